@@ -1,0 +1,127 @@
+"""Local paths with plain Python; `scheme://` paths through `tf.io.gfile`; atomic writes.
+
+A leaf: every package may import it. TensorFlow is imported only when a remote
+path (`gs://…`, `s3://…`) is used, so data workers on local files never load it.
+"""
+
+from collections.abc import Iterator, Sequence
+import contextlib
+import glob as glob_lib
+import io
+import os
+import re
+import shutil
+from typing import IO, Any
+import uuid
+
+from albert_tf.errors import UserError
+
+_REMOTE = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]*://")
+
+
+def is_remote(path: str) -> bool:
+  """Whether `path` names a file system that only `tf.io.gfile` can open."""
+  return bool(_REMOTE.match(path))
+
+
+def _gfile() -> Any:
+  import tensorflow as tf  # Deferred: 3-4 s, and only remote paths need it.
+
+  return tf.io.gfile
+
+
+def open_binary(path: str) -> IO[bytes]:
+  """Opens `path` for reading bytes."""
+  if is_remote(path):
+    return io.BufferedReader(_gfile().GFile(path, "rb"))
+  return open(path, "rb")
+
+
+def exists(path: str) -> bool:
+  return bool(_gfile().exists(path)) if is_remote(path) else os.path.exists(path)
+
+
+def size(path: str) -> int:
+  """Size of the file in bytes."""
+  return int(_gfile().stat(path).length) if is_remote(path) else os.path.getsize(path)
+
+
+def makedirs(path: str) -> None:
+  """Creates `path` and its parents; a `UserError` where that cannot be done."""
+  try:
+    _gfile().makedirs(path) if is_remote(path) else os.makedirs(path, exist_ok=True)
+  except OSError as error:
+    raise UserError(
+        f"The directory must be writable. Received: {path} ({error.strerror or error}). "
+        "Choose another directory or change its permissions."
+    ) from error
+
+
+def remove(path: str) -> None:
+  """Removes a file, or a directory with all it holds."""
+  if is_remote(path):
+    _gfile().rmtree(path) if _gfile().isdir(path) else _gfile().remove(path)
+  elif os.path.isdir(path):
+    shutil.rmtree(path)
+  else:
+    os.remove(path)
+
+
+def rename(source: str, target: str) -> None:
+  """Renames a file over `target`; atomic on a local file system."""
+  if is_remote(target):
+    _gfile().rename(source, target, overwrite=True)
+  else:
+    os.replace(source, target)
+
+
+def expand_globs(patterns: str | Sequence[str], *, what: str = "input") -> list[str]:
+  """Files that match comma-separated glob patterns, sorted within each pattern.
+
+  Args:
+    patterns: one string with commas, or a list of strings.
+    what: what the files are, for the message.
+
+  Raises:
+    UserError: a pattern matches no file.
+  """
+  if isinstance(patterns, str):
+    patterns = [part.strip() for part in patterns.split(",") if part.strip()]
+  paths: dict[str, None] = {}  # Ordered, without repeats.
+  for pattern in patterns:
+    found = _gfile().glob(pattern) if is_remote(pattern) else glob_lib.glob(pattern, recursive=True)
+    found = sorted(path for path in found if is_remote(path) or os.path.isfile(path))
+    if not found:
+      raise UserError(
+          f"Every {what} pattern must match at least one file. Received: {pattern!r}, which matches none. "
+          "Check the path, and quote the pattern so that the shell does not expand it."
+      )
+    paths.update(dict.fromkeys(found))
+  if not paths:
+    raise UserError(f"At least one {what} file is needed. Received: no pattern. Name files or quoted glob patterns.")
+  return list(paths)
+
+
+@contextlib.contextmanager
+def atomic_writer(path: str, mode: str = "wb") -> Iterator[IO[Any]]:
+  """Writes to a temporary name beside `path` and renames on success.
+
+  On any exception the temporary file is removed and `path` is untouched, so a
+  file with the final name is always whole.
+  """
+  temporary = f"{path}.tmp-{uuid.uuid4().hex[:8]}"
+  try:
+    if is_remote(path):
+      with _gfile().GFile(temporary, mode) as stream:
+        yield stream
+    else:
+      encoding = None if "b" in mode else "utf-8"
+      with open(temporary, mode, encoding=encoding) as stream:
+        yield stream
+        stream.flush()
+        os.fsync(stream.fileno())
+    rename(temporary, path)
+  except BaseException:
+    with contextlib.suppress(Exception):
+      remove(temporary)
+    raise

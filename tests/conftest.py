@@ -1,0 +1,38 @@
+"""Fixtures shared by all tests, and what the two stacks need before TensorFlow loads."""
+
+import os
+import pathlib
+import sys
+
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+
+TESTS_DIR = pathlib.Path(__file__).parent
+sys.path.insert(0, str(TESTS_DIR))  # For `from reference import …`, the NumPy twins.
+
+
+@pytest.fixture(scope="session")
+def repository_dir() -> pathlib.Path:
+  return TESTS_DIR.parent
+
+
+@pytest.fixture(scope="session")
+def shared_dir() -> pathlib.Path:
+  """The folder of recorded arrays and real text beside the repository.
+
+  A clone without it skips the test; under CI=true its absence is a failure.
+  """
+  path = TESTS_DIR.parent.parent / "shared"
+  if not path.is_dir():
+    message = "needs the reference data folder ../shared, which is not part of the repository"
+    if os.environ.get("CI") == "true":
+      pytest.fail(message)
+    pytest.skip(message)
+  return path
+
+
+@pytest.fixture(scope="session")
+def oracle_dir(shared_dir: pathlib.Path) -> pathlib.Path:
+  return shared_dir / "oracle"
