@@ -1,0 +1,6 @@
+"""Corpora of several formats, read as a stream of documents of sentences."""
+
+from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
+from tfrecords_tools.corpus.reader import iter_documents
+
+__all__ = ["CorpusOptions", "CorpusStats", "iter_documents"]

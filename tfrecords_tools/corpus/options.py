@@ -1,0 +1,62 @@
+"""What a corpus reader is asked to do, and what it counts while doing it."""
+
+import dataclasses
+
+from albert_tf.errors import UserError
+
+FORMATS = ("auto", "lines", "paragraphs", "wikiextractor", "mediawiki", "jsonl", "parquet")
+BAD_TEXT_ACTIONS = ("error", "skip", "replace")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorpusOptions:
+  """How files become documents of sentences.
+
+  Args:
+    input_format: one of `FORMATS`; `auto` looks at the name and the first bytes of each file.
+    on_bad_text: for bytes that are not UTF-8: `error` stops, `skip` drops the line (or the record) that
+      holds them, `replace` puts U+FFFD in their place. The last two are counted.
+    language: ISO 639 code for the sentence splitter (all formats but `lines`).
+    text_field: the column that holds a document's text (`jsonl`, `parquet`): a string, or a list of
+      sentences.
+    max_line_bytes: a longer line is cut, at white space where there is some, so that memory is bounded.
+    max_document_bytes: a longer document is cut into several between two sentences, for the same reason.
+    max_sentence_chars: in `lines`, a longer line cannot be one sentence; it is split into sentences.
+  """
+
+  input_format: str = "auto"
+  on_bad_text: str = "error"
+  language: str = "en"
+  text_field: str = "text"
+  max_line_bytes: int = 1 << 20
+  max_document_bytes: int = 8 << 20
+  max_sentence_chars: int = 10_000
+
+  def __post_init__(self) -> None:
+    for name, allowed in (("input_format", FORMATS), ("on_bad_text", BAD_TEXT_ACTIONS)):
+      value = getattr(self, name)
+      if value not in allowed:
+        raise UserError(f"{name} must be one of {', '.join(allowed)}. Received: {value!r}. Choose one of them.")
+
+
+@dataclasses.dataclass
+class CorpusStats:
+  """Counts over everything read so far; `update` adds those of another worker."""
+
+  files: int = 0
+  empty_files: int = 0
+  bytes_read: int = 0  # After decompression.
+  documents: int = 0
+  sentences: int = 0
+  bad_text_skipped: int = 0  # Lines or records dropped because they were not UTF-8.
+  bad_text_replaced: int = 0  # Lines or records with U+FFFD put in.
+  long_lines: int = 0  # Lines longer than max_line_bytes or, in `lines`, max_sentence_chars.
+  long_documents: int = 0  # Documents cut because of max_document_bytes.
+  skipped_records: int = 0  # Redirects, non-article pages, records without text.
+
+  def update(self, other: "CorpusStats") -> None:
+    for field in dataclasses.fields(self):
+      setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+
+  def to_dict(self) -> dict[str, int]:
+    return dataclasses.asdict(self)
