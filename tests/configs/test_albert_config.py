@@ -1,0 +1,144 @@
+"""AlbertConfig: strict reading, checks, round trips, where shared parameters live."""
+
+import json
+
+from albert_tf.configs import AlbertConfig, named_sizes
+from albert_tf.errors import UserError
+import pytest
+
+SMALL = dict(
+  vocab_size=7,
+  embedding_size=4,
+  hidden_size=6,
+  num_hidden_layers=5,
+  num_attention_heads=3,
+  intermediate_size=8,
+)
+
+
+@pytest.mark.parametrize("name", named_sizes())
+@pytest.mark.parametrize("sharing", ["all", "attention", "ffn", "none"])
+def test_json_round_trip(name, sharing, tmp_path):
+  config = AlbertConfig.from_name(name, sharing=sharing, hidden_act="gelu_exact", layer_norm_eps=1e-6)
+  path = tmp_path / "albert_config.json"
+  path.write_text(config.to_json_string())
+  assert AlbertConfig.from_json_file(str(path)) == config
+  assert AlbertConfig.from_dict(config.to_dict()) == config
+  if sharing in ("all", "none"):
+    again = AlbertConfig.from_dict(config.to_huggingface_dict())
+    assert again.param_count() == config.param_count()
+    assert again.replace(num_hidden_groups=1, sharing=sharing) == config
+  else:
+    with pytest.raises(UserError, match="expand_sharing"):
+      config.to_huggingface_dict()
+
+
+def test_original_json(oracle_dir):
+  config = AlbertConfig.from_json_file(str(oracle_dir / "ckpt_tiny_groups" / "albert_config.json"))
+  assert (config.hidden_act, config.num_hidden_groups, config.inner_group_num) == ("gelu", 3, 2)
+
+
+@pytest.mark.parametrize(
+  ("source", "given", "expected"),
+  [
+    ("huggingface", "gelu", "gelu_exact"),
+    ("huggingface", "gelu_new", "gelu"),
+    ("huggingface", "gelu_pytorch_tanh", "gelu"),
+    ("albert", "gelu", "gelu"),
+    ("albert", "", "linear"),
+    ("albert", None, "linear"),
+    ("albert", "relu", "relu"),
+  ],
+)
+def test_activation_names_by_source(source, given, expected):
+  values = {**SMALL, "hidden_act": given}
+  assert AlbertConfig.from_dict(values, source=source).hidden_act == expected
+  if source == "huggingface":
+    assert AlbertConfig.from_dict({**values, "model_type": "albert"}).hidden_act == expected
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"hidden_sise": 6}, r"'hidden_sise'.*Did you mean hidden_size"),
+    ({"model_type": "bert"}, r"model_type='bert'"),
+    ({"model_type": "albert", "position_embedding_type": "relative_key"}, "relative_key"),
+    ({"num_labels": 3}, "'num_labels'"),  # Hugging Face's key without Hugging Face's marks.
+    ({"hidden_size": 7}, r"divisible.*hidden_size=7, num_attention_heads=3"),
+    ({"vocab_size": 0}, "vocab_size=0"),
+    ({"vocab_size": True}, "vocab_size=True"),
+    ({"hidden_size": 6.0}, r"hidden_size=6\.0"),
+    ({"hidden_dropout_prob": 1.0}, r"hidden_dropout_prob=1\.0"),
+    ({"hidden_dropout_prob": "0.1"}, "must be a number"),
+    ({"layer_norm_eps": 0.0}, "layer_norm_eps"),
+    ({"hidden_act": "swish"}, "swish"),
+    ({"sharing": "some"}, "sharing='some'"),
+    ({"num_hidden_groups": 6}, "num_hidden_groups=6, num_hidden_layers=5"),
+    ({"num_hidden_groups": 2, "sharing": "ffn"}, "sharing='ffn', num_hidden_groups=2"),
+  ],
+)
+def test_bad_values_say_what_was_received(changes, message):
+  with pytest.raises(UserError, match=message):
+    AlbertConfig.from_dict({**SMALL, **changes})
+
+
+def test_missing_key_and_unknown_name_and_bad_file(tmp_path):
+  bert = {key: value for key, value in SMALL.items() if key != "embedding_size"}
+  with pytest.raises(UserError, match="no embedding_size.*BERT"):
+    AlbertConfig.from_dict(bert)
+  with pytest.raises(UserError, match="base.*Received: 'huge'"):
+    AlbertConfig.from_name("huge")
+  with pytest.raises(UserError, match="Did you mean vocab_size"):
+    AlbertConfig.from_name("base", vocabsize=3)
+  for content in ("{", "[1]"):
+    path = tmp_path / "bad.json"
+    path.write_text(content)
+    with pytest.raises(UserError, match=r"bad\.json"):
+      AlbertConfig.from_json_file(str(path))
+  with pytest.raises(UserError, match="must exist"):
+    AlbertConfig.from_json_file(str(tmp_path / "none.json"))
+
+
+def test_known_unused_keys_are_accepted():
+  unused = dict(down_scale_factor=1, gap_size=0, layers_to_keep=[], net_structure_type=0, num_memory_blocks=0)
+  huggingface = dict(
+      architectures=["AlbertForMaskedLM"], model_type="albert", classifier_dropout_prob=0.1, num_labels=3,
+      layer_norm_eps=1e-12, transformers_version="4.57.0", position_embedding_type="absolute", pad_token_id=0,
+  )  # fmt: skip
+  assert AlbertConfig.from_dict({**SMALL, **unused}) == AlbertConfig(**SMALL)
+  assert AlbertConfig.from_dict({**SMALL, **unused, **huggingface}) == AlbertConfig(**SMALL)
+
+
+def test_group_of_layer():
+  def groups(layers, num):
+    config = AlbertConfig(**{**SMALL, "num_hidden_layers": layers, "num_hidden_groups": num})
+    return [config.group_of_layer(layer) for layer in range(layers)]
+
+  assert groups(12, 4) == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+  assert groups(6, 4) == [0, 0, 1, 2, 2, 3]
+  with pytest.raises(IndexError):
+    AlbertConfig(**SMALL).group_of_layer(5)
+
+
+def test_owners_by_sharing():
+  owners = {}
+  for sharing in ("all", "attention", "ffn", "none"):
+    config = AlbertConfig(**SMALL, sharing=sharing, inner_group_num=2)
+    owners[sharing] = config.attention_owner(3, 1), config.ffn_owner(3, 1)
+  assert owners == {
+    "all": ((0, 1), (0, 1)),
+    "attention": ((0, 1), (3, 1)),
+    "ffn": ((3, 1), (0, 1)),
+    "none": ((3, 1), (3, 1)),
+  }
+
+
+def test_plain_names_are_version_2_and_frozen():
+  for size in ("base", "large", "xlarge", "xxlarge"):
+    assert AlbertConfig.from_name(size) == AlbertConfig.from_name(f"{size}_v2")
+    v1 = AlbertConfig.from_name(f"{size}_v1")
+    assert v1.hidden_dropout_prob == v1.attention_probs_dropout_prob == (0.0 if size == "xxlarge" else 0.1)
+    assert v1.replace(hidden_dropout_prob=0, attention_probs_dropout_prob=0) == AlbertConfig.from_name(size)
+  with pytest.raises(AttributeError):
+    AlbertConfig(**SMALL).hidden_size = 3
+  assert json.loads(AlbertConfig(**SMALL).to_json_string())["hidden_size"] == 6
