@@ -1,0 +1,62 @@
+# Every command works from a bare clone: it first makes the virtual environment it needs.
+#   STACK=keras3 (default) or addons;  PYTHON=… names the interpreter of a new environment.
+
+STACK ?= keras3
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+VENV_keras3 := .venv
+VENV_addons := .venv-addons
+VENV := $(VENV_$(STACK))
+ifeq ($(VENV),)
+$(error STACK must be keras3 or addons. Received: $(STACK))
+endif
+BIN := $(VENV)/bin
+CODE := albert_tf tfrecords_tools tpu_scripts benchmarks tests setup.py
+# Ends a hanging run; absent on some systems, where pytest's limit per test remains.
+LIMIT := $(shell command -v timeout > /dev/null && echo timeout --kill-after=30)
+
+export PYTHON
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+
+.PHONY: help demo test test-all lint types check format install clean clean-env
+
+help:  ## This list.
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
+	@echo
+	@echo "STACK=addons takes TensorFlow 2.15 with TensorFlow Addons; PYTHON=/path/to/python chooses the interpreter."
+
+install:  ## Make the environment of STACK (.venv or .venv-addons).
+	@.ci/environment $(STACK)
+
+demo: install  ## Text -> vocabulary -> TFRecords -> pretraining -> SavedModel -> fill-mask, on this machine's documentation.
+	@$(BIN)/python tpu_scripts/demo.py
+
+test: install  ## The tests of STACK, without the slow ones.
+	@$(LIMIT) $(if $(LIMIT),900) $(BIN)/python -m pytest -m "not slow"
+
+test-all: install  ## The tests of STACK, with the slow ones.
+	@$(LIMIT) $(if $(LIMIT),1800) $(BIN)/python -m pytest
+
+lint: install  ## Format and lint, without changing anything.
+	@$(BIN)/ruff format --check --quiet $(CODE) || { echo "Run: make format"; exit 1; }
+	@$(BIN)/ruff check --quiet $(CODE)
+
+format: install  ## Format, and mend what the linter can mend.
+	@$(BIN)/ruff check --quiet --fix-only $(CODE)
+	@$(BIN)/ruff format --quiet $(CODE)
+
+types: install  ## Static types (default stack).
+	@$(BIN)/mypy
+
+check:  ## Lint, types, and all tests of both stacks: what CI runs.
+	@$(MAKE) --no-print-directory STACK=keras3 lint types test-all
+	@$(MAKE) --no-print-directory STACK=addons test-all
+
+clean:  ## Remove caches and what the demo and builds wrote.
+	rm -rf .demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name .venv\* -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+clean-env:  ## Remove the environments of both stacks.
+	rm -rf .venv .venv-addons

@@ -1,0 +1,77 @@
+"""Package metadata. The ranges admit both stacks; exact pins are in requirements/."""
+
+import pathlib
+import re
+
+from setuptools import find_packages, setup
+
+ROOT = pathlib.Path(__file__).parent
+VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "albert_tf/__init__.py").read_text(), re.MULTILINE)[1]
+README = ROOT / "README.md"
+
+INSTALL_REQUIRES = [
+  "absl-py",
+  "google-crc32c",
+  "keras>=2.15",
+  "matplotlib",
+  "numpy",
+  # 0.2.2 and 0.2.3 break score ties differently from TensorFlow Text's op, so ids would depend on where text is split.
+  "sentencepiece<=0.2.1",
+  "tensorboard",  # TensorFlow 2.21 no longer depends on it.
+  "tensorflow>=2.15.1,<2.22",
+  "tensorflow-text>=2.15,<2.22",  # Itself requires TensorFlow of the same minor version.
+  "tqdm",
+]
+
+# Input formats of tfrecords_tools: sentence splitting, Wikipedia dumps, Parquet, Zstandard.
+DATA = ["mwparserfromhell", "mwxml", "pyarrow", "sentencex", "zstandard"]
+# Spreads tfrecords_tools over Dataflow, Flink or Spark.
+BEAM = ["apache-beam"]
+# Hugging Face checkpoints in and out.
+INTEROP = ["safetensors"]
+# Names a TPU through Google Cloud's API, and compiles for TPUs on a machine that has none.
+TPU = ["google-api-python-client", "google-auth", "libtpu; platform_system == 'Linux'"]
+# The last TensorFlow that TensorFlow Addons runs on; Python 3.10 or 3.11.
+ADDONS = [
+  "tensorflow==2.15.1",
+  "keras==2.15.0",
+  "tensorflow-text==2.15.0",
+  "tensorflow-addons==0.23.0",
+  "setuptools<81",  # TensorBoard 2.15 and TensorFlow Hub import pkg_resources.
+]
+DEV = ["hypothesis", "mypy", "pre-commit", "psutil", "pytest", "pytest-timeout", "ruff"]
+
+setup(
+  name="albert-tf",
+  version=VERSION,
+  description="ALBERT for TensorFlow 2 and Keras: large-batch LAMB pretraining on TPUs, fine-tuning, serving",
+  long_description=README.read_text(encoding="utf-8") if README.exists() else "",
+  long_description_content_type="text/markdown",
+  license="Apache-2.0",
+  keywords="albert bert tensorflow keras tpu lamb pretraining sentencepiece",
+  classifiers=[
+    "Development Status :: 3 - Alpha",
+    "Intended Audience :: Developers",
+    "Intended Audience :: Science/Research",
+    "Programming Language :: Python :: 3",
+    "Programming Language :: Python :: 3.10",
+    "Programming Language :: Python :: 3.11",
+    "Programming Language :: Python :: 3.12",
+    "Programming Language :: Python :: 3.13",
+    "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    "Typing :: Typed",
+  ],
+  packages=find_packages(include=["albert_tf", "albert_tf.*"]),
+  package_data={"albert_tf": ["py.typed"]},
+  python_requires=">=3.10,<3.14",
+  install_requires=INSTALL_REQUIRES,
+  extras_require={
+    "addons": ADDONS,
+    "beam": BEAM,
+    "data": DATA,
+    "dev": DEV + DATA + BEAM + INTEROP,
+    "interop": INTEROP,
+    "tpu": TPU,
+  },
+  zip_safe=False,
+)
