@@ -1,0 +1,1 @@
+"""Optimizers: the LAMB and AdamW equations, schedules, parameter groups, and how they are built."""

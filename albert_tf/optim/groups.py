@@ -1,0 +1,150 @@
+"""Which variables decay, which adapt, and at what share of the rate: each in exactly one group."""
+
+from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
+import re
+
+from albert_tf.errors import UserError
+
+EXCLUDED_PATTERN = r"LayerNorm|layer_norm|bias"  # The original's exclusion list, searched in the full name.
+DECAYED_PATTERN = r"(^|/)(kernel|(word|token_type|position)_embeddings|output_weights)$"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ParameterGroup:
+  """Variables treated alike.
+
+  Attributes:
+    name: how messages call the group.
+    pattern: regular expression searched in the variable's full name.
+    decay: whether λ p joins the update direction.
+    adapt: whether LAMB's trust ratio applies.
+    learning_rate_multiplier: factor on the learning rate, at least 0.
+  """
+
+  name: str
+  pattern: str
+  decay: bool
+  adapt: bool
+  learning_rate_multiplier: float = 1.0
+
+  def __post_init__(self) -> None:
+    if not self.learning_rate_multiplier >= 0.0:
+      raise UserError(
+        f"A learning-rate multiplier must not be negative. Received: {self.learning_rate_multiplier} for group "
+        f"{self.name!r}. Use 0 to freeze a group."
+      )
+
+
+DEFAULT_GROUPS = (
+  ParameterGroup(name="decayed", pattern=DECAYED_PATTERN, decay=True, adapt=True),
+  ParameterGroup(name="excluded", pattern=EXCLUDED_PATTERN, decay=False, adapt=False),
+)
+
+
+def assign_groups(
+  names: Iterable[str], groups: Sequence[ParameterGroup] = DEFAULT_GROUPS
+) -> dict[str, ParameterGroup]:
+  """Finds the one group of each variable.
+
+  Args:
+    names: full names of the variables, as in the checkpoint.
+    groups: the groups, in any order.
+
+  Returns:
+    Name → group, in the order of `names`.
+
+  Raises:
+    UserError: variables that match no group or more than one; the message lists them all.
+
+  Example:
+    >>> assign_groups(["bert/pooler/dense/bias"])["bert/pooler/dense/bias"].name
+    'excluded'
+  """
+  assigned: dict[str, ParameterGroup] = {}
+  faults = []
+  for name in names:
+    matching = [group for group in groups if re.search(group.pattern, name)]
+    if len(matching) == 1:
+      assigned[name] = matching[0]
+    else:
+      faults.append(f"{name} ({', '.join(group.name for group in matching) or 'no group'})")
+  if faults:
+    raise UserError(
+      "Every variable must match exactly one optimizer group. Received: "
+      + "; ".join(faults)
+      + f". Change the patterns of the groups {[group.name for group in groups]} or add a group."
+    )
+  return assigned
+
+
+def layerwise_multipliers(names: Iterable[str], *, layer_decay: float) -> dict[str, float]:
+  """Learning-rate multipliers that fall with the distance from the head, for fine-tuning.
+
+  multiplier = layer_decay^(top - level); level 0 is the embeddings and their mapping, then one level
+  for each owned transformer block in order, and the top is the pooler and every head. Layers that share
+  parameters are one level, so the default ALBERT has three.
+
+  Args:
+    names: full names of the variables, as in the checkpoint.
+    layer_decay: in (0, 1]; 1 changes nothing.
+
+  Returns:
+    Name → multiplier.
+
+  Raises:
+    UserError: `layer_decay` out of range.
+
+  Reference: ELECTRA, arXiv 2003.10555, appendix B.
+  """
+  if not 0.0 < layer_decay <= 1.0:
+    raise UserError(
+      f"layer_decay must be above 0 and at most 1. Received: {layer_decay}. ELECTRA uses 0.8 to 0.9."
+    )
+  names = list(names)
+  block = re.compile(r"/group_(\d+)/inner_group_(\d+)/")
+  blocks = sorted({(int(m[1]), int(m[2])) for m in map(block.search, names) if m})
+  level_of_block = {key: i + 1 for i, key in enumerate(blocks)}
+  top = len(blocks) + 1
+  multipliers = {}
+  for name in names:
+    match = block.search(name)
+    if match:
+      level = level_of_block[(int(match[1]), int(match[2]))]
+    elif "/embeddings/" in name or "/embedding_hidden_mapping_in/" in name:
+      level = 0
+    else:
+      level = top
+    multipliers[name] = layer_decay ** (top - level)
+  return multipliers
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VariableRule:
+  """How one variable is updated; see `ParameterGroup`."""
+
+  decay: bool
+  adapt: bool
+  learning_rate_multiplier: float
+
+
+def variable_rules(
+  names: Iterable[str],
+  *,
+  groups: Sequence[ParameterGroup] = DEFAULT_GROUPS,
+  multipliers: Mapping[str, float] | None = None,
+) -> dict[str, VariableRule]:
+  """The rule of every variable: its group's, times its own multiplier where one is given.
+
+  Raises:
+    UserError: as `assign_groups`.
+  """
+  multipliers = multipliers or {}
+  return {
+    name: VariableRule(
+      decay=group.decay,
+      adapt=group.adapt,
+      learning_rate_multiplier=group.learning_rate_multiplier * multipliers.get(name, 1.0),
+    )
+    for name, group in assign_groups(names, groups).items()
+  }
