@@ -1,0 +1,8 @@
+"""The model: embeddings, attention, feed-forward, encoder, heads, losses."""
+
+from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.initialization import initialize_variables
+from albert_tf.modeling.pretraining import AlbertForPreTraining
+from albert_tf.modeling.variable_names import named_variables
+
+__all__ = ["AlbertEncoder", "AlbertForPreTraining", "initialize_variables", "named_variables"]

@@ -1,0 +1,78 @@
+"""Piece, segment and position embeddings of width E."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf.compat import keras
+from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
+from albert_tf.modeling.config_layer import ConfigLayer
+from albert_tf.modeling.dropout import dropout
+from albert_tf.modeling.layer_norm import LayerNorm
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertEmbeddings(ConfigLayer):
+  r"""$\mathrm{dropout}(\mathrm{LN}(W[\text{ids}] + T[\text{segments}] + P[0..S-1]))$, `[B, S, E]`.
+
+  Args:
+    config: the model's configuration.
+    use_one_hot_embeddings: fetch rows by a matrix product with one-hot ids, which
+      suits TPUs; the values and gradients are those of a gather.
+
+  Raises:
+    UserError: the sequence is longer than the position table.
+
+  Reference: ALBERT section 3.1, "Factorized embedding parameterization".
+  """
+
+  def __init__(self, config: AlbertConfig, *, use_one_hot_embeddings: bool = False, **kwargs: Any):
+    super().__init__(config, **kwargs)
+    self.use_one_hot_embeddings = use_one_hot_embeddings
+    self.layer_norm = LayerNorm(epsilon=config.layer_norm_eps, name="layer_norm")
+
+  def build(self, input_shape: Any) -> None:
+    del input_shape  # Every size is in the configuration.
+    config = self.config
+
+    def table(name: str, rows: int) -> Any:
+      initializer = keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+      return self.add_weight(name=name, shape=(rows, config.embedding_size), initializer=initializer)
+
+    self.word_embeddings = table("word_embeddings", config.vocab_size)
+    self.token_type_embeddings = table("token_type_embeddings", config.type_vocab_size)
+    self.position_embeddings = table("position_embeddings", config.max_position_embeddings)
+    self.layer_norm.build((None, None, config.embedding_size))
+    self.built = True
+
+  def _rows(self, table: tf.Tensor, ids: tf.Tensor, *, one_hot: bool) -> tf.Tensor:
+    table = tf.cast(tf.convert_to_tensor(table), self.compute_dtype)
+    if not one_hot:
+      return tf.gather(table, ids)
+    return tf.tensordot(tf.one_hot(ids, table.shape[0], dtype=table.dtype), table, 1)
+
+  def call(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
+    length, limit = input_ids.shape[1], self.config.max_position_embeddings
+    if length is not None and length > limit:
+      raise UserError(
+        f"A sequence must not be longer than max_position_embeddings={limit}. Received: {length} pieces. "
+        "Cut the input, or train with a larger max_position_embeddings."
+      )
+    positions = tf.cast(tf.convert_to_tensor(self.position_embeddings), self.compute_dtype)
+    x = self._rows(self.word_embeddings, input_ids, one_hot=self.use_one_hot_embeddings)
+    x += self._rows(self.token_type_embeddings, segment_ids, one_hot=True)  # Two rows: a product is always cheap.
+    x += positions[tf.newaxis, : tf.shape(input_ids)[1]]
+    x = tf.cast(self.layer_norm(x), self.compute_dtype)
+    return dropout(x, self.config.hidden_dropout_prob, seed)
+
+  def get_config(self) -> dict[str, Any]:
+    return {**super().get_config(), "use_one_hot_embeddings": self.use_one_hot_embeddings}
+
+  def checkpoint_items(self) -> dict[str, Any]:
+    return {
+      "word_embeddings": self.word_embeddings,
+      "token_type_embeddings": self.token_type_embeddings,
+      "position_embeddings": self.position_embeddings,
+      "LayerNorm": self.layer_norm,
+    }

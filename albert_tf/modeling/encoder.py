@@ -1,0 +1,207 @@
+"""The ALBERT encoder: embeddings, the E→H mapping, layers that share parameters, the pooler."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from albert_tf.compat import keras
+from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
+from albert_tf.modeling.attention import AttentionSublayer, attention_bias
+from albert_tf.modeling.dense import Dense
+from albert_tf.modeling.dropout import resolve_seed, split_seed
+from albert_tf.modeling.embeddings import AlbertEmbeddings
+from albert_tf.modeling.feed_forward import FeedForwardSublayer
+
+LAYER_LOOPS = ("unrolled", "while")
+
+
+class _Block(NamedTuple):
+  """One application of a transformer block: which parameters it uses."""
+
+  attention: AttentionSublayer
+  feed_forward: FeedForwardSublayer
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertEncoder(keras.Model):
+  r"""Text pieces to vectors: $x_0 = \text{emb} W_m + b_m$, $x_l = \text{block}_{g(l)}(x_{l-1})$, $\text{pooled} = \tanh(x_L[0] W_p + b_p)$.
+
+  Which layers share what is `config.sharing` with `config.num_hidden_groups`:
+  every sharing of the paper's table 4 is a choice of owner for each layer's
+  attention and feed-forward sublayer, and this class knows no other rule.
+
+  Args:
+    config: the model's configuration.
+    use_one_hot_embeddings: see `AlbertEmbeddings`.
+    remat: recompute each block's activations in the backward pass: less memory, about a third more computation.
+    layer_loop: "unrolled" repeats the block in the graph; "while" runs it in a
+      loop, which compiles faster and needs one shared block (`sharing="all"`, one group).
+
+  Call args:
+    inputs: mapping with `input_ids` int32 `[B, S]` and, optionally, `input_mask` (1 =
+      real piece; default ones) and `segment_ids` (default zeros), both `[B, S]`.
+    training: whether dropout is active.
+    seed: int32 `[2]`, all randomness of the call; see `dropout.resolve_seed`.
+
+  Returns:
+    `sequence_output` `[B, S, H]`, `pooled_output` `[B, H]`, `embedding_output` `[B, S, E]`
+    and, unless `layer_loop="while"`, `all_encoder_layers`: a tuple with one `[B, S, H]` a block.
+
+  Reference: ALBERT section 3.1; the original's `AlbertModel`.
+  """
+
+  def __init__(
+    self,
+    config: AlbertConfig,
+    *,
+    use_one_hot_embeddings: bool = False,
+    remat: bool = False,
+    layer_loop: str = "unrolled",
+    **kwargs: Any,
+  ):
+    super().__init__(**{"name": "bert", **kwargs})
+    self.config = config
+    self.use_one_hot_embeddings = use_one_hot_embeddings
+    self.remat = remat
+    self.layer_loop = layer_loop
+    policy = {"dtype": self.dtype_policy}
+    self.embeddings = AlbertEmbeddings(
+      config, use_one_hot_embeddings=use_one_hot_embeddings, name="embeddings", **policy
+    )
+    dense = {"initializer_range": config.initializer_range, **policy}
+    self.embedding_hidden_mapping_in = (
+      Dense(config.hidden_size, name="embedding_hidden_mapping_in", **dense)
+      if config.embedding_size != config.hidden_size
+      else None
+    )
+    layers = [(i, k) for i in range(config.num_hidden_layers) for k in range(config.inner_group_num)]
+    self._attention_owners = [config.attention_owner(i, k) for i, k in layers]
+    self._ffn_owners = [config.ffn_owner(i, k) for i, k in layers]
+    self.attention_sublayers = [
+      AttentionSublayer(config, name=f"attention_{g}_{k}", **policy)
+      for g, k in dict.fromkeys(self._attention_owners)
+    ]
+    self.ffn_sublayers = [
+      FeedForwardSublayer(config, name=f"ffn_{g}_{k}", **policy) for g, k in dict.fromkeys(self._ffn_owners)
+    ]
+    self.pooler = Dense(config.hidden_size, activation="tanh", name="pooler", **dense)
+    self._check_layer_loop()
+    self.build()
+
+  def _check_layer_loop(self) -> None:
+    if self.layer_loop not in LAYER_LOOPS:
+      raise UserError(f"layer_loop must be one of {', '.join(LAYER_LOOPS)}. Received: {self.layer_loop!r}.")
+    if self.layer_loop == "while" and len(self.attention_sublayers) + len(self.ffn_sublayers) != 2:
+      raise UserError(
+        'layer_loop="while" needs one block shared by all layers. Received: '
+        f"{len(self.attention_sublayers)} attention and {len(self.ffn_sublayers)} feed-forward parameter "
+        'sets. Use layer_loop="unrolled", or sharing="all" with one group.'
+      )
+
+  def build(self, input_shape: Any = None) -> None:
+    del input_shape  # Every size is in the configuration, so weights exist from construction on.
+    if self.built:
+      return
+    self.embeddings.build((None, None))
+    if self.embedding_hidden_mapping_in is not None:
+      self.embedding_hidden_mapping_in.build((None, None, self.config.embedding_size))
+    for layer in (*self.attention_sublayers, *self.ffn_sublayers):
+      layer.build((None, None, self.config.hidden_size))
+    self.pooler.build((None, self.config.hidden_size))
+    self.built = True
+
+  def _blocks(self) -> list[_Block]:
+    attention = dict(zip(dict.fromkeys(self._attention_owners), self.attention_sublayers, strict=True))
+    ffn = dict(zip(dict.fromkeys(self._ffn_owners), self.ffn_sublayers, strict=True))
+    return [
+      _Block(attention[a], ffn[f]) for a, f in zip(self._attention_owners, self._ffn_owners, strict=True)
+    ]
+
+  def _apply_block(
+    self, block: _Block, x: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor | None, *, training: bool
+  ) -> tf.Tensor:
+    def run(x: tf.Tensor, bias: tf.Tensor, *seeds: tf.Tensor) -> tf.Tensor:
+      attention_seed, ffn_seed = split_seed(seeds[0] if seeds else None, 2)
+      return block.feed_forward(block.attention(x, bias, seed=attention_seed), seed=ffn_seed)
+
+    if self.remat and training:
+      run = tf.recompute_grad(run)
+    return run(x, bias) if seed is None else run(x, bias, seed)
+
+  def _run_unrolled(
+    self, x: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor | None, *, training: bool
+  ) -> tuple[tf.Tensor, ...]:
+    blocks, outputs = self._blocks(), []
+    for block, block_seed in zip(blocks, split_seed(seed, len(blocks)), strict=True):
+      x = self._apply_block(block, x, bias, block_seed, training=training)
+      outputs.append(x)
+    return tuple(outputs)
+
+  def _run_while(
+    self, x: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor | None, *, training: bool
+  ) -> tf.Tensor:
+    blocks = self._blocks()
+    seeds = None if seed is None else tf.stack(split_seed(seed, len(blocks)))
+
+    def body(i: tf.Tensor, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+      block_seed = None if seeds is None else seeds[i]
+      y = self._apply_block(blocks[0], x, bias, block_seed, training=training)
+      return i + 1, tf.ensure_shape(y, x.shape)
+
+    _, x = tf.while_loop(
+      lambda i, _: i < len(blocks), body, (tf.constant(0), x), maximum_iterations=len(blocks)
+    )
+    return x
+
+  def call(
+    self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
+  ) -> dict[str, Any]:
+    input_ids = inputs["input_ids"]
+    input_mask = inputs.get("input_mask")
+    segment_ids = inputs.get("segment_ids")
+    input_mask = tf.ones_like(input_ids) if input_mask is None else input_mask
+    segment_ids = tf.zeros_like(input_ids) if segment_ids is None else segment_ids
+
+    embedding_seed, layers_seed = split_seed(resolve_seed(seed, training=training), 2)
+    embedding_output = self.embeddings(input_ids, segment_ids, seed=embedding_seed)  # [B, S, E]
+    x = embedding_output
+    if self.embedding_hidden_mapping_in is not None:
+      x = self.embedding_hidden_mapping_in(x)  # [B, S, H]
+    bias = attention_bias(input_mask)
+    outputs: dict[str, Any] = {"embedding_output": embedding_output}
+    if self.layer_loop == "while":
+      x = self._run_while(x, bias, layers_seed, training=bool(training))
+    else:
+      all_layers = self._run_unrolled(x, bias, layers_seed, training=bool(training))
+      x = all_layers[-1]
+      outputs["all_encoder_layers"] = all_layers
+    return {**outputs, "sequence_output": x, "pooled_output": self.pooler(x[:, 0])}
+
+  def checkpoint_items(self) -> dict[str, Any]:
+    items: dict[str, Any] = {"embeddings": self.embeddings}
+    if self.embedding_hidden_mapping_in is not None:
+      items["encoder/embedding_hidden_mapping_in"] = self.embedding_hidden_mapping_in
+    for owners, sublayers in (
+      (self._attention_owners, self.attention_sublayers),
+      (self._ffn_owners, self.ffn_sublayers),
+    ):
+      for (group, inner), sublayer in zip(dict.fromkeys(owners), sublayers, strict=True):
+        for name, item in sublayer.checkpoint_items().items():
+          items[f"encoder/transformer/group_{group}/inner_group_{inner}/{name}"] = item
+    return {**items, "pooler/dense": self.pooler}
+
+  def get_config(self) -> dict[str, Any]:
+    return {
+      **super().get_config(),
+      "name": self.name,
+      "config": self.config.to_dict(),
+      "use_one_hot_embeddings": self.use_one_hot_embeddings,
+      "remat": self.remat,
+      "layer_loop": self.layer_loop,
+    }
+
+  @classmethod
+  def from_config(cls, config: dict[str, Any]) -> "AlbertEncoder":
+    return cls(**{**config, "config": AlbertConfig.from_dict(config["config"])})

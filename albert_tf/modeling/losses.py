@@ -1,0 +1,63 @@
+"""Pretraining losses as sums and counts, so that any split of a batch adds up."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+
+class MaskedLmSums(NamedTuple):
+  """Sums over the predictions of a (part of a) batch; float32 scalars."""
+
+  loss: tf.Tensor
+  correct: tf.Tensor
+  weight: tf.Tensor
+
+
+class SentenceOrderSums(NamedTuple):
+  """Sums over the examples of a (part of a) batch; float32 scalars."""
+
+  loss: tf.Tensor
+  correct: tf.Tensor
+  count: tf.Tensor
+
+
+def masked_lm_sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> MaskedLmSums:
+  r"""$\sum w \cdot (-\log \mathrm{softmax}(\text{logits})[\text{label}])$ and its company.
+
+  Args:
+    logits: float32 `[B, P, V]`.
+    labels: int32 `[B, P]`.
+    weights: float32 `[B, P]`, 0 for padding.
+
+  Reference: ALBERT section 3.1; the division by the global weight is the caller's.
+  """
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=tf.cast(logits, tf.float32))
+  correct = tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=labels.dtype), labels), tf.float32)
+  weights = tf.cast(weights, tf.float32)
+  return MaskedLmSums(
+    loss=tf.reduce_sum(weights * losses),
+    correct=tf.reduce_sum(weights * correct),
+    weight=tf.reduce_sum(weights),
+  )
+
+
+def sentence_order_sums(
+  logits: tf.Tensor, labels: tf.Tensor, example_weights: tf.Tensor | None = None
+) -> SentenceOrderSums:
+  """Cross-entropy sum of the sentence-order labels (0 = in order, 1 = swapped).
+
+  Args:
+    logits: float32 `[B, 2]`.
+    labels: int32 `[B]`.
+    example_weights: float32 `[B]`, 0 for an example that only fills a batch; default ones.
+
+  Reference: ALBERT section 3.1, "Inter-sentence coherence loss".
+  """
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=tf.cast(logits, tf.float32))
+  weights = tf.ones_like(losses) if example_weights is None else tf.cast(example_weights, tf.float32)
+  correct = tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=labels.dtype), labels), tf.float32)
+  return SentenceOrderSums(
+    loss=tf.reduce_sum(weights * losses),
+    correct=tf.reduce_sum(weights * correct),
+    count=tf.reduce_sum(weights),
+  )

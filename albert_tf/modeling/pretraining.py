@@ -1,0 +1,78 @@
+"""ALBERT with its pretraining heads."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf.compat import keras
+from albert_tf.configs import AlbertConfig
+from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.pretraining_heads import MaskedLmHead, SentenceOrderHead
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertForPreTraining(keras.Model):
+  """Encoder, masked-LM head tied to the word embeddings, and sentence-order head.
+
+  Args:
+    config: the model's configuration.
+    **encoder_options: see `AlbertEncoder`.
+
+  Call args:
+    inputs: those of `AlbertEncoder`, and `masked_lm_positions` int32 `[B, P]`.
+    training, seed: see `AlbertEncoder`.
+
+  Returns:
+    The encoder's outputs, `mlm_logits` float32 `[B, P, V]`, `sop_logits` float32 `[B, 2]`.
+
+  Example:
+    >>> model = AlbertForPreTraining(AlbertConfig.from_name("base"))
+    >>> model({"input_ids": ids, "masked_lm_positions": positions})["mlm_logits"]
+  """
+
+  def __init__(self, config: AlbertConfig, *, encoder_options: Mapping[str, Any] | None = None, **kwargs: Any):
+    super().__init__(**kwargs)
+    self.config = config
+    self.encoder_options = dict(encoder_options or {})
+    policy = {"dtype": self.dtype_policy}
+    self.encoder = AlbertEncoder(config, **self.encoder_options, **policy)
+    self.masked_lm = MaskedLmHead(config, name="masked_lm", **policy)
+    self.sentence_order = SentenceOrderHead(config, name="sentence_order", **policy)
+    self.build()
+
+  def build(self, input_shape: Any = None) -> None:
+    del input_shape  # Every size is in the configuration, so weights exist from construction on.
+    if self.built:
+      return
+    self.masked_lm.build((None, None, self.config.hidden_size))
+    self.sentence_order.build((None, self.config.hidden_size))
+    self.built = True
+
+  def call(
+    self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
+  ) -> dict[str, Any]:
+    outputs = self.encoder(
+      {key: inputs[key] for key in ("input_ids", "input_mask", "segment_ids") if key in inputs},
+      training=training,
+      seed=seed,
+    )
+    mlm_logits = self.masked_lm(
+      outputs["sequence_output"], inputs["masked_lm_positions"], self.encoder.embeddings.word_embeddings
+    )
+    sop_logits = self.sentence_order(outputs["pooled_output"])
+    return {**outputs, "mlm_logits": mlm_logits, "sop_logits": sop_logits}
+
+  def checkpoint_items(self) -> dict[str, Any]:
+    return {
+      "bert": self.encoder,
+      "cls/predictions": self.masked_lm,
+      "cls/seq_relationship": self.sentence_order,
+    }
+
+  def get_config(self) -> dict[str, Any]:
+    return {**super().get_config(), "config": self.config.to_dict(), "encoder_options": self.encoder_options}
+
+  @classmethod
+  def from_config(cls, config: dict[str, Any]) -> "AlbertForPreTraining":
+    return cls(**{**config, "config": AlbertConfig.from_dict(config["config"])})

@@ -1,0 +1,93 @@
+"""The two pretraining heads: masked LM and sentence order."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf.compat import keras
+from albert_tf.configs import AlbertConfig
+from albert_tf.modeling.config_layer import ConfigLayer
+from albert_tf.modeling.dense import Dense
+from albert_tf.modeling.layer_norm import LayerNorm
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class MaskedLmHead(ConfigLayer):
+  r"""Vocabulary logits: $\mathrm{LN}(f(h W_t + b_t)) W^T + b$, `W` the word embeddings.
+
+  Args:
+    config: the model's configuration.
+
+  Call args:
+    sequence_output: `[B, S, H]`.
+    positions: int32 `[B, P]`, which positions to predict.
+    word_embeddings: the tied table `[V, E]`.
+
+  Returns:
+    float32 `[B, P, V]`.
+
+  Reference: arXiv 1810.04805, section 3.1, task 1; the original's `get_masked_lm_output`.
+  """
+
+  def __init__(self, config: AlbertConfig, **kwargs: Any):
+    super().__init__(config, **kwargs)
+    self.transform = Dense(
+      config.embedding_size,
+      activation=config.hidden_act,
+      initializer_range=config.initializer_range,
+      name="transform",
+      dtype=self.dtype_policy,
+    )
+    self.layer_norm = LayerNorm(epsilon=config.layer_norm_eps, name="layer_norm")
+
+  def build(self, input_shape: Any) -> None:
+    del input_shape  # Every size is in the configuration.
+    self.transform.build((None, None, self.config.hidden_size))
+    self.layer_norm.build((None, None, self.config.embedding_size))
+    self.output_bias = self.add_weight(
+      name="output_bias", shape=(self.config.vocab_size,), initializer="zeros"
+    )
+    self.built = True
+
+  def call(self, sequence_output: tf.Tensor, positions: tf.Tensor, word_embeddings: Any) -> tf.Tensor:
+    h = tf.gather(sequence_output, positions, batch_dims=1)  # [B, P, H]
+    h = tf.cast(self.layer_norm(self.transform(h)), self.compute_dtype)  # [B, P, E]
+    rows = tf.reshape(h, [-1, self.config.embedding_size])
+    table = tf.cast(tf.convert_to_tensor(word_embeddings), self.compute_dtype)
+    logits = tf.cast(tf.matmul(rows, table, transpose_b=True), tf.float32)
+    logits = tf.nn.bias_add(logits, tf.cast(self.output_bias, tf.float32))
+    return tf.reshape(logits, tf.concat([tf.shape(positions), [self.config.vocab_size]], axis=0))
+
+  def checkpoint_items(self) -> dict[str, Any]:
+    return {
+      "transform/dense": self.transform,
+      "transform/LayerNorm": self.layer_norm,
+      "output_bias": self.output_bias,
+    }
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class SentenceOrderHead(ConfigLayer):
+  r"""Logits of (in order, swapped): $\text{pooled} W_s^T + b_s$, float32 `[B, 2]`.
+
+  `output_weights` is `[2, H]`, as the original stores it.
+
+  Reference: ALBERT section 3.1, "Inter-sentence coherence loss".
+  """
+
+  def build(self, input_shape: Any) -> None:
+    del input_shape  # Every size is in the configuration.
+    initializer = keras.initializers.TruncatedNormal(stddev=self.config.initializer_range)
+    self.output_weights = self.add_weight(
+      name="output_weights", shape=(2, self.config.hidden_size), initializer=initializer
+    )
+    self.output_bias = self.add_weight(name="output_bias", shape=(2,), initializer="zeros")
+    self.built = True
+
+  def call(self, pooled_output: tf.Tensor) -> tf.Tensor:
+    x = tf.cast(pooled_output, tf.float32)
+    logits = tf.matmul(x, tf.cast(self.output_weights, tf.float32), transpose_b=True)
+    return tf.nn.bias_add(logits, tf.cast(self.output_bias, tf.float32))
+
+  def checkpoint_items(self) -> dict[str, Any]:
+    return {"output_weights": self.output_weights, "output_bias": self.output_bias}
