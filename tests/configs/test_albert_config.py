@@ -2,18 +2,19 @@
 
 import json
 
-from albert_tf.configs import AlbertConfig, named_sizes
-from albert_tf.errors import UserError
 import pytest
 
-SMALL = dict(
-  vocab_size=7,
-  embedding_size=4,
-  hidden_size=6,
-  num_hidden_layers=5,
-  num_attention_heads=3,
-  intermediate_size=8,
-)
+from albert_tf.configs import AlbertConfig, named_sizes
+from albert_tf.errors import UserError
+
+SMALL = {
+  "vocab_size": 7,
+  "embedding_size": 4,
+  "hidden_size": 6,
+  "num_hidden_layers": 5,
+  "num_attention_heads": 3,
+  "intermediate_size": 8,
+}
 
 
 @pytest.mark.parametrize("name", named_sizes())
@@ -84,9 +85,9 @@ def test_bad_values_say_what_was_received(changes, message):
 
 def test_missing_key_and_unknown_name_and_bad_file(tmp_path):
   bert = {key: value for key, value in SMALL.items() if key != "embedding_size"}
-  with pytest.raises(UserError, match="no embedding_size.*BERT"):
+  with pytest.raises(UserError, match=r"no embedding_size.*BERT"):
     AlbertConfig.from_dict(bert)
-  with pytest.raises(UserError, match="base.*Received: 'huge'"):
+  with pytest.raises(UserError, match=r"base.*Received: 'huge'"):
     AlbertConfig.from_name("huge")
   with pytest.raises(UserError, match="Did you mean vocab_size"):
     AlbertConfig.from_name("base", vocabsize=3)
@@ -100,11 +101,23 @@ def test_missing_key_and_unknown_name_and_bad_file(tmp_path):
 
 
 def test_known_unused_keys_are_accepted():
-  unused = dict(down_scale_factor=1, gap_size=0, layers_to_keep=[], net_structure_type=0, num_memory_blocks=0)
-  huggingface = dict(
-      architectures=["AlbertForMaskedLM"], model_type="albert", classifier_dropout_prob=0.1, num_labels=3,
-      layer_norm_eps=1e-12, transformers_version="4.57.0", position_embedding_type="absolute", pad_token_id=0,
-  )  # fmt: skip
+  unused = {
+    "down_scale_factor": 1,
+    "gap_size": 0,
+    "layers_to_keep": [],
+    "net_structure_type": 0,
+    "num_memory_blocks": 0,
+  }
+  huggingface = {
+    "architectures": ["AlbertForMaskedLM"],
+    "classifier_dropout_prob": 0.1,
+    "layer_norm_eps": 1e-12,
+    "model_type": "albert",
+    "num_labels": 3,
+    "pad_token_id": 0,
+    "position_embedding_type": "absolute",
+    "transformers_version": "4.57.0",
+  }
   assert AlbertConfig.from_dict({**SMALL, **unused}) == AlbertConfig(**SMALL)
   assert AlbertConfig.from_dict({**SMALL, **unused, **huggingface}) == AlbertConfig(**SMALL)
 

@@ -1,9 +1,10 @@
 """Every named size and every table of the paper has its exact parameter count here."""
 
+import pytest
+
 from albert_tf.configs import AlbertConfig, count_parameters, named_sizes
 from albert_tf.configs.param_count import HEADS, count_head_parameters
 from albert_tf.errors import UserError
-import pytest
 
 # Encoder and pooler.
 GOLDEN = {
