@@ -1,0 +1,65 @@
+"""Names, types and lengths of the features of a pretraining record.
+
+The names are those of google-research/albert, so that records made by either
+code train either; `next_sentence_labels` is the format's name for the sentence
+order label.
+"""
+
+import dataclasses
+
+from albert_tf.errors import UserError
+
+INPUT_IDS = "input_ids"
+INPUT_MASK = "input_mask"
+SEGMENT_IDS = "segment_ids"
+TOKEN_BOUNDARY = "token_boundary"
+MASKED_LM_POSITIONS = "masked_lm_positions"
+MASKED_LM_IDS = "masked_lm_ids"
+MASKED_LM_WEIGHTS = "masked_lm_weights"
+SENTENCE_ORDER_LABELS_FEATURE = "next_sentence_labels"  # The name in the file.
+SENTENCE_ORDER_LABELS = "sentence_order_labels"  # The name in a parsed batch.
+
+TOKEN_FEATURES = (INPUT_IDS, INPUT_MASK, SEGMENT_IDS, TOKEN_BOUNDARY)
+PREDICTION_FEATURES = (MASKED_LM_POSITIONS, MASKED_LM_IDS, MASKED_LM_WEIGHTS)
+# Map entries are written in this (sorted) order: protobuf's deterministic order.
+ALL_FEATURES = tuple(sorted((*TOKEN_FEATURES, *PREDICTION_FEATURES, SENTENCE_ORDER_LABELS_FEATURE)))
+FLOAT_FEATURES = frozenset({MASKED_LM_WEIGHTS})
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingSpec:
+  """Lengths of the features of one record.
+
+  Args:
+    max_seq_length: S, tokens of a sequence with [CLS], [SEP] and padding.
+    max_predictions_per_seq: P, slots for masked pieces.
+
+  Raises:
+    UserError: a length that no record can have.
+  """
+
+  max_seq_length: int
+  max_predictions_per_seq: int
+
+  def __post_init__(self) -> None:
+    if self.max_seq_length < 5:
+      raise UserError(
+        "max_seq_length must be at least 5: [CLS], [SEP], [SEP] and two pieces. "
+        f"Received: max_seq_length={self.max_seq_length}. Give a longer length, such as 128 or 512."
+      )
+    if not 1 <= self.max_predictions_per_seq <= self.max_seq_length:
+      raise UserError(
+        "max_predictions_per_seq must be between 1 and max_seq_length. Received: "
+        f"max_predictions_per_seq={self.max_predictions_per_seq}, max_seq_length={self.max_seq_length}. "
+        "A usual value is 0.15 x max_seq_length, at least 20."
+      )
+
+  def length(self, name: str) -> int:
+    """Number of values of feature `name`."""
+    if name in TOKEN_FEATURES:
+      return self.max_seq_length
+    if name in PREDICTION_FEATURES:
+      return self.max_predictions_per_seq
+    if name == SENTENCE_ORDER_LABELS_FEATURE:
+      return 1
+    raise KeyError(name)

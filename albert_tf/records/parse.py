@@ -1,0 +1,40 @@
+"""Reads serialized pretraining records into a batch of tensors (needs TensorFlow)."""
+
+import tensorflow as tf
+
+from albert_tf.records import features as names
+from albert_tf.records.features import PretrainingSpec
+
+
+def feature_description(
+  spec: PretrainingSpec, *, token_boundary: bool = False
+) -> dict[str, tf.io.FixedLenFeature]:
+  """What `tf.io.parse_example` needs to know; `token_boundary` only on request, as training has no use for it."""
+  return {
+    name: tf.io.FixedLenFeature([spec.length(name)], tf.float32 if name in names.FLOAT_FEATURES else tf.int64)
+    for name in names.ALL_FEATURES
+    if token_boundary or name != names.TOKEN_BOUNDARY
+  }
+
+
+def parse_pretraining_batch(
+  serialized: tf.Tensor, spec: PretrainingSpec, *, token_boundary: bool = False
+) -> dict[str, tf.Tensor]:
+  """Parses a batch of records in one call.
+
+  Args:
+    serialized: [B] strings, each a `tf.train.Example`.
+    spec: S and P.
+    token_boundary: also return `token_boundary` [B, S].
+
+  Returns:
+    int32 `input_ids`, `input_mask`, `segment_ids` [B, S]; `masked_lm_positions`,
+    `masked_lm_ids` [B, P]; `sentence_order_labels` [B]; float32
+    `masked_lm_weights` [B, P].
+  """
+  parsed = tf.io.parse_example(serialized, feature_description(spec, token_boundary=token_boundary))
+  batch = {
+    name: value if value.dtype == tf.float32 else tf.cast(value, tf.int32) for name, value in parsed.items()
+  }
+  batch[names.SENTENCE_ORDER_LABELS] = tf.squeeze(batch.pop(names.SENTENCE_ORDER_LABELS_FEATURE), -1)  # [B]
+  return batch
