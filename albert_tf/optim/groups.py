@@ -31,8 +31,8 @@ class ParameterGroup:
   def __post_init__(self) -> None:
     if not self.learning_rate_multiplier >= 0.0:
       raise UserError(
-        f"A learning-rate multiplier must not be negative. Received: {self.learning_rate_multiplier} for group "
-        f"{self.name!r}. Use 0 to freeze a group."
+        "A learning-rate multiplier must not be negative. Received: "
+        f"{self.learning_rate_multiplier} for group {self.name!r}. Use 0 to freeze a group."
       )
 
 

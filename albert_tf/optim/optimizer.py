@@ -113,10 +113,13 @@ class Optimizer(tf.Module):
     self._update = update
     self._variables = dict(named_variables)
     self._ema_decay = ema_decay
-    self.step = tf.Variable(0, trainable=False, dtype=tf.int64, name="global_step")
-    self._m = self._zeros("adam_m")
-    self._v = self._zeros("adam_v")
     self._ema = self._zeros("ema") if ema_decay is not None else {}
+    self.step, self._m, self._v = self._create_state()
+
+  def _create_state(self) -> tuple[tf.Variable, dict[str, tf.Variable], dict[str, tf.Variable]]:
+    """Step, first and second moments."""
+    step = tf.Variable(0, trainable=False, dtype=tf.int64, name="global_step")
+    return step, self._zeros("adam_m"), self._zeros("adam_v")
 
   def _zeros(self, suffix: str) -> dict[str, tf.Variable]:
     return {
@@ -125,7 +128,7 @@ class Optimizer(tf.Module):
     }
 
   def slots(self) -> dict[str, tf.Variable]:
-    """All per-variable state by checkpoint name: `<name>/adam_m`, `<name>/adam_v`, and `<name>/ema` if kept."""
+    """All per-variable state by checkpoint name: `<name>/adam_m`, `<name>/adam_v`, `<name>/ema` if kept."""
     families = {"adam_m": self._m, "adam_v": self._v, "ema": self._ema}
     return {f"{name}/{suffix}": slot for suffix, family in families.items() for name, slot in family.items()}
 

@@ -48,8 +48,9 @@ class ScheduleConfig:
       )
     if self.num_warmup_steps < 0 or self.start_warmup_step < 0:
       raise UserError(
-        "num_warmup_steps and start_warmup_step must not be negative. Received: "
-        f"num_warmup_steps={self.num_warmup_steps}, start_warmup_step={self.start_warmup_step}. Use 0 for none."
+        "num_warmup_steps and start_warmup_step must not be negative. "
+        f"Received: num_warmup_steps={self.num_warmup_steps}, start_warmup_step={self.start_warmup_step}. "
+        "Use 0 for none."
       )
     if self.start_warmup_step + self.num_warmup_steps > self.num_train_steps:
       raise UserError(
@@ -61,8 +62,9 @@ class ScheduleConfig:
       raise UserError(f"poly_power must be positive. Received: {self.poly_power}. ALBERT uses 1.0 (linear).")
     if not 0.0 <= self.end_learning_rate <= self.learning_rate:
       raise UserError(
-        "end_learning_rate must lie between 0 and learning_rate. Received: "
-        f"end_learning_rate={self.end_learning_rate}, learning_rate={self.learning_rate}. Use 0 to decay fully."
+        "end_learning_rate must lie between 0 and learning_rate. "
+        f"Received: end_learning_rate={self.end_learning_rate}, learning_rate={self.learning_rate}. "
+        "Use 0 to decay fully."
       )
     if self.schedule not in ("continuous", "original"):
       raise UserError(
