@@ -15,7 +15,7 @@ INSTALL_REQUIRES = [
   "keras>=2.15",
   "matplotlib",
   "numpy",
-  # 0.2.2 and 0.2.3 break score ties differently from TensorFlow Text's op, so ids would depend on where text is split.
+  # 0.2.2 and 0.2.3 break score ties differently from TensorFlow Text's op: the ids would differ.
   "sentencepiece<=0.2.1",
   "tensorboard",  # TensorFlow 2.21 no longer depends on it.
   "tensorflow>=2.15.1,<2.22",

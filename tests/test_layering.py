@@ -1,0 +1,182 @@
+"""The arrows between packages, sizes of files and functions, and what an import may load.
+
+Everything is read from the source with `ast`; only the TensorFlow-free imports
+are run, each in a process of its own.
+"""
+
+import ast
+from collections.abc import Iterator
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+CODE_FOLDERS = ("albert_tf", "tfrecords_tools", "tpu_scripts", "benchmarks")
+
+# DESIGN: who may import whom. The leaves `errors` and `files` may be imported by anyone.
+LEAVES = {"errors", "files"}
+BASE = {"configs", "tokenization", "records", "compat"}
+MODEL = BASE | {"modeling", "optim"}
+LIBRARY_ARROWS: dict[str, set[str]] = {
+  "__init__": set(),
+  "errors": set(),
+  "files": set(),
+  "compat": set(),
+  "configs": set(),
+  "tokenization": set(),
+  "records": set(),
+  "modeling": {"configs", "compat"},
+  "optim": {"configs", "compat"},
+  "pipelines": {"configs", "records"},
+  "training": MODEL | {"pipelines"},
+  "finetuning": MODEL | {"pipelines", "training"},
+  "interop": MODEL | {"training"},
+  "planning": MODEL | {"pipelines", "training"},
+  "serving": MODEL | {"training", "finetuning"},
+}
+TOOLS_ARROWS = {"tokenization", "records"}
+
+# path → lines, and "path:function" → lines, of what is larger than the rule allows, each with its reason.
+MAX_FILE_LINES = 300
+MAX_FUNCTION_LINES = 60
+LONG_FILES: dict[str, int] = {}
+LONG_FUNCTIONS: dict[str, int] = {}
+
+# Paths of one machine; the temporary folder is asked from the system.
+MACHINE_PATH = re.compile(r"(?<![\w.}/])/(?:work|tmp|root|home|Users)/")
+# A comparison with the version of Keras or TensorFlow decides between the stacks.
+VERSION_TEST = re.compile(
+  r"\b(?:tf|tensorflow|keras|tf\.keras)\.(?:__version__|version\(\)|version\.VERSION)"
+)
+
+
+def source_files(*folders: str) -> list[pathlib.Path]:
+  return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def module_of(path: pathlib.Path) -> list[str]:
+  """The dotted name's parts; a package's `__init__` counts as a module inside it."""
+  return list(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def imported_modules(path: pathlib.Path) -> Iterator[tuple[int, str]]:
+  """Line and full dotted name of every import in the file, the ones inside functions included."""
+  package = module_of(path)[:-1]
+  for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    if isinstance(node, ast.Import):
+      yield from ((node.lineno, alias.name) for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+      base = package[: len(package) - node.level + 1] if node.level else []
+      prefix = ".".join(base + ([node.module] if node.module else []))
+      yield from ((node.lineno, f"{prefix}.{alias.name}") for alias in node.names)
+
+
+def violations() -> Iterator[str]:
+  for path in source_files(*CODE_FOLDERS):
+    where = path.relative_to(ROOT)
+    folder, unit = module_of(path)[0], module_of(path)[1]
+    for line, name in imported_modules(path):
+      top, *rest = name.split(".")
+      if top in CODE_FOLDERS and top != "albert_tf":
+        if folder != top:
+          yield f"{where}:{line}: nobody outside {top}/ may import {name}"
+        continue
+      if top == "absl" and rest[:1] == ["flags"] and folder == "albert_tf":
+        yield f"{where}:{line}: library code never reads flags"
+      if top != "albert_tf" or not rest or rest[0] in LEAVES or rest[0].startswith("__"):
+        continue
+      if folder == "albert_tf":
+        allowed = LIBRARY_ARROWS.get(unit, set()) | {unit}
+      else:
+        allowed = TOOLS_ARROWS if folder == "tfrecords_tools" else set(LIBRARY_ARROWS)
+      if rest[0] not in allowed:
+        yield f"{where}:{line}: {'.'.join(module_of(path)[:2])} may not import {name}"
+
+
+def test_imports_follow_the_arrows() -> None:
+  assert list(violations()) == []
+
+
+def test_every_package_has_its_arrows() -> None:
+  units = {module_of(path)[1] for path in source_files("albert_tf")}
+  assert units <= set(LIBRARY_ARROWS), "say in LIBRARY_ARROWS what a new package may import"
+
+
+@pytest.mark.parametrize(
+  "module", ["albert_tf", "albert_tf.configs", "albert_tf.tokenization", "albert_tf.records"]
+)
+def test_import_leaves_tensorflow_out(module: str) -> None:
+  heavy = "{'tensorflow', 'keras', 'tensorflow_text'}"
+  code = f"import sys, {module}; sys.exit(', '.join({heavy} & set(sys.modules)) or None)"
+  done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+  assert done.returncode == 0, f"importing {module} loads {done.stderr}"
+
+
+def test_files_stay_short() -> None:
+  lengths = {
+    str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
+    for path in source_files(*CODE_FOLDERS, "tests")
+  }
+  too_long = {name: lines for name, lines in lengths.items() if lines > MAX_FILE_LINES}
+  assert too_long == LONG_FILES
+
+
+def test_functions_stay_short() -> None:
+  too_long = {}
+  for path in source_files(*CODE_FOLDERS, "tests"):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+      if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.end_lineno is not None:
+        # The docstring explains, it is not a part of what must fit on a screen.
+        documented = ast.get_docstring(node, clean=False)
+        length = node.end_lineno - node.lineno + 1 - (len(documented.splitlines()) if documented else 0)
+        if length > MAX_FUNCTION_LINES:
+          too_long[f"{path.relative_to(ROOT)}:{node.name}"] = length
+  assert too_long == LONG_FUNCTIONS
+
+
+def test_no_paths_of_one_machine() -> None:
+  found = [
+    f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+    for path in source_files(*CODE_FOLDERS, "tests")
+    if path != pathlib.Path(__file__)
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+    if MACHINE_PATH.search(line)
+  ]
+  assert found == []
+
+
+def test_stack_differences_live_in_compat() -> None:
+  found = [
+    f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+    for path in source_files("albert_tf", "tfrecords_tools", "tpu_scripts")
+    if path != ROOT / "albert_tf/compat.py"
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+    if VERSION_TEST.search(line) and re.search(r"\bif\b|\bwhile\b|[<>=]=|startswith|split", line)
+  ]
+  assert found == []
+
+
+def test_the_checks_see_a_violation(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  (tmp_path / "albert_tf/records").mkdir(parents=True)
+  (tmp_path / "tfrecords_tools").mkdir()
+  (tmp_path / "albert_tf/records/a.py").write_text(
+    "def f():\n  from albert_tf import modeling\n"
+    "from ..optim import lamb\nfrom . import b\nfrom absl import flags\n"
+  )
+  (tmp_path / "albert_tf/records/b.py").write_text(
+    "import tfrecords_tools.x\nfrom albert_tf.errors import UserError\n"
+  )
+  (tmp_path / "tfrecords_tools/x.py").write_text(
+    "import albert_tf.training.loop\nfrom albert_tf import records\n"
+  )
+  monkeypatch.setitem(globals(), "ROOT", tmp_path)
+  assert [violation.split(": ")[0] for violation in violations()] == [
+    "albert_tf/records/a.py:3",
+    "albert_tf/records/a.py:5",
+    "albert_tf/records/a.py:2",
+    "albert_tf/records/b.py:1",
+    "tfrecords_tools/x.py:1",
+  ]
