@@ -33,7 +33,7 @@ def open_stream(path: str) -> Iterator[IO[bytes]]:
     raw = files.open_binary(path)
   except OSError as error:
     raise UserError(
-        f"An input file must be readable. Received: {path} ({error.strerror or error}). Check path and permissions."
+      f"An input file must be readable. Received: {path} ({error.strerror or error}). Check path and permissions."
     ) from error
   with raw:
     kind = next((kind for magic, kind in _MAGIC.items() if _peek(raw, len(magic)) == magic), "")
@@ -52,8 +52,8 @@ def open_stream(path: str) -> Iterator[IO[bytes]]:
         yield stream
       except _DAMAGE as error:
         raise UserError(
-            f"An input file must be readable to its end. Received: {path} ({error}). It is damaged or cut short: "
-            "copy it again, or leave it out."
+          f"An input file must be readable to its end. Received: {path} ({error}). It is damaged or cut short: "
+          "copy it again, or leave it out."
         ) from error
 
 
@@ -128,6 +128,6 @@ def decode_line(line: bytes, *, path: str, options: CorpusOptions, stats: Corpus
       return line.decode("utf-8", errors="replace")
     start = line[max(0, error.start - 20) : error.start + 20]
     raise UserError(
-        f"Text must be UTF-8. Received: {path}, in which a line holds {start!r}. Convert the file, or pass "
-        "--on_bad_text=skip (drops such lines) or --on_bad_text=replace (puts U+FFFD in); both are counted."
+      f"Text must be UTF-8. Received: {path}, in which a line holds {start!r}. Convert the file, or pass "
+      "--on_bad_text=skip (drops such lines) or --on_bad_text=replace (puts U+FFFD in); both are counted."
     ) from error

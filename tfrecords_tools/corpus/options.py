@@ -36,7 +36,9 @@ class CorpusOptions:
     for name, allowed in (("input_format", FORMATS), ("on_bad_text", BAD_TEXT_ACTIONS)):
       value = getattr(self, name)
       if value not in allowed:
-        raise UserError(f"{name} must be one of {', '.join(allowed)}. Received: {value!r}. Choose one of them.")
+        raise UserError(
+          f"{name} must be one of {', '.join(allowed)}. Received: {value!r}. Choose one of them."
+        )
 
 
 @dataclasses.dataclass

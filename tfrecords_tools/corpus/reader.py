@@ -28,7 +28,8 @@ def iter_documents(path: str, options: CorpusOptions, *, stats: CorpusStats) -> 
     UserError: unreadable, damaged, binary or (with `on_bad_text=error`) not UTF-8.
 
   Example:
-    >>> for document in iter_documents("wiki_00", CorpusOptions(), stats=CorpusStats()): ...
+    >>> for document in iter_documents("wiki_00", CorpusOptions(), stats=CorpusStats()):
+    ...   ...
   """
   stats.files += 1
   before = stats.documents

@@ -9,7 +9,7 @@ from tfrecords_tools.corpus.sentences import split_sentences
 
 
 def read_sentence_lines(
-    stream: IO[bytes], path: str, *, options: CorpusOptions, stats: CorpusStats
+  stream: IO[bytes], path: str, *, options: CorpusOptions, stats: CorpusStats
 ) -> Iterator[list[str]]:
   """`lines`: one sentence a line, a blank line (or the end of the file) ends a document."""
   document: list[str] = []

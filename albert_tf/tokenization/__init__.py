@@ -1,0 +1,8 @@
+"""Text to ids as the original ALBERT does it. The TensorFlow form is in `albert_tf.tokenization.graph`."""
+
+from albert_tf.tokenization.config import TokenizerConfig
+from albert_tf.tokenization.normalization import normalize_text
+from albert_tf.tokenization.tokenizer import AlbertTokenizer
+from albert_tf.tokenization.word_starts import is_word_start
+
+__all__ = ["AlbertTokenizer", "TokenizerConfig", "is_word_start", "normalize_text"]

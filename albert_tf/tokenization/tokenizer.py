@@ -1,0 +1,289 @@
+"""`AlbertTokenizer`: normalisation, SentencePiece, the digit-comma rule; the ids of the original ALBERT."""
+
+from collections.abc import Iterable, Sequence
+import dataclasses
+import functools
+import hashlib
+import os
+import re
+from typing import Any
+
+import numpy as np
+import sentencepiece
+
+from albert_tf import files
+from albert_tf.errors import UserError
+from albert_tf.tokenization import config as config_lib
+from albert_tf.tokenization import digit_comma, offsets, packing
+from albert_tf.tokenization.normalization import normalize_text
+from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE, word_start_table
+
+MASK_PIECE = "[MASK]"
+_PAD_ID = 0  # The original hard-wires this one id.
+
+
+class AlbertTokenizer:
+  """Text to ids and back, with the released models' exact ids.
+
+  text → normalise → SentencePiece's best segmentation → "12," into "12" and "," → ids
+
+  Control pieces in text ("[CLS]", "<pad>") are ordinary text; only `allow_mask` gives "[MASK]" a meaning.
+  It may be pickled, so worker processes can have it as it is.
+
+  Args:
+    spm_model_file: a SentencePiece model with <pad>, <unk>, [CLS], [SEP], [MASK].
+    do_lower_case: as the vocabulary was made; true for the released English models.
+    **settings: the other fields of `TokenizerConfig`.
+
+  Raises:
+    UserError: the file is not a SentencePiece model, or lacks ALBERT's special pieces.
+
+  Example:
+    >>> tokenizer = AlbertTokenizer(spm_model_file="30k-clean.model")
+    >>> tokenizer.encode_pieces("In 1990, it worked.")
+    ['▁in', '▁1990', ',', '▁it', '▁worked', '.']
+  """
+
+  def __init__(self, *, spm_model_file: str, do_lower_case: bool = True, **settings: Any):
+    config = config_lib.TokenizerConfig(do_lower_case=do_lower_case, **settings)
+    try:
+      with files.open_binary(spm_model_file) as stream:
+        model = stream.read()
+    except OSError as error:
+      raise UserError(
+        f"The SentencePiece model must be readable. Received: {spm_model_file} ({error.strerror or error}). "
+        "Check --spm_model_file."
+      ) from error
+    self._load(model, config, source=spm_model_file)
+
+  @classmethod
+  def from_pretrained(cls, path: str, **overrides: Any) -> "AlbertTokenizer":
+    """Loads from a run directory, a released model's, Hugging Face's, or a SentencePiece model file.
+
+    Args:
+      path: the directory, or the file.
+      **overrides: fields of `TokenizerConfig` to change.
+    """
+    model_path, config = config_lib.find_model(path)
+    return cls(spm_model_file=model_path, **{**dataclasses.asdict(config), **overrides})
+
+  def save_pretrained(self, directory: str) -> None:
+    """Writes spm.model and tokenizer.json, which `from_pretrained` reads."""
+    files.makedirs(directory)
+    with files.atomic_writer(os.path.join(directory, config_lib.MODEL_FILE)) as stream:
+      stream.write(self._model)
+    with files.atomic_writer(os.path.join(directory, config_lib.CONFIG_FILE)) as stream:
+      stream.write(self.config.to_json().encode())
+
+  def _load(self, model: bytes, config: config_lib.TokenizerConfig, *, source: str) -> None:
+    self.config = config
+    self._model = model
+    try:
+      self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    except RuntimeError as error:
+      raise UserError(
+        f"A SentencePiece model was expected. Received: {source}, which cannot be read as one. Check the path; "
+        "a text vocabulary (.vocab) is not the model."
+      ) from error
+    self._pieces = [self._processor.id_to_piece(index) for index in range(self._processor.vocab_size())]
+    self._normalize = functools.partial(
+      normalize_text,
+      do_lower_case=config.do_lower_case,
+      remove_space=config.remove_space,
+      normalize_quotes=config.normalize_quotes,
+    )
+    self._check_special_pieces(source)
+    self._digit_commas = digit_comma.digit_comma_table(
+      self._processor, self._pieces, strip=config.digit_comma == "strip"
+    )
+    self._digit_comma_ids = {index: self._to_ids(pieces) for index, pieces in self._digit_commas.items()}
+    self._digit_comma_keys = frozenset(self._digit_commas)
+
+  def _check_special_pieces(self, source: str) -> None:
+    unk = self._processor.unk_id()
+    lacking = [
+      piece
+      for piece in ("[CLS]", "[SEP]", MASK_PIECE)
+      if self._processor.piece_to_id(piece) == unk
+      or not self._processor.is_control(self._processor.piece_to_id(piece))
+    ]
+    if lacking or self._processor.pad_id() != _PAD_ID:
+      raise UserError(
+        "An ALBERT vocabulary has <pad> at id 0 and the control pieces [CLS], [SEP], [MASK]. Received: "
+        f"{source}, with <pad> at {self._processor.pad_id()} and without {lacking or 'none of the others'}. "
+        "Train one with tfrecords_tools/train_vocab.py."
+      )
+    self.unk_id: int = unk
+    self.pad_id: int = _PAD_ID
+    self.cls_id: int = self._processor.piece_to_id("[CLS]")
+    self.sep_id: int = self._processor.piece_to_id("[SEP]")
+    self.mask_id: int = self._processor.piece_to_id(MASK_PIECE)
+
+  def __getstate__(self) -> dict[str, Any]:
+    return {"model": self._model, "config": self.config}
+
+  def __setstate__(self, state: dict[str, Any]) -> None:
+    self._load(state["model"], state["config"], source="pickle")
+
+  # ------------------------------------------------------------------ vocabulary
+
+  @property
+  def vocab_size(self) -> int:
+    return len(self._pieces)
+
+  @property
+  def pieces(self) -> list[str]:
+    """All pieces, indexed by id."""
+    return list(self._pieces)
+
+  @property
+  def model_bytes(self) -> bytes:
+    """The serialized SentencePiece model."""
+    return self._model
+
+  @functools.cached_property
+  def model_sha256(self) -> str:
+    return hashlib.sha256(self._model).hexdigest()
+
+  @functools.cached_property
+  def word_starts(self) -> np.ndarray:
+    """Bool [V]: whether the piece of each id starts a word, for whole-word masking."""
+    return word_start_table(self._pieces)
+
+  @property
+  def digit_comma_ids(self) -> dict[int, list[int]]:
+    """For each id the digit-comma rule replaces, the ids that replace it."""
+    return dict(self._digit_comma_ids)
+
+  def piece_to_id(self, piece: str) -> int:
+    return self._processor.piece_to_id(piece)
+
+  def id_to_piece(self, index: int) -> str:
+    return self._pieces[index]
+
+  def _to_ids(self, pieces: Sequence[str]) -> list[int]:
+    return [self._processor.piece_to_id(piece) for piece in pieces]
+
+  # ------------------------------------------------------------------ text to ids
+
+  def normalize(self, text: str) -> str:
+    """The text SentencePiece sees."""
+    return self._normalize(text)
+
+  def encode(self, text: str, *, allow_mask: bool = False) -> list[int]:
+    """Ids of one text, without [CLS] and [SEP]; `allow_mask` reads a literal "[MASK]" as the mask piece."""
+    if allow_mask and MASK_PIECE in text:
+      return self._encode_with_masks(text)
+    return self.encode_batch([text])[0]
+
+  def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
+    """Ids of many texts; much faster than one call a text."""
+    normalized = [self._normalize(text) for text in texts]
+    rows: list[list[int]] = self._processor.encode(normalized, out_type=int, num_threads=1)
+    return [row if self._digit_comma_keys.isdisjoint(row) else self._split_digit_commas(row) for row in rows]
+
+  def encode_pieces(self, text: str) -> list[str]:
+    """The pieces whose ids `encode` returns; characters outside the vocabulary stay as they are."""
+    pieces: list[str] = []
+    for piece in self._processor.encode(self._normalize(text), out_type=str):
+      pieces.extend(self._digit_commas.get(self._processor.piece_to_id(piece), (piece,)))
+    return pieces
+
+  def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+    """Ids, and for each the half-open character range of `text` it stands for.
+
+    A range never begins or ends with the white space that "▁" stands for; a lone "▁" has an empty range.
+    """
+    return offsets.encode_with_offsets(
+      self._processor, text, config=self.config, digit_commas=self._digit_commas
+    )
+
+  def _split_digit_commas(self, row: list[int]) -> list[int]:
+    return [part for index in row for part in self._digit_comma_ids.get(index, (index,))]
+
+  def _encode_with_masks(self, text: str) -> list[int]:
+    """Encodes what is between the masks; text that touches a mask gets no "▁" at that place."""
+    parts = re.split(re.escape(MASK_PIECE), text)
+    ids: list[int] = []
+    for number, (part, row) in enumerate(zip(parts, self.encode_batch(parts), strict=True)):
+      if number:
+        ids.append(self.mask_id)
+        if row and part[0] and not part[0].isspace():
+          row = self.without_space_mark.get(row[0], [row[0]]) + row[1:]
+      ids.extend(row)
+    return ids
+
+  @functools.cached_property
+  def without_space_mark(self) -> dict[int, list[int]]:
+    """For each id of a piece "▁x" whose "x" is in the vocabulary too, [id of "x"]; for "▁" alone, []."""
+    table: dict[int, list[int]] = {}
+    for index, piece in enumerate(self._pieces):
+      if piece.startswith(SPIECE_UNDERLINE):
+        bare = piece[1:]
+        if not bare:
+          table[index] = []
+        elif self._processor.piece_to_id(bare) != self.unk_id:
+          table[index] = [self._processor.piece_to_id(bare)]
+    return table
+
+  # ------------------------------------------------------------------ ids to text
+
+  def decode(self, ids: Iterable[int], *, skip_special_pieces: bool = True) -> str:
+    """Text of ids; control pieces are left out, or shown as "[MASK]" with `skip_special_pieces=False`."""
+    ids = [int(index) for index in ids]
+    if skip_special_pieces:
+      return self._processor.decode(ids)
+    shown: list[str] = []
+    run: list[int] = []
+    for index in [*ids, self.pad_id]:
+      if not self._processor.is_control(index):
+        run.append(index)
+        continue
+      shown.append(self._processor.decode(run))
+      shown.append(self._pieces[index])
+      run = []
+    return " ".join(part for part in shown[:-1] if part)
+
+  # ------------------------------------------------------------------ batches for the model
+
+  def __call__(
+    self,
+    texts: Sequence[str],
+    pairs: Sequence[str] | None = None,
+    *,
+    max_length: int = 512,
+    pad_to_max_length: bool = False,
+    allow_mask: bool = False,
+  ) -> dict[str, np.ndarray]:
+    """Texts, or pairs of texts, as a batch for the encoder.
+
+    Args:
+      texts: B strings.
+      pairs: B second segments, or None.
+      max_length: longer rows are cut at the end; of a pair, the longer segment first.
+      pad_to_max_length: pad to `max_length` and not to the longest row.
+      allow_mask: read a literal "[MASK]" as the mask piece.
+
+    Returns:
+      int32 arrays `input_ids`, `input_mask`, `segment_ids`, each [B, S].
+    """
+    if isinstance(texts, str) or isinstance(pairs, str):
+      raise TypeError("texts and pairs are sequences of strings. Received: one string. Put it in a list.")
+    if pairs is not None and len(pairs) != len(texts):
+      raise ValueError(f"texts and pairs must have the same length. Received: {len(texts)} and {len(pairs)}.")
+    if max_length < (3 if pairs is None else 5):
+      raise ValueError(f"max_length must leave room beside the special pieces. Received: {max_length}.")
+    return packing.pack_batch(
+      self._encode_all(texts, allow_mask),
+      None if pairs is None else self._encode_all(pairs, allow_mask),
+      cls_id=self.cls_id,
+      sep_id=self.sep_id,
+      pad_id=self.pad_id,
+      max_length=max_length,
+      pad_to_max_length=pad_to_max_length,
+    )
+
+  def _encode_all(self, texts: Sequence[str], allow_mask: bool) -> list[list[int]]:
+    if allow_mask:
+      return [self.encode(text, allow_mask=True) for text in texts]
+    return self.encode_batch(texts)

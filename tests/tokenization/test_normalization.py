@@ -1,0 +1,44 @@
+"""Normalisation against its definition, and the form of it that keeps positions."""
+
+import unicodedata
+
+from hypothesis import given
+from hypothesis import strategies as st
+import pytest
+
+from albert_tf.tokenization import normalize_text
+from albert_tf.tokenization.normalization import normalize_with_alignment
+
+_TEXT = st.text(st.characters(codec="utf-8"), max_size=30) | st.text(
+  "aΣσ ́̈`'\u00a0\u2003İ½①ﬁが각 B", max_size=30
+)
+
+
+@given(text=_TEXT, lower=st.booleans(), space=st.booleans(), quotes=st.booleans())
+def test_equals_the_definition_and_the_aligned_form(text: str, lower: bool, space: bool, quotes: bool):
+  expected = " ".join(text.strip().split()) if space else text
+  if quotes:
+    expected = expected.replace("``", '"').replace("''", '"')
+  expected = "".join(c for c in unicodedata.normalize("NFKD", expected) if not unicodedata.combining(c))
+  expected = expected.lower() if lower else expected
+  settings = {"do_lower_case": lower, "remove_space": space, "normalize_quotes": quotes}
+  assert normalize_text(text, **settings) == expected
+  aligned = normalize_with_alignment(text, **settings)
+  assert aligned.text == expected
+  assert len(aligned.starts) == len(aligned.ends) == len(expected)
+  assert all(0 <= start < end <= len(text) for start, end in zip(aligned.starts, aligned.ends, strict=True))
+  assert aligned.starts == sorted(aligned.starts) and aligned.ends == sorted(aligned.ends)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("é", "e"), ("ﬁ", "fi"), ("½", "1⁄2"), ("①", "1"), ("Ⅷ", "viii"), ("Å", "a"), ("İ", "i"), ("æœß", "æœß"),
+     ("が", "か"), ("a\u200bb", "a\u200bb"), ("“‘–", "“‘–"), ("``a''", "``a''"), ("\t \n", "")],
+)  # fmt: skip
+def test_by_example(text: str, expected: str):
+  assert normalize_text(text, do_lower_case=True) == expected
+
+
+def test_dropped_accent_belongs_to_its_letter():
+  aligned = normalize_with_alignment("e\u0301 x", do_lower_case=True)
+  assert (aligned.text, aligned.starts, aligned.ends) == ("e x", [0, 2, 3], [2, 3, 4])

@@ -1,0 +1,196 @@
+"""`AlbertTokenizer` against the original's recorded rows, and its own promises."""
+
+import json
+import pathlib
+import pickle
+import shutil
+
+from hypothesis import given
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+import sentencepiece
+
+from albert_tf.errors import UserError
+from albert_tf.tokenization import AlbertTokenizer, config, packing
+
+
+@pytest.fixture(scope="module")
+def spm8k(oracle_dir: pathlib.Path) -> str:
+  return str(oracle_dir / "spm" / "spm8k.model")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(spm8k: str) -> AlbertTokenizer:
+  return AlbertTokenizer(spm_model_file=spm8k)
+
+
+@pytest.fixture(scope="module")
+def golden_rows(oracle_dir: pathlib.Path) -> list[dict]:
+  return json.loads((oracle_dir / "golden_tokenization.json").read_text(encoding="utf-8"))["sentencepiece"]
+
+
+def test_golden_rows_of_the_original(spm8k: str, golden_rows: list[dict]):
+  for lower in (True, False):
+    tokenizer = AlbertTokenizer(spm_model_file=spm8k, do_lower_case=lower, digit_comma="nostrip")
+    rows = [row for row in golden_rows if row["lower"] == lower]
+    assert len(rows) == 25
+    for row in rows:
+      assert tokenizer.normalize(row["text"]) == row["preprocessed"]
+      assert tokenizer.encode_pieces(row["text"]) == row["pieces_nostrip"]
+      assert tokenizer.encode(row["text"]) == row["ids_nostrip"]
+      assert tokenizer.encode_with_offsets(row["text"])[0] == row["ids_nostrip"]
+
+
+def test_golden_rows_with_the_intended_digit_comma_rule(tokenizer: AlbertTokenizer, golden_rows: list[dict]):
+  """Each raw piece "…9," becomes its number without a new "▁", and a comma."""
+  expected = {"1⁄2,": ["▁1", "⁄", "2", ","], "x2,y": ["▁x", "2", ",", "y"]}
+  seen = set()
+  for row in golden_rows:
+    if not row["lower"]:
+      continue
+    if row["preprocessed"] in expected:
+      seen.add(row["preprocessed"])
+      assert tokenizer.encode_pieces(row["text"]) == expected[row["preprocessed"]]
+    else:  # No other row has a comma piece that the two rules treat differently.
+      assert tokenizer.encode(row["text"]) == row["ids_nostrip"]
+  assert seen == set(expected)
+
+
+def test_both_digit_comma_rules_on_every_comma_piece(spm8k: str):
+  """The table of the rule equals applying its definition to each piece of the vocabulary."""
+  processor = sentencepiece.SentencePieceProcessor(model_file=spm8k)
+  for rule in ("strip", "nostrip"):
+    tokenizer = AlbertTokenizer(spm_model_file=spm8k, digit_comma=rule)
+    affected = [p for p in tokenizer.pieces if len(p) > 1 and p[-1] == "," and p[-2].isdigit()]
+    assert len(affected) == 20
+    for piece in affected:
+      number = processor.encode(piece[:-1].replace("▁", ""), out_type=str)
+      if rule == "strip" and not piece.startswith("▁"):
+        number = [part for part in [number[0].replace("▁", ""), *number[1:]] if part]
+      ids = [processor.piece_to_id(part) for part in [*number, ","]]
+      assert tokenizer.digit_comma_ids[processor.piece_to_id(piece)] == ids
+
+
+def test_batch_equals_single_and_pieces_equal_ids_on_real_text(
+  tokenizer: AlbertTokenizer, shared_dir: pathlib.Path
+):
+  lines = (shared_dir / "data/corpora/wikiextractor/small").read_text(encoding="utf-8").splitlines()
+  rows = tokenizer.encode_batch(lines)
+  for line, row in zip(lines, rows, strict=True):
+    assert row == tokenizer.encode(line)
+    assert row == [tokenizer.piece_to_id(piece) for piece in tokenizer.encode_pieces(line)]
+
+
+def test_released_vocabulary(shared_dir: pathlib.Path):
+  tokenizer = AlbertTokenizer.from_pretrained(str(shared_dir / "data/vocab"))
+  assert tokenizer.model_sha256.startswith("fefb02b667a6c5c2")
+  assert (tokenizer.vocab_size, tokenizer.pad_id, tokenizer.unk_id) == (30000, 0, 1)
+  assert (tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id) == (2, 3, 4)
+  assert tokenizer.pieces[5:13] == ["(", ")", '"', "-", ".", "–", "£", "€"]
+  assert tokenizer.encode_pieces("In 1990, it WORKED.") == ["▁in", "▁1990", ",", "▁it", "▁worked", "."]
+
+
+@given(
+  text=st.text(st.characters(codec="utf-8"), max_size=40) | st.text("a9,. é½'`Σ\u0301\u00a0", max_size=40)
+)
+def test_offsets_point_at_the_text_of_each_piece(tokenizer: AlbertTokenizer, text: str):
+  ids, ranges = tokenizer.encode_with_offsets(text)
+  assert ids == tokenizer.encode(text)
+  previous = 0
+  for index, (start, end) in zip(ids, ranges, strict=True):
+    assert 0 <= start <= end <= len(text)
+    assert start >= previous or text[start:end]  # A character such as ½ may be shared by pieces.
+    previous = start
+    piece = tokenizer.id_to_piece(index).lstrip("▁")
+    if piece and index != tokenizer.unk_id and text[start:end].isascii() and text[start:end].isprintable():
+      assert piece == text[start:end].lower()
+
+
+def test_offsets_by_example(tokenizer: AlbertTokenizer):
+  text = "  A “Café” cost\t1,990, and ½ more ."
+  _, ranges = tokenizer.encode_with_offsets(text)
+  words = [text[start:end] for start, end in ranges if start < end]
+  assert "".join(words).startswith("A“Café”cost1,990,and") and words[-1] == "."
+  assert words.count("½") == 3 and "," in words
+
+
+def test_save_load_and_pickle_keep_everything(tmp_path: pathlib.Path, spm8k: str):
+  tokenizer = AlbertTokenizer(
+    spm_model_file=spm8k, do_lower_case=False, normalize_quotes=True, digit_comma="nostrip"
+  )
+  tokenizer.save_pretrained(str(tmp_path / "run"))
+  for other in (
+    AlbertTokenizer.from_pretrained(str(tmp_path / "run")),
+    pickle.loads(pickle.dumps(tokenizer)),
+  ):
+    assert other.config == tokenizer.config
+    assert other.model_sha256 == tokenizer.model_sha256
+    assert other.encode("A ``TeX'' 12, quote") == tokenizer.encode("A ``TeX'' 12, quote")
+
+
+def test_hugging_face_directory_has_their_quote_rule(tmp_path: pathlib.Path, spm8k: str):
+  shutil.copy(spm8k, tmp_path / "spiece.model")
+  (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false, "model_max_length": 512}')
+  (tmp_path / "tokenizer.json").write_text('{"version": "1.0", "model": {}}')  # Theirs, of another format.
+  tokenizer = AlbertTokenizer.from_pretrained(str(tmp_path))
+  assert tokenizer.config == config.TokenizerConfig(do_lower_case=False, normalize_quotes=True)
+  assert tokenizer.encode("say ``no''") == tokenizer.encode('say "no"')
+  assert AlbertTokenizer.from_pretrained(str(tmp_path), normalize_quotes=False).encode(
+    "''"
+  ) != tokenizer.encode('"')
+
+
+def test_mask_literal_only_when_asked(tokenizer: AlbertTokenizer):
+  assert tokenizer.mask_id not in tokenizer.encode("the [MASK] is")
+  ids = tokenizer.encode("The [MASK] is [MASK].", allow_mask=True)
+  assert [tokenizer.id_to_piece(index) for index in ids] == ["▁the", "[MASK]", "▁is", "[MASK]", "."]
+  assert tokenizer.decode(ids, skip_special_pieces=False) == "the [MASK] is [MASK] ."
+  assert tokenizer.decode(ids) == "the is."
+
+
+def test_batch_for_the_model(tokenizer: AlbertTokenizer):
+  batch = tokenizer(["one", "one two three"], ["", "four"], max_length=12)
+  assert {key: value.dtype for key, value in batch.items()} == dict.fromkeys(
+    ("input_ids", "input_mask", "segment_ids"), np.dtype(np.int32)
+  )
+  length = batch["input_mask"].sum(axis=1)
+  assert batch["input_ids"].shape == (2, length.max())
+  assert (batch["input_ids"][:, 0] == tokenizer.cls_id).all()
+  assert batch["segment_ids"][0].sum() == 0
+  assert batch["segment_ids"][1].sum() == len(tokenizer.encode("four")) + 1
+  assert (batch["input_ids"][np.arange(2), length - 1] == tokenizer.sep_id).all()
+  assert tokenizer(["a b c"], max_length=4, pad_to_max_length=True)["input_mask"].sum() == 4
+  with pytest.raises(TypeError, match="Put it in a list"):
+    tokenizer("text")
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 40))
+def test_pair_truncation_equals_popping_one_at_a_time(len_a: int, len_b: int, budget: int):
+  a, b = list(range(len_a)), list(range(len_b))
+  kept = packing.truncate_pair(a, b, budget)
+  while len(a) + len(b) > budget:
+    (a if len(a) > len(b) else b).pop()
+  assert kept == (a, b)
+
+
+def test_user_mistakes(tmp_path: pathlib.Path):
+  with pytest.raises(UserError, match=r"must hold one of spm\.model"):
+    AlbertTokenizer.from_pretrained(str(tmp_path))
+  with pytest.raises(UserError, match="must be readable"):
+    AlbertTokenizer(spm_model_file=str(tmp_path / "none.model"))
+  bad = tmp_path / "bad.model"
+  bad.write_text("<pad>\t0\n")
+  with pytest.raises(UserError, match="cannot be read as one"):
+    AlbertTokenizer(spm_model_file=str(bad))
+  text = tmp_path / "text.txt"
+  text.write_text("the quick brown fox jumps over the lazy dog\n" * 9)
+  sentencepiece.SentencePieceTrainer.train(
+    input=str(text), model_prefix=str(tmp_path / "other"), vocab_size=28, minloglevel=2
+  )
+  with pytest.raises(UserError, match=r"<pad> at -1 and without \['\[CLS\]'"):
+    AlbertTokenizer(spm_model_file=str(tmp_path / "other.model"))
+  with pytest.raises(UserError, match="digit_comma must be one of"):
+    config.TokenizerConfig(digit_comma="both")
+  with pytest.raises(UserError, match=r"\['do_lower'\]"):
+    config.config_from_json('{"format": "albert_tf", "do_lower": true}', path="tokenizer.json")
