@@ -1,4 +1,4 @@
-"""The tokenizer's settings, kept as tokenizer.json beside the SentencePiece model, and where both are found."""
+"""The tokenizer's settings, kept beside the SentencePiece model, and where both are found."""
 
 import dataclasses
 import json
@@ -54,7 +54,7 @@ def config_from_json(text: str, *, path: str) -> TokenizerConfig:
   if kind != _FORMAT:
     raise UserError(
       f'{CONFIG_FILE} beside {MODEL_FILE} must hold "format": "{_FORMAT}". Received: {kind!r} in {path}. '
-      f"It comes from another program: remove it, or name the model file {_HUGGING_FACE_MODEL} if it is one of theirs."
+      f"It is another program's: remove it, or rename the model file to {_HUGGING_FACE_MODEL} if that is theirs."
     )
   known = {field.name for field in dataclasses.fields(TokenizerConfig)}
   unknown = sorted(set(values) - known)

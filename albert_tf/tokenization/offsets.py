@@ -40,7 +40,7 @@ def encode_with_offsets(
       continue
     for part in digit_commas[piece.id]:
       ids.append(processor.piece_to_id(part))
-      # The surface may hold a space that the piece's "▁" stands for; a part takes as many characters as it has.
+      # Skip the space that "▁" stands for; a part takes as many characters as it has.
       while begin < end and aligned.text[begin].isspace():
         begin += 1
       width = len(part.removeprefix(SPIECE_UNDERLINE))

@@ -82,8 +82,8 @@ class AlbertTokenizer:
       self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     except RuntimeError as error:
       raise UserError(
-        f"A SentencePiece model was expected. Received: {source}, which cannot be read as one. Check the path; "
-        "a text vocabulary (.vocab) is not the model."
+        f"A SentencePiece model was expected. Received: {source}, which cannot be read as one. "
+        "Check the path; a text vocabulary (.vocab) is not the model."
       ) from error
     self._pieces = [self._processor.id_to_piece(index) for index in range(self._processor.vocab_size())]
     self._normalize = functools.partial(

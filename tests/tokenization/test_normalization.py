@@ -27,7 +27,8 @@ def test_equals_the_definition_and_the_aligned_form(text: str, lower: bool, spac
   assert aligned.text == expected
   assert len(aligned.starts) == len(aligned.ends) == len(expected)
   assert all(0 <= start < end <= len(text) for start, end in zip(aligned.starts, aligned.ends, strict=True))
-  assert aligned.starts == sorted(aligned.starts) and aligned.ends == sorted(aligned.ends)
+  assert aligned.starts == sorted(aligned.starts)
+  assert aligned.ends == sorted(aligned.ends)
 
 
 @pytest.mark.parametrize(

@@ -21,4 +21,5 @@ def test_golden_table_and_boundaries(oracle_dir: pathlib.Path):
 def test_rule_by_example():
   starts = ["▁", "▁a", "<unk>", ".", "5", "é", "'", "a'b", "=", "中", "x2"]
   continues = ["s", "Ab", "..", "a.b", "-x"]
-  assert all(map(is_word_start, starts)) and not any(map(is_word_start, continues))
+  assert all(map(is_word_start, starts))
+  assert not any(map(is_word_start, continues))

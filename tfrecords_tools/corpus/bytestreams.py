@@ -33,7 +33,7 @@ def open_stream(path: str) -> Iterator[IO[bytes]]:
     raw = files.open_binary(path)
   except OSError as error:
     raise UserError(
-      f"An input file must be readable. Received: {path} ({error.strerror or error}). Check path and permissions."
+      f"An input file must be readable. Received: {path} ({error.strerror or error}). Check its path and mode."
     ) from error
   with raw:
     kind = next((kind for magic, kind in _MAGIC.items() if _peek(raw, len(magic)) == magic), "")
@@ -52,8 +52,8 @@ def open_stream(path: str) -> Iterator[IO[bytes]]:
         yield stream
       except _DAMAGE as error:
         raise UserError(
-          f"An input file must be readable to its end. Received: {path} ({error}). It is damaged or cut short: "
-          "copy it again, or leave it out."
+          f"An input file must be readable to its end. Received: {path} ({error}). It is damaged or "
+          "cut short: copy it again, or leave it out."
         ) from error
 
 
