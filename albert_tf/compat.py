@@ -5,9 +5,12 @@
 """
 
 from typing import Any
+import warnings
 
 import keras
 import tensorflow as tf
+
+from albert_tf.errors import UserError
 
 KERAS_3 = int(keras.__version__.split(".")[0]) >= 3
 STACK = "keras3" if KERAS_3 else "addons"
@@ -16,3 +19,44 @@ STACK = "keras3" if KERAS_3 else "addons"
 def raw_variable(variable: Any) -> tf.Variable:
   """The `tf.Variable` behind a weight: Keras 3 wraps it, Keras 2 does not."""
   return variable.value if KERAS_3 and not isinstance(variable, tf.Variable) else variable
+
+
+def variable_path(variable: Any) -> str:
+  """The name of a Keras weight with its layers, without TensorFlow's output index."""
+  return variable.path if hasattr(variable, "path") else variable.name.split(":")[0]
+
+
+def tensorflow_addons() -> Any:
+  """The `tensorflow_addons` package; a `UserError` on the stack that cannot have it."""
+  with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # It announces its own end of life.
+    try:
+      import tensorflow_addons
+    except ImportError as error:
+      raise UserError(
+        "tfa_lamb needs TensorFlow Addons, which ended in May 2024 and cannot be imported beside "
+        f"TensorFlow 2.16 or newer. Received: TensorFlow {tf.__version__} without it. Use --optimizer=lamb "
+        '--bias_correction, which is the same update, or install ".[addons]" on Python 3.10 or 3.11.'
+      ) from error
+  return tensorflow_addons
+
+
+class OptimizerBase(keras.optimizers.Optimizer):
+  """Keras' optimizer with one constructor, slot maker and configuration for both stacks."""
+
+  def __init__(self, learning_rate: Any, *, name: str, **kwargs: Any):
+    if KERAS_3:
+      super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+    else:
+      super().__init__(name=name, **kwargs)
+      self._learning_rate = self._build_learning_rate(learning_rate)
+
+  def add_slot(self, variable: Any, slot: str) -> Any:
+    """A zero variable like `variable`, tracked by the optimizer."""
+    return self.add_variable_from_reference(variable, slot)  # The arguments' names differ.
+
+  def get_config(self) -> dict[str, Any]:
+    config = super().get_config()
+    if not KERAS_3:
+      config["learning_rate"] = self._serialize_hyperparameter(self._learning_rate)
+    return config

@@ -1,0 +1,188 @@
+"""LAMB and AdamW for `model.compile`: the same update functions behind Keras' optimizer interface."""
+
+from collections.abc import Sequence
+import dataclasses
+import re
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf import compat
+from albert_tf.optim.adamw import adamw_update
+from albert_tf.optim.lamb import lamb_update
+from albert_tf.optim.moments import MomentHyperparameters, UpdateResult
+from albert_tf.optim.schedules import ScheduleConfig, rate_after_steps
+
+# The original's LayerNorm|layer_norm|bias, as Keras users spell them.
+KERAS_EXCLUDED_PATTERN = r"(?i)layer_?norm|bias|(^|/)(gamma|beta)$"
+
+
+class _MomentOptimizer(compat.OptimizerBase):
+  """Slots, exclusions and configuration that `Lamb` and `AdamW` share."""
+
+  def __init__(
+    self,
+    learning_rate: Any,
+    *,
+    beta_1: float = 0.9,
+    beta_2: float = 0.999,
+    epsilon: float = 1e-6,
+    weight_decay_rate: float = 0.01,
+    bias_correction: bool = False,
+    exclude_from_weight_decay: str = KERAS_EXCLUDED_PATTERN,
+    name: str,
+    **kwargs: Any,
+  ):
+    if kwargs.get("weight_decay") is not None:
+      raise ValueError(
+        "The decay here is inside the update, unlike Keras' own. Received: "
+        f"weight_decay={kwargs['weight_decay']}. Use weight_decay_rate."
+      )
+    super().__init__(learning_rate, name=name, **kwargs)
+    self.hyperparameters = MomentHyperparameters(
+      beta_1=beta_1,
+      beta_2=beta_2,
+      epsilon=epsilon,
+      weight_decay=weight_decay_rate,
+      bias_correction=bias_correction,
+    )
+    self.exclude_from_weight_decay_pattern = exclude_from_weight_decay
+
+  def build(self, variables: Sequence[Any]) -> None:
+    """Creates the slots `adam_m` and `adam_v`, and settles which variables are excluded."""
+    if getattr(self, "_built", False):
+      return
+    super().build(variables)
+    self._m = [self.add_slot(variable, "adam_m") for variable in variables]
+    self._v = [self.add_slot(variable, "adam_v") for variable in variables]
+    self._slot_index = {self._var_key(variable): i for i, variable in enumerate(variables)}
+    self._paths = [compat.variable_path(variable) for variable in variables]
+    self._built = True
+
+  def update_step(self, gradient: Any, variable: Any, learning_rate: Any = None) -> None:
+    """One update of one variable; Keras calls it."""
+    index = self._slot_index[self._var_key(variable)]
+    m, v = compat.raw_variable(self._m[index]), compat.raw_variable(self._v[index])
+    result = self._update(
+      tf.cast(variable, tf.float32),
+      tf.cast(tf.convert_to_tensor(gradient), tf.float32),  # Indexed slices become dense: LAMB needs ‖u‖.
+      tf.cast(m, tf.float32),
+      tf.cast(v, tf.float32),
+      learning_rate=tf.cast(self.learning_rate if learning_rate is None else learning_rate, tf.float32),
+      path=self._paths[index],
+    )
+    for target, value in ((variable, result.p), (m, result.m), (v, result.v)):
+      target.assign(tf.cast(value, target.dtype))
+
+  def _update(self, p, g, m, v, *, learning_rate, path) -> UpdateResult:
+    raise NotImplementedError
+
+  def get_config(self) -> dict[str, Any]:
+    """Every constructor argument."""
+    config = super().get_config()
+    config.pop("weight_decay", None)  # Keras' own, not used.
+    moments = self.hyperparameters.get_config()
+    moments["weight_decay_rate"] = moments.pop("weight_decay")
+    return config | moments | {"exclude_from_weight_decay": self.exclude_from_weight_decay_pattern}
+
+
+@compat.keras.saving.register_keras_serializable(package="albert_tf")
+class Lamb(_MomentOptimizer):
+  """ALBERT's LAMB for `model.compile`.
+
+  Args:
+    learning_rate: a float or a Keras schedule.
+    beta_1, beta_2, epsilon, weight_decay_rate, bias_correction: see `MomentHyperparameters`.
+    exclude_from_weight_decay: regular expression; variables whose path it finds do not decay.
+    exclude_from_layer_adaptation: the same for the trust ratio; None takes `exclude_from_weight_decay`.
+    name: the optimizer's name.
+    **kwargs: what every Keras optimizer takes, such as `global_clipnorm=1.0`.
+
+  Example:
+    >>> Lamb(1e-3, global_clipnorm=1.0).get_config()["epsilon"]
+    1e-06
+
+  Reference: see `albert_tf.optim.lamb.lamb_update`.
+  """
+
+  def __init__(
+    self,
+    learning_rate: Any = 0.00176,
+    *,
+    exclude_from_layer_adaptation: str | None = None,
+    name: str = "lamb",
+    **kwargs: Any,
+  ):
+    super().__init__(learning_rate, name=name, **kwargs)
+    self.exclude_from_layer_adaptation = exclude_from_layer_adaptation
+
+  def _update(self, p, g, m, v, *, learning_rate, path) -> UpdateResult:
+    excluded = self.exclude_from_weight_decay_pattern
+    not_adapted = self.exclude_from_layer_adaptation
+    return lamb_update(
+      p,
+      g,
+      m,
+      v,
+      learning_rate=learning_rate,
+      step=self.iterations + 1,
+      hyperparameters=self.hyperparameters,
+      decay=not re.search(excluded, path),
+      adapt=not re.search(excluded if not_adapted is None else not_adapted, path),
+    )
+
+  def get_config(self) -> dict[str, Any]:
+    """Every constructor argument."""
+    return super().get_config() | {"exclude_from_layer_adaptation": self.exclude_from_layer_adaptation}
+
+
+@compat.keras.saving.register_keras_serializable(package="albert_tf")
+class AdamW(_MomentOptimizer):
+  """The original release's AdamW for `model.compile`: no bias correction, LayerNorm and biases do not decay.
+
+  Args:
+    learning_rate: a float or a Keras schedule.
+    name: the optimizer's name.
+    **kwargs: as `Lamb`, without `exclude_from_layer_adaptation`.
+
+  Reference: see `albert_tf.optim.adamw.adamw_update`.
+  """
+
+  def __init__(self, learning_rate: Any = 2e-5, *, name: str = "adamw", **kwargs: Any):
+    super().__init__(learning_rate, name=name, **kwargs)
+
+  def _update(self, p, g, m, v, *, learning_rate, path) -> UpdateResult:
+    return adamw_update(
+      p,
+      g,
+      m,
+      v,
+      learning_rate=learning_rate,
+      step=self.iterations + 1,
+      hyperparameters=self.hyperparameters,
+      decay=not re.search(self.exclude_from_weight_decay_pattern, path),
+    )
+
+
+@compat.keras.saving.register_keras_serializable(package="albert_tf")
+class WarmupPolynomialDecay(compat.keras.optimizers.schedules.LearningRateSchedule):
+  """`rate_after_steps` as a Keras schedule.
+
+  Args:
+    **kwargs: the fields of `ScheduleConfig`.
+
+  Example:
+    >>> schedule = WarmupPolynomialDecay(learning_rate=1e-3, num_train_steps=100, num_warmup_steps=10)
+    >>> round(float(schedule(0)), 6)
+    0.0001
+  """
+
+  def __init__(self, **kwargs: Any):
+    self.config = ScheduleConfig(**kwargs)
+
+  def __call__(self, step: Any) -> tf.Tensor:
+    return rate_after_steps(step, self.config)
+
+  def get_config(self) -> dict[str, Any]:
+    """The fields of `ScheduleConfig`."""
+    return dataclasses.asdict(self.config)

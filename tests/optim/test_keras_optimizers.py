@@ -1,0 +1,79 @@
+"""Keras optimizers: the same arithmetic inside `fit`, and configurations that survive saving."""
+
+import keras
+import numpy as np
+import pytest
+from reference.lamb import lamb_step
+import tensorflow as tf
+
+from albert_tf import compat
+from albert_tf.optim.keras_optimizers import AdamW, Lamb, WarmupPolynomialDecay
+
+
+def linear_model(optimizer):
+  model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, name="dense")])
+  model.compile(optimizer=optimizer, loss="mse")
+  return model
+
+
+@pytest.mark.parametrize("optimizer_class", [Lamb, AdamW])
+def test_fit_makes_the_update_of_the_equation(optimizer_class):
+  rng = np.random.default_rng(0)
+  x, y = rng.standard_normal((6, 3)).astype("f"), rng.standard_normal((6, 4)).astype("f")
+  model = linear_model(optimizer_class(0.1, weight_decay_rate=0.2))
+  kernel, bias = (weight.copy() for weight in model.get_weights())
+  model.fit(x, y, batch_size=6, epochs=2, verbose=0)
+  state = {"kernel": (kernel, 0.0, 0.0), "bias": (bias, 0.0, 0.0)}
+  for t in (1, 2):
+    error = 2.0 * (x @ state["kernel"][0] + state["bias"][0] - y) / y.size
+    gradients = {"kernel": x.T @ error, "bias": error.sum(axis=0)}
+    for name, (p, m, v) in state.items():
+      zeros = np.zeros_like(p)
+      state[name] = lamb_step(p, gradients[name], m + zeros, v + zeros, lr=0.1, t=t, wd=0.2,
+                              decay=name == "kernel", adapt=optimizer_class is Lamb and name == "kernel")  # fmt: skip
+  np.testing.assert_allclose(model.get_weights()[0], state["kernel"][0], rtol=1e-4, atol=1e-5)
+  np.testing.assert_allclose(model.get_weights()[1], state["bias"][0], rtol=1e-4, atol=1e-5)
+
+
+def test_fit_is_the_same_on_two_replicas(two_devices):
+  rng = np.random.default_rng(1)
+  x, y = rng.standard_normal((8, 3)).astype("f"), rng.standard_normal((8, 4)).astype("f")
+  weights = []
+  for strategy in (tf.distribute.OneDeviceStrategy("cpu:0"), tf.distribute.MirroredStrategy(two_devices)):
+    with strategy.scope():
+      model = linear_model(Lamb(0.1))
+      model.set_weights([np.ones((3, 4)), np.zeros(4)])
+    model.fit(x, y, batch_size=8, epochs=3, verbose=0)
+    weights.append(model.get_weights())
+  for a, b in zip(*weights, strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_configuration_round_trips_with_schedule(tmp_path):
+  schedule = WarmupPolynomialDecay(learning_rate=0.1, num_train_steps=9, num_warmup_steps=3, poly_power=2.0)
+  optimizer = Lamb(schedule, beta_1=0.8, epsilon=1e-4, weight_decay_rate=0.3, bias_correction=True,
+                   exclude_from_layer_adaptation="kernel", global_clipnorm=1.0, name="mine")  # fmt: skip
+  config = keras.optimizers.serialize(optimizer)
+  twin = keras.optimizers.deserialize(config)
+  assert type(twin) is Lamb
+  assert twin.get_config() == optimizer.get_config()
+  x, y = np.ones((4, 3), "f"), np.zeros((4, 4), "f")
+  model = linear_model(optimizer)
+  model.fit(x, y, batch_size=4, epochs=2, verbose=0)
+  path = str(tmp_path / "model.keras")
+  model.save(path)
+  loaded = keras.models.load_model(path)
+  for each in (model, loaded):  # The saved slots and step continue the run.
+    each.fit(x, y, batch_size=4, epochs=1, verbose=0)
+  for a, b in zip(model.get_weights(), loaded.get_weights(), strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_keras_own_weight_decay_is_refused():
+  with pytest.raises(ValueError, match="weight_decay_rate"):
+    AdamW(0.1, weight_decay=0.01)
+
+
+def test_paths_name_the_layers():
+  model = linear_model("sgd")
+  assert [compat.variable_path(v).split("/")[-1] for v in model.trainable_variables] == ["kernel", "bias"]

@@ -1,0 +1,126 @@
+"""The training loop's optimizer: the same update everywhere, its state, its norms."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.errors import UserError
+from albert_tf.optim.build import OptimizerConfig, build_optimizer, learning_rate_at
+from albert_tf.optim.clipping import clip_by_global_norm
+
+CONFIG = OptimizerConfig(num_train_steps=10, num_warmup_steps=2, learning_rate=0.1, ema_decay=0.9)
+
+
+def initial_values():
+  rng = np.random.default_rng(0)
+  return {"a/kernel": rng.standard_normal((3, 5)).astype("f"), "a/bias": rng.standard_normal(5).astype("f")}
+
+
+def train(strategy, examples, *, steps=3, micro_batches=1, config=CONFIG):
+  """A linear model on `examples` [B, 3], the batch split over replicas and micro-batches; B divides evenly."""
+  with strategy.scope():
+    variables = {name: tf.Variable(value) for name, value in initial_values().items()}
+    optimizer = build_optimizer(config, variables)
+  B, replicas = len(examples), strategy.num_replicas_in_sync
+  part = B // (replicas * micro_batches)
+
+  def replica_step():
+    context = tf.distribute.get_replica_context()
+    offset = context.replica_id_in_sync_group * micro_batches * part
+    total = None
+    for i in range(micro_batches):
+      x = tf.slice(examples, [offset + i * part, 0], [part, 3])
+      with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.square(x @ variables["a/kernel"] + variables["a/bias"])) / B
+      gradients = tape.gradient(loss, variables)
+      total = gradients if total is None else {name: total[name] + gradients[name] for name in total}
+    total = context.all_reduce(tf.distribute.ReduceOp.SUM, total)
+    clipped, norm = clip_by_global_norm(total, config.clip_norm)
+    norms = optimizer.apply(clipped, learning_rate_at(config, optimizer.step))
+    return norm, norms
+
+  @tf.function
+  def many_steps(count):
+    for _ in tf.range(count - 1):
+      strategy.run(replica_step)
+    return strategy.run(replica_step)
+
+  _, norms = many_steps(tf.constant(steps))
+  assert many_steps.experimental_get_tracing_count() == 1
+  state = {**variables, **optimizer.slots()}
+  for name, variable in state.items():
+    copies = [np.asarray(copy) for copy in strategy.experimental_local_results(variable)]
+    for copy in copies[1:]:
+      np.testing.assert_array_equal(copies[0], copy, err_msg=name)
+  assert int(optimizer.step.numpy()) == steps
+  values = {
+    name: strategy.experimental_local_results(variable)[0].numpy() for name, variable in state.items()
+  }
+  return values, [float(strategy.experimental_local_results(norm)[0]) for norm in norms]
+
+
+def assert_close(a, b, **tolerances):
+  assert a[0].keys() == b[0].keys()
+  for name in a[0]:
+    np.testing.assert_allclose(a[0][name], b[0][name], err_msg=name, **tolerances)
+  np.testing.assert_allclose(a[1], b[1], rtol=1e-5)
+
+
+def test_same_update_for_every_split_of_the_batch(two_devices):
+  """1×32 = 2×16 = 2×8×2 within float error."""
+  examples = tf.constant(np.random.default_rng(1).standard_normal((32, 3)), tf.float32)
+  mirrored = tf.distribute.MirroredStrategy(two_devices)
+  alone = train(tf.distribute.get_strategy(), examples)
+  assert_close(alone, train(tf.distribute.OneDeviceStrategy("cpu:0"), examples), rtol=0, atol=0)
+  assert_close(alone, train(mirrored, examples), rtol=1e-5, atol=1e-6)
+  assert_close(alone, train(mirrored, examples, micro_batches=2), rtol=1e-5, atol=1e-6)
+
+
+def test_norms_are_those_of_the_weights_and_of_what_was_applied():
+  variables = {name: tf.Variable(value) for name, value in initial_values().items()}
+  optimizer = build_optimizer(OptimizerConfig(layer_decay=0.5), variables)
+  before = np.concatenate([value.ravel() for value in initial_values().values()])
+  norms = optimizer.apply({name: tf.ones_like(value) for name, value in variables.items()}, 0.5)
+  after = np.concatenate([variable.numpy().ravel() for variable in variables.values()])
+  np.testing.assert_allclose(norms.weight_norm, np.linalg.norm(before), rtol=1e-6)
+  np.testing.assert_allclose(norms.update_norm, np.linalg.norm(before - after), rtol=1e-5)
+
+
+def test_average_starts_at_the_first_weights_and_follows():
+  variables = {"a/kernel": tf.Variable(tf.ones([2, 3]))}
+  optimizer = build_optimizer(OptimizerConfig(name="adamw", ema_decay=0.75), variables)
+  optimizer.apply({"a/kernel": tf.ones([2, 3])}, 0.1)
+  first = variables["a/kernel"].numpy()
+  np.testing.assert_array_equal(optimizer.averaged_variables()["a/kernel"], first)
+  optimizer.apply({"a/kernel": tf.ones([2, 3])}, 0.1)
+  want = 0.75 * first + 0.25 * variables["a/kernel"].numpy()
+  np.testing.assert_allclose(optimizer.slots()["a/kernel/ema"], want, rtol=1e-6)
+
+
+def test_rate_multipliers_scale_the_update_and_zero_freezes():
+  values = {"bert/embeddings/word_embeddings": tf.ones([2, 3]), "bert/pooler/dense/kernel": tf.ones([2, 3])}
+  variables = {name: tf.Variable(value) for name, value in values.items()}
+  optimizer = build_optimizer(OptimizerConfig(name="adamw", layer_decay=0.5), variables)
+  optimizer.apply({name: tf.ones([2, 3]) for name in variables}, 0.1)
+  change = {name: float(1.0 - variable[0, 0]) for name, variable in variables.items()}
+  assert change["bert/embeddings/word_embeddings"] == pytest.approx(
+    0.5 * change["bert/pooler/dense/kernel"], rel=1e-4
+  )
+
+
+def test_gradients_must_match_the_variables():
+  optimizer = build_optimizer(OptimizerConfig(), {"a/kernel": tf.Variable([[1.0]])})
+  with pytest.raises(UserError, match=r"none for \['a/kernel'\], unknown names \['b'\]"):
+    optimizer.apply({"a/kernel": None, "b": tf.ones([1])}, 0.1)
+
+
+def test_clip_bounds_the_norm_and_keeps_non_finite_visible():
+  gradients = {"a": tf.constant([3.0, 0.0]), "b": tf.constant([[4.0]])}
+  clipped, norm = clip_by_global_norm(gradients, 1.0)
+  assert float(norm) == 5.0
+  np.testing.assert_allclose(clipped["a"], [0.6, 0.0], rtol=1e-6)
+  unclipped, _ = clip_by_global_norm(gradients, 10.0)
+  np.testing.assert_array_equal(unclipped["b"], gradients["b"])
+  bad, norm = clip_by_global_norm({"a": tf.constant([np.inf, 1.0])}, 1.0)
+  assert np.isinf(norm)
+  assert np.isnan(bad["a"]).all()

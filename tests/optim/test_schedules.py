@@ -1,0 +1,82 @@
+"""Schedules against a NumPy twin and the original's recorded rates."""
+
+import numpy as np
+import pytest
+from reference.schedules import rate
+
+from albert_tf.errors import UserError
+from albert_tf.optim.schedules import ScheduleConfig, rate_after_steps, rate_of_update, scale_learning_rate
+
+CASES = [
+  {"total": 20, "warmup": 5},
+  {"total": 20, "warmup": 0},
+  {"total": 20, "warmup": 20},
+  {"total": 30, "warmup": 4, "start": 7},
+  {"total": 30, "warmup": 4, "power": 2.0, "end": 0.0002},
+  {"total": 30, "warmup": 4, "original": True},
+  {"total": 30, "warmup": 4, "start": 7, "original": True, "power": 0.5},
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_equals_numpy_for_every_update(case):
+  config = ScheduleConfig(
+    learning_rate=0.002,
+    num_train_steps=case["total"],
+    num_warmup_steps=case["warmup"],
+    start_warmup_step=case.get("start", 0),
+    poly_power=case.get("power", 1.0),
+    end_learning_rate=case.get("end", 0.0),
+    schedule="original" if case.get("original") else "continuous",
+  )
+  t = np.arange(1, case["total"] + 5)
+  want = [rate(int(i), peak=0.002, **case) for i in t]
+  got = rate_of_update(t, config).numpy()
+  np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-9)
+  assert (got >= 0).all()
+  np.testing.assert_array_equal(rate_after_steps(t - 1, config), got)
+  if not case.get("original"):
+    assert got.max() == pytest.approx(0.002)
+
+
+def test_original_schedule_equals_the_recorded_rates(oracle_dir):
+  golden = np.load(oracle_dir / "golden_lamb.npz")
+  config = ScheduleConfig(learning_rate=float(golden["hyper/lr"]), num_train_steps=int(golden["hyper/total"]),
+                          num_warmup_steps=int(golden["hyper/warm"]), schedule="original")  # fmt: skip
+  recorded = golden["onehot/learning_rate"]
+  np.testing.assert_allclose(rate_after_steps(np.arange(len(recorded)), config), recorded, rtol=2e-7)
+
+
+def test_continuous_has_no_jump_and_original_has():
+  settings = {"learning_rate": 1.0, "num_train_steps": 1000, "num_warmup_steps": 100}
+  t = np.arange(1, 1001)
+  continuous = np.diff(rate_of_update(t, ScheduleConfig(**settings)).numpy())
+  original = np.diff(rate_of_update(t, ScheduleConfig(**settings, schedule="original")).numpy())
+  assert np.abs(continuous).max() < 0.0101
+  assert original.min() == pytest.approx(-0.09, abs=1e-3)  # 0.99 → 1 - 100/1000.
+
+
+def test_scaling_rules():
+  assert scale_learning_rate(0.00176, 4096, rule="sqrt") == 0.00176
+  assert scale_learning_rate(0.00176, 1024, rule="sqrt") == pytest.approx(0.00088)
+  assert scale_learning_rate(0.00176, 1024, rule="linear") == pytest.approx(0.00044)
+  assert scale_learning_rate(0.00176, 1024, rule="none") == 0.00176
+  with pytest.raises(UserError, match="none, sqrt or linear"):
+    scale_learning_rate(0.1, 8, rule="cube")
+
+
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    ({"num_warmup_steps": 101}, "warm-up must end within the run"),
+    ({"learning_rate": 0.0}, "learning_rate must be positive"),
+    ({"learning_rate": float("nan")}, "learning_rate must be positive"),
+    ({"start_warmup_step": -1}, "must not be negative"),
+    ({"poly_power": 0.0}, "poly_power"),
+    ({"end_learning_rate": 0.5}, "end_learning_rate"),
+    ({"schedule": "cosine"}, "continuous or original"),
+  ],
+)
+def test_bad_settings_are_refused(change, message):
+  with pytest.raises(UserError, match=message):
+    ScheduleConfig(**({"learning_rate": 0.1, "num_train_steps": 100} | change))

@@ -1,0 +1,121 @@
+"""The update equations against NumPy, the original's recorded steps, and TensorFlow Addons."""
+
+import numpy as np
+import pytest
+from reference.lamb import lamb_step
+import tensorflow as tf
+
+from albert_tf import compat
+from albert_tf.errors import UserError
+from albert_tf.optim.adamw import adamw_update
+from albert_tf.optim.build import OptimizerConfig, build_optimizer
+from albert_tf.optim.groups import assign_groups
+from albert_tf.optim.lamb import lamb_update, trust_ratio
+from albert_tf.optim.moments import MomentHyperparameters
+
+
+def random_state(rng, shape=(3, 5)):
+  p, g, m = (rng.standard_normal(shape).astype(np.float32) for _ in range(3))
+  return p, g, m, np.square(rng.standard_normal(shape)).astype(np.float32)
+
+
+@pytest.mark.parametrize("bias_correction", [False, True])
+@pytest.mark.parametrize(("decay", "adapt"), [(True, True), (True, False), (False, True), (False, False)])
+def test_lamb_equals_numpy(bias_correction, decay, adapt):
+  p, g, m, v = random_state(np.random.default_rng(1))
+  hyperparameters = MomentHyperparameters(beta_1=0.8, beta_2=0.95, epsilon=1e-3, weight_decay=0.3,
+                                          bias_correction=bias_correction)  # fmt: skip
+  got = lamb_update(p, g, m, v, learning_rate=0.02, step=4, hyperparameters=hyperparameters, decay=decay,
+                    adapt=adapt)  # fmt: skip
+  want = lamb_step(p, g, m, v, lr=0.02, t=4, beta_1=0.8, beta_2=0.95, eps=1e-3, wd=0.3,
+                   bias_correction=bias_correction, decay=decay, adapt=adapt)  # fmt: skip
+  for a, b in zip(got[:3], want, strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+  np.testing.assert_allclose(got.delta, p - want[0], rtol=1e-4, atol=1e-6)
+
+
+def test_adamw_is_lamb_without_adaptation():
+  p, g, m, v = random_state(np.random.default_rng(2))
+  arguments = {"learning_rate": 0.1, "step": 1, "hyperparameters": MomentHyperparameters(), "decay": True}
+  for a, b in zip(adamw_update(p, g, m, v, **arguments), lamb_update(p, g, m, v, adapt=False, **arguments),
+                  strict=True):  # fmt: skip
+    np.testing.assert_array_equal(a, b)
+
+
+def test_trust_ratio_is_one_where_a_norm_is_zero():
+  zero, one = tf.zeros([2, 3]), tf.ones([2, 3])
+  assert [float(trust_ratio(p, u)) for p, u in [(zero, one), (one, zero), (zero, zero)]] == [1.0, 1.0, 1.0]
+  assert float(trust_ratio(one * 3.0, one * 2.0)) == 1.5
+
+
+def test_not_a_number_reaches_the_weights():
+  """A bad gradient must be visible in the weights, not be swallowed by the trust ratio."""
+  p, _, m, v = random_state(np.random.default_rng(3))
+  g = np.full_like(p, np.nan)
+  result = lamb_update(p, g, m, v, learning_rate=0.1, step=1, hyperparameters=MomentHyperparameters(),
+                       decay=True, adapt=True)  # fmt: skip
+  assert np.isnan(result.p).all()
+
+
+@pytest.mark.parametrize("lookup", ["gather"])
+def test_first_two_steps_equal_the_original(oracle_dir, lookup):
+  """The recorded slots give the clipped gradients: g₁ = m₁/(1-β₁), g₂ = (m₂ - β₁ m₁)/(1-β₁)."""
+  golden = np.load(oracle_dir / "golden_lamb.npz")
+  reader = tf.train.load_checkpoint(str(oracle_dir / "ckpt_tiny" / "model.ckpt-best"))
+  prefix = f"{lookup}/after_1/"
+  names = [key[len(prefix) :] for key in golden if key.startswith(prefix)]
+  names = [name for name in names if not name.endswith(("/adam_m", "/adam_v"))]
+  assert len(names) == 32
+  variables = {name: tf.Variable(reader.get_tensor(name)) for name in names}
+  optimizer = build_optimizer(OptimizerConfig(), variables)
+  m_before = {name: np.zeros(variable.shape, np.float64) for name, variable in variables.items()}
+  for t, rate in ((1, golden[f"{lookup}/learning_rate"][0]), (2, golden[f"{lookup}/learning_rate"][1])):
+    after = {name: golden[f"{lookup}/after_{t}/{name}"] for name in names}
+    m_after = {name: golden[f"{lookup}/after_{t}/{name}/adam_m"].astype(np.float64) for name in names}
+    gradients = {name: (m_after[name] - 0.9 * m_before[name]) / 0.1 for name in names}
+    optimizer.apply({name: tf.constant(g, tf.float32) for name, g in gradients.items()}, rate)
+    for name in names:
+      np.testing.assert_allclose(variables[name], after[name], rtol=0, atol=3e-7, err_msg=f"{name} after {t}")
+      recorded_v = golden[f"{lookup}/after_{t}/{name}/adam_v"]
+      np.testing.assert_allclose(optimizer.slots()[f"{name}/adam_v"], recorded_v, rtol=1e-4, atol=1e-12)
+    m_before = m_after
+
+
+def test_groups_of_the_original(oracle_dir):
+  """Decay and adaptation for the 32 variables of a checkpoint, as the original's exclusion list gives them."""
+  reader = tf.train.load_checkpoint(str(oracle_dir / "ckpt_tiny" / "model.ckpt-best"))
+  names = [name for name in reader.get_variable_to_shape_map() if name != "global_step"]
+  excluded = {name for name in names if "LayerNorm" in name or "bias" in name}
+  groups = assign_groups(names)
+  assert {name for name, group in groups.items() if not group.decay} == excluded
+  assert all(group.decay == group.adapt for group in groups.values())
+  assert len(excluded) == 20
+
+
+def addons_available() -> bool:
+  return compat.STACK == "addons"
+
+
+@pytest.mark.skipif(not addons_available(), reason="TensorFlow Addons exists on the addons stack only")
+def test_bias_corrected_lamb_equals_tensorflow_addons():
+  rng = np.random.default_rng(4)
+  initial = {"a/kernel": rng.standard_normal((3, 5)), "a/bias": rng.standard_normal(5)}
+  results = {}
+  for name in ("lamb", "tfa_lamb"):
+    variables = {key: tf.Variable(value.astype(np.float32)) for key, value in initial.items()}
+    optimizer = build_optimizer(OptimizerConfig(name=name, bias_correction=True), variables)
+    for t in range(5):
+      norms = optimizer.apply({key: tf.sin(v * 3.0 + t) for key, v in variables.items()}, 0.03)
+    assert int(optimizer.step) == 5
+    results[name] = {**variables, **optimizer.slots()}, norms
+  ours, addons = results["lamb"], results["tfa_lamb"]
+  assert ours[0].keys() == addons[0].keys()
+  for key in ours[0]:
+    np.testing.assert_allclose(ours[0][key], addons[0][key], rtol=2e-6, atol=1e-7, err_msg=key)
+  np.testing.assert_allclose(ours[1], addons[1], rtol=1e-5)
+
+
+@pytest.mark.skipif(addons_available(), reason="the message is for stacks without TensorFlow Addons")
+def test_tfa_lamb_elsewhere_is_a_user_error():
+  with pytest.raises(UserError, match=r"needs TensorFlow Addons.*--optimizer=lamb"):
+    build_optimizer(OptimizerConfig(name="tfa_lamb"), {"kernel": tf.Variable([1.0])})
