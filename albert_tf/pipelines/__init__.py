@@ -1,0 +1,1 @@
+"""Record files to batches: the index, the order, the datasets."""
