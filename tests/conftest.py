@@ -36,3 +36,32 @@ def shared_dir() -> pathlib.Path:
 @pytest.fixture(scope="session")
 def oracle_dir(shared_dir: pathlib.Path) -> pathlib.Path:
   return shared_dir / "oracle"
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+  """Splits the CPU into four devices before any test starts TensorFlow's runtime."""
+  if "tensorflow" in sys.modules:
+    import tensorflow as tf
+
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 4)
+
+
+@pytest.fixture(scope="session")
+def mirrored_2():
+  """MirroredStrategy on two logical CPU devices.
+
+  One object for the whole session: on TensorFlow 2.15 a second strategy on the same devices numbers
+  its collectives from the start again and fails with "Shape mismatch in the collective instance".
+  """
+  import tensorflow as tf
+
+  return tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
+
+
+@pytest.fixture(scope="session")
+def mirrored_4():
+  """MirroredStrategy on four logical CPU devices, one object for the session as `mirrored_2`."""
+  import tensorflow as tf
+
+  return tf.distribute.MirroredStrategy(["cpu:0", "cpu:1", "cpu:2", "cpu:3"])

@@ -33,8 +33,8 @@ def test_a_group_can_be_added_with_its_own_rate():
 
 def test_layerwise_multipliers_fall_with_depth():
   block = "bert/encoder/transformer/group_{}/inner_group_0/ffn_1/intermediate/dense/kernel"
-  names = ["bert/embeddings/word_embeddings", "bert/encoder/embedding_hidden_mapping_in/kernel", block.format(0),
-           block.format(1), block.format(10), "bert/pooler/dense/kernel", "output_weights"]  # fmt: skip
+  bottom = ["bert/embeddings/word_embeddings", "bert/encoder/embedding_hidden_mapping_in/kernel"]
+  names = [*bottom, *map(block.format, (0, 1, 10)), "bert/pooler/dense/kernel", "output_weights"]
   got = layerwise_multipliers(names, layer_decay=0.5)
   assert list(got.values()) == [0.5**4, 0.5**4, 0.5**3, 0.5**2, 0.5, 1.0, 1.0]
   with pytest.raises(UserError, match="layer_decay"):

@@ -17,7 +17,7 @@ def initial_values():
 
 
 def train(strategy, examples, *, steps=3, micro_batches=1, config=CONFIG):
-  """A linear model on `examples` [B, 3], the batch split over replicas and micro-batches; B divides evenly."""
+  """A linear model on `examples` [B, 3], the batch split evenly over replicas and micro-batches."""
   with strategy.scope():
     variables = {name: tf.Variable(value) for name, value in initial_values().items()}
     optimizer = build_optimizer(config, variables)
@@ -66,14 +66,13 @@ def assert_close(a, b, **tolerances):
   np.testing.assert_allclose(a[1], b[1], rtol=1e-5)
 
 
-def test_same_update_for_every_split_of_the_batch(two_devices):
+def test_same_update_for_every_split_of_the_batch(mirrored_2):
   """1×32 = 2×16 = 2×8×2 within float error."""
   examples = tf.constant(np.random.default_rng(1).standard_normal((32, 3)), tf.float32)
-  mirrored = tf.distribute.MirroredStrategy(two_devices)
   alone = train(tf.distribute.get_strategy(), examples)
   assert_close(alone, train(tf.distribute.OneDeviceStrategy("cpu:0"), examples), rtol=0, atol=0)
-  assert_close(alone, train(mirrored, examples), rtol=1e-5, atol=1e-6)
-  assert_close(alone, train(mirrored, examples, micro_batches=2), rtol=1e-5, atol=1e-6)
+  assert_close(alone, train(mirrored_2, examples), rtol=1e-5, atol=1e-6)
+  assert_close(alone, train(mirrored_2, examples, micro_batches=2), rtol=1e-5, atol=1e-6)
 
 
 def test_norms_are_those_of_the_weights_and_of_what_was_applied():

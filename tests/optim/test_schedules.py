@@ -35,16 +35,16 @@ def test_equals_numpy_for_every_update(case):
   np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-9)
   assert (got >= 0).all()
   np.testing.assert_array_equal(rate_after_steps(t - 1, config), got)
-  if not case.get("original"):
+  if not case.get("original") and case["warmup"]:
     assert got.max() == pytest.approx(0.002)
 
 
 def test_original_schedule_equals_the_recorded_rates(oracle_dir):
-  golden = np.load(oracle_dir / "golden_lamb.npz")
+  golden = dict(np.load(oracle_dir / "golden_lamb.npz"))
   config = ScheduleConfig(learning_rate=float(golden["hyper/lr"]), num_train_steps=int(golden["hyper/total"]),
                           num_warmup_steps=int(golden["hyper/warm"]), schedule="original")  # fmt: skip
   recorded = golden["onehot/learning_rate"]
-  np.testing.assert_allclose(rate_after_steps(np.arange(len(recorded)), config), recorded, rtol=2e-7)
+  np.testing.assert_allclose(rate_after_steps(np.arange(len(recorded)), config), recorded, rtol=1e-6)
 
 
 def test_continuous_has_no_jump_and_original_has():

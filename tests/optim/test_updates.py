@@ -60,11 +60,11 @@ def test_not_a_number_reaches_the_weights():
 @pytest.mark.parametrize("lookup", ["gather"])
 def test_first_two_steps_equal_the_original(oracle_dir, lookup):
   """The recorded slots give the clipped gradients: g₁ = m₁/(1-β₁), g₂ = (m₂ - β₁ m₁)/(1-β₁)."""
-  golden = np.load(oracle_dir / "golden_lamb.npz")
+  golden = dict(np.load(oracle_dir / "golden_lamb.npz"))
   reader = tf.train.load_checkpoint(str(oracle_dir / "ckpt_tiny" / "model.ckpt-best"))
   prefix = f"{lookup}/after_1/"
   names = [key[len(prefix) :] for key in golden if key.startswith(prefix)]
-  names = [name for name in names if not name.endswith(("/adam_m", "/adam_v"))]
+  names = [name for name in names if not name.endswith(("/adam_m", "/adam_v", "global_step"))]
   assert len(names) == 32
   variables = {name: tf.Variable(reader.get_tensor(name)) for name in names}
   optimizer = build_optimizer(OptimizerConfig(), variables)
@@ -82,14 +82,14 @@ def test_first_two_steps_equal_the_original(oracle_dir, lookup):
 
 
 def test_groups_of_the_original(oracle_dir):
-  """Decay and adaptation for the 32 variables of a checkpoint, as the original's exclusion list gives them."""
+  """Decay and adaptation of a checkpoint's 32 variables are those of the original's exclusion list."""
   reader = tf.train.load_checkpoint(str(oracle_dir / "ckpt_tiny" / "model.ckpt-best"))
   names = [name for name in reader.get_variable_to_shape_map() if name != "global_step"]
   excluded = {name for name in names if "LayerNorm" in name or "bias" in name}
   groups = assign_groups(names)
   assert {name for name, group in groups.items() if not group.decay} == excluded
   assert all(group.decay == group.adapt for group in groups.values())
-  assert len(excluded) == 20
+  assert len(excluded) == 19
 
 
 def addons_available() -> bool:
@@ -105,13 +105,15 @@ def test_bias_corrected_lamb_equals_tensorflow_addons():
     variables = {key: tf.Variable(value.astype(np.float32)) for key, value in initial.items()}
     optimizer = build_optimizer(OptimizerConfig(name=name, bias_correction=True), variables)
     for t in range(5):
-      norms = optimizer.apply({key: tf.sin(v * 3.0 + t) for key, v in variables.items()}, 0.03)
+      norms = optimizer.apply(
+        {key: tf.constant(np.sin(value * 3.0 + t), tf.float32) for key, value in initial.items()}, 0.03
+      )
     assert int(optimizer.step) == 5
     results[name] = {**variables, **optimizer.slots()}, norms
   ours, addons = results["lamb"], results["tfa_lamb"]
   assert ours[0].keys() == addons[0].keys()
   for key in ours[0]:
-    np.testing.assert_allclose(ours[0][key], addons[0][key], rtol=2e-6, atol=1e-7, err_msg=key)
+    np.testing.assert_allclose(ours[0][key], addons[0][key], rtol=1e-6, atol=1e-6, err_msg=key)
   np.testing.assert_allclose(ours[1], addons[1], rtol=1e-5)
 
 
