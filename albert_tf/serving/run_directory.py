@@ -1,0 +1,97 @@
+"""Finds configuration, tokenizer and checkpoint in a run directory, or beside a checkpoint."""
+
+import dataclasses
+import os
+import re
+
+from albert_tf import files
+from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
+from albert_tf.tokenization import AlbertTokenizer
+
+CONFIG_NAME = "albert_config.json"
+_CHECKPOINT_SUFFIX = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
+_INDEX = re.compile(r"^(model\.ckpt-(\d+|best))\.index$")
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainedFiles:
+  """What a trained model consists of.
+
+  Args:
+    directory: where configuration and tokenizer are.
+    config: the model's configuration.
+    checkpoint: prefix of the checkpoint's files.
+  """
+
+  directory: str
+  config: AlbertConfig
+  checkpoint: str
+
+  def load_tokenizer(self) -> AlbertTokenizer:
+    """The tokenizer, checked against the model's vocabulary.
+
+    Raises:
+      UserError: there is none, or its size is not the model's.
+    """
+    tokenizer = AlbertTokenizer.from_pretrained(self.directory)
+    if tokenizer.vocab_size != self.config.vocab_size:
+      raise UserError(
+        f"Model and vocabulary must have the same size. Received: vocab_size={self.config.vocab_size} in "
+        f"{CONFIG_NAME}, {tokenizer.vocab_size} pieces in the SentencePiece model of {self.directory}. "
+        "Put the model's own SentencePiece model there."
+      )
+    return tokenizer
+
+
+def find_pretrained(path: str) -> PretrainedFiles:
+  """Finds what `--init_checkpoint` names.
+
+  Args:
+    path: a run directory (its best checkpoint by held-out accuracy, else its
+      newest), a folder of the original release, or a checkpoint prefix; a
+      checkpoint's file name, `.index` included, means its prefix.
+
+  Raises:
+    UserError: there is no checkpoint, or no configuration beside it.
+  """
+  path = path.rstrip("/") or path
+  if os.path.isdir(path):
+    checkpoint = _find_checkpoint(path)
+    candidates = [path]
+  else:
+    checkpoint = _CHECKPOINT_SUFFIX.sub("", path)
+    if not files.exists(f"{checkpoint}.index"):
+      raise UserError(
+        f"A run directory or a checkpoint prefix is needed. Received: {path}, which is neither "
+        f"(there is no {checkpoint}.index). Check --init_checkpoint."
+      )
+    folder = os.path.dirname(checkpoint)
+    candidates = [os.path.normpath(os.path.join(folder, *[".."] * depth)) for depth in range(3)]
+  directory = next((c for c in candidates if files.exists(os.path.join(c, CONFIG_NAME))), None)
+  if directory is None:
+    raise UserError(
+      f"{CONFIG_NAME} must lie beside the checkpoint. Received: {path}; none in {', '.join(candidates)}. "
+      "Name the run directory, or put the model's configuration there."
+    )
+  config = AlbertConfig.from_json_file(os.path.join(directory, CONFIG_NAME))
+  return PretrainedFiles(directory, config, checkpoint)
+
+
+def _find_checkpoint(directory: str) -> str:
+  folders = [
+    os.path.join(directory, "checkpoints", "best"),
+    os.path.join(directory, "checkpoints"),
+    directory,
+  ]
+  for folder in folders:
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    found = [match for match in map(_INDEX.match, sorted(names)) if match]
+    if found:
+      # "best" is the original release's only checkpoint, and the better where there are others.
+      newest = max(found, key=lambda match: float("inf") if match[2] == "best" else int(match[2]))
+      return os.path.join(folder, newest[1])
+  raise UserError(
+    f"A run directory must hold a checkpoint. Received: {directory}, with no model.ckpt-*.index in it or in "
+    "its checkpoints/. Train first (run_pretrain.py), or name a checkpoint prefix."
+  )

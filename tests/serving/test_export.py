@@ -1,0 +1,186 @@
+"""An exported model equals the Keras model, in every loader, and takes any batch."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from reference.session_loader import run_signature
+import tensorflow as tf
+
+from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
+from albert_tf.modeling import AlbertEncoder, AlbertForPreTraining
+from albert_tf.serving import FillMask, export_saved_model
+from albert_tf.serving.run_directory import find_pretrained
+from albert_tf.tokenization import AlbertTokenizer
+
+TEXTS = ["the sky is [MASK]", "small [MASK] sing all [MASK] long and the grass grows"]
+
+
+@pytest.fixture(scope="module")
+def fill_mask_dir(run_dir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+  output_dir = str(tmp_path_factory.mktemp("fill_mask"))
+  return export_saved_model(model="fill_mask", init_checkpoint=str(run_dir), output_dir=output_dir, version=3)
+
+
+@pytest.fixture(scope="module")
+def encoder_dir(run_dir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+  output_dir = str(tmp_path_factory.mktemp("encoder"))
+  return export_saved_model(model="encoder", init_checkpoint=str(run_dir), output_dir=output_dir, version=1)
+
+
+def token_batch(tokenizer: AlbertTokenizer) -> dict[str, np.ndarray]:
+  return tokenizer(TEXTS, allow_mask=True)
+
+
+def mask_batch(tokenizer: AlbertTokenizer) -> dict[str, np.ndarray]:
+  batch = token_batch(tokenizer)
+  rows = [np.nonzero(ids == tokenizer.mask_id)[0] for ids in batch["input_ids"]]
+  return {**batch, "positions": np.stack([np.resize(row, 2) for row in rows]).astype(np.int32)}
+
+
+def test_encoder_equals_the_model_in_a_session(
+  encoder_dir: str, model: AlbertForPreTraining, tokenizer: AlbertTokenizer
+) -> None:
+  batch = token_batch(tokenizer)
+  expected = model.encoder({name: tf.constant(array) for name, array in batch.items()})
+  outputs = run_signature(encoder_dir, "tokens", batch)
+  assert set(outputs) == {"pooled_output", "sequence_output"}
+  for name, array in outputs.items():
+    np.testing.assert_allclose(array, expected[name], atol=1e-6)
+  one = run_signature(encoder_dir, "tokens", {name: array[1:] for name, array in batch.items()})
+  np.testing.assert_allclose(one["pooled_output"], outputs["pooled_output"][1:], atol=1e-6)
+
+
+def test_fill_mask_equals_the_model_in_a_session(
+  fill_mask_dir: str, model: AlbertForPreTraining, tokenizer: AlbertTokenizer
+) -> None:
+  inputs = mask_batch(tokenizer)
+  call = {name: tf.constant(array) for name, array in inputs.items()}
+  logits = model({**call, "masked_lm_positions": call.pop("positions")})["mlm_logits"]
+  np.testing.assert_allclose(run_signature(fill_mask_dir, "mlm", inputs)["mlm_logits"], logits, atol=1e-5)
+  outputs = run_signature(fill_mask_dir, "tokens", inputs)
+  assert outputs["top_ids"].shape == (2, 2, 10)
+  chances = tf.nn.softmax(logits).numpy()
+  ordinary = np.arange(5, tokenizer.vocab_size)  # The five special pieces come first in this vocabulary.
+  for b in range(2):
+    for p in range(2):
+      best = ordinary[np.argsort(-chances[b, p, ordinary], kind="stable")][:10]
+      np.testing.assert_array_equal(outputs["top_ids"][b, p], best)
+      np.testing.assert_allclose(outputs["top_probabilities"][b, p], chances[b, p, best], atol=1e-6)
+
+
+def test_words_for_each_mask_and_no_special_piece(fill_mask_dir: str) -> None:
+  fill_mask = FillMask(os.path.dirname(fill_mask_dir))
+  answers = fill_mask(TEXTS[1])
+  assert [len(row) for row in answers] == [5, 5]
+  for row in answers:
+    assert [c.probability for c in row] == sorted((c.probability for c in row), reverse=True)
+    assert not {c.word for c in row} & {"<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"}
+    assert all(not c.word.startswith("▁") or c.word == "▁" for c in row)
+
+
+def test_what_travels_in_the_export(
+  fill_mask_dir: str, encoder_dir: str, config: AlbertConfig, tokenizer: AlbertTokenizer
+) -> None:
+  assets = pathlib.Path(fill_mask_dir, "assets")
+  assert sorted(os.listdir(assets)) == ["albert_config.json", "spm.model", "tokenizer.json"]
+  assert AlbertConfig.from_json_file(str(assets / "albert_config.json")) == config
+  assert AlbertTokenizer.from_pretrained(str(assets)).model_sha256 == tokenizer.model_sha256
+  # Each weight once, and an encoder without heads.
+  reader = tf.train.load_checkpoint(os.path.join(encoder_dir, "variables/variables"))
+  sizes = [int(np.prod(shape)) for shape in reader.get_variable_to_shape_map().values()]
+  weights = AlbertEncoder(config).trainable_variables
+  assert sum(size for size in sizes if size > 1) == sum(int(np.prod(weight.shape)) for weight in weights)
+
+
+def test_too_long_is_an_error_not_a_crash(encoder_dir: str) -> None:
+  too_long = {name: np.ones([1, 33], np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
+  with pytest.raises(tf.errors.InvalidArgumentError, match="max_position_embeddings=32"):
+    run_signature(encoder_dir, "tokens", too_long)
+
+
+def test_golden_outputs_of_the_original(oracle_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+  run = tmp_path / "run"
+  shutil.copytree(oracle_dir / "ckpt_tiny", run)
+  run.chmod(0o755)
+  shutil.copy(oracle_dir / "spm/spm8k.model", run / "spm.model")
+  golden = dict(np.load(oracle_dir / "golden_tiny.npz"))
+  batch = {name: golden[f"in/{name}"] for name in ("input_ids", "input_mask", "segment_ids")}
+  exports = {
+    kind: export_saved_model(model=kind, init_checkpoint=str(run), output_dir=str(tmp_path / kind))
+    for kind in ("encoder", "fill_mask")
+  }
+  encoded = run_signature(exports["encoder"], "serving_default", batch)
+  np.testing.assert_allclose(encoded["pooled_output"], golden["pooled_output"], atol=1e-5)
+  np.testing.assert_allclose(encoded["sequence_output"], golden["sequence_output"], atol=1e-5)
+  positions = {"positions": golden["in/masked_lm_positions"]}
+  logits = run_signature(exports["fill_mask"], "mlm", {**batch, **positions})["mlm_logits"]
+  np.testing.assert_allclose(logits.reshape(-1, 8000), golden["mlm_logits"], atol=1e-5)
+
+
+@pytest.mark.slow
+def test_exports_run_on_the_other_stack(
+  fill_mask_dir: str, tokenizer: AlbertTokenizer, repository_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+  own = pathlib.Path(sys.prefix)
+  other = repository_dir / (".venv" if own.name == ".venv-addons" else ".venv-addons") / "bin/python"
+  if not other.exists():
+    pytest.skip(f"needs the other stack's environment, {other}")
+  inputs = mask_batch(tokenizer)
+  np.savez(tmp_path / "inputs.npz", **inputs)
+  program = repository_dir / "tests/reference/session_loader.py"
+  command = [other, program, fill_mask_dir, "mlm", tmp_path / "inputs.npz", tmp_path / "outputs.npz"]
+  subprocess.run(command, check=True, cwd=tmp_path, timeout=120)
+  expected = run_signature(fill_mask_dir, "mlm", inputs)["mlm_logits"]
+  np.testing.assert_allclose(np.load(tmp_path / "outputs.npz")["mlm_logits"], expected, atol=1e-5)
+
+
+def test_refusals_leave_nothing(run_dir: pathlib.Path, fill_mask_dir: str, tmp_path: pathlib.Path) -> None:
+  with pytest.raises(UserError, match="exists"):
+    export_saved_model(
+      model="fill_mask", init_checkpoint=str(run_dir), output_dir=os.path.dirname(fill_mask_dir), version=3
+    )
+  with pytest.raises(UserError, match="must hold a checkpoint"):
+    export_saved_model(model="encoder", init_checkpoint=str(tmp_path), output_dir=str(tmp_path / "e"))
+  wrong = tmp_path / "wrong"
+  shutil.copytree(run_dir, wrong)
+  text = (wrong / "albert_config.json").read_text()
+  (wrong / "albert_config.json").write_text(text.replace('"hidden_size": 12', '"hidden_size": 15'))
+  with pytest.raises(UserError):
+    export_saved_model(model="encoder", init_checkpoint=str(wrong), output_dir=str(tmp_path / "e"))
+  assert not (tmp_path / "e").exists() or os.listdir(tmp_path / "e") == []
+
+
+def test_bad_text_is_refused(fill_mask_dir: str, encoder_dir: str) -> None:
+  fill_mask = FillMask(fill_mask_dir)
+  with pytest.raises(UserError, match="must hold"):
+    fill_mask("no blank here")
+  with pytest.raises(UserError, match="must not be longer than 32 pieces"):
+    fill_mask("[MASK] " * 40)
+  with pytest.raises(UserError, match="Export with --model fill_mask"):
+    FillMask(encoder_dir)
+  with pytest.raises(UserError, match="which is neither"):
+    FillMask("nowhere")
+
+
+def test_which_checkpoint_is_taken(run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+  run = tmp_path / "run"
+  shutil.copytree(run_dir, run)
+  for step in (9, 100):
+    for suffix in ("index", "data-00000-of-00001"):
+      shutil.copy(
+        run / f"checkpoints/model.ckpt-10.{suffix}", run / f"checkpoints/model.ckpt-{step}.{suffix}"
+      )
+  newest = str(run / "checkpoints/model.ckpt-100")
+  assert find_pretrained(str(run)).checkpoint == newest
+  assert find_pretrained(f"{newest}.index").checkpoint == newest
+  assert find_pretrained(newest).directory == str(run)
+  (run / "checkpoints/best").mkdir()
+  for suffix in ("index", "data-00000-of-00001"):
+    shutil.copy(run / f"checkpoints/model.ckpt-10.{suffix}", run / f"checkpoints/best/model.ckpt-10.{suffix}")
+  assert find_pretrained(str(run)).checkpoint == str(run / "checkpoints/best/model.ckpt-10")
