@@ -74,7 +74,9 @@ class _MomentOptimizer(compat.OptimizerBase):
     for target, value in ((variable, result.p), (m, result.m), (v, result.v)):
       target.assign(tf.cast(value, target.dtype))
 
-  def _update(self, p, g, m, v, *, learning_rate, path) -> UpdateResult:
+  def _update(
+    self, p: tf.Tensor, g: tf.Tensor, m: tf.Tensor, v: tf.Tensor, *, learning_rate: tf.Tensor, path: str
+  ) -> UpdateResult:
     raise NotImplementedError
 
   def get_config(self) -> dict[str, Any]:
@@ -116,7 +118,9 @@ class Lamb(_MomentOptimizer):
     super().__init__(learning_rate, name=name, **kwargs)
     self.exclude_from_layer_adaptation = exclude_from_layer_adaptation
 
-  def _update(self, p, g, m, v, *, learning_rate, path) -> UpdateResult:
+  def _update(
+    self, p: tf.Tensor, g: tf.Tensor, m: tf.Tensor, v: tf.Tensor, *, learning_rate: tf.Tensor, path: str
+  ) -> UpdateResult:
     excluded = self.exclude_from_weight_decay_pattern
     not_adapted = self.exclude_from_layer_adaptation
     return lamb_update(
@@ -151,7 +155,9 @@ class AdamW(_MomentOptimizer):
   def __init__(self, learning_rate: Any = 2e-5, *, name: str = "adamw", **kwargs: Any):
     super().__init__(learning_rate, name=name, **kwargs)
 
-  def _update(self, p, g, m, v, *, learning_rate, path) -> UpdateResult:
+  def _update(
+    self, p: tf.Tensor, g: tf.Tensor, m: tf.Tensor, v: tf.Tensor, *, learning_rate: tf.Tensor, path: str
+  ) -> UpdateResult:
     return adamw_update(
       p,
       g,

@@ -1,8 +1,7 @@
 """The optimizer of the custom training loop: holds the slots, calls the pure update functions."""
 
-from collections.abc import Callable, Mapping
-import functools
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
 
 import tensorflow as tf
 
@@ -13,8 +12,21 @@ from albert_tf.optim.groups import VariableRule
 from albert_tf.optim.lamb import lamb_update
 from albert_tf.optim.moments import MomentHyperparameters, UpdateResult
 
-# (p, g, m, v, learning_rate, step, rule) -> UpdateResult
-UpdateFunction = Callable[..., UpdateResult]
+
+class UpdateFunction(Protocol):
+  """The update of one variable, with its hyper-parameters bound."""
+
+  def __call__(
+    self,
+    p: tf.Tensor,
+    g: tf.Tensor,
+    m: tf.Tensor,
+    v: tf.Tensor,
+    *,
+    learning_rate: tf.Tensor,
+    step: tf.Tensor,
+    rule: VariableRule,
+  ) -> UpdateResult: ...
 
 
 class StepNorms(NamedTuple):
@@ -26,32 +38,24 @@ class StepNorms(NamedTuple):
 
 def lamb_rule(hyperparameters: MomentHyperparameters) -> UpdateFunction:
   """LAMB with these hyper-parameters, as `Optimizer` calls it."""
-  return functools.partial(_call_lamb, hyperparameters)
+
+  def update(
+    p: tf.Tensor, g: tf.Tensor, m: tf.Tensor, v: tf.Tensor, *, rule: VariableRule, **now: tf.Tensor
+  ) -> UpdateResult:
+    return lamb_update(p, g, m, v, hyperparameters=hyperparameters, decay=rule.decay, adapt=rule.adapt, **now)
+
+  return update
 
 
 def adamw_rule(hyperparameters: MomentHyperparameters) -> UpdateFunction:
   """AdamW with these hyper-parameters, as `Optimizer` calls it."""
-  return functools.partial(_call_adamw, hyperparameters)
 
+  def update(
+    p: tf.Tensor, g: tf.Tensor, m: tf.Tensor, v: tf.Tensor, *, rule: VariableRule, **now: tf.Tensor
+  ) -> UpdateResult:
+    return adamw_update(p, g, m, v, hyperparameters=hyperparameters, decay=rule.decay, **now)
 
-def _call_lamb(hyperparameters, p, g, m, v, learning_rate, step, rule: VariableRule) -> UpdateResult:
-  return lamb_update(
-    p,
-    g,
-    m,
-    v,
-    learning_rate=learning_rate,
-    step=step,
-    hyperparameters=hyperparameters,
-    decay=rule.decay,
-    adapt=rule.adapt,
-  )
-
-
-def _call_adamw(hyperparameters, p, g, m, v, learning_rate, step, rule: VariableRule) -> UpdateResult:
-  return adamw_update(
-    p, g, m, v, learning_rate=learning_rate, step=step, hyperparameters=hyperparameters, decay=rule.decay
-  )
+  return update
 
 
 def assign_everywhere(assignments: list[tuple[tf.Variable, tf.Tensor]]) -> None:
@@ -165,7 +169,7 @@ class Optimizer(tf.Module):
       )
       g = tf.cast(gradients[name], tf.float32)
       m, v = tf.convert_to_tensor(self._m[name]), tf.convert_to_tensor(self._v[name])
-      result = self._update(p, g, m, v, rate, step, rule)
+      result = self._update(p, g, m, v, learning_rate=rate, step=step, rule=rule)
       deltas[name] = result.delta
       assignments += [(variable, result.p), (self._m[name], result.m), (self._v[name], result.v)]
       if self._ema_decay is not None:
@@ -175,7 +179,7 @@ class Optimizer(tf.Module):
 
   def _averaged(self, name: str, p: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
     """e ← d e + (1 - d) p; the first update starts the average at p."""
-    d = self._ema_decay
+    d = self._ema_decay or 0.0
     return tf.where(step == 1, p, d * self._ema[name] + (1.0 - d) * p)
 
   def _check_names(self, gradients: Mapping[str, tf.Tensor]) -> None:

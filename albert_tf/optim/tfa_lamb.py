@@ -51,7 +51,9 @@ class TfaLambOptimizer(Optimizer):
       for copy in (variable, *strategy.experimental_local_results(variable)):
         rule_of[id(copy)] = rules[name]
 
-    class Lamb(compat.tensorflow_addons().optimizers.LAMB):
+    addons_lamb: Any = compat.tensorflow_addons().optimizers.LAMB
+
+    class Lamb(addons_lamb):
       """The exclusions of the original follow from our groups."""
 
       def _do_use_weight_decay(self, variable: tf.Variable) -> bool:
