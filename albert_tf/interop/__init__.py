@@ -1,0 +1,21 @@
+"""Checkpoints of the original release, of TensorFlow Hub and of Hugging Face, in and out."""
+
+from albert_tf.interop.checkpoint import FORMATS, Checkpoint, find_checkpoint, read_checkpoint
+from albert_tf.interop.convert import OUTPUT_FORMATS, ConvertOptions, convert
+from albert_tf.interop.load import FINETUNED_HEADS, PRETRAINING_HEADS, load_encoder, load_weights
+from albert_tf.interop.report import MatchReport
+
+__all__ = [
+  "FINETUNED_HEADS",
+  "FORMATS",
+  "OUTPUT_FORMATS",
+  "PRETRAINING_HEADS",
+  "Checkpoint",
+  "ConvertOptions",
+  "MatchReport",
+  "convert",
+  "find_checkpoint",
+  "load_encoder",
+  "load_weights",
+  "read_checkpoint",
+]

@@ -1,0 +1,242 @@
+"""`Checkpoint`: weights under the original's names and what travels with them; finding and reading one."""
+
+from collections.abc import Mapping
+import dataclasses
+import os
+import re
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
+from albert_tf.interop import bundle, huggingface
+from albert_tf.tokenization.config import TokenizerConfig, find_model
+
+FORMATS = ("auto", "albert_tf", "tf1", "tfhub", "huggingface")
+
+_SLOT = re.compile(r"^(?P<name>.+)/(adam_m|adam_v)$")
+_HOST_STATE = "albert_tf/"
+_HUB_PREFIX = re.compile(r"^module(_\d+)?/")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+  """What a checkpoint directory holds.
+
+  Args:
+    config: the architecture.
+    variables: original name → float32 array (and leftovers under the names they have).
+    slots: `<name>/adam_m` and `<name>/adam_v`, where there are any.
+    global_step: the step, 0 where none is recorded.
+    tokenizer: (path of the SentencePiece model, its settings), or None.
+    dropped: (name, reason) of what was left out knowingly.
+    path: where it was read from.
+  """
+
+  config: AlbertConfig
+  variables: Mapping[str, np.ndarray]
+  slots: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+  global_step: int = 0
+  tokenizer: tuple[str, TokenizerConfig] | None = None
+  dropped: tuple[tuple[str, str], ...] = ()
+  path: str = ""
+
+
+def read_checkpoint(
+  path: str, *, input_format: str = "auto", config_file: str = "", variable_prefix: str = ""
+) -> Checkpoint:
+  """Reads a checkpoint of any format this project knows.
+
+  Args:
+    path: a run directory, a released directory, a SavedModel, a Hugging Face directory, a weights file, or
+      the prefix of a TensorFlow checkpoint (a known suffix such as `.index` is ignored).
+    input_format: one of `FORMATS`.
+    config_file: the configuration, if it does not lie beside the weights.
+    variable_prefix: what stands before `bert/` in a checkpoint of several TF-Hub modules, e.g. "module_1/".
+
+  Returns:
+    The checkpoint, with variables under the original's names. Whether they fit is for `match` to say.
+
+  Raises:
+    UserError: nothing is there, it is damaged, or its format is not the one named.
+  """
+  if input_format not in FORMATS:
+    raise UserError(f"The input format must be one of {', '.join(FORMATS)}. Received: {input_format!r}.")
+  if not path:
+    raise UserError(
+      "A checkpoint path is needed. Received: an empty path. Name a directory or a checkpoint prefix."
+    )
+  found, location = find_checkpoint(path)
+  if not _same_format(input_format, found):
+    raise UserError(
+      f"The checkpoint must have the format that was named. Received: {path}, which looks like {found}, "
+      f"with the format {input_format}. Use --input_format={found} or auto."
+    )
+  if found == "huggingface":
+    return _read_huggingface(location, config_file=config_file)
+  return _read_bundle(location, config_file=config_file, variable_prefix=variable_prefix)
+
+
+def find_checkpoint(path: str) -> tuple[str, str]:
+  """(format, weights file or bundle prefix) of a path.
+
+  In a run directory the best copy (`checkpoints/best`) is preferred to the latest.
+
+  Raises:
+    UserError: there is no checkpoint at the path.
+  """
+  if path.endswith((".safetensors", ".bin")):
+    if not tf.io.gfile.exists(path):
+      raise UserError(f"The weights file must exist. Received: {path}. Check the path.")
+    return "huggingface", path
+  prefix = bundle.strip_suffix(path)
+  if bundle.is_bundle(prefix):
+    inside_saved_model = tf.io.gfile.exists(
+      os.path.join(os.path.dirname(os.path.dirname(prefix)), "saved_model.pb")
+    )
+    return ("tfhub" if inside_saved_model else "tf1"), prefix
+  if not tf.io.gfile.isdir(path):
+    raise UserError(
+      f"A checkpoint must be a directory, a weights file or the prefix of a .index file. Received: {path}, "
+      "which is none of these. Check the path."
+    )
+  if tf.io.gfile.exists(os.path.join(path, "saved_model.pb")):
+    return "tfhub", os.path.join(path, "variables", "variables")
+  for name in huggingface.WEIGHT_FILES:
+    if tf.io.gfile.exists(os.path.join(path, name)):
+      return "huggingface", os.path.join(path, name)
+  for folder in ("checkpoints/best", "checkpoints", ""):
+    found = bundle.latest_bundle(os.path.join(path, folder))
+    if found is not None:
+      return ("albert_tf" if folder else "tf1"), found
+  raise UserError(
+    "A checkpoint directory must hold model.ckpt-*.index, saved_model.pb, model.safetensors or "
+    "pytorch_model.bin, or a run's checkpoints/. "
+    f"Received: {path}, which holds none of them. Check the path."
+  )
+
+
+def _same_format(named: str, found: str) -> bool:
+  # A run's bundle given by its prefix is indistinguishable from a TF1 checkpoint, and read the same way.
+  bundles = ("tf1", "albert_tf")
+  return named in ("auto", found) or (named in bundles and found in bundles)
+
+
+def find_config(weights: str, *, config_file: str, names: tuple[str, ...]) -> str:
+  """The configuration file beside the weights, or up to two directories above (a run's best copy)."""
+  if config_file:
+    return config_file
+  directory = os.path.dirname(weights)
+  for folder in (directory, os.path.join(directory, ".."), os.path.join(directory, "..", "..")):
+    for name in names:
+      candidate = os.path.normpath(os.path.join(folder, name))
+      if tf.io.gfile.exists(candidate):
+        return candidate
+  raise UserError(
+    f"A checkpoint needs its configuration. Received: {weights} without {names[0]} beside it. "
+    "Put the file there, or name it with --albert_config_file."
+  )
+
+
+def _read_huggingface(path: str, *, config_file: str) -> Checkpoint:
+  config_path = find_config(path, config_file=config_file, names=("config.json",))
+  config = AlbertConfig.from_json_file(config_path, source="huggingface")
+  architectures = huggingface.read_architectures(config_path)
+  variables, dropped = huggingface.to_original(
+    huggingface.read_tensors(path), config, architectures=architectures, source=path
+  )
+  return Checkpoint(
+    config=config,
+    variables={name: _as_float32(name, value, path) for name, value in variables.items()},
+    tokenizer=_find_tokenizer(os.path.dirname(config_path)),
+    dropped=tuple(dropped),
+    path=path,
+  )
+
+
+def _read_bundle(prefix: str, *, config_file: str, variable_prefix: str) -> Checkpoint:
+  names = ("albert_config.json", "assets/albert_config.json")
+  config_path = find_config(prefix, config_file=config_file, names=names)
+  config = AlbertConfig.from_json_file(config_path)
+  tensors = strip_module_prefix(bundle.read_bundle(prefix), variable_prefix=variable_prefix, source=prefix)
+  slots = {
+    name: value for name, value in tensors.items() if (m := _SLOT.match(name)) and m["name"] in tensors
+  }
+  dropped = [
+    (name, "training state of a run, not a weight") for name in tensors if name.startswith(_HOST_STATE)
+  ]
+  left_out = {*slots, "global_step", *(name for name, _ in dropped)}
+  variables = {
+    name: _as_float32(name, value, prefix) for name, value in tensors.items() if name not in left_out
+  }
+  return Checkpoint(
+    config=config,
+    variables=variables,
+    slots=slots,
+    global_step=int(tensors.get("global_step", 0)),
+    tokenizer=_find_tokenizer(os.path.dirname(config_path)),
+    dropped=tuple(dropped),
+    path=prefix,
+  )
+
+
+def strip_module_prefix(
+  tensors: Mapping[str, np.ndarray], *, variable_prefix: str, source: str
+) -> dict[str, np.ndarray]:
+  """Takes `module/` off names, as graphs that instantiated a TF-Hub module have it.
+
+  Args:
+    tensors: name → array.
+    variable_prefix: the prefix to take off; empty: `module/` or `module_N/`, if there is only one of them.
+    source: for messages.
+
+  Raises:
+    UserError: several modules are there and none is chosen, or the chosen one is not there.
+  """
+  found = sorted({m.group(0) for name in tensors if (m := _HUB_PREFIX.match(name))})
+  if variable_prefix:
+    prefix = variable_prefix.rstrip("/") + "/"
+    if not any(name.startswith(prefix) for name in tensors):
+      raise UserError(
+        f"The variable prefix must be one of the checkpoint's. Received: {variable_prefix!r} with {source}, "
+        f"whose names begin with {', '.join(sorted({name.split('/')[0] + '/' for name in tensors}))}."
+      )
+    # Other modules are other models, and leave.
+    tensors = {n: v for n, v in tensors.items() if n.startswith(prefix) or not _HUB_PREFIX.match(n)}
+  elif len(found) > 1:
+    raise UserError(
+      f"One model must be chosen from a checkpoint of several. Received: {source} with {', '.join(found)}. "
+      f"Name one with --variable_prefix, for example --variable_prefix={found[0]}."
+    )
+  else:
+    prefix = found[0] if found else ""
+  renamed = {name.removeprefix(prefix): value for name, value in tensors.items()}
+  if len(renamed) != len(tensors):
+    twice = next(name for name in tensors if name.startswith(prefix) and name.removeprefix(prefix) in tensors)
+    raise UserError(
+      f"A name must stand for one variable. Received: {source} with {twice} and without {prefix}. "
+      "Save the model that is meant into a checkpoint of its own."
+    )
+  return renamed
+
+
+def _as_float32(name: str, value: np.ndarray, source: str) -> np.ndarray:
+  """float32 as it is; float16 and bfloat16 widened, which is exact; anything else is refused."""
+  if value.dtype == np.float32:
+    return value
+  if value.dtype.name in ("float16", "bfloat16"):
+    return value.astype(np.float32)
+  raise UserError(
+    f"Weights must be float32, float16 or bfloat16. Received: {name} of {value.dtype} in {source}."
+  )
+
+
+def _find_tokenizer(directory: str) -> tuple[str, TokenizerConfig] | None:
+  """The tokenizer beside the configuration; a checkpoint may come without one."""
+  try:
+    return find_model(directory or ".")
+  except UserError as error:
+    if "must hold one of" in str(error):
+      return None
+    raise

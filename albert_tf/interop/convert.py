@@ -1,0 +1,249 @@
+"""One call that turns a checkpoint of one format into another, all or nothing."""
+
+from collections.abc import Callable, Mapping
+import dataclasses
+import json
+import os
+import shutil
+import uuid
+
+import numpy as np
+
+from albert_tf import files
+from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
+from albert_tf.interop import bundle, huggingface
+from albert_tf.interop.checkpoint import Checkpoint, read_checkpoint
+from albert_tf.interop.name_map import expand_sharing, expected_entries, heads_present
+from albert_tf.interop.released import recognise
+from albert_tf.interop.report import MatchReport, match
+from albert_tf.tokenization.config import TokenizerConfig, find_model
+
+OUTPUT_FORMATS = ("albert_tf", "tf1", "huggingface")
+
+# Keys of the original's JSON that no code path of it needs except --init_from_group0.
+_ORIGINAL_UNUSED = {"down_scale_factor": 1, "gap_size": 0, "net_structure_type": 0, "num_memory_blocks": 0}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConvertOptions:
+  """How to convert; see the flags of `tpu_scripts/convert_checkpoint.py`."""
+
+  input_format: str = "auto"
+  output_format: str = "albert_tf"
+  config_file: str = ""
+  spm_model_file: str = ""
+  variable_prefix: str = ""
+  allow_missing: str = ""
+  allow_unused: str = ""
+  keep_slots: bool = True
+  expand_sharing: bool = False
+  weights_file: str = huggingface.SAFETENSORS_FILE
+  architecture: str = ""
+
+
+def convert(input_path: str, output_path: str, options: ConvertOptions) -> MatchReport:
+  """Converts a checkpoint; the output directory appears whole or not at all.
+
+  Args:
+    input_path: see `read_checkpoint`.
+    output_path: a directory that does not exist or is empty.
+    options: the rest.
+
+  Returns:
+    What became of every variable.
+
+  Raises:
+    UserError: anything that does not fit; nothing is left behind.
+  """
+  if options.output_format not in OUTPUT_FORMATS:
+    raise UserError(
+      f"The output format must be one of {', '.join(OUTPUT_FORMATS)}. Received: {options.output_format!r}."
+    )
+  _check_output(output_path)
+  checkpoint = read_checkpoint(
+    input_path,
+    input_format=options.input_format,
+    config_file=options.config_file,
+    variable_prefix=options.variable_prefix,
+  )
+  if options.spm_model_file:
+    checkpoint = dataclasses.replace(checkpoint, tokenizer=find_model(options.spm_model_file))
+  report = match(
+    checkpoint.variables,
+    expected_entries(checkpoint.config, checkpoint.variables),
+    source=checkpoint.path,
+    allow_missing=options.allow_missing,
+    allow_unused=options.allow_unused,
+  )
+  _check_vocabulary(checkpoint)
+  dropped = list(checkpoint.dropped)
+  if checkpoint.slots and not (options.keep_slots and options.output_format != "huggingface"):
+    dropped += [(name, "optimizer state") for name in checkpoint.slots]
+    checkpoint = dataclasses.replace(checkpoint, slots={})
+  report = dataclasses.replace(
+    report,
+    dropped=tuple(dropped),
+    heads=tuple(heads_present(checkpoint.config, report.matched)),
+    recognised=recognise(checkpoint.variables),
+  )
+  variables = {name: checkpoint.variables[name] for name in report.matched}
+  config, variables, slots = _unshare(checkpoint, variables, options)
+  write_atomically(
+    output_path, lambda directory: _write(directory, checkpoint, config, {**variables}, slots, options)
+  )
+  return report
+
+
+def _unshare(
+  checkpoint: Checkpoint, variables: Mapping[str, np.ndarray], options: ConvertOptions
+) -> tuple[AlbertConfig, Mapping[str, np.ndarray], Mapping[str, np.ndarray]]:
+  """Resolves sharing that the target cannot say: one group a layer says "none"; the rest needs a flag."""
+  config, slots = checkpoint.config, checkpoint.slots
+  if options.expand_sharing:
+    if slots:
+      raise UserError(
+        "Expanding shared parameters leaves no meaning to their optimizer state. "
+        "Received: --expand_sharing with optimizer slots. Add --optimizer_slots=drop."
+      )
+    variables = expand_sharing(config, variables)  # type: ignore[assignment]
+    config = config.replace(sharing="none", num_hidden_groups=1)
+  if options.output_format == "albert_tf":
+    return config, variables, slots
+  if config.sharing in ("attention", "ffn"):
+    raise UserError(
+      f"Only this project shares attention or feed-forward alone. Received: sharing={config.sharing!r} for "
+      f"--output_format={options.output_format}. Add --expand_sharing: every layer gets its own copy, and "
+      "the model computes the same."
+    )
+  if config.sharing == "none":
+    config = config.replace(sharing="all", num_hidden_groups=config.num_hidden_layers)
+  return config, variables, slots
+
+
+def _write(
+  directory: str,
+  checkpoint: Checkpoint,
+  config: AlbertConfig,
+  variables: dict[str, np.ndarray],
+  slots: Mapping[str, np.ndarray],
+  options: ConvertOptions,
+) -> None:
+  if options.output_format == "huggingface":
+    huggingface.write_directory(
+      directory, variables, config, weights_file=options.weights_file, architecture=options.architecture
+    )
+    _write_tokenizer(directory, checkpoint.tokenizer, name="spiece.model", huggingface_settings=True)
+    return
+  tensors = {**variables, **slots, "global_step": np.array(checkpoint.global_step, np.int64)}
+  if options.output_format == "tf1":
+    bundle.write_bundle(os.path.join(directory, "model.ckpt-best"), tensors)
+    text = json.dumps(original_config_dict(config), indent=2, sort_keys=True) + "\n"
+    _write_tokenizer(directory, checkpoint.tokenizer, name="30k-clean.model")
+  else:
+    os.makedirs(os.path.join(directory, "checkpoints"))
+    bundle.write_bundle(
+      os.path.join(directory, "checkpoints", f"model.ckpt-{checkpoint.global_step}"), tensors
+    )
+    text = config.to_json_string()
+    _write_tokenizer(directory, checkpoint.tokenizer, name="spm.model")
+  _write_text(os.path.join(directory, "albert_config.json"), text)
+
+
+def original_config_dict(config: AlbertConfig) -> dict[str, object]:
+  """The configuration as the original's `albert_config.json` has it.
+
+  Raises:
+    UserError: the original code computes something else for this configuration.
+  """
+  values = config.to_dict()
+  if values.pop("layer_norm_eps") != 1e-12 or config.hidden_act == "gelu_exact":
+    raise UserError(
+      "The original code computes the tanh form of GELU and LayerNorm with epsilon 1e-12, whatever its "
+      "configuration says. "
+      f"Received: hidden_act={config.hidden_act!r}, layer_norm_eps={config.layer_norm_eps}. "
+      "Keep this model in the format of this project or of Hugging Face."
+    )
+  assert values.pop("sharing") == "all"  # `_unshare` has resolved the others.
+  return {**values, **_ORIGINAL_UNUSED}
+
+
+def write_atomically(output_path: str, write: Callable[[str], None]) -> None:
+  """Calls `write(directory)` on a temporary directory and renames it to `output_path`; all or nothing."""
+  _check_output(output_path)
+  target = os.path.abspath(output_path)
+  temporary = f"{target}.tmp-{uuid.uuid4().hex[:8]}"
+  files.makedirs(temporary)
+  try:
+    write(temporary)
+    if os.path.isdir(target):
+      os.rmdir(target)  # Only an empty directory is taken away.
+    os.rename(temporary, target)
+  except OSError as error:
+    shutil.rmtree(temporary, ignore_errors=True)
+    raise UserError(
+      "The output directory must be writable and have room. "
+      f"Received: {output_path} ({error.strerror or error}). Choose another, or make room."
+    ) from error
+  except BaseException:
+    shutil.rmtree(temporary, ignore_errors=True)
+    raise
+
+
+def _check_output(path: str) -> None:
+  if files.is_remote(path):
+    raise UserError(
+      f"The output must be a local directory. Received: {path}. Convert locally, then copy it there."
+    )
+  if os.path.exists(path) and not (os.path.isdir(path) and not os.listdir(path)):
+    raise UserError(
+      f"The output directory must not exist or be empty. Received: {path}, which holds something. "
+      "Choose another name, or remove it."
+    )
+
+
+def _check_vocabulary(checkpoint: Checkpoint) -> None:
+  """A SentencePiece model with more pieces than the table has rows would read past its end."""
+  if checkpoint.tokenizer is None:
+    return
+  import sentencepiece
+
+  path = checkpoint.tokenizer[0]
+  with files.open_binary(path) as stream:
+    processor = sentencepiece.SentencePieceProcessor(model_proto=stream.read())
+  pieces = processor.vocab_size()
+  if pieces > checkpoint.config.vocab_size:
+    raise UserError(
+      "The vocabulary must fit the word embeddings. Received: "
+      f"{path} with {pieces} pieces, and vocab_size={checkpoint.config.vocab_size}. "
+      "Give the SentencePiece model this checkpoint was trained with."
+    )
+
+
+def _write_tokenizer(
+  directory: str,
+  tokenizer: tuple[str, TokenizerConfig] | None,
+  *,
+  name: str,
+  huggingface_settings: bool = False,
+) -> None:
+  if tokenizer is None:
+    return
+  path, settings = tokenizer
+  with files.open_binary(path) as source, open(os.path.join(directory, name), "wb") as target:
+    shutil.copyfileobj(source, target)
+  if huggingface_settings:
+    values = {
+      "tokenizer_class": "AlbertTokenizer",
+      "do_lower_case": settings.do_lower_case,
+      "remove_space": settings.remove_space,
+      "keep_accents": False,
+    }
+    _write_text(os.path.join(directory, "tokenizer_config.json"), json.dumps(values, indent=2) + "\n")
+  else:
+    _write_text(os.path.join(directory, "tokenizer.json"), settings.to_json())
+
+
+def _write_text(path: str, text: str) -> None:
+  with open(path, "w", encoding="utf-8") as stream:
+    stream.write(text)

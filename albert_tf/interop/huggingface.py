@@ -1,0 +1,193 @@
+"""Hugging Face's ALBERT: its tensor names, safetensors and `.bin` files."""
+
+from collections.abc import Mapping, Sequence
+import json
+import os
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+import safetensors.numpy
+
+from albert_tf.configs import AlbertConfig
+from albert_tf.configs.json_keys import read_json_object
+from albert_tf.errors import UserError
+from albert_tf.interop.name_map import HEADS, Entry, encoder_entries, head_entries, heads_present
+
+SAFETENSORS_FILE = "model.safetensors"
+TORCH_FILE = "pytorch_model.bin"
+WEIGHT_FILES = (SAFETENSORS_FILE, TORCH_FILE)
+
+# Tables of constants that older versions saved with the weights.
+_BUFFERS = ("albert.embeddings.position_ids", "albert.embeddings.token_type_ids")
+# Copies of a tensor under a second name, which must say the same.
+_TIED = {
+  "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
+  "predictions.decoder.bias": "predictions.bias",
+}
+_ENCODER_PARTS = ("embeddings.", "encoder.", "pooler.")
+_ARCHITECTURES = {
+  ("masked_lm", "sentence_order"): "AlbertForPreTraining",
+  ("masked_lm",): "AlbertForMaskedLM",
+  ("classifier",): "AlbertForSequenceClassification",
+  ("span",): "AlbertForQuestionAnswering",
+}
+
+
+def read_tensors(path: str) -> dict[str, np.ndarray]:
+  """Every tensor of a `.safetensors` or `.bin` file by name.
+
+  Raises:
+    UserError: the file is damaged, or a `.bin` without PyTorch to read it.
+  """
+  try:
+    if path.endswith(".safetensors"):
+      return dict(safetensors.numpy.load_file(path))
+    torch = _torch(path)
+    # weights_only: a .bin file is a pickle, and must not run code.
+    tensors = torch.load(path, map_location="cpu", weights_only=True)
+    return {name: _to_numpy(torch, tensor) for name, tensor in tensors.items()}
+  except UserError:
+    raise
+  except (
+    SafetensorError,
+    OSError,
+    EOFError,
+    KeyError,
+    RuntimeError,
+    AttributeError,
+    TypeError,
+    ValueError,
+  ) as error:
+    raise UserError(
+      f"A weights file must be complete and undamaged. Received: {path} ({str(error).splitlines()[0]}). "
+      "Copy it again."
+    ) from error
+  except Exception as error:
+    if type(error).__name__ != "UnpicklingError":
+      raise
+    raise UserError(
+      f"A .bin file must hold plain tensors. Received: {path}, damaged or with other Python objects. "
+      "Convert it to safetensors with the program that wrote it."
+    ) from error
+
+
+def _to_numpy(torch: Any, tensor: Any) -> np.ndarray:
+  # NumPy has no bfloat16; widening is exact.
+  return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+
+
+def _torch(path: str) -> Any:
+  try:
+    import torch
+  except ImportError as error:
+    raise UserError(
+      f"A .bin file is a PyTorch pickle, and reading or writing one needs PyTorch. Received: {path}. "
+      "Install torch, or use model.safetensors, which needs nothing more."
+    ) from error
+  return torch
+
+
+def read_architectures(config_path: str) -> tuple[str, ...]:
+  """The `architectures` of a `config.json`."""
+  return tuple(read_json_object(config_path).get("architectures") or ())
+
+
+def to_original(
+  tensors: Mapping[str, np.ndarray], config: AlbertConfig, *, architectures: Sequence[str] = (), source: str
+) -> tuple[dict[str, np.ndarray], list[tuple[str, str]]]:
+  """Renames and transposes Hugging Face's tensors.
+
+  Args:
+    tensors: name → array, as stored. The `albert.` of a bare encoder may be absent.
+    config: the architecture.
+    architectures: of its `config.json`.
+    source: for messages.
+
+  Returns:
+    (original name → array, with names not understood kept as they are; [(name, why it was left out)]).
+  """
+  tensors = {f"albert.{n}" if n.startswith(_ENCODER_PARTS) else n: value for n, value in tensors.items()}
+  dropped = [(name, "a table of constants") for name in _BUFFERS if name in tensors]
+  if "predictions.decoder.bias" in tensors and "predictions.bias" not in tensors:
+    tensors["predictions.bias"] = tensors["predictions.decoder.bias"]
+  for copy, name in _TIED.items():
+    if copy in tensors:
+      if name in tensors and not np.array_equal(tensors[copy], tensors[name]):
+        raise UserError(
+          f"The masked-LM decoder of an ALBERT is tied: {copy} must equal {name}. "
+          f"Received: different values in {source}. "
+          "This model has an untied decoder, which no ALBERT here can hold."
+        )
+      dropped.append((copy, f"tied to {name}"))
+  entries = _all_entries(config)
+  if "AlbertForTokenClassification" in architectures:
+    # Its classifier reads every token; ours of the same name reads the pooled vector.
+    entries = [entry for entry in entries if not entry.name.startswith("output_")]
+  by_name = {entry.huggingface: entry for entry in entries}
+  left_out = {name for name, _ in dropped}
+  variables = {}
+  for name, value in tensors.items():
+    if name not in left_out:
+      entry = by_name.get(name)
+      variables[entry.name if entry else name] = _transpose(entry, value)
+  return variables, dropped
+
+
+def from_original(variables: Mapping[str, np.ndarray], config: AlbertConfig) -> dict[str, np.ndarray]:
+  """The reverse of `to_original`. Tied copies are left out, as Hugging Face itself does.
+
+  Raises:
+    UserError: a variable has no name there.
+  """
+  entries = {entry.name: entry for entry in _all_entries(config)}
+  unknown = [name for name in variables if name not in entries]
+  if unknown:
+    raise UserError(
+      f"Every variable must have a name in Hugging Face's ALBERT. Received: {', '.join(unknown)}. "
+      "Leave them out, or keep the checkpoint in this project's format."
+    )
+  return {entries[name].huggingface: _transpose(entries[name], value) for name, value in variables.items()}
+
+
+def write_directory(
+  directory: str,
+  variables: Mapping[str, np.ndarray],
+  config: AlbertConfig,
+  *,
+  weights_file: str = SAFETENSORS_FILE,
+  architecture: str = "",
+) -> None:
+  """Writes `config.json` and the weights; `AutoModel.from_pretrained(directory)` loads them.
+
+  Args:
+    directory: an existing directory.
+    variables: original name → array.
+    config: the architecture.
+    weights_file: `SAFETENSORS_FILE` or `TORCH_FILE`.
+    architecture: the class `config.json` names; empty: the one whose heads these are.
+  """
+  tensors = from_original(variables, config)
+  values = config.to_huggingface_dict()
+  heads = tuple(heads_present(config, variables))
+  values["architectures"] = [architecture or _ARCHITECTURES.get(heads, "AlbertModel")]
+  if "classifier" in heads and len(variables["output_bias"]) != 2:  # 2 is their default.
+    labels = [f"LABEL_{i}" for i in range(len(variables["output_bias"]))]
+    values["id2label"] = {str(i): label for i, label in enumerate(labels)}
+    values["label2id"] = {label: i for i, label in enumerate(labels)}
+  path = os.path.join(directory, weights_file)
+  if weights_file == TORCH_FILE:
+    torch = _torch(path)
+    torch.save({name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in tensors.items()}, path)
+  else:
+    safetensors.numpy.save_file(tensors, path, metadata={"format": "pt"})
+  with open(os.path.join(directory, "config.json"), "w", encoding="utf-8") as stream:
+    stream.write(json.dumps(values, indent=2, sort_keys=True) + "\n")
+
+
+def _all_entries(config: AlbertConfig) -> list[Entry]:
+  return encoder_entries(config) + [entry for head in HEADS for entry in head_entries(config, head)]
+
+
+def _transpose(entry: Entry | None, value: np.ndarray) -> np.ndarray:
+  return np.ascontiguousarray(value.T) if entry is not None and entry.transposed else value
