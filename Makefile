@@ -14,6 +14,7 @@ $(error STACK must be keras3 or addons. Received: $(STACK))
 endif
 BIN := $(VENV)/bin
 CODE := albert_tf tfrecords_tools tpu_scripts benchmarks tests setup.py
+TYPED := $(sort $(dir $(wildcard albert_tf/*.py tfrecords_tools/*.py tpu_scripts/*.py benchmarks/*.py)))
 # Ends a hanging run; absent on some systems, where pytest's limit per test remains.
 LIMIT := $(shell command -v timeout > /dev/null && echo timeout --kill-after=30)
 
@@ -48,7 +49,7 @@ format: install  ## Format, and mend what the linter can mend.
 	@$(BIN)/ruff format --quiet $(CODE)
 
 types: install  ## Static types (default stack).
-	@$(BIN)/mypy
+	@$(BIN)/mypy $(TYPED) setup.py
 
 check:  ## Lint, types, and all tests of both stacks: what CI runs.
 	@$(MAKE) --no-print-directory STACK=keras3 lint types test-all

@@ -6,7 +6,7 @@ import re
 from setuptools import find_packages, setup
 
 ROOT = pathlib.Path(__file__).parent
-VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "albert_tf/__init__.py").read_text(), re.MULTILINE)[1]
+VERSION = re.findall(r'^__version__ = "(.+)"$', (ROOT / "albert_tf/__init__.py").read_text(), re.MULTILINE)[0]
 README = ROOT / "README.md"
 
 INSTALL_REQUIRES = [
@@ -61,7 +61,7 @@ setup(
     "Topic :: Scientific/Engineering :: Artificial Intelligence",
     "Typing :: Typed",
   ],
-  packages=find_packages(include=["albert_tf", "albert_tf.*"]),
+  packages=find_packages(include=["albert_tf", "albert_tf.*", "tfrecords_tools", "tfrecords_tools.*"]),
   package_data={"albert_tf": ["py.typed"]},
   python_requires=">=3.10,<3.14",
   install_requires=INSTALL_REQUIRES,

@@ -16,7 +16,7 @@ from albert_tf.modeling import named_variables
 from albert_tf.tokenization import AlbertTokenizer
 
 Tensors = dict[str, tf.Tensor]
-Signatures = dict[str, Callable[..., Tensors]]
+Signatures = dict[str, Any]  # Of `tf.function`.
 
 
 def _ids(name: str) -> tf.TensorSpec:
