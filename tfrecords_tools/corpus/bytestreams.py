@@ -33,7 +33,7 @@ def open_stream(path: str) -> Iterator[IO[bytes]]:
     raw = files.open_binary(path)
   except OSError as error:
     raise UserError(
-      f"An input file must be readable. Received: {path} ({error.strerror or error}). Check its path and mode."
+      f"An input file must be readable. Received: {path} ({error.strerror or error}). Check its path."
     ) from error
   with raw:
     kind = next((kind for magic, kind in _MAGIC.items() if _peek(raw, len(magic)) == magic), "")

@@ -1,0 +1,145 @@
+"""The demo's corpus: prose alone, each sentence once, the same every time."""
+
+import pathlib
+import sysconfig
+import textwrap
+
+import pytest
+
+from albert_tf.errors import UserError
+from tfrecords_tools import extract_installed_docs
+from tfrecords_tools.corpus.docstrings import is_prose, prose_paragraphs, source_docstrings, topic_texts
+
+_SOURCE = textwrap.dedent('''
+  """Tools for trees.
+
+  A tree has roots and leaves. See :class:`~forest.Tree` for the `whole <http://a.b>`_ story::
+
+      tree = Tree(5)
+      It is a literal block and not a sentence.
+
+  Both stay after it.
+  """
+  class Tree:
+    """One tree that grows in the forest.
+
+    Args:
+      height: The height is a parameter and not kept.
+
+    Example:
+
+    >>> Tree(3)
+    This output is not kept either.
+
+    The paragraph after the example is kept.
+
+    * The first bullet is a sentence.
+    * The second bullet is one too.
+    """
+    def grow(self):
+      """Makes the tree *much* higher than before.
+
+      Parameters
+      ----------
+      speed : float
+          The speed is in a table and not kept.
+
+      Notes
+      -----
+      Growth needs water and light.
+      ```
+      This line is inside a fence.
+      ```
+      """
+      def inner():
+        """Functions inside functions are left out."""
+''')
+_PROSE = [
+  "A tree has roots and leaves.",
+  "See Tree for the whole story:",
+  "Both stay after it.",
+  "One tree that grows in the forest.",
+  "The paragraph after the example is kept.",
+  "The first bullet is a sentence.",
+  "The second bullet is one too.",
+  "Makes the tree much higher than before.",
+  "Growth needs water and light.",
+]
+
+
+def test_only_prose_is_left_of_docstrings():
+  sentences = [s for text in source_docstrings(_SOURCE) for p in prose_paragraphs(text) for s in p]
+  assert sentences == _PROSE
+
+
+@pytest.mark.parametrize(
+  ("sentence", "expected"),
+  [
+    ("The quick brown fox jumps.", True),
+    ('"Is it really so," he asked?', True),
+    ("Too short here.", False),
+    ("no capital at the start of it.", False),
+    ("There is no full stop here", False),
+    ("Call foo(x) before the bar.", False),
+    ("Set x = 5 in the file.", False),
+    ("Use my_own_function before the others.", False),
+    ("The values 12 34 56 78 90 12 34 are 5.", False),
+  ],
+)
+def test_what_reads_as_prose(sentence: str, expected: bool):
+  assert is_prose(sentence) == expected
+
+
+def test_topics_are_sorted_by_name():
+  assert topic_texts("topics = {'b': 'Second.', 'a': 'First' '.'}") == ["First.", "Second."]
+  assert topic_texts("x = 1") == []
+
+
+@pytest.fixture
+def environment(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+  root = tmp_path / "lib"
+  for name, body in {
+    "trees.py": _SOURCE,
+    "copy_of_trees.py": _SOURCE,
+    "package/tests/test_trees.py": '"""Tests are left out here. They say nothing new. Not one word of it."""',
+    "pydoc_data/topics.py": "topics = {'a': 'Topics are read as well. They have many sentences. This is one.'}",
+    "broken.py": "print 'Python 2'",
+    "binary.py": "\udcff",
+  }.items():
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).write_text(body, encoding="utf-8", errors="surrogateescape")
+  monkeypatch.setattr(sysconfig, "get_path", lambda name: str(root))
+  return root
+
+
+def _extract(output: pathlib.Path, **changes: float) -> extract_installed_docs.Summary:
+  settings = {"max_megabytes": 0.0, "num_files": 2, "num_workers": 1, **changes}
+  return extract_installed_docs.extract(output_dir=str(output), **settings)
+
+
+def test_each_sentence_once_and_the_same_bytes_again(tmp_path: pathlib.Path, environment: pathlib.Path):
+  one = _extract(tmp_path / "one")
+  two = _extract(tmp_path / "two", num_workers=2)
+  assert (one.documents, one.sentences, one.sources) == (
+    2,
+    len(_PROSE) + 2,
+    5,
+  )  # "This is one." is too short.
+  texts = [pathlib.Path(path).read_text() for path in one.paths]
+  assert texts == [pathlib.Path(path).read_text() for path in two.paths]
+  assert texts[0] == "\n".join(_PROSE) + "\n\n"
+  assert [pathlib.Path(path).name for path in one.paths] == [f"docs-0000{n}-of-00002.txt" for n in (0, 1)]
+
+
+def test_limit_and_files_of_an_earlier_run(tmp_path: pathlib.Path, environment: pathlib.Path):
+  _extract(tmp_path / "out", num_files=3)
+  summary = _extract(tmp_path / "out", num_files=1, max_megabytes=1e-5)
+  assert summary.documents == 1
+  assert [path.name for path in (tmp_path / "out").iterdir()] == ["docs-00000-of-00001.txt"]
+
+
+def test_no_documentation(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+  monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path / "none"))
+  with pytest.raises(UserError, match="must hold documentation"):
+    _extract(tmp_path / "out")
+  assert list((tmp_path / "out").iterdir()) == []
