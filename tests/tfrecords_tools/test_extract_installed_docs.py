@@ -54,6 +54,7 @@ _SOURCE = textwrap.dedent('''
       def inner():
         """Functions inside functions are left out."""
 ''')
+_TOPIC = "Topics are read as well. They have many sentences. This is one of them."
 _PROSE = [
   "A tree has roots and leaves.",
   "See Tree for the whole story:",
@@ -102,7 +103,7 @@ def environment(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> path
     "trees.py": _SOURCE,
     "copy_of_trees.py": _SOURCE,
     "package/tests/test_trees.py": '"""Tests are left out here. They say nothing new. Not one word of it."""',
-    "pydoc_data/topics.py": "topics = {'a': 'Topics are read as well. They have many sentences. This is one.'}",
+    "pydoc_data/topics.py": f"topics = {{'a': '{_TOPIC}'}}",
     "broken.py": "print 'Python 2'",
     "binary.py": "\udcff",
   }.items():
@@ -120,11 +121,7 @@ def _extract(output: pathlib.Path, **changes: float) -> extract_installed_docs.S
 def test_each_sentence_once_and_the_same_bytes_again(tmp_path: pathlib.Path, environment: pathlib.Path):
   one = _extract(tmp_path / "one")
   two = _extract(tmp_path / "two", num_workers=2)
-  assert (one.documents, one.sentences, one.sources) == (
-    2,
-    len(_PROSE) + 2,
-    5,
-  )  # "This is one." is too short.
+  assert (one.documents, one.sentences, one.sources) == (2, len(_PROSE) + 3, 5)
   texts = [pathlib.Path(path).read_text() for path in one.paths]
   assert texts == [pathlib.Path(path).read_text() for path in two.paths]
   assert texts[0] == "\n".join(_PROSE) + "\n\n"

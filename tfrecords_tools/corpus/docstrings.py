@@ -15,10 +15,10 @@ _TABLE_SECTIONS = frozenset(
   input shape, output shape""".replace("\n ", "").split(", ")
 )
 _SECTION = re.compile(r"^(?P<name>[A-Za-z][A-Za-z ]{1,30})\s*:{0,2}\s*$")
-_UNDERLINE = re.compile(r"^\s*([-=~^\"'*+#.`_])\1{2,}\s*$")
+_UNDERLINE = re.compile(r"^\s*([-=~^\"'*+#._])\1{2,}\s*$")
 _FIELD = re.compile(r"^\s*(:\w[\w\s*.,]*:|@\w+|\.\.)")  # ":param x:", "@param", ".. directive"
 _BULLET = re.compile(r"^(\s*)([-*+•]|\d{1,2}[.)])\s+")
-_FENCE = re.compile(r"^\s*(```|~~~)")
+_FENCE = re.compile(r"^\s*```")
 _LOOKS_LIKE_CODE = re.compile(
   r"[={}<>\\|@~^]|__|::|->|\(\)|\[\w*\]|\.\.|//|%\w|\$\w|\w\(|[\w]+_\w+_\w+|\b(self|def|import|None)\b[.,(]"
 )
