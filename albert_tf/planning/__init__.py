@@ -1,0 +1,1 @@
+"""Estimates before a run: parameters, FLOPs, memory, time."""

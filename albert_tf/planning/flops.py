@@ -1,0 +1,60 @@
+"""Floating-point operations of a pretraining example, by formula; nothing is built."""
+
+from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
+
+BACKWARD_OVER_FORWARD = 2  # Each matrix product has two in the backward pass.
+
+
+def forward_flops_per_example(
+  config: AlbertConfig, *, max_seq_length: int, max_predictions_per_seq: int = 0
+) -> float:
+  """Operations of the matrix products in one forward pass; a multiply and an add are two.
+
+  [E ≠ H] 2 S E H  +  layers · inner · (8 S H² + 4 S² H + 4 S H F)  +  2 H²
+    +  [P > 0] (P (2 H E + 2 E V) + 4 H)
+
+  Sharing parameters saves none of them. Look-ups, LayerNorm, softmax and activations are left out, as is usual
+  for model FLOPs.
+
+  Args:
+    config: the architecture.
+    max_seq_length: S, tokens of an example, padding included.
+    max_predictions_per_seq: P, masked-LM predictions; 0 for an encoder without pretraining heads.
+
+  Returns:
+    Operations per example.
+
+  Raises:
+    UserError: a length below 1 or negative predictions.
+
+  Reference: ALBERT, arXiv 1909.11942, section 3.1; heads as in section 3.1 "Inter-sentence coherence loss".
+  """
+  if max_seq_length < 1 or max_predictions_per_seq < 0:
+    raise UserError(
+      "max_seq_length must be at least 1 and max_predictions_per_seq at least 0. "
+      f"Received: {max_seq_length} and {max_predictions_per_seq}. Give the sizes of the records."
+    )
+  S, P, V = max_seq_length, max_predictions_per_seq, config.vocab_size
+  E, H, F = config.embedding_size, config.hidden_size, config.intermediate_size
+  mapping = 2 * S * E * H if E != H else 0
+  projections = 8 * S * H * H  # Query, key, value, output.
+  attention = 4 * S * S * H  # Scores and context.
+  feed_forward = 4 * S * H * F
+  blocks = config.num_hidden_layers * config.inner_group_num
+  pooler = 2 * H * H
+  heads = P * (2 * H * E + 2 * E * V) + 4 * H if P else 0
+  return float(mapping + blocks * (projections + attention + feed_forward) + pooler + heads)
+
+
+def training_flops_per_example(
+  config: AlbertConfig, *, max_seq_length: int, max_predictions_per_seq: int
+) -> float:
+  """Operations of one example in a training step: forward and backward, without rematerialisation.
+
+  3 · `forward_flops_per_example`; arguments and errors as there.
+  """
+  forward = forward_flops_per_example(
+    config, max_seq_length=max_seq_length, max_predictions_per_seq=max_predictions_per_seq
+  )
+  return (1 + BACKWARD_OVER_FORWARD) * forward

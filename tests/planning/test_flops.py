@@ -1,0 +1,45 @@
+"""FLOPs by formula against a count of every matrix product."""
+
+import pytest
+
+from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
+from albert_tf.planning.flops import forward_flops_per_example, training_flops_per_example
+
+
+def small_config(**changes):
+  sizes = {"vocab_size": 11, "embedding_size": 4, "hidden_size": 6, "num_hidden_layers": 3,
+           "num_attention_heads": 2, "intermediate_size": 10}  # fmt: skip
+  return AlbertConfig(**(sizes | changes))
+
+
+def test_counts_every_matrix_product():
+  """Each product counted as 2 · rows · inner · columns."""
+  S, E, H, F, N, D, V, P = 5, 4, 6, 10, 2, 3, 11, 2
+  layer = 4 * (2 * S * H * H) + N * (2 * S * D * S) + N * (2 * S * S * D) + 2 * S * H * F + 2 * S * F * H
+  encoder = 2 * S * E * H + 3 * layer + 2 * H * H
+  heads = 2 * P * H * E + 2 * P * E * V + 2 * H * 2
+  assert forward_flops_per_example(small_config(), max_seq_length=S) == encoder
+  got = forward_flops_per_example(small_config(), max_seq_length=S, max_predictions_per_seq=P)
+  assert got == encoder + heads
+  assert training_flops_per_example(small_config(), max_seq_length=S, max_predictions_per_seq=P) == 3 * got
+
+
+def test_equal_widths_have_no_mapping_and_sharing_saves_nothing():
+  shared = small_config(embedding_size=6)
+  assert forward_flops_per_example(shared, max_seq_length=1) == 3 * (8 * 36 + 4 * 6 + 4 * 60) + 2 * 36
+  for kind in ("attention", "ffn", "none"):
+    assert forward_flops_per_example(
+      shared.replace(sharing=kind), max_seq_length=1
+    ) == forward_flops_per_example(shared, max_seq_length=1)
+
+
+def test_two_inner_blocks_cost_twice():
+  one, two = (forward_flops_per_example(small_config(inner_group_num=n), max_seq_length=5) for n in (1, 2))
+  fixed = 2 * 5 * 4 * 6 + 2 * 36
+  assert two - fixed == 2 * (one - fixed)
+
+
+def test_bad_sizes_are_refused():
+  with pytest.raises(UserError, match="max_seq_length"):
+    forward_flops_per_example(small_config(), max_seq_length=0)
