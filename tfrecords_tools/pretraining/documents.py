@@ -1,0 +1,119 @@
+"""Documents of raw sentences to arrays of ids: tokenized and grouped into words once, for all passes."""
+
+from collections.abc import Sequence
+import dataclasses
+import itertools
+
+import numpy as np
+
+from albert_tf.tokenization import AlbertTokenizer
+
+_SPACE_MARK = "▁"  # U+2581
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizedDocument:
+  """One document as ids.
+
+  Args:
+    ids: int32 [T] pieces of all sentences, one after the other.
+    starts: uint8 [T] whether each piece starts a word.
+    word_positions: int64 [W] where `starts` is 1.
+    sentence_offsets: where each sentence begins in `ids`; the last entry is T.
+  """
+
+  ids: np.ndarray
+  starts: np.ndarray
+  word_positions: np.ndarray
+  sentence_offsets: list[int]
+
+  @property
+  def num_sentences(self) -> int:
+    return len(self.sentence_offsets) - 1
+
+
+class BlockTokenizer:
+  """Tokenizes many documents at once.
+
+  SentencePiece segments each space-separated word on its own when no piece
+  holds a space mark after its first character (checked here), so each distinct
+  word of a block is segmented once and the sentences are put together with
+  NumPy: two to four times as fast as segmenting every sentence.
+  """
+
+  def __init__(self, tokenizer: AlbertTokenizer):
+    self._tokenizer = tokenizer
+    self._word_starts = tokenizer.word_starts.astype(np.uint8)
+    both = tokenizer.encode("a b")
+    self._word_by_word = (
+      tokenizer.config.remove_space
+      and not any(_SPACE_MARK in piece[1:] for piece in tokenizer.pieces)
+      and both == tokenizer.encode("a") + tokenizer.encode("b")
+    )
+
+  def __call__(
+    self, documents: Sequence[Sequence[str]], *, max_sentence_tokens: int | None = None
+  ) -> list[TokenizedDocument]:
+    """Tokenizes `documents`; sentences without a token are left out, documents may come back empty.
+
+    Args:
+      documents: raw sentences of each document.
+      max_sentence_tokens: a longer sentence is cut into equal parts at word starts.
+    """
+    sentences = list(itertools.chain.from_iterable(documents))
+    ids, sizes = self._by_words(sentences) if self._word_by_word else self._by_sentences(sentences)
+    starts = self._word_starts[ids]
+    result = []
+    first_sentence = first_token = 0
+    for document in documents:
+      document_sizes = sizes[first_sentence : first_sentence + len(document)]
+      end = first_token + int(document_sizes.sum())
+      offsets = np.concatenate([[0], np.cumsum(document_sizes[document_sizes > 0])])
+      words = np.flatnonzero(starts[first_token:end])
+      if max_sentence_tokens is not None:
+        offsets = _cut_long_sentences(offsets, words, max_sentence_tokens)
+      result.append(
+        TokenizedDocument(ids[first_token:end], starts[first_token:end], words, [int(x) for x in offsets])
+      )
+      first_sentence += len(document)
+      first_token = end
+    return result
+
+  def _by_words(self, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    words: list[str] = []
+    word_counts = []
+    for sentence in sentences:
+      split = sentence.split()
+      word_counts.append(len(split))
+      words += split
+    index = {word: number for number, word in enumerate(dict.fromkeys(words))}
+    rows = self._tokenizer.encode_batch(index)
+    row_sizes = np.fromiter(map(len, rows), np.int64, len(rows))
+    row_ids = np.fromiter(itertools.chain.from_iterable(rows), np.int32, int(row_sizes.sum()))
+    row_begins = np.cumsum(row_sizes) - row_sizes
+    numbers = np.fromiter(map(index.__getitem__, words), np.int64, len(words))
+    sizes = row_sizes[numbers]  # Tokens of each word of the text.
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    ids = row_ids[np.repeat(row_begins[numbers] - ends[:-1], sizes) + np.arange(ends[-1])]
+    sentence_ends = ends[np.concatenate([[0], np.cumsum(np.array(word_counts, np.int64))])]
+    return ids, np.diff(sentence_ends)
+
+  def _by_sentences(self, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    rows = self._tokenizer.encode_batch(sentences)
+    sizes = np.fromiter(map(len, rows), np.int64, len(rows))
+    return np.fromiter(itertools.chain.from_iterable(rows), np.int32, int(sizes.sum())), sizes
+
+
+def _cut_long_sentences(offsets: np.ndarray, words: np.ndarray, limit: int) -> np.ndarray:
+  """Sentence offsets with more of them, so that few sentences are longer than `limit` tokens."""
+  sizes = np.diff(offsets)
+  if not len(sizes) or sizes.max() <= limit:
+    return offsets
+  cuts = []
+  for begin, size in zip(offsets[:-1].tolist(), sizes.tolist(), strict=True):
+    parts = -(-size // limit)
+    for part in range(1, parts):
+      at = np.searchsorted(words, begin + part * size // parts, side="right") - 1
+      if at >= 0 and words[at] > begin:
+        cuts.append(words[at])
+  return np.unique(np.concatenate([offsets, np.array(cuts, offsets.dtype)]))

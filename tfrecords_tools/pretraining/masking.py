@@ -1,0 +1,104 @@
+"""n-gram whole-word masking, paper section 4.1: which pieces are masked, and what replaces them."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tfrecords_tools.pretraining.randomness import Stream
+
+MASK_SHARE, KEEP_SHARE = 0.8, 0.1  # The rest, 0.1, becomes a random piece.
+
+
+class Span(NamedTuple):
+  """Words [word, word + ngram) that are masked together; pieces [begin, end)."""
+
+  word: int
+  ngram: int
+  begin: int
+  end: int
+
+
+def prediction_budget(num_tokens: int, *, masked_lm_prob: float, max_predictions: int) -> int:
+  """min(P, max(1, round(masked_lm_prob · tokens))); tokens with [CLS] and [SEP]."""
+  if masked_lm_prob == 0:
+    return 0
+  return min(max_predictions, max(1, round(num_tokens * masked_lm_prob)))
+
+
+def choose_spans(
+  word_offsets: Sequence[int],
+  *,
+  boundary: int,
+  budget: int,
+  candidates: Iterable[tuple[int, int]],
+  fill: bool = True,
+) -> list[Span]:
+  """Chooses n-grams of whole words until `budget` pieces are covered.
+
+  Each candidate is a word and a length n. The window of n words is cut at the
+  end of its segment, then shortened word by word while it has more pieces than
+  are left; it is skipped where it touches a covered word.
+
+  Args:
+    word_offsets: [W + 1] where each word begins among the maskable pieces; the last entry is their number.
+    boundary: words before it are segment A; no window crosses it. W or 0 for a single segment.
+    budget: pieces to cover.
+    candidates: every word once, in random order, each with its n.
+    fill: cover single words, in the same order, where the candidates leave some of the budget.
+
+  Returns:
+    The chosen spans, without overlap. All of the budget is used unless no uncovered word fits in what is left.
+  """
+  num_words = len(word_offsets) - 1
+  covered = bytearray(num_words)
+  spans: list[Span] = []
+  order = []
+  for word, ngram in candidates:
+    if budget <= 0:
+      return spans
+    order.append(word)
+    stop = min(word + ngram, boundary if word < boundary else num_words)
+    begin = word_offsets[word]
+    while stop > word and word_offsets[stop] - begin > budget:
+      stop -= 1
+    if stop == word or 1 in covered[word:stop]:
+      continue
+    covered[word:stop] = b"\1" * (stop - word)
+    end = word_offsets[stop]
+    spans.append(Span(word, stop - word, begin, end))
+    budget -= end - begin
+  if not fill:
+    return spans
+  for word in order:
+    begin, end = word_offsets[word], word_offsets[word + 1]
+    if not covered[word] and end - begin <= budget:
+      covered[word] = 1
+      spans.append(Span(word, 1, begin, end))
+      budget -= end - begin
+  return spans
+
+
+def draw_lengths(stream: Stream, count: int, cumulative: np.ndarray) -> np.ndarray:
+  """int64 [count]: n of an n-gram; `cumulative` [ngram] is the running sum of p(n)."""
+  return np.searchsorted(cumulative[:-1], stream.uniforms(count), side="right") + 1
+
+
+def replace_pieces(
+  labels: np.ndarray, stream: Stream, *, mask_id: int, random_ids: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+  """What stands in the input for each masked piece: 80 % [MASK], 10 % itself, 10 % a random piece.
+
+  Args:
+    labels: int32 [M] the original pieces.
+    mask_id: id of [MASK].
+    random_ids: int32 [R] the pieces a random one is drawn from.
+
+  Returns:
+    int32 [M] ids, and uint8 [M]: 0 masked, 1 kept, 2 random.
+  """
+  draws = stream.uniforms(2 * len(labels))
+  kind_draws, id_draws = draws[: len(labels)], draws[len(labels) :]
+  kinds = (kind_draws >= MASK_SHARE).view(np.uint8) + (kind_draws >= MASK_SHARE + KEEP_SHARE).view(np.uint8)
+  random = random_ids[(id_draws * len(random_ids)).astype(np.int64)]
+  return np.where(kinds == 0, np.int32(mask_id), np.where(kinds == 1, labels, random)), kinds

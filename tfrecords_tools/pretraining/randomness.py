@@ -1,0 +1,54 @@
+"""One independent stream of random numbers for each (seed, file, document, pass).
+
+Philox is a counter-based generator: its key and counter say where a stream
+starts, so any worker can make any stream without the ones before it. Only raw
+64-bit words are taken from NumPy (their values are guaranteed across versions);
+what is made of them is written here, so the same seed gives the same records
+on every version of NumPy.
+"""
+
+import numpy as np
+
+_TO_UNIT = 2.0**-53
+_SCALARS_AT_ONCE = 32
+SPLIT_PASS = 2**32 - 1  # The "pass" that decides whether a document is held out.
+
+
+class Stream:
+  """Random numbers of one (seed, file, document, pass)."""
+
+  def __init__(self, *, seed: int, file_index: int, document: int, dupe: int):
+    self._bits = np.random.Philox(
+      key=np.array([seed, file_index], np.uint64), counter=np.array([0, 0, document, dupe], np.uint64)
+    )
+    self._scalars: list[float] = []
+
+  def words(self, count: int) -> np.ndarray:
+    """uint64 [count], uniform."""
+    return self._bits.random_raw(count)
+
+  def uniforms(self, count: int) -> np.ndarray:
+    """float64 [count], uniform in [0, 1)."""
+    return (self._bits.random_raw(count) >> np.uint64(11)) * _TO_UNIT
+
+  def uniform(self) -> float:
+    """One number, uniform in [0, 1)."""
+    if not self._scalars:
+      self._scalars = self.uniforms(_SCALARS_AT_ONCE).tolist()
+    return self._scalars.pop()
+
+  def integer(self, low: int, high: int) -> int:
+    """Uniform in [low, high], both ends included."""
+    return low + int(self.uniform() * (high - low + 1))
+
+  def permutation(self, count: int) -> np.ndarray:
+    """A random order of 0 … count - 1."""
+    return np.argsort(self._bits.random_raw(count), kind="stable")
+
+  def coin_flips(self, count: int) -> int:
+    """How many of `count` fair coins show heads."""
+    heads = 0
+    for word in self._bits.random_raw((count + 63) // 64).tolist():
+      heads += bin(word >> (64 - min(count, 64))).count("1")
+      count -= 64
+    return heads

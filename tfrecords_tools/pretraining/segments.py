@@ -1,0 +1,155 @@
+"""Cuts a document into pairs of segments: which text, in which order, with which label.
+
+Sentence order (`sop`) is pure: label 1 is the two segments swapped, nothing
+else. What the original does otherwise is behind `compatibility=original`.
+"""
+
+import bisect
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tfrecords_tools.pretraining.documents import TokenizedDocument
+from tfrecords_tools.pretraining.randomness import Stream
+from tfrecords_tools.pretraining.settings import PretrainingSettings
+
+_OTHER_DOCUMENT_TRIES = 10
+
+
+class Segment(NamedTuple):
+  """Pieces [begin, end) of a document."""
+
+  document: TokenizedDocument
+  begin: int
+  end: int
+
+  @property
+  def size(self) -> int:
+    return self.end - self.begin
+
+
+class SegmentPair(NamedTuple):
+  """What becomes one instance: [CLS] a [SEP] b [SEP], or [CLS] a [SEP] where `b` is None.
+
+  Attributes:
+    label: 0 in order, 1 swapped (sop) or from another document (nsp).
+    truncated: tokens cut off.
+  """
+
+  a: Segment
+  b: Segment | None
+  label: int
+  truncated: int
+
+
+def make_pairs(
+  document: TokenizedDocument,
+  stream: Stream,
+  settings: PretrainingSettings,
+  *,
+  others: Sequence[TokenizedDocument] = (),
+) -> Iterator[SegmentPair]:
+  """All pairs of one pass over a document.
+
+  Sentences are taken until they hold `target` tokens or the document ends; the
+  chunk is then cut in two at a random sentence. A chunk of one sentence is cut
+  at a random word (`original`, `nsp`: B comes from another document).
+
+  Args:
+    document: not empty.
+    stream: random numbers of this document and pass.
+    settings: lengths and kind of pair.
+    others: documents to draw from where B comes from another one; may hold `document`.
+  """
+  offsets = document.sentence_offsets
+  target = _draw_target(stream, settings)
+  begin = 0
+  while begin < document.num_sentences:
+    end = min(bisect.bisect_left(offsets, offsets[begin] + target, begin + 1), document.num_sentences)
+    pair, begin = _make_pair(document, begin, end, target, stream, settings, others)
+    if pair is not None:
+      yield pair
+    if not settings.is_original:  # The original draws the target once a document.
+      target = _draw_target(stream, settings)
+
+
+def _draw_target(stream: Stream, settings: PretrainingSettings) -> int:
+  if stream.uniform() < settings.short_seq_prob:
+    return stream.integer(2, settings.max_num_tokens)
+  return settings.max_num_tokens
+
+
+def _make_pair(
+  document: TokenizedDocument,
+  begin: int,
+  end: int,
+  target: int,
+  stream: Stream,
+  settings: PretrainingSettings,
+  others: Sequence[TokenizedDocument],
+) -> tuple[SegmentPair | None, int]:
+  """The pair of sentences [begin, end) of `document`, and the sentence the next chunk begins with."""
+  offsets = document.sentence_offsets
+  lone = end - begin == 1
+  if settings.sentence_pair == "none":
+    return _fit(Segment(document, offsets[begin], offsets[end]), None, 0, stream, settings), end
+  cut = begin + 1 if lone else stream.integer(begin + 1, end - 1)
+  from_elsewhere = lone and (settings.is_original or settings.sentence_pair == "nsp")
+  if settings.sentence_pair == "nsp" and not lone:
+    from_elsewhere = stream.uniform() < 0.5
+  if from_elsewhere:
+    a = Segment(document, offsets[begin], offsets[cut])
+    b = _from_another(document, target - a.size, stream, others)
+    return _fit(a, b, 1, stream, settings), cut  # Sentences not used are put back.
+  middle = _random_word(document, offsets[begin], offsets[end], stream) if lone else offsets[cut]
+  if middle is None:
+    return None, end  # One sentence of one word cannot be a pair.
+  a, b = Segment(document, offsets[begin], middle), Segment(document, middle, offsets[end])
+  if settings.sentence_pair == "sop" and stream.uniform() < 0.5:
+    return _fit(b, a, 1, stream, settings), end
+  return _fit(a, b, 0, stream, settings), end
+
+
+def _random_word(document: TokenizedDocument, begin: int, end: int, stream: Stream) -> int | None:
+  """A random word start strictly inside [begin, end)."""
+  low, high = document.word_positions.searchsorted([begin + 1, end])
+  return int(document.word_positions[stream.integer(low, high - 1)]) if high > low else None
+
+
+def _from_another(
+  document: TokenizedDocument, wanted: int, stream: Stream, others: Sequence[TokenizedDocument]
+) -> Segment:
+  """At least one sentence, and at least `wanted` tokens where there are as many, of a random document."""
+  other = document
+  for _ in range(_OTHER_DOCUMENT_TRIES):
+    other = others[stream.integer(0, len(others) - 1)]
+    if other is not document:
+      break
+  first = stream.integer(0, other.num_sentences - 1)
+  offsets = other.sentence_offsets
+  last = min(bisect.bisect_left(offsets, offsets[first] + wanted, first + 1), other.num_sentences)
+  return Segment(other, offsets[first], offsets[last])
+
+
+def _fit(
+  a: Segment, b: Segment | None, label: int, stream: Stream, settings: PretrainingSettings
+) -> SegmentPair:
+  """Cuts both to fit: always from the longer one (from `b` on a tie), each token from a random end."""
+  size_b = b.size if b else 0
+  excess = a.size + size_b - settings.max_num_tokens
+  if excess <= 0:
+    return SegmentPair(a, b, label, 0)
+  # One token after the other gives: the longer shrinks to the other's size, then both in turn, b first.
+  cut_a = min(excess, max(0, a.size - size_b))
+  cut_b = min(excess, max(0, size_b - a.size))
+  rest = excess - cut_a - cut_b
+  cut_a, cut_b = cut_a + rest // 2, cut_b + rest - rest // 2
+  if b is None:
+    cut_a, cut_b = excess, 0
+  return SegmentPair(_cut_ends(a, cut_a, stream), _cut_ends(b, cut_b, stream) if b else None, label, excess)
+
+
+def _cut_ends(segment: Segment, cut: int, stream: Stream) -> Segment:
+  if not cut:
+    return segment
+  front = stream.coin_flips(cut)
+  return Segment(segment.document, segment.begin + front, segment.end - (cut - front))

@@ -1,0 +1,140 @@
+"""Counts over instances, which add up over blocks in any order, and the summary made of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from albert_tf.records import Baseline
+from albert_tf.tokenization import AlbertTokenizer
+from tfrecords_tools.pretraining.instances import Instance
+from tfrecords_tools.pretraining.settings import PretrainingSettings
+
+KINDS = ("masked", "kept", "random")
+_COUNTERS = (
+  "documents",
+  "empty_documents",
+  "sentences",
+  "tokens",
+  "unknown",
+  "truncated_tokens",
+  "dropped_chunks",
+)
+
+
+class Statistics:
+  """Integer counts of one split.
+
+  Attributes:
+    counters: documents, sentences, tokens, unknown pieces of the text (once); truncated tokens, dropped chunks.
+    lengths: int64 [S + 1] instances of each length.
+    labels: int64 [2] instances of each sentence order label.
+    predictions: int64 [P + 1] instances with each number of predictions.
+    kinds: int64 [3] masked, kept, random.
+    ngrams: int64 [ngram + 1] spans of each length in words.
+    label_ids: int64 [V] how often each piece is an answer.
+  """
+
+  def __init__(self, settings: PretrainingSettings, vocab_size: int):
+    self.counters = dict.fromkeys(_COUNTERS, 0)
+    self.arrays = {
+      "lengths": np.zeros(settings.max_seq_length + 1, np.int64),
+      "labels": np.zeros(2, np.int64),
+      "predictions": np.zeros(settings.max_predictions_per_seq + 1, np.int64),
+      "kinds": np.zeros(3, np.int64),
+      "ngrams": np.zeros(settings.ngram + 1, np.int64),
+      "label_ids": np.zeros(vocab_size, np.int64),
+    }
+
+  def add_instances(self, instances: Sequence[Instance]) -> None:
+    """Counts many instances with one NumPy call each."""
+    if not instances:
+      return
+    columns = {
+      "lengths": [instance.num_tokens for instance in instances],
+      "labels": [instance.pair.label for instance in instances],
+      "predictions": [len(instance.labels) for instance in instances],
+      "kinds": np.concatenate([instance.kinds for instance in instances]),
+      "ngrams": [span.ngram for instance in instances for span in instance.spans],
+      "label_ids": np.concatenate([instance.labels for instance in instances]),
+    }
+    for name, values in columns.items():
+      total = self.arrays[name]
+      total += np.bincount(np.asarray(values, np.int64), minlength=len(total))
+    self.counters["truncated_tokens"] += sum(instance.pair.truncated for instance in instances)
+
+  def add(self, other: "Statistics") -> None:
+    for name, value in other.counters.items():
+      self.counters[name] += value
+    for name, array in other.arrays.items():
+      self.arrays[name] += array
+
+  @property
+  def num_instances(self) -> int:
+    return int(self.arrays["labels"].sum())
+
+  def to_json(self) -> dict[str, Any]:
+    """Sparse, so that a block's file stays small."""
+    return {
+      "counters": self.counters,
+      "arrays": {
+        name: [np.flatnonzero(array).tolist(), array[array > 0].tolist()]
+        for name, array in self.arrays.items()
+      },
+    }
+
+  def add_json(self, fields: dict[str, Any]) -> None:
+    """Adds what `to_json` gave."""
+    for name, value in fields["counters"].items():
+      self.counters[name] += value
+    for name, (indexes, values) in fields["arrays"].items():
+      self.arrays[name][indexes] += np.array(values, np.int64)
+
+  def summary(self) -> dict[str, Any]:
+    """Shares and means for people and for the manifest."""
+    arrays = self.arrays
+    instances = self.num_instances
+    lengths, kinds, ngrams = arrays["lengths"], arrays["kinds"], arrays["ngrams"]
+    tokens = int(lengths @ np.arange(len(lengths)))
+    predictions = int(kinds.sum())
+    placed = tokens + self.counters["truncated_tokens"]
+    return {
+      "instances": instances,
+      **self.counters,
+      "instance_tokens": tokens,
+      "mean_length": _share(tokens, instances),
+      "length_percentiles": _percentiles(lengths),
+      "full_length_share": _share(int(lengths[-1]), instances),
+      "label_1_share": _share(int(arrays["labels"][1]), instances),
+      "mean_predictions": _share(predictions, instances),
+      "truncated_share": _share(self.counters["truncated_tokens"], placed),
+      "unknown_share": _share(self.counters["unknown"], self.counters["tokens"]),
+      **{f"{kind}_share": _share(int(count), predictions) for kind, count in zip(KINDS, kinds, strict=True)},
+      "ngram_shares": [_share(int(count), int(ngrams.sum())) for count in ngrams[1:]],
+    }
+
+
+def _share(part: int, whole: int) -> float | None:
+  return round(part / whole, 6) if whole else None
+
+
+def _percentiles(histogram: np.ndarray) -> dict[str, int]:
+  total = histogram.sum()
+  if not total:
+    return {}
+  running = np.cumsum(histogram)
+  return {str(p): int(np.searchsorted(running, max(1, p / 100 * total))) for p in (0, 5, 25, 50, 75, 95, 100)}
+
+
+def baseline(train: Statistics, held_out: Statistics, tokenizer: AlbertTokenizer) -> Baseline | None:
+  """The most frequent answer in train, and its share of the answers in train and held out."""
+  train_counts, eval_counts = train.arrays["label_ids"], held_out.arrays["label_ids"]
+  if not train_counts.sum():
+    return None
+  piece_id = int(train_counts.argmax())
+  return Baseline(
+    piece_id=piece_id,
+    piece=tokenizer.id_to_piece(piece_id),
+    train_share=round(float(train_counts[piece_id] / train_counts.sum()), 6),
+    eval_share=round(float(eval_counts[piece_id] / eval_counts.sum()), 6) if eval_counts.sum() else None,
+  )
