@@ -1,0 +1,1 @@
+"""Fine-tuning: heads, models, and one module a task family."""

@@ -1,0 +1,268 @@
+"""The heads of the paper's downstream tasks, with the original's variables. Logits are always float32."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf.compat import keras
+from albert_tf.configs import AlbertConfig
+from albert_tf.modeling.config_layer import ConfigLayer
+from albert_tf.modeling.dense import Dense
+from albert_tf.modeling.dropout import dropout, resolve_seed
+from albert_tf.modeling.layer_norm import LayerNorm
+
+NEVER = 1e30  # Subtracted from the logit of a position that cannot be an answer (original code).
+
+
+class _RowsHead(ConfigLayer):
+  """Logits $x W^T + b$ with `W` stored as rows, `[C, H]`, as the original does."""
+
+  def __init__(self, config: AlbertConfig, **kwargs: Any):
+    super().__init__(config, **kwargs)
+    self._rows = 0
+
+  def build(self, input_shape: Any) -> None:
+    del input_shape  # Every size is in the configuration.
+    initializer = keras.initializers.TruncatedNormal(stddev=self.config.initializer_range)
+    self.output_weights = self.add_weight(
+      name="output_weights", shape=(self._rows, self.config.hidden_size), initializer=initializer
+    )
+    self.output_bias = self.add_weight(name="output_bias", shape=(self._rows,), initializer="zeros")
+    self.built = True
+
+  def _logits(self, x: tf.Tensor) -> tf.Tensor:
+    rows = tf.reshape(tf.cast(x, tf.float32), [-1, self.config.hidden_size])
+    logits = tf.matmul(rows, tf.cast(self.output_weights, tf.float32), transpose_b=True)
+    logits = tf.nn.bias_add(logits, tf.cast(self.output_bias, tf.float32))
+    return tf.reshape(logits, tf.concat([tf.shape(x)[:-1], [self._rows]], axis=0))
+
+  def checkpoint_items(self) -> dict[str, Any]:
+    return {"output_weights": self.output_weights, "output_bias": self.output_bias}
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class ClassificationHead(_RowsHead):
+  r"""Logits of C classes (or one value): $\mathrm{dropout}(\text{pooled}) W^T + b$.
+
+  Args:
+    config: the encoder's configuration.
+    num_labels: C; 1 for regression and for multiple choice (one score a choice).
+    classifier_dropout: 0.1 in every recipe of the paper ("classifier DR").
+
+  Call args:
+    pooled_output: `[B, H]`.
+    training, seed: see `AlbertEncoder`.
+
+  Returns:
+    float32 `[B, C]`.
+
+  Reference: ALBERT appendix, downstream hyper-parameters; the original's `run_classifier`, `run_race`.
+  """
+
+  def __init__(
+    self, config: AlbertConfig, *, num_labels: int, classifier_dropout: float = 0.1, **kwargs: Any
+  ):
+    super().__init__(config, **kwargs)
+    self.num_labels = self._rows = num_labels
+    self.classifier_dropout = classifier_dropout
+
+  def call(
+    self, pooled_output: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None
+  ) -> tf.Tensor:
+    seed = resolve_seed(seed, training=training)
+    return self._logits(dropout(pooled_output, self.classifier_dropout, seed))
+
+  def get_config(self) -> dict[str, Any]:
+    options = {"num_labels": self.num_labels, "classifier_dropout": self.classifier_dropout}
+    return {**super().get_config(), **options}
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class SpanHead(_RowsHead):
+  r"""SQuAD 1.1 start and end logits, each position on its own: $x W^T + b$, `W` `[2, H]`.
+
+  Call args:
+    sequence_output: `[B, S, H]`.
+
+  Returns:
+    `start_logits` and `end_logits`, float32 `[B, S]`; no position is masked.
+
+  Reference: arXiv 1810.04805, section 4.2; the original's `run_squad_v1`.
+  """
+
+  def __init__(self, config: AlbertConfig, **kwargs: Any):
+    super().__init__(config, **kwargs)
+    self._rows = 2
+
+  def call(self, sequence_output: tf.Tensor) -> dict[str, tf.Tensor]:
+    start, end = tf.unstack(self._logits(sequence_output), num=2, axis=-1)
+    return {"start_logits": start, "end_logits": end}
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class Squad2Head(ConfigLayer):
+  r"""SQuAD 2: start, end given the start, and whether there is an answer.
+
+  $s_t = x_t w_s + b_s$; $e_{t|u} = \mathrm{LN}(\tanh([x_t, x_u] W_0 + b_0)) w_1 + b_1$; both minus
+  1e30 where `p_mask` is 1, then log-softmax over positions.
+  $\text{unanswerable} = \mathrm{dropout}(\tanh([\sum_t \mathrm{softmax}(s)_t x_t, x_0] V_0 + c_0)) v_1$.
+
+  In training the end is conditioned on the gold start; at inference on each of the best starts.
+
+  Args:
+    config: the encoder's configuration.
+    start_n_top: how many starts are followed at inference.
+    end_n_top: how many ends are kept for each.
+    classifier_dropout: before the answerability logit.
+
+  Call args:
+    sequence_output: `[B, S, H]`.
+    p_mask: `[B, S]`, 1 where an answer cannot be (question, [SEP], padding), 0 at [CLS] and in the text.
+    start_positions: int32 `[B]`, the gold starts; None at inference.
+    training, seed: see `AlbertEncoder`.
+
+  Returns:
+    `cls_logits` `[B]`, high = unanswerable; with `start_positions` also `start_log_probs` and
+    `end_log_probs` `[B, S]`; without, `start_top_log_probs`, `start_top_index` `[B, K]` and
+    `end_top_log_probs`, `end_top_index` `[B, K L]`, the L ends of the first start first.
+
+  Reference: arXiv 1906.08237 (XLNet), appendix; the original's `run_squad_v2`.
+  """
+
+  def __init__(
+    self,
+    config: AlbertConfig,
+    *,
+    start_n_top: int = 5,
+    end_n_top: int = 5,
+    classifier_dropout: float = 0.1,
+    **kwargs: Any,
+  ):
+    super().__init__(config, **kwargs)
+    self.start_n_top = start_n_top
+    self.end_n_top = end_n_top
+    self.classifier_dropout = classifier_dropout
+    width = config.hidden_size
+    dense = {"initializer_range": config.initializer_range, "dtype": self.dtype_policy}
+    self.start_dense = Dense(1, name="start_dense", **dense)
+    self.end_dense_0 = Dense(width, activation="tanh", name="end_dense_0", **dense)
+    self.end_norm = LayerNorm(epsilon=config.layer_norm_eps, name="end_norm")
+    self.end_dense_1 = Dense(1, name="end_dense_1", **dense)
+    self.answer_dense_0 = Dense(width, activation="tanh", name="answer_dense_0", **dense)
+    self.answer_dense_1 = Dense(1, use_bias=False, name="answer_dense_1", **dense)
+
+  def build(self, input_shape: Any) -> None:
+    del input_shape  # Every size is in the configuration.
+    width = self.config.hidden_size
+    for layer in (self.start_dense, self.end_norm, self.end_dense_1, self.answer_dense_1):
+      layer.build((None, width))
+    for layer in (self.end_dense_0, self.answer_dense_0):
+      layer.build((None, 2 * width))
+    self.built = True
+
+  def call(
+    self,
+    sequence_output: tf.Tensor,
+    p_mask: tf.Tensor,
+    start_positions: tf.Tensor | None = None,
+    training: bool = False,
+    seed: tf.Tensor | None = None,
+  ) -> dict[str, tf.Tensor]:
+    x = sequence_output
+    start_logits = _masked(tf.squeeze(self.start_dense(x), -1), p_mask)  # [B, S]
+    start_log_probs = tf.nn.log_softmax(start_logits)
+    outputs = {"cls_logits": self._answerability(x, start_logits, resolve_seed(seed, training=training))}
+    if start_positions is not None:
+      end_log_probs = self._end_log_probs(x, start_positions[:, tf.newaxis], p_mask)[:, 0]
+      return {**outputs, "start_log_probs": start_log_probs, "end_log_probs": end_log_probs}
+    start_top, start_index = tf.math.top_k(start_log_probs, k=self.start_n_top)  # [B, K]
+    end_top, end_index = tf.math.top_k(self._end_log_probs(x, start_index, p_mask), k=self.end_n_top)
+    flat = tf.stack([tf.shape(x)[0], self.start_n_top * self.end_n_top])
+    return {
+      **outputs,
+      "start_top_log_probs": start_top,
+      "start_top_index": start_index,
+      "end_top_log_probs": tf.reshape(end_top, flat),  # [B, K, L] → [B, K L]
+      "end_top_index": tf.reshape(end_index, flat),
+    }
+
+  def _end_log_probs(self, x: tf.Tensor, starts: tf.Tensor, p_mask: tf.Tensor) -> tf.Tensor:
+    """Log-probabilities of the end for each start: `[B, S, H]`, int32 `[B, K]` → `[B, K, S]`."""
+    k, length = tf.shape(starts)[1], tf.shape(x)[1]
+    of_start = tf.gather(x, starts, batch_dims=1)[:, :, tf.newaxis]  # [B, K, 1, H]
+    pair = tf.concat(
+      [tf.tile(x[:, tf.newaxis], [1, k, 1, 1]), tf.tile(of_start, [1, 1, length, 1])], axis=-1
+    )  # [B, K, S, 2H]
+    logits = tf.squeeze(self.end_dense_1(self.end_norm(self.end_dense_0(pair))), -1)
+    return tf.nn.log_softmax(_masked(logits, p_mask[:, tf.newaxis]))
+
+  def _answerability(self, x: tf.Tensor, masked_start_logits: tf.Tensor, seed: tf.Tensor | None) -> tf.Tensor:
+    weights = tf.cast(tf.nn.softmax(masked_start_logits), x.dtype)
+    summary = tf.linalg.matvec(x, weights, transpose_a=True)  # [B, H]
+    hidden = self.answer_dense_0(tf.concat([summary, x[:, 0]], axis=-1))
+    logits = self.answer_dense_1(dropout(hidden, self.classifier_dropout, seed))
+    return tf.cast(tf.squeeze(logits, -1), tf.float32)
+
+  def checkpoint_items(self) -> dict[str, Any]:
+    return {
+      "start_logits/dense": self.start_dense,
+      "end_logits/dense_0": self.end_dense_0,
+      "end_logits/LayerNorm": self.end_norm,
+      "end_logits/dense_1": self.end_dense_1,
+      "answer_class/dense_0": self.answer_dense_0,
+      "answer_class/dense_1": self.answer_dense_1,
+    }
+
+  def get_config(self) -> dict[str, Any]:
+    return {
+      **super().get_config(),
+      "start_n_top": self.start_n_top,
+      "end_n_top": self.end_n_top,
+      "classifier_dropout": self.classifier_dropout,
+    }
+
+
+def _masked(logits: tf.Tensor, p_mask: tf.Tensor) -> tf.Tensor:
+  """float32 logits; positions with `p_mask` 1 get minus 1e30."""
+  p_mask = tf.cast(p_mask, tf.float32)
+  return tf.cast(logits, tf.float32) * (1.0 - p_mask) - NEVER * p_mask
+
+
+def span_loss(
+  start_logits: tf.Tensor, end_logits: tf.Tensor, start_positions: tf.Tensor, end_positions: tf.Tensor
+) -> tf.Tensor:
+  """SQuAD 1.1: mean over the batch of half the start and half the end cross-entropy.
+
+  Args:
+    start_logits, end_logits: float32 `[B, S]` (log-probabilities are logits too).
+    start_positions, end_positions: int32 `[B]`.
+
+  Returns:
+    float32 scalar.
+  """
+  start = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=start_positions, logits=start_logits)
+  end = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=end_positions, logits=end_logits)
+  return 0.5 * (tf.reduce_mean(start) + tf.reduce_mean(end))
+
+
+def squad2_loss(
+  outputs: dict[str, tf.Tensor],
+  start_positions: tf.Tensor,
+  end_positions: tf.Tensor,
+  is_impossible: tf.Tensor,
+) -> tf.Tensor:
+  """SQuAD 2: `span_loss` plus half the sigmoid cross-entropy of answerability.
+
+  Args:
+    outputs: of `Squad2Head` with gold starts.
+    start_positions, end_positions: int32 `[B]`; 0 ([CLS]) for a window without the answer.
+    is_impossible: `[B]`, 1 for such a window.
+
+  Returns:
+    float32 scalar.
+  """
+  answerability = tf.nn.sigmoid_cross_entropy_with_logits(
+    labels=tf.cast(is_impossible, tf.float32), logits=outputs["cls_logits"]
+  )
+  span = span_loss(outputs["start_log_probs"], outputs["end_log_probs"], start_positions, end_positions)
+  return span + 0.5 * tf.reduce_mean(answerability)

@@ -1,0 +1,111 @@
+"""Fine-tuned heads against the original's recorded outputs, from the original's own checkpoints."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.configs import AlbertConfig
+from albert_tf.finetuning.heads import squad2_loss
+from albert_tf.finetuning.models import (
+  AlbertForClassification,
+  AlbertForMultipleChoice,
+  AlbertForSpan,
+  AlbertForSquad2,
+)
+from albert_tf.interop import load_weights, read_checkpoint
+from albert_tf.modeling import named_variables
+
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def golden(oracle_dir):
+  return dict(np.load(oracle_dir / "golden_heads.npz"))
+
+
+def load(model_class, oracle_dir, folder, **options):
+  config_file = str(oracle_dir / "ckpt_tiny" / "albert_config.json")
+  checkpoint = read_checkpoint(str(oracle_dir / folder / "model.ckpt"), config_file=config_file)
+  model = model_class(checkpoint.config, **options)
+  report = load_weights(model, checkpoint)  # Nothing missing, nothing left over.
+  assert len(report.matched) == len(named_variables(model)) == len(checkpoint.variables)
+  return model
+
+
+def features(golden):
+  return {
+    key.removeprefix("in/"): tf.constant(value) for key, value in golden.items() if key.startswith("in/")
+  }
+
+
+def test_classification(oracle_dir, golden):
+  model = load(AlbertForClassification, oracle_dir, "ckpt_tiny_mnli", head_options={"num_labels": 3})
+  logits = model(features(golden))
+  np.testing.assert_allclose(logits, golden["mnli/logits"], atol=TOLERANCE)
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(golden["mnli/labels"], logits)
+  np.testing.assert_allclose(losses, golden["mnli/per_example_loss"], atol=TOLERANCE)
+
+
+def test_multiple_choice(oracle_dir, golden):
+  model = load(AlbertForMultipleChoice, oracle_dir, "ckpt_tiny_race")
+  inputs = {key: tf.reshape(value, [2, 2, 64]) for key, value in features(golden).items() if value.ndim == 2}
+  np.testing.assert_allclose(model(inputs), golden["race/logits"], atol=TOLERANCE)
+
+
+def test_squad2_inference(oracle_dir, golden):
+  model = load(AlbertForSquad2, oracle_dir, "ckpt_tiny_squad_v2")
+  inputs = features(golden)
+  del inputs["start_positions"]
+  outputs = model(inputs)
+  assert set(outputs) == {
+    "cls_logits", "start_top_log_probs", "start_top_index", "end_top_log_probs", "end_top_index",
+  }  # fmt: skip
+  for key, value in outputs.items():
+    np.testing.assert_allclose(value, golden[f"squad_v2/{key}"], atol=TOLERANCE, err_msg=key)
+
+
+def test_squad2_training(oracle_dir, golden):
+  model = load(AlbertForSquad2, oracle_dir, "ckpt_tiny_squad_v2", head_options={"classifier_dropout": 0.0})
+  inputs = features(golden)
+  outputs = model(inputs, training=True)
+  for key in ("start_log_probs", "end_log_probs", "cls_logits"):
+    want = golden[f"squad_v2/train_{key}"]
+    np.testing.assert_allclose(np.maximum(outputs[key], -1e6), np.maximum(want, -1e6), atol=TOLERANCE)
+  loss = squad2_loss(outputs, inputs["start_positions"], inputs["end_positions"], inputs["is_impossible"])
+  np.testing.assert_allclose(loss, golden["squad_v2/train_total_loss"], atol=TOLERANCE)
+
+
+def test_span_head_reads_rows():
+  """No recorded arrays exist for version 1.1: the equation itself is the oracle."""
+  config = AlbertConfig(
+    vocab_size=11,
+    embedding_size=4,
+    hidden_size=6,
+    num_hidden_layers=1,
+    num_attention_heads=3,
+    intermediate_size=8,
+    max_position_embeddings=5,
+  )
+  model = AlbertForSpan(config)
+  variables = named_variables(model)
+  rng = np.random.default_rng(0)
+  weights, bias = rng.normal(size=(2, 6)).astype("f"), rng.normal(size=2).astype("f")
+  variables["cls/squad/output_weights"].assign(weights)
+  variables["cls/squad/output_bias"].assign(bias)
+  inputs = {"input_ids": tf.constant([[1, 2, 3, 4, 5], [6, 7, 8, 0, 0]])}
+  outputs = model(inputs)
+  want = model.encoder(inputs)["sequence_output"].numpy() @ weights.T + bias
+  np.testing.assert_allclose(outputs["start_logits"], want[..., 0], atol=1e-6)
+  np.testing.assert_allclose(outputs["end_logits"], want[..., 1], atol=1e-6)
+
+
+def test_dropout_is_before_the_classifier_and_seeded():
+  config = AlbertConfig.from_name("tiny", vocab_size=11, hidden_size=12, num_attention_heads=3)
+  model = AlbertForClassification(config, head_options={"num_labels": 3, "classifier_dropout": 0.5})
+  inputs = {"input_ids": tf.constant([[1, 2, 3]])}
+  still = model(inputs)
+  a, b = (model(inputs, training=True, seed=tf.constant([1, 2])) for _ in range(2))
+  c = model(inputs, training=True, seed=tf.constant([1, 3]))
+  np.testing.assert_array_equal(a, b)
+  assert not np.allclose(a, still)
+  assert not np.allclose(a, c)
