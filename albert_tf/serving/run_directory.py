@@ -2,16 +2,14 @@
 
 import dataclasses
 import os
-import re
 
 from albert_tf import files
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.training.checkpoints import find_checkpoint
 
 CONFIG_NAME = "albert_config.json"
-_CHECKPOINT_SUFFIX = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
-_INDEX = re.compile(r"^(model\.ckpt-(\d+|best))\.index$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,19 +53,10 @@ def find_pretrained(path: str) -> PretrainedFiles:
   Raises:
     UserError: there is no checkpoint, or no configuration beside it.
   """
-  path = path.rstrip("/") or path
-  if os.path.isdir(path):
-    checkpoint = _find_checkpoint(path)
-    candidates = [path]
-  else:
-    checkpoint = _CHECKPOINT_SUFFIX.sub("", path)
-    if not files.exists(f"{checkpoint}.index"):
-      raise UserError(
-        f"A run directory or a checkpoint prefix is needed. Received: {path}, which is neither "
-        f"(there is no {checkpoint}.index). Check --init_checkpoint."
-      )
-    folder = os.path.dirname(checkpoint)
-    candidates = [os.path.normpath(os.path.join(folder, *[".."] * depth)) for depth in range(3)]
+  checkpoint = find_checkpoint(path)
+  folder = os.path.dirname(checkpoint)
+  # A run's checkpoints are in checkpoints/ or checkpoints/best/, the original's beside the configuration.
+  candidates = [os.path.normpath(os.path.join(folder, *[".."] * depth)) for depth in range(3)]
   directory = next((c for c in candidates if files.exists(os.path.join(c, CONFIG_NAME))), None)
   if directory is None:
     raise UserError(
@@ -76,22 +65,3 @@ def find_pretrained(path: str) -> PretrainedFiles:
     )
   config = AlbertConfig.from_json_file(os.path.join(directory, CONFIG_NAME))
   return PretrainedFiles(directory, config, checkpoint)
-
-
-def _find_checkpoint(directory: str) -> str:
-  folders = [
-    os.path.join(directory, "checkpoints", "best"),
-    os.path.join(directory, "checkpoints"),
-    directory,
-  ]
-  for folder in folders:
-    names = os.listdir(folder) if os.path.isdir(folder) else []
-    found = [match for match in map(_INDEX.match, sorted(names)) if match]
-    if found:
-      # "best" is the original release's only checkpoint, and the better where there are others.
-      newest = max(found, key=lambda match: float("inf") if match[2] == "best" else int(match[2]))
-      return os.path.join(folder, newest[1])
-  raise UserError(
-    f"A run directory must hold a checkpoint. Received: {directory}, with no model.ckpt-*.index in it or in "
-    "its checkpoints/. Train first (run_pretrain.py), or name a checkpoint prefix."
-  )

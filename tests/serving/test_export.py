@@ -112,7 +112,9 @@ def test_golden_outputs_of_the_original(oracle_dir: pathlib.Path, tmp_path: path
   golden = dict(np.load(oracle_dir / "golden_tiny.npz"))
   batch = {name: golden[f"in/{name}"] for name in ("input_ids", "input_mask", "segment_ids")}
   exports = {
-    kind: export_saved_model(model=kind, init_checkpoint=str(run), output_dir=str(tmp_path / kind))
+    kind: export_saved_model(
+      model=kind, init_checkpoint=str(run / "model.ckpt-best"), output_dir=str(tmp_path / kind)
+    )
     for kind in ("encoder", "fill_mask")
   }
   encoded = run_signature(exports["encoder"], "serving_default", batch)
@@ -145,7 +147,7 @@ def test_refusals_leave_nothing(run_dir: pathlib.Path, fill_mask_dir: str, tmp_p
     export_saved_model(
       model="fill_mask", init_checkpoint=str(run_dir), output_dir=os.path.dirname(fill_mask_dir), version=3
     )
-  with pytest.raises(UserError, match="must hold a checkpoint"):
+  with pytest.raises(UserError, match="checkpoint must exist"):
     export_saved_model(model="encoder", init_checkpoint=str(tmp_path), output_dir=str(tmp_path / "e"))
   wrong = tmp_path / "wrong"
   shutil.copytree(run_dir, wrong)
