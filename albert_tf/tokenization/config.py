@@ -54,7 +54,7 @@ def config_from_json(text: str, *, path: str) -> TokenizerConfig:
   if kind != _FORMAT:
     raise UserError(
       f'{CONFIG_FILE} beside {MODEL_FILE} must hold "format": "{_FORMAT}". Received: {kind!r} in {path}. '
-      f"It is another program's: remove it, or rename the model file to {_HUGGING_FACE_MODEL} if that is theirs."
+      f"Remove it, or rename the model file to {_HUGGING_FACE_MODEL} if both are theirs."
     )
   known = {field.name for field in dataclasses.fields(TokenizerConfig)}
   unknown = sorted(set(values) - known)
@@ -92,8 +92,12 @@ def find_model(path: str) -> tuple[str, TokenizerConfig]:
   model_path = os.path.join(directory, name)
   if os.path.basename(name) == _HUGGING_FACE_MODEL:
     return model_path, _hugging_face_config(os.path.join(directory, _HUGGING_FACE_CONFIG))
-  config_path = os.path.join(os.path.dirname(model_path), CONFIG_FILE)
-  if not files.exists(config_path):
+  beside = [
+    model_path.removesuffix(".model") + ".json",
+    os.path.join(os.path.dirname(model_path), CONFIG_FILE),
+  ]
+  config_path = next((path for path in beside if files.exists(path)), None)
+  if config_path is None:
     return model_path, TokenizerConfig()
   with files.open_binary(config_path) as stream:
     return model_path, config_from_json(stream.read().decode("utf-8"), path=config_path)

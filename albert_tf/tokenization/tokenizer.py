@@ -67,6 +67,15 @@ class AlbertTokenizer:
     model_path, config = config_lib.find_model(path)
     return cls(spm_model_file=model_path, **{**dataclasses.asdict(config), **overrides})
 
+  @classmethod
+  def from_model_bytes(
+    cls, model: bytes, config: config_lib.TokenizerConfig, *, source: str = "bytes"
+  ) -> "AlbertTokenizer":
+    """Makes a tokenizer of a serialized SentencePiece model; `source` names it in messages."""
+    tokenizer = cls.__new__(cls)
+    tokenizer._load(model, config, source=source)
+    return tokenizer
+
   def save_pretrained(self, directory: str) -> None:
     """Writes spm.model and tokenizer.json, which `from_pretrained` reads."""
     files.makedirs(directory)

@@ -1,0 +1,103 @@
+"""Vocabulary training: ALBERT's ids, the same bytes, samples, and messages for what cannot be."""
+
+import collections
+import pathlib
+import random
+import subprocess
+import sys
+
+import pytest
+
+from albert_tf.errors import UserError
+from albert_tf.tokenization import AlbertTokenizer
+from tfrecords_tools import train_vocab
+
+_WORDS = "sun moon star river stone bread water light green house winter summer paper Café naïve".split()
+
+
+@pytest.fixture(scope="module")
+def sentences() -> list[str]:
+  rng = random.Random(7)
+  return [" ".join(rng.choices(_WORDS, k=9)) + f' {rng.randrange(3000)}, "q" (x) - 5 £.' for _ in range(400)]
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
+  script = pathlib.Path(train_vocab.__file__)
+  return subprocess.run(
+    [sys.executable, str(script), *arguments], capture_output=True, text=True, timeout=120, check=False
+  )
+
+
+def test_command_makes_albert_ids_and_the_same_bytes(tmp_path: pathlib.Path, sentences: list[str]):
+  for index, part in enumerate((sentences[:200], sentences[200:])):
+    (tmp_path / f"part{index}.txt").write_text("\n".join(part), encoding="utf-8")
+  models = []
+  for prefix in ("one/spm", "two/other"):
+    flags = [f"--input={tmp_path}/part*.txt", f"--model_prefix={tmp_path}/{prefix}", "--vocab_size=120"]
+    result = _run(*flags)
+    assert result.returncode == 0, result.stderr
+    assert "on 400 of 400 sentences from 2 files" in result.stdout
+    assert "Checked: special ids 0-4, 8 user symbols, round trip" in result.stdout
+    models.append((tmp_path / f"{prefix}.model").read_bytes())
+  assert models[0] == models[1]
+  assert sorted(path.name for path in (tmp_path / "one").iterdir()) == ["spm.json", "spm.model", "spm.vocab"]
+  tokenizer = AlbertTokenizer.from_pretrained(str(tmp_path / "one" / "spm.model"))
+  first = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", "(", ")", '"', "-", ".", "–", "£", "€"]
+  assert tokenizer.pieces[:13] == first
+  assert tokenizer.vocab_size == 120
+  assert tokenizer.decode(tokenizer.encode("Café WINTER")) == "cafe winter"  # Trained on normalised text.
+  vocab = (tmp_path / "one" / "spm.vocab").read_text(encoding="utf-8").splitlines()
+  assert [line.split("\t")[0] for line in vocab] == tokenizer.pieces
+
+
+def test_settings_travel_with_the_model(tmp_path: pathlib.Path, sentences: list[str]):
+  spec = train_vocab.VocabularySpec(vocab_size=130, do_lower_case=False)
+  model = train_vocab.train(sentences, spec)
+  assert train_vocab.check(model, sentences, spec) < 0.01
+  train_vocab.write(model, model_prefix=str(tmp_path / "cased"), spec=spec)
+  assert not AlbertTokenizer.from_pretrained(str(tmp_path / "cased.model")).config.do_lower_case
+
+
+def test_check_finds_the_wrong_vocabulary_of_a_comma_string(sentences: list[str]):
+  """The original's README passes ( ) , " and the rest as one string; then the quote swallows the others."""
+  broken = train_vocab.VocabularySpec(vocab_size=120, user_symbols=("(", ")", ",-,.,–,£,€"))
+  model = train_vocab.train(sentences, broken)
+  with pytest.raises(RuntimeError, match="must have 120 pieces and begin with"):
+    train_vocab.check(model, sentences, train_vocab.VocabularySpec(vocab_size=120))
+
+
+def test_sizes_that_cannot_be(tmp_path: pathlib.Path, sentences: list[str]):
+  with pytest.raises(UserError, match=r"Received: 5000, but it gives at most \d+ pieces"):
+    train_vocab.train(sentences, train_vocab.VocabularySpec(vocab_size=5000))
+  with pytest.raises(UserError, match=r"Received: 20, but \d+ are needed"):
+    train_vocab.train(sentences, train_vocab.VocabularySpec(vocab_size=20))
+  (tmp_path / "in.txt").write_text("\n".join(sentences), encoding="utf-8")
+  result = _run(f"--input={tmp_path}/in.txt", f"--model_prefix={tmp_path}/out", "--vocab_size=5000")
+  assert result.returncode == 2
+  assert "Pass --vocab_size=" in result.stderr
+  assert "Traceback" not in result.stderr
+  assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+
+
+def test_no_text():
+  with pytest.raises(UserError, match="without a single sentence"):
+    train_vocab.train([], train_vocab.VocabularySpec())
+
+
+def test_sample_is_uniform_ordered_and_seeded():
+  items = [str(index) for index in range(40)]
+  assert train_vocab.sample(items, 0, rng=random.Random(1)) == items
+  assert train_vocab.sample(items, 40, rng=random.Random(1)) == items
+  assert train_vocab.sample(items, 99, rng=random.Random(1)) == items
+  counts: collections.Counter[str] = collections.Counter()
+  rounds = 4000
+  for seed in range(rounds):
+    kept = train_vocab.sample(items, 10, rng=random.Random(seed))
+    assert len(kept) == 10
+    assert kept == sorted(set(kept), key=int)
+    counts.update(kept)
+  expected = rounds * 10 / 40
+  assert all(abs(counts[item] - expected) < 5 * (expected * 0.75) ** 0.5 for item in items)
+  assert train_vocab.sample(items, 10, rng=random.Random(3)) == train_vocab.sample(
+    items, 10, rng=random.Random(3)
+  )
