@@ -14,8 +14,8 @@ def forward_flops_per_example(
   [E ≠ H] 2 S E H  +  layers · inner · (8 S H² + 4 S² H + 4 S H F)  +  2 H²
     +  [P > 0] (P (2 H E + 2 E V) + 4 H)
 
-  Sharing parameters saves none of them. Look-ups, LayerNorm, softmax and activations are left out, as is usual
-  for model FLOPs.
+  Sharing parameters saves none of them. Look-ups, LayerNorm, softmax and activations are left out, as is
+  usual for model FLOPs.
 
   Args:
     config: the architecture.
@@ -28,7 +28,7 @@ def forward_flops_per_example(
   Raises:
     UserError: a length below 1 or negative predictions.
 
-  Reference: ALBERT, arXiv 1909.11942, section 3.1; heads as in section 3.1 "Inter-sentence coherence loss".
+  Reference: ALBERT, arXiv 1909.11942, section 3.1.
   """
   if max_seq_length < 1 or max_predictions_per_seq < 0:
     raise UserError(

@@ -1,0 +1,163 @@
+"""curves.png: the whole run on one page, drawn from the records of metrics.jsonl."""
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+import io
+import itertools
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, PercentFormatter
+
+from albert_tf import files
+
+_TRAIN, _EVAL, _BASELINE = "#2f6fab", "#d1495b", "#8a8a8a"
+_SERIES_COLORS = ("#2f6fab", "#d1495b", "#3a8f5c")
+_SMOOTH_FROM = 40  # Points from which a smoothed line joins the raw one.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Panel:
+  """One plot.
+
+  Attributes:
+    title: what it shows, with the unit.
+    keys: the metrics, one line each.
+    splits: which of "train" and "eval" are drawn.
+    percent: whether values are shares.
+    log: whether the axis is logarithmic.
+    labels: names of the lines where there are several.
+    exact: whether values are known without noise, and so drawn from 0 and not smoothed.
+  """
+
+  title: str
+  keys: tuple[str, ...]
+  splits: tuple[str, ...] = ("train", "eval")
+  percent: bool = False
+  log: bool = False
+  labels: tuple[str, ...] = ()
+  exact: bool = False
+
+
+PANELS = (
+  Panel(title="total loss", keys=("loss",)),
+  Panel(title="masked-LM loss (nats)", keys=("masked_lm_loss",)),
+  Panel(title="sentence-order loss (nats)", keys=("sentence_order_loss",)),
+  Panel(title="learning rate", keys=("learning_rate",), splits=("train",), exact=True),
+  Panel(
+    title="gradient, weight and update norm",
+    keys=("gradient_norm", "weight_norm", "update_norm"),
+    splits=("train",),
+    log=True,
+    labels=("gradient", "weights", "update"),
+  ),
+  Panel(title="masked-LM accuracy", keys=("masked_lm_accuracy",), percent=True),
+  Panel(title="sentence-order accuracy", keys=("sentence_order_accuracy",), percent=True),
+  Panel(title="examples per second", keys=("examples_per_second",), splits=("train",), exact=True),
+)
+
+
+def draw_curves(
+  records: Sequence[Mapping[str, Any]],
+  path: str,
+  *,
+  title: str = "",
+  baselines: Mapping[str, float] | None = None,
+) -> None:
+  """Draws all panels into a PNG, written atomically.
+
+  Args:
+    records: reports with `step`, `split` and metrics, as in metrics.jsonl.
+    path: of the PNG.
+    title: shown above.
+    baselines: metric → value of a horizontal line, such as the accuracy of the most frequent piece.
+  """
+  figure = Figure(figsize=(16, 7.6), dpi=110, layout="constrained", facecolor="white")
+  FigureCanvasAgg(figure)
+  grid = figure.subplots(2, 4)
+  for axes, panel in zip(grid.flat, PANELS, strict=True):
+    _draw_panel(axes, panel, records, baselines or {})
+  handles = [
+    grid[0, 0].plot([], [], color=_TRAIN, linewidth=2)[0],
+    grid[0, 0].plot([], [], color=_EVAL, linewidth=2, marker="o", markersize=4)[0],
+  ]
+  labels = ["training batches", "held-out documents"]
+  if baselines:
+    handles.append(grid[0, 0].plot([], [], color=_BASELINE, linestyle="--")[0])
+    labels.append("without a model")
+  figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=11)
+  if title:
+    figure.suptitle(title, fontsize=14, fontweight="bold")
+  image = io.BytesIO()
+  figure.savefig(image, format="png")
+  with files.atomic_writer(path, "wb") as stream:
+    stream.write(image.getvalue())
+
+
+def _draw_panel(
+  axes: Axes, panel: Panel, records: Sequence[Mapping[str, Any]], baselines: Mapping[str, float]
+) -> None:
+  drawn = False
+  for (number, key), split in itertools.product(enumerate(panel.keys), panel.splits):
+    points = [(r["step"], r[key]) for r in records if r["split"] == split and r.get(key) is not None]
+    if not points:
+      continue
+    drawn = True
+    color = _SERIES_COLORS[number] if panel.labels else (_TRAIN if split == "train" else _EVAL)
+    _draw_line(axes, points, color, marked=split == "eval", smoothed=not panel.exact)
+    if panel.labels:
+      axes.plot([], [], color=color, linewidth=2, label=panel.labels[number])
+    if key in baselines:
+      axes.axhline(baselines[key], color=_BASELINE, linestyle="--", linewidth=1.2)
+  _decorate(axes, panel, drawn)
+
+
+def _draw_line(
+  axes: Axes, points: list[tuple[int, float]], color: str, *, marked: bool, smoothed: bool
+) -> None:
+  steps, values = zip(*points, strict=True)
+  if marked or len(points) == 1:
+    axes.plot(steps, values, color=color, linewidth=2, marker="o", markersize=4, zorder=3)
+  elif not smoothed or len(points) < _SMOOTH_FROM:
+    axes.plot(steps, values, color=color, linewidth=1.8)
+  else:
+    axes.plot(steps, values, color=color, linewidth=0.8, alpha=0.3)
+    axes.plot(steps, smooth(values), color=color, linewidth=2)
+
+
+def smooth(values: Sequence[float], *, share: float = 0.04) -> list[float]:
+  """Exponential average over about `share` of the points, unbiased at the start."""
+  decay = 1.0 - 1.0 / max(2.0, share * len(values))
+  total = weight = 0.0
+  averages = []
+  for value in values:
+    total = decay * total + (1.0 - decay) * value
+    weight = decay * weight + (1.0 - decay)
+    averages.append(total / weight)
+  return averages
+
+
+def _decorate(axes: Axes, panel: Panel, drawn: bool) -> None:
+  axes.set_title(panel.title, fontsize=11, loc="left")
+  axes.spines[["top", "right"]].set_visible(False)
+  axes.grid(color="#e6e6e6", linewidth=0.8)
+  axes.set_axisbelow(True)
+  axes.tick_params(labelsize=9, colors="#444444")
+  axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+  axes.margins(x=0.02, y=0.08)
+  if not drawn:
+    axes.text(0.5, 0.5, "no report yet", ha="center", va="center", transform=axes.transAxes, color=_BASELINE)
+    return
+  if panel.percent:
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+  if panel.log:
+    axes.set_yscale("log")
+  if panel.exact:
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
+  if panel.labels:
+    axes.legend(frameon=False, fontsize=9)
+  if axes.get_subplotspec().is_last_row():
+    axes.set_xlabel("step", fontsize=10, color="#444444")

@@ -1,0 +1,144 @@
+"""What a run says about itself: metrics.jsonl, TensorBoard, curves.png and progress."""
+
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+import tensorflow as tf
+
+from albert_tf import files
+from albert_tf.training.curves import draw_curves
+from albert_tf.training.metrics_log import MetricsLog
+from albert_tf.training.progress import Progress
+
+TRAIN, EVAL = "train", "eval"
+
+
+class Reporter:
+  """Reports of one run, in all their forms; every process may call it, only the chief writes.
+
+  Args:
+    run_dir: the run directory; metrics.jsonl, tensorboard/ and curves.png are kept in it.
+    num_train_steps: steps of the whole run.
+    start_step: completed steps of the checkpoint the run starts from; reports beyond it are removed.
+    model_flops_per_example: operations of one example in a training step; 0 leaves the rate out.
+    is_chief: whether this process writes and shows anything.
+    title: above the curves.
+    baselines: metric → value reached without a model, drawn into the curves.
+    stream: where progress goes; standard error unless given.
+
+  Example:
+    >>> reporter = Reporter(run_dir, num_train_steps=1000, model_flops_per_example=2e9)
+    >>> reporter.train(100, {"loss": 9.1}, seconds=12.0, examples=3200, tokens=409600)
+    >>> reporter.eval(100, {"loss": 9.0})
+    >>> reporter.close()
+  """
+
+  def __init__(
+    self,
+    run_dir: str,
+    *,
+    num_train_steps: int,
+    start_step: int = 0,
+    model_flops_per_example: float = 0.0,
+    is_chief: bool = True,
+    title: str = "",
+    baselines: Mapping[str, float] | None = None,
+    stream: TextIO | None = None,
+  ):
+    self._is_chief = is_chief
+    self._flops = model_flops_per_example
+    self._title, self._baselines = title, baselines
+    if not is_chief:
+      return
+    run_dir = run_dir.rstrip("/")
+    files.makedirs(run_dir)
+    self._curves_path = f"{run_dir}/curves.png"
+    self._log = MetricsLog(f"{run_dir}/metrics.jsonl", start_step=start_step)
+    self._tensorboard = _TensorBoard(f"{run_dir}/tensorboard")
+    if self._log.dropped:
+      self._tensorboard.restart(self._log.records)
+    self._progress = Progress(num_train_steps=num_train_steps, start_step=start_step, stream=stream)
+
+  def train(
+    self, step: int, metrics: Mapping[str, float], seconds: float, examples: int, tokens: int
+  ) -> None:
+    """Reports the training since the last report.
+
+    Args:
+      step: completed steps.
+      metrics: losses, accuracies, learning rate and norms by the names of metrics.jsonl.
+      seconds: wall time since the last report, evaluation and checkpoints left out.
+      examples: examples trained on in that time, all replicas.
+      tokens: tokens of those examples.
+    """
+    if not self._is_chief:
+      return
+    duration = max(seconds, 1e-9)
+    values = {key: float(value) for key, value in metrics.items()}
+    values["examples_per_second"] = examples / duration
+    values["tokens_per_second"] = tokens / duration
+    values["model_tflops_per_second"] = self._flops * examples / duration / 1e12
+    self._record(step, TRAIN, values)
+    self._progress.train(step, values, seconds)
+
+  def eval(self, step: int, metrics: Mapping[str, float]) -> None:
+    """Reports a held-out evaluation of the weights after `step` steps."""
+    if not self._is_chief:
+      return
+    values = {key: float(value) for key, value in metrics.items()}
+    self._record(step, EVAL, values)
+    self._progress.eval(step, values)
+
+  def message(self, text: str) -> None:
+    """Shows a line to the person watching, without breaking the bar."""
+    if self._is_chief:
+      self._progress.message(text)
+
+  def refresh(self) -> None:
+    """Draws curves.png and flushes TensorBoard; call it at checkpoints."""
+    if self._is_chief:
+      self._tensorboard.flush()
+      draw_curves(self._log.records, self._curves_path, title=self._title, baselines=self._baselines)
+
+  def close(self) -> None:
+    """Draws the curves a last time and ends the progress."""
+    if self._is_chief:
+      self.refresh()
+      self._tensorboard.close()
+      self._progress.close()
+
+  def _record(self, step: int, split: str, values: Mapping[str, float]) -> None:
+    record = self._log.append(step, split, values)
+    self._tensorboard.write(record)
+
+
+class _TensorBoard:
+  """One writer a split, made when the split has its first report."""
+
+  def __init__(self, directory: str):
+    self._directory = directory
+    self._writers: dict[str, Any] = {}
+
+  def restart(self, records: list[dict[str, Any]]) -> None:
+    """Begins anew with these records, so that the curves have no branch of a killed run."""
+    if files.exists(self._directory):
+      files.remove(self._directory)
+    for record in records:
+      self.write(record)
+
+  def write(self, record: Mapping[str, Any]) -> None:
+    split = record["split"]
+    if split not in self._writers:
+      self._writers[split] = tf.summary.create_file_writer(f"{self._directory}/{split}")
+    with self._writers[split].as_default():
+      for key, value in record.items():
+        if key not in ("step", "split") and value is not None:
+          tf.summary.scalar(key, value, step=record["step"])
+
+  def flush(self) -> None:
+    for writer in self._writers.values():
+      writer.flush()
+
+  def close(self) -> None:
+    for writer in self._writers.values():
+      writer.close()

@@ -1,0 +1,207 @@
+"""Early words when training goes wrong: non-finite values, plateaus, collapse, settings that clash."""
+
+from collections import deque
+from collections.abc import Mapping
+import dataclasses
+import math
+
+from albert_tf.errors import UserError
+
+# The ALBERT paper's setting, section 4.1; other batches are compared with it by the square root.
+_LAMB_REFERENCE = (0.00176, 4096)
+_ADAMW_REFERENCE = (1e-4, 256)  # BERT, arXiv 1810.04805, appendix A.2.
+_REFERENCE_WIDTH = 768
+# Entropy of the pieces over log V: 7.0 nats of 10.3 in English with 30,000 pieces.
+_UNIGRAM_SHARE = 0.68
+
+
+class NonFiniteError(UserError):
+  """Training met a value that is not a number; the message names the steps and the last good checkpoint."""
+
+
+def check_finite(
+  metrics: Mapping[str, float], *, first_step: int, last_step: int, last_checkpoint: str | None
+) -> None:
+  """Stops a run whose losses, norms or weights are no longer numbers.
+
+  Args:
+    metrics: the report of the steps.
+    first_step: number of the first update the report covers.
+    last_step: number of the last.
+    last_checkpoint: path of the newest checkpoint made before them, or None.
+
+  Raises:
+    NonFiniteError: a value is infinite or not a number.
+  """
+  bad = sorted(key for key, value in metrics.items() if not math.isfinite(value))
+  if not bad:
+    return
+  kept = (
+    f"The last good checkpoint is {last_checkpoint}; running the same command again continues from it."
+    if last_checkpoint
+    else "No checkpoint had been made yet."
+  )
+  raise NonFiniteError(
+    f"Losses and norms must stay finite. Received: {', '.join(f'{key}={metrics[key]}' for key in bad)} "
+    f"between steps {first_step} and {last_step}. {kept} The same data would fail the same way: lower "
+    "--learning_rate or lengthen --num_warmup_steps, and use --mixed_precision=float32 if it was bfloat16."
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WatchConfig:
+  """When the watch speaks.
+
+  Attributes:
+    vocab_size: V, for the entropy of the pieces where it is not known.
+    num_train_steps: steps of the run.
+    num_warmup_steps: steps of the warm-up; a plateau is not looked for within it.
+    unigram_entropy: entropy of the masked pieces in nats, when the records tell it.
+    patience: steps without progress that make a plateau; by default 5% of the run, from 300 to 5,000.
+  """
+
+  vocab_size: int
+  num_train_steps: int
+  num_warmup_steps: int = 0
+  unigram_entropy: float | None = None
+  patience: int | None = None
+
+  @property
+  def plateau_loss(self) -> float:
+    """Masked-LM loss of a model that has learned the frequencies of the pieces and nothing else, nats."""
+    return self.unigram_entropy or _UNIGRAM_SHARE * math.log(self.vocab_size)
+
+  @property
+  def window(self) -> int:
+    """Steps that are compared."""
+    return self.patience or min(5_000, max(300, self.num_train_steps // 20))
+
+
+class TrainingWatch:
+  """Reads the training reports and says when a run is stuck or has collapsed."""
+
+  _ABOVE_ENTROPY = 0.25  # A loss this far below the entropy has left the plateau, nats.
+  _PROGRESS = 0.1  # A fall of the loss over the window that counts as progress, nats.
+  _COLLAPSE = 0.5  # Share of the best accuracy below which it has collapsed.
+
+  def __init__(self, config: WatchConfig):
+    self._config = config
+    self._recent: deque[tuple[int, float]] = deque()
+    self._next_plateau_word = 0
+    self._best_accuracy = 0.0
+    self._collapsed = False
+
+  def observe(self, step: int, metrics: Mapping[str, float]) -> list[str]:
+    """Takes a training report; returns what the person should hear, mostly nothing.
+
+    Args:
+      step: completed steps.
+      metrics: with `masked_lm_loss` and `masked_lm_accuracy`.
+    """
+    words = []
+    if "masked_lm_loss" in metrics:
+      words += self._plateau(step, metrics["masked_lm_loss"])
+    if "masked_lm_accuracy" in metrics:
+      words += self._collapse(step, metrics["masked_lm_accuracy"])
+    return words
+
+  def _plateau(self, step: int, loss: float) -> list[str]:
+    if step <= self._config.num_warmup_steps:
+      return []
+    window = self._config.window
+    self._recent.append((step, loss))
+    while self._recent and self._recent[0][0] < step - window:
+      self._recent.popleft()
+    enough = self._recent[-1][0] - self._recent[0][0] >= 0.8 * window and len(self._recent) >= 4
+    if not enough or step < self._next_plateau_word:
+      return []
+    losses = [value for _, value in self._recent]
+    half = len(losses) // 2
+    early, late = sum(losses[:half]) / half, sum(losses[half:]) / (len(losses) - half)
+    if late < self._config.plateau_loss - self._ABOVE_ENTROPY or early - late > self._PROGRESS:
+      return []
+    self._next_plateau_word = 2 * step  # Speak again only if it lasts twice as long.
+    return [plateau_message(step, window, late, self._config.plateau_loss)]
+
+  def _collapse(self, step: int, accuracy: float) -> list[str]:
+    self._best_accuracy = max(self._best_accuracy, accuracy)
+    low = accuracy < self._COLLAPSE * self._best_accuracy and self._best_accuracy > 0.1
+    if low == self._collapsed:
+      return []
+    self._collapsed = low
+    if not low:
+      return [f"Masked-LM accuracy has recovered to {accuracy:.1%} at step {step:,}."]
+    word = (
+      f"Masked-LM accuracy has collapsed to {accuracy:.1%} at step {step:,}; its best was "
+      f"{self._best_accuracy:.1%}. Usual causes: a learning rate too high for the batch, bfloat16 where "
+      "float32 would hold, damaged or very short records. See docs/training_trouble.md, 'The accuracy "
+      "collapses'."
+    )
+    return [word]
+
+
+def plateau_message(step: int, window: int, loss: float, plateau_loss: float) -> str:
+  """What to say about a masked-LM loss that stays where only piece frequencies are known."""
+  return (
+    f"The masked-LM loss has stayed near {loss:.2f} for {window:,} steps (now step {step:,}). A model that "
+    f"knows only how frequent each piece is has {plateau_loss:.2f}: nothing is learned from the context yet. "
+    "Usual causes: --learning_rate too high for the batch (try a third of it, or "
+    "--scale_learning_rate=sqrt), a warm-up too short, too few examples a batch, records of another "
+    "vocabulary. Small models may need some hundred steps more. See docs/training_trouble.md, 'The loss is stuck near 7'."
+  )
+
+
+def schedule_warnings(
+  *,
+  optimizer: str,
+  learning_rate: float,
+  batch_size: int,
+  num_train_steps: int,
+  num_warmup_steps: int,
+  hidden_size: int = _REFERENCE_WIDTH,
+) -> list[str]:
+  """What does not fit together among rate, batch and warm-up; checked before the first step.
+
+  Args:
+    optimizer: "lamb", "tfa_lamb" or "adamw".
+    learning_rate: the peak rate that will be used, after any scaling.
+    batch_size: the global batch, all replicas and micro-batches.
+    num_train_steps: updates of the run.
+    num_warmup_steps: updates of the warm-up.
+    hidden_size: H; narrower models than base bear a rate higher in proportion.
+
+  Returns:
+    One sentence or two for each clash; empty when all is usual.
+  """
+  rate, batch = _ADAMW_REFERENCE if optimizer == "adamw" else _LAMB_REFERENCE
+  expected = rate * math.sqrt(batch_size / batch) * max(1.0, _REFERENCE_WIDTH / hidden_size)
+  words = []
+  if learning_rate > 4.0 * expected:
+    words.append(
+      f"The learning rate {learning_rate:.3g} is {learning_rate / expected:.1f} times what a batch of "
+      f"{batch_size} suggests for {optimizer} at this width ({expected:.2g}, from {rate:g} at batch {batch}). "
+      "Runs with such a rate often never leave the plateau near the unigram entropy. Lower it, or use "
+      "--scale_learning_rate=sqrt."
+    )
+  if learning_rate < expected / 16.0:
+    words.append(
+      f"The learning rate {learning_rate:.3g} is {expected / learning_rate:.0f} times smaller than what a batch "
+      f"of {batch_size} suggests for {optimizer} ({expected:.2g}). Training will be slow. Was it scaled twice?"
+    )
+  share = num_warmup_steps / num_train_steps
+  if num_warmup_steps == 0:
+    words.append(
+      "There is no warm-up: the first updates are made at the full rate, before the moments are settled. "
+      f"ALBERT warms up for 2.5% of the run, here {max(1, num_train_steps // 40)} steps."
+    )
+  elif num_warmup_steps < min(100, num_train_steps / 100):
+    words.append(
+      f"The warm-up of {num_warmup_steps} steps is {share:.2%} of the run. ALBERT's is 2.5%, here "
+      f"{max(1, num_train_steps // 40)} steps; with fewer, a high rate meets unsettled moments."
+    )
+  elif share > 0.5:
+    words.append(
+      f"The warm-up takes {share:.0%} of the run, so the rate is below its peak most of the time. "
+      "ALBERT's takes 2.5%. Was --num_train_steps lowered without --num_warmup_steps?"
+    )
+  return words

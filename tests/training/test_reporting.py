@@ -1,0 +1,123 @@
+"""Reports: one JSON line each, no step twice after a resume, readable progress, curves."""
+
+import io
+import json
+import math
+
+from matplotlib.image import imread
+import pytest
+import tensorflow as tf
+
+from albert_tf.errors import UserError
+from albert_tf.training.curves import draw_curves, smooth
+from albert_tf.training.metrics_log import MetricsLog, read_metrics
+from albert_tf.training.reporting import Reporter
+
+METRICS = {"loss": 7.5, "masked_lm_loss": 6.8, "masked_lm_accuracy": 0.125, "sentence_order_loss": 0.7,
+           "sentence_order_accuracy": 0.5, "learning_rate": 0.001, "gradient_norm": 2.0, "weight_norm": 30.0,
+           "update_norm": 0.1}  # fmt: skip
+
+
+def run(directory, steps, *, start_step=0, **settings):
+  stream = io.StringIO()
+  reporter = Reporter(str(directory), num_train_steps=100, start_step=start_step, stream=stream,
+                      model_flops_per_example=5e9, **settings)  # fmt: skip
+  for step in steps:
+    reporter.train(step, METRICS, seconds=2.0, examples=320, tokens=40_960)
+    reporter.eval(step, {"loss": 7.0, "masked_lm_accuracy": 0.25})
+  reporter.close()
+  return stream.getvalue()
+
+
+def lines(directory):
+  return [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+
+
+def tensorboard_steps(directory, split):
+  steps = []
+  for path in sorted((directory / "tensorboard" / split).iterdir()):
+    for event in tf.compat.v1.train.summary_iterator(str(path)):
+      steps += [event.step for value in event.summary.value if value.tag == "loss"]
+  return steps
+
+
+def test_a_report_has_the_documented_keys_and_rates(tmp_path):
+  run(tmp_path, [10])
+  train, held_out = lines(tmp_path)
+  rates = {"examples_per_second": 160.0, "tokens_per_second": 20_480.0, "model_tflops_per_second": 0.8}
+  assert train == {"step": 10, "split": "train", **METRICS, **rates}
+  assert held_out == {"step": 10, "split": "eval", "loss": 7.0, "masked_lm_accuracy": 0.25}
+  assert tensorboard_steps(tmp_path, "train") == [10]
+  assert imread(tmp_path / "curves.png").shape[1] > 1000
+
+
+def test_progress_is_plain_lines_without_a_terminal(tmp_path):
+  text = run(tmp_path, [10, 20]).splitlines()
+  assert text[2].startswith(
+    "step 20/100 (20%) · loss 7.5 · masked LM 6.8 12.5% · order 0.7 50.0% · rate 0.001"
+  )
+  assert text[2].endswith("160 ex/s · 20,480 tok/s · 0.8 TFLOP/s · ETA 0:00:16")
+  assert text[3] == "held-out at step 20 · loss 7 · masked LM 25.0%"
+
+
+def test_progress_on_a_terminal_is_one_bar(tmp_path):
+  stream = io.StringIO()
+  stream.isatty = lambda: True
+  reporter = Reporter(str(tmp_path), num_train_steps=20, stream=stream)
+  reporter.train(20, METRICS, seconds=1.0, examples=1, tokens=1)
+  reporter.message("saved")
+  reporter.close()
+  assert "saved\n" in stream.getvalue()
+  assert "20/20 100%" in stream.getvalue()
+
+
+def test_resume_forgets_reports_beyond_the_checkpoint(tmp_path):
+  """Killed after step 40 with a checkpoint of step 20: the log and TensorBoard have each step once."""
+  run(tmp_path, [10, 20, 30, 40])
+  with open(tmp_path / "metrics.jsonl", "a") as stream:
+    stream.write('{"step": 50, "spl')  # Killed inside a write.
+  run(tmp_path, [30, 40, 50], start_step=20)
+  assert [(r["step"], r["split"]) for r in lines(tmp_path)] == [
+    (step, split) for step in (10, 20, 30, 40, 50) for split in ("train", "eval")
+  ]
+  assert tensorboard_steps(tmp_path, "train") == [10, 20, 30, 40, 50]
+
+
+def test_same_step_again_replaces_the_report(tmp_path):
+  log = MetricsLog(str(tmp_path / "metrics.jsonl"))
+  log.append(5, "eval", {"loss": 3.0})
+  log.append(5, "train", {"loss": 4.0})
+  log.append(5, "eval", {"loss": 2.0})
+  assert [(r["split"], r["loss"]) for r in lines(tmp_path)] == [("train", 4.0), ("eval", 2.0)]
+
+
+def test_not_finite_becomes_null(tmp_path):
+  path = str(tmp_path / "metrics.jsonl")
+  MetricsLog(path).append(1, "train", {"loss": math.nan, "gradient_norm": math.inf})
+  assert read_metrics(path) == [{"step": 1, "split": "train", "loss": None, "gradient_norm": None}]
+
+
+def test_a_foreign_file_is_refused(tmp_path):
+  (tmp_path / "metrics.jsonl").write_text('{"step": 1, "split": "train"}\nhello\n')
+  with pytest.raises(UserError, match="line 2"):
+    run(tmp_path, [10])
+
+
+def test_only_the_chief_writes(tmp_path):
+  assert run(tmp_path / "run", [10], is_chief=False) == ""
+  assert not (tmp_path / "run").exists()
+
+
+def test_curves_draw_from_any_number_of_reports(tmp_path):
+  path = str(tmp_path / "curves.png")
+  for count in (0, 1, 100):
+    records = [
+      {"step": i, "split": "train", "loss": 1.0 / (i + 1), "gradient_norm": None} for i in range(count)
+    ]
+    draw_curves(records, path, title="a run", baselines={"loss": 0.5})
+    assert imread(path).ndim == 3
+
+
+def test_smoothing_keeps_constants_and_starts_unbiased():
+  assert smooth([2.0] * 50) == pytest.approx([2.0] * 50)
+  assert smooth([1.0, 0.0])[0] == pytest.approx(1.0)

@@ -1,0 +1,93 @@
+"""The watch speaks about what is wrong, names causes, and is silent otherwise."""
+
+import math
+
+import pytest
+
+from albert_tf.errors import UserError
+from albert_tf.training.watch import (
+  NonFiniteError,
+  TrainingWatch,
+  WatchConfig,
+  check_finite,
+  schedule_warnings,
+)
+
+
+def test_not_finite_names_steps_checkpoint_and_remedy():
+  finite = {"loss": 7.0, "gradient_norm": 1.0}
+  check_finite(finite, first_step=1, last_step=10, last_checkpoint=None)
+  with pytest.raises(
+    NonFiniteError, match=r"gradient_norm=inf, loss=nan between steps 101 and 200.*ckpt-100"
+  ):
+    check_finite({"loss": math.nan, "gradient_norm": math.inf, "learning_rate": 0.1},
+                 first_step=101, last_step=200, last_checkpoint="run/checkpoints/model.ckpt-100")  # fmt: skip
+  with pytest.raises(UserError, match="No checkpoint had been made"):
+    check_finite({"loss": math.nan}, first_step=1, last_step=5, last_checkpoint=None)
+
+
+def observe(losses, *, every=10, accuracy=0.05, **config):
+  watch = TrainingWatch(WatchConfig(vocab_size=30000, num_train_steps=10_000, **config))
+  return [
+    (every * i, word)
+    for i, loss in enumerate(losses, 1)
+    for word in watch.observe(every * i, {"masked_lm_loss": loss, "masked_lm_accuracy": accuracy})
+  ]
+
+
+def test_plateau_is_told_once_and_again_when_it_lasts_twice_as_long():
+  heard = observe([7.0 + 0.02 * (-1) ** i for i in range(300)], patience=500)
+  assert [step for step, _ in heard] == [410, 820, 1640]
+  assert "near 7.00 for 500 steps" in heard[0][1]
+  assert "--scale_learning_rate=sqrt" in heard[0][1]
+  assert "docs/training_trouble.md" in heard[0][1]
+
+
+def test_no_plateau_while_learning_after_leaving_it_or_in_the_warmup():
+  assert not observe([10.0 - 0.01 * i for i in range(300)], patience=500)  # Falling.
+  assert not observe([5.0] * 300, patience=500)  # Stuck, but far below the entropy.
+  assert not observe([7.0] * 300, patience=500, num_warmup_steps=3000)
+  assert not observe([7.0] * 300, patience=500, unigram_entropy=7.5)
+  assert not observe([7.0] * 20, patience=500)  # Too early to tell.
+
+
+def test_window_follows_the_length_of_the_run():
+  windows = [WatchConfig(vocab_size=9, num_train_steps=n).window for n in (600, 20_000, 125_000)]
+  assert windows == [300, 1000, 5000]
+
+
+def test_collapse_and_recovery_of_the_accuracy():
+  watch = TrainingWatch(WatchConfig(vocab_size=30000, num_train_steps=100))
+  heard = [
+    watch.observe(i, {"masked_lm_accuracy": a}) for i, a in enumerate([0.05, 0.01, 0.4, 0.1, 0.1, 0.38])
+  ]
+  assert [len(words) for words in heard] == [0, 0, 0, 1, 0, 1]
+  assert "collapsed to 10.0% at step 3; its best was 40.0%" in heard[3][0]
+  assert "recovered" in heard[5][0]
+
+
+PAPER = {"optimizer": "lamb", "learning_rate": 0.00176, "batch_size": 4096, "num_train_steps": 125_000,
+         "num_warmup_steps": 3125}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+  ("change", "words"),
+  [
+    ({}, []),
+    ({"batch_size": 1024}, []),
+    ({"batch_size": 32, "hidden_size": 128}, []),
+    ({"batch_size": 32}, ["11.3 times what a batch of 32"]),
+    ({"learning_rate": 1e-5}, ["Was it scaled twice"]),
+    ({"num_warmup_steps": 0}, ["no warm-up"]),
+    ({"num_warmup_steps": 50}, ["0.04% of the run"]),
+    ({"num_train_steps": 5000}, ["takes 62% of the run"]),
+    ({"optimizer": "adamw"}, ["4.4 times"]),
+    ({"optimizer": "adamw", "learning_rate": 1e-4, "batch_size": 256}, []),
+    ({"batch_size": 32, "num_train_steps": 5000}, ["11.3 times", "takes 62%"]),
+  ],
+)
+def test_settings_that_do_not_fit_together(change, words):
+  heard = schedule_warnings(**(PAPER | change))
+  assert len(heard) == len(words)
+  for sentence, word in zip(heard, words, strict=True):
+    assert word in sentence
