@@ -1,0 +1,196 @@
+"""What does not fit is refused in one message, and nothing is left behind."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from reference.synthetic_checkpoint import CONFIG, random_variables, write_tf1
+import safetensors.numpy
+
+from albert_tf.errors import UserError
+from albert_tf.interop import ConvertOptions, convert, read_checkpoint
+from albert_tf.interop.released import RELEASED, masked_crc32c, recognise
+
+QUERY = "bert/encoder/transformer/group_0/inner_group_0/attention_1/self/query/kernel"
+
+
+def refuse(path, tmp_path, match, **options):
+  output = tmp_path / "output"
+  before = sorted(os.listdir(tmp_path))
+  with pytest.raises(UserError, match=match):
+    convert(str(path), str(output), ConvertOptions(**options))
+  assert sorted(os.listdir(tmp_path)) == before  # No output, no temporary directory.
+
+
+def test_missing_and_unused_variables_need_a_flag(tmp_path):
+  variables = random_variables(CONFIG)
+  del variables[QUERY]
+  variables["bert/extra/kernel"] = np.zeros([2, 3], np.float32)
+  path = write_tf1(tmp_path / "a", CONFIG, variables)
+  refuse(path, tmp_path, rf"missing: {QUERY}\. .*--allow_missing")
+  refuse(path, tmp_path, r"unused: bert/extra/kernel\. .*--allow_unused", allow_missing="query/kernel$")
+  refuse(path, tmp_path, r"regular expression.*Received: '\['", allow_missing="[")
+  options = ConvertOptions(allow_missing="query/kernel$", allow_unused="^bert/extra/")
+  report = convert(path, str(tmp_path / "b"), options)
+  assert (report.missing, report.unused) == ((QUERY,), ("bert/extra/kernel",))
+  assert report.lines()[:2] == [f"{QUERY}  missing", "bert/extra/kernel  unused"]
+  assert "1 missing, 1 unused" in report.summary()
+
+
+def test_part_of_a_head_is_not_a_head(tmp_path):
+  variables = random_variables(CONFIG)
+  del variables["cls/predictions/output_bias"]
+  refuse(write_tf1(tmp_path / "a", CONFIG, variables), tmp_path, r"missing: cls/predictions/output_bias")
+
+
+@pytest.mark.parametrize(
+  ("changes", "match"),
+  [
+    ({"vocab_size": 30}, r"word_embeddings must have the shape.*\[30, 4\].*Received: \[29, 4\].*vocab_size"),
+    ({"max_position_embeddings": 9}, r"position_embeddings.*max_position_embeddings"),
+    ({"hidden_size": 8}, r"Received: \[4, 6\]"),
+    ({"num_hidden_groups": 2}, r"missing: bert/encoder/transformer/group_1"),
+  ],
+)
+def test_wrong_configuration(changes, match, tmp_path):
+  path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
+  (tmp_path / "a" / "albert_config.json").write_text(CONFIG.replace(**changes).to_json_string())
+  refuse(path, tmp_path, match)
+
+
+def test_unknown_key_and_missing_configuration(tmp_path):
+  path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
+  config = tmp_path / "a" / "albert_config.json"
+  config.write_text(json.dumps({**CONFIG.to_dict(), "num_atention_heads": 2}))
+  refuse(path, tmp_path, r"'num_atention_heads'.*Did you mean num_attention_heads")
+  config.unlink()
+  refuse(path, tmp_path, r"needs its configuration.*--albert_config_file")
+
+
+@pytest.mark.parametrize("part", ["data-00000-of-00001", "index"])
+@pytest.mark.parametrize("damage", ["cut", "missing", "flipped"])
+def test_truncated_checkpoint(part, damage, tmp_path):
+  path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
+  file = tmp_path / "a" / f"model.ckpt-best.{part}"
+  content = file.read_bytes()
+  if damage == "missing":
+    file.unlink()
+  elif damage == "cut":
+    file.write_bytes(content[: len(content) // 2])
+  else:
+    middle = len(content) // 2
+    file.write_bytes(content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :])
+  refuse(
+    path, tmp_path, "must hold" if (part, damage) == ("index", "missing") else r"must be complete.*ckpt-best"
+  )
+
+
+@pytest.mark.parametrize(
+  ("name", "kind"),
+  [
+    ("bert/encoder/layer_0/attention/self/query/kernel", "a BERT"),
+    ("bert/encoder/layer_shared/attention/self/query/kernel", "brightmart"),
+    ("bert/encoder/transformer/group_0_7/layer_7/LayerNorm/beta", "separate LayerNorms"),
+  ],
+)
+def test_other_models(name, kind, tmp_path):
+  variables = {k: v for k, v in random_variables(CONFIG).items() if "/transformer/" not in k}
+  variables[name] = np.zeros([6, 6], np.float32)
+  refuse(write_tf1(tmp_path / "a", CONFIG, variables), tmp_path, rf"must be of an ALBERT.*{kind}.*{name}")
+
+
+def test_bert_of_huggingface_and_an_untied_decoder(tmp_path):
+  path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
+  convert(path, str(tmp_path / "hf"), ConvertOptions(output_format="huggingface"))
+  config, weights = tmp_path / "hf" / "config.json", tmp_path / "hf" / "model.safetensors"
+  tensors = safetensors.numpy.load_file(weights)
+  untied = {**tensors, "predictions.decoder.weight": np.ones([29, 4], np.float32)}
+  safetensors.numpy.save_file(untied, weights)
+  refuse(tmp_path / "hf", tmp_path, "tied")
+  weights.write_bytes(weights.read_bytes()[:-5])
+  refuse(tmp_path / "hf", tmp_path, r"complete and undamaged.*model\.safetensors")
+  weights.write_bytes(b"")
+  refuse(tmp_path / "hf", tmp_path, r"complete and undamaged")
+  config.write_text(json.dumps({**json.loads(config.read_text()), "model_type": "bert"}))
+  refuse(tmp_path / "hf", tmp_path, "model_type='bert'")
+
+
+def test_paths_and_formats(tmp_path):
+  path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
+  refuse("", tmp_path, "empty path")
+  refuse(tmp_path / "nowhere", tmp_path, "none of these")
+  refuse(tmp_path, tmp_path, "holds none of them")
+  refuse(tmp_path / "x.safetensors", tmp_path, "must exist")
+  refuse(path, tmp_path, "looks like tf1", input_format="huggingface")
+  refuse(path, tmp_path, "'onnx'", output_format="onnx")
+  write_tf1(tmp_path / "b", CONFIG, random_variables(CONFIG), name="one")
+  refuse(write_tf1(tmp_path / "b", CONFIG, random_variables(CONFIG), name="two"), tmp_path, "one, two")
+
+
+def test_output_is_never_overwritten(tmp_path):
+  path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
+  (tmp_path / "full").mkdir()
+  (tmp_path / "full" / "mine.txt").write_text("mine")
+  with pytest.raises(UserError, match="holds something"):
+    convert(path, str(tmp_path / "full"), ConvertOptions())
+  assert os.listdir(tmp_path / "full") == ["mine.txt"]
+  (tmp_path / "empty").mkdir()
+  convert(path, str(tmp_path / "empty"), ConvertOptions())
+  assert sorted(os.listdir(tmp_path / "empty")) == ["albert_config.json", "checkpoints"]
+
+
+@pytest.mark.parametrize("output_format", ["tf1", "huggingface"])
+def test_what_a_format_cannot_say(output_format, tmp_path):
+  config = CONFIG.replace(sharing="ffn")
+  path = write_tf1(tmp_path / "a", config, random_variables(config))
+  refuse(path, tmp_path, "sharing='ffn'.*--expand_sharing", output_format=output_format)
+  if output_format == "tf1":
+    exact = CONFIG.replace(hidden_act="gelu_exact")
+    path = write_tf1(tmp_path / "b", exact, random_variables(exact))
+    refuse(path, tmp_path, "gelu_exact", output_format="tf1")
+
+
+def test_vocabulary_larger_than_the_table(oracle_dir, tmp_path):
+  path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
+  refuse(
+    path, tmp_path, "8000 pieces, and vocab_size=29", spm_model_file=str(oracle_dir / "spm" / "spm8k.model")
+  )
+
+
+def test_released_tensors_are_recognised(oracle_dir, tmp_path):
+  lines = (oracle_dir / "tfhub_albert_base" / "released_variables_crc32c.tsv").read_text().splitlines()[1:]
+  recorded = {line.split("\t")[0]: int(line.split("\t")[-1], 16) for line in lines}
+  assert RELEASED["ALBERT-base v2"] == recorded
+  variables = random_variables(CONFIG)
+  assert recognise(variables) == ""
+  table = {"mine": {name: masked_crc32c(value) for name, value in variables.items()}}
+  assert recognise(variables, table) == "mine: 32 of 32 released tensors, bit for bit"
+  variables[QUERY] = variables[QUERY] + np.float32(1)
+  assert recognise(variables, table).startswith("mine: 31 of 32")
+  # The bundle's own index holds the same checksums, little-endian, after the field's tag 0x35.
+  folder = write_tf1(tmp_path / "a", CONFIG, variables)
+  index = pathlib.Path(folder, "model.ckpt-best.index").read_bytes()
+  assert all(b"\x35" + masked_crc32c(value).to_bytes(4, "little") in index for value in variables.values())
+
+
+@pytest.mark.slow
+def test_command(tmp_path, repository_dir):
+  path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
+
+  def run(*arguments):
+    command = [sys.executable, "tpu_scripts/convert_checkpoint.py", *arguments]
+    return subprocess.run(command, cwd=repository_dir, capture_output=True, text=True, check=False)
+
+  done = run("--input", path, "--output", str(tmp_path / "b"), "--output_format", "huggingface")
+  assert done.returncode == 0, done.stderr
+  assert f"{QUERY}  matched" in done.stdout
+  assert "32 variables matched, 0 missing, 0 unused" in done.stdout
+  failed = run("--input", path, "--output", str(tmp_path / "b"))
+  assert failed.returncode == 2
+  assert "error: The output directory must not exist or be empty." in failed.stderr
+  assert "Traceback" not in failed.stderr
+  assert read_checkpoint(str(tmp_path / "b")).config == CONFIG

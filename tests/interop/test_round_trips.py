@@ -1,0 +1,211 @@
+"""Every format in and out, bit for bit."""
+
+import json
+
+import numpy as np
+import pytest
+from reference.synthetic_checkpoint import CONFIG, random_variables, write_tf1
+import tensorflow as tf
+
+from albert_tf.configs import AlbertConfig
+from albert_tf.interop import ConvertOptions, convert, load_encoder, load_weights, read_checkpoint
+from albert_tf.interop.name_map import HEADS, encoder_entries, head_entries
+from albert_tf.modeling import AlbertEncoder, AlbertForPreTraining, named_variables
+
+BOTH_HEADS = ("masked_lm", "sentence_order")
+
+
+def assert_same(got, want):
+  assert set(got) == set(want)
+  for name, value in want.items():
+    assert got[name].dtype == value.dtype
+    assert got[name].tobytes() == value.tobytes(), name
+
+
+@pytest.mark.parametrize(
+  "config",
+  [
+    CONFIG,
+    CONFIG.replace(embedding_size=CONFIG.hidden_size),  # No mapping.
+    CONFIG.replace(num_hidden_groups=2, inner_group_num=2),
+    CONFIG.replace(sharing="attention"),
+    CONFIG.replace(sharing="ffn", inner_group_num=2),
+    CONFIG.replace(sharing="none"),
+  ],
+)
+def test_name_map_is_the_models_and_the_formulas(config):
+  entries = encoder_entries(config) + [e for head in BOTH_HEADS for e in head_entries(config, head)]
+  variables = named_variables(AlbertForPreTraining(config))
+  assert {entry.name: entry.shape for entry in entries} == {n: tuple(v.shape) for n, v in variables.items()}
+  assert sum(int(np.prod(entry.shape)) for entry in entries) == config.param_count(heads=BOTH_HEADS)
+  assert len({entry.huggingface for entry in entries}) == len(entries)
+  assert {e.name for e in encoder_entries(config)} == set(named_variables(AlbertEncoder(config)))
+
+
+@pytest.mark.parametrize("heads", [(), BOTH_HEADS, ("masked_lm",), ("classifier",), ("span",), ("squad2",)])
+@pytest.mark.parametrize("changes", [{}, {"num_hidden_groups": 3, "inner_group_num": 2}])
+def test_every_format_and_back(heads, changes, tmp_path):
+  config = CONFIG.replace(**changes)
+  variables = random_variables(config, heads)
+  path = write_tf1(tmp_path / "start", config, variables)
+  for i, output_format in enumerate(["albert_tf", "huggingface", "tf1", "huggingface", "albert_tf"]):
+    output = str(tmp_path / f"{i}_{output_format}")
+    report = convert(path, output, ConvertOptions(output_format=output_format))
+    assert (len(report.matched), report.missing, report.unused) == (len(variables), (), ())
+    assert report.heads == tuple(head for head in HEADS if head in heads)
+    path = output
+    checkpoint = read_checkpoint(path)
+    assert_same(checkpoint.variables, variables)
+    assert checkpoint.config == config
+
+
+def test_recorded_training_checkpoint_keeps_its_optimizer(oracle_dir, tmp_path):
+  source = str(oracle_dir / "ckpt_tiny" / "model.ckpt-10.index")  # A known suffix is taken off.
+  convert(source, str(tmp_path / "run"), ConvertOptions())
+  convert(str(tmp_path / "run"), str(tmp_path / "tf1"), ConvertOptions(output_format="tf1"))
+  first, last = read_checkpoint(source), read_checkpoint(str(tmp_path / "tf1"))
+  assert (first.global_step, last.global_step) == (10, 10)
+  assert len(first.slots) == 2 * len(first.variables) == 64
+  assert_same(last.variables, first.variables)
+  assert_same(last.slots, first.slots)
+  dropped = convert(source, str(tmp_path / "hf"), ConvertOptions(output_format="huggingface")).dropped
+  assert {reason for _, reason in dropped} == {"optimizer state"}
+  names = (oracle_dir / "ckpt_tiny" / "variables_training.txt").read_text().split("\n")
+  got = tf.train.list_variables(str(tmp_path / "tf1" / "model.ckpt-best"))
+  assert sorted(f"{name} {shape}" for name, shape in got) == sorted(filter(None, names))
+
+
+@pytest.mark.parametrize("folder", ["ckpt_tiny_mnli", "ckpt_tiny_race", "ckpt_tiny_squad_v2"])
+def test_recorded_fine_tuned_heads(folder, oracle_dir, tmp_path):
+  source = str(oracle_dir / folder / "model.ckpt")
+  config_file = str(oracle_dir / "ckpt_tiny" / "albert_config.json")
+  before = read_checkpoint(source, config_file=config_file)
+  convert(source, str(tmp_path / "hf"), ConvertOptions(output_format="huggingface", config_file=config_file))
+  assert_same(read_checkpoint(str(tmp_path / "hf")).variables, before.variables)
+
+
+def test_module_prefix(oracle_dir, tmp_path):
+  config_file = str(oracle_dir / "ckpt_tiny" / "albert_config.json")
+  got = read_checkpoint(str(oracle_dir / "ckpt_tiny_module_prefix"), config_file=config_file)
+  assert_same(got.variables, read_checkpoint(str(oracle_dir / "ckpt_tiny" / "model.ckpt-best")).variables)
+
+  one, two = random_variables(CONFIG, seed=1), random_variables(CONFIG, seed=2)
+  both = {f"module/{name}": value for name, value in one.items()}
+  both |= {f"module_1/{name}": value for name, value in two.items()}
+  path = write_tf1(tmp_path / "two", CONFIG, both)
+  with pytest.raises(ValueError, match=r"module/, module_1/.*--variable_prefix"):
+    read_checkpoint(path)
+  assert_same(read_checkpoint(path, variable_prefix="module_1").variables, two)
+  with pytest.raises(ValueError, match="'module_2'"):
+    read_checkpoint(path, variable_prefix="module_2")
+
+
+def test_saved_models(tmp_path):
+  """A TF1 SavedModel (TensorFlow Hub's) keeps plain names; a TF2 one an object graph."""
+  variables = random_variables(CONFIG, ("masked_lm",))
+  hub = tmp_path / "hub"
+  write_tf1(hub / "variables", CONFIG, variables, name="variables")
+  (hub / "assets").mkdir()
+  (hub / "variables" / "albert_config.json").rename(hub / "assets" / "albert_config.json")
+  (hub / "saved_model.pb").write_bytes(b"")
+  assert_same(read_checkpoint(str(hub), input_format="tfhub").variables, variables)
+
+  module = tf.Module()
+  module.all = [tf.Variable(value, name=name) for name, value in variables.items()]
+  tf.saved_model.save(module, str(tmp_path / "tf2"))
+  (tmp_path / "tf2" / "albert_config.json").write_text(CONFIG.to_json_string())
+  assert_same(read_checkpoint(str(tmp_path / "tf2")).variables, variables)
+
+
+def test_run_directory_prefers_its_best_copy_and_drops_host_state(tmp_path):
+  late, best = random_variables(CONFIG, seed=1), random_variables(CONFIG, seed=2)
+  state = {"albert_tf/data_position": np.array(7), "global_step": np.array(12)}
+  write_tf1(tmp_path / "run" / "checkpoints", CONFIG, {**late, **state}, name="model.ckpt-12")
+  (tmp_path / "run" / "checkpoints" / "albert_config.json").rename(tmp_path / "run" / "albert_config.json")
+  run = str(tmp_path / "run")
+  latest = read_checkpoint(run)
+  assert latest.global_step == 12
+  assert [name for name, _ in latest.dropped] == ["albert_tf/data_position"]
+  assert_same(latest.variables, late)
+  write_tf1(tmp_path / "run" / "checkpoints" / "best", CONFIG, best, name="model.ckpt-8")
+  (tmp_path / "run" / "checkpoints" / "best" / "albert_config.json").unlink()  # Found two folders up.
+  assert_same(read_checkpoint(run).variables, best)
+  assert_same(read_checkpoint(f"{run}/checkpoints/model.ckpt-12").variables, late)
+
+
+@pytest.mark.parametrize("sharing", ["attention", "ffn", "none"])
+def test_expanded_sharing_computes_the_same(sharing, tmp_path):
+  config = CONFIG.replace(sharing=sharing, inner_group_num=2)
+  path = write_tf1(tmp_path / "shared", config, random_variables(config))
+  inputs = {"input_ids": tf.constant([[1, 2, 3, 4, 5], [6, 7, 8, 0, 0]])}
+  inputs["input_mask"] = tf.cast(inputs["input_ids"] > 0, tf.int32)
+  want = load_encoder(path)(inputs)["sequence_output"]
+  for output_format in ("albert_tf", "tf1", "huggingface"):
+    options = ConvertOptions(output_format=output_format, expand_sharing=sharing != "none")
+    convert(path, str(tmp_path / output_format), options)
+    got = load_encoder(str(tmp_path / output_format))(inputs)["sequence_output"]
+    np.testing.assert_allclose(got, want, atol=2e-6)
+
+
+def test_original_configuration_file(tmp_path):
+  """The original's reader needs net_structure_type for --init_from_group0, and knows no keys of ours."""
+  path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
+  convert(path, str(tmp_path / "b"), ConvertOptions(output_format="tf1"))
+  keys = set(json.loads((tmp_path / "b" / "albert_config.json").read_text()))
+  assert {"net_structure_type", "num_hidden_groups"} <= keys
+  assert not {"sharing", "layer_norm_eps"} & keys
+
+
+def test_tokenizer_travels(oracle_dir, tmp_path):
+  source, spm = str(oracle_dir / "ckpt_tiny" / "model.ckpt-best"), oracle_dir / "spm" / "spm8k.model"
+  convert(source, str(tmp_path / "hf"), ConvertOptions(output_format="huggingface", spm_model_file=str(spm)))
+  convert(str(tmp_path / "hf"), str(tmp_path / "run"), ConvertOptions())
+  convert(str(tmp_path / "run"), str(tmp_path / "tf1"), ConvertOptions(output_format="tf1"))
+  for name in ("hf/spiece.model", "run/spm.model", "tf1/30k-clean.model"):
+    assert (tmp_path / name).read_bytes() == spm.read_bytes()
+  assert read_checkpoint(str(tmp_path / "run")).tokenizer[1].do_lower_case
+
+
+def test_torch_bin_round_trip(tmp_path):
+  pytest.importorskip("torch", reason="a .bin file is a PyTorch pickle")
+  variables = random_variables(CONFIG)
+  path = write_tf1(tmp_path / "a", CONFIG, variables)
+  options = ConvertOptions(output_format="huggingface", weights_file="pytorch_model.bin")
+  convert(path, str(tmp_path / "b"), options)
+  assert_same(read_checkpoint(str(tmp_path / "b")).variables, variables)
+
+
+def test_half_precision_is_widened_and_old_huggingface_files_load(tmp_path):
+  """Older files: no `albert.` prefix, position ids stored, the tied decoder stored."""
+  safetensors = pytest.importorskip("safetensors.numpy")
+  variables = random_variables(CONFIG)
+  path = write_tf1(tmp_path / "a", CONFIG, variables)
+  convert(path, str(tmp_path / "b"), ConvertOptions(output_format="huggingface"))
+  file = tmp_path / "b" / "model.safetensors"
+  tensors = safetensors.load_file(file)
+  tensors["predictions.decoder.weight"] = tensors["albert.embeddings.word_embeddings.weight"].copy()
+  tensors["predictions.decoder.bias"] = tensors.pop("predictions.bias")
+  tensors["albert.embeddings.position_ids"] = np.arange(7)[None]
+  tensors = {n.removeprefix("albert."): v.astype("f2") if v.dtype == "f4" else v for n, v in tensors.items()}
+  safetensors.save_file(tensors, file)
+  checkpoint = read_checkpoint(str(tmp_path / "b"))
+  assert_same(checkpoint.variables, {n: v.astype("f2").astype("f4") for n, v in variables.items()})
+  assert len(checkpoint.dropped) == 3
+
+
+def test_load_weights_into_a_model(tmp_path):
+  variables = random_variables(CONFIG)
+  path = write_tf1(tmp_path / "a", CONFIG, variables)
+  model = AlbertForPreTraining(CONFIG)
+  assert len(load_weights(model, path).matched) == len(variables)
+  assert_same({n: v.numpy() for n, v in named_variables(model).items()}, variables)
+  encoder = load_encoder(path, config=CONFIG.replace(hidden_dropout_prob=0.1))
+  np.testing.assert_array_equal(
+    named_variables(encoder)["bert/pooler/dense/bias"], variables["bert/pooler/dense/bias"]
+  )
+  before = {n: v.numpy().copy() for n, v in named_variables(model).items()}
+  other = AlbertForPreTraining(CONFIG.replace(max_position_embeddings=8))
+  with pytest.raises(ValueError, match="position_embeddings"):
+    load_weights(other, path)
+  assert_same({n: v.numpy() for n, v in named_variables(model).items()}, before)
+  assert isinstance(read_checkpoint(path).config, AlbertConfig)

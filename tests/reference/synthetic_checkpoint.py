@@ -1,0 +1,37 @@
+"""Small seeded checkpoints for tests that must run without recorded ones."""
+
+import numpy as np
+
+from albert_tf.configs import AlbertConfig
+from albert_tf.interop import bundle
+from albert_tf.interop.name_map import encoder_entries, head_entries
+
+# Every size differs, so that a swapped axis cannot pass.
+CONFIG = AlbertConfig(
+  vocab_size=29,
+  embedding_size=4,
+  hidden_size=6,
+  num_hidden_layers=3,
+  num_attention_heads=2,
+  intermediate_size=10,
+  max_position_embeddings=7,
+)
+
+
+def random_variables(config, heads=("masked_lm", "sentence_order"), *, num_labels=5, seed=0):
+  """Original name → random float32 array, for the encoder and some heads."""
+  rng = np.random.default_rng(seed)
+  entries = encoder_entries(config) + [entry for head in heads for entry in head_entries(config, head)]
+  return {
+    entry.name: rng.normal(size=[num_labels if n is None else n for n in entry.shape]).astype(np.float32)
+    for entry in entries
+  }
+
+
+def write_tf1(directory, config, variables, *, prefix="", name="model.ckpt-best"):
+  """Writes a directory as the original release has it; returns its path."""
+  directory.mkdir(parents=True, exist_ok=True)
+  tensors = {prefix + key: value for key, value in variables.items()}
+  bundle.write_bundle(str(directory / name), tensors)
+  (directory / "albert_config.json").write_text(config.to_json_string())
+  return str(directory)
