@@ -159,5 +159,5 @@ def _decorate(axes: Axes, panel: Panel, drawn: bool) -> None:
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
   if panel.labels:
     axes.legend(frameon=False, fontsize=9)
-  if axes.get_subplotspec().is_last_row():
+  if panel in PANELS[len(PANELS) // 2 :]:  # The lower row.
     axes.set_xlabel("step", fontsize=10, color="#444444")

@@ -147,7 +147,8 @@ def plateau_message(step: int, window: int, loss: float, plateau_loss: float) ->
     f"knows only how frequent each piece is has {plateau_loss:.2f}: nothing is learned from the context yet. "
     "Usual causes: --learning_rate too high for the batch (try a third of it, or "
     "--scale_learning_rate=sqrt), a warm-up too short, too few examples a batch, records of another "
-    "vocabulary. Small models may need some hundred steps more. See docs/training_trouble.md, 'The loss is stuck near 7'."
+    "vocabulary. Small models may need some hundred steps more. See docs/training_trouble.md, 'The loss is "
+    "stuck near 7'."
   )
 
 
@@ -179,14 +180,15 @@ def schedule_warnings(
   if learning_rate > 4.0 * expected:
     words.append(
       f"The learning rate {learning_rate:.3g} is {learning_rate / expected:.1f} times what a batch of "
-      f"{batch_size} suggests for {optimizer} at this width ({expected:.2g}, from {rate:g} at batch {batch}). "
+      f"{batch_size} suggests for {optimizer} at this width ({expected:.2g}; {rate:g} at batch {batch}). "
       "Runs with such a rate often never leave the plateau near the unigram entropy. Lower it, or use "
       "--scale_learning_rate=sqrt."
     )
   if learning_rate < expected / 16.0:
     words.append(
-      f"The learning rate {learning_rate:.3g} is {expected / learning_rate:.0f} times smaller than what a batch "
-      f"of {batch_size} suggests for {optimizer} ({expected:.2g}). Training will be slow. Was it scaled twice?"
+      f"The learning rate {learning_rate:.3g} is {expected / learning_rate:.0f} times smaller than what a "
+      f"batch of {batch_size} suggests for {optimizer} ({expected:.2g}). Training will be slow. Was it scaled "
+      "twice?"
     )
   share = num_warmup_steps / num_train_steps
   if num_warmup_steps == 0:
