@@ -127,15 +127,14 @@ def _draw_line(
     axes.plot(steps, smooth(values), color=color, linewidth=2)
 
 
-def smooth(values: Sequence[float], *, share: float = 0.04) -> list[float]:
-  """Exponential average over about `share` of the points, unbiased at the start."""
-  decay = 1.0 - 1.0 / max(2.0, share * len(values))
-  total = weight = 0.0
+def smooth(values: Sequence[float], *, share: float = 0.05) -> list[float]:
+  """Mean over a window of about `share` of the points around each, smaller towards the ends."""
+  reach = max(1, round(share * len(values) / 2))
+  sums = [0.0, *itertools.accumulate(values)]
   averages = []
-  for value in values:
-    total = decay * total + (1.0 - decay) * value
-    weight = decay * weight + (1.0 - decay)
-    averages.append(total / weight)
+  for i in range(len(values)):
+    half = min(reach, i, len(values) - 1 - i)  # Symmetric, so that the ends do not lag.
+    averages.append((sums[i + half + 1] - sums[i - half]) / (2 * half + 1))
   return averages
 
 

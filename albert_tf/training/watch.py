@@ -187,8 +187,8 @@ def schedule_warnings(
   if learning_rate < expected / 16.0:
     words.append(
       f"The learning rate {learning_rate:.3g} is {expected / learning_rate:.0f} times smaller than what a "
-      f"batch of {batch_size} suggests for {optimizer} ({expected:.2g}). Training will be slow. Was it scaled "
-      "twice?"
+      f"batch of {batch_size} suggests for {optimizer} ({expected:.2g}). Training will be slow. "
+      "Was it scaled twice?"
     )
   share = num_warmup_steps / num_train_steps
   if num_warmup_steps == 0:

@@ -118,6 +118,9 @@ def test_curves_draw_from_any_number_of_reports(tmp_path):
     assert imread(path).ndim == 3
 
 
-def test_smoothing_keeps_constants_and_starts_unbiased():
-  assert smooth([2.0] * 50) == pytest.approx([2.0] * 50)
-  assert smooth([1.0, 0.0])[0] == pytest.approx(1.0)
+def test_smoothing_keeps_lines_and_ends_and_shrinks_noise():
+  line = [0.5 * i for i in range(60)]
+  assert smooth(line) == pytest.approx(line)
+  noise = [(-1.0) ** i for i in range(60)]
+  assert smooth(noise)[0] == 1.0
+  assert max(map(abs, smooth(noise)[5:-5])) < 0.5
