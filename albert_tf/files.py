@@ -75,6 +75,13 @@ def rename(source: str, target: str) -> None:
     os.replace(source, target)
 
 
+def sync(path: str) -> None:
+  """Waits until a local file's bytes are on the disk; remote stores do so on closing."""
+  if not is_remote(path):
+    with open(path, "rb") as stream:
+      os.fsync(stream.fileno())
+
+
 def expand_globs(patterns: str | Sequence[str], *, what: str = "input") -> list[str]:
   """Files that match comma-separated glob patterns, sorted within each pattern.
 

@@ -1,0 +1,1 @@
+"""Checkpoints on disk: TensorFlow bundles under the original release's names."""

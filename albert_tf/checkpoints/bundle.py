@@ -1,0 +1,119 @@
+"""TensorFlow bundles (`*.index`, `*.data-…`): TF1 checkpoints, SavedModel variables, this project's own."""
+
+from collections.abc import Mapping
+import os
+import re
+from typing import Any
+import uuid
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import files
+from albert_tf.errors import UserError
+
+_SUFFIX = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
+_DATA_SUFFIX = ".data-00000-of-00001"
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_OBJECT_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+def strip_suffix(path: str) -> str:
+  """The prefix of a bundle: `model.ckpt-10.index` and the like are taken for `model.ckpt-10`."""
+  return _SUFFIX.sub("", path)
+
+
+def is_bundle(prefix: str) -> bool:
+  return bool(tf.io.gfile.exists(prefix + ".index"))
+
+
+def read_bundle(prefix: str) -> dict[str, np.ndarray]:
+  """Every tensor of a bundle by name.
+
+  Object-based bundles (what `tf.train.Checkpoint` and `tf.saved_model.save` write) are
+  read under the names their variables were created with.
+
+  Raises:
+    UserError: the bundle is incomplete or damaged.
+  """
+  try:
+    reader = tf.train.load_checkpoint(prefix)
+    keys = sorted(reader.get_variable_to_shape_map())
+    names = _object_names(reader.get_tensor(_OBJECT_GRAPH)) if _OBJECT_GRAPH in keys else {}
+    return {names.get(key, key): reader.get_tensor(key) for key in keys if key != _OBJECT_GRAPH}
+  except (tf.errors.OpError, RuntimeError, ValueError, IndexError) as error:
+    # The reader raises plain RuntimeError or ValueError for some damages.
+    reason = str(getattr(error, "message", None) or error).splitlines()[0]
+    raise UserError(
+      "A checkpoint must be complete: PREFIX.index and every PREFIX.data file, undamaged. "
+      f"Received: {prefix} ({reason}). Copy it again, or take another checkpoint."
+    ) from error
+
+
+def write_bundle(prefix: str, variables: Mapping[str, Any]) -> None:
+  """Writes `PREFIX.index` and `PREFIX.data-00000-of-00001`, atomically; no model or session is needed.
+
+  The data file gets its name before the index file, so whoever sees an index sees a whole
+  checkpoint, whenever the process is killed.
+
+  Args:
+    prefix: where; its directory must exist.
+    variables: name → array, saved with exactly these names and dtypes.
+
+  Raises:
+    UserError: the files cannot be written; nothing is left behind.
+  """
+  names = sorted(variables)
+  temporary = f"{prefix}.tmp-{uuid.uuid4().hex[:8]}"
+  try:
+    with tf.device("/cpu:0"):
+      tf.raw_ops.SaveV2(
+        prefix=temporary,
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=[tf.constant(variables[name]) for name in names],
+      )
+    for suffix in (_DATA_SUFFIX, ".index"):
+      files.sync(temporary + suffix)
+      files.rename(temporary + suffix, prefix + suffix)
+  except (tf.errors.OpError, OSError) as error:
+    for left in tf.io.gfile.glob(f"{temporary}*"):
+      files.remove(left)
+    reason = str(getattr(error, "message", None) or error).splitlines()[0]
+    raise UserError(
+      f"A checkpoint must be written whole. Received: {prefix} ({reason}). Free disk space or mend the "
+      "permissions; earlier checkpoints are untouched."
+    ) from error
+
+
+def latest_bundle(directory: str) -> str | None:
+  """The bundle of a directory: `model.ckpt-best`, else the highest step, else the only one."""
+  if not tf.io.gfile.isdir(directory):
+    return None
+  prefixes = sorted(strip_suffix(name) for name in tf.io.gfile.listdir(directory) if name.endswith(".index"))
+  if "model.ckpt-best" in prefixes:
+    return os.path.join(directory, "model.ckpt-best")
+  steps = {
+    int(m.group(1)): prefix for prefix in prefixes if (m := re.fullmatch(r"model\.ckpt-(\d+)", prefix))
+  }
+  if steps:
+    return os.path.join(directory, steps[max(steps)])
+  if len(prefixes) > 1:
+    raise UserError(
+      f"A directory with several checkpoints leaves open which is meant. Received: {directory} with "
+      f"{', '.join(prefixes)}. Give one prefix, for example {os.path.join(directory, prefixes[0])}."
+    )
+  return os.path.join(directory, prefixes[0]) if prefixes else None
+
+
+def _object_names(serialized: bytes) -> dict[str, str]:
+  """Checkpoint key → the variable's own name, from the object graph."""
+  from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+  graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(serialized)
+  names = {}
+  for node in graph.nodes:
+    for attribute in node.attributes:
+      if attribute.full_name and attribute.checkpoint_key.endswith(_OBJECT_SUFFIX):
+        names[attribute.checkpoint_key] = attribute.full_name
+  return names if len(set(names.values())) == len(names) else {}

@@ -1,0 +1,50 @@
+"""Loads TensorFlow for a command, with the native libraries' start-up chatter kept back.
+
+A leaf. TensorFlow 2.21 prints several lines about oneDNN and CUDA before any logging
+setting applies; a person waiting for a command's own words should not have to read them.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import os
+import sys
+import tempfile
+
+
+@contextlib.contextmanager
+def _native_stderr_kept_back() -> Iterator[None]:
+  """Sends file descriptor 2 to a temporary file; shows that file only if the body fails."""
+  sys.stderr.flush()
+  try:
+    terminal = os.dup(2)
+  except OSError:  # No standard error to keep back.
+    yield
+    return
+  with tempfile.TemporaryFile() as kept:
+    os.dup2(kept.fileno(), 2)
+    try:
+      yield
+    except BaseException:
+      os.dup2(terminal, 2)
+      kept.seek(0)
+      os.write(2, kept.read())
+      raise
+    finally:
+      sys.stderr.flush()
+      os.dup2(terminal, 2)
+      os.close(terminal)
+
+
+def load_tensorflow() -> None:
+  """Imports TensorFlow quietly; call it in a command's `main`, before any library import that needs it.
+
+  `TF_CPP_MIN_LOG_LEVEL` set by the user wins and is respected: with 0 everything is shown.
+  """
+  if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2") == "0":
+    import tensorflow  # noqa: F401
+
+    return
+  with _native_stderr_kept_back():
+    import tensorflow as tf
+
+    tf.config.list_physical_devices()  # The CUDA library speaks when it first looks for devices.

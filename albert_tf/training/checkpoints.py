@@ -1,0 +1,178 @@
+"""Saving and restoring the state of a run: whole or not at all, every variable accounted for."""
+
+from collections.abc import Mapping
+import dataclasses
+import os
+import re
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import files
+from albert_tf.checkpoints.bundle import is_bundle, read_bundle, strip_suffix, write_bundle
+from albert_tf.errors import UserError
+
+_HOST_PREFIX = "albert_tf/"
+_SLOT = re.compile(r"/(adam_m|adam_v|ema)$")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HostState:
+  """What a run must remember besides its variables.
+
+  Attributes:
+    examples_seen: position in the stream of training examples.
+    best_masked_lm_accuracy: best held-out accuracy so far; -1 before the first evaluation.
+    best_step: updates at which it was reached.
+  """
+
+  examples_seen: int = 0
+  best_masked_lm_accuracy: float = -1.0
+  best_step: int = -1
+
+
+def latest_checkpoint(directory: str) -> str | None:
+  """Prefix of the whole checkpoint with the highest step in `directory`; None if there is none."""
+  steps = _steps(directory)
+  return os.path.join(directory, f"model.ckpt-{steps[-1]}") if steps else None
+
+
+def _steps(directory: str) -> list[int]:
+  if not tf.io.gfile.isdir(directory):
+    return []
+  matches = (re.fullmatch(r"model\.ckpt-(\d+)\.index", name) for name in tf.io.gfile.listdir(directory))
+  return sorted(int(match[1]) for match in matches if match)
+
+
+class CheckpointStore:
+  """The checkpoints of one run: `model.ckpt-<step>`, the newest `keep`, and the best.
+
+  Files are TensorFlow bundles with the original release's names (`bert/…`, `cls/…`,
+  `…/adam_m`, `…/adam_v`, `global_step`), so the original's tools read them too.
+
+  Args:
+    directory: `RUN/checkpoints`.
+    variables: checkpoint name → variable: weights, slots and `global_step`.
+    keep: how many of the newest stay.
+  """
+
+  def __init__(self, directory: str, variables: Mapping[str, tf.Variable], *, keep: int = 5):
+    self._directory = directory
+    self._variables = dict(variables)
+    self._keep = keep
+
+  def save(self, step: int, state: HostState) -> str:
+    """Writes the checkpoint of `step`, then removes those beyond `keep`; returns its prefix."""
+    files.makedirs(self._directory)
+    prefix = os.path.join(self._directory, f"model.ckpt-{step}")
+    values = {name: variable.numpy() for name, variable in self._variables.items()}
+    host = {_HOST_PREFIX + key: np.array(value) for key, value in dataclasses.asdict(state).items()}
+    write_bundle(prefix, {**values, **host})
+    for old in _steps(self._directory)[: -self._keep]:
+      _remove(os.path.join(self._directory, f"model.ckpt-{old}"))
+    return prefix
+
+  def save_best(self, prefix: str) -> None:
+    """Copies the checkpoint of `prefix` to `best/`, in place of what was there."""
+    best = os.path.join(self._directory, "best")
+    files.makedirs(best)
+    before = _steps(best)
+    write_bundle(os.path.join(best, os.path.basename(prefix)), read_bundle(prefix))
+    for old in before:
+      if f"model.ckpt-{old}" != os.path.basename(prefix):
+        _remove(os.path.join(best, f"model.ckpt-{old}"))
+
+  def restore_latest(self) -> HostState | None:
+    """Restores the newest checkpoint; None if there is none.
+
+    Raises:
+      UserError: it is damaged, or its variables are not exactly those of the run.
+    """
+    prefix = latest_checkpoint(self._directory)
+    if prefix is None:
+      return None
+    tensors = read_bundle(prefix)
+    host = {name: tensors.pop(name) for name in list(tensors) if name.startswith(_HOST_PREFIX)}
+    assign_exactly(self._variables, tensors, source=prefix)
+    state = HostState(
+      examples_seen=int(host[_HOST_PREFIX + "examples_seen"]),
+      best_masked_lm_accuracy=float(host[_HOST_PREFIX + "best_masked_lm_accuracy"]),
+      best_step=int(host[_HOST_PREFIX + "best_step"]),
+    )
+    if prefix.endswith(f"-{state.best_step}") and not self._has_best(state.best_step):
+      self.save_best(prefix)  # The run was killed between the checkpoint and its copy.
+    return state
+
+  def _has_best(self, step: int) -> bool:
+    return is_bundle(os.path.join(self._directory, "best", f"model.ckpt-{step}"))
+
+
+def _remove(prefix: str) -> None:
+  # The index goes first: a kill in between leaves data nobody takes for a checkpoint.
+  for path in [f"{prefix}.index", *tf.io.gfile.glob(f"{prefix}.data-*")]:
+    files.remove(path)
+
+
+def assign_exactly(variables: Mapping[str, tf.Variable], tensors: Mapping[str, np.ndarray], *, source: str) -> None:
+  """Assigns every tensor to the variable of its name.
+
+  Raises:
+    UserError: a name on one side only, or a shape that differs; nothing is assigned then.
+  """
+  faults = [f"{name} is missing" for name in sorted(set(variables) - set(tensors))]
+  faults += [f"{name} is unknown to the model" for name in sorted(set(tensors) - set(variables))]
+  faults += [
+    f"{name} has shape {tuple(tensors[name].shape)}, the model's {tuple(variable.shape)}"
+    for name, variable in variables.items()
+    if name in tensors and tuple(tensors[name].shape) != tuple(variable.shape)
+  ]
+  if faults:
+    shown = "; ".join(faults[:8]) + (f"; and {len(faults) - 8} more" if len(faults) > 8 else "")
+    raise UserError(
+      f"The checkpoint must hold exactly the model's variables. Received: {source}: {shown}. "
+      "Use the configuration and optimizer it was made with."
+    )
+  for name, variable in variables.items():
+    variable.assign(tf.cast(tensors[name], variable.dtype))
+
+
+def restore_variables(variables: Mapping[str, tf.Variable], checkpoint: str) -> None:
+  """Assigns a checkpoint's weights to a model; optimizer slots and host state in it are left aside.
+
+  Args:
+    variables: checkpoint name → variable, from `named_variables`.
+    checkpoint: prefix of a bundle (a file name of it is taken for the prefix), or a
+      directory: its `checkpoints/best`, `checkpoints`, or itself.
+
+  Raises:
+    UserError: no checkpoint there, or a weight on one side only.
+  """
+  prefix = find_checkpoint(checkpoint)
+  tensors = {
+    name: value
+    for name, value in read_bundle(prefix).items()
+    if not (name.startswith(_HOST_PREFIX) or _SLOT.search(name) or name == "global_step")
+  }
+  wanted = set(variables)
+  if wanted < set(tensors):  # An encoder alone leaves the heads aside, never part of a group of its own.
+    groups = {name.split("/")[0] for name in wanted}
+    tensors = {name: value for name, value in tensors.items() if name.split("/")[0] in groups}
+  assign_exactly(variables, tensors, source=prefix)
+
+
+def find_checkpoint(path: str) -> str:
+  """The bundle that `path` means; see `restore_variables`."""
+  prefix = strip_suffix(path.rstrip("/"))
+  if is_bundle(prefix):
+    return prefix
+  for folder in (os.path.join(path, "checkpoints", "best"), os.path.join(path, "checkpoints"), path):
+    found = latest_checkpoint(folder)
+    if found:
+      return found
+    best = os.path.join(folder, "model.ckpt-best")
+    if is_bundle(best):
+      return best
+  raise UserError(
+    f"A checkpoint must exist. Received: {path}, which is neither a prefix with an .index file nor a run directory "
+    "with checkpoints. Give RUN or RUN/checkpoints/model.ckpt-STEP."
+  )

@@ -1,0 +1,113 @@
+"""One function behind every way to place replicas."""
+
+import dataclasses
+import json
+import os
+
+import tensorflow as tf
+
+from albert_tf.errors import UserError
+from albert_tf.pipelines.pretraining import HostShard
+
+DISTRIBUTIONS = ("tpu", "mirrored", "multi_worker", "one_device")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DistributionConfig:
+  """Where the replicas run.
+
+  Attributes:
+    tpu: what `TPUClusterResolver` takes: "local", a name, or `grpc://host:port`; empty for none.
+    tpu_zone, gcp_project: only for a TPU named from another zone or project.
+    distribution: one of `DISTRIBUTIONS`; empty: `tpu` if named, `multi_worker` if TF_CONFIG names several
+      workers, else all GPUs if there is more than one, else one device.
+    num_virtual_devices: splits the CPU into this many logical devices, one replica each; for tests.
+  """
+
+  tpu: str = ""
+  tpu_zone: str = ""
+  gcp_project: str = ""
+  distribution: str = ""
+  num_virtual_devices: int = 1
+
+  def __post_init__(self) -> None:
+    if self.distribution and self.distribution not in DISTRIBUTIONS:
+      raise UserError(
+        f"distribution must be one of {', '.join(DISTRIBUTIONS)}. Received: {self.distribution!r}."
+      )
+    if self.distribution == "tpu" and not self.tpu:
+      raise UserError("--distribution=tpu needs to know the TPU. Received: an empty --tpu. Use --tpu=local on a TPU VM.")
+    if self.tpu and self.distribution not in ("", "tpu"):
+      raise UserError(
+        f"--tpu and --distribution={self.distribution} exclude each other. Received: --tpu={self.tpu}. Drop one."
+      )
+    if self.num_virtual_devices < 1:
+      raise UserError(f"num_virtual_devices must be at least 1. Received: {self.num_virtual_devices}.")
+
+
+def _several_workers() -> bool:
+  cluster = json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {})
+  return sum(len(cluster.get(job, ())) for job in ("chief", "worker")) > 1
+
+
+def _tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
+  try:
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+      tpu=config.tpu, zone=config.tpu_zone or None, project=config.gcp_project or None
+    )
+    if config.tpu != "local":
+      tf.config.experimental_connect_to_cluster(resolver)
+    tf.tpu.experimental.initialize_tpu_system(resolver)
+    return tf.distribute.TPUStrategy(resolver)
+  except Exception as error:  # The resolver and the runtime raise many types, none of them documented.
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    raise UserError(
+      f"No TPU could be reached. Received: --tpu={config.tpu} ({reason}). Run on a TPU VM with TensorFlow's TPU "
+      "build, check the name, zone and project, or leave --tpu empty to use GPUs or the CPU."
+    ) from error
+
+
+def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
+  """The strategy that `config` asks for. Call it before anything else touches a device.
+
+  Raises:
+    UserError: the TPU cannot be reached, or a device was used before.
+  """
+  if config.num_virtual_devices > 1:
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    logical = [tf.config.LogicalDeviceConfiguration()] * config.num_virtual_devices
+    try:
+      tf.config.set_logical_device_configuration(cpu, logical)
+    except RuntimeError as error:
+      raise UserError(
+        "num_virtual_devices must be set before TensorFlow first uses the CPU. Received: "
+        f"{config.num_virtual_devices}, too late. Make the strategy first."
+      ) from error
+  if config.tpu:
+    return _tpu_strategy(config)
+  if config.distribution == "multi_worker" or (not config.distribution and _several_workers()):
+    return tf.distribute.MultiWorkerMirroredStrategy()
+  gpus = tf.config.list_logical_devices("GPU")
+  devices = gpus or tf.config.list_logical_devices("CPU")
+  if config.distribution == "mirrored" or (not config.distribution and len(devices) > 1):
+    return tf.distribute.MirroredStrategy([device.name for device in devices])
+  return tf.distribute.OneDeviceStrategy(devices[0].name)
+
+
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+  """Whether this process writes the run directory."""
+  resolver = strategy.cluster_resolver
+  if resolver is None or not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+    return True
+  return resolver.task_type in (None, "chief") or (
+    resolver.task_type == "worker" and not resolver.cluster_spec().as_dict().get("chief") and resolver.task_id == 0
+  )
+
+
+def host_shard(strategy: tf.distribute.Strategy, context: tf.distribute.InputContext) -> HostShard:
+  """The part of every global batch that the input pipeline of `context` feeds."""
+  return HostShard(
+    num_replicas=strategy.num_replicas_in_sync,
+    num_hosts=context.num_input_pipelines,
+    host=context.input_pipeline_id,
+  )

@@ -1,0 +1,228 @@
+"""A pretraining run from settings to result: where model, optimizer and input meet."""
+
+from collections.abc import Callable
+import contextlib
+import platform
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf.checkpoints.bundle import strip_suffix
+from albert_tf.compat import STACK, keras
+from albert_tf.errors import UserError
+from albert_tf.modeling import AlbertForPreTraining, initialize_variables, named_variables
+from albert_tf.optim.build import build_optimizer
+from albert_tf.pipelines.checks import check_records
+from albert_tf.pipelines.pretraining import evaluation_batches, training_batches
+from albert_tf.pipelines.record_index import RecordIndex, build_record_index, diagnose
+from albert_tf.records import PretrainingSpec
+from albert_tf.records.parse import parse_pretraining_batch
+from albert_tf.training.checkpoints import CheckpointStore, HostState, latest_checkpoint, restore_variables
+from albert_tf.training.distribution import host_shard, is_chief, make_strategy
+from albert_tf.training.evaluation import Evaluator
+from albert_tf.training.interruption import stop_on_sigterm
+from albert_tf.training.loop import LoopConfig, LoopResult, TrainingLoop
+from albert_tf.training.precision import set_precision
+from albert_tf.training.reporting import Reporter
+from albert_tf.training.run_directory import RunDirectory
+from albert_tf.training.settings import PretrainingSettings
+from albert_tf.training.step import TrainStep
+from albert_tf.training.watch import TrainingWatch, WatchConfig, schedule_warnings
+
+
+class _Input:
+  """The records of a run as distributed datasets."""
+
+  def __init__(self, settings: PretrainingSettings, index: RecordIndex, strategy: tf.distribute.Strategy):
+    self._settings = settings
+    self._index = index
+    self._strategy = strategy
+    self._spec = PretrainingSpec(settings.max_seq_length, settings.max_predictions_per_seq)
+
+  def _parse(self, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+    return parse_pretraining_batch(serialized, self._spec)
+
+  def training_iterator(self, start_position: int) -> Any:
+    settings = self._settings
+    return iter(
+      self._strategy.distribute_datasets_from_function(
+        lambda context: training_batches(
+          self._index,
+          self._parse,
+          seed=settings.step.seed,
+          global_batch_size=settings.step.global_batch_size,
+          start_position=start_position,
+          shard=host_shard(self._strategy, context),
+        )
+      )
+    )
+
+  def evaluator(self, model: AlbertForPreTraining, num_records: int) -> Evaluator:
+    settings = self._settings
+    steps = min(-(-num_records // settings.eval_batch_size), settings.max_eval_steps)
+    return Evaluator(
+      strategy=self._strategy,
+      model=model,
+      dataset_fn=lambda context: evaluation_batches(
+        settings.eval_input_files,
+        self._parse,
+        global_batch_size=settings.eval_batch_size,
+        max_steps=steps,
+        shard=host_shard(self._strategy, context),
+      ),
+      num_steps=steps,
+    )
+
+
+def run_pretraining(
+  settings: PretrainingSettings,
+  *,
+  flags_text: str = "",
+  model_flops_per_example: float = 0.0,
+  check_only: bool = False,
+) -> LoopResult | None:
+  """Pretrains, or continues a run that was interrupted.
+
+  Args:
+    settings: the run.
+    flags_text: resolved flags of the command, kept as `flags.txt`; the run can be repeated from it.
+    model_flops_per_example: for the report of model FLOP/s; 0 leaves it out.
+    check_only: build everything and make no update (`--dry_run`).
+
+  Returns:
+    How the run ended; None with `check_only`.
+
+  Raises:
+    UserError: a mistake in the settings, the records or the directory. Nothing half-written is left.
+  """
+  strategy = make_strategy(settings.distribution)
+  settings.step.micro_batch_size(strategy.num_replicas_in_sync)  # Refuse before anything is written.
+  set_precision(settings.mixed_precision)
+  index = build_record_index(settings.input_files, on_bad_record=settings.on_bad_record)
+  check_records(
+    settings.input_files, vocab_size=settings.model.vocab_size, spec=PretrainingSpec(settings.max_seq_length, settings.max_predictions_per_seq)
+  )
+  num_eval_records = _count(settings.eval_input_files)
+
+  # The optimizer's slots and the model are made in the strategy's scope; values are assigned by name below.
+  with strategy.scope():
+    model = AlbertForPreTraining(settings.model, encoder_options=settings.encoder_options)
+    variables = named_variables(model)
+    optimizer = build_optimizer(settings.optimizer, variables)
+  inputs = _Input(settings, index, strategy)
+  train_step = TrainStep(
+    strategy=strategy,
+    model=model,
+    optimizer=optimizer,
+    optimizer_config=settings.optimizer,
+    config=settings.step,
+  )
+  evaluator = inputs.evaluator(model, num_eval_records) if num_eval_records else None
+
+  directory = RunDirectory(settings.output_dir)
+  chief = is_chief(strategy)
+  if check_only:
+    next(inputs.training_iterator(0))
+    return None
+  if chief:
+    directory.claim(settings, index.fingerprint, versions=_versions(), flags_text=flags_text)
+  store = CheckpointStore(
+    directory.checkpoints,
+    {**variables, **optimizer.slots(), "global_step": optimizer.step},
+    keep=settings.keep_checkpoint_max,
+  )
+  state, origin = _start(settings, store, variables)
+  step = int(optimizer.step.numpy())
+  with (
+    stop_on_sigterm() as stop,
+    contextlib.closing(
+      Reporter(
+        settings.output_dir,
+        num_train_steps=settings.num_train_steps,
+        start_step=step,
+        model_flops_per_example=model_flops_per_example,
+        is_chief=chief,
+        baselines=settings.baselines,
+      )
+    ) as reporter,
+  ):
+    reporter.message(f"{origin}; {strategy.num_replicas_in_sync} replica(s); {index.num_records:,} training records")
+    for warning in _schedule_warnings(settings):
+      reporter.message(f"warning: {warning}")
+    if index.num_skipped:
+      reporter.message(f"left out {index.num_skipped:,} damaged records (--on_bad_record=skip)")
+    loop = TrainingLoop(
+      config=LoopConfig(
+        num_train_steps=settings.num_train_steps,
+        iterations_per_loop=settings.iterations_per_loop,
+        save_checkpoints_steps=settings.save_checkpoints_steps,
+        global_batch_size=settings.step.global_batch_size,
+        max_seq_length=settings.max_seq_length,
+      ),
+      train_step=train_step,
+      evaluator=evaluator,
+      store=store if chief else None,
+      reporter=reporter,
+      stop=stop,
+      watch=TrainingWatch(
+        WatchConfig(
+          vocab_size=settings.model.vocab_size,
+          num_train_steps=settings.num_train_steps,
+          num_warmup_steps=settings.optimizer.num_warmup_steps,
+        )
+      ),
+    )
+    return _named_damage(
+      lambda: loop.run(
+        inputs.training_iterator(state.examples_seen),
+        step=step,
+        state=state,
+        checkpoint=latest_checkpoint(directory.checkpoints),
+      ),
+      settings,
+    )
+
+
+def _start(
+  settings: PretrainingSettings, store: CheckpointStore, variables: dict[str, tf.Variable]
+) -> tuple[HostState, str]:
+  """Fills the variables. 1. a checkpoint of this run; 2. `--init_checkpoint`; 3. initial values."""
+  restored = store.restore_latest()
+  if restored is not None:
+    return restored, f"continuing from {restored.examples_seen:,} examples"
+  if settings.init_checkpoint:
+    restore_variables(variables, settings.init_checkpoint)
+    return HostState(), f"starting from the weights of {strip_suffix(settings.init_checkpoint)}"
+  initialize_variables(
+    variables, seed=settings.step.seed, initializer_range=settings.model.initializer_range
+  )
+  return HostState(), "starting from scratch"
+
+
+def _schedule_warnings(settings: PretrainingSettings) -> list[str]:
+  return schedule_warnings(
+    optimizer=settings.optimizer.name,
+    learning_rate=settings.optimizer.learning_rate,
+    batch_size=settings.step.global_batch_size,
+    num_train_steps=settings.num_train_steps,
+    num_warmup_steps=settings.optimizer.num_warmup_steps,
+  )
+
+
+def _count(paths: tuple[str, ...]) -> int:
+  return build_record_index(paths).num_records if paths else 0
+
+
+def _named_damage(run: Callable[[], LoopResult], settings: PretrainingSettings) -> LoopResult:
+  """Runs; where the reader meets damage, says which file and record."""
+  try:
+    return run()
+  except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+    found = diagnose([*settings.input_files, *settings.eval_input_files])
+    if found is None:
+      raise
+    raise UserError(f"{found} Or train with --on_bad_record=skip.") from error
+
+
+def _versions() -> dict[str, str]:
+  return {"python": platform.python_version(), "tensorflow": tf.__version__, "keras": keras.__version__, "stack": STACK}

@@ -1,0 +1,115 @@
+"""The run directory: whose it is, and the files that make it self-contained."""
+
+from collections.abc import Mapping
+import dataclasses
+import json
+import os
+from typing import Any
+
+from albert_tf import __version__, files
+from albert_tf.errors import UserError
+from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.training.settings import PretrainingSettings
+
+RUN_FILE, CONFIG_FILE, FLAGS_FILE = "run.json", "albert_config.json", "flags.txt"
+
+
+@dataclasses.dataclass(frozen=True)
+class RunDirectory:
+  """Paths inside a run directory.
+
+  Attributes:
+    path: the directory.
+  """
+
+  path: str
+
+  @property
+  def checkpoints(self) -> str:
+    return os.path.join(self.path, "checkpoints")
+
+  def _write(self, name: str, text: str) -> None:
+    with files.atomic_writer(os.path.join(self.path, name), "w") as stream:
+      stream.write(text)
+
+  def claim(
+    self,
+    settings: PretrainingSettings,
+    data_fingerprint: str,
+    *,
+    versions: Mapping[str, str],
+    flags_text: str = "",
+  ) -> bool:
+    """Makes the directory this run's, or recognises it as such.
+
+    Args:
+      settings: the run.
+      data_fingerprint: of its training records.
+      versions: of the software, for the record.
+      flags_text: the command's resolved flags, if a command made the settings.
+
+    Returns:
+      Whether the run was there before, and is to be continued.
+
+    Raises:
+      UserError: the directory belongs to another run or holds other files, or cannot be written.
+    """
+    identity = json.loads(json.dumps(settings.identity(data_fingerprint)))
+    before = self._read_identity()
+    if before is None:
+      self._refuse_foreign_files()
+    elif before != identity:
+      changed = sorted(key for key in before.keys() | identity.keys() if before.get(key) != identity.get(key))
+      raise UserError(
+        f"An output directory holds one run. Received: {self.path}, made with another {', '.join(changed)}: "
+        + "; ".join(_difference(before.get(key), identity.get(key), key) for key in changed)
+        + ". Choose a new --output_dir (with --init_checkpoint to start from these weights)."
+      )
+    files.makedirs(self.path)
+    record = {
+      "identity": identity,
+      "settings": settings.to_dict(),
+      "versions": {"albert_tf": __version__, **versions},
+    }
+    try:
+      self._write(RUN_FILE, json.dumps(record, indent=2) + "\n")
+      self._write(CONFIG_FILE, settings.model.to_json_string())
+      if flags_text:
+        self._write(FLAGS_FILE, flags_text)
+      if settings.tokenizer_path:
+        AlbertTokenizer.from_pretrained(settings.tokenizer_path).save_pretrained(self.path)
+    except OSError as error:
+      raise UserError(
+        f"The output directory must be writable. Received: {self.path} ({error.strerror or error}). "
+        "Choose another --output_dir or change its permissions."
+      ) from error
+    return before is not None
+
+  def _read_identity(self) -> dict[str, Any] | None:
+    path = os.path.join(self.path, RUN_FILE)
+    if not files.exists(path):
+      return None
+    try:
+      with files.open_binary(path) as stream:
+        return json.loads(stream.read())["identity"]
+    except (ValueError, KeyError, TypeError) as error:
+      raise UserError(
+        f"{RUN_FILE} must be one that run_pretrain.py wrote. Received: {path} ({error}). Choose a new --output_dir."
+      ) from error
+
+  def _refuse_foreign_files(self) -> None:
+    if files.is_remote(self.path) or not os.path.isdir(self.path):
+      return
+    found = sorted(os.listdir(self.path))
+    if found:
+      raise UserError(
+        f"A new run needs an empty or new output directory. Received: {self.path}, which holds {', '.join(found[:4])}"
+        f"{', …' if len(found) > 4 else ''} and no {RUN_FILE}. Choose another --output_dir."
+      )
+
+
+def _difference(before: Any, now: Any, key: str) -> str:
+  if isinstance(before, dict) and isinstance(now, dict):
+    changed = [name for name in before.keys() | now.keys() if before.get(name) != now.get(name)]
+    return ", ".join(f"{name} {before.get(name)} → {now.get(name)}" for name in sorted(changed))
+  return f"{key} {before} → {now}"

@@ -1,0 +1,200 @@
+"""One update of pretraining: global losses, exact gradient, clip, optimizer."""
+
+from collections.abc import Iterator, Mapping
+import dataclasses
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from albert_tf.errors import UserError
+from albert_tf.modeling import AlbertForPreTraining, named_variables
+from albert_tf.modeling.losses import masked_lm_sums, sentence_order_sums
+from albert_tf.optim.build import OptimizerConfig, learning_rate_at
+from albert_tf.optim.clipping import clip_by_global_norm
+from albert_tf.optim.optimizer import Optimizer
+
+WEIGHT_EPSILON = 1e-5  # Original: the masked-LM denominator is never 0.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepConfig:
+  """How a global batch becomes one update.
+
+  Attributes:
+    global_batch_size: examples of one update on all replicas and in all micro-batches.
+    gradient_accumulation_steps: micro-batches a replica computes one after the other.
+    seed: keys the dropout of every (step, replica, micro-batch).
+    all_reduce_dtype: "float32", or "bfloat16" to halve the traffic at a loss of exactness.
+    use_xla: compile forward and backward pass with XLA on CPU and GPU; TPUs always do.
+  """
+
+  global_batch_size: int
+  gradient_accumulation_steps: int = 1
+  seed: int = 12345
+  all_reduce_dtype: str = "float32"
+  use_xla: bool = False
+
+  def micro_batch_size(self, num_replicas: int) -> int:
+    """Examples of one forward pass on one replica."""
+    parts = num_replicas * self.gradient_accumulation_steps
+    if self.gradient_accumulation_steps < 1 or self.global_batch_size % parts:
+      raise UserError(
+        "train_batch_size must be divisible by replicas x gradient_accumulation_steps. Received: train_batch_size="
+        f"{self.global_batch_size}, {num_replicas} replicas, gradient_accumulation_steps="
+        f"{self.gradient_accumulation_steps}. Use {max(1, self.global_batch_size // parts) * parts if parts > 0 else 1}."
+      )
+    return self.global_batch_size // parts
+
+
+class StepMetrics(NamedTuple):
+  """Sums and last values over the steps of one call; float32 scalars, equal on all replicas.
+
+  Sums: losses, corrects, weights, counts, `gradient_norm`. Last values: `weight_norm`,
+  `update_norm`, `learning_rate`. One non-finite step leaves a sum non-finite.
+  """
+
+  masked_lm_loss: tf.Tensor
+  masked_lm_correct: tf.Tensor
+  masked_lm_weight: tf.Tensor
+  sentence_order_loss: tf.Tensor
+  sentence_order_correct: tf.Tensor
+  sentence_order_count: tf.Tensor
+  gradient_norm: tf.Tensor
+  weight_norm: tf.Tensor
+  update_norm: tf.Tensor
+  learning_rate: tf.Tensor
+
+  @classmethod
+  def zeros(cls) -> "StepMetrics":
+    return cls(*[tf.zeros([])] * len(cls._fields))
+
+  def add(self, step: "StepMetrics") -> "StepMetrics":
+    """The metrics of the steps so far and one more."""
+    last = ("weight_norm", "update_norm", "learning_rate")
+    return StepMetrics(
+      *[new if name in last else old + new for name, old, new in zip(self._fields, self, step, strict=True)]
+    )
+
+  def averages(self, num_steps: int) -> dict[str, float]:
+    """What a report shows: means over predictions, examples and steps."""
+    mlm_weight, count = max(float(self.masked_lm_weight), 1.0), max(float(self.sentence_order_count), 1.0)
+    masked_lm, sentence_order = float(self.masked_lm_loss) / mlm_weight, float(self.sentence_order_loss) / count
+    return {
+      "loss": masked_lm + sentence_order,
+      "masked_lm_loss": masked_lm,
+      "masked_lm_accuracy": float(self.masked_lm_correct) / mlm_weight,
+      "sentence_order_loss": sentence_order,
+      "sentence_order_accuracy": float(self.sentence_order_correct) / count,
+      "learning_rate": float(self.learning_rate),
+      "gradient_norm": float(self.gradient_norm) / num_steps,
+      "weight_norm": float(self.weight_norm),
+      "update_norm": float(self.update_norm),
+    }
+
+
+class TrainStep:
+  r"""Runs updates: $g = \nabla(\frac{\sum_{global} w \ell_{mlm}}{\sum_{global} w} + \frac{\sum_{global} \ell_{sop}}{B})$, clip, LAMB.
+
+  Both denominators are those of the global batch, so any number of replicas and
+  micro-batches makes the same update; gradients are summed over replicas before they
+  are clipped.
+
+  Args:
+    strategy: the strategy under whose scope model and optimizer were made.
+    model: the model to train.
+    optimizer: holds the slots and the step.
+    optimizer_config: clip norm and schedule.
+    config: batch, micro-batches, seed.
+
+  Reference: DESIGN decisions 6 and 8 (PAPER_MAP.md); ALBERT section 4.1.
+  """
+
+  def __init__(
+    self,
+    *,
+    strategy: tf.distribute.Strategy,
+    model: AlbertForPreTraining,
+    optimizer: Optimizer,
+    optimizer_config: OptimizerConfig,
+    config: StepConfig,
+  ):
+    self._strategy = strategy
+    self._model = model
+    self._variables = named_variables(model)
+    self._optimizer = optimizer
+    self._optimizer_config = optimizer_config
+    self._config = config
+    self._micro_batch_size = config.micro_batch_size(strategy.num_replicas_in_sync)
+    self._micro_gradients = tf.function(self._compute_micro_gradients, jit_compile=True if config.use_xla else None)
+    self.run = tf.function(self._run)
+
+  def _run(self, iterator: Iterator[Mapping[str, tf.Tensor]], num_steps: tf.Tensor) -> StepMetrics:
+    """Makes `num_steps` updates without returning to the host in between."""
+    metrics = StepMetrics.zeros()
+    for _ in tf.range(num_steps):
+      per_replica = self._strategy.run(self._replica_step, args=(next(iterator),))
+      first = [self._strategy.experimental_local_results(value)[0] for value in per_replica]
+      metrics = metrics.add(StepMetrics(*first))
+    return metrics
+
+  def _replica_step(self, batch: Mapping[str, tf.Tensor]) -> StepMetrics:
+    context = tf.distribute.get_replica_context()
+    weight = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.reduce_sum(batch["masked_lm_weights"]))
+    gradients, sums = self._accumulate(batch, weight, context.replica_id_in_sync_group)
+    gradients = self._sum_over_replicas(context, gradients)
+    sums = context.all_reduce(tf.distribute.ReduceOp.SUM, sums)
+    gradients, norm = clip_by_global_norm(gradients, self._optimizer_config.clip_norm)
+    learning_rate = learning_rate_at(self._optimizer_config, self._optimizer.step)
+    norms = self._optimizer.apply(gradients, learning_rate)
+    return StepMetrics(
+      *tf.unstack(sums, num=6),
+      gradient_norm=norm,
+      weight_norm=norms.weight_norm,
+      update_norm=norms.update_norm,
+      learning_rate=learning_rate,
+    )
+
+  def _sum_over_replicas(self, context: Any, gradients: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    dtype = tf.as_dtype(self._config.all_reduce_dtype)
+    cast = [tf.cast(gradient, dtype) for gradient in gradients.values()]
+    summed = context.all_reduce(tf.distribute.ReduceOp.SUM, cast)
+    return {name: tf.cast(value, tf.float32) for name, value in zip(gradients, summed, strict=True)}
+
+  def _accumulate(
+    self, batch: Mapping[str, tf.Tensor], weight: tf.Tensor, replica: tf.Tensor | int
+  ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    """Gradient of this replica's part of the global loss, and `[6]` sums for the report."""
+    count = self._config.gradient_accumulation_steps
+    step_seed = tf.stack([tf.constant(self._config.seed % 2**31, tf.int32), tf.cast(self._optimizer.step, tf.int32)])
+    first_micro_batch = tf.cast(replica, tf.int32) * count
+
+    def micro_seed(i: tf.Tensor | int) -> tf.Tensor:
+      return tf.random.experimental.stateless_fold_in(step_seed, first_micro_batch + i)
+
+    if count == 1:
+      gradients, sums = self._micro_gradients(dict(batch), weight, micro_seed(0))
+      return dict(zip(self._variables, gradients, strict=True)), sums
+
+    gradients = [tf.zeros(variable.shape) for variable in self._variables.values()]
+    sums = tf.zeros([6])
+    for i in tf.range(count):
+      rows = slice(i * self._micro_batch_size, (i + 1) * self._micro_batch_size)
+      part = {
+        key: tf.ensure_shape(value[rows], [self._micro_batch_size, *value.shape[1:]]) for key, value in batch.items()
+      }
+      more, part_sums = self._micro_gradients(part, weight, micro_seed(i))
+      gradients = [old + new for old, new in zip(gradients, more, strict=True)]
+      sums += part_sums
+    return dict(zip(self._variables, gradients, strict=True)), sums
+
+  def _compute_micro_gradients(
+    self, batch: dict[str, tf.Tensor], weight: tf.Tensor, seed: tf.Tensor
+  ) -> tuple[list[tf.Tensor], tf.Tensor]:
+    with tf.GradientTape() as tape:
+      outputs = self._model(batch, training=True, seed=seed)
+      mlm = masked_lm_sums(outputs["mlm_logits"], batch["masked_lm_ids"], batch["masked_lm_weights"])
+      sop = sentence_order_sums(outputs["sop_logits"], batch["sentence_order_labels"])
+      loss = mlm.loss / (weight + WEIGHT_EPSILON) + sop.loss / self._config.global_batch_size
+    gradients = tape.gradient(loss, list(self._variables.values()))
+    dense = [tf.convert_to_tensor(gradient) for gradient in gradients]  # Clipping needs the true norm.
+    return dense, tf.stack([mlm.loss, mlm.correct, mlm.weight, sop.loss, sop.correct, sop.count])
