@@ -13,7 +13,6 @@ class MetricsLog:
   """The reports of a run, in memory and on disk.
 
   Attributes:
-    records: all reports, oldest first.
     dropped: reports found on disk that lie beyond the resumed step.
   """
 
@@ -29,17 +28,23 @@ class MetricsLog:
     """
     self.path = path
     found, torn = _read(path) if files.exists(path) else ([], False)
-    self.records = [record for record in found if record["step"] <= start_step]
-    self.dropped = len(found) - len(self.records)
+    kept = [record for record in found if record["step"] <= start_step]
+    self._records = {(record["step"], record["split"]): record for record in kept}
+    self.dropped = len(found) - len(self._records)
     if self.dropped or torn:
       self._rewrite()
+
+  @property
+  def records(self) -> list[dict[str, Any]]:
+    """All reports, oldest first."""
+    return list(self._records.values())
 
   def append(self, step: int, split: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Adds a report, in place of an earlier one of the same step and split; returns the record."""
     record = {"step": int(step), "split": split} | {key: _plain(value) for key, value in values.items()}
-    earlier = [r for r in self.records if (r["step"], r["split"]) == (record["step"], split)]
-    self.records = [r for r in self.records if r not in earlier] + [record]
-    if earlier or files.is_remote(self.path):  # Object stores cannot append.
+    earlier = self._records.pop((record["step"], split), None)
+    self._records[record["step"], split] = record
+    if earlier is not None or files.is_remote(self.path):  # Object stores cannot append.
       self._rewrite()
     else:
       with open(self.path, "a", encoding="utf-8") as stream:

@@ -1,0 +1,72 @@
+"""Every recipe is a flag file that the pretraining command understands."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+RECIPES = sorted((pathlib.Path(__file__).parent.parent / "recipes").glob("*.flags"))
+
+# In a process of its own: flags of two commands must not meet. Prints the values each recipe gives.
+READ_FLAGS = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from absl import flags
+import tpu_scripts.run_pretrain
+values = {}
+for recipe in sys.argv[2:]:
+  names = recipe.split("+")
+  flags.FLAGS.unparse_flags()
+  for name in flags.FLAGS:
+    flags.FLAGS[name].unparse()
+  flags.FLAGS(["run_pretrain", *(f"--flagfile={n}" for n in names), "--input_file=a", "--output_dir=b"])
+  values[recipe] = {name: value for name, value in flags.FLAGS.flag_values_dict().items()
+                    if isinstance(value, (int, float, str, type(None)))}
+print(json.dumps(values))
+"""
+
+
+def read_recipes(repository_dir, recipes):
+  done = subprocess.run([sys.executable, "-c", READ_FLAGS, str(repository_dir), *recipes],
+                        capture_output=True, text=True, check=False)  # fmt: skip
+  assert done.returncode == 0, done.stderr
+  return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def values(repository_dir):
+  paths = [str(path) for path in RECIPES if not path.stem.startswith("two_phase")]
+  base = str(repository_dir / "recipes" / "albert_base_v1.flags")
+  phases = [f"{base}+{path}" for path in RECIPES if path.stem.startswith("two_phase")]
+  read = read_recipes(repository_dir, [*paths, *phases])
+  return {pathlib.Path(key.split("+")[-1]).stem: value for key, value in read.items()}
+
+
+def test_every_paper_size_has_its_recipe(values):
+  for size in ("base", "large", "xlarge", "xxlarge"):
+    for version in ("v1", "v2"):
+      recipe = values[f"albert_{size}_{version}"]
+      assert recipe["size"] == f"{size}_{version}"
+      assert (recipe["learning_rate"], recipe["train_batch_size"]) == (0.00176, 4096)  # Section 4.1.
+      assert (recipe["optimizer"], recipe["max_seq_length"]) == ("lamb", 512)
+
+
+def test_the_published_lengths_of_the_runs(values):
+  steps = {name: value["num_train_steps"] for name, value in values.items() if name.startswith("albert_")}
+  assert {steps[f"albert_{size}_v1"] for size in ("base", "large", "xlarge")} == {125_000}
+  assert steps["albert_xxlarge_v1"] == 1_500_000
+  assert steps["albert_base_v2"] == 10_000_000
+  assert {steps[f"albert_{size}_v2"] for size in ("large", "xlarge", "xxlarge")} == {3_000_000}
+
+
+def test_two_phases_split_the_run(values):
+  first, second = values["two_phase_1_length_128"], values["two_phase_2_length_512"]
+  assert first["num_train_steps"] + second["num_train_steps"] == 125_000
+  assert (first["max_seq_length"], second["max_seq_length"]) == (128, 512)
+
+
+def test_small_recipes_make_a_schedule(values):
+  for name in ("laptop",):
+    assert values[name]["num_warmup_steps"] < values[name]["num_train_steps"] / 4
