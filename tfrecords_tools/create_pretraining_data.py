@@ -1,6 +1,7 @@
-"""Makes pretraining records (TFRecords) from text: n-gram masked-LM and sentence order instances.
+r"""Makes pretraining records (TFRecords) from text: n-gram masked-LM and sentence order instances.
 
-  python tfrecords_tools/create_pretraining_data.py --input 'corpus/*.txt' --spm_model_file 30k.model --output_dir records
+  python tfrecords_tools/create_pretraining_data.py --input 'corpus/*.txt' \
+      --spm_model_file 30k.model --output_dir records
 
 The output directory gets train-*.tfrecord, eval-*.tfrecord (held out by document), manifest.json and the
 tokenizer. The same input, settings and seed give the same bytes, whatever the number of workers. A run that
@@ -22,6 +23,7 @@ from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.corpus.options import BAD_TEXT_ACTIONS, FORMATS
 from tfrecords_tools.pretraining.job import create_records
+from tfrecords_tools.pretraining.local_runner import LocalRunner
 from tfrecords_tools.pretraining.settings import (
   COMPATIBILITY,
   RECORD_LAYOUTS,
@@ -168,7 +170,7 @@ def main(argv: Sequence[str]) -> int:
       tokenizer=tokenizer,
       settings=settings,
       options=options,
-      num_workers=_NUM_WORKERS.value,
+      runner=LocalRunner(num_workers=_NUM_WORKERS.value),
       work_dir=_WORK_DIR.value,
       progress=progress,
     )

@@ -1,4 +1,4 @@
-"""Pretraining records: names and shapes, writing, reading, manifest. Parsing (TensorFlow) is in `records.parse`."""
+"""Pretraining records: names, shapes, bytes, manifest. `records.parse` alone needs TensorFlow."""
 
 from albert_tf.records.encode import encode_example, encode_packed, pack_varints
 from albert_tf.records.features import PretrainingSpec

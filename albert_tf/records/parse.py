@@ -9,7 +9,7 @@ from albert_tf.records.features import PretrainingSpec
 def feature_description(
   spec: PretrainingSpec, *, token_boundary: bool = False
 ) -> dict[str, tf.io.FixedLenFeature]:
-  """What `tf.io.parse_example` needs to know; `token_boundary` only on request, as training has no use for it."""
+  """What `tf.io.parse_example` needs to know; training has no use for `token_boundary`."""
   return {
     name: tf.io.FixedLenFeature([spec.length(name)], tf.float32 if name in names.FLOAT_FEATURES else tf.int64)
     for name in names.ALL_FEATURES

@@ -4,7 +4,7 @@ A record is: length (uint64) · masked CRC32C of the length (uint32) · data ·
 masked CRC32C of the data (uint32), all little-endian.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import mmap
 import os
 import struct
@@ -59,8 +59,8 @@ class TFRecordWriter:
 
 def _damaged(path: str, record: int, offset: int, what: str) -> UserError:
   return UserError(
-    f"Every record of a TFRecord file must be whole. Received: {path}, record {record} (byte {offset}): {what}. "
-    "Make the file again or copy it again from its source."
+    f"Every record of a TFRecord file must be whole. Received: {path}, record {record} (byte {offset}): "
+    f"{what}. Make the file again or copy it again from its source."
   )
 
 
@@ -128,8 +128,8 @@ def _read_at(stream: IO[bytes], offset: int) -> bytes:
   return stream.read(HEADER_BYTES)
 
 
-def _walk(path: str, size: int, header_at) -> np.ndarray:
-  offsets = []
+def _walk(path: str, size: int, header_at: Callable[[int], bytes]) -> np.ndarray:
+  offsets: list[int] = []
   offset = 0
   while offset < size:
     length = _length_at(path, header_at(offset), len(offsets), offset)

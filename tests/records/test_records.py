@@ -52,7 +52,7 @@ def test_bytes_equal_protobuf_and_parse_back():
   spec = PretrainingSpec(max_seq_length=37, max_predictions_per_seq=5)
   all_features = [_features(spec, seed) for seed in range(3)]
   serialized = [encode_example(features, spec) for features in all_features]
-  for features, data in zip(all_features, serialized):
+  for features, data in zip(all_features, serialized, strict=True):
     message = tf.train.Example()
     for name, values in features.items():
       kind = "float_list" if name in names.FLOAT_FEATURES else "int64_list"
@@ -146,12 +146,13 @@ def test_manifest_round_trip_and_check(tmp_path):
   manifest.save(str(tmp_path))
   loaded = Manifest.load(str(tmp_path))
   assert loaded == manifest
-  assert loaded.num_records("train") == 7 and loaded.spec == PretrainingSpec(128, 20)
+  assert loaded.num_records("train") == 7
+  assert loaded.spec == PretrainingSpec(128, 20)
   loaded.check(vocab_size=8000, max_seq_length=128)
   with pytest.raises(UserError, match="vocab_size: records 8000, asked 30000"):
     loaded.check(vocab_size=30000)
   (tmp_path / "manifest.json").write_text(json.dumps({"files": []}))
-  with pytest.raises(UserError, match="manifest.json must be one"):
+  with pytest.raises(UserError, match=r"manifest\.json must be one"):
     Manifest.load(str(tmp_path))
   with pytest.raises(UserError, match="which has none"):
     Manifest.load(str(tmp_path / "none"))

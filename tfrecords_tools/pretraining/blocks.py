@@ -1,4 +1,4 @@
-"""The unit of work: some whole documents of one file. Memory is bounded by it, and a restart skips finished ones."""
+"""The unit of work: some whole documents of one file. It bounds memory, and a restart skips finished ones."""
 
 from collections.abc import Iterator
 import dataclasses

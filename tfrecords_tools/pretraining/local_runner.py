@@ -1,93 +1,81 @@
-"""Runs tasks in this process or in worker processes of this machine; results come in any order."""
+"""Makes records on this machine: streams the input, hands out blocks, keeps what an earlier run finished."""
 
-from collections.abc import Callable, Iterable, Iterator
-import concurrent.futures
-import multiprocessing
+from collections.abc import Iterator, Sequence
 import os
-import signal
-import threading
-import time
-from typing import Any
 
-from tfrecords_tools.pretraining.tasks import BlockTask, Job, finish_shard
+from albert_tf import files
+from albert_tf.records import RecordFile
+from tfrecords_tools.corpus import CorpusOptions, CorpusStats
+from tfrecords_tools.pretraining.blocks import SPLITS, Block, read_blocks
+from tfrecords_tools.pretraining.outcome import Outcome, Progress, num_shards
+from tfrecords_tools.pretraining.pool import TaskPool
+from tfrecords_tools.pretraining.spill import Run
+from tfrecords_tools.pretraining.tasks import BlockResult, Job, load_block_result
 
-_IN_FLIGHT = 2  # Tasks a worker that are read ahead: bounds memory.
-_worker: dict[str, Any] = {}
+# Size of the text over size of the file, for the time left; the end of a file corrects it.
+_EXPANSION = {".gz": 3, ".bz2": 4, ".xz": 4, ".zst": 3}
 
 
 class LocalRunner:
-  """Tasks in `num_workers` processes; 1 stays in this process.
+  """A `Runner` of `num_workers` processes; the records do not depend on their number."""
 
-  Workers start as fresh interpreters that import what the tasks need and
-  nothing else, TensorFlow in particular only for remote files.
-
-  Example:
-    with LocalRunner(job, num_workers=2) as runner:
-      for result in runner.blocks(blocks): ...
-  """
-
-  def __init__(self, job: Job, *, num_workers: int = 1):
-    self._job = job
+  def __init__(self, *, num_workers: int = 1):
     self._num_workers = num_workers
-    self._pool: concurrent.futures.ProcessPoolExecutor | None = None
+    self._runs: list[Run] = []
 
-  def __enter__(self) -> "LocalRunner":
-    if self._num_workers > 1:
-      self._pool = concurrent.futures.ProcessPoolExecutor(
-        self._num_workers,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_start_worker,
-        initargs=(self._job, os.getpid()),
-      )
-    return self
+  def make(self, job: Job, paths: Sequence[str], options: CorpusOptions, progress: Progress) -> Outcome:
+    outcome = Outcome.empty(job.settings, job.tokenizer.vocab_size)
+    self._runs = []
+    finished: list[BlockResult] = []
 
-  def __exit__(self, *exc: object) -> None:
-    if self._pool is not None:
-      self._pool.shutdown(cancel_futures=True)
+    def to_do() -> Iterator[Block]:
+      for block in _read_all(paths, options, outcome.corpus, progress):
+        result = load_block_result(job, block)
+        if result is None:
+          yield block
+        else:
+          finished.append(result)
+          self._collect(finished, outcome)
 
-  def blocks(self, blocks: Iterable[Any]) -> Iterator[Any]:
-    """Results of `BlockTask` for each block."""
-    if self._pool is None:
-      return map(BlockTask(self._job), blocks)
-    return self._spread(_block_in_worker, ((block,) for block in blocks))
+    with TaskPool(job, num_workers=self._num_workers) as pool:
+      for result in pool.blocks(to_do()):
+        self._collect([result], outcome)
+    return outcome
 
-  def shards(self, arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
-    """Results of `finish_shard(job, *arguments)`."""
-    if self._pool is None:
-      return (finish_shard(self._job, *each) for each in arguments)
-    return self._spread(_shard_in_worker, arguments)
+  def _collect(self, results: list[BlockResult], outcome: Outcome) -> None:
+    while results:
+      result = results.pop()
+      self._runs += result.runs
+      for split in SPLITS:
+        outcome.statistics[split].add_json(result.statistics[split])
+      outcome.note(result.nearest)
 
-  def _spread(self, function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
-    assert self._pool is not None
-    waiting: set[concurrent.futures.Future[Any]] = set()
-    for each in arguments:
-      waiting.add(self._pool.submit(function, *each))
-      if len(waiting) >= _IN_FLIGHT * self._num_workers:
-        done, waiting = concurrent.futures.wait(waiting, return_when=concurrent.futures.FIRST_COMPLETED)
-        for future in done:
-          yield future.result()
-    for future in concurrent.futures.as_completed(waiting):
-      yield future.result()
-
-
-def _start_worker(job: Job, parent: int) -> None:
-  signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent reports an interruption, once.
-  threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
-  _worker["job"] = job
+  def write(self, job: Job, progress: Progress) -> list[RecordFile]:
+    ordered = sorted(self._runs, key=lambda run: run.path)  # The order of the blocks.
+    runs = {split: [run for run in ordered if run.split == split] for split in SPLITS}
+    arguments = [
+      (runs[split], split, shard, num_shards(job.settings, split))
+      for split in SPLITS
+      for shard in range(num_shards(job.settings, split))
+    ]
+    done: list[RecordFile] = []
+    with TaskPool(job, num_workers=min(self._num_workers, len(arguments))) as pool:
+      for record_file in pool.shards(arguments):
+        done.append(record_file)
+        progress("write", len(done), len(arguments))
+    return sorted(done, key=lambda file: (SPLITS.index(file.split), file.name))
 
 
-def _exit_with_parent(parent: int) -> None:
-  """A killed parent cannot stop its workers; they would wait for tasks forever."""
-  while os.getppid() == parent:
-    time.sleep(1.0)
-  os._exit(1)
-
-
-def _block_in_worker(block: Any) -> Any:
-  if "task" not in _worker:
-    _worker["task"] = BlockTask(_worker["job"])
-  return _worker["task"](block)
-
-
-def _shard_in_worker(*arguments: Any) -> Any:
-  return finish_shard(_worker["job"], *arguments)
+def _read_all(
+  paths: Sequence[str], options: CorpusOptions, corpus: CorpusStats, progress: Progress
+) -> Iterator[Block]:
+  """Blocks of all files in order; at most one is in memory."""
+  shares = [files.size(path) * _EXPANSION.get(os.path.splitext(path)[1], 1) for path in paths]
+  before = 0
+  for file_index, (path, share) in enumerate(zip(paths, shares, strict=True)):
+    begin = corpus.bytes_read
+    for block in read_blocks(path, file_index, options, stats=corpus):
+      progress("read", before + min(share, corpus.bytes_read - begin), sum(shares))
+      yield block
+    before += share
+    progress("read", before, sum(shares))

@@ -48,7 +48,7 @@ def choose_spans(
     fill: cover single words, in the same order, where the candidates leave some of the budget.
 
   Returns:
-    The chosen spans, without overlap. All of the budget is used unless no uncovered word fits in what is left.
+    The chosen spans, without overlap. The budget is used up unless no uncovered word fits in the rest.
   """
   num_words = len(word_offsets) - 1
   covered = bytearray(num_words)

@@ -25,7 +25,7 @@ class PretrainingSettings:
     short_seq_prob: share of the instances with a target length drawn from [2, S - 3].
     sentence_pair: `sop` (label 1 = swapped), `nsp` (label 1 = B from another document), `none` (one segment).
     ngram: longest n-gram, in words.
-    ngram_distribution: `inverse` p(n) ~ 1/n, `uniform`, `reverse` p(n) ~ 1/(ngram + 1 - n), or numbers "0.6,0.4".
+    ngram_distribution: `inverse` p(n) ~ 1/n, `uniform`, `reverse` p(n) ~ 1/(ngram + 1 - n), or "0.6,0.4".
     whole_word_mask: mask all pieces of a word together.
     eval_fraction: share of the documents held out.
     random_seed: everything random is a function of it.
@@ -117,7 +117,7 @@ def _explicit_weights(text: str, ngram: int) -> np.ndarray:
     weights = np.array([])
   if len(weights) != ngram or not np.isfinite(weights).all() or weights.min() < 0 or weights.sum() <= 0:
     raise _refuse(
-      f"ngram_distribution must be one of {', '.join(NGRAM_DISTRIBUTIONS)}, or ngram={ngram} weights with commas",
+      f"ngram_distribution must be one of {', '.join(NGRAM_DISTRIBUTIONS)}, or {ngram} (ngram) weights",
       f"ngram_distribution={text!r}",
     )
   return weights

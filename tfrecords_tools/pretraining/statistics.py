@@ -18,7 +18,6 @@ _COUNTERS = (
   "tokens",
   "unknown",
   "truncated_tokens",
-  "dropped_chunks",
 )
 
 
@@ -26,7 +25,7 @@ class Statistics:
   """Integer counts of one split.
 
   Attributes:
-    counters: documents, sentences, tokens, unknown pieces of the text (once); truncated tokens, dropped chunks.
+    counters: documents, sentences, tokens, unknown pieces (of the text, once); truncated tokens.
     lengths: int64 [S + 1] instances of each length.
     labels: int64 [2] instances of each sentence order label.
     predictions: int64 [P + 1] instances with each number of predictions.

@@ -14,6 +14,8 @@ from tfrecords_tools.pretraining.settings import PretrainingSettings
 from tfrecords_tools.pretraining.spill import Run, RunWriter, write_shard
 from tfrecords_tools.pretraining.statistics import Statistics
 
+STAGE_DIR_NAME = "_unfinished"
+
 
 @dataclasses.dataclass(frozen=True)
 class Job:
@@ -22,7 +24,7 @@ class Job:
   Args:
     tokenizer: the vocabulary.
     settings: what to make.
-    work_dir: local directory of unfinished work.
+    work_dir: directory of unfinished work.
     output_dir: where the final files go.
     held_out: (file, document) to hold out whatever was drawn for it.
   """
@@ -33,15 +35,29 @@ class Job:
   output_dir: str
   held_out: tuple[int, int] | None = None
 
+  @property
+  def stage_dir(self) -> str:
+    """Where final files wait, on the file system of `output_dir`."""
+    return os.path.join(self.output_dir, STAGE_DIR_NAME)
+
 
 @dataclasses.dataclass(frozen=True)
 class BlockResult:
-  """A finished block: its runs, its statistics as JSON, and which document is nearest to being held out."""
+  """A finished block.
+
+  Attributes:
+    name: the block's.
+    runs: its sorted records.
+    statistics: by split, as JSON.
+    nearest: its document that is nearest to being held out.
+    held_out: the document that was held out by name.
+  """
 
   name: str
   runs: tuple[Run, ...]
   statistics: dict[str, Any]
   nearest: SplitDraw
+  held_out: int | None
 
   def to_json(self) -> str:
     return json.dumps(dataclasses.asdict(self))
@@ -50,12 +66,12 @@ class BlockResult:
   def from_json(cls, text: bytes) -> "BlockResult":
     fields = json.loads(text)
     runs = tuple(Run(**run) for run in fields["runs"])
-    return cls(fields["name"], runs, fields["statistics"], SplitDraw(**fields["nearest"]))
+    return cls(fields["name"], runs, fields["statistics"], SplitDraw(**fields["nearest"]), fields["held_out"])
 
 
-def load_block_result(work_dir: str, name: str) -> BlockResult | None:
-  """The result of a block that an earlier run finished."""
-  path = os.path.join(work_dir, f"{name}.json")
+def load_block_result(job: Job, block: Block) -> BlockResult | None:
+  """What an earlier run made of a block; None where it did not, or held out something else."""
+  path = os.path.join(job.work_dir, f"{block.name}.json")
   if not os.path.exists(path):
     return None
   with open(path, "rb") as stream:
@@ -63,7 +79,15 @@ def load_block_result(work_dir: str, name: str) -> BlockResult | None:
   whole = all(
     os.path.exists(f"{run.path}.npy") and os.path.getsize(run.path) == run.num_bytes for run in result.runs
   )
-  return result if whole else None
+  return result if whole and result.held_out == _held_out_in(job, block) else None
+
+
+def _held_out_in(job: Job, block: Block) -> int | None:
+  """The document of `block` that `job` holds out by name."""
+  if job.held_out is None or job.held_out[0] != block.file_index:
+    return None
+  document = job.held_out[1]
+  return document if 0 <= document - block.first_document < len(block.documents) else None
 
 
 class BlockTask:
@@ -86,6 +110,7 @@ class BlockTask:
       tuple(run for split in SPLITS for run in writers[split].runs),
       {split: statistics[split].to_json() for split in SPLITS},
       self._processor.nearest_to_eval(block),
+      _held_out_in(job, block),
     )
     with files.atomic_writer(os.path.join(job.work_dir, f"{block.name}.json"), "w") as stream:
       stream.write(result.to_json())
@@ -97,15 +122,26 @@ def shard_name(split: str, shard: int, num_shards: int) -> str:
 
 
 def finish_shard(job: Job, runs: Sequence[Run], split: str, shard: int, num_shards: int) -> RecordFile:
-  """Writes one final file, or takes the one an earlier run finished."""
+  """Writes one final file into the stage, or takes the one an earlier run finished."""
   name = shard_name(split, shard, num_shards)
-  path, note = os.path.join(job.output_dir, name), os.path.join(job.work_dir, f"{name}.json")
-  if os.path.exists(note) and files.exists(path):
-    with open(note, "rb") as stream:
+  note = os.path.join(job.stage_dir, f"{name}.json")
+  if files.exists(note):
+    with files.open_binary(note) as stream:
       finished = RecordFile(**json.loads(stream.read()))
-    if files.size(path) == finished.num_bytes:
-      return finished
+    for directory in (job.stage_dir, job.output_dir):
+      path = os.path.join(directory, name)
+      if files.exists(path) and files.size(path) == finished.num_bytes:
+        return finished
+  path = os.path.join(job.stage_dir, name)
   result = write_shard(runs, path, split=split, shard=shard, num_shards=num_shards)
   with files.atomic_writer(note, "w") as stream:
     stream.write(json.dumps(dataclasses.asdict(result)))
   return result
+
+
+def publish(job: Job, record_files: Sequence[RecordFile]) -> None:
+  """Gives the final files their place, all at once: before, a cut-short run shows none of them."""
+  for record_file in record_files:
+    staged = os.path.join(job.stage_dir, record_file.name)
+    if files.exists(staged):
+      files.rename(staged, os.path.join(job.output_dir, record_file.name))

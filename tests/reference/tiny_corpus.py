@@ -1,0 +1,65 @@
+"""A small made-up language and a SentencePiece vocabulary of it, for tests of the data tools."""
+
+from collections.abc import Iterable
+import io
+
+import numpy as np
+import sentencepiece
+
+_SYLLABLES = ("ka", "to", "mi", "ren", "sol", "vi", "an", "tur", "pel", "go", "ish", "er")
+SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+
+
+def words(rng: np.random.Generator, count: int) -> list[str]:
+  """Words of one to four syllables, now and then a number, an apostrophe or punctuation."""
+  result = []
+  for _ in range(count):
+    word = "".join(rng.choice(_SYLLABLES, rng.integers(1, 5)))
+    match rng.integers(0, 20):
+      case 0:
+        word = str(rng.integers(0, 5000)) + ","
+      case 1:
+        word += "'s"
+      case 2:
+        word = f"({word})"
+      case 3:
+        word = "Ü" + word.upper()
+    result.append(word)
+  return result
+
+
+def sentence(rng: np.random.Generator, *, max_words: int = 12) -> str:
+  return " ".join(words(rng, int(rng.integers(1, max_words + 1)))) + "."
+
+
+def documents(rng: np.random.Generator, count: int, *, max_sentences: int = 9) -> list[list[str]]:
+  return [[sentence(rng) for _ in range(rng.integers(1, max_sentences + 1))] for _ in range(count)]
+
+
+def as_text(docs: Iterable[Iterable[str]]) -> str:
+  """One sentence a line, a blank line between documents."""
+  return "\n\n".join("\n".join(doc) for doc in docs) + "\n"
+
+
+def train_model(path: str, *, vocab_size: int = 150) -> str:
+  """Trains a unigram vocabulary with ALBERT's special ids and writes the model to `path`."""
+  rng = np.random.default_rng(0)
+  model = io.BytesIO()
+  sentencepiece.SentencePieceTrainer.train(
+    sentence_iterator=iter([sentence(rng).lower() for _ in range(2000)]),
+    model_writer=model,
+    vocab_size=vocab_size,
+    pad_id=0,
+    unk_id=1,
+    bos_id=-1,
+    eos_id=-1,
+    pad_piece="<pad>",
+    unk_piece="<unk>",
+    control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+    user_defined_symbols=["(", ")", "."],
+    hard_vocab_limit=False,
+    minloglevel=2,
+  )
+  with open(path, "wb") as stream:
+    stream.write(model.getvalue())
+  return path

@@ -1,0 +1,16 @@
+"""A tiny vocabulary for tests of the data tools."""
+
+import pytest
+from reference import tiny_corpus
+
+from albert_tf.tokenization import AlbertTokenizer
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+  return tiny_corpus.train_model(str(tmp_path_factory.mktemp("vocab") / "tiny.model"))
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer(tiny_model: str) -> AlbertTokenizer:
+  return AlbertTokenizer(spm_model_file=tiny_model)

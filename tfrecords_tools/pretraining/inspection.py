@@ -1,0 +1,229 @@
+"""What a file of records really holds: problems of single instances, and statistics over many."""
+
+from collections.abc import Mapping
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from albert_tf.records import features as names
+from albert_tf.tokenization import AlbertTokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+  """One instance, taken apart.
+
+  Attributes:
+    ids: int64 [T] the input, without padding.
+    restored: int64 [T] the same with the original pieces at the masked positions.
+    positions, labels: int64 [M] the predictions.
+    segments, boundary: int64 [T].
+    order_label: 0 or 1.
+  """
+
+  ids: np.ndarray
+  restored: np.ndarray
+  positions: np.ndarray
+  labels: np.ndarray
+  segments: np.ndarray
+  boundary: np.ndarray
+  order_label: int
+
+
+def view_instance(features: Mapping[str, np.ndarray]) -> View:
+  """Takes a record's features apart; they must be those of `ALL_FEATURES`."""
+  num_tokens = int(features[names.INPUT_MASK].sum())
+  used = int((features[names.MASKED_LM_WEIGHTS] > 0).sum())
+  ids = features[names.INPUT_IDS][:num_tokens]
+  positions, labels = features[names.MASKED_LM_POSITIONS][:used], features[names.MASKED_LM_IDS][:used]
+  restored = ids.copy()
+  restored[positions[positions < num_tokens]] = labels[positions < num_tokens]
+  return View(
+    ids,
+    restored,
+    positions,
+    labels,
+    features[names.SEGMENT_IDS][:num_tokens],
+    features.get(names.TOKEN_BOUNDARY, features[names.SEGMENT_IDS])[:num_tokens],
+    int(features[names.SENTENCE_ORDER_LABELS_FEATURE][0]),
+  )
+
+
+class Validator:
+  """Checks instances one by one.
+
+  Args:
+    tokenizer: the vocabulary of the records.
+    spec_lengths: S and P.
+    whole_words: a word may not be masked in part.
+    single_segment: instances of `sentence_pair=none`.
+  """
+
+  def __init__(
+    self,
+    tokenizer: AlbertTokenizer,
+    *,
+    max_seq_length: int,
+    max_predictions_per_seq: int,
+    whole_words: bool = True,
+    single_segment: bool = False,
+  ):
+    self._tokenizer = tokenizer
+    self._lengths = {
+      **dict.fromkeys(names.TOKEN_FEATURES, max_seq_length),
+      **dict.fromkeys(names.PREDICTION_FEATURES, max_predictions_per_seq),
+      names.SENTENCE_ORDER_LABELS_FEATURE: 1,
+    }
+    self._special = np.array([tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id])
+    self._whole_words = whole_words
+    self._num_separators = 1 if single_segment else 2
+
+  def problems(self, features: Mapping[str, np.ndarray]) -> list[str]:
+    """What is wrong with an instance; empty where nothing is."""
+    found = self._shape_problems(features)
+    if found:
+      return found
+    view = view_instance(features)
+    return (
+      self._padding_problems(features, len(view.ids))
+      or self._prediction_problems(view)
+      or [*self._structure_problems(view), *self._word_problems(view)]
+    )
+
+  def _shape_problems(self, features: Mapping[str, np.ndarray]) -> list[str]:
+    if set(features) != set(names.ALL_FEATURES):
+      return [f"the features are {sorted(features)} and not {list(names.ALL_FEATURES)}"]
+    found = []
+    for name, values in features.items():
+      kind = "f" if name in names.FLOAT_FEATURES else "i"
+      if values.dtype.kind != kind or len(values) != self._lengths[name]:
+        found.append(
+          f"{name} has {len(values)} values of {values.dtype} and not {self._lengths[name]} of kind {kind}"
+        )
+    return found
+
+  def _padding_problems(self, features: Mapping[str, np.ndarray], num_tokens: int) -> list[str]:
+    found = []
+    mask, weights = features[names.INPUT_MASK], features[names.MASKED_LM_WEIGHTS]
+    if not np.array_equal(mask, np.arange(len(mask)) < num_tokens):
+      found.append("input_mask is not ones followed by zeros")
+    used = int((weights > 0).sum())
+    if not np.array_equal(weights, np.arange(len(weights)) < used):
+      found.append("masked_lm_weights is not ones followed by zeros")
+    for name, real in (
+      *((name, num_tokens) for name in names.TOKEN_FEATURES),
+      (names.MASKED_LM_POSITIONS, used),
+      (names.MASKED_LM_IDS, used),
+    ):
+      if features[name][real:].any():
+        found.append(f"{name} is not 0 in its padding")
+    for name in (names.INPUT_IDS, names.MASKED_LM_IDS):
+      if features[name].min() < 0 or features[name].max() >= self._tokenizer.vocab_size:
+        found.append(
+          f"{name} holds {features[name].max()}, outside the vocabulary of {self._tokenizer.vocab_size}"
+        )
+    if features[names.SENTENCE_ORDER_LABELS_FEATURE][0] not in (0, 1):
+      found.append(f"the sentence order label is {features[names.SENTENCE_ORDER_LABELS_FEATURE][0]}")
+    return found
+
+  def _prediction_problems(self, view: View) -> list[str]:
+    found = []
+    if len(view.positions) and (view.positions[-1] >= len(view.ids) or (np.diff(view.positions) <= 0).any()):
+      return ["masked_lm_positions are not increasing positions of the sequence"]
+    if np.isin(view.labels, self._special).any():
+      found.append("a special piece is an answer")
+    return found
+
+  def _structure_problems(self, view: View) -> list[str]:
+    tokenizer = self._tokenizer
+    separators = np.flatnonzero(view.restored == tokenizer.sep_id)
+    if len(view.ids) < 3 or view.ids[0] != tokenizer.cls_id or view.ids[-1] != tokenizer.sep_id:
+      return ["the sequence is not [CLS] … [SEP]"]
+    if len(separators) != self._num_separators:
+      return [f"the sequence has {len(separators)} [SEP] and not {self._num_separators}"]
+    if not np.array_equal(view.segments, np.arange(len(view.ids)) > separators[0]):
+      return ["segment_ids do not change behind the first [SEP]"]
+    return []
+
+  def _word_problems(self, view: View) -> list[str]:
+    special = np.isin(view.restored, self._special)
+    expected = self._tokenizer.word_starts[view.restored] | special
+    if not np.array_equal(view.boundary, expected):
+      return ["token_boundary is not where words start"]
+    if not self._whole_words:
+      return []
+    opens = expected | np.concatenate([[True], special[:-1]])  # What follows a special piece opens a word.
+    word = np.cumsum(opens)
+    masked = np.zeros(len(view.ids), bool)
+    masked[view.positions] = True
+    if np.isin(word[masked], word[~masked]).any():
+      return ["a word is masked in part"]
+    return []
+
+
+class Measurements:
+  """Statistics over instances, of records made by any program."""
+
+  def __init__(self, tokenizer: AlbertTokenizer):
+    self._tokenizer = tokenizer
+    self._lengths: list[int] = []
+    self._predictions: list[int] = []
+    self._segment_a: list[int] = []
+    self._labels = [0, 0]
+    self._kinds = {"masked": 0, "kept": 0, "random": 0}
+    self._boundaries = 0
+    self._runs: dict[str, list[int]] = {"run_pieces": [], "run_words": []}
+    self.answers = np.zeros(tokenizer.vocab_size, np.int64)
+
+  def add(self, view: View) -> None:
+    self._lengths.append(len(view.ids))
+    self._predictions.append(len(view.positions))
+    self._segment_a.append(int((view.segments == 0).sum()))
+    self._labels[view.order_label] += 1
+    shown = view.ids[view.positions]
+    masked = int((shown == self._tokenizer.mask_id).sum())
+    kept = int((shown == view.labels).sum())
+    self._kinds["masked"] += masked
+    self._kinds["kept"] += kept
+    self._kinds["random"] += len(shown) - masked - kept
+    self._boundaries += int(view.boundary.sum())
+    self.answers += np.bincount(view.labels, minlength=len(self.answers))
+    for run in np.split(view.positions, np.flatnonzero(np.diff(view.positions) > 1) + 1):
+      if len(run):
+        self._runs["run_pieces"].append(len(run))
+        self._runs["run_words"].append(max(1, int(view.boundary[run].sum())))
+
+  @property
+  def num_instances(self) -> int:
+    return len(self._lengths)
+
+  def summary(self) -> dict[str, Any]:
+    """Means, percentiles and shares; {} without an instance."""
+    if not self._lengths:
+      return {}
+    lengths, predictions = np.array(self._lengths), np.array(self._predictions)
+    answers = max(1, int(predictions.sum()))
+    return {
+      "instances": len(lengths),
+      "label1_fraction": self._labels[1] / len(lengths),
+      "seq_len_mean": float(lengths.mean()),
+      "seq_len_pct": {str(p): float(np.percentile(lengths, p)) for p in (0, 5, 10, 25, 50, 75, 90, 100)},
+      "full_fraction": float((lengths == lengths.max()).mean()),
+      "segA_len_mean": float(np.mean(self._segment_a)),
+      "predictions_mean": float(predictions.mean()),
+      "predictions_min": int(predictions.min()),
+      "predictions_max": int(predictions.max()),
+      **{kind: count / answers for kind, count in self._kinds.items()},
+      "word_start_fraction": self._boundaries / int(lengths.sum()),
+      **{name: _distribution(runs) for name, runs in self._runs.items()},
+    }
+
+  def counts(self) -> dict[str, int]:
+    """Numbers behind the shares, for tests of significance."""
+    return {"label_0": self._labels[0], "label_1": self._labels[1], **self._kinds}
+
+
+def _distribution(values: list[int]) -> dict[str, float]:
+  counts = np.bincount(values) if values else np.zeros(1, np.int64)
+  return {str(value): float(counts[value] / len(values)) for value in np.flatnonzero(counts)}
