@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import contextlib
 import gzip
 import lzma
-from typing import IO
+from typing import IO, Any, Protocol
 import zlib
 
 import zstandard
@@ -14,15 +14,20 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
 
-COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 _MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
 _DAMAGE = (EOFError, OSError, zlib.error, lzma.LZMAError, zstandard.ZstdError)
 _BLOCK = 1 << 16
 _BOM = b"\xef\xbb\xbf"
 
 
+class Readable(Protocol):
+  """What the readers of a format ask of a stream."""
+
+  def read(self, size: int = -1, /) -> bytes: ...
+
+
 @contextlib.contextmanager
-def open_stream(path: str) -> Iterator[IO[bytes]]:
+def open_stream(path: str) -> Iterator[Readable]:
   """Opens `path` for reading; decompresses by the first bytes, whatever the name says.
 
   Raises:
@@ -38,7 +43,7 @@ def open_stream(path: str) -> Iterator[IO[bytes]]:
   with raw:
     kind = next((kind for magic, kind in _MAGIC.items() if _peek(raw, len(magic)) == magic), "")
     with contextlib.ExitStack() as stack:
-      stream: IO[bytes] = raw
+      stream: Any = raw
       if kind == ".gz":
         stream = stack.enter_context(gzip.open(raw, "rb"))
       elif kind == ".bz2":
@@ -46,8 +51,7 @@ def open_stream(path: str) -> Iterator[IO[bytes]]:
       elif kind == ".xz":
         stream = stack.enter_context(lzma.open(raw, "rb"))
       elif kind == ".zst":
-        reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-        stream = stack.enter_context(reader)
+        stream = _ZstdStream(raw)
       try:
         yield stream
       except _DAMAGE as error:
@@ -57,6 +61,33 @@ def open_stream(path: str) -> Iterator[IO[bytes]]:
         ) from error
 
 
+class _ZstdStream:
+  """Decompresses frames one after another. The library's own reader takes a file cut short for a whole one."""
+
+  def __init__(self, raw: IO[bytes]):
+    self._raw = raw
+    self._frame: Any = None
+    self._rest = b""  # Compressed, of the next frame.
+    self._ready = b""
+
+  def read(self, size: int = -1, /) -> bytes:
+    while size < 0 or not self._ready:
+      data = self._rest or self._raw.read(_BLOCK)
+      self._rest = b""
+      if not data:
+        if self._frame is not None:
+          raise EOFError("Compressed file ended before the end of a frame")
+        break
+      if self._frame is None:
+        self._frame = zstandard.ZstdDecompressor().decompressobj()
+      self._ready += self._frame.decompress(data)
+      if self._frame.eof:
+        self._rest, self._frame = self._frame.unused_data, None
+    size = len(self._ready) if size < 0 else size
+    block, self._ready = self._ready[:size], self._ready[size:]
+    return block
+
+
 def _peek(raw: IO[bytes], size: int) -> bytes:
   position = raw.tell()
   head = raw.read(size)
@@ -64,41 +95,113 @@ def _peek(raw: IO[bytes], size: int) -> bytes:
   return head
 
 
-def read_lines(stream: IO[bytes], *, options: CorpusOptions, stats: CorpusStats) -> Iterator[bytes]:
-  """Lines without their end (LF, CRLF or CR LF mixed), none longer than `options.max_line_bytes`.
+class HeadedStream:
+  """A stream whose first bytes have been read already: gives those again, then the rest."""
 
-  A leading byte-order mark is dropped. A line over the limit comes as several, cut after white space.
+  def __init__(self, head: bytes, rest: Readable):
+    self._head = head
+    self._rest = rest
+
+  def read(self, size: int = -1, /) -> bytes:
+    if not self._head:
+      return self._rest.read(size)
+    if size < 0:
+      head, self._head = self._head, b""
+      return head + self._rest.read()
+    head, self._head = self._head[:size], self._head[size:]
+    return head
+
+
+def read_head(stream: Readable, size: int = 1 << 16) -> bytes:
+  """The first `size` bytes, or all there are."""
+  head = b""
+  while len(head) < size and (block := stream.read(size - len(head))):
+    head += block
+  return head
+
+
+def read_text_lines(
+  stream: Readable, path: str, *, options: CorpusOptions, stats: CorpusStats, limit: int | None = None
+) -> Iterator[str]:
+  """Lines of text without their end; bad bytes are handled as `on_bad_text` says.
+
+  Args:
+    stream: the bytes of `path`.
+    path: for messages.
+    options: limits and `on_bad_text`.
+    stats: bytes, long lines and bad lines are counted.
+    limit: longest line in bytes, in the place of `options.max_line_bytes`.
+
+  Raises:
+    UserError: a line is not UTF-8 and `on_bad_text=error`.
   """
+  number = 0
+  for line, begins in _read_lines(stream, limit or options.max_line_bytes, stats):
+    number += begins
+    try:
+      yield line.decode("utf-8")
+    except UnicodeDecodeError as error:
+      if options.on_bad_text == "skip":
+        stats.bad_text_skipped += 1
+        continue
+      if options.on_bad_text == "replace":
+        stats.bad_text_replaced += 1
+        yield line.decode("utf-8", errors="replace")
+        continue
+      raise bad_text_error(
+        line[max(0, error.start - 20) : error.start + 20], path, f"line {number}"
+      ) from error
+
+
+def bad_text_error(found: bytes, path: str, where: str) -> UserError:
+  return UserError(
+    f"Text must be UTF-8. Received: {found!r} in {path}, {where}. Convert the file, or pass "
+    "--on_bad_text=skip (leaves such lines out) or --on_bad_text=replace (puts U+FFFD in); both are counted."
+  )
+
+
+def _read_lines(stream: Readable, limit: int, stats: CorpusStats) -> Iterator[tuple[bytes, bool]]:
+  """(line, whether a line of the file begins here); ends are LF, CRLF or CR; a leading BOM is dropped."""
   rest = b""
-  first = True  # Of the file's blocks: only there a byte-order mark means anything.
-  long = False  # Whether `rest` continues a line of which a part has been given out.
+  at_start = True  # Of the file: only there a byte-order mark means anything.
+  continues = False  # Whether `rest` is of a line of which a part has been given out.
   while block := stream.read(_BLOCK):
     stats.bytes_read += len(block)
-    if first:
+    if at_start:
       block = block.removeprefix(_BOM)
-      first = False
+      at_start = False
     lines = (rest + block).split(b"\n")
     rest = lines.pop()
     for line in lines:
-      yield from _cut(line.removesuffix(b"\r"), options.max_line_bytes)
-    if lines:
-      long = False
-    while len(rest) > options.max_line_bytes:
-      stats.long_lines += not long
-      long = True
-      at = _cut_position(rest, options.max_line_bytes)
-      yield rest[:at]
+      line = line.removesuffix(b"\r")
+      if b"\r" in line or len(line) > limit:
+        yield from _split(line, limit, continues, stats)
+      else:
+        yield line, not continues
+      continues = False
+    while len(rest) > limit:
+      at = _cut_position(rest, limit)
+      stats.long_lines += not continues
+      for line, begins in _split(rest[:at], limit, continues, stats):
+        yield line, begins
+      continues = True
       rest = rest[at:]
   if rest:
-    yield rest.removesuffix(b"\r")
+    yield from _split(rest.removesuffix(b"\r"), limit, continues, stats)
 
 
-def _cut(line: bytes, limit: int) -> Iterator[bytes]:
-  while len(line) > limit:
-    at = _cut_position(line, limit)
-    yield line[:at]
-    line = line[at:]
-  yield line
+def _split(text: bytes, limit: int, continues: bool, stats: CorpusStats) -> Iterator[tuple[bytes, bool]]:
+  """Splits at CR, and cuts what is longer than the limit."""
+  for line in text.split(b"\r"):
+    if len(line) > limit:
+      stats.long_lines += not continues
+      while len(line) > limit:
+        at = _cut_position(line, limit)
+        yield line[:at], not continues
+        line = line[at:]
+        continues = True
+    yield line, not continues
+    continues = False
 
 
 def _cut_position(line: bytes, limit: int) -> int:
@@ -109,25 +212,3 @@ def _cut_position(line: bytes, limit: int) -> int:
     while at > limit - 4 and line[at] & 0xC0 == 0x80:
       at -= 1
   return at
-
-
-def decode_line(line: bytes, *, path: str, options: CorpusOptions, stats: CorpusStats) -> str | None:
-  """The text of a line; None where `on_bad_text=skip` drops it.
-
-  Raises:
-    UserError: the line is not UTF-8 and `on_bad_text=error`.
-  """
-  try:
-    return line.decode("utf-8")
-  except UnicodeDecodeError as error:
-    if options.on_bad_text == "skip":
-      stats.bad_text_skipped += 1
-      return None
-    if options.on_bad_text == "replace":
-      stats.bad_text_replaced += 1
-      return line.decode("utf-8", errors="replace")
-    start = line[max(0, error.start - 20) : error.start + 20]
-    raise UserError(
-      f"Text must be UTF-8. Received: {path}, in which a line holds {start!r}. Convert the file, or pass "
-      "--on_bad_text=skip (drops such lines) or --on_bad_text=replace (puts U+FFFD in); both are counted."
-    ) from error

@@ -1,6 +1,8 @@
 """What a corpus reader is asked to do, and what it counts while doing it."""
 
+import collections
 import dataclasses
+from typing import Any
 
 from albert_tf.errors import UserError
 
@@ -21,6 +23,7 @@ class CorpusOptions:
       sentences.
     max_line_bytes: a longer line is cut, at white space where there is some, so that memory is bounded.
     max_document_bytes: a longer document is cut into several between two sentences, for the same reason.
+    max_record_bytes: a longer record of `jsonl` is an error, or left out where bad text is.
     max_sentence_chars: in `lines`, a longer line cannot be one sentence; it is split into sentences.
   """
 
@@ -30,6 +33,7 @@ class CorpusOptions:
   text_field: str = "text"
   max_line_bytes: int = 1 << 20
   max_document_bytes: int = 8 << 20
+  max_record_bytes: int = 64 << 20
   max_sentence_chars: int = 10_000
 
   def __post_init__(self) -> None:
@@ -55,10 +59,11 @@ class CorpusStats:
   long_lines: int = 0  # Lines longer than max_line_bytes or, in `lines`, max_sentence_chars.
   long_documents: int = 0  # Documents cut because of max_document_bytes.
   skipped_records: int = 0  # Redirects, non-article pages, records without text.
+  formats: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # Files of each.
 
   def update(self, other: "CorpusStats") -> None:
     for field in dataclasses.fields(self):
       setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
-  def to_dict(self) -> dict[str, int]:
-    return dataclasses.asdict(self)
+  def to_dict(self) -> dict[str, Any]:
+    return {**dataclasses.asdict(self), "formats": dict(sorted(self.formats.items()))}

@@ -19,8 +19,8 @@ def split_sentences(paragraph: str, *, language: str = "en") -> list[str]:
     The sentences in order. An enumerator that stands alone ("1.") stays with what follows it.
 
   Example:
-    >>> split_sentences("Dr. Who left. 2. He came back!")
-    ['Dr. Who left.', '2. He came back!']
+    >>> split_sentences("Dr. Smith left. 2. He came back!")
+    ['Dr. Smith left.', '2. He came back!']
   """
   sentences: list[str] = []
   pending = ""

@@ -1,31 +1,132 @@
-"""Plain text: one sentence a line with blank lines between documents."""
+"""Plain text: one sentence a line, paragraphs in several layouts, WikiExtractor's blocks."""
 
 from collections.abc import Iterator
-from typing import IO
+import html
+import re
 
-from tfrecords_tools.corpus.bytestreams import decode_line, read_lines
+from albert_tf.errors import UserError
+from tfrecords_tools.corpus.builder import DocumentBuilder
+from tfrecords_tools.corpus.bytestreams import Readable, read_text_lines
+from tfrecords_tools.corpus.detect import paragraph_layout
 from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
 from tfrecords_tools.corpus.sentences import split_sentences
 
+_CHAPTER = re.compile(
+  r"^\s*(CHAPTER|Chapter|BOOK|Book|PART|Part|VOLUME|Volume)\s+"
+  r"([IVXLCDM]+|\d+|[Oo]ne|ONE|[Tt]wo|TWO|[Tt]hree|THREE|THE \w+)\b"
+  r"(\s*$|\s*[.:–—-].{0,60}$|\s+\S.{0,40}[^.,;]$)"
+)
+_BLANK_LINES_OF_A_CHAPTER = 3  # As many or more end a document.
+_WIKITEXT_HEADING = re.compile(r"^\s*(=( =)*) (.*\S) \1\s*$")
+_WIKITEXT_JOINERS = re.compile(r" @([-.,])@ ")  # "34 @.@ 76" is how that corpus writes "34.76".
+_DOC_OPEN = re.compile(r"^<doc\s[^>]*>\s*$")
+_DOC_TITLE = re.compile(r'\btitle="([^"]*)"')
+_PARAGRAPH_CHARS = 1 << 16  # A wrapped paragraph that never ends is split into sentences in parts.
+
 
 def read_sentence_lines(
-  stream: IO[bytes], path: str, *, options: CorpusOptions, stats: CorpusStats
+  stream: Readable, head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
 ) -> Iterator[list[str]]:
   """`lines`: one sentence a line, a blank line (or the end of the file) ends a document."""
-  document: list[str] = []
-  for line in read_lines(stream, options=options, stats=stats):
-    text = decode_line(line, path=path, options=options, stats=stats)
-    if text is None:
-      continue
-    text = text.strip()
+  builder = DocumentBuilder(options, stats)
+  for line in read_text_lines(stream, path, options=options, stats=stats):
+    text = line.strip()
     if not text:
-      if document:
-        yield document
-      document = []
+      yield from builder.end()
     elif len(text) > options.max_sentence_chars:
       stats.long_lines += 1
-      document.extend(split_sentences(text, language=options.language))
+      yield from builder.add(split_sentences(text, language=options.language))
     else:
-      document.append(text)
-  if document:
-    yield document
+      yield from builder.add((text,))
+  yield from builder.end()
+
+
+def read_paragraphs(
+  stream: Readable, head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
+) -> Iterator[list[str]]:
+  """`paragraphs`: running text; `paragraph_layout` says what lines and blank lines mean.
+
+  Three blank lines, a form feed or a chapter's heading begin a document too, in every layout but `wikitext`.
+  """
+  layout = paragraph_layout(head)
+  builder = DocumentBuilder(options, stats)
+  pending: list[str] = []  # Lines of a wrapped paragraph.
+  pending_size = blank = 0
+
+  def flush() -> list[str]:
+    nonlocal pending_size
+    sentences = split_sentences(_join_wrapped(pending), language=options.language)
+    pending.clear()
+    pending_size = 0
+    return sentences
+
+  for line in read_text_lines(stream, path, options=options, stats=stats):
+    text = line.strip()
+    if not text:
+      blank += 1
+      yield from builder.add(flush())
+      ends = "\f" in line or blank == _BLANK_LINES_OF_A_CHAPTER or (layout == "dense" and blank == 1)
+      if ends and layout != "wikitext":
+        yield from builder.end()
+      continue
+    blank = 0
+    heading = _WIKITEXT_HEADING.match(line) if layout == "wikitext" else None
+    if heading:
+      if heading[1] == "=":
+        yield from builder.end()
+      continue
+    if "\f" in line or (layout != "wikitext" and _CHAPTER.match(text)):
+      yield from builder.add(flush())
+      yield from builder.end()
+      yield from builder.add((text,))
+      continue
+    if layout == "wikitext":
+      text = _WIKITEXT_JOINERS.sub(r"\1", text)
+    pending.append(text)
+    pending_size += len(text)
+    if layout != "wrapped" or pending_size > _PARAGRAPH_CHARS:
+      yield from builder.add(flush())
+  yield from builder.add(flush())
+  yield from builder.end()
+
+
+def _join_wrapped(lines: list[str]) -> str:
+  """Joins lines by spaces, but not after the hyphen of a compound that was broken there."""
+  text = ""
+  for line in lines:
+    hyphen = text[-1:] == "-" and text[-2:-1].isalpha() and line[:1].islower()
+    text += line if hyphen or not text else " " + line
+  return text
+
+
+def read_wikiextractor(
+  stream: Readable, head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
+) -> Iterator[list[str]]:
+  """`wikiextractor`: blocks `<doc …>` … `</doc>`, a paragraph a line; its title is left out."""
+  builder = DocumentBuilder(options, stats)
+  inside = False
+  title = ""  # Until the block's first line, which repeats it, is past.
+  count = 0  # Sentences of the block so far.
+  for line in read_text_lines(stream, path, options=options, stats=stats):
+    text = line.strip()
+    if _DOC_OPEN.match(text):
+      yield from builder.end()  # An unclosed block ends here too.
+      match = _DOC_TITLE.search(text)
+      title = html.unescape(match[1]) if match else ""
+      inside, count = True, 0
+    elif text == "</doc>":
+      stats.skipped_records += inside and not count
+      inside = False
+      yield from builder.end()
+    elif text and not inside:
+      raise UserError(
+        "A file of --input_format=wikiextractor must hold <doc …> blocks and nothing else. Received: "
+        f"{text[:60]!r} in {path}. Choose the format that fits, or --input_format=auto."
+      )
+    elif text:
+      if text != title:
+        sentences = split_sentences(text, language=options.language)
+        count += len(sentences)
+        yield from builder.add(sentences)
+      title = ""
+  yield from builder.end()

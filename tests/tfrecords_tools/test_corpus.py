@@ -1,0 +1,376 @@
+"""Corpus readers: bytes to lines, layouts, formats, and what bad input does."""
+
+import bz2
+import gzip
+import json
+import lzma
+import os
+import pathlib
+import subprocess
+import sys
+
+from hypothesis import given
+from hypothesis import strategies as st
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from albert_tf.errors import UserError
+from tfrecords_tools.corpus import CorpusOptions, CorpusStats, bytestreams, detect_format, iter_documents
+from tfrecords_tools.corpus.sentences import split_sentences
+
+_TWO = b"The first sentence.\nThe second one.\n\nAnother document is here.\nIt ends now.\n"
+_TWO_DOCUMENTS = [["The first sentence.", "The second one."], ["Another document is here.", "It ends now."]]
+
+
+def _read(path: pathlib.Path, content: bytes | None = None, **options) -> tuple[list[list[str]], CorpusStats]:
+  if content is not None:
+    path.write_bytes(content)
+  stats = CorpusStats()
+  documents = list(iter_documents(str(path), CorpusOptions(**options), stats=stats))
+  assert stats.documents == len(documents)
+  assert stats.sentences == sum(map(len, documents))
+  for sentence in (sentence for document in documents for sentence in document):
+    assert sentence.strip() == sentence != ""
+    assert "\n" not in sentence
+  return documents, stats
+
+
+# ---------------------------------------------------------------------- bytes and lines
+
+
+@pytest.mark.parametrize(
+  ("suffix", "compress"),
+  [
+    (".txt", bytes),
+    (".gz", lambda data: gzip.compress(data[:30]) + gzip.compress(data[30:])),  # Two members.
+    (".bz2", bz2.compress),
+    (".xz", lzma.compress),
+    (".zst", lambda data: zstandard.compress(data[:9]) + zstandard.compress(data[9:])),
+    (".misnamed", gzip.compress),
+  ],
+)
+def test_compressions(tmp_path: pathlib.Path, suffix: str, compress):
+  documents, stats = _read(tmp_path / f"in{suffix}", compress(_TWO))
+  assert documents == _TWO_DOCUMENTS
+  assert (stats.bytes_read, stats.files, dict(stats.formats)) == (len(_TWO), 1, {"lines": 1})
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress, zstandard.compress])
+def test_damaged_compressed_file(tmp_path: pathlib.Path, compress):
+  data = compress(os.urandom(30000).hex().encode())
+  with pytest.raises(UserError, match=r"readable to its end. Received: .*in\.bin"):
+    _read(tmp_path / "in.bin", data[: len(data) // 2])
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_line_ends_and_byte_order_mark(tmp_path: pathlib.Path, end: bytes):
+  assert _read(tmp_path / "in.txt", b"\xef\xbb\xbf" + _TWO.replace(b"\n", end).rstrip())[0] == _TWO_DOCUMENTS
+
+
+@given(
+  data=st.lists(st.sampled_from([b"a", b"bc ", b"\n", b"\r\n", "é".encode(), b" "]), max_size=60).map(
+    b"".join
+  ),
+  limit=st.integers(8, 20),
+  block=st.integers(1, 30),
+)
+def test_lines_are_bounded_and_nothing_is_lost(data: bytes, limit: int, block: int):
+  class Blocks:
+    """Gives at most `block` bytes at a time."""
+
+    position = 0
+
+    def read(self, size: int = -1, /) -> bytes:
+      start, self.position = self.position, min(self.position + block, len(data))
+      return data[start : self.position]
+
+  stats = CorpusStats()
+  whole: list[bytes] = []
+  for piece, begins in bytestreams._read_lines(Blocks(), limit, stats):
+    assert len(piece) <= limit
+    piece.decode("utf-8")  # Never cut inside a character.
+    if begins:
+      whole.append(piece)
+    else:
+      whole[-1] += piece
+  expected = data.replace(b"\r\n", b"\n").split(b"\n")
+  expected = expected if expected[-1] else expected[:-1]
+  assert whole == expected
+  assert stats.long_lines >= sum(len(line) > limit + 1 for line in expected)
+  assert stats.bytes_read == len(data)
+
+
+def test_a_ten_megabyte_line_is_read_as_sentences(tmp_path: pathlib.Path):
+  sentence = "This sentence has eight words in it today."
+  documents, stats = _read(
+    tmp_path / "in.txt", b" ".join([sentence.encode()] * 240_000), input_format="lines"
+  )
+  sentences = [text for document in documents for text in document]
+  assert abs(len(sentences) - 240_000) < 50  # A few are cut where the line was.
+  assert sentences.count(sentence) > 239_900
+  assert stats.long_lines >= 1
+  assert len(documents) == 2  # 10 MB is more than one document may be.
+  assert stats.long_documents == 1
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: pathlib.Path):
+  """10 and 60 MB, as one document and as one line: the peak is the same."""
+  script = (
+    "import resource, sys\n"
+    "from tfrecords_tools.corpus import *\n"
+    "for path in sys.argv[1:]:\n"
+    "  for _ in iter_documents(path, CorpusOptions(max_document_bytes=1 << 20), stats=CorpusStats()): pass\n"
+    "  print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+  )
+  line = b"These are some words that make a line of text.\n"
+  paths = []
+  for name, content in (("small", line), ("lines", line), ("one_line", line.replace(b"\n", b" "))):
+    paths.append(tmp_path / name)
+    with open(paths[-1], "wb") as stream:
+      for _ in range(1 if name == "small" else 6):
+        stream.write(content * 200_000)
+  environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+  result = subprocess.run(
+    [sys.executable, "-c", script, *map(str, paths)],
+    capture_output=True,
+    text=True,
+    check=True,
+    env=environment,
+  )
+  small, lines, one_line = map(int, result.stdout.split())
+  assert lines < 1.1 * small
+  assert one_line < 1.2 * small
+
+
+# ---------------------------------------------------------------------- bad input
+
+
+def test_bad_text(tmp_path: pathlib.Path):
+  content = b"The first is good.\nThe second \xff\xfe is not.\nThe third is good.\n"
+  with pytest.raises(UserError, match=r"Received: b'The second .*in\.txt, line 2\. .*--on_bad_text=skip"):
+    _read(tmp_path / "in.txt", content)
+  documents, stats = _read(tmp_path / "in.txt", on_bad_text="skip")
+  assert documents == [["The first is good.", "The third is good."]]
+  assert (stats.bad_text_skipped, stats.bad_text_replaced) == (1, 0)
+  documents, stats = _read(tmp_path / "in.txt", on_bad_text="replace")
+  assert documents[0][1] == "The second \ufffd\ufffd is not."
+  assert (stats.bad_text_skipped, stats.bad_text_replaced) == (0, 1)
+
+
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    (b"\x7fELF\x02\x01\x01\0\0\0", "which is binary"),
+    (bytes(range(1, 9)) * 50 + b"text", "which is binary"),
+    ("text\n".encode("utf-16"), "iconv -f UTF-16"),
+  ],
+)
+@pytest.mark.parametrize("input_format", ["auto", "lines", "paragraphs", "jsonl"])
+def test_binary_and_other_encodings(tmp_path: pathlib.Path, content: bytes, message: str, input_format: str):
+  with pytest.raises(UserError, match=message):
+    _read(tmp_path / "in.txt", content, input_format=input_format)
+
+
+def test_missing_and_empty_files(tmp_path: pathlib.Path):
+  with pytest.raises(UserError, match="must be readable"):
+    _read(tmp_path / "none.txt")
+  for content in (b"", b"\xef\xbb\xbf", b"\n \n\n"):
+    documents, stats = _read(tmp_path / "in.txt", content)
+    assert (documents, stats.files, stats.empty_files) == ([], 1, 1)
+
+
+def test_unknown_option_values():
+  with pytest.raises(UserError, match="input_format must be one of auto, lines"):
+    CorpusOptions(input_format="csv")
+  with pytest.raises(UserError, match="on_bad_text must be one of"):
+    CorpusOptions(on_bad_text="ignore")
+
+
+def test_stats_add_up(tmp_path: pathlib.Path):
+  _, one = _read(tmp_path / "in.txt", _TWO)
+  total = CorpusStats()
+  total.update(one)
+  total.update(one)
+  assert (total.documents, total.sentences, total.files) == (4, 8, 2)
+  assert total.to_dict()["formats"] == {"lines": 2}
+  assert json.loads(json.dumps(total.to_dict())) == total.to_dict()
+
+
+# ---------------------------------------------------------------------- layouts of plain text
+
+
+def test_dense_paragraphs_have_blank_lines_between_documents(tmp_path: pathlib.Path):
+  content = b"One is here. Two is here.\nThree is here. Four is here.\n\nFive is new. Six is last.\n"
+  documents, stats = _read(tmp_path / "in.txt", content)
+  assert documents == [
+    ["One is here.", "Two is here.", "Three is here.", "Four is here."],
+    ["Five is new.", "Six is last."],
+  ]
+  assert dict(stats.formats) == {"paragraphs": 1}
+
+
+def test_spaced_paragraphs_and_chapters(tmp_path: pathlib.Path):
+  content = b'CHAPTER I\n\n"Well?" he said.\n\nNobody spoke.\n\n'
+  content += b"Chapter 2: The Moor\n\nIt rained.\n\n\n\n\nThe end came.\n"
+  assert _read(tmp_path / "in.txt", content)[0] == [
+    ["CHAPTER I", '"Well?" he said.', "Nobody spoke."],
+    ["Chapter 2: The Moor", "It rained."],
+    ["The end came."],
+  ]
+
+
+def test_wrapped_paragraphs(tmp_path: pathlib.Path):
+  content = b"It was a long\nsentence of self-\nimportance. It\nended here.\n\n"
+  content += b"Another one\nfollowed it.\n\fNew page\nbegins.\n"
+  assert _read(tmp_path / "in.txt", content)[0] == [
+    ["It was a long sentence of self-importance.", "It ended here.", "Another one followed it."],
+    ["New page", "begins."],
+  ]
+
+
+def test_wikitext_titles_begin_documents(tmp_path: pathlib.Path):
+  content = b" \n = First = \n \n It ran 34 @.@ 7 mi . It was well @-@ known . \n"
+  content += b" = = Part = = \n \n More . \n \n = Second = \n \n Last . \n"
+  assert _read(tmp_path / "in.txt", content)[0] == [
+    ["It ran 34.7 mi .", "It was well-known .", "More ."],
+    ["Last ."],
+  ]
+
+
+def test_enumerators_stay_with_their_sentence():
+  assert split_sentences("Dr. Smith left. 2. He\tcame   back! 3.") == [
+    "Dr. Smith left.",
+    "2. He came back!",
+    "3.",
+  ]
+  assert split_sentences(" \n ") == []
+
+
+# ---------------------------------------------------------------------- marked-up and structured formats
+
+
+def test_wikiextractor(tmp_path: pathlib.Path):
+  content = (
+    '<doc id="1" url="u" title="A &amp; B">\nA & B\n\nA and B are two. They are letters.\n\nSection.\n</doc>\n'
+    '<doc id="2" url="u" title="Empty">\nEmpty\n\n</doc>\n<doc id="3" url="u" title="C">\nC\n\nC is one.\n</doc>\n'
+  )
+  documents, stats = _read(tmp_path / "wiki_00", content.encode())
+  assert documents == [["A and B are two.", "They are letters.", "Section."], ["C is one."]]
+  assert (stats.skipped_records, dict(stats.formats)) == (1, {"wikiextractor": 1})
+  with pytest.raises(UserError, match=r"must hold <doc …> blocks .* Received: 'The first sentence\.'"):
+    _read(tmp_path / "in.txt", _TWO, input_format="wikiextractor")
+
+
+def test_json_lines(tmp_path: pathlib.Path):
+  rows = [
+    {"text": "One is here. Two\u2028is here.\nThree.", "id": 1},
+    {"text": ["As it is.", " ", "No split. Kept."]},
+  ]
+  content = "\n".join(map(json.dumps, [*rows, {"text": None}])).encode()
+  documents, stats = _read(tmp_path / "in.jsonl", content)
+  assert documents == [["One is here.", "Two", "is here.", "Three."], ["As it is.", "No split. Kept."]]
+  assert stats.skipped_records == 1
+  with pytest.raises(UserError, match=r"must have the column 'body'. Received: \['id', 'text'\]"):
+    _read(tmp_path / "in.jsonl", text_field="body")
+  with pytest.raises(UserError, match="must hold text, or lists of sentences"):
+    _read(tmp_path / "in.jsonl", text_field="id")
+  broken = content + b'\n{"text": \n'
+  with pytest.raises(UserError, match="one JSON object a line"):
+    _read(tmp_path / "in.jsonl", broken)
+  documents, stats = _read(tmp_path / "in.jsonl", broken, on_bad_text="skip")
+  assert (len(documents), stats.bad_text_skipped) == (2, 1)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_parquet(tmp_path: pathlib.Path, kind: pa.DataType):
+  path = tmp_path / "in.parquet"
+  column = pa.array(["One is here. Two is here.", None, "Three."]).cast(kind)
+  pq.write_table(pa.table({"text": column, "n": [1, 2, 3]}), path)
+  documents, stats = _read(path)
+  assert documents == [["One is here.", "Two is here."], ["Three."]]
+  assert (stats.skipped_records, dict(stats.formats)) == (1, {"parquet": 1})
+  with pytest.raises(UserError, match=r"must have the column 'body'. Received: \['n', 'text'\]"):
+    _read(path, text_field="body")
+  with pytest.raises(UserError, match="Parquet file must be whole"):
+    _read(path, path.read_bytes()[:-20])
+  with pytest.raises(UserError, match="Try --input_format=auto"):
+    _read(path, _TWO, input_format="parquet")
+
+
+def test_parquet_lists_and_bad_text(tmp_path: pathlib.Path):
+  path = tmp_path / "in.parquet"
+  pq.write_table(pa.table({"text": [["One.", "Two."], []], "raw": [b"Good one.", b"Bad \xff one."]}), path)
+  assert _read(path)[0] == [["One.", "Two."]]
+  with pytest.raises(UserError, match="Text must be UTF-8"):
+    _read(path, text_field="raw")
+  documents, stats = _read(path, text_field="raw", on_bad_text="skip")
+  assert (documents, stats.bad_text_skipped) == ([["Good one."]], 1)
+
+
+_WIKI = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/" version="0.10" xml:lang="en"><siteinfo>
+<sitename>W</sitename><namespaces><namespace key="0" case="first-letter" /></namespaces></siteinfo>
+<page><title>A</title><ns>0</ns><id>1</id><revision><id>1</id><timestamp>2014-10-26T04:50:23Z</timestamp><text>
+{{Infobox|x=1}}'''A''' is a [[letter (alphabet)|letter]].&lt;ref&gt;Not kept.&lt;/ref&gt;
+[[File:a.png|thumb|No caption.]]
+It is %s first.
+
+== Use ==
+* It begins [[word]]s.
+* no sentence
+{| class="x"
+| Not kept.
+|}
+== References ==
+Not kept.
+=== Deeper ===
+Not kept.
+</text></revision></page>
+<page><title>B</title><ns>0</ns><id>2</id><redirect title="A" />
+<revision><id>2</id><timestamp>2014-10-26T04:50:23Z</timestamp>
+<text>#REDIRECT [[A]]</text></revision></page>
+<page><title>Talk:A</title><ns>1</ns><id>3</id><revision><id>3</id><timestamp>2014-10-26T04:50:23Z</timestamp>
+<text>Talk is not kept.</text></revision></page></mediawiki>"""
+
+
+def test_mediawiki(tmp_path: pathlib.Path):
+  documents, stats = _read(tmp_path / "dump.xml.bz2", bz2.compress((_WIKI % "the").encode()))
+  assert documents == [["A is a letter.", "It is the first.", "It begins words."]]
+  assert (stats.skipped_records, dict(stats.formats)) == (2, {"mediawiki": 1})
+  with pytest.raises(UserError, match="whole, well-formed XML"):
+    _read(tmp_path / "cut.xml", (_WIKI % "the").encode()[:-200])
+  bad = (_WIKI % "th\udcff").encode("utf-8", errors="surrogateescape")
+  with pytest.raises(UserError, match="pass --on_bad_text=replace"):
+    _read(tmp_path / "bad.xml", bad)
+  documents, stats = _read(tmp_path / "bad.xml", bad, on_bad_text="skip")
+  assert (documents[0][1], stats.bad_text_skipped) == ("It is th first.", 1)
+
+
+# ---------------------------------------------------------------------- real corpora
+
+_REAL = {
+  "novels/Doyle_Hound_1902.txt": ("paragraphs", 16),
+  "novels/Cbronte_Jane_1847.txt": ("paragraphs", 39),
+  "novels/Chesterton_Thursday_1908.txt": ("paragraphs", 18),
+  "wikitext-2/valid.txt": ("paragraphs", 60),
+  "wikiextractor/wiki_01": ("wikiextractor", 78),
+  "wikidump/enwiki-slice.xml.bz2": ("mediawiki", 106),
+}
+
+
+@pytest.mark.parametrize("name", _REAL)
+def test_real_corpora(shared_dir: pathlib.Path, name: str):
+  path = shared_dir / "data" / "corpora" / name
+  documents, stats = _read(path)
+  assert (detect_format(str(path)), stats.documents) == _REAL[name]
+  assert stats.bad_text_skipped == stats.bad_text_replaced == 0
+  lengths = sorted(len(sentence.split()) for document in documents for sentence in document)
+  assert 8 <= lengths[len(lengths) // 2] <= 30  # Sentences of English, not lines or paragraphs.
+  assert lengths[-1] < 700
+
+
+def test_all_novels_are_paragraphs(shared_dir: pathlib.Path):
+  for path in (shared_dir / "data/corpora/novels").iterdir():
+    assert detect_format(str(path)) == "paragraphs", path.name
+  assert detect_format(str(shared_dir / "oracle/golden_pretrain_input.txt")) == "lines"

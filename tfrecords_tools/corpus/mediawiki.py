@@ -1,0 +1,123 @@
+"""MediaWiki XML dumps: articles as plain text, through mwxml (XML) and mwparserfromhell (wiki markup)."""
+
+import codecs
+from collections.abc import Iterator
+import io
+import re
+from typing import Any
+import xml.etree.ElementTree as ElementTree
+
+from albert_tf.errors import UserError
+from tfrecords_tools.corpus.builder import DocumentBuilder
+from tfrecords_tools.corpus.bytestreams import Readable
+from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
+from tfrecords_tools.corpus.sentences import split_sentences
+
+_ARTICLES = 0  # The namespace of articles.
+# Sections of links and lists, left out.
+_APPENDICES = frozenset(
+  """see also, references, external links, further reading, notes, bibliography, footnotes, sources,
+  citations, notes and references, works cited, gallery, discography, filmography""".replace("\n ", "").split(
+    ", "
+  )
+)
+_NOT_TEXT = re.compile(r"[|{}]|__[A-Z]+__")  # What parsing leaves of broken markup.
+_LINK_TO_FILE = re.compile(r"^\s*:?\s*(file|image|category|media)\s*:", re.IGNORECASE)
+_DROPPED_TAGS = frozenset(
+  ("table", "ref", "gallery", "math", "timeline", "source", "syntaxhighlight", "score")
+)
+
+
+def read_mediawiki(
+  stream: Readable, head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
+) -> Iterator[list[str]]:
+  """`mediawiki`: an article a document; redirects and pages outside the article namespace are skipped."""
+  import mwxml  # Deferred, like the parser: only dumps need them.
+
+  try:
+    dump = mwxml.Dump.from_file(io.BufferedReader(_Utf8Stream(stream, options, stats)))
+    for page in dump.pages:
+      revision = None
+      for revision in page:  # noqa: B007  The last one is the newest.
+        pass
+      if page.namespace != _ARTICLES or page.redirect or revision is None or not revision.text:
+        stats.skipped_records += 1
+        continue
+      builder = DocumentBuilder(options, stats)
+      for paragraph in plain_paragraphs(revision.text):
+        yield from builder.add(split_sentences(paragraph, language=options.language))
+      yield from builder.end()
+  except (ElementTree.ParseError, mwxml.errors.MalformedXML) as error:
+    raise UserError(
+      f"A MediaWiki dump must be whole, well-formed XML. Received: {path} ({error}). Download it again; "
+      "where bytes are not UTF-8, pass --on_bad_text=replace."
+    ) from error
+
+
+class _Utf8Stream(io.RawIOBase):
+  """Passes UTF-8 on; mends (or takes out) what is not, and counts, unless bad text is an error."""
+
+  def __init__(self, source: Readable, options: CorpusOptions, stats: CorpusStats):
+    self._source = source
+    self._stats = stats
+    self._action = options.on_bad_text
+    self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    self._ready = b""
+
+  def readable(self) -> bool:
+    return True
+
+  def readinto(self, buffer: Any) -> int:
+    while not self._ready:
+      block = self._source.read(1 << 16)
+      self._stats.bytes_read += len(block)
+      if self._action == "error":
+        self._ready = block
+      else:
+        self._ready = self._mend(self._decoder.decode(block, final=not block)).encode()
+      if not block:
+        break
+    size = min(len(buffer), len(self._ready))
+    buffer[:size] = self._ready[:size]
+    self._ready = self._ready[size:]
+    return size
+
+  def _mend(self, text: str) -> str:
+    found = text.count("\ufffd")
+    if not found:
+      return text
+    if self._action == "skip":
+      self._stats.bad_text_skipped += found
+      return text.replace("\ufffd", "")
+    self._stats.bad_text_replaced += found
+    return text
+
+
+def plain_paragraphs(markup: str) -> Iterator[str]:
+  """The running text of an article: without templates, tables, files, references, headings and appendices."""
+  import mwparserfromhell as wiki
+
+  code = wiki.parse(markup, skip_style_tags=True)
+  kept: list[Any] = []
+  skipping = 0  # Level of the appendix we are in; 0: in none.
+  for node in code.nodes:
+    if isinstance(node, wiki.nodes.Heading):
+      if not skipping or node.level <= skipping:
+        name = str(node.title).strip().lower()
+        skipping = node.level if name in _APPENDICES else 0
+      kept.append("\n\n")
+    elif not skipping and not _is_dropped(node, wiki.nodes):
+      kept.append(node)
+  code.nodes = [node if not isinstance(node, str) else wiki.nodes.Text(node) for node in kept]
+  for line in code.strip_code(normalize=True, collapse=False).split("\n"):
+    line = line.replace("'''", "").replace("''", "").strip(" *#:;")
+    if line and line[-1] in ".!?\"')”’" and not _NOT_TEXT.search(line):
+      yield line
+
+
+def _is_dropped(node: Any, nodes: Any) -> bool:
+  if isinstance(node, nodes.Template | nodes.Comment | nodes.Argument):
+    return True
+  if isinstance(node, nodes.Wikilink):
+    return bool(_LINK_TO_FILE.match(str(node.title)))
+  return isinstance(node, nodes.Tag) and str(node.tag).strip().lower() in _DROPPED_TAGS

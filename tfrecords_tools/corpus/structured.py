@@ -1,0 +1,116 @@
+"""JSON lines and Parquet: a column holds each document's text."""
+
+from collections.abc import Iterator
+import json
+from typing import Any
+
+from albert_tf import files
+from albert_tf.errors import UserError
+from tfrecords_tools.corpus.builder import DocumentBuilder
+from tfrecords_tools.corpus.bytestreams import Readable, bad_text_error, read_text_lines
+from tfrecords_tools.corpus.detect import PARQUET_MAGIC
+from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
+from tfrecords_tools.corpus.sentences import split_sentences
+
+_PARQUET_ROWS = 64  # Rows decoded at a time.
+
+
+def read_json_lines(
+  stream: Readable, head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
+) -> Iterator[list[str]]:
+  """`jsonl`: one JSON object a line; its `text_field` is a string, or a list of sentences."""
+  limit = options.max_record_bytes
+  for line in read_text_lines(stream, path, options=options, stats=stats, limit=limit):
+    if not line.strip():
+      continue
+    try:
+      record = json.loads(line)
+    except ValueError as error:
+      if options.on_bad_text == "error":
+        raise UserError(
+          f"A file of --input_format=jsonl must hold one JSON object a line, of at most {limit >> 20} MiB. "
+          f"Received: {line[:60]!r} in {path} ({error}). Mend the file, or pass --on_bad_text=skip to leave "
+          "such lines out."
+        ) from error
+      stats.bad_text_skipped += 1
+      continue
+    if not isinstance(record, dict) or options.text_field not in record:
+      received = sorted(record) if isinstance(record, dict) else type(record).__name__
+      raise UserError(_no_field(options.text_field, path, received))
+    yield from _document(record[options.text_field], path, options=options, stats=stats)
+
+
+def read_parquet(
+  stream: Readable, head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
+) -> Iterator[list[str]]:
+  """`parquet`: one row a document; the column `text_field` is a string, or a list of sentences."""
+  import pyarrow as pa  # Deferred: a second to import, and most corpora are text.
+  import pyarrow.parquet as pq
+
+  if not head.startswith(PARQUET_MAGIC):
+    raise UserError(
+      f"A file of --input_format=parquet must be one. Received: {path}. Try --input_format=auto."
+    )
+  with files.open_binary(path) as raw:
+    try:
+      table = pq.ParquetFile(raw, pre_buffer=False)
+    except pa.ArrowInvalid as error:
+      raise UserError(f"A Parquet file must be whole. Received: {path} ({error}). Copy it again.") from error
+    if options.text_field not in table.schema_arrow.names:
+      raise UserError(_no_field(options.text_field, path, sorted(table.schema_arrow.names)))
+    for batch in table.iter_batches(
+      batch_size=_PARQUET_ROWS, columns=[options.text_field], use_threads=False
+    ):
+      for value in _as_bytes(batch.column(0), pa):
+        items = value if isinstance(value, list) else [value]
+        stats.bytes_read += sum(map(len, filter(None, items)))
+        decoded = [_decode(item, path, options=options, stats=stats) for item in items]
+        yield from _document(
+          decoded if isinstance(value, list) else decoded[0], path, options=options, stats=stats
+        )
+
+
+def _as_bytes(column: Any, pa: Any) -> list[Any]:
+  """Values as bytes: Arrow's own conversion to text would stop at bad UTF-8."""
+  if pa.types.is_dictionary(column.type):
+    column = column.dictionary_decode()
+  if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+    return column.cast(pa.large_list(pa.large_binary())).to_pylist()
+  return column.cast(pa.large_binary()).to_pylist()
+
+
+def _decode(value: bytes | None, path: str, *, options: CorpusOptions, stats: CorpusStats) -> str | None:
+  if value is None:
+    return None
+  try:
+    return value.decode("utf-8")
+  except UnicodeDecodeError as error:
+    if options.on_bad_text == "skip":
+      stats.bad_text_skipped += 1
+      return None
+    if options.on_bad_text == "replace":
+      stats.bad_text_replaced += 1
+      return value.decode("utf-8", errors="replace")
+    raise bad_text_error(value[max(0, error.start - 20) : error.start + 20], path, "in a row") from error
+
+
+def _document(value: Any, path: str, *, options: CorpusOptions, stats: CorpusStats) -> Iterator[list[str]]:
+  builder = DocumentBuilder(options, stats)
+  if isinstance(value, list):
+    sentences = [" ".join(item.split()) for item in value if isinstance(item, str) and item.strip()]
+  elif isinstance(value, str):
+    sentences = [s for line in value.splitlines() for s in split_sentences(line, language=options.language)]
+  elif value is None:
+    sentences = []
+  else:
+    raise UserError(
+      f"The column {options.text_field!r} must hold text, or lists of sentences. Received: "
+      f"{type(value).__name__} in {path}. Name another with --text_field."
+    )
+  stats.skipped_records += not sentences
+  yield from builder.add(sentences)
+  yield from builder.end()
+
+
+def _no_field(name: str, path: str, received: object) -> str:
+  return f"Records must have the column {name!r}. Received: {received} in {path}. Name it with --text_field."
