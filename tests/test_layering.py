@@ -26,7 +26,6 @@ LIBRARY_ARROWS: dict[str, set[str]] = {
   "files": set(),
   "startup": set(),
   "compat": set(),
-  "checkpoints": set(),
   "configs": set(),
   "tokenization": set(),
   "records": set(),

@@ -6,9 +6,10 @@ Example:
 
 from collections.abc import Sequence
 
-from absl import app, flags
+from absl import app, flags, logging
 
 from albert_tf.errors import exit_on_user_error
+from albert_tf.startup import load_tensorflow
 
 _MODEL = flags.DEFINE_enum(
   "model",
@@ -35,7 +36,9 @@ _TOP_K = flags.DEFINE_integer("top_k", 10, "fill_mask: how many answers a mask g
 def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f"Unknown arguments: {' '.join(argv[1:])}")
-  from albert_tf.serving import export_saved_model  # TensorFlow loads only once the flags are right.
+  logging.set_verbosity(logging.WARNING)
+  load_tensorflow()
+  from albert_tf.serving import export_saved_model
 
   path = export_saved_model(
     model=_MODEL.value,

@@ -6,9 +6,10 @@ Example:
 
 from collections.abc import Sequence
 
-from absl import app, flags
+from absl import app, flags, logging
 
 from albert_tf.errors import exit_on_user_error
+from albert_tf.startup import load_tensorflow
 
 _SAVED_MODEL = flags.DEFINE_string(
   "saved_model", None, "A SavedModel, or a folder of versions of which the highest is taken.", required=True
@@ -22,7 +23,9 @@ _TOP_K = flags.DEFINE_integer("top_k", 5, "How many words to print for each [MAS
 def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f"Unknown arguments: {' '.join(argv[1:])}. Put the text in quotes.")
-  from albert_tf.serving import FillMask  # TensorFlow loads only once the flags are right.
+  logging.set_verbosity(logging.WARNING)
+  load_tensorflow()
+  from albert_tf.serving import FillMask
 
   fill_mask = FillMask(_SAVED_MODEL.value)
   for text in _TEXT.value:
