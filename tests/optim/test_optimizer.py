@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf import compat
 from albert_tf.errors import UserError
 from albert_tf.optim.build import OptimizerConfig, build_optimizer, learning_rate_at
 from albert_tf.optim.clipping import clip_by_global_norm
@@ -73,6 +74,38 @@ def test_same_update_for_every_split_of_the_batch(mirrored_2):
   assert_close(alone, train(tf.distribute.OneDeviceStrategy("cpu:0"), examples), rtol=0, atol=0)
   assert_close(alone, train(mirrored_2, examples), rtol=1e-5, atol=1e-6)
   assert_close(alone, train(mirrored_2, examples, micro_batches=2), rtol=1e-5, atol=1e-6)
+
+
+def test_tensorflow_addons_lamb_on_two_replicas(mirrored_2):
+  if compat.STACK != "addons":
+    pytest.skip("TensorFlow Addons exists on the addons stack only")
+  examples = tf.constant(np.random.default_rng(2).standard_normal((8, 3)), tf.float32)
+  settings = {"num_train_steps": 10, "learning_rate": 0.1, "num_warmup_steps": 0, "ema_decay": 0.9}
+  addons = OptimizerConfig(name="tfa_lamb", **settings)
+  ours = OptimizerConfig(name="lamb", bias_correction=True, **settings)
+  want = train(tf.distribute.get_strategy(), examples, config=ours)
+  assert_close(want, train(mirrored_2, examples, config=addons), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["lamb", "adamw"])
+def test_compiles_with_xla_to_the_same_update(name):
+  """TPUs compile the whole step; nothing in the update may need the host."""
+  results = []
+  for compiled in (False, True):
+    variables = {key: tf.Variable(value) for key, value in initial_values().items()}
+    config = OptimizerConfig(name=name, bias_correction=True, ema_decay=0.9, num_warmup_steps=2)
+    optimizer = build_optimizer(config, variables)
+
+    @tf.function(jit_compile=compiled)
+    def step(variables=variables, optimizer=optimizer, config=config):
+      clipped, _ = clip_by_global_norm({key: tf.sin(v) for key, v in variables.items()}, 1.0)
+      return optimizer.apply(clipped, learning_rate_at(config, optimizer.step))
+
+    for _ in range(3):
+      step()
+    results.append({**variables, **optimizer.slots()})
+  for key in results[0]:
+    np.testing.assert_allclose(results[0][key], results[1][key], rtol=1e-5, atol=1e-7, err_msg=key)
 
 
 def test_norms_are_those_of_the_weights_and_of_what_was_applied():
