@@ -206,6 +206,7 @@ def _schedule_warnings(settings: PretrainingSettings) -> list[str]:
     batch_size=settings.step.global_batch_size,
     num_train_steps=settings.num_train_steps,
     num_warmup_steps=settings.optimizer.num_warmup_steps,
+    hidden_size=settings.model.hidden_size,
   )
 
 
