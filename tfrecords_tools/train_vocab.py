@@ -63,6 +63,7 @@ _NUM_THREADS = flags.DEFINE_integer(
   lower_bound=1,
 )
 _INPUT_FORMAT = flags.DEFINE_enum("input_format", "auto", FORMATS, "How the files hold documents.")
+_TEXT_FIELD = flags.DEFINE_string("text_field", "text", "The column of the text (jsonl, parquet).")
 _ON_BAD_TEXT = flags.DEFINE_enum(
   "on_bad_text", "error", BAD_TEXT_ACTIONS, "What to do with bytes that are not UTF-8."
 )
@@ -239,7 +240,9 @@ def main(argv: Sequence[str]) -> None:
     num_threads=_NUM_THREADS.value,
   )
   stats = CorpusStats()
-  options = CorpusOptions(input_format=_INPUT_FORMAT.value, on_bad_text=_ON_BAD_TEXT.value)
+  options = CorpusOptions(
+    input_format=_INPUT_FORMAT.value, on_bad_text=_ON_BAD_TEXT.value, text_field=_TEXT_FIELD.value
+  )
   paths = files.expand_globs(_INPUT.value)
   files.makedirs(os.path.dirname(_MODEL_PREFIX.value) or ".")
   raw = sample(

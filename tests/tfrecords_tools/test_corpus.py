@@ -355,15 +355,17 @@ _REAL = {
   "novels/Chesterton_Thursday_1908.txt": ("paragraphs", 18),
   "wikitext-2/valid.txt": ("paragraphs", 60),
   "wikiextractor/wiki_01": ("wikiextractor", 78),
-  "wikidump/enwiki-slice.xml.bz2": ("mediawiki", 106),
 }
+_REAL_SLOW = {"wikidump/enwiki-slice.xml.bz2": ("mediawiki", 106)}
 
 
-@pytest.mark.parametrize("name", _REAL)
+@pytest.mark.parametrize(
+  "name", [*_REAL, *(pytest.param(name, marks=pytest.mark.slow) for name in _REAL_SLOW)]
+)
 def test_real_corpora(shared_dir: pathlib.Path, name: str):
   path = shared_dir / "data" / "corpora" / name
   documents, stats = _read(path)
-  assert (detect_format(str(path)), stats.documents) == _REAL[name]
+  assert (detect_format(str(path)), stats.documents) == {**_REAL, **_REAL_SLOW}[name]
   assert stats.bad_text_skipped == stats.bad_text_replaced == 0
   lengths = sorted(len(sentence.split()) for document in documents for sentence in document)
   assert 8 <= lengths[len(lengths) // 2] <= 30  # Sentences of English, not lines or paragraphs.

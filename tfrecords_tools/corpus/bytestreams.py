@@ -72,7 +72,7 @@ class _ZstdStream:
 
   def read(self, size: int = -1, /) -> bytes:
     while size < 0 or not self._ready:
-      data = self._rest or self._raw.read(_BLOCK)
+      data = self._rest or self._raw.read(_BLOCK >> 3)  # May decompress to much more.
       self._rest = b""
       if not data:
         if self._frame is not None:
