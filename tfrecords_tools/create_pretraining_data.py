@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import dataclasses
 import sys
 import time
+from typing import Any
 
 from absl import app, flags
 import tqdm
@@ -118,8 +119,9 @@ class Progress:
 
 
 def _settings() -> PretrainingSettings:
-  names = {field.name for field in dataclasses.fields(PretrainingSettings)}
-  return PretrainingSettings(**{name: flags.FLAGS[name].value for name in names})
+  names = [field.name for field in dataclasses.fields(PretrainingSettings)]
+  values: dict[str, Any] = {name: flags.FLAGS[name].value for name in names}
+  return PretrainingSettings(**values)
 
 
 def format_summary(manifest: Manifest, seconds: float) -> str:

@@ -148,11 +148,11 @@ def _word_offsets(a: Segment, b: Segment | None, settings: PretrainingSettings) 
     return list(range(a.size + (b.size if b else 0) + 1)), a.size
   words_a = _words_of(a)
   if b is None:
-    return [*words_a, a.size], len(words_a)
+    return [*words_a.tolist(), a.size], len(words_a)
   words_b = _words_of(b)
   if settings.is_original and not b.document.starts[b.begin]:
     words_b = words_b[1:]  # The original glues a continuation at the start of B to the last word of A.
-  return [*words_a, *(words_b + a.size).tolist(), a.size + b.size], len(words_a)
+  return [*words_a.tolist(), *(words_b + a.size).tolist(), a.size + b.size], len(words_a)
 
 
 def _words_of(segment: Segment) -> np.ndarray:

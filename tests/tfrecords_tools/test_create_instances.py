@@ -1,0 +1,212 @@
+"""Instances of random documents: every promise of a record, checked on the decoded bytes."""
+
+import dataclasses
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+from reference import tiny_corpus
+
+from albert_tf.records import features as names
+from albert_tf.records.decode import decode_example
+from tfrecords_tools.pretraining.documents import BlockTokenizer
+from tfrecords_tools.pretraining.inspection import Validator, view_instance
+from tfrecords_tools.pretraining.instances import InstanceMaker
+from tfrecords_tools.pretraining.masking import prediction_budget
+from tfrecords_tools.pretraining.randomness import Stream
+from tfrecords_tools.pretraining.segments import Segment
+from tfrecords_tools.pretraining.settings import PretrainingSettings
+
+_SETTINGS = st.builds(
+  PretrainingSettings,
+  max_seq_length=st.integers(8, 90),
+  max_predictions_per_seq=st.integers(1, 8),
+  masked_lm_prob=st.sampled_from([0.0, 0.15, 0.4]),
+  short_seq_prob=st.sampled_from([0.0, 0.3, 1.0]),
+  sentence_pair=st.sampled_from(["sop", "nsp", "none"]),
+  ngram=st.integers(1, 4),
+  whole_word_mask=st.booleans(),
+  compatibility=st.just("none"),
+)
+_many = settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def _instances(tokenizer, documents, choices, seed):
+  limit = None if choices.is_original else choices.max_num_tokens // 2
+  tokenized = [
+    document
+    for document in BlockTokenizer(tokenizer)(documents, max_sentence_tokens=limit)
+    if document.num_sentences
+  ]
+  make = InstanceMaker(tokenizer, choices)
+  for number, document in enumerate(tokenized):
+    stream = Stream(seed=seed, file_index=0, document=number, dupe=0)
+    for instance in make(document, stream, others=tokenized):
+      yield document, instance
+
+
+def _text(segment: Segment) -> np.ndarray:
+  return segment.document.ids[segment.begin : segment.end]
+
+
+@_many
+@given(choices=_SETTINGS, seed=st.integers(0, 2**32))
+def test_every_instance_keeps_its_promises(tiny_tokenizer, choices, seed):
+  rng = np.random.default_rng(seed)
+  documents = tiny_corpus.documents(rng, 4)
+  single = choices.sentence_pair == "none"
+  validator = Validator(
+    tiny_tokenizer,
+    max_seq_length=choices.max_seq_length,
+    max_predictions_per_seq=choices.max_predictions_per_seq,
+    whole_words=choices.whole_word_mask,
+    single_segment=single,
+  )
+  for document, instance in _instances(tiny_tokenizer, documents, choices, seed):
+    features = decode_example(instance.record[12:-4])
+    assert validator.problems(features) == []
+    view = view_instance(features)
+    # Labels restore the original text exactly.
+    a, b = instance.pair.a, instance.pair.b
+    parts = [[tiny_tokenizer.cls_id], _text(a), [tiny_tokenizer.sep_id]]
+    parts += [] if single else [_text(b), [tiny_tokenizer.sep_id]]
+    np.testing.assert_array_equal(view.restored, np.concatenate(parts))
+    # The budget is met unless no whole word fits in what is left.
+    budget = prediction_budget(
+      len(view.ids),
+      masked_lm_prob=choices.masked_lm_prob,
+      max_predictions=choices.max_predictions_per_seq,
+    )
+    assert len(view.positions) <= budget
+    if not choices.whole_word_mask:
+      assert len(view.positions) == min(budget, len(view.ids) - (2 if single else 3))
+    assert view.order_label == instance.pair.label
+    if choices.sentence_pair == "sop":
+      first, second = (b, a) if view.order_label else (a, b)
+      assert first.document is second.document is document
+      assert (
+        first.end <= second.begin
+      )  # Label 1 is the swap of two segments in their order, and nothing else.
+      if not instance.pair.truncated:
+        assert first.end == second.begin
+    if single:
+      assert view.order_label == 0
+
+
+def test_without_truncation_all_text_is_used_once(tiny_tokenizer):
+  """Segments of one pass, put in order, are the document."""
+  choices = PretrainingSettings(max_seq_length=512, short_seq_prob=0.0)
+  documents = tiny_corpus.documents(np.random.default_rng(1), 30)
+  for document, instance in _instances(tiny_tokenizer, documents, choices, 3):
+    a, b = instance.pair.a, instance.pair.b
+    first, second = (b, a) if instance.pair.label else (a, b)
+    np.testing.assert_array_equal(np.concatenate([_text(first), _text(second)]), document.ids)
+    assert first.size > 0
+    assert second.size > 0
+
+
+@pytest.mark.parametrize("compatibility", ["none", "original"])
+@pytest.mark.parametrize("sentence_pair", ["sop", "nsp"])
+def test_labels_are_balanced(tiny_tokenizer, sentence_pair, compatibility):
+  choices = PretrainingSettings(
+    max_seq_length=256, short_seq_prob=0.0, sentence_pair=sentence_pair, compatibility=compatibility
+  )
+  documents = tiny_corpus.documents(np.random.default_rng(2), 100, max_sentences=80)
+  labels = [
+    instance.pair.label
+    for document, instance in _instances(tiny_tokenizer, documents, choices, 4)
+    # A sentence alone always gets a B from elsewhere in these two; the coin decides the others.
+    if sentence_pair == "nsp" or instance.pair.b.document is document
+  ]
+  assert len(labels) > 500
+  lone = 0.1 if sentence_pair == "nsp" else 0.0  # About one lone sentence a document.
+  assert -5 < (np.mean(labels) - 0.5) / (0.5 / np.sqrt(len(labels))) < 5 + lone * np.sqrt(len(labels)) * 2
+
+
+def test_nsp_takes_b_from_another_document(tiny_tokenizer):
+  choices = PretrainingSettings(max_seq_length=64, sentence_pair="nsp")
+  documents = tiny_corpus.documents(np.random.default_rng(3), 50)
+  seen = set()
+  for document, instance in _instances(tiny_tokenizer, documents, choices, 5):
+    assert instance.pair.a.document is document
+    assert (instance.pair.b.document is document) == (instance.pair.label == 0)
+    seen.add(instance.pair.label)
+  assert seen == {0, 1}
+
+
+def test_short_targets_are_drawn_per_instance(tiny_tokenizer):
+  """The original draws once a document, so one document in ten falls to pieces; the default does not."""
+  document = [[tiny_corpus.sentence(np.random.default_rng(4), max_words=6) for _ in range(3000)]]
+  short = {}
+  for compatibility in ("none", "original"):
+    choices = PretrainingSettings(max_seq_length=128, short_seq_prob=0.5, compatibility=compatibility)
+    sizes = [
+      [instance.num_tokens for _, instance in _instances(tiny_tokenizer, document, choices, seed)]
+      for seed in range(8)
+    ]
+    short[compatibility] = [np.mean(np.array(each) < 90) for each in sizes]
+  assert np.std(short["none"]) < 0.1
+  assert {0.0, 1.0} <= set(np.round(short["original"], 1)) or np.std(short["original"]) > 0.3
+
+
+def test_random_pieces_leave_special_ones_out(tiny_tokenizer):
+  documents = tiny_corpus.documents(np.random.default_rng(5), 150)
+  special = [tiny_tokenizer.piece_to_id(piece) for piece in tiny_corpus.SPECIAL_PIECES]
+  found = {}
+  for compatibility in ("none", "original"):
+    choices = PretrainingSettings(max_seq_length=128, masked_lm_prob=0.4, compatibility=compatibility)
+    shown = []
+    for _, instance in _instances(tiny_tokenizer, documents, choices, 6):
+      view = view_instance(decode_example(instance.record[12:-4]))
+      shown.append(view.ids[view.positions][instance.kinds == 2])
+    found[compatibility] = np.isin(np.concatenate(shown), special).sum()
+  assert found["none"] == 0
+  assert found["original"] > 0  # The original draws from the whole vocabulary.
+
+
+def test_long_sentences_and_lone_words(tiny_tokenizer):
+  choices = PretrainingSettings(max_seq_length=32, short_seq_prob=0.0)
+  long = " ".join(tiny_corpus.words(np.random.default_rng(6), 500))
+  sizes = [
+    (instance.pair.a.size, instance.pair.b.size, instance.pair.truncated)
+    for _, instance in _instances(tiny_tokenizer, [[long]], choices, 0)
+  ]
+  assert len(sizes) > 20  # Cut at word starts into many instances, most of the text kept.
+  assert sum(cut for _, _, cut in sizes) < 0.35 * sum(a + b for a, b, _ in sizes)
+  word = next(piece[1:] for piece in tiny_tokenizer.pieces if piece.startswith("▁") and len(piece) > 2)
+  assert list(_instances(tiny_tokenizer, [[word]], choices, 0)) == []  # One word cannot be a pair.
+  single = dataclasses.replace(choices, sentence_pair="none")
+  assert len(list(_instances(tiny_tokenizer, [[word]], single, 0))) == 1
+  assert list(_instances(tiny_tokenizer, [["\u0301", " "]], choices, 0)) == []  # Nothing is left of it.
+
+
+def test_words_one_by_one_give_the_tokenizers_ids(tiny_tokenizer, shared_dir):
+  """Segmenting each distinct word once equals segmenting whole sentences, on real text."""
+  from albert_tf.tokenization import AlbertTokenizer
+
+  novel = (shared_dir / "data/corpora/novels/Doyle_Hound_1902.txt").read_text(encoding="utf-8-sig")
+  wiki = (shared_dir / "data/corpora/wikiextractor/small").read_text(encoding="utf-8")
+  released = AlbertTokenizer(spm_model_file=str(shared_dir / "data/vocab/30k-clean.model"))
+  odd = ["a\u200bb \u00a8 x", "\u00a0Ünï 1,990, (12,)", "``a'' 'b'", "ΣΑΣ ΣΑΣ.", "が ﬁ ½", ""]
+  documents = [[line for line in text.splitlines() if line.strip()] for text in (novel, wiki)] + [odd]
+  for tokenizer in (released, tiny_tokenizer):
+    for document, tokenized in zip(documents, BlockTokenizer(tokenizer)(documents), strict=True):
+      expected = tokenizer.encode_batch(document)
+      np.testing.assert_array_equal(tokenized.ids, np.concatenate(expected))
+      ends = np.cumsum([len(ids) for ids in expected if ids])
+      assert tokenized.sentence_offsets == [0, *ends.tolist()]
+      np.testing.assert_array_equal(tokenized.starts, tokenizer.word_starts[tokenized.ids])
+  assert BlockTokenizer(released)._word_by_word  # The fast way is the one that was tested.
+
+
+def test_packed_bytes_equal_the_general_encoder(tiny_tokenizer):
+  from albert_tf.records import encode_example
+
+  choices = PretrainingSettings(max_seq_length=40, max_predictions_per_seq=6)
+  documents = tiny_corpus.documents(np.random.default_rng(7), 10)
+  for _, instance in _instances(tiny_tokenizer, documents, choices, 7):
+    data = instance.record[12:-4]
+    features = decode_example(data)
+    assert set(features) == set(names.ALL_FEATURES)
+    assert encode_example(features, choices.spec) == data
