@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, PercentFormatter
+from matplotlib.ticker import EngFormatter
 
 from albert_tf import files
 
@@ -102,13 +102,23 @@ def _draw_panel(
   drawn = False
   for (number, key), split in itertools.product(enumerate(panel.keys), panel.splits):
     points = [(r["step"], r[key]) for r in records if r["split"] == split and r.get(key) is not None]
+    if panel.log:
+      points = [(step, value) for step, value in points if value > 0]
     if not points:
       continue
     drawn = True
     color = _SERIES_COLORS[number] if panel.labels else (_TRAIN if split == "train" else _EVAL)
     _draw_line(axes, points, color, marked=split == "eval", smoothed=not panel.exact)
     if panel.labels:
-      axes.plot([], [], color=color, linewidth=2, label=panel.labels[number])
+      axes.annotate(
+        panel.labels[number],
+        points[-1],
+        (0, 4),
+        textcoords="offset points",
+        ha="right",
+        color=color,
+        fontsize=9,
+      )
     if key in baselines:
       axes.axhline(baselines[key], color=_BASELINE, linestyle="--", linewidth=1.2)
   _decorate(axes, panel, drawn)
@@ -150,13 +160,11 @@ def _decorate(axes: Axes, panel: Panel, drawn: bool) -> None:
     axes.text(0.5, 0.5, "no report yet", ha="center", va="center", transform=axes.transAxes, color=_BASELINE)
     return
   if panel.percent:
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
   if panel.log:
     axes.set_yscale("log")
   if panel.exact:
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
-  if panel.labels:
-    axes.legend(frameon=False, fontsize=9)
   if panel in PANELS[len(PANELS) // 2 :]:  # The lower row.
     axes.set_xlabel("step", fontsize=10, color="#444444")

@@ -11,6 +11,7 @@ from albert_tf.errors import UserError
 _LAMB_REFERENCE = (0.00176, 4096)
 _ADAMW_REFERENCE = (1e-4, 256)  # BERT, arXiv 1810.04805, appendix A.2.
 _REFERENCE_WIDTH = 768
+_TOO_HIGH, _TOO_LOW = 6.0, 16.0  # Times the rule of thumb; short runs of small models bear several times.
 # Entropy of the pieces over log V: 7.0 nats of 10.3 in English with 30,000 pieces.
 _UNIGRAM_SHARE = 0.68
 
@@ -177,14 +178,14 @@ def schedule_warnings(
   rate, batch = _ADAMW_REFERENCE if optimizer == "adamw" else _LAMB_REFERENCE
   expected = rate * math.sqrt(batch_size / batch) * max(1.0, _REFERENCE_WIDTH / hidden_size)
   words = []
-  if learning_rate > 4.0 * expected:
+  if learning_rate > _TOO_HIGH * expected:
     words.append(
       f"The learning rate {learning_rate:.3g} is {learning_rate / expected:.1f} times what a batch of "
       f"{batch_size} suggests for {optimizer} at this width ({expected:.2g}; {rate:g} at batch {batch}). "
       "Runs with such a rate often never leave the plateau near the unigram entropy. Lower it, or use "
       "--scale_learning_rate=sqrt."
     )
-  if learning_rate < expected / 16.0:
+  if learning_rate < expected / _TOO_LOW:
     words.append(
       f"The learning rate {learning_rate:.3g} is {expected / learning_rate:.0f} times smaller than what a "
       f"batch of {batch_size} suggests for {optimizer} ({expected:.2g}). Training will be slow. "
