@@ -44,6 +44,7 @@ def dot_product_attention(
   """
   query = query * tf.cast(1.0 / math.sqrt(query.shape[-1]), query.dtype)
   scores = tf.matmul(query, key, transpose_b=True)  # [B, N, S, S]
+  bias = tf.cast(bias, tf.float32)  # Keras casts a layer's inputs to its compute type.
   probabilities = tf.nn.softmax(tf.cast(scores, tf.float32) + bias)
   probabilities = dropout(tf.cast(probabilities, value.dtype), dropout_rate, seed)
   return tf.matmul(probabilities, value)  # [B, N, S, D]
