@@ -27,13 +27,18 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 _OUTPUT_DIR = flags.DEFINE_string(
   "output_dir", str(ROOT / ".demo"), "Where everything is written; starts afresh."
 )
+_MAX_MEGABYTES = flags.DEFINE_float("max_megabytes", 20.0, "How much documentation to take (10^6 bytes).")
+_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 4000, "Pieces of the vocabulary.")
+_MIN_RATIO = flags.DEFINE_float(
+  "min_ratio",
+  1.5,
+  "The least success: held-out accuracy over that of always answering the most frequent piece.",
+)
 _RECIPE = flags.DEFINE_string(
   "recipe", str(ROOT / "recipes/demo.flags"), "Flag file of the pretraining stage."
 )
 
 MARKER = "made_by_make_demo"
-MAX_MEGABYTES = 20
-VOCAB_SIZE = 4000
 MAX_SEQ_LENGTH = 64
 MAX_PREDICTIONS_PER_SEQ = 10  # 15 % of 64.
 DUPE_FACTOR = 2
@@ -44,8 +49,6 @@ SENTENCES = (
   "If the file does not [MASK], an error is raised.",
   "The default value of this argument is [MASK].",
 )
-# A model that reaches less, as a multiple of always answering the most frequent piece, has learned nothing.
-MIN_RATIO = 1.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,12 +92,14 @@ def stages(work: pathlib.Path, recipe: str) -> list[Stage]:
     Stage(
       "Text: the documentation on this machine",
       command(
-        "tfrecords_tools/extract_installed_docs.py", output_dir=f"{work}/text", max_megabytes=MAX_MEGABYTES
+        "tfrecords_tools/extract_installed_docs.py",
+        output_dir=f"{work}/text",
+        max_megabytes=_MAX_MEGABYTES.value,
       ),
     ),
     Stage(
       "Vocabulary",
-      command("tfrecords_tools/train_vocab.py", input=text, model_prefix=model, vocab_size=VOCAB_SIZE),
+      command("tfrecords_tools/train_vocab.py", input=text, model_prefix=model, vocab_size=_VOCAB_SIZE.value),
     ),
     Stage("TFRecords", command("tfrecords_tools/create_pretraining_data.py", **data_flags)),
     Stage("Pretraining", command("tpu_scripts/run_pretrain.py", **train_flags)),
@@ -118,7 +123,7 @@ def run_stage(number: int, total: int, stage: Stage, started: float) -> str:
   """Runs one command, its output shown as it comes; a quiet one's is returned instead."""
   elapsed = time.monotonic() - started
   print(f"\n[{number}/{total}] {stage.title}   ({elapsed:.0f} s so far)", flush=True)
-  print(f"  $ python {shlex.join(stage.command)}", flush=True)
+  print("  $ python " + " \\\n      ".join(shlex.quote(part) for part in stage.command), flush=True)
   environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}  # What it says of absent GPUs reads like errors.
   done = subprocess.run(
     [sys.executable, *stage.command],
@@ -219,9 +224,9 @@ def main(argv: Sequence[str]) -> None:
     answers = run_stage(number, len(road), stage, started)
     times.append((stage.title, time.monotonic() - begun))
   ratio = report(work, times, answers)
-  if ratio < MIN_RATIO:
+  if ratio < _MIN_RATIO.value:
     raise UserError(
-      f"The model must reach {MIN_RATIO} times the accuracy of the most frequent piece. "
+      f"The model must reach {_MIN_RATIO.value} times the accuracy of the most frequent piece. "
       f"Received: {ratio:.2f}. Look at {work}/run/curves.png; more steps in {_RECIPE.value} may help."
     )
   print(f"\nTry your own: {os.path.relpath(sys.executable)} tpu_scripts/fill_mask.py "

@@ -1,0 +1,88 @@
+"""The whole road, smaller: every command on what the one before it wrote."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+RECIPE = """
+--albert_config_file={config}
+--train_batch_size=16
+--eval_batch_size=16
+--num_train_steps=20
+--num_warmup_steps=2
+--iterations_per_loop=10
+--save_checkpoints_steps=10
+"""
+
+
+def run_demo(repository_dir: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+  command = [sys.executable, "tpu_scripts/demo.py", *arguments]
+  return subprocess.run(command, cwd=repository_dir, capture_output=True, text=True, timeout=280, check=False)
+
+
+@pytest.mark.slow
+def test_from_text_to_words(repository_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+  sizes = {
+    "vocab_size": 1000,
+    "embedding_size": 16,
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 32,
+    "max_position_embeddings": 64,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+  }
+  (tmp_path / "config.json").write_text(json.dumps(sizes))
+  (tmp_path / "recipe.flags").write_text(RECIPE.format(config=tmp_path / "config.json"))
+  work = tmp_path / "work"
+  arguments = (
+    f"--output_dir={work}",
+    f"--recipe={tmp_path}/recipe.flags",
+    "--max_megabytes=0.4",
+    "--vocab_size=1000",
+  )
+  done = run_demo(repository_dir, *arguments, "--min_ratio=0")
+  assert done.returncode == 0, done.stdout + done.stderr
+  titles = ["Text", "Vocabulary", "TFRecords", "Pretraining", "SavedModel", "Fill-mask"]
+  assert [
+    line.split("] ")[1].split(":")[0].split("  ")[0] for line in done.stdout.splitlines() if line[:1] == "["
+  ] == titles
+  for row in (
+    "masked-LM accuracy",
+    "always the most frequent piece",
+    "sentence-order accuracy",
+    "files written",
+  ):
+    assert f"\n{row} " in done.stdout
+  assert done.stdout.count("  [MASK] 1: ") == 3
+  for path in (
+    "checkpoints",
+    "metrics.jsonl",
+    "curves.png",
+    "albert_config.json",
+    "spm.model",
+    "saved_model/1",
+  ):
+    assert (work / "run" / path).exists(), path
+
+
+def test_a_folder_of_something_else_is_left_alone(
+  repository_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+  (tmp_path / "thesis.txt").write_text("years of work")
+  done = run_demo(repository_dir, f"--output_dir={tmp_path}")
+  assert done.returncode == 2
+  assert "Choose another --output_dir" in done.stderr
+  assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_the_first_failure_ends_it(repository_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+  done = run_demo(repository_dir, f"--output_dir={tmp_path}", "--max_megabytes=0.01", "--vocab_size=100000")
+  assert done.returncode == 2
+  assert "from stage 2 (Vocabulary)" in done.stderr
+  assert "Traceback" not in done.stderr
+  assert "[3/6]" not in done.stdout
