@@ -1,0 +1,127 @@
+"""What reports cost: their time beside that of the training steps between them, in one run.
+
+Prints one JSON line. The claim: reporting costs at most 2% of the training time.
+
+Example:
+  python benchmarks/reporting.py --steps_per_report=10
+"""
+
+from collections.abc import Iterator, Sequence
+import json
+import os
+import statistics
+import tempfile
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+from absl import app, flags
+import tensorflow as tf
+
+from albert_tf.configs import AlbertConfig
+from albert_tf.errors import exit_on_user_error
+from albert_tf.modeling import AlbertForPreTraining, initialize_variables, named_variables
+from albert_tf.optim.build import OptimizerConfig, build_optimizer
+from albert_tf.training.reporting import Reporter
+from albert_tf.training.step import StepConfig, TrainStep
+from albert_tf.training.watch import TrainingWatch, WatchConfig
+
+_ROUNDS = flags.DEFINE_integer("rounds", 10, "Reports that are timed.", lower_bound=2)
+_STEPS_PER_REPORT = flags.DEFINE_integer(
+  "steps_per_report", 10, "Updates between two reports.", lower_bound=1
+)
+_REPORTS_PER_CHECKPOINT = flags.DEFINE_integer(
+  "reports_per_checkpoint", 50, "Reports between two drawings of curves.png.", lower_bound=1
+)
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Examples of an update.")
+_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 64, "Tokens of an example.")
+
+PREDICTIONS = 10
+
+
+def make_step(batch_size: int, config: AlbertConfig) -> TrainStep:
+  """A training step of a small ALBERT on one device."""
+  strategy = tf.distribute.OneDeviceStrategy("cpu:0")
+  optimizer_config = OptimizerConfig(num_train_steps=10_000, num_warmup_steps=100)
+  with strategy.scope():
+    model = AlbertForPreTraining(config)
+    variables = named_variables(model)
+    optimizer = build_optimizer(optimizer_config, variables)
+  initialize_variables(variables, seed=0, initializer_range=config.initializer_range)
+  return TrainStep(
+    strategy=strategy,
+    model=model,
+    optimizer=optimizer,
+    optimizer_config=optimizer_config,
+    config=StepConfig(global_batch_size=batch_size),
+  )
+
+
+def random_batches(batch_size: int, length: int, vocab_size: int) -> Iterator[dict[str, tf.Tensor]]:
+  """The same random batch for ever: its content does not change the time of a step."""
+  tf.random.set_seed(0)
+
+  def integers(*shape: int, below: int) -> tf.Tensor:
+    return tf.random.uniform(shape, maxval=below, dtype=tf.int32)
+
+  batch = {
+    "input_ids": integers(batch_size, length, below=vocab_size),
+    "input_mask": tf.ones([batch_size, length], tf.int32),
+    "segment_ids": integers(batch_size, length, below=2),
+    "masked_lm_positions": integers(batch_size, PREDICTIONS, below=length),
+    "masked_lm_ids": integers(batch_size, PREDICTIONS, below=vocab_size),
+    "masked_lm_weights": tf.ones([batch_size, PREDICTIONS]),
+    "sentence_order_labels": integers(batch_size, below=2),
+  }
+  return iter(tf.data.Dataset.from_tensors(batch).repeat())
+
+
+@exit_on_user_error
+def main(argv: Sequence[str]) -> None:
+  del argv
+  batch_size, length, chunk = _BATCH_SIZE.value, _MAX_SEQ_LENGTH.value, _STEPS_PER_REPORT.value
+  config = AlbertConfig.from_name("tiny", vocab_size=4000)
+  train_step = make_step(batch_size, config)
+  batches = random_batches(batch_size, length, config.vocab_size)
+  train_step.run(batches, tf.constant(1))  # Compile.
+  training: list[float] = []
+  reporting: list[float] = []
+  with tempfile.TemporaryDirectory() as directory, open(os.devnull, "w") as nowhere:
+    reporter = Reporter(directory, num_train_steps=10_000, stream=nowhere)
+    watch = TrainingWatch(WatchConfig(vocab_size=config.vocab_size, num_train_steps=10_000))
+    for number in range(_ROUNDS.value + 1):
+      started = time.perf_counter()
+      averages = train_step.run(batches, tf.constant(chunk)).averages(chunk)
+      trained = time.perf_counter()
+      examples = chunk * batch_size
+      reporter.train(number * chunk, averages, trained - started, examples, examples * length)
+      watch.observe(number * chunk, averages)
+      if number:  # The first report opens files.
+        training.append(trained - started)
+        reporting.append(time.perf_counter() - trained)
+    started = time.perf_counter()
+    reporter.refresh()
+    drawing = time.perf_counter() - started
+    reporter.close()
+  # Medians: other work on the machine disturbs single chunks.
+  plain = statistics.median(training)
+  cost = statistics.median(reporting) + drawing / _REPORTS_PER_CHECKPOINT.value
+  print(
+    json.dumps(
+      {
+        "benchmark": "reporting",
+        "steps_per_second_without": chunk / plain,
+        "steps_per_second_with": chunk / (plain + cost),
+        "cost": cost / plain,
+        "claim": 0.02,
+        "seconds_per_report": statistics.median(reporting),
+        "seconds_per_drawing": drawing,
+        "steps_per_report": chunk,
+        "reports_per_checkpoint": _REPORTS_PER_CHECKPOINT.value,
+      }
+    )
+  )
+
+
+if __name__ == "__main__":
+  app.run(main)
