@@ -18,13 +18,14 @@ from absl import app, flags
 import tqdm
 
 from albert_tf import files
-from albert_tf.errors import exit_on_user_error
+from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.records import Manifest
 from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.corpus.options import BAD_TEXT_ACTIONS, FORMATS
 from tfrecords_tools.pretraining.job import create_records
 from tfrecords_tools.pretraining.local_runner import LocalRunner
+from tfrecords_tools.pretraining.outcome import Runner
 from tfrecords_tools.pretraining.settings import (
   COMPATIBILITY,
   RECORD_LAYOUTS,
@@ -85,9 +86,13 @@ _RECORD_LAYOUT = flags.DEFINE_enum("record_layout", "example", RECORD_LAYOUTS, "
 _NUM_WORKERS = flags.DEFINE_integer(
   "num_workers", 1, "Processes. The records do not depend on it.", lower_bound=1
 )
-_WORK_DIR = flags.DEFINE_string(
-  "work_dir", None, "Local directory for unfinished work; default in --output_dir."
+_RUNNER = flags.DEFINE_enum(
+  "runner",
+  "local",
+  ("local", "beam"),
+  "local: processes of this machine. beam: Apache Beam; its own options follow after a lone --.",
 )
+_WORK_DIR = flags.DEFINE_string("work_dir", None, "Directory for unfinished work; default in --output_dir.")
 
 
 class Progress:
@@ -124,6 +129,19 @@ def _settings() -> PretrainingSettings:
   return PretrainingSettings(**values)
 
 
+def _runner(arguments: Sequence[str]) -> Runner:
+  if _RUNNER.value == "beam":
+    from tfrecords_tools.pretraining.beam_runner import BeamRunner  # Apache Beam takes seconds to import.
+
+    return BeamRunner(arguments)
+  if arguments:
+    raise UserError(
+      f"Everything is given by flags. Received: {arguments[0]!r}. Quote glob patterns, so that the shell does "
+      "not expand them."
+    )
+  return LocalRunner(num_workers=_NUM_WORKERS.value)
+
+
 def format_summary(manifest: Manifest, seconds: float) -> str:
   """What was made, for a person to read."""
   lines = []
@@ -153,8 +171,7 @@ def format_summary(manifest: Manifest, seconds: float) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-  if len(argv) > 1:
-    raise app.UsageError(f"Unexpected argument {argv[1]!r}; quote glob patterns.")
+  runner = _runner(argv[1:])
   begin = time.monotonic()
   settings = _settings()
   options = CorpusOptions(
@@ -172,7 +189,7 @@ def main(argv: Sequence[str]) -> int:
       tokenizer=tokenizer,
       settings=settings,
       options=options,
-      runner=LocalRunner(num_workers=_NUM_WORKERS.value),
+      runner=runner,
       work_dir=_WORK_DIR.value,
       progress=progress,
     )

@@ -6,7 +6,7 @@ import os
 from albert_tf import files
 from albert_tf.records import RecordFile
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats
-from tfrecords_tools.pretraining.blocks import SPLITS, Block, read_blocks
+from tfrecords_tools.pretraining.blocks import BLOCK_BYTES, SPLITS, Block, read_blocks
 from tfrecords_tools.pretraining.outcome import Outcome, Progress, num_shards
 from tfrecords_tools.pretraining.pool import TaskPool
 from tfrecords_tools.pretraining.spill import Run
@@ -17,10 +17,16 @@ _EXPANSION = {".gz": 3, ".bz2": 4, ".xz": 4, ".zst": 3}
 
 
 class LocalRunner:
-  """A `Runner` of `num_workers` processes; the records do not depend on their number."""
+  """A `Runner` of processes on this machine.
 
-  def __init__(self, *, num_workers: int = 1):
+  Args:
+    num_workers: processes; the records do not depend on their number.
+    block_bytes: text a task; the records depend on it only where B comes from another document.
+  """
+
+  def __init__(self, *, num_workers: int = 1, block_bytes: int = BLOCK_BYTES):
     self._num_workers = num_workers
+    self._block_bytes = block_bytes
     self._runs: list[Run] = []
 
   def make(self, job: Job, paths: Sequence[str], options: CorpusOptions, progress: Progress) -> Outcome:
@@ -29,7 +35,7 @@ class LocalRunner:
     finished: list[BlockResult] = []
 
     def to_do() -> Iterator[Block]:
-      for block in _read_all(paths, options, outcome.corpus, progress):
+      for block in _read_all(paths, options, outcome.corpus, self._block_bytes, progress):
         result = load_block_result(job, block)
         if result is None:
           yield block
@@ -67,14 +73,14 @@ class LocalRunner:
 
 
 def _read_all(
-  paths: Sequence[str], options: CorpusOptions, corpus: CorpusStats, progress: Progress
+  paths: Sequence[str], options: CorpusOptions, corpus: CorpusStats, block_bytes: int, progress: Progress
 ) -> Iterator[Block]:
   """Blocks of all files in order; at most one is in memory."""
   shares = [files.size(path) * _EXPANSION.get(os.path.splitext(path)[1], 1) for path in paths]
   before = 0
   for file_index, (path, share) in enumerate(zip(paths, shares, strict=True)):
     begin = corpus.bytes_read
-    for block in read_blocks(path, file_index, options, stats=corpus):
+    for block in read_blocks(path, file_index, options, stats=corpus, block_bytes=block_bytes):
       progress("read", before + min(share, corpus.bytes_read - begin), sum(shares))
       yield block
     before += share

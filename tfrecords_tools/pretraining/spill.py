@@ -20,7 +20,7 @@ from tfrecords_tools.pretraining.instances import Instance
 
 RUN_BYTES = 64 << 20  # A run is written when this many bytes wait.
 PART_BYTES = 32 << 20  # A final file is put together in parts of about this size.
-_KEY_SPACE = 1 << 64
+KEY_SPACE = 1 << 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +83,7 @@ class RunWriter:
 
 def shard_range(shard: int, num_shards: int) -> tuple[int, int]:
   """The keys [low, high) of a final file."""
-  return shard * _KEY_SPACE // num_shards, (shard + 1) * _KEY_SPACE // num_shards
+  return shard * KEY_SPACE // num_shards, (shard + 1) * KEY_SPACE // num_shards
 
 
 def write_shard(
@@ -112,7 +112,7 @@ def _merge(runs: Sequence[Run], low: int, high: int) -> Iterator[tuple[bytes, in
   for run in runs:
     index = np.load(f"{run.path}.npy", mmap_mode="r")
     first = int(np.searchsorted(index[0], np.uint64(low)))
-    last = len(index[0]) if high >= _KEY_SPACE else int(np.searchsorted(index[0], np.uint64(high)))
+    last = len(index[0]) if high >= KEY_SPACE else int(np.searchsorted(index[0], np.uint64(high)))
     if first == last:
       continue
     keys.append(np.array(index[0, first:last]))

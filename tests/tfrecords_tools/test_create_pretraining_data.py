@@ -1,0 +1,320 @@
+"""The command and the job: equal bytes everywhere, held-out documents, restarts, and users' mistakes."""
+
+import os
+import pathlib
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from reference import tiny_corpus
+
+from albert_tf.errors import UserError
+from albert_tf.records import Manifest, masked_crc32c, read_records
+from albert_tf.records.decode import decode_example
+from tfrecords_tools.corpus import CorpusOptions
+from tfrecords_tools.pretraining.inspection import view_instance
+from tfrecords_tools.pretraining.job import create_records
+from tfrecords_tools.pretraining.local_runner import LocalRunner
+from tfrecords_tools.pretraining.settings import PretrainingSettings
+
+_COMMAND = pathlib.Path(__file__).parents[2] / "tfrecords_tools" / "create_pretraining_data.py"
+_CHOICES = PretrainingSettings(
+  max_seq_length=64, max_predictions_per_seq=8, dupe_factor=2, num_shards=2, eval_fraction=0.1
+)
+_LINES = CorpusOptions(input_format="lines")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+  """Two files of 60 documents."""
+  directory = tmp_path_factory.mktemp("corpus")
+  rng = np.random.default_rng(11)
+  paths = []
+  for name in ("a.txt", "b.txt"):
+    path = directory / name
+    path.write_text(tiny_corpus.as_text(tiny_corpus.documents(rng, 60)), encoding="utf-8")
+    paths.append(str(path))
+  return paths
+
+
+def _make(corpus, output_dir, tokenizer, *, choices=_CHOICES, block_bytes=4000, num_workers=1, **more):
+  runner = LocalRunner(num_workers=num_workers, block_bytes=block_bytes)
+  return create_records(
+    corpus, str(output_dir), tokenizer=tokenizer, settings=choices, options=_LINES, runner=runner, **more
+  )
+
+
+def _contents(directory):
+  return {path.name: path.read_bytes() for path in sorted(pathlib.Path(directory).iterdir())}
+
+
+def _run(arguments, **kwargs):
+  return subprocess.run(
+    [sys.executable, str(_COMMAND), *map(str, arguments)],
+    capture_output=True,
+    text=True,
+    check=False,
+    timeout=120,
+    **kwargs,
+  )
+
+
+def _flags(corpus, model, directory, **more):
+  values = {
+    "input": ",".join(corpus),
+    "input_format": "lines",
+    "spm_model_file": model,
+    "output_dir": directory,
+    "max_seq_length": 64,
+    "max_predictions_per_seq": 8,
+    "dupe_factor": 2,
+    "num_shards": 2,
+    "eval_fraction": 0.1,
+    **more,
+  }
+  return [f"--{name}={value}" for name, value in values.items()]
+
+
+def test_bytes_do_not_depend_on_workers_blocks_or_machine(corpus, tiny_tokenizer, tmp_path):
+  _make(corpus, tmp_path / "one", tiny_tokenizer)
+  expected = _contents(tmp_path / "one")
+  assert sorted(expected) == [
+    "eval-00000-of-00001.tfrecord",
+    "manifest.json",
+    "spm.model",
+    "tokenizer.json",
+    "train-00000-of-00002.tfrecord",
+    "train-00001-of-00002.tfrecord",
+  ]
+  _make(corpus, tmp_path / "blocks", tiny_tokenizer, block_bytes=1 << 20)
+  assert _contents(tmp_path / "blocks") == expected
+  _make(corpus, tmp_path / "two", tiny_tokenizer, num_workers=2)
+  assert _contents(tmp_path / "two") == expected
+
+
+def test_bytes_are_equal_on_beam(corpus, tiny_tokenizer, tmp_path):
+  pytest.importorskip("apache_beam")
+  from tfrecords_tools.pretraining.beam_runner import BeamRunner
+
+  _make(corpus, tmp_path / "local", tiny_tokenizer)
+  create_records(
+    corpus,
+    str(tmp_path / "beam"),
+    tokenizer=tiny_tokenizer,
+    settings=_CHOICES,
+    options=_LINES,
+    runner=BeamRunner(),
+  )
+  assert _contents(tmp_path / "beam") == _contents(tmp_path / "local")
+
+
+def test_manifest_tells_the_truth(corpus, tiny_tokenizer, tmp_path):
+  made = _make(corpus, tmp_path, tiny_tokenizer)
+  manifest = Manifest.load(str(tmp_path))
+  assert manifest == made
+  manifest.check(vocab_size=tiny_tokenizer.vocab_size, vocab_sha256=tiny_tokenizer.model_sha256)
+  labels = {"train": [], "eval": []}
+  for file in manifest.files:
+    path = tmp_path / file.name
+    records = list(read_records(str(path)))
+    assert (len(records), path.stat().st_size) == (file.num_records, file.num_bytes)
+    raw = (masked_crc32c(path.read_bytes()) - 0xA282EAD8) & 0xFFFFFFFF
+    assert f"{((raw >> 17) | (raw << 15)) & 0xFFFFFFFF:08x}" == file.crc32c
+    labels[file.split] += [view_instance(decode_example(record)).labels for record in records]
+  train, held_out = (np.concatenate(labels[split]) for split in ("train", "eval"))
+  assert manifest.num_records("train") == manifest.statistics["train"]["instances"] == len(labels["train"])
+  piece = int(np.bincount(train).argmax())
+  baseline = manifest.baseline
+  assert (baseline.piece_id, baseline.piece) == (piece, tiny_tokenizer.id_to_piece(piece))
+  assert baseline.train_share == pytest.approx((train == piece).mean(), abs=1e-6)
+  assert baseline.eval_share == pytest.approx((held_out == piece).mean(), abs=1e-6)
+
+
+def test_held_out_documents_are_never_in_train(corpus, tiny_tokenizer, tmp_path):
+  manifest = _make(corpus, tmp_path, tiny_tokenizer)
+  documents = []
+  for path in corpus:
+    for text in pathlib.Path(path).read_text(encoding="utf-8").split("\n\n"):
+      documents.append(
+        "," + ",".join(map(str, sum(tiny_tokenizer.encode_batch(text.splitlines()), []))) + ","
+      )
+  found = {"train": set(), "eval": set()}
+  for file in manifest.files:
+    for record in read_records(str(tmp_path / file.name)):
+      view = view_instance(decode_example(record))
+      parts = np.split(view.restored, np.flatnonzero(view.restored == tiny_tokenizer.sep_id) + 1)[:2]
+      a, b = parts[0][1:-1], parts[1][:-1]
+      if len(a) < 8 or len(b) < 8:
+        continue  # So short that it may occur by chance.
+      a, b = (f",{','.join(map(str, part))}," for part in (a, b))
+      places = [number for number, document in enumerate(documents) if a in document and b in document]
+      assert len(places) == 1
+      found[file.split].add(places[0])
+      document = documents[places[0]]
+      if view.order_label:
+        assert document.index(b) < document.rindex(a)
+      else:
+        assert document.index(a) < document.rindex(b)
+  assert found["eval"]
+  assert not found["eval"] & found["train"]
+  assert manifest.statistics["eval"]["documents"] + manifest.statistics["train"]["documents"] == 120
+
+
+def test_a_small_corpus_still_has_a_held_out_document(corpus, tiny_tokenizer, tmp_path):
+  import dataclasses
+
+  path = tmp_path / "small.txt"
+  path.write_text(tiny_corpus.as_text(tiny_corpus.documents(np.random.default_rng(1), 3)), encoding="utf-8")
+  choices = dataclasses.replace(_CHOICES, eval_fraction=1e-9)
+  manifest = _make([str(path)], tmp_path / "out", tiny_tokenizer, choices=choices, block_bytes=100)
+  assert manifest.statistics["eval"]["documents"] == 1
+  assert manifest.statistics["train"]["documents"] == 2
+  _make([str(path)], tmp_path / "again", tiny_tokenizer, choices=choices, num_workers=2)
+  assert _contents(tmp_path / "again") == _contents(tmp_path / "out")
+
+
+def test_another_seed_gives_other_records(corpus, tiny_tokenizer, tmp_path):
+  import dataclasses
+
+  _make(corpus, tmp_path / "a", tiny_tokenizer)
+  _make(corpus, tmp_path / "b", tiny_tokenizer, choices=dataclasses.replace(_CHOICES, random_seed=1))
+  a, b = _contents(tmp_path / "a"), _contents(tmp_path / "b")
+  assert all(a[name] != b[name] for name in a if name.endswith("tfrecord"))
+
+
+@pytest.mark.parametrize("stop_at", [("read", 3), ("write", 2)])
+def test_an_interrupted_run_shows_nothing_and_continues(corpus, tiny_tokenizer, tmp_path, stop_at):
+  class StopError(Exception):
+    pass
+
+  calls = {"read": 0, "write": 0}
+
+  def stop(stage, done, total):
+    calls[stage] += 1
+    if (stage, calls[stage]) == stop_at:
+      raise StopError
+
+  with pytest.raises(StopError):
+    _make(corpus, tmp_path / "cut", tiny_tokenizer, progress=stop)
+  assert [path.name for path in (tmp_path / "cut").iterdir()] == ["_unfinished"]
+  blocks = {path: path.stat().st_mtime_ns for path in (tmp_path / "cut" / "_unfinished").glob("block*.run")}
+  assert blocks
+
+  def untouched(stage, done, total):
+    assert all(path.stat().st_mtime_ns == before for path, before in blocks.items() if path.exists())
+
+  _make(corpus, tmp_path / "cut", tiny_tokenizer, progress=untouched)
+  _make(corpus, tmp_path / "whole", tiny_tokenizer)
+  assert _contents(tmp_path / "cut") == _contents(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_a_killed_command_continues(tiny_model, tmp_path):
+  text = tmp_path / "text.txt"
+  documents = tiny_corpus.documents(np.random.default_rng(2), 3000)
+  text.write_text(tiny_corpus.as_text(documents) * 6, encoding="utf-8")
+  flags = {"dupe_factor": 1, "num_workers": 2}
+  whole = _run(_flags([str(text)], tiny_model, tmp_path / "whole", **flags))
+  assert whole.returncode == 0, whole.stderr
+  arguments = [sys.executable, str(_COMMAND), *_flags([str(text)], tiny_model, tmp_path / "cut", **flags)]
+  finished = 0
+  for _ in range(3):
+    process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    before = finished
+    while process.poll() is None and finished < before + 1:  # One more block, then the end comes.
+      time.sleep(0.05)
+      finished = len(list((tmp_path / "cut").glob("_unfinished/block*.json")))
+    process.send_signal(signal.SIGKILL)
+    if process.wait() == 0:
+      break
+    assert not (tmp_path / "cut" / "manifest.json").exists()
+    assert not list((tmp_path / "cut").glob("train-*"))
+  again = _run(_flags([str(text)], tiny_model, tmp_path / "cut", **flags))
+  assert again.returncode == 0, again.stderr
+  assert _contents(tmp_path / "cut") == _contents(tmp_path / "whole")
+
+
+def test_finished_output_is_kept_and_other_settings_are_refused(corpus, tiny_tokenizer, tmp_path):
+  import dataclasses
+
+  first = _make(corpus, tmp_path / "out", tiny_tokenizer)
+  times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+  assert _make(corpus, tmp_path / "out", tiny_tokenizer) == first
+  assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == times
+  with pytest.raises(UserError, match=r"settings\.dupe_factor: there 2, now 3"):
+    _make(corpus, tmp_path / "out", tiny_tokenizer, choices=dataclasses.replace(_CHOICES, dupe_factor=3))
+  with pytest.raises(UserError, match=r"input\.files"):
+    _make(corpus[:1], tmp_path / "out", tiny_tokenizer)
+  (tmp_path / "out" / "train-00000-of-00002.tfrecord").unlink()
+  with pytest.raises(UserError, match=r"train-00000-of-00002\.tfrecord, which is missing"):
+    _make(corpus, tmp_path / "out", tiny_tokenizer)
+  (tmp_path / "out" / "manifest.json").unlink()
+  with pytest.raises(UserError, match="must not be mixed with others"):
+    _make(corpus, tmp_path / "out", tiny_tokenizer)
+
+
+@pytest.mark.parametrize(
+  ("text", "message"),
+  [
+    ("", "The input must hold text"),
+    ("\n\n \n", "The input must hold text"),
+    ("Only one document.\nIt has two sentences.\n", "Train and eval must each hold a document"),
+  ],
+)
+def test_nothing_to_make_is_an_error(tiny_tokenizer, tmp_path, text, message):
+  path = tmp_path / "text.txt"
+  path.write_text(text)
+  with pytest.raises(UserError, match=message):
+    _make([str(path)], tmp_path / "out", tiny_tokenizer)
+  assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_command_works_without_tensorflow_in_any_worker(corpus, tiny_model, tmp_path):
+  poison = tmp_path / "poison" / "tensorflow"
+  poison.mkdir(parents=True)
+  (poison / "__init__.py").write_text("raise AssertionError('a data worker imported TensorFlow')\n")
+  path = os.pathsep.join(filter(None, [str(tmp_path / "poison"), os.environ.get("PYTHONPATH")]))
+  result = _run(
+    _flags(corpus, tiny_model, tmp_path / "out", num_workers=2), env={**os.environ, "PYTHONPATH": path}
+  )
+  assert result.returncode == 0, result.stderr
+  assert "instances/s" in result.stdout
+  assert "masked 0." in result.stdout
+  assert Manifest.load(str(tmp_path / "out")).num_records("train") > 100
+
+
+def test_a_full_disk_is_one_message(corpus, tiny_model, tmp_path):
+  result = _run(
+    _flags(corpus, tiny_model, tmp_path / "out"),
+    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
+  )
+  assert result.returncode == 2
+  assert "error: The disk must have room" in result.stderr
+  assert "Traceback" not in result.stderr
+  assert [path.name for path in (tmp_path / "out").iterdir()] == ["_unfinished"]
+  again = _run(_flags(corpus, tiny_model, tmp_path / "out"))  # The same command, once there is room.
+  assert again.returncode == 0, again.stderr
+
+
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    ({"input": "/nonexistent/*.txt"}, "must match at least one file"),
+    ({"output_dir": "/dev/null/out"}, "must be writable"),
+    ({"max_predictions_per_seq": 999}, "max_predictions_per_seq must be between"),
+    ({"masked_lm_prob": 1.5}, "masked_lm_prob must be between"),
+    ({"ngram_distribution": "zipf"}, "ngram_distribution must be one of"),
+    ({"spm_model_file": "/nonexistent.model"}, "must be readable"),
+  ],
+)
+def test_mistakes_are_one_message(corpus, tiny_model, tmp_path, change, message):
+  result = _run(_flags(corpus, tiny_model, tmp_path / "out", **change))
+  assert result.returncode == 2
+  assert result.stderr.startswith("error: ")
+  assert message in result.stderr
+  assert "Traceback" not in result.stderr
+  assert not (tmp_path / "out").exists()
