@@ -1,6 +1,7 @@
 """What a run says about itself: metrics.jsonl, TensorBoard, curves.png and progress."""
 
 from collections.abc import Mapping
+import time
 from typing import Any, TextIO
 
 import tensorflow as tf
@@ -11,6 +12,7 @@ from albert_tf.training.metrics_log import MetricsLog
 from albert_tf.training.progress import Progress
 
 TRAIN, EVAL = "train", "eval"
+_DRAWING_SHARE = 0.02
 
 
 class Reporter:
@@ -48,6 +50,7 @@ class Reporter:
     self._is_chief = is_chief
     self._flops = model_flops_per_example
     self._title, self._baselines = title, baselines
+    self._next_drawing = 0.0
     if not is_chief:
       return
     run_dir = run_dir.rstrip("/")
@@ -95,15 +98,25 @@ class Reporter:
       self._progress.message(text)
 
   def refresh(self) -> None:
-    """Draws curves.png and flushes TensorBoard; call it at checkpoints."""
+    """Flushes TensorBoard and draws curves.png; call it at checkpoints.
+
+    A drawing is left out where drawing would take more than 2% of the run's time.
+    """
     if self._is_chief:
       self._tensorboard.flush()
-      draw_curves(self._log.records, self._curves_path, title=self._title, baselines=self._baselines)
+      if time.monotonic() >= self._next_drawing:
+        self._draw()
+
+  def _draw(self) -> None:
+    started = time.monotonic()
+    draw_curves(self._log.records, self._curves_path, title=self._title, baselines=self._baselines)
+    ended = time.monotonic()
+    self._next_drawing = ended + (ended - started) / _DRAWING_SHARE
 
   def close(self) -> None:
     """Draws the curves a last time and ends the progress."""
     if self._is_chief:
-      self.refresh()
+      self._draw()
       self._tensorboard.close()
       self._progress.close()
 

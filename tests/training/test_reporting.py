@@ -108,6 +108,16 @@ def test_only_the_chief_writes(tmp_path):
   assert not (tmp_path / "run").exists()
 
 
+def test_frequent_checkpoints_do_not_draw_each_time(tmp_path):
+  reporter = Reporter(str(tmp_path), num_train_steps=10, stream=io.StringIO())
+  reporter.refresh()
+  first = (tmp_path / "curves.png").stat().st_mtime_ns
+  reporter.refresh()
+  assert (tmp_path / "curves.png").stat().st_mtime_ns == first
+  reporter.close()
+  assert (tmp_path / "curves.png").stat().st_mtime_ns > first
+
+
 def test_curves_draw_from_any_number_of_reports(tmp_path):
   path = str(tmp_path / "curves.png")
   for count in (0, 1, 100):
