@@ -8,9 +8,10 @@ import re
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.checkpoints import bundle
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.interop import bundle, huggingface
+from albert_tf.interop import huggingface
 from albert_tf.tokenization.config import TokenizerConfig, find_model
 
 FORMATS = ("auto", "albert_tf", "tf1", "tfhub", "huggingface")

@@ -10,9 +10,10 @@ import uuid
 import numpy as np
 
 from albert_tf import files
+from albert_tf.checkpoints import bundle
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.interop import bundle, huggingface
+from albert_tf.interop import huggingface
 from albert_tf.interop.checkpoint import Checkpoint, read_checkpoint
 from albert_tf.interop.name_map import expand_sharing, expected_entries, heads_present
 from albert_tf.interop.released import recognise
