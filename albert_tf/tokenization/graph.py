@@ -1,0 +1,200 @@
+"""The tokenizer as TensorFlow ops: raw strings in, a batch for the encoder out, inside a SavedModel.
+
+Beside core ops it uses only SentencepieceOp and SentencepieceTokenizeOp, which TensorFlow Serving links. What
+Python decides about characters is in constants, made when the graph is.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from albert_tf.tokenization import unicode_tables
+from albert_tf.tokenization.tokenizer import MASK_PIECE, AlbertTokenizer
+
+_INVALID = 0xFFFD  # What bytes that are not UTF-8 become.
+
+
+class Table(NamedTuple):
+  """For each number, those that replace it: row v is values[starts[v] : starts[v] + lengths[v]].
+
+  A number beyond the table stays as it is.
+  """
+
+  values: tf.Tensor
+  starts: tf.Tensor
+  lengths: tf.Tensor
+
+
+def _make_table(replacements: Mapping[int, Sequence[int]]) -> Table:
+  rows = [replacements.get(index, (index,)) for index in range(max(replacements, default=-1) + 1)]
+  lengths = np.array([len(row) for row in rows], np.int32)
+  values = np.array([index for row in rows for index in row], np.int32)
+  with tf.init_scope():  # One copy in a SavedModel, however many functions use it.
+    return Table(*(tf.constant(array, tf.int32) for array in (values, np.cumsum(lengths) - lengths, lengths)))
+
+
+class GraphTokenizer(tf.Module):
+  """`AlbertTokenizer` as a module that can be saved; the same ids as the Python one.
+
+  Args:
+    tokenizer: whose vocabulary and settings it takes.
+
+  Example:
+    >>> module = GraphTokenizer(AlbertTokenizer.from_pretrained(run_dir))
+    >>> module(tf.constant(["A sentence.", "Another."]), max_length=128)["input_ids"].shape
+    TensorShape([2, 5])
+  """
+
+  def __init__(self, tokenizer: AlbertTokenizer, name: str = "tokenizer"):
+    super().__init__(name=name)
+    self._config = tokenizer.config
+    self._sentencepiece = tf_text.SentencepieceTokenizer(model=tokenizer.model_bytes, out_type=tf.int32)
+    self._digit_commas = _make_table(tokenizer.digit_comma_ids)
+    self._vocab_size = tokenizer.vocab_size
+    # Row V + v: piece v where text touches the mask before it, without its "▁".
+    bare = tokenizer.without_space_mark
+    self._after_mask = _make_table({self._vocab_size + i: bare.get(i, [i]) for i in range(self._vocab_size)})
+    self._decomposition = _make_table(unicode_tables.decomposition_rows())
+    self._lower = _make_table(unicode_tables.lower_rows())
+    with tf.init_scope():
+      self._pieces = tf.constant([piece.encode() for piece in tokenizer.pieces])
+    self._mask_id = tokenizer.mask_id
+    self._cls_id = tokenizer.cls_id
+    self._sep_id = tokenizer.sep_id
+    self._pad_id = tokenizer.pad_id
+
+  def normalize(self, texts: tf.Tensor) -> tf.Tensor:
+    """What `normalize_text` does, on any shape of strings; bytes that are not UTF-8 become U+FFFD."""
+    if self._config.remove_space:
+      texts = tf.strings.regex_replace(texts, f"[{unicode_tables.space_class()}]+", " ")
+      texts = tf.strings.regex_replace(texts, "^ | $", "")
+    if self._config.normalize_quotes:
+      texts = tf.strings.regex_replace(texts, "``|''", '"')
+    # NFKD and dropping combining characters look at one character alone, so together they are a table.
+    codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace", replacement_char=_INVALID)
+    codes = _replace(codes, self._decomposition)
+    if self._config.do_lower_case:
+      pattern, replacement = unicode_tables.final_sigma_pattern()
+      texts = tf.strings.regex_replace(tf.strings.unicode_encode(codes, "UTF-8"), pattern, replacement)
+      codes = _replace(tf.strings.unicode_decode(texts, "UTF-8"), self._lower)
+    return tf.strings.unicode_encode(codes, "UTF-8")
+
+  def tokenize(self, texts: tf.Tensor, *, allow_mask: bool = False) -> tf.RaggedTensor:
+    """Ids of texts without [CLS] and [SEP].
+
+    Args:
+      texts: [B] strings.
+      allow_mask: read a literal "[MASK]" as the mask piece.
+
+    Returns:
+      int32 ragged [B, (length)].
+    """
+    if not allow_mask:
+      return self._tokenize(texts)
+    parts = tf.strings.split(texts, sep=MASK_PIECE)  # [B, (parts)]
+    part_ids = self._tokenize(parts.flat_values)  # [all parts, (length)]
+    number = tf.ragged.range(parts.row_lengths()).flat_values
+    is_later = number > 0  # A mask stands before every part but the first.
+    # Text that touches the mask before it gets no "▁".
+    touches = is_later & ~tf.strings.regex_full_match(
+      parts.flat_values, f"(?s)(?:[{unicode_tables.space_class()}].*)?"
+    )
+    first = part_ids[:, :1]
+    shift = tf.repeat(tf.where(touches, self._vocab_size, 0), first.row_lengths())
+    first = _replace(first.with_flat_values(first.flat_values + shift), self._after_mask)
+    later = tf.cast(is_later, tf.int32)
+    masks = tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(later)], self._mask_id), later)
+    masks = masks.with_row_splits_dtype(part_ids.row_splits.dtype)
+    joined = tf.concat([masks, first, part_ids[:, 1:]], axis=1)
+    return parts.with_flat_values(joined).merge_dims(1, 2)
+
+  def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+    return _replace(self._sentencepiece.tokenize(self.normalize(texts)), self._digit_commas)
+
+  def pieces(self, ids: tf.Tensor) -> tf.Tensor:
+    """The pieces of ids, as strings of the same shape."""
+    return tf.gather(self._pieces, ids)
+
+  def __call__(
+    self,
+    texts: tf.Tensor,
+    pairs: tf.Tensor | None = None,
+    *,
+    max_length: int = 512,
+    pad_to_max_length: bool = False,
+    allow_mask: bool = False,
+  ) -> dict[str, tf.Tensor]:
+    """Texts, or pairs of texts, as a batch for the encoder; equal to `AlbertTokenizer.__call__`.
+
+    Args:
+      texts: [B] strings.
+      pairs: [B] strings, the second segments, or None. An empty one makes a single segment.
+      max_length: longer rows are cut at the end; of a pair, the longer segment first.
+      pad_to_max_length: S = max_length; else S = the longest row.
+      allow_mask: read a literal "[MASK]" as the mask piece.
+
+    Returns:
+      int32 tensors `input_ids`, `input_mask`, `segment_ids`, each [B, S].
+    """
+    first = self.tokenize(texts, allow_mask=allow_mask)
+    if pairs is None:
+      second = first[:, :0]
+    else:
+      second = self.tokenize(pairs, allow_mask=allow_mask)
+    first, second = _truncate(first, second, max_length)
+    cls = tf.fill([tf.shape(texts)[0], 1], self._cls_id)
+    sep = tf.fill([tf.shape(texts)[0], 1], self._sep_id)
+    row = tf.concat([cls, first, sep], axis=1)
+    if pairs is not None:
+      # A second [SEP] only where there is a second segment.
+      second = tf.concat(
+        [second, tf.ragged.boolean_mask(sep, second.row_lengths()[:, tf.newaxis] > 0)], axis=1
+      )
+    segments = tf.concat([tf.zeros_like(row), tf.ones_like(second)], axis=1)
+    row = tf.concat([row, second], axis=1)
+    shape = [None, max_length if pad_to_max_length else None]
+    return {
+      "input_ids": row.to_tensor(self._pad_id, shape=shape),
+      "input_mask": tf.ones_like(row).to_tensor(0, shape=shape),
+      "segment_ids": segments.to_tensor(0, shape=shape),
+    }
+
+
+def _replace(numbers: tf.RaggedTensor, table: Table) -> tf.RaggedTensor:
+  """Replaces each number by its row of the table; [B, (length)] to [B, (length)]."""
+  size = table.lengths.shape[0]
+  if not size:
+    return numbers
+  flat = numbers.flat_values
+  known = flat < size
+  row = tf.minimum(flat, size - 1)
+  lengths = tf.where(known, tf.gather(table.lengths, row), 1)
+  within = tf.ragged.range(lengths).flat_values
+  positions = tf.repeat(tf.where(known, tf.gather(table.starts, row), 0), lengths) + within
+  values = tf.where(tf.repeat(known, lengths), tf.gather(table.values, positions), tf.repeat(flat, lengths))
+  ends = tf.concat([[0], tf.cumsum(lengths)], axis=0)
+  splits = tf.cast(tf.gather(ends, numbers.row_splits), numbers.row_splits.dtype)
+  return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+
+
+def _truncate(
+  first: tf.RaggedTensor, second: tf.RaggedTensor, max_length: int
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+  """`packing.truncate_pair` for every row; a row without a second segment has room for one token more."""
+  size, other = first.row_lengths(), second.row_lengths()
+  budget = tf.where(
+    other > 0, tf.constant(max_length - 3, size.dtype), tf.constant(max_length - 2, size.dtype)
+  )
+  keep = tf.minimum(size, tf.maximum(budget - other, (budget + 1) // 2))
+  keep = tf.where(size + other > budget, keep, size)
+  keep = tf.where(other > 0, keep, tf.minimum(size, budget))
+  return _head(first, keep), _head(second, tf.minimum(other, budget - keep))
+
+
+def _head(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
+  """The first lengths[b] values of row b."""
+  position = tf.ragged.range(ids.row_lengths())
+  return tf.ragged.boolean_mask(ids, position < lengths[:, tf.newaxis])

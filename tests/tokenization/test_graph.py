@@ -1,0 +1,175 @@
+"""The tokenizer as TensorFlow ops: the ids of the Python one, also out of a SavedModel and in a Session."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization.graph import GraphTokenizer
+
+_KEYS = ("input_ids", "input_mask", "segment_ids")
+_MASKED = [
+  "The capital of [MASK] is Paris, [MASK].",
+  "[MASK]",
+  "x [MASK][MASK]y",
+  "",
+  "un[MASK] able [MASK] 12,",
+]
+_PAIRS = ["hello there my friend", "", "one", "", "x"]
+
+
+@pytest.fixture(scope="module")
+def spm8k(oracle_dir: pathlib.Path) -> str:
+  return str(oracle_dir / "spm" / "spm8k.model")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(spm8k: str) -> AlbertTokenizer:
+  return AlbertTokenizer(spm_model_file=spm8k)
+
+
+@pytest.fixture(scope="module")
+def module(tokenizer: AlbertTokenizer) -> GraphTokenizer:
+  return GraphTokenizer(tokenizer)
+
+
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("rule", ["strip", "nostrip"])
+def test_golden_rows(oracle_dir: pathlib.Path, spm8k: str, lower: bool, rule: str):
+  golden = json.loads((oracle_dir / "golden_tokenization.json").read_text(encoding="utf-8"))["sentencepiece"]
+  rows = [row for row in golden if row["lower"] == lower]
+  tokenizer = AlbertTokenizer(spm_model_file=spm8k, do_lower_case=lower, digit_comma=rule)
+  texts = [row["text"] for row in rows]
+  got = GraphTokenizer(tokenizer).tokenize(tf.constant(texts)).to_list()
+  assert got == tokenizer.encode_batch(texts)
+  if rule == "nostrip":
+    assert got == [row["ids_nostrip"] for row in rows]
+
+
+def test_every_character(tokenizer: AlbertTokenizer, module: GraphTokenizer):
+  texts = [f"A{chr(code)}b" for code in range(sys.maxunicode + 1) if not 0xD800 <= code <= 0xDFFF]
+  normalized = module.normalize(tf.constant(texts)).numpy()
+  assert [text.decode() for text in normalized] == [tokenizer.normalize(text) for text in texts]
+  assert module.tokenize(tf.constant(texts[::7])).to_list() == tokenizer.encode_batch(texts[::7])
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+  texts=st.lists(
+    st.text(st.characters(codec="utf-8"), max_size=20)
+    | st.text("aAΣσς'. \u0301\u00ad\u02b0\u00a0\u2003'`İ½´9,", max_size=12),
+    min_size=1,
+    max_size=20,
+  ),
+  space=st.booleans(),
+  quotes=st.booleans(),
+)
+def test_any_text(spm8k: str, texts: list[str], space: bool, quotes: bool):
+  tokenizer = AlbertTokenizer(spm_model_file=spm8k, remove_space=space, normalize_quotes=quotes)
+  module = _MODULES.setdefault((space, quotes), GraphTokenizer(tokenizer))
+  normalized = [text.decode() for text in module.normalize(tf.constant(texts)).numpy()]
+  assert normalized == [tokenizer.normalize(text) for text in texts]
+  assert module.tokenize(tf.constant(texts)).to_list() == tokenizer.encode_batch(texts)
+
+
+_MODULES: dict[tuple[bool, bool], GraphTokenizer] = {}
+
+
+def test_bytes_that_are_not_utf8(tokenizer: AlbertTokenizer, module: GraphTokenizer):
+  raw = b"the \xff\xfe cat \xe2\x82"
+  got = module.tokenize(tf.constant([raw, b""])).to_list()
+  assert got[0] == tokenizer.encode(raw.decode(errors="replace"))
+  assert got[1] == []
+
+
+@pytest.mark.parametrize(
+  "name",
+  ["corpora/wikiextractor/wiki_00", "corpora/novels/Cbronte_Jane_1847.txt", "corpora/wikitext-2/test.txt"],
+)
+def test_real_text(shared_dir: pathlib.Path, name: str):
+  tokenizer = AlbertTokenizer.from_pretrained(str(shared_dir / "data" / "vocab"))
+  lines = (shared_dir / "data" / name).read_text(encoding="utf-8").splitlines()
+  assert GraphTokenizer(tokenizer).tokenize(tf.constant(lines)).to_list() == tokenizer.encode_batch(lines)
+
+
+@pytest.mark.parametrize("max_length", [5, 6, 7, 8, 9, 12, 64])
+def test_batches_equal_python(tokenizer: AlbertTokenizer, module: GraphTokenizer, max_length: int):
+  for pairs in (None, _PAIRS):
+    for pad in (False, True):
+      options = {"max_length": max_length, "pad_to_max_length": pad, "allow_mask": True}
+      expected = tokenizer(_MASKED, pairs, **options)
+      got = module(tf.constant(_MASKED), None if pairs is None else tf.constant(pairs), **options)
+      assert tuple(got) == _KEYS
+      for key in _KEYS:
+        assert got[key].dtype == tf.int32
+        np.testing.assert_array_equal(got[key], expected[key])
+
+
+def test_mask_literal_is_text_unless_asked(tokenizer: AlbertTokenizer, module: GraphTokenizer):
+  assert module.tokenize(tf.constant(_MASKED)).to_list() == tokenizer.encode_batch(_MASKED)
+  ids = module.tokenize(tf.constant(_MASKED[:1]), allow_mask=True)
+  pieces = [piece.decode() for piece in module.pieces(ids.flat_values).numpy()]
+  assert pieces == tokenizer_pieces(tokenizer, _MASKED[0])
+
+
+def tokenizer_pieces(tokenizer: AlbertTokenizer, text: str) -> list[str]:
+  return [tokenizer.id_to_piece(index) for index in tokenizer.encode(text, allow_mask=True)]
+
+
+class _Exported(tf.Module):
+  """As serving exports it: the tokenizer is an attribute, the signature a function of strings."""
+
+  def __init__(self, tokenizer: AlbertTokenizer):
+    super().__init__()
+    self.tokenizer = GraphTokenizer(tokenizer)
+    self.traces = 0
+
+  @tf.function(input_signature=[tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.string)])
+  def serve(self, text: tf.Tensor, pair: tf.Tensor) -> dict[str, tf.Tensor]:
+    self.traces += 1
+    return self.tokenizer(text, pair, max_length=32, pad_to_max_length=True, allow_mask=True)
+
+
+def test_saved_model_loads_anywhere(tmp_path: pathlib.Path, tokenizer: AlbertTokenizer):
+  exported = _Exported(tokenizer)
+  tf.saved_model.save(exported, str(tmp_path / "model"), signatures=exported.serve)
+  assert exported.traces == 1
+  expected = tokenizer(_MASKED, _PAIRS, max_length=32, pad_to_max_length=True, allow_mask=True)
+  signature = tf.saved_model.load(str(tmp_path / "model")).signatures["serving_default"]
+  got = signature(text=tf.constant(_MASKED), pair=tf.constant(_PAIRS))
+  for key in _KEYS:
+    np.testing.assert_array_equal(got[key], expected[key])
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    meta = tf.compat.v1.saved_model.load(session, ["serve"], str(tmp_path / "model"))
+    info = meta.signature_def["serving_default"]
+    values = session.run(
+      {key: info.outputs[key].name for key in _KEYS},
+      {info.inputs["text"].name: _MASKED, info.inputs["pair"].name: _PAIRS},
+    )
+  for key in _KEYS:
+    np.testing.assert_array_equal(values[key], expected[key])
+  size = sum(path.stat().st_size for path in (tmp_path / "model").rglob("*") if path.is_file())
+  assert size < 10_000_000
+
+
+@pytest.mark.slow
+def test_only_ops_that_tensorflow_serving_links(tokenizer: AlbertTokenizer):
+  """Every op is TensorFlow's own but the two of SentencePiece."""
+  exported = _Exported(tokenizer)
+  graph = exported.serve.get_concrete_function().graph.as_graph_def()
+  names = {node.op for nodes in (graph.node, *(f.node_def for f in graph.library.function)) for node in nodes}
+  names -= {function.signature.name for function in graph.library.function}
+  script = (
+    "import sys, tensorflow as tf\n"
+    "from tensorflow.python.framework import op_def_registry\n"
+    "print(*[name for name in sys.argv[1:] if op_def_registry.get(name) is None])"
+  )
+  result = subprocess.run([sys.executable, "-c", script, *names], capture_output=True, text=True, check=True)
+  assert set(result.stdout.split()) <= {"SentencepieceOp", "SentencepieceTokenizeOp"}
