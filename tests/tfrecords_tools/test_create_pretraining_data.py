@@ -1,5 +1,6 @@
 """The command and the job: equal bytes everywhere, held-out documents, restarts, and users' mistakes."""
 
+import itertools
 import os
 import pathlib
 import resource
@@ -139,9 +140,8 @@ def test_held_out_documents_are_never_in_train(corpus, tiny_tokenizer, tmp_path)
   documents = []
   for path in corpus:
     for text in pathlib.Path(path).read_text(encoding="utf-8").split("\n\n"):
-      documents.append(
-        "," + ",".join(map(str, sum(tiny_tokenizer.encode_batch(text.splitlines()), []))) + ","
-      )
+      ids = itertools.chain.from_iterable(tiny_tokenizer.encode_batch(text.splitlines()))
+      documents.append(f",{','.join(map(str, ids))},")
   found = {"train": set(), "eval": set()}
   for file in manifest.files:
     for record in read_records(str(tmp_path / file.name)):

@@ -1,0 +1,211 @@
+"""inspect_records: every kind of damage is found and named, and sound records are not blamed."""
+
+import dataclasses
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from reference import tiny_corpus
+
+from albert_tf.errors import UserError
+from albert_tf.records import features as names
+from albert_tf.records import read_records
+from albert_tf.records.decode import decode_example
+from tfrecords_tools.corpus import CorpusOptions
+from tfrecords_tools.pretraining.inspection import Validator
+from tfrecords_tools.pretraining.job import create_records
+from tfrecords_tools.pretraining.local_runner import LocalRunner
+from tfrecords_tools.pretraining.proportions import proportion_problems
+from tfrecords_tools.pretraining.settings import PretrainingSettings
+
+_COMMAND = pathlib.Path(__file__).parents[2] / "tfrecords_tools" / "inspect_records.py"
+_CHOICES = PretrainingSettings(max_seq_length=64, max_predictions_per_seq=8, dupe_factor=2, num_shards=2)
+
+
+def _make(directory, tokenizer, choices=_CHOICES):
+  text = directory / "text.txt"
+  text.write_text(tiny_corpus.as_text(tiny_corpus.documents(np.random.default_rng(3), 80)), encoding="utf-8")
+  out = directory / "out"
+  create_records(
+    [str(text)],
+    str(out),
+    tokenizer=tokenizer,
+    settings=choices,
+    options=CorpusOptions(input_format="lines"),
+    runner=LocalRunner(),
+  )
+  return out
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory, tiny_tokenizer):
+  return _make(tmp_path_factory.mktemp("records"), tiny_tokenizer)
+
+
+def _run(*arguments):
+  return subprocess.run(
+    [sys.executable, str(_COMMAND), *map(str, arguments)],
+    capture_output=True,
+    text=True,
+    check=False,
+    timeout=120,
+  )
+
+
+@pytest.mark.parametrize(
+  "change",
+  [
+    {},
+    {"sentence_pair": "none"},
+    {"sentence_pair": "nsp"},
+    {"whole_word_mask": False},
+    {"compatibility": "original"},
+    {"masked_lm_prob": 0.0},
+  ],
+)
+def test_our_own_records_are_valid(tmp_path, tiny_tokenizer, change):
+  out = _make(tmp_path, tiny_tokenizer, dataclasses.replace(_CHOICES, **change))
+  result = _run("--validate", f"{out}/*.tfrecord")
+  assert result.returncode == 0, result.stdout + result.stderr
+  assert "valid: 3 file(s)" in result.stdout
+  assert result.stdout.count("[CLS]") >= 3  # Instances are shown as text.
+
+
+def test_the_originals_records_are_valid_and_measured_alike(oracle_dir):
+  model = oracle_dir / "spm" / "spm8k.model"
+  result = _run(
+    "--validate", "--json", f"--spm_model_file={model}", oracle_dir / "golden_pretrain_strip.tfrecord"
+  )
+  assert result.returncode == 0, result.stdout + result.stderr
+  ours = json.loads(result.stdout.splitlines()[0])
+  golden = json.loads((oracle_dir / "golden_data_stats_small.json").read_text())
+  for name in set(ours) & set(golden):
+    assert ours[name] == pytest.approx(golden[name], abs=1e-12), name
+  assert len(set(ours) & set(golden)) >= 13
+
+
+def _first(records):
+  """A record with two segments, a word of several pieces that is masked, and padding."""
+  for record in read_records(str(records / "train-00000-of-00002.tfrecord")):
+    features = {name: values.copy() for name, values in decode_example(record).items()}
+    positions = features[names.MASKED_LM_POSITIONS]
+    inside = features[names.TOKEN_BOUNDARY][positions[1:]] == 0
+    if features[names.INPUT_MASK].sum() < 60 and ((np.diff(positions) == 1) & inside).any():
+      return features
+  raise AssertionError
+
+
+def _unmask_half_a_word(features):
+  positions, used = features[names.MASKED_LM_POSITIONS], int(features[names.MASKED_LM_WEIGHTS].sum())
+  inside = (np.diff(positions) == 1) & (features[names.TOKEN_BOUNDARY][positions[1:]] == 0)
+  drop = int(np.flatnonzero(inside)[0]) + 1
+  features[names.INPUT_IDS][positions[drop]] = features[names.MASKED_LM_IDS][drop]
+  for name in names.PREDICTION_FEATURES:
+    features[name][drop : used - 1] = features[name][drop + 1 : used].copy()
+    features[name][used - 1] = 0
+
+
+def _set(name, index, value):
+  def change(features):
+    features[name][index] = value
+
+  return change
+
+
+def _drop(name):
+  return lambda features: features.pop(name)
+
+
+def _shorten(name):
+  def change(features):
+    features[name] = features[name][:-1]
+
+  return change
+
+
+def _swap_positions(features):
+  features[names.MASKED_LM_POSITIONS][:2] = features[names.MASKED_LM_POSITIONS][1::-1]
+
+
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    (_unmask_half_a_word, "a word is masked in part"),
+    (_drop(names.TOKEN_BOUNDARY), "the features are"),
+    (_shorten(names.INPUT_IDS), "input_ids has 63 values"),
+    (_set(names.INPUT_MASK, 3, 0), "input_mask is not ones followed by zeros"),
+    (_set(names.SEGMENT_IDS, -1, 1), "segment_ids is not 0 in its padding"),
+    (_set(names.SEGMENT_IDS, 1, 1), "segment_ids do not change"),
+    (_set(names.INPUT_IDS, 0, 9), r"not \[CLS\]"),
+    (_set(names.INPUT_IDS, 2, 999_999), "outside the vocabulary"),
+    (_set(names.INPUT_IDS, 1, 3), r"3 \[SEP\] and not 2"),
+    (_set(names.MASKED_LM_IDS, 0, 4), "a special piece is an answer"),
+    (_set(names.MASKED_LM_POSITIONS, 0, 63), "not increasing positions"),
+    (_swap_positions, "not increasing positions"),
+    (_set(names.MASKED_LM_WEIGHTS, 0, 0), "masked_lm_weights is not ones"),
+    (_set(names.TOKEN_BOUNDARY, 0, 0), "token_boundary is not where words start"),
+    (_set(names.SENTENCE_ORDER_LABELS_FEATURE, 0, 2), "the sentence order label is 2"),
+  ],
+)
+def test_each_wrong_instance_is_named(records, tiny_tokenizer, change, message):
+  validator = Validator(tiny_tokenizer, max_seq_length=64, max_predictions_per_seq=8)
+  features = _first(records)
+  assert validator.problems(features) == []
+  change(features)
+  problems = validator.problems(features)
+  assert problems
+  assert any(re.search(message, problem) for problem in problems), problems
+
+
+def test_damaged_files_are_named(records, tiny_tokenizer, tmp_path):
+  for path in records.iterdir():
+    (tmp_path / path.name).write_bytes(path.read_bytes())
+  flipped = tmp_path / "train-00000-of-00002.tfrecord"
+  raw = bytearray(flipped.read_bytes())
+  first = int.from_bytes(raw[:8], "little") + 16
+  raw[first + 100] ^= 4
+  flipped.write_bytes(bytes(raw))
+  cut = tmp_path / "eval-00000-of-00001.tfrecord"
+  cut.write_bytes(cut.read_bytes()[:-5])
+  result = _run("--validate", "--show=0", f"{tmp_path}/*.tfrecord")
+  assert result.returncode == 1
+  assert "train-00000-of-00002.tfrecord, record 1 (byte" in result.stdout
+  assert "its CRC32C is" in result.stdout
+  assert "eval-00000-of-00001.tfrecord, record" in result.stdout
+  assert "as the manifest says" in result.stdout
+  assert "train-00001" not in result.stdout.split("problem", 1)[1]
+  assert "Traceback" not in result.stderr
+
+
+def test_mistakes_are_one_message(records, tmp_path):
+  other = tiny_corpus.train_model(str(tmp_path / "other.model"), vocab_size=120)
+  result = _run(f"--spm_model_file={other}", records / "train-00000-of-00002.tfrecord")
+  assert result.returncode == 2
+  assert "vocab_size: records" in result.stderr
+  text = tmp_path / "text.txt"
+  text.write_text("not records, but a line of text that is long enough")
+  result = _run("--validate", f"--spm_model_file={other}", text)
+  assert result.returncode == 1
+  assert "text.txt, record 0 (byte 0): the checksum of the length" in result.stdout
+  assert _run().returncode == 2
+
+
+def test_proportions_allow_chance_and_nothing_more():
+  fair = {"masked": 8020, "kept": 990, "random": 990, "label_0": 490, "label_1": 510}
+  assert proportion_problems(fair, vocab_size=1000, balanced_labels=True) == []
+  for change, message in (
+    ({"masked": 7000, "kept": 2010}, "masked pieces are 0.7000"),
+    ({"label_0": 300, "label_1": 700}, "sentence order label 1 is 0.7000"),
+    ({"masked": 0, "kept": 0, "random": 0}, "no piece is masked"),
+  ):
+    problems = proportion_problems({**fair, **change}, vocab_size=1000, balanced_labels=True)
+    assert any(message in problem for problem in problems)
+
+
+def test_a_record_that_is_no_example_is_refused():
+  with pytest.raises(UserError, match=r"must be a tf\.train\.Example"):
+    decode_example(b"\x0a\xff\x01nonsense")
