@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from absl import app, flags
 
 from albert_tf.errors import UserError, exit_on_user_error
-from albert_tf.interop import FORMATS, OUTPUT_FORMATS, ConvertOptions, convert
-from albert_tf.interop.huggingface import SAFETENSORS_FILE, TORCH_FILE
+from albert_tf.startup import load_tensorflow
+
+_BUNDLES_AND_HUGGINGFACE = ["albert_tf", "tf1", "huggingface"]
+_WEIGHT_FILES = ["model.safetensors", "pytorch_model.bin"]
 
 _INPUT = flags.DEFINE_string(
   "input",
@@ -20,10 +22,13 @@ _INPUT = flags.DEFINE_string(
   "Run or release directory, SavedModel, Hugging Face directory, weights file or checkpoint prefix.",
 )
 _INPUT_FORMAT = flags.DEFINE_enum(
-  "input_format", "auto", FORMATS, "What the input is; auto looks at its files."
+  "input_format",
+  "auto",
+  ["auto", "tfhub", *_BUNDLES_AND_HUGGINGFACE],
+  "What the input is; auto looks at its files.",
 )
 _OUTPUT = flags.DEFINE_string("output", None, "Directory to write; must not exist or be empty.")
-_OUTPUT_FORMAT = flags.DEFINE_enum("output_format", "albert_tf", OUTPUT_FORMATS, "What to write.")
+_OUTPUT_FORMAT = flags.DEFINE_enum("output_format", "albert_tf", _BUNDLES_AND_HUGGINGFACE, "What to write.")
 _CONFIG = flags.DEFINE_string(
   "albert_config_file", "", "Configuration, if it does not lie beside the weights."
 )
@@ -47,8 +52,8 @@ _SLOTS = flags.DEFINE_enum(
 _EXPAND = flags.DEFINE_bool("expand_sharing", False, "Give every layer its own copy of shared parameters.")
 _WEIGHTS_FILE = flags.DEFINE_enum(
   "huggingface_weights",
-  SAFETENSORS_FILE,
-  [SAFETENSORS_FILE, TORCH_FILE],
+  _WEIGHT_FILES[0],
+  _WEIGHT_FILES,
   "Weights file of a Hugging Face output.",
 )
 _ARCHITECTURE = flags.DEFINE_string(
@@ -61,6 +66,9 @@ def main(argv: Sequence[str]) -> None:
     raise UserError(f"Only flags are understood. Received: {' '.join(argv[1:])}. See --help.")
   if not _INPUT.value or not _OUTPUT.value:
     raise UserError("--input and --output are needed. Received: at least one of them empty. See --help.")
+  load_tensorflow()
+  from albert_tf.interop import ConvertOptions, convert
+
   report = convert(
     _INPUT.value,
     _OUTPUT.value,

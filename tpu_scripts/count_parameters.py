@@ -1,0 +1,143 @@
+"""Prints the parameter counts of the ALBERT paper's tables, or of one configuration; nothing is built.
+
+python tpu_scripts/count_parameters.py
+python tpu_scripts/count_parameters.py --size base --sharing attention
+python tpu_scripts/count_parameters.py --albert_config_file albert_config.json
+"""
+
+from collections.abc import Sequence
+
+from absl import app, flags
+
+from albert_tf.configs import (
+  SHARING_KINDS,
+  AlbertConfig,
+  count_head_parameters,
+  count_parameters,
+  named_sizes,
+)
+from albert_tf.errors import UserError, exit_on_user_error
+
+_SIZE = flags.DEFINE_string("size", "", "A named size; without it and a file: the paper's tables.")
+_CONFIG = flags.DEFINE_string(
+  "albert_config_file", "", "Configuration of this project, the original or Hugging Face."
+)
+_SHARING = flags.DEFINE_enum(
+  "sharing", None, SHARING_KINDS, "What the layers share, instead of the size's own."
+)
+_EMBEDDING_SIZE = flags.DEFINE_integer("embedding_size", None, "E, instead of the size's own.", lower_bound=1)
+
+_HEADINGS = {"all": "all-shared", "attention": "shared-attention", "ffn": "shared-FFN", "none": "not-shared"}
+# What the paper prints, in millions. It counts xlarge and xxlarge higher than their architecture has.
+_TABLE_1 = {
+  "bert_base": "108M",
+  "bert_large": "334M",
+  "bert_xlarge": "1270M",
+  "base": "12M",
+  "large": "18M",
+  "xlarge": "60M",
+  "xxlarge": "235M",
+}
+_TABLE_3 = {
+  ("none", 64): "87M",
+  ("none", 128): "89M",
+  ("none", 256): "93M",
+  ("none", 768): "108M",
+  ("all", 64): "10M",
+  ("all", 128): "12M",
+  ("all", 256): "16M",
+  ("all", 768): "31M",
+}
+_TABLE_4 = {
+  (768, "all"): "31M",
+  (768, "attention"): "83M",
+  (768, "ffn"): "57M",
+  (768, "none"): "108M",
+  (128, "all"): "12M",
+  (128, "attention"): "64M",
+  (128, "ffn"): "38M",
+  (128, "none"): "89M",
+}
+_BOTH_HEADS = ("masked_lm", "sentence_order")
+
+
+def _row(*cells: object) -> str:
+  return "| " + " | ".join(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in cells) + " |"
+
+
+def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+  return ["", title, "", _row(*header), _row(*["---"] * len(header)), *[_row(*row) for row in rows]]
+
+
+def paper_tables() -> list[str]:
+  """Tables 1, 3 and 4 with exact counts of encoder and pooler beside what the paper prints."""
+  sizes = []
+  for name, printed in _TABLE_1.items():
+    config = AlbertConfig.from_name(name)
+    shape = (config.num_hidden_layers, config.hidden_size, config.embedding_size, _HEADINGS[config.sharing])
+    counts = (count_parameters(config).block, config.param_count(), config.param_count(heads=_BOTH_HEADS))
+    sizes.append((name, *shape, *counts, printed))
+  base = AlbertConfig.from_name("base")
+  widths = [
+    (_HEADINGS[sharing], e, base.replace(sharing=sharing, embedding_size=e).param_count(), printed)
+    for (sharing, e), printed in _TABLE_3.items()
+  ]
+  kinds = [
+    (e, _HEADINGS[sharing], base.replace(sharing=sharing, embedding_size=e).param_count(), printed)
+    for (e, sharing), printed in _TABLE_4.items()
+  ]
+  header = (
+    "model",
+    "layers",
+    "H",
+    "E",
+    "sharing",
+    "one block",
+    "encoder + pooler",
+    "with both heads",
+    "paper",
+  )
+  return [
+    *_table("Table 1: configurations", header, sizes),
+    *_table("Table 3: embedding size of ALBERT-base", ("sharing", "E", "encoder + pooler", "paper"), widths),
+    *_table("Table 4: sharing in ALBERT-base", ("E", "sharing", "encoder + pooler", "paper"), kinds),
+  ]
+
+
+def one_configuration(config: AlbertConfig) -> list[str]:
+  """The parts of one configuration."""
+  parts = count_parameters(config)
+  rows = [
+    ("embeddings", 1, parts.embeddings),
+    ("mapping E to H", int(parts.mapping > 0), parts.mapping),
+    ("attention + LayerNorm", parts.attention_copies, parts.attention),
+    ("feed-forward + LayerNorm", parts.ffn_copies, parts.ffn),
+    ("pooler", 1, parts.pooler),
+    ("encoder + pooler", "", parts.total),
+    *((f"head: {head}", 1, count_head_parameters(config, head)) for head in _BOTH_HEADS),
+    ("with both heads", "", config.param_count(heads=_BOTH_HEADS)),
+  ]
+  return _table("Parameters", ("part", "copies", "parameters of one"), rows)[1:]
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) > 1:
+    raise UserError(f"Only flags are understood. Received: {' '.join(argv[1:])}. See --help.")
+  if _SIZE.value and _CONFIG.value:
+    raise UserError("Only one of --size and --albert_config_file can be given. Received: both.")
+  changes = {"sharing": _SHARING.value, "embedding_size": _EMBEDDING_SIZE.value}
+  changes = {key: value for key, value in changes.items() if value is not None}
+  if not _SIZE.value and not _CONFIG.value:
+    if changes:
+      raise UserError(
+        "--sharing and --embedding_size change one size. Received: no size. "
+        f"Add --size, one of {', '.join(named_sizes())}."
+      )
+    print("\n".join(paper_tables()[1:]))
+    return
+  config = AlbertConfig.from_name(_SIZE.value) if _SIZE.value else AlbertConfig.from_json_file(_CONFIG.value)
+  print("\n".join(one_configuration(config.replace(**changes))))
+
+
+if __name__ == "__main__":
+  app.run(exit_on_user_error(main))
