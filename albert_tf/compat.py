@@ -4,6 +4,7 @@
 2.15 and TensorFlow Addons. No other module asks which one it runs on.
 """
 
+from collections.abc import Sequence
 from typing import Any
 import warnings
 
@@ -41,6 +42,10 @@ def tensorflow_addons() -> Any:
   return tensorflow_addons
 
 
+def _dense(gradient: Any) -> Any:
+  return None if gradient is None else tf.convert_to_tensor(gradient)
+
+
 class OptimizerBase(keras.optimizers.Optimizer):
   """Keras' optimizer with one constructor, slot maker and configuration for both stacks."""
 
@@ -54,6 +59,28 @@ class OptimizerBase(keras.optimizers.Optimizer):
   def add_slot(self, variable: Any, slot: str) -> Any:
     """A zero variable like `variable`, tracked by the optimizer."""
     return self.add_variable_from_reference(variable, slot)  # The arguments' names differ.
+
+  # `global_clipnorm` bounds the norm of the true gradient: dense, and summed over the replicas. Keras 2 sums
+  # before it clips, but measures lookups' gradients with their repeated rows apart; Keras 3 clips each replica.
+  if KERAS_3:
+
+    def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> None:
+      grads = [_dense(gradient) for gradient in grads]
+      context = tf.distribute.get_replica_context()
+      replicas = context.num_replicas_in_sync if context else 1
+      if replicas > 1 and self.global_clipnorm is not None and not self.gradient_accumulation_steps:
+        present = [gradient for gradient in grads if gradient is not None]
+        clipped, _ = tf.clip_by_global_norm(context.all_reduce("sum", present), self.global_clipnorm)
+        shares = iter(gradient / replicas for gradient in clipped)  # Keras sums them again.
+        grads = [None if gradient is None else next(shares) for gradient in grads]
+      super().apply(grads, trainable_variables)
+
+  else:
+
+    def aggregate_gradients(self, grads_and_vars: Any) -> Any:
+      return super().aggregate_gradients(
+        [(_dense(gradient), variable) for gradient, variable in grads_and_vars]
+      )
 
   def get_config(self) -> dict[str, Any]:
     config = super().get_config()

@@ -36,18 +36,25 @@ def test_fit_makes_the_update_of_the_equation(optimizer_class):
   np.testing.assert_allclose(model.get_weights()[1], state["bias"][0], rtol=1e-4, atol=1e-5)
 
 
-def test_fit_is_the_same_on_two_replicas(mirrored_2):
+def test_fit_clips_the_true_gradient_on_any_number_of_replicas(mirrored_2):
+  """Rows looked up repeatedly, and on both replicas; the clip is what makes the update."""
   rng = np.random.default_rng(1)
-  x, y = rng.standard_normal((8, 3)).astype("f"), rng.standard_normal((8, 4)).astype("f")
+  x, y = rng.integers(0, 3, (8, 5)), rng.standard_normal((8, 5, 4)).astype("f")
+  table = rng.standard_normal((3, 4)).astype("f")
   weights = []
   for strategy in (tf.distribute.OneDeviceStrategy("cpu:0"), mirrored_2):
     with strategy.scope():
-      model = linear_model(Lamb(0.1))
-      model.set_weights([np.ones((3, 4)), np.zeros(4)])
-    model.fit(x, y, batch_size=8, epochs=3, verbose=0)
-    weights.append(model.get_weights())
-  for a, b in zip(*weights, strict=True):
-    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+      model = keras.Sequential([keras.Input((5,), dtype="int32"), keras.layers.Embedding(3, 4)])
+      model.set_weights([table])
+      # A large epsilon makes the update proportional to the clipped gradient.
+      model.compile(AdamW(1e5, epsilon=1e3, weight_decay_rate=0.0, global_clipnorm=0.01), loss="mse")
+    model.fit(x, y, batch_size=8, epochs=1, verbose=0)
+    weights.append(model.get_weights()[0])
+  error = 2.0 * (table[x] - y) / y.size
+  gradient = np.stack([error[x == row].sum(axis=0) for row in range(3)])
+  clipped = gradient * 0.01 / np.linalg.norm(gradient)
+  for got in weights:  # m = 0.1 g, and η / ε = 100.
+    np.testing.assert_allclose((table - got) / 10.0, clipped, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras on NumPy 2.
