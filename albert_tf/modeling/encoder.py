@@ -93,6 +93,11 @@ class AlbertEncoder(keras.Model):
   def _check_layer_loop(self) -> None:
     if self.layer_loop not in LAYER_LOOPS:
       raise UserError(f"layer_loop must be one of {', '.join(LAYER_LOOPS)}. Received: {self.layer_loop!r}.")
+    if self.layer_loop == "while" and self.remat:
+      raise UserError(
+        'remat and layer_loop="while" exclude each other: TensorFlow cannot recompute variables inside a loop. '
+        'Received: both. Use layer_loop="unrolled" with remat.'
+      )
     if self.layer_loop == "while" and len(self.attention_sublayers) + len(self.ffn_sublayers) != 2:
       raise UserError(
         'layer_loop="while" needs one block shared by all layers. Received: '
@@ -122,13 +127,11 @@ class AlbertEncoder(keras.Model):
   def _apply_block(
     self, block: _Block, x: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor | None, *, training: bool
   ) -> tf.Tensor:
-    def run(x: tf.Tensor, bias: tf.Tensor, *seeds: tf.Tensor) -> tf.Tensor:
-      attention_seed, ffn_seed = split_seed(seeds[0] if seeds else None, 2)
+    def run(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+      attention_seed, ffn_seed = split_seed(seed, 2)
       return block.feed_forward(block.attention(x, bias, seed=attention_seed), seed=ffn_seed)
 
-    if self.remat and training:
-      run = tf.recompute_grad(run)
-    return run(x, bias) if seed is None else run(x, bias, seed)
+    return tf.recompute_grad(run)(x, bias) if self.remat and training else run(x, bias)
 
   def _run_unrolled(
     self, x: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor | None, *, training: bool

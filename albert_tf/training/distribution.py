@@ -60,10 +60,10 @@ def _tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     tf.tpu.experimental.initialize_tpu_system(resolver)
     return tf.distribute.TPUStrategy(resolver)
   except Exception as error:  # The resolver and the runtime raise many types, none of them documented.
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0].split(". ")[0].rstrip(".")[:160]
     raise UserError(
-      f"No TPU could be reached. Received: --tpu={config.tpu} ({reason}). Run on a TPU VM with TensorFlow's TPU "
-      "build, check the name, zone and project, or leave --tpu empty to use GPUs or the CPU."
+      f"No TPU could be reached at --tpu={config.tpu} ({reason}): run on a TPU VM, check name, zone and project, or "
+      "leave --tpu empty to use GPUs or the CPU."
     ) from error
 
 

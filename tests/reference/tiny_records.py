@@ -1,0 +1,61 @@
+"""Small pretraining records and settings for tests of the training engine."""
+
+from collections.abc import Mapping
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from albert_tf.configs import AlbertConfig
+from albert_tf.records import PretrainingSpec, TFRecordWriter, encode_example
+
+SPEC = PretrainingSpec(max_seq_length=10, max_predictions_per_seq=3)
+VOCAB_SIZE = 37
+
+
+def tiny_config(**changes: Any) -> AlbertConfig:
+  """V=37, E=6, H=12, 2 layers, N=3, F=20: distinct sizes on every axis."""
+  values = {
+    "vocab_size": VOCAB_SIZE,
+    "embedding_size": 6,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 16,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+  }
+  return AlbertConfig.from_name("tiny").replace(**{**values, **changes})
+
+
+def random_examples(count: int, *, seed: int) -> list[dict[str, np.ndarray]]:
+  """Examples whose number of predictions varies, so that a wrong denominator shows."""
+  rng = np.random.default_rng(seed)
+  examples = []
+  for _ in range(count):
+    length = int(rng.integers(5, SPEC.max_seq_length + 1))
+    predictions = int(rng.integers(1, SPEC.max_predictions_per_seq + 1))
+    real = np.arange(SPEC.max_seq_length) < length
+    used = np.arange(SPEC.max_predictions_per_seq) < predictions
+    examples.append(
+      {
+        "input_ids": rng.integers(5, VOCAB_SIZE, SPEC.max_seq_length) * real,
+        "input_mask": real.astype(np.int64),
+        "segment_ids": (np.arange(SPEC.max_seq_length) >= length // 2) * real,
+        "token_boundary": np.ones(SPEC.max_seq_length, np.int64),
+        "masked_lm_positions": np.sort(rng.choice(length, SPEC.max_predictions_per_seq, replace=False)) * used,
+        "masked_lm_ids": rng.integers(5, VOCAB_SIZE, SPEC.max_predictions_per_seq) * used,
+        "masked_lm_weights": used.astype(np.float32),
+        "next_sentence_labels": rng.integers(0, 2, 1),
+      }
+    )
+  return examples
+
+
+def write_records(path: pathlib.Path, examples: list[Mapping[str, np.ndarray]]) -> str:
+  with path.open("wb") as stream:
+    writer = TFRecordWriter(stream)
+    for example in examples:
+      writer.write(encode_example(example, SPEC))
+  return str(path)

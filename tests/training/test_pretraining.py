@@ -1,0 +1,226 @@
+"""Whole runs: what they leave, exact resume, refusals."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from reference.tiny_pretraining import NUM_STEPS, tiny_settings
+from reference.tiny_records import random_examples, tiny_config, write_records
+import tensorflow as tf
+
+from albert_tf.errors import UserError
+from albert_tf.modeling import AlbertForPreTraining, named_variables
+from albert_tf.training.checkpoints import latest_checkpoint, restore_variables
+from albert_tf.training.pretraining import run_pretraining
+from albert_tf.training.reporting import Reporter
+
+METRIC_KEYS = {
+  "step",
+  "split",
+  "loss",
+  "masked_lm_loss",
+  "masked_lm_accuracy",
+  "sentence_order_loss",
+  "sentence_order_accuracy",
+}
+TRAIN_KEYS = METRIC_KEYS | {
+  "learning_rate",
+  "gradient_norm",
+  "weight_norm",
+  "update_norm",
+  "examples_per_second",
+  "tokens_per_second",
+  "model_tflops_per_second",
+}
+
+
+def checkpoint_values(run: str) -> dict[str, np.ndarray]:
+  prefix = latest_checkpoint(f"{run}/checkpoints")
+  assert prefix is not None
+  reader = tf.train.load_checkpoint(prefix)
+  return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+  """A folder with records and the uninterrupted run `whole`."""
+  folder = tmp_path_factory.mktemp("runs")
+  result = run_pretraining(tiny_settings(folder, "whole"))
+  assert result.step == NUM_STEPS and not result.interrupted
+  return folder
+
+
+def test_a_run_leaves_what_it_promises(finished):
+  run = finished / "whole"
+  assert {"run.json", "albert_config.json", "metrics.jsonl", "curves.png", "checkpoints", "tensorboard"} <= {
+    path.name for path in run.iterdir()
+  }
+  reports = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+  assert [r["step"] for r in reports if r["split"] == "train"] == [2, 4, 6, 8, 10, 12]
+  assert [r["step"] for r in reports if r["split"] == "eval"] == [4, 8, 12]
+  assert all(set(r) >= (TRAIN_KEYS if r["split"] == "train" else METRIC_KEYS) for r in reports)
+  values = checkpoint_values(str(run))
+  assert values["global_step"] == NUM_STEPS and values["albert_tf/examples_seen"] == 8 * NUM_STEPS
+  assert "bert/pooler/dense/kernel/adam_m" in values
+  best = max((r for r in reports if r["split"] == "eval"), key=lambda r: r["masked_lm_accuracy"])
+  assert (run / f"checkpoints/best/model.ckpt-{best['step']}.index").exists()
+
+
+def test_held_out_metrics_are_means_over_all_real_predictions(finished):
+  """13 examples in batches of 4: the filling of the last batch must not count."""
+  reports = [json.loads(line) for line in (finished / "whole/metrics.jsonl").read_text().splitlines()]
+  last = [r for r in reports if r["split"] == "eval"][-1]
+  model = AlbertForPreTraining(tiny_config())
+  restore_variables(named_variables(model), str(finished / "whole/checkpoints/model.ckpt-12.index"))
+  examples = random_examples(13, seed=2)
+  batch = {key: np.stack([example[key] for example in examples]) for key in examples[0]}
+  outputs = model({key: tf.constant(value, tf.int32) for key, value in batch.items() if "weights" not in key})
+  log_probs = tf.nn.log_softmax(outputs["mlm_logits"]).numpy()
+  weights, labels = batch["masked_lm_weights"], batch["masked_lm_ids"]
+  losses = -np.take_along_axis(log_probs, labels[..., None], axis=-1)[..., 0]
+  assert last["masked_lm_loss"] == pytest.approx(float((losses * weights).sum() / weights.sum()), rel=1e-5)
+  hits = (log_probs.argmax(-1) == labels) * weights
+  assert last["masked_lm_accuracy"] == pytest.approx(float(hits.sum() / weights.sum()), rel=1e-5)
+  order = outputs["sop_logits"].numpy().argmax(-1) == batch["next_sentence_labels"][:, 0]
+  assert last["sentence_order_accuracy"] == pytest.approx(float(order.mean()), rel=1e-5)
+
+
+def test_sigterm_saves_and_the_same_settings_continue_bit_for_bit(finished, monkeypatch):
+  settings = tiny_settings(finished, "preempted")
+  report = Reporter.train
+
+  def preempted_at_6(self, step, *args, **kwargs):
+    report(self, step, *args, **kwargs)
+    if step == 6:
+      os.kill(os.getpid(), signal.SIGTERM)
+
+  monkeypatch.setattr(Reporter, "train", preempted_at_6)
+  result = run_pretraining(settings)
+  assert result.interrupted and result.step == 6 and result.checkpoint.endswith("model.ckpt-6")
+  monkeypatch.undo()
+  assert run_pretraining(settings).step == NUM_STEPS
+  whole, resumed = checkpoint_values(str(finished / "whole")), checkpoint_values(settings.output_dir)
+  assert whole.keys() == resumed.keys()
+  for name, value in whole.items():
+    np.testing.assert_array_equal(value, resumed[name], err_msg=name)
+  log = pathlib.Path(settings.output_dir, "metrics.jsonl").read_text()
+  steps = [json.loads(line)["step"] for line in log.splitlines()]
+  assert steps == sorted(steps)
+
+
+@pytest.mark.slow
+def test_killed_at_twenty_moments_the_weights_are_those_of_an_undisturbed_run(finished):
+  script = pathlib.Path(__file__).parent.parent / "reference/tiny_pretraining.py"
+  environment = {**os.environ, "PYTHONPATH": str(script.parent.parent)}
+  subprocess.run([sys.executable, str(script), str(finished), "20", "7"], check=True, env=environment, timeout=900)
+  whole, killed = checkpoint_values(str(finished / "whole")), checkpoint_values(str(finished / "killed"))
+  for name, value in whole.items():
+    if not name.startswith("albert_tf/best"):  # It evaluates after every step, so its best is another.
+      np.testing.assert_array_equal(value, killed[name], err_msg=name)
+  left = [path.name for path in (finished / "killed/checkpoints").iterdir() if ".tmp-" in path.name]
+  assert len(left) <= 20  # A kill may leave temporary files; none of them has a checkpoint's name.
+
+
+def test_continuing_with_another_batch_size_keeps_the_data_order(finished):
+  settings = tiny_settings(finished, "resized", save_checkpoints_steps=2)
+  short = dataclasses.replace(settings, optimizer=dataclasses.replace(settings.optimizer, num_train_steps=4))
+  run_pretraining(short)
+  larger = dataclasses.replace(settings, step=dataclasses.replace(settings.step, global_batch_size=16))
+  run_pretraining(dataclasses.replace(larger, optimizer=dataclasses.replace(settings.optimizer, num_train_steps=6)))
+  assert checkpoint_values(settings.output_dir)["albert_tf/examples_seen"] == 4 * 8 + 2 * 16
+
+
+def test_init_checkpoint_gives_weights_but_not_the_optimizer(finished):
+  settings = tiny_settings(finished, "warm_started", init_checkpoint=str(finished / "whole"))
+  settings = dataclasses.replace(settings, optimizer=dataclasses.replace(settings.optimizer, learning_rate=1e-12))
+  run_pretraining(settings)
+  whole, warm = checkpoint_values(str(finished / "whole")), checkpoint_values(settings.output_dir)
+  assert warm["global_step"] == NUM_STEPS  # Counted from 0.
+  best = tf.train.load_checkpoint(latest_checkpoint(str(finished / "whole/checkpoints/best")))
+  kernel = "bert/pooler/dense/kernel"
+  np.testing.assert_allclose(warm[kernel], best.get_tensor(kernel), atol=1e-6)
+  assert np.abs(whole[f"{kernel}/adam_m"] - warm[f"{kernel}/adam_m"]).max() > 0
+
+
+def other_seed(settings):
+  return dataclasses.replace(settings, step=dataclasses.replace(settings.step, seed=99))
+
+
+def wider_model(settings):
+  return dataclasses.replace(settings, model=settings.model.replace(intermediate_size=24))
+
+
+@pytest.mark.parametrize(
+  "change, message",
+  [(other_seed, r"made with another seed: seed 12345 → 99"), (wider_model, r"intermediate_size 20 → 24")],
+)
+def test_the_directory_of_another_run_is_refused(finished, change, message):
+  before = (finished / "whole/run.json").read_text()
+  with pytest.raises(UserError, match=message):
+    run_pretraining(change(tiny_settings(finished, "whole")))
+  assert (finished / "whole/run.json").read_text() == before
+
+
+def test_mistakes_are_refused_before_anything_is_written(finished, tmp_path):
+  foreign = tmp_path / "foreign"
+  foreign.mkdir()
+  (foreign / "thesis.tex").write_text("mine")
+  empty = tmp_path / "empty.tfrecord"
+  empty.touch()
+  settings = tiny_settings(finished, "refused")
+  torn = tmp_path / "torn.tfrecord"
+  torn.write_bytes(pathlib.Path(settings.input_files[0]).read_bytes()[:-7])
+  few = write_records(tmp_path / "few.tfrecord", random_examples(5, seed=4))
+  for changes, message in (
+    ({"output_dir": str(foreign)}, "holds thesis.tex and no run.json"),
+    ({"input_files": (str(empty),)}, "at least one record.*empty.tfrecord"),
+    ({"input_files": (str(torn),)}, r"torn.tfrecord, record 69 .*the file ends inside the record"),
+    ({"input_files": (few,)}, "5 records, train_batch_size=8"),
+    ({"model": tiny_config(vocab_size=30)}, r"id 3\d in (input_ids|masked_lm_ids) of .*vocab_size is 30"),
+    ({"max_seq_length": 12}, "10 values of input_ids, expected 12"),
+    ({"init_checkpoint": str(tmp_path / "nothing")}, "A checkpoint must exist. Received: .*nothing"),
+  ):
+    with pytest.raises(UserError, match=message):
+      run_pretraining(dataclasses.replace(settings, **changes))
+  assert not pathlib.Path(settings.output_dir).exists()
+  assert [path.name for path in foreign.iterdir()] == ["thesis.tex"]
+
+
+def test_a_damaged_record_is_named_or_left_out(finished, tmp_path):
+  settings = tiny_settings(finished, "damaged")
+  data = bytearray(pathlib.Path(settings.input_files[0]).read_bytes())
+  data[300] ^= 0xFF  # Inside the data of record 1.
+  damaged = tmp_path / "train-0.tfrecord"
+  damaged.write_bytes(bytes(data))
+  settings = dataclasses.replace(settings, input_files=(str(damaged),), output_dir=str(tmp_path / "run"))
+  with pytest.raises(UserError, match=r"train-0.tfrecord, record \d+ .*checksum of the data"):
+    run_pretraining(settings)
+  skipping = dataclasses.replace(settings, output_dir=str(tmp_path / "skipped"), on_bad_record="skip")
+  assert run_pretraining(skipping).step == NUM_STEPS
+
+
+def test_a_full_disk_during_a_checkpoint_leaves_the_old_one(finished, monkeypatch):
+  settings = tiny_settings(finished, "full_disk")
+  save = tf.raw_ops.SaveV2
+
+  def full_after_first(*, prefix, **kwargs):
+    save(prefix=prefix, **kwargs)
+    if "model.ckpt-8" in prefix:
+      raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+  monkeypatch.setattr(tf.raw_ops, "SaveV2", full_after_first)
+  with pytest.raises(UserError, match="written whole.*model.ckpt-8.*No space left"):
+    run_pretraining(settings)
+  monkeypatch.undo()
+  folder = pathlib.Path(settings.output_dir, "checkpoints")
+  assert {path.name for path in folder.iterdir() if path.is_file()} == {
+    "model.ckpt-4.index",
+    "model.ckpt-4.data-00000-of-00001",
+  }
+  assert run_pretraining(settings).step == NUM_STEPS

@@ -1,0 +1,172 @@
+"""The update: the original's trajectory, the same for any split of a batch, one trace."""
+
+import numpy as np
+import pytest
+from reference.tiny_records import SPEC, random_examples, tiny_config, write_records
+import tensorflow as tf
+
+from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
+from albert_tf.modeling import AlbertForPreTraining, initialize_variables, named_variables
+from albert_tf.optim.build import OptimizerConfig, build_optimizer
+from albert_tf.pipelines.pretraining import training_batches
+from albert_tf.pipelines.record_index import build_record_index
+from albert_tf.records.parse import parse_pretraining_batch
+from albert_tf.training.distribution import host_shard
+from albert_tf.training.step import StepConfig, TrainStep
+
+OPTIMIZER = OptimizerConfig(learning_rate=0.02, num_train_steps=9, num_warmup_steps=2)
+
+
+def make_step(strategy, config, optimizer_config=OPTIMIZER, **step_config):
+  with strategy.scope():
+    model = AlbertForPreTraining(config)
+    variables = named_variables(model)
+    optimizer = build_optimizer(optimizer_config, variables)
+  initialize_variables(variables, seed=3, initializer_range=0.2)
+  step = TrainStep(
+    strategy=strategy,
+    model=model,
+    optimizer=optimizer,
+    optimizer_config=optimizer_config,
+    config=StepConfig(**step_config),
+  )
+  return step, variables, optimizer
+
+
+def distributed_iterator(strategy, index, batch_size):
+  return iter(
+    strategy.distribute_datasets_from_function(
+      lambda context: training_batches(
+        index,
+        lambda serialized: parse_pretraining_batch(serialized, SPEC),
+        seed=5,
+        global_batch_size=batch_size,
+        shard=host_shard(strategy, context),
+      )
+    )
+  )
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("records")
+  return build_record_index([write_records(folder / "train-0.tfrecord", random_examples(150, seed=1))])
+
+
+@pytest.fixture(scope="module")
+def reference_weights(index):
+  """Weights after 4 + 5 updates with batches of 32 on one device in one piece."""
+  strategy = tf.distribute.OneDeviceStrategy("cpu:0")
+  step, variables, _ = make_step(strategy, tiny_config(), global_batch_size=32)
+  iterator = distributed_iterator(strategy, index, 32)
+  for updates in (4, 5):
+    step.run(iterator, tf.constant(updates))
+  return {name: variable.numpy() for name, variable in variables.items()}
+
+
+@pytest.mark.parametrize("replicas, micro_batches", [(1, 4), (2, 1), (2, 2)])
+def test_the_update_is_that_of_the_whole_batch(request, index, reference_weights, replicas, micro_batches):
+  one_device = replicas == 1
+  strategy = tf.distribute.OneDeviceStrategy("cpu:0") if one_device else request.getfixturevalue("mirrored_2")
+  step, variables, _ = make_step(
+    strategy, tiny_config(), global_batch_size=32, gradient_accumulation_steps=micro_batches
+  )
+  iterator = distributed_iterator(strategy, index, 32)
+  for updates in (3, 6):
+    step.run(iterator, tf.constant(updates))
+  for name, variable in variables.items():
+    np.testing.assert_allclose(variable.numpy(), reference_weights[name], rtol=2e-4, atol=2e-5, err_msg=name)
+
+
+def test_one_trace_and_metrics_add_up(index):
+  strategy = tf.distribute.OneDeviceStrategy("cpu:0")
+  step, _, optimizer = make_step(strategy, tiny_config(hidden_dropout_prob=0.1), global_batch_size=16)
+  iterator = distributed_iterator(strategy, index, 16)
+  for updates in (1, 3, 2):
+    metrics = step.run(iterator, tf.constant(updates))
+    assert float(metrics.sentence_order_count) == 16 * updates
+  assert step.run.experimental_get_tracing_count() == 1
+  assert int(optimizer.step) == 6
+  averages = metrics.averages(2)
+  assert averages["loss"] == pytest.approx(averages["masked_lm_loss"] + averages["sentence_order_loss"])
+  assert averages["weight_norm"] > 0 and averages["update_norm"] > 0
+
+
+def test_dropout_is_a_function_of_seed_and_step(index):
+  def weights_after(seed):
+    strategy = tf.distribute.OneDeviceStrategy("cpu:0")
+    config = tiny_config(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3)
+    step, variables, _ = make_step(strategy, config, global_batch_size=16, seed=seed)
+    step.run(distributed_iterator(strategy, index, 16), tf.constant(3))
+    return np.concatenate([variable.numpy().ravel() for variable in variables.values()])
+
+  first = weights_after(1)
+  np.testing.assert_array_equal(first, weights_after(1))
+  assert np.abs(first - weights_after(2)).max() > 1e-4
+
+
+@pytest.mark.parametrize("options, use_xla", [({"remat": True}, False), ({"layer_loop": "while"}, True)])
+def test_options_leave_the_update_as_it_is(index, reference_weights, options, use_xla):
+  """Rematerialisation, the loop over layers, one-hot look-ups and XLA change how, not what."""
+  strategy = tf.distribute.OneDeviceStrategy("cpu:0")
+  with strategy.scope():
+    model = AlbertForPreTraining(tiny_config(), encoder_options={"use_one_hot_embeddings": True, **options})
+    variables = named_variables(model)
+    optimizer = build_optimizer(OPTIMIZER, variables)
+  initialize_variables(variables, seed=3, initializer_range=0.2)
+  step = TrainStep(
+    strategy=strategy,
+    model=model,
+    optimizer=optimizer,
+    optimizer_config=OPTIMIZER,
+    config=StepConfig(global_batch_size=32, use_xla=use_xla),
+  )
+  step.run(distributed_iterator(strategy, index, 32), tf.constant(9))
+  for name, variable in variables.items():
+    np.testing.assert_allclose(variable.numpy(), reference_weights[name], rtol=2e-4, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_ten_lamb_steps_follow_the_original(oracle_dir, micro_batches):
+  """Losses, rates and norms of oracle/golden_lamb.npz, dense (one-hot) gradients."""
+  golden = np.load(oracle_dir / "golden_lamb.npz")
+  checkpoint = tf.train.load_checkpoint(str(oracle_dir / "ckpt_tiny/model.ckpt-best"))
+  config = AlbertConfig.from_json_file(str(oracle_dir / "ckpt_tiny/albert_config.json"))
+  config = config.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+  optimizer_config = OptimizerConfig(
+    learning_rate=float(golden["hyper/lr"]),
+    num_train_steps=int(golden["hyper/total"]),
+    num_warmup_steps=int(golden["hyper/warm"]),
+    schedule="original",
+  )
+  step, variables, _ = make_step(
+    tf.distribute.OneDeviceStrategy("cpu:0"),
+    config,
+    optimizer_config,
+    global_batch_size=4,
+    gradient_accumulation_steps=micro_batches,
+  )
+  for name, variable in variables.items():
+    variable.assign(checkpoint.get_tensor(name))
+  batch = {name.removeprefix("in/"): golden[name] for name in golden.files if name.startswith("in/")}
+  batch["sentence_order_labels"] = batch.pop("next_sentence_labels")[:, 0]
+  iterator = iter(tf.data.Dataset.from_tensors(batch).repeat())
+  for k in range(10):
+    averages = step.run(iterator, tf.constant(1)).averages(1)
+    for ours, theirs, tolerance in (
+      ("masked_lm_loss", "masked_lm_loss", 1e-5),
+      ("sentence_order_loss", "sentence_order_loss", 1e-5),
+      ("learning_rate", "learning_rate", 1e-8),
+      ("gradient_norm", "dense_norm", 2e-5),
+    ):
+      expected = float(golden[f"onehot/{theirs}"][k])
+      assert averages[ours] == pytest.approx(expected, abs=tolerance), f"step {k}: {ours}"
+  for name, value in variables.items():
+    np.testing.assert_allclose(value.numpy(), golden[f"onehot/after_10/{name}"], atol=2e-5, err_msg=name)
+
+
+def test_a_batch_that_cannot_be_divided_is_refused():
+  config = StepConfig(global_batch_size=30, gradient_accumulation_steps=4)
+  with pytest.raises(UserError, match=r"divisible.*train_batch_size=30, 2 replicas.*Use 24\."):
+    config.micro_batch_size(2)
