@@ -6,6 +6,7 @@ path (`gs://…`, `s3://…`) is used, so data workers on local files never load
 
 from collections.abc import Iterator, Sequence
 import contextlib
+import errno
 import glob as glob_lib
 import io
 import os
@@ -30,11 +31,50 @@ def _gfile() -> Any:
   return tf.io.gfile
 
 
+class _RemoteFile(io.RawIOBase):
+  """A `tf.io.gfile` file as Python's io layer expects one; its failures are OSError."""
+
+  def __init__(self, path: str):
+    super().__init__()
+    if not _gfile().exists(path):
+      raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    self._file = _gfile().GFile(path, "rb")
+    self._path = path
+
+  def readable(self) -> bool:
+    return True
+
+  def seekable(self) -> bool:
+    return True
+
+  def readinto(self, buffer: Any) -> int:
+    import tensorflow as tf
+
+    try:
+      data = self._file.read(len(buffer))
+    except tf.errors.OpError as error:
+      raise OSError(f"{self._path}: {error.message}") from error
+    buffer[: len(data)] = data
+    return len(data)
+
+  def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+    if whence == io.SEEK_END:
+      offset, whence = self._file.size() + offset, io.SEEK_SET
+    self._file.seek(offset, whence)
+    return int(self._file.tell())
+
+  def tell(self) -> int:
+    return int(self._file.tell())
+
+  def close(self) -> None:
+    if not self.closed:
+      self._file.close()
+    super().close()
+
+
 def open_binary(path: str) -> IO[bytes]:
   """Opens `path` for reading bytes."""
-  if is_remote(path):
-    return io.BufferedReader(_gfile().GFile(path, "rb"))
-  return open(path, "rb")
+  return io.BufferedReader(_RemoteFile(path), 1 << 20) if is_remote(path) else open(path, "rb")
 
 
 def exists(path: str) -> bool:
@@ -52,8 +92,8 @@ def makedirs(path: str) -> None:
     _gfile().makedirs(path) if is_remote(path) else os.makedirs(path, exist_ok=True)
   except OSError as error:
     raise UserError(
-        f"The directory must be writable. Received: {path} ({error.strerror or error}). "
-        "Choose another directory or change its permissions."
+      f"The directory must be writable. Received: {path} ({error.strerror or error}). "
+      "Choose another directory or change its permissions."
     ) from error
 
 
@@ -100,12 +140,14 @@ def expand_globs(patterns: str | Sequence[str], *, what: str = "input") -> list[
     found = sorted(path for path in found if is_remote(path) or os.path.isfile(path))
     if not found:
       raise UserError(
-          f"Every {what} pattern must match at least one file. Received: {pattern!r}, which matches none. "
-          "Check the path, and quote the pattern so that the shell does not expand it."
+        f"Every {what} pattern must match at least one file. Received: {pattern!r}, which matches none. "
+        "Check the path, and quote the pattern so that the shell does not expand it."
       )
     paths.update(dict.fromkeys(found))
   if not paths:
-    raise UserError(f"At least one {what} file is needed. Received: no pattern. Name files or quoted glob patterns.")
+    raise UserError(
+      f"At least one {what} file is needed. Received: no pattern. Name files or quoted glob patterns."
+    )
   return list(paths)
 
 

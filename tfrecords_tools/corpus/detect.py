@@ -59,14 +59,16 @@ def _has_paragraphs(text: str) -> bool:
   if not filled:
     return False
   several = sum(len(split_sentences(line[:2000])) > 1 for line in filled)
-  return several > 0.3 * len(filled) or _wrapped_share(lines) > 0.2 or _is_spaced(lines)
+  return several > 0.3 * len(filled) or _is_wrapped(lines) or _is_spaced(lines)
 
 
-def _wrapped_share(lines: list[str]) -> float:
-  """The share of lines after a filled line that begin in lower case: the sentence goes on."""
+def _is_wrapped(lines: list[str]) -> bool:
+  """Whether sentences go on over lines: many lines in the middle of one begin in lower case, and not all do."""
   lines = [line.strip() for line in lines]
   pairs = [(a, b) for a, b in itertools.pairwise(lines) if a and b]
-  return sum(after[0].islower() for _, after in pairs) / max(len(pairs), 1)
+  going_on = sum(after[0].islower() and before[-1] not in ".!?\"'”’" for before, after in pairs)
+  capitals = sum(line[:1].isupper() for line in lines)  # None in text that was lower-cased before.
+  return going_on > 0.2 * len(pairs) and capitals > 0.02 * len(lines)
 
 
 def paragraph_layout(head: bytes) -> str:
@@ -82,7 +84,7 @@ def paragraph_layout(head: bytes) -> str:
   if _WIKITEXT_TITLE.search(text):
     return "wikitext"
   lines = text.split("\n")
-  if _wrapped_share(lines) > 0.2:
+  if _is_wrapped(lines):
     return "wrapped"
   return "spaced" if _is_spaced(lines) else "dense"
 
