@@ -8,6 +8,8 @@ from albert_tf.errors import UserError
 
 EXCLUDED_PATTERN = r"LayerNorm|layer_norm|bias"  # The original's exclusion list, searched in the full name.
 DECAYED_PATTERN = r"(^|/)(kernel|(word|token_type|position)_embeddings|output_weights)$"
+_BLOCK = re.compile(r"/group_(\d+)/inner_group_(\d+)/")
+_EMBEDDINGS = re.compile(r"(^|/)(embeddings|embedding_hidden_mapping_in)/")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,21 +104,21 @@ def layerwise_multipliers(names: Iterable[str], *, layer_decay: float) -> dict[s
       f"layer_decay must be above 0 and at most 1. Received: {layer_decay}. ELECTRA uses 0.8 to 0.9."
     )
   names = list(names)
-  block = re.compile(r"/group_(\d+)/inner_group_(\d+)/")
-  blocks = sorted({(int(m[1]), int(m[2])) for m in map(block.search, names) if m})
-  level_of_block = {key: i + 1 for i, key in enumerate(blocks)}
+  blocks = sorted({key for key in map(_block_of, names) if key is not None})
+  levels = {key: i + 1 for i, key in enumerate(blocks)}
   top = len(blocks) + 1
   multipliers = {}
   for name in names:
-    match = block.search(name)
-    if match:
-      level = level_of_block[(int(match[1]), int(match[2]))]
-    elif "/embeddings/" in name or "/embedding_hidden_mapping_in/" in name:
-      level = 0
-    else:
-      level = top
+    key = _block_of(name)
+    level = levels[key] if key is not None else 0 if _EMBEDDINGS.search(name) else top
     multipliers[name] = layer_decay ** (top - level)
   return multipliers
+
+
+def _block_of(name: str) -> tuple[int, int] | None:
+  """(group, inner) of the transformer block that owns a variable; None outside the blocks."""
+  match = _BLOCK.search(name)
+  return (int(match[1]), int(match[2])) if match else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

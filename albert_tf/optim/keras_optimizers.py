@@ -1,6 +1,6 @@
 """LAMB and AdamW for `model.compile`: the same update functions behind Keras' optimizer interface."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import re
 from typing import Any
@@ -8,7 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf import compat
+from albert_tf.errors import UserError
 from albert_tf.optim.adamw import adamw_update
+from albert_tf.optim.groups import layerwise_multipliers
 from albert_tf.optim.lamb import lamb_update
 from albert_tf.optim.moments import MomentHyperparameters, UpdateResult
 from albert_tf.optim.schedules import ScheduleConfig, rate_after_steps
@@ -30,6 +32,7 @@ class _MomentOptimizer(compat.OptimizerBase):
     weight_decay_rate: float = 0.01,
     bias_correction: bool = False,
     exclude_from_weight_decay: str = KERAS_EXCLUDED_PATTERN,
+    rate_multipliers: Sequence[float] | None = None,
     name: str,
     **kwargs: Any,
   ):
@@ -47,6 +50,7 @@ class _MomentOptimizer(compat.OptimizerBase):
       bias_correction=bias_correction,
     )
     self.exclude_from_weight_decay_pattern = exclude_from_weight_decay
+    self.rate_multipliers = None if rate_multipliers is None else [float(x) for x in rate_multipliers]
 
   def build(self, variables: Sequence[Any]) -> None:
     """Creates the slots `adam_m` and `adam_v`, and settles which variables are excluded."""
@@ -57,19 +61,26 @@ class _MomentOptimizer(compat.OptimizerBase):
     self._v = [self.add_slot(variable, "adam_v") for variable in variables]
     self._slot_index = {self._var_key(variable): i for i, variable in enumerate(variables)}
     self._paths = [compat.variable_path(variable) for variable in variables]
+    if self.rate_multipliers is not None and len(self.rate_multipliers) != len(variables):
+      raise UserError(
+        "rate_multipliers must have one number for each trainable variable, in the model's order. Received: "
+        f"{len(self.rate_multipliers)} for {len(variables)}. Make them with layerwise_rate_multipliers."
+      )
     self._built = True
 
   def update_step(self, gradient: Any, variable: Any, learning_rate: Any = None) -> None:
     """One update of one variable; Keras calls it."""
     index = self._slot_index[self._var_key(variable)]
+    path = self._paths[index]
+    rate = tf.cast(self.learning_rate if learning_rate is None else learning_rate, tf.float32)
     m, v = compat.raw_variable(self._m[index]), compat.raw_variable(self._v[index])
     result = self._update(
       tf.cast(variable, tf.float32),
       tf.cast(tf.convert_to_tensor(gradient), tf.float32),  # Indexed slices become dense: LAMB needs ‖u‖.
       tf.cast(m, tf.float32),
       tf.cast(v, tf.float32),
-      learning_rate=tf.cast(self.learning_rate if learning_rate is None else learning_rate, tf.float32),
-      path=self._paths[index],
+      learning_rate=rate if self.rate_multipliers is None else rate * self.rate_multipliers[index],
+      path=path,
     )
     for target, value in ((variable, result.p), (m, result.m), (v, result.v)):
       target.assign(tf.cast(value, target.dtype))
@@ -85,7 +96,14 @@ class _MomentOptimizer(compat.OptimizerBase):
     config.pop("weight_decay", None)  # Keras' own, not used.
     moments = self.hyperparameters.get_config()
     moments["weight_decay_rate"] = moments.pop("weight_decay")
-    return config | moments | {"exclude_from_weight_decay": self.exclude_from_weight_decay_pattern}
+    return (
+      config
+      | moments
+      | {
+        "exclude_from_weight_decay": self.exclude_from_weight_decay_pattern,
+        "rate_multipliers": self.rate_multipliers,
+      }
+    )
 
 
 @compat.keras.saving.register_keras_serializable(package="albert_tf")
@@ -97,6 +115,7 @@ class Lamb(_MomentOptimizer):
     beta_1, beta_2, epsilon, weight_decay_rate, bias_correction: see `MomentHyperparameters`.
     exclude_from_weight_decay: regular expression; variables whose path it finds do not decay.
     exclude_from_layer_adaptation: the same for the trust ratio; None takes `exclude_from_weight_decay`.
+    rate_multipliers: factor on the rate of each trainable variable, in order; see `layerwise_rate_multipliers`.
     name: the optimizer's name.
     **kwargs: what every Keras optimizer takes, such as `global_clipnorm=1.0`.
 
@@ -168,6 +187,34 @@ class AdamW(_MomentOptimizer):
       hyperparameters=self.hyperparameters,
       decay=not re.search(self.exclude_from_weight_decay_pattern, path),
     )
+
+
+def layerwise_rate_multipliers(
+  trainable_variables: Sequence[Any], named_variables: Mapping[str, tf.Variable], *, layer_decay: float
+) -> list[float]:
+  """`layerwise_multipliers` in the order of a model's trainable variables, for `rate_multipliers`.
+
+  Args:
+    trainable_variables: of the model.
+    named_variables: checkpoint name → variable, from `albert_tf.modeling.named_variables(model)`.
+    layer_decay: see `layerwise_multipliers`.
+
+  Raises:
+    UserError: a trainable variable has no name, or `layer_decay` is out of range.
+
+  Example:
+    multipliers = layerwise_rate_multipliers(model.trainable_variables, named_variables(model), layer_decay=0.8)
+    model.compile(AdamW(3e-5, rate_multipliers=multipliers), …)
+  """
+  by_name = layerwise_multipliers(named_variables, layer_decay=layer_decay)
+  by_variable = {id(variable): by_name[name] for name, variable in named_variables.items()}
+  raw = [compat.raw_variable(variable) for variable in trainable_variables]
+  unnamed = [compat.variable_path(variable) for variable in raw if id(variable) not in by_variable]
+  if unnamed:
+    raise UserError(
+      f"Every trainable variable needs a checkpoint name. Received: none for {unnamed}. Take both from one model."
+    )
+  return [by_variable[id(variable)] for variable in raw]
 
 
 @compat.keras.saving.register_keras_serializable(package="albert_tf")
