@@ -151,10 +151,16 @@ def extract(*, output_dir: str, max_megabytes: float, num_files: int, num_worker
 
 def _write(documents: Sequence[list[str]], *, output_dir: str, num_files: int) -> list[str]:
   paths = [os.path.join(output_dir, f"docs-{index:05d}-of-{num_files:05d}.txt") for index in range(num_files)]
-  for index, path in enumerate(paths):
-    with files.atomic_writer(path) as stream:
-      for document in documents[index::num_files]:
-        stream.write("\n".join([*document, "", ""]).encode())
+  try:
+    for index, path in enumerate(paths):
+      with files.atomic_writer(path) as stream:
+        for document in documents[index::num_files]:
+          stream.write("\n".join([*document, "", ""]).encode())
+  except OSError as error:
+    raise UserError(
+      f"The output directory must be writable. Received: {output_dir} ({error.strerror or error}). "
+      "Choose another --output_dir, or make room."
+    ) from error
   if not files.is_remote(output_dir):
     for path in glob.glob(os.path.join(glob.escape(output_dir), "docs-?????-of-?????.txt")):
       if path not in paths:  # Of an earlier run with another number of files.

@@ -261,6 +261,8 @@ def main(argv: Sequence[str]) -> None:
     f"Wrote {_MODEL_PREFIX.value}.model, .vocab, .json in {time.monotonic() - start:.0f} s. Checked: special "
     f"ids 0-4, {len(spec.user_symbols)} user symbols, round trip; unknown pieces {unknown:.4%}."
   )
+  if stats.empty_files:
+    print(f"Files without text: {stats.empty_files} of {stats.files}.")
   if stats.bad_text_skipped or stats.bad_text_replaced:
     print(f"Lines that were not UTF-8: {stats.bad_text_skipped} left out, {stats.bad_text_replaced} mended.")
 

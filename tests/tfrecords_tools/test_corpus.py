@@ -144,6 +144,16 @@ def test_memory_does_not_grow_with_the_file(tmp_path: pathlib.Path):
   assert one_line < 1.2 * small
 
 
+def test_remote_paths_go_through_gfile(tmp_path: pathlib.Path):
+  """`file://` stands for `gs://`: the same code opens both."""
+  (tmp_path / "in.gz").write_bytes(gzip.compress(_TWO))
+  pq.write_table(pa.table({"text": ["One is. Two is."]}), tmp_path / "in.parquet")
+  for name, expected in (("in.gz", _TWO_DOCUMENTS), ("in.parquet", [["One is.", "Two is."]])):
+    assert list(iter_documents(f"file://{tmp_path}/{name}", CorpusOptions(), stats=CorpusStats())) == expected
+  with pytest.raises(UserError, match="No such file"):
+    list(iter_documents(f"file://{tmp_path}/none", CorpusOptions(), stats=CorpusStats()))
+
+
 # ---------------------------------------------------------------------- bad input
 
 
@@ -237,6 +247,11 @@ def test_wikitext_titles_begin_documents(tmp_path: pathlib.Path):
     ["It ran 34.7 mi .", "It was well-known .", "More ."],
     ["Last ."],
   ]
+
+
+def test_lower_cased_sentences_are_not_wrapped_paragraphs(tmp_path: pathlib.Path):
+  lines = [f"the number {n} has no full stop" for n in range(50)]
+  assert _read(tmp_path / "in.txt", "\n".join(lines).encode())[0] == [lines]
 
 
 def test_enumerators_stay_with_their_sentence():

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np
 import pytest
+from reference import tokenization as reference
 import sentencepiece
 
 from albert_tf.errors import UserError
@@ -72,14 +73,25 @@ def test_both_digit_comma_rules_on_every_comma_piece(spm8k: str):
       assert tokenizer.digit_comma_ids[processor.piece_to_id(piece)] == ids
 
 
-def test_batch_equals_single_and_pieces_equal_ids_on_real_text(
-  tokenizer: AlbertTokenizer, shared_dir: pathlib.Path
-):
-  lines = (shared_dir / "data/corpora/wikiextractor/small").read_text(encoding="utf-8").splitlines()
+_REAL = ("wikiextractor/wiki_01", "novels/Dickens_Expectations_1861.txt", "wikitext-2/valid.txt")
+
+
+@pytest.mark.parametrize("name", _REAL)
+@pytest.mark.parametrize(("lower", "strip"), [(True, True), (False, False)])
+def test_real_text_equals_the_specification(shared_dir: pathlib.Path, name: str, lower: bool, strip: bool):
+  path = str(shared_dir / "data/vocab/30k-clean.model")
+  tokenizer = AlbertTokenizer(
+    spm_model_file=path, do_lower_case=lower, digit_comma="strip" if strip else "nostrip"
+  )
+  processor = sentencepiece.SentencePieceProcessor(model_file=path)
+  lines = (shared_dir / "data/corpora" / name).read_text(encoding="utf-8").splitlines()
   rows = tokenizer.encode_batch(lines)
-  for line, row in zip(lines, rows, strict=True):
-    assert row == tokenizer.encode(line)
-    assert row == [tokenizer.piece_to_id(piece) for piece in tokenizer.encode_pieces(line)]
+  for index, (line, row) in enumerate(zip(lines, rows, strict=True)):
+    assert row == reference.encode(processor, line, lower=lower, strip=strip)
+    if index % 50 == 0:
+      assert row == tokenizer.encode(line)
+      assert row == [tokenizer.piece_to_id(piece) for piece in tokenizer.encode_pieces(line)]
+      assert row == tokenizer.encode_with_offsets(line)[0]
 
 
 def test_released_vocabulary(shared_dir: pathlib.Path):
