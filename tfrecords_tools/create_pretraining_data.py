@@ -82,7 +82,13 @@ _COMPATIBILITY = flags.DEFINE_enum(
   COMPATIBILITY,
   "original: follow google-research/albert where the default differs from it (docs/data.md lists how).",
 )
-_RECORD_LAYOUT = flags.DEFINE_enum("record_layout", "example", RECORD_LAYOUTS, "How a record is stored.")
+_RECORD_LAYOUT = flags.DEFINE_enum(
+  "record_layout",
+  "example",
+  RECORD_LAYOUTS,
+  "example: as google-research/albert reads it. compact: under half the size and several times as fast to read; "
+  "only this project reads it.",
+)
 _NUM_WORKERS = flags.DEFINE_integer(
   "num_workers", 1, "Processes. The records do not depend on it.", lower_bound=1
 )

@@ -17,9 +17,9 @@ import google_crc32c
 
 from albert_tf import files
 from albert_tf.errors import UserError, exit_on_user_error
-from albert_tf.records import Manifest, find_manifest, read_records
+from albert_tf.records import Manifest, PretrainingSpec, compact, find_manifest, read_records
 from albert_tf.records import features as names
-from albert_tf.records.decode import decode_example
+from albert_tf.records.decode import decode_example, decode_record
 from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.pretraining.inspection import Measurements, Validator, View, view_instance
 from tfrecords_tools.pretraining.masking import prediction_budget
@@ -105,20 +105,22 @@ def _budget_problem(view: View, manifest: Manifest | None) -> list[str]:
   return []
 
 
-def _make_validator(
-  tokenizer: AlbertTokenizer, manifest: Manifest | None, first: dict[str, Any]
-) -> Validator:
+def _make_validator(tokenizer: AlbertTokenizer, manifest: Manifest | None, first: bytes) -> Validator:
   """Lengths and rules from the manifest; of records without one, lengths from the first record."""
-  settings = manifest.settings if manifest else {}
-  return Validator(
-    tokenizer,
-    max_seq_length=manifest.max_seq_length if manifest else len(first.get(names.INPUT_IDS, ())),
-    max_predictions_per_seq=(
-      manifest.max_predictions_per_seq if manifest else len(first.get(names.MASKED_LM_IDS, ()))
-    ),
-    whole_words=settings.get("whole_word_mask", True),
-    single_segment=settings.get("sentence_pair") == "none",
-  )
+  if manifest is not None:
+    return Validator(
+      tokenizer,
+      spec=manifest.spec,
+      whole_words=manifest.settings["whole_word_mask"],
+      single_segment=manifest.sentence_pair == "none",
+    )
+  if compact.word_bytes_of(first):
+    raise UserError(
+      "Compact records do not tell their lengths. Received: no manifest.json beside them. Copy it there."
+    )
+  features = decode_example(first)
+  lengths = [len(features.get(name, ())) for name in (names.INPUT_IDS, names.MASKED_LM_IDS)]
+  return Validator(tokenizer, spec=PretrainingSpec(*lengths))
 
 
 class Inspector:
@@ -140,8 +142,10 @@ class Inspector:
       for index, record in enumerate(read_records(path)):
         if max_records is not None and index >= max_records:
           return
-        features = decode_example(record)
-        validator = validator or _make_validator(self._tokenizer, manifest, features)
+        validator = validator or _make_validator(self._tokenizer, manifest, record)
+        features = decode_record(record, validator.spec)
+        if compact.word_bytes_of(record):
+          validator.add_boundary(features)
         wrong = validator.problems(features)
         if not wrong:
           view = view_instance(features)

@@ -5,8 +5,20 @@ from collections.abc import Iterator
 import numpy as np
 
 from albert_tf.errors import UserError
+from albert_tf.records.compact import decode_compact, word_bytes_of
+from albert_tf.records.features import PretrainingSpec
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # Wire types.
+
+
+def decode_record(data: bytes, spec: PretrainingSpec) -> dict[str, np.ndarray]:
+  """The features of a record of either layout; a compact one has no `token_boundary`.
+
+  Args:
+    data: one record.
+    spec: S and P, which a compact record does not tell.
+  """
+  return dict(decode_compact(data, spec)) if word_bytes_of(data) else decode_example(data)
 
 
 def decode_example(data: bytes) -> dict[str, np.ndarray]:

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from reference import tiny_corpus
 
+from albert_tf.errors import UserError
+from albert_tf.records import PretrainingSpec
 from albert_tf.records import features as names
-from albert_tf.records.decode import decode_example
+from albert_tf.records.decode import decode_example, decode_record
 from tfrecords_tools.pretraining.documents import BlockTokenizer
 from tfrecords_tools.pretraining.inspection import Validator, view_instance
 from tfrecords_tools.pretraining.instances import InstanceMaker
@@ -58,8 +60,7 @@ def test_every_instance_keeps_its_promises(tiny_tokenizer, choices, seed):
   single = choices.sentence_pair == "none"
   validator = Validator(
     tiny_tokenizer,
-    max_seq_length=choices.max_seq_length,
-    max_predictions_per_seq=choices.max_predictions_per_seq,
+    spec=choices.spec,
     whole_words=choices.whole_word_mask,
     single_segment=single,
   )
@@ -210,3 +211,52 @@ def test_packed_bytes_equal_the_general_encoder(tiny_tokenizer):
     features = decode_example(data)
     assert set(features) == set(names.ALL_FEATURES)
     assert encode_example(features, choices.spec) == data
+
+
+def test_compact_records_hold_the_same_instances(tiny_tokenizer):
+  """Both layouts decode and parse to the same features."""
+  import tensorflow as tf
+
+  from albert_tf.records import compact
+  from albert_tf.records.parse import parse_pretraining_batch
+
+  documents = tiny_corpus.documents(np.random.default_rng(8), 10)
+  choices = PretrainingSettings(max_seq_length=40, max_predictions_per_seq=6)
+  spec = choices.spec
+  data = {}
+  for layout in ("example", "compact"):
+    chosen = dataclasses.replace(choices, record_layout=layout)
+    data[layout] = [
+      instance.record[12:-4] for _, instance in _instances(tiny_tokenizer, documents, chosen, 8)
+    ]
+  features = [decode_record(record, spec) for record in data["example"]]
+  for example, record in zip(features, data["compact"], strict=True):
+    decoded = decode_record(record, spec)
+    assert set(example) - set(decoded) == {names.TOKEN_BOUNDARY}
+    for name, values in decoded.items():
+      np.testing.assert_array_equal(values, example[name])
+  parse = tf.function(lambda records: parse_pretraining_batch(records, spec))
+  expected = parse(tf.constant(data["example"]))
+  wide = [
+    compact.encode_compact(
+      tokens=each[names.INPUT_IDS][: each[names.INPUT_MASK].sum()],
+      first_segment=int((each[names.SEGMENT_IDS][: each[names.INPUT_MASK].sum()] == 0).sum()),
+      label=int(each[names.SENTENCE_ORDER_LABELS_FEATURE][0]),
+      positions=each[names.MASKED_LM_POSITIONS][: int(each[names.MASKED_LM_WEIGHTS].sum())],
+      answers=each[names.MASKED_LM_IDS][: int(each[names.MASKED_LM_WEIGHTS].sum())],
+      max_predictions=6,
+      vocab_size=70_000,  # Words of four bytes.
+    )
+    for each in features
+  ]
+  for records in (data["compact"], wide):
+    parsed = parse(tf.constant(records))
+    assert set(parsed) == set(expected)
+    for name, values in parsed.items():
+      assert values.dtype == expected[name].dtype
+      np.testing.assert_array_equal(values, expected[name])
+  assert sum(map(len, data["compact"])) < 0.6 * sum(map(len, data["example"]))
+  with pytest.raises(tf.errors.InvalidArgumentError, match="max_seq_length"):
+    parse_pretraining_batch(tf.constant(data["compact"]), PretrainingSpec(41, 5))
+  with pytest.raises(UserError, match="lengths of its manifest"):
+    decode_record(data["compact"][0], PretrainingSpec(41, 5))

@@ -12,8 +12,8 @@ import pytest
 from reference import tiny_corpus
 
 from albert_tf.errors import UserError
+from albert_tf.records import PretrainingSpec, read_records
 from albert_tf.records import features as names
-from albert_tf.records import read_records
 from albert_tf.records.decode import decode_example
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.pretraining.inspection import Validator
@@ -65,6 +65,7 @@ def _run(*arguments):
     {"whole_word_mask": False},
     {"compatibility": "original"},
     {"masked_lm_prob": 0.0},
+    {"record_layout": "compact"},
   ],
 )
 def test_our_own_records_are_valid(tmp_path, tiny_tokenizer, change):
@@ -152,7 +153,7 @@ def _swap_positions(features):
   ],
 )
 def test_each_wrong_instance_is_named(records, tiny_tokenizer, change, message):
-  validator = Validator(tiny_tokenizer, max_seq_length=64, max_predictions_per_seq=8)
+  validator = Validator(tiny_tokenizer, spec=PretrainingSpec(64, 8))
   features = _first(records)
   assert validator.problems(features) == []
   change(features)

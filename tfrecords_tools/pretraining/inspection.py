@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from albert_tf.records import PretrainingSpec
 from albert_tf.records import features as names
 from albert_tf.tokenization import AlbertTokenizer
 
@@ -55,7 +56,7 @@ class Validator:
 
   Args:
     tokenizer: the vocabulary of the records.
-    spec_lengths: S and P.
+    spec: S and P.
     whole_words: a word may not be masked in part.
     single_segment: instances of `sentence_pair=none`.
   """
@@ -64,20 +65,23 @@ class Validator:
     self,
     tokenizer: AlbertTokenizer,
     *,
-    max_seq_length: int,
-    max_predictions_per_seq: int,
+    spec: PretrainingSpec,
     whole_words: bool = True,
     single_segment: bool = False,
   ):
     self._tokenizer = tokenizer
-    self._lengths = {
-      **dict.fromkeys(names.TOKEN_FEATURES, max_seq_length),
-      **dict.fromkeys(names.PREDICTION_FEATURES, max_predictions_per_seq),
-      names.SENTENCE_ORDER_LABELS_FEATURE: 1,
-    }
+    self.spec = spec
     self._special = np.array([tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id])
     self._whole_words = whole_words
     self._num_separators = 1 if single_segment else 2
+
+  def add_boundary(self, features: dict[str, np.ndarray]) -> None:
+    """Gives a compact record the `token_boundary` that it leaves out."""
+    view = view_instance(features)
+    boundary = np.zeros_like(features[names.INPUT_MASK])
+    inside = np.clip(view.restored, 0, self._tokenizer.vocab_size - 1)
+    boundary[: len(view.ids)] = self._tokenizer.word_starts[inside] | np.isin(view.restored, self._special)
+    features[names.TOKEN_BOUNDARY] = boundary
 
   def problems(self, features: Mapping[str, np.ndarray]) -> list[str]:
     """What is wrong with an instance; empty where nothing is."""
@@ -97,9 +101,9 @@ class Validator:
     found = []
     for name, values in features.items():
       kind = "f" if name in names.FLOAT_FEATURES else "i"
-      if values.dtype.kind != kind or len(values) != self._lengths[name]:
+      if values.dtype.kind != kind or len(values) != self.spec.length(name):
         found.append(
-          f"{name} has {len(values)} values of {values.dtype} and not {self._lengths[name]} of kind {kind}"
+          f"{name} has {len(values)} values of {values.dtype} and not {self.spec.length(name)} of kind {kind}"
         )
     return found
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from albert_tf.records import encode_packed, frame_record, pack_varints
 from albert_tf.records import features as names
+from albert_tf.records.compact import encode_compact
 from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.pretraining.documents import TokenizedDocument
 from tfrecords_tools.pretraining.masking import (
@@ -54,6 +55,7 @@ class InstanceMaker:
 
   def __init__(self, tokenizer: AlbertTokenizer, settings: PretrainingSettings):
     self._settings = settings
+    self._vocab_size = tokenizer.vocab_size
     self._cls, self._sep, self._mask = tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id
     special = {tokenizer.pad_id, tokenizer.unk_id, self._cls, self._sep, self._mask}
     # The original draws random pieces from the whole vocabulary. A stray [SEP] or <pad> says something false
@@ -97,7 +99,8 @@ class InstanceMaker:
     positions = _positions(spans, a.size)  # [M]
     labels = ids[positions]  # [M]
     ids[positions], kinds = replace_pieces(labels, stream, mask_id=self._mask, random_ids=self._random_ids)
-    record = frame_record(self._encode(ids, pair, num_tokens, positions, labels))
+    encode = self._encode_compact if settings.record_layout == "compact" else self._encode
+    record = frame_record(encode(ids, pair, num_tokens, positions, labels))
     key = int(stream.words(1)[0])
     return Instance(key, record, pair, num_tokens, labels, kinds, spans)
 
@@ -139,6 +142,19 @@ class InstanceMaker:
         names.MASKED_LM_WEIGHTS: self._weights[len(labels)],
         names.SENTENCE_ORDER_LABELS_FEATURE: b"\1" if pair.label else b"\0",
       }
+    )
+
+  def _encode_compact(
+    self, ids: np.ndarray, pair: SegmentPair, num_tokens: int, positions: np.ndarray, labels: np.ndarray
+  ) -> bytes:
+    return encode_compact(
+      tokens=ids[:num_tokens],
+      first_segment=pair.a.size + 2,
+      label=pair.label,
+      positions=positions,
+      answers=labels,
+      max_predictions=self._settings.max_predictions_per_seq,
+      vocab_size=self._vocab_size,
     )
 
 
