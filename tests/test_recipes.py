@@ -7,6 +7,9 @@ import sys
 
 import pytest
 
+from albert_tf.configs import AlbertConfig
+from albert_tf.training.watch import schedule_warnings
+
 RECIPES = sorted((pathlib.Path(__file__).parent.parent / "recipes").glob("*.flags"))
 
 # In a process of its own: flags of two commands must not meet. Prints the values each recipe gives.
@@ -67,6 +70,15 @@ def test_two_phases_split_the_run(values):
   assert (first["max_seq_length"], second["max_seq_length"]) == (128, 512)
 
 
-def test_small_recipes_make_a_schedule(values):
-  for name in ("laptop",):
-    assert values[name]["num_warmup_steps"] < values[name]["num_train_steps"] / 4
+def test_small_recipes_cause_no_warning(values):
+  for name in ("demo", "laptop"):
+    recipe = values[name]
+    assert 0 < recipe["num_warmup_steps"] < recipe["num_train_steps"] / 4
+    assert not schedule_warnings(
+      optimizer=recipe["optimizer"],
+      learning_rate=recipe["learning_rate"],
+      batch_size=recipe["train_batch_size"],
+      num_train_steps=recipe["num_train_steps"],
+      num_warmup_steps=recipe["num_warmup_steps"],
+      hidden_size=AlbertConfig.from_name(recipe["size"]).hidden_size,
+    )
