@@ -77,7 +77,7 @@ def _make_module(
   assets: list[str],
 ) -> ServingModule:
   if kind == "encoder":
-    return EncoderModule(built, pretrained.config, asset_files=assets)
+    return EncoderModule(built, pretrained.config, tokenizer=tokenizer, asset_files=assets)
   return FillMaskModule(built, pretrained.config, tokenizer=tokenizer, top_k=top_k, asset_files=assets)
 
 

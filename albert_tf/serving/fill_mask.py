@@ -3,13 +3,10 @@
 import os
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
+import tensorflow_text as tf_text  # noqa: F401  Registers the ops of the exported tokenizer.
 
-from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.serving.run_directory import CONFIG_NAME
-from albert_tf.tokenization import AlbertTokenizer
 
 MASK = "[MASK]"
 
@@ -37,14 +34,12 @@ class FillMask:
 
   def __init__(self, path: str):
     self.path = find_version(path)
-    assets = os.path.join(self.path, "assets")
-    self.tokenizer = AlbertTokenizer.from_pretrained(assets)
-    self.config = AlbertConfig.from_json_file(os.path.join(assets, CONFIG_NAME))
     self._loaded = tf.saved_model.load(self.path)  # Holds the variables: a signature alone does not.
-    if "mlm" not in self._loaded.signatures:
+    self._signature = self._loaded.signatures["serving_default"]
+    if "words" not in self._signature.structured_outputs:
       raise UserError(
-        f"A fill_mask export is needed. Received: {self.path}, with the signatures "
-        f"{sorted(self._loaded.signatures)}. Export with --model fill_mask."
+        f"A fill_mask export is needed. Received: {self.path}, which gives "
+        f"{sorted(self._signature.structured_outputs)}. Export with --model fill_mask."
       )
 
   def __call__(self, text: str, *, top_k: int = 5) -> list[list[Candidate]]:
@@ -62,27 +57,21 @@ class FillMask:
     """
     if MASK not in text:
       raise UserError(f'The text must hold "{MASK}" where a word is wanted. Received: {text!r}.')
-    batch = self.tokenizer([text], max_length=10**6, allow_mask=True)
-    length = batch["input_ids"].shape[1]
-    if length > self.config.max_position_embeddings:
+    outputs = {name: tensor.numpy() for name, tensor in self._signature(text=tf.constant([text])).items()}
+    words, probabilities = outputs["words"][0], outputs["probabilities"][0]
+    if outputs["num_masks"][0] < text.count(MASK):
       raise UserError(
-        f"The text must not be longer than {self.config.max_position_embeddings} pieces. Received: {length}. "
-        "Shorten it around the mask."
+        f"Every {MASK} must lie within the length the model knows. Received: {text.count(MASK)} of them, and "
+        f"{outputs['num_masks'][0]} within it. Shorten the text around the mask."
       )
-    positions = np.nonzero(batch["input_ids"][0] == self.tokenizer.mask_id)[0][np.newaxis]
-    inputs = {**batch, "positions": positions.astype(np.int32)}
-    outputs = self._loaded.signatures["tokens"](**{k: tf.constant(v) for k, v in inputs.items()})
-    ids, probabilities = outputs["top_ids"].numpy()[0], outputs["top_probabilities"].numpy()[0]
-    if not 1 <= top_k <= ids.shape[1]:
-      raise UserError(f"top_k must be between 1 and {ids.shape[1]}, which were exported. Received: {top_k}.")
+    if not 1 <= top_k <= words.shape[1]:
+      raise UserError(
+        f"top_k must be between 1 and {words.shape[1]}, which were exported. Received: {top_k}."
+      )
     return [
-      [Candidate(self.word(i), float(p)) for i, p in zip(row[:top_k], chances[:top_k], strict=True)]
-      for row, chances in zip(ids, probabilities, strict=True)
+      [Candidate(word.decode(), float(p)) for word, p in zip(row[:top_k], chances[:top_k], strict=True)]
+      for row, chances in zip(words, probabilities, strict=True)
     ]
-
-  def word(self, index: int) -> str:
-    """What a piece looks like in a sentence."""
-    return self.tokenizer.id_to_piece(int(index)).removeprefix("▁") or "▁"
 
 
 def find_version(path: str) -> str:

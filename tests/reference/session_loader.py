@@ -1,4 +1,4 @@
-"""Runs one signature of a SavedModel as servers do: Session loader, tensors by name, no code of this project.
+"""Runs signatures of a SavedModel as servers do: Session loader, tensors by name, no code of this project.
 
 As a program: `python session_loader.py DIRECTORY SIGNATURE INPUTS.npz OUTPUTS.npz`.
 """
@@ -7,21 +7,29 @@ import sys
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_text  # noqa: F401  Registers its ops, as servers link them.
 
 
-def run_signature(directory, signature, inputs):
-  """Returns the signature's outputs for a mapping of arrays."""
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    meta_graph = tf.compat.v1.saved_model.load(session, ["serve"], directory)
-    definition = meta_graph.signature_def[signature]
+class SessionModel:
+  """A SavedModel in a Session."""
+
+  def __init__(self, directory):
+    self._session = tf.compat.v1.Session(graph=tf.Graph())
+    with self._session.graph.as_default():
+      self._meta_graph = tf.compat.v1.saved_model.load(self._session, ["serve"], directory)
+
+  def run(self, signature, inputs):
+    """Returns the signature's outputs for a mapping of arrays."""
+    definition = self._meta_graph.signature_def[signature]
     if set(inputs) != set(definition.inputs):
       raise ValueError(f"{signature} takes {sorted(definition.inputs)}. Received: {sorted(inputs)}.")
     fetches = {name: tensor.name for name, tensor in definition.outputs.items()}
-    return session.run(fetches, {definition.inputs[name].name: array for name, array in inputs.items()})
+    feeds = {definition.inputs[name].name: array for name, array in inputs.items()}
+    return self._session.run(fetches, feeds)
 
 
 if __name__ == "__main__":
   _, directory, signature, inputs_path, outputs_path = sys.argv
   with np.load(inputs_path, allow_pickle=True) as arrays:
-    outputs = run_signature(directory, signature, dict(arrays))
+    outputs = SessionModel(directory).run(signature, dict(arrays))
   np.savez(outputs_path, **outputs)

@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from reference.session_loader import run_signature
+from reference.session_loader import SessionModel
 import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
@@ -33,6 +33,16 @@ def encoder_dir(run_dir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory)
   return export_saved_model(model="encoder", init_checkpoint=str(run_dir), output_dir=output_dir, version=1)
 
 
+@pytest.fixture(scope="module")
+def fill_mask(fill_mask_dir: str) -> SessionModel:
+  return SessionModel(fill_mask_dir)
+
+
+@pytest.fixture(scope="module")
+def encoder(encoder_dir: str) -> SessionModel:
+  return SessionModel(encoder_dir)
+
+
 def token_batch(tokenizer: AlbertTokenizer) -> dict[str, np.ndarray]:
   return tokenizer(TEXTS, allow_mask=True)
 
@@ -44,26 +54,26 @@ def mask_batch(tokenizer: AlbertTokenizer) -> dict[str, np.ndarray]:
 
 
 def test_encoder_equals_the_model_in_a_session(
-  encoder_dir: str, model: AlbertForPreTraining, tokenizer: AlbertTokenizer
+  encoder: SessionModel, model: AlbertForPreTraining, tokenizer: AlbertTokenizer
 ) -> None:
   batch = token_batch(tokenizer)
   expected = model.encoder({name: tf.constant(array) for name, array in batch.items()})
-  outputs = run_signature(encoder_dir, "tokens", batch)
+  outputs = encoder.run("tokens", batch)
   assert set(outputs) == {"pooled_output", "sequence_output"}
   for name, array in outputs.items():
     np.testing.assert_allclose(array, expected[name], atol=1e-6)
-  one = run_signature(encoder_dir, "tokens", {name: array[1:] for name, array in batch.items()})
+  one = encoder.run("tokens", {name: array[1:] for name, array in batch.items()})
   np.testing.assert_allclose(one["pooled_output"], outputs["pooled_output"][1:], atol=1e-6)
 
 
 def test_fill_mask_equals_the_model_in_a_session(
-  fill_mask_dir: str, model: AlbertForPreTraining, tokenizer: AlbertTokenizer
+  fill_mask: SessionModel, model: AlbertForPreTraining, tokenizer: AlbertTokenizer
 ) -> None:
   inputs = mask_batch(tokenizer)
   call = {name: tf.constant(array) for name, array in inputs.items()}
   logits = model({**call, "masked_lm_positions": call.pop("positions")})["mlm_logits"]
-  np.testing.assert_allclose(run_signature(fill_mask_dir, "mlm", inputs)["mlm_logits"], logits, atol=1e-5)
-  outputs = run_signature(fill_mask_dir, "tokens", inputs)
+  np.testing.assert_allclose(fill_mask.run("mlm", inputs)["mlm_logits"], logits, atol=1e-5)
+  outputs = fill_mask.run("tokens", inputs)
   assert outputs["top_ids"].shape == (2, 2, 10)
   chances = tf.nn.softmax(logits).numpy()
   ordinary = np.arange(5, tokenizer.vocab_size)  # The five special pieces come first in this vocabulary.
@@ -74,9 +84,67 @@ def test_fill_mask_equals_the_model_in_a_session(
       np.testing.assert_allclose(outputs["top_probabilities"][b, p], chances[b, p, best], atol=1e-6)
 
 
+def test_strings_give_what_ids_give(
+  fill_mask: SessionModel, encoder: SessionModel, tokenizer: AlbertTokenizer
+) -> None:
+  texts = np.array([text.encode() for text in [*TEXTS, "no blank", ""]], object)
+  batch = tokenizer([text.decode() for text in texts], allow_mask=True)
+  outputs = fill_mask.run("serving_default", {"text": texts})
+  np.testing.assert_array_equal(outputs["num_masks"], [1, 2, 0, 0])
+  assert outputs["words"].shape == outputs["probabilities"].shape == (4, 2, 10)
+  for b, count in enumerate(outputs["num_masks"]):
+    positions = np.nonzero(batch["input_ids"][b] == tokenizer.mask_id)[0]
+    row = {name: array[b : b + 1] for name, array in batch.items()}
+    top = fill_mask.run("tokens", {**row, "positions": positions[np.newaxis].astype(np.int32)})
+    np.testing.assert_allclose(outputs["probabilities"][b, :count], top["top_probabilities"][0], atol=1e-6)
+    for m in range(count):
+      pieces = [tokenizer.id_to_piece(i) for i in top["top_ids"][0, m]]
+      assert [word.decode() for word in outputs["words"][b, m]] == [
+        p.removeprefix("▁") or "▁" for p in pieces
+      ]
+    assert not outputs["probabilities"][b, count:].any()
+  plain = tokenizer([text.decode() for text in texts])
+  encoded = encoder.run("serving_default", {"text": texts})
+  np.testing.assert_array_equal(encoded["input_ids"], plain["input_ids"])
+  expected = encoder.run("tokens", plain)
+  np.testing.assert_allclose(encoded["pooled_output"], expected["pooled_output"], atol=1e-6)
+  np.testing.assert_allclose(encoded["sequence_output"], expected["sequence_output"], atol=1e-6)
+
+
+def test_odd_strings_get_an_answer(fill_mask: SessionModel, encoder: SessionModel) -> None:
+  odd = np.array(
+    [b"", b"\x00", b"a\x00[MASK]", b"\xff\xfe [MASK]", b"\xf0\x9f\x98\x80", b"sky " * 5000, b"[MASK]" * 99],
+    object,
+  )
+  outputs = fill_mask.run("serving_default", {"text": odd})
+  np.testing.assert_array_equal(
+    outputs["num_masks"], [0, 0, 1, 1, 0, 0, 30]
+  )  # 32 positions, two of them special.
+  assert np.isfinite(encoder.run("serving_default", {"text": odd})["pooled_output"]).all()
+  none = encoder.run("serving_default", {"text": np.array([], object)})
+  assert none["pooled_output"].shape == (0, 12)
+
+
+def test_only_ops_that_servers_link(fill_mask_dir: str, encoder_dir: str) -> None:
+  from tensorflow.core.protobuf import saved_model_pb2
+
+  used: set[str] = set()
+  for directory in (fill_mask_dir, encoder_dir):
+    proto = saved_model_pb2.SavedModel.FromString(pathlib.Path(directory, "saved_model.pb").read_bytes())
+    for meta_graph in proto.meta_graphs:
+      used |= {node.op for node in meta_graph.graph_def.node}
+      used |= {node.op for function in meta_graph.graph_def.library.function for node in function.node_def}
+  program = (
+    "import sys; from tensorflow.python.framework import op_def_registry as registry; import tensorflow;"
+    "print(*[op for op in sys.argv[1:] if registry.get(op) is None])"
+  )
+  command = [sys.executable, "-c", program, *sorted(used)]
+  done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+  assert set(done.stdout.split()) == {"SentencepieceOp", "SentencepieceTokenizeOp"}
+
+
 def test_words_for_each_mask_and_no_special_piece(fill_mask_dir: str) -> None:
-  fill_mask = FillMask(os.path.dirname(fill_mask_dir))
-  answers = fill_mask(TEXTS[1])
+  answers = FillMask(os.path.dirname(fill_mask_dir))(TEXTS[1])
   assert [len(row) for row in answers] == [5, 5]
   for row in answers:
     assert [c.probability for c in row] == sorted((c.probability for c in row), reverse=True)
@@ -98,10 +166,10 @@ def test_what_travels_in_the_export(
   assert sum(size for size in sizes if size > 1) == sum(int(np.prod(weight.shape)) for weight in weights)
 
 
-def test_too_long_is_an_error_not_a_crash(encoder_dir: str) -> None:
+def test_too_long_is_an_error_not_a_crash(encoder: SessionModel) -> None:
   too_long = {name: np.ones([1, 33], np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
   with pytest.raises(tf.errors.InvalidArgumentError, match="max_position_embeddings=32"):
-    run_signature(encoder_dir, "tokens", too_long)
+    encoder.run("tokens", too_long)
 
 
 def test_golden_outputs_of_the_original(oracle_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -112,34 +180,45 @@ def test_golden_outputs_of_the_original(oracle_dir: pathlib.Path, tmp_path: path
   golden = dict(np.load(oracle_dir / "golden_tiny.npz"))
   batch = {name: golden[f"in/{name}"] for name in ("input_ids", "input_mask", "segment_ids")}
   exports = {
-    kind: export_saved_model(
-      model=kind, init_checkpoint=str(run / "model.ckpt-best"), output_dir=str(tmp_path / kind)
+    kind: SessionModel(
+      export_saved_model(
+        model=kind, init_checkpoint=str(run / "model.ckpt-best"), output_dir=str(tmp_path / kind)
+      )
     )
     for kind in ("encoder", "fill_mask")
   }
-  encoded = run_signature(exports["encoder"], "serving_default", batch)
+  encoded = exports["encoder"].run("tokens", batch)
   np.testing.assert_allclose(encoded["pooled_output"], golden["pooled_output"], atol=1e-5)
   np.testing.assert_allclose(encoded["sequence_output"], golden["sequence_output"], atol=1e-5)
   positions = {"positions": golden["in/masked_lm_positions"]}
-  logits = run_signature(exports["fill_mask"], "mlm", {**batch, **positions})["mlm_logits"]
+  logits = exports["fill_mask"].run("mlm", {**batch, **positions})["mlm_logits"]
   np.testing.assert_allclose(logits.reshape(-1, 8000), golden["mlm_logits"], atol=1e-5)
 
 
 @pytest.mark.slow
 def test_exports_run_on_the_other_stack(
-  fill_mask_dir: str, tokenizer: AlbertTokenizer, repository_dir: pathlib.Path, tmp_path: pathlib.Path
+  fill_mask_dir: str, fill_mask: SessionModel, repository_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
   own = pathlib.Path(sys.prefix)
   other = repository_dir / (".venv" if own.name == ".venv-addons" else ".venv-addons") / "bin/python"
   if not other.exists():
     pytest.skip(f"needs the other stack's environment, {other}")
-  inputs = mask_batch(tokenizer)
+  inputs = {"text": np.array([text.encode() for text in TEXTS], object)}
   np.savez(tmp_path / "inputs.npz", **inputs)
   program = repository_dir / "tests/reference/session_loader.py"
-  command = [other, program, fill_mask_dir, "mlm", tmp_path / "inputs.npz", tmp_path / "outputs.npz"]
+  command = [
+    other,
+    program,
+    fill_mask_dir,
+    "serving_default",
+    tmp_path / "inputs.npz",
+    tmp_path / "outputs.npz",
+  ]
   subprocess.run(command, check=True, cwd=tmp_path, timeout=120)
-  expected = run_signature(fill_mask_dir, "mlm", inputs)["mlm_logits"]
-  np.testing.assert_allclose(np.load(tmp_path / "outputs.npz")["mlm_logits"], expected, atol=1e-5)
+  expected = fill_mask.run("serving_default", inputs)
+  with np.load(tmp_path / "outputs.npz", allow_pickle=True) as outputs:
+    np.testing.assert_array_equal(outputs["words"], expected["words"])
+    np.testing.assert_allclose(outputs["probabilities"], expected["probabilities"], atol=1e-5)
 
 
 def test_refusals_leave_nothing(run_dir: pathlib.Path, fill_mask_dir: str, tmp_path: pathlib.Path) -> None:
@@ -159,11 +238,11 @@ def test_refusals_leave_nothing(run_dir: pathlib.Path, fill_mask_dir: str, tmp_p
 
 
 def test_bad_text_is_refused(fill_mask_dir: str, encoder_dir: str) -> None:
-  fill_mask = FillMask(fill_mask_dir)
+  model = FillMask(fill_mask_dir)
   with pytest.raises(UserError, match="must hold"):
-    fill_mask("no blank here")
-  with pytest.raises(UserError, match="must not be longer than 32 pieces"):
-    fill_mask("[MASK] " * 40)
+    model("no blank here")
+  with pytest.raises(UserError, match="Received: 40 of them, and 30 within it"):
+    model("[MASK] " * 40)
   with pytest.raises(UserError, match="Export with --model fill_mask"):
     FillMask(encoder_dir)
   with pytest.raises(UserError, match="which is neither"):
