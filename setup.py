@@ -15,20 +15,21 @@ INSTALL_REQUIRES = [
   "keras>=2.15",
   "matplotlib",
   "numpy",
+  "safetensors",
   # 0.2.2 and 0.2.3 break score ties differently from TensorFlow Text's op: the ids would differ.
   "sentencepiece<=0.2.1",
   "tensorboard",  # TensorFlow 2.21 no longer depends on it.
   "tensorflow>=2.15.1,<2.22",
   "tensorflow-text>=2.15,<2.22",  # Itself requires TensorFlow of the same minor version.
+  "sentencex",
   "tqdm",
+  "zstandard",
 ]
 
-# Input formats of tfrecords_tools: sentence splitting, Wikipedia dumps, Parquet, Zstandard.
-DATA = ["mwparserfromhell", "mwxml", "pyarrow", "sentencex", "zstandard"]
+# Input formats of tfrecords_tools beside text: Wikipedia dumps, Parquet.
+DATA = ["mwparserfromhell", "mwxml", "pyarrow"]
 # Spreads tfrecords_tools over Dataflow, Flink or Spark.
 BEAM = ["apache-beam"]
-# Hugging Face checkpoints in and out.
-INTEROP = ["safetensors"]
 # Names a TPU through Google Cloud's API, and compiles for TPUs on a machine that has none.
 TPU = ["google-api-python-client", "google-auth", "libtpu; platform_system == 'Linux'"]
 # The last TensorFlow that TensorFlow Addons runs on; Python 3.10 or 3.11.
@@ -69,8 +70,7 @@ setup(
     "addons": ADDONS,
     "beam": BEAM,
     "data": DATA,
-    "dev": DEV + DATA + BEAM + INTEROP,
-    "interop": INTEROP,
+    "dev": DEV + DATA + BEAM,
     "tpu": TPU,
   },
   zip_safe=False,
