@@ -30,6 +30,8 @@ INSTALL_REQUIRES = [
 DATA = ["mwparserfromhell", "mwxml", "pyarrow"]
 # Spreads tfrecords_tools over Dataflow, Flink or Spark.
 BEAM = ["apache-beam"]
+# Hugging Face's older .bin checkpoints; safetensors need nothing more.
+INTEROP = ["torch"]
 # Names a TPU through Google Cloud's API, and compiles for TPUs on a machine that has none.
 TPU = ["google-api-python-client", "google-auth", "libtpu; platform_system == 'Linux'"]
 # The last TensorFlow that TensorFlow Addons runs on; Python 3.10 or 3.11.
@@ -71,6 +73,7 @@ setup(
     "beam": BEAM,
     "data": DATA,
     "dev": DEV + DATA + BEAM,
+    "interop": INTEROP,
     "tpu": TPU,
   },
   zip_safe=False,
