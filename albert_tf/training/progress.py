@@ -28,21 +28,22 @@ class Progress:
         unit="step",
         file=self._stream,
         dynamic_ncols=True,
-        bar_format="{n_fmt}/{total_fmt} {percentage:3.0f}%|{bar}| {postfix}",
+        bar_format="{n_fmt}/{total_fmt} {percentage:3.0f}%|{bar:16}| {desc}",
+        desc="compiling the training step",
       )
 
   def train(self, step: int, values: Mapping[str, float], seconds: float) -> None:
     """Shows a training report; `seconds` is what the steps since the last one took."""
     self._recent.append((step - self._step, seconds))
     advanced, self._step = step - self._step, step
-    left = self.seconds_left()
-    text = " · ".join([describe(values), *_speed(values), f"ETA {_clock(left)}"])
-    if self._bar is not None:
-      self._bar.set_postfix_str(text, refresh=False)
+    left = f"ETA {_clock(self.seconds_left())}"
+    parts = [describe(values), *_speed(values)]
+    if self._bar is not None:  # What matters most first: a narrow terminal cuts the end.
+      self._bar.set_description_str(" · ".join([left, *parts]), refresh=False)
       self._bar.update(advanced)
+      self._bar.refresh()
     else:
-      share = step / self._total
-      self._line(f"step {step:,}/{self._total:,} ({share:.0%}) · {text}")
+      self._line(" · ".join([f"step {step:,}/{self._total:,} ({step / self._total:.0%})", *parts, left]))
 
   def eval(self, step: int, values: Mapping[str, float]) -> None:
     """Shows the result of a held-out evaluation."""
