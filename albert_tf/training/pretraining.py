@@ -169,6 +169,7 @@ def run_pretraining(
           vocab_size=settings.model.vocab_size,
           num_train_steps=settings.num_train_steps,
           num_warmup_steps=settings.optimizer.num_warmup_steps,
+          baseline_accuracy=settings.baselines.get("masked_lm_accuracy", WatchConfig.baseline_accuracy),
         )
       ),
     )

@@ -58,6 +58,7 @@ class WatchConfig:
     num_train_steps: steps of the run.
     num_warmup_steps: steps of the warm-up; a plateau is not looked for within it.
     unigram_entropy: entropy of the masked pieces in nats, when the records tell it.
+    baseline_accuracy: masked-LM accuracy of always answering the most frequent piece.
     patience: steps without progress that make a plateau; by default 5% of the run, from 300 to 5,000.
   """
 
@@ -65,6 +66,7 @@ class WatchConfig:
   num_train_steps: int
   num_warmup_steps: int = 0
   unigram_entropy: float | None = None
+  baseline_accuracy: float = 0.06  # English, 30,000 pieces.
   patience: int | None = None
 
   @property
@@ -81,13 +83,14 @@ class WatchConfig:
 class TrainingWatch:
   """Reads the training reports and says when a run is stuck or has collapsed."""
 
-  _ABOVE_ENTROPY = 0.25  # A loss this far below the entropy has left the plateau, nats.
+  _BELOW_ENTROPY = 0.25  # A loss this far below the entropy has left the plateau, nats.
   _PROGRESS = 0.1  # A fall of the loss over the window that counts as progress, nats.
+  _LEARNED = 1.5  # Times the baseline's accuracy at which the context is used.
   _COLLAPSE = 0.5  # Share of the best accuracy below which it has collapsed.
 
   def __init__(self, config: WatchConfig):
     self._config = config
-    self._recent: deque[tuple[int, float]] = deque()
+    self._recent: deque[tuple[int, float, float]] = deque()  # Step, loss, accuracy.
     self._next_plateau_word = 0
     self._best_accuracy = 0.0
     self._collapsed = False
@@ -101,25 +104,27 @@ class TrainingWatch:
     """
     words = []
     if "masked_lm_loss" in metrics:
-      words += self._plateau(step, metrics["masked_lm_loss"])
+      words += self._plateau(step, metrics["masked_lm_loss"], metrics.get("masked_lm_accuracy", 0.0))
     if "masked_lm_accuracy" in metrics:
       words += self._collapse(step, metrics["masked_lm_accuracy"])
     return words
 
-  def _plateau(self, step: int, loss: float) -> list[str]:
+  def _plateau(self, step: int, loss: float, accuracy: float) -> list[str]:
     if step <= self._config.num_warmup_steps:
       return []
     window = self._config.window
-    self._recent.append((step, loss))
+    self._recent.append((step, loss, accuracy))
     while self._recent and self._recent[0][0] < step - window:
       self._recent.popleft()
     enough = self._recent[-1][0] - self._recent[0][0] >= 0.8 * window and len(self._recent) >= 4
     if not enough or step < self._next_plateau_word:
       return []
-    losses = [value for _, value in self._recent]
+    _, losses, accuracies = zip(*self._recent, strict=True)
     half = len(losses) // 2
     early, late = sum(losses[:half]) / half, sum(losses[half:]) / (len(losses) - half)
-    if late < self._config.plateau_loss - self._ABOVE_ENTROPY or early - late > self._PROGRESS:
+    learned = sum(accuracies) / len(accuracies) > self._LEARNED * self._config.baseline_accuracy
+    left = late < self._config.plateau_loss - self._BELOW_ENTROPY
+    if learned or left or early - late > self._PROGRESS:
       return []
     self._next_plateau_word = 2 * step  # Speak again only if it lasts twice as long.
     return [plateau_message(step, window, late, self._config.plateau_loss)]

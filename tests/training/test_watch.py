@@ -49,6 +49,8 @@ def test_no_plateau_while_learning_after_leaving_it_or_in_the_warmup():
   assert not observe([7.0] * 300, patience=500, num_warmup_steps=3000)
   assert not observe([7.0] * 300, patience=500, unigram_entropy=7.5)
   assert not observe([7.0] * 20, patience=500)  # Too early to tell.
+  assert not observe([7.0] * 300, patience=500, accuracy=0.12)  # Twice the most frequent piece.
+  assert observe([7.0] * 300, patience=500, accuracy=0.12, baseline_accuracy=0.1)
 
 
 def test_window_follows_the_length_of_the_run():
