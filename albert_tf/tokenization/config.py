@@ -12,6 +12,7 @@ MODEL_FILE = "spm.model"
 CONFIG_FILE = "tokenizer.json"
 _HUGGING_FACE_MODEL = "spiece.model"
 _HUGGING_FACE_CONFIG = "tokenizer_config.json"
+_WORDPIECE_VOCABULARY = "vocab.txt"
 _RELEASED_MODEL = "30k-clean.model"
 _FORMAT = "albert_tf"
 DIGIT_COMMA_RULES = ("strip", "nostrip")
@@ -81,9 +82,14 @@ def find_model(path: str) -> tuple[str, TokenizerConfig]:
     directory, name = os.path.split(path)
   else:
     directory = path
-    candidates = [os.path.join(sub, model) for sub in ("", "assets") for model in
-                  (MODEL_FILE, _HUGGING_FACE_MODEL, _RELEASED_MODEL)]  # fmt: skip
+    models = (MODEL_FILE, _HUGGING_FACE_MODEL, _RELEASED_MODEL)
+    candidates = [os.path.join(folder, model) for folder in ("", "assets") for model in models]
     name = next((name for name in candidates if files.exists(os.path.join(path, name))), "")
+    if not name and files.exists(os.path.join(path, _WORDPIECE_VOCABULARY)):
+      raise UserError(
+        f"A SentencePiece model was expected in {path}. Received: {_WORDPIECE_VOCABULARY}. "
+        f"{_WORDPIECE_VOCABULARY} is a WordPiece vocabulary: use WordPieceTokenizer(vocab_file=…)."
+      )
     if not name:
       raise UserError(
         f"A tokenizer directory must hold one of {MODEL_FILE}, {_HUGGING_FACE_MODEL}, {_RELEASED_MODEL}. "

@@ -1,5 +1,6 @@
 """The tokenizer as TensorFlow ops: the ids of the Python one, also out of a SavedModel and in a Session."""
 
+import bz2
 import json
 import pathlib
 import subprocess
@@ -94,14 +95,23 @@ def test_bytes_that_are_not_utf8(tokenizer: AlbertTokenizer, module: GraphTokeni
   assert got[1] == []
 
 
-@pytest.mark.parametrize(
-  "name",
-  ["corpora/wikiextractor/wiki_00", "corpora/novels/Cbronte_Jane_1847.txt", "corpora/wikitext-2/test.txt"],
-)
+def _lines(path: pathlib.Path) -> list[str]:
+  data = path.read_bytes()
+  return (bz2.decompress(data) if path.suffix == ".bz2" else data).decode("utf-8").splitlines()
+
+
+@pytest.mark.parametrize("name", ["wikiextractor/small", pytest.param("*/*", marks=pytest.mark.slow)])
 def test_real_text(shared_dir: pathlib.Path, name: str):
+  """Every line of the corpora; the XML dump's with their markup."""
   tokenizer = AlbertTokenizer.from_pretrained(str(shared_dir / "data" / "vocab"))
-  lines = (shared_dir / "data" / name).read_text(encoding="utf-8").splitlines()
-  assert GraphTokenizer(tokenizer).tokenize(tf.constant(lines)).to_list() == tokenizer.encode_batch(lines)
+  module = GraphTokenizer(tokenizer)
+  paths = sorted((shared_dir / "data" / "corpora").glob(name))
+  assert paths
+  for path in paths:
+    lines = _lines(path)
+    for start in range(0, len(lines), 5000):
+      part = lines[start : start + 5000]
+      assert module.tokenize(tf.constant(part)).to_list() == tokenizer.encode_batch(part), path.name
 
 
 @pytest.mark.parametrize("max_length", [5, 6, 7, 8, 9, 12, 64])

@@ -1,0 +1,200 @@
+"""BERT's WordPiece tokenizer, which the Chinese ALBERT models use (they come with vocab_chinese.txt)."""
+
+from collections.abc import Iterable, Iterator, Sequence
+import functools
+from typing import Any
+import unicodedata
+
+import numpy as np
+
+from albert_tf import files
+from albert_tf.errors import UserError
+from albert_tf.tokenization import packing
+
+_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_MAX_WORD_CHARS = 200
+_CACHED_WORDS = 1 << 16
+_CONTINUES = "##"
+# The blocks of CJK ideographs; kana and hangul are words like any other.
+_IDEOGRAPHS = (
+  (0x4E00, 0x9FFF),
+  (0x3400, 0x4DBF),
+  (0x20000, 0x2A6DF),
+  (0x2A700, 0x2B73F),
+  (0x2B740, 0x2B81F),
+  (0x2B820, 0x2CEAF),
+  (0xF900, 0xFAFF),
+  (0x2F800, 0x2FA1F),
+)
+
+
+def basic_tokenize(text: str, *, do_lower_case: bool) -> list[str]:
+  """Words and punctuation marks: cleans, sets ideographs apart, splits at white space and punctuation.
+
+  Example:
+    >>> basic_tokenize("Café 中文!", do_lower_case=True)
+    ['cafe', '中', '文', '!']
+  """
+  cleaned = "".join(f" {char} " if _is_ideograph(char) else _clean(char) for char in text)
+  words: list[str] = []
+  for word in cleaned.split():
+    if do_lower_case:
+      word = "".join(c for c in unicodedata.normalize("NFD", word.lower()) if unicodedata.category(c) != "Mn")
+    words.extend(_split_punctuation(word))
+  return words
+
+
+def _clean(char: str) -> str:
+  """The character, a space for any white space, nothing for what is no text."""
+  if char in "\t\n\r":
+    return " "
+  category = unicodedata.category(char)
+  if category in ("Cc", "Cf") or char == "\ufffd":
+    return ""
+  return " " if category == "Zs" else char
+
+
+def _is_ideograph(char: str) -> bool:
+  return any(first <= ord(char) <= last for first, last in _IDEOGRAPHS)
+
+
+@functools.cache
+def _is_punctuation(char: str) -> bool:
+  """Unicode's punctuation, and all ASCII that is neither letter, digit nor space ("$", "+", "^")."""
+  ascii_mark = 33 <= ord(char) <= 126 and not char.isalnum()
+  return ascii_mark or unicodedata.category(char).startswith("P")
+
+
+def _split_punctuation(word: str) -> Iterator[str]:
+  start = 0
+  for index, char in enumerate(word):
+    if _is_punctuation(char):
+      if start < index:
+        yield word[start:index]
+      yield char
+      start = index + 1
+  if start < len(word):
+    yield word[start:]
+
+
+class WordPieceTokenizer:
+  """Text to ids by a BERT vocabulary; the same calls as `AlbertTokenizer` for ids, pieces and batches.
+
+  Args:
+    vocab_file: a text file, one piece a line (its first field); the line number is the id, and of a
+      repeated piece the first counts.
+    do_lower_case: also strips accents.
+
+  Raises:
+    UserError: the file cannot be read, or lacks BERT's special pieces.
+
+  Example:
+    >>> WordPieceTokenizer(vocab_file="vocab_chinese.txt").encode_pieces("unaffable")
+    ['una', '##ffa', '##ble']
+  """
+
+  def __init__(self, *, vocab_file: str, do_lower_case: bool = True):
+    self.do_lower_case = do_lower_case
+    self._pieces = _read_vocabulary(vocab_file)
+    self._ids: dict[str, int] = {}
+    for index, piece in enumerate(self._pieces):
+      self._ids.setdefault(piece, index)
+    lacking = [piece for piece in _SPECIAL if piece not in self._ids]
+    if lacking or self._ids["[PAD]"] != 0:
+      raise UserError(
+        f"A WordPiece vocabulary has {', '.join(_SPECIAL)}, with [PAD] at id 0. Received: {vocab_file}, "
+        f"without {lacking or 'that order'}. Name the vocab.txt of the model."
+      )
+    self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
+      self._ids[piece] for piece in _SPECIAL
+    )
+    self._split_word = functools.lru_cache(maxsize=_CACHED_WORDS)(self._split_word_uncached)
+
+  def __getstate__(self) -> dict[str, Any]:
+    return {name: value for name, value in self.__dict__.items() if name != "_split_word"}
+
+  def __setstate__(self, state: dict[str, Any]) -> None:
+    self.__dict__.update(state)
+    self._split_word = functools.lru_cache(maxsize=_CACHED_WORDS)(self._split_word_uncached)
+
+  @property
+  def vocab_size(self) -> int:
+    return len(self._pieces)
+
+  @property
+  def pieces(self) -> list[str]:
+    return list(self._pieces)
+
+  @functools.cached_property
+  def word_starts(self) -> np.ndarray:
+    """Bool [V]: whether each piece starts a word."""
+    return np.array([not piece.startswith(_CONTINUES) for piece in self._pieces])
+
+  def piece_to_id(self, piece: str) -> int:
+    return self._ids.get(piece, self.unk_id)
+
+  def id_to_piece(self, index: int) -> str:
+    return self._pieces[index]
+
+  def encode_pieces(self, text: str) -> list[str]:
+    words = basic_tokenize(text, do_lower_case=self.do_lower_case)
+    return [piece for word in words for piece in self._split_word(word)]
+
+  def encode(self, text: str) -> list[int]:
+    """Ids of one text, without [CLS] and [SEP]."""
+    return [self._ids[piece] for piece in self.encode_pieces(text)]
+
+  def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
+    return [self.encode(text) for text in texts]
+
+  def decode(self, ids: Iterable[int]) -> str:
+    """Text of ids without special pieces; spaces between words stay, also where the text had none."""
+    pieces = [self._pieces[int(index)] for index in ids]
+    return " ".join(piece for piece in pieces if piece not in _SPECIAL).replace(f" {_CONTINUES}", "")
+
+  def __call__(
+    self,
+    texts: Sequence[str],
+    pairs: Sequence[str] | None = None,
+    *,
+    max_length: int = 512,
+    pad_to_max_length: bool = False,
+  ) -> dict[str, np.ndarray]:
+    """Texts, or pairs, as int32 `input_ids`, `input_mask`, `segment_ids`, each [B, S]."""
+    return packing.pack_batch(
+      self.encode_batch(texts),
+      None if pairs is None else self.encode_batch(pairs),
+      cls_id=self.cls_id,
+      sep_id=self.sep_id,
+      pad_id=self.pad_id,
+      max_length=max_length,
+      pad_to_max_length=pad_to_max_length,
+    )
+
+  def _split_word_uncached(self, word: str) -> tuple[str, ...]:
+    """The longest piece that fits, then the longest of what is left …; [UNK] if some part fits nothing."""
+    if len(word) > _MAX_WORD_CHARS:
+      return ("[UNK]",)
+    pieces: list[str] = []
+    start = 0
+    while start < len(word):
+      prefix = _CONTINUES if start else ""
+      ends = range(len(word), start, -1)
+      end = next((end for end in ends if prefix + word[start:end] in self._ids), None)
+      if end is None:
+        return ("[UNK]",)
+      pieces.append(prefix + word[start:end])
+      start = end
+    return tuple(pieces)
+
+
+def _read_vocabulary(path: str) -> list[str]:
+  try:
+    with files.open_binary(path) as stream:
+      text = stream.read().decode("utf-8")
+  except (OSError, UnicodeDecodeError) as error:
+    raise UserError(
+      f"A vocabulary must be a readable UTF-8 file. Received: {path} ({error}). Check it."
+    ) from error
+  lines = text.removesuffix("\n").split("\n")
+  return [fields[0] if (fields := line.split()) else " " for line in lines]

@@ -1,0 +1,72 @@
+"""WordPiece against the original's recorded rows."""
+
+import json
+import pathlib
+import pickle
+
+import pytest
+import sentencepiece
+
+from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization.wordpiece import WordPieceTokenizer, basic_tokenize
+
+
+@pytest.fixture(scope="module")
+def rows(oracle_dir: pathlib.Path) -> list[dict]:
+  return json.loads((oracle_dir / "golden_tokenization.json").read_text(encoding="utf-8"))["wordpiece"]
+
+
+@pytest.fixture(scope="module")
+def vocab_file(oracle_dir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+  """The rows were recorded with a vocabulary that follows from spm8k: "▁x" is "x", "x" is "##x", marks stay."""
+  processor = sentencepiece.SentencePieceProcessor(model_file=str(oracle_dir / "spm" / "spm8k.model"))
+  pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+  for index in range(5, processor.vocab_size()):
+    piece = processor.id_to_piece(index)
+    token = piece[1:] if piece.startswith("▁") else ("##" + piece if piece.isalnum() else piece)
+    if token:
+      pieces.append(token)
+  path = tmp_path_factory.mktemp("wordpiece") / "vocab.txt"
+  path.write_text("\n".join(dict.fromkeys(pieces)) + "\n", encoding="utf-8")
+  return str(path)
+
+
+def test_golden_rows(rows: list[dict], vocab_file: str):
+  assert len(rows) == 50
+  for lower in (True, False):
+    tokenizer = WordPieceTokenizer(vocab_file=vocab_file, do_lower_case=lower)
+    for row in rows:
+      if row["lower"] == lower:
+        assert basic_tokenize(row["text"], do_lower_case=lower) == row["basic"]
+        assert tokenizer.encode_pieces(row["text"]) == row["pieces"]
+        assert tokenizer.encode(row["text"]) == row["ids"]
+
+
+def test_rules_by_example(tmp_path: pathlib.Path):
+  path = tmp_path / "vocab.txt"
+  path.write_text(
+    "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nun\n##aff\n##able\nun\n中\n \ncafe\n!\n", encoding="utf-8"
+  )
+  tokenizer = WordPieceTokenizer(vocab_file=str(path))
+  assert tokenizer.encode_pieces("Unaffable") == ["un", "##aff", "##able"]
+  assert tokenizer.encode("un中Café!") == [5, 9, 11, 12]  # Of "un" the first line counts.
+  assert tokenizer.encode_pieces("unknown " + "un" * 101) == ["[UNK]", "[UNK]"]
+  assert tokenizer.decode(tokenizer.encode("unaffable cafe")) == "unaffable cafe"
+  assert tokenizer.word_starts.tolist() == [True] * 6 + [False] * 2 + [True] * 5
+  assert (tokenizer.vocab_size, tokenizer.id_to_piece(10), tokenizer.piece_to_id("none")) == (13, " ", 1)
+  other = pickle.loads(pickle.dumps(tokenizer))
+  batch = other(["un", "cafe !"], ["!", ""], max_length=8)
+  assert batch["input_ids"].tolist() == [[2, 5, 3, 12, 3], [2, 11, 12, 3, 0]]
+  assert batch["segment_ids"].tolist() == [[0, 0, 0, 1, 1], [0, 0, 0, 0, 0]]
+  assert batch["input_mask"].sum(axis=1).tolist() == [5, 4]
+  assert batch["input_ids"].dtype == np.int32
+
+
+def test_user_mistakes(tmp_path: pathlib.Path):
+  with pytest.raises(UserError, match="must be a readable UTF-8 file"):
+    WordPieceTokenizer(vocab_file=str(tmp_path / "none.txt"))
+  (tmp_path / "vocab.txt").write_text("[UNK]\n[PAD]\n[CLS]\n[SEP]\n[MASK]\n")
+  with pytest.raises(UserError, match="without that order"):
+    WordPieceTokenizer(vocab_file=str(tmp_path / "vocab.txt"))
+  with pytest.raises(UserError, match=r"vocab\.txt is a WordPiece vocabulary: use WordPieceTokenizer"):
+    AlbertTokenizer.from_pretrained(str(tmp_path))
