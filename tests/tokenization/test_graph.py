@@ -60,7 +60,8 @@ def _is_character(code: int) -> bool:
 
 
 def test_every_character(tokenizer: AlbertTokenizer, module: GraphTokenizer):
-  texts = [f"A{chr(code)}b" for code in filter(_is_character, range(sys.maxunicode + 1))]
+  assigned = (*range(0x32000), *range(0xE0000, 0xE0200), 0xF0000, sys.maxunicode - 2)  # And what is between.
+  texts = [f"A{chr(code)}b" for code in filter(_is_character, assigned)]
   normalized = module.normalize(tf.constant(texts)).numpy()
   assert [text.decode() for text in normalized] == [tokenizer.normalize(text) for text in texts]
   assert module.tokenize(tf.constant(texts[::7])).to_list() == tokenizer.encode_batch(texts[::7])

@@ -4,9 +4,11 @@ import json
 import pathlib
 import pickle
 
+import numpy as np
 import pytest
 import sentencepiece
 
+from albert_tf.errors import UserError
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.wordpiece import WordPieceTokenizer, basic_tokenize
 
