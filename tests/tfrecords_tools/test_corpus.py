@@ -1,4 +1,4 @@
-"""Corpus readers: bytes to lines, layouts, formats, and what bad input does."""
+"""Corpus readers: bytes to lines, layouts of plain text, and what bad input does."""
 
 import bz2
 import gzip
@@ -14,27 +14,15 @@ from hypothesis import strategies as st
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from reference.corpora import read_corpus as _read
 import zstandard
 
 from albert_tf.errors import UserError
-from tfrecords_tools.corpus import CorpusOptions, CorpusStats, bytestreams, detect_format, iter_documents
+from tfrecords_tools.corpus import CorpusOptions, CorpusStats, bytestreams, iter_documents
 from tfrecords_tools.corpus.sentences import split_sentences
 
 _TWO = b"The first sentence.\nThe second one.\n\nAnother document is here.\nIt ends now.\n"
 _TWO_DOCUMENTS = [["The first sentence.", "The second one."], ["Another document is here.", "It ends now."]]
-
-
-def _read(path: pathlib.Path, content: bytes | None = None, **options) -> tuple[list[list[str]], CorpusStats]:
-  if content is not None:
-    path.write_bytes(content)
-  stats = CorpusStats()
-  documents = list(iter_documents(str(path), CorpusOptions(**options), stats=stats))
-  assert stats.documents == len(documents)
-  assert stats.sentences == sum(map(len, documents))
-  for sentence in (sentence for document in documents for sentence in document):
-    assert sentence.strip() == sentence != ""
-    assert "\n" not in sentence
-  return documents, stats
 
 
 # ---------------------------------------------------------------------- bytes and lines
@@ -261,133 +249,3 @@ def test_enumerators_stay_with_their_sentence():
     "3.",
   ]
   assert split_sentences(" \n ") == []
-
-
-# ---------------------------------------------------------------------- marked-up and structured formats
-
-
-def test_wikiextractor(tmp_path: pathlib.Path):
-  content = (
-    '<doc id="1" url="u" title="A &amp; B">\nA & B\n\nA and B are two. They are letters.\n\nSection.\n</doc>\n'
-    '<doc id="2" url="u" title="Empty">\nEmpty\n\n</doc>\n<doc id="3" url="u" title="C">\nC\n\nC is one.\n</doc>\n'
-  )
-  documents, stats = _read(tmp_path / "wiki_00", content.encode())
-  assert documents == [["A and B are two.", "They are letters.", "Section."], ["C is one."]]
-  assert (stats.skipped_records, dict(stats.formats)) == (1, {"wikiextractor": 1})
-  with pytest.raises(UserError, match=r"must hold <doc …> blocks .* Received: 'The first sentence\.'"):
-    _read(tmp_path / "in.txt", _TWO, input_format="wikiextractor")
-
-
-def test_json_lines(tmp_path: pathlib.Path):
-  rows = [
-    {"text": "One is here. Two\u2028is here.\nThree.", "id": 1},
-    {"text": ["As it is.", " ", "No split. Kept."]},
-  ]
-  content = "\n".join(map(json.dumps, [*rows, {"text": None}])).encode()
-  documents, stats = _read(tmp_path / "in.jsonl", content)
-  assert documents == [["One is here.", "Two", "is here.", "Three."], ["As it is.", "No split. Kept."]]
-  assert stats.skipped_records == 1
-  with pytest.raises(UserError, match=r"must have the column 'body'. Received: \['id', 'text'\]"):
-    _read(tmp_path / "in.jsonl", text_field="body")
-  with pytest.raises(UserError, match="must hold text, or lists of sentences"):
-    _read(tmp_path / "in.jsonl", text_field="id")
-  broken = content + b'\n{"text": \n'
-  with pytest.raises(UserError, match="one JSON object a line"):
-    _read(tmp_path / "in.jsonl", broken)
-  documents, stats = _read(tmp_path / "in.jsonl", broken, on_bad_text="skip")
-  assert (len(documents), stats.bad_text_skipped) == (2, 1)
-
-
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
-def test_parquet(tmp_path: pathlib.Path, kind: pa.DataType):
-  path = tmp_path / "in.parquet"
-  column = pa.array(["One is here. Two is here.", None, "Three."]).cast(kind)
-  pq.write_table(pa.table({"text": column, "n": [1, 2, 3]}), path)
-  documents, stats = _read(path)
-  assert documents == [["One is here.", "Two is here."], ["Three."]]
-  assert (stats.skipped_records, dict(stats.formats)) == (1, {"parquet": 1})
-  with pytest.raises(UserError, match=r"must have the column 'body'. Received: \['n', 'text'\]"):
-    _read(path, text_field="body")
-  with pytest.raises(UserError, match="Parquet file must be whole"):
-    _read(path, path.read_bytes()[:-20])
-  with pytest.raises(UserError, match="Try --input_format=auto"):
-    _read(path, _TWO, input_format="parquet")
-
-
-def test_parquet_lists_and_bad_text(tmp_path: pathlib.Path):
-  path = tmp_path / "in.parquet"
-  pq.write_table(pa.table({"text": [["One.", "Two."], []], "raw": [b"Good one.", b"Bad \xff one."]}), path)
-  assert _read(path)[0] == [["One.", "Two."]]
-  with pytest.raises(UserError, match="Text must be UTF-8"):
-    _read(path, text_field="raw")
-  documents, stats = _read(path, text_field="raw", on_bad_text="skip")
-  assert (documents, stats.bad_text_skipped) == ([["Good one."]], 1)
-
-
-_WIKI = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/" version="0.10" xml:lang="en"><siteinfo>
-<sitename>W</sitename><namespaces><namespace key="0" case="first-letter" /></namespaces></siteinfo>
-<page><title>A</title><ns>0</ns><id>1</id><revision><id>1</id><timestamp>2014-10-26T04:50:23Z</timestamp><text>
-{{Infobox|x=1}}'''A''' is a [[letter (alphabet)|letter]].&lt;ref&gt;Not kept.&lt;/ref&gt;
-[[File:a.png|thumb|No caption.]]
-It is %s first.
-
-== Use ==
-* It begins [[word]]s.
-* no sentence
-{| class="x"
-| Not kept.
-|}
-== References ==
-Not kept.
-=== Deeper ===
-Not kept.
-</text></revision></page>
-<page><title>B</title><ns>0</ns><id>2</id><redirect title="A" />
-<revision><id>2</id><timestamp>2014-10-26T04:50:23Z</timestamp>
-<text>#REDIRECT [[A]]</text></revision></page>
-<page><title>Talk:A</title><ns>1</ns><id>3</id><revision><id>3</id><timestamp>2014-10-26T04:50:23Z</timestamp>
-<text>Talk is not kept.</text></revision></page></mediawiki>"""
-
-
-def test_mediawiki(tmp_path: pathlib.Path):
-  documents, stats = _read(tmp_path / "dump.xml.bz2", bz2.compress((_WIKI % "the").encode()))
-  assert documents == [["A is a letter.", "It is the first.", "It begins words."]]
-  assert (stats.skipped_records, dict(stats.formats)) == (2, {"mediawiki": 1})
-  with pytest.raises(UserError, match="whole, well-formed XML"):
-    _read(tmp_path / "cut.xml", (_WIKI % "the").encode()[:-200])
-  bad = (_WIKI % "th\udcff").encode("utf-8", errors="surrogateescape")
-  with pytest.raises(UserError, match="pass --on_bad_text=replace"):
-    _read(tmp_path / "bad.xml", bad)
-  documents, stats = _read(tmp_path / "bad.xml", bad, on_bad_text="skip")
-  assert (documents[0][1], stats.bad_text_skipped) == ("It is th first.", 1)
-
-
-# ---------------------------------------------------------------------- real corpora
-
-_REAL = {
-  "novels/Doyle_Hound_1902.txt": ("paragraphs", 16),
-  "novels/Cbronte_Jane_1847.txt": ("paragraphs", 39),
-  "novels/Chesterton_Thursday_1908.txt": ("paragraphs", 18),
-  "wikitext-2/valid.txt": ("paragraphs", 60),
-  "wikiextractor/wiki_01": ("wikiextractor", 78),
-}
-_REAL_SLOW = {"wikidump/enwiki-slice.xml.bz2": ("mediawiki", 106)}
-
-
-@pytest.mark.parametrize(
-  "name", [*_REAL, *(pytest.param(name, marks=pytest.mark.slow) for name in _REAL_SLOW)]
-)
-def test_real_corpora(shared_dir: pathlib.Path, name: str):
-  path = shared_dir / "data" / "corpora" / name
-  documents, stats = _read(path)
-  assert (detect_format(str(path)), stats.documents) == {**_REAL, **_REAL_SLOW}[name]
-  assert stats.bad_text_skipped == stats.bad_text_replaced == 0
-  lengths = sorted(len(sentence.split()) for document in documents for sentence in document)
-  assert 8 <= lengths[len(lengths) // 2] <= 30  # Sentences of English, not lines or paragraphs.
-  assert lengths[-1] < 700
-
-
-def test_all_novels_are_paragraphs(shared_dir: pathlib.Path):
-  for path in (shared_dir / "data/corpora/novels").iterdir():
-    assert detect_format(str(path)) == "paragraphs", path.name
-  assert detect_format(str(shared_dir / "oracle/golden_pretrain_input.txt")) == "lines"
