@@ -21,10 +21,14 @@ _FIELD_1 = b"\x0a"  # Field 1, length-delimited.
 _FIELD_2 = b"\x12"
 _FLOAT_LIST = b"\x12"  # Feature.float_list is field 2,
 _INT64_LIST = b"\x1a"  # Feature.int64_list is field 3.
+_FEW = 64  # So few values are joined faster in Python.
+_TABLE_BITS = 21  # Larger ids than any vocabulary has.
 
 
 @functools.lru_cache(maxsize=65536)
 def _varint(value: int) -> bytes:
+  if value < 0:
+    raise ValueError(f"Values must not be negative. Received: {value}.")
   out = bytearray()
   while value > 0x7F:
     out.append(value & 0x7F | 0x80)
@@ -44,6 +48,16 @@ def _entry_prefix(name: str, payload_size: int) -> bytes:
   return _FIELD_1 + _varint(len(entry) + payload_size) + entry
 
 
+@functools.cache
+def _varint_tables(bits: int) -> tuple[np.ndarray, np.ndarray]:
+  """For each value below 2**bits its varint in four bytes, and which of them count; bits <= 21."""
+  values = np.arange(1 << bits, dtype=np.uint32)
+  groups = np.stack([values >> shift & 0x7F for shift in (0, 7, 14, 21)], axis=1).astype(np.uint8)
+  keep = np.stack([values >= limit for limit in (0, 1 << 7, 1 << 14, 1 << 21)], axis=1)
+  groups[:, :-1] |= keep[:, 1:].astype(np.uint8) << 7
+  return groups.view(np.uint32)[:, 0], keep.view(np.uint32)[:, 0]
+
+
 def pack_varints(values: np.ndarray) -> bytes:
   """Packed varints of non-negative integers, seven bits a byte, lowest first.
 
@@ -53,24 +67,17 @@ def pack_varints(values: np.ndarray) -> bytes:
   Raises:
     ValueError: a negative value.
   """
-  largest = int(values.max(initial=0))
-  if largest < 0x80:
-    if values.min(initial=0) < 0:
-      raise ValueError(f"Values must not be negative. Received: {values.min()}.")
-    return values.astype(np.uint8).tobytes()
+  if len(values) < _FEW:
+    return b"".join(map(_varint, values.tolist()))
   if values.min() < 0:
     raise ValueError(f"Values must not be negative. Received: {values.min()}.")
-  width = (largest.bit_length() + 6) // 7
-  groups = np.empty((len(values), width), np.uint8)  # [N, bytes]
-  keep = np.ones((len(values), width), bool)
-  rest = values.astype(np.uint32 if largest < 2**32 else np.uint64)
-  for column in range(width):
-    groups[:, column] = rest & 0x7F
-    rest >>= 7
-    if column + 1 < width:
-      more = np.not_equal(rest, 0, out=keep[:, column + 1])
-      groups[:, column] |= more.view(np.uint8) << 7
-  return groups[keep].tobytes()
+  bits = int(values.max()).bit_length()
+  if bits <= 7:
+    return values.astype(np.uint8).tobytes()
+  if bits > _TABLE_BITS:
+    return b"".join(map(_varint, values.tolist()))
+  words, keep = _varint_tables(bits)
+  return words[values].view(np.uint8)[keep[values].view(bool)].tobytes()
 
 
 def encode_packed(payloads: Mapping[str, bytes]) -> bytes:

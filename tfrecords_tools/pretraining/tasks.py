@@ -60,7 +60,15 @@ class BlockResult:
   held_out: int | None
 
   def to_json(self) -> str:
-    return json.dumps(dataclasses.asdict(self))
+    return json.dumps(
+      {
+        "name": self.name,
+        "runs": [dataclasses.asdict(run) for run in self.runs],
+        "statistics": self.statistics,
+        "nearest": dataclasses.asdict(self.nearest),
+        "held_out": self.held_out,
+      }
+    )
 
   @classmethod
   def from_json(cls, text: bytes) -> "BlockResult":
