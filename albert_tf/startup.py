@@ -47,4 +47,5 @@ def load_tensorflow() -> None:
   with _native_stderr_kept_back():
     import tensorflow as tf
 
+    tf.get_logger().setLevel("ERROR")
     tf.config.list_physical_devices()  # The CUDA library speaks when it first looks for devices.

@@ -20,33 +20,52 @@ from albert_tf.startup import load_tensorflow
 EXIT_PREEMPTED = 143  # What a shell reports for SIGTERM.
 
 # Input and output.
-_INPUT_FILE = flags.DEFINE_string("input_file", None, "Training TFRecords: comma-separated glob patterns.", required=True)
-_EVAL_INPUT_FILE = flags.DEFINE_string("eval_input_file", "", "Held-out TFRecords, of documents never trained on.")
+_INPUT_FILE = flags.DEFINE_string(
+  "input_file", None, "Training TFRecords: comma-separated glob patterns.", required=True
+)
+_EVAL_INPUT_FILE = flags.DEFINE_string(
+  "eval_input_file", "", "Held-out TFRecords, of documents never trained on."
+)
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "The run directory; local or gs://.", required=True)
 _INIT_CHECKPOINT = flags.DEFINE_string(
   "init_checkpoint", "", "Weights to start from: a run directory or checkpoint. The optimizer starts anew."
 )
 _SPM_MODEL_FILE = flags.DEFINE_string(
-  "spm_model_file", "", "SentencePiece model to keep in the run directory. Default: the one beside the records."
+  "spm_model_file",
+  "",
+  "SentencePiece model to keep in the run directory. Default: the one beside the records.",
 )
 _ON_BAD_RECORD = flags.DEFINE_enum(
-  "on_bad_record", "error", ["error", "skip"], "Stop at a damaged record, or verify all first and leave those out."
+  "on_bad_record",
+  "error",
+  ["error", "skip"],
+  "Stop at a damaged record, or verify all first and leave those out.",
 )
 
 # Model.
-_SIZE = flags.DEFINE_enum("size", None, named_sizes(), "A named size; its vocabulary size becomes the records'.")
+_SIZE = flags.DEFINE_enum(
+  "size", None, named_sizes(), "A named size; its vocabulary size becomes the records'."
+)
 _ALBERT_CONFIG_FILE = flags.DEFINE_string("albert_config_file", None, "JSON of the model, instead of --size.")
 _SHARING = flags.DEFINE_enum("sharing", None, list(SHARING_KINDS), "What the layers share (ALBERT, table 4).")
 _USE_ONE_HOT = flags.DEFINE_bool(
   "use_one_hot_embeddings", None, "Look pieces up by a matrix product. Default: on TPUs only."
 )
-_REMAT = flags.DEFINE_bool("remat", False, "Recompute activations in the backward pass: less memory, more time.")
-_LAYER_LOOP = flags.DEFINE_enum("layer_loop", "unrolled", ["unrolled", "while"], "How the shared block is repeated.")
+_REMAT = flags.DEFINE_bool(
+  "remat", False, "Recompute activations in the backward pass: less memory, more time."
+)
+_LAYER_LOOP = flags.DEFINE_enum(
+  "layer_loop", "unrolled", ["unrolled", "while"], "How the shared block is repeated."
+)
 
 # Batch and schedule. Defaults are the original release's (ALBERT section 4.1).
-_TRAIN_BATCH_SIZE = flags.DEFINE_integer("train_batch_size", 4096, "Examples of one update, over all replicas.")
+_TRAIN_BATCH_SIZE = flags.DEFINE_integer(
+  "train_batch_size", 4096, "Examples of one update, over all replicas."
+)
 _GRADIENT_ACCUMULATION_STEPS = flags.DEFINE_integer(
-  "gradient_accumulation_steps", 1, "Micro-batches an update is computed in; the update is that of the whole batch."
+  "gradient_accumulation_steps",
+  1,
+  "Micro-batches an update is computed in; the update is that of the whole batch.",
 )
 _NUM_TRAIN_STEPS = flags.DEFINE_integer("num_train_steps", 125_000, "Updates.")
 _NUM_WARMUP_STEPS = flags.DEFINE_integer("num_warmup_steps", 3_125, "Updates of linear warm-up.")
@@ -56,21 +75,32 @@ _SCALE_LEARNING_RATE = flags.DEFINE_enum(
   "scale_learning_rate", "none", ["none", "sqrt", "linear"], "Scale the rate by train_batch_size / 4096."
 )
 _POLY_POWER = flags.DEFINE_float("poly_power", 1.0, "Power of the decay; 1 is linear.")
+_END_LEARNING_RATE = flags.DEFINE_float("end_learning_rate", 0.0, "Rate at the end of the decay.")
 _SCHEDULE = flags.DEFINE_enum(
-  "schedule", "continuous", ["continuous", "original"], "'original' has the release's small jump after the warm-up."
+  "schedule",
+  "continuous",
+  ["continuous", "original"],
+  "'original' has the release's small jump after the warm-up.",
 )
 _OPTIMIZER = flags.DEFINE_enum(
-  "optimizer", "lamb", ["lamb", "adamw", "tfa_lamb"], "'tfa_lamb' is TensorFlow Addons' own (addons stack only)."
+  "optimizer",
+  "lamb",
+  ["lamb", "adamw", "tfa_lamb"],
+  "'tfa_lamb' is TensorFlow Addons' own (addons stack only).",
 )
 _WEIGHT_DECAY = flags.DEFINE_float("weight_decay", 0.01, "Decay, inside LAMB's trust ratio.")
-_BIAS_CORRECTION = flags.DEFINE_bool("bias_correction", False, "Correct the moments' bias; the release does not.")
+_BIAS_CORRECTION = flags.DEFINE_bool(
+  "bias_correction", False, "Correct the moments' bias; the release does not."
+)
 _CLIP_NORM = flags.DEFINE_float("clip_norm", 1.0, "Bound on the global gradient norm; 0 for none.")
 _EMA_DECAY = flags.DEFINE_float("ema_decay", None, "Keep an average of the weights with this decay.")
 _SEED = flags.DEFINE_integer("seed", 12345, "Keys initial values, data order and dropout.", lower_bound=0)
 
 # Records.
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", None, "Default: the records' own, else 512.")
-_MAX_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", None, "Default: the records' own, else 20.")
+_MAX_PREDICTIONS = flags.DEFINE_integer(
+  "max_predictions_per_seq", None, "Default: the records' own, else 20."
+)
 
 # Loop.
 _ITERATIONS_PER_LOOP = flags.DEFINE_integer("iterations_per_loop", 1000, "Updates between reports.")
@@ -78,17 +108,26 @@ _SAVE_CHECKPOINTS_STEPS = flags.DEFINE_integer("save_checkpoints_steps", 5000, "
 _KEEP_CHECKPOINT_MAX = flags.DEFINE_integer("keep_checkpoint_max", 5, "Newest checkpoints that stay.")
 _EVAL_BATCH_SIZE = flags.DEFINE_integer("eval_batch_size", 64, "Examples of one evaluation batch.")
 _MAX_EVAL_STEPS = flags.DEFINE_integer("max_eval_steps", 100, "At most this many evaluation batches.")
-_DRY_RUN = flags.DEFINE_bool("dry_run", False, "Check everything, read one batch, make no update, write nothing.")
+_DRY_RUN = flags.DEFINE_bool(
+  "dry_run", False, "Check everything, read one batch, make no update, write nothing."
+)
 
 # Devices.
-_TPU = flags.DEFINE_string("tpu", "", "TPU: 'local', a name, or grpc://host:port. Empty: GPUs if any, else CPU.")
+_TPU = flags.DEFINE_string(
+  "tpu", "", "TPU: 'local', a name, or grpc://host:port. Empty: GPUs if any, else CPU."
+)
 flags.DEFINE_alias("tpu_name", "tpu")
 _TPU_ZONE = flags.DEFINE_string("tpu_zone", "", "Zone of a TPU given by name.")
 _GCP_PROJECT = flags.DEFINE_string("gcp_project", "", "Project of a TPU given by name.")
 _DISTRIBUTION = flags.DEFINE_enum(
-  "distribution", "", ["", "tpu", "mirrored", "multi_worker", "one_device"], "Overrides the choice by devices."
+  "distribution",
+  "",
+  ["", "tpu", "mirrored", "multi_worker", "one_device"],
+  "Overrides the choice by devices.",
 )
-_NUM_VIRTUAL_DEVICES = flags.DEFINE_integer("num_virtual_devices", 1, "Split the CPU into this many replicas.")
+_NUM_VIRTUAL_DEVICES = flags.DEFINE_integer(
+  "num_virtual_devices", 1, "Split the CPU into this many replicas."
+)
 _MIXED_PRECISION = flags.DEFINE_enum(
   "mixed_precision", None, ["float32", "bfloat16"], "Default: bfloat16 on TPUs, else float32."
 )
@@ -113,19 +152,50 @@ def _model_config(records_vocab_size: int | None) -> AlbertConfig:
   return config if _SHARING.value is None else config.replace(sharing=_SHARING.value)
 
 
-def _settings():  # The return type would import TensorFlow before the flags are read.
+def _optimizer_config():  # The return types of these functions would import TensorFlow before the flags are read.
   from albert_tf.optim.build import OptimizerConfig
   from albert_tf.optim.schedules import scale_learning_rate
+
+  return OptimizerConfig(
+    name=_OPTIMIZER.value,
+    learning_rate=scale_learning_rate(
+      _LEARNING_RATE.value, batch_size=_TRAIN_BATCH_SIZE.value, rule=_SCALE_LEARNING_RATE.value
+    ),
+    num_train_steps=_NUM_TRAIN_STEPS.value,
+    num_warmup_steps=_NUM_WARMUP_STEPS.value,
+    start_warmup_step=_START_WARMUP_STEP.value,
+    poly_power=_POLY_POWER.value,
+    end_learning_rate=_END_LEARNING_RATE.value,
+    schedule=_SCHEDULE.value,
+    weight_decay=_WEIGHT_DECAY.value,
+    bias_correction=_BIAS_CORRECTION.value,
+    clip_norm=_CLIP_NORM.value,
+    ema_decay=_EMA_DECAY.value,
+  )
+
+
+def _distribution_config():
   from albert_tf.training.distribution import DistributionConfig
+
+  return DistributionConfig(
+    tpu=_TPU.value,
+    tpu_zone=_TPU_ZONE.value,
+    gcp_project=_GCP_PROJECT.value,
+    distribution=_DISTRIBUTION.value,
+    num_virtual_devices=_NUM_VIRTUAL_DEVICES.value,
+  )
+
+
+def _settings():
   from albert_tf.training.records_source import describe_records
   from albert_tf.training.settings import PretrainingSettings
   from albert_tf.training.step import StepConfig
 
   inputs = files.expand_globs(_INPUT_FILE.value, what="--input_file")
-  eval_inputs = files.expand_globs(_EVAL_INPUT_FILE.value, what="--eval_input_file") if _EVAL_INPUT_FILE.value else []
+  held_out = _EVAL_INPUT_FILE.value and files.expand_globs(_EVAL_INPUT_FILE.value, what="--eval_input_file")
   records = describe_records(
     inputs,
-    eval_inputs,
+    held_out or [],
     spm_model_file=_SPM_MODEL_FILE.value,
     max_seq_length=_MAX_SEQ_LENGTH.value,
     max_predictions_per_seq=_MAX_PREDICTIONS.value,
@@ -135,7 +205,7 @@ def _settings():  # The return type would import TensorFlow before the flags are
   one_hot = bool(_TPU.value) if _USE_ONE_HOT.value is None else _USE_ONE_HOT.value
   return PretrainingSettings(
     input_files=tuple(inputs),
-    eval_input_files=tuple(eval_inputs),
+    eval_input_files=tuple(held_out or ()),
     output_dir=_OUTPUT_DIR.value,
     model=model,
     encoder_options={
@@ -143,21 +213,7 @@ def _settings():  # The return type would import TensorFlow before the flags are
       "remat": _REMAT.value,
       "layer_loop": _LAYER_LOOP.value,
     },
-    optimizer=OptimizerConfig(
-      name=_OPTIMIZER.value,
-      learning_rate=scale_learning_rate(
-        _LEARNING_RATE.value, batch_size=_TRAIN_BATCH_SIZE.value, rule=_SCALE_LEARNING_RATE.value
-      ),
-      num_train_steps=_NUM_TRAIN_STEPS.value,
-      num_warmup_steps=_NUM_WARMUP_STEPS.value,
-      start_warmup_step=_START_WARMUP_STEP.value,
-      poly_power=_POLY_POWER.value,
-      schedule=_SCHEDULE.value,
-      weight_decay=_WEIGHT_DECAY.value,
-      bias_correction=_BIAS_CORRECTION.value,
-      clip_norm=_CLIP_NORM.value,
-      ema_decay=_EMA_DECAY.value,
-    ),
+    optimizer=_optimizer_config(),
     step=StepConfig(
       global_batch_size=_TRAIN_BATCH_SIZE.value,
       gradient_accumulation_steps=_GRADIENT_ACCUMULATION_STEPS.value,
@@ -167,13 +223,7 @@ def _settings():  # The return type would import TensorFlow before the flags are
     ),
     max_seq_length=records.max_seq_length,
     max_predictions_per_seq=records.max_predictions_per_seq,
-    distribution=DistributionConfig(
-      tpu=_TPU.value,
-      tpu_zone=_TPU_ZONE.value,
-      gcp_project=_GCP_PROJECT.value,
-      distribution=_DISTRIBUTION.value,
-      num_virtual_devices=_NUM_VIRTUAL_DEVICES.value,
-    ),
+    distribution=_distribution_config(),
     mixed_precision=_MIXED_PRECISION.value or ("bfloat16" if _TPU.value else "float32"),
     eval_batch_size=_EVAL_BATCH_SIZE.value,
     max_eval_steps=_MAX_EVAL_STEPS.value,
@@ -190,7 +240,9 @@ def _settings():  # The return type would import TensorFlow before the flags are
 @exit_on_user_error
 def main(argv: Sequence[str]) -> int | None:
   if len(argv) > 1:
-    raise UserError(f"All arguments are flags. Received: {' '.join(argv[1:])}. Put values behind --name=, in quotes.")
+    raise UserError(
+      f"All arguments are flags. Received: {' '.join(argv[1:])}. Put values behind --name=, in quotes."
+    )
   load_tensorflow()
   from albert_tf.planning.flops import training_flops_per_example
   from albert_tf.training.pretraining import run_pretraining
@@ -207,7 +259,9 @@ def main(argv: Sequence[str]) -> int | None:
     check_only=_DRY_RUN.value,
   )
   if result is None:
-    print("dry run: settings, records, devices and model fit together; one batch was read. Nothing was written.")
+    print(
+      "dry run: settings, records, devices and model fit together; one batch was read. Nothing was written."
+    )
     return 0
   if result.interrupted:
     print(f"stopped by SIGTERM at step {result.step:,}, saved. The same command continues.", file=sys.stderr)

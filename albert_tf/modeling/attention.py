@@ -12,7 +12,9 @@ from albert_tf.modeling.dense import Dense
 from albert_tf.modeling.dropout import dropout, split_seed
 from albert_tf.modeling.layer_norm import LayerNorm
 
-MASKED_SCORE = -10000.0  # Added to the score of a padded key (original code); finite, so a row of padding stays finite.
+MASKED_SCORE = (
+  -10000.0
+)  # Added to the score of a padded key (original code); finite, so a row of padding stays finite.
 
 
 def attention_bias(input_mask: tf.Tensor) -> tf.Tensor:

@@ -61,7 +61,9 @@ class AlbertEmbeddings(ConfigLayer):
       )
     positions = tf.cast(tf.convert_to_tensor(self.position_embeddings), self.compute_dtype)
     x = self._rows(self.word_embeddings, input_ids, one_hot=self.use_one_hot_embeddings)
-    x += self._rows(self.token_type_embeddings, segment_ids, one_hot=True)  # Two rows: a product is always cheap.
+    x += self._rows(
+      self.token_type_embeddings, segment_ids, one_hot=True
+    )  # Two rows: a product is always cheap.
     x += positions[tf.newaxis, : tf.shape(input_ids)[1]]
     x = tf.cast(self.layer_norm(x), self.compute_dtype)
     return dropout(x, self.config.hidden_dropout_prob, seed)

@@ -26,7 +26,9 @@ class _Block(NamedTuple):
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertEncoder(keras.Model):
-  r"""Text pieces to vectors: $x_0 = \text{emb} W_m + b_m$, $x_l = \text{block}_{g(l)}(x_{l-1})$, $\text{pooled} = \tanh(x_L[0] W_p + b_p)$.
+  r"""Text pieces to vectors.
+
+  $x_0 = \text{emb} W_m + b_m$, $x_l = \text{block}_{g(l)}(x_{l-1})$, $\text{pooled} = \tanh(x_L[0] W_p + b_p)$.
 
   Which layers share what is `config.sharing` with `config.num_hidden_groups`:
   every sharing of the paper's table 4 is a choice of owner for each layer's
@@ -51,6 +53,8 @@ class AlbertEncoder(keras.Model):
 
   Reference: ALBERT section 3.1; the original's `AlbertModel`.
   """
+
+  built: bool  # Keras sets it.
 
   def __init__(
     self,
@@ -142,9 +146,7 @@ class AlbertEncoder(keras.Model):
       outputs.append(x)
     return tuple(outputs)
 
-  def _run_while(
-    self, x: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor | None, *, training: bool
-  ) -> tf.Tensor:
+  def _run_while(self, x: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor | None, *, training: bool) -> tf.Tensor:
     blocks = self._blocks()
     seeds = None if seed is None else tf.stack(split_seed(seed, len(blocks)))
 

@@ -6,7 +6,9 @@ import zlib
 import tensorflow as tf
 
 
-def initialize_variables(variables: Mapping[str, tf.Variable], *, seed: int, initializer_range: float) -> None:
+def initialize_variables(
+  variables: Mapping[str, tf.Variable], *, seed: int, initializer_range: float
+) -> None:
   r"""Assigns the original's initial values, reproducibly.
 
   Kernels and tables: normal(0, `initializer_range`) cut at two deviations; biases and
@@ -26,7 +28,5 @@ def initialize_variables(variables: Mapping[str, tf.Variable], *, seed: int, ini
       value = tf.zeros(shape)
     else:
       key = tf.constant([seed % 2**31, zlib.crc32(name.encode()) % 2**31], tf.int32)
-      value = tf.random.stateless_truncated_normal(
-        shape, seed=key, stddev=initializer_range, alg="philox"
-      )
+      value = tf.random.stateless_truncated_normal(shape, seed=key, stddev=initializer_range, alg="philox")
     variable.assign(tf.cast(value, variable.dtype))

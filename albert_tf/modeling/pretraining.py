@@ -31,7 +31,11 @@ class AlbertForPreTraining(keras.Model):
     >>> model({"input_ids": ids, "masked_lm_positions": positions})["mlm_logits"]
   """
 
-  def __init__(self, config: AlbertConfig, *, encoder_options: Mapping[str, Any] | None = None, **kwargs: Any):
+  built: bool  # Keras sets it.
+
+  def __init__(
+    self, config: AlbertConfig, *, encoder_options: Mapping[str, Any] | None = None, **kwargs: Any
+  ):
     super().__init__(**kwargs)
     self.config = config
     self.encoder_options = dict(encoder_options or {})

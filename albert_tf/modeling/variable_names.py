@@ -37,7 +37,9 @@ def named_variables(model: Any) -> dict[str, tf.Variable]:
   walk("bert" if _is_encoder(model) else "", model)
   missing = {id(raw_variable(v)) for v in model.trainable_variables} - {id(v) for v in names.values()}
   if missing:
-    raise ValueError(f"checkpoint_items() must name every trainable weight. Unnamed: {len(missing)} of {model.name}.")
+    raise ValueError(
+      f"checkpoint_items() must name every trainable weight. Unnamed: {len(missing)} of {model.name}."
+    )
   return names
 
 

@@ -41,6 +41,19 @@ def check_records(paths: Sequence[str], *, spec: PretrainingSpec, vocab_size: in
       return
 
 
+def check_enough_records(num_records: int, batch_size: int) -> None:
+  """Refuses a batch larger than the whole training set.
+
+  Raises:
+    UserError: there are fewer records than one batch holds.
+  """
+  if num_records < batch_size:
+    raise UserError(
+      "There must be at least as many training records as one batch holds. Received: "
+      f"{num_records} records, train_batch_size={batch_size}. Make more records or use a smaller batch."
+    )
+
+
 def _check_features(
   example: tf.train.Example, description: dict[str, tf.io.FixedLenFeature], *, where: str
 ) -> None:

@@ -70,5 +70,7 @@ class ShuffledOrder:
   def permute_window(self, records: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
     """The records `[n]` of a window in their final order."""
     key = tf.stack([tf.constant((self.seed ^ _RECORD_SALT) % 2**31, tf.int64), window])
-    draws = tf.random.stateless_uniform(tf.shape(records), seed=key, minval=None, maxval=None, dtype=tf.int64, alg="philox")
+    draws = tf.random.stateless_uniform(
+      tf.shape(records), seed=key, minval=None, maxval=None, dtype=tf.int64, alg="philox"
+    )
     return tf.gather(records, tf.argsort(draws, stable=True))

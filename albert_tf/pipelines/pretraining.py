@@ -6,10 +6,13 @@ import dataclasses
 import tensorflow as tf
 
 from albert_tf.errors import UserError
+from albert_tf.pipelines.checks import check_enough_records
 from albert_tf.pipelines.order import ShuffledOrder
 from albert_tf.pipelines.record_index import BLOCK_RECORDS, RecordIndex
 
-EXAMPLE_WEIGHTS = "example_weights"  # float32 [B]: 0 for an example that only fills the last evaluation batch.
+EXAMPLE_WEIGHTS = (
+  "example_weights"  # float32 [B]: 0 for an example that only fills the last evaluation batch.
+)
 
 Batch = dict[str, tf.Tensor]
 ParseFunction = Callable[[tf.Tensor], Batch]
@@ -80,7 +83,9 @@ def _split_for_replicas(shard: HostShard, rows_per_replica: int) -> Callable[[Ba
   first = shard.host * shard.replicas_per_host * rows_per_replica
 
   def split(batch: Batch) -> tf.data.Dataset:
-    mine = {key: value[first : first + shard.replicas_per_host * rows_per_replica] for key, value in batch.items()}
+    mine = {
+      key: value[first : first + shard.replicas_per_host * rows_per_replica] for key, value in batch.items()
+    }
     parts = {
       key: tf.reshape(value, [shard.replicas_per_host, rows_per_replica]) for key, value in mine.items()
     }
@@ -93,7 +98,7 @@ def _rows_per_replica(batch_size: int, shard: HostShard, *, flag: str) -> int:
   if batch_size % shard.num_replicas:
     raise UserError(
       f"{flag} must be divisible by the number of replicas. Received: {flag}={batch_size}, "
-      f"{shard.num_replicas} replicas. Use {batch_size // shard.num_replicas * shard.num_replicas or shard.num_replicas}."
+      f"{shard.num_replicas} replicas. Use {max(1, batch_size // shard.num_replicas) * shard.num_replicas}."
     )
   return batch_size // shard.num_replicas
 
@@ -128,11 +133,7 @@ def training_batches(
     UserError: the batch is not divisible by the replicas, or there are fewer records than one batch.
   """
   rows = _rows_per_replica(global_batch_size, shard, flag="train_batch_size")
-  if index.num_records < global_batch_size:
-    raise UserError(
-      "There must be at least as many training records as one batch holds. Received: "
-      f"{index.num_records} records, train_batch_size={global_batch_size}. Make more records or use a smaller batch."
-    )
+  check_enough_records(index.num_records, global_batch_size)
   order = ShuffledOrder(num_records=index.num_records, seed=seed)
   start = order.locate(start_position)
   reader = _BlockReader(index)
@@ -147,7 +148,9 @@ def training_batches(
   dataset = dataset.unbatch().skip(start.offset).batch(global_batch_size, drop_remainder=True)
   dataset = dataset.map(lambda records: {"records": records})
   dataset = dataset.flat_map(_split_for_replicas(shard, rows))
-  dataset = dataset.map(lambda part: parse(part["records"]), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+  dataset = dataset.map(
+    lambda part: parse(part["records"]), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+  )
   return dataset.prefetch(tf.data.AUTOTUNE)
 
 

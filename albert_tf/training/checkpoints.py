@@ -113,7 +113,9 @@ def _remove(prefix: str) -> None:
     files.remove(path)
 
 
-def assign_exactly(variables: Mapping[str, tf.Variable], tensors: Mapping[str, np.ndarray], *, source: str) -> None:
+def assign_exactly(
+  variables: Mapping[str, tf.Variable], tensors: Mapping[str, np.ndarray], *, source: str
+) -> None:
   """Assigns every tensor to the variable of its name.
 
   Raises:

@@ -3,12 +3,14 @@
 import dataclasses
 import json
 import os
+import socket
 
 import tensorflow as tf
 
 from albert_tf.errors import UserError
 from albert_tf.pipelines.pretraining import HostShard
 
+_TPU_PORT, _CONNECT_SECONDS = 8470, 20.0  # Where a TPU worker listens unless told otherwise.
 DISTRIBUTIONS = ("tpu", "mirrored", "multi_worker", "one_device")
 
 
@@ -36,7 +38,9 @@ class DistributionConfig:
         f"distribution must be one of {', '.join(DISTRIBUTIONS)}. Received: {self.distribution!r}."
       )
     if self.distribution == "tpu" and not self.tpu:
-      raise UserError("--distribution=tpu needs to know the TPU. Received: an empty --tpu. Use --tpu=local on a TPU VM.")
+      raise UserError(
+        "--distribution=tpu needs to know the TPU. Received: an empty --tpu. Use --tpu=local on a TPU VM."
+      )
     if self.tpu and self.distribution not in ("", "tpu"):
       raise UserError(
         f"--tpu and --distribution={self.distribution} exclude each other. Received: --tpu={self.tpu}. Drop one."
@@ -50,8 +54,16 @@ def _several_workers() -> bool:
   return sum(len(cluster.get(job, ())) for job in ("chief", "worker")) > 1
 
 
+def _check_address(tpu: str) -> None:
+  """Raises OSError where nothing listens at a grpc address: TensorFlow would wait for it without end."""
+  if tpu.startswith("grpc://"):
+    host, _, port = tpu.removeprefix("grpc://").partition(":")
+    socket.create_connection((host, int(port or _TPU_PORT)), timeout=_CONNECT_SECONDS).close()
+
+
 def _tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
   try:
+    _check_address(config.tpu)
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
       tpu=config.tpu, zone=config.tpu_zone or None, project=config.gcp_project or None
     )
@@ -100,7 +112,9 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
   if resolver is None or not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
     return True
   return resolver.task_type in (None, "chief") or (
-    resolver.task_type == "worker" and not resolver.cluster_spec().as_dict().get("chief") and resolver.task_id == 0
+    resolver.task_type == "worker"
+    and not resolver.cluster_spec().as_dict().get("chief")
+    and resolver.task_id == 0
   )
 
 

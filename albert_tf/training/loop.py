@@ -17,7 +17,9 @@ from albert_tf.training.watch import TrainingWatch, check_finite
 class LoopReporter(Protocol):
   """What the loop tells; `reporting.Reporter` writes it."""
 
-  def train(self, step: int, metrics: Mapping[str, float], seconds: float, examples: int, tokens: int) -> None: ...
+  def train(
+    self, step: int, metrics: Mapping[str, float], seconds: float, examples: int, tokens: int
+  ) -> None: ...
 
   def eval(self, step: int, metrics: Mapping[str, float]) -> None: ...
 
@@ -101,7 +103,9 @@ class TrainingLoop:
     self._stop = stop
     self._watch = watch
 
-  def run(self, iterator: Iterator[Any], *, step: int, state: HostState, checkpoint: str | None) -> LoopResult:
+  def run(
+    self, iterator: Iterator[Any], *, step: int, state: HostState, checkpoint: str | None
+  ) -> LoopResult:
     """Runs to the end, or until SIGTERM.
 
     Args:

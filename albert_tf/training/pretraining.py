@@ -3,7 +3,7 @@
 from collections.abc import Callable
 import contextlib
 import platform
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -12,10 +12,10 @@ from albert_tf.compat import STACK, keras
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, initialize_variables, named_variables
 from albert_tf.optim.build import build_optimizer
-from albert_tf.pipelines.checks import check_records
+from albert_tf.optim.optimizer import Optimizer
+from albert_tf.pipelines.checks import check_enough_records, check_records
 from albert_tf.pipelines.pretraining import evaluation_batches, training_batches
 from albert_tf.pipelines.record_index import RecordIndex, build_record_index, diagnose
-from albert_tf.records import PretrainingSpec
 from albert_tf.records.parse import parse_pretraining_batch
 from albert_tf.training.checkpoints import CheckpointStore, HostState, latest_checkpoint, restore_variables
 from albert_tf.training.distribution import host_shard, is_chief, make_strategy
@@ -37,10 +37,9 @@ class _Input:
     self._settings = settings
     self._index = index
     self._strategy = strategy
-    self._spec = PretrainingSpec(settings.max_seq_length, settings.max_predictions_per_seq)
 
   def _parse(self, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-    return parse_pretraining_batch(serialized, self._spec)
+    return parse_pretraining_batch(serialized, self._settings.spec)
 
   def training_iterator(self, start_position: int) -> Any:
     settings = self._settings
@@ -57,8 +56,12 @@ class _Input:
       )
     )
 
-  def evaluator(self, model: AlbertForPreTraining, num_records: int) -> Evaluator:
+  def evaluator(self, model: AlbertForPreTraining) -> Evaluator | None:
+    """Of all held-out files; None where the run has none."""
     settings = self._settings
+    if not settings.eval_input_files:
+      return None
+    num_records = build_record_index(settings.eval_input_files).num_records
     steps = min(-(-num_records // settings.eval_batch_size), settings.max_eval_steps)
     return Evaluator(
       strategy=self._strategy,
@@ -74,6 +77,15 @@ class _Input:
     )
 
 
+class _Trained(NamedTuple):
+  """What is trained and what trains it."""
+
+  model: AlbertForPreTraining
+  variables: dict[str, tf.Variable]
+  optimizer: Optimizer
+  step: TrainStep
+
+
 def run_pretraining(
   settings: PretrainingSettings,
   *,
@@ -87,101 +99,123 @@ def run_pretraining(
     settings: the run.
     flags_text: resolved flags of the command, kept as `flags.txt`; the run can be repeated from it.
     model_flops_per_example: for the report of model FLOP/s; 0 leaves it out.
-    check_only: build everything and make no update (`--dry_run`).
+    check_only: build everything, read one batch and make no update (`--dry_run`).
 
   Returns:
     How the run ended; None with `check_only`.
 
   Raises:
-    UserError: a mistake in the settings, the records or the directory. Nothing half-written is left.
+    UserError: a mistake in the settings, the records or the directory; found before anything is written,
+      but for damage inside a record, which only reading finds.
   """
   strategy = make_strategy(settings.distribution)
-  settings.step.micro_batch_size(strategy.num_replicas_in_sync)  # Refuse before anything is written.
+  settings.step.micro_batch_size(strategy.num_replicas_in_sync)
   set_precision(settings.mixed_precision)
-  index = build_record_index(settings.input_files, on_bad_record=settings.on_bad_record)
-  check_records(
-    settings.input_files, vocab_size=settings.model.vocab_size, spec=PretrainingSpec(settings.max_seq_length, settings.max_predictions_per_seq)
+  index = _checked_records(settings)
+  directory = RunDirectory(settings.output_dir)
+  directory.check(settings, index.fingerprint)
+  trained = _build(settings, strategy)
+  inputs = _Input(settings, index, strategy)
+  store = CheckpointStore(
+    directory.checkpoints,
+    {**trained.variables, **trained.optimizer.slots(), "global_step": trained.optimizer.step},
+    keep=settings.keep_checkpoint_max,
   )
-  num_eval_records = _count(settings.eval_input_files)
+  state, origin = _start(settings, store, trained.variables)
+  if check_only:
+    next(inputs.training_iterator(state.examples_seen))
+    return None
 
-  # The optimizer's slots and the model are made in the strategy's scope; values are assigned by name below.
-  with strategy.scope():
+  chief = is_chief(strategy)
+  if chief:
+    directory.write(settings, index.fingerprint, versions=_versions(), flags_text=flags_text)
+  step = int(trained.optimizer.step.numpy())
+  with (
+    stop_on_sigterm() as stop,
+    contextlib.closing(_reporter(settings, step, model_flops_per_example, chief)) as reporter,
+  ):
+    _announce(settings, index, reporter, f"{origin}; {strategy.num_replicas_in_sync} replica(s)")
+    loop = TrainingLoop(
+      config=_loop_config(settings),
+      train_step=trained.step,
+      evaluator=inputs.evaluator(trained.model),
+      store=store if chief else None,
+      reporter=reporter,
+      stop=stop,
+      watch=_watch(settings),
+    )
+    iterator = inputs.training_iterator(state.examples_seen)
+    checkpoint = latest_checkpoint(directory.checkpoints)
+    return _named_damage(lambda: loop.run(iterator, step=step, state=state, checkpoint=checkpoint), settings)
+
+
+def _checked_records(settings: PretrainingSettings) -> RecordIndex:
+  index = build_record_index(settings.input_files, on_bad_record=settings.on_bad_record)
+  check_enough_records(index.num_records, settings.step.global_batch_size)
+  check_records(settings.input_files, vocab_size=settings.model.vocab_size, spec=settings.spec)
+  return index
+
+
+def _build(settings: PretrainingSettings, strategy: tf.distribute.Strategy) -> _Trained:
+  with strategy.scope():  # The slots must lie where the weights lie.
     model = AlbertForPreTraining(settings.model, encoder_options=settings.encoder_options)
     variables = named_variables(model)
     optimizer = build_optimizer(settings.optimizer, variables)
-  inputs = _Input(settings, index, strategy)
-  train_step = TrainStep(
+  step = TrainStep(
     strategy=strategy,
     model=model,
     optimizer=optimizer,
     optimizer_config=settings.optimizer,
     config=settings.step,
   )
-  evaluator = inputs.evaluator(model, num_eval_records) if num_eval_records else None
+  return _Trained(model, variables, optimizer, step)
 
-  directory = RunDirectory(settings.output_dir)
-  chief = is_chief(strategy)
-  if check_only:
-    next(inputs.training_iterator(0))
-    return None
-  if chief:
-    directory.claim(settings, index.fingerprint, versions=_versions(), flags_text=flags_text)
-  store = CheckpointStore(
-    directory.checkpoints,
-    {**variables, **optimizer.slots(), "global_step": optimizer.step},
-    keep=settings.keep_checkpoint_max,
+
+def _reporter(settings: PretrainingSettings, step: int, flops: float, chief: bool) -> Reporter:
+  return Reporter(
+    settings.output_dir,
+    num_train_steps=settings.num_train_steps,
+    start_step=step,
+    model_flops_per_example=flops,
+    is_chief=chief,
+    baselines=settings.baselines,
   )
-  state, origin = _start(settings, store, variables)
-  step = int(optimizer.step.numpy())
-  with (
-    stop_on_sigterm() as stop,
-    contextlib.closing(
-      Reporter(
-        settings.output_dir,
-        num_train_steps=settings.num_train_steps,
-        start_step=step,
-        model_flops_per_example=model_flops_per_example,
-        is_chief=chief,
-        baselines=settings.baselines,
-      )
-    ) as reporter,
+
+
+def _loop_config(settings: PretrainingSettings) -> LoopConfig:
+  return LoopConfig(
+    num_train_steps=settings.num_train_steps,
+    iterations_per_loop=settings.iterations_per_loop,
+    save_checkpoints_steps=settings.save_checkpoints_steps,
+    global_batch_size=settings.step.global_batch_size,
+    max_seq_length=settings.max_seq_length,
+  )
+
+
+def _watch(settings: PretrainingSettings) -> TrainingWatch:
+  return TrainingWatch(
+    WatchConfig(
+      vocab_size=settings.model.vocab_size,
+      num_train_steps=settings.num_train_steps,
+      num_warmup_steps=settings.optimizer.num_warmup_steps,
+      baseline_accuracy=settings.baselines.get("masked_lm_accuracy"),
+    )
+  )
+
+
+def _announce(settings: PretrainingSettings, index: RecordIndex, reporter: Reporter, origin: str) -> None:
+  reporter.message(f"{origin}; {index.num_records:,} training records")
+  if index.num_skipped:
+    reporter.message(f"left out {index.num_skipped:,} damaged records (--on_bad_record=skip)")
+  for warning in schedule_warnings(
+    optimizer=settings.optimizer.name,
+    learning_rate=settings.optimizer.learning_rate,
+    batch_size=settings.step.global_batch_size,
+    num_train_steps=settings.num_train_steps,
+    num_warmup_steps=settings.optimizer.num_warmup_steps,
+    hidden_size=settings.model.hidden_size,
   ):
-    reporter.message(f"{origin}; {strategy.num_replicas_in_sync} replica(s); {index.num_records:,} training records")
-    for warning in _schedule_warnings(settings):
-      reporter.message(f"warning: {warning}")
-    if index.num_skipped:
-      reporter.message(f"left out {index.num_skipped:,} damaged records (--on_bad_record=skip)")
-    loop = TrainingLoop(
-      config=LoopConfig(
-        num_train_steps=settings.num_train_steps,
-        iterations_per_loop=settings.iterations_per_loop,
-        save_checkpoints_steps=settings.save_checkpoints_steps,
-        global_batch_size=settings.step.global_batch_size,
-        max_seq_length=settings.max_seq_length,
-      ),
-      train_step=train_step,
-      evaluator=evaluator,
-      store=store if chief else None,
-      reporter=reporter,
-      stop=stop,
-      watch=TrainingWatch(
-        WatchConfig(
-          vocab_size=settings.model.vocab_size,
-          num_train_steps=settings.num_train_steps,
-          num_warmup_steps=settings.optimizer.num_warmup_steps,
-          baseline_accuracy=settings.baselines.get("masked_lm_accuracy", WatchConfig.baseline_accuracy),
-        )
-      ),
-    )
-    return _named_damage(
-      lambda: loop.run(
-        inputs.training_iterator(state.examples_seen),
-        step=step,
-        state=state,
-        checkpoint=latest_checkpoint(directory.checkpoints),
-      ),
-      settings,
-    )
+    reporter.message(f"warning: {warning}")
 
 
 def _start(
@@ -194,25 +228,8 @@ def _start(
   if settings.init_checkpoint:
     restore_variables(variables, settings.init_checkpoint)
     return HostState(), f"starting from the weights of {strip_suffix(settings.init_checkpoint)}"
-  initialize_variables(
-    variables, seed=settings.step.seed, initializer_range=settings.model.initializer_range
-  )
+  initialize_variables(variables, seed=settings.step.seed, initializer_range=settings.model.initializer_range)
   return HostState(), "starting from scratch"
-
-
-def _schedule_warnings(settings: PretrainingSettings) -> list[str]:
-  return schedule_warnings(
-    optimizer=settings.optimizer.name,
-    learning_rate=settings.optimizer.learning_rate,
-    batch_size=settings.step.global_batch_size,
-    num_train_steps=settings.num_train_steps,
-    num_warmup_steps=settings.optimizer.num_warmup_steps,
-    hidden_size=settings.model.hidden_size,
-  )
-
-
-def _count(paths: tuple[str, ...]) -> int:
-  return build_record_index(paths).num_records if paths else 0
 
 
 def _named_damage(run: Callable[[], LoopResult], settings: PretrainingSettings) -> LoopResult:
@@ -227,4 +244,9 @@ def _named_damage(run: Callable[[], LoopResult], settings: PretrainingSettings) 
 
 
 def _versions() -> dict[str, str]:
-  return {"python": platform.python_version(), "tensorflow": tf.__version__, "keras": keras.__version__, "stack": STACK}
+  return {
+    "python": platform.python_version(),
+    "tensorflow": tf.__version__,
+    "keras": keras.__version__,
+    "stack": STACK,
+  }

@@ -35,8 +35,9 @@ class RecordsSource:
   def baselines(self) -> dict[str, float]:
     """Held-out metrics of a model that ignores its input, as far as the manifest tells."""
     baseline = self.manifest.baseline if self.manifest else None
-    known = baseline is not None and baseline.eval_share is not None
-    return {"masked_lm_accuracy": baseline.eval_share} if known else {}
+    if baseline is None or baseline.eval_share is None:
+      return {}
+    return {"masked_lm_accuracy": baseline.eval_share}
 
   def check_vocab_size(self, vocab_size: int) -> None:
     """Refuses a model with another vocabulary.

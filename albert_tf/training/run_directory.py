@@ -32,30 +32,13 @@ class RunDirectory:
     with files.atomic_writer(os.path.join(self.path, name), "w") as stream:
       stream.write(text)
 
-  def claim(
-    self,
-    settings: PretrainingSettings,
-    data_fingerprint: str,
-    *,
-    versions: Mapping[str, str],
-    flags_text: str = "",
-  ) -> bool:
-    """Makes the directory this run's, or recognises it as such.
-
-    Args:
-      settings: the run.
-      data_fingerprint: of its training records.
-      versions: of the software, for the record.
-      flags_text: the command's resolved flags, if a command made the settings.
-
-    Returns:
-      Whether the run was there before, and is to be continued.
+  def check(self, settings: PretrainingSettings, data_fingerprint: str) -> None:
+    """Makes sure that the directory is new, empty, or this run's own; writes nothing.
 
     Raises:
-      UserError: the directory belongs to another run or holds other files, or cannot be written.
+      UserError: it belongs to another run or holds other files.
     """
-    identity = json.loads(json.dumps(settings.identity(data_fingerprint)))
-    before = self._read_identity()
+    before, identity = self._read_identity(), _as_json(settings.identity(data_fingerprint))
     if before is None:
       self._refuse_foreign_files()
     elif before != identity:
@@ -65,25 +48,44 @@ class RunDirectory:
         + "; ".join(_difference(before.get(key), identity.get(key), key) for key in changed)
         + ". Choose a new --output_dir (with --init_checkpoint to start from these weights)."
       )
+
+  def write(
+    self,
+    settings: PretrainingSettings,
+    data_fingerprint: str,
+    *,
+    versions: Mapping[str, str],
+    flags_text: str = "",
+  ) -> None:
+    """Writes run.json, flags.txt, albert_config.json and the tokenizer.
+
+    Args:
+      settings: the run.
+      data_fingerprint: of its training records.
+      versions: of the software, for the record.
+      flags_text: the command's resolved flags, if a command made the settings.
+
+    Raises:
+      UserError: the directory cannot be written.
+    """
     files.makedirs(self.path)
     record = {
-      "identity": identity,
+      "identity": settings.identity(data_fingerprint),
       "settings": settings.to_dict(),
       "versions": {"albert_tf": __version__, **versions},
     }
     try:
-      self._write(RUN_FILE, json.dumps(record, indent=2) + "\n")
       self._write(CONFIG_FILE, settings.model.to_json_string())
       if flags_text:
         self._write(FLAGS_FILE, flags_text)
       if settings.tokenizer_path:
         AlbertTokenizer.from_pretrained(settings.tokenizer_path).save_pretrained(self.path)
+      self._write(RUN_FILE, json.dumps(record, indent=2) + "\n")
     except OSError as error:
       raise UserError(
         f"The output directory must be writable. Received: {self.path} ({error.strerror or error}). "
         "Choose another --output_dir or change its permissions."
       ) from error
-    return before is not None
 
   def _read_identity(self) -> dict[str, Any] | None:
     path = os.path.join(self.path, RUN_FILE)
@@ -106,6 +108,10 @@ class RunDirectory:
         f"A new run needs an empty or new output directory. Received: {self.path}, which holds {', '.join(found[:4])}"
         f"{', …' if len(found) > 4 else ''} and no {RUN_FILE}. Choose another --output_dir."
       )
+
+
+def _as_json(value: Any) -> Any:
+  return json.loads(json.dumps(value))
 
 
 def _difference(before: Any, now: Any, key: str) -> str:

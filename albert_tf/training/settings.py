@@ -7,6 +7,8 @@ from typing import Any
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.optim.build import OptimizerConfig
+from albert_tf.pipelines.record_index import OnBadRecord
+from albert_tf.records import PretrainingSpec
 from albert_tf.training.distribution import DistributionConfig
 from albert_tf.training.step import StepConfig
 
@@ -45,7 +47,7 @@ class PretrainingSettings:
   max_predictions_per_seq: int
   eval_input_files: tuple[str, ...] = ()
   encoder_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-  distribution: DistributionConfig = DistributionConfig()
+  distribution: DistributionConfig = dataclasses.field(default_factory=DistributionConfig)
   mixed_precision: str = "float32"
   eval_batch_size: int = 64
   max_eval_steps: int = 100
@@ -54,7 +56,7 @@ class PretrainingSettings:
   keep_checkpoint_max: int = 5
   init_checkpoint: str = ""
   tokenizer_path: str = ""
-  on_bad_record: str = "error"
+  on_bad_record: OnBadRecord = "error"
   baselines: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
   def __post_init__(self) -> None:
@@ -73,6 +75,11 @@ class PretrainingSettings:
         f"max_seq_length={self.max_seq_length}, max_position_embeddings={self.model.max_position_embeddings}. "
         "Make shorter records or configure a larger table."
       )
+
+  @property
+  def spec(self) -> PretrainingSpec:
+    """Lengths of the records."""
+    return PretrainingSpec(self.max_seq_length, self.max_predictions_per_seq)
 
   @property
   def num_train_steps(self) -> int:

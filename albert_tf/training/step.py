@@ -41,7 +41,7 @@ class StepConfig:
       raise UserError(
         "train_batch_size must be divisible by replicas x gradient_accumulation_steps. Received: train_batch_size="
         f"{self.global_batch_size}, {num_replicas} replicas, gradient_accumulation_steps="
-        f"{self.gradient_accumulation_steps}. Use {max(1, self.global_batch_size // parts) * parts if parts > 0 else 1}."
+        f"{self.gradient_accumulation_steps}. Use {max(1, self.global_batch_size // max(1, parts)) * max(1, parts)}."
       )
     return self.global_batch_size // parts
 
@@ -78,7 +78,10 @@ class StepMetrics(NamedTuple):
   def averages(self, num_steps: int) -> dict[str, float]:
     """What a report shows: means over predictions, examples and steps."""
     mlm_weight, count = max(float(self.masked_lm_weight), 1.0), max(float(self.sentence_order_count), 1.0)
-    masked_lm, sentence_order = float(self.masked_lm_loss) / mlm_weight, float(self.sentence_order_loss) / count
+    masked_lm, sentence_order = (
+      float(self.masked_lm_loss) / mlm_weight,
+      float(self.sentence_order_loss) / count,
+    )
     return {
       "loss": masked_lm + sentence_order,
       "masked_lm_loss": masked_lm,
@@ -93,7 +96,9 @@ class StepMetrics(NamedTuple):
 
 
 class TrainStep:
-  r"""Runs updates: $g = \nabla(\frac{\sum_{global} w \ell_{mlm}}{\sum_{global} w} + \frac{\sum_{global} \ell_{sop}}{B})$, clip, LAMB.
+  r"""Runs updates: gradient of the global loss, clip, optimizer.
+
+  $L = \sum w \ell_{mlm} / \sum w + \sum \ell_{sop} / B$, all sums over the global batch.
 
   Both denominators are those of the global batch, so any number of replicas and
   micro-batches makes the same update; gradients are summed over replicas before they
@@ -125,7 +130,9 @@ class TrainStep:
     self._optimizer_config = optimizer_config
     self._config = config
     self._micro_batch_size = config.micro_batch_size(strategy.num_replicas_in_sync)
-    self._micro_gradients = tf.function(self._compute_micro_gradients, jit_compile=True if config.use_xla else None)
+    self._micro_gradients = tf.function(
+      self._compute_micro_gradients, jit_compile=True if config.use_xla else None
+    )
     self.run = tf.function(self._run)
 
   def _run(self, iterator: Iterator[Mapping[str, tf.Tensor]], num_steps: tf.Tensor) -> StepMetrics:
@@ -146,13 +153,8 @@ class TrainStep:
     gradients, norm = clip_by_global_norm(gradients, self._optimizer_config.clip_norm)
     learning_rate = learning_rate_at(self._optimizer_config, self._optimizer.step)
     norms = self._optimizer.apply(gradients, learning_rate)
-    return StepMetrics(
-      *tf.unstack(sums, num=6),
-      gradient_norm=norm,
-      weight_norm=norms.weight_norm,
-      update_norm=norms.update_norm,
-      learning_rate=learning_rate,
-    )
+    last = (norm, norms.weight_norm, norms.update_norm, learning_rate)
+    return StepMetrics._make([*tf.unstack(sums, num=6), *last])
 
   def _sum_over_replicas(self, context: Any, gradients: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     dtype = tf.as_dtype(self._config.all_reduce_dtype)
@@ -165,7 +167,9 @@ class TrainStep:
   ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
     """Gradient of this replica's part of the global loss, and `[6]` sums for the report."""
     count = self._config.gradient_accumulation_steps
-    step_seed = tf.stack([tf.constant(self._config.seed % 2**31, tf.int32), tf.cast(self._optimizer.step, tf.int32)])
+    step_seed = tf.stack(
+      [tf.constant(self._config.seed % 2**31, tf.int32), tf.cast(self._optimizer.step, tf.int32)]
+    )
     first_micro_batch = tf.cast(replica, tf.int32) * count
 
     def micro_seed(i: tf.Tensor | int) -> tf.Tensor:
@@ -180,7 +184,8 @@ class TrainStep:
     for i in tf.range(count):
       rows = slice(i * self._micro_batch_size, (i + 1) * self._micro_batch_size)
       part = {
-        key: tf.ensure_shape(value[rows], [self._micro_batch_size, *value.shape[1:]]) for key, value in batch.items()
+        key: tf.ensure_shape(value[rows], [self._micro_batch_size, *value.shape[1:]])
+        for key, value in batch.items()
       }
       more, part_sums = self._micro_gradients(part, weight, micro_seed(i))
       gradients = [old + new for old, new in zip(gradients, more, strict=True)]

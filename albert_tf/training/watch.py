@@ -13,6 +13,7 @@ _ADAMW_REFERENCE = (1e-4, 256)  # BERT, arXiv 1810.04805, appendix A.2.
 _REFERENCE_WIDTH = 768
 _TOO_HIGH, _TOO_LOW = 6.0, 16.0  # Times the rule of thumb; short runs of small models bear several times.
 # Entropy of the pieces over log V: 7.0 nats of 10.3 in English with 30,000 pieces.
+_USUAL_BASELINE = 0.06  # Share of the most frequent piece among the masked ones; English, 30,000 pieces.
 _UNIGRAM_SHARE = 0.68
 
 
@@ -58,7 +59,7 @@ class WatchConfig:
     num_train_steps: steps of the run.
     num_warmup_steps: steps of the warm-up; a plateau is not looked for within it.
     unigram_entropy: entropy of the masked pieces in nats, when the records tell it.
-    baseline_accuracy: masked-LM accuracy of always answering the most frequent piece.
+    baseline_accuracy: masked-LM accuracy of always answering the most frequent piece, when the records tell it.
     patience: steps without progress that make a plateau; by default 5% of the run, from 300 to 5,000.
   """
 
@@ -66,7 +67,7 @@ class WatchConfig:
   num_train_steps: int
   num_warmup_steps: int = 0
   unigram_entropy: float | None = None
-  baseline_accuracy: float = 0.06  # English, 30,000 pieces.
+  baseline_accuracy: float | None = None
   patience: int | None = None
 
   @property
@@ -122,7 +123,9 @@ class TrainingWatch:
     _, losses, accuracies = zip(*self._recent, strict=True)
     half = len(losses) // 2
     early, late = sum(losses[:half]) / half, sum(losses[half:]) / (len(losses) - half)
-    learned = sum(accuracies) / len(accuracies) > self._LEARNED * self._config.baseline_accuracy
+    learned = sum(accuracies) / len(accuracies) > self._LEARNED * (
+      self._config.baseline_accuracy or _USUAL_BASELINE
+    )
     left = late < self._config.plateau_loss - self._BELOW_ENTROPY
     if learned or left or early - late > self._PROGRESS:
       return []

@@ -14,6 +14,7 @@ from albert_tf.records import TFRecordWriter
 
 FILE_COUNTS = (30, 10, 700, 5000, 7, 4000)  # Blocks span files; the last block is incomplete.
 NUM_RECORDS = sum(FILE_COUNTS)
+ONE_HOST = HostShard()
 
 
 def parse(serialized):
@@ -39,7 +40,7 @@ def index(paths):
   return build_record_index(paths)
 
 
-def numbers(index, start, batches, *, batch_size=32, shard=HostShard(), seed=3):
+def numbers(index, start, batches, *, batch_size=32, shard=ONE_HOST, seed=3):
   dataset = training_batches(
     index, parse, seed=seed, global_batch_size=batch_size, start_position=start, shard=shard
   )
@@ -101,7 +102,8 @@ def test_evaluation_sees_every_record_once_and_marks_the_filling(paths):
   batches = list(evaluation_batches(paths[:2], parse, global_batch_size=16))
   weights = np.concatenate([batch["example_weights"].numpy() for batch in batches])
   seen = np.concatenate([batch["number"].numpy() for batch in batches])
-  assert len(weights) == 48 and weights.sum() == 40
+  assert len(weights) == 48
+  assert weights.sum() == 40
   np.testing.assert_array_equal(seen[weights == 1], np.arange(40))
 
 
@@ -114,4 +116,5 @@ def test_damaged_records_are_left_out_and_the_rest_stays_readable(paths, tmp_pat
   index = build_record_index([str(damaged), paths[1]], on_bad_record="skip")
   assert (index.num_skipped, index.num_records) == (1, 709)
   seen = np.concatenate(numbers(index, 0, 709 // 8, batch_size=8))[:704]
-  assert len(set(seen.tolist())) == 704 and 40 + 3 * BLOCK_RECORDS not in seen
+  assert len(set(seen.tolist())) == 704
+  assert 40 + 3 * BLOCK_RECORDS not in seen

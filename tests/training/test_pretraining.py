@@ -52,7 +52,8 @@ def finished(tmp_path_factory):
   """A folder with records and the uninterrupted run `whole`."""
   folder = tmp_path_factory.mktemp("runs")
   result = run_pretraining(tiny_settings(folder, "whole"))
-  assert result.step == NUM_STEPS and not result.interrupted
+  assert result.step == NUM_STEPS
+  assert not result.interrupted
   return folder
 
 
@@ -66,7 +67,8 @@ def test_a_run_leaves_what_it_promises(finished):
   assert [r["step"] for r in reports if r["split"] == "eval"] == [4, 8, 12]
   assert all(set(r) >= (TRAIN_KEYS if r["split"] == "train" else METRIC_KEYS) for r in reports)
   values = checkpoint_values(str(run))
-  assert values["global_step"] == NUM_STEPS and values["albert_tf/examples_seen"] == 8 * NUM_STEPS
+  assert values["global_step"] == NUM_STEPS
+  assert values["albert_tf/examples_seen"] == 8 * NUM_STEPS
   assert "bert/pooler/dense/kernel/adam_m" in values
   best = max((r for r in reports if r["split"] == "eval"), key=lambda r: r["masked_lm_accuracy"])
   assert (run / f"checkpoints/best/model.ckpt-{best['step']}.index").exists()
@@ -102,7 +104,9 @@ def test_sigterm_saves_and_the_same_settings_continue_bit_for_bit(finished, monk
 
   monkeypatch.setattr(Reporter, "train", preempted_at_6)
   result = run_pretraining(settings)
-  assert result.interrupted and result.step == 6 and result.checkpoint.endswith("model.ckpt-6")
+  assert result.interrupted
+  assert result.step == 6
+  assert result.checkpoint.endswith("model.ckpt-6")
   monkeypatch.undo()
   assert run_pretraining(settings).step == NUM_STEPS
   whole, resumed = checkpoint_values(str(finished / "whole")), checkpoint_values(settings.output_dir)
@@ -118,7 +122,9 @@ def test_sigterm_saves_and_the_same_settings_continue_bit_for_bit(finished, monk
 def test_killed_at_twenty_moments_the_weights_are_those_of_an_undisturbed_run(finished):
   script = pathlib.Path(__file__).parent.parent / "reference/tiny_pretraining.py"
   environment = {**os.environ, "PYTHONPATH": str(script.parent.parent)}
-  subprocess.run([sys.executable, str(script), str(finished), "20", "7"], check=True, env=environment, timeout=900)
+  subprocess.run(
+    [sys.executable, str(script), str(finished), "20", "7"], check=True, env=environment, timeout=900
+  )
   whole, killed = checkpoint_values(str(finished / "whole")), checkpoint_values(str(finished / "killed"))
   for name, value in whole.items():
     if not name.startswith("albert_tf/best"):  # It evaluates after every step, so its best is another.
@@ -132,13 +138,17 @@ def test_continuing_with_another_batch_size_keeps_the_data_order(finished):
   short = dataclasses.replace(settings, optimizer=dataclasses.replace(settings.optimizer, num_train_steps=4))
   run_pretraining(short)
   larger = dataclasses.replace(settings, step=dataclasses.replace(settings.step, global_batch_size=16))
-  run_pretraining(dataclasses.replace(larger, optimizer=dataclasses.replace(settings.optimizer, num_train_steps=6)))
+  run_pretraining(
+    dataclasses.replace(larger, optimizer=dataclasses.replace(settings.optimizer, num_train_steps=6))
+  )
   assert checkpoint_values(settings.output_dir)["albert_tf/examples_seen"] == 4 * 8 + 2 * 16
 
 
 def test_init_checkpoint_gives_weights_but_not_the_optimizer(finished):
   settings = tiny_settings(finished, "warm_started", init_checkpoint=str(finished / "whole"))
-  settings = dataclasses.replace(settings, optimizer=dataclasses.replace(settings.optimizer, learning_rate=1e-12))
+  settings = dataclasses.replace(
+    settings, optimizer=dataclasses.replace(settings.optimizer, learning_rate=1e-12)
+  )
   run_pretraining(settings)
   whole, warm = checkpoint_values(str(finished / "whole")), checkpoint_values(settings.output_dir)
   assert warm["global_step"] == NUM_STEPS  # Counted from 0.
@@ -157,7 +167,7 @@ def wider_model(settings):
 
 
 @pytest.mark.parametrize(
-  "change, message",
+  ("change", "message"),
   [(other_seed, r"made with another seed: seed 12345 → 99"), (wider_model, r"intermediate_size 20 → 24")],
 )
 def test_the_directory_of_another_run_is_refused(finished, change, message):
@@ -179,7 +189,7 @@ def test_mistakes_are_refused_before_anything_is_written(finished, tmp_path):
   few = write_records(tmp_path / "few.tfrecord", random_examples(5, seed=4))
   for changes, message in (
     ({"output_dir": str(foreign)}, "holds thesis.tex and no run.json"),
-    ({"input_files": (str(empty),)}, "at least one record.*empty.tfrecord"),
+    ({"input_files": (str(empty),)}, r"at least one record.*empty\.tfrecord"),
     ({"input_files": (str(torn),)}, r"torn.tfrecord, record 69 .*the file ends inside the record"),
     ({"input_files": (few,)}, "5 records, train_batch_size=8"),
     ({"model": tiny_config(vocab_size=30)}, r"id 3\d in (input_ids|masked_lm_ids) of .*vocab_size is 30"),
@@ -215,7 +225,7 @@ def test_a_full_disk_during_a_checkpoint_leaves_the_old_one(finished, monkeypatc
       raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
 
   monkeypatch.setattr(tf.raw_ops, "SaveV2", full_after_first)
-  with pytest.raises(UserError, match="written whole.*model.ckpt-8.*No space left"):
+  with pytest.raises(UserError, match=r"written whole.*model\.ckpt-8.*No space left"):
     run_pretraining(settings)
   monkeypatch.undo()
   folder = pathlib.Path(settings.output_dir, "checkpoints")

@@ -65,7 +65,7 @@ def reference_weights(index):
   return {name: variable.numpy() for name, variable in variables.items()}
 
 
-@pytest.mark.parametrize("replicas, micro_batches", [(1, 4), (2, 1), (2, 2)])
+@pytest.mark.parametrize(("replicas", "micro_batches"), [(1, 4), (2, 1), (2, 2)])
 def test_the_update_is_that_of_the_whole_batch(request, index, reference_weights, replicas, micro_batches):
   one_device = replicas == 1
   strategy = tf.distribute.OneDeviceStrategy("cpu:0") if one_device else request.getfixturevalue("mirrored_2")
@@ -90,7 +90,8 @@ def test_one_trace_and_metrics_add_up(index):
   assert int(optimizer.step) == 6
   averages = metrics.averages(2)
   assert averages["loss"] == pytest.approx(averages["masked_lm_loss"] + averages["sentence_order_loss"])
-  assert averages["weight_norm"] > 0 and averages["update_norm"] > 0
+  assert averages["weight_norm"] > 0
+  assert averages["update_norm"] > 0
 
 
 def test_dropout_is_a_function_of_seed_and_step(index):
@@ -106,7 +107,7 @@ def test_dropout_is_a_function_of_seed_and_step(index):
   assert np.abs(first - weights_after(2)).max() > 1e-4
 
 
-@pytest.mark.parametrize("options, use_xla", [({"remat": True}, False), ({"layer_loop": "while"}, True)])
+@pytest.mark.parametrize(("options", "use_xla"), [({"remat": True}, False), ({"layer_loop": "while"}, True)])
 def test_options_leave_the_update_as_it_is(index, reference_weights, options, use_xla):
   """Rematerialisation, the loop over layers, one-hot look-ups and XLA change how, not what."""
   strategy = tf.distribute.OneDeviceStrategy("cpu:0")
