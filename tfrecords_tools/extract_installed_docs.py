@@ -37,7 +37,7 @@ _MIN_SENTENCES = 3  # A document of fewer is no document.
 _TOPICS = os.path.join("pydoc_data", "topics.py")
 # Tests and vendored copies are not documentation; generated files repeat one sentence.
 _SKIPPED = re.compile(
-  r"(^|[/\\])((tests?|testing|_?vendor(ed)?|lib2to3|idle_test)[/\\]|test_[^/\\]*$)|_pb2(_grpc)?\.py$"
+  r"(^|[/\\])((tests?|testing|_?vendor(ed)?|lib2to3|idle_test)[/\\]|test_[^/\\]*$)|(_pb2|_pb2_grpc|_tests?)\.py$"
 )
 _BATCH = 32  # Source files a task of a worker process.
 

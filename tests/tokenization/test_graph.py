@@ -128,6 +128,14 @@ def test_batches_equal_python(tokenizer: AlbertTokenizer, module: GraphTokenizer
         np.testing.assert_array_equal(got[key], expected[key])
 
 
+def test_empty_batch(tokenizer: AlbertTokenizer, module: GraphTokenizer):
+  nothing = tf.constant([], tf.string)
+  for pairs, pad in ((None, False), (nothing, True)):
+    got = module(nothing, pairs, max_length=16, pad_to_max_length=pad, allow_mask=True)
+    expected = tokenizer([], None if pairs is None else [], max_length=16, pad_to_max_length=pad)
+    assert {key: value.shape for key, value in got.items()} == {key: expected[key].shape for key in _KEYS}
+
+
 def test_mask_literal_is_text_unless_asked(tokenizer: AlbertTokenizer, module: GraphTokenizer):
   assert module.tokenize(tf.constant(_MASKED)).to_list() == tokenizer.encode_batch(_MASKED)
   ids = module.tokenize(tf.constant(_MASKED[:1]), allow_mask=True)
