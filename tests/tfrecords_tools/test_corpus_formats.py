@@ -76,7 +76,8 @@ def test_parquet_lists_and_bad_text(tmp_path: pathlib.Path):
 _WIKI = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/" version="0.10" xml:lang="en"><siteinfo>
 <sitename>W</sitename><namespaces><namespace key="0" case="first-letter" /></namespaces></siteinfo>
 <page><title>A</title><ns>0</ns><id>1</id><revision><id>1</id><timestamp>2014-10-26T04:50:23Z</timestamp><text>
-{{Infobox|x=1}}'''A''' is a [[letter (alphabet)|letter]].&lt;ref&gt;Not kept.&lt;/ref&gt;
+{{Infobox|x=1}}'''A''' ({{IPA|a}}; , ''x'') ({{lang|y}}) is a
+[[letter (alphabet)|letter]].&lt;ref&gt;Not kept.&lt;/ref&gt;
 [[File:a.png|thumb|No caption.]]
 It is %s first.
 
@@ -100,7 +101,7 @@ Not kept.
 
 def test_mediawiki(tmp_path: pathlib.Path):
   documents, stats = _read(tmp_path / "dump.xml.bz2", bz2.compress((_WIKI % "the").encode()))
-  assert documents == [["A is a letter.", "It is the first.", "It begins words."]]
+  assert documents == [["A (x) is a letter.", "It is the first.", "It begins words."]]
   assert (stats.skipped_records, dict(stats.formats)) == (2, {"mediawiki": 1})
   with pytest.raises(UserError, match="whole, well-formed XML"):
     _read(tmp_path / "cut.xml", (_WIKI % "the").encode()[:-200])
