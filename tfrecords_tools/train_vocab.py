@@ -59,7 +59,7 @@ _USER_SYMBOL = flags.DEFINE_multi_string(
 _NUM_THREADS = flags.DEFINE_integer(
   "num_threads",
   8,
-  "Threads. Another number may give another vocabulary, whatever the machine.",
+  "Threads; a fixed number, so that every machine trains the same vocabulary.",
   lower_bound=1,
 )
 _INPUT_FORMAT = flags.DEFINE_enum("input_format", "auto", FORMATS, "How the files hold documents.")
@@ -121,6 +121,14 @@ def _skip(weight: float, rng: random.Random) -> int:
   return int(math.log(1.0 - rng.random()) / math.log1p(-weight)) if weight > 0 else 1 << 62
 
 
+def normalize(raw: Sequence[str], spec: VocabularySpec) -> list[str]:
+  """The sentences as the tokenizer will see them, without empty ones; a `UserError` if none is left."""
+  sentences = [text for item in raw if (text := normalize_text(item, do_lower_case=spec.do_lower_case))]
+  if not sentences:
+    raise UserError("The input must hold text. Received: files without a single sentence. Check --input.")
+  return sentences
+
+
 def train(sentences: Sequence[str], spec: VocabularySpec) -> bytes:
   """Trains on normalised sentences.
 
@@ -130,8 +138,6 @@ def train(sentences: Sequence[str], spec: VocabularySpec) -> bytes:
   Raises:
     UserError: `vocab_size` does not fit the text; the message says what does.
   """
-  if not sentences:
-    raise UserError("The input must hold text. Received: files without a single sentence. Check --input.")
   writer = io.BytesIO()
   large = sum(map(len, sentences)) > _SHOW_LOG_ABOVE_BYTES
   try:
@@ -248,7 +254,7 @@ def main(argv: Sequence[str]) -> None:
   raw = sample(
     read_sentences(paths, options, stats), _INPUT_SENTENCE_SIZE.value, rng=random.Random(_RANDOM_SEED.value)
   )
-  sentences = [text for s in raw if (text := normalize_text(s, do_lower_case=spec.do_lower_case))]
+  sentences = normalize(raw, spec)
   print(
     f"Training {spec.vocab_size:,} pieces on {len(sentences):,} of {stats.sentences:,} sentences "
     f"from {stats.files} files …", flush=True

@@ -81,7 +81,7 @@ def test_sizes_that_cannot_be(tmp_path: pathlib.Path, sentences: list[str]):
 
 def test_no_text():
   with pytest.raises(UserError, match="without a single sentence"):
-    train_vocab.train([], train_vocab.VocabularySpec())
+    train_vocab.normalize([" ", ""], train_vocab.VocabularySpec())
 
 
 def test_sample_is_uniform_ordered_and_seeded():
