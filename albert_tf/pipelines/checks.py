@@ -1,36 +1,41 @@
 """What can be seen to be wrong with records before the first step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import itertools
 
-import tensorflow as tf
+import numpy as np
 
 from albert_tf.errors import UserError
 from albert_tf.records import PretrainingSpec, read_records
-from albert_tf.records.parse import feature_description
+from albert_tf.records.damage import read_whole_records
+from albert_tf.records.decode import decode_record
+from albert_tf.records.features import ALL_FEATURES, INPUT_IDS, MASKED_LM_IDS, TOKEN_BOUNDARY
 
 _CHECKED_RECORDS = 200
 
 
-def check_records(paths: Sequence[str], *, spec: PretrainingSpec, vocab_size: int) -> None:
+def check_records(
+  paths: Sequence[str], *, spec: PretrainingSpec, vocab_size: int, skip_damaged: bool = False
+) -> None:
   """Looks at the first records of the first file that has any.
 
   Args:
     paths: TFRecord files.
     spec: the lengths that training expects.
     vocab_size: rows of the model's embedding table.
+    skip_damaged: look past damaged records instead of refusing them.
 
   Raises:
     UserError: a feature that is missing or has another length, or a piece id beyond the vocabulary.
   """
-  description = feature_description(spec)
   for path in paths:
-    records = list(itertools.islice(read_records(path), _CHECKED_RECORDS))
+    read = read_whole_records(path) if skip_damaged else read_records(path)
+    records = list(itertools.islice(read, _CHECKED_RECORDS))
     for record, data in enumerate(records):
-      example = tf.train.Example.FromString(data)
-      _check_features(example, description, where=f"{path}, record {record}")
-      for name in ("input_ids", "masked_lm_ids"):
-        largest = max(example.features.feature[name].int64_list.value, default=0)
+      features = decode_record(data, spec)
+      _check_lengths(features, spec, where=f"{path}, record {record}")
+      for name in (INPUT_IDS, MASKED_LM_IDS):
+        largest = int(features[name].max(initial=0))
         if largest >= vocab_size:
           raise UserError(
             "The records' piece ids must lie within the model's vocabulary. Received: "
@@ -54,15 +59,14 @@ def check_enough_records(num_records: int, batch_size: int) -> None:
     )
 
 
-def _check_features(
-  example: tf.train.Example, description: dict[str, tf.io.FixedLenFeature], *, where: str
-) -> None:
-  for name, feature in description.items():
-    found = example.features.feature[name]
-    values = found.float_list.value if feature.dtype == tf.float32 else found.int64_list.value
-    if len(values) != feature.shape[0]:
+def _check_lengths(features: Mapping[str, np.ndarray], spec: PretrainingSpec, *, where: str) -> None:
+  for name in ALL_FEATURES:
+    if name == TOKEN_BOUNDARY:  # Training has no use for it.
+      continue
+    found = len(features.get(name, ()))
+    if found != spec.length(name):
       raise UserError(
         "The records must have the lengths that training expects. Received: "
-        f"{len(values)} values of {name}, expected {feature.shape[0]} ({where}). "
+        f"{found} values of {name}, expected {spec.length(name)} ({where}). "
         "Set --max_seq_length and --max_predictions_per_seq to those the records were made with."
       )

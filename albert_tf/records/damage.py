@@ -1,5 +1,6 @@
 """Which records of a damaged file are whole."""
 
+from collections.abc import Iterator
 import struct
 from typing import NamedTuple
 
@@ -23,26 +24,32 @@ class WholeRecords(NamedTuple):
   num_damaged: int
 
 
+def _walk(path: str) -> Iterator[tuple[int, bytes | None]]:
+  """(offset, data) of every record; data is None where it is damaged. Ends at a damaged length."""
+  offset = 0
+  with files.open_binary(path) as stream:
+    while header := stream.read(HEADER_BYTES):
+      length, crc = struct.unpack("<QI", header) if len(header) == HEADER_BYTES else (0, -1)
+      if masked_crc32c(header[:8]) != crc:
+        yield offset, None
+        return
+      data, footer = stream.read(length), stream.read(FOOTER_BYTES)
+      whole = len(footer) == FOOTER_BYTES and masked_crc32c(data) == struct.unpack("<I", footer)[0]
+      yield offset, data if whole else None
+      offset += HEADER_BYTES + length + FOOTER_BYTES
+
+
 def find_whole_records(path: str) -> WholeRecords:
   """Reads all of `path` and verifies both checksums of every record.
 
   Behind a damaged length nothing can be found again, so the file ends there.
   """
-  offsets, ordinals, damaged, offset = [], [], 0, 0
-  with files.open_binary(path) as stream:
-    for ordinal, header in enumerate(iter(lambda: stream.read(HEADER_BYTES), b"")):
-      if len(header) < HEADER_BYTES:
-        damaged += 1
-        break
-      length, crc = struct.unpack("<QI", header)
-      if masked_crc32c(header[:8]) != crc:
-        damaged += 1
-        break
-      data, footer = stream.read(length), stream.read(FOOTER_BYTES)
-      if len(footer) == FOOTER_BYTES and masked_crc32c(data) == struct.unpack("<I", footer)[0]:
-        offsets.append(offset)
-        ordinals.append(ordinal)
-      else:
-        damaged += 1
-      offset += HEADER_BYTES + length + FOOTER_BYTES
-  return WholeRecords(np.array(offsets, np.int64), np.array(ordinals, np.int64), damaged)
+  found = [(ordinal, offset, data is not None) for ordinal, (offset, data) in enumerate(_walk(path))]
+  whole = [(ordinal, offset) for ordinal, offset, good in found if good]
+  ordinals, offsets = np.array(whole, np.int64).reshape(-1, 2).T
+  return WholeRecords(offsets, ordinals, num_damaged=len(found) - len(whole))
+
+
+def read_whole_records(path: str) -> Iterator[bytes]:
+  """The data of the records of `path` whose checksums fit."""
+  return (data for _, data in _walk(path) if data is not None)

@@ -152,7 +152,12 @@ def run_pretraining(
 def _checked_records(settings: PretrainingSettings) -> RecordIndex:
   index = build_record_index(settings.input_files, on_bad_record=settings.on_bad_record)
   check_enough_records(index.num_records, settings.step.global_batch_size)
-  check_records(settings.input_files, vocab_size=settings.model.vocab_size, spec=settings.spec)
+  check_records(
+    settings.input_files,
+    spec=settings.spec,
+    vocab_size=settings.model.vocab_size,
+    skip_damaged=settings.on_bad_record == "skip",
+  )
   return index
 
 
