@@ -43,3 +43,20 @@ def write_lines(documents: list[list[str]], path: str, *, megabytes: float | Non
           return
       if megabytes is None:
         return
+
+
+def train_vocabulary(documents: list[list[str]], directory: str) -> str:
+  """Trains 8,000 pieces on the documents; returns the model's path."""
+  prefix, text = os.path.join(directory, "vocabulary"), os.path.join(directory, "vocabulary.txt")
+  write_lines(documents, text)
+  command = [
+    sys.executable,
+    "-m",
+    "tfrecords_tools.train_vocab",
+    f"--input={text}",
+    f"--model_prefix={prefix}",
+  ]
+  subprocess.run(
+    [*command, "--vocab_size=8000"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+  )
+  return f"{prefix}.model"

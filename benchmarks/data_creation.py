@@ -49,18 +49,6 @@ _RECORDED_ORIGINAL = 136.0  # Instances/s/core of the original code, at these se
 _COMMAND = [sys.executable, "-m", "tfrecords_tools.create_pretraining_data"]
 
 
-def _vocabulary(text: str, directory: str) -> str:
-  prefix = os.path.join(directory, "vocabulary")
-  subprocess.run(
-    [sys.executable, "-m", "tfrecords_tools.train_vocab", f"--input={text}", f"--model_prefix={prefix}"]
-    + ["--vocab_size=8000"],
-    check=True,
-    stdout=subprocess.DEVNULL,
-    stderr=subprocess.DEVNULL,
-  )
-  return f"{prefix}.model"
-
-
 def _time_original(
   documents: list[list[str]], tokenizer: AlbertTokenizer, directory: str
 ) -> dict[str, float]:
@@ -129,7 +117,7 @@ def main(argv: Sequence[str]) -> None:
     )
     text = os.path.join(directory, "text.txt")
     data_corpus.write_lines(documents, text)
-    model = _SPM_MODEL_FILE.value or _vocabulary(text, directory)
+    model = _SPM_MODEL_FILE.value or data_corpus.train_vocabulary(documents, directory)
     tokenizer = AlbertTokenizer(spm_model_file=model)
     ours = max((_time_ours(text, tokenizer, directory) for _ in range(_ROUNDS.value)), key=_rate)
     original = max((_time_original(documents, tokenizer, directory) for _ in range(_ROUNDS.value)), key=_rate)

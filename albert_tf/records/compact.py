@@ -9,6 +9,7 @@ does not use, is left out.
 
 from collections.abc import Mapping
 import struct
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from albert_tf.records.features import PretrainingSpec
 
 MARKS = {2: b"\xa1\xb2", 4: b"\xa1\xb4\x00\x00"}  # By bytes a word. An Example begins with \x0a.
 HEADER_WORDS = 5
-_TYPES = {2: np.dtype("<u2"), 4: np.dtype("<u4")}
+_TYPES: dict[int, Any] = {2: np.dtype("<u2"), 4: np.dtype("<u4")}
 _HEADERS = {2: struct.Struct("<4H"), 4: struct.Struct("<4I")}
 
 
@@ -67,7 +68,8 @@ def decode_compact(data: bytes, spec: PretrainingSpec) -> Mapping[str, np.ndarra
   """
   size = word_bytes_of(data)
   length, predictions = spec.max_seq_length, spec.max_predictions_per_seq
-  words = np.frombuffer(data, _TYPES[size]).astype(np.int64) if size and len(data) % size == 0 else []
+  whole = size is not None and len(data) % size == 0
+  words = np.frombuffer(data if whole else b"", _TYPES[size or 2]).astype(np.int64)
   tokens = len(words) - HEADER_WORDS - 2 * predictions
   if not 0 <= tokens <= length or words[1] != tokens or words[4] > predictions:
     raise UserError(

@@ -21,9 +21,16 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import RecordFile
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats
-from tfrecords_tools.pretraining.blocks import SPLITS, Block, BlockProcessor, SplitDraw, read_blocks
+from tfrecords_tools.pretraining.blocks import (
+  SPLITS,
+  Block,
+  BlockProcessor,
+  SplitDraw,
+  block_bytes_for,
+  read_blocks,
+)
 from tfrecords_tools.pretraining.outcome import Outcome, Progress, num_shards
-from tfrecords_tools.pretraining.spill import KEY_SPACE, PART_BYTES
+from tfrecords_tools.pretraining.spill import KEY_SPACE, part_bytes_for
 from tfrecords_tools.pretraining.statistics import Statistics
 from tfrecords_tools.pretraining.tasks import Job, shard_name
 
@@ -58,7 +65,8 @@ class BeamRunner:
         pipeline
         | "files" >> beam.Create(list(enumerate(paths)))
         | "share files" >> beam.Reshuffle()
-        | "blocks" >> beam.ParDo(_ReadBlocks(options)).with_outputs("corpus", main="blocks")
+        | "blocks"
+        >> beam.ParDo(_ReadBlocks(options, block_bytes_for(total))).with_outputs("corpus", main="blocks")
       )
       made = (
         instances.blocks
@@ -100,17 +108,20 @@ class BeamRunner:
 def _count_parts(job: Job, total: int) -> dict[str, int]:
   """Parts of each final file, by split."""
   size = total * job.settings.dupe_factor * _BYTES_PER_BYTE_OF_TEXT
-  return {split: 1 + size // (PART_BYTES * max(1, num_shards(job.settings, split))) for split in SPLITS}
+  return {
+    split: 1 + size // (part_bytes_for(size) * max(1, num_shards(job.settings, split))) for split in SPLITS
+  }
 
 
 class _ReadBlocks(beam.DoFn):
-  def __init__(self, options: CorpusOptions):
+  def __init__(self, options: CorpusOptions, block_bytes: int):
     self._options = options
+    self._block_bytes = block_bytes
 
   def process(self, element: tuple[int, str]) -> Iterator[Any]:
     file_index, path = element
     stats = CorpusStats()
-    yield from read_blocks(path, file_index, self._options, stats=stats)
+    yield from read_blocks(path, file_index, self._options, stats=stats, block_bytes=self._block_bytes)
     yield beam.pvalue.TaggedOutput("corpus", {"corpus": stats})
 
 

@@ -11,7 +11,8 @@ from tfrecords_tools.pretraining.randomness import SPLIT_PASS, Stream
 from tfrecords_tools.pretraining.settings import PretrainingSettings
 from tfrecords_tools.pretraining.statistics import Statistics
 
-BLOCK_BYTES = 1 << 20  # Of text. Large enough to be worth a task, small enough to share out a small corpus.
+# Bytes of text in a block: enough to be worth a task, few enough to share out a small corpus.
+_SMALLEST_BLOCK, _LARGEST_BLOCK, _MOST_BLOCKS = 1 << 20, 16 << 20, 4096
 _INSTANCES_AT_ONCE = 1024
 SPLITS = ("train", "eval")
 
@@ -39,8 +40,13 @@ class Block:
     return f"block-{self.file_index:05d}-{self.index:06d}"
 
 
+def block_bytes_for(total_bytes: int) -> int:
+  """Size of a block for input files of this size together: larger ones of a huge corpus, so that they stay few."""
+  return min(max(total_bytes // _MOST_BLOCKS, _SMALLEST_BLOCK), _LARGEST_BLOCK)
+
+
 def read_blocks(
-  path: str, file_index: int, options: CorpusOptions, *, stats: CorpusStats, block_bytes: int = BLOCK_BYTES
+  path: str, file_index: int, options: CorpusOptions, *, stats: CorpusStats, block_bytes: int
 ) -> Iterator[Block]:
   """Blocks of one file; where they are cut depends on the file alone."""
   documents: list[list[str]] = []

@@ -6,7 +6,7 @@ import os
 from albert_tf import files
 from albert_tf.records import RecordFile
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats
-from tfrecords_tools.pretraining.blocks import BLOCK_BYTES, SPLITS, Block, read_blocks
+from tfrecords_tools.pretraining.blocks import SPLITS, Block, block_bytes_for, read_blocks
 from tfrecords_tools.pretraining.outcome import Outcome, Progress, num_shards
 from tfrecords_tools.pretraining.pool import TaskPool
 from tfrecords_tools.pretraining.spill import Run
@@ -21,10 +21,11 @@ class LocalRunner:
 
   Args:
     num_workers: processes; the records do not depend on their number.
-    block_bytes: text a task; the records depend on it only where B comes from another document.
+    block_bytes: text of a task, chosen by the size of the input; records depend on it only where B comes from
+      another document.
   """
 
-  def __init__(self, *, num_workers: int = 1, block_bytes: int = BLOCK_BYTES):
+  def __init__(self, *, num_workers: int = 1, block_bytes: int | None = None):
     self._num_workers = num_workers
     self._block_bytes = block_bytes
     self._runs: list[Run] = []
@@ -34,8 +35,10 @@ class LocalRunner:
     self._runs = []
     finished: list[BlockResult] = []
 
+    block_bytes = self._block_bytes or block_bytes_for(sum(map(files.size, paths)))
+
     def to_do() -> Iterator[Block]:
-      for block in _read_all(paths, options, outcome.corpus, self._block_bytes, progress):
+      for block in _read_all(paths, options, outcome.corpus, block_bytes, progress):
         result = load_block_result(job, block)
         if result is None:
           yield block

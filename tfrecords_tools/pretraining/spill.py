@@ -6,8 +6,9 @@ takes the records of one range of keys from all runs, a part at a time, so
 memory is bounded by the part and the order does not depend on who wrote what.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 import dataclasses
+import itertools
 import os
 
 import google_crc32c
@@ -19,13 +20,14 @@ from albert_tf.records import RecordFile
 from tfrecords_tools.pretraining.instances import Instance
 
 RUN_BYTES = 64 << 20  # A run is written when this many bytes wait.
-PART_BYTES = 32 << 20  # A final file is put together in parts of about this size.
+# A final file is put together in parts of this size.
+_SMALLEST_PART, _LARGEST_PART, _MOST_PARTS = 4 << 20, 128 << 20, 4096
 KEY_SPACE = 1 << 64
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """A sorted run: records in `path`, their keys and ends in `path`.npy.
+  """A sorted run: records in `path`; in `index_path` all their keys, then all their ends, as uint64.
 
   Args:
     path: file of framed records.
@@ -38,6 +40,15 @@ class Run:
   split: str
   num_records: int
   num_bytes: int
+
+  @property
+  def index_path(self) -> str:
+    return f"{self.path}.index"
+
+  def is_whole(self) -> bool:
+    """Whether both files are there and have their sizes."""
+    sizes = {self.path: self.num_bytes, self.index_path: 16 * self.num_records}
+    return all(os.path.exists(path) and os.path.getsize(path) == size for path, size in sizes.items())
 
 
 class RunWriter:
@@ -76,8 +87,9 @@ class RunWriter:
     with open(path, "wb") as stream:
       stream.writelines(records)
     ends = np.cumsum([len(record) for record in records], dtype=np.uint64)
-    np.save(f"{path}.npy", np.stack([keys[order], ends]))
-    self.runs.append(Run(path, self._split, len(records), self._size))
+    run = Run(path, self._split, len(records), self._size)
+    np.concatenate([keys[order], ends]).tofile(run.index_path)
+    self.runs.append(run)
     self._keys, self._records, self._size = [], [], 0
 
 
@@ -86,44 +98,59 @@ def shard_range(shard: int, num_shards: int) -> tuple[int, int]:
   return shard * KEY_SPACE // num_shards, (shard + 1) * KEY_SPACE // num_shards
 
 
+def part_bytes_for(total_bytes: int) -> int:
+  """Size of a part: small, so that memory is, but of a huge corpus larger, so that parts stay few."""
+  return min(max(total_bytes // _MOST_PARTS, _SMALLEST_PART), _LARGEST_PART)
+
+
 def write_shard(
-  runs: Sequence[Run], path: str, *, split: str, shard: int, num_shards: int, part_bytes: int = PART_BYTES
+  runs: Sequence[Run], path: str, *, split: str, shard: int, num_shards: int, part_bytes: int | None = None
 ) -> RecordFile:
   """Writes one final file, atomically, from the runs of its split in the order of their blocks."""
   low, high = shard_range(shard, num_shards)
   total = sum(run.num_bytes for run in runs)
+  part_bytes = part_bytes or part_bytes_for(total)
   parts = max(1, -(-total // (num_shards * part_bytes)))
+  edges = [low + (high - low) * part // parts for part in range(parts + 1)]
+  places = [_places(run, edges) for run in runs]
   crc = num_records = num_bytes = 0
   with files.atomic_writer(path) as stream:
     for part in range(parts):
-      begin = low + (high - low) * part // parts
-      end = low + (high - low) * (part + 1) // parts
-      for chunk, count in _merge(runs, begin, end):
-        stream.write(chunk)
-        crc = google_crc32c.extend(crc, chunk)
-        num_bytes += len(chunk)
-        num_records += count
+      slices = [(run, place[part], place[part + 1]) for run, place in zip(runs, places, strict=True)]
+      records = _merge([each for each in slices if each[1] < each[2]])
+      chunk = b"".join(records)
+      stream.write(chunk)
+      crc = google_crc32c.extend(crc, chunk)
+      num_bytes += len(chunk)
+      num_records += len(records)
   return RecordFile(os.path.basename(path), split, num_records, num_bytes, f"{crc:08x}")
 
 
-def _merge(runs: Sequence[Run], low: int, high: int) -> Iterator[tuple[bytes, int]]:
-  """The records with keys [low, high) in order, as one chunk of bytes, and their number."""
-  keys, records = [], []
-  for run in runs:
-    index = np.load(f"{run.path}.npy", mmap_mode="r")
-    first = int(np.searchsorted(index[0], np.uint64(low)))
-    last = len(index[0]) if high >= KEY_SPACE else int(np.searchsorted(index[0], np.uint64(high)))
-    if first == last:
-      continue
-    keys.append(np.array(index[0, first:last]))
-    ends = index[1, first:last].astype(np.int64)
-    begin = int(index[1, first - 1]) if first else 0
-    data = _read(run, begin, int(ends[-1]))
-    offsets = [0, *(ends - begin).tolist()]
-    records += [data[offsets[i] : offsets[i + 1]] for i in range(last - first)]
-  if keys:
-    order = np.argsort(np.concatenate(keys), kind="stable")
-    yield b"".join([records[i] for i in order.tolist()]), len(records)
+def _places(run: Run, edges: Sequence[int]) -> list[int]:
+  """How many records of a run have a smaller key than each edge."""
+  keys = np.memmap(run.index_path, np.uint64, "r", shape=(run.num_records,))
+  inside = np.array([edge for edge in edges if edge < KEY_SPACE], np.uint64)
+  places: list[int] = np.searchsorted(keys, inside).tolist()
+  return places + [run.num_records] * (len(edges) - len(inside))
+
+
+def _merge(slices: Sequence[tuple[Run, int, int]]) -> list[bytes]:
+  """The records of slices [first, last) of runs, in the order of their keys."""
+  keys: list[np.ndarray] = []
+  records: list[bytes] = []
+  for run, first, last in slices:
+    keys.append(np.fromfile(run.index_path, np.uint64, last - first, offset=8 * first))
+    before = 1 if first else 0  # The end of the record before is the begin of the first.
+    ends = np.fromfile(
+      run.index_path, np.uint64, last - first + before, offset=8 * (run.num_records + first - before)
+    )
+    offsets = ends.astype(np.int64).tolist() if before else [0, *ends.astype(np.int64).tolist()]
+    data = _read(run, offsets[0], offsets[-1])
+    records += [data[a - offsets[0] : b - offsets[0]] for a, b in itertools.pairwise(offsets)]
+  if not keys:
+    return []
+  order = np.argsort(np.concatenate(keys), kind="stable")
+  return [records[i] for i in order.tolist()]
 
 
 def _read(run: Run, begin: int, end: int) -> bytes:

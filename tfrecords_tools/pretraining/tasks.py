@@ -84,9 +84,7 @@ def load_block_result(job: Job, block: Block) -> BlockResult | None:
     return None
   with open(path, "rb") as stream:
     result = BlockResult.from_json(stream.read())
-  whole = all(
-    os.path.exists(f"{run.path}.npy") and os.path.getsize(run.path) == run.num_bytes for run in result.runs
-  )
+  whole = all(run.is_whole() for run in result.runs)
   return result if whole and result.held_out == _held_out_in(job, block) else None
 
 
