@@ -46,7 +46,7 @@ def write_random_records(path: str, spec: PretrainingSpec, count: int) -> None:
   with open(path, "wb") as stream:
     writer = TFRecordWriter(stream)
     for _ in range(count):
-      features = {
+      features: dict[str, np.ndarray] = {
         names.INPUT_IDS: rng.integers(5, _VOCAB_SIZE, length),
         names.INPUT_MASK: np.ones(length, np.int64),
         names.SEGMENT_IDS: (np.arange(length) > length // 2).astype(np.int64),

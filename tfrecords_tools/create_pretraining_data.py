@@ -8,8 +8,9 @@ tokenizer. The same input, settings and seed give the same bytes, whatever the n
 was cut short continues when the same command is given again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
+import os
 import sys
 import time
 from typing import Any
@@ -148,9 +149,47 @@ def _runner(arguments: Sequence[str]) -> Runner:
   return LocalRunner(num_workers=_NUM_WORKERS.value)
 
 
+_READING_FLAGS = (
+  "input",
+  "spm_model_file",
+  "do_lower_case",
+  "input_format",
+  "text_field",
+  "language",
+  "on_bad_text",
+)
+
+
+def write_flags(output_dir: str) -> None:
+  """flags.txt: what to give as --flagfile to make the same records again; without what does not change them."""
+  names = [*_READING_FLAGS, *(field.name for field in dataclasses.fields(PretrainingSettings))]
+  with files.atomic_writer(os.path.join(output_dir, "flags.txt"), "w") as stream:
+    stream.writelines(f"{flags.FLAGS[name].serialize()}\n" for name in names)
+
+
+def _format_corpus(corpus: Mapping[str, Any]) -> str:
+  noted = [
+    f"{corpus[name]:,} {what}"
+    for name, what in (
+      ("empty_files", "empty files"),
+      ("bad_text_skipped", "lines or records not UTF-8, dropped"),
+      ("bad_text_replaced", "lines or records not UTF-8, repaired"),
+      ("long_lines", "overlong lines cut"),
+      ("long_documents", "overlong documents cut"),
+      ("skipped_records", "records without an article"),
+    )
+    if corpus[name]
+  ]
+  read = (
+    f"read   {corpus['bytes_read'] / 1e6:,.1f} MB in {corpus['files']:,} file(s): {corpus['documents']:,} documents, "
+    f"{corpus['sentences']:,} sentences"
+  )
+  return "; ".join([read, *noted])
+
+
 def format_summary(manifest: Manifest, seconds: float) -> str:
   """What was made, for a person to read."""
-  lines = []
+  lines = [_format_corpus(manifest.statistics["corpus"])]
   for split in ("train", "eval"):
     s = manifest.statistics[split]
     if not s["instances"]:
@@ -201,6 +240,7 @@ def main(argv: Sequence[str]) -> int:
     )
   finally:
     progress.close()
+  write_flags(_OUTPUT_DIR.value)
   print(format_summary(manifest, time.monotonic() - begin))
   return 0
 

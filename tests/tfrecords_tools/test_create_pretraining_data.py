@@ -284,7 +284,11 @@ def test_command_works_without_tensorflow_in_any_worker(corpus, tiny_model, tmp_
   assert result.returncode == 0, result.stderr
   assert "instances/s" in result.stdout
   assert "masked 0." in result.stdout
+  assert "120 documents" in result.stdout
   assert Manifest.load(str(tmp_path / "out")).num_records("train") > 100
+  again = _run([f"--flagfile={tmp_path / 'out' / 'flags.txt'}", f"--output_dir={tmp_path / 'again'}"])
+  assert again.returncode == 0, again.stderr
+  assert _contents(tmp_path / "again") == _contents(tmp_path / "out")
 
 
 def test_a_full_disk_is_one_message(corpus, tiny_model, tmp_path):
