@@ -52,19 +52,9 @@ def lamb_update(
     New `p`, `m`, `v`, and `delta` = η r u.
 
   Example:
-    >>> p = m = v = tf.zeros([3])
-    ... g = tf.ones([3])
-    >>> lamb_update(
-    ...   p,
-    ...   g,
-    ...   m,
-    ...   v,
-    ...   learning_rate=0.1,
-    ...   step=1,
-    ...   hyperparameters=MomentHyperparameters(),
-    ...   decay=True,
-    ...   adapt=True,
-    ... ).p.shape
+    >>> p, g, m, v = tf.ones([3]), tf.ones([3]), tf.zeros([3]), tf.zeros([3])
+    >>> settings = {"hyperparameters": MomentHyperparameters(), "decay": True, "adapt": True}
+    >>> lamb_update(p, g, m, v, learning_rate=0.1, step=1, **settings).p.shape
     TensorShape([3])
 
   Reference: LAMB, arXiv 1904.00962, algorithm 2, with the constants of the original ALBERT release.
