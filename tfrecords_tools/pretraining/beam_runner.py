@@ -104,6 +104,9 @@ class BeamRunner:
     progress("write", len(wanted), len(wanted))
     return sorted(record_files, key=lambda file: (SPLITS.index(file.split), file.name))
 
+  def close(self) -> None:
+    """A pipeline holds nothing once it has ended."""
+
 
 def _count_parts(job: Job, total: int) -> dict[str, int]:
   """Parts of each final file, by split."""

@@ -57,7 +57,7 @@ def create_records(
   if finished is not None:
     return finished
   job = Job(tokenizer, settings, work_dir or os.path.join(output_dir, STAGE_DIR_NAME), output_dir)
-  with _disk_errors(output_dir):
+  with _disk_errors(output_dir), contextlib.closing(runner):
     prepare_work(output_dir, job.work_dir, job.stage_dir, plan)
     outcome = runner.make(job, paths, options, progress)
     if settings.eval_fraction and outcome.nearest and not outcome.statistics["eval"].num_instances:

@@ -29,6 +29,19 @@ class LocalRunner:
     self._num_workers = num_workers
     self._block_bytes = block_bytes
     self._runs: list[Run] = []
+    self._pool: TaskPool | None = None
+
+  def _pool_of(self, job: Job) -> TaskPool:
+    """The workers of `job`, which serve both stages."""
+    if self._pool is None or self._pool.job is not job:
+      self.close()
+      self._pool = TaskPool(job, num_workers=self._num_workers)
+    return self._pool
+
+  def close(self) -> None:
+    if self._pool is not None:
+      self._pool.close()
+    self._pool = None
 
   def make(self, job: Job, paths: Sequence[str], options: CorpusOptions, progress: Progress) -> Outcome:
     outcome = Outcome.empty(job.settings, job.tokenizer.vocab_size)
@@ -46,9 +59,8 @@ class LocalRunner:
           finished.append(result)
           self._collect(finished, outcome)
 
-    with TaskPool(job, num_workers=self._num_workers) as pool:
-      for result in pool.blocks(to_do()):
-        self._collect([result], outcome)
+    for result in self._pool_of(job).blocks(to_do()):
+      self._collect([result], outcome)
     return outcome
 
   def _collect(self, results: list[BlockResult], outcome: Outcome) -> None:
@@ -68,10 +80,9 @@ class LocalRunner:
       for shard in range(num_shards(job.settings, split))
     ]
     done: list[RecordFile] = []
-    with TaskPool(job, num_workers=min(self._num_workers, len(arguments))) as pool:
-      for record_file in pool.shards(arguments):
-        done.append(record_file)
-        progress("write", len(done), len(arguments))
+    for record_file in self._pool_of(job).shards(arguments):
+      done.append(record_file)
+      progress("write", len(done), len(arguments))
     return sorted(done, key=lambda file: (SPLITS.index(file.split), file.name))
 
 

@@ -47,6 +47,9 @@ class Runner(Protocol):
   def write(self, job: Job, progress: Progress) -> list[RecordFile]:
     """Writes the final files of the instances made last."""
 
+  def close(self) -> None:
+    """Gives back what the runner holds."""
+
 
 def num_shards(settings: PretrainingSettings, split: str) -> int:
   """Number of final files of a split."""

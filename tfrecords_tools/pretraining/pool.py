@@ -17,45 +17,38 @@ _worker: dict[str, Any] = {}
 
 
 class TaskPool:
-  """Runs tasks in `num_workers` processes; 1 stays in this process.
+  """Runs the tasks of one job in `num_workers` processes; 1 stays in this process.
 
-  Workers start as fresh interpreters that import what the tasks need and
-  nothing else, TensorFlow only for remote files.
-
-  Example:
-    with TaskPool(job, num_workers=2) as pool:
-      for result in pool.blocks(blocks): ...
+  Workers are copies of a fresh interpreter that has imported what the tasks
+  need and nothing else: TensorFlow only for remote files.
   """
 
   def __init__(self, job: Job, *, num_workers: int):
-    self._job = job
+    self.job = job
     self._num_workers = num_workers
     self._pool: concurrent.futures.ProcessPoolExecutor | None = None
-
-  def __enter__(self) -> "TaskPool":
-    if self._num_workers > 1:
+    if num_workers > 1:
+      context = multiprocessing.get_context("forkserver")
+      context.set_forkserver_preload(["tfrecords_tools.pretraining.tasks"])
       self._pool = concurrent.futures.ProcessPoolExecutor(
-        self._num_workers,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_start_worker,
-        initargs=(self._job, os.getpid()),
+        num_workers, mp_context=context, initializer=_start_worker, initargs=(job,)
       )
-    return self
 
-  def __exit__(self, *exc: object) -> None:
+  def close(self) -> None:
+    """Ends the workers; tasks that wait are dropped."""
     if self._pool is not None:
       self._pool.shutdown(cancel_futures=True)
 
   def blocks(self, blocks: Iterable[Block]) -> Iterator[BlockResult]:
     """Results of `BlockTask` for each block."""
     if self._pool is None:
-      return map(BlockTask(self._job), blocks)
+      return map(BlockTask(self.job), blocks)
     return self._spread(_block_in_worker, ((block,) for block in blocks))
 
   def shards(self, arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
     """Results of `finish_shard(job, *arguments)`."""
     if self._pool is None:
-      return (finish_shard(self._job, *each) for each in arguments)
+      return (finish_shard(self.job, *each) for each in arguments)
     return self._spread(_shard_in_worker, arguments)
 
   def _spread(self, function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
@@ -71,14 +64,14 @@ class TaskPool:
       yield future.result()
 
 
-def _start_worker(job: Job, parent: int) -> None:
+def _start_worker(job: Job) -> None:
   signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent reports an interruption, once.
-  threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
+  threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
   _worker["job"] = job
 
 
 def _exit_with_parent(parent: int) -> None:
-  """A killed parent cannot stop its workers; they would wait for tasks forever."""
+  """A killed command cannot stop its workers; they would wait for tasks forever."""
   while os.getppid() == parent:
     time.sleep(1.0)
   os._exit(1)
