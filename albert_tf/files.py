@@ -36,6 +36,7 @@ class _RemoteFile(io.RawIOBase):
 
   def __init__(self, path: str):
     super().__init__()
+    self._file: Any = None  # `close` is called on collection, even when opening fails.
     if not _gfile().exists(path):
       raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     self._file = _gfile().GFile(path, "rb")
@@ -67,7 +68,7 @@ class _RemoteFile(io.RawIOBase):
     return int(self._file.tell())
 
   def close(self) -> None:
-    if not self.closed:
+    if self._file is not None and not self.closed:
       self._file.close()
     super().close()
 
