@@ -14,6 +14,7 @@ from albert_tf.errors import UserError
 
 _HOST_PREFIX = "albert_tf/"
 _SLOT = re.compile(r"/(adam_m|adam_v|ema)$")
+_EMA = "/ema"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,17 +95,45 @@ class CheckpointStore:
     tensors = read_bundle(prefix)
     host = {name: tensors.pop(name) for name in list(tensors) if name.startswith(_HOST_PREFIX)}
     assign_exactly(self._variables, tensors, source=prefix)
-    state = HostState(
+    missing = sorted(
+      field.name for field in dataclasses.fields(HostState) if _HOST_PREFIX + field.name not in host
+    )
+    if missing:
+      raise UserError(
+        f"A checkpoint of a run must hold its position in the data. Received: {prefix} without {', '.join(missing)}: "
+        "it was not written by run_pretrain.py. Take it away, or start a new run from it with --init_checkpoint."
+      )
+    return HostState(
       examples_seen=int(host[_HOST_PREFIX + "examples_seen"]),
       best_masked_lm_accuracy=float(host[_HOST_PREFIX + "best_masked_lm_accuracy"]),
       best_step=int(host[_HOST_PREFIX + "best_step"]),
     )
-    if prefix.endswith(f"-{state.best_step}") and not self._has_best(state.best_step):
-      self.save_best(prefix)  # The run was killed between the checkpoint and its copy.
-    return state
 
-  def _has_best(self, step: int) -> bool:
-    return is_bundle(os.path.join(self._directory, "best", f"model.ckpt-{step}"))
+  def tidy(self, state: HostState) -> None:
+    """Ends what a killed run left unfinished: removes parts of checkpoints, makes a missing best copy.
+
+    Args:
+      state: what `restore_latest` returned, or a fresh one.
+    """
+    best = os.path.join(self._directory, "best")
+    for folder in (self._directory, best):
+      _remove_parts(folder)
+    latest = latest_checkpoint(self._directory)
+    name = f"model.ckpt-{state.best_step}"
+    if latest and os.path.basename(latest) == name and not is_bundle(os.path.join(best, name)):
+      self.save_best(latest)  # The run was killed between the checkpoint and its copy.
+
+
+def _remove_parts(folder: str) -> None:
+  if not tf.io.gfile.isdir(folder):
+    return
+  names = tf.io.gfile.listdir(folder)
+  for name in names:
+    without_index = (
+      re.fullmatch(r"model\.ckpt-\d+\.data-.*", name) and f"{strip_suffix(name)}.index" not in names
+    )
+    if re.match(r"model\.ckpt-\d+\.tmp-", name) or without_index:
+      files.remove(os.path.join(folder, name))
 
 
 def _remove(prefix: str) -> None:
@@ -138,23 +167,34 @@ def assign_exactly(
     variable.assign(tf.cast(tensors[name], variable.dtype))
 
 
-def restore_variables(variables: Mapping[str, tf.Variable], checkpoint: str) -> None:
+def restore_variables(
+  variables: Mapping[str, tf.Variable], checkpoint: str, *, use_ema: bool = False
+) -> None:
   """Assigns a checkpoint's weights to a model; optimizer slots and host state in it are left aside.
 
   Args:
     variables: checkpoint name → variable, from `named_variables`.
     checkpoint: prefix of a bundle (a file name of it is taken for the prefix), or a
       directory: its `checkpoints/best`, `checkpoints`, or itself.
+    use_ema: take the averages that a run with `ema_decay` kept instead of the weights.
 
   Raises:
-    UserError: no checkpoint there, or a weight on one side only.
+    UserError: no checkpoint there, no averages in it, or a weight on one side only.
   """
   prefix = find_checkpoint(checkpoint)
+  everything = read_bundle(prefix)
   tensors = {
     name: value
-    for name, value in read_bundle(prefix).items()
+    for name, value in everything.items()
     if not (name.startswith(_HOST_PREFIX) or _SLOT.search(name) or name == "global_step")
   }
+  if use_ema:
+    if not any(name.endswith(_EMA) for name in everything):
+      raise UserError(
+        f"Averaged weights are only in checkpoints of a run with --ema_decay. Received: {prefix}, which has none. "
+        "Take the weights themselves."
+      )
+    tensors = {name: everything[name + _EMA] for name in tensors if name + _EMA in everything}
   wanted = set(variables)
   if wanted < set(tensors):  # An encoder alone leaves the heads aside, never part of a group of its own.
     groups = {name.split("/")[0] for name in wanted}

@@ -1,5 +1,6 @@
 """One function behind every way to place replicas."""
 
+from collections.abc import Callable
 import dataclasses
 import json
 import os
@@ -125,3 +126,43 @@ def host_shard(strategy: tf.distribute.Strategy, context: tf.distribute.InputCon
     num_hosts=context.num_input_pipelines,
     host=context.input_pipeline_id,
   )
+
+
+class Consensus:
+  """What the processes of a run decide together, so that none waits for one that has left.
+
+  Args:
+    strategy: of the run. With one process, its own word is the decision.
+  """
+
+  def __init__(self, strategy: tf.distribute.Strategy):
+    self._several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+    def total(flag: tf.Tensor) -> tf.Tensor:
+      return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, flag)
+
+    def sum_flags(flag: tf.Tensor) -> tf.Tensor:
+      return strategy.experimental_local_results(strategy.run(total, args=(flag,)))[0]
+
+    self._sum = tf.function(sum_flags, autograph=False)
+
+  def any(self, flag: bool) -> bool:
+    """Whether some process says so. Every process must call it, equally often."""
+    return float(self._sum(tf.constant(float(flag)))) > 0 if self._several else flag
+
+  def on_chief(self, chief: bool, action: Callable[[], None]) -> None:
+    """Runs `action` on the chief alone; its refusal ends the other processes as well.
+
+    Raises:
+      UserError: the chief's own error there, and elsewhere a word that it refused.
+    """
+    refusal = None
+    if chief:
+      try:
+        action()
+      except UserError as error:
+        refusal = error
+    if self.any(refusal is not None):
+      raise refusal or UserError(
+        "All workers start together. Received: a refusal of the chief (worker 0). Its message says what to do."
+      )

@@ -33,6 +33,7 @@ class Evaluator:
     self._model = model
     self._dataset = strategy.distribute_datasets_from_function(dataset_fn)
     self._num_steps = num_steps
+    self._on_replica = tf.autograph.experimental.do_not_convert(self._replica_sums)
     self._run = tf.function(self._sum_all)
 
   def __call__(self) -> dict[str, float]:
@@ -51,7 +52,7 @@ class Evaluator:
   def _sum_all(self, iterator: Iterator[Mapping[str, tf.Tensor]], num_steps: tf.Tensor) -> tf.Tensor:
     sums = tf.zeros([6])
     for _ in tf.range(num_steps):
-      per_replica = self._strategy.run(self._replica_sums, args=(next(iterator),))
+      per_replica = self._strategy.run(self._on_replica, args=(next(iterator),))
       sums += self._strategy.experimental_local_results(per_replica)[0]
     return sums
 

@@ -1,6 +1,6 @@
 """The outer loop: run a chunk of updates, check, report; at boundaries evaluate and save."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 import dataclasses
 import time
 from typing import Any, Protocol
@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from albert_tf.training.checkpoints import CheckpointStore, HostState
 from albert_tf.training.evaluation import Evaluator
-from albert_tf.training.interruption import StopRequest
 from albert_tf.training.step import TrainStep
 from albert_tf.training.watch import TrainingWatch, check_finite
 
@@ -80,7 +79,7 @@ class TrainingLoop:
     evaluator: held-out evaluation, or None.
     store: where checkpoints go; None on a process that writes none.
     reporter: where reports go.
-    stop: set when the process is asked to end.
+    stop: whether the run shall end now; asked once after every chunk, on all processes.
     watch: reads the reports and warns.
   """
 
@@ -92,7 +91,7 @@ class TrainingLoop:
     evaluator: Evaluator | None,
     store: CheckpointStore | None,
     reporter: LoopReporter,
-    stop: StopRequest,
+    stop: Callable[[], bool],
     watch: TrainingWatch,
   ):
     self._config = config
@@ -118,7 +117,8 @@ class TrainingLoop:
       NonFiniteError: a loss or norm is not finite; nothing bad was saved.
     """
     config, evaluation = self._config, None
-    while step < config.num_train_steps and not self._stop.received:
+    stopping = self._stop()
+    while step < config.num_train_steps and not stopping:
       chunk = config.chunk(step)
       started = time.perf_counter()
       metrics = self._train_step.run(iterator, tf.constant(chunk))
@@ -134,15 +134,17 @@ class TrainingLoop:
       for warning in self._watch.observe(step, averages):
         self._reporter.message(warning)
       at_boundary = step % config.save_checkpoints_steps == 0 or step == config.num_train_steps
-      if at_boundary or self._stop.received:
-        evaluation, state, checkpoint = self._evaluate_and_save(step, state)
+      stopping = self._stop()
+      if at_boundary or stopping:
+        # A preempted machine has seconds left: no evaluation.
+        evaluation, state, checkpoint = self._evaluate_and_save(step, state, evaluate=not stopping)
     return LoopResult(step, checkpoint, evaluation, interrupted=step < config.num_train_steps)
 
   def _evaluate_and_save(
-    self, step: int, state: HostState
+    self, step: int, state: HostState, *, evaluate: bool
   ) -> tuple[dict[str, float] | None, HostState, str | None]:
     evaluation, is_best = None, False
-    if self._evaluator is not None and not self._stop.received:  # A preempted machine has seconds left.
+    if self._evaluator is not None and evaluate:
       evaluation = self._evaluator()
       self._reporter.eval(step, evaluation)
       is_best = evaluation["masked_lm_accuracy"] > state.best_masked_lm_accuracy

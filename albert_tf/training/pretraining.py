@@ -18,7 +18,7 @@ from albert_tf.pipelines.pretraining import evaluation_batches, training_batches
 from albert_tf.pipelines.record_index import RecordIndex, build_record_index, diagnose
 from albert_tf.records.parse import parse_pretraining_batch
 from albert_tf.training.checkpoints import CheckpointStore, HostState, latest_checkpoint, restore_variables
-from albert_tf.training.distribution import host_shard, is_chief, make_strategy
+from albert_tf.training.distribution import Consensus, host_shard, is_chief, make_strategy
 from albert_tf.training.evaluation import Evaluator
 from albert_tf.training.interruption import stop_on_sigterm
 from albert_tf.training.loop import LoopConfig, LoopResult, TrainingLoop
@@ -113,7 +113,8 @@ def run_pretraining(
   set_precision(settings.mixed_precision)
   index = _checked_records(settings)
   directory = RunDirectory(settings.output_dir)
-  directory.check(settings, index.fingerprint)
+  chief, consensus = is_chief(strategy), Consensus(strategy)
+  consensus.on_chief(chief, lambda: directory.check(settings, index.fingerprint))
   trained = _build(settings, strategy)
   inputs = _Input(settings, index, strategy)
   store = CheckpointStore(
@@ -126,9 +127,11 @@ def run_pretraining(
     next(inputs.training_iterator(state.examples_seen))
     return None
 
-  chief = is_chief(strategy)
-  if chief:
+  def prepare() -> None:
     directory.write(settings, index.fingerprint, versions=_versions(), flags_text=flags_text)
+    store.tidy(state)
+
+  consensus.on_chief(chief, prepare)
   step = int(trained.optimizer.step.numpy())
   with (
     stop_on_sigterm() as stop,
@@ -141,7 +144,7 @@ def run_pretraining(
       evaluator=inputs.evaluator(trained.model),
       store=store if chief else None,
       reporter=reporter,
-      stop=stop,
+      stop=lambda: consensus.any(stop.received),
       watch=_watch(settings),
     )
     iterator = inputs.training_iterator(state.examples_seen)

@@ -130,16 +130,18 @@ class TrainStep:
     self._optimizer_config = optimizer_config
     self._config = config
     self._micro_batch_size = config.micro_batch_size(strategy.num_replicas_in_sync)
+    # AutoGraph is only wanted in `_run`: converting the model as well takes longer than tracing it.
     self._micro_gradients = tf.function(
-      self._compute_micro_gradients, jit_compile=True if config.use_xla else None
+      self._compute_micro_gradients, autograph=False, jit_compile=True if config.use_xla else None
     )
+    self._on_replica = tf.autograph.experimental.do_not_convert(self._replica_step)
     self.run = tf.function(self._run)
 
   def _run(self, iterator: Iterator[Mapping[str, tf.Tensor]], num_steps: tf.Tensor) -> StepMetrics:
     """Makes `num_steps` updates without returning to the host in between."""
     metrics = StepMetrics.zeros()
     for _ in tf.range(num_steps):
-      per_replica = self._strategy.run(self._replica_step, args=(next(iterator),))
+      per_replica = self._strategy.run(self._on_replica, args=(next(iterator),))
       first = [self._strategy.experimental_local_results(value)[0] for value in per_replica]
       metrics = metrics.add(StepMetrics(*first))
     return metrics
@@ -179,17 +181,19 @@ class TrainStep:
       gradients, sums = self._micro_gradients(dict(batch), weight, micro_seed(0))
       return dict(zip(self._variables, gradients, strict=True)), sums
 
-    gradients = [tf.zeros(variable.shape) for variable in self._variables.values()]
-    sums = tf.zeros([6])
-    for i in tf.range(count):
+    def add_micro_batch(i: tf.Tensor, sums: tf.Tensor, *gradients: tf.Tensor) -> tuple[tf.Tensor, ...]:
       rows = slice(i * self._micro_batch_size, (i + 1) * self._micro_batch_size)
       part = {
         key: tf.ensure_shape(value[rows], [self._micro_batch_size, *value.shape[1:]])
         for key, value in batch.items()
       }
       more, part_sums = self._micro_gradients(part, weight, micro_seed(i))
-      gradients = [old + new for old, new in zip(gradients, more, strict=True)]
-      sums += part_sums
+      return i + 1, sums + part_sums, *[old + new for old, new in zip(gradients, more, strict=True)]
+
+    zeros = [tf.zeros(variable.shape) for variable in self._variables.values()]
+    _, sums, *gradients = tf.while_loop(
+      lambda i, *_: i < count, add_micro_batch, (0, tf.zeros([6]), *zeros), maximum_iterations=count
+    )
     return dict(zip(self._variables, gradients, strict=True)), sums
 
   def _compute_micro_gradients(

@@ -1,5 +1,6 @@
 """Settings of a tiny pretraining run, and a process that is killed and restarted."""
 
+import json
 import os
 import pathlib
 import random
@@ -41,32 +42,56 @@ def tiny_settings(folder: pathlib.Path, output: str, **changes: Any) -> Pretrain
   return PretrainingSettings(**{**values, **changes})
 
 
-def run_killing(folder: pathlib.Path, kills: int, seed: int) -> None:
-  """Runs `folder/killed` to its end, killing it `kills` times at random moments, checkpoint writes included.
+class _Kills:
+  """When each life ends: at any moment from its start, or inside a checkpoint write, in turn."""
 
-  Each try is a fork of a process that has imported TensorFlow but not started its runtime.
+  def __init__(self, checkpoints: pathlib.Path, seed: int):
+    self._checkpoints = checkpoints
+    self._random = random.Random(seed)
+    self._until_a_write = 3.0  # Seconds; learned from the lives that reach one.
+    self.made = self.inside_writes = 0
+
+  def _parts(self) -> set[pathlib.Path]:
+    """Files of unfinished checkpoint writes."""
+    return {path for path in self._checkpoints.glob("**/*") if ".tmp-" in path.name}
+
+  def end(self, child: int) -> None:
+    """Kills `child`, unless it ends before its moment."""
+    before, started = self._parts(), time.monotonic()
+    in_write = self.made % 2 == 1
+    moment = self._random.uniform(0.0, 1.2) * self._until_a_write
+    while not (self._parts() - before if in_write else time.monotonic() - started > moment):
+      if os.waitpid(child, os.WNOHANG) != (0, 0):
+        return
+      time.sleep(0.001)
+    if in_write:
+      self._until_a_write = time.monotonic() - started
+      time.sleep(self._random.uniform(0.0, 0.003))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    self.made += 1
+    self.inside_writes += bool(self._parts() - before)
+
+
+def run_killing(folder: pathlib.Path, kills: int, seed: int) -> None:
+  """Runs `folder/killed` to its end with `kills` kills on the way; prints how many hit a checkpoint write.
+
+  Each life is a fork of a process that has imported TensorFlow but not started its runtime.
   """
   from albert_tf.training.pretraining import run_pretraining
 
-  rng = random.Random(seed)
   settings = tiny_settings(folder, "killed", iterations_per_loop=1, save_checkpoints_steps=1)
-  log = pathlib.Path(settings.output_dir) / "metrics.jsonl"
-  done = 0
+  plan = _Kills(pathlib.Path(settings.output_dir) / "checkpoints", seed)
   while True:
-    before = log.stat().st_size if log.exists() else 0
     child = os.fork()
     if child == 0:
       run_pretraining(settings)
       os._exit(0)
-    if done < kills:
-      while (log.stat().st_size if log.exists() else 0) <= before and os.waitpid(child, os.WNOHANG) == (0, 0):
-        time.sleep(0.002)  # Until it trains, so that every life gets on.
-      time.sleep(rng.uniform(0.0, 0.25))
-      os.kill(child, signal.SIGKILL)
-      os.waitpid(child, 0)
-      done += 1
+    if plan.made < kills:
+      plan.end(child)
       continue
     _, status = os.waitpid(child, 0)
+    print(json.dumps({"kills": plan.made, "inside_writes": plan.inside_writes}))
     sys.exit(os.waitstatus_to_exitcode(status))
 
 
