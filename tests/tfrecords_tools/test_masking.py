@@ -48,7 +48,7 @@ def test_spans_equal_the_twin(sequence, original):
   boundary = segments.count(0)
   stream = _stream(seed)
   order = stream.permutation(len(groups)).tolist()
-  lengths = masking.draw_lengths(stream, len(groups), np.array([0.5, 0.8, 1.0])).tolist()
+  lengths = masking.draw_lengths(stream.uniforms(len(groups)), np.array([0.5, 0.8, 1.0])).tolist()
   spans = masking.choose_spans(
     offsets,
     boundary=len(groups) if original else boundary,
@@ -90,9 +90,27 @@ def test_lengths_follow_p_of_n(distribution):
   }
   np.testing.assert_allclose(p, expected.get(distribution, [0.6, 0.3, 0.1]))
   count = 200_000
-  drawn = np.bincount(masking.draw_lengths(_stream(1), count, np.cumsum(p)), minlength=4)[1:] / count
+  drawn = np.bincount(masking.draw_lengths(_stream(1).uniforms(count), np.cumsum(p)), minlength=4)[1:] / count
   for share, probability in zip(drawn, p, strict=True):
     assert abs(share - probability) < _binomial_bound(probability, count)
+
+
+def test_candidates_are_every_word_in_uniform_order():
+  cumulative = np.cumsum(PretrainingSettings().ngram_probabilities)
+  firsts, lengths = [], []
+  for seed in range(4000):
+    # The first words are drawn, the rest permuted; both must be without pattern.
+    candidates = list(masking.draw_candidates(_stream(seed), 30, cumulative, budget=2))
+    words = [word for word, _ in candidates]
+    assert sorted(words) == list(range(30))
+    firsts.append([words[0], words[5], words[29]])
+    lengths += [ngram for _, ngram in candidates]
+  for column in np.transpose(firsts):
+    counts = np.bincount(column, minlength=30)
+    assert abs(counts - 4000 / 30).max() < 5 * np.sqrt(4000 / 30)
+  shares = np.bincount(lengths, minlength=4)[1:] / len(lengths)
+  for share, probability in zip(shares, (6 / 11, 3 / 11, 2 / 11), strict=True):
+    assert abs(share - probability) < _binomial_bound(probability, len(lengths))
 
 
 def test_replacements_are_80_10_10():
@@ -146,11 +164,7 @@ def test_masked_runs_match_the_original_on_its_own_sequences(oracle_dir):
         offsets,
         boundary=len(groups),
         budget=budget,
-        candidates=zip(
-          stream.permutation(len(groups)).tolist(),
-          masking.draw_lengths(stream, len(groups), cumulative).tolist(),
-          strict=True,
-        ),
+        candidates=masking.draw_candidates(stream, len(groups), cumulative, budget),
         fill=False,
       )
       positions = maskable[sorted(piece for span in spans for piece in range(span.begin, span.end))]

@@ -14,7 +14,7 @@ from tfrecords_tools.pretraining.documents import TokenizedDocument
 from tfrecords_tools.pretraining.masking import (
   Span,
   choose_spans,
-  draw_lengths,
+  draw_candidates,
   prediction_budget,
   replace_pieces,
 )
@@ -108,13 +108,11 @@ class InstanceMaker:
     settings = self._settings
     word_offsets, boundary = _word_offsets(a, b, settings)
     num_words = len(word_offsets) - 1
-    order = stream.permutation(num_words).tolist()
-    lengths = _lazy_lengths(stream, num_words, self._cumulative, at_once=2 * budget)
     return choose_spans(
       word_offsets,
       boundary=num_words if settings.is_original else boundary,
       budget=budget,
-      candidates=zip(order, lengths, strict=False),
+      candidates=draw_candidates(stream, num_words, self._cumulative, budget),
       fill=not settings.is_original,
     )
 
@@ -177,12 +175,6 @@ def _words_of(segment: Segment) -> np.ndarray:
   low, high = words.searchsorted([segment.begin, segment.end])
   words = words[low:high] - segment.begin
   return words if len(words) and words[0] == 0 else np.concatenate([[0], words])
-
-
-def _lazy_lengths(stream: Stream, count: int, cumulative: np.ndarray, *, at_once: int) -> Iterator[int]:
-  """Few words are looked at before the budget is spent, so lengths are drawn as they are needed."""
-  for begin in range(0, count, at_once):
-    yield from draw_lengths(stream, min(at_once, count - begin), cumulative).tolist()
 
 
 def _positions(spans: list[Span], size_a: int) -> np.ndarray:

@@ -1,6 +1,6 @@
 """n-gram whole-word masking, paper section 4.1: which pieces are masked, and what replaces them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -79,9 +79,30 @@ def choose_spans(
   return spans
 
 
-def draw_lengths(stream: Stream, count: int, cumulative: np.ndarray) -> np.ndarray:
-  """int64 [count]: n of an n-gram; `cumulative` [ngram] is the running sum of p(n)."""
-  return np.searchsorted(cumulative[:-1], stream.uniforms(count), side="right") + 1
+def draw_lengths(uniforms: np.ndarray, cumulative: np.ndarray) -> np.ndarray:
+  """int64 [N]: n of an n-gram for each uniform number; `cumulative` [ngram] is the running sum of p(n)."""
+  return np.searchsorted(cumulative[:-1], uniforms, side="right") + 1
+
+
+def draw_candidates(
+  stream: Stream, num_words: int, cumulative: np.ndarray, budget: int
+) -> Iterator[tuple[int, int]]:
+  """Every word once in random order, each with its n; drawn as needed, as few are looked at before the budget is spent.
+
+  Words drawn with replacement, without those already seen, are in the order of a random permutation.
+  """
+  few = min(2 * budget + 8, num_words)
+  seen = bytearray(num_words)
+  if few < num_words:
+    draws = stream.uniforms(2 * few)
+    words = (draws[:few] * num_words).astype(np.int64).tolist()
+    for word, ngram in zip(words, draw_lengths(draws[few:], cumulative).tolist(), strict=True):
+      if not seen[word]:
+        seen[word] = 1
+        yield word, ngram
+  rest = np.flatnonzero(np.frombuffer(seen, np.uint8) == 0)
+  words = rest[stream.permutation(len(rest))].tolist()
+  yield from zip(words, draw_lengths(stream.uniforms(len(rest)), cumulative).tolist(), strict=True)
 
 
 def replace_pieces(
