@@ -146,6 +146,11 @@ def _runner(arguments: Sequence[str]) -> Runner:
       f"Everything is given by flags. Received: {arguments[0]!r}. Quote glob patterns, so that the shell does "
       "not expand them."
     )
+  if files.is_remote(_OUTPUT_DIR.value) and (not _WORK_DIR.value or files.is_remote(_WORK_DIR.value)):
+    raise UserError(
+      f"Unfinished work must be on a local disk. Received: --output_dir={_OUTPUT_DIR.value}, "
+      f"--work_dir={_WORK_DIR.value}. Name a local directory as --work_dir; the records go to --output_dir."
+    )
   return LocalRunner(num_workers=_NUM_WORKERS.value)
 
 
@@ -164,7 +169,7 @@ def write_flags(output_dir: str) -> None:
   """flags.txt: what to give as --flagfile to make the same records again; without what does not change them."""
   names = [*_READING_FLAGS, *(field.name for field in dataclasses.fields(PretrainingSettings))]
   with files.atomic_writer(os.path.join(output_dir, "flags.txt"), "w") as stream:
-    stream.writelines(f"{flags.FLAGS[name].serialize()}\n" for name in names)
+    stream.write("".join(f"{flags.FLAGS[name].serialize()}\n" for name in names))
 
 
 def _format_corpus(corpus: Mapping[str, Any]) -> str:

@@ -313,6 +313,7 @@ def test_a_full_disk_is_one_message(corpus, tiny_model, tmp_path):
     ({"masked_lm_prob": 1.5}, "masked_lm_prob must be between"),
     ({"ngram_distribution": "zipf"}, "ngram_distribution must be one of"),
     ({"spm_model_file": "/nonexistent.model"}, "must be readable"),
+    ({"output_dir": "gs://bucket/records"}, "must be on a local disk"),
   ],
 )
 def test_mistakes_are_one_message(corpus, tiny_model, tmp_path, change, message):
@@ -322,3 +323,15 @@ def test_mistakes_are_one_message(corpus, tiny_model, tmp_path, change, message)
   assert message in result.stderr
   assert "Traceback" not in result.stderr
   assert not (tmp_path / "out").exists()
+
+
+def test_other_file_systems_give_the_same_records(corpus, tiny_model, tmp_path):
+  """file:// goes through tf.io.gfile, as gs:// does."""
+  _run(_flags(corpus, tiny_model, tmp_path / "local"))
+  urls = [f"file://{path}" for path in corpus]
+  result = _run(_flags(urls, tiny_model, f"file://{tmp_path}/remote", work_dir=tmp_path / "work"))
+  assert result.returncode == 0, result.stderr
+  local, remote = _contents(tmp_path / "local"), _contents(tmp_path / "remote")
+  del local["flags.txt"], remote["flags.txt"]
+  assert remote == local
+  assert not (tmp_path / "work").exists()
