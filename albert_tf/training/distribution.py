@@ -139,7 +139,7 @@ class Consensus:
     self._several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
     def total(flag: tf.Tensor) -> tf.Tensor:
-      return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, flag)
+      return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tf.identity(flag))
 
     def sum_flags(flag: tf.Tensor) -> tf.Tensor:
       return strategy.experimental_local_results(strategy.run(total, args=(flag,)))[0]

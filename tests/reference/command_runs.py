@@ -1,0 +1,66 @@
+"""Runs `run_pretrain.py` in processes of its own, alone or as workers of one cluster."""
+
+from collections.abc import Mapping
+import contextlib
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+from typing import Any
+
+from reference.tiny_records import SPEC, random_examples, tiny_config, write_records
+
+_COMMAND = pathlib.Path(__file__).parent.parent.parent / "tpu_scripts/run_pretrain.py"
+
+
+def write_inputs(folder: pathlib.Path, **config: Any) -> dict[str, Any]:
+  """Records and a configuration in `folder`; returns the flags that name them."""
+  model = folder / "albert_config.json"
+  model.write_text(tiny_config(**config).to_json_string())
+  return {
+    "input_file": write_records(folder / "train-0.tfrecord", random_examples(70, seed=1)),
+    "eval_input_file": write_records(folder / "eval-0.tfrecord", random_examples(13, seed=2)),
+    "albert_config_file": model,
+    "max_seq_length": SPEC.max_seq_length,
+    "max_predictions_per_seq": SPEC.max_predictions_per_seq,
+  }
+
+
+def start(flags: Mapping[str, Any], **environment: str) -> subprocess.Popen[str]:
+  """Starts the command; `True` as a value is a flag without one."""
+  words = [f"--{name}" if value is True else f"--{name}={value}" for name, value in flags.items()]
+  return subprocess.Popen(
+    [sys.executable, str(_COMMAND), *words],
+    env={**os.environ, **environment},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+
+
+def start_workers(flags: Mapping[str, Any], count: int) -> list[subprocess.Popen[str]]:
+  """Starts one run as `count` workers on the loopback address; the first is the chief."""
+  with contextlib.ExitStack() as stack:  # All at once, so that no port is given twice.
+    sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+    for each in sockets:
+      each.bind(("127.0.0.1", 0))
+    cluster = {"worker": [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]}
+  tasks = [{"type": "worker", "index": index} for index in range(count)]
+  return [start(flags, TF_CONFIG=json.dumps({"cluster": cluster, "task": task})) for task in tasks]
+
+
+def end(process: subprocess.Popen[str], *, seconds: float = 240) -> tuple[int, str]:
+  """Waits; returns the exit status and standard error."""
+  try:
+    _, stderr = process.communicate(timeout=seconds)
+  except subprocess.TimeoutExpired:
+    process.kill()
+    raise
+  return process.returncode, stderr
+
+
+def reports(run: pathlib.Path) -> list[dict[str, Any]]:
+  """metrics.jsonl."""
+  return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

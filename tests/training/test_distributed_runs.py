@@ -1,0 +1,83 @@
+"""The command on several devices and in several processes: the same losses, one end for all."""
+
+import signal
+import time
+
+import pytest
+from reference.command_runs import end, reports, start, start_workers, write_inputs
+
+STEPS = 24
+COMPARED = (
+  "loss",
+  "masked_lm_loss",
+  "masked_lm_accuracy",
+  "sentence_order_loss",
+  "sentence_order_accuracy",
+  "gradient_norm",
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def flags(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("distributed")
+  return {
+    **write_inputs(folder),
+    "output_dir": folder / "one",
+    "train_batch_size": 8,
+    "eval_batch_size": 4,
+    "learning_rate": 0.01,
+    "num_train_steps": STEPS,
+    "num_warmup_steps": 4,
+    "iterations_per_loop": 2,
+    "save_checkpoints_steps": 12,
+  }
+
+
+@pytest.fixture(scope="module")
+def one_device(flags):
+  """Reports of the run on one device."""
+  status, stderr = end(start(flags))
+  assert status == 0, stderr[-2000:]
+  return reports(flags["output_dir"])
+
+
+def assert_same_reports(found, expected):
+  assert [(r["step"], r["split"]) for r in found] == [(r["step"], r["split"]) for r in expected]
+  for ours, theirs in zip(found, expected, strict=True):
+    for key in COMPARED:
+      if key in theirs:
+        assert ours[key] == pytest.approx(theirs[key], rel=1e-4), (theirs["step"], theirs["split"], key)
+
+
+@pytest.mark.parametrize(("devices", "micro_batches"), [(2, 1), (4, 1), (2, 2)])
+def test_virtual_devices_report_what_one_device_reports(flags, one_device, devices, micro_batches):
+  run = flags["output_dir"].parent / f"{devices}x{micro_batches}"
+  split = {"num_virtual_devices": devices, "gradient_accumulation_steps": micro_batches}
+  status, stderr = end(start({**flags, **split, "output_dir": run}))
+  assert status == 0, stderr[-2000:]
+  assert f"{devices} replica(s)" in stderr
+  assert_same_reports(reports(run), one_device)
+
+
+def test_two_workers_stop_together_on_sigterm_and_continue(flags, one_device):
+  """SIGTERM reaches one worker only, not even the chief: both save and end, and the restart ends the run."""
+  run = flags["output_dir"].parent / "workers"
+  chief, other = workers = start_workers({**flags, "output_dir": run}, 2)
+  while not (run / "metrics.jsonl").exists() and chief.poll() is None:
+    time.sleep(0.005)
+  other.send_signal(signal.SIGTERM)
+  for worker in workers:
+    status, stderr = end(worker)
+    assert status == 143, stderr[-2000:]
+  stopped_at = reports(run)[-1]["step"]
+  assert stopped_at < STEPS
+  assert (run / f"checkpoints/model.ckpt-{stopped_at}.index").exists()
+
+  ends = [end(worker) for worker in start_workers({**flags, "output_dir": run}, 2)]
+  assert [status for status, _ in ends] == [0, 0], [stderr[-2000:] for _, stderr in ends]
+  assert "held-out at step" in ends[0][1]
+  assert "held-out" not in ends[1][1]  # Only the chief speaks, and writes: one file of events a life.
+  assert len(list((run / "tensorboard/train").iterdir())) == 2
+  assert_same_reports(reports(run), one_device)
