@@ -18,7 +18,7 @@ import statistics
 import subprocess
 import sys
 import time
-from typing import Any
+from typing import IO, Any, cast
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -57,11 +57,10 @@ class Batch:
 
   def __init__(self, config: AlbertConfig):
     rng = np.random.default_rng(0)
-    shape = (_BATCH_SIZE.value, _MAX_SEQ_LENGTH.value)
+    shape = _BATCH_SIZE.value, _MAX_SEQ_LENGTH.value
     self.ids = rng.integers(5, config.vocab_size, size=shape).astype(np.int32)
     self.mask = np.ones(shape, np.int32)
-    self.segments = np.repeat([[0, 1]], shape[1] // 2, axis=1).repeat(shape[0], axis=0).astype(np.int32)
-    self.segments = np.pad(self.segments, [(0, 0), (0, shape[1] - self.segments.shape[1])], constant_values=1)
+    self.segments = np.tile((np.arange(shape[1]) >= shape[1] // 2).astype(np.int32), (shape[0], 1))
     choices = [rng.choice(shape[1], _PREDICTIONS.value, replace=False) for _ in range(shape[0])]
     self.positions = np.sort(np.stack(choices), axis=1).astype(np.int32)
     self.targets = np.take_along_axis(self.ids, self.positions, axis=1)
@@ -97,8 +96,7 @@ def albert_tf_step(config: AlbertConfig, batch: Batch, *, jit: bool) -> Step:
   if _TASK.value == "classification":
     model = AlbertForClassification(config, head_options={"num_labels": 2, "classifier_dropout": 0.0})
     return _tensorflow_step(model, _cross_entropy(batch.labels), inputs, jit=jit)
-  masked_lm = _cross_entropy(batch.targets)
-  sentence_order = _cross_entropy(batch.labels)
+  masked_lm, sentence_order = _cross_entropy(batch.targets), _cross_entropy(batch.labels)
   return _tensorflow_step(
     AlbertForPreTraining(config),
     lambda outputs: masked_lm(outputs["mlm_logits"]) + sentence_order(outputs["sop_logits"]),
@@ -220,9 +218,7 @@ class Worker:
 
   def step(self) -> tuple[float, float, float]:
     """Runs one step: (seconds, seconds of CPU over all threads, loss)."""
-    requests, answers = self._process.stdin, self._process.stdout
-    assert requests is not None
-    assert answers is not None
+    requests, answers = cast(IO[str], self._process.stdin), cast(IO[str], self._process.stdout)
     print("step", file=requests, flush=True)
     for line in answers:
       if line.startswith(_MARK):
@@ -249,7 +245,7 @@ def measure(workers: dict[str, Worker], rounds: int) -> dict[str, dict[str, floa
   for name, worker in workers.items():
     seconds, _, loss = worker.step()
     results[name] = {"first_step_s": round(seconds, 2), "first_loss": round(loss, 4)}
-    worker.step()
+    worker.step()  # Warm-up.
   times: dict[str, list[tuple[float, ...]]] = {name: [] for name in workers}
   for _ in range(rounds):
     for name, worker in workers.items():
