@@ -104,8 +104,13 @@ def main(argv: Sequence[str]) -> None:
       command = [sys.executable, *sys.argv, f"--worker={option}:{jit}"]
       done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
       results[f"{option}{'_xla' if jit == 'true' else ''}"] = json.loads(done.stdout.splitlines()[-1])
-  report = {"benchmark": "memory_options", "size": _SIZE.value, "stack": STACK, "cpu_count": os.cpu_count()}
-  report |= {"batch_size": _BATCH_SIZE.value, "max_seq_length": _MAX_SEQ_LENGTH.value, "options": results}
+  report: dict[str, Any] = {"benchmark": "memory_options", "size": _SIZE.value, "stack": STACK}
+  report |= {
+    "cpu_count": os.cpu_count(),
+    "batch_size": _BATCH_SIZE.value,
+    "max_seq_length": _MAX_SEQ_LENGTH.value,
+    "options": results,
+  }
   print(json.dumps(report))
 
 

@@ -283,7 +283,7 @@ def main(argv: Sequence[str]) -> None:
   results = measure(workers, _ROUNDS.value)
   for worker in workers.values():
     worker.close()
-  report = {
+  report: dict[str, Any] = {
     "benchmark": "train_step",
     "task": _TASK.value,
     "size": _SIZE.value,

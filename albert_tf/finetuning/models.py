@@ -23,6 +23,7 @@ class _EncoderWithHead(keras.Model):
     encoder_options: of `AlbertEncoder`.
   """
 
+  built: bool  # Keras sets it.
   _head_name = ""  # What the head's variables begin with in the original's checkpoints.
 
   def __init__(

@@ -16,7 +16,7 @@ from albert_tf.tokenization.config import TokenizerConfig, find_model
 
 FORMATS = ("auto", "albert_tf", "tf1", "tfhub", "huggingface")
 
-_SLOT = re.compile(r"^(?P<name>.+)/(adam_m|adam_v)$")
+_SLOT = re.compile(r"^(?P<name>.+)/(adam_m|adam_v|ema)$")
 _HOST_STATE = "albert_tf/"
 _HUB_PREFIX = re.compile(r"^module(_\d+)?/")
 
@@ -28,7 +28,7 @@ class Checkpoint:
   Args:
     config: the architecture.
     variables: original name → float32 array (and leftovers under the names they have).
-    slots: `<name>/adam_m` and `<name>/adam_v`, where there are any.
+    slots: `<name>/adam_m`, `<name>/adam_v` and `<name>/ema`, where there are any.
     global_step: the step, 0 where none is recorded.
     tokenizer: (path of the SentencePiece model, its settings), or None.
     dropped: (name, reason) of what was left out knowingly.

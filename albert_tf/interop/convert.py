@@ -89,9 +89,9 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
     recognised=recognise(checkpoint.variables),
   )
   variables = {name: checkpoint.variables[name] for name in report.matched}
-  config, variables, slots = _unshare(checkpoint, variables, options)
+  config, weights, slots = _unshare(checkpoint, variables, options)
   write_atomically(
-    output_path, lambda directory: _write(directory, checkpoint, config, {**variables}, slots, options)
+    output_path, lambda directory: _write(directory, checkpoint, config, weights, slots, options)
   )
   return report
 
@@ -126,7 +126,7 @@ def _write(
   directory: str,
   checkpoint: Checkpoint,
   config: AlbertConfig,
-  variables: dict[str, np.ndarray],
+  variables: Mapping[str, np.ndarray],
   slots: Mapping[str, np.ndarray],
   options: ConvertOptions,
 ) -> None:
