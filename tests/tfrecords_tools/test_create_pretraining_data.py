@@ -10,6 +10,7 @@ import sys
 import time
 
 import numpy as np
+import psutil
 import pytest
 from reference import tiny_corpus
 
@@ -228,9 +229,11 @@ def test_a_killed_command_continues(tiny_model, tmp_path):
     while process.poll() is None and finished < before + 1:  # One more block, then the end comes.
       time.sleep(0.05)
       finished = len(list((tmp_path / "cut").glob("_unfinished/block*.json")))
+    workers = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
     process.send_signal(signal.SIGKILL)
     if process.wait() == 0:
       break
+    assert not psutil.wait_procs(workers, timeout=10)[1]  # No worker is left behind.
     assert not (tmp_path / "cut" / "manifest.json").exists()
     assert not list((tmp_path / "cut").glob("train-*"))
   again = _run(_flags([str(text)], tiny_model, tmp_path / "cut", **flags))

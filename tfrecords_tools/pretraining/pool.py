@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import signal
 import threading
-import time
 from typing import Any
 
 from tfrecords_tools.pretraining.blocks import Block
@@ -66,15 +65,16 @@ class TaskPool:
 
 def _start_worker(job: Job) -> None:
   signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent reports an interruption, once.
-  threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
+  threading.Thread(target=_exit_with_parent, daemon=True).start()
   _worker["job"] = job
 
 
-def _exit_with_parent(parent: int) -> None:
+def _exit_with_parent() -> None:
   """A killed command cannot stop its workers; they would wait for tasks forever."""
-  while os.getppid() == parent:
-    time.sleep(1.0)
-  os._exit(1)
+  parent = multiprocessing.parent_process()
+  if parent is not None:
+    parent.join()
+    os._exit(1)
 
 
 def _block_in_worker(block: Block) -> BlockResult:
