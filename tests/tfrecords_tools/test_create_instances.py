@@ -31,7 +31,7 @@ _SETTINGS = st.builds(
   whole_word_mask=st.booleans(),
   compatibility=st.just("none"),
 )
-_many = settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+_many = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def _instances(tokenizer, documents, choices, seed):

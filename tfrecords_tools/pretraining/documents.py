@@ -1,6 +1,6 @@
 """Documents of raw sentences to arrays of ids: tokenized and grouped into words once, for all passes."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 import dataclasses
 import itertools
 
@@ -9,6 +9,7 @@ import numpy as np
 from albert_tf.tokenization import AlbertTokenizer
 
 _SPACE_MARK = "▁"  # U+2581
+_KNOWN_WORDS = 1 << 16  # About 20 MB; more are forgotten and found again.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,13 +38,14 @@ class BlockTokenizer:
 
   SentencePiece segments each space-separated word on its own when no piece
   holds a space mark after its first character (checked here), so each distinct
-  word of a block is segmented once and the sentences are put together with
-  NumPy: two to four times as fast as segmenting every sentence.
+  word is segmented once and the sentences are put together with NumPy: two to
+  four times as fast as segmenting every sentence.
   """
 
   def __init__(self, tokenizer: AlbertTokenizer):
     self._tokenizer = tokenizer
     self._word_starts = tokenizer.word_starts.astype(np.uint8)
+    self._known: dict[str, list[int]] = {}  # Words of earlier blocks.
     both = tokenizer.encode("a b")
     self._word_by_word = (
       tokenizer.config.remove_space
@@ -87,7 +89,7 @@ class BlockTokenizer:
       word_counts.append(len(split))
       words += split
     index = {word: number for number, word in enumerate(dict.fromkeys(words))}
-    rows = self._tokenizer.encode_batch(index)
+    rows = self._encode_words(index)
     row_sizes = np.fromiter(map(len, rows), np.int64, len(rows))
     row_ids = np.fromiter(itertools.chain.from_iterable(rows), np.int32, int(row_sizes.sum()))
     row_begins = np.cumsum(row_sizes) - row_sizes
@@ -97,6 +99,14 @@ class BlockTokenizer:
     ids = row_ids[np.repeat(row_begins[numbers] - ends[:-1], sizes) + np.arange(ends[-1])]
     sentence_ends = ends[np.concatenate([[0], np.cumsum(np.array(word_counts, np.int64))])]
     return ids, np.diff(sentence_ends)
+
+  def _encode_words(self, words: Collection[str]) -> list[list[int]]:
+    known = self._known
+    if len(known) > _KNOWN_WORDS:
+      known.clear()
+    new = [word for word in words if word not in known]
+    known.update(zip(new, self._tokenizer.encode_batch(new), strict=True))
+    return [known[word] for word in words]
 
   def _by_sentences(self, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
     rows = self._tokenizer.encode_batch(sentences)
