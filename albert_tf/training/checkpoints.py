@@ -182,24 +182,47 @@ def restore_variables(
     UserError: no checkpoint there, no averages in it, or a weight on one side only.
   """
   prefix = find_checkpoint(checkpoint)
-  everything = read_bundle(prefix)
-  tensors = {
+  tensors = read_bundle(prefix)
+  weights = {
     name: value
-    for name, value in everything.items()
+    for name, value in tensors.items()
     if not (name.startswith(_HOST_PREFIX) or _SLOT.search(name) or name == "global_step")
   }
-  if use_ema:
-    if not any(name.endswith(_EMA) for name in everything):
-      raise UserError(
-        f"Averaged weights are only in checkpoints of a run with --ema_decay. Received: {prefix}, which has none. "
-        "Take the weights themselves."
-      )
-    tensors = {name: everything[name + _EMA] for name in tensors if name + _EMA in everything}
+  tensors = _averages(tensors, prefix) if use_ema else weights
   wanted = set(variables)
   if wanted < set(tensors):  # An encoder alone leaves the heads aside, never part of a group of its own.
     groups = {name.split("/")[0] for name in wanted}
     tensors = {name: value for name, value in tensors.items() if name.split("/")[0] in groups}
   assign_exactly(variables, tensors, source=prefix)
+
+
+def save_averages(checkpoint: str, target: str) -> None:
+  """Writes a checkpoint whose weights are the averages that another one keeps beside its own.
+
+  Args:
+    checkpoint: as for `restore_variables`; of a run with `ema_decay`.
+    target: prefix of the new checkpoint, which holds weights only.
+
+  Raises:
+    UserError: no checkpoint there, or no averages in it.
+
+  Example:
+    >>> save_averages("run", "run/averaged/model.ckpt-best")
+  """
+  prefix = find_checkpoint(checkpoint)
+  averages = _averages(read_bundle(prefix), prefix)
+  files.makedirs(os.path.dirname(target) or ".")
+  write_bundle(target, averages)
+
+
+def _averages(tensors: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+  found = {name.removesuffix(_EMA): value for name, value in tensors.items() if name.endswith(_EMA)}
+  if not found:
+    raise UserError(
+      f"Averaged weights are only in checkpoints of a run with --ema_decay. Received: {prefix}, which has none. "
+      "Take the weights themselves."
+    )
+  return found
 
 
 def find_checkpoint(path: str) -> str:

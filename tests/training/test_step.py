@@ -2,50 +2,15 @@
 
 import numpy as np
 import pytest
-from reference.tiny_records import SPEC, random_examples, tiny_config, write_records
+from reference.tiny_records import random_examples, tiny_config, write_records
+from reference.tiny_step import distributed_iterator, make_step
 import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.modeling import AlbertForPreTraining, initialize_variables, named_variables
-from albert_tf.optim.build import OptimizerConfig, build_optimizer
-from albert_tf.pipelines.pretraining import training_batches
+from albert_tf.optim.build import OptimizerConfig
 from albert_tf.pipelines.record_index import build_record_index
-from albert_tf.records.parse import parse_pretraining_batch
-from albert_tf.training.distribution import host_shard
-from albert_tf.training.step import StepConfig, TrainStep
-
-OPTIMIZER = OptimizerConfig(learning_rate=0.02, num_train_steps=9, num_warmup_steps=2)
-
-
-def make_step(strategy, config, optimizer_config=OPTIMIZER, **step_config):
-  with strategy.scope():
-    model = AlbertForPreTraining(config)
-    variables = named_variables(model)
-    optimizer = build_optimizer(optimizer_config, variables)
-  initialize_variables(variables, seed=3, initializer_range=0.2)
-  step = TrainStep(
-    strategy=strategy,
-    model=model,
-    optimizer=optimizer,
-    optimizer_config=optimizer_config,
-    config=StepConfig(**step_config),
-  )
-  return step, variables, optimizer
-
-
-def distributed_iterator(strategy, index, batch_size):
-  return iter(
-    strategy.distribute_datasets_from_function(
-      lambda context: training_batches(
-        index,
-        lambda serialized: parse_pretraining_batch(serialized, SPEC),
-        seed=5,
-        global_batch_size=batch_size,
-        shard=host_shard(strategy, context),
-      )
-    )
-  )
+from albert_tf.training.step import StepConfig
 
 
 @pytest.fixture(scope="module")
@@ -107,21 +72,19 @@ def test_dropout_is_a_function_of_seed_and_step(index):
   assert np.abs(first - weights_after(2)).max() > 1e-4
 
 
-@pytest.mark.parametrize(("options", "use_xla"), [({"remat": True}, False), ({"layer_loop": "while"}, True)])
-def test_options_leave_the_update_as_it_is(index, reference_weights, options, use_xla):
+@pytest.mark.parametrize(
+  ("options", "how"),
+  [({"remat": True}, (1, False)), ({"remat": True}, (2, False)), ({"layer_loop": "while"}, (1, True))],
+)
+def test_options_leave_the_update_as_it_is(request, index, reference_weights, options, how):
   """Rematerialisation, the loop over layers, one-hot look-ups and XLA change how, not what."""
-  strategy = tf.distribute.OneDeviceStrategy("cpu:0")
-  with strategy.scope():
-    model = AlbertForPreTraining(tiny_config(), encoder_options={"use_one_hot_embeddings": True, **options})
-    variables = named_variables(model)
-    optimizer = build_optimizer(OPTIMIZER, variables)
-  initialize_variables(variables, seed=3, initializer_range=0.2)
-  step = TrainStep(
-    strategy=strategy,
-    model=model,
-    optimizer=optimizer,
-    optimizer_config=OPTIMIZER,
-    config=StepConfig(global_batch_size=32, use_xla=use_xla),
+  replicas, use_xla = how
+  strategy = (
+    tf.distribute.OneDeviceStrategy("cpu:0") if replicas == 1 else request.getfixturevalue("mirrored_2")
+  )
+  options = {"use_one_hot_embeddings": True, **options}
+  step, variables, _ = make_step(
+    strategy, tiny_config(), encoder_options=options, global_batch_size=32, use_xla=use_xla
   )
   step.run(distributed_iterator(strategy, index, 32), tf.constant(9))
   for name, variable in variables.items():

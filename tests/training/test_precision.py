@@ -1,0 +1,53 @@
+"""bfloat16: the run learns, close to float32; weights, moments and averages stay float32."""
+
+import numpy as np
+import pytest
+from reference.tiny_records import random_examples, tiny_config, write_records
+from reference.tiny_step import distributed_iterator, make_step
+import tensorflow as tf
+
+from albert_tf.optim.build import OptimizerConfig
+from albert_tf.pipelines.record_index import build_record_index
+from albert_tf.training.precision import set_precision
+
+STEPS = 60
+# One batch for ever, so that there is something to learn.
+MEMORIZE = OptimizerConfig(learning_rate=0.02, num_train_steps=STEPS, num_warmup_steps=6, ema_decay=0.9)
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("records")
+  return build_record_index([write_records(folder / "train-0.tfrecord", random_examples(16, seed=1))])
+
+
+def losses(strategy, index, **step_config):
+  """Losses of every sixth update, and all variables and slots."""
+  step, variables, optimizer = make_step(strategy, tiny_config(), MEMORIZE, global_batch_size=16, **step_config)
+  iterator = distributed_iterator(strategy, index, 16)
+  curve = [step.run(iterator, tf.constant(6)).averages(6)["loss"] for _ in range(STEPS // 6)]
+  return np.array(curve), [*variables.values(), *optimizer.slots().values()]
+
+
+@pytest.fixture(scope="module")
+def float32_losses(index):
+  curve, _ = losses(tf.distribute.OneDeviceStrategy("cpu:0"), index)
+  assert curve[-1] < 0.8 * curve[0]
+  return curve
+
+
+def test_bfloat16_learns_like_float32_with_float32_state(index, float32_losses):
+  set_precision("bfloat16")
+  try:
+    curve, state = losses(tf.distribute.OneDeviceStrategy("cpu:0"), index)
+  finally:
+    set_precision("float32")
+  np.testing.assert_allclose(curve, float32_losses, rtol=0.03)
+  assert np.abs(curve - float32_losses).max() > 0  # It was bfloat16.
+  assert {variable.dtype for variable in state} == {tf.float32}
+
+
+def test_gradients_summed_in_bfloat16_learn_the_same(index, float32_losses, mirrored_2):
+  curve, _ = losses(mirrored_2, index, all_reduce_dtype="bfloat16")
+  np.testing.assert_allclose(curve, float32_losses, rtol=0.03)
+  assert np.abs(curve - float32_losses).max() > 1e-6
