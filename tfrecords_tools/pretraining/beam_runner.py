@@ -213,10 +213,7 @@ class _AddUp(beam.CombineFn):
   def merge_accumulators(self, accumulators: Iterable[Any]) -> Any:
     merged, record_files = self.create_accumulator()
     for outcome, some in accumulators:
-      merged.corpus.update(outcome.corpus)
-      for split in SPLITS:
-        merged.statistics[split].add(outcome.statistics[split])
-      merged.note(outcome.nearest)
+      merged.add(outcome)
       record_files += some
     return merged, record_files
 

@@ -9,7 +9,7 @@ from tfrecords_tools.corpus import CorpusOptions, CorpusStats
 from tfrecords_tools.pretraining.blocks import SPLITS, SplitDraw
 from tfrecords_tools.pretraining.settings import PretrainingSettings
 from tfrecords_tools.pretraining.statistics import Statistics
-from tfrecords_tools.pretraining.tasks import Job
+from tfrecords_tools.pretraining.tasks import BlockResult, Job
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage (read|write), how much of it is done, and its total."""
@@ -32,6 +32,18 @@ class Outcome:
   @classmethod
   def empty(cls, settings: PretrainingSettings, vocab_size: int) -> "Outcome":
     return cls({split: Statistics(settings, vocab_size) for split in SPLITS}, CorpusStats())
+
+  def add_block(self, result: BlockResult) -> None:
+    """Adds a block; what the readers counted comes from them."""
+    for split in SPLITS:
+      self.statistics[split].add_json(result.statistics[split])
+    self.note(result.nearest)
+
+  def add(self, other: "Outcome") -> None:
+    self.corpus.update(other.corpus)
+    for split in SPLITS:
+      self.statistics[split].add(other.statistics[split])
+    self.note(other.nearest)
 
   def note(self, nearest: SplitDraw | None) -> None:
     candidates = [draw for draw in (self.nearest, nearest) if draw is not None]

@@ -100,11 +100,11 @@ class BlockTask:
   """Makes the runs of blocks; holds what is slow to build."""
 
   def __init__(self, job: Job):
-    self._job = job
+    self.job = job
     self._processor = BlockProcessor(job.tokenizer, job.settings, held_out=job.held_out)
 
   def __call__(self, block: Block) -> BlockResult:
-    job = self._job
+    job = self.job
     statistics = {split: Statistics(job.settings, job.tokenizer.vocab_size) for split in SPLITS}
     writers = {split: RunWriter(os.path.join(job.work_dir, block.name), split) for split in SPLITS}
     for split, instances in self._processor.process(block, statistics):
