@@ -98,7 +98,7 @@ def albert_tf_step(config: AlbertConfig, batch: Batch, *, jit: bool) -> Step:
     return _tensorflow_step(model, _cross_entropy(batch.labels), inputs, jit=jit)
   masked_lm, sentence_order = _cross_entropy(batch.targets), _cross_entropy(batch.labels)
   return _tensorflow_step(
-    AlbertForPreTraining(config),
+    AlbertForPreTraining(config, read_positions_only=True),
     lambda outputs: masked_lm(outputs["mlm_logits"]) + sentence_order(outputs["sop_logits"]),
     {**inputs, "masked_lm_positions": batch.positions},
     jit=jit,

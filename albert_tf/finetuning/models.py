@@ -57,6 +57,13 @@ class _EncoderWithHead(keras.Model):
     encoder_inputs = {key: inputs[key] for key in _ENCODER_INPUTS if key in inputs}
     return self.encoder(encoder_inputs, training=training, seed=seed)
 
+  def _pool(self, inputs: Mapping[str, tf.Tensor], seed: tf.Tensor | None, *, training: bool) -> tf.Tensor:
+    """The pooled output alone, `[B, H]`: the last block is computed at [CLS] only."""
+    nowhere = inputs["input_ids"][:, :0]
+    encoder_inputs = {key: inputs[key] for key in _ENCODER_INPUTS if key in inputs}
+    outputs = self.encoder({**encoder_inputs, "read_positions": nowhere}, training=training, seed=seed)
+    return outputs["pooled_output"]
+
   def checkpoint_items(self) -> dict[str, Any]:
     prefix = f"{self._head_name}/" if self._head_name else ""
     return {"bert": self.encoder, **{prefix + k: v for k, v in self.head.checkpoint_items().items()}}
@@ -100,8 +107,8 @@ class AlbertForClassification(_EncoderWithHead):
     self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
   ) -> tf.Tensor:
     encoder_seed, head_seed = split_seed(resolve_seed(seed, training=training), 2)
-    outputs = self._encode(inputs, encoder_seed, training=training)
-    return self.head(outputs["pooled_output"], training=training, seed=head_seed)
+    pooled = self._pool(inputs, encoder_seed, training=training)
+    return self.head(pooled, training=training, seed=head_seed)
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -129,8 +136,8 @@ class AlbertForMultipleChoice(_EncoderWithHead):
       for key in _ENCODER_INPUTS
       if key in inputs
     }
-    outputs = self._encode(flat, encoder_seed, training=training)
-    scores = self.head(outputs["pooled_output"], training=training, seed=head_seed)  # [B C, 1]
+    pooled = self._pool(flat, encoder_seed, training=training)
+    scores = self.head(pooled, training=training, seed=head_seed)  # [B C, 1]
     return tf.reshape(scores, shape[:2])
 
 

@@ -61,6 +61,15 @@ class AttentionSublayer(ConfigLayer):
   Args:
     config: the model's configuration.
 
+  Call args:
+    x: `[B, S, H]`.
+    bias: see `attention_bias`.
+    seed: see `dropout`.
+    queries: `[B, Q, H]`, the rows of `x` whose result is read; default all of them.
+
+  Returns:
+    `[B, Q, H]`.
+
   Reference: arXiv 1706.03762, section 3.2.2; checkpoint names `attention_1`, `LayerNorm`.
   """
 
@@ -84,19 +93,26 @@ class AttentionSublayer(ConfigLayer):
     x = tf.reshape(x, [shape[0], shape[1], self.config.num_attention_heads, self.config.head_size])
     return tf.transpose(x, [0, 2, 1, 3])  # [B, N, S, D]
 
-  def call(self, x: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
+  def call(
+    self,
+    x: tf.Tensor,
+    bias: tf.Tensor,
+    seed: tf.Tensor | None = None,
+    queries: tf.Tensor | None = None,
+  ) -> tf.Tensor:
+    queries = x if queries is None else queries
     attention_seed, output_seed = split_seed(seed, 2)
     context = dot_product_attention(
-      self._split_heads(self.query(x)),
+      self._split_heads(self.query(queries)),
       self._split_heads(self.key(x)),
       self._split_heads(self.value(x)),
       bias,
       dropout_rate=self.config.attention_probs_dropout_prob,
       seed=attention_seed,
     )
-    context = tf.reshape(tf.transpose(context, [0, 2, 1, 3]), tf.shape(x))  # [B, S, H]
+    context = tf.reshape(tf.transpose(context, [0, 2, 1, 3]), tf.shape(queries))  # [B, Q, H]
     output = dropout(self.output_dense(context), self.config.hidden_dropout_prob, output_seed)
-    return tf.cast(self.layer_norm(output + tf.cast(x, output.dtype)), self.compute_dtype)
+    return tf.cast(self.layer_norm(output + tf.cast(queries, output.dtype)), self.compute_dtype)
 
   def compute_output_shape(self, input_shape: Any, *_: Any) -> Any:
     return input_shape

@@ -43,13 +43,16 @@ class AlbertEncoder(keras.Model):
 
   Call args:
     inputs: mapping with `input_ids` int32 `[B, S]` and, optionally, `input_mask` (1 =
-      real piece; default ones) and `segment_ids` (default zeros), both `[B, S]`.
+      real piece; default ones) and `segment_ids` (default zeros), both `[B, S]`; and
+      `read_positions` int32 `[B, Q]`: the only positions of `sequence_output` that are read,
+      so that the last block is not computed for the others.
     training: whether dropout is active.
     seed: int32 `[2]`, all randomness of the call; see `dropout.resolve_seed`.
 
   Returns:
-    `sequence_output` `[B, S, H]`, `pooled_output` `[B, H]`, `embedding_output` `[B, S, E]`
-    and, unless `layer_loop="while"`, `all_encoder_layers`: a tuple with one `[B, S, H]` a block.
+    `sequence_output` `[B, S, H]` (`[B, Q, H]` with `read_positions`), `pooled_output` `[B, H]`,
+    `embedding_output` `[B, S, E]` and, unless `layer_loop="while"` or `read_positions` is given,
+    `all_encoder_layers`: a tuple with one `[B, S, H]` a block.
 
   Reference: ALBERT section 3.1; the original's `AlbertModel`.
   """
@@ -129,30 +132,54 @@ class AlbertEncoder(keras.Model):
     ]
 
   def _apply_block(
-    self, block: _Block, x: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor | None, *, training: bool
+    self,
+    block: _Block,
+    x: tf.Tensor,
+    bias: tf.Tensor,
+    seed: tf.Tensor | None,
+    *,
+    training: bool,
+    positions: tf.Tensor | None = None,
   ) -> tf.Tensor:
     def run(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
       attention_seed, ffn_seed = split_seed(seed, 2)
-      return block.feed_forward(block.attention(x, bias, seed=attention_seed), seed=ffn_seed)
+      queries = None if positions is None else tf.gather(x, positions, batch_dims=1)  # [B, Q, H]
+      a = block.attention(x, bias, seed=attention_seed, queries=queries)
+      return block.feed_forward(a, seed=ffn_seed)
 
     return tf.recompute_grad(run)(x, bias) if self.remat and training else run(x, bias)
 
   def _run_unrolled(
-    self, x: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor | None, *, training: bool
+    self,
+    blocks: list[_Block],
+    x: tf.Tensor,
+    bias: tf.Tensor,
+    seeds: list[tf.Tensor | None],
+    *,
+    training: bool,
   ) -> tuple[tf.Tensor, ...]:
-    blocks, outputs = self._blocks(), []
-    for block, block_seed in zip(blocks, split_seed(seed, len(blocks)), strict=True):
-      x = self._apply_block(block, x, bias, block_seed, training=training)
+    outputs = []
+    for block, seed in zip(blocks, seeds, strict=True):
+      x = self._apply_block(block, x, bias, seed, training=training)
       outputs.append(x)
     return tuple(outputs)
 
-  def _run_while(self, x: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor | None, *, training: bool) -> tf.Tensor:
-    blocks = self._blocks()
-    seeds = None if seed is None else tf.stack(split_seed(seed, len(blocks)))
+  def _run_while(
+    self,
+    blocks: list[_Block],
+    x: tf.Tensor,
+    bias: tf.Tensor,
+    seeds: list[tf.Tensor | None],
+    *,
+    training: bool,
+  ) -> tf.Tensor:
+    if not blocks:
+      return x
+    stacked = None if seeds[0] is None else tf.stack(seeds)
 
     def body(i: tf.Tensor, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-      block_seed = None if seeds is None else seeds[i]
-      y = self._apply_block(blocks[0], x, bias, block_seed, training=training)
+      seed = None if stacked is None else stacked[i]
+      y = self._apply_block(blocks[0], x, bias, seed, training=training)
       return i + 1, tf.ensure_shape(y, x.shape)
 
     _, x = tf.while_loop(
@@ -176,13 +203,24 @@ class AlbertEncoder(keras.Model):
       x = self.embedding_hidden_mapping_in(x)  # [B, S, H]
     bias = attention_bias(input_mask)
     outputs: dict[str, Any] = {"embedding_output": embedding_output}
+    read = inputs.get("read_positions")
+    blocks = self._blocks()
+    seeds = split_seed(layers_seed, len(blocks))
+    whole = len(blocks) if read is None else len(blocks) - 1  # Blocks computed at every position.
     if self.layer_loop == "while":
-      x = self._run_while(x, bias, layers_seed, training=bool(training))
+      x = self._run_while(blocks[:whole], x, bias, seeds[:whole], training=bool(training))
     else:
-      all_layers = self._run_unrolled(x, bias, layers_seed, training=bool(training))
-      x = all_layers[-1]
-      outputs["all_encoder_layers"] = all_layers
-    return {**outputs, "sequence_output": x, "pooled_output": self.pooler(x[:, 0])}
+      layers = self._run_unrolled(blocks[:whole], x, bias, seeds[:whole], training=bool(training))
+      x = layers[-1] if layers else x
+      if read is None:
+        outputs["all_encoder_layers"] = layers
+    if read is None:
+      return {**outputs, "sequence_output": x, "pooled_output": self.pooler(x[:, 0])}
+    positions = tf.pad(read, [[0, 0], [1, 0]])  # [CLS], position 0, is always read: by the pooler.
+    x = self._apply_block(
+      blocks[-1], x, bias, seeds[-1], training=bool(training), positions=positions
+    )  # [B, 1 + Q, H]
+    return {**outputs, "sequence_output": x[:, 1:], "pooled_output": self.pooler(x[:, 0])}
 
   def checkpoint_items(self) -> dict[str, Any]:
     items: dict[str, Any] = {"embeddings": self.embeddings}

@@ -19,8 +19,8 @@ class MaskedLmHead(ConfigLayer):
     config: the model's configuration.
 
   Call args:
-    sequence_output: `[B, S, H]`.
-    positions: int32 `[B, P]`, which positions to predict.
+    sequence_output: `[B, S, H]`; `[B, P, H]` where `positions` is None.
+    positions: int32 `[B, P]`, which positions to predict; None: all that are given.
     word_embeddings: the tied table `[V, E]`.
 
   Returns:
@@ -49,14 +49,17 @@ class MaskedLmHead(ConfigLayer):
     )
     self.built = True
 
-  def call(self, sequence_output: tf.Tensor, positions: tf.Tensor, word_embeddings: Any) -> tf.Tensor:
-    h = tf.gather(sequence_output, positions, batch_dims=1)  # [B, P, H]
+  def call(self, sequence_output: tf.Tensor, positions: tf.Tensor | None, word_embeddings: Any) -> tf.Tensor:
+    h = sequence_output  # [B, P, H]
+    if positions is not None:
+      h = tf.gather(h, positions, batch_dims=1)
+    shape = tf.shape(h)[:2]
     h = tf.cast(self.layer_norm(self.transform(h)), self.compute_dtype)  # [B, P, E]
     rows = tf.reshape(h, [-1, self.config.embedding_size])
     table = tf.cast(tf.convert_to_tensor(word_embeddings), self.compute_dtype)
     logits = tf.cast(tf.matmul(rows, table, transpose_b=True), tf.float32)
     logits = tf.nn.bias_add(logits, tf.cast(self.output_bias, tf.float32))
-    return tf.reshape(logits, tf.concat([tf.shape(positions), [self.config.vocab_size]], axis=0))
+    return tf.reshape(logits, tf.concat([shape, [self.config.vocab_size]], axis=0))
 
   def checkpoint_items(self) -> dict[str, Any]:
     return {
