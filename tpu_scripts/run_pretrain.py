@@ -9,6 +9,7 @@ Example:
 
 from collections.abc import Sequence
 import sys
+from typing import TYPE_CHECKING
 
 from absl import app, flags
 
@@ -16,6 +17,11 @@ from albert_tf import files
 from albert_tf.configs import SHARING_KINDS, AlbertConfig, named_sizes
 from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.startup import load_tensorflow
+
+if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
+  from albert_tf.optim.build import OptimizerConfig
+  from albert_tf.training.distribution import DistributionConfig
+  from albert_tf.training.settings import PretrainingSettings
 
 EXIT_PREEMPTED = 143  # What a shell reports for SIGTERM.
 
@@ -152,7 +158,7 @@ def _model_config(records_vocab_size: int | None) -> AlbertConfig:
   return config if _SHARING.value is None else config.replace(sharing=_SHARING.value)
 
 
-def _optimizer_config():  # The return types of these functions would import TensorFlow before the flags are read.
+def _optimizer_config() -> "OptimizerConfig":
   from albert_tf.optim.build import OptimizerConfig
   from albert_tf.optim.schedules import scale_learning_rate
 
@@ -174,7 +180,7 @@ def _optimizer_config():  # The return types of these functions would import Ten
   )
 
 
-def _distribution_config():
+def _distribution_config() -> "DistributionConfig":
   from albert_tf.training.distribution import DistributionConfig
 
   return DistributionConfig(
@@ -186,7 +192,7 @@ def _distribution_config():
   )
 
 
-def _settings():
+def _settings() -> "PretrainingSettings":
   from albert_tf.training.records_source import describe_records
   from albert_tf.training.settings import PretrainingSettings
   from albert_tf.training.step import StepConfig
