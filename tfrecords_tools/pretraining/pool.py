@@ -33,6 +33,7 @@ class TaskPool:
     self._num_workers = num_workers
     self._pool: concurrent.futures.ProcessPoolExecutor | None = None
     self._bytes_read: Any = None  # Of each file, written by the workers.
+    self._others = multiprocessing.active_children()
     if num_workers > 1:
       context = multiprocessing.get_context("forkserver")
       context.set_forkserver_preload([file_task.__name__])
@@ -42,9 +43,12 @@ class TaskPool:
       )
 
   def close(self) -> None:
-    """Ends the workers; tasks that wait are dropped."""
+    """Ends the workers at once: unfinished tasks have left nothing that counts."""
     if self._pool is not None:
-      self._pool.shutdown(cancel_futures=True)
+      workers = [child for child in multiprocessing.active_children() if child not in self._others]
+      self._pool.shutdown(wait=False, cancel_futures=True)
+      for worker in workers:
+        worker.terminate()
 
   def whole_files(
     self, file_jobs: Iterable[FileJob], report: Callable[[int, int], None]
