@@ -41,10 +41,13 @@ LIBRARY_ARROWS: dict[str, set[str]] = {
 }
 TOOLS_ARROWS = {"tokenization", "records"}
 
-# path → lines, and "path:function" → lines, of what is larger than the rule allows, each with its reason.
+# path → most lines, and "path:function" → most lines, of what may be larger than the rule allows, with the reason.
 MAX_FILE_LINES = 300
 MAX_FUNCTION_LINES = 60
-LONG_FILES: dict[str, int] = {}
+LONG_FILES: dict[str, int] = {
+  # One small corpus and one run of the command carry many promises.
+  "tests/tfrecords_tools/test_create_pretraining_data.py": 400,
+}
 LONG_FUNCTIONS: dict[str, int] = {}
 
 MACHINE_PATH = re.compile(r"(?<![\w.}/])/(?:work|root|home|Users)/")
@@ -121,8 +124,9 @@ def test_files_stay_short() -> None:
     str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
     for path in source_files(*CODE_FOLDERS, "tests")
   }
-  too_long = {name: lines for name, lines in lengths.items() if lines > MAX_FILE_LINES}
-  assert too_long == LONG_FILES
+  assert {
+    name: lines for name, lines in lengths.items() if lines > LONG_FILES.get(name, MAX_FILE_LINES)
+  } == {}
 
 
 def test_functions_stay_short() -> None:
@@ -133,9 +137,10 @@ def test_functions_stay_short() -> None:
         # The docstring explains, it is not a part of what must fit on a screen.
         documented = ast.get_docstring(node, clean=False)
         length = node.end_lineno - node.lineno + 1 - (len(documented.splitlines()) if documented else 0)
-        if length > MAX_FUNCTION_LINES:
-          too_long[f"{path.relative_to(ROOT)}:{node.name}"] = length
-  assert too_long == LONG_FUNCTIONS
+        name = f"{path.relative_to(ROOT)}:{node.name}"
+        if length > LONG_FUNCTIONS.get(name, MAX_FUNCTION_LINES):
+          too_long[name] = length
+  assert too_long == {}
 
 
 def test_no_paths_of_one_machine() -> None:
