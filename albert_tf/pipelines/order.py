@@ -49,6 +49,11 @@ class ShuffledOrder:
     window, offset = divmod(in_epoch, self.window_records)
     return StreamPosition(window=epoch * self.windows_per_epoch + window, offset=offset)
 
+  def window_size(self, window: tf.Tensor) -> tf.Tensor:
+    """Records of a window, int64: all windows of an epoch but the last are full."""
+    left = self.num_records - window % self.windows_per_epoch * self.window_records
+    return tf.minimum(left, self.window_records)
+
   def window_blocks(self, window: tf.Tensor) -> tf.Tensor:
     """Ids of the blocks of a window, int64 `[<= WINDOW_BLOCKS]`.
 

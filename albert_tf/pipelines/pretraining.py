@@ -141,6 +141,8 @@ def training_batches(
   def read_window(window: tf.Tensor) -> tf.Tensor:
     blocks = tf.data.Dataset.from_tensor_slices(order.window_blocks(window))
     records = blocks.flat_map(reader).batch(order.window_records).get_single_element()
+    found = tf.size(records, out_type=tf.int64)
+    tf.debugging.assert_equal(found, order.window_size(window), message="fewer records than in the index")
     return order.permute_window(records, window)
 
   dataset = tf.data.Dataset.range(start.window, tf.int64.max)

@@ -109,8 +109,10 @@ def build_record_index(paths: Sequence[str], *, on_bad_record: OnBadRecord = "er
 
 
 def diagnose(paths: Sequence[str]) -> str | None:
-  """Which file and record is damaged, as a message; None when every checksum fits."""
+  """Which file is gone, or which record is damaged, as a message; None when every checksum fits."""
   for path in paths:
+    if not file_lib.exists(path):
+      return f"Record files must stay where they are while a run reads them. Received: {path}, which is gone."
     try:
       for _ in read_records(path):
         pass

@@ -92,7 +92,12 @@ class CheckpointStore:
     prefix = latest_checkpoint(self._directory)
     if prefix is None:
       return None
-    tensors = read_bundle(prefix)
+    try:
+      tensors = read_bundle(prefix)
+    except UserError as error:
+      older = [f"model.ckpt-{step}" for step in _steps(self._directory)[:-1]]
+      choice = f"continue from {older[-1]}" if older else "start again"
+      raise UserError(f"{error} Or take the files of {os.path.basename(prefix)} away to {choice}.") from error
     host = {name: tensors.pop(name) for name in list(tensors) if name.startswith(_HOST_PREFIX)}
     assign_exactly(self._variables, tensors, source=prefix)
     missing = sorted(
@@ -150,21 +155,26 @@ def assign_exactly(
   Raises:
     UserError: a name on one side only, or a shape that differs; nothing is assigned then.
   """
-  faults = [f"{name} is missing" for name in sorted(set(variables) - set(tensors))]
-  faults += [f"{name} is unknown to the model" for name in sorted(set(tensors) - set(variables))]
-  faults += [
+  missing = [f"{name} is missing" for name in sorted(set(variables) - set(tensors))]
+  unknown = [f"{name} is unknown to the model" for name in sorted(set(tensors) - set(variables))]
+  misshapen = [
     f"{name} has shape {tuple(tensors[name].shape)}, the model's {tuple(variable.shape)}"
     for name, variable in variables.items()
     if name in tensors and tuple(tensors[name].shape) != tuple(variable.shape)
   ]
-  if faults:
-    shown = "; ".join(faults[:8]) + (f"; and {len(faults) - 8} more" if len(faults) > 8 else "")
+  if missing or unknown or misshapen:
+    shown = "; ".join(_some(faults) for faults in (missing, unknown, misshapen) if faults)
     raise UserError(
       f"The checkpoint must hold exactly the model's variables. Received: {source}: {shown}. "
       "Use the configuration and optimizer it was made with."
     )
   for name, variable in variables.items():
     variable.assign(tf.cast(tensors[name], variable.dtype))
+
+
+def _some(faults: list[str], limit: int = 4) -> str:
+  more = [f"and {len(faults) - limit} more of these"] if len(faults) > limit else []
+  return "; ".join(faults[:limit] + more)
 
 
 def restore_variables(

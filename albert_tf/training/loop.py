@@ -116,7 +116,7 @@ class TrainingLoop:
     Raises:
       NonFiniteError: a loss or norm is not finite; nothing bad was saved.
     """
-    config, evaluation = self._config, None
+    config, evaluation, first_step = self._config, None, step
     stopping = self._stop()
     while step < config.num_train_steps and not stopping:
       chunk = config.chunk(step)
@@ -131,8 +131,11 @@ class TrainingLoop:
       self._reporter.train(
         step, averages, seconds=seconds, examples=examples, tokens=examples * config.max_seq_length
       )
-      for warning in self._watch.observe(step, averages):
-        self._reporter.message(warning)
+      words = self._watch.observe(step, averages)
+      if step - chunk > first_step:  # The first chunk includes the compilation.
+        words += self._watch.chunk_time(chunk, seconds)
+      for word in words:
+        self._reporter.message(word)
       at_boundary = step % config.save_checkpoints_steps == 0 or step == config.num_train_steps
       stopping = self._stop()
       if at_boundary or stopping:

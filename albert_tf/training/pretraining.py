@@ -3,7 +3,7 @@
 from collections.abc import Callable
 import contextlib
 import platform
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 
@@ -28,6 +28,8 @@ from albert_tf.training.run_directory import RunDirectory
 from albert_tf.training.settings import PretrainingSettings
 from albert_tf.training.step import TrainStep
 from albert_tf.training.watch import TrainingWatch, WatchConfig, schedule_warnings
+
+Result = TypeVar("Result")
 
 
 class _Input:
@@ -124,7 +126,7 @@ def run_pretraining(
   )
   state, origin = _start(settings, store, trained.variables)
   if check_only:
-    next(inputs.training_iterator(state.examples_seen))
+    _named_damage(lambda: next(inputs.training_iterator(state.examples_seen)), settings, index)
     return None
 
   def prepare() -> None:
@@ -149,7 +151,9 @@ def run_pretraining(
     )
     iterator = inputs.training_iterator(state.examples_seen)
     checkpoint = latest_checkpoint(directory.checkpoints)
-    return _named_damage(lambda: loop.run(iterator, step=step, state=state, checkpoint=checkpoint), settings)
+    return _named_damage(
+      lambda: loop.run(iterator, step=step, state=state, checkpoint=checkpoint), settings, index
+    )
 
 
 def _checked_records(settings: PretrainingSettings) -> RecordIndex:
@@ -240,15 +244,28 @@ def _start(
   return HostState(), "starting from scratch"
 
 
-def _named_damage(run: Callable[[], LoopResult], settings: PretrainingSettings) -> LoopResult:
+def _named_damage(run: Callable[[], Result], settings: PretrainingSettings, index: RecordIndex) -> Result:
   """Runs; where the reader meets damage, says which file and record."""
   try:
     return run()
-  except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+  except (tf.errors.DataLossError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
     found = diagnose([*settings.input_files, *settings.eval_input_files])
-    if found is None:
-      raise
-    raise UserError(f"{found} Or train with --on_bad_record=skip.") from error
+    if found is not None:
+      raise UserError(f"{found} Or train with --on_bad_record=skip.") from error
+    if (
+      build_record_index(settings.input_files, on_bad_record=settings.on_bad_record).fingerprint
+      != index.fingerprint
+    ):
+      raise UserError(
+        "Record files must stay as they are while a run reads them. Received: other files than at the start under "
+        f"{settings.input_files[0]} and its neighbours. Put them back and run again."
+      ) from error
+    raise
+  except OSError as error:
+    raise UserError(
+      f"The run directory must stay writable. Received: {settings.output_dir} ({error.strerror or error}). Free disk "
+      "space or mend the permissions; the same command continues from the last checkpoint."
+    ) from error
 
 
 def _versions() -> dict[str, str]:

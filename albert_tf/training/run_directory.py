@@ -36,8 +36,9 @@ class RunDirectory:
     """Makes sure that the directory is new, empty, or this run's own; writes nothing.
 
     Raises:
-      UserError: it belongs to another run or holds other files.
+      UserError: it belongs to another run, holds other files, or cannot be written.
     """
+    self._refuse_write_protection()
     before, identity = self._read_identity(), _as_json(settings.identity(data_fingerprint))
     if before is None:
       self._refuse_foreign_files()
@@ -98,6 +99,18 @@ class RunDirectory:
       raise UserError(
         f"{RUN_FILE} must be one that run_pretrain.py wrote. Received: {path} ({error}). Choose a new --output_dir."
       ) from error
+
+  def _refuse_write_protection(self) -> None:
+    if files.is_remote(self.path):
+      return
+    existing = os.path.abspath(self.path)
+    while not os.path.exists(existing):
+      existing = os.path.dirname(existing)
+    if not (os.path.isdir(existing) and os.access(existing, os.W_OK | os.X_OK)):
+      raise UserError(
+        f"The output directory must be writable. Received: {self.path}, where {existing} allows no writing. "
+        "Choose another --output_dir or change its permissions."
+      )
 
   def _refuse_foreign_files(self) -> None:
     if files.is_remote(self.path) or not os.path.isdir(self.path):

@@ -23,7 +23,9 @@ def index(tmp_path_factory):
 
 def losses(strategy, index, **step_config):
   """Losses of every sixth update, and all variables and slots."""
-  step, variables, optimizer = make_step(strategy, tiny_config(), MEMORIZE, global_batch_size=16, **step_config)
+  step, variables, optimizer = make_step(
+    strategy, tiny_config(), MEMORIZE, global_batch_size=16, **step_config
+  )
   iterator = distributed_iterator(strategy, index, 16)
   curve = [step.run(iterator, tf.constant(6)).averages(6)["loss"] for _ in range(STEPS // 6)]
   return np.array(curve), [*variables.values(), *optimizer.slots().values()]

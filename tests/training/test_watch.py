@@ -94,3 +94,11 @@ def test_settings_that_do_not_fit_together(change, words):
   assert len(heard) == len(words)
   for sentence, word in zip(heard, words, strict=True):
     assert word in sentence
+
+
+def test_chunks_longer_than_a_preemption_waits_are_told_once():
+  watch = TrainingWatch(WatchConfig(vocab_size=30000, num_train_steps=100))
+  assert watch.chunk_time(100, 19.0) == []
+  assert watch.chunk_time(1, 60.0) == []
+  assert "--iterations_per_loop=250 would save in time" in watch.chunk_time(1000, 40.0)[0]
+  assert watch.chunk_time(1000, 40.0) == []

@@ -1,0 +1,161 @@
+"""What surrounds a run goes wrong: damaged or foreign checkpoints, vanishing files, no permission, no TPU."""
+
+import dataclasses
+import os
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+from reference.command_runs import end, start, write_inputs
+from reference.tiny_pretraining import tiny_settings
+from reference.tiny_records import random_examples, tiny_config, write_records
+import tensorflow as tf
+
+from albert_tf.checkpoints.bundle import read_bundle, write_bundle
+from albert_tf.errors import UserError
+from albert_tf.modeling import AlbertForPreTraining, named_variables
+from albert_tf.training.checkpoints import restore_variables, save_averages
+from albert_tf.training.distribution import DistributionConfig, make_strategy
+from albert_tf.training.metrics_log import MetricsLog
+from albert_tf.training.pretraining import run_pretraining
+from albert_tf.training.reporting import Reporter
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+  """A folder with records and a run that kept averages, with checkpoints of steps 4, 8 and 12."""
+  folder = tmp_path_factory.mktemp("runs")
+  settings = tiny_settings(folder, "whole", eval_input_files=())
+  optimizer = dataclasses.replace(settings.optimizer, ema_decay=0.5)
+  settings = dataclasses.replace(settings, optimizer=optimizer)
+  run_pretraining(settings)
+  return settings
+
+
+@pytest.fixture
+def copied(finished, tmp_path):
+  """The finished run in a folder of its own, asked to go on to step 14."""
+  shutil.copytree(finished.output_dir, tmp_path / "run")
+  optimizer = dataclasses.replace(finished.optimizer, num_train_steps=14)
+  return dataclasses.replace(finished, output_dir=str(tmp_path / "run"), optimizer=optimizer)
+
+
+def snapshot(folder):
+  return {str(path): path.read_bytes() for path in pathlib.Path(folder).glob("**/*") if path.is_file()}
+
+
+def test_averages_are_kept_and_can_be_taken_out(finished, tmp_path):
+  reader = tf.train.load_checkpoint(f"{finished.output_dir}/checkpoints/model.ckpt-12")
+  name = "bert/pooler/dense/kernel"
+  average, weights = reader.get_tensor(f"{name}/ema"), reader.get_tensor(name)
+  assert abs(average - weights).max() > 0
+  variables = named_variables(AlbertForPreTraining(tiny_config()))
+  restore_variables(variables, finished.output_dir, use_ema=True)
+  assert (variables[name].numpy() == average).all()
+  target = str(tmp_path / "averaged/model.ckpt-best")
+  save_averages(finished.output_dir, target)
+  variables[name].assign(tf.zeros_like(variables[name]))
+  restore_variables(variables, target)
+  assert (variables[name].numpy() == average).all()
+  with pytest.raises(UserError, match=r"only in checkpoints of a run with --ema_decay.*model\.ckpt-best"):
+    restore_variables(variables, target, use_ema=True)
+
+
+def test_a_dry_run_changes_nothing(copied, tmp_path):
+  before = snapshot(tmp_path)
+  assert run_pretraining(copied, check_only=True) is None
+  assert (
+    run_pretraining(dataclasses.replace(copied, output_dir=str(tmp_path / "new")), check_only=True) is None
+  )
+  assert snapshot(tmp_path) == before
+  assert not (tmp_path / "new").exists()
+
+
+def test_a_truncated_checkpoint_is_named_and_taking_it_away_continues_from_the_one_before(copied):
+  checkpoints = pathlib.Path(copied.output_dir, "checkpoints")
+  data = checkpoints / "model.ckpt-12.data-00000-of-00001"
+  data.write_bytes(data.read_bytes()[:-500])
+  with pytest.raises(
+    UserError,
+    match=r"undamaged.*model\.ckpt-12 .*files of model\.ckpt-12 away to continue from model\.ckpt-8",
+  ):
+    run_pretraining(copied)
+  for path in checkpoints.glob("model.ckpt-12.*"):
+    path.unlink()
+  assert run_pretraining(copied, check_only=True) is None
+
+
+def test_a_checkpoint_of_another_model_is_refused(copied, tmp_path):
+  checkpoints = tmp_path / "run/checkpoints"
+  values = read_bundle(str(checkpoints / "model.ckpt-12"))
+  foreign = {name: value for name, value in values.items() if "pooler" not in name}
+  foreign["bert/encoder/strange"] = np.zeros(3, np.float32)
+  write_bundle(str(checkpoints / "model.ckpt-13"), foreign)
+  with pytest.raises(
+    UserError, match=r"model\.ckpt-13: bert/pooler/dense/bias is missing.*strange is unknown"
+  ):
+    run_pretraining(copied)
+  write_bundle(str(checkpoints / "model.ckpt-13"), {k: v for k, v in values.items() if "albert_tf/" not in k})
+  with pytest.raises(UserError, match=r"ckpt-13 without best_masked_lm.*not written by run_pretrain\.py"):
+    run_pretraining(copied)
+
+
+@pytest.mark.parametrize("harm", ["deleted", "shrunk"])
+def test_records_that_vanish_or_shrink_during_the_run_are_named(finished, tmp_path, monkeypatch, harm):
+  records = tmp_path / "train-0.tfrecord"
+  shutil.copy(finished.input_files[0], records)
+  optimizer = dataclasses.replace(finished.optimizer, num_train_steps=1000)
+  settings = dataclasses.replace(
+    finished, input_files=(str(records),), output_dir=str(tmp_path / "run"), optimizer=optimizer
+  )
+  report = Reporter.train
+
+  def harmed_at_2(self, step, *args, **kwargs):
+    report(self, step, *args, **kwargs)
+    if step == 2:
+      records.unlink() if harm == "deleted" else write_records(records, random_examples(40, seed=1))
+
+  monkeypatch.setattr(Reporter, "train", harmed_at_2)
+  said = (
+    "train-0.tfrecord, which is gone"
+    if harm == "deleted"
+    else "other files than at the start under .*train-0"
+  )
+  with pytest.raises(UserError, match=said):
+    run_pretraining(settings)
+
+
+def test_no_permission_is_said_before_the_start_and_during_the_run(finished, tmp_path, monkeypatch):
+  settings = dataclasses.replace(finished, output_dir=str(tmp_path / "sealed/run"))
+  monkeypatch.setattr(os, "access", lambda path, mode: False)  # Root may write everywhere.
+  with pytest.raises(UserError, match=rf"must be writable.*sealed/run, where {tmp_path} allows no writing"):
+    run_pretraining(settings)
+  monkeypatch.undo()
+  assert not (tmp_path / "sealed").exists()
+
+  def full(*args, **kwargs):
+    raise OSError(28, "No space left on device")
+
+  monkeypatch.setattr(MetricsLog, "append", full)
+  with pytest.raises(UserError, match=r"stay writable.*sealed/run \(No space left on device\)"):
+    run_pretraining(settings)
+
+
+@pytest.mark.parametrize("tpu", ["local", "grpc://127.0.0.1:1"])
+def test_a_tpu_that_is_not_there_is_one_sentence(tpu):
+  with pytest.raises(UserError, match=f"No TPU could be reached at --tpu={tpu} ") as caught:
+    make_strategy(DistributionConfig(tpu=tpu))
+  assert len(str(caught.value)) < 400
+  assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_the_command_says_so_with_status_2_and_writes_nothing(tmp_path):
+  flags = {**write_inputs(tmp_path), "output_dir": tmp_path / "run", "train_batch_size": 8}
+  status, stderr = end(start({**flags, "tpu": "local"}))
+  assert status == 2, stderr[-2000:]
+  assert stderr.startswith("error: No TPU could be reached at --tpu=local")
+  assert stderr.count("\n") == 1
+  assert end(start({**flags, "dry_run": True}))[0] == 0
+  assert not (tmp_path / "run").exists()
