@@ -45,6 +45,10 @@ MODELS = {
   ),
   "ffn_shared": (lambda **kw: AlbertEncoder(CONFIG.replace(sharing="ffn"), **kw), INPUTS),
   "pretraining": (lambda **kw: AlbertForPreTraining(CONFIG, **kw), PRETRAINING),
+  "pretraining_read": (
+    lambda **kw: AlbertForPreTraining(CONFIG, read_positions_only=True, **kw),
+    PRETRAINING,
+  ),
   "classification": (
     lambda **kw: models.AlbertForClassification(CONFIG, head_options={"num_labels": 3}, **kw),
     INPUTS,
@@ -195,6 +199,21 @@ def test_training_means_dropout_and_seed_fixes_it(options):
   assert not np.allclose(first, run(training=True, seed=tf.constant([1, 3])))
   assert not np.allclose(first, run())
   assert not np.array_equal(run(training=True), run(training=True))
+
+
+@pytest.mark.parametrize("options", [{}, {"layer_loop": "while"}, {"remat": True}])
+@pytest.mark.parametrize("changes", [{}, {"num_hidden_layers": 1}, {"embedding_size": 6}])
+def test_reading_some_positions_gives_the_same(changes, options):
+  model = randomize(AlbertEncoder(CONFIG.replace(**changes), **options))
+  want = model(INPUTS)
+  read = np.array([[4, 0], [2, 2]], np.int32)
+  got = model({**INPUTS, "read_positions": read}, training=True)
+  rows = np.take_along_axis(want["sequence_output"].numpy(), read[..., np.newaxis], axis=1)
+  np.testing.assert_allclose(got["sequence_output"], rows, atol=1e-5)
+  np.testing.assert_allclose(got["pooled_output"], want["pooled_output"], atol=1e-5)
+  none = model({**INPUTS, "read_positions": read[:, :0]})
+  assert none["sequence_output"].shape == (2, 0, 6)
+  np.testing.assert_allclose(none["pooled_output"], want["pooled_output"], atol=1e-5)
 
 
 def test_too_long_a_sequence_is_refused():
