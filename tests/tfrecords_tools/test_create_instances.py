@@ -1,6 +1,7 @@
 """Instances of random documents: every promise of a record, checked on the decoded bytes."""
 
 import dataclasses
+import json
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -12,12 +13,14 @@ from albert_tf.errors import UserError
 from albert_tf.records import PretrainingSpec
 from albert_tf.records import features as names
 from albert_tf.records.decode import decode_example, decode_record
+from albert_tf.tokenization import AlbertTokenizer
+from tfrecords_tools.corpus import CorpusOptions, CorpusStats, iter_documents
 from tfrecords_tools.pretraining.documents import BlockTokenizer
 from tfrecords_tools.pretraining.inspection import Validator, view_instance
 from tfrecords_tools.pretraining.instances import InstanceMaker
 from tfrecords_tools.pretraining.masking import prediction_budget
 from tfrecords_tools.pretraining.randomness import Stream
-from tfrecords_tools.pretraining.segments import Segment
+from tfrecords_tools.pretraining.segments import Segment, make_pairs
 from tfrecords_tools.pretraining.settings import PretrainingSettings
 
 _SETTINGS = st.builds(
@@ -184,8 +187,6 @@ def test_long_sentences_and_lone_words(tiny_tokenizer):
 
 def test_words_one_by_one_give_the_tokenizers_ids(tiny_tokenizer, shared_dir):
   """Segmenting each distinct word once equals segmenting whole sentences, on real text."""
-  from albert_tf.tokenization import AlbertTokenizer
-
   novel = (shared_dir / "data/corpora/novels/Doyle_Hound_1902.txt").read_text(encoding="utf-8-sig")
   wiki = (shared_dir / "data/corpora/wikiextractor/small").read_text(encoding="utf-8")
   released = AlbertTokenizer(spm_model_file=str(shared_dir / "data/vocab/30k-clean.model"))
@@ -260,3 +261,35 @@ def test_compact_records_hold_the_same_instances(tiny_tokenizer):
     parse_pretraining_batch(tf.constant(data["compact"]), PretrainingSpec(41, 5))
   with pytest.raises(UserError, match="lengths of its manifest"):
     decode_record(data["compact"][0], PretrainingSpec(41, 5))
+
+
+def test_original_segments_match_the_recorded_statistics(oracle_dir):
+  """Two passes over the recorded corpus, as the original made them: its numbers are those of an ordinary seed.
+
+  They vary widely, as one short target for a long document makes hundreds of short instances, most of one
+  sentence and so with label 1. Such a seed was recorded.
+  """
+  golden = json.loads((oracle_dir / "golden_data_stats_small.json").read_text())
+  tokenizer = AlbertTokenizer(spm_model_file=str(oracle_dir / "spm" / "spm8k.model"))
+  documents = list(
+    iter_documents(
+      str(oracle_dir / "golden_pretrain_input.txt"), CorpusOptions(input_format="lines"), stats=CorpusStats()
+    )
+  )
+  tokenized = BlockTokenizer(tokenizer)(documents)
+  choices = PretrainingSettings(max_seq_length=128, compatibility="original")
+  seen = []
+  for seed in range(40):
+    lengths, labels, first = [], [], []
+    for dupe in range(2):
+      for number, document in enumerate(tokenized):
+        stream = Stream(seed=seed, file_index=0, document=number, dupe=dupe)
+        for pair in make_pairs(document, stream, choices, others=tokenized):
+          lengths.append(pair.a.size + pair.b.size + 3)
+          labels.append(pair.label)
+          first.append(pair.a.size + 2)
+    full = np.mean(np.array(lengths) == 128)
+    seen.append([len(lengths), np.mean(labels), np.mean(lengths), full, np.mean(first)])
+  measures = ("instances", "label1_fraction", "seq_len_mean", "full_512_fraction", "segA_len_mean")
+  for name, low, high in zip(measures, np.min(seen, axis=0), np.max(seen, axis=0), strict=True):
+    assert low <= golden[name] <= high, (name, low, high)
