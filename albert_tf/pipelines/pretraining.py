@@ -78,20 +78,16 @@ class _BlockReader:
     return read.take(BLOCK_RECORDS)
 
 
-def _split_for_replicas(shard: HostShard, rows_per_replica: int) -> Callable[[Batch], tf.data.Dataset]:
-  """Global batch → this host's per-replica batches, in the order of its replicas."""
-  first = shard.host * shard.replicas_per_host * rows_per_replica
+def _per_replica(dataset: tf.data.Dataset, shard: HostShard, rows_per_replica: int) -> tf.data.Dataset:
+  """Global batches → this host's per-replica batches, in the order of its replicas.
 
-  def split(batch: Batch) -> tf.data.Dataset:
-    mine = {
-      key: value[first : first + shard.replicas_per_host * rows_per_replica] for key, value in batch.items()
-    }
-    parts = {
-      key: tf.reshape(value, [shard.replicas_per_host, rows_per_replica]) for key, value in mine.items()
-    }
-    return tf.data.Dataset.from_tensor_slices(parts)
-
-  return split
+  `rebatch` cuts and joins whole tensors; elements are never handled one by one.
+  """
+  if shard.num_hosts > 1:
+    rows = rows_per_replica * shard.replicas_per_host
+    mine = slice(shard.host * rows, (shard.host + 1) * rows)
+    dataset = dataset.map(lambda batch: {key: value[mine] for key, value in batch.items()})
+  return dataset.rebatch(rows_per_replica, drop_remainder=True)
 
 
 def _rows_per_replica(batch_size: int, shard: HostShard, *, flag: str) -> int:
@@ -143,13 +139,13 @@ def training_batches(
     records = blocks.flat_map(reader).batch(order.window_records).get_single_element()
     found = tf.size(records, out_type=tf.int64)
     tf.debugging.assert_equal(found, order.window_size(window), message="fewer records than in the index")
-    return order.permute_window(records, window)
+    used = tf.where(tf.equal(window, start.window), start.offset, 0)
+    return order.permute_window(records, window)[used:]
 
   dataset = tf.data.Dataset.range(start.window, tf.int64.max)
   dataset = dataset.map(read_window, num_parallel_calls=2, deterministic=True)
-  dataset = dataset.unbatch().skip(start.offset).batch(global_batch_size, drop_remainder=True)
-  dataset = dataset.map(lambda records: {"records": records})
-  dataset = dataset.flat_map(_split_for_replicas(shard, rows))
+  dataset = dataset.rebatch(global_batch_size, drop_remainder=True)
+  dataset = _per_replica(dataset.map(lambda records: {"records": records}), shard, rows)
   dataset = dataset.map(
     lambda part: parse(part["records"]), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
   )
@@ -187,7 +183,7 @@ def evaluation_batches(
   dataset = tf.data.TFRecordDataset(list(paths)).batch(global_batch_size).map(fill)
   if max_steps is not None:
     dataset = dataset.take(max_steps)
-  dataset = dataset.flat_map(_split_for_replicas(shard, rows))
+  dataset = _per_replica(dataset, shard, rows)
   dataset = dataset.map(
     lambda part: {**parse(part["records"]), EXAMPLE_WEIGHTS: part[EXAMPLE_WEIGHTS]},
     num_parallel_calls=tf.data.AUTOTUNE,
