@@ -1,7 +1,9 @@
 """Instances of random documents: every promise of a record, checked on the decoded bytes."""
 
 import dataclasses
+import hashlib
 import json
+import types
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,7 +17,7 @@ from albert_tf.records import features as names
 from albert_tf.records.decode import decode_example, decode_record
 from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats, iter_documents
-from tfrecords_tools.pretraining.documents import BlockTokenizer
+from tfrecords_tools.pretraining.documents import BlockTokenizer, TokenizedDocument
 from tfrecords_tools.pretraining.inspection import Validator, view_instance
 from tfrecords_tools.pretraining.instances import InstanceMaker
 from tfrecords_tools.pretraining.masking import prediction_budget
@@ -293,3 +295,22 @@ def test_original_segments_match_the_recorded_statistics(oracle_dir):
   measures = ("instances", "label1_fraction", "seq_len_mean", "full_512_fraction", "segA_len_mean")
   for name, low, high in zip(measures, np.min(seen, axis=0), np.max(seen, axis=0), strict=True):
     assert low <= golden[name] <= high, (name, low, high)
+
+
+@pytest.mark.parametrize(
+  ("layout", "expected"),
+  [("example", "6bb653220472bcf2"), ("compact", "876f603c33a67ccd")],
+)
+def test_bytes_of_a_seed_are_pinned(layout, expected):
+  """Where this fails, users' records change: raise CODE_VERSION in plan.py in the same commit, and say why."""
+  tokenizer = types.SimpleNamespace(pad_id=0, unk_id=1, cls_id=2, sep_id=3, mask_id=4, vocab_size=20_000)
+  ids = (np.arange(3000, dtype=np.int64) * 7919 % 19_995 + 5).astype(np.int32)
+  starts = (ids % 3 > 0).astype(np.uint8)
+  document = TokenizedDocument(ids, starts, np.flatnonzero(starts), [0, *range(11, 3000, 17), 3000])
+  choices = PretrainingSettings(max_seq_length=128, record_layout=layout)
+  make = InstanceMaker(tokenizer, choices)
+  digest = hashlib.sha256()
+  for dupe in range(3):
+    for instance in make(document, Stream(seed=12345, file_index=1, document=2, dupe=dupe)):
+      digest.update(instance.key.to_bytes(8, "little") + instance.record)
+  assert digest.hexdigest()[:16] == expected
