@@ -117,5 +117,5 @@ def diagnose(paths: Sequence[str]) -> str | None:
       for _ in read_records(path):
         pass
     except UserError as error:
-      return str(error)
+      return f"{error} Or train with --on_bad_record=skip."
   return None

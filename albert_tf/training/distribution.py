@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import socket
+import zlib
 
 import tensorflow as tf
 
@@ -145,10 +146,21 @@ class Consensus:
       return strategy.experimental_local_results(strategy.run(total, args=(flag,)))[0]
 
     self._sum = tf.function(sum_flags, autograph=False)
+    self._replicas = strategy.num_replicas_in_sync
+
+  def _total(self, value: float) -> float:
+    return float(self._sum(tf.constant(value, tf.float64)))
 
   def any(self, flag: bool) -> bool:
     """Whether some process says so. Every process must call it, equally often."""
-    return float(self._sum(tf.constant(float(flag)))) > 0 if self._several else flag
+    return self._total(float(flag)) > 0 if self._several else flag
+
+  def same(self, text: str) -> bool:
+    """Whether all processes call it with the same text."""
+    if not self._several:
+      return True
+    code = float(zlib.crc32(text.encode()))
+    return not self.any(self._total(code) != code * self._replicas)
 
   def on_chief(self, chief: bool, action: Callable[[], None]) -> None:
     """Runs `action` on the chief alone; its refusal ends the other processes as well.

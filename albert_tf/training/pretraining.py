@@ -1,9 +1,8 @@
 """A pretraining run from settings to result: where model, optimizer and input meet."""
 
-from collections.abc import Callable
 import contextlib
 import platform
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -15,11 +14,12 @@ from albert_tf.optim.build import build_optimizer
 from albert_tf.optim.optimizer import Optimizer
 from albert_tf.pipelines.checks import check_enough_records, check_records
 from albert_tf.pipelines.pretraining import evaluation_batches, training_batches
-from albert_tf.pipelines.record_index import RecordIndex, build_record_index, diagnose
+from albert_tf.pipelines.record_index import RecordIndex, build_record_index
 from albert_tf.records.parse import parse_pretraining_batch
 from albert_tf.training.checkpoints import CheckpointStore, HostState, latest_checkpoint, restore_variables
 from albert_tf.training.distribution import Consensus, host_shard, is_chief, make_strategy
 from albert_tf.training.evaluation import Evaluator
+from albert_tf.training.failures import explained
 from albert_tf.training.interruption import stop_on_sigterm
 from albert_tf.training.loop import LoopConfig, LoopResult, TrainingLoop
 from albert_tf.training.precision import set_precision
@@ -28,8 +28,6 @@ from albert_tf.training.run_directory import RunDirectory
 from albert_tf.training.settings import PretrainingSettings
 from albert_tf.training.step import TrainStep
 from albert_tf.training.watch import TrainingWatch, WatchConfig, schedule_warnings
-
-Result = TypeVar("Result")
 
 
 class _Input:
@@ -125,8 +123,13 @@ def run_pretraining(
     keep=settings.keep_checkpoint_max,
   )
   state, origin = _start(settings, store, trained.variables)
+  if not consensus.same(f"{index.fingerprint} {state}"):
+    raise UserError(
+      "All workers must see the same records and the same output directory. Received: they differ; this worker has "
+      f"{index.num_records:,} records and is {origin}. Use a file system that all of them share."
+    )
   if check_only:
-    _named_damage(lambda: next(inputs.training_iterator(state.examples_seen)), settings, index)
+    explained(lambda: next(inputs.training_iterator(state.examples_seen)), settings, index)
     return None
 
   def prepare() -> None:
@@ -151,7 +154,7 @@ def run_pretraining(
     )
     iterator = inputs.training_iterator(state.examples_seen)
     checkpoint = latest_checkpoint(directory.checkpoints)
-    return _named_damage(
+    return explained(
       lambda: loop.run(iterator, step=step, state=state, checkpoint=checkpoint), settings, index
     )
 
@@ -242,30 +245,6 @@ def _start(
     return HostState(), f"starting from the weights of {strip_suffix(settings.init_checkpoint)}"
   initialize_variables(variables, seed=settings.step.seed, initializer_range=settings.model.initializer_range)
   return HostState(), "starting from scratch"
-
-
-def _named_damage(run: Callable[[], Result], settings: PretrainingSettings, index: RecordIndex) -> Result:
-  """Runs; where the reader meets damage, says which file and record."""
-  try:
-    return run()
-  except (tf.errors.DataLossError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
-    found = diagnose([*settings.input_files, *settings.eval_input_files])
-    if found is not None:
-      raise UserError(f"{found} Or train with --on_bad_record=skip.") from error
-    if (
-      build_record_index(settings.input_files, on_bad_record=settings.on_bad_record).fingerprint
-      != index.fingerprint
-    ):
-      raise UserError(
-        "Record files must stay as they are while a run reads them. Received: other files than at the start under "
-        f"{settings.input_files[0]} and its neighbours. Put them back and run again."
-      ) from error
-    raise
-  except OSError as error:
-    raise UserError(
-      f"The run directory must stay writable. Received: {settings.output_dir} ({error.strerror or error}). Free disk "
-      "space or mend the permissions; the same command continues from the last checkpoint."
-    ) from error
 
 
 def _versions() -> dict[str, str]:

@@ -40,15 +40,27 @@ def start(flags: Mapping[str, Any], **environment: str) -> subprocess.Popen[str]
   )
 
 
-def start_workers(flags: Mapping[str, Any], count: int) -> list[subprocess.Popen[str]]:
-  """Starts one run as `count` workers on the loopback address; the first is the chief."""
+def start_workers(
+  flags: Mapping[str, Any], count: int, *, last_worker: Mapping[str, Any] | None = None
+) -> list[subprocess.Popen[str]]:
+  """Starts one run as `count` workers on the loopback address; the first is the chief.
+
+  Args:
+    flags: of the command.
+    count: workers.
+    last_worker: flags that differ for the last one.
+  """
   with contextlib.ExitStack() as stack:  # All at once, so that no port is given twice.
     sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
     for each in sockets:
       each.bind(("127.0.0.1", 0))
     cluster = {"worker": [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]}
-  tasks = [{"type": "worker", "index": index} for index in range(count)]
-  return [start(flags, TF_CONFIG=json.dumps({"cluster": cluster, "task": task})) for task in tasks]
+  processes = []
+  for index in range(count):
+    task = {"cluster": cluster, "task": {"type": "worker", "index": index}}
+    own = last_worker or {} if index == count - 1 else {}
+    processes.append(start({**flags, **own}, TF_CONFIG=json.dumps(task)))
+  return processes
 
 
 def end(process: subprocess.Popen[str], *, seconds: float = 240) -> tuple[int, str]:

@@ -5,6 +5,7 @@ import time
 
 import pytest
 from reference.command_runs import end, reports, start, start_workers, write_inputs
+from reference.tiny_records import random_examples, write_records
 
 STEPS = 24
 COMPARED = (
@@ -81,3 +82,21 @@ def test_two_workers_stop_together_on_sigterm_and_continue(flags, one_device):
   assert "held-out" not in ends[1][1]  # Only the chief speaks, and writes: one file of events a life.
   assert len(list((run / "tensorboard/train").iterdir())) == 2
   assert_same_reports(reports(run), one_device)
+
+
+def test_a_refusal_ends_both_workers(flags):
+  """The chief alone looks at the directory; a worker with other records is found out by all."""
+  folder = flags["output_dir"].parent
+  (folder / "foreign").mkdir()
+  (folder / "foreign/thesis.tex").write_text("mine")
+  chief, other = [end(worker) for worker in start_workers({**flags, "output_dir": folder / "foreign"}, 2)]
+  assert (chief[0], other[0]) == (2, 2)
+  assert "holds thesis.tex and no run.json" in chief[1]
+  assert "refusal of the chief" in other[1]
+
+  fewer = {"input_file": write_records(folder / "fewer.tfrecord", random_examples(20, seed=1))}
+  run = folder / "differing"
+  ends = [end(worker) for worker in start_workers({**flags, "output_dir": run}, 2, last_worker=fewer)]
+  assert [status for status, _ in ends] == [2, 2]
+  assert all("must see the same records" in stderr for _, stderr in ends)
+  assert not run.exists()
