@@ -173,7 +173,9 @@ def _checked_records(settings: PretrainingSettings) -> RecordIndex:
 
 def _build(settings: PretrainingSettings, strategy: tf.distribute.Strategy) -> _Trained:
   with strategy.scope():  # The slots must lie where the weights lie.
-    model = AlbertForPreTraining(settings.model, encoder_options=settings.encoder_options)
+    model = AlbertForPreTraining(
+      settings.model, encoder_options=settings.encoder_options, read_positions_only=True
+    )
     variables = named_variables(model)
     optimizer = build_optimizer(settings.optimizer, variables)
   step = TrainStep(
