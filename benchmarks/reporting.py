@@ -22,7 +22,7 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.errors import exit_on_user_error
 from albert_tf.modeling import AlbertForPreTraining, initialize_variables, named_variables
 from albert_tf.optim.build import OptimizerConfig, build_optimizer
-from albert_tf.training.reporting import Reporter
+from albert_tf.training.reporting import DRAWING_SHARE, Reporter
 from albert_tf.training.step import StepConfig, TrainStep
 from albert_tf.training.watch import TrainingWatch, WatchConfig
 
@@ -105,7 +105,10 @@ def main(argv: Sequence[str]) -> None:
     reporter.close()
   # Medians: other work on the machine disturbs single chunks.
   plain = statistics.median(training)
-  cost = statistics.median(reporting) + drawing / _REPORTS_PER_CHECKPOINT.value
+  drawn = min(
+    drawing / _REPORTS_PER_CHECKPOINT.value, DRAWING_SHARE * plain
+  )  # The reporter leaves out the rest.
+  cost = statistics.median(reporting) + drawn
   print(
     json.dumps(
       {
