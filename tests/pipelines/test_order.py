@@ -2,6 +2,7 @@
 
 import collections
 import pathlib
+import time
 
 import numpy as np
 import pytest
@@ -62,6 +63,16 @@ def test_every_epoch_holds_every_record_once_in_another_order(two_epochs):
 @pytest.mark.parametrize("start", [0, 1, 4095, 4096, 8191, NUM_RECORDS - 5, NUM_RECORDS, NUM_RECORDS + 4097])
 def test_any_position_can_be_the_first(index, two_epochs, start):
   np.testing.assert_array_equal(np.concatenate(numbers(index, start, 5)), two_epochs[start : start + 160])
+
+
+def test_step_one_million_costs_a_seek(index):
+  """Its batches are those of the stream, and come without the four billion before them."""
+  start = 10**6 * 4096
+  started = time.monotonic()
+  first = np.concatenate(numbers(index, start, 4))
+  assert time.monotonic() - started < 20
+  np.testing.assert_array_equal(np.concatenate(numbers(index, start + 32, 3)), first[32:])
+  assert len(set(first.tolist())) == 128
 
 
 def test_hosts_share_every_batch_without_overlap(index, two_epochs):
