@@ -41,7 +41,7 @@ _RECIPE = flags.DEFINE_string(
 MARKER = "made_by_make_demo"
 MAX_SEQ_LENGTH = 64
 MAX_PREDICTIONS_PER_SEQ = 10  # 15 % of 64.
-DUPE_FACTOR = 2
+DUPE_FACTOR = 5  # As many examples as a few minutes of training see, so that few are seen twice.
 EVAL_FRACTION = 0.02
 # What the corpus is about: documentation.
 SENTENCES = (
