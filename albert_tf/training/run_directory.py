@@ -4,6 +4,7 @@ from collections.abc import Mapping
 import dataclasses
 import json
 import os
+import re
 from typing import Any
 
 from albert_tf import __version__, files
@@ -12,6 +13,7 @@ from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.training.settings import PretrainingSettings
 
 RUN_FILE, CONFIG_FILE, FLAGS_FILE = "run.json", "albert_config.json", "flags.txt"
+_UNFINISHED = re.compile(r"\.tmp-[0-9a-f]{8}$")  # What `files.atomic_writer` leaves when it is killed.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,17 +78,25 @@ class RunDirectory:
       "versions": {"albert_tf": __version__, **versions},
     }
     try:
+      # First, so that a directory with any other file of ours has it: one killed here can be continued.
+      self._write(RUN_FILE, json.dumps(record, indent=2) + "\n")
+      self._remove_unfinished()
       self._write(CONFIG_FILE, settings.model.to_json_string())
       if flags_text:
         self._write(FLAGS_FILE, flags_text)
       if settings.tokenizer_path:
         AlbertTokenizer.from_pretrained(settings.tokenizer_path).save_pretrained(self.path)
-      self._write(RUN_FILE, json.dumps(record, indent=2) + "\n")
     except OSError as error:
       raise UserError(
         f"The output directory must be writable. Received: {self.path} ({error.strerror or error}). "
         "Choose another --output_dir or change its permissions."
       ) from error
+
+  def _remove_unfinished(self) -> None:
+    if not files.is_remote(self.path):  # Remote stores show a file only when it is whole.
+      for name in os.listdir(self.path):
+        if _UNFINISHED.search(name):
+          files.remove(os.path.join(self.path, name))
 
   def _read_identity(self) -> dict[str, Any] | None:
     path = os.path.join(self.path, RUN_FILE)
@@ -115,7 +125,7 @@ class RunDirectory:
   def _refuse_foreign_files(self) -> None:
     if files.is_remote(self.path) or not os.path.isdir(self.path):
       return
-    found = sorted(os.listdir(self.path))
+    found = sorted(name for name in os.listdir(self.path) if not _UNFINISHED.search(name))
     if found:
       raise UserError(
         f"A new run needs an empty or new output directory. Received: {self.path}, which holds {', '.join(found[:4])}"

@@ -20,6 +20,7 @@ from albert_tf.training.distribution import DistributionConfig, make_strategy
 from albert_tf.training.metrics_log import MetricsLog
 from albert_tf.training.pretraining import run_pretraining
 from albert_tf.training.reporting import Reporter
+from albert_tf.training.run_directory import RunDirectory
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +71,15 @@ def test_a_dry_run_changes_nothing(copied, tmp_path):
   )
   assert snapshot(tmp_path) == before
   assert not (tmp_path / "new").exists()
+
+
+def test_a_run_killed_in_its_first_write_can_start_again(finished, tmp_path):
+  run = tmp_path / "run"
+  run.mkdir()
+  (run / "run.json.tmp-0a1b2c3d").write_text('{"identity": {"albert_')
+  RunDirectory(str(run)).check(finished, "data")
+  RunDirectory(str(run)).write(finished, "data", versions={})
+  assert {path.name for path in run.iterdir()} == {"run.json", "albert_config.json"}
 
 
 def test_a_truncated_checkpoint_is_named_and_taking_it_away_continues_from_the_one_before(copied):
