@@ -8,6 +8,7 @@ SHELL := /bin/bash
 
 VENV_keras3 := .venv
 VENV_addons := .venv-addons
+VENV_interop := .venv-interop
 VENV := $(VENV_$(STACK))
 ifeq ($(VENV),)
 $(error STACK must be keras3 or addons. Received: $(STACK))
@@ -40,6 +41,10 @@ test: install  ## The tests of STACK, without the slow ones.
 test-all: install  ## The tests of STACK, with the slow ones.
 	@$(LIMIT) $(if $(LIMIT),1800) $(BIN)/python -m pytest
 
+test-interop:  ## Comparisons with Hugging Face's ALBERT, from its own package (PyTorch; a large install).
+	@$(MAKE) --no-print-directory STACK=interop install
+	@$(LIMIT) $(if $(LIMIT),900) $(VENV_interop)/bin/python -m pytest tests/modeling/test_oracle_huggingface.py tests/interop
+
 lint: install  ## Format and lint, without changing anything.
 	@$(BIN)/ruff format --check --quiet $(CODE) || { echo "Run: make format"; exit 1; }
 	@$(BIN)/ruff check --quiet $(CODE)
@@ -60,4 +65,4 @@ clean:  ## Remove caches and what the demo and builds wrote.
 	find . -name .venv\* -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 clean-env:  ## Remove the environments of both stacks.
-	rm -rf .venv .venv-addons
+	rm -rf .venv .venv-addons .venv-interop
