@@ -14,6 +14,8 @@ EXAMPLE_WEIGHTS = (
   "example_weights"  # float32 [B]: 0 for an example that only fills the last evaluation batch.
 )
 
+_PARALLEL_READS = 16  # Blocks of a window asked for at once: a bucket answers each only after a while.
+
 Batch = dict[str, tf.Tensor]
 ParseFunction = Callable[[tf.Tensor], Batch]
 
@@ -56,7 +58,7 @@ def _record_dataset(path: tf.Tensor, offset: tf.Tensor) -> tf.data.Dataset:
 
 
 class _BlockReader:
-  """Reads one block of an index in the graph."""
+  """Reads one block of an index in the graph, as one tensor of serialized records."""
 
   def __init__(self, index: RecordIndex):
     self._paths = tf.constant(index.run_paths)
@@ -67,7 +69,7 @@ class _BlockReader:
     self._block_skip = tf.constant(index.block_skip)
     self._span = index.longest_block_span
 
-  def __call__(self, block: tf.Tensor) -> tf.data.Dataset:
+  def __call__(self, block: tf.Tensor) -> tf.Tensor:
     first = self._block_run[block]
     runs = tf.range(first, tf.minimum(first + self._span, tf.size(self._paths, out_type=tf.int64)))
     starts_here = tf.equal(runs, first)
@@ -75,15 +77,16 @@ class _BlockReader:
     counts = tf.gather(self._run_counts, runs) - tf.where(starts_here, self._block_skip[block], 0)
     parts = tf.data.Dataset.from_tensor_slices((tf.gather(self._paths, runs), offsets, counts))
     read = parts.flat_map(lambda path, offset, count: _record_dataset(path, offset).take(count))
-    return read.take(BLOCK_RECORDS)
+    return read.batch(BLOCK_RECORDS).take(1).get_single_element()
 
 
 def _per_replica(dataset: tf.data.Dataset, shard: HostShard, rows_per_replica: int) -> tf.data.Dataset:
-  """Global batches → this host's per-replica batches, in the order of its replicas.
+  """The stream of examples, in pieces of any size → this host's per-replica batches.
 
   `rebatch` cuts and joins whole tensors; elements are never handled one by one.
   """
   if shard.num_hosts > 1:
+    dataset = dataset.rebatch(rows_per_replica * shard.num_replicas, drop_remainder=True)
     rows = rows_per_replica * shard.replicas_per_host
     mine = slice(shard.host * rows, (shard.host + 1) * rows)
     dataset = dataset.map(lambda batch: {key: value[mine] for key, value in batch.items()})
@@ -136,7 +139,8 @@ def training_batches(
 
   def read_window(window: tf.Tensor) -> tf.Tensor:
     blocks = tf.data.Dataset.from_tensor_slices(order.window_blocks(window))
-    records = blocks.flat_map(reader).batch(order.window_records).get_single_element()
+    blocks = blocks.map(reader, num_parallel_calls=_PARALLEL_READS, deterministic=True)
+    records = blocks.rebatch(order.window_records).get_single_element()
     found = tf.size(records, out_type=tf.int64)
     tf.debugging.assert_equal(found, order.window_size(window), message="fewer records than in the index")
     used = tf.where(tf.equal(window, start.window), start.offset, 0)
@@ -144,7 +148,6 @@ def training_batches(
 
   dataset = tf.data.Dataset.range(start.window, tf.int64.max)
   dataset = dataset.map(read_window, num_parallel_calls=2, deterministic=True)
-  dataset = dataset.rebatch(global_batch_size, drop_remainder=True)
   dataset = _per_replica(dataset.map(lambda records: {"records": records}), shard, rows)
   dataset = dataset.map(
     lambda part: parse(part["records"]), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
