@@ -70,15 +70,17 @@ def test_two_phases_split_the_run(values):
   assert (first["max_seq_length"], second["max_seq_length"]) == (128, 512)
 
 
-def test_small_recipes_cause_no_warning(values):
+def test_small_recipes_cause_no_warning(values, repository_dir):
   for name in ("demo", "laptop"):
     recipe = values[name]
     assert 0 < recipe["num_warmup_steps"] < recipe["num_train_steps"] / 4
+    file, size = recipe["albert_config_file"], recipe["size"]
+    config = AlbertConfig.from_name(size) if size else AlbertConfig.from_json_file(str(repository_dir / file))
     assert not schedule_warnings(
       optimizer=recipe["optimizer"],
       learning_rate=recipe["learning_rate"],
       batch_size=recipe["train_batch_size"],
       num_train_steps=recipe["num_train_steps"],
       num_warmup_steps=recipe["num_warmup_steps"],
-      hidden_size=AlbertConfig.from_name(recipe["size"]).hidden_size,
+      hidden_size=config.hidden_size,
     )
