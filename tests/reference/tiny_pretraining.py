@@ -7,6 +7,7 @@ import random
 import signal
 import sys
 import time
+import traceback
 from typing import Any
 
 from reference.tiny_records import SPEC, random_examples, tiny_config, write_records
@@ -49,6 +50,7 @@ class _Kills:
     self._checkpoints = checkpoints
     self._random = random.Random(seed)
     self._until_a_write = 3.0  # Seconds; learned from the lives that reach one.
+    self._ended = False  # After the last step no life writes any more.
     self.made = self.inside_writes = 0
 
   def _parts(self) -> set[pathlib.Path]:
@@ -58,10 +60,14 @@ class _Kills:
   def end(self, child: int) -> None:
     """Kills `child`, unless it ends before its moment."""
     before, started = self._parts(), time.monotonic()
-    in_write = self.made % 2 == 1
+    in_write = self.made % 2 == 1 and not self._ended
     moment = self._random.uniform(0.0, 1.2) * self._until_a_write
     while not (self._parts() - before if in_write else time.monotonic() - started > moment):
-      if os.waitpid(child, os.WNOHANG) != (0, 0):
+      ended, status = os.waitpid(child, os.WNOHANG)
+      if ended:
+        if status:
+          sys.exit(f"A life failed by itself, status {os.waitstatus_to_exitcode(status)}.")
+        self._ended = True
         return
       time.sleep(0.001)
     if in_write:
@@ -85,8 +91,14 @@ def run_killing(folder: pathlib.Path, kills: int, seed: int) -> None:
   while True:
     child = os.fork()
     if child == 0:
-      run_pretraining(settings)
-      os._exit(0)
+      status = 1
+      try:
+        run_pretraining(settings)
+        status = 0
+      except Exception:
+        traceback.print_exc()
+      finally:
+        os._exit(status)
     if plan.made < kills:
       plan.end(child)
       continue
