@@ -165,6 +165,6 @@ def _decorate(axes: Axes, panel: Panel, drawn: bool) -> None:
     axes.set_yscale("log")
   if panel.exact:
     axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 100 else f"{value:.3g}")
   if panel in PANELS[len(PANELS) // 2 :]:  # The lower row.
     axes.set_xlabel("step", fontsize=10, color="#444444")
