@@ -1,4 +1,4 @@
-"""The compact record: the same instance as machine words, about 0.45 of the size and many times faster to read.
+"""The compact record: the same instance as machine words, a quarter of the size or so, and twice as fast to read.
 
 A record is little-endian words of 2 bytes (4 where the vocabulary has more than
 65,536 pieces): a mark, tokens, tokens of [CLS] A [SEP], sentence order label,
