@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.checkpoints.bundle import is_bundle, read_bundle, strip_suffix, write_bundle
+from albert_tf.checkpoints.bundle import is_bundle, latest_bundle, read_bundle, strip_suffix, write_bundle
 from albert_tf.errors import UserError
 
 _HOST_PREFIX = "albert_tf/"
@@ -241,12 +241,9 @@ def find_checkpoint(path: str) -> str:
   if is_bundle(prefix):
     return prefix
   for folder in (os.path.join(path, "checkpoints", "best"), os.path.join(path, "checkpoints"), path):
-    found = latest_checkpoint(folder)
+    found = latest_bundle(folder)
     if found:
       return found
-    best = os.path.join(folder, "model.ckpt-best")
-    if is_bundle(best):
-      return best
   raise UserError(
     f"A checkpoint must exist. Received: {path}, which is neither a prefix with an .index file nor a run directory "
     "with checkpoints. Give RUN or RUN/checkpoints/model.ckpt-STEP."
