@@ -57,11 +57,3 @@ def mirrored_2():
   import tensorflow as tf
 
   return tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
-
-
-@pytest.fixture(scope="session")
-def mirrored_4():
-  """MirroredStrategy on four logical CPU devices, one object for the session as `mirrored_2`."""
-  import tensorflow as tf
-
-  return tf.distribute.MirroredStrategy(["cpu:0", "cpu:1", "cpu:2", "cpu:3"])

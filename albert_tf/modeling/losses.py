@@ -61,3 +61,16 @@ def sentence_order_sums(
     correct=tf.reduce_sum(weights * correct),
     count=tf.reduce_sum(weights),
   )
+
+
+def mean_metrics(masked_lm: MaskedLmSums, sentence_order: SentenceOrderSums) -> dict[str, float]:
+  """Means over predictions and examples, by the names of metrics.jsonl; 0 where there are none."""
+  weight, count = max(float(masked_lm.weight), 1.0), max(float(sentence_order.count), 1.0)
+  masked_lm_loss, sentence_order_loss = float(masked_lm.loss) / weight, float(sentence_order.loss) / count
+  return {
+    "loss": masked_lm_loss + sentence_order_loss,
+    "masked_lm_loss": masked_lm_loss,
+    "masked_lm_accuracy": float(masked_lm.correct) / weight,
+    "sentence_order_loss": sentence_order_loss,
+    "sentence_order_accuracy": float(sentence_order.correct) / count,
+  }

@@ -5,7 +5,13 @@ from collections.abc import Callable, Iterator, Mapping
 import tensorflow as tf
 
 from albert_tf.modeling import AlbertForPreTraining
-from albert_tf.modeling.losses import masked_lm_sums, sentence_order_sums
+from albert_tf.modeling.losses import (
+  MaskedLmSums,
+  SentenceOrderSums,
+  masked_lm_sums,
+  mean_metrics,
+  sentence_order_sums,
+)
 from albert_tf.pipelines.pretraining import EXAMPLE_WEIGHTS
 
 DatasetFunction = Callable[[tf.distribute.InputContext], tf.data.Dataset]
@@ -39,15 +45,7 @@ class Evaluator:
   def __call__(self) -> dict[str, float]:
     """Evaluates the current weights; keys as in metrics.jsonl."""
     sums = self._run(iter(self._dataset), tf.constant(self._num_steps))
-    mlm_loss, mlm_correct, mlm_weight, sop_loss, sop_correct, sop_count = (float(x) for x in sums)
-    masked_lm, sentence_order = mlm_loss / max(mlm_weight, 1.0), sop_loss / max(sop_count, 1.0)
-    return {
-      "loss": masked_lm + sentence_order,
-      "masked_lm_loss": masked_lm,
-      "masked_lm_accuracy": mlm_correct / max(mlm_weight, 1.0),
-      "sentence_order_loss": sentence_order,
-      "sentence_order_accuracy": sop_correct / max(sop_count, 1.0),
-    }
+    return mean_metrics(MaskedLmSums(*sums[:3]), SentenceOrderSums(*sums[3:]))
 
   def _sum_all(self, iterator: Iterator[Mapping[str, tf.Tensor]], num_steps: tf.Tensor) -> tf.Tensor:
     sums = tf.zeros([6])

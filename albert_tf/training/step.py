@@ -8,7 +8,13 @@ import tensorflow as tf
 
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, named_variables
-from albert_tf.modeling.losses import masked_lm_sums, sentence_order_sums
+from albert_tf.modeling.losses import (
+  MaskedLmSums,
+  SentenceOrderSums,
+  masked_lm_sums,
+  mean_metrics,
+  sentence_order_sums,
+)
 from albert_tf.optim.build import OptimizerConfig, learning_rate_at
 from albert_tf.optim.clipping import clip_by_global_norm
 from albert_tf.optim.optimizer import Optimizer
@@ -77,17 +83,12 @@ class StepMetrics(NamedTuple):
 
   def averages(self, num_steps: int) -> dict[str, float]:
     """What a report shows: means over predictions, examples and steps."""
-    mlm_weight, count = max(float(self.masked_lm_weight), 1.0), max(float(self.sentence_order_count), 1.0)
-    masked_lm, sentence_order = (
-      float(self.masked_lm_loss) / mlm_weight,
-      float(self.sentence_order_loss) / count,
+    masked_lm = MaskedLmSums(self.masked_lm_loss, self.masked_lm_correct, self.masked_lm_weight)
+    order = SentenceOrderSums(
+      self.sentence_order_loss, self.sentence_order_correct, self.sentence_order_count
     )
     return {
-      "loss": masked_lm + sentence_order,
-      "masked_lm_loss": masked_lm,
-      "masked_lm_accuracy": float(self.masked_lm_correct) / mlm_weight,
-      "sentence_order_loss": sentence_order,
-      "sentence_order_accuracy": float(self.sentence_order_correct) / count,
+      **mean_metrics(masked_lm, order),
       "learning_rate": float(self.learning_rate),
       "gradient_norm": float(self.gradient_norm) / num_steps,
       "weight_norm": float(self.weight_norm),
