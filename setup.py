@@ -16,6 +16,8 @@ INSTALL_REQUIRES = [
   "matplotlib",
   "numpy",
   "safetensors",
+  "scikit-learn",  # Metrics of fine-tuning.
+  "scipy",
   # 0.2.2 and 0.2.3 break score ties differently from TensorFlow Text's op: the ids would differ.
   "sentencepiece<=0.2.1",
   "tensorboard",  # TensorFlow 2.21 no longer depends on it.
@@ -30,9 +32,16 @@ INSTALL_REQUIRES = [
 DATA = ["mwparserfromhell", "mwxml", "pyarrow"]
 # Spreads tfrecords_tools over Dataflow, Flink or Spark.
 BEAM = ["apache-beam"]
+# Entity-level scores of tagging.
+TAGGING = ["seqeval"]
+# Clients of TensorFlow Serving; small files for phones and ONNX Runtime.
+SERVING = ["requests", "tensorflow-serving-api"]
+ONNX = ["onnx", "onnxruntime", "tf2onnx"]
 # Hugging Face's older .bin checkpoints; safetensors need nothing more.
 INTEROP = ["torch"]
-# Names a TPU through Google Cloud's API, and compiles for TPUs on a machine that has none.
+# Compiles for TPUs on a machine that has none; Python 3.11 or newer.
+TPU_COMPILE = ["jax>=0.10", "libtpu>=0.0.51; platform_system == 'Linux'"]
+# Names a TPU through Google Cloud's API, and runs on it.
 TPU = ["google-api-python-client", "google-auth", "libtpu; platform_system == 'Linux'"]
 # The last TensorFlow that TensorFlow Addons runs on; Python 3.10 or 3.11.
 ADDONS = [
@@ -42,7 +51,7 @@ ADDONS = [
   "tensorflow-addons==0.23.0",
   "setuptools<81",  # TensorBoard 2.15 and TensorFlow Hub import pkg_resources.
 ]
-DEV = ["hypothesis", "mypy", "pre-commit", "psutil", "pytest", "pytest-timeout", "ruff"]
+DEV = ["hypothesis", "mypy", "pre-commit", "psutil", "pytest", "pytest-timeout", "ruff", "selenium"]
 
 setup(
   name="albert-tf",
@@ -72,9 +81,13 @@ setup(
     "addons": ADDONS,
     "beam": BEAM,
     "data": DATA,
-    "dev": DEV + DATA + BEAM,
+    "dev": DEV + DATA + BEAM + TAGGING + SERVING + ONNX,
     "interop": INTEROP,
+    "onnx": ONNX,
+    "serving": SERVING,
+    "tagging": TAGGING,
     "tpu": TPU,
+    "tpu-compile": TPU_COMPILE,
   },
   zip_safe=False,
 )

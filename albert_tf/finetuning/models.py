@@ -8,6 +8,7 @@ import tensorflow as tf
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.finetuning.heads import ClassificationHead, SpanHead, Squad2Head
+from albert_tf.finetuning.task_spec import TaskSpec
 from albert_tf.modeling import AlbertEncoder
 from albert_tf.modeling.dropout import resolve_seed, split_seed
 
@@ -142,6 +143,21 @@ class AlbertForMultipleChoice(_EncoderWithHead):
 
 
 @keras.saving.register_keras_serializable("albert_tf")
+class AlbertForTokenClassification(_EncoderWithHead):
+  """Tagging: logits of every piece, float32 `[B, S, C]`; arguments as `AlbertForClassification`."""
+
+  def _make_head(self, **options: Any) -> ClassificationHead:
+    return ClassificationHead(self.config, **options)
+
+  def call(
+    self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
+  ) -> tf.Tensor:
+    encoder_seed, head_seed = split_seed(resolve_seed(seed, training=training), 2)
+    outputs = self._encode(inputs, encoder_seed, training=training)
+    return self.head(outputs["sequence_output"], training=training, seed=head_seed)
+
+
+@keras.saving.register_keras_serializable("albert_tf")
 class AlbertForSpan(_EncoderWithHead):
   """SQuAD 1.1: `start_logits` and `end_logits`, float32 `[B, S]`; inputs are those of `AlbertEncoder`."""
 
@@ -183,3 +199,33 @@ class AlbertForSquad2(_EncoderWithHead):
       training=training,
       seed=head_seed,
     )
+
+
+def make_model(
+  task: TaskSpec,
+  config: AlbertConfig,
+  *,
+  head_options: Mapping[str, Any] | None = None,
+  encoder_options: Mapping[str, Any] | None = None,
+  **kwargs: Any,
+) -> _EncoderWithHead:
+  """The model of a task.
+
+  Args:
+    task: says which head, with how many labels.
+    config: the encoder's configuration.
+    head_options: beside `num_labels`, which `task` knows.
+    encoder_options: of `AlbertEncoder`.
+    **kwargs: of `keras.Model`, such as `dtype`.
+  """
+  options = dict(head_options or {})
+  classes: dict[str, type[_EncoderWithHead]] = {
+    "classification": AlbertForClassification,
+    "regression": AlbertForClassification,
+    "token_classification": AlbertForTokenClassification,
+    "multiple_choice": AlbertForMultipleChoice,
+    "question_answering": AlbertForSpan if task.squad_version == "1.1" else AlbertForSquad2,
+  }
+  if classes[task.kind] in (AlbertForClassification, AlbertForTokenClassification):
+    options["num_labels"] = task.num_labels
+  return classes[task.kind](config, head_options=options, encoder_options=encoder_options, **kwargs)
