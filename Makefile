@@ -41,9 +41,9 @@ test: install  ## The tests of STACK, without the slow ones.
 test-all: install  ## The tests of STACK, with the slow ones.
 	@$(LIMIT) $(if $(LIMIT),1800) $(BIN)/python -m pytest
 
-test-interop:  ## Comparisons with Hugging Face's ALBERT, from its own package (PyTorch; a large install).
+test-interop:  ## Comparisons with Hugging Face's ALBERT (PyTorch) and compilation for TPUs (libtpu); a large install.
 	@$(MAKE) --no-print-directory STACK=interop install
-	@$(LIMIT) $(if $(LIMIT),900) $(VENV_interop)/bin/python -m pytest tests/modeling/test_oracle_huggingface.py tests/interop
+	@$(LIMIT) $(if $(LIMIT),900) $(VENV_interop)/bin/python -m pytest tests/modeling/test_oracle_huggingface.py tests/interop tests/planning
 
 lint: install  ## Format and lint, without changing anything.
 	@$(BIN)/ruff format --check --quiet $(CODE) || { echo "Run: make format"; exit 1; }
