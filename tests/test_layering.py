@@ -34,10 +34,10 @@ LIBRARY_ARROWS: dict[str, set[str]] = {
   "optim": {"configs", "compat"},
   "pipelines": {"configs", "records"},
   "training": MODEL | {"pipelines"},
-  "finetuning": MODEL | {"pipelines", "training"},
+  "finetuning": MODEL | {"pipelines", "training", "interop"},
   "interop": MODEL | {"training"},
   "planning": MODEL | {"pipelines", "training"},
-  "serving": MODEL | {"training", "finetuning"},
+  "serving": MODEL | {"training", "finetuning", "interop"},
 }
 TOOLS_ARROWS = {"tokenization", "records"}
 
