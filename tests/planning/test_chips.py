@@ -1,0 +1,56 @@
+"""The table of chips, names of slices, and the all-reduce's time."""
+
+import math
+
+import pytest
+
+from albert_tf.errors import UserError
+from albert_tf.planning.chips import CHIPS, known_topologies, parse_topology
+
+
+@pytest.mark.parametrize(
+  ("name", "chips", "cores"),
+  [("v2:16x16", 256, 512), ("v3:16x16", 256, 512), ("v3:32x32", 1024, 2048), ("v4:8x8x16", 1024, 2048),
+   ("v5e:2x4", 8, 8), ("v5p:2x2x1", 4, 4), ("V6E:1x1", 1, 1)],
+)  # fmt: skip
+def test_a_name_says_chips_and_cores(name, chips, cores):
+  topology = parse_topology(name)
+  assert (topology.num_chips, topology.num_cores) == (chips, cores)
+  assert topology.name == name.lower()
+
+
+def test_every_known_name_is_understood():
+  for name in known_topologies():
+    assert parse_topology(name).name == name
+    assert parse_topology(name).num_chips <= 1024
+
+
+def test_an_unknown_slice_lists_those_of_the_chip_and_an_unknown_chip_lists_all():
+  with pytest.raises(UserError, match=r"'v3:3x3'. Known are:\n  v3:1x1 .* v3:32x32$"):
+    parse_topology("v3:3x3")
+  for name in ("v9:2x2", "v3-8", ""):
+    with pytest.raises(UserError) as error:
+      parse_topology(name)
+    assert all(f"{known} " in f"{error.value} ".replace("\n", " ") for known in known_topologies())
+
+
+@pytest.mark.parametrize("chip", CHIPS.values(), ids=CHIPS)
+def test_peak_agrees_with_clock_and_matrix_units(chip):
+  """FLOPs in a cycle are two a cell of the matrix units: a power of two, but for rounding of the published peaks."""
+  cells = chip.peak_flops / chip.clock_hz / 2
+  power = 2 ** round(math.log2(cells))
+  assert cells == pytest.approx(power, rel=0.01)
+
+
+def test_all_reduce():
+  pod = parse_topology("v5e:16x16")
+  # The published all-reduce bandwidth of a v5e pod: 51.2 TB/s, which counts what all chips send.
+  sent = 2 * 255 / 256 * 1e9 * 256
+  without_latency = pod.all_reduce_seconds(10**9) - pod.all_reduce_seconds(0)
+  assert sent / without_latency == pytest.approx(51.2e12)
+  assert parse_topology("v5e:1x1").all_reduce_seconds(10**9) == 0
+  # A third axis carries its share.
+  flat, cube = parse_topology("v5p:2x2x1"), parse_topology("v5p:2x2x2")
+  rate = flat.chip.link_bytes_per_second
+  assert flat.all_reduce_seconds(10**9) == pytest.approx(0.75 * 1e9 / (2 * rate), rel=1e-2)
+  assert cube.all_reduce_seconds(10**9) == pytest.approx(0.875 * 1e9 / (3 * rate), rel=1e-2)
