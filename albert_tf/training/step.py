@@ -135,14 +135,14 @@ class TrainStep:
     self._micro_gradients = tf.function(
       self._compute_micro_gradients, autograph=False, jit_compile=True if config.use_xla else None
     )
-    self._on_replica = tf.autograph.experimental.do_not_convert(self._replica_step)
+    self.on_replica = tf.autograph.experimental.do_not_convert(self._replica_step)  # (batch) -> StepMetrics
     self.run = tf.function(self._run)
 
   def _run(self, iterator: Iterator[Mapping[str, tf.Tensor]], num_steps: tf.Tensor) -> StepMetrics:
     """Makes `num_steps` updates without returning to the host in between."""
     metrics = StepMetrics.zeros()
     for _ in tf.range(num_steps):
-      per_replica = self._strategy.run(self._on_replica, args=(next(iterator),))
+      per_replica = self._strategy.run(self.on_replica, args=(next(iterator),))
       first = [self._strategy.experimental_local_results(value)[0] for value in per_replica]
       metrics = metrics.add(StepMetrics(*first))
     return metrics

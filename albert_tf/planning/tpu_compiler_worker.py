@@ -1,0 +1,95 @@
+"""Compiles an HLO module for a TPU in a process of its own; run as a file, it imports nothing of this library.
+
+`python tpu_compiler_worker.py HLO TOPOLOGY RESULT [PROGRAM]`: reads a serialized `HloModuleProto`, writes JSON to
+RESULT and, if asked, the optimized program's text to PROGRAM. A refusal of the compiler is a result too.
+"""
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+MISSING, REFUSED_TOPOLOGY, REFUSED_PROGRAM = "missing", "topology", "program"
+# Without them libtpu asks Google Cloud's metadata server which machine this is.
+ENVIRONMENT = {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost", "TPU_WORKER_ID": "0"}
+
+
+def _module(hlo: bytes) -> Any:
+  """StableHLO of a serialized HLO module, without the copies that no TPU dialect knows."""
+  from jax._src.interpreters import mlir
+  from jax._src.lib.mlir import ir
+  from jaxlib import _jax
+
+  context = mlir.make_ir_context()
+  context.allow_unregistered_dialects = True
+  module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(hlo), context)
+  copies = []
+
+  def find(operation: Any) -> Any:
+    if operation.operation.name == "mhlo.copy":
+      copies.append(operation.operation)
+    return ir.WalkResult.ADVANCE
+
+  module.operation.walk(find)
+  for copy in copies:
+    copy.results[0].replace_all_uses_with(copy.operands[0])
+    copy.erase()
+  return module
+
+
+def _compile(hlo: bytes, device: Any) -> tuple[dict[str, Any], str]:
+  from jax._src import compiler
+  from jaxlib import _jax
+  import numpy as np
+
+  module = _module(hlo)
+  options = compiler.get_compile_options(
+    num_replicas=1, num_partitions=1, device_assignment=np.array([[device.id]])
+  )
+  started = time.perf_counter()
+  executable = device.client.compile(module, _jax.DeviceList((device,)), options)
+  seconds = time.perf_counter() - started
+  memory = executable.get_compiled_memory_stats()
+  return {
+    "compile_seconds": seconds,
+    "temporary_bytes": memory.temp_size_in_bytes,
+    "argument_bytes": memory.argument_size_in_bytes,
+    "output_bytes": memory.output_size_in_bytes,
+    "alias_bytes": memory.alias_size_in_bytes,
+    "code_bytes": memory.generated_code_size_in_bytes,
+  }, executable.hlo_modules()[0].to_string()
+
+
+def _answer(hlo_path: str, topology_name: str, program_path: str) -> dict[str, Any]:
+  os.environ.update(ENVIRONMENT)
+  try:
+    from jax.experimental import topologies
+    import libtpu  # noqa: F401  The compiler itself.
+  except ImportError as error:
+    return {"error": MISSING, "message": str(error)}
+  try:
+    topology = topologies.get_topology_desc(platform="tpu", topology_name=topology_name)
+  except Exception as error:  # Whatever it raises, the answer is that it cannot.
+    return {"error": REFUSED_TOPOLOGY, "message": str(error)}
+  found = {"device_kind": topology.devices[0].device_kind, "num_devices": len(topology.devices)}
+  with open(hlo_path, "rb") as file:
+    hlo = file.read()
+  try:
+    result, program = _compile(hlo, topology.devices[0])
+  except Exception as error:
+    return {"error": REFUSED_PROGRAM, "message": str(error), **found}
+  with open(program_path, "w", encoding="utf-8") as file:
+    file.write(program)
+  return {**found, **result}
+
+
+def main(hlo_path: str, topology_name: str, result_path: str, program_path: str) -> None:
+  answer = _answer(hlo_path, topology_name, program_path)
+  with open(result_path, "w", encoding="utf-8") as file:
+    json.dump(answer, file)
+
+
+if __name__ == "__main__":
+  sys.path.pop(0)  # This folder: its files are modules of a package, not packages to import.
+  main(*sys.argv[1:])
