@@ -1,0 +1,196 @@
+"""Tagging: reading files, words to pieces and back, scores."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from reference.tiny_run import train_tokenizer
+
+from albert_tf.errors import UserError
+from albert_tf.finetuning.conll import Columns, TaggedSentence, read_tagged
+from albert_tf.finetuning.tagging import align, split_windows
+from albert_tf.finetuning.tagging_metrics import entity_scores, marks_entities
+from albert_tf.finetuning.tagging_task import TaggingTask
+
+CONLL = """-DOCSTART- -X- O O
+
+EU NNP I-NP B-ORG
+rejects VBZ I-VP O
+
+Peter NNP I-NP B-PER
+Blackburn NNP I-NP I-PER
+"""
+CONLLU = """# text = Vámonos
+1-2\tvámonos\t_\t_
+1\tvamos\tir\tVERB
+2\tnos\tnosotros\tPRON
+2.1\tya\tya\tADV
+
+"""
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+  return train_tokenizer(tmp_path_factory.mktemp("spm"))
+
+
+def read(tmp_path, name, text, **columns):
+  (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+  return read_tagged(str(tmp_path / name), Columns(**columns))
+
+
+def sentence(*words, tags=None):
+  return TaggedSentence(words=words, tags=tags, where="f:1")
+
+
+def test_columns(tmp_path):
+  first, second = read(tmp_path, "a.txt", CONLL)
+  assert (first.words, first.tags, first.new_document) == (("EU", "rejects"), ("B-ORG", "O"), True)
+  assert (second.words, second.tags, second.new_document) == (
+    ("Peter", "Blackburn"),
+    ("B-PER", "I-PER"),
+    False,
+  )
+  assert second.where.endswith("a.txt:6")
+  assert read(tmp_path, "a.txt", CONLL, tag_column=1)[0].tags == ("NNP", "VBZ")
+  assert read(tmp_path, "a.txt", CONLL.replace("\n", "\r\n"))[1].tags == ("B-PER", "I-PER")
+  spaces = read(tmp_path, "b.txt", "New York\tB-LOC\n\u00a0\tO\na\u2028b\tO")
+  assert spaces[0].words == ("New York", "\u00a0", "a\u2028b")
+  (universal,) = read(tmp_path, "c.conllu", CONLLU)
+  assert (universal.words, universal.tags) == (("vamos", "nos"), ("VERB", "PRON"))
+
+
+def test_files_without_tags(tmp_path):
+  assert read(tmp_path, "a.txt", "EU\nrejects\n\nPeter\n")[0].tags is None
+  assert read(tmp_path, "a.txt", "EU _\nrejects _\n")[0].tags is None
+  assert read(tmp_path, "a.txt", "EU NNP\n", tag_column=3)[0].tags is None
+  assert read(tmp_path, "a.jsonl", '{"tokens": ["EU"], "tags": null}\n')[0].tags is None
+
+
+def test_json_lines(tmp_path):
+  rows = [{"w": ["EU", "rejects"], "ner": ["B-ORG", "O"]}, {"w": [], "ner": []}, {"w": ["x"], "ner": ["O"]}]
+  text = "\n\n".join(map(json.dumps, rows))
+  found = read(tmp_path, "a.jsonl", text, token_key="w", tag_key="ner")
+  assert [each.tags for each in found] == [("B-ORG", "O"), ("O",)]
+
+
+@pytest.mark.parametrize(
+  ("name", "text", "message"),
+  [
+    ("a.jsonl", '\n{"tokens": ["a", "b"], "tags": ["O"]}', r"2 words and 1 tags in .*a.jsonl:2"),
+    ("a.jsonl", '{"words": ["a"]}', r"has the key 'tokens'. Received: the keys 'words' in .*:1"),
+    ("a.jsonl", '{"tokens": "a b"}', r"'tokens' is a list of texts. Received: str 'a b' in .*:1"),
+    ("a.jsonl", "{", "not JSON"),
+    ("a.jsonl", "[1]", "Received: list in"),
+    ("a.jsonl", '{"tokens": ["a"], "tags": ["O"]}\n{"tokens": ["b"]}', r"or none has. Received: none in .*:2"),
+    ("a.txt", "a O\nb\n", r"tag in column -1, or none has. Received: none in .*a.txt:2"),
+    ("a.txt", "a\nb O\n", r"Received: none in .*a.txt:1"),
+    ("a.txt", "a O\n\nb\n", r"Every sentence of a file has tags, or none has. Received: none in .*a.txt:3"),
+    ("a.txt", "\n-DOCSTART- O\n\n", "at least one. Received: .*a.txt, which has none"),
+    ("a.txt", "", "which has none"),
+    ("a.txt", b"\xff\n", "UTF-8"),
+  ],
+)  # fmt: skip
+def test_what_is_no_tagged_file(tmp_path, name, text, message):
+  with pytest.raises(UserError, match=message):
+    read(tmp_path, name, text)
+
+
+def test_missing_word_column(tmp_path):
+  with pytest.raises(UserError, match=r"column 4 \(counted from 0\). Received: 2 columns in .*:1: 'a O'"):
+    read(tmp_path, "a.txt", "a O\n", token_column=4)
+  with pytest.raises(UserError, match="No such file"):
+    read_tagged(str(tmp_path / "none.txt"), Columns())
+
+
+def test_every_word_is_decided_once():
+  rng = np.random.default_rng(0)
+  for _ in range(500):
+    budget = int(rng.integers(1, 13))
+    widths = rng.integers(0, budget + 1, rng.integers(1, 40)).tolist()
+    windows = split_windows(widths, budget)
+    assert all(sum(widths[each.start : each.end]) <= budget for each in windows)
+    assert all(each.start <= each.first <= each.last <= each.end for each in windows)
+    decided = [word for each in windows for word in range(each.first, each.last)]
+    assert decided == list(range(len(widths)))
+  assert split_windows([1] * 20, 8) == [(0, 8, 0, 7), (6, 14, 7, 13), (12, 20, 13, 20)]
+
+
+@pytest.mark.parametrize("max_seq_length", [64, 12, 4, 3])
+def test_the_first_piece_carries_the_tag(tokenizer, max_seq_length):
+  sentences = [
+    sentence("Sky", "\u0301", "birdsgreen", "old", tags=("A", "B", "C", "A")),
+    sentence(*["small", "trees"] * 9, tags=("A", "B") * 9),
+  ]
+  label_ids = {"A": 0, "B": 1, "C": 2}
+  aligned = align(sentences, tokenizer, label_ids=label_ids, max_seq_length=max_seq_length)
+  features = aligned.features
+  assert features.lengths.max() <= max_seq_length
+  assert aligned.words_without_pieces == 1
+  assert aligned.places[0][1] is None
+  assert bool(aligned.windows) == (max_seq_length < 64)
+  seen = set()
+  for each, places in zip(sentences, aligned.places, strict=True):
+    for word, tag, place in zip(each.words, each.tags, places, strict=True):
+      if place is None:
+        continue
+      seen.add(place)
+      assert features.rows[place.row]["input_ids"][place.position] == tokenizer.encode(word)[0]
+      assert features.labels[place.row][place.position] == label_ids[tag]
+      assert features.weights[place.row][place.position] == 1.0
+  assert sum(weights.sum() for weights in features.weights) == len(seen) == 4 - 1 + 18
+  for row in features.rows:
+    assert (row["input_ids"][0], row["input_ids"][-1]) == (tokenizer.cls_id, tokenizer.sep_id)
+
+
+def test_predictions_return_to_words(tokenizer, tmp_path):
+  words = sentence("old", "\u0301", *["trees"] * 30, tags=("B-X", "O", *["O", "B-X", "I-X"] * 10))
+  task = TaggingTask(
+    splits={"train": [words], "eval": [words], "test": [sentence("sky", "day")]},
+    tokenizer=tokenizer,
+    max_seq_length=12,
+  )
+  assert task.spec.label_names == ("B-X", "O", "I-X")  # The most frequent first.
+  assert task.best_metric == "f1"
+  features = task.eval_features()
+  perfect = [np.eye(3)[label] for label in features.labels]
+  assert len(perfect) > 1
+  assert task.evaluate({"logits": perfect}) == {
+    "accuracy": 1.0, "precision": 1.0, "recall": 1.0, "f1": 1.0, "f1_X": 1.0,
+  }  # fmt: skip
+  task.write_predictions({"logits": perfect}, "eval", str(tmp_path))
+  lines = (tmp_path / "predictions_eval.tsv").read_text().split("\n")
+  assert lines[:3] == ["old\tB-X\tB-X", "\u0301\tO\tO", "trees\tO\tO"]
+  assert len(lines) == 32 + 2
+  task.write_predictions({"logits": np.zeros([1, 12, 3])}, "test", str(tmp_path))
+  assert (tmp_path / "predictions_test.tsv").read_text() == "sky\tB-X\nday\tB-X\n\n"
+
+
+def test_a_tag_that_is_not_known(tokenizer):
+  with pytest.raises(UserError, match=r"one of A. Received: 'Z' at 'old' in the sentence of f:1"):
+    align([sentence("old", tags=("Z",))], tokenizer, label_ids={"A": 0}, max_seq_length=8)
+  splits = {"train": [sentence("old", "sky")]}
+  with pytest.raises(UserError, match="train sentences have a tag"):
+    TaggingTask(splits=splits, tokenizer=tokenizer, max_seq_length=8)
+  splits = {"train": [sentence("old", tags=("A",))]}
+  with pytest.raises(UserError, match=r"at least two tags. Received: A"):
+    TaggingTask(splits=splits, tokenizer=tokenizer, max_seq_length=8)
+
+
+def test_entity_scores_by_hand():
+  gold = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-PER"]]
+  predicted = [["B-PER", "I-PER", "O", "B-PER"], ["B-LOC", "O"]]
+  scores = entity_scores(gold, predicted)  # Three predicted, three gold, one right.
+  np.testing.assert_allclose([scores["precision"], scores["recall"], scores["f1"]], 1 / 3)
+  np.testing.assert_allclose([scores["f1_PER"], scores["f1_LOC"]], [0.5, 0.0])
+  assert entity_scores([["U-LOC", "B-PER", "L-PER"]], [["B-LOC", "B-PER", "I-PER"]])["f1"] == 1.0
+  assert entity_scores([["O"]], [["O"]])["f1"] == 0.0
+  assert marks_entities(["O", "B-X", "I-X"])
+  assert not marks_entities(["NOUN", "VERB"])
+
+
+def test_without_seqeval_the_extra_is_named(monkeypatch):
+  monkeypatch.setitem(sys.modules, "seqeval.metrics", None)
+  with pytest.raises(UserError, match=r"albert-tf\[tagging\]"):
+    entity_scores([["O"]], [["O"]])
