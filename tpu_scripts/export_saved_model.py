@@ -14,8 +14,9 @@ from albert_tf.startup import load_tensorflow
 _MODEL = flags.DEFINE_enum(
   "model",
   None,
-  ["encoder", "fill_mask"],
-  "encoder: vectors of a text; fill_mask: the best words for each [MASK].",
+  ["encoder", "fill_mask", "classifier", "question_answering", "multiple_choice", "token_classification"],
+  "encoder: vectors of a text; fill_mask: the best words for each [MASK]; the others: what a run_glue.py, "
+  "run_squad.py, run_race.py or run_tagging.py run directory was fine-tuned for.",
   required=True,
 )
 _INIT_CHECKPOINT = flags.DEFINE_string(
@@ -31,6 +32,16 @@ _VERSION = flags.DEFINE_integer(
   "version", 1, "The version's number; servers take the highest.", lower_bound=1
 )
 _TOP_K = flags.DEFINE_integer("top_k", 10, "fill_mask: how many answers a mask gets.", lower_bound=1)
+_MAX_SEQ_LENGTH = flags.DEFINE_integer(
+  "max_seq_length",
+  None,
+  "Texts are cut to this many pieces. Default: the length of fine-tuning, else the longest the model knows.",
+  lower_bound=8,
+)
+_PAD_TO_MAX_LENGTH = flags.DEFINE_boolean(
+  "pad_to_max_length", False, "Every row has --max_seq_length pieces; else a batch has its longest row's."
+)
+_USE_EMA = flags.DEFINE_boolean("use_ema", False, "The averages of a run with --ema_decay, not its weights.")
 
 
 def main(argv: Sequence[str]) -> None:
@@ -46,6 +57,9 @@ def main(argv: Sequence[str]) -> None:
     output_dir=_OUTPUT_DIR.value,
     version=_VERSION.value,
     top_k=_TOP_K.value,
+    max_seq_length=_MAX_SEQ_LENGTH.value,
+    pad_to_max_length=_PAD_TO_MAX_LENGTH.value,
+    use_ema=_USE_EMA.value,
   )
   print(f"Exported {_MODEL.value} to {path}")
 

@@ -1,5 +1,6 @@
 """A run directory becomes a SavedModel in TensorFlow Serving's layout: `<output_dir>/<version>/`."""
 
+import dataclasses
 import os
 import tempfile
 from typing import Any
@@ -9,30 +10,63 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.errors import UserError
+from albert_tf.finetuning.models import make_model
+from albert_tf.finetuning.task_spec import TaskSpec
 from albert_tf.modeling import AlbertEncoder, AlbertForPreTraining, named_variables
-from albert_tf.serving.modules import EncoderModule, FillMaskModule, ServingModule
+from albert_tf.serving.classifier_module import ClassifierModule
+from albert_tf.serving.encoder_module import EncoderModule
+from albert_tf.serving.fill_mask_module import FillMaskModule
+from albert_tf.serving.method_names import set_method_names
+from albert_tf.serving.modules import Packing, Parts, ServingModule
 from albert_tf.serving.run_directory import CONFIG_NAME, PretrainedFiles, find_pretrained
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.training.checkpoints import restore_variables
 
-MODEL_KINDS = ("encoder", "fill_mask")
+# What --model may be, and of which tasks' models it is made; pretrained ones have no task.
+TASK_KINDS_OF: dict[str, tuple[str, ...]] = {
+  "encoder": (),
+  "fill_mask": (),
+  "classifier": ("classification", "regression"),
+  "question_answering": ("question_answering",),
+  "multiple_choice": ("multiple_choice",),
+  "token_classification": ("token_classification",),
+}
+MODEL_KINDS = tuple(TASK_KINDS_OF)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportSettings:
+  """What an export may be told beside what is exported.
+
+  Attributes:
+    top_k: answers a mask that `fill_mask` gives.
+    max_seq_length: rows are cut here; None: the length that the model was fine-tuned with, else the
+      longest that it knows.
+    pad_to_max_length: every row has that length; else a batch has its longest row's.
+    use_ema: the averages that a run kept instead of its weights.
+  """
+
+  top_k: int = 10
+  max_seq_length: int | None = None
+  pad_to_max_length: bool = False
+  use_ema: bool = False
 
 
 def export_saved_model(
-  *, model: str, init_checkpoint: str, output_dir: str, version: int = 1, top_k: int = 10
+  *, model: str, init_checkpoint: str, output_dir: str, version: int = 1, **settings: Any
 ) -> str:
   """Exports a trained model with its tokenizer and configuration.
 
-  The weights, the SentencePiece model, tokenizer.json and albert_config.json all
-  travel in the SavedModel; nothing else is needed to use it. It is written under
-  a name that servers ignore and renamed when whole.
+  The weights, the SentencePiece model, tokenizer.json, albert_config.json and, of a
+  fine-tuned model, task.json all travel in the SavedModel; nothing else is needed to
+  use it. It is written under a name that servers ignore and renamed when whole.
 
   Args:
     model: one of `MODEL_KINDS`.
     init_checkpoint: run directory or checkpoint prefix; see `find_pretrained`.
     output_dir: the folder that servers watch.
     version: the version's number; servers take the highest.
-    top_k: answers a mask that `fill_mask` gives.
+    **settings: of `ExportSettings`.
 
   Returns:
     The path of the version's directory.
@@ -40,6 +74,7 @@ def export_saved_model(
   Raises:
     UserError: the checkpoint does not fit, or the version is there already.
   """
+  options = ExportSettings(**settings)
   if model not in MODEL_KINDS:
     raise UserError(f"model must be one of {', '.join(MODEL_KINDS)}. Received: {model!r}.")
   target = os.path.join(output_dir, str(version))
@@ -50,41 +85,68 @@ def export_saved_model(
     )
   pretrained = find_pretrained(init_checkpoint)
   tokenizer = pretrained.load_tokenizer()
-  _check_top_k(top_k, tokenizer)
-  built = restore_model(model, pretrained)
+  _check_top_k(options.top_k, tokenizer)
+  task = load_task(model, pretrained)
+  built = restore_model(model, pretrained, task=task, use_ema=options.use_ema)
   files.makedirs(output_dir)
   with tempfile.TemporaryDirectory() as assets_dir:
-    assets = _write_assets(assets_dir, pretrained, tokenizer)
-    module = _make_module(model, built, pretrained, tokenizer, top_k=top_k, assets=assets)
-    _save_atomically(module, target)
+    limit = pretrained.config.max_position_embeddings
+    length = options.max_seq_length or (min(task.max_seq_length, limit) if task else limit)
+    parts = Parts(
+      model=built,
+      tokenizer=tokenizer,
+      packing=Packing(length, fixed=options.pad_to_max_length),
+      limit=limit,
+      asset_files=_write_assets(assets_dir, pretrained, tokenizer, task),
+    )
+    _save_atomically(_make_module(model, parts, task, options), target)
   return target
 
 
-def restore_model(kind: str, pretrained: PretrainedFiles) -> Any:
+def load_task(kind: str, pretrained: PretrainedFiles) -> TaskSpec | None:
+  """The task of a fine-tuned model, if `kind` is one of those.
+
+  Raises:
+    UserError: the directory holds no task, or another kind of it.
+  """
+  if not TASK_KINDS_OF[kind]:
+    return None
+  task = TaskSpec.load(pretrained.directory)
+  if task.kind not in TASK_KINDS_OF[kind]:
+    fitting = next(name for name, kinds in TASK_KINDS_OF.items() if task.kind in kinds)
+    raise UserError(
+      f"--model {kind} needs a model fine-tuned for {' or '.join(TASK_KINDS_OF[kind])}. Received: "
+      f"{pretrained.directory}, fine-tuned for {task.kind}. Export it with --model {fitting}."
+    )
+  return task
+
+
+def restore_model(
+  kind: str, pretrained: PretrainedFiles, *, task: TaskSpec | None = None, use_ema: bool = False
+) -> Any:
   """Builds the Keras model that `kind` needs, with the checkpoint's weights."""
-  built = (AlbertEncoder if kind == "encoder" else AlbertForPreTraining)(pretrained.config)
-  restore_variables(named_variables(built), pretrained.checkpoint)
+  if task is not None:
+    built = make_model(task, pretrained.config)
+  else:
+    built = (AlbertEncoder if kind == "encoder" else AlbertForPreTraining)(pretrained.config)
+  restore_variables(named_variables(built), pretrained.checkpoint, use_ema=use_ema)
   return built
 
 
-def _make_module(
-  kind: str,
-  built: Any,
-  pretrained: PretrainedFiles,
-  tokenizer: AlbertTokenizer,
-  *,
-  top_k: int,
-  assets: list[str],
-) -> ServingModule:
-  if kind == "encoder":
-    return EncoderModule(built, pretrained.config, tokenizer=tokenizer, asset_files=assets)
-  return FillMaskModule(built, pretrained.config, tokenizer=tokenizer, top_k=top_k, asset_files=assets)
+def _make_module(kind: str, parts: Parts, task: TaskSpec | None, options: ExportSettings) -> ServingModule:
+  if task is None:
+    return EncoderModule(parts) if kind == "encoder" else FillMaskModule(parts, top_k=options.top_k)
+  return ClassifierModule(parts, task)
 
 
-def _write_assets(directory: str, pretrained: PretrainedFiles, tokenizer: AlbertTokenizer) -> list[str]:
+def _write_assets(
+  directory: str, pretrained: PretrainedFiles, tokenizer: AlbertTokenizer, task: TaskSpec | None
+) -> list[str]:
   tokenizer.save_pretrained(directory)
   with files.atomic_writer(os.path.join(directory, CONFIG_NAME), "w") as stream:
     stream.write(pretrained.config.to_json_string())
+  if task:
+    task.save(directory)
   return [os.path.join(directory, name) for name in sorted(os.listdir(directory))]
 
 
@@ -94,6 +156,7 @@ def _save_atomically(module: ServingModule, target: str) -> None:
   signatures = {name: function.get_concrete_function() for name, function in module.signatures().items()}
   try:
     tf.saved_model.save(module, temporary, signatures=signatures)
+    set_method_names(temporary, module.method_names())
     files.rename(temporary, target)
   except BaseException:
     if files.exists(temporary):

@@ -61,10 +61,10 @@ class GraphTokenizer(tf.Module):
     self._lower = _make_table(unicode_tables.lower_rows())
     with tf.init_scope():
       self._pieces = tf.constant([piece.encode() for piece in tokenizer.pieces])
-    self._mask_id = tokenizer.mask_id
-    self._cls_id = tokenizer.cls_id
-    self._sep_id = tokenizer.sep_id
-    self._pad_id = tokenizer.pad_id
+    self.mask_id = tokenizer.mask_id
+    self.cls_id = tokenizer.cls_id
+    self.sep_id = tokenizer.sep_id
+    self.pad_id = tokenizer.pad_id
 
   def normalize(self, texts: tf.Tensor) -> tf.Tensor:
     """What `normalize_text` does, on any shape of strings; bytes that are not UTF-8 become U+FFFD."""
@@ -106,7 +106,7 @@ class GraphTokenizer(tf.Module):
     shift = tf.repeat(tf.where(touches, self._vocab_size, 0), first.row_lengths())
     first = _replace(first.with_flat_values(first.flat_values + shift), self._after_mask)
     later = tf.cast(is_later, tf.int32)
-    masks = tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(later)], self._mask_id), later)
+    masks = tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(later)], self.mask_id), later)
     masks = masks.with_row_splits_dtype(part_ids.row_splits.dtype)
     joined = tf.concat([masks, first, part_ids[:, 1:]], axis=1)
     return parts.with_flat_values(joined).merge_dims(1, 2)
@@ -145,8 +145,8 @@ class GraphTokenizer(tf.Module):
     else:
       second = self.tokenize(pairs, allow_mask=allow_mask)
     first, second = _truncate(first, second, max_length)
-    cls = tf.fill([tf.shape(texts)[0], 1], self._cls_id)
-    sep = tf.fill([tf.shape(texts)[0], 1], self._sep_id)
+    cls = tf.fill([tf.shape(texts)[0], 1], self.cls_id)
+    sep = tf.fill([tf.shape(texts)[0], 1], self.sep_id)
     row = tf.concat([cls, first, sep], axis=1)
     if pairs is not None:
       # A second [SEP] only where there is a second segment.
@@ -157,7 +157,7 @@ class GraphTokenizer(tf.Module):
     row = tf.concat([row, second], axis=1)
     shape = [None, max_length if pad_to_max_length else None]
     return {
-      "input_ids": row.to_tensor(self._pad_id, shape=shape),
+      "input_ids": row.to_tensor(self.pad_id, shape=shape),
       "input_mask": tf.ones_like(row).to_tensor(0, shape=shape),
       "segment_ids": segments.to_tensor(0, shape=shape),
     }

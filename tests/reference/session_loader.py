@@ -18,6 +18,11 @@ class SessionModel:
     with self._session.graph.as_default():
       self._meta_graph = tf.compat.v1.saved_model.load(self._session, ["serve"], directory)
 
+  @property
+  def signatures(self):
+    """Signature name → SignatureDef."""
+    return dict(self._meta_graph.signature_def)
+
   def run(self, signature, inputs):
     """Returns the signature's outputs for a mapping of arrays."""
     definition = self._meta_graph.signature_def[signature]

@@ -1,11 +1,15 @@
 """Makes a run directory with random weights and a real, tiny vocabulary."""
 
 import pathlib
+from typing import Any
 
 import sentencepiece
 import tensorflow as tf
 
+from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.configs import AlbertConfig
+from albert_tf.finetuning.models import make_model
+from albert_tf.finetuning.task_spec import TaskSpec
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.tokenization import AlbertTokenizer
 
@@ -57,3 +61,19 @@ def write_run(directory: pathlib.Path, model: AlbertForPreTraining, tokenizer: A
   tensors = [*(v.read_value() for v in variables.values()), tf.constant(10, tf.int64)]
   prefix = str(directory / "checkpoints/model.ckpt-10")
   tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors)
+
+
+def write_fine_tuned_run(
+  directory: pathlib.Path, task: TaskSpec, config: AlbertConfig, tokenizer: AlbertTokenizer
+) -> Any:
+  """A run directory as fine-tuning leaves it, with random weights; returns the model."""
+  model = make_model(task, config)
+  variables = named_variables(model)
+  for number, variable in enumerate(variables.values()):
+    variable.assign(tf.random.stateless_normal(variable.shape, seed=[number, 5], stddev=0.5))
+  (directory / "checkpoints/best").mkdir(parents=True)
+  (directory / "albert_config.json").write_text(config.to_json_string())
+  tokenizer.save_pretrained(str(directory))
+  task.save(str(directory))
+  write_bundle(str(directory / "checkpoints/best/model.ckpt-7"), {n: v.numpy() for n, v in variables.items()})
+  return model

@@ -1,0 +1,81 @@
+"""The most likely words for the blanks of a text, as signatures."""
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.serving.examples import parse_strings
+from albert_tf.serving.modules import Parts, ServingModule, Signatures, Tensors, graph, strings
+from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE as SPACE_MARK
+
+
+class FillMaskModule(ServingModule):
+  """The most likely pieces where a text has "[MASK]".
+
+  Probabilities are those of the whole vocabulary; special pieces are never offered.
+
+  Signatures:
+    serving_default: `text` [B] strings → `words` strings and `probabilities` float32 [B, M, K], best
+      first, for M masks at most in a text; `num_masks` int32 [B], behind which a row is padding.
+      A word is the piece without its "▁". A longer text is cut at the packing's length.
+    examples: `inputs` [B] serialized tf.Example with `text` → the same.
+    tokens: ids and `positions` int32 [B, P] → `top_ids` int32 and `top_probabilities` float32, [B, P, K].
+    mlm: the same inputs → `mlm_logits` float32 [B, P, V].
+
+  Args:
+    parts: see `ServingModule`.
+    top_k: K.
+  """
+
+  def __init__(self, parts: Parts, *, top_k: int):
+    super().__init__(parts)
+    self._top_k = top_k
+    self._ordinary = np.ones(parts.tokenizer.vocab_size, bool)
+    self._ordinary[special_ids(parts.tokenizer)] = False
+    self._words = [piece.removeprefix(SPACE_MARK) or SPACE_MARK for piece in parts.tokenizer.pieces]
+
+  def signatures(self) -> Signatures:
+    inputs = (*self.token_inputs(), tf.TensorSpec([None, None], tf.int32, name="positions"))
+    return {
+      "serving_default": graph(self.text, strings("text")),
+      "examples": graph(self.examples, strings("inputs")),
+      "tokens": graph(self.tokens, inputs),
+      "mlm": graph(self.mlm, inputs),
+    }
+
+  def text(self, text: tf.Tensor) -> Tensors:
+    batch = self.pack(text, allow_mask=True)
+    is_mask = batch["input_ids"] == self.tokenizer.mask_id  # [B, S]
+    places = tf.RaggedTensor.from_value_rowids(
+      tf.where(is_mask)[:, 1], tf.where(is_mask)[:, 0], nrows=tf.shape(text, tf.int64)[0]
+    )
+    top = self.tokens(**batch, positions=tf.cast(places.to_tensor(), tf.int32))
+    num_masks = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1)
+    real = tf.sequence_mask(num_masks, tf.shape(top["top_ids"])[1])[:, :, tf.newaxis]  # [B, M, 1]
+    return {
+      "words": tf.where(real, tf.gather(tf.constant(self._words), top["top_ids"]), ""),
+      "probabilities": tf.where(real, top["top_probabilities"], 0.0),
+      "num_masks": num_masks,
+    }
+
+  def examples(self, inputs: tf.Tensor) -> Tensors:
+    return self.text(**parse_strings(inputs, required=["text"]))
+
+  def mlm(
+    self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor
+  ) -> Tensors:
+    inputs = {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}
+    return {"mlm_logits": self.run_model({**inputs, "masked_lm_positions": positions})["mlm_logits"]}
+
+  def tokens(
+    self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor
+  ) -> Tensors:
+    logits = self.mlm(input_ids, input_mask, segment_ids, positions)["mlm_logits"]
+    probabilities = tf.where(self._ordinary, tf.nn.softmax(logits), -1.0)  # [B, P, V]
+    top = tf.math.top_k(probabilities, k=self._top_k)
+    return {"top_ids": top.indices, "top_probabilities": top.values}
+
+
+def special_ids(tokenizer: AlbertTokenizer) -> list[int]:
+  """Ids that no answer may be: padding, unknown, [CLS], [SEP], [MASK]."""
+  return sorted({tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id})

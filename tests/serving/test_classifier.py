@@ -1,0 +1,129 @@
+"""Classifier and regression exports equal the Python tokenizer and model, by every method."""
+
+import pathlib
+
+import numpy as np
+import pytest
+from reference.session_loader import SessionModel
+from reference.tiny_run import write_fine_tuned_run
+import tensorflow as tf
+
+from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
+from albert_tf.finetuning.task_spec import TaskSpec
+from albert_tf.serving import export_saved_model
+from albert_tf.tokenization import AlbertTokenizer
+
+TEXTS = ["the sky is blue", "small birds sing all day long and the grass grows", "", "zebra 12, ﬁ"]
+PAIRS = ["green grass", "old trees", "the sky", ""]
+PAIR_TASK = TaskSpec(
+  kind="classification", name="t", label_names=("no", "yes", "both"), pair=True, max_seq_length=16
+)
+VALUE_TASK = TaskSpec(kind="regression", name="v", max_seq_length=20)
+
+
+def as_bytes(texts: list[str]) -> np.ndarray:
+  return np.array([text.encode() for text in texts], object)
+
+
+def example(**features: str | list[int]) -> bytes:
+  feature = {
+    name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value.encode()]))
+    if isinstance(value, str)
+    else tf.train.Feature(int64_list=tf.train.Int64List(value=value))
+    for name, value in features.items()
+  }
+  return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
+
+
+@pytest.fixture(scope="module", params=["pair", "value"])
+def exported(request, config: AlbertConfig, tokenizer: AlbertTokenizer, tmp_path_factory):
+  task = PAIR_TASK if request.param == "pair" else VALUE_TASK
+  run = tmp_path_factory.mktemp(request.param)
+  model = write_fine_tuned_run(run / "run", task, config, tokenizer)
+  path = export_saved_model(
+    model="classifier", init_checkpoint=str(run / "run"), output_dir=str(run / "export")
+  )
+  return task, model, SessionModel(path)
+
+
+def inputs_of(task: TaskSpec, rows: slice = slice(None)) -> dict[str, np.ndarray]:
+  texts = {"text": as_bytes(TEXTS[rows])}
+  return {**texts, "text_pair": as_bytes(PAIRS[rows])} if task.pair else texts
+
+
+def expected_logits(task, model, tokenizer: AlbertTokenizer) -> np.ndarray:
+  batch = tokenizer(TEXTS, PAIRS if task.pair else None, max_length=task.max_seq_length)
+  return model({name: tf.constant(array) for name, array in batch.items()}).numpy()
+
+
+def test_strings_equal_the_python_model(exported, tokenizer: AlbertTokenizer) -> None:
+  task, model, session = exported
+  logits = expected_logits(task, model, tokenizer)
+  outputs = session.run("serving_default", inputs_of(task))
+  if task.kind == "regression":
+    assert set(outputs) == {"value"}
+    np.testing.assert_allclose(outputs["value"], logits[:, 0], atol=1e-5)
+  else:
+    np.testing.assert_allclose(outputs["probabilities"], tf.nn.softmax(logits), atol=1e-5)
+    np.testing.assert_array_equal(outputs["predictions"], logits.argmax(-1))
+    names = np.array(task.label_names)
+    assert [label.decode() for label in outputs["label"]] == list(names[logits.argmax(-1)])
+    assert all([name.decode() for name in row] == list(names) for row in outputs["label_names"])
+
+
+def test_ids_and_examples_give_what_strings_give(exported, tokenizer: AlbertTokenizer) -> None:
+  task, _, session = exported
+  key, output = ("value", "outputs") if task.kind == "regression" else ("probabilities", "scores")
+  expected = session.run("serving_default", inputs_of(task))[key]
+  pairs = PAIRS if task.pair else None
+  ids = tokenizer(TEXTS, pairs, max_length=task.max_seq_length)
+  np.testing.assert_allclose(session.run("tokens", ids)[key], expected, atol=1e-6)
+  texts = [
+    example(text=text, **({"text_pair": pair} if task.pair else {}))
+    for text, pair in zip(TEXTS, PAIRS, strict=True)
+  ]
+  rows = [example(**{name: array[b].tolist() for name, array in ids.items()}) for b in range(len(TEXTS))]
+  for mixed in (texts, rows, [*rows[:2], *texts[2:]]):
+    outputs = session.run("examples", {"inputs": np.array(mixed, object)})
+    np.testing.assert_allclose(outputs[output], expected, atol=1e-6)
+    assert set(outputs) == ({"outputs"} if task.kind == "regression" else {"classes", "scores"})
+  with pytest.raises(tf.errors.InvalidArgumentError, match="must hold one string in each of text"):
+    session.run("examples", {"inputs": np.array([example(text_pair="the")], object)})
+
+
+def test_servers_find_the_methods(exported) -> None:
+  task, _, session = exported
+  methods = {name: definition.method_name for name, definition in session.signatures.items()}
+  method = "regress" if task.kind == "regression" else "classify"
+  assert methods["examples"] == f"tensorflow/serving/{method}"
+  assert methods["serving_default"] == methods["tokens"] == "tensorflow/serving/predict"
+
+
+def test_an_answer_depends_on_its_row_alone(exported) -> None:
+  task, _, session = exported
+  whole = session.run("serving_default", inputs_of(task))
+  for b in range(len(TEXTS)):
+    one = session.run("serving_default", inputs_of(task, slice(b, b + 1)))
+    for name, array in one.items():
+      if array.dtype == np.float32:
+        np.testing.assert_allclose(array[0], whole[name][b], atol=1e-5)
+  none = session.run("serving_default", inputs_of(task, slice(0, 0)))
+  assert all(len(array) == 0 for array in none.values())
+
+
+def test_another_kind_of_run_is_refused(
+  run_dir: pathlib.Path, tmp_path: pathlib.Path, config, tokenizer
+) -> None:
+  with pytest.raises(UserError, match=r"holds task.json"):
+    export_saved_model(model="classifier", init_checkpoint=str(run_dir), output_dir=str(tmp_path / "e"))
+  choice = TaskSpec(kind="multiple_choice", name="c")
+  write_fine_tuned_run(tmp_path / "run", choice, config, tokenizer)
+  with pytest.raises(UserError, match="--model multiple_choice"):
+    export_saved_model(
+      model="classifier", init_checkpoint=str(tmp_path / "run"), output_dir=str(tmp_path / "e")
+    )
+  with pytest.raises(UserError, match="between 8 and"):
+    export_saved_model(
+      model="encoder", init_checkpoint=str(run_dir), output_dir=str(tmp_path / "e"), max_seq_length=99
+    )
