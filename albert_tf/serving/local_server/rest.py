@@ -1,0 +1,178 @@
+"""The REST side: TensorFlow Serving's paths, and the page for trying a model."""
+
+from collections.abc import Mapping
+from http import server as http_server
+import importlib.resources
+import json
+import re
+import socket
+from typing import Any
+from urllib import parse as urllib_parse
+
+from albert_tf.serving.local_server import json_tensors
+from albert_tf.serving.local_server.api import Api, ModelSpec, examples_from_json
+from albert_tf.serving.local_server.errors import ApiError
+from albert_tf.serving.local_server.metadata import metadata_json, status_json
+from albert_tf.serving.local_server.servable import MAX_BATCH_SIZE
+
+MAX_BODY_BYTES = 32 << 20
+_READ_SECONDS = 30  # A client that stops sending is left.
+_MODEL = r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>\d{1,18}))?"
+_PREDICTION = re.compile(_MODEL + r":(?P<method>classify|regress|predict)", re.IGNORECASE)
+_STATUS = re.compile(_MODEL + r"(?P<metadata>/metadata)?", re.IGNORECASE)
+_PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src *"
+
+
+def _spec(match: re.Match[str], signature_name: str = "") -> ModelSpec:
+  version = match["version"]
+  return ModelSpec(
+    urllib_parse.unquote(match["name"]), None if version is None else int(version), signature_name
+  )
+
+
+def answer_get(api: Api, path: str) -> Any:
+  """The JSON for a GET below /v1/."""
+  match = _STATUS.fullmatch(path)
+  if match is None:
+    raise ApiError(f"Malformed request: GET {path}")
+  if match["metadata"]:
+    return metadata_json(api.servable(_spec(match)))
+  return status_json(api.status(_spec(match)))
+
+
+def answer_post(api: Api, path: str, body: bytes) -> Any:
+  """The JSON for a POST below /v1/."""
+  match = _PREDICTION.fullmatch(path)
+  if match is None:
+    raise ApiError(f"Malformed request: POST {path}")
+  method = match["method"].lower()
+  api.servable(_spec(match))  # An unknown model comes before a malformed body.
+  request = json_tensors.parse_json(body)
+  signature_name = request.get("signature_name", "")
+  if not isinstance(signature_name, str):
+    raise ApiError("'signature_name' key must be a string value.")
+  spec = _spec(match, signature_name)
+  if method == "predict":
+    infos = api.servable(spec).signature(signature_name).inputs
+    inputs, rows = json_tensors.read_inputs(request, infos, max_rows=MAX_BATCH_SIZE)
+    return json_tensors.write_outputs(api.predict(spec, inputs), rows=rows)
+  examples = examples_from_json(request, max_rows=MAX_BATCH_SIZE)
+  return {"results": (api.classify if method == "classify" else api.regress)(spec, examples)}
+
+
+class RestHandler(http_server.BaseHTTPRequestHandler):
+  """One connection; `server.api` answers."""
+
+  protocol_version = "HTTP/1.1"
+  server_version = "albert_tf"
+  timeout = _READ_SECONDS
+  server: "RestServer"
+
+  def do_GET(self) -> None:  # noqa: N802  The base class's names.
+    path = urllib_parse.urlsplit(self.path).path
+    if path in ("/", "/index.html"):
+      self._send(200, _page(), "text/html; charset=utf-8")
+    elif path == "/models.json":  # For the page: the API itself lists no models.
+      self._send_json(200, {"models": sorted(self.server.api.servables)})
+    elif path == "/favicon.ico":
+      self._send(204, b"", "image/x-icon")
+    else:
+      self._answer(lambda: answer_get(self.server.api, path))
+
+  def do_POST(self) -> None:  # noqa: N802
+    path = urllib_parse.urlsplit(self.path).path
+    body = self._read_body()
+    if body is not None:
+      self._answer(lambda: answer_post(self.server.api, path, body))
+
+  def _read_body(self) -> bytes | None:
+    """The body, or None after an error was sent."""
+    length = self.headers.get("Content-Length", "")
+    if "Transfer-Encoding" in self.headers or not length.isascii() or not length.isdigit():
+      self.close_connection = True
+      self._send_json(411, {"error": "A Content-Length header is needed."})
+      return None
+    if int(length) > MAX_BODY_BYTES:
+      self._refuse_large(int(length))
+      return None
+    try:
+      body = self.rfile.read(int(length))
+    except (OSError, TimeoutError):
+      body = b""
+    if len(body) < int(length):  # The client left: there is nobody to answer.
+      self.close_connection = True
+      return None
+    return body
+
+  def _refuse_large(self, length: int) -> None:
+    # Read and thrown away, up to a bound: a client that still writes would not see the answer.
+    self.close_connection = True
+    left = min(length, 8 * MAX_BODY_BYTES)
+    try:
+      while left > 0 and (chunk := self.rfile.read(min(left, 1 << 20))):
+        left -= len(chunk)
+    except (OSError, TimeoutError):
+      return
+    message = f"A body must not be larger than {MAX_BODY_BYTES} bytes. Received: {length}."
+    self._send_json(413, {"error": message})
+
+  def _answer(self, answer: Any) -> None:
+    try:
+      status, value = 200, answer()
+    except ApiError as error:
+      status, value = error.http_status, {"error": error.message}
+    except MemoryError:
+      status, value = 429, {"error": "Out of memory. Send smaller batches."}
+    except Exception as error:  # A server outlives whatever a request brings.
+      status, value = 500, {"error": f"{type(error).__name__}: {error}"}
+    self._send_json(status, value)
+
+  def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+    """The base class's own refusals (bad request line, unknown method), as the API's JSON."""
+    del explain
+    self.close_connection = True
+    self._send_json(code, {"error": message or "Malformed request"})
+
+  def _send_json(self, status: int, value: Mapping[str, Any]) -> None:
+    indent = 1 if self.command == "GET" else None  # Metadata is for reading; tensors are large.
+    data = json.dumps(value, indent=indent, ensure_ascii=False).encode("utf-8", "replace")
+    self._send(status, data + b"\n", "application/json")
+
+  def _send(self, status: int, data: bytes, content_type: str) -> None:
+    try:
+      self.send_response(status)
+      self.send_header("Content-Type", content_type)
+      self.send_header("Content-Length", str(len(data)))
+      self.send_header("X-Content-Type-Options", "nosniff")
+      if content_type.startswith("text/html"):
+        self.send_header("Content-Security-Policy", _PAGE_POLICY)
+        self.send_header("Cache-Control", "no-cache")
+      if self.close_connection:
+        self.send_header("Connection", "close")
+      self.end_headers()
+      if self.command != "HEAD":
+        self.wfile.write(data)
+    except OSError:  # The client left.
+      self.close_connection = True
+
+  def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+    """Nothing: a person who tries a model need not read each request."""
+
+
+def _page() -> bytes:
+  return importlib.resources.files("albert_tf.serving").joinpath("web/index.html").read_bytes()
+
+
+class RestServer(http_server.ThreadingHTTPServer):
+  """An HTTP server that holds the `Api`."""
+
+  daemon_threads = True
+  request_queue_size = 64
+
+  def __init__(self, api: Api, *, host: str, port: int):
+    self.api = api
+    self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    super().__init__((host, port), RestHandler)
+
+  def handle_error(self, request: Any, client_address: Any) -> None:
+    """A connection that broke concerns nobody else."""
