@@ -179,8 +179,8 @@ def _label_format(labelled: Sequence[tuple[ChoiceExample, str]], columns: Choice
     counted_from_1 = all(_index(*pair, "index1") is not None for pair in labelled)
     last = len(example.choices) - 1
     raise UserError(
-      f"A label is an index from 0 to {last}, a letter from A to {letter(last)}, or the text of one choice, written the "
-      f"same way in every row. Received: {label!r} in {example.example_id}, label_format={columns.label_format}. "
+      f"A label is an index from 0 to {last}, a letter from A to {letter(last)}, or the text of one choice, written "
+      f"the same way in every row. Received: {label!r} in {example.example_id}, label_format={columns.label_format}. "
       + (
         "Give --label_format=index1: they count from 1."
         if counted_from_1
