@@ -26,13 +26,21 @@ def word_accuracy(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
   return float(np.mean(right)) if right else 0.0
 
 
-def entity_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
+def entity_kinds(tags: Iterable[str]) -> list[str]:
+  """The types of entities that tags such as B-PER mark."""
+  return sorted({tag[2:] for tag in tags if tag != OUTSIDE})
+
+
+def entity_scores(
+  gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], *, kinds: Sequence[str]
+) -> dict[str, float]:
   """Precision, recall and F1 of whole entities, over all types and `f1_TYPE` of each, as `conlleval` counts.
 
   An entity is right when its type, first and last word are. IOB1, IOB2, IOBES and BILOU are understood.
 
   Args:
     gold, predicted: tags of each sentence.
+    kinds: the types to score one by one; one that does not occur has 0.
 
   Raises:
     UserError: seqeval is not installed.
@@ -45,14 +53,13 @@ def entity_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
       'Install it: pip install "albert-tf[tagging]".'
     ) from error
   left, right = ([[_iobes(tag) for tag in sentence] for sentence in each] for each in (gold, predicted))
+  scores = dict.fromkeys(["precision", "recall", "f1", *(f"f1_{kind}" for kind in kinds)], 0.0)
   if not (sequence_labeling.get_entities(left) or sequence_labeling.get_entities(right)):
-    return {"precision": 0.0, "recall": 0.0, "f1": 0.0}
+    return scores
   report = sequence_labeling.classification_report(left, right, output_dict=True, zero_division=0)
-  total = report.pop("micro avg")
-  for average in ("macro avg", "weighted avg"):
-    report.pop(average)
-  scores = {"precision": total["precision"], "recall": total["recall"], "f1": total["f1-score"]}
-  scores.update({f"f1_{kind}": values["f1-score"] for kind, values in sorted(report.items())})
+  total = report["micro avg"]
+  scores |= {"precision": total["precision"], "recall": total["recall"], "f1": total["f1-score"]}
+  scores |= {f"f1_{kind}": report[kind]["f1-score"] for kind in kinds if kind in report}
   return {name: float(value) for name, value in scores.items()}
 
 

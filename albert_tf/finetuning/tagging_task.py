@@ -14,7 +14,13 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning.conll import TaggedSentence
 from albert_tf.finetuning.features import FeatureSet
 from albert_tf.finetuning.tagging import TaggingFeatures, align
-from albert_tf.finetuning.tagging_metrics import OUTSIDE, entity_scores, marks_entities, word_accuracy
+from albert_tf.finetuning.tagging_metrics import (
+  OUTSIDE,
+  entity_kinds,
+  entity_scores,
+  marks_entities,
+  word_accuracy,
+)
 from albert_tf.finetuning.task import FineTuningTask, Outputs
 from albert_tf.finetuning.task_spec import TaskSpec
 from albert_tf.tokenization import AlbertTokenizer
@@ -53,7 +59,9 @@ class TaggingTask(FineTuningTask):
     self._entities = marks_entities(names)
     self.best_metric = "f1" if self._entities else "accuracy"
     if self._entities:
-      entity_scores([[OUTSIDE]], [[OUTSIDE]])  # Says now, not after training, that a package is missing.
+      entity_scores(
+        [[OUTSIDE]], [[OUTSIDE]], kinds=[]
+      )  # Says now, not after training, that a package is missing.
 
   @functools.cache  # noqa: B019  A task lives as long as the command.
   def aligned(self, split: str) -> TaggingFeatures:
@@ -83,7 +91,9 @@ class TaggingTask(FineTuningTask):
     gold = [sentence.tags or () for sentence in self._splits[split]]
     predicted = self.predict(outputs, split)
     scores = {"accuracy": word_accuracy(gold, predicted)}
-    return {**scores, **entity_scores(gold, predicted)} if self._entities else scores
+    if self._entities:
+      scores |= entity_scores(gold, predicted, kinds=entity_kinds(self.spec.label_names))
+    return scores
 
   def predict(self, outputs: Outputs, split: str) -> list[list[str]]:
     """A tag for every word of every sentence."""

@@ -181,11 +181,13 @@ def test_a_tag_that_is_not_known(tokenizer):
 def test_entity_scores_by_hand():
   gold = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-PER"]]
   predicted = [["B-PER", "I-PER", "O", "B-PER"], ["B-LOC", "O"]]
-  scores = entity_scores(gold, predicted)  # Three predicted, three gold, one right.
+  scores = entity_scores(
+    gold, predicted, kinds=["LOC", "PER", "ORG"]
+  )  # Three predicted, three gold, one right.
   np.testing.assert_allclose([scores["precision"], scores["recall"], scores["f1"]], 1 / 3)
-  np.testing.assert_allclose([scores["f1_PER"], scores["f1_LOC"]], [0.5, 0.0])
-  assert entity_scores([["U-LOC", "B-PER", "L-PER"]], [["B-LOC", "B-PER", "I-PER"]])["f1"] == 1.0
-  assert entity_scores([["O"]], [["O"]])["f1"] == 0.0
+  np.testing.assert_allclose([scores["f1_PER"], scores["f1_LOC"], scores["f1_ORG"]], [0.5, 0.0, 0.0])
+  assert entity_scores([["U-LOC", "B-PER", "L-PER"]], [["B-LOC", "B-PER", "I-PER"]], kinds=[])["f1"] == 1.0
+  assert entity_scores([["O"]], [["O"]], kinds=[])["f1"] == 0.0
   assert marks_entities(["O", "B-X", "I-X"])
   assert not marks_entities(["NOUN", "VERB"])
 
@@ -193,4 +195,4 @@ def test_entity_scores_by_hand():
 def test_without_seqeval_the_extra_is_named(monkeypatch):
   monkeypatch.setitem(sys.modules, "seqeval.metrics", None)
   with pytest.raises(UserError, match=r"albert-tf\[tagging\]"):
-    entity_scores([["O"]], [["O"]])
+    entity_scores([["O"]], [["O"]], kinds=[])
