@@ -1,0 +1,120 @@
+"""The official scores on cases worked out by hand, and the threshold search against trying every threshold."""
+
+import numpy as np
+import pytest
+
+from albert_tf.errors import UserError
+from albert_tf.finetuning.squad import metrics
+from albert_tf.finetuning.squad.reading import Answer, Paragraph, Question, SquadData
+from albert_tf.finetuning.squad.splits import hold_out
+
+
+def data_of(version, *golds):
+  questions = [
+    Question(str(n), "?", 0, tuple(Answer(text, 0) for text in texts), not texts)
+    for n, texts in enumerate(golds)
+  ]
+  return SquadData(version, [Paragraph("", 0)], questions, True)
+
+
+@pytest.mark.parametrize(
+  ("text", "normal"),
+  [
+    ("The  Cat, sat!", "cat sat"),
+    ("a an the", ""),
+    ("An apple (the red-one)", "apple redone"),
+    ("$1,000.50", "100050"),
+    ("Theater another", "theater another"),
+    ("“quoted” – naïve", "“quoted” – naïve"),  # Only ASCII punctuation goes.
+    ("the\u00a0end", "end"),
+  ],
+)
+def test_normal_form(text, normal):
+  assert metrics.normalize_answer(text) == normal
+
+
+def test_f1_by_hand():
+  # Two of three words in common with two of four: p = 2/3, r = 2/4, F1 = 4/7.
+  assert metrics.token_f1("big red dog", "red dog barks loudly", version="1.1") == pytest.approx(4 / 7)
+  # A repeated word counts as often as both have it.
+  assert metrics.token_f1("no no no", "no no", version="2.0") == pytest.approx(0.8)
+  assert metrics.token_f1("cat", "dog", version="2.0") == 0.0
+  # Nothing left but articles: equal in 2.0, nothing in common in 1.1.
+  assert metrics.token_f1("the", "a", version="2.0") == 1.0
+  assert metrics.token_f1("the", "a", version="1.1") == 0.0
+  assert metrics.exact_match("The U.S.A.", "usa") == 1.0
+
+
+def test_report_1_1_by_hand():
+  data = data_of("1.1", ["Denver Broncos", "the Broncos"], ["1887"], ["gold"])
+  scores = metrics.score_answers(data, {"0": "broncos", "1": "in 1887"})  # The third has no prediction.
+  assert metrics.summarize(data, scores) == pytest.approx(
+    {"exact": 100 / 3, "f1": 100 * (1 + 2 / 3) / 3, "total": 3}
+  )
+
+
+def test_report_2_0_by_hand():
+  data = data_of("2.0", ["Paris"], ["red wine", "wine"], [], [])
+  scores = metrics.score_answers(data, {"0": "", "1": "white wine", "2": "", "3": "something"})
+  assert metrics.summarize(data, scores) == pytest.approx(
+    {
+      "exact": 25.0,
+      "f1": 100 * (0 + 2 / 3 + 1 + 0) / 4,
+      "total": 4,
+      "HasAns_exact": 0.0,
+      "HasAns_f1": 100 / 3,
+      "HasAns_total": 2,
+      "NoAns_exact": 50.0,
+      "NoAns_f1": 50.0,
+      "NoAns_total": 2,
+    }
+  )
+
+
+def test_best_threshold_by_hand():
+  # Answer the first two (1 and 0.5), withhold the rest: (1 + 0.5 + 1 + 1) / 4.
+  found = metrics.best_threshold(
+    np.array([1.0, 0.5, 0.0, 0.0]), np.array([True, True, False, False]), np.array([-3.0, -1.0, 2.0, 4.0])
+  )
+  assert (found.value, found.score) == (0.5, 87.5)  # Midway between -1 and 2.
+
+
+def test_best_threshold_is_the_best_of_all():
+  rng = np.random.default_rng(3)
+  for _ in range(200):
+    n = int(rng.integers(1, 9))
+    answerable = rng.random(n) < 0.5
+    answering = np.where(answerable, rng.random(n), rng.integers(0, 2, n)).round(2)
+    nulls = rng.integers(-3, 4, n).astype(np.float64)  # With ties.
+
+    def score(threshold):
+      withheld = nulls >= threshold  # noqa: B023
+      return 100 * np.where(withheld, ~answerable, answering).mean()  # noqa: B023
+
+    found = metrics.best_threshold(answering, answerable, nulls)
+    assert score(found.value) == pytest.approx(found.score)
+    assert found.score >= max(score(threshold) for threshold in np.arange(-4, 6) - 0.5) - 1e-9
+
+
+def test_held_out_articles_are_whole():
+  paragraphs = [Paragraph("", article) for article in (0, 0, 1, 1, 2, 3, 4)]
+  questions = [Question(f"{n}", "?", n % 7) for n in range(70)]
+  data = SquadData("2.0", paragraphs, questions, True)
+  train, held = hold_out(data, fraction=0.2, seed=5)
+  sides = [{data.paragraphs[q.paragraph].article for q in side.questions} for side in (train, held)]
+  assert sides[0].isdisjoint(sides[1])
+  assert sides[0] | sides[1] == {0, 1, 2, 3, 4}
+  assert len(train.questions) + len(held.questions) == 70
+  assert 10 <= len(held.questions) <= 20
+  assert hold_out(data, fraction=0.2, seed=5)[1].questions == held.questions
+  assert len({tuple(hold_out(data, fraction=0.2, seed=seed)[1].questions) for seed in range(9)}) > 1
+
+
+def test_held_out_paragraphs_of_one_article():
+  data = SquadData("2.0", [Paragraph("", 0)] * 2, [Question(f"{n}", "?", n % 2) for n in range(4)], True)
+  train, held = hold_out(data, fraction=0.1, seed=0)
+  assert len(train.questions) == len(held.questions) == 2
+  with pytest.raises(UserError, match="at least two paragraphs"):
+    hold_out(train, fraction=0.1, seed=0)
+  with pytest.raises(UserError, match="above 0 and below 1"):
+    hold_out(data, fraction=1.5, seed=0)

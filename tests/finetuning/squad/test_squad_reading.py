@@ -1,0 +1,116 @@
+"""What is wrong with a SQuAD file is said with the place; what is right is read whole."""
+
+import copy
+import json
+
+import pytest
+
+from albert_tf.errors import UserError
+from albert_tf.finetuning.squad.reading import read_squad
+
+GOOD = {
+  "version": "v2.0",
+  "data": [
+    {
+      "title": "t",
+      "paragraphs": [
+        {
+          "context": "Paris is big.",
+          "qas": [
+            {"id": "a", "question": "What?", "answers": [{"text": "Paris", "answer_start": 0}]},
+            {"id": "b", "question": "Who?", "answers": [], "is_impossible": True},
+          ],
+        }
+      ],
+    }
+  ],
+}
+
+
+@pytest.fixture
+def write(tmp_path):
+  def write(content):
+    path = tmp_path / "squad.json"
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    return str(path)
+
+  return write
+
+
+def changed(change):
+  """`GOOD` after `change(document, paragraph, its first and its second question)`."""
+  document = copy.deepcopy(GOOD)
+  paragraph = document["data"][0]["paragraphs"][0]
+  change(document, paragraph, *paragraph["qas"])
+  return document
+
+
+def without_answers(document, paragraph, first, second):
+  for question in (first, second):
+    question.pop("answers", None)
+    question.pop("is_impossible", None)
+
+
+def test_reads(write):
+  data = read_squad(write(b"\xef\xbb\xbf" + json.dumps(GOOD).encode()), version="2.0")  # A BOM.
+  assert data.labelled
+  assert data.paragraphs == [("Paris is big.", 0)]
+  assert [(q.id, q.text, q.answers, q.is_impossible) for q in data.questions] == [
+    ("a", "What?", (("Paris", 0),), False),
+    ("b", "Who?", (), True),
+  ]
+
+
+@pytest.mark.parametrize("version", ["1.1", "2.0"])
+def test_without_answers(write, version):
+  document = changed(without_answers)
+  document["version"] = version
+  data = read_squad(write(document), version=version)
+  assert not data.labelled
+  assert [q.answers for q in data.questions] == [(), ()]
+  with pytest.raises(UserError, match=r"2 of 2 questions without one \(data\[0\].paragraphs\[0\].qas\[0\], "):
+    read_squad(write(document), version=version, require_answers=True)
+
+
+def test_version_2_knows_impossible_by_an_empty_list(write):
+  path = write(changed(lambda document, paragraph, first, second: second.pop("is_impossible")))
+  assert read_squad(path, version="2.0").questions[1].is_impossible
+
+
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    (b'{"data": [', "one JSON document in UTF-8"),
+    (b"\xff\xfe{}", "one JSON document in UTF-8"),
+    (b"[1]", "Received: a list"),
+    (b"{}", r'needs "data" at the top. Received: the keys \[\]'),
+    (b'{"data": []}', "at least one question"),
+    (b'{"data": [7]}', r'needs "paragraphs" at data\[0\]. Received: a int'),
+    (changed(lambda d, p, a, b: p.pop("context")), r'"context" at data\[0\].paragraphs\[0\]'),
+    (changed(lambda d, p, a, b: a.update(question=None)), r'"question" at .*qas\[0\] must be a string'),
+    (changed(lambda d, p, a, b: b.pop("id")), r'needs "id" at data\[0\].paragraphs\[0\].qas\[1\]'),
+    (changed(lambda d, p, a, b: b.update(id="a")), r"'a' at .*qas\[0\] and .*qas\[1\]"),
+    (changed(lambda d, p, a, b: a.update(answers={"text": "Paris"})), '"answers" at .* must be a list'),
+    (
+      changed(lambda d, p, a, b: a["answers"][0].update(answer_start="0")),
+      r'"answer_start" at .*answers\[0\] must be an integer',
+    ),
+    (changed(lambda d, p, a, b: a.update(is_impossible="no")), "must be true or false"),
+    (changed(lambda d, p, a, b: a.update(is_impossible=True)), "impossible question has no answers"),
+    (changed(lambda d, p, a, b: a.pop("answers")), "Either all questions of a file have answers, or none"),
+    (changed(lambda d, p, a, b: d.update(version="1.1")), r"--version=2.0 and .*Use --version=1.1"),
+  ],
+)
+def test_refusals(write, content, message):
+  with pytest.raises(UserError, match=message):
+    read_squad(write(content), version="2.0")
+
+
+def test_refusals_of_1_1(write):
+  with pytest.raises(UserError, match=r"--version=1.1 and .*Use --version=2.0"):
+    read_squad(write(GOOD), version="1.1")
+  path = write(changed(lambda document, *_: document.pop("version")))
+  with pytest.raises(UserError, match=r"1 questions that are impossible \(such as .*qas\[1\]\)"):
+    read_squad(path, version="1.1")
+  with pytest.raises(UserError, match="must be readable"):
+    read_squad("nowhere.json", version="1.1")
