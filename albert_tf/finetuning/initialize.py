@@ -1,10 +1,22 @@
 """What fine-tuning starts from: configuration, tokenizer and weights of a checkpoint of any known format."""
 
+from collections.abc import Mapping
 import dataclasses
+import os
+from typing import Any
 
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import files
 from albert_tf.configs import AlbertConfig
-from albert_tf.interop import Checkpoint
+from albert_tf.errors import UserError
+from albert_tf.interop import Checkpoint, MatchReport, load_weights, read_checkpoint
+from albert_tf.modeling import named_variables
 from albert_tf.tokenization import AlbertTokenizer
+
+_ENCODER = "bert/"
+_HEAD = rf"^(?!{_ENCODER})"  # Every variable that is not of the encoder.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,4 +56,107 @@ def read_start(
   Raises:
     UserError: nothing is there, or parts are missing.
   """
-  raise NotImplementedError
+  if from_scratch:
+    return _random_start(init_checkpoint, spm_model_file, albert_config_file, do_lower_case)
+  if not init_checkpoint:
+    raise UserError(
+      "Fine-tuning starts from pretrained weights. Received: an empty --init_checkpoint. Name a run directory, "
+      "a checkpoint or a Hugging Face folder; --from_scratch starts from random weights."
+    )
+  checkpoint = read_checkpoint(init_checkpoint, config_file=albert_config_file)
+  path = spm_model_file or (checkpoint.tokenizer[0] if checkpoint.tokenizer else "")
+  if not path:
+    raise UserError(
+      f"The weights need the tokenizer they were trained with. Received: {init_checkpoint} without a SentencePiece "
+      "model beside it. Name it with --spm_model_file."
+    )
+  tokenizer = _load_tokenizer(path, do_lower_case)
+  _check_vocabulary(tokenizer, checkpoint.config, path)
+  return Start(config=checkpoint.config, tokenizer=tokenizer, checkpoint=checkpoint, source=checkpoint.path)
+
+
+def _random_start(
+  init_checkpoint: str, spm_model_file: str, config_file: str, do_lower_case: bool | None
+) -> Start:
+  if init_checkpoint or not spm_model_file or not config_file:
+    raise UserError(
+      "--from_scratch takes --albert_config_file and --spm_model_file, and no --init_checkpoint. Received: "
+      f"--init_checkpoint={init_checkpoint}, --albert_config_file={config_file}, --spm_model_file={spm_model_file}."
+    )
+  config = AlbertConfig.from_json_file(config_file)
+  tokenizer = _load_tokenizer(spm_model_file, do_lower_case)
+  _check_vocabulary(tokenizer, config, spm_model_file)
+  return Start(config=config, tokenizer=tokenizer, checkpoint=None, source="random weights")
+
+
+def _load_tokenizer(path: str, do_lower_case: bool | None) -> AlbertTokenizer:
+  overrides = {} if do_lower_case is None else {"do_lower_case": do_lower_case}
+  return AlbertTokenizer.from_pretrained(path, **overrides)
+
+
+def _check_vocabulary(tokenizer: AlbertTokenizer, config: AlbertConfig, path: str) -> None:
+  if tokenizer.vocab_size != config.vocab_size:
+    raise UserError(
+      f"Tokenizer and model must have one vocabulary. Received: {path} with {tokenizer.vocab_size} pieces for a "
+      f"model of {config.vocab_size}. Give the SentencePiece model that the weights were trained with."
+    )
+
+
+def load_encoder_weights(model: Any, start: Start) -> MatchReport | None:
+  """Gives a new model the encoder's weights; its head keeps its random ones. None where there are none.
+
+  Heads in the checkpoint, of pretraining or of another task, are left out.
+
+  Raises:
+    UserError: a variable of the encoder is missing, or its shape differs.
+  """
+  if start.checkpoint is None:
+    return None
+  every = start.checkpoint.variables
+  encoder = {name: value for name, value in every.items() if name.startswith(_ENCODER)}
+  if not encoder:
+    raise UserError(
+      f"The weights must be those of an ALBERT encoder ({_ENCODER}…). Received: {start.source}, which holds "
+      f"{', '.join(sorted(every)[:4])}. Name another checkpoint."
+    )
+  report = load_weights(model, dataclasses.replace(start.checkpoint, variables=encoder), allow_missing=_HEAD)
+  left = [(name, "a head") for name in every if name not in encoder]
+  return dataclasses.replace(report, dropped=(*start.checkpoint.dropped, *left))
+
+
+def load_all_weights(model: Any, variables: Mapping[str, np.ndarray], *, source: str) -> None:
+  """Gives a model the weights of a fine-tuned checkpoint, head included.
+
+  Raises:
+    UserError: a variable is missing or has another shape, as where the checkpoint is of another task.
+  """
+  own = named_variables(model)
+  missing = sorted(name for name in own if name not in variables)
+  wrong = [name for name in own if name not in missing and variables[name].shape != tuple(own[name].shape)]
+  if missing or wrong:
+    raise UserError(
+      "Without --do_train the weights must be of a model fine-tuned for this task. Received: "
+      f"{source}, where {', '.join((missing + wrong)[:4])} is missing or has another shape. Train first, or name "
+      "the --output_dir of such a run as --init_checkpoint."
+    )
+  for name, variable in own.items():
+    variable.assign(variables[name])
+
+
+def weights_of(model: Any) -> dict[str, np.ndarray]:
+  """Name → value of every variable of a model, as a checkpoint holds them."""
+  return {name: variable.numpy() for name, variable in named_variables(model).items()}
+
+
+def save_weights(weights: Mapping[str, np.ndarray], step: int, directory: str) -> str:
+  """Writes `model.ckpt-<step>` into `directory` and removes what it held before; returns the prefix."""
+  from albert_tf.checkpoints.bundle import write_bundle
+
+  files.makedirs(directory)
+  before = tf.io.gfile.listdir(directory)
+  prefix = os.path.join(directory, f"model.ckpt-{step}")
+  write_bundle(prefix, {**weights, "global_step": np.int64(step)})
+  for name in before:
+    if not name.startswith(f"model.ckpt-{step}."):
+      files.remove(os.path.join(directory, name))
+  return prefix

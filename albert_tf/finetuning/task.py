@@ -22,11 +22,13 @@ class FineTuningTask(abc.ABC):
     spec: what is saved as `task.json`; decides the model (`models.make_model`). May be replaced by `evaluate`
       (a threshold found on evaluation data); the engine saves it at the end.
     best_metric: the key of `evaluate`'s result by which the best checkpoint is chosen; higher is better.
+    data: what the examples are read from, by flag name, such as {"train_file": …}; recorded in run.json.
     head_options: of the head, beside the number of labels and dropout, which the engine gives.
   """
 
   spec: TaskSpec
   best_metric: str
+  data: Mapping[str, str] = {}
   head_options: ClassVar[Mapping[str, Any]] = {}
 
   @abc.abstractmethod

@@ -1,0 +1,102 @@
+"""Fine-tunes ALBERT on a task of GLUE, or on a table of your own, with Keras' `model.fit`.
+
+Example:
+  python tpu_scripts/run_glue.py --task_name=mrpc --data_dir=glue --init_checkpoint=RUN --output_dir=mrpc \
+    --do_train --do_eval --do_predict --max_seq_length=128 --learning_rate=2e-5 --seeds=1,2,3
+  python tpu_scripts/run_glue.py --task_name=custom --train_file=train.csv --eval_file=dev.csv \
+    --text_columns=review --label_column=stars --init_checkpoint=RUN --output_dir=reviews --do_train
+"""
+
+from collections.abc import Sequence
+import os
+from typing import TYPE_CHECKING, Any
+
+from absl import app, flags
+import finetuning_flags
+
+from albert_tf import files
+from albert_tf.errors import UserError, exit_on_user_error
+from albert_tf.startup import load_tensorflow
+
+if TYPE_CHECKING:
+  from albert_tf.finetuning.initialize import Start
+
+_TASK_NAME = flags.DEFINE_string(
+  "task_name", None, "cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, ax, or custom.", required=True
+)
+_DATA_DIR = flags.DEFINE_string("data_dir", "", "The task's folder, or the one with GLUE's folders.")
+_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Pieces of an example; longer ones are cut.")
+
+# --task_name=custom
+_TRAIN_FILE = flags.DEFINE_string("train_file", "", "Training table: .tsv, .csv, .jsonl or .parquet.")
+_EVAL_FILE = flags.DEFINE_string(
+  "eval_file", "", "Evaluation table. Default: --eval_fraction of the training rows."
+)
+_TEST_FILE = flags.DEFINE_string("test_file", "", "Table to predict; needs no labels.")
+_EVAL_FRACTION = flags.DEFINE_float("eval_fraction", 0.1, "Held out of --train_file without --eval_file.")
+_TEXT_COLUMNS = flags.DEFINE_list("text_columns", ["text"], "One column, or two for pairs.")
+_LABEL_COLUMN = flags.DEFINE_string("label_column", "label", "The label's column.")
+_ID_COLUMN = flags.DEFINE_string("id_column", "", "Names the rows in predictions. Default: their numbers.")
+_LABEL_NAMES = flags.DEFINE_list(
+  "label_names", [], "The classes in order. Default: those of the training data."
+)
+_REGRESSION = flags.DEFINE_bool("regression", False, "Labels are numbers to predict.")
+
+
+def _make_task(start: "Start") -> Any:
+  if _TASK_NAME.value.lower() != "custom":
+    from albert_tf.finetuning.glue_tasks import GlueTextTask
+
+    if not _DATA_DIR.value:
+      raise UserError("GLUE's tasks need their data. Received: an empty --data_dir. Name GLUE's folder.")
+    return GlueTextTask(
+      _TASK_NAME.value,
+      data_dir=_DATA_DIR.value,
+      tokenizer=start.tokenizer,
+      max_seq_length=_MAX_SEQ_LENGTH.value,
+    )
+  from albert_tf.finetuning.tables import TableColumns, TableTask
+
+  return TableTask(
+    {"train": _TRAIN_FILE.value, "eval": _EVAL_FILE.value, "test": _TEST_FILE.value},
+    columns=TableColumns(texts=tuple(_TEXT_COLUMNS.value), label=_LABEL_COLUMN.value, id=_ID_COLUMN.value),
+    tokenizer=start.tokenizer,
+    regression=_REGRESSION.value,
+    label_names=_LABEL_NAMES.value or _trained_labels(),
+    max_seq_length=_MAX_SEQ_LENGTH.value,
+    eval_fraction=_EVAL_FRACTION.value,
+  )
+
+
+def _trained_labels() -> tuple[str, ...]:
+  """The classes of the fine-tuned run whose weights are used without training data."""
+  from albert_tf.finetuning.task_spec import TASK_FILE, TaskSpec
+
+  if not _TRAIN_FILE.value:
+    for folder in (flags.FLAGS.init_checkpoint, finetuning_flags.output_dir()):
+      if folder and files.exists(os.path.join(folder, TASK_FILE)):
+        return TaskSpec.load(folder).label_names
+  return ()
+
+
+def main(argv: Sequence[str]) -> None:
+  finetuning_flags.refuse_arguments(argv)
+  load_tensorflow()
+  finetuning_flags.quiet_logging()
+  settings = finetuning_flags.settings()
+  from albert_tf.finetuning.fit import fine_tune
+
+  start = finetuning_flags.read_start()
+  results = fine_tune(
+    _make_task(start),
+    settings,
+    start=start,
+    output_dir=finetuning_flags.output_dir(),
+    flags_text=flags.FLAGS.flags_into_string(),
+  )
+  finetuning_flags.print_results(results)
+  finetuning_flags.export("classifier")
+
+
+if __name__ == "__main__":
+  app.run(exit_on_user_error(main))
