@@ -1,5 +1,6 @@
 """A run directory becomes a SavedModel in TensorFlow Serving's layout: `<output_dir>/<version>/`."""
 
+from collections.abc import Callable
 import dataclasses
 import os
 import tempfile
@@ -18,7 +19,9 @@ from albert_tf.serving.encoder_module import EncoderModule
 from albert_tf.serving.fill_mask_module import FillMaskModule
 from albert_tf.serving.method_names import set_method_names
 from albert_tf.serving.modules import Packing, Parts, ServingModule
+from albert_tf.serving.multiple_choice_module import MultipleChoiceModule
 from albert_tf.serving.run_directory import CONFIG_NAME, PretrainedFiles, find_pretrained
+from albert_tf.serving.token_classification_module import TokenClassificationModule
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.training.checkpoints import restore_variables
 
@@ -136,7 +139,12 @@ def restore_model(
 def _make_module(kind: str, parts: Parts, task: TaskSpec | None, options: ExportSettings) -> ServingModule:
   if task is None:
     return EncoderModule(parts) if kind == "encoder" else FillMaskModule(parts, top_k=options.top_k)
-  return ClassifierModule(parts, task)
+  modules: dict[str, Callable[[Parts, TaskSpec], ServingModule]] = {
+    "classifier": ClassifierModule,
+    "multiple_choice": MultipleChoiceModule,
+    "token_classification": TokenClassificationModule,
+  }
+  return modules[kind](parts, task)
 
 
 def _write_assets(

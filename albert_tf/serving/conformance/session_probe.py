@@ -12,8 +12,6 @@ import json
 import os
 import sys
 
-sys.modules["albert_tf"] = None  # What is installed of this project cannot be imported.  # type: ignore[assignment]
-
 OP_LIBRARIES = ("_sentencepiece_tokenizer.so", "_normalize_ops.so")
 
 
@@ -90,4 +88,5 @@ def answer(files, session, meta_graph, call):  # type: ignore[no-untyped-def]
 
 
 if __name__ == "__main__":
+  sys.modules["albert_tf"] = None  # type: ignore[assignment]  # Its import fails, installed or not.
   main(*sys.argv[1:])

@@ -5,7 +5,7 @@ written for one works with the other; it is not TensorFlow Serving, and not mean
 for the open network. Needs `grpcio` and `tensorflow-serving-api` for gRPC.
 """
 
-from albert_tf.serving.local_server.server import LocalServer
 from albert_tf.serving.local_server.servable import ServableFolder, load_servables
+from albert_tf.serving.local_server.server import LocalServer
 
 __all__ = ["LocalServer", "ServableFolder", "load_servables"]

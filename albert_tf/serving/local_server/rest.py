@@ -68,7 +68,7 @@ class RestHandler(http_server.BaseHTTPRequestHandler):
   timeout = _READ_SECONDS
   server: "RestServer"
 
-  def do_GET(self) -> None:  # noqa: N802  The base class's names.
+  def do_GET(self) -> None:
     path = urllib_parse.urlsplit(self.path).path
     if path in ("/", "/index.html"):
       self._send(200, _page(), "text/html; charset=utf-8")
@@ -79,7 +79,7 @@ class RestHandler(http_server.BaseHTTPRequestHandler):
     else:
       self._answer(lambda: answer_get(self.server.api, path))
 
-  def do_POST(self) -> None:  # noqa: N802
+  def do_POST(self) -> None:
     path = urllib_parse.urlsplit(self.path).path
     body = self._read_body()
     if body is not None:
@@ -155,7 +155,7 @@ class RestHandler(http_server.BaseHTTPRequestHandler):
     except OSError:  # The client left.
       self.close_connection = True
 
-  def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+  def log_message(self, format: str, *args: Any) -> None:
     """Nothing: a person who tries a model need not read each request."""
 
 

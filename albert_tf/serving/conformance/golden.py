@@ -1,0 +1,60 @@
+"""Golden outputs: what the Python model gave when it was exported, kept in the export.
+
+They lie in `assets.extra/`, which servers ignore but for the warm-up file.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+import os
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.serving.conformance import tensor_file
+from albert_tf.serving.conformance.samples import make_calls
+from albert_tf.serving.conformance.signatures import read_signatures
+from albert_tf.serving.conformance.tensor_file import Answer, Call
+
+EXTRA_DIR = "assets.extra"
+CALLS_NAME = "golden_calls.bin"
+ANSWERS_NAME = "golden_answers.bin"
+
+PythonSignature = Callable[..., Mapping[str, Any]]
+
+
+def write_golden(directory: str, signatures: Mapping[str, PythonSignature]) -> int:
+  """Records what Python functions give for sample inputs of an export's signatures.
+
+  Args:
+    directory: the SavedModel, already written.
+    signatures: by signature name, a function of the input tensors by name. Called
+      eagerly, so that the Keras model in this process answers, not the saved graph.
+
+  Returns:
+    How many calls were recorded.
+  """
+  calls = make_calls(read_signatures(directory))
+  answers = [Answer(call_python(signatures[call.signature], call)) for call in calls]
+  os.makedirs(os.path.join(directory, EXTRA_DIR), exist_ok=True)
+  tensor_file.write_calls(_path(directory, CALLS_NAME), calls)
+  tensor_file.write_answers(_path(directory, ANSWERS_NAME), answers)
+  return len(calls)
+
+
+def call_python(function: PythonSignature, call: Call) -> dict[str, np.ndarray]:
+  """Runs one call eagerly; a `tf.function` is unwrapped."""
+  python = getattr(function, "python_function", function)
+  outputs = python(**{name: tf.constant(array) for name, array in call.inputs.items()})
+  return {name: np.asarray(outputs[name]) for name in call.outputs}
+
+
+def read_golden(directory: str) -> tuple[Sequence[Call], Sequence[Answer]] | None:
+  """The calls and their answers, or None where none were recorded."""
+  if not os.path.exists(_path(directory, CALLS_NAME)):
+    return None
+  calls = tensor_file.read_calls(_path(directory, CALLS_NAME))
+  return calls, tensor_file.read_answers(_path(directory, ANSWERS_NAME))
+
+
+def _path(directory: str, name: str) -> str:
+  return os.path.join(directory, EXTRA_DIR, name)
