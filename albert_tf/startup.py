@@ -12,7 +12,7 @@ import tempfile
 
 
 @contextlib.contextmanager
-def _native_stderr_kept_back() -> Iterator[None]:
+def native_stderr_kept_back() -> Iterator[None]:
   """Sends file descriptor 2 to a temporary file; shows that file only if the body fails."""
   sys.stderr.flush()
   try:
@@ -44,7 +44,7 @@ def load_tensorflow() -> None:
     import tensorflow  # noqa: F401
 
     return
-  with _native_stderr_kept_back():
+  with native_stderr_kept_back():
     import tensorflow as tf
 
     tf.get_logger().setLevel("ERROR")
