@@ -182,12 +182,14 @@ class TrainStep:
       gradients, sums = self._micro_gradients(dict(batch), weight, micro_seed(0))
       return dict(zip(self._variables, gradients, strict=True)), sums
 
+    # An axis of its own: XLA cannot cut rows between two bounds that are both computed.
+    micro_batches = {
+      key: tf.reshape(value, [count, self._micro_batch_size, *value.shape[1:]])
+      for key, value in batch.items()
+    }
+
     def add_micro_batch(i: tf.Tensor, sums: tf.Tensor, *gradients: tf.Tensor) -> tuple[tf.Tensor, ...]:
-      rows = slice(i * self._micro_batch_size, (i + 1) * self._micro_batch_size)
-      part = {
-        key: tf.ensure_shape(value[rows], [self._micro_batch_size, *value.shape[1:]])
-        for key, value in batch.items()
-      }
+      part = {key: value[i] for key, value in micro_batches.items()}
       more, part_sums = self._micro_gradients(part, weight, micro_seed(i))
       return i + 1, sums + part_sums, *[old + new for old, new in zip(gradients, more, strict=True)]
 
