@@ -68,6 +68,8 @@ class GraphTokenizer(tf.Module):
 
   def normalize(self, texts: tf.Tensor) -> tf.Tensor:
     """What `normalize_text` does, on any shape of strings; bytes that are not UTF-8 become U+FFFD."""
+    if texts.shape.rank != 1:
+      return tf.reshape(self.normalize(tf.reshape(texts, [-1])), tf.shape(texts))
     if self._config.remove_space:
       texts = tf.strings.regex_replace(texts, f"[{unicode_tables.space_class()}]+", " ")
       texts = tf.strings.regex_replace(texts, "^ | $", "")
@@ -145,17 +147,40 @@ class GraphTokenizer(tf.Module):
     else:
       second = self.tokenize(pairs, allow_mask=allow_mask)
     first, second = _truncate(first, second, max_length)
-    cls = tf.fill([tf.shape(texts)[0], 1], self.cls_id)
-    sep = tf.fill([tf.shape(texts)[0], 1], self.sep_id)
+    length = max_length if pad_to_max_length else None
+    return self.pack(first, None if pairs is None else second, length=length)
+
+  def pack(
+    self,
+    first: tf.RaggedTensor,
+    second: tf.RaggedTensor | None = None,
+    *,
+    length: int | tf.Tensor | None = None,
+    always_two: bool = False,
+  ) -> dict[str, tf.Tensor]:
+    """`[CLS] first [SEP] second [SEP]` for every row.
+
+    Args:
+      first, second: int32 ragged [B, (length)], short enough already.
+      length: S; None: the longest row's.
+      always_two: an empty second segment has its [SEP], too; else it makes a single segment.
+
+    Returns:
+      int32 tensors `input_ids`, `input_mask`, `segment_ids`, each [B, S].
+    """
+    cls = tf.fill([first.nrows(), 1], self.cls_id)
+    sep = tf.fill([first.nrows(), 1], self.sep_id)
     row = tf.concat([cls, first, sep], axis=1)
-    if pairs is not None:
-      # A second [SEP] only where there is a second segment.
-      second = tf.concat(
-        [second, tf.ragged.boolean_mask(sep, second.row_lengths()[:, tf.newaxis] > 0)], axis=1
-      )
-    segments = tf.concat([tf.zeros_like(row), tf.ones_like(second)], axis=1)
-    row = tf.concat([row, second], axis=1)
-    shape = [None, max_length if pad_to_max_length else None]
+    segments = tf.zeros_like(row)
+    if second is not None:
+      if always_two:
+        last: tf.Tensor | tf.RaggedTensor = sep
+      else:
+        last = tf.ragged.boolean_mask(sep, second.row_lengths()[:, tf.newaxis] > 0)
+      second = tf.concat([second, last], axis=1)
+      segments = tf.concat([segments, tf.ones_like(second)], axis=1)
+      row = tf.concat([row, second], axis=1)
+    shape = [None, length]
     return {
       "input_ids": row.to_tensor(self.pad_id, shape=shape),
       "input_mask": tf.ones_like(row).to_tensor(0, shape=shape),
@@ -191,10 +216,16 @@ def _truncate(
   keep = tf.minimum(size, tf.maximum(budget - other, (budget + 1) // 2))
   keep = tf.where(size + other > budget, keep, size)
   keep = tf.where(other > 0, keep, tf.minimum(size, budget))
-  return _head(first, keep), _head(second, tf.minimum(other, budget - keep))
+  return head(first, keep), head(second, tf.minimum(other, budget - keep))
 
 
-def _head(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
+def head(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
   """The first lengths[b] values of row b."""
   position = tf.ragged.range(ids.row_lengths())
   return tf.ragged.boolean_mask(ids, position < lengths[:, tf.newaxis])
+
+
+def tail(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
+  """The last lengths[b] values of row b, or all of them if it has fewer."""
+  position = tf.ragged.range(ids.row_lengths())
+  return tf.ragged.boolean_mask(ids, position >= (ids.row_lengths() - lengths)[:, tf.newaxis])

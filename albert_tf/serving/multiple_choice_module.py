@@ -1,0 +1,96 @@
+"""The right choice for a question about a text, as signatures."""
+
+import tensorflow as tf
+
+from albert_tf.finetuning.multiple_choice import BLANK
+from albert_tf.finetuning.task_spec import TaskSpec
+from albert_tf.serving.modules import TOKEN_KEYS, Parts, ServingModule, Signatures, Tensors, graph, strings
+from albert_tf.tokenization.graph import head, tail
+
+_SPECIAL_PIECES = 3  # [CLS] context [SEP] choice [SEP]
+
+
+class MultipleChoiceModule(ServingModule):
+  """Scores of the choices of questions, packed as `finetuning.multiple_choice` packs them.
+
+  Every example of a batch has the same number of choices, C.
+
+  Signatures:
+    serving_default: `context`, `question` [B] and `choices` [B, C] strings → `probabilities` and
+      `scores` (logits) float32 [B, C], `predictions` int32 [B], `answer` strings [B]. "_" in the
+      question is the choice's place. An empty context or question is allowed.
+    examples: `inputs` [B] serialized tf.Example with `context`, `question`, and `choices`, C strings → the same.
+    tokens: `input_ids`, `input_mask`, `segment_ids` [B, C, S] → the same without `answer`.
+
+  Args:
+    parts: see `ServingModule`.
+    task: of kind multiple_choice.
+  """
+
+  def __init__(self, parts: Parts, task: TaskSpec):
+    super().__init__(parts)
+    self._room = parts.packing.max_length - _SPECIAL_PIECES
+    self._max_qa_length = min(task.max_qa_length, self._room)
+
+  def signatures(self) -> Signatures:
+    length = self._packing.max_length if self._packing.fixed else None
+    ids = [tf.TensorSpec([None, None, length], tf.int32, name=name) for name in TOKEN_KEYS]
+    choices = tf.TensorSpec([None, None], tf.string, name="choices")
+    return {
+      "serving_default": graph(self.text, (*strings("context", "question"), choices)),
+      "examples": graph(self.examples, strings("inputs")),
+      "tokens": graph(self.tokens, ids),
+    }
+
+  def text(self, context: tf.Tensor, question: tf.Tensor, choices: tf.Tensor) -> Tensors:
+    count = tf.shape(choices)[1]
+    texts = choice_texts(self.tokenizer.normalize(question), self.tokenizer.normalize(choices))
+    second = self.tokenizer.tokenize(tf.reshape(texts, [-1]))  # [B C, (length)]
+    second = tail(second, tf.fill([second.nrows()], tf.constant(self._max_qa_length, tf.int64)))
+    row = tf.repeat(tf.range(tf.shape(choices)[0]), count)
+    first = tf.gather(self.tokenizer.tokenize(context), row)
+    first = head(first, self._room - second.row_lengths())
+    length = self._packing.max_length if self._packing.fixed else None
+    packed = self.tokenizer.pack(first, second, length=length, always_two=True)
+    # Not -1 for the last size: it is unknown where the batch is empty.
+    shape = tf.concat([tf.shape(choices), [tf.maximum(tf.shape(packed["input_ids"])[1], 1)]], axis=0)
+    outputs = self.tokens(**{name: tf.reshape(tensor, shape) for name, tensor in packed.items()})
+    return {**outputs, "answer": tf.gather(choices, outputs["predictions"], batch_dims=1)}
+
+  def examples(self, inputs: tf.Tensor) -> Tensors:
+    features = {name: tf.io.FixedLenFeature([], tf.string) for name in ("context", "question")}
+    features["choices"] = tf.io.RaggedFeature(tf.string, row_splits_dtype=tf.int64)
+    parsed = tf.io.parse_example(inputs, features)
+    choices = parsed["choices"].to_tensor()
+    message = "Every example must hold the same number of strings in choices, at least one."
+    lengths = parsed["choices"].row_lengths()
+    check = tf.debugging.assert_equal(lengths, tf.maximum(tf.shape(choices, tf.int64)[1], 1), message=message)
+    with tf.control_dependencies([check]):
+      return self.text(parsed["context"], parsed["question"], tf.identity(choices))
+
+  def tokens(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
+    inputs = {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}
+    count = tf.shape(input_ids)[1]
+    message = "A question must have at least one choice."
+    with tf.control_dependencies([tf.debugging.assert_positive(count, message=message)]):
+      scores = self.run_model(inputs)  # [B, C]
+    return {
+      "probabilities": tf.nn.softmax(scores),
+      "scores": scores,
+      "predictions": tf.argmax(scores, axis=-1, output_type=tf.int32),
+    }
+
+
+def choice_texts(question: tf.Tensor, choices: tf.Tensor) -> tf.Tensor:
+  """`finetuning.multiple_choice.choice_text` for every choice; normalised [B] and [B, C] to [B, C]."""
+  shape = tf.shape(choices)
+  parts = tf.strings.split(question, sep=BLANK)  # [B, (parts)]
+  parts = tf.gather(parts, tf.repeat(tf.range(shape[0]), shape[1]))  # [B C, (parts)]
+  flat = tf.reshape(choices, [-1])
+  last = tf.ragged.range(parts.row_lengths()).flat_values == tf.repeat(
+    parts.row_lengths() - 1, parts.row_lengths()
+  )
+  filled = tf.where(last, "", tf.repeat(flat, parts.row_lengths()))
+  joined = tf.strings.reduce_join(parts.with_flat_values(parts.flat_values + filled), axis=-1)
+  followed = tf.strings.join([joined, flat], separator=" ")
+  return tf.reshape(tf.where(parts.row_lengths() > 1, joined, followed), shape)

@@ -1,0 +1,84 @@
+"""A tag for every word of a text, as signatures."""
+
+import tensorflow as tf
+
+from albert_tf.finetuning.task_spec import TaskSpec
+from albert_tf.serving.examples import parse_strings
+from albert_tf.serving.modules import Parts, ServingModule, Signatures, Tensors, graph, strings
+from albert_tf.tokenization import unicode_tables
+from albert_tf.tokenization.graph import head
+
+_OUTSIDE = "O"
+
+
+class TokenClassificationModule(ServingModule):
+  """Tags of words. A word's first piece carries its tag; words are encoded one by one, as in training.
+
+  Signatures:
+    serving_default: `text` [B] strings, split into words at white space → `words` and `tags` strings,
+      `probabilities` float32 of those tags, [B, N] for N words at most in a text; `num_words` int32 [B],
+      behind which a row is padding ("" and 0). Words beyond the packing's length have the tag "".
+    words: `words` [B, N] strings; "" is padding → the same.
+    examples: `inputs` [B] serialized tf.Example with `text` → the same.
+    tokens: `input_ids`, `input_mask`, `segment_ids` [B, S] → `tag_probabilities` float32 [B, S, C].
+
+  Args:
+    parts: see `ServingModule`.
+    task: of kind token_classification.
+  """
+
+  def __init__(self, parts: Parts, task: TaskSpec):
+    super().__init__(parts)
+    self._names = task.label_names
+    self._budget = parts.packing.max_length - 2
+
+  def signatures(self) -> Signatures:
+    return {
+      "serving_default": graph(self.text, strings("text")),
+      "words": graph(self.words, [tf.TensorSpec([None, None], tf.string, name="words")]),
+      "examples": graph(self.examples, strings("inputs")),
+      "tokens": graph(self.tokens, self.token_inputs()),
+    }
+
+  def text(self, text: tf.Tensor) -> Tensors:
+    spaced = tf.strings.regex_replace(text, f"[{unicode_tables.space_class()}]+", " ")
+    spaced = tf.strings.regex_replace(spaced, "^ | $", "")
+    words = tf.strings.split(spaced, sep=" ")
+    return self._tag(tf.ragged.boolean_mask(words, words != ""))
+
+  def words(self, words: tf.Tensor) -> Tensors:
+    return self._tag(tf.ragged.boolean_mask(words, words != ""))
+
+  def examples(self, inputs: tf.Tensor) -> Tensors:
+    return self.text(**parse_strings(inputs, required=["text"]))
+
+  def tokens(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
+    inputs = {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}
+    return {"tag_probabilities": tf.nn.softmax(self.run_model(inputs))}
+
+  def _tag(self, words: tf.RaggedTensor) -> Tensors:
+    """Tags of ragged [B, (words)]."""
+    pieces = self.tokenizer.tokenize(words.flat_values)  # [all words, (length)]
+    pieces = head(pieces, tf.minimum(pieces.row_lengths(), self._budget))
+    widths = words.with_flat_values(pieces.row_lengths())
+    place = tf.cumsum(widths.to_tensor(), axis=1, exclusive=True)  # [B, N] of the first piece, without [CLS]
+    ids = words.with_flat_values(pieces).merge_dims(1, 2)
+    # The last word that does not fit whole is cut away, so that no tag is of half a word.
+    fits = place + widths.to_tensor() <= self._budget
+    kept = tf.reduce_sum(tf.where(fits, widths.to_tensor(), 0), axis=1)
+    length = self._packing.max_length if self._packing.fixed else None
+    batch = self.tokenizer.pack(head(ids, kept), length=length)
+    missing = tf.maximum(1 - tf.shape(batch["input_ids"])[1], 0)
+    batch = {name: tf.pad(tensor, [[0, 0], [0, missing]]) for name, tensor in batch.items()}
+    probabilities = self.tokens(**batch)["tag_probabilities"]  # [B, S, C]
+    at = tf.gather(probabilities, tf.where(fits, place + 1, 0), batch_dims=1)  # [B, N, C]
+    has_piece = widths.to_tensor() > 0
+    without = _OUTSIDE if _OUTSIDE in self._names else self._names[0]
+    tags = tf.where(has_piece, tf.gather(tf.constant(self._names), tf.argmax(at, axis=-1)), without)
+    real = tf.sequence_mask(words.row_lengths(), tf.shape(place)[1]) & fits
+    return {
+      "words": words.to_tensor(),
+      "tags": tf.where(real, tags, ""),
+      "probabilities": tf.where(real & has_piece, tf.reduce_max(at, axis=-1), 0.0),
+      "num_words": tf.cast(words.row_lengths(), tf.int32),
+    }
