@@ -1,0 +1,214 @@
+"""Will it fit, how fast: the answer for one model, one step and one slice, as numbers."""
+
+import dataclasses
+from typing import Any
+
+from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
+from albert_tf.planning.chips import Topology
+from albert_tf.planning.estimate import StepShape, trainable_parameters
+from albert_tf.planning.flops import training_flops_per_example
+from albert_tf.planning.plan_search import Figures, Judge, LargestBatch, largest_batch
+
+SECONDS_PER_DAY = 86_400
+_ALL_REDUCE_ITEM_BYTES = {"float32": 4, "bfloat16": 2}
+
+
+def split_batch(
+  topology: Topology,
+  *,
+  train_batch_size: int | None,
+  per_core_batch_size: int | None,
+  gradient_accumulation_steps: int = 1,
+) -> int:
+  """Examples a core computes at a time, from either way of giving the batch.
+
+  Raises:
+    UserError: none or both are given, or the batch cannot be divided over the cores.
+  """
+  if (train_batch_size is None) == (per_core_batch_size is None):
+    raise UserError(
+      "The batch is given by exactly one of --train_batch_size (all cores) and --per_core_batch_size (one core). "
+      f"Received: {train_batch_size} and {per_core_batch_size}. Give one, for example --per_core_batch_size=8."
+    )
+  if per_core_batch_size is not None:
+    return per_core_batch_size
+  assert train_batch_size is not None
+  parts = topology.num_cores * gradient_accumulation_steps
+  if gradient_accumulation_steps < 1 or train_batch_size < parts or train_batch_size % parts:
+    lower = train_batch_size // max(parts, 1) * max(parts, 1)
+    near = f"{lower} or {lower + parts}" if lower else str(parts)
+    raise UserError(
+      "train_batch_size must be a multiple of cores x gradient_accumulation_steps. Received: "
+      f"train_batch_size={train_batch_size}, {topology.num_cores} cores ({topology.name}), "
+      f"gradient_accumulation_steps={gradient_accumulation_steps}. Use {near}, or another topology."
+    )
+  return train_batch_size // parts
+
+
+def check_shape(config: AlbertConfig, shape: StepShape) -> None:
+  """Refuses a step that the model cannot run, before anything is compiled."""
+  if shape.max_seq_length > config.max_position_embeddings:
+    raise UserError(
+      "max_seq_length must not exceed the model's max_position_embeddings. Received: "
+      f"{shape.max_seq_length} and {config.max_position_embeddings}. Plan shorter records or a larger table."
+    )
+  if shape.max_predictions_per_seq > shape.max_seq_length:
+    raise UserError(
+      "max_predictions_per_seq must not exceed max_seq_length. Received: "
+      f"{shape.max_predictions_per_seq} and {shape.max_seq_length}. Give the sizes of the records."
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunSettings:
+  """What turns a core's step into a run.
+
+  Attributes:
+    num_train_steps: updates of the run.
+    all_reduce_dtype: type in which gradients travel, "float32" or "bfloat16".
+    usd_per_chip_hour: price, for the cost of the run; None leaves it out.
+  """
+
+  num_train_steps: int = 125_000  # ALBERT section 4.1.
+  all_reduce_dtype: str = "float32"
+  usd_per_chip_hour: float | None = None
+
+  def __post_init__(self) -> None:
+    if self.num_train_steps < 1:
+      raise UserError(f"num_train_steps must be at least 1. Received: {self.num_train_steps}.")
+    if self.usd_per_chip_hour is not None and not self.usd_per_chip_hour >= 0:
+      raise UserError(f"usd_per_chip_hour must not be negative. Received: {self.usd_per_chip_hour}.")
+
+
+def step_time(
+  judge: Judge, shape: StepShape, figures: Figures, run: RunSettings
+) -> dict[str, float | str | None]:
+  """Seconds of a step and what follows from them.
+
+  Compute and all-reduce are added, as if none of the communication were hidden behind computation.
+
+  Returns:
+    Seconds, rates of the whole slice, `model_flops_utilization` (model FLOPs, without rematerialisation, over the
+    peak of all cores), days and, with a price, US dollars of the run.
+  """
+  topology, config = judge.topology, judge.config
+  compute = figures.cycles / topology.chip.clock_hz
+  gradient_bytes = trainable_parameters(config) * _ALL_REDUCE_ITEM_BYTES[run.all_reduce_dtype]
+  all_reduce = topology.all_reduce_seconds(gradient_bytes)
+  seconds = compute + all_reduce
+  examples = shape.examples * topology.num_cores
+  flops = training_flops_per_example(
+    config,
+    max_seq_length=shape.max_seq_length,
+    max_predictions_per_seq=shape.max_predictions_per_seq,
+  )
+  days = run.num_train_steps * seconds / SECONDS_PER_DAY
+  price = run.usd_per_chip_hour
+  return {
+    "source": figures.source,
+    "cycles": figures.cycles,
+    "compute_seconds": compute,
+    "all_reduce_seconds": all_reduce,
+    "all_reduce_bytes": gradient_bytes,
+    "step_seconds": seconds,
+    "examples_per_second": examples / seconds,
+    "tokens_per_second": examples * shape.max_seq_length / seconds,
+    "model_flops_utilization": flops * examples / (seconds * topology.num_cores * topology.chip.peak_flops),
+    "num_train_steps": run.num_train_steps,
+    "days": days,
+    "usd": None if price is None else days * 24 * topology.num_chips * price,
+  }
+
+
+def _memory(judge: Judge, figures: Figures) -> dict[str, Any]:
+  return {
+    "source": figures.source,
+    "required_bytes": figures.required_bytes,
+    "available_bytes": judge.available_bytes,
+    "missing_bytes": 0 if judge.fits(figures) else max(figures.required_bytes - judge.available_bytes, 1),
+    "temporary_bytes": figures.temporary_bytes,
+  }
+
+
+def _largest(found: LargestBatch) -> dict[str, Any]:
+  return {
+    "per_core_batch_size": found.examples,
+    "source": None if found.figures is None else found.figures.source,
+    "required_bytes": None if found.figures is None else found.figures.required_bytes,
+    "too_large": found.next_too_large,
+  }
+
+
+def _alternatives(judge: Judge, shape: StepShape, run: RunSettings) -> list[dict[str, Any]]:
+  """The same update with less memory a core: rematerialisation, micro-batches, both."""
+  total = shape.examples
+  splits = [n for n in range(1, total + 1) if total % n == 0 and n > shape.gradient_accumulation_steps]
+  found = []
+  for remat in (False, True):
+    options = [shape.replace(remat=True)] if remat and not shape.remat else []
+    options += [
+      shape.replace(remat=remat or shape.remat, gradient_accumulation_steps=n, per_core_batch_size=total // n)
+      for n in splits
+    ]
+    for option in options:
+      figures = judge.best(option) if option.gradient_accumulation_steps == 1 else judge.estimated(option)
+      fits = judge.fits(figures)
+      flags = [f"--gradient_accumulation_steps={option.gradient_accumulation_steps}"]
+      flags = flags if option.gradient_accumulation_steps > 1 else []
+      flags += ["--remat"] if option.remat and not shape.remat else []
+      time = step_time(judge, option, figures, run)
+      found.append(
+        {
+          "flags": " ".join(flags),
+          "fits": fits,
+          **_memory(judge, figures),
+          "step_seconds": time["step_seconds"],
+        }
+      )
+      if fits:
+        break  # More micro-batches would only be slower.
+    if shape.remat:
+      break
+  return found
+
+
+def plan_run(judge: Judge, shape: StepShape, run: RunSettings, *, search: bool = True) -> dict[str, Any]:
+  """Answers whether a step fits, how fast it is, and what else would fit.
+
+  Args:
+    judge: the model, the slice, and who gives figures.
+    shape: the step as asked.
+    run: length and price.
+    search: look for the largest batch, and for alternatives where the step does not fit.
+
+  Returns:
+    JSON-ready: `fits`, `memory`, `time` (None where it does not fit), `largest_batch`, `alternatives` (the same
+    update in less memory) and what was asked.
+  """
+  topology = judge.topology
+  figures = judge.best(shape)
+  fits = judge.fits(figures)
+  answer: dict[str, Any] = {
+    "topology": {
+      "name": topology.name,
+      "chips": topology.num_chips,
+      "cores": topology.num_cores,
+      "hbm_bytes_per_core": judge.available_bytes,
+      "peak_flops_per_core": topology.chip.peak_flops,
+      "clock_hz": topology.chip.clock_hz,
+    },
+    "model": {**judge.config.to_dict(), "parameters": trainable_parameters(judge.config)},
+    "step": {**dataclasses.asdict(shape), "train_batch_size": shape.examples * topology.num_cores},
+    "fits": fits,
+    "memory": _memory(judge, figures),
+    "time": step_time(judge, shape, figures, run) if fits else None,
+    "compile_seconds": figures.compile_seconds,
+  }
+  if search:
+    answer["alternatives"] = [] if fits else _alternatives(judge, shape, run)
+    answer["largest_batch"] = {
+      "remat" if remat else "plain": _largest(largest_batch(judge, shape.replace(remat=remat)))
+      for remat in sorted({shape.remat, True})
+    }
+  return answer

@@ -1,0 +1,177 @@
+"""Figures from the TPU compiler, kept on disk so that an interrupted sweep goes on where it was."""
+
+from collections.abc import Callable
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import albert_tf
+from albert_tf import files
+from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
+from albert_tf.planning.chips import Topology
+from albert_tf.planning.estimate import StepShape
+from albert_tf.planning.plan_search import COMPILER, SHALLOW, Figures
+from albert_tf.startup import load_tensorflow
+
+SHALLOW_DEPTHS = (3, 6)  # Layers compiled where the rest is by proportion.
+# The sources a step is made of: with another one, kept figures are of another program.
+_SOURCES = ("modeling", "optim", "training/step.py", "planning/lowering.py", "planning/optimized_program.py")
+_VERSIONS = "import importlib.metadata as m; print(m.version('jax'), m.version('libtpu'))"
+
+
+def compiler_versions(python: str = "") -> str:
+  """Versions of jax and libtpu in an interpreter, without loading them.
+
+  Raises:
+    UserError: one of them is missing there, or `python` cannot be run.
+  """
+  interpreter = python or sys.executable
+  try:
+    done = subprocess.run(
+      [interpreter, "-c", _VERSIONS], capture_output=True, text=True, timeout=120, check=False
+    )
+  except (OSError, subprocess.TimeoutExpired) as error:
+    raise UserError(
+      f"--compiler_python must be a Python interpreter. Received: {interpreter} ({error}). Give its path."
+    ) from error
+  if done.returncode:
+    raise UserError(
+      f"The TPU compiler needs jax and libtpu. Received: an interpreter without them, {interpreter}. Install "
+      'albert-tf[tpu-compile] (pip install -e ".[tpu-compile]"), name an interpreter that has them with '
+      "--compiler_python, or use --estimate_only."
+    )
+  return "jax {} libtpu {}".format(*done.stdout.split())
+
+
+def _source_digest() -> str:
+  root = pathlib.Path(albert_tf.__file__).parent
+  digest = hashlib.sha256()
+  for source in _SOURCES:
+    path = root / source
+    for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+      digest.update(file.read_bytes())
+  return digest.hexdigest()
+
+
+def can_be_shallow(config: AlbertConfig) -> bool:
+  """Whether a model with fewer layers says what one with all costs: one group, and deeper than what is compiled."""
+  return config.num_hidden_groups == 1 and config.num_hidden_layers > max(SHALLOW_DEPTHS)
+
+
+def by_depth(shallow: Figures, deep: Figures, *, depths: tuple[int, int], layers: int) -> Figures:
+  """Figures of a model with `layers` layers: each costs what one costs between two depths that were compiled.
+
+  x(L) = x(a) + (x(b) - x(a)) (L - a) / (b - a), for memory and for cycles.
+  """
+  steps = (layers - depths[0]) / (depths[1] - depths[0])
+
+  def extend(a: float, b: float) -> float:
+    return a + (b - a) * steps
+
+  return Figures(
+    source=SHALLOW,
+    required_bytes=int(extend(shallow.required_bytes, deep.required_bytes)),
+    temporary_bytes=int(extend(shallow.temporary_bytes, deep.temporary_bytes)),
+    cycles=extend(shallow.cycles, deep.cycles),
+    compile_seconds=shallow.compile_seconds + deep.compile_seconds,
+    refused=shallow.refused or deep.refused,
+  )
+
+
+class StepCompiler:
+  """Compiles steps of one model for one slice.
+
+  Args:
+    config: the architecture.
+    topology: the slice.
+    python: an interpreter with jax and libtpu; default: this one.
+    cache_dir: folder of figures from earlier calls; empty for none.
+    shallow: compile `SHALLOW_DEPTHS` layers and extend, where `can_be_shallow`: much faster, within about 1%.
+    say: takes a line of progress.
+
+  Raises:
+    UserError: jax or libtpu is missing in that interpreter.
+  """
+
+  def __init__(
+    self,
+    config: AlbertConfig,
+    topology: Topology,
+    *,
+    python: str = "",
+    cache_dir: str = "",
+    shallow: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+  ):
+    self.versions = compiler_versions(python)
+    self._config, self._topology, self._python = config, topology, python
+    self._cache_dir = os.path.expanduser(cache_dir)
+    self._shallow = shallow and can_be_shallow(config)
+    self._say = say
+
+  def __call__(self, shape: StepShape) -> Figures:
+    if not self._shallow:
+      return self._kept(self._config, shape)
+    shallow, deep = (
+      self._kept(self._config.replace(num_hidden_layers=depth), shape) for depth in SHALLOW_DEPTHS
+    )
+    return by_depth(shallow, deep, depths=SHALLOW_DEPTHS, layers=self._config.num_hidden_layers)
+
+  def _kept(self, config: AlbertConfig, shape: StepShape) -> Figures:
+    key = {
+      "config": config.to_dict(),
+      "shape": dataclasses.asdict(shape),
+      "chip": self._topology.chip.name,
+      "versions": self.versions,
+      "source": _source_digest(),
+    }
+    name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
+    path = os.path.join(self._cache_dir, f"{name}.json") if self._cache_dir else ""
+    if path and os.path.exists(path):
+      with open(path, encoding="utf-8") as stream:
+        return Figures(**json.load(stream)["figures"])
+    figures = self._compile(config, shape)
+    if path:
+      files.makedirs(self._cache_dir)
+      with files.atomic_writer(path, "w") as stream:
+        json.dump({**key, "figures": figures._asdict()}, stream, indent=1)
+    return figures
+
+  def _compile(self, config: AlbertConfig, shape: StepShape) -> Figures:
+    load_tensorflow()
+    from albert_tf.optim.build import OptimizerConfig
+    from albert_tf.planning.lowering import lower_train_step
+    from albert_tf.planning.tpu_compiler import compile_hlo
+
+    self._say(
+      f"compiling {config.num_hidden_layers} layers of width {config.hidden_size}, {shape.per_core_batch_size} "
+      f"a core{', remat' if shape.remat else ''}, for {self._topology.name}"
+    )
+    lowered = lower_train_step(
+      config,
+      per_core_batch_size=shape.per_core_batch_size,
+      max_seq_length=shape.max_seq_length,
+      max_predictions_per_seq=shape.max_predictions_per_seq,
+      gradient_accumulation_steps=shape.gradient_accumulation_steps,
+      mixed_precision=shape.mixed_precision,
+      remat=shape.remat,
+      optimizer_config=OptimizerConfig(name=shape.optimizer),
+      encoder_options={
+        "use_one_hot_embeddings": shape.use_one_hot_embeddings,
+        "layer_loop": shape.layer_loop,
+      },
+    )
+    step = compile_hlo(lowered.hlo, self._topology.name, python=self._python)
+    return Figures(
+      source=COMPILER,
+      required_bytes=step.required_bytes,
+      temporary_bytes=step.temporary_bytes,
+      cycles=float(step.estimated_cycles),
+      compile_seconds=step.compile_seconds,
+      refused=not step.fits,
+    )

@@ -1,0 +1,163 @@
+"""The largest batch that fits a core: led by the formula, checked by the compiler."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from albert_tf.configs import AlbertConfig
+from albert_tf.planning.chips import Topology
+from albert_tf.planning.estimate import StepShape, estimate_step
+
+COMPILER, SHALLOW, FORMULA = "compiler", "compiler, two depths", "formula"
+_SEARCH_LIMIT = 1 << 14  # Examples a core; no chip holds more.
+
+
+class Figures(NamedTuple):
+  """One core's step.
+
+  Attributes:
+    source: who says so: `COMPILER`, `SHALLOW` (a few layers compiled, the rest by proportion) or `FORMULA`.
+    required_bytes: all memory of the step: weights, moments, batch, temporaries.
+    temporary_bytes: activations, gradients and scratch; 0 where the compiler did not say.
+    cycles: of the core's clock, in one step.
+    compile_seconds: 0 for a formula.
+    refused: whether the compiler refused the program for want of memory.
+  """
+
+  source: str
+  required_bytes: int
+  temporary_bytes: int
+  cycles: float
+  compile_seconds: float = 0.0
+  refused: bool = False
+
+
+# Compiles one shape; None where it is not to be compiled, for want of a compiler or of time.
+CompileStep = Callable[[StepShape], Figures | None]
+
+
+class Judge:
+  """Figures of a model's steps on one chip: compiled while that is affordable, else by formula.
+
+  The formula is scaled to the nearest compiled shape of the same kind, once there is one.
+
+  Args:
+    config: the architecture.
+    topology: the slice; only its chip matters here.
+    compile_step: compiles one shape; None for formulas only.
+    compiles: how many shapes may be compiled; None for any number.
+  """
+
+  def __init__(
+    self,
+    config: AlbertConfig,
+    topology: Topology,
+    *,
+    compile_step: CompileStep | None = None,
+    compiles: int | None = None,
+  ):
+    self.config = config
+    self.topology = topology
+    self.available_bytes = topology.chip.hbm_bytes
+    self._compile_step = compile_step
+    self._left = compiles
+    self._known: dict[StepShape, Figures] = {}
+
+  def fits(self, figures: Figures) -> bool:
+    """Whether the step fits: the compiler's own word where it compiled the whole step, else by bytes."""
+    if figures.source == COMPILER:
+      return not figures.refused
+    return not figures.refused and figures.required_bytes <= self.available_bytes
+
+  def compiled(self, shape: StepShape) -> Figures | None:
+    """The compiler's figures; None where there is no compiler or no compile is left."""
+    if shape in self._known:
+      return self._known[shape]
+    if self._compile_step is None or self._left == 0:
+      return None
+    if self._left is not None:
+      self._left -= 1
+    figures = self._compile_step(shape)
+    if figures is not None:
+      self._known[shape] = figures
+    return figures
+
+  def estimated(self, shape: StepShape) -> Figures:
+    """The formula's figures, scaled to the nearest compiled shape that differs in the batch alone."""
+    estimate = estimate_step(self.config, shape, self.topology.chip)
+    memory, time = 1.0, 1.0
+    near = self._nearest(shape)
+    if near is not None:
+      base, found = estimate_step(self.config, near, self.topology.chip), self._known[near]
+      resident = base.argument_bytes
+      memory = max(found.required_bytes - resident, 1) / base.temporary_bytes
+      time = found.cycles / base.cycles if found.cycles else 1.0
+    temporary = int(estimate.temporary_bytes * memory)
+    return Figures(
+      source=FORMULA,
+      required_bytes=estimate.argument_bytes + temporary,
+      temporary_bytes=temporary,
+      cycles=estimate.cycles * time,
+    )
+
+  def best(self, shape: StepShape) -> Figures:
+    return self.compiled(shape) or self.estimated(shape)
+
+  def _nearest(self, shape: StepShape) -> StepShape | None:
+    same = [
+      known
+      for known in self._known
+      if known.replace(per_core_batch_size=1, gradient_accumulation_steps=1)
+      == shape.replace(per_core_batch_size=1, gradient_accumulation_steps=1)
+    ]
+    size = shape.per_core_batch_size
+    return min(
+      same,
+      key=lambda s: max(s.per_core_batch_size / size, size / s.per_core_batch_size),
+      default=None,
+    )
+
+
+class LargestBatch(NamedTuple):
+  """The largest batch of a core that fits.
+
+  Attributes:
+    examples: 0 where not even one example fits.
+    figures: of that batch.
+    next_too_large: the smallest batch that is known not to fit; None where none was tried.
+  """
+
+  examples: int
+  figures: Figures | None
+  next_too_large: int | None
+
+
+def largest_batch(judge: Judge, shape: StepShape) -> LargestBatch:
+  """Searches the largest batch a core, led by the formula and checked by the compiler while that is affordable."""
+  low, high = 0, _SEARCH_LIMIT
+  while high - low > max(1, low // 32):
+    guess = _largest_by_formula(judge, shape, low, high)
+    figures = judge.compiled(shape.replace(per_core_batch_size=guess))
+    if figures is None:
+      break
+    low, high = (guess, high) if judge.fits(figures) else (low, guess)
+  too_large = high if high < _SEARCH_LIMIT else None
+  if too_large is None or (low == 0 and high > 1):  # The compiler has not been asked, or not often enough.
+    guess = _largest_by_formula(judge, shape, low, high)
+    candidate = judge.estimated(shape.replace(per_core_batch_size=guess))
+    if guess > low and judge.fits(candidate):
+      return LargestBatch(guess, candidate, too_large)
+  if low == 0:
+    return LargestBatch(0, None, too_large)
+  return LargestBatch(low, judge.best(shape.replace(per_core_batch_size=low)), too_large)
+
+
+def _largest_by_formula(judge: Judge, shape: StepShape, low: int, high: int) -> int:
+  """The largest batch strictly between that the formula thinks fits; the one above `low` if it thinks none does."""
+  first, last = low + 1, high
+  while last - first > 1:
+    middle = (first + last) // 2
+    if judge.fits(judge.estimated(shape.replace(per_core_batch_size=middle))):
+      first = middle
+    else:
+      last = middle
+  return first

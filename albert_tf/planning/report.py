@@ -1,0 +1,102 @@
+"""The answer of a plan in words, and the table of a sweep."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from albert_tf.planning.chips import GIB
+
+
+def _gib(num_bytes: float) -> str:
+  return f"{num_bytes / GIB:.2f}"
+
+
+def _largest_lines(largest: Mapping[str, Mapping[str, Any]]) -> list[str]:
+  lines = []
+  for kind, found in largest.items():
+    name = "largest batch a core" + (" with --remat" if kind == "remat" else "")
+    if not found["per_core_batch_size"]:
+      lines.append(f"{name}: none, not even 1")
+      continue
+    bound = f"; {found['too_large']} is too large" if found["too_large"] else ""
+    lines.append(
+      f"{name}: {found['per_core_batch_size']} ({_gib(found['required_bytes'])} GiB{bound}) [{found['source']}]"
+    )
+  return lines
+
+
+def _time_lines(time: Mapping[str, Any], chips: int) -> list[str]:
+  step = f"step {time['step_seconds']:.4g} s = compute {time['compute_seconds']:.4g} s"
+  step += f" ({time['cycles'] / 1e6:.1f} M cycles) + all-reduce {time['all_reduce_seconds']:.2g} s"
+  step += f" ({_gib(time['all_reduce_bytes'])} GiB) [{time['source']}]"
+  rates = f"{time['examples_per_second']:,.0f} examples/s, {time['tokens_per_second']:,.0f} tokens/s, "
+  rates += f"{100 * time['model_flops_utilization']:.1f}% of the chips' peak"
+  run = f"{time['num_train_steps']:,} steps: {time['days']:.3g} days"
+  if time["usd"] is not None:
+    run += f", {time['usd']:,.0f} US dollars for {chips:,} chips"
+  return [step, rates, run]
+
+
+def describe(answer: Mapping[str, Any]) -> str:
+  """What `plan_run` found, for a person."""
+  topology, step, memory = answer["topology"], answer["step"], answer["memory"]
+  parts = f" x {step['gradient_accumulation_steps']}" if step["gradient_accumulation_steps"] > 1 else ""
+  model = f"{answer['model']['parameters'] / 1e6:.1f} M parameters on {topology['name']}: "
+  model += f"{topology['chips']:,} chips, {topology['cores']:,} cores"
+  asked = (
+    f"{step['train_batch_size']:,} examples a step: {step['per_core_batch_size']}{parts} a core, length "
+  )
+  asked += (
+    f"{step['max_seq_length']}, {step['max_predictions_per_seq']} predictions, {step['mixed_precision']}, "
+  )
+  asked += f"{step['optimizer']}{', remat' if step['remat'] else ''}"
+  lines = [model, asked, ""]
+  needs = f"{_gib(memory['required_bytes'])} GiB of {_gib(memory['available_bytes'])} GiB a core"
+  if answer["fits"]:
+    lines += [f"It fits: {needs} [{memory['source']}]", *_time_lines(answer["time"], topology["chips"])]
+  else:
+    lines.append(
+      f"It does NOT fit: {needs}, {_gib(memory['missing_bytes'])} GiB too much [{memory['source']}]"
+    )
+  for option in answer.get("alternatives", []):
+    verdict = "fits" if option["fits"] else f"{_gib(option['missing_bytes'])} GiB too much"
+    lines.append(
+      f"  {option['flags']}: {verdict}, {_gib(option['required_bytes'])} GiB, "
+      f"step {option['step_seconds']:.3g} s [{option['source']}]"
+    )
+  lines += _largest_lines(answer.get("largest_batch", {}))
+  if answer["compile_seconds"]:
+    lines.append(f"compiled in {answer['compile_seconds']:.0f} s")
+  return "\n".join(lines)
+
+
+SWEEP_HEADER = (
+  "size", "topology", "a core", "fits", "GiB a core", "step, ms", "examples/s a chip", "MFU", "days",
+  "largest batch a core", "with --remat", "by",
+)  # fmt: skip
+
+
+def sweep_row(size: str, answer: Mapping[str, Any]) -> list[str]:
+  """One line of the sweep's table."""
+  topology, step, memory, time = (answer[key] for key in ("topology", "step", "memory", "time"))
+  largest = answer["largest_batch"]
+  cells = [size, topology["name"], str(step["per_core_batch_size"]), "yes" if answer["fits"] else "no"]
+  cells.append(_gib(memory["required_bytes"]))
+  if time is None:
+    cells += ["", "", "", ""]
+  else:
+    cells += [
+      f"{1000 * time['step_seconds']:.0f}",
+      f"{time['examples_per_second'] / topology['chips']:.1f}",
+      f"{100 * time['model_flops_utilization']:.0f}%",
+      f"{time['days']:.3g}",
+    ]
+  cells += [
+    str(largest[kind]["per_core_batch_size"]) if kind in largest else "" for kind in ("plain", "remat")
+  ]
+  return [*cells, memory["source"]]
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+  """A table for a document."""
+  lines = [header, ["---"] * len(header), *rows]
+  return "\n".join("| " + " | ".join(line) + " |" for line in lines)
