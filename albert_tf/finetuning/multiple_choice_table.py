@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from albert_tf.errors import UserError
+from albert_tf.finetuning import tables
 from albert_tf.finetuning.multiple_choice import LETTERS, ChoiceExample, letter
 
 LABEL_FORMATS = ("auto", "index", "index1", "letter", "text")
@@ -46,26 +47,33 @@ class ChoiceColumns:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table:
-  """Rows of a file, as the reader of tables gives them.
+  """Rows of a file.
 
   Attributes:
     source: the file, for messages.
-    columns: names of its columns.
-    rows: column → value.
-    first_row: number of the first row as a person counts in that file.
+    columns: name → values, as `tables.read_columns` gives them.
+    first_line: where the first row is in the file.
   """
 
   source: str
-  columns: Sequence[str]
-  rows: Sequence[Mapping[str, Any]]
-  first_row: int = 1
+  columns: Mapping[str, Sequence[Any]]
+  first_line: int = 1
+
+  def __len__(self) -> int:
+    return len(next(iter(self.columns.values()), ()))
+
+  @classmethod
+  def read(cls, path: str) -> "Table":
+    """A .tsv, .csv, .jsonl or .parquet file; see `tables.read_table`."""
+    columns, first_line = tables.read_columns(path)
+    return cls(source=path, columns=columns, first_line=first_line)
 
 
-def choice_examples(tables: Mapping[str, Table], columns: ChoiceColumns) -> dict[str, list[ChoiceExample]]:
+def choice_examples(splits: Mapping[str, Table], columns: ChoiceColumns) -> dict[str, list[ChoiceExample]]:
   """The questions of the splits of one data set.
 
   Args:
-    tables: split → its table; of "test" the labels may be missing.
+    splits: split → its table; of "test" the labels may be missing.
     columns: which column is what.
 
   Raises:
@@ -73,13 +81,13 @@ def choice_examples(tables: Mapping[str, Table], columns: ChoiceColumns) -> dict
   """
   examples: dict[str, list[ChoiceExample]] = {}
   labels: dict[str, list[str | None]] = {}
-  for split, table in tables.items():
+  for split, table in splits.items():
     _check_columns(table, columns, labelled=split != "test")
-    examples[split] = [_example(table, number, columns) for number in range(len(table.rows))]
-    labels[split] = [_text(row.get(columns.label)) for row in table.rows]
+    examples[split] = [_example(table, number, columns) for number in range(len(table))]
+    labels[split] = [_text(value) for value in table.columns.get(columns.label, [None] * len(table))]
   every = [
     (example, label)
-    for split in tables
+    for split in splits
     for example, label in zip(examples[split], labels[split], strict=True)
     if label is not None
   ]
@@ -89,7 +97,7 @@ def choice_examples(tables: Mapping[str, Table], columns: ChoiceColumns) -> dict
       dataclasses.replace(example, label=None if label is None else _index(example, label, style))
       for example, label in zip(examples[split], labels[split], strict=True)
     ]
-    for split in tables
+    for split in splits
   }
 
 
@@ -104,12 +112,13 @@ def _check_columns(table: Table, columns: ChoiceColumns, *, labelled: bool) -> N
       f"{', '.join(table.columns) or '(none)'}. Name its columns with --context_column, --question_column, "
       "--choice_columns and --label_column."
     )
-  if not table.rows:
+  if not len(table):
     raise UserError(f"A table has at least one row. Received: {table.source}, which has none.")
 
 
 def _example(table: Table, number: int, columns: ChoiceColumns) -> ChoiceExample:
-  row, where = table.rows[number], f"row {number + table.first_row} of {table.source}"
+  row = {name: values[number] for name, values in table.columns.items()}
+  where = f"line {number + table.first_line} of {table.source}"
   if len(columns.choices) == 1:
     (name,) = columns.choices
     value = row[name].tolist() if hasattr(row[name], "tolist") else row[name]

@@ -51,7 +51,7 @@ def read_table(path: str, columns: TableColumns, *, with_label: bool) -> Texts:
   Raises:
     UserError: the file is not there, is empty, or lacks a column.
   """
-  table, first_line = _read(path)
+  table, first_line = read_columns(path)
   wanted = [*columns.texts, *([columns.label] if with_label else []), *([columns.id] if columns.id else [])]
   missing = [name for name in wanted if name not in table]
   if missing:
@@ -88,8 +88,8 @@ def _text(value: Any) -> str:
   return str(value).replace("\r", " ").replace("\n", " ").replace("\t", " ")
 
 
-def _read(path: str) -> tuple[dict[str, list[Any]], int]:
-  """Column → values, and the line of the first row."""
+def read_columns(path: str) -> tuple[dict[str, list[Any]], int]:
+  """Column → values, and the line of the first row; see `read_table`."""
   suffix = os.path.splitext(path)[1].lower()
   if suffix not in FORMATS:
     raise UserError(f"A table's file name ends in {', '.join(FORMATS)}. Received: {path}.")

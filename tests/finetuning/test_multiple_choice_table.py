@@ -7,8 +7,10 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning.multiple_choice_table import ChoiceColumns, Table, choice_examples
 
 
-def table(*rows, source="t.csv", first_row=2):
-  return Table(source=source, columns=list(rows[0]) if rows else ["question"], rows=rows, first_row=first_row)
+def table(*rows):
+  names = dict.fromkeys(name for row in rows for name in row)
+  columns = {name: [row.get(name) for row in rows] for name in names}
+  return Table(source="t.csv", columns=columns, first_line=2)
 
 
 def listed(label, choices=("red", "blue", "green"), **more):
@@ -34,13 +36,13 @@ def test_labels_in_every_way():
 @pytest.mark.parametrize(
   ("values", "choices", "message"),
   [
-    (["A", "E"], "xyz", r"letter from A to C.* Received: 'E' in row 3 of t.csv, label_format=auto"),
+    (["A", "E"], "xyz", r"letter from A to C.* Received: 'E' in line 3 of t.csv, label_format=auto"),
     (["1", "3"], "xyz", r"Give --label_format=index1: they count from 1"),
-    (["-1"], "xyz", r"Received: '-1' in row 2"),
-    (["A", "1"], "xyz", r"same way in every row. Received: '1' in row 3"),
-    (["1", "0"], "10", r"one meaning. Received: '1' in row 2 of t.csv, which may be index or text"),
-    (["x"], "xxy", r"Received: 'x' in row 2"),
-    (["A"], "BA", r"one meaning. Received: 'A' in row 2 of t.csv, which may be letter or text"),
+    (["-1"], "xyz", r"Received: '-1' in line 2"),
+    (["A", "1"], "xyz", r"same way in every row. Received: '1' in line 3"),
+    (["1", "0"], "10", r"one meaning. Received: '1' in line 2 of t.csv, which may be index or text"),
+    (["x"], "xxy", r"Received: 'x' in line 2"),
+    (["A"], "BA", r"one meaning. Received: 'A' in line 2 of t.csv, which may be letter or text"),
   ],
 )
 def test_labels_that_are_none(values, choices, message):
@@ -58,7 +60,7 @@ def test_columns_for_each_choice_and_a_context():
   assert (first.example_id, first.context, first.question, first.choices, first.label) == (
     "first", "p", "", ("x", "3"), 1,
   )  # fmt: skip
-  assert (second.example_id, second.context, second.label) == ("row 3 of t.csv", "", None)
+  assert (second.example_id, second.context, second.label) == ("line 3 of t.csv", "", None)
   without_labels = [{key: value for key, value in row.items() if key != "gold"} for row in rows]
   assert [each.label for each in choice_examples({"test": table(*without_labels)}, columns)["test"]] == [
     None,
@@ -73,10 +75,10 @@ def test_columns_for_each_choice_and_a_context():
     ("test", {"Question": "q", "label": 0}, {}, r"needs the columns question, choices. Received: .* Question, label"),
     ("train", listed(0), {"context": "article"}, "needs the columns article"),
     ("train", listed(0, "ab"), {"choices": ("a", "b")}, "needs the columns a, b"),
-    ("train", {**listed(0), "choices": "a b"}, {}, r"lists of texts. Received: str 'a b' in column choices, row 2"),
-    ("train", listed(0, ("a", "", "c")), {}, r"all its choices. Received: 2 of 3 in row 2 of t.csv; empty: choice 2"),
+    ("train", {**listed(0), "choices": "a b"}, {}, r"lists of texts. Received: str 'a b' in column choices, line 2"),
+    ("train", listed(0, ("a", "", "c")), {}, r"all its choices. Received: 2 of 3 in line 2 of t.csv; empty: choice 2"),
     ("train", {"question": "q", "a": "x", "b": np.nan, "label": 0}, {"choices": ("a", "b")}, r"1 of 2 .* empty: b"),
-    ("train", {**listed(0), "question": " "}, {}, "neither in row 2"),
+    ("train", {**listed(0), "question": " "}, {}, "neither in line 2"),
   ],
 )  # fmt: skip
 def test_rows_that_are_no_questions(split, row, columns, message):
@@ -85,7 +87,7 @@ def test_rows_that_are_no_questions(split, row, columns, message):
 
 
 def test_an_empty_table_and_wrong_settings():
-  empty = Table(source="t.csv", columns=["question", "choices", "label"], rows=[])
+  empty = Table(source="t.csv", columns={"question": [], "choices": [], "label": []})
   with pytest.raises(UserError, match=r"at least one row. Received: t.csv"):
     choice_examples({"train": empty}, ChoiceColumns())
   with pytest.raises(UserError, match="label_format must be one of"):
