@@ -1,4 +1,4 @@
-"""Every recipe is a flag file that the pretraining command understands."""
+"""Every recipe is a flag file that its command understands, with the published settings."""
 
 import json
 import pathlib
@@ -10,7 +10,10 @@ import pytest
 from albert_tf.configs import AlbertConfig
 from albert_tf.training.watch import schedule_warnings
 
-RECIPES = sorted((pathlib.Path(__file__).parent.parent / "recipes").glob("*.flags"))
+FOLDER = pathlib.Path(__file__).parent.parent / "recipes"
+# command → its recipes; all others are pretraining's.
+FINETUNING = {"run_squad": sorted(FOLDER.glob("squad*.flags"))}
+RECIPES = sorted(set(FOLDER.glob("*.flags")) - {path for paths in FINETUNING.values() for path in paths})
 
 # In a process of its own: flags of two commands must not meet. Prints the values each recipe gives.
 READ_FLAGS = """
@@ -29,6 +32,37 @@ for recipe in sys.argv[2:]:
                     if isinstance(value, (int, float, str, type(None)))}
 print(json.dumps(values))
 """
+
+
+# The same for a fine-tuning command, whose flags have defaults but for --output_dir.
+READ_FINETUNING_FLAGS = """
+import importlib, json, sys
+sys.path[:0] = [sys.argv[1], sys.argv[1] + "/tpu_scripts"]
+from absl import flags
+importlib.import_module(sys.argv[2])
+values = {}
+for recipe in sys.argv[3:]:
+  flags.FLAGS.unparse_flags()
+  for name in flags.FLAGS:
+    flags.FLAGS[name].unparse()
+  flags.FLAGS([sys.argv[2], f"--flagfile={recipe}", "--output_dir=b"])
+  values[recipe] = {name: value for name, value in flags.FLAGS.flag_values_dict().items()
+                    if isinstance(value, (int, float, str, type(None)))}
+print(json.dumps(values))
+"""
+
+
+def read_finetuning_recipes(repository_dir, command):
+  """Stem of each recipe of a fine-tuning command → the flags' values."""
+  recipes = [str(path) for path in FINETUNING[command]]
+  done = subprocess.run(
+    [sys.executable, "-c", READ_FINETUNING_FLAGS, str(repository_dir), command, *recipes],
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr
+  return {pathlib.Path(key).stem: value for key, value in json.loads(done.stdout).items()}
 
 
 def read_recipes(repository_dir, recipes):
@@ -84,3 +118,23 @@ def test_small_recipes_cause_no_warning(values, repository_dir):
       num_warmup_steps=recipe["num_warmup_steps"],
       hidden_size=config.hidden_size,
     )
+
+
+def test_squad_has_the_papers_settings(repository_dir):
+  """The table of hyper-parameters in the appendix: rate, batch, steps, warm-up, length, both dropouts."""
+  names = (
+    "learning_rate",
+    "train_batch_size",
+    "num_train_steps",
+    "num_warmup_steps",
+    "max_seq_length",
+    "albert_dropout",
+    "classifier_dropout",
+    "version",
+  )
+  read = read_finetuning_recipes(repository_dir, "run_squad")
+  assert {recipe: tuple(values[name] for name in names) for recipe, values in read.items()} == {
+    "squad1": (5e-5, 48, 3649, 365, 384, 0.0, 0.1, "1.1"),
+    "squad2": (3e-5, 48, 8144, 814, 512, 0.0, 0.1, "2.0"),
+  }
+  assert all(values["do_train"] and values["selection_split"] == "train" for values in read.values())

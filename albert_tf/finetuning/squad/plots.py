@@ -98,7 +98,9 @@ def _draw_threshold(
   for values, label, color in ((scores.f1, "F1", _YES), (scores.exact, "exact", _NO)):
     gain = np.where(answerable, values, values - 1.0)[order]
     totals = np.count_nonzero(~answerable) + np.cumsum(gain)
-    axes.plot(nulls[order], 100 * totals / len(nulls), color=color, label=label, linewidth=1.8)
+    axes.plot(
+      nulls[order], 100 * totals / len(nulls), color=color, label=label, linewidth=1.8, drawstyle="steps-post"
+    )
   axes.axvline(threshold, color=_LINE, linestyle="--", linewidth=1.2)
   axes.set_title("score (%) over the threshold", fontsize=11, loc="left")
   axes.legend(frameon=False, fontsize=9)
