@@ -13,8 +13,10 @@ from albert_tf.errors import UserError
 from albert_tf.planning import tpu_compiler_worker as worker
 from albert_tf.planning.optimized_program import program_cost
 
+# libtpu has two ways of saying how much is needed, and how much there is.
 _OUT_OF_MEMORY = re.compile(
-  r"Used ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) hbm. Exceeded hbm capacity by ([\d.]+)([KMGT]?)"
+  r"(?:Used |required for HLO temporaries \()([\d.]+)([KMGT]?)\)? (?:of|exceeds available HBM \()"
+  r" ?([\d.]+)([KMGT]?)(?: hbm|\))"
 )
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -137,11 +139,11 @@ def _compiled_step(answer: dict[str, Any], topology: str, program: str, python: 
       raise UserError(
         f"The program must compile for {topology}. Received: {message[:1500]}. Try another topology or batch."
       )
-    used, capacity, missing = (int(float(short[i]) * _UNITS[short[i + 1]]) for i in (1, 3, 5))
+    used, capacity = (int(float(short[i]) * _UNITS[short[i + 1]]) for i in (1, 3))
     return CompiledStep(
       topology=topology,
       fits=False,
-      missing_bytes=missing,
+      missing_bytes=max(used - capacity, 1),
       required_bytes=used,
       capacity_bytes=capacity,
       estimated_cycles=0,

@@ -11,8 +11,14 @@ import time
 from typing import Any
 
 MISSING, REFUSED_TOPOLOGY, REFUSED_PROGRAM = "missing", "topology", "program"
-# Without them libtpu asks Google Cloud's metadata server which machine this is.
-ENVIRONMENT = {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost", "TPU_WORKER_ID": "0"}
+# Without the first three libtpu asks Google Cloud's metadata server which machine this is; without the last it takes a
+# lock as if it were to use a TPU, and of two compilers at a time one fails.
+ENVIRONMENT = {
+  "TPU_SKIP_MDS_QUERY": "1",
+  "TPU_WORKER_HOSTNAMES": "localhost",
+  "TPU_WORKER_ID": "0",
+  "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
 
 
 def _module(hlo: bytes) -> Any:
