@@ -105,8 +105,10 @@ class Judge:
   def _nearest(self, shape: StepShape) -> StepShape | None:
     same = [
       known
-      for known in self._known
-      if known.replace(per_core_batch_size=1, gradient_accumulation_steps=1)
+      for known, figures in self._known.items()
+      # Short of memory the compiler squeezes a program: what it needs then says nothing of another batch.
+      if not figures.refused
+      and known.replace(per_core_batch_size=1, gradient_accumulation_steps=1)
       == shape.replace(per_core_batch_size=1, gradient_accumulation_steps=1)
     ]
     size = shape.per_core_batch_size

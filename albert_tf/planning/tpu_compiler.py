@@ -16,7 +16,7 @@ from albert_tf.planning.optimized_program import program_cost
 # libtpu has two ways of saying how much is needed, and how much there is.
 _OUT_OF_MEMORY = re.compile(
   r"(?:Used |required for HLO temporaries \()([\d.]+)([KMGT]?)\)? (?:of|exceeds available HBM \()"
-  r" ?([\d.]+)([KMGT]?)(?: hbm|\))"
+  r" ?([\d.]+)([KMGT]?)(?: hbm|\))(?:. Exceeded hbm capacity by ([\d.]+)([KMGT]?))?"
 )
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -29,7 +29,7 @@ class CompiledStep(NamedTuple):
     device_kind: the chip, in libtpu's words.
     num_devices: cores (v2, v3) or chips of the topology.
     fits: whether the program fits the memory of a core.
-    missing_bytes: memory a core lacks; 0 where it fits.
+    missing_bytes: memory a core lacks, after the compiler did what it could to save some; 0 where it fits.
     required_bytes: memory the program needs, as far as the compiler says.
     capacity_bytes: memory a program may use; 0 where the compiler did not say (it does where it is short).
     estimated_cycles: of one step, a loop's body as often as it runs; 0 where the program does not fit.
@@ -139,12 +139,15 @@ def _compiled_step(answer: dict[str, Any], topology: str, program: str, python: 
       raise UserError(
         f"The program must compile for {topology}. Received: {message[:1500]}. Try another topology or batch."
       )
-    used, capacity = (int(float(short[i]) * _UNITS[short[i + 1]]) for i in (1, 3))
+    used, capacity, missing = (int(float(short[i] or 0) * _UNITS[short[i + 1] or ""]) for i in (1, 3, 5))
+    missing = max(
+      missing, used - capacity, 1
+    )  # The last number where it is there: the first two are rounded.
     return CompiledStep(
       topology=topology,
       fits=False,
-      missing_bytes=max(used - capacity, 1),
-      required_bytes=used,
+      missing_bytes=missing,
+      required_bytes=capacity + missing,
       capacity_bytes=capacity,
       estimated_cycles=0,
       loops_of_unknown_length=0,
