@@ -26,6 +26,7 @@ class _EncoderWithHead(keras.Model):
 
   built: bool  # Keras sets it.
   _head_name = ""  # What the head's variables begin with in the original's checkpoints.
+  _reads_pooler = True  # Else the pooler is kept as it is: it gets no gradient, only a place in checkpoints.
 
   def __init__(
     self,
@@ -40,6 +41,7 @@ class _EncoderWithHead(keras.Model):
     self.head_options = dict(head_options or {})
     self.encoder_options = dict(encoder_options or {})
     self.encoder = AlbertEncoder(config, **self.encoder_options, dtype=self.dtype_policy)
+    self.encoder.pooler.trainable = self._reads_pooler
     self.head = self._make_head(name="head", dtype=self.dtype_policy, **self.head_options)
     self.build()
 
@@ -146,6 +148,8 @@ class AlbertForMultipleChoice(_EncoderWithHead):
 class AlbertForTokenClassification(_EncoderWithHead):
   """Tagging: logits of every piece, float32 `[B, S, C]`; arguments as `AlbertForClassification`."""
 
+  _reads_pooler = False
+
   def _make_head(self, **options: Any) -> ClassificationHead:
     return ClassificationHead(self.config, **options)
 
@@ -162,6 +166,7 @@ class AlbertForSpan(_EncoderWithHead):
   """SQuAD 1.1: `start_logits` and `end_logits`, float32 `[B, S]`; inputs are those of `AlbertEncoder`."""
 
   _head_name = "cls/squad"
+  _reads_pooler = False
 
   def _make_head(self, **options: Any) -> SpanHead:
     return SpanHead(self.config, **options)
@@ -183,6 +188,8 @@ class AlbertForSquad2(_EncoderWithHead):
   Returns:
     See `Squad2Head`.
   """
+
+  _reads_pooler = False
 
   def _make_head(self, **options: Any) -> Squad2Head:
     return Squad2Head(self.config, **options)
