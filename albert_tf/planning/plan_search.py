@@ -102,6 +102,10 @@ class Judge:
   def best(self, shape: StepShape) -> Figures:
     return self.compiled(shape) or self.estimated(shape)
 
+  def has_figures(self, shape: StepShape) -> bool:
+    """Whether a shape that differs in the batch alone was compiled, and told its memory."""
+    return self._nearest(shape) is not None
+
   def _nearest(self, shape: StepShape) -> StepShape | None:
     same = [
       known
@@ -134,32 +138,41 @@ class LargestBatch(NamedTuple):
 
 
 def largest_batch(judge: Judge, shape: StepShape) -> LargestBatch:
-  """Searches the largest batch a core, led by the formula and checked by the compiler while that is affordable."""
-  low, high = 0, _SEARCH_LIMIT
-  while high - low > max(1, low // 32):
-    guess = _largest_by_formula(judge, shape, low, high)
+  """The largest batch a core that fits: led by the formula, checked by the compiler while that is affordable.
+
+  A program that is short of memory is squeezed by the compiler, which recomputes what it cannot keep. The batch
+  meant here needs none of that: where the compiler accepts what the formula, scaled to it, thinks is largest, the
+  search ends.
+  """
+  low, high, bound = 0, _SEARCH_LIMIT, _SEARCH_LIMIT
+  while high - low > 1:
+    guess = min(_largest_by_formula(judge, shape, low, high), bound)
+    if guess <= low and low:
+      break
+    guess = max(guess, 1)
     figures = judge.compiled(shape.replace(per_core_batch_size=guess))
     if figures is None:
       break
-    low, high = (guess, high) if judge.fits(figures) else (low, guess)
+    if judge.fits(figures):
+      low, bound = guess, high
+    else:  # A refusal does not say by how much: with no figures to go by, try half.
+      high = guess
+      bound = high - max(1, high // 16) if judge.has_figures(shape) else high // 2
+  guess = _largest_by_formula(judge, shape, low, high)
   too_large = high if high < _SEARCH_LIMIT else None
-  if too_large is None or (low == 0 and high > 1):  # The compiler has not been asked, or not often enough.
-    guess = _largest_by_formula(judge, shape, low, high)
-    candidate = judge.estimated(shape.replace(per_core_batch_size=guess))
-    if guess > low and judge.fits(candidate):
-      return LargestBatch(guess, candidate, too_large)
-  if low == 0:
+  if not guess:
     return LargestBatch(0, None, too_large)
-  return LargestBatch(low, judge.best(shape.replace(per_core_batch_size=low)), too_large)
+  if guess == low:
+    return LargestBatch(low, judge.best(shape.replace(per_core_batch_size=low)), too_large)
+  return LargestBatch(guess, judge.estimated(shape.replace(per_core_batch_size=guess)), too_large)
 
 
 def _largest_by_formula(judge: Judge, shape: StepShape, low: int, high: int) -> int:
-  """The largest batch strictly between that the formula thinks fits; the one above `low` if it thinks none does."""
-  first, last = low + 1, high
-  while last - first > 1:
-    middle = (first + last) // 2
+  """The largest batch below `high` that the formula thinks fits, or `low` where it thinks that no larger one does."""
+  while high - low > 1:
+    middle = (low + high) // 2
     if judge.fits(judge.estimated(shape.replace(per_core_batch_size=middle))):
-      first = middle
+      low = middle
     else:
-      last = middle
-  return first
+      high = middle
+  return low
