@@ -145,7 +145,10 @@ def _answer(config: AlbertConfig, topology_name: str) -> dict[str, object]:
       say=_say,
     )
   judge = Judge(config, topology, compile_step=compiler, compiles=_MAX_COMPILES.value)
-  return {**plan.plan_run(judge, shape, run), "versions": compiler.versions if compiler else None}
+  return {
+    **plan.plan_run(judge, shape, run, check_largest=not _SWEEP.value),
+    "versions": compiler.versions if compiler else None,
+  }
 
 
 def _check_arguments(argv: Sequence[str]) -> None:

@@ -140,47 +140,50 @@ def _largest(found: LargestBatch) -> dict[str, Any]:
   }
 
 
-def _alternatives(judge: Judge, shape: StepShape, run: RunSettings) -> list[dict[str, Any]]:
-  """The same update with less memory a core: rematerialisation, micro-batches, both."""
+def _fewest_parts(judge: Judge, shape: StepShape) -> StepShape:
+  """The same update in the fewest micro-batches that fit by the formula; in single examples where none does."""
   total = shape.examples
-  splits = [n for n in range(1, total + 1) if total % n == 0 and n > shape.gradient_accumulation_steps]
+  parts = [n for n in range(1, total + 1) if total % n == 0 and n > shape.gradient_accumulation_steps]
+  options = [shape.replace(gradient_accumulation_steps=n, per_core_batch_size=total // n) for n in parts]
+  fitting = (option for option in options if judge.fits(judge.estimated(option)))
+  return next(fitting, options[-1] if options else shape)
+
+
+def _alternatives(judge: Judge, shape: StepShape, run: RunSettings) -> list[dict[str, Any]]:
+  """The same update in less memory: rematerialisation, and micro-batches where they are needed."""
+  remat = shape.replace(remat=True)
+  options = [] if shape.remat else [remat]
+  for option in [shape] if shape.remat else [shape, remat]:
+    if not judge.fits(judge.best(option)):
+      options.append(_fewest_parts(judge, option))
   found = []
-  for remat in (False, True):
-    options = [shape.replace(remat=True)] if remat and not shape.remat else []
-    options += [
-      shape.replace(remat=remat or shape.remat, gradient_accumulation_steps=n, per_core_batch_size=total // n)
-      for n in splits
-    ]
-    for option in options:
-      figures = judge.best(option) if option.gradient_accumulation_steps == 1 else judge.estimated(option)
-      fits = judge.fits(figures)
-      flags = [f"--gradient_accumulation_steps={option.gradient_accumulation_steps}"]
-      flags = flags if option.gradient_accumulation_steps > 1 else []
-      flags += ["--remat"] if option.remat and not shape.remat else []
-      time = step_time(judge, option, figures, run)
-      found.append(
-        {
-          "flags": " ".join(flags),
-          "fits": fits,
-          **_memory(judge, figures),
-          "step_seconds": time["step_seconds"],
-        }
-      )
-      if fits:
-        break  # More micro-batches would only be slower.
-    if shape.remat:
-      break
+  for option in options:
+    figures = judge.best(option) if option == remat else judge.estimated(option)
+    parts, again = option.gradient_accumulation_steps, option.remat and not shape.remat
+    words = [f"--gradient_accumulation_steps={parts}"] if parts > shape.gradient_accumulation_steps else []
+    words += ["--remat"] if again else []
+    time = step_time(judge, option, figures, run) if judge.fits(figures) else None
+    found.append(
+      {
+        "flags": " ".join(words),
+        "fits": time is not None,
+        **_memory(judge, figures),
+        "step_seconds": None if time is None else time["step_seconds"],
+      }
+    )
   return found
 
 
-def plan_run(judge: Judge, shape: StepShape, run: RunSettings, *, search: bool = True) -> dict[str, Any]:
+def plan_run(
+  judge: Judge, shape: StepShape, run: RunSettings, *, check_largest: bool = True
+) -> dict[str, Any]:
   """Answers whether a step fits, how fast it is, and what else would fit.
 
   Args:
     judge: the model, the slice, and who gives figures.
     shape: the step as asked.
     run: length and price.
-    search: look for the largest batch, and for alternatives where the step does not fit.
+    check_largest: let the compiler check the largest batch; else it is by formula, scaled to the step as asked.
 
   Returns:
     JSON-ready: `fits`, `memory`, `time` (None where it does not fit), `largest_batch`, `alternatives` (the same
@@ -205,10 +208,11 @@ def plan_run(judge: Judge, shape: StepShape, run: RunSettings, *, search: bool =
     "time": step_time(judge, shape, figures, run) if fits else None,
     "compile_seconds": figures.compile_seconds,
   }
-  if search:
-    answer["alternatives"] = [] if fits else _alternatives(judge, shape, run)
-    answer["largest_batch"] = {
-      "remat" if remat else "plain": _largest(largest_batch(judge, shape.replace(remat=remat)))
-      for remat in sorted({shape.remat, True})
-    }
+  answer["alternatives"] = _alternatives(judge, shape, run)
+  if not check_largest:
+    judge.stop_compiling()
+  answer["largest_batch"] = {
+    "remat" if remat else "plain": _largest(largest_batch(judge, shape.replace(remat=remat)))
+    for remat in sorted({shape.remat, True})
+  }
   return answer

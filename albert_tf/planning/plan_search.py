@@ -81,6 +81,10 @@ class Judge:
       self._known[shape] = figures
     return figures
 
+  def stop_compiling(self) -> None:
+    """What was not compiled yet is by formula from now on."""
+    self._left = 0
+
   def estimated(self, shape: StepShape) -> Figures:
     """The formula's figures, scaled to the nearest compiled shape that differs in the batch alone."""
     estimate = estimate_step(self.config, shape, self.topology.chip)

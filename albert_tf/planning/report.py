@@ -58,10 +58,11 @@ def describe(answer: Mapping[str, Any]) -> str:
       f"It does NOT fit: {needs}, {_gib(memory['missing_bytes'])} GiB too much [{memory['source']}]"
     )
   for option in answer.get("alternatives", []):
-    verdict = "fits" if option["fits"] else f"{_gib(option['missing_bytes'])} GiB too much"
+    verdict = f"{_gib(option['missing_bytes'])} GiB too much"
+    if option["fits"]:
+      verdict = f"fits, step {option['step_seconds']:.4g} s"
     lines.append(
-      f"  {option['flags']}: {verdict}, {_gib(option['required_bytes'])} GiB, "
-      f"step {option['step_seconds']:.3g} s [{option['source']}]"
+      f"with {option['flags']}: {_gib(option['required_bytes'])} GiB, {verdict} [{option['source']}]"
     )
   lines += _largest_lines(answer.get("largest_batch", {}))
   if answer["compile_seconds"]:
