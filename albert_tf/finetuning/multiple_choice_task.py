@@ -9,8 +9,10 @@ import numpy as np
 from albert_tf import files
 from albert_tf.compat import keras
 from albert_tf.errors import UserError
+from albert_tf.finetuning import plots
 from albert_tf.finetuning.features import FeatureSet
 from albert_tf.finetuning.multiple_choice import ChoiceExample, PackedChoices, letter, number_of_choices
+from albert_tf.finetuning.prediction import UNNAMED_OUTPUT
 from albert_tf.finetuning.task import FineTuningTask, Outputs
 from albert_tf.finetuning.task_spec import TaskSpec
 from albert_tf.tokenization import AlbertTokenizer
@@ -25,6 +27,7 @@ class MultipleChoiceTask(FineTuningTask):
     max_seq_length: S.
     max_qa_length: most pieces of question and choice; see `PackedChoices`.
     name: for people and file names.
+    data: what the questions were read from, by flag.
 
   Raises:
     UserError: questions differ in their number of choices.
@@ -40,7 +43,9 @@ class MultipleChoiceTask(FineTuningTask):
     max_seq_length: int,
     max_qa_length: int,
     name: str = "race",
+    data: Mapping[str, str] | None = None,
   ):
+    self.data = dict(data or {})
     self._splits = splits
     self._tokenizer = tokenizer
     self.num_choices = number_of_choices(splits)
@@ -60,28 +65,48 @@ class MultipleChoiceTask(FineTuningTask):
   def loss(self) -> Any:
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
+  def predictions(self, outputs: Outputs) -> np.ndarray:
+    """The index of the chosen choice, `[n]`."""
+    return np.asarray(outputs[UNNAMED_OUTPUT]).argmax(axis=-1)
+
+  def gold(self, split: str) -> np.ndarray:
+    """The index of the right choice, `[n]`."""
+    return np.array([example.label for example in self._splits[split]], np.int32)
+
   def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
-    """`accuracy`, and `accuracy_GROUP` of each group, as RACE's "middle" and "high"."""
-    examples = self._splits[split]
-    right = np.argmax(np.asarray(outputs["logits"]), axis=-1) == [example.label for example in examples]
-    groups = np.array([example.group for example in examples])
+    """`accuracy`, `accuracy_GROUP` of each group, as RACE's "middle" and "high", and the mean `loss`."""
+    labels = self.gold(split)
+    right = self.predictions(outputs) == labels
+    groups = np.array([example.group for example in self._splits[split]])
     scores = {"accuracy": float(np.mean(right))}
     for group in sorted(set(groups) - {""}):
       scores[f"accuracy_{group}"] = float(np.mean(right[groups == group]))
-    return scores
+    log_probabilities = _log_softmax(outputs)
+    return scores | {"loss": float(-log_probabilities[np.arange(len(labels)), labels].mean())}
 
   def write_predictions(self, outputs: Outputs, split: str, directory: str) -> None:
-    """`predictions_SPLIT.tsv`: id, group, label where known, prediction, and the probability of each choice."""
-    logits = np.asarray(outputs["logits"], np.float64)  # [n, C]
-    exp = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    probabilities = exp / exp.sum(axis=-1, keepdims=True)
+    """`predictions_SPLIT.tsv`: id, prediction, the right choice where known, group, each choice's probability."""
     names = [letter(index) for index in range(self.num_choices)]
+    lines = ["\t".join(["id", "prediction", "label", "group", *(f"probability_{name}" for name in names)])]
+    rows = zip(self._splits[split], self.predictions(outputs), np.exp(_log_softmax(outputs)), strict=True)
+    for example, prediction, probabilities in rows:
+      label = "" if example.label is None else names[example.label]
+      cells = [" ".join(example.example_id.split()), names[prediction], label, example.group]
+      lines.append("\t".join([*cells, *(f"{value:.6f}" for value in probabilities)]))
     with files.atomic_writer(os.path.join(directory, f"predictions_{split}.tsv"), "w") as stream:
-      stream.write("\t".join(["id", "group", "label", "prediction", *(f"p_{name}" for name in names)]) + "\n")
-      for example, row in zip(self._splits[split], probabilities, strict=True):
-        label = "" if example.label is None else names[example.label]
-        cells = [" ".join(example.example_id.split()), example.group, label, names[int(np.argmax(row))]]
-        stream.write("\t".join([*cells, *(f"{value:.6f}" for value in row)]) + "\n")
+      stream.write("\n".join(lines) + "\n")
+
+  def plot(self, outputs: Outputs, path: str) -> bool:
+    labels = self.gold("eval")
+    score = self.evaluate(outputs)["accuracy"]
+    plots.confusion_matrix(
+      path,
+      labels,
+      self.predictions(outputs),
+      names=[letter(index) for index in range(self.num_choices)],
+      title=f"{self.spec.name}, {len(labels):,} evaluation questions\naccuracy {score:.3f}",
+    )
+    return True
 
   def example(self) -> Mapping[str, Any]:
     first = next(iter(self._splits.values()))[0]
@@ -105,3 +130,9 @@ class MultipleChoiceTask(FineTuningTask):
     )
     labels = None if unlabelled is not None else np.array([example.label for example in examples], np.int32)
     return FeatureSet(rows, labels)
+
+
+def _log_softmax(outputs: Outputs) -> np.ndarray:
+  logits = np.asarray(outputs[UNNAMED_OUTPUT], np.float64)  # [n, C]
+  shifted = logits - logits.max(axis=-1, keepdims=True)
+  return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))

@@ -11,8 +11,10 @@ import numpy as np
 from albert_tf import files
 from albert_tf.compat import keras
 from albert_tf.errors import UserError
+from albert_tf.finetuning import plots
 from albert_tf.finetuning.conll import TaggedSentence
 from albert_tf.finetuning.features import FeatureSet
+from albert_tf.finetuning.prediction import UNNAMED_OUTPUT
 from albert_tf.finetuning.tagging import TaggingFeatures, align
 from albert_tf.finetuning.tagging_metrics import (
   OUTSIDE,
@@ -36,6 +38,7 @@ class TaggingTask(FineTuningTask):
     name: for people and file names.
     label_names: the tags by id, of an earlier run; empty: those of the training and evaluation sentences, the most
       frequent first.
+    data: what the sentences were read from, by flag.
 
   Raises:
     UserError: training or evaluation sentences have no tags, or there are fewer than two tags.
@@ -49,7 +52,9 @@ class TaggingTask(FineTuningTask):
     max_seq_length: int,
     name: str = "tagging",
     label_names: Sequence[str] = (),
+    data: Mapping[str, str] | None = None,
   ):
+    self.data = dict(data or {})
     self._splits = splits
     self._tokenizer = tokenizer
     names = tuple(label_names) or _tags_by_frequency(splits)
@@ -99,7 +104,7 @@ class TaggingTask(FineTuningTask):
     """A tag for every word of every sentence."""
     names = self.spec.label_names
     without_piece = OUTSIDE if OUTSIDE in names else names[0]
-    best = [np.argmax(row, axis=-1) for row in outputs["logits"]]
+    best = [np.argmax(row, axis=-1) for row in outputs[UNNAMED_OUTPUT]]
     return [
       [without_piece if place is None else names[best[place.row][place.position]] for place in sentence]
       for sentence in self.aligned(split).places
@@ -115,6 +120,17 @@ class TaggingTask(FineTuningTask):
         columns = [sentence.words, *([sentence.tags] if sentence.tags else []), tags]
         stream.writelines("\t".join(cells) + "\n" for cells in zip(*columns, strict=True))
         stream.write("\n")
+
+  def plot(self, outputs: Outputs, path: str) -> bool:
+    index = {name: number for number, name in enumerate(self.spec.label_names)}
+    gold = np.array([index[tag] for sentence in self._splits["eval"] for tag in sentence.tags or ()])
+    predicted = np.array([index[tag] for tags in self.predict(outputs, "eval") for tag in tags])
+    scores = self.evaluate(outputs)
+    title = (
+      f"{self.spec.name}, {len(gold):,} evaluation words\n{self.best_metric} {scores[self.best_metric]:.3f}"
+    )
+    plots.confusion_matrix(path, gold, predicted, names=self.spec.label_names, title=title)
+    return True
 
   def example(self) -> Mapping[str, Any]:
     sentences = next(iter(self._splits.values()))

@@ -98,15 +98,17 @@ def test_scores_by_group_and_predictions(tokenizer, tmp_path):
     splits={"eval": examples, "test": unknown}, tokenizer=tokenizer, max_seq_length=24, max_qa_length=12
   )
   logits = np.log([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.7, 0.2, 0.1], [0.5, 0.25, 0.25]])
-  assert task.evaluate({"logits": logits}) == {"accuracy": 0.75, "accuracy_middle": 1.0, "accuracy_high": 0.5}
+  wanted = {"accuracy": 0.75, "accuracy_middle": 1.0, "accuracy_high": 0.5}
+  wanted["loss"] = -np.log([0.6, 0.5, 0.1, 0.5]).mean()
+  assert task.evaluate({"logits": logits}) == pytest.approx(wanted)
   task.write_predictions({"logits": logits}, "eval", str(tmp_path))
   lines = (tmp_path / "predictions_eval.tsv").read_text().splitlines()
-  assert lines[0] == "id\tgroup\tlabel\tprediction\tp_A\tp_B\tp_C"
-  assert lines[3] == "q2 x\thigh\tC\tA\t0.700000\t0.200000\t0.100000"
+  assert lines[0] == "id\tprediction\tlabel\tgroup\tprobability_A\tprobability_B\tprobability_C"
+  assert lines[3] == "q2 x\tA\tC\thigh\t0.700000\t0.200000\t0.100000"
   assert task.eval_features().labels.tolist() == labels
   assert task.test_features().labels is None
   task.write_predictions({"logits": logits[:1]}, "test", str(tmp_path))
-  assert "\t\tA\t0.6" in (tmp_path / "predictions_test.tsv").read_text()
+  assert "\tA\t\t\t0.6" in (tmp_path / "predictions_test.tsv").read_text()
   with pytest.raises(UserError, match="task without"):
     task.train_features()
 

@@ -1,0 +1,44 @@
+"""Tagging with the engine: learning by heart, and words back from windows and batches of different lengths."""
+
+import dataclasses
+
+import numpy as np
+from reference.tiny_finetuning import QUICK, tiny_start
+from reference.tiny_run import WORDS
+
+from albert_tf.finetuning.conll import TaggedSentence
+from albert_tf.finetuning.fit import fine_tune
+from albert_tf.finetuning.tagging_task import TaggingTask
+
+
+def random_sentences(count, *, tags, seed):
+  rng = np.random.default_rng(seed)
+  sentences = []
+  for number in range(count):
+    words = rng.choice(WORDS, rng.integers(2, 9)).tolist()
+    chosen = rng.choice(tags, len(words)).tolist()
+    sentences.append(TaggedSentence(words=tuple(words), tags=tuple(chosen), where=f"f:{number}"))
+  return sentences
+
+
+def test_64_sentences_are_learnt_by_heart(tmp_path):
+  start = tiny_start(initializer_range=0.2)  # At 0.02 so small a model begins almost constant.
+  sentences = random_sentences(64, tags=["O", "B-X", "I-X"], seed=0)
+  task = TaggingTask(
+    splits={"train": sentences, "eval": sentences, "test": sentences[:2]},
+    tokenizer=start.tokenizer,
+    max_seq_length=16,  # Some sentences are cut into windows.
+  )
+  assert task.aligned("eval").windows
+  settings = dataclasses.replace(
+    QUICK, learning_rate=2e-3, num_train_steps=160, eval_steps=80, do_predict=True
+  )
+  run = tmp_path / "run"
+  results = fine_tune(task, settings, start=start, output_dir=str(run))
+  assert results["accuracy"] >= 0.95
+  assert results["f1"] >= 0.95
+  lines = (run / "predictions_eval.tsv").read_text().split("\n")
+  pairs = [line.split("\t")[1:] for line in lines if line]
+  assert len(pairs) == sum(len(sentence.words) for sentence in sentences)
+  assert np.mean([gold == predicted for gold, predicted in pairs]) == results["accuracy"]
+  assert (run / "evaluation.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,134 @@
+"""Fine-tunes ALBERT to tag words - names, parts of speech, tags of your own - with Keras' `model.fit`.
+
+Example:
+  python tpu_scripts/run_tagging.py --train_file=eng.train --eval_file=eng.testa --test_file=eng.testb \
+    --init_checkpoint=RUN --output_dir=ner --do_train --do_eval --do_predict --max_seq_length=128
+"""
+
+from collections.abc import Sequence
+import os
+from typing import TYPE_CHECKING, Any
+
+from absl import app, flags, logging
+import finetuning_flags
+
+from albert_tf import files
+from albert_tf.errors import exit_on_user_error
+from albert_tf.startup import load_tensorflow
+
+if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
+  from albert_tf.finetuning.conll import TaggedSentence
+  from albert_tf.finetuning.initialize import Start
+  from albert_tf.finetuning.settings import FineTuneSettings
+
+_TASK_NAME = flags.DEFINE_string("task_name", "tagging", "For results and file names, such as ner or pos.")
+_DATA_DIR = flags.DEFINE_string(
+  "data_dir", "", "Folder with train, dev and test files, instead of naming them."
+)
+_TRAIN_FILE = flags.DEFINE_string("train_file", "", "Training sentences: columns (CoNLL), .conllu or .jsonl.")
+_EVAL_FILE = flags.DEFINE_string(
+  "eval_file", "", "Evaluation sentences. Default: --eval_fraction of the training sentences."
+)
+_TEST_FILE = flags.DEFINE_string("test_file", "", "Sentences to tag; need no tags.")
+_EVAL_FRACTION = flags.DEFINE_float(
+  "eval_fraction", 0.1, "Held out of the training sentences without an evaluation file."
+)
+_TOKEN_COLUMN = flags.DEFINE_integer(
+  "token_column", None, "The words' column, from 0. Default: 0; .conllu: 1."
+)
+_TAG_COLUMN = flags.DEFINE_integer(
+  "tag_column", None, "The tags' column; -1 is the last. Default: -1; .conllu: 3."
+)
+_TOKEN_KEY = flags.DEFINE_string("token_key", "tokens", "The words' key in .jsonl.")
+_TAG_KEY = flags.DEFINE_string("tag_key", "tags", "The tags' key in .jsonl.")
+_MAX_SEQ_LENGTH = flags.DEFINE_integer(
+  "max_seq_length", 128, "Pieces of a sentence; longer ones become several windows."
+)
+_SUFFIXES = (".jsonl", ".json", ".conllu", ".conll", ".txt", ".tsv", ".bio", ".iob2")
+
+
+def _read(settings: "FineTuneSettings") -> "tuple[dict[str, list[TaggedSentence]], dict[str, str]]":
+  """The sentences of each split that is needed, and their files."""
+  from albert_tf.finetuning.conll import Columns, read_tagged
+  from albert_tf.finetuning.split_files import find_split_files, hold_out
+
+  columns = Columns(
+    token_column=_TOKEN_COLUMN.value,
+    tag_column=_TAG_COLUMN.value,
+    token_key=_TOKEN_KEY.value,
+    tag_key=_TAG_KEY.value,
+  )
+  paths = find_split_files(
+    _DATA_DIR.value, _SUFFIXES, train=_TRAIN_FILE.value, eval=_EVAL_FILE.value, test=_TEST_FILE.value
+  )
+  evaluates = settings.do_train or settings.do_eval
+  wanted = {
+    "train": settings.do_train or (evaluates and "eval" not in paths),
+    "eval": evaluates,
+    "test": settings.do_predict,
+  }
+  paths = {split: path for split, path in paths.items() if wanted[split]}
+  splits = {split: read_tagged(path, columns) for split, path in paths.items()}
+  if "train" in splits and "eval" not in splits:
+    splits["train"], splits["eval"] = hold_out(splits["train"], _EVAL_FRACTION.value, source=paths["train"])
+  return splits, paths
+
+
+def _trained_tags(settings: "FineTuneSettings") -> tuple[str, ...]:
+  """The tags of the fine-tuned run whose weights are used without training."""
+  from albert_tf.finetuning.task_spec import TASK_FILE, TaskSpec
+
+  if not settings.do_train:
+    for folder in (flags.FLAGS.init_checkpoint, finetuning_flags.output_dir()):
+      if folder and files.exists(os.path.join(folder, TASK_FILE)):
+        return TaskSpec.load(folder).label_names
+  return ()
+
+
+def _make_task(start: "Start", settings: "FineTuneSettings") -> Any:
+  from albert_tf.finetuning.tagging_task import TaggingTask
+
+  splits, paths = _read(settings)
+  task = TaggingTask(
+    splits=splits,
+    tokenizer=start.tokenizer,
+    max_seq_length=_MAX_SEQ_LENGTH.value,
+    name=_TASK_NAME.value,
+    label_names=_trained_tags(settings),
+    data={f"{split}_file": path for split, path in paths.items()},
+  )
+  for split, sentences in splits.items():
+    aligned = task.aligned(split)
+    words = sum(len(sentence.words) for sentence in sentences)
+    logging.info(
+      "%s: %d sentences, %d words; %d sentences in several windows, %d words without pieces",
+      split,
+      len(sentences),
+      words,
+      len(aligned.windows),
+      aligned.words_without_pieces,
+    )
+  return task
+
+
+def main(argv: Sequence[str]) -> None:
+  finetuning_flags.refuse_arguments(argv)
+  load_tensorflow()
+  finetuning_flags.quiet_logging()
+  settings = finetuning_flags.settings()
+  from albert_tf.finetuning.fit import fine_tune
+
+  start = finetuning_flags.read_start()
+  results = fine_tune(
+    _make_task(start, settings),
+    settings,
+    start=start,
+    output_dir=finetuning_flags.output_dir(),
+    flags_text=flags.FLAGS.flags_into_string(),
+  )
+  finetuning_flags.print_results(results)
+  finetuning_flags.export("token_classification")
+
+
+if __name__ == "__main__":
+  app.run(exit_on_user_error(main))
