@@ -87,3 +87,14 @@ class OptimizerBase(keras.optimizers.Optimizer):
     if not KERAS_3:
       config["learning_rate"] = self._serialize_hyperparameter(self._learning_rate)
     return config
+
+
+def prepare_fit(model: Any, batch: Any) -> None:
+  """Call it on a compiled model with one batch `(x, y, weights)` of arrays before `model.fit`.
+
+  Under a strategy Keras 3 learns the types of a batch from the mean over the replicas, where integers have
+  become floats; what it already knows it does not ask for.
+  """
+  if KERAS_3:
+    with model.distribute_strategy.scope():
+      model._symbolic_build(data_batch=batch)

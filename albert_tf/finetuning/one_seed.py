@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import files
+from albert_tf import compat, files
 from albert_tf.compat import keras
 from albert_tf.errors import UserError
 from albert_tf.finetuning import initialize
@@ -172,6 +172,9 @@ def train(
       loss_weights=task.loss_weights(),
       jit_compile=settings.jit_compile,
     )
+  compat.prepare_fit(
+    model, features.batch([0], batch_size=batching.batch_size, length=batching.length(batching.max_length))
+  )
   began = time.monotonic()
   model.fit(
     training_dataset(features, batching, seed=seed, num_steps=num_steps),

@@ -1,0 +1,240 @@
+"""The engine: learns, repeats, gives the same on more replicas, keeps the best, continues, refuses."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from reference.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
+
+from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
+from albert_tf.compat import keras
+from albert_tf.errors import UserError
+from albert_tf.finetuning.callbacks import EvaluateAndKeepBest
+from albert_tf.finetuning.fit import fine_tune
+from albert_tf.interop import read_checkpoint
+from albert_tf.modeling import AlbertForPreTraining, named_variables
+
+SHORT = dataclasses.replace(
+  QUICK, num_train_steps=0, num_train_epochs=2.0, eval_steps=0, train_batch_size=4, eval_batch_size=4
+)
+
+
+def weights(directory):
+  values = read_bundle(latest_bundle(str(directory / "checkpoints/best")))
+  return {name: value for name, value in values.items() if name != "global_step"}
+
+
+def small_task(**options):
+  texts = made_up_texts(13, seed=5)
+  test = made_up_texts(6, seed=6, labelled=False)
+  return tiny_task({"train": texts, "eval": texts, "test": test}, **options)
+
+
+@pytest.mark.parametrize(
+  "family",
+  [
+    {},
+    pytest.param({"pair": True}, marks=pytest.mark.slow),
+    pytest.param({"pair": True, "classes": 3}, marks=pytest.mark.slow),
+    {"pair": True, "regression": True},
+  ],
+  ids=["single sentence", "pair", "three classes", "regression"],
+)
+def test_a_tiny_model_learns_64_examples_by_heart(tmp_path, family):
+  texts = made_up_texts(64, **family)
+  task = tiny_task({"train": texts, "eval": texts}, **family)
+  results = fine_tune(task, QUICK, start=tiny_start(), output_dir=str(tmp_path / "run"))
+  assert results["pearson" if "regression" in family else "accuracy"] >= 0.95
+  assert (tmp_path / "run/evaluation.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_two_replicas_make_the_updates_of_one(tmp_path, mirrored_2):
+  """13 examples in batches of 4: the last one is filled up with rows that must not count."""
+  one = fine_tune(small_task(), SHORT, start=tiny_start(), output_dir=str(tmp_path / "one"))
+  two = fine_tune(
+    small_task(), SHORT, start=tiny_start(), output_dir=str(tmp_path / "two"), strategy=mirrored_2
+  )
+  first, second = weights(tmp_path / "one"), weights(tmp_path / "two")
+  assert one["train_steps"] == two["train_steps"] == 8
+  assert first.keys() == second.keys() > {"output_weights", "output_bias"}
+  for name in first:
+    np.testing.assert_allclose(first[name], second[name], atol=2e-5, err_msg=name)
+  assert one["loss"] == pytest.approx(two["loss"], abs=1e-5)
+
+
+def test_a_run_repeats_and_continues(tmp_path):
+  settings = dataclasses.replace(SHORT, num_train_epochs=1.0, classifier_dropout=0.1, do_predict=True)
+  task, start = small_task(), tiny_start(hidden_dropout_prob=0.1)
+  run = lambda name, **changes: fine_tune(  # noqa: E731
+    task, dataclasses.replace(settings, **changes), start=start, output_dir=str(tmp_path / name)
+  )
+  several = run("several", seeds=(1, 2), ensemble=True)
+  assert set(several["seeds"]) == {"1", "2"}
+  single = run("single", seeds=(2,))  # As if it had been alone.
+  assert {k: v for k, v in single.items() if k in ("accuracy", "f1", "loss")} == {
+    k: v for k, v in several["seeds"]["2"].items() if k in ("accuracy", "f1", "loss")
+  }
+  first, second = weights(tmp_path / "several/seed_1"), weights(tmp_path / "several/seed_2")
+  assert all(np.array_equal(v, second[k]) for k, v in weights(tmp_path / "single").items())
+  assert not np.array_equal(first["output_weights"], second["output_weights"])
+  # The whole has the best seed's files, medians and the ensemble's predictions.
+  losses = [several["seeds"][s]["loss"] for s in "12"]
+  assert several["median"]["loss"] == pytest.approx(np.mean(losses))
+  assert several["spread"]["loss"]["min"] == min(losses)
+  best = weights(tmp_path / f"several/seed_{several['best_seed']}")
+  assert all(np.array_equal(v, best[k]) for k, v in weights(tmp_path / "several").items())
+  assert (tmp_path / "several/ensemble/predictions_test.tsv").exists()
+  assert np.isfinite(several["ensemble"]["loss"])
+  # Finished seeds are kept, a new one is trained, a killed one begins anew.
+  times = {s: (tmp_path / f"several/seed_{s}/metrics.jsonl").stat().st_mtime_ns for s in "12"}
+  (tmp_path / "several/seed_2/results.json").unlink()
+  more = run("several", seeds=(1, 2, 3), ensemble=True)
+  now = {s: (tmp_path / f"several/seed_{s}/metrics.jsonl").stat().st_mtime_ns for s in "12"}
+  assert times["1"] == now["1"]
+  assert times["2"] != now["2"]
+  for seed in "12":
+    assert more["seeds"][seed]["loss"] == several["seeds"][seed]["loss"]
+  assert json.loads((tmp_path / "several/results.json").read_text())["seeds"].keys() == {"1", "2", "3"}
+
+
+def test_evaluation_and_prediction_of_a_finished_run(tmp_path):
+  settings = dataclasses.replace(SHORT, num_train_epochs=1.0)
+  trained = fine_tune(small_task(), settings, start=tiny_start(), output_dir=str(tmp_path / "run"))
+  start = dataclasses.replace(tiny_start(), checkpoint=read_checkpoint(str(tmp_path / "run")))
+  later = dataclasses.replace(settings, do_train=False, do_predict=True)
+  for place in ("run", "elsewhere"):
+    again = fine_tune(small_task(), later, start=start, output_dir=str(tmp_path / place))
+    assert again["loss"] == pytest.approx(trained["loss"], abs=1e-6)
+    assert len((tmp_path / place / "predictions_test.tsv").read_text().splitlines()) == 7
+  other = tiny_task({"eval": made_up_texts(5, classes=3)}, classes=3)
+  no_predict = dataclasses.replace(later, do_predict=False)
+  with pytest.raises(UserError, match="fine-tuned for this task"):
+    fine_tune(other, no_predict, start=start, output_dir=str(tmp_path / "third"))
+  with pytest.raises(UserError, match="holds one task"):
+    fine_tune(small_task(name="other"), later, start=start, output_dir=str(tmp_path / "run"))
+  hot = dataclasses.replace(settings, learning_rate=0.1)
+  with pytest.raises(UserError, match=r"learning_rate 0.003 → 0.1"):
+    fine_tune(small_task(), hot, start=tiny_start(), output_dir=str(tmp_path / "run"))
+  (tmp_path / "mine").mkdir()
+  (tmp_path / "mine/thesis.tex").write_text("")
+  with pytest.raises(UserError, match=r"thesis\.tex"):
+    fine_tune(small_task(), settings, start=tiny_start(), output_dir=str(tmp_path / "mine"))
+
+
+def test_only_the_encoder_comes_from_the_checkpoint(tmp_path):
+  start = tiny_start()
+  model = AlbertForPreTraining(start.config)
+  values = {name: variable.numpy() for name, variable in named_variables(model).items()}
+  task = small_task()
+  # Updates of size 0: the weights that were restored are those that are saved.
+  settings = dataclasses.replace(
+    SHORT, num_train_steps=1, num_warmup_steps=0, learning_rate=1e-30, layer_decay=0.5
+  )
+  checkpoint = read_checkpoint_of(start, values, tmp_path / "pretrained")
+  fine_tune(
+    task,
+    settings,
+    start=dataclasses.replace(start, checkpoint=checkpoint),
+    output_dir=str(tmp_path / "run"),
+  )
+  saved = weights(tmp_path / "run")
+  encoder = [name for name in saved if name.startswith("bert/")]
+  assert len(encoder) == len(saved) - 2
+  assert all(np.array_equal(saved[name], values[name]) for name in encoder)
+  lacking = {k: v for k, v in values.items() if "ffn_1/intermediate/output/dense/kernel" not in k}
+  for variables, message in (
+    (lacking, "intermediate/output/dense/kernel"),
+    ({"cls/x": np.ones(3)}, "ALBERT encoder"),
+  ):
+    broken = dataclasses.replace(start, checkpoint=dataclasses.replace(checkpoint, variables=variables))
+    with pytest.raises(UserError, match=message):
+      fine_tune(task, settings, start=broken, output_dir=str(tmp_path / message[:5]))
+
+
+def read_checkpoint_of(start, values, folder):
+  from reference.synthetic_checkpoint import write_tf1
+
+  return read_checkpoint(write_tf1(folder, start.config, values))
+
+
+class _Trainer:
+  """As much of a Keras model as the callback uses."""
+
+  stop_training = False
+
+
+def scripted(values, **options):
+  kept = []
+  answers = iter(values)
+  callback = EvaluateAndKeepBest(
+    evaluate=lambda: {"accuracy": next(answers)}, keep=kept.append, best_metric="accuracy", **options
+  )
+  callback.set_model(_Trainer())
+  return callback, kept
+
+
+def test_the_first_best_evaluation_is_kept_and_patience_ends_training():
+  callback, kept = scripted([0.5, 0.7, 0.7, 0.6, 0.9], num_steps=100, eval_steps=2, patience=2)
+  for step in range(1, 9):
+    callback.on_train_batch_end(step, {"loss": 1.0})
+    assert callback.model.stop_training == (step == 8)
+  assert kept == [2, 4] == [2, callback.best_step]
+  logs = {"loss": 1.0}
+  callback.on_epoch_end(0, logs)
+  assert logs["val_accuracy"] == 0.6
+
+
+def test_a_run_ends_at_its_last_update_and_evaluates_there():
+  callback, kept = scripted([float("nan"), 0.1], num_steps=3)
+  callback.on_train_batch_end(0, {})
+  callback.on_epoch_end(0, {})
+  for step in range(2):
+    callback.on_train_batch_end(step, {})
+  assert callback.model.stop_training
+  callback.on_epoch_end(1, {})
+  assert kept == [1, 3]  # Something is kept even where no value is a number.
+  with pytest.raises(UserError, match="must stay finite"):
+    callback.on_epoch_end(2, {"loss": float("inf")})
+
+
+@pytest.mark.slow
+def test_lamb_bfloat16_dropout_and_user_callbacks(tmp_path):
+  seen = []
+
+  class Watch(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+      seen.append(sorted(logs))
+
+  settings = dataclasses.replace(
+    SHORT, optimizer="lamb", mixed_precision="bfloat16", dropout=0.2, layer_decay=0.9, bucket_multiple=0
+  )
+  results = fine_tune(
+    small_task(), settings, start=tiny_start(), output_dir=str(tmp_path / "run"), callbacks=[Watch()]
+  )
+  assert np.isfinite(results["loss"])
+  assert seen == [["loss", "val_accuracy", "val_f1", "val_loss"]] * 2
+  saved = json.loads((tmp_path / "run/albert_config.json").read_text())
+  assert saved["hidden_dropout_prob"] == saved["attention_probs_dropout_prob"] == 0.2
+  lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+  assert [(line["step"], line["split"]) for line in lines] == [
+    (4, "train"),
+    (4, "eval"),
+    (8, "train"),
+    (8, "eval"),
+  ]
+  assert {"loss", "learning_rate", "examples_per_second"} <= lines[0].keys()
+
+
+def test_what_cannot_be_trained_is_refused(tmp_path):
+  long = tiny_task({"train": made_up_texts(4), "eval": made_up_texts(4)}, max_seq_length=64)
+  with pytest.raises(UserError, match="--max_seq_length=40"):
+    fine_tune(long, SHORT, start=tiny_start(), output_dir=str(tmp_path / "a"))
+  both = dataclasses.replace(SHORT, do_predict=True)
+  texts = made_up_texts(4)
+  task = tiny_task({"train": texts, "eval": texts})
+  with pytest.raises(UserError, match="no test data"):
+    fine_tune(task, both, start=tiny_start(), output_dir=str(tmp_path / "b"))
+  for changes in ({"seeds": (1, 1)}, {"ensemble": True}, {"optimizer": "sgd"}, {"dropout": 1.0}):
+    with pytest.raises(UserError):
+      dataclasses.replace(SHORT, **changes)
