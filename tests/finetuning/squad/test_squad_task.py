@@ -1,0 +1,276 @@
+"""The task with the engine: learning by heart, the original's loss and checkpoint, the files, what chooses."""
+
+import collections
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
+from albert_tf.finetuning.fit import fine_tune
+from albert_tf.finetuning.heads import span_loss, squad2_loss
+from albert_tf.finetuning.initialize import Start, read_start
+from albert_tf.finetuning.settings import FineTuneSettings
+from albert_tf.finetuning.squad.build import SquadFiles, build_task
+from albert_tf.finetuning.squad.features import make_features
+from albert_tf.finetuning.squad.reading import Answer, read_squad
+from albert_tf.finetuning.squad.settings import SquadSettings
+from albert_tf.finetuning.squad.task import SquadTask
+from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.training.distribution import DistributionConfig
+
+SIZES = SquadSettings(max_seq_length=128, max_query_length=24, doc_stride=64)
+ONE_DEVICE = DistributionConfig(distribution="one_device")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(oracle_dir):
+  return AlbertTokenizer(spm_model_file=str(oracle_dir / "spm/spm8k.model"))
+
+
+def of_short_paragraphs(data, count, *, impossible=0):
+  """Questions of the shortest paragraphs, at most three of each: few windows, little to compute."""
+  order = sorted(data.questions, key=lambda question: len(data.paragraphs[question.paragraph].context))
+  chosen, seen = [], collections.Counter()
+  wanted = {False: count - impossible, True: impossible}
+  for question in order:
+    key = question.paragraph, question.is_impossible
+    if wanted[question.is_impossible] and seen[key] < 3:
+      seen[key] += 1
+      wanted[question.is_impossible] -= 1
+      chosen.append(question)
+  return data._replace(questions=chosen)
+
+
+@pytest.fixture(scope="module")
+def real(shared_dir):
+  path = shared_dir / "data/squad/train-subset-v2.0.json"
+  return read_squad(str(path), version="2.0", require_answers=True)
+
+
+def write_file(path, data, *, answers=True):
+  """`data` as a SQuAD file."""
+  articles = collections.defaultdict(lambda: collections.defaultdict(list))
+  for question in data.questions:
+    item = {"id": question.id, "question": question.text}
+    if answers:
+      item["answers"] = [{"text": answer.text, "answer_start": answer.start} for answer in question.answers]
+      if data.version == "2.0":
+        item["is_impossible"] = question.is_impossible
+    paragraph = data.paragraphs[question.paragraph]
+    articles[paragraph.article][paragraph.context].append(item)
+  content = [
+    {"title": str(title), "paragraphs": [{"context": c, "qas": qas} for c, qas in paragraphs.items()]}
+    for title, paragraphs in articles.items()
+  ]
+  path.write_text(json.dumps({"version": data.version, "data": content}), encoding="utf-8")
+  return str(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["1.1", "2.0"])
+def test_64_questions_are_learnt_by_heart(tmp_path, real, tokenizer, version):
+  data = of_short_paragraphs(real, 64, impossible=24 if version == "2.0" else 0)._replace(version=version)
+  features = make_features(data, tokenizer=tokenizer, settings=SIZES)
+  task = SquadTask(version=version, settings=SIZES, train=features, predict=features)
+  config = AlbertConfig.from_name(
+    "tiny",
+    vocab_size=tokenizer.vocab_size,
+    embedding_size=64,
+    hidden_size=64,
+    intermediate_size=256,
+    num_attention_heads=4,
+    num_hidden_layers=2,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+  )
+  settings = FineTuneSettings(
+    train_batch_size=16,
+    learning_rate=2e-3,
+    num_train_epochs=60,
+    eval_steps=10_000,
+    classifier_dropout=0.0,
+    distribution=ONE_DEVICE,
+    verbose=False,
+  )
+  start = Start(config=config, tokenizer=tokenizer, checkpoint=None, source="random weights")
+  run = tmp_path / "run"
+  results = fine_tune(task, settings, start=start, output_dir=str(run))
+  assert results["f1"] >= 95.0
+  assert results["total"] == 64
+  # What is left behind says the same.
+  predictions = json.loads((run / "predictions.json").read_text(encoding="utf-8"))
+  right = [
+    predictions[question.id] in ([answer.text for answer in question.answers] or [""])
+    for question in data.questions
+  ]
+  assert 100 * np.mean(right) >= 93.0
+  n_best = json.loads((run / "nbest_predictions.json").read_text(encoding="utf-8"))
+  assert n_best.keys() == predictions.keys()
+  assert (run / "evaluation.png").read_bytes().startswith(b"\x89PNG")
+  spec = json.loads((run / "task.json").read_text())
+  assert (spec["squad_version"], spec["doc_stride"]) == (version, 64)
+  assert (run / "null_odds.json").exists() == (version == "2.0")
+  if version == "2.0":
+    null_odds = json.loads((run / "null_odds.json").read_text())
+    threshold = spec["null_score_diff_threshold"]
+    assert {key for key, text in predictions.items() if not text} == {
+      key for key, odds in null_odds.items() if odds >= threshold
+    }
+
+
+def compiled_loss(task, labels, outputs):
+  """What Keras' `compile` makes of the task's losses and weights."""
+  losses, weights = task.loss(), task.loss_weights()
+  assert losses.keys() == weights.keys() == labels.keys()
+  return sum(weights[k] * tf.reduce_mean(losses[k](labels[k], outputs[k])) for k in losses)
+
+
+def test_losses_are_the_originals(real, tokenizer):
+  rng = np.random.default_rng(0)
+  starts, ends, impossible = np.array([3, 0, 5]), np.array([4, 0, 5]), np.array([0.0, 1.0, 0.0], np.float32)
+  logits = {name: tf.constant(rng.normal(size=(3, 7)), tf.float32) for name in ("start", "end")}
+  one, two = (SquadTask(version=version, settings=SIZES) for version in ("1.1", "2.0"))
+  ours = compiled_loss(
+    one,
+    {"start_logits": starts, "end_logits": ends},
+    {f"{name}_logits": value for name, value in logits.items()},
+  )
+  np.testing.assert_allclose(ours, span_loss(logits["start"], logits["end"], starts, ends), rtol=1e-6)
+  outputs = {f"{name}_log_probs": tf.nn.log_softmax(value) for name, value in logits.items()}
+  outputs["cls_logits"] = tf.constant([0.3, -2.0, 1.0])
+  labels = {"start_log_probs": starts, "end_log_probs": ends, "cls_logits": impossible}
+  ours = compiled_loss(two, labels, outputs)
+  np.testing.assert_allclose(ours, squad2_loss(outputs, starts, ends, impossible), rtol=1e-6)
+
+
+def test_the_originals_checkpoint_answers(tmp_path, oracle_dir, real, tokenizer):
+  """Without training, with and without the answers, from a checkpoint that the original's code wrote."""
+  start = read_start(
+    str(oracle_dir / "ckpt_tiny_squad_v2/model.ckpt"),
+    albert_config_file=str(oracle_dir / "ckpt_tiny/albert_config.json"),
+    spm_model_file=str(oracle_dir / "spm/spm8k.model"),
+  )
+  data = of_short_paragraphs(real, 12, impossible=4)
+  answers = {}
+  for answered in (True, False):
+    path = write_file(tmp_path / f"{answered}.json", data, answers=answered)
+    built = build_task(SquadFiles(version="2.0", predict_file=path), settings=SIZES, tokenizer=tokenizer)
+    settings = FineTuneSettings(
+      do_train=False,
+      do_eval=answered,
+      do_predict=not answered,
+      distribution=ONE_DEVICE,
+      bucket_multiple=0,
+      verbose=False,
+    )
+    run = tmp_path / f"run-{answered}"
+    results = fine_tune(built.task, settings, start=start, output_dir=str(run))
+    assert ("f1" in results) == answered
+    answers[answered] = json.loads((run / "predictions.json").read_text(encoding="utf-8"))
+    assert len(json.loads((run / "null_odds.json").read_text())) == 12
+  assert answers[True] == answers[False]
+  assert built.notes["threshold_from"] == "the default, 0"
+
+
+def fake_outputs(task, null_scores):
+  """Outputs for the task's evaluation rows: the beam is the gold answer, the null scores are given by question id."""
+  columns = collections.defaultdict(list)
+  for part in task._scored:
+    starts, ends, _ = part.positions
+    for window, question in enumerate(part.windows.question):
+      columns["cls_logits"].append(null_scores(part.data.questions[question]))
+      columns["start_top_index"].append([starts[window]])
+      columns["end_top_index"].append([ends[window]])
+      columns["start_top_log_probs"].append([-0.1])
+      columns["end_top_log_probs"].append([-0.2])
+  return {name: np.array(column) for name, column in columns.items()}
+
+
+def test_held_out_questions_choose_and_others_are_reported(tmp_path, real, tokenizer):
+  """Null scores of the reported file are 10 higher: its own best threshold would be another."""
+  real = real.subset(range(0, len(real.questions), 4))
+  half = len(real.questions) // 2
+  train = write_file(tmp_path / "train.json", real.subset(range(half)))
+  predict = write_file(tmp_path / "predict.json", real.subset(range(half, len(real.questions))))
+  files = SquadFiles(version="2.0", train_file=train, predict_file=predict, held_out_fraction=0.3)
+  built = build_task(files, settings=SIZES, tokenizer=tokenizer)
+  task = built.task
+  assert task.best_metric == "selection_f1"
+  own = {question.id for question in task._predict.data.questions}
+
+  def null_scores(question):
+    return (1.0 if question.is_impossible else -1.0) + (10.0 if question.id in own else 0.0)
+
+  report = task.evaluate(fake_outputs(task, null_scores))
+  assert report["null_score_diff_threshold"] == task.spec.null_score_diff_threshold == 0.0
+  assert report["selection_f1"] > 97.0  # A few answers are longer than 30 pieces, or less than theirs.
+  assert report["HasAns_f1"] == 0.0
+  assert report["NoAns_f1"] == 100.0
+  assert report["best_f1"] > 97.0
+  assert report["best_f1_thresh"] == 10.0
+  assert report["total"] == len(own)
+  held = built.notes["questions"]["held_out"]["total"]
+  assert built.notes["threshold_from"] == f"{held} questions held out of the training file"
+  assert held + built.notes["questions"]["train"]["total"] == half
+  # Asked for, the reported questions choose: as in the original.
+  same = dataclasses.replace(files, selection_split="predict")
+  task = build_task(same, settings=SIZES, tokenizer=tokenizer).task
+  report = task.evaluate(fake_outputs(task, null_scores))
+  assert task.best_metric == "f1"
+  assert report["f1"] == pytest.approx(report["best_f1"])
+  assert report["null_score_diff_threshold"] == 10.0
+
+
+def test_training_windows(tmp_path, real, tokenizer):
+  small = SquadSettings(max_seq_length=64, max_query_length=24, doc_stride=16)
+  data = of_short_paragraphs(real, 30, impossible=5)
+  data.questions[0] = data.questions[0]._replace(answers=(Answer("nowhere to be found", 0),))
+  path = write_file(tmp_path / "train.json", data)
+  files = SquadFiles(version="2.0", train_file=path, predict_file=path, selection_split="predict")
+  built = build_task(files, settings=small, tokenizer=tokenizer)
+  assert built.notes["questions"]["train"]["answers_missing"] == [data.questions[0].id]
+  every = built.task.train_features()
+  lacking = np.asarray(every.labels["cls_logits"])
+  assert 0 < lacking.sum() < len(every)
+  x, y, weights = every.batch(range(8), batch_size=8, length=64)
+  assert x["p_mask"].shape == (8, 64)
+  assert (x["p_mask"][x["input_mask"] == 0] == 1).all()
+  assert (
+    x["start_positions"].tolist()
+    == y["start_log_probs"].tolist()
+    == list(every.labels["start_log_probs"][:8])
+  )
+  assert set(weights) == {"start_log_probs", "end_log_probs", "cls_logits"}
+  # Without windows that lack their answer only the impossible questions' are trained at [CLS].
+  without = dataclasses.replace(small, keep_empty_windows=False)
+  fewer = build_task(files, settings=without, tokenizer=tokenizer).task.train_features()
+  impossible = {question.id for question in data.questions if question.is_impossible}
+  features = built.task._train
+  of_impossible = sum(features.data.questions[q].id in impossible for q in features.windows.question)
+  assert len(fewer) == (lacking == 0).sum() + of_impossible
+  assert np.asarray(fewer.labels["cls_logits"]).sum() == of_impossible
+
+
+def test_what_cannot_choose_is_refused(tmp_path, real, tokenizer):
+  data = of_short_paragraphs(real, 6, impossible=1)
+  train = write_file(tmp_path / "train.json", data)
+  bare = write_file(tmp_path / "bare.json", data, answers=False)
+  files = SquadFiles(version="2.0", train_file=train, predict_file=bare, selection_split="predict")
+  with pytest.raises(UserError, match="What is to choose needs answers"):
+    build_task(files, settings=SIZES, tokenizer=tokenizer)
+  with pytest.raises(UserError, match="Received: no file"):
+    SquadFiles(version="2.0")
+  with pytest.raises(UserError, match="selection_split must be one of"):
+    SquadFiles(version="2.0", train_file=train, selection_split="dev")
+  predict_only = build_task(
+    SquadFiles(version="2.0", predict_file=bare), settings=SIZES, tokenizer=tokenizer, trained_threshold=1.5
+  )
+  assert predict_only.task.spec.null_score_diff_threshold == 1.5
+  with pytest.raises(UserError, match="Training needs questions"):
+    predict_only.task.train_features()
+  with pytest.raises(UserError, match="Evaluation needs questions with answers"):
+    predict_only.task.eval_features()
