@@ -7,10 +7,10 @@ from typing import NamedTuple
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) .*\{$")
 _CYCLES = re.compile(r'"estimated_cycles":"?(-?\d+)')
 _OPERATION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = .*? ([\w\-]+)\(")
-_CALLED = re.compile(
-  r"(?:body|condition|to_apply|calls|branch_computations)=\{?(%?[\w.\-]+(?:, *%?[\w.\-]+)*)"
-)
+_CALLED = re.compile(r"(?:body|condition|to_apply|calls|branch_computations)=(\{[^}]*\}|%?[\w.\-]+)")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"?(\d+)')
+_CONDITION = re.compile(r"condition=%?([\w.\-]+)")
+_INTEGER = re.compile(r"= s32\[\]\S* constant\((\d+)\)")
 _OP_NAME = re.compile(r'op_name="([^"]*)"')
 CALLERS = ("while", "call", "conditional", "async-start")  # A fusion states its own cost, its body none.
 
@@ -48,9 +48,9 @@ def costly_instructions(program: str) -> tuple[list[Instruction], int]:
         op_name = _OP_NAME.search(line)
         found.append(Instruction(operation[1], op_name[1] if op_name else "", int(cycles[1]), runs))
       if operation[2] in CALLERS:
-        trips = _TRIPS.search(line)
-        unknown += operation[2] == "while" and trips is None
-        times = int(trips[1]) if trips and operation[2] == "while" else 1
+        trips = _trip_count(line, bodies) if operation[2] == "while" else 1
+        unknown += trips is None
+        times = trips or 1
         for called in _called(line):
           visit(called, runs * times)
 
@@ -64,9 +64,21 @@ def program_cost(program: str) -> ProgramCost:
   return ProgramCost(sum(each.cycles * each.runs for each in instructions), unknown)
 
 
+def _trip_count(line: str, bodies: dict[str, list[str]]) -> int | None:
+  """Iterations of a while loop: stated, or the bound that its condition compares a counter with."""
+  stated = _TRIPS.search(line)
+  if stated:
+    return int(stated[1])
+  condition = _CONDITION.search(line)
+  lines = bodies.get(condition[1], []) if condition else []
+  bounds = [found[1] for found in map(_INTEGER.search, lines) if found]
+  is_counter = any("ROOT" in each and "direction=LT" in each for each in lines)
+  return int(bounds[0]) if is_counter and len(bounds) == 1 else None
+
+
 def _called(line: str) -> Iterator[str]:
   for group in _CALLED.finditer(line):
-    yield from (name.strip().lstrip("%") for name in group[1].split(","))
+    yield from (name.strip().lstrip("%") for name in group[1].strip("{}").split(","))
 
 
 def _computations(program: str) -> tuple[dict[str, list[str]], str]:
