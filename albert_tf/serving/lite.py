@@ -72,6 +72,9 @@ def to_tflite(
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
   if weights == "float16":
     converter.target_spec.supported_types = [tf.float16]
+  if model.kind == "fill_mask":
+    # A scale a row would be stored with a copy of the word embeddings for the head; the lookup takes one scale.
+    converter._experimental_disable_per_channel_quantization_for_dense_layers = True
   with _chatter_left_out():
     return bytes(converter.convert())
 
