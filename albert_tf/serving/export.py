@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import dataclasses
+import functools
 import os
 import tempfile
 from typing import Any
@@ -15,11 +16,13 @@ from albert_tf.finetuning.models import make_model
 from albert_tf.finetuning.task_spec import TaskSpec
 from albert_tf.modeling import AlbertEncoder, AlbertForPreTraining, named_variables
 from albert_tf.serving.classifier_module import ClassifierModule
+from albert_tf.serving.conformance.golden import write_golden
 from albert_tf.serving.encoder_module import EncoderModule
 from albert_tf.serving.fill_mask_module import FillMaskModule
 from albert_tf.serving.method_names import set_method_names
 from albert_tf.serving.modules import Packing, Parts, ServingModule
 from albert_tf.serving.multiple_choice_module import MultipleChoiceModule
+from albert_tf.serving.question_answering_module import QuestionAnsweringModule
 from albert_tf.serving.run_directory import CONFIG_NAME, PretrainedFiles, find_pretrained
 from albert_tf.serving.token_classification_module import TokenClassificationModule
 from albert_tf.tokenization import AlbertTokenizer
@@ -43,6 +46,8 @@ class ExportSettings:
 
   Attributes:
     top_k: answers a mask that `fill_mask` gives.
+    n_best: answers that `question_answering` gives, and the starts and ends tried in a window of SQuAD 1.1.
+    max_windows: of a context that `question_answering` reads.
     max_seq_length: rows are cut here; None: the length that the model was fine-tuned with, else the
       longest that it knows.
     pad_to_max_length: every row has that length; else a batch has its longest row's.
@@ -50,6 +55,8 @@ class ExportSettings:
   """
 
   top_k: int = 10
+  n_best: int = 20
+  max_windows: int = 32
   max_seq_length: int | None = None
   pad_to_max_length: bool = False
   use_ema: bool = False
@@ -141,6 +148,9 @@ def _make_module(kind: str, parts: Parts, task: TaskSpec | None, options: Export
     return EncoderModule(parts) if kind == "encoder" else FillMaskModule(parts, top_k=options.top_k)
   modules: dict[str, Callable[[Parts, TaskSpec], ServingModule]] = {
     "classifier": ClassifierModule,
+    "question_answering": functools.partial(
+      QuestionAnsweringModule, n_best=options.n_best, max_windows=options.max_windows
+    ),
     "multiple_choice": MultipleChoiceModule,
     "token_classification": TokenClassificationModule,
   }
@@ -165,6 +175,7 @@ def _save_atomically(module: ServingModule, target: str) -> None:
   try:
     tf.saved_model.save(module, temporary, signatures=signatures)
     set_method_names(temporary, module.method_names())
+    write_golden(temporary, module.signatures())
     files.rename(temporary, target)
   except BaseException:
     if files.exists(temporary):

@@ -9,6 +9,7 @@ Example:
 """
 
 import argparse
+import json
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -26,15 +27,32 @@ from tensorflow_serving.apis import (
 )
 
 
-def parse_columns(pairs: list[str]) -> dict[str, list[bytes]]:
-  """NAME=VALUE, in order → the values of each name, one a row; bytes stay as they were typed."""
-  columns: dict[str, list[bytes]] = {}
+def parse_columns(pairs: list[str]) -> dict[str, list[bytes] | list[list[bytes]]]:
+  """NAME=VALUE, in order → the values of each name, one a row; bytes stay as they were typed.
+
+  A VALUE that is a JSON list of strings is a row of several, such as choices=["by train", "on foot"].
+  """
+  columns: dict[str, list] = {}
   for pair in pairs:
     name, equals, value = pair.partition("=")
     if not equals:
       raise SystemExit(f"error: --input must be NAME=VALUE. Received: {pair!r}.")
-    columns.setdefault(name, []).append(os.fsencode(value))
+    columns.setdefault(name, []).append(parse_value(value))
+  if len({len(values) for values in columns.values()}) > 1:
+    counts = {name: len(values) for name, values in columns.items()}
+    raise SystemExit(f"error: every input needs as many values as there are rows. Received: {counts}.")
   return columns
+
+
+def parse_value(value: str) -> bytes | list[bytes]:
+  """Bytes, or the bytes of each string of a JSON list."""
+  try:
+    strings = json.loads(value) if value.startswith("[") else None
+  except ValueError:  # As "[MASK] is …".
+    strings = None
+  if isinstance(strings, list) and all(isinstance(string, str) for string in strings):
+    return [string.encode() for string in strings]
+  return os.fsencode(value)
 
 
 def predict(stub: object, arguments: argparse.Namespace) -> None:
@@ -43,7 +61,7 @@ def predict(stub: object, arguments: argparse.Namespace) -> None:
   request.model_spec.name = arguments.model
   request.model_spec.signature_name = arguments.signature or "serving_default"
   for name, values in parse_columns(arguments.input).items():
-    request.inputs[name].CopyFrom(tf.make_tensor_proto(values, dtype=tf.string, shape=[len(values)]))
+    request.inputs[name].CopyFrom(tf.make_tensor_proto(values, dtype=tf.string))
   response = stub.Predict(request, timeout=arguments.timeout)  # type: ignore[attr-defined]
   for name in sorted(response.outputs):
     array = tf.make_ndarray(response.outputs[name])
@@ -63,7 +81,8 @@ def fill_examples(request: object, arguments: argparse.Namespace) -> object:
   for row in zip(*columns.values(), strict=True):
     example = request.input.example_list.examples.add()  # type: ignore[attr-defined]
     for name, value in zip(columns, row, strict=True):
-      example.features.feature[name].bytes_list.value.append(value)
+      values = value if isinstance(value, list) else [value]
+      example.features.feature[name].bytes_list.value.extend(values)
   return request
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from albert_tf import files
 from albert_tf.serving.conformance import tensor_file
 from albert_tf.serving.conformance.samples import make_calls
 from albert_tf.serving.conformance.signatures import read_signatures
@@ -34,18 +35,25 @@ def write_golden(directory: str, signatures: Mapping[str, PythonSignature]) -> i
     How many calls were recorded.
   """
   calls = make_calls(read_signatures(directory))
-  answers = [Answer(call_python(signatures[call.signature], call)) for call in calls]
-  os.makedirs(os.path.join(directory, EXTRA_DIR), exist_ok=True)
-  tensor_file.write_calls(_path(directory, CALLS_NAME), calls)
-  tensor_file.write_answers(_path(directory, ANSWERS_NAME), answers)
+  answers = [call_python(signatures[call.signature], call) for call in calls]
+  files.makedirs(os.path.join(directory, EXTRA_DIR))
+  with files.atomic_writer(_path(directory, CALLS_NAME)) as stream:
+    tensor_file.dump_calls(stream, calls)
+  with files.atomic_writer(_path(directory, ANSWERS_NAME)) as stream:
+    tensor_file.dump_answers(stream, answers)
   return len(calls)
 
 
-def call_python(function: PythonSignature, call: Call) -> dict[str, np.ndarray]:
-  """Runs one call eagerly; a `tf.function` is unwrapped."""
+def call_python(function: PythonSignature, call: Call) -> Answer:
+  """Runs one call eagerly; a `tf.function` is unwrapped. A refusal of an empty batch is an answer too."""
   python = getattr(function, "python_function", function)
-  outputs = python(**{name: tf.constant(array) for name, array in call.inputs.items()})
-  return {name: np.asarray(outputs[name]) for name in call.outputs}
+  try:
+    outputs = python(**{name: tf.constant(array) for name, array in call.inputs.items()})
+  except tf.errors.InvalidArgumentError as error:
+    if call.num_rows:
+      raise
+    return Answer({}, int(error.error_code), error.message)
+  return Answer({name: np.asarray(outputs[name]) for name in call.outputs})
 
 
 def read_golden(directory: str) -> tuple[Sequence[Call], Sequence[Answer]] | None:

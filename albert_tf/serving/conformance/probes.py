@@ -49,7 +49,12 @@ def run_session_probe(directory: str, calls: Sequence[Call], *, python: str = sy
   Raises:
     ProbeError: the model does not load there.
   """
-  command = [os.path.abspath(python), "-I", os.path.join(_HERE, "session_probe.py"), os.path.abspath(directory)]
+  command = [
+    os.path.abspath(python),
+    "-I",
+    os.path.join(_HERE, "session_probe.py"),
+    os.path.abspath(directory),
+  ]
   return _run(command, calls, environment=dict(os.environ))
 
 

@@ -132,7 +132,7 @@ def _ids(name: str, dtype: int, shape: tuple[int, ...] | None) -> np.ndarray:
       array[row] = 1
       array[row, ..., count // 2 : count - 1] = 0
     else:
-      array[row, ..., :count] = np.arange(count) % 20 + 5
+      array[row, ..., :count] = np.arange(count) % 10 + 5
       if array.ndim == 3:
         array[row, :, 1] += np.arange(array.shape[1], dtype=array.dtype)
   return array

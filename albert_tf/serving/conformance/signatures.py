@@ -9,6 +9,7 @@ import numpy as np
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
+from albert_tf import files
 from albert_tf.errors import UserError
 
 CLASSIFY = "tensorflow/serving/classify"
@@ -72,7 +73,7 @@ def read_meta_graph(directory: str) -> Any:
   """
   path = os.path.join(directory, "saved_model.pb")
   try:
-    with open(path, "rb") as stream:
+    with files.open_binary(path) as stream:
       proto = saved_model_pb2.SavedModel.FromString(stream.read())
   except (OSError, ValueError, saved_model_pb2_error()) as error:
     raise UserError(

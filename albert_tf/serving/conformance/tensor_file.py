@@ -42,6 +42,10 @@ class Call:
   outputs: Sequence[str] = ()
   tensors: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
+  @property
+  def num_rows(self) -> int:
+    return len(next(iter(self.inputs.values())))
+
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
@@ -55,18 +59,23 @@ class Answer:
 def write_calls(path: str, calls: Sequence[Call]) -> None:
   """Writes calls for a probe."""
   with open(path, "wb") as stream:
-    stream.write(CALLS_MAGIC + struct.pack("<I", len(calls)))
-    for call in calls:
-      _write_str(stream, call.signature)
-      stream.write(struct.pack("<I", len(call.inputs)))
-      for alias, array in call.inputs.items():
-        _write_str(stream, alias)
-        _write_str(stream, call.tensors.get(f"in:{alias}", ""))
-        _write_tensor(stream, array)
-      stream.write(struct.pack("<I", len(call.outputs)))
-      for alias in call.outputs:
-        _write_str(stream, alias)
-        _write_str(stream, call.tensors.get(f"out:{alias}", ""))
+    dump_calls(stream, calls)
+
+
+def dump_calls(stream: BinaryIO, calls: Sequence[Call]) -> None:
+  """Writes calls to an open file."""
+  stream.write(CALLS_MAGIC + struct.pack("<I", len(calls)))
+  for call in calls:
+    _write_str(stream, call.signature)
+    stream.write(struct.pack("<I", len(call.inputs)))
+    for alias, array in call.inputs.items():
+      _write_str(stream, alias)
+      _write_str(stream, call.tensors.get(f"in:{alias}", ""))
+      _write_tensor(stream, array)
+    stream.write(struct.pack("<I", len(call.outputs)))
+    for alias in call.outputs:
+      _write_str(stream, alias)
+      _write_str(stream, call.tensors.get(f"out:{alias}", ""))
 
 
 def read_calls(path: str) -> list[Call]:
@@ -89,14 +98,19 @@ def read_calls(path: str) -> list[Call]:
 def write_answers(path: str, answers: Sequence[Answer]) -> None:
   """Writes what a probe found."""
   with open(path, "wb") as stream:
-    stream.write(ANSWERS_MAGIC + struct.pack("<I", len(answers)))
-    for answer in answers:
-      stream.write(struct.pack("<i", answer.status))
-      _write_str(stream, answer.message)
-      stream.write(struct.pack("<I", len(answer.outputs)))
-      for alias, array in answer.outputs.items():
-        _write_str(stream, alias)
-        _write_tensor(stream, array)
+    dump_answers(stream, answers)
+
+
+def dump_answers(stream: BinaryIO, answers: Sequence[Answer]) -> None:
+  """Writes answers to an open file."""
+  stream.write(ANSWERS_MAGIC + struct.pack("<I", len(answers)))
+  for answer in answers:
+    stream.write(struct.pack("<i", answer.status))
+    _write_str(stream, answer.message)
+    stream.write(struct.pack("<I", len(answer.outputs)))
+    for alias, array in answer.outputs.items():
+      _write_str(stream, alias)
+      _write_tensor(stream, array)
 
 
 def read_answers(path: str) -> list[Answer]:

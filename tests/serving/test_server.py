@@ -1,0 +1,323 @@
+"""The local server: what the REST and gRPC API promise, and any input that a wire can bring."""
+
+import base64
+import http.client
+import math
+import socket
+from urllib import parse
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.framework import tensor_pb2, types_pb2
+from tensorflow_serving.apis import get_model_metadata_pb2, predict_pb2, prediction_service_pb2_grpc
+
+from albert_tf.errors import UserError
+from albert_tf.serving.conformance.wire import GrpcClient, Reply, rest
+from albert_tf.serving.local_server import LocalServer, ServableFolder, load_servables
+from albert_tf.serving.local_server.api import examples_from_json
+from albert_tf.serving.local_server.errors import ApiError
+from albert_tf.serving.local_server.json_tensors import from_array, parse_json, to_array
+from albert_tf.serving.local_server.rest import MAX_BODY_BYTES
+
+MASKED = "the sky is [MASK]"
+
+
+def b64(data: bytes) -> dict[str, str]:
+  return {"b64": base64.b64encode(data).decode()}
+
+
+def predict(served, model: str, body: object) -> Reply:
+  return rest(f"{served.url}/v1/models/{model}:predict", body)
+
+
+@pytest.fixture(scope="module")
+def words(served) -> GrpcClient:
+  return GrpcClient(served.grpc_address, "words")
+
+
+@pytest.fixture(autouse=True)
+def still_answers(request: pytest.FixtureRequest):
+  """After each test of the server, the same process answers."""
+  yield
+  if "served" in request.fixturenames:
+    served = request.getfixturevalue("served")
+    assert served.process.poll() is None
+    assert predict(served, "words", {"instances": [MASKED]}).status == 200
+
+
+def strings(*values: bytes) -> np.ndarray:
+  array = np.empty(len(values), object)
+  array[:] = values
+  return array
+
+
+def test_rows_columns_and_base64_say_the_same(served, words: GrpcClient) -> None:
+  texts = [MASKED, "small [MASK] sing"]
+  rows = predict(served, "words", {"instances": texts}).json["predictions"]
+  assert set(rows[0]) == {"words", "probabilities", "num_masks"}
+  named = predict(
+    served, "words", {"signature_name": "serving_default", "instances": [{"text": t} for t in texts]}
+  )
+  coded = predict(served, "words", {"instances": [b64(t.encode()) for t in texts]})
+  assert named.json["predictions"] == coded.json["predictions"] == rows
+  columns = predict(served, "words", {"inputs": {"text": texts}}).json["outputs"]
+  assert predict(served, "words", {"inputs": texts}).json["outputs"] == columns
+  assert [row["words"] for row in rows] == columns["words"]
+  outputs = words.predict("serving_default", {"text": strings(*(t.encode() for t in texts))})
+  np.testing.assert_allclose(outputs["probabilities"], columns["probabilities"], rtol=1e-6)
+  assert [[w.decode() for w in row] for row in outputs["words"][:, 0]] == [row[0] for row in columns["words"]]
+
+
+def test_one_output_stands_alone(served) -> None:
+  body = {"instances": ["the sky", "the grass"]}
+  predictions = predict(served, "value", body).json["predictions"]
+  assert [type(value) for value in predictions] == [float, float]
+  assert predict(served, "value", {"inputs": ["the sky", "the grass"]}).json["outputs"] == predictions
+
+
+def test_classify_regress_status_and_metadata(served) -> None:
+  example = {"text": "the sky", "text_pair": ["old trees"]}
+  body = {"signature_name": "examples", "examples": [example, {**example, "text": b64(b"birds")}]}
+  results = rest(f"{served.url}/v1/models/pairs:classify", body).json["results"]
+  assert [[label for label, _ in row] for row in results] == [["no", "yes"]] * 2
+  assert math.isclose(sum(score for _, score in results[0]), 1.0, rel_tol=1e-5)
+  shared = {**body, "context": {"text_pair": "old trees"}, "examples": [{"text": "the sky"}]}
+  (scores,) = rest(f"{served.url}/v1/models/pairs:classify", shared).json["results"]
+  np.testing.assert_allclose([score for _, score in scores], [score for _, score in results[0]], rtol=1e-5)
+  value = {"signature_name": "examples", "examples": [{"text": "the sky"}]}
+  alone = predict(served, "value", {"instances": ["the sky"]}).json["predictions"]
+  np.testing.assert_allclose(
+    rest(f"{served.url}/v1/models/value/versions/1:regress", value).json["results"], alone, rtol=1e-5
+  )
+  state = rest(f"{served.url}/v1/models/pairs").json["model_version_status"]
+  assert [(s["version"], s["state"]) for s in state] == [("1", "AVAILABLE")]
+  definition = rest(f"{served.url}/v1/models/pairs/versions/1/metadata").json["metadata"]["signature_def"]
+  text = definition["signature_def"]["serving_default"]["inputs"]["text"]
+  assert (text["dtype"], text["tensor_shape"]["dim"][0]["size"]) == ("DT_STRING", "-1")
+  assert definition["signature_def"]["examples"]["method_name"] == "tensorflow/serving/classify"
+
+
+ODD = {
+  "empty": b"",
+  "spaces": b" \t\n ",
+  "NUL": b"a\x00[MASK]\x00",
+  "invalid UTF-8": b"\xff\xfe [MASK] \xed\xa0\x80 \xf4\x90\x80\x80",
+  "emoji": "😀 👩‍👩‍👧‍👦 [MASK] é\u202e".encode(),
+  "a megabyte": b"the sky [MASK] " * 70_000,
+  "a megabyte of one word": b"x" * 1_000_000,
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_any_text_gets_an_answer(served, words: GrpcClient, name: str) -> None:
+  outputs = words.predict("serving_default", {"text": strings(ODD[name], MASKED.encode())})
+  assert np.isfinite(outputs["probabilities"]).all()
+  reply = predict(served, "words", {"instances": [b64(ODD[name]), MASKED]})
+  assert reply.status == 200
+  np.testing.assert_array_equal(outputs["num_masks"], [row["num_masks"] for row in reply.json["predictions"]])
+  pair = {"text": b64(ODD[name]), "text_pair": b64(ODD[name])}
+  reply = predict(served, "pairs", {"instances": [pair]})
+  assert math.isclose(sum(reply.json["predictions"][0]["probabilities"]), 1.0, rel_tol=1e-5)
+
+
+@pytest.mark.parametrize(
+  ("status", "body", "says"),
+  [
+    (400, b"", "JSON Parse error"),
+    (400, b"{", "JSON Parse error"),
+    (400, b"[1]", "Is not object"),
+    (400, b'{"instances": ["\xff"]}', "byte 16"),
+    (400, b'{"instances": ["\\ud800"]}', "surrogate"),
+    (400, b'{"instances": ' + b"[" * 100_000, "JSON Parse error"),
+    (400, b'{"instances": [' + b"9" * 10_000 + b"]}", "JSON Parse error"),
+    (400, {}, "Missing 'inputs' or 'instances'"),
+    (400, {"instances": ["a"], "inputs": ["a"]}, "only one of"),
+    (400, {"instances": []}, "at least one"),
+    (400, {"instances": "text"}, "a list"),
+    (400, {"instances": ["a"] * 2000}, "At most"),
+    (400, {"inputs": ["a"] * 2000}, "At most"),
+    (400, {"instances": [1]}, "not of expected type: string"),
+    (400, {"instances": [None]}, "not of expected type: string"),
+    (400, {"instances": [{"text": "a", "other": "b"}]}, "must be equal to: text"),
+    (400, {"instances": [{"text": "a"}, "b"]}, "a mix"),
+    (400, {"instances": [["a"], ["b", "c"]]}, "unexpected size"),
+    (400, {"instances": [["a"]]}, "must have shape"),
+    (400, {"inputs": "a"}, "must have shape"),
+    (400, {"inputs": {"txet": ["a"]}}, "Missing named input: text"),
+    (400, {"instances": [{"b64": "?"}]}, "base64"),
+    (400, {"signature_name": "no", "instances": ["a"]}, "not found in signature def"),
+    (400, {"signature_name": 7, "instances": ["a"]}, "must be a string"),
+    (400, {"signature_name": "tokens", "inputs": {"input_ids": [[1.5]]}}, "Missing named input"),
+  ],
+)
+def test_wrong_bodies_are_refused_with_a_reason(served, status: int, body: object, says: str) -> None:
+  reply = predict(served, "words", body)
+  assert reply.status == status
+  assert says in reply.json["error"]
+
+
+def test_wrong_numbers_and_missing_texts_are_refused(served) -> None:
+  ids = {"input_ids": [[2, 5, 3]], "input_mask": [[1, 1, 1]], "segment_ids": [[0, 0, 0]]}
+  for name, value, says in [
+    ("input_ids", [[2, 1.5, 3]], "expected type: int32"),
+    ("input_ids", [[2, 2**31, 3]], "expected type: int32"),
+    ("input_ids", [[2, "a", 3]], "expected type: int32"),
+    ("input_ids", [[2, True, 3]], "expected type: int32"),
+    ("input_ids", [[2, 999_999, 3]], ""),
+    ("input_ids", [[2, -1, 3]], ""),
+    ("input_mask", [[1, 1]], ""),
+    ("input_ids", [2, 5, 3], "must have shape"),
+  ]:
+    reply = predict(served, "pairs", {"signature_name": "tokens", "inputs": {**ids, name: value}})
+    assert reply.status == 400
+    assert says in reply.json["error"]
+  long = {name: [[1] * 40] for name in ids}
+  reply = predict(served, "pairs", {"signature_name": "tokens", "inputs": long})
+  assert (reply.status, "must not be longer" in reply.json["error"]) == (400, True)
+  reply = predict(served, "pairs", {"instances": [{"text": "a"}]})
+  assert (reply.status, "must be equal to: text, text_pair" in reply.json["error"]) == (400, True)
+  for example in ({"text": "a"}, {"text": 3, "text_pair": "b"}, "a"):
+    body = {"signature_name": "examples", "examples": [example]}
+    assert rest(f"{served.url}/v1/models/pairs:classify", body).status == 400
+  assert predict(served, "words", {"inputs": []}).json["outputs"]["num_masks"] == []
+
+
+def test_wrong_paths_and_methods(served) -> None:
+  for status, path, body in [
+    (404, "/v1/models/nobody:predict", {"instances": ["a"]}),
+    (404, "/v1/models/words/versions/7:predict", {"instances": ["a"]}),
+    (404, "/v1/models/nobody", None),
+    (404, "/v1/models/nobody/metadata", None),
+    (400, "/v1/models/words:sing", {}),
+    (400, "/v1/models", None),
+    (400, "/v1/models/words:predict", None),
+    (400, "/etc/passwd", None),
+    (400, "/../../etc/passwd", None),
+    (400, "/v1/models/pairs:regress", {"signature_name": "examples", "examples": [{}]}),
+    (400, "/v1/models/pairs:classify", {"examples": [{}]}),
+    (400, "/v1/models/pairs:classify", {"signature_name": "examples", "examples": []}),
+  ]:
+    reply = rest(served.url + path, body)
+    assert (reply.status, bool(reply.json["error"])) == (status, True), path
+
+
+def test_broken_http(served) -> None:
+  host = parse.urlsplit(served.url)
+  connection = http.client.HTTPConnection(host.hostname, host.port, timeout=60)
+  connection.request("POST", "/v1/models/words:predict", b" " * (MAX_BODY_BYTES + 1))
+  assert connection.getresponse().status == 413
+  connection.close()
+  for request, status in [
+    (b"POST /v1/models/words:predict HTTP/1.1\r\nHost: x\r\n\r\n", b"411"),
+    (b"POST /v1/models/words:predict HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n", b"411"),
+    (b"DELETE /v1/models/words HTTP/1.1\r\nHost: x\r\n\r\n", b"501"),
+    (b"\x16\x03\x01\x00\xff" * 20 + b"\r\n\r\n", b"400"),
+    (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n", b"414"),
+  ]:
+    with socket.create_connection((host.hostname, host.port), timeout=60) as raw:
+      raw.sendall(request)
+      assert status in raw.recv(4096)
+  with socket.create_connection((host.hostname, host.port)) as raw:  # A client that leaves in the middle.
+    raw.sendall(b"POST /v1/models/words:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+
+
+def _refused(send) -> grpc.StatusCode:
+  with pytest.raises(grpc.RpcError) as caught:
+    send()
+  assert caught.value.details()
+  return caught.value.code()
+
+
+def test_wrong_grpc_requests_are_refused(served, words: GrpcClient) -> None:
+  invalid = grpc.StatusCode.INVALID_ARGUMENT
+  text = {"text": strings(b"a")}
+  assert _refused(lambda: words.predict("no", text)) == invalid
+  assert _refused(lambda: words.predict("", {})) == invalid
+  assert _refused(lambda: words.predict("", {"text": np.zeros(1, np.float32)})) == invalid
+  assert _refused(lambda: words.predict("", {"text": np.full([1, 1], b"a", object)})) == invalid
+  assert _refused(lambda: words.classify("", strings(tf.train.Example().SerializeToString()))) == invalid
+  assert (
+    _refused(lambda: GrpcClient(served.grpc_address, "nobody").predict("", text)) == grpc.StatusCode.NOT_FOUND
+  )
+  pairs = GrpcClient(served.grpc_address, "pairs")
+  assert _refused(lambda: pairs.predict("", text)) == invalid  # The pair is missing.
+  assert _refused(lambda: pairs.classify("examples", strings())) == invalid
+  assert words.predict("", {"text": strings()})["num_masks"].shape == (0,)
+  request = predict_pb2.PredictRequest()
+  request.model_spec.name = "words"
+  request.inputs["text"].CopyFrom(tf.make_tensor_proto([b"a"]))
+  request.output_filter.append("no")
+  assert _refused(lambda: words.send(request)) == invalid
+
+
+@pytest.mark.parametrize("dims", [[10**12], [-1], [3], [2**40, 2**40], []])
+def test_tensors_that_promise_more_than_they_hold(words: GrpcClient, served, dims: list[int]) -> None:
+  request = predict_pb2.PredictRequest()
+  request.model_spec.name = "words"
+  tensor = tensor_pb2.TensorProto(dtype=types_pb2.DT_INT32, tensor_content=b"abc")
+  for size in dims:
+    tensor.tensor_shape.dim.add(size=size)
+  request.inputs["text"].CopyFrom(tensor)
+  assert _refused(lambda: words.send(request)) == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_grpc_limits_and_metadata_fields(served, words: GrpcClient) -> None:
+  large = {"text": strings(b"x" * (65 << 20))}
+  assert _refused(lambda: words.predict("", large)) == grpc.StatusCode.RESOURCE_EXHAUSTED
+  with grpc.insecure_channel(served.grpc_address) as channel:
+    stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+    request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["no"])
+    request.model_spec.name = "words"
+    assert _refused(lambda: stub.GetModelMetadata(request)) == grpc.StatusCode.INVALID_ARGUMENT
+    assert _refused(lambda: stub.Predict(predict_pb2.PredictRequest())) == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_numbers_keep_their_value_in_json() -> None:
+  info = type(
+    "Info", (), {"dtype": tf.float32.as_datatype_enum, "tensor_shape": tf.TensorShape([None]).as_proto()}
+  )
+  values = [0.2, 1e-30, 16777217, -3, float("nan"), float("inf")]
+  array = to_array(values, info, name="x")
+  np.testing.assert_array_equal(array, np.array(values, np.float32))
+  assert from_array(array)[:4] == [0.2, 1e-30, 16777216.0, -3.0]
+  with pytest.raises(ApiError, match="loss of precision"):
+    to_array([1e39], info, name="x")
+  assert from_array(np.array([b"\xff", b"a"], object), name="x_bytes") == [b64(b"\xff"), b64(b"a")]
+  assert parse_json(b'{"a": 1}') == {"a": 1}
+
+
+def test_examples_from_json() -> None:
+  rows = [{"a": ["x", b64(b"\xff")], "b": [1, True], "c": 0.5, "d": []}]
+  (data,) = examples_from_json({"examples": rows, "context": {"b": 9, "e": "y"}}, max_rows=1)
+  features = tf.train.Example.FromString(data).features.feature
+  assert list(features["a"].bytes_list.value) == [b"x", b"\xff"]
+  assert list(features["b"].int64_list.value) == [1, 1]
+  assert (list(features["c"].float_list.value), list(features["e"].bytes_list.value)) == ([0.5], [b"y"])
+  for bad in ({"a": [1, "x"]}, {"a": None}, {"a": 2**63}, {"a": "\ud800"}, [1]):
+    with pytest.raises(ApiError):
+      examples_from_json({"examples": [bad]}, max_rows=1)
+
+
+def test_a_server_that_cannot_start_says_why(exports: dict[str, str], tmp_path) -> None:
+  with socket.socket() as taken:
+    taken.bind(("127.0.0.1", 0))
+    taken.listen()
+    port = taken.getsockname()[1]
+    with pytest.raises(UserError, match="port must be free"):
+      LocalServer({}, rest_port=port)
+    with pytest.raises(UserError, match="port must be free"):
+      LocalServer({}, grpc_port=port)
+  folder = ServableFolder.parse(exports["words"])
+  assert folder.name == "albert"
+  with pytest.raises(UserError, match="a name of its own"):
+    load_servables([folder, folder])
+  with pytest.raises(UserError, match="which is neither"):
+    ServableFolder.parse(f"words={tmp_path}")
+  with pytest.raises(UserError, match="Write NAME=PATH"):
+    ServableFolder.parse(f"a/b={tmp_path}")
+  (tmp_path / "1").mkdir()
+  (tmp_path / "1/saved_model.pb").write_bytes(b"\xff")
+  with pytest.raises(UserError, match="tag `serve`"):
+    load_servables([ServableFolder.parse(str(tmp_path))])
