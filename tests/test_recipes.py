@@ -8,11 +8,16 @@ import sys
 import pytest
 
 from albert_tf.configs import AlbertConfig
+from albert_tf.finetuning.glue import TASKS
 from albert_tf.training.watch import schedule_warnings
 
 FOLDER = pathlib.Path(__file__).parent.parent / "recipes"
 # command → its recipes; all others are pretraining's.
-FINETUNING = {"run_squad": sorted(FOLDER.glob("squad*.flags"))}
+FINETUNING = {
+  "run_squad": sorted(FOLDER.glob("squad*.flags")),
+  "run_race": sorted(FOLDER.glob("race*.flags")),
+  "run_glue": sorted(FOLDER.glob("glue/*.flags")),
+}
 RECIPES = sorted(set(FOLDER.glob("*.flags")) - {path for paths in FINETUNING.values() for path in paths})
 
 # In a process of its own: flags of two commands must not meet. Prints the values each recipe gives.
@@ -120,6 +125,18 @@ def test_small_recipes_cause_no_warning(values, repository_dir):
     )
 
 
+# The table of hyper-parameters in the paper's appendix.
+TABLE_14 = (
+  "learning_rate",
+  "train_batch_size",
+  "albert_dropout",
+  "classifier_dropout",
+  "num_train_steps",
+  "num_warmup_steps",
+  "max_seq_length",
+)
+
+
 def test_squad_has_the_papers_settings(repository_dir):
   """The table of hyper-parameters in the appendix: rate, batch, steps, warm-up, length, both dropouts."""
   names = (
@@ -138,3 +155,29 @@ def test_squad_has_the_papers_settings(repository_dir):
     "squad2": (3e-5, 48, 8144, 814, 512, 0.0, 0.1, "2.0"),
   }
   assert all(values["do_train"] and values["selection_split"] == "train" for values in read.values())
+
+
+def test_glue_has_the_papers_settings(repository_dir):
+  read = read_finetuning_recipes(repository_dir, "run_glue")
+  assert {recipe: tuple(values[name] for name in TABLE_14) for recipe, values in read.items()} == {
+    "cola": (1e-5, 16, 0.0, 0.1, 5336, 320, 512),
+    "sts-b": (2e-5, 16, 0.0, 0.1, 3598, 214, 512),
+    "sst-2": (1e-5, 32, 0.0, 0.1, 20935, 1256, 512),
+    "mnli": (3e-5, 128, 0.0, 0.1, 10000, 1000, 512),
+    "qnli": (1e-5, 32, 0.0, 0.1, 33112, 1986, 512),
+    "qqp": (5e-5, 128, 0.1, 0.1, 14000, 1000, 512),
+    "rte": (3e-5, 32, 0.1, 0.1, 800, 200, 512),
+    "mrpc": (2e-5, 32, 0.0, 0.1, 800, 200, 512),
+    "wnli": (2e-5, 16, 0.1, 0.1, 2000, 250, 512),
+  }
+  assert all(values["task_name"] == recipe for recipe, values in read.items())
+  assert set(read) == set(TASKS) - {"ax"}  # The diagnostic set is predicted with MNLI's model.
+
+
+def test_race_has_the_papers_settings(repository_dir):
+  read = read_finetuning_recipes(repository_dir, "run_race")
+  assert {recipe: tuple(values[name] for name in TABLE_14) for recipe, values in read.items()} == {
+    "race": (2e-5, 32, 0.1, 0.1, 12000, 1000, 512),
+    "race_v2": (1e-5, 32, 0.0, 0.1, 12000, 1000, 512),
+  }
+  assert {(values["task_name"], values["max_qa_length"]) for values in read.values()} == {("race", 128)}
