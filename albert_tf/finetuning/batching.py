@@ -63,7 +63,8 @@ def epoch_plan(lengths: np.ndarray, batching: Batching, *, seed: int, epoch: int
   if batching.bucket_multiple:
     window = size * _WINDOW_BATCHES
     parts = [order[i : i + window] for i in range(0, len(order), window)]
-    order = np.concatenate([part[np.argsort(lengths[part], kind="stable")] for part in parts])
+    buckets = -(-lengths // batching.bucket_multiple)  # Rows of one bucket stay in random order.
+    order = np.concatenate([part[np.argsort(buckets[part], kind="stable")] for part in parts])
   batches = [order[i : i + size] for i in range(0, len(order), size)]
   return [batches[i] for i in rng.permutation(len(batches))] if batching.bucket_multiple else batches
 

@@ -30,8 +30,8 @@ class Predictor:
     self._strategy = strategy
     self._batching = batching
     self._verbose = verbose
-    devices = strategy.extended.worker_devices
-    self._replicas = len(devices)
+    # Of this worker; the default strategy cannot name its one.
+    self._replicas = 1 if strategy.num_replicas_in_sync == 1 else len(strategy.extended.worker_devices)
 
     def step(x: dict[str, tf.Tensor]) -> Any:
       return strategy.run(lambda inputs: model(inputs, training=False), args=(x,))

@@ -1,0 +1,200 @@
+"""GLUE: packing as the original's, every file is read, metrics by hand, submission files, bad input."""
+
+import json
+
+import numpy as np
+import pytest
+from reference.tiny_finetuning import tokenizer
+
+from albert_tf.errors import UserError
+from albert_tf.finetuning import glue, metrics
+from albert_tf.finetuning.glue_tasks import GlueTextTask
+from albert_tf.finetuning.text_task import Texts, text_rows
+from albert_tf.tokenization import AlbertTokenizer
+
+LINES = {  # One row of each layout, labels first to last as the class order says.
+  "cola": ("", ["gj04\t0\t*\tHim sings.", "gj04\t1\t\tHe sings."], "index\tsentence", "7\tShe sings."),
+  "sst-2": ("sentence\tlabel", ["bad film \t0", "good film \t1"], "index\tsentence", "7\tthe film"),
+  "mrpc": (
+    "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String",
+    ['0\t1\t2\tA "quote .\tB .', "1\t1\t2\tA .\tA ."],
+    "index\t#1 ID\t#2 ID\t#1 String\t#2 String",
+    "7\t1\t2\tA\tB",
+  ),
+  "sts-b": (
+    "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore",
+    ["0\tg\tf\ty\to\ts\ts\tA man.\tA boy.\t2.5", "1\tg\tf\ty\to\ts\ts\tA man.\tA man.\t5.000"],
+    "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2",
+    "7\tg\tf\ty\to\ts\ts\tA\tB",
+  ),
+  "qqp": (
+    "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
+    ["133\t1\t2\tWho?\tWhom?\t0", "134\t1\t2\tWho?\tWho?\t1", "135\tbroken"],
+    "id\tquestion1\tquestion2",
+    "7\tWhy?\tHow?",
+  ),
+  "mnli": (
+    "index\tpromptID\tsentence1\tsentence2\tlabel1\tgold_label",
+    ["0\t1\tA\tB\tneutral\tcontradiction", "1\t1\tA\tB\tneutral\tentailment", "2\t1\tA\tB\tx\tneutral"],
+    "index\tpromptID\tsentence1\tsentence2",
+    "7\t1\tA\tB",
+  ),
+  "qnli": (
+    "index\tquestion\tsentence\tlabel",
+    ["0\tQ?\tA.\tentailment", "1\tQ?\tB.\tnot_entailment"],
+    "index\tquestion\tsentence",
+    "7\tQ?\tC.",
+  ),
+  "rte": (
+    "index\tsentence1\tsentence2\tlabel",
+    ["0\tA\tB\tentailment", "1\tA\tC\tnot_entailment"],
+    "index\tsentence1\tsentence2",
+    "7\tA\tD",
+  ),
+  "wnli": (
+    "index\tsentence1\tsentence2\tlabel",
+    ["0\tA\tB\t0", "1\tA\tC\t1"],
+    "index\tsentence1\tsentence2",
+    "7\tA\tD",
+  ),
+}
+
+
+def write_task(root, name):
+  """The task's folder with every file GLUE has, in GLUE's layout."""
+  task = glue.TASKS[name]
+  header, rows, test_header, test_row = LINES[name]
+  folder = root / task.folder
+  folder.mkdir(parents=True)
+  for split, file in task.files.items():
+    lines = [test_header, test_row] if split.startswith("test") else ([header] if header else []) + rows
+    (folder / file).write_text("\r\n".join(lines) + "\n" if name == "rte" else "\n".join(lines) + "\n")
+  return str(root)
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_each_layout(tmp_path, name, caplog):
+  root = write_task(tmp_path, name)
+  task = GlueTextTask(name, data_dir=root, tokenizer=tokenizer(), max_seq_length=32)
+  own = GlueTextTask(name, data_dir=f"{root}/{glue.TASKS[name].folder}", tokenizer=tokenizer())
+  for features in (task.train_features(), task.eval_features(), own.eval_features()):
+    expected = [[2.5], [5.0]] if name == "sts-b" else list(range(len(glue.TASKS[name].label_names)))
+    np.testing.assert_array_equal(features.labels, expected)
+  assert len(task.test_features()) == 1
+  assert task.test_features().labels is None
+  if name == "qqp":
+    assert "1 rows have too few columns" in caplog.text
+  segments = task.train_features().rows[0]["segment_ids"]
+  assert segments.any() == task.spec.pair
+  task.write_predictions(
+    {"logits": np.array([[7.0, 1.0, 0.0][: task.spec.num_labels]])}, "test", str(tmp_path)
+  )
+  submission = tmp_path / f"submission/{glue.TASKS[name].submission.get('test', glue.TASKS[name].folder)}.tsv"
+  label = "5.0000" if name == "sts-b" else task.spec.label_names[0]
+  assert submission.read_text() == f"index\tprediction\n7\t{label}\n"
+
+
+def test_mnli_has_two_evaluations_and_the_diagnostic_set(tmp_path):
+  root = write_task(tmp_path, "mnli")
+  (tmp_path / "AX").mkdir()
+  (tmp_path / "AX/AX.tsv").write_text("index\tsentence1\tsentence2\n9\tA\tB\n")
+  task = GlueTextTask("mnli", data_dir=root, tokenizer=tokenizer(), max_seq_length=32)
+  assert set(task.more_splits()) == {"eval_mismatched", "test_mismatched", "test_ax"}
+  right = {"logits": np.eye(3) * 5}
+  assert task.evaluate(right, "eval_mismatched")["accuracy"] == 1.0
+  for split in ("test_mismatched", "test_ax"):
+    task.write_predictions({"logits": np.array([[0.0, 1.0, 0.0]])}, split, str(tmp_path))
+  assert (tmp_path / "submission/MNLI-mm.tsv").read_text() == "index\tprediction\n7\tentailment\n"
+  assert (tmp_path / "submission/AX.tsv").read_text() == "index\tprediction\n9\tentailment\n"
+  diagnostic = GlueTextTask("ax", data_dir=root, tokenizer=tokenizer(), max_seq_length=32)
+  assert (diagnostic.spec.name, len(diagnostic.test_features())) == ("mnli", 1)
+  with pytest.raises(UserError, match="no training data"):
+    diagnostic.train_features()
+
+
+def test_packing_equals_the_original(oracle_dir):
+  golden = json.loads((oracle_dir / "golden_glue_features.json").read_text())
+  model = AlbertTokenizer.from_pretrained(str(oracle_dir / "spm/spm8k.model"))
+  for row in golden:
+    texts = Texts(
+      ids=["0"],
+      firsts=[row["text_a"]],
+      seconds=None if row["text_b"] is None else [row["text_b"]],
+      labels=None,
+      source="golden",
+    )
+    made = text_rows(texts, model, max_length=row["max_seq_length"])[0]
+    for name, values in made.items():
+      padded = np.pad(values, (0, row["max_seq_length"] - len(values)))
+      np.testing.assert_array_equal(padded, row[name], err_msg=f"{name} of {row['text_a']!r}")
+
+
+def test_every_real_file_is_read(shared_dir):
+  folder = shared_dir / "data/glue"
+  counts = {}
+  for path in sorted(folder.glob("*/*.tsv")):
+    task = next(t for t in glue.TASKS.values() if path.parent.name.removesuffix("-sample") == t.folder)
+    split = next(s for s, name in task.files.items() if name == path.name)
+    texts = glue.read_splits(task, str(folder))[split]
+    assert len(texts) == len(glue.read_splits(task, str(path.parent))[split])
+    counts[f"{path.parent.name}/{path.name}"] = len(texts)
+    assert all(text.strip() for text in texts.firsts)
+    if task.label_names and split != "test":
+      assert set(texts.labels) == set(task.label_names)
+  lines = {
+    f"{p.parent.name}/{p.name}": sum(bool(x.strip()) for x in p.read_text("utf-8").split("\n"))
+    for p in folder.glob("*/*.tsv")
+  }
+  headers = {name: 0 if name.startswith("CoLA") and "test" not in name else 1 for name in lines}
+  assert counts == {name: lines[name] - headers[name] for name in lines}
+
+
+def test_metrics_by_hand():
+  labels, predictions = np.array([1, 1, 1, 0, 0, 1]), np.array([1, 0, 1, 1, 0, 1])
+  # True positives 3, false negatives 1, false positives 1, true negatives 1.
+  assert metrics.accuracy(labels, predictions) == pytest.approx(4 / 6)
+  assert metrics.f1(labels, predictions) == pytest.approx(2 * 3 / (2 * 3 + 1 + 1))
+  assert metrics.macro_f1(labels, predictions) == pytest.approx((0.75 + 0.5) / 2)
+  assert metrics.matthews_correlation(labels, predictions) == pytest.approx(
+    (3 * 1 - 1 * 1) / np.sqrt(4 * 4 * 2 * 2)
+  )
+  x, y = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 4.0, 9.0, 8.0])
+  # Deviations -1.5 -.5 .5 1.5 and -4.5 -1.5 3.5 2.5: 13 / sqrt(5 · 41); ranks 1 2 4 3.
+  assert metrics.pearson(x, y) == pytest.approx(13 / np.sqrt(5 * 41))
+  assert metrics.spearman(x, y) == pytest.approx(1 - 6 * 2 / (4 * 15))
+  assert metrics.mean_squared_error(x, y) == pytest.approx((0 + 4 + 36 + 16) / 4)
+  constant = np.ones(4)
+  assert metrics.pearson(x, constant) == metrics.spearman(x, constant) == 0.0
+  assert metrics.matthews_correlation(labels, np.ones(6, int)) == 0.0
+
+
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    ("Quality\t#1 ID\n1\t2\n", r"without #1 String, #2 String; it has Quality, #1 ID"),
+    ("", "empty"),
+    ("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n", "empty"),
+    ("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t1\t2\tA\tB\n1\tA\n", "line 3"),
+  ],
+)
+def test_a_broken_file_is_named(tmp_path, content, message):
+  (tmp_path / "train.tsv").write_text(content)
+  with pytest.raises(UserError, match=message):
+    GlueTextTask("mrpc", data_dir=str(tmp_path), tokenizer=tokenizer())
+
+
+def test_wrong_names_and_labels(tmp_path):
+  with pytest.raises(UserError, match="mrpc"):
+    glue.find_task("mrcp")
+  with pytest.raises(UserError, match=r"train\.tsv"):
+    GlueTextTask("mrpc", data_dir=str(tmp_path), tokenizer=tokenizer())
+  (tmp_path / "train.tsv").write_text("sentence\tlabel\ngood\t1\nbad\t2\n")
+  task = GlueTextTask("SST2", data_dir=str(tmp_path), tokenizer=tokenizer())
+  with pytest.raises(UserError, match=r"one of 0, 1\. Received: '2'.* line 3"):
+    task.train_features()
+  with pytest.raises(UserError, match="needs eval data"):
+    task.eval_features()
+  (tmp_path / "other").mkdir()
+  (tmp_path / "other/dev.tsv").write_text("\t".join("0123456789") + "\n" + "\t".join(["a"] * 10) + "\n")
+  with pytest.raises(UserError, match="another task"):
+    GlueTextTask("sts-b", data_dir=str(tmp_path / "other"), tokenizer=tokenizer())

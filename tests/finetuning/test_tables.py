@@ -1,0 +1,106 @@
+"""A user's own table: four formats give the same task; what is wrong is named."""
+
+import json
+
+import numpy as np
+import pyarrow
+from pyarrow import parquet
+import pytest
+from reference.tiny_finetuning import tokenizer
+
+from albert_tf.errors import UserError
+from albert_tf.finetuning.tables import TableColumns, TableTask, read_table
+
+ROWS = [
+  {"key": "r1", "question": 'the "blue" sky, old', "answer": "green", "stars": 10},
+  {"key": "r2", "question": "trees", "answer": "", "stars": 2},
+  {"key": "r3", "question": "sing", "answer": "all day", "stars": 10},
+]
+COLUMNS = TableColumns(texts=("question", "answer"), label="stars", id="key")
+
+
+def write(path, rows=ROWS):
+  names = list(rows[0])
+  if path.suffix == ".parquet":
+    parquet.write_table(pyarrow.Table.from_pylist(rows), str(path))
+  elif path.suffix == ".jsonl":
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+  elif path.suffix == ".csv":
+    quoted = [['"' + str(row[name]).replace('"', '""') + '"' for name in names] for row in rows]
+    path.write_text("\n".join(",".join(row) for row in [names, *quoted]) + "\n")
+  else:
+    path.write_text(
+      "\n".join("\t".join(map(str, row.values())) for row in [dict(zip(names, names, strict=True)), *rows])
+    )
+  return str(path)
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".csv", ".jsonl", ".parquet"])
+def test_every_format_gives_the_same_task(tmp_path, suffix):
+  train = write(tmp_path / f"train{suffix}")
+  test = write(tmp_path / f"test{suffix}", [{k: v for k, v in row.items() if k != "stars"} for row in ROWS])
+  task = TableTask({"train": train, "eval": train, "test": test}, columns=COLUMNS, tokenizer=tokenizer())
+  assert task.spec.label_names == ("2", "10")  # Numbers in their order.
+  assert task.train_features().labels.tolist() == [1, 0, 1]
+  assert task.test_features().labels is None
+  assert [bool(row["segment_ids"].any()) for row in task.test_features().rows] == [True, False, True]
+  logits = np.array([[0.0, 2.0], [1.0, 0.0], [0.0, 0.1]])
+  assert task.evaluate({"logits": logits})["accuracy"] == 1.0
+  task.write_predictions({"logits": logits}, "eval", str(tmp_path))
+  lines = (tmp_path / "predictions_eval.tsv").read_text().splitlines()
+  assert lines[0].split("\t") == ["id", "prediction", "label", "probability_2", "probability_10"]
+  assert lines[1].split("\t") == ["r1", "10", "10", "0.119203", "0.880797"]
+  value = TableTask({"train": train, "eval": train}, columns=COLUMNS, tokenizer=tokenizer(), regression=True)
+  assert value.train_features().labels.tolist() == [[10.0], [2.0], [10.0]]
+
+
+def test_rows_are_held_out_where_no_evaluation_is_named(tmp_path):
+  rows = [{"text": f"the sky {i}", "label": "ab"[i % 2]} for i in range(20)]
+  path = write(tmp_path / "train.tsv", rows)
+  tasks = [
+    TableTask({"train": path}, columns=TableColumns(texts=("text",), label="label"), tokenizer=tokenizer())
+    for _ in range(2)
+  ]
+  assert [(len(t.train_features()), len(t.eval_features())) for t in tasks] == [(18, 2)] * 2
+  first, second = ([row["input_ids"].tolist() for row in t.eval_features().rows] for t in tasks)
+  assert first == second
+
+
+@pytest.mark.parametrize(
+  ("name", "content", "message"),
+  [
+    ("a.tsv", "text\tlable\nx\ty\n", r"without label; it has text, lable"),
+    ("a.csv", "", "empty"),
+    ("a.tsv", "text\tlabel\n", "empty"),
+    ("a.jsonl", "", "empty"),
+    ("a.jsonl", '{"text": "x", "label": 1}\n{"text": "y"}\n', "'label' at line 2"),
+    ("a.jsonl", '{"text": "x"\n', "line 1"),
+    ("a.tsv", "text\tlabel\nx\ty\tz\n", "3 in row 1"),
+    ("a.parquet", "no parquet", "must be Parquet"),
+    ("a.txt", "x", r"ends in \.tsv"),
+  ],
+)
+def test_a_broken_table_is_named(tmp_path, name, content, message):
+  (tmp_path / name).write_text(content)
+  with pytest.raises(UserError, match=message):
+    read_table(str(tmp_path / name), TableColumns(texts=("text",), label="label"), with_label=True)
+
+
+def test_labels_that_do_not_fit(tmp_path):
+  columns = TableColumns(texts=("question",), label="stars")
+  train = write(tmp_path / "train.tsv")
+  other = write(tmp_path / "eval.tsv", [{**row, "stars": 3} for row in ROWS])
+  task = TableTask({"train": train, "eval": other}, columns=columns, tokenizer=tokenizer())
+  with pytest.raises(UserError, match=r"one of 2, 10\. Received: '3'.*eval\.tsv, first at line 2"):
+    task.eval_features()
+  one_class = write(tmp_path / "one.tsv", [ROWS[0]] * 3)
+  with pytest.raises(UserError, match="2 to 1000 classes"):
+    TableTask({"train": one_class, "eval": one_class}, columns=columns, tokenizer=tokenizer())
+  words = write(tmp_path / "words.tsv", [{**row, "stars": "many"} for row in ROWS])
+  task = TableTask({"train": words, "eval": words}, columns=columns, tokenizer=tokenizer(), regression=True)
+  with pytest.raises(UserError, match="labels are numbers"):
+    task.train_features()
+  with pytest.raises(UserError, match="--label_names"):
+    TableTask({"test": train}, columns=columns, tokenizer=tokenizer())
+  with pytest.raises(UserError, match="one column, or two"):
+    TableColumns(texts=("a", "b", "c"))
