@@ -5,6 +5,7 @@ Python decides about characters is in constants, made when the graph is.
 """
 
 from collections.abc import Mapping, Sequence
+import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ class Table(NamedTuple):
   lengths: tf.Tensor
 
 
-def _make_table(replacements: Mapping[int, Sequence[int]]) -> Table:
+def make_table(replacements: Mapping[int, Sequence[int]]) -> Table:
   rows = [replacements.get(index, (index,)) for index in range(max(replacements, default=-1) + 1)]
   lengths = np.array([len(row) for row in rows], np.int32)
   values = np.array([index for row in rows for index in row], np.int32)
@@ -52,13 +53,13 @@ class GraphTokenizer(tf.Module):
     super().__init__(name=name)
     self._config = tokenizer.config
     self._sentencepiece = tf_text.SentencepieceTokenizer(model=tokenizer.model_bytes, out_type=tf.int32)
-    self._digit_commas = _make_table(tokenizer.digit_comma_ids)
+    self._digit_commas = make_table(tokenizer.digit_comma_ids)
     self._vocab_size = tokenizer.vocab_size
     # Row V + v: piece v where text touches the mask before it, without its "▁".
     bare = tokenizer.without_space_mark
-    self._after_mask = _make_table({self._vocab_size + i: bare.get(i, [i]) for i in range(self._vocab_size)})
-    self._decomposition = _make_table(unicode_tables.decomposition_rows())
-    self._lower = _make_table(unicode_tables.lower_rows())
+    self._after_mask = make_table({self._vocab_size + i: bare.get(i, [i]) for i in range(self._vocab_size)})
+    self._decomposition = make_table(unicode_tables.decomposition_rows())
+    self._lower = make_table(unicode_tables.lower_rows())
     with tf.init_scope():
       self._pieces = tf.constant([piece.encode() for piece in tokenizer.pieces])
     self.mask_id = tokenizer.mask_id
@@ -77,12 +78,16 @@ class GraphTokenizer(tf.Module):
       texts = tf.strings.regex_replace(texts, "``|''", '"')
     # NFKD and dropping combining characters look at one character alone, so together they are a table.
     codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace", replacement_char=_INVALID)
-    codes = _replace(codes, self._decomposition)
+    codes = self.decompose(codes)
     if self._config.do_lower_case:
       pattern, replacement = unicode_tables.final_sigma_pattern()
       texts = tf.strings.regex_replace(tf.strings.unicode_encode(codes, "UTF-8"), pattern, replacement)
-      codes = _replace(tf.strings.unicode_decode(texts, "UTF-8"), self._lower)
+      codes = replace(tf.strings.unicode_decode(texts, "UTF-8"), self._lower)
     return tf.strings.unicode_encode(codes, "UTF-8")
+
+  def decompose(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
+    """NFKD of ragged code points [B, (length)], without combining characters."""
+    return replace(codes, self._decomposition)
 
   def tokenize(self, texts: tf.Tensor, *, allow_mask: bool = False) -> tf.RaggedTensor:
     """Ids of texts without [CLS] and [SEP].
@@ -106,7 +111,7 @@ class GraphTokenizer(tf.Module):
     )
     first = part_ids[:, :1]
     shift = tf.repeat(tf.where(touches, self._vocab_size, 0), first.row_lengths())
-    first = _replace(first.with_flat_values(first.flat_values + shift), self._after_mask)
+    first = replace(first.with_flat_values(first.flat_values + shift), self._after_mask)
     later = tf.cast(is_later, tf.int32)
     masks = tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(later)], self.mask_id), later)
     masks = masks.with_row_splits_dtype(part_ids.row_splits.dtype)
@@ -114,7 +119,21 @@ class GraphTokenizer(tf.Module):
     return parts.with_flat_values(joined).merge_dims(1, 2)
 
   def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    return _replace(self._sentencepiece.tokenize(self.normalize(texts)), self._digit_commas)
+    return self.split_digit_commas(self.raw_ids(self.normalize(texts)))
+
+  def split_digit_commas(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
+    """The digit-comma rule, on what `raw_ids` returns."""
+    return replace(ids, self._digit_commas)
+
+  def raw_ids(self, normalized: tf.Tensor) -> tf.RaggedTensor:
+    """Ids of normalised texts, before the digit-comma rule."""
+    return self._sentencepiece.tokenize(normalized)
+
+  def surfaces(self, normalized: tf.Tensor) -> tf.RaggedTensor:
+    """The strings of which `raw_ids` are the ids: pieces, and what no piece covers as it is."""
+    as_strings = copy.copy(self._sentencepiece)  # The same model in the graph.
+    as_strings.out_type = tf.string
+    return as_strings.tokenize(normalized)
 
   def pieces(self, ids: tf.Tensor) -> tf.Tensor:
     """The pieces of ids, as strings of the same shape."""
@@ -188,7 +207,7 @@ class GraphTokenizer(tf.Module):
     }
 
 
-def _replace(numbers: tf.RaggedTensor, table: Table) -> tf.RaggedTensor:
+def replace(numbers: tf.RaggedTensor, table: Table) -> tf.RaggedTensor:
   """Replaces each number by its row of the table; [B, (length)] to [B, (length)]."""
   size = table.lengths.shape[0]
   if not size:

@@ -1,0 +1,194 @@
+"""Which characters of the original text each piece stands for, as TensorFlow ops.
+
+The op of TensorFlow Text that returns offsets is not among those that TensorFlow Serving links, and would speak of
+the normalised text. So both sides are counted in one common unit, the characters that are left when a text is
+normalised, normalised again by SentencePiece, decomposed, and freed of white space: the pieces' characters become
+as many of them as the original's do, in the same order.
+"""
+
+import functools
+from typing import NamedTuple
+import unicodedata
+
+import numpy as np
+import sentencepiece
+import tensorflow as tf
+
+from albert_tf.tokenization.graph import GraphTokenizer, make_table, replace
+from albert_tf.tokenization.normalization import normalize_text
+from albert_tf.tokenization.tokenizer import AlbertTokenizer
+from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE
+
+_MARK = -1  # Width of a character that belongs to the one before it.
+_FROM_TEXT = -1  # Width of a piece that the digit-comma rule leaves alone.
+_QUOTES = "`'"
+
+
+class Located(NamedTuple):
+  """Texts as pieces with their places.
+
+  Attributes:
+    texts: [B] strings, valid UTF-8: what was not has become U+FFFD.
+    ids: int32 ragged [B, (P)] pieces, without [CLS] and [SEP].
+    starts, ends: int32 ragged [B, (P)] half-open range of characters (code points) of each piece, without the white
+      space that "▁" stands for. Of a lone "▁" it is empty: the end, that of the character before, is not after the
+      start, that of the next one.
+    char_bytes: int64 ragged [B, (n + 1)] the byte at which each of the n characters begins, and the end.
+  """
+
+  texts: tf.Tensor
+  ids: tf.RaggedTensor
+  starts: tf.RaggedTensor
+  ends: tf.RaggedTensor
+  char_bytes: tf.RaggedTensor
+
+
+class GraphOffsets(tf.Module):
+  """`AlbertTokenizer.encode_with_offsets` as a module that can be saved.
+
+  Args:
+    tokenizer: whose settings it takes.
+    graph: the same tokenizer in the graph.
+  """
+
+  def __init__(self, tokenizer: AlbertTokenizer, graph: GraphTokenizer, name: str = "offsets"):
+    super().__init__(name=name)
+    self._graph = graph
+    self._normalize_quotes = tokenizer.config.normalize_quotes
+    pieces = tokenizer.pieces
+    widths = [_canonical_width(piece) for piece in pieces]
+    parts = tokenizer.digit_comma_ids
+    self._part_widths = make_table(
+      {
+        index: [widths[part] for part in parts[index]] if index in parts else [_FROM_TEXT]
+        for index in range(len(pieces))
+      }
+    )
+    with tf.init_scope():
+      self._char_widths = tf.constant(_character_widths(tokenizer), tf.int8)
+
+  def __call__(self, texts: tf.Tensor) -> Located:
+    """Tokenizes [B] strings."""
+    texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+    codes, offsets = tf.strings.unicode_decode_with_offsets(texts, "UTF-8")
+    widths = self._widths_of_characters(codes)
+    normalized = self._graph.normalize(texts)
+    ids = self._graph.raw_ids(normalized)
+    begins, sizes = self._spans_of_pieces(ids, self._graph.surfaces(normalized))
+    starts, ends = _characters_of(widths, begins, sizes)
+    sizes_in_bytes = tf.cast(tf.strings.length(texts), tf.int64)[:, tf.newaxis]
+    char_bytes = tf.concat([offsets, sizes_in_bytes], axis=1)
+    return Located(texts, self._graph.split_digit_commas(ids), starts, ends, char_bytes)
+
+  def _widths_of_characters(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
+    flat = codes.flat_values
+    size = self._char_widths.shape[0]
+    widths = tf.cast(tf.gather(self._char_widths, tf.minimum(flat, size - 1)), tf.int32)
+    widths = codes.with_flat_values(tf.where(flat < size, widths, 1))
+    if self._normalize_quotes:
+      for quote in _QUOTES:
+        widths = tf.where(_is_second_of_pair(codes, ord(quote)), _MARK, widths)
+    return widths
+
+  def _spans_of_pieces(
+    self, ids: tf.RaggedTensor, surfaces: tf.RaggedTensor
+  ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    """Where each piece begins in its text's common characters, and how many it has; int32 ragged [B, (P)]."""
+    codes = tf.strings.unicode_decode(surfaces.flat_values, "UTF-8")
+    codes = self._graph.decompose(codes)
+    solid = tf.cast(~_is_space(codes.flat_values), tf.int32)
+    sizes = tf.reduce_sum(codes.with_flat_values(solid), axis=1)  # [all pieces]
+    parts = replace(ids, self._part_widths)
+    counts = tf.gather(self._part_widths.lengths, ids.flat_values)
+    found = tf.where(parts.flat_values == _FROM_TEXT, tf.repeat(sizes, counts), parts.flat_values)
+    sizes = parts.with_flat_values(found)
+    return _exclusive_cumsum(sizes), sizes
+
+
+def _exclusive_cumsum(ragged: tf.RaggedTensor) -> tf.RaggedTensor:
+  """Sum of the values before each one in its row."""
+  total = tf.concat([[0], tf.cumsum(ragged.flat_values)], axis=0)
+  before_row = tf.repeat(tf.gather(total, ragged.row_splits[:-1]), ragged.row_lengths())
+  return ragged.with_flat_values(total[:-1] - before_row)
+
+
+def _characters_of(
+  widths: tf.RaggedTensor, begins: tf.RaggedTensor, sizes: tf.RaggedTensor
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+  """Ranges of original characters.
+
+  Args:
+    widths: int32 ragged [B, (n)] common characters of each original one; `_MARK` for one that belongs to the one
+      before it.
+    begins, sizes: int32 ragged [B, (P)] common characters of each piece.
+  """
+  flat = widths.flat_values
+  solid = tf.maximum(flat, 0)
+  count = tf.size(flat)
+  source = tf.concat([tf.repeat(tf.range(count), solid), [count]], axis=0)  # Of each common character.
+  total = tf.concat([[0], tf.cumsum(solid)], axis=0)
+  row_begin, row_end = tf.gather(total, widths.row_splits[:-1]), tf.gather(total, widths.row_splits[1:])
+  # The end of a character is where the next one begins that is no mark.
+  is_base = flat != _MARK
+  bases = tf.concat([tf.cast(tf.where(is_base)[:, 0], tf.int32), [count]], axis=0)
+  end = tf.gather(bases, tf.cumsum(tf.cast(is_base, tf.int32)))  # [all characters]
+  end = tf.minimum(end, tf.cast(tf.repeat(widths.row_splits[1:], widths.row_lengths()), tf.int32))
+  end = tf.concat([end, [count]], axis=0)
+
+  lengths = begins.row_lengths()
+  first, last = tf.repeat(row_begin, lengths), tf.repeat(row_end, lengths)
+  row = tf.cast(tf.repeat(widths.row_splits[:-1], lengths), tf.int32)
+  # Where both sides differ after all, ranges stay inside the text.
+  a = tf.minimum(first + begins.flat_values, last)
+  b = tf.minimum(a + sizes.flat_values, last)
+  inside = tf.cast(tf.repeat(widths.row_lengths(), lengths), tf.int32)
+  start = tf.minimum(tf.gather(source, a) - row, inside)
+  before = tf.gather(end, tf.gather(source, tf.maximum(b - 1, 0))) - row
+  stop = tf.where(b > first, before, start)
+  return begins.with_flat_values(start), begins.with_flat_values(stop)
+
+
+def _is_second_of_pair(codes: tf.RaggedTensor, quote: int) -> tf.RaggedTensor:
+  """Whether each character is the second of a pair of quotes, counted from where their run begins."""
+  is_quote = codes.flat_values == quote
+  index = tf.range(tf.size(codes.flat_values))
+  row = tf.cast(codes.value_rowids(), tf.int32)
+  continues = tf.concat([[False], is_quote[:-1] & (row[1:] == row[:-1])], axis=0)[: tf.size(index)]
+  run_starts = tf.where(is_quote & ~continues)[:, 0]
+  run = tf.maximum(tf.cumsum(tf.cast(is_quote & ~continues, tf.int32)) - 1, 0)
+  run_starts = tf.concat([tf.cast(run_starts, tf.int32), [0]], axis=0)
+  return codes.with_flat_values(is_quote & ((index - tf.gather(run_starts, run)) % 2 == 1))
+
+
+def _is_space(codes: tf.Tensor) -> tf.Tensor:
+  """White space of any code point, and "▁"."""
+  spaces = tf.constant(_space_codes(), tf.int32)
+  return tf.reduce_any(codes[:, tf.newaxis] == spaces, axis=1)
+
+
+@functools.cache
+def _space_codes() -> list[int]:
+  return [*(ord(char) for char in map(chr, range(0x3001)) if char.isspace()), ord(SPIECE_UNDERLINE)]
+
+
+def _canonical_width(text: str) -> int:
+  """Characters of `text` when decomposed and freed of white space."""
+  decomposed = (part for char in text for part in unicodedata.normalize("NFKD", char))
+  return sum(
+    not unicodedata.combining(part) and not part.isspace() and part != SPIECE_UNDERLINE for part in decomposed
+  )
+
+
+def _character_widths(tokenizer: AlbertTokenizer) -> np.ndarray:
+  """int8 [code points] the width of each character, `_MARK` for what normalisation drops; beyond, it is 1."""
+  processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model_bytes)
+  codes = [code for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Co", "Cs")]
+  normal = [
+    normalize_text(chr(code), do_lower_case=tokenizer.config.do_lower_case, remove_space=False)
+    for code in codes
+  ]
+  again = processor.normalize(normal)
+  widths = np.ones(codes[-1] + 1, np.int8)
+  for code, first, second in zip(codes, normal, again, strict=True):
+    widths[code] = _canonical_width(second) if first else _MARK
+  return widths[: int(np.flatnonzero(widths != 1)[-1]) + 2]

@@ -1,0 +1,101 @@
+"""Offsets in the graph are those of the Python tokenizer."""
+
+import itertools
+import pathlib
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+import pytest
+import tensorflow as tf
+
+from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization.graph import GraphTokenizer
+from albert_tf.tokenization.graph_offsets import GraphOffsets
+
+TEXTS = [
+  "In 1990, the ﬁrst ½ İstanbul café (cafe\u0301) opened.",
+  "",
+  "  two\u00a0 words\t\n",
+  "😀 emoji 👨‍👩‍👧 inside日本語テキスト と unknown",
+  "한국어 텍스트, 각각",
+  "a\u0301\u0302b \u0301c … ﷺ ™ ㎏ Å",
+  "12,34, 5,, ,6 ``quoted'' '''x",
+]
+UNITS = [
+  *"ab 9,.'`▁ßΣς",
+  "12,",
+  "e\u0301",
+  "ﬁ",
+  "½",
+  "İ",
+  "😀",
+  "각",
+  "ﷺ",
+  "日本",
+  "\u00a0",
+  "\u3000",
+  "the ",
+  "'' ",
+]
+SETTINGS = [{}, {"do_lower_case": False}, {"normalize_quotes": True}, {"digit_comma": "nostrip"}]
+Both = tuple[AlbertTokenizer, GraphOffsets]
+
+
+@pytest.fixture(scope="module", params=range(len(SETTINGS)))
+def both(request: pytest.FixtureRequest, oracle_dir: pathlib.Path) -> Both:
+  return make_both(str(oracle_dir / "spm" / "spm8k.model"), **SETTINGS[request.param])
+
+
+def make_both(model: str, **options: object) -> Both:
+  tokenizer = AlbertTokenizer(spm_model_file=model, **options)
+  return tokenizer, GraphOffsets(tokenizer, GraphTokenizer(tokenizer))
+
+
+def differences(tokenizer: AlbertTokenizer, module: GraphOffsets, texts: list[str]) -> list[tuple[str, ...]]:
+  located = module(tf.constant(texts))
+  rows = zip(texts, located.ids.to_list(), located.starts.to_list(), located.ends.to_list(), strict=True)
+  found = []
+  for text, ids, starts, ends in rows:
+    expected_ids, expected = tokenizer.encode_with_offsets(text)
+    assert ids == expected_ids
+    for piece, (start, end), a, b in zip(ids, expected, starts, ends, strict=True):
+      if (start, end) != (a, b) and (start != end or a < b):  # Where a range is empty, any place will do.
+        found.append((text, tokenizer.id_to_piece(piece), text[start:end], text[a:b]))
+  return found
+
+
+def test_ranges_equal_python(both: Both) -> None:
+  assert differences(*both, TEXTS) == []
+
+
+@settings(max_examples=25, deadline=None)
+@given(texts=st.lists(st.lists(st.sampled_from(UNITS), max_size=12).map("".join), min_size=1, max_size=20))
+def test_any_mixture(both: Both, texts: list[str]) -> None:
+  assert differences(*both, texts) == []
+
+
+def test_bytes_give_the_original_text(both: Both) -> None:
+  located = both[1](tf.constant([TEXTS[3].encode(), b"the \xff\xfe cat", b"x\x00y\xe2\x80\x8bz", b""]))
+  texts = [text.decode() for text in located.texts.numpy()]
+  assert texts[1] == "the \ufffd\ufffd cat"
+  for text, offsets in zip(texts, located.char_bytes.to_list(), strict=True):
+    characters = [text.encode()[a:b].decode() for a, b in itertools.pairwise(offsets)]
+    assert characters == list(text)
+  for text, starts, ends in zip(texts, located.starts.to_list(), located.ends.to_list(), strict=True):
+    assert all(0 <= place <= len(text) for place in (*starts, *ends))
+    # Pieces do not overlap, but where one character makes several.
+    assert starts == sorted(starts)
+    assert ends == sorted(ends)
+
+
+def test_empty_batch(both: Both) -> None:
+  located = both[1](tf.constant([], tf.string))
+  assert located.starts.to_list() == located.ids.to_list() == []
+
+
+@pytest.mark.slow
+def test_real_text(shared_dir: pathlib.Path) -> None:
+  tokenizer, module = make_both(str(shared_dir / "data/vocab/30k-clean.model"))
+  for name in ("wikitext-2/valid.txt", "wikiextractor/small"):
+    lines = (shared_dir / "data/corpora" / name).read_text(encoding="utf-8").splitlines()
+    assert differences(tokenizer, module, lines) == []
