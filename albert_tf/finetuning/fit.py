@@ -83,6 +83,7 @@ def fine_tune(
       run_directory.copy_run(best.directory, output_dir)
       engine.write_identity(output_dir, best.directory)
   if engine.chief:
+    results = {**engine.results_before(output_dir), **results}
     outputs.write_results(output_dir, task, settings, results, source=start.source)
   return results
 
@@ -198,12 +199,19 @@ class _Engine:
       output_dir, self._task, self._settings, self._start, config=config, flags_text=self._flags_text
     )
 
+  def results_before(self, output_dir: str) -> dict[str, Any]:
+    """What results.json holds of an earlier evaluation, where this run only predicts."""
+    path = os.path.join(output_dir, run_directory.RESULTS_FILE)
+    return {} if self.evaluates or not files.exists(path) else run_directory.read_json(path)
+
   def _metrics(self, made: Mapping[str, Outputs]) -> dict[str, float]:
     metrics: dict[str, float] = {}
     for name, values in made.items():
       if name.startswith("eval") and name != "eval":
         prefix = name.removeprefix("eval_")
         metrics |= {f"{prefix}_{key}": value for key, value in self._task.evaluate(values, name).items()}
+      elif name.startswith("test") and self._splits[name].labels is not None:
+        metrics |= {f"{name}_{key}": value for key, value in self._task.evaluate(values, name).items()}
     if "eval" in made:  # Last: what it finds out for the specification stays.
       metrics = {**self._task.evaluate(made["eval"]), **metrics}
     return {key: float(value) for key, value in metrics.items()}
@@ -219,7 +227,8 @@ class _Engine:
     if not files.exists(path) or bundle.latest_bundle(os.path.join(directory, one_seed.BEST)) is None:
       return None
     kept = {field.name for field in dataclasses.fields(one_seed.Trained)} | {"seed"}
-    return {key: value for key, value in run_directory.read_json(path).items() if key in kept}
+    before = run_directory.read_json(path)  # Of these weights: prediction alone adds to it.
+    return {key: value for key, value in before.items() if key in kept or not self.evaluates}
 
   def _load_finished(self, model: Any, directory: str, seed: int) -> None:
     best = bundle.latest_bundle(os.path.join(directory, one_seed.BEST))

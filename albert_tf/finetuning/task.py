@@ -40,7 +40,7 @@ class FineTuningTask(abc.ABC):
     """The evaluation examples. The engine calls it once and keeps the result."""
 
   def test_features(self) -> FeatureSet | None:
-    """The examples to predict; None where there are none."""
+    """The examples to predict; None where there are none. Those with labels are scored as well ("test_…")."""
     return None
 
   def more_splits(self) -> Mapping[str, FeatureSet]:

@@ -52,5 +52,14 @@ def test_64_questions_are_learnt_by_heart(tmp_path):
   assert json.loads((run / "task.json").read_text())["kind"] == "multiple_choice"
   rows = [line.split("\t") for line in (run / "predictions_eval.tsv").read_text().splitlines()[1:]]
   assert np.mean([row[1] == row[2] for row in rows]) == results["accuracy"]  # Of the best checkpoint.
+  assert results["test_accuracy"] >= 2 / 3  # Three of the questions, with their labels.
   assert len((run / "predictions_test.tsv").read_text().splitlines()) == 4
   assert (run / "evaluation.png").read_bytes().startswith(b"\x89PNG")
+
+  # Predicting alone, later: nothing is trained, and what is known of the weights stays.
+  (run / "predictions_test.tsv").unlink()
+  alone = dataclasses.replace(settings, do_train=False, do_eval=False)
+  again = fine_tune(task, alone, start=start, output_dir=str(run))
+  assert {**results, "history": None} == {**again, "history": None}
+  assert json.loads((run / "results.json").read_text())["accuracy"] == results["accuracy"]
+  assert (run / "predictions_test.tsv").exists()
