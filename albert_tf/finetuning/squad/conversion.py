@@ -1,8 +1,9 @@
 """Paragraphs and questions to pieces, one task a paragraph with its questions, over processes without TensorFlow."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import concurrent.futures
 import concurrent.futures.process
+import itertools
 import multiprocessing
 import os
 import signal
@@ -114,6 +115,47 @@ def convert(
   return [each.paragraph for each in done], [next(waiting[question.paragraph]) for question in data.questions]
 
 
+class _Packed(NamedTuple):
+  """A chunk's results as few large arrays: thousands of small ones cost more to send than to make."""
+
+  paragraphs: np.ndarray  # int32 [3, pieces]: ids, starts, ends, one paragraph after another.
+  paragraph_lengths: np.ndarray
+  questions: np.ndarray  # int32 [pieces]
+  question_lengths: np.ndarray
+  spans: np.ndarray  # int32 [questions, 2]
+  statuses: list[str]
+
+
+def _pack(chunk: Sequence[_Done]) -> _Packed:
+  paragraphs = [np.stack(done.paragraph) for done in chunk]
+  questions = [question for done in chunk for question in done.questions]
+  nothing = np.empty(0, np.int32)
+  return _Packed(
+    np.concatenate(paragraphs, axis=1),
+    np.array([paragraph.shape[1] for paragraph in paragraphs]),
+    np.concatenate([nothing, *(question.ids for question in questions)]),
+    np.array([len(question.ids) for question in questions], np.int64),
+    np.array([question.span for question in questions], np.int32).reshape(-1, 2),
+    [question.answer for question in questions],
+  )
+
+
+def _unpack(packed: _Packed, chunk: Sequence[_Job]) -> Iterator[_Done]:
+  ends = np.cumsum(packed.question_lengths)
+  begins = ends - packed.question_lengths
+  questions = (
+    ConvertedQuestion(packed.questions[begin:end], tuple(span), status)
+    for begin, end, span, status in zip(
+      begins.tolist(), ends.tolist(), packed.spans.tolist(), packed.statuses, strict=True
+    )
+  )
+  at = 0
+  for job, length in zip(chunk, packed.paragraph_lengths.tolist(), strict=True):
+    columns = packed.paragraphs[:, at : at + length]
+    at += length
+    yield _Done(ConvertedParagraph(*columns), list(itertools.islice(questions, len(job.questions))))
+
+
 def _in_processes(
   chunks: Sequence[list[_Job]], tokenizer: AlbertTokenizer, max_query_length: int, num_workers: int
 ) -> list[_Done]:
@@ -123,7 +165,8 @@ def _in_processes(
     num_workers, mp_context=context, initializer=_start_worker, initargs=(tokenizer, max_query_length)
   ) as pool:
     try:
-      return [done for chunk in pool.map(_convert_in_worker, chunks) for done in chunk]
+      results = zip(pool.map(_convert_in_worker, chunks), chunks, strict=True)
+      return [done for packed, chunk in results for done in _unpack(packed, chunk)]
     except concurrent.futures.process.BrokenProcessPool as error:
       raise UserError(
         "Every worker must live to the end. Received: one was killed from outside, most often for want of memory. "
@@ -145,6 +188,6 @@ def _exit_with_parent() -> None:
     os._exit(1)
 
 
-def _convert_in_worker(chunk: list[_Job]) -> list[_Done]:
+def _convert_in_worker(chunk: list[_Job]) -> _Packed:
   tokenizer, max_query_length = _worker["settings"]
-  return [_convert_paragraph(job, tokenizer, max_query_length) for job in chunk]
+  return _pack([_convert_paragraph(job, tokenizer, max_query_length) for job in chunk])
