@@ -19,6 +19,7 @@ from albert_tf.finetuning.features import FeatureSet
 from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.task import FineTuningTask, Outputs
+from albert_tf.finetuning.task_spec import TaskSpec
 from albert_tf.training.distribution import is_chief, make_strategy
 
 PLOT_FILE = "evaluation.png"
@@ -195,6 +196,7 @@ class _Engine:
   def write_identity(self, output_dir: str, seed_dir: str) -> None:
     """run.json and flags.txt of the whole, beside the best seed's files."""
     config = AlbertConfig.from_json_file(os.path.join(seed_dir, run_directory.CONFIG_FILE))
+    self._task.spec = TaskSpec.load(seed_dir)  # With what that seed's evaluation found out.
     run_directory.write(
       output_dir, self._task, self._settings, self._start, config=config, flags_text=self._flags_text
     )
