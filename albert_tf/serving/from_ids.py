@@ -9,20 +9,15 @@ import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.finetuning.models import make_model
 from albert_tf.finetuning.task_spec import TaskSpec
-from albert_tf.modeling import AlbertEncoder, AlbertForPreTraining, named_variables
+from albert_tf.modeling import named_variables
+from albert_tf.serving.export import load_task, restore_model
 from albert_tf.serving.run_directory import PretrainedFiles
-from albert_tf.training.checkpoints import restore_variables
 
 Tensors = dict[str, tf.Tensor]
 Arrays = dict[str, np.ndarray]
 
 KINDS = ("encoder", "fill_mask", "classifier", "question_answering")
-_TASK_KINDS = {
-  "classifier": ("classification", "regression"),
-  "question_answering": ("question_answering",),
-}
 _ENCODER_OUTPUTS = ("pooled_output", "sequence_output")
 _UNREAD = {  # What no output of a kind depends on.
   "fill_mask": ("bert/pooler/", "cls/seq_relationship/"),
@@ -153,23 +148,14 @@ def load_ids_model(kind: str, pretrained: PretrainedFiles) -> IdsModel:
 
   Args:
     kind: one of `KINDS`.
-    pretrained: a pretraining run for encoder and fill_mask; a fine-tuned one for the others and encoder.
+    pretrained: a pretraining run for fill_mask; a fine-tuned one for classifier and question_answering;
+      either for encoder.
 
   Raises:
     UserError: the checkpoint is not of this kind.
   """
   if kind not in KINDS:
     raise UserError(f"model must be one of {', '.join(KINDS)}. Received: {kind!r}.")
-  task: TaskSpec | None = None
-  if kind in _TASK_KINDS:
-    task = TaskSpec.load(pretrained.directory)
-    if task.kind not in _TASK_KINDS[kind]:
-      raise UserError(
-        f"--model {kind} takes a run of {' or '.join(_TASK_KINDS[kind])}. Received: {pretrained.directory}, "
-        f"a run of {task.kind}. Name another directory or another --model."
-      )
-    model = make_model(task, pretrained.config)
-  else:
-    model = (AlbertEncoder if kind == "encoder" else AlbertForPreTraining)(pretrained.config)
-  restore_variables(named_variables(model), pretrained.checkpoint)
+  task = load_task(kind, pretrained)
+  model = restore_model(kind, pretrained, task=task)
   return IdsModel(kind=kind, config=pretrained.config, model=model, task=task)

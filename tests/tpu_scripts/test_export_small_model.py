@@ -98,7 +98,11 @@ def test_a_fine_tuned_directory_becomes_a_classifier(
   [
     ({"format": "caffe"}, Sizes(), "format must be one of tflite, tflite_float16, .*Received: 'caffe'"),
     ({"model": "poetry"}, Sizes(), "model must be one of encoder, .*Received: 'poetry'"),
-    ({"model": "question_answering"}, Sizes(), "takes a run of question_answering.*a run of classification"),
+    (
+      {"model": "question_answering"},
+      Sizes(),
+      "question_answering needs a model fine-tuned for.*fine-tuned for classification",
+    ),
     ({}, Sizes(max_seq_length=21), "max_seq_length must be between 8 and .*=20. Received: 21"),
     ({"format": "tflite"}, Sizes(max_seq_length=0), "A TFLite file has a fixed max_seq_length"),
     ({"init_checkpoint": "nowhere"}, Sizes(), "A checkpoint must exist"),
