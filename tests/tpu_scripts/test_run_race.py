@@ -1,0 +1,125 @@
+"""run_race.py as a user runs it: RACE, own questions, and mistakes."""
+
+import json
+
+import numpy as np
+import pytest
+from reference import tiny_run
+from reference.script_runs import run_script
+
+pytestmark = pytest.mark.slow
+
+
+def words(rng, count):
+  return " ".join(rng.choice(tiny_run.WORDS, count))
+
+
+def write_race(folder):
+  rng = np.random.default_rng(0)
+  for split, count in (("train", 6), ("dev", 3), ("test", 2)):
+    for level in ("middle", "high"):
+      place = folder / "RACE" / split / level
+      place.mkdir(parents=True)
+      for number in range(count):
+        passage = {
+          "id": f"{level}{number}.txt",
+          "article": words(rng, 20),
+          "questions": [f"{words(rng, 2)} _ .", f"{words(rng, 3)}?"],
+          "options": [[words(rng, 2) for _ in range(4)] for _ in range(2)],
+          "answers": rng.choice(list("ABCD"), 2).tolist(),
+        }
+        (place / f"{number}.txt").write_text(json.dumps(passage))
+
+
+def write_quiz(folder):
+  rng = np.random.default_rng(0)
+  folder.mkdir()
+  rows = [
+    json.dumps({"q": words(rng, 3), "options": [words(rng, 1), words(rng, 2)], "right": int(rng.integers(2))})
+    for _ in range(20)
+  ]
+  (folder / "train.jsonl").write_text("\n".join(rows))
+  (folder / "test.jsonl").write_text(json.dumps({"q": "the sky", "options": ["is", "blue"]}))
+  (folder / "bad.jsonl").write_text(
+    rows[0] + '\n{"q": "the sky", "options": ["is", "blue", "x"], "right": 0}'
+  )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  path = tmp_path_factory.mktemp("race")
+  tokenizer = tiny_run.train_tokenizer(path)
+  tiny_run.write_run(path / "pretrained", tiny_run.tiny_model(tokenizer.vocab_size), tokenizer)
+  write_race(path)
+  write_quiz(path / "quiz")
+  return path
+
+
+@pytest.fixture(scope="module")
+def runs(folder):
+  common = [
+    f"--init_checkpoint={folder}/pretrained",
+    "--max_seq_length=32",
+    "--max_qa_length=10",
+    "--noprogress",
+  ]
+  train = [*common, "--train_batch_size=8", "--num_train_steps=4", "--distribution=one_device", "--do_train"]
+  custom = ["--task_name=custom", "--question_column=q", "--choice_columns=options", "--label_column=right"]
+  commands = {
+    "race": [*train, f"--data_dir={folder}", f"--output_dir={folder}/out", "--do_predict"],
+    "own": [
+      *train, *custom, f"--data_dir={folder}/quiz", f"--output_dir={folder}/own", "--do_predict", "--noexport",
+    ],
+    "levels": [
+      *common, "--do_eval", f"--data_dir={folder}", f"--output_dir={folder}/x", "--high_only", "--middle_only",
+    ],
+    "custom flag": [*common, "--do_eval", f"--data_dir={folder}", f"--output_dir={folder}/x", "--label_column=l"],
+    "three options": [
+      *train, *custom, f"--train_file={folder}/quiz/bad.jsonl", f"--eval_file={folder}/quiz/bad.jsonl",
+      f"--output_dir={folder}/x",
+    ],
+    "no data": [*train, f"--output_dir={folder}/x"],
+  }  # fmt: skip
+  return dict(zip(commands, run_script("run_race", list(commands.values())), strict=True))
+
+
+def test_race(runs, folder):
+  assert runs["race"].status == 0, runs["race"].stderr
+  results = json.loads((folder / "out/results.json").read_text())
+  assert {
+    "accuracy",
+    "accuracy_middle",
+    "accuracy_high",
+    "test_accuracy",
+    "test_accuracy_high",
+  } <= results.keys()
+  assert f"accuracy: {results['accuracy']:.4f}" in runs["race"].stdout
+  assert (folder / "out/saved_model/1/saved_model.pb").exists()
+  assert (folder / "out/evaluation.png").exists()
+  assert "multiple_choice" in (folder / "out/README.md").read_text()
+  lines = (folder / "out/predictions_test.tsv").read_text().splitlines()
+  assert len(lines) == 1 + 2 * 2 * 2
+  assert lines[1].startswith("middle0.txt:0\t")
+
+
+def test_own_questions(runs, folder):
+  assert runs["own"].status == 0, runs["own"].stderr
+  results = json.loads((folder / "own/results.json").read_text())
+  assert (results["task"], results["train_examples"]) == ("custom", 18)  # Two of twenty are held out.
+  assert len((folder / "own/predictions_test.tsv").read_text().splitlines()) == 2
+  assert not (folder / "own/saved_model").exists()
+
+
+@pytest.mark.parametrize(
+  ("name", "message"),
+  [
+    ("levels", "Received: --high_only and --middle_only"),
+    ("custom flag", "--label_column belongs to --task_name=custom"),
+    ("three options", "Received: 2 in line 1"),
+    ("no data", "an empty --data_dir"),
+  ],
+)
+def test_mistakes(runs, folder, name, message):
+  assert runs[name].status == 2
+  assert message in runs[name].stderr
+  assert not (folder / "x").exists()

@@ -1,0 +1,101 @@
+"""run_tagging.py as a user runs it: named entities, parts of speech, and mistakes."""
+
+import json
+
+import numpy as np
+import pytest
+from reference import tiny_run
+from reference.script_runs import run_script
+
+pytestmark = pytest.mark.slow
+
+
+def write_columns(path, count):
+  rng = np.random.default_rng(0)
+  lines = ["-DOCSTART- -X- O", ""]
+  for _ in range(count):
+    for word in rng.choice(tiny_run.WORDS, rng.integers(2, 20)):
+      lines.append(f"{word} NN {'B-COLOUR' if word in ('blue', 'green') else 'O'}")
+    lines.append("")
+  path.write_text("\n".join(lines))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  path = tmp_path_factory.mktemp("tagging")
+  tokenizer = tiny_run.train_tokenizer(path)
+  tiny_run.write_run(path / "pretrained", tiny_run.tiny_model(tokenizer.vocab_size), tokenizer)
+  (path / "ner").mkdir()
+  for split, count in (("train", 20), ("dev", 6), ("test", 3)):
+    write_columns(path / f"ner/{split}.txt", count)
+  (path / "untagged.jsonl").write_text(json.dumps({"tokens": ["the", "sky"]}))
+  pos = [
+    {"tokens": ["old", "trees"], "tags": ["ADJ", "NOUN"]},
+    {"tokens": ["birds", "sing"], "tags": ["NOUN", "VERB"]},
+  ]
+  (path / "pos.jsonl").write_text("\n".join(map(json.dumps, pos)))
+  (path / "uneven.jsonl").write_text(json.dumps({"tokens": ["the", "sky"], "tags": ["O"]}))
+  return path
+
+
+@pytest.fixture(scope="module")
+def runs(folder):
+  start = f"--init_checkpoint={folder}/pretrained"
+  common = ["--max_seq_length=16", "--noprogress", "--distribution=one_device"]
+  train = [*common, start, "--train_batch_size=8", "--num_train_steps=4", "--do_train"]
+  commands = {
+    "ner": [*train, f"--data_dir={folder}/ner", f"--output_dir={folder}/out", "--do_predict", "--task_name=ner"],
+    "predict": [
+      *common, f"--test_file={folder}/untagged.jsonl", f"--output_dir={folder}/out", "--do_predict", "--task_name=ner",
+    ],
+    "pos": [
+      *train, f"--train_file={folder}/pos.jsonl", f"--eval_file={folder}/pos.jsonl", f"--output_dir={folder}/pos",
+      "--noexport",
+    ],
+    "uneven": [*train, f"--train_file={folder}/uneven.jsonl", f"--output_dir={folder}/x"],
+    "unknown tag": [
+      *common, f"--eval_file={folder}/pos.jsonl", f"--output_dir={folder}/out", "--do_eval", "--task_name=ner",
+    ],
+    "no tags": [*train, f"--train_file={folder}/untagged.jsonl", f"--eval_file={folder}/untagged.jsonl",
+                f"--output_dir={folder}/x"],
+    "no file": [*train, f"--data_dir={folder}/pretrained", f"--output_dir={folder}/x"],
+  }  # fmt: skip
+  return dict(zip(commands, run_script("run_tagging", list(commands.values())), strict=True))
+
+
+def test_entities(runs, folder):
+  assert runs["ner"].status == 0, runs["ner"].stderr
+  assert runs["predict"].status == 0, runs["predict"].stderr
+  results = json.loads((folder / "out/results.json").read_text())
+  assert {"accuracy", "precision", "recall", "f1", "f1_COLOUR", "test_f1"} <= results.keys()
+  assert (folder / "out/saved_model/1/saved_model.pb").exists()
+  assert (folder / "out/evaluation.png").exists()
+  lines = (folder / "out/predictions_eval.tsv").read_text().split("\n")
+  assert lines[:2] == ["-DOCSTART-", ""]
+  assert {len(line.split("\t")) for line in lines[2:] if line} == {3}
+  # The second command, without training and without tags, has replaced the first's.
+  written = (folder / "out/predictions_test.tsv").read_text().split("\n")
+  assert [line.split("\t")[0] for line in written] == ["the", "sky", "", ""]
+
+
+def test_parts_of_speech(runs, folder):
+  assert runs["pos"].status == 0, runs["pos"].stderr
+  results = json.loads((folder / "pos/results.json").read_text())
+  assert results["best_metric"] == "accuracy"
+  assert "f1" not in results
+  assert json.loads((folder / "pos/task.json").read_text())["label_names"] == ["NOUN", "ADJ", "VERB"]
+
+
+@pytest.mark.parametrize(
+  ("name", "message"),
+  [
+    ("uneven", "2 words and 1 tags in"),
+    ("unknown tag", "Received: 'ADJ' at 'old'"),
+    ("no tags", "The train sentences have a tag for each word"),
+    ("no file", "which holds none"),
+  ],
+)
+def test_mistakes(runs, folder, name, message):
+  assert runs[name].status == 2
+  assert message in runs[name].stderr
+  assert not (folder / "x").exists()
