@@ -37,7 +37,7 @@ def small_task(**options):
     {},
     pytest.param({"pair": True}, marks=pytest.mark.slow),
     pytest.param({"pair": True, "classes": 3}, marks=pytest.mark.slow),
-    {"pair": True, "regression": True},
+    pytest.param({"pair": True, "regression": True}, marks=pytest.mark.slow),
   ],
   ids=["single sentence", "pair", "three classes", "regression"],
 )
@@ -63,6 +63,7 @@ def test_two_replicas_make_the_updates_of_one(tmp_path, mirrored_2):
   assert one["loss"] == pytest.approx(two["loss"], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_run_repeats_and_continues(tmp_path):
   settings = dataclasses.replace(SHORT, num_train_epochs=1.0, classifier_dropout=0.1, do_predict=True)
   task, start = small_task(), tiny_start(hidden_dropout_prob=0.1)
