@@ -41,6 +41,18 @@ _MAX_SEQ_LENGTH = flags.DEFINE_integer(
 _PAD_TO_MAX_LENGTH = flags.DEFINE_boolean(
   "pad_to_max_length", False, "Every row has --max_seq_length pieces; else a batch has its longest row's."
 )
+_N_BEST = flags.DEFINE_integer(
+  "n_best", 20, "question_answering: how many answers a question gets.", lower_bound=1
+)
+_MAX_WINDOWS = flags.DEFINE_integer(
+  "max_windows",
+  32,
+  "question_answering: how many windows of a context are read; what lies behind is not.",
+  lower_bound=1,
+)
+_MODEL_NAME = flags.DEFINE_string(
+  "model_name", None, "The name under which servers offer the model. Default: --model."
+)
 _USE_EMA = flags.DEFINE_boolean("use_ema", False, "The averages of a run with --ema_decay, not its weights.")
 
 
@@ -50,6 +62,7 @@ def main(argv: Sequence[str]) -> None:
   logging.set_verbosity(logging.WARNING)
   load_tensorflow()
   from albert_tf.serving import export_saved_model
+  from albert_tf.serving.layout import docker_command
 
   path = export_saved_model(
     model=_MODEL.value,
@@ -57,11 +70,16 @@ def main(argv: Sequence[str]) -> None:
     output_dir=_OUTPUT_DIR.value,
     version=_VERSION.value,
     top_k=_TOP_K.value,
+    n_best=_N_BEST.value,
+    max_windows=_MAX_WINDOWS.value,
+    model_name=_MODEL_NAME.value,
     max_seq_length=_MAX_SEQ_LENGTH.value,
     pad_to_max_length=_PAD_TO_MAX_LENGTH.value,
     use_ema=_USE_EMA.value,
   )
   print(f"Exported {_MODEL.value} to {path}")
+  name = _MODEL_NAME.value or _MODEL.value
+  print(f"Serve it with\n  {docker_command(_OUTPUT_DIR.value, model_name=name)}")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from collections.abc import Callable
 import dataclasses
 import functools
 import os
+import re
 import tempfile
 from typing import Any
 import uuid
@@ -19,12 +20,14 @@ from albert_tf.serving.classifier_module import ClassifierModule
 from albert_tf.serving.conformance.golden import write_golden
 from albert_tf.serving.encoder_module import EncoderModule
 from albert_tf.serving.fill_mask_module import FillMaskModule
+from albert_tf.serving.layout import write_layout
 from albert_tf.serving.method_names import set_method_names
 from albert_tf.serving.modules import Packing, Parts, ServingModule
 from albert_tf.serving.multiple_choice_module import MultipleChoiceModule
 from albert_tf.serving.question_answering_module import QuestionAnsweringModule
 from albert_tf.serving.run_directory import CONFIG_NAME, PretrainedFiles, find_pretrained
 from albert_tf.serving.token_classification_module import TokenClassificationModule
+from albert_tf.serving.warmup import write_warmup
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.training.checkpoints import restore_variables
 
@@ -52,6 +55,7 @@ class ExportSettings:
       longest that it knows.
     pad_to_max_length: every row has that length; else a batch has its longest row's.
     use_ema: the averages that a run kept instead of its weights.
+    model_name: under which servers offer it; None: the kind of model.
   """
 
   top_k: int = 10
@@ -60,6 +64,17 @@ class ExportSettings:
   max_seq_length: int | None = None
   pad_to_max_length: bool = False
   use_ema: bool = False
+  model_name: str | None = None
+
+  def __post_init__(self) -> None:
+    if self.model_name is not None and not re.fullmatch(r"[A-Za-z0-9_.-]+", self.model_name):
+      raise UserError(
+        "model_name is part of a URL and a path: letters, digits, '_', '-' and '.'. "
+        f"Received: {self.model_name!r}."
+      )
+    for name in ("n_best", "max_windows"):
+      if getattr(self, name) < 1:
+        raise UserError(f"{name} must be at least 1. Received: {getattr(self, name)}.")
 
 
 def export_saved_model(
@@ -109,7 +124,9 @@ def export_saved_model(
       limit=limit,
       asset_files=_write_assets(assets_dir, pretrained, tokenizer, task),
     )
-    _save_atomically(_make_module(model, parts, task, options), target)
+    name = options.model_name or model
+    _save_atomically(_make_module(model, parts, task, options), target, model_name=name)
+  write_layout(output_dir, model_name=name, version_dir=target)
   return target
 
 
@@ -168,7 +185,7 @@ def _write_assets(
   return [os.path.join(directory, name) for name in sorted(os.listdir(directory))]
 
 
-def _save_atomically(module: ServingModule, target: str) -> None:
+def _save_atomically(module: ServingModule, target: str, *, model_name: str) -> None:
   # Servers take directories whose name is a number, so the unfinished one has another.
   temporary = os.path.join(os.path.dirname(target), f".tmp-{os.path.basename(target)}-{uuid.uuid4().hex[:8]}")
   signatures = {name: function.get_concrete_function() for name, function in module.signatures().items()}
@@ -176,6 +193,7 @@ def _save_atomically(module: ServingModule, target: str) -> None:
     tf.saved_model.save(module, temporary, signatures=signatures)
     set_method_names(temporary, module.method_names())
     write_golden(temporary, module.signatures())
+    write_warmup(temporary, model_name=model_name)
     files.rename(temporary, target)
   except BaseException:
     if files.exists(temporary):
