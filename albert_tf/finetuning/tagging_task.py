@@ -89,7 +89,7 @@ class TaggingTask(FineTuningTask):
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
   def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
-    """`accuracy` of words and, of entities, `precision`, `recall`, `f1` and `f1_TYPE`.
+    """`accuracy` of words; of entities `precision`, `recall`, `f1` and `f1_TYPE`; the words' mean `loss`.
 
     Every word counts once; one without pieces counts with the tag it is given, "O" or the most frequent.
     """
@@ -98,7 +98,7 @@ class TaggingTask(FineTuningTask):
     scores = {"accuracy": word_accuracy(gold, predicted)}
     if self._entities:
       scores |= entity_scores(gold, predicted, kinds=entity_kinds(self.spec.label_names))
-    return scores
+    return scores | {"loss": self._mean_loss(outputs, split)}
 
   def predict(self, outputs: Outputs, split: str) -> list[list[str]]:
     """A tag for every word of every sentence."""
@@ -109,6 +109,20 @@ class TaggingTask(FineTuningTask):
       [without_piece if place is None else names[best[place.row][place.position]] for place in sentence]
       for sentence in self.aligned(split).places
     ]
+
+  def _mean_loss(self, outputs: Outputs, split: str) -> float:
+    """Mean cross-entropy of the words that have pieces."""
+    features = self.aligned(split).features
+    total, count = 0.0, 0.0
+    for logits, labels, weights in zip(
+      outputs[UNNAMED_OUTPUT], features.labels, features.weights, strict=True
+    ):
+      x = np.asarray(logits[: len(labels)], np.float64)  # [s, C]
+      x = x - x.max(axis=-1, keepdims=True)
+      losses = np.log(np.exp(x).sum(axis=-1)) - x[np.arange(len(labels)), labels]
+      total += float((losses * weights).sum())
+      count += float(weights.sum())
+    return total / count if count else 0.0
 
   def write_predictions(self, outputs: Outputs, split: str, directory: str) -> None:
     """`predictions_SPLIT.tsv`: a word a line with its tag, where known, and the predicted one, a blank line between."""

@@ -156,15 +156,35 @@ def test_predictions_return_to_words(tokenizer, tmp_path):
   features = task.eval_features()
   perfect = [np.eye(3)[label] for label in features.labels]
   assert len(perfect) > 1
-  assert task.evaluate({"logits": perfect}) == {
-    "accuracy": 1.0, "precision": 1.0, "recall": 1.0, "f1": 1.0, "f1_X": 1.0,
-  }  # fmt: skip
+  scores = task.evaluate({"logits": perfect})
+  assert scores.pop("loss") == pytest.approx(np.log(np.e + 2) - 1)  # Of one logit 1 and two 0.
+  assert scores == {"accuracy": 1.0, "precision": 1.0, "recall": 1.0, "f1": 1.0, "f1_X": 1.0}
   task.write_predictions({"logits": perfect}, "eval", str(tmp_path))
   lines = (tmp_path / "predictions_eval.tsv").read_text().split("\n")
   assert lines[:3] == ["old\tB-X\tB-X", "\u0301\tO\tO", "trees\tO\tO"]
   assert len(lines) == 32 + 2
   task.write_predictions({"logits": np.zeros([1, 12, 3])}, "test", str(tmp_path))
   assert (tmp_path / "predictions_test.tsv").read_text() == "sky\tB-X\nday\tB-X\n\n"
+
+
+def test_the_loss_is_the_mean_over_words(tokenizer):
+  """Neither the other pieces of a word, nor padding, nor a batch that is not full changes it."""
+  sentences = [
+    sentence("birdsgreen", "old", tags=("A", "B")),
+    sentence(*["small"] * 9, tags=("A",) * 9),
+    sentence("\u0301", tags=("B",)),
+  ]
+  task = TaggingTask(splits={"train": sentences}, tokenizer=tokenizer, max_seq_length=16)
+  _, labels, weights = task.train_features().batch([0, 1, 2], batch_size=5, length=16)
+  logits = np.random.default_rng(0).normal(size=(5, 16, 2)).astype(np.float32)
+  by_word = [
+    np.log(np.exp(logits[place]).sum()) - logits[place][task.spec.label_names.index(tag)]
+    for each, places in zip(sentences, task.aligned("train").places, strict=True)
+    for tag, place in zip(each.tags, places, strict=True)
+    if place is not None
+  ]
+  assert len(by_word) == 11
+  np.testing.assert_allclose(task.loss()(labels, logits, weights), np.mean(by_word), rtol=1e-5)
 
 
 def test_a_tag_that_is_not_known(tokenizer):
