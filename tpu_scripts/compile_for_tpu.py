@@ -75,6 +75,9 @@ _COMPILER_PYTHON = flags.DEFINE_string(
 _CACHE_DIR = flags.DEFINE_string(
   "cache_dir", "~/.cache/albert_tf/tpu_compile", "Keeps compiled figures; empty for none."
 )
+_CACHED_ONLY = flags.DEFINE_bool(
+  "cached_only", False, "Compile nothing: kept figures where there are any, else by formula."
+)
 _SWEEP = flags.DEFINE_bool("sweep", False, "A table over sizes and topologies.")
 
 SWEEP_SIZES = ("base", "large", "xlarge", "xxlarge")
@@ -141,6 +144,7 @@ def _answer(config: AlbertConfig, topology_name: str) -> dict[str, object]:
       topology,
       python=_COMPILER_PYTHON.value,
       cache_dir=_CACHE_DIR.value,
+      cached_only=_CACHED_ONLY.value,
       shallow=_SWEEP.value if _SHALLOW.value is None else _SHALLOW.value,
       say=_say,
     )

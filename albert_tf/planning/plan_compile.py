@@ -91,6 +91,7 @@ class StepCompiler:
     topology: the slice.
     python: an interpreter with jax and libtpu; default: this one.
     cache_dir: folder of figures from earlier calls; empty for none.
+    cached_only: compile nothing; where no figures are kept, there are none.
     shallow: compile `SHALLOW_DEPTHS` layers and extend, where `can_be_shallow`: much faster, within about 1%.
     say: takes a line of progress.
 
@@ -105,24 +106,27 @@ class StepCompiler:
     *,
     python: str = "",
     cache_dir: str = "",
+    cached_only: bool = False,
     shallow: bool = False,
     say: Callable[[str], None] = lambda line: None,
   ):
     self.versions = compiler_versions(python)
     self._config, self._topology, self._python = config, topology, python
     self._cache_dir = os.path.expanduser(cache_dir)
+    self._cached_only = cached_only
     self._shallow = shallow and can_be_shallow(config)
     self._say = say
 
-  def __call__(self, shape: StepShape) -> Figures:
+  def __call__(self, shape: StepShape) -> Figures | None:
     if not self._shallow:
       return self._kept(self._config, shape)
-    shallow, deep = (
-      self._kept(self._config.replace(num_hidden_layers=depth), shape) for depth in SHALLOW_DEPTHS
-    )
+    found = [self._kept(self._config.replace(num_hidden_layers=depth), shape) for depth in SHALLOW_DEPTHS]
+    shallow, deep = found
+    if shallow is None or deep is None:
+      return None
     return by_depth(shallow, deep, depths=SHALLOW_DEPTHS, layers=self._config.num_hidden_layers)
 
-  def _kept(self, config: AlbertConfig, shape: StepShape) -> Figures:
+  def _kept(self, config: AlbertConfig, shape: StepShape) -> Figures | None:
     key = {
       "config": config.to_dict(),
       "shape": dataclasses.asdict(shape),
@@ -135,6 +139,8 @@ class StepCompiler:
     if path and os.path.exists(path):
       with open(path, encoding="utf-8") as stream:
         return Figures(**json.load(stream)["figures"])
+    if self._cached_only:
+      return None
     figures = self._compile(config, shape)
     if path:
       files.makedirs(self._cache_dir)
