@@ -1,0 +1,174 @@
+"""run_squad.py as a user runs it: training with two seeds, answering new questions, and mistakes."""
+
+import json
+
+import numpy as np
+import pytest
+from reference import tiny_run
+from reference.script_runs import run_script
+
+
+def article(rng, number, *, version, answers=True):
+  """Two paragraphs of made-up words with three questions each, the last one impossible in 2.0."""
+  paragraphs = []
+  for part in range(2):
+    words = [str(word) for word in rng.choice(tiny_run.WORDS, 30)]
+    context, qas = " ".join(words), []
+    for index in range(3):
+      at = 5 * index
+      question = {"id": f"{number}-{part}-{index}", "question": f"{words[at]} {words[at + 1]}?"}
+      if answers:
+        start = len(" ".join(words[: at + 2])) + 1
+        question["answers"] = [{"text": " ".join(words[at + 2 : at + 4]), "answer_start": start}]
+        if version == "2.0" and index == 2:
+          question |= {"answers": [], "is_impossible": True}
+      qas.append(question)
+    paragraphs.append({"context": context, "qas": qas})
+  return {"title": str(number), "paragraphs": paragraphs}
+
+
+def write(path, *, version="2.0", articles=2, answers=True, change=lambda articles: None, seed=0):
+  rng = np.random.default_rng(seed)
+  made = [article(rng, number, version=version, answers=answers) for number in range(articles)]
+  change(made)
+  path.write_text(json.dumps({"version": f"v{version}", "data": made}))
+
+
+def awkward(articles):
+  """An answer in another place, one that is nowhere, a question without text, a paragraph without text."""
+  qas = articles[0]["paragraphs"][0]["qas"]
+  qas[0]["answers"][0]["answer_start"] += 3
+  qas[1]["answers"][0]["text"] = "not there"
+  for index, context in ((0, "the sky"), (1, "")):
+    articles[1]["paragraphs"][index]["qas"] = [
+      {"id": f"empty-{index}", "question": "", "answers": [], "is_impossible": True}
+    ]
+    articles[1]["paragraphs"][index]["context"] = context
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  path = tmp_path_factory.mktemp("squad")
+  tokenizer = tiny_run.train_tokenizer(path)
+  tiny_run.write_run(path / "pretrained", tiny_run.tiny_model(tokenizer.vocab_size), tokenizer)
+  write(path / "train.json", articles=4, change=awkward)
+  write(path / "dev.json", seed=1)
+  write(path / "new.json", seed=2, answers=False)
+  write(path / "train1.json", version="1.1", articles=3)
+  (path / "cut.json").write_text((path / "dev.json").read_text()[:300])
+  return path
+
+
+@pytest.fixture(scope="module")
+def runs(folder):
+  sizes = ["--max_seq_length=32", "--max_query_length=8", "--doc_stride=8", "--max_answer_length=6"]
+  common = [*sizes, f"--init_checkpoint={folder}/pretrained", "--noprogress", "--distribution=one_device"]
+  train = [*common, "--do_train", "--train_batch_size=8", "--num_train_steps=3", "--learning_rate=0.01"]
+  elsewhere = f"--output_dir={folder}/x"
+  commands = {
+    "2.0": [*train, "--version=2.0", f"--train_file={folder}/train.json", f"--predict_file={folder}/dev.json",
+            f"--output_dir={folder}/two", "--seeds=1,2", "--threshold_split=train", "--held_out_fraction=0.3"],
+    # Nothing but the run, the questions and a place: everything else is the run's.
+    "new questions": ["--do_predict", f"--init_checkpoint={folder}/two", f"--predict_file={folder}/new.json",
+                      f"--output_dir={folder}/answers", "--noprogress", "--distribution=one_device"],
+    "1.1": [*train, "--version=1.1", f"--train_file={folder}/train1.json", f"--output_dir={folder}/one", "--noexport"],
+    "other version": ["--do_predict", "--version=1.1", f"--init_checkpoint={folder}/two",
+                      f"--predict_file={folder}/new.json", elsewhere],
+    "no version": [*train, f"--train_file={folder}/train.json", elsewhere],
+    "no train file": [*train, "--version=2.0", elsewhere],
+    "nothing to answer": ["--do_predict", f"--init_checkpoint={folder}/two", elsewhere],
+    "cut short": [*train, "--version=2.0", f"--train_file={folder}/cut.json", elsewhere],
+    "file of 2.0": [*train, "--version=1.1", f"--train_file={folder}/train.json", elsewhere],
+    "no answers": [*train, "--version=2.0", f"--train_file={folder}/new.json", elsewhere],
+    "long question": [*train, "--version=2.0", f"--train_file={folder}/train.json", "--max_query_length=30", elsewhere],
+  }  # fmt: skip
+  return dict(zip(commands, run_script("run_squad", list(commands.values())), strict=True))
+
+
+def load(path):
+  return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.slow
+def test_training_leaves_everything(runs, folder):
+  assert runs["2.0"].status == 0, runs["2.0"].stderr
+  run, out = folder / "two", runs["2.0"].stdout
+  results = load(run / "results.json")
+  assert {
+    "exact", "f1", "total", "HasAns_exact", "HasAns_f1", "HasAns_total", "NoAns_exact", "NoAns_f1", "NoAns_total",
+    "best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh", "selection_f1", "null_score_diff_threshold",
+    "median", "spread", "seeds",
+  } <= results.keys()  # fmt: skip
+  assert (results["total"], results["HasAns_total"], results["NoAns_total"]) == (12, 8, 4)
+  held = results["questions"]["held_out"]["total"]
+  assert results["threshold_from"] == f"{held} questions held out of the training file"
+  assert results["questions"]["train"]["total"] + held == 20
+  # What is not as it should be is counted and listed.
+  found = {**results["questions"]["held_out"], **results["questions"]["train"]}
+  assert "1 answers are not in their paragraph; their questions are not trained on: 0-0-1" in out
+  assert (found["answers_moved"], found["answers_missing"]) == (["0-0-0"], ["0-0-1"])
+  assert (found["empty_questions"], found["empty_contexts"]) == (["empty-0", "empty-1"], ["empty-1"])
+  ids = {
+    question["id"]
+    for a in load(folder / "dev.json")["data"]
+    for p in a["paragraphs"]
+    for question in p["qas"]
+  }
+  for name in ("predictions.json", "nbest_predictions.json", "null_odds.json"):
+    assert load(run / name).keys() == ids
+  for name in ("evaluation.png", "README.md", "flags.txt", "saved_model/1/saved_model.pb"):
+    assert (run / name).exists(), name
+  # The top has the best seed's files, its threshold too.
+  best = folder / f"two/seed_{results['best_seed']}"
+  assert load(run / "task.json") == load(best / "task.json")
+  assert load(run / "task.json")["null_score_diff_threshold"] == results["null_score_diff_threshold"]
+  assert load(run / "predictions.json") == load(best / "predictions.json")
+
+
+@pytest.mark.slow
+def test_new_questions_are_answered_by_the_run(runs, folder):
+  assert runs["new questions"].status == 0, runs["new questions"].stderr
+  answers, odds = load(folder / "answers/predictions.json"), load(folder / "answers/null_odds.json")
+  threshold = load(folder / "two/task.json")["null_score_diff_threshold"]
+  assert load(folder / "answers/task.json") == load(folder / "two/task.json")
+  contexts = {
+    question["id"]: paragraph["context"]
+    for each in load(folder / "new.json")["data"]
+    for paragraph in each["paragraphs"]
+    for question in paragraph["qas"]
+  }
+  assert answers.keys() == odds.keys() == contexts.keys()
+  assert all(answer in contexts[key] for key, answer in answers.items())
+  assert all(answer == "" for key, answer in answers.items() if odds[key] >= threshold)
+  assert load(folder / "answers/results.json")["threshold_from"] == "the fine-tuned run"
+
+
+@pytest.mark.slow
+def test_version_1_1_without_a_file_to_predict(runs, folder):
+  assert runs["1.1"].status == 0, runs["1.1"].stderr
+  results = load(folder / "one/results.json")
+  assert results["best_metric"] == "selection_f1"
+  assert results["selection_total"] == 6
+  assert "exact" not in results
+  assert not (folder / "one/predictions.json").exists()
+  assert not (folder / "one/saved_model").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ("name", "message"),
+  [
+    ("other version", "must be of the version asked for. Received: --version=1.1"),
+    ("no version", "Use --version=1.1 or --version=2.0"),
+    ("no train file", "Received: no --train_file"),
+    ("nothing to answer", "Received: no --predict_file"),
+    ("cut short", "one JSON document in UTF-8"),
+    ("file of 2.0", "Use --version=2.0"),
+    ("no answers", "Every question of a training file has its answer. Received: 12 of 12"),
+    ("long question", "max_seq_length must be more than max_query_length + 3"),
+  ],
+)
+def test_mistakes(runs, folder, name, message):
+  assert runs[name].status == 2, runs[name].stderr
+  assert message in runs[name].stderr
+  assert not (folder / "x").exists()
