@@ -21,6 +21,14 @@ SERVED_TASKS = {
     kind="classification", name="pairs", label_names=("no", "yes"), pair=True, max_seq_length=16
   ),
   "value": TaskSpec(kind="regression", name="value", max_seq_length=16),
+  "answers": TaskSpec(
+    kind="question_answering",
+    name="qa",
+    squad_version="1.1",
+    max_seq_length=24,
+    max_query_length=8,
+    doc_stride=8,
+  ),
 }
 
 
