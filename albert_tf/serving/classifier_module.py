@@ -35,7 +35,7 @@ class ClassifierModule(ServingModule):
   def signatures(self) -> Signatures:
     return {
       "serving_default": graph(self.text, strings(*self._text_names)),
-      "tokens": graph(self.tokens, self.token_inputs()),
+      "tokens": self.shared(self.tokens, self.token_inputs()),
       "examples": graph(self.examples, strings("inputs")),
     }
 
@@ -46,7 +46,7 @@ class ClassifierModule(ServingModule):
     }
 
   def text(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Tensors:
-    return self.tokens(**self.pack(text, text_pair))
+    return self.shared(self.tokens, self.token_inputs())(**self.pack(text, text_pair))
 
   def tokens(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
     inputs = {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}
@@ -64,7 +64,8 @@ class ClassifierModule(ServingModule):
 
   def examples(self, inputs: tf.Tensor) -> Tensors:
     texts, given = parse_texts_or_ids(inputs, self._text_names)
-    outputs = self.tokens(**merge_rows(self.pack(**texts), given))
+    batch = merge_rows(self.pack(**texts), given)
+    outputs = self.shared(self.tokens, self.token_inputs())(**batch)
     if self._task.kind == "regression":
       return {"outputs": outputs["value"]}
     return {"classes": outputs["label_names"], "scores": outputs["probabilities"]}

@@ -21,18 +21,22 @@ class EncoderModule(ServingModule):
   def signatures(self) -> Signatures:
     return {
       "serving_default": graph(self.text, strings("text")),
-      "pairs": graph(self.text, strings("text", "text_pair")),
+      "pairs": self.shared(self.pairs, strings("text", "text_pair")),
       "examples": graph(self.examples, strings("inputs")),
-      "tokens": graph(self.tokens, self.token_inputs()),
+      "tokens": self.shared(self.tokens, self.token_inputs()),
     }
 
   def text(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Tensors:
     batch = self.pack(text, text_pair)
     shown = {name: batch[name] for name in ("input_ids", "input_mask")}
-    return {**self.tokens(**batch), **shown}
+    return {**self.shared(self.tokens, self.token_inputs())(**batch), **shown}
+
+  def pairs(self, text: tf.Tensor, text_pair: tf.Tensor) -> Tensors:
+    return self.text(text, text_pair)
 
   def examples(self, inputs: tf.Tensor) -> Tensors:
-    return self.text(**parse_strings(inputs, required=["text"], optional=["text_pair"]))
+    texts = parse_strings(inputs, required=["text"], optional=["text_pair"])
+    return self.shared(self.pairs, strings("text", "text_pair"))(**texts)
 
   def tokens(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
     outputs = self.run_model({"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids})

@@ -188,11 +188,12 @@ def _write_assets(
 def _save_atomically(module: ServingModule, target: str, *, model_name: str) -> None:
   # Servers take directories whose name is a number, so the unfinished one has another.
   temporary = os.path.join(os.path.dirname(target), f".tmp-{os.path.basename(target)}-{uuid.uuid4().hex[:8]}")
-  signatures = {name: function.get_concrete_function() for name, function in module.signatures().items()}
+  functions = module.signatures()
+  signatures = {name: function.get_concrete_function() for name, function in functions.items()}
   try:
     tf.saved_model.save(module, temporary, signatures=signatures)
     set_method_names(temporary, module.method_names())
-    write_golden(temporary, module.signatures())
+    write_golden(temporary, functions)
     write_warmup(temporary, model_name=model_name)
     files.rename(temporary, target)
   except BaseException:

@@ -35,13 +35,15 @@ class FillMaskModule(ServingModule):
     self._words = [piece.removeprefix(SPACE_MARK) or SPACE_MARK for piece in parts.tokenizer.pieces]
 
   def signatures(self) -> Signatures:
-    inputs = (*self.token_inputs(), tf.TensorSpec([None, None], tf.int32, name="positions"))
     return {
-      "serving_default": graph(self.text, strings("text")),
+      "serving_default": self.shared(self.text, strings("text")),
       "examples": graph(self.examples, strings("inputs")),
-      "tokens": graph(self.tokens, inputs),
-      "mlm": graph(self.mlm, inputs),
+      "tokens": self.shared(self.tokens, self.position_inputs()),
+      "mlm": self.shared(self.mlm, self.position_inputs()),
     }
+
+  def position_inputs(self) -> tuple[tf.TensorSpec, ...]:
+    return (*self.token_inputs(), tf.TensorSpec([None, None], tf.int32, name="positions"))
 
   def text(self, text: tf.Tensor) -> Tensors:
     batch = self.pack(text, allow_mask=True)
@@ -49,7 +51,8 @@ class FillMaskModule(ServingModule):
     places = tf.RaggedTensor.from_value_rowids(
       tf.where(is_mask)[:, 1], tf.where(is_mask)[:, 0], nrows=tf.shape(text, tf.int64)[0]
     )
-    top = self.tokens(**batch, positions=tf.cast(places.to_tensor(), tf.int32))
+    tokens = self.shared(self.tokens, self.position_inputs())
+    top = tokens(**batch, positions=tf.cast(places.to_tensor(), tf.int32))
     num_masks = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1)
     real = tf.sequence_mask(num_masks, tf.shape(top["top_ids"])[1])[:, :, tf.newaxis]  # [B, M, 1]
     return {
@@ -59,7 +62,7 @@ class FillMaskModule(ServingModule):
     }
 
   def examples(self, inputs: tf.Tensor) -> Tensors:
-    return self.text(**parse_strings(inputs, required=["text"]))
+    return self.shared(self.text, strings("text"))(**parse_strings(inputs, required=["text"]))
 
   def mlm(
     self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor
@@ -70,7 +73,8 @@ class FillMaskModule(ServingModule):
   def tokens(
     self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor
   ) -> Tensors:
-    logits = self.mlm(input_ids, input_mask, segment_ids, positions)["mlm_logits"]
+    mlm = self.shared(self.mlm, self.position_inputs())
+    logits = mlm(input_ids, input_mask, segment_ids, positions)["mlm_logits"]
     probabilities = tf.where(self._ordinary, tf.nn.softmax(logits), -1.0)  # [B, P, V]
     top = tf.math.top_k(probabilities, k=self._top_k)
     return {"top_ids": top.indices, "top_probabilities": top.values}

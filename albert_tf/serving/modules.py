@@ -8,6 +8,7 @@ on either stack.
 
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
+import types
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -86,6 +87,7 @@ class ServingModule(tf.Module):
     self._limit = parts.limit
     self.model_variables = list(named_variables(parts.model).values())
     self.tokenizer = GraphTokenizer(parts.tokenizer)
+    self._shared = types.SimpleNamespace(functions={})  # Not tracked: it would be saved once more.
     self.assets = [tf.saved_model.Asset(path) for path in parts.asset_files]
 
   def signatures(self) -> Signatures:
@@ -95,6 +97,13 @@ class ServingModule(tf.Module):
   def method_names(self) -> Mapping[str, str]:
     """Signatures that a server offers as Classify or Regress, by name; all others are Predict."""
     return {}
+
+  def shared(self, method: Callable[..., Tensors], inputs: Sequence[tf.TensorSpec]) -> Any:
+    """A method as one function in the SavedModel, however many signatures call it."""
+    functions = self._shared.functions
+    if method.__name__ not in functions:
+      functions[method.__name__] = graph(method, inputs)
+    return functions[method.__name__]
 
   def ids(self, name: str) -> tf.TensorSpec:
     """An input `[B, S]`."""

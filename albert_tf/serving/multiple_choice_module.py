@@ -7,6 +7,7 @@ from albert_tf.finetuning.task_spec import TaskSpec
 from albert_tf.serving.modules import TOKEN_KEYS, Parts, ServingModule, Signatures, Tensors, graph, strings
 from albert_tf.tokenization.graph import head, tail
 
+_TEXT_INPUTS = (*strings("context", "question"), tf.TensorSpec([None, None], tf.string, name="choices"))
 _SPECIAL_PIECES = 3  # [CLS] context [SEP] choice [SEP]
 
 
@@ -33,14 +34,15 @@ class MultipleChoiceModule(ServingModule):
     self._max_qa_length = min(task.max_qa_length, self._room)
 
   def signatures(self) -> Signatures:
-    length = self._packing.max_length if self._packing.fixed else None
-    ids = [tf.TensorSpec([None, None, length], tf.int32, name=name) for name in TOKEN_KEYS]
-    choices = tf.TensorSpec([None, None], tf.string, name="choices")
     return {
-      "serving_default": graph(self.text, (*strings("context", "question"), choices)),
+      "serving_default": self.shared(self.text, _TEXT_INPUTS),
       "examples": graph(self.examples, strings("inputs")),
-      "tokens": graph(self.tokens, ids),
+      "tokens": self.shared(self.tokens, self.token_inputs()),
     }
+
+  def token_inputs(self) -> tuple[tf.TensorSpec, ...]:
+    length = self._packing.max_length if self._packing.fixed else None
+    return tuple(tf.TensorSpec([None, None, length], tf.int32, name=name) for name in TOKEN_KEYS)
 
   def text(self, context: tf.Tensor, question: tf.Tensor, choices: tf.Tensor) -> Tensors:
     count = tf.shape(choices)[1]
@@ -54,7 +56,8 @@ class MultipleChoiceModule(ServingModule):
     packed = self.tokenizer.pack(first, second, length=length, always_two=True)
     # Not -1 for the last size: it is unknown where the batch is empty.
     shape = tf.concat([tf.shape(choices), [tf.maximum(tf.shape(packed["input_ids"])[1], 1)]], axis=0)
-    outputs = self.tokens(**{name: tf.reshape(tensor, shape) for name, tensor in packed.items()})
+    batch = {name: tf.reshape(tensor, shape) for name, tensor in packed.items()}
+    outputs = self.shared(self.tokens, self.token_inputs())(**batch)
     return {**outputs, "answer": tf.gather(choices, outputs["predictions"], batch_dims=1)}
 
   def examples(self, inputs: tf.Tensor) -> Tensors:
@@ -66,7 +69,8 @@ class MultipleChoiceModule(ServingModule):
     lengths = parsed["choices"].row_lengths()
     check = tf.debugging.assert_equal(lengths, tf.maximum(tf.shape(choices, tf.int64)[1], 1), message=message)
     with tf.control_dependencies([check]):
-      return self.text(parsed["context"], parsed["question"], tf.identity(choices))
+      text = self.shared(self.text, _TEXT_INPUTS)
+      return text(parsed["context"], parsed["question"], tf.identity(choices))
 
   def tokens(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
     inputs = {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}

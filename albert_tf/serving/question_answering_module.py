@@ -54,14 +54,14 @@ class QuestionAnsweringModule(ServingModule):
     self._windows = WindowSettings(length, task.max_query_length, task.doc_stride, max_windows)
 
   def signatures(self) -> Signatures:
-    inputs = self.token_inputs()
-    if self._has_null:
-      inputs = (*inputs, self.ids("p_mask"))
     return {
-      "serving_default": graph(self.text, strings("question", "context")),
+      "serving_default": self.shared(self.text, strings("question", "context")),
       "examples": graph(self.examples, strings("inputs")),
-      "tokens": graph(self.tokens, inputs),
+      "tokens": self.shared(self.tokens, self.window_inputs()),
     }
+
+  def window_inputs(self) -> tuple[tf.TensorSpec, ...]:
+    return (*self.token_inputs(), *([self.ids("p_mask")] if self._has_null else []))
 
   def text(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
     located = self.offsets(context)
@@ -79,7 +79,8 @@ class QuestionAnsweringModule(ServingModule):
       last = (windows.text_begin + windows.length)[:, tf.newaxis]
       in_text = (place >= windows.text_begin[:, tf.newaxis]) & (place < last)
       batch["p_mask"] = tf.where(in_text | (place == 0), 0, 1)
-    outputs = in_chunks(lambda chunk: self.tokens(**chunk), batch, _WINDOWS_AT_ONCE, self._output_specs())
+    tokens = self.shared(self.tokens, self.window_inputs())
+    outputs = in_chunks(lambda chunk: tokens(**chunk), batch, _WINDOWS_AT_ONCE, self._output_specs())
     longest = self._task.max_answer_length
     if not self._has_null:
       spans = spans_of_logits(windows, outputs, n_best=self._n_best, max_answer_length=longest)
@@ -95,7 +96,8 @@ class QuestionAnsweringModule(ServingModule):
     return {**best, "answer": answer, "truncated": windows.is_cut, "null_scores": nulls}
 
   def examples(self, inputs: tf.Tensor) -> Tensors:
-    return self.text(**parse_strings(inputs, required=["question", "context"]))
+    texts = parse_strings(inputs, required=["question", "context"])
+    return self.shared(self.text, strings("question", "context"))(**texts)
 
   def tokens(
     self,

@@ -9,6 +9,7 @@ from albert_tf.tokenization import unicode_tables
 from albert_tf.tokenization.graph import head
 
 _OUTSIDE = "O"
+_WORD_INPUTS = (tf.TensorSpec([None, None], tf.string, name="words"),)
 
 
 class TokenClassificationModule(ServingModule):
@@ -35,16 +36,16 @@ class TokenClassificationModule(ServingModule):
   def signatures(self) -> Signatures:
     return {
       "serving_default": graph(self.text, strings("text")),
-      "words": graph(self.words, [tf.TensorSpec([None, None], tf.string, name="words")]),
+      "words": self.shared(self.words, _WORD_INPUTS),
       "examples": graph(self.examples, strings("inputs")),
-      "tokens": graph(self.tokens, self.token_inputs()),
+      "tokens": self.shared(self.tokens, self.token_inputs()),
     }
 
   def text(self, text: tf.Tensor) -> Tensors:
     spaced = tf.strings.regex_replace(text, f"[{unicode_tables.space_class()}]+", " ")
     spaced = tf.strings.regex_replace(spaced, "^ | $", "")
     words = tf.strings.split(spaced, sep=" ")
-    return self._tag(tf.ragged.boolean_mask(words, words != ""))
+    return self.shared(self.words, _WORD_INPUTS)(tf.ragged.boolean_mask(words, words != "").to_tensor())
 
   def words(self, words: tf.Tensor) -> Tensors:
     return self._tag(tf.ragged.boolean_mask(words, words != ""))
@@ -70,7 +71,7 @@ class TokenClassificationModule(ServingModule):
     batch = self.tokenizer.pack(head(ids, kept), length=length)
     missing = tf.maximum(1 - tf.shape(batch["input_ids"])[1], 0)
     batch = {name: tf.pad(tensor, [[0, 0], [0, missing]]) for name, tensor in batch.items()}
-    probabilities = self.tokens(**batch)["tag_probabilities"]  # [B, S, C]
+    probabilities = self.shared(self.tokens, self.token_inputs())(**batch)["tag_probabilities"]  # [B, S, C]
     at = tf.gather(probabilities, tf.where(fits, place + 1, 0), batch_dims=1)  # [B, N, C]
     has_piece = widths.to_tensor() > 0
     without = _OUTSIDE if _OUTSIDE in self._names else self._names[0]

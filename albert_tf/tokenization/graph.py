@@ -6,6 +6,7 @@ Python decides about characters is in constants, made when the graph is.
 
 from collections.abc import Mapping, Sequence
 import copy
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -30,11 +31,26 @@ class Table(NamedTuple):
 
 
 def make_table(replacements: Mapping[int, Sequence[int]]) -> Table:
-  rows = [replacements.get(index, (index,)) for index in range(max(replacements, default=-1) + 1)]
-  lengths = np.array([len(row) for row in rows], np.int32)
-  values = np.array([index for row in rows for index in row], np.int32)
+  """The table in which each key is replaced by its values."""
+  return _as_table(*_arrays(replacements))
+
+
+def _as_table(values: np.ndarray, lengths: np.ndarray) -> Table:
   with tf.init_scope():  # One copy in a SavedModel, however many functions use it.
     return Table(*(tf.constant(array, tf.int32) for array in (values, np.cumsum(lengths) - lengths, lengths)))
+
+
+def _arrays(replacements: Mapping[int, Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+  """Values and lengths of a table."""
+  rows = [replacements.get(index, (index,)) for index in range(max(replacements, default=-1) + 1)]
+  lengths = np.array([len(row) for row in rows], np.int32)
+  return np.array([index for row in rows for index in row], np.int32), lengths
+
+
+@functools.cache
+def _unicode_arrays() -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+  """Of decomposition and of lower-casing; the same for every tokenizer."""
+  return _arrays(unicode_tables.decomposition_rows()), _arrays(unicode_tables.lower_rows())
 
 
 class GraphTokenizer(tf.Module):
@@ -58,8 +74,7 @@ class GraphTokenizer(tf.Module):
     # Row V + v: piece v where text touches the mask before it, without its "▁".
     bare = tokenizer.without_space_mark
     self._after_mask = make_table({self._vocab_size + i: bare.get(i, [i]) for i in range(self._vocab_size)})
-    self._decomposition = make_table(unicode_tables.decomposition_rows())
-    self._lower = make_table(unicode_tables.lower_rows())
+    self._decomposition, self._lower = (_as_table(*arrays) for arrays in _unicode_arrays())
     with tf.init_scope():
       self._pieces = tf.constant([piece.encode() for piece in tokenizer.pieces])
     self.mask_id = tokenizer.mask_id
@@ -160,14 +175,12 @@ class GraphTokenizer(tf.Module):
     Returns:
       int32 tensors `input_ids`, `input_mask`, `segment_ids`, each [B, S].
     """
+    length = max_length if pad_to_max_length else None
     first = self.tokenize(texts, allow_mask=allow_mask)
     if pairs is None:
-      second = first[:, :0]
-    else:
-      second = self.tokenize(pairs, allow_mask=allow_mask)
-    first, second = _truncate(first, second, max_length)
-    length = max_length if pad_to_max_length else None
-    return self.pack(first, None if pairs is None else second, length=length)
+      return self.pack(head(first, max_length - 2), length=length)
+    second = self.tokenize(pairs, allow_mask=allow_mask)
+    return self.pack(*_truncate(first, second, max_length), length=length)
 
   def pack(
     self,
@@ -187,23 +200,32 @@ class GraphTokenizer(tf.Module):
     Returns:
       int32 tensors `input_ids`, `input_mask`, `segment_ids`, each [B, S].
     """
-    cls = tf.fill([first.nrows(), 1], self.cls_id)
-    sep = tf.fill([first.nrows(), 1], self.sep_id)
-    row = tf.concat([cls, first, sep], axis=1)
-    segments = tf.zeros_like(row)
+    # Computed for every place [B, S] at once: a few ops where ragged concatenation takes hundreds.
+    flat, size, start = (
+      first.flat_values,
+      first.row_lengths()[:, tf.newaxis],
+      first.row_starts()[:, tf.newaxis],
+    )
+    total = size + 2  # [B, 1]
     if second is not None:
-      if always_two:
-        last: tf.Tensor | tf.RaggedTensor = sep
-      else:
-        last = tf.ragged.boolean_mask(sep, second.row_lengths()[:, tf.newaxis] > 0)
-      second = tf.concat([second, last], axis=1)
-      segments = tf.concat([segments, tf.ones_like(second)], axis=1)
-      row = tf.concat([row, second], axis=1)
-    shape = [None, length]
+      other = second.row_lengths()[:, tf.newaxis]
+      total += tf.where((other > 0) | always_two, other + 1, 0)
+      start_other = second.row_starts()[:, tf.newaxis] + tf.size(flat, total.dtype)
+      flat = tf.concat([flat, second.flat_values], axis=0)
+    specials = tf.size(flat, total.dtype)
+    flat = tf.concat([flat, [self.cls_id, self.sep_id, self.pad_id]], axis=0)
+    longest = tf.reduce_max(tf.concat([[[0]], total], axis=0)) if length is None else length
+    place = tf.range(tf.cast(longest, total.dtype))[tf.newaxis]  # [1, S]
+    is_sep = (place == size + 1) | (place == total - 1)
+    index = start + place - 1
+    if second is not None:
+      index = tf.where(place > size, start_other + place - size - 2, index)
+    index = tf.where(is_sep, specials + 1, tf.where(place == 0, specials, index))
+    is_real = place < total
     return {
-      "input_ids": row.to_tensor(self.pad_id, shape=shape),
-      "input_mask": tf.ones_like(row).to_tensor(0, shape=shape),
-      "segment_ids": segments.to_tensor(0, shape=shape),
+      "input_ids": tf.gather(flat, tf.where(is_real, index, specials + 2)),
+      "input_mask": tf.cast(is_real, tf.int32),
+      "segment_ids": tf.cast(is_real & (place > size + 1), tf.int32),
     }
 
 
@@ -216,11 +238,13 @@ def replace(numbers: tf.RaggedTensor, table: Table) -> tf.RaggedTensor:
   known = flat < size
   row = tf.minimum(flat, size - 1)
   lengths = tf.where(known, tf.gather(table.lengths, row), 1)
-  within = tf.ragged.range(lengths).flat_values
-  positions = tf.repeat(tf.where(known, tf.gather(table.starts, row), 0), lengths) + within
-  values = tf.where(tf.repeat(known, lengths), tf.gather(table.values, positions), tf.repeat(flat, lengths))
-  ends = tf.concat([[0], tf.cumsum(lengths)], axis=0)
-  splits = tf.cast(tf.gather(ends, numbers.row_splits), numbers.row_splits.dtype)
+  # A number without a row points to itself: -1 - its place.
+  starts = tf.where(known, tf.gather(table.starts, row), -1 - tf.range(tf.size(flat)))
+  positions = tf.ragged.range(starts, starts + lengths)
+  index = positions.flat_values
+  own = tf.gather(flat, tf.maximum(-1 - index, 0))
+  values = tf.where(index < 0, own, tf.gather(table.values, tf.maximum(index, 0)))
+  splits = tf.gather(positions.row_splits, numbers.row_splits)
   return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
 
@@ -239,12 +263,18 @@ def _truncate(
 
 
 def head(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-  """The first lengths[b] values of row b."""
-  position = tf.ragged.range(ids.row_lengths())
-  return tf.ragged.boolean_mask(ids, position < lengths[:, tf.newaxis])
+  """The first lengths[b] values of row b, or all of them if it has fewer."""
+  starts = ids.row_starts()
+  return _rows(ids, starts, starts + tf.minimum(tf.cast(lengths, starts.dtype), ids.row_lengths()))
 
 
 def tail(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
   """The last lengths[b] values of row b, or all of them if it has fewer."""
-  position = tf.ragged.range(ids.row_lengths())
-  return tf.ragged.boolean_mask(ids, position >= (ids.row_lengths() - lengths)[:, tf.newaxis])
+  limits = ids.row_limits()
+  return _rows(ids, limits - tf.minimum(tf.cast(lengths, limits.dtype), ids.row_lengths()), limits)
+
+
+def _rows(ids: tf.RaggedTensor, starts: tf.Tensor, limits: tf.Tensor) -> tf.RaggedTensor:
+  """The flat values from starts[b] to limits[b] as row b."""
+  places = tf.ragged.range(starts, limits)
+  return places.with_flat_values(tf.gather(ids.flat_values, places.flat_values))

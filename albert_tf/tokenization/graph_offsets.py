@@ -65,7 +65,9 @@ class GraphOffsets(tf.Module):
       }
     )
     with tf.init_scope():
-      self._char_widths = tf.constant(_character_widths(tokenizer), tf.int8)
+      self._char_widths = tf.constant(
+        _character_widths(tokenizer.model_bytes, tokenizer.config.do_lower_case), tf.int8
+      )
 
   def __call__(self, texts: tf.Tensor) -> Located:
     """Tokenizes [B] strings."""
@@ -179,14 +181,12 @@ def _canonical_width(text: str) -> int:
   )
 
 
-def _character_widths(tokenizer: AlbertTokenizer) -> np.ndarray:
+@functools.lru_cache(maxsize=4)
+def _character_widths(model: bytes, do_lower_case: bool) -> np.ndarray:
   """int8 [code points] the width of each character, `_MARK` for what normalisation drops; beyond, it is 1."""
-  processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model_bytes)
+  processor = sentencepiece.SentencePieceProcessor(model_proto=model)
   codes = [code for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Co", "Cs")]
-  normal = [
-    normalize_text(chr(code), do_lower_case=tokenizer.config.do_lower_case, remove_space=False)
-    for code in codes
-  ]
+  normal = [normalize_text(chr(code), do_lower_case=do_lower_case, remove_space=False) for code in codes]
   again = processor.normalize(normal)
   widths = np.ones(codes[-1] + 1, np.int8)
   for code, first, second in zip(codes, normal, again, strict=True):

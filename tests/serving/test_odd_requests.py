@@ -1,0 +1,105 @@
+"""What may come over the wire, at the graph: an answer or a clear error, and the next request is answered."""
+
+import os
+import pathlib
+import time
+
+import numpy as np
+import pytest
+from reference.session_loader import SessionModel
+from reference.tiny_run import write_fine_tuned_run
+import tensorflow as tf
+
+from albert_tf.finetuning.task_spec import TaskSpec
+from albert_tf.serving import export_saved_model
+from albert_tf.serving.conformance.signatures import read_signatures
+
+PAIR = TaskSpec(kind="classification", name="t", label_names=("no", "yes"), pair=True, max_seq_length=16)
+ODD = [
+  b"", b" \t\n", b"\x00", b"a\x00b", b"\xff\xfe\xe2\x82", b"\xed\xa0\x80", "😀 👩‍👩‍👧 e\u0301".encode(), b"[CLS] <pad> [SEP]",
+  "\u0301".encode(), "日本語".encode(),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def classifier(config, tokenizer, tmp_path_factory) -> SessionModel:
+  folder = tmp_path_factory.mktemp("odd")
+  write_fine_tuned_run(folder / "run", PAIR, config, tokenizer)
+  path = export_saved_model(
+    model="classifier",
+    init_checkpoint=str(folder / "run"),
+    output_dir=str(folder / "e"),
+    pad_to_max_length=True,
+  )
+  return SessionModel(path)
+
+
+def array(texts: list[bytes]) -> np.ndarray:
+  return np.array([*texts, None], object)[:-1]  # Never an array of fixed-width bytes, which drops NULs.
+
+
+def test_odd_strings_are_read_with_replaced_characters(classifier: SessionModel) -> None:
+  odd = classifier.run("serving_default", {"text": array(ODD), "text_pair": array(ODD[::-1])})
+  clean = [text.decode(errors="replace").encode() for text in ODD]
+  expected = classifier.run("serving_default", {"text": array(clean), "text_pair": array(clean[::-1])})
+  assert np.isfinite(odd["probabilities"]).all()
+  # TensorFlow replaces a broken sequence by one character, Python by several; all are unknown here.
+  np.testing.assert_allclose(odd["probabilities"], expected["probabilities"], atol=1e-5)
+
+
+def test_a_megabyte_is_cut(classifier: SessionModel) -> None:
+  texts = [b"grass " * 170_000, b"x" * 1_000_000, b"\xff" * 1_000_000]
+  start = time.monotonic()
+  outputs = classifier.run("serving_default", {"text": array(texts), "text_pair": array([b"sky"] * 3)})
+  assert time.monotonic() - start < 60
+  short = classifier.run("serving_default", {"text": array([b"grass " * 100]), "text_pair": array([b"sky"])})
+  np.testing.assert_allclose(outputs["probabilities"][0], short["probabilities"][0], atol=1e-5)
+
+
+def test_wrong_requests_are_errors(classifier: SessionModel) -> None:
+  with pytest.raises(ValueError, match=r"takes \['text', 'text_pair'\]"):
+    classifier.run("serving_default", {"text": array([b"a"])})
+  with pytest.raises((ValueError, TypeError, tf.errors.InvalidArgumentError)):
+    classifier.run("tokens", {name: array([b"a"]) for name in ("input_ids", "input_mask", "segment_ids")})
+  with pytest.raises(tf.errors.InvalidArgumentError):
+    classifier.run("serving_default", {"text": array([b"a", b"b"]), "text_pair": array([b"a"])})
+  with pytest.raises(tf.errors.InvalidArgumentError):
+    classifier.run("examples", {"inputs": array([b"not an example"])})
+  assert (
+    len(classifier.run("serving_default", {"text": array([b"a"]), "text_pair": array([b""])})["label"]) == 1
+  )
+
+
+def test_a_fixed_length_is_fixed(classifier: SessionModel, tokenizer) -> None:
+  texts, pairs = ["the sky", "birds sing all day long"], ["grass", ""]
+  ids = tokenizer(texts, pairs, max_length=16, pad_to_max_length=True)
+  by_ids = classifier.run("tokens", ids)
+  strings = {"text": array([t.encode() for t in texts]), "text_pair": array([t.encode() for t in pairs])}
+  by_strings = classifier.run("serving_default", strings)
+  np.testing.assert_allclose(by_ids["probabilities"], by_strings["probabilities"], atol=1e-6)
+  with pytest.raises(ValueError, match="Cannot feed value of shape"):
+    classifier.run("tokens", {name: rows[:, :8] for name, rows in ids.items()})
+
+
+def test_averages_are_exported_on_demand(config, tokenizer, tmp_path: pathlib.Path) -> None:
+  from albert_tf.checkpoints.bundle import read_bundle, write_bundle
+
+  write_fine_tuned_run(tmp_path / "run", PAIR, config, tokenizer)
+  prefix = str(tmp_path / "run/checkpoints/best/model.ckpt-7")
+  weights = read_bundle(prefix)
+  write_bundle(prefix, {**weights, **{f"{name}/ema": value + 1.0 for name, value in weights.items()}})
+  for number, use_ema in enumerate([False, True], start=1):
+    path = export_saved_model(
+      model="encoder",
+      init_checkpoint=str(tmp_path / "run"),
+      output_dir=str(tmp_path / "e"),
+      version=number,
+      use_ema=use_ema,
+    )
+    exported = read_bundle(os.path.join(path, "variables/variables"))
+    total = sum(float(value.sum()) for value in exported.values() if value.dtype == np.float32)
+    encoder = {name: value for name, value in weights.items() if name.startswith("bert/")}
+    size = sum(value.size for value in encoder.values())
+    expected = sum(float(value.sum()) for value in encoder.values()) + use_ema * size
+    np.testing.assert_allclose(total, expected, rtol=1e-3, atol=0.5)
+    assert set(read_signatures(path)) == {"serving_default", "pairs", "examples", "tokens"}
