@@ -131,7 +131,10 @@ def _count(stream: BinaryIO, magic: bytes) -> int:
 
 
 def _read(stream: BinaryIO, layout: str) -> int:
-  return int(struct.unpack(layout, stream.read(struct.calcsize(layout)))[0])
+  data = stream.read(struct.calcsize(layout))
+  if len(data) < struct.calcsize(layout):
+    raise ValueError("the file ends too early")
+  return int(struct.unpack(layout, data)[0])
 
 
 def _write_str(stream: BinaryIO, text: str | bytes) -> None:
