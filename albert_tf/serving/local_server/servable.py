@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import os
+import re
 from typing import Any
 
 import numpy as np
@@ -129,13 +130,25 @@ class ServableFolder:
 
   @classmethod
   def parse(cls, text: str) -> "ServableFolder":
-    """From `PATH` or `NAME=PATH`; without a name it is `albert`."""
+    """From `PATH` or `NAME=PATH`; without a name that of the `models.config` beside it, else `albert`."""
     name, equals, path = text.partition("=")
     if not equals:
-      name, path = "albert", text
+      name, path = "", text
+    directory = find_newest_version(path)
+    name = name if equals else _name_of_config(os.path.dirname(directory)) or "albert"
     if not name or any(character in name for character in "/: "):
       raise UserError(f"A model's name has no '/', ':' or space. Received: {name!r}. Write NAME=PATH.")
-    return cls(name, find_newest_version(path))
+    return cls(name, directory)
+
+
+def _name_of_config(folder: str) -> str:
+  """The one model that a folder's `models.config` names; empty where there is none."""
+  try:
+    with open(os.path.join(folder, "models.config"), encoding="utf-8") as stream:
+      names = re.findall(r'^\s*name:\s*"([^"]*)"', stream.read(), re.MULTILINE)
+  except (OSError, UnicodeDecodeError):
+    return ""
+  return names[0] if len(names) == 1 else ""
 
 
 def find_newest_version(path: str) -> str:
