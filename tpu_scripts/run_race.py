@@ -114,9 +114,16 @@ def _custom(settings: "FineTuneSettings") -> "dict[str, list[ChoiceExample]]":
     example_id=_ID_COLUMN.value,
   )
   paths = find_split_files(
-    _DATA_DIR.value, FORMATS, train=_TRAIN_FILE.value, eval=_EVAL_FILE.value, test=_TEST_FILE.value
+    _DATA_DIR.value,
+    FORMATS,
+    needed=_needed(settings),
+    train=_TRAIN_FILE.value,
+    eval=_EVAL_FILE.value,
+    test=_TEST_FILE.value,
   )
-  wanted = set(_needed(settings)) | ({"train"} if "eval" not in paths else set())
+  wanted = set(_needed(settings))
+  if "eval" in wanted and "eval" not in paths:
+    wanted.add("train")  # A part of it is held out.
   tables = {split: Table.read(path) for split, path in paths.items() if split in wanted}
   splits = choice_examples(tables, columns)
   if "train" in splits and "eval" not in splits:

@@ -58,15 +58,17 @@ def _read(settings: "FineTuneSettings") -> "tuple[dict[str, list[TaggedSentence]
     token_key=_TOKEN_KEY.value,
     tag_key=_TAG_KEY.value,
   )
-  paths = find_split_files(
-    _DATA_DIR.value, _SUFFIXES, train=_TRAIN_FILE.value, eval=_EVAL_FILE.value, test=_TEST_FILE.value
-  )
   evaluates = settings.do_train or settings.do_eval
-  wanted = {
-    "train": settings.do_train or (evaluates and "eval" not in paths),
-    "eval": evaluates,
-    "test": settings.do_predict,
-  }
+  wanted = {"train": settings.do_train, "eval": evaluates, "test": settings.do_predict}
+  paths = find_split_files(
+    _DATA_DIR.value,
+    _SUFFIXES,
+    needed=[split for split, is_wanted in wanted.items() if is_wanted],
+    train=_TRAIN_FILE.value,
+    eval=_EVAL_FILE.value,
+    test=_TEST_FILE.value,
+  )
+  wanted["train"] |= evaluates and "eval" not in paths  # A part of it is held out.
   paths = {split: path for split, path in paths.items() if wanted[split]}
   splits = {split: read_tagged(path, columns) for split, path in paths.items()}
   if "train" in splits and "eval" not in splits:

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 import dataclasses
-import json
 import re
 from typing import Any
 
 from albert_tf import files
 from albert_tf.errors import UserError
+from albert_tf.finetuning.json_text import parse_json
 
 _DOCUMENT = "-DOCSTART-"
 _BLANK_TAG = "_"  # How column files write "not known".
@@ -88,10 +88,7 @@ def _from_json(path: str, lines: list[str], columns: Columns) -> Iterator[Tagged
     if not line.strip():
       continue
     where = f"{path}:{number}"
-    try:
-      row = json.loads(line)
-    except json.JSONDecodeError as error:
-      raise UserError(f"Every line is one JSON object. Received: {where}, not JSON ({error}).") from error
+    row = parse_json(line, where=where)
     if not isinstance(row, dict) or columns.token_key not in row:
       received = (
         f"the keys {', '.join(map(repr, row)) or 'none'}" if isinstance(row, dict) else type(row).__name__

@@ -43,6 +43,8 @@ class ChoiceColumns:
         "A table of questions has a question column and choice columns. Received: "
         f"question={self.question!r}, choices={list(self.choices)}. Name them."
       )
+    if len(set(self.choices)) < len(self.choices):
+      raise UserError(f"Every choice has a column of its own. Received: {', '.join(self.choices)}.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """RACE: reading comprehension of English examinations, in the distributed and in the JSON-lines layout."""
 
 from collections.abc import Iterator, Mapping, Sequence
-import json
+import glob
 import os
 from typing import Any
 
@@ -9,6 +9,7 @@ from absl import logging
 
 from albert_tf import files
 from albert_tf.errors import UserError
+from albert_tf.finetuning.json_text import parse_json
 from albert_tf.finetuning.multiple_choice import LETTERS, ChoiceExample
 
 LEVELS = ("middle", "high")
@@ -51,11 +52,6 @@ def read_race(data_dir: str, split: str, *, levels: Sequence[str] = LEVELS) -> l
   return examples
 
 
-def has_split(data_dir: str, split: str) -> bool:
-  """Whether the folder of a split is there."""
-  return any(os.path.isdir(os.path.join(root, split)) for root in _roots(data_dir))
-
-
 def _roots(data_dir: str) -> list[str]:
   return [os.path.join(data_dir, "RACE"), data_dir]
 
@@ -64,50 +60,51 @@ def _folder(data_dir: str, split: str, level: str) -> str:
   for root in _roots(data_dir):
     if files.exists(os.path.join(root, split, level)):
       return os.path.join(root, split, level)
-  there = sorted(os.listdir(data_dir)) if os.path.isdir(data_dir) else None
+  there = (
+    f"; it holds {', '.join(sorted(os.listdir(data_dir))[:8]) or 'nothing'}"
+    if os.path.isdir(data_dir)
+    else ""
+  )
   raise UserError(
-    f"RACE lies in {{train,dev,test}}/{{middle,high}}/ of --data_dir or of its folder RACE. Received: {data_dir} "
-    + (
-      f"without {split}/{level}; it holds {', '.join(there) or 'nothing'}."
-      if there is not None
-      else ", no folder."
-    )
-    + " Unpack RACE.tar.gz there, or name one level with --middle_only or --high_only."
+    "RACE lies in {train,dev,test}/{middle,high}/ of --data_dir or of its folder RACE. Received: "
+    f"{data_dir} without {split}/{level}{there}. Unpack RACE.tar.gz there; if one level is all there is, give "
+    "--middle_only or --high_only."
   )
 
 
 def _passages(folder: str) -> Iterator[tuple[str, str]]:
   """Where it is, and the JSON text of each passage."""
-  names = sorted(name for name in os.listdir(folder) if name.endswith(".txt"))
-  if _ALL in names:
-    if len(names) > 1:
-      logging.info("%s: %s is read, the %d other files are not.", folder, _ALL, len(names) - 1)
-    names = [_ALL]
-  if not names:
-    raise UserError(f"A folder of RACE holds .txt files. Received: {folder}, which has none.")
-  for name in names:
-    path = os.path.join(folder, name)
-    with files.open_binary(path) as stream:
-      try:
-        text = stream.read().decode("utf-8-sig")
-      except UnicodeDecodeError as error:
-        raise UserError(f"RACE files are UTF-8 text. Received: {path} ({error}).") from error
-    if not text.strip():
-      raise UserError(f"A file of RACE holds a JSON object. Received: {path}, which is empty.")
-    if name == _ALL:
+  escaped = folder if files.is_remote(folder) else glob.escape(folder)
+  paths = files.expand_globs([os.path.join(escaped, "*.txt")], what="RACE file")
+  whole = [path for path in paths if os.path.basename(path) == _ALL]
+  if whole and len(paths) > 1:
+    logging.info("%s: %s is read, the %d other files are not.", folder, _ALL, len(paths) - 1)
+  for path in whole or paths:
+    text = _text(path)
+    if whole:
       # Only "\n" ends a line: articles hold other characters that `splitlines` would split at.
       yield from ((f"{path}:{n}", line) for n, line in enumerate(text.split("\n"), 1) if line.strip())
     else:
       yield path, text
 
 
-def _parse(text: str, where: str) -> Mapping[str, Any]:
+def _text(path: str) -> str:
   try:
-    passage = json.loads(text)
-  except json.JSONDecodeError as error:
+    with files.open_binary(path) as stream:
+      text = stream.read().decode("utf-8-sig")
+  except OSError as error:
     raise UserError(
-      f"A passage of RACE is one JSON object. Received: {where}, not JSON ({error})."
+      f"A file of RACE must be readable. Received: {path} ({error.strerror or error})."
     ) from error
+  except UnicodeDecodeError as error:
+    raise UserError(f"RACE files are UTF-8 text. Received: {path} ({error}). Convert it first.") from error
+  if not text.strip():
+    raise UserError(f"A file of RACE holds a JSON object. Received: {path}, which is empty.")
+  return text
+
+
+def _parse(text: str, where: str) -> Mapping[str, Any]:
+  passage = parse_json(text, where=where)
   if not isinstance(passage, dict):
     raise UserError(f"A passage of RACE is one JSON object. Received: {where}, a {type(passage).__name__}.")
   missing = [key for key in _KEYS if key not in passage]

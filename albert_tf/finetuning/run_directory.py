@@ -59,7 +59,13 @@ def check(output_dir: str, task: FineTuningTask, settings: FineTuneSettings, sta
   Raises:
     UserError: it holds another task, other settings or other files.
   """
-  if not files.exists(output_dir) or not tf.io.gfile.listdir(output_dir):
+  if not files.exists(output_dir):
+    return
+  if not tf.io.gfile.isdir(output_dir):
+    raise UserError(
+      f"output_dir is a directory. Received: {output_dir}, a file. Choose another --output_dir."
+    )
+  if not tf.io.gfile.listdir(output_dir):
     return
   path = os.path.join(output_dir, RUN_FILE)
   if not files.exists(path):

@@ -19,19 +19,22 @@ STEMS: Mapping[str, tuple[str, ...]] = {
 _Example = TypeVar("_Example")
 
 
-def find_split_files(data_dir: str, suffixes: Sequence[str], **named: str) -> dict[str, str]:
+def find_split_files(
+  data_dir: str, suffixes: Sequence[str], *, needed: Sequence[str], **named: str
+) -> dict[str, str]:
   """The file of each split.
 
   Args:
     data_dir: holds `train.SUFFIX`, `dev.SUFFIX` (or valid, validation, eval) and `test.SUFFIX`; may be empty.
     suffixes: which suffixes count.
+    needed: the splits that must be there; training examples may stand in for "eval" (see `hold_out`).
     **named: split → file that was named by the user, instead of the folder's; empty: none.
 
   Returns:
     Split → path; those without a file are absent.
 
   Raises:
-    UserError: there is no such folder, none of the files, or a split has two.
+    UserError: there is no such folder, a split that is needed has no file, or a split has two.
   """
   found = {split: path for split, path in named.items() if path}
   if data_dir:
@@ -53,6 +56,12 @@ def find_split_files(data_dir: str, suffixes: Sequence[str], **named: str) -> di
       f"There must be a file to read: train, dev or test with {', '.join(suffixes)} in --data_dir, or named with "
       f"--train_file, --eval_file, --test_file. Received: {received}."
     )
+  for split in needed:
+    if split not in found and not (split == "eval" and "train" in found):
+      raise UserError(
+        f"What is to be done needs {split} data. Received: files for {', '.join(found)} alone. Name a file with "
+        f"--{split}_file, or leave the --do_… flag out."
+      )
   return found
 
 

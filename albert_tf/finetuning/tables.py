@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 import csv
 import dataclasses
 import io
-import json
 import os
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from albert_tf import files
 from albert_tf.errors import UserError
+from albert_tf.finetuning.json_text import parse_json
 from albert_tf.finetuning.task_spec import TaskSpec
 from albert_tf.finetuning.text_task import Texts, TextTask
 from albert_tf.tokenization import AlbertTokenizer
@@ -119,6 +119,12 @@ def _read_rows(rows: Sequence[list[str]], path: str) -> dict[str, list[Any]]:
   if not rows:
     raise UserError(f"A table needs a header and rows. Received: {path}, which is empty. Check the file.")
   header = rows[0]
+  twice = sorted({name for name in header if header.count(name) > 1})
+  if twice:
+    raise UserError(
+      f"Every column has a name of its own. Received: {', '.join(map(repr, twice))} more than once in {path}. "
+      "Rename one."
+    )
   wrong = next((i for i, row in enumerate(rows) if len(row) != len(header)), None)
   if wrong is not None:
     raise UserError(
@@ -133,10 +139,7 @@ def _read_json_lines(text: str, path: str) -> dict[str, list[Any]]:
   for number, line in enumerate(text.split("\n"), 1):
     if not line.strip():
       continue
-    try:
-      row = json.loads(line)
-    except ValueError as error:
-      raise UserError(f"Every line is a JSON object. Received: line {number} of {path} ({error}).") from error
+    row = parse_json(line, where=f"line {number} of {path}")
     if not isinstance(row, dict):
       raise UserError(f"Every line is a JSON object. Received: line {number} of {path} is none.")
     rows.append(row)

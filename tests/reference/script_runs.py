@@ -11,7 +11,7 @@ _TPU_SCRIPTS = pathlib.Path(__file__).parent.parent.parent / "tpu_scripts"
 
 # Reads a list of flag lists; prints status, standard output and standard error of each run.
 _DRIVER = """
-import contextlib, importlib, io, json, sys
+import contextlib, importlib, io, json, sys, traceback
 sys.path.insert(0, sys.argv[1])
 from absl import flags
 from albert_tf.errors import exit_on_user_error
@@ -28,13 +28,15 @@ for number, words in enumerate(json.loads(sys.argv[3])):
       status = exit_on_user_error(module.main)(flags.FLAGS([sys.argv[2], *words])) or 0
     except flags.Error as error:
       status = str(error)
+    except Exception:
+      status = traceback.format_exc()
   results.append([status, out.getvalue(), err.getvalue()])
 print(json.dumps(results))
 """
 
 
 class Run(NamedTuple):
-  """Exit status (or the message about a flag), standard output, standard error."""
+  """Exit status (or the message about a flag, or a traceback), standard output, standard error."""
 
   status: int | str
   stdout: str
