@@ -103,6 +103,8 @@ def _from_json(path: str, lines: list[str], columns: Columns) -> Iterator[Tagged
       raise UserError(
         f"A sentence has as many tags as words. Received: {len(words)} words and {len(tags)} tags in {where}."
       )
+    if tags is not None and not all(tags):
+      raise UserError(f"Every word has a tag. Received: an empty one in {where}.")
     if words:
       yield TaggedSentence(words=words, tags=tags, where=where)
 

@@ -64,6 +64,10 @@ class Table:
   def __len__(self) -> int:
     return len(next(iter(self.columns.values()), ()))
 
+  def where(self, number: int) -> str:
+    """Names a row in messages."""
+    return f"line {number + self.first_line} of {self.source}"
+
   @classmethod
   def read(cls, path: str) -> "Table":
     """A .tsv, .csv, .jsonl or .parquet file; see `tables.read_table`."""
@@ -86,7 +90,10 @@ def choice_examples(splits: Mapping[str, Table], columns: ChoiceColumns) -> dict
   for split, table in splits.items():
     _check_columns(table, columns, labelled=split != "test")
     examples[split] = [_example(table, number, columns) for number in range(len(table))]
-    labels[split] = [_text(value) for value in table.columns.get(columns.label, [None] * len(table))]
+    labels[split] = [
+      _text(value, table.where(number))
+      for number, value in enumerate(table.columns.get(columns.label, [None] * len(table)))
+    ]
   every = [
     (example, label)
     for split in splits
@@ -120,7 +127,7 @@ def _check_columns(table: Table, columns: ChoiceColumns, *, labelled: bool) -> N
 
 def _example(table: Table, number: int, columns: ChoiceColumns) -> ChoiceExample:
   row = {name: values[number] for name, values in table.columns.items()}
-  where = f"line {number + table.first_line} of {table.source}"
+  where = table.where(number)
   if len(columns.choices) == 1:
     (name,) = columns.choices
     value = row[name].tolist() if hasattr(row[name], "tolist") else row[name]
@@ -129,29 +136,33 @@ def _example(table: Table, number: int, columns: ChoiceColumns) -> ChoiceExample
         f"A single choice column holds lists of texts. Received: {type(value).__name__} {str(value)[:60]!r} in column "
         f"{name}, {where}. Name a column for each choice, as in --choice_columns=a,b,c,d."
       )
-    named = [(f"choice {index + 1}", _text(part)) for index, part in enumerate(value)]
+    named = [(f"choice {index + 1}", _text(part, where)) for index, part in enumerate(value)]
   else:
-    named = [(name, _text(row[name])) for name in columns.choices]
+    named = [(name, _text(row[name], where)) for name in columns.choices]
   empty = [name for name, text in named if text is None]
   if empty:
     raise UserError(
       f"Every question has all its choices. Received: {len(named) - len(empty)} of {len(named)} in {where}; empty: "
       f"{', '.join(empty)}. Fill them in, or leave the question out."
     )
-  context = _text(row[columns.context]) if columns.context else None
-  question = _text(row[columns.question])
+  context = _text(row[columns.context], where) if columns.context else None
+  question = _text(row[columns.question], where)
   if context is None and question is None:
     raise UserError(f"A row has a question or a context. Received: neither in {where}.")
   return ChoiceExample(
-    example_id=(_text(row[columns.example_id]) if columns.example_id else None) or where,
+    example_id=(_text(row[columns.example_id], where) if columns.example_id else None) or where,
     context=context or "",
     question=question or "",
     choices=tuple(text for _, text in named if text is not None),
   )
 
 
-def _text(value: Any) -> str | None:
+def _text(value: Any, where: str) -> str | None:
   """A cell as text; None where it is empty."""
+  if isinstance(value, (list, tuple, dict)):
+    raise UserError(
+      f"A question, a choice, a context or a label is one text or number. Received: {str(value)[:60]} in {where}."
+    )
   if value is None or (isinstance(value, float) and math.isnan(value)):
     return None
   if isinstance(value, float) and value.is_integer():

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 import functools
 import os
+import re
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ from albert_tf.finetuning.tagging_metrics import (
 from albert_tf.finetuning.task import FineTuningTask, Outputs
 from albert_tf.finetuning.task_spec import TaskSpec
 from albert_tf.tokenization import AlbertTokenizer
+
+_IN_CELL = re.compile(r"[\t\r\n]")  # What a cell of a table cannot hold.
 
 
 class TaggingTask(FineTuningTask):
@@ -131,7 +134,8 @@ class TaggingTask(FineTuningTask):
       for sentence, tags in zip(self._splits[split], self.predict(outputs, split), strict=True):
         if sentence.new_document:
           stream.write("-DOCSTART-\n\n")
-        columns = [sentence.words, *([sentence.tags] if sentence.tags else []), tags]
+        words = [_IN_CELL.sub(" ", word) for word in sentence.words]
+        columns = [words, *([sentence.tags] if sentence.tags else []), tags]
         stream.writelines("\t".join(cells) + "\n" for cells in zip(*columns, strict=True))
         stream.write("\n")
 

@@ -79,6 +79,9 @@ def test_columns_for_each_choice_and_a_context():
     ("train", listed(0, ("a", "", "c")), {}, r"all its choices. Received: 2 of 3 in line 2 of t.csv; empty: choice 2"),
     ("train", {"question": "q", "a": "x", "b": np.nan, "label": 0}, {"choices": ("a", "b")}, r"1 of 2 .* empty: b"),
     ("train", {**listed(0), "question": " "}, {}, "neither in line 2"),
+    ("train", {**listed(0), "question": {"stem": "q"}}, {}, r"one text or number. Received: .'stem': 'q'. in line 2"),
+    ("train", listed(0, ["a", ["b"]]), {}, r"one text or number. Received: .'b'. in line 2"),
+    ("train", listed(0, "ab"), {"choices": ("question", "question")}, "a column of its own"),
   ],
 )  # fmt: skip
 def test_rows_that_are_no_questions(split, row, columns, message):
