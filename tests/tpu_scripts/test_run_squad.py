@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from reference import tiny_run
 from reference.script_runs import run_script
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  (Its ops are in the SavedModel.)
 
 
 def article(rng, number, *, version, answers=True):
@@ -172,3 +174,20 @@ def test_mistakes(runs, folder, name, message):
   assert runs[name].status == 2, runs[name].stderr
   assert message in runs[name].stderr
   assert not (folder / "x").exists()
+
+
+@pytest.mark.slow
+def test_the_saved_model_gives_the_same_answers(runs, folder):
+  """Strings in, answers out of the graph: what predictions.json says."""
+  assert runs["2.0"].status == 0, runs["2.0"].stderr
+  serve = tf.saved_model.load(str(folder / "two/saved_model/1")).signatures["serving_default"]
+  asked = [
+    (question["id"], question["question"], paragraph["context"])
+    for each in load(folder / "dev.json")["data"]
+    for paragraph in each["paragraphs"]
+    for question in paragraph["qas"]
+  ]
+  ids, questions, contexts = zip(*asked, strict=True)
+  outputs = serve(question=tf.constant(questions), context=tf.constant(contexts))
+  answers = [answer.decode() for answer in outputs["answer"].numpy()]
+  assert dict(zip(ids, answers, strict=True)) == load(folder / "two/predictions.json")
