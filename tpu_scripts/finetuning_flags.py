@@ -12,6 +12,7 @@ from albert_tf.errors import UserError
 if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
   from albert_tf.finetuning.initialize import Start
   from albert_tf.finetuning.settings import FineTuneSettings
+  from albert_tf.finetuning.task_spec import TaskSpec
 
 # What to start from, and where the run goes.
 _INIT_CHECKPOINT = flags.DEFINE_string(
@@ -115,6 +116,16 @@ def read_start() -> "Start":
   )
 
 
+def trained_spec() -> "TaskSpec | None":
+  """What the fine-tuned model is for whose weights are used without training; None with training."""
+  from albert_tf.finetuning.task_spec import TASK_FILE, TaskSpec
+
+  for folder in () if _DO_TRAIN.value else (_INIT_CHECKPOINT.value, _OUTPUT_DIR.value):
+    if folder and files.exists(os.path.join(folder, TASK_FILE)):
+      return TaskSpec.load(folder)
+  return None
+
+
 def settings() -> "FineTuneSettings":
   """The settings of the flags."""
   from albert_tf.finetuning.settings import FineTuneSettings
@@ -176,6 +187,7 @@ def export(model: str) -> None:
   """Exports the fine-tuned model to `saved_model/1`, unless an earlier command did."""
   from albert_tf.serving import export_saved_model
 
+  logging.set_verbosity(logging.ERROR)  # TensorFlow's words while it saves.
   folder = os.path.join(_OUTPUT_DIR.value, "saved_model")
   if wants_export() and not files.exists(os.path.join(folder, "1")):
     path = export_saved_model(model=model, init_checkpoint=_OUTPUT_DIR.value, output_dir=folder, version=1)

@@ -25,9 +25,13 @@ _TASK_NAME = flags.DEFINE_enum("task_name", "race", ["race", "custom"], "RACE, o
 _DATA_DIR = flags.DEFINE_string(
   "data_dir", "", "Folder RACE, or the one that holds it; custom: with train, dev and test tables."
 )
-_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Pieces of a passage with one choice.")
+_MAX_SEQ_LENGTH = flags.DEFINE_integer(
+  "max_seq_length", None, "Pieces of a passage with one choice. Default: 512, or as it was trained."
+)
 _MAX_QA_LENGTH = flags.DEFINE_integer(
-  "max_qa_length", 128, "Pieces of question and choice; the last ones stay."
+  "max_qa_length",
+  None,
+  "Pieces of question and choice; the last ones stay. Default: 128, or as it was trained.",
 )
 
 # --task_name=race
@@ -131,6 +135,10 @@ def _custom(settings: "FineTuneSettings") -> "dict[str, list[ChoiceExample]]":
   return splits
 
 
+def _or_default(value: int | None, default: int) -> int:
+  return default if value is None else value
+
+
 def _make_task(start: "Start", settings: "FineTuneSettings") -> Any:
   from albert_tf.finetuning.multiple_choice_task import MultipleChoiceTask
 
@@ -139,11 +147,12 @@ def _make_task(start: "Start", settings: "FineTuneSettings") -> Any:
     empty = sum(not example.question.strip() for example in examples)
     logging.info("%s: %d questions%s", split, len(examples), f", {empty} of them empty" if empty else "")
   names = ("data_dir", "train_file", "eval_file", "test_file")
+  trained = finetuning_flags.trained_spec()
   return MultipleChoiceTask(
     splits=splits,
     tokenizer=start.tokenizer,
-    max_seq_length=_MAX_SEQ_LENGTH.value,
-    max_qa_length=_MAX_QA_LENGTH.value,
+    max_seq_length=_or_default(_MAX_SEQ_LENGTH.value, trained.max_seq_length if trained else 512),
+    max_qa_length=_or_default(_MAX_QA_LENGTH.value, trained.max_qa_length if trained else 128),
     name=_TASK_NAME.value,
     data={name: flags.FLAGS[name].value for name in names if flags.FLAGS[name].value},
   )

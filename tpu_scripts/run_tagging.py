@@ -6,13 +6,11 @@ Example:
 """
 
 from collections.abc import Sequence
-import os
 from typing import TYPE_CHECKING, Any
 
 from absl import app, flags, logging
 import finetuning_flags
 
-from albert_tf import files
 from albert_tf.errors import exit_on_user_error
 from albert_tf.startup import load_tensorflow
 
@@ -21,7 +19,9 @@ if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags 
   from albert_tf.finetuning.initialize import Start
   from albert_tf.finetuning.settings import FineTuneSettings
 
-_TASK_NAME = flags.DEFINE_string("task_name", "tagging", "For results and file names, such as ner or pos.")
+_TASK_NAME = flags.DEFINE_string(
+  "task_name", None, "For results and messages, such as ner or pos. Default: tagging, or as it was trained."
+)
 _DATA_DIR = flags.DEFINE_string(
   "data_dir", "", "Folder with train, dev and test files, instead of naming them."
 )
@@ -42,7 +42,9 @@ _TAG_COLUMN = flags.DEFINE_integer(
 _TOKEN_KEY = flags.DEFINE_string("token_key", "tokens", "The words' key in .jsonl.")
 _TAG_KEY = flags.DEFINE_string("tag_key", "tags", "The tags' key in .jsonl.")
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
-  "max_seq_length", 128, "Pieces of a sentence; longer ones become several windows."
+  "max_seq_length",
+  None,
+  "Pieces of a sentence; longer ones become several windows. Default: 128, or as it was trained.",
 )
 _SUFFIXES = (".jsonl", ".json", ".conllu", ".conll", ".txt", ".tsv", ".bio", ".iob2")
 
@@ -76,27 +78,19 @@ def _read(settings: "FineTuneSettings") -> "tuple[dict[str, list[TaggedSentence]
   return splits, paths
 
 
-def _trained_tags(settings: "FineTuneSettings") -> tuple[str, ...]:
-  """The tags of the fine-tuned run whose weights are used without training."""
-  from albert_tf.finetuning.task_spec import TASK_FILE, TaskSpec
-
-  if not settings.do_train:
-    for folder in (flags.FLAGS.init_checkpoint, finetuning_flags.output_dir()):
-      if folder and files.exists(os.path.join(folder, TASK_FILE)):
-        return TaskSpec.load(folder).label_names
-  return ()
-
-
 def _make_task(start: "Start", settings: "FineTuneSettings") -> Any:
   from albert_tf.finetuning.tagging_task import TaggingTask
 
   splits, paths = _read(settings)
+  trained = finetuning_flags.trained_spec()
   task = TaggingTask(
     splits=splits,
     tokenizer=start.tokenizer,
-    max_seq_length=_MAX_SEQ_LENGTH.value,
-    name=_TASK_NAME.value,
-    label_names=_trained_tags(settings),
+    max_seq_length=(
+      (trained.max_seq_length if trained else 128) if _MAX_SEQ_LENGTH.value is None else _MAX_SEQ_LENGTH.value
+    ),
+    name=_TASK_NAME.value or (trained.name if trained else "tagging"),
+    label_names=trained.label_names if trained else (),
     data={f"{split}_file": path for split, path in paths.items()},
   )
   for split, sentences in splits.items():

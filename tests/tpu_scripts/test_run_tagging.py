@@ -45,9 +45,7 @@ def runs(folder):
   train = [*common, start, "--train_batch_size=8", "--num_train_steps=4", "--do_train"]
   commands = {
     "ner": [*train, f"--data_dir={folder}/ner", f"--output_dir={folder}/out", "--do_predict", "--task_name=ner"],
-    "predict": [
-      *common, f"--test_file={folder}/untagged.jsonl", f"--output_dir={folder}/out", "--do_predict", "--task_name=ner",
-    ],
+    "predict": [f"--test_file={folder}/untagged.jsonl", f"--output_dir={folder}/out", "--do_predict", "--noprogress"],
     "pos": [
       *train, f"--train_file={folder}/pos.jsonl", f"--eval_file={folder}/pos.jsonl", f"--output_dir={folder}/pos",
       "--noexport",
@@ -73,6 +71,7 @@ def test_entities(runs, folder):
   lines = (folder / "out/predictions_eval.tsv").read_text().split("\n")
   assert lines[:2] == ["-DOCSTART-", ""]
   assert {len(line.split("\t")) for line in lines[2:] if line} == {3}
+  assert json.loads((folder / "out/task.json").read_text())["max_seq_length"] == 16
   # The second command, without training and without tags, has replaced the first's.
   written = (folder / "out/predictions_test.tsv").read_text().split("\n")
   assert [line.split("\t")[0] for line in written] == ["the", "sky", "", ""]
