@@ -1,7 +1,7 @@
 """Memory and time of one core's training step by formula: milliseconds, no TensorFlow, no compiler."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
@@ -64,7 +64,7 @@ class StepShape:
   gradient_accumulation_steps: int = 1
   mixed_precision: str = "bfloat16"
   remat: bool = False
-  optimizer: str = "lamb"
+  optimizer: Literal["lamb", "adamw", "tfa_lamb"] = "lamb"
   use_one_hot_embeddings: bool = True
   layer_loop: str = "unrolled"
 
