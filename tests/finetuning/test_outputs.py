@@ -1,0 +1,106 @@
+"""results.json, the model card, and what a start is made of."""
+
+import dataclasses
+import json
+
+from matplotlib import image
+import numpy as np
+import pytest
+from reference.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task, tokenizer
+
+from albert_tf.checkpoints.bundle import write_bundle
+from albert_tf.errors import UserError
+from albert_tf.finetuning import outputs, plots
+from albert_tf.finetuning.initialize import read_start
+from albert_tf.modeling import AlbertForPreTraining, named_variables
+
+
+def test_median_spread_and_best_seed():
+  task = tiny_task({})
+  values = {1: 0.5, 5: 0.9, 9: 0.6}
+  runs = [(seed, {"seed": seed, "accuracy": v}, {"accuracy": v}) for seed, v in values.items()]
+  results = outputs.summarize(task, "weights", runs, evaluated=True)
+  assert results["best_seed"] == 5
+  assert results["accuracy"] == 0.9
+  assert results["median"] == {"accuracy": 0.6}
+  spread = results["spread"]["accuracy"]
+  assert (spread["min"], spread["max"]) == (0.5, 0.9)
+  assert spread["standard_deviation"] == pytest.approx(np.std([0.5, 0.9, 0.6], ddof=1))
+  assert results["seeds"]["9"]["accuracy"] == 0.6
+  card = outputs.model_card(task, QUICK, results, source="weights")
+  assert "| accuracy | 0.9000 | 0.6000 | 0.5000 | 0.9000 |" in card
+  assert outputs.summarize(task, "weights", runs[:1], evaluated=True)["accuracy"] == 0.5
+  unscored = outputs.summarize(task, "w", [(s, {"seed": s}, {}) for s in (1, 2)], evaluated=False)
+  assert unscored["seeds"].keys() == {"1", "2"}
+
+
+def test_plots_show_what_they_should(tmp_path):
+  """Looked at by a person; here: the files are images, dark where the counts are."""
+  labels = np.array([0] * 90 + [1] * 10)
+  plots.confusion_matrix(str(tmp_path / "a.png"), labels, labels, names=["no", "yes"], title="all right")
+  plots.confusion_matrix(str(tmp_path / "b.png"), labels, 1 - labels, names=["no", "yes"], title="all wrong")
+  right, wrong = (image.imread(tmp_path / f"{name}.png")[:, :, :3].mean(axis=2) for name in "ab")
+  assert right.shape == wrong.shape
+  assert np.abs(right - wrong).max() > 0.5
+  task = tiny_task({"eval": made_up_texts(6, regression=True)}, regression=True)
+  assert task.plot({"logits": np.linspace(0, 5, 6)[:, np.newaxis]}, str(tmp_path / "c.png"))
+  assert image.imread(tmp_path / "c.png").size
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+  """Configuration, tokenizer and weights, as a run directory has them."""
+  folder = tmp_path_factory.mktemp("run")
+  start = tiny_start()
+  (folder / "albert_config.json").write_text(start.config.to_json_string())
+  tokenizer().save_pretrained(str(folder))
+  (folder / "checkpoints").mkdir()
+  variables = named_variables(AlbertForPreTraining(start.config))
+  write_bundle(str(folder / "checkpoints/model.ckpt-7"), {k: v.numpy() for k, v in variables.items()})
+  return folder
+
+
+def test_every_way_to_name_the_weights(run_folder):
+  prefix = run_folder / "checkpoints/model.ckpt-7"
+  for path in (run_folder, prefix, f"{prefix}.index"):
+    start = read_start(str(path))
+    assert start.config == tiny_start().config
+    assert start.checkpoint.path == str(prefix)
+    assert start.tokenizer.vocab_size == start.config.vocab_size
+  assert not read_start(str(run_folder), do_lower_case=False).tokenizer.config.do_lower_case
+  files = {
+    "spm_model_file": str(run_folder / "spm.model"),
+    "albert_config_file": str(run_folder / "albert_config.json"),
+  }
+  assert read_start("", from_scratch=True, **files).checkpoint is None
+
+
+def test_a_start_that_lacks_something(run_folder, tmp_path):
+  with pytest.raises(UserError, match="--from_scratch"):
+    read_start("")
+  with pytest.raises(UserError, match="--albert_config_file"):
+    read_start("", from_scratch=True)
+  with pytest.raises(UserError, match="none of these"):
+    read_start(str(tmp_path / "absent"))
+  config = dataclasses.replace(tiny_start().config, vocab_size=999)
+  for name in ("spm.model", "tokenizer.json"):
+    (tmp_path / name).write_bytes((run_folder / name).read_bytes())
+  (tmp_path / "albert_config.json").write_text(config.to_json_string())
+  write_bundle(str(tmp_path / "model.ckpt-1"), {"bert/pooler/dense/bias": np.zeros(3, np.float32)})
+  with pytest.raises(UserError, match="one vocabulary"):
+    read_start(str(tmp_path))
+  (tmp_path / "spm.model").unlink()
+  with pytest.raises(UserError, match="--spm_model_file"):
+    read_start(str(tmp_path))
+
+
+def test_predictions_without_labels(tmp_path):
+  texts = made_up_texts(3, labelled=False)
+  task = tiny_task({"test": texts, "eval": texts})
+  task.write_predictions({"logits": np.eye(3, 2)}, "test", str(tmp_path))
+  rows = [line.split("\t") for line in (tmp_path / "predictions_test.tsv").read_text().splitlines()]
+  assert rows[0] == ["id", "prediction", "probability_c0", "probability_c1"]
+  assert [row[1] for row in rows[1:]] == ["c0", "c1", "c0"]
+  with pytest.raises(UserError, match="need labels"):
+    task.eval_features()
+  assert json.dumps(QUICK.to_dict())

@@ -1,0 +1,105 @@
+"""`run_glue.py` as users run it: train, predict, export on two replicas; predict again; bad input."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from reference.tiny_finetuning import tiny_start, tokenizer
+
+from albert_tf.checkpoints.bundle import write_bundle
+from albert_tf.modeling import AlbertForPreTraining, named_variables
+
+COMMAND = pathlib.Path(__file__).parent.parent.parent / "tpu_scripts/run_glue.py"
+
+
+def run_glue(**flags):
+  words = [f"--{name}" if value is True else f"--{name}={value}" for name, value in flags.items()]
+  return subprocess.run([sys.executable, str(COMMAND), *words], capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("pretrained")
+  start = tiny_start()
+  (folder / "albert_config.json").write_text(start.config.to_json_string())
+  tokenizer().save_pretrained(str(folder))
+  variables = named_variables(AlbertForPreTraining(start.config))
+  write_bundle(str(folder / "model.ckpt-7"), {k: v.numpy() for k, v in variables.items()})
+  return folder
+
+
+def write_mrpc(folder, rows):
+  folder.mkdir()
+  lines = [f"{i % 2}\t1\t2\tthe sky\t{'the sky' if i % 2 else 'green grass'}" for i in range(rows)]
+  for name in ("train", "dev"):
+    (folder / f"{name}.tsv").write_text(
+      "\n".join(["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", *lines]) + "\n"
+    )
+  test = [f"{i}\t1\t2\tthe sky\tthe sky" for i in range(5)]
+  (folder / "test.tsv").write_text("\n".join(["index\t#1 ID\t#2 ID\t#1 String\t#2 String", *test]) + "\n")
+
+
+@pytest.mark.slow
+def test_train_predict_export_and_predict_again(tmp_path, pretrained):
+  write_mrpc(tmp_path / "MRPC", 24)
+  common = {"task_name": "MRPC", "data_dir": tmp_path, "output_dir": tmp_path / "out", "max_seq_length": 32}
+  done = run_glue(
+    **common,
+    init_checkpoint=pretrained,
+    do_train=True,
+    do_predict=True,
+    train_batch_size=8,
+    learning_rate=0.002,
+    num_train_epochs=2,
+    num_virtual_devices=2,
+  )
+  assert done.returncode == 0, done.stderr
+  results = json.loads((tmp_path / "out/results.json").read_text())
+  assert {"accuracy", "f1", "best_step", "train_seconds"} <= results.keys()
+  assert f"accuracy: {results['accuracy']:.4f}" in done.stdout
+  assert "variables restored from" in done.stderr
+  for name in (
+    "task.json",
+    "flags.txt",
+    "run.json",
+    "README.md",
+    "saved_model/1/saved_model.pb",
+    "evaluation.png",
+  ):
+    assert (tmp_path / "out" / name).exists(), name
+  first = (tmp_path / "out/predictions_test.tsv").read_text()
+  assert len((tmp_path / "out/submission/MRPC.tsv").read_text().splitlines()) == 6
+  (tmp_path / "out/predictions_test.tsv").unlink()
+  again = run_glue(**common, do_predict=True)
+  assert again.returncode == 0, again.stderr
+  second = (tmp_path / "out/predictions_test.tsv").read_text()
+  one, two = (
+    np.array([line.split("\t")[2:] for line in text.splitlines()[1:]], float) for text in (first, second)
+  )
+  np.testing.assert_allclose(one, two, atol=2e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ("flags", "message"),
+  [
+    ({"init_checkpoint": "", "do_train": True}, "--from_scratch"),
+    ({"do_train": True, "data_dir": ""}, "--data_dir"),
+    ({}, "none of --do_train"),
+  ],
+)
+def test_mistakes_are_told_in_one_message(tmp_path, pretrained, flags, message):
+  common = {
+    "task_name": "mrpc",
+    "data_dir": tmp_path,
+    "init_checkpoint": pretrained,
+    "output_dir": tmp_path / "out",
+  }
+  done = run_glue(**(common | flags))
+  assert done.returncode == 2
+  assert message in done.stderr
+  assert "Traceback" not in done.stderr
+  assert not (tmp_path / "out").exists()
