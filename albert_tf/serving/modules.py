@@ -21,7 +21,9 @@ from albert_tf.tokenization.graph import GraphTokenizer
 Tensors = dict[str, tf.Tensor]
 Signatures = dict[str, Any]  # Of `tf.function`.
 TOKEN_KEYS = ("input_ids", "input_mask", "segment_ids")
-DEFAULT_SIGNATURE = "serving_default"
+# Characters that are read of a text. SentencePiece takes a time that grows with the square of a run of unknown
+# characters: 5 s for a megabyte of them, less than one for these.
+LONGEST_TEXT = 1 << 17
 
 
 class Packing(NamedTuple):
@@ -72,6 +74,11 @@ def strings(*names: str) -> tuple[tf.TensorSpec, ...]:
   return tuple(tf.TensorSpec([None], tf.string, name=name) for name in names)
 
 
+def cut(texts: tf.Tensor) -> tf.Tensor:
+  """The first `LONGEST_TEXT` characters of each string, valid UTF-8 or not."""
+  return tf.strings.substr(texts, 0, LONGEST_TEXT, unit="UTF8_CHAR")
+
+
 class ServingModule(tf.Module):
   """Tracks a model's variables, its tokenizer, and the files that must travel with it.
 
@@ -116,8 +123,8 @@ class ServingModule(tf.Module):
   def pack(self, text: tf.Tensor, text_pair: tf.Tensor | None = None, *, allow_mask: bool = False) -> Tensors:
     """Strings as a batch of at least one position, which even an empty one needs."""
     batch = self.tokenizer(
-      text,
-      text_pair,
+      cut(text),
+      None if text_pair is None else cut(text_pair),
       max_length=self._packing.max_length,
       pad_to_max_length=self._packing.fixed,
       allow_mask=allow_mask,

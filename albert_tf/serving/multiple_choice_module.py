@@ -4,7 +4,16 @@ import tensorflow as tf
 
 from albert_tf.finetuning.multiple_choice import BLANK
 from albert_tf.finetuning.task_spec import TaskSpec
-from albert_tf.serving.modules import TOKEN_KEYS, Parts, ServingModule, Signatures, Tensors, graph, strings
+from albert_tf.serving.modules import (
+  TOKEN_KEYS,
+  Parts,
+  ServingModule,
+  Signatures,
+  Tensors,
+  cut,
+  graph,
+  strings,
+)
 from albert_tf.tokenization.graph import head, tail
 
 _TEXT_INPUTS = (*strings("context", "question"), tf.TensorSpec([None, None], tf.string, name="choices"))
@@ -46,11 +55,12 @@ class MultipleChoiceModule(ServingModule):
 
   def text(self, context: tf.Tensor, question: tf.Tensor, choices: tf.Tensor) -> Tensors:
     count = tf.shape(choices)[1]
-    texts = choice_texts(self.tokenizer.normalize(question), self.tokenizer.normalize(choices))
+    normalized = (self.tokenizer.normalize(cut(each)) for each in (question, choices))
+    texts = cut(choice_texts(*normalized))
     second = self.tokenizer.tokenize(tf.reshape(texts, [-1]))  # [B C, (length)]
     second = tail(second, tf.fill([second.nrows()], tf.constant(self._max_qa_length, tf.int64)))
     row = tf.repeat(tf.range(tf.shape(choices)[0]), count)
-    first = tf.gather(self.tokenizer.tokenize(context), row)
+    first = tf.gather(self.tokenizer.tokenize(cut(context)), row)
     first = head(first, self._room - second.row_lengths())
     length = self._packing.max_length if self._packing.fixed else None
     packed = self.tokenizer.pack(first, second, length=length, always_two=True)

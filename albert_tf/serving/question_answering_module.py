@@ -7,7 +7,16 @@ import tensorflow as tf
 from albert_tf.errors import UserError
 from albert_tf.finetuning.task_spec import TaskSpec
 from albert_tf.serving.examples import parse_strings
-from albert_tf.serving.modules import Parts, ServingModule, Signatures, Tensors, graph, strings
+from albert_tf.serving.modules import (
+  LONGEST_TEXT,
+  Parts,
+  ServingModule,
+  Signatures,
+  Tensors,
+  cut,
+  graph,
+  strings,
+)
 from albert_tf.serving.question_answers import best_answers, spans_of_best, spans_of_logits
 from albert_tf.serving.question_windows import WindowSettings, make_windows
 from albert_tf.tokenization.graph_offsets import GraphOffsets
@@ -64,10 +73,11 @@ class QuestionAnsweringModule(ServingModule):
     return (*self.token_inputs(), *([self.ids("p_mask")] if self._has_null else []))
 
   def text(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
-    located = self.offsets(context)
+    is_cut = tf.strings.length(context, unit="UTF8_CHAR") > LONGEST_TEXT
+    located = self.offsets(cut(context))
     windows = make_windows(
       self.tokenizer,
-      self.tokenizer.tokenize(question),
+      self.tokenizer.tokenize(cut(question)),
       located.ids,
       self._windows,
       fixed=self._packing.fixed,
@@ -85,7 +95,7 @@ class QuestionAnsweringModule(ServingModule):
     if not self._has_null:
       spans = spans_of_logits(windows, outputs, n_best=self._n_best, max_answer_length=longest)
       best = best_answers(spans, located, n_best=self._n_best)
-      return {**best, "answer": best["answers"][:, 0], "truncated": windows.is_cut}
+      return {**best, "answer": best["answers"][:, 0], "truncated": is_cut | windows.is_cut}
     best = best_answers(
       spans_of_best(windows, outputs, max_answer_length=longest), located, n_best=self._n_best
     )
@@ -93,7 +103,7 @@ class QuestionAnsweringModule(ServingModule):
     nulls = tf.math.unsorted_segment_min(outputs["cls_logits"], windows.row, tf.shape(question)[0])
     is_null = nulls >= self._task.null_score_diff_threshold
     answer = tf.where(is_null, "", best["answers"][:, 0])
-    return {**best, "answer": answer, "truncated": windows.is_cut, "null_scores": nulls}
+    return {**best, "answer": answer, "truncated": is_cut | windows.is_cut, "null_scores": nulls}
 
   def examples(self, inputs: tf.Tensor) -> Tensors:
     texts = parse_strings(inputs, required=["question", "context"])

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from albert_tf.finetuning.task_spec import TaskSpec
 from albert_tf.serving.examples import parse_strings
-from albert_tf.serving.modules import Parts, ServingModule, Signatures, Tensors, graph, strings
+from albert_tf.serving.modules import Parts, ServingModule, Signatures, Tensors, cut, graph, strings
 from albert_tf.tokenization import unicode_tables
 from albert_tf.tokenization.graph import head
 
@@ -42,7 +42,7 @@ class TokenClassificationModule(ServingModule):
     }
 
   def text(self, text: tf.Tensor) -> Tensors:
-    spaced = tf.strings.regex_replace(text, f"[{unicode_tables.space_class()}]+", " ")
+    spaced = tf.strings.regex_replace(cut(text), f"[{unicode_tables.space_class()}]+", " ")
     spaced = tf.strings.regex_replace(spaced, "^ | $", "")
     words = tf.strings.split(spaced, sep=" ")
     return self.shared(self.words, _WORD_INPUTS)(tf.ragged.boolean_mask(words, words != "").to_tensor())
@@ -59,7 +59,7 @@ class TokenClassificationModule(ServingModule):
 
   def _tag(self, words: tf.RaggedTensor) -> Tensors:
     """Tags of ragged [B, (words)]."""
-    pieces = self.tokenizer.tokenize(words.flat_values)  # [all words, (length)]
+    pieces = self.tokenizer.tokenize(cut(words.flat_values))  # [all words, (length)]
     pieces = head(pieces, tf.minimum(pieces.row_lengths(), self._budget))
     widths = words.with_flat_values(pieces.row_lengths())
     place = tf.cumsum(widths.to_tensor(), axis=1, exclusive=True)  # [B, N] of the first piece, without [CLS]

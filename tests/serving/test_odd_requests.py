@@ -16,7 +16,8 @@ from albert_tf.serving.conformance.signatures import read_signatures
 
 PAIR = TaskSpec(kind="classification", name="t", label_names=("no", "yes"), pair=True, max_seq_length=16)
 ODD = [
-  b"", b" \t\n", b"\x00", b"a\x00b", b"\xff\xfe\xe2\x82", b"\xed\xa0\x80", "😀 👩‍👩‍👧 e\u0301".encode(), b"[CLS] <pad> [SEP]",
+  b"", b" \t\n", b"\x00", b"a\x00b",
+  b"\xff\xfe\xe2\x82", b"\xed\xa0\x80", "😀 👩‍👩‍👧 e\u0301".encode(), b"[CLS] <pad> [SEP]",
   "\u0301".encode(), "日本語".encode(),
 ]  # fmt: skip
 
