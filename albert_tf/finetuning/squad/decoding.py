@@ -136,10 +136,10 @@ def _best_pairs(
   extent = end[:, None, :] - start[:, :, None]  # [W, k, k]
   possible = (extent >= 0) & (extent < features.settings.max_answer_length)
   possible &= np.isfinite(start_score)[:, :, None] & np.isfinite(end_score)[:, None, :]
-  row, i, j = np.nonzero(possible)
-  begin = features.windows.begin[block[row]]
+  place, i, j = np.nonzero(possible)
+  begin = features.windows.begin[block[place]]
   return _Spans(
-    block[row], begin + start[row, i], begin + end[row, j], start_score[row, i], end_score[row, j]
+    block[place], begin + start[place, i], begin + end[place, j], start_score[place, i], end_score[place, j]
   )
 
 

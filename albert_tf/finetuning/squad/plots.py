@@ -54,7 +54,7 @@ def draw_scores(
 
 
 def _two_histograms(axes: Axes, values: np.ndarray, first: np.ndarray, labels: tuple[str, str]) -> None:
-  edges = np.histogram_bin_edges(values, bins=_BINS)
+  edges = np.histogram_bin_edges(values, bins=_BINS).tolist()
   for chosen, label, color in ((first, labels[0], _YES), (~first, labels[1], _NO)):
     axes.hist(values[chosen], bins=edges, color=color, alpha=0.6, label=f"{label} ({chosen.sum():,})")
   axes.set_ylabel("questions", fontsize=10, color=_LINE)

@@ -5,6 +5,7 @@ import dataclasses
 from albert_tf.errors import UserError
 
 _SPECIAL_PIECES = 3  # [CLS] query [SEP] text [SEP]
+_MOST_BEAMS = 32  # Batches are padded to multiples of this.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,11 @@ class SquadSettings:
       value = getattr(self, field.name)
       if field.type in (int, "int") and value < 1:
         raise UserError(f"{field.name} must be at least 1. Received: {value}.")
+    if max(self.start_n_top, self.end_n_top) > _MOST_BEAMS:
+      raise UserError(
+        f"start_n_top and end_n_top must be at most {_MOST_BEAMS}: short windows have no more places. Received: "
+        f"{self.start_n_top} and {self.end_n_top}."
+      )
     if self.window(self.max_query_length) < 1:
       raise UserError(
         f"max_seq_length must be more than max_query_length + {_SPECIAL_PIECES}, so that text fits beside the "

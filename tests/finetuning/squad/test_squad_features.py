@@ -254,3 +254,5 @@ def test_the_question_must_leave_room():
     SquadSettings(max_seq_length=64, max_query_length=64)
   with pytest.raises(UserError, match="doc_stride must be at least 1"):
     SquadSettings(doc_stride=0)
+  with pytest.raises(UserError, match="must be at most 32"):
+    SquadSettings(start_n_top=40)
