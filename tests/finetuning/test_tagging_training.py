@@ -3,9 +3,11 @@
 import dataclasses
 
 import numpy as np
+import pytest
 from reference.tiny_finetuning import QUICK, tiny_start
 from reference.tiny_run import WORDS
 
+from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
 from albert_tf.finetuning.conll import TaggedSentence
 from albert_tf.finetuning.fit import fine_tune
 from albert_tf.finetuning.tagging_task import TaggingTask
@@ -42,3 +44,23 @@ def test_64_sentences_are_learnt_by_heart(tmp_path):
   assert len(pairs) == sum(len(sentence.words) for sentence in sentences)
   assert np.mean([gold == predicted for gold, predicted in pairs]) == results["accuracy"]
   assert (run / "evaluation.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_two_replicas_make_the_updates_of_one(tmp_path, mirrored_2):
+  """The mean over a batch's words is over all replicas, whose words and windows differ in number."""
+  start = tiny_start(initializer_range=0.2)
+  sentences = random_sentences(13, tags=["O", "B-X"], seed=1)
+  settings = dataclasses.replace(
+    QUICK, learning_rate=1e-3, num_train_steps=5, eval_steps=5, train_batch_size=4, eval_batch_size=4
+  )
+  weights = []
+  for name, strategy in (("one", None), ("two", mirrored_2)):
+    task = TaggingTask(
+      splits={"train": sentences, "eval": sentences}, tokenizer=start.tokenizer, max_seq_length=12
+    )
+    results = fine_tune(task, settings, start=start, output_dir=str(tmp_path / name), strategy=strategy)
+    assert results["train_steps"] == 5
+    weights.append(read_bundle(latest_bundle(str(tmp_path / name / "checkpoints/best"))))
+  for name, value in weights[0].items():
+    np.testing.assert_allclose(weights[1][name], value, atol=2e-5, err_msg=name)
