@@ -3,8 +3,6 @@
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -129,24 +127,6 @@ def test_odd_strings_get_an_answer(fill_mask: SessionModel, encoder: SessionMode
   assert none["pooled_output"].shape == (0, 12)
 
 
-def test_only_ops_that_servers_link(fill_mask_dir: str, encoder_dir: str) -> None:
-  from tensorflow.core.protobuf import saved_model_pb2
-
-  used: set[str] = set()
-  for directory in (fill_mask_dir, encoder_dir):
-    proto = saved_model_pb2.SavedModel.FromString(pathlib.Path(directory, "saved_model.pb").read_bytes())
-    for meta_graph in proto.meta_graphs:
-      used |= {node.op for node in meta_graph.graph_def.node}
-      used |= {node.op for function in meta_graph.graph_def.library.function for node in function.node_def}
-  program = (
-    "import sys; from tensorflow.python.framework import op_def_registry as registry; import tensorflow;"
-    "print(*[op for op in sys.argv[1:] if registry.get(op) is None])"
-  )
-  command = [sys.executable, "-c", program, *sorted(used)]
-  done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
-  assert set(done.stdout.split()) == {"SentencepieceOp", "SentencepieceTokenizeOp"}
-
-
 def test_words_for_each_mask_and_no_special_piece(fill_mask_dir: str) -> None:
   answers = FillMask(os.path.dirname(fill_mask_dir))(TEXTS[1])
   assert [len(row) for row in answers] == [5, 5]
@@ -197,32 +177,6 @@ def test_golden_outputs_of_the_original(oracle_dir: pathlib.Path, tmp_path: path
   positions = {"positions": golden["in/masked_lm_positions"]}
   logits = exports["fill_mask"].run("mlm", {**batch, **positions})["mlm_logits"]
   np.testing.assert_allclose(logits.reshape(-1, 8000), golden["mlm_logits"], atol=1e-5)
-
-
-@pytest.mark.slow
-def test_exports_run_on_the_other_stack(
-  fill_mask_dir: str, fill_mask: SessionModel, repository_dir: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-  own = pathlib.Path(sys.prefix)
-  other = repository_dir / (".venv" if own.name == ".venv-addons" else ".venv-addons") / "bin/python"
-  if not other.exists():
-    pytest.skip(f"needs the other stack's environment, {other}")
-  inputs = {"text": np.array([text.encode() for text in TEXTS], object)}
-  np.savez(tmp_path / "inputs.npz", **inputs)
-  program = repository_dir / "tests/reference/session_loader.py"
-  command = [
-    other,
-    program,
-    fill_mask_dir,
-    "serving_default",
-    tmp_path / "inputs.npz",
-    tmp_path / "outputs.npz",
-  ]
-  subprocess.run(command, check=True, cwd=tmp_path, timeout=120)
-  expected = fill_mask.run("serving_default", inputs)
-  with np.load(tmp_path / "outputs.npz", allow_pickle=True) as outputs:
-    np.testing.assert_array_equal(outputs["words"], expected["words"])
-    np.testing.assert_allclose(outputs["probabilities"], expected["probabilities"], atol=1e-5)
 
 
 def test_refusals_leave_nothing(run_dir: pathlib.Path, fill_mask_dir: str, tmp_path: pathlib.Path) -> None:

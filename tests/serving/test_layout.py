@@ -15,6 +15,7 @@ from albert_tf.records import read_records
 from albert_tf.serving import export_saved_model
 from albert_tf.serving.conformance.signatures import read_signatures
 from albert_tf.serving.conformance.warmup import read_warmup, warmup_path
+from albert_tf.serving.layout import write_layout
 from albert_tf.serving.warmup import BATCH_SIZES, prediction_log
 
 TASK = TaskSpec(kind="classification", name="t", label_names=("no", "yes"), max_seq_length=16)
@@ -76,6 +77,7 @@ def test_the_wire_format_is_that_of_the_published_messages() -> None:
     assert list(request.input.example_list.examples) == [example]
 
 
+@pytest.mark.slow
 def test_an_export_needs_no_package_of_the_server() -> None:
   program = (
     "import sys; sys.modules['tensorflow_serving'] = None; sys.modules['grpc'] = None;"
@@ -84,7 +86,7 @@ def test_an_export_needs_no_package_of_the_server() -> None:
   subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
 
 
-def test_files_for_the_server(export: pathlib.Path, run_dir: pathlib.Path) -> None:
+def test_files_for_the_server(export: pathlib.Path) -> None:
   folder = export.parent
   assert sorted(path.name for path in folder.iterdir()) == [
     "4",
@@ -100,7 +102,7 @@ def test_files_for_the_server(export: pathlib.Path, run_dir: pathlib.Path) -> No
   assert "localhost:8501/v1/models/yes-no:classify" in guide
   # A second version leaves what a person may have changed.
   (folder / "batching_parameters.txt").write_text("mine")
-  export_saved_model(model="encoder", init_checkpoint=str(run_dir), output_dir=str(folder), version=5)
+  write_layout(str(folder), model_name="yes-no", version_dir=str(export))
   assert (folder / "batching_parameters.txt").read_text() == "mine"
 
 

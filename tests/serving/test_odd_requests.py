@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from albert_tf.finetuning.task_spec import TaskSpec
 from albert_tf.serving import export_saved_model
-from albert_tf.serving.conformance.signatures import read_signatures
 
 PAIR = TaskSpec(kind="classification", name="t", label_names=("no", "yes"), pair=True, max_seq_length=16)
 ODD = [
@@ -89,18 +88,11 @@ def test_averages_are_exported_on_demand(config, tokenizer, tmp_path: pathlib.Pa
   prefix = str(tmp_path / "run/checkpoints/best/model.ckpt-7")
   weights = read_bundle(prefix)
   write_bundle(prefix, {**weights, **{f"{name}/ema": value + 1.0 for name, value in weights.items()}})
-  for number, use_ema in enumerate([False, True], start=1):
-    path = export_saved_model(
-      model="encoder",
-      init_checkpoint=str(tmp_path / "run"),
-      output_dir=str(tmp_path / "e"),
-      version=number,
-      use_ema=use_ema,
-    )
-    exported = read_bundle(os.path.join(path, "variables/variables"))
-    total = sum(float(value.sum()) for value in exported.values() if value.dtype == np.float32)
-    encoder = {name: value for name, value in weights.items() if name.startswith("bert/")}
-    size = sum(value.size for value in encoder.values())
-    expected = sum(float(value.sum()) for value in encoder.values()) + use_ema * size
-    np.testing.assert_allclose(total, expected, rtol=1e-3, atol=0.5)
-    assert set(read_signatures(path)) == {"serving_default", "pairs", "examples", "tokens"}
+  path = export_saved_model(
+    model="encoder", init_checkpoint=str(tmp_path / "run"), output_dir=str(tmp_path / "e"), use_ema=True
+  )
+  exported = read_bundle(os.path.join(path, "variables/variables"))
+  total = sum(float(value.sum()) for value in exported.values() if value.dtype == np.float32)
+  encoder = [value for name, value in weights.items() if name.startswith("bert/")]
+  expected = sum(float(value.sum()) + value.size for value in encoder)
+  np.testing.assert_allclose(total, expected, rtol=1e-4)
