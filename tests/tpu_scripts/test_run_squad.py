@@ -69,7 +69,8 @@ def runs(folder):
   elsewhere = f"--output_dir={folder}/x"
   commands = {
     "2.0": [*train, "--version=2.0", f"--train_file={folder}/train.json", f"--predict_file={folder}/dev.json",
-            f"--output_dir={folder}/two", "--seeds=1,2", "--threshold_split=train", "--held_out_fraction=0.3"],
+            f"--output_dir={folder}/two", "--seeds=1,2", "--ensemble", "--threshold_split=train",
+            "--held_out_fraction=0.3"],
     # Nothing but the run, the questions and a place: everything else is the run's.
     "new questions": ["--do_predict", f"--init_checkpoint={folder}/two", f"--predict_file={folder}/new.json",
                       f"--output_dir={folder}/answers", "--noprogress", "--distribution=one_device"],
@@ -99,7 +100,7 @@ def test_training_leaves_everything(runs, folder):
   assert {
     "exact", "f1", "total", "HasAns_exact", "HasAns_f1", "HasAns_total", "NoAns_exact", "NoAns_f1", "NoAns_total",
     "best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh", "selection_f1", "null_score_diff_threshold",
-    "median", "spread", "seeds",
+    "median", "spread", "seeds", "ensemble",
   } <= results.keys()  # fmt: skip
   assert (results["total"], results["HasAns_total"], results["NoAns_total"]) == (12, 8, 4)
   held = results["questions"]["held_out"]["total"]
@@ -120,6 +121,7 @@ def test_training_leaves_everything(runs, folder):
     assert load(run / name).keys() == ids
   for name in ("evaluation.png", "README.md", "flags.txt", "saved_model/1/saved_model.pb"):
     assert (run / name).exists(), name
+  assert load(run / "ensemble/predictions.json").keys() == ids
   # The top has the best seed's files, its threshold too.
   best = folder / f"two/seed_{results['best_seed']}"
   assert load(run / "task.json") == load(best / "task.json")

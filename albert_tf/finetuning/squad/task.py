@@ -14,6 +14,7 @@ from albert_tf.compat import keras
 from albert_tf.errors import UserError
 from albert_tf.finetuning.features import FeatureSet
 from albert_tf.finetuning.squad import decoding, metrics
+from albert_tf.finetuning.squad.ensemble import merge_beams
 from albert_tf.finetuning.squad.features import SquadFeatures
 from albert_tf.finetuning.squad.plots import draw_scores
 from albert_tf.finetuning.squad.settings import SquadSettings
@@ -203,6 +204,9 @@ class SquadTask(FineTuningTask):
     always = metrics.score_answers(features.data, decoding.answers(features, decoded, threshold=None))
     draw_scores(features.data, decoded, always, threshold=self._threshold, path=path)
     return True
+
+  def average(self, outputs: Sequence[Outputs]) -> Outputs:
+    return super().average(outputs) if self.version == "1.1" else merge_beams(outputs)
 
   def example(self) -> Mapping[str, Any]:
     first = next(each for each in (self._predict, self._held_out, self._train) if each is not None).data

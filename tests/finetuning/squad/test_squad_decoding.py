@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from albert_tf.finetuning.squad import decoding
+from albert_tf.finetuning.squad.ensemble import merge_beams
 from albert_tf.finetuning.squad.features import make_features
 from albert_tf.finetuning.squad.reading import Paragraph, Question, SquadData, read_squad
 from albert_tf.finetuning.squad.settings import SquadSettings
@@ -128,6 +129,31 @@ def test_beams_of_2_0(features):
   assert answers != decoding.answers(features, decoded, threshold=None)
   n_best = decoding.n_best_json(features, decoded)
   assert sum(candidate["probability"] for candidate in n_best["q4"]) == pytest.approx(1.0)
+
+
+def test_ensemble_of_2_0_by_hand(features):
+  """Two models, two starts with one end each: a span that both have, and one that only one has."""
+  first = int(features.text_begins[0])
+
+  def model(starts, scores, null):
+    return {
+      "cls_logits": np.full(len(features), null),
+      "start_top_index": np.full((len(features), 2), first) + starts,
+      "end_top_index": np.full((len(features), 2), first) + starts,
+      "start_top_log_probs": np.tile(scores, (len(features), 1)),
+      "end_top_log_probs": np.zeros((len(features), 2)),
+    }
+
+  models = [model([1, 2], [-0.5, -1.0], 2.0), model([2, 4], [-0.2, -3.0], 0.0)]
+  merged = merge_beams(models)
+  np.testing.assert_array_equal(merged["cls_logits"], 1.0)
+  spans = dict(zip(merged["start_top_index"][0] - first, merged["start_top_log_probs"][0], strict=True))
+  # The missing ones count as the lowest of that model: -3 for the second, -1 for the first.
+  assert spans == pytest.approx({1: (-0.5 - 3.0) / 2, 2: (-1.0 - 0.2) / 2, 4: (-1.0 - 3.0) / 2})
+  alone = decoding.decode(features, models[0])
+  assert decoding.decode(features, merge_beams([models[0], models[0]])) == alone
+  best = decoding.decode(features, merged)[0].candidates[0]
+  assert best.score == pytest.approx(-0.6)
 
 
 def logits_at(features, first, last):
