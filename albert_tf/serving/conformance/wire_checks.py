@@ -159,16 +159,20 @@ class WireChecks:
     raise CheckFailed(f"a wrong request was answered instead of refused with {code}")
 
   def rest_predict(self) -> str:
-    for call, answer in self._cases:
+    # JSON's [] has no second dimension: an empty batch of ids cannot be said in it.
+    cases = [
+      case for case in self._cases if case[0].num_rows or all(a.ndim == 1 for a in case[0].inputs.values())
+    ]
+    for call, answer in cases:
       body = {"signature_name": call.signature}
       columns = {name: to_json(array) for name, array in call.inputs.items()}
       reply = rest(f"{self._model_url}:predict", {**body, "inputs": columns})
       self._expect(call, self._json_difference(reply.status, reply.json, "outputs", answer))
-      if len(next(iter(call.inputs.values()))):
+      if call.num_rows:
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         reply = rest(f"{self._model_url}:predict", {**body, "instances": rows})
         self._expect(call, self._json_difference(reply.status, reply.json, "predictions", answer))
-    return f"{len(self._cases)} calls; strings as base64"
+    return f"{len(cases)} calls; strings as base64"
 
   def _json_difference(self, status: int, body: Any, key: str, answer: Answer) -> str:
     if status != 200:

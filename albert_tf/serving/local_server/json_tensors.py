@@ -109,9 +109,6 @@ def to_array(value: Any, info: Any, *, name: str) -> np.ndarray:
     if not inner:
       break
     inner = inner[0]
-  rank = tf.TensorShape(info.tensor_shape).rank
-  if rank is not None and len(shape) < rank and 0 in shape:
-    shape += [0] * (rank - len(shape))  # `[]` is an empty batch whatever its rank.
   convert = _converter(dtype)
   values: list[Any] = []
   _flatten(value, shape, 0, convert, values, name)
