@@ -249,6 +249,7 @@ def main(argv: Sequence[str]) -> int | None:
     raise UserError(
       f"All arguments are flags. Received: {' '.join(argv[1:])}. Put values behind --name=, in quotes."
     )
+  flags_text = flags.FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
   load_tensorflow()
   from albert_tf.planning.flops import training_flops_per_example
   from albert_tf.training.pretraining import run_pretraining
@@ -256,7 +257,7 @@ def main(argv: Sequence[str]) -> int | None:
   settings = _settings()
   result = run_pretraining(
     settings,
-    flags_text=flags.FLAGS.flags_into_string(),
+    flags_text=flags_text,
     model_flops_per_example=training_flops_per_example(
       settings.model,
       max_seq_length=settings.max_seq_length,

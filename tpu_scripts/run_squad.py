@@ -159,6 +159,7 @@ def _add_to_results(notes: Mapping[str, Any]) -> None:
 
 def main(argv: Sequence[str]) -> None:
   finetuning_flags.refuse_arguments(argv)
+  flags_text = flags.FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
   load_tensorflow()
   finetuning_flags.quiet_logging()
   settings = finetuning_flags.settings()
@@ -178,7 +179,7 @@ def main(argv: Sequence[str]) -> None:
     settings,
     start=start,
     output_dir=finetuning_flags.output_dir(),
-    flags_text=flags.FLAGS.flags_into_string(),
+    flags_text=flags_text,
   )
   _add_to_results(built.notes)
   finetuning_flags.print_results(results)

@@ -206,7 +206,9 @@ class SquadTask(FineTuningTask):
     return True
 
   def average(self, outputs: Sequence[Outputs]) -> Outputs:
-    return super().average(outputs) if self.version == "1.1" else merge_beams(outputs)
+    if self.version == "1.1":
+      return super().average(outputs)
+    return merge_beams(outputs)
 
   def example(self) -> Mapping[str, Any]:
     first = next(each for each in (self._predict, self._held_out, self._train) if each is not None).data
