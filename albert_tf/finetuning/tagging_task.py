@@ -116,10 +116,9 @@ class TaggingTask(FineTuningTask):
   def _mean_loss(self, outputs: Outputs, split: str) -> float:
     """Mean cross-entropy of the words that have pieces."""
     features = self.aligned(split).features
+    rows: Any = zip(outputs[UNNAMED_OUTPUT], features.labels or (), features.weights or (), strict=True)
     total, count = 0.0, 0.0
-    for logits, labels, weights in zip(
-      outputs[UNNAMED_OUTPUT], features.labels, features.weights, strict=True
-    ):
+    for logits, labels, weights in rows:
       x = np.asarray(logits[: len(labels)], np.float64)  # [s, C]
       x = x - x.max(axis=-1, keepdims=True)
       losses = np.log(np.exp(x).sum(axis=-1)) - x[np.arange(len(labels)), labels]
