@@ -8,13 +8,11 @@ Example:
 """
 
 from collections.abc import Sequence
-import os
 from typing import TYPE_CHECKING, Any
 
 from absl import app, flags
 import finetuning_flags
 
-from albert_tf import files
 from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.startup import load_tensorflow
 
@@ -25,7 +23,9 @@ _TASK_NAME = flags.DEFINE_string(
   "task_name", None, "cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, ax, or custom.", required=True
 )
 _DATA_DIR = flags.DEFINE_string("data_dir", "", "The task's folder, or the one with GLUE's folders.")
-_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Pieces of an example; longer ones are cut.")
+_MAX_SEQ_LENGTH = flags.DEFINE_integer(
+  "max_seq_length", None, "Pieces of an example; longer ones are cut. Default: 512, or as it was trained."
+)
 
 # --task_name=custom
 _TRAIN_FILE = flags.DEFINE_string("train_file", "", "Training table: .tsv, .csv, .jsonl or .parquet.")
@@ -43,40 +43,47 @@ _LABEL_NAMES = flags.DEFINE_list(
 _REGRESSION = flags.DEFINE_bool("regression", False, "Labels are numbers to predict.")
 
 
-def _make_task(start: "Start") -> Any:
-  if _TASK_NAME.value.lower() != "custom":
-    from albert_tf.finetuning.glue_tasks import GlueTextTask
+_CUSTOM_ONLY = (
+  "train_file", "eval_file", "test_file", "eval_fraction", "text_columns", "label_column", "id_column",
+  "label_names", "regression",
+)  # fmt: skip
 
-    if not _DATA_DIR.value:
-      raise UserError("GLUE's tasks need their data. Received: an empty --data_dir. Name GLUE's folder.")
-    return GlueTextTask(
-      _TASK_NAME.value,
-      data_dir=_DATA_DIR.value,
-      tokenizer=start.tokenizer,
-      max_seq_length=_MAX_SEQ_LENGTH.value,
-    )
+
+def _make_task(start: "Start") -> Any:
+  trained = finetuning_flags.trained_spec()
+  max_seq_length = _MAX_SEQ_LENGTH.value or (trained.max_seq_length if trained else 512)
+  if _TASK_NAME.value.lower() != "custom":
+    return _glue_task(start, max_seq_length)
   from albert_tf.finetuning.tables import TableColumns, TableTask
 
+  if _DATA_DIR.value:
+    raise UserError(
+      "--data_dir is of GLUE's tasks. Received: it with --task_name=custom. Name --train_file, …"
+    )
   return TableTask(
     {"train": _TRAIN_FILE.value, "eval": _EVAL_FILE.value, "test": _TEST_FILE.value},
     columns=TableColumns(texts=tuple(_TEXT_COLUMNS.value), label=_LABEL_COLUMN.value, id=_ID_COLUMN.value),
     tokenizer=start.tokenizer,
-    regression=_REGRESSION.value,
-    label_names=_LABEL_NAMES.value or _trained_labels(),
-    max_seq_length=_MAX_SEQ_LENGTH.value,
+    regression=_REGRESSION.value or (trained is not None and trained.kind == "regression"),
+    label_names=_LABEL_NAMES.value or (trained.label_names if trained else ()),
+    max_seq_length=max_seq_length,
     eval_fraction=_EVAL_FRACTION.value,
   )
 
 
-def _trained_labels() -> tuple[str, ...]:
-  """The classes of the fine-tuned run whose weights are used without training data."""
-  from albert_tf.finetuning.task_spec import TASK_FILE, TaskSpec
+def _glue_task(start: "Start", max_seq_length: int) -> Any:
+  from albert_tf.finetuning.glue_tasks import GlueTextTask
 
-  if not _TRAIN_FILE.value:
-    for folder in (flags.FLAGS.init_checkpoint, finetuning_flags.output_dir()):
-      if folder and files.exists(os.path.join(folder, TASK_FILE)):
-        return TaskSpec.load(folder).label_names
-  return ()
+  given = [name for name in _CUSTOM_ONLY if flags.FLAGS[name].present]
+  if given:
+    raise UserError(
+      f"--{given[0]} belongs to --task_name=custom. Received: it with --task_name={_TASK_NAME.value}. Leave it out."
+    )
+  if not _DATA_DIR.value:
+    raise UserError("GLUE's tasks need their data. Received: an empty --data_dir. Name GLUE's folder.")
+  return GlueTextTask(
+    _TASK_NAME.value, data_dir=_DATA_DIR.value, tokenizer=start.tokenizer, max_seq_length=max_seq_length
+  )
 
 
 def main(argv: Sequence[str]) -> None:

@@ -43,15 +43,22 @@ class TableColumns:
       )
 
 
-def read_table(path: str, columns: TableColumns, *, with_label: bool) -> Texts:
+def read_table(path: str, columns: TableColumns, *, with_label: bool | None) -> Texts:
   """The texts and labels of a file, by its suffix: .tsv, .csv (RFC 4180 quoting), .jsonl or .parquet.
 
   TSV has no quoting: tabs and line ends are what separates. Empty texts are kept; a missing one is refused.
+
+  Args:
+    path: of the file.
+    columns: which column is what.
+    with_label: whether labels are needed; None: they are read where the column is there.
 
   Raises:
     UserError: the file is not there, is empty, or lacks a column.
   """
   table, first_line = read_columns(path)
+  if with_label is None:
+    with_label = columns.label in table
   wanted = [*columns.texts, *([columns.label] if with_label else []), *([columns.id] if columns.id else [])]
   missing = [name for name in wanted if name not in table]
   if missing:
@@ -194,7 +201,9 @@ class TableTask(TextTask):
     eval_fraction: float = 0.1,
   ):
     splits = {
-      split: read_table(path, columns, with_label=split != "test") for split, path in tables.items() if path
+      split: read_table(path, columns, with_label=None if split == "test" else True)
+      for split, path in tables.items()
+      if path
     }
     if not splits:
       raise UserError(

@@ -90,7 +90,7 @@ class TextTask(FineTuningTask):
       texts = self._splits.get(split)
       if texts is None:
         raise UserError(f"{self.spec.name} needs {split} data here. Received: none. Name its file or folder.")
-      labels = None if split.startswith("test") else self._label_array(texts)
+      labels = self._label_array(texts)
       if labels is None and not split.startswith("test"):
         raise UserError(
           f"Training and evaluation need labels. Received: {texts.source} without. Predict it as test data instead."
@@ -150,11 +150,11 @@ class TextTask(FineTuningTask):
     """`predictions_<split>.tsv`: id, prediction, the true label where known, probability of each class."""
     texts = self._splits[split]
     predictions = self.predictions(outputs)
-    lines = ["\t".join(self._header(with_label=not split.startswith("test")))]
+    lines = ["\t".join(self._header(with_label=texts.labels is not None))]
     probabilities = self._probabilities(outputs)
     for i, example in enumerate(texts.ids):
       fields = [example, self.label_text(predictions[i])]
-      if not split.startswith("test") and texts.labels is not None:
+      if texts.labels is not None:
         fields.append(texts.labels[i])
       fields += [f"{p:.6f}" for p in probabilities[i]]
       lines.append("\t".join(fields))

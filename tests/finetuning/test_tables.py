@@ -50,6 +50,8 @@ def test_every_format_gives_the_same_task(tmp_path, suffix):
   lines = (tmp_path / "predictions_eval.tsv").read_text().splitlines()
   assert lines[0].split("\t") == ["id", "prediction", "label", "probability_2", "probability_10"]
   assert lines[1].split("\t") == ["r1", "10", "10", "0.119203", "0.880797"]
+  scored = TableTask({"train": train, "eval": train, "test": train}, columns=COLUMNS, tokenizer=tokenizer())
+  assert scored.test_features().labels.tolist() == [1, 0, 1]
   value = TableTask({"train": train, "eval": train}, columns=COLUMNS, tokenizer=tokenizer(), regression=True)
   assert value.train_features().labels.tolist() == [[10.0], [2.0], [10.0]]
 
