@@ -204,7 +204,9 @@ class _Engine:
   def results_before(self, output_dir: str) -> dict[str, Any]:
     """What results.json holds of an earlier evaluation, where this run only predicts."""
     path = os.path.join(output_dir, run_directory.RESULTS_FILE)
-    return {} if self.evaluates or not files.exists(path) else run_directory.read_json(path)
+    if self.evaluates or not files.exists(path):
+      return {}
+    return outputs.without_test_scores(run_directory.read_json(path))
 
   def _metrics(self, made: Mapping[str, Outputs]) -> dict[str, float]:
     metrics: dict[str, float] = {}
@@ -229,8 +231,9 @@ class _Engine:
     if not files.exists(path) or bundle.latest_bundle(os.path.join(directory, one_seed.BEST)) is None:
       return None
     kept = {field.name for field in dataclasses.fields(one_seed.Trained)} | {"seed"}
-    before = run_directory.read_json(path)  # Of these weights: prediction alone adds to it.
-    return {key: value for key, value in before.items() if key in kept or not self.evaluates}
+    if not self.evaluates:  # Prediction alone adds to what is known of these weights.
+      return outputs.without_test_scores(run_directory.read_json(path))
+    return {key: value for key, value in run_directory.read_json(path).items() if key in kept}
 
   def _load_finished(self, model: Any, directory: str, seed: int) -> None:
     best = bundle.latest_bundle(os.path.join(directory, one_seed.BEST))

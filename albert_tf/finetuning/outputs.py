@@ -52,6 +52,15 @@ def summarize(
   return {**results, "seeds": {str(seed): dict(values) for seed, values, _ in runs}}
 
 
+def without_test_scores(results: Mapping[str, Any]) -> dict[str, Any]:
+  """Earlier results less the scores of test data, which may be other data now."""
+  return {
+    key: without_test_scores(value) if key in ("median", "spread", "ensemble") else value
+    for key, value in results.items()
+    if not key.startswith("test")
+  }
+
+
 def write_seed(
   directory: str,
   task: FineTuningTask,
