@@ -56,7 +56,7 @@ def span_outputs(graph: OnnxGraph, encoder: OnnxEncoder) -> Outputs:
   weights = g.op("Transpose", g.weight("cls/squad/output_weights"), perm=[1, 0])  # [H, 2]
   logits = g.op("MatMul", encoder.sequence(), weights)
   logits = g.float32(g.op("Add", logits, g.weight("cls/squad/output_bias")))
-  outputs = {}
+  outputs: Outputs = {}
   for index, name in enumerate(("start_logits", "end_logits")):
     outputs[name] = (g.op("Gather", logits, g.number(index, like=np.int64), axis=2), np.float32, [B, S])
   return outputs
