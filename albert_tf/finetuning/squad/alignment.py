@@ -44,7 +44,7 @@ def align_paragraph(context: str, tokenizer: AlbertTokenizer) -> Alignment:
   """Tokenizes a paragraph and aligns its pieces to its characters.
 
   Where the original gives up (fewer than 80% of the characters match, as in Korean, whose syllables NFKD
-  decomposes) the tokenizer's own ranges are used, so that no paragraph is lost.
+  decomposes) or puts a piece beside its characters, the tokenizer's own ranges are used, so that no paragraph is lost.
 
   Args:
     context: the original text; may be empty.
@@ -59,7 +59,7 @@ def align_paragraph(context: str, tokenizer: AlbertTokenizer) -> Alignment:
   last = np.cumsum(lengths, dtype=np.int32) - 1  # [P] last character of each piece in `text`.
   text_to_piece = np.repeat(np.arange(len(pieces), dtype=np.int32), lengths)
   n, m = len(context), len(text)
-  return Alignment(
+  aligned = Alignment(
     ids=np.array([tokenizer.piece_to_id(piece) for piece in pieces], np.int32),
     starts=resolve(text_to_char, n, is_start=True)[last - lengths + 1],
     ends=resolve(text_to_char, n, is_start=False)[last],
@@ -67,6 +67,21 @@ def align_paragraph(context: str, tokenizer: AlbertTokenizer) -> Alignment:
     end_pieces=text_to_piece[resolve(char_to_text, m, is_start=False)],
     method=method,
   )
+  return (
+    aligned
+    if method == "one_to_one" or _is_near(aligned, context, tokenizer)
+    else _by_ranges(context, tokenizer)
+  )
+
+
+def _is_near(aligned: Alignment, context: str, tokenizer: AlbertTokenizer) -> bool:
+  """Whether each piece is aligned with at least one of the characters it was made of.
+
+  The longest common subsequence may skip a character that becomes several ("ﬁ") and move its piece to a neighbour.
+  """
+  bounds = np.array(tokenizer.encode_with_offsets(context)[1], np.int32).reshape(-1, 2)
+  begins, ends = bounds.T
+  return bool(np.all((begins == ends) | ((aligned.starts < ends) & (aligned.ends >= begins))))
 
 
 def _character_maps(context: str, text: str, do_lower_case: bool) -> tuple[np.ndarray, np.ndarray, str]:
@@ -190,6 +205,23 @@ def resolve(matches: np.ndarray, limit: int, *, is_start: bool) -> np.ndarray:
   else:
     found = np.where(gap, rear - 1, np.maximum(front, 0))
   return np.where(present, matches, found).astype(np.int32)
+
+
+def cut(context: str, first: int, last: int) -> str:
+  """The answer from its first to its last character, without white space around it.
+
+  Characters that normalisation drops, as a combining accent, go with the one before them: the original would return
+  "cafe" of a "café" that is spelled with one.
+  """
+  end = last + 1
+  while end < len(context) and _vanishes(context[end]):
+    end += 1
+  return context[first:end].strip()
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _vanishes(char: str) -> bool:
+  return not char.isascii() and not normalize_text(char, do_lower_case=False, remove_space=False)
 
 
 def _by_ranges(context: str, tokenizer: AlbertTokenizer) -> Alignment:

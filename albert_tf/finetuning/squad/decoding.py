@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from albert_tf.finetuning.squad.alignment import cut
 from albert_tf.finetuning.squad.features import SquadFeatures
 
 NO_ANSWER_SCORE = -1e6  # Of the empty answer where nothing else is left (original code).
@@ -78,7 +79,7 @@ def _distinct(features: SquadFeatures, question: int, columns: Sequence[list[Any
   context, paragraph = features.data.paragraphs[place].context, features.paragraphs[place]
   found: dict[str, Candidate] = {}
   for first, last, start_score, end_score in zip(*columns, strict=True):
-    text = context[paragraph.starts[first] : paragraph.ends[last] + 1].strip()
+    text = cut(context, int(paragraph.starts[first]), int(paragraph.ends[last]))
     if text and text not in found:
       found[text] = Candidate(text, start_score, end_score)
       if len(found) == features.settings.n_best_size:

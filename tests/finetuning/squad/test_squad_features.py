@@ -1,12 +1,13 @@
 """Windows, alignment and positions equal the original's, on every recorded feature; nothing of real files is lost."""
 
+import collections
 import json
 
 import numpy as np
 import pytest
 
 from albert_tf.errors import UserError
-from albert_tf.finetuning.squad.alignment import align_paragraph, match_characters
+from albert_tf.finetuning.squad.alignment import align_paragraph, cut, match_characters
 from albert_tf.finetuning.squad.features import make_features, make_windows
 from albert_tf.finetuning.squad.reading import Answer, Paragraph, Question, SquadData, read_squad
 from albert_tf.finetuning.squad.settings import SquadSettings
@@ -184,6 +185,34 @@ def test_answers_of_any_unicode_round_trip(tokenizer, context, answer):
   assert answer in cut
   assert len(cut.strip()) <= len(answer) + 4  # Beside the answer at most a few characters of its pieces.
   assert features.positions[2].tolist() == [0]
+
+
+AWKWARD = [
+  "ﬁ", "½", "İ", "e\u0301", "😀", "👩‍👩‍👧", "서울", "東京", "  ", "\u00a0", "№", "Å", "ﷺ", "Ⅷ", "...", "1,990,",
+  "(fox)", "naïve", "\n", "\t", "—", "“q”", "ß", "Ω", "क्षि", "が", "①", "ｶﾞ", "ǆ", "ﬀ", "x\u200by",
+]  # fmt: skip
+
+
+def test_any_part_of_any_text_round_trips(tokenizer):
+  """Parts of random texts, from plain to absurd, are contained in what their pieces cut from the text."""
+  rng = np.random.default_rng(0)
+  methods = collections.Counter()
+  for share in np.repeat([0.05, 0.3, 1.0], 200):
+    words = [
+      str(rng.choice(AWKWARD if rng.random() < share else ["the", "brown", "city", "was", "1990,"]))
+      + (" " if rng.random() < 0.7 else "")
+      for _ in range(rng.integers(3, 30))
+    ]
+    context = "".join(words)
+    aligned = align_paragraph(context, tokenizer)
+    visible = [i for i, char in enumerate(context) if tokenizer.normalize(char).strip("\u200b\u200d")]
+    start = int(rng.choice(visible))
+    end = int(rng.choice([i for i in visible if start <= i < start + 20]))
+    first, last = aligned.start_pieces[start], aligned.end_pieces[end]
+    text = cut(context, int(aligned.starts[first]), int(aligned.ends[max(first, last)]))
+    assert context[start : end + 1] in text, (context, aligned.method)
+    methods[aligned.method] += 1
+  assert set(methods) == {"one_to_one", "lcs", "ranges"}
 
 
 def test_alignment_is_never_given_up(tokenizer):
