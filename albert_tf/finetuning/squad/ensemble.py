@@ -1,11 +1,12 @@
 """2.0's ensemble: several models' beams as one, scored by the mean of their log-probabilities."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 
-def merge_beams(models: Sequence[Mapping[str, Sequence[np.ndarray]]]) -> dict[str, np.ndarray]:
+def merge_beams(models: Sequence[Mapping[str, Sequence[np.ndarray]]]) -> dict[str, Any]:
   """Averages models whose heads have each chosen their own starts and ends.
 
   A window's spans are those of any model. A span that a model did not choose has at most the log-probability of the
