@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from reference import tiny_run
+from reference import serving_requests, tiny_run
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.modeling import AlbertForPreTraining
@@ -87,3 +87,13 @@ def served(exports: dict[str, str], repository_dir: pathlib.Path) -> Iterator[Se
     assert process.poll() is None, "a test ended the server"
     process.terminate()
     assert process.wait(30) == 0
+
+
+@pytest.fixture(autouse=True)
+def still_answers(request: pytest.FixtureRequest) -> Iterator[None]:
+  """After each test that talks to the server, the same process answers."""
+  yield
+  if "served" in request.fixturenames:
+    server = request.getfixturevalue("served")
+    assert server.process.poll() is None
+    assert serving_requests.predict(server, "words", {"instances": ["the [MASK]"]}).status == 200

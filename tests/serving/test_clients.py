@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import pathlib
+import runpy
 import subprocess
 import sys
 
@@ -63,16 +64,23 @@ def test_grpc_client(served, repository_dir: pathlib.Path) -> None:
   assert "num_masks: [1, 2]" in done.stdout
 
 
-@pytest.mark.slow
-def test_grpc_client_by_every_method(served, repository_dir: pathlib.Path) -> None:
-  def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return run(repository_dir, "grpc_client.py", f"--address={served.grpc_address}", *arguments)
+def test_grpc_client_by_every_method(
+  served, repository_dir: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+  program = runpy.run_path(str(repository_dir / "tpu_scripts/serving_clients/grpc_client.py"))
+
+  def ask(*arguments: str) -> str:
+    monkeypatch.setattr(sys, "argv", ["grpc_client.py", f"--address={served.grpc_address}", *arguments])
+    program["main"]()
+    return capsys.readouterr().out
 
   pair = ["--input=text=the sky", "--input=text_pair=old trees", "--signature=examples"]
-  assert ask("--model=pairs", "--method=classify", *pair).stdout.startswith("no 0.")
-  value = ask("--model=value", "--method=regress", "--input=text=the sky", "--signature=examples").stdout
+  assert ask("--model=pairs", "--method=classify", *pair).startswith("no 0.")
+  value = ask("--model=value", "--method=regress", "--input=text=the sky", "--signature=examples")
   assert abs(float(value)) < 100
-  assert "serving_default: text -> " in ask("--model=words", "--method=metadata").stdout
-  assert ask("--model=words", "--method=status").stdout == "version 1: AVAILABLE\n"
-  done = ask("--model=nobody", "--input=text=a")
-  assert (done.returncode, done.stderr.splitlines()[-1].startswith("error: NOT_FOUND")) == (1, True)
+  assert "serving_default: text -> " in ask("--model=words", "--method=metadata")
+  assert ask("--model=words", "--method=status") == "version 1: AVAILABLE\n"
+  with pytest.raises(SystemExit, match="error: NOT_FOUND"):
+    ask("--model=nobody", "--input=text=a")
+  with pytest.raises(SystemExit, match="as many values"):
+    ask("--model=pairs", "--input=text=a", "--input=text=b", "--input=text_pair=c")

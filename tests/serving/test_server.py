@@ -1,56 +1,23 @@
-"""The local server: what the REST and gRPC API promise, and any input that a wire can bring."""
+"""The local server by REST: what the API promises, and any input that a wire can bring."""
 
-import base64
 import http.client
 import math
 import socket
 from urllib import parse
 
-import grpc
 import numpy as np
 import pytest
-import tensorflow as tf
-from tensorflow.core.framework import tensor_pb2, types_pb2
-from tensorflow_serving.apis import get_model_metadata_pb2, predict_pb2, prediction_service_pb2_grpc
+from reference.serving_requests import b64, predict, strings
 
-from albert_tf.errors import UserError
-from albert_tf.serving.conformance.wire import GrpcClient, Reply, rest
-from albert_tf.serving.local_server import LocalServer, ServableFolder, load_servables
-from albert_tf.serving.local_server.api import examples_from_json
-from albert_tf.serving.local_server.errors import ApiError
-from albert_tf.serving.local_server.json_tensors import from_array, parse_json, to_array
+from albert_tf.serving.conformance.wire import GrpcClient, rest
 from albert_tf.serving.local_server.rest import MAX_BODY_BYTES
 
 MASKED = "the sky is [MASK]"
 
 
-def b64(data: bytes) -> dict[str, str]:
-  return {"b64": base64.b64encode(data).decode()}
-
-
-def predict(served, model: str, body: object) -> Reply:
-  return rest(f"{served.url}/v1/models/{model}:predict", body)
-
-
 @pytest.fixture(scope="module")
 def words(served) -> GrpcClient:
   return GrpcClient(served.grpc_address, "words")
-
-
-@pytest.fixture(autouse=True)
-def still_answers(request: pytest.FixtureRequest):
-  """After each test of the server, the same process answers."""
-  yield
-  if "served" in request.fixturenames:
-    served = request.getfixturevalue("served")
-    assert served.process.poll() is None
-    assert predict(served, "words", {"instances": [MASKED]}).status == 200
-
-
-def strings(*values: bytes) -> np.ndarray:
-  array = np.empty(len(values), object)
-  array[:] = values
-  return array
 
 
 def test_rows_columns_and_base64_say_the_same(served, words: GrpcClient) -> None:
@@ -227,103 +194,3 @@ def test_broken_http(served) -> None:
       assert status in raw.recv(4096)
   with socket.create_connection((host.hostname, host.port)) as raw:  # A client that leaves in the middle.
     raw.sendall(b"POST /v1/models/words:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
-
-
-def _refused(send) -> grpc.StatusCode:
-  with pytest.raises(grpc.RpcError) as caught:
-    send()
-  assert caught.value.details()
-  return caught.value.code()
-
-
-def test_wrong_grpc_requests_are_refused(served, words: GrpcClient) -> None:
-  invalid = grpc.StatusCode.INVALID_ARGUMENT
-  text = {"text": strings(b"a")}
-  assert _refused(lambda: words.predict("no", text)) == invalid
-  assert _refused(lambda: words.predict("", {})) == invalid
-  assert _refused(lambda: words.predict("", {"text": np.zeros(1, np.float32)})) == invalid
-  assert _refused(lambda: words.predict("", {"text": np.full([1, 1], b"a", object)})) == invalid
-  assert _refused(lambda: words.classify("", strings(tf.train.Example().SerializeToString()))) == invalid
-  assert (
-    _refused(lambda: GrpcClient(served.grpc_address, "nobody").predict("", text)) == grpc.StatusCode.NOT_FOUND
-  )
-  pairs = GrpcClient(served.grpc_address, "pairs")
-  assert _refused(lambda: pairs.predict("", text)) == invalid  # The pair is missing.
-  assert _refused(lambda: pairs.classify("examples", strings())) == invalid
-  assert words.predict("", {"text": strings()})["num_masks"].shape == (0,)
-  request = predict_pb2.PredictRequest()
-  request.model_spec.name = "words"
-  request.inputs["text"].CopyFrom(tf.make_tensor_proto([b"a"]))
-  request.output_filter.append("no")
-  assert _refused(lambda: words.send(request)) == invalid
-
-
-@pytest.mark.parametrize("dims", [[10**12], [-1], [3], [2**40, 2**40], []])
-def test_tensors_that_promise_more_than_they_hold(words: GrpcClient, served, dims: list[int]) -> None:
-  request = predict_pb2.PredictRequest()
-  request.model_spec.name = "words"
-  tensor = tensor_pb2.TensorProto(dtype=types_pb2.DT_INT32, tensor_content=b"abc")
-  for size in dims:
-    tensor.tensor_shape.dim.add(size=size)
-  request.inputs["text"].CopyFrom(tensor)
-  assert _refused(lambda: words.send(request)) == grpc.StatusCode.INVALID_ARGUMENT
-
-
-def test_grpc_limits_and_metadata_fields(served, words: GrpcClient) -> None:
-  large = {"text": strings(b"x" * (65 << 20))}
-  assert _refused(lambda: words.predict("", large)) == grpc.StatusCode.RESOURCE_EXHAUSTED
-  with grpc.insecure_channel(served.grpc_address) as channel:
-    stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-    request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["no"])
-    request.model_spec.name = "words"
-    assert _refused(lambda: stub.GetModelMetadata(request)) == grpc.StatusCode.INVALID_ARGUMENT
-    assert _refused(lambda: stub.Predict(predict_pb2.PredictRequest())) == grpc.StatusCode.INVALID_ARGUMENT
-
-
-def test_numbers_keep_their_value_in_json() -> None:
-  info = type(
-    "Info", (), {"dtype": tf.float32.as_datatype_enum, "tensor_shape": tf.TensorShape([None]).as_proto()}
-  )
-  values = [0.2, 1e-30, 16777217, -3, float("nan"), float("inf")]
-  array = to_array(values, info, name="x")
-  np.testing.assert_array_equal(array, np.array(values, np.float32))
-  assert from_array(array)[:4] == [0.2, 1e-30, 16777216.0, -3.0]
-  with pytest.raises(ApiError, match="loss of precision"):
-    to_array([1e39], info, name="x")
-  assert from_array(np.array([b"\xff", b"a"], object), name="x_bytes") == [b64(b"\xff"), b64(b"a")]
-  assert parse_json(b'{"a": 1}') == {"a": 1}
-
-
-def test_examples_from_json() -> None:
-  rows = [{"a": ["x", b64(b"\xff")], "b": [1, True], "c": 0.5, "d": []}]
-  (data,) = examples_from_json({"examples": rows, "context": {"b": 9, "e": "y"}}, max_rows=1)
-  features = tf.train.Example.FromString(data).features.feature
-  assert list(features["a"].bytes_list.value) == [b"x", b"\xff"]
-  assert list(features["b"].int64_list.value) == [1, 1]
-  assert (list(features["c"].float_list.value), list(features["e"].bytes_list.value)) == ([0.5], [b"y"])
-  for bad in ({"a": [1, "x"]}, {"a": None}, {"a": 2**63}, {"a": "\ud800"}, [1]):
-    with pytest.raises(ApiError):
-      examples_from_json({"examples": [bad]}, max_rows=1)
-
-
-def test_a_server_that_cannot_start_says_why(exports: dict[str, str], tmp_path) -> None:
-  with socket.socket() as taken:
-    taken.bind(("127.0.0.1", 0))
-    taken.listen()
-    port = taken.getsockname()[1]
-    with pytest.raises(UserError, match="port must be free"):
-      LocalServer({}, rest_port=port)
-    with pytest.raises(UserError, match="port must be free"):
-      LocalServer({}, grpc_port=port)
-  folder = ServableFolder.parse(exports["words"])
-  assert folder.name == "fill_mask"  # From models.config beside the version.
-  with pytest.raises(UserError, match="a name of its own"):
-    load_servables([folder, folder])
-  with pytest.raises(UserError, match="which is neither"):
-    ServableFolder.parse(f"words={tmp_path}")
-  with pytest.raises(UserError, match="Write NAME=PATH"):
-    ServableFolder.parse(f"a/b={tmp_path}")
-  (tmp_path / "1").mkdir()
-  (tmp_path / "1/saved_model.pb").write_bytes(b"\xff")
-  with pytest.raises(UserError, match="tag `serve`"):
-    load_servables([ServableFolder.parse(str(tmp_path))])

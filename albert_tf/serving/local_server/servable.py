@@ -134,18 +134,17 @@ class ServableFolder:
     name, equals, path = text.partition("=")
     if not equals:
       name, path = "", text
-    directory = find_newest_version(path)
-    name = name if equals else _name_of_config(os.path.dirname(directory)) or "albert"
-    if not name or any(character in name for character in "/: "):
+    if equals and (not name or any(character in name for character in "/: ")):
       raise UserError(f"A model's name has no '/', ':' or space. Received: {name!r}. Write NAME=PATH.")
-    return cls(name, directory)
+    directory = find_newest_version(path)
+    return cls(name or _name_of_config(os.path.dirname(directory)) or "albert", directory)
 
 
 def _name_of_config(folder: str) -> str:
   """The one model that a folder's `models.config` names; empty where there is none."""
   try:
     with open(os.path.join(folder, "models.config"), encoding="utf-8") as stream:
-      names = re.findall(r'^\s*name:\s*"([^"]*)"', stream.read(), re.MULTILINE)
+      names = re.findall(r'^\s*name:\s*"([^"/: ]+)"', stream.read(), re.MULTILINE)
   except (OSError, UnicodeDecodeError):
     return ""
   return names[0] if len(names) == 1 else ""
