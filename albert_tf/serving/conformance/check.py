@@ -1,6 +1,7 @@
 """All checks of one export, in order."""
 
 from collections.abc import Callable, Sequence
+import functools
 import importlib.util
 import os
 import platform
@@ -64,7 +65,8 @@ def check_saved_model(
   recorder.check("odd text", lambda: graph_checks.check_odd(odd, rest))
   recorder.check("C API, no Python", lambda: _c_probe(directory, calls, first))
   for python in pythons:
-    recorder.check(f"other runtime {python}", lambda p=python: _other_runtime(directory, calls, first, p))
+    body = functools.partial(_other_runtime, directory, calls, first, python)
+    recorder.check(f"other runtime {python}", body)
   _wire(recorder, directory, signatures, calls, first)
   return recorder.results
 

@@ -11,30 +11,33 @@ import importlib.util
 import json
 import os
 import sys
+from typing import Any
 
 OP_LIBRARIES = ("_sentencepiece_tokenizer.so", "_normalize_ops.so")
 
 
-def load_beside(name):  # type: ignore[no-untyped-def]
+def load_beside(name: str) -> Any:
   """The module in the file beside this one; `python -I` does not look there."""
   path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
   spec = importlib.util.spec_from_file_location(name, path)
+  assert spec is not None
+  assert spec.loader is not None
   module = importlib.util.module_from_spec(spec)
   sys.modules[name] = module
   spec.loader.exec_module(module)
   return module
 
 
-def op_library_paths():  # type: ignore[no-untyped-def]
+def op_library_paths() -> list[str]:
   """The libraries' paths, found without importing their package."""
   spec = importlib.util.find_spec("tensorflow_text")
-  if spec is None:
+  if spec is None or not spec.submodule_search_locations:
     raise SystemExit("tensorflow-text must be installed beside this TensorFlow.")
   folder = os.path.join(next(iter(spec.submodule_search_locations)), "python", "ops")
   return [os.path.join(folder, name) for name in OP_LIBRARIES]
 
 
-def main(saved_model, calls_path, answers_path):  # type: ignore[no-untyped-def]
+def main(saved_model: str, calls_path: str, answers_path: str) -> None:
   """Runs every call in one session."""
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
   import tensorflow as tf
@@ -57,13 +60,13 @@ def main(saved_model, calls_path, answers_path):  # type: ignore[no-untyped-def]
   print(json.dumps({**versions, "foreign_ops": foreign, "project_modules": modules}))
 
 
-def ops_of(saved_model):  # type: ignore[no-untyped-def]
+def ops_of(saved_model: str) -> set[str]:
   """Every op of the graph and of its functions."""
   from tensorflow.core.protobuf import saved_model_pb2
 
   with open(os.path.join(saved_model, "saved_model.pb"), "rb") as stream:
     proto = saved_model_pb2.SavedModel.FromString(stream.read())
-  ops = set()
+  ops: set[str] = set()
   for meta_graph in proto.meta_graphs:
     ops |= {node.op for node in meta_graph.graph_def.node}
     names = {function.signature.name for function in meta_graph.graph_def.library.function}
@@ -72,7 +75,7 @@ def ops_of(saved_model):  # type: ignore[no-untyped-def]
   return ops
 
 
-def answer(files, session, meta_graph, call):  # type: ignore[no-untyped-def]
+def answer(files: Any, session: Any, meta_graph: Any, call: Any) -> Any:
   """Runs one call; an error of the graph is an answer too."""
   import numpy as np
   import tensorflow as tf

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import dataclasses
 import io
 import struct
-from typing import BinaryIO
+from typing import IO
 
 import numpy as np
 
@@ -62,7 +62,7 @@ def write_calls(path: str, calls: Sequence[Call]) -> None:
     dump_calls(stream, calls)
 
 
-def dump_calls(stream: BinaryIO, calls: Sequence[Call]) -> None:
+def dump_calls(stream: IO[bytes], calls: Sequence[Call]) -> None:
   """Writes calls to an open file."""
   stream.write(CALLS_MAGIC + struct.pack("<I", len(calls)))
   for call in calls:
@@ -101,7 +101,7 @@ def write_answers(path: str, answers: Sequence[Answer]) -> None:
     dump_answers(stream, answers)
 
 
-def dump_answers(stream: BinaryIO, answers: Sequence[Answer]) -> None:
+def dump_answers(stream: IO[bytes], answers: Sequence[Answer]) -> None:
   """Writes answers to an open file."""
   stream.write(ANSWERS_MAGIC + struct.pack("<I", len(answers)))
   for answer in answers:
@@ -124,29 +124,29 @@ def read_answers(path: str) -> list[Answer]:
     return answers
 
 
-def _count(stream: BinaryIO, magic: bytes) -> int:
+def _count(stream: IO[bytes], magic: bytes) -> int:
   if stream.read(4) != magic:
     raise ValueError(f"The file must begin with {magic!r}.")
   return int(_read(stream, "<I"))
 
 
-def _read(stream: BinaryIO, layout: str) -> int:
+def _read(stream: IO[bytes], layout: str) -> int:
   data = stream.read(struct.calcsize(layout))
   if len(data) < struct.calcsize(layout):
     raise ValueError("the file ends too early")
   return int(struct.unpack(layout, data)[0])
 
 
-def _write_str(stream: BinaryIO, text: str | bytes) -> None:
+def _write_str(stream: IO[bytes], text: str | bytes) -> None:
   data = text.encode() if isinstance(text, str) else bytes(text)
   stream.write(struct.pack("<I", len(data)) + data)
 
 
-def _read_str(stream: BinaryIO) -> str:
+def _read_str(stream: IO[bytes]) -> str:
   return stream.read(_read(stream, "<I")).decode("utf-8", "replace")
 
 
-def _write_tensor(stream: BinaryIO, array: np.ndarray) -> None:
+def _write_tensor(stream: IO[bytes], array: np.ndarray) -> None:
   array = np.asarray(array)
   if array.dtype == object:
     buffer = io.BytesIO()
@@ -158,7 +158,7 @@ def _write_tensor(stream: BinaryIO, array: np.ndarray) -> None:
   stream.write(struct.pack(f"<iI{array.ndim}qQ", dtype, array.ndim, *array.shape, len(data)) + data)
 
 
-def _read_tensor(stream: BinaryIO) -> np.ndarray:
+def _read_tensor(stream: IO[bytes]) -> np.ndarray:
   dtype, rank = _read(stream, "<i"), _read(stream, "<I")
   shape = [_read(stream, "<q") for _ in range(rank)]
   data = stream.read(_read(stream, "<Q"))

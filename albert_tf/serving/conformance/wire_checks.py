@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
+import functools
 from typing import Any
 
 import grpc
@@ -146,7 +147,7 @@ class WireChecks:
       ("INVALID_ARGUMENT", call.signature, {**call.inputs, name: wrong_type}),
     ]
     for code, signature, inputs in trials:
-      self._expect_code(code, lambda s=signature, i=inputs: self._client.predict(s, i))
+      self._expect_code(code, functools.partial(self._client.predict, signature, inputs))
     return f"{len(trials)} wrong requests refused with INVALID_ARGUMENT"
 
   def _expect_code(self, code: str, send: Callable[[], Any]) -> None:

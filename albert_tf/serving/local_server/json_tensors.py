@@ -14,7 +14,7 @@ from albert_tf.serving.local_server.errors import ApiError
 
 _SHOWN = 200  # Characters of a value in an error message.
 _MAX_RANK = 8
-_INTEGERS = {tf.int32: np.iinfo(np.int32), tf.int64: np.iinfo(np.int64)}
+_INTEGERS: dict[Any, np.iinfo] = {tf.int32: np.iinfo(np.int32), tf.int64: np.iinfo(np.int64)}
 
 
 def parse_json(body: bytes) -> dict[str, Any]:
@@ -103,7 +103,8 @@ def _read_columns(inputs: Any, infos: Mapping[str, Any]) -> dict[str, np.ndarray
 def to_array(value: Any, info: Any, *, name: str) -> np.ndarray:
   """One tensor from nested lists, of the type that `info` (a TensorInfo) wants."""
   dtype = tf.dtypes.as_dtype(info.dtype)
-  shape, inner = [], value
+  shape: list[int] = []
+  inner = value
   while isinstance(inner, list) and len(shape) < _MAX_RANK:
     shape.append(len(inner))
     if not inner:
