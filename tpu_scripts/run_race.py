@@ -146,7 +146,7 @@ def _make_task(start: "Start", settings: "FineTuneSettings") -> Any:
   for split, examples in splits.items():
     empty = sum(not example.question.strip() for example in examples)
     logging.info("%s: %d questions%s", split, len(examples), f", {empty} of them empty" if empty else "")
-  names = ("data_dir", "train_file", "eval_file", "test_file")
+  names = ("data_dir", "train_file", "eval_file")  # What the weights depend on.
   trained = finetuning_flags.trained_spec()
   return MultipleChoiceTask(
     splits=splits,

@@ -91,7 +91,8 @@ def _make_task(start: "Start", settings: "FineTuneSettings") -> Any:
     ),
     name=_TASK_NAME.value or (trained.name if trained else "tagging"),
     label_names=trained.label_names if trained else (),
-    data={f"{split}_file": path for split, path in paths.items()},
+    # What the weights depend on.
+    data={f"{split}_file": path for split, path in paths.items() if split != "test"},
   )
   for split, sentences in splits.items():
     aligned = task.aligned(split)

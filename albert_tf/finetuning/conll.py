@@ -113,7 +113,8 @@ def _texts(row: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
   value = row[key]
   if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
     raise UserError(
-      f"{key!r} is a list of texts. Received: {type(value).__name__} {str(value)[:60]!r} in {where}."
+      f"{key!r} is a list of texts; tags have names, not numbers. Received: {type(value).__name__} "
+      f"{str(value)[:60]!r} in {where}."
     )
   return tuple(value)
 
