@@ -122,6 +122,9 @@ def test_training_leaves_everything(runs, folder):
   for name in ("evaluation.png", "README.md", "flags.txt", "saved_model/1/saved_model.pb"):
     assert (run / name).exists(), name
   assert load(run / "ensemble/predictions.json").keys() == ids
+  assert (
+    "random_seed" not in (run / "flags.txt").read_text()
+  )  # A flag of TensorFlow's own: unknown at parsing.
   # The top has the best seed's files, its threshold too.
   best = folder / f"two/seed_{results['best_seed']}"
   assert load(run / "task.json") == load(best / "task.json")
