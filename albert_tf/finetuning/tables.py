@@ -225,7 +225,7 @@ class TableTask(TextTask):
       splits,
       tokenizer=tokenizer,
       metric_names=("pearson", "spearman", "mean_squared_error") if regression else ("accuracy", "macro_f1"),
-      data={f"{split}_file": path for split, path in tables.items() if path},
+      data={f"{split}_file": path for split, path in tables.items() if path and split != "test"},
     )
 
 
