@@ -154,7 +154,7 @@ def _make_task(start: "Start", settings: "FineTuneSettings") -> Any:
     max_seq_length=_or_default(_MAX_SEQ_LENGTH.value, trained.max_seq_length if trained else 512),
     max_qa_length=_or_default(_MAX_QA_LENGTH.value, trained.max_qa_length if trained else 128),
     name=_TASK_NAME.value,
-    data={name: flags.FLAGS[name].value for name in names if flags.FLAGS[name].value},
+    data={name: str(flags.FLAGS[name].value) for name in names if flags.FLAGS[name].value},
   )
 
 
