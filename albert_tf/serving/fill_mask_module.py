@@ -21,6 +21,8 @@ class FillMaskModule(ServingModule):
     examples: `inputs` [B] serialized tf.Example with `text` → the same.
     tokens: ids and `positions` int32 [B, P] → `top_ids` int32 and `top_probabilities` float32, [B, P, K].
     mlm: the same inputs → `mlm_logits` float32 [B, P, V].
+    sop: `input_ids`, `input_mask`, `segment_ids` → `sop_log_probs` float32 [B, 2]: the two segments are in
+      order, or swapped.
 
   Args:
     parts: see `ServingModule`.
@@ -40,6 +42,7 @@ class FillMaskModule(ServingModule):
       "examples": graph(self.examples, strings("inputs")),
       "tokens": self.shared(self.tokens, self.position_inputs()),
       "mlm": self.shared(self.mlm, self.position_inputs()),
+      "sop": graph(self.sop, self.token_inputs()),
     }
 
   def position_inputs(self) -> tuple[tf.TensorSpec, ...]:
@@ -69,6 +72,11 @@ class FillMaskModule(ServingModule):
   ) -> Tensors:
     inputs = {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}
     return {"mlm_logits": self.run_model({**inputs, "masked_lm_positions": positions})["mlm_logits"]}
+
+  def sop(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
+    inputs = {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}
+    outputs = self.run_model({**inputs, "masked_lm_positions": input_ids[:, :0]})
+    return {"sop_log_probs": tf.nn.log_softmax(tf.cast(outputs["sop_logits"], tf.float32))}
 
   def tokens(
     self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor

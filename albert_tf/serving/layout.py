@@ -50,7 +50,7 @@ def write_layout(output_dir: str, *, model_name: str, version_dir: str) -> None:
   texts = {
     MODELS_CONFIG: _MODELS_CONFIG_TEXT % {"name": model_name},
     BATCHING_PARAMETERS: _BATCHING_TEXT,
-    GUIDE: guide(output_dir, model_name=model_name, signatures=read_signatures(version_dir)),
+    GUIDE: guide(model_name=model_name, signatures=read_signatures(version_dir)),
   }
   for name, text in texts.items():
     path = os.path.join(output_dir, name)
@@ -59,9 +59,9 @@ def write_layout(output_dir: str, *, model_name: str, version_dir: str) -> None:
         stream.write(text)
 
 
-def docker_command(output_dir: str, *, model_name: str) -> str:
-  """The line that serves the folder of versions, REST at 8501 and gRPC at 8500."""
-  source = os.path.abspath(output_dir)
+def docker_command(output_dir: str | None = None, *, model_name: str) -> str:
+  """The line that serves the folder of versions, by default the current one; REST at 8501, gRPC at 8500."""
+  source = os.path.abspath(output_dir) if output_dir else "$PWD"
   return (
     f'docker run --rm -p 8500:8500 -p 8501:8501 -v "{source}:/models/{model_name}:ro" {IMAGE} '
     f"--model_config_file=/models/{model_name}/{MODELS_CONFIG} "
@@ -69,14 +69,14 @@ def docker_command(output_dir: str, *, model_name: str) -> str:
   )
 
 
-def guide(output_dir: str, *, model_name: str, signatures: dict[str, Signature]) -> str:
+def guide(*, model_name: str, signatures: dict[str, Signature]) -> str:
   """The README of an export."""
   lines = [
     f"# {model_name}, for TensorFlow Serving",
     "",
-    "Each numbered folder is a version; a server takes the highest, and a new one while it runs. Start it with",
+    "Each numbered folder is a version; a server takes the highest, and a new one while it runs. Start it here with",
     "",
-    f"    {docker_command(output_dir, model_name=model_name)}",
+    f"    {docker_command(model_name=model_name)}",
     "",
     "`models.config` names the model, `batching_parameters.txt` says how requests are joined; change them as you like.",
     "A version's `assets.extra/tf_serving_warmup_requests` is replayed before the version is taken into use.",

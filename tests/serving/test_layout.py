@@ -15,7 +15,7 @@ from albert_tf.records import read_records
 from albert_tf.serving import export_saved_model
 from albert_tf.serving.conformance.signatures import read_signatures
 from albert_tf.serving.conformance.warmup import read_warmup, warmup_path
-from albert_tf.serving.layout import write_layout
+from albert_tf.serving.layout import docker_command, write_layout
 from albert_tf.serving.warmup import BATCH_SIZES, prediction_log
 
 TASK = TaskSpec(kind="classification", name="t", label_names=("no", "yes"), max_seq_length=16)
@@ -97,9 +97,10 @@ def test_files_for_the_server(export: pathlib.Path) -> None:
   assert 'name: "yes-no"' in (folder / "models.config").read_text()
   assert 'base_path: "/models/yes-no"' in (folder / "models.config").read_text()
   guide = (folder / "README.md").read_text()
-  assert f'docker run --rm -p 8500:8500 -p 8501:8501 -v "{folder}:/models/yes-no:ro"' in guide
+  assert 'docker run --rm -p 8500:8500 -p 8501:8501 -v "$PWD:/models/yes-no:ro"' in guide
   assert "| `examples` | classify | `inputs` | `classes`, `scores` |" in guide
   assert "localhost:8501/v1/models/yes-no:classify" in guide
+  assert f'-v "{folder}:/models/yes-no:ro"' in docker_command(str(folder), model_name="yes-no")
   # A second version leaves what a person may have changed.
   (folder / "batching_parameters.txt").write_text("mine")
   write_layout(str(folder), model_name="yes-no", version_dir=str(export))
