@@ -93,8 +93,12 @@ def prepare_fit(model: Any, batch: Any) -> None:
   """Call it on a compiled model with one batch `(x, y, weights)` of arrays before `model.fit`.
 
   Under a strategy Keras 3 learns the types of a batch from the mean over the replicas, where integers have
-  become floats; what it already knows it does not ask for.
+  become floats, and which it cannot take over several workers. Here it learns them from `batch`.
   """
   if KERAS_3:
     with model.distribute_strategy.scope():
       model._symbolic_build(data_batch=batch)
+    model._maybe_symbolic_build = lambda **_: None
+    if isinstance(model.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
+      step = model.train_step  # The mean over the workers is taken along an axis, which a scalar has not.
+      model.train_step = lambda data: {name: tf.reshape(value, [1]) for name, value in step(data).items()}

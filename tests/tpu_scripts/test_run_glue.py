@@ -1,7 +1,10 @@
 """`run_glue.py` as users run it: train, predict, export on two replicas; predict again; bad input."""
 
+import contextlib
 import json
+import os
 import pathlib
+import socket
 import subprocess
 import sys
 
@@ -9,7 +12,7 @@ import numpy as np
 import pytest
 from reference.tiny_finetuning import tiny_start, tokenizer
 
-from albert_tf.checkpoints.bundle import write_bundle
+from albert_tf.checkpoints.bundle import latest_bundle, read_bundle, write_bundle
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 
 COMMAND = pathlib.Path(__file__).parent.parent.parent / "tpu_scripts/run_glue.py"
@@ -103,3 +106,55 @@ def test_mistakes_are_told_in_one_message(tmp_path, pretrained, flags, message):
   assert message in done.stderr
   assert "Traceback" not in done.stderr
   assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_two_workers_leave_the_run_of_one(tmp_path, pretrained):
+  """Processes on the loopback address: only the chief writes, and the weights are those of one process."""
+  write_mrpc(tmp_path / "MRPC", 14)
+  common = {
+    "task_name": "mrpc",
+    "data_dir": tmp_path,
+    "init_checkpoint": pretrained,
+    "do_train": True,
+    "train_batch_size": 4,
+    "num_train_epochs": 1,
+    "learning_rate": 0.002,
+    "classifier_dropout": 0,
+    "max_seq_length": 32,
+    "noexport": True,
+  }
+  workers = start_workers(common | {"output_dir": tmp_path / "two"}, 2)
+  alone = run_glue(**common, output_dir=tmp_path / "one")
+  for worker in workers:
+    stdout, stderr = worker.communicate(timeout=280)
+    assert worker.returncode == 0, stdout + stderr
+  assert alone.returncode == 0, alone.stderr
+  one, two = (
+    read_bundle(latest_bundle(str(tmp_path / name / "checkpoints/best"))) for name in ("one", "two")
+  )
+  assert one.keys() == two.keys()
+  for name, value in one.items():
+    np.testing.assert_allclose(value, two[name], atol=2e-5, err_msg=name)
+
+
+def start_workers(flags, count):
+  with contextlib.ExitStack() as stack:  # All at once, so that no port is given twice.
+    sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+    for each in sockets:
+      each.bind(("127.0.0.1", 0))
+    cluster = {"worker": [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]}
+  words = [f"--{name}" if value is True else f"--{name}={value}" for name, value in flags.items()]
+  return [
+    subprocess.Popen(
+      [sys.executable, str(COMMAND), *words],
+      env={
+        **os.environ,
+        "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": i}}),
+      },
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      text=True,
+    )
+    for i in range(count)
+  ]
