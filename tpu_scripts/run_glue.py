@@ -88,6 +88,7 @@ def _glue_task(start: "Start", max_seq_length: int) -> Any:
 
 def main(argv: Sequence[str]) -> None:
   finetuning_flags.refuse_arguments(argv)
+  flags_text = flags.FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
   load_tensorflow()
   finetuning_flags.quiet_logging()
   settings = finetuning_flags.settings()
@@ -99,7 +100,7 @@ def main(argv: Sequence[str]) -> None:
     settings,
     start=start,
     output_dir=finetuning_flags.output_dir(),
-    flags_text=flags.FLAGS.flags_into_string(),
+    flags_text=flags_text,
   )
   finetuning_flags.print_results(results)
   finetuning_flags.export("classifier")
