@@ -38,7 +38,7 @@ class FeatureSet:
     """int64 `[n]`: the length of each row."""
     return np.array([np.shape(row["input_ids"])[-1] for row in self.rows], np.int64)
 
-  def batch(self, indices: Sequence[int], *, batch_size: int, length: int) -> Batch:
+  def batch(self, indices: Sequence[int] | np.ndarray, *, batch_size: int, length: int) -> Batch:
     """`(x, y, weights)` of `batch_size` rows, padded to `length`.
 
     Where there are fewer indices, the first one's row fills up with weight 0. Weights are scaled so that their

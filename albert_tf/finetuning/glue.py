@@ -165,9 +165,9 @@ def read_splits(task: GlueTask, data_dir: str) -> dict[str, Texts]:
       splits[split] = read_tsv(task, path, split)
   if task.name == "mnli":
     for place in (folder, os.path.dirname(folder.rstrip("/"))):
-      path = next((p for name in _AX_FILES if files.exists(p := os.path.join(place, name))), None)
-      if path is not None:
-        splits.setdefault("test_ax", read_tsv(TASKS["ax"], path, "test"))
+      found = next((p for name in _AX_FILES if files.exists(p := os.path.join(place, name))), None)
+      if found is not None:
+        splits.setdefault("test_ax", read_tsv(TASKS["ax"], found, "test"))
   return splits
 
 

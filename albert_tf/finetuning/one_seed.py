@@ -17,7 +17,7 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning import initialize
 from albert_tf.finetuning.batching import Batching, steps_per_epoch, training_dataset
 from albert_tf.finetuning.callbacks import EvaluateAndKeepBest, WriteMetrics
-from albert_tf.finetuning.features import FeatureSet
+from albert_tf.finetuning.features import Batch, FeatureSet
 from albert_tf.finetuning.models import make_model
 from albert_tf.finetuning.prediction import Predictor
 from albert_tf.finetuning.settings import FineTuneSettings
@@ -164,17 +164,8 @@ def train(
     eval_steps=settings.eval_steps,
     patience=settings.early_stopping_patience,
   )
-  with strategy.scope():
-    optimizer = make_optimizer(model, settings, num_steps=num_steps)
-    model.compile(
-      optimizer=optimizer,
-      loss=task.loss(),
-      loss_weights=task.loss_weights(),
-      jit_compile=settings.jit_compile,
-    )
-  compat.prepare_fit(
-    model, features.batch([0], batch_size=batching.batch_size, length=batching.length(batching.max_length))
-  )
+  first = features.batch([0], batch_size=batching.batch_size, length=batching.length(batching.max_length))
+  _compile(model, task, settings, num_steps=num_steps, strategy=strategy, batch=first)
   began = time.monotonic()
   model.fit(
     training_dataset(features, batching, seed=seed, num_steps=num_steps),
@@ -193,6 +184,26 @@ def train(
     train_seconds=time.monotonic() - began,
     history=evaluation.history,
   )
+
+
+def _compile(
+  model: Any,
+  task: FineTuningTask,
+  settings: FineTuneSettings,
+  *,
+  num_steps: int,
+  strategy: tf.distribute.Strategy,
+  batch: Batch,
+) -> None:
+  """Loss and optimizer join the model; `batch` shows their types."""
+  with strategy.scope():
+    model.compile(
+      optimizer=make_optimizer(model, settings, num_steps=num_steps),
+      loss=task.loss(),
+      loss_weights=task.loss_weights(),
+      jit_compile=settings.jit_compile,
+    )
+  compat.prepare_fit(model, batch)
 
 
 def _verbosity(verbose: bool) -> int:

@@ -32,7 +32,7 @@ def summarize(
   head = {"task": task.spec.name, "kind": task.spec.kind, "init_checkpoint": source}
   if len(runs) == 1:
     return {**head, "best_metric": task.best_metric, **runs[0][1]}
-  results = {**head, "best_metric": task.best_metric}
+  results: dict[str, Any] = {**head, "best_metric": task.best_metric}
   if evaluated:
     best = max(runs, key=lambda run: run[2][task.best_metric])
     metrics = [run[2] for run in runs]
