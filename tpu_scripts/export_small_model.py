@@ -52,6 +52,9 @@ _MAX_PREDICTIONS = flags.DEFINE_integer(
   "fill_mask: positions of a row; 0: free (onnx). Default: 1 for tflite, free for onnx.",
   lower_bound=0,
 )
+_USE_EMA = flags.DEFINE_bool(
+  "use_ema", False, "Take the averages that a run with --ema_decay kept instead of its weights."
+)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -71,6 +74,7 @@ def main(argv: Sequence[str]) -> None:
       max_seq_length=_MAX_SEQ_LENGTH.value,
       max_predictions_per_seq=_MAX_PREDICTIONS.value,
     ),
+    use_ema=_USE_EMA.value,
   )
   print(f"Exported {_MODEL.value} to {report.path} ({_FORMAT.value})")
   print(

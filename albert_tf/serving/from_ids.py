@@ -143,13 +143,14 @@ def _compare(expected: np.ndarray, actual: np.ndarray) -> Parity:
   return Parity(float(np.abs(a - b).max()), float(cosine.min()), same)
 
 
-def load_ids_model(kind: str, pretrained: PretrainedFiles) -> IdsModel:
+def load_ids_model(kind: str, pretrained: PretrainedFiles, *, use_ema: bool = False) -> IdsModel:
   """Builds what `kind` needs, with the checkpoint's weights.
 
   Args:
     kind: one of `KINDS`.
     pretrained: a pretraining run for fill_mask; a fine-tuned one for classifier and question_answering;
       either for encoder.
+    use_ema: take the averages that a run with `ema_decay` kept instead of the weights.
 
   Raises:
     UserError: the checkpoint is not of this kind.
@@ -157,5 +158,5 @@ def load_ids_model(kind: str, pretrained: PretrainedFiles) -> IdsModel:
   if kind not in KINDS:
     raise UserError(f"model must be one of {', '.join(KINDS)}. Received: {kind!r}.")
   task = load_task(kind, pretrained)
-  model = restore_model(kind, pretrained, task=task)
+  model = restore_model(kind, pretrained, task=task, use_ema=use_ema)
   return IdsModel(kind=kind, config=pretrained.config, model=model, task=task)

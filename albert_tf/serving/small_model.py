@@ -97,7 +97,13 @@ class Sizes:
 
 
 def export_small_model(
-  *, model: str, init_checkpoint: str, format: str, output: str, sizes: Sizes | None = None
+  *,
+  model: str,
+  init_checkpoint: str,
+  format: str,
+  output: str,
+  sizes: Sizes | None = None,
+  use_ema: bool = False,
 ) -> SmallModelReport:
   """Converts, compares with the Python model, and writes; a file that answers something else is not written.
 
@@ -107,6 +113,7 @@ def export_small_model(
     format: one of `FORMATS`.
     output: the file, which must not exist.
     sizes: of the inputs.
+    use_ema: take the averages that a run with `ema_decay` kept instead of the weights.
 
   Raises:
     UserError: a format or model that does not exist, a file that does, a missing package.
@@ -122,14 +129,13 @@ def export_small_model(
   if kind.is_onnx:
     require("onnx")
     require("onnxruntime")
-  ids_model = load_ids_model(model, find_pretrained(init_checkpoint))
+  ids_model = load_ids_model(model, find_pretrained(init_checkpoint), use_ema=use_ema)
   resolved = (sizes or Sizes()).resolve(ids_model, is_onnx=kind.is_onnx)
   content = _convert(ids_model, kind, resolved)
   run: Callable[[Arrays], Arrays] = (OnnxModel if kind.is_onnx else LiteModel)(content)
   parity = measure_parity(ids_model, run, **resolved)
   _check(parity, format)
-  with files.atomic_writer(output) as stream:
-    stream.write(content)
+  _write(content, output)
   return SmallModelReport(
     path=output,
     num_bytes=len(content),
@@ -137,6 +143,17 @@ def export_small_model(
     parameter_bytes=ids_model.num_parameters * kind.bytes_a_parameter,
     parity=parity,
   )
+
+
+def _write(content: bytes, output: str) -> None:
+  try:
+    with files.atomic_writer(output) as stream:
+      stream.write(content)
+  except OSError as error:
+    raise UserError(
+      f"The output file must be writable. Received: {output} ({error.strerror or error}). "
+      "Free disk space, mend the permissions or choose another place; nothing was written."
+    ) from error
 
 
 def _convert(model: IdsModel, kind: _Format, sizes: Mapping[str, Any]) -> bytes:

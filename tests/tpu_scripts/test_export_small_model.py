@@ -4,6 +4,7 @@ import pathlib
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from reference import tiny_run
@@ -106,12 +107,13 @@ def test_a_fine_tuned_directory_becomes_a_classifier(
     ({}, Sizes(max_seq_length=21), "max_seq_length must be between 8 and .*=20. Received: 21"),
     ({"format": "tflite"}, Sizes(max_seq_length=0), "A TFLite file has a fixed max_seq_length"),
     ({"init_checkpoint": "nowhere"}, Sizes(), "A checkpoint must exist"),
+    ({"use_ema": True}, Sizes(), "Averaged weights are only in checkpoints of a run with --ema_decay"),
   ],
 )
 def test_mistakes_are_refused_and_nothing_is_written(
-  fine_tuned: pathlib.Path, tmp_path: pathlib.Path, arguments: dict[str, str], sizes: Sizes, message: str
+  fine_tuned: pathlib.Path, tmp_path: pathlib.Path, arguments: dict[str, Any], sizes: Sizes, message: str
 ) -> None:
-  default = {"model": "classifier", "init_checkpoint": str(fine_tuned), "format": "onnx"}
+  default: dict[str, Any] = {"model": "classifier", "init_checkpoint": str(fine_tuned), "format": "onnx"}
   with pytest.raises(UserError, match=message):
     export_small_model(**{**default, **arguments}, output=str(tmp_path / "x"), sizes=sizes)
   assert list(tmp_path.iterdir()) == []
