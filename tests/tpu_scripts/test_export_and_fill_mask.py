@@ -32,7 +32,9 @@ def test_export_then_fill_mask(repository_dir: pathlib.Path, tmp_path: pathlib.P
     "--version=2",
   )
   assert exported.returncode == 0, exported.stderr
-  assert exported.stdout == f"Exported fill_mask to {versions}/2\n"
+  first, _, command = exported.stdout.splitlines()
+  assert first == f"Exported fill_mask to {versions}/2"
+  assert f'-v "{versions}:/models/fill_mask:ro"' in command
   text = "the [MASK] is blue and green [MASK] grows"
   answered = run(repository_dir, "fill_mask.py", f"--saved_model={versions}", f"--text={text}")
   assert answered.returncode == 0, answered.stderr
@@ -52,5 +54,21 @@ def test_a_kind_that_does_not_exist_is_refused(repository_dir: pathlib.Path, tmp
     f"--output_dir={tmp_path}",
   )
   assert done.returncode != 0
-  assert "value should be one of <encoder|fill_mask>" in done.stderr
+  assert "value should be one of <encoder|fill_mask|classifier|question_answering|" in done.stderr
   assert "Traceback" not in done.stderr
+
+
+def test_a_pretrained_run_is_no_classifier(repository_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+  tokenizer = tiny_run.train_tokenizer(tmp_path)
+  tiny_run.write_run(tmp_path / "run", tiny_run.tiny_model(tokenizer.vocab_size), tokenizer)
+  done = run(
+    repository_dir,
+    "export_saved_model.py",
+    "--model=classifier",
+    f"--init_checkpoint={tmp_path}/run",
+    f"--output_dir={tmp_path}/e",
+  )
+  assert done.returncode == 2
+  assert "A fine-tuned run directory holds task.json" in done.stderr
+  assert "Traceback" not in done.stderr
+  assert not (tmp_path / "e").exists()
