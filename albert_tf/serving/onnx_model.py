@@ -5,9 +5,9 @@ import math
 import numpy as np
 
 from albert_tf.configs import AlbertConfig
-from albert_tf.modeling.attention import MASKED_SCORE
 from albert_tf.serving.onnx_graph import OnnxGraph
 
+_MASKED_SCORE = -10000.0  # As in `albert_tf.modeling`; finite in float16 too.
 _ACTIVATIONS = {
   "gelu": ("Gelu", {"approximate": "tanh"}),
   "gelu_exact": ("Gelu", {"approximate": "none"}),
@@ -89,7 +89,7 @@ class OnnxEncoder:
     """float32 [B, 1, 1, S]: finite, so that a row of padding alone has no NaN, in half precision either."""
     g = self._graph
     padding = g.op("Sub", g.number(1, like=np.float32), g.cast("input_mask", np.float32))
-    bias = g.op("Mul", padding, g.number(MASKED_SCORE, like=np.float32))
+    bias = g.op("Mul", padding, g.number(_MASKED_SCORE, like=np.float32))
     return g.op("Unsqueeze", bias, g.integers(1, 2))
 
   def _heads(self, x: str, name: str, order: list[int]) -> str:
