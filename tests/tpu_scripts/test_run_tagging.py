@@ -65,7 +65,9 @@ def test_entities(runs, folder):
   assert runs["ner"].status == 0, runs["ner"].stderr
   assert runs["predict"].status == 0, runs["predict"].stderr
   results = json.loads((folder / "out/results.json").read_text())
-  assert {"accuracy", "precision", "recall", "f1", "f1_COLOUR", "test_f1"} <= results.keys()
+  assert {"accuracy", "precision", "recall", "f1", "f1_COLOUR"} <= results.keys()
+  assert "test_f1: " in runs["ner"].stdout
+  assert "test_f1" not in results  # It was of other test data than the second command's.
   assert (folder / "out/saved_model/1/saved_model.pb").exists()
   assert (folder / "out/evaluation.png").exists()
   lines = (folder / "out/predictions_eval.tsv").read_text().split("\n")
