@@ -100,8 +100,8 @@ _USE_XLA = flags.DEFINE_bool("use_xla", False, "Compile with XLA on GPU or CPU."
 _PROGRESS = flags.DEFINE_bool("progress", True, "Show Keras' progress bar.")
 
 
-def read_start() -> "Start":
-  """Configuration, tokenizer and weights of the flags."""
+def read_start(*, vocab_file: str = "") -> "Start":
+  """Configuration, tokenizer and weights of the flags; `vocab_file` is of commands that can use WordPiece."""
   from albert_tf.finetuning.initialize import read_start as read
 
   checkpoint = _INIT_CHECKPOINT.value
@@ -110,6 +110,7 @@ def read_start() -> "Start":
   return read(
     checkpoint,
     spm_model_file=_SPM_MODEL_FILE.value,
+    vocab_file=vocab_file,
     albert_config_file=_ALBERT_CONFIG_FILE.value,
     do_lower_case=_DO_LOWER_CASE.value,
     from_scratch=_FROM_SCRATCH.value,

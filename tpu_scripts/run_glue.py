@@ -8,11 +8,13 @@ Example:
 """
 
 from collections.abc import Sequence
+import os
 from typing import TYPE_CHECKING, Any
 
 from absl import app, flags
 import finetuning_flags
 
+from albert_tf import files
 from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.startup import load_tensorflow
 
@@ -25,6 +27,12 @@ _TASK_NAME = flags.DEFINE_string(
 _DATA_DIR = flags.DEFINE_string("data_dir", "", "The task's folder, or the one with GLUE's folders.")
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
   "max_seq_length", None, "Pieces of an example; longer ones are cut. Default: 512, or as it was trained."
+)
+_VOCAB_FILE = flags.DEFINE_string(
+  "vocab_file",
+  "",
+  "WordPiece vocabulary (.txt), for models without a SentencePiece model, as the Chinese ones. Such a model is not "
+  "exported: SavedModels read text with SentencePiece.",
 )
 
 # --task_name=custom
@@ -86,6 +94,17 @@ def _glue_task(start: "Start", max_seq_length: int) -> Any:
   )
 
 
+def _vocabulary() -> str:
+  """The WordPiece vocabulary that is named, or that a fine-tuned run has."""
+  if _VOCAB_FILE.value or flags.FLAGS.spm_model_file:
+    return str(_VOCAB_FILE.value)
+  folders = (flags.FLAGS.init_checkpoint, finetuning_flags.output_dir())
+  paths = [
+    os.path.join(folder, "vocab.txt") for folder in folders if finetuning_flags.trained_spec() and folder
+  ]
+  return next((path for path in paths if files.exists(path)), "")
+
+
 def main(argv: Sequence[str]) -> None:
   finetuning_flags.refuse_arguments(argv)
   flags_text = flags.FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
@@ -94,7 +113,8 @@ def main(argv: Sequence[str]) -> None:
   settings = finetuning_flags.settings()
   from albert_tf.finetuning.fit import fine_tune
 
-  start = finetuning_flags.read_start()
+  vocab_file = _vocabulary()
+  start = finetuning_flags.read_start(vocab_file=vocab_file)
   results = fine_tune(
     _make_task(start),
     settings,
@@ -103,7 +123,8 @@ def main(argv: Sequence[str]) -> None:
     flags_text=flags_text,
   )
   finetuning_flags.print_results(results)
-  finetuning_flags.export("classifier")
+  if not vocab_file:
+    finetuning_flags.export("classifier")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from albert_tf.finetuning.features import FeatureSet
 from albert_tf.finetuning.task import Outputs
 from albert_tf.finetuning.task_spec import TaskSpec
 from albert_tf.finetuning.text_task import TextTask
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import AlbertTokenizer, WordPieceTokenizer
 
 SUBMISSION_FOLDER = "submission"
 
@@ -31,7 +31,14 @@ class GlueTextTask(TextTask):
   Reference: Wang et al. 2019, arXiv 1804.07461.
   """
 
-  def __init__(self, name: str, *, data_dir: str, tokenizer: AlbertTokenizer, max_seq_length: int = 512):
+  def __init__(
+    self,
+    name: str,
+    *,
+    data_dir: str,
+    tokenizer: AlbertTokenizer | WordPieceTokenizer,
+    max_seq_length: int = 512,
+  ):
     self.glue = glue.find_task(name)
     spec = TaskSpec(
       kind="classification" if self.glue.label_names else "regression",

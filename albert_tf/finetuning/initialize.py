@@ -13,7 +13,7 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.interop import Checkpoint, MatchReport, load_weights, read_checkpoint
 from albert_tf.modeling import named_variables
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import AlbertTokenizer, WordPieceTokenizer
 
 _ENCODER = "bert/"
 _HEAD = rf"^(?!{_ENCODER})"  # Every variable that is not of the encoder.
@@ -31,7 +31,7 @@ class Start:
   """
 
   config: AlbertConfig
-  tokenizer: AlbertTokenizer
+  tokenizer: AlbertTokenizer | WordPieceTokenizer
   checkpoint: Checkpoint | None
   source: str
 
@@ -40,6 +40,7 @@ def read_start(
   init_checkpoint: str,
   *,
   spm_model_file: str = "",
+  vocab_file: str = "",
   albert_config_file: str = "",
   do_lower_case: bool | None = None,
   from_scratch: bool = False,
@@ -49,6 +50,8 @@ def read_start(
   Args:
     init_checkpoint: the path; empty only with `from_scratch`.
     spm_model_file: instead of the tokenizer beside the weights.
+    vocab_file: a WordPiece vocabulary instead, as the Chinese models have; only tasks that need no
+      character offsets work with one.
     albert_config_file: instead of the configuration beside the weights.
     do_lower_case: instead of the tokenizer's own setting.
     from_scratch: random weights, asked for explicitly.
@@ -57,18 +60,18 @@ def read_start(
     UserError: nothing is there, or parts are missing.
   """
   if from_scratch:
-    return _random_start(init_checkpoint, spm_model_file, albert_config_file, do_lower_case)
+    return _random_start(init_checkpoint, vocab_file or spm_model_file, albert_config_file, do_lower_case)
   if not init_checkpoint:
     raise UserError(
       "Fine-tuning starts from pretrained weights. Received: an empty --init_checkpoint. Name a run directory, "
       "a checkpoint or a Hugging Face folder; --from_scratch starts from random weights."
     )
   checkpoint = read_checkpoint(init_checkpoint, config_file=albert_config_file)
-  path = spm_model_file or (checkpoint.tokenizer[0] if checkpoint.tokenizer else "")
+  path = vocab_file or spm_model_file or (checkpoint.tokenizer[0] if checkpoint.tokenizer else "")
   if not path:
     raise UserError(
       f"The weights need the tokenizer they were trained with. Received: {init_checkpoint} without a SentencePiece "
-      "model beside it. Name it with --spm_model_file."
+      "model beside it. Name it with --spm_model_file, or a WordPiece vocabulary with run_glue.py --vocab_file."
     )
   tokenizer = _load_tokenizer(path, do_lower_case)
   _check_vocabulary(tokenizer, checkpoint.config, path)
@@ -89,16 +92,20 @@ def _random_start(
   return Start(config=config, tokenizer=tokenizer, checkpoint=None, source="random weights")
 
 
-def _load_tokenizer(path: str, do_lower_case: bool | None) -> AlbertTokenizer:
+def _load_tokenizer(path: str, do_lower_case: bool | None) -> AlbertTokenizer | WordPieceTokenizer:
+  if path.endswith(".txt"):
+    return WordPieceTokenizer(vocab_file=path, do_lower_case=do_lower_case is not False)
   overrides = {} if do_lower_case is None else {"do_lower_case": do_lower_case}
   return AlbertTokenizer.from_pretrained(path, **overrides)
 
 
-def _check_vocabulary(tokenizer: AlbertTokenizer, config: AlbertConfig, path: str) -> None:
+def _check_vocabulary(
+  tokenizer: AlbertTokenizer | WordPieceTokenizer, config: AlbertConfig, path: str
+) -> None:
   if tokenizer.vocab_size != config.vocab_size:
     raise UserError(
       f"Tokenizer and model must have one vocabulary. Received: {path} with {tokenizer.vocab_size} pieces for a "
-      f"model of {config.vocab_size}. Give the SentencePiece model that the weights were trained with."
+      f"model of {config.vocab_size}. Give the vocabulary that the weights were trained with."
     )
 
 

@@ -15,7 +15,7 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning.json_text import parse_json
 from albert_tf.finetuning.task_spec import TaskSpec
 from albert_tf.finetuning.text_task import Texts, TextTask
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import AlbertTokenizer, WordPieceTokenizer
 
 FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
 _MOST_CLASSES = 1000  # More different labels than this are no classes, but numbers or free text.
@@ -193,7 +193,7 @@ class TableTask(TextTask):
     tables: Mapping[str, str],
     *,
     columns: TableColumns,
-    tokenizer: AlbertTokenizer,
+    tokenizer: AlbertTokenizer | WordPieceTokenizer,
     regression: bool = False,
     label_names: Sequence[str] = (),
     max_seq_length: int = 128,

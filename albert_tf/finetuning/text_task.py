@@ -16,7 +16,7 @@ from albert_tf.finetuning.features import FeatureSet
 from albert_tf.finetuning.prediction import UNNAMED_OUTPUT
 from albert_tf.finetuning.task import FineTuningTask, Outputs
 from albert_tf.finetuning.task_spec import TaskSpec
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import AlbertTokenizer, WordPieceTokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class TextTask(FineTuningTask):
     spec: TaskSpec,
     splits: Mapping[str, Texts],
     *,
-    tokenizer: AlbertTokenizer,
+    tokenizer: AlbertTokenizer | WordPieceTokenizer,
     metric_names: Sequence[str],
     data: Mapping[str, str] | None = None,
   ):
@@ -190,7 +190,9 @@ class TextTask(FineTuningTask):
     return True
 
 
-def text_rows(texts: Texts, tokenizer: AlbertTokenizer, *, max_length: int) -> list[dict[str, np.ndarray]]:
+def text_rows(
+  texts: Texts, tokenizer: AlbertTokenizer | WordPieceTokenizer, *, max_length: int
+) -> list[dict[str, np.ndarray]]:
   """[CLS] a [SEP] b [SEP] of each example, int32 `input_ids`, `input_mask`, `segment_ids`, unpadded.
 
   The longer text is cut at its end until both fit; an empty second text makes a single segment.

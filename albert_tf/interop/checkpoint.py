@@ -238,6 +238,6 @@ def _find_tokenizer(directory: str) -> tuple[str, TokenizerConfig] | None:
   try:
     return find_model(directory or ".")
   except UserError as error:
-    if "must hold one of" in str(error):
+    if "must hold one of" in str(error) or "is a WordPiece vocabulary" in str(error):
       return None
     raise

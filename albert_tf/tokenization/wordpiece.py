@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 import functools
+import os
 from typing import Any
 import unicodedata
 
@@ -11,6 +12,7 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.tokenization import packing
 
+VOCABULARY_FILE = "vocab.txt"
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _MAX_WORD_CHARS = 200
 _CACHED_WORDS = 1 << 16
@@ -109,6 +111,12 @@ class WordPieceTokenizer:
       self._ids[piece] for piece in _SPECIAL
     )
     self._split_word = functools.lru_cache(maxsize=_CACHED_WORDS)(self._split_word_uncached)
+
+  def save_pretrained(self, directory: str) -> None:
+    """Writes vocab.txt, a piece a line."""
+    files.makedirs(directory)
+    with files.atomic_writer(os.path.join(directory, VOCABULARY_FILE), "w") as stream:
+      stream.write("\n".join(self._pieces) + "\n")
 
   def __getstate__(self) -> dict[str, Any]:
     return {name: value for name, value in self.__dict__.items() if name != "_split_word"}

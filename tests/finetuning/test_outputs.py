@@ -12,7 +12,9 @@ from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.errors import UserError
 from albert_tf.finetuning import outputs, plots
 from albert_tf.finetuning.initialize import read_start
+from albert_tf.finetuning.text_task import Texts, text_rows
 from albert_tf.modeling import AlbertForPreTraining, named_variables
+from albert_tf.tokenization import WordPieceTokenizer
 
 
 def test_median_spread_and_best_seed():
@@ -104,3 +106,24 @@ def test_predictions_without_labels(tmp_path):
   with pytest.raises(UserError, match="need labels"):
     task.eval_features()
   assert json.dumps(QUICK.to_dict())
+
+
+def test_a_wordpiece_vocabulary(run_folder, tmp_path):
+  """As the Chinese models have one; the fine-tuned run keeps it."""
+  vocabulary = tmp_path / "vocab_chinese.txt"
+  pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "天", "空", "sky", "##s"]
+  count = tiny_start().config.vocab_size
+  vocabulary.write_text("\n".join(pieces + [f"x{i}" for i in range(count - len(pieces))]) + "\n")
+  start = read_start(str(run_folder / "checkpoints/model.ckpt-7"), vocab_file=str(vocabulary))
+  rows = text_rows(made_up("Skys 天空"), start.tokenizer, max_length=16)
+  assert rows[0]["input_ids"].tolist() == [2, 7, 8, 5, 6, 3]
+  start.tokenizer.save_pretrained(str(tmp_path))
+  assert WordPieceTokenizer(vocab_file=str(tmp_path / "vocab.txt")).pieces == start.tokenizer.pieces
+  (tmp_path / "albert_config.json").write_text(tiny_start().config.to_json_string())
+  write_bundle(str(tmp_path / "model.ckpt-1"), {"bert/pooler/dense/bias": np.zeros(3, np.float32)})
+  with pytest.raises(UserError, match="--vocab_file"):
+    read_start(str(tmp_path))
+
+
+def made_up(text):
+  return Texts(ids=["0"], firsts=[text], seconds=None, labels=None, source="made up")
