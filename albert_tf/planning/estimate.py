@@ -25,19 +25,21 @@ class _Costs(NamedTuple):
   weight: float  # for 1,000 weights: clip and update
 
 
+# v3 from four programs, v5e from one; the others from one each of an earlier formulation, less what v5e gained.
 _COSTS = {
-  "v2": _Costs(1.0, 40.0, 20.0, 20.0, 20.0),
-  "v3": _Costs(1.0, 40.0, 20.0, 20.0, 20.0),
-  "v4": _Costs(1.0, 40.0, 20.0, 20.0, 20.0),
-  "v5e": _Costs(1.0, 40.0, 20.0, 20.0, 20.0),
-  "v5p": _Costs(1.0, 40.0, 20.0, 20.0, 20.0),
-  "v6e": _Costs(1.0, 40.0, 20.0, 20.0, 20.0),
+  "v2": _Costs(1.1, 21.2, 14.4, 124, 65.8),
+  "v3": _Costs(1.248, 23, 15.7, 135, 71.5),
+  "v4": _Costs(1.34, 24.2, 16.5, 142, 75.1),
+  "v5e": _Costs(1.38, 16.7, 11.4, 98.3, 52.1),
+  "v5p": _Costs(1.34, 10.9, 7.41, 63.7, 33.7),
+  "v6e": _Costs(1.72, 8.76, 5.98, 51.4, 27.2),
 }
 # Temporaries, in elements of the compute type, fitted likewise: kept for the backward pass ...
-_KEPT_SCORES = 1.0  # of each attention score of a layer
-_KEPT_ROWS = 1.0  # of each activation of a layer, as `_row_width` counts them
-_KEPT_LOGITS = 2.0  # of each logit
-_KEPT_GRADIENTS = 2.0  # of each weight
+_KEPT_SCORES = 0.0  # of each attention score of a layer
+_KEPT_ROWS = 1.13  # of each activation of a layer, as `_row_width` counts them
+_KEPT_LOGITS = {"v5e": 2.76}  # of each logit; elsewhere:
+_KEPT_LOGITS_ELSEWHERE = 5.74
+_KEPT_GRADIENTS = 1.6  # of each weight
 # ... and with rematerialisation, of each layer its input alone, and one layer whole.
 _REMAT_INPUTS = 1.0
 _REMAT_LAYERS = 1.5
@@ -171,7 +173,8 @@ def estimate_step(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepEst
   layers = _KEPT_SCORES * size.scores + _KEPT_ROWS * size.rows
   if shape.remat:
     layers = _REMAT_INPUTS * size.layer_inputs + _REMAT_LAYERS * layers / blocks
-  activations = item * (layers + _KEPT_LOGITS * size.logits)
+  logits = _KEPT_LOGITS.get(chip.name, _KEPT_LOGITS_ELSEWHERE) * size.logits
+  activations = item * (layers + logits)
   accumulators = _FLOAT32 * size.weights if shape.gradient_accumulation_steps > 1 else 0
   gradients = 2 * _KEPT_GRADIENTS * size.weights + accumulators
   again = 1 + _REMAT_FORWARD if shape.remat else 1.0
