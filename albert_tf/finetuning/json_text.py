@@ -23,6 +23,12 @@ def parse_json(text: str, *, where: str) -> Any:
     raise UserError(
       f"JSON is expected here. Received: {where}, not JSON ({error}). Mend the line."
     ) from error
+  refuse_half_characters(value, text, where=where)
+  return value
+
+
+def refuse_half_characters(value: Any, text: str, *, where: str) -> None:
+  """Raises a `UserError` where the JSON `text` of `value` escapes half a character."""
   if "\\ud" in text.lower():  # Surrogates come in no other way: the file is UTF-8.
     try:
       json.dumps(value, ensure_ascii=False).encode()
@@ -31,4 +37,3 @@ def parse_json(text: str, *, where: str) -> Any:
         f"Text is whole Unicode characters. Received: half of one (\\u{ord(error.object[error.start]):04x}) in "
         f"{where}. It was cut in two where the file was made; write the text out again."
       ) from error
-  return value

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from albert_tf import files
 from albert_tf.errors import UserError
+from albert_tf.finetuning.json_text import refuse_half_characters
 
 VERSIONS = ("1.1", "2.0")
 _LISTED = 5  # Places named in a message.
@@ -90,7 +91,8 @@ def read_squad(path: str, *, version: str, require_answers: bool = False) -> Squ
 def _load_json(path: str) -> Any:
   try:
     with files.open_binary(path) as stream:
-      return json.loads(stream.read().decode("utf-8-sig"))
+      text = stream.read().decode("utf-8-sig")
+    document = json.loads(text)
   except OSError as error:
     raise UserError(
       f"The SQuAD file must be readable. Received: {path} ({error.strerror or error}). "
@@ -101,6 +103,8 @@ def _load_json(path: str) -> Any:
       f"A SQuAD file is one JSON document in UTF-8. Received: {path} ({error}). "
       "It may be cut short: fetch it again."
     ) from error
+  refuse_half_characters(document, text, where=path)
+  return document
 
 
 def _check_version(document: Any, version: str, path: str) -> None:

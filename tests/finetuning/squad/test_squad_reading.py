@@ -88,6 +88,7 @@ def test_version_2_knows_impossible_by_an_empty_list(write):
     (b'{"data": [7]}', r'needs "paragraphs" at data\[0\]. Received: a int'),
     (changed(lambda d, p, a, b: p.pop("context")), r'"context" at data\[0\].paragraphs\[0\]'),
     (changed(lambda d, p, a, b: a.update(question=None)), r'"question" at .*qas\[0\] must be a string'),
+    (changed(lambda d, p, a, b: a.update(question="Who \ud83d?")), r"half of one \(\\ud83d\)"),
     (changed(lambda d, p, a, b: b.pop("id")), r'needs "id" at data\[0\].paragraphs\[0\].qas\[1\]'),
     (changed(lambda d, p, a, b: b.update(id="a")), r"'a' at .*qas\[0\] and .*qas\[1\]"),
     (changed(lambda d, p, a, b: a.update(answers={"text": "Paris"})), '"answers" at .* must be a list'),
