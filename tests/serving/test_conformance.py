@@ -54,6 +54,7 @@ def expect_all(found: dict[str, tuple[str, str]], *, methods: set[str] = frozens
   assert len(found) >= 19
 
 
+@pytest.mark.slow
 def test_a_classifier_conforms(exports: dict[str, str]) -> None:
   expect_all(check(exports["pairs"]), methods={"gRPC Classify", "REST classify"})
 

@@ -45,11 +45,14 @@ def test_wrong_grpc_requests_are_refused(served, words: GrpcClient) -> None:
   assert _refused(lambda: words.send(request)) == invalid
 
 
+@pytest.mark.parametrize("dtype", [types_pb2.DT_INT32, types_pb2.DT_STRING, 120])
 @pytest.mark.parametrize("dims", [[10**12], [-1], [3], [2**40, 2**40], []])
-def test_tensors_that_promise_more_than_they_hold(words: GrpcClient, served, dims: list[int]) -> None:
+def test_tensors_that_promise_more_than_they_hold(
+  words: GrpcClient, served, dims: list[int], dtype: int
+) -> None:
   request = predict_pb2.PredictRequest()
   request.model_spec.name = "words"
-  tensor = tensor_pb2.TensorProto(dtype=types_pb2.DT_INT32, tensor_content=b"abc")
+  tensor = tensor_pb2.TensorProto(dtype=dtype, tensor_content=b"abc")
   for size in dims:
     tensor.tensor_shape.dim.add(size=size)
   request.inputs["text"].CopyFrom(tensor)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from concurrent import futures
 import functools
+import logging
 from typing import Any
 
 import grpc
@@ -76,7 +77,7 @@ def to_array(proto: Any, *, name: str) -> np.ndarray:
     raise ApiError(f'Input "{name}" must have at most {_MAX_ELEMENTS} elements. Received: shape {dims}.')
   try:
     return tf.make_ndarray(proto)
-  except (TypeError, ValueError, IndexError) as error:
+  except (TypeError, ValueError, LookupError) as error:
     raise ApiError(f'Input "{name}" is not a valid TensorProto: {error}') from error
 
 
@@ -161,6 +162,8 @@ class ModelService(model_service_pb2_grpc.ModelServiceServicer):
 
 def make_grpc_server(api: Api, *, host: str, port: int) -> tuple[Any, int]:
   """A server that is bound and not yet started, and its port."""
+  # A message that is no protocol buffer gets its status from gRPC, which else prints a traceback too.
+  logging.getLogger("grpc._common").setLevel(logging.CRITICAL)
   server = grpc.server(futures.ThreadPoolExecutor(max_workers=4), options=_OPTIONS)
   prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(PredictionService(api), server)
   model_service_pb2_grpc.add_ModelServiceServicer_to_server(ModelService(api), server)
