@@ -25,14 +25,14 @@ class _Costs(NamedTuple):
   weight: float  # for 1,000 weights: clip and update
 
 
-# v3 from four programs, v5e from one; the others from one each of an earlier formulation, less what v5e gained.
+# v3 from five programs, v5e from one; the others from one each of an earlier formulation, less what v5e gained.
 _COSTS = {
-  "v2": _Costs(1.1, 21.2, 14.4, 124, 65.8),
-  "v3": _Costs(1.248, 23, 15.7, 135, 71.5),
-  "v4": _Costs(1.34, 24.2, 16.5, 142, 75.1),
-  "v5e": _Costs(1.38, 16.7, 11.4, 98.3, 52.1),
-  "v5p": _Costs(1.34, 10.9, 7.41, 63.7, 33.7),
-  "v6e": _Costs(1.72, 8.76, 5.98, 51.4, 27.2),
+  "v2": _Costs(1.05, 20.06, 21.29, 78.21, 117.6),
+  "v3": _Costs(1.061, 24.46, 25.96, 95.38, 143.4),
+  "v4": _Costs(1.14, 23.97, 25.44, 93.47, 140.5),
+  "v5e": _Costs(1.17, 17.24, 18.3, 67.24, 101.1),
+  "v5p": _Costs(1.14, 10.86, 11.53, 42.35, 63.67),
+  "v6e": _Costs(1.46, 8.634, 9.164, 33.67, 50.62),
 }
 # Temporaries, in elements of the compute type, fitted likewise: kept for the backward pass ...
 _KEPT_SCORES = 0.0  # of each attention score of a layer
