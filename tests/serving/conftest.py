@@ -1,19 +1,54 @@
-"""A run directory with random weights and what is in it; tiny exports, and a server of them."""
+"""A run directory with random weights, what is in it, and one export of every kind, made when first asked for."""
 
-from collections.abc import Iterator
-import dataclasses
-import itertools
+from collections.abc import Callable
+import functools
 import pathlib
-import subprocess
-import sys
+from typing import Any, NamedTuple
 
 import pytest
-from reference import serving_requests, tiny_run
+from reference import tiny_run
+from reference.session_loader import SessionModel
 
 from albert_tf.configs import AlbertConfig
+from albert_tf.finetuning.task_spec import TaskSpec
 from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.serving import export_saved_model
 from albert_tf.tokenization import AlbertTokenizer
+
+_SQUAD_SIZES = {"max_seq_length": 24, "max_query_length": 8, "doc_stride": 6, "max_answer_length": 5}
+TASKS = {
+  "pair": TaskSpec(
+    kind="classification", name="t", label_names=("no", "yes", "both"), pair=True, max_seq_length=16
+  ),
+  "value": TaskSpec(kind="regression", name="v", max_seq_length=20),
+  "squad_1.1": TaskSpec(kind="question_answering", name="squad", squad_version="1.1", **_SQUAD_SIZES),
+  "squad_2.0": TaskSpec(
+    kind="question_answering",
+    name="squad",
+    squad_version="2.0",
+    null_score_diff_threshold=-0.3,
+    **_SQUAD_SIZES,
+  ),
+  "choice": TaskSpec(kind="multiple_choice", name="c", max_seq_length=24, max_qa_length=10),
+  "tags": TaskSpec(kind="token_classification", name="t", label_names=("O", "B", "I"), max_seq_length=12),
+}
+_MODELS = {"classification": "classifier", "regression": "classifier"}
+
+
+class Exported(NamedTuple):
+  """An export.
+
+  Attributes:
+    task: None for a pretrained model.
+    model: the Keras model.
+    path: the version's directory.
+    session: the export, loaded as servers do.
+  """
+
+  task: TaskSpec | None
+  model: Any
+  path: str
+  session: SessionModel
 
 
 @pytest.fixture(scope="session")
@@ -40,60 +75,27 @@ def run_dir(
   return directory
 
 
-@dataclasses.dataclass(frozen=True)
-class Served:
-  """A server of the tiny exports in a process of its own."""
-
-  url: str
-  grpc_address: str
-  process: subprocess.Popen
-
-
 @pytest.fixture(scope="session")
-def exports(
-  run_dir: pathlib.Path,
+def exported(
+  model: AlbertForPreTraining,
   config: AlbertConfig,
   tokenizer: AlbertTokenizer,
+  run_dir: pathlib.Path,
   tmp_path_factory: pytest.TempPathFactory,
-) -> dict[str, str]:
-  """Version directories of tiny models, by the name that they are served under."""
-  root = tmp_path_factory.mktemp("exports")
-  paths = {
-    "words": export_saved_model(model="fill_mask", init_checkpoint=str(run_dir), output_dir=str(root / "w"))
-  }
-  for name, task in tiny_run.SERVED_TASKS.items():
-    tiny_run.write_fine_tuned_run(root / name / "run", task, config, tokenizer)
-    kind = "classifier" if task.kind in ("classification", "regression") else task.kind
-    paths[name] = export_saved_model(
-      model=kind, init_checkpoint=str(root / name / "run"), output_dir=str(root / name / "export")
+) -> Callable[[str], Exported]:
+  """A key of `TASKS`, "encoder" or "fill_mask" → its export."""
+
+  @functools.cache
+  def make(key: str) -> Exported:
+    folder = tmp_path_factory.mktemp(key)
+    task, keras_model, source, kind = TASKS.get(key), model, run_dir, key
+    if task is not None:
+      source = folder / "run"
+      keras_model = tiny_run.write_fine_tuned_run(source, task, config, tokenizer)
+      kind = _MODELS.get(task.kind, task.kind)
+    path = export_saved_model(
+      model=kind, init_checkpoint=str(source), output_dir=str(folder / "e"), version=3, max_windows=12
     )
-  return paths
+    return Exported(task, keras_model, path, SessionModel(path))
 
-
-@pytest.fixture(scope="session")
-def served(exports: dict[str, str], repository_dir: pathlib.Path) -> Iterator[Served]:
-  command = [
-    sys.executable,
-    str(repository_dir / "tpu_scripts/serve_locally.py"),
-    "--port=0",
-    "--grpc_port=0",
-  ]
-  command += [f"--saved_model={name}={path}" for name, path in exports.items()]
-  with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-    lines = list(itertools.takewhile(lambda line: "browser" not in line, iter(process.stdout.readline, "")))
-    words = {line.split()[0]: line.split()[1] for line in lines if line.startswith(("REST", "gRPC"))}
-    assert set(words) == {"REST", "gRPC"}, "the server ended before it was ready"
-    yield Served(words["REST"].split("/v1/")[0], words["gRPC"], process)
-    assert process.poll() is None, "a test ended the server"
-    process.terminate()
-    assert process.wait(30) == 0
-
-
-@pytest.fixture(autouse=True)
-def still_answers(request: pytest.FixtureRequest) -> Iterator[None]:
-  """After each test that talks to the server, the same process answers."""
-  yield
-  if "served" in request.fixturenames:
-    server = request.getfixturevalue("served")
-    assert server.process.poll() is None
-    assert serving_requests.predict(server, "words", {"instances": ["the [MASK]"]}).status == 200
+  return make

@@ -1,19 +1,17 @@
 """Multiple choice and tagging exports equal what fine-tuning's own features give."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
-from reference.session_loader import SessionModel
-from reference.tiny_run import write_fine_tuned_run
 import tensorflow as tf
 
 from albert_tf.finetuning.conll import TaggedSentence
 from albert_tf.finetuning.multiple_choice import ChoiceExample, PackedChoices
 from albert_tf.finetuning.tagging import align
-from albert_tf.finetuning.task_spec import TaskSpec
-from albert_tf.serving import export_saved_model
+from albert_tf.tokenization import AlbertTokenizer
 
-CHOICE = TaskSpec(kind="multiple_choice", name="c", max_seq_length=24, max_qa_length=10)
-TAGS = TaskSpec(kind="token_classification", name="t", label_names=("O", "B", "I"), max_seq_length=12)
 CONTEXTS = ["the sky is blue and green grass grows under old trees while small birds sing", "", "day"]
 QUESTIONS = ["The _ is blue", "what  grows?", "_ and _ sing all day"]
 CHOICES = [["sky", "old trees under the long grass"], ["grass", ""], ["small birds", "Ｂｉｒｄｓ ﬁ"]]
@@ -29,28 +27,8 @@ def as_bytes(texts) -> np.ndarray:
   return np.vectorize(lambda text: text.encode(), otypes=[object])(np.array(texts, object))
 
 
-@pytest.fixture(scope="module")
-def choices(config, tokenizer, tmp_path_factory):
-  run = tmp_path_factory.mktemp("choice")
-  model = write_fine_tuned_run(run / "run", CHOICE, config, tokenizer)
-  path = export_saved_model(
-    model="multiple_choice", init_checkpoint=str(run / "run"), output_dir=str(run / "e")
-  )
-  return model, SessionModel(path)
-
-
-@pytest.fixture(scope="module")
-def tags(config, tokenizer, tmp_path_factory):
-  run = tmp_path_factory.mktemp("tags")
-  model = write_fine_tuned_run(run / "run", TAGS, config, tokenizer)
-  path = export_saved_model(
-    model="token_classification", init_checkpoint=str(run / "run"), output_dir=str(run / "e")
-  )
-  return model, SessionModel(path)
-
-
-def test_choices_equal_the_python_model(choices, tokenizer) -> None:
-  model, session = choices
+def test_choices_equal_the_python_model(exported: Callable[[str], Any], tokenizer: AlbertTokenizer) -> None:
+  _, model, _, session = exported("choice")
   rows = PackedChoices(
     [
       ChoiceExample(example_id=str(b), context=CONTEXTS[b], question=QUESTIONS[b], choices=tuple(CHOICES[b]))
@@ -75,8 +53,8 @@ def test_choices_equal_the_python_model(choices, tokenizer) -> None:
   assert none["scores"].shape == (0, 2)
 
 
-def test_examples_hold_choices(choices) -> None:
-  _, session = choices
+def test_examples_hold_choices(exported: Callable[[str], Any]) -> None:
+  session = exported("choice").session
 
   def example(b: int, count: int = 2) -> bytes:
     lists = {"context": [CONTEXTS[b]], "question": [QUESTIONS[b]], "choices": CHOICES[b][:count]}
@@ -94,8 +72,8 @@ def test_examples_hold_choices(choices) -> None:
     session.run("examples", {"inputs": np.array([example(0), example(1, count=1)], object)})
 
 
-def test_tags_equal_the_python_model(tags, tokenizer) -> None:
-  model, session = tags
+def test_tags_equal_the_python_model(exported: Callable[[str], Any], tokenizer: AlbertTokenizer) -> None:
+  task, model, _, session = exported("tags")
   outputs = session.run("serving_default", {"text": as_bytes(SENTENCES)})
   for b, sentence in enumerate(SENTENCES):
     words = sentence.split()
@@ -117,7 +95,7 @@ def test_tags_equal_the_python_model(tags, tokenizer) -> None:
       continue
     chances = tf.nn.softmax(model(row)).numpy()[0]
     for word, place in enumerate(aligned.places[0]):
-      best = "O" if place is None else TAGS.label_names[chances[place.position].argmax()]
+      best = "O" if place is None else task.label_names[chances[place.position].argmax()]
       assert outputs["tags"][b][word].decode() == best
       if place is not None:
         np.testing.assert_allclose(

@@ -1,14 +1,14 @@
 """Classifier and regression exports equal the Python tokenizer and model, by every method."""
 
+from collections.abc import Callable
 import pathlib
+from typing import Any
 
 import numpy as np
 import pytest
-from reference.session_loader import SessionModel
 from reference.tiny_run import write_fine_tuned_run
 import tensorflow as tf
 
-from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.finetuning.task_spec import TaskSpec
 from albert_tf.serving import export_saved_model
@@ -16,10 +16,6 @@ from albert_tf.tokenization import AlbertTokenizer
 
 TEXTS = ["the sky is blue", "small birds sing all day long and the grass grows", "", "zebra 12, ﬁ"]
 PAIRS = ["green grass", "old trees", "the sky", ""]
-PAIR_TASK = TaskSpec(
-  kind="classification", name="t", label_names=("no", "yes", "both"), pair=True, max_seq_length=16
-)
-VALUE_TASK = TaskSpec(kind="regression", name="v", max_seq_length=20)
 
 
 def as_bytes(texts: list[str]) -> np.ndarray:
@@ -37,14 +33,8 @@ def example(**features: str | list[int]) -> bytes:
 
 
 @pytest.fixture(scope="module", params=["pair", "value"])
-def exported(request, config: AlbertConfig, tokenizer: AlbertTokenizer, tmp_path_factory):
-  task = PAIR_TASK if request.param == "pair" else VALUE_TASK
-  run = tmp_path_factory.mktemp(request.param)
-  model = write_fine_tuned_run(run / "run", task, config, tokenizer)
-  path = export_saved_model(
-    model="classifier", init_checkpoint=str(run / "run"), output_dir=str(run / "export")
-  )
-  return task, model, SessionModel(path)
+def classifier(request: pytest.FixtureRequest, exported: Callable[[str], Any]) -> Any:
+  return exported(request.param)
 
 
 def inputs_of(task: TaskSpec, rows: slice = slice(None)) -> dict[str, np.ndarray]:
@@ -57,8 +47,8 @@ def expected_logits(task, model, tokenizer: AlbertTokenizer) -> np.ndarray:
   return model({name: tf.constant(array) for name, array in batch.items()}).numpy()
 
 
-def test_strings_equal_the_python_model(exported, tokenizer: AlbertTokenizer) -> None:
-  task, model, session = exported
+def test_strings_equal_the_python_model(classifier: Any, tokenizer: AlbertTokenizer) -> None:
+  task, model, _, session = classifier
   logits = expected_logits(task, model, tokenizer)
   outputs = session.run("serving_default", inputs_of(task))
   if task.kind == "regression":
@@ -72,8 +62,8 @@ def test_strings_equal_the_python_model(exported, tokenizer: AlbertTokenizer) ->
     assert all([name.decode() for name in row] == list(names) for row in outputs["label_names"])
 
 
-def test_ids_and_examples_give_what_strings_give(exported, tokenizer: AlbertTokenizer) -> None:
-  task, _, session = exported
+def test_ids_and_examples_give_what_strings_give(classifier: Any, tokenizer: AlbertTokenizer) -> None:
+  task, _, _, session = classifier
   key, output = ("value", "outputs") if task.kind == "regression" else ("probabilities", "scores")
   expected = session.run("serving_default", inputs_of(task))[key]
   pairs = PAIRS if task.pair else None
@@ -92,16 +82,16 @@ def test_ids_and_examples_give_what_strings_give(exported, tokenizer: AlbertToke
     session.run("examples", {"inputs": np.array([example(text_pair="the")], object)})
 
 
-def test_servers_find_the_methods(exported) -> None:
-  task, _, session = exported
+def test_servers_find_the_methods(classifier: Any) -> None:
+  task, _, _, session = classifier
   methods = {name: definition.method_name for name, definition in session.signatures.items()}
   method = "regress" if task.kind == "regression" else "classify"
   assert methods["examples"] == f"tensorflow/serving/{method}"
   assert methods["serving_default"] == methods["tokens"] == "tensorflow/serving/predict"
 
 
-def test_an_answer_depends_on_its_row_alone(exported) -> None:
-  task, _, session = exported
+def test_an_answer_depends_on_its_row_alone(classifier: Any) -> None:
+  task, _, _, session = classifier
   whole = session.run("serving_default", inputs_of(task))
   for b in range(len(TEXTS)):
     one = session.run("serving_default", inputs_of(task, slice(b, b + 1)))

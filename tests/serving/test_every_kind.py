@@ -1,31 +1,17 @@
 """What every kind of export promises: ops that servers link, signatures, and the same answers on the other stack."""
 
+from collections.abc import Callable
 import pathlib
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 from reference.session_loader import SessionModel
-from reference.tiny_run import write_fine_tuned_run
 from tensorflow.core.protobuf import saved_model_pb2
 
-from albert_tf.finetuning.task_spec import TaskSpec
-from albert_tf.serving import MODEL_KINDS, export_saved_model
-
-TASKS = {
-  "classifier": TaskSpec(kind="classification", name="c", label_names=("no", "yes"), pair=True),
-  "question_answering": TaskSpec(
-    kind="question_answering",
-    name="q",
-    squad_version="2.0",
-    max_seq_length=24,
-    max_query_length=8,
-    doc_stride=6,
-  ),
-  "multiple_choice": TaskSpec(kind="multiple_choice", name="m"),
-  "token_classification": TaskSpec(kind="token_classification", name="t", label_names=("O", "B")),
-}
+KINDS = ("encoder", "fill_mask", "pair", "value", "squad_1.1", "squad_2.0", "choice", "tags")
 TEXTS = {
   "text": ["The [MASK] is blue.", "Small birds (ﬁve) sing 12, all day é"],
   "text_pair": ["green grass", ""],
@@ -36,16 +22,8 @@ TEXTS = {
 
 
 @pytest.fixture(scope="module")
-def exports(run_dir: pathlib.Path, config, tokenizer, tmp_path_factory) -> dict[str, str]:
-  folder = tmp_path_factory.mktemp("kinds")
-  paths = {}
-  for kind in MODEL_KINDS:
-    source = run_dir
-    if kind in TASKS:
-      source = folder / f"run_{kind}"
-      write_fine_tuned_run(source, TASKS[kind], config, tokenizer)
-    paths[kind] = export_saved_model(model=kind, init_checkpoint=str(source), output_dir=str(folder / kind))
-  return paths
+def exports(exported: Callable[[str], Any]) -> dict[str, Any]:
+  return {kind: exported(kind) for kind in KINDS}
 
 
 def inputs_of(session: SessionModel) -> dict[str, np.ndarray]:
@@ -54,10 +32,10 @@ def inputs_of(session: SessionModel) -> dict[str, np.ndarray]:
   return {name: encode(np.array(TEXTS[name], object)) for name in names}
 
 
-def test_only_ops_that_servers_link(exports: dict[str, str]) -> None:
+def test_only_ops_that_servers_link(exports: dict[str, Any]) -> None:
   used: set[str] = set()
-  for directory in exports.values():
-    proto = saved_model_pb2.SavedModel.FromString(pathlib.Path(directory, "saved_model.pb").read_bytes())
+  for path in (export.path for export in exports.values()):
+    proto = saved_model_pb2.SavedModel.FromString(pathlib.Path(path, "saved_model.pb").read_bytes())
     for meta_graph in proto.meta_graphs:
       used |= {node.op for node in meta_graph.graph_def.node}
       used |= {node.op for function in meta_graph.graph_def.library.function for node in function.node_def}
@@ -73,9 +51,9 @@ def test_only_ops_that_servers_link(exports: dict[str, str]) -> None:
   assert not used & {"PyFunc", "EagerPyFunc", "StringLower", "HashTableV2", "MutableHashTableV2"}
 
 
-def test_every_kind_has_the_signatures_clients_expect(exports: dict[str, str]) -> None:
-  for kind, directory in exports.items():
-    session = SessionModel(directory)
+def test_every_kind_has_the_signatures_clients_expect(exports: dict[str, Any]) -> None:
+  for kind, export in exports.items():
+    session = export.session
     assert {"serving_default", "tokens", "examples"} <= set(session.signatures), kind
     for name, signature in session.signatures.items():
       for spec in (*signature.inputs.values(), *signature.outputs.values()):
@@ -99,21 +77,20 @@ for directory in sys.argv[2:]:
 
 
 @pytest.mark.slow
-def test_exports_run_on_the_other_stack(exports: dict[str, str], repository_dir: pathlib.Path) -> None:
+def test_exports_run_on_the_other_stack(exports: dict[str, Any], repository_dir: pathlib.Path) -> None:
   own = pathlib.Path(sys.prefix)
   other = repository_dir / (".venv" if own.name == ".venv-addons" else ".venv-addons") / "bin/python"
   if not other.exists():
     pytest.skip(f"needs the other stack's environment, {other}")
   expected = {}
-  for kind, directory in exports.items():
-    session = SessionModel(directory)
-    np.savez(f"{directory}/inputs.npz", **inputs_of(session))
+  for kind, (_, _, path, session) in exports.items():
+    np.savez(f"{path}/inputs.npz", **inputs_of(session))
     expected[kind] = session.run("serving_default", inputs_of(session))
   reference = str(repository_dir / "tests/reference")
-  command = [str(other), "-c", PROGRAM, reference, *exports.values()]
-  subprocess.run(command, check=True, cwd=exports["encoder"], timeout=600)
-  for kind, directory in exports.items():
-    with np.load(f"{directory}/outputs.npz", allow_pickle=True) as outputs:
+  command = [str(other), "-c", PROGRAM, reference, *(export.path for export in exports.values())]
+  subprocess.run(command, check=True, cwd=exports["encoder"].path, timeout=600)
+  for kind, export in exports.items():
+    with np.load(f"{export.path}/outputs.npz", allow_pickle=True) as outputs:
       for name, array in expected[kind].items():
         if array.dtype.kind == "f":
           np.testing.assert_allclose(outputs[name], array, atol=1e-5, err_msg=f"{kind} {name}")

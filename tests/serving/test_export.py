@@ -1,8 +1,10 @@
 """An exported model equals the Keras model, in every loader, and takes any batch."""
 
+from collections.abc import Callable
 import os
 import pathlib
 import shutil
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,25 +22,23 @@ TEXTS = ["the sky is [MASK]", "small [MASK] sing all [MASK] long and the grass g
 
 
 @pytest.fixture(scope="module")
-def fill_mask_dir(run_dir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-  output_dir = str(tmp_path_factory.mktemp("fill_mask"))
-  return export_saved_model(model="fill_mask", init_checkpoint=str(run_dir), output_dir=output_dir, version=3)
+def fill_mask_dir(exported: Callable[[str], Any]) -> str:
+  return exported("fill_mask").path
 
 
 @pytest.fixture(scope="module")
-def encoder_dir(run_dir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-  output_dir = str(tmp_path_factory.mktemp("encoder"))
-  return export_saved_model(model="encoder", init_checkpoint=str(run_dir), output_dir=output_dir, version=1)
+def encoder_dir(exported: Callable[[str], Any]) -> str:
+  return exported("encoder").path
 
 
 @pytest.fixture(scope="module")
-def fill_mask(fill_mask_dir: str) -> SessionModel:
-  return SessionModel(fill_mask_dir)
+def fill_mask(exported: Callable[[str], Any]) -> SessionModel:
+  return exported("fill_mask").session
 
 
 @pytest.fixture(scope="module")
-def encoder(encoder_dir: str) -> SessionModel:
-  return SessionModel(encoder_dir)
+def encoder(exported: Callable[[str], Any]) -> SessionModel:
+  return exported("encoder").session
 
 
 def token_batch(tokenizer: AlbertTokenizer) -> dict[str, np.ndarray]:

@@ -1,8 +1,10 @@
 """Question answering exports give the answers that fine-tuning's own decoding gives."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
-from reference.session_loader import SessionModel
 from reference.tiny_run import WORDS, write_fine_tuned_run
 import tensorflow as tf
 
@@ -31,27 +33,15 @@ def as_bytes(texts: list[str]) -> np.ndarray:
   return np.array([text.encode() for text in texts], object)
 
 
-@pytest.fixture(scope="module", params=["1.1", "2.0"])
-def exported(request, config, tokenizer, tmp_path_factory):
-  task = TaskSpec(
-    kind="question_answering",
-    name="squad",
-    squad_version=request.param,
-    null_score_diff_threshold=-0.3,
-    **SIZES,
-  )
-  run = tmp_path_factory.mktemp("squad")
-  model = write_fine_tuned_run(run / "run", task, config, tokenizer)
-  path = export_saved_model(
-    model="question_answering", init_checkpoint=str(run / "run"), output_dir=str(run / "e"), max_windows=12
-  )
-  return task, model, SessionModel(path)
+@pytest.fixture(scope="module", params=["squad_1.1", "squad_2.0"])
+def squad(request: pytest.FixtureRequest, exported: Callable[[str], Any]) -> Any:
+  return exported(request.param)
 
 
 @pytest.fixture(scope="module")
-def expected(exported, tokenizer):
+def expected(squad, tokenizer):
   """Features and decoded answers of the Python side."""
-  task, model, _ = exported
+  task, model, _, _ = squad
   data = SquadData(
     task.squad_version,
     [Paragraph(context, 0) for context in CONTEXTS],
@@ -70,8 +60,8 @@ def expected(exported, tokenizer):
   return features, decode(features, outputs)
 
 
-def test_answers_equal_python(exported, expected) -> None:
-  task, _, session = exported
+def test_answers_equal_python(squad, expected) -> None:
+  task, _, _, session = squad
   features, decoded = expected
   outputs = session.run("serving_default", {"question": as_bytes(QUESTIONS), "context": as_bytes(CONTEXTS)})
   for b, each in enumerate(decoded):
@@ -98,8 +88,8 @@ def test_answers_equal_python(exported, expected) -> None:
   assert not outputs["truncated"].any()
 
 
-def test_an_answer_depends_on_its_row_alone(exported) -> None:
-  _, _, session = exported
+def test_an_answer_depends_on_its_row_alone(squad) -> None:
+  session = squad.session
   inputs = {"question": as_bytes(QUESTIONS), "context": as_bytes(CONTEXTS)}
   whole = session.run("serving_default", inputs)
   for b in range(len(QUESTIONS)):
@@ -111,8 +101,8 @@ def test_an_answer_depends_on_its_row_alone(exported) -> None:
   assert none["answer"].shape == (0,)
 
 
-def test_answers_are_cut_from_the_original_text(exported) -> None:
-  _, _, session = exported
+def test_answers_are_cut_from_the_original_text(squad) -> None:
+  session = squad.session
   context = "\u00a0Ｂirds (ﬁve ½ 😀)\u0301 İS the\u0301  GRASS\u200b 한국 sing"
   outputs = session.run("serving_default", {"question": as_bytes(["birds"]), "context": as_bytes([context])})
   found = [text.decode() for text in outputs["answers"][0] if text]
@@ -121,8 +111,8 @@ def test_answers_are_cut_from_the_original_text(exported) -> None:
     assert context[start:end] == text == text.strip()
 
 
-def test_contexts_are_read_up_to_a_limit(exported) -> None:
-  _, _, session = exported
+def test_contexts_are_read_up_to_a_limit(squad) -> None:
+  session = squad.session
   texts = [LONG * 40, (LONG + " ") * 600, "\xff".encode("latin-1").decode("latin-1"), "a\x00b"]
   outputs = session.run("serving_default", {"question": as_bytes(["sky"] * 4), "context": as_bytes(texts)})
   np.testing.assert_array_equal(outputs["truncated"], [True, True, False, False])
@@ -132,8 +122,8 @@ def test_contexts_are_read_up_to_a_limit(exported) -> None:
   assert all(text.decode() is not None for row in outputs["answers"] for text in row)
 
 
-def test_windows_of_ids_and_examples(exported, expected) -> None:
-  _, model, session = exported
+def test_windows_of_ids_and_examples(squad, expected) -> None:
+  _, model, _, session = squad
   features, _ = expected
   row = {name: array[np.newaxis] for name, array in features.rows[1].items()}
   got = session.run("tokens", row)
