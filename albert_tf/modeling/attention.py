@@ -1,6 +1,5 @@
-"""Multi-head self-attention: the equation, and the sublayer that holds its weights."""
+"""Multi-head self-attention: the sublayer that holds its weights."""
 
-import math
 from typing import Any
 
 import tensorflow as tf
@@ -9,47 +8,9 @@ from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.modeling.config_layer import ConfigLayer
 from albert_tf.modeling.dense import Dense
+from albert_tf.modeling.dot_product_attention import dot_product_attention
 from albert_tf.modeling.dropout import dropout, split_seed
 from albert_tf.modeling.layer_norm import LayerNorm
-
-MASKED_SCORE = (
-  -10000.0
-)  # Added to the score of a padded key (original code); finite, so a row of padding stays finite.
-
-
-def attention_bias(input_mask: tf.Tensor) -> tf.Tensor:
-  """`[B, S]` mask (1 = real piece) → `[B, 1, 1, S]` float32 to add to the scores."""
-  return (1.0 - tf.cast(input_mask, tf.float32))[:, tf.newaxis, tf.newaxis, :] * MASKED_SCORE
-
-
-def dot_product_attention(
-  query: tf.Tensor,
-  key: tf.Tensor,
-  value: tf.Tensor,
-  bias: tf.Tensor,
-  *,
-  dropout_rate: float,
-  seed: tf.Tensor | None,
-) -> tf.Tensor:
-  r"""$\mathrm{softmax}(Q K^T / \sqrt D + \text{bias}) V$, softmax in float32.
-
-  Args:
-    query, key, value: `[B, N, S, D]`.
-    bias: float32, broadcast to `[B, N, S, S]`.
-    dropout_rate: applied to the probabilities.
-    seed: see `dropout`.
-
-  Returns:
-    `[B, N, S, D]`.
-
-  Reference: arXiv 1706.03762, equation 1.
-  """
-  query = query * tf.cast(1.0 / math.sqrt(query.shape[-1]), query.dtype)
-  scores = tf.matmul(query, key, transpose_b=True)  # [B, N, S, S]
-  bias = tf.cast(bias, tf.float32)  # Keras casts a layer's inputs to its compute type.
-  probabilities = tf.nn.softmax(tf.cast(scores, tf.float32) + bias)
-  probabilities = dropout(tf.cast(probabilities, value.dtype), dropout_rate, seed)
-  return tf.matmul(probabilities, value)  # [B, N, S, D]
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -88,11 +49,6 @@ class AttentionSublayer(ConfigLayer):
       layer.build((None, None, self.config.hidden_size))
     self.built = True
 
-  def _split_heads(self, x: tf.Tensor) -> tf.Tensor:
-    shape = tf.shape(x)
-    x = tf.reshape(x, [shape[0], shape[1], self.config.num_attention_heads, self.config.head_size])
-    return tf.transpose(x, [0, 2, 1, 3])  # [B, N, S, D]
-
   def call(
     self,
     x: tf.Tensor,
@@ -101,17 +57,17 @@ class AttentionSublayer(ConfigLayer):
     queries: tf.Tensor | None = None,
   ) -> tf.Tensor:
     queries = x if queries is None else queries
+    heads = self.config.num_attention_heads
     attention_seed, output_seed = split_seed(seed, 2)
     context = dot_product_attention(
-      self._split_heads(self.query(queries)),
-      self._split_heads(self.key(x)),
-      self._split_heads(self.value(x)),
+      self.query.to_heads(queries, heads),
+      self.key.to_heads(x, heads),
+      self.value.to_heads(x, heads),
       bias,
       dropout_rate=self.config.attention_probs_dropout_prob,
       seed=attention_seed,
     )
-    context = tf.reshape(tf.transpose(context, [0, 2, 1, 3]), tf.shape(queries))  # [B, Q, H]
-    output = dropout(self.output_dense(context), self.config.hidden_dropout_prob, output_seed)
+    output = dropout(self.output_dense.from_heads(context), self.config.hidden_dropout_prob, output_seed)
     return tf.cast(self.layer_norm(output + tf.cast(queries, output.dtype)), self.compute_dtype)
 
   def compute_output_shape(self, input_shape: Any, *_: Any) -> Any:

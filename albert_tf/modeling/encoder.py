@@ -8,8 +8,9 @@ import tensorflow as tf
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.modeling.attention import AttentionSublayer, attention_bias
+from albert_tf.modeling.attention import AttentionSublayer
 from albert_tf.modeling.dense import Dense
+from albert_tf.modeling.dot_product_attention import attention_bias
 from albert_tf.modeling.dropout import resolve_seed, split_seed
 from albert_tf.modeling.embeddings import AlbertEmbeddings
 from albert_tf.modeling.feed_forward import FeedForwardSublayer

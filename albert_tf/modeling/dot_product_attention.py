@@ -1,0 +1,131 @@
+"""Attention itself: the equation, and for 16-bit types a gradient that reads the Q x S arrays as seldom as it can."""
+
+from collections.abc import Callable
+import math
+
+import tensorflow as tf
+
+from albert_tf.modeling.dropout import dropout
+
+MASKED_SCORE = (
+  -10000.0
+)  # Added to the score of a padded key (original code); finite, so a row of padding stays finite.
+Gradients = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
+
+
+def attention_bias(input_mask: tf.Tensor) -> tf.Tensor:
+  """`[B, S]` mask (1 = real piece) → `[B, 1, 1, S]` float32 to add to the scores."""
+  return (1.0 - tf.cast(input_mask, tf.float32))[:, tf.newaxis, tf.newaxis, :] * MASKED_SCORE
+
+
+def dot_product_attention(
+  query: tf.Tensor,
+  key: tf.Tensor,
+  value: tf.Tensor,
+  bias: tf.Tensor,
+  *,
+  dropout_rate: float,
+  seed: tf.Tensor | None,
+) -> tf.Tensor:
+  r"""$O = \mathrm{softmax}(Q K^T / \sqrt D + \text{bias}) V$, softmax in float32.
+
+  16-bit types, which TPUs and GPUs compute in, take `lean_attention`; float32 takes the plain operations, for
+  which a CPU has the faster kernels.
+
+  Args:
+    query: `[B, Q, N, D]`.
+    key, value: `[B, S, N, D]`.
+    bias: broadcast to `[B, N, Q, S]`.
+    dropout_rate: applied to the probabilities.
+    seed: see `dropout`.
+
+  Returns:
+    `[B, Q, N, D]`.
+
+  Reference: arXiv 1706.03762, equation 1.
+  """
+  bias = tf.cast(bias, tf.float32)  # Keras casts a layer's inputs to its compute type.
+  if value.dtype.size < tf.float32.size:
+    return lean_attention(query, key, value, bias, dropout_rate=dropout_rate, seed=seed)
+  query = query * tf.cast(1.0 / math.sqrt(query.shape[-1]), query.dtype)
+  query, key, value = (tf.transpose(x, [0, 2, 1, 3]) for x in (query, key, value))  # [B, N, S, D]
+  probabilities = tf.nn.softmax(tf.matmul(query, key, transpose_b=True) + bias)  # [B, N, Q, S]
+  output = tf.matmul(dropout(probabilities, dropout_rate, seed), value)
+  return tf.transpose(output, [0, 2, 1, 3])
+
+
+def lean_attention(
+  query: tf.Tensor,
+  key: tf.Tensor,
+  value: tf.Tensor,
+  bias: tf.Tensor,
+  *,
+  dropout_rate: float,
+  seed: tf.Tensor | None,
+) -> tf.Tensor:
+  r"""`dot_product_attention` with fewer passes over the scores; maximum, exponential and sums in float32.
+
+  $A = \exp(S - \max S)$, $l = \mathrm{rowsum}(A)$, $O = A V / l$. A column of ones beside V gives $A V$ and $l$ in
+  one product. Only A is kept for the gradient: with $P = A / l$ and
+  $\Delta = \mathrm{rowsum}(dO \circ O) = \mathrm{rowsum}(P \circ dP)$,
+
+  $dV = P^T dO$, $dP = dO V^T$, $dS = P \circ (dP - \Delta)$, $dQ = dS K / \sqrt D$, $dK = dS^T Q / \sqrt D$.
+
+  Args and result: those of `dot_product_attention`; no gradient flows into `bias`.
+
+  Reference: arXiv 2205.14135, appendix B.
+  """
+  scale = tf.cast(1.0 / math.sqrt(query.shape[-1]), query.dtype)
+  bias = tf.stop_gradient(bias)
+
+  @tf.custom_gradient
+  def attend(
+    query: tf.Tensor, key: tf.Tensor, value: tf.Tensor
+  ) -> tuple[tf.Tensor, Callable[[tf.Tensor], Gradients]]:
+    dtype = value.dtype
+    query = query * scale
+    scores = _float32(tf.einsum("bqnd,bsnd->bnqs", query, key)) + bias
+    exp = tf.cast(tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True)), dtype)  # [B, N, Q, S]
+    dropped = dropout(tf.ones_like(exp), dropout_rate, seed) if dropout_rate and seed is not None else None
+    product, row_sum = _product_and_row_sum(exp, value, dropped)
+    output = tf.cast(product / row_sum, dtype)
+
+    def gradient(d_output: tf.Tensor) -> Gradients:
+      p = tf.cast(_float32(exp) / _heads_first(row_sum), dtype)
+      dp = _float32(_times(tf.einsum("bqnd,bsnd->bnqs", d_output, value), dropped))
+      delta = tf.reduce_sum(_float32(d_output) * _float32(output), axis=-1, keepdims=True)
+      d_scores = tf.cast(_float32(p) * (dp - _heads_first(delta)), dtype)
+      d_query = tf.einsum("bnqs,bsnd->bqnd", d_scores, key) * scale
+      d_key = tf.einsum("bnqs,bqnd->bsnd", d_scores, query)
+      d_value = tf.einsum("bnqs,bqnd->bsnd", _times(p, dropped), d_output)
+      return d_query, d_key, d_value
+
+    return output, gradient
+
+  return attend(query, key, value)
+
+
+def _product_and_row_sum(
+  exp: tf.Tensor, value: tf.Tensor, dropped: tf.Tensor | None
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """A V, of A after dropout if there is any, and l, both float32: `[B, Q, N, D]`, `[B, Q, N, 1]`."""
+  if dropped is not None:
+    product = tf.einsum("bnqs,bsnd->bqnd", exp * dropped, value)
+    return _float32(product), _heads_first(tf.reduce_sum(_float32(exp), axis=-1, keepdims=True))
+  columns = tf.concat([value, tf.ones_like(value[..., :1])], axis=-1)  # [B, S, N, D + 1]
+  # float32 for the result's type: a TPU still multiplies the 16-bit values as such, and adds in float32.
+  both = tf.einsum("bnqs,bsnd->bqnd", _float32(exp), _float32(columns))
+  return both[..., :-1], both[..., -1:]
+
+
+def _float32(x: tf.Tensor) -> tf.Tensor:
+  return tf.cast(x, tf.float32)
+
+
+def _times(x: tf.Tensor, factor: tf.Tensor | None) -> tf.Tensor:
+  return x if factor is None else x * factor
+
+
+def _heads_first(x: tf.Tensor) -> tf.Tensor:
+  """`[B, Q, N, 1]` ↔ `[B, N, Q, 1]`."""
+  return tf.transpose(x, [0, 2, 1, 3])
