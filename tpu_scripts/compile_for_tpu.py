@@ -11,6 +11,7 @@ Example:
 
 from collections.abc import Sequence
 import json
+import os
 
 from absl import app, flags
 
@@ -161,6 +162,12 @@ def _check_arguments(argv: Sequence[str]) -> None:
     if not argument.startswith("--") or not {name, name.removeprefix("no")} & NOT_USED:
       raise UserError(
         f"Only flags of this command and of recipes are understood. Received: {argument}. See --help."
+      )
+  if _OUTPUT_JSON.value:  # Minutes of compilation must not end in a name that cannot be written.
+    files.makedirs(os.path.dirname(_OUTPUT_JSON.value) or ".")
+    if os.path.isdir(_OUTPUT_JSON.value):
+      raise UserError(
+        f"--output_json must be a file. Received: the directory {_OUTPUT_JSON.value}. Add a name."
       )
   if _TOPOLOGY.value is None and not _SWEEP.value:
     parse_topology("")  # Lists them.

@@ -125,6 +125,13 @@ def test_an_answer_that_does_not_fit_says_what_is_missing_and_what_would():
   assert "with --remat: 5.00 GiB, fits" in text
 
 
+def test_a_loop_over_layers_is_not_offered_rematerialisation():
+  shape = SHAPE.replace(layer_loop="while")
+  answer = plan.plan_run(Judge(BASE, V3, compile_step=FakeCompiler()), shape, plan.RunSettings())
+  assert answer["alternatives"] == []
+  assert list(answer["largest_batch"]) == ["plain"]
+
+
 def test_depths_extend_to_all_layers():
   shallow, deep = Figures(COMPILER, 100, 40, 10.0, 1.0), Figures(COMPILER, 160, 70, 25.0, 2.0)
   got = plan_compile.by_depth(shallow, deep, depths=(3, 6), layers=12)
@@ -204,6 +211,7 @@ def test_the_command_sweeps(repository_dir, tmp_path):
     (["--size=base", "--topology=v3:2x2", "--per_core_batch_size=8", "--max_seq_length=1024"], "max_position"),
     (["--size=base", "--topology=v3:2x2", "--per_core_batch_size=8", "--bach=3"], "Received: --bach=3"),
     (["--size=base", "--topology=v3:2x2", "--per_core_batch_size=8", "--compiler_python=/no/such"], "interpreter"),
+    (["--size=base", "--topology=v3:2x2", "--per_core_batch_size=8", "--output_json=."], "must be a file"),
   ],
 )  # fmt: skip
 def test_bad_input_of_the_command(repository_dir, arguments, message):
