@@ -15,22 +15,6 @@ from albert_tf.tokenization import AlbertTokenizer
 
 WORDS = "the sky is blue and green grass grows under old trees while small birds sing all day long".split()
 
-# Fine-tuned models that the tests serve, by name.
-SERVED_TASKS = {
-  "pairs": TaskSpec(
-    kind="classification", name="pairs", label_names=("no", "yes"), pair=True, max_seq_length=16
-  ),
-  "value": TaskSpec(kind="regression", name="value", max_seq_length=16),
-  "answers": TaskSpec(
-    kind="question_answering",
-    name="qa",
-    squad_version="1.1",
-    max_seq_length=24,
-    max_query_length=8,
-    doc_stride=8,
-  ),
-}
-
 
 def train_tokenizer(directory: pathlib.Path) -> AlbertTokenizer:
   prefix = directory / "spm"

@@ -40,7 +40,7 @@ def test_rest_client(served, repository_dir: pathlib.Path) -> None:
   assert [row["num_masks"] for row in predictions] == [1, 2]
   pair = ["--model=pairs", "--input=text=the sky", "--input=text_pair=old trees", "--signature=examples"]
   done = ask("--method=classify", *pair)
-  assert [label for label, _ in json.loads(done.stdout)["results"][0]] == ["no", "yes"]
+  assert [label for label, _ in json.loads(done.stdout)["results"][0]] == ["no", "yes", "both"]
   assert "serving_default" in ask("--model=words", "--method=metadata").stdout
   assert "AVAILABLE" in ask("--model=words", "--method=status").stdout
   for wrong, says in [
@@ -79,7 +79,7 @@ def test_grpc_client_by_every_method(
   value = ask("--model=value", "--method=regress", "--input=text=the sky", "--signature=examples")
   assert abs(float(value)) < 100
   assert "serving_default: text -> " in ask("--model=words", "--method=metadata")
-  assert ask("--model=words", "--method=status") == "version 1: AVAILABLE\n"
+  assert ask("--model=words", "--method=status") == "version 3: AVAILABLE\n"
   with pytest.raises(SystemExit, match="error: NOT_FOUND"):
     ask("--model=nobody", "--input=text=a")
   with pytest.raises(SystemExit, match="as many values"):

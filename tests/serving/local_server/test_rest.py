@@ -48,7 +48,7 @@ def test_classify_regress_status_and_metadata(served) -> None:
   example = {"text": "the sky", "text_pair": ["old trees"]}
   body = {"signature_name": "examples", "examples": [example, {**example, "text": b64(b"birds")}]}
   results = rest(f"{served.url}/v1/models/pairs:classify", body).json["results"]
-  assert [[label for label, _ in row] for row in results] == [["no", "yes"]] * 2
+  assert [[label for label, _ in row] for row in results] == [["no", "yes", "both"]] * 2
   assert math.isclose(sum(score for _, score in results[0]), 1.0, rel_tol=1e-5)
   shared = {**body, "context": {"text_pair": "old trees"}, "examples": [{"text": "the sky"}]}
   (scores,) = rest(f"{served.url}/v1/models/pairs:classify", shared).json["results"]
@@ -56,11 +56,11 @@ def test_classify_regress_status_and_metadata(served) -> None:
   value = {"signature_name": "examples", "examples": [{"text": "the sky"}]}
   alone = predict(served, "value", {"instances": ["the sky"]}).json["predictions"]
   np.testing.assert_allclose(
-    rest(f"{served.url}/v1/models/value/versions/1:regress", value).json["results"], alone, rtol=1e-5
+    rest(f"{served.url}/v1/models/value/versions/3:regress", value).json["results"], alone, rtol=1e-5
   )
   state = rest(f"{served.url}/v1/models/pairs").json["model_version_status"]
-  assert [(s["version"], s["state"]) for s in state] == [("1", "AVAILABLE")]
-  definition = rest(f"{served.url}/v1/models/pairs/versions/1/metadata").json["metadata"]["signature_def"]
+  assert [(s["version"], s["state"]) for s in state] == [("3", "AVAILABLE")]
+  definition = rest(f"{served.url}/v1/models/pairs/versions/3/metadata").json["metadata"]["signature_def"]
   text = definition["signature_def"]["serving_default"]["inputs"]["text"]
   assert (text["dtype"], text["tensor_shape"]["dim"][0]["size"]) == ("DT_STRING", "-1")
   assert definition["signature_def"]["examples"]["method_name"] == "tensorflow/serving/classify"

@@ -55,14 +55,14 @@ def expect_all(found: dict[str, tuple[str, str]], *, methods: set[str] = frozens
 
 
 @pytest.mark.slow
-def test_a_classifier_conforms(exports: dict[str, str]) -> None:
-  expect_all(check(exports["pairs"]), methods={"gRPC Classify", "REST classify"})
+def test_a_classifier_conforms(exported) -> None:
+  expect_all(check(exported("pair").path), methods={"gRPC Classify", "REST classify"})
 
 
 @pytest.mark.slow
-def test_an_export_conforms_on_the_other_stack_too(exports: dict[str, str], repository_dir) -> None:
+def test_an_export_conforms_on_the_other_stack_too(exported, repository_dir) -> None:
   python = other_python(repository_dir)
-  found = check(exports["answers"], (python,) if python else ())
+  found = check(exported("squad_1.1").path, (python,) if python else ())
   expect_all(found)
   if python is None:
     pytest.skip("the rest passed; the other stack's environment is not here")
@@ -72,10 +72,10 @@ def test_an_export_conforms_on_the_other_stack_too(exports: dict[str, str], repo
 
 @pytest.mark.slow
 def test_the_command_says_what_is_wrong(
-  exports, repository_dir: pathlib.Path, tmp_path: pathlib.Path
+  exported, repository_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
   wrong = tmp_path / "model"  # Not a number.
-  shutil.copytree(exports["words"], wrong)
+  shutil.copytree(exported("fill_mask").path, wrong)
   data = bytearray((wrong / EXTRA_DIR / ANSWERS_NAME).read_bytes())
   answers = read_answers(str(wrong / EXTRA_DIR / ANSWERS_NAME))
   assert len(answers) * 8 < len(data)
@@ -101,9 +101,9 @@ def test_the_command_says_what_is_wrong(
   assert "Traceback" not in missing.stderr
 
 
-def test_a_model_that_does_not_load_fails(tmp_path: pathlib.Path, exports: dict[str, str]) -> None:
+def test_a_model_that_does_not_load_fails(tmp_path: pathlib.Path, exported) -> None:
   broken = tmp_path / "1"
-  shutil.copytree(exports["words"], broken)
+  shutil.copytree(exported("fill_mask").path, broken)
   shutil.rmtree(broken / "variables")
   found = check(str(broken))
   assert found["Session loader, bare process"][0] == "FAIL"
@@ -115,9 +115,7 @@ def test_a_model_that_does_not_load_fails(tmp_path: pathlib.Path, exports: dict[
     check(str(tmp_path / "nowhere"))
 
 
-def test_ops_of_python_and_of_other_libraries_are_found(
-  tmp_path: pathlib.Path, exports: dict[str, str]
-) -> None:
+def test_ops_of_python_and_of_other_libraries_are_found(tmp_path: pathlib.Path, exported) -> None:
   class Module(tf.Module):
     @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
     def call(self, x):
@@ -127,8 +125,8 @@ def test_ops_of_python_and_of_other_libraries_are_found(
   with pytest.raises(CheckFailed, match="PyFunc"):
     graph_checks.check_ops(str(tmp_path / "1"), [])
   with pytest.raises(CheckFailed, match="does not link: WordpieceTokenizeWithOffsets"):
-    graph_checks.check_ops(exports["words"], ["WordpieceTokenizeWithOffsets", "NormalizeUTF8"])
-  assert "NormalizeUTF8" in graph_checks.check_ops(exports["words"], ["NormalizeUTF8"])
+    graph_checks.check_ops(exported("fill_mask").path, ["WordpieceTokenizeWithOffsets", "NormalizeUTF8"])
+  assert "NormalizeUTF8" in graph_checks.check_ops(exported("fill_mask").path, ["NormalizeUTF8"])
 
 
 def test_rows_that_depend_on_others_are_found() -> None:
@@ -142,9 +140,9 @@ def test_rows_that_depend_on_others_are_found() -> None:
     graph_checks.check_batches([call], [Answer({"y": np.float32(1)})], alone)
 
 
-def test_golden_outputs_come_from_python_not_from_the_graph(exports, tmp_path: pathlib.Path) -> None:
+def test_golden_outputs_come_from_python_not_from_the_graph(exported, tmp_path: pathlib.Path) -> None:
   directory = str(tmp_path / "1")
-  shutil.copytree(exports["value"], directory)
+  shutil.copytree(exported("value").path, directory)
   recorded = read_golden(directory)
   assert recorded is not None
   assert {call.signature for call in recorded[0]} == set(read_signatures(directory))
