@@ -139,4 +139,5 @@ class ServingModule(tf.Module):
     length = tf.shape(inputs["input_ids"])[-1]
     message = f"A sequence must not be longer than max_position_embeddings={self._limit}."
     with tf.control_dependencies([tf.debugging.assert_less_equal(length, self._limit, message=message)]):
-      return self._call({name: tf.identity(tensor) for name, tensor in inputs.items()})
+      inputs = {name: tf.identity(tensor) for name, tensor in inputs.items()}
+    return self._call(inputs)  # Outside: constants that wait for a check are neither folded nor fused.

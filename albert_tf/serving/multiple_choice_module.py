@@ -87,7 +87,8 @@ class MultipleChoiceModule(ServingModule):
     count = tf.shape(input_ids)[1]
     message = "A question must have at least one choice."
     with tf.control_dependencies([tf.debugging.assert_positive(count, message=message)]):
-      scores = self.run_model(inputs)  # [B, C]
+      inputs = {name: tf.identity(tensor) for name, tensor in inputs.items()}
+    scores = self.run_model(inputs)  # [B, C]
     return {
       "probabilities": tf.nn.softmax(scores),
       "scores": scores,
