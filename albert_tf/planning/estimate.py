@@ -25,14 +25,14 @@ class _Costs(NamedTuple):
   weight: float  # for 1,000 weights: clip and update
 
 
-# v3 from five programs, v5e from one; the others from one each of an earlier formulation, less what v5e gained.
+# v3: five programs; v4, v5e, v5p: one each; v2, v6e: one of an earlier attention, less what the others gained since.
 _COSTS = {
   "v2": _Costs(1.05, 20.06, 21.29, 78.21, 117.6),
   "v3": _Costs(1.061, 24.46, 25.96, 95.38, 143.4),
-  "v4": _Costs(1.14, 23.97, 25.44, 93.47, 140.5),
+  "v4": _Costs(1.14, 25.17, 26.71, 98.15, 147.6),
   "v5e": _Costs(1.17, 17.24, 18.3, 67.24, 101.1),
-  "v5p": _Costs(1.14, 10.86, 11.53, 42.35, 63.67),
-  "v6e": _Costs(1.46, 8.634, 9.164, 33.67, 50.62),
+  "v5p": _Costs(1.14, 11.62, 12.33, 45.31, 68.11),
+  "v6e": _Costs(1.46, 9.026, 9.579, 35.2, 52.91),
 }
 # Temporaries, in elements of the compute type, fitted likewise: kept for the backward pass ...
 _KEPT_SCORES = 0.0  # of each attention score of a layer
