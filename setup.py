@@ -36,7 +36,7 @@ BEAM = ["apache-beam"]
 TAGGING = ["seqeval"]
 # Clients of TensorFlow Serving; small files for phones and ONNX Runtime.
 SERVING = ["requests", "tensorflow-serving-api"]
-ONNX = ["onnx", "onnxruntime", "tf2onnx"]
+ONNX = ["onnx", "onnxruntime"]
 # Hugging Face's older .bin checkpoints; safetensors need nothing more.
 INTEROP = ["torch"]
 # Compiles for TPUs on a machine that has none; Python 3.11 or newer.

@@ -140,4 +140,4 @@ class ServingModule(tf.Module):
     message = f"A sequence must not be longer than max_position_embeddings={self._limit}."
     with tf.control_dependencies([tf.debugging.assert_less_equal(length, self._limit, message=message)]):
       inputs = {name: tf.identity(tensor) for name, tensor in inputs.items()}
-    return self._call(inputs)  # Outside: constants that wait for a check are neither folded nor fused.
+    return self._call(inputs)  # Outside: ops that wait for a check are harder to fold and to fuse.
