@@ -30,7 +30,8 @@ def _time_lines(time: Mapping[str, Any], chips: int) -> list[str]:
   step += f" ({_gib(time['all_reduce_bytes'])} GiB) [{time['source']}]"
   rates = f"{time['examples_per_second']:,.0f} examples/s, {time['tokens_per_second']:,.0f} tokens/s, "
   rates += f"{100 * time['model_flops_utilization']:.1f}% of the chips' peak"
-  run = f"{time['num_train_steps']:,} steps: {time['days']:.3g} days"
+  length = f"{time['days']:.3g} days" if time["days"] > 2 else f"{24 * time['days']:.3g} hours"
+  run = f"{time['num_train_steps']:,} steps: {length}"
   if time["usd"] is not None:
     run += f", {time['usd']:,.0f} US dollars for {chips:,} chips"
   return [step, rates, run]
