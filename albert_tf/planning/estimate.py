@@ -40,8 +40,9 @@ _KEPT_ROWS = 1.13  # of each activation of a layer, as `_row_width` counts them
 _KEPT_LOGITS = {"v5e": 2.76}  # of each logit; elsewhere:
 _KEPT_LOGITS_ELSEWHERE = 5.74
 _KEPT_GRADIENTS = 1.6  # of each weight
-# ... and with rematerialisation, of each layer its input alone, and one layer whole.
-_REMAT_INPUTS = 1.0
+# ... and with rematerialisation, of each layer most of its input, and the larger of the logits and one layer at work.
+_REMAT_INPUTS = 0.8
+_REMAT_LOGITS = 1.1
 _REMAT_LAYERS = 1.5
 
 
@@ -171,10 +172,11 @@ def estimate_step(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepEst
   item = _ITEM_BYTES[shape.mixed_precision]
   blocks = max(1, config.num_hidden_layers * config.inner_group_num)
   layers = _KEPT_SCORES * size.scores + _KEPT_ROWS * size.rows
-  if shape.remat:
-    layers = _REMAT_INPUTS * size.layer_inputs + _REMAT_LAYERS * layers / blocks
   logits = _KEPT_LOGITS.get(chip.name, _KEPT_LOGITS_ELSEWHERE) * size.logits
   activations = item * (layers + logits)
+  if shape.remat:
+    at_work = max(_REMAT_LOGITS * logits, _REMAT_LAYERS * layers / blocks)
+    activations = item * (_REMAT_INPUTS * size.layer_inputs + at_work)
   accumulators = _FLOAT32 * size.weights if shape.gradient_accumulation_steps > 1 else 0
   gradients = 2 * _KEPT_GRADIENTS * size.weights + accumulators
   again = 1 + _REMAT_FORWARD if shape.remat else 1.0
