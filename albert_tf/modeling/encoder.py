@@ -14,6 +14,7 @@ from albert_tf.modeling.dot_product_attention import attention_bias
 from albert_tf.modeling.dropout import resolve_seed, split_seed
 from albert_tf.modeling.embeddings import AlbertEmbeddings
 from albert_tf.modeling.feed_forward import FeedForwardSublayer
+from albert_tf.modeling.rematerialization import rematerialize
 
 LAYER_LOOPS = ("unrolled", "while")
 
@@ -142,13 +143,13 @@ class AlbertEncoder(keras.Model):
     training: bool,
     positions: tf.Tensor | None = None,
   ) -> tf.Tensor:
-    def run(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    def run(x: tf.Tensor) -> tf.Tensor:
       attention_seed, ffn_seed = split_seed(seed, 2)
       queries = None if positions is None else tf.gather(x, positions, batch_dims=1)  # [B, Q, H]
       a = block.attention(x, bias, seed=attention_seed, queries=queries)
       return block.feed_forward(a, seed=ffn_seed)
 
-    return tf.recompute_grad(run)(x, bias) if self.remat and training else run(x, bias)
+    return rematerialize(run, x) if self.remat and training else run(x)
 
   def _run_unrolled(
     self,

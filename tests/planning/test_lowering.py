@@ -1,0 +1,94 @@
+"""The training step as HLO, and through Google's TPU compiler where it is installed."""
+
+import importlib.util
+
+import pytest
+
+from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
+from albert_tf.planning.lowering import LoweredStep, lower_train_step
+from albert_tf.planning.optimized_program import costly_instructions, program_cost
+from albert_tf.planning.tpu_compiler import compile_hlo
+
+CONFIG = AlbertConfig.from_name("tiny", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+SIZES = {"per_core_batch_size": 2, "max_seq_length": 16, "max_predictions_per_seq": 3}
+HAS_COMPILER = importlib.util.find_spec("libtpu") is not None and importlib.util.find_spec("jax") is not None
+needs_compiler = pytest.mark.skipif(not HAS_COMPILER, reason="needs jax and libtpu (extra tpu-compile)")
+
+PROGRAM = """HloModule step
+
+%body.1 (p: f32[2]) -> f32[2] {
+  ROOT %add.2 = f32[2] fusion(%p), calls=%fused.1, metadata={op_name="inner/Add"}, config={"estimated_cycles":"7"}
+}
+
+%condition.1 (p: f32[2]) -> pred[] {
+  ROOT %less.1 = pred[] compare(%p, %p), direction=LT
+}
+
+ENTRY %main.1 (x: f32[2]) -> f32[2] {
+  %x = f32[2] parameter(0)
+  %big = f32[2] fusion(%x), calls=%fused.2, config={"estimated_cycles":"100"}
+  ROOT %loop = f32[2] while(%big), condition=%condition.1, body=%body.1, config={"known_trip_count":{"n":"5"}}
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def lowered() -> LoweredStep:
+  return lower_train_step(CONFIG, **SIZES)
+
+
+def test_the_whole_step_is_lowered(lowered):
+  assert lowered.parameters == CONFIG.param_count(heads=("masked_lm", "sentence_order"))
+  assert lowered.batch_size == 2
+  for operation in (b"dot", b"rsqrt", b"exponential", b"convert"):
+    assert operation in lowered.hlo
+
+
+def test_accumulation_is_a_loop_over_micro_batches():
+  several = lower_train_step(CONFIG, gradient_accumulation_steps=3, mixed_precision="float32", **SIZES)
+  assert several.batch_size == 6
+  assert b"while" in several.hlo
+
+
+@pytest.mark.parametrize("wrong", ["per_core_batch_size", "max_seq_length", "gradient_accumulation_steps"])
+def test_sizes_below_one_are_refused(wrong):
+  with pytest.raises(UserError, match=f"{wrong}=0"):
+    lower_train_step(CONFIG, **{**SIZES, wrong: 0})
+
+
+def test_a_loop_costs_its_body_as_often_as_it_runs():
+  assert program_cost(PROGRAM) == (100 + 5 * 7, 0)
+  instructions, _ = costly_instructions(PROGRAM)
+  assert [(each.op_name, each.runs) for each in instructions] == [("", 1), ("inner/Add", 5)]
+  assert program_cost(PROGRAM.replace('"known_trip_count":{"n":"5"}', "")) == (107, 1)
+
+
+@pytest.mark.skipif(HAS_COMPILER, reason="the compiler is installed")
+def test_without_the_compiler_the_error_names_the_extra():
+  with pytest.raises(UserError, match=r"albert-tf\[tpu-compile\]"):
+    compile_hlo(b"")
+
+
+def test_an_interpreter_that_is_none():
+  with pytest.raises(UserError, match="must be a Python"):
+    compile_hlo(b"", python="/no/such/python")
+
+
+@needs_compiler
+def test_the_compiler_refuses_unknown_topologies_and_broken_programs():
+  with pytest.raises(UserError, match="v9:2x2"):
+    compile_hlo(b"", "v9:2x2")
+  with pytest.raises(UserError, match="must compile for v3:2x2"):
+    compile_hlo(b"nonsense", "v3:2x2")
+
+
+@needs_compiler
+def test_the_step_compiles_for_a_tpu(lowered):
+  compiled = compile_hlo(lowered.hlo, "v3:2x2")
+  assert compiled.fits
+  assert compiled.estimated_cycles > 1000
+  assert compiled.temporary_bytes > 0
+  assert compiled.argument_bytes > 3 * 4 * lowered.parameters  # Weights and two moments.
+  assert compiled.alias_bytes > 3 * 4 * lowered.parameters  # Updated in place.
+  assert (compiled.device_kind, compiled.num_devices) == ("TPU v3", 8)
