@@ -209,6 +209,10 @@ def quiet_logging() -> None:
   logging.get_absl_handler().setFormatter(None)
 
 
+def _shown(name: str, value: float) -> str:
+  return f"{value:.0f}" if name.endswith("total") else f"{value:.4f}"  # Counts are whole.
+
+
 def print_results(results: dict[str, Any]) -> None:
   """The metrics, with median and spread where there are several seeds."""
   median = results.get("median")
@@ -216,7 +220,7 @@ def print_results(results: dict[str, Any]) -> None:
     if isinstance(value, float) and math.isfinite(value) and not name.endswith("_seconds"):
       spread = results["spread"][name] if median else None
       between = f"  (median; {spread['min']:.4f} to {spread['max']:.4f})" if spread else ""
-      print(f"{name}: {value:.4f}{between}")
+      print(f"{name}: {_shown(name, value)}{between}")
   for name, value in results.get("ensemble", {}).items():
-    print(f"ensemble {name}: {value:.4f}")
+    print(f"ensemble {name}: {_shown(name, value)}")
   print(f"results: {os.path.join(_OUTPUT_DIR.value, 'results.json')}")

@@ -47,7 +47,8 @@ class Predictor:
     starts = range(0, len(order), size)
     quiet = not self._verbose or len(starts) < _BAR_FROM_BATCHES
     rows: dict[str, list[Any]] = {}
-    for start in tqdm.tqdm(starts, desc=name, disable=quiet, unit="batch", leave=False):
+    # None: shown on a terminal alone.
+    for start in tqdm.tqdm(starts, desc=name, disable=quiet or None, unit="batch", leave=False):
       indices = order[start : start + size]
       length = batching.length(int(lengths[indices].max()))
       x, _, _ = features.batch(indices, batch_size=size, length=length)
