@@ -8,6 +8,11 @@ from albert_tf.compat import keras
 from albert_tf.modeling.activations import get_activation
 
 
+def keeps_rows_apart(dtype: tf.DType) -> bool:
+  """Whether a product of this type leaves the axes of rows as they are, or makes them one; see `Dense`."""
+  return dtype.size < tf.float32.size
+
+
 @keras.saving.register_keras_serializable("albert_tf")
 class Dense(keras.layers.Layer):
   r"""Linear map and activation: $y = f(x W + b)$.
@@ -57,7 +62,7 @@ class Dense(keras.layers.Layer):
   def call(self, x: tf.Tensor) -> tf.Tensor:
     x = tf.cast(x, self.compute_dtype)
     kernel = tf.cast(self.kernel, self.compute_dtype)
-    if x.shape.rank == 3 and kernel.dtype.size < tf.float32.size:
+    if x.shape.rank == 3 and keeps_rows_apart(kernel.dtype):
       return self._activation(self._plus_bias(tf.einsum("bsi,io->bso", x, kernel)))
     y = self._activation(self._plus_bias(tf.matmul(tf.reshape(x, [-1, kernel.shape[0]]), kernel)))
     if x.shape.rank == 2:
@@ -71,7 +76,7 @@ class Dense(keras.layers.Layer):
     """`call` with the result's last axis split: `[B, S, H]` → `[B, S, N, D]`."""
     heads = [num_heads, self.units // num_heads]
     kernel = tf.cast(self.kernel, self.compute_dtype)
-    if kernel.dtype.size == tf.float32.size:
+    if not keeps_rows_apart(kernel.dtype):
       return tf.reshape(self(x), tf.concat([tf.shape(x)[:-1], heads], axis=0))
     y = tf.einsum("bsh,hnd->bsnd", tf.cast(x, kernel.dtype), tf.reshape(kernel, [-1, *heads]))
     return y + tf.reshape(tf.cast(self.bias, kernel.dtype), heads)
@@ -79,7 +84,7 @@ class Dense(keras.layers.Layer):
   def from_heads(self, x: tf.Tensor) -> tf.Tensor:
     """`call` for an input whose last axis is split: `[B, S, N, D]` → `[B, S, units]`."""
     kernel = tf.cast(self.kernel, self.compute_dtype)
-    if kernel.dtype.size == tf.float32.size:
+    if not keeps_rows_apart(kernel.dtype):
       return self(tf.reshape(x, tf.concat([tf.shape(x)[:-2], [kernel.shape[0]]], axis=0)))
     kernel = tf.reshape(kernel, [*x.shape[2:], self.units])
     return self._plus_bias(tf.einsum("bsnd,ndh->bsh", tf.cast(x, kernel.dtype), kernel))

@@ -45,11 +45,24 @@ def dot_product_attention(
   Reference: arXiv 1706.03762, equation 1.
   """
   bias = tf.cast(bias, tf.float32)  # Keras casts a layer's inputs to its compute type.
-  if value.dtype.size < tf.float32.size:
-    return lean_attention(query, key, value, bias, dropout_rate=dropout_rate, seed=seed)
+  attention = lean_attention if value.dtype.size < tf.float32.size else plain_attention
+  return attention(query, key, value, bias, dropout_rate=dropout_rate, seed=seed)
+
+
+def plain_attention(
+  query: tf.Tensor,
+  key: tf.Tensor,
+  value: tf.Tensor,
+  bias: tf.Tensor,
+  *,
+  dropout_rate: float,
+  seed: tf.Tensor | None,
+) -> tf.Tensor:
+  """`dot_product_attention` as it is written; args and result are the same."""
   query = query * tf.cast(1.0 / math.sqrt(query.shape[-1]), query.dtype)
   query, key, value = (tf.transpose(x, [0, 2, 1, 3]) for x in (query, key, value))  # [B, N, S, D]
-  probabilities = tf.nn.softmax(tf.matmul(query, key, transpose_b=True) + bias)  # [B, N, Q, S]
+  scores = _float32(tf.matmul(query, key, transpose_b=True)) + bias  # [B, N, Q, S]
+  probabilities = tf.cast(tf.nn.softmax(scores), value.dtype)
   output = tf.matmul(dropout(probabilities, dropout_rate, seed), value)
   return tf.transpose(output, [0, 2, 1, 3])
 

@@ -149,7 +149,8 @@ class AlbertEncoder(keras.Model):
       a = block.attention(x, bias, seed=attention_seed, queries=queries)
       return block.feed_forward(a, seed=ffn_seed)
 
-    return rematerialize(run, x) if self.remat and training else run(x)
+    # The last block, where it is only read at some positions, keeps little: computing it again would not pay.
+    return rematerialize(run, x) if self.remat and training and positions is None else run(x)
 
   def _run_unrolled(
     self,
