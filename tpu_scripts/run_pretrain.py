@@ -55,7 +55,7 @@ _SIZE = flags.DEFINE_enum(
 _ALBERT_CONFIG_FILE = flags.DEFINE_string("albert_config_file", None, "JSON of the model, instead of --size.")
 _SHARING = flags.DEFINE_enum("sharing", None, list(SHARING_KINDS), "What the layers share (ALBERT, table 4).")
 _USE_ONE_HOT = flags.DEFINE_bool(
-  "use_one_hot_embeddings", False, "Look pieces up by a matrix product, as the original on TPUs."
+  "use_one_hot_embeddings", None, "Look pieces up by a matrix product. Default: on TPUs only."
 )
 _REMAT = flags.DEFINE_bool(
   "remat", False, "Recompute activations in the backward pass: less memory, more time."
@@ -208,13 +208,14 @@ def _settings() -> "PretrainingSettings":
   )
   model = _model_config(records.vocab_size)
   records.check_vocab_size(model.vocab_size)
+  one_hot = bool(_TPU.value) if _USE_ONE_HOT.value is None else _USE_ONE_HOT.value
   return PretrainingSettings(
     input_files=tuple(inputs),
     eval_input_files=tuple(held_out or ()),
     output_dir=_OUTPUT_DIR.value,
     model=model,
     encoder_options={
-      "use_one_hot_embeddings": _USE_ONE_HOT.value,
+      "use_one_hot_embeddings": one_hot,
       "remat": _REMAT.value,
       "layer_loop": _LAYER_LOOP.value,
     },

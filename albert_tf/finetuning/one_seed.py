@@ -63,11 +63,13 @@ def build_model(
   head_options = dict(task.head_options)
   if task.spec.squad_version != "1.1":  # The one head without dropout.
     head_options["classifier_dropout"] = settings.classifier_dropout
+  on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
   with strategy.scope():
     return make_model(
       task.spec,
       config,
       head_options=head_options,
+      encoder_options={"use_one_hot_embeddings": on_tpu},
       dtype=precision_policy(settings.mixed_precision),
     )
 

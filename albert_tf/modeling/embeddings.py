@@ -18,8 +18,8 @@ class AlbertEmbeddings(ConfigLayer):
 
   Args:
     config: the model's configuration.
-    use_one_hot_embeddings: fetch rows by a matrix product with one-hot ids, as the original
-      does on TPUs, where it costs 1 to 2% more cycles; values and gradients are those of a gather.
+    use_one_hot_embeddings: fetch rows by a matrix product with one-hot ids, which
+      suits TPUs; the values and gradients are those of a gather.
 
   Raises:
     UserError: the sequence is longer than the position table.

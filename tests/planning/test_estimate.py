@@ -30,9 +30,7 @@ def test_features_of_a_small_model():
   config = AlbertConfig(vocab_size=11, embedding_size=4, hidden_size=6, num_hidden_layers=3,
                         num_attention_heads=2, intermediate_size=10, max_position_embeddings=8)  # fmt: skip
   B, S, P, H, N, F, V, E, L = 7, 5, 2, 6, 2, 10, 11, 4, 3
-  shape = StepShape(
-    per_core_batch_size=B, max_seq_length=S, max_predictions_per_seq=P, use_one_hot_embeddings=True
-  )
+  shape = StepShape(per_core_batch_size=B, max_seq_length=S, max_predictions_per_seq=P)
   size = step_features(config, shape)
   read = P + 1
   assert size.scores == B * N * ((L - 1) * S * S + read * S)
