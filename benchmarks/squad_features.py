@@ -21,7 +21,7 @@ import data_corpus
 import numpy as np
 import plain_squad_features
 
-from albert_tf.errors import exit_on_user_error
+from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.finetuning.squad.conversion import convert
 from albert_tf.finetuning.squad.features import SquadFeatures, make_features
 from albert_tf.finetuning.squad.reading import Paragraph, Question, SquadData, read_squad
@@ -126,6 +126,8 @@ def main(argv: Sequence[str]) -> None:
   with tempfile.TemporaryDirectory() as directory:
     if _PREDICT_FILE.value:
       data = read_squad(_PREDICT_FILE.value, version="2.0")
+      if not _SPM_MODEL_FILE.value:
+        raise UserError("--predict_file needs a vocabulary. Received: no --spm_model_file. Name one.")
       model = _SPM_MODEL_FILE.value
     else:
       data, model = _made_up(directory)

@@ -69,7 +69,7 @@ def errors(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     what: {
       chip: {
         "mean_abs": round(statistics.mean(map(abs, values)), 4),
-        "worst": round(max(values, key=abs), 4),
+        "worst": round(max(values, key=lambda error: abs(error)), 4),
         "programs": len(values),
       }
       for chip, values in sorted(by_chip.items())

@@ -23,9 +23,9 @@ RECIPES = sorted(set(FOLDER.glob("*.flags")) - {path for paths in FINETUNING.val
 # In a process of its own: flags of two commands must not meet. Prints the values each recipe gives.
 READ_FLAGS = """
 import json, sys
-sys.path.insert(0, sys.argv[1])
+sys.path.insert(0, sys.argv[1] + "/tpu_scripts")
 from absl import flags
-import tpu_scripts.run_pretrain
+import run_pretrain
 values = {}
 for recipe in sys.argv[2:]:
   names = recipe.split("+")

@@ -1,18 +1,24 @@
 """The flags that every fine-tuning command has, and what they become."""
 
+from collections.abc import Callable, Sequence
 import math
 import os
 from typing import TYPE_CHECKING, Any
 
 from absl import flags, logging
+import device_flags
 
 from albert_tf import files
 from albert_tf.errors import UserError
+from albert_tf.startup import load_tensorflow
 
 if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
   from albert_tf.finetuning.initialize import Start
   from albert_tf.finetuning.settings import FineTuneSettings
+  from albert_tf.finetuning.task import FineTuningTask
   from albert_tf.finetuning.task_spec import TaskSpec
+
+flags.adopt_module_key_flags(device_flags)  # --help shows them too.
 
 # What to start from, and where the run goes.
 _INIT_CHECKPOINT = flags.DEFINE_string(
@@ -77,25 +83,6 @@ _BUCKET_MULTIPLE = flags.DEFINE_integer(
   "on a TPU 0.",
 )
 
-# Devices.
-_TPU = flags.DEFINE_string(
-  "tpu", "", "TPU: 'local', a name, or grpc://host:port. Empty: GPUs if any, else CPU."
-)
-flags.DEFINE_alias("tpu_name", "tpu")
-_TPU_ZONE = flags.DEFINE_string("tpu_zone", "", "Zone of a TPU given by name.")
-_GCP_PROJECT = flags.DEFINE_string("gcp_project", "", "Project of a TPU given by name.")
-_DISTRIBUTION = flags.DEFINE_enum(
-  "distribution",
-  "",
-  ["", "tpu", "mirrored", "multi_worker", "one_device"],
-  "Overrides the choice by devices.",
-)
-_NUM_VIRTUAL_DEVICES = flags.DEFINE_integer(
-  "num_virtual_devices", 1, "Split the CPU into this many replicas."
-)
-_MIXED_PRECISION = flags.DEFINE_enum(
-  "mixed_precision", None, ["float32", "bfloat16"], "Default: bfloat16 on TPUs, else float32."
-)
 _USE_XLA = flags.DEFINE_bool("use_xla", False, "Compile with XLA on GPU or CPU.")
 _PROGRESS = flags.DEFINE_bool("progress", True, "Show Keras' progress bar.")
 
@@ -130,7 +117,6 @@ def trained_spec() -> "TaskSpec | None":
 def settings() -> "FineTuneSettings":
   """The settings of the flags."""
   from albert_tf.finetuning.settings import FineTuneSettings
-  from albert_tf.training.distribution import DistributionConfig
 
   return FineTuneSettings(
     do_train=_DO_TRAIN.value,
@@ -155,14 +141,8 @@ def settings() -> "FineTuneSettings":
     eval_steps=_EVAL_STEPS.value,
     early_stopping_patience=_PATIENCE.value,
     bucket_multiple=_BUCKET_MULTIPLE.value,
-    mixed_precision=_MIXED_PRECISION.value or ("bfloat16" if _TPU.value else "float32"),
-    distribution=DistributionConfig(
-      tpu=_TPU.value,
-      tpu_zone=_TPU_ZONE.value,
-      gcp_project=_GCP_PROJECT.value,
-      distribution=_DISTRIBUTION.value,
-      num_virtual_devices=_NUM_VIRTUAL_DEVICES.value,
-    ),
+    mixed_precision=device_flags.mixed_precision(),
+    distribution=device_flags.distribution_config(),
     jit_compile=_USE_XLA.value,
     verbose=_PROGRESS.value,
   )
@@ -193,6 +173,31 @@ def export(model: str) -> None:
   if wants_export() and not files.exists(os.path.join(folder, "1")):
     path = export_saved_model(model=model, init_checkpoint=_OUTPUT_DIR.value, output_dir=folder, version=1)
     print(f"SavedModel: {path}")
+
+
+def run(
+  argv: Sequence[str], make_task: "Callable[[Start, FineTuneSettings], FineTuningTask]", *, model: str
+) -> None:
+  """What a fine-tuning command does: trains, evaluates and predicts as the flags say, and exports.
+
+  Args:
+    argv: the command's arguments.
+    make_task: the task on its data.
+    model: the kind that is exported, of `export_saved_model`.
+  """
+  refuse_arguments(argv)
+  flags_text = flags.FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
+  load_tensorflow()
+  quiet_logging()
+  settings_ = settings()
+  from albert_tf.finetuning.fit import fine_tune
+
+  start = read_start()
+  results = fine_tune(
+    make_task(start, settings_), settings_, start=start, output_dir=output_dir(), flags_text=flags_text
+  )
+  print_results(results)
+  export(model)
 
 
 def refuse_arguments(argv: Any) -> None:

@@ -21,6 +21,7 @@ from albert_tf.startup import load_tensorflow
 if TYPE_CHECKING:
   from albert_tf.finetuning.initialize import Start
 
+flags.adopt_module_key_flags(finetuning_flags)  # --help shows them too.
 _TASK_NAME = flags.DEFINE_string(
   "task_name", None, "cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, ax, or custom.", required=True
 )

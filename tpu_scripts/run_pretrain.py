@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from absl import app, flags
+import device_flags
 
 from albert_tf import files
 from albert_tf.configs import SHARING_KINDS, AlbertConfig, named_sizes
@@ -20,9 +21,9 @@ from albert_tf.startup import load_tensorflow
 
 if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
   from albert_tf.optim.build import OptimizerConfig
-  from albert_tf.training.distribution import DistributionConfig
   from albert_tf.training.settings import PretrainingSettings
 
+flags.adopt_module_key_flags(device_flags)  # --help shows them too.
 EXIT_PREEMPTED = 143  # What a shell reports for SIGTERM.
 
 # Input and output.
@@ -119,24 +120,6 @@ _DRY_RUN = flags.DEFINE_bool(
 )
 
 # Devices.
-_TPU = flags.DEFINE_string(
-  "tpu", "", "TPU: 'local', a name, or grpc://host:port. Empty: GPUs if any, else CPU."
-)
-flags.DEFINE_alias("tpu_name", "tpu")
-_TPU_ZONE = flags.DEFINE_string("tpu_zone", "", "Zone of a TPU given by name.")
-_GCP_PROJECT = flags.DEFINE_string("gcp_project", "", "Project of a TPU given by name.")
-_DISTRIBUTION = flags.DEFINE_enum(
-  "distribution",
-  "",
-  ["", "tpu", "mirrored", "multi_worker", "one_device"],
-  "Overrides the choice by devices.",
-)
-_NUM_VIRTUAL_DEVICES = flags.DEFINE_integer(
-  "num_virtual_devices", 1, "Split the CPU into this many replicas."
-)
-_MIXED_PRECISION = flags.DEFINE_enum(
-  "mixed_precision", None, ["float32", "bfloat16"], "Default: bfloat16 on TPUs, else float32."
-)
 _ALL_REDUCE_DTYPE = flags.DEFINE_enum(
   "all_reduce_dtype", "float32", ["float32", "bfloat16"], "bfloat16 halves the gradients' traffic, inexactly."
 )
@@ -180,18 +163,6 @@ def _optimizer_config() -> "OptimizerConfig":
   )
 
 
-def _distribution_config() -> "DistributionConfig":
-  from albert_tf.training.distribution import DistributionConfig
-
-  return DistributionConfig(
-    tpu=_TPU.value,
-    tpu_zone=_TPU_ZONE.value,
-    gcp_project=_GCP_PROJECT.value,
-    distribution=_DISTRIBUTION.value,
-    num_virtual_devices=_NUM_VIRTUAL_DEVICES.value,
-  )
-
-
 def _settings() -> "PretrainingSettings":
   from albert_tf.training.records_source import describe_records
   from albert_tf.training.settings import PretrainingSettings
@@ -208,7 +179,7 @@ def _settings() -> "PretrainingSettings":
   )
   model = _model_config(records.vocab_size)
   records.check_vocab_size(model.vocab_size)
-  one_hot = bool(_TPU.value) if _USE_ONE_HOT.value is None else _USE_ONE_HOT.value
+  one_hot = device_flags.on_tpu() if _USE_ONE_HOT.value is None else _USE_ONE_HOT.value
   return PretrainingSettings(
     input_files=tuple(inputs),
     eval_input_files=tuple(held_out or ()),
@@ -229,8 +200,8 @@ def _settings() -> "PretrainingSettings":
     ),
     max_seq_length=records.max_seq_length,
     max_predictions_per_seq=records.max_predictions_per_seq,
-    distribution=_distribution_config(),
-    mixed_precision=_MIXED_PRECISION.value or ("bfloat16" if _TPU.value else "float32"),
+    distribution=device_flags.distribution_config(),
+    mixed_precision=device_flags.mixed_precision(),
     eval_batch_size=_EVAL_BATCH_SIZE.value,
     max_eval_steps=_MAX_EVAL_STEPS.value,
     iterations_per_loop=_ITERATIONS_PER_LOOP.value,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
   from albert_tf.finetuning.task_spec import TaskSpec
   from albert_tf.tokenization import AlbertTokenizer
 
+flags.adopt_module_key_flags(finetuning_flags)  # --help shows them too.
 _VERSION = flags.DEFINE_enum(
   "version", None, ["1.1", "2.0"], "Of SQuAD. Default, without --do_train: the fine-tuned run's."
 )

@@ -12,13 +12,13 @@ from absl import app, flags, logging
 import finetuning_flags
 
 from albert_tf.errors import exit_on_user_error
-from albert_tf.startup import load_tensorflow
 
 if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
   from albert_tf.finetuning.conll import TaggedSentence
   from albert_tf.finetuning.initialize import Start
   from albert_tf.finetuning.settings import FineTuneSettings
 
+flags.adopt_module_key_flags(finetuning_flags)  # --help shows them too.
 _TASK_NAME = flags.DEFINE_string(
   "task_name", None, "For results and messages, such as ner or pos. Default: tagging, or as it was trained."
 )
@@ -109,23 +109,7 @@ def _make_task(start: "Start", settings: "FineTuneSettings") -> Any:
 
 
 def main(argv: Sequence[str]) -> None:
-  finetuning_flags.refuse_arguments(argv)
-  flags_text = flags.FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
-  load_tensorflow()
-  finetuning_flags.quiet_logging()
-  settings = finetuning_flags.settings()
-  from albert_tf.finetuning.fit import fine_tune
-
-  start = finetuning_flags.read_start()
-  results = fine_tune(
-    _make_task(start, settings),
-    settings,
-    start=start,
-    output_dir=finetuning_flags.output_dir(),
-    flags_text=flags_text,
-  )
-  finetuning_flags.print_results(results)
-  finetuning_flags.export("token_classification")
+  finetuning_flags.run(argv, _make_task, model="token_classification")
 
 
 if __name__ == "__main__":
