@@ -57,6 +57,10 @@ def _parts(record: dict[str, Any]) -> tuple[AlbertConfig, StepShape, str]:
   return AlbertConfig.from_dict(record["config"]), StepShape(**record["shape"]), record["chip"]
 
 
+def _worst(values: Sequence[float]) -> float:
+  return max(values, key=abs)
+
+
 def errors(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
   """Relative errors of the formula, by what and by chip."""
   found: dict[str, dict[str, list[float]]] = {"memory": {}, "cycles": {}}
@@ -69,7 +73,7 @@ def errors(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     what: {
       chip: {
         "mean_abs": round(statistics.mean(map(abs, values)), 4),
-        "worst": round(max(values, key=lambda error: abs(error)), 4),
+        "worst": round(_worst(values), 4),
         "programs": len(values),
       }
       for chip, values in sorted(by_chip.items())
