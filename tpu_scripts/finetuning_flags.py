@@ -114,6 +114,14 @@ def trained_spec() -> "TaskSpec | None":
   return None
 
 
+def max_seq_length(given: int | None, start: "Start", *, default: int = 512) -> int:
+  """--max_seq_length; without it that of the fine-tuned run, or `default`, as far as the model has positions."""
+  if given is not None:
+    return given
+  trained = trained_spec()
+  return trained.max_seq_length if trained else min(default, start.config.max_position_embeddings)
+
+
 def settings() -> "FineTuneSettings":
   """The settings of the flags."""
   from albert_tf.finetuning.settings import FineTuneSettings

@@ -27,7 +27,9 @@ _TASK_NAME = flags.DEFINE_string(
 )
 _DATA_DIR = flags.DEFINE_string("data_dir", "", "The task's folder, or the one with GLUE's folders.")
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
-  "max_seq_length", None, "Pieces of an example; longer ones are cut. Default: 512, or as it was trained."
+  "max_seq_length",
+  None,
+  "Pieces of an example; longer ones are cut. Default: as it was trained, else at most 512.",
 )
 _VOCAB_FILE = flags.DEFINE_string(
   "vocab_file",
@@ -60,7 +62,7 @@ _CUSTOM_ONLY = (
 
 def _make_task(start: "Start") -> Any:
   trained = finetuning_flags.trained_spec()
-  max_seq_length = _MAX_SEQ_LENGTH.value or (trained.max_seq_length if trained else 512)
+  max_seq_length = finetuning_flags.max_seq_length(_MAX_SEQ_LENGTH.value, start)
   if _TASK_NAME.value.lower() != "custom":
     return _glue_task(start, max_seq_length)
   from albert_tf.finetuning.tables import TableColumns, TableTask

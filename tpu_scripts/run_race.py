@@ -26,7 +26,7 @@ _DATA_DIR = flags.DEFINE_string(
   "data_dir", "", "Folder RACE, or the one that holds it; custom: with train, dev and test tables."
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
-  "max_seq_length", None, "Pieces of a passage with one choice. Default: 512, or as it was trained."
+  "max_seq_length", None, "Pieces of a passage with one choice. Default: as it was trained, else at most 512."
 )
 _MAX_QA_LENGTH = flags.DEFINE_integer(
   "max_qa_length",
@@ -151,7 +151,7 @@ def _make_task(start: "Start", settings: "FineTuneSettings") -> Any:
   return MultipleChoiceTask(
     splits=splits,
     tokenizer=start.tokenizer,
-    max_seq_length=_or_default(_MAX_SEQ_LENGTH.value, trained.max_seq_length if trained else 512),
+    max_seq_length=finetuning_flags.max_seq_length(_MAX_SEQ_LENGTH.value, start),
     max_qa_length=_or_default(_MAX_QA_LENGTH.value, trained.max_qa_length if trained else 128),
     name=_TASK_NAME.value,
     data={name: str(flags.FLAGS[name].value) for name in names if flags.FLAGS[name].value},

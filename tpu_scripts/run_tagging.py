@@ -44,7 +44,7 @@ _TAG_KEY = flags.DEFINE_string("tag_key", "tags", "The tags' key in .jsonl.")
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
   "max_seq_length",
   None,
-  "Pieces of a sentence; longer ones become several windows. Default: 128, or as it was trained.",
+  "Pieces of a sentence; longer ones become several windows. Default: as it was trained, else at most 128.",
 )
 _SUFFIXES = (".jsonl", ".json", ".conllu", ".conll", ".txt", ".tsv", ".bio", ".iob2")
 
@@ -86,9 +86,7 @@ def _make_task(start: "Start", settings: "FineTuneSettings") -> Any:
   task = TaggingTask(
     splits=splits,
     tokenizer=start.tokenizer,
-    max_seq_length=(
-      (trained.max_seq_length if trained else 128) if _MAX_SEQ_LENGTH.value is None else _MAX_SEQ_LENGTH.value
-    ),
+    max_seq_length=finetuning_flags.max_seq_length(_MAX_SEQ_LENGTH.value, start, default=128),
     name=_TASK_NAME.value or (trained.name if trained else "tagging"),
     label_names=trained.label_names if trained else (),
     # What the weights depend on.
