@@ -34,7 +34,7 @@ from albert_tf.optim.keras_optimizers import AdamW
 _SIZE = flags.DEFINE_enum("size", "tiny", named_sizes(), "The model.")
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "S.")
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "B.")
-_BATCHES = flags.DEFINE_integer("batches", 10, "Updates of a measurement.")
+_BATCHES = flags.DEFINE_integer("batches", 40, "Updates of a measurement.")
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Measurements of each side.")
 _BUCKET_MULTIPLE = flags.DEFINE_integer(
   "bucket_multiple", 32, "Bucketed batches are padded to a multiple of this."
