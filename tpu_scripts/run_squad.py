@@ -71,21 +71,15 @@ _LISTED = 5  # Ids in a message.
 
 def _trained_spec() -> "TaskSpec | None":
   """Of the fine-tuned run whose weights are used without training."""
-  from albert_tf.finetuning.task_spec import TASK_FILE, TaskSpec
-
-  if flags.FLAGS.do_train:
-    return None
-  for folder in (flags.FLAGS.init_checkpoint, finetuning_flags.output_dir()):
-    if folder and files.exists(os.path.join(folder, TASK_FILE)):
-      spec = TaskSpec.load(folder)
-      if spec.kind != "question_answering" or _VERSION.value not in (None, spec.squad_version):
-        raise UserError(
-          "The fine-tuned run must be of the version asked for. Received: "
-          f"--version={_VERSION.value or ''} and {folder}, a run of {spec.kind} {spec.squad_version}. Name "
-          "another --init_checkpoint."
-        )
-      return spec
-  return None
+  spec = finetuning_flags.trained_spec()
+  if spec and (spec.kind != "question_answering" or _VERSION.value not in (None, spec.squad_version)):
+    folder = flags.FLAGS.init_checkpoint or finetuning_flags.output_dir()
+    raise UserError(
+      "The fine-tuned run must be of the version asked for. Received: "
+      f"--version={_VERSION.value or ''} and {folder}, a run of {spec.kind} {spec.squad_version}. Name "
+      "another --init_checkpoint."
+    )
+  return spec
 
 
 def _make_task(tokenizer: "AlbertTokenizer", trained: "TaskSpec | None") -> "BuiltTask":

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
+from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.interop import Checkpoint, MatchReport, load_weights, read_checkpoint
@@ -157,8 +158,6 @@ def weights_of(model: Any) -> dict[str, np.ndarray]:
 
 def save_weights(weights: Mapping[str, np.ndarray], step: int, directory: str) -> str:
   """Writes `model.ckpt-<step>` into `directory` and removes what it held before; returns the prefix."""
-  from albert_tf.checkpoints.bundle import write_bundle
-
   files.makedirs(directory)
   before = tf.io.gfile.listdir(directory)
   prefix = os.path.join(directory, f"model.ckpt-{step}")
