@@ -70,6 +70,9 @@ _MAX_COMPILES = flags.DEFINE_integer(
 _SHALLOW = flags.DEFINE_bool(
   "shallow", None, "Compile 3 and 6 layers and extend to all: faster, within 1%. Default: with --sweep only."
 )
+_CHECK_LARGEST = flags.DEFINE_bool(
+  "check_largest", None, "Compile the largest batches too. Default: all but --sweep, where they are by formula."
+)
 _COMPILER_PYTHON = flags.DEFINE_string(
   "compiler_python", "", "An interpreter that has jax and libtpu, if it is not this one."
 )
@@ -114,6 +117,10 @@ def _configs() -> dict[str, AlbertConfig]:
   return {name: config.replace(sharing=_SHARING.value) for name, config in found.items()}
 
 
+def _by_default(flag: flags.FlagHolder[bool | None], value: bool) -> bool:
+  return value if flag.value is None else flag.value
+
+
 def _answer(config: AlbertConfig, topology_name: str) -> dict[str, object]:
   topology = parse_topology(topology_name)
   shape = StepShape(
@@ -146,12 +153,12 @@ def _answer(config: AlbertConfig, topology_name: str) -> dict[str, object]:
       python=_COMPILER_PYTHON.value,
       cache_dir=_CACHE_DIR.value,
       cached_only=_CACHED_ONLY.value,
-      shallow=_SWEEP.value if _SHALLOW.value is None else _SHALLOW.value,
+      shallow=_by_default(_SHALLOW, _SWEEP.value),
       say=_say,
     )
   judge = Judge(config, topology, compile_step=compiler, compiles=_MAX_COMPILES.value)
   return {
-    **plan.plan_run(judge, shape, run, check_largest=not _SWEEP.value),
+    **plan.plan_run(judge, shape, run, check_largest=_by_default(_CHECK_LARGEST, not _SWEEP.value)),
     "versions": compiler.versions if compiler else None,
   }
 

@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) .*\{$")
 _CYCLES = re.compile(r'"estimated_cycles":"?(-?\d+)')
-_OPERATION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = .*? ([\w\-]+)\(")
+_OPERATION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = .*? ([\w\-]+)\(([^)]*)\)")
 _CALLED = re.compile(r"(?:body|condition|to_apply|calls|branch_computations)=(\{[^}]*\}|%?[\w.\-]+)")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"?(\d+)')
 _CONDITION = re.compile(r"condition=%?([\w.\-]+)")
-_INTEGER = re.compile(r"= s32\[\]\S* constant\((\d+)\)")
+_INDEX = re.compile(r"\), index=(\d+)")
+_COMMENT = re.compile(r"/\*.*?\*/")
 _OP_NAME = re.compile(r'op_name="([^"]*)"')
 CALLERS = ("while", "call", "conditional", "async-start")  # A fusion states its own cost, its body none.
 
@@ -48,7 +49,7 @@ def costly_instructions(program: str) -> tuple[list[Instruction], int]:
         op_name = _OP_NAME.search(line)
         found.append(Instruction(operation[1], op_name[1] if op_name else "", int(cycles[1]), runs))
       if operation[2] in CALLERS:
-        trips = _trip_count(line, bodies) if operation[2] == "while" else 1
+        trips = _trip_count(line, bodies[name], bodies) if operation[2] == "while" else 1
         unknown += trips is None
         times = trips or 1
         for called in _called(line):
@@ -64,16 +65,73 @@ def program_cost(program: str) -> ProgramCost:
   return ProgramCost(sum(each.cycles * each.runs for each in instructions), unknown)
 
 
-def _trip_count(line: str, bodies: dict[str, list[str]]) -> int | None:
-  """Iterations of a while loop: stated, or the bound that its condition compares a counter with."""
-  stated = _TRIPS.search(line)
+def _trip_count(loop: str, lines: list[str], bodies: dict[str, list[str]]) -> int | None:
+  """Iterations of a while loop among `lines`: stated, or the counter's end less its start."""
+  stated = _TRIPS.search(loop)
   if stated:
     return int(stated[1])
-  condition = _CONDITION.search(line)
-  lines = bodies.get(condition[1], []) if condition else []
-  bounds = [found[1] for found in map(_INTEGER.search, lines) if found]
-  is_counter = any("ROOT" in each and "direction=LT" in each for each in lines)
-  return int(bounds[0]) if is_counter and len(bounds) == 1 else None
+  ends = _counter(loop, lines, bodies)
+  if ends is None or ends.start is None or ends.end is None:
+    return None
+  return ends.end - ends.start
+
+
+class _Counter(NamedTuple):
+  """The element of a loop's state that its condition compares, and its values before and after; steps are of one."""
+
+  index: int
+  start: int | None
+  end: int | None
+
+
+def _counter(loop: str, lines: list[str], bodies: dict[str, list[str]]) -> _Counter | None:
+  found = _CONDITION.search(loop)
+  condition = bodies.get(found[1], []) if found else []
+  root = next((line for line in condition if line.lstrip().startswith("ROOT")), "")
+  if "direction=LT" not in root:
+    return None
+  left, right = (_defined(name, condition) for name in _operands(root))
+  counter = _INDEX.search(left)
+  if counter is None:
+    return None
+  state = _operands(_defined(_operands(loop)[0], lines))
+  if len(state) <= int(counter[1]):
+    return None
+  carried = _INDEX.search(right)  # A bound that the loop hands on unchanged, else a constant.
+  end = _integer(state[int(carried[1])], lines, bodies) if carried else _constant(right)
+  return _Counter(int(counter[1]), _integer(state[int(counter[1])], lines, bodies), end)
+
+
+def _integer(name: str, lines: list[str], bodies: dict[str, list[str]]) -> int | None:
+  """A number that is constant, or what another loop has counted to: a gradient's loop runs as often as its forward's."""
+  line = _defined(name, lines)
+  operation = _OPERATION.match(line)
+  if operation is None:
+    return None
+  if operation[2] == "copy":
+    return _integer(_operands(line)[0], lines, bodies)
+  if operation[2] == "get-tuple-element":
+    source, index = _defined(_operands(line)[0], lines), _INDEX.search(line)
+    ends = _counter(source, lines, bodies) if " while(" in source else None
+    return ends.end if ends and index and int(index[1]) == ends.index else None
+  return _constant(line)
+
+
+def _constant(line: str) -> int | None:
+  operation = _OPERATION.match(line)
+  is_number = operation is not None and operation[2] == "constant" and operation[3].lstrip("-").isdigit()
+  return int(operation[3]) if operation and is_number else None
+
+
+def _operands(line: str) -> list[str]:
+  operation = _OPERATION.match(line)
+  names = _COMMENT.sub("", operation[3]).split(",") if operation else []
+  return [name.strip().lstrip("%") for name in names]
+
+
+def _defined(name: str, lines: list[str]) -> str:
+  """The line of a computation that defines a name; empty where none does."""
+  return next((line for line in lines if (found := _OPERATION.match(line)) and found[1] == name), "")
 
 
 def _called(line: str) -> Iterator[str]:

@@ -108,6 +108,7 @@ def step_time(
   return {
     "source": figures.source,
     "cycles": figures.cycles,
+    "loops_counted_once": figures.loops_counted_once,
     "compute_seconds": compute,
     "all_reduce_seconds": all_reduce,
     "all_reduce_bytes": gradient_bytes,

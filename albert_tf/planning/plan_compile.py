@@ -80,6 +80,7 @@ def by_depth(shallow: Figures, deep: Figures, *, depths: tuple[int, int], layers
     cycles=extend(shallow.cycles, deep.cycles),
     compile_seconds=shallow.compile_seconds + deep.compile_seconds,
     refused=shallow.refused or deep.refused,
+    loops_counted_once=deep.loops_counted_once,
   )
 
 
@@ -180,4 +181,5 @@ class StepCompiler:
       cycles=float(step.estimated_cycles),
       compile_seconds=step.compile_seconds,
       refused=not step.fits,
+      loops_counted_once=step.loops_of_unknown_length,
     )

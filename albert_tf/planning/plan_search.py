@@ -21,6 +21,7 @@ class Figures(NamedTuple):
     cycles: of the core's clock, in one step.
     compile_seconds: 0 for a formula.
     refused: whether the compiler refused the program for want of memory.
+    loops_counted_once: loops in `cycles` whose number of runs is not known.
   """
 
   source: str
@@ -29,6 +30,7 @@ class Figures(NamedTuple):
   cycles: float
   compile_seconds: float = 0.0
   refused: bool = False
+  loops_counted_once: int = 0
 
 
 # Compiles one shape; None where it is not to be compiled, for want of a compiler or of time.

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert_tf.planning.chips import GIB
+from albert_tf.planning.plan_search import FORMULA
 
 
 def _gib(num_bytes: float) -> str:
@@ -34,7 +35,12 @@ def _time_lines(time: Mapping[str, Any], chips: int) -> list[str]:
   run = f"{time['num_train_steps']:,} steps: {length}"
   if time["usd"] is not None:
     run += f", {time['usd']:,.0f} US dollars for {chips:,} chips"
-  return [step, rates, run]
+  lines = [step, rates, run]
+  if time["loops_counted_once"]:
+    lines.append(
+      f"The time is too short: {time['loops_counted_once']} loops run an unknown number of times and count once."
+    )
+  return lines
 
 
 def describe(answer: Mapping[str, Any]) -> str:
@@ -78,7 +84,7 @@ SWEEP_HEADER = (
 
 
 def sweep_row(size: str, answer: Mapping[str, Any]) -> list[str]:
-  """One line of the sweep's table."""
+  """One line of the sweep's table; "~" marks a largest batch that no compiler has checked."""
   topology, step, memory, time = (answer[key] for key in ("topology", "step", "memory", "time"))
   largest = answer["largest_batch"]
   cells = [size, topology["name"], str(step["per_core_batch_size"]), "yes" if answer["fits"] else "no"]
@@ -92,9 +98,9 @@ def sweep_row(size: str, answer: Mapping[str, Any]) -> list[str]:
       f"{100 * time['model_flops_utilization']:.0f}%",
       f"{time['days']:.3g}",
     ]
-  cells += [
-    str(largest[kind]["per_core_batch_size"]) if kind in largest else "" for kind in ("plain", "remat")
-  ]
+  for found in (largest.get("plain"), largest.get("remat")):
+    about = "~" if found and found["source"] == FORMULA else ""
+    cells.append(f"{about}{found['per_core_batch_size']}" if found else "")
   return [*cells, memory["source"]]
 
 

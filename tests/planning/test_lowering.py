@@ -32,6 +32,45 @@ ENTRY %main.1 (x: f32[2]) -> f32[2] {
 }
 """
 
+# A loop that counts from 1 to 7, and its gradient's, which runs to where the first one stopped.
+TWO_LOOPS = """HloModule step
+
+%forward (p: (f32[2], s32[])) -> (f32[2], s32[]) {
+  ROOT %t.1 = (f32[2]{0:T(256)}, s32[]{:T(256)}) fusion(%p), calls=%fused.1, config={"estimated_cycles":"10"}
+}
+
+%while_forward (p.1: (f32[2], s32[])) -> pred[] {
+  %last = s32[]{:T(256)} constant(7)
+  %p.1 = (f32[2]{0:T(256)}, s32[]{:T(256)}) parameter(0)
+  %counter = s32[]{:T(256)} get-tuple-element(%p.1), index=1
+  ROOT %less.1 = pred[]{:T(1024)} compare(%counter, %last), direction=LT
+}
+
+%backward (p.2: (s32[], f32[2], /*index=2*/s32[])) -> (s32[], f32[2], s32[]) {
+  ROOT %t.2 = (s32[], f32[2], /*index=2*/s32[]) fusion(%p.2), calls=%fused.2, config={"estimated_cycles":"1000"}
+}
+
+%while_backward (p.3: (s32[], f32[2], /*index=2*/s32[])) -> pred[] {
+  %p.3 = (s32[], f32[2], /*index=2*/s32[]) parameter(0)
+  %done = s32[] get-tuple-element(%p.3), index=0
+  %limit = s32[] get-tuple-element(%p.3), index=2
+  ROOT %less.2 = pred[]{:T(1024)} compare(%done, %limit), direction=LT
+}
+
+ENTRY %main.1 (x: f32[2]) -> f32[2] {
+  %x = f32[2] parameter(0)
+  %one = s32[]{:T(256)} constant(1)
+  %start = s32[]{:T(256)} copy(%one)
+  %state = (f32[2]{0:T(256)}, s32[]{:T(256)}) tuple(%x, %start)
+  %loop.1 = (f32[2]{0:T(256)}, s32[]{:T(256)}) while(%state), condition=%while_forward, body=%forward
+  %counted = s32[]{:T(256)} get-tuple-element(%loop.1), index=1
+  %zero = s32[]{:T(256)} constant(0)
+  %state.2 = (s32[], f32[2], /*index=2*/s32[]) tuple(%zero, %x, /*index=2*/%counted)
+  %loop.2 = (s32[], f32[2], /*index=2*/s32[]) while(%state.2), condition=%while_backward, body=%backward
+  ROOT %result = f32[2] get-tuple-element(%loop.2), index=1
+}
+"""
+
 
 @pytest.fixture(scope="module")
 def lowered() -> LoweredStep:
@@ -64,6 +103,25 @@ def test_a_loop_costs_its_body_as_often_as_it_runs():
   assert program_cost(PROGRAM.replace('"known_trip_count":{"n":"5"}', "")) == (107, 1)
 
 
+def test_the_runs_of_a_loop_follow_from_its_counter():
+  assert program_cost(TWO_LOOPS) == (6 * 10 + 7 * 1000, 0)
+
+
+@pytest.mark.parametrize(
+  "change",
+  [
+    ("direction=LT\n}\n\n%backward", "direction=NE\n}\n\n%backward"),
+    ("constant(7)", "parameter(1)"),
+    ("get-tuple-element(%loop.1), index=1", "get-tuple-element(%loop.1), index=0"),
+    ("constant(0)", "parameter(1)"),
+  ],
+)
+def test_a_loop_whose_counter_is_not_understood_is_counted_once_and_reported(change):
+  cost = program_cost(TWO_LOOPS.replace(*change))
+  assert cost.loops_of_unknown_length >= 1
+  assert cost.estimated_cycles < 6 * 10 + 7 * 1000
+
+
 @pytest.mark.skipif(HAS_COMPILER, reason="the compiler is installed")
 def test_without_the_compiler_the_error_names_the_extra():
   with pytest.raises(UserError, match=r"albert-tf\[tpu-compile\]"):
@@ -81,6 +139,17 @@ def test_the_compiler_refuses_unknown_topologies_and_broken_programs():
     compile_hlo(b"", "v9:2x2")
   with pytest.raises(UserError, match="must compile for v3:2x2"):
     compile_hlo(b"nonsense", "v3:2x2")
+
+
+@needs_compiler
+def test_the_runs_of_real_loops_are_known():
+  """The layers' loop, its gradient's, and the one over micro-batches."""
+  layers = lower_train_step(CONFIG, encoder_options={"layer_loop": "while"}, **SIZES)
+  parts = lower_train_step(CONFIG, gradient_accumulation_steps=3, **SIZES)
+  for step, runs in ((layers, CONFIG.num_hidden_layers - 1), (parts, 3)):
+    instructions, unknown = costly_instructions(compile_hlo(step.hlo, "v3:2x2").program)
+    assert unknown == 0
+    assert {each.runs for each in instructions} == {1, runs}
 
 
 @needs_compiler
