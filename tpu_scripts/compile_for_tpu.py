@@ -71,7 +71,9 @@ _SHALLOW = flags.DEFINE_bool(
   "shallow", None, "Compile 3 and 6 layers and extend to all: faster, within 1%. Default: with --sweep only."
 )
 _CHECK_LARGEST = flags.DEFINE_bool(
-  "check_largest", None, "Compile the largest batches too. Default: all but --sweep, where they are by formula."
+  "check_largest",
+  None,
+  "Compile the largest batches too. Default: all but --sweep, where they are by formula.",
 )
 _COMPILER_PYTHON = flags.DEFINE_string(
   "compiler_python", "", "An interpreter that has jax and libtpu, if it is not this one."

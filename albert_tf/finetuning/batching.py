@@ -8,8 +8,10 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import UserError
-from albert_tf.finetuning.features import FeatureSet
+from albert_tf.finetuning.features import Batch, FeatureSet
+from albert_tf.finetuning.models import DROPOUT_SEED
 
+_DROPOUT_STREAM = 1  # Numbers apart from those of the order.
 # Batches are sorted by length within windows of this many, so that an epoch's order stays random across them.
 _WINDOW_BATCHES = 64
 
@@ -70,22 +72,25 @@ def epoch_plan(lengths: np.ndarray, batching: Batching, *, seed: int, epoch: int
 
 
 def training_dataset(
-  features: FeatureSet, batching: Batching, *, seed: int, num_steps: int
+  features: FeatureSet, batching: Batching, *, seed: int, num_steps: int, first_step: int = 0
 ) -> tf.data.Dataset:
-  """`num_steps` batches `(x, y, weights)` for `model.fit`; see `FeatureSet.batch`.
+  """The batches `(x, y, weights)` of updates `first_step` to `num_steps` for `model.fit`; see `FeatureSet.batch`.
 
-  All replicas get parts of one batch, hence one shape. Without bucketing shapes are static.
+  All replicas get parts of one batch, hence one shape. Without bucketing shapes are static. x has `dropout_seed`
+  `[B, 2]`, a function of seed and update, from which each replica's model takes its first row.
   """
 
   def batches() -> Iterator[Any]:
-    step = 0
-    for epoch in range(num_steps):
-      for indices in epoch_plan(features.lengths, batching, seed=seed, epoch=epoch):
-        if step == num_steps:
-          return
-        step += 1
+    epoch, done = divmod(first_step, steps_per_epoch(len(features), batching.batch_size))
+    step = first_step
+    while step < num_steps:
+      plan = epoch_plan(features.lengths, batching, seed=seed, epoch=epoch)
+      for indices in plan[done : done + num_steps - step]:
         length = batching.length(int(features.lengths[indices].max()))
-        yield features.batch(indices, batch_size=batching.batch_size, length=length)
+        x, y, weights = features.batch(indices, batch_size=batching.batch_size, length=length)
+        yield {**x, DROPOUT_SEED: _dropout_seeds(batching.batch_size, seed, step)}, y, weights
+        step += 1
+      epoch, done = epoch + 1, 0
 
   signature = _signature(features, batching)
   dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
@@ -94,6 +99,18 @@ def training_dataset(
   options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
   options.deterministic = True
   return dataset.prefetch(4).with_options(options)
+
+
+def first_batch(features: FeatureSet, batching: Batching) -> Batch:
+  """A batch with the shapes and types of `training_dataset`'s."""
+  length = batching.length(batching.max_length)
+  x, y, weights = features.batch([0], batch_size=batching.batch_size, length=length)
+  return {**x, DROPOUT_SEED: _dropout_seeds(batching.batch_size, 0, 0)}, y, weights
+
+
+def _dropout_seeds(count: int, seed: int, step: int) -> np.ndarray:
+  rng = np.random.default_rng([_DROPOUT_STREAM, seed, step])
+  return rng.integers(0, np.iinfo(np.int32).max, (count, 2), np.int32)
 
 
 def _signature(features: FeatureSet, batching: Batching) -> Any:
@@ -109,4 +126,5 @@ def _signature(features: FeatureSet, batching: Batching) -> Any:
     shape = [size if size == other else fixed for size, other in zip(a.shape, b.shape, strict=True)]
     return tf.TensorSpec(shape, a.dtype)
 
-  return tf.nest.map_structure(spec, short, long)
+  x, y, weights = tf.nest.map_structure(spec, short, long)
+  return {**x, DROPOUT_SEED: tf.TensorSpec([batching.batch_size, 2], tf.int32)}, y, weights

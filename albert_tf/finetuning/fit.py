@@ -14,7 +14,7 @@ from albert_tf.checkpoints import bundle
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.finetuning import initialize, one_seed, outputs, run_directory
+from albert_tf.finetuning import initialize, one_seed, outputs, resumption, run_directory
 from albert_tf.finetuning.features import FeatureSet
 from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
@@ -48,8 +48,8 @@ def fine_tune(
 ) -> dict[str, Any]:
   """Trains (`do_train`), evaluates (`do_eval`), predicts (`do_predict`) and leaves a fine-tuned run directory.
 
-  A seed that finished before is not trained again; one that was killed begins anew. Without `do_train`
-  the weights are those of `output_dir`, or, if that is new, the fine-tuned ones of `start`.
+  A seed that finished before is not trained again; one that was killed goes on from its last evaluation, to the same
+  weights. Without `do_train` the weights are those of `output_dir`, or, if that is new, the fine-tuned ones of `start`.
 
   Args:
     task: the task on its data, made with `start.tokenizer`.
@@ -69,6 +69,8 @@ def fine_tune(
   run_directory.check(output_dir, task, settings, start)
   strategy = strategy or make_strategy(settings.distribution)
   engine = _Engine(task, settings, start, strategy, flags_text=flags_text, callbacks=callbacks)
+  if engine.chief and settings.do_train and len(settings.seeds) > 1:  # Should it be killed: whose it is.
+    run_directory.write_record(output_dir, task, settings, start)
   runs = [
     engine.run_seed(seed, run_directory.seed_directory(output_dir, settings, seed)) for seed in settings.seeds
   ]
@@ -153,7 +155,8 @@ class _Engine:
         run_directory.write(
           directory, task, settings, self._start, config=model.config, flags_text=self._flags_text
         )
-        run_directory.remove_unfinished(directory)
+        if not resumption.has_state(directory):
+          run_directory.remove_unfinished(directory)
       self._log_weights(initialize.load_encoder_weights(model, self._start), seed)
       trained = one_seed.train(
         model,
@@ -163,7 +166,8 @@ class _Engine:
         features=self._train,
         evaluate=lambda: task.evaluate(predict(splits["eval"])),
         strategy=self._strategy,
-        directory=directory if self.chief else None,
+        directory=directory,
+        writes=self.chief,
         callbacks=self._callbacks,
       )
       earlier = {**dataclasses.asdict(trained), "seed": seed}
@@ -180,6 +184,7 @@ class _Engine:
       task.spec.save(directory)  # With what evaluation found out.
       self._write_outputs(made, directory)
       outputs.write_seed(directory, task, settings, results, source=self._start.source)
+      resumption.remove_state(directory)
     return _SeedRun(seed=seed, directory=directory, results=results, metrics=metrics, outputs=made)
 
   def finish_ensemble(self, runs: Sequence[_SeedRun], directory: str) -> dict[str, float]:
@@ -228,7 +233,7 @@ class _Engine:
 
   def _finished(self, directory: str) -> dict[str, Any] | None:
     path = os.path.join(directory, run_directory.RESULTS_FILE)
-    if not files.exists(path) or bundle.latest_bundle(os.path.join(directory, one_seed.BEST)) is None:
+    if not files.exists(path) or bundle.latest_bundle(os.path.join(directory, resumption.BEST)) is None:
       return None
     kept = {field.name for field in dataclasses.fields(one_seed.Trained)} | {"seed"}
     if not self.evaluates:  # Prediction alone adds to what is known of these weights.
@@ -236,14 +241,14 @@ class _Engine:
     return {key: value for key, value in run_directory.read_json(path).items() if key in kept}
 
   def _load_finished(self, model: Any, directory: str, seed: int) -> None:
-    best = bundle.latest_bundle(os.path.join(directory, one_seed.BEST))
+    best = bundle.latest_bundle(os.path.join(directory, resumption.BEST))
     if best is not None:
       if self._settings.do_train:
         logging.info("seed %d finished earlier in %s and is not trained again", seed, directory)
       initialize.load_all_weights(model, bundle.read_bundle(best), source=best)
     elif len(self._settings.seeds) > 1 or self._start.checkpoint is None:
       raise UserError(
-        f"Without --do_train the weights must be there. Received: {directory} without {one_seed.BEST}. "
+        f"Without --do_train the weights must be there. Received: {directory} without {resumption.BEST}. "
         "Train first."
       )
     else:

@@ -151,11 +151,6 @@ def load_all_weights(model: Any, variables: Mapping[str, np.ndarray], *, source:
     variable.assign(variables[name])
 
 
-def weights_of(model: Any) -> dict[str, np.ndarray]:
-  """Name → value of every variable of a model, as a checkpoint holds them."""
-  return {name: variable.numpy() for name, variable in named_variables(model).items()}
-
-
 def save_weights(weights: Mapping[str, np.ndarray], step: int, directory: str) -> str:
   """Writes `model.ckpt-<step>` into `directory` and removes what it held before; returns the prefix."""
   files.makedirs(directory)

@@ -12,7 +12,17 @@ from albert_tf.finetuning.task_spec import TaskSpec
 from albert_tf.modeling import AlbertEncoder
 from albert_tf.modeling.dropout import resolve_seed, split_seed
 
+DROPOUT_SEED = "dropout_seed"  # An input of training alone, int32 `[B, 2]`; its first row seeds the call.
 _ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
+
+
+def _dropout_seed(
+  inputs: Mapping[str, tf.Tensor], seed: tf.Tensor | None, *, training: bool
+) -> tf.Tensor | None:
+  """The caller's seed, else the batch's, else a fresh one; None at inference."""
+  if seed is None and DROPOUT_SEED in inputs:
+    seed = inputs[DROPOUT_SEED][0]
+  return resolve_seed(seed, training=training)
 
 
 class _EncoderWithHead(keras.Model):
@@ -109,7 +119,7 @@ class AlbertForClassification(_EncoderWithHead):
   def call(
     self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
   ) -> tf.Tensor:
-    encoder_seed, head_seed = split_seed(resolve_seed(seed, training=training), 2)
+    encoder_seed, head_seed = split_seed(_dropout_seed(inputs, seed, training=training), 2)
     pooled = self._pool(inputs, encoder_seed, training=training)
     return self.head(pooled, training=training, seed=head_seed)
 
@@ -131,7 +141,7 @@ class AlbertForMultipleChoice(_EncoderWithHead):
   def call(
     self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
   ) -> tf.Tensor:
-    encoder_seed, head_seed = split_seed(resolve_seed(seed, training=training), 2)
+    encoder_seed, head_seed = split_seed(_dropout_seed(inputs, seed, training=training), 2)
     shape = tf.shape(inputs["input_ids"])
     length = inputs["input_ids"].shape[-1]
     flat = {  # [B, C, S] → [B C, S]
@@ -156,7 +166,7 @@ class AlbertForTokenClassification(_EncoderWithHead):
   def call(
     self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
   ) -> tf.Tensor:
-    encoder_seed, head_seed = split_seed(resolve_seed(seed, training=training), 2)
+    encoder_seed, head_seed = split_seed(_dropout_seed(inputs, seed, training=training), 2)
     outputs = self._encode(inputs, encoder_seed, training=training)
     return self.head(outputs["sequence_output"], training=training, seed=head_seed)
 
@@ -174,7 +184,7 @@ class AlbertForSpan(_EncoderWithHead):
   def call(
     self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
   ) -> dict[str, tf.Tensor]:
-    seed = resolve_seed(seed, training=training)
+    seed = _dropout_seed(inputs, seed, training=training)
     return self.head(self._encode(inputs, seed, training=training)["sequence_output"])
 
 
@@ -197,7 +207,7 @@ class AlbertForSquad2(_EncoderWithHead):
   def call(
     self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
   ) -> dict[str, tf.Tensor]:
-    encoder_seed, head_seed = split_seed(resolve_seed(seed, training=training), 2)
+    encoder_seed, head_seed = split_seed(_dropout_seed(inputs, seed, training=training), 2)
     outputs = self._encode(inputs, encoder_seed, training=training)
     return self.head(
       outputs["sequence_output"],

@@ -5,28 +5,26 @@ import dataclasses
 import math
 import os
 import sys
-import time
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from albert_tf import compat, files
 from albert_tf.compat import keras
 from albert_tf.errors import UserError
 from albert_tf.finetuning import initialize
-from albert_tf.finetuning.batching import Batching, steps_per_epoch, training_dataset
+from albert_tf.finetuning.batching import Batching, first_batch, steps_per_epoch, training_dataset
 from albert_tf.finetuning.callbacks import EvaluateAndKeepBest, WriteMetrics
 from albert_tf.finetuning.features import Batch, FeatureSet
 from albert_tf.finetuning.models import make_model
 from albert_tf.finetuning.prediction import Predictor
+from albert_tf.finetuning.resumption import KeptTraining
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.task import FineTuningTask
 from albert_tf.modeling import named_variables
 from albert_tf.optim.keras_optimizers import AdamW, Lamb, WarmupPolynomialDecay, layerwise_rate_multipliers
 from albert_tf.training.precision import precision_policy
 
-BEST = os.path.join("checkpoints", "best")
 METRICS_FILE = "metrics.jsonl"
 
 
@@ -122,10 +120,13 @@ def train(
   features: FeatureSet,
   evaluate: Callable[[], dict[str, float]],
   strategy: tf.distribute.Strategy,
-  directory: str | None,
+  directory: str,
+  writes: bool = True,
   callbacks: Sequence[Any] = (),
 ) -> Trained:
   """Trains with `model.fit`; the model has its best weights afterwards, and so has `directory`.
+
+  A training that was killed goes on from its last evaluation, to the weights it would have had.
 
   Args:
     model: of `build_model`, with the weights to start from.
@@ -135,7 +136,8 @@ def train(
     features: the training examples.
     evaluate: → metrics of the model as it is.
     strategy: the one the model was built on.
-    directory: the seed's; None where another process writes.
+    directory: the seed's.
+    writes: whether this process writes there; else another one does.
     callbacks: Keras callbacks beside the engine's.
   """
   batching = make_batching(
@@ -149,40 +151,50 @@ def train(
     )
   epoch_steps = steps_per_epoch(len(features), batching.batch_size)
   num_steps = settings.num_train_steps or math.ceil(epoch_steps * settings.num_train_epochs)
-  best: dict[str, np.ndarray] = {}
-
-  def keep(step: int) -> None:
-    best.update(initialize.weights_of(model))
-    if directory is not None:
-      initialize.save_weights(best, step, os.path.join(directory, BEST))
-
+  _compile(
+    model, task, settings, num_steps=num_steps, strategy=strategy, batch=first_batch(features, batching)
+  )
+  kept = KeptTraining(model, directory, writes=writes)
+  progress = kept.restore()
   evaluation = EvaluateAndKeepBest(
     evaluate=evaluate,
-    keep=keep,
+    keep=kept.keep,
+    save=kept.save,
     best_metric=task.best_metric,
     num_steps=num_steps,
     eval_steps=settings.eval_steps,
     patience=settings.early_stopping_patience,
+    progress=progress,
   )
-  first = features.batch([0], batch_size=batching.batch_size, length=batching.length(batching.max_length))
-  _compile(model, task, settings, num_steps=num_steps, strategy=strategy, batch=first)
-  began = time.monotonic()
-  model.fit(
-    training_dataset(features, batching, seed=seed, num_steps=num_steps),
-    steps_per_epoch=min(epoch_steps, num_steps),
-    epochs=math.ceil(num_steps / epoch_steps),
-    shuffle=False,  # The data set has its own order.
-    verbose=_verbosity(settings.verbose),
-    callbacks=[evaluation, *_writers(directory, evaluation, settings, num_steps), *callbacks],
-  )
-  for name, variable in named_variables(model).items():
-    variable.assign(best[name])
+  writers = _writers(directory, evaluation, settings, num_steps) if writes else []
+
+  def fit(*, first_epoch: int, last_epoch: int, steps: int) -> None:
+    model.fit(
+      training_dataset(
+        features, batching, seed=seed, num_steps=num_steps, first_step=evaluation.progress.step
+      ),
+      steps_per_epoch=steps,
+      initial_epoch=first_epoch,
+      epochs=last_epoch + 1,
+      shuffle=False,  # The data set has its own order.
+      verbose=_verbosity(settings.verbose),
+      callbacks=[evaluation, *writers, *callbacks],
+    )
+
+  epoch, done = divmod(progress.step, epoch_steps)
+  per_epoch, last = min(epoch_steps, num_steps), math.ceil(num_steps / epoch_steps) - 1
+  if done and not evaluation.ended:  # Killed within an epoch: first the rest of it.
+    fit(first_epoch=epoch, last_epoch=epoch, steps=per_epoch - done)
+    epoch += 1
+  if not evaluation.ended and not (done and model.stop_training):
+    fit(first_epoch=epoch, last_epoch=last, steps=per_epoch)
+  kept.assign_best()
   return Trained(
-    best_step=evaluation.best_step,
-    train_steps=evaluation.step,
+    best_step=evaluation.progress.best_step,
+    train_steps=evaluation.progress.step,
     train_examples=len(features),
-    train_seconds=time.monotonic() - began,
-    history=evaluation.history,
+    train_seconds=evaluation.progress.seconds,
+    history=evaluation.progress.history,
   )
 
 
@@ -212,12 +224,10 @@ def _verbosity(verbose: bool) -> int:
 
 
 def _writers(
-  directory: str | None, evaluation: EvaluateAndKeepBest, settings: FineTuneSettings, num_steps: int
+  directory: str, evaluation: EvaluateAndKeepBest, settings: FineTuneSettings, num_steps: int
 ) -> list[Any]:
-  if directory is None:
-    return []
-  for left in (METRICS_FILE, "tensorboard"):  # Of a run that was killed.
-    if files.exists(os.path.join(directory, left)):
+  for left in (METRICS_FILE, "tensorboard"):  # Of a run that was killed before its first evaluation.
+    if not evaluation.progress.step and files.exists(os.path.join(directory, left)):
       files.remove(os.path.join(directory, left))
   schedule = make_schedule(settings, num_steps=num_steps)
   return [

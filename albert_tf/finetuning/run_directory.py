@@ -116,6 +116,16 @@ def write(
   flags_text: str,
 ) -> None:
   """run.json first, then task.json, albert_config.json, the tokenizer and flags.txt."""
+  write_record(directory, task, settings, start)
+  task.spec.save(directory)
+  _write(os.path.join(directory, CONFIG_FILE), config.to_json_string())
+  start.tokenizer.save_pretrained(directory)
+  if flags_text:
+    _write(os.path.join(directory, FLAGS_FILE), flags_text)
+
+
+def write_record(directory: str, task: FineTuningTask, settings: FineTuneSettings, start: Start) -> None:
+  """run.json: what makes the directory this run's."""
   files.makedirs(directory)
   versions = {
     "albert_tf": __version__,
@@ -129,11 +139,6 @@ def write(
     "versions": versions,
   }
   write_json(os.path.join(directory, RUN_FILE), record)
-  task.spec.save(directory)
-  _write(os.path.join(directory, CONFIG_FILE), config.to_json_string())
-  start.tokenizer.save_pretrained(directory)
-  if flags_text:
-    _write(os.path.join(directory, FLAGS_FILE), flags_text)
 
 
 def copy_run(source: str, target: str) -> None:

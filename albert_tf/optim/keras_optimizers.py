@@ -68,6 +68,23 @@ class _MomentOptimizer(compat.OptimizerBase):
       )
     self._built = True
 
+  def named_slots(
+    self, variables: Sequence[Any], named_variables: Mapping[str, tf.Variable]
+  ) -> dict[str, tf.Variable]:
+    """Checkpoint name → slot, as `…/adam_m` and `…/adam_v`.
+
+    Args:
+      variables: what the optimizer was built for.
+      named_variables: checkpoint name → variable, from `albert_tf.modeling.named_variables(model)`.
+    """
+    names = {id(variable): name for name, variable in named_variables.items()}
+    slots = {}
+    for variable in variables:
+      name, index = names[id(compat.raw_variable(variable))], self._slot_index[self._var_key(variable)]
+      slots[f"{name}/adam_m"] = compat.raw_variable(self._m[index])
+      slots[f"{name}/adam_v"] = compat.raw_variable(self._v[index])
+    return slots
+
   def update_step(self, gradient: Any, variable: Any, learning_rate: Any = None) -> None:
     """One update of one variable; Keras calls it."""
     index = self._slot_index[self._var_key(variable)]

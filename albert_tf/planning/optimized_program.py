@@ -79,7 +79,7 @@ def _trip_count(loop: str, lines: list[str], bodies: dict[str, list[str]]) -> in
 class _Counter(NamedTuple):
   """The element of a loop's state that its condition compares, and its values before and after; steps are of one."""
 
-  index: int
+  element: int
   start: int | None
   end: int | None
 
@@ -103,7 +103,7 @@ def _counter(loop: str, lines: list[str], bodies: dict[str, list[str]]) -> _Coun
 
 
 def _integer(name: str, lines: list[str], bodies: dict[str, list[str]]) -> int | None:
-  """A number that is constant, or what another loop has counted to: a gradient's loop runs as often as its forward's."""
+  """A number that is constant, or what another loop has counted to, as the forward loop for its gradient's."""
   line = _defined(name, lines)
   operation = _OPERATION.match(line)
   if operation is None:
@@ -113,7 +113,7 @@ def _integer(name: str, lines: list[str], bodies: dict[str, list[str]]) -> int |
   if operation[2] == "get-tuple-element":
     source, index = _defined(_operands(line)[0], lines), _INDEX.search(line)
     ends = _counter(source, lines, bodies) if " while(" in source else None
-    return ends.end if ends and index and int(index[1]) == ends.index else None
+    return ends.end if ends and index and int(index[1]) == ends.element else None
   return _constant(line)
 
 

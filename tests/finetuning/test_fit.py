@@ -87,7 +87,7 @@ def test_a_run_repeats_and_continues(tmp_path):
   assert all(np.array_equal(v, best[k]) for k, v in weights(tmp_path / "several").items())
   assert (tmp_path / "several/ensemble/predictions_test.tsv").exists()
   assert np.isfinite(several["ensemble"]["loss"])
-  # Finished seeds are kept, a new one is trained, a killed one begins anew.
+  # Finished seeds are kept, a new one is trained, one without results is trained again.
   times = {s: (tmp_path / f"several/seed_{s}/metrics.jsonl").stat().st_mtime_ns for s in "12"}
   (tmp_path / "several/seed_2/results.json").unlink()
   more = run("several", seeds=(1, 2, 3), ensemble=True)
@@ -169,7 +169,11 @@ def scripted(values, **options):
   kept = []
   answers = iter(values)
   callback = EvaluateAndKeepBest(
-    evaluate=lambda: {"accuracy": next(answers)}, keep=kept.append, best_metric="accuracy", **options
+    evaluate=lambda: {"accuracy": next(answers)},
+    keep=kept.append,
+    save=lambda progress: None,
+    best_metric="accuracy",
+    **options,
   )
   callback.set_model(_Trainer())
   return callback, kept
@@ -180,7 +184,7 @@ def test_the_first_best_evaluation_is_kept_and_patience_ends_training():
   for step in range(1, 9):
     callback.on_train_batch_end(step, {"loss": 1.0})
     assert callback.model.stop_training == (step == 8)
-  assert kept == [2, 4] == [2, callback.best_step]
+  assert kept == [2, 4] == [2, callback.progress.best_step]
   logs = {"loss": 1.0}
   callback.on_epoch_end(0, logs)
   assert logs["val_accuracy"] == 0.6

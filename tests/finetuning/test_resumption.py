@@ -1,0 +1,165 @@
+"""A fine-tuning that is killed at any moment ends with the weights of one that was not."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from reference.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
+
+from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
+from albert_tf.compat import keras
+from albert_tf.errors import UserError
+from albert_tf.finetuning import initialize, resumption
+from albert_tf.finetuning.fit import fine_tune
+
+# 4 updates an epoch, evaluations after 3, 6, 9 and 10: within epochs, at their ends, and at the last update.
+SETTINGS = dataclasses.replace(
+  QUICK, num_train_steps=10, eval_steps=3, train_batch_size=4, eval_batch_size=8, classifier_dropout=0.1
+)
+
+
+class Killed(BaseException):
+  """Ends everything, as a signal does."""
+
+
+def task():
+  return tiny_task({"train": made_up_texts(13, seed=5), "eval": made_up_texts(9, seed=6)})
+
+
+def start():
+  return tiny_start(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+
+
+def run(directory, settings=SETTINGS, **options):
+  return fine_tune(task(), settings, start=start(), output_dir=str(directory), **options)
+
+
+def weights(directory):
+  return read_bundle(latest_bundle(str(directory / "checkpoints/best")))
+
+
+def same_runs(directory, other):
+  """The same weights, bit for bit, and the same reports but for their speed."""
+  ours, theirs = weights(directory), weights(other)
+  assert ours.keys() == theirs.keys()
+  for name, value in ours.items():
+    np.testing.assert_array_equal(value, theirs[name], err_msg=name)
+  reports = []
+  for each in (directory, other):
+    lines = [json.loads(line) for line in (each / "metrics.jsonl").read_text().splitlines()]
+    reports.append([line for line in lines if line["split"] == "eval"])
+  assert reports[0] == reports[1]
+  assert not (directory / resumption.STATE).exists()
+
+
+class KillAfter(keras.callbacks.Callback):
+  def __init__(self, step):
+    super().__init__()
+    self._left = step
+
+  def on_train_batch_end(self, batch, logs=None):
+    self._left -= 1
+    if not self._left:
+      raise Killed
+
+
+def kill_in_call(monkeypatch, module, name, number):
+  """Ends the process before the n-th call of a function does anything."""
+  original, calls = getattr(module, name), []
+
+  def call(*arguments, **keywords):
+    calls.append(name)
+    if len(calls) == number:
+      raise Killed
+    return original(*arguments, **keywords)
+
+  monkeypatch.setattr(module, name, call)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+  directory = tmp_path_factory.mktemp("undisturbed") / "run"
+  return directory, run(directory)
+
+
+@pytest.mark.parametrize("step", [2, 4, pytest.param(8, marks=pytest.mark.slow), 10])
+def test_killed_between_updates(tmp_path, undisturbed, step):
+  expected, results = undisturbed
+  with pytest.raises(Killed):
+    run(tmp_path / "run", callbacks=[KillAfter(step)])
+  assert resumption.has_state(str(tmp_path / "run")) == (step > 3)
+  again = run(tmp_path / "run")
+  same_runs(tmp_path / "run", expected)
+  times = ("train_seconds", "examples_per_second")
+  assert {k: v for k, v in again.items() if k not in times} == {
+    k: v for k, v in results.items() if k not in times
+  }
+
+
+@pytest.mark.parametrize(
+  "number",
+  # Evaluations write the state, then, where they are better, the best weights.
+  [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(3, marks=pytest.mark.slow)],
+)
+def test_killed_while_it_writes(tmp_path, undisturbed, monkeypatch, number):
+  with monkeypatch.context() as patch:
+    kill_in_call(patch, initialize, "write_bundle", number)
+    with pytest.raises(Killed):
+      run(tmp_path / "run")
+  run(tmp_path / "run")
+  same_runs(tmp_path / "run", undisturbed[0])
+
+
+@pytest.mark.slow
+def test_one_of_several_seeds_killed_again_and_again(tmp_path):
+  settings = dataclasses.replace(SETTINGS, seeds=(1, 2), eval_steps=2)
+  run(tmp_path / "expected", settings)
+  for step in (5, 7, 9):  # The second kill is within the second seed.
+    with pytest.raises(Killed):
+      run(tmp_path / "run", settings, callbacks=[KillAfter(step)])
+  run(tmp_path / "run", settings)
+  for seed in (1, 2):
+    same_runs(tmp_path / f"run/seed_{seed}", tmp_path / f"expected/seed_{seed}")
+
+
+@pytest.mark.slow
+def test_patience_that_had_run_out_is_not_forgotten(tmp_path, monkeypatch):
+  settings = dataclasses.replace(SETTINGS, early_stopping_patience=1, learning_rate=1e-30)
+  expected = run(tmp_path / "expected", settings)
+  assert expected["train_steps"] == 6  # The second evaluation is no better than the first.
+  with monkeypatch.context() as patch:
+    kill_in_call(patch, resumption, "remove_state", 1)
+    with pytest.raises(Killed):
+      run(tmp_path / "run", settings)
+  (tmp_path / "run/results.json").unlink()
+  assert run(tmp_path / "run", settings)["train_steps"] == 6
+  same_runs(tmp_path / "run", tmp_path / "expected")
+
+
+@pytest.mark.slow
+def test_two_replicas_and_lamb_go_on_too(tmp_path, mirrored_2):
+  settings = dataclasses.replace(SETTINGS, optimizer="lamb", mixed_precision="bfloat16")
+  run(tmp_path / "expected", settings, strategy=mirrored_2)
+  with pytest.raises(Killed):
+    run(tmp_path / "run", settings, strategy=mirrored_2, callbacks=[KillAfter(7)])
+  run(tmp_path / "run", settings, strategy=mirrored_2)
+  same_runs(tmp_path / "run", tmp_path / "expected")
+
+
+def test_a_damaged_state_is_refused_with_what_to_do(tmp_path):
+  with pytest.raises(Killed):
+    run(tmp_path / "run", callbacks=[KillAfter(4)])
+  (data,) = (tmp_path / "run" / resumption.STATE).glob("*.data-*")
+  data.write_bytes(data.read_bytes()[:100])
+  with pytest.raises(UserError, match=r"Remove .*checkpoints/training to train this seed from the beginning"):
+    run(tmp_path / "run")
+
+
+def test_a_callback_that_ends_training_early_is_obeyed(tmp_path):
+  class Stop(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+      self.model.stop_training = True
+
+  results = run(tmp_path / "run", callbacks=[Stop()])
+  assert (results["train_steps"], results["best_step"]) == (1, 1)
