@@ -167,27 +167,17 @@ def train(
     progress=progress,
   )
   writers = _writers(directory, evaluation, settings, num_steps) if writes else []
-
-  def fit(*, first_epoch: int, last_epoch: int, steps: int) -> None:
-    model.fit(
-      training_dataset(
-        features, batching, seed=seed, num_steps=num_steps, first_step=evaluation.progress.step
-      ),
-      steps_per_epoch=steps,
-      initial_epoch=first_epoch,
-      epochs=last_epoch + 1,
-      shuffle=False,  # The data set has its own order.
-      verbose=_verbosity(settings.verbose),
-      callbacks=[evaluation, *writers, *callbacks],
-    )
-
-  epoch, done = divmod(progress.step, epoch_steps)
-  per_epoch, last = min(epoch_steps, num_steps), math.ceil(num_steps / epoch_steps) - 1
-  if done and not evaluation.ended:  # Killed within an epoch: first the rest of it.
-    fit(first_epoch=epoch, last_epoch=epoch, steps=per_epoch - done)
-    epoch += 1
-  if not evaluation.ended and not (done and model.stop_training):
-    fit(first_epoch=epoch, last_epoch=last, steps=per_epoch)
+  _fit(
+    model,
+    lambda first_step: training_dataset(
+      features, batching, seed=seed, num_steps=num_steps, first_step=first_step
+    ),
+    evaluation,
+    epoch_steps=epoch_steps,
+    num_steps=num_steps,
+    verbose=_verbosity(settings.verbose),
+    callbacks=[evaluation, *writers, *callbacks],
+  )
   kept.assign_best()
   return Trained(
     best_step=evaluation.progress.best_step,
@@ -196,6 +186,35 @@ def train(
     train_seconds=evaluation.progress.seconds,
     history=evaluation.progress.history,
   )
+
+
+def _fit(
+  model: Any,
+  dataset_from: Callable[[int], tf.data.Dataset],
+  evaluation: EvaluateAndKeepBest,
+  *,
+  epoch_steps: int,
+  num_steps: int,
+  **options: Any,
+) -> None:
+  """`model.fit` up to `num_steps` updates, from where `evaluation` is: of an epoch begun before, first the rest."""
+  epoch, done = divmod(evaluation.progress.step, epoch_steps)
+  per_epoch = min(epoch_steps, num_steps)
+  parts = [(epoch, epoch + 1, per_epoch - done)] if done else []
+  parts.append((epoch + len(parts), math.ceil(num_steps / epoch_steps), per_epoch))
+  for first, last, steps in parts:
+    if evaluation.ended:
+      return
+    model.fit(
+      dataset_from(evaluation.progress.step),
+      initial_epoch=first,
+      epochs=last,
+      steps_per_epoch=steps,
+      shuffle=False,  # The data set has its own order.
+      **options,
+    )
+    if model.stop_training:  # A callback of the user may end it too.
+      return
 
 
 def _compile(
