@@ -14,7 +14,7 @@ from albert_tf.modeling.dot_product_attention import attention_bias
 from albert_tf.modeling.dropout import resolve_seed, split_seed
 from albert_tf.modeling.embeddings import AlbertEmbeddings
 from albert_tf.modeling.feed_forward import FeedForwardSublayer
-from albert_tf.modeling.rematerialization import rematerialize
+from albert_tf.modeling.rematerialization import rematerialize, rematerialize_repeated
 
 LAYER_LOOPS = ("unrolled", "while")
 
@@ -53,8 +53,8 @@ class AlbertEncoder(keras.Model):
 
   Returns:
     `sequence_output` `[B, S, H]` (`[B, Q, H]` with `read_positions`), `pooled_output` `[B, H]`,
-    `embedding_output` `[B, S, E]` and, unless `layer_loop="while"` or `read_positions` is given,
-    `all_encoder_layers`: a tuple with one `[B, S, H]` a block.
+    `embedding_output` `[B, S, E]` and, unless `layer_loop="while"`, or `read_positions` is given, or one shared
+    block is trained with `remat`, `all_encoder_layers`: a tuple with one `[B, S, H]` a block.
 
   Reference: ALBERT section 3.1; the original's `AlbertModel`.
   """
@@ -99,15 +99,15 @@ class AlbertEncoder(keras.Model):
     self._check_layer_loop()
     self.build()
 
+  @property
+  def _one_block(self) -> bool:
+    """Whether all layers share all parameters."""
+    return len(self.attention_sublayers) == len(self.ffn_sublayers) == 1
+
   def _check_layer_loop(self) -> None:
     if self.layer_loop not in LAYER_LOOPS:
       raise UserError(f"layer_loop must be one of {', '.join(LAYER_LOOPS)}. Received: {self.layer_loop!r}.")
-    if self.layer_loop == "while" and self.remat:
-      raise UserError(
-        'remat and layer_loop="while" exclude each other: TensorFlow cannot recompute variables inside a loop. '
-        'Received: both. Use layer_loop="unrolled" with remat.'
-      )
-    if self.layer_loop == "while" and len(self.attention_sublayers) + len(self.ffn_sublayers) != 2:
+    if self.layer_loop == "while" and not self._one_block:
       raise UserError(
         'layer_loop="while" needs one block shared by all layers. Received: '
         f"{len(self.attention_sublayers)} attention and {len(self.ffn_sublayers)} feed-forward parameter "
@@ -141,6 +141,7 @@ class AlbertEncoder(keras.Model):
     seed: tf.Tensor | None,
     *,
     training: bool,
+    remat: bool = False,
     positions: tf.Tensor | None = None,
   ) -> tf.Tensor:
     def run(x: tf.Tensor) -> tf.Tensor:
@@ -150,7 +151,7 @@ class AlbertEncoder(keras.Model):
       return block.feed_forward(a, seed=ffn_seed)
 
     # The last block, where it is only read at some positions, keeps little: computing it again would not pay.
-    return rematerialize(run, x) if self.remat and training and positions is None else run(x)
+    return rematerialize(run, x) if remat and training and positions is None else run(x)
 
   def _run_unrolled(
     self,
@@ -163,11 +164,11 @@ class AlbertEncoder(keras.Model):
   ) -> tuple[tf.Tensor, ...]:
     outputs = []
     for block, seed in zip(blocks, seeds, strict=True):
-      x = self._apply_block(block, x, bias, seed, training=training)
+      x = self._apply_block(block, x, bias, seed, training=training, remat=self.remat)
       outputs.append(x)
     return tuple(outputs)
 
-  def _run_while(
+  def _run_shared(
     self,
     blocks: list[_Block],
     x: tf.Tensor,
@@ -180,13 +181,17 @@ class AlbertEncoder(keras.Model):
       return x
     stacked = None if seeds[0] is None else tf.stack(seeds)
 
-    def body(i: tf.Tensor, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def step(x: tf.Tensor, i: tf.Tensor | int) -> tf.Tensor:
       seed = None if stacked is None else stacked[i]
-      y = self._apply_block(blocks[0], x, bias, seed, training=training)
-      return i + 1, tf.ensure_shape(y, x.shape)
+      return self._apply_block(blocks[0], x, bias, seed, training=training)
 
+    if self.remat and training:
+      return rematerialize_repeated(step, x, len(blocks), loop=self.layer_loop == "while")
     _, x = tf.while_loop(
-      lambda i, _: i < len(blocks), body, (tf.constant(0), x), maximum_iterations=len(blocks)
+      lambda i, _: i < len(blocks),
+      lambda i, x: (i + 1, tf.ensure_shape(step(x, i), x.shape)),
+      (tf.constant(0), x),
+      maximum_iterations=len(blocks),
     )
     return x
 
@@ -210,8 +215,8 @@ class AlbertEncoder(keras.Model):
     blocks = self._blocks()
     seeds = split_seed(layers_seed, len(blocks))
     whole = len(blocks) if read is None else len(blocks) - 1  # Blocks computed at every position.
-    if self.layer_loop == "while":
-      x = self._run_while(blocks[:whole], x, bias, seeds[:whole], training=bool(training))
+    if self.layer_loop == "while" or (self.remat and training and self._one_block):
+      x = self._run_shared(blocks[:whole], x, bias, seeds[:whole], training=bool(training))
     else:
       layers = self._run_unrolled(blocks[:whole], x, bias, seeds[:whole], training=bool(training))
       x = layers[-1] if layers else x

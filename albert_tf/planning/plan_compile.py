@@ -1,9 +1,12 @@
 """Figures from the TPU compiler, kept on disk so that an interrupted sweep goes on where it was."""
 
 from collections.abc import Callable
+import concurrent.futures
+from concurrent.futures.process import BrokenProcessPool
 import dataclasses
 import hashlib
 import json
+import multiprocessing
 import os
 import pathlib
 import subprocess
@@ -14,8 +17,9 @@ from albert_tf import files
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.planning.chips import Topology
-from albert_tf.planning.estimate import StepShape
+from albert_tf.planning.estimate import StepShape, trainable_parameters
 from albert_tf.planning.plan_search import COMPILER, SHALLOW, Figures
+from albert_tf.planning.tpu_compiler import compile_hlo
 from albert_tf.startup import load_tensorflow
 
 SHALLOW_DEPTHS = (3, 6)  # Layers compiled where the rest is by proportion.
@@ -84,6 +88,41 @@ def by_depth(shallow: Figures, deep: Figures, *, depths: tuple[int, int], layers
   )
 
 
+def _lower(config: AlbertConfig, shape: StepShape) -> bytes:
+  load_tensorflow()
+  from albert_tf.optim.build import OptimizerConfig
+  from albert_tf.planning.lowering import lower_train_step
+
+  lowered = lower_train_step(
+    config,
+    per_core_batch_size=shape.per_core_batch_size,
+    max_seq_length=shape.max_seq_length,
+    max_predictions_per_seq=shape.max_predictions_per_seq,
+    gradient_accumulation_steps=shape.gradient_accumulation_steps,
+    mixed_precision=shape.mixed_precision,
+    remat=shape.remat,
+    optimizer_config=OptimizerConfig(name=shape.optimizer),
+    encoder_options={
+      "use_one_hot_embeddings": shape.use_one_hot_embeddings,
+      "layer_loop": shape.layer_loop,
+    },
+  )
+  return lowered.hlo
+
+
+def _lower_in_child(config: AlbertConfig, shape: StepShape) -> bytes:
+  """TensorFlow keeps the variables of a lowered step for good: 2.7 GB of xxlarge, for every program of a sweep."""
+  context = multiprocessing.get_context("spawn")
+  with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+    try:
+      return pool.submit(_lower, config, shape).result()
+    except BrokenProcessPool as error:
+      raise UserError(
+        f"Lowering takes memory for the weights and moments, {12 * trainable_parameters(config) / 2**30:.1f} GiB here, "
+        "and as much again. Received: a process that was ended from outside. Free some, or use --estimate_only."
+      ) from error
+
+
 class StepCompiler:
   """Compiles steps of one model for one slice.
 
@@ -150,30 +189,11 @@ class StepCompiler:
     return figures
 
   def _compile(self, config: AlbertConfig, shape: StepShape) -> Figures:
-    load_tensorflow()
-    from albert_tf.optim.build import OptimizerConfig
-    from albert_tf.planning.lowering import lower_train_step
-    from albert_tf.planning.tpu_compiler import compile_hlo
-
     self._say(
       f"compiling {config.num_hidden_layers} layers of width {config.hidden_size}, {shape.per_core_batch_size} "
       f"a core{', remat' if shape.remat else ''}, for {self._topology.name}"
     )
-    lowered = lower_train_step(
-      config,
-      per_core_batch_size=shape.per_core_batch_size,
-      max_seq_length=shape.max_seq_length,
-      max_predictions_per_seq=shape.max_predictions_per_seq,
-      gradient_accumulation_steps=shape.gradient_accumulation_steps,
-      mixed_precision=shape.mixed_precision,
-      remat=shape.remat,
-      optimizer_config=OptimizerConfig(name=shape.optimizer),
-      encoder_options={
-        "use_one_hot_embeddings": shape.use_one_hot_embeddings,
-        "layer_loop": shape.layer_loop,
-      },
-    )
-    step = compile_hlo(lowered.hlo, self._topology.name, python=self._python)
+    step = compile_hlo(_lower_in_child(config, shape), self._topology.name, python=self._python)
     return Figures(
       source=COMPILER,
       required_bytes=step.required_bytes,

@@ -17,6 +17,7 @@ ENCODER_OPTIONS = {
   "while": {"layer_loop": "while"},
   "read": {"read_positions_only": True},
   "read_remat": {"read_positions_only": True, "remat": True},
+  "read_remat_while": {"read_positions_only": True, "remat": True, "layer_loop": "while"},
   "read_while": {"read_positions_only": True, "layer_loop": "while"},
 }
 

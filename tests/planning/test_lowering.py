@@ -153,6 +153,19 @@ def test_the_runs_of_real_loops_are_known():
 
 
 @needs_compiler
+def test_rematerialised_layers_leave_nothing_but_their_inputs():
+  """Gradients of the shared weights are one sum, not a term for every layer: these are much larger than the rest."""
+  wide = CONFIG.replace(hidden_size=512, intermediate_size=4096, num_attention_heads=8)
+  sizes = {**SIZES, "max_seq_length": 128, "remat": True}
+  temporary = [
+    compile_hlo(lower_train_step(wide.replace(num_hidden_layers=n), **sizes).hlo, "v3:2x2").temporary_bytes
+    for n in (4, 8)
+  ]
+  terms = 2 * 512 * 4096 * 2  # Of the feed-forward's kernels, 16-bit.
+  assert temporary[1] - temporary[0] < terms
+
+
+@needs_compiler
 def test_the_step_compiles_for_a_tpu(lowered):
   compiled = compile_hlo(lowered.hlo, "v3:2x2")
   assert compiled.fits

@@ -74,7 +74,11 @@ def test_dropout_is_a_function_of_seed_and_step(index):
 
 @pytest.mark.parametrize(
   ("options", "how"),
-  [({"remat": True}, (1, False)), ({"remat": True}, (2, False)), ({"layer_loop": "while"}, (1, True))],
+  [
+    ({"remat": True}, (1, False)),
+    ({"remat": True, "layer_loop": "while"}, (2, False)),
+    ({"layer_loop": "while"}, (1, True)),
+  ],
 )
 def test_options_leave_the_update_as_it_is(request, index, reference_weights, options, how):
   """Rematerialisation, the loop over layers, one-hot look-ups and XLA change how, not what."""

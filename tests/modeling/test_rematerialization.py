@@ -1,0 +1,98 @@
+"""What is computed again has the same gradients: every way to share layers and to run them, dropout included."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.configs import AlbertConfig
+from albert_tf.modeling import AlbertEncoder, initialize_variables, named_variables
+from albert_tf.modeling.rematerialization import rematerialize, rematerialize_repeated
+
+CONFIG = AlbertConfig.from_name(
+  "tiny", vocab_size=90, num_hidden_layers=4, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1
+)
+
+
+def loss_and_gradients(config, options, *, jit):
+  encoder = AlbertEncoder(config, **options)
+  variables = named_variables(encoder)
+  initialize_variables(variables, seed=3, initializer_range=0.1)
+  rng = np.random.default_rng(1)
+  inputs = {
+    "input_ids": tf.constant(rng.integers(5, 90, (2, 12)), tf.int32),
+    "input_mask": tf.constant([[1] * 12, [1] * 7 + [0] * 5], tf.int32),
+    "read_positions": tf.constant([[3, 7], [1, 2]], tf.int32),
+  }
+  scale = tf.constant(rng.normal(size=(2, 2, config.hidden_size)), tf.float32)
+
+  @tf.function(jit_compile=jit)
+  def compute():
+    with tf.GradientTape() as tape:
+      outputs = encoder(inputs, training=True, seed=tf.constant([1, 2]))
+      loss = tf.reduce_sum(outputs["sequence_output"] * scale) + tf.reduce_sum(outputs["pooled_output"])
+    gradients = tape.gradient(loss, list(variables.values()))
+    return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+  loss, gradients = compute()
+  return loss.numpy(), {name: g.numpy() for name, g in zip(variables, gradients, strict=True)}
+
+
+@pytest.mark.parametrize(
+  ("sharing", "options", "jit"),
+  [
+    ("all", {"remat": True}, False),
+    ("all", {"remat": True, "layer_loop": "while"}, False),
+    ("all", {"remat": True, "layer_loop": "while"}, True),
+    ("attention", {"remat": True}, False),
+    pytest.param("none", {"remat": True}, True, marks=pytest.mark.slow),
+  ],
+)
+def test_gradients_are_those_of_what_is_kept(sharing, options, jit):
+  config = CONFIG.replace(sharing=sharing)
+  loss, expected = loss_and_gradients(config, {}, jit=jit)
+  again, gradients = loss_and_gradients(config, options, jit=jit)
+  assert again == pytest.approx(loss, rel=1e-5)
+  largest = max(np.abs(g).max() for g in expected.values())
+  for name, value in expected.items():
+    np.testing.assert_allclose(gradients[name], value, atol=1e-5 * largest, err_msg=name)
+
+
+@pytest.mark.parametrize("loop", [False, True])
+def test_only_the_inputs_of_steps_are_kept(loop):
+  """A step's inner activation is wider than its input; none of it may reach the backward pass."""
+  count, width = 5, 96
+  weights = tf.Variable(tf.random.stateless_normal([8, width], [1, 2]))
+
+  def step(x, i):
+    del i
+    return tf.matmul(tf.nn.tanh(tf.matmul(x, weights)), weights, transpose_b=True)
+
+  @tf.function
+  def forward(x):
+    return rematerialize_repeated(step, x, count, loop=loop)
+
+  with tf.GradientTape() as tape:
+    y = forward(tf.ones([3, 8]))
+  kept = [tuple(tensor.shape) for tensor in forward.get_concrete_function(tf.ones([3, 8])).outputs]
+  assert (count, 3, 8) in kept
+  assert not any(shape[-2:] == (3, width) for shape in kept)
+  with tf.GradientTape() as plain_tape:
+    plain = tf.ones([3, 8])
+    for i in range(count):
+      plain = step(plain, i)
+  np.testing.assert_allclose(y, plain, rtol=1e-5)
+  np.testing.assert_allclose(
+    tape.gradient(y, weights), plain_tape.gradient(plain, weights), rtol=1e-4, atol=1e-4
+  )
+
+
+def test_a_gradient_without_variables():
+  x = tf.constant([[0.3, -0.2]])
+  with tf.GradientTape(persistent=True) as tape:
+    tape.watch(x)
+    once = rematerialize(tf.nn.tanh, x)
+    thrice = rematerialize_repeated(lambda x, i: tf.nn.tanh(x), x, 3)
+  np.testing.assert_allclose(tape.gradient(once, x), 1 - np.tanh(x) ** 2, rtol=1e-6)
+  a, b = np.tanh(x), np.tanh(np.tanh(x))
+  expected = (1 - np.tanh(b) ** 2) * (1 - b**2) * (1 - a**2)
+  np.testing.assert_allclose(tape.gradient(thrice, x), expected, rtol=1e-5)
