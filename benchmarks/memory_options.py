@@ -5,6 +5,7 @@ Prints one JSON line. Each option runs in a process of its own, so that its peak
   unrolled  the shared block repeated in the graph, all activations kept
   remat     the same, each block's activations computed again in the backward pass
   while     the block in a loop
+  remat_while  both
 
 Example:
   python benchmarks/memory_options.py --size=base --batch_size=2 --max_seq_length=512
@@ -35,6 +36,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
   "unrolled": {},
   "remat": {"remat": True},
   "while": {"layer_loop": "while"},
+  "remat_while": {"remat": True, "layer_loop": "while"},
 }
 
 _SIZE = flags.DEFINE_enum("size", "base", named_sizes(), "The model.")

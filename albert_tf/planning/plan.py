@@ -150,14 +150,10 @@ def _fewest_parts(judge: Judge, shape: StepShape) -> StepShape:
   return next(fitting, options[-1] if options else shape)
 
 
-def _can_add_remat(shape: StepShape) -> bool:
-  return not shape.remat and shape.layer_loop == "unrolled"  # The encoder refuses both.
-
-
 def _alternatives(judge: Judge, shape: StepShape, run: RunSettings) -> list[dict[str, Any]]:
   """The same update in less memory: rematerialisation, and micro-batches where they are needed."""
   remat = shape.replace(remat=True)
-  options = [remat] if _can_add_remat(shape) else []
+  options = [] if shape.remat else [remat]
   for option in [shape, *options]:
     if not judge.fits(judge.best(option)):
       options.append(_fewest_parts(judge, option))
@@ -218,6 +214,6 @@ def plan_run(
     judge.stop_compiling()
   answer["largest_batch"] = {
     "remat" if remat else "plain": _largest(largest_batch(judge, shape.replace(remat=remat)))
-    for remat in sorted({shape.remat, shape.remat or _can_add_remat(shape)})
+    for remat in sorted({shape.remat, True})
   }
   return answer

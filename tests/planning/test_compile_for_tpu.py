@@ -125,11 +125,27 @@ def test_an_answer_that_does_not_fit_says_what_is_missing_and_what_would():
   assert "with --remat: 5.00 GiB, fits" in text
 
 
-def test_a_loop_over_layers_is_not_offered_rematerialisation():
-  shape = SHAPE.replace(layer_loop="while")
+def test_what_has_rematerialisation_is_not_offered_it():
+  shape = SHAPE.replace(remat=True)
   answer = plan.plan_run(Judge(BASE, V3, compile_step=FakeCompiler()), shape, plan.RunSettings())
   assert answer["alternatives"] == []
-  assert list(answer["largest_batch"]) == ["plain"]
+  assert list(answer["largest_batch"]) == ["remat"]
+
+
+def test_a_sweep_says_which_largest_batches_no_compiler_has_checked():
+  run, compiler = plan.RunSettings(), FakeCompiler()
+  checked = plan.plan_run(Judge(BASE, V3, compile_step=compiler), SHAPE, run)
+  unchecked = plan.plan_run(Judge(BASE, V3, compile_step=compiler), SHAPE, run, check_largest=False)
+  for answer, mark in ((checked, ""), (unchecked, "~")):
+    cells = dict(zip(report.SWEEP_HEADER, report.sweep_row("base", answer), strict=True))
+    for cell in (cells["largest batch a core"], cells["with --remat"]):
+      assert cell.startswith("~") == (mark == "~")
+
+
+def test_loops_that_count_once_are_reported():
+  figures = Figures(COMPILER, GIB, GIB, 1e6, loops_counted_once=2)
+  answer = plan.plan_run(Judge(BASE, V3, compile_step=lambda shape: figures), SHAPE, plan.RunSettings())
+  assert "The time is too short: 2 loops" in report.describe(answer)
 
 
 def test_depths_extend_to_all_layers():
