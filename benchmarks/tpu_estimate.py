@@ -104,7 +104,7 @@ def _fit_by(
 
 
 def fit(records: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
-  """The constants of `estimate.py`, in its order; those of rematerialisation are set by hand."""
+  """The constants of `estimate.py`, in its order."""
 
   def cycle_row(config: AlbertConfig, shape: StepShape, chip: str) -> list[float]:
     size = step_features(config, shape)
@@ -116,15 +116,24 @@ def fit(records: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
     size = step_features(config, shape)
     return [2.0 * size.scores, 2.0 * size.rows, 2.0 * size.logits, 2.0 * size.weights]
 
+  def remat_row(config: AlbertConfig, shape: StepShape, chip: str) -> list[float]:
+    size, blocks = step_features(config, shape), config.num_hidden_layers * config.inner_group_num
+    layer = (kept[0] * size.scores + kept[1] * size.rows) / blocks
+    return [2.0 * size.layer_inputs, 2.0 * layer, 2.0 * size.logits, 2.0 * size.weights]
+
+  def temporary(record: dict[str, Any]) -> float:
+    return record["figures"]["temporary_bytes"]
+
   plain = [record for record in records if not record["shape"]["remat"]]
+  remat = [record for record in records if record["shape"]["remat"]]
   found = {}
   for chip in CHIPS:
     own = [record for record in records if record["chip"] == chip]
     if len(own) >= 5:  # As many programs as constants.
       found[f"cycles {chip}"] = _fit_by(own, cycle_row, lambda record: record["figures"]["cycles"])
-  found["kept scores, rows, logits, gradients"] = _fit_by(
-    plain, kept_row, lambda record: record["figures"]["temporary_bytes"]
-  )
+  kept = found["kept scores, rows, logits, gradients"] = _fit_by(plain, kept_row, temporary)
+  if len(remat) >= 4:
+    found["remat inputs, layer, logits, gradients"] = _fit_by(remat, remat_row, temporary)
   return {name: [float(f"{value:.4g}") for value in values] for name, values in found.items()}
 
 

@@ -40,10 +40,11 @@ _KEPT_ROWS = 1.13  # of each activation of a layer, as `_row_width` counts them
 _KEPT_LOGITS = {"v5e": 2.76}  # of each logit; elsewhere:
 _KEPT_LOGITS_ELSEWHERE = 5.74
 _KEPT_GRADIENTS = 1.6  # of each weight
-# ... and with rematerialisation, of each layer most of its input, and the larger of the logits and one layer at work.
-_REMAT_INPUTS = 0.8
-_REMAT_LOGITS = 1.1
-_REMAT_LAYERS = 1.5
+# ... and with rematerialisation, of each layer its input, beside one layer at work:
+_REMAT_INPUTS = 1.0
+_REMAT_LAYER = 1.0
+_REMAT_LOGITS = 3.0
+_REMAT_GRADIENTS = 3.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -175,10 +176,11 @@ def estimate_step(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepEst
   logits = _KEPT_LOGITS.get(chip.name, _KEPT_LOGITS_ELSEWHERE) * size.logits
   activations = item * (layers + logits)
   if shape.remat:
-    at_work = max(_REMAT_LOGITS * logits, _REMAT_LAYERS * layers / blocks)
+    at_work = _REMAT_LAYER * layers / blocks + _REMAT_LOGITS * size.logits
     activations = item * (_REMAT_INPUTS * size.layer_inputs + at_work)
   accumulators = _FLOAT32 * size.weights if shape.gradient_accumulation_steps > 1 else 0
-  gradients = 2 * _KEPT_GRADIENTS * size.weights + accumulators
+  kept_gradients = _REMAT_GRADIENTS if shape.remat else _KEPT_GRADIENTS
+  gradients = 2 * kept_gradients * size.weights + accumulators
   again = 1 + _REMAT_FORWARD if shape.remat else 1.0
   vector = costs.score * size.scores + costs.row * size.rows
   matrix = costs.matrix * size.flops * chip.clock_hz / chip.peak_flops
