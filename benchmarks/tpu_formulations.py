@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig, named_sizes
 from albert_tf.errors import UserError, exit_on_user_error
-from albert_tf.modeling import dense, dot_product_attention, encoder, layer_norm
+from albert_tf.modeling import dense, dot_product_attention, encoder, layer_norm, rematerialization
 from albert_tf.planning.lowering import lower_train_step
 from albert_tf.planning.tpu_compiler import compile_hlo
 
@@ -45,10 +45,23 @@ def _two_pass_moments(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
   return tf.nn.moments(tf.cast(x, tf.float32), axes=[-1], keepdims=True)
 
 
-def _recompute_grad(function: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor) -> tf.Tensor:
+def _recompute_grad(function: rematerialization.Function, x: tf.Tensor) -> tf.Tensor:
   return tf.recompute_grad(function)(x)
 
 
+def _one_after_the_other(rematerialize: Callable[[rematerialization.Function, tf.Tensor], tf.Tensor]) -> Any:
+  """In place of `rematerialize_repeated`: every layer by itself, its gradients added up at the end."""
+
+  def repeated(step: rematerialization.Step, x: tf.Tensor, count: int, *, loop: bool = False) -> tf.Tensor:
+    del loop
+    for i in range(count):
+      x = rematerialize(lambda x, i=i: step(x, i), x)  # type: ignore[misc]
+    return x
+
+  return repeated
+
+
+_REPEATED = "rematerialize_repeated"
 _PLAIN: Replacement = (dot_product_attention, "lean_attention", dot_product_attention.plain_attention)
 _JOINED: Replacement = (dense, "keeps_rows_apart", lambda dtype: False)
 _TWO_PASS: Replacement = (layer_norm, "moments", _two_pass_moments)
@@ -61,7 +74,16 @@ FORMULATIONS: dict[str, tuple[Sequence[Replacement], dict[str, Any]]] = {
   "one_hot_embeddings": ((), {"encoder_options": {"use_one_hot_embeddings": True}}),
   "while": ((), {"encoder_options": {"layer_loop": "while"}}),
   "remat": ((), {"remat": True}),
-  "remat_by_recompute_grad": (((encoder, "rematerialize", _recompute_grad),), {"remat": True}),
+  "remat_one_hot": ((), {"remat": True, "encoder_options": {"use_one_hot_embeddings": True}}),
+  "remat_while": ((), {"remat": True, "encoder_options": {"layer_loop": "while"}}),
+  "remat_unrolled": (
+    ((encoder, _REPEATED, _one_after_the_other(rematerialization.rematerialize)),),
+    {"remat": True},
+  ),
+  "remat_by_recompute_grad": (
+    ((encoder, _REPEATED, _one_after_the_other(_recompute_grad)),),
+    {"remat": True},
+  ),
 }
 
 
