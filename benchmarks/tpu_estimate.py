@@ -10,6 +10,7 @@ Example:
 """
 
 from collections.abc import Callable, Sequence
+import functools
 import json
 import pathlib
 import statistics
@@ -18,6 +19,7 @@ from typing import Any
 
 from absl import app, flags
 import numpy as np
+from scipy import optimize
 
 from albert_tf import files
 from albert_tf.configs import AlbertConfig
@@ -82,25 +84,15 @@ def errors(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
   }
 
 
-def _nonnegative_fit(rows: list[list[float]], targets: list[float]) -> list[float]:
-  """Least squares of the relative error with no negative constant: drops the most negative until none is left."""
-  a = np.array(rows) / np.array(targets)[:, None]
-  active = list(range(a.shape[1]))
-  while True:
-    solution, *_ = np.linalg.lstsq(a[:, active], np.ones(len(targets)), rcond=None)
-    if (solution >= 0).all():
-      return [float(solution[active.index(i)]) if i in active else 0.0 for i in range(a.shape[1])]
-    active.pop(int(np.argmin(solution)))
-
-
 def _fit_by(
   records: Sequence[dict[str, Any]],
   row: Callable[[AlbertConfig, StepShape, str], list[float]],
   target: Callable[[dict[str, Any]], float],
 ) -> list[float]:
-  return _nonnegative_fit(
-    [row(*_parts(record)) for record in records], [target(record) for record in records]
-  )
+  """Constants, none negative, with the least squares of the relative error."""
+  relative = [np.array(row(*_parts(record))) / target(record) for record in records]
+  solution, _ = optimize.nnls(np.array(relative), np.ones(len(records)))
+  return [float(value) for value in solution]
 
 
 def fit(records: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
@@ -116,7 +108,7 @@ def fit(records: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
     size = step_features(config, shape)
     return [2.0 * size.scores, 2.0 * size.rows, 2.0 * size.logits, 2.0 * size.weights]
 
-  def remat_row(config: AlbertConfig, shape: StepShape, chip: str) -> list[float]:
+  def remat_row(kept: Sequence[float], config: AlbertConfig, shape: StepShape, chip: str) -> list[float]:
     size, blocks = step_features(config, shape), config.num_hidden_layers * config.inner_group_num
     layer = (kept[0] * size.scores + kept[1] * size.rows) / blocks
     return [2.0 * size.layer_inputs, 2.0 * layer, 2.0 * size.logits, 2.0 * size.weights]
@@ -124,16 +116,15 @@ def fit(records: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
   def temporary(record: dict[str, Any]) -> float:
     return record["figures"]["temporary_bytes"]
 
-  plain = [record for record in records if not record["shape"]["remat"]]
-  remat = [record for record in records if record["shape"]["remat"]]
   found = {}
   for chip in CHIPS:
     own = [record for record in records if record["chip"] == chip]
-    if len(own) >= 5:  # As many programs as constants.
-      found[f"cycles {chip}"] = _fit_by(own, cycle_row, lambda record: record["figures"]["cycles"])
-  kept = found["kept scores, rows, logits, gradients"] = _fit_by(plain, kept_row, temporary)
-  if len(remat) >= 4:
-    found["remat inputs, layer, logits, gradients"] = _fit_by(remat, remat_row, temporary)
+    plain, remat = ([record for record in own if record["shape"]["remat"] is kind] for kind in (False, True))
+    if len(own) >= 5 and len(plain) >= 4:  # As many programs as constants.
+      found[f"{chip} cycles"] = _fit_by(own, cycle_row, lambda record: record["figures"]["cycles"])
+      kept = found[f"{chip} kept"] = _fit_by(plain, kept_row, temporary)
+      if len(remat) >= 4:
+        found[f"{chip} kept with remat"] = _fit_by(remat, functools.partial(remat_row, kept), temporary)
   return {name: [float(f"{value:.4g}") for value in values] for name, values in found.items()}
 
 

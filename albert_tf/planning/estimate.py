@@ -25,26 +25,49 @@ class _Costs(NamedTuple):
   weight: float  # for 1,000 weights: clip and update
 
 
-# v3: five programs; v4, v5e, v5p: one each; v2, v6e: one of an earlier attention, less what the others gained since.
+class _Kept(NamedTuple):
+  """Temporaries that the backward pass needs, in elements of the compute type."""
+
+  scores: float  # for an attention score of a layer
+  rows: float  # for an activation of a layer, as `_row_width` counts them
+  logits: float  # for a logit
+  gradients: float  # for a weight
+
+
+class _KeptWithRemat(NamedTuple):
+  """The same with rematerialisation: of all layers their inputs, and one layer at work."""
+
+  inputs: float  # for an element of a layer's input
+  layer: float  # for what `_Kept` counts of one layer
+  logits: float
+  gradients: float
+
+
+# Each chip's from 16 programs: four sizes, 3 and 6 layers, 8 examples of 512, with rematerialisation and without;
+# v2's times are one program's of an earlier attention, less what the others gained since, its memory is v3's.
 _COSTS = {
   "v2": _Costs(1.05, 20.06, 21.29, 78.21, 117.6),
-  "v3": _Costs(1.061, 24.46, 25.96, 95.38, 143.4),
-  "v4": _Costs(1.14, 25.17, 26.71, 98.15, 147.6),
-  "v5e": _Costs(1.17, 17.24, 18.3, 67.24, 101.1),
-  "v5p": _Costs(1.14, 11.62, 12.33, 45.31, 68.11),
-  "v6e": _Costs(1.46, 9.026, 9.579, 35.2, 52.91),
+  "v3": _Costs(1.048, 57.26, 9.151, 88.45, 139.6),
+  "v4": _Costs(1.175, 68.36, 6.13, 94.65, 140.5),
+  "v5e": _Costs(1.133, 47.62, 0.0, 20.79, 157.4),
+  "v5p": _Costs(1.295, 24.69, 2.312, 51.62, 44.15),
+  "v6e": _Costs(1.659, 29.31, 0.0, 13.51, 80.41),
 }
-# Temporaries, in elements of the compute type, fitted likewise: kept for the backward pass ...
-_KEPT_SCORES = 0.0  # of each attention score of a layer
-_KEPT_ROWS = 1.13  # of each activation of a layer, as `_row_width` counts them
-_KEPT_LOGITS = {"v5e": 2.76}  # of each logit; elsewhere:
-_KEPT_LOGITS_ELSEWHERE = 5.74
-_KEPT_GRADIENTS = 1.6  # of each weight
-# ... and with rematerialisation, of each layer its input, beside one layer at work:
-_REMAT_INPUTS = 1.0
-_REMAT_LAYER = 1.0
-_REMAT_LOGITS = 3.0
-_REMAT_GRADIENTS = 3.0
+_KEPT = {
+  "v3": _Kept(1.131, 0.5675, 5.0, 2.055),
+  "v4": _Kept(1.129, 0.5812, 4.493, 1.905),
+  "v5e": _Kept(0.8812, 0.7013, 2.166, 2.169),
+  "v5p": _Kept(1.203, 0.5512, 5.093, 1.909),
+  "v6e": _Kept(1.098, 0.6182, 3.008, 2.014),
+}
+_KEPT_WITH_REMAT = {
+  "v3": _KeptWithRemat(0.8863, 0.05949, 4.187, 4.646),
+  "v4": _KeptWithRemat(0.8704, 0.0, 3.596, 4.607),
+  "v5e": _KeptWithRemat(0.1375, 1.153, 0.0, 4.122),
+  "v5p": _KeptWithRemat(0.6434, 0.1938, 4.214, 4.454),
+  "v6e": _KeptWithRemat(0.0, 1.719, 0.0, 3.92),
+}
+_KEPT["v2"], _KEPT_WITH_REMAT["v2"] = _KEPT["v3"], _KEPT_WITH_REMAT["v3"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -158,7 +181,7 @@ def estimate_step(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepEst
   """Memory and cycles of one core's step.
 
   memory = 12 weights + batch  [arguments]
-    + item (k_s scores + k_r rows + k_l logits + k_g weights)  [temporaries]
+    + item (k_s scores + k_r rows + k_l logits) + 2 k_g weights  [temporaries]
   cycles = accumulation (c_m flops / flops a cycle + c_s scores + c_r rows + c_l logits) + c_w weights
 
   With rematerialisation the layers keep their inputs alone, and are computed once more.
@@ -172,15 +195,17 @@ def estimate_step(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepEst
   costs = _COSTS[chip.name]
   item = _ITEM_BYTES[shape.mixed_precision]
   blocks = max(1, config.num_hidden_layers * config.inner_group_num)
-  layers = _KEPT_SCORES * size.scores + _KEPT_ROWS * size.rows
-  logits = _KEPT_LOGITS.get(chip.name, _KEPT_LOGITS_ELSEWHERE) * size.logits
-  activations = item * (layers + logits)
+  kept, remat = _KEPT[chip.name], _KEPT_WITH_REMAT[chip.name]
+  layers = kept.scores * size.scores + kept.rows * size.rows
   if shape.remat:
-    at_work = _REMAT_LAYER * layers / blocks + _REMAT_LOGITS * size.logits
-    activations = item * (_REMAT_INPUTS * size.layer_inputs + at_work)
+    activations = (
+      remat.inputs * size.layer_inputs + remat.layer * layers / blocks + remat.logits * size.logits
+    )
+    gradients = remat.gradients * size.weights
+  else:
+    activations = layers + kept.logits * size.logits
+    gradients = kept.gradients * size.weights
   accumulators = _FLOAT32 * size.weights if shape.gradient_accumulation_steps > 1 else 0
-  kept_gradients = _REMAT_GRADIENTS if shape.remat else _KEPT_GRADIENTS
-  gradients = 2 * kept_gradients * size.weights + accumulators
   again = 1 + _REMAT_FORWARD if shape.remat else 1.0
   vector = costs.score * size.scores + costs.row * size.rows
   matrix = costs.matrix * size.flops * chip.clock_hz / chip.peak_flops
@@ -188,7 +213,7 @@ def estimate_step(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepEst
   batch = shape.examples * (3 * shape.max_seq_length + 3 * shape.max_predictions_per_seq + 1) * _FLOAT32
   return StepEstimate(
     argument_bytes=int(_COPIES * _FLOAT32 * size.weights + batch),
-    activation_bytes=int(activations),
-    temporary_bytes=int(activations + gradients),
+    activation_bytes=int(item * activations),
+    temporary_bytes=int(item * activations + 2 * gradients + accumulators),
     cycles=shape.gradient_accumulation_steps * micro_batch + costs.weight * size.weights / 1000,
   )
