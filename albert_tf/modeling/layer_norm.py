@@ -35,8 +35,8 @@ class LayerNorm(keras.layers.Layer):
   """
 
   def __init__(self, *, epsilon: float = 1e-12, **kwargs: Any):
-    kwargs["dtype"] = "float32"  # A float32 island: no autocasting of x, gamma or beta.
-    super().__init__(**kwargs)
+    kwargs["dtype"] = "float32"  # A float32 island: gamma and beta too.
+    super().__init__(**{**kwargs, "autocast": False})  # `moments` must see the type x comes in.
     self.epsilon = epsilon
 
   def build(self, input_shape: Any) -> None:

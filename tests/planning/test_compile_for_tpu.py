@@ -191,8 +191,9 @@ def test_the_command_by_formula(repository_dir, tmp_path):
   recipe = repository_dir / "recipes" / "albert_xxlarge_v1.flags"
   path = tmp_path / "plan.json"
   done = run_command(
-    repository_dir, f"--flagfile={recipe}", "--topology=v3:16x16", "--estimate_only", f"--output_json={path}"
-  )
+    repository_dir, f"--flagfile={recipe}", "--remat", "--topology=v3:16x16", "--estimate_only",
+    f"--output_json={path}",
+  )  # fmt: skip
   assert done.returncode == 0, done.stderr
   answer = json.loads(path.read_text())
   assert answer["step"]["per_core_batch_size"] == 8
