@@ -68,7 +68,9 @@ _MAX_COMPILES = flags.DEFINE_integer(
   "max_compiles", 4, "Most programs compiled for one answer; the rest is by formula.", lower_bound=1
 )
 _SHALLOW = flags.DEFINE_bool(
-  "shallow", None, "Compile 3 and 6 layers and extend to all: faster, within 1%. Default: with --sweep only."
+  "shallow",
+  None,
+  "Compile 3 and 6 layers (with remat 6 and 9) and extend to all: faster, within 2%. Default: with --sweep only.",
 )
 _CHECK_LARGEST = flags.DEFINE_bool(
   "check_largest",

@@ -52,6 +52,8 @@ def rematerialize_repeated(step: Step, x: tf.Tensor, count: int, *, loop: bool =
     count: steps, at least 1.
     loop: whether the forward pass is a loop too, which is traced and compiled faster.
   """
+  if count == 1:  # XLA takes a loop that runs once apart, and would find the two computations to be one.
+    return rematerialize(lambda x: step(x, 0), x)
 
   @tf.custom_gradient
   def run(x: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:

@@ -22,7 +22,8 @@ from albert_tf.planning.plan_search import COMPILER, SHALLOW, Figures
 from albert_tf.planning.tpu_compiler import compile_hlo
 from albert_tf.startup import load_tensorflow
 
-SHALLOW_DEPTHS = (3, 6)  # Layers compiled where the rest is by proportion.
+# Layers compiled where the rest is by proportion, and with rematerialisation, whose loop must be long enough to stay one.
+SHALLOW_DEPTHS, SHALLOW_DEPTHS_WITH_REMAT = (3, 6), (6, 9)
 # The sources a step is made of: with another one, kept figures are of another program.
 _SOURCES = ("modeling", "optim", "training/step.py", "planning/lowering.py", "planning/optimized_program.py")
 _VERSIONS = "import importlib.metadata as m; print(m.version('jax'), m.version('libtpu'))"
@@ -64,7 +65,7 @@ def _source_digest() -> str:
 
 def can_be_shallow(config: AlbertConfig) -> bool:
   """Whether a model with fewer layers says what one with all costs: one group, and deeper than what is compiled."""
-  return config.num_hidden_groups == 1 and config.num_hidden_layers > max(SHALLOW_DEPTHS)
+  return config.num_hidden_groups == 1 and config.num_hidden_layers > max(SHALLOW_DEPTHS_WITH_REMAT)
 
 
 def by_depth(shallow: Figures, deep: Figures, *, depths: tuple[int, int], layers: int) -> Figures:
@@ -132,7 +133,7 @@ class StepCompiler:
     python: an interpreter with jax and libtpu; default: this one.
     cache_dir: folder of figures from earlier calls; empty for none.
     cached_only: compile nothing; where no figures are kept, there are none.
-    shallow: compile `SHALLOW_DEPTHS` layers and extend, where `can_be_shallow`: much faster, within about 1%.
+    shallow: compile two models with few layers and extend, where `can_be_shallow`: much faster, within about 1%.
     say: takes a line of progress.
 
   Raises:
@@ -160,11 +161,12 @@ class StepCompiler:
   def __call__(self, shape: StepShape) -> Figures | None:
     if not self._shallow:
       return self._kept(self._config, shape)
-    found = [self._kept(self._config.replace(num_hidden_layers=depth), shape) for depth in SHALLOW_DEPTHS]
+    depths = SHALLOW_DEPTHS_WITH_REMAT if shape.remat else SHALLOW_DEPTHS
+    found = [self._kept(self._config.replace(num_hidden_layers=depth), shape) for depth in depths]
     shallow, deep = found
     if shallow is None or deep is None:
       return None
-    return by_depth(shallow, deep, depths=SHALLOW_DEPTHS, layers=self._config.num_hidden_layers)
+    return by_depth(shallow, deep, depths=depths, layers=self._config.num_hidden_layers)
 
   def _kept(self, config: AlbertConfig, shape: StepShape) -> Figures | None:
     key = {
