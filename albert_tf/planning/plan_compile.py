@@ -22,7 +22,7 @@ from albert_tf.planning.plan_search import COMPILER, SHALLOW, Figures
 from albert_tf.planning.tpu_compiler import compile_hlo
 from albert_tf.startup import load_tensorflow
 
-# Layers compiled where the rest is by proportion, and with rematerialisation, whose loop must be long enough to stay one.
+# Layers compiled where the rest is by proportion; with rematerialisation more, for its loop to stay one.
 SHALLOW_DEPTHS, SHALLOW_DEPTHS_WITH_REMAT = (3, 6), (6, 9)
 # The sources a step is made of: with another one, kept figures are of another program.
 _SOURCES = ("modeling", "optim", "training/step.py", "planning/lowering.py", "planning/optimized_program.py")

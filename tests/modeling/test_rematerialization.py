@@ -91,8 +91,10 @@ def test_a_gradient_without_variables():
   with tf.GradientTape(persistent=True) as tape:
     tape.watch(x)
     once = rematerialize(tf.nn.tanh, x)
+    also_once = rematerialize_repeated(lambda x, i: tf.nn.tanh(x), x, 1)
     thrice = rematerialize_repeated(lambda x, i: tf.nn.tanh(x), x, 3)
-  np.testing.assert_allclose(tape.gradient(once, x), 1 - np.tanh(x) ** 2, rtol=1e-6)
+  for y in (once, also_once):
+    np.testing.assert_allclose(tape.gradient(y, x), 1 - np.tanh(x) ** 2, rtol=1e-6)
   a, b = np.tanh(x), np.tanh(np.tanh(x))
   expected = (1 - np.tanh(b) ** 2) * (1 - b**2) * (1 - a**2)
   np.testing.assert_allclose(tape.gradient(thrice, x), expected, rtol=1e-5)
