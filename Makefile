@@ -39,7 +39,7 @@ test: install  ## The tests of STACK, without the slow ones.
 	@$(LIMIT) $(if $(LIMIT),900) $(BIN)/python -m pytest -m "not slow"
 
 test-all: install  ## The tests of STACK, with the slow ones.
-	@$(LIMIT) $(if $(LIMIT),1800) $(BIN)/python -m pytest
+	@$(LIMIT) $(if $(LIMIT),2700) $(BIN)/python -m pytest
 
 test-interop:  ## Comparisons with Hugging Face's ALBERT (PyTorch) and compilation for TPUs (libtpu); a large install.
 	@$(MAKE) --no-print-directory STACK=interop install

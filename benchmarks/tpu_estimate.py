@@ -10,7 +10,6 @@ Example:
 """
 
 from collections.abc import Callable, Sequence
-import functools
 import json
 import pathlib
 import statistics
@@ -108,23 +107,25 @@ def fit(records: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
     size = step_features(config, shape)
     return [2.0 * size.scores, 2.0 * size.rows, 2.0 * size.logits, 2.0 * size.weights]
 
-  def remat_row(kept: Sequence[float], config: AlbertConfig, shape: StepShape, chip: str) -> list[float]:
+  def remat_row(config: AlbertConfig, shape: StepShape, chip: str) -> list[float]:
     size, blocks = step_features(config, shape), config.num_hidden_layers * config.inner_group_num
-    layer = (kept[0] * size.scores + kept[1] * size.rows) / blocks
-    return [2.0 * size.layer_inputs, 2.0 * layer, 2.0 * size.logits, 2.0 * size.weights]
+    scores, rows, logits, _ = found[f"{chip} kept"]
+    layer = (scores * size.scores + rows * size.rows) / blocks
+    return [2.0 * size.layer_inputs, 2.0 * layer, 2.0 * logits * size.logits, 2.0 * size.weights]
 
   def temporary(record: dict[str, Any]) -> float:
     return record["figures"]["temporary_bytes"]
 
-  found = {}
+  found: dict[str, list[float]] = {}
   for chip in CHIPS:
     own = [record for record in records if record["chip"] == chip]
-    plain, remat = ([record for record in own if record["shape"]["remat"] is kind] for kind in (False, True))
+    plain = [record for record in own if not record["shape"]["remat"]]
     if len(own) >= 5 and len(plain) >= 4:  # As many programs as constants.
       found[f"{chip} cycles"] = _fit_by(own, cycle_row, lambda record: record["figures"]["cycles"])
-      kept = found[f"{chip} kept"] = _fit_by(plain, kept_row, temporary)
-      if len(remat) >= 4:
-        found[f"{chip} kept with remat"] = _fit_by(remat, functools.partial(remat_row, kept), temporary)
+      found[f"{chip} kept"] = _fit_by(plain, kept_row, temporary)
+  remat = [record for record in records if record["shape"]["remat"] and f"{record['chip']} kept" in found]
+  if len(remat) >= 4:
+    found["kept with remat"] = _fit_by(remat, remat_row, temporary)
   return {name: [float(f"{value:.4g}") for value in values] for name, values in found.items()}
 
 

@@ -35,39 +35,33 @@ class _Kept(NamedTuple):
 
 
 class _KeptWithRemat(NamedTuple):
-  """The same with rematerialisation: of all layers their inputs, and one layer at work."""
+  """The same with rematerialisation: of all layers their inputs, and about one layer."""
 
   inputs: float  # for an element of a layer's input
   layer: float  # for what `_Kept` counts of one layer
-  logits: float
-  gradients: float
+  logits: float  # for what `_Kept` counts of the logits
+  gradients: float  # for a weight
 
 
-# Each chip's from 16 programs: four sizes, 3 and 6 layers, 8 examples of 512, with rematerialisation and without;
-# v2's times are one program's of an earlier attention, less what the others gained since, its memory is v3's.
+# Each chip's from 8 programs (v3: 17): four sizes, 3 and 6 layers, 8 examples of 512 and, on v3, as many as fit; 20
+# more with rematerialisation. v2's times are one program's of an earlier attention, less what the others gained.
 _COSTS = {
   "v2": _Costs(1.05, 20.06, 21.29, 78.21, 117.6),
-  "v3": _Costs(1.048, 57.26, 9.151, 88.45, 139.6),
-  "v4": _Costs(1.175, 68.36, 6.13, 94.65, 140.5),
-  "v5e": _Costs(1.133, 47.62, 0.0, 20.79, 157.4),
-  "v5p": _Costs(1.295, 24.69, 2.312, 51.62, 44.15),
-  "v6e": _Costs(1.659, 29.31, 0.0, 13.51, 80.41),
+  "v3": _Costs(1.02, 45.65, 11.11, 92.08, 190.9),
+  "v4": _Costs(1.157, 63.06, 7.34, 108.8, 152.5),
+  "v5e": _Costs(1.215, 33.3, 0.0, 59.82, 137.5),
+  "v5p": _Costs(1.233, 23.05, 3.88, 44.67, 58.47),
+  "v6e": _Costs(1.694, 24.41, 0.0, 34.61, 76.35),
 }
 _KEPT = {
-  "v3": _Kept(1.131, 0.5675, 5.0, 2.055),
+  "v3": _Kept(0.999, 0.6461, 5.593, 1.814),
   "v4": _Kept(1.129, 0.5812, 4.493, 1.905),
   "v5e": _Kept(0.8812, 0.7013, 2.166, 2.169),
   "v5p": _Kept(1.203, 0.5512, 5.093, 1.909),
   "v6e": _Kept(1.098, 0.6182, 3.008, 2.014),
 }
-_KEPT_WITH_REMAT = {
-  "v3": _KeptWithRemat(0.8863, 0.05949, 4.187, 4.646),
-  "v4": _KeptWithRemat(0.8704, 0.0, 3.596, 4.607),
-  "v5e": _KeptWithRemat(0.1375, 1.153, 0.0, 4.122),
-  "v5p": _KeptWithRemat(0.6434, 0.1938, 4.214, 4.454),
-  "v6e": _KeptWithRemat(0.0, 1.719, 0.0, 3.92),
-}
-_KEPT["v2"], _KEPT_WITH_REMAT["v2"] = _KEPT["v3"], _KEPT_WITH_REMAT["v3"]
+_KEPT_WITH_REMAT = _KeptWithRemat(1.0, 1.162, 0.816, 4.504)  # All chips'.
+_KEPT["v2"] = _KEPT["v3"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -195,15 +189,13 @@ def estimate_step(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepEst
   costs = _COSTS[chip.name]
   item = _ITEM_BYTES[shape.mixed_precision]
   blocks = max(1, config.num_hidden_layers * config.inner_group_num)
-  kept, remat = _KEPT[chip.name], _KEPT_WITH_REMAT[chip.name]
-  layers = kept.scores * size.scores + kept.rows * size.rows
+  kept, remat = _KEPT[chip.name], _KEPT_WITH_REMAT
+  layers, logits = kept.scores * size.scores + kept.rows * size.rows, kept.logits * size.logits
   if shape.remat:
-    activations = (
-      remat.inputs * size.layer_inputs + remat.layer * layers / blocks + remat.logits * size.logits
-    )
+    activations = remat.inputs * size.layer_inputs + remat.layer * layers / blocks + remat.logits * logits
     gradients = remat.gradients * size.weights
   else:
-    activations = layers + kept.logits * size.logits
+    activations = layers + logits
     gradients = kept.gradients * size.weights
   accumulators = _FLOAT32 * size.weights if shape.gradient_accumulation_steps > 1 else 0
   again = 1 + _REMAT_FORWARD if shape.remat else 1.0

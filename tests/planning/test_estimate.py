@@ -61,7 +61,7 @@ def test_memory_and_time_go_where_they_should():
   assert remat.temporary_bytes < one.temporary_bytes / 2
   assert one.cycles < remat.cycles < 1.4 * one.cycles
   exact = estimate_step(BASE, SHAPE.replace(mixed_precision="float32"), V3)
-  assert exact.activation_bytes == 2 * one.activation_bytes
+  assert exact.activation_bytes == pytest.approx(2 * one.activation_bytes, rel=1e-6)
 
 
 @pytest.mark.parametrize("what", ["required_bytes", "cycles"])
