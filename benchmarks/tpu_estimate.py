@@ -1,7 +1,7 @@
 """How far the planning formula is from Google's TPU compiler, and the constants that bring it nearest.
 
 Reads figures that compile_for_tpu.py has kept (`--cache_dir`), or a file this script wrote before, and prints one JSON
-line. The claim: memory and cycles within 20% of the compiler's figures.
+line. The claim: memory and cycles within 6% of the compiler's figures.
 
 Example:
   python tpu_scripts/compile_for_tpu.py --sweep --per_core_batch_size=8 --cache_dir=figures

@@ -106,9 +106,8 @@ class EvaluateAndKeepBest(keras.callbacks.Callback):
       progress.best, progress.best_step = value if math.isfinite(value) else -math.inf, progress.step
     progress.since_best = 0 if better else progress.since_best + 1
     progress.seconds = self._seconds_before + time.monotonic() - self._began
-    self._save(
-      progress
-    )  # First: the weights of the state are the best ones, should `keep` not come to its end.
+    # First: should `keep` not come to its end, the best weights are those of the state.
+    self._save(progress)
     if better:
       self._keep(progress.step)
 
@@ -137,8 +136,7 @@ class WriteMetrics(keras.callbacks.Callback):
     self._evaluation = evaluation
     self._learning_rate = learning_rate
     self._examples_per_step = examples_per_step
-    on_disk = {record["step"] for record in self._log.records if record["split"] == "eval"}
-    self._written = set(progress.history) & on_disk
+    self._written = {record["step"] for record in self._log.records if record["split"] == "eval"}
     self._since = (time.monotonic(), progress.step)
 
   def on_train_batch_end(self, batch: int, logs: Any = None) -> None:

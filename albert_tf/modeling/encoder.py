@@ -185,10 +185,12 @@ class AlbertEncoder(keras.Model):
       seed = None if stacked is None else stacked[i]
       return self._apply_block(blocks[0], x, bias, seed, training=training)
 
-    if self.remat and training and len(blocks) > 1:
+    if self.remat and training:
       # All but the last: its gradient comes first, so keeping it costs one block's memory and saves one block's time.
-      x = rematerialize_repeated(step, x, len(blocks) - 1, loop=self.layer_loop == "while")
-      return step(x, len(blocks) - 1)
+      last = len(blocks) - 1
+      if last:
+        x = rematerialize_repeated(step, x, last, loop=self.layer_loop == "while")
+      return step(x, last)
     _, x = tf.while_loop(
       lambda i, _: i < len(blocks),
       lambda i, x: (i + 1, tf.ensure_shape(step(x, i), x.shape)),

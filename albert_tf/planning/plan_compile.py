@@ -133,7 +133,7 @@ class StepCompiler:
     python: an interpreter with jax and libtpu; default: this one.
     cache_dir: folder of figures from earlier calls; empty for none.
     cached_only: compile nothing; where no figures are kept, there are none.
-    shallow: compile two models with few layers and extend, where `can_be_shallow`: much faster, within about 1%.
+    shallow: compile two models with few layers and extend, where `can_be_shallow`: much faster, within about 2%.
     say: takes a line of progress.
 
   Raises:
