@@ -1,7 +1,8 @@
-"""Local paths with plain Python; `scheme://` paths through `tf.io.gfile`; atomic writes.
+"""Everything a user names may be a bucket: the one module that opens, lists, renames and removes.
 
-A leaf: every package may import it. TensorFlow is imported only when a remote
-path (`gs://…`, `s3://…`) is used, so data workers on local files never load it.
+Local paths go to plain Python, `scheme://` paths to `tf.io.gfile`; either way a failure is an `OSError`.
+A leaf: every package may import it. TensorFlow is imported only when a remote path (`gs://…`) is used, so data
+workers on local files never load it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,16 +32,35 @@ def _gfile() -> Any:
   return tf.io.gfile
 
 
+@contextlib.contextmanager
+def _os_errors(path: str) -> Iterator[None]:
+  """A remote store's errors become the `OSError` that a local file would raise."""
+  import tensorflow as tf
+
+  numbers = {
+    tf.errors.NOT_FOUND: errno.ENOENT,
+    tf.errors.ALREADY_EXISTS: errno.EEXIST,
+    tf.errors.PERMISSION_DENIED: errno.EACCES,
+    tf.errors.UNAUTHENTICATED: errno.EACCES,
+    tf.errors.RESOURCE_EXHAUSTED: errno.ENOSPC,
+  }
+  try:
+    yield
+  except tf.errors.OpError as error:
+    reason = error.message.strip().splitlines()[0] if error.message.strip() else type(error).__name__
+    raise OSError(numbers.get(error.error_code, errno.EIO), reason, path) from error
+
+
 class _RemoteFile(io.RawIOBase):
   """A `tf.io.gfile` file as Python's io layer expects one; its failures are OSError."""
 
   def __init__(self, path: str):
     super().__init__()
     self._file: Any = None  # `close` is called on collection, even when opening fails.
-    if not _gfile().exists(path):
+    self._path = path
+    if not exists(path):
       raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     self._file = _gfile().GFile(path, "rb")
-    self._path = path
 
   def readable(self) -> bool:
     return True
@@ -49,12 +69,8 @@ class _RemoteFile(io.RawIOBase):
     return True
 
   def readinto(self, buffer: Any) -> int:
-    import tensorflow as tf
-
-    try:
+    with _os_errors(self._path):
       data = self._file.read(len(buffer))
-    except tf.errors.OpError as error:
-      raise OSError(f"{self._path}: {error.message}") from error
     buffer[: len(data)] = data
     return len(data)
 
@@ -78,19 +94,60 @@ def open_binary(path: str) -> IO[bytes]:
   return io.BufferedReader(_RemoteFile(path), 1 << 20) if is_remote(path) else open(path, "rb")
 
 
+def read_bytes(path: str) -> bytes:
+  """The whole file."""
+  with open_binary(path) as stream:
+    return stream.read()
+
+
 def exists(path: str) -> bool:
-  return bool(_gfile().exists(path)) if is_remote(path) else os.path.exists(path)
+  if not is_remote(path):
+    return os.path.exists(path)
+  with _os_errors(path):
+    return bool(_gfile().exists(path))
+
+
+def isdir(path: str) -> bool:
+  if not is_remote(path):
+    return os.path.isdir(path)
+  with _os_errors(path):
+    return bool(_gfile().isdir(path))
 
 
 def size(path: str) -> int:
   """Size of the file in bytes."""
-  return int(_gfile().stat(path).length) if is_remote(path) else os.path.getsize(path)
+  if not is_remote(path):
+    return os.path.getsize(path)
+  with _os_errors(path):
+    return int(_gfile().stat(path).length)
+
+
+def listdir(path: str) -> list[str]:
+  """Names in a directory, sorted; empty where there is no such directory."""
+  if not isdir(path):
+    return []
+  if not is_remote(path):
+    return sorted(os.listdir(path))
+  with _os_errors(path):
+    return sorted(name.rstrip("/") for name in _gfile().listdir(path))
+
+
+def glob(pattern: str) -> list[str]:
+  """Paths that match, sorted."""
+  if not is_remote(pattern):
+    return sorted(glob_lib.glob(pattern, recursive=True))
+  with _os_errors(pattern):
+    return sorted(_gfile().glob(pattern))
 
 
 def makedirs(path: str) -> None:
   """Creates `path` and its parents; a `UserError` where that cannot be done."""
   try:
-    _gfile().makedirs(path) if is_remote(path) else os.makedirs(path, exist_ok=True)
+    if not is_remote(path):
+      os.makedirs(path, exist_ok=True)
+    else:
+      with _os_errors(path):
+        _gfile().makedirs(path)
   except OSError as error:
     raise UserError(
       f"The directory must be writable. Received: {path} ({error.strerror or error}). "
@@ -101,7 +158,8 @@ def makedirs(path: str) -> None:
 def remove(path: str) -> None:
   """Removes a file, or a directory with all it holds."""
   if is_remote(path):
-    _gfile().rmtree(path) if _gfile().isdir(path) else _gfile().remove(path)
+    with _os_errors(path):
+      _gfile().rmtree(path) if _gfile().isdir(path) else _gfile().remove(path)
   elif os.path.isdir(path):
     shutil.rmtree(path)
   else:
@@ -111,9 +169,19 @@ def remove(path: str) -> None:
 def rename(source: str, target: str) -> None:
   """Renames a file over `target`; atomic on a local file system."""
   if is_remote(target):
-    _gfile().rename(source, target, overwrite=True)
+    with _os_errors(target):
+      _gfile().rename(source, target, overwrite=True)
   else:
     os.replace(source, target)
+
+
+def copy(source: str, target: str) -> None:
+  """Copies one file over `target`; on one object store the server copies."""
+  if not is_remote(source) and not is_remote(target):
+    shutil.copyfile(source, target)
+  else:
+    with _os_errors(target):
+      _gfile().copy(source, target, overwrite=True)
 
 
 def sync(path: str) -> None:
@@ -137,8 +205,7 @@ def expand_globs(patterns: str | Sequence[str], *, what: str = "input") -> list[
     patterns = [part.strip() for part in patterns.split(",") if part.strip()]
   paths: dict[str, None] = {}  # Ordered, without repeats.
   for pattern in patterns:
-    found = _gfile().glob(pattern) if is_remote(pattern) else glob_lib.glob(pattern, recursive=True)
-    found = sorted(path for path in found if is_remote(path) or os.path.isfile(path))
+    found = [path for path in glob(pattern) if is_remote(path) or os.path.isfile(path)]
     if not found:
       raise UserError(
         f"Every {what} pattern must match at least one file. Received: {pattern!r}, which matches none. "

@@ -66,7 +66,7 @@ def write_bundle(prefix: str, variables: Mapping[str, Any]) -> None:
   names = sorted(variables)
   temporary = f"{prefix}.tmp-{uuid.uuid4().hex[:8]}"
   try:
-    with tf.device("/cpu:0"):
+    with tf.device(_coordinator_cpu()):
       tf.raw_ops.SaveV2(
         prefix=temporary,
         tensor_names=names,
@@ -84,6 +84,13 @@ def write_bundle(prefix: str, variables: Mapping[str, Any]) -> None:
       f"A checkpoint must be written whole. Received: {prefix} ({reason}). Free disk space or mend the "
       "permissions; earlier checkpoints are untouched."
     ) from error
+
+
+def _coordinator_cpu() -> str:
+  """This process's own CPU: once it drives a slice of TPU hosts, "/cpu:0" means that of the first host."""
+  from tensorflow.python.eager import context
+
+  return f"{context.context().host_address_space()}/device:CPU:0"
 
 
 def latest_bundle(directory: str) -> str | None:
