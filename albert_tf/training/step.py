@@ -55,8 +55,11 @@ class StepConfig:
 class StepMetrics(NamedTuple):
   """Sums and last values over the steps of one call; float32 scalars, equal on all replicas.
 
-  Sums: losses, corrects, weights, counts, `gradient_norm`. Last values: `weight_norm`,
-  `update_norm`, `learning_rate`. One non-finite step leaves a sum non-finite.
+  Sums: losses, corrects, weights, counts, `tokens` (padding left out), `gradient_norm`, `input_seconds` (what the
+  host waited for batches). Last values: `weight_norm`, `update_norm`, `learning_rate`. One non-finite step leaves a
+  sum non-finite.
+
+  A replica returns all but `input_seconds` as one vector in this order: one transfer from the device a step.
   """
 
   masked_lm_loss: tf.Tensor
@@ -65,20 +68,17 @@ class StepMetrics(NamedTuple):
   sentence_order_loss: tf.Tensor
   sentence_order_correct: tf.Tensor
   sentence_order_count: tf.Tensor
+  tokens: tf.Tensor
   gradient_norm: tf.Tensor
   weight_norm: tf.Tensor
   update_norm: tf.Tensor
   learning_rate: tf.Tensor
+  input_seconds: tf.Tensor
 
-  @classmethod
-  def zeros(cls) -> "StepMetrics":
-    return cls(*[tf.zeros([])] * len(cls._fields))
-
-  def add(self, step: "StepMetrics") -> "StepMetrics":
-    """The metrics of the steps so far and one more."""
-    last = ("weight_norm", "update_norm", "learning_rate")
+  def add(self, later: "StepMetrics") -> "StepMetrics":
+    """The metrics of the steps so far and those after them."""
     return StepMetrics(
-      *[new if name in last else old + new for name, old, new in zip(self._fields, self, step, strict=True)]
+      *[new if last else old + new for last, old, new in zip(_IS_LAST_VALUE, self, later, strict=True)]
     )
 
   def averages(self, num_steps: int) -> dict[str, float]:
@@ -94,6 +94,10 @@ class StepMetrics(NamedTuple):
       "weight_norm": float(self.weight_norm),
       "update_norm": float(self.update_norm),
     }
+
+
+_LAST_VALUES = ("weight_norm", "update_norm", "learning_rate")
+_IS_LAST_VALUE = [name in _LAST_VALUES for name in StepMetrics._fields]
 
 
 class TrainStep:
@@ -135,29 +139,29 @@ class TrainStep:
     self._micro_gradients = tf.function(
       self._compute_micro_gradients, autograph=False, jit_compile=True if config.use_xla else None
     )
-    self.on_replica = tf.autograph.experimental.do_not_convert(self._replica_step)  # (batch) -> StepMetrics
+    self.on_replica = tf.autograph.experimental.do_not_convert(self._replica_step)  # (batch) -> [11]
     self.run = tf.function(self._run)
 
   def _run(self, iterator: Iterator[Mapping[str, tf.Tensor]], num_steps: tf.Tensor) -> StepMetrics:
     """Makes `num_steps` updates without returning to the host in between."""
-    metrics = StepMetrics.zeros()
+    metrics = tf.zeros([len(StepMetrics._fields) - 1])  # As the replicas return it.
     for _ in tf.range(num_steps):
       per_replica = self._strategy.run(self.on_replica, args=(next(iterator),))
-      first = [self._strategy.experimental_local_results(value)[0] for value in per_replica]
-      metrics = metrics.add(StepMetrics(*first))
-    return metrics
+      step = self._strategy.experimental_local_results(per_replica)[0]
+      metrics = tf.where(_IS_LAST_VALUE[:-1], step, metrics + step)
+    return StepMetrics(*tf.unstack(metrics), input_seconds=tf.zeros([]))
 
-  def _replica_step(self, batch: Mapping[str, tf.Tensor]) -> StepMetrics:
+  def _replica_step(self, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
     context = tf.distribute.get_replica_context()
     weight = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.reduce_sum(batch["masked_lm_weights"]))
     gradients, sums = self._accumulate(batch, weight, context.replica_id_in_sync_group)
     gradients = self._sum_over_replicas(context, gradients)
-    sums = context.all_reduce(tf.distribute.ReduceOp.SUM, sums)
+    tokens = tf.reduce_sum(tf.cast(batch["input_mask"], tf.float32))
+    sums = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.concat([sums, [tokens]], axis=0))
     gradients, norm = clip_by_global_norm(gradients, self._optimizer_config.clip_norm)
     learning_rate = learning_rate_at(self._optimizer_config, self._optimizer.step)
     norms = self._optimizer.apply(gradients, learning_rate)
-    last = (norm, norms.weight_norm, norms.update_norm, learning_rate)
-    return StepMetrics._make([*tf.unstack(sums, num=6), *last])
+    return tf.concat([sums, [norm, norms.weight_norm, norms.update_norm, learning_rate]], axis=0)
 
   def _sum_over_replicas(self, context: Any, gradients: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     dtype = tf.as_dtype(self._config.all_reduce_dtype)
