@@ -149,7 +149,7 @@ class TrainStep:
       per_replica = self._strategy.run(self.on_replica, args=(next(iterator),))
       step = self._strategy.experimental_local_results(per_replica)[0]
       metrics = tf.where(_IS_LAST_VALUE[:-1], step, metrics + step)
-    return StepMetrics(*tf.unstack(metrics), input_seconds=tf.zeros([]))
+    return StepMetrics._make([*tf.unstack(metrics), tf.zeros([])])
 
   def _replica_step(self, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
     context = tf.distribute.get_replica_context()
