@@ -71,7 +71,7 @@ class Goodput:
     self._path = path
     self._usd_per_hour = usd_per_hour
     self.seconds = dict.fromkeys(CATEGORIES, 0.0)
-    self.lives = 1
+    self.lives, self._started = 1, began
     now = time.time()
     self._last = time.monotonic() - max(0.0, now - began)
     self._last_written = -float("inf")
@@ -79,7 +79,7 @@ class Goodput:
     if before is not None:
       self.seconds |= before["seconds"]
       self.seconds["down"] += max(0.0, began - before["updated"])
-      self.lives = before["lives"] + 1
+      self.lives, self._started = before["lives"] + 1, before["started"]
       self._lose_beyond(at_checkpoint)
 
   def _lose_beyond(self, at_checkpoint: Mapping[str, Any] | None) -> None:
@@ -135,6 +135,7 @@ class Goodput:
     self._last_written = self._last
     record = {
       "lives": self.lives,
+      "started": self._started,
       "updated": time.time() - (time.monotonic() - self._last),
       "seconds": self.seconds,
     }
@@ -170,7 +171,8 @@ def _read(path: str) -> dict[str, Any] | None:
   try:
     record = json.loads(files.read_bytes(path))
     seconds = {name: float(record["seconds"].get(name, 0.0)) for name in CATEGORIES}
-    return {"lives": int(record["lives"]), "updated": float(record["updated"]), "seconds": seconds}
+    times = {name: float(record[name]) for name in ("started", "updated")}
+    return {"lives": int(record["lives"]), "seconds": seconds, **times}
   except (ValueError, KeyError, TypeError, AttributeError) as error:
     raise UserError(
       f"{GOODPUT_FILE} must be one that run_pretrain.py wrote. Received: {path} ({error}). Remove it to count from now."
