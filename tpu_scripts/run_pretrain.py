@@ -21,6 +21,7 @@ from albert_tf.startup import load_tensorflow
 
 if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
   from albert_tf.optim.build import OptimizerConfig
+  from albert_tf.training.goodput import Machine
   from albert_tf.training.settings import PretrainingSettings
 
 flags.adopt_module_key_flags(device_flags)  # --help shows them too.
@@ -101,6 +102,12 @@ _BIAS_CORRECTION = flags.DEFINE_bool(
 )
 _CLIP_NORM = flags.DEFINE_float("clip_norm", 1.0, "Bound on the global gradient norm; 0 for none.")
 _EMA_DECAY = flags.DEFINE_float("ema_decay", None, "Keep an average of the weights with this decay.")
+_ON_NONFINITE = flags.DEFINE_enum(
+  "on_nonfinite",
+  "stop",
+  ["stop", "skip"],
+  "Stop at a loss or gradient that is not finite, or leave that update out (at most 10 in a row).",
+)
 _SEED = flags.DEFINE_integer("seed", 12345, "Keys initial values, data order and dropout.", lower_bound=0)
 
 # Records.
@@ -120,6 +127,12 @@ _DRY_RUN = flags.DEFINE_bool(
 )
 
 # Devices.
+_USD_PER_HOUR = flags.DEFINE_float(
+  "usd_per_hour",
+  0.0,
+  "Price of all devices together; reports then say what the run has cost.",
+  lower_bound=0.0,
+)
 _ALL_REDUCE_DTYPE = flags.DEFINE_enum(
   "all_reduce_dtype", "float32", ["float32", "bfloat16"], "bfloat16 halves the gradients' traffic, inexactly."
 )
@@ -197,6 +210,7 @@ def _settings() -> "PretrainingSettings":
       seed=_SEED.value,
       all_reduce_dtype=_ALL_REDUCE_DTYPE.value,
       use_xla=_USE_XLA.value,
+      on_nonfinite=_ON_NONFINITE.value,
     ),
     max_seq_length=records.max_seq_length,
     max_predictions_per_seq=records.max_predictions_per_seq,
@@ -214,6 +228,18 @@ def _settings() -> "PretrainingSettings":
   )
 
 
+def _machine(settings: "PretrainingSettings") -> "Machine":
+  from albert_tf.planning.flops import training_flops_per_example
+  from albert_tf.training.goodput import Machine
+
+  flops = training_flops_per_example(
+    settings.model,
+    max_seq_length=settings.max_seq_length,
+    max_predictions_per_seq=settings.max_predictions_per_seq,
+  )
+  return Machine(model_flops_per_example=flops, usd_per_hour=_USD_PER_HOUR.value)
+
+
 @exit_on_user_error
 def main(argv: Sequence[str]) -> int | None:
   if len(argv) > 1:
@@ -222,18 +248,13 @@ def main(argv: Sequence[str]) -> int | None:
     )
   flags_text = flags.FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
   load_tensorflow()
-  from albert_tf.planning.flops import training_flops_per_example
   from albert_tf.training.pretraining import run_pretraining
 
   settings = _settings()
   result = run_pretraining(
     settings,
     flags_text=flags_text,
-    model_flops_per_example=training_flops_per_example(
-      settings.model,
-      max_seq_length=settings.max_seq_length,
-      max_predictions_per_seq=settings.max_predictions_per_seq,
-    ),
+    machine=_machine(settings),
     check_only=_DRY_RUN.value,
   )
   if result is None:

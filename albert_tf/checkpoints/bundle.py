@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
+from albert_tf.checkpoints.pointer import read_pointer
 from albert_tf.errors import UserError
 
 _SUFFIX = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
@@ -94,9 +95,12 @@ def _coordinator_cpu() -> str:
 
 
 def latest_bundle(directory: str) -> str | None:
-  """The bundle of a directory: `model.ckpt-best`, else the highest step, else the only one."""
+  """The bundle a directory points to, else `model.ckpt-best` in it, else the highest step, else the only one."""
   if not tf.io.gfile.isdir(directory):
     return None
+  pointed = read_pointer(directory)
+  if pointed is not None and is_bundle(pointed):
+    return pointed
   prefixes = sorted(strip_suffix(name) for name in tf.io.gfile.listdir(directory) if name.endswith(".index"))
   if "model.ckpt-best" in prefixes:
     return os.path.join(directory, "model.ckpt-best")

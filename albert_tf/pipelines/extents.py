@@ -78,8 +78,8 @@ def _record_dataset(
 ) -> tf.data.Dataset:
   """`count` records of `path` behind the first `skip` from `first_byte` on; one request of exactly those bytes."""
   variant = tf.raw_ops.TFRecordDatasetV2(
-    # TensorFlow for TPUs reads 127 MiB at a time where all names are of a bucket. The second one is never reached.
-    filenames=tf.stack([path, ""]),
+    # TensorFlow for TPUs reads 127 MiB at a time where all names are of a bucket: the second one is not, and empty.
+    filenames=tf.stack([path, "/dev/null"]),
     compression_type="",
     buffer_size=last_byte - first_byte,
     byte_offsets=tf.stack([first_byte, tf.zeros_like(first_byte)]),

@@ -13,7 +13,6 @@ import numpy as np
 
 from albert_tf import files as file_lib
 from albert_tf.errors import UserError
-from albert_tf.records import read_records
 from albert_tf.records.damage import Stretch, find_whole_records
 from albert_tf.records.shard_index import BLOCK_RECORDS, ShardIndex, load_shard_index, scan_shard
 
@@ -142,16 +141,3 @@ def build_record_index(
     fingerprint=hashlib.sha256(repr((described, counts.tolist())).encode()).hexdigest()[:16],
     content=content.hexdigest()[:16],
   )
-
-
-def diagnose(paths: Sequence[str]) -> str | None:
-  """Which file is gone, or which record is damaged, as a message; None when every checksum fits."""
-  for path in paths:
-    if not file_lib.exists(path):
-      return f"Record files must stay where they are while a run reads them. Received: {path}, which is gone."
-    try:
-      for _ in read_records(path):
-        pass
-    except UserError as error:
-      return f"{error} Or train with --on_bad_record=skip."
-  return None

@@ -10,6 +10,7 @@ from typing import Any
 from albert_tf import __version__, files
 from albert_tf.errors import UserError
 from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.training.run_lock import LOCK_FILE
 from albert_tf.training.settings import PretrainingSettings
 
 RUN_FILE, CONFIG_FILE, FLAGS_FILE = "run.json", "albert_config.json", "flags.txt"
@@ -125,7 +126,9 @@ class RunDirectory:
   def _refuse_foreign_files(self) -> None:
     if files.is_remote(self.path) or not os.path.isdir(self.path):
       return
-    found = sorted(name for name in os.listdir(self.path) if not _UNFINISHED.search(name))
+    found = sorted(
+      name for name in os.listdir(self.path) if name != LOCK_FILE and not _UNFINISHED.search(name)
+    )
     if found:
       raise UserError(
         f"A new run needs an empty or new output directory. Received: {self.path}, which holds {', '.join(found[:4])}"

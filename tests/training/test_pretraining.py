@@ -14,9 +14,11 @@ from reference.tiny_pretraining import NUM_STEPS, tiny_settings
 from reference.tiny_records import random_examples, tiny_config, write_records
 import tensorflow as tf
 
+from albert_tf import interop
+from albert_tf.checkpoints.bundle import latest_bundle
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, named_variables
-from albert_tf.training.checkpoints import latest_checkpoint, restore_variables
+from albert_tf.training.checkpoints import find_checkpoint, latest_checkpoint, restore_variables
 from albert_tf.training.pretraining import run_pretraining
 from albert_tf.training.reporting import Reporter
 
@@ -71,7 +73,13 @@ def test_a_run_leaves_what_it_promises(finished):
   assert values["albert_tf/examples_seen"] == 8 * NUM_STEPS
   assert "bert/pooler/dense/kernel/adam_m" in values
   best = max((r for r in reports if r["split"] == "eval"), key=lambda r: r["masked_lm_accuracy"])
-  assert (run / f"checkpoints/best/model.ckpt-{best['step']}.index").exists()
+  pointed = f"{run}/checkpoints/model.ckpt-{best['step']}"
+  assert latest_bundle(f"{run}/checkpoints/best") == pointed
+  assert find_checkpoint(str(run)) == pointed
+  assert interop.find_checkpoint(str(run)) == ("albert_tf", pointed)
+  assert os.path.samefile(
+    tf.train.latest_checkpoint(f"{run}/checkpoints/best") + ".index", f"{pointed}.index"
+  )
 
 
 def test_held_out_metrics_are_means_over_all_real_predictions(finished):
@@ -160,7 +168,7 @@ def test_init_checkpoint_gives_weights_but_not_the_optimizer(finished):
   run_pretraining(settings)
   whole, warm = checkpoint_values(str(finished / "whole")), checkpoint_values(settings.output_dir)
   assert warm["global_step"] == NUM_STEPS  # Counted from 0.
-  best = tf.train.load_checkpoint(latest_checkpoint(str(finished / "whole/checkpoints/best")))
+  best = tf.train.load_checkpoint(find_checkpoint(str(finished / "whole")))
   kernel = "bert/pooler/dense/kernel"
   np.testing.assert_allclose(warm[kernel], best.get_tensor(kernel), atol=1e-6)
   assert np.abs(whole[f"{kernel}/adam_m"] - warm[f"{kernel}/adam_m"]).max() > 0
