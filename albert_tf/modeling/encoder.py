@@ -15,6 +15,7 @@ from albert_tf.modeling.dropout import resolve_seed, split_seed
 from albert_tf.modeling.embeddings import AlbertEmbeddings
 from albert_tf.modeling.feed_forward import FeedForwardSublayer
 from albert_tf.modeling.rematerialization import rematerialize, rematerialize_repeated
+from albert_tf.modeling.text_inputs import TEXT_INPUTS, refuse_unknown, text_inputs
 
 LAYER_LOOPS = ("unrolled", "while")
 
@@ -202,9 +203,9 @@ class AlbertEncoder(keras.Model):
   def call(
     self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
   ) -> dict[str, Any]:
-    input_ids = inputs["input_ids"]
-    input_mask = inputs.get("input_mask")
-    segment_ids = inputs.get("segment_ids")
+    refuse_unknown(inputs, "read_positions")
+    text = text_inputs(inputs)
+    input_ids, input_mask, segment_ids = (text.get(name) for name in TEXT_INPUTS)
     input_mask = tf.ones_like(input_ids) if input_mask is None else input_mask
     segment_ids = tf.zeros_like(input_ids) if segment_ids is None else segment_ids
 

@@ -9,6 +9,7 @@ from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.pretraining_heads import MaskedLmHead, SentenceOrderHead
+from albert_tf.modeling.text_inputs import text_inputs
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -65,7 +66,7 @@ class AlbertForPreTraining(keras.Model):
   def call(
     self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
   ) -> dict[str, Any]:
-    encoder_inputs = {key: inputs[key] for key in ("input_ids", "input_mask", "segment_ids") if key in inputs}
+    encoder_inputs = text_inputs(inputs)
     positions = inputs["masked_lm_positions"]
     if self.read_positions_only:
       encoder_inputs["read_positions"] = positions

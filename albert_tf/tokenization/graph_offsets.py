@@ -11,11 +11,11 @@ from typing import NamedTuple
 import unicodedata
 
 import numpy as np
-import sentencepiece
 import tensorflow as tf
 
 from albert_tf.tokenization.graph import GraphTokenizer, make_table, replace
 from albert_tf.tokenization.normalization import normalize_text
+from albert_tf.tokenization.spm_model import load_processor
 from albert_tf.tokenization.tokenizer import AlbertTokenizer
 from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE
 
@@ -184,7 +184,7 @@ def _canonical_width(text: str) -> int:
 @functools.lru_cache(maxsize=4)
 def _character_widths(model: bytes, do_lower_case: bool) -> np.ndarray:
   """int8 [code points] the width of each character, `_MARK` for what normalisation drops; beyond, it is 1."""
-  processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+  processor = load_processor(model, source="the tokenizer's model")
   codes = [code for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Co", "Cs")]
   normal = [normalize_text(chr(code), do_lower_case=do_lower_case, remove_space=False) for code in codes]
   again = processor.normalize(normal)

@@ -9,13 +9,13 @@ import re
 from typing import Any
 
 import numpy as np
-import sentencepiece
 
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.tokenization import config as config_lib
 from albert_tf.tokenization import digit_comma, offsets, packing
 from albert_tf.tokenization.normalization import normalize_text
+from albert_tf.tokenization.spm_model import load_processor
 from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE, word_start_table
 
 MASK_PIECE = "[MASK]"
@@ -87,13 +87,7 @@ class AlbertTokenizer:
   def _load(self, model: bytes, config: config_lib.TokenizerConfig, *, source: str) -> None:
     self.config = config
     self._model = model
-    try:
-      self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    except RuntimeError as error:
-      raise UserError(
-        f"A SentencePiece model was expected. Received: {source}, which cannot be read as one. "
-        "Check the path; a text vocabulary (.vocab) is not the model."
-      ) from error
+    self._processor = load_processor(model, source=source)
     self._pieces = [self._processor.id_to_piece(index) for index in range(self._processor.vocab_size())]
     self._normalize = functools.partial(
       normalize_text,

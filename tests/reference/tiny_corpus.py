@@ -41,7 +41,7 @@ def as_text(docs: Iterable[Iterable[str]]) -> str:
   return "\n\n".join("\n".join(doc) for doc in docs) + "\n"
 
 
-def train_model(path: str, *, vocab_size: int = 150) -> str:
+def train_model(path: str, *, vocab_size: int = 150, **options: str) -> str:
   """Trains a unigram vocabulary with ALBERT's special ids and writes the model to `path`."""
   rng = np.random.default_rng(0)
   model = io.BytesIO()
@@ -59,6 +59,7 @@ def train_model(path: str, *, vocab_size: int = 150) -> str:
     user_defined_symbols=["(", ")", "."],
     hard_vocab_limit=False,
     minloglevel=2,
+    **options,
   )
   with open(path, "wb") as stream:
     stream.write(model.getvalue())

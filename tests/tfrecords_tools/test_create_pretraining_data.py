@@ -316,6 +316,7 @@ def test_a_full_disk_is_one_message(corpus, tiny_model, tmp_path):
     ({"masked_lm_prob": 1.5}, "masked_lm_prob must be between"),
     ({"ngram_distribution": "zipf"}, "ngram_distribution must be one of"),
     ({"spm_model_file": "/nonexistent.model"}, "must be readable"),
+    ({"spm_model_file": "/dev/null"}, "Received: /dev/null, which is empty."),
     ({"output_dir": "gs://bucket/records"}, "must be on a local disk"),
   ],
 )

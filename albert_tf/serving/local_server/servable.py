@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
+import math
 import os
 import re
 from typing import Any
@@ -15,7 +16,10 @@ from albert_tf.serving.local_server.errors import CODES, ApiError
 
 DEFAULT_SIGNATURE = "serving_default"
 INIT_SIGNATURE = "__saved_model_init_op"
-MAX_BATCH_SIZE = 1024  # Rows a request; a bound on memory.
+# What a request may hold at most; bounds on memory.
+MAX_BATCH_SIZE = 1024  # Rows; of choices, each is one.
+MAX_ELEMENTS = 1 << 24
+_MAX_POSITIONS = 1 << 14  # Each is answered with a whole vocabulary.
 
 
 class Servable:
@@ -91,13 +95,24 @@ class Servable:
     shape = tf.TensorShape(info.tensor_shape)
     if not shape.is_compatible_with(array.shape):
       raise ApiError(f'Input "{name}" must have shape {shape}. Received: {array.shape}.')
-    if array.ndim and array.shape[0] > self._max_batch_size:
-      raise ApiError(
-        f"At most {self._max_batch_size} rows a request. Received: {array.shape[0]}. Send smaller batches."
-      )
+    for what, most, count in (
+      ("rows", self._max_batch_size, request_rows(name, array)),
+      ("elements", MAX_ELEMENTS, array.size),
+      ("positions", _MAX_POSITIONS, array.size if name == "positions" else 0),
+    ):
+      if count > most:
+        raise ApiError(
+          f'At most {most} {what} a request. Received: {count} in "{name}". Send smaller batches.'
+        )
 
   def close(self) -> None:
     self._session.close()
+
+
+def request_rows(name: str, array: np.ndarray) -> int:
+  """Rows that the model computes: `[B]` texts, `[B, S]` ids, `[B, C]` choices, `[B, C, S]` ids of choices."""
+  by_choice = array.shape[:2] if name == "choices" or array.ndim == 3 else array.shape[:1]
+  return math.prod(by_choice)
 
 
 def _check_names(what: str, given: Iterable[str], known: Iterable[str], *, exact: bool) -> None:
