@@ -102,6 +102,12 @@ _BIAS_CORRECTION = flags.DEFINE_bool(
 )
 _CLIP_NORM = flags.DEFINE_float("clip_norm", 1.0, "Bound on the global gradient norm; 0 for none.")
 _EMA_DECAY = flags.DEFINE_float("ema_decay", None, "Keep an average of the weights with this decay.")
+_ON_NONFINITE = flags.DEFINE_enum(
+  "on_nonfinite",
+  "stop",
+  ["stop", "skip"],
+  "Stop at a loss or gradient that is not finite, or leave that update out (at most 10 in a row).",
+)
 _SEED = flags.DEFINE_integer("seed", 12345, "Keys initial values, data order and dropout.", lower_bound=0)
 
 # Records.
@@ -204,6 +210,7 @@ def _settings() -> "PretrainingSettings":
       seed=_SEED.value,
       all_reduce_dtype=_ALL_REDUCE_DTYPE.value,
       use_xla=_USE_XLA.value,
+      on_nonfinite=_ON_NONFINITE.value,
     ),
     max_seq_length=records.max_seq_length,
     max_predictions_per_seq=records.max_predictions_per_seq,

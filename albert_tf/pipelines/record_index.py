@@ -10,7 +10,7 @@ import numpy as np
 
 from albert_tf import files as file_lib
 from albert_tf.errors import UserError
-from albert_tf.records import read_records, scan_record_offsets
+from albert_tf.records import scan_record_offsets
 from albert_tf.records.damage import find_whole_records
 
 OnBadRecord = Literal["error", "skip"]
@@ -106,16 +106,3 @@ def build_record_index(paths: Sequence[str], *, on_bad_record: OnBadRecord = "er
     num_skipped=num_skipped,
     fingerprint=hashlib.sha256(repr((described, counts.tolist())).encode()).hexdigest()[:16],
   )
-
-
-def diagnose(paths: Sequence[str]) -> str | None:
-  """Which file is gone, or which record is damaged, as a message; None when every checksum fits."""
-  for path in paths:
-    if not file_lib.exists(path):
-      return f"Record files must stay where they are while a run reads them. Received: {path}, which is gone."
-    try:
-      for _ in read_records(path):
-        pass
-    except UserError as error:
-      return f"{error} Or train with --on_bad_record=skip."
-  return None
