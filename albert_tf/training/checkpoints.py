@@ -39,9 +39,7 @@ def latest_checkpoint(directory: str) -> str | None:
 
 
 def _steps(directory: str) -> list[int]:
-  if not tf.io.gfile.isdir(directory):
-    return []
-  matches = (re.fullmatch(r"model\.ckpt-(\d+)\.index", name) for name in tf.io.gfile.listdir(directory))
+  matches = (re.fullmatch(r"model\.ckpt-(\d+)\.index", name) for name in files.listdir(directory))
   return sorted(int(match[1]) for match in matches if match)
 
 
@@ -130,9 +128,7 @@ class CheckpointStore:
 
 
 def _remove_parts(folder: str) -> None:
-  if not tf.io.gfile.isdir(folder):
-    return
-  names = tf.io.gfile.listdir(folder)
+  names = files.listdir(folder)
   for name in names:
     without_index = (
       re.fullmatch(r"model\.ckpt-\d+\.data-.*", name) and f"{strip_suffix(name)}.index" not in names
@@ -143,7 +139,7 @@ def _remove_parts(folder: str) -> None:
 
 def _remove(prefix: str) -> None:
   # The index goes first: a kill in between leaves data nobody takes for a checkpoint.
-  for path in [f"{prefix}.index", *tf.io.gfile.glob(f"{prefix}.data-*")]:
+  for path in [f"{prefix}.index", *files.glob(f"{prefix}.data-*")]:
     files.remove(path)
 
 
