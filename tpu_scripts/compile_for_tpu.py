@@ -176,7 +176,7 @@ def _check_arguments(argv: Sequence[str]) -> None:
       )
   if _OUTPUT_JSON.value:  # Minutes of compilation must not end in a name that cannot be written.
     files.makedirs(os.path.dirname(_OUTPUT_JSON.value) or ".")
-    if os.path.isdir(_OUTPUT_JSON.value):
+    if files.isdir(_OUTPUT_JSON.value):
       raise UserError(
         f"--output_json must be a file. Received: the directory {_OUTPUT_JSON.value}. Add a name."
       )

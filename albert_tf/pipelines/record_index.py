@@ -14,7 +14,7 @@ import numpy as np
 from albert_tf import files as file_lib
 from albert_tf.errors import UserError
 from albert_tf.records.damage import Stretch, find_whole_records
-from albert_tf.records.shard_index import BLOCK_RECORDS, ShardIndex, load_shard_index, scan_shard
+from albert_tf.records.shard_index import ShardIndex, load_shard_index, scan_shard
 
 OnBadRecord = Literal["error", "skip"]
 Notice = Callable[[str], None]

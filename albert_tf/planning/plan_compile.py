@@ -178,9 +178,8 @@ class StepCompiler:
     }
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
     path = os.path.join(self._cache_dir, f"{name}.json") if self._cache_dir else ""
-    if path and os.path.exists(path):
-      with open(path, encoding="utf-8") as stream:
-        return Figures(**json.load(stream)["figures"])
+    if path and files.exists(path):
+      return Figures(**json.loads(files.read_bytes(path))["figures"])
     if self._cached_only:
       return None
     figures = self._compile(config, shape)
