@@ -66,7 +66,7 @@ def write_bundle(prefix: str, variables: Mapping[str, Any]) -> None:
   names = sorted(variables)
   temporary = f"{prefix}.tmp-{uuid.uuid4().hex[:8]}"
   try:
-    with tf.device(_coordinator_cpu()):
+    with tf.device(coordinator_cpu()):
       tf.raw_ops.SaveV2(
         prefix=temporary,
         tensor_names=names,
@@ -86,7 +86,7 @@ def write_bundle(prefix: str, variables: Mapping[str, Any]) -> None:
     ) from error
 
 
-def _coordinator_cpu() -> str:
+def coordinator_cpu() -> str:
   """This process's own CPU: once it drives a slice of TPU hosts, "/cpu:0" means that of the first host."""
   from tensorflow.python.eager import context
 
