@@ -87,7 +87,7 @@ def write_bundle(prefix: str, variables: Mapping[str, Any]) -> None:
   folder = tempfile.mkdtemp() if files.is_remote(prefix) else os.path.dirname(prefix) or "."
   temporary = f"{os.path.join(folder, os.path.basename(prefix))}.tmp-{uuid.uuid4().hex[:8]}"
   try:
-    with tf.device(_coordinator_cpu()):
+    with tf.device(coordinator_cpu()):
       tf.raw_ops.SaveV2(
         prefix=temporary,
         tensor_names=names,
@@ -112,7 +112,7 @@ def write_bundle(prefix: str, variables: Mapping[str, Any]) -> None:
       files.remove(folder)
 
 
-def _coordinator_cpu() -> str:
+def coordinator_cpu() -> str:
   """This process's own CPU: once it drives a slice of TPU hosts, "/cpu:0" means that of the first host."""
   from tensorflow.python.eager import context
 
