@@ -123,7 +123,6 @@ _DRY_RUN = flags.DEFINE_bool(
 _ALL_REDUCE_DTYPE = flags.DEFINE_enum(
   "all_reduce_dtype", "float32", ["float32", "bfloat16"], "bfloat16 halves the gradients' traffic, inexactly."
 )
-_USE_XLA = flags.DEFINE_bool("use_xla", False, "Compile the step with XLA on GPU or CPU.")
 
 
 def _model_config(records_vocab_size: int | None) -> AlbertConfig:
@@ -168,6 +167,7 @@ def _settings() -> "PretrainingSettings":
   from albert_tf.training.settings import PretrainingSettings
   from albert_tf.training.step import StepConfig
 
+  use_xla = device_flags.use_xla()
   inputs = files.expand_globs(_INPUT_FILE.value, what="--input_file")
   held_out = _EVAL_INPUT_FILE.value and files.expand_globs(_EVAL_INPUT_FILE.value, what="--eval_input_file")
   records = describe_records(
@@ -196,7 +196,7 @@ def _settings() -> "PretrainingSettings":
       gradient_accumulation_steps=_GRADIENT_ACCUMULATION_STEPS.value,
       seed=_SEED.value,
       all_reduce_dtype=_ALL_REDUCE_DTYPE.value,
-      use_xla=_USE_XLA.value,
+      use_xla=use_xla,
     ),
     max_seq_length=records.max_seq_length,
     max_predictions_per_seq=records.max_predictions_per_seq,
@@ -221,7 +221,7 @@ def main(argv: Sequence[str]) -> int | None:
       f"All arguments are flags. Received: {' '.join(argv[1:])}. Put values behind --name=, in quotes."
     )
   flags_text = flags.FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
-  load_tensorflow()
+  load_tensorflow(device_flags.tpu())
   from albert_tf.planning.flops import training_flops_per_example
   from albert_tf.training.pretraining import run_pretraining
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.compat import keras
+from albert_tf.compat import ModelBase, keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.finetuning.heads import ClassificationHead, SpanHead, Squad2Head
 from albert_tf.finetuning.task_spec import TaskSpec
@@ -25,7 +25,7 @@ def _dropout_seed(
   return resolve_seed(seed, training=training)
 
 
-class _EncoderWithHead(keras.Model):
+class _EncoderWithHead(ModelBase):
   """Encoder and head, built on construction.
 
   Args:
