@@ -1,7 +1,8 @@
-"""The differences between the two supported stacks, and nothing else.
+"""The differences between the supported stacks, and nothing else.
 
 `keras3`: TensorFlow 2.20-2.21 with Keras 3. `addons`: TensorFlow 2.15 with Keras
-2.15 and TensorFlow Addons. No other module asks which one it runs on.
+2.15 and TensorFlow Addons. `tpu`: tensorflow-tpu 2.19, which has the TPU's kernels,
+with Keras 3. No other module asks which one it runs on.
 """
 
 from collections.abc import Sequence
@@ -10,11 +11,15 @@ import warnings
 
 import keras
 import tensorflow as tf
+from tensorflow.python.framework import kernels
 
 from albert_tf.errors import UserError
 
 KERAS_3 = int(keras.__version__.split(".")[0]) >= 3
-STACK = "keras3" if KERAS_3 else "addons"
+# PyPI's `tensorflow` has none; `tensorflow-tpu` and the TensorFlow of Cloud TPU's images do.
+TPU_KERNELS = bool(kernels.get_registered_kernels_for_op("TPUExecute").kernel)
+HOST_XLA = not TPU_KERNELS  # tensorflow-tpu comes without XLA's compiler for the CPU.
+STACK = "addons" if not KERAS_3 else "tpu" if TPU_KERNELS else "keras3"
 
 
 def raw_variable(variable: Any) -> tf.Variable:
@@ -44,6 +49,21 @@ def tensorflow_addons() -> Any:
 
 def _dense(gradient: Any) -> Any:
   return None if gradient is None else tf.convert_to_tensor(gradient)
+
+
+class ModelBase(keras.Model):
+  """A Keras model that is compiled with XLA only where `jit_compile=True` asks for it.
+
+  Keras 3 chooses XLA by itself where it sees a device that is no CPU: also on the host of a TPU, which may
+  have no XLA (keras-team/keras#19448), and in `predict` without `compile`. TPUs compile in any case.
+  """
+
+  def __init__(self, *args: Any, **kwargs: Any):
+    super().__init__(*args, **kwargs)
+    self.jit_compile = False
+
+  def compile(self, *args: Any, jit_compile: bool = False, **kwargs: Any) -> None:
+    super().compile(*args, jit_compile=jit_compile, **kwargs)
 
 
 class OptimizerBase(keras.optimizers.Optimizer):

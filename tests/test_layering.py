@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 CODE_FOLDERS = ("albert_tf", "tfrecords_tools", "tpu_scripts", "benchmarks")
 
 # DESIGN: who may import whom. The leaves `errors` and `files` may be imported by anyone.
-LEAVES = {"errors", "files", "remote_files", "startup"}
+LEAVES = {"errors", "files", "remote_files", "startup", "tpu_host"}
 BASE = {"configs", "tokenization", "records", "checkpoints", "compat"}
 MODEL = BASE | {"modeling", "optim"}
 LIBRARY_ARROWS: dict[str, set[str]] = {
@@ -26,6 +26,7 @@ LIBRARY_ARROWS: dict[str, set[str]] = {
   "files": set(),
   "remote_files": set(),
   "startup": set(),
+  "tpu_host": set(),
   "compat": set(),
   "configs": set(),
   "tokenization": set(),

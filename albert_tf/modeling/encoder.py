@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.compat import keras
+from albert_tf.compat import ModelBase, keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.modeling.attention import AttentionSublayer
@@ -28,7 +28,7 @@ class _Block(NamedTuple):
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class AlbertEncoder(keras.Model):
+class AlbertEncoder(ModelBase):
   r"""Text pieces to vectors.
 
   $x_0 = \text{emb} W_m + b_m$, $x_l = \text{block}_{g(l)}(x_{l-1})$, $\text{pooled} = \tanh(x_L[0] W_p + b_p)$.

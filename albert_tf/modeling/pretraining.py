@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.compat import keras
+from albert_tf.compat import ModelBase, keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.pretraining_heads import MaskedLmHead, SentenceOrderHead
@@ -13,7 +13,7 @@ from albert_tf.modeling.text_inputs import integers, text_inputs
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class AlbertForPreTraining(keras.Model):
+class AlbertForPreTraining(ModelBase):
   """Encoder, masked-LM head tied to the word embeddings, and sentence-order head.
 
   Args:

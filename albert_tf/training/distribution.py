@@ -4,15 +4,15 @@ from collections.abc import Callable
 import dataclasses
 import json
 import os
-import socket
 import zlib
 
 import tensorflow as tf
 
+from albert_tf import tpu_host
 from albert_tf.errors import UserError
 from albert_tf.pipelines.pretraining import HostShard
+from albert_tf.training import tpu_probe
 
-_CONNECT_SECONDS = 20.0
 DISTRIBUTIONS = ("tpu", "mirrored", "multi_worker", "one_device")
 
 
@@ -57,32 +57,19 @@ def _several_workers() -> bool:
   return sum(len(cluster.get(job, ())) for job in ("chief", "worker")) > 1
 
 
-def _check_hosts(cluster: tf.train.ClusterSpec) -> None:
-  """Raises OSError where nothing listens at a host's address: TensorFlow would wait for it without end."""
-  for address in cluster.as_dict().get("worker", ()):
-    host, _, port = address.rpartition(":")
-    try:
-      socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
-    except OSError as error:
-      raise OSError(f"host {address}: {error.strerror or error}") from error
-
-
 def _tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
+  tpu_probe.probe_tpu(config)
   try:
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
       tpu=config.tpu, zone=config.tpu_zone or None, project=config.gcp_project or None
     )
     if config.tpu != "local":
-      _check_hosts(resolver.cluster_spec())
+      tpu_probe.check_hosts(resolver.cluster_spec())
       tf.config.experimental_connect_to_cluster(resolver)
     tf.tpu.experimental.initialize_tpu_system(resolver)
     return tf.distribute.TPUStrategy(resolver)
   except Exception as error:  # The resolver and the runtime raise many types, none of them documented.
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0].split(". ")[0].rstrip(".")[:160]
-    raise UserError(
-      f"No TPU could be reached at --tpu={config.tpu} ({reason}): run on a TPU VM, check name, zone and project, or "
-      "leave --tpu empty to use GPUs or the CPU."
-    ) from error
+    raise tpu_host.unreachable(config.tpu, str(error) or type(error).__name__) from error
 
 
 def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
