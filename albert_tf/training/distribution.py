@@ -12,7 +12,7 @@ import tensorflow as tf
 from albert_tf.errors import UserError
 from albert_tf.pipelines.pretraining import HostShard
 
-_TPU_PORT, _CONNECT_SECONDS = 8470, 20.0  # Where a TPU worker listens unless told otherwise.
+_CONNECT_SECONDS = 20.0
 DISTRIBUTIONS = ("tpu", "mirrored", "multi_worker", "one_device")
 
 
@@ -21,7 +21,8 @@ class DistributionConfig:
   """Where the replicas run.
 
   Attributes:
-    tpu: what `TPUClusterResolver` takes: "local", a name, or `grpc://host:port`; empty for none.
+    tpu: what `TPUClusterResolver` takes: "local", a name, or `grpc://host:port`, with commas between the hosts of
+      a slice; empty for none.
     tpu_zone, gcp_project: only for a TPU named from another zone or project.
     distribution: one of `DISTRIBUTIONS`; empty: `tpu` if named, `multi_worker` if TF_CONFIG names several
       workers, else all GPUs if there is more than one, else one device.
@@ -56,20 +57,23 @@ def _several_workers() -> bool:
   return sum(len(cluster.get(job, ())) for job in ("chief", "worker")) > 1
 
 
-def _check_address(tpu: str) -> None:
-  """Raises OSError where nothing listens at a grpc address: TensorFlow would wait for it without end."""
-  if tpu.startswith("grpc://"):
-    host, _, port = tpu.removeprefix("grpc://").partition(":")
-    socket.create_connection((host, int(port or _TPU_PORT)), timeout=_CONNECT_SECONDS).close()
+def _check_hosts(cluster: tf.train.ClusterSpec) -> None:
+  """Raises OSError where nothing listens at a host's address: TensorFlow would wait for it without end."""
+  for address in cluster.as_dict().get("worker", ()):
+    host, _, port = address.rpartition(":")
+    try:
+      socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
+    except OSError as error:
+      raise OSError(f"host {address}: {error.strerror or error}") from error
 
 
 def _tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
   try:
-    _check_address(config.tpu)
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
       tpu=config.tpu, zone=config.tpu_zone or None, project=config.gcp_project or None
     )
     if config.tpu != "local":
+      _check_hosts(resolver.cluster_spec())
       tf.config.experimental_connect_to_cluster(resolver)
     tf.tpu.experimental.initialize_tpu_system(resolver)
     return tf.distribute.TPUStrategy(resolver)
