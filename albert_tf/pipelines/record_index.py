@@ -128,9 +128,7 @@ def build_record_index(
     )
   counts = np.array([stretch.num_records for _, stretch in stretches], np.int64)
   marks = [np.append(stretch.offsets, stretch.end) for _, stretch in stretches]
-  described = [
-    (os.path.basename(path), shard.num_bytes) for path, shard in zip(paths, shards, strict=True)
-  ]
+  described = [(os.path.basename(path), shard.num_bytes) for path, shard in zip(paths, shards, strict=True)]
   content = hashlib.sha256(b"".join(shard.digest for shard in shards))
   return RecordIndex(
     paths=tuple(path for path, _ in stretches),
