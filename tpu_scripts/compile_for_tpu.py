@@ -1,7 +1,7 @@
 """Before renting a TPU: does the pretraining step fit, how fast is it, what does the run cost.
 
-The step that training runs is compiled with Google's TPU compiler (libtpu), which needs no TPU:
-pip install -e ".[tpu-compile]".
+The step that training runs is compiled with Google's TPU compiler (libtpu), for all cores of the slice together; it
+needs no TPU: pip install -e ".[tpu-compile]".
 
 Example:
   python tpu_scripts/compile_for_tpu.py --size=base --topology=v3:16x16 --train_batch_size=4096
@@ -157,6 +157,7 @@ def _answer(config: AlbertConfig, topology_name: str) -> dict[str, object]:
       python=_COMPILER_PYTHON.value,
       cache_dir=_CACHE_DIR.value,
       cached_only=_CACHED_ONLY.value,
+      all_reduce_dtype=_ALL_REDUCE_DTYPE.value,
       shallow=_by_default(_SHALLOW, _SWEEP.value),
       say=_say,
     )

@@ -86,7 +86,8 @@ def step_time(
 ) -> dict[str, float | str | None]:
   """Seconds of a step and what follows from them.
 
-  Compute and all-reduce are added, as if none of the communication were hidden behind computation.
+  Compute and all-reduce are added. Of a program of all cores the all-reduce is what its schedule does not hide behind
+  computation; else it is the gradients' bytes over all links, as if nothing were hidden.
 
   Returns:
     Seconds, rates of the whole slice, `model_flops_utilization` (model FLOPs, without rematerialisation, over the
@@ -94,8 +95,10 @@ def step_time(
   """
   topology, config = judge.topology, judge.config
   compute = figures.cycles / topology.chip.clock_hz
-  gradient_bytes = trainable_parameters(config) * _ALL_REDUCE_ITEM_BYTES[run.all_reduce_dtype]
-  all_reduce = topology.all_reduce_seconds(gradient_bytes)
+  num_bytes, all_reduce = figures.all_reduce_bytes, figures.all_reduce_seconds
+  if not figures.all_reduces:
+    num_bytes = trainable_parameters(config) * _ALL_REDUCE_ITEM_BYTES[run.all_reduce_dtype]
+    all_reduce = topology.all_reduce_seconds(num_bytes)
   seconds = compute + all_reduce
   examples = shape.examples * topology.num_cores
   flops = training_flops_per_example(
@@ -111,7 +114,8 @@ def step_time(
     "loops_counted_once": figures.loops_counted_once,
     "compute_seconds": compute,
     "all_reduce_seconds": all_reduce,
-    "all_reduce_bytes": gradient_bytes,
+    "all_reduce_bytes": num_bytes,
+    "all_reduces": figures.all_reduces or None,
     "step_seconds": seconds,
     "examples_per_second": examples / seconds,
     "tokens_per_second": examples * shape.max_seq_length / seconds,
@@ -208,6 +212,7 @@ def plan_run(
     "memory": _memory(judge, figures),
     "time": step_time(judge, shape, figures, run) if fits else None,
     "compile_seconds": figures.compile_seconds,
+    "note": figures.note,
   }
   answer["alternatives"] = _alternatives(judge, shape, run)
   if not check_largest:
