@@ -42,7 +42,10 @@ _PER_CORE_BATCH_SIZE = flags.DEFINE_integer(
   "per_core_batch_size", None, "Instead: examples that one core computes at a time."
 )
 _GRADIENT_ACCUMULATION_STEPS = flags.DEFINE_integer(
-  "gradient_accumulation_steps", 1, "Micro-batches an update is computed in."
+  "gradient_accumulation_steps",
+  1,
+  "Micro-batches an update is computed in; 0: the fewest that fit.",
+  lower_bound=0,
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Pieces of an example.")
 _MAX_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 77, "Masked-LM predictions of an example.")
@@ -127,16 +130,17 @@ def _by_default(flag: flags.FlagHolder[bool | None], value: bool) -> bool:
 
 def _answer(config: AlbertConfig, topology_name: str) -> dict[str, object]:
   topology = parse_topology(topology_name)
+  parts = _GRADIENT_ACCUMULATION_STEPS.value
   shape = StepShape(
     per_core_batch_size=plan.split_batch(
       topology,
       train_batch_size=_TRAIN_BATCH_SIZE.value,
       per_core_batch_size=_PER_CORE_BATCH_SIZE.value,
-      gradient_accumulation_steps=_GRADIENT_ACCUMULATION_STEPS.value,
+      gradient_accumulation_steps=parts or 1,
     ),
     max_seq_length=_MAX_SEQ_LENGTH.value,
     max_predictions_per_seq=_MAX_PREDICTIONS.value,
-    gradient_accumulation_steps=_GRADIENT_ACCUMULATION_STEPS.value,
+    gradient_accumulation_steps=parts or 1,
     mixed_precision=_MIXED_PRECISION.value,
     remat=_REMAT.value,
     optimizer=_OPTIMIZER.value,
@@ -162,6 +166,8 @@ def _answer(config: AlbertConfig, topology_name: str) -> dict[str, object]:
       say=_say,
     )
   judge = Judge(config, topology, compile_step=compiler, compiles=_MAX_COMPILES.value)
+  if not parts:
+    shape = plan.fewest_parts(judge, shape)
   return {
     **plan.plan_run(judge, shape, run, check_largest=_by_default(_CHECK_LARGEST, not _SWEEP.value)),
     "versions": compiler.versions if compiler else None,

@@ -8,7 +8,7 @@ from albert_tf.errors import UserError
 from albert_tf.planning.chips import Topology
 from albert_tf.planning.estimate import StepShape, trainable_parameters
 from albert_tf.planning.flops import training_flops_per_example
-from albert_tf.planning.plan_search import Figures, Judge, LargestBatch, largest_batch
+from albert_tf.planning.plan_search import FORMULA_ERROR, Figures, Judge, LargestBatch, largest_batch
 
 SECONDS_PER_DAY = 86_400
 _ALL_REDUCE_ITEM_BYTES = {"float32": 4, "bfloat16": 2}
@@ -145,12 +145,29 @@ def _largest(found: LargestBatch) -> dict[str, Any]:
   }
 
 
-def _fewest_parts(judge: Judge, shape: StepShape) -> StepShape:
-  """The same update in the fewest micro-batches that fit by the formula; in single examples where none does."""
+def fewest_parts(judge: Judge, shape: StepShape) -> StepShape:
+  """The same update in the fewest micro-batches that fit; in single examples where none does.
+
+  The compiler checks the formula's choice while it may, and more micro-batches follow where it refuses.
+  """
+  if not _surely_fits(judge, judge.estimated(shape)):
+    shape = _more_parts(judge, shape)
+  while shape.per_core_batch_size > 1 and not judge.fits(judge.best(shape)):
+    shape = _more_parts(judge, shape)
+  return shape
+
+
+def _surely_fits(judge: Judge, estimate: Figures) -> bool:
+  """Whether a step fits also if the formula errs by as much as it does at worst."""
+  return judge.fits(estimate._replace(required_bytes=int(estimate.required_bytes * (1 + FORMULA_ERROR))))
+
+
+def _more_parts(judge: Judge, shape: StepShape) -> StepShape:
+  """The same update in the fewest micro-batches, more than now, that fit by the formula; in single examples if none."""
   total = shape.examples
   parts = [n for n in range(1, total + 1) if total % n == 0 and n > shape.gradient_accumulation_steps]
   options = [shape.replace(gradient_accumulation_steps=n, per_core_batch_size=total // n) for n in parts]
-  fitting = (option for option in options if judge.fits(judge.estimated(option)))
+  fitting = (option for option in options if _surely_fits(judge, judge.estimated(option)))
   return next(fitting, options[-1] if options else shape)
 
 
@@ -160,7 +177,7 @@ def _alternatives(judge: Judge, shape: StepShape, run: RunSettings) -> list[dict
   options = [] if shape.remat else [remat]
   for option in [shape, *options]:
     if not judge.fits(judge.best(option)):
-      options.append(_fewest_parts(judge, option))
+      options.append(_more_parts(judge, option))
   found = []
   for option in options:
     figures = judge.best(option) if option == remat else judge.estimated(option)

@@ -90,7 +90,8 @@ def sweep_row(size: str, answer: Mapping[str, Any]) -> list[str]:
   """One line of the sweep's table; "~" marks a largest batch that no compiler has checked."""
   topology, step, memory, time = (answer[key] for key in ("topology", "step", "memory", "time"))
   largest = answer["largest_batch"]
-  cells = [size, topology["name"], str(step["per_core_batch_size"]), "yes" if answer["fits"] else "no"]
+  parts = f" x {step['gradient_accumulation_steps']}" if step["gradient_accumulation_steps"] > 1 else ""
+  cells = [size, topology["name"], f"{step['per_core_batch_size']}{parts}", "yes" if answer["fits"] else "no"]
   cells.append(_gib(memory["required_bytes"]))
   if time is None:
     cells += ["", "", "", ""]

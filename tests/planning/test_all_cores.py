@@ -19,7 +19,7 @@ CONFIG = AlbertConfig(vocab_size=96, embedding_size=16, hidden_size=32, num_hidd
                       num_attention_heads=2, intermediate_size=64, max_position_embeddings=32)  # fmt: skip
 SIZES = {"per_core_batch_size": 2, "max_seq_length": 16, "max_predictions_per_seq": 3}
 HAS_COMPILER = importlib.util.find_spec("libtpu") is not None and importlib.util.find_spec("jax") is not None
-V3, V5E = parse_topology("v3:2x2"), parse_topology("v5e:2x4")
+V3 = parse_topology("v3:2x2")
 
 # As libtpu 0.0.51 schedules them: two that the core waits for; and one that runs beside 700 cycles of computation.
 WAITED = """HloModule step

@@ -132,6 +132,24 @@ def test_an_answer_that_does_not_fit_says_what_is_missing_and_what_would():
   assert "with --remat: 5.00 GiB, fits" in text
 
 
+@pytest.mark.parametrize(("gib", "parts"), [(0.25, 2), (0.5, 4), (3.0, 24)])
+def test_the_fewest_micro_batches_that_fit_are_found_and_checked(gib, parts):
+  """The formula alone would take 2 micro-batches of 48: the compiler's word counts."""
+  shape = SHAPE.replace(per_core_batch_size=96)
+  compiler = FakeCompiler(gib_an_example=gib)
+  found = plan.fewest_parts(Judge(BASE, V3, compile_step=compiler), shape)
+  assert (found.gradient_accumulation_steps, found.examples) == (parts, 96)
+  assert found.per_core_batch_size == compiler.asked[-1]
+  by_formula = Judge(BASE, V3)
+  estimate = by_formula.estimated(plan.fewest_parts(by_formula, shape))
+  assert estimate.required_bytes * 1.06 <= V3.chip.hbm_bytes  # Whatever the formula's error.
+
+
+def test_where_not_even_one_example_fits_the_fewest_are_all():
+  found = plan.fewest_parts(Judge(BASE, V3, compile_step=FakeCompiler(gib_an_example=20.0)), SHAPE)
+  assert (found.per_core_batch_size, found.gradient_accumulation_steps) == (1, 8)
+
+
 def test_what_has_rematerialisation_is_not_offered_it():
   shape = SHAPE.replace(remat=True)
   answer = plan.plan_run(Judge(BASE, V3, compile_step=FakeCompiler()), shape, plan.RunSettings())
@@ -219,6 +237,12 @@ def test_the_command_sweeps(repository_dir, tmp_path):
   assert done.returncode == 0, done.stderr
   assert len(json.loads(path.read_text())) == 20
   assert "[20/20] xxlarge on v6e:16x16" in done.stdout
+  assert "| base | v3:16x16 | 8 | yes |" in done.stdout
+  done = run_command(
+    repository_dir, "--sweep", "--estimate_only", "--train_batch_size=4096", "--size=base",
+    "--gradient_accumulation_steps=0", "--topology=v3:2x2,v3:16x16",
+  )  # fmt: skip
+  assert "| base | v3:2x2 | 64 x 8 | yes |" in done.stdout
   assert "| base | v3:16x16 | 8 | yes |" in done.stdout
 
 
