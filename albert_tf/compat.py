@@ -65,6 +65,15 @@ class ModelBase(keras.Model):
   def compile(self, *args: Any, jit_compile: bool = False, **kwargs: Any) -> None:
     super().compile(*args, jit_compile=jit_compile, **kwargs)
 
+  if KERAS_3:
+
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
+      metrics = super().compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+      if not isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return metrics
+      # Keras takes their mean over the workers along an axis, which a scalar has not.
+      return {name: tf.reshape(value, [1]) for name, value in metrics.items()}
+
 
 class OptimizerBase(keras.optimizers.Optimizer):
   """Keras' optimizer with one constructor, slot maker and configuration for both stacks."""
@@ -106,16 +115,3 @@ class OptimizerBase(keras.optimizers.Optimizer):
     if not KERAS_3:
       config["learning_rate"] = self._serialize_hyperparameter(self._learning_rate)
     return config
-
-
-class ModelBase(keras.Model):
-  """Keras' model, whose `fit` and `evaluate` can report over several workers on both stacks."""
-
-  if KERAS_3:
-
-    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
-      metrics = super().compute_metrics(x, y, y_pred, sample_weight=sample_weight)
-      if not isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        return metrics
-      # Keras takes their mean over the workers along an axis, which a scalar has not.
-      return {name: tf.reshape(value, [1]) for name, value in metrics.items()}

@@ -1,6 +1,6 @@
 """Commands on an emulated TPU, started from a test: on one host, or as the coordinator of a slice of several."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 import contextlib
 import json
 import os
