@@ -59,7 +59,9 @@ class ExtentReader:
 
   def read(self, start: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
     """The records `[start, start + count)` of the list of all; at least one."""
-    first, last = tf.unstack(tf.searchsorted(self._first_record, tf.stack([start, start + count - 1]), "right"))
+    first, last = tf.unstack(
+      tf.searchsorted(self._first_record, tf.stack([start, start + count - 1]), "right")
+    )
     stretches = tf.range(tf.cast(first, tf.int64) - 1, tf.cast(last, tf.int64))
     before = tf.gather(self._first_record, stretches)
     begin = tf.maximum(start, before) - before  # Within the stretch.

@@ -58,7 +58,9 @@ def _per_replica(
   if sharers > 1:
     rows = rows_per_replica * shard.replicas_per_host
     first = shard.host // part.parts * rows
-    dataset = dataset.rebatch(rows * sharers, drop_remainder=True).map(lambda rows_of_all: rows_of_all[first : first + rows])
+    dataset = dataset.rebatch(rows * sharers, drop_remainder=True).map(
+      lambda rows_of_all: rows_of_all[first : first + rows]
+    )
   return dataset.rebatch(rows_per_replica, drop_remainder=True)
 
 
@@ -119,7 +121,9 @@ def training_batches(
   dataset = tf.data.Dataset.range(start.window, tf.int64.max)
   # One window is used up while the next is read: memory holds two.
   dataset = dataset.map(read_window).prefetch(1)
-  dataset = dataset.filter(lambda records: tf.size(records) > 0)  # A host may have no part of an epoch's rest.
+  dataset = dataset.filter(
+    lambda records: tf.size(records) > 0
+  )  # A host may have no part of an epoch's rest.
   dataset = _per_replica(dataset, shard, rows, part)
   dataset = dataset.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
   return dataset.prefetch(tf.data.AUTOTUNE)

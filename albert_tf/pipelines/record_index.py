@@ -14,7 +14,7 @@ import numpy as np
 from albert_tf import files as file_lib
 from albert_tf.errors import UserError
 from albert_tf.records.damage import Stretch, find_whole_records
-from albert_tf.records.shard_index import BLOCK_RECORDS, ShardIndex, load_shard_index, scan_shard
+from albert_tf.records.shard_index import ShardIndex, load_shard_index, scan_shard
 
 OnBadRecord = Literal["error", "skip"]
 Notice = Callable[[str], None]
@@ -141,9 +141,7 @@ def build_record_index(
     )
   counts = np.array([stretch.num_records for _, stretch in stretches], np.int64)
   marks = [np.append(stretch.offsets, stretch.end) for _, stretch in stretches]
-  described = [
-    (os.path.basename(path), shard.num_bytes) for path, shard in zip(paths, shards, strict=True)
-  ]
+  described = [(os.path.basename(path), shard.num_bytes) for path, shard in zip(paths, shards, strict=True)]
   content = hashlib.sha256(b"".join(shard.digest for shard in shards))
   return RecordIndex(
     paths=tuple(path for path, _ in stretches),

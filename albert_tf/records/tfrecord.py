@@ -9,7 +9,6 @@ import struct
 from typing import IO
 
 import google_crc32c
-import numpy as np
 
 from albert_tf import files
 from albert_tf.errors import UserError
