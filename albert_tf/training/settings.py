@@ -31,6 +31,7 @@ class PretrainingSettings:
     eval_batch_size, max_eval_steps: of the held-out evaluation.
     iterations_per_loop: updates between returns to the host (and reports).
     save_checkpoints_steps: updates between checkpoints (and evaluations).
+    profile_steps: first and last update of a trace; None for none.
     keep_checkpoint_max: newest checkpoints that stay.
     init_checkpoint: weights to start from; the optimizer starts anew.
     tokenizer_path: SentencePiece model or directory to copy into the run directory; empty for none.
@@ -53,6 +54,7 @@ class PretrainingSettings:
   max_eval_steps: int = 100
   iterations_per_loop: int = 1000
   save_checkpoints_steps: int = 5000
+  profile_steps: tuple[int, int] | None = None
   keep_checkpoint_max: int = 5
   init_checkpoint: str = ""
   tokenizer_path: str = ""
@@ -69,6 +71,12 @@ class PretrainingSettings:
     ):
       if getattr(self, name) < 1:
         raise UserError(f"{name} must be at least 1. Received: {getattr(self, name)}.")
+    if self.profile_steps and not 1 <= self.profile_steps[0] <= self.profile_steps[1] <= self.num_train_steps:
+      raise UserError(
+        "profile_steps must lie within the run, the first update not behind the last. Received: "
+        f"{self.profile_steps[0]},{self.profile_steps[1]}; the run has updates 1 to {self.num_train_steps}. "
+        "Ten updates some way behind the first are enough."
+      )
     if self.max_seq_length > self.model.max_position_embeddings:
       raise UserError(
         "max_seq_length must not exceed the model's max_position_embeddings. Received: "

@@ -85,7 +85,7 @@ class StepMetrics(NamedTuple):
     """The metrics of the steps so far and those after them."""
     numbers = zip(_IS_LAST_VALUE, self[:-1], later[:-1], strict=True)
     added = [new if last else old + new for last, old, new in numbers]
-    return StepMetrics(*added, left_out=tf.concat([self.left_out, later.left_out], axis=0))
+    return StepMetrics._make([*added, tf.concat([self.left_out, later.left_out], axis=0)])
 
   def averages(self, num_steps: int) -> dict[str, float]:
     """What a report shows: means over predictions, examples and steps; no means where no update was made."""
