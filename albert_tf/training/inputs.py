@@ -57,15 +57,15 @@ class PretrainingInput:
     Raises:
       UserError: the evaluation batch is not divisible by the replicas.
     """
-    settings = self.settings
-    if self.eval_index is None:
+    settings, index = self.settings, self.eval_index
+    if index is None:
       return None
-    steps = min(-(-self.eval_index.num_records // settings.eval_batch_size), settings.max_eval_steps)
+    steps = min(-(-index.num_records // settings.eval_batch_size), settings.max_eval_steps)
     return Evaluator(
       strategy=self.strategy,
       model=model,
       dataset_fn=lambda context: evaluation_batches(
-        settings.eval_input_files,
+        index,
         self._parse,
         global_batch_size=settings.eval_batch_size,
         max_steps=steps,

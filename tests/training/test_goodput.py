@@ -1,16 +1,16 @@
 """Every second since the first start belongs to one category, over kills and restarts."""
 
-import contextlib
 import json
 import signal
 import time
 
 import pytest
-from reference.command_runs import end, reports, start, write_inputs
+from reference.command_runs import end, start, write_inputs
 
 from albert_tf.errors import UserError
 from albert_tf.training import goodput
 from albert_tf.training.goodput import CATEGORIES, PREFIX, Goodput
+from albert_tf.training.metrics_log import read_metrics
 
 
 class Clock:
@@ -120,11 +120,11 @@ def test_two_lives_of_the_command_account_for_all_of_their_time(tmp_path):
     time.sleep(0.01)
   time.sleep(0.5)  # Updates beyond the checkpoint.
   first.send_signal(signal.SIGKILL)
-  end(first)
+  status, stderr = end(first)
+  assert status == -signal.SIGKILL, stderr[-2000:]
   second = start(flags)
-  with contextlib.suppress(FileNotFoundError):
-    while reports(run)[-1]["step"] < 1200 and second.poll() is None:
-      time.sleep(0.01)
+  while read_metrics(f"{run}/metrics.jsonl")[-1]["step"] < 1200 and second.poll() is None:
+    time.sleep(0.05)
   second.send_signal(signal.SIGTERM)
   status, stderr = end(second)
   ended = time.time()
@@ -134,7 +134,7 @@ def test_two_lives_of_the_command_account_for_all_of_their_time(tmp_path):
   accounted = sum(record["seconds"].values())
   assert accounted == pytest.approx(record["updated"] - record["started"], abs=0.5)
   assert began < record["started"] < record["updated"] < ended  # The first import is nobody's.
-  last = [report for report in reports(run) if report["split"] == "train"][-1]
+  last = [report for report in read_metrics(f"{run}/metrics.jsonl") if report["split"] == "train"][-1]
   assert last["goodput"] == pytest.approx(
     last["seconds_step"] / sum(last[PREFIX + name] for name in CATEGORIES), rel=1e-3
   )
