@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 import dataclasses
-from typing import Any
+from typing import Any, TypeVar
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
@@ -11,6 +11,8 @@ from albert_tf.pipelines.record_index import OnBadRecord
 from albert_tf.records import PretrainingSpec
 from albert_tf.training.distribution import DistributionConfig
 from albert_tf.training.step import StepConfig
+
+Part = TypeVar("Part")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,6 +86,22 @@ class PretrainingSettings:
         "Make shorter records or configure a larger table."
       )
 
+  @classmethod
+  def from_dict(cls, values: Mapping[str, Any]) -> "PretrainingSettings":
+    """The inverse of `to_dict`, for the settings that a run wrote into run.json.
+
+    Raises:
+      UserError: a setting that this program does not know, or a value out of range.
+    """
+    parts: dict[str, Any] = {
+      "model": AlbertConfig.from_dict(dict(values["model"])),
+      "optimizer": OptimizerConfig.from_config(values["optimizer"]),
+      "step": _filled(StepConfig, values["step"]),
+      "distribution": _filled(DistributionConfig, values["distribution"]),
+    }
+    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return _filled(cls, {**plain, **parts})
+
   @property
   def spec(self) -> PretrainingSpec:
     """Lengths of the records."""
@@ -109,3 +127,14 @@ class PretrainingSettings:
       dataclasses.replace(self, encoder_options=dict(self.encoder_options), baselines=dict(self.baselines))
     )
     return {**plain, "model": self.model.to_dict()}
+
+
+def _filled(cls: type[Part], values: Mapping[str, Any]) -> Part:
+  known = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+  unknown = sorted(set(values) - known)
+  if unknown:
+    raise UserError(
+      f"The settings of a run must be known. Received: {', '.join(unknown)}, unknown to {cls.__name__}. "
+      "Use the version of this package that wrote them."
+    )
+  return cls(**values)
