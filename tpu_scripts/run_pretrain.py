@@ -8,6 +8,7 @@ Example:
 """
 
 from collections.abc import Sequence
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -222,6 +223,7 @@ def _settings() -> "PretrainingSettings":
 
 
 def _machine(settings: "PretrainingSettings") -> "Machine":
+  from albert_tf.planning.chips import accelerator_peak_flops
   from albert_tf.planning.flops import training_flops_per_example
   from albert_tf.training.goodput import Machine
 
@@ -230,7 +232,9 @@ def _machine(settings: "PretrainingSettings") -> "Machine":
     max_seq_length=settings.max_seq_length,
     max_predictions_per_seq=settings.max_predictions_per_seq,
   )
-  return Machine(model_flops_per_example=flops, usd_per_hour=_USD_PER_HOUR.value)
+  # Google Cloud names the slice in this variable (GKE does by itself).
+  peak = accelerator_peak_flops(os.environ.get("TPU_ACCELERATOR_TYPE", "")) if device_flags.on_tpu() else 0.0
+  return Machine(model_flops_per_example=flops, peak_flops=peak, usd_per_hour=_USD_PER_HOUR.value)
 
 
 @exit_on_user_error
