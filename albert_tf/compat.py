@@ -1,7 +1,8 @@
-"""The differences between the two supported stacks, and nothing else.
+"""The differences between the supported stacks, and nothing else.
 
 `keras3`: TensorFlow 2.20-2.21 with Keras 3. `addons`: TensorFlow 2.15 with Keras
-2.15 and TensorFlow Addons. No other module asks which one it runs on.
+2.15 and TensorFlow Addons. `tpu`: tensorflow-tpu 2.19, which has the TPU's kernels,
+with Keras 3. No other module asks which one it runs on.
 """
 
 from collections.abc import Sequence
@@ -10,11 +11,15 @@ import warnings
 
 import keras
 import tensorflow as tf
+from tensorflow.python.framework import kernels
 
 from albert_tf.errors import UserError
 
 KERAS_3 = int(keras.__version__.split(".")[0]) >= 3
-STACK = "keras3" if KERAS_3 else "addons"
+# PyPI's `tensorflow` has none; `tensorflow-tpu` and the TensorFlow of Cloud TPU's images do.
+TPU_KERNELS = bool(kernels.get_registered_kernels_for_op("TPUExecute").kernel)
+HOST_XLA = not TPU_KERNELS  # tensorflow-tpu comes without XLA's compiler for the CPU.
+STACK = "addons" if not KERAS_3 else "tpu" if TPU_KERNELS else "keras3"
 
 
 def raw_variable(variable: Any) -> tf.Variable:
@@ -46,6 +51,30 @@ def _dense(gradient: Any) -> Any:
   return None if gradient is None else tf.convert_to_tensor(gradient)
 
 
+class ModelBase(keras.Model):
+  """A Keras model that is compiled with XLA only where `jit_compile=True` asks for it.
+
+  Keras 3 chooses XLA by itself where it sees a device that is no CPU: also on the host of a TPU, which may
+  have no XLA (keras-team/keras#19448), and in `predict` without `compile`. TPUs compile in any case.
+  """
+
+  def __init__(self, *args: Any, **kwargs: Any):
+    super().__init__(*args, **kwargs)
+    self.jit_compile = False
+
+  def compile(self, *args: Any, jit_compile: bool = False, **kwargs: Any) -> None:
+    super().compile(*args, jit_compile=jit_compile, **kwargs)
+
+  if KERAS_3:
+
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
+      metrics = super().compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+      if not isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return metrics
+      # Keras takes their mean over the workers along an axis, which a scalar has not.
+      return {name: tf.reshape(value, [1]) for name, value in metrics.items()}
+
+
 class OptimizerBase(keras.optimizers.Optimizer):
   """Keras' optimizer with one constructor, slot maker and configuration for both stacks."""
 
@@ -60,20 +89,19 @@ class OptimizerBase(keras.optimizers.Optimizer):
     """A zero variable like `variable`, tracked by the optimizer."""
     return self.add_variable_from_reference(variable, slot)  # The arguments' names differ.
 
-  # `global_clipnorm` bounds the norm of the true gradient: dense, and summed over the replicas. Keras 2 sums
-  # before it clips, but measures lookups' gradients with their repeated rows apart; Keras 3 clips each replica.
+  # Gradients are clipped as they are for the whole batch: dense, and summed over the replicas, once. Keras 2 sums
+  # before it clips, but measures lookups' gradients with their repeated rows apart; Keras 3 clips each replica's.
   if KERAS_3:
 
     def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> None:
-      grads = [_dense(gradient) for gradient in grads]
-      context = tf.distribute.get_replica_context()
-      replicas = context.num_replicas_in_sync if context else 1
-      if replicas > 1 and self.global_clipnorm is not None and not self.gradient_accumulation_steps:
-        present = [gradient for gradient in grads if gradient is not None]
-        clipped, _ = tf.clip_by_global_norm(context.all_reduce("sum", present), self.global_clipnorm)
-        shares = iter(gradient / replicas for gradient in clipped)  # Keras sums them again.
-        grads = [None if gradient is None else next(shares) for gradient in grads]
-      super().apply(grads, trainable_variables)
+      super().apply([_dense(gradient) for gradient in grads], trainable_variables)
+
+    def _clip_gradients(self, grads: Sequence[Any]) -> Sequence[Any]:
+      return grads  # Not yet.
+
+    def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
+      gradients, variables = zip(*super()._all_reduce_sum_gradients(grads_and_vars), strict=True)
+      return list(zip(super()._clip_gradients(list(gradients)), variables, strict=True))
 
   else:
 
@@ -87,18 +115,3 @@ class OptimizerBase(keras.optimizers.Optimizer):
     if not KERAS_3:
       config["learning_rate"] = self._serialize_hyperparameter(self._learning_rate)
     return config
-
-
-def prepare_fit(model: Any, batch: Any) -> None:
-  """Call it on a compiled model with one batch `(x, y, weights)` of arrays before `model.fit`.
-
-  Under a strategy Keras 3 learns the types of a batch from the mean over the replicas, where integers have
-  become floats, and which it cannot take over several workers. Here it learns them from `batch`.
-  """
-  if KERAS_3:
-    with model.distribute_strategy.scope():
-      model._symbolic_build(data_batch=batch)
-    model._maybe_symbolic_build = lambda **_: None
-    if isinstance(model.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
-      step = model.train_step  # The mean over the workers is taken along an axis, which a scalar has not.
-      model.train_step = lambda data: {name: tf.reshape(value, [1]) for name, value in step(data).items()}

@@ -10,6 +10,8 @@ import os
 import sys
 import tempfile
 
+from albert_tf import tpu_host
+
 
 @contextlib.contextmanager
 def native_stderr_kept_back() -> Iterator[None]:
@@ -35,11 +37,18 @@ def native_stderr_kept_back() -> Iterator[None]:
       os.close(terminal)
 
 
-def load_tensorflow() -> None:
+def load_tensorflow(tpu: str = "") -> None:
   """Imports TensorFlow quietly; call it in a command's `main`, before any library import that needs it.
 
   `TF_CPP_MIN_LOG_LEVEL` set by the user wins and is respected: with 0 everything is shown.
+
+  Args:
+    tpu: what the command's --tpu names.
+
+  Raises:
+    UserError: it is this machine's TPU, which cannot be initialised.
   """
+  tpu_host.prepare_import(tpu)
   if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2") == "0":
     import tensorflow  # noqa: F401
 

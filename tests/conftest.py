@@ -1,4 +1,4 @@
-"""Fixtures shared by all tests, and what the two stacks need before TensorFlow loads."""
+"""Fixtures shared by all tests, and what the stacks need before TensorFlow loads."""
 
 import os
 import pathlib
@@ -8,6 +8,8 @@ import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+# Without a TPU, importing tensorflow-tpu asks Google's metadata server for minutes.
+os.environ.setdefault("TPU_LOAD_LIBRARY", "0")
 
 TESTS_DIR = pathlib.Path(__file__).parent
 sys.path.insert(0, str(TESTS_DIR))  # For `from reference import …`, the NumPy twins.

@@ -83,7 +83,6 @@ _BUCKET_MULTIPLE = flags.DEFINE_integer(
   "on a TPU 0.",
 )
 
-_USE_XLA = flags.DEFINE_bool("use_xla", False, "Compile with XLA on GPU or CPU.")
 _PROGRESS = flags.DEFINE_bool("progress", True, "Show Keras' progress bar.")
 
 
@@ -151,7 +150,7 @@ def settings() -> "FineTuneSettings":
     bucket_multiple=_BUCKET_MULTIPLE.value,
     mixed_precision=device_flags.mixed_precision(),
     distribution=device_flags.distribution_config(),
-    jit_compile=_USE_XLA.value,
+    jit_compile=device_flags.use_xla(),
     verbose=_PROGRESS.value,
   )
 
@@ -195,7 +194,7 @@ def run(
   """
   refuse_arguments(argv)
   flags_text = flags.FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
-  load_tensorflow()
+  load_tensorflow(device_flags.tpu())
   quiet_logging()
   settings_ = settings()
   from albert_tf.finetuning.fit import fine_tune

@@ -12,6 +12,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from absl import app, flags
+import device_flags
 import finetuning_flags
 
 from albert_tf import files
@@ -111,7 +112,7 @@ def _vocabulary() -> str:
 def main(argv: Sequence[str]) -> None:
   finetuning_flags.refuse_arguments(argv)
   flags_text = flags.FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
-  load_tensorflow()
+  load_tensorflow(device_flags.tpu())
   finetuning_flags.quiet_logging()
   settings = finetuning_flags.settings()
   from albert_tf.finetuning.fit import fine_tune

@@ -103,6 +103,12 @@ _BIAS_CORRECTION = flags.DEFINE_bool(
 )
 _CLIP_NORM = flags.DEFINE_float("clip_norm", 1.0, "Bound on the global gradient norm; 0 for none.")
 _EMA_DECAY = flags.DEFINE_float("ema_decay", None, "Keep an average of the weights with this decay.")
+_ON_NONFINITE = flags.DEFINE_enum(
+  "on_nonfinite",
+  "stop",
+  ["stop", "skip"],
+  "Stop at a loss or gradient that is not finite, or leave that update out (at most 10 in a row).",
+)
 _SEED = flags.DEFINE_integer("seed", 12345, "Keys initial values, data order and dropout.", lower_bound=0)
 
 # Records.
@@ -131,7 +137,6 @@ _USD_PER_HOUR = flags.DEFINE_float(
 _ALL_REDUCE_DTYPE = flags.DEFINE_enum(
   "all_reduce_dtype", "float32", ["float32", "bfloat16"], "bfloat16 halves the gradients' traffic, inexactly."
 )
-_USE_XLA = flags.DEFINE_bool("use_xla", False, "Compile the step with XLA on GPU or CPU.")
 
 
 def _model_config(records_vocab_size: int | None) -> AlbertConfig:
@@ -176,6 +181,7 @@ def _settings() -> "PretrainingSettings":
   from albert_tf.training.settings import PretrainingSettings
   from albert_tf.training.step import StepConfig
 
+  use_xla = device_flags.use_xla()
   inputs = files.expand_globs(_INPUT_FILE.value, what="--input_file")
   held_out = _EVAL_INPUT_FILE.value and files.expand_globs(_EVAL_INPUT_FILE.value, what="--eval_input_file")
   records = describe_records(
@@ -204,7 +210,8 @@ def _settings() -> "PretrainingSettings":
       gradient_accumulation_steps=_GRADIENT_ACCUMULATION_STEPS.value,
       seed=_SEED.value,
       all_reduce_dtype=_ALL_REDUCE_DTYPE.value,
-      use_xla=_USE_XLA.value,
+      use_xla=use_xla,
+      on_nonfinite=_ON_NONFINITE.value,
     ),
     max_seq_length=records.max_seq_length,
     max_predictions_per_seq=records.max_predictions_per_seq,
@@ -244,7 +251,7 @@ def main(argv: Sequence[str]) -> int | None:
       f"All arguments are flags. Received: {' '.join(argv[1:])}. Put values behind --name=, in quotes."
     )
   flags_text = flags.FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
-  load_tensorflow()
+  load_tensorflow(device_flags.tpu())
   from albert_tf.training.pretraining import run_pretraining
 
   settings = _settings()

@@ -13,6 +13,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from absl import app, flags
+import device_flags
 import finetuning_flags
 
 from albert_tf import files
@@ -155,7 +156,7 @@ def _add_to_results(notes: Mapping[str, Any]) -> None:
 def main(argv: Sequence[str]) -> None:
   finetuning_flags.refuse_arguments(argv)
   flags_text = flags.FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
-  load_tensorflow()
+  load_tensorflow(device_flags.tpu())
   finetuning_flags.quiet_logging()
   settings = finetuning_flags.settings()
   if settings.do_train and not _TRAIN_FILE.value:

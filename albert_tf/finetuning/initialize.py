@@ -6,7 +6,6 @@ import os
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.checkpoints.bundle import write_bundle
@@ -154,7 +153,7 @@ def load_all_weights(model: Any, variables: Mapping[str, np.ndarray], *, source:
 def save_weights(weights: Mapping[str, np.ndarray], step: int, directory: str) -> str:
   """Writes `model.ckpt-<step>` into `directory` and removes what it held before; returns the prefix."""
   files.makedirs(directory)
-  before = tf.io.gfile.listdir(directory)
+  before = files.listdir(directory)
   prefix = os.path.join(directory, f"model.ckpt-{step}")
   write_bundle(prefix, {**weights, "global_step": np.int64(step)})
   for name in before:

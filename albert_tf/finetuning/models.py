@@ -5,13 +5,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.compat import keras
+from albert_tf.compat import ModelBase, keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.finetuning.heads import ClassificationHead, SpanHead, Squad2Head
 from albert_tf.finetuning.task_spec import TaskSpec
 from albert_tf.modeling import AlbertEncoder
 from albert_tf.modeling.dropout import resolve_seed, split_seed
-from albert_tf.modeling.text_inputs import text_inputs
+from albert_tf.modeling.text_inputs import integers, text_inputs
 
 DROPOUT_SEED = "dropout_seed"  # An input of training alone, int32 `[B, 2]`; its first row seeds the call.
 
@@ -21,11 +21,11 @@ def _dropout_seed(
 ) -> tf.Tensor | None:
   """The caller's seed, else the batch's, else a fresh one; None at inference."""
   if seed is None and DROPOUT_SEED in inputs:
-    seed = inputs[DROPOUT_SEED][0]
+    seed = integers(inputs[DROPOUT_SEED][0])
   return resolve_seed(seed, training=training)
 
 
-class _EncoderWithHead(keras.Model):
+class _EncoderWithHead(ModelBase):
   """Encoder and head, built on construction.
 
   Args:
@@ -46,7 +46,7 @@ class _EncoderWithHead(keras.Model):
     encoder_options: Mapping[str, Any] | None = None,
     **kwargs: Any,
   ):
-    super().__init__(**kwargs)
+    super().__init__(**kwargs, autocast=False)  # Ids would lose digits in bfloat16.
     self.config = config
     self.head_options = dict(head_options or {})
     self.encoder_options = dict(encoder_options or {})
@@ -206,10 +206,11 @@ class AlbertForSquad2(_EncoderWithHead):
   ) -> dict[str, tf.Tensor]:
     encoder_seed, head_seed = split_seed(_dropout_seed(inputs, seed, training=training), 2)
     outputs = self._encode(inputs, encoder_seed, training=training)
+    starts = inputs.get("start_positions")
     return self.head(
       outputs["sequence_output"],
       inputs["p_mask"],
-      start_positions=inputs.get("start_positions"),
+      start_positions=None if starts is None else integers(starts),
       training=training,
       seed=head_seed,
     )

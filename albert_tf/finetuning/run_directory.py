@@ -61,15 +61,15 @@ def check(output_dir: str, task: FineTuningTask, settings: FineTuneSettings, sta
   """
   if not files.exists(output_dir):
     return
-  if not tf.io.gfile.isdir(output_dir):
+  if not files.isdir(output_dir):
     raise UserError(
       f"output_dir is a directory. Received: {output_dir}, a file. Choose another --output_dir."
     )
-  if not tf.io.gfile.listdir(output_dir):
+  found = [name for name in files.listdir(output_dir) if not files.is_unfinished(name)]
+  if not found:
     return
   path = os.path.join(output_dir, RUN_FILE)
   if not files.exists(path):
-    found = sorted(tf.io.gfile.listdir(output_dir))
     raise UserError(
       f"A run needs a new or empty output directory, or its own. Received: {output_dir}, which holds "
       f"{', '.join(found[:4])}{', …' if len(found) > 4 else ''} and no {RUN_FILE}. Choose another --output_dir."
@@ -144,14 +144,7 @@ def write_record(directory: str, task: FineTuningTask, settings: FineTuneSetting
 def copy_run(source: str, target: str) -> None:
   """Copies a seed's run to the top: everything but what the top writes itself."""
   own = {RUN_FILE, RESULTS_FILE, FLAGS_FILE, "README.md", "tensorboard", "saved_model"}
-  for folder, _, names in tf.io.gfile.walk(source):
-    below = os.path.relpath(folder, source)
-    if below.split(os.sep)[0] in own:
-      continue
-    files.makedirs(os.path.join(target, below))
-    for name in names:
-      if below != "." or name not in own:
-        tf.io.gfile.copy(os.path.join(folder, name), os.path.join(target, below, name), overwrite=True)
+  files.copy_tree(source, target, skip=own)
 
 
 def remove_unfinished(directory: str) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from safetensors import SafetensorError
 import safetensors.numpy
 
+from albert_tf import files
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.json_keys import read_json_object
 from albert_tf.errors import UserError
@@ -42,11 +43,12 @@ def read_tensors(path: str) -> dict[str, np.ndarray]:
     UserError: the file is damaged, or a `.bin` without PyTorch to read it.
   """
   try:
-    if path.endswith(".safetensors"):
-      return dict(safetensors.numpy.load_file(path))
-    torch = _torch(path)
-    # weights_only: a .bin file is a pickle, and must not run code.
-    tensors = torch.load(path, map_location="cpu", weights_only=True)
+    with files.local_copy(path) as local:
+      if path.endswith(".safetensors"):
+        return dict(safetensors.numpy.load_file(local))
+      torch = _torch(path)
+      # weights_only: a .bin file is a pickle, and must not run code.
+      tensors = torch.load(local, map_location="cpu", weights_only=True)
     return {name: _to_numpy(torch, tensor) for name, tensor in tensors.items()}
   except UserError:
     raise
@@ -187,7 +189,7 @@ def write_directory(
   """Writes `config.json` and the weights; `AutoModel.from_pretrained(directory)` loads them.
 
   Args:
-    directory: an existing directory.
+    directory: an existing local directory.
     variables: original name → array.
     config: the architecture.
     weights_file: `SAFETENSORS_FILE` or `TORCH_FILE`.
@@ -207,7 +209,7 @@ def write_directory(
     torch.save({name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in tensors.items()}, path)
   else:
     safetensors.numpy.save_file(tensors, path, metadata={"format": "pt"})
-  with open(os.path.join(directory, "config.json"), "w", encoding="utf-8") as stream:
+  with files.atomic_writer(os.path.join(directory, "config.json"), "w") as stream:
     stream.write(json.dumps(values, indent=2, sort_keys=True) + "\n")
 
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.compat import keras
+from albert_tf.compat import ModelBase, keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.modeling.attention import AttentionSublayer
@@ -15,7 +15,7 @@ from albert_tf.modeling.dropout import resolve_seed, split_seed
 from albert_tf.modeling.embeddings import AlbertEmbeddings
 from albert_tf.modeling.feed_forward import FeedForwardSublayer
 from albert_tf.modeling.rematerialization import rematerialize, rematerialize_repeated
-from albert_tf.modeling.text_inputs import TEXT_INPUTS, refuse_unknown, text_inputs
+from albert_tf.modeling.text_inputs import TEXT_INPUTS, integers, refuse_unknown, text_inputs
 
 LAYER_LOOPS = ("unrolled", "while")
 
@@ -28,7 +28,7 @@ class _Block(NamedTuple):
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class AlbertEncoder(keras.Model):
+class AlbertEncoder(ModelBase):
   r"""Text pieces to vectors.
 
   $x_0 = \text{emb} W_m + b_m$, $x_l = \text{block}_{g(l)}(x_{l-1})$, $\text{pooled} = \tanh(x_L[0] W_p + b_p)$.
@@ -71,7 +71,7 @@ class AlbertEncoder(keras.Model):
     layer_loop: str = "unrolled",
     **kwargs: Any,
   ):
-    super().__init__(**{"name": "bert", **kwargs})
+    super().__init__(**{"name": "bert", **kwargs}, autocast=False)  # Ids would lose digits in bfloat16.
     self.config = config
     self.use_one_hot_embeddings = use_one_hot_embeddings
     self.remat = remat
@@ -229,7 +229,7 @@ class AlbertEncoder(keras.Model):
         outputs["all_encoder_layers"] = layers
     if read is None:
       return {**outputs, "sequence_output": x, "pooled_output": self.pooler(x[:, 0])}
-    positions = tf.pad(read, [[0, 0], [1, 0]])  # [CLS], position 0, is always read: by the pooler.
+    positions = tf.pad(integers(read), [[0, 0], [1, 0]])  # [CLS], position 0, is always read: by the pooler.
     x = self._apply_block(
       blocks[-1], x, bias, seeds[-1], training=bool(training), positions=positions
     )  # [B, 1 + Q, H]

@@ -5,15 +5,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.compat import keras
+from albert_tf.compat import ModelBase, keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.pretraining_heads import MaskedLmHead, SentenceOrderHead
-from albert_tf.modeling.text_inputs import text_inputs
+from albert_tf.modeling.text_inputs import integers, text_inputs
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class AlbertForPreTraining(keras.Model):
+class AlbertForPreTraining(ModelBase):
   """Encoder, masked-LM head tied to the word embeddings, and sentence-order head.
 
   Args:
@@ -45,7 +45,7 @@ class AlbertForPreTraining(keras.Model):
     read_positions_only: bool = False,
     **kwargs: Any,
   ):
-    super().__init__(**kwargs)
+    super().__init__(**kwargs, autocast=False)  # Ids would lose digits in bfloat16.
     self.config = config
     self.encoder_options = dict(encoder_options or {})
     self.read_positions_only = read_positions_only
@@ -67,7 +67,7 @@ class AlbertForPreTraining(keras.Model):
     self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
   ) -> dict[str, Any]:
     encoder_inputs = text_inputs(inputs)
-    positions = inputs["masked_lm_positions"]
+    positions = integers(inputs["masked_lm_positions"])
     if self.read_positions_only:
       encoder_inputs["read_positions"] = positions
       positions = None

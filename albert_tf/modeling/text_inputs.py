@@ -10,8 +10,13 @@ TEXT_INPUTS = ("input_ids", "input_mask", "segment_ids")
 _SYNONYMS = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 
 
+def integers(x: tf.Tensor) -> tf.Tensor:
+  """int32, as Keras' Embedding takes its ids: under a strategy Keras 3 builds a model on means over the replicas."""
+  return tf.cast(x, tf.int32)
+
+
 def text_inputs(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-  """`input_ids`, `input_mask` and `segment_ids` as far as they are given.
+  """`input_ids`, `input_mask` and `segment_ids`, int32, as far as they are given.
 
   Args:
     inputs: of a model; Hugging Face's `attention_mask` and `token_type_ids` are taken for ours, since a mask that is
@@ -30,7 +35,7 @@ def text_inputs(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
       if ours in found:
         raise UserError(f"An input is given once. Received: {ours} and {name}, which are the same. Drop one.")
       found[ours] = inputs[name]
-  return found
+  return {name: integers(value) for name, value in found.items()}
 
 
 def refuse_unknown(inputs: Mapping[str, tf.Tensor], *more: str) -> None:

@@ -4,15 +4,15 @@ from collections.abc import Callable
 import dataclasses
 import json
 import os
-import socket
 import zlib
 
 import tensorflow as tf
 
+from albert_tf import tpu_host
 from albert_tf.errors import UserError
 from albert_tf.pipelines.pretraining import HostShard
+from albert_tf.training import tpu_probe
 
-_TPU_PORT, _CONNECT_SECONDS = 8470, 20.0  # Where a TPU worker listens unless told otherwise.
 DISTRIBUTIONS = ("tpu", "mirrored", "multi_worker", "one_device")
 
 
@@ -21,7 +21,8 @@ class DistributionConfig:
   """Where the replicas run.
 
   Attributes:
-    tpu: what `TPUClusterResolver` takes: "local", a name, or `grpc://host:port`; empty for none.
+    tpu: what `TPUClusterResolver` takes: "local", a name, or `grpc://host:port`, with commas between the hosts of
+      a slice; empty for none.
     tpu_zone, gcp_project: only for a TPU named from another zone or project.
     distribution: one of `DISTRIBUTIONS`; empty: `tpu` if named, `multi_worker` if TF_CONFIG names several
       workers, else all GPUs if there is more than one, else one device.
@@ -56,29 +57,19 @@ def _several_workers() -> bool:
   return sum(len(cluster.get(job, ())) for job in ("chief", "worker")) > 1
 
 
-def _check_address(tpu: str) -> None:
-  """Raises OSError where nothing listens at a grpc address: TensorFlow would wait for it without end."""
-  if tpu.startswith("grpc://"):
-    host, _, port = tpu.removeprefix("grpc://").partition(":")
-    socket.create_connection((host, int(port or _TPU_PORT)), timeout=_CONNECT_SECONDS).close()
-
-
 def _tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
+  tpu_probe.probe_tpu(config)
   try:
-    _check_address(config.tpu)
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
       tpu=config.tpu, zone=config.tpu_zone or None, project=config.gcp_project or None
     )
     if config.tpu != "local":
+      tpu_probe.check_hosts(resolver.cluster_spec())
       tf.config.experimental_connect_to_cluster(resolver)
     tf.tpu.experimental.initialize_tpu_system(resolver)
     return tf.distribute.TPUStrategy(resolver)
   except Exception as error:  # The resolver and the runtime raise many types, none of them documented.
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0].split(". ")[0].rstrip(".")[:160]
-    raise UserError(
-      f"No TPU could be reached at --tpu={config.tpu} ({reason}): run on a TPU VM, check name, zone and project, or "
-      "leave --tpu empty to use GPUs or the CPU."
-    ) from error
+    raise tpu_host.unreachable(config.tpu, str(error) or type(error).__name__) from error
 
 
 def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:

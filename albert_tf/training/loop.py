@@ -14,7 +14,7 @@ from albert_tf.training.interruption import StopRequest
 from albert_tf.training.reporting import Reporter
 from albert_tf.training.settings import PretrainingSettings
 from albert_tf.training.step import StepMetrics, TrainStep
-from albert_tf.training.watch import TrainingWatch, check_finite
+from albert_tf.training.watch import SkippedUpdates, TrainingWatch, check_finite
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +87,7 @@ class TrainingLoop:
     self._consensus = consensus
     self._stop = stop
     self._watch = watch
+    self._skipped = SkippedUpdates()
     self._saved = store.last if store is not None else None
     self._compiled = False
     self._evaluation: Mapping[str, float] | None = None
@@ -134,12 +135,9 @@ class TrainingLoop:
     """Makes the updates after `step`, checks and reports them."""
     chunk = self._run_steps(iterator, num_steps)
     averages = chunk.metrics.averages(num_steps)
-    check_finite(
-      averages,
-      first_step=step + 1,
-      last_step=step + num_steps,
-      last_checkpoint=self._store.last if self._store is not None else None,
-    )
+    saved = self._store.last if self._store is not None else None
+    check_finite(averages, first_step=step + 1, last_step=step + num_steps, last_checkpoint=saved)
+    words = self._skipped.observe(step + 1, chunk.metrics.left_out.numpy(), last_checkpoint=saved)
     waited = {"input_share": float(chunk.timed.input_seconds) / max(chunk.seconds, 1e-9)}
     self._reporter.train(
       step + num_steps,
@@ -149,7 +147,7 @@ class TrainingLoop:
       tokens=round(float(chunk.timed.tokens)),
     )
     self._goodput.write()
-    words = self._watch.observe(step + num_steps, averages)
+    words += self._watch.observe(step + num_steps, averages)
     if chunk.timed is chunk.metrics:  # The first chunk includes the compilation.
       words += self._watch.chunk_time(num_steps, chunk.seconds)
     for word in words:

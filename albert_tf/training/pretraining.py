@@ -67,13 +67,13 @@ class _Input:
     settings = self._settings
     if not settings.eval_input_files:
       return None
-    num_records = build_record_index(settings.eval_input_files).num_records
-    steps = min(-(-num_records // settings.eval_batch_size), settings.max_eval_steps)
+    index = build_record_index(settings.eval_input_files)
+    steps = min(-(-index.num_records // settings.eval_batch_size), settings.max_eval_steps)
     return Evaluator(
       strategy=self._strategy,
       model=model,
       dataset_fn=lambda context: evaluation_batches(
-        settings.eval_input_files,
+        index,
         self._parse,
         global_batch_size=settings.eval_batch_size,
         max_steps=steps,

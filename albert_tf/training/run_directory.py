@@ -4,7 +4,6 @@ from collections.abc import Mapping
 import dataclasses
 import json
 import os
-import re
 from typing import Any
 
 from albert_tf import __version__, files
@@ -14,7 +13,6 @@ from albert_tf.training.run_lock import LOCK_FILE
 from albert_tf.training.settings import PretrainingSettings
 
 RUN_FILE, CONFIG_FILE, FLAGS_FILE = "run.json", "albert_config.json", "flags.txt"
-_UNFINISHED = re.compile(r"\.tmp-[0-9a-f]{8}$")  # What `files.atomic_writer` leaves when it is killed.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +85,8 @@ class RunDirectory:
         self._write(FLAGS_FILE, flags_text)
       if settings.tokenizer_path:
         AlbertTokenizer.from_pretrained(settings.tokenizer_path).save_pretrained(self.path)
+    except files.StoreError:
+      raise
     except OSError as error:
       raise UserError(
         f"The output directory must be writable. Received: {self.path} ({error.strerror or error}). "
@@ -94,10 +94,9 @@ class RunDirectory:
       ) from error
 
   def _remove_unfinished(self) -> None:
-    if not files.is_remote(self.path):  # Remote stores show a file only when it is whole.
-      for name in os.listdir(self.path):
-        if _UNFINISHED.search(name):
-          files.remove(os.path.join(self.path, name))
+    for name in files.listdir(self.path):
+      if files.is_unfinished(name):
+        files.remove(os.path.join(self.path, name))
 
   def _read_identity(self) -> dict[str, Any] | None:
     path = os.path.join(self.path, RUN_FILE)
@@ -114,21 +113,17 @@ class RunDirectory:
   def _refuse_write_protection(self) -> None:
     if files.is_remote(self.path):
       return
-    existing = os.path.abspath(self.path)
-    while not os.path.exists(existing):
-      existing = os.path.dirname(existing)
-    if not (os.path.isdir(existing) and os.access(existing, os.W_OK | os.X_OK)):
+    existing = self.path or "."
+    while not files.exists(existing):
+      existing = os.path.dirname(existing) or "."
+    if not (files.isdir(existing) and os.access(existing, os.W_OK | os.X_OK)):
       raise UserError(
         f"The output directory must be writable. Received: {self.path}, where {existing} allows no writing. "
         "Choose another --output_dir or change its permissions."
       )
 
   def _refuse_foreign_files(self) -> None:
-    if files.is_remote(self.path) or not os.path.isdir(self.path):
-      return
-    found = sorted(
-      name for name in os.listdir(self.path) if name != LOCK_FILE and not _UNFINISHED.search(name)
-    )
+    found = [name for name in files.listdir(self.path) if name != LOCK_FILE and not files.is_unfinished(name)]
     if found:
       raise UserError(
         f"A new run needs an empty or new output directory. Received: {self.path}, which holds {', '.join(found[:4])}"

@@ -58,6 +58,12 @@ def test_all_reduce():
   without_latency = pod.all_reduce_seconds(10**9) - pod.all_reduce_seconds(0)
   assert sent / without_latency == pytest.approx(51.2e12)
   assert parse_topology("v5e:1x1").all_reduce_seconds(10**9) == 0
+  # A small slice of v5e is one ring, in both directions; a larger one has a ring an axis.
+  small = parse_topology("v5e:2x4")
+  rate = small.chip.link_bytes_per_second
+  assert small.all_reduce_seconds(10**9) == pytest.approx(0.875 * 1e9 / rate, rel=1e-2)
+  assert small.all_reduce_seconds(10**9) == small.all_reduce_seconds(10**9, 2)
+  assert pod.all_reduce_seconds(10**9) == pod.all_reduce_seconds(10**9, 4)
   # A third axis carries its share.
   flat, cube = parse_topology("v5p:2x2x1"), parse_topology("v5p:2x2x2")
   rate = flat.chip.link_bytes_per_second

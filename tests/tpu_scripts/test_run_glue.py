@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 import pytest
+from reference.task_files import write_mrpc
 from reference.tiny_finetuning import tiny_start, tokenizer
 
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle, write_bundle
@@ -32,17 +33,6 @@ def pretrained(tmp_path_factory):
   variables = named_variables(AlbertForPreTraining(start.config))
   write_bundle(str(folder / "model.ckpt-7"), {k: v.numpy() for k, v in variables.items()})
   return folder
-
-
-def write_mrpc(folder, rows):
-  folder.mkdir()
-  lines = [f"{i % 2}\t1\t2\tthe sky\t{'the sky' if i % 2 else 'green grass'}" for i in range(rows)]
-  for name in ("train", "dev"):
-    (folder / f"{name}.tsv").write_text(
-      "\n".join(["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", *lines]) + "\n"
-    )
-  test = [f"{i}\t1\t2\tthe sky\tthe sky" for i in range(5)]
-  (folder / "test.tsv").write_text("\n".join(["index\t#1 ID\t#2 ID\t#1 String\t#2 String", *test]) + "\n")
 
 
 @pytest.mark.slow

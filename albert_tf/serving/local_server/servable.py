@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text  # noqa: F401  Registers the ops of the exported tokenizer.
 
+from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.serving.local_server.errors import CODES, ApiError
 
@@ -34,7 +35,7 @@ class Servable:
   def __init__(self, name: str, directory: str, *, max_batch_size: int = MAX_BATCH_SIZE):
     self.name = name
     self.directory = directory
-    base = os.path.basename(os.path.normpath(directory))
+    base = os.path.basename(files.normpath(directory))
     self.version = int(base) if base.isdigit() else 1
     self._max_batch_size = max_batch_size
     self._session = tf.compat.v1.Session(graph=tf.Graph())
@@ -158,8 +159,8 @@ class ServableFolder:
 def _name_of_config(folder: str) -> str:
   """The one model that a folder's `models.config` names; empty where there is none."""
   try:
-    with open(os.path.join(folder, "models.config"), encoding="utf-8") as stream:
-      names = re.findall(r'^\s*name:\s*"([^"/: ]+)"', stream.read(), re.MULTILINE)
+    text = files.read_bytes(os.path.join(folder, "models.config")).decode()
+    names = re.findall(r'^\s*name:\s*"([^"/: ]+)"', text, re.MULTILINE)
   except (OSError, UnicodeDecodeError):
     return ""
   return names[0] if len(names) == 1 else ""
@@ -167,11 +168,10 @@ def _name_of_config(folder: str) -> str:
 
 def find_newest_version(path: str) -> str:
   """The SavedModel at `path`, or the highest version in it."""
-  path = os.path.abspath(path)
-  if os.path.exists(os.path.join(path, "saved_model.pb")):
+  path = files.abspath(path)
+  if files.exists(os.path.join(path, "saved_model.pb")):
     return path
-  names = os.listdir(path) if os.path.isdir(path) else []
-  versions = [name for name in names if name.isdigit() and os.path.isdir(os.path.join(path, name))]
+  versions = [n for n in files.listdir(path) if n.isdigit() and files.isdir(os.path.join(path, n))]
   if not versions:
     raise UserError(
       f"A SavedModel or a folder of numbered versions is needed. Received: {path}, which is neither. "

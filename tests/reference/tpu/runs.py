@@ -1,6 +1,6 @@
 """Commands on an emulated TPU, started from a test: on one host, or as the coordinator of a slice of several."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 import contextlib
 import json
 import os
@@ -29,10 +29,12 @@ class EmulatedRun(NamedTuple):
   programs: list[dict[str, Any]]
 
 
-def start(script: str, *runs: tuple[int, Mapping[str, Any]]) -> subprocess.Popen[str]:
-  """Starts a process that runs `script` several times, each as (cores, flags)."""
+def start(
+  script: str, *runs: tuple[int, Mapping[str, Any]], folder: pathlib.Path | None = None
+) -> subprocess.Popen[str]:
+  """Starts a process that runs `script` several times, each as (cores, flags), in `folder`."""
   listed = [{"cores": cores, "flags": words(flags)} for cores, flags in runs]
-  return _python("run", script, json.dumps(listed))
+  return _python("run", script, json.dumps(listed), folder=folder)
 
 
 def _python(*arguments: str, folder: pathlib.Path | None = None) -> subprocess.Popen[str]:

@@ -1,0 +1,142 @@
+"""A TPU that cannot be used is one message with what to do, whatever way it fails; real child processes."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from reference.script_runs import run_script
+from reference.tiny_records import tiny_config
+import tensorflow as tf
+
+from albert_tf import compat, tpu_host
+from albert_tf.errors import UserError
+from albert_tf.modeling import AlbertEncoder
+from albert_tf.training.distribution import DistributionConfig, make_strategy
+
+PRETRAIN = ["--input_file=none", "--output_dir=none", "--size=tiny"]
+
+
+@pytest.mark.skipif(compat.TPU_KERNELS, reason="this TensorFlow has the kernels")
+@pytest.mark.parametrize("tpu", ["local", "grpc://127.0.0.1:1", "a-name"])
+def test_plain_tensorflow_is_named_with_the_lines_to_type(tpu):
+  with pytest.raises(UserError, match=re.escape(f"--tpu={tpu} with TensorFlow {tf.__version__}")) as caught:
+    make_strategy(DistributionConfig(tpu=tpu))
+  assert "\n    make install STACK=tpu\n" in str(caught.value)
+  assert f"--doctor --tpu={tpu}\n" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+  ("tpu", "reason"), [("local", "no /dev/accel"), ("grpc://127.0.0.1:1", "Connection refused")]
+)
+def test_a_tpu_that_is_not_there_is_one_sentence(monkeypatch, tpu, reason):
+  monkeypatch.setattr(compat, "TPU_KERNELS", True)
+  with pytest.raises(UserError, match=rf"No TPU could be reached at --tpu={tpu} \(.*{reason}") as caught:
+    make_strategy(DistributionConfig(tpu=tpu))
+  assert len(str(caught.value)) < 400
+  assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+  ("message", "reason"),
+  [
+    (
+      """Graph execution error:\n\nDetected at node configure_tpu_host/_2 defined at (most recent call last):
+      <stack traces unavailable>\nTPU initialization failed: No ba16c7433 device found.
+      \t [[{{node configure_tpu_host/_2}}]] [Op:__inference__tpu_init_fn_4]""",
+      "TPU initialization failed: No ba16c7433 device found",
+    ),
+    (
+      """No OpKernel was registered to support Op 'X'\nRegistered devices: [CPU]\nRegistered kernels:
+      <no registered kernels>\n\n\t [[X]] [Op:__inference__tpu_init_fn_4]""",
+      "No OpKernel was registered to support Op 'X'",
+    ),
+    (
+      "No matching devices found for '/device:TPU_SYSTEM:0' [Op:__inference_f_4]",
+      "No matching devices found for",
+    ),
+    ("", ""),
+  ],
+)
+def test_the_line_that_says_what_happened(message, reason):
+  assert tpu_host.last_informative_line(message).startswith(reason)
+
+
+@pytest.mark.parametrize(
+  ("body", "message"),
+  [
+    (
+      "import os, sys; print('F0000 wrong libtpu', file=sys.stderr); os.abort()",
+      "with SIGABRT.*F0000 wrong libtpu",
+    ),
+    ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "with SIGSEGV"),
+    ("raise ImportError('libtpu.so: undefined symbol')", "ImportError: libtpu.so: undefined symbol"),
+    ("import time; time.sleep(60)", "took more than 3 s"),
+  ],
+)
+def test_a_child_that_dies(monkeypatch, tmp_path, body, message):
+  """A `tensorflow` that ends the process as a wrong libtpu does; the parent lives and says so."""
+  (tmp_path / "tensorflow.py").write_text(body)
+  monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+  with pytest.raises(UserError, match=rf"No TPU could be reached at --tpu=local \(.*{message}"):
+    tpu_host.initialize_in_child(seconds=3)
+
+
+def test_the_real_tensorflow_in_a_child():
+  if not compat.TPU_KERNELS:
+    assert tpu_host.initialize_in_child() is None
+  else:
+    with pytest.raises(UserError, match="No matching devices found for '/device:TPU_SYSTEM:0'"):
+      tpu_host.initialize_in_child()
+
+
+def test_chips_and_who_holds_them(monkeypatch, tmp_path):
+  (tmp_path / "vfio").mkdir()
+  for name in ("accel0", "accel1", "accelerator", "vfio/0", "vfio/vfio"):
+    (tmp_path / name).touch()
+  chips = tpu_host.chips(str(tmp_path))
+  assert [os.path.relpath(path, tmp_path) for path in chips] == ["accel0", "accel1", "vfio/0"]
+  assert tpu_host.holders(chips) == {}
+  code = f"import sys; stream = open({chips[1]!r}); print('open', flush=True); sys.stdin.read()"
+  pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+  with subprocess.Popen([sys.executable, "-c", code], **pipes) as holder:
+    assert holder.stdout.readline() == "open\n"
+    assert list(tpu_host.holders(chips)) == [holder.pid]
+    monkeypatch.setattr(tpu_host, "chips", lambda: chips)
+    with pytest.raises(UserError, match="TPU_LOAD_LIBRARY=0 hides"):
+      tpu_host.check_chips()
+    monkeypatch.delenv("TPU_LOAD_LIBRARY")
+    with pytest.raises(UserError, match=f"process {holder.pid} holds the chips: {re.escape(sys.executable)}"):
+      tpu_host.prepare_import("local")
+    holder.stdin.close()
+  tpu_host.check_chips()
+  tpu_host.prepare_import("")  # A command without --tpu leaves the chips to others.
+  assert os.environ["TPU_LOAD_LIBRARY"] == "0"
+
+
+def test_xla_of_the_host():
+  """Refused where it cannot be: with a TPU, and on a TensorFlow that has XLA for TPUs alone."""
+  runs = [[*PRETRAIN, "--use_xla", "--tpu=local"], [*PRETRAIN, "--use_xla"]]
+  beside_tpu, alone = run_script("run_pretrain", runs)
+  assert beside_tpu.status == alone.status == 2
+  assert (
+    "none" in alone.stderr
+    if compat.HOST_XLA
+    else "tensorflow-tpu, which has it for TPUs alone" in alone.stderr
+  )
+  assert "a TPU compiles every step anyway" in beside_tpu.stderr
+
+
+def test_keras_never_chooses_xla_by_itself(monkeypatch):
+  """It would on the host of a TPU, where the runtime ends with NotFoundError."""
+  listed = tf.config.list_physical_devices
+  beside = tf.config.PhysicalDevice("/physical_device:TPU_SYSTEM:0", "TPU_SYSTEM")
+  monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: [*listed(kind), beside])
+  encoder = AlbertEncoder(tiny_config())
+  assert encoder.jit_compile is False
+  encoder.compile("sgd", loss="mse")
+  assert encoder.jit_compile is False
+  if compat.HOST_XLA:
+    encoder.compile("sgd", loss="mse", jit_compile=True)
+    assert encoder.jit_compile is True
