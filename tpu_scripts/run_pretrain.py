@@ -123,8 +123,13 @@ _SAVE_CHECKPOINTS_STEPS = flags.DEFINE_integer("save_checkpoints_steps", 5000, "
 _KEEP_CHECKPOINT_MAX = flags.DEFINE_integer("keep_checkpoint_max", 5, "Newest checkpoints that stay.")
 _EVAL_BATCH_SIZE = flags.DEFINE_integer("eval_batch_size", 64, "Examples of one evaluation batch.")
 _MAX_EVAL_STEPS = flags.DEFINE_integer("max_eval_steps", 100, "At most this many evaluation batches.")
+_PROFILE_STEPS = flags.DEFINE_string(
+  "profile_steps", "", "Trace these updates into OUTPUT_DIR/tensorboard, for example 100,110 (both included)."
+)
 _DRY_RUN = flags.DEFINE_bool(
-  "dry_run", False, "Check everything, read one batch, make no update, write nothing."
+  "dry_run",
+  False,
+  "Check everything, make one update and one evaluation batch on the devices, keep and write nothing.",
 )
 
 # Devices.
@@ -177,6 +182,7 @@ def _optimizer_config() -> "OptimizerConfig":
 
 
 def _settings() -> "PretrainingSettings":
+  from albert_tf.training.profiling import parse_profile_steps
   from albert_tf.training.records_source import describe_records
   from albert_tf.training.settings import PretrainingSettings
   from albert_tf.training.step import StepConfig
@@ -221,6 +227,7 @@ def _settings() -> "PretrainingSettings":
     max_eval_steps=_MAX_EVAL_STEPS.value,
     iterations_per_loop=_ITERATIONS_PER_LOOP.value,
     save_checkpoints_steps=_SAVE_CHECKPOINTS_STEPS.value,
+    profile_steps=parse_profile_steps(_PROFILE_STEPS.value),
     keep_checkpoint_max=_KEEP_CHECKPOINT_MAX.value,
     init_checkpoint=_INIT_CHECKPOINT.value,
     tokenizer_path=records.tokenizer_path,
@@ -263,7 +270,8 @@ def main(argv: Sequence[str]) -> int | None:
   )
   if result is None:
     print(
-      "dry run: settings, records, devices and model fit together; one batch was read. Nothing was written."
+      "dry run: settings, records, devices and model fit together; one update and one evaluation batch were made. "
+      "Nothing was written."
     )
     return 0
   if result.interrupted:
