@@ -20,7 +20,7 @@ from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.task import FineTuningTask, Outputs
 from albert_tf.finetuning.task_spec import TaskSpec
-from albert_tf.training.distribution import is_chief, make_strategy
+from albert_tf.training.distribution import Consensus, is_chief, make_strategy
 
 PLOT_FILE = "evaluation.png"
 
@@ -66,8 +66,11 @@ def fine_tune(
   Raises:
     UserError: the weights do not fit, or the directory holds something else.
   """
-  run_directory.check(output_dir, task, settings, start)
   strategy = strategy or make_strategy(settings.distribution)
+  # Before another worker looks, the chief's files may be there.
+  Consensus(strategy).on_chief(
+    is_chief(strategy), lambda: run_directory.check(output_dir, task, settings, start)
+  )
   engine = _Engine(task, settings, start, strategy, flags_text=flags_text, callbacks=callbacks)
   if engine.chief and settings.do_train and len(settings.seeds) > 1:  # Should it be killed: whose it is.
     run_directory.write_record(output_dir, task, settings, start)
@@ -110,6 +113,7 @@ class _Engine:
     self._strategy = strategy
     self._flags_text = flags_text
     self._callbacks = callbacks
+    self._consensus = Consensus(strategy)
     self.chief = is_chief(strategy)
     self.evaluates = settings.do_train or settings.do_eval
 
@@ -150,7 +154,9 @@ class _Engine:
     model = one_seed.build_model(task, settings, start=self._start, strategy=self._strategy)
     predict = one_seed.make_predictor(model, task, settings, strategy=self._strategy)
     earlier = self._finished(directory)
-    if settings.do_train and earlier is None:
+    # Of all workers, and before one of them writes what another still reads.
+    unfinished = self._consensus.any(earlier is None)
+    if settings.do_train and unfinished:
       if self.chief:
         run_directory.write(
           directory, task, settings, self._start, config=model.config, flags_text=self._flags_text
@@ -164,7 +170,8 @@ class _Engine:
         settings,
         seed=seed,
         features=self._train,
-        evaluate=lambda: task.evaluate(predict(splits["eval"])),
+        # Each worker has its own, equal but for rounding; whether training goes on is the chief's decision.
+        evaluate=lambda: self._consensus.of_chief(task.evaluate(predict(splits["eval"]))),
         strategy=self._strategy,
         directory=directory,
         writes=self.chief,
@@ -223,7 +230,7 @@ class _Engine:
         metrics |= {f"{name}_{key}": value for key, value in self._task.evaluate(values, name).items()}
     if "eval" in made:  # Last: what it finds out for the specification stays.
       metrics = {**self._task.evaluate(made["eval"]), **metrics}
-    return {key: float(value) for key, value in metrics.items()}
+    return self._consensus.of_chief({key: float(value) for key, value in metrics.items()})
 
   def _write_outputs(self, made: Mapping[str, Outputs], directory: str) -> None:
     for name, values in made.items():
