@@ -33,7 +33,7 @@ def trained(strategy, make_model, loss, x, y):
   keras.utils.set_random_seed(3)
   with strategy.scope():
     model = make_model()
-    model.compile(AdamW(0.05, global_clipnorm=1.0), loss=loss, jit_compile=False)
+    model.compile(AdamW(0.005, global_clipnorm=1.0), loss=loss, jit_compile=False)
   model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0)
   return model
 
@@ -74,7 +74,7 @@ def test_every_integer_input_on_two_replicas(mirrored_2):
     model = AlbertForSquad2(CONFIG, head_options={"classifier_dropout": 0.1})
     model.compile(AdamW(0.05), loss=loss, jit_compile=False)
   before = model.get_weights()
-  model.fit(data, verbose=0)
+  model.fit(data, shuffle=False, verbose=0)
   changed = [np.abs(a - b).max() > 0 for a, b in zip(before, model.get_weights(), strict=True)]
   assert sum(changed) >= len(changed) - 3  # All but the pooler, and what answers alone would move.
 
