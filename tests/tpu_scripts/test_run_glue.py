@@ -118,7 +118,7 @@ def test_two_workers_leave_the_run_of_one(tmp_path, pretrained):
   for number, worker in enumerate(workers):
     stdout, stderr = worker.communicate(timeout=280)
     assert worker.returncode == 0, stdout + stderr
-    assert ("SavedModel: " in stdout) == ("accuracy: " in stdout) == (number == 0)
+    assert ("SavedModel: " in stdout) == ("results: " in stdout) == (number == 0)
   assert alone.returncode == 0, alone.stderr
   one, two = (
     read_bundle(latest_bundle(str(tmp_path / name / "checkpoints/best"))) for name in ("one", "two")
