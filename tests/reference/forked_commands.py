@@ -44,7 +44,9 @@ class ForkedCommands:
     preload: modules to import before the first fork.
   """
 
-  def __init__(self, environment: Mapping[str, str] = os.environ, preload: str = "tensorflow,tensorflow_text"):
+  def __init__(
+    self, environment: Mapping[str, str] = os.environ, preload: str = "tensorflow,tensorflow_text"
+  ):
     self._environment, self._preload = environment, preload
 
   def __enter__(self) -> "ForkedCommands":
@@ -52,7 +54,11 @@ class ForkedCommands:
     words = [sys.executable, __file__, self._preload]
     path = os.pathsep.join([str(_ROOT), self._environment.get("PYTHONPATH", "")])
     self._process = subprocess.Popen(
-      words, env={**self._environment, "PYTHONPATH": path}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+      words,
+      env={**self._environment, "PYTHONPATH": path},
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      text=True,
       start_new_session=True,  # One group with its commands, which end with it.
     )
     self._count = 0

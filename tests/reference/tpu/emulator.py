@@ -69,7 +69,9 @@ class TpuEmulator:
       ],
     )
 
-  def _replicate(self, replicate: Callable[..., Any], computation: Any, inputs: Any = None, **options: Any) -> Any:
+  def _replicate(
+    self, replicate: Callable[..., Any], computation: Any, inputs: Any = None, **options: Any
+  ) -> Any:
     """`tpu.replicate` into a graph of its own, whose copies then take its place."""
     program = func_graph.FuncGraph("tpu_program")
     with program.as_default():

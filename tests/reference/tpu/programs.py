@@ -11,7 +11,9 @@ import tensorflow as tf
 _KERNELS = pathlib.Path(__file__).parents[2] / "goldens/xla_tpu_jit_kernels.json"
 _CLUSTER = "_tpu_replicate"  # Attribute of the operations of a program.
 # What the bridge takes away before a program is compiled.
-_FRAME = frozenset({"TPUReplicateMetadata", "TPUReplicatedInput", "TPUReplicatedOutput", "TPUCompilationResult"})
+_FRAME = frozenset(
+  {"TPUReplicateMetadata", "TPUReplicatedInput", "TPUReplicatedOutput", "TPUCompilationResult"}
+)
 
 
 @functools.cache
