@@ -50,7 +50,7 @@ class Faults:
     on: regular expression over "kind bucket/name" of the requests that may fail.
     at_most: how many may.
     latency: seconds added to each request.
-    refuse: (kind or "*", regular expression over bucket/name, status): answered with that status always.
+    refuse: (regular expression over "kind bucket/name", status): answered with that status always.
   """
 
   rate: float = 0.0
@@ -59,7 +59,7 @@ class Faults:
   on: str = ""
   at_most: int = 1_000_000_000
   latency: float = 0.0
-  refuse: tuple[tuple[str, str, int], ...] = ()
+  refuse: tuple[tuple[str, int], ...] = ()
 
 
 def _classify(method: str, path: str, headers: Any) -> tuple[str, str, int, int]:
@@ -272,8 +272,8 @@ class GcsProxy(http.server.ThreadingHTTPServer):
 
   def draw(self, kind: str, name: str) -> tuple[int, str]:
     """(status to refuse with or 0, name of the fault or "") for the next request."""
-    for refused_kind, pattern, status in self._faults.refuse:
-      if refused_kind in ("*", kind) and re.search(pattern, name):
+    for pattern, status in self._faults.refuse:
+      if re.search(pattern, f"{kind} {name}"):
         return status, "refused"
     with self._lock:
       may = self._left and re.search(self._faults.on, f"{kind} {name}")
