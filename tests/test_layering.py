@@ -26,6 +26,7 @@ LIBRARY_ARROWS: dict[str, set[str]] = {
   "files": set(),
   "startup": set(),
   "tpu_host": set(),
+  "doctor": set(),
   "compat": set(),
   "configs": set(),
   "tokenization": set(),
