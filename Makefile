@@ -41,7 +41,7 @@ demo: install  ## Text -> vocabulary -> TFRecords -> pretraining -> SavedModel -
 	@$(BIN)/python tpu_scripts/demo.py
 
 test: install  ## The tests of STACK, without the slow ones.
-	@$(LIMIT) $(if $(LIMIT),900) $(BIN)/python -m pytest -m "not slow"
+	@$(LIMIT) $(if $(LIMIT),1800) $(BIN)/python -m pytest -m "not slow"
 
 test-all: install  ## The tests of STACK, with the slow ones.
 	@$(LIMIT) $(if $(LIMIT),2700) $(BIN)/python -m pytest
