@@ -1,8 +1,7 @@
 """The differences between the supported stacks, and nothing else.
 
-`keras3`: TensorFlow 2.20-2.21 with Keras 3. `addons`: TensorFlow 2.15 with Keras
-2.15 and TensorFlow Addons. `tpu`: tensorflow-tpu 2.19, which has the TPU's kernels,
-with Keras 3. No other module asks which one it runs on.
+`keras3`: TensorFlow 2.20-2.21 with Keras 3. `addons`: TensorFlow 2.15 with Keras 2.15 and TensorFlow Addons.
+`tpu`: tensorflow-tpu 2.19, which has the TPU's kernels, with Keras 3. No other module asks which one it runs on.
 """
 
 from collections.abc import Sequence
@@ -52,11 +51,8 @@ def _dense(gradient: Any) -> Any:
 
 
 class ModelBase(keras.Model):
-  """A Keras model that is compiled with XLA only where `jit_compile=True` asks for it.
-
-  Keras 3 chooses XLA by itself where it sees a device that is no CPU: also on the host of a TPU, which may
-  have no XLA (keras-team/keras#19448), and in `predict` without `compile`. TPUs compile in any case.
-  """
+  """Compiled with XLA only where `jit_compile=True` says so. Keras 3 would choose it beside any device that is no
+  CPU, with and without `compile`: also for the host of a TPU, which may have no XLA (keras-team/keras#19448)."""
 
   def __init__(self, *args: Any, **kwargs: Any):
     super().__init__(*args, **kwargs)
