@@ -46,7 +46,7 @@ class TpuEmulator:
     resolver_class = tf.distribute.cluster_resolver.TPUClusterResolver
     resolver_class.get_tpu_system_metadata = lambda resolver: self._metadata(resolver)
     tf.tpu.experimental.initialize_tpu_system = lambda resolver=None: None
-    tpu_probe.probe_tpu = lambda config: None  # It would look for a real one.
+    tpu_probe.probe_tpu = lambda config: None  # It would look for a real one, in a process of its own.
     _wrap_init(tpu_strategy.TPUStrategyV2, after=_place_on_cpus)
     if expand:
       tpu.replicate = functools.partial(self._replicate, tpu.replicate)
