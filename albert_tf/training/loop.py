@@ -116,13 +116,13 @@ class TrainingLoop:
       state = self._catch_up(step, state)
     self._goodput.mark("restart")
     while step < last and not stopping:
+      self._goodput.mark("report")
       chunk = next_boundary(self._settings, step) - step
       self._train(iterator, step, chunk)
       step += chunk
       examples = chunk * self._settings.step.global_batch_size
       state = dataclasses.replace(state, examples_seen=state.examples_seen + examples)
       stopping = self._stopping()
-      self._goodput.mark("report")
       if stopping or self._saves_at(step):
         # First: a kill during the evaluation loses nothing. A preempted machine has seconds left for no more.
         self._save(step, state)
@@ -192,7 +192,10 @@ class TrainingLoop:
     metrics = self._evaluator()
     self._goodput.mark("evaluation")
     self._reporter.eval(step, metrics)
-    return self._judge(step, state, metrics)
+    state = self._judge(step, state, metrics)
+    if state.best_step == step:
+      self._reporter.message(f"step {step:,} is the best so far")
+    return state
 
   def _catch_up(self, step: int, state: HostState) -> HostState:
     """The checkpoint a run starts from is evaluated now if the process that saved it was killed before it could."""

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.optim.build import OptimizerConfig
-from albert_tf.pipelines.record_index import OnBadRecord
+from albert_tf.pipelines.record_index import DataIdentity, OnBadRecord
 from albert_tf.records import PretrainingSpec
 from albert_tf.training.distribution import DistributionConfig
 from albert_tf.training.step import StepConfig
@@ -111,14 +111,16 @@ class PretrainingSettings:
   def num_train_steps(self) -> int:
     return self.optimizer.num_train_steps
 
-  def identity(self, data_fingerprint: str) -> dict[str, Any]:
+  def identity(self, data: DataIdentity) -> dict[str, Any]:
     """What must not change when a run is continued; everything else may."""
     return {
       "albert_config": self.model.to_dict(),
       "optimizer": self.optimizer.name,
       "ema_decay": self.optimizer.ema_decay,
       "seed": self.step.seed,
-      "records": data_fingerprint,
+      "records": data.fingerprint,
+      "record_content": data.content,
+      "order_version": data.order_version,
     }
 
   def to_dict(self) -> dict[str, Any]:
