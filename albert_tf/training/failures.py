@@ -97,10 +97,10 @@ def _records(
       return found
     if isinstance(error, tf.errors.NotFoundError):  # The records are all there.
       return _storage(line) if "://" in line else None
-    now = build_record_index(settings.input_files, on_bad_record=settings.on_bad_record)
+    now = build_record_index(settings.input_files, on_bad_record=settings.on_bad_record, write=False)
   except OSError as unreachable:
     return _storage(str(unreachable.strerror or unreachable))
-  if now.fingerprint != index.fingerprint:
+  if (now.fingerprint, now.content) != (index.fingerprint, index.content):
     return (
       "Record files must stay as they are while a run reads them. Received: other files than at the start under "
       f"{settings.input_files[0]} and its neighbours. Put them back and run again."
