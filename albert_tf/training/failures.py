@@ -5,6 +5,7 @@ from typing import TypeVar
 
 import tensorflow as tf
 
+from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.pipelines.record_index import RecordIndex, build_record_index
 from albert_tf.pipelines.suspects import find_fault
@@ -35,6 +36,8 @@ def explained(run: Callable[[], Result], settings: PretrainingSettings, index: R
     if explanation is None:  # A fault of the program: its traceback is what helps.
       raise
     raise UserError(explanation) from error
+  except files.StoreError as error:  # Says itself what to do.
+    raise UserError(f"{error} Then {_CONTINUES}.") from error
   except OSError as error:
     what = error.filename or settings.output_dir
     raise UserError(
