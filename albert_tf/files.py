@@ -1,24 +1,33 @@
 """Everything a user names may be a bucket: the one module that opens, lists, renames and removes.
 
-Local paths go to plain Python, `scheme://` paths to `tf.io.gfile`; either way a failure is an `OSError`.
+Local paths go to plain Python, `scheme://` paths to TensorFlow's file systems; either way a failure is an `OSError`.
+What is written to a store is finished on this machine's disk first, uploaded under a temporary name, and counts once
+the store has as many bytes: a connection that breaks can leave an upload that the client takes for complete.
+(TensorBoard's event files are the exception: TensorFlow writes those itself.)
 A leaf: every package may import it. TensorFlow is imported only when a remote path (`gs://…`) is used, so data
 workers on local files never load it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 import contextlib
 import errno
 import glob as glob_lib
 import io
 import os
+import posixpath
 import re
 import shutil
+import tempfile
 from typing import IO, Any
 import uuid
 
+from albert_tf import remote_files
 from albert_tf.errors import UserError
+from albert_tf.remote_files import StoreError, os_errors
 
-_REMOTE = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]*://")
+_REMOTE = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*://)([^/]*)(.*)$", re.DOTALL)
+_UNFINISHED = re.compile(r"\.tmp-[0-9a-f]{8}$")
+_TRANSFERS = 4  # Of one file until its size is right; TensorFlow's client repeats single requests by itself.
 
 
 def is_remote(path: str) -> bool:
@@ -26,72 +35,31 @@ def is_remote(path: str) -> bool:
   return bool(_REMOTE.match(path))
 
 
-def _gfile() -> Any:
-  import tensorflow as tf  # Deferred: 3-4 s, and only remote paths need it.
-
-  return tf.io.gfile
-
-
-@contextlib.contextmanager
-def _os_errors(path: str) -> Iterator[None]:
-  """A remote store's errors become the `OSError` that a local file would raise."""
-  import tensorflow as tf
-
-  numbers = {
-    tf.errors.NOT_FOUND: errno.ENOENT,
-    tf.errors.ALREADY_EXISTS: errno.EEXIST,
-    tf.errors.PERMISSION_DENIED: errno.EACCES,
-    tf.errors.UNAUTHENTICATED: errno.EACCES,
-    tf.errors.RESOURCE_EXHAUSTED: errno.ENOSPC,
-  }
-  try:
-    yield
-  except tf.errors.OpError as error:
-    reason = error.message.strip().splitlines()[0] if error.message.strip() else type(error).__name__
-    raise OSError(numbers.get(error.error_code, errno.EIO), reason, path) from error
+def is_unfinished(name: str) -> bool:
+  """Whether a name is one that this module gives a file until it is whole; a kill may leave it."""
+  return bool(_UNFINISHED.search(name))
 
 
-class _RemoteFile(io.RawIOBase):
-  """A `tf.io.gfile` file as Python's io layer expects one; its failures are OSError."""
+def _unfinished(path: str) -> str:
+  return f"{path}.tmp-{uuid.uuid4().hex[:8]}"
 
-  def __init__(self, path: str):
-    super().__init__()
-    self._file: Any = None  # `close` is called on collection, even when opening fails.
-    self._path = path
-    if not exists(path):
-      raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    self._file = _gfile().GFile(path, "rb")
 
-  def readable(self) -> bool:
-    return True
+def normpath(path: str) -> str:
+  """`path` without "." and ".."; of a remote one the scheme and the bucket stay."""
+  match = _REMOTE.match(path)
+  if not match:
+    return os.path.normpath(path)
+  scheme, bucket, rest = match.groups()
+  return scheme + bucket + posixpath.normpath("/" + rest.lstrip("/")).rstrip("/")
 
-  def seekable(self) -> bool:
-    return True
 
-  def readinto(self, buffer: Any) -> int:
-    with _os_errors(self._path):
-      data = self._file.read(len(buffer))
-    buffer[: len(data)] = data
-    return len(data)
-
-  def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-    if whence == io.SEEK_END:
-      offset, whence = self._file.size() + offset, io.SEEK_SET
-    self._file.seek(offset, whence)
-    return int(self._file.tell())
-
-  def tell(self) -> int:
-    return int(self._file.tell())
-
-  def close(self) -> None:
-    if self._file is not None and not self.closed:
-      self._file.close()
-    super().close()
+def abspath(path: str) -> str:
+  return normpath(path) if is_remote(path) else os.path.abspath(path)
 
 
 def open_binary(path: str) -> IO[bytes]:
   """Opens `path` for reading bytes."""
-  return io.BufferedReader(_RemoteFile(path), 1 << 20) if is_remote(path) else open(path, "rb")
+  return io.BufferedReader(remote_files.RemoteFile(path), 1 << 20) if is_remote(path) else open(path, "rb")
 
 
 def read_bytes(path: str) -> bytes:
@@ -101,25 +69,22 @@ def read_bytes(path: str) -> bytes:
 
 
 def exists(path: str) -> bool:
-  if not is_remote(path):
-    return os.path.exists(path)
-  with _os_errors(path):
-    return bool(_gfile().exists(path))
+  return remote_files.stat(path) is not None if is_remote(path) else os.path.exists(path)
 
 
 def isdir(path: str) -> bool:
   if not is_remote(path):
     return os.path.isdir(path)
-  with _os_errors(path):
-    return bool(_gfile().isdir(path))
+  found = remote_files.stat(path)
+  return found is not None and bool(found.is_directory)
 
 
 def size(path: str) -> int:
   """Size of the file in bytes."""
   if not is_remote(path):
     return os.path.getsize(path)
-  with _os_errors(path):
-    return int(_gfile().stat(path).length)
+  with os_errors(path):
+    return int(remote_files.gfile().stat(path).length)
 
 
 def listdir(path: str) -> list[str]:
@@ -128,26 +93,41 @@ def listdir(path: str) -> list[str]:
     return []
   if not is_remote(path):
     return sorted(os.listdir(path))
-  with _os_errors(path):
-    return sorted(name.rstrip("/") for name in _gfile().listdir(path))
+  with os_errors(path):
+    return sorted(name.rstrip("/") for name in remote_files.gfile().listdir(path))
+
+
+def tree(path: str) -> list[str]:
+  """Names of all files below a directory, relative to it."""
+  found: list[str] = []
+  for name in listdir(path):
+    below = os.path.join(path, name)
+    found += [os.path.join(name, each) for each in tree(below)] if isdir(below) else [name]
+  return found
 
 
 def glob(pattern: str) -> list[str]:
   """Paths that match, sorted."""
   if not is_remote(pattern):
     return sorted(glob_lib.glob(pattern, recursive=True))
-  with _os_errors(pattern):
-    return sorted(_gfile().glob(pattern))
+  remote_files.stat(pattern)  # Names a missing bucket.
+  with os_errors(pattern):
+    return sorted(remote_files.gfile().glob(pattern))
 
 
 def makedirs(path: str) -> None:
-  """Creates `path` and its parents; a `UserError` where that cannot be done."""
+  """Makes sure that files can be put below `path`; a `UserError` where that cannot be done.
+
+  A bucket has no directories to create, but must exist; TensorFlow's `makedirs` looks for a missing one for ever.
+  """
   try:
     if not is_remote(path):
       os.makedirs(path, exist_ok=True)
-    else:
-      with _os_errors(path):
-        _gfile().makedirs(path)
+    elif not exists(path) and not path.startswith("gs://"):
+      with os_errors(path):
+        remote_files.gfile().makedirs(path)
+  except StoreError:
+    raise
   except OSError as error:
     raise UserError(
       f"The directory must be writable. Received: {path} ({error.strerror or error}). "
@@ -158,8 +138,8 @@ def makedirs(path: str) -> None:
 def remove(path: str) -> None:
   """Removes a file, or a directory with all it holds."""
   if is_remote(path):
-    with _os_errors(path):
-      _gfile().rmtree(path) if _gfile().isdir(path) else _gfile().remove(path)
+    with os_errors(path):
+      remote_files.gfile().rmtree(path) if isdir(path) else remote_files.gfile().remove(path)
   elif os.path.isdir(path):
     shutil.rmtree(path)
   else:
@@ -167,28 +147,73 @@ def remove(path: str) -> None:
 
 
 def rename(source: str, target: str) -> None:
-  """Renames a file over `target`; atomic on a local file system."""
+  """Renames a file over `target`, both on one file system; atomic on a disk, copied by the server in a bucket."""
   if is_remote(target):
-    with _os_errors(target):
-      _gfile().rename(source, target, overwrite=True)
+    with os_errors(target):
+      remote_files.gfile().rename(source, target, overwrite=True)
   else:
     os.replace(source, target)
 
 
 def copy(source: str, target: str) -> None:
-  """Copies one file over `target`; on one object store the server copies."""
-  if not is_remote(source) and not is_remote(target):
-    shutil.copyfile(source, target)
-  else:
-    with _os_errors(target):
-      _gfile().copy(source, target, overwrite=True)
+  """Copies one file over `target`, which is whole or untouched; between stores the bytes come past this machine."""
+  temporary = _unfinished(target)
+  expected = size(source)
+  try:
+    if not is_remote(source) and not is_remote(target):
+      shutil.copyfile(source, temporary)
+    else:
+      for _ in range(_TRANSFERS):
+        with os_errors(target if is_remote(target) else source):
+          remote_files.gfile().copy(source, temporary, overwrite=True)
+        arrived = size(temporary)
+        if arrived == expected:
+          break
+      else:
+        reason = f"{arrived} of {expected} bytes arrived, {_TRANSFERS} times. Look after the connection"
+        raise StoreError(errno.EIO, reason, target)
+    rename(temporary, target)
+  except BaseException:
+    with contextlib.suppress(Exception):
+      remove(temporary)
+    raise
+
+
+def copy_tree(source: str, target: str, *, skip: Collection[str] = (), last: str = "") -> None:
+  """Copies all files below `source` but those in `skip` to the same names below `target`, `last` at the end."""
+  names = [name for name in tree(source) if name.split("/")[0] not in skip]
+  for name in sorted(names, key=lambda name: name == last):
+    if not is_remote(target):
+      makedirs(os.path.dirname(os.path.join(target, name)))
+    copy(os.path.join(source, name), os.path.join(target, name))
 
 
 def sync(path: str) -> None:
-  """Waits until a local file's bytes are on the disk; remote stores do so on closing."""
+  """Returns when the bytes of a local file are on the disk."""
+  with open(path, "rb") as stream:
+    os.fsync(stream.fileno())
+
+
+def publish(source: str, target: str) -> None:
+  """Gives a finished local file its final name: on the same disk by renaming, in a store by a checked upload."""
+  if is_remote(target):
+    copy(source, target)
+    os.remove(source)
+  else:
+    sync(source)
+    os.replace(source, target)
+
+
+@contextlib.contextmanager
+def local_copy(path: str) -> Iterator[str]:
+  """`path` itself, or a copy of the remote file or directory: for libraries that open files themselves."""
   if not is_remote(path):
-    with open(path, "rb") as stream:
-      os.fsync(stream.fileno())
+    yield path
+    return
+  with tempfile.TemporaryDirectory() as folder:
+    target = os.path.join(folder, os.path.basename(path.rstrip("/")))
+    (copy_tree if isdir(path) else copy)(path, target)
+    yield target
 
 
 def expand_globs(patterns: str | Sequence[str], *, what: str = "input") -> list[str]:
@@ -221,24 +246,48 @@ def expand_globs(patterns: str | Sequence[str], *, what: str = "input") -> list[
 
 @contextlib.contextmanager
 def atomic_writer(path: str, mode: str = "wb") -> Iterator[IO[Any]]:
-  """Writes to a temporary name beside `path` and renames on success.
+  """Writes a file that gets its name when it is whole.
 
-  On any exception the temporary file is removed and `path` is untouched, so a
-  file with the final name is always whole.
+  On any exception the unfinished file is removed and `path` is untouched.
   """
-  temporary = f"{path}.tmp-{uuid.uuid4().hex[:8]}"
+  with contextlib.ExitStack() as stack:
+    folder = stack.enter_context(tempfile.TemporaryDirectory()) if is_remote(path) else os.path.dirname(path)
+    temporary = _unfinished(os.path.join(folder, os.path.basename(path)))
+    try:
+      with open(temporary, mode, encoding=None if "b" in mode else "utf-8") as stream:
+        yield stream
+      publish(temporary, path)
+    except BaseException:
+      with contextlib.suppress(OSError):
+        os.remove(temporary)
+      raise
+
+
+@contextlib.contextmanager
+def atomic_directory(path: str, *, last: str = "") -> Iterator[str]:
+  """A local folder to fill, which becomes `path`, so far missing or empty, when it is whole.
+
+  Args:
+    path: of the directory. A disk shows it at once; a bucket file by file.
+    last: the file, relative to it, that a bucket shows last: the one by which readers know the directory.
+  """
+  makedirs(os.path.dirname(path) or ".")
+  temporary = tempfile.mkdtemp() if is_remote(path) else _unfinished(path.rstrip("/"))
+  begun = False
   try:
+    makedirs(temporary)
+    yield temporary
     if is_remote(path):
-      with _gfile().GFile(temporary, mode) as stream:
-        yield stream
+      begun = True
+      copy_tree(temporary, path, last=last)
     else:
-      encoding = None if "b" in mode else "utf-8"
-      with open(temporary, mode, encoding=encoding) as stream:
-        yield stream
-        stream.flush()
-        os.fsync(stream.fileno())
-    rename(temporary, path)
+      if isdir(path):
+        os.rmdir(path)  # Only an empty one is taken away.
+      os.rename(temporary, path)
   except BaseException:
-    with contextlib.suppress(Exception):
-      remove(temporary)
+    with contextlib.suppress(OSError):
+      if begun:
+        remove(path)
     raise
+  finally:
+    shutil.rmtree(temporary, ignore_errors=True)

@@ -128,9 +128,7 @@ def initialize_in_child(seconds: float = _INITIALIZE_SECONDS) -> int | None:
       f"its initialisation ended the process with {name}, as where libtpu does not fit this wheel: {last}",
     )
   answers = [line.removeprefix(_ANSWER) for line in child.stdout.splitlines() if line.startswith(_ANSWER)]
-  answer: dict[str, Any] = {"kernels": True, "error": child.stderr}
-  if answers:
-    answer = json.loads(answers[-1])
+  answer: dict[str, Any] = json.loads(answers[-1]) if answers else {"kernels": True, "error": child.stderr}
   if not answer["kernels"]:
     return None
   if "error" in answer or not answer["cores"]:

@@ -22,14 +22,16 @@ from absl import app, flags
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.compat import STACK, keras, prepare_fit
+from albert_tf.compat import STACK, keras
 from albert_tf.configs import AlbertConfig, named_sizes
 from albert_tf.errors import exit_on_user_error
-from albert_tf.finetuning.batching import Batching, epoch_plan, training_dataset
+from albert_tf.finetuning.batching import Batching, epoch_plan, planned_dataset, training_plan
 from albert_tf.finetuning.features import FeatureSet
+from albert_tf.finetuning.flat_features import FlatFeatures
 from albert_tf.finetuning.models import make_model
 from albert_tf.finetuning.task_spec import TaskSpec
 from albert_tf.optim.keras_optimizers import AdamW
+from albert_tf.pipelines.pretraining import HostShard
 
 _SIZE = flags.DEFINE_enum("size", "tiny", named_sizes(), "The model.")
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "S.")
@@ -73,11 +75,12 @@ class _Side:
       keras.losses.SparseCategoricalCrossentropy(from_logits=True),
       jit_compile=False,
     )
-    prepare_fit(self._model, features.batch([0], batch_size=_BATCH_SIZE.value, length=_MAX_SEQ_LENGTH.value))
+    self._flat = FlatFeatures.of(features)
     self.rates: list[float] = []
 
   def measure(self, epoch: int, *, keep: bool) -> None:
-    dataset = training_dataset(self._features, self._batching, seed=epoch, num_steps=_BATCHES.value)
+    plan = training_plan(self._flat, self._batching, seed=epoch, num_steps=_BATCHES.value)
+    dataset = planned_dataset(self._flat, plan, self._batching, shard=HostShard())
     began = time.perf_counter()
     self._model.fit(dataset, steps_per_epoch=_BATCHES.value, epochs=1, verbose=0, shuffle=False)
     if keep:

@@ -17,13 +17,14 @@ ROOT = pathlib.Path(__file__).parent.parent
 CODE_FOLDERS = ("albert_tf", "tfrecords_tools", "tpu_scripts", "benchmarks")
 
 # DESIGN: who may import whom. The leaves `errors` and `files` may be imported by anyone.
-LEAVES = {"errors", "files", "startup", "tpu_host"}
+LEAVES = {"errors", "files", "remote_files", "startup", "tpu_host"}
 BASE = {"configs", "tokenization", "records", "checkpoints", "compat"}
 MODEL = BASE | {"modeling", "optim"}
 LIBRARY_ARROWS: dict[str, set[str]] = {
   "__init__": set(),
   "errors": set(),
   "files": set(),
+  "remote_files": set(),
   "startup": set(),
   "tpu_host": set(),
   "doctor": set(),
@@ -53,6 +54,31 @@ LONG_FILES: dict[str, int] = {
   "tests/tfrecords_tools/test_create_instances.py": 340,
 }
 LONG_FUNCTIONS: dict[str, int] = {}
+
+# What opens, looks up or changes files; on a path that a user names this is for `albert_tf.files` alone.
+FILE_CALLS = re.compile(
+  r"(open|os\.(rename|replace|listdir|scandir|walk|makedirs|mkdir|remove|unlink|rmdir|stat|access)"
+  r"|os\.path\.(exists|lexists|isdir|isfile|islink|normpath|abspath|realpath|relpath|expanduser|getsize)"
+  r"|(shutil|glob|pathlib)\.\w+|(tf|tensorflow)\.(io\.)?gfile)$"
+)
+# path → why it may: the files there are never a user's, or a user's only on this machine.
+OWN_FILES = {
+  "albert_tf/files.py": "the one module",
+  "albert_tf/remote_files.py": "its other half",
+  "albert_tf/planning/plan_compile.py": "this package's sources; a cache below ~",
+  "albert_tf/planning/tpu_compiler.py": "temporary files of the compiler's process",
+  "albert_tf/planning/tpu_compiler_worker.py": "the same files, on the other side",
+  "albert_tf/serving/conformance/probes.py": "temporary files and programs of other processes",
+  "albert_tf/serving/conformance/session_probe.py": "runs where this project's code is absent",
+  "albert_tf/serving/conformance/tensor_file.py": "is loaded there",
+  "albert_tf/training/metrics_log.py": "appends, which only a disk can",
+  "albert_tf/training/run_directory.py": "asks a local disk whether it may be written",
+  "tfrecords_tools/extract_installed_docs.py": "installed packages",
+  "tfrecords_tools/pretraining/spill.py": "unfinished work, which is on a local disk",
+  "tfrecords_tools/pretraining/tasks.py": "unfinished work",
+  "tpu_scripts/check_saved_model.py": "interpreters on this machine",
+  "tpu_scripts/demo.py": "this checkout",
+}
 
 MACHINE_PATH = re.compile(r"(?<![\w.}/])/(?:work|root|home|Users)/")
 # A comparison with the version of Keras or TensorFlow decides between the stacks.
@@ -145,6 +171,33 @@ def test_functions_stay_short() -> None:
         if length > LONG_FUNCTIONS.get(name, MAX_FUNCTION_LINES):
           too_long[name] = length
   assert too_long == {}
+
+
+def file_calls(path: pathlib.Path) -> Iterator[str]:
+  """Names of the functions on files that a module calls or passes on."""
+  names = {}  # As imported: `import glob as glob_lib`, `from shutil import copyfile`.
+  tree = ast.parse(path.read_text(encoding="utf-8"))
+  for node in ast.walk(tree):
+    if isinstance(node, ast.Import):
+      names.update({alias.asname or alias.name: alias.name for alias in node.names})
+    elif isinstance(node, ast.ImportFrom) and not node.level:
+      names.update({alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names})
+  for node in ast.walk(tree):
+    if isinstance(node, (ast.Attribute, ast.Name)):
+      first, dot, rest = ast.unparse(node).partition(".")
+      name = names.get(first, first) + dot + rest
+      if FILE_CALLS.match(name):
+        yield f"{node.lineno}: {name}"
+
+
+def test_user_paths_go_through_the_file_module() -> None:
+  found = {
+    str(path.relative_to(ROOT)): list(file_calls(path))
+    for path in source_files("albert_tf", "tfrecords_tools", "tpu_scripts")
+  }
+  found = {name: calls for name, calls in found.items() if calls}
+  assert {name: calls for name, calls in found.items() if name not in OWN_FILES} == {}
+  assert sorted(OWN_FILES) == sorted(found), "an exception that is none any more"
 
 
 def test_no_paths_of_one_machine() -> None:

@@ -10,7 +10,6 @@ source is only parsed. The same environment gives the same files.
 from collections.abc import Iterable, Iterator, Sequence
 import concurrent.futures
 import dataclasses
-import glob
 import os
 import re
 import sysconfig
@@ -161,10 +160,10 @@ def _write(documents: Sequence[list[str]], *, output_dir: str, num_files: int) -
       f"The output directory must be writable. Received: {output_dir} ({error.strerror or error}). "
       "Choose another --output_dir, or make room."
     ) from error
-  if not files.is_remote(output_dir):
-    for path in glob.glob(os.path.join(glob.escape(output_dir), "docs-?????-of-?????.txt")):
-      if path not in paths:  # Of an earlier run with another number of files.
-        files.remove(path)
+  for name in files.listdir(output_dir):
+    path = os.path.join(output_dir, name)
+    if re.fullmatch(r"docs-\d{5}-of-\d{5}\.txt", name) and path not in paths:
+      files.remove(path)  # Of an earlier run with another number of files.
   return paths
 
 

@@ -1,7 +1,7 @@
 """Before renting a TPU: does the pretraining step fit, how fast is it, what does the run cost.
 
-The step that training runs is compiled with Google's TPU compiler (libtpu), which needs no TPU:
-pip install -e ".[tpu-compile]".
+The step that training runs is compiled with Google's TPU compiler (libtpu), for all cores of the slice together; it
+needs no TPU: pip install -e ".[tpu-compile]".
 
 Example:
   python tpu_scripts/compile_for_tpu.py --size=base --topology=v3:16x16 --train_batch_size=4096
@@ -42,7 +42,10 @@ _PER_CORE_BATCH_SIZE = flags.DEFINE_integer(
   "per_core_batch_size", None, "Instead: examples that one core computes at a time."
 )
 _GRADIENT_ACCUMULATION_STEPS = flags.DEFINE_integer(
-  "gradient_accumulation_steps", 1, "Micro-batches an update is computed in."
+  "gradient_accumulation_steps",
+  1,
+  "Micro-batches an update is computed in; 0: the fewest that fit.",
+  lower_bound=0,
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Pieces of an example.")
 _MAX_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 77, "Masked-LM predictions of an example.")
@@ -127,16 +130,17 @@ def _by_default(flag: flags.FlagHolder[bool | None], value: bool) -> bool:
 
 def _answer(config: AlbertConfig, topology_name: str) -> dict[str, object]:
   topology = parse_topology(topology_name)
+  parts = _GRADIENT_ACCUMULATION_STEPS.value
   shape = StepShape(
     per_core_batch_size=plan.split_batch(
       topology,
       train_batch_size=_TRAIN_BATCH_SIZE.value,
       per_core_batch_size=_PER_CORE_BATCH_SIZE.value,
-      gradient_accumulation_steps=_GRADIENT_ACCUMULATION_STEPS.value,
+      gradient_accumulation_steps=parts or 1,
     ),
     max_seq_length=_MAX_SEQ_LENGTH.value,
     max_predictions_per_seq=_MAX_PREDICTIONS.value,
-    gradient_accumulation_steps=_GRADIENT_ACCUMULATION_STEPS.value,
+    gradient_accumulation_steps=parts or 1,
     mixed_precision=_MIXED_PRECISION.value,
     remat=_REMAT.value,
     optimizer=_OPTIMIZER.value,
@@ -157,10 +161,13 @@ def _answer(config: AlbertConfig, topology_name: str) -> dict[str, object]:
       python=_COMPILER_PYTHON.value,
       cache_dir=_CACHE_DIR.value,
       cached_only=_CACHED_ONLY.value,
+      all_reduce_dtype=_ALL_REDUCE_DTYPE.value,
       shallow=_by_default(_SHALLOW, _SWEEP.value),
       say=_say,
     )
   judge = Judge(config, topology, compile_step=compiler, compiles=_MAX_COMPILES.value)
+  if not parts:
+    shape = plan.fewest_parts(judge, shape)
   return {
     **plan.plan_run(judge, shape, run, check_largest=_by_default(_CHECK_LARGEST, not _SWEEP.value)),
     "versions": compiler.versions if compiler else None,
@@ -176,7 +183,7 @@ def _check_arguments(argv: Sequence[str]) -> None:
       )
   if _OUTPUT_JSON.value:  # Minutes of compilation must not end in a name that cannot be written.
     files.makedirs(os.path.dirname(_OUTPUT_JSON.value) or ".")
-    if os.path.isdir(_OUTPUT_JSON.value):
+    if files.isdir(_OUTPUT_JSON.value):
       raise UserError(
         f"--output_json must be a file. Received: the directory {_OUTPUT_JSON.value}. Add a name."
       )

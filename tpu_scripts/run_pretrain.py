@@ -8,6 +8,7 @@ Example:
 """
 
 from collections.abc import Sequence
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from albert_tf.startup import load_tensorflow
 
 if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
   from albert_tf.optim.build import OptimizerConfig
+  from albert_tf.training.goodput import Machine
   from albert_tf.training.settings import PretrainingSettings
 
 flags.adopt_module_key_flags(device_flags)  # --help shows them too.
@@ -99,6 +101,12 @@ _BIAS_CORRECTION = flags.DEFINE_bool(
 )
 _CLIP_NORM = flags.DEFINE_float("clip_norm", 1.0, "Bound on the global gradient norm; 0 for none.")
 _EMA_DECAY = flags.DEFINE_float("ema_decay", None, "Keep an average of the weights with this decay.")
+_ON_NONFINITE = flags.DEFINE_enum(
+  "on_nonfinite",
+  "stop",
+  ["stop", "skip"],
+  "Stop at a loss or gradient that is not finite, or leave that update out (at most 10 in a row).",
+)
 _SEED = flags.DEFINE_integer("seed", 12345, "Keys initial values, data order and dropout.", lower_bound=0)
 
 # Records.
@@ -113,14 +121,25 @@ _SAVE_CHECKPOINTS_STEPS = flags.DEFINE_integer("save_checkpoints_steps", 5000, "
 _KEEP_CHECKPOINT_MAX = flags.DEFINE_integer("keep_checkpoint_max", 5, "Newest checkpoints that stay.")
 _EVAL_BATCH_SIZE = flags.DEFINE_integer("eval_batch_size", 64, "Examples of one evaluation batch.")
 _MAX_EVAL_STEPS = flags.DEFINE_integer("max_eval_steps", 100, "At most this many evaluation batches.")
+_PROFILE_STEPS = flags.DEFINE_string(
+  "profile_steps", "", "Trace these updates into OUTPUT_DIR/tensorboard, for example 100,110 (both included)."
+)
 _DRY_RUN = flags.DEFINE_bool(
-  "dry_run", False, "Check everything, read one batch, make no update, write nothing."
+  "dry_run",
+  False,
+  "Check everything, make one update and one evaluation batch on the devices, keep and write nothing.",
 )
 _DOCTOR = flags.DEFINE_bool(
   "doctor", False, "Only check this machine: packages, TPU, --output_dir; a line each, with what to do."
 )
 
 # Devices.
+_USD_PER_HOUR = flags.DEFINE_float(
+  "usd_per_hour",
+  0.0,
+  "Price of all devices together; reports then say what the run has cost.",
+  lower_bound=0.0,
+)
 _ALL_REDUCE_DTYPE = flags.DEFINE_enum(
   "all_reduce_dtype", "float32", ["float32", "bfloat16"], "bfloat16 halves the gradients' traffic, inexactly."
 )
@@ -164,6 +183,7 @@ def _optimizer_config() -> "OptimizerConfig":
 
 
 def _settings() -> "PretrainingSettings":
+  from albert_tf.training.profiling import parse_profile_steps
   from albert_tf.training.records_source import describe_records
   from albert_tf.training.settings import PretrainingSettings
   from albert_tf.training.step import StepConfig
@@ -198,6 +218,7 @@ def _settings() -> "PretrainingSettings":
       seed=_SEED.value,
       all_reduce_dtype=_ALL_REDUCE_DTYPE.value,
       use_xla=use_xla,
+      on_nonfinite=_ON_NONFINITE.value,
     ),
     max_seq_length=records.max_seq_length,
     max_predictions_per_seq=records.max_predictions_per_seq,
@@ -207,12 +228,28 @@ def _settings() -> "PretrainingSettings":
     max_eval_steps=_MAX_EVAL_STEPS.value,
     iterations_per_loop=_ITERATIONS_PER_LOOP.value,
     save_checkpoints_steps=_SAVE_CHECKPOINTS_STEPS.value,
+    profile_steps=parse_profile_steps(_PROFILE_STEPS.value),
     keep_checkpoint_max=_KEEP_CHECKPOINT_MAX.value,
     init_checkpoint=_INIT_CHECKPOINT.value,
     tokenizer_path=records.tokenizer_path,
     on_bad_record=_ON_BAD_RECORD.value,
     baselines=records.baselines(),
   )
+
+
+def _machine(settings: "PretrainingSettings") -> "Machine":
+  from albert_tf.planning.chips import accelerator_peak_flops
+  from albert_tf.planning.flops import training_flops_per_example
+  from albert_tf.training.goodput import Machine
+
+  flops = training_flops_per_example(
+    settings.model,
+    max_seq_length=settings.max_seq_length,
+    max_predictions_per_seq=settings.max_predictions_per_seq,
+  )
+  # Google Cloud names the slice in this variable (GKE does by itself).
+  peak = accelerator_peak_flops(os.environ.get("TPU_ACCELERATOR_TYPE", "")) if device_flags.on_tpu() else 0.0
+  return Machine(model_flops_per_example=flops, peak_flops=peak, usd_per_hour=_USD_PER_HOUR.value)
 
 
 @exit_on_user_error
@@ -230,23 +267,19 @@ def main(argv: Sequence[str]) -> int | None:
     )
   flags_text = flags.FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
   load_tensorflow(device_flags.tpu())
-  from albert_tf.planning.flops import training_flops_per_example
   from albert_tf.training.pretraining import run_pretraining
 
   settings = _settings()
   result = run_pretraining(
     settings,
     flags_text=flags_text,
-    model_flops_per_example=training_flops_per_example(
-      settings.model,
-      max_seq_length=settings.max_seq_length,
-      max_predictions_per_seq=settings.max_predictions_per_seq,
-    ),
+    machine=_machine(settings),
     check_only=_DRY_RUN.value,
   )
   if result is None:
     print(
-      "dry run: settings, records, devices and model fit together; one batch was read. Nothing was written."
+      "dry run: settings, records, devices and model fit together; one update and one evaluation batch were made. "
+      "Nothing was written."
     )
     return 0
   if result.interrupted:

@@ -1,8 +1,10 @@
 """TensorFlow bundles (`*.index`, `*.data-…`): TF1 checkpoints, SavedModel variables, this project's own."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+import contextlib
 import os
 import re
+import tempfile
 from typing import Any
 import uuid
 
@@ -10,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
+from albert_tf.checkpoints.pointer import read_pointer
 from albert_tf.errors import UserError
 
 _SUFFIX = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
@@ -24,7 +27,7 @@ def strip_suffix(path: str) -> str:
 
 
 def is_bundle(prefix: str) -> bool:
-  return bool(tf.io.gfile.exists(prefix + ".index"))
+  return files.exists(prefix + ".index")
 
 
 def read_bundle(prefix: str) -> dict[str, np.ndarray]:
@@ -37,17 +40,34 @@ def read_bundle(prefix: str) -> dict[str, np.ndarray]:
     UserError: the bundle is incomplete or damaged.
   """
   try:
-    reader = tf.train.load_checkpoint(prefix)
-    keys = sorted(reader.get_variable_to_shape_map())
-    names = _object_names(reader.get_tensor(_OBJECT_GRAPH)) if _OBJECT_GRAPH in keys else {}
-    return {names.get(key, key): reader.get_tensor(key) for key in keys if key != _OBJECT_GRAPH}
-  except (tf.errors.OpError, RuntimeError, ValueError, IndexError) as error:
+    with _local_bundle(prefix) as local:
+      reader = tf.train.load_checkpoint(local)
+      keys = sorted(reader.get_variable_to_shape_map())
+      names = _object_names(reader.get_tensor(_OBJECT_GRAPH)) if _OBJECT_GRAPH in keys else {}
+      return {names.get(key, key): reader.get_tensor(key) for key in keys if key != _OBJECT_GRAPH}
+  except files.StoreError:
+    raise
+  except (OSError, tf.errors.OpError, RuntimeError, ValueError, IndexError) as error:
     # The reader raises plain RuntimeError or ValueError for some damages.
     reason = str(getattr(error, "message", None) or error).splitlines()[0]
     raise UserError(
       "A checkpoint must be complete: PREFIX.index and every PREFIX.data file, undamaged. "
       f"Received: {prefix} ({reason}). Copy it again, or take another checkpoint."
     ) from error
+
+
+@contextlib.contextmanager
+def _local_bundle(prefix: str) -> Iterator[str]:
+  """The prefix of a bundle on this machine: from a store the reader would fetch 64 MiB for every tensor."""
+  if not files.is_remote(prefix):
+    yield prefix
+    return
+  folder, name = os.path.split(prefix)
+  with tempfile.TemporaryDirectory() as local:
+    for each in files.listdir(folder):
+      if strip_suffix(each) == name:
+        files.copy(os.path.join(folder, each), os.path.join(local, each))
+    yield os.path.join(local, name)
 
 
 def write_bundle(prefix: str, variables: Mapping[str, Any]) -> None:
@@ -64,9 +84,10 @@ def write_bundle(prefix: str, variables: Mapping[str, Any]) -> None:
     UserError: the files cannot be written; nothing is left behind.
   """
   names = sorted(variables)
-  temporary = f"{prefix}.tmp-{uuid.uuid4().hex[:8]}"
+  folder = tempfile.mkdtemp() if files.is_remote(prefix) else os.path.dirname(prefix) or "."
+  temporary = f"{os.path.join(folder, os.path.basename(prefix))}.tmp-{uuid.uuid4().hex[:8]}"
   try:
-    with tf.device(_coordinator_cpu()):
+    with tf.device(coordinator_cpu()):
       tf.raw_ops.SaveV2(
         prefix=temporary,
         tensor_names=names,
@@ -74,19 +95,24 @@ def write_bundle(prefix: str, variables: Mapping[str, Any]) -> None:
         tensors=[tf.constant(variables[name]) for name in names],
       )
     for suffix in (_DATA_SUFFIX, ".index"):
-      files.sync(temporary + suffix)
-      files.rename(temporary + suffix, prefix + suffix)
+      files.publish(temporary + suffix, prefix + suffix)
+  except files.StoreError:
+    raise
   except (tf.errors.OpError, OSError) as error:
-    for left in tf.io.gfile.glob(f"{temporary}*"):
-      files.remove(left)
     reason = str(getattr(error, "message", None) or error).splitlines()[0]
     raise UserError(
       f"A checkpoint must be written whole. Received: {prefix} ({reason}). Free disk space or mend the "
       "permissions; earlier checkpoints are untouched."
     ) from error
+  finally:
+    for left in files.listdir(folder):
+      if left.startswith(os.path.basename(temporary)):
+        files.remove(os.path.join(folder, left))
+    if files.is_remote(prefix):
+      files.remove(folder)
 
 
-def _coordinator_cpu() -> str:
+def coordinator_cpu() -> str:
   """This process's own CPU: once it drives a slice of TPU hosts, "/cpu:0" means that of the first host."""
   from tensorflow.python.eager import context
 
@@ -94,10 +120,11 @@ def _coordinator_cpu() -> str:
 
 
 def latest_bundle(directory: str) -> str | None:
-  """The bundle of a directory: `model.ckpt-best`, else the highest step, else the only one."""
-  if not tf.io.gfile.isdir(directory):
-    return None
-  prefixes = sorted(strip_suffix(name) for name in tf.io.gfile.listdir(directory) if name.endswith(".index"))
+  """The bundle a directory points to, else `model.ckpt-best` in it, else the highest step, else the only one."""
+  pointed = read_pointer(directory)
+  if pointed is not None and is_bundle(pointed):
+    return pointed
+  prefixes = sorted(strip_suffix(name) for name in files.listdir(directory) if name.endswith(".index"))
   if "model.ckpt-best" in prefixes:
     return os.path.join(directory, "model.ckpt-best")
   steps = {

@@ -1,6 +1,6 @@
 """Which examples make up which batch, at which length: a function of seed and epoch alone."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
@@ -8,12 +8,15 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import UserError
-from albert_tf.finetuning.features import Batch, FeatureSet
+from albert_tf.finetuning.features import FeatureSet
+from albert_tf.finetuning.flat_features import FlatFeatures
 from albert_tf.finetuning.models import DROPOUT_SEED
+from albert_tf.pipelines.pretraining import HostShard
 
 _DROPOUT_STREAM = 1  # Numbers apart from those of the order.
 # Batches are sorted by length within windows of this many, so that an epoch's order stays random across them.
 _WINDOW_BATCHES = 64
+_AHEAD = 4  # Batches that are put together before they are asked for.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,41 +74,70 @@ def epoch_plan(lengths: np.ndarray, batching: Batching, *, seed: int, epoch: int
   return [batches[i] for i in rng.permutation(len(batches))] if batching.bucket_multiple else batches
 
 
-def training_dataset(
-  features: FeatureSet, batching: Batching, *, seed: int, num_steps: int, first_step: int = 0
-) -> tf.data.Dataset:
-  """The batches `(x, y, weights)` of updates `first_step` to `num_steps` for `model.fit`; see `FeatureSet.batch`.
+@dataclasses.dataclass(frozen=True)
+class Plan:
+  """The batches of some steps, before their rows are fetched.
 
-  All replicas get parts of one batch, hence one shape. Without bucketing shapes are static. x has `dropout_seed`
-  `[B, 2]`, a function of seed and update, from which each replica's model takes its first row.
+  Attributes:
+    rows: int32 `[steps, B]`; a batch that is not full is filled up with its first row.
+    factors: float32 `[steps, B]`, of each row's weights: 0 for what fills up, else what makes the mean weight of
+      the batch 1. Keras' mean over the batch is then the weighted mean over its real rows.
+    lengths: int32 `[steps]`, S.
+    dropout_seeds: int32 `[steps, B, 2]`, or None.
   """
 
-  def batches() -> Iterator[Any]:
-    epoch, done = divmod(first_step, steps_per_epoch(len(features), batching.batch_size))
-    step = first_step
-    while step < num_steps:
-      plan = epoch_plan(features.lengths, batching, seed=seed, epoch=epoch)
-      for indices in plan[done : done + num_steps - step]:
-        length = batching.length(int(features.lengths[indices].max()))
-        x, y, weights = features.batch(indices, batch_size=batching.batch_size, length=length)
-        yield {**x, DROPOUT_SEED: _dropout_seeds(batching.batch_size, seed, step)}, y, weights
-        step += 1
-      epoch, done = epoch + 1, 0
+  rows: np.ndarray
+  factors: np.ndarray
+  lengths: np.ndarray
+  dropout_seeds: np.ndarray | None = None
 
-  signature = _signature(features, batching)
-  dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
-  options = tf.data.Options()
-  # Several workers make the same batches and take their parts of each.
-  options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-  options.deterministic = True
-  return dataset.prefetch(4).with_options(options)
+  @classmethod
+  def of(cls, batches: Sequence[np.ndarray], flat: FlatFeatures, batching: Batching) -> "Plan":
+    """The plan of batches of row numbers, each with at most B."""
+    size = batching.batch_size
+    rows = np.stack([np.concatenate([each, np.repeat(each[:1], size - len(each))]) for each in batches])
+    real = np.arange(size) < np.array([[len(each)] for each in batches])
+    lengths = np.array([batching.length(int(longest)) for longest in flat.lengths[rows].max(axis=1)])
+    totals = (flat.row_weights[rows] * real).sum(axis=1)
+    counts = size * (lengths if flat.weights_by_piece else np.ones_like(lengths))
+    factors = np.divide(counts, totals, out=np.ones(len(rows)), where=totals > 0)
+    return cls(
+      rows=rows.astype(np.int32),
+      factors=(factors[:, np.newaxis] * real).astype(np.float32),
+      lengths=lengths.astype(np.int32),
+    )
+
+  def of_host(self, shard: HostShard) -> dict[str, np.ndarray]:
+    """The per-replica batches of one host, those of a step one after another; `[steps replicas, B / replicas]`."""
+    steps, size = self.rows.shape
+    mine = slice(shard.host * shard.replicas_per_host, (shard.host + 1) * shard.replicas_per_host)
+    share = size // shard.num_replicas
+    parts = {"rows": self.rows, "factors": self.factors}
+    if self.dropout_seeds is not None:
+      parts["dropout_seeds"] = self.dropout_seeds
+    cut = {
+      name: part.reshape(steps, shard.num_replicas, share, *part.shape[2:])[:, mine]
+      for name, part in parts.items()
+    }
+    joined = {name: part.reshape(-1, *part.shape[2:]) for name, part in cut.items()}
+    return {**joined, "lengths": np.repeat(self.lengths, shard.replicas_per_host)}
 
 
-def first_batch(features: FeatureSet, batching: Batching) -> Batch:
-  """A batch with the shapes and types of `training_dataset`'s."""
-  length = batching.length(batching.max_length)
-  x, y, weights = features.batch([0], batch_size=batching.batch_size, length=length)
-  return {**x, DROPOUT_SEED: _dropout_seeds(batching.batch_size, 0, 0)}, y, weights
+def training_plan(
+  flat: FlatFeatures, batching: Batching, *, seed: int, num_steps: int, first_step: int = 0
+) -> Plan:
+  """The batches of updates `first_step` to `num_steps`.
+
+  Their dropout seeds are a function of seed and update; each replica's model takes the first row of its part.
+  """
+  epoch, done = divmod(first_step, steps_per_epoch(len(flat.lengths), batching.batch_size))
+  batches: list[np.ndarray] = []
+  while len(batches) < num_steps - first_step:
+    batches += epoch_plan(flat.lengths, batching, seed=seed, epoch=epoch)[done:]
+    epoch, done = epoch + 1, 0
+  plan = Plan.of(batches[: num_steps - first_step], flat, batching)
+  seeds = [_dropout_seeds(batching.batch_size, seed, step) for step in range(first_step, num_steps)]
+  return dataclasses.replace(plan, dropout_seeds=np.stack(seeds))
 
 
 def _dropout_seeds(count: int, seed: int, step: int) -> np.ndarray:
@@ -113,18 +145,36 @@ def _dropout_seeds(count: int, seed: int, step: int) -> np.ndarray:
   return rng.integers(0, np.iinfo(np.int32).max, (count, 2), np.int32)
 
 
-def _signature(features: FeatureSet, batching: Batching) -> Any:
-  """Shapes and types of a batch: two of different lengths show which axes are the length."""
-  longest = int(features.lengths.max())
-  row = [int(features.lengths.argmax())]
-  short, long = (
-    features.batch(row, batch_size=batching.batch_size, length=length) for length in (longest, longest + 1)
-  )
+def planned_dataset(
+  flat: FlatFeatures, plan: Plan, batching: Batching, *, shard: HostShard
+) -> tf.data.Dataset:
+  """The per-replica batches `(x, y, weights)` of one host, over and over; see `FeatureSet`.
 
-  def spec(a: np.ndarray, b: np.ndarray) -> tf.TensorSpec:
-    fixed = None if batching.bucket_multiple else batching.max_length
-    shape = [size if size == other else fixed for size, other in zip(a.shape, b.shape, strict=True)]
-    return tf.TensorSpec(shape, a.dtype)
+  Rows and plan become tensors of the current device, which is the host's within
+  `strategy.distribute_datasets_from_function`; everything after that is TensorFlow's operations, so the host may be
+  another machine. Without bucketing shapes are static.
 
-  x, y, weights = tf.nest.map_structure(spec, short, long)
-  return {**x, DROPOUT_SEED: tf.TensorSpec([batching.batch_size, 2], tf.int32)}, y, weights
+  Args:
+    flat: the split.
+    plan: of its batches.
+    batching: as the plan's.
+    shard: the host's part.
+  """
+  tensors = flat.on_current_device()
+  fixed = None if batching.bucket_multiple else batching.max_length
+
+  def assemble(part: dict[str, tf.Tensor]) -> Any:
+    x, y, weights = tensors.gather(part["rows"], part["lengths"] if fixed is None else fixed)
+    factors = part["factors"]
+    weights *= factors[:, tf.newaxis] if flat.weights_by_piece else factors
+    if "dropout_seeds" in part:
+      x[DROPOUT_SEED] = part["dropout_seeds"]
+    return x, y, dict.fromkeys(y, weights) if isinstance(y, dict) else weights
+
+  dataset = tf.data.Dataset.from_tensor_slices(plan.of_host(shard)).repeat()
+  dataset = dataset.map(assemble, num_parallel_calls=2, deterministic=True).prefetch(_AHEAD)
+  options = tf.data.Options()
+  # Rewriting the pipeline would copy the rows into its graph.
+  options.experimental_optimization.apply_default_optimizations = False
+  options.autotune.enabled = False
+  return dataset.with_options(options)

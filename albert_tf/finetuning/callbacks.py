@@ -148,6 +148,10 @@ class WriteMetrics(keras.callbacks.Callback):
     self._write_training(logs or {})
     self._write_evaluations(logs)
 
+  def on_train_end(self, logs: Any = None) -> None:
+    del logs
+    self._log.close()
+
   def _write_training(self, logs: dict[str, Any]) -> None:
     step, (then, before) = self._evaluation.progress.step, self._since
     now = time.monotonic()
@@ -162,3 +166,4 @@ class WriteMetrics(keras.callbacks.Callback):
       if step not in self._written:
         self._written.add(step)
         self._log.append(step, "eval", metrics)
+        self._log.flush()

@@ -1,14 +1,13 @@
-"""Examples as unpadded rows, and batches of them padded to one length."""
+"""Examples as unpadded rows."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
-from typing import Any
+import hashlib
 
 import numpy as np
 
 Column = np.ndarray | Sequence[np.ndarray]  # One array, or one array a row where lengths differ.
-Batch = tuple[dict[str, np.ndarray], Any, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,58 +37,17 @@ class FeatureSet:
     """int64 `[n]`: the length of each row."""
     return np.array([np.shape(row["input_ids"])[-1] for row in self.rows], np.int64)
 
-  def batch(self, indices: Sequence[int] | np.ndarray, *, batch_size: int, length: int) -> Batch:
-    """`(x, y, weights)` of `batch_size` rows, padded to `length`.
-
-    Where there are fewer indices, the first one's row fills up with weight 0. Weights are scaled so that their
-    mean is 1: Keras' mean over the batch is then the weighted mean over its real rows.
-
-    Args:
-      indices: of the rows, at most `batch_size`.
-      batch_size: B.
-      length: S, at least that of the longest row.
-
-    Returns:
-      x: name → int32 `[B, …, S]` or `[B]`; y as `labels`, None without; weights float32 `[B]` or `[B, S]`, a
-      mapping where y is one.
-    """
-    taken = [*indices, *[indices[0]] * (batch_size - len(indices))]
-    names = self.rows[taken[0]].keys()
-    x = {
-      name: _stack([self.rows[i][name] for i in taken], length, self.pad_values.get(name, 0))
-      for name in names
+  def fingerprint(self) -> str:
+    """A hash of everything that training or evaluation on these examples depends on."""
+    digest = hashlib.sha256()
+    labels = self.labels if isinstance(self.labels, Mapping) else {"labels": self.labels}
+    columns = {
+      name: column for name, column in {**labels, "weights": self.weights}.items() if column is not None
     }
-    weights = self._weights(taken, len(indices), length)
-    if self.labels is None:
-      return x, None, weights
-    if isinstance(self.labels, Mapping):
-      y = {name: self._column(column, taken, length) for name, column in self.labels.items()}
-      return x, y, dict.fromkeys(y, weights)
-    return x, self._column(self.labels, taken, length), weights
-
-  def _column(self, column: Column, taken: Sequence[int], length: int) -> np.ndarray:
-    if isinstance(column, np.ndarray):
-      return column[taken]
-    return _stack([column[i] for i in taken], length, self.pad_values.get("labels", 0))
-
-  def _weights(self, taken: Sequence[int], real: int, length: int) -> np.ndarray:
-    if self.weights is None:
-      weights = np.ones(len(taken), np.float32)
-    elif isinstance(self.weights, np.ndarray):
-      weights = self.weights[taken].astype(np.float32)
-    else:
-      weights = _stack([self.weights[i] for i in taken], length, 0).astype(np.float32)
-    weights[real:] = 0.0
-    total = weights.sum()
-    return weights * np.float32(weights.size / total) if total > 0 else weights
-
-
-def _stack(arrays: Sequence[Any], length: int, fill: int) -> np.ndarray:
-  """Arrays stacked to `[B, …, S]`, the last axis filled up to `length`; scalars to `[B]`."""
-  first = np.asarray(arrays[0])
-  if first.ndim == 0:
-    return np.array(arrays, first.dtype)
-  out = np.full([len(arrays), *first.shape[:-1], length], fill, first.dtype)
-  for target, array in zip(out, arrays, strict=True):
-    target[..., : np.shape(array)[-1]] = array
-  return out
+    for name, arrays in (*columns.items(), *(("", row.values()) for row in self.rows)):
+      digest.update(name.encode())
+      for value in arrays:
+        array = np.ascontiguousarray(value)
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()

@@ -11,9 +11,9 @@ from albert_tf.finetuning.heads import ClassificationHead, SpanHead, Squad2Head
 from albert_tf.finetuning.task_spec import TaskSpec
 from albert_tf.modeling import AlbertEncoder
 from albert_tf.modeling.dropout import resolve_seed, split_seed
+from albert_tf.modeling.text_inputs import integers, text_inputs
 
 DROPOUT_SEED = "dropout_seed"  # An input of training alone, int32 `[B, 2]`; its first row seeds the call.
-_ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 
 def _dropout_seed(
@@ -21,7 +21,7 @@ def _dropout_seed(
 ) -> tf.Tensor | None:
   """The caller's seed, else the batch's, else a fresh one; None at inference."""
   if seed is None and DROPOUT_SEED in inputs:
-    seed = inputs[DROPOUT_SEED][0]
+    seed = integers(inputs[DROPOUT_SEED][0])
   return resolve_seed(seed, training=training)
 
 
@@ -46,7 +46,7 @@ class _EncoderWithHead(ModelBase):
     encoder_options: Mapping[str, Any] | None = None,
     **kwargs: Any,
   ):
-    super().__init__(**kwargs)
+    super().__init__(**kwargs, autocast=False)  # Ids would lose digits in bfloat16.
     self.config = config
     self.head_options = dict(head_options or {})
     self.encoder_options = dict(encoder_options or {})
@@ -67,14 +67,12 @@ class _EncoderWithHead(ModelBase):
   def _encode(
     self, inputs: Mapping[str, tf.Tensor], seed: tf.Tensor | None, *, training: bool
   ) -> dict[str, Any]:
-    encoder_inputs = {key: inputs[key] for key in _ENCODER_INPUTS if key in inputs}
-    return self.encoder(encoder_inputs, training=training, seed=seed)
+    return self.encoder(text_inputs(inputs), training=training, seed=seed)
 
   def _pool(self, inputs: Mapping[str, tf.Tensor], seed: tf.Tensor | None, *, training: bool) -> tf.Tensor:
     """The pooled output alone, `[B, H]`: the last block is computed at [CLS] only."""
     nowhere = inputs["input_ids"][:, :0]
-    encoder_inputs = {key: inputs[key] for key in _ENCODER_INPUTS if key in inputs}
-    outputs = self.encoder({**encoder_inputs, "read_positions": nowhere}, training=training, seed=seed)
+    outputs = self.encoder({**text_inputs(inputs), "read_positions": nowhere}, training=training, seed=seed)
     return outputs["pooled_output"]
 
   def checkpoint_items(self) -> dict[str, Any]:
@@ -145,9 +143,8 @@ class AlbertForMultipleChoice(_EncoderWithHead):
     shape = tf.shape(inputs["input_ids"])
     length = inputs["input_ids"].shape[-1]
     flat = {  # [B, C, S] → [B C, S]
-      key: tf.reshape(inputs[key], [-1, shape[2] if length is None else length])
-      for key in _ENCODER_INPUTS
-      if key in inputs
+      key: tf.reshape(value, [-1, shape[2] if length is None else length])
+      for key, value in text_inputs(inputs).items()
     }
     pooled = self._pool(flat, encoder_seed, training=training)
     scores = self.head(pooled, training=training, seed=head_seed)  # [B C, 1]
@@ -209,10 +206,11 @@ class AlbertForSquad2(_EncoderWithHead):
   ) -> dict[str, tf.Tensor]:
     encoder_seed, head_seed = split_seed(_dropout_seed(inputs, seed, training=training), 2)
     outputs = self._encode(inputs, encoder_seed, training=training)
+    starts = inputs.get("start_positions")
     return self.head(
       outputs["sequence_output"],
       inputs["p_mask"],
-      start_positions=inputs.get("start_positions"),
+      start_positions=None if starts is None else integers(starts),
       training=training,
       seed=head_seed,
     )

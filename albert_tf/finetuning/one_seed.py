@@ -9,13 +9,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf import compat, files
+from albert_tf import files
 from albert_tf.compat import keras
 from albert_tf.errors import UserError
 from albert_tf.finetuning import initialize
-from albert_tf.finetuning.batching import Batching, first_batch, steps_per_epoch, training_dataset
+from albert_tf.finetuning.batching import Batching, planned_dataset, steps_per_epoch, training_plan
 from albert_tf.finetuning.callbacks import EvaluateAndKeepBest, WriteMetrics
-from albert_tf.finetuning.features import Batch, FeatureSet
+from albert_tf.finetuning.features import FeatureSet
+from albert_tf.finetuning.flat_features import FlatFeatures
 from albert_tf.finetuning.models import make_model
 from albert_tf.finetuning.prediction import Predictor
 from albert_tf.finetuning.resumption import KeptTraining
@@ -23,6 +24,7 @@ from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.task import FineTuningTask
 from albert_tf.modeling import named_variables
 from albert_tf.optim.keras_optimizers import AdamW, Lamb, WarmupPolynomialDecay, layerwise_rate_multipliers
+from albert_tf.training.distribution import host_shard
 from albert_tf.training.precision import precision_policy
 
 METRICS_FILE = "metrics.jsonl"
@@ -151,9 +153,7 @@ def train(
     )
   epoch_steps = steps_per_epoch(len(features), batching.batch_size)
   num_steps = settings.num_train_steps or math.ceil(epoch_steps * settings.num_train_epochs)
-  _compile(
-    model, task, settings, num_steps=num_steps, strategy=strategy, batch=first_batch(features, batching)
-  )
+  _compile(model, task, settings, num_steps=num_steps, strategy=strategy)
   kept = KeptTraining(model, directory, writes=writes)
   progress = kept.restore()
   evaluation = EvaluateAndKeepBest(
@@ -167,11 +167,17 @@ def train(
     progress=progress,
   )
   writers = _writers(directory, evaluation, settings, num_steps) if writes else []
+  flat = FlatFeatures.of(features)
+
+  def dataset_from(first_step: int) -> Any:
+    plan = training_plan(flat, batching, seed=seed, num_steps=num_steps, first_step=first_step)
+    return strategy.distribute_datasets_from_function(
+      lambda context: planned_dataset(flat, plan, batching, shard=host_shard(strategy, context))
+    )
+
   _fit(
     model,
-    lambda first_step: training_dataset(
-      features, batching, seed=seed, num_steps=num_steps, first_step=first_step
-    ),
+    dataset_from,
     evaluation,
     epoch_steps=epoch_steps,
     num_steps=num_steps,
@@ -190,7 +196,7 @@ def train(
 
 def _fit(
   model: Any,
-  dataset_from: Callable[[int], tf.data.Dataset],
+  dataset_from: Callable[[int], Any],
   evaluation: EvaluateAndKeepBest,
   *,
   epoch_steps: int,
@@ -224,9 +230,8 @@ def _compile(
   *,
   num_steps: int,
   strategy: tf.distribute.Strategy,
-  batch: Batch,
 ) -> None:
-  """Loss and optimizer join the model; `batch` shows their types."""
+  """Loss and optimizer join the model."""
   with strategy.scope():
     model.compile(
       optimizer=make_optimizer(model, settings, num_steps=num_steps),
@@ -234,7 +239,6 @@ def _compile(
       loss_weights=task.loss_weights(),
       jit_compile=settings.jit_compile,
     )
-  compat.prepare_fit(model, batch)
 
 
 def _verbosity(verbose: bool) -> int:

@@ -1,14 +1,19 @@
 """The outputs of a model for every row of a split, in order, on all replicas."""
 
+from collections.abc import Iterator, Sequence
+import dataclasses
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tqdm
 
-from albert_tf.finetuning.batching import Batching
+from albert_tf.finetuning.batching import Batching, Plan, planned_dataset
 from albert_tf.finetuning.features import FeatureSet
+from albert_tf.finetuning.flat_features import FlatFeatures
 from albert_tf.finetuning.task import Outputs
+from albert_tf.pipelines.pretraining import HostShard
+from albert_tf.training.distribution import host_shard
 
 UNNAMED_OUTPUT = "logits"
 _BAR_FROM_BATCHES = 50
@@ -30,8 +35,10 @@ class Predictor:
     self._strategy = strategy
     self._batching = batching
     self._verbose = verbose
-    # Of this worker; the default strategy cannot name its one.
-    self._replicas = 1 if strategy.num_replicas_in_sync == 1 else len(strategy.extended.worker_devices)
+    # The default strategy cannot name its one device.
+    devices = 1 if strategy.num_replicas_in_sync == 1 else len(strategy.extended.worker_devices)
+    self._worker = HostShard(num_replicas=devices)
+    self._several = strategy.num_replicas_in_sync > devices
 
     def step(x: dict[str, tf.Tensor]) -> Any:
       return strategy.run(lambda inputs: model(inputs, training=False), args=(x,))
@@ -41,34 +48,38 @@ class Predictor:
   def __call__(self, features: FeatureSet, *, name: str = "") -> Outputs:
     """Output name → one array a row; see `task.Outputs`."""
     self._batching.check(features, name or "the split")
-    batching, lengths = self._batching, features.lengths
-    size = -(-batching.batch_size // self._replicas) * self._replicas
+    replicas = self._worker.num_replicas
+    batching = dataclasses.replace(
+      self._batching, batch_size=-(-self._batching.batch_size // replicas) * replicas
+    )
+    lengths, size = features.lengths, batching.batch_size
     order = np.argsort(lengths, kind="stable") if batching.bucket_multiple else np.arange(len(lengths))
-    starts = range(0, len(order), size)
-    quiet = not self._verbose or len(starts) < _BAR_FROM_BATCHES
+    parts = [order[start : start + size] for start in range(0, len(order), size)]
+    batches = self._batches(features, parts, batching)
+    quiet = not self._verbose or len(parts) < _BAR_FROM_BATCHES
     rows: dict[str, list[Any]] = {}
     # None: shown on a terminal alone.
-    for start in tqdm.tqdm(starts, desc=name, disable=quiet or None, unit="batch", leave=False):
-      indices = order[start : start + size]
-      length = batching.length(int(lengths[indices].max()))
-      x, _, _ = features.batch(indices, batch_size=size, length=length)
-      for key, array in self._run(x, size).items():
+    for indices in tqdm.tqdm(parts, desc=name, disable=quiet or None, unit="batch", leave=False):
+      for key, array in self._run(next(batches)).items():
         rows.setdefault(key, []).extend(array[: len(indices)])
     back = np.argsort(order, kind="stable")
     return {key: _stacked([column[i] for i in back]) for key, column in rows.items()}
 
-  def _run(self, x: dict[str, np.ndarray], size: int) -> dict[str, np.ndarray]:
-    share = size // self._replicas
-    first = iter(range(self._replicas))
+  def _batches(
+    self, features: FeatureSet, parts: Sequence[np.ndarray], batching: Batching
+  ) -> Iterator[dict[str, tf.Tensor]]:
+    flat = FlatFeatures.of(FeatureSet(features.rows, pad_values=features.pad_values))
+    plan = Plan.of(parts, flat, batching)
 
-    def part(_: Any) -> dict[str, tf.Tensor]:
-      start = next(first) * share
-      return {key: tf.constant(array[start : start + share]) for key, array in x.items()}
+    def of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
+      shard = self._worker if self._several else host_shard(self._strategy, context)
+      return planned_dataset(flat, plan, batching, shard=shard)
 
-    if self._replicas == 1:
-      outputs = self._step({key: tf.constant(array) for key, array in x.items()})
-    else:
-      outputs = self._step(self._strategy.experimental_distribute_values_from_function(part))
+    for x, _, _ in self._strategy.distribute_datasets_from_function(of_host):
+      yield x
+
+  def _run(self, x: dict[str, tf.Tensor]) -> dict[str, np.ndarray]:
+    outputs = self._step(x)
     named = outputs if isinstance(outputs, dict) else {UNNAMED_OUTPUT: outputs}
     local = self._strategy.experimental_local_results
     return {

@@ -1,7 +1,6 @@
 """RACE: reading comprehension of English examinations, in the distributed and in the JSON-lines layout."""
 
 from collections.abc import Iterator, Mapping, Sequence
-import glob
 import os
 from typing import Any
 
@@ -60,11 +59,8 @@ def _folder(data_dir: str, split: str, level: str) -> str:
   for root in _roots(data_dir):
     if files.exists(os.path.join(root, split, level)):
       return os.path.join(root, split, level)
-  there = (
-    f"; it holds {', '.join(sorted(os.listdir(data_dir))[:8]) or 'nothing'}"
-    if os.path.isdir(data_dir)
-    else ""
-  )
+  names = files.listdir(data_dir)
+  there = f"; it holds {', '.join(names[:8]) or 'nothing'}" if files.isdir(data_dir) else ""
   raise UserError(
     "RACE lies in {train,dev,test}/{middle,high}/ of --data_dir or of its folder RACE. Received: "
     f"{data_dir} without {split}/{level}{there}. Unpack RACE.tar.gz there; if one level is all there is, give "
@@ -74,8 +70,12 @@ def _folder(data_dir: str, split: str, level: str) -> str:
 
 def _passages(folder: str) -> Iterator[tuple[str, str]]:
   """Where it is, and the JSON text of each passage."""
-  escaped = folder if files.is_remote(folder) else glob.escape(folder)
-  paths = files.expand_globs([os.path.join(escaped, "*.txt")], what="RACE file")
+  paths = [os.path.join(folder, name) for name in files.listdir(folder) if name.endswith(".txt")]
+  if not paths:
+    raise UserError(
+      f"A folder of RACE must hold passages (*.txt). Received: {folder}, which holds none. Check that the archive "
+      "was unpacked whole."
+    )
   whole = [path for path in paths if os.path.basename(path) == _ALL]
   if whole and len(paths) > 1:
     logging.info("%s: %s is read, the %d other files are not.", folder, _ALL, len(paths) - 1)

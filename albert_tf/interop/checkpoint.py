@@ -6,8 +6,8 @@ import os
 import re
 
 import numpy as np
-import tensorflow as tf
 
+from albert_tf import files
 from albert_tf.checkpoints import bundle
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
@@ -88,24 +88,24 @@ def find_checkpoint(path: str) -> tuple[str, str]:
     UserError: there is no checkpoint at the path.
   """
   if path.endswith((".safetensors", ".bin")):
-    if not tf.io.gfile.exists(path):
+    if not files.exists(path):
       raise UserError(f"The weights file must exist. Received: {path}. Check the path.")
     return "huggingface", path
   prefix = bundle.strip_suffix(path)
   if bundle.is_bundle(prefix):
-    inside_saved_model = tf.io.gfile.exists(
+    inside_saved_model = files.exists(
       os.path.join(os.path.dirname(os.path.dirname(prefix)), "saved_model.pb")
     )
     return ("tfhub" if inside_saved_model else "tf1"), prefix
-  if not tf.io.gfile.isdir(path):
+  if not files.isdir(path):
     raise UserError(
       f"A checkpoint must be a directory, a weights file or the prefix of a .index file. Received: {path}, "
       "which is none of these. Check the path."
     )
-  if tf.io.gfile.exists(os.path.join(path, "saved_model.pb")):
+  if files.exists(os.path.join(path, "saved_model.pb")):
     return "tfhub", os.path.join(path, "variables", "variables")
   for name in huggingface.WEIGHT_FILES:
-    if tf.io.gfile.exists(os.path.join(path, name)):
+    if files.exists(os.path.join(path, name)):
       return "huggingface", os.path.join(path, name)
   for folder in ("checkpoints/best", "checkpoints", ""):
     found = bundle.latest_bundle(os.path.join(path, folder))
@@ -131,8 +131,8 @@ def find_config(weights: str, *, config_file: str, names: tuple[str, ...]) -> st
   directory = os.path.dirname(weights)
   for folder in (directory, os.path.join(directory, ".."), os.path.join(directory, "..", "..")):
     for name in names:
-      candidate = os.path.normpath(os.path.join(folder, name))
-      if tf.io.gfile.exists(candidate):
+      candidate = files.normpath(os.path.join(folder, name))
+      if files.exists(candidate):
         return candidate
   raise UserError(
     f"A checkpoint needs its configuration. Received: {weights} without {names[0]} beside it. "

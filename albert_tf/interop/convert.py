@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping
 import dataclasses
 import json
 import os
-import shutil
-import uuid
 
 import numpy as np
 
@@ -143,7 +141,7 @@ def _write(
     text = json.dumps(original_config_dict(config), indent=2, sort_keys=True) + "\n"
     _write_tokenizer(directory, checkpoint.tokenizer, name="30k-clean.model")
   else:
-    os.makedirs(os.path.join(directory, "checkpoints"))
+    files.makedirs(os.path.join(directory, "checkpoints"))
     bundle.write_bundle(
       os.path.join(directory, "checkpoints", f"model.ckpt-{checkpoint.global_step}"), tensors
     )
@@ -171,33 +169,22 @@ def original_config_dict(config: AlbertConfig) -> dict[str, object]:
 
 
 def write_atomically(output_path: str, write: Callable[[str], None]) -> None:
-  """Calls `write(directory)` on a temporary directory and renames it to `output_path`; all or nothing."""
+  """Calls `write(directory)` on a temporary directory and moves it to `output_path`; all or nothing."""
   _check_output(output_path)
-  target = os.path.abspath(output_path)
-  temporary = f"{target}.tmp-{uuid.uuid4().hex[:8]}"
-  files.makedirs(temporary)
   try:
-    write(temporary)
-    if os.path.isdir(target):
-      os.rmdir(target)  # Only an empty directory is taken away.
-    os.rename(temporary, target)
+    with files.atomic_directory(output_path) as directory:
+      write(directory)
+  except files.StoreError:
+    raise
   except OSError as error:
-    shutil.rmtree(temporary, ignore_errors=True)
     raise UserError(
       "The output directory must be writable and have room. "
       f"Received: {output_path} ({error.strerror or error}). Choose another, or make room."
     ) from error
-  except BaseException:
-    shutil.rmtree(temporary, ignore_errors=True)
-    raise
 
 
 def _check_output(path: str) -> None:
-  if files.is_remote(path):
-    raise UserError(
-      f"The output must be a local directory. Received: {path}. Convert locally, then copy it there."
-    )
-  if os.path.exists(path) and not (os.path.isdir(path) and not os.listdir(path)):
+  if files.exists(path) and not (files.isdir(path) and not files.listdir(path)):
     raise UserError(
       f"The output directory must not exist or be empty. Received: {path}, which holds something. "
       "Choose another name, or remove it."
@@ -229,8 +216,7 @@ def _write_tokenizer(
   if tokenizer is None:
     return
   path, settings = tokenizer
-  with files.open_binary(path) as source, open(os.path.join(directory, name), "wb") as target:
-    shutil.copyfileobj(source, target)
+  files.copy(path, os.path.join(directory, name))
   if huggingface_settings:
     values = {
       "tokenizer_class": "AlbertTokenizer",
@@ -244,5 +230,5 @@ def _write_tokenizer(
 
 
 def _write_text(path: str, text: str) -> None:
-  with open(path, "w", encoding="utf-8") as stream:
+  with files.atomic_writer(path, "w") as stream:
     stream.write(text)

@@ -9,6 +9,7 @@ import numpy as np
 from safetensors import SafetensorError
 import safetensors.numpy
 
+from albert_tf import files
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.json_keys import read_json_object
 from albert_tf.errors import UserError
@@ -25,6 +26,7 @@ _TIED = {
   "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
   "predictions.decoder.bias": "predictions.bias",
 }
+_MAPPING = "albert.encoder.embedding_hidden_mapping_in"  # There always; here only where E and H differ.
 _ENCODER_PARTS = ("embeddings.", "encoder.", "pooler.")
 _ARCHITECTURES = {
   ("masked_lm", "sentence_order"): "AlbertForPreTraining",
@@ -41,11 +43,12 @@ def read_tensors(path: str) -> dict[str, np.ndarray]:
     UserError: the file is damaged, or a `.bin` without PyTorch to read it.
   """
   try:
-    if path.endswith(".safetensors"):
-      return dict(safetensors.numpy.load_file(path))
-    torch = _torch(path)
-    # weights_only: a .bin file is a pickle, and must not run code.
-    tensors = torch.load(path, map_location="cpu", weights_only=True)
+    with files.local_copy(path) as local:
+      if path.endswith(".safetensors"):
+        return dict(safetensors.numpy.load_file(local))
+      torch = _torch(path)
+      # weights_only: a .bin file is a pickle, and must not run code.
+      tensors = torch.load(local, map_location="cpu", weights_only=True)
     return {name: _to_numpy(torch, tensor) for name, tensor in tensors.items()}
   except UserError:
     raise
@@ -120,6 +123,8 @@ def to_original(
           "This model has an untied decoder, which no ALBERT here can hold."
         )
       dropped.append((copy, f"tied to {name}"))
+  if config.embedding_size == config.hidden_size:
+    dropped += _identity_mapping(tensors, config.hidden_size, source)
   entries = _all_entries(config)
   if "AlbertForTokenClassification" in architectures:
     # Its classifier reads every token; ours of the same name reads the pooled vector.
@@ -134,8 +139,24 @@ def to_original(
   return variables, dropped
 
 
+def _identity_mapping(tensors: Mapping[str, np.ndarray], size: int, source: str) -> list[tuple[str, str]]:
+  """The mapping from E to H = E, which no model here has: it may be left out only where it changes nothing."""
+  weight, bias = tensors.get(f"{_MAPPING}.weight"), tensors.get(f"{_MAPPING}.bias")
+  if weight is None and bias is None:
+    return []
+  if weight is None or bias is None or not np.array_equal(weight, np.eye(size)) or bias.any():
+    raise UserError(
+      "A model with embedding_size equal to hidden_size has no mapping between them here. Received: "
+      f"{_MAPPING} in {source}, which is not the identity. Give the model another embedding_size, or fold the "
+      "mapping into its embeddings where that is possible; leaving it out would change every output."
+    )
+  return [(f"{_MAPPING}.{part}", "the identity, since E equals H") for part in ("weight", "bias")]
+
+
 def from_original(variables: Mapping[str, np.ndarray], config: AlbertConfig) -> dict[str, np.ndarray]:
   """The reverse of `to_original`. Tied copies are left out, as Hugging Face itself does.
+
+  Where E equals H the mapping that Hugging Face always has is the identity: it would draw a missing one at random.
 
   Raises:
     UserError: a variable has no name there.
@@ -147,7 +168,14 @@ def from_original(variables: Mapping[str, np.ndarray], config: AlbertConfig) -> 
       f"Every variable must have a name in Hugging Face's ALBERT. Received: {', '.join(unknown)}. "
       "Leave them out, or keep the checkpoint in this project's format."
     )
-  return {entries[name].huggingface: _transpose(entries[name], value) for name, value in variables.items()}
+  tensors = {entries[name].huggingface: _transpose(entries[name], value) for name, value in variables.items()}
+  if config.embedding_size == config.hidden_size:
+    size = config.hidden_size
+    tensors |= {
+      f"{_MAPPING}.weight": np.eye(size, dtype=np.float32),
+      f"{_MAPPING}.bias": np.zeros(size, np.float32),
+    }
+  return tensors
 
 
 def write_directory(
@@ -161,7 +189,7 @@ def write_directory(
   """Writes `config.json` and the weights; `AutoModel.from_pretrained(directory)` loads them.
 
   Args:
-    directory: an existing directory.
+    directory: an existing local directory.
     variables: original name → array.
     config: the architecture.
     weights_file: `SAFETENSORS_FILE` or `TORCH_FILE`.
@@ -181,7 +209,7 @@ def write_directory(
     torch.save({name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in tensors.items()}, path)
   else:
     safetensors.numpy.save_file(tensors, path, metadata={"format": "pt"})
-  with open(os.path.join(directory, "config.json"), "w", encoding="utf-8") as stream:
+  with files.atomic_writer(os.path.join(directory, "config.json"), "w") as stream:
     stream.write(json.dumps(values, indent=2, sort_keys=True) + "\n")
 
 

@@ -28,7 +28,7 @@ class AlbertEmbeddings(ConfigLayer):
   """
 
   def __init__(self, config: AlbertConfig, *, use_one_hot_embeddings: bool = False, **kwargs: Any):
-    super().__init__(config, **kwargs)
+    super().__init__(config, **kwargs, autocast=False)  # Ids would lose digits in bfloat16.
     self.use_one_hot_embeddings = use_one_hot_embeddings
     self.layer_norm = LayerNorm(epsilon=config.layer_norm_eps, name="layer_norm")
 

@@ -15,6 +15,7 @@ from albert_tf.modeling.dropout import resolve_seed, split_seed
 from albert_tf.modeling.embeddings import AlbertEmbeddings
 from albert_tf.modeling.feed_forward import FeedForwardSublayer
 from albert_tf.modeling.rematerialization import rematerialize, rematerialize_repeated
+from albert_tf.modeling.text_inputs import TEXT_INPUTS, integers, refuse_unknown, text_inputs
 
 LAYER_LOOPS = ("unrolled", "while")
 
@@ -70,7 +71,7 @@ class AlbertEncoder(ModelBase):
     layer_loop: str = "unrolled",
     **kwargs: Any,
   ):
-    super().__init__(**{"name": "bert", **kwargs})
+    super().__init__(**{"name": "bert", **kwargs}, autocast=False)  # Ids would lose digits in bfloat16.
     self.config = config
     self.use_one_hot_embeddings = use_one_hot_embeddings
     self.remat = remat
@@ -202,9 +203,9 @@ class AlbertEncoder(ModelBase):
   def call(
     self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
   ) -> dict[str, Any]:
-    input_ids = inputs["input_ids"]
-    input_mask = inputs.get("input_mask")
-    segment_ids = inputs.get("segment_ids")
+    refuse_unknown(inputs, "read_positions")
+    text = text_inputs(inputs)
+    input_ids, input_mask, segment_ids = (text.get(name) for name in TEXT_INPUTS)
     input_mask = tf.ones_like(input_ids) if input_mask is None else input_mask
     segment_ids = tf.zeros_like(input_ids) if segment_ids is None else segment_ids
 
@@ -228,7 +229,7 @@ class AlbertEncoder(ModelBase):
         outputs["all_encoder_layers"] = layers
     if read is None:
       return {**outputs, "sequence_output": x, "pooled_output": self.pooler(x[:, 0])}
-    positions = tf.pad(read, [[0, 0], [1, 0]])  # [CLS], position 0, is always read: by the pooler.
+    positions = tf.pad(integers(read), [[0, 0], [1, 0]])  # [CLS], position 0, is always read: by the pooler.
     x = self._apply_block(
       blocks[-1], x, bias, seeds[-1], training=bool(training), positions=positions
     )  # [B, 1 + Q, H]

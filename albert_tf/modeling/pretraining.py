@@ -9,6 +9,7 @@ from albert_tf.compat import ModelBase, keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.pretraining_heads import MaskedLmHead, SentenceOrderHead
+from albert_tf.modeling.text_inputs import integers, text_inputs
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -44,7 +45,7 @@ class AlbertForPreTraining(ModelBase):
     read_positions_only: bool = False,
     **kwargs: Any,
   ):
-    super().__init__(**kwargs)
+    super().__init__(**kwargs, autocast=False)  # Ids would lose digits in bfloat16.
     self.config = config
     self.encoder_options = dict(encoder_options or {})
     self.read_positions_only = read_positions_only
@@ -65,8 +66,8 @@ class AlbertForPreTraining(ModelBase):
   def call(
     self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
   ) -> dict[str, Any]:
-    encoder_inputs = {key: inputs[key] for key in ("input_ids", "input_mask", "segment_ids") if key in inputs}
-    positions = inputs["masked_lm_positions"]
+    encoder_inputs = text_inputs(inputs)
+    positions = integers(inputs["masked_lm_positions"])
     if self.read_positions_only:
       encoder_inputs["read_positions"] = positions
       positions = None

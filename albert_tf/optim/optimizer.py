@@ -58,6 +58,11 @@ def adamw_rule(hyperparameters: MomentHyperparameters) -> UpdateFunction:
   return update
 
 
+def select(condition: tf.Tensor | None, new: tf.Tensor, old: tf.Tensor) -> tf.Tensor:
+  """`new` where the scalar `condition` holds or is None, else `old`; a non-finite `new` leaves no trace."""
+  return new if condition is None else tf.where(condition, new, old)
+
+
 def assign_everywhere(assignments: list[tuple[tf.Variable, tf.Tensor]]) -> None:
   """Assigns values, equal on all replicas, to variables of any strategy; callable in replica context.
 
@@ -140,13 +145,21 @@ class Optimizer(tf.Module):
     """Name → exponential moving average of the weights; empty when none is kept."""
     return dict(self._ema)
 
-  def apply(self, gradients: Mapping[str, tf.Tensor], learning_rate: tf.Tensor | float) -> StepNorms:
+  def apply(
+    self,
+    gradients: Mapping[str, tf.Tensor],
+    learning_rate: tf.Tensor | float,
+    *,
+    only_if: tf.Tensor | None = None,
+  ) -> StepNorms:
     """Makes one update of all variables.
 
     Args:
       gradients: name → dense gradient, already summed over replicas and micro-batches and clipped, so
         that all replicas hold the same values.
       learning_rate: η of this update, a scalar.
+      only_if: scalar bool, equal on all replicas: where it is false, weights, moments and averages stay bit
+        for bit as they are and only the step moves on. None for always, at no cost.
 
     Returns:
       Norms of the weights before the update and of the update.
@@ -170,10 +183,13 @@ class Optimizer(tf.Module):
       g = tf.cast(gradients[name], tf.float32)
       m, v = tf.convert_to_tensor(self._m[name]), tf.convert_to_tensor(self._v[name])
       result = self._update(p, g, m, v, learning_rate=rate, step=step, rule=rule)
-      deltas[name] = result.delta
-      assignments += [(variable, result.p), (self._m[name], result.m), (self._v[name], result.v)]
+      deltas[name] = select(only_if, result.delta, tf.zeros_like(p))
+      changes = [(variable, p, result.p), (self._m[name], m, result.m), (self._v[name], v, result.v)]
       if self._ema_decay is not None:
-        assignments.append((self._ema[name], self._averaged(name, result.p, step)))
+        # The average starts at the weights, whether or not the first update is made.
+        average = self._ema[name] if only_if is None else tf.where(step == 1, p, self._ema[name])
+        changes.append((self._ema[name], average, self._averaged(name, result.p, step)))
+      assignments += [(target, select(only_if, new, old)) for target, old, new in changes]
     assign_everywhere(assignments)
     return StepNorms(weight_norm=global_norm(weights), update_norm=global_norm(deltas))
 

@@ -10,7 +10,7 @@ from albert_tf.errors import UserError
 from albert_tf.optim.clipping import global_norm
 from albert_tf.optim.groups import VariableRule
 from albert_tf.optim.moments import MomentHyperparameters
-from albert_tf.optim.optimizer import Optimizer, StepNorms, assign_everywhere, lamb_rule
+from albert_tf.optim.optimizer import Optimizer, StepNorms, assign_everywhere, lamb_rule, select
 
 
 class TfaLambOptimizer(Optimizer):
@@ -78,18 +78,42 @@ class TfaLambOptimizer(Optimizer):
     )
     return self._addons.iterations, m, v
 
-  def apply(self, gradients: Mapping[str, tf.Tensor], learning_rate: tf.Tensor | float) -> StepNorms:
+  def apply(
+    self,
+    gradients: Mapping[str, tf.Tensor],
+    learning_rate: tf.Tensor | float,
+    *,
+    only_if: tf.Tensor | None = None,
+  ) -> StepNorms:
     """As `Optimizer.apply`."""
     self._check_names(gradients)
     before = {name: tf.identity(variable) for name, variable in self._variables.items()}
+    moments = [*self._m.values(), *self._v.values()] if only_if is not None else []
+    moments_before = [tf.identity(moment) for moment in moments]
     self._learning_rate = tf.cast(learning_rate, tf.float32)
     self._addons.apply_gradients(
       [(tf.cast(gradients[name], tf.float32), variable) for name, variable in self._variables.items()],
       experimental_aggregate_gradients=False,
     )
     self._learning_rate = 0.0  # Keep no tensor of a finished trace.
+    if only_if is not None:  # Addons' optimizer assigns by itself: what must not have happened is taken back.
+      changed = [*self._variables.values(), *moments]
+      olds = [*before.values(), *moments_before]
+      assign_everywhere(
+        [
+          (target, select(only_if, tf.convert_to_tensor(target), old))
+          for target, old in zip(changed, olds, strict=True)
+        ]
+      )
     after = {name: tf.identity(variable) for name, variable in self._variables.items()}
     if self._ema_decay is not None:
-      assign_everywhere([(self._ema[name], self._averaged(name, after[name], self.step)) for name in after])
+      assign_everywhere(
+        [(self._ema[name], self._average_after(name, after[name], only_if)) for name in after]
+      )
     delta = {name: before[name] - after[name] for name in before}
     return StepNorms(weight_norm=global_norm(before), update_norm=global_norm(delta))
+
+  def _average_after(self, name: str, p: tf.Tensor, only_if: tf.Tensor | None) -> tf.Tensor:
+    averaged = self._averaged(name, p, self.step)
+    # The average starts at the weights, whether or not the first update is made.
+    return averaged if only_if is None else tf.where(only_if | (self.step == 1), averaged, self._ema[name])

@@ -1,81 +1,55 @@
-"""The data order: a function of (index, seed, position), so any position can be the first."""
+"""The data order: a function of (version, seed, position), so any position can be the first.
 
-import dataclasses
-from typing import NamedTuple
+A run keeps the version that it began with.
+"""
+
+from typing import Protocol
 
 import tensorflow as tf
 
-from albert_tf.pipelines.record_index import BLOCK_RECORDS
+from albert_tf.errors import UserError
+from albert_tf.pipelines.block_order import BlockOrder
+from albert_tf.pipelines.extents import Extents, HostPart, StreamPosition
+from albert_tf.pipelines.lane_order import LaneOrder
 
-WINDOW_BLOCKS = 64  # 4,096 records are mixed one by one: the paper's batch; about 14 MB at length 512.
-
-_BLOCK_SALT, _RECORD_SALT = 0x5EED, 0xA1BE  # Two independent streams from one seed.
-
-
-class StreamPosition(NamedTuple):
-  """A place in the endless stream of training examples."""
-
-  window: int  # Number of the window since the start of epoch 0.
-  offset: int  # Examples of that window already consumed.
+ORDER_VERSION = 2  # Of new runs.
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ShuffledOrder:
-  """Epoch after epoch over all records, in a keyed order.
+class Order(Protocol):
+  """Epoch after epoch over all records, window after window; example i is found by arithmetic."""
 
-  Each epoch permutes the blocks; each `WINDOW_BLOCKS` successive blocks make a window, whose
-  records are permuted one by one. Example i of the stream is found by
-  arithmetic, without replaying what came before.
-
-  Attributes:
-    num_records: records of one epoch.
-    seed: keys both permutations, together with the epoch and the window.
-  """
-
-  num_records: int
-  seed: int
-
-  @property
-  def window_records(self) -> int:
-    return WINDOW_BLOCKS * BLOCK_RECORDS
-
-  @property
-  def windows_per_epoch(self) -> int:
-    return -(-self.num_records // self.window_records)
+  def part(self, num_hosts: int, host: int) -> HostPart:
+    """What host `host` of `num_hosts` reads: its rows of every global batch are in it."""
 
   def locate(self, position: int) -> StreamPosition:
     """Where example `position` (0, 1, … over all epochs) lies."""
-    epoch, in_epoch = divmod(position, self.num_records)
-    window, offset = divmod(in_epoch, self.window_records)
-    return StreamPosition(window=epoch * self.windows_per_epoch + window, offset=offset)
 
-  def window_size(self, window: tf.Tensor) -> tf.Tensor:
-    """Records of a window, int64: all windows of an epoch but the last are full."""
-    left = self.num_records - window % self.windows_per_epoch * self.window_records
-    return tf.minimum(left, self.window_records)
+  def before(self, position: StreamPosition, part: HostPart) -> int:
+    """Examples of a part in the window of `position` that come before it."""
 
-  def window_blocks(self, window: tf.Tensor) -> tf.Tensor:
-    """Ids of the blocks of a window, int64 `[<= WINDOW_BLOCKS]`.
+  def extents(self, window: tf.Tensor, part: HostPart) -> Extents:
+    """What to read of a window."""
 
-    The one incomplete block stays last in every epoch: then all windows but the
-    last are full and `locate` is exact.
-    """
-    num_blocks = -(-self.num_records // BLOCK_RECORDS)
-    num_full = self.num_records // BLOCK_RECORDS
-    epoch, in_epoch = window // self.windows_per_epoch, window % self.windows_per_epoch
-    first = in_epoch * WINDOW_BLOCKS
-    ranks = tf.range(first, tf.minimum(first + WINDOW_BLOCKS, num_blocks))
-    key = tf.stack([tf.constant(self.seed % 2**31, tf.int64), epoch, tf.constant(_BLOCK_SALT, tf.int64)])
-    last_full = max(num_full - 1, 0)
-    permuted = tf.raw_ops.RandomIndexShuffle(
-      index=tf.minimum(ranks, last_full), seed=key, max_index=tf.constant(last_full, tf.int64), rounds=4
-    )
-    return tf.where(ranks < num_full, permuted, ranks)
+  def arrangement(self, window: tf.Tensor, part: HostPart, extents: Extents) -> tf.Tensor:
+    """int64 `[n]`: for each example of a part in the order of the stream, its place among the records read."""
 
-  def permute_window(self, records: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
-    """The records `[n]` of a window in their final order."""
-    key = tf.stack([tf.constant((self.seed ^ _RECORD_SALT) % 2**31, tf.int64), window])
-    draws = tf.random.stateless_uniform(
-      tf.shape(records), seed=key, minval=None, maxval=None, dtype=tf.int64, alg="philox"
-    )
-    return tf.gather(records, tf.argsort(draws, stable=True))
+
+def make_order(version: int, *, num_records: int, seed: int) -> Order:
+  """The order of a run.
+
+  Args:
+    version: 1 or 2.
+    num_records: records of one epoch.
+    seed: keys the order.
+
+  Raises:
+    UserError: a version that this program does not have.
+  """
+  if version == 1:
+    return BlockOrder(num_records=num_records, seed=seed)
+  if version == 2:
+    return LaneOrder(num_records=num_records, seed=seed)
+  raise UserError(
+    f"The order of the training data must be version 1 to {ORDER_VERSION}. Received: order_version={version}. "
+    "Continue this run with the version of this package that began it."
+  )

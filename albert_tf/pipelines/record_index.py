@@ -1,121 +1,154 @@
 """Where every record lies, in blocks: what makes the input seekable."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+import concurrent.futures
+import contextlib
 import dataclasses
+import functools
 import hashlib
 import os
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from albert_tf import files as file_lib
 from albert_tf.errors import UserError
-from albert_tf.records import read_records, scan_record_offsets
-from albert_tf.records.damage import find_whole_records
+from albert_tf.records.damage import Stretch, find_whole_records
+from albert_tf.records.shard_index import ShardIndex, load_shard_index, scan_shard
 
 OnBadRecord = Literal["error", "skip"]
+Notice = Callable[[str], None]
 
-BLOCK_RECORDS = 64  # One contiguous read: about 200 kB at length 512, enough to hide a bucket's latency.
+_PARALLEL_FILES = 32  # A bucket answers each request only after a while.
 
 
 @dataclasses.dataclass(frozen=True)
 class RecordIndex:
-  """Byte positions of blocks of `BLOCK_RECORDS` successive records.
+  """Byte positions of blocks of at most `BLOCK_RECORDS` successive records.
 
-  The records of all files form one list; block b holds records
-  `[b * BLOCK_RECORDS, (b + 1) * BLOCK_RECORDS)` of it, the last block what is left.
-  A run is a stretch of one file with no record left out: a file without damage
-  is one run. A block may span runs.
+  The records of all files form one list. A stretch is a part of one file with no record left out: a file
+  without damage is one stretch. Blocks begin anew with every stretch; its marks are the first bytes of
+  its blocks and the byte behind the last.
 
   Attributes:
-    run_paths: file of each run.
-    run_offsets: int64 `[runs]`, byte where each run starts.
-    run_counts: int64 `[runs]`, records of each run.
-    block_run: int64 `[blocks]`, run in which each block starts.
-    block_offset: int64 `[blocks]`, byte of its first record in that run's file.
-    block_skip: int64 `[blocks]`, records of that run before the block.
-    num_records: records in all runs.
+    paths: file of each stretch.
+    first_record: int64 `[stretches + 1]`, number of its first record in the list; at the end that of all records.
+    first_mark: int64 `[stretches]`, place of its first mark.
+    marks: int64 `[blocks + stretches]`, bytes.
     num_skipped: damaged records left out.
-    fingerprint: hash of names, sizes and counts; equal data, equal fingerprint.
+    fingerprint: hash of names, sizes and counts.
+    content: hash of all records' checksums; equal records in equal order, equal content.
   """
 
-  run_paths: tuple[str, ...]
-  run_offsets: np.ndarray
-  run_counts: np.ndarray
-  block_run: np.ndarray
-  block_offset: np.ndarray
-  block_skip: np.ndarray
-  num_records: int
+  paths: tuple[str, ...]
+  first_record: np.ndarray
+  first_mark: np.ndarray
+  marks: np.ndarray
   num_skipped: int
   fingerprint: str
+  content: str
 
   @property
-  def num_blocks(self) -> int:
-    return len(self.block_run)
+  def num_records(self) -> int:
+    return int(self.first_record[-1])
 
   @property
-  def longest_block_span(self) -> int:
-    """Most runs that one block touches."""
-    last = np.minimum((np.arange(self.num_blocks) + 1) * BLOCK_RECORDS, self.num_records) - 1
-    last_run = np.searchsorted(np.cumsum(self.run_counts), last, side="right")
-    return int(np.max(last_run - self.block_run)) + 1
+  def num_bytes(self) -> int:
+    """Of all records with their frames."""
+    last = np.append(self.first_mark[1:], len(self.marks)) - 1
+    return int((self.marks[last] - self.marks[self.first_mark]).sum())
 
 
-def build_record_index(paths: Sequence[str], *, on_bad_record: OnBadRecord = "error") -> RecordIndex:
-  """Reads the record headers of all files (with "skip", the data too).
+class DataIdentity(NamedTuple):
+  """What decides which example is in which step, besides seed and batch: a run keeps it.
+
+  Attributes:
+    fingerprint, content: of the `RecordIndex`.
+    order_version: see `pipelines.order`.
+  """
+
+  fingerprint: str
+  content: str
+  order_version: int
+
+
+class _Shard(NamedTuple):
+  """What is known of one file; `digest` is that of its index."""
+
+  num_bytes: int
+  stretches: list[Stretch]
+  num_damaged: int
+  digest: bytes
+
+
+def _as_shard(index: ShardIndex) -> _Shard:
+  whole = Stretch(index.offsets, index.num_bytes, index.num_records)
+  return _Shard(index.num_bytes, [whole] if index.num_records else [], 0, index.digest)
+
+
+def _walk(path: str, *, write: bool) -> _Shard:
+  index = scan_shard(path)
+  if write:
+    with contextlib.suppress(OSError, UserError):  # Records that may only be read are walked at every start.
+      index.save(path)
+  return _as_shard(index)
+
+
+def _verify(path: str) -> _Shard:
+  whole = find_whole_records(path)
+  return _Shard(file_lib.size(path), whole.stretches, whole.num_damaged, whole.digest)
+
+
+def _look_at(paths: Sequence[str], on_bad_record: OnBadRecord, write: bool, notice: Notice) -> list[_Shard]:
+  with concurrent.futures.ThreadPoolExecutor(_PARALLEL_FILES) as pool:
+    if on_bad_record == "skip":
+      return list(pool.map(_verify, paths))
+    found = dict(zip(paths, pool.map(load_shard_index, paths), strict=True))
+    missing = [path for path, index in found.items() if index is None]
+    if missing:
+      notice(f"{len(missing):,} of {len(paths):,} record files have no index beside them: reading them once")
+    walked = dict(zip(missing, pool.map(functools.partial(_walk, write=write), missing), strict=True))
+    return [walked[path] if (index := found[path]) is None else _as_shard(index) for path in paths]
+
+
+def build_record_index(
+  paths: Sequence[str],
+  *,
+  on_bad_record: OnBadRecord = "error",
+  write: bool = True,
+  notice: Notice = lambda text: None,
+) -> RecordIndex:
+  """Reads the indexes beside the files; walks only the files that have none (with "skip", all of all files).
 
   Args:
     paths: TFRecord files; their order is part of the data order.
-    on_bad_record: "error" raises at a damaged header or a truncated file; "skip"
+    on_bad_record: "error" raises where a file that is walked has a damaged length or is truncated; "skip"
       verifies every checksum and leaves damaged records out.
+    write: leave an index beside the files that had none, where that can be written. One process of a run does.
+    notice: told before files are walked, which takes a while.
 
   Raises:
     UserError: no record at all, or damage, with the file and the record.
   """
-  runs: list[tuple[str, np.ndarray]] = []  # (path, offsets of its records)
-  num_skipped = 0
-  for path in paths:
-    if on_bad_record == "error":
-      runs.append((path, scan_record_offsets(path)))
-      continue
-    whole = find_whole_records(path)
-    num_skipped += whole.num_damaged
-    breaks = np.flatnonzero(np.diff(whole.ordinals) != 1) + 1
-    runs.extend((path, part) for part in np.split(whole.offsets, breaks))
-  runs = [(path, offsets) for path, offsets in runs if len(offsets)]
-  if not runs:
+  shards = _look_at(paths, on_bad_record, write, notice)
+  stretches = [
+    (path, stretch) for path, shard in zip(paths, shards, strict=True) for stretch in shard.stretches
+  ]
+  if not stretches:
     raise UserError(
       f"The record files must hold at least one record. Received: {len(paths)} files with none, the first "
       f"{paths[0]}. Check that create_pretraining_data.py finished."
     )
-  counts = np.array([len(offsets) for _, offsets in runs], np.int64)
-  ends = np.cumsum(counts)
-  first = np.arange(0, ends[-1], BLOCK_RECORDS, dtype=np.int64)
-  block_run = np.searchsorted(ends, first, side="right").astype(np.int64)
-  block_skip = first - (ends - counts)[block_run]
-  block_offset = np.array([runs[r][1][s] for r, s in zip(block_run, block_skip, strict=True)], np.int64)
-  described = [(os.path.basename(path), file_lib.size(path)) for path in paths]
+  counts = np.array([stretch.num_records for _, stretch in stretches], np.int64)
+  marks = [np.append(stretch.offsets, stretch.end) for _, stretch in stretches]
+  described = [(os.path.basename(path), shard.num_bytes) for path, shard in zip(paths, shards, strict=True)]
+  content = hashlib.sha256(b"".join(shard.digest for shard in shards))
   return RecordIndex(
-    run_paths=tuple(path for path, _ in runs),
-    run_offsets=np.array([offsets[0] for _, offsets in runs], np.int64),
-    run_counts=counts,
-    block_run=block_run,
-    block_offset=block_offset,
-    block_skip=block_skip,
-    num_records=int(ends[-1]),
-    num_skipped=num_skipped,
+    paths=tuple(path for path, _ in stretches),
+    first_record=np.append(0, np.cumsum(counts)),
+    first_mark=np.cumsum([0, *map(len, marks[:-1])], dtype=np.int64),
+    marks=np.concatenate(marks),
+    num_skipped=sum(shard.num_damaged for shard in shards),
     fingerprint=hashlib.sha256(repr((described, counts.tolist())).encode()).hexdigest()[:16],
+    content=content.hexdigest()[:16],
   )
-
-
-def diagnose(paths: Sequence[str]) -> str | None:
-  """Which file is gone, or which record is damaged, as a message; None when every checksum fits."""
-  for path in paths:
-    if not file_lib.exists(path):
-      return f"Record files must stay where they are while a run reads them. Received: {path}, which is gone."
-    try:
-      for _ in read_records(path):
-        pass
-    except UserError as error:
-      return f"{error} Or train with --on_bad_record=skip."
-  return None

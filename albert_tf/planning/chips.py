@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 
 from albert_tf.errors import UserError
 
@@ -22,6 +23,7 @@ class Chip:
     clock_hz: turns the compiler's cycles into seconds.
     link_bytes_per_second: one interconnect link, one direction.
     slices: shapes in chips that can be rented and that libtpu 0.0.51 answers; the first is one chip.
+    one_ring: of these, the shapes whose gradients libtpu 0.0.51 sums on one ring over all chips; else on one an axis.
   """
 
   name: str
@@ -31,6 +33,7 @@ class Chip:
   clock_hz: float
   link_bytes_per_second: float
   slices: tuple[str, ...]
+  one_ring: tuple[str, ...] = ()
 
 
 _FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
@@ -87,6 +90,7 @@ _CHIPS = (
     clock_hz=1500e6,
     link_bytes_per_second=50e9,
     slices=_FLAT,
+    one_ring=("2x2", "2x4"),
   ),
   Chip(
     name="v5p",
@@ -105,6 +109,7 @@ _CHIPS = (
     clock_hz=1750e6,
     link_bytes_per_second=100e9,
     slices=_FLAT,
+    one_ring=("2x2", "2x4"),
   ),
 )
 CHIPS = {chip.name: chip for chip in _CHIPS}
@@ -119,7 +124,11 @@ class Topology:
 
   @property
   def name(self) -> str:
-    return f"{self.chip.name}:{'x'.join(map(str, self.shape))}"
+    return f"{self.chip.name}:{self._grid}"
+
+  @property
+  def _grid(self) -> str:
+    return "x".join(map(str, self.shape))
 
   @property
   def num_chips(self) -> int:
@@ -130,17 +139,17 @@ class Topology:
     """Replicas of a training run on the slice."""
     return self.num_chips * self.chip.cores_per_chip
 
-  def all_reduce_seconds(self, num_bytes: int) -> float:
+  def all_reduce_seconds(self, num_bytes: int, links: int = 0) -> float:
     r"""Time to add up one buffer over all chips, at full link rate and with nothing else running.
 
-    $t = \frac{n - 1}{n} \frac{\text{bytes}}{k \cdot \text{link}} + 2 \cdot \text{hops} \cdot t_{hop}$
+    $t = 2 \frac{n - 1}{n} \frac{\text{bytes}}{k \cdot \text{link}} + 2 \cdot \text{hops} \cdot t_{hop}$
 
-    Every axis of the grid longer than one, k of them, carries its share in both directions at once:
-    reduce-scatter and all-gather send 2 bytes (n - 1) / n a chip over 2 k links. n: chips. The sum of a chip's own
-    two cores goes through its memory and is left out.
+    Reduce-scatter and all-gather send 2 bytes (n - 1) / n a chip over k of its links at once. n: chips. The sum of a
+    chip's own two cores goes through its memory and is left out.
 
     Args:
       num_bytes: size of the buffer on one core.
+      links: k, where the compiler has said; 0: both directions of every ring.
 
     Returns:
       Seconds; 0 on one chip.
@@ -150,7 +159,28 @@ class Topology:
       return 0.0
     share = (self.num_chips - 1) / self.num_chips
     hops = sum(length - 1 for length in axes)
-    return share * num_bytes / (len(axes) * self.chip.link_bytes_per_second) + 2 * hops * HOP_SECONDS
+    rings = 1 if self._grid in self.chip.one_ring else len(axes)
+    rate = (links or 2 * rings) * self.chip.link_bytes_per_second
+    return 2 * share * num_bytes / rate + 2 * hops * HOP_SECONDS
+
+
+def accelerator_peak_flops(accelerator_type: str) -> float:
+  """bfloat16 FLOP/s of a rented slice, all chips together; 0 where the type is not known.
+
+  Args:
+    accelerator_type: Google Cloud's word for it: TensorCores are counted for v2 to v5p ("v3-8": four chips), chips
+      for v5e and v6e ("v5litepod-8", "v6e-8").
+
+  Example:
+    >>> accelerator_peak_flops("v3-8")
+    492000000000000.0
+  """
+  found = re.fullmatch(r"(v\d+(?:p|e|litepod)?)-(\d+)", accelerator_type.strip().lower())
+  chip = CHIPS.get(found[1].replace("v5litepod", "v5e")) if found else None
+  if found is None or chip is None:
+    return 0.0
+  num_chips = int(found[2]) // (1 if chip.name in ("v5e", "v6e") else 2)
+  return num_chips * chip.cores_per_chip * chip.peak_flops
 
 
 def known_topologies(chip: str | None = None) -> list[str]:

@@ -1,6 +1,7 @@
-"""The exact training step of one replica as XLA's HLO, without running it."""
+"""The exact training step of a replica, alone or of many, as XLA's HLO, without running it."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -10,6 +11,7 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.optim.build import OptimizerConfig, build_optimizer
+from albert_tf.planning.replicas import ReplicasToCompile
 from albert_tf.training.precision import precision_policy
 from albert_tf.training.step import StepConfig, TrainStep
 
@@ -48,14 +50,17 @@ def lower_train_step(
   max_seq_length: int,
   max_predictions_per_seq: int,
   gradient_accumulation_steps: int = 1,
+  num_replicas: int = 1,
   mixed_precision: str = "bfloat16",
+  all_reduce_dtype: str = "float32",
   remat: bool = False,
   optimizer_config: OptimizerConfig | None = None,
   encoder_options: Mapping[str, Any] | None = None,
 ) -> LoweredStep:
   """Lowers the step function that training runs: forward, losses, backward, clip, optimizer.
 
-  The step is that of one replica: the sums over replicas are left out, as with one replica.
+  With several replicas the program holds their sums as collectives: of the masked-LM weights, the gradients and the
+  metrics. It is every replica's, and is compiled for all of them together.
 
   Args:
     config: the architecture.
@@ -63,7 +68,9 @@ def lower_train_step(
     max_seq_length: S.
     max_predictions_per_seq: P.
     gradient_accumulation_steps: micro-batches of one step.
+    num_replicas: cores that share the update; with 1 the program has no collectives.
     mixed_precision: "bfloat16" or "float32".
+    all_reduce_dtype: type in which gradients are summed over replicas, "float32" or "bfloat16".
     remat: recompute activations in the backward pass.
     optimizer_config: default `OptimizerConfig()`, LAMB.
     encoder_options: more of `AlbertEncoder`'s arguments.
@@ -84,6 +91,7 @@ def lower_train_step(
     "max_seq_length": max_seq_length,
     "max_predictions_per_seq": max_predictions_per_seq,
     "gradient_accumulation_steps": gradient_accumulation_steps,
+    "num_replicas": num_replicas,
   }
   wrong = [f"{name}={value}" for name, value in sizes.items() if value < 1]
   if wrong:
@@ -95,7 +103,7 @@ def lower_train_step(
     )
   optimizer_config = optimizer_config or OptimizerConfig()
   batch_size = per_core_batch_size * gradient_accumulation_steps
-  strategy = tf.distribute.get_strategy()  # None: one replica.
+  strategy = ReplicasToCompile(num_replicas)
   model = AlbertForPreTraining(
     config,
     encoder_options={**(encoder_options or {}), "remat": remat},
@@ -108,9 +116,13 @@ def lower_train_step(
     model=model,
     optimizer=build_optimizer(optimizer_config, variables),
     optimizer_config=optimizer_config,
-    config=StepConfig(global_batch_size=batch_size, gradient_accumulation_steps=gradient_accumulation_steps),
+    config=StepConfig(
+      global_batch_size=batch_size * num_replicas,
+      gradient_accumulation_steps=gradient_accumulation_steps,
+      all_reduce_dtype=all_reduce_dtype if num_replicas > 1 else "float32",
+    ),
   )
-  function = tf.function(step.on_replica, autograph=False, jit_compile=True)
+  function = tf.function(partial(strategy.trace, step.on_replica), autograph=False, jit_compile=True)
   batch = empty_batch(
     batch_size=batch_size, max_seq_length=max_seq_length, max_predictions_per_seq=max_predictions_per_seq
   )

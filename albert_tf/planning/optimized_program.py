@@ -34,7 +34,7 @@ class ProgramCost(NamedTuple):
 
 def costly_instructions(program: str) -> tuple[list[Instruction], int]:
   """All instructions with a cost, and how many loops have no known number of iterations."""
-  bodies, entry = _computations(program)
+  bodies, entry = computations(program)
   found: list[Instruction] = []
   unknown = 0
 
@@ -139,7 +139,19 @@ def _called(line: str) -> Iterator[str]:
     yield from (name.strip().lstrip("%") for name in group[1].strip("{}").split(","))
 
 
-def _computations(program: str) -> tuple[dict[str, list[str]], str]:
+def operation(line: str) -> tuple[str, str]:
+  """Kind and name of the instruction on a line; both empty where it has none."""
+  found = _OPERATION.match(line)
+  return (found[2], found[1]) if found else ("", "")
+
+
+def estimated_cycles(line: str) -> int:
+  """Cycles of one run of a line's instruction; 0 where the compiler states none."""
+  found = _CYCLES.search(line)
+  return int(found[1]) if found else 0
+
+
+def computations(program: str) -> tuple[dict[str, list[str]], str]:
   """Name → lines of each computation, and the name of the entry."""
   bodies: dict[str, list[str]] = {}
   current: list[str] = []

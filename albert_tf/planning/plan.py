@@ -8,7 +8,7 @@ from albert_tf.errors import UserError
 from albert_tf.planning.chips import Topology
 from albert_tf.planning.estimate import StepShape, trainable_parameters
 from albert_tf.planning.flops import training_flops_per_example
-from albert_tf.planning.plan_search import Figures, Judge, LargestBatch, largest_batch
+from albert_tf.planning.plan_search import FORMULA_ERROR, Figures, Judge, LargestBatch, largest_batch
 
 SECONDS_PER_DAY = 86_400
 _ALL_REDUCE_ITEM_BYTES = {"float32": 4, "bfloat16": 2}
@@ -86,7 +86,8 @@ def step_time(
 ) -> dict[str, float | str | None]:
   """Seconds of a step and what follows from them.
 
-  Compute and all-reduce are added, as if none of the communication were hidden behind computation.
+  Compute and all-reduce are added. Of a program of all cores the all-reduce is what its schedule does not hide behind
+  computation; else it is the gradients' bytes over all links, as if nothing were hidden.
 
   Returns:
     Seconds, rates of the whole slice, `model_flops_utilization` (model FLOPs, without rematerialisation, over the
@@ -94,8 +95,10 @@ def step_time(
   """
   topology, config = judge.topology, judge.config
   compute = figures.cycles / topology.chip.clock_hz
-  gradient_bytes = trainable_parameters(config) * _ALL_REDUCE_ITEM_BYTES[run.all_reduce_dtype]
-  all_reduce = topology.all_reduce_seconds(gradient_bytes)
+  num_bytes, all_reduce = figures.all_reduce_bytes, figures.all_reduce_seconds
+  if not figures.all_reduces:
+    num_bytes = trainable_parameters(config) * _ALL_REDUCE_ITEM_BYTES[run.all_reduce_dtype]
+    all_reduce = topology.all_reduce_seconds(num_bytes)
   seconds = compute + all_reduce
   examples = shape.examples * topology.num_cores
   flops = training_flops_per_example(
@@ -111,7 +114,8 @@ def step_time(
     "loops_counted_once": figures.loops_counted_once,
     "compute_seconds": compute,
     "all_reduce_seconds": all_reduce,
-    "all_reduce_bytes": gradient_bytes,
+    "all_reduce_bytes": num_bytes,
+    "all_reduces": figures.all_reduces or None,
     "step_seconds": seconds,
     "examples_per_second": examples / seconds,
     "tokens_per_second": examples * shape.max_seq_length / seconds,
@@ -141,12 +145,29 @@ def _largest(found: LargestBatch) -> dict[str, Any]:
   }
 
 
-def _fewest_parts(judge: Judge, shape: StepShape) -> StepShape:
-  """The same update in the fewest micro-batches that fit by the formula; in single examples where none does."""
+def fewest_parts(judge: Judge, shape: StepShape) -> StepShape:
+  """The same update in the fewest micro-batches that fit; in single examples where none does.
+
+  The compiler checks the formula's choice while it may, and more micro-batches follow where it refuses.
+  """
+  if not _surely_fits(judge, judge.estimated(shape)):
+    shape = _more_parts(judge, shape)
+  while shape.per_core_batch_size > 1 and not judge.fits(judge.best(shape)):
+    shape = _more_parts(judge, shape)
+  return shape
+
+
+def _surely_fits(judge: Judge, estimate: Figures) -> bool:
+  """Whether a step fits also if the formula errs by as much as it does at worst."""
+  return judge.fits(estimate._replace(required_bytes=int(estimate.required_bytes * (1 + FORMULA_ERROR))))
+
+
+def _more_parts(judge: Judge, shape: StepShape) -> StepShape:
+  """The same update in the fewest micro-batches, more than now, that fit by the formula; in single examples if none."""
   total = shape.examples
   parts = [n for n in range(1, total + 1) if total % n == 0 and n > shape.gradient_accumulation_steps]
   options = [shape.replace(gradient_accumulation_steps=n, per_core_batch_size=total // n) for n in parts]
-  fitting = (option for option in options if judge.fits(judge.estimated(option)))
+  fitting = (option for option in options if _surely_fits(judge, judge.estimated(option)))
   return next(fitting, options[-1] if options else shape)
 
 
@@ -156,7 +177,7 @@ def _alternatives(judge: Judge, shape: StepShape, run: RunSettings) -> list[dict
   options = [] if shape.remat else [remat]
   for option in [shape, *options]:
     if not judge.fits(judge.best(option)):
-      options.append(_fewest_parts(judge, option))
+      options.append(_more_parts(judge, option))
   found = []
   for option in options:
     figures = judge.best(option) if option == remat else judge.estimated(option)
@@ -208,6 +229,7 @@ def plan_run(
     "memory": _memory(judge, figures),
     "time": step_time(judge, shape, figures, run) if fits else None,
     "compile_seconds": figures.compile_seconds,
+    "note": figures.note,
   }
   answer["alternatives"] = _alternatives(judge, shape, run)
   if not check_largest:

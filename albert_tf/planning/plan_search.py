@@ -7,21 +7,28 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.planning.chips import Topology
 from albert_tf.planning.estimate import StepShape, estimate_step
 
-COMPILER, SHALLOW, FORMULA = "compiler", "compiler, two depths", "formula"
+ALL_CORES, ONE_CORE, FORMULA = "compiler, all cores", "compiler, one core", "formula"
+TWO_DEPTHS = ", two depths"  # After either of the first two.
 _SEARCH_LIMIT = 1 << 14  # Examples a core; no chip holds more.
+FORMULA_ERROR = 0.06  # Relative, of memory: tests/planning/test_estimate.py holds it.
 
 
 class Figures(NamedTuple):
   """One core's step.
 
   Attributes:
-    source: who says so: `COMPILER`, `SHALLOW` (a few layers compiled, the rest by proportion) or `FORMULA`.
+    source: who says so: the compiler, of all cores together or of one, or `FORMULA`; with `TWO_DEPTHS` a few layers
+      were compiled and the rest is by proportion.
     required_bytes: all memory of the step: weights, moments, batch, temporaries.
     temporary_bytes: activations, gradients and scratch; 0 where the compiler did not say.
-    cycles: of the core's clock, in one step.
+    cycles: of the core's clock, in one step, without waiting for other cores.
     compile_seconds: 0 for a formula.
     refused: whether the compiler refused the program for want of memory.
     loops_counted_once: loops in `cycles` whose number of runs is not known.
+    all_reduces: sums over all cores in the compiled program; 0 where it is that of one core, or a formula's.
+    all_reduce_bytes: that they sum, on one core.
+    all_reduce_seconds: that a core waits for them with nothing to compute.
+    note: why all cores together were not compiled.
   """
 
   source: str
@@ -31,6 +38,10 @@ class Figures(NamedTuple):
   compile_seconds: float = 0.0
   refused: bool = False
   loops_counted_once: int = 0
+  all_reduces: int = 0
+  all_reduce_bytes: int = 0
+  all_reduce_seconds: float = 0.0
+  note: str = ""
 
 
 # Compiles one shape; None where it is not to be compiled, for want of a compiler or of time.
@@ -44,7 +55,7 @@ class Judge:
 
   Args:
     config: the architecture.
-    topology: the slice; only its chip matters here.
+    topology: the slice.
     compile_step: compiles one shape; None for formulas only.
     compiles: how many shapes may be compiled; None for any number.
   """
@@ -66,7 +77,7 @@ class Judge:
 
   def fits(self, figures: Figures) -> bool:
     """Whether the step fits: the compiler's own word where it compiled the whole step, else by bytes."""
-    if figures.source == COMPILER:
+    if figures.source in (ALL_CORES, ONE_CORE):
       return not figures.refused
     return not figures.refused and figures.required_bytes <= self.available_bytes
 
@@ -98,11 +109,16 @@ class Judge:
       memory = max(found.required_bytes - resident, 1) / base.temporary_bytes
       time = found.cycles / base.cycles if found.cycles else 1.0
     temporary = int(estimate.temporary_bytes * memory)
+    # The same gradients are summed, whatever the step.
+    sums = next((figures for figures in self._known.values() if figures.all_reduces), None)
     return Figures(
       source=FORMULA,
       required_bytes=estimate.argument_bytes + temporary,
       temporary_bytes=temporary,
       cycles=estimate.cycles * time,
+      all_reduces=sums.all_reduces if sums else 0,
+      all_reduce_bytes=sums.all_reduce_bytes if sums else 0,
+      all_reduce_seconds=sums.all_reduce_seconds if sums else 0.0,
     )
 
   def best(self, shape: StepShape) -> Figures:

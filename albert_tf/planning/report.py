@@ -28,7 +28,8 @@ def _largest_lines(largest: Mapping[str, Mapping[str, Any]]) -> list[str]:
 def _time_lines(time: Mapping[str, Any], chips: int) -> list[str]:
   step = f"step {time['step_seconds']:.4g} s = compute {time['compute_seconds']:.4g} s"
   step += f" ({time['cycles'] / 1e6:.1f} M cycles) + all-reduce {time['all_reduce_seconds']:.2g} s"
-  step += f" ({_gib(time['all_reduce_bytes'])} GiB) [{time['source']}]"
+  together = f" in {time['all_reduces']}" if time["all_reduces"] else ""
+  step += f" ({_gib(time['all_reduce_bytes'])} GiB{together}) [{time['source']}]"
   rates = f"{time['examples_per_second']:,.0f} examples/s, {time['tokens_per_second']:,.0f} tokens/s, "
   rates += f"{100 * time['model_flops_utilization']:.1f}% of the chips' peak"
   length = f"{time['days']:.3g} days" if time["days"] > 2 else f"{24 * time['days']:.3g} hours"
@@ -72,6 +73,8 @@ def describe(answer: Mapping[str, Any]) -> str:
       f"with {option['flags']}: {_gib(option['required_bytes'])} GiB, {verdict} [{option['source']}]"
     )
   lines += _largest_lines(answer.get("largest_batch", {}))
+  if answer["note"]:
+    lines.append(f"One core alone was compiled, since all together do not compile: {answer['note']}")
   if answer["compile_seconds"]:
     lines.append(f"compiled in {answer['compile_seconds']:.0f} s")
   return "\n".join(lines)
@@ -87,7 +90,8 @@ def sweep_row(size: str, answer: Mapping[str, Any]) -> list[str]:
   """One line of the sweep's table; "~" marks a largest batch that no compiler has checked."""
   topology, step, memory, time = (answer[key] for key in ("topology", "step", "memory", "time"))
   largest = answer["largest_batch"]
-  cells = [size, topology["name"], str(step["per_core_batch_size"]), "yes" if answer["fits"] else "no"]
+  parts = f" x {step['gradient_accumulation_steps']}" if step["gradient_accumulation_steps"] > 1 else ""
+  cells = [size, topology["name"], f"{step['per_core_batch_size']}{parts}", "yes" if answer["fits"] else "no"]
   cells.append(_gib(memory["required_bytes"]))
   if time is None:
     cells += ["", "", "", ""]

@@ -22,7 +22,7 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 class CompiledStep(NamedTuple):
-  """What the compiler says of one core's program.
+  """What the compiler says of a core's program.
 
   Attributes:
     topology: the topology's name, such as "v3:2x2".
@@ -59,13 +59,19 @@ class CompiledStep(NamedTuple):
 
 
 def compile_hlo(
-  hlo: bytes, topology: str = "v3:2x2", *, python: str = "", timeout_seconds: float = 3600.0
+  hlo: bytes,
+  topology: str = "v3:2x2",
+  *,
+  num_replicas: int = 1,
+  python: str = "",
+  timeout_seconds: float = 3600.0,
 ) -> CompiledStep:
-  """Compiles one core's program for a TPU topology, in a child process.
+  """Compiles the program of one core, or of many together, for a TPU topology, in a child process.
 
   Args:
     hlo: a serialized `HloModuleProto`, from `lower_train_step`.
     topology: chip and shape, such as "v3:2x2", "v4:2x2x1", "v5e:2x2".
+    num_replicas: cores of the topology that run it together, as many as it was lowered for.
     python: an interpreter with jax and libtpu; default: this one.
     timeout_seconds: after which to give up.
 
@@ -80,7 +86,8 @@ def compile_hlo(
     paths = [str(pathlib.Path(folder, name)) for name in ("step.hlo", "result.json", "program.txt")]
     hlo_path, result_path, program_path = paths
     pathlib.Path(hlo_path).write_bytes(hlo)
-    command = [python or sys.executable, worker.__file__, hlo_path, topology, result_path, program_path]
+    arguments = [hlo_path, topology, str(num_replicas), result_path, program_path]
+    command = [python or sys.executable, worker.__file__, *arguments]
     output = _run(command, timeout_seconds)
     if not pathlib.Path(result_path).exists():
       raise UserError(

@@ -1,9 +1,11 @@
 """Compiles an HLO module for a TPU in a process of its own; run as a file, it imports nothing of this library.
 
-`python tpu_compiler_worker.py HLO TOPOLOGY RESULT [PROGRAM]`: reads a serialized `HloModuleProto`, writes JSON to
-RESULT and, if asked, the optimized program's text to PROGRAM. A refusal of the compiler is a result too.
+`python tpu_compiler_worker.py HLO TOPOLOGY REPLICAS RESULT PROGRAM`: reads a serialized `HloModuleProto` that so many
+devices of the topology run together, writes JSON to RESULT and the optimized program's text to PROGRAM. A refusal of
+the compiler is a result too.
 """
 
+from collections.abc import Sequence
 import json
 import os
 import sys
@@ -44,17 +46,19 @@ def _module(hlo: bytes) -> Any:
   return module
 
 
-def _compile(hlo: bytes, device: Any) -> tuple[dict[str, Any], str]:
+def _compile(hlo: bytes, devices: Sequence[Any]) -> tuple[dict[str, Any], str]:
   from jax._src import compiler
   from jaxlib import _jax
   import numpy as np
 
   module = _module(hlo)
   options = compiler.get_compile_options(
-    num_replicas=1, num_partitions=1, device_assignment=np.array([[device.id]])
+    num_replicas=len(devices),
+    num_partitions=1,
+    device_assignment=np.array([[device.id] for device in devices]),
   )
   started = time.perf_counter()
-  executable = device.client.compile(module, _jax.DeviceList((device,)), options)
+  executable = devices[0].client.compile(module, _jax.DeviceList(tuple(devices)), options)
   seconds = time.perf_counter() - started
   memory = executable.get_compiled_memory_stats()
   return {
@@ -67,7 +71,7 @@ def _compile(hlo: bytes, device: Any) -> tuple[dict[str, Any], str]:
   }, executable.hlo_modules()[0].to_string()
 
 
-def _answer(hlo_path: str, topology_name: str, program_path: str) -> dict[str, Any]:
+def _answer(hlo_path: str, topology_name: str, replicas: int, program_path: str) -> dict[str, Any]:
   os.environ.update(ENVIRONMENT)
   try:
     from jax.experimental import topologies
@@ -82,7 +86,7 @@ def _answer(hlo_path: str, topology_name: str, program_path: str) -> dict[str, A
   with open(hlo_path, "rb") as file:
     hlo = file.read()
   try:
-    result, program = _compile(hlo, topology.devices[0])
+    result, program = _compile(hlo, topology.devices[:replicas])
   except Exception as error:
     return {"error": REFUSED_PROGRAM, "message": str(error), **found}
   with open(program_path, "w", encoding="utf-8") as file:
@@ -90,8 +94,8 @@ def _answer(hlo_path: str, topology_name: str, program_path: str) -> dict[str, A
   return {**found, **result}
 
 
-def main(hlo_path: str, topology_name: str, result_path: str, program_path: str) -> None:
-  answer = _answer(hlo_path, topology_name, program_path)
+def main(hlo_path: str, topology_name: str, replicas: str, result_path: str, program_path: str) -> None:
+  answer = _answer(hlo_path, topology_name, int(replicas), program_path)
   with open(result_path, "w", encoding="utf-8") as file:
     json.dump(answer, file)
 

@@ -3,12 +3,12 @@
 from albert_tf.records.encode import encode_example, encode_packed, pack_varints
 from albert_tf.records.features import PretrainingSpec
 from albert_tf.records.manifest import Baseline, Manifest, RecordFile, find_manifest
+from albert_tf.records.shard_index import ShardIndex, ShardIndexer, scan_shard
 from albert_tf.records.tfrecord import (
   TFRecordWriter,
   frame_record,
   masked_crc32c,
   read_records,
-  scan_record_offsets,
 )
 
 __all__ = [
@@ -16,6 +16,8 @@ __all__ = [
   "Manifest",
   "PretrainingSpec",
   "RecordFile",
+  "ShardIndex",
+  "ShardIndexer",
   "TFRecordWriter",
   "encode_example",
   "encode_packed",
@@ -24,5 +26,5 @@ __all__ = [
   "masked_crc32c",
   "pack_varints",
   "read_records",
-  "scan_record_offsets",
+  "scan_shard",
 ]

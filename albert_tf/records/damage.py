@@ -1,27 +1,44 @@
 """Which records of a damaged file are whole."""
 
+import array
 from collections.abc import Iterator
+import hashlib
 import struct
 from typing import NamedTuple
 
 import numpy as np
 
 from albert_tf import files
+from albert_tf.records.shard_index import BLOCK_RECORDS, DIGEST_BYTES
 from albert_tf.records.tfrecord import FOOTER_BYTES, HEADER_BYTES, masked_crc32c
+
+
+class Stretch(NamedTuple):
+  """Successive whole records of one file.
+
+  Attributes:
+    offsets: int64 `[blocks]`, byte where every 64th starts, the first included.
+    end: byte behind the last.
+    num_records: how many.
+  """
+
+  offsets: np.ndarray
+  end: int
+  num_records: int
 
 
 class WholeRecords(NamedTuple):
   """The records of one file whose checksums fit.
 
   Attributes:
-    offsets: int64 `[records]`, byte where each starts.
-    ordinals: int64 `[records]`, its number among all records of the file.
+    stretches: one for a file without damage.
     num_damaged: records left out; a damaged length hides all that follows and counts as one.
+    digest: as a `ShardIndex` has it, of the whole records.
   """
 
-  offsets: np.ndarray
-  ordinals: np.ndarray
+  stretches: list[Stretch]
   num_damaged: int
+  digest: bytes
 
 
 def _walk(path: str) -> Iterator[tuple[int, bytes | None]]:
@@ -44,10 +61,25 @@ def find_whole_records(path: str) -> WholeRecords:
 
   Behind a damaged length nothing can be found again, so the file ends there.
   """
-  found = [(ordinal, offset, data is not None) for ordinal, (offset, data) in enumerate(_walk(path))]
-  whole = [(ordinal, offset) for ordinal, offset, good in found if good]
-  ordinals, offsets = np.array(whole, np.int64).reshape(-1, 2).T
-  return WholeRecords(offsets, ordinals, num_damaged=len(found) - len(whole))
+  digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+  stretches: list[Stretch] = []
+  offsets, end, count, num_damaged = array.array("q"), 0, 0, 0
+
+  def close() -> None:
+    if count:
+      stretches.append(Stretch(np.array(offsets, np.int64), end, count))
+
+  for offset, data in _walk(path):
+    if data is None:
+      close()
+      offsets, count, num_damaged = array.array("q"), 0, num_damaged + 1
+      continue
+    if count % BLOCK_RECORDS == 0:
+      offsets.append(offset)
+    digest.update(struct.pack("<I", masked_crc32c(data)))
+    end, count = offset + HEADER_BYTES + len(data) + FOOTER_BYTES, count + 1
+  close()
+  return WholeRecords(stretches, num_damaged, digest.digest())
 
 
 def read_whole_records(path: str) -> Iterator[bytes]:

@@ -1,17 +1,14 @@
-"""The TFRecord container: framing, checksums, reading and offsets, without TensorFlow.
+"""The TFRecord container: framing, checksums and reading, without TensorFlow.
 
 A record is: length (uint64) · masked CRC32C of the length (uint32) · data ·
 masked CRC32C of the data (uint32), all little-endian.
 """
 
-from collections.abc import Callable, Iterator
-import mmap
-import os
+from collections.abc import Iterator
 import struct
 from typing import IO
 
 import google_crc32c
-import numpy as np
 
 from albert_tf import files
 from albert_tf.errors import UserError
@@ -57,20 +54,21 @@ class TFRecordWriter:
     self.num_bytes += len(framed)
 
 
-def _damaged(path: str, record: int, offset: int, what: str) -> UserError:
+def damaged(path: str, record: int, offset: int, what: str) -> UserError:
+  """The refusal of a file that is not whole."""
   return UserError(
     f"Every record of a TFRecord file must be whole. Received: {path}, record {record} (byte {offset}): "
     f"{what}. Make the file again or copy it again from its source."
   )
 
 
-def _length_at(path: str, header: bytes, record: int, offset: int) -> int:
+def length_at(path: str, header: bytes, record: int, offset: int) -> int:
   """Length of the data behind `header`, checked."""
   if len(header) < HEADER_BYTES:
-    raise _damaged(path, record, offset, "the file ends inside the header")
+    raise damaged(path, record, offset, "the file ends inside the header")
   length, crc = _HEADER.unpack(header)
   if masked_crc32c(header[:8]) != crc:
-    raise _damaged(path, record, offset, "the checksum of the length does not match")
+    raise damaged(path, record, offset, "the checksum of the length does not match")
   return length
 
 
@@ -88,54 +86,14 @@ def read_records(path: str, *, verify: bool = True) -> Iterator[bytes]:
     size = files.size(path)
     offset = record = 0
     while header := stream.read(HEADER_BYTES):
-      length = _length_at(path, header, record, offset)
+      length = length_at(path, header, record, offset)
       if offset + HEADER_BYTES + length + FOOTER_BYTES > size:
-        raise _damaged(path, record, offset, "the file ends inside the record")
+        raise damaged(path, record, offset, "the file ends inside the record")
       data, footer = stream.read(length), stream.read(FOOTER_BYTES)
       if len(data) < length or len(footer) < FOOTER_BYTES:
-        raise _damaged(path, record, offset, "the file ends inside the record")
+        raise damaged(path, record, offset, "the file ends inside the record")
       if verify and masked_crc32c(data) != _CRC.unpack(footer)[0]:
-        raise _damaged(path, record, offset, "the checksum of the data does not match")
+        raise damaged(path, record, offset, "the checksum of the data does not match")
       yield data
       offset += HEADER_BYTES + length + FOOTER_BYTES
       record += 1
-
-
-def scan_record_offsets(path: str) -> np.ndarray:
-  """Where each record of `path` starts, by walking the headers only.
-
-  Args:
-    path: a TFRecord file, local or remote.
-
-  Returns:
-    int64 [records] byte offsets of the headers.
-
-  Raises:
-    UserError: a damaged header or a truncated file, with the file and the record.
-  """
-  size = files.size(path)
-  if size == 0:
-    return np.zeros((0,), np.int64)
-  with files.open_binary(path) as stream:
-    if files.is_remote(path):
-      return _walk(path, size, lambda offset: _read_at(stream, offset))
-    with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as view:
-      return _walk(path, size, lambda offset: view[offset : offset + HEADER_BYTES])
-
-
-def _read_at(stream: IO[bytes], offset: int) -> bytes:
-  stream.seek(offset, os.SEEK_SET)
-  return stream.read(HEADER_BYTES)
-
-
-def _walk(path: str, size: int, header_at: Callable[[int], bytes]) -> np.ndarray:
-  offsets: list[int] = []
-  offset = 0
-  while offset < size:
-    length = _length_at(path, header_at(offset), len(offsets), offset)
-    end = offset + HEADER_BYTES + length + FOOTER_BYTES
-    if end > size:
-      raise _damaged(path, len(offsets), offset, "the file ends inside the record")
-    offsets.append(offset)
-    offset = end
-  return np.array(offsets, np.int64)

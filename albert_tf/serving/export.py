@@ -7,7 +7,6 @@ import os
 import re
 import tempfile
 from typing import Any
-import uuid
 
 import tensorflow as tf
 
@@ -182,24 +181,18 @@ def _write_assets(
     stream.write(pretrained.config.to_json_string())
   if task:
     task.save(directory)
-  return [os.path.join(directory, name) for name in sorted(os.listdir(directory))]
+  return [os.path.join(directory, name) for name in files.listdir(directory)]
 
 
 def _save_atomically(module: ServingModule, target: str, *, model_name: str) -> None:
-  # Servers take directories whose name is a number, so the unfinished one has another.
-  temporary = os.path.join(os.path.dirname(target), f".tmp-{os.path.basename(target)}-{uuid.uuid4().hex[:8]}")
   functions = module.signatures()
   signatures = {name: function.get_concrete_function() for name, function in functions.items()}
-  try:
-    tf.saved_model.save(module, temporary, signatures=signatures)
-    set_method_names(temporary, module.method_names())
-    write_golden(temporary, functions)
-    write_warmup(temporary, model_name=model_name)
-    files.rename(temporary, target)
-  except BaseException:
-    if files.exists(temporary):
-      files.remove(temporary)
-    raise
+  # Servers take directories whose name is a number, and of those the ones with this file.
+  with files.atomic_directory(target, last="saved_model.pb") as directory:
+    tf.saved_model.save(module, directory, signatures=signatures)
+    set_method_names(directory, module.method_names())
+    write_golden(directory, functions)
+    write_warmup(directory, model_name=model_name)
 
 
 def _check_top_k(top_k: int, tokenizer: AlbertTokenizer) -> None:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import tensorflow as tf
 import tensorflow_text as tf_text  # noqa: F401  Registers the ops of the exported tokenizer.
 
+from albert_tf import files
 from albert_tf.errors import UserError
 
 MASK = "[MASK]"
@@ -76,9 +77,9 @@ class FillMask:
 
 def find_version(path: str) -> str:
   """The SavedModel at `path`, or the highest version in it."""
-  if os.path.exists(os.path.join(path, "saved_model.pb")):
+  if files.exists(os.path.join(path, "saved_model.pb")):
     return path
-  versions = [name for name in (os.listdir(path) if os.path.isdir(path) else []) if name.isdigit()]
+  versions = [name for name in files.listdir(path) if name.isdigit()]
   if not versions:
     raise UserError(
       f"A SavedModel or a folder of numbered versions is needed. Received: {path}, which is neither. "

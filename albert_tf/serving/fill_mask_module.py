@@ -1,5 +1,8 @@
 """The most likely words for the blanks of a text, as signatures."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -7,6 +10,9 @@ from albert_tf.serving.examples import parse_strings
 from albert_tf.serving.modules import Parts, ServingModule, Signatures, Tensors, graph, strings
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE as SPACE_MARK
+
+# Positions whose logits are in memory at a time: 30 MB of 30,000 pieces, and the head's products stay large.
+_CHUNK = 256
 
 
 class FillMaskModule(ServingModule):
@@ -31,6 +37,11 @@ class FillMaskModule(ServingModule):
 
   def __init__(self, parts: Parts, *, top_k: int):
     super().__init__(parts)
+    model = parts.model  # In functions, so that the Keras model is not tracked.
+    self._encode: Callable[[Tensors], Tensors] = lambda inputs: model.encoder(inputs, training=False)
+    self._head: Callable[[tf.Tensor], tf.Tensor] = lambda rows: model.masked_lm(  # [n, H] → [n, V]
+      rows[tf.newaxis], None, model.encoder.embeddings.word_embeddings
+    )[0]
     self._top_k = top_k
     self._ordinary = np.ones(parts.tokenizer.vocab_size, bool)
     self._ordinary[special_ids(parts.tokenizer)] = False
@@ -81,11 +92,35 @@ class FillMaskModule(ServingModule):
   def tokens(
     self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor
   ) -> Tensors:
-    mlm = self.shared(self.mlm, self.position_inputs())
-    logits = mlm(input_ids, input_mask, segment_ids, positions)["mlm_logits"]
-    probabilities = tf.where(self._ordinary, tf.nn.softmax(logits), -1.0)  # [B, P, V]
-    top = tf.math.top_k(probabilities, k=self._top_k)
-    return {"top_ids": top.indices, "top_probabilities": top.values}
+    inputs = {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}
+    hidden = self._encode({**self.checked(inputs), "read_positions": positions})[
+      "sequence_output"
+    ]  # [B, P, H]
+    size = hidden.shape[-1]
+    ids, probabilities = self._best(tf.reshape(tf.cast(hidden, tf.float32), [-1, size]))
+    shape = tf.concat([tf.shape(positions), [self._top_k]], axis=0)
+    return {"top_ids": tf.reshape(ids, shape), "top_probabilities": tf.reshape(probabilities, shape)}
+
+  def _best(self, hidden: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Ids and probabilities `[n, K]` of rows `[n, H]`, a chunk at a time: a request may ask for half a million."""
+    chunks = tf.maximum(1, -(-tf.shape(hidden)[0] // _CHUNK))
+
+    def array(dtype: tf.DType) -> tf.TensorArray:
+      return tf.TensorArray(dtype, size=chunks, infer_shape=False, element_shape=[None, self._top_k])
+
+    def step(i: tf.Tensor, ids: tf.TensorArray, found: tf.TensorArray) -> tuple[Any, ...]:
+      logits = self._head(hidden[i * _CHUNK : (i + 1) * _CHUNK])
+      probabilities = tf.where(self._ordinary, tf.nn.softmax(logits), -1.0)  # [n, V]
+      top = tf.math.top_k(probabilities, k=self._top_k)
+      return i + 1, ids.write(i, top.indices), found.write(i, top.values)
+
+    _, ids, probabilities = tf.while_loop(
+      lambda i, *_: i < chunks,
+      step,
+      (tf.constant(0), array(tf.int32), array(tf.float32)),
+      parallel_iterations=1,
+    )
+    return ids.concat(), probabilities.concat()
 
 
 def special_ids(tokenizer: AlbertTokenizer) -> list[int]:

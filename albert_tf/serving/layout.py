@@ -61,7 +61,7 @@ def write_layout(output_dir: str, *, model_name: str, version_dir: str) -> None:
 
 def docker_command(output_dir: str | None = None, *, model_name: str) -> str:
   """The line that serves the folder of versions, by default the current one; REST at 8501, gRPC at 8500."""
-  source = os.path.abspath(output_dir) if output_dir else "$PWD"
+  source = files.abspath(output_dir) if output_dir else "$PWD"
   return (
     f'docker run --rm -p 8500:8500 -p 8501:8501 -v "{source}:/models/{model_name}:ro" {IMAGE} '
     f"--model_config_file=/models/{model_name}/{MODELS_CONFIG} "

@@ -136,8 +136,13 @@ class ServingModule(tf.Module):
 
   def run_model(self, inputs: Tensors) -> Any:
     """Calls the model, after a check that a dynamic length cannot have before."""
+    return self._call(
+      self.checked(inputs)
+    )  # Outside: ops that wait for a check are harder to fold and to fuse.
+
+  def checked(self, inputs: Tensors) -> Tensors:
+    """The inputs, once their length is known to be one that the model has positions for."""
     length = tf.shape(inputs["input_ids"])[-1]
     message = f"A sequence must not be longer than max_position_embeddings={self._limit}."
     with tf.control_dependencies([tf.debugging.assert_less_equal(length, self._limit, message=message)]):
-      inputs = {name: tf.identity(tensor) for name, tensor in inputs.items()}
-    return self._call(inputs)  # Outside: ops that wait for a check are harder to fold and to fuse.
+      return {name: tf.identity(tensor) for name, tensor in inputs.items()}

@@ -56,7 +56,7 @@ def find_pretrained(path: str) -> PretrainedFiles:
   checkpoint = find_checkpoint(path)
   folder = os.path.dirname(checkpoint)
   # A run's checkpoints are in checkpoints/ or checkpoints/best/, the original's beside the configuration.
-  candidates = [os.path.normpath(os.path.join(folder, *[".."] * depth)) for depth in range(3)]
+  candidates = [files.normpath(os.path.join(folder, *[".."] * depth)) for depth in range(3)]
   directory = next((c for c in candidates if files.exists(os.path.join(c, CONFIG_NAME))), None)
   if directory is None:
     raise UserError(

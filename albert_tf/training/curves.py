@@ -12,9 +12,21 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from albert_tf import files
+from albert_tf.training.goodput import CATEGORIES, PREFIX
 
 _TRAIN, _EVAL, _BASELINE = "#2f6fab", "#d1495b", "#8a8a8a"
 _SERIES_COLORS = ("#2f6fab", "#d1495b", "#3a8f5c")
+_AREA_COLORS = {
+  "step": "#2f6fab",
+  "input": "#f2a33a",
+  "compile": "#7a5ea8",
+  "evaluation": "#3a8f5c",
+  "checkpoint": "#46b1b1",
+  "report": "#b5b5b5",
+  "restart": "#d9c24c",
+  "lost": "#d1495b",
+  "down": "#e6e6e6",
+}
 _SMOOTH_FROM = 40  # Points from which a smoothed line joins the raw one.
 
 
@@ -30,6 +42,7 @@ class Panel:
     log: whether the axis is logarithmic.
     labels: names of the lines where there are several.
     exact: whether values are known without noise, and so drawn from 0 and not smoothed.
+    stacked: whether the metrics are parts of a whole, drawn as areas of their shares.
   """
 
   title: str
@@ -39,6 +52,7 @@ class Panel:
   log: bool = False
   labels: tuple[str, ...] = ()
   exact: bool = False
+  stacked: bool = False
 
 
 PANELS = (
@@ -56,7 +70,16 @@ PANELS = (
   Panel(title="masked-LM accuracy", keys=("masked_lm_accuracy",), percent=True),
   Panel(title="sentence-order accuracy", keys=("sentence_order_accuracy",), percent=True),
   Panel(title="examples per second", keys=("examples_per_second",), splits=("train",), exact=True),
+  Panel(
+    title="time since the first start",
+    keys=tuple(PREFIX + name for name in CATEGORIES),
+    splits=("train",),
+    percent=True,
+    labels=tuple(CATEGORIES),
+    stacked=True,
+  ),
 )
+_COLUMNS = 3
 
 
 def draw_curves(
@@ -74,11 +97,12 @@ def draw_curves(
     title: shown above.
     baselines: metric → value of a horizontal line, such as the accuracy of the most frequent piece.
   """
-  figure = Figure(figsize=(16, 7.6), dpi=110, layout="constrained", facecolor="white")
+  figure = Figure(figsize=(16, 11), dpi=110, layout="constrained", facecolor="white")
   FigureCanvasAgg(figure)
-  grid = figure.subplots(2, 4)
+  grid = figure.subplots(len(PANELS) // _COLUMNS, _COLUMNS)
   for axes, panel in zip(grid.flat, PANELS, strict=True):
-    _draw_panel(axes, panel, records, baselines or {})
+    drawn = (_draw_shares if panel.stacked else _draw_panel)(axes, panel, records, baselines or {})
+    _decorate(axes, panel, drawn)
   handles = [
     grid[0, 0].plot([], [], color=_TRAIN, linewidth=2)[0],
     grid[0, 0].plot([], [], color=_EVAL, linewidth=2, marker="o", markersize=4)[0],
@@ -98,7 +122,8 @@ def draw_curves(
 
 def _draw_panel(
   axes: Axes, panel: Panel, records: Sequence[Mapping[str, Any]], baselines: Mapping[str, float]
-) -> None:
+) -> bool:
+  """Draws what there is; returns whether there is anything."""
   drawn = False
   for (number, key), split in itertools.product(enumerate(panel.keys), panel.splits):
     points = [(r["step"], r[key]) for r in records if r["split"] == split and r.get(key) is not None]
@@ -121,7 +146,35 @@ def _draw_panel(
       )
     if key in baselines:
       axes.axhline(baselines[key], color=_BASELINE, linestyle="--", linewidth=1.2)
-  _decorate(axes, panel, drawn)
+  return drawn
+
+
+def _draw_shares(
+  axes: Axes, panel: Panel, records: Sequence[Mapping[str, Any]], baselines: Mapping[str, float]
+) -> bool:
+  """As `_draw_panel`, an area for each metric; those that end as a thousandth or more are named."""
+  del baselines
+  reports = [
+    r for r in records if r["split"] in panel.splits and all(r.get(key) is not None for key in panel.keys)
+  ]
+  rows = [[r[key] for key in panel.keys] for r in reports]
+  if not rows:
+    return False
+  shares = [[value / max(sum(row), 1e-9) for value in row] for row in rows]
+  steps = [r["step"] for r in reports]
+  if len(rows) == 1:  # An area needs two points.
+    steps, shares = [0, *steps], shares * 2
+  colors = [_AREA_COLORS[name] for name in panel.labels]
+  areas = axes.stackplot(steps, list(zip(*shares, strict=True)), colors=colors)
+  named = [i for i, share in enumerate(shares[-1]) if share >= 0.001]
+  axes.legend(
+    [areas[i] for i in named],
+    [f"{panel.labels[i]} {shares[-1][i]:.1%}" for i in named],
+    loc="lower left",
+    fontsize=8,
+    framealpha=0.85,
+  )
+  return True
 
 
 def _draw_line(
@@ -166,5 +219,5 @@ def _decorate(axes: Axes, panel: Panel, drawn: bool) -> None:
   if panel.exact:
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 100 else f"{value:.3g}")
-  if panel in PANELS[len(PANELS) // 2 :]:  # The lower row.
+  if panel in PANELS[-_COLUMNS:]:  # The lowest row.
     axes.set_xlabel("step", fontsize=10, color="#444444")

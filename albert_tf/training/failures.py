@@ -1,4 +1,4 @@
-"""What the surroundings do to a run, in words: damaged records, lost workers, a full disk."""
+"""What the surroundings do to a run, in words: damaged records, lost workers, too little memory, a full disk."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -6,10 +6,14 @@ from typing import TypeVar
 import tensorflow as tf
 
 from albert_tf.errors import UserError
-from albert_tf.pipelines.record_index import RecordIndex, build_record_index, diagnose
+from albert_tf.pipelines.record_index import RecordIndex, build_record_index
+from albert_tf.pipelines.suspects import find_fault
+from albert_tf.training.failure_causes import Cause, cause_of, informative_line, lost_task
 from albert_tf.training.settings import PretrainingSettings
 
 Result = TypeVar("Result")
+
+_CONTINUES = "the same command continues from the last checkpoint"
 
 
 def explained(run: Callable[[], Result], settings: PretrainingSettings, index: RecordIndex) -> Result:
@@ -21,35 +25,87 @@ def explained(run: Callable[[], Result], settings: PretrainingSettings, index: R
     index: of the training records, made before.
 
   Raises:
-    UserError: damaged, vanished or changed records, a lost worker or TPU, a directory that cannot be written.
+    UserError: damaged, vanished or changed records, a step too large for the devices, a lost worker or
+      TPU, storage that does not answer, a directory that cannot be written.
   """
   try:
     return run()
-  except (tf.errors.DataLossError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
-    found = diagnose([*settings.input_files, *settings.eval_input_files])
-    if found is not None:
-      raise UserError(found) from error
-    now = build_record_index(settings.input_files, on_bad_record=settings.on_bad_record)
-    if now.fingerprint != index.fingerprint:
-      raise UserError(
-        "Record files must stay as they are while a run reads them. Received: other files than at the start under "
-        f"{settings.input_files[0]} and its neighbours. Put them back and run again."
-      ) from error
-    raise
-  except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
-    raise UserError(
-      "All workers and TPUs of a run must stay until it ends. Received: one that no longer answers "
-      f"({_cause(error.message)}). Start all of them again with the same command: the run "
-      "continues from its last checkpoint."
-    ) from error
+  except tf.errors.OpError as error:
+    explanation = _explanation(error, settings, index)
+    if explanation is None:  # A fault of the program: its traceback is what helps.
+      raise
+    raise UserError(explanation) from error
   except OSError as error:
+    what = error.filename or settings.output_dir
     raise UserError(
-      f"The run directory must stay writable. Received: {settings.output_dir} ({error.strerror or error}). Free disk "
-      "space or mend the permissions; the same command continues from the last checkpoint."
+      f"The run directory must stay writable. Received: {what} ({error.strerror or error}). Free disk "
+      f"space or mend the permissions; {_CONTINUES}."
     ) from error
 
 
-def _cause(message: str) -> str:
-  """The line of TensorFlow's message that says what happened, not where in the graph."""
-  lines = [line.strip() for line in message.splitlines() if line.strip()]
-  return next((line for line in lines if "aborted" in line), lines[0] if lines else "no reason given")[:200]
+def _explanation(error: tf.errors.OpError, settings: PretrainingSettings, index: RecordIndex) -> str | None:
+  cause, line = cause_of(error), informative_line(error.message)
+  match cause:
+    case Cause.MEMORY:
+      return _memory(line, settings)
+    case Cause.COMPILATION:
+      return (
+        f"The step must compile for the devices. Received: {line}. tpu_scripts/compile_for_tpu.py compiles the "
+        "same step without a TPU and says more; try it without --use_xla, --layer_loop and --remat."
+      )
+    case Cause.RECORDS:
+      return _records(error, line, settings, index)
+    case Cause.PERMISSION:
+      return (
+        f"The run must be allowed to read its records and to write {settings.output_dir} until it ends. Received: "
+        f"{line}. Renew the credentials or grant the role; {_CONTINUES}."
+      )
+    case Cause.STORAGE:
+      return _storage(line)
+    case Cause.WORKER:
+      who = lost_task(error.message)
+      return (
+        f"All workers and TPUs of a run must stay until it ends. Received: {who or 'one'} no longer answers "
+        f"({line}). Start all of them again: {_CONTINUES}."
+      )
+    case Cause.SERVICE:
+      return f"Everything a run uses must answer until it ends. Received: {line}. Then {_CONTINUES}."
+  return None
+
+
+def _storage(line: str) -> str:
+  return f"The storage of records and run directory must answer. Received: {line}. When it does again, {_CONTINUES}."
+
+
+def _memory(line: str, settings: PretrainingSettings) -> str:
+  parts = settings.step.gradient_accumulation_steps
+  remat = "" if settings.encoder_options.get("remat") else ", recompute activations (--remat)"
+  return (
+    f"The step must fit into the devices' memory. Received: {line}. Compute the batch in more parts "
+    f"(--gradient_accumulation_steps={2 * parts}, now {parts}){remat}, or use more devices; if it was the "
+    "evaluation, lower --eval_batch_size. tpu_scripts/compile_for_tpu.py says beforehand what fits."
+  )
+
+
+def _records(
+  error: tf.errors.OpError, line: str, settings: PretrainingSettings, index: RecordIndex
+) -> str | None:
+  """What is wrong with the records; None for something else that was not found."""
+  try:
+    found = find_fault([*settings.input_files, *settings.eval_input_files], error.message)
+    if found is not None:
+      return found
+    if isinstance(error, tf.errors.NotFoundError):  # The records are all there.
+      return _storage(line) if "://" in line else None
+    now = build_record_index(settings.input_files, on_bad_record=settings.on_bad_record)
+  except OSError as unreachable:
+    return _storage(str(unreachable.strerror or unreachable))
+  if now.fingerprint != index.fingerprint:
+    return (
+      "Record files must stay as they are while a run reads them. Received: other files than at the start under "
+      f"{settings.input_files[0]} and its neighbours. Put them back and run again."
+    )
+  return (
+    "Every record must have the lengths and the vocabulary that the first ones have. Received: one that cannot be "
+    f"used ({line}). tfrecords_tools/inspect_records.py --validate names it."
+  )

@@ -1,56 +1,21 @@
-"""The outer loop: run a chunk of updates, check, report; at boundaries evaluate and save."""
+"""The outer loop: run a chunk of updates, check, report; at boundaries save, then evaluate."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 import dataclasses
-import time
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.training.checkpoints import CheckpointStore, HostState
+from albert_tf.training.checkpoint_store import CheckpointStore, HostState
+from albert_tf.training.distribution import Consensus
 from albert_tf.training.evaluation import Evaluator
-from albert_tf.training.step import TrainStep
-from albert_tf.training.watch import TrainingWatch, check_finite
-
-
-class LoopReporter(Protocol):
-  """What the loop tells; `reporting.Reporter` writes it."""
-
-  def train(
-    self, step: int, metrics: Mapping[str, float], seconds: float, examples: int, tokens: int
-  ) -> None: ...
-
-  def eval(self, step: int, metrics: Mapping[str, float]) -> None: ...
-
-  def message(self, text: str) -> None: ...
-
-  def refresh(self) -> None: ...
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LoopConfig:
-  """When the loop does what, in updates.
-
-  Attributes:
-    num_train_steps: where the run ends.
-    iterations_per_loop: between returns to the host.
-    save_checkpoints_steps: between checkpoints.
-    global_batch_size, max_seq_length: for the rates in reports.
-  """
-
-  num_train_steps: int
-  iterations_per_loop: int
-  save_checkpoints_steps: int
-  global_batch_size: int
-  max_seq_length: int
-
-  def chunk(self, step: int) -> int:
-    """Updates from `step` to the next boundary.
-
-    Boundaries are multiples of the two intervals, wherever the run was resumed.
-    """
-    nexts = [step // n * n + n for n in (self.iterations_per_loop, self.save_checkpoints_steps)]
-    return min(*nexts, self.num_train_steps) - step
+from albert_tf.training.goodput import Goodput
+from albert_tf.training.interruption import StopRequest
+from albert_tf.training.profiling import StepProfiler
+from albert_tf.training.reporting import Reporter
+from albert_tf.training.settings import PretrainingSettings
+from albert_tf.training.step import StepMetrics, TrainStep
+from albert_tf.training.watch import SkippedUpdates, TrainingWatch, check_finite
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,100 +31,216 @@ class LoopResult:
 
   step: int
   checkpoint: str | None
-  evaluation: dict[str, float] | None
+  evaluation: Mapping[str, float] | None
   interrupted: bool
+
+
+class _Chunk(NamedTuple):
+  """Updates between two returns to the host.
+
+  Attributes:
+    metrics: of all of them.
+    timed: of those that `seconds` measures: all but the one that includes the compilation.
+    num_timed: how many.
+    seconds: their time.
+  """
+
+  metrics: StepMetrics
+  timed: StepMetrics
+  num_timed: int
+  seconds: float
 
 
 class TrainingLoop:
   """Trains from a step to the last one.
 
   Args:
-    config: intervals.
+    settings: intervals and batch.
     train_step: makes updates.
     evaluator: held-out evaluation, or None.
     store: where checkpoints go; None on a process that writes none.
     reporter: where reports go.
-    stop: whether the run shall end now; asked once after every chunk, on all processes.
+    goodput: the clock.
+    consensus: of the processes; `stop` is asked once after every chunk, on all of them.
+    stop: whether the run shall end now.
     watch: reads the reports and warns.
   """
 
   def __init__(
     self,
     *,
-    config: LoopConfig,
+    settings: PretrainingSettings,
     train_step: TrainStep,
     evaluator: Evaluator | None,
     store: CheckpointStore | None,
-    reporter: LoopReporter,
-    stop: Callable[[], bool],
+    reporter: Reporter,
+    goodput: Goodput,
+    consensus: Consensus,
+    stop: StopRequest,
     watch: TrainingWatch,
   ):
-    self._config = config
+    self._settings = settings
     self._train_step = train_step
     self._evaluator = evaluator
     self._store = store
     self._reporter = reporter
+    self._goodput = goodput
+    self._consensus = consensus
     self._stop = stop
     self._watch = watch
+    self._profiler = StepProfiler(
+      settings.profile_steps if store is not None else None,
+      f"{settings.output_dir.rstrip('/')}/tensorboard/profile",
+      say=reporter.message,
+    )
+    self._skipped = SkippedUpdates()
+    self._saved = store.last if store is not None else None
+    self._compiled = False
+    self._evaluation: Mapping[str, float] | None = None
 
-  def run(
-    self, iterator: Iterator[Any], *, step: int, state: HostState, checkpoint: str | None
-  ) -> LoopResult:
+  def run(self, iterator: Iterator[Any], *, step: int, state: HostState) -> LoopResult:
     """Runs to the end, or until SIGTERM.
 
     Args:
       iterator: over the batches from `state.examples_seen` on.
       step: completed updates.
       state: what was restored, or a fresh one.
-      checkpoint: prefix of the checkpoint restored from, if any.
 
     Raises:
       NonFiniteError: a loss or norm is not finite; nothing bad was saved.
+      UserError: a checkpoint could not be written, or another process took the directory over.
     """
-    config, evaluation, first_step = self._config, None, step
-    stopping = self._stop()
-    while step < config.num_train_steps and not stopping:
-      chunk = config.chunk(step)
-      started = time.perf_counter()
-      metrics = self._train_step.run(iterator, tf.constant(chunk))
-      averages = metrics.averages(chunk)  # Waits for the device.
-      seconds = time.perf_counter() - started
-      check_finite(averages, first_step=step + 1, last_step=step + chunk, last_checkpoint=checkpoint)
+    last = self._settings.num_train_steps
+    stopping = self._stopping()
+    if not stopping:
+      state = self._catch_up(step, state)
+    self._goodput.mark("restart")
+    while step < last and not stopping:
+      self._goodput.mark("report")
+      chunk = next_boundary(self._settings, step) - step
+      self._train(iterator, step, chunk)
       step += chunk
-      examples = chunk * config.global_batch_size
+      examples = chunk * self._settings.step.global_batch_size
       state = dataclasses.replace(state, examples_seen=state.examples_seen + examples)
-      self._reporter.train(
-        step, averages, seconds=seconds, examples=examples, tokens=examples * config.max_seq_length
-      )
-      words = self._watch.observe(step, averages)
-      if step - chunk > first_step:  # The first chunk includes the compilation.
-        words += self._watch.chunk_time(chunk, seconds)
-      for word in words:
-        self._reporter.message(word)
-      at_boundary = step % config.save_checkpoints_steps == 0 or step == config.num_train_steps
-      stopping = self._stop()
-      if at_boundary or stopping:
-        # A preempted machine has seconds left: no evaluation.
-        evaluation, state, checkpoint = self._evaluate_and_save(step, state, evaluate=not stopping)
-    return LoopResult(step, checkpoint, evaluation, interrupted=step < config.num_train_steps)
+      stopping = self._stopping()
+      if stopping or self._saves_at(step):
+        # First: a kill during the evaluation loses nothing. A preempted machine has seconds left for no more.
+        self._save(step, state)
+        if not stopping:
+          state = self._evaluate(step, state)
+        self._reporter.refresh()
+    return self._end(step, state)
 
-  def _evaluate_and_save(
-    self, step: int, state: HostState, *, evaluate: bool
-  ) -> tuple[dict[str, float] | None, HostState, str | None]:
-    evaluation, is_best = None, False
-    if self._evaluator is not None and evaluate:
-      evaluation = self._evaluator()
-      self._reporter.eval(step, evaluation)
-      is_best = evaluation["masked_lm_accuracy"] > state.best_masked_lm_accuracy
-    if is_best and evaluation is not None:
-      state = dataclasses.replace(
-        state, best_masked_lm_accuracy=evaluation["masked_lm_accuracy"], best_step=step
-      )
-    if self._store is None:
-      return evaluation, state, None
-    checkpoint = self._store.save(step, state)
-    if is_best:
-      self._store.save_best(checkpoint)
-    self._reporter.message(f"step {step:,}: saved {checkpoint}" + (" (best so far)" if is_best else ""))
-    self._reporter.refresh()
-    return evaluation, state, checkpoint
+  def _stopping(self) -> bool:
+    return self._consensus.any(self._stop.received)
+
+  def _saves_at(self, step: int) -> bool:
+    return step % self._settings.save_checkpoints_steps == 0 or step == self._settings.num_train_steps
+
+  def _train(self, iterator: Iterator[Any], step: int, num_steps: int) -> None:
+    """Makes the updates after `step`, checks and reports them."""
+    with self._profiler.around(step + 1, num_steps):
+      chunk = self._run_steps(iterator, num_steps)
+    averages = chunk.metrics.averages(num_steps)
+    saved = self._store.last if self._store is not None else None
+    check_finite(averages, first_step=step + 1, last_step=step + num_steps, last_checkpoint=saved)
+    words = self._skipped.observe(step + 1, chunk.metrics.left_out.numpy(), last_checkpoint=saved)
+    waited = {"input_share": float(chunk.timed.input_seconds) / max(chunk.seconds, 1e-9)}
+    self._reporter.train(
+      step + num_steps,
+      {**averages, **waited, **self._goodput.fields()},
+      seconds=chunk.seconds,
+      examples=chunk.num_timed * self._settings.step.global_batch_size,
+      tokens=round(float(chunk.timed.tokens)),
+    )
+    self._goodput.write()
+    words += self._watch.observe(step + num_steps, averages)
+    if chunk.timed is chunk.metrics:  # The first chunk includes the compilation.
+      words += self._watch.chunk_time(num_steps, chunk.seconds)
+    for word in words:
+      self._reporter.message(word)
+    self._report_saved()
+
+  def _run_steps(self, iterator: Iterator[Any], num_steps: int) -> _Chunk:
+    first = None
+    if not self._compiled:  # One update by itself, so that the time of the others is known.
+      self._compiled = True
+      first, seconds = self._timed(iterator, 1, "compile")
+      if num_steps == 1:
+        return _Chunk(first, first, 1, seconds)
+      num_steps -= 1
+    metrics, seconds = self._timed(iterator, num_steps, "step")
+    return _Chunk(metrics if first is None else first.add(metrics), metrics, num_steps, seconds)
+
+  def _timed(self, iterator: Iterator[Any], num_steps: int, category: str) -> tuple[StepMetrics, float]:
+    metrics = self._train_step.run(iterator, tf.constant(num_steps))
+    waited = float(metrics.input_seconds)  # Waits for the device.
+    return metrics, self._goodput.mark(category, waited=waited)
+
+  def _save(self, step: int, state: HostState) -> None:
+    # The log first: a checkpoint is only seen with the reports up to it.
+    self._reporter.flush()
+    self._goodput.write(now=True)
+    self._goodput.mark("report")
+    if self._store is not None:
+      self._store.save(step, state)
+    self._goodput.mark("checkpoint")
+
+  def _evaluate(self, step: int, state: HostState) -> HostState:
+    if self._evaluator is None:
+      return state
+    metrics = self._evaluator()
+    self._goodput.mark("evaluation")
+    self._reporter.eval(step, metrics)
+    state = self._judge(step, state, metrics)
+    if state.best_step == step:
+      self._reporter.message(f"step {step:,} is the best so far")
+    return state
+
+  def _catch_up(self, step: int, state: HostState) -> HostState:
+    """The checkpoint a run starts from is evaluated now if the process that saved it was killed before it could."""
+    if self._evaluator is None or step == 0 or not self._saves_at(step):
+      return state
+    self._goodput.mark("restart")
+    known = self._reporter.evaluation(step)
+    if self._consensus.any(self._store is not None and known is None):
+      return self._evaluate(step, state)
+    return state if known is None else self._judge(step, state, known)
+
+  def _judge(self, step: int, state: HostState, metrics: Mapping[str, float]) -> HostState:
+    self._evaluation = metrics
+    state = state.evaluated(step, metrics)
+    if state.best_step == step and self._store is not None:
+      self._store.point_best(step)
+    return state
+
+  def _report_saved(self) -> None:
+    """Says so when a checkpoint has become whole; raises what went wrong with it."""
+    if self._store is not None:
+      self._store.check()
+      if self._store.last != self._saved:
+        self._saved = self._store.last
+        self._reporter.message(f"saved {self._saved}")
+
+  def _end(self, step: int, state: HostState) -> LoopResult:
+    self._profiler.close()
+    self._goodput.mark("report")
+    if self._store is not None:
+      self._store.wait()
+    self._goodput.mark("checkpoint")
+    self._report_saved()
+    self._goodput.write(now=True)
+    self._reporter.summary(self._goodput, examples=state.examples_seen)
+    interrupted = step < self._settings.num_train_steps
+    return LoopResult(step, self._saved, self._evaluation, interrupted)
+
+
+def next_boundary(settings: PretrainingSettings, step: int) -> int:
+  """The step at which the host is returned to after `step`.
+
+  Boundaries are multiples of the two intervals, wherever the run was resumed, and the edges of a trace.
+  """
+  intervals = (settings.iterations_per_loop, settings.save_checkpoints_steps)
+  first, last = settings.profile_steps or (0, 0)
+  edges = [edge for edge in (first - 1, last) if edge > step]
+  return min(*[step // n * n + n for n in intervals], settings.num_train_steps, *edges)

@@ -1,7 +1,10 @@
 """A pretraining run from settings to result: where model, optimizer and input meet."""
 
 import contextlib
+import dataclasses
+import os
 import platform
+import time
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -12,69 +15,23 @@ from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, initialize_variables, named_variables
 from albert_tf.optim.build import build_optimizer
 from albert_tf.optim.optimizer import Optimizer
-from albert_tf.pipelines.checks import check_enough_records, check_records
-from albert_tf.pipelines.pretraining import evaluation_batches, training_batches
-from albert_tf.pipelines.record_index import RecordIndex, build_record_index
-from albert_tf.records.parse import parse_pretraining_batch
-from albert_tf.training.checkpoints import CheckpointStore, HostState, latest_checkpoint, restore_variables
-from albert_tf.training.distribution import Consensus, host_shard, is_chief, make_strategy
+from albert_tf.pipelines.record_index import RecordIndex
+from albert_tf.training.checkpoint_store import CheckpointStore, HostState
+from albert_tf.training.checkpoints import latest_checkpoint, restore_variables
+from albert_tf.training.distribution import Consensus, is_chief, make_strategy
 from albert_tf.training.evaluation import Evaluator
 from albert_tf.training.failures import explained
+from albert_tf.training.goodput import GOODPUT_FILE, Goodput, Machine
+from albert_tf.training.inputs import PretrainingInput, checked_input
 from albert_tf.training.interruption import stop_on_sigterm
-from albert_tf.training.loop import LoopConfig, LoopResult, TrainingLoop
+from albert_tf.training.loop import LoopResult, TrainingLoop
 from albert_tf.training.precision import set_precision
 from albert_tf.training.reporting import Reporter
 from albert_tf.training.run_directory import RunDirectory
+from albert_tf.training.run_lock import RunLock
 from albert_tf.training.settings import PretrainingSettings
 from albert_tf.training.step import TrainStep
-from albert_tf.training.watch import TrainingWatch, WatchConfig, schedule_warnings
-
-
-class _Input:
-  """The records of a run as distributed datasets."""
-
-  def __init__(self, settings: PretrainingSettings, index: RecordIndex, strategy: tf.distribute.Strategy):
-    self._settings = settings
-    self._index = index
-    self._strategy = strategy
-
-  def _parse(self, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-    return parse_pretraining_batch(serialized, self._settings.spec)
-
-  def training_iterator(self, start_position: int) -> Any:
-    settings = self._settings
-    return iter(
-      self._strategy.distribute_datasets_from_function(
-        lambda context: training_batches(
-          self._index,
-          self._parse,
-          seed=settings.step.seed,
-          global_batch_size=settings.step.global_batch_size,
-          start_position=start_position,
-          shard=host_shard(self._strategy, context),
-        )
-      )
-    )
-
-  def evaluator(self, model: AlbertForPreTraining) -> Evaluator | None:
-    """Of all held-out files; None where the run has none."""
-    settings = self._settings
-    if not settings.eval_input_files:
-      return None
-    num_records = build_record_index(settings.eval_input_files).num_records
-    steps = min(-(-num_records // settings.eval_batch_size), settings.max_eval_steps)
-    return Evaluator(
-      strategy=self._strategy,
-      model=model,
-      dataset_fn=lambda context: evaluation_batches(
-        settings.eval_input_files,
-        self._parse,
-        global_batch_size=settings.eval_batch_size,
-        max_steps=steps,
-        shard=host_shard(self._strategy, context),
-      ),
-      num_steps=steps,
-    )
+from albert_tf.training.watch import TrainingWatch, WatchConfig, check_finite, schedule_warnings
 
 
 class _Trained(NamedTuple):
@@ -90,7 +47,7 @@ def run_pretraining(
   settings: PretrainingSettings,
   *,
   flags_text: str = "",
-  model_flops_per_example: float = 0.0,
+  machine: Machine | None = None,
   check_only: bool = False,
 ) -> LoopResult | None:
   """Pretrains, or continues a run that was interrupted.
@@ -98,8 +55,8 @@ def run_pretraining(
   Args:
     settings: the run.
     flags_text: resolved flags of the command, kept as `flags.txt`; the run can be repeated from it.
-    model_flops_per_example: for the report of model FLOP/s; 0 leaves it out.
-    check_only: build everything, read one batch and make no update (`--dry_run`).
+    machine: for the reports of what the devices achieved and cost.
+    check_only: build everything, make one update and one evaluation batch, keep and write nothing (`--dry_run`).
 
   Returns:
     How the run ended; None with `check_only`.
@@ -108,19 +65,27 @@ def run_pretraining(
     UserError: a mistake in the settings, the records or the directory; found before anything is written,
       but for damage inside a record, which only reading finds.
   """
+  began = time.time()
   strategy = make_strategy(settings.distribution)
   settings.step.micro_batch_size(strategy.num_replicas_in_sync)
   set_precision(settings.mixed_precision)
-  index = _checked_records(settings)
-  directory = RunDirectory(settings.output_dir)
+  inputs = checked_input(settings, strategy)
+  index = inputs.index
+  directory, lock = RunDirectory(settings.output_dir), RunLock(settings.output_dir)
   chief, consensus = is_chief(strategy), Consensus(strategy)
-  consensus.on_chief(chief, lambda: directory.check(settings, index.fingerprint))
+
+  def check() -> None:
+    directory.check(settings, index.fingerprint)
+    lock.refuse_others()
+
+  consensus.on_chief(chief, check)
   trained = _build(settings, strategy)
-  inputs = _Input(settings, index, strategy)
+  evaluator = inputs.evaluator(trained.model)
   store = CheckpointStore(
     directory.checkpoints,
     {**trained.variables, **trained.optimizer.slots(), "global_step": trained.optimizer.step},
     keep=settings.keep_checkpoint_max,
+    may_write=lock.check,
   )
   state, origin = _start(settings, store, trained.variables)
   if not consensus.same(f"{index.fingerprint} {state}"):
@@ -129,46 +94,96 @@ def run_pretraining(
       f"{index.num_records:,} records and is {origin}. Use a file system that all of them share."
     )
   if check_only:
-    explained(lambda: next(inputs.training_iterator(state.examples_seen)), settings, index)
+    explained(
+      lambda: _try_out(trained, evaluator, inputs.training_iterator(state.examples_seen)), settings, index
+    )
     return None
+  origin = f"{origin}; {strategy.num_replicas_in_sync} replica(s)"
+  with contextlib.ExitStack() as stack:
+    stack.callback(lock.release)
 
-  def prepare() -> None:
-    directory.write(settings, index.fingerprint, versions=_versions(), flags_text=flags_text)
-    store.tidy(state)
+    def prepare() -> None:
+      nonlocal origin
+      origin += _hold(lock, store, settings)
+      directory.write(settings, index.fingerprint, versions=_versions(), flags_text=flags_text)
+      store.tidy()
 
-  consensus.on_chief(chief, prepare)
+    consensus.on_chief(chief, prepare)
+    run = _Run(settings, machine or Machine(), trained, evaluator, store, consensus, chief, began)
+    return explained(lambda: run.train(inputs, state, origin), settings, index)
+
+
+def _try_out(trained: _Trained, evaluator: Evaluator | None, iterator: Any) -> None:
+  """One update and one evaluation batch; their result is forgotten with the process."""
+  metrics = trained.step.run(iterator, tf.constant(1)).averages(1)
   step = int(trained.optimizer.step.numpy())
-  with (
-    stop_on_sigterm() as stop,
-    contextlib.closing(_reporter(settings, step, model_flops_per_example, chief)) as reporter,
-  ):
-    _announce(settings, index, reporter, f"{origin}; {strategy.num_replicas_in_sync} replica(s)")
-    loop = TrainingLoop(
-      config=_loop_config(settings),
-      train_step=trained.step,
-      evaluator=inputs.evaluator(trained.model),
-      store=store if chief else None,
-      reporter=reporter,
-      stop=lambda: consensus.any(stop.received),
-      watch=_watch(settings),
+  check_finite(metrics, first_step=step, last_step=step, last_checkpoint=None)
+  if evaluator is not None:
+    evaluator(num_steps=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+  """A run whose directory is prepared."""
+
+  settings: PretrainingSettings
+  machine: Machine
+  trained: _Trained
+  evaluator: Evaluator | None
+  store: CheckpointStore
+  consensus: Consensus
+  chief: bool
+  began: float
+
+  def train(self, inputs: PretrainingInput, state: HostState, origin: str) -> LoopResult:
+    step = int(self.trained.optimizer.step.numpy())
+    with (
+      stop_on_sigterm() as stop,
+      contextlib.closing(self._reporter(step)) as reporter,
+      contextlib.closing(self.store),
+    ):
+      _announce(self.settings, inputs.index, reporter, origin)
+      loop = TrainingLoop(
+        settings=self.settings,
+        train_step=self.trained.step,
+        evaluator=self.evaluator,
+        store=self.store if self.chief else None,
+        reporter=reporter,
+        goodput=self._goodput(reporter, step),
+        consensus=self.consensus,
+        stop=stop,
+        watch=_watch(self.settings),
+      )
+      return loop.run(inputs.training_iterator(state.examples_seen), step=step, state=state)
+
+  def _reporter(self, step: int) -> Reporter:
+    return Reporter(
+      self.settings.output_dir,
+      num_train_steps=self.settings.num_train_steps,
+      start_step=step,
+      machine=self.machine,
+      is_chief=self.chief,
+      baselines=self.settings.baselines,
     )
-    iterator = inputs.training_iterator(state.examples_seen)
-    checkpoint = latest_checkpoint(directory.checkpoints)
-    return explained(
-      lambda: loop.run(iterator, step=step, state=state, checkpoint=checkpoint), settings, index
+
+  def _goodput(self, reporter: Reporter, step: int) -> Goodput:
+    return Goodput(
+      os.path.join(self.settings.output_dir, GOODPUT_FILE) if self.chief else None,
+      began=self.began,
+      at_checkpoint=reporter.training(step) if step else {},
+      usd_per_hour=self.machine.usd_per_hour,
     )
 
 
-def _checked_records(settings: PretrainingSettings) -> RecordIndex:
-  index = build_record_index(settings.input_files, on_bad_record=settings.on_bad_record)
-  check_enough_records(index.num_records, settings.step.global_batch_size)
-  check_records(
-    settings.input_files,
-    spec=settings.spec,
-    vocab_size=settings.model.vocab_size,
-    skip_damaged=settings.on_bad_record == "skip",
-  )
-  return index
+def _hold(lock: RunLock, store: CheckpointStore, settings: PretrainingSettings) -> str:
+  """Takes the lock; returns from whom it was taken over, in words, if from anybody."""
+  taken_over = lock.acquire()
+  if latest_checkpoint(os.path.join(settings.output_dir, "checkpoints")) != store.last:
+    raise UserError(
+      f"One process at a time trains in a directory. Received: {settings.output_dir}, where another one has saved a "
+      "checkpoint since this one read the last. Run the command again to continue from there."
+    )
+  return f"; took the lock over from {taken_over}" if taken_over else ""
 
 
 def _build(settings: PretrainingSettings, strategy: tf.distribute.Strategy) -> _Trained:
@@ -186,27 +201,6 @@ def _build(settings: PretrainingSettings, strategy: tf.distribute.Strategy) -> _
     config=settings.step,
   )
   return _Trained(model, variables, optimizer, step)
-
-
-def _reporter(settings: PretrainingSettings, step: int, flops: float, chief: bool) -> Reporter:
-  return Reporter(
-    settings.output_dir,
-    num_train_steps=settings.num_train_steps,
-    start_step=step,
-    model_flops_per_example=flops,
-    is_chief=chief,
-    baselines=settings.baselines,
-  )
-
-
-def _loop_config(settings: PretrainingSettings) -> LoopConfig:
-  return LoopConfig(
-    num_train_steps=settings.num_train_steps,
-    iterations_per_loop=settings.iterations_per_loop,
-    save_checkpoints_steps=settings.save_checkpoints_steps,
-    global_batch_size=settings.step.global_batch_size,
-    max_seq_length=settings.max_seq_length,
-  )
 
 
 def _watch(settings: PretrainingSettings) -> TrainingWatch:

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.training.curves import draw_curves
+from albert_tf.training.goodput import PREFIX, Goodput, Machine
 from albert_tf.training.metrics_log import MetricsLog
 from albert_tf.training.progress import Progress
 
@@ -22,14 +23,14 @@ class Reporter:
     run_dir: the run directory; metrics.jsonl, tensorboard/ and curves.png are kept in it.
     num_train_steps: steps of the whole run.
     start_step: completed steps of the checkpoint the run starts from; reports beyond it are removed.
-    model_flops_per_example: operations of one example in a training step; 0 leaves the rate out.
+    machine: for the rates that depend on what the devices can do.
     is_chief: whether this process writes and shows anything.
     title: above the curves.
     baselines: metric → value reached without a model, drawn into the curves.
     stream: where progress goes; standard error unless given.
 
   Example:
-    >>> reporter = Reporter(run_dir, num_train_steps=1000, model_flops_per_example=2e9)
+    >>> reporter = Reporter(run_dir, num_train_steps=1000)
     >>> reporter.train(100, {"loss": 9.1}, seconds=12.0, examples=3200, tokens=409600)
     >>> reporter.eval(100, {"loss": 9.0})
     >>> reporter.close()
@@ -41,14 +42,14 @@ class Reporter:
     *,
     num_train_steps: int,
     start_step: int = 0,
-    model_flops_per_example: float = 0.0,
+    machine: Machine | None = None,
     is_chief: bool = True,
     title: str = "",
     baselines: Mapping[str, float] | None = None,
     stream: TextIO | None = None,
   ):
     self._is_chief = is_chief
-    self._flops = model_flops_per_example
+    self._machine = machine or Machine()
     self._title, self._baselines = title, baselines
     self._next_drawing = 0.0
     if not is_chief:
@@ -70,9 +71,9 @@ class Reporter:
     Args:
       step: completed steps.
       metrics: losses, accuracies, learning rate and norms by the names of metrics.jsonl.
-      seconds: wall time since the last report, evaluation and checkpoints left out.
+      seconds: wall time of updates since the last report; compilation, evaluation and checkpoints left out.
       examples: examples trained on in that time, all replicas.
-      tokens: tokens of those examples.
+      tokens: tokens of those examples, without padding.
     """
     if not self._is_chief:
       return
@@ -80,7 +81,10 @@ class Reporter:
     values = {key: float(value) for key, value in metrics.items()}
     values["examples_per_second"] = examples / duration
     values["tokens_per_second"] = tokens / duration
-    values["model_tflops_per_second"] = self._flops * examples / duration / 1e12
+    flops = self._machine.model_flops_per_example * examples / duration
+    values["model_tflops_per_second"] = flops / 1e12
+    if self._machine.peak_flops:
+      values["model_flops_utilization"] = flops / self._machine.peak_flops
     self._record(step, TRAIN, values)
     self._progress.train(step, values, seconds)
 
@@ -97,15 +101,29 @@ class Reporter:
     if self._is_chief:
       self._progress.message(text)
 
-  def refresh(self) -> None:
-    """Flushes TensorBoard and draws curves.png; call it at checkpoints.
+  def evaluation(self, step: int) -> dict[str, Any] | None:
+    """The held-out metrics of a step, if they were reported; None on other processes than the chief."""
+    return self._log.find(step, EVAL) if self._is_chief else None
 
-    A drawing is left out where drawing would take more than `DRAWING_SHARE` of the run's time.
-    """
+  def training(self, step: int) -> dict[str, Any] | None:
+    """The training report of a step, if there is one; None on other processes than the chief."""
+    return self._log.find(step, TRAIN) if self._is_chief else None
+
+  def flush(self) -> None:
+    """Returns when no report can be lost any more; call it before a checkpoint."""
     if self._is_chief:
+      self._log.flush()
       self._tensorboard.flush()
-      if time.monotonic() >= self._next_drawing:
-        self._draw()
+
+  def refresh(self) -> None:
+    """Draws curves.png, unless drawing would take more than `DRAWING_SHARE` of the run's time."""
+    if self._is_chief and time.monotonic() >= self._next_drawing:
+      self._draw()
+
+  def summary(self, goodput: Goodput, *, examples: int) -> None:
+    """Shows where the time of the whole run went; `examples` are those the weights have seen."""
+    flops = examples * self._machine.model_flops_per_example
+    self.message(goodput.table(model_flops=flops, peak_flops=self._machine.peak_flops))
 
   def _draw(self) -> None:
     started = time.monotonic()
@@ -114,8 +132,9 @@ class Reporter:
     self._next_drawing = ended + (ended - started) / DRAWING_SHARE
 
   def close(self) -> None:
-    """Draws the curves a last time and ends the progress."""
+    """Draws the curves a last time and ends log and progress."""
     if self._is_chief:
+      self._log.close()
       self._draw()
       self._tensorboard.close()
       self._progress.close()
@@ -126,27 +145,37 @@ class Reporter:
 
 
 class _TensorBoard:
-  """One writer a split, made when the split has its first report."""
+  """One writer a split, made when the split has its first report.
+
+  A bucket takes only whole files: every flush uploads the file again. So they are flushed rarely and stay short.
+  """
+
+  _RECORDS_PER_FILE = 1000
 
   def __init__(self, directory: str):
     self._directory = directory
     self._writers: dict[str, Any] = {}
+    self._written: dict[str, int] = {}
 
   def restart(self, records: list[dict[str, Any]]) -> None:
     """Begins anew with these records, so that the curves have no branch of a killed run."""
-    if files.exists(self._directory):
-      files.remove(self._directory)
+    for split in (TRAIN, EVAL):  # Traces stay.
+      if files.exists(f"{self._directory}/{split}"):
+        files.remove(f"{self._directory}/{split}")
     for record in records:
       self.write(record)
 
   def write(self, record: Mapping[str, Any]) -> None:
     split = record["split"]
     if split not in self._writers:
-      self._writers[split] = tf.summary.create_file_writer(f"{self._directory}/{split}")
+      self._writers[split] = tf.summary.create_file_writer(f"{self._directory}/{split}", max_queue=10_000)
     with self._writers[split].as_default():
       for key, value in record.items():
-        if key not in ("step", "split") and value is not None:
+        if key not in ("step", "split") and value is not None and not key.startswith(PREFIX):
           tf.summary.scalar(key, value, step=record["step"])
+    self._written[split] = self._written.get(split, 0) + 1
+    if self._written[split] % self._RECORDS_PER_FILE == 0:
+      self._writers.pop(split).close()
 
   def flush(self) -> None:
     for writer in self._writers.values():

@@ -4,16 +4,17 @@ from collections.abc import Mapping
 import dataclasses
 import json
 import os
-import re
 from typing import Any
 
 from albert_tf import __version__, files
 from albert_tf.errors import UserError
+from albert_tf.pipelines.order import ORDER_VERSION
+from albert_tf.pipelines.record_index import DataIdentity
 from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.training.run_lock import LOCK_FILE
 from albert_tf.training.settings import PretrainingSettings
 
 RUN_FILE, CONFIG_FILE, FLAGS_FILE = "run.json", "albert_config.json", "flags.txt"
-_UNFINISHED = re.compile(r"\.tmp-[0-9a-f]{8}$")  # What `files.atomic_writer` leaves when it is killed.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,17 +35,25 @@ class RunDirectory:
     with files.atomic_writer(os.path.join(self.path, name), "w") as stream:
       stream.write(text)
 
-  def check(self, settings: PretrainingSettings, data_fingerprint: str) -> None:
+  def order_version(self) -> int:
+    """Of the data order: what the directory's run began with; the newest for a new run."""
+    before = self._read_identity()
+    return ORDER_VERSION if before is None else before.get("order_version", 1)
+
+  def check(self, settings: PretrainingSettings, data: DataIdentity) -> None:
     """Makes sure that the directory is new, empty, or this run's own; writes nothing.
 
     Raises:
       UserError: it belongs to another run, holds other files, or cannot be written.
     """
     self._refuse_write_protection()
-    before, identity = self._read_identity(), _as_json(settings.identity(data_fingerprint))
+    before, identity = self._read_identity(), _as_json(settings.identity(data))
     if before is None:
       self._refuse_foreign_files()
-    elif before != identity:
+      return
+    # Runs that began before these were noted have the first order, and know sizes and counts of their records only.
+    before = {"order_version": 1, "record_content": identity["record_content"], **before}
+    if before != identity:
       changed = sorted(key for key in before.keys() | identity.keys() if before.get(key) != identity.get(key))
       raise UserError(
         f"An output directory holds one run. Received: {self.path}, made with another {', '.join(changed)}: "
@@ -55,7 +64,7 @@ class RunDirectory:
   def write(
     self,
     settings: PretrainingSettings,
-    data_fingerprint: str,
+    data: DataIdentity,
     *,
     versions: Mapping[str, str],
     flags_text: str = "",
@@ -64,7 +73,7 @@ class RunDirectory:
 
     Args:
       settings: the run.
-      data_fingerprint: of its training records.
+      data: identity of its training records and their order.
       versions: of the software, for the record.
       flags_text: the command's resolved flags, if a command made the settings.
 
@@ -73,7 +82,7 @@ class RunDirectory:
     """
     files.makedirs(self.path)
     record = {
-      "identity": settings.identity(data_fingerprint),
+      "identity": settings.identity(data),
       "settings": settings.to_dict(),
       "versions": {"albert_tf": __version__, **versions},
     }
@@ -86,6 +95,8 @@ class RunDirectory:
         self._write(FLAGS_FILE, flags_text)
       if settings.tokenizer_path:
         AlbertTokenizer.from_pretrained(settings.tokenizer_path).save_pretrained(self.path)
+    except files.StoreError:
+      raise
     except OSError as error:
       raise UserError(
         f"The output directory must be writable. Received: {self.path} ({error.strerror or error}). "
@@ -93,10 +104,9 @@ class RunDirectory:
       ) from error
 
   def _remove_unfinished(self) -> None:
-    if not files.is_remote(self.path):  # Remote stores show a file only when it is whole.
-      for name in os.listdir(self.path):
-        if _UNFINISHED.search(name):
-          files.remove(os.path.join(self.path, name))
+    for name in files.listdir(self.path):
+      if files.is_unfinished(name):
+        files.remove(os.path.join(self.path, name))
 
   def _read_identity(self) -> dict[str, Any] | None:
     path = os.path.join(self.path, RUN_FILE)
@@ -113,19 +123,17 @@ class RunDirectory:
   def _refuse_write_protection(self) -> None:
     if files.is_remote(self.path):
       return
-    existing = os.path.abspath(self.path)
-    while not os.path.exists(existing):
-      existing = os.path.dirname(existing)
-    if not (os.path.isdir(existing) and os.access(existing, os.W_OK | os.X_OK)):
+    existing = self.path or "."
+    while not files.exists(existing):
+      existing = os.path.dirname(existing) or "."
+    if not (files.isdir(existing) and os.access(existing, os.W_OK | os.X_OK)):
       raise UserError(
         f"The output directory must be writable. Received: {self.path}, where {existing} allows no writing. "
         "Choose another --output_dir or change its permissions."
       )
 
   def _refuse_foreign_files(self) -> None:
-    if files.is_remote(self.path) or not os.path.isdir(self.path):
-      return
-    found = sorted(name for name in os.listdir(self.path) if not _UNFINISHED.search(name))
+    found = [name for name in files.listdir(self.path) if name != LOCK_FILE and not files.is_unfinished(name)]
     if found:
       raise UserError(
         f"A new run needs an empty or new output directory. Received: {self.path}, which holds {', '.join(found[:4])}"

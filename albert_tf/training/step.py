@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import tensorflow as tf
 
@@ -32,6 +32,8 @@ class StepConfig:
     seed: keys the dropout of every (step, replica, micro-batch).
     all_reduce_dtype: "float32", or "bfloat16" to halve the traffic at a loss of exactness.
     use_xla: compile forward and backward pass with XLA on CPU and GPU; TPUs always do.
+    on_nonfinite: "stop" leaves a loss or gradient that is not finite to the loop, which stops; "skip" leaves
+      that update out: weights, moments and averages stay as they are, step and data move on.
   """
 
   global_batch_size: int
@@ -39,6 +41,7 @@ class StepConfig:
   seed: int = 12345
   all_reduce_dtype: str = "float32"
   use_xla: bool = False
+  on_nonfinite: Literal["stop", "skip"] = "stop"
 
   def micro_batch_size(self, num_replicas: int) -> int:
     """Examples of one forward pass on one replica."""
@@ -53,10 +56,15 @@ class StepConfig:
 
 
 class StepMetrics(NamedTuple):
-  """Sums and last values over the steps of one call; float32 scalars, equal on all replicas.
+  """Sums and last values over the steps of one call; float32, equal on all replicas.
 
-  Sums: losses, corrects, weights, counts, `gradient_norm`. Last values: `weight_norm`,
-  `update_norm`, `learning_rate`. One non-finite step leaves a sum non-finite.
+  Sums: losses, corrects, weights, counts, `tokens` (padding left out), `gradient_norm`, `input_seconds` (from the end
+  of a step, or from asking for the next batch if that is later, until the batch is there). Last values:
+  `weight_norm`, `update_norm`, `learning_rate`. One non-finite step leaves a sum non-finite.
+
+  A replica returns all but the last two as one vector in this order: one transfer from the device a step. With
+  `on_nonfinite="skip"` the vector has one more element, and `left_out` [steps] is 1 for every update left out, whose
+  values are in no sum; else it is empty.
   """
 
   masked_lm_loss: tf.Tensor
@@ -65,35 +73,42 @@ class StepMetrics(NamedTuple):
   sentence_order_loss: tf.Tensor
   sentence_order_correct: tf.Tensor
   sentence_order_count: tf.Tensor
+  tokens: tf.Tensor
   gradient_norm: tf.Tensor
   weight_norm: tf.Tensor
   update_norm: tf.Tensor
   learning_rate: tf.Tensor
+  input_seconds: tf.Tensor
+  left_out: tf.Tensor
 
-  @classmethod
-  def zeros(cls) -> "StepMetrics":
-    return cls(*[tf.zeros([])] * len(cls._fields))
-
-  def add(self, step: "StepMetrics") -> "StepMetrics":
-    """The metrics of the steps so far and one more."""
-    last = ("weight_norm", "update_norm", "learning_rate")
-    return StepMetrics(
-      *[new if name in last else old + new for name, old, new in zip(self._fields, self, step, strict=True)]
-    )
+  def add(self, later: "StepMetrics") -> "StepMetrics":
+    """The metrics of the steps so far and those after them."""
+    numbers = zip(_IS_LAST_VALUE, self[:-1], later[:-1], strict=True)
+    added = [new if last else old + new for last, old, new in numbers]
+    return StepMetrics._make([*added, tf.concat([self.left_out, later.left_out], axis=0)])
 
   def averages(self, num_steps: int) -> dict[str, float]:
-    """What a report shows: means over predictions, examples and steps."""
+    """What a report shows: means over predictions, examples and steps; no means where no update was made."""
+    last = {name: float(getattr(self, name)) for name in ("learning_rate", "weight_norm", "update_norm")}
+    num_left_out = int(tf.reduce_sum(self.left_out))
+    if self.left_out.shape[0]:
+      last["skipped_updates"] = num_left_out
+    if num_left_out == num_steps:
+      return last
     masked_lm = MaskedLmSums(self.masked_lm_loss, self.masked_lm_correct, self.masked_lm_weight)
     order = SentenceOrderSums(
       self.sentence_order_loss, self.sentence_order_correct, self.sentence_order_count
     )
     return {
       **mean_metrics(masked_lm, order),
-      "learning_rate": float(self.learning_rate),
-      "gradient_norm": float(self.gradient_norm) / num_steps,
-      "weight_norm": float(self.weight_norm),
-      "update_norm": float(self.update_norm),
+      "gradient_norm": float(self.gradient_norm) / (num_steps - num_left_out),
+      **last,
     }
+
+
+_LAST_VALUES = ("weight_norm", "update_norm", "learning_rate")
+_IS_LAST_VALUE = [name in _LAST_VALUES for name in StepMetrics._fields[:-1]]
+_REPORTED = len(StepMetrics._fields) - 2  # What a replica returns of a step.
 
 
 class TrainStep:
@@ -130,34 +145,54 @@ class TrainStep:
     self._optimizer = optimizer
     self._optimizer_config = optimizer_config
     self._config = config
+    self._may_skip = config.on_nonfinite == "skip"
     self._micro_batch_size = config.micro_batch_size(strategy.num_replicas_in_sync)
     # AutoGraph is only wanted in `_run`: converting the model as well takes longer than tracing it.
     self._micro_gradients = tf.function(
       self._compute_micro_gradients, autograph=False, jit_compile=True if config.use_xla else None
     )
-    self.on_replica = tf.autograph.experimental.do_not_convert(self._replica_step)  # (batch) -> StepMetrics
+    self.on_replica = tf.autograph.experimental.do_not_convert(self._replica_step)  # (batch) -> [11] or [12]
     self.run = tf.function(self._run)
 
   def _run(self, iterator: Iterator[Mapping[str, tf.Tensor]], num_steps: tf.Tensor) -> StepMetrics:
     """Makes `num_steps` updates without returning to the host in between."""
-    metrics = StepMetrics.zeros()
-    for _ in tf.range(num_steps):
-      per_replica = self._strategy.run(self.on_replica, args=(next(iterator),))
-      first = [self._strategy.experimental_local_results(value)[0] for value in per_replica]
-      metrics = metrics.add(StepMetrics(*first))
-    return metrics
+    metrics = tf.zeros([_REPORTED])
+    left_out = tf.zeros([num_steps if self._may_skip else 0])
+    waited, done = tf.zeros([], tf.float64), tf.timestamp()
+    for i in tf.range(num_steps):
+      asked = tf.timestamp()
+      with tf.control_dependencies([asked]):
+        batch = next(iterator)
+      with tf.control_dependencies([self._of_first_replica(value) for value in batch.values()]):
+        waited += tf.maximum(tf.timestamp() - tf.maximum(asked, done), 0.0)
+      step = self._of_first_replica(self._strategy.run(self.on_replica, args=(batch,)))
+      metrics = tf.where(_IS_LAST_VALUE[:-1], step[:_REPORTED], metrics + step[:_REPORTED])
+      with tf.control_dependencies([metrics]):
+        done = tf.timestamp()
+      if self._may_skip:
+        left_out = tf.where(tf.range(num_steps) == i, step[-1], left_out)
+    return StepMetrics._make([*tf.unstack(metrics), tf.cast(waited, tf.float32), left_out])
 
-  def _replica_step(self, batch: Mapping[str, tf.Tensor]) -> StepMetrics:
+  def _of_first_replica(self, per_replica: Any) -> tf.Tensor:
+    return self._strategy.experimental_local_results(per_replica)[0]
+
+  def _replica_step(self, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
     context = tf.distribute.get_replica_context()
     weight = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.reduce_sum(batch["masked_lm_weights"]))
     gradients, sums = self._accumulate(batch, weight, context.replica_id_in_sync_group)
     gradients = self._sum_over_replicas(context, gradients)
-    sums = context.all_reduce(tf.distribute.ReduceOp.SUM, sums)
+    tokens = tf.reduce_sum(tf.cast(batch["input_mask"], tf.float32))
+    sums = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.concat([sums, [tokens]], axis=0))
     gradients, norm = clip_by_global_norm(gradients, self._optimizer_config.clip_norm)
     learning_rate = learning_rate_at(self._optimizer_config, self._optimizer.step)
-    norms = self._optimizer.apply(gradients, learning_rate)
-    last = (norm, norms.weight_norm, norms.update_norm, learning_rate)
-    return StepMetrics._make([*tf.unstack(sums, num=6), *last])
+    finite = None
+    if self._may_skip:  # Decided on the device, from sums that all replicas hold.
+      finite = tf.math.is_finite(norm) & tf.reduce_all(tf.math.is_finite(sums))
+      sums, norm = tf.where(finite, sums, 0.0), tf.where(finite, norm, 0.0)
+    norms = self._optimizer.apply(gradients, learning_rate, only_if=finite)
+    left_out = [] if finite is None else [1.0 - tf.cast(finite, tf.float32)]
+    last = [norm, norms.weight_norm, norms.update_norm, learning_rate, *left_out]
+    return tf.concat([sums, last], axis=0)
 
   def _sum_over_replicas(self, context: Any, gradients: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     dtype = tf.as_dtype(self._config.all_reduce_dtype)

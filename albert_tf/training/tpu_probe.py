@@ -12,16 +12,17 @@ from albert_tf.errors import UserError
 if TYPE_CHECKING:
   from albert_tf.training.distribution import DistributionConfig
 
-_TPU_PORT, _CONNECT_SECONDS = 8470, 20.0  # Where a TPU worker listens unless told otherwise.
+_CONNECT_SECONDS = 20.0
 
 
-def _check_address(tpu: str) -> None:
-  """Nothing listens at a grpc address: TensorFlow would wait for it without end."""
-  host, _, port = tpu.removeprefix("grpc://").partition(":")
-  try:
-    socket.create_connection((host, int(port or _TPU_PORT)), timeout=_CONNECT_SECONDS).close()
-  except (OSError, ValueError) as error:
-    raise tpu_host.unreachable(tpu, str(error)) from error
+def check_hosts(cluster: tf.train.ClusterSpec) -> None:
+  """Raises OSError where nothing listens at a host's address: TensorFlow would wait for it without end."""
+  for address in cluster.as_dict().get("worker", ()):
+    host, _, port = address.rpartition(":")
+    try:
+      socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
+    except OSError as error:
+      raise OSError(f"host {address}: {error.strerror or error}") from error
 
 
 def probe_tpu(config: "DistributionConfig") -> None:
@@ -31,7 +32,7 @@ def probe_tpu(config: "DistributionConfig") -> None:
     config: with `tpu` set.
 
   Raises:
-    UserError: TensorFlow has no kernels for it, there are no chips, or nothing listens at the address.
+    UserError: TensorFlow has no kernels for it, or there are no chips.
   """
   if not compat.TPU_KERNELS:
     raise UserError(
@@ -42,7 +43,5 @@ def probe_tpu(config: "DistributionConfig") -> None:
       "and use that interpreter (on an image tpu-vm-tf-2.15.1 its own, see docs/tpu.md), or leave --tpu empty to "
       "use GPUs or the CPU."
     )
-  if config.tpu.startswith("grpc://"):
-    _check_address(config.tpu)
-  elif config.tpu == "local" and not tpu_host.chips():
+  if config.tpu == "local" and not tpu_host.chips():
     tpu_host.check_chips()

@@ -1,7 +1,7 @@
 """Early words when training goes wrong: non-finite values, plateaus, collapse, settings that clash."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
 import math
 
@@ -39,16 +39,60 @@ def check_finite(
   bad = sorted(key for key, value in metrics.items() if not math.isfinite(value))
   if not bad:
     return
-  kept = (
-    f"The last good checkpoint is {last_checkpoint}; running the same command again continues from it."
-    if last_checkpoint
-    else "No checkpoint had been made yet."
-  )
   raise NonFiniteError(
     f"Losses and norms must stay finite. Received: {', '.join(f'{key}={metrics[key]}' for key in bad)} "
-    f"between steps {first_step} and {last_step}. {kept} The same data would fail the same way: lower "
-    "--learning_rate or lengthen --num_warmup_steps, and use --mixed_precision=float32 if it was bfloat16."
+    f"between steps {first_step} and {last_step}. {_kept(last_checkpoint)} The same data "
+    "would fail the same way: tpu_scripts/replay_step.py shows it. Lower --learning_rate or lengthen "
+    "--num_warmup_steps, use --mixed_precision=float32 if it was bfloat16, or leave such updates out "
+    "(--on_nonfinite=skip)."
   )
+
+
+class SkippedUpdates:
+  """Names the updates that `--on_nonfinite=skip` left out, and ends a run that makes none any more."""
+
+  MAX_IN_A_ROW = (
+    10  # A damaged batch costs one update, a rare overflow two or three; diverged weights cost all.
+  )
+
+  def __init__(self) -> None:
+    self._in_a_row = 0
+
+  def observe(self, first_step: int, left_out: Sequence[float], *, last_checkpoint: str | None) -> list[str]:
+    """Takes what a report covers; returns what the person should hear.
+
+    Args:
+      first_step: number of the first update.
+      left_out: for each update, 1 if it was left out.
+      last_checkpoint: path of the newest checkpoint made before them, or None.
+
+    Raises:
+      NonFiniteError: more than `MAX_IN_A_ROW` updates in a row were left out, counted from the start of the process.
+    """
+    steps = [first_step + i for i, flag in enumerate(left_out) if flag]
+    for i, flag in enumerate(left_out):
+      self._in_a_row = self._in_a_row + 1 if flag else 0
+      if self._in_a_row > self.MAX_IN_A_ROW:
+        raise NonFiniteError(
+          f"At most {self.MAX_IN_A_ROW} updates in a row may be left out. Received: {self._in_a_row} up to step "
+          f"{first_step + i} whose loss or gradient is not finite: it is the weights, not a batch. "
+          f"{_kept(last_checkpoint)} Start from an earlier checkpoint with a lower --learning_rate or with "
+          "--mixed_precision=float32."
+        )
+    if not steps:
+      return []
+    shown = ", ".join(f"{step:,}" for step in steps[:8]) + (", …" if len(steps) > 8 else "")
+    word = (
+      f"left out {len(steps)} update(s) whose loss or gradient is not finite: step {shown}. "
+      f"tpu_scripts/replay_step.py --step={steps[0]} shows the batch."
+    )
+    return [word]
+
+
+def _kept(last_checkpoint: str | None) -> str:
+  if last_checkpoint:
+    return f"The last good checkpoint is {last_checkpoint}; running the same command again continues from it."
+  return "No checkpoint had been made yet."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,16 +4,21 @@ import dataclasses
 
 import numpy as np
 import pytest
+from reference.batches import numpy_batch
 from reference.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task, tokenizer
 import tensorflow as tf
 
 from albert_tf.compat import keras
 from albert_tf.errors import UserError
 from albert_tf.finetuning import one_seed
-from albert_tf.finetuning.batching import Batching, epoch_plan, training_dataset
+from albert_tf.finetuning.batching import Batching, Plan, epoch_plan, planned_dataset, training_plan
 from albert_tf.finetuning.features import FeatureSet
+from albert_tf.finetuning.flat_features import FlatFeatures
 from albert_tf.finetuning.prediction import Predictor
 from albert_tf.finetuning.text_task import text_rows
+from albert_tf.pipelines.pretraining import HostShard
+
+ONE_HOST = HostShard()
 
 
 def test_every_row_is_in_one_batch_and_the_order_is_a_function_of_seed_and_epoch():
@@ -35,6 +40,81 @@ def test_every_row_is_in_one_batch_and_the_order_is_a_function_of_seed_and_epoch
   assert set(padded) <= {16, 32, 48, 64}
 
 
+def made_up_splits(count=13):
+  """One split a family: plain rows, choices, spans with named labels, tags with weights by piece."""
+  rng = np.random.default_rng(4)
+  lengths = rng.integers(3, 17, count)
+
+  def row(n):
+    ids = rng.integers(5, 70_000, n).astype(np.int32)
+    return {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": ids % 2}
+
+  rows = [row(n) for n in lengths]
+  spans = [{**row(n), "p_mask": np.zeros(n, np.int32), "start_positions": np.int32(n - 1)} for n in lengths]
+  positions = np.arange(count, dtype=np.int32)
+  return {
+    "plain": FeatureSet(rows, rng.normal(size=count).astype(np.float32), weights=rng.uniform(size=count)),
+    "choices": FeatureSet(
+      [{"input_ids": rng.integers(0, 99, (3, n)).astype(np.int32)} for n in lengths], positions % 3
+    ),
+    "spans": FeatureSet(
+      spans,
+      {"start_log_probs": positions, "cls_logits": (positions % 2).astype(np.float32)},
+      pad_values={"p_mask": 1},
+    ),
+    "tags": FeatureSet(
+      rows,
+      [rng.integers(0, 4, n).astype(np.int32) for n in lengths],
+      pad_values={"labels": -1},
+      weights=[rng.integers(0, 2, n).astype(np.float32) for n in lengths],
+    ),
+  }
+
+
+def host_batches(features, batching, shard=ONE_HOST, **steps):
+  """What one host's dataset makes, each per-replica batch as NumPy arrays."""
+  flat = FlatFeatures.of(features)
+  plan = training_plan(flat, batching, seed=5, **steps)
+  count = len(plan.rows) * shard.replicas_per_host
+  return list(planned_dataset(flat, plan, batching, shard=shard).take(count).as_numpy_iterator())
+
+
+def joined(parts):
+  return tf.nest.map_structure(lambda *arrays: np.concatenate(arrays), *parts)
+
+
+def assert_equal(batch, other):
+  tf.nest.map_structure(np.testing.assert_array_equal, batch, other)
+  tf.nest.map_structure(lambda a, b: np.testing.assert_equal(a.dtype, b.dtype), batch, other)
+
+
+@pytest.mark.parametrize("kind", ["plain", "choices", "spans", "tags"])
+@pytest.mark.parametrize("multiple", [0, 8])
+def test_batches_are_those_of_the_twin(kind, multiple):
+  """Rows, order, padding, fills of weight 0, seeds; from any step on; for any number of hosts and replicas."""
+  features = made_up_splits()[kind]
+  batching = Batching(batch_size=4, max_length=20, bucket_multiple=multiple)
+  seen = host_batches(features, batching, num_steps=7)
+  step = 0
+  for epoch in (0, 1):
+    for rows in epoch_plan(features.lengths, batching, seed=5, epoch=epoch)[: 7 - step]:
+      length = batching.length(features.lengths[rows].max())
+      x, y, weights = numpy_batch(features, rows, batch_size=4, length=length)
+      seeds = np.random.default_rng([1, 5, step]).integers(0, np.iinfo(np.int32).max, (4, 2), np.int32)
+      assert_equal(seen[step], ({**x, "dropout_seed": seeds}, y, weights))
+      step += 1
+  assert len(seen) == step == 7
+  for one, other in zip(host_batches(features, batching, num_steps=7, first_step=5), seen[5:], strict=True):
+    assert_equal(one, other)
+  hosts = [
+    host_batches(features, batching, HostShard(num_replicas=4, num_hosts=2, host=host), num_steps=7)
+    for host in (0, 1)
+  ]
+  assert {len(part[2] if kind != "spans" else part[1]["cls_logits"]) for part in hosts[0]} == {1}
+  for step, whole in enumerate(seen):
+    assert_equal(joined([part for host in hosts for part in host[2 * step : 2 * step + 2]]), whole)
+
+
 def test_a_batch_is_padded_filled_and_weighted():
   rows = [
     {"input_ids": np.arange(1, n + 1, dtype=np.int32), "p_mask": np.zeros(n, np.int32), "start": np.int32(n)}
@@ -42,35 +122,33 @@ def test_a_batch_is_padded_filled_and_weighted():
   ]
   tags = [np.full(len(row["input_ids"]), 7, np.int32) for row in rows]
   features = FeatureSet(rows, tags, pad_values={"p_mask": 1, "labels": -1})
-  x, y, weights = features.batch([2, 0], batch_size=3, length=5)
+  flat, batching = FlatFeatures.of(features), Batching(batch_size=3, max_length=5)
+  plan = Plan.of([np.array([2, 0])], flat, batching)
+  x, y, weights = next(planned_dataset(flat, plan, batching, shard=ONE_HOST).as_numpy_iterator())
   np.testing.assert_array_equal(x["input_ids"], [[1, 2, 3, 4, 0], [1, 2, 0, 0, 0], [1, 2, 3, 4, 0]])
   np.testing.assert_array_equal(x["p_mask"][1], [0, 0, 1, 1, 1])
   np.testing.assert_array_equal(x["start"], [4, 2, 4])
   np.testing.assert_array_equal(y[1], [7, 7, -1, -1, -1])
   np.testing.assert_array_equal(weights, [1.5, 1.5, 0.0])  # Mean 1 over the batch, 0 for what fills up.
-  # Weights of pieces, named labels, several choices.
-  named = FeatureSet(rows, {"a": np.arange(3), "b": np.arange(3) * 2}, weights=[t * 0 + 1 for t in tags])
-  _, y, weights = named.batch([0, 1], batch_size=2, length=4)
-  assert y["b"].tolist() == [0, 2]
-  np.testing.assert_allclose(weights["a"], np.array([[1, 1, 0, 0], [1, 1, 1, 0]]) * 8 / 5, rtol=1e-6)
-  choices = FeatureSet([{"input_ids": np.ones([4, 3], np.int32)}], np.array([2]))
-  assert choices.lengths.tolist() == [3]
-  assert choices.batch([0], batch_size=2, length=8)[0]["input_ids"].shape == (2, 4, 8)
 
 
-@pytest.mark.parametrize("bucket_multiple", [0, 8])
-def test_shapes_of_the_dataset(bucket_multiple):
-  rows = text_rows(made_up_texts(11), tokenizer(), max_length=40)
-  features = FeatureSet(rows, np.arange(11, dtype=np.int32))
-  batching = Batching(batch_size=4, max_length=40, bucket_multiple=bucket_multiple)
-  dataset = training_dataset(features, batching, seed=0, num_steps=5)
-  spec = dataset.element_spec
-  assert spec[0]["input_ids"].shape.as_list() == [4, None if bucket_multiple else 40]
-  assert spec[1].shape == spec[2].shape == [4]
-  seen = list(dataset.as_numpy_iterator())
-  assert len(seen) == 5
-  first = np.concatenate([y[w > 0] for _, y, w in seen[:3]])
-  assert sorted(first) == list(range(11))
+@pytest.mark.parametrize("multiple", [0, 8])
+def test_the_graph_does_not_grow_with_the_data(multiple):
+  """Rows are inputs of the pipeline, no constants in it; shapes are static where they can be."""
+  sizes, batching = [], Batching(batch_size=4, max_length=40, bucket_multiple=multiple)
+  for count in (11, 500):
+    rows = text_rows(made_up_texts(count), tokenizer(), max_length=40)
+    flat = FlatFeatures.of(FeatureSet(rows, np.arange(count, dtype=np.int32)))
+    plan = training_plan(flat, batching, seed=0, num_steps=5)
+    dataset = planned_dataset(flat, plan, batching, shard=ONE_HOST)
+    spec = dataset.element_spec
+    assert spec[0]["input_ids"].shape.as_list() == [4, None if multiple else 40]
+    assert spec[1].shape == spec[2].shape == [4]
+    function = dataset._input_dataset._input_dataset._map_func.function
+    sizes.append(function.graph.as_graph_def().ByteSize())
+    operations = {op.type for op in function.graph.get_operations()}
+    assert not operations & {"PyFunc", "EagerPyFunc", "GeneratorDataset"}
+  assert abs(sizes[0] - sizes[1]) < 1000  # Of made-up names.
 
 
 def test_prediction_does_not_depend_on_batches_or_replicas(mirrored_2):

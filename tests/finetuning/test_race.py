@@ -91,5 +91,5 @@ def test_a_folder_that_is_not_race(tmp_path):
   with pytest.raises(UserError, match=r"without train/middle. Unpack"):
     read_race(str(tmp_path / "nowhere"), "train")
   (tmp_path / "train/middle").mkdir(parents=True)
-  with pytest.raises(UserError, match="must match at least one file"):
+  with pytest.raises(UserError, match="must hold passages"):
     read_race(str(tmp_path), "train")

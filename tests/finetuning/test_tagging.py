@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from reference.batches import numpy_batch
 from reference.tiny_run import train_tokenizer
 
 from albert_tf.errors import UserError
@@ -177,7 +178,7 @@ def test_the_loss_is_the_mean_over_words(tokenizer):
     sentence("\u0301", tags=("B",)),
   ]
   task = TaggingTask(splits={"train": sentences}, tokenizer=tokenizer, max_seq_length=16)
-  _, labels, weights = task.train_features().batch([0, 1, 2], batch_size=5, length=16)
+  _, labels, weights = numpy_batch(task.train_features(), [0, 1, 2], batch_size=5, length=16)
   logits = np.random.default_rng(0).normal(size=(5, 16, 2)).astype(np.float32)
   by_word = [
     np.log(np.exp(logits[place]).sum()) - logits[place][task.spec.label_names.index(tag)]

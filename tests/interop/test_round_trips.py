@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from reference.synthetic_checkpoint import CONFIG, random_variables, write_tf1
+import safetensors.numpy
 import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
@@ -43,7 +44,10 @@ def test_name_map_is_the_models_and_the_formulas(config):
 
 
 @pytest.mark.parametrize("heads", [(), BOTH_HEADS, ("masked_lm",), ("classifier",), ("span",), ("squad2",)])
-@pytest.mark.parametrize("changes", [{}, {"num_hidden_groups": 3, "inner_group_num": 2}])
+@pytest.mark.parametrize(
+  "changes",
+  [{}, {"num_hidden_groups": 3, "inner_group_num": 2}, {"embedding_size": CONFIG.hidden_size}],
+)
 def test_every_format_and_back(heads, changes, tmp_path):
   config = CONFIG.replace(**changes)
   variables = random_variables(config, heads)
@@ -57,6 +61,21 @@ def test_every_format_and_back(heads, changes, tmp_path):
     checkpoint = read_checkpoint(path)
     assert_same(checkpoint.variables, variables)
     assert checkpoint.config == config
+
+
+def test_a_mapping_where_none_can_be_is_left_out_only_as_the_identity(tmp_path):
+  """Hugging Face maps E to H even where they are equal; a missing map would be drawn at random there."""
+  config = CONFIG.replace(embedding_size=CONFIG.hidden_size)
+  path = write_tf1(tmp_path / "start", config, random_variables(config))
+  convert(path, str(tmp_path / "hf"), ConvertOptions(output_format="huggingface"))
+  weights = str(tmp_path / "hf" / "model.safetensors")
+  tensors = safetensors.numpy.load_file(weights)
+  name = "albert.encoder.embedding_hidden_mapping_in.weight"
+  np.testing.assert_array_equal(tensors[name], np.eye(config.hidden_size))
+  tensors[name][0, 1] = 0.5
+  safetensors.numpy.save_file(tensors, weights)
+  with pytest.raises(ValueError, match="not the identity"):
+    read_checkpoint(str(tmp_path / "hf"))
 
 
 def test_recorded_training_checkpoint_keeps_its_optimizer(oracle_dir, tmp_path):

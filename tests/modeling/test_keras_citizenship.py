@@ -177,6 +177,20 @@ def test_masked_pieces_do_not_matter(name):
   np.testing.assert_allclose(unmasked, explicit, atol=1e-6)  # Default mask: ones.
 
 
+@pytest.mark.parametrize("name", ["encoder", "pretraining", "classification"])
+def test_hugging_face_names_are_taken_for_ours(name):
+  """Passed over in silence, their mask would leave every padded piece in view."""
+  model, inputs = randomize(MODELS[name][0]()), MODELS[name][1]
+  names = {"input_mask": "attention_mask", "segment_ids": "token_type_ids"}
+  theirs = {names.get(key, key): value for key, value in inputs.items()}
+  assert_equal_outputs(model(theirs), model(inputs), atol=0)
+  with pytest.raises(ValueError, match="input_mask and attention_mask"):
+    model({**theirs, "input_mask": inputs["input_mask"]})
+  if name == "encoder":
+    with pytest.raises(ValueError, match="Received: position_ids"):
+      model({**INPUTS, "position_ids": IDS})
+
+
 def test_padding_the_batch_changes_nothing():
   model = randomize(AlbertEncoder(CONFIG))
   longer = {key: np.pad(value, [(0, 0), (0, 2)]) for key, value in INPUTS.items()}

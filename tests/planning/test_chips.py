@@ -5,7 +5,7 @@ import math
 import pytest
 
 from albert_tf.errors import UserError
-from albert_tf.planning.chips import CHIPS, known_topologies, parse_topology
+from albert_tf.planning.chips import CHIPS, accelerator_peak_flops, known_topologies, parse_topology
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,15 @@ def test_a_name_says_chips_and_cores(name, chips, cores):
   topology = parse_topology(name)
   assert (topology.num_chips, topology.num_cores) == (chips, cores)
   assert topology.name == name.lower()
+
+
+@pytest.mark.parametrize(
+  ("accelerator", "teraflops"),
+  [("v2-8", 4 * 46), ("v3-8", 4 * 123), ("v4-16", 8 * 275), ("v5p-8", 4 * 459), ("v5litepod-16", 16 * 197),
+   ("V6E-1", 918), ("v9-8", 0), ("v3", 0), ("", 0)],
+)  # fmt: skip
+def test_the_peak_of_a_rented_slice(accelerator, teraflops):
+  assert accelerator_peak_flops(accelerator) == pytest.approx(teraflops * 1e12)
 
 
 def test_every_known_name_is_understood():
@@ -49,6 +58,12 @@ def test_all_reduce():
   without_latency = pod.all_reduce_seconds(10**9) - pod.all_reduce_seconds(0)
   assert sent / without_latency == pytest.approx(51.2e12)
   assert parse_topology("v5e:1x1").all_reduce_seconds(10**9) == 0
+  # A small slice of v5e is one ring, in both directions; a larger one has a ring an axis.
+  small = parse_topology("v5e:2x4")
+  rate = small.chip.link_bytes_per_second
+  assert small.all_reduce_seconds(10**9) == pytest.approx(0.875 * 1e9 / rate, rel=1e-2)
+  assert small.all_reduce_seconds(10**9) == small.all_reduce_seconds(10**9, 2)
+  assert pod.all_reduce_seconds(10**9) == pod.all_reduce_seconds(10**9, 4)
   # A third axis carries its share.
   flat, cube = parse_topology("v5p:2x2x1"), parse_topology("v5p:2x2x2")
   rate = flat.chip.link_bytes_per_second

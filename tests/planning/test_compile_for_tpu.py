@@ -14,7 +14,14 @@ from albert_tf.errors import UserError
 from albert_tf.planning import plan, plan_compile, report
 from albert_tf.planning.chips import GIB, parse_topology
 from albert_tf.planning.estimate import StepShape
-from albert_tf.planning.plan_search import COMPILER, FORMULA, SHALLOW, Figures, Judge, largest_batch
+from albert_tf.planning.plan_search import (
+  ALL_CORES,
+  FORMULA,
+  TWO_DEPTHS,
+  Figures,
+  Judge,
+  largest_batch,
+)
 
 BASE = AlbertConfig.from_name("base")
 V3 = parse_topology("v3:16x16")
@@ -34,7 +41,7 @@ class FakeCompiler:
     each = self._each * (0.25 if shape.remat else 1)
     required = int((1 + each * shape.per_core_batch_size) * GIB)
     refused = required > self._available
-    return Figures(COMPILER, required, 0, 0.0 if refused else 1e6 * shape.examples, 10.0, refused)
+    return Figures(ALL_CORES, required, 0, 0.0 if refused else 1e6 * shape.examples, 10.0, refused)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +72,7 @@ def test_the_search_finds_the_largest_batch_with_few_compiles(gib):
   assert 0.97 * exact - 1 <= found.examples <= exact
   assert len(compiler.asked) <= 10
   if found.examples:
-    assert found.figures.source == COMPILER
+    assert found.figures.source == ALL_CORES
     assert not found.figures.refused
 
 
@@ -117,12 +124,30 @@ def test_an_answer_that_does_not_fit_says_what_is_missing_and_what_would():
   assert answer["memory"]["missing_bytes"] == pytest.approx((17 - 15.48) * GIB, rel=1e-3)
   options = {option["flags"]: option for option in answer["alternatives"]}
   assert options["--remat"]["fits"]
-  assert options["--remat"]["source"] == COMPILER
+  assert options["--remat"]["source"] == ALL_CORES
   assert options["--gradient_accumulation_steps=2"]["fits"]
   text = report.describe(answer)
   assert "does NOT fit" in text
   assert "1.52 GiB too much" in text
   assert "with --remat: 5.00 GiB, fits" in text
+
+
+@pytest.mark.parametrize(("gib", "parts"), [(0.25, 2), (0.5, 4), (3.0, 24)])
+def test_the_fewest_micro_batches_that_fit_are_found_and_checked(gib, parts):
+  """The formula alone would take 2 micro-batches of 48: the compiler's word counts."""
+  shape = SHAPE.replace(per_core_batch_size=96)
+  compiler = FakeCompiler(gib_an_example=gib)
+  found = plan.fewest_parts(Judge(BASE, V3, compile_step=compiler), shape)
+  assert (found.gradient_accumulation_steps, found.examples) == (parts, 96)
+  assert found.per_core_batch_size == compiler.asked[-1]
+  by_formula = Judge(BASE, V3)
+  estimate = by_formula.estimated(plan.fewest_parts(by_formula, shape))
+  assert estimate.required_bytes * 1.06 <= V3.chip.hbm_bytes  # Whatever the formula's error.
+
+
+def test_where_not_even_one_example_fits_the_fewest_are_all():
+  found = plan.fewest_parts(Judge(BASE, V3, compile_step=FakeCompiler(gib_an_example=20.0)), SHAPE)
+  assert (found.per_core_batch_size, found.gradient_accumulation_steps) == (1, 8)
 
 
 def test_what_has_rematerialisation_is_not_offered_it():
@@ -143,15 +168,15 @@ def test_a_sweep_says_which_largest_batches_no_compiler_has_checked():
 
 
 def test_loops_that_count_once_are_reported():
-  figures = Figures(COMPILER, GIB, GIB, 1e6, loops_counted_once=2)
+  figures = Figures(ALL_CORES, GIB, GIB, 1e6, loops_counted_once=2)
   answer = plan.plan_run(Judge(BASE, V3, compile_step=lambda shape: figures), SHAPE, plan.RunSettings())
   assert "The time is too short: 2 loops" in report.describe(answer)
 
 
 def test_depths_extend_to_all_layers():
-  shallow, deep = Figures(COMPILER, 100, 40, 10.0, 1.0), Figures(COMPILER, 160, 70, 25.0, 2.0)
+  shallow, deep = Figures(ALL_CORES, 100, 40, 10.0, 1.0), Figures(ALL_CORES, 160, 70, 25.0, 2.0)
   got = plan_compile.by_depth(shallow, deep, depths=(3, 6), layers=12)
-  assert got == Figures(SHALLOW, 280, 130, 55.0, 3.0)
+  assert got == Figures(ALL_CORES + TWO_DEPTHS, 280, 130, 55.0, 3.0)
   assert plan_compile.can_be_shallow(BASE)
   assert not plan_compile.can_be_shallow(BASE.replace(num_hidden_layers=6))
   assert not plan_compile.can_be_shallow(BASE.replace(num_hidden_groups=2))
@@ -163,7 +188,7 @@ def test_compiled_figures_are_kept_until_the_program_changes(tmp_path, monkeypat
 
   def compile_once(self, config, shape):
     calls.append((config.num_hidden_layers, shape.per_core_batch_size))
-    return Figures(COMPILER, 1, 1, 1.0)
+    return Figures(ALL_CORES, 1, 1, 1.0)
 
   monkeypatch.setattr(plan_compile.StepCompiler, "_compile", compile_once)
 
@@ -173,9 +198,9 @@ def test_compiled_figures_are_kept_until_the_program_changes(tmp_path, monkeypat
 
   assert ask(8) == ask(8)
   assert calls == [(12, 8)]
-  assert ask(9).source == COMPILER
+  assert ask(9).source == ALL_CORES
   assert len(calls) == 2
-  assert ask(8, shallow=True).source == SHALLOW
+  assert ask(8, shallow=True).source == ALL_CORES + TWO_DEPTHS
   assert calls[2:] == [(3, 8), (6, 8)]
   monkeypatch.setattr(plan_compile, "_source_digest", lambda: "changed")
   ask(8)
@@ -212,6 +237,12 @@ def test_the_command_sweeps(repository_dir, tmp_path):
   assert done.returncode == 0, done.stderr
   assert len(json.loads(path.read_text())) == 20
   assert "[20/20] xxlarge on v6e:16x16" in done.stdout
+  assert "| base | v3:16x16 | 8 | yes |" in done.stdout
+  done = run_command(
+    repository_dir, "--sweep", "--estimate_only", "--train_batch_size=4096", "--size=base",
+    "--gradient_accumulation_steps=0", "--topology=v3:2x2,v3:16x16",
+  )  # fmt: skip
+  assert "| base | v3:2x2 | 64 x 8 | yes |" in done.stdout
   assert "| base | v3:16x16 | 8 | yes |" in done.stdout
 
 
@@ -276,7 +307,7 @@ def test_a_real_compile(repository_dir, tmp_path):
   assert done.returncode == 0, done.stderr
   answer = json.loads(path.read_text())
   assert answer["fits"]
-  assert answer["memory"]["source"] == answer["time"]["source"] == COMPILER
+  assert answer["memory"]["source"] == answer["time"]["source"] == ALL_CORES
   assert answer["time"]["cycles"] > 0
   assert answer["compile_seconds"] > 0
   assert len(list((tmp_path / "cache").glob("*.json"))) == 1

@@ -28,16 +28,29 @@ def write_inputs(folder: pathlib.Path, **config: Any) -> dict[str, Any]:
   }
 
 
+def words(flags: Mapping[str, Any]) -> list[str]:
+  """The flags of a command line; `True` as a value is a flag without one."""
+  return [f"--{name}" if value is True else f"--{name}={value}" for name, value in flags.items()]
+
+
 def start(flags: Mapping[str, Any], **environment: str) -> subprocess.Popen[str]:
-  """Starts the command; `True` as a value is a flag without one."""
-  words = [f"--{name}" if value is True else f"--{name}={value}" for name, value in flags.items()]
+  """Starts the command."""
   return subprocess.Popen(
-    [sys.executable, str(_COMMAND), *words],
+    [sys.executable, str(_COMMAND), *words(flags)],
     env={**os.environ, **environment},
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,
   )
+
+
+def free_addresses(count: int) -> list[str]:
+  """Different ones of this machine, at which nothing listens yet."""
+  with contextlib.ExitStack() as stack:  # All at once, so that no port is given twice.
+    sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+    for each in sockets:
+      each.bind(("127.0.0.1", 0))
+    return [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
 
 
 def start_workers(
@@ -50,11 +63,7 @@ def start_workers(
     count: workers.
     last_worker: flags that differ for the last one.
   """
-  with contextlib.ExitStack() as stack:  # All at once, so that no port is given twice.
-    sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-    for each in sockets:
-      each.bind(("127.0.0.1", 0))
-    cluster = {"worker": [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]}
+  cluster = {"worker": free_addresses(count)}
   processes = []
   for index in range(count):
     task = {"cluster": cluster, "task": {"type": "worker", "index": index}}

@@ -27,7 +27,7 @@ def make_step(
   **step_config: Any,
 ) -> tuple[TrainStep, dict[str, tf.Variable], Optimizer]:
   with strategy.scope():
-    model = AlbertForPreTraining(config, encoder_options=dict(encoder_options or {}))
+    model = AlbertForPreTraining(config, encoder_options=encoder_options, read_positions_only=True)
     variables = named_variables(model)
     optimizer = build_optimizer(optimizer_config, variables)
   initialize_variables(variables, seed=3, initializer_range=0.2)

@@ -14,7 +14,7 @@ import tensorflow as tf
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertEncoder, AlbertForPreTraining
-from albert_tf.serving import FillMask, export_saved_model
+from albert_tf.serving import FillMask, export_saved_model, fill_mask_module
 from albert_tf.serving.run_directory import find_pretrained
 from albert_tf.tokenization import AlbertTokenizer
 
@@ -137,6 +137,20 @@ def test_words_for_each_mask_and_no_special_piece(fill_mask_dir: str) -> None:
     assert [c.probability for c in row] == sorted((c.probability for c in row), reverse=True)
     assert not {c.word for c in row} & {"<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"}
     assert all(not c.word.startswith("▁") or c.word == "▁" for c in row)
+
+
+def test_many_masks_are_answered_in_chunks(
+  fill_mask: SessionModel, monkeypatch: pytest.MonkeyPatch, run_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+  """One row full of masks would make every other row's logits as many; the answers are those of one chunk."""
+  rows = np.array([b"[MASK] sky [MASK] " * 3, b"the [MASK]", b"none"] * 3, object)
+  whole = fill_mask.run("serving_default", {"text": rows})
+  monkeypatch.setattr(fill_mask_module, "_CHUNK", 4)
+  export_saved_model(model="fill_mask", init_checkpoint=str(run_dir), output_dir=str(tmp_path / "e"))
+  parts = SessionModel(str(tmp_path / "e" / "1")).run("serving_default", {"text": rows})
+  assert parts["probabilities"].shape[1] == 6
+  np.testing.assert_array_equal(parts["words"], whole["words"])
+  np.testing.assert_allclose(parts["probabilities"], whole["probabilities"], rtol=1e-5)
 
 
 def test_what_travels_in_the_export(

@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 import pytest
+from reference.task_files import write_mrpc
 from reference.tiny_finetuning import tiny_start, tokenizer
 
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle, write_bundle
@@ -32,17 +33,6 @@ def pretrained(tmp_path_factory):
   variables = named_variables(AlbertForPreTraining(start.config))
   write_bundle(str(folder / "model.ckpt-7"), {k: v.numpy() for k, v in variables.items()})
   return folder
-
-
-def write_mrpc(folder, rows):
-  folder.mkdir()
-  lines = [f"{i % 2}\t1\t2\tthe sky\t{'the sky' if i % 2 else 'green grass'}" for i in range(rows)]
-  for name in ("train", "dev"):
-    (folder / f"{name}.tsv").write_text(
-      "\n".join(["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", *lines]) + "\n"
-    )
-  test = [f"{i}\t1\t2\tthe sky\tthe sky" for i in range(5)]
-  (folder / "test.tsv").write_text("\n".join(["index\t#1 ID\t#2 ID\t#1 String\t#2 String", *test]) + "\n")
 
 
 @pytest.mark.slow
@@ -110,7 +100,7 @@ def test_mistakes_are_told_in_one_message(tmp_path, pretrained, flags, message):
 
 @pytest.mark.slow
 def test_two_workers_leave_the_run_of_one(tmp_path, pretrained):
-  """Processes on the loopback address: only the chief writes, and the weights are those of one process."""
+  """Processes on the loopback address: the weights are those of one; only the chief writes, reports and exports."""
   write_mrpc(tmp_path / "MRPC", 14)
   common = {
     "task_name": "mrpc",
@@ -122,13 +112,13 @@ def test_two_workers_leave_the_run_of_one(tmp_path, pretrained):
     "learning_rate": 0.002,
     "classifier_dropout": 0,
     "max_seq_length": 32,
-    "noexport": True,
   }
   workers = start_workers(common | {"output_dir": tmp_path / "two"}, 2)
-  alone = run_glue(**common, output_dir=tmp_path / "one")
-  for worker in workers:
+  alone = run_glue(**common, noexport=True, output_dir=tmp_path / "one")
+  for number, worker in enumerate(workers):
     stdout, stderr = worker.communicate(timeout=280)
     assert worker.returncode == 0, stdout + stderr
+    assert ("SavedModel: " in stdout) == ("results: " in stdout) == (number == 0)
   assert alone.returncode == 0, alone.stderr
   one, two = (
     read_bundle(latest_bundle(str(tmp_path / name / "checkpoints/best"))) for name in ("one", "two")

@@ -6,29 +6,13 @@ import numpy as np
 import pytest
 from reference import tiny_run
 from reference.script_runs import run_script
+from reference.task_files import write_race
 
 pytestmark = pytest.mark.slow
 
 
 def words(rng, count):
   return " ".join(rng.choice(tiny_run.WORDS, count))
-
-
-def write_race(folder):
-  rng = np.random.default_rng(0)
-  for split, count in (("train", 6), ("dev", 3), ("test", 2)):
-    for level in ("middle", "high"):
-      place = folder / "RACE" / split / level
-      place.mkdir(parents=True)
-      for number in range(count):
-        passage = {
-          "id": f"{level}{number}.txt",
-          "article": words(rng, 20),
-          "questions": [f"{words(rng, 2)} _ .", f"{words(rng, 3)}?"],
-          "options": [[words(rng, 2) for _ in range(4)] for _ in range(2)],
-          "answers": rng.choice(list("ABCD"), 2).tolist(),
-        }
-        (place / f"{number}.txt").write_text(json.dumps(passage))
 
 
 def write_quiz(folder):

@@ -2,38 +2,12 @@
 
 import json
 
-import numpy as np
 import pytest
 from reference import tiny_run
 from reference.script_runs import run_script
+from reference.task_files import write_squad
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (Its ops are in the SavedModel.)
-
-
-def article(rng, number, *, version, answers=True):
-  """Two paragraphs of made-up words with three questions each, the last one impossible in 2.0."""
-  paragraphs = []
-  for part in range(2):
-    words = [str(word) for word in rng.choice(tiny_run.WORDS, 30)]
-    context, qas = " ".join(words), []
-    for index in range(3):
-      at = 5 * index
-      question = {"id": f"{number}-{part}-{index}", "question": f"{words[at]} {words[at + 1]}?"}
-      if answers:
-        start = len(" ".join(words[: at + 2])) + 1
-        question["answers"] = [{"text": " ".join(words[at + 2 : at + 4]), "answer_start": start}]
-        if version == "2.0" and index == 2:
-          question |= {"answers": [], "is_impossible": True}
-      qas.append(question)
-    paragraphs.append({"context": context, "qas": qas})
-  return {"title": str(number), "paragraphs": paragraphs}
-
-
-def write(path, *, version="2.0", articles=2, answers=True, change=lambda articles: None, seed=0):
-  rng = np.random.default_rng(seed)
-  made = [article(rng, number, version=version, answers=answers) for number in range(articles)]
-  change(made)
-  path.write_text(json.dumps({"version": f"v{version}", "data": made}))
 
 
 def awkward(articles):
@@ -53,10 +27,10 @@ def folder(tmp_path_factory):
   path = tmp_path_factory.mktemp("squad")
   tokenizer = tiny_run.train_tokenizer(path)
   tiny_run.write_run(path / "pretrained", tiny_run.tiny_model(tokenizer.vocab_size), tokenizer)
-  write(path / "train.json", articles=4, change=awkward)
-  write(path / "dev.json", seed=1)
-  write(path / "new.json", seed=2, answers=False)
-  write(path / "train1.json", version="1.1", articles=3)
+  write_squad(path / "train.json", articles=4, change=awkward)
+  write_squad(path / "dev.json", seed=1)
+  write_squad(path / "new.json", seed=2, answers=False)
+  write_squad(path / "train1.json", version="1.1", articles=3)
   (path / "cut.json").write_text((path / "dev.json").read_text()[:300])
   return path
 

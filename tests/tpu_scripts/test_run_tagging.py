@@ -2,22 +2,12 @@
 
 import json
 
-import numpy as np
 import pytest
 from reference import tiny_run
 from reference.script_runs import run_script
+from reference.task_files import write_columns
 
 pytestmark = pytest.mark.slow
-
-
-def write_columns(path, count):
-  rng = np.random.default_rng(0)
-  lines = ["-DOCSTART- -X- O", ""]
-  for _ in range(count):
-    for word in rng.choice(tiny_run.WORDS, rng.integers(2, 20)):
-      lines.append(f"{word} NN {'B-COLOUR' if word in ('blue', 'green') else 'O'}")
-    lines.append("")
-  path.write_text("\n".join(lines))
 
 
 @pytest.fixture(scope="module")

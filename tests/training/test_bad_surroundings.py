@@ -20,6 +20,7 @@ from albert_tf.training.metrics_log import MetricsLog
 from albert_tf.training.pretraining import run_pretraining
 from albert_tf.training.reporting import Reporter
 from albert_tf.training.run_directory import RunDirectory
+from albert_tf.training.run_lock import RunLock
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +109,16 @@ def test_a_checkpoint_of_another_model_is_refused(copied, tmp_path):
   write_bundle(str(checkpoints / "model.ckpt-13"), {k: v for k, v in values.items() if "albert_tf/" not in k})
   with pytest.raises(UserError, match=r"ckpt-13 without best_masked_lm.*not written by run_pretrain\.py"):
     run_pretraining(copied)
+
+
+def test_a_directory_in_use_is_refused_and_stays_as_it_is(copied, tmp_path):
+  lock = RunLock(copied.output_dir)
+  lock.acquire()
+  before = snapshot(tmp_path)
+  with pytest.raises(UserError, match=rf"run, where process {os.getpid()} on .* holds lock\.json"):
+    run_pretraining(copied)
+  assert snapshot(tmp_path) == before
+  lock.release()
 
 
 @pytest.mark.parametrize("harm", ["deleted", "shrunk"])

@@ -14,11 +14,18 @@ from reference.tiny_pretraining import NUM_STEPS, tiny_settings
 from reference.tiny_records import random_examples, tiny_config, write_records
 import tensorflow as tf
 
+from albert_tf import interop
+from albert_tf.checkpoints.bundle import latest_bundle
+from albert_tf.checkpoints.pointer import read_pointer
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, named_variables
-from albert_tf.training.checkpoints import latest_checkpoint, restore_variables
+from albert_tf.training.checkpoints import find_checkpoint, latest_checkpoint, restore_variables
+from albert_tf.training.evaluation import Evaluator
+from albert_tf.training.goodput import CATEGORIES
+from albert_tf.training.metrics_log import read_metrics
 from albert_tf.training.pretraining import run_pretraining
 from albert_tf.training.reporting import Reporter
+from albert_tf.training.step import TrainStep
 
 METRIC_KEYS = {
   "step",
@@ -37,6 +44,9 @@ TRAIN_KEYS = METRIC_KEYS | {
   "examples_per_second",
   "tokens_per_second",
   "model_tflops_per_second",
+  "input_share",
+  "goodput",
+  *(f"seconds_{name}" for name in CATEGORIES),
 }
 
 
@@ -71,7 +81,13 @@ def test_a_run_leaves_what_it_promises(finished):
   assert values["albert_tf/examples_seen"] == 8 * NUM_STEPS
   assert "bert/pooler/dense/kernel/adam_m" in values
   best = max((r for r in reports if r["split"] == "eval"), key=lambda r: r["masked_lm_accuracy"])
-  assert (run / f"checkpoints/best/model.ckpt-{best['step']}.index").exists()
+  pointed = f"{run}/checkpoints/model.ckpt-{best['step']}"
+  assert latest_bundle(f"{run}/checkpoints/best") == pointed
+  assert find_checkpoint(str(run)) == pointed
+  assert interop.find_checkpoint(str(run)) == ("albert_tf", pointed)
+  assert os.path.samefile(
+    tf.train.latest_checkpoint(f"{run}/checkpoints/best") + ".index", f"{pointed}.index"
+  )
 
 
 def test_held_out_metrics_are_means_over_all_real_predictions(finished):
@@ -118,6 +134,38 @@ def test_sigterm_saves_and_the_same_settings_continue_bit_for_bit(finished, monk
   assert steps == sorted(steps)
 
 
+def test_killed_between_checkpoint_and_evaluation_the_restart_evaluates(finished, monkeypatch):
+  settings = tiny_settings(finished, "unevaluated")
+  evaluate = Evaluator.__call__
+  evaluations = []
+
+  def killed_at_8(self):
+    if len(evaluations) == 1:
+      raise KeyboardInterrupt
+    evaluations.append(evaluate(self))
+    return evaluations[-1]
+
+  monkeypatch.setattr(Evaluator, "__call__", killed_at_8)
+  with pytest.raises(KeyboardInterrupt):
+    run_pretraining(settings)
+  monkeypatch.undo()
+  assert latest_checkpoint(f"{settings.output_dir}/checkpoints").endswith("model.ckpt-8")
+  with monkeypatch.context() as patch:
+    patch.setattr(TrainStep, "_run", None)  # Nothing is left to train in a run of 8 steps.
+    short = dataclasses.replace(settings.optimizer, num_train_steps=8)
+    result = run_pretraining(dataclasses.replace(settings, optimizer=short))
+  whole, again = (read_metrics(f"{run}/metrics.jsonl") for run in (finished / "whole", settings.output_dir))
+  evaluated = [r for r in whole if r["split"] == "eval"][:2]
+  assert [r for r in again if r["split"] == "eval"] == evaluated
+  assert result.evaluation["masked_lm_loss"] == evaluated[1]["masked_lm_loss"]
+  assert run_pretraining(settings).step == NUM_STEPS
+  whole, resumed = checkpoint_values(str(finished / "whole")), checkpoint_values(settings.output_dir)
+  for name, value in whole.items():
+    np.testing.assert_array_equal(value, resumed[name], err_msg=name)
+  pointers = {read_pointer(f"{run}/checkpoints/best") for run in (finished / "whole", settings.output_dir)}
+  assert len({os.path.basename(pointer) for pointer in pointers}) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(660)
 def test_killed_at_twenty_moments_the_weights_are_those_of_an_undisturbed_run(finished):
@@ -160,7 +208,7 @@ def test_init_checkpoint_gives_weights_but_not_the_optimizer(finished):
   run_pretraining(settings)
   whole, warm = checkpoint_values(str(finished / "whole")), checkpoint_values(settings.output_dir)
   assert warm["global_step"] == NUM_STEPS  # Counted from 0.
-  best = tf.train.load_checkpoint(latest_checkpoint(str(finished / "whole/checkpoints/best")))
+  best = tf.train.load_checkpoint(find_checkpoint(str(finished / "whole")))
   kernel = "bert/pooler/dense/kernel"
   np.testing.assert_allclose(warm[kernel], best.get_tensor(kernel), atol=1e-6)
   assert np.abs(whole[f"{kernel}/adam_m"] - warm[f"{kernel}/adam_m"]).max() > 0

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from albert_tf.errors import UserError
 from albert_tf.training.curves import draw_curves, smooth
+from albert_tf.training.goodput import Machine
 from albert_tf.training.metrics_log import MetricsLog, read_metrics
 from albert_tf.training.reporting import Reporter
 
@@ -21,7 +22,7 @@ METRICS = {"loss": 7.5, "masked_lm_loss": 6.8, "masked_lm_accuracy": 0.125, "sen
 def run(directory, steps, *, start_step=0, **settings):
   stream = io.StringIO()
   reporter = Reporter(str(directory), num_train_steps=100, start_step=start_step, stream=stream,
-                      model_flops_per_example=5e9, **settings)  # fmt: skip
+                      machine=Machine(model_flops_per_example=5e9), **settings)  # fmt: skip
   for step in steps:
     reporter.train(step, METRICS, seconds=2.0, examples=320, tokens=40_960)
     reporter.eval(step, {"loss": 7.0, "masked_lm_accuracy": 0.25})

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from reference.stacks import needs_host_xla
-from reference.tiny_records import random_examples, tiny_config, write_records
+from reference.tiny_records import SPEC, random_examples, tiny_config, write_records
 from reference.tiny_step import distributed_iterator, make_step
 import tensorflow as tf
 
@@ -52,6 +52,7 @@ def test_one_trace_and_metrics_add_up(index):
   for updates in (1, 3, 2):
     metrics = step.run(iterator, tf.constant(updates))
     assert float(metrics.sentence_order_count) == 16 * updates
+    assert 0 < float(metrics.tokens) <= 16 * updates * SPEC.max_seq_length
   assert step.run.experimental_get_tracing_count() == 1
   assert int(optimizer.step) == 6
   averages = metrics.averages(2)

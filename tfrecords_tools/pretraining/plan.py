@@ -87,13 +87,12 @@ def prepare_work(output_dir: str, work_dir: str, stage_dir: str, plan: dict[str,
     if differing:
       raise _refusal(work_dir, differing)
     return
-  if not files.is_remote(output_dir):
-    foreign = [name for name in sorted(os.listdir(output_dir)) if name.startswith(("train-", "eval-"))]
-    if foreign:
-      raise UserError(
-        f"Records must not be mixed with others. Received: {output_dir}, which holds {foreign[0]} and no "
-        f"{MANIFEST_NAME}. Choose an empty directory."
-      )
+  foreign = [name for name in files.listdir(output_dir) if name.startswith(("train-", "eval-"))]
+  if foreign:
+    raise UserError(
+      f"Records must not be mixed with others. Received: {output_dir}, which holds {foreign[0]} and no "
+      f"{MANIFEST_NAME}. Choose an empty directory."
+    )
   with files.atomic_writer(plan_path, "w") as stream:
     stream.write(json.dumps(plan, indent=2) + "\n")
 

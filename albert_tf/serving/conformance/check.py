@@ -9,6 +9,7 @@ import sys
 
 import tensorflow as tf
 
+from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.serving.conformance import graph_checks, probes
 from albert_tf.serving.conformance.golden import read_golden
@@ -35,9 +36,12 @@ def check_saved_model(
   Raises:
     UserError: there is no SavedModel at `path`.
   """
-  directory = find_newest_version(path)
+  with files.local_copy(find_newest_version(path)) as directory:  # Loaders in other processes read it.
+    return _check(directory, pythons, Recorder(say))
+
+
+def _check(directory: str, pythons: Sequence[str], recorder: Recorder) -> list[Result]:
   signatures = read_signatures(directory)
-  recorder = Recorder(say)
   golden: tuple[Sequence[Call], Sequence[Answer]] | None = None
   try:
     golden = read_golden(directory)

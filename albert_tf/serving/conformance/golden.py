@@ -58,7 +58,7 @@ def call_python(function: PythonSignature, call: Call) -> Answer:
 
 def read_golden(directory: str) -> tuple[Sequence[Call], Sequence[Answer]] | None:
   """The calls and their answers, or None where none were recorded."""
-  if not os.path.exists(_path(directory, CALLS_NAME)):
+  if not files.exists(_path(directory, CALLS_NAME)):
     return None
   calls = tensor_file.read_calls(_path(directory, CALLS_NAME))
   return calls, tensor_file.read_answers(_path(directory, ANSWERS_NAME))

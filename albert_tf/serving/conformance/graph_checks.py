@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 
+from albert_tf import files
 from albert_tf.serving.conformance import probes
 from albert_tf.serving.conformance.compare import TOLERANCE, difference, largest_float_gap, leading_part
 from albert_tf.serving.conformance.results import CheckFailed
@@ -21,7 +22,7 @@ INVALID_ARGUMENT = 3  # TensorFlow's number.
 
 def check_layout(directory: str, signatures: Mapping[str, Signature]) -> str:
   """A numbered directory with a default signature, free batches, and names that servers know."""
-  base = os.path.basename(os.path.normpath(directory))
+  base = os.path.basename(files.normpath(directory))
   if not base.isdigit():
     raise CheckFailed(f"servers take directories whose name is a number, and this one is {base!r}")
   if "serving_default" not in signatures:
@@ -29,9 +30,7 @@ def check_layout(directory: str, signatures: Mapping[str, Signature]) -> str:
   bound = [name for name, signature in signatures.items() if not signature.free_batch()]
   if bound:
     raise CheckFailed(f"the batch dimension is not free in {', '.join(bound)}")
-  size = sum(
-    os.path.getsize(os.path.join(folder, name)) for folder, _, names in os.walk(directory) for name in names
-  )
+  size = sum(files.size(os.path.join(directory, name)) for name in files.tree(directory))
   methods = [f"{name} ({signature.method.rsplit('/', 1)[-1]})" for name, signature in signatures.items()]
   return f"version {base}, {size / 1e6:.1f} MB: {', '.join(methods)}"
 

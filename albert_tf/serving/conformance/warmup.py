@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import records
+from albert_tf import files, records
 
 EXTRA_DIR = "assets.extra"
 WARMUP_NAME = "tf_serving_warmup_requests"
@@ -24,7 +24,7 @@ def read_warmup(directory: str) -> list[Any]:
   from tensorflow_serving.apis import prediction_log_pb2
 
   path = warmup_path(directory)
-  if not os.path.exists(path):
+  if not files.exists(path):
     return []
   return [prediction_log_pb2.PredictionLog.FromString(record) for record in records.read_records(path)]
 

@@ -1,11 +1,15 @@
 """The REST side: TensorFlow Serving's paths, and the page for trying a model."""
 
 from collections.abc import Mapping
+import contextlib
 from http import server as http_server
 import importlib.resources
+import ipaddress
 import json
 import re
 import socket
+import threading
+import time
 from typing import Any
 from urllib import parse as urllib_parse
 
@@ -16,11 +20,12 @@ from albert_tf.serving.local_server.metadata import metadata_json, status_json
 from albert_tf.serving.local_server.servable import MAX_BATCH_SIZE
 
 MAX_BODY_BYTES = 32 << 20
-_READ_SECONDS = 30  # A client that stops sending is left.
+MAX_CONNECTIONS = 64  # Each has a thread.
+_READ_SECONDS = 30  # For a whole body: a client that stops sending, or trickles, is left.
 _MODEL = r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>\d{1,18}))?"
 _PREDICTION = re.compile(_MODEL + r":(?P<method>classify|regress|predict)", re.IGNORECASE)
 _STATUS = re.compile(_MODEL + r"(?P<metadata>/metadata)?", re.IGNORECASE)
-_PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src *"
+_PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
 
 
 def _spec(match: re.Match[str], signature_name: str = "") -> ModelSpec:
@@ -60,6 +65,28 @@ def answer_post(api: Api, path: str, body: bytes) -> Any:
   return {"results": (api.classify if method == "classify" else api.regress)(spec, examples)}
 
 
+def foreign(host: str, origin: str | None, own_name: str) -> str | None:
+  """Why a request is not from a program or page of this machine; None where it may be.
+
+  A page of another site may send requests here but neither from our origin nor, where its own name was made to
+  point here (DNS rebinding), under a name that is ours.
+
+  Args:
+    host, origin: the request's headers.
+    own_name: the address that the server was asked to listen on.
+  """
+  name = urllib_parse.urlsplit(f"//{host}").hostname or ""
+  try:
+    known = name in ("", "localhost", own_name) or bool(ipaddress.ip_address(name))
+  except ValueError:
+    known = False
+  if not known:
+    return f"The Host must be localhost or an address. Received: {host}."
+  if origin is not None and urllib_parse.urlsplit(origin).netloc != host:
+    return f"Pages of other origins may not ask here. Received: {origin}."
+  return None
+
+
 class RestHandler(http_server.BaseHTTPRequestHandler):
   """One connection; `server.api` answers."""
 
@@ -68,7 +95,17 @@ class RestHandler(http_server.BaseHTTPRequestHandler):
   timeout = _READ_SECONDS
   server: "RestServer"
 
+  def _refused(self) -> bool:
+    """Whether the request came from elsewhere and was answered so."""
+    reason = foreign(self.headers.get("Host", ""), self.headers.get("Origin"), self.server.host)
+    if reason is not None:
+      self.close_connection = True  # A body may follow.
+      self._send_json(403, {"error": reason})
+    return reason is not None
+
   def do_GET(self) -> None:
+    if self._refused():
+      return
     path = urllib_parse.urlsplit(self.path).path
     if path in ("/", "/index.html"):
       self._send(200, _page(), "text/html; charset=utf-8")
@@ -80,6 +117,8 @@ class RestHandler(http_server.BaseHTTPRequestHandler):
       self._answer(lambda: answer_get(self.server.api, path))
 
   def do_POST(self) -> None:
+    if self._refused():
+      return
     path = urllib_parse.urlsplit(self.path).path
     body = self._read_body()
     if body is not None:
@@ -95,14 +134,24 @@ class RestHandler(http_server.BaseHTTPRequestHandler):
     if int(length) > MAX_BODY_BYTES:
       self._refuse_large(int(length))
       return None
-    try:
-      body = self.rfile.read(int(length))
-    except (OSError, TimeoutError):
-      body = b""
+    body = self._read_within(int(length), time.monotonic() + _READ_SECONDS)
     if len(body) < int(length):  # The client left: there is nobody to answer.
       self.close_connection = True
       return None
     return body
+
+  def _read_within(self, length: int, deadline: float) -> bytes:
+    """Up to `length` bytes, as far as they come before the deadline."""
+    body = bytearray()
+    with contextlib.suppress(OSError):
+      while len(body) < length and (left := deadline - time.monotonic()) > 0:
+        self.connection.settimeout(left)
+        chunk = self.rfile.read1(min(length - len(body), 1 << 20))
+        if not chunk:
+          break
+        body += chunk
+      self.connection.settimeout(self.timeout)
+    return bytes(body)
 
   def _refuse_large(self, length: int) -> None:
     # Read and thrown away, up to a bound: a client that still writes would not see the answer.
@@ -171,8 +220,24 @@ class RestServer(http_server.ThreadingHTTPServer):
 
   def __init__(self, api: Api, *, host: str, port: int):
     self.api = api
+    self.host = host
+    self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
     self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
     super().__init__((host, port), RestHandler)
+
+  def process_request(self, request: Any, client_address: Any) -> None:
+    if self._free.acquire(blocking=False):
+      super().process_request(request, client_address)
+    else:
+      with contextlib.suppress(OSError):  # It left.
+        request.sendall(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+      self.shutdown_request(request)
+
+  def process_request_thread(self, request: Any, client_address: Any) -> None:
+    try:
+      super().process_request_thread(request, client_address)
+    finally:
+      self._free.release()
 
   def handle_error(self, request: Any, client_address: Any) -> None:
     """A connection that broke concerns nobody else."""

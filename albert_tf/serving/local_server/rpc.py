@@ -22,10 +22,9 @@ from tensorflow_serving.apis import (
 
 from albert_tf.serving.local_server.api import Api, ModelSpec, merge_context
 from albert_tf.serving.local_server.errors import ApiError
-from albert_tf.serving.local_server.servable import Servable
+from albert_tf.serving.local_server.servable import MAX_ELEMENTS, Servable
 
 MAX_MESSAGE_BYTES = 64 << 20
-_MAX_ELEMENTS = 1 << 24
 _OPTIONS = [
   ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
   ("grpc.max_send_message_length", -1),
@@ -73,8 +72,8 @@ def to_array(proto: Any, *, name: str) -> np.ndarray:
     if dim < 0:
       raise ApiError(f'Input "{name}" must have a known shape. Received: {dims}.')
     count *= dim
-  if proto.tensor_shape.unknown_rank or count > _MAX_ELEMENTS:
-    raise ApiError(f'Input "{name}" must have at most {_MAX_ELEMENTS} elements. Received: shape {dims}.')
+  if proto.tensor_shape.unknown_rank or count > MAX_ELEMENTS:
+    raise ApiError(f'Input "{name}" must have at most {MAX_ELEMENTS} elements. Received: shape {dims}.')
   try:
     return tf.make_ndarray(proto)
   except (TypeError, ValueError, LookupError) as error:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
+import math
 import os
 import re
 from typing import Any
@@ -10,12 +11,16 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text  # noqa: F401  Registers the ops of the exported tokenizer.
 
+from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.serving.local_server.errors import CODES, ApiError
 
 DEFAULT_SIGNATURE = "serving_default"
 INIT_SIGNATURE = "__saved_model_init_op"
-MAX_BATCH_SIZE = 1024  # Rows a request; a bound on memory.
+# What a request may hold at most; bounds on memory.
+MAX_BATCH_SIZE = 1024  # Rows; of choices, each is one.
+MAX_ELEMENTS = 1 << 24
+_MAX_POSITIONS = 1 << 14  # Each is answered with a whole vocabulary.
 
 
 class Servable:
@@ -30,7 +35,7 @@ class Servable:
   def __init__(self, name: str, directory: str, *, max_batch_size: int = MAX_BATCH_SIZE):
     self.name = name
     self.directory = directory
-    base = os.path.basename(os.path.normpath(directory))
+    base = os.path.basename(files.normpath(directory))
     self.version = int(base) if base.isdigit() else 1
     self._max_batch_size = max_batch_size
     self._session = tf.compat.v1.Session(graph=tf.Graph())
@@ -91,13 +96,24 @@ class Servable:
     shape = tf.TensorShape(info.tensor_shape)
     if not shape.is_compatible_with(array.shape):
       raise ApiError(f'Input "{name}" must have shape {shape}. Received: {array.shape}.')
-    if array.ndim and array.shape[0] > self._max_batch_size:
-      raise ApiError(
-        f"At most {self._max_batch_size} rows a request. Received: {array.shape[0]}. Send smaller batches."
-      )
+    for what, most, count in (
+      ("rows", self._max_batch_size, request_rows(name, array)),
+      ("elements", MAX_ELEMENTS, array.size),
+      ("positions", _MAX_POSITIONS, array.size if name == "positions" else 0),
+    ):
+      if count > most:
+        raise ApiError(
+          f'At most {most} {what} a request. Received: {count} in "{name}". Send smaller batches.'
+        )
 
   def close(self) -> None:
     self._session.close()
+
+
+def request_rows(name: str, array: np.ndarray) -> int:
+  """Rows that the model computes: `[B]` texts, `[B, S]` ids, `[B, C]` choices, `[B, C, S]` ids of choices."""
+  by_choice = array.shape[:2] if name == "choices" or array.ndim == 3 else array.shape[:1]
+  return math.prod(by_choice)
 
 
 def _check_names(what: str, given: Iterable[str], known: Iterable[str], *, exact: bool) -> None:
@@ -143,8 +159,8 @@ class ServableFolder:
 def _name_of_config(folder: str) -> str:
   """The one model that a folder's `models.config` names; empty where there is none."""
   try:
-    with open(os.path.join(folder, "models.config"), encoding="utf-8") as stream:
-      names = re.findall(r'^\s*name:\s*"([^"/: ]+)"', stream.read(), re.MULTILINE)
+    text = files.read_bytes(os.path.join(folder, "models.config")).decode()
+    names = re.findall(r'^\s*name:\s*"([^"/: ]+)"', text, re.MULTILINE)
   except (OSError, UnicodeDecodeError):
     return ""
   return names[0] if len(names) == 1 else ""
@@ -152,11 +168,10 @@ def _name_of_config(folder: str) -> str:
 
 def find_newest_version(path: str) -> str:
   """The SavedModel at `path`, or the highest version in it."""
-  path = os.path.abspath(path)
-  if os.path.exists(os.path.join(path, "saved_model.pb")):
+  path = files.abspath(path)
+  if files.exists(os.path.join(path, "saved_model.pb")):
     return path
-  names = os.listdir(path) if os.path.isdir(path) else []
-  versions = [name for name in names if name.isdigit() and os.path.isdir(os.path.join(path, name))]
+  versions = [n for n in files.listdir(path) if n.isdigit() and files.isdir(os.path.join(path, n))]
   if not versions:
     raise UserError(
       f"A SavedModel or a folder of numbered versions is needed. Received: {path}, which is neither. "

@@ -67,7 +67,7 @@ class LocalServer:
     if importlib.util.find_spec("tensorflow_serving") is None:
       raise UserError(
         "gRPC needs tensorflow-serving-api. Received: an environment without it. "
-        'Install with pip install "albert-tf[serving]", or serve REST alone.'
+        'Install with pip install "albert-tf[serving]", or serve REST alone with --grpc_port=-1.'
       )
     from albert_tf.serving.local_server.rpc import make_grpc_server
 

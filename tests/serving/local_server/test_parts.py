@@ -1,6 +1,10 @@
 """Parts of the local server that need no server: JSON, tf.Examples, what is wrong at the start."""
 
+from collections.abc import Iterator
+import contextlib
 import socket
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -8,10 +12,11 @@ from reference.serving_requests import b64
 import tensorflow as tf
 
 from albert_tf.errors import UserError
-from albert_tf.serving.local_server import LocalServer, ServableFolder, load_servables
-from albert_tf.serving.local_server.api import examples_from_json
+from albert_tf.serving.local_server import LocalServer, ServableFolder, load_servables, rest
+from albert_tf.serving.local_server.api import Api, examples_from_json
 from albert_tf.serving.local_server.errors import ApiError
 from albert_tf.serving.local_server.json_tensors import from_array, parse_json, to_array
+from albert_tf.serving.local_server.servable import request_rows
 
 
 def test_numbers_keep_their_value_in_json() -> None:
@@ -26,6 +31,72 @@ def test_numbers_keep_their_value_in_json() -> None:
     to_array([1e39], info, name="x")
   assert from_array(np.array([b"\xff", b"a"], object), name="x_bytes") == [b64(b"\xff"), b64(b"a")]
   assert parse_json(b'{"a": 1}') == {"a": 1}
+
+
+@pytest.mark.parametrize(
+  ("host", "origin", "allowed"),
+  [
+    ("127.0.0.1:8501", None, True),
+    ("[::1]:8501", None, True),
+    ("localhost:8501", "http://localhost:8501", True),
+    ("models.local", None, True),  # What the server was asked to listen on.
+    ("rebound.example:8501", None, False),
+    ("127.0.0.1:8501", "https://elsewhere.example", False),
+    ("127.0.0.1:8501", "http://127.0.0.1:9000", False),
+    ("127.0.0.1:8501", "null", False),  # A sandboxed frame.
+  ],
+)
+def test_requests_of_other_sites_are_refused(host: str, origin: str | None, allowed: bool) -> None:
+  assert (rest.foreign(host, origin, "models.local") is None) == allowed
+
+
+@pytest.fixture
+def idle_server() -> Iterator[tuple[str, int]]:
+  server = rest.RestServer(Api({}), host="127.0.0.1", port=0)
+  threading.Thread(target=server.serve_forever, daemon=True).start()
+  yield server.server_address[:2]
+  server.shutdown()
+  server.server_close()
+
+
+def test_a_trickling_body_is_left(idle_server: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.setattr(rest, "_READ_SECONDS", 0.5)
+  with socket.create_connection(idle_server) as client:
+    client.sendall(b"POST /v1/models/a:predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n")
+    client.settimeout(0.1)
+    started = time.monotonic()
+    while time.monotonic() - started < 20:
+      try:
+        client.sendall(b"x")  # Each byte would start a timeout of its own.
+        if client.recv(1) == b"":
+          break
+      except TimeoutError:
+        pass
+      except OSError:
+        break
+    assert time.monotonic() - started < 10
+
+
+def test_connections_are_bounded(idle_server: tuple[str, int]) -> None:
+  with contextlib.ExitStack() as stack:
+    for _ in range(rest.MAX_CONNECTIONS):
+      stack.enter_context(socket.create_connection(idle_server))
+    one_more = stack.enter_context(socket.create_connection(idle_server))
+    one_more.settimeout(20)
+    assert one_more.recv(12) == b"HTTP/1.1 503"
+
+
+def test_choices_and_positions_are_bounded() -> None:
+  assert (
+    request_rows("choices", np.zeros((3, 7), object))
+    == request_rows("input_ids", np.zeros((3, 7, 5), np.int32))
+    == 21
+  )
+  assert (
+    request_rows("words", np.zeros((3, 7), object))
+    == request_rows("input_ids", np.zeros((3, 7), np.int32))
+    == 3
+  )
 
 
 def test_examples_from_json() -> None:

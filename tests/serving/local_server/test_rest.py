@@ -183,9 +183,9 @@ def test_broken_http(served) -> None:
   assert connection.getresponse().status == 413
   connection.close()
   for request, status in [
-    (b"POST /v1/models/words:predict HTTP/1.1\r\nHost: x\r\n\r\n", b"411"),
-    (b"POST /v1/models/words:predict HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n", b"411"),
-    (b"DELETE /v1/models/words HTTP/1.1\r\nHost: x\r\n\r\n", b"501"),
+    (b"POST /v1/models/words:predict HTTP/1.1\r\nHost: localhost\r\n\r\n", b"411"),
+    (b"POST /v1/models/words:predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n", b"411"),
+    (b"DELETE /v1/models/words HTTP/1.1\r\nHost: localhost\r\n\r\n", b"501"),
     (b"\x16\x03\x01\x00\xff" * 20 + b"\r\n\r\n", b"Bad request"),  # TLS: not HTTP, so no status line.
     (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n", b"414"),
   ]:
@@ -193,4 +193,4 @@ def test_broken_http(served) -> None:
       raw.sendall(request)
       assert status in raw.recv(4096)
   with socket.create_connection((host.hostname, host.port)) as raw:  # A client that leaves in the middle.
-    raw.sendall(b"POST /v1/models/words:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+    raw.sendall(b"POST /v1/models/words:predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")

@@ -1,0 +1,48 @@
+"""The inputs every model takes: pieces, mask and segments, under this project's names or Hugging Face's."""
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from albert_tf.errors import UserError
+
+TEXT_INPUTS = ("input_ids", "input_mask", "segment_ids")
+_SYNONYMS = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
+
+
+def integers(x: tf.Tensor) -> tf.Tensor:
+  """int32, as Keras' Embedding takes its ids: under a strategy Keras 3 builds a model on means over the replicas."""
+  return tf.cast(x, tf.int32)
+
+
+def text_inputs(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+  """`input_ids`, `input_mask` and `segment_ids`, int32, as far as they are given.
+
+  Args:
+    inputs: of a model; Hugging Face's `attention_mask` and `token_type_ids` are taken for ours, since a mask that is
+      passed over would give other outputs without a word. What else it holds is the model's own affair.
+
+  Raises:
+    UserError: no ids, or one input under both names.
+  """
+  if "input_ids" not in inputs:
+    raise UserError(
+      f"A model needs input_ids, int32 [B, S]. Received: {', '.join(map(str, inputs)) or 'no input'}."
+    )
+  found = {name: inputs[name] for name in TEXT_INPUTS if name in inputs}
+  for name, ours in _SYNONYMS.items():
+    if name in inputs:
+      if ours in found:
+        raise UserError(f"An input is given once. Received: {ours} and {name}, which are the same. Drop one.")
+      found[ours] = inputs[name]
+  return {name: integers(value) for name, value in found.items()}
+
+
+def refuse_unknown(inputs: Mapping[str, tf.Tensor], *more: str) -> None:
+  """Raises a `UserError` for inputs beyond the text's own and `more`: the encoder would pass them over."""
+  known = (*TEXT_INPUTS, *_SYNONYMS, *more)
+  unknown = sorted(set(inputs) - set(known))
+  if unknown:
+    raise UserError(
+      f"The encoder takes {', '.join(known)}. Received: {', '.join(unknown)}. Drop or rename it."
+    )

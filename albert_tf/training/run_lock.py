@@ -1,0 +1,201 @@
+"""One process at a time trains in a directory: a lock that its owner renews and that expires."""
+
+from collections.abc import Iterator
+import contextlib
+import dataclasses
+import datetime
+import fcntl
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+
+from albert_tf import files
+from albert_tf.errors import UserError
+
+LOCK_FILE = "lock.json"
+LEASE_SECONDS = 120.0  # Without a renewal for so long, the owner counts as dead.
+_RENEWAL_SECONDS = 30.0
+_SETTLING_SECONDS = 1.0  # In a bucket: two that write at once both see who was the later.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Owner:
+  """Who holds a lock; the content of its file.
+
+  Attributes:
+    id: drawn by the run.
+    host: name of the machine and, in a container, its own counting of processes.
+    pid, process_start: the process; a later one of the same number started at another time.
+    expires: seconds since 1970.
+  """
+
+  id: str
+  host: str
+  pid: int
+  process_start: str
+  expires: float
+
+  @property
+  def is_dead(self) -> bool:
+    """Whether it is known, without waiting, to have ended."""
+    return self.host == _host() and _process_start(self.pid) != self.process_start
+
+  def __str__(self) -> str:
+    return f"process {self.pid} on {self.host.split(' ')[0]}"
+
+
+class RunLock:
+  """The lock of one run directory, local or in a bucket.
+
+  Args:
+    directory: the run directory.
+  """
+
+  def __init__(self, directory: str):
+    self._directory = directory
+    self._path = os.path.join(directory, LOCK_FILE)
+    self._id = uuid.uuid4().hex
+    self._released = threading.Event()
+    self._renewer: threading.Thread | None = None
+    self._usurper: _Owner | None = None
+
+  def refuse_others(self) -> str:
+    """Makes sure that no other live process holds the lock; writes nothing.
+
+    Returns:
+      From whom the lock can be taken over and why, in words; empty where nobody holds it.
+
+    Raises:
+      UserError: another process trains here; says which, and until when its lock holds.
+    """
+    owner = self._read()
+    if owner is None or owner.id == self._id:
+      return ""
+    if owner.is_dead:
+      return f"{owner}, which has ended"
+    left = owner.expires - time.time()
+    if left < 0:
+      return f"{owner}, which has not renewed its lock for {LEASE_SECONDS - left:.0f} s"
+    until = datetime.datetime.fromtimestamp(owner.expires, datetime.timezone.utc)
+    raise UserError(
+      f"One process at a time trains in a directory. Received: {self._directory}, where {owner} holds {LOCK_FILE}, "
+      f"renewed {max(0.0, LEASE_SECONDS - left):.0f} s ago. Stop that run, or choose another --output_dir; if that "
+      f"process is dead, wait until its lock expires at {until:%H:%M:%S} UTC, in {left:.0f} s."
+    )
+
+  def acquire(self) -> str:
+    """Takes the lock and keeps it renewed; returns from whom it was taken over, in words, mostly nobody.
+
+    Raises:
+      UserError: another process trains here.
+    """
+    files.makedirs(self._directory)
+    with self._alone():
+      before = self.refuse_others()
+      self._write()
+    if files.is_remote(self._directory):
+      time.sleep(_SETTLING_SECONDS)
+      self.refuse_others()
+    self._renewer = threading.Thread(target=self._renew, name="lock", daemon=True)
+    self._renewer.start()
+    return before
+
+  def check(self) -> None:
+    """Makes sure, by what the last renewal saw, that the lock is still this run's; call it before writing.
+
+    Raises:
+      UserError: another process took it over: this one had been stopped for longer than the lease.
+    """
+    if self._usurper is not None:
+      raise UserError(
+        f"One process at a time trains in a directory. Received: {self._directory}, which {self._usurper} took over, "
+        f"because this process had not renewed {LOCK_FILE} for {LEASE_SECONDS:.0f} s. It goes on; this one ends."
+      )
+
+  def release(self) -> None:
+    """Gives the lock back."""
+    if self._renewer is None:
+      return
+    self._released.set()
+    self._renewer.join()
+    self._renewer = None
+    with contextlib.suppress(OSError), self._alone():
+      owner = self._read()
+      if owner is not None and owner.id == self._id:
+        files.remove(self._path)
+
+  def _renew(self) -> None:
+    while not self._released.wait(_RENEWAL_SECONDS):
+      with contextlib.suppress(OSError, UserError), self._alone():  # The next renewal may reach the bucket.
+        owner = self._read()
+        if owner is not None and owner.id != self._id:
+          self._usurper = owner
+          return
+        self._write()
+
+  def _read(self) -> _Owner | None:
+    if not files.exists(self._path):
+      return None
+    try:
+      return _Owner(**json.loads(files.read_bytes(self._path)))
+    except FileNotFoundError:  # Released since.
+      return None
+    except (ValueError, TypeError) as error:
+      raise UserError(
+        f"{LOCK_FILE} must be one that run_pretrain.py wrote. Received: {self._path} ({error}). Remove it if no run "
+        "uses the directory."
+      ) from error
+
+  def _write(self) -> None:
+    owner = _Owner(
+      id=self._id,
+      host=_host(),
+      pid=os.getpid(),
+      process_start=_process_start(os.getpid()) or "",
+      expires=time.time() + LEASE_SECONDS,
+    )
+    with files.atomic_writer(self._path, "w") as stream:
+      stream.write(json.dumps(dataclasses.asdict(owner)) + "\n")
+
+  @contextlib.contextmanager
+  def _alone(self) -> Iterator[None]:
+    """No other process of this machine reads and writes the lock meanwhile; for a bucket there is no such thing."""
+    if files.is_remote(self._directory):
+      yield
+      return
+    descriptor = os.open(self._directory, os.O_RDONLY)
+    try:
+      with contextlib.suppress(OSError):  # Some network file systems have no such lock.
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+      yield
+    finally:
+      os.close(descriptor)
+
+
+def _host() -> str:
+  """This machine's name; processes counted apart, as in a container, make another host."""
+  try:
+    return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
+  except OSError:
+    return socket.gethostname()
+
+
+def _process_start(pid: int) -> str | None:
+  """When a process of this machine started, in the kernel's own words; None if it has ended."""
+  try:
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stream:
+      state, *fields = stream.read().rpartition(")")[2].split()
+    return None if state in "ZX" else fields[18]  # proc(5): state is field 3, the start field 22.
+  except FileNotFoundError:
+    if os.path.exists("/proc/self/stat"):
+      return None
+  try:  # A system without /proc.
+    os.kill(pid, 0)
+  except ProcessLookupError:
+    return None
+  except PermissionError:
+    pass
+  return ""

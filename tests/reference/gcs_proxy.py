@@ -1,0 +1,297 @@
+"""A proxy between TensorFlow's `gs://` and a fake server: it counts, delays, refuses and cuts.
+
+TensorFlow's client speaks TLS to *.googleapis.com and to nobody else; what it does honour is HTTPS_PROXY. So the
+proxy answers CONNECT, shows a certificate of its own authority, and passes each request on in clear text.
+"""
+
+import collections
+from collections.abc import Iterator
+import contextlib
+import dataclasses
+import http.client
+import http.server
+import random
+import re
+import socket
+import ssl
+import threading
+import time
+from typing import Any
+import urllib.parse
+
+_BLOCK = 1 << 18
+_JSON_OBJECT = re.compile(r"^(?:/upload)?/storage/v1/b/([^/?]+)/o(?:/([^/?]+)(/rewriteTo/.*)?)?$")
+# Of one connection only: the proxy makes its own.
+_HOP_BY_HOP = {"connection", "expect", "keep-alive", "proxy-connection", "transfer-encoding"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Exchange:
+  """One request as it was answered."""
+
+  kind: str  # read | stat | list | upload_start | upload | upload_status | copy | delete | bucket
+  object: str  # bucket/name; the prefix for a list
+  start: int  # First byte of a read; 0 elsewhere.
+  requested: int  # Bytes of a read's range, or sent by an upload.
+  received: int  # Bytes of the answer's body that were passed on.
+  status: int  # Of HTTP; 0 where the connection was cut.
+  fault: str  # "" or what happened to it: 503 | cut_before | cut_upload | cut_after | cut_answer | refused
+  seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Faults:
+  """What goes wrong, and how often.
+
+  Args:
+    rate: share of requests that fail.
+    seed: of the choice which, and how.
+    how: names of what may happen to them.
+    on: regular expression over "kind bucket/name" of the requests that may fail.
+    at_most: how many may.
+    latency: seconds added to each request.
+    refuse: (regular expression over "kind bucket/name", status): answered with that status always.
+  """
+
+  rate: float = 0.0
+  seed: int = 0
+  how: tuple[str, ...] = ("503", "503", "cut_before", "cut_upload", "cut_after", "cut_answer")
+  on: str = ""
+  at_most: int = 1_000_000_000
+  latency: float = 0.0
+  refuse: tuple[tuple[str, int], ...] = ()
+
+
+def _classify(method: str, path: str, headers: Any) -> tuple[str, str, int, int]:
+  """Kind, bucket/name, first byte and bytes asked for."""
+  parts = urllib.parse.urlsplit(path)
+  query = urllib.parse.parse_qs(parts.query)
+  length = int(headers.get("Content-Length") or 0)
+  match = _JSON_OBJECT.match(parts.path)
+  if not match:
+    if parts.path.startswith("/storage/v1/b"):
+      return "bucket", parts.path.removeprefix("/storage/v1/b/"), 0, 0
+    ranges = re.match(r"bytes=(\d+)-(\d+)", headers.get("Range") or "")
+    start, end = (int(ranges[1]), int(ranges[2])) if ranges else (0, -1)
+    return "read", urllib.parse.unquote(parts.path.lstrip("/")), start, end - start + 1
+  bucket, name, rewrite = match.groups()
+  name = urllib.parse.unquote(name or query.get("name", query.get("prefix", [""]))[0])
+  if parts.path.startswith("/upload"):
+    asks = (headers.get("Content-Range") or "").startswith("bytes */")
+    kind = "upload_start" if method == "POST" else "upload_status" if asks else "upload"
+  elif rewrite:
+    kind = "copy"
+  elif method == "DELETE":
+    kind = "delete"
+  else:
+    kind = "stat" if match[2] else "list"
+  return kind, f"{bucket}/{name}", 0, length
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+  """One connection of a client: CONNECT, TLS, then requests until it closes."""
+
+  protocol_version = "HTTP/1.1"
+  server: "GcsProxy"
+  upstream: http.client.HTTPConnection | None = None
+
+  def log_message(self, format: str, *args: Any) -> None:
+    pass
+
+  def handle(self) -> None:
+    # Clients are killed and close without ceremony: that is what the proxy is for.
+    with contextlib.suppress(OSError, http.client.HTTPException):
+      super().handle()
+
+  def finish(self) -> None:
+    with contextlib.suppress(OSError):
+      super().finish()
+    self.connection.close()
+    if self.upstream is not None:
+      self.upstream.close()
+
+  def do_CONNECT(self) -> None:
+    host = self.path.partition(":")[0]
+    if not host.endswith(".googleapis.com"):
+      self.send_error(403)
+      return
+    self.connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+    self.connection = self.server.tls.wrap_socket(self.connection, server_side=True)
+    self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    self.rfile, self.wfile = self.connection.makefile("rb"), self.connection.makefile("wb")
+    self.upstream = http.client.HTTPConnection("127.0.0.1", self.server.target_port, timeout=60)
+
+  def _answer(self) -> None:
+    began = time.monotonic()
+    kind, name, start, requested = _classify(self.command, self.path, self.headers)
+    status, fault = self.server.draw(kind, name)
+    time.sleep(self.server.faults.latency)
+    received = 0
+    try:
+      if status:
+        received = self._refuse(status)
+      else:
+        status, received = self._pass_on(fault)
+    finally:
+      self.server.exchanges.append(
+        Exchange(kind, name, start, requested, received, status, fault, time.monotonic() - began)
+      )
+
+  do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = _answer  # noqa: N815
+
+  def handle_expect_100(self) -> bool:
+    return True  # `_body` says "100 Continue": a request that is refused need not send its body.
+
+  def _body(self) -> Iterator[bytes]:
+    if (self.headers.get("Expect") or "").lower() == "100-continue":
+      self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+      self.wfile.flush()
+    if (self.headers.get("Transfer-Encoding") or "").lower() == "chunked":
+      # libcurl frames an upload so although it also gives its length, which the server then goes by.
+      while size := int(self.rfile.readline().split(b";")[0] or b"0", 16):
+        yield from self._blocks(size)
+        self.rfile.readline()
+      self.rfile.readline()
+    else:
+      yield from self._blocks(int(self.headers.get("Content-Length") or 0))
+
+  def _blocks(self, left: int) -> Iterator[bytes]:
+    while left:
+      block = self.rfile.read(min(left, _BLOCK))
+      if not block:
+        raise ConnectionError("The client closed in the middle of an upload.")
+      left -= len(block)
+      yield block
+
+  def _cut(self) -> None:
+    self.close_connection = True
+    with contextlib.suppress(OSError):
+      self.connection.shutdown(socket.SHUT_RDWR)
+
+  def _refuse(self, status: int) -> int:
+    for _ in self._body():
+      pass
+    body = f'{{"error": {{"code": {status}, "message": "as the test asked"}}}}'.encode()
+    self._head(status, [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
+    self.wfile.write(body)
+    self.wfile.flush()
+    return len(body)
+
+  def _head(self, status: int, headers: list[tuple[str, str]]) -> None:
+    self.send_response_only(status)
+    for header, value in headers:
+      self.send_header(header, value)
+    self.end_headers()
+
+  def _pass_on(self, fault: str) -> tuple[int, int]:
+    """Sends the request to the server and the answer back; (status, bytes of the answer)."""
+    if fault == "cut_before":
+      self._cut()
+      return 0, 0
+    upstream = self.upstream
+    assert upstream is not None
+    upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+    for header, value in self.headers.items():
+      if header.lower() not in _HOP_BY_HOP:
+        upstream.putheader(header, value)
+    upstream.endheaders()
+    for number, block in enumerate(self._body()):
+      if fault == "cut_upload" and number == 0:
+        upstream.send(block[: len(block) // 2])
+        upstream.close()
+        self._cut()
+        return 0, 0
+      upstream.send(block)
+    answer = upstream.getresponse()
+    if fault in ("cut_upload", "cut_after"):  # Without a body there is nothing to cut before the answer.
+      answer.read()
+      self._cut()
+      return 0, 0
+    return answer.status, self._send_back(answer, cut=fault == "cut_answer")
+
+  def _send_back(self, answer: http.client.HTTPResponse, *, cut: bool) -> int:
+    headers = [
+      # The client would otherwise continue an upload in clear text, past this proxy.
+      (header, value.replace("http://", "https://", 1) if header.lower() == "location" else value)
+      for header, value in answer.getheaders()
+      if header.lower() not in _HOP_BY_HOP
+    ]
+    first: bytes | None = None
+    if answer.length is None:  # Chunked: these are small.
+      first = answer.read()
+      headers.append(("Content-Length", str(len(first))))
+    self._head(answer.status, headers)
+    sent, limit = 0, None
+    if cut:
+      limit = (len(first) if first is not None else answer.length or 0) // 2
+    while block := first if first is not None else answer.read(_BLOCK):
+      first = b"" if first is not None else None
+      if limit is not None and sent + len(block) > limit:
+        self.wfile.write(block[: limit - sent])
+        self.wfile.flush()
+        answer.close()
+        self._cut()
+        return limit
+      self.wfile.write(block)
+      sent += len(block)
+    self.wfile.flush()
+    if cut:
+      self._cut()
+    return sent
+
+
+class GcsProxy(http.server.ThreadingHTTPServer):
+  """The proxy, in threads of this process; `exchanges` is its log and `faults` may be set at any time.
+
+  Args:
+    tls: the context with which it shows itself as *.googleapis.com.
+    target_port: of the fake server on this machine.
+  """
+
+  daemon_threads = True
+  request_queue_size = 128
+
+  def __init__(self, *, tls: ssl.SSLContext, target_port: int):
+    super().__init__(("127.0.0.1", 0), _Handler)
+    self.tls, self.target_port = tls, target_port
+    self.exchanges: list[Exchange] = []
+    self.faults = Faults()
+    self._lock = threading.Lock()
+    threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+
+  def handle_error(self, request: Any, client_address: Any) -> None:
+    pass  # A client that was killed.
+
+  @property
+  def faults(self) -> Faults:
+    return self._faults
+
+  @faults.setter
+  def faults(self, faults: Faults) -> None:
+    self._faults, self._random, self._left = faults, random.Random(faults.seed), faults.at_most
+
+  def draw(self, kind: str, name: str) -> tuple[int, str]:
+    """(status to refuse with or 0, name of the fault or "") for the next request."""
+    for pattern, status in self._faults.refuse:
+      if re.search(pattern, f"{kind} {name}"):
+        return status, "refused"
+    with self._lock:
+      may = self._left and re.search(self._faults.on, f"{kind} {name}")
+      if not may or self._random.random() >= self._faults.rate:
+        return 0, ""
+      self._left -= 1
+      fault = self._random.choice(self._faults.how)
+    return (503, "503") if fault == "503" else (0, fault)
+
+  def counts(self) -> dict[str, int]:
+    """Requests by kind, and faults by name as `fault:NAME`."""
+    counter: collections.Counter[str] = collections.Counter()
+    for exchange in list(self.exchanges):
+      counter[exchange.kind] += 1
+      if exchange.fault:
+        counter[f"fault:{exchange.fault}"] += 1
+    return dict(counter)
+
+  def bytes_read(self, pattern: str = "") -> int:
+    """Bytes of the answers to reads of objects that match."""
+    return sum(e.received for e in list(self.exchanges) if e.kind == "read" and re.search(pattern, e.object))

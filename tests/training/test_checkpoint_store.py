@@ -1,0 +1,127 @@
+"""Checkpoints are written beside training: copied first, one in flight, errors said; the best is pointed to."""
+
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.checkpoints.bundle import latest_bundle, read_bundle, write_bundle
+from albert_tf.checkpoints.pointer import read_pointer, write_pointer
+from albert_tf.errors import UserError
+from albert_tf.training import checkpoint_store
+from albert_tf.training.checkpoint_store import CheckpointStore, HostState
+
+
+@pytest.fixture
+def variable():
+  return tf.Variable([1.0, 2.0], name="weights")
+
+
+@pytest.fixture
+def store(tmp_path, variable):
+  return CheckpointStore(str(tmp_path), {"weights": variable}, keep=2)
+
+
+class Gate:
+  """Holds the writer until it is opened."""
+
+  def __init__(self, monkeypatch, *, error=None):
+    self._open, self._error = threading.Event(), error
+    monkeypatch.setattr(checkpoint_store, "write_bundle", self._write)
+
+  def _write(self, prefix, values):
+    assert self._open.wait(20)
+    if self._error is not None:
+      raise self._error
+    write_bundle(prefix, values)
+
+  def open(self):
+    self._open.set()
+
+
+def test_training_goes_on_while_the_values_of_the_moment_are_written(tmp_path, store, variable, monkeypatch):
+  gate = Gate(monkeypatch)
+  store.save(1, HostState(examples_seen=8))
+  variable.assign([9.0, 9.0])
+  store.check()
+  assert store.last is None
+  gate.open()
+  store.wait()
+  assert store.last == f"{tmp_path}/model.ckpt-1"
+  values = read_bundle(store.last)
+  np.testing.assert_array_equal(values["weights"], [1.0, 2.0])
+  assert values["albert_tf/examples_seen"] == 8
+
+
+def test_a_failed_write_is_said_once_with_its_cause_and_the_next_checkpoint_may_succeed(store, monkeypatch):
+  gate = Gate(monkeypatch, error=UserError("No space left on device"))
+  store.save(1, HostState())
+  gate.open()
+  with pytest.raises(UserError, match="No space left on device"):
+    store.save(2, HostState())
+  monkeypatch.undo()
+  store.check()
+  store.save(3, HostState())
+  store.wait()
+  assert store.last.endswith("model.ckpt-3")
+
+
+def test_closing_ends_the_write_and_says_nothing(tmp_path, store, monkeypatch):
+  gate = Gate(monkeypatch)
+  store.save(1, HostState())
+  threading.Timer(0.1, gate.open).start()
+  store.close()
+  assert latest_bundle(str(tmp_path)) == f"{tmp_path}/model.ckpt-1"
+
+
+def test_a_process_that_lost_the_directory_saves_no_more(tmp_path, variable):
+  def refuse():
+    raise UserError("taken over")
+
+  store = CheckpointStore(str(tmp_path), {"weights": variable}, may_write=refuse)
+  with pytest.raises(UserError, match="taken over"):
+    store.save(1, HostState())
+  assert list(tmp_path.iterdir()) == []
+
+
+def test_the_best_is_pointed_to_and_stays(tmp_path, store):
+  state, accuracies = HostState(), [0.1, 0.5, 0.2, 0.5, 0.3]
+  for step, accuracy in enumerate(accuracies, 1):
+    store.save(step, state)
+    state = state.evaluated(step, {"masked_lm_accuracy": accuracy})
+    if state.best_step == step:
+      store.point_best(step)
+  store.wait()
+  assert sorted(path.stem for path in tmp_path.glob("*.index")) == [
+    "model.ckpt-2",
+    "model.ckpt-4",
+    "model.ckpt-5",
+  ]
+  assert latest_bundle(f"{tmp_path}/best") == f"{tmp_path}/model.ckpt-2"
+  assert store.restore_latest() == HostState(best_masked_lm_accuracy=0.5, best_step=2)
+
+
+def test_the_copy_of_an_older_run_serves_until_a_better_one_comes(tmp_path, store):
+  best = tmp_path / "best"
+  best.mkdir()
+  write_bundle(f"{best}/model.ckpt-7", {"weights": np.ones(2, np.float32)})
+  assert latest_bundle(str(best)) == f"{best}/model.ckpt-7"
+  store.save(8, HostState(best_masked_lm_accuracy=0.5, best_step=7))
+  store.point_best(8)
+  store.wait()
+  assert latest_bundle(str(best)) == f"{tmp_path}/model.ckpt-8"
+  assert [path.name for path in best.iterdir()] == ["checkpoint"]
+
+
+def test_a_pointer_means_what_lies_above_however_the_directory_is_named(tmp_path, monkeypatch):
+  best = tmp_path / "checkpoints/best"
+  write_pointer(str(best), "model.ckpt-3")
+  assert read_pointer(f"{best}/") == f"{tmp_path}/checkpoints/model.ckpt-3"
+  assert latest_bundle(str(best)) is None  # It is gone.
+  monkeypatch.chdir(best)
+  assert read_pointer(".") == "./../model.ckpt-3"
+  write_pointer("ram://pointer/best", "model.ckpt-3")
+  assert read_pointer("ram://pointer/best") == "ram://pointer/model.ckpt-3"
+  (best / "checkpoint").write_text('model_checkpoint_path: "/home/author/model.ckpt-9"\n')
+  assert read_pointer(str(best)) is None  # A released checkpoint's own.
