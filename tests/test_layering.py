@@ -66,6 +66,8 @@ OWN_FILES = {
   "albert_tf/doctor.py": "what this machine has",
   "albert_tf/files.py": "the one module",
   "albert_tf/remote_files.py": "its other half",
+  "albert_tf/doctor.py": "this machine's memory, disk and lock files",
+  "albert_tf/tpu_host.py": "device files, and who holds them",
   "albert_tf/planning/plan_compile.py": "this package's sources; a cache below ~",
   "albert_tf/planning/tpu_compiler.py": "temporary files of the compiler's process",
   "albert_tf/planning/tpu_compiler_worker.py": "the same files, on the other side",
