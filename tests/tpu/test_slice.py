@@ -8,6 +8,8 @@ from reference.command_runs import end, start, write_inputs
 from reference.run_comparison import largest_differences
 from reference.tpu import runs
 
+from albert_tf.errors import EXIT_USER_ERROR
+
 CORES_PER_HOST = 2
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -49,7 +51,9 @@ def one_device(flags):
 def train(flags, hosts, run, **more):
   folder, common = flags
   return runs.start(
-    "run_pretrain", (2 * CORES_PER_HOST, {**common, "tpu": hosts.tpu, "output_dir": run, **more}), folder=folder
+    "run_pretrain",
+    (2 * CORES_PER_HOST, {**common, "tpu": hosts.tpu, "output_dir": run, **more}),
+    folder=folder,
   )
 
 
@@ -84,12 +88,12 @@ def test_a_host_that_dies_is_named_and_the_same_command_continues(flags, hosts):
   process = train(flags, hosts, run.name, **more)
   wait_for(process, run / "checkpoints/model.ckpt-4.index")
   hosts.kill(1)
-  [failed] = runs.results(process, seconds=120)
-  assert failed.status == 1, failed.status
-  assert "worker 1" in failed.stderr
-  [refused] = runs.results(train(flags, hosts, run.name, **more), seconds=120)
-  assert refused.status == 1, refused.status
-  assert hosts.addresses[1] in refused.stderr
+  status, stderr = end(process, seconds=60)
+  assert status == EXIT_USER_ERROR, stderr[-2000:]
+  assert f"worker 1 at {hosts.addresses[1]} no longer answers" in stderr
+  [refused] = runs.results(train(flags, hosts, run.name, **more))
+  assert refused.status == EXIT_USER_ERROR, refused.status
+  assert f"host {hosts.addresses[1]}" in refused.stderr
   hosts.start(1)
   hosts.wait(1)
   [ended] = runs.succeeded(train(flags, hosts, run.name, **more))
