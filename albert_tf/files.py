@@ -188,14 +188,19 @@ def copy_tree(source: str, target: str, *, skip: Collection[str] = (), last: str
     copy(os.path.join(source, name), os.path.join(target, name))
 
 
+def sync(path: str) -> None:
+  """Returns when the bytes of a local file are on the disk."""
+  with open(path, "rb") as stream:
+    os.fsync(stream.fileno())
+
+
 def publish(source: str, target: str) -> None:
   """Gives a finished local file its final name: on the same disk by renaming, in a store by a checked upload."""
   if is_remote(target):
     copy(source, target)
     os.remove(source)
   else:
-    with open(source, "rb") as stream:
-      os.fsync(stream.fileno())
+    sync(source)
     os.replace(source, target)
 
 

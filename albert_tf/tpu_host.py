@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+from typing import Any
 
 from albert_tf.errors import UserError
 
@@ -124,7 +125,7 @@ def initialize_in_child(seconds: float = _INITIALIZE_SECONDS) -> int | None:
       f"its initialisation ended the process with {name}, as where wheel and libtpu do not fit; {last}",
     )
   answers = [line.removeprefix(_ANSWER) for line in child.stdout.splitlines() if line.startswith(_ANSWER)]
-  answer = json.loads(answers[-1]) if answers else {"kernels": True, "error": child.stderr}
+  answer: dict[str, Any] = json.loads(answers[-1]) if answers else {"kernels": True, "error": child.stderr}
   if not answer["kernels"]:
     return None
   if "error" in answer or not answer["cores"]:

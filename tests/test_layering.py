@@ -27,6 +27,7 @@ LIBRARY_ARROWS: dict[str, set[str]] = {
   "remote_files": set(),
   "startup": set(),
   "tpu_host": set(),
+  "doctor": set(),
   "compat": set(),
   "configs": set(),
   "tokenization": set(),

@@ -20,6 +20,7 @@ from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.records import Manifest, PretrainingSpec, compact, find_manifest, read_records
 from albert_tf.records import features as names
 from albert_tf.records.decode import decode_example, decode_record
+from albert_tf.records.shard_index import index_problem
 from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.pretraining.inspection import Measurements, Validator, View, view_instance
 from tfrecords_tools.pretraining.masking import prediction_budget
@@ -74,7 +75,12 @@ def render(view: View, tokenizer: AlbertTokenizer) -> str:
 
 
 def check_file(path: str, manifest: Manifest | None) -> Iterator[Problem]:
-  """What is wrong with the file as a whole, compared with its manifest."""
+  """What is wrong with the file as a whole, compared with its index and its manifest."""
+  try:
+    if what := index_problem(path):
+      yield Problem(path, None, what)
+  except UserError:
+    pass  # Reading the records says it.
   if manifest is None:
     return
   entry = {file.name: file for file in manifest.files}.get(os.path.basename(path))

@@ -8,13 +8,14 @@ Example:
 """
 
 from collections.abc import Sequence
+import os
 import sys
 from typing import TYPE_CHECKING
 
 from absl import app, flags
 import device_flags
 
-from albert_tf import files
+from albert_tf import doctor, files
 from albert_tf.configs import SHARING_KINDS, AlbertConfig, named_sizes
 from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.startup import load_tensorflow
@@ -28,13 +29,11 @@ flags.adopt_module_key_flags(device_flags)  # --help shows them too.
 EXIT_PREEMPTED = 143  # What a shell reports for SIGTERM.
 
 # Input and output.
-_INPUT_FILE = flags.DEFINE_string(
-  "input_file", None, "Training TFRecords: comma-separated glob patterns.", required=True
-)
+_INPUT_FILE = flags.DEFINE_string("input_file", "", "Training TFRecords: comma-separated glob patterns.")
 _EVAL_INPUT_FILE = flags.DEFINE_string(
   "eval_input_file", "", "Held-out TFRecords, of documents never trained on."
 )
-_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "The run directory; local or gs://.", required=True)
+_OUTPUT_DIR = flags.DEFINE_string("output_dir", "", "The run directory; local or gs://.")
 _INIT_CHECKPOINT = flags.DEFINE_string(
   "init_checkpoint", "", "Weights to start from: a run directory or checkpoint. The optimizer starts anew."
 )
@@ -122,8 +121,16 @@ _SAVE_CHECKPOINTS_STEPS = flags.DEFINE_integer("save_checkpoints_steps", 5000, "
 _KEEP_CHECKPOINT_MAX = flags.DEFINE_integer("keep_checkpoint_max", 5, "Newest checkpoints that stay.")
 _EVAL_BATCH_SIZE = flags.DEFINE_integer("eval_batch_size", 64, "Examples of one evaluation batch.")
 _MAX_EVAL_STEPS = flags.DEFINE_integer("max_eval_steps", 100, "At most this many evaluation batches.")
+_PROFILE_STEPS = flags.DEFINE_string(
+  "profile_steps", "", "Trace these updates into OUTPUT_DIR/tensorboard, for example 100,110 (both included)."
+)
 _DRY_RUN = flags.DEFINE_bool(
-  "dry_run", False, "Check everything, read one batch, make no update, write nothing."
+  "dry_run",
+  False,
+  "Check everything, make one update and one evaluation batch on the devices, keep and write nothing.",
+)
+_DOCTOR = flags.DEFINE_bool(
+  "doctor", False, "Only check this machine: packages, TPU, --output_dir; a line each, with what to do."
 )
 
 # Devices.
@@ -176,6 +183,7 @@ def _optimizer_config() -> "OptimizerConfig":
 
 
 def _settings() -> "PretrainingSettings":
+  from albert_tf.training.profiling import parse_profile_steps
   from albert_tf.training.records_source import describe_records
   from albert_tf.training.settings import PretrainingSettings
   from albert_tf.training.step import StepConfig
@@ -220,6 +228,7 @@ def _settings() -> "PretrainingSettings":
     max_eval_steps=_MAX_EVAL_STEPS.value,
     iterations_per_loop=_ITERATIONS_PER_LOOP.value,
     save_checkpoints_steps=_SAVE_CHECKPOINTS_STEPS.value,
+    profile_steps=parse_profile_steps(_PROFILE_STEPS.value),
     keep_checkpoint_max=_KEEP_CHECKPOINT_MAX.value,
     init_checkpoint=_INIT_CHECKPOINT.value,
     tokenizer_path=records.tokenizer_path,
@@ -229,6 +238,7 @@ def _settings() -> "PretrainingSettings":
 
 
 def _machine(settings: "PretrainingSettings") -> "Machine":
+  from albert_tf.planning.chips import accelerator_peak_flops
   from albert_tf.planning.flops import training_flops_per_example
   from albert_tf.training.goodput import Machine
 
@@ -237,7 +247,9 @@ def _machine(settings: "PretrainingSettings") -> "Machine":
     max_seq_length=settings.max_seq_length,
     max_predictions_per_seq=settings.max_predictions_per_seq,
   )
-  return Machine(model_flops_per_example=flops, usd_per_hour=_USD_PER_HOUR.value)
+  # Google Cloud names the slice in this variable (GKE does by itself).
+  peak = accelerator_peak_flops(os.environ.get("TPU_ACCELERATOR_TYPE", "")) if device_flags.on_tpu() else 0.0
+  return Machine(model_flops_per_example=flops, peak_flops=peak, usd_per_hour=_USD_PER_HOUR.value)
 
 
 @exit_on_user_error
@@ -245,6 +257,13 @@ def main(argv: Sequence[str]) -> int | None:
   if len(argv) > 1:
     raise UserError(
       f"All arguments are flags. Received: {' '.join(argv[1:])}. Put values behind --name=, in quotes."
+    )
+  if _DOCTOR.value:
+    return doctor.report(tpu=device_flags.tpu(), output_dir=_OUTPUT_DIR.value)
+  if not _INPUT_FILE.value or not _OUTPUT_DIR.value:
+    raise UserError(
+      "A run needs its records and its directory. Received: "
+      f"--input_file={_INPUT_FILE.value}, --output_dir={_OUTPUT_DIR.value}. Give both."
     )
   flags_text = flags.FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
   load_tensorflow(device_flags.tpu())
@@ -259,7 +278,8 @@ def main(argv: Sequence[str]) -> int | None:
   )
   if result is None:
     print(
-      "dry run: settings, records, devices and model fit together; one batch was read. Nothing was written."
+      "dry run: settings, records, devices and model fit together; one update and one evaluation batch were made. "
+      "Nothing was written."
     )
     return 0
   if result.interrupted:

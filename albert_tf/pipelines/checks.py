@@ -15,23 +15,28 @@ _CHECKED_RECORDS = 200
 
 
 def check_records(
-  paths: Sequence[str], *, spec: PretrainingSpec, vocab_size: int, skip_damaged: bool = False
+  paths: Sequence[str],
+  *,
+  spec: PretrainingSpec,
+  vocab_size: int,
+  skip_damaged: bool = False,
+  at_most: int = _CHECKED_RECORDS,
 ) -> None:
-  """Looks at the first records of the first file that has any.
+  """Looks at the first records.
 
   Args:
     paths: TFRecord files.
     spec: the lengths that training expects.
     vocab_size: rows of the model's embedding table.
     skip_damaged: look past damaged records instead of refusing them.
+    at_most: so many of all files together.
 
   Raises:
-    UserError: a feature that is missing or has another length, or a piece id beyond the vocabulary.
+    UserError: a damaged record, a feature that is missing or has another length, or a piece id beyond the vocabulary.
   """
   for path in paths:
     read = read_whole_records(path) if skip_damaged else read_records(path)
-    records = list(itertools.islice(read, _CHECKED_RECORDS))
-    for record, data in enumerate(records):
+    for record, data in enumerate(itertools.islice(read, at_most)):
       features = decode_record(data, spec)
       _check_lengths(features, spec, where=f"{path}, record {record}")
       for name in (INPUT_IDS, MASKED_LM_IDS):
@@ -42,7 +47,8 @@ def check_records(
             f"id {largest} in {name} of {path}, record {record}; the model's vocab_size is {vocab_size}. "
             "Use the configuration of the vocabulary that the records were made with, or make them again."
           )
-    if records:
+      at_most -= 1
+    if at_most <= 0:
       return
 
 

@@ -59,6 +59,19 @@ class RecordIndex:
     return int((self.marks[last] - self.marks[self.first_mark]).sum())
 
 
+class DataIdentity(NamedTuple):
+  """What decides which example is in which step, besides seed and batch: a run keeps it.
+
+  Attributes:
+    fingerprint, content: of the `RecordIndex`.
+    order_version: see `pipelines.order`.
+  """
+
+  fingerprint: str
+  content: str
+  order_version: int
+
+
 class _Shard(NamedTuple):
   """What is known of one file; `digest` is that of its index."""
 

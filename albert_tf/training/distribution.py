@@ -1,6 +1,6 @@
 """One function behind every way to place replicas."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import dataclasses
 import json
 import os
@@ -136,7 +136,16 @@ class Consensus:
     def sum_flags(flag: tf.Tensor) -> tf.Tensor:
       return strategy.experimental_local_results(strategy.run(total, args=(flag,)))[0]
 
+    def first(values: tf.Tensor) -> tf.Tensor:
+      context = tf.distribute.get_replica_context()
+      own = tf.where(tf.equal(context.replica_id_in_sync_group, 0), values, tf.zeros_like(values))
+      return context.all_reduce(tf.distribute.ReduceOp.SUM, own)
+
+    def take_first(values: tf.Tensor) -> tf.Tensor:
+      return strategy.experimental_local_results(strategy.run(first, args=(values,)))[0]
+
     self._sum = tf.function(sum_flags, autograph=False)
+    self._first = tf.function(take_first, autograph=False)
     self._replicas = strategy.num_replicas_in_sync
 
   def _total(self, value: float) -> float:
@@ -153,6 +162,13 @@ class Consensus:
     code = float(zlib.crc32(text.encode()))
     return not self.any(self._total(code) != code * self._replicas)
 
+  def of_chief(self, values: Mapping[str, float]) -> dict[str, float]:
+    """The chief's values, whatever another process has of them. Every process must name the same ones."""
+    if not self._several or not values:
+      return dict(values)
+    numbers = self._first(tf.constant([float(value) for value in values.values()], tf.float64))
+    return dict(zip(values, numbers.numpy().tolist(), strict=True))
+
   def on_chief(self, chief: bool, action: Callable[[], None]) -> None:
     """Runs `action` on the chief alone; its refusal ends the other processes as well.
 
@@ -167,5 +183,5 @@ class Consensus:
         refusal = error
     if self.any(refusal is not None):
       raise refusal or UserError(
-        "All workers start together. Received: a refusal of the chief (worker 0). Its message says what to do."
+        "The workers of a run go on together. Received: a refusal of the chief (worker 0). Its message says what to do."
       )

@@ -42,9 +42,9 @@ class Evaluator:
     self._on_replica = tf.autograph.experimental.do_not_convert(self._replica_sums)
     self._run = tf.function(self._sum_all)
 
-  def __call__(self) -> dict[str, float]:
-    """Evaluates the current weights; keys as in metrics.jsonl."""
-    sums = self._run(iter(self._dataset), tf.constant(self._num_steps))
+  def __call__(self, num_steps: int | None = None) -> dict[str, float]:
+    """Evaluates the current weights, on the first `num_steps` batches if given; keys as in metrics.jsonl."""
+    sums = self._run(iter(self._dataset), tf.constant(num_steps or self._num_steps))
     return mean_metrics(MaskedLmSums(*sums[:3]), SentenceOrderSums(*sums[3:]))
 
   def _sum_all(self, iterator: Iterator[Mapping[str, tf.Tensor]], num_steps: tf.Tensor) -> tf.Tensor:

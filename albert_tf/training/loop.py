@@ -11,6 +11,7 @@ from albert_tf.training.distribution import Consensus
 from albert_tf.training.evaluation import Evaluator
 from albert_tf.training.goodput import Goodput
 from albert_tf.training.interruption import StopRequest
+from albert_tf.training.profiling import StepProfiler
 from albert_tf.training.reporting import Reporter
 from albert_tf.training.settings import PretrainingSettings
 from albert_tf.training.step import StepMetrics, TrainStep
@@ -87,6 +88,11 @@ class TrainingLoop:
     self._consensus = consensus
     self._stop = stop
     self._watch = watch
+    self._profiler = StepProfiler(
+      settings.profile_steps if store is not None else None,
+      f"{settings.output_dir.rstrip('/')}/tensorboard/profile",
+      say=reporter.message,
+    )
     self._skipped = SkippedUpdates()
     self._saved = store.last if store is not None else None
     self._compiled = False
@@ -110,13 +116,13 @@ class TrainingLoop:
       state = self._catch_up(step, state)
     self._goodput.mark("restart")
     while step < last and not stopping:
+      self._goodput.mark("report")
       chunk = next_boundary(self._settings, step) - step
       self._train(iterator, step, chunk)
       step += chunk
       examples = chunk * self._settings.step.global_batch_size
       state = dataclasses.replace(state, examples_seen=state.examples_seen + examples)
       stopping = self._stopping()
-      self._goodput.mark("report")
       if stopping or self._saves_at(step):
         # First: a kill during the evaluation loses nothing. A preempted machine has seconds left for no more.
         self._save(step, state)
@@ -133,7 +139,8 @@ class TrainingLoop:
 
   def _train(self, iterator: Iterator[Any], step: int, num_steps: int) -> None:
     """Makes the updates after `step`, checks and reports them."""
-    chunk = self._run_steps(iterator, num_steps)
+    with self._profiler.around(step + 1, num_steps):
+      chunk = self._run_steps(iterator, num_steps)
     averages = chunk.metrics.averages(num_steps)
     saved = self._store.last if self._store is not None else None
     check_finite(averages, first_step=step + 1, last_step=step + num_steps, last_checkpoint=saved)
@@ -185,7 +192,10 @@ class TrainingLoop:
     metrics = self._evaluator()
     self._goodput.mark("evaluation")
     self._reporter.eval(step, metrics)
-    return self._judge(step, state, metrics)
+    state = self._judge(step, state, metrics)
+    if state.best_step == step:
+      self._reporter.message(f"step {step:,} is the best so far")
+    return state
 
   def _catch_up(self, step: int, state: HostState) -> HostState:
     """The checkpoint a run starts from is evaluated now if the process that saved it was killed before it could."""
@@ -213,6 +223,7 @@ class TrainingLoop:
         self._reporter.message(f"saved {self._saved}")
 
   def _end(self, step: int, state: HostState) -> LoopResult:
+    self._profiler.close()
     self._goodput.mark("report")
     if self._store is not None:
       self._store.wait()
@@ -227,7 +238,9 @@ class TrainingLoop:
 def next_boundary(settings: PretrainingSettings, step: int) -> int:
   """The step at which the host is returned to after `step`.
 
-  Boundaries are multiples of the two intervals, wherever the run was resumed.
+  Boundaries are multiples of the two intervals, wherever the run was resumed, and the edges of a trace.
   """
   intervals = (settings.iterations_per_loop, settings.save_checkpoints_steps)
-  return min(*[step // n * n + n for n in intervals], settings.num_train_steps)
+  first, last = settings.profile_steps or (0, 0)
+  edges = [edge for edge in (first - 1, last) if edge > step]
+  return min(*[step // n * n + n for n in intervals], settings.num_train_steps, *edges)

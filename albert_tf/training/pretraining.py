@@ -15,16 +15,14 @@ from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, initialize_variables, named_variables
 from albert_tf.optim.build import build_optimizer
 from albert_tf.optim.optimizer import Optimizer
-from albert_tf.pipelines.checks import check_enough_records, check_records
-from albert_tf.pipelines.pretraining import evaluation_batches, training_batches
-from albert_tf.pipelines.record_index import RecordIndex, build_record_index
-from albert_tf.records.parse import parse_pretraining_batch
+from albert_tf.pipelines.record_index import RecordIndex
 from albert_tf.training.checkpoint_store import CheckpointStore, HostState
 from albert_tf.training.checkpoints import latest_checkpoint, restore_variables
-from albert_tf.training.distribution import Consensus, host_shard, is_chief, make_strategy
+from albert_tf.training.distribution import Consensus, is_chief, make_strategy
 from albert_tf.training.evaluation import Evaluator
 from albert_tf.training.failures import explained
 from albert_tf.training.goodput import GOODPUT_FILE, Goodput, Machine
+from albert_tf.training.inputs import PretrainingInput, checked_input
 from albert_tf.training.interruption import stop_on_sigterm
 from albert_tf.training.loop import LoopResult, TrainingLoop
 from albert_tf.training.precision import set_precision
@@ -33,54 +31,7 @@ from albert_tf.training.run_directory import RunDirectory
 from albert_tf.training.run_lock import RunLock
 from albert_tf.training.settings import PretrainingSettings
 from albert_tf.training.step import TrainStep
-from albert_tf.training.watch import TrainingWatch, WatchConfig, schedule_warnings
-
-
-class _Input:
-  """The records of a run as distributed datasets."""
-
-  def __init__(self, settings: PretrainingSettings, index: RecordIndex, strategy: tf.distribute.Strategy):
-    self._settings = settings
-    self._index = index
-    self._strategy = strategy
-
-  def _parse(self, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-    return parse_pretraining_batch(serialized, self._settings.spec)
-
-  def training_iterator(self, start_position: int) -> Any:
-    settings = self._settings
-    return iter(
-      self._strategy.distribute_datasets_from_function(
-        lambda context: training_batches(
-          self._index,
-          self._parse,
-          seed=settings.step.seed,
-          global_batch_size=settings.step.global_batch_size,
-          start_position=start_position,
-          shard=host_shard(self._strategy, context),
-        )
-      )
-    )
-
-  def evaluator(self, model: AlbertForPreTraining) -> Evaluator | None:
-    """Of all held-out files; None where the run has none."""
-    settings = self._settings
-    if not settings.eval_input_files:
-      return None
-    num_records = build_record_index(settings.eval_input_files).num_records
-    steps = min(-(-num_records // settings.eval_batch_size), settings.max_eval_steps)
-    return Evaluator(
-      strategy=self._strategy,
-      model=model,
-      dataset_fn=lambda context: evaluation_batches(
-        settings.eval_input_files,
-        self._parse,
-        global_batch_size=settings.eval_batch_size,
-        max_steps=steps,
-        shard=host_shard(self._strategy, context),
-      ),
-      num_steps=steps,
-    )
+from albert_tf.training.watch import TrainingWatch, WatchConfig, check_finite, schedule_warnings
 
 
 class _Trained(NamedTuple):
@@ -105,7 +56,7 @@ def run_pretraining(
     settings: the run.
     flags_text: resolved flags of the command, kept as `flags.txt`; the run can be repeated from it.
     machine: for the reports of what the devices achieved and cost.
-    check_only: build everything, read one batch and make no update (`--dry_run`).
+    check_only: build everything, make one update and one evaluation batch, keep and write nothing (`--dry_run`).
 
   Returns:
     How the run ended; None with `check_only`.
@@ -118,7 +69,8 @@ def run_pretraining(
   strategy = make_strategy(settings.distribution)
   settings.step.micro_batch_size(strategy.num_replicas_in_sync)
   set_precision(settings.mixed_precision)
-  index = _checked_records(settings)
+  inputs = checked_input(settings, strategy)
+  index = inputs.index
   directory, lock = RunDirectory(settings.output_dir), RunLock(settings.output_dir)
   chief, consensus = is_chief(strategy), Consensus(strategy)
 
@@ -128,7 +80,7 @@ def run_pretraining(
 
   consensus.on_chief(chief, check)
   trained = _build(settings, strategy)
-  inputs = _Input(settings, index, strategy)
+  evaluator = inputs.evaluator(trained.model)
   store = CheckpointStore(
     directory.checkpoints,
     {**trained.variables, **trained.optimizer.slots(), "global_step": trained.optimizer.step},
@@ -142,7 +94,9 @@ def run_pretraining(
       f"{index.num_records:,} records and is {origin}. Use a file system that all of them share."
     )
   if check_only:
-    explained(lambda: next(inputs.training_iterator(state.examples_seen)), settings, index)
+    explained(
+      lambda: _try_out(trained, evaluator, inputs.training_iterator(state.examples_seen)), settings, index
+    )
     return None
   origin = f"{origin}; {strategy.num_replicas_in_sync} replica(s)"
   with contextlib.ExitStack() as stack:
@@ -155,8 +109,17 @@ def run_pretraining(
       store.tidy()
 
     consensus.on_chief(chief, prepare)
-    run = _Run(settings, machine or Machine(), trained, store, consensus, chief, began)
-    return explained(lambda: run.train(inputs, state, origin, index), settings, index)
+    run = _Run(settings, machine or Machine(), trained, evaluator, store, consensus, chief, began)
+    return explained(lambda: run.train(inputs, state, origin), settings, index)
+
+
+def _try_out(trained: _Trained, evaluator: Evaluator | None, iterator: Any) -> None:
+  """One update and one evaluation batch; their result is forgotten with the process."""
+  metrics = trained.step.run(iterator, tf.constant(1)).averages(1)
+  step = int(trained.optimizer.step.numpy())
+  check_finite(metrics, first_step=step, last_step=step, last_checkpoint=None)
+  if evaluator is not None:
+    evaluator(num_steps=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,23 +129,24 @@ class _Run:
   settings: PretrainingSettings
   machine: Machine
   trained: _Trained
+  evaluator: Evaluator | None
   store: CheckpointStore
   consensus: Consensus
   chief: bool
   began: float
 
-  def train(self, inputs: _Input, state: HostState, origin: str, index: RecordIndex) -> LoopResult:
+  def train(self, inputs: PretrainingInput, state: HostState, origin: str) -> LoopResult:
     step = int(self.trained.optimizer.step.numpy())
     with (
       stop_on_sigterm() as stop,
       contextlib.closing(self._reporter(step)) as reporter,
       contextlib.closing(self.store),
     ):
-      _announce(self.settings, index, reporter, origin)
+      _announce(self.settings, inputs.index, reporter, origin)
       loop = TrainingLoop(
         settings=self.settings,
         train_step=self.trained.step,
-        evaluator=inputs.evaluator(self.trained.model),
+        evaluator=self.evaluator,
         store=self.store if self.chief else None,
         reporter=reporter,
         goodput=self._goodput(reporter, step),
@@ -220,18 +184,6 @@ def _hold(lock: RunLock, store: CheckpointStore, settings: PretrainingSettings) 
       "checkpoint since this one read the last. Run the command again to continue from there."
     )
   return f"; took the lock over from {taken_over}" if taken_over else ""
-
-
-def _checked_records(settings: PretrainingSettings) -> RecordIndex:
-  index = build_record_index(settings.input_files, on_bad_record=settings.on_bad_record)
-  check_enough_records(index.num_records, settings.step.global_batch_size)
-  check_records(
-    settings.input_files,
-    spec=settings.spec,
-    vocab_size=settings.model.vocab_size,
-    skip_damaged=settings.on_bad_record == "skip",
-  )
-  return index
 
 
 def _build(settings: PretrainingSettings, strategy: tf.distribute.Strategy) -> _Trained:

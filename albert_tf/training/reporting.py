@@ -159,8 +159,9 @@ class _TensorBoard:
 
   def restart(self, records: list[dict[str, Any]]) -> None:
     """Begins anew with these records, so that the curves have no branch of a killed run."""
-    if files.exists(self._directory):
-      files.remove(self._directory)
+    for split in (TRAIN, EVAL):  # Traces stay.
+      if files.exists(f"{self._directory}/{split}"):
+        files.remove(f"{self._directory}/{split}")
     for record in records:
       self.write(record)
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from albert_tf import __version__, files
 from albert_tf.errors import UserError
+from albert_tf.pipelines.order import ORDER_VERSION
+from albert_tf.pipelines.record_index import DataIdentity
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.training.run_lock import LOCK_FILE
 from albert_tf.training.settings import PretrainingSettings
@@ -33,17 +35,25 @@ class RunDirectory:
     with files.atomic_writer(os.path.join(self.path, name), "w") as stream:
       stream.write(text)
 
-  def check(self, settings: PretrainingSettings, data_fingerprint: str) -> None:
+  def order_version(self) -> int:
+    """Of the data order: what the directory's run began with; the newest for a new run."""
+    before = self._read_identity()
+    return ORDER_VERSION if before is None else before.get("order_version", 1)
+
+  def check(self, settings: PretrainingSettings, data: DataIdentity) -> None:
     """Makes sure that the directory is new, empty, or this run's own; writes nothing.
 
     Raises:
       UserError: it belongs to another run, holds other files, or cannot be written.
     """
     self._refuse_write_protection()
-    before, identity = self._read_identity(), _as_json(settings.identity(data_fingerprint))
+    before, identity = self._read_identity(), _as_json(settings.identity(data))
     if before is None:
       self._refuse_foreign_files()
-    elif before != identity:
+      return
+    # Runs that began before these were noted have the first order, and know sizes and counts of their records only.
+    before = {"order_version": 1, "record_content": identity["record_content"], **before}
+    if before != identity:
       changed = sorted(key for key in before.keys() | identity.keys() if before.get(key) != identity.get(key))
       raise UserError(
         f"An output directory holds one run. Received: {self.path}, made with another {', '.join(changed)}: "
@@ -54,7 +64,7 @@ class RunDirectory:
   def write(
     self,
     settings: PretrainingSettings,
-    data_fingerprint: str,
+    data: DataIdentity,
     *,
     versions: Mapping[str, str],
     flags_text: str = "",
@@ -63,7 +73,7 @@ class RunDirectory:
 
     Args:
       settings: the run.
-      data_fingerprint: of its training records.
+      data: identity of its training records and their order.
       versions: of the software, for the record.
       flags_text: the command's resolved flags, if a command made the settings.
 
@@ -72,7 +82,7 @@ class RunDirectory:
     """
     files.makedirs(self.path)
     record = {
-      "identity": settings.identity(data_fingerprint),
+      "identity": settings.identity(data),
       "settings": settings.to_dict(),
       "versions": {"albert_tf": __version__, **versions},
     }

@@ -58,9 +58,9 @@ class StepConfig:
 class StepMetrics(NamedTuple):
   """Sums and last values over the steps of one call; float32, equal on all replicas.
 
-  Sums: losses, corrects, weights, counts, `tokens` (padding left out), `gradient_norm`, `input_seconds` (what the
-  host waited for batches). Last values: `weight_norm`, `update_norm`, `learning_rate`. One non-finite step leaves a
-  sum non-finite.
+  Sums: losses, corrects, weights, counts, `tokens` (padding left out), `gradient_norm`, `input_seconds` (from the end
+  of a step, or from asking for the next batch if that is later, until the batch is there). Last values:
+  `weight_norm`, `update_norm`, `learning_rate`. One non-finite step leaves a sum non-finite.
 
   A replica returns all but the last two as one vector in this order: one transfer from the device a step. With
   `on_nonfinite="skip"` the vector has one more element, and `left_out` [steps] is 1 for every update left out, whose
@@ -85,7 +85,7 @@ class StepMetrics(NamedTuple):
     """The metrics of the steps so far and those after them."""
     numbers = zip(_IS_LAST_VALUE, self[:-1], later[:-1], strict=True)
     added = [new if last else old + new for last, old, new in numbers]
-    return StepMetrics(*added, left_out=tf.concat([self.left_out, later.left_out], axis=0))
+    return StepMetrics._make([*added, tf.concat([self.left_out, later.left_out], axis=0)])
 
   def averages(self, num_steps: int) -> dict[str, float]:
     """What a report shows: means over predictions, examples and steps; no means where no update was made."""
@@ -158,13 +158,23 @@ class TrainStep:
     """Makes `num_steps` updates without returning to the host in between."""
     metrics = tf.zeros([_REPORTED])
     left_out = tf.zeros([num_steps if self._may_skip else 0])
+    waited, done = tf.zeros([], tf.float64), tf.timestamp()
     for i in tf.range(num_steps):
-      per_replica = self._strategy.run(self.on_replica, args=(next(iterator),))
-      step = self._strategy.experimental_local_results(per_replica)[0]
+      asked = tf.timestamp()
+      with tf.control_dependencies([asked]):
+        batch = next(iterator)
+      with tf.control_dependencies([self._of_first_replica(value) for value in batch.values()]):
+        waited += tf.maximum(tf.timestamp() - tf.maximum(asked, done), 0.0)
+      step = self._of_first_replica(self._strategy.run(self.on_replica, args=(batch,)))
       metrics = tf.where(_IS_LAST_VALUE[:-1], step[:_REPORTED], metrics + step[:_REPORTED])
+      with tf.control_dependencies([metrics]):
+        done = tf.timestamp()
       if self._may_skip:
         left_out = tf.where(tf.range(num_steps) == i, step[-1], left_out)
-    return StepMetrics._make([*tf.unstack(metrics), tf.zeros([]), left_out])
+    return StepMetrics._make([*tf.unstack(metrics), tf.cast(waited, tf.float32), left_out])
+
+  def _of_first_replica(self, per_replica: Any) -> tf.Tensor:
+    return self._strategy.experimental_local_results(per_replica)[0]
 
   def _replica_step(self, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
     context = tf.distribute.get_replica_context()

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.pipelines.block_order import BlockOrder
-from albert_tf.pipelines.lane_order import LaneOrder
 from albert_tf.pipelines.pretraining import HostShard, evaluation_batches, training_batches
 from albert_tf.pipelines.record_index import BLOCK_RECORDS, build_record_index
 from albert_tf.records import TFRecordWriter

@@ -51,7 +51,8 @@ def _make(corpus, output_dir, tokenizer, *, choices=_CHOICES, block_bytes=4000, 
 
 
 def _contents(directory):
-  return {path.name: path.read_bytes() for path in sorted(pathlib.Path(directory).iterdir())}
+  files = sorted(path for path in pathlib.Path(directory).rglob("*") if path.is_file())
+  return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
 
 
 def _run(arguments, **kwargs):
@@ -86,6 +87,9 @@ def test_bytes_do_not_depend_on_workers_blocks_or_machine(corpus, tiny_tokenizer
   expected = _contents(tmp_path / "one")
   assert sorted(expected) == [
     "eval-00000-of-00001.tfrecord",
+    "index/offsets-eval-00000-of-00001.tfrecord.idx",
+    "index/offsets-train-00000-of-00002.tfrecord.idx",
+    "index/offsets-train-00001-of-00002.tfrecord.idx",
     "manifest.json",
     "spm.model",
     "tokenizer.json",

@@ -19,7 +19,7 @@ import google_crc32c
 
 from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.records import RecordFile
+from albert_tf.records import RecordFile, ShardIndexer
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats
 from tfrecords_tools.pretraining.blocks import (
   SPLITS,
@@ -98,8 +98,10 @@ class BeamRunner:
       for shard in range(num_shards(job.settings, split))
     }
     for name in sorted(wanted - {file.name for file in record_files}):  # A file that no record fell into.
-      with files.atomic_writer(os.path.join(job.stage_dir, name)):
+      staged = os.path.join(job.stage_dir, name)
+      with files.atomic_writer(staged):
         pass
+      ShardIndexer(staged).finish().save(staged)
       record_files.append(RecordFile(name, name.split("-")[0], 0, 0, f"{0:08x}"))
     progress("write", len(wanted), len(wanted))
     return sorted(record_files, key=lambda file: (SPLITS.index(file.split), file.name))
@@ -177,14 +179,18 @@ def _join_parts(element: tuple[tuple[str, int], Iterable[tuple[int, str, int]]],
   (split, shard), grouped = element
   name = shard_name(split, shard, num_shards(job.settings, split))
   crc = num_bytes = num_records = 0
-  with files.atomic_writer(os.path.join(job.stage_dir, name)) as target:
+  staged = os.path.join(job.stage_dir, name)
+  indexer = ShardIndexer(staged)
+  with files.atomic_writer(staged) as target:
     for _, path, count in sorted(grouped):
       with files.open_binary(path) as source:
         while chunk := source.read(1 << 20):
           target.write(chunk)
+          indexer.feed(chunk)
           crc = google_crc32c.extend(crc, chunk)
           num_bytes += len(chunk)
       num_records += count
+  indexer.finish().save(staged)
   return {"file": dataclasses.asdict(RecordFile(name, split, num_records, num_bytes, f"{crc:08x}"))}
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.records import RecordFile
+from albert_tf.records import RecordFile, ShardIndexer
 from tfrecords_tools.pretraining.instances import Instance
 
 RUN_BYTES = 64 << 20  # A run is written when this many bytes wait.
@@ -106,7 +106,7 @@ def part_bytes_for(total_bytes: int) -> int:
 def write_shard(
   runs: Sequence[Run], path: str, *, split: str, shard: int, num_shards: int, part_bytes: int | None = None
 ) -> RecordFile:
-  """Writes one final file, atomically, from the runs of its split in the order of their blocks."""
+  """Writes one final file and its index, atomically, from the runs of its split in the order of their blocks."""
   low, high = shard_range(shard, num_shards)
   total = sum(run.num_bytes for run in runs)
   part_bytes = part_bytes or part_bytes_for(total)
@@ -114,15 +114,18 @@ def write_shard(
   edges = [low + (high - low) * part // parts for part in range(parts + 1)]
   places = [_places(run, edges) for run in runs]
   crc = num_records = num_bytes = 0
+  indexer = ShardIndexer(path)
   with files.atomic_writer(path) as stream:
     for part in range(parts):
       slices = [(run, place[part], place[part + 1]) for run, place in zip(runs, places, strict=True)]
       records = _merge([each for each in slices if each[1] < each[2]])
       chunk = b"".join(records)
       stream.write(chunk)
+      indexer.feed(chunk)
       crc = google_crc32c.extend(crc, chunk)
       num_bytes += len(chunk)
       num_records += len(records)
+  indexer.finish().save(path)
   return RecordFile(os.path.basename(path), split, num_records, num_bytes, f"{crc:08x}")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from albert_tf import files
 from albert_tf.records import RecordFile
+from albert_tf.records.shard_index import INDEX_FOLDER, index_path
 from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.pretraining.blocks import SPLITS, Block, BlockProcessor, SplitDraw
 from tfrecords_tools.pretraining.settings import PretrainingSettings
@@ -147,7 +148,10 @@ def finish_shard(job: Job, runs: Sequence[Run], split: str, shard: int, num_shar
 
 def publish(job: Job, record_files: Sequence[RecordFile]) -> None:
   """Gives the final files their place, all at once: before, a cut-short run shows none of them."""
+  files.makedirs(os.path.join(job.output_dir, INDEX_FOLDER))
   for record_file in record_files:
-    staged = os.path.join(job.stage_dir, record_file.name)
-    if files.exists(staged):
-      files.rename(staged, os.path.join(job.output_dir, record_file.name))
+    staged, final = (os.path.join(folder, record_file.name) for folder in (job.stage_dir, job.output_dir))
+    # The index goes first: one without its shard is harmless, a shard without its index is walked once more.
+    for source, target in ((index_path(staged), index_path(final)), (staged, final)):
+      if files.exists(source):
+        files.rename(source, target)

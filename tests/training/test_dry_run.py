@@ -1,0 +1,113 @@
+"""--dry_run makes one update and one evaluation, refuses what the run would refuse, and writes nothing."""
+
+import dataclasses
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+from reference.tiny_pretraining import tiny_settings
+from reference.tiny_records import random_examples, tiny_config, write_records
+import tensorflow as tf
+
+from albert_tf.errors import UserError
+from albert_tf.records.tfrecord import frame_record
+from albert_tf.training.distribution import DistributionConfig
+from albert_tf.training.evaluation import Evaluator
+from albert_tf.training.pretraining import run_pretraining
+from albert_tf.training.step import TrainStep
+from albert_tf.training.watch import NonFiniteError
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("dry")
+  tiny_settings(folder, "run")
+  return folder
+
+
+def snapshot(folder):
+  return {str(path): path.read_bytes() for path in pathlib.Path(folder).glob("**/*") if path.is_file()}
+
+
+def test_one_update_and_one_evaluation_are_made_and_nothing_is_written(folder, monkeypatch):
+  made = []
+  average, evaluate = TrainStep._run, Evaluator.__call__
+
+  def counted(self, iterator, num_steps):
+    made.append("update")
+    return average(self, iterator, num_steps)
+
+  def evaluated(self, num_steps=None):
+    made.append(f"{num_steps} evaluation batch")
+    return evaluate(self, num_steps)
+
+  monkeypatch.setattr(TrainStep, "_run", counted)  # Called once: when it is traced.
+  monkeypatch.setattr(Evaluator, "__call__", evaluated)
+  before = snapshot(folder)
+  assert run_pretraining(tiny_settings(folder, "run"), check_only=True) is None
+  assert made == ["update", "1 evaluation batch"]
+  assert snapshot(folder) == before
+  assert not (folder / "run").exists()
+
+
+def broken(folder, name, examples, damage=None):
+  path = folder / name
+  write_records(path, examples)
+  if damage is not None:
+    data = bytearray(path.read_bytes())
+    data[damage] ^= 0xFF
+    path.write_bytes(bytes(data))
+  return (str(path),)
+
+
+@pytest.mark.parametrize("check_only", [True, False])
+def test_bad_evaluation_records_are_refused_before_anything_is_written(folder, tmp_path, check_only):
+  good = random_examples(300, seed=3)
+  short = tf.train.Example()
+  short.features.feature["input_ids"].int64_list.value.extend(range(9))
+  (tmp_path / "short").write_bytes(frame_record(short.SerializeToString()))
+  foreign = [{**e, "masked_lm_ids": np.array([36, 5, 99])} for e in good[:2]]
+  (tmp_path / "empty").touch()
+  settings = tiny_settings(folder, "run", max_eval_steps=100)
+  for changes, message in (
+    ({"eval_input_files": broken(tmp_path, "late", good, 271 * 290 + 60)}, r"late, record 290 .*the data"),
+    ({"eval_input_files": broken(tmp_path, "cut", good, 271 * 5 + 1)}, r"cut, record 5 .*of the length"),
+    ({"eval_input_files": (str(tmp_path / "short"),)}, r"9 values of input_ids, expected 10"),
+    ({"eval_input_files": broken(tmp_path, "foreign", foreign)}, r"id 99 in masked_lm_ids of .*foreign"),
+    ({"eval_input_files": (str(tmp_path / "empty"),)}, r"at least one record.*empty"),
+  ):
+    with pytest.raises(UserError, match=message):
+      run_pretraining(dataclasses.replace(settings, **changes), check_only=check_only)
+  assert not (folder / "run").exists()
+
+
+def test_the_rest_that_a_run_would_refuse(folder, tmp_path, monkeypatch):
+  settings = tiny_settings(folder, "run", distribution=DistributionConfig(distribution="mirrored"))
+  (tmp_path / "foreign").mkdir()
+  (tmp_path / "foreign/thesis.tex").write_text("mine")
+  for changes, message in (
+    ({"eval_batch_size": 6}, r"eval_batch_size=6, 4 replicas"),
+    ({"output_dir": str(tmp_path / "foreign")}, "holds thesis.tex"),
+    ({"model": tiny_config(max_position_embeddings=9)}, "max_position_embeddings"),
+  ):
+    with pytest.raises(UserError, match=message):
+      run_pretraining(dataclasses.replace(settings, **changes), check_only=True)
+  assert not (folder / "run").exists()
+
+
+def test_an_update_that_is_not_finite_is_refused(folder, tmp_path):
+  examples = random_examples(70, seed=1)
+  for example in examples:
+    example["masked_lm_weights"][0] = np.inf
+  path = write_records(tmp_path / "poisoned", examples)
+  settings = tiny_settings(folder, "run", input_files=(path,))
+  with pytest.raises(NonFiniteError, match=r"loss=nan.* between steps 1 and 1"):
+    run_pretraining(settings, check_only=True)
+
+
+def test_damaged_evaluation_records_can_be_left_out(folder, tmp_path):
+  late = broken(tmp_path, "late", random_examples(30, seed=3), 271 * 20 + 60)
+  settings = tiny_settings(folder, str(tmp_path / "run"), eval_input_files=late, on_bad_record="skip")
+  assert run_pretraining(settings).step == 12
+  shutil.rmtree(tmp_path / "run")
