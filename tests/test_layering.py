@@ -63,7 +63,6 @@ FILE_CALLS = re.compile(
 )
 # path → why it may: the files there are never a user's, or a user's only on this machine.
 OWN_FILES = {
-  "albert_tf/doctor.py": "what this machine has",
   "albert_tf/files.py": "the one module",
   "albert_tf/remote_files.py": "its other half",
   "albert_tf/doctor.py": "this machine's memory, disk and lock files",
@@ -75,7 +74,6 @@ OWN_FILES = {
   "albert_tf/serving/conformance/session_probe.py": "runs where this project's code is absent",
   "albert_tf/serving/conformance/tensor_file.py": "is loaded there",
   "albert_tf/training/metrics_log.py": "appends, which only a disk can",
-  "albert_tf/tpu_host.py": "devices and processes of this machine",
   "albert_tf/training/run_lock.py": "processes of this machine",
   "albert_tf/training/run_directory.py": "asks a local disk whether it may be written",
   "tfrecords_tools/extract_installed_docs.py": "installed packages",
