@@ -27,7 +27,7 @@ ifeq ($(wildcard /dev/accel0 /dev/vfio/0),)
 export TPU_LOAD_LIBRARY ?= 0
 endif
 
-.PHONY: help demo test test-all lint types check format install clean clean-env
+.PHONY: help demo doctor test test-all lint types check format install clean clean-env
 
 help:  ## This list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -41,7 +41,7 @@ demo: install  ## Text -> vocabulary -> TFRecords -> pretraining -> SavedModel -
 	@$(BIN)/python tpu_scripts/demo.py
 
 test: install  ## The tests of STACK, without the slow ones.
-	@$(LIMIT) $(if $(LIMIT),900) $(BIN)/python -m pytest -m "not slow"
+	@$(LIMIT) $(if $(LIMIT),1800) $(BIN)/python -m pytest -m "not slow"
 
 test-all: install  ## The tests of STACK, with the slow ones.
 	@$(LIMIT) $(if $(LIMIT),2700) $(BIN)/python -m pytest
@@ -65,6 +65,9 @@ check:  ## Lint, types, all tests of two stacks, the quick ones of tpu: what CI 
 	@$(MAKE) --no-print-directory STACK=keras3 lint types test-all
 	@$(MAKE) --no-print-directory STACK=addons test-all
 	@$(MAKE) --no-print-directory STACK=tpu test
+
+doctor: install  ## Check this machine: packages, TPU, memory, disk; TPU=local and OUTPUT_DIR=gs://… check those too.
+	@$(BIN)/python tpu_scripts/run_pretrain.py --doctor --tpu="$(TPU)" --output_dir="$(OUTPUT_DIR)"
 
 clean:  ## Remove caches and what the demo and builds wrote.
 	rm -rf .demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -19,6 +19,7 @@ INSTALL_REQUIRES = [
   "keras>=2.15",
   "matplotlib",
   "numpy",
+  "packaging",
   "protobuf",
   "safetensors",
   "scikit-learn",  # Metrics of fine-tuning.

@@ -1,8 +1,7 @@
 """The differences between the supported stacks, and nothing else.
 
-`keras3`: TensorFlow 2.20-2.21 with Keras 3. `addons`: TensorFlow 2.15 with Keras
-2.15 and TensorFlow Addons. `tpu`: tensorflow-tpu 2.19, which has the TPU's kernels,
-with Keras 3. No other module asks which one it runs on.
+`keras3`: TensorFlow 2.20-2.21 with Keras 3. `addons`: TensorFlow 2.15 with Keras 2.15 and TensorFlow Addons.
+`tpu`: tensorflow-tpu 2.19, which has the TPU's kernels, with Keras 3. No other module asks which one it runs on.
 """
 
 from collections.abc import Sequence
@@ -52,11 +51,8 @@ def _dense(gradient: Any) -> Any:
 
 
 class ModelBase(keras.Model):
-  """A Keras model that is compiled with XLA only where `jit_compile=True` asks for it.
-
-  Keras 3 chooses XLA by itself where it sees a device that is no CPU: also on the host of a TPU, which may
-  have no XLA (keras-team/keras#19448), and in `predict` without `compile`. TPUs compile in any case.
-  """
+  """Compiled with XLA only where `jit_compile=True` says so. Keras 3 would choose it beside any device that is no
+  CPU, with and without `compile`: also for the host of a TPU, which may have no XLA (keras-team/keras#19448)."""
 
   def __init__(self, *args: Any, **kwargs: Any):
     super().__init__(*args, **kwargs)
@@ -65,14 +61,24 @@ class ModelBase(keras.Model):
   def compile(self, *args: Any, jit_compile: bool = False, **kwargs: Any) -> None:
     super().compile(*args, jit_compile=jit_compile, **kwargs)
 
+  # Over several workers Keras 3 takes means that TensorFlow has not: of a batch that is a mapping, and of scalar
+  # metrics along an axis. A worker's own part shows the types as well, and a metric can have an axis.
   if KERAS_3:
+
+    @property
+    def _several_workers(self) -> bool:
+      return isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+    def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
+      if iterator is not None and self._several_workers:
+        batch = next(next(iter(iterator))[-1])
+        local = self.distribute_strategy.experimental_local_results
+        iterator, data_batch = None, tf.nest.map_structure(lambda value: local(value)[0], batch)
+      super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
       metrics = super().compute_metrics(x, y, y_pred, sample_weight=sample_weight)
-      if not isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        return metrics
-      # Keras takes their mean over the workers along an axis, which a scalar has not.
-      return {name: tf.reshape(value, [1]) for name, value in metrics.items()}
+      return {name: tf.reshape(v, [1]) for name, v in metrics.items()} if self._several_workers else metrics
 
 
 class OptimizerBase(keras.optimizers.Optimizer):

@@ -6,7 +6,7 @@ Example:
   python benchmarks/reporting.py --steps_per_report=10
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 import json
 import os
 import statistics
@@ -16,14 +16,13 @@ import time
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from absl import app, flags
+import step_on_random_batches
 import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import exit_on_user_error
-from albert_tf.modeling import AlbertForPreTraining, initialize_variables, named_variables
-from albert_tf.optim.build import OptimizerConfig, build_optimizer
+from albert_tf.training.goodput import Goodput
 from albert_tf.training.reporting import DRAWING_SHARE, Reporter
-from albert_tf.training.step import StepConfig, TrainStep
 from albert_tf.training.watch import TrainingWatch, WatchConfig
 
 _ROUNDS = flags.DEFINE_integer("rounds", 10, "Reports that are timed.", lower_bound=2)
@@ -36,70 +35,37 @@ _REPORTS_PER_CHECKPOINT = flags.DEFINE_integer(
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Examples of an update.")
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 64, "Tokens of an example.")
 
-PREDICTIONS = 10
-
-
-def make_step(batch_size: int, config: AlbertConfig) -> TrainStep:
-  """A training step of a small ALBERT on one device."""
-  strategy = tf.distribute.OneDeviceStrategy("cpu:0")
-  optimizer_config = OptimizerConfig(num_train_steps=10_000, num_warmup_steps=100)
-  with strategy.scope():
-    model = AlbertForPreTraining(config)
-    variables = named_variables(model)
-    optimizer = build_optimizer(optimizer_config, variables)
-  initialize_variables(variables, seed=0, initializer_range=config.initializer_range)
-  return TrainStep(
-    strategy=strategy,
-    model=model,
-    optimizer=optimizer,
-    optimizer_config=optimizer_config,
-    config=StepConfig(global_batch_size=batch_size),
-  )
-
-
-def random_batches(batch_size: int, length: int, vocab_size: int) -> Iterator[dict[str, tf.Tensor]]:
-  """The same random batch for ever: its content does not change the time of a step."""
-  tf.random.set_seed(0)
-
-  def integers(*shape: int, below: int) -> tf.Tensor:
-    return tf.random.uniform(shape, maxval=below, dtype=tf.int32)
-
-  batch = {
-    "input_ids": integers(batch_size, length, below=vocab_size),
-    "input_mask": tf.ones([batch_size, length], tf.int32),
-    "segment_ids": integers(batch_size, length, below=2),
-    "masked_lm_positions": integers(batch_size, PREDICTIONS, below=length),
-    "masked_lm_ids": integers(batch_size, PREDICTIONS, below=vocab_size),
-    "masked_lm_weights": tf.ones([batch_size, PREDICTIONS]),
-    "sentence_order_labels": integers(batch_size, below=2),
-  }
-  return iter(tf.data.Dataset.from_tensors(batch).repeat())
-
 
 @exit_on_user_error
 def main(argv: Sequence[str]) -> None:
   del argv
   batch_size, length, chunk = _BATCH_SIZE.value, _MAX_SEQ_LENGTH.value, _STEPS_PER_REPORT.value
   config = AlbertConfig.from_name("tiny", vocab_size=4000)
-  train_step = make_step(batch_size, config)
-  batches = random_batches(batch_size, length, config.vocab_size)
+  train_step, _ = step_on_random_batches.make_step(batch_size, config)
+  batches = step_on_random_batches.random_batches(batch_size, length, config.vocab_size)
   train_step.run(batches, tf.constant(1))  # Compile.
   training: list[float] = []
   reporting: list[float] = []
   with tempfile.TemporaryDirectory() as directory, open(os.devnull, "w") as nowhere:
     reporter = Reporter(directory, num_train_steps=10_000, stream=nowhere)
+    goodput = Goodput(f"{directory}/goodput.json", began=time.time(), at_checkpoint={})
     watch = TrainingWatch(WatchConfig(vocab_size=config.vocab_size, num_train_steps=10_000))
     for number in range(_ROUNDS.value + 1):
       started = time.perf_counter()
-      averages = train_step.run(batches, tf.constant(chunk)).averages(chunk)
+      metrics = train_step.run(batches, tf.constant(chunk))
+      averages = metrics.averages(chunk)
       trained = time.perf_counter()
+      goodput.mark("step", waited=float(metrics.input_seconds))
       examples = chunk * batch_size
-      reporter.train(number * chunk, averages, trained - started, examples, examples * length)
+      values = {**averages, **goodput.fields()}
+      reporter.train(number * chunk, values, trained - started, examples, int(metrics.tokens))
+      goodput.write()
       watch.observe(number * chunk, averages)
       if number:  # The first report opens files.
         training.append(trained - started)
         reporting.append(time.perf_counter() - trained)
     started = time.perf_counter()
+    reporter.flush()
     reporter.refresh()
     drawing = time.perf_counter() - started
     reporter.close()

@@ -98,7 +98,7 @@ NOT_USED = frozenset(
   "input_file eval_input_file output_dir init_checkpoint spm_model_file on_bad_record num_warmup_steps "
   "start_warmup_step learning_rate scale_learning_rate poly_power end_learning_rate schedule weight_decay "
   "bias_correction clip_norm seed iterations_per_loop save_checkpoints_steps keep_checkpoint_max eval_batch_size "
-  "max_eval_steps dry_run tpu tpu_name tpu_zone gcp_project distribution num_virtual_devices use_xla".split()
+  "max_eval_steps dry_run doctor tpu tpu_name tpu_zone gcp_project distribution num_virtual_devices use_xla".split()
 )
 
 

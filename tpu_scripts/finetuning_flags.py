@@ -1,6 +1,6 @@
 """The flags that every fine-tuning command has, and what they become."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import math
 import os
 from typing import TYPE_CHECKING, Any
@@ -197,14 +197,51 @@ def run(
   load_tensorflow(device_flags.tpu())
   quiet_logging()
   settings_ = settings()
-  from albert_tf.finetuning.fit import fine_tune
-
   start = read_start()
-  results = fine_tune(
-    make_task(start, settings_), settings_, start=start, output_dir=output_dir(), flags_text=flags_text
+  fine_tune(make_task(start, settings_), settings_, start=start, flags_text=flags_text, model=model)
+
+
+def fine_tune(
+  task: "FineTuningTask",
+  settings: "FineTuneSettings",
+  *,
+  start: "Start",
+  flags_text: str,
+  model: str,
+  notes: Mapping[str, Any] | None = None,
+) -> None:
+  """Trains, evaluates and predicts; of several workers the chief alone reports and exports.
+
+  Args:
+    task, settings, start, flags_text: of `albert_tf.finetuning.fit.fine_tune`.
+    model: the kind that is exported, of `export_saved_model`; empty: none.
+    notes: what results.json gets besides.
+  """
+  from albert_tf.finetuning import fit
+  from albert_tf.training.distribution import Consensus, is_chief, make_strategy
+
+  strategy = make_strategy(settings.distribution)
+  results = fit.fine_tune(
+    task, settings, start=start, output_dir=output_dir(), flags_text=flags_text, strategy=strategy
   )
-  print_results(results)
-  export(model)
+
+  def finish() -> None:
+    if notes:
+      _add_to_results(notes)
+    print_results(results)
+    if model:
+      export(model)
+
+  Consensus(strategy).on_chief(is_chief(strategy), finish)  # The others wait: none may leave before.
+
+
+def _add_to_results(notes: Mapping[str, Any]) -> None:
+  from albert_tf.finetuning import run_directory
+
+  path = os.path.join(output_dir(), run_directory.RESULTS_FILE)
+  results = run_directory.read_json(path)
+  counts = {name: int(value) for name, value in results.items() if name.endswith("total")}
+  run_directory.write_json(path, {**results, **counts, **notes})
 
 
 def refuse_arguments(argv: Any) -> None:

@@ -115,20 +115,15 @@ def main(argv: Sequence[str]) -> None:
   load_tensorflow(device_flags.tpu())
   finetuning_flags.quiet_logging()
   settings = finetuning_flags.settings()
-  from albert_tf.finetuning.fit import fine_tune
-
   vocab_file = _vocabulary()
   start = finetuning_flags.read_start(vocab_file=vocab_file)
-  results = fine_tune(
+  finetuning_flags.fine_tune(
     _make_task(start),
     settings,
     start=start,
-    output_dir=finetuning_flags.output_dir(),
     flags_text=flags_text,
+    model="" if vocab_file else "classifier",
   )
-  finetuning_flags.print_results(results)
-  if not vocab_file:
-    finetuning_flags.export("classifier")
 
 
 if __name__ == "__main__":

@@ -8,13 +8,14 @@ Example:
 """
 
 from collections.abc import Sequence
+import os
 import sys
 from typing import TYPE_CHECKING
 
 from absl import app, flags
 import device_flags
 
-from albert_tf import files
+from albert_tf import doctor, files
 from albert_tf.configs import SHARING_KINDS, AlbertConfig, named_sizes
 from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.startup import load_tensorflow, read_buckets_in_extents
@@ -28,13 +29,11 @@ flags.adopt_module_key_flags(device_flags)  # --help shows them too.
 EXIT_PREEMPTED = 143  # What a shell reports for SIGTERM.
 
 # Input and output.
-_INPUT_FILE = flags.DEFINE_string(
-  "input_file", None, "Training TFRecords: comma-separated glob patterns.", required=True
-)
+_INPUT_FILE = flags.DEFINE_string("input_file", "", "Training TFRecords: comma-separated glob patterns.")
 _EVAL_INPUT_FILE = flags.DEFINE_string(
   "eval_input_file", "", "Held-out TFRecords, of documents never trained on."
 )
-_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "The run directory; local or gs://.", required=True)
+_OUTPUT_DIR = flags.DEFINE_string("output_dir", "", "The run directory; local or gs://.")
 _INIT_CHECKPOINT = flags.DEFINE_string(
   "init_checkpoint", "", "Weights to start from: a run directory or checkpoint. The optimizer starts anew."
 )
@@ -129,6 +128,9 @@ _DRY_RUN = flags.DEFINE_bool(
   "dry_run",
   False,
   "Check everything, make one update and one evaluation batch on the devices, keep and write nothing.",
+)
+_DOCTOR = flags.DEFINE_bool(
+  "doctor", False, "Only check this machine: packages, TPU, --output_dir; a line each, with what to do."
 )
 
 # Devices.
@@ -236,6 +238,7 @@ def _settings() -> "PretrainingSettings":
 
 
 def _machine(settings: "PretrainingSettings") -> "Machine":
+  from albert_tf.planning.chips import accelerator_peak_flops
   from albert_tf.planning.flops import training_flops_per_example
   from albert_tf.training.goodput import Machine
 
@@ -244,7 +247,9 @@ def _machine(settings: "PretrainingSettings") -> "Machine":
     max_seq_length=settings.max_seq_length,
     max_predictions_per_seq=settings.max_predictions_per_seq,
   )
-  return Machine(model_flops_per_example=flops, usd_per_hour=_USD_PER_HOUR.value)
+  # Google Cloud names the slice in this variable (GKE does by itself).
+  peak = accelerator_peak_flops(os.environ.get("TPU_ACCELERATOR_TYPE", "")) if device_flags.on_tpu() else 0.0
+  return Machine(model_flops_per_example=flops, peak_flops=peak, usd_per_hour=_USD_PER_HOUR.value)
 
 
 @exit_on_user_error
@@ -252,6 +257,13 @@ def main(argv: Sequence[str]) -> int | None:
   if len(argv) > 1:
     raise UserError(
       f"All arguments are flags. Received: {' '.join(argv[1:])}. Put values behind --name=, in quotes."
+    )
+  if _DOCTOR.value:
+    return doctor.report(tpu=device_flags.tpu(), output_dir=_OUTPUT_DIR.value)
+  if not _INPUT_FILE.value or not _OUTPUT_DIR.value:
+    raise UserError(
+      "A run needs its records and its directory. Received: "
+      f"--input_file={_INPUT_FILE.value}, --output_dir={_OUTPUT_DIR.value}. Give both."
     )
   flags_text = flags.FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
   read_buckets_in_extents()

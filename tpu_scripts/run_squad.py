@@ -9,14 +9,12 @@ Example:
 
 from collections.abc import Mapping, Sequence
 import dataclasses
-import os
 from typing import TYPE_CHECKING, Any
 
 from absl import app, flags
 import device_flags
 import finetuning_flags
 
-from albert_tf import files
 from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.startup import load_tensorflow
 
@@ -143,16 +141,6 @@ def _print_questions(questions: Mapping[str, Mapping[str, Any]]) -> None:
         print(f"  {len(ids)} {meaning}: {', '.join(ids[:_LISTED])}{more}")
 
 
-def _add_to_results(notes: Mapping[str, Any]) -> None:
-  from albert_tf.finetuning import run_directory
-
-  path = os.path.join(finetuning_flags.output_dir(), run_directory.RESULTS_FILE)
-  if files.exists(path):  # Only one of several hosts writes it.
-    results = run_directory.read_json(path)
-    counts = {name: int(value) for name, value in results.items() if name.endswith("total")}
-    run_directory.write_json(path, {**results, **counts, **notes})
-
-
 def main(argv: Sequence[str]) -> None:
   finetuning_flags.refuse_arguments(argv)
   flags_text = flags.FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
@@ -161,7 +149,6 @@ def main(argv: Sequence[str]) -> None:
   settings = finetuning_flags.settings()
   if settings.do_train and not _TRAIN_FILE.value:
     raise UserError("--do_train needs questions with answers. Received: no --train_file.")
-  from albert_tf.finetuning.fit import fine_tune
 
   trained = _trained_spec()
   start = finetuning_flags.read_start()
@@ -170,16 +157,14 @@ def main(argv: Sequence[str]) -> None:
   # One file serves both: with answers it is evaluated, without it is predicted. Either writes the answers.
   unlabelled = built.task.test_features() is not None
   settings = dataclasses.replace(settings, do_eval=settings.do_train or not unlabelled, do_predict=unlabelled)
-  results = fine_tune(
+  finetuning_flags.fine_tune(
     built.task,
     settings,
     start=start,
-    output_dir=finetuning_flags.output_dir(),
     flags_text=flags_text,
+    model="question_answering",
+    notes=built.notes,
   )
-  _add_to_results(built.notes)
-  finetuning_flags.print_results(results)
-  finetuning_flags.export("question_answering")
 
 
 if __name__ == "__main__":

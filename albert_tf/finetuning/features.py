@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
+import hashlib
 
 import numpy as np
 
@@ -35,3 +36,18 @@ class FeatureSet:
   def lengths(self) -> np.ndarray:
     """int64 `[n]`: the length of each row."""
     return np.array([np.shape(row["input_ids"])[-1] for row in self.rows], np.int64)
+
+  def fingerprint(self) -> str:
+    """A hash of everything that training or evaluation on these examples depends on."""
+    digest = hashlib.sha256()
+    labels = self.labels if isinstance(self.labels, Mapping) else {"labels": self.labels}
+    columns = {
+      name: column for name, column in {**labels, "weights": self.weights}.items() if column is not None
+    }
+    for name, arrays in (*columns.items(), *(("", row.values()) for row in self.rows)):
+      digest.update(name.encode())
+      for value in arrays:
+        array = np.ascontiguousarray(value)
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()

@@ -20,7 +20,7 @@ from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.task import FineTuningTask, Outputs
 from albert_tf.finetuning.task_spec import TaskSpec
-from albert_tf.training.distribution import is_chief, make_strategy
+from albert_tf.training.distribution import Consensus, is_chief, make_strategy
 
 PLOT_FILE = "evaluation.png"
 
@@ -34,6 +34,7 @@ class _SeedRun:
   results: Mapping[str, Any]
   metrics: Mapping[str, float]
   outputs: Mapping[str, Outputs]
+  trained: bool  # By this command.
 
 
 def fine_tune(
@@ -66,28 +67,35 @@ def fine_tune(
   Raises:
     UserError: the weights do not fit, or the directory holds something else.
   """
-  run_directory.check(output_dir, task, settings, start)
   strategy = strategy or make_strategy(settings.distribution)
-  engine = _Engine(task, settings, start, strategy, flags_text=flags_text, callbacks=callbacks)
-  if engine.chief and settings.do_train and len(settings.seeds) > 1:  # Should it be killed: whose it is.
-    run_directory.write_record(output_dir, task, settings, start)
+  engine = _Engine(
+    task, settings, start, strategy, output_dir=output_dir, flags_text=flags_text, callbacks=callbacks
+  )
+  Consensus(strategy).on_chief(engine.chief, engine.begin)  # Before other workers look for what is there.
   runs = [
     engine.run_seed(seed, run_directory.seed_directory(output_dir, settings, seed)) for seed in settings.seeds
   ]
+  before = run_directory.read_results(output_dir)
+  trained = any(run.trained for run in runs)
   results = outputs.summarize(
-    task, start.source, [(run.seed, run.results, run.metrics) for run in runs], evaluated=engine.evaluates
+    task,
+    engine.source,
+    [(run.seed, run.results, run.metrics) for run in runs],
+    evaluated=engine.evaluates,
+    best_seed=None if trained else before.get("best_seed"),
   )
   if len(runs) > 1:
     if settings.ensemble:
       results["ensemble"] = engine.finish_ensemble(runs, os.path.join(output_dir, "ensemble"))
     if engine.chief:
-      best = next((run for run in runs if run.seed == results.get("best_seed")), runs[0])
-      files.makedirs(output_dir)
-      run_directory.copy_run(best.directory, output_dir)
-      engine.write_identity(output_dir, best.directory)
+      best_seed = results.get("best_seed", before.get("best_seed"))
+      best = next((run for run in runs if run.seed == best_seed), runs[0])
+      engine.publish(best, trained=trained, same_seed=before.get("best_seed") == best.seed)
   if engine.chief:
-    results = {**engine.results_before(output_dir), **results}
-    outputs.write_results(output_dir, task, settings, results, source=start.source)
+    results = {**({} if engine.evaluates else outputs.without_test_scores(before)), **results}
+    outputs.write_results(
+      output_dir, task, settings, results, source=engine.source, keep_card=bool(before) and not trained
+    )
   return results
 
 
@@ -101,17 +109,37 @@ class _Engine:
     start: Start,
     strategy: tf.distribute.Strategy,
     *,
+    output_dir: str,
     flags_text: str,
     callbacks: Sequence[Any],
   ):
     self._task = task
+    self._output_dir = output_dir
     self._settings = settings
     self._start = start
     self._strategy = strategy
     self._flags_text = flags_text
     self._callbacks = callbacks
+    self._consensus = Consensus(strategy)
     self.chief = is_chief(strategy)
     self.evaluates = settings.do_train or settings.do_eval
+    self.source = run_directory.recorded_source(output_dir) or start.source
+
+  def begin(self) -> None:
+    """Refuses a directory of something else; one of several seeds is marked as this run's, should it be killed."""
+    directory, task, settings, start = self._output_dir, self._task, self._settings, self._start
+    run_directory.check(directory, task, settings, start)
+    run_directory.check_content(directory, self._content)
+    several = settings.do_train and len(settings.seeds) > 1
+    if several and not files.exists(os.path.join(directory, run_directory.RUN_FILE)):
+      run_directory.write_record(directory, task, settings, start, content=self._content)
+
+  @functools.cached_property
+  def _content(self) -> dict[str, str]:
+    """What the weights depend on of the examples themselves."""
+    if not self._settings.do_train:
+      return {}
+    return {"train": self._train.fingerprint(), "eval": self._splits["eval"].fingerprint()}
 
   @functools.cached_property
   def _train(self) -> FeatureSet:
@@ -150,21 +178,23 @@ class _Engine:
     model = one_seed.build_model(task, settings, start=self._start, strategy=self._strategy)
     predict = one_seed.make_predictor(model, task, settings, strategy=self._strategy)
     earlier = self._finished(directory)
-    if settings.do_train and earlier is None:
+    # Of all workers, and before one of them writes what another still reads.
+    trains = settings.do_train and self._consensus.any(earlier is None)
+    keep = earlier is not None and not trains  # What training recorded stays.
+    if trains:
       if self.chief:
-        run_directory.write(
-          directory, task, settings, self._start, config=model.config, flags_text=self._flags_text
-        )
+        self._write_identity(directory, model.config)
         if not resumption.has_state(directory):
           run_directory.remove_unfinished(directory)
-      self._log_weights(initialize.load_encoder_weights(model, self._start), seed)
+      initialize.load_encoder_weights(model, self._start, seed=seed)
       trained = one_seed.train(
         model,
         task,
         settings,
         seed=seed,
         features=self._train,
-        evaluate=lambda: task.evaluate(predict(splits["eval"])),
+        # Each worker has its own, equal but for rounding; whether training goes on is the chief's decision.
+        evaluate=lambda: self._consensus.of_chief(task.evaluate(predict(splits["eval"]))),
         strategy=self._strategy,
         directory=directory,
         writes=self.chief,
@@ -174,18 +204,19 @@ class _Engine:
     else:
       self._load_finished(model, directory, seed)
       if self.chief and not files.exists(os.path.join(directory, run_directory.RUN_FILE)):
-        run_directory.write(
-          directory, task, settings, self._start, config=model.config, flags_text=self._flags_text
-        )
+        self._write_identity(directory, model.config)
     made = {name: predict(features, name=name) for name, features in splits.items()}
     metrics = self._metrics(made)
     results = {**(earlier or {"seed": seed}), **metrics}
     if self.chief:
-      task.spec.save(directory)  # With what evaluation found out.
+      if not keep:
+        task.spec.save(directory)  # With what evaluation found out.
       self._write_outputs(made, directory)
-      outputs.write_seed(directory, task, settings, results, source=self._start.source)
+      outputs.write_seed(directory, task, settings, results, source=self.source, keep_card=keep)
       resumption.remove_state(directory)
-    return _SeedRun(seed=seed, directory=directory, results=results, metrics=metrics, outputs=made)
+    return _SeedRun(
+      seed=seed, directory=directory, results=results, metrics=metrics, outputs=made, trained=trains
+    )
 
   def finish_ensemble(self, runs: Sequence[_SeedRun], directory: str) -> dict[str, float]:
     """Metrics and predictions of the mean of all seeds' logits."""
@@ -198,20 +229,29 @@ class _Engine:
     self._task.spec = spec
     return metrics
 
-  def write_identity(self, output_dir: str, seed_dir: str) -> None:
-    """run.json and flags.txt of the whole, beside the best seed's files."""
-    config = AlbertConfig.from_json_file(os.path.join(seed_dir, run_directory.CONFIG_FILE))
-    self._task.spec = TaskSpec.load(seed_dir)  # With what that seed's evaluation found out.
-    run_directory.write(
-      output_dir, self._task, self._settings, self._start, config=config, flags_text=self._flags_text
+  def publish(self, best: _SeedRun, *, trained: bool, same_seed: bool) -> None:
+    """Makes one seed's model that of the whole run, with run.json and flags.txt beside it."""
+    directory = self._output_dir
+    files.makedirs(directory)
+    kept = not trained and bundle.latest_bundle(os.path.join(directory, resumption.BEST)) is not None
+    run_directory.copy_run(
+      best.directory, directory, keep_weights=kept, keep_export=same_seed and not best.trained
     )
+    if not kept:
+      config = AlbertConfig.from_json_file(os.path.join(best.directory, run_directory.CONFIG_FILE))
+      self._task.spec = TaskSpec.load(best.directory)  # With what that seed's evaluation found out.
+      self._write_identity(directory, config)
 
-  def results_before(self, output_dir: str) -> dict[str, Any]:
-    """What results.json holds of an earlier evaluation, where this run only predicts."""
-    path = os.path.join(output_dir, run_directory.RESULTS_FILE)
-    if self.evaluates or not files.exists(path):
-      return {}
-    return outputs.without_test_scores(run_directory.read_json(path))
+  def _write_identity(self, directory: str, config: AlbertConfig) -> None:
+    run_directory.write(
+      directory,
+      self._task,
+      self._settings,
+      self._start,
+      config=config,
+      flags_text=self._flags_text,
+      content=self._content,
+    )
 
   def _metrics(self, made: Mapping[str, Outputs]) -> dict[str, float]:
     metrics: dict[str, float] = {}
@@ -223,7 +263,7 @@ class _Engine:
         metrics |= {f"{name}_{key}": value for key, value in self._task.evaluate(values, name).items()}
     if "eval" in made:  # Last: what it finds out for the specification stays.
       metrics = {**self._task.evaluate(made["eval"]), **metrics}
-    return {key: float(value) for key, value in metrics.items()}
+    return self._consensus.of_chief({key: float(value) for key, value in metrics.items()})
 
   def _write_outputs(self, made: Mapping[str, Outputs], directory: str) -> None:
     for name, values in made.items():
@@ -232,13 +272,13 @@ class _Engine:
       self._task.plot(made["eval"], os.path.join(directory, PLOT_FILE))
 
   def _finished(self, directory: str) -> dict[str, Any] | None:
-    path = os.path.join(directory, run_directory.RESULTS_FILE)
-    if not files.exists(path) or bundle.latest_bundle(os.path.join(directory, resumption.BEST)) is None:
+    results = run_directory.read_results(directory)
+    if not results or bundle.latest_bundle(os.path.join(directory, resumption.BEST)) is None:
       return None
-    kept = {field.name for field in dataclasses.fields(one_seed.Trained)} | {"seed"}
     if not self.evaluates:  # Prediction alone adds to what is known of these weights.
-      return outputs.without_test_scores(run_directory.read_json(path))
-    return {key: value for key, value in run_directory.read_json(path).items() if key in kept}
+      return outputs.without_test_scores(results)
+    kept = {field.name for field in dataclasses.fields(one_seed.Trained)} | {"seed"}
+    return {key: value for key, value in results.items() if key in kept}
 
   def _load_finished(self, model: Any, directory: str, seed: int) -> None:
     best = bundle.latest_bundle(os.path.join(directory, resumption.BEST))
@@ -253,16 +293,3 @@ class _Engine:
       )
     else:
       initialize.load_all_weights(model, self._start.checkpoint.variables, source=self._start.source)
-
-  def _log_weights(self, report: Any, seed: int) -> None:
-    if report is None:
-      logging.warning("seed %d starts from random weights", seed)
-      return
-    logging.info(
-      "seed %d: %d variables restored from %s; new: %s; left out: %s",
-      seed,
-      len(report.matched),
-      self._start.source,
-      ", ".join(report.missing) or "none",
-      ", ".join(name for name, _ in report.dropped if not name.startswith("albert_tf/")) or "none",
-    )

@@ -5,13 +5,14 @@ import dataclasses
 import os
 from typing import Any
 
+from absl import logging
 import numpy as np
 
 from albert_tf import files
 from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.interop import Checkpoint, MatchReport, load_weights, read_checkpoint
+from albert_tf.interop import Checkpoint, load_weights, read_checkpoint
 from albert_tf.modeling import named_variables
 from albert_tf.tokenization import AlbertTokenizer, WordPieceTokenizer
 
@@ -109,8 +110,8 @@ def _check_vocabulary(
     )
 
 
-def load_encoder_weights(model: Any, start: Start) -> MatchReport | None:
-  """Gives a new model the encoder's weights; its head keeps its random ones. None where there are none.
+def load_encoder_weights(model: Any, start: Start, *, seed: int) -> None:
+  """Gives a new model the encoder's weights and says so; its head keeps its random ones of `seed`.
 
   Heads in the checkpoint, of pretraining or of another task, are left out.
 
@@ -118,7 +119,8 @@ def load_encoder_weights(model: Any, start: Start) -> MatchReport | None:
     UserError: a variable of the encoder is missing, or its shape differs.
   """
   if start.checkpoint is None:
-    return None
+    logging.warning("seed %d starts from random weights", seed)
+    return
   every = start.checkpoint.variables
   encoder = {name: value for name, value in every.items() if name.startswith(_ENCODER)}
   if not encoder:
@@ -127,8 +129,18 @@ def load_encoder_weights(model: Any, start: Start) -> MatchReport | None:
       f"{', '.join(sorted(every)[:4])}. Name another checkpoint."
     )
   report = load_weights(model, dataclasses.replace(start.checkpoint, variables=encoder), allow_missing=_HEAD)
-  left = [(name, "a head") for name in every if name not in encoder]
-  return dataclasses.replace(report, dropped=(*start.checkpoint.dropped, *left))
+  dropped = [
+    *(name for name, _ in start.checkpoint.dropped),
+    *(name for name in every if name not in encoder),
+  ]
+  logging.info(
+    "seed %d: %d variables restored from %s; new: %s; left out: %s",
+    seed,
+    len(report.matched),
+    start.source,
+    ", ".join(report.missing) or "none",
+    ", ".join(name for name in dropped if not name.startswith("albert_tf/")) or "none",
+  )
 
 
 def load_all_weights(model: Any, variables: Mapping[str, np.ndarray], *, source: str) -> None:

@@ -20,6 +20,7 @@ def summarize(
   runs: Sequence[tuple[int, Mapping[str, Any], Mapping[str, float]]],
   *,
   evaluated: bool,
+  best_seed: int | None = None,
 ) -> dict[str, Any]:
   """What results.json holds: the metrics of the model in the directory, and of every seed.
 
@@ -28,13 +29,15 @@ def summarize(
     source: where the weights came from.
     runs: seed, its results, its metrics.
     evaluated: whether there are metrics.
+    best_seed: chosen before; None: the one with the best metric.
   """
   head = {"task": task.spec.name, "kind": task.spec.kind, "init_checkpoint": source}
   if len(runs) == 1:
     return {**head, "best_metric": task.best_metric, **runs[0][1]}
   results: dict[str, Any] = {**head, "best_metric": task.best_metric}
   if evaluated:
-    best = max(runs, key=lambda run: run[2][task.best_metric])
+    chosen = [run for run in runs if run[0] == best_seed]
+    best = max(chosen or runs, key=lambda run: run[2][task.best_metric])
     metrics = [run[2] for run in runs]
     results |= {
       **best[2],
@@ -68,12 +71,12 @@ def write_seed(
   results: Mapping[str, Any],
   *,
   source: str,
+  keep_card: bool,
 ) -> None:
   """results.json and model card of one seed."""
   head = {"task": task.spec.name, "kind": task.spec.kind, "init_checkpoint": source}
-  write_results(
-    directory, task, settings, {**head, "best_metric": task.best_metric, **results}, source=source
-  )
+  whole = {**head, "best_metric": task.best_metric, **results}
+  write_results(directory, task, settings, whole, source=source, keep_card=keep_card)
 
 
 def write_results(
@@ -83,10 +86,13 @@ def write_results(
   results: Mapping[str, Any],
   *,
   source: str,
+  keep_card: bool,
 ) -> None:
-  """results.json last: a directory that has it is finished."""
-  with files.atomic_writer(os.path.join(directory, CARD_FILE), "w") as stream:
-    stream.write(model_card(task, settings, results, source=source))
+  """results.json last: a directory that has it is finished. The card is the training's: `keep_card` leaves it."""
+  path = os.path.join(directory, CARD_FILE)
+  if not (keep_card and files.exists(path)):
+    with files.atomic_writer(path, "w") as stream:
+      stream.write(model_card(task, settings, results, source=source))
   run_directory.write_json(os.path.join(directory, run_directory.RESULTS_FILE), results)
 
 

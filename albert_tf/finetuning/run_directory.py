@@ -1,18 +1,21 @@
 """The directory of a fine-tuned run: whose it is, and the files that make it self-contained."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 import dataclasses
 import json
 import os
 import platform
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from albert_tf import __version__, compat, files
+from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.finetuning.initialize import Start
+from albert_tf.finetuning.resumption import BEST
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.task import FineTuningTask
 from albert_tf.finetuning.task_spec import TASK_FILE, TaskSpec
@@ -78,6 +81,7 @@ def check(output_dir: str, task: FineTuningTask, settings: FineTuneSettings, sta
   if files.exists(os.path.join(output_dir, TASK_FILE)):
     _check_task(TaskSpec.load(output_dir), task.spec, output_dir)
   if not settings.do_train:
+    _check_weights(before, start, output_dir)
     return
   now = identity(task, settings, start)
   changes = list(_differences(before, now))
@@ -85,6 +89,39 @@ def check(output_dir: str, task: FineTuningTask, settings: FineTuneSettings, sta
     raise UserError(
       f"An output directory holds one run. Received: {output_dir}, made with other settings: "
       f"{'; '.join(changes[:6])}. Choose a new --output_dir, or repeat it with --flagfile={output_dir}/{FLAGS_FILE}."
+    )
+
+
+def _check_weights(before: Mapping[str, Any], start: Start, output_dir: str) -> None:
+  """Without training the directory's own weights are used: others must not be what the command names."""
+  best = latest_bundle(os.path.join(output_dir, BEST))
+  if best is None or start.checkpoint is None or start.source in (best, before.get("init_checkpoint")):
+    return
+  own, named = read_bundle(best), start.checkpoint.variables
+  if any(name not in named or not np.array_equal(value, named[name]) for name, value in own.items()):
+    raise UserError(
+      f"A run is evaluated with its own weights. Received: {output_dir}, which has its own, and {start.source}. Leave "
+      "--init_checkpoint out, or choose another --output_dir."
+    )
+
+
+def check_content(output_dir: str, content: Mapping[str, str]) -> None:
+  """Makes sure that the examples are those that the run was trained and evaluated on.
+
+  Args:
+    output_dir: the run directory.
+    content: split → `FeatureSet.fingerprint`.
+
+  Raises:
+    UserError: a file was edited since.
+  """
+  path = os.path.join(output_dir, RUN_FILE)
+  before = read_json(path).get("content", {}) if files.exists(path) else {}
+  changed = [split for split, value in content.items() if before.get(split, value) != value]
+  if changed:
+    raise UserError(
+      f"An output directory holds one run, on data that stays as it is. Received: other {' and '.join(changed)} "
+      f"examples than those of {output_dir}, from the same paths. Choose a new --output_dir, or restore the data."
     )
 
 
@@ -114,9 +151,10 @@ def write(
   *,
   config: AlbertConfig,
   flags_text: str,
+  content: Mapping[str, str],
 ) -> None:
   """run.json first, then task.json, albert_config.json, the tokenizer and flags.txt."""
-  write_record(directory, task, settings, start)
+  write_record(directory, task, settings, start, content=content)
   task.spec.save(directory)
   _write(os.path.join(directory, CONFIG_FILE), config.to_json_string())
   start.tokenizer.save_pretrained(directory)
@@ -124,8 +162,15 @@ def write(
     _write(os.path.join(directory, FLAGS_FILE), flags_text)
 
 
-def write_record(directory: str, task: FineTuningTask, settings: FineTuneSettings, start: Start) -> None:
-  """run.json: what makes the directory this run's."""
+def write_record(
+  directory: str,
+  task: FineTuningTask,
+  settings: FineTuneSettings,
+  start: Start,
+  *,
+  content: Mapping[str, str],
+) -> None:
+  """run.json: what makes the directory this run's; `content` is of `check_content`."""
   files.makedirs(directory)
   versions = {
     "albert_tf": __version__,
@@ -135,16 +180,38 @@ def write_record(directory: str, task: FineTuningTask, settings: FineTuneSetting
   }
   record = {
     "identity": identity(task, settings, start),
+    "content": dict(content),
     "settings": settings.to_dict(),
     "versions": versions,
   }
   write_json(os.path.join(directory, RUN_FILE), record)
 
 
-def copy_run(source: str, target: str) -> None:
-  """Copies a seed's run to the top: everything but what the top writes itself."""
+def copy_run(source: str, target: str, *, keep_weights: bool, keep_export: bool) -> None:
+  """Copies a seed's run to the top: everything but what the top writes itself.
+
+  Args:
+    source: the seed's directory.
+    target: the run directory.
+    keep_weights: whether the weights there are this seed's, and what belongs to them.
+    keep_export: whether `saved_model` there is of this seed.
+  """
   own = {RUN_FILE, RESULTS_FILE, FLAGS_FILE, "README.md", "tensorboard", "saved_model"}
-  files.copy_tree(source, target, skip=own)
+  left = [name for name, keep in (("checkpoints", keep_weights), ("saved_model", keep_export)) if not keep]
+  for path in (os.path.join(target, name) for name in left):
+    if files.exists(path):
+      files.remove(path)  # Of another seed, under other names.
+  files.copy_tree(
+    source, target, skip=own | ({"checkpoints", TASK_FILE, CONFIG_FILE} if keep_weights else set())
+  )
+
+
+def recorded_source(output_dir: str) -> str | None:
+  """The weights that the directory's own were trained from; None where it has none of its own."""
+  path = os.path.join(output_dir, RUN_FILE)
+  if latest_bundle(os.path.join(output_dir, BEST)) is None or not files.exists(path):
+    return None
+  return read_json(path).get("identity", {}).get("init_checkpoint")
 
 
 def remove_unfinished(directory: str) -> None:
@@ -168,6 +235,12 @@ def read_json(path: str) -> dict[str, Any]:
     raise UserError(
       f"{os.path.basename(path)} must be a JSON object. Received: {path} ({error}). Choose a new --output_dir."
     ) from error
+
+
+def read_results(directory: str) -> dict[str, Any]:
+  """What results.json holds of an earlier command; empty without."""
+  path = os.path.join(directory, RESULTS_FILE)
+  return read_json(path) if files.exists(path) else {}
 
 
 def write_json(path: str, values: Any) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 
 from albert_tf.errors import UserError
 
@@ -161,6 +162,25 @@ class Topology:
     rings = 1 if self._grid in self.chip.one_ring else len(axes)
     rate = (links or 2 * rings) * self.chip.link_bytes_per_second
     return 2 * share * num_bytes / rate + 2 * hops * HOP_SECONDS
+
+
+def accelerator_peak_flops(accelerator_type: str) -> float:
+  """bfloat16 FLOP/s of a rented slice, all chips together; 0 where the type is not known.
+
+  Args:
+    accelerator_type: Google Cloud's word for it: TensorCores are counted for v2 to v5p ("v3-8": four chips), chips
+      for v5e and v6e ("v5litepod-8", "v6e-8").
+
+  Example:
+    >>> accelerator_peak_flops("v3-8")
+    492000000000000.0
+  """
+  found = re.fullmatch(r"(v\d+(?:p|e|litepod)?)-(\d+)", accelerator_type.strip().lower())
+  chip = CHIPS.get(found[1].replace("v5litepod", "v5e")) if found else None
+  if found is None or chip is None:
+    return 0.0
+  num_chips = int(found[2]) // (1 if chip.name in ("v5e", "v6e") else 2)
+  return num_chips * chip.cores_per_chip * chip.peak_flops
 
 
 def known_topologies(chip: str | None = None) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from albert_tf import compat
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, named_variables
@@ -95,6 +96,11 @@ def lower_train_step(
   wrong = [f"{name}={value}" for name, value in sizes.items() if value < 1]
   if wrong:
     raise UserError(f"Sizes must be at least 1. Received: {', '.join(wrong)}. Give the sizes of the run.")
+  if not compat.HOST_XLA:
+    raise UserError(
+      "Lowering a step needs a TensorFlow with XLA for the CPU. Received: one with TPU kernels, which has none. "
+      "Use the default stack, or --estimate_only."
+    )
   optimizer_config = optimizer_config or OptimizerConfig()
   batch_size = per_core_batch_size * gradient_accumulation_steps
   strategy = ReplicasToCompile(num_replicas)

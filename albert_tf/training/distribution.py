@@ -1,6 +1,6 @@
 """One function behind every way to place replicas."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import dataclasses
 import json
 import os
@@ -11,7 +11,7 @@ import tensorflow as tf
 from albert_tf import tpu_host
 from albert_tf.errors import UserError
 from albert_tf.pipelines.pretraining import HostShard
-from albert_tf.training import tpu_probe
+from albert_tf.training import tpu_hosts, tpu_probe
 
 DISTRIBUTIONS = ("tpu", "mirrored", "multi_worker", "one_device")
 
@@ -64,8 +64,9 @@ def _tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
       tpu=config.tpu, zone=config.tpu_zone or None, project=config.gcp_project or None
     )
     if config.tpu != "local":
-      tpu_probe.check_hosts(resolver.cluster_spec())
+      tpu_hosts.check_hosts(resolver.cluster_spec())
       tf.config.experimental_connect_to_cluster(resolver)
+      tpu_hosts.watch_hosts(resolver.cluster_spec())
     tf.tpu.experimental.initialize_tpu_system(resolver)
     return tf.distribute.TPUStrategy(resolver)
   except Exception as error:  # The resolver and the runtime raise many types, none of them documented.
@@ -136,7 +137,16 @@ class Consensus:
     def sum_flags(flag: tf.Tensor) -> tf.Tensor:
       return strategy.experimental_local_results(strategy.run(total, args=(flag,)))[0]
 
+    def first(values: tf.Tensor) -> tf.Tensor:
+      context = tf.distribute.get_replica_context()
+      own = tf.where(tf.equal(context.replica_id_in_sync_group, 0), values, tf.zeros_like(values))
+      return context.all_reduce(tf.distribute.ReduceOp.SUM, own)
+
+    def take_first(values: tf.Tensor) -> tf.Tensor:
+      return strategy.experimental_local_results(strategy.run(first, args=(values,)))[0]
+
     self._sum = tf.function(sum_flags, autograph=False)
+    self._first = tf.function(take_first, autograph=False)
     self._replicas = strategy.num_replicas_in_sync
 
   def _total(self, value: float) -> float:
@@ -153,6 +163,13 @@ class Consensus:
     code = float(zlib.crc32(text.encode()))
     return not self.any(self._total(code) != code * self._replicas)
 
+  def of_chief(self, values: Mapping[str, float]) -> dict[str, float]:
+    """The chief's values, whatever another process has of them. Every process must name the same ones."""
+    if not self._several or not values:
+      return dict(values)
+    numbers = self._first(tf.constant([float(value) for value in values.values()], tf.float64))
+    return dict(zip(values, numbers.numpy().tolist(), strict=True))
+
   def on_chief(self, chief: bool, action: Callable[[], None]) -> None:
     """Runs `action` on the chief alone; its refusal ends the other processes as well.
 
@@ -167,5 +184,5 @@ class Consensus:
         refusal = error
     if self.any(refusal is not None):
       raise refusal or UserError(
-        "All workers start together. Received: a refusal of the chief (worker 0). Its message says what to do."
+        "The workers of a run go on together. Received: a refusal of the chief (worker 0). Its message says what to do."
       )

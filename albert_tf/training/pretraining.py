@@ -71,7 +71,7 @@ def run_pretraining(
   set_precision(settings.mixed_precision)
   directory, lock = RunDirectory(settings.output_dir), RunLock(settings.output_dir)
   chief, consensus = is_chief(strategy), Consensus(strategy)
-  inputs = _inputs(settings, strategy, directory.order_version(), chief, consensus)
+  inputs = _inputs(settings, strategy, directory.order_version(), chief, consensus, write=not check_only)
   index = inputs.index
 
   def check() -> None:
@@ -119,12 +119,14 @@ def _inputs(
   order_version: int,
   chief: bool,
   consensus: Consensus,
+  *,
+  write: bool,
 ) -> PretrainingInput:
   """The chief looks at the records first: what it must walk, the others then find an index of."""
   found: list[PretrainingInput] = []
 
   def look() -> None:
-    found.append(checked_input(settings, strategy, order_version=order_version, write=chief))
+    found.append(checked_input(settings, strategy, order_version=order_version, write=chief and write))
 
   consensus.on_chief(chief, look)
   if not chief:

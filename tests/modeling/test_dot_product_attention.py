@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from reference.stacks import needs_host_xla
 import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
@@ -107,8 +108,8 @@ def float32_gradients():
     {},
     {"remat": True},
     {"layer_loop": "while"},
-    pytest.param({"jit": True}, marks=pytest.mark.slow),
-    pytest.param({"jit": True, "remat": True}, marks=pytest.mark.slow),
+    pytest.param({"jit": True}, marks=[pytest.mark.slow, needs_host_xla]),
+    pytest.param({"jit": True, "remat": True}, marks=[pytest.mark.slow, needs_host_xla]),
   ],
 )
 def test_mixed_precision_has_the_gradients_of_float32(options, float32_gradients):

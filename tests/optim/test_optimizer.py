@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from reference.stacks import needs_host_xla
 import tensorflow as tf
 
 from albert_tf import compat
@@ -87,6 +88,7 @@ def test_tensorflow_addons_lamb_on_two_replicas(mirrored_2):
   assert_close(want, train(mirrored_2, examples, config=addons), rtol=1e-5, atol=1e-6)
 
 
+@needs_host_xla
 @pytest.mark.parametrize("name", ["lamb", "adamw"])
 def test_compiles_with_xla_to_the_same_update(name):
   """TPUs compile the whole step; nothing in the update may need the host."""

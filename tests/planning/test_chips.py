@@ -5,7 +5,7 @@ import math
 import pytest
 
 from albert_tf.errors import UserError
-from albert_tf.planning.chips import CHIPS, known_topologies, parse_topology
+from albert_tf.planning.chips import CHIPS, accelerator_peak_flops, known_topologies, parse_topology
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,15 @@ def test_a_name_says_chips_and_cores(name, chips, cores):
   topology = parse_topology(name)
   assert (topology.num_chips, topology.num_cores) == (chips, cores)
   assert topology.name == name.lower()
+
+
+@pytest.mark.parametrize(
+  ("accelerator", "teraflops"),
+  [("v2-8", 4 * 46), ("v3-8", 4 * 123), ("v4-16", 8 * 275), ("v5p-8", 4 * 459), ("v5litepod-16", 16 * 197),
+   ("V6E-1", 918), ("v9-8", 0), ("v3", 0), ("", 0)],
+)  # fmt: skip
+def test_the_peak_of_a_rented_slice(accelerator, teraflops):
+  assert accelerator_peak_flops(accelerator) == pytest.approx(teraflops * 1e12)
 
 
 def test_every_known_name_is_understood():

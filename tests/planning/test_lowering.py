@@ -3,7 +3,9 @@
 import importlib.util
 
 import pytest
+from reference.stacks import needs_host_xla
 
+from albert_tf import compat
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.planning.lowering import LoweredStep, lower_train_step
@@ -77,6 +79,7 @@ def lowered() -> LoweredStep:
   return lower_train_step(CONFIG, **SIZES)
 
 
+@needs_host_xla
 def test_the_whole_step_is_lowered(lowered):
   assert lowered.parameters == CONFIG.param_count(heads=("masked_lm", "sentence_order"))
   assert lowered.batch_size == 2
@@ -84,6 +87,7 @@ def test_the_whole_step_is_lowered(lowered):
     assert operation in lowered.hlo
 
 
+@needs_host_xla
 def test_accumulation_is_a_loop_over_micro_batches():
   several = lower_train_step(CONFIG, gradient_accumulation_steps=3, mixed_precision="float32", **SIZES)
   assert several.batch_size == 6
@@ -120,6 +124,12 @@ def test_a_loop_whose_counter_is_not_understood_is_counted_once_and_reported(cha
   cost = program_cost(TWO_LOOPS.replace(*change))
   assert cost.loops_of_unknown_length >= 1
   assert cost.estimated_cycles < 6 * 10 + 7 * 1000
+
+
+@pytest.mark.skipif(compat.HOST_XLA, reason="this TensorFlow can lower a step")
+def test_a_tensorflow_that_cannot_lower_says_so():
+  with pytest.raises(UserError, match="--estimate_only"):
+    lower_train_step(CONFIG, **SIZES)
 
 
 @pytest.mark.skipif(HAS_COMPILER, reason="the compiler is installed")

@@ -29,13 +29,13 @@ _HOP_BY_HOP = {"connection", "expect", "keep-alive", "proxy-connection", "transf
 class Exchange:
   """One request as it was answered."""
 
-  kind: str  # read | stat | list | upload_start | upload | copy | delete | bucket
+  kind: str  # read | stat | list | upload_start | upload | upload_status | copy | delete | bucket
   object: str  # bucket/name; the prefix for a list
   start: int  # First byte of a read; 0 elsewhere.
   requested: int  # Bytes of a read's range, or sent by an upload.
   received: int  # Bytes of the answer's body that were passed on.
   status: int  # Of HTTP; 0 where the connection was cut.
-  fault: str  # "" | 503 | cut_before | cut_upload | cut_after | cut_answer | refused
+  fault: str  # "" or what happened to it: 503 | cut_before | cut_upload | cut_after | cut_answer | refused
   seconds: float
 
 
@@ -44,16 +44,22 @@ class Faults:
   """What goes wrong, and how often.
 
   Args:
-    rate: share of requests that fail; a third with 503, the others by a cut connection.
-    seed: of the choice which.
+    rate: share of requests that fail.
+    seed: of the choice which, and how.
+    how: names of what may happen to them.
+    on: regular expression over "kind bucket/name" of the requests that may fail.
+    at_most: how many may.
     latency: seconds added to each request.
-    refuse: (kind or "*", regular expression over bucket/name, status): answered with that status always.
+    refuse: (regular expression over "kind bucket/name", status): answered with that status always.
   """
 
   rate: float = 0.0
   seed: int = 0
+  how: tuple[str, ...] = ("503", "503", "cut_before", "cut_upload", "cut_after", "cut_answer")
+  on: str = ""
+  at_most: int = 1_000_000_000
   latency: float = 0.0
-  refuse: tuple[tuple[str, str, int], ...] = ()
+  refuse: tuple[tuple[str, int], ...] = ()
 
 
 def _classify(method: str, path: str, headers: Any) -> tuple[str, str, int, int]:
@@ -71,7 +77,8 @@ def _classify(method: str, path: str, headers: Any) -> tuple[str, str, int, int]
   bucket, name, rewrite = match.groups()
   name = urllib.parse.unquote(name or query.get("name", query.get("prefix", [""]))[0])
   if parts.path.startswith("/upload"):
-    kind = "upload_start" if method == "POST" else "upload"
+    asks = (headers.get("Content-Range") or "").startswith("bytes */")
+    kind = "upload_start" if method == "POST" else "upload_status" if asks else "upload"
   elif rewrite:
     kind = "copy"
   elif method == "DELETE":
@@ -86,6 +93,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
   protocol_version = "HTTP/1.1"
   server: "GcsProxy"
+  upstream: http.client.HTTPConnection | None = None
 
   def log_message(self, format: str, *args: Any) -> None:
     pass
@@ -94,6 +102,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     # Clients are killed and close without ceremony: that is what the proxy is for.
     with contextlib.suppress(OSError, http.client.HTTPException):
       super().handle()
+
+  def finish(self) -> None:
+    with contextlib.suppress(OSError):
+      super().finish()
+    self.connection.close()
+    if self.upstream is not None:
+      self.upstream.close()
 
   def do_CONNECT(self) -> None:
     host = self.path.partition(":")[0]
@@ -174,6 +189,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
       self._cut()
       return 0, 0
     upstream = self.upstream
+    assert upstream is not None
     upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
     for header, value in self.headers.items():
       if header.lower() not in _HOP_BY_HOP:
@@ -214,7 +230,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(block[: limit - sent])
         self.wfile.flush()
         answer.close()
-        self.upstream.close()
         self._cut()
         return limit
       self.wfile.write(block)
@@ -240,8 +255,7 @@ class GcsProxy(http.server.ThreadingHTTPServer):
     super().__init__(("127.0.0.1", 0), _Handler)
     self.tls, self.target_port = tls, target_port
     self.exchanges: list[Exchange] = []
-    self._faults = Faults()
-    self._random = random.Random(0)
+    self.faults = Faults()
     self._lock = threading.Lock()
     threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
@@ -254,17 +268,19 @@ class GcsProxy(http.server.ThreadingHTTPServer):
 
   @faults.setter
   def faults(self, faults: Faults) -> None:
-    self._faults, self._random = faults, random.Random(faults.seed)
+    self._faults, self._random, self._left = faults, random.Random(faults.seed), faults.at_most
 
   def draw(self, kind: str, name: str) -> tuple[int, str]:
     """(status to refuse with or 0, name of the fault or "") for the next request."""
-    for refused_kind, pattern, status in self._faults.refuse:
-      if refused_kind in ("*", kind) and re.search(pattern, name):
+    for pattern, status in self._faults.refuse:
+      if re.search(pattern, f"{kind} {name}"):
         return status, "refused"
     with self._lock:
-      if self._random.random() >= self._faults.rate:
+      may = self._left and re.search(self._faults.on, f"{kind} {name}")
+      if not may or self._random.random() >= self._faults.rate:
         return 0, ""
-      fault = self._random.choice(["503", "503", "cut_before", "cut_upload", "cut_after", "cut_answer"])
+      self._left -= 1
+      fault = self._random.choice(self._faults.how)
     return (503, "503") if fault == "503" else (0, fault)
 
   def counts(self) -> dict[str, int]:

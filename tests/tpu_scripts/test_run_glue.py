@@ -100,7 +100,7 @@ def test_mistakes_are_told_in_one_message(tmp_path, pretrained, flags, message):
 
 @pytest.mark.slow
 def test_two_workers_leave_the_run_of_one(tmp_path, pretrained):
-  """Processes on the loopback address: only the chief writes, and the weights are those of one process."""
+  """Processes on the loopback address: the weights are those of one; only the chief writes, reports and exports."""
   write_mrpc(tmp_path / "MRPC", 14)
   common = {
     "task_name": "mrpc",
@@ -112,13 +112,13 @@ def test_two_workers_leave_the_run_of_one(tmp_path, pretrained):
     "learning_rate": 0.002,
     "classifier_dropout": 0,
     "max_seq_length": 32,
-    "noexport": True,
   }
   workers = start_workers(common | {"output_dir": tmp_path / "two"}, 2)
-  alone = run_glue(**common, output_dir=tmp_path / "one")
-  for worker in workers:
+  alone = run_glue(**common, noexport=True, output_dir=tmp_path / "one")
+  for number, worker in enumerate(workers):
     stdout, stderr = worker.communicate(timeout=280)
     assert worker.returncode == 0, stdout + stderr
+    assert ("SavedModel: " in stdout) == ("results: " in stdout) == (number == 0)
   assert alone.returncode == 0, alone.stderr
   one, two = (
     read_bundle(latest_bundle(str(tmp_path / name / "checkpoints/best"))) for name in ("one", "two")

@@ -18,7 +18,7 @@ from tensorflow.python.distribute import tpu_strategy
 from tensorflow.python.framework import func_graph
 from tensorflow.python.tpu import tpu, tpu_system_metadata
 
-from albert_tf.training import distribution
+from albert_tf.training import tpu_probe
 
 _LOCAL_HOST = "/job:localhost/replica:0/task:0"
 
@@ -46,8 +46,7 @@ class TpuEmulator:
     resolver_class = tf.distribute.cluster_resolver.TPUClusterResolver
     resolver_class.get_tpu_system_metadata = lambda resolver: self._metadata(resolver)
     tf.tpu.experimental.initialize_tpu_system = lambda resolver=None: None
-    if hasattr(distribution, "probe_tpu"):  # It would look for a real one, in a process of its own.
-      distribution.probe_tpu = lambda *args, **kwargs: None
+    tpu_probe.probe_tpu = lambda config: None  # It would look for a real one, in a process of its own.
     _wrap_init(tpu_strategy.TPUStrategyV2, after=_place_on_cpus)
     if expand:
       tpu.replicate = functools.partial(self._replicate, tpu.replicate)

@@ -1,5 +1,6 @@
 """What a traced TPU program consists of, against the kernels that the TPU's XLA device has."""
 
+from collections import Counter
 from collections.abc import Iterable
 import functools
 import json
@@ -10,6 +11,7 @@ import tensorflow as tf
 
 _KERNELS = pathlib.Path(__file__).parents[2] / "goldens/xla_tpu_jit_kernels.json"
 _CLUSTER = "_tpu_replicate"  # Attribute of the operations of a program.
+FAULTS = ("no_kernel", "bad_inputs", "must_compile")  # Of what `describe` returns: what a TPU would refuse.
 # What the bridge takes away before a program is compiled.
 _FRAME = frozenset(
   {"TPUReplicateMetadata", "TPUReplicatedInput", "TPUReplicatedOutput", "TPUCompilationResult"}
@@ -52,7 +54,7 @@ def describe(program: Any) -> dict[str, Any]:
   Returns:
     `no_kernel`: operations with their types that no kernel takes; `bad_inputs`: inputs of unknown shape or of a
     type that cannot go to a core; `must_compile`: functions marked to be compiled within the
-    compiled program; `operations`, `variables`, `collectives`: what it is made of.
+    compiled program; `operations`, `variables`, `collectives` (with their number): what it is made of.
   """
   nodes = list(_used(program))
   inputs = [op for op in program.get_operations() if op.type == "TPUReplicatedInput"]
@@ -67,7 +69,7 @@ def describe(program: Any) -> dict[str, Any]:
     "must_compile": sorted(set(_must_compile(program, nodes))),
     "operations": sorted({node.op for node in nodes}),
     "variables": len(inputs) - len(values),
-    "collectives": [_signature(node) for node in nodes if node.op in ("CrossReplicaSum", "AllToAll")],
+    "collectives": Counter(_signature(node) for node in nodes if node.op in ("CrossReplicaSum", "AllToAll")),
   }
 
 

@@ -10,6 +10,7 @@ import sys
 from typing import Any, NamedTuple
 
 from reference.command_runs import free_addresses, words
+from reference.tpu.programs import FAULTS
 
 _TESTS = pathlib.Path(__file__).parents[2]
 
@@ -34,14 +35,22 @@ def start(
 ) -> subprocess.Popen[str]:
   """Starts a process that runs `script` several times, each as (cores, flags), in `folder`."""
   listed = [{"cores": cores, "flags": words(flags)} for cores, flags in runs]
-  return _python("run", script, json.dumps(listed), folder=folder)
+  return _python("command", "run", script, json.dumps(listed), folder=folder)
 
 
-def _python(*arguments: str, folder: pathlib.Path | None = None) -> subprocess.Popen[str]:
+def report(module: str, *arguments: str, seconds: float = 240) -> Any:
+  """Runs a module of this folder in a process of its own; returns the JSON of the last line it prints."""
+  process = _python(module, *arguments)
+  stdout, stderr = process.communicate(timeout=seconds)
+  assert process.returncode == 0, stderr[-4000:]
+  return json.loads(stdout.splitlines()[-1])
+
+
+def _python(module: str, *arguments: str, folder: pathlib.Path | None = None) -> subprocess.Popen[str]:
   paths = [str(_TESTS.parent), str(_TESTS)]
   return subprocess.Popen(
-    [sys.executable, "-m", "reference.tpu.command", *arguments],
-    env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    [sys.executable, "-m", f"reference.tpu.{module}", *arguments],
+    env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TPU_LOAD_LIBRARY": "0"},
     cwd=folder,
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
@@ -65,24 +74,22 @@ def succeeded(process: subprocess.Popen[str], *, seconds: float = 240) -> list[E
   for run in found:
     assert run.status == 0, f"{run.status}\n{run.stderr[-4000:]}"
     for program in run.programs:
-      assert {fault: program[fault] for fault in ("no_kernel", "bad_inputs", "must_compile")} == NO_FAULTS
+      assert {name: program[name] for name in FAULTS} == {name: [] for name in FAULTS}
   return found
-
-
-NO_FAULTS: dict[str, list[str]] = {"no_kernel": [], "bad_inputs": [], "must_compile": []}
 
 
 class Slice:
   """The hosts of an emulated slice: TensorFlow servers, each in a folder of its own.
 
   Attributes:
+    addresses: where the hosts listen.
     tpu: what `--tpu` takes.
   """
 
   def __init__(self, folder: pathlib.Path, *, hosts: int, cores_per_host: int):
     self._folder, self._cores = folder, cores_per_host
-    self._addresses = free_addresses(hosts)
-    self.tpu = ",".join(f"grpc://{address}" for address in self._addresses)
+    self.addresses = free_addresses(hosts)
+    self.tpu = ",".join(f"grpc://{address}" for address in self.addresses)
     self.processes = {}
     for index in range(hosts):
       self.start(index)
@@ -93,8 +100,8 @@ class Slice:
     """Starts a host, or one that has died, at its old address."""
     own = self._folder / f"host_{index}"  # A relative path of the coordinator names nothing here.
     own.mkdir(exist_ok=True)
-    arguments = ("host", ",".join(self._addresses), str(index), str(self._cores))
-    self.processes[index] = _python(*arguments, folder=own)
+    addresses = ",".join(self.addresses)
+    self.processes[index] = _python("command", "host", addresses, str(index), str(self._cores), folder=own)
 
   def wait(self, index: int) -> None:
     """Returns when the host listens."""

@@ -1,0 +1,299 @@
+"""Whether this machine can train: one line a check, with what to do where it cannot.
+
+Nothing here imports TensorFlow into this process: an import can end it, and would take the TPU's chips. What needs
+TensorFlow runs in a child.
+"""
+
+from collections.abc import Iterable, Iterator
+import contextlib
+import dataclasses
+from importlib import metadata
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import uuid
+
+from packaging.requirements import Requirement
+
+from albert_tf import files, tpu_host
+from albert_tf.errors import UserError
+
+PLAIN, WITH_TPU = ("tensorflow", "tensorflow-cpu"), "tensorflow-tpu"
+_MIN_PYTHON, _MAX_PYTHON = (3, 10), (3, 13)
+_MIN_MEMORY, _MIN_DISK = 4 << 30, 5 << 30
+_CHILD_SECONDS = 300.0
+_INSTALL = "make install STACK=tpu, then use .venv-tpu/bin/python"
+# Of Keras' own example for TPUs with tensorflow-tpu.
+_TF_XLA_FLAGS = (
+  "--tf_mlir_enable_mlir_bridge=true --tf_mlir_enable_convert_control_to_data_outputs_pass=true "
+  "--tf_mlir_enable_merge_control_flow_pass=true"
+)
+_IMPORT = """
+import tensorflow as tf
+from tensorflow.python.framework import kernels
+print("answer:", tf.__version__, bool(kernels.get_registered_kernels_for_op("TPUExecute").kernel))
+"""
+_TRY_DIRECTORY = (
+  "import sys; from albert_tf.doctor import try_directory; sys.exit(try_directory(sys.argv[1]))"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+  """One line of the report.
+
+  Attributes:
+    name: what was looked at.
+    found: what is there.
+    advice: what to do; empty where nothing is to be done.
+  """
+
+  name: str
+  found: str
+  advice: str = ""
+
+
+def _version(package: str) -> str:
+  """The installed version; empty if it is not installed."""
+  with contextlib.suppress(metadata.PackageNotFoundError):
+    return metadata.version(package)
+  return ""
+
+
+def _python() -> Iterator[Check]:
+  version = sys.version_info[:2]
+  fits = _MIN_PYTHON <= version <= _MAX_PYTHON
+  advice = "" if fits else f"take Python {_MIN_PYTHON[1]} to {_MAX_PYTHON[1]} of 3: make PYTHON=… install"
+  yield Check("Python", f"{sys.version.split()[0]} in {sys.prefix}", advice)
+
+
+def _wheels(tpu: str) -> Iterator[Check]:
+  """Which TensorFlow, and whether what lies beside it fits."""
+  plain = [name for name in PLAIN if _version(name)]
+  with_tpu = _version(WITH_TPU)
+  found = ", ".join(f"{name} {_version(name)}" for name in [*plain, *([WITH_TPU] if with_tpu else [])])
+  advice = ""
+  if not found:
+    advice = "make install (STACK=tpu on a TPU VM)"
+  elif plain and with_tpu:
+    advice = f"both unpack into one folder: rm -rf {sys.prefix}, then {_INSTALL}"
+  elif (
+    tpu and not with_tpu and not _version("tensorflow").startswith("2.15.")
+  ):  # The images' own has kernels.
+    advice = f"PyPI's tensorflow has no kernels for TPUs: {_INSTALL}"
+  yield Check("TensorFlow wheel", found or "none", advice)
+  yield from _companions(_version(WITH_TPU) or next((_version(name) for name in plain), ""))
+  wheel = WITH_TPU if with_tpu else next(iter(plain), "")
+  if wheel:
+    unmet = list(_unmet(metadata.requires(wheel) or ()))
+    advice = f"pip install {' '.join(repr(line) for line in unmet)}" if unmet else ""
+    yield Check(f"what {wheel} requires", "; ".join(unmet) or "is there", advice)
+  libtpu = _version("libtpu")
+  if with_tpu:
+    yield Check("libtpu", libtpu or "none", "" if libtpu else "pip install -r requirements/tpu.txt")
+
+
+def _unmet(requirements: Iterable[str]) -> Iterator[str]:
+  """Requirements of a wheel, libtpu's exact version among them, that the installed packages do not meet."""
+  for requirement in map(Requirement, requirements):
+    applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+    if applies and not requirement.specifier.contains(_version(requirement.name) or "0", prereleases=True):
+      yield f"{requirement.name}{requirement.specifier}"
+
+
+def _companions(tensorflow: str) -> Iterator[Check]:
+  """Packages whose own requirements cannot say what they must match."""
+  if not tensorflow:
+    return
+  minor = ".".join(tensorflow.split(".")[:2])
+  text = _version("tensorflow-text")
+  advice = "" if text.startswith(f"{minor}.") else f"pip install --no-deps 'tensorflow-text=={minor}.*'"
+  yield Check("tensorflow-text", text or "none", advice)
+  keras = _version("keras")
+  fits = keras.startswith("2.15.") if minor == "2.15" else keras.startswith("3.")
+  wanted = "keras==2.15.0" if minor == "2.15" else "keras>=3.12"
+  yield Check("keras", keras or "none", "" if fits else f"pip install '{wanted}'")
+  sentencepiece = _version("sentencepiece")
+  old = sentencepiece and Requirement("sentencepiece<=0.2.1").specifier.contains(sentencepiece)
+  advice = "" if old else "newer ones give other ids than the graph's: pip install 'sentencepiece==0.2.1'"
+  yield Check("sentencepiece", sentencepiece or "none", advice)
+
+
+def _in_child(code: str, *arguments: str) -> tuple[str, str]:
+  """Standard output of a Python child without the TPU, and why it failed (empty if it did not)."""
+  try:
+    child = subprocess.run(
+      [sys.executable, "-c", code, *arguments],
+      capture_output=True,
+      text=True,
+      errors="replace",
+      timeout=_CHILD_SECONDS,
+      env={**os.environ, "TPU_LOAD_LIBRARY": "0", "TF_CPP_MIN_LOG_LEVEL": "2"},
+    )
+  except subprocess.TimeoutExpired:
+    return "", f"took more than {_CHILD_SECONDS:.0f} s"
+  reason = tpu_host.last_informative_line(child.stderr) if child.returncode else ""
+  if child.returncode < 0:
+    reason = f"ended with {signal.Signals(-child.returncode).name}: {reason}"
+  return child.stdout, reason or (f"status {child.returncode}" if child.returncode else "")
+
+
+def _imports(tpu: str) -> Iterator[Check]:
+  output, reason = _in_child(_IMPORT)
+  if reason:
+    yield Check(
+      "TensorFlow starts", reason, "the environment is broken: make it anew (make clean-env install)"
+    )
+    return
+  _, version, kernels = output.splitlines()[-1].split()
+  lacking = tpu and kernels != "True"
+  yield Check(
+    "TensorFlow starts",
+    f"{version}, {'with' if kernels == 'True' else 'without'} kernels for TPUs",
+    f"--tpu needs them: {_INSTALL}" if lacking else "",
+  )
+
+
+def _environment(tpu: str) -> Iterator[Check]:
+  """Variables that must be set before Python starts where tensorflow-tpu shall take this machine's chips."""
+  if tpu != "local" or not _version(WITH_TPU):
+    return
+  path = os.path.join(str(metadata.distribution("libtpu").locate_file("libtpu")), "libtpu.so")
+  wanted = {
+    "PJRT_DEVICE": "TPU",
+    "NEXT_PLUGGABLE_DEVICE_USE_C_API": "true",
+    "TF_PLUGGABLE_DEVICE_LIBRARY_PATH": path,
+    "TF_XLA_FLAGS": _TF_XLA_FLAGS,
+  }
+  missing = {name: value for name, value in wanted.items() if os.environ.get(name) != value}
+  lines = [f"export {name}={value!r}" for name, value in missing.items()]
+  if os.environ.get("TPU_LOAD_LIBRARY") == "0":
+    lines.append("unset TPU_LOAD_LIBRARY")
+  yield Check(
+    "environment",
+    f"{len(wanted) - len(missing)} of {len(wanted)} variables as tensorflow-tpu needs them",
+    "\n".join(lines),
+  )
+
+
+def _tpu(tpu: str) -> Iterator[Check]:
+  chips = tpu_host.chips()
+  if chips or tpu == "local":
+    advice = "" if chips or tpu != "local" else "--tpu=local is for a TPU VM; leave --tpu empty elsewhere"
+    yield Check("TPU chips", ", ".join(chips) or "none here (/dev/accel*, /dev/vfio/*)", advice)
+  if chips:
+    held = [
+      f"{pid} ({command[:60]})" for pid, command in tpu_host.holders([*chips, tpu_host.LOCK_FILE]).items()
+    ]
+    yield Check(
+      "chips in use by", ", ".join(held) or "nobody", "end that process if it is yours" if held else ""
+    )
+    lock = tpu_host.LOCK_FILE
+    foreign = os.path.exists(lock) and not os.access(lock, os.W_OK)
+    advice = f"it belongs to another user: sudo rm {lock}, once no process runs on the TPU" if foreign else ""
+    yield Check("libtpu's lock file", lock if os.path.exists(lock) else "none", advice)
+  if tpu == "local" and chips:
+    try:
+      cores = tpu_host.initialize_in_child()
+      yield Check("TPU starts", f"{cores} cores" if cores else "not tried: this TensorFlow has no kernels")
+    except UserError as error:
+      yield Check("TPU starts", "no", str(error))
+  elif tpu and tpu != "local" and not tpu.startswith("grpc://"):
+    client = _version("google-api-python-client")
+    advice = "" if client else "a name is looked up with it: pip install google-api-python-client google-auth"
+    yield Check("google-api-python-client", client or "none", advice)
+
+
+def try_directory(path: str) -> str:
+  """Writes, reads back and removes a small object under `path`; what failed, or nothing."""
+  name, content = os.path.join(path, f".doctor-{uuid.uuid4().hex[:8]}"), b"albert_tf doctor"
+  try:
+    files.makedirs(path)
+    with files.atomic_writer(name) as stream:
+      stream.write(content)
+    returned = files.read_bytes(name)
+    files.remove(name)
+  except (OSError, UserError) as error:
+    return str(error)
+  return "" if returned == content else f"{len(returned)} bytes came back of {len(content)}"
+
+
+def _output_directory(path: str) -> Iterator[Check]:
+  if not path:
+    return
+  scheme = path.partition("://")[0] if "://" in path else ""
+  if scheme not in ("", "gs", "file"):
+    yield Check(
+      "output_dir", path, f"{scheme}:// is not in TensorFlow's wheel: take gs:// or a local directory"
+    )
+    return
+  _, reason = _in_child(_TRY_DIRECTORY, path)
+  advice = ""
+  if reason:
+    advice = "choose a directory you may write to"
+    if scheme == "gs":
+      advice = (
+        "create the bucket, and give the account of this machine the role Storage Object Admin on it; on your own "
+        "computer: gcloud auth application-default login"
+      )
+  yield Check("output_dir", f"{path}: {reason or 'written, read back, removed'}", advice)
+
+
+def _memory() -> int:
+  """Bytes that programs may still take; 0 where the system does not say."""
+  with contextlib.suppress(OSError), open("/proc/meminfo", encoding="ascii") as stream:
+    return next(int(line.split()[1]) << 10 for line in stream if line.startswith("MemAvailable"))
+  return 0
+
+
+def _room(output_dir: str) -> Iterator[Check]:
+  memory = _memory()
+  if memory:
+    advice = "" if memory >= _MIN_MEMORY else "end other programs, or take a larger machine"
+    yield Check(
+      "memory", f"{memory / 2**30:.1f} GiB free of the {_MIN_MEMORY >> 30} that a start needs", advice
+    )
+  places = {"temporary files": tempfile.gettempdir()}
+  if output_dir and not files.is_remote(output_dir) and os.path.isdir(output_dir):
+    places["checkpoints"] = output_dir
+  for what, place in places.items():
+    free = shutil.disk_usage(place).free
+    advice = (
+      "" if free >= _MIN_DISK else f"make room, or set {'TMPDIR' if what[0] == 't' else '--output_dir'}"
+    )
+    yield Check(f"disk for {what}", f"{free / 2**30:.1f} GiB free in {place}", advice)
+
+
+def checks(*, tpu: str, output_dir: str) -> Iterator[Check]:
+  """Every check, quick ones first.
+
+  Args:
+    tpu: what --tpu names; empty for GPUs or the CPU.
+    output_dir: the run directory; empty to leave it out.
+  """
+  yield from _python()
+  yield from _wheels(tpu)
+  yield from _room(output_dir)
+  yield from _environment(tpu)
+  yield from _imports(tpu)
+  yield from _tpu(tpu)
+  yield from _output_directory(output_dir)
+
+
+def report(*, tpu: str, output_dir: str) -> int:
+  """Prints a line a check, and what to do below those that do not fit.
+
+  Returns:
+    Exit status: 0 if all fit, else 1.
+  """
+  failed = 0
+  for check in checks(tpu=tpu, output_dir=output_dir):
+    failed += bool(check.advice)
+    print(f"{'NO' if check.advice else 'ok'}  {check.name}: {check.found}", flush=True)
+    for line in check.advice.splitlines():
+      print(f"      {line}", flush=True)
+  print(f"{failed} to mend." if failed else "All fit.")
+  return int(failed > 0)

@@ -1,0 +1,20 @@
+"""Writes one file; arguments: --path=PATH --size=BYTES, and --plain to do it as TensorFlow does."""
+
+from collections.abc import Sequence
+import sys
+
+import tensorflow as tf
+
+from albert_tf import files
+from albert_tf.errors import exit_on_user_error
+
+
+def main(argv: Sequence[str]) -> None:
+  path, size = (word.partition("=")[2] for word in argv[1:3])
+  writer = tf.io.gfile.GFile(path, "wb") if "--plain" in argv else files.atomic_writer(path)
+  with writer as stream:
+    stream.write(b"x" * int(size))
+
+
+if __name__ == "__main__":
+  sys.exit(exit_on_user_error(main)(sys.argv))

@@ -1,0 +1,87 @@
+"""What a Keras user writes, without this project's engine: a model under a strategy's scope, `fit`, `predict`."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.configs import AlbertConfig
+from albert_tf.finetuning.models import AlbertForClassification, AlbertForSquad2
+from albert_tf.modeling import AlbertEncoder
+from albert_tf.optim.keras_optimizers import AdamW
+
+CONFIG = AlbertConfig.from_name(
+  "tiny",
+  vocab_size=999,
+  embedding_size=8,
+  hidden_size=12,
+  num_hidden_layers=2,
+  num_attention_heads=3,
+  intermediate_size=20,
+  max_position_embeddings=16,
+  hidden_dropout_prob=0.0,
+  attention_probs_dropout_prob=0.0,
+)
+
+
+def inputs(count=8, length=7):
+  rng = np.random.default_rng(0)
+  ids = rng.integers(0, 999, (count, length)).astype(np.int32)
+  return {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": ids % 2}
+
+
+def trained(strategy, make_model, loss, x, y):
+  keras.utils.set_random_seed(3)
+  with strategy.scope():
+    model = make_model()
+    model.compile(AdamW(0.005, global_clipnorm=1.0), loss=loss, jit_compile=False)
+  model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0)
+  return model
+
+
+def test_fit_and_predict_on_two_replicas(mirrored_2):
+  """Ids, labels and positions are integers, of which Keras 3 builds the model on their mean over the replicas."""
+  x = inputs()
+  labels = np.arange(8) % 3
+  loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+  models = [
+    trained(
+      strategy,
+      lambda: AlbertForClassification(CONFIG, head_options={"num_labels": 3, "classifier_dropout": 0.0}),
+      loss,
+      x,
+      labels,
+    )
+    for strategy in (tf.distribute.OneDeviceStrategy("cpu:0"), mirrored_2)
+  ]
+  for one, two in zip(models[0].get_weights(), models[1].get_weights(), strict=True):
+    np.testing.assert_allclose(one, two, atol=1e-5)
+  np.testing.assert_allclose(*[model.predict(x, batch_size=8, verbose=0) for model in models], atol=1e-4)
+
+
+def test_every_integer_input_on_two_replicas(mirrored_2):
+  """SQuAD 2.0 has most of them; its loss is by name."""
+  starts = np.arange(8, dtype=np.int32) % 5
+  x = {**inputs(), "p_mask": np.zeros((8, 7), np.int32), "start_positions": starts}
+  x["dropout_seed"] = np.full((8, 2), 4, np.int32)
+  loss = {
+    "start_log_probs": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    "end_log_probs": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    "cls_logits": None,
+  }
+  y = {"start_log_probs": starts, "end_log_probs": starts, "cls_logits": starts}
+  data = tf.data.Dataset.from_tensors((x, y)).repeat(2)
+  with mirrored_2.scope():
+    model = AlbertForSquad2(CONFIG, head_options={"classifier_dropout": 0.1})
+    model.compile(AdamW(0.05), loss=loss, jit_compile=False)
+  before = model.get_weights()
+  model.fit(data, shuffle=False, verbose=0)
+  changed = [np.abs(a - b).max() > 0 for a, b in zip(before, model.get_weights(), strict=True)]
+  assert sum(changed) == len(changed) - 5  # All but the pooler and what answers "no answer".
+
+
+def test_ids_given_as_floats_are_not_rounded():
+  """Keras would cast them to the layer's type, and bfloat16 counts to 256."""
+  encoder = AlbertEncoder(CONFIG, dtype="mixed_bfloat16")
+  x = inputs()
+  floats = {name: value.astype(np.float32) for name, value in x.items()}
+  np.testing.assert_array_equal(encoder(x)["sequence_output"], encoder(floats)["sequence_output"])

@@ -1,0 +1,130 @@
+"""What training recorded stays, whatever is done with the weights later; and edited data is another run."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from reference.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
+
+from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
+from albert_tf.errors import UserError
+from albert_tf.finetuning.fit import fine_tune
+from albert_tf.finetuning.task_spec import TaskSpec
+from albert_tf.interop import read_checkpoint
+
+SETTINGS = dataclasses.replace(QUICK, num_train_steps=4, eval_steps=2, train_batch_size=4, eval_batch_size=8)
+
+
+def task(train_seed=5, **options):
+  splits = {
+    "train": made_up_texts(8, seed=train_seed),
+    "eval": made_up_texts(9, seed=6),
+    "test": made_up_texts(3, labelled=False, seed=7),
+  }
+  return tiny_task(splits, **options)
+
+
+def run(directory, settings=SETTINGS, *, of=None, start=None, **changes):
+  return fine_tune(
+    of or task(),
+    dataclasses.replace(settings, **changes),
+    start=start or tiny_start(),
+    output_dir=str(directory),
+    flags_text=f"--changes={sorted(changes)}",
+  )
+
+
+def best_weights(directory):
+  return read_bundle(latest_bundle(str(directory / "checkpoints/best")))
+
+
+def records(directory):
+  names = ("run.json", "flags.txt", "task.json", "README.md", "albert_config.json")
+  return {name: (directory / name).read_bytes() for name in names}
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory):
+  """Two seeds of which the second is the best one, at update 4."""
+  directory = tmp_path_factory.mktemp("several") / "run"
+  made = task()
+  real, calls = made.evaluate, []
+
+  def evaluate(outputs, split="eval"):  # Twice in training, then once for the results, for each seed.
+    calls.append(split)
+    return {**real(outputs, split), "accuracy": [0.1, 0.2, 0.2, 0.1, 0.8, 0.8][len(calls) - 1]}
+
+  made.evaluate = evaluate
+  results = run(directory, of=made, seeds=(1, 2))
+  assert (results["best_seed"], results["seeds"]["2"]["best_step"]) == (2, 4)
+  return directory
+
+
+def test_prediction_after_several_seeds_leaves_the_best_one_where_it_is(several):
+  before, weights = records(several), best_weights(several)
+  run(several, seeds=(1, 2), do_train=False, do_eval=False, do_predict=True)
+  assert records(several) == before
+  predicted = (several / "predictions_test.tsv").read_text()
+  assert predicted == (several / "seed_2/predictions_test.tsv").read_text()
+  for name, value in best_weights(several).items():
+    np.testing.assert_array_equal(value, weights[name], err_msg=name)
+  assert json.loads((several / "results.json").read_text())["best_seed"] == 2
+  # Nor does an evaluation choose anew.
+  run(several, seeds=(1, 2), do_train=False)
+  assert records(several) == before
+  assert json.loads((several / "results.json").read_text())["best_seed"] == 2
+
+
+def test_another_seed_that_is_better_at_an_earlier_update(several):
+  (several / "saved_model/1").mkdir(parents=True)
+  made = task()
+  real, calls = made.evaluate, []
+
+  def evaluate(outputs, split="eval"):  # Seeds 1 and 2 are evaluated once; the third is best at update 2.
+    calls.append(split)
+    return {**real(outputs, split), "accuracy": [0.2, 0.8, 0.9, 0.3, 0.9][len(calls) - 1]}
+
+  made.evaluate = evaluate
+  assert run(several, of=made, seeds=(1, 2, 3))["best_seed"] == 3
+  assert [path.name for path in (several / "checkpoints/best").glob("*.index")] == ["model.ckpt-2.index"]
+  third = best_weights(several / "seed_3")
+  for name, value in best_weights(several).items():
+    np.testing.assert_array_equal(value, third[name], err_msg=name)
+  assert not (several / "saved_model").exists()
+
+
+def test_later_commands_leave_what_training_recorded(tmp_path):
+  directory = tmp_path / "run"
+  trained = run(directory)
+  before = records(directory)
+  own = dataclasses.replace(tiny_start(), checkpoint=read_checkpoint(str(directory)), source=str(directory))
+  later = run(directory, of=task(max_seq_length=16), start=own, do_train=False, do_predict=True)
+  assert records(directory) == before
+  assert TaskSpec.load(str(directory)).max_seq_length == 40
+  results = json.loads((directory / "results.json").read_text())
+  assert (
+    results["init_checkpoint"] == later["init_checkpoint"] == trained["init_checkpoint"] == "random weights"
+  )
+  assert results["best_step"] == trained["best_step"]
+
+
+def test_the_weights_of_another_run_are_not_evaluated_here(tmp_path):
+  run(tmp_path / "run")
+  other = {name: value + 1 for name, value in best_weights(tmp_path / "run").items()}
+  checkpoint = dataclasses.replace(read_checkpoint(str(tmp_path / "run")), variables=other)
+  start = dataclasses.replace(tiny_start(), checkpoint=checkpoint, source="elsewhere")
+  before = (tmp_path / "run/results.json").read_text()
+  with pytest.raises(UserError, match=r"its own weights.*elsewhere.*--init_checkpoint"):
+    run(tmp_path / "run", start=start, do_train=False)
+  assert (tmp_path / "run/results.json").read_text() == before
+  same = dataclasses.replace(start, checkpoint=read_checkpoint(str(tmp_path / "run")))
+  run(tmp_path / "run", start=same, do_train=False)
+
+
+def test_edited_data_is_another_run(tmp_path):
+  run(tmp_path / "run")
+  assert run(tmp_path / "run")["train_steps"] == 4
+  with pytest.raises(UserError, match=r"other train examples .* from the same paths"):
+    run(tmp_path / "run", of=task(train_seed=8))
+  run(tmp_path / "run", of=task(train_seed=8), do_train=False)  # Evaluation does not ask for them.

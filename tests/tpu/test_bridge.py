@@ -1,0 +1,34 @@
+"""What a TPU's host makes of the pretraining step and the evaluation, and what the cores' compiler knows."""
+
+import pytest
+from reference.tpu.programs import describe
+from reference.tpu.runs import report
+import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2
+
+
+def test_the_bridge_makes_one_program_of_the_step_and_one_of_the_evaluation():
+  """Each variable goes in and comes out once, and nothing is left to the host or compiled apart."""
+  found = report("bridged_step")
+  if found is None:
+    pytest.skip("this TensorFlow does not let Python run the bridge")
+  whole = {"programs": 1, "replicas": [8], "reads": 1, "inside": 0, "outside": 0, "must_compile": 0}
+  weights, step, moments_and_average = 32, 1, 3
+  assert found["step"] == {**whole, "writes": 1, "variables": step + weights * (1 + moments_and_average)}
+  assert found["evaluation"] == {**whole, "writes": 0, "variables": weights}
+
+
+def test_what_no_core_can_run_is_found():
+  program = tf.Graph()
+  mark = {"_tpu_replicate": attr_value_pb2.AttrValue(s=b"cluster")}
+  with program.as_default():
+    text = tf.raw_ops.TPUReplicatedInput(inputs=[tf.compat.v1.placeholder(tf.string, [2])])
+    rows = tf.raw_ops.TPUReplicatedInput(inputs=[tf.compat.v1.placeholder(tf.float32, [None, 3])])
+    with program._attr_scope(mark):
+      tf.strings.length(text)
+      pairs = tf.zeros([2], tf.complex128)
+      tf.raw_ops.AddV2(x=pairs, y=pairs)
+      tf.nn.relu(rows)
+  found = describe(program)
+  assert [each.split()[0] for each in found["no_kernel"]] == ["AddV2", "Const", "StringLength"]
+  assert [each.split()[1] for each in found["bad_inputs"]] == ["string", "float32"]

@@ -1,0 +1,113 @@
+"""run_pretrain.py on the real TPUStrategy over emulated cores: what it reports and saves is what one device does."""
+
+import time
+
+import numpy as np
+import pytest
+from reference.command_runs import write_inputs
+from reference.run_comparison import largest_differences
+from reference.tpu import runs
+
+from albert_tf.checkpoints.bundle import read_bundle
+from albert_tf.compat import STACK
+
+EQUAL = (2e-6, 2e-5)  # In metrics, and in weights and moments: sums are made in another order.
+ROUNDED = (0.02, 0.2)  # Gradients are summed in bfloat16.
+SETTINGS = {
+  # Cores, and what is special. The reference computes as many micro-batches one after the other.
+  "lamb": (2, {"gradient_accumulation_steps": 2, "remat": True, "ema_decay": 0.9}),
+  "adamw": (8, {"optimizer": "adamw", "layer_loop": "while", "learning_rate": 0.001}),
+  "bfloat16": (2, {"mixed_precision": "bfloat16", "bias_correction": True}),
+  "one_core": (1, {"gradient_accumulation_steps": 2}),
+  "rounded": (2, {"all_reduce_dtype": "bfloat16", "ema_decay": 0.9, "save_checkpoints_steps": 2}),
+  "addons": (2, {"optimizer": "tfa_lamb", "ema_decay": 0.9}),
+}
+
+
+@pytest.fixture(scope="module")
+def flags(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("tpu_pretraining")
+  return {
+    **write_inputs(folder, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1),
+    "output_dir": folder,
+    "train_batch_size": 16,
+    "eval_batch_size": 8,
+    "learning_rate": 0.01,
+    "num_train_steps": 8,
+    "num_warmup_steps": 2,
+    "iterations_per_loop": 2,
+    "save_checkpoints_steps": 4,
+    "mixed_precision": "float32",
+    "use_one_hot_embeddings": True,
+  }
+
+
+def both_ways(flags, *names):
+  """Runs each setting on one device and on the emulated cores, all in one process; returns the runs on the cores."""
+  listed = []
+  for name in names:
+    cores, options = SETTINGS[name]
+    parts = cores * options.get("gradient_accumulation_steps", 1)
+    one = {"distribution": "one_device", "output_dir": flags["output_dir"] / f"{name}_one"}
+    listed.append((1, {**flags, **options, **one, "gradient_accumulation_steps": parts}))
+    listed.append((cores, {**flags, **options, "tpu": "local", "output_dir": flags["output_dir"] / name}))
+  return runs.succeeded(runs.start("run_pretrain", *listed))[1::2]
+
+
+def assert_same(flags, name, tolerances):
+  found = largest_differences(flags["output_dir"] / name, flags["output_dir"] / f"{name}_one")
+  print(f"{name}: metrics {found[0]:.1e}, weights {found[1]:.1e}")
+  assert found[0] < tolerances[0]
+  assert found[1] < tolerances[1]
+
+
+@pytest.fixture(scope="module")
+def lamb(flags):
+  [run] = both_ways(flags, "lamb")
+  return run
+
+
+def test_two_cores_train_and_evaluate_as_one_device(flags, lamb):
+  assert "2 replica(s)" in lamb.stderr
+  assert_same(flags, "lamb", EQUAL)
+
+
+def test_what_the_cores_exchange(lamb):
+  """The gradients, one all-reduce each, and two sums for weights and metrics; the evaluation one."""
+  step, evaluation = lamb.programs
+  assert step["collectives"] == {"CrossReplicaSum T=float32": 32 + 2}
+  assert step["variables"] == 1 + 32 * 4
+  assert evaluation["collectives"] == {"CrossReplicaSum T=float32": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_other_settings_train_as_on_one_device(flags):
+  names = ["adamw", "bfloat16", "one_core", "rounded", *(["addons"] if STACK == "addons" else [])]
+  found = dict(zip(names, both_ways(flags, *names), strict=True))
+  for name in names:
+    assert_same(flags, name, ROUNDED if name == "rounded" else EQUAL)
+  assert "8 replica(s)" in found["adamw"].stderr
+  assert found["rounded"].programs[0]["collectives"]["CrossReplicaSum T=bfloat16"] == 32
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_killed_and_started_again_it_ends_as_never_killed(flags, lamb):
+  cores, options = SETTINGS["lamb"]
+  run = flags["output_dir"] / "killed"
+  command = (cores, {**flags, **options, "tpu": "local", "output_dir": run, "save_checkpoints_steps": 2})
+  process = runs.start("run_pretrain", command)
+  while not (run / "checkpoints/model.ckpt-2.index").exists():
+    assert process.poll() is None, process.communicate()[1][-2000:]
+    time.sleep(0.002)
+  process.kill()
+  process.communicate()
+  [again] = runs.succeeded(runs.start("run_pretrain", command))
+  assert "continuing from" in again.stderr
+  ours, theirs = (
+    read_bundle(f"{each}/checkpoints/model.ckpt-8") for each in (run, flags["output_dir"] / "lamb")
+  )
+  for name, value in theirs.items():
+    if "best" not in name:  # It evaluates more often.
+      np.testing.assert_array_equal(ours[name], value, err_msg=name)

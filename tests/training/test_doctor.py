@@ -1,0 +1,120 @@
+"""`run_pretrain.py --doctor`: a line a check, what to do below it, status 1 if something is to be mended."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from albert_tf import compat, doctor, tpu_host
+
+COMMAND = pathlib.Path(__file__).parent.parent.parent / "tpu_scripts/run_pretrain.py"
+
+
+def _doctor(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
+  command = [sys.executable, str(COMMAND), "--doctor", *flags]
+  return subprocess.run(
+    command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=200
+  )
+
+
+def test_this_environment_fits_its_own_stack(tmp_path):
+  done = _doctor(f"--output_dir={tmp_path / 'run'}")
+  to_mend = re.findall(
+    r"^NO  (?!memory|disk).*", done.stdout, re.MULTILINE
+  )  # A busy machine is no fault here.
+  assert to_mend == [], done.stdout + done.stderr
+  assert (done.returncode == 0) == (done.stdout.splitlines()[-1] == "All fit.")
+  lines = dict(line[4:].split(": ", 1) for line in done.stdout.splitlines()[:-1])
+  assert ("tensorflow-tpu" in lines["TensorFlow wheel"]) == (compat.STACK == "tpu")
+  assert lines["TensorFlow starts"].endswith(
+    "with kernels for TPUs" if compat.TPU_KERNELS else "without kernels for TPUs"
+  )
+  assert lines["output_dir"].endswith("written, read back, removed")
+  assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_a_tpu_on_a_machine_without_one(tmp_path):
+  """A file where the run directory should be, as well; each line to mend is followed by what to do."""
+  (tmp_path / "file").touch()
+  done = _doctor("--tpu=local", f"--output_dir={tmp_path / 'file'}", TPU_LOAD_LIBRARY="0")
+  assert done.returncode == 1, done.stderr
+  assert re.search(
+    r"^NO  TPU chips: none here.*\n      --tpu=local is for a TPU VM", done.stdout, re.MULTILINE
+  )
+  assert re.search(r"^NO  output_dir: .*file.*\n      choose a directory", done.stdout, re.MULTILINE)
+  if compat.STACK == "tpu":
+    for line in (
+      "export PJRT_DEVICE='TPU'",
+      "export TF_PLUGGABLE_DEVICE_LIBRARY_PATH='/",
+      "unset TPU_LOAD_LIBRARY",
+    ):
+      assert f"\n      {line}" in done.stdout
+  else:
+    assert "\n      --tpu needs them: make install STACK=tpu" in done.stdout
+
+
+def test_a_tensorflow_that_ends_the_process(tmp_path):
+  (tmp_path / "tensorflow.py").write_text("import os; os.abort()")
+  done = _doctor(PYTHONPATH=f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+  assert done.returncode == 1
+  assert "NO  TensorFlow starts: ended with SIGABRT" in done.stdout
+
+
+def _found(
+  monkeypatch, versions: dict[str, str], requires: list[str], *, tpu: str = "local"
+) -> dict[str, doctor.Check]:
+  monkeypatch.setattr(doctor, "_version", lambda name: versions.get(name, ""))
+  monkeypatch.setattr(doctor.metadata, "requires", lambda name: requires)
+  return {check.name: check for check in doctor._wheels(tpu)}
+
+
+@pytest.mark.parametrize(
+  ("change", "name", "advice"),
+  [
+    ({}, "", ""),
+    ({"tensorflow": "2.21.0"}, "TensorFlow wheel", "both unpack into one folder"),
+    ({"tensorflow-tpu": "", "tensorflow": "2.21.0"}, "TensorFlow wheel", "no kernels for TPUs"),
+    ({"tensorflow-tpu": ""}, "TensorFlow wheel", "make install"),
+    ({"libtpu": "0.0.52"}, "what tensorflow-tpu requires", "libtpu==0.0.10"),
+    ({"tensorflow-text": "2.21.1"}, "tensorflow-text", r"--no-deps 'tensorflow-text==2\.19\.\*'"),
+    ({"keras": "2.15.0"}, "keras", "keras>=3"),
+    ({"sentencepiece": "0.2.3"}, "sentencepiece", "other ids"),
+  ],
+)
+def test_packages_that_do_not_fit(monkeypatch, change, name, advice):
+  whole = {
+    "tensorflow-tpu": "2.19.1", "libtpu": "0.0.10", "tensorflow-text": "2.19.0", "keras": "3.15.1",
+    "sentencepiece": "0.2.1", "numpy": "2.1.3",
+  }  # fmt: skip
+  requires = ["libtpu ==0.0.10", "numpy <2.2.0,>=1.26.0", 'nvidia-nccl-cu12 ==2.23.4; extra == "and-cuda"']
+  found = _found(monkeypatch, {**whole, **change}, requires)
+  to_mend = {check.name: check.advice for check in found.values() if check.advice}
+  assert (name in to_mend) == bool(name), to_mend
+  if name:
+    assert re.search(advice, to_mend[name])
+  else:
+    assert to_mend == {}
+
+
+def test_chips_held_by_another_process(monkeypatch, tmp_path):
+  (tmp_path / "accel0").touch()
+  monkeypatch.setattr(tpu_host, "chips", lambda: [str(tmp_path / "accel0")])
+  code = (
+    f"import sys; stream = open({str(tmp_path / 'accel0')!r}); print('open', flush=True); sys.stdin.read()"
+  )
+  pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+  with subprocess.Popen([sys.executable, "-c", code], **pipes) as holder:
+    assert holder.stdout.readline() == "open\n"
+    found = {check.name: check for check in doctor._tpu("grpc://10.0.0.2:8470")}
+    holder.send_signal(signal.SIGTERM)
+  assert found["chips in use by"].found.startswith(f"{holder.pid} ({sys.executable}")
+  assert found["chips in use by"].advice
+
+
+def test_stores_that_tensorflow_lacks():
+  (check,) = doctor._output_directory("s3://bucket/run")
+  assert "s3:// is not in TensorFlow's wheel" in check.advice
