@@ -206,7 +206,7 @@ def test_a_real_fault_of_the_program_and_real_want_of_memory_read_no_record(file
   with pytest.raises(ERRORS.InvalidArgumentError):
     explained(lambda: tf.raw_ops.Reshape(tensor=tf.ones([3]), shape=[4]), settings, index)
   with pytest.raises(UserError, match=r"devices' memory. Received: OOM when allocating tensor with shape"):
-    explained(lambda: tf.zeros([10**6, 10**6]) + 1.0, settings, index)
+    explained(lambda: tf.zeros([10**7, 10**7]) + 1.0, settings, index)
   assert reads == []
 
 
