@@ -37,6 +37,8 @@ def explained(run: Callable[[], Result], settings: PretrainingSettings, index: R
     if explanation is None:  # A fault of the program: its traceback is what helps.
       raise
     raise UserError(explanation) from error
+  except files.StoreError as error:  # Says itself what to do.
+    raise UserError(f"{error} Then {_CONTINUES}.") from error
   except OSError as error:
     raise UserError(_writing(error, settings)) from error
 
