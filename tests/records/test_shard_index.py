@@ -81,7 +81,8 @@ def test_a_start_reads_indexes_only(tmp_path, monkeypatch):
   first = build_record_index(shards, notice=notices.append)
   assert notices == ["3 of 3 record files have no index beside them: reading them once"]
   opened = []
-  monkeypatch.setattr(shard_index.files, "open_binary", lambda path: opened.append(path) or open(path, "rb"))
+  read = files.open_binary
+  monkeypatch.setattr(files, "open_binary", lambda path: opened.append(path) or read(path))
   again = build_record_index(shards, notice=notices.append)
   assert len(notices) == 1
   assert not set(opened) & set(shards)
@@ -139,6 +140,6 @@ def test_other_records_of_the_same_sizes_have_another_content(tmp_path):
 def test_damage_is_refused_when_it_is_walked(tmp_path):
   shard = write_shard(tmp_path / "train-0.tfrecord", 100)
   pathlib.Path(shard).write_bytes(pathlib.Path(shard).read_bytes()[:-3])
-  with pytest.raises(UserError, match="record 99 .*ends inside the record"):
+  with pytest.raises(UserError, match=r"record 99 .*ends inside the record"):
     build_record_index([shard])
   assert not os.path.exists(index_path(shard))

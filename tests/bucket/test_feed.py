@@ -1,0 +1,79 @@
+"""Reading from a bucket, by the log of what was asked for."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+
+from albert_tf.records import TFRecordWriter, scan_shard
+
+NUM_RECORDS, BATCH = 40_000, 500
+CHILD = f"""
+import json, sys
+from albert_tf.startup import load_tensorflow, read_buckets_in_extents
+read_buckets_in_extents()
+load_tensorflow()
+import tensorflow as tf
+from albert_tf import files
+from albert_tf.pipelines.pretraining import HostShard, training_batches
+from albert_tf.pipelines.record_index import build_record_index
+
+def parse(records):
+  return {{"number": tf.strings.to_number(tf.strings.substr(records, 0, 6), tf.int32)}}
+
+seen = []
+for folder, hosts, host in (("one", 1, 0), ("two-0", 2, 0), ("two-1", 2, 1)):
+  paths = [f"gs://albert/{{folder}}/train-{{shard}}.tfrecord" for shard in range(2)]
+  index = build_record_index(paths)
+  shard = HostShard(num_replicas=2, num_hosts=hosts, host=host)
+  dataset = training_batches(index, parse, seed=1, global_batch_size={BATCH}, shard=shard)
+  rows = [batch["number"].numpy() for batch in dataset.take({NUM_RECORDS // BATCH} * 2 // hosts)]
+  seen.append([int(row) for part in rows for row in part])
+paths = files.expand_globs("gs://albert/none/train-*")
+made = build_record_index(paths)
+print(json.dumps([seen, made.content == index.content, files.expand_globs("gs://albert/none/*train-*")]))
+"""
+
+
+def test_a_window_is_few_long_reads_and_a_host_reads_its_own_rows(bucket, tmp_path):
+  rng = np.random.default_rng(0)
+  shards, number = [tmp_path / "0", tmp_path / "1"], 0
+  for shard in shards:
+    with shard.open("wb") as stream:
+      writer = TFRecordWriter(stream)
+      for _ in range(NUM_RECORDS // 2):
+        writer.write(f"{number:06d}".encode() + bytes(int(rng.integers(300, 500))))
+        number += 1
+  size = sum(shard.stat().st_size for shard in shards)
+  for folder in ("one", "two-0", "two-1", "none"):
+    for name, shard in enumerate(shards):
+      bucket.put(f"{folder}/train-{name}.tfrecord", shard.read_bytes())
+      if folder != "none":
+        bucket.put(f"{folder}/index/offsets-train-{name}.tfrecord.idx", scan_shard(str(shard)).to_bytes())
+  done = subprocess.run(
+    [sys.executable, "-c", CHILD], env=bucket.environment(), stdout=subprocess.PIPE, check=True
+  )
+  seen, same_content, found = json.loads(done.stdout.splitlines()[-1])
+  made = [bucket.get(f"none/index/offsets-train-{name}.tfrecord.idx") for name in range(2)]
+  reads = [each for each in bucket.proxy.exchanges if each.kind == "read" and "/index/" not in each.object]
+  assert made == [scan_shard(str(shard)).to_bytes() for shard in shards]
+  assert same_content
+  assert found == ["gs://albert/none/train-0.tfrecord", "gs://albert/none/train-1.tfrecord"]
+  asked = {
+    folder: sum(each.received for each in reads if f"/{folder}/" in each.object) / size
+    for folder in ("one", "two-0", "two-1")
+  }
+  # All of a window and the rest of an epoch, and at most the window behind them.
+  assert 1.0 < asked["one"] < 1.3 * (NUM_RECORDS + 32_768) / NUM_RECORDS
+  assert asked["two-0"] < 0.6 * asked["one"]
+  assert asked["two-1"] < 0.6 * asked["one"]
+  # A read of an extent, and before it TensorFlow's look at the byte before.
+  extents = [each.requested for each in reads if "/one/" in each.object and each.requested > 1 << 14]
+  assert len(extents) < 3 * 64 + 10
+  assert max(extents) < 700 * 516
+  whole, *parts = seen
+  assert sorted(whole) == list(range(NUM_RECORDS))
+  for step in range(0, NUM_RECORDS, BATCH):
+    mine = [row for part in parts for row in part[step // 2 : (step + BATCH) // 2]]
+    assert sorted(mine) == sorted(whole[step : step + BATCH])
