@@ -10,11 +10,10 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.compat import keras
 from albert_tf.errors import UserError
 from albert_tf.finetuning import initialize
 from albert_tf.finetuning.batching import Batching, planned_dataset, steps_per_epoch, training_plan
-from albert_tf.finetuning.callbacks import EvaluateAndKeepBest, WriteMetrics
+from albert_tf.finetuning.callbacks import EvaluateAndKeepBest, TensorBoard, WriteMetrics
 from albert_tf.finetuning.features import FeatureSet
 from albert_tf.finetuning.flat_features import FlatFeatures
 from albert_tf.finetuning.models import make_model
@@ -260,7 +259,7 @@ def _writers(
       learning_rate=lambda step: float(schedule(step)),
       examples_per_step=settings.train_batch_size,
     ),
-    keras.callbacks.TensorBoard(os.path.join(directory, "tensorboard"), write_graph=False, profile_batch=0),
+    TensorBoard(os.path.join(directory, "tensorboard"), write_graph=False, profile_batch=0),
   ]
 
 
