@@ -36,7 +36,9 @@ import tensorflow as tf
 from tensorflow.python.framework import kernels
 print("answer:", tf.__version__, bool(kernels.get_registered_kernels_for_op("TPUExecute").kernel))
 """
-_TRY_DIRECTORY = "import sys; from albert_tf.doctor import try_directory; try_directory(sys.argv[1])"
+_TRY_DIRECTORY = (
+  "import sys; from albert_tf.doctor import try_directory; sys.exit(try_directory(sys.argv[1]))"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,21 +207,18 @@ def _tpu(tpu: str) -> Iterator[Check]:
     yield Check("google-api-python-client", client or "none", advice)
 
 
-def try_directory(path: str) -> None:
-  """Writes, reads back and removes a small object under `path`; prints "ok", or fails.
-
-  Raises:
-    OSError: one of the three failed, or what came back is not what was written.
-  """
-  files.makedirs(path)
+def try_directory(path: str) -> str:
+  """Writes, reads back and removes a small object under `path`; what failed, or nothing."""
   name, content = os.path.join(path, f".doctor-{uuid.uuid4().hex[:8]}"), b"albert_tf doctor"
-  with files.atomic_writer(name) as stream:
-    stream.write(content)
-  returned = files.read_bytes(name)
-  files.remove(name)
-  if returned != content:
-    raise OSError(f"{len(returned)} bytes came back of {len(content)}")
-  print("ok")
+  try:
+    files.makedirs(path)
+    with files.atomic_writer(name) as stream:
+      stream.write(content)
+    returned = files.read_bytes(name)
+    files.remove(name)
+  except (OSError, UserError) as error:
+    return str(error)
+  return "" if returned == content else f"{len(returned)} bytes came back of {len(content)}"
 
 
 def _output_directory(path: str) -> Iterator[Check]:

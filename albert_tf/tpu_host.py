@@ -36,6 +36,8 @@ if answer["kernels"]:
     answer["error"] = str(error) or type(error).__name__
 print({_ANSWER!r} + json.dumps(answer), flush=True)
 """
+# What a log puts before its words: time, severity, source line.
+_LOG_PREFIX = re.compile(r"^(\d{4}-\S+ \S+ [FEWI]|[FEWI]\d{4} \S+ +\d+) \S+\] ")
 
 
 def chips(dev: str = "/dev") -> list[str]:
@@ -72,7 +74,8 @@ def last_informative_line(message: str, most: int = 240) -> str:
   telling = [line for line in lines if line and not _NO_REASON.match(line)] or [
     line for line in lines if line
   ]
-  return re.sub(r"\s*\[Op:\w+\]$", "", telling[-1])[:most].rstrip(" .:") if telling else ""
+  words = _LOG_PREFIX.sub("", re.sub(r"\s*\[Op:\w+\]$", "", telling[-1])) if telling else ""
+  return words[:most].rstrip(" .:")
 
 
 def unreachable(tpu: str, message: str) -> UserError:
@@ -122,7 +125,7 @@ def initialize_in_child(seconds: float = _INITIALIZE_SECONDS) -> int | None:
     name, last = signal.Signals(-child.returncode).name, last_informative_line(child.stderr, 100)
     raise unreachable(
       "local",
-      f"its initialisation ended the process with {name}, as where wheel and libtpu do not fit; {last}",
+      f"its initialisation ended the process with {name}, as where libtpu does not fit this wheel: {last}",
     )
   answers = [line.removeprefix(_ANSWER) for line in child.stdout.splitlines() if line.startswith(_ANSWER)]
   answer: dict[str, Any] = json.loads(answers[-1]) if answers else {"kernels": True, "error": child.stderr}

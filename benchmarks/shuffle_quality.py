@@ -1,7 +1,8 @@
 """How well the data order mixes the records, beside a shuffle buffer of 100 records as the original's.
 
 Prints one JSON line. Records lie document by document, so neighbours in a file resemble each other: a good order
-tears them apart. Only numbers of records are put in order; no file is read. `uniform` is a perfect permutation.
+tears them apart. Only numbers of records are put in order; no file is read. `uniform` is a perfect permutation;
+`version_1` the order of runs that began before version 2.
 
   - correlation: of place in the files and place in the stream; 0 is a perfect mix, 1 the order of the files.
   - neighbour_distance: mean distance in the stream of records that are neighbours in a file.
@@ -23,8 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import exit_on_user_error
-from albert_tf.pipelines.order import WINDOW_BLOCKS, ShuffledOrder
-from albert_tf.pipelines.record_index import BLOCK_RECORDS
+from albert_tf.pipelines.order import ORDER_VERSION, make_order
 
 _NUM_RECORDS = flags.DEFINE_integer("num_records", 1_000_000, "Records of an epoch.", lower_bound=1000)
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 256, "Examples of a batch.", lower_bound=2)
@@ -37,19 +37,22 @@ _BUFFER = flags.DEFINE_integer(
 _SEED = flags.DEFINE_integer("seed", 12345, "Keys the order.")
 
 
-def our_order(num_records: int, seed: int) -> np.ndarray:
+def our_order(num_records: int, seed: int, version: int) -> np.ndarray:
   """File places in the order of the first epoch of training."""
-  order = ShuffledOrder(num_records=num_records, seed=seed)
+  order = make_order(version, num_records=num_records, seed=seed)
+  whole = order.part(1, 0)
 
   @tf.function
   def window_records(window: tf.Tensor) -> tf.Tensor:
-    blocks = order.window_blocks(window)
-    records = blocks[:, tf.newaxis] * BLOCK_RECORDS + tf.range(BLOCK_RECORDS, dtype=tf.int64)
-    records = tf.reshape(records, [-1])
-    return order.permute_window(tf.boolean_mask(records, records < num_records), window)
+    extents = order.extents(window, whole)
+    read = tf.ragged.range(extents.starts, extents.starts + extents.counts).flat_values
+    return tf.gather(read, order.arrangement(window, whole, extents))
 
-  windows = range(order.windows_per_epoch)
-  return np.concatenate([window_records(tf.constant(window, tf.int64)).numpy() for window in windows])
+  found, window = [np.zeros([0], np.int64)], 0
+  while sum(map(len, found)) < num_records:
+    found.append(window_records(tf.constant(window, tf.int64)).numpy())
+    window += 1
+  return np.concatenate(found)
 
 
 def buffer_order(num_records: int, size: int, seed: int) -> np.ndarray:
@@ -91,7 +94,8 @@ def main(argv: Sequence[str]) -> None:
   del argv
   count, seed = _NUM_RECORDS.value, _SEED.value
   orders = {
-    "ours": our_order(count, seed),
+    "ours": our_order(count, seed, ORDER_VERSION),
+    "version_1": our_order(count, seed, 1),
     "shuffle_buffer": buffer_order(count, _BUFFER.value, seed),
     "uniform": np.random.default_rng(seed).permutation(count),
   }
@@ -106,7 +110,7 @@ def main(argv: Sequence[str]) -> None:
         "records": count,
         "batch_size": _BATCH_SIZE.value,
         "document_records": _DOCUMENT_RECORDS.value,
-        "window": WINDOW_BLOCKS * BLOCK_RECORDS,
+        "order_version": ORDER_VERSION,
         "buffer": _BUFFER.value,
         **{name: {key: round(value, 5) for key, value in each.items()} for name, each in found.items()},
       }

@@ -59,12 +59,15 @@ LONG_FUNCTIONS: dict[str, int] = {}
 FILE_CALLS = re.compile(
   r"(open|os\.(rename|replace|listdir|scandir|walk|makedirs|mkdir|remove|unlink|rmdir|stat|access)"
   r"|os\.path\.(exists|lexists|isdir|isfile|islink|normpath|abspath|realpath|relpath|expanduser|getsize)"
-  r"|(shutil|glob|pathlib)\.\w+|(tf|tensorflow)\.(io\.)?gfile)$"
+  r"|shutil\.(copy\w*|move|rmtree)|(glob|pathlib)\.\w+|(tf|tensorflow)\.(io\.)?gfile)$"
 )
 # path → why it may: the files there are never a user's, or a user's only on this machine.
 OWN_FILES = {
+  "albert_tf/doctor.py": "what this machine has",
   "albert_tf/files.py": "the one module",
   "albert_tf/remote_files.py": "its other half",
+  "albert_tf/doctor.py": "this machine's memory, disk and lock files",
+  "albert_tf/tpu_host.py": "device files, and who holds them",
   "albert_tf/planning/plan_compile.py": "this package's sources; a cache below ~",
   "albert_tf/planning/tpu_compiler.py": "temporary files of the compiler's process",
   "albert_tf/planning/tpu_compiler_worker.py": "the same files, on the other side",
@@ -72,6 +75,8 @@ OWN_FILES = {
   "albert_tf/serving/conformance/session_probe.py": "runs where this project's code is absent",
   "albert_tf/serving/conformance/tensor_file.py": "is loaded there",
   "albert_tf/training/metrics_log.py": "appends, which only a disk can",
+  "albert_tf/tpu_host.py": "devices and processes of this machine",
+  "albert_tf/training/run_lock.py": "processes of this machine",
   "albert_tf/training/run_directory.py": "asks a local disk whether it may be written",
   "tfrecords_tools/extract_installed_docs.py": "installed packages",
   "tfrecords_tools/pretraining/spill.py": "unfinished work, which is on a local disk",

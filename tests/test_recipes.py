@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -181,3 +182,38 @@ def test_race_has_the_papers_settings(repository_dir):
     "race_v2": (1e-5, 32, 0.0, 0.1, 12000, 1000, 512),
   }
   assert {(values["task_name"], values["max_qa_length"]) for values in read.values()} == {("race", 128)}
+
+
+# `--tpu=local` in a recipe's example is a v3-8, a name is a v3-512; docs/tpu.md has a row for each machine.
+_COMMAND = re.compile(r"run_pretrain\.py ((?:.*\\\n#? +)*.*)")
+_ROW = re.compile(
+  r"^\| \S+ \| (v\S+) \| (\d+) \| ([\d.]+) (days|hours) \| (\d+) \| ([\d.]+) (days|hours) \|$", re.MULTILINE
+)
+
+
+def examples(repository_dir):
+  """Flags of the planner for each command that names a machine, and the days the text promises (None: nothing)."""
+  for path in RECIPES:
+    for command in _COMMAND.findall(path.read_text()):
+      if "--tpu" in command:
+        flags = re.findall(r"--(?:flagfile|gradient_accumulation_steps)=\S+", command)
+        yield [*flags, f"--topology={'v3:2x2' if '--tpu=local' in command else 'v3:16x16'}"], None
+  for topology, *columns in _ROW.findall((repository_dir / "docs" / "tpu.md").read_text()):
+    for size, (steps, time, unit) in zip(("base", "large"), (columns[:3], columns[3:]), strict=True):
+      flags = [f"--size={size}_v1", "--train_batch_size=4096", "--max_predictions_per_seq=20"]
+      days = float(time) / (24 if unit == "hours" else 1)
+      yield [*flags, f"--gradient_accumulation_steps={steps}", f"--topology={topology}"], days
+
+
+def test_every_command_fits_the_machine_it_names(repository_dir):
+  planner = str(repository_dir / "tpu_scripts" / "compile_for_tpu.py")
+  count = {True: 0, False: 0}
+  for flags, days in examples(repository_dir):
+    command = [sys.executable, planner, *flags, "--estimate_only", "--num_train_steps=125000"]
+    done = subprocess.run(command, cwd=repository_dir, capture_output=True, text=True, check=False)
+    assert "\nIt fits: " in done.stdout, (flags, done.stdout, done.stderr)
+    time, unit = re.search(r"steps: ([\d.]+) (days|hours)", done.stdout).groups()
+    if days is not None:
+      assert float(time) / (24 if unit == "hours" else 1) == pytest.approx(days, rel=0.1), (flags, time, unit)
+    count[days is None] += 1
+  assert count == {True: 10, False: 16}

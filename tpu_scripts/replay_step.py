@@ -6,7 +6,8 @@ Example:
 
 from collections.abc import Sequence
 import json
-import shutil
+import os
+import sys
 
 from absl import app, flags
 
@@ -46,7 +47,7 @@ def main(argv: Sequence[str]) -> None:
     num_gradients=_NUM_SHOWN.value,
   )
   tokenizer = AlbertTokenizer.from_pretrained(run) if files.exists(f"{run}/spm.model") else None
-  width = min(shutil.get_terminal_size().columns, _WIDEST)
+  width = min(os.get_terminal_size().columns, _WIDEST) if sys.stdout.isatty() else _WIDEST
   for line in replay_text.render(
     replayed, tokenizer, num_shown=_NUM_SHOWN.value, max_chars=_MAX_CHARS.value, width=width
   ):

@@ -18,7 +18,7 @@ import device_flags
 from albert_tf import doctor, files
 from albert_tf.configs import SHARING_KINDS, AlbertConfig, named_sizes
 from albert_tf.errors import UserError, exit_on_user_error
-from albert_tf.startup import load_tensorflow
+from albert_tf.startup import load_tensorflow, read_buckets_in_extents
 
 if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
   from albert_tf.optim.build import OptimizerConfig
@@ -266,6 +266,7 @@ def main(argv: Sequence[str]) -> int | None:
       f"--input_file={_INPUT_FILE.value}, --output_dir={_OUTPUT_DIR.value}. Give both."
     )
   flags_text = flags.FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
+  read_buckets_in_extents()
   load_tensorflow(device_flags.tpu())
   from albert_tf.training.pretraining import run_pretraining
 

@@ -21,7 +21,7 @@ class _Replica(tf.distribute.ReplicaContext):
   def all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
     """One all-reduce a tensor, as TPUStrategy makes it; which are sent together is the compiler's choice."""
     assert reduce_op == tf.distribute.ReduceOp.SUM
-    group = tf.range(self._num_replicas)[tf.newaxis]
+    group = tf.constant([list(range(self._num_replicas))])
     return tf.nest.map_structure(
       lambda x: gen_xla_ops.xla_all_reduce(x, group, reduce_op="Add", mode="CrossReplica"), value
     )

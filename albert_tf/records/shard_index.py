@@ -5,7 +5,7 @@ written with the shard, or made on demand; a shard of another size than the inde
 
 Layout, little-endian: mark (8 bytes) · size of the shard and number of its records (2 × uint64) · records of a block
 (uint32) · digest of the records' own checksums (16 bytes) · zlib of the blocks' lengths (uint64), as eight planes of
-bytes · masked CRC32C of all that (uint32). About 1.4 bytes a block of 64 records.
+bytes · masked CRC32C of all that (uint32). About 1.6 bytes a block of 64 records.
 """
 
 import array

@@ -159,7 +159,8 @@ class CheckpointStore:
         without_index = (
           re.fullmatch(r"model\.ckpt-\d+\.data-.*", name) and f"{strip_suffix(name)}.index" not in names
         )
-        if re.match(r"(model\.ckpt-\d+|checkpoint)\.tmp-", name) or without_index:
+        # TensorFlow gives what it saves its own endings, behind the name that the file module would give.
+        if files.is_unfinished(name) or re.match(r"model\.ckpt-\d+\.tmp-", name) or without_index:
           files.remove(os.path.join(folder, name))
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from albert_tf import tpu_host
 from albert_tf.errors import UserError
 from albert_tf.pipelines.pretraining import HostShard
-from albert_tf.training import tpu_probe
+from albert_tf.training import tpu_hosts, tpu_probe
 
 DISTRIBUTIONS = ("tpu", "mirrored", "multi_worker", "one_device")
 
@@ -64,8 +64,9 @@ def _tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
       tpu=config.tpu, zone=config.tpu_zone or None, project=config.gcp_project or None
     )
     if config.tpu != "local":
-      tpu_probe.check_hosts(resolver.cluster_spec())
+      tpu_hosts.check_hosts(resolver.cluster_spec())
       tf.config.experimental_connect_to_cluster(resolver)
+      tpu_hosts.watch_hosts(resolver.cluster_spec())
     tf.tpu.experimental.initialize_tpu_system(resolver)
     return tf.distribute.TPUStrategy(resolver)
   except Exception as error:  # The resolver and the runtime raise many types, none of them documented.

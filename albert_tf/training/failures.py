@@ -5,6 +5,7 @@ from typing import TypeVar
 
 import tensorflow as tf
 
+from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.pipelines.record_index import RecordIndex, build_record_index
 from albert_tf.pipelines.suspects import find_fault
@@ -35,6 +36,8 @@ def explained(run: Callable[[], Result], settings: PretrainingSettings, index: R
     if explanation is None:  # A fault of the program: its traceback is what helps.
       raise
     raise UserError(explanation) from error
+  except files.StoreError as error:  # Says itself what to do.
+    raise UserError(f"{error} Then {_CONTINUES}.") from error
   except OSError as error:
     what = error.filename or settings.output_dir
     raise UserError(
@@ -97,10 +100,10 @@ def _records(
       return found
     if isinstance(error, tf.errors.NotFoundError):  # The records are all there.
       return _storage(line) if "://" in line else None
-    now = build_record_index(settings.input_files, on_bad_record=settings.on_bad_record)
+    now = build_record_index(settings.input_files, on_bad_record=settings.on_bad_record, write=False)
   except OSError as unreachable:
     return _storage(str(unreachable.strerror or unreachable))
-  if now.fingerprint != index.fingerprint:
+  if (now.fingerprint, now.content) != (index.fingerprint, index.content):
     return (
       "Record files must stay as they are while a run reads them. Received: other files than at the start under "
       f"{settings.input_files[0]} and its neighbours. Put them back and run again."

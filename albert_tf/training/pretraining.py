@@ -69,13 +69,13 @@ def run_pretraining(
   strategy = make_strategy(settings.distribution)
   settings.step.micro_batch_size(strategy.num_replicas_in_sync)
   set_precision(settings.mixed_precision)
-  inputs = checked_input(settings, strategy)
-  index = inputs.index
   directory, lock = RunDirectory(settings.output_dir), RunLock(settings.output_dir)
   chief, consensus = is_chief(strategy), Consensus(strategy)
+  inputs = _inputs(settings, strategy, directory.order_version(), chief, consensus, write=not check_only)
+  index = inputs.index
 
   def check() -> None:
-    directory.check(settings, index.fingerprint)
+    directory.check(settings, inputs.identity)
     lock.refuse_others()
 
   consensus.on_chief(chief, check)
@@ -88,7 +88,7 @@ def run_pretraining(
     may_write=lock.check,
   )
   state, origin = _start(settings, store, trained.variables)
-  if not consensus.same(f"{index.fingerprint} {state}"):
+  if not consensus.same(f"{inputs.identity} {state}"):
     raise UserError(
       "All workers must see the same records and the same output directory. Received: they differ; this worker has "
       f"{index.num_records:,} records and is {origin}. Use a file system that all of them share."
@@ -105,12 +105,33 @@ def run_pretraining(
     def prepare() -> None:
       nonlocal origin
       origin += _hold(lock, store, settings)
-      directory.write(settings, index.fingerprint, versions=_versions(), flags_text=flags_text)
+      directory.write(settings, inputs.identity, versions=_versions(), flags_text=flags_text)
       store.tidy()
 
     consensus.on_chief(chief, prepare)
     run = _Run(settings, machine or Machine(), trained, evaluator, store, consensus, chief, began)
     return explained(lambda: run.train(inputs, state, origin), settings, index)
+
+
+def _inputs(
+  settings: PretrainingSettings,
+  strategy: tf.distribute.Strategy,
+  order_version: int,
+  chief: bool,
+  consensus: Consensus,
+  *,
+  write: bool,
+) -> PretrainingInput:
+  """The chief looks at the records first: what it must walk, the others then find an index of."""
+  found: list[PretrainingInput] = []
+
+  def look() -> None:
+    found.append(checked_input(settings, strategy, order_version=order_version, write=chief and write))
+
+  consensus.on_chief(chief, look)
+  if not chief:
+    look()
+  return found[0]
 
 
 def _try_out(trained: _Trained, evaluator: Evaluator | None, iterator: Any) -> None:

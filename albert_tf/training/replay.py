@@ -120,17 +120,18 @@ def replay_step(
   losses = results["masked_lm_loss"] + results["sentence_order_loss"]
   ranks = np.argsort(np.where(np.isfinite(losses), -losses, -np.inf), kind="stable")
   norms = {int(row): passes.norm_alone(int(row)) for row in ranks[:num_gradients]}
-  weight = batch["masked_lm_weights"].sum()
+  masked_lm_loss, masked_lm_accuracy = (
+    _weighted_mean(values, batch["masked_lm_weights"])
+    for values in (results["losses"], results["predicted"] == batch["masked_lm_ids"])
+  )
   return ReplayedStep(
     step=step,
     weights=weights,
     weights_step=origin.step,
     has_dropout=settings.model.hidden_dropout_prob + settings.model.attention_probs_dropout_prob > 0,
     loss=float(results["share"].sum()),
-    masked_lm_loss=float((results["losses"] * batch["masked_lm_weights"]).sum() / max(weight, 1.0)),
-    masked_lm_accuracy=float(
-      ((results["predicted"] == batch["masked_lm_ids"]) * batch["masked_lm_weights"]).sum() / max(weight, 1.0)
-    ),
+    masked_lm_loss=masked_lm_loss,
+    masked_lm_accuracy=masked_lm_accuracy,
     sentence_order_loss=float(results["sentence_order_loss"].mean()),
     sentence_order_accuracy=float((results["order"] == batch["sentence_order_labels"]).mean()),
     gradient_norm=norm,
@@ -153,6 +154,11 @@ def replay_step(
       for row in ranks.tolist()
     ),
   )
+
+
+def _weighted_mean(values: np.ndarray, weights: np.ndarray) -> float:
+  with np.errstate(invalid="ignore"):  # What is not finite is what one looks for.
+    return float((values * weights).sum() / max(weights.sum(), 1.0))
 
 
 def _fill(variables: Mapping[str, tf.Variable], origin: Origin, settings: PretrainingSettings) -> str:

@@ -69,7 +69,8 @@ def read_index(
       "with --input_file."
     )
   index = build_record_index(paths, on_bad_record=settings.on_bad_record, write=False)
-  if index.fingerprint != identity["records"]:
+  content = identity.get("record_content", index.content)  # Runs of earlier versions did not note it.
+  if (index.fingerprint, index.content) != (identity["records"], content):
     raise UserError(
       "A replay needs the very records of the run, all of them, with their names and in their order. Received: "
       f"{len(paths)} files, the first {paths[0]}, which are others. Name those of the run with --input_file."

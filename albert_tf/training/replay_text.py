@@ -1,6 +1,7 @@
 """A replayed update for a person: masked pieces marked in the text, the worst predictions named."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+import itertools
 import math
 import os
 import textwrap
@@ -30,10 +31,12 @@ def render(
   """
   yield from _summary(replayed)
   yield ""
-  yield "In the texts {piece} was masked and predicted, {piece ~ other} was predicted as the other."
+  yield "In the texts, {braces} hold what was masked: {as predicted}, {as it was ~ as predicted}."
   for rank, example in enumerate(replayed.examples[:num_shown], 1):
     yield ""
     yield _headline(rank, example, len(replayed.examples) * example.share / replayed.loss)
+    place = f"{os.path.basename(example.place.path)}, record {example.place.record:,}"
+    yield f"{_INDENT}row {example.row} of the batch: {place}"
     text = example_text(example, tokenizer)
     if 0 < max_chars < len(text):
       text = f"{text[:max_chars].rsplit(' ', 1)[0]} … ({len(text):,} characters)"
@@ -87,11 +90,10 @@ def _headline(rank: int, example: ReplayedExample, times_mean: float) -> str:
   order += ")" if example.predicted_order == label else f", taken for {_ORDERS[example.predicted_order]})"
   parts = [f"#{rank}", f"loss {example.loss:.4g}", f"masked LM {example.masked_lm_loss:.4g}", order]
   if math.isfinite(times_mean):
-    parts.append(f"{times_mean:.1f} × its even share of the batch's loss")
+    parts.append(f"{times_mean:.1f} × the mean share")
   if example.gradient_norm is not None:
     parts.append(f"own gradient {example.gradient_norm:.3g}")
-  place = f"{os.path.basename(example.place.path)} record {example.place.record:,}"
-  return " · ".join([*parts, f"row {example.row}, {place}"])
+  return " · ".join(parts)
 
 
 def _piece(index: int, tokenizer: AlbertTokenizer | None) -> str:
@@ -106,22 +108,34 @@ def _predictions(example: ReplayedExample) -> list[int]:
   return np.flatnonzero(example.features["masked_lm_weights"]).tolist()
 
 
+def _joined(indices: Iterable[int], tokenizer: AlbertTokenizer | None) -> str:
+  """Pieces as running text; special ones stand apart."""
+  if tokenizer is None:
+    return "".join(f" {index}" for index in indices)
+  pieces = (tokenizer.id_to_piece(index) for index in indices)
+  apart = (f" {piece} " if piece.startswith("[") and len(piece) > 1 else piece for piece in pieces)
+  return "".join(apart).replace(SPIECE_UNDERLINE, " ")
+
+
 def example_text(example: ReplayedExample, tokenizer: AlbertTokenizer | None) -> str:
-  """The example as it was before masking, predicted pieces marked; special pieces shown."""
-  marked = {}
+  """The example as it was before masking; successive predicted pieces in one pair of braces."""
+  features, slots = example.features, {}
   for p in _predictions(example):
-    true, guess = int(example.features["masked_lm_ids"][p]), int(example.predicted_ids[p])
-    wrong = "" if guess == true else f" ~ {_bare(guess, tokenizer)}"
-    marked[int(example.features["masked_lm_positions"][p])] = (true, f"{{{_bare(true, tokenizer)}{wrong}}}")
+    slots[int(features["masked_lm_positions"][p])] = p
+  length = int(features["input_mask"].sum())
   words = []
-  for position, index in enumerate(
-    example.features["input_ids"][: int(example.features["input_mask"].sum())]
-  ):
-    true, shown = marked.get(position, (int(index), _bare(int(index), tokenizer)))
-    piece = _piece(true, tokenizer)
-    spaced = tokenizer is None or piece.startswith((SPIECE_UNDERLINE, "["))
-    words.append((" " if spaced else "") + shown)
-  return "".join(words).strip()
+  for masked, group in itertools.groupby(range(length), lambda position: position in slots):
+    positions = list(group)
+    if not masked:
+      words.append(_joined((int(features["input_ids"][position]) for position in positions), tokenizer))
+      continue
+    true = [int(features["masked_lm_ids"][slots[position]]) for position in positions]
+    guessed = [int(example.predicted_ids[slots[position]]) for position in positions]
+    text = _joined(true, tokenizer)
+    other = " ".join(_bare(index, tokenizer) for index in guessed)
+    wrong = "" if guessed == true else f" ~ {other}"
+    words.append((" " if text.startswith(" ") else "") + f"{{{text.strip()}{wrong}}}")
+  return " ".join("".join(words).split())
 
 
 def _worst(example: ReplayedExample, tokenizer: AlbertTokenizer | None, limit: int = 5) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any, TextIO
 import tensorflow as tf
 
 from albert_tf import files
+from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.training.curves import draw_curves
 from albert_tf.training.goodput import PREFIX, Goodput, Machine
 from albert_tf.training.metrics_log import MetricsLog
@@ -167,20 +168,23 @@ class _TensorBoard:
 
   def write(self, record: Mapping[str, Any]) -> None:
     split = record["split"]
-    if split not in self._writers:
-      self._writers[split] = tf.summary.create_file_writer(f"{self._directory}/{split}", max_queue=10_000)
-    with self._writers[split].as_default():
-      for key, value in record.items():
-        if key not in ("step", "split") and value is not None and not key.startswith(PREFIX):
-          tf.summary.scalar(key, value, step=record["step"])
-    self._written[split] = self._written.get(split, 0) + 1
-    if self._written[split] % self._RECORDS_PER_FILE == 0:
-      self._writers.pop(split).close()
+    with tf.device(coordinator_cpu()):  # By default a slice's first host would write to its own disk.
+      if split not in self._writers:
+        self._writers[split] = tf.summary.create_file_writer(f"{self._directory}/{split}", max_queue=10_000)
+      with self._writers[split].as_default():
+        for key, value in record.items():
+          if key not in ("step", "split") and value is not None and not key.startswith(PREFIX):
+            tf.summary.scalar(key, value, step=record["step"])
+      self._written[split] = self._written.get(split, 0) + 1
+      if self._written[split] % self._RECORDS_PER_FILE == 0:
+        self._writers.pop(split).close()
 
   def flush(self) -> None:
-    for writer in self._writers.values():
-      writer.flush()
+    with tf.device(coordinator_cpu()):
+      for writer in self._writers.values():
+        writer.flush()
 
   def close(self) -> None:
-    for writer in self._writers.values():
-      writer.close()
+    with tf.device(coordinator_cpu()):
+      for writer in self._writers.values():
+        writer.close()

@@ -1,6 +1,5 @@
 """Whether this process can use the TPU that was named, before it connects to it."""
 
-import socket
 import sys
 from typing import TYPE_CHECKING
 
@@ -11,18 +10,6 @@ from albert_tf.errors import UserError
 
 if TYPE_CHECKING:
   from albert_tf.training.distribution import DistributionConfig
-
-_CONNECT_SECONDS = 20.0
-
-
-def check_hosts(cluster: tf.train.ClusterSpec) -> None:
-  """Raises OSError where nothing listens at a host's address: TensorFlow would wait for it without end."""
-  for address in cluster.as_dict().get("worker", ()):
-    host, _, port = address.rpartition(":")
-    try:
-      socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
-    except OSError as error:
-      raise OSError(f"host {address}: {error.strerror or error}") from error
 
 
 def probe_tpu(config: "DistributionConfig") -> None:

@@ -153,6 +153,6 @@ def test_the_compiler_sums_all_gradients_together(lowered, name):
   compiled = compile_hlo(lowered[8].hlo, name, num_replicas=8)
   weight, rest = all_reduces(compiled.program)
   assert weight.num_bytes == 4
-  assert rest.num_bytes == 4 * (lowered[8].parameters + 6)  # And the metrics.
+  assert 0 < rest.num_bytes - 4 * lowered[8].parameters < 64  # And the metrics.
   assert waiting_seconds([weight, rest], topology) > 0
   assert all_reduces(compile_hlo(lowered[1].hlo, name).program) == []

@@ -17,7 +17,7 @@ SETTINGS = {
   # Cores, and what is special. The reference computes as many micro-batches one after the other.
   "lamb": (2, {"gradient_accumulation_steps": 2, "remat": True, "ema_decay": 0.9}),
   "adamw": (8, {"optimizer": "adamw", "layer_loop": "while", "learning_rate": 0.001}),
-  "bfloat16": (8, {"mixed_precision": "bfloat16", "bias_correction": True, "remat": True}),
+  "bfloat16": (2, {"mixed_precision": "bfloat16", "bias_correction": True}),
   "one_core": (1, {"gradient_accumulation_steps": 2}),
   "rounded": (2, {"all_reduce_dtype": "bfloat16", "ema_decay": 0.9, "save_checkpoints_steps": 2}),
   "addons": (2, {"optimizer": "tfa_lamb", "ema_decay": 0.9}),
@@ -87,7 +87,7 @@ def test_other_settings_train_as_on_one_device(flags):
   found = dict(zip(names, both_ways(flags, *names), strict=True))
   for name in names:
     assert_same(flags, name, ROUNDED if name == "rounded" else EQUAL)
-  assert "8 replica(s)" in found["bfloat16"].stderr
+  assert "8 replica(s)" in found["adamw"].stderr
   assert found["rounded"].programs[0]["collectives"]["CrossReplicaSum T=bfloat16"] == 32
 
 
@@ -98,7 +98,7 @@ def test_killed_and_started_again_it_ends_as_never_killed(flags, lamb):
   run = flags["output_dir"] / "killed"
   command = (cores, {**flags, **options, "tpu": "local", "output_dir": run, "save_checkpoints_steps": 2})
   process = runs.start("run_pretrain", command)
-  while not list(run.glob("checkpoints/model.ckpt-*.index")):
+  while not (run / "checkpoints/model.ckpt-2.index").exists():
     assert process.poll() is None, process.communicate()[1][-2000:]
     time.sleep(0.002)
   process.kill()

@@ -53,6 +53,11 @@ def test_a_tpu_that_is_not_there_is_one_sentence(monkeypatch, tpu, reason):
       "No OpKernel was registered to support Op 'X'",
     ),
     (
+      "2026-11-22 02:12:32.975: F a/tpu_library_init_fns.inc:12] X not available in this library.",
+      "X not available",
+    ),
+    ("W0000 00:00:1795312789.737652    5060 cuda.cc:52] failed call: 303", "failed call: 303"),
+    (
       "No matching devices found for '/device:TPU_SYSTEM:0' [Op:__inference_f_4]",
       "No matching devices found for",
     ),

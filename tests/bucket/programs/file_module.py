@@ -43,6 +43,16 @@ def main(place: str) -> None:
     seen.append([stream.tell(), stream.read(5).hex(), len(stream.read())])
   seen.append([found.removeprefix(place) for found in files.glob(path("a/*e*"))])
   seen.append([found.removeprefix(place) for found in files.expand_globs([path("a/t*"), path("a/l*")])])
+  _move_and_copy(path, write, attempt, seen)
+  attempt(files.remove, path("a/nothing"))
+  files.remove(path("a"))
+  files.remove(path("c/text"))
+  seen.append(files.tree(place))
+  seen.append(files.normpath(path("x/../y/./")).removeprefix(files.normpath(place)))
+  print(json.dumps(seen))
+
+
+def _move_and_copy(path, write, attempt, seen):
   files.copy(path("a/text"), path("a/copy"))
   files.rename(path("a/copy"), path("a/b/renamed"))
   attempt(files.copy, path("a/nothing"), path("a/copy"))
@@ -64,13 +74,7 @@ def main(place: str) -> None:
     with files.atomic_directory(path("e")) as folder:
       raise ZeroDivisionError
   except ZeroDivisionError:
-    seen.append(files.tree(place))
-  attempt(files.remove, path("a/nothing"))
-  files.remove(path("a"))
-  files.remove(path("c/text"))
-  seen.append(files.tree(place))
-  seen.append(files.normpath(path("x/../y/./")).removeprefix(files.normpath(place)))
-  print(json.dumps(seen))
+    seen.append(files.tree(path("")))
 
 
 if __name__ == "__main__":

@@ -82,13 +82,14 @@ class Slice:
   """The hosts of an emulated slice: TensorFlow servers, each in a folder of its own.
 
   Attributes:
+    addresses: where the hosts listen.
     tpu: what `--tpu` takes.
   """
 
   def __init__(self, folder: pathlib.Path, *, hosts: int, cores_per_host: int):
     self._folder, self._cores = folder, cores_per_host
-    self._addresses = free_addresses(hosts)
-    self.tpu = ",".join(f"grpc://{address}" for address in self._addresses)
+    self.addresses = free_addresses(hosts)
+    self.tpu = ",".join(f"grpc://{address}" for address in self.addresses)
     self.processes = {}
     for index in range(hosts):
       self.start(index)
@@ -99,7 +100,7 @@ class Slice:
     """Starts a host, or one that has died, at its old address."""
     own = self._folder / f"host_{index}"  # A relative path of the coordinator names nothing here.
     own.mkdir(exist_ok=True)
-    addresses = ",".join(self._addresses)
+    addresses = ",".join(self.addresses)
     self.processes[index] = _python("command", "host", addresses, str(index), str(self._cores), folder=own)
 
   def wait(self, index: int) -> None:

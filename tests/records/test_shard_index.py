@@ -1,0 +1,144 @@
+"""The index beside a shard: what it holds, when it is believed, and what a start costs with it."""
+
+import os
+import pathlib
+
+import numpy as np
+import pytest
+
+from albert_tf import files
+from albert_tf.errors import UserError
+from albert_tf.pipelines.record_index import build_record_index
+from albert_tf.records import TFRecordWriter, shard_index
+from albert_tf.records.shard_index import (
+  ShardIndex,
+  ShardIndexer,
+  index_path,
+  index_problem,
+  load_shard_index,
+  scan_shard,
+)
+
+
+def write_shard(path: pathlib.Path, count: int, *, seed: int = 0, length: int | None = None) -> str:
+  rng = np.random.default_rng(seed)
+  with path.open("wb") as stream:
+    writer = TFRecordWriter(stream)
+    for _ in range(count):
+      writer.write(rng.bytes(length if length is not None else int(rng.integers(0, 300))))
+  return str(path)
+
+
+def equal(a, b):
+  return a.to_bytes() == b.to_bytes()
+
+
+@pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 1000])
+def test_it_holds_every_64th_offset_and_survives_the_disk(tmp_path, count):
+  shard = write_shard(tmp_path / "train-0.tfrecord", count)
+  index = scan_shard(shard)
+  data, offsets, at = pathlib.Path(shard).read_bytes(), [], 0
+  while at < len(data):
+    offsets.append(at)
+    at += 16 + int.from_bytes(data[at : at + 8], "little")
+  assert (index.num_records, index.num_bytes) == (count, len(data))
+  np.testing.assert_array_equal(index.offsets, offsets[::64])
+  assert equal(ShardIndex.from_bytes(index.to_bytes()), index)
+  index.save(shard)
+  assert equal(load_shard_index(shard), index)
+  assert index_problem(shard) is None
+
+
+@pytest.mark.parametrize("piece", [1, 11, 12, 13, 1000])
+def test_pieces_of_any_size_give_the_same_index(tmp_path, piece):
+  shard = write_shard(tmp_path / "train-0.tfrecord", 70)
+  data, indexer = pathlib.Path(shard).read_bytes(), ShardIndexer(shard)
+  for begin in range(0, len(data), piece):
+    indexer.feed(data[begin : begin + piece])
+  assert equal(indexer.finish(), scan_shard(shard))
+
+
+def test_it_is_a_few_megabytes_for_the_papers_corpus():
+  """360 million records of length 512: 9 MB or so."""
+  rng = np.random.default_rng(0)
+  lengths = rng.normal(3500, 60, (10_000, 64)).sum(axis=1).astype(np.int64)
+  ends = np.cumsum(lengths)
+  index = ShardIndex(int(ends[-1]), 640_000, ends - lengths, bytes(16))
+  assert len(index.to_bytes()) * 360e6 / 640_000 < 10e6
+
+
+def test_no_pattern_for_shards_matches_it(tmp_path):
+  shard = write_shard(tmp_path / "train-0.tfrecord", 3)
+  build_record_index([shard])
+  assert os.path.exists(index_path(shard))
+  for pattern in ("train-*", "*.tfrecord", "**/train-*", "**/*.tfrecord"):
+    assert files.expand_globs(f"{tmp_path}/{pattern}") == [shard]
+
+
+def test_a_start_reads_indexes_only(tmp_path, monkeypatch):
+  shards = [write_shard(tmp_path / f"train-{n}.tfrecord", 200, seed=n) for n in range(3)]
+  notices = []
+  first = build_record_index(shards, notice=notices.append)
+  assert notices == ["3 of 3 record files have no index beside them: reading them once"]
+  opened = []
+  monkeypatch.setattr(shard_index.files, "open_binary", lambda path: opened.append(path) or open(path, "rb"))
+  again = build_record_index(shards, notice=notices.append)
+  assert len(notices) == 1
+  assert not set(opened) & set(shards)
+  assert (again.fingerprint, again.content) == (first.fingerprint, first.content)
+  np.testing.assert_array_equal(again.marks, first.marks)
+
+
+def test_what_does_not_fit_is_made_again(tmp_path):
+  shard = write_shard(tmp_path / "train-0.tfrecord", 100)
+  before = build_record_index([shard])
+  place = pathlib.Path(index_path(shard))
+  good = place.read_bytes()
+  for bad in (good[:-1], good[:30] + b"x" + good[31:], b"", b"something else entirely"):
+    place.write_bytes(bad)
+    assert build_record_index([shard]).fingerprint == before.fingerprint
+    assert place.read_bytes() == good
+  write_shard(pathlib.Path(shard), 130)  # Another size.
+  assert build_record_index([shard]).num_records == 130
+  assert index_problem(shard) is None
+
+
+def test_validation_notices_an_index_of_another_shard(tmp_path):
+  shard = write_shard(tmp_path / "train-0.tfrecord", 100, length=50)
+  build_record_index([shard])
+  write_shard(pathlib.Path(shard), 100, length=50, seed=1)  # The same sizes, other records.
+  assert "is of another file" in index_problem(shard)
+  pathlib.Path(index_path(shard)).write_bytes(b"damaged")
+  assert "is damaged" in index_problem(shard)
+
+
+def test_records_that_may_only_be_read_are_walked_in_memory(tmp_path, monkeypatch):
+  shard = write_shard(tmp_path / "train-0.tfrecord", 100)
+
+  def refuse(path):
+    raise UserError("The directory must be writable.")
+
+  monkeypatch.setattr(shard_index.files, "makedirs", refuse)
+  assert build_record_index([shard]).num_records == 100
+  assert build_record_index([shard], write=False).num_records == 100
+  assert not os.path.exists(index_path(shard))
+
+
+def test_other_records_of_the_same_sizes_have_another_content(tmp_path):
+  indexes = []
+  for seed in (0, 1):
+    folder = tmp_path / str(seed)
+    folder.mkdir()
+    indexes.append(build_record_index([write_shard(folder / "train-0.tfrecord", 100, seed=seed, length=40)]))
+  assert indexes[0].fingerprint == indexes[1].fingerprint  # Of names, sizes and counts.
+  assert indexes[0].content != indexes[1].content
+  skipping = build_record_index(list(indexes[0].paths), on_bad_record="skip")
+  assert (skipping.fingerprint, skipping.content) == (indexes[0].fingerprint, indexes[0].content)
+
+
+def test_damage_is_refused_when_it_is_walked(tmp_path):
+  shard = write_shard(tmp_path / "train-0.tfrecord", 100)
+  pathlib.Path(shard).write_bytes(pathlib.Path(shard).read_bytes()[:-3])
+  with pytest.raises(UserError, match="record 99 .*ends inside the record"):
+    build_record_index([shard])
+  assert not os.path.exists(index_path(shard))
