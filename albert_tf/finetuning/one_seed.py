@@ -166,17 +166,9 @@ def train(
     progress=progress,
   )
   writers = _writers(directory, evaluation, settings, num_steps) if writes else []
-  flat = FlatFeatures.of(features)
-
-  def dataset_from(first_step: int) -> Any:
-    plan = training_plan(flat, batching, seed=seed, num_steps=num_steps, first_step=first_step)
-    return strategy.distribute_datasets_from_function(
-      lambda context: planned_dataset(flat, plan, batching, shard=host_shard(strategy, context))
-    )
-
   _fit(
     model,
-    dataset_from,
+    _training_data(FlatFeatures.of(features), batching, seed=seed, num_steps=num_steps, strategy=strategy),
     evaluation,
     epoch_steps=epoch_steps,
     num_steps=num_steps,
@@ -191,6 +183,20 @@ def train(
     train_seconds=evaluation.progress.seconds,
     history=evaluation.progress.history,
   )
+
+
+def _training_data(
+  flat: FlatFeatures, batching: Batching, *, seed: int, num_steps: int, strategy: tf.distribute.Strategy
+) -> Callable[[int], Any]:
+  """First update → what `model.fit` reads: on each input host its own rows of every batch."""
+
+  def dataset_from(first_step: int) -> Any:
+    plan = training_plan(flat, batching, seed=seed, num_steps=num_steps, first_step=first_step)
+    return strategy.distribute_datasets_from_function(
+      lambda context: planned_dataset(flat, plan, batching, shard=host_shard(strategy, context))
+    )
+
+  return dataset_from
 
 
 def _fit(
