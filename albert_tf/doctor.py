@@ -37,7 +37,7 @@ from tensorflow.python.framework import kernels
 print("answer:", tf.__version__, bool(kernels.get_registered_kernels_for_op("TPUExecute").kernel))
 """
 _TRY_DIRECTORY = (
-  "import sys; from albert_tf.doctor import try_directory; sys.exit(try_directory(sys.argv[1]))"
+  "import sys; from albert_tf.doctor import try_directory; sys.exit(try_directory(sys.argv[1]) or 0)"
 )
 
 

@@ -5,6 +5,9 @@ import math
 import time
 from typing import Any
 
+import tensorflow as tf
+
+from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.compat import keras
 from albert_tf.errors import UserError
 from albert_tf.finetuning.resumption import Progress
@@ -167,3 +170,19 @@ class WriteMetrics(keras.callbacks.Callback):
         self._written.add(step)
         self._log.append(step, "eval", metrics)
         self._log.flush()
+
+
+class TensorBoard(keras.callbacks.TensorBoard):
+  """Keras' own, written by this process: by default the first host of a slice would, to its own disk."""
+
+  def on_train_begin(self, logs: Any = None) -> None:
+    with tf.device(coordinator_cpu()):
+      super().on_train_begin(logs)
+
+  def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    with tf.device(coordinator_cpu()):
+      super().on_epoch_end(epoch, logs)
+
+  def on_train_end(self, logs: Any = None) -> None:
+    with tf.device(coordinator_cpu()):
+      super().on_train_end(logs)

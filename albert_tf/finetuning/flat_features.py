@@ -1,6 +1,6 @@
 """A split as a few flat arrays, from which TensorFlow operations put padded batches together on any host."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import math
 from typing import Any
@@ -58,14 +58,15 @@ class FlatFeatures:
     """Flattens a split into tensors of the coordinator; its rows are read once."""
     labels, fill = features.labels, features.pad_values
     named = {} if labels is None else labels if isinstance(labels, Mapping) else {"": labels}
+    pieces = int(features.lengths.sum())
     with tf.device(coordinator_cpu()):
       return cls(
         lengths=features.lengths,
         row_weights=_row_weights(features),
         offsets=tf.constant(np.concatenate([[0], np.cumsum(features.lengths)])),
-        features=_flatten_rows(features.rows, fill),
-        labels={name: _flatten(column, fill.get("labels", 0)) for name, column in named.items()},
-        weights=None if features.weights is None else _flatten(features.weights, 0, np.float32),
+        features=_flatten_rows(features),
+        labels={name: _flatten(column, fill.get("labels", 0), pieces) for name, column in named.items()},
+        weights=None if features.weights is None else _flatten(features.weights, 0, pieces, np.float32),
       )
 
   def on_current_device(self) -> "FlatFeatures":
@@ -120,35 +121,52 @@ def _row_weights(features: FeatureSet) -> np.ndarray:
   return np.array([np.sum(weights) for weights in features.weights], np.float32)
 
 
-def _flatten_rows(rows: Sequence[Mapping[str, np.ndarray]], fill: Mapping[str, int]) -> dict[str, _Flat]:
+def _flatten_rows(features: FeatureSet) -> dict[str, _Flat]:
   """Each feature as a column; rows may be put together when asked for, so few are held at a time."""
-  parts: dict[str, list[np.ndarray]] = {}
+  rows, first = features.rows, features.rows[0]
+  pieces = int(features.lengths.sum())
+  columns = {name: _Growing(first[name], pieces, len(rows)) for name in first}
   for begin in range(0, len(rows), _CHUNK_ROWS):
     chunk = [rows[i] for i in range(begin, min(begin + _CHUNK_ROWS, len(rows)))]
-    for name in chunk[0]:
-      parts.setdefault(name, []).append(_joined(row[name] for row in chunk))
-  first = rows[0]
-  return {name: _column(parts.pop(name), first[name], fill.get(name, 0)) for name in first}
+    for name, column in columns.items():
+      column.add([row[name] for row in chunk])
+  return {name: column.finish(features.pad_values.get(name, 0)) for name, column in columns.items()}
 
 
-def _flatten(column: Column, fill: int, dtype: Any = None) -> _Flat:
+def _flatten(column: Column, fill: int, pieces: int, dtype: Any = None) -> _Flat:
   if isinstance(column, np.ndarray):
     return _Flat(tf.constant(column), dtype or column.dtype)
-  return _column([_joined(column)], np.asarray(column[0], dtype), fill)
+  growing = _Growing(np.asarray(column[0], dtype), pieces, len(column))
+  growing.add(column)
+  return growing.finish(fill)
 
 
-def _joined(arrays: Iterable[np.ndarray]) -> np.ndarray:
-  """All values one after another, in the smallest type."""
-  values = np.concatenate([np.ravel(array) for array in arrays])
-  if values.dtype.kind == "i" and values.size and values.min() >= 0:
-    small = next((kind for kind in _SMALL_TYPES if values.max() <= np.iinfo(kind).max), values.dtype)
-    return values.astype(small)
-  return values
+class _Growing:
+  """A column that is filled in place, in the smallest type that holds what it has seen.
 
+  Args:
+    first: the first row's value.
+    pieces, rows: of the whole split.
+  """
 
-def _column(parts: list[np.ndarray], first: Any, fill: int) -> _Flat:
-  """Rows of different lengths, or one number a row."""
-  first = np.asarray(first)
-  values = np.concatenate(parts)
-  parts.clear()
-  return _Flat(tf.constant(values), first.dtype, first.shape[:-1] if first.ndim else None, fill)
+  def __init__(self, first: Any, pieces: int, rows: int):
+    first = np.asarray(first)
+    self._dtype, self._inner = first.dtype, first.shape[:-1] if first.ndim else None
+    size = rows if self._inner is None else pieces * math.prod(self._inner)
+    self._values = np.empty(size, np.uint8 if first.dtype.kind == "i" else first.dtype)
+    self._filled = 0
+
+  def add(self, arrays: Sequence[np.ndarray]) -> None:
+    values = np.concatenate([np.ravel(array) for array in arrays])
+    least, most = (values.min(), values.max()) if values.size else (0, 0)
+    small = [
+      kind for kind in _SMALL_TYPES if values.dtype.kind == "i" and least >= 0 and most <= np.iinfo(kind).max
+    ]
+    needed = np.promote_types(self._values.dtype, small[0] if small else values.dtype)
+    self._values = self._values.astype(needed, copy=False)
+    self._values[self._filled : self._filled + len(values)] = values
+    self._filled += len(values)
+
+  def finish(self, fill: int) -> _Flat:
+    values, self._values = self._values, np.empty(0)
+    return _Flat(tf.identity(tf.constant(values)), self._dtype, self._inner, fill)

@@ -10,11 +10,10 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.compat import keras
 from albert_tf.errors import UserError
 from albert_tf.finetuning import initialize
 from albert_tf.finetuning.batching import Batching, planned_dataset, steps_per_epoch, training_plan
-from albert_tf.finetuning.callbacks import EvaluateAndKeepBest, WriteMetrics
+from albert_tf.finetuning.callbacks import EvaluateAndKeepBest, TensorBoard, WriteMetrics
 from albert_tf.finetuning.features import FeatureSet
 from albert_tf.finetuning.flat_features import FlatFeatures
 from albert_tf.finetuning.models import make_model
@@ -167,17 +166,9 @@ def train(
     progress=progress,
   )
   writers = _writers(directory, evaluation, settings, num_steps) if writes else []
-  flat = FlatFeatures.of(features)
-
-  def dataset_from(first_step: int) -> Any:
-    plan = training_plan(flat, batching, seed=seed, num_steps=num_steps, first_step=first_step)
-    return strategy.distribute_datasets_from_function(
-      lambda context: planned_dataset(flat, plan, batching, shard=host_shard(strategy, context))
-    )
-
   _fit(
     model,
-    dataset_from,
+    _training_data(FlatFeatures.of(features), batching, seed=seed, num_steps=num_steps, strategy=strategy),
     evaluation,
     epoch_steps=epoch_steps,
     num_steps=num_steps,
@@ -192,6 +183,20 @@ def train(
     train_seconds=evaluation.progress.seconds,
     history=evaluation.progress.history,
   )
+
+
+def _training_data(
+  flat: FlatFeatures, batching: Batching, *, seed: int, num_steps: int, strategy: tf.distribute.Strategy
+) -> Callable[[int], Any]:
+  """First update → what `model.fit` reads: on each input host its own rows of every batch."""
+
+  def dataset_from(first_step: int) -> Any:
+    plan = training_plan(flat, batching, seed=seed, num_steps=num_steps, first_step=first_step)
+    return strategy.distribute_datasets_from_function(
+      lambda context: planned_dataset(flat, plan, batching, shard=host_shard(strategy, context))
+    )
+
+  return dataset_from
 
 
 def _fit(
@@ -260,7 +265,7 @@ def _writers(
       learning_rate=lambda step: float(schedule(step)),
       examples_per_step=settings.train_batch_size,
     ),
-    keras.callbacks.TensorBoard(os.path.join(directory, "tensorboard"), write_graph=False, profile_batch=0),
+    TensorBoard(os.path.join(directory, "tensorboard"), write_graph=False, profile_batch=0),
   ]
 
 

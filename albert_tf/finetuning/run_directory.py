@@ -98,7 +98,8 @@ def _check_weights(before: Mapping[str, Any], start: Start, output_dir: str) -> 
   if best is None or start.checkpoint is None or start.source in (best, before.get("init_checkpoint")):
     return
   own, named = read_bundle(best), start.checkpoint.variables
-  if any(name not in named or not np.array_equal(value, named[name]) for name, value in own.items()):
+  shared = own.keys() & named.keys()
+  if not shared or any(not np.array_equal(own[name], named[name]) for name in shared):
     raise UserError(
       f"A run is evaluated with its own weights. Received: {output_dir}, which has its own, and {start.source}. Leave "
       "--init_checkpoint out, or choose another --output_dir."

@@ -82,7 +82,7 @@ def read_checkpoint(
 def find_checkpoint(path: str) -> tuple[str, str]:
   """(format, weights file or bundle prefix) of a path.
 
-  In a run directory the best copy (`checkpoints/best`) is preferred to the latest.
+  In a run directory the best (`checkpoints/best`) is preferred to the latest.
 
   Raises:
     UserError: there is no checkpoint at the path.

@@ -126,6 +126,17 @@ def lower_train_step(
   batch = empty_batch(
     batch_size=batch_size, max_seq_length=max_seq_length, max_predictions_per_seq=max_predictions_per_seq
   )
-  hlo = function.experimental_get_compiler_ir(batch)(stage="hlo_serialized")
   parameters = sum(variable.shape.num_elements() for variable in variables.values())
-  return LoweredStep(hlo=hlo, batch_size=batch_size, parameters=parameters)
+  return LoweredStep(hlo=_hlo(function, batch), batch_size=batch_size, parameters=parameters)
+
+
+def _hlo(function: Any, batch: Mapping[str, tf.Tensor]) -> bytes:
+  try:
+    return function.experimental_get_compiler_ir(batch)(stage="hlo_serialized")
+  except ValueError as error:
+    if "XlaAllReduce" not in str(error):
+      raise
+    raise UserError(
+      "Many cores together are lowered by a TensorFlow that has XLA's all-reduce for the CPU, such as 2.21. Received: "
+      f"{tf.__version__}, which has not. Use the default stack."
+    ) from error

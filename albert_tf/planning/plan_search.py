@@ -10,7 +10,9 @@ from albert_tf.planning.estimate import StepShape, estimate_step
 ALL_CORES, ONE_CORE, FORMULA = "compiler, all cores", "compiler, one core", "formula"
 TWO_DEPTHS = ", two depths"  # After either of the first two.
 _SEARCH_LIMIT = 1 << 14  # Examples a core; no chip holds more.
-FORMULA_ERROR = 0.06  # Relative, of memory: tests/planning/test_estimate.py holds it.
+FORMULA_ERROR = (
+  0.17  # Of memory, relative, on programs that it was not fitted to (tests/planning/test_estimate.py).
+)
 
 
 class Figures(NamedTuple):

@@ -102,9 +102,9 @@ def compile_hlo(
 
 
 def _run(command: list[str], timeout_seconds: float) -> str:
-  environment = {
-    key: value for key, value in os.environ.items() if key not in ("JAX_PLATFORMS", "PYTHONPATH")
-  }
+  # TPU_LOAD_LIBRARY=0 is for a TensorFlow with TPU kernels on a machine without a TPU.
+  unwanted = ("JAX_PLATFORMS", "PYTHONPATH", "TPU_LOAD_LIBRARY")
+  environment = {key: value for key, value in os.environ.items() if key not in unwanted}
   try:
     done = subprocess.run(
       command,

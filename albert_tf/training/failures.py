@@ -1,6 +1,7 @@
 """What the surroundings do to a run, in words: damaged records, lost workers, too little memory, a full disk."""
 
 from collections.abc import Callable
+import errno
 from typing import TypeVar
 
 import tensorflow as tf
@@ -39,11 +40,19 @@ def explained(run: Callable[[], Result], settings: PretrainingSettings, index: R
   except files.StoreError as error:  # Says itself what to do.
     raise UserError(f"{error} Then {_CONTINUES}.") from error
   except OSError as error:
-    what = error.filename or settings.output_dir
-    raise UserError(
-      f"The run directory must stay writable. Received: {what} ({error.strerror or error}). Free disk "
-      f"space or mend the permissions; {_CONTINUES}."
-    ) from error
+    raise UserError(_writing(error, settings)) from error
+
+
+def _writing(error: OSError, settings: PretrainingSettings) -> str:
+  what, reason = str(error.filename or settings.output_dir), str(error.strerror or error)
+  if files.is_remote(what) and error.errno == errno.EACCES:
+    return _permission(f"{what}: {reason}", settings)
+  if files.is_remote(what):
+    return _storage(f"{what}: {reason}")
+  return (
+    f"The run directory must stay writable. Received: {what} ({reason}). Free disk space or mend the permissions; "
+    f"{_CONTINUES}."
+  )
 
 
 def _explanation(error: tf.errors.OpError, settings: PretrainingSettings, index: RecordIndex) -> str | None:
@@ -59,10 +68,7 @@ def _explanation(error: tf.errors.OpError, settings: PretrainingSettings, index:
     case Cause.RECORDS:
       return _records(error, line, settings, index)
     case Cause.PERMISSION:
-      return (
-        f"The run must be allowed to read its records and to write {settings.output_dir} until it ends. Received: "
-        f"{line}. Renew the credentials or grant the role; {_CONTINUES}."
-      )
+      return _permission(line, settings)
     case Cause.STORAGE:
       return _storage(line)
     case Cause.WORKER:
@@ -74,6 +80,13 @@ def _explanation(error: tf.errors.OpError, settings: PretrainingSettings, index:
     case Cause.SERVICE:
       return f"Everything a run uses must answer until it ends. Received: {line}. Then {_CONTINUES}."
   return None
+
+
+def _permission(line: str, settings: PretrainingSettings) -> str:
+  return (
+    f"The run must be allowed to read its records and to write {settings.output_dir} until it ends. Received: "
+    f"{line}. Renew the credentials or grant the role; {_CONTINUES}."
+  )
 
 
 def _storage(line: str) -> str:

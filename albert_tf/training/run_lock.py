@@ -61,6 +61,7 @@ class RunLock:
     self._released = threading.Event()
     self._renewer: threading.Thread | None = None
     self._usurper: _Owner | None = None
+    self._renewed = 0.0  # Seconds since 1970.
 
   def refuse_others(self) -> str:
     """Makes sure that no other live process holds the lock; writes nothing.
@@ -99,16 +100,18 @@ class RunLock:
     if files.is_remote(self._directory):
       time.sleep(_SETTLING_SECONDS)
       self.refuse_others()
-    self._renewer = threading.Thread(target=self._renew, name="lock", daemon=True)
+    self._renewer = threading.Thread(target=self._keep_renewing, name="lock", daemon=True)
     self._renewer.start()
     return before
 
   def check(self) -> None:
-    """Makes sure, by what the last renewal saw, that the lock is still this run's; call it before writing.
+    """Makes sure that the lock is still this run's; call it before writing.
 
     Raises:
       UserError: another process took it over: this one had been stopped for longer than the lease.
     """
+    if time.time() - self._renewed > LEASE_SECONDS:  # The machine or this process was suspended, or cut off.
+      self._renew()
     if self._usurper is not None:
       raise UserError(
         f"One process at a time trains in a directory. Received: {self._directory}, which {self._usurper} took over, "
@@ -127,13 +130,17 @@ class RunLock:
       if owner is not None and owner.id == self._id:
         files.remove(self._path)
 
+  def _keep_renewing(self) -> None:
+    while self._usurper is None and not self._released.wait(_RENEWAL_SECONDS):
+      with contextlib.suppress(OSError, UserError):  # The next renewal may reach the bucket.
+        self._renew()
+
   def _renew(self) -> None:
-    while not self._released.wait(_RENEWAL_SECONDS):
-      with contextlib.suppress(OSError, UserError), self._alone():  # The next renewal may reach the bucket.
-        owner = self._read()
-        if owner is not None and owner.id != self._id:
-          self._usurper = owner
-          return
+    with self._alone():
+      owner = self._read()
+      if owner is not None and owner.id != self._id:
+        self._usurper = owner
+      else:
         self._write()
 
   def _read(self) -> _Owner | None:
@@ -159,6 +166,7 @@ class RunLock:
     )
     with files.atomic_writer(self._path, "w") as stream:
       stream.write(json.dumps(dataclasses.asdict(owner)) + "\n")
+    self._renewed = owner.expires - LEASE_SECONDS
 
   @contextlib.contextmanager
   def _alone(self) -> Iterator[None]:

@@ -44,19 +44,21 @@ def records(directory):
   return {name: (directory / name).read_bytes() for name in names}
 
 
+def scored(*accuracies):
+  """A task whose evaluations find these, one after another."""
+  made, found = task(), iter(accuracies)
+  evaluate = made.evaluate
+  made.evaluate = lambda outputs, split="eval": {**evaluate(outputs, split), "accuracy": next(found)}
+  made.plot = lambda outputs, path: False  # It would evaluate too.
+  return made
+
+
 @pytest.fixture(scope="module")
 def several(tmp_path_factory):
   """Two seeds of which the second is the best one, at update 4."""
   directory = tmp_path_factory.mktemp("several") / "run"
-  made = task()
-  real, calls = made.evaluate, []
-
-  def evaluate(outputs, split="eval"):  # Twice in training, then once for the results, for each seed.
-    calls.append(split)
-    return {**real(outputs, split), "accuracy": [0.1, 0.2, 0.2, 0.1, 0.8, 0.8][len(calls) - 1]}
-
-  made.evaluate = evaluate
-  results = run(directory, of=made, seeds=(1, 2))
+  # Twice in training, then once for the results, for each seed.
+  results = run(directory, of=scored(0.1, 0.2, 0.2, 0.1, 0.8, 0.8), seeds=(1, 2))
   assert (results["best_seed"], results["seeds"]["2"]["best_step"]) == (2, 4)
   return directory
 
@@ -78,15 +80,8 @@ def test_prediction_after_several_seeds_leaves_the_best_one_where_it_is(several)
 
 def test_another_seed_that_is_better_at_an_earlier_update(several):
   (several / "saved_model/1").mkdir(parents=True)
-  made = task()
-  real, calls = made.evaluate, []
-
-  def evaluate(outputs, split="eval"):  # Seeds 1 and 2 are evaluated once; the third is best at update 2.
-    calls.append(split)
-    return {**real(outputs, split), "accuracy": [0.2, 0.8, 0.9, 0.3, 0.9][len(calls) - 1]}
-
-  made.evaluate = evaluate
-  assert run(several, of=made, seeds=(1, 2, 3))["best_seed"] == 3
+  # Seeds 1 and 2 are evaluated once; the third is best at update 2.
+  assert run(several, of=scored(0.2, 0.8, 0.9, 0.3, 0.9), seeds=(1, 2, 3))["best_seed"] == 3
   assert [path.name for path in (several / "checkpoints/best").glob("*.index")] == ["model.ckpt-2.index"]
   third = best_weights(several / "seed_3")
   for name, value in best_weights(several).items():

@@ -3,7 +3,9 @@
 import importlib.util
 
 import pytest
+from reference.stacks import needs_host_xla
 
+from albert_tf import compat
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, named_variables
@@ -59,9 +61,12 @@ def test_a_core_waits_only_for_what_no_computation_hides():
 
 @pytest.fixture(scope="module")
 def lowered():
+  if compat.STACK == "addons":
+    pytest.skip("TensorFlow 2.15 has no all-reduce of XLA for the CPU")
   return {replicas: lower_train_step(CONFIG, num_replicas=replicas, **SIZES) for replicas in (1, 8)}
 
 
+@needs_host_xla
 def test_the_program_of_many_cores_holds_one_sum_a_tensor(lowered):
   """The masked-LM weights, every gradient, and the metrics; alone a core has nothing to sum."""
   variables = len(named_variables(AlbertForPreTraining(CONFIG)))
@@ -70,6 +75,14 @@ def test_the_program_of_many_cores_holds_one_sum_a_tensor(lowered):
   assert lowered[8].batch_size == lowered[1].batch_size == 2  # Of one core.
   with pytest.raises(UserError, match="num_replicas=0"):
     lower_train_step(CONFIG, num_replicas=0, **SIZES)
+
+
+@pytest.mark.skipif(
+  compat.STACK != "addons", reason="this TensorFlow can lower many replicas, or none at all"
+)
+def test_a_tensorflow_without_the_all_reduce_says_so():
+  with pytest.raises(UserError, match=r"such as 2\.21"):
+    lower_train_step(CONFIG, num_replicas=8, **SIZES)
 
 
 class _Compiler(plan_compile.StepCompiler):

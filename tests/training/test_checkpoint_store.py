@@ -123,5 +123,5 @@ def test_a_pointer_means_what_lies_above_however_the_directory_is_named(tmp_path
   assert read_pointer(".") == "./../model.ckpt-3"
   write_pointer("ram://pointer/best", "model.ckpt-3")
   assert read_pointer("ram://pointer/best") == "ram://pointer/model.ckpt-3"
-  (best / "checkpoint").write_text('model_checkpoint_path: "/home/author/model.ckpt-9"\n')
+  (best / "checkpoint").write_text('model_checkpoint_path: "/elsewhere/model.ckpt-9"\n')
   assert read_pointer(str(best)) is None  # A released checkpoint's own.

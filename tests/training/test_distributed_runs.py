@@ -100,3 +100,19 @@ def test_a_refusal_ends_both_workers(flags):
   assert [status for status, _ in ends] == [2, 2]
   assert all("must see the same records" in stderr for _, stderr in ends)
   assert not run.exists()
+
+
+def test_a_killed_worker_is_named_and_the_others_end(flags):
+  run = flags["output_dir"].parent / "one_dies"
+  processes = start_workers({**flags, "output_dir": run, "num_train_steps": 1_000_000}, 2)
+  while not (run / "metrics.jsonl").exists():
+    assert processes[0].poll() is None
+    time.sleep(0.2)
+  processes[1].kill()
+  end(processes[1])
+  status, stderr = end(processes[0])
+  assert status == 2
+  assert (
+    "error: All workers and TPUs of a run must stay until it ends. Received: worker 1 no longer" in stderr
+  )
+  assert "the same command continues from the last checkpoint" in stderr

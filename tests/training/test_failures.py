@@ -115,6 +115,23 @@ def raising(error):
   return run
 
 
+@pytest.mark.parametrize(
+  ("error", "told"),
+  [
+    (OSError(28, "No space left on device", "/run/metrics.jsonl"), "stay writable. Received: /run/metrics"),
+    (
+      OSError(5, "All 10 retry attempts failed", "gs://b/run/x"),
+      "must answer. Received: gs://b/run/x: All 10",
+    ),
+    (OSError(13, "HTTP response code 401", "gs://b/run/x"), "Renew the credentials"),
+    (OSError("broken"), r"run \(broken\)"),
+  ],
+)
+def test_a_file_that_cannot_be_written_is_a_disk_a_bucket_or_a_permission(tmp_path, error, told):
+  with pytest.raises(UserError, match=told):
+    explained(raising(error), tiny_settings(tmp_path, "run"), None)
+
+
 def test_the_line_that_tells_and_the_worker_it_blames():
   assert informative_line("") == "no reason given"
   assert informative_line(TPU_COMPILE).startswith("Compilation failure: Ran out of memory")
@@ -206,7 +223,7 @@ def test_a_real_fault_of_the_program_and_real_want_of_memory_read_no_record(file
   with pytest.raises(ERRORS.InvalidArgumentError):
     explained(lambda: tf.raw_ops.Reshape(tensor=tf.ones([3]), shape=[4]), settings, index)
   with pytest.raises(UserError, match=r"devices' memory. Received: OOM when allocating tensor with shape"):
-    explained(lambda: tf.zeros([10**6, 10**6]) + 1.0, settings, index)
+    explained(lambda: tf.zeros([10**7, 10**7]) + 1.0, settings, index)
   assert reads == []
 
 

@@ -97,6 +97,7 @@ def test_what_is_no_update_of_a_pretraining_run_is_refused(run, tmp_path):
     replay_step(str(tmp_path), 1)
 
 
+@pytest.mark.slow
 def test_checkpoints_that_are_gone_and_batches_that_grew(run, tmp_path):
   copy = tmp_path / "run"
   shutil.copytree(run / "run", copy)

@@ -129,6 +129,19 @@ def test_the_owner_renews_and_notices_that_it_lost_the_lock(tmp_path, monkeypatc
   assert content(tmp_path)["pid"] == 7
 
 
+def test_a_process_that_was_suspended_looks_before_it_writes(tmp_path):
+  lock = RunLock(str(tmp_path))
+  lock.acquire()
+  lock._renewed -= 2 * run_lock.LEASE_SECONDS
+  lock.check()  # Nobody came meanwhile.
+  assert content(tmp_path)["expires"] > time.time() + 100
+  lock._renewed -= 2 * run_lock.LEASE_SECONDS
+  (tmp_path / "lock.json").write_text(json.dumps(other_machine()))
+  with pytest.raises(UserError, match="process 7 on elsewhere took over"):
+    lock.check()
+  lock.release()
+
+
 def test_in_a_bucket_the_later_of_two_writers_has_the_lock(monkeypatch):
   monkeypatch.setattr(run_lock, "_SETTLING_SECONDS", 0.3)
   locks, refused = [RunLock("ram://run_lock") for _ in range(2)], []

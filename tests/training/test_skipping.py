@@ -8,6 +8,7 @@ import signal
 
 import numpy as np
 import pytest
+from reference.stacks import needs_host_xla
 from reference.tiny_pretraining import tiny_settings
 from reference.tiny_records import SPEC, random_examples, tiny_config, write_records
 from reference.tiny_step import OPTIMIZER, distributed_iterator, make_step
@@ -65,7 +66,12 @@ def left_out_by_hand(index):
 
 @pytest.mark.parametrize(
   ("replicas", "options"),
-  [(1, {}), (2, {}), (2, {"gradient_accumulation_steps": 2}), (1, {"use_xla": True})],
+  [
+    (1, {}),
+    (2, {"gradient_accumulation_steps": 2}),
+    pytest.param(2, {}, marks=pytest.mark.slow),
+    pytest.param(1, {"use_xla": True}, marks=[pytest.mark.slow, needs_host_xla]),
+  ],
 )
 def test_a_poisoned_batch_changes_nothing(request, index, left_out_by_hand, replicas, options):
   expected, flags = left_out_by_hand
@@ -117,7 +123,7 @@ def checkpoint_values(settings):
 
 
 def test_a_run_reports_what_it_left_out_and_resumes_exactly(tmp_path, monkeypatch, capfd):
-  whole = skipping_settings(tmp_path, "whole", 3)
+  whole = skipping_settings(tmp_path, "whole", 3, iterations_per_loop=1)  # A report of no update at all, too.
   run_pretraining(whole)
   said = capfd.readouterr().err
   log = pathlib.Path(whole.output_dir, "metrics.jsonl").read_text()

@@ -38,7 +38,7 @@ def start(
   return _python("command", "run", script, json.dumps(listed), folder=folder)
 
 
-def report(module: str, *arguments: str, seconds: float = 240) -> Any:
+def report(module: str, *arguments: str, seconds: float = 480) -> Any:
   """Runs a module of this folder in a process of its own; returns the JSON of the last line it prints."""
   process = _python(module, *arguments)
   stdout, stderr = process.communicate(timeout=seconds)
@@ -58,7 +58,7 @@ def _python(module: str, *arguments: str, folder: pathlib.Path | None = None) ->
   )
 
 
-def results(process: subprocess.Popen[str], *, seconds: float = 240) -> list[EmulatedRun]:
+def results(process: subprocess.Popen[str], *, seconds: float = 480) -> list[EmulatedRun]:
   """Waits for the process and returns one result a run."""
   try:
     stdout, stderr = process.communicate(timeout=seconds)
@@ -68,7 +68,7 @@ def results(process: subprocess.Popen[str], *, seconds: float = 240) -> list[Emu
   return [EmulatedRun(**each) for each in json.loads(stdout.splitlines()[-1])]
 
 
-def succeeded(process: subprocess.Popen[str], *, seconds: float = 240) -> list[EmulatedRun]:
+def succeeded(process: subprocess.Popen[str], *, seconds: float = 480) -> list[EmulatedRun]:
   """`results`, all of them good: exit status 0, and no program that a TPU could not run."""
   found = results(process, seconds=seconds)
   for run in found:
@@ -108,6 +108,11 @@ class Slice:
     stream = self.processes[index].stdout
     assert stream is not None
     assert stream.readline() == "listening\n"
+
+  def events_in(self, folder: pathlib.Path) -> list[pathlib.Path]:
+    """TensorBoard's files below `folder` that a host wrote: their names hold the process."""
+    own = {str(process.pid) for process in self.processes.values()}
+    return [path for path in folder.rglob("events.out.tfevents.*") if own & set(path.name.split("."))]
 
   def kill(self, index: int) -> None:
     self.processes[index].kill()
