@@ -15,6 +15,7 @@ import tensorflow as tf
 from albert_tf.checkpoints.bundle import read_bundle, write_bundle
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, named_variables
+from albert_tf.pipelines.record_index import DataIdentity
 from albert_tf.training.checkpoints import restore_variables, save_averages
 from albert_tf.training.metrics_log import MetricsLog
 from albert_tf.training.pretraining import run_pretraining
@@ -77,8 +78,8 @@ def test_a_run_killed_in_its_first_write_can_start_again(finished, tmp_path):
   run = tmp_path / "run"
   run.mkdir()
   (run / "run.json.tmp-0a1b2c3d").write_text('{"identity": {"albert_')
-  RunDirectory(str(run)).check(finished, "data")
-  RunDirectory(str(run)).write(finished, "data", versions={})
+  RunDirectory(str(run)).check(finished, DataIdentity("data", "content", 2))
+  RunDirectory(str(run)).write(finished, DataIdentity("data", "content", 2), versions={})
   assert {path.name for path in run.iterdir()} == {"run.json", "albert_config.json"}
 
 
