@@ -122,6 +122,7 @@ def put_records(bucket, local: pathlib.Path) -> None:
   bucket.put("albert_config.json", (local / "albert_config.json").read_bytes())
 
 
+@pytest.mark.timeout(600)  # Eleven lives.
 def test_ten_kills(bucket, commands, local, expected):
   put_records(bucket, local)
   bucket.faults = Faults(rate=0.02, seed=6)

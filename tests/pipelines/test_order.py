@@ -92,9 +92,16 @@ def test_step_one_million_costs_a_seek(index, version):
   assert len(set(first.tolist())) == 128
 
 
-# (hosts, rows of a host, first example): windows and epochs end within batches; 3 does not divide the lanes.
+# (version, hosts, rows of a host, first example): windows and epochs end within batches; 3 does not divide the lanes.
 @pytest.mark.parametrize(
-  ("hosts", "rows", "start"), [(2, 16, 32_768 - 40), (3, 7, NUM_RECORDS - 40), (4, 50, 2 * NUM_RECORDS - 700)]
+  ("version", "hosts", "rows", "start"),
+  [
+    (1, 2, 16, NUM_RECORDS - 40),
+    (2, 2, 16, 32_768 - 40),
+    (2, 3, 7, NUM_RECORDS - 40),
+    (2, 4, 50, 2 * NUM_RECORDS - 700),
+  ],
+  indirect=["version"],
 )
 def test_hosts_share_every_batch_without_overlap(index, two_epochs, version, hosts, rows, start):
   batch = hosts * rows

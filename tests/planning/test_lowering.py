@@ -1,6 +1,7 @@
 """The training step as HLO, and through Google's TPU compiler where it is installed."""
 
 import importlib.util
+import sys
 
 import pytest
 from reference.stacks import needs_host_xla
@@ -8,6 +9,7 @@ from reference.stacks import needs_host_xla
 from albert_tf import compat
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
+from albert_tf.planning import tpu_compiler
 from albert_tf.planning.lowering import LoweredStep, lower_train_step
 from albert_tf.planning.optimized_program import costly_instructions, program_cost
 from albert_tf.planning.tpu_compiler import compile_hlo
@@ -136,6 +138,12 @@ def test_a_tensorflow_that_cannot_lower_says_so():
 def test_without_the_compiler_the_error_names_the_extra():
   with pytest.raises(UserError, match=r"albert-tf\[tpu-compile\]"):
     compile_hlo(b"")
+
+
+def test_the_compiler_is_loaded_whatever_this_process_loads(monkeypatch):
+  monkeypatch.setenv("TPU_LOAD_LIBRARY", "0")
+  code = "import os; print(os.environ.get('TPU_LOAD_LIBRARY'), os.environ['TPU_SKIP_MDS_QUERY'])"
+  assert tpu_compiler._run([sys.executable, "-c", code], 60.0).split() == ["None", "1"]
 
 
 def test_an_interpreter_that_is_none():

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -163,8 +164,7 @@ def test_each_wrong_instance_is_named(records, tiny_tokenizer, change, message):
 
 
 def test_damaged_files_are_named(records, tiny_tokenizer, tmp_path):
-  for path in records.iterdir():
-    (tmp_path / path.name).write_bytes(path.read_bytes())
+  shutil.copytree(records, tmp_path, dirs_exist_ok=True)
   flipped = tmp_path / "train-00000-of-00002.tfrecord"
   raw = bytearray(flipped.read_bytes())
   first = int.from_bytes(raw[:8], "little") + 16
@@ -178,6 +178,10 @@ def test_damaged_files_are_named(records, tiny_tokenizer, tmp_path):
   assert "its CRC32C is" in result.stdout
   assert "eval-00000-of-00001.tfrecord, record" in result.stdout
   assert "as the manifest says" in result.stdout
+  assert (
+    "offsets-train-00000-of-00002.tfrecord.idx" not in result.stdout
+  )  # Its records' own checksums are as before.
+  assert "offsets-eval-00000-of-00001.tfrecord.idx" not in result.stdout  # That the file is cut says enough.
   assert "train-00001" not in result.stdout.split("problem", 1)[1]
   assert "Traceback" not in result.stderr
 

@@ -107,7 +107,7 @@ class Slice:
     """Returns when the host listens."""
     stream = self.processes[index].stdout
     assert stream is not None
-    assert stream.readline() == "listening\n"
+    assert stream.readline().startswith("listening")
 
   def events_in(self, folder: pathlib.Path) -> list[pathlib.Path]:
     """TensorBoard's files below `folder` that a host wrote: their names hold the process."""
