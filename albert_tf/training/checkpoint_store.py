@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.checkpoints.bundle import read_bundle, strip_suffix, write_bundle
+from albert_tf.checkpoints.bundle import is_bundle, read_bundle, strip_suffix, write_bundle
 from albert_tf.checkpoints.pointer import write_pointer
 from albert_tf.errors import UserError
 from albert_tf.training.checkpoints import HOST_PREFIX, assign_exactly, checkpoint_steps, latest_checkpoint
@@ -115,6 +115,10 @@ class CheckpointStore:
         _remove(os.path.join(self._directory, f"model.ckpt-{old}"))
 
   def _point(self, name: str) -> None:
+    if not is_bundle(
+      os.path.join(self._directory, name)
+    ):  # Its writing failed, as `check` says; the old best stays.
+      return
     best = os.path.join(self._directory, "best")
     write_pointer(best, name)
     for old in checkpoint_steps(best):  # Copies of a run that began when `best/` held one.

@@ -114,6 +114,19 @@ def test_the_copy_of_an_older_run_serves_until_a_better_one_comes(tmp_path, stor
   assert [path.name for path in best.iterdir()] == ["checkpoint"]
 
 
+def test_the_best_stays_where_the_better_one_could_not_be_written(tmp_path, store, monkeypatch):
+  write_pointer(f"{tmp_path}/best", "model.ckpt-1")
+  write_bundle(f"{tmp_path}/model.ckpt-1", {"weights": np.ones(2, np.float32)})
+  gate = Gate(monkeypatch, error=UserError("No space left on device"))
+  store.save(2, HostState())
+  store.point_best(2)
+  gate.open()
+  with pytest.raises(UserError, match="No space left on device"):
+    store.wait()
+  store.close()
+  assert latest_bundle(f"{tmp_path}/best") == f"{tmp_path}/model.ckpt-1"
+
+
 def test_a_pointer_means_what_lies_above_however_the_directory_is_named(tmp_path, monkeypatch):
   best = tmp_path / "checkpoints/best"
   write_pointer(str(best), "model.ckpt-3")
