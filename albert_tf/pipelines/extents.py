@@ -50,12 +50,8 @@ class ExtentReader:
     some = Extents(*[tf.boolean_mask(values, wanted) for values in extents])
     dataset = tf.data.Dataset.from_tensor_slices(tuple(some))
     dataset = dataset.map(self.read, num_parallel_calls=_PARALLEL_READS, deterministic=True)
-    total = tf.reduce_sum(some.counts)
-    joined = dataset.rebatch(tf.maximum(total, 1))
-    records = joined.reduce(tf.zeros([0], tf.string), lambda _, records: records)  # Of no extent: no record.
-    found = tf.size(records, out_type=tf.int64)
-    tf.debugging.assert_equal(found, total, message="fewer records than in the index")
-    return records
+    joined = dataset.rebatch(tf.maximum(tf.reduce_sum(some.counts), 1))
+    return joined.reduce(tf.zeros([0], tf.string), lambda _, records: records)  # Of no extent: no record.
 
   def read(self, start: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
     """The records `[start, start + count)` of the list of all; at least one."""
@@ -72,7 +68,10 @@ class ExtentReader:
     parts = tf.data.Dataset.from_tensor_slices(
       (tf.gather(self._paths, stretches), first_byte, last_byte, begin % BLOCK_RECORDS, end - begin)
     )
-    return parts.flat_map(_record_dataset).batch(count).get_single_element()
+    records = parts.flat_map(_record_dataset).batch(count).get_single_element()
+    found = tf.size(records, out_type=tf.int64)
+    tf.debugging.assert_equal(found, count, message="fewer records than in the index")
+    return records
 
 
 def _record_dataset(

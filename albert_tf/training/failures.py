@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import errno
+import re
 from typing import TypeVar
 
 import tensorflow as tf
@@ -15,6 +16,7 @@ from albert_tf.training.settings import PretrainingSettings
 
 Result = TypeVar("Result")
 
+_FEWER = re.compile(r"fewer records than in the index|Dataset was empty")
 _CONTINUES = "the same command continues from the last checkpoint"
 
 
@@ -116,10 +118,12 @@ def _records(
     now = build_record_index(settings.input_files, on_bad_record=settings.on_bad_record, write=False)
   except OSError as unreachable:
     return _storage(str(unreachable.strerror or unreachable))
-  if (now.fingerprint, now.content) != (index.fingerprint, index.content):
+  changed = (now.fingerprint, now.content) != (index.fingerprint, index.content)
+  if changed or _FEWER.search(error.message):
+    first = (settings.input_files if changed else settings.eval_input_files or settings.input_files)[0]
     return (
       "Record files must stay as they are while a run reads them. Received: other files than at the start under "
-      f"{settings.input_files[0]} and its neighbours. Put them back and run again."
+      f"{first} and its neighbours. Put them back and run again."
     )
   return (
     "Every record must have the lengths and the vocabulary that the first ones have. Received: one that cannot be "

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from albert_tf.errors import UserError
 from albert_tf.pipelines import suspects
-from albert_tf.pipelines.pretraining import training_batches
+from albert_tf.pipelines.pretraining import evaluation_batches, training_batches
 from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.records.parse import parse_pretraining_batch
 from albert_tf.training import failures
@@ -199,6 +199,21 @@ def test_a_real_damaged_length_a_lost_file_and_a_changed_one(files):
   pathlib.Path(paths[1]).unlink()
   with pytest.raises(UserError, match=r"t-1, which is gone"):
     explained(lambda: read_all(paths, index), settings, index)
+
+
+@pytest.mark.parametrize("left", [250, 0])
+def test_held_out_records_that_shrink_between_two_evaluations_are_named(files, left):
+  settings, index = files
+  paths = settings.input_files
+  settings = dataclasses.replace(settings, input_files=paths[:1], eval_input_files=paths[1:])
+  held_out = build_record_index(paths[1:])
+  parse = lambda serialized: parse_pretraining_batch(serialized, SPEC)  # noqa: E731
+  batches = evaluation_batches(held_out, parse, global_batch_size=100)
+  assert len(list(batches)) == 6
+  pathlib.Path(paths[1]).write_bytes(pathlib.Path(paths[1]).read_bytes()[: 271 * left])
+  index = build_record_index(paths[:1])
+  with pytest.raises(UserError, match=r"other files than at the start under \S*t-1 and"):
+    explained(lambda: list(batches), settings, index)
 
 
 def test_real_records_of_another_length_and_a_piece_beyond_the_vocabulary(files):
