@@ -132,11 +132,8 @@ def read_batch(
 
 def reported_near(run_dir: str, step: int) -> dict[str, Any] | None:
   """The training report that covers `step`, with the first update it covers."""
-  path = os.path.join(run_dir, "metrics.jsonl")
-  if not files.exists(path):
-    return None
   first = 1
-  for record in read_metrics(path):
+  for record in read_metrics(os.path.join(run_dir, "metrics.jsonl")):  # In a bucket it may still be in parts.
     if record["split"] == "train":
       if record["step"] >= step:
         return {"first_step": first, **record}

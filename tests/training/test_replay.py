@@ -16,6 +16,7 @@ from albert_tf.records import read_records
 from albert_tf.records.decode import decode_example
 from albert_tf.training.pretraining import run_pretraining
 from albert_tf.training.replay import replay_step
+from albert_tf.training.replay_source import reported_near
 from albert_tf.training.replay_text import example_text, render, to_json
 
 
@@ -138,6 +139,13 @@ def test_a_poisoned_example_comes_first_and_is_said_to_be_not_finite(tmp_path):
   assert "#1 · loss nan" in text or "#1 · loss inf" in text
   assert "without the dropout" in text
   assert to_json(replayed, None)["loss"] is None
+
+
+def test_reports_of_a_run_that_goes_on_in_a_bucket_are_found_in_parts(tmp_path):
+  (tmp_path / "metrics").mkdir()
+  (tmp_path / "metrics/part-00000000.jsonl").write_text('{"step": 4, "split": "train", "loss": 2.0}\n')
+  assert reported_near(str(tmp_path), 3) == {"first_step": 1, "step": 4, "split": "train", "loss": 2.0}
+  assert reported_near(str(tmp_path), 5) is None
 
 
 def test_the_text_marks_what_was_masked_and_the_json_has_all(run):
