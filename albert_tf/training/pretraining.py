@@ -108,7 +108,7 @@ def run_pretraining(
       directory.write(settings, inputs.identity, versions=_versions(), flags_text=flags_text)
       store.tidy()
 
-    consensus.on_chief(chief, prepare)
+    consensus.on_chief(chief, lambda: explained(prepare, settings, index))
     run = _Run(settings, machine or Machine(), trained, evaluator, store, consensus, chief, began)
     return explained(lambda: run.train(inputs, state, origin), settings, index)
 

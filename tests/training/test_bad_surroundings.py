@@ -159,6 +159,10 @@ def test_no_permission_is_said_before_the_start_and_during_the_run(finished, tmp
   def full(*args, **kwargs):
     raise OSError(28, "No space left on device")
 
+  with monkeypatch.context() as patch:
+    patch.setattr(RunLock, "_write", full)
+    with pytest.raises(UserError, match=r"stay writable.*\(No space left on device"):
+      run_pretraining(settings)
   monkeypatch.setattr(MetricsLog, "append", full)
   with pytest.raises(UserError, match=r"stay writable.*sealed/run \(No space left on device\)"):
     run_pretraining(settings)
