@@ -159,7 +159,7 @@ def _imports(tpu: str) -> Iterator[Check]:
 
 def _environment(tpu: str) -> Iterator[Check]:
   """Variables that must be set before Python starts where tensorflow-tpu shall take this machine's chips."""
-  if tpu != "local" or not _version(WITH_TPU):
+  if tpu != "local" or not (_version(WITH_TPU) and _version("libtpu")):
     return
   path = os.path.join(str(metadata.distribution("libtpu").locate_file("libtpu")), "libtpu.so")
   wanted = {

@@ -64,6 +64,11 @@ def test_a_tensorflow_that_ends_the_process(tmp_path):
   assert "NO  TensorFlow starts: ended with SIGABRT" in done.stdout
 
 
+def test_the_variables_wait_for_a_libtpu(monkeypatch):
+  monkeypatch.setattr(doctor, "_version", lambda name: "2.19.1" if name == doctor.WITH_TPU else "")
+  assert list(doctor._environment("local")) == []
+
+
 def _found(
   monkeypatch, versions: dict[str, str], requires: list[str], *, tpu: str = "local"
 ) -> dict[str, doctor.Check]:
