@@ -54,7 +54,7 @@ class CheckpointStore:
     directory: `RUN/checkpoints`.
     variables: checkpoint name → variable: weights, slots and `global_step`.
     keep: how many of the newest stay.
-    may_write: raises where this process must not save any more; asked before each checkpoint.
+    may_write: raises where this process must not save any more; asked by `check` and before each checkpoint.
 
   Attributes:
     last: prefix of the newest checkpoint that is whole; None before the first.
@@ -89,7 +89,8 @@ class CheckpointStore:
     self._begin(lambda: self._point(f"model.ckpt-{step}"))
 
   def check(self) -> None:
-    """Raises what went wrong in the writing so far; waits for nothing."""
+    """Raises what went wrong in the writing so far, or what `may_write` does; waits for nothing."""
+    self._may_write()
     while self._pending and self._pending[0].done():
       self._pending.pop(0).result()
 

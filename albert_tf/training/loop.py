@@ -142,6 +142,8 @@ class TrainingLoop:
     with self._profiler.around(step + 1, num_steps):
       chunk = self._run_steps(iterator, num_steps)
     averages = chunk.metrics.averages(num_steps)
+    if self._store is not None:
+      self._store.check()  # First: where another process took the directory over, its files stay as they are.
     saved = self._store.last if self._store is not None else None
     check_finite(averages, first_step=step + 1, last_step=step + num_steps, last_checkpoint=saved)
     words = self._skipped.observe(step + 1, chunk.metrics.left_out.numpy(), last_checkpoint=saved)

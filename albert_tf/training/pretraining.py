@@ -109,7 +109,7 @@ def run_pretraining(
       store.tidy()
 
     consensus.on_chief(chief, lambda: explained(prepare, settings, index))
-    run = _Run(settings, machine or Machine(), trained, evaluator, store, consensus, chief, began)
+    run = _Run(settings, machine or Machine(), trained, evaluator, store, lock, consensus, chief, began)
     return explained(lambda: run.train(inputs, state, origin), settings, index)
 
 
@@ -152,6 +152,7 @@ class _Run:
   trained: _Trained
   evaluator: Evaluator | None
   store: CheckpointStore
+  lock: RunLock
   consensus: Consensus
   chief: bool
   began: float
@@ -185,6 +186,7 @@ class _Run:
       machine=self.machine,
       is_chief=self.chief,
       baselines=self.settings.baselines,
+      may_write=self.lock.check,
     )
 
   def _goodput(self, reporter: Reporter, step: int) -> Goodput:

@@ -1,6 +1,6 @@
 """What a run says about itself: metrics.jsonl, TensorBoard, curves.png and progress."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import time
 from typing import Any, TextIO
 
@@ -29,6 +29,7 @@ class Reporter:
     title: above the curves.
     baselines: metric → value reached without a model, drawn into the curves.
     stream: where progress goes; standard error unless given.
+    may_write: raises where the directory is another process's by now; asked before the last writing.
 
   Example:
     >>> reporter = Reporter(run_dir, num_train_steps=1000)
@@ -48,8 +49,10 @@ class Reporter:
     title: str = "",
     baselines: Mapping[str, float] | None = None,
     stream: TextIO | None = None,
+    may_write: Callable[[], None] = lambda: None,
   ):
     self._is_chief = is_chief
+    self._may_write = may_write
     self._machine = machine or Machine()
     self._title, self._baselines = title, baselines
     self._next_drawing = 0.0
@@ -135,10 +138,11 @@ class Reporter:
   def close(self) -> None:
     """Draws the curves a last time and ends log and progress."""
     if self._is_chief:
+      self._progress.close()
+      self._may_write()
       self._log.close()
       self._draw()
       self._tensorboard.close()
-      self._progress.close()
 
   def _record(self, step: int, split: str, values: Mapping[str, float]) -> None:
     record = self._log.append(step, split, values)

@@ -1,6 +1,7 @@
 """What surrounds a run goes wrong: damaged or foreign checkpoints, vanishing files, no permission, no TPU."""
 
 import dataclasses
+import json
 import os
 import pathlib
 import shutil
@@ -121,6 +122,28 @@ def test_a_directory_in_use_is_refused_and_stays_as_it_is(copied, tmp_path):
     run_pretraining(copied)
   assert snapshot(tmp_path) == before
   lock.release()
+
+
+def test_a_run_whose_directory_was_taken_over_ends_at_its_next_report_and_writes_no_more(
+  finished, tmp_path, monkeypatch
+):
+  report, taken_over = Reporter.train, []
+
+  def taken_over_at_2(self, step, *args, **kwargs):
+    report(self, step, *args, **kwargs)
+    taken_over.append(step)
+
+  def check(self):
+    if taken_over:
+      raise UserError("another process took over")
+
+  monkeypatch.setattr(Reporter, "train", taken_over_at_2)
+  monkeypatch.setattr(RunLock, "check", check)
+  with pytest.raises(UserError, match="another process took over"):
+    run_pretraining(dataclasses.replace(finished, output_dir=str(tmp_path / "run")))
+  lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+  assert [json.loads(line)["step"] for line in lines] == taken_over == [2]
+  assert not (tmp_path / "run/curves.png").exists()
 
 
 @pytest.mark.parametrize("harm", ["deleted", "shrunk"])
