@@ -26,7 +26,7 @@ class LoopResult:
     step: completed updates.
     checkpoint: prefix of the last checkpoint; None where this process writes none.
     evaluation: the last held-out metrics, if any.
-    interrupted: whether SIGTERM ended it early.
+    interrupted: whether SIGTERM ended it early: updates or the last evaluation are still to be made.
   """
 
   step: int
@@ -129,7 +129,7 @@ class TrainingLoop:
         if not stopping:
           state = self._evaluate(step, state)
         self._reporter.refresh()
-    return self._end(step, state)
+    return self._end(step, state, stopping=stopping)
 
   def _stopping(self) -> bool:
     return self._consensus.any(self._stop.received)
@@ -224,7 +224,7 @@ class TrainingLoop:
         self._saved = self._store.last
         self._reporter.message(f"saved {self._saved}")
 
-  def _end(self, step: int, state: HostState) -> LoopResult:
+  def _end(self, step: int, state: HostState, *, stopping: bool) -> LoopResult:
     self._profiler.close()
     self._goodput.mark("report")
     if self._store is not None:
@@ -233,7 +233,7 @@ class TrainingLoop:
     self._report_saved()
     self._goodput.write(now=True)
     self._reporter.summary(self._goodput, examples=state.examples_seen)
-    interrupted = step < self._settings.num_train_steps
+    interrupted = stopping and (step < self._settings.num_train_steps or self._evaluator is not None)
     return LoopResult(step, self._saved, self._evaluation, interrupted)
 
 

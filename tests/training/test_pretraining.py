@@ -109,29 +109,31 @@ def test_held_out_metrics_are_means_over_all_real_predictions(finished):
   assert last["sentence_order_accuracy"] == pytest.approx(float(order.mean()), rel=1e-5)
 
 
-def test_sigterm_saves_and_the_same_settings_continue_bit_for_bit(finished, monkeypatch):
-  settings = tiny_settings(finished, "preempted")
+@pytest.mark.parametrize("at", [6, NUM_STEPS])  # At the end, the last evaluation is left to the restart.
+def test_sigterm_saves_and_the_same_settings_continue_bit_for_bit(finished, monkeypatch, at):
+  settings = tiny_settings(finished, f"preempted_{at}")
   report = Reporter.train
 
-  def preempted_at_6(self, step, *args, **kwargs):
+  def preempted(self, step, *args, **kwargs):
     report(self, step, *args, **kwargs)
-    if step == 6:
+    if step == at:
       os.kill(os.getpid(), signal.SIGTERM)
 
-  monkeypatch.setattr(Reporter, "train", preempted_at_6)
+  monkeypatch.setattr(Reporter, "train", preempted)
   result = run_pretraining(settings)
   assert result.interrupted
-  assert result.step == 6
-  assert result.checkpoint.endswith("model.ckpt-6")
+  assert result.step == at
+  assert result.checkpoint.endswith(f"model.ckpt-{at}")
   monkeypatch.undo()
-  assert run_pretraining(settings).step == NUM_STEPS
+  result = run_pretraining(settings)
+  assert (result.step, result.interrupted) == (NUM_STEPS, False)
   whole, resumed = checkpoint_values(str(finished / "whole")), checkpoint_values(settings.output_dir)
   assert whole.keys() == resumed.keys()
   for name, value in whole.items():
     np.testing.assert_array_equal(value, resumed[name], err_msg=name)
-  log = pathlib.Path(settings.output_dir, "metrics.jsonl").read_text()
-  steps = [json.loads(line)["step"] for line in log.splitlines()]
-  assert steps == sorted(steps)
+  log = read_metrics(f"{settings.output_dir}/metrics.jsonl")
+  assert [r["step"] for r in log] == sorted(r["step"] for r in log)
+  assert [r["step"] for r in log if r["split"] == "eval"] == [4, 8, NUM_STEPS]
 
 
 def test_killed_between_checkpoint_and_evaluation_the_restart_evaluates(finished, monkeypatch):
