@@ -271,8 +271,9 @@ def atomic_directory(path: str, *, last: str = "") -> Iterator[str]:
     path: of the directory. A disk shows it at once; a bucket file by file.
     last: the file, relative to it, that a bucket shows last: the one by which readers know the directory.
   """
-  makedirs(os.path.dirname(path) or ".")
-  temporary = tempfile.mkdtemp() if is_remote(path) else _unfinished(path.rstrip("/"))
+  path = abspath(path)  # The unfinished one goes beside "." too, not into it.
+  makedirs(path if is_remote(path) else os.path.dirname(path))
+  temporary = tempfile.mkdtemp() if is_remote(path) else _unfinished(path)
   begun = False
   try:
     makedirs(temporary)

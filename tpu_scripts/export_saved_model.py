@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from absl import app, flags, logging
 
+from albert_tf import files
 from albert_tf.errors import exit_on_user_error
 from albert_tf.startup import load_tensorflow
 
@@ -79,7 +80,10 @@ def main(argv: Sequence[str]) -> None:
   )
   print(f"Exported {_MODEL.value} to {path}")
   name = _MODEL_NAME.value or _MODEL.value
-  print(f"Serve it with\n  {docker_command(_OUTPUT_DIR.value, model_name=name)}")
+  if files.is_remote(_OUTPUT_DIR.value):  # Docker mounts folders alone.
+    print(f"Copy {_OUTPUT_DIR.value} to a disk, and serve it there with\n  {docker_command(model_name=name)}")
+  else:
+    print(f"Serve it with\n  {docker_command(_OUTPUT_DIR.value, model_name=name)}")
 
 
 if __name__ == "__main__":

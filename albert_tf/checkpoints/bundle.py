@@ -125,6 +125,8 @@ def latest_bundle(directory: str) -> str | None:
   if pointed is not None and is_bundle(pointed):
     return pointed
   prefixes = sorted(strip_suffix(name) for name in files.listdir(directory) if name.endswith(".index"))
+  # A kill may leave an index under its first name, and no data beside it.
+  prefixes = [prefix for prefix in prefixes if not files.is_unfinished(prefix)]
   if "model.ckpt-best" in prefixes:
     return os.path.join(directory, "model.ckpt-best")
   steps = {

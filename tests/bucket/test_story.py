@@ -22,7 +22,9 @@ from reference.gcs_proxy import Faults
 pytestmark = pytest.mark.slow
 
 KILLS = 10
-LONG = {"num_train_steps": 12}  # Of the run that is killed, so that there is always something left to do.
+LONG = {
+  "num_train_steps": 24
+}  # Of the run that is killed: were each life to save once, there is still something to do.
 
 
 @pytest.fixture(scope="module")

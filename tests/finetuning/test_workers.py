@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from reference.child_processes import ending_with_this
 from reference.command_runs import free_addresses
 
 pytestmark = pytest.mark.slow
@@ -39,7 +40,7 @@ def test_early_stopping_is_one_decision(tmp_path):
     task = {"cluster": cluster, "task": {"type": "worker", "index": index}}
     workers.append(
       subprocess.Popen(
-        [sys.executable, "-c", _WORKER, str(tmp_path / "run"), str(index)],
+        ending_with_this([sys.executable, "-c", _WORKER, str(tmp_path / "run"), str(index)]),
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TF_CONFIG": json.dumps(task)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -1,6 +1,7 @@
 """Every format in and out, bit for bit."""
 
 import json
+import pathlib
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.interop import ConvertOptions, convert, load_encoder, load_weights, read_checkpoint
+from albert_tf.interop.convert import write_atomically
 from albert_tf.interop.name_map import HEADS, encoder_entries, head_entries
 from albert_tf.modeling import AlbertEncoder, AlbertForPreTraining, named_variables
 
@@ -101,6 +103,12 @@ def test_recorded_fine_tuned_heads(folder, oracle_dir, tmp_path):
   before = read_checkpoint(source, config_file=config_file)
   convert(source, str(tmp_path / "hf"), ConvertOptions(output_format="huggingface", config_file=config_file))
   assert_same(read_checkpoint(str(tmp_path / "hf")).variables, before.variables)
+
+
+def test_output_into_the_current_directory(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  write_atomically(".", lambda folder: (pathlib.Path(folder) / "file").touch())
+  assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_module_prefix(oracle_dir, tmp_path):

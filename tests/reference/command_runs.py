@@ -10,6 +10,7 @@ import subprocess
 import sys
 from typing import Any
 
+from reference.child_processes import ending_with_this
 from reference.tiny_records import SPEC, random_examples, tiny_config, write_records
 
 _COMMAND = pathlib.Path(__file__).parent.parent.parent / "tpu_scripts/run_pretrain.py"
@@ -36,7 +37,7 @@ def words(flags: Mapping[str, Any]) -> list[str]:
 def start(flags: Mapping[str, Any], **environment: str) -> subprocess.Popen[str]:
   """Starts the command."""
   return subprocess.Popen(
-    [sys.executable, str(_COMMAND), *words(flags)],
+    ending_with_this([sys.executable, str(_COMMAND), *words(flags)]),
     env={**os.environ, **environment},
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,

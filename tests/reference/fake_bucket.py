@@ -23,6 +23,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
+from reference.child_processes import ending_with_this
 from reference.gcs_proxy import Faults, GcsProxy
 import trustme
 
@@ -79,7 +80,7 @@ class FakeBucket:
     ]
     words += ["-host=127.0.0.1", f"-port={self._port}", "-log-level=error"]
     log = stack.enter_context((self._folder / "server.log").open("wb"))
-    server = subprocess.Popen(words, stdout=log, stderr=log)
+    server = subprocess.Popen(ending_with_this(words), stdout=log, stderr=log)
     stack.callback(server.wait)
     stack.callback(server.kill)
     until = time.monotonic() + 20

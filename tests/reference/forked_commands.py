@@ -13,6 +13,8 @@ import tempfile
 from types import TracebackType
 from typing import Any
 
+from reference.child_processes import end_with_parent, ending_with_this
+
 _ROOT = pathlib.Path(__file__).parent.parent.parent
 
 
@@ -51,8 +53,8 @@ class ForkedCommands:
 
   def __enter__(self) -> "ForkedCommands":
     self._folder = tempfile.TemporaryDirectory()
-    words = [sys.executable, __file__, self._preload]
-    path = os.pathsep.join([str(_ROOT), self._environment.get("PYTHONPATH", "")])
+    words = ending_with_this([sys.executable, __file__, self._preload])
+    path = os.pathsep.join([str(_ROOT), str(_ROOT / "tests"), self._environment.get("PYTHONPATH", "")])
     self._process = subprocess.Popen(
       words,
       env={**self._environment, "PYTHONPATH": path},
@@ -104,6 +106,7 @@ def _start(folder: str, script: str, *words: str) -> int:
   child = os.fork()
   if child:
     return child
+  end_with_parent()
   for number, name in ((1, "stdout"), (2, "stderr")):
     os.dup2(os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT), number)
   status = 1

@@ -88,7 +88,7 @@ def test_a_host_that_dies_is_named_and_the_same_command_continues(flags, hosts):
   process = train(flags, hosts, run.name, **more)
   wait_for(process, run / "checkpoints/model.ckpt-4.index")
   hosts.kill(1)
-  status, stderr = end(process, seconds=60)
+  status, stderr = end(process, seconds=180)
   assert status == EXIT_USER_ERROR, stderr[-2000:]
   assert f"worker 1 at {hosts.addresses[1]} no longer answers" in stderr
   [refused] = runs.results(train(flags, hosts, run.name, **more))

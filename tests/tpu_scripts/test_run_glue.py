@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 import pytest
+from reference.child_processes import ending_with_this
 from reference.task_files import write_mrpc
 from reference.tiny_finetuning import tiny_start, tokenizer
 
@@ -137,7 +138,7 @@ def start_workers(flags, count):
   words = [f"--{name}" if value is True else f"--{name}={value}" for name, value in flags.items()]
   return [
     subprocess.Popen(
-      [sys.executable, str(COMMAND), *words],
+      ending_with_this([sys.executable, str(COMMAND), *words]),
       env={
         **os.environ,
         "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": i}}),

@@ -75,6 +75,13 @@ def test_closing_ends_the_write_and_says_nothing(tmp_path, store, monkeypatch):
   assert latest_bundle(str(tmp_path)) == f"{tmp_path}/model.ckpt-1"
 
 
+def test_what_a_kill_left_is_no_checkpoint(tmp_path):
+  """Between its two files: the data has its name, the index not yet."""
+  write_bundle(f"{tmp_path}/model.ckpt-1", {"weights": np.ones(2, np.float32)})
+  (tmp_path / "model.ckpt-1.index").rename(tmp_path / "model.ckpt-1.tmp-0a1b2c3d.index")
+  assert latest_bundle(str(tmp_path)) is None
+
+
 def test_a_process_that_lost_the_directory_saves_no_more(tmp_path, variable):
   def refuse():
     raise UserError("taken over")

@@ -52,7 +52,7 @@ def traced_evaluation(strategy: tf.distribute.Strategy, records: str) -> Any:
     strategy=strategy,
     model=model,
     dataset_fn=lambda context: evaluation_batches(
-      [records],
+      build_record_index([records]),
       lambda serialized: parse_pretraining_batch(serialized, SPEC),
       global_batch_size=BATCH,
       shard=host_shard(strategy, context),

@@ -16,7 +16,6 @@ import json
 import os
 import pathlib
 import sys
-import time
 import traceback
 from typing import Any
 
@@ -68,10 +67,9 @@ def run(script: str, runs: Sequence[dict[str, Any]]) -> None:
 
 
 def host(addresses: str, index: int, cores: int) -> None:
-  """Serves as one host of a slice until the process or its parent ends; prints a line when it listens."""
+  """Serves as one host of a slice until the process ends; prints a line when it listens."""
   import tensorflow as tf
 
-  parent = os.getppid()
   server = tf.distribute.Server(
     tf.train.ClusterSpec({"worker": addresses.split(",")}),
     job_name="worker",
@@ -80,9 +78,7 @@ def host(addresses: str, index: int, cores: int) -> None:
     config=tf.compat.v1.ConfigProto(device_count={"CPU": cores + 1}),
   )
   print("listening at", server.target, flush=True)
-  while os.getppid() == parent:
-    time.sleep(1)
-  os._exit(0)  # A server cannot be stopped.
+  server.join()
 
 
 if __name__ == "__main__":

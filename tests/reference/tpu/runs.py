@@ -9,6 +9,7 @@ import subprocess
 import sys
 from typing import Any, NamedTuple
 
+from reference.child_processes import ending_with_this
 from reference.command_runs import free_addresses, words
 from reference.tpu.programs import FAULTS
 
@@ -41,7 +42,10 @@ def start(
 def report(module: str, *arguments: str, seconds: float = 480) -> Any:
   """Runs a module of this folder in a process of its own; returns the JSON of the last line it prints."""
   process = _python(module, *arguments)
-  stdout, stderr = process.communicate(timeout=seconds)
+  try:
+    stdout, stderr = process.communicate(timeout=seconds)
+  finally:
+    process.kill()
   assert process.returncode == 0, stderr[-4000:]
   return json.loads(stdout.splitlines()[-1])
 
@@ -49,7 +53,7 @@ def report(module: str, *arguments: str, seconds: float = 480) -> Any:
 def _python(module: str, *arguments: str, folder: pathlib.Path | None = None) -> subprocess.Popen[str]:
   paths = [str(_TESTS.parent), str(_TESTS)]
   return subprocess.Popen(
-    [sys.executable, "-m", f"reference.tpu.{module}", *arguments],
+    ending_with_this([sys.executable, "-m", f"reference.tpu.{module}", *arguments]),
     env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TPU_LOAD_LIBRARY": "0"},
     cwd=folder,
     stdout=subprocess.PIPE,

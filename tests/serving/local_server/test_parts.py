@@ -44,6 +44,8 @@ def test_numbers_keep_their_value_in_json() -> None:
     ("127.0.0.1:8501", "https://elsewhere.example", False),
     ("127.0.0.1:8501", "http://127.0.0.1:9000", False),
     ("127.0.0.1:8501", "null", False),  # A sandboxed frame.
+    ("[::1", None, False),  # Of no form at all.
+    ("127.0.0.1:8501", "http://[::1", False),
   ],
 )
 def test_requests_of_other_sites_are_refused(host: str, origin: str | None, allowed: bool) -> None:
