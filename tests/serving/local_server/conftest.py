@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from reference import serving_requests
+from reference.child_processes import ending_with_this
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +33,7 @@ def served(exports: dict[str, str], repository_dir: pathlib.Path) -> Iterator[Se
   program = str(repository_dir / "tpu_scripts/serve_locally.py")
   models = [f"--saved_model={name}={path}" for name, path in exports.items()]
   command = [sys.executable, program, "--port=0", "--grpc_port=0", *models]
-  with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+  with subprocess.Popen(ending_with_this(command), stdout=subprocess.PIPE, text=True) as process:
     lines = list(itertools.takewhile(lambda line: "browser" not in line, iter(process.stdout.readline, "")))
     words = {line.split()[0]: line.split()[1] for line in lines if line.startswith(("REST", "gRPC"))}
     assert set(words) == {"REST", "gRPC"}, "the server ended before it was ready"
