@@ -1,5 +1,6 @@
 """Whether two runs of pretraining did the same, and how far apart they are."""
 
+from collections.abc import Sequence
 import pathlib
 
 import numpy as np
@@ -21,18 +22,20 @@ METRICS = (
 )
 
 
-def largest_differences(run: pathlib.Path, other: pathlib.Path) -> tuple[float, float]:
+def largest_differences(
+  run: pathlib.Path, other: pathlib.Path, *, metrics: Sequence[str] = METRICS
+) -> tuple[float, float]:
   """Relative in the reported metrics; in the last checkpoint's weights, relative to each variable's largest.
 
   Both runs must have reported and saved at the same steps.
   """
   ours, theirs = ({(r["step"], r["split"]): r for r in reports(each)} for each in (run, other))
   assert list(ours) == list(theirs)
-  metrics = [
+  differences = [
     abs(ours[when][name] - value) / max(abs(value), 1e-3)
     for when, report in theirs.items()
     for name, value in report.items()
-    if name in METRICS
+    if name in metrics
   ]
   first, second = (latest_checkpoint(str(each / "checkpoints")) for each in (run, other))
   assert first is not None
@@ -45,4 +48,4 @@ def largest_differences(run: pathlib.Path, other: pathlib.Path) -> tuple[float, 
     for name, value in expected.items()
     if value.dtype == np.float32
   ]
-  return max(metrics), float(max(apart))
+  return max(differences), float(max(apart))

@@ -5,21 +5,25 @@ import time
 import numpy as np
 import pytest
 from reference.command_runs import write_inputs
-from reference.run_comparison import largest_differences
+from reference.run_comparison import METRICS, largest_differences
 from reference.tpu import runs
 
 from albert_tf.checkpoints.bundle import read_bundle
 from albert_tf.compat import STACK
 
 EQUAL = (2e-6, 2e-5)  # In metrics, and in weights and moments: sums are made in another order.
-ROUNDED = (0.02, 0.2)  # Gradients are summed in bfloat16.
+# Gradients summed in bfloat16: LAMB divides by their size, so where a gradient is but noise the weights go other ways.
+ROUNDED, ROUNDED_METRICS = 0.005, ("loss", "gradient_norm", "weight_norm", "update_norm")
 SETTINGS = {
   # Cores, and what is special. The reference computes as many micro-batches one after the other.
   "lamb": (2, {"gradient_accumulation_steps": 2, "remat": True, "ema_decay": 0.9}),
   "adamw": (8, {"optimizer": "adamw", "layer_loop": "while", "learning_rate": 0.001}),
   "bfloat16": (2, {"mixed_precision": "bfloat16", "bias_correction": True}),
   "one_core": (1, {"gradient_accumulation_steps": 2}),
-  "rounded": (2, {"all_reduce_dtype": "bfloat16", "ema_decay": 0.9, "save_checkpoints_steps": 2}),
+  "rounded": (
+    2,
+    {"all_reduce_dtype": "bfloat16", "ema_decay": 0.9, "num_train_steps": 2, "save_checkpoints_steps": 2},
+  ),
   "addons": (2, {"optimizer": "tfa_lamb", "ema_decay": 0.9}),
 }
 
@@ -54,11 +58,16 @@ def both_ways(flags, *names):
   return runs.succeeded(runs.start("run_pretrain", *listed))[1::2]
 
 
-def assert_same(flags, name, tolerances):
-  found = largest_differences(flags["output_dir"] / name, flags["output_dir"] / f"{name}_one")
-  print(f"{name}: metrics {found[0]:.1e}, weights {found[1]:.1e}")
-  assert found[0] < tolerances[0]
-  assert found[1] < tolerances[1]
+def assert_same(flags, name):
+  rounded = name == "rounded"
+  both = flags["output_dir"] / name, flags["output_dir"] / f"{name}_one"
+  metrics, weights = largest_differences(*both, metrics=ROUNDED_METRICS if rounded else METRICS)
+  print(f"{name}: metrics {metrics:.1e}, weights {weights:.1e}")
+  if rounded:
+    assert 0 < metrics < ROUNDED
+  else:
+    assert metrics < EQUAL[0]
+    assert weights < EQUAL[1]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +78,7 @@ def lamb(flags):
 
 def test_two_cores_train_and_evaluate_as_one_device(flags, lamb):
   assert "2 replica(s)" in lamb.stderr
-  assert_same(flags, "lamb", EQUAL)
+  assert_same(flags, "lamb")
 
 
 def test_what_the_cores_exchange(lamb):
@@ -86,7 +95,7 @@ def test_other_settings_train_as_on_one_device(flags):
   names = ["adamw", "bfloat16", "one_core", "rounded", *(["addons"] if STACK == "addons" else [])]
   found = dict(zip(names, both_ways(flags, *names), strict=True))
   for name in names:
-    assert_same(flags, name, ROUNDED if name == "rounded" else EQUAL)
+    assert_same(flags, name)
   assert "8 replica(s)" in found["adamw"].stderr
   assert found["rounded"].programs[0]["collectives"]["CrossReplicaSum T=bfloat16"] == 32
 
