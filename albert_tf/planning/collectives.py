@@ -6,8 +6,7 @@ from typing import NamedTuple
 from albert_tf.planning.chips import Topology
 from albert_tf.planning.optimized_program import computations, estimated_cycles, operation
 
-_ITEM_BYTES = {"bf16": 2, "f16": 2, "f32": 4, "s32": 4, "u32": 4}
-_ARRAY = re.compile(r"\b([a-z]+\d+)\[([\d,]*)\]")
+_ARRAY = re.compile(r"\b[a-z]+(\d+)\[([\d,]*)\]")  # Bits of an item, and lengths.
 _STRATEGY = re.compile(r'"strategy":"(\w+)".*?colors:(\d+)')
 
 
@@ -49,7 +48,7 @@ def waiting_seconds(found: list[AllReduce], topology: Topology) -> float:
 
 
 def _num_bytes(array: tuple[str, str]) -> int:
-  size = _ITEM_BYTES[array[0]]
+  size = int(array[0]) // 8
   for length in filter(None, array[1].split(",")):
     size *= int(length)
   return size

@@ -89,6 +89,7 @@ def checked_input(
   *,
   order_version: int,
   write: bool,
+  says: bool,
 ) -> PretrainingInput:
   """Indexes all records and looks at the first: some of those to train on, all that an evaluation reads.
 
@@ -96,7 +97,8 @@ def checked_input(
     settings: the run.
     strategy: places the input on the replicas.
     order_version: of the training data.
-    write: leave an index beside record files that have none, and say so; one process of a run does.
+    write: leave an index beside record files that have none; one process of a run does.
+    says: tell that such files are read now, which may take long.
 
   Raises:
     UserError: damaged or too few records, of other lengths or another vocabulary.
@@ -106,7 +108,7 @@ def checked_input(
     build_record_index,
     on_bad_record=settings.on_bad_record,
     write=write,
-    notice=_notice if write else _ignore,
+    notice=_notice if says else _ignore,
   )
   index = build(settings.input_files)
   check_enough_records(index.num_records, settings.step.global_batch_size)

@@ -71,14 +71,15 @@ def run_pretraining(
   set_precision(settings.mixed_precision)
   directory, lock = RunDirectory(settings.output_dir), RunLock(settings.output_dir)
   chief, consensus = is_chief(strategy), Consensus(strategy)
-  inputs = _inputs(settings, strategy, directory.order_version(), chief, consensus, write=not check_only)
-  index = inputs.index
 
-  def check() -> None:
-    directory.check(settings, inputs.identity)
+  def check_place() -> None:
+    directory.check_place()
     lock.refuse_others()
 
-  consensus.on_chief(chief, check)
+  consensus.on_chief(chief, check_place)  # First: records without an index are read whole.
+  inputs = _inputs(settings, strategy, directory.order_version(), chief, consensus, write=not check_only)
+  index = inputs.index
+  consensus.on_chief(chief, lambda: directory.check(settings, inputs.identity))
   trained = _build(settings, strategy)
   evaluator = inputs.evaluator(trained.model)
   store = CheckpointStore(
@@ -126,7 +127,9 @@ def _inputs(
   found: list[PretrainingInput] = []
 
   def look() -> None:
-    found.append(checked_input(settings, strategy, order_version=order_version, write=chief and write))
+    found.append(
+      checked_input(settings, strategy, order_version=order_version, write=chief and write, says=chief)
+    )
 
   consensus.on_chief(chief, look)
   if not chief:

@@ -40,16 +40,24 @@ class RunDirectory:
     before = self._read_identity()
     return ORDER_VERSION if before is None else before.get("order_version", 1)
 
-  def check(self, settings: PretrainingSettings, data: DataIdentity) -> None:
-    """Makes sure that the directory is new, empty, or this run's own; writes nothing.
+  def check_place(self) -> None:
+    """Makes sure that the directory is new, empty, or a run's; writes nothing, and needs no look at the records.
 
     Raises:
-      UserError: it belongs to another run, holds other files, or cannot be written.
+      UserError: it holds other files, or cannot be written.
     """
     self._refuse_write_protection()
+    if self._read_identity() is None:
+      self._refuse_foreign_files()
+
+  def check(self, settings: PretrainingSettings, data: DataIdentity) -> None:
+    """Makes sure that a run which is there already is this one; writes nothing.
+
+    Raises:
+      UserError: it is another run.
+    """
     before, identity = self._read_identity(), _as_json(settings.identity(data))
     if before is None:
-      self._refuse_foreign_files()
       return
     # Runs that began before these were noted have the first order, and know sizes and counts of their records only.
     before = {"order_version": 1, "record_content": identity["record_content"], **before}
