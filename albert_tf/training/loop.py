@@ -128,6 +128,7 @@ class TrainingLoop:
         self._save(step, state)
         if not stopping:
           state = self._evaluate(step, state)
+          stopping = step < last and self._stopping()  # Asked for meanwhile: what there is, is saved.
         self._reporter.refresh()
     return self._end(step, state, stopping=stopping)
 
