@@ -181,7 +181,8 @@ class _Passes:
     self._variables = variables
     self._batch = batch
     self._size = len(batch["input_ids"])
-    self._weight = float(batch["masked_lm_weights"].sum()) + WEIGHT_EPSILON
+    # A tensor: of a constant that is infinite TensorFlow 2.15 makes a product with 0, and leaves that out.
+    self._weight = tf.constant(batch["masked_lm_weights"].sum() + WEIGHT_EPSILON, tf.float32)
     self._run = tf.function(self._compute, autograph=False)
 
   def _rows(self, rows: slice) -> tuple[dict[str, tf.Tensor], list[tf.Tensor]]:
