@@ -49,6 +49,7 @@ def test_bfloat16_learns_like_float32_with_float32_state(index, float32_losses):
   assert {variable.dtype for variable in state} == {tf.float32}
 
 
+@pytest.mark.slow
 def test_gradients_summed_in_bfloat16_learn_the_same(index, float32_losses, mirrored_2):
   curve, _ = losses(mirrored_2, index, all_reduce_dtype="bfloat16")
   np.testing.assert_allclose(curve, float32_losses, rtol=0.03)

@@ -122,6 +122,7 @@ def checkpoint_values(settings):
   return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
+@pytest.mark.slow
 def test_a_run_reports_what_it_left_out_and_resumes_exactly(tmp_path, monkeypatch, capfd):
   whole = skipping_settings(tmp_path, "whole", 3, iterations_per_loop=1)  # A report of no update at all, too.
   run_pretraining(whole)
