@@ -83,7 +83,7 @@ setup(
     "Typing :: Typed",
   ],
   packages=find_packages(include=["albert_tf", "albert_tf.*", "tfrecords_tools", "tfrecords_tools.*"]),
-  package_data={"albert_tf": ["py.typed", "serving/conformance/capi_probe.c", "serving/web/index.html"]},
+  package_data={"albert_tf": ["py.typed", "serving/server/web/index.html"]},
   python_requires=">=3.10,<3.14",
   install_requires=INSTALL_REQUIRES,
   extras_require={

@@ -5,9 +5,11 @@
 """
 
 from collections.abc import Sequence
+import inspect
 from typing import Any
 import warnings
 
+from google.protobuf import json_format
 import keras
 import tensorflow as tf
 from tensorflow.python.framework import kernels
@@ -29,6 +31,18 @@ def raw_variable(variable: Any) -> tf.Variable:
 def variable_path(variable: Any) -> str:
   """The name of a Keras weight with its layers, without TensorFlow's output index."""
   return variable.path if hasattr(variable, "path") else variable.name.split(":")[0]
+
+
+def message_fields(message: Any) -> dict[str, Any]:
+  """A protocol buffer as JSON has it, fields that hold their default included."""
+  options = inspect.signature(json_format.MessageToDict).parameters
+  with_defaults = (
+    # Before protobuf 5, which TensorFlow 2.15 does not take.
+    "including_default_value_fields"
+    if "including_default_value_fields" in options
+    else "always_print_fields_with_no_presence"
+  )
+  return json_format.MessageToDict(message, preserving_proto_field_name=True, **{with_defaults: True})
 
 
 def tensorflow_addons() -> Any:

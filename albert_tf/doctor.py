@@ -6,7 +6,6 @@ TensorFlow runs in a child.
 
 from collections.abc import Iterable, Iterator
 import contextlib
-import dataclasses
 from importlib import metadata
 import os
 import shutil
@@ -14,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from typing import NamedTuple
 import uuid
 
 from packaging.requirements import Requirement
@@ -41,15 +41,8 @@ _TRY_DIRECTORY = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Check:
-  """One line of the report.
-
-  Attributes:
-    name: what was looked at.
-    found: what is there.
-    advice: what to do; empty where nothing is to be done.
-  """
+class Check(NamedTuple):
+  """One line of the report: what was looked at, what is there, what to do (empty where nothing is)."""
 
   name: str
   found: str
@@ -64,8 +57,7 @@ def _version(package: str) -> str:
 
 
 def _python() -> Iterator[Check]:
-  version = sys.version_info[:2]
-  fits = _MIN_PYTHON <= version <= _MAX_PYTHON
+  fits = _MIN_PYTHON <= sys.version_info[:2] <= _MAX_PYTHON
   advice = "" if fits else f"take Python {_MIN_PYTHON[1]} to {_MAX_PYTHON[1]} of 3: make PYTHON=… install"
   yield Check("Python", f"{sys.version.split()[0]} in {sys.prefix}", advice)
 
@@ -73,10 +65,9 @@ def _python() -> Iterator[Check]:
 def _wheels(tpu: str) -> Iterator[Check]:
   """Which TensorFlow, and whether what lies beside it fits."""
   plain = [name for name in PLAIN if _version(name)]
-  with_tpu = _version(WITH_TPU)
-  found = ", ".join(f"{name} {_version(name)}" for name in [*plain, *([WITH_TPU] if with_tpu else [])])
+  with_tpu = [WITH_TPU] if _version(WITH_TPU) else []
   advice = ""
-  if not found:
+  if not plain and not with_tpu:
     advice = "make install (STACK=tpu on a TPU VM)"
   elif plain and with_tpu:
     advice = f"both unpack into one folder: rm -rf {sys.prefix}, then {_INSTALL}"
@@ -84,15 +75,15 @@ def _wheels(tpu: str) -> Iterator[Check]:
     tpu and not with_tpu and not _version("tensorflow").startswith("2.15.")
   ):  # The images' own has kernels.
     advice = f"PyPI's tensorflow has no kernels for TPUs: {_INSTALL}"
+  found = ", ".join(f"{name} {_version(name)}" for name in [*plain, *with_tpu])
   yield Check("TensorFlow wheel", found or "none", advice)
-  yield from _companions(_version(WITH_TPU) or next((_version(name) for name in plain), ""))
-  wheel = WITH_TPU if with_tpu else next(iter(plain), "")
-  if wheel:
+  for wheel in [*with_tpu, *plain][:1]:
+    yield from _companions(_version(wheel))
     unmet = list(_unmet(metadata.requires(wheel) or ()))
     advice = f"pip install {' '.join(repr(line) for line in unmet)}" if unmet else ""
     yield Check(f"what {wheel} requires", "; ".join(unmet) or "is there", advice)
-  libtpu = _version("libtpu")
   if with_tpu:
+    libtpu = _version("libtpu")
     yield Check("libtpu", libtpu or "none", "" if libtpu else "pip install -r requirements/tpu.txt")
 
 
@@ -106,20 +97,16 @@ def _unmet(requirements: Iterable[str]) -> Iterator[str]:
 
 def _companions(tensorflow: str) -> Iterator[Check]:
   """Packages whose own requirements cannot say what they must match."""
-  if not tensorflow:
-    return
   minor = ".".join(tensorflow.split(".")[:2])
-  text = _version("tensorflow-text")
-  advice = "" if text.startswith(f"{minor}.") else f"pip install --no-deps 'tensorflow-text=={minor}.*'"
-  yield Check("tensorflow-text", text or "none", advice)
-  keras = _version("keras")
-  fits = keras.startswith("2.15.") if minor == "2.15" else keras.startswith("3.")
-  wanted = "keras==2.15.0" if minor == "2.15" else "keras>=3.12"
-  yield Check("keras", keras or "none", "" if fits else f"pip install '{wanted}'")
-  sentencepiece = _version("sentencepiece")
-  old = sentencepiece and Requirement("sentencepiece<=0.2.1").specifier.contains(sentencepiece)
-  advice = "" if old else "newer ones give other ids than the graph's: pip install 'sentencepiece==0.2.1'"
-  yield Check("sentencepiece", sentencepiece or "none", advice)
+  keras = "keras==2.15.*" if minor == "2.15" else "keras>=3.12"
+  for requirement, install in (
+    (f"tensorflow-text=={minor}.*", "pip install --no-deps"),
+    (keras, "pip install"),
+    ("sentencepiece<=0.2.1", "newer ones give other ids than the graph's: pip install"),
+  ):
+    name = Requirement(requirement).name
+    met = _version(name) and not list(_unmet([requirement]))
+    yield Check(name, _version(name) or "none", "" if met else f"{install} '{requirement}'")
 
 
 def _in_child(code: str, *arguments: str) -> tuple[str, str]:
@@ -143,18 +130,12 @@ def _in_child(code: str, *arguments: str) -> tuple[str, str]:
 
 def _imports(tpu: str) -> Iterator[Check]:
   output, reason = _in_child(_IMPORT)
-  if reason:
-    yield Check(
-      "TensorFlow starts", reason, "the environment is broken: make it anew (make clean-env install)"
-    )
-    return
-  _, version, kernels = output.splitlines()[-1].split()
-  lacking = tpu and kernels != "True"
-  yield Check(
-    "TensorFlow starts",
-    f"{version}, {'with' if kernels == 'True' else 'without'} kernels for TPUs",
-    f"--tpu needs them: {_INSTALL}" if lacking else "",
-  )
+  advice = "the environment is broken: make it anew (make clean-env install)"
+  if not reason:
+    _, version, kernels = output.splitlines()[-1].split()
+    reason = f"{version}, {'with' if kernels == 'True' else 'without'} kernels for TPUs"
+    advice = f"--tpu needs them: {_INSTALL}" if tpu and kernels != "True" else ""
+  yield Check("TensorFlow starts", reason, advice)
 
 
 def _environment(tpu: str) -> Iterator[Check]:
@@ -180,18 +161,14 @@ def _environment(tpu: str) -> Iterator[Check]:
 
 
 def _tpu(tpu: str) -> Iterator[Check]:
-  chips = tpu_host.chips()
+  chips, lock = tpu_host.chips(), tpu_host.LOCK_FILE
   if chips or tpu == "local":
-    advice = "" if chips or tpu != "local" else "--tpu=local is for a TPU VM; leave --tpu empty elsewhere"
+    advice = "" if chips else "--tpu=local is for a TPU VM; leave --tpu empty elsewhere"
     yield Check("TPU chips", ", ".join(chips) or "none here (/dev/accel*, /dev/vfio/*)", advice)
   if chips:
-    held = [
-      f"{pid} ({command[:60]})" for pid, command in tpu_host.holders([*chips, tpu_host.LOCK_FILE]).items()
-    ]
-    yield Check(
-      "chips in use by", ", ".join(held) or "nobody", "end that process if it is yours" if held else ""
-    )
-    lock = tpu_host.LOCK_FILE
+    held = [f"{pid} ({command[:60]})" for pid, command in tpu_host.holders([*chips, lock]).items()]
+    advice = "end that process if it is yours" if held else ""
+    yield Check("chips in use by", ", ".join(held) or "nobody", advice)
     foreign = os.path.exists(lock) and not os.access(lock, os.W_OK)
     advice = f"it belongs to another user: sudo rm {lock}, once no process runs on the TPU" if foreign else ""
     yield Check("libtpu's lock file", lock if os.path.exists(lock) else "none", advice)
@@ -226,54 +203,37 @@ def _output_directory(path: str) -> Iterator[Check]:
     return
   scheme = path.partition("://")[0] if "://" in path else ""
   if scheme not in ("", "gs", "file"):
-    yield Check(
-      "output_dir", path, f"{scheme}:// is not in TensorFlow's wheel: take gs:// or a local directory"
-    )
+    advice = f"{scheme}:// is not in TensorFlow's wheel: take gs:// or a local directory"
+    yield Check("output_dir", path, advice)
     return
   _, reason = _in_child(_TRY_DIRECTORY, path)
-  advice = ""
-  if reason:
-    advice = "choose a directory you may write to"
-    if scheme == "gs":
-      advice = (
-        "create the bucket, and give the account of this machine the role Storage Object Admin on it; on your own "
-        "computer: gcloud auth application-default login"
-      )
-  yield Check("output_dir", f"{path}: {reason or 'written, read back, removed'}", advice)
-
-
-def _memory() -> int:
-  """Bytes that programs may still take; 0 where the system does not say."""
-  with contextlib.suppress(OSError), open("/proc/meminfo", encoding="ascii") as stream:
-    return next(int(line.split()[1]) << 10 for line in stream if line.startswith("MemAvailable"))
-  return 0
+  advice = "choose a directory you may write to"
+  if scheme == "gs":
+    advice = (
+      "create the bucket, and give the account of this machine the role Storage Object Admin on it; on your own "
+      "computer: gcloud auth application-default login"
+    )
+  yield Check("output_dir", f"{path}: {reason or 'written, read back, removed'}", advice if reason else "")
 
 
 def _room(output_dir: str) -> Iterator[Check]:
-  memory = _memory()
-  if memory:
-    advice = "" if memory >= _MIN_MEMORY else "end other programs, or take a larger machine"
+  with contextlib.suppress(OSError), open("/proc/meminfo", encoding="ascii") as stream:
+    memory = next(int(line.split()[1]) << 10 for line in stream if line.startswith("MemAvailable"))
+    found = f"{memory / 2**30:.1f} GiB free of the {_MIN_MEMORY >> 30} that a start needs"
     yield Check(
-      "memory", f"{memory / 2**30:.1f} GiB free of the {_MIN_MEMORY >> 30} that a start needs", advice
+      "memory", found, "" if memory >= _MIN_MEMORY else "end other programs, or take a larger machine"
     )
-  places = {"temporary files": tempfile.gettempdir()}
+  places = [("temporary files", tempfile.gettempdir(), "TMPDIR")]
   if output_dir and not files.is_remote(output_dir) and os.path.isdir(output_dir):
-    places["checkpoints"] = output_dir
-  for what, place in places.items():
+    places.append(("checkpoints", output_dir, "--output_dir"))
+  for what, place, setting in places:
     free = shutil.disk_usage(place).free
-    advice = (
-      "" if free >= _MIN_DISK else f"make room, or set {'TMPDIR' if what[0] == 't' else '--output_dir'}"
-    )
+    advice = "" if free >= _MIN_DISK else f"make room, or set {setting}"
     yield Check(f"disk for {what}", f"{free / 2**30:.1f} GiB free in {place}", advice)
 
 
 def checks(*, tpu: str, output_dir: str) -> Iterator[Check]:
-  """Every check, quick ones first.
-
-  Args:
-    tpu: what --tpu names; empty for GPUs or the CPU.
-    output_dir: the run directory; empty to leave it out.
-  """
+  """Every check, quick ones first; empty names leave theirs out."""
   yield from _python()
   yield from _wheels(tpu)
   yield from _room(output_dir)
@@ -284,11 +244,7 @@ def checks(*, tpu: str, output_dir: str) -> Iterator[Check]:
 
 
 def report(*, tpu: str, output_dir: str) -> int:
-  """Prints a line a check, and what to do below those that do not fit.
-
-  Returns:
-    Exit status: 0 if all fit, else 1.
-  """
+  """Prints a line a check, and what to do below those that do not fit; returns the exit status, 0 if all fit."""
   failed = 0
   for check in checks(tpu=tpu, output_dir=output_dir):
     failed += bool(check.advice)

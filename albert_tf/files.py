@@ -17,13 +17,12 @@ import os
 import posixpath
 import re
 import shutil
-import tempfile
 from typing import IO, Any
 import uuid
 
 from albert_tf import remote_files
 from albert_tf.errors import UserError
-from albert_tf.remote_files import StoreError, os_errors
+from albert_tf.remote_files import StoreError, os_errors, scratch_folder
 
 _REMOTE = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*://)([^/]*)(.*)$", re.DOTALL)
 _UNFINISHED = re.compile(r"\.tmp-[0-9a-f]{8}$")
@@ -40,7 +39,8 @@ def is_unfinished(name: str) -> bool:
   return bool(_UNFINISHED.search(name))
 
 
-def _unfinished(path: str) -> str:
+def unfinished(path: str) -> str:
+  """A name beside `path` for what is written and not whole yet."""
   return f"{path}.tmp-{uuid.uuid4().hex[:8]}"
 
 
@@ -157,7 +157,7 @@ def rename(source: str, target: str) -> None:
 
 def copy(source: str, target: str) -> None:
   """Copies one file over `target`, which is whole or untouched; between stores the bytes come past this machine."""
-  temporary = _unfinished(target)
+  temporary = unfinished(target)
   expected = size(source)
   try:
     if not is_remote(source) and not is_remote(target):
@@ -181,11 +181,11 @@ def copy(source: str, target: str) -> None:
 
 def copy_tree(source: str, target: str, *, skip: Collection[str] = (), last: str = "") -> None:
   """Copies all files below `source` but those in `skip` to the same names below `target`, `last` at the end."""
-  names = [name for name in tree(source) if name.split("/")[0] not in skip]
-  for name in sorted(names, key=lambda name: name == last):
-    if not is_remote(target):
-      makedirs(os.path.dirname(os.path.join(target, name)))
-    copy(os.path.join(source, name), os.path.join(target, name))
+  for name in sorted(tree(source), key=lambda name: name == last):
+    if name.split("/")[0] not in skip:
+      if not is_remote(target):
+        makedirs(os.path.dirname(os.path.join(target, name)))
+      copy(os.path.join(source, name), os.path.join(target, name))
 
 
 def sync(path: str) -> None:
@@ -205,26 +205,32 @@ def publish(source: str, target: str) -> None:
 
 
 @contextlib.contextmanager
+def workplace(path: str) -> Iterator[str]:
+  """The local folder to write a file in that becomes `path` by `publish`: its own, for a store a scratch folder."""
+  if is_remote(path):
+    with scratch_folder() as folder:
+      yield folder
+  else:
+    yield os.path.dirname(path) or "."
+
+
+@contextlib.contextmanager
 def local_copy(path: str) -> Iterator[str]:
   """`path` itself, or a copy of the remote file or directory: for libraries that open files themselves."""
   if not is_remote(path):
     yield path
     return
-  with tempfile.TemporaryDirectory() as folder:
+  with scratch_folder() as folder:
     target = os.path.join(folder, os.path.basename(path.rstrip("/")))
     (copy_tree if isdir(path) else copy)(path, target)
     yield target
 
 
 def expand_globs(patterns: str | Sequence[str], *, what: str = "input") -> list[str]:
-  """Files that match comma-separated glob patterns, sorted within each pattern.
-
-  Args:
-    patterns: one string with commas, or a list of strings.
-    what: what the files are, for the message.
+  """Files that match glob patterns, in a list or separated by commas, sorted within each pattern.
 
   Raises:
-    UserError: a pattern matches no file.
+    UserError: a pattern matches no file; the message calls it a pattern of `what`.
   """
   if isinstance(patterns, str):
     patterns = [part.strip() for part in patterns.split(",") if part.strip()]
@@ -250,9 +256,8 @@ def atomic_writer(path: str, mode: str = "wb") -> Iterator[IO[Any]]:
 
   On any exception the unfinished file is removed and `path` is untouched.
   """
-  with contextlib.ExitStack() as stack:
-    folder = stack.enter_context(tempfile.TemporaryDirectory()) if is_remote(path) else os.path.dirname(path)
-    temporary = _unfinished(os.path.join(folder, os.path.basename(path)))
+  with workplace(path) as folder:
+    temporary = unfinished(os.path.join(folder, os.path.basename(path)))
     try:
       with open(temporary, mode, encoding=None if "b" in mode else "utf-8") as stream:
         yield stream
@@ -267,28 +272,26 @@ def atomic_writer(path: str, mode: str = "wb") -> Iterator[IO[Any]]:
 def atomic_directory(path: str, *, last: str = "") -> Iterator[str]:
   """A local folder to fill, which becomes `path`, so far missing or empty, when it is whole.
 
-  Args:
-    path: of the directory. A disk shows it at once; a bucket file by file.
-    last: the file, relative to it, that a bucket shows last: the one by which readers know the directory.
+  A disk shows it at once; a bucket file by file, `last` at the end: the one by which readers know the directory.
   """
   path = abspath(path)  # The unfinished one goes beside "." too, not into it.
-  makedirs(path if is_remote(path) else os.path.dirname(path))
-  temporary = tempfile.mkdtemp() if is_remote(path) else _unfinished(path)
-  begun = False
+  if is_remote(path):
+    makedirs(path)
+    with scratch_folder() as folder:
+      yield folder
+      try:
+        copy_tree(folder, path, last=last)
+      except BaseException:
+        with contextlib.suppress(OSError):
+          remove(path)
+        raise
+    return
+  temporary = unfinished(path)
+  makedirs(temporary)
   try:
-    makedirs(temporary)
     yield temporary
-    if is_remote(path):
-      begun = True
-      copy_tree(temporary, path, last=last)
-    else:
-      if isdir(path):
-        os.rmdir(path)  # Only an empty one is taken away.
-      os.rename(temporary, path)
-  except BaseException:
-    with contextlib.suppress(OSError):
-      if begun:
-        remove(path)
-    raise
+    if isdir(path):
+      os.rmdir(path)  # Only an empty one is taken away.
+    os.rename(temporary, path)
   finally:
     shutil.rmtree(temporary, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""TensorFlow's remote file systems, their failures in the words of an `OSError`.
+"""TensorFlow's remote file systems, their failures in the words of an `OSError`; and room to finish uploads in.
 
 A leaf for `albert_tf.files` alone, which everything else goes through. TensorFlow is imported at the first use.
 """
@@ -6,9 +6,15 @@ A leaf for `albert_tf.files` alone, which everything else goes through. TensorFl
 from collections.abc import Iterator
 import contextlib
 import errno
+import fcntl
+import functools
+import glob
 import io
 import os
 import re
+import shutil
+import tempfile
+import time
 from typing import Any
 
 from albert_tf.errors import UserError
@@ -19,6 +25,7 @@ _NO_CREDENTIALS = (
 )
 _NO_PERMISSION = "this account has no permission (HTTP 403). Grant it roles/storage.objectAdmin on the bucket"
 _NO_BUCKET = "there is no such bucket (HTTP 404). Make it, or check its name"
+_SCRATCH, _SCRATCH_SECONDS = "albert_tf-", 60.0
 _REFUSALS = {"401": _NO_CREDENTIALS, "403": _NO_PERMISSION}
 
 
@@ -131,3 +138,31 @@ class RemoteFile(io.RawIOBase):
     if self._file is not None and not self.closed:
       self._file.close()
     super().close()
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[str]:
+  """A new folder below TMPDIR, removed at the end; where that is a kill, by the next process that needs one."""
+  _remove_abandoned()
+  folder = tempfile.mkdtemp(prefix=_SCRATCH)
+  lock = os.open(folder, os.O_RDONLY)
+  try:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    yield folder
+  finally:
+    shutil.rmtree(folder, ignore_errors=True)
+    os.close(lock)
+
+
+@functools.cache  # Once a process is enough.
+def _remove_abandoned() -> None:
+  """Removes the scratch folders whose lock nobody holds: their processes have ended."""
+  for folder in glob.glob(os.path.join(glob.escape(tempfile.gettempdir()), f"{_SCRATCH}*")):
+    with contextlib.suppress(OSError):  # Another user's, or one in use.
+      lock = os.open(folder, os.O_RDONLY)
+      try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if time.time() - os.path.getmtime(folder) > _SCRATCH_SECONDS:  # A younger one may not be locked yet.
+          shutil.rmtree(folder)
+      finally:
+        os.close(lock)

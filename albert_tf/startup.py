@@ -49,13 +49,8 @@ def read_buckets_in_extents() -> None:
 def load_tensorflow(tpu: str = "") -> None:
   """Imports TensorFlow quietly; call it in a command's `main`, before any library import that needs it.
 
-  `TF_CPP_MIN_LOG_LEVEL` set by the user wins and is respected: with 0 everything is shown.
-
-  Args:
-    tpu: what the command's --tpu names.
-
-  Raises:
-    UserError: it is this machine's TPU, which cannot be initialised.
+  `TF_CPP_MIN_LOG_LEVEL` set by the user wins and is respected: with 0 everything is shown. A --tpu that is this
+  machine's own and cannot be initialised is a `UserError`.
   """
   tpu_host.prepare_import(tpu)
   if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2") == "0":

@@ -46,14 +46,7 @@ def chips(dev: str = "/dev") -> list[str]:
 
 
 def holders(paths: list[str], proc: str = "/proc") -> dict[int, str]:
-  """Other processes that have one of `paths` open, as far as this user may see.
-
-  Args:
-    paths: device or lock files.
-
-  Returns:
-    Command line by process id.
-  """
+  """Command lines, by process id, of others that have one of `paths` open, as far as this user may see."""
   wanted = {os.path.realpath(path) for path in paths}
   found: dict[int, str] = {}
   for link in glob.glob(f"{proc}/[0-9]*/fd/*"):
@@ -87,11 +80,7 @@ def unreachable(tpu: str, message: str) -> UserError:
 
 
 def check_chips() -> None:
-  """Refuses a machine whose TPU no process of ours could take.
-
-  Raises:
-    UserError: there are no chips, they are hidden from TensorFlow, or another process holds them.
-  """
+  """Refuses a machine without chips, with chips hidden from TensorFlow, or held by another process."""
   found = chips()
   if not found:
     raise unreachable("local", "this machine has no TPU chip: no /dev/accel* and no /dev/vfio/*")
@@ -106,9 +95,6 @@ def initialize_in_child(seconds: float = _INITIALIZE_SECONDS) -> int | None:
 
   Where wheel and libtpu do not fit, initialisation ends the process with a signal. This costs a start one more
   import of TensorFlow and one more initialisation of the chips, some 10 to 30 seconds.
-
-  Args:
-    seconds: how long it may take.
 
   Returns:
     The number of cores; None where this TensorFlow has no kernels for a TPU.
@@ -137,11 +123,7 @@ def initialize_in_child(seconds: float = _INITIALIZE_SECONDS) -> int | None:
 
 
 def prepare_import(tpu: str) -> None:
-  """Call it before TensorFlow is imported, with what --tpu names.
-
-  Raises:
-    UserError: it is this machine's TPU, which cannot be initialised.
-  """
+  """Call it before TensorFlow is imported, with --tpu; `UserError` where that is this machine's and cannot start."""
   if tpu == "local" and chips():
     check_chips()
     initialize_in_child()

@@ -11,7 +11,6 @@ Example:
   python benchmarks/bucket_feed.py --num_records=100000
 """
 
-from collections.abc import Sequence
 import json
 import os
 import pathlib
@@ -22,18 +21,16 @@ import tempfile
 import time
 from typing import Any
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-from absl import app, flags
+from absl import flags
+import common
 
 from albert_tf.configs import AlbertConfig
-from albert_tf.errors import exit_on_user_error
 from albert_tf.planning.chips import CHIPS
 from albert_tf.planning.estimate import StepShape, estimate_step
 from albert_tf.records import PretrainingSpec
 from albert_tf.startup import read_buckets_in_extents
 
-sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parent.parent / "tests")]
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "tests"))
 
 _NUM_RECORDS = flags.DEFINE_integer("num_records", 100_000, "Records in the bucket.", lower_bound=40_000)
 _LATENCY_MS = flags.DEFINE_float("latency_ms", 20.0, "Added to each request.")
@@ -55,7 +52,7 @@ def child(order: dict[str, Any]) -> dict[str, float]:
   """In a process of its own, which sees the bucket: a start, then batches."""
   if order["long_reads"]:
     read_buckets_in_extents()
-  from albert_tf.pipelines.pretraining import HostShard, training_batches
+  from albert_tf.pipelines.batches import HostShard, training_batches
   from albert_tf.pipelines.record_index import build_record_index
   from albert_tf.records.parse import parse_pretraining_batch
 
@@ -87,14 +84,14 @@ def run_child(bucket: Any, **order: Any) -> dict[str, float]:
   plan = {"hosts": 1, "host": 0, "version": 2, "batches": 0, "write": False, "long_reads": True, **order}
   plan["paths"] = [bucket.url(f"records/train-{shard}.tfrecord") for shard in range(_SHARDS)]
   done = subprocess.run(
-    [sys.executable, __file__, f"--child={json.dumps(plan)}"],
+    [sys.executable, *sys.argv, f"--child={json.dumps(plan)}"],
     env=bucket.environment(TF_CPP_MIN_LOG_LEVEL="3"),
     stdout=subprocess.PIPE,
     check=True,
   )
+  found = json.loads(done.stdout)
   reads = [each for each in bucket.proxy.exchanges if each.kind == "read" and _HEAD.search(each.object)]
   reads = [each for each in reads if "/index/" not in each.object]
-  found = json.loads(done.stdout)
   found["requests"] = len(reads)
   found["asked"] = sum(each.received for each in reads)
   found["extents"] = sum(each.requested > 1 << 16 for each in reads)
@@ -171,22 +168,18 @@ def measure(bucket: Any) -> dict[str, Any]:
   }
 
 
-@exit_on_user_error
-def main(argv: Sequence[str]) -> None:
-  del argv
+def benchmark() -> dict[str, Any]:
   if _CHILD.value:
-    print(json.dumps(child(json.loads(_CHILD.value))))
-    return
-  from reference.fake_bucket import FakeBucket
-  from reference.gcs_proxy import Faults
+    return child(json.loads(_CHILD.value))
+  from support.bucket.fake_bucket import FakeBucket
+  from support.bucket.gcs_proxy import Faults
 
   with tempfile.TemporaryDirectory() as folder, FakeBucket(folder) as bucket:
     fill(bucket, folder)
     bucket.faults = Faults(latency=_LATENCY_MS.value / 1000)
-    found = measure(bucket)
-  head = {"benchmark": "bucket_feed", "records": _NUM_RECORDS.value, "layout": _LAYOUT.value}
-  print(json.dumps({**head, "latency_ms": _LATENCY_MS.value, **found}))
+    head = {"records": _NUM_RECORDS.value, "layout": _LAYOUT.value, "latency_ms": _LATENCY_MS.value}
+    return {**head, **measure(bucket)}
 
 
 if __name__ == "__main__":
-  app.run(main)
+  common.run(benchmark)

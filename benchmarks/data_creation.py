@@ -11,35 +11,26 @@ Example:
   python benchmarks/data_creation.py --input 'corpus/*.txt' --spm_model_file 30k.model
 """
 
-from collections.abc import Sequence
 import contextlib
-import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from typing import Any, NamedTuple
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
-from absl import app, flags
-import data_corpus
+from absl import flags
+import common
 import plain_data_creation
 import psutil
 
-from albert_tf import files
-from albert_tf.errors import exit_on_user_error
 from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.pretraining.job import create_records
 from tfrecords_tools.pretraining.local_runner import LocalRunner
 from tfrecords_tools.pretraining.settings import PretrainingSettings
 
-_INPUT = flags.DEFINE_list("input", None, "Text; default: this machine's documentation.")
-_INPUT_FORMAT = flags.DEFINE_string("input_format", "lines", "Format of --input.")
-_SPM_MODEL_FILE = flags.DEFINE_string(
-  "spm_model_file", None, "Vocabulary; default: one of 8,000 pieces is trained."
-)
+_CORPUS = common.define_corpus_flags()
 _MEGABYTES = flags.DEFINE_float("megabytes", 3.0, "Text for the comparison with the original.")
 _WORKER_MEGABYTES = flags.DEFINE_float(
   "worker_megabytes", 100.0, "Text for 2 workers against 1; 0 leaves it out."
@@ -53,9 +44,17 @@ _RECORDED_ORIGINAL = 136.0  # Instances/s/core of the original code, at these se
 _COMMAND = [sys.executable, "-m", "tfrecords_tools.create_pretraining_data"]
 
 
-def _time_original(
-  documents: list[list[str]], tokenizer: AlbertTokenizer, directory: str
-) -> dict[str, float]:
+class _Instances(NamedTuple):
+  """What one side made, and how long it took."""
+
+  number: int
+  cpu_seconds: float
+
+  def per_second(self) -> float:
+    return self.number / self.cpu_seconds
+
+
+def _time_original(documents: list[list[str]], tokenizer: AlbertTokenizer, directory: str) -> _Instances:
   begin = time.process_time()
   instances = plain_data_creation.create(
     documents,
@@ -66,10 +65,10 @@ def _time_original(
     max_seq_length=_SETTINGS.max_seq_length,
     max_predictions=_SETTINGS.max_predictions_per_seq,
   )
-  return {"instances": instances, "cpu_seconds": time.process_time() - begin}
+  return _Instances(instances, time.process_time() - begin)
 
 
-def _time_ours(text: str, tokenizer: AlbertTokenizer, directory: str) -> dict[str, float]:
+def _time_ours(text: str, tokenizer: AlbertTokenizer, directory: str) -> _Instances:
   with tempfile.TemporaryDirectory(dir=directory) as output:
     begin = time.process_time()
     manifest = create_records(
@@ -80,12 +79,7 @@ def _time_ours(text: str, tokenizer: AlbertTokenizer, directory: str) -> dict[st
       options=CorpusOptions(input_format="lines"),
       runner=LocalRunner(),
     )
-    seconds = time.process_time() - begin
-  return {"instances": manifest.num_records("train"), "cpu_seconds": seconds}
-
-
-def _rate(side: dict[str, float]) -> float:
-  return side["instances"] / side["cpu_seconds"]
+    return _Instances(manifest.num_records("train"), time.process_time() - begin)
 
 
 def _time_workers(text: str, model: str, directory: str, num_workers: int) -> tuple[float, float]:
@@ -116,40 +110,34 @@ def _time_workers(text: str, model: str, directory: str, num_workers: int) -> tu
     return time.perf_counter() - begin, sum(cpu.values())
 
 
-@exit_on_user_error
-def main(argv: Sequence[str]) -> None:
-  del argv
+def benchmark() -> dict[str, Any]:
   import tensorflow  # noqa: F401 - The original's side writes with it; its import is not timed.
 
   with tempfile.TemporaryDirectory() as directory:
-    if _INPUT.value:
-      paths = files.expand_globs(_INPUT.value)
-    else:
-      paths = data_corpus.installed_documentation(os.path.join(directory, "docs"), megabytes=_MEGABYTES.value)
-    documents = data_corpus.read_documents(
-      paths, input_format=_INPUT_FORMAT.value, megabytes=_MEGABYTES.value
-    )
+    documents, model = _CORPUS(directory, megabytes=_MEGABYTES.value)
     text = os.path.join(directory, "text.txt")
-    data_corpus.write_lines(documents, text)
-    model = _SPM_MODEL_FILE.value or data_corpus.train_vocabulary(documents, directory)
+    common.write_lines(documents, text)
     tokenizer = AlbertTokenizer(spm_model_file=model)
-    ours = max((_time_ours(text, tokenizer, directory) for _ in range(_ROUNDS.value)), key=_rate)
-    original = max((_time_original(documents, tokenizer, directory) for _ in range(_ROUNDS.value)), key=_rate)
+    sides = {
+      "ours": lambda: _time_ours(text, tokenizer, directory),
+      "original": lambda: _time_original(documents, tokenizer, directory),
+    }
+    found = common.in_turn(sides, _ROUNDS.value)
+    ours, original = (max(each, key=_Instances.per_second) for each in found.values())
     result = {
-      "benchmark": "data_creation",
       "megabytes": os.path.getsize(text) / 1e6,
       "vocab_size": tokenizer.vocab_size,
-      "ours_instances": ours["instances"],
-      "ours_per_cpu_second": _rate(ours),
+      "ours_instances": ours.number,
+      "ours_per_cpu_second": ours.per_second(),
       "original_recorded_per_second": _RECORDED_ORIGINAL,
-      "ratio_to_recorded": _rate(ours) / _RECORDED_ORIGINAL,
+      "ratio_to_recorded": ours.per_second() / _RECORDED_ORIGINAL,
       "claim": 20.0,
-      "original_restated_per_cpu_second": _rate(original),
-      "ratio_to_restated": _rate(ours) / _rate(original),
+      "original_restated_per_cpu_second": original.per_second(),
+      "ratio_to_restated": ours.per_second() / original.per_second(),
     }
     if _WORKER_MEGABYTES.value:
       large = os.path.join(directory, "large.txt")
-      data_corpus.write_lines(documents, large, megabytes=_WORKER_MEGABYTES.value)
+      common.write_lines(documents, large, megabytes=_WORKER_MEGABYTES.value)
       one, two = (_time_workers(large, model, directory, workers) for workers in (1, 2))
       result |= {
         "worker_megabytes": _WORKER_MEGABYTES.value,
@@ -160,8 +148,8 @@ def main(argv: Sequence[str]) -> None:
         # What two quiet cores could reach: the same work, and what sharing it adds.
         "speed_up_by_cpu_time": one[1] / (two[1] / 2),
       }
-    print(json.dumps(result))
+  return result
 
 
 if __name__ == "__main__":
-  app.run(main)
+  common.run(benchmark)

@@ -6,24 +6,16 @@ Example:
   python benchmarks/data_memory.py --input 'corpus/*.txt' --spm_model_file 30k.model
 """
 
-from collections.abc import Sequence
-import json
 import os
 import subprocess
 import sys
 import tempfile
+from typing import Any
 
-from absl import app, flags
-import data_corpus
+from absl import flags
+import common
 
-from albert_tf import files
-from albert_tf.errors import exit_on_user_error
-
-_INPUT = flags.DEFINE_list("input", None, "Text to repeat; default: this machine's documentation.")
-_INPUT_FORMAT = flags.DEFINE_string("input_format", "lines", "Format of --input.")
-_SPM_MODEL_FILE = flags.DEFINE_string(
-  "spm_model_file", None, "Vocabulary; default: one of 8,000 pieces is trained."
-)
+_CORPUS = common.define_corpus_flags()
 _MEGABYTES = flags.DEFINE_list("megabytes", ["20", "200"], "Sizes of the two corpora.")
 _DUPE_FACTOR = flags.DEFINE_integer("dupe_factor", 1, "Passes over the text.")
 
@@ -50,36 +42,24 @@ def _peak_mebibytes(text: str, model: str, output_dir: str) -> float:
   return usage.ru_maxrss / 1024  # Kibibytes on Linux.
 
 
-@exit_on_user_error
-def main(argv: Sequence[str]) -> None:
-  del argv
+def benchmark() -> dict[str, Any]:
   with tempfile.TemporaryDirectory() as directory:
-    if _INPUT.value:
-      paths = files.expand_globs(_INPUT.value)
-    else:
-      paths = data_corpus.installed_documentation(os.path.join(directory, "docs"), megabytes=20)
-    documents = data_corpus.read_documents(paths, input_format=_INPUT_FORMAT.value, megabytes=20)
-    model = _SPM_MODEL_FILE.value or data_corpus.train_vocabulary(documents, directory)
+    documents, model = _CORPUS(directory, megabytes=20)
     peaks = []
     for size in map(float, _MEGABYTES.value):
       text = os.path.join(directory, "text.txt")
-      data_corpus.write_lines(documents, text, megabytes=size)
+      common.write_lines(documents, text, megabytes=size)
       with tempfile.TemporaryDirectory(dir=directory) as output:
         peaks.append(_peak_mebibytes(text, model, os.path.join(output, "records")))
   small, large = peaks
-  print(
-    json.dumps(
-      {
-        "benchmark": "data_memory",
-        "megabytes": [float(size) for size in _MEGABYTES.value],
-        "peak_mebibytes": peaks,
-        "ratio": large / small,
-        "claim": 1.15,
-        "limit_mebibytes": 1024,
-      }
-    )
-  )
+  return {
+    "megabytes": [float(size) for size in _MEGABYTES.value],
+    "peak_mebibytes": peaks,
+    "ratio": large / small,
+    "claim": 1.15,
+    "limit_mebibytes": 1024,
+  }
 
 
 if __name__ == "__main__":
-  app.run(main)
+  common.run(benchmark)

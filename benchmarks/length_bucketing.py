@@ -9,29 +9,30 @@ Example:
   python benchmarks/length_bucketing.py --size tiny --max_seq_length 128 --median_length 30
 """
 
-from collections.abc import Sequence
-import json
 import os
 import statistics
 import time
 from typing import Any
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
-from absl import app, flags
+from absl import flags
+import common
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.compat import STACK, keras
 from albert_tf.configs import AlbertConfig, named_sizes
-from albert_tf.errors import exit_on_user_error
-from albert_tf.finetuning.batching import Batching, epoch_plan, planned_dataset, training_plan
-from albert_tf.finetuning.features import FeatureSet
-from albert_tf.finetuning.flat_features import FlatFeatures
+from albert_tf.finetuning.engine.batches import (
+  Batching,
+  FlatFeatures,
+  epoch_plan,
+  planned_dataset,
+  training_plan,
+)
+from albert_tf.finetuning.engine.features import FeatureSet
 from albert_tf.finetuning.models import make_model
-from albert_tf.finetuning.task_spec import TaskSpec
+from albert_tf.finetuning.tasks.base import TaskSpec
 from albert_tf.optim.keras_optimizers import AdamW
-from albert_tf.pipelines.pretraining import HostShard
+from albert_tf.pipelines.batches import HostShard
 
 _SIZE = flags.DEFINE_enum("size", "tiny", named_sizes(), "The model.")
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "S.")
@@ -95,8 +96,7 @@ class _Side:
     return 1.0 - float(self._features.lengths.sum()) / positions
 
 
-def main(argv: Sequence[str]) -> None:
-  del argv
+def benchmark() -> dict[str, Any]:
   config = AlbertConfig.from_name(_SIZE.value, max_position_embeddings=max(512, _MAX_SEQ_LENGTH.value))
   features = _features(config.vocab_size)
   bucketed, plain = _Side(features, config, _BUCKET_MULTIPLE.value), _Side(features, config, 0)
@@ -104,28 +104,23 @@ def main(argv: Sequence[str]) -> None:
     for side in (bucketed, plain) if number % 2 else (plain, bucketed):
       side.measure(number, keep=number > 0)
   ratios = [a / b for a, b in zip(bucketed.rates, plain.rates, strict=True)]
-  print(
-    json.dumps(
-      {
-        "benchmark": "length_bucketing",
-        "size": _SIZE.value,
-        "max_seq_length": _MAX_SEQ_LENGTH.value,
-        "batch_size": _BATCH_SIZE.value,
-        "bucket_multiple": _BUCKET_MULTIPLE.value,
-        "median_length": float(np.median(features.lengths)),
-        "bucketed_examples_per_second": round(statistics.median(bucketed.rates), 1),
-        "plain_examples_per_second": round(statistics.median(plain.rates), 1),
-        "ratio": round(statistics.median(ratios), 3),
-        "ratios": [round(ratio, 3) for ratio in ratios],
-        "bucketed_padding": round(bucketed.padding, 3),
-        "plain_padding": round(plain.padding, 3),
-        "stack": STACK,
-        "tensorflow": tf.__version__,
-        "cores": os.cpu_count(),
-      }
-    )
-  )
+  return {
+    "size": _SIZE.value,
+    "max_seq_length": _MAX_SEQ_LENGTH.value,
+    "batch_size": _BATCH_SIZE.value,
+    "bucket_multiple": _BUCKET_MULTIPLE.value,
+    "median_length": float(np.median(features.lengths)),
+    "bucketed_examples_per_second": round(statistics.median(bucketed.rates), 1),
+    "plain_examples_per_second": round(statistics.median(plain.rates), 1),
+    "ratio": round(statistics.median(ratios), 3),
+    "ratios": [round(ratio, 3) for ratio in ratios],
+    "bucketed_padding": round(bucketed.padding, 3),
+    "plain_padding": round(plain.padding, 3),
+    "stack": STACK,
+    "tensorflow": tf.__version__,
+    "cores": os.cpu_count(),
+  }
 
 
 if __name__ == "__main__":
-  app.run(exit_on_user_error(main))
+  common.run(benchmark)

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.finetuning.squad.reading import SquadData
-from albert_tf.finetuning.squad.settings import SquadSettings
+from albert_tf.finetuning.tasks.squad.read import SquadData
+from albert_tf.finetuning.tasks.squad.windows import SquadSettings
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.normalization import normalize_text
 

@@ -6,24 +6,22 @@ Example:
   python benchmarks/reporting.py --steps_per_report=10
 """
 
-from collections.abc import Sequence
-import json
 import os
 import statistics
 import tempfile
 import time
+from typing import Any
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
-from absl import app, flags
-import step_on_random_batches
+from absl import flags
+import common
 import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
-from albert_tf.errors import exit_on_user_error
-from albert_tf.training.goodput import Goodput
-from albert_tf.training.reporting import DRAWING_SHARE, Reporter
-from albert_tf.training.watch import TrainingWatch, WatchConfig
+from albert_tf.optim.config import OptimizerConfig
+from albert_tf.training.reporting.goodput import Goodput
+from albert_tf.training.reporting.reporter import DRAWING_SHARE, Reporter
+from albert_tf.training.settings import PretrainingSettings, StepConfig
+from albert_tf.training.watch import TrainingWatch
 
 _ROUNDS = flags.DEFINE_integer("rounds", 10, "Reports that are timed.", lower_bound=2)
 _STEPS_PER_REPORT = flags.DEFINE_integer(
@@ -36,29 +34,45 @@ _BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Examples of an update.")
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 64, "Tokens of an example.")
 
 
-@exit_on_user_error
-def main(argv: Sequence[str]) -> None:
-  del argv
+def _settings(directory: str, config: AlbertConfig) -> PretrainingSettings:
+  """What the watch reads of a run."""
+  return PretrainingSettings(
+    input_files=(),
+    output_dir=directory,
+    model=config,
+    optimizer=OptimizerConfig(num_train_steps=10_000, num_warmup_steps=0),
+    step=StepConfig(global_batch_size=_BATCH_SIZE.value),
+    max_seq_length=_MAX_SEQ_LENGTH.value,
+    max_predictions_per_seq=common.PREDICTIONS,
+  )
+
+
+def benchmark() -> dict[str, Any]:
   batch_size, length, chunk = _BATCH_SIZE.value, _MAX_SEQ_LENGTH.value, _STEPS_PER_REPORT.value
   config = AlbertConfig.from_name("tiny", vocab_size=4000)
-  train_step, _ = step_on_random_batches.make_step(batch_size, config)
-  batches = step_on_random_batches.random_batches(batch_size, length, config.vocab_size)
+  train_step, _ = common.training_step(config, batch_size=batch_size)
+  batches = common.random_batches(batch_size, length, config.vocab_size)
   train_step.run(batches, tf.constant(1))  # Compile.
   training: list[float] = []
   reporting: list[float] = []
   with tempfile.TemporaryDirectory() as directory, open(os.devnull, "w") as nowhere:
     reporter = Reporter(directory, num_train_steps=10_000, stream=nowhere)
     goodput = Goodput(f"{directory}/goodput.json", began=time.time(), at_checkpoint={})
-    watch = TrainingWatch(WatchConfig(vocab_size=config.vocab_size, num_train_steps=10_000))
+    watch = TrainingWatch(_settings(directory, config))
     for number in range(_ROUNDS.value + 1):
       started = time.perf_counter()
       metrics = train_step.run(batches, tf.constant(chunk))
       averages = metrics.averages(chunk)
       trained = time.perf_counter()
       goodput.mark("step", waited=float(metrics.input_seconds))
-      examples = chunk * batch_size
-      values = {**averages, **goodput.fields()}
-      reporter.train(number * chunk, values, trained - started, examples, int(metrics.tokens))
+      reporter.train(
+        number * chunk,
+        {**averages, **goodput.fields()},
+        updates=chunk,
+        seconds=trained - started,
+        examples=chunk * batch_size,
+        tokens=int(metrics.tokens),
+      )
       goodput.write()
       watch.observe(number * chunk, averages)
       if number:  # The first report opens files.
@@ -75,22 +89,17 @@ def main(argv: Sequence[str]) -> None:
     drawing / _REPORTS_PER_CHECKPOINT.value, DRAWING_SHARE * plain
   )  # The reporter leaves out the rest.
   cost = statistics.median(reporting) + drawn
-  print(
-    json.dumps(
-      {
-        "benchmark": "reporting",
-        "steps_per_second_without": chunk / plain,
-        "steps_per_second_with": chunk / (plain + cost),
-        "cost": cost / plain,
-        "claim": 0.02,
-        "seconds_per_report": statistics.median(reporting),
-        "seconds_per_drawing": drawing,
-        "steps_per_report": chunk,
-        "reports_per_checkpoint": _REPORTS_PER_CHECKPOINT.value,
-      }
-    )
-  )
+  return {
+    "steps_per_second_without": chunk / plain,
+    "steps_per_second_with": chunk / (plain + cost),
+    "cost": cost / plain,
+    "claim": 0.02,
+    "seconds_per_report": statistics.median(reporting),
+    "seconds_per_drawing": drawing,
+    "steps_per_report": chunk,
+    "reports_per_checkpoint": _REPORTS_PER_CHECKPOINT.value,
+  }
 
 
 if __name__ == "__main__":
-  app.run(main)
+  common.run(benchmark)

@@ -13,15 +13,14 @@ Example:
 from collections.abc import Callable, Sequence
 import json
 import os
-import statistics
 import tempfile
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from absl import app, flags
-import data_corpus
+import common
 import numpy as np
 import tensorflow as tf
 
@@ -31,7 +30,7 @@ from albert_tf.compat import STACK
 from albert_tf.configs import AlbertConfig, named_sizes
 from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.finetuning.models import make_model
-from albert_tf.finetuning.task_spec import TaskSpec
+from albert_tf.finetuning.tasks.base import TaskSpec
 from albert_tf.modeling import initialize_variables, named_variables
 from albert_tf.serving import export_saved_model
 from albert_tf.tokenization import AlbertTokenizer
@@ -42,28 +41,18 @@ _BATCH_SIZES = flags.DEFINE_list("batch_sizes", ["1", "8", "32", "256"], "Texts 
 _SECONDS = flags.DEFINE_float("seconds", 20.0, "About how long each batch size is measured.", lower_bound=0.1)
 _MAX_ROUNDS = flags.DEFINE_integer("max_rounds", 200, "Most rounds of a batch size.", lower_bound=3)
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Texts are cut here.", lower_bound=8)
-_INPUT = flags.DEFINE_list("input", None, "Text; default: this machine's documentation.")
-_INPUT_FORMAT = flags.DEFINE_string("input_format", "lines", "Format of --input.")
-_SPM_MODEL_FILE = flags.DEFINE_string(
-  "spm_model_file", None, "Vocabulary; default: one of 8,000 pieces is trained."
-)
+_CORPUS = common.define_corpus_flags()
 
 _TASK = TaskSpec(kind="classification", name="custom", label_names=("no", "yes"))
 _MIN_ROUNDS = 3
 Answer = Callable[[list[str]], np.ndarray]
 
 
-class Timing(NamedTuple):
-  """Seconds of one call."""
-
-  wall: float
-  cpu: float
-
-
-def write_run(directory: str, tokenizer: AlbertTokenizer) -> None:
-  """A fine-tuned run directory with initial weights: their values do not change the time."""
+def write_run(directory: str, tokenizer: AlbertTokenizer) -> Any:
+  """A fine-tuned run directory with initial weights, whose values do not change the time; returns the model."""
   config = AlbertConfig.from_name(_SIZE.value, vocab_size=tokenizer.vocab_size)
-  variables = named_variables(make_model(_TASK, config))
+  model = make_model(_TASK, config)
+  variables = named_variables(model)
   initialize_variables(variables, seed=0, initializer_range=config.initializer_range)
   tokenizer.save_pretrained(directory)
   _TASK.save(directory)
@@ -72,6 +61,7 @@ def write_run(directory: str, tokenizer: AlbertTokenizer) -> None:
   best = os.path.join(directory, "checkpoints", "best")
   os.makedirs(best)
   write_bundle(os.path.join(best, "model.ckpt-1"), {name: v.numpy() for name, v in variables.items()})
+  return model
 
 
 def saved_model_answers(directory: str) -> Answer:
@@ -88,12 +78,8 @@ def saved_model_answers(directory: str) -> Answer:
   return answer
 
 
-def python_answers(directory: str, tokenizer: AlbertTokenizer) -> Answer:
-  """The Python tokenizer, then the model in one graph of free sizes, with the export's weights."""
-  config = AlbertConfig.from_json_file(os.path.join(directory, "albert_config.json"))
-  model = make_model(_TASK, config)
-  variables = named_variables(model)
-  initialize_variables(variables, seed=0, initializer_range=config.initializer_range)
+def python_answers(model: Any, tokenizer: AlbertTokenizer) -> Answer:
+  """The Python tokenizer, then the model in one graph of free sizes."""
   names = ("input_ids", "input_mask", "segment_ids")
   spec = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in names}
 
@@ -108,44 +94,34 @@ def python_answers(directory: str, tokenizer: AlbertTokenizer) -> Answer:
   return answer
 
 
-def timed(function: Callable[[list[str]], Any], texts: list[str]) -> Timing:
-  wall, cpu = time.perf_counter(), time.process_time()
-  function(texts)
-  return Timing(time.perf_counter() - wall, time.process_time() - cpu)
-
-
 def take_turns(
   sides: dict[str, Callable[[list[str]], Any]], batches: list[list[str]]
-) -> dict[str, list[Timing]]:
-  """Each side on the same batch in every round, until the time is over."""
-  timings: dict[str, list[Timing]] = {name: [] for name in sides}
+) -> dict[str, np.ndarray]:
+  """Each side on the same batch in every round, until the time is over: seconds [rounds, 2], wall and CPU."""
+  timings: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
   started = time.perf_counter()
   for number in range(_MAX_ROUNDS.value):
     if number >= _MIN_ROUNDS and time.perf_counter() - started > _SECONDS.value:
       break
-    order = list(sides) if number % 2 else list(sides)[::-1]
-    for name in order:
-      timings[name].append(timed(sides[name], batches[number % len(batches)]))
-  return timings
+    for name in list(sides) if number % 2 else list(sides)[::-1]:
+      wall, cpu = time.perf_counter(), time.process_time()
+      sides[name](batches[number % len(batches)])
+      timings[name].append((time.perf_counter() - wall, time.process_time() - cpu))
+  return {name: np.array(seconds) for name, seconds in timings.items()}
 
 
-def summary(timings: list[Timing], batch_size: int) -> dict[str, float]:
-  wall = [timing.wall for timing in timings]
+def summary(seconds: np.ndarray, batch_size: int) -> dict[str, float]:
+  wall = seconds[:, 0]
   return {
-    "texts_per_second": batch_size * len(wall) / sum(wall),
-    "p50_ms": 1e3 * statistics.median(wall),
+    "texts_per_second": batch_size * len(wall) / float(wall.sum()),
+    "p50_ms": 1e3 * float(np.median(wall)),
     "p99_ms": 1e3 * float(np.percentile(wall, 99)),
   }
 
 
-def median_ratio(slower: list[Timing], faster: list[Timing], field: str) -> float:
-  pairs = zip(slower, faster, strict=True)
-  return statistics.median(getattr(a, field) / getattr(b, field) for a, b in pairs)
-
-
-def measure(texts: list[str], tokenizer: AlbertTokenizer, directory: str) -> list[dict[str, Any]]:
+def measure(texts: list[str], tokenizer: AlbertTokenizer, model: Any, directory: str) -> list[dict[str, Any]]:
   """One row a batch size."""
-  sides = {"saved_model": saved_model_answers(directory), "python": python_answers(directory, tokenizer)}
+  sides = {"saved_model": saved_model_answers(directory), "python": python_answers(model, tokenizer)}
   graph_tokenizer = GraphTokenizer(tokenizer)
   length = _MAX_SEQ_LENGTH.value
   packed = tf.function(
@@ -165,16 +141,15 @@ def measure(texts: list[str], tokenizer: AlbertTokenizer, directory: str) -> lis
     for side in (*sides.values(), *tokenizers.values()):
       side(batches[0])  # Warm.
     timings, alone = take_turns(sides, batches), take_turns(tokenizers, batches)
+    wall, cpu = np.median(timings["python"] / timings["saved_model"], axis=0)
     rows.append(
       {
         "batch_size": batch_size,
         "rounds": len(timings["python"]),
-        "ratio": median_ratio(timings["python"], timings["saved_model"], "wall"),
-        "cpu_ratio": median_ratio(timings["python"], timings["saved_model"], "cpu"),
+        "ratio": float(wall),
+        "cpu_ratio": float(cpu),
         **{name: summary(values, batch_size) for name, values in timings.items()},
-        "tokenizer_ms": {
-          name: 1e3 * statistics.median(t.wall for t in values) for name, values in alone.items()
-        },
+        "tokenizer_ms": {name: 1e3 * float(np.median(seconds[:, 0])) for name, seconds in alone.items()},
         "largest_difference": float(difference),
       }
     )
@@ -185,18 +160,16 @@ def measure(texts: list[str], tokenizer: AlbertTokenizer, directory: str) -> lis
 def main(argv: Sequence[str]) -> None:
   del argv
   with tempfile.TemporaryDirectory() as folder:
-    paths = _INPUT.value or data_corpus.installed_documentation(folder, megabytes=2.0)
-    documents = data_corpus.read_documents(paths, input_format=_INPUT_FORMAT.value, megabytes=2.0)
+    documents, vocabulary = _CORPUS(folder, megabytes=2.0)
     texts = [sentence for document in documents for sentence in document]
     if not texts:
-      raise UserError(f"There must be text to send. Received: none in {', '.join(paths)}.")
+      raise UserError("There must be text to send. Received: --input without any. Name files with text.")
     np.random.default_rng(0).shuffle(texts)
-    vocabulary = _SPM_MODEL_FILE.value or data_corpus.train_vocabulary(documents, folder)
     tokenizer = AlbertTokenizer(spm_model_file=vocabulary)
     run = os.path.join(folder, "run")
     os.makedirs(run)
-    write_run(run, tokenizer)
-    rows = measure(texts, tokenizer, run)
+    model = write_run(run, tokenizer)
+    rows = measure(texts, tokenizer, model, run)
   print(
     json.dumps(
       {
@@ -205,7 +178,7 @@ def main(argv: Sequence[str]) -> None:
         "tensorflow": tf.__version__,
         "size": _SIZE.value,
         "max_seq_length": _MAX_SEQ_LENGTH.value,
-        "mean_characters": statistics.mean(map(len, texts)),
+        "mean_characters": sum(map(len, texts)) / len(texts),
         "claim": 1.0,
         "ratio": min(row["ratio"] for row in rows),
         "cpu_ratio": min(row["cpu_ratio"] for row in rows),

@@ -13,17 +13,13 @@ Example:
   python benchmarks/shuffle_quality.py --num_records=1000000 --batch_size=4096
 """
 
-from collections.abc import Sequence
-import json
-import os
+from typing import Any
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
-from absl import app, flags
+from absl import flags
+import common
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.errors import exit_on_user_error
 from albert_tf.pipelines.order import ORDER_VERSION, make_order
 
 _NUM_RECORDS = flags.DEFINE_integer("num_records", 1_000_000, "Records of an epoch.", lower_bound=1000)
@@ -89,9 +85,7 @@ def measures(order: np.ndarray, batch_size: int, document_records: int) -> dict[
   }
 
 
-@exit_on_user_error
-def main(argv: Sequence[str]) -> None:
-  del argv
+def benchmark() -> dict[str, Any]:
   count, seed = _NUM_RECORDS.value, _SEED.value
   orders = {
     "ours": our_order(count, seed, ORDER_VERSION),
@@ -103,20 +97,15 @@ def main(argv: Sequence[str]) -> None:
   found = {
     name: measures(order, _BATCH_SIZE.value, _DOCUMENT_RECORDS.value) for name, order in orders.items()
   }
-  print(
-    json.dumps(
-      {
-        "benchmark": "shuffle_quality",
-        "records": count,
-        "batch_size": _BATCH_SIZE.value,
-        "document_records": _DOCUMENT_RECORDS.value,
-        "order_version": ORDER_VERSION,
-        "buffer": _BUFFER.value,
-        **{name: {key: round(value, 5) for key, value in each.items()} for name, each in found.items()},
-      }
-    )
-  )
+  return {
+    "records": count,
+    "batch_size": _BATCH_SIZE.value,
+    "document_records": _DOCUMENT_RECORDS.value,
+    "order_version": ORDER_VERSION,
+    "buffer": _BUFFER.value,
+    **{name: {key: round(value, 5) for key, value in each.items()} for name, each in found.items()},
+  }
 
 
 if __name__ == "__main__":
-  app.run(main)
+  common.run(benchmark)

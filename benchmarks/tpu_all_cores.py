@@ -8,16 +8,14 @@ Example:
   python benchmarks/tpu_all_cores.py --size=base --topologies=v3:2x2,v4:2x2x1,v5e:2x4,v6e:2x4
 """
 
-from collections.abc import Sequence
-import json
 from typing import Any
 
-from absl import app, flags
+from absl import flags
+import common
 
 from albert_tf.configs import AlbertConfig
-from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.planning.chips import Topology, parse_topology
-from albert_tf.planning.collectives import all_reduces, waiting_seconds
+from albert_tf.planning.compiled_program import all_reduces, waiting_seconds
 from albert_tf.planning.tpu_compiler import CompiledStep, compile_hlo
 from albert_tf.startup import load_tensorflow
 
@@ -65,16 +63,14 @@ def compare(config: AlbertConfig, topology: Topology) -> dict[str, Any]:
   }
 
 
-def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise UserError(f"Only flags are understood. Received: {' '.join(argv[1:])}. See --help.")
+def benchmark() -> dict[str, Any]:
   config = AlbertConfig.from_name(_SIZE.value)
   if _LAYERS.value:
     config = config.replace(num_hidden_layers=_LAYERS.value)
   load_tensorflow()
   rows = [compare(config, parse_topology(name)) for name in _TOPOLOGIES.value]
-  print(json.dumps({"benchmark": "tpu_all_cores", "size": _SIZE.value, "slices": rows}))
+  return {"size": _SIZE.value, "slices": rows}
 
 
 if __name__ == "__main__":
-  app.run(exit_on_user_error(main))
+  common.run(benchmark)

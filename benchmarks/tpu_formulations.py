@@ -10,16 +10,17 @@ Example:
 
 from collections.abc import Callable, Iterator, Sequence
 import contextlib
-import json
 from typing import Any
 from unittest import mock
 
-from absl import app, flags
+from absl import flags
+import common
 import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig, named_sizes
-from albert_tf.errors import UserError, exit_on_user_error
-from albert_tf.modeling import dense, dot_product_attention, encoder, layer_norm, rematerialization
+from albert_tf.errors import UserError
+from albert_tf.modeling import attention, encoder, layer_norm, rematerialization
+from albert_tf.modeling.dot_product_attention import lean_attention, plain_attention
 from albert_tf.planning.lowering import lower_train_step
 from albert_tf.planning.tpu_compiler import compile_hlo
 
@@ -61,29 +62,28 @@ def _one_after_the_other(rematerialize: Callable[[rematerialization.Function, tf
   return repeated
 
 
-_REPEATED = "rematerialize_repeated"
-_PLAIN: Replacement = (dot_product_attention, "lean_attention", dot_product_attention.plain_attention)
-_JOINED: Replacement = (dense, "keeps_rows_apart", lambda dtype: False)
+def _unrolled(rematerialize: Callable[[rematerialization.Function, tf.Tensor], tf.Tensor]) -> Replacement:
+  return encoder, "rematerialize_repeated", _one_after_the_other(rematerialize)
+
+
+_PLAIN: Replacement = (attention, "lean_attention", plain_attention)
+_LEAN: Replacement = (attention, "plain_attention", lean_attention)
 _TWO_PASS: Replacement = (layer_norm, "moments", _two_pass_moments)
-FORMULATIONS: dict[str, tuple[Sequence[Replacement], dict[str, Any]]] = {
-  "kept": ((), {}),
-  "plain_attention": ((_PLAIN,), {}),
-  "joined_rows": ((_JOINED,), {}),
-  "two_pass_moments": ((_TWO_PASS,), {}),
-  "all_plain": ((_PLAIN, _JOINED, _TWO_PASS), {}),
-  "one_hot_embeddings": ((), {"encoder_options": {"use_one_hot_embeddings": True}}),
-  "while": ((), {"encoder_options": {"layer_loop": "while"}}),
-  "remat": ((), {"remat": True}),
-  "remat_one_hot": ((), {"remat": True, "encoder_options": {"use_one_hot_embeddings": True}}),
-  "remat_while": ((), {"remat": True, "encoder_options": {"layer_loop": "while"}}),
-  "remat_unrolled": (
-    ((encoder, _REPEATED, _one_after_the_other(rematerialization.rematerialize)),),
-    {"remat": True},
-  ),
-  "remat_by_recompute_grad": (
-    ((encoder, _REPEATED, _one_after_the_other(_recompute_grad)),),
-    {"remat": True},
-  ),
+_FOR_CPUS = {"accelerated": False}
+# Name → what is replaced, options of the encoder, and whether with rematerialisation.
+FORMULATIONS: dict[str, tuple[Sequence[Replacement], dict[str, Any], bool]] = {
+  "kept": ((), {}, False),
+  "plain_attention": ((_PLAIN,), {}, False),
+  "joined_rows": ((_LEAN,), _FOR_CPUS, False),
+  "two_pass_moments": ((_TWO_PASS,), {}, False),
+  "all_plain": ((_TWO_PASS,), _FOR_CPUS, False),
+  "one_hot_embeddings": ((), {"use_one_hot_embeddings": True}, False),
+  "while": ((), {"layer_loop": "while"}, False),
+  "remat": ((), {}, True),
+  "remat_one_hot": ((), {"use_one_hot_embeddings": True}, True),
+  "remat_while": ((), {"layer_loop": "while"}, True),
+  "remat_unrolled": ((_unrolled(rematerialization.rematerialize),), {}, True),
+  "remat_by_recompute_grad": ((_unrolled(_recompute_grad),), {}, True),
 }
 
 
@@ -96,14 +96,15 @@ def replaced(replacements: Sequence[Replacement]) -> Iterator[None]:
 
 
 def measure(name: str) -> dict[str, float]:
-  replacements, options = FORMULATIONS[name]
+  replacements, options, remat = FORMULATIONS[name]
   with replaced(replacements):
     lowered = lower_train_step(
       AlbertConfig.from_name(_SIZE.value).replace(num_hidden_layers=_LAYERS.value),
       per_core_batch_size=_BATCH_SIZE.value,
       max_seq_length=_MAX_SEQ_LENGTH.value,
       max_predictions_per_seq=_PREDICTIONS.value,
-      **options,
+      remat=remat,
+      encoder_options=options,
     )
   compiled = compile_hlo(lowered.hlo, _TOPOLOGY.value, python=_COMPILER_PYTHON.value)
   return {
@@ -114,17 +115,18 @@ def measure(name: str) -> dict[str, float]:
   }
 
 
-def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise UserError(f"Only flags are understood. Received: {' '.join(argv[1:])}. See --help.")
+def benchmark() -> dict[str, Any]:
   unknown = sorted(set(_ONLY.value) - set(FORMULATIONS))
   if unknown:
     raise UserError(f"--only takes {', '.join(FORMULATIONS)}. Received: {', '.join(unknown)}.")
-  report: dict[str, Any] = {"benchmark": "tpu_formulations", "size": _SIZE.value, "topology": _TOPOLOGY.value}
-  report |= {"num_hidden_layers": _LAYERS.value, "per_core_batch_size": _BATCH_SIZE.value}
-  report["formulations"] = {name: measure(name) for name in _ONLY.value or FORMULATIONS}
-  print(json.dumps(report))
+  return {
+    "size": _SIZE.value,
+    "topology": _TOPOLOGY.value,
+    "num_hidden_layers": _LAYERS.value,
+    "per_core_batch_size": _BATCH_SIZE.value,
+    "formulations": {name: measure(name) for name in _ONLY.value or FORMULATIONS},
+  }
 
 
 if __name__ == "__main__":
-  app.run(exit_on_user_error(main))
+  common.run(benchmark)

@@ -12,7 +12,6 @@ Example:
 
 from collections.abc import Callable, Sequence
 import importlib.util
-import json
 import os
 import statistics
 import subprocess
@@ -24,13 +23,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("USE_TF", "1")
 
-from absl import app, flags
+from absl import flags
+import common
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.compat import KERAS_3, STACK, keras
 from albert_tf.configs import AlbertConfig, named_sizes
-from albert_tf.errors import UserError, exit_on_user_error
+from albert_tf.errors import UserError
 from albert_tf.finetuning.models import AlbertForClassification
 from albert_tf.modeling import AlbertForPreTraining
 
@@ -246,11 +246,9 @@ def measure(workers: dict[str, Worker], rounds: int) -> dict[str, dict[str, floa
     seconds, _, loss = worker.step()
     results[name] = {"first_step_s": round(seconds, 2), "first_loss": round(loss, 4)}
     worker.step()  # Warm-up.
-  times: dict[str, list[tuple[float, ...]]] = {name: [] for name in workers}
-  for _ in range(rounds):
-    for name, worker in workers.items():
-      times[name].append(worker.step())
-  for name, measured in times.items():
+  for name, measured in common.in_turn(
+    {name: worker.step for name, worker in workers.items()}, rounds
+  ).items():
     wall, cpu = [m[0] for m in measured], statistics.median(m[1] for m in measured)
     results[name] |= {"median_s": round(statistics.median(wall), 4), "best_s": round(min(wall), 4)}
     results[name]["cpu_s"] = round(cpu, 4)  # Says more than the wall clock when others use the machine.
@@ -264,9 +262,7 @@ def times_faster(results: dict[str, dict[str, float]], key: str) -> dict[str, fl
   return {name: round(value / min(ours), 2) for name, value in others.items()} if ours else {}
 
 
-def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise UserError(f"Only flags are understood. Received: {' '.join(argv[1:])}. See --help.")
+def benchmark() -> dict[str, Any] | None:
   config = AlbertConfig.from_name(_SIZE.value)
   offered = contenders(config, Batch(config))
   unknown = set(_ONLY.value) - set(offered)
@@ -277,24 +273,25 @@ def main(argv: Sequence[str]) -> None:
     make = offered[_WORKER.value]
     assert callable(make)
     work(make)
-    return
+    return None
   left_out = {name: reason for name, reason in chosen.items() if isinstance(reason, str)}
   workers = {name: Worker(name, sys.argv) for name, make in chosen.items() if callable(make)}
   results = measure(workers, _ROUNDS.value)
   for worker in workers.values():
     worker.close()
-  report: dict[str, Any] = {
-    "benchmark": "train_step",
+  return {
     "task": _TASK.value,
     "size": _SIZE.value,
     "dtype": "float32",
     "stack": STACK,
+    "batch_size": _BATCH_SIZE.value,
+    "max_seq_length": _MAX_SEQ_LENGTH.value,
+    "cpu_count": os.cpu_count(),
+    "steps": results,
+    "times_faster": {key: times_faster(results, key) for key in ("median_s", "best_s", "cpu_s")},
+    "left_out": left_out,
   }
-  report |= {"batch_size": _BATCH_SIZE.value, "max_seq_length": _MAX_SEQ_LENGTH.value}
-  ratios = {key: times_faster(results, key) for key in ("median_s", "best_s", "cpu_s")}
-  report |= {"cpu_count": os.cpu_count(), "steps": results, "times_faster": ratios, "left_out": left_out}
-  print(json.dumps(report))
 
 
 if __name__ == "__main__":
-  app.run(exit_on_user_error(main))
+  common.run(benchmark)

@@ -12,7 +12,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ.setdefault("TPU_LOAD_LIBRARY", "0")
 
 TESTS_DIR = pathlib.Path(__file__).parent
-sys.path.insert(0, str(TESTS_DIR))  # For `from reference import …`, the NumPy twins.
+sys.path.insert(0, str(TESTS_DIR))  # For `from reference import …` (NumPy twins) and `from support import …`.
 
 
 @pytest.fixture(scope="session")
@@ -22,22 +22,17 @@ def repository_dir() -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def shared_dir() -> pathlib.Path:
-  """The folder of recorded arrays and real text beside the repository.
+  """The folder of real text and vocabularies beside the repository. What was recorded is in tests/goldens.
 
   A clone without it skips the test; under CI=true its absence is a failure.
   """
   path = TESTS_DIR.parent.parent / "shared"
   if not path.is_dir():
-    message = "needs the reference data folder ../shared, which is not part of the repository"
+    message = "needs the folder of real text ../shared, which is not part of the repository"
     if os.environ.get("CI") == "true":
       pytest.fail(message)
     pytest.skip(message)
   return path
-
-
-@pytest.fixture(scope="session")
-def oracle_dir(shared_dir: pathlib.Path) -> pathlib.Path:
-  return shared_dir / "oracle"
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

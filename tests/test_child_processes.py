@@ -10,7 +10,7 @@ import pytest
 
 _PARENT = """
 import subprocess, sys
-from reference.child_processes import ending_with_this
+from support.commands.child_processes import ending_with_this
 sleeper = subprocess.Popen(ending_with_this([sys.executable, "-c", "print('there', flush=True); input()"]),
                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 print(sleeper.stdout.readline().strip(), sleeper.pid, flush=True)

@@ -1,113 +1,154 @@
-"""Every recipe is a flag file that its command understands, with the published settings."""
+"""Every recipe and the command in its comment are understood by that command, and agree with what they say."""
 
 import json
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 
 import pytest
 
 from albert_tf.configs import AlbertConfig
-from albert_tf.finetuning.glue import TASKS
+from albert_tf.finetuning.tasks.glue import TASKS
+from albert_tf.optim.config import OptimizerConfig
+from albert_tf.training.settings import PretrainingSettings, StepConfig
 from albert_tf.training.watch import schedule_warnings
 
 FOLDER = pathlib.Path(__file__).parent.parent / "recipes"
-# command → its recipes; all others are pretraining's.
-FINETUNING = {
-  "run_squad": sorted(FOLDER.glob("squad*.flags")),
-  "run_race": sorted(FOLDER.glob("race*.flags")),
-  "run_glue": sorted(FOLDER.glob("glue/*.flags")),
-}
-RECIPES = sorted(set(FOLDER.glob("*.flags")) - {path for paths in FINETUNING.values() for path in paths})
-
-# In a process of its own: flags of two commands must not meet. Prints the values each recipe gives.
+RECIPES = sorted(FOLDER.glob("*.flags")) + sorted(FOLDER.glob("glue/*.flags"))
+# In a process of its own, as flags of two commands must not meet: prints what each list of arguments sets.
 READ_FLAGS = """
-import json, sys
-sys.path.insert(0, sys.argv[1] + "/tpu_scripts")
-from absl import flags
-import run_pretrain
-values = {}
-for recipe in sys.argv[2:]:
-  names = recipe.split("+")
-  flags.FLAGS.unparse_flags()
-  for name in flags.FLAGS:
-    flags.FLAGS[name].unparse()
-  flags.FLAGS(["run_pretrain", *(f"--flagfile={n}" for n in names), "--input_file=a", "--output_dir=b"])
-  values[recipe] = {name: value for name, value in flags.FLAGS.flag_values_dict().items()
-                    if isinstance(value, (int, float, str, type(None)))}
-print(json.dumps(values))
-"""
-
-
-# The same for a fine-tuning command, whose flags have defaults but for --output_dir.
-READ_FINETUNING_FLAGS = """
 import importlib, json, sys
-sys.path[:0] = [sys.argv[1], sys.argv[1] + "/tpu_scripts"]
+sys.path[:0] = [".", "tpu_scripts"]
 from absl import flags
-importlib.import_module(sys.argv[2])
-values = {}
-for recipe in sys.argv[3:]:
+from flag_settings import expand_flag_files
+importlib.import_module(sys.argv[1])
+values = []
+for arguments in json.loads(sys.argv[2]):
   flags.FLAGS.unparse_flags()
   for name in flags.FLAGS:
     flags.FLAGS[name].unparse()
-  flags.FLAGS([sys.argv[2], f"--flagfile={recipe}", "--output_dir=b"])
-  values[recipe] = {name: value for name, value in flags.FLAGS.flag_values_dict().items()
-                    if isinstance(value, (int, float, str, type(None)))}
+  flags.FLAGS([sys.argv[1], *expand_flag_files(arguments)])
+  values.append({name: value for name, value in flags.FLAGS.flag_values_dict().items()
+                 if isinstance(value, (int, float, str, type(None)))})
 print(json.dumps(values))
+"""
+# ALBERT, appendix A.4, table 14.
+TABLE_14 = """
+task  learning_rate train_batch_size albert_dropout classifier_dropout num_train_steps num_warmup_steps max_seq_length
+cola     1e-5          16               0              0.1                5336            320              512
+sts-b    2e-5          16               0              0.1                3598            214              512
+sst-2    1e-5          32               0              0.1                20935           1256             512
+mnli     3e-5          128              0              0.1                10000           1000             512
+qnli     1e-5          32               0              0.1                33112           1986             512
+qqp      5e-5          128              0.1            0.1                14000           1000             512
+rte      3e-5          32               0.1            0.1                800             200              512
+mrpc     2e-5          32               0              0.1                800             200              512
+wnli     2e-5          16               0.1            0.1                2000            250              512
+squad1   5e-5          48               0              0.1                3649            365              384
+squad2   3e-5          48               0              0.1                8144            814              512
+race     2e-5          32               0.1            0.1                12000           1000             512
 """
 
 
-def read_finetuning_recipes(repository_dir, command):
-  """Stem of each recipe of a fine-tuning command → the flags' values."""
-  recipes = [str(path) for path in FINETUNING[command]]
+def example_of(path):
+  """The command in a recipe's comment: its script, and its arguments; of the demo's, what the demo gives."""
+  found = re.search(r"python tpu_scripts/(\w+)\.py ((?:.*\\\n# +)*.*)", path.read_text())
+  if found is None:
+    return "run_pretrain", [f"--flagfile=recipes/{path.name}", "--input_file=a", "--output_dir=b"]
+  return found[1], shlex.split(re.sub(r"\\\n# +", "", found[2]))
+
+
+def read_flags(repository_dir, command, argument_lists):
   done = subprocess.run(
-    [sys.executable, "-c", READ_FINETUNING_FLAGS, str(repository_dir), command, *recipes],
+    [sys.executable, "-c", READ_FLAGS, command, json.dumps(argument_lists)],
     capture_output=True,
     text=True,
     check=False,
+    cwd=repository_dir,
   )
-  assert done.returncode == 0, done.stderr
-  return {pathlib.Path(key).stem: value for key, value in json.loads(done.stdout).items()}
-
-
-def read_recipes(repository_dir, recipes):
-  done = subprocess.run([sys.executable, "-c", READ_FLAGS, str(repository_dir), *recipes],
-                        capture_output=True, text=True, check=False)  # fmt: skip
   assert done.returncode == 0, done.stderr
   return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")
 def values(repository_dir):
-  paths = [str(path) for path in RECIPES if not path.stem.startswith("two_phase")]
-  base = str(repository_dir / "recipes" / "albert_base_v1.flags")
-  phases = [f"{base}+{path}" for path in RECIPES if path.stem.startswith("two_phase")]
-  read = read_recipes(repository_dir, [*paths, *phases])
-  return {pathlib.Path(key.split("+")[-1]).stem: value for key, value in read.items()}
+  """Stem of each recipe → the flags' values of the command in its comment."""
+  read = {}
+  examples = {path: example_of(path) for path in RECIPES}
+  for command in {command for command, _ in examples.values()}:
+    mine = {path: arguments for path, (name, arguments) in examples.items() if name == command}
+    for path, arguments in mine.items():  # Each comment names its own recipe.
+      assert f"--flagfile={path.relative_to(repository_dir).as_posix()}" in arguments, path
+    read.update(
+      zip((path.stem for path in mine), read_flags(repository_dir, command, [*mine.values()]), strict=True)
+    )
+  return read
+
+
+def own_flags(path):
+  return dict(re.findall(r"^--(\w+)(?:=(.*))?$", path.read_text(), re.MULTILINE))
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_holds_only_what_differs(path):
+  flags = own_flags(path)
+  common = own_flags(path.parent / flags["flagfile"]) if "flagfile" in flags else {}
+  assert not {name: value for name, value in flags.items() if common.get(name, "absent") == value}
+
+
+@pytest.mark.parametrize(
+  ("script", "recipe", "others"),
+  [
+    ("run_pretrain", "albert_base_v1", ["--input_file=a", "--output_dir=b"]),
+    ("compile_for_tpu", "albert_base_v1", []),
+    ("run_glue", "glue/mrpc", ["--output_dir=b"]),
+    ("run_race", "race", ["--output_dir=b"]),
+    ("run_squad", "squad2", ["--output_dir=b"]),
+  ],
+)
+def test_recipes_are_read_from_any_working_directory(repository_dir, tmp_path, script, recipe, others):
+  command = [sys.executable, str(repository_dir / "tpu_scripts" / f"{script}.py"), *others]
+  path = repository_dir / "recipes" / f"{recipe}.flags"
+  for flag_file in ([f"--flagfile={path}"], ["--flagfile", str(path)]):
+    done = subprocess.run(
+      [*command, *flag_file, "--only_check_args"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_flag_file_that_is_missing_or_names_itself(repository_dir, tmp_path):
+  (tmp_path / "own.flags").write_text("--flagfile=own.flags\n--task_name=cola\n")
+  (tmp_path / "lost.flags").write_text("--flagfile=common/nowhere.flags\n")
+  command = [sys.executable, str(repository_dir / "tpu_scripts" / "run_glue.py"), "--only_check_args"]
+  for name, status, message in (("own", 0, "circular"), ("lost", 1, "common/nowhere.flags")):
+    done = subprocess.run(
+      [*command, "--output_dir=b", f"--flagfile={name}.flags"],
+      cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr
+    assert message in done.stderr
 
 
 def test_every_paper_size_has_its_recipe(values):
-  for size in ("base", "large", "xlarge", "xxlarge"):
-    for version in ("v1", "v2"):
-      recipe = values[f"albert_{size}_{version}"]
-      assert recipe["size"] == f"{size}_{version}"
-      assert (recipe["learning_rate"], recipe["train_batch_size"]) == (0.00176, 4096)  # Section 4.1.
-      assert (recipe["optimizer"], recipe["max_seq_length"]) == ("lamb", 512)
+  sizes = {f"{size}_{version}" for size in ("base", "large", "xlarge", "xxlarge") for version in ("v1", "v2")}
+  assert {values[f"albert_{size}"]["size"] for size in sizes} == sizes
+  for size in sizes:
+    recipe = values[f"albert_{size}"]
+    assert AlbertConfig.from_name(recipe["size"]).max_position_embeddings == recipe["max_seq_length"]
+    assert (recipe["learning_rate"], recipe["train_batch_size"]) == (0.00176, 4096)  # Section 4.1.
+    steps = recipe["num_train_steps"]
+    said = re.search(r"\(the\s+#?\s*([\d,]+)\s+take", (FOLDER / f"albert_{size}.flags").read_text())
+    assert steps == (int(said[1].replace(",", "")) if said else 125_000)
 
 
-def test_the_published_lengths_of_the_runs(values):
-  steps = {name: value["num_train_steps"] for name, value in values.items() if name.startswith("albert_")}
-  assert {steps[f"albert_{size}_v1"] for size in ("base", "large", "xlarge")} == {125_000}
-  assert steps["albert_xxlarge_v1"] == 1_500_000
-  assert steps["albert_base_v2"] == 10_000_000
-  assert {steps[f"albert_{size}_v2"] for size in ("large", "xlarge", "xxlarge")} == {3_000_000}
-
-
-def test_two_phases_split_the_run(values):
+def test_two_phases_split_the_run_of_their_size(values):
   first, second = values["two_phase_1_length_128"], values["two_phase_2_length_512"]
-  assert first["num_train_steps"] + second["num_train_steps"] == 125_000
-  assert (first["max_seq_length"], second["max_seq_length"]) == (128, 512)
+  whole = values["albert_base_v1"]
+  assert first["size"] == second["size"] == whole["size"]  # From the recipe before: later flags win.
+  assert first["num_train_steps"] + second["num_train_steps"] == whole["num_train_steps"]
+  assert (first["max_seq_length"], second["max_seq_length"]) == (128, whole["max_seq_length"])
 
 
 def test_small_recipes_cause_no_warning(values, repository_dir):
@@ -116,72 +157,49 @@ def test_small_recipes_cause_no_warning(values, repository_dir):
     assert 0 < recipe["num_warmup_steps"] < recipe["num_train_steps"] / 4
     file, size = recipe["albert_config_file"], recipe["size"]
     config = AlbertConfig.from_name(size) if size else AlbertConfig.from_json_file(str(repository_dir / file))
-    assert not schedule_warnings(
-      optimizer=recipe["optimizer"],
-      learning_rate=recipe["learning_rate"],
-      batch_size=recipe["train_batch_size"],
-      num_train_steps=recipe["num_train_steps"],
-      num_warmup_steps=recipe["num_warmup_steps"],
-      hidden_size=config.hidden_size,
+    schedule = ("learning_rate", "num_train_steps", "num_warmup_steps")
+    settings = PretrainingSettings(
+      input_files=(),
+      output_dir="",
+      model=config,
+      optimizer=OptimizerConfig(name=recipe["optimizer"], **{name: recipe[name] for name in schedule}),
+      step=StepConfig(global_batch_size=recipe["train_batch_size"]),
+      max_seq_length=config.max_position_embeddings,
+      max_predictions_per_seq=20,
     )
+    assert not schedule_warnings(settings)
 
 
-# The table of hyper-parameters in the paper's appendix.
-TABLE_14 = (
-  "learning_rate",
-  "train_batch_size",
-  "albert_dropout",
-  "classifier_dropout",
-  "num_train_steps",
-  "num_warmup_steps",
-  "max_seq_length",
-)
+def test_tasks_have_the_papers_settings(values):
+  names, *rows = [line.split() for line in TABLE_14.strip().splitlines()]
+  for task, *settings in rows:
+    expected = list(map(float, settings))
+    assert [values[task][name] for name in names[1:]] == expected, task
+  stems = {path.stem for path in FOLDER.glob("glue/*.flags")}
+  assert stems == set(TASKS) - {"ax"}  # Predicted by MNLI's model.
+  assert all(values[stem]["task_name"] == stem for stem in stems)
 
 
-def test_squad_has_the_papers_settings(repository_dir):
-  """The table of hyper-parameters in the appendix: rate, batch, steps, warm-up, length, both dropouts."""
-  names = (
-    "learning_rate",
-    "train_batch_size",
-    "num_train_steps",
-    "num_warmup_steps",
-    "max_seq_length",
-    "albert_dropout",
-    "classifier_dropout",
-    "version",
-  )
-  read = read_finetuning_recipes(repository_dir, "run_squad")
-  assert {recipe: tuple(values[name] for name in names) for recipe, values in read.items()} == {
-    "squad1": (5e-5, 48, 3649, 365, 384, 0.0, 0.1, "1.1"),
-    "squad2": (3e-5, 48, 8144, 814, 512, 0.0, 0.1, "2.0"),
-  }
-  assert all(values["do_train"] and values["selection_split"] == "train" for values in read.values())
+def test_race_without_pretraining_dropout_differs_in_rate_and_dropout_alone(values):
+  v1, v2 = values["race"], values["race_v2"]
+  differing = {name for name in v1 if v1[name] != v2[name] and name != "flagfile"}
+  assert differing == {"learning_rate", "albert_dropout"}
+  assert v2["learning_rate"] == v1["learning_rate"] / 2
 
 
-def test_glue_has_the_papers_settings(repository_dir):
-  read = read_finetuning_recipes(repository_dir, "run_glue")
-  assert {recipe: tuple(values[name] for name in TABLE_14) for recipe, values in read.items()} == {
-    "cola": (1e-5, 16, 0.0, 0.1, 5336, 320, 512),
-    "sts-b": (2e-5, 16, 0.0, 0.1, 3598, 214, 512),
-    "sst-2": (1e-5, 32, 0.0, 0.1, 20935, 1256, 512),
-    "mnli": (3e-5, 128, 0.0, 0.1, 10000, 1000, 512),
-    "qnli": (1e-5, 32, 0.0, 0.1, 33112, 1986, 512),
-    "qqp": (5e-5, 128, 0.1, 0.1, 14000, 1000, 512),
-    "rte": (3e-5, 32, 0.1, 0.1, 800, 200, 512),
-    "mrpc": (2e-5, 32, 0.0, 0.1, 800, 200, 512),
-    "wnli": (2e-5, 16, 0.1, 0.1, 2000, 250, 512),
-  }
-  assert all(values["task_name"] == recipe for recipe, values in read.items())
-  assert set(read) == set(TASKS) - {"ax"}  # The diagnostic set is predicted with MNLI's model.
-
-
-def test_race_has_the_papers_settings(repository_dir):
-  read = read_finetuning_recipes(repository_dir, "run_race")
-  assert {recipe: tuple(values[name] for name in TABLE_14) for recipe, values in read.items()} == {
-    "race": (2e-5, 32, 0.1, 0.1, 12000, 1000, 512),
-    "race_v2": (1e-5, 32, 0.0, 0.1, 12000, 1000, 512),
-  }
-  assert {(values["task_name"], values["max_qa_length"]) for values in read.values()} == {("race", 128)}
+def test_passes_said_are_those_of_the_updates(values):
+  """ "N training examples, so the updates below are P passes", and the like."""
+  count = 0
+  for path in RECIPES:
+    said = re.search(
+      r"([\d,]+) training (?:examples|questions), so (?:.* )?([\d.]+) passes", path.read_text()
+    )
+    if said:
+      recipe = values[path.stem]
+      passes = recipe["num_train_steps"] * recipe["train_batch_size"] / int(said[1].replace(",", ""))
+      assert passes == pytest.approx(float(said[2]), abs=0.051), path
+      count += 1
+  assert count >= 9
 
 
 # `--tpu=local` in a recipe's example is a v3-8, a name is a v3-512; docs/tpu.md has a row for each machine.

@@ -8,7 +8,8 @@ tokenizer. The same input, settings and seed give the same bytes, whatever the n
 was cut short continues when the same command is given again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+import contextlib
 import dataclasses
 import os
 import sys
@@ -22,11 +23,9 @@ from albert_tf import files
 from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.records import Manifest
 from albert_tf.tokenization import AlbertTokenizer
-from tfrecords_tools.corpus import CorpusOptions
-from tfrecords_tools.corpus.options import BAD_TEXT_ACTIONS, FORMATS
-from tfrecords_tools.pretraining.job import create_records
+from tfrecords_tools.corpus import BAD_TEXT_ACTIONS, FORMATS, CorpusOptions
+from tfrecords_tools.pretraining.job import Progress, Runner, create_records
 from tfrecords_tools.pretraining.local_runner import LocalRunner
-from tfrecords_tools.pretraining.outcome import Runner
 from tfrecords_tools.pretraining.settings import (
   COMPATIBILITY,
   RECORD_LAYOUTS,
@@ -101,20 +100,28 @@ _RUNNER = flags.DEFINE_enum(
 )
 _WORK_DIR = flags.DEFINE_string("work_dir", None, "Directory for unfinished work; default in --output_dir.")
 
+_READING_FLAGS = (
+  "input",
+  "spm_model_file",
+  "do_lower_case",
+  "input_format",
+  "text_field",
+  "language",
+  "on_bad_text",
+)
+_SETTINGS = [field.name for field in dataclasses.fields(PretrainingSettings)]
 
-class Progress:
+
+@contextlib.contextmanager
+def progress_bars() -> Iterator[Progress]:
   """A bar with rate and time left for reading, then one for writing."""
+  bars: dict[str, tqdm.tqdm] = {}
 
-  def __init__(self) -> None:
-    self._stage = ""
-    self._bar: tqdm.tqdm | None = None
-
-  def __call__(self, stage: str, done: int, total: int) -> None:
-    if stage != self._stage:
-      self.close()
-      self._stage = stage
+  def report(stage: str, done: int, total: int) -> None:
+    if stage not in bars:
       text = stage == "read"
-      self._bar = tqdm.tqdm(
+      close()
+      bars[stage] = tqdm.tqdm(
         total=total,
         desc="making instances" if text else "writing files",
         unit="B" if text else "file",
@@ -122,18 +129,16 @@ class Progress:
         mininterval=0.5 if sys.stderr.isatty() else 10,
         dynamic_ncols=True,
       )
-    assert self._bar is not None
-    self._bar.update(done - self._bar.n)
+    bars[stage].update(done - bars[stage].n)
 
-  def close(self) -> None:
-    if self._bar is not None:
-      self._bar.close()
+  def close() -> None:
+    for bar in bars.values():
+      bar.close()
 
-
-def _settings() -> PretrainingSettings:
-  names = [field.name for field in dataclasses.fields(PretrainingSettings)]
-  values: dict[str, Any] = {name: flags.FLAGS[name].value for name in names}
-  return PretrainingSettings(**values)
+  try:
+    yield report
+  finally:
+    close()
 
 
 def _runner(arguments: Sequence[str]) -> Runner:
@@ -154,22 +159,10 @@ def _runner(arguments: Sequence[str]) -> Runner:
   return LocalRunner(num_workers=_NUM_WORKERS.value)
 
 
-_READING_FLAGS = (
-  "input",
-  "spm_model_file",
-  "do_lower_case",
-  "input_format",
-  "text_field",
-  "language",
-  "on_bad_text",
-)
-
-
 def write_flags(output_dir: str) -> None:
   """flags.txt: what to give as --flagfile to make the same records again; without what does not change them."""
-  names = [*_READING_FLAGS, *(field.name for field in dataclasses.fields(PretrainingSettings))]
   with files.atomic_writer(os.path.join(output_dir, "flags.txt"), "w") as stream:
-    stream.write("".join(f"{flags.FLAGS[name].serialize()}\n" for name in names))
+    stream.write("".join(f"{flags.FLAGS[name].serialize()}\n" for name in (*_READING_FLAGS, *_SETTINGS)))
 
 
 def _format_corpus(corpus: Mapping[str, Any]) -> str:
@@ -223,7 +216,8 @@ def format_summary(manifest: Manifest, seconds: float) -> str:
 def main(argv: Sequence[str]) -> int:
   runner = _runner(argv[1:])
   begin = time.monotonic()
-  settings = _settings()
+  values: dict[str, Any] = {name: flags.FLAGS[name].value for name in _SETTINGS}
+  settings = PretrainingSettings(**values)
   options = CorpusOptions(
     input_format=_INPUT_FORMAT.value,
     on_bad_text=_ON_BAD_TEXT.value,
@@ -231,8 +225,7 @@ def main(argv: Sequence[str]) -> int:
     text_field=_TEXT_FIELD.value,
   )
   tokenizer = AlbertTokenizer(spm_model_file=_SPM_MODEL_FILE.value, do_lower_case=_DO_LOWER_CASE.value)
-  progress = Progress()
-  try:
+  with progress_bars() as progress:
     manifest = create_records(
       files.expand_globs(_INPUT.value),
       _OUTPUT_DIR.value,
@@ -243,8 +236,6 @@ def main(argv: Sequence[str]) -> int:
       work_dir=_WORK_DIR.value,
       progress=progress,
     )
-  finally:
-    progress.close()
   write_flags(_OUTPUT_DIR.value)
   print(format_summary(manifest, time.monotonic() - begin))
   return 0

@@ -14,6 +14,7 @@ import json
 import os
 
 from absl import app, flags
+from flag_settings import expand_flag_files
 
 from albert_tf import files
 from albert_tf.configs import SHARING_KINDS, AlbertConfig, named_sizes
@@ -21,8 +22,9 @@ from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.planning import plan, report
 from albert_tf.planning.chips import parse_topology
 from albert_tf.planning.estimate import StepShape
-from albert_tf.planning.plan_compile import StepCompiler
-from albert_tf.planning.plan_search import Judge
+from albert_tf.planning.judge import Judge
+from albert_tf.planning.step_compiler import StepCompiler
+from albert_tf.training.precision import PRECISIONS
 
 # Model and slice.
 _SIZE = flags.DEFINE_string(
@@ -49,14 +51,12 @@ _GRADIENT_ACCUMULATION_STEPS = flags.DEFINE_integer(
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Pieces of an example.")
 _MAX_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 77, "Masked-LM predictions of an example.")
-_MIXED_PRECISION = flags.DEFINE_enum("mixed_precision", "bfloat16", ["float32", "bfloat16"], "Activations.")
+_MIXED_PRECISION = flags.DEFINE_enum("mixed_precision", "bfloat16", PRECISIONS, "Activations.")
 _REMAT = flags.DEFINE_bool("remat", False, "Recompute activations in the backward pass.")
 _LAYER_LOOP = flags.DEFINE_enum("layer_loop", "unrolled", ["unrolled", "while"], "How the block is repeated.")
 _USE_ONE_HOT = flags.DEFINE_bool("use_one_hot_embeddings", True, "Look pieces up by a matrix product.")
 _OPTIMIZER = flags.DEFINE_enum("optimizer", "lamb", ["lamb", "adamw"], "The optimizer.")
-_ALL_REDUCE_DTYPE = flags.DEFINE_enum(
-  "all_reduce_dtype", "float32", ["float32", "bfloat16"], "As in training."
-)
+_ALL_REDUCE_DTYPE = flags.DEFINE_enum("all_reduce_dtype", "float32", PRECISIONS, "As in training.")
 
 # The run.
 _NUM_TRAIN_STEPS = flags.DEFINE_integer("num_train_steps", 125_000, "Updates.")
@@ -73,7 +73,8 @@ _MAX_COMPILES = flags.DEFINE_integer(
 _SHALLOW = flags.DEFINE_bool(
   "shallow",
   None,
-  "Compile 3 and 6 layers (with remat 6 and 9) and extend to all: faster, within 2%. Default: with --sweep only.",
+  "Compile 3 and 6 layers (with remat 6 and 9) and extend to all, where these are fewer: faster, within 2%. "
+  "Default: with --sweep only.",
 )
 _CHECK_LARGEST = flags.DEFINE_bool(
   "check_largest",
@@ -214,6 +215,10 @@ def main(argv: Sequence[str]) -> int:
   return 0
 
 
+def _parse_flags(argv: Sequence[str]) -> list[str]:
+  """Recipes have flags of training too: `_check_arguments` looks at what is left over."""
+  return flags.FLAGS([argv[0], *expand_flag_files(argv[1:])], known_only=True)
+
+
 if __name__ == "__main__":
-  # Recipes have flags of training too: `_check_arguments` looks at what is left over.
-  app.run(exit_on_user_error(main), flags_parser=lambda argv: flags.FLAGS(argv, known_only=True))
+  app.run(exit_on_user_error(main), flags_parser=_parse_flags)

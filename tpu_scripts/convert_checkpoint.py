@@ -88,6 +88,7 @@ def main(argv: Sequence[str]) -> None:
   )
   print("\n".join(report.lines()))
   print(report.summary())
+  print("\n".join(report.notes))
   if report.recognised:
     print(f"recognised: {report.recognised}")
   print(f"written: {_OUTPUT.value} ({_OUTPUT_FORMAT.value})")

@@ -38,25 +38,20 @@ _TABLE_1 = {
   "xlarge": "60M",
   "xxlarge": "235M",
 }
-_TABLE_3 = {
-  ("none", 64): "87M",
-  ("none", 128): "89M",
-  ("none", 256): "93M",
-  ("none", 768): "108M",
-  ("all", 64): "10M",
-  ("all", 128): "12M",
-  ("all", 256): "16M",
-  ("all", 768): "31M",
-}
-_TABLE_4 = {
-  (768, "all"): "31M",
-  (768, "attention"): "83M",
-  (768, "ffn"): "57M",
-  (768, "none"): "108M",
+# ALBERT-base by embedding size and sharing.
+_TABLE_3_AND_4 = {
+  (64, "all"): "10M",
   (128, "all"): "12M",
+  (256, "all"): "16M",
+  (768, "all"): "31M",
   (128, "attention"): "64M",
+  (768, "attention"): "83M",
   (128, "ffn"): "38M",
+  (768, "ffn"): "57M",
+  (64, "none"): "87M",
   (128, "none"): "89M",
+  (256, "none"): "93M",
+  (768, "none"): "108M",
 }
 _BOTH_HEADS = ("masked_lm", "sentence_order")
 
@@ -77,15 +72,6 @@ def paper_tables() -> list[str]:
     shape = (config.num_hidden_layers, config.hidden_size, config.embedding_size, _HEADINGS[config.sharing])
     counts = (count_parameters(config).block, config.param_count(), config.param_count(heads=_BOTH_HEADS))
     sizes.append((name, *shape, *counts, printed))
-  base = AlbertConfig.from_name("base")
-  widths = [
-    (_HEADINGS[sharing], e, base.replace(sharing=sharing, embedding_size=e).param_count(), printed)
-    for (sharing, e), printed in _TABLE_3.items()
-  ]
-  kinds = [
-    (e, _HEADINGS[sharing], base.replace(sharing=sharing, embedding_size=e).param_count(), printed)
-    for (e, sharing), printed in _TABLE_4.items()
-  ]
   header = (
     "model",
     "layers",
@@ -97,11 +83,21 @@ def paper_tables() -> list[str]:
     "with both heads",
     "paper",
   )
+  widths = [
+    (_HEADINGS[sharing], e, *_base(e, sharing)) for sharing in ("none", "all") for e in (64, 128, 256, 768)
+  ]
+  kinds = [(e, _HEADINGS[sharing], *_base(e, sharing)) for e in (768, 128) for sharing in SHARING_KINDS]
   return [
     *_table("Table 1: configurations", header, sizes),
     *_table("Table 3: embedding size of ALBERT-base", ("sharing", "E", "encoder + pooler", "paper"), widths),
     *_table("Table 4: sharing in ALBERT-base", ("E", "sharing", "encoder + pooler", "paper"), kinds),
   ]
+
+
+def _base(embedding_size: int, sharing: str) -> tuple[int, str]:
+  """Parameters of ALBERT-base with this embedding size and sharing, and what the paper prints."""
+  config = AlbertConfig.from_name("base", embedding_size=embedding_size, sharing=sharing)
+  return config.param_count(), _TABLE_3_AND_4[embedding_size, sharing]
 
 
 def one_configuration(config: AlbertConfig) -> list[str]:

@@ -4,8 +4,7 @@ Runs the real commands one after the other, on the documentation of the installe
 Python packages, and ends with what the model has learned. `make demo` calls it.
 """
 
-from collections.abc import Sequence
-import dataclasses
+from collections.abc import Mapping, Sequence
 import json
 import os
 import pathlib
@@ -39,10 +38,16 @@ _RECIPE = flags.DEFINE_string(
 )
 
 MARKER = "made_by_make_demo"
-MAX_SEQ_LENGTH = 64
-MAX_PREDICTIONS_PER_SEQ = 10  # 15 % of 64.
-DUPE_FACTOR = 5  # As many examples as a few minutes of training see, so that few are seen twice.
-EVAL_FRACTION = 0.02
+_DATA_FLAGS = (
+  "--max_seq_length=64",
+  "--max_predictions_per_seq=10",  # 15 % of 64.
+  "--dupe_factor=5",  # As many examples as a few minutes of training see, so that few are seen twice.
+  "--eval_fraction=0.02",
+  "--random_seed=12345",
+  "--num_shards=4",
+)
+_LAST = "Fill-mask"
+_FOLDERS = ("text", "vocabulary", "records", "run")
 # What the corpus is about: documentation.
 SENTENCES = (
   "Returns a list of all the [MASK] in the directory.",
@@ -51,91 +56,67 @@ SENTENCES = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Stage:
-  """One command of the road."""
-
-  title: str
-  command: tuple[str, ...]
-  quiet: bool = False
-
-
-def stages(work: pathlib.Path, recipe: str) -> list[Stage]:
-  """The commands, in order; each reads what the one before it wrote."""
+def stages(work: pathlib.Path, recipe: str) -> dict[str, list[str]]:
+  """Title → command, in order; each reads what the one before it wrote."""
   text, records, run = f"{work}/text/*.txt", f"{work}/records", f"{work}/run"
   model = f"{work}/vocabulary/spm"
-  data_flags = {
-    "input": text,
-    "spm_model_file": f"{model}.model",
-    "output_dir": records,
-    "max_seq_length": MAX_SEQ_LENGTH,
-    "max_predictions_per_seq": MAX_PREDICTIONS_PER_SEQ,
-    "dupe_factor": DUPE_FACTOR,
-    "eval_fraction": EVAL_FRACTION,
-    "random_seed": 12345,
-    "num_workers": os.cpu_count() or 1,
-    "num_shards": 4,
+  return {
+    "Text: the documentation on this machine": [
+      "tfrecords_tools/extract_installed_docs.py",
+      f"--output_dir={work}/text",
+      f"--max_megabytes={_MAX_MEGABYTES.value}",
+    ],
+    "Vocabulary": [
+      "tfrecords_tools/train_vocab.py",
+      f"--input={text}",
+      f"--model_prefix={model}",
+      f"--vocab_size={_VOCAB_SIZE.value}",
+    ],
+    "TFRecords": [
+      "tfrecords_tools/create_pretraining_data.py",
+      f"--input={text}",
+      f"--spm_model_file={model}.model",
+      f"--output_dir={records}",
+      *_DATA_FLAGS,
+      f"--num_workers={os.cpu_count() or 1}",
+    ],
+    "Pretraining": [
+      "tpu_scripts/run_pretrain.py",
+      f"--flagfile={recipe}",
+      f"--input_file={records}/train-*",
+      f"--eval_input_file={records}/eval-*",
+      f"--output_dir={run}",
+    ],
+    "SavedModel": [
+      "tpu_scripts/export_saved_model.py",
+      "--model=fill_mask",
+      f"--init_checkpoint={run}",
+      f"--output_dir={run}/saved_model",
+      "--version=1",
+    ],
+    _LAST: [
+      "tpu_scripts/fill_mask.py",
+      f"--saved_model={run}/saved_model",
+      *(f"--text={sentence}" for sentence in SENTENCES),
+    ],
   }
-  train_flags = {
-    "flagfile": recipe,
-    "input_file": f"{records}/train-*",
-    "eval_input_file": f"{records}/eval-*",
-    "output_dir": run,
-  }
-  export_flags = {
-    "model": "fill_mask",
-    "init_checkpoint": run,
-    "output_dir": f"{run}/saved_model",
-    "version": 1,
-  }
-  return [
-    Stage(
-      "Text: the documentation on this machine",
-      command(
-        "tfrecords_tools/extract_installed_docs.py",
-        output_dir=f"{work}/text",
-        max_megabytes=_MAX_MEGABYTES.value,
-      ),
-    ),
-    Stage(
-      "Vocabulary",
-      command("tfrecords_tools/train_vocab.py", input=text, model_prefix=model, vocab_size=_VOCAB_SIZE.value),
-    ),
-    Stage("TFRecords", command("tfrecords_tools/create_pretraining_data.py", **data_flags)),
-    Stage("Pretraining", command("tpu_scripts/run_pretrain.py", **train_flags)),
-    Stage("SavedModel", command("tpu_scripts/export_saved_model.py", **export_flags)),
-    Stage(
-      "Fill-mask",
-      (
-        *command("tpu_scripts/fill_mask.py", saved_model=f"{run}/saved_model"),
-        *(f"--text={s}" for s in SENTENCES),
-      ),
-      quiet=True,
-    ),
-  ]
 
 
-def command(script: str, **values: Any) -> tuple[str, ...]:
-  return (script, *(f"--{name}={value}" for name, value in values.items()))
-
-
-def run_stage(number: int, total: int, stage: Stage, started: float) -> str:
-  """Runs one command, its output shown as it comes; a quiet one's is returned instead."""
-  elapsed = time.monotonic() - started
-  print(f"\n[{number}/{total}] {stage.title}   ({elapsed:.0f} s so far)", flush=True)
-  print("  $ python " + " \\\n      ".join(shlex.quote(part) for part in stage.command), flush=True)
-  environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}  # What it says of absent GPUs reads like errors.
+def run_stage(number: int, total: int, title: str, command: Sequence[str], elapsed: float) -> str:
+  """Runs one command, its output shown as it comes; that of the last one is returned instead."""
+  print(f"\n[{number}/{total}] {title}   ({elapsed:.0f} s so far)", flush=True)
+  print("  $ python " + " \\\n      ".join(map(shlex.quote, command)), flush=True)
   done = subprocess.run(
-    [sys.executable, *stage.command],
+    [sys.executable, *command],
     cwd=ROOT,
-    env=environment,
+    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},  # What it says of absent GPUs reads like errors.
     check=False,
-    stdout=subprocess.PIPE if stage.quiet else None,
+    stdout=subprocess.PIPE if title == _LAST else None,
     text=True,
   )
   if done.returncode:
     raise UserError(
-      f"Every stage must succeed. Received: status {done.returncode} from stage {number} ({stage.title}), "
+      f"Every stage must succeed. Received: status {done.returncode} from stage {number} ({title}), "
       "whose message is above. Mend what it names, and start the demo again."
     )
   return done.stdout or ""
@@ -162,53 +143,40 @@ def read_metrics(path: pathlib.Path) -> tuple[dict[str, Any], float]:
     raise UserError(
       f"The recipe must train and evaluate at least once. Received: {path}, which reports neither."
     )
-  return max(evaluations, key=lambda row: row["masked_lm_accuracy"]), statistics.median(rates)
+  best = max(evaluations, key=lambda row: (row["masked_lm_accuracy"], -row["masked_lm_loss"]))
+  return best, statistics.median(rates)
 
 
-def print_table(title: str, rows: Sequence[tuple[str, str]]) -> None:
-  width = max(len(name) for name, _ in rows)
-  print(f"\n{title}\n{'-' * len(title)}")
-  for name, value in rows:
-    print(f"{name:<{width}}   {value}")
-
-
-def report(work: pathlib.Path, times: Sequence[tuple[str, float]], answers: str) -> float:
+def report(work: pathlib.Path, times: Mapping[str, float], answers: str) -> float:
   """Prints the closing table and the examples; returns accuracy over baseline."""
   manifest = Manifest.load(str(work / "records"))
   evaluation, rate = read_metrics(work / "run/metrics.jsonl")
   baseline = manifest.baseline
   share = (baseline.eval_share or baseline.train_share) if baseline else 0.0
   ratio = evaluation["masked_lm_accuracy"] / share if share else float("inf")
-  written = [path for path in work.rglob("*") if path.is_file() and path.name != MARKER]
-  folders = ("text", "vocabulary", "records", "run")
-  print_table(
-    "What the model has learned, on documents it never saw",
-    [
-      ("masked-LM accuracy", f"{evaluation['masked_lm_accuracy']:.1%}  ({ratio:.2f} times the baseline)"),
-      ("always the most frequent piece", f"{share:.1%}  ({baseline.piece if baseline else '?'!r})"),
-      ("sentence-order accuracy", f"{evaluation['sentence_order_accuracy']:.1%}  (chance: 50 %)"),
-      ("training speed", f"{rate:,.0f} examples/s of {manifest.max_seq_length} pieces"),
-      (
-        "examples, train and held out",
-        f"{manifest.num_records('train'):,} and {manifest.num_records('eval'):,}",
-      ),
-      ("files written", f"{len(written)} ({_megabytes(written)}) in {work}"),
-      *((f"  {name}/", _folder(work / name)) for name in folders),
-      *((f"time: {title}", f"{seconds:.0f} s") for title, seconds in times),
-      ("time in all", f"{sum(seconds for _, seconds in times):.0f} s"),
-    ],
-  )
+  rows = {
+    "masked-LM accuracy": f"{evaluation['masked_lm_accuracy']:.1%}  ({ratio:.2f} times the baseline)",
+    "always the most frequent piece": f"{share:.1%}  ({baseline.piece if baseline else '?'!r})",
+    "sentence-order accuracy": f"{evaluation['sentence_order_accuracy']:.1%}  (chance: 50 %)",
+    "training speed": f"{rate:,.0f} examples/s of {manifest.max_seq_length} pieces",
+    "examples, train and held out": " and ".join(f"{manifest.num_records(s):,}" for s in ("train", "eval")),
+    "files written": "{} ({}) in {}".format(*_count(work), work),
+    **{f"  {name}/": "{} files, {}".format(*_count(work / name)) for name in _FOLDERS},
+    **{f"time: {title}": f"{seconds:.0f} s" for title, seconds in times.items()},
+    "time in all": f"{sum(times.values()):.0f} s",
+  }
+  title = "What the model has learned, on documents it never saw"
+  print(f"\n{title}\n{'-' * len(title)}")
+  for name, value in rows.items():
+    print(f"{name:<{max(map(len, rows))}}   {value}")
   print(f"\nFill-mask\n---------\n{answers.rstrip()}")
   return ratio
 
 
-def _folder(path: pathlib.Path) -> str:
-  inside = [file for file in path.rglob("*") if file.is_file()]
-  return f"{len(inside)} files, {_megabytes(inside)}"
-
-
-def _megabytes(paths: Sequence[pathlib.Path]) -> str:
-  return f"{sum(path.stat().st_size for path in paths) / 1e6:.1f} MB"
+def _count(folder: pathlib.Path) -> tuple[int, str]:
+  """Number of files below, and their megabytes."""
+  sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file() and path.name != MARKER]
+  return len(sizes), f"{sum(sizes) / 1e6:.1f} MB"
 
 
 def main(argv: Sequence[str]) -> None:
@@ -217,12 +185,12 @@ def main(argv: Sequence[str]) -> None:
   work = pathlib.Path(_OUTPUT_DIR.value).resolve()
   start_afresh(work)
   started, answers = time.monotonic(), ""
-  times: list[tuple[str, float]] = []
+  times: dict[str, float] = {}
   road = stages(work, _RECIPE.value)
-  for number, stage in enumerate(road, 1):
+  for number, (title, command) in enumerate(road.items(), 1):
     begun = time.monotonic()
-    answers = run_stage(number, len(road), stage, started)
-    times.append((stage.title, time.monotonic() - begun))
+    answers = run_stage(number, len(road), title, command, begun - started)
+    times[title] = time.monotonic() - begun
   ratio = report(work, times, answers)
   if ratio < _MIN_RATIO.value:
     raise UserError(

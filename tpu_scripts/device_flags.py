@@ -1,31 +1,22 @@
 """The flags that say where a command's replicas run and in which precision, and what they become."""
 
-from typing import TYPE_CHECKING
-
 from absl import flags
+import flag_settings
 
 from albert_tf.errors import UserError
-
-if TYPE_CHECKING:  # At run time it would import TensorFlow before the flags are read.
-  from albert_tf.training.distribution import DistributionConfig
+from albert_tf.training.precision import PRECISIONS
+from albert_tf.training.settings import DISTRIBUTIONS, DistributionConfig
 
 _TPU = flags.DEFINE_string(
   "tpu", "", "TPU: 'local', a name, or grpc://host:port. Empty: GPUs if any, else CPU."
 )
 flags.DEFINE_alias("tpu_name", "tpu")
-_TPU_ZONE = flags.DEFINE_string("tpu_zone", "", "Zone of a TPU given by name.")
-_GCP_PROJECT = flags.DEFINE_string("gcp_project", "", "Project of a TPU given by name.")
-_DISTRIBUTION = flags.DEFINE_enum(
-  "distribution",
-  "",
-  ["", "tpu", "mirrored", "multi_worker", "one_device"],
-  "Overrides the choice by devices.",
-)
-_NUM_VIRTUAL_DEVICES = flags.DEFINE_integer(
-  "num_virtual_devices", 1, "Split the CPU into this many replicas."
-)
+flags.DEFINE_string("tpu_zone", "", "Zone of a TPU given by name.")
+flags.DEFINE_string("gcp_project", "", "Project of a TPU given by name.")
+flags.DEFINE_enum("distribution", "", ["", *DISTRIBUTIONS], "Overrides the choice by devices.")
+flags.DEFINE_integer("num_virtual_devices", 1, "Split the CPU into this many replicas.")
 _MIXED_PRECISION = flags.DEFINE_enum(
-  "mixed_precision", None, ["float32", "bfloat16"], "Default: bfloat16 on TPUs, else float32."
+  "mixed_precision", None, PRECISIONS, "Default: bfloat16 on TPUs, else float32."
 )
 _USE_XLA = flags.DEFINE_bool("use_xla", False, "Compile with XLA on GPU or CPU; a TPU always does.")
 
@@ -45,7 +36,7 @@ def mixed_precision() -> str:
 
 
 def use_xla() -> bool:
-  """Whether the step is compiled for GPU or CPU.
+  """Whether the step is compiled for GPU or CPU. Imports TensorFlow.
 
   Raises:
     UserError: there is nothing that it could be compiled with.
@@ -67,13 +58,5 @@ def use_xla() -> bool:
   return True
 
 
-def distribution_config() -> "DistributionConfig":
-  from albert_tf.training.distribution import DistributionConfig
-
-  return DistributionConfig(
-    tpu=_TPU.value,
-    tpu_zone=_TPU_ZONE.value,
-    gcp_project=_GCP_PROJECT.value,
-    distribution=_DISTRIBUTION.value,
-    num_virtual_devices=_NUM_VIRTUAL_DEVICES.value,
-  )
+def distribution_config() -> DistributionConfig:
+  return flag_settings.from_flags(DistributionConfig)

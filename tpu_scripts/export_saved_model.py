@@ -10,12 +10,13 @@ from absl import app, flags, logging
 
 from albert_tf import files
 from albert_tf.errors import exit_on_user_error
+from albert_tf.finetuning.tasks.base import SIGNATURES
 from albert_tf.startup import load_tensorflow
 
 _MODEL = flags.DEFINE_enum(
   "model",
   None,
-  ["encoder", "fill_mask", "classifier", "question_answering", "multiple_choice", "token_classification"],
+  SIGNATURES,
   "encoder: vectors of a text; fill_mask: the best words for each [MASK]; the others: what a run_glue.py, "
   "run_squad.py, run_race.py or run_tagging.py run directory was fine-tuned for.",
   required=True,
@@ -25,6 +26,9 @@ _INIT_CHECKPOINT = flags.DEFINE_string(
   None,
   "Run directory (its best checkpoint is taken, else its newest), or a checkpoint prefix.",
   required=True,
+)
+_SPM_MODEL_FILE = flags.DEFINE_string(
+  "spm_model_file", "", "SentencePiece model, where none lies beside the checkpoint or another is meant."
 )
 _OUTPUT_DIR = flags.DEFINE_string(
   "output_dir", None, "Folder of versions that a server watches.", required=True
@@ -64,12 +68,14 @@ def main(argv: Sequence[str]) -> None:
   load_tensorflow()
   from albert_tf.serving import export_saved_model
   from albert_tf.serving.layout import docker_command
+  from albert_tf.serving.saved_model import read_signatures
 
   path = export_saved_model(
     model=_MODEL.value,
     init_checkpoint=_INIT_CHECKPOINT.value,
     output_dir=_OUTPUT_DIR.value,
     version=_VERSION.value,
+    spm_model_file=_SPM_MODEL_FILE.value,
     top_k=_TOP_K.value,
     n_best=_N_BEST.value,
     max_windows=_MAX_WINDOWS.value,
@@ -79,11 +85,13 @@ def main(argv: Sequence[str]) -> None:
     use_ema=_USE_EMA.value,
   )
   print(f"Exported {_MODEL.value} to {path}")
-  name = _MODEL_NAME.value or _MODEL.value
-  if files.is_remote(_OUTPUT_DIR.value):  # Docker mounts folders alone.
-    print(f"Copy {_OUTPUT_DIR.value} to a disk, and serve it there with\n  {docker_command(model_name=name)}")
+  name, signatures = _MODEL_NAME.value or _MODEL.value, read_signatures(path)
+  remote = files.is_remote(_OUTPUT_DIR.value)  # Docker mounts folders alone.
+  command = docker_command(None if remote else _OUTPUT_DIR.value, model_name=name, signatures=signatures)
+  if remote:
+    print(f"Copy {_OUTPUT_DIR.value} to a disk, and serve it there with\n  {command}")
   else:
-    print(f"Serve it with\n  {docker_command(_OUTPUT_DIR.value, model_name=name)}")
+    print(f"Serve it with\n  {command}")
 
 
 if __name__ == "__main__":

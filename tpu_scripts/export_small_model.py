@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from absl import app, flags, logging
 
 from albert_tf.errors import exit_on_user_error
+from albert_tf.finetuning.tasks.base import SMALL_SIGNATURES
 from albert_tf.startup import load_tensorflow
 
 _MODEL = flags.DEFINE_enum(
   "model",
   None,
-  ["encoder", "fill_mask", "classifier", "question_answering"],
+  SMALL_SIGNATURES,
   "encoder: vectors; fill_mask: logits of masked positions; classifier: probabilities, or a regression's value; "
   "question_answering: scores of answer starts and ends.",
   required=True,
@@ -62,7 +63,8 @@ def main(argv: Sequence[str]) -> None:
     raise app.UsageError(f"Unknown arguments: {' '.join(argv[1:])}")
   logging.set_verbosity(logging.WARNING)
   load_tensorflow()
-  from albert_tf.serving.small_model import Sizes, export_small_model
+  from albert_tf.serving.small.export import export_small_model
+  from albert_tf.serving.small.ids_model import Sizes
 
   report = export_small_model(
     model=_MODEL.value,

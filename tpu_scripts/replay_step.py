@@ -35,8 +35,8 @@ def main(argv: Sequence[str]) -> None:
     raise UserError(f"All arguments are flags. Received: {' '.join(argv[1:])}.")
   load_tensorflow()
   from albert_tf.tokenization import AlbertTokenizer
-  from albert_tf.training import replay_text
-  from albert_tf.training.replay import replay_step
+  from albert_tf.training.replay import text as replay_text
+  from albert_tf.training.replay.compute import replay_step
 
   run = _RUN.value.rstrip("/")
   replayed = replay_step(

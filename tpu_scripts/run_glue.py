@@ -9,18 +9,19 @@ Example:
 
 from collections.abc import Sequence
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from absl import app, flags
-import device_flags
 import finetuning_flags
+from flag_settings import parse_flags
 
 from albert_tf import files
 from albert_tf.errors import UserError, exit_on_user_error
-from albert_tf.startup import load_tensorflow
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
   from albert_tf.finetuning.initialize import Start
+  from albert_tf.finetuning.settings import FineTuneSettings
+  from albert_tf.finetuning.tasks.base import FineTuningTask
 
 flags.adopt_module_key_flags(finetuning_flags)  # --help shows them too.
 _TASK_NAME = flags.DEFINE_string(
@@ -46,9 +47,9 @@ _EVAL_FILE = flags.DEFINE_string(
 )
 _TEST_FILE = flags.DEFINE_string("test_file", "", "Table to predict; needs no labels.")
 _EVAL_FRACTION = flags.DEFINE_float("eval_fraction", 0.1, "Held out of --train_file without --eval_file.")
-_TEXT_COLUMNS = flags.DEFINE_list("text_columns", ["text"], "One column, or two for pairs.")
-_LABEL_COLUMN = flags.DEFINE_string("label_column", "label", "The label's column.")
-_ID_COLUMN = flags.DEFINE_string("id_column", "", "Names the rows in predictions. Default: their numbers.")
+flags.DEFINE_list("text_columns", ["text"], "One column, or two for pairs.")
+flags.DEFINE_string("label_column", "label", "The label's column.")
+flags.DEFINE_string("id_column", "", "Names the rows in predictions. Default: their numbers.")
 _LABEL_NAMES = flags.DEFINE_list(
   "label_names", [], "The classes in order. Default: those of the training data."
 )
@@ -61,20 +62,26 @@ _CUSTOM_ONLY = (
 )  # fmt: skip
 
 
-def _make_task(start: "Start") -> Any:
-  trained = finetuning_flags.trained_spec()
+def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning_flags.Prepared:
+  del settings
   max_seq_length = finetuning_flags.max_seq_length(_MAX_SEQ_LENGTH.value, start)
-  if _TASK_NAME.value.lower() != "custom":
-    return _glue_task(start, max_seq_length)
-  from albert_tf.finetuning.tables import TableColumns, TableTask
+  make = _custom_task if _TASK_NAME.value.lower() == "custom" else _glue_task
+  return finetuning_flags.Prepared(make(start, max_seq_length))
+
+
+def _custom_task(start: "Start", max_seq_length: int) -> "FineTuningTask":
+  from albert_tf.finetuning.tasks.table import TableColumns, TableTask
 
   if _DATA_DIR.value:
     raise UserError(
       "--data_dir is of GLUE's tasks. Received: it with --task_name=custom. Name --train_file, …"
     )
+  trained = finetuning_flags.trained_spec()
   return TableTask(
     {"train": _TRAIN_FILE.value, "eval": _EVAL_FILE.value, "test": _TEST_FILE.value},
-    columns=TableColumns(texts=tuple(_TEXT_COLUMNS.value), label=_LABEL_COLUMN.value, id=_ID_COLUMN.value),
+    columns=finetuning_flags.columns(
+      TableColumns, texts="text_columns", label="label_column", id="id_column"
+    ),
     tokenizer=start.tokenizer,
     regression=_REGRESSION.value or (trained is not None and trained.kind == "regression"),
     label_names=_LABEL_NAMES.value or (trained.label_names if trained else ()),
@@ -83,14 +90,10 @@ def _make_task(start: "Start") -> Any:
   )
 
 
-def _glue_task(start: "Start", max_seq_length: int) -> Any:
-  from albert_tf.finetuning.glue_tasks import GlueTextTask
+def _glue_task(start: "Start", max_seq_length: int) -> "FineTuningTask":
+  from albert_tf.finetuning.tasks.glue import GlueTextTask
 
-  given = [name for name in _CUSTOM_ONLY if flags.FLAGS[name].present]
-  if given:
-    raise UserError(
-      f"--{given[0]} belongs to --task_name=custom. Received: it with --task_name={_TASK_NAME.value}. Leave it out."
-    )
+  finetuning_flags.refuse_flags(_CUSTOM_ONLY, of="custom")
   if not _DATA_DIR.value:
     raise UserError("GLUE's tasks need their data. Received: an empty --data_dir. Name GLUE's folder.")
   return GlueTextTask(
@@ -100,31 +103,16 @@ def _glue_task(start: "Start", max_seq_length: int) -> Any:
 
 def _vocabulary() -> str:
   """The WordPiece vocabulary that is named, or that a fine-tuned run has."""
-  if _VOCAB_FILE.value or flags.FLAGS.spm_model_file:
+  if _VOCAB_FILE.value or flags.FLAGS.spm_model_file or not finetuning_flags.trained_spec():
     return str(_VOCAB_FILE.value)
-  folders = (flags.FLAGS.init_checkpoint, finetuning_flags.output_dir())
-  paths = [
-    os.path.join(folder, "vocab.txt") for folder in folders if finetuning_flags.trained_spec() and folder
-  ]
+  folders = (flags.FLAGS.init_checkpoint, flags.FLAGS.output_dir)
+  paths = (os.path.join(folder, "vocab.txt") for folder in folders if folder)
   return next((path for path in paths if files.exists(path)), "")
 
 
 def main(argv: Sequence[str]) -> None:
-  finetuning_flags.refuse_arguments(argv)
-  flags_text = flags.FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
-  load_tensorflow(device_flags.tpu())
-  finetuning_flags.quiet_logging()
-  settings = finetuning_flags.settings()
-  vocab_file = _vocabulary()
-  start = finetuning_flags.read_start(vocab_file=vocab_file)
-  finetuning_flags.fine_tune(
-    _make_task(start),
-    settings,
-    start=start,
-    flags_text=flags_text,
-    model="" if vocab_file else "classifier",
-  )
+  finetuning_flags.run(argv, _prepare, vocab_file=_vocabulary)
 
 
 if __name__ == "__main__":
-  app.run(exit_on_user_error(main))
+  app.run(exit_on_user_error(main), flags_parser=parse_flags)

@@ -8,17 +8,21 @@ Example:
 """
 
 from collections.abc import Sequence
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from absl import app, flags, logging
 import finetuning_flags
+from flag_settings import parse_flags
 
 from albert_tf.errors import UserError, exit_on_user_error
 
 if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
   from albert_tf.finetuning.initialize import Start
-  from albert_tf.finetuning.multiple_choice import ChoiceExample
   from albert_tf.finetuning.settings import FineTuneSettings
+  from albert_tf.finetuning.tasks.choices import ChoiceExample
+
+  _Read = tuple[dict[str, list[ChoiceExample]], dict[str, Any]]  # And which column is what.
 
 flags.adopt_module_key_flags(finetuning_flags)  # --help shows them too.
 _TASK_NAME = flags.DEFINE_enum("task_name", "race", ["race", "custom"], "RACE, or a table of your own.")
@@ -39,55 +43,31 @@ _HIGH_ONLY = flags.DEFINE_bool("high_only", False, "Only the questions for high 
 _MIDDLE_ONLY = flags.DEFINE_bool("middle_only", False, "Only the questions for middle schools.")
 
 # --task_name=custom
-_TRAIN_FILE = flags.DEFINE_string("train_file", "", "Training table: .tsv, .csv, .jsonl or .parquet.")
-_EVAL_FILE = flags.DEFINE_string(
-  "eval_file", "", "Evaluation table. Default: --eval_fraction of the training rows."
-)
-_TEST_FILE = flags.DEFINE_string("test_file", "", "Table to predict; needs no labels.")
-_EVAL_FRACTION = flags.DEFINE_float(
-  "eval_fraction", 0.1, "Held out of the training rows without an evaluation table."
-)
-_CONTEXT_COLUMN = flags.DEFINE_string("context_column", "", "The passage's column, where there is one.")
-_QUESTION_COLUMN = flags.DEFINE_string("question_column", "question", "The question's column.")
-_CHOICE_COLUMNS = flags.DEFINE_list(
-  "choice_columns", ["choices"], "A column for each choice, or one of lists."
-)
-_LABEL_COLUMN = flags.DEFINE_string("label_column", "label", "The right choice's column.")
-_LABEL_FORMAT = flags.DEFINE_enum(
+flags.DEFINE_string("train_file", "", "Training table: .tsv, .csv, .jsonl or .parquet.")
+flags.DEFINE_string("eval_file", "", "Evaluation table. Default: --eval_fraction of the training rows.")
+flags.DEFINE_string("test_file", "", "Table to predict; needs no labels.")
+flags.DEFINE_float("eval_fraction", 0.1, "Held out of the training rows without an evaluation table.")
+flags.DEFINE_string("context_column", "", "The passage's column, where there is one.")
+flags.DEFINE_string("question_column", "question", "The question's column.")
+flags.DEFINE_list("choice_columns", ["choices"], "A column for each choice, or one of lists.")
+flags.DEFINE_string("label_column", "label", "The right choice's column.")
+flags.DEFINE_enum(
   "label_format",
   "auto",
   ["auto", "index", "index1", "letter", "text"],
   "How it is written: number from 0 or (index1) from 1, A, B, …, or the choice itself.",
 )
-_ID_COLUMN = flags.DEFINE_string("id_column", "", "Names the rows in predictions. Default: file and line.")
+flags.DEFINE_string("id_column", "", "Names the rows in predictions. Default: file and line.")
 _CUSTOM_ONLY = (
   "train_file", "eval_file", "test_file", "eval_fraction", "context_column", "question_column", "choice_columns",
   "label_column", "label_format", "id_column",
 )  # fmt: skip
 
 
-def _refuse_flags(names: Sequence[str], *, of: str) -> None:
-  given = [name for name in names if flags.FLAGS[name].present]
-  if given:
-    raise UserError(
-      f"--{given[0]} belongs to --task_name={of}. Received: it with --task_name={_TASK_NAME.value}. Leave it out."
-    )
+def _race(settings: "FineTuneSettings") -> "_Read":
+  from albert_tf.finetuning.tasks.race import LEVELS, read_race
 
-
-def _needed(settings: "FineTuneSettings") -> list[str]:
-  """The splits that what is to be done reads."""
-  wanted = {
-    "train": settings.do_train,
-    "eval": settings.do_train or settings.do_eval,
-    "test": settings.do_predict,
-  }
-  return [split for split, is_wanted in wanted.items() if is_wanted]
-
-
-def _race(settings: "FineTuneSettings") -> "dict[str, list[ChoiceExample]]":
-  from albert_tf.finetuning.race import LEVELS, read_race
-
-  _refuse_flags(_CUSTOM_ONLY, of="custom")
+  finetuning_flags.refuse_flags(_CUSTOM_ONLY, of="custom")
   if not _DATA_DIR.value:
     raise UserError("RACE is read from a folder. Received: an empty --data_dir. Name the folder RACE.")
   if _HIGH_ONLY.value and _MIDDLE_ONLY.value:
@@ -100,67 +80,55 @@ def _race(settings: "FineTuneSettings") -> "dict[str, list[ChoiceExample]]":
     if not left_out
   ]
   folders = {"train": "train", "eval": "dev", "test": "test"}
-  return {split: read_race(_DATA_DIR.value, folders[split], levels=levels) for split in _needed(settings)}
+  needed = finetuning_flags.needed_splits(settings)
+  return {split: read_race(_DATA_DIR.value, folders[split], levels=levels) for split in needed}, {}
 
 
-def _custom(settings: "FineTuneSettings") -> "dict[str, list[ChoiceExample]]":
-  from albert_tf.finetuning.multiple_choice_table import ChoiceColumns, Table, choice_examples
-  from albert_tf.finetuning.split_files import find_split_files, hold_out
-  from albert_tf.finetuning.tables import FORMATS
+def _custom(settings: "FineTuneSettings") -> "_Read":
+  from albert_tf.finetuning.data import FORMATS, read_table
+  from albert_tf.finetuning.tasks.choice_table import ChoiceColumns, choice_examples
 
-  _refuse_flags(("high_only", "middle_only"), of="race")
-  columns = ChoiceColumns(
-    question=_QUESTION_COLUMN.value,
-    choices=tuple(_CHOICE_COLUMNS.value),
-    context=_CONTEXT_COLUMN.value,
-    label=_LABEL_COLUMN.value,
-    label_format=_LABEL_FORMAT.value,
-    example_id=_ID_COLUMN.value,
+  finetuning_flags.refuse_flags(("high_only", "middle_only"), of="race")
+  columns = finetuning_flags.columns(
+    ChoiceColumns,
+    question="question_column",
+    choices="choice_columns",
+    context="context_column",
+    label="label_column",
+    label_format="label_format",
+    example_id="id_column",
   )
-  paths = find_split_files(
-    _DATA_DIR.value,
-    FORMATS,
-    needed=_needed(settings),
-    train=_TRAIN_FILE.value,
-    eval=_EVAL_FILE.value,
-    test=_TEST_FILE.value,
-  )
-  wanted = set(_needed(settings))
-  if "eval" in wanted and "eval" not in paths:
-    wanted.add("train")  # A part of it is held out.
-  tables = {split: Table.read(path) for split, path in paths.items() if split in wanted}
-  splits = choice_examples(tables, columns)
-  if "train" in splits and "eval" not in splits:
-    splits["train"], splits["eval"] = hold_out(splits["train"], _EVAL_FRACTION.value, source=paths["train"])
-  return splits
+  paths = finetuning_flags.split_paths(settings, FORMATS)
+  splits = choice_examples({split: read_table(path) for split, path in paths.items()}, columns)
+  return finetuning_flags.with_evaluation(splits, paths), dataclasses.asdict(columns)
 
 
-def _or_default(value: int | None, default: int) -> int:
-  return default if value is None else value
+def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning_flags.Prepared:
+  from albert_tf.finetuning.tasks.choices import MultipleChoiceTask
 
-
-def _make_task(start: "Start", settings: "FineTuneSettings") -> Any:
-  from albert_tf.finetuning.multiple_choice_task import MultipleChoiceTask
-
-  splits = _race(settings) if _TASK_NAME.value == "race" else _custom(settings)
+  splits, columns = _race(settings) if _TASK_NAME.value == "race" else _custom(settings)
   for split, examples in splits.items():
     empty = sum(not example.question.strip() for example in examples)
     logging.info("%s: %d questions%s", split, len(examples), f", {empty} of them empty" if empty else "")
   names = ("data_dir", "train_file", "eval_file")  # What the weights depend on.
-  trained = finetuning_flags.trained_spec()
-  return MultipleChoiceTask(
+  trained, max_qa_length = finetuning_flags.trained_spec(), _MAX_QA_LENGTH.value
+  if max_qa_length is None:
+    max_qa_length = trained.max_qa_length if trained else 128
+  task = MultipleChoiceTask(
     splits=splits,
     tokenizer=start.tokenizer,
     max_seq_length=finetuning_flags.max_seq_length(_MAX_SEQ_LENGTH.value, start),
-    max_qa_length=_or_default(_MAX_QA_LENGTH.value, trained.max_qa_length if trained else 128),
+    max_qa_length=max_qa_length,
     name=_TASK_NAME.value,
+    columns=columns,
     data={name: str(flags.FLAGS[name].value) for name in names if flags.FLAGS[name].value},
   )
+  return finetuning_flags.Prepared(task, notes={"questions_cut": task.num_cut})  # Counted as they are packed.
 
 
 def main(argv: Sequence[str]) -> None:
-  finetuning_flags.run(argv, _make_task, model="multiple_choice")
+  finetuning_flags.run(argv, _prepare)
 
 
 if __name__ == "__main__":
-  app.run(exit_on_user_error(main))
+  app.run(exit_on_user_error(main), flags_parser=parse_flags)

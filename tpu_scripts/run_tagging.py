@@ -6,15 +6,16 @@ Example:
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import dataclasses
+from typing import TYPE_CHECKING
 
 from absl import app, flags, logging
 import finetuning_flags
+from flag_settings import parse_flags
 
 from albert_tf.errors import exit_on_user_error
 
 if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
-  from albert_tf.finetuning.conll import TaggedSentence
   from albert_tf.finetuning.initialize import Start
   from albert_tf.finetuning.settings import FineTuneSettings
 
@@ -22,66 +23,34 @@ flags.adopt_module_key_flags(finetuning_flags)  # --help shows them too.
 _TASK_NAME = flags.DEFINE_string(
   "task_name", None, "For results and messages, such as ner or pos. Default: tagging, or as it was trained."
 )
-_DATA_DIR = flags.DEFINE_string(
-  "data_dir", "", "Folder with train, dev and test files, instead of naming them."
-)
-_TRAIN_FILE = flags.DEFINE_string("train_file", "", "Training sentences: columns (CoNLL), .conllu or .jsonl.")
-_EVAL_FILE = flags.DEFINE_string(
+flags.DEFINE_string("data_dir", "", "Folder with train, dev and test files, instead of naming them.")
+flags.DEFINE_string("train_file", "", "Training sentences: columns (CoNLL), .conllu or .jsonl.")
+flags.DEFINE_string(
   "eval_file", "", "Evaluation sentences. Default: --eval_fraction of the training sentences."
 )
-_TEST_FILE = flags.DEFINE_string("test_file", "", "Sentences to tag; need no tags.")
-_EVAL_FRACTION = flags.DEFINE_float(
-  "eval_fraction", 0.1, "Held out of the training sentences without an evaluation file."
-)
-_TOKEN_COLUMN = flags.DEFINE_integer(
-  "token_column", None, "The words' column, from 0. Default: 0; .conllu: 1."
-)
-_TAG_COLUMN = flags.DEFINE_integer(
-  "tag_column", None, "The tags' column; -1 is the last. Default: -1; .conllu: 3."
-)
-_TOKEN_KEY = flags.DEFINE_string("token_key", "tokens", "The words' key in .jsonl.")
-_TAG_KEY = flags.DEFINE_string("tag_key", "tags", "The tags' key in .jsonl.")
+flags.DEFINE_string("test_file", "", "Sentences to tag; need no tags.")
+flags.DEFINE_float("eval_fraction", 0.1, "Held out of the training sentences without an evaluation file.")
+flags.DEFINE_integer("token_column", None, "The words' column, from 0. Default: 0; .conllu: 1.")
+flags.DEFINE_integer("tag_column", None, "The tags' column; -1 is the last. Default: -1; .conllu: 3.")
+flags.DEFINE_string("token_key", "tokens", "The words' key in .jsonl.")
+flags.DEFINE_string("tag_key", "tags", "The tags' key in .jsonl.")
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
   "max_seq_length",
   None,
   "Pieces of a sentence; longer ones become several windows. Default: as it was trained, else at most 128.",
 )
+_COLUMNS = ("token_column", "tag_column", "token_key", "tag_key")
 _SUFFIXES = (".jsonl", ".json", ".conllu", ".conll", ".txt", ".tsv", ".bio", ".iob2")
 
 
-def _read(settings: "FineTuneSettings") -> "tuple[dict[str, list[TaggedSentence]], dict[str, str]]":
-  """The sentences of each split that is needed, and their files."""
-  from albert_tf.finetuning.conll import Columns, read_tagged
-  from albert_tf.finetuning.split_files import find_split_files, hold_out
+def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning_flags.Prepared:
+  from albert_tf.finetuning.tasks.conll import Columns, read_tagged
+  from albert_tf.finetuning.tasks.tagging import TaggingTask
 
-  columns = Columns(
-    token_column=_TOKEN_COLUMN.value,
-    tag_column=_TAG_COLUMN.value,
-    token_key=_TOKEN_KEY.value,
-    tag_key=_TAG_KEY.value,
-  )
-  evaluates = settings.do_train or settings.do_eval
-  wanted = {"train": settings.do_train, "eval": evaluates, "test": settings.do_predict}
-  paths = find_split_files(
-    _DATA_DIR.value,
-    _SUFFIXES,
-    needed=[split for split, is_wanted in wanted.items() if is_wanted],
-    train=_TRAIN_FILE.value,
-    eval=_EVAL_FILE.value,
-    test=_TEST_FILE.value,
-  )
-  wanted["train"] |= evaluates and "eval" not in paths  # A part of it is held out.
-  paths = {split: path for split, path in paths.items() if wanted[split]}
+  columns = finetuning_flags.columns(Columns, **{name: name for name in _COLUMNS})
+  paths = finetuning_flags.split_paths(settings, _SUFFIXES)
   splits = {split: read_tagged(path, columns) for split, path in paths.items()}
-  if "train" in splits and "eval" not in splits:
-    splits["train"], splits["eval"] = hold_out(splits["train"], _EVAL_FRACTION.value, source=paths["train"])
-  return splits, paths
-
-
-def _make_task(start: "Start", settings: "FineTuneSettings") -> Any:
-  from albert_tf.finetuning.tagging_task import TaggingTask
-
-  splits, paths = _read(settings)
+  splits = finetuning_flags.with_evaluation(splits, paths)
   trained = finetuning_flags.trained_spec()
   task = TaggingTask(
     splits=splits,
@@ -89,6 +58,7 @@ def _make_task(start: "Start", settings: "FineTuneSettings") -> Any:
     max_seq_length=finetuning_flags.max_seq_length(_MAX_SEQ_LENGTH.value, start, default=128),
     name=_TASK_NAME.value or (trained.name if trained else "tagging"),
     label_names=trained.label_names if trained else (),
+    columns=dataclasses.asdict(columns),
     # What the weights depend on.
     data={f"{split}_file": path for split, path in paths.items() if split != "test"},
   )
@@ -103,12 +73,12 @@ def _make_task(start: "Start", settings: "FineTuneSettings") -> Any:
       len(aligned.windows),
       aligned.words_without_pieces,
     )
-  return task
+  return finetuning_flags.Prepared(task)
 
 
 def main(argv: Sequence[str]) -> None:
-  finetuning_flags.run(argv, _make_task, model="token_classification")
+  finetuning_flags.run(argv, _prepare)
 
 
 if __name__ == "__main__":
-  app.run(exit_on_user_error(main))
+  app.run(exit_on_user_error(main), flags_parser=parse_flags)

@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> None:
     raise app.UsageError(f"Unknown arguments: {' '.join(argv[1:])}")
   logging.set_verbosity(logging.WARNING)
   load_tensorflow()
-  from albert_tf.serving.local_server import LocalServer, ServableFolder, load_servables
+  from albert_tf.serving.server import LocalServer, ServableFolder, load_servables
 
   folders = [ServableFolder.parse(text) for text in _SAVED_MODEL.value]
   servables = load_servables(folders)

@@ -1,24 +1,27 @@
-"""TensorFlow bundles (`*.index`, `*.data-…`): TF1 checkpoints, SavedModel variables, this project's own."""
+"""TensorFlow bundles (`*.index`, `*.data-…`): TF1 checkpoints, SavedModel variables, this project's own.
+
+Reading, writing, and which bundle a directory means.
+"""
 
 from collections.abc import Iterator, Mapping
 import contextlib
 import os
 import re
-import tempfile
 from typing import Any
-import uuid
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.checkpoints.pointer import read_pointer
 from albert_tf.errors import UserError
 
 _SUFFIX = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
 _DATA_SUFFIX = ".data-00000-of-00001"
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _OBJECT_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
+# The file `checkpoint` in TensorFlow's own format: `tf.train.latest_checkpoint("RUN/checkpoints/best")` reads it too.
+# Only what points upwards is one of ours; the file beside a released checkpoint may name its author's machine.
+_POINTER = re.compile(r'^model_checkpoint_path: "\.\./([^"/]+)"$', re.MULTILINE)
 
 
 def strip_suffix(path: str) -> str:
@@ -27,6 +30,7 @@ def strip_suffix(path: str) -> str:
 
 
 def is_bundle(prefix: str) -> bool:
+  """Whether a whole checkpoint has this prefix."""
   return files.exists(prefix + ".index")
 
 
@@ -63,7 +67,7 @@ def _local_bundle(prefix: str) -> Iterator[str]:
     yield prefix
     return
   folder, name = os.path.split(prefix)
-  with tempfile.TemporaryDirectory() as local:
+  with files.scratch_folder() as local:
     for each in files.listdir(folder):
       if strip_suffix(each) == name:
         files.copy(os.path.join(folder, each), os.path.join(local, each))
@@ -84,32 +88,30 @@ def write_bundle(prefix: str, variables: Mapping[str, Any]) -> None:
     UserError: the files cannot be written; nothing is left behind.
   """
   names = sorted(variables)
-  folder = tempfile.mkdtemp() if files.is_remote(prefix) else os.path.dirname(prefix) or "."
-  temporary = f"{os.path.join(folder, os.path.basename(prefix))}.tmp-{uuid.uuid4().hex[:8]}"
-  try:
-    with tf.device(coordinator_cpu()):
-      tf.raw_ops.SaveV2(
-        prefix=temporary,
-        tensor_names=names,
-        shape_and_slices=[""] * len(names),
-        tensors=[tf.constant(variables[name]) for name in names],
-      )
-    for suffix in (_DATA_SUFFIX, ".index"):
-      files.publish(temporary + suffix, prefix + suffix)
-  except files.StoreError:
-    raise
-  except (tf.errors.OpError, OSError) as error:
-    reason = str(getattr(error, "message", None) or error).splitlines()[0]
-    raise UserError(
-      f"A checkpoint must be written whole. Received: {prefix} ({reason}). Free disk space or mend the "
-      "permissions; earlier checkpoints are untouched."
-    ) from error
-  finally:
-    for left in files.listdir(folder):
-      if left.startswith(os.path.basename(temporary)):
-        files.remove(os.path.join(folder, left))
-    if files.is_remote(prefix):
-      files.remove(folder)
+  with files.workplace(prefix) as folder:
+    temporary = files.unfinished(os.path.join(folder, os.path.basename(prefix)))
+    try:
+      with tf.device(coordinator_cpu()):
+        tf.raw_ops.SaveV2(
+          prefix=temporary,
+          tensor_names=names,
+          shape_and_slices=[""] * len(names),
+          tensors=[tf.constant(variables[name]) for name in names],
+        )
+      for suffix in (_DATA_SUFFIX, ".index"):
+        files.publish(temporary + suffix, prefix + suffix)
+    except files.StoreError:
+      raise
+    except (tf.errors.OpError, OSError) as error:
+      reason = str(getattr(error, "message", None) or error).splitlines()[0]
+      raise UserError(
+        f"A checkpoint must be written whole. Received: {prefix} ({reason}). Free disk space or mend the "
+        "permissions; earlier checkpoints are untouched."
+      ) from error
+    finally:
+      for left in files.listdir(folder):
+        if left.startswith(os.path.basename(temporary)):
+          files.remove(os.path.join(folder, left))
 
 
 def coordinator_cpu() -> str:
@@ -117,29 +119,6 @@ def coordinator_cpu() -> str:
   from tensorflow.python.eager import context
 
   return f"{context.context().host_address_space()}/device:CPU:0"
-
-
-def latest_bundle(directory: str) -> str | None:
-  """The bundle a directory points to, else `model.ckpt-best` in it, else the highest step, else the only one."""
-  pointed = read_pointer(directory)
-  if pointed is not None and is_bundle(pointed):
-    return pointed
-  prefixes = sorted(strip_suffix(name) for name in files.listdir(directory) if name.endswith(".index"))
-  # A kill may leave an index under its first name, and no data beside it.
-  prefixes = [prefix for prefix in prefixes if not files.is_unfinished(prefix)]
-  if "model.ckpt-best" in prefixes:
-    return os.path.join(directory, "model.ckpt-best")
-  steps = {
-    int(m.group(1)): prefix for prefix in prefixes if (m := re.fullmatch(r"model\.ckpt-(\d+)", prefix))
-  }
-  if steps:
-    return os.path.join(directory, steps[max(steps)])
-  if len(prefixes) > 1:
-    raise UserError(
-      f"A directory with several checkpoints leaves open which is meant. Received: {directory} with "
-      f"{', '.join(prefixes)}. Give one prefix, for example {os.path.join(directory, prefixes[0])}."
-    )
-  return os.path.join(directory, prefixes[0]) if prefixes else None
 
 
 def _object_names(serialized: bytes) -> dict[str, str]:
@@ -153,3 +132,63 @@ def _object_names(serialized: bytes) -> dict[str, str]:
       if attribute.full_name and attribute.checkpoint_key.endswith(_OBJECT_SUFFIX):
         names[attribute.checkpoint_key] = attribute.full_name
   return names if len(set(names.values())) == len(names) else {}
+
+
+def checkpoint_steps(directory: str) -> list[int]:
+  """Steps of the whole checkpoints `model.ckpt-STEP` in `directory`, ascending."""
+  matches = (re.fullmatch(r"model\.ckpt-(\d+)\.index", name) for name in files.listdir(directory))
+  return sorted(int(match[1]) for match in matches if match)
+
+
+def latest_checkpoint(directory: str) -> str | None:
+  """Prefix of the whole checkpoint with the highest step in `directory`; None if there is none."""
+  steps = checkpoint_steps(directory)
+  return os.path.join(directory, f"model.ckpt-{steps[-1]}") if steps else None
+
+
+def latest_bundle(directory: str) -> str | None:
+  """The bundle a directory points to, else `model.ckpt-best` in it, else the highest step, else the only one."""
+  best = os.path.join(directory, "model.ckpt-best")
+  for meant in (read_pointer(directory), best):
+    if meant is not None and is_bundle(meant):
+      return meant
+  latest = latest_checkpoint(directory)
+  if latest is not None:
+    return latest
+  prefixes = [strip_suffix(name) for name in files.listdir(directory) if name.endswith(".index")]
+  # A kill may leave an index under its first name, and no data beside it.
+  prefixes = [prefix for prefix in prefixes if not files.is_unfinished(prefix)]
+  if len(prefixes) > 1:
+    raise UserError(
+      f"A directory with several checkpoints leaves open which is meant. Received: {directory} with "
+      f"{', '.join(prefixes)}. Give one prefix, for example {os.path.join(directory, prefixes[0])}."
+    )
+  return os.path.join(directory, prefixes[0]) if prefixes else None
+
+
+def find_bundle(path: str) -> str | None:
+  """The bundle that a path means: a prefix, or a directory's `checkpoints/best`, `checkpoints`, or itself."""
+  prefix = strip_suffix(path.rstrip("/"))
+  if is_bundle(prefix):
+    return prefix
+  folders = (os.path.join(path, "checkpoints", "best"), os.path.join(path, "checkpoints"), path)
+  return next((found for folder in folders if (found := latest_bundle(folder)) is not None), None)
+
+
+def write_pointer(directory: str, name: str) -> None:
+  """Makes `directory`, such as `RUN/checkpoints/best`, stand for the checkpoint `name` one directory above."""
+  files.makedirs(directory)
+  with files.atomic_writer(os.path.join(directory, "checkpoint"), "w") as stream:
+    stream.write(f'model_checkpoint_path: "../{name}"\n')
+
+
+def read_pointer(directory: str) -> str | None:
+  """Prefix of the checkpoint that `directory` stands for, whether it is still there or not; None without a pointer."""
+  path = os.path.join(directory, "checkpoint")
+  found = _POINTER.search(files.read_bytes(path).decode("utf-8", "replace")) if files.exists(path) else None
+  if not found:
+    return None
+  parent, own = os.path.split(directory.rstrip("/"))
+  if own in ("", ".", ".."):
+    parent = os.path.join(directory, "..")
+  return os.path.join(parent or ".", found[1])

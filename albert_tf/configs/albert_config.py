@@ -6,26 +6,14 @@ import json
 from typing import Any
 
 from albert_tf.configs import json_keys
+from albert_tf.configs.param_count import count_head_parameters, count_parameters
+from albert_tf.configs.sizes import SIZES
 from albert_tf.errors import UserError
 
 # "gelu" is the tanh form, as in the original code; "gelu_exact" is the erf form.
 ACTIVATIONS = ("gelu", "gelu_exact", "relu", "tanh", "linear")
 # Which parameters of the transformer block the layers share (ALBERT, section 4.5).
 SHARING_KINDS = ("all", "attention", "ffn", "none")
-
-_POSITIVE_INTS = (
-  "vocab_size",
-  "embedding_size",
-  "hidden_size",
-  "num_hidden_layers",
-  "num_attention_heads",
-  "intermediate_size",
-  "num_hidden_groups",
-  "inner_group_num",
-  "max_position_embeddings",
-  "type_vocab_size",
-)
-_RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,18 +67,17 @@ class AlbertConfig:
   sharing: str = "all"
 
   def __post_init__(self) -> None:
-    for name in _POSITIVE_INTS:
-      _check_positive_int(name, getattr(self, name))
-    for name in _RATES:
-      value = _as_float(name, getattr(self, name))
-      if not 0.0 <= value < 1.0:
-        raise UserError(f"{name} must be at least 0 and below 1. Received: {name}={value}.")
-      object.__setattr__(self, name, value)
+    for field in dataclasses.fields(self):
+      if field.type is int:
+        _check_positive_int(field.name, getattr(self, field.name))
+      elif field.type is float:
+        object.__setattr__(self, field.name, _as_float(field.name, getattr(self, field.name)))
+    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+      if not 0.0 <= getattr(self, name) < 1.0:
+        raise UserError(f"{name} must be at least 0 and below 1. Received: {name}={getattr(self, name)}.")
     for name in ("initializer_range", "layer_norm_eps"):
-      value = _as_float(name, getattr(self, name))
-      if not 0.0 < value < float("inf"):
-        raise UserError(f"{name} must be above 0 and finite. Received: {name}={value}.")
-      object.__setattr__(self, name, value)
+      if not 0.0 < getattr(self, name) < float("inf"):
+        raise UserError(f"{name} must be above 0 and finite. Received: {name}={getattr(self, name)}.")
     _check_choice("hidden_act", self.hidden_act, ACTIVATIONS)
     _check_choice("sharing", self.sharing, SHARING_KINDS)
     self._check_shape()
@@ -145,15 +132,9 @@ class AlbertConfig:
   # Numbers.
 
   def param_count(self, heads: Sequence[str] = ()) -> int:
-    """Parameters of encoder and pooler, plus the named heads; by formula, nothing is built.
-
-    Args:
-      heads: any of `albert_tf.configs.param_count.HEADS`, for example ("masked_lm", "sentence_order").
-    """
-    from albert_tf.configs import param_count  # Deferred: it imports this module.
-
-    total = param_count.count_parameters(self).total
-    return total + sum(param_count.count_head_parameters(self, head) for head in heads)
+    """Parameters of encoder and pooler, plus those of the heads, of "masked_lm" and "sentence_order"; by formula."""
+    total = count_parameters(self).total
+    return total + sum(count_head_parameters(self, head) for head in heads)
 
   # In and out.
 
@@ -212,9 +193,9 @@ class AlbertConfig:
   @classmethod
   def from_name(cls, name: str, **changes: Any) -> "AlbertConfig":
     """A named size (`named_sizes()`), with fields changed: `from_name("base_v1", vocab_size=8000)`."""
-    from albert_tf.configs import sizes  # Deferred: it imports this module.
-
-    return sizes.config_of(name).replace(**changes)
+    if name not in SIZES:
+      raise UserError(f"The size must be one of {', '.join(SIZES)}. Received: {name!r}.")
+    return cls(**SIZES[name]).replace(**changes)
 
 
 def _check_positive_int(name: str, value: Any) -> None:

@@ -20,48 +20,17 @@ REQUIRED = (
 
 # In the original's files, but read by none of its code paths that build a model.
 _ORIGINAL_UNUSED = frozenset(
-  {"down_scale_factor", "gap_size", "layers_to_keep", "net_structure_type", "num_memory_blocks"}
+  "down_scale_factor gap_size layers_to_keep net_structure_type num_memory_blocks".split()
 )
-
-_HUGGINGFACE_MARKS = frozenset({"model_type", "architectures", "transformers_version"})
-
-# Bookkeeping of Hugging Face's configurations that says nothing about the encoder's mathematics.
+_HUGGINGFACE_MARKS = frozenset("model_type architectures transformers_version".split())
+# Bookkeeping of Hugging Face's configurations that says nothing about the encoder's mathematics. The dropout before a
+# fine-tuned head, `classifier_dropout_prob`, is an argument of our heads.
 _HUGGINGFACE_BOOKKEEPING = _HUGGINGFACE_MARKS | frozenset(
-  {
-    "_attn_implementation_autoset",
-    "_commit_hash",
-    "_name_or_path",
-    "_num_labels",
-    "attn_implementation",
-    "bos_token_id",
-    "chunk_size_feed_forward",
-    "classifier_dropout_prob",  # Dropout before a fine-tuned head: an argument of our heads.
-    "cls_token_id",
-    "dtype",
-    "eos_token_id",
-    "finetuning_task",
-    "id2label",
-    "label2id",
-    "language",
-    "mask_token_id",
-    "name",
-    "num_labels",
-    "output_attentions",
-    "output_hidden_states",
-    "output_past",
-    "pad_token_id",
-    "prefix",
-    "problem_type",
-    "return_dict",
-    "sep_token_id",
-    "task_specific_params",
-    "tokenizer_class",
-    "torch_dtype",
-    "torchscript",
-    "unk_token_id",
-    "use_bfloat16",
-    "use_cache",
-  }
+  "_attn_implementation_autoset _commit_hash _name_or_path _num_labels attn_implementation bos_token_id "
+  "chunk_size_feed_forward classifier_dropout_prob cls_token_id dtype eos_token_id finetuning_task id2label label2id "
+  "language mask_token_id name num_labels output_attentions output_hidden_states output_past pad_token_id prefix "
+  "problem_type return_dict sep_token_id task_specific_params tokenizer_class torch_dtype torchscript unk_token_id "
+  "use_bfloat16 use_cache".split()
 )
 
 # Keys that change the mathematics: only this value is what this project computes.

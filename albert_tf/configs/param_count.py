@@ -1,12 +1,13 @@
 """Parameter counts by formula: nothing is built, so xxlarge costs nothing to count."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from albert_tf.configs.albert_config import AlbertConfig
 from albert_tf.errors import UserError
 
-# Pretraining heads, then the fine-tuned ones.
-HEADS = ("masked_lm", "sentence_order", "classifier", "span", "squad2", "multiple_choice")
+if TYPE_CHECKING:  # `AlbertConfig` imports this module.
+  from albert_tf.configs.albert_config import AlbertConfig
+
+HEADS = ("masked_lm", "sentence_order")  # Of pretraining.
 
 
 class ParameterCount(NamedTuple):
@@ -31,15 +32,12 @@ class ParameterCount(NamedTuple):
     return self.embeddings + self.mapping + layers + self.pooler
 
 
-def count_parameters(config: AlbertConfig) -> ParameterCount:
+def count_parameters(config: "AlbertConfig") -> ParameterCount:
   """Counts encoder and pooler.
 
   Equation: (V + P + T + 2) E + [E != H](E + 1) H + n_a (4 (H + 1) H + 2 H)
     + n_f ((H + 1) F + (F + 1) H + 2 H) + (H + 1) H, where n_a and n_f are the numbers of
     distinct attentions and feed-forwards that `sharing` leaves.
-
-  Returns:
-    The counts by part.
 
   Reference:
     ALBERT, section 3.1 and Tables 1, 3 and 4.
@@ -58,29 +56,14 @@ def count_parameters(config: AlbertConfig) -> ParameterCount:
   )
 
 
-def count_head_parameters(config: AlbertConfig, head: str, *, num_labels: int = 2) -> int:
-  """Parameters a head adds. The masked-LM decoder is tied to the word table and adds only its bias.
-
-  Args:
-    config: the encoder the head sits on.
-    head: one of `HEADS`.
-    num_labels: of the classifier; other heads have a fixed width.
-  """
-  width, hidden = config.embedding_size, config.hidden_size
-  counts = {
-    "masked_lm": _dense(hidden, width) + 2 * width + config.vocab_size,
-    "sentence_order": _dense(hidden, 2),
-    "classifier": _dense(hidden, num_labels),
-    "span": _dense(hidden, 2),
-    # Start; end from (token, start token); answerability from (summary, [CLS]) without a last bias.
-    "squad2": _dense(hidden, 1)
-    + (_dense(2 * hidden, hidden) + 2 * hidden + _dense(hidden, 1))
-    + (_dense(2 * hidden, hidden) + hidden),
-    "multiple_choice": _dense(hidden, 1),
-  }
-  if head not in counts:
+def count_head_parameters(config: "AlbertConfig", head: str) -> int:
+  """Parameters that one of `HEADS` adds. The masked-LM decoder is tied to the word table and adds only its bias."""
+  if head not in HEADS:
     raise UserError(f"The head must be one of {', '.join(HEADS)}. Received: {head!r}.")
-  return counts[head]
+  if head == "sentence_order":
+    return _dense(config.hidden_size, 2)
+  width = config.embedding_size
+  return _dense(config.hidden_size, width) + 2 * width + config.vocab_size
 
 
 def _dense(inputs: int, outputs: int) -> int:

@@ -2,17 +2,14 @@
 
 from collections.abc import Mapping
 import dataclasses
-import os
 from typing import Any
 
 from absl import logging
 import numpy as np
 
-from albert_tf import files
-from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.interop import Checkpoint, load_weights, read_checkpoint
+from albert_tf.interop import Checkpoint, load_tokenizer, load_weights, read_checkpoint
 from albert_tf.modeling import named_variables
 from albert_tf.tokenization import AlbertTokenizer, WordPieceTokenizer
 
@@ -61,53 +58,23 @@ def read_start(
     UserError: nothing is there, or parts are missing.
   """
   if from_scratch:
-    return _random_start(init_checkpoint, vocab_file or spm_model_file, albert_config_file, do_lower_case)
+    path = vocab_file or spm_model_file
+    if init_checkpoint or not path or not albert_config_file:
+      raise UserError(
+        "--from_scratch takes --albert_config_file and --spm_model_file, and no --init_checkpoint. Received: "
+        f"--init_checkpoint={init_checkpoint}, --albert_config_file={albert_config_file}, --spm_model_file={path}."
+      )
+    config = AlbertConfig.from_json_file(albert_config_file)
+    tokenizer = load_tokenizer(path, config, do_lower_case=do_lower_case)
+    return Start(config=config, tokenizer=tokenizer, checkpoint=None, source="random weights")
   if not init_checkpoint:
     raise UserError(
       "Fine-tuning starts from pretrained weights. Received: an empty --init_checkpoint. Name a run directory, "
       "a checkpoint or a Hugging Face folder; --from_scratch starts from random weights."
     )
   checkpoint = read_checkpoint(init_checkpoint, config_file=albert_config_file)
-  path = vocab_file or spm_model_file or (checkpoint.tokenizer[0] if checkpoint.tokenizer else "")
-  if not path:
-    raise UserError(
-      f"The weights need the tokenizer they were trained with. Received: {init_checkpoint} without a SentencePiece "
-      "model beside it. Name it with --spm_model_file, or a WordPiece vocabulary with run_glue.py --vocab_file."
-    )
-  tokenizer = _load_tokenizer(path, do_lower_case)
-  _check_vocabulary(tokenizer, checkpoint.config, path)
+  tokenizer = checkpoint.load_tokenizer(vocab_file or spm_model_file, do_lower_case=do_lower_case)
   return Start(config=checkpoint.config, tokenizer=tokenizer, checkpoint=checkpoint, source=checkpoint.path)
-
-
-def _random_start(
-  init_checkpoint: str, spm_model_file: str, config_file: str, do_lower_case: bool | None
-) -> Start:
-  if init_checkpoint or not spm_model_file or not config_file:
-    raise UserError(
-      "--from_scratch takes --albert_config_file and --spm_model_file, and no --init_checkpoint. Received: "
-      f"--init_checkpoint={init_checkpoint}, --albert_config_file={config_file}, --spm_model_file={spm_model_file}."
-    )
-  config = AlbertConfig.from_json_file(config_file)
-  tokenizer = _load_tokenizer(spm_model_file, do_lower_case)
-  _check_vocabulary(tokenizer, config, spm_model_file)
-  return Start(config=config, tokenizer=tokenizer, checkpoint=None, source="random weights")
-
-
-def _load_tokenizer(path: str, do_lower_case: bool | None) -> AlbertTokenizer | WordPieceTokenizer:
-  if path.endswith(".txt"):
-    return WordPieceTokenizer(vocab_file=path, do_lower_case=do_lower_case is not False)
-  overrides = {} if do_lower_case is None else {"do_lower_case": do_lower_case}
-  return AlbertTokenizer.from_pretrained(path, **overrides)
-
-
-def _check_vocabulary(
-  tokenizer: AlbertTokenizer | WordPieceTokenizer, config: AlbertConfig, path: str
-) -> None:
-  if tokenizer.vocab_size != config.vocab_size:
-    raise UserError(
-      f"Tokenizer and model must have one vocabulary. Received: {path} with {tokenizer.vocab_size} pieces for a "
-      f"model of {config.vocab_size}. Give the vocabulary that the weights were trained with."
-    )
 
 
 def load_encoder_weights(model: Any, start: Start, *, seed: int) -> None:
@@ -150,25 +117,14 @@ def load_all_weights(model: Any, variables: Mapping[str, np.ndarray], *, source:
     UserError: a variable is missing or has another shape, as where the checkpoint is of another task.
   """
   own = named_variables(model)
-  missing = sorted(name for name in own if name not in variables)
-  wrong = [name for name in own if name not in missing and variables[name].shape != tuple(own[name].shape)]
-  if missing or wrong:
+  unfit = [
+    name for name, v in own.items() if name not in variables or variables[name].shape != tuple(v.shape)
+  ]
+  if unfit:
     raise UserError(
       "Without --do_train the weights must be of a model fine-tuned for this task. Received: "
-      f"{source}, where {', '.join((missing + wrong)[:4])} is missing or has another shape. Train first, or name "
+      f"{source}, where {', '.join(unfit[:4])} is missing or has another shape. Train first, or name "
       "the --output_dir of such a run as --init_checkpoint."
     )
   for name, variable in own.items():
     variable.assign(variables[name])
-
-
-def save_weights(weights: Mapping[str, np.ndarray], step: int, directory: str) -> str:
-  """Writes `model.ckpt-<step>` into `directory` and removes what it held before; returns the prefix."""
-  files.makedirs(directory)
-  before = files.listdir(directory)
-  prefix = os.path.join(directory, f"model.ckpt-{step}")
-  write_bundle(prefix, {**weights, "global_step": np.int64(step)})
-  for name in before:
-    if not name.startswith(f"model.ckpt-{step}."):
-      files.remove(os.path.join(directory, name))
-  return prefix

@@ -1,6 +1,7 @@
 """An encoder with one downstream head: classification, multiple choice, and both versions of SQuAD."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -8,7 +9,8 @@ import tensorflow as tf
 from albert_tf.compat import ModelBase, keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.finetuning.heads import ClassificationHead, SpanHead, Squad2Head
-from albert_tf.finetuning.task_spec import TaskSpec
+from albert_tf.finetuning.tasks.base import TaskSpec
+from albert_tf.interop import ANY_HEAD, load_weights, read_checkpoint
 from albert_tf.modeling import AlbertEncoder
 from albert_tf.modeling.dropout import resolve_seed, split_seed
 from albert_tf.modeling.text_inputs import integers, text_inputs
@@ -35,8 +37,11 @@ class _EncoderWithHead(ModelBase):
   """
 
   built: bool  # Keras sets it.
+  _head: type  # What `head_options` are of.
+  _fixed_head_options: Mapping[str, Any] = MappingProxyType({})
   _head_name = ""  # What the head's variables begin with in the original's checkpoints.
-  _reads_pooler = True  # Else the pooler is kept as it is: it gets no gradient, only a place in checkpoints.
+  _head_dropout = True
+  _reads_pooler = False  # Else the pooler is kept as it is: it gets no gradient, only a place in checkpoints.
 
   def __init__(
     self,
@@ -52,11 +57,28 @@ class _EncoderWithHead(ModelBase):
     self.encoder_options = dict(encoder_options or {})
     self.encoder = AlbertEncoder(config, **self.encoder_options, dtype=self.dtype_policy)
     self.encoder.pooler.trainable = self._reads_pooler
-    self.head = self._make_head(name="head", dtype=self.dtype_policy, **self.head_options)
+    options = {**self._fixed_head_options, **self.head_options}
+    self.head = self._head(config, name="head", dtype=self.dtype_policy, **options)
     self.build()
 
-  def _make_head(self, **options: Any) -> Any:
-    raise NotImplementedError
+  @classmethod
+  def from_pretrained(
+    cls, path: str, *, encoder_options: Mapping[str, Any] | None = None, **head_options: Any
+  ) -> Any:
+    """The model with the weights of a checkpoint; a head that is not in it keeps its random ones.
+
+    Args:
+      path: a run directory, an original checkpoint, a TF-Hub module or a Hugging Face folder.
+      encoder_options: of `AlbertEncoder`.
+      **head_options: of the head, such as `num_labels`.
+
+    Example:
+      >>> model = AlbertForClassification.from_pretrained("run/", num_labels=2)
+    """
+    checkpoint = read_checkpoint(path)
+    model = cls(checkpoint.config, head_options=head_options, encoder_options=encoder_options)
+    load_weights(model, checkpoint, allow_missing=ANY_HEAD, allow_unused=ANY_HEAD)
+    return model
 
   def build(self, input_shape: Any = None) -> None:
     del input_shape  # Every size is in the configuration, so weights exist from construction on.
@@ -64,16 +86,25 @@ class _EncoderWithHead(ModelBase):
       self.head.build((None, None, self.config.hidden_size))
       self.built = True
 
-  def _encode(
-    self, inputs: Mapping[str, tf.Tensor], seed: tf.Tensor | None, *, training: bool
-  ) -> dict[str, Any]:
-    return self.encoder(text_inputs(inputs), training=training, seed=seed)
+  def call(
+    self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
+  ) -> Any:
+    seed = _dropout_seed(inputs, seed, training=training)
+    encoder_seed, head_seed = split_seed(seed, 2) if self._head_dropout else (seed, None)
+    encoded = self._encode(inputs, encoder_seed, training=training)
+    return self._answer(encoded, inputs, training=training, seed=head_seed)
 
-  def _pool(self, inputs: Mapping[str, tf.Tensor], seed: tf.Tensor | None, *, training: bool) -> tf.Tensor:
-    """The pooled output alone, `[B, H]`: the last block is computed at [CLS] only."""
-    nowhere = inputs["input_ids"][:, :0]
-    outputs = self.encoder({**text_inputs(inputs), "read_positions": nowhere}, training=training, seed=seed)
-    return outputs["pooled_output"]
+  def _encode(self, inputs: Mapping[str, tf.Tensor], seed: tf.Tensor | None, *, training: bool) -> tf.Tensor:
+    """What the head reads: `[B, S, H]`, or the pooled output `[B, H]`, with the last block computed at [CLS] only."""
+    texts = text_inputs(inputs)
+    if not self._reads_pooler:
+      return self.encoder(texts, training=training, seed=seed)["sequence_output"]
+    nowhere = {"read_positions": texts["input_ids"][:, :0]}
+    return self.encoder({**texts, **nowhere}, training=training, seed=seed)["pooled_output"]
+
+  def _answer(self, encoded: tf.Tensor, inputs: Mapping[str, tf.Tensor], **options: Any) -> Any:
+    """The head's outputs; `inputs` are the model's."""
+    return self.head(encoded, **options)
 
   def checkpoint_items(self) -> dict[str, Any]:
     prefix = f"{self._head_name}/" if self._head_name else ""
@@ -111,15 +142,8 @@ class AlbertForClassification(_EncoderWithHead):
     >>> model({"input_ids": ids, "input_mask": mask, "segment_ids": segments})
   """
 
-  def _make_head(self, **options: Any) -> ClassificationHead:
-    return ClassificationHead(self.config, **options)
-
-  def call(
-    self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
-  ) -> tf.Tensor:
-    encoder_seed, head_seed = split_seed(_dropout_seed(inputs, seed, training=training), 2)
-    pooled = self._pool(inputs, encoder_seed, training=training)
-    return self.head(pooled, training=training, seed=head_seed)
+  _head = ClassificationHead
+  _reads_pooler = True
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -133,56 +157,39 @@ class AlbertForMultipleChoice(_EncoderWithHead):
     Logits over the choices, float32 `[B, C]`.
   """
 
-  def _make_head(self, **options: Any) -> ClassificationHead:
-    return ClassificationHead(self.config, num_labels=1, **options)
+  _head = ClassificationHead
+  _fixed_head_options = MappingProxyType({"num_labels": 1})
+  _reads_pooler = True
 
-  def call(
-    self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
-  ) -> tf.Tensor:
-    encoder_seed, head_seed = split_seed(_dropout_seed(inputs, seed, training=training), 2)
-    shape = tf.shape(inputs["input_ids"])
-    length = inputs["input_ids"].shape[-1]
+  def _encode(self, inputs: Mapping[str, tf.Tensor], seed: tf.Tensor | None, *, training: bool) -> tf.Tensor:
+    dynamic, length = tf.shape(inputs["input_ids"])[2], inputs["input_ids"].shape[-1]
     flat = {  # [B, C, S] → [B C, S]
-      key: tf.reshape(value, [-1, shape[2] if length is None else length])
+      key: tf.reshape(value, [-1, dynamic if length is None else length])
       for key, value in text_inputs(inputs).items()
     }
-    pooled = self._pool(flat, encoder_seed, training=training)
-    scores = self.head(pooled, training=training, seed=head_seed)  # [B C, 1]
-    return tf.reshape(scores, shape[:2])
+    return super()._encode(flat, seed, training=training)
+
+  def _answer(self, encoded: tf.Tensor, inputs: Mapping[str, tf.Tensor], **options: Any) -> tf.Tensor:
+    return tf.reshape(self.head(encoded, **options), tf.shape(inputs["input_ids"])[:2])  # [B C, 1] → [B, C]
 
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertForTokenClassification(_EncoderWithHead):
   """Tagging: logits of every piece, float32 `[B, S, C]`; arguments as `AlbertForClassification`."""
 
-  _reads_pooler = False
-
-  def _make_head(self, **options: Any) -> ClassificationHead:
-    return ClassificationHead(self.config, **options)
-
-  def call(
-    self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
-  ) -> tf.Tensor:
-    encoder_seed, head_seed = split_seed(_dropout_seed(inputs, seed, training=training), 2)
-    outputs = self._encode(inputs, encoder_seed, training=training)
-    return self.head(outputs["sequence_output"], training=training, seed=head_seed)
+  _head = ClassificationHead
 
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertForSpan(_EncoderWithHead):
   """SQuAD 1.1: `start_logits` and `end_logits`, float32 `[B, S]`; inputs are those of `AlbertEncoder`."""
 
+  _head = SpanHead
   _head_name = "cls/squad"
-  _reads_pooler = False
+  _head_dropout = False
 
-  def _make_head(self, **options: Any) -> SpanHead:
-    return SpanHead(self.config, **options)
-
-  def call(
-    self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
-  ) -> dict[str, tf.Tensor]:
-    seed = _dropout_seed(inputs, seed, training=training)
-    return self.head(self._encode(inputs, seed, training=training)["sequence_output"])
+  def _answer(self, encoded: tf.Tensor, inputs: Mapping[str, tf.Tensor], **options: Any) -> Any:
+    return self.head(encoded)
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -196,24 +203,12 @@ class AlbertForSquad2(_EncoderWithHead):
     See `Squad2Head`.
   """
 
-  _reads_pooler = False
+  _head = Squad2Head
 
-  def _make_head(self, **options: Any) -> Squad2Head:
-    return Squad2Head(self.config, **options)
-
-  def call(
-    self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
-  ) -> dict[str, tf.Tensor]:
-    encoder_seed, head_seed = split_seed(_dropout_seed(inputs, seed, training=training), 2)
-    outputs = self._encode(inputs, encoder_seed, training=training)
+  def _answer(self, encoded: tf.Tensor, inputs: Mapping[str, tf.Tensor], **options: Any) -> Any:
     starts = inputs.get("start_positions")
-    return self.head(
-      outputs["sequence_output"],
-      inputs["p_mask"],
-      start_positions=None if starts is None else integers(starts),
-      training=training,
-      seed=head_seed,
-    )
+    starts = None if starts is None else integers(starts)
+    return self.head(encoded, inputs["p_mask"], start_positions=starts, **options)
 
 
 def make_model(
@@ -234,13 +229,7 @@ def make_model(
     **kwargs: of `keras.Model`, such as `dtype`.
   """
   options = dict(head_options or {})
-  classes: dict[str, type[_EncoderWithHead]] = {
-    "classification": AlbertForClassification,
-    "regression": AlbertForClassification,
-    "token_classification": AlbertForTokenClassification,
-    "multiple_choice": AlbertForMultipleChoice,
-    "question_answering": AlbertForSpan if task.squad_version == "1.1" else AlbertForSquad2,
-  }
-  if classes[task.kind] in (AlbertForClassification, AlbertForTokenClassification):
+  model: type[_EncoderWithHead] = globals()[task.model]
+  if model in (AlbertForClassification, AlbertForTokenClassification):
     options["num_labels"] = task.num_labels
-  return classes[task.kind](config, head_options=options, encoder_options=encoder_options, **kwargs)
+  return model(config, head_options=options, encoder_options=encoder_options, **kwargs)

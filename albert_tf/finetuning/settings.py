@@ -1,13 +1,31 @@
 """How a model is fine-tuned: everything that is not the task, the weights or the directory."""
 
+from collections.abc import Callable
 import dataclasses
+import math
 from typing import Any
 
 from albert_tf.errors import UserError
-from albert_tf.training.distribution import DistributionConfig
 from albert_tf.training.precision import precision_policy
+from albert_tf.training.settings import DistributionConfig
 
 OPTIMIZERS = ("adamw", "lamb")
+_RANGES: tuple[tuple[tuple[str, ...], str, Callable[[float], bool]], ...] = (
+  (("train_batch_size", "eval_batch_size"), "at least 1", lambda value: value >= 1),
+  (("learning_rate", "poly_power"), "above 0", lambda value: 0 < value < math.inf),
+  (("weight_decay", "clip_norm"), "at least 0", lambda value: 0 <= value < math.inf),
+  (
+    ("num_train_steps", "eval_steps", "early_stopping_patience", "bucket_multiple"),
+    "at least 0",
+    lambda value: value >= 0,
+  ),
+  (("layer_decay",), "above 0 and at most 1", lambda value: 0 < value <= 1),
+  (
+    ("dropout", "classifier_dropout", "warmup_proportion"),
+    "at least 0 and below 1",
+    lambda value: 0 <= value < 1,
+  ),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,18 +101,16 @@ class FineTuneSettings:
         f"An ensemble needs several models. Received: --ensemble with the seeds {list(self.seeds)}. "
         "Name more, for example --seeds=1,2,3."
       )
-    for name in ("train_batch_size", "eval_batch_size"):
-      if getattr(self, name) < 1:
-        raise UserError(f"{name} must be at least 1. Received: {getattr(self, name)}.")
-    if self.num_train_steps <= 0 and not self.num_train_epochs > 0:
+    if self.num_train_steps <= 0 and not 0 < self.num_train_epochs < math.inf:
       raise UserError(
         f"Training needs epochs or steps. Received: num_train_epochs={self.num_train_epochs}, "
         f"num_train_steps={self.num_train_steps}."
       )
-    for name in ("dropout", "classifier_dropout", "warmup_proportion"):
-      value = getattr(self, name)
-      if value is not None and not 0.0 <= value < 1.0:
-        raise UserError(f"{name} must be at least 0 and below 1. Received: {value}.")
+    for names, allowed, fits in _RANGES:
+      for name in names:
+        value = getattr(self, name)
+        if value is not None and not fits(value):
+          raise UserError(f"{name} must be {allowed}. Received: {value}.")
 
   def to_dict(self) -> dict[str, Any]:
     """JSON's types only."""

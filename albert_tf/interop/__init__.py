@@ -1,11 +1,12 @@
 """Checkpoints of the original release, of TensorFlow Hub and of Hugging Face, in and out."""
 
-from albert_tf.interop.checkpoint import FORMATS, Checkpoint, find_checkpoint, read_checkpoint
+from albert_tf.interop.checkpoint import FORMATS, Checkpoint, find_checkpoint, load_tokenizer, read_checkpoint
 from albert_tf.interop.convert import OUTPUT_FORMATS, ConvertOptions, convert
-from albert_tf.interop.load import FINETUNED_HEADS, PRETRAINING_HEADS, load_encoder, load_weights
+from albert_tf.interop.load import ANY_HEAD, FINETUNED_HEADS, PRETRAINING_HEADS, load_encoder, load_weights
 from albert_tf.interop.report import MatchReport
 
 __all__ = [
+  "ANY_HEAD",
   "FINETUNED_HEADS",
   "FORMATS",
   "OUTPUT_FORMATS",
@@ -16,6 +17,7 @@ __all__ = [
   "convert",
   "find_checkpoint",
   "load_encoder",
+  "load_tokenizer",
   "load_weights",
   "read_checkpoint",
 ]

@@ -9,15 +9,16 @@ import numpy as np
 
 from albert_tf import files
 from albert_tf.checkpoints import bundle
+from albert_tf.checkpoints.restore import HOST_PREFIX, averages_of
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.interop import huggingface
-from albert_tf.tokenization.config import TokenizerConfig, find_model
+from albert_tf.tokenization import AlbertTokenizer, WordPieceTokenizer
+from albert_tf.tokenization.config import TokenizerConfig, find_model, model_in
 
 FORMATS = ("auto", "albert_tf", "tf1", "tfhub", "huggingface")
 
 _SLOT = re.compile(r"^(?P<name>.+)/(adam_m|adam_v|ema)$")
-_HOST_STATE = "albert_tf/"
 _HUB_PREFIX = re.compile(r"^module(_\d+)?/")
 
 
@@ -32,7 +33,8 @@ class Checkpoint:
     global_step: the step, 0 where none is recorded.
     tokenizer: (path of the SentencePiece model, its settings), or None.
     dropped: (name, reason) of what was left out knowingly.
-    path: where it was read from.
+    path: the file, or the prefix of the files, that the weights were read from.
+    directory: where the configuration lies, and task.json of a fine-tuned run.
   """
 
   config: AlbertConfig
@@ -42,12 +44,52 @@ class Checkpoint:
   tokenizer: tuple[str, TokenizerConfig] | None = None
   dropped: tuple[tuple[str, str], ...] = ()
   path: str = ""
+  directory: str = ""
+
+  def averaged(self) -> "Checkpoint":
+    """The same with the averages that a run kept instead of its weights; a `UserError` where it kept none."""
+    return dataclasses.replace(self, variables=averages_of(self.slots, self.path))
+
+  def load_tokenizer(
+    self, path: str = "", *, do_lower_case: bool | None = None
+  ) -> AlbertTokenizer | WordPieceTokenizer:
+    """The tokenizer that the weights were trained with: `path`, or the SentencePiece model beside the configuration.
+
+    Raises:
+      UserError: there is none, or it has not the model's number of pieces.
+    """
+    path = path or (self.tokenizer[0] if self.tokenizer else "")
+    if not path:
+      raise UserError(
+        f"The weights need the tokenizer they were trained with. Received: {self.path} without a SentencePiece model "
+        "beside its configuration. Put it there as spm.model; it may also be named with "
+        "--spm_model_file, or a WordPiece vocabulary with run_glue.py --vocab_file."
+      )
+    return load_tokenizer(path, self.config, do_lower_case=do_lower_case)
+
+
+def load_tokenizer(
+  path: str, config: AlbertConfig, *, do_lower_case: bool | None = None
+) -> AlbertTokenizer | WordPieceTokenizer:
+  """The tokenizer of a SentencePiece model or of a WordPiece vocabulary (.txt), checked against a model's size."""
+  tokenizer: AlbertTokenizer | WordPieceTokenizer
+  if path.endswith(".txt"):
+    tokenizer = WordPieceTokenizer(vocab_file=path, do_lower_case=do_lower_case is not False)
+  else:
+    overrides = {} if do_lower_case is None else {"do_lower_case": do_lower_case}
+    tokenizer = AlbertTokenizer.from_pretrained(path, **overrides)
+  if tokenizer.vocab_size != config.vocab_size:
+    raise UserError(
+      f"Tokenizer and model must have one vocabulary. Received: {path} with {tokenizer.vocab_size} pieces for a "
+      f"model of {config.vocab_size}. Give the vocabulary that the weights were trained with."
+    )
+  return tokenizer
 
 
 def read_checkpoint(
   path: str, *, input_format: str = "auto", config_file: str = "", variable_prefix: str = ""
 ) -> Checkpoint:
-  """Reads a checkpoint of any format this project knows.
+  """Opens what a user names: the one way in, of fine-tuning, export and conversion alike.
 
   Args:
     path: a run directory, a released directory, a SavedModel, a Hugging Face directory, a weights file, or
@@ -80,13 +122,7 @@ def read_checkpoint(
 
 
 def find_checkpoint(path: str) -> tuple[str, str]:
-  """(format, weights file or bundle prefix) of a path.
-
-  In a run directory the best (`checkpoints/best`) is preferred to the latest.
-
-  Raises:
-    UserError: there is no checkpoint at the path.
-  """
+  """(format, weights file or bundle prefix) of a path; of a run the best (`checkpoints/best`) before the latest."""
   if path.endswith((".safetensors", ".bin")):
     if not files.exists(path):
       raise UserError(f"The weights file must exist. Received: {path}. Check the path.")
@@ -107,10 +143,9 @@ def find_checkpoint(path: str) -> tuple[str, str]:
   for name in huggingface.WEIGHT_FILES:
     if files.exists(os.path.join(path, name)):
       return "huggingface", os.path.join(path, name)
-  for folder in ("checkpoints/best", "checkpoints", ""):
-    found = bundle.latest_bundle(os.path.join(path, folder))
-    if found is not None:
-      return ("albert_tf" if folder else "tf1"), found
+  found = bundle.find_bundle(path)
+  if found is not None:
+    return ("tf1" if os.path.dirname(found) == path.rstrip("/") else "albert_tf"), found
   raise UserError(
     "A checkpoint directory must hold model.ckpt-*.index, saved_model.pb, model.safetensors or "
     "pytorch_model.bin, or a run's checkpoints/. "
@@ -153,6 +188,7 @@ def _read_huggingface(path: str, *, config_file: str) -> Checkpoint:
     tokenizer=_find_tokenizer(os.path.dirname(config_path)),
     dropped=tuple(dropped),
     path=path,
+    directory=os.path.dirname(config_path) or ".",
   )
 
 
@@ -165,7 +201,7 @@ def _read_bundle(prefix: str, *, config_file: str, variable_prefix: str) -> Chec
     name: value for name, value in tensors.items() if (m := _SLOT.match(name)) and m["name"] in tensors
   }
   dropped = [
-    (name, "training state of a run, not a weight") for name in tensors if name.startswith(_HOST_STATE)
+    (name, "training state of a run, not a weight") for name in tensors if name.startswith(HOST_PREFIX)
   ]
   left_out = {*slots, "global_step", *(name for name, _ in dropped)}
   variables = {
@@ -179,6 +215,7 @@ def _read_bundle(prefix: str, *, config_file: str, variable_prefix: str) -> Chec
     tokenizer=_find_tokenizer(os.path.dirname(config_path)),
     dropped=tuple(dropped),
     path=prefix,
+    directory=os.path.dirname(config_path) or ".",
   )
 
 
@@ -235,9 +272,4 @@ def _as_float32(name: str, value: np.ndarray, source: str) -> np.ndarray:
 
 def _find_tokenizer(directory: str) -> tuple[str, TokenizerConfig] | None:
   """The tokenizer beside the configuration; a checkpoint may come without one."""
-  try:
-    return find_model(directory or ".")
-  except UserError as error:
-    if "must hold one of" in str(error) or "is a WordPiece vocabulary" in str(error):
-      return None
-    raise
+  return find_model(directory) if model_in(directory) else None

@@ -11,12 +11,18 @@ from albert_tf import files
 from albert_tf.checkpoints import bundle
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.interop import huggingface
+from albert_tf.interop import fast_tokenizer, huggingface
 from albert_tf.interop.checkpoint import Checkpoint, read_checkpoint
 from albert_tf.interop.name_map import expand_sharing, expected_entries, heads_present
 from albert_tf.interop.released import recognise
 from albert_tf.interop.report import MatchReport, match
-from albert_tf.tokenization.config import TokenizerConfig, find_model
+from albert_tf.tokenization.config import (
+  HUGGING_FACE_MODEL,
+  MODEL_FILE,
+  RELEASED_MODEL,
+  TokenizerConfig,
+  find_model,
+)
 from albert_tf.tokenization.spm_model import load_processor
 
 OUTPUT_FORMATS = ("albert_tf", "tf1", "huggingface")
@@ -84,6 +90,7 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
   report = dataclasses.replace(
     report,
     dropped=tuple(dropped),
+    notes=_notes(checkpoint, options),
     heads=tuple(heads_present(checkpoint.config, report.matched)),
     recognised=recognise(checkpoint.variables),
   )
@@ -93,6 +100,20 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
     output_path, lambda directory: _write(directory, checkpoint, config, weights, slots, options)
   )
   return report
+
+
+def _notes(checkpoint: Checkpoint, options: ConvertOptions) -> tuple[str, ...]:
+  """What the user should know of what was read and of what the output cannot say."""
+  step = f", step {checkpoint.global_step:,}" if checkpoint.global_step else ""
+  notes = [f"read: {checkpoint.path}{step}"]
+  if checkpoint.tokenizer is None:
+    notes.append("tokenizer: none beside the weights, so none is written; --spm_model_file names one")
+  elif options.output_format == "huggingface":
+    notes.append(
+      "tokenizer: load it with AutoTokenizer; AlbertTokenizer of transformers replaces its rules by its own. "
+      "docs/checkpoints.md says where the ids can still differ"
+    )
+  return tuple(notes)
 
 
 def _unshare(
@@ -133,20 +154,21 @@ def _write(
     huggingface.write_directory(
       directory, variables, config, weights_file=options.weights_file, architecture=options.architecture
     )
-    _write_tokenizer(directory, checkpoint.tokenizer, name="spiece.model", huggingface_settings=True)
+    _write_tokenizer(directory, checkpoint.tokenizer, name=HUGGING_FACE_MODEL)
     return
   tensors = {**variables, **slots, "global_step": np.array(checkpoint.global_step, np.int64)}
   if options.output_format == "tf1":
     bundle.write_bundle(os.path.join(directory, "model.ckpt-best"), tensors)
     text = json.dumps(original_config_dict(config), indent=2, sort_keys=True) + "\n"
-    _write_tokenizer(directory, checkpoint.tokenizer, name="30k-clean.model")
+    released = checkpoint.tokenizer and os.path.basename(checkpoint.tokenizer[0]) == RELEASED_MODEL
+    _write_tokenizer(directory, checkpoint.tokenizer, name=RELEASED_MODEL if released else MODEL_FILE)
   else:
     files.makedirs(os.path.join(directory, "checkpoints"))
     bundle.write_bundle(
       os.path.join(directory, "checkpoints", f"model.ckpt-{checkpoint.global_step}"), tensors
     )
     text = config.to_json_string()
-    _write_tokenizer(directory, checkpoint.tokenizer, name="spm.model")
+    _write_tokenizer(directory, checkpoint.tokenizer, name=MODEL_FILE)
   _write_text(os.path.join(directory, "albert_config.json"), text)
 
 
@@ -206,27 +228,21 @@ def _check_vocabulary(checkpoint: Checkpoint) -> None:
     )
 
 
-def _write_tokenizer(
-  directory: str,
-  tokenizer: tuple[str, TokenizerConfig] | None,
-  *,
-  name: str,
-  huggingface_settings: bool = False,
-) -> None:
+def _write_tokenizer(directory: str, tokenizer: tuple[str, TokenizerConfig] | None, *, name: str) -> None:
   if tokenizer is None:
     return
   path, settings = tokenizer
   files.copy(path, os.path.join(directory, name))
-  if huggingface_settings:
-    values = {
-      "tokenizer_class": "AlbertTokenizer",
-      "do_lower_case": settings.do_lower_case,
-      "remove_space": settings.remove_space,
-      "keep_accents": False,
-    }
-    _write_text(os.path.join(directory, "tokenizer_config.json"), json.dumps(values, indent=2) + "\n")
-  else:
+  if name != HUGGING_FACE_MODEL:
     _write_text(os.path.join(directory, "tokenizer.json"), settings.to_json())
+    return
+  fast = fast_tokenizer.tokenizer_json(files.read_bytes(path), settings)
+  if fast is not None:
+    _write_text(os.path.join(directory, "tokenizer.json"), fast)
+  # The class that takes tokenizer.json as it is; their ALBERT class would put its own rules in their place.
+  tokenizer_class = "AlbertTokenizer" if fast is None else "PreTrainedTokenizerFast"
+  text = fast_tokenizer.tokenizer_config_json(settings, tokenizer_class=tokenizer_class)
+  _write_text(os.path.join(directory, "tokenizer_config.json"), text)
 
 
 def _write_text(path: str, text: str) -> None:

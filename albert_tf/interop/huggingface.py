@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 import json
 import os
+import pickle
 from typing import Any
 
 import numpy as np
@@ -66,9 +67,7 @@ def read_tensors(path: str) -> dict[str, np.ndarray]:
       f"A weights file must be complete and undamaged. Received: {path} ({str(error).splitlines()[0]}). "
       "Copy it again."
     ) from error
-  except Exception as error:
-    if type(error).__name__ != "UnpicklingError":
-      raise
+  except pickle.UnpicklingError as error:
     raise UserError(
       f"A .bin file must hold plain tensors. Received: {path}, damaged or with other Python objects. "
       "Convert it to safetensors with the program that wrote it."

@@ -14,6 +14,7 @@ from albert_tf.modeling import AlbertEncoder, named_variables
 # For `allow_unused` and `allow_missing` when a pretrained model becomes a fine-tuned one.
 PRETRAINING_HEADS = r"^cls/(predictions|seq_relationship)/"
 FINETUNED_HEADS = r"^(output_(weights|bias)$|cls/squad/|(start_logits|end_logits|answer_class)/)"
+ANY_HEAD = f"{PRETRAINING_HEADS}|{FINETUNED_HEADS}"
 
 
 def load_weights(
@@ -66,5 +67,5 @@ def load_encoder(path: str, *, config: AlbertConfig | None = None, **encoder_opt
   """
   checkpoint = read_checkpoint(path)
   encoder = AlbertEncoder(config or checkpoint.config, **encoder_options)
-  load_weights(encoder, checkpoint, allow_unused=f"{PRETRAINING_HEADS}|{FINETUNED_HEADS}")
+  load_weights(encoder, checkpoint, allow_unused=ANY_HEAD)
   return encoder

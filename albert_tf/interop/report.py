@@ -1,6 +1,6 @@
 """Which variables matched, are missing or are left over; nothing is skipped silently."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import re
 from typing import Any
@@ -15,7 +15,8 @@ _SHOWN = 12  # Names listed in a message before "and N more".
 class MatchReport:
   """What became of every variable, by the original's name (or by its own where it has none).
 
-  `dropped` are those left out knowingly (optimizer slots, tied copies, …), with the reason.
+  `dropped` are those left out knowingly (optimizer slots, tied copies, …), with the reason; `notes`
+  are for the user: what was read, what the output cannot say.
   """
 
   matched: tuple[str, ...]
@@ -23,6 +24,7 @@ class MatchReport:
   unused: tuple[str, ...] = ()
   dropped: tuple[tuple[str, str], ...] = ()
   heads: tuple[str, ...] = ()
+  notes: tuple[str, ...] = ()
   recognised: str = ""
 
   def summary(self) -> str:
@@ -66,38 +68,33 @@ def match(
   unused = [name for name in variables if name not in names]
   _refuse_other_models(unused, missing, source=source)
   _check_shapes(variables, expected, source=source)
-  refuse_unless_allowed(
-    missing, allow_missing, what="needs", state="missing", flag="--allow_missing", source=source
-  )
-  refuse_unless_allowed(
-    unused, allow_unused, what="uses", state="unused", flag="--allow_unused", source=source
-  )
+  _refuse_unless_allowed(missing, allow_missing, state="missing", source=source)
+  _refuse_unless_allowed(unused, allow_unused, state="unused", source=source)
   matched = [entry.name for entry in expected if entry.name in variables]
   return MatchReport(matched=tuple(matched), missing=tuple(missing), unused=tuple(unused))
 
 
-def refuse_unless_allowed(
-  names: Iterable[str], allowed: str, *, what: str, state: str, flag: str, source: str
-) -> None:
+def _refuse_unless_allowed(names: Sequence[str], allowed: str, *, state: str, source: str) -> None:
   """Raises a `UserError` that lists the names no part of which `allowed` matches."""
+  option = f"allow_{state}"  # Of `load_weights`, and a flag of convert_checkpoint.py.
   try:
     pattern = re.compile(allowed) if allowed else None
   except re.error as error:
-    raise UserError(f"{flag} must be a regular expression. Received: {allowed!r} ({error}).") from error
+    raise UserError(f"--{option} must be a regular expression. Received: {allowed!r} ({error}).") from error
   refused = [name for name in names if pattern is None or not pattern.search(name)]
   if refused:
     rule = (
       "Every variable the model needs must be in the checkpoint."
-      if what == "needs"
+      if state == "missing"
       else "Every variable of the checkpoint must be one the model uses."
     )
     raise UserError(
-      f"{rule} Received: {source}, {state}: {shorten(refused)}. "
-      f"Give the right configuration, or name them with {flag}=REGEX."
+      f"{rule} Received: {source}, {state}: {_shorten(refused)}. Give the configuration and the checkpoint that "
+      f"belong together; if it is meant, convert_checkpoint.py takes --{option}=REGEX, as load_weights does."
     )
 
 
-def shorten(names: Sequence[str]) -> str:
+def _shorten(names: Sequence[str]) -> str:
   """The first names, and how many more."""
   more = f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
   return ", ".join(names[:_SHOWN]) + more

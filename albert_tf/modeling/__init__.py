@@ -1,8 +1,7 @@
 """The model: embeddings, attention, feed-forward, encoder, heads, losses."""
 
 from albert_tf.modeling.encoder import AlbertEncoder
-from albert_tf.modeling.initialization import initialize_variables
 from albert_tf.modeling.pretraining import AlbertForPreTraining
-from albert_tf.modeling.variable_names import named_variables
+from albert_tf.modeling.variables import initialize_variables, named_variables
 
 __all__ = ["AlbertEncoder", "AlbertForPreTraining", "initialize_variables", "named_variables"]

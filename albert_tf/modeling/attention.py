@@ -7,8 +7,7 @@ import tensorflow as tf
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.modeling.config_layer import ConfigLayer
-from albert_tf.modeling.dense import Dense
-from albert_tf.modeling.dot_product_attention import dot_product_attention
+from albert_tf.modeling.dot_product_attention import lean_attention, plain_attention
 from albert_tf.modeling.dropout import dropout, split_seed
 from albert_tf.modeling.layer_norm import LayerNorm
 
@@ -36,11 +35,9 @@ class AttentionSublayer(ConfigLayer):
 
   def __init__(self, config: AlbertConfig, **kwargs: Any):
     super().__init__(config, **kwargs)
-    dense = {"initializer_range": config.initializer_range, "dtype": self.dtype_policy}
-    self.query = Dense(config.hidden_size, name="query", **dense)
-    self.key = Dense(config.hidden_size, name="key", **dense)
-    self.value = Dense(config.hidden_size, name="value", **dense)
-    self.output_dense = Dense(config.hidden_size, name="output_dense", **dense)
+    self.query, self.key, self.value, self.output_dense = (
+      self._dense(config.hidden_size, name) for name in ("query", "key", "value", "output_dense")
+    )
     self.layer_norm = LayerNorm(epsilon=config.layer_norm_eps, name="layer_norm")
 
   def build(self, input_shape: Any) -> None:
@@ -59,11 +56,12 @@ class AttentionSublayer(ConfigLayer):
     queries = x if queries is None else queries
     heads = self.config.num_attention_heads
     attention_seed, output_seed = split_seed(seed, 2)
-    context = dot_product_attention(
+    attention = lean_attention if self.accelerated else plain_attention
+    context = attention(
       self.query.to_heads(queries, heads),
       self.key.to_heads(x, heads),
       self.value.to_heads(x, heads),
-      bias,
+      tf.cast(bias, tf.float32),  # Keras casts a layer's inputs to its compute type.
       dropout_rate=self.config.attention_probs_dropout_prob,
       seed=attention_seed,
     )

@@ -4,6 +4,7 @@ from typing import Any
 
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
+from albert_tf.modeling.dense import Dense
 
 
 class ConfigLayer(keras.layers.Layer):
@@ -11,14 +12,27 @@ class ConfigLayer(keras.layers.Layer):
 
   Args:
     config: the model's configuration.
+    accelerated: see `AlbertEncoder`.
   """
 
-  def __init__(self, config: AlbertConfig, **kwargs: Any):
+  def __init__(self, config: AlbertConfig, *, accelerated: bool = False, **kwargs: Any):
     super().__init__(**kwargs)
     self.config = config
+    self.accelerated = accelerated
+
+  def _dense(self, units: int, name: str, **kwargs: Any) -> Dense:
+    """A part of this layer, with its precision and the configuration's initialisation."""
+    return Dense(
+      units,
+      initializer_range=self.config.initializer_range,
+      join_rows=not self.accelerated,
+      name=name,
+      dtype=self.dtype_policy,
+      **kwargs,
+    )
 
   def get_config(self) -> dict[str, Any]:
-    return {**super().get_config(), "config": self.config.to_dict()}
+    return {**super().get_config(), "config": self.config.to_dict(), "accelerated": self.accelerated}
 
   @classmethod
   def from_config(cls, config: dict[str, Any]) -> "ConfigLayer":

@@ -1,33 +1,57 @@
-"""A linear map over the last axis, with the original's initialisation and precision rules."""
+"""A linear map over the last axis, with the original's initialisation and precision rules, and the activations."""
 
+from collections.abc import Callable
+import math
 from typing import Any
 
 import tensorflow as tf
 
 from albert_tf.compat import keras
-from albert_tf.modeling.activations import get_activation
+from albert_tf.errors import UserError
 
 
-def keeps_rows_apart(dtype: tf.DType) -> bool:
-  """Whether a product of this type leaves the axes of rows as they are, or makes them one; see `Dense`."""
-  return dtype.size < tf.float32.size
+def gelu(x: tf.Tensor) -> tf.Tensor:
+  r"""Gaussian error linear unit, tanh form, as ALBERT v1 and v2 were trained.
+
+  $0.5 x (1 + \tanh(\sqrt{2/\pi} (x + 0.044715 x^3)))$
+
+  Reference: arXiv 1606.08415, section 2; Keras's default is the exact form.
+  """
+  return tf.nn.gelu(x, approximate=True)
+
+
+def gelu_exact(x: tf.Tensor) -> tf.Tensor:
+  r"""$0.5 x (1 + \mathrm{erf}(x / \sqrt 2))$, for checkpoints trained elsewhere with it."""
+  return 0.5 * x * (1.0 + tf.math.erf(x / math.sqrt(2.0)))
+
+
+ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
+  "gelu": gelu,
+  "gelu_exact": gelu_exact,
+  "relu": tf.nn.relu,
+  "tanh": tf.tanh,
+  "linear": tf.identity,
+}
+
+
+def get_activation(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
+  """The function called `name`; a `UserError` that lists the names otherwise."""
+  if name not in ACTIVATIONS:
+    raise UserError(f"The activation must be one of {', '.join(ACTIVATIONS)}. Received: {name!r}.")
+  return ACTIVATIONS[name]
 
 
 @keras.saving.register_keras_serializable("albert_tf")
 class Dense(keras.layers.Layer):
   r"""Linear map and activation: $y = f(x W + b)$.
 
-  The product is one matrix multiplication over all rows whatever the rank of `x`: a
-  broadcast batch product would form one weight gradient an example and sum them.
-  In 16-bit types, which TPUs compute in, the axes of rows stay apart: joining them costs
-  a TPU copies. In float32 they are joined: on a CPU product, bias and activation are then
-  one kernel.
-
   Args:
     units: size of the last axis of the result.
     activation: a name known to `get_activation`.
     use_bias: whether `b` exists (the SQuAD 2 answerability logit has none).
     initializer_range: standard deviation of the normal, cut at two deviations.
+    join_rows: make one axis of the rows `[B, S]` for the product: on a CPU product, bias and activation are then one
+      kernel; a TPU it would cost copies. (Never a broadcast batch product: it would form one gradient of W an example.)
 
   Reference: REFERENCE of the original code, `dense_layer_2d` and `dense_layer_3d`.
   """
@@ -39,10 +63,12 @@ class Dense(keras.layers.Layer):
     activation: str = "linear",
     use_bias: bool = True,
     initializer_range: float = 0.02,
+    join_rows: bool = True,
     **kwargs: Any,
   ):
     super().__init__(**kwargs)
     self.units = units
+    self.join_rows = join_rows
     self.activation = activation
     self.use_bias = use_bias
     self.initializer_range = initializer_range
@@ -60,34 +86,32 @@ class Dense(keras.layers.Layer):
     self.built = True
 
   def call(self, x: tf.Tensor) -> tf.Tensor:
-    x = tf.cast(x, self.compute_dtype)
-    kernel = tf.cast(self.kernel, self.compute_dtype)
-    if x.shape.rank == 3 and keeps_rows_apart(kernel.dtype):
+    x, kernel = tf.cast(x, self.compute_dtype), tf.cast(self.kernel, self.compute_dtype)
+    if x.shape.rank == 3 and not self.join_rows:
       return self._activation(self._plus_bias(tf.einsum("bsi,io->bso", x, kernel)))
     y = self._activation(self._plus_bias(tf.matmul(tf.reshape(x, [-1, kernel.shape[0]]), kernel)))
     if x.shape.rank == 2:
       return y
     return tf.reshape(y, tf.concat([tf.shape(x)[:-1], [self.units]], axis=0))
 
-  def _plus_bias(self, y: tf.Tensor) -> tf.Tensor:
-    return y if self.bias is None else tf.nn.bias_add(y, tf.cast(self.bias, self.compute_dtype))
-
   def to_heads(self, x: tf.Tensor, num_heads: int) -> tf.Tensor:
     """`call` with the result's last axis split: `[B, S, H]` → `[B, S, N, D]`."""
     heads = [num_heads, self.units // num_heads]
-    kernel = tf.cast(self.kernel, self.compute_dtype)
-    if not keeps_rows_apart(kernel.dtype):
+    if self.join_rows:
       return tf.reshape(self(x), tf.concat([tf.shape(x)[:-1], heads], axis=0))
-    y = tf.einsum("bsh,hnd->bsnd", tf.cast(x, kernel.dtype), tf.reshape(kernel, [-1, *heads]))
-    return y + tf.reshape(tf.cast(self.bias, kernel.dtype), heads)
+    x, kernel = tf.cast(x, self.compute_dtype), tf.cast(self.kernel, self.compute_dtype)
+    y = tf.einsum("bsh,hnd->bsnd", x, tf.reshape(kernel, [-1, *heads]))
+    return y + tf.reshape(tf.cast(self.bias, self.compute_dtype), heads)
 
   def from_heads(self, x: tf.Tensor) -> tf.Tensor:
     """`call` for an input whose last axis is split: `[B, S, N, D]` → `[B, S, units]`."""
-    kernel = tf.cast(self.kernel, self.compute_dtype)
-    if not keeps_rows_apart(kernel.dtype):
-      return self(tf.reshape(x, tf.concat([tf.shape(x)[:-2], [kernel.shape[0]]], axis=0)))
-    kernel = tf.reshape(kernel, [*x.shape[2:], self.units])
-    return self._plus_bias(tf.einsum("bsnd,ndh->bsh", tf.cast(x, kernel.dtype), kernel))
+    if self.join_rows:
+      return self(tf.reshape(x, tf.concat([tf.shape(x)[:-2], [self.kernel.shape[0]]], axis=0)))
+    x, kernel = tf.cast(x, self.compute_dtype), tf.cast(self.kernel, self.compute_dtype)
+    return self._plus_bias(tf.einsum("bsnd,ndh->bsh", x, tf.reshape(kernel, [*x.shape[2:], self.units])))
+
+  def _plus_bias(self, y: tf.Tensor) -> tf.Tensor:
+    return y if self.bias is None else tf.nn.bias_add(y, tf.cast(self.bias, self.compute_dtype))
 
   def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
     return (*input_shape[:-1], self.units)
@@ -102,4 +126,5 @@ class Dense(keras.layers.Layer):
       "activation": self.activation,
       "use_bias": self.use_bias,
       "initializer_range": self.initializer_range,
+      "join_rows": self.join_rows,
     }

@@ -1,4 +1,4 @@
-"""Attention itself: the equation, and for 16-bit types a gradient that reads the Q x S arrays as seldom as it can."""
+"""Attention itself: the equation, as a CPU has kernels for, and with fewer passes over the Q x S arrays."""
 
 from collections.abc import Callable
 import math
@@ -7,46 +7,14 @@ import tensorflow as tf
 
 from albert_tf.modeling.dropout import dropout
 
-MASKED_SCORE = (
-  -10000.0
-)  # Added to the score of a padded key (original code); finite, so a row of padding stays finite.
+# Added to the score of a padded key (original code); finite, so that a row of padding stays finite.
+MASKED_SCORE = -10000.0
 Gradients = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
 def attention_bias(input_mask: tf.Tensor) -> tf.Tensor:
   """`[B, S]` mask (1 = real piece) → `[B, 1, 1, S]` float32 to add to the scores."""
   return (1.0 - tf.cast(input_mask, tf.float32))[:, tf.newaxis, tf.newaxis, :] * MASKED_SCORE
-
-
-def dot_product_attention(
-  query: tf.Tensor,
-  key: tf.Tensor,
-  value: tf.Tensor,
-  bias: tf.Tensor,
-  *,
-  dropout_rate: float,
-  seed: tf.Tensor | None,
-) -> tf.Tensor:
-  r"""$O = \mathrm{softmax}(Q K^T / \sqrt D + \text{bias}) V$, softmax in float32.
-
-  16-bit types, which TPUs and GPUs compute in, take `lean_attention`; float32 takes the plain operations, for
-  which a CPU has the faster kernels.
-
-  Args:
-    query: `[B, Q, N, D]`.
-    key, value: `[B, S, N, D]`.
-    bias: broadcast to `[B, N, Q, S]`.
-    dropout_rate: applied to the probabilities.
-    seed: see `dropout`.
-
-  Returns:
-    `[B, Q, N, D]`.
-
-  Reference: arXiv 1706.03762, equation 1.
-  """
-  bias = tf.cast(bias, tf.float32)  # Keras casts a layer's inputs to its compute type.
-  attention = lean_attention if value.dtype.size < tf.float32.size else plain_attention
-  return attention(query, key, value, bias, dropout_rate=dropout_rate, seed=seed)
 
 
 def plain_attention(
@@ -58,7 +26,20 @@ def plain_attention(
   dropout_rate: float,
   seed: tf.Tensor | None,
 ) -> tf.Tensor:
-  """`dot_product_attention` as it is written; args and result are the same."""
+  r"""$O = \mathrm{softmax}(Q K^T / \sqrt D + \text{bias}) V$, softmax in float32.
+
+  Args:
+    query: `[B, Q, N, D]`.
+    key, value: `[B, S, N, D]`.
+    bias: float32, broadcast to `[B, N, Q, S]`.
+    dropout_rate: applied to the probabilities.
+    seed: see `dropout`.
+
+  Returns:
+    `[B, Q, N, D]`.
+
+  Reference: arXiv 1706.03762, equation 1.
+  """
   query = query * tf.cast(1.0 / math.sqrt(query.shape[-1]), query.dtype)
   query, key, value = (tf.transpose(x, [0, 2, 1, 3]) for x in (query, key, value))  # [B, N, S, D]
   scores = _float32(tf.matmul(query, key, transpose_b=True)) + bias  # [B, N, Q, S]
@@ -76,7 +57,7 @@ def lean_attention(
   dropout_rate: float,
   seed: tf.Tensor | None,
 ) -> tf.Tensor:
-  r"""`dot_product_attention` with fewer passes over the scores; maximum, exponential and sums in float32.
+  r"""`plain_attention` with fewer passes over the scores; maximum, exponential and sums in float32.
 
   $A = \exp(S - \max S)$, $l = \mathrm{rowsum}(A)$, $O = A V / l$. A column of ones beside V gives $A V$ and $l$ in
   one product. Only A is kept for the gradient: with $P = A / l$ and
@@ -84,7 +65,7 @@ def lean_attention(
 
   $dV = P^T dO$, $dP = dO V^T$, $dS = P \circ (dP - \Delta)$, $dQ = dS K / \sqrt D$, $dK = dS^T Q / \sqrt D$.
 
-  Args and result: those of `dot_product_attention`; no gradient flows into `bias`.
+  Args and result: those of `plain_attention`; no gradient flows into `bias`.
 
   Reference: arXiv 2205.14135, appendix B.
   """
@@ -97,6 +78,7 @@ def lean_attention(
   ) -> tuple[tf.Tensor, Callable[[tf.Tensor], Gradients]]:
     dtype = value.dtype
     query = query * scale
+    # A product's float32 sums are rounded to its type here: kept, they would be 6% of a step on v3 (PAPER_MAP.md).
     scores = _float32(tf.einsum("bqnd,bsnd->bnqs", query, key)) + bias
     exp = tf.cast(tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True)), dtype)  # [B, N, Q, S]
     dropped = dropout(tf.ones_like(exp), dropout_rate, seed) if dropout_rate and seed is not None else None

@@ -1,6 +1,7 @@
 """The ALBERT encoder: embeddings, the E→H mapping, layers that share parameters, the pooler."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -26,6 +27,15 @@ class _Block(NamedTuple):
   attention: AttentionSublayer
   feed_forward: FeedForwardSublayer
 
+  def apply(
+    self, x: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor | None, positions: tf.Tensor | None = None
+  ) -> tf.Tensor:
+    """`[B, S, H]` → `[B, S, H]`, or `[B, Q, H]` of `positions` `[B, Q]` alone."""
+    attention_seed, ffn_seed = split_seed(seed, 2)
+    queries = None if positions is None else tf.gather(x, positions, batch_dims=1)
+    a = self.attention(x, bias, seed=attention_seed, queries=queries)
+    return self.feed_forward(a, seed=ffn_seed)
+
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertEncoder(ModelBase):
@@ -43,6 +53,8 @@ class AlbertEncoder(ModelBase):
     remat: recompute each block's activations in the backward pass: less memory, about a third more computation.
     layer_loop: "unrolled" repeats the block in the graph; "while" runs it in a
       loop, which compiles faster and needs one shared block (`sharing="all"`, one group).
+    accelerated: formulate products and attention as accelerators compute them fastest, or as a CPU does; the values
+      are the same. None: for accelerators in 16-bit types, which these are for.
 
   Call args:
     inputs: mapping with `input_ids` int32 `[B, S]` and, optionally, `input_mask` (1 =
@@ -54,13 +66,15 @@ class AlbertEncoder(ModelBase):
 
   Returns:
     `sequence_output` `[B, S, H]` (`[B, Q, H]` with `read_positions`), `pooled_output` `[B, H]`,
-    `embedding_output` `[B, S, E]` and, unless `layer_loop="while"`, or `read_positions` is given, or one shared
-    block is trained with `remat`, `all_encoder_layers`: a tuple with one `[B, S, H]` a block.
+    `embedding_output` `[B, S, E]` and, of an encoder with neither `remat` nor `layer_loop="while"` that computes all
+    positions, `all_encoder_layers`: a tuple with one `[B, S, H]` a block.
 
   Reference: ALBERT section 3.1; the original's `AlbertModel`.
   """
 
   built: bool  # Keras sets it.
+  # In a pretraining checkpoint; a model around the encoder gives it one of its own.
+  checkpoint_prefix = "bert"
 
   def __init__(
     self,
@@ -69,6 +83,7 @@ class AlbertEncoder(ModelBase):
     use_one_hot_embeddings: bool = False,
     remat: bool = False,
     layer_loop: str = "unrolled",
+    accelerated: bool | None = None,
     **kwargs: Any,
   ):
     super().__init__(**{"name": "bert", **kwargs}, autocast=False)  # Ids would lose digits in bfloat16.
@@ -76,11 +91,15 @@ class AlbertEncoder(ModelBase):
     self.use_one_hot_embeddings = use_one_hot_embeddings
     self.remat = remat
     self.layer_loop = layer_loop
+    if accelerated is None:
+      accelerated = tf.as_dtype(self.compute_dtype).size < tf.float32.size
+    self.accelerated = accelerated
     policy = {"dtype": self.dtype_policy}
+    sublayer = {**policy, "accelerated": accelerated}
     self.embeddings = AlbertEmbeddings(
       config, use_one_hot_embeddings=use_one_hot_embeddings, name="embeddings", **policy
     )
-    dense = {"initializer_range": config.initializer_range, **policy}
+    dense = {"initializer_range": config.initializer_range, "join_rows": not accelerated, **policy}
     self.embedding_hidden_mapping_in = (
       Dense(config.hidden_size, name="embedding_hidden_mapping_in", **dense)
       if config.embedding_size != config.hidden_size
@@ -90,11 +109,11 @@ class AlbertEncoder(ModelBase):
     self._attention_owners = [config.attention_owner(i, k) for i, k in layers]
     self._ffn_owners = [config.ffn_owner(i, k) for i, k in layers]
     self.attention_sublayers = [
-      AttentionSublayer(config, name=f"attention_{g}_{k}", **policy)
+      AttentionSublayer(config, name=f"attention_{g}_{k}", **sublayer)
       for g, k in dict.fromkeys(self._attention_owners)
     ]
     self.ffn_sublayers = [
-      FeedForwardSublayer(config, name=f"ffn_{g}_{k}", **policy) for g, k in dict.fromkeys(self._ffn_owners)
+      FeedForwardSublayer(config, name=f"ffn_{g}_{k}", **sublayer) for g, k in dict.fromkeys(self._ffn_owners)
     ]
     self.pooler = Dense(config.hidden_size, activation="tanh", name="pooler", **dense)
     self._check_layer_loop()
@@ -134,71 +153,38 @@ class AlbertEncoder(ModelBase):
       _Block(attention[a], ffn[f]) for a, f in zip(self._attention_owners, self._ffn_owners, strict=True)
     ]
 
-  def _apply_block(
-    self,
-    block: _Block,
-    x: tf.Tensor,
-    bias: tf.Tensor,
-    seed: tf.Tensor | None,
-    *,
-    training: bool,
-    remat: bool = False,
-    positions: tf.Tensor | None = None,
-  ) -> tf.Tensor:
-    def run(x: tf.Tensor) -> tf.Tensor:
-      attention_seed, ffn_seed = split_seed(seed, 2)
-      queries = None if positions is None else tf.gather(x, positions, batch_dims=1)  # [B, Q, H]
-      a = block.attention(x, bias, seed=attention_seed, queries=queries)
-      return block.feed_forward(a, seed=ffn_seed)
+  def _run(
+    self, x: tf.Tensor, bias: tf.Tensor, seeds: list[tf.Tensor | None], *, training: bool
+  ) -> list[tf.Tensor]:
+    """What the first `len(seeds)` blocks put out; of a loop over one shared block the last one's alone."""
+    blocks, count = self._blocks(), len(seeds)
+    remat = self.remat and training
+    if not count or not self._one_block or (self.layer_loop == "unrolled" and not remat):
+      outputs = []
+      for block, seed in zip(blocks, seeds, strict=False):
+        run = partial(block.apply, bias=bias, seed=seed)
+        x = rematerialize(run, x) if remat else run(x)
+        outputs.append(x)
+      return outputs
 
-    # The last block, where it is only read at some positions, keeps little: computing it again would not pay.
-    return rematerialize(run, x) if remat and training and positions is None else run(x)
-
-  def _run_unrolled(
-    self,
-    blocks: list[_Block],
-    x: tf.Tensor,
-    bias: tf.Tensor,
-    seeds: list[tf.Tensor | None],
-    *,
-    training: bool,
-  ) -> tuple[tf.Tensor, ...]:
-    outputs = []
-    for block, seed in zip(blocks, seeds, strict=True):
-      x = self._apply_block(block, x, bias, seed, training=training, remat=self.remat)
-      outputs.append(x)
-    return tuple(outputs)
-
-  def _run_shared(
-    self,
-    blocks: list[_Block],
-    x: tf.Tensor,
-    bias: tf.Tensor,
-    seeds: list[tf.Tensor | None],
-    *,
-    training: bool,
-  ) -> tf.Tensor:
-    if not blocks:
-      return x
     stacked = None if seeds[0] is None else tf.stack(seeds)
 
     def step(x: tf.Tensor, i: tf.Tensor | int) -> tf.Tensor:
-      seed = None if stacked is None else stacked[i]
-      return self._apply_block(blocks[0], x, bias, seed, training=training)
+      return blocks[0].apply(x, bias, None if stacked is None else stacked[i])
 
-    if self.remat and training:
+    if remat:
       # All but the last: its gradient comes first, so keeping it costs one block's memory and saves one block's time.
-      last = len(blocks) - 1
+      last = count - 1
       if last:
         x = rematerialize_repeated(step, x, last, loop=self.layer_loop == "while")
-      return step(x, last)
+      return [step(x, last)]
     _, x = tf.while_loop(
-      lambda i, _: i < len(blocks),
+      lambda i, _: i < count,
       lambda i, x: (i + 1, tf.ensure_shape(step(x, i), x.shape)),
       (tf.constant(0), x),
-      maximum_iterations=len(blocks),
+      maximum_iterations=count,
     )
-    return x
+    return [x]
 
   def call(
     self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
@@ -219,20 +205,16 @@ class AlbertEncoder(ModelBase):
     read = inputs.get("read_positions")
     blocks = self._blocks()
     seeds = split_seed(layers_seed, len(blocks))
-    whole = len(blocks) if read is None else len(blocks) - 1  # Blocks computed at every position.
-    if self.layer_loop == "while" or (self.remat and training and self._one_block):
-      x = self._run_shared(blocks[:whole], x, bias, seeds[:whole], training=bool(training))
-    else:
-      layers = self._run_unrolled(blocks[:whole], x, bias, seeds[:whole], training=bool(training))
-      x = layers[-1] if layers else x
-      if read is None:
-        outputs["all_encoder_layers"] = layers
     if read is None:
+      layers = self._run(x, bias, seeds, training=bool(training))
+      x = [x, *layers][-1]
+      if self.layer_loop == "unrolled" and not self.remat:
+        outputs["all_encoder_layers"] = tuple(layers)
       return {**outputs, "sequence_output": x, "pooled_output": self.pooler(x[:, 0])}
+    # The last block at the positions that are read alone; it keeps little, so computing it again would not pay.
+    x = [x, *self._run(x, bias, seeds[:-1], training=bool(training))][-1]
     positions = tf.pad(integers(read), [[0, 0], [1, 0]])  # [CLS], position 0, is always read: by the pooler.
-    x = self._apply_block(
-      blocks[-1], x, bias, seeds[-1], training=bool(training), positions=positions
-    )  # [B, 1 + Q, H]
+    x = blocks[-1].apply(x, bias, seeds[-1], positions)  # [B, 1 + Q, H]
     return {**outputs, "sequence_output": x[:, 1:], "pooled_output": self.pooler(x[:, 0])}
 
   def checkpoint_items(self) -> dict[str, Any]:
@@ -256,6 +238,7 @@ class AlbertEncoder(ModelBase):
       "use_one_hot_embeddings": self.use_one_hot_embeddings,
       "remat": self.remat,
       "layer_loop": self.layer_loop,
+      "accelerated": self.accelerated,
     }
 
   @classmethod

@@ -7,7 +7,6 @@ import tensorflow as tf
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.modeling.config_layer import ConfigLayer
-from albert_tf.modeling.dense import Dense
 from albert_tf.modeling.dropout import dropout
 from albert_tf.modeling.layer_norm import LayerNorm
 
@@ -26,11 +25,8 @@ class FeedForwardSublayer(ConfigLayer):
 
   def __init__(self, config: AlbertConfig, **kwargs: Any):
     super().__init__(config, **kwargs)
-    dense = {"initializer_range": config.initializer_range, "dtype": self.dtype_policy}
-    self.intermediate = Dense(
-      config.intermediate_size, activation=config.hidden_act, name="intermediate", **dense
-    )
-    self.output_dense = Dense(config.hidden_size, name="output_dense", **dense)
+    self.intermediate = self._dense(config.intermediate_size, "intermediate", activation=config.hidden_act)
+    self.output_dense = self._dense(config.hidden_size, "output_dense")
     self.layer_norm = LayerNorm(epsilon=config.layer_norm_eps, name="layer_norm")
 
   def build(self, input_shape: Any) -> None:

@@ -51,7 +51,7 @@ class AlbertForPreTraining(ModelBase):
     self.read_positions_only = read_positions_only
     policy = {"dtype": self.dtype_policy}
     self.encoder = AlbertEncoder(config, **self.encoder_options, **policy)
-    self.masked_lm = MaskedLmHead(config, name="masked_lm", **policy)
+    self.masked_lm = MaskedLmHead(config, name="masked_lm", accelerated=self.encoder.accelerated, **policy)
     self.sentence_order = SentenceOrderHead(config, name="sentence_order", **policy)
     self.build()
 

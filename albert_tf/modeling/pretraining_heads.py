@@ -7,8 +7,27 @@ import tensorflow as tf
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.modeling.config_layer import ConfigLayer
-from albert_tf.modeling.dense import Dense
 from albert_tf.modeling.layer_norm import LayerNorm
+
+
+def _product_in_float32(rows: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
+  """`rows` `table`^T, `[R, E]` and `[V, E]`, float32 to the last sum whatever their type; gradients in their type.
+
+  A TPU multiplies 16-bit values as such and adds in float32; asked for a 16-bit result, it would round the sums before
+  the softmax. The other way round nothing is gained: what is added up there is rounded to 16 bits before.
+  """
+  if rows.dtype.size >= tf.float32.size:
+    return tf.matmul(rows, table, transpose_b=True)
+
+  @tf.custom_gradient
+  def product(rows: tf.Tensor, table: tf.Tensor) -> tuple[tf.Tensor, Any]:
+    def gradient(d_logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+      d_logits = tf.cast(d_logits, rows.dtype)
+      return tf.matmul(d_logits, table), tf.matmul(d_logits, rows, transpose_a=True)
+
+    return tf.matmul(tf.cast(rows, tf.float32), tf.cast(table, tf.float32), transpose_b=True), gradient
+
+  return product(rows, table)
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -31,13 +50,7 @@ class MaskedLmHead(ConfigLayer):
 
   def __init__(self, config: AlbertConfig, **kwargs: Any):
     super().__init__(config, **kwargs)
-    self.transform = Dense(
-      config.embedding_size,
-      activation=config.hidden_act,
-      initializer_range=config.initializer_range,
-      name="transform",
-      dtype=self.dtype_policy,
-    )
+    self.transform = self._dense(config.embedding_size, "transform", activation=config.hidden_act)
     self.layer_norm = LayerNorm(epsilon=config.layer_norm_eps, name="layer_norm")
 
   def build(self, input_shape: Any) -> None:
@@ -57,8 +70,7 @@ class MaskedLmHead(ConfigLayer):
     h = tf.cast(self.layer_norm(self.transform(h)), self.compute_dtype)  # [B, P, E]
     rows = tf.reshape(h, [-1, self.config.embedding_size])
     table = tf.cast(tf.convert_to_tensor(word_embeddings), self.compute_dtype)
-    logits = tf.cast(tf.matmul(rows, table, transpose_b=True), tf.float32)
-    logits = tf.nn.bias_add(logits, tf.cast(self.output_bias, tf.float32))
+    logits = tf.nn.bias_add(_product_in_float32(rows, table), tf.cast(self.output_bias, tf.float32))
     return tf.reshape(logits, tf.concat([shape, [self.config.vocab_size]], axis=0))
 
   def checkpoint_items(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""LAMB and AdamW for `model.compile`: the same update functions behind Keras' optimizer interface."""
+"""LAMB and AdamW for `model.compile`: the same update function behind Keras' optimizer interface."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -9,22 +9,38 @@ import tensorflow as tf
 
 from albert_tf import compat
 from albert_tf.errors import UserError
-from albert_tf.optim.adamw import adamw_update
+from albert_tf.optim.config import MomentHyperparameters, ScheduleConfig
 from albert_tf.optim.groups import layerwise_multipliers
 from albert_tf.optim.lamb import lamb_update
-from albert_tf.optim.moments import MomentHyperparameters, UpdateResult
-from albert_tf.optim.schedules import ScheduleConfig, rate_after_steps
+from albert_tf.optim.schedules import rate_after_steps
 
 # The original's LayerNorm|layer_norm|bias, as Keras users spell them.
 KERAS_EXCLUDED_PATTERN = r"(?i)layer_?norm|bias|(^|/)(gamma|beta)$"
 
 
-class _MomentOptimizer(compat.OptimizerBase):
-  """Slots, exclusions and configuration that `Lamb` and `AdamW` share."""
+@compat.keras.saving.register_keras_serializable(package="albert_tf")
+class Lamb(compat.OptimizerBase):
+  """ALBERT's LAMB for `model.compile`.
+
+  Args:
+    learning_rate: a float or a Keras schedule.
+    beta_1, beta_2, epsilon, weight_decay_rate, bias_correction: see `MomentHyperparameters`.
+    exclude_from_weight_decay: regular expression; variables whose path it finds do not decay.
+    exclude_from_layer_adaptation: the same for the trust ratio; None takes `exclude_from_weight_decay`.
+    rate_multipliers: factor on the rate of each trainable variable, in order; see `layerwise_rate_multipliers`.
+    name: the optimizer's name.
+    **kwargs: what every Keras optimizer takes, such as `global_clipnorm=1.0`.
+
+  Example:
+    >>> Lamb(1e-3, global_clipnorm=1.0).get_config()["epsilon"]
+    1e-06
+
+  Reference: see `albert_tf.optim.lamb.lamb_update`.
+  """
 
   def __init__(
     self,
-    learning_rate: Any,
+    learning_rate: Any = 0.00176,
     *,
     beta_1: float = 0.9,
     beta_2: float = 0.999,
@@ -32,8 +48,9 @@ class _MomentOptimizer(compat.OptimizerBase):
     weight_decay_rate: float = 0.01,
     bias_correction: bool = False,
     exclude_from_weight_decay: str = KERAS_EXCLUDED_PATTERN,
+    exclude_from_layer_adaptation: str | None = None,
     rate_multipliers: Sequence[float] | None = None,
-    name: str,
+    name: str = "lamb",
     **kwargs: Any,
   ):
     if kwargs.get("weight_decay") is not None:
@@ -50,10 +67,11 @@ class _MomentOptimizer(compat.OptimizerBase):
       bias_correction=bias_correction,
     )
     self.exclude_from_weight_decay_pattern = exclude_from_weight_decay
+    self.exclude_from_layer_adaptation = exclude_from_layer_adaptation
     self.rate_multipliers = None if rate_multipliers is None else [float(x) for x in rate_multipliers]
 
   def build(self, variables: Sequence[Any]) -> None:
-    """Creates the slots `adam_m` and `adam_v`, and settles which variables are excluded."""
+    """Creates the slots `adam_m` and `adam_v`, and notes the paths: a replica's copy has another."""
     if getattr(self, "_built", False):
       return
     super().build(variables)
@@ -88,133 +106,64 @@ class _MomentOptimizer(compat.OptimizerBase):
   def update_step(self, gradient: Any, variable: Any, learning_rate: Any = None) -> None:
     """One update of one variable; Keras calls it."""
     index = self._slot_index[self._var_key(variable)]
+    excluded, not_adapted = self.exclude_from_weight_decay_pattern, self.exclude_from_layer_adaptation
     path = self._paths[index]
     rate = tf.cast(self.learning_rate if learning_rate is None else learning_rate, tf.float32)
     m, v = compat.raw_variable(self._m[index]), compat.raw_variable(self._v[index])
-    result = self._update(
+    result = lamb_update(
       tf.cast(variable, tf.float32),
       tf.cast(tf.convert_to_tensor(gradient), tf.float32),  # Indexed slices become dense: LAMB needs ‖u‖.
       tf.cast(m, tf.float32),
       tf.cast(v, tf.float32),
       learning_rate=rate if self.rate_multipliers is None else rate * self.rate_multipliers[index],
-      path=path,
-    )
-    for target, value in ((variable, result.p), (m, result.m), (v, result.v)):
-      target.assign(tf.cast(value, target.dtype))
-
-  def _update(
-    self, p: tf.Tensor, g: tf.Tensor, m: tf.Tensor, v: tf.Tensor, *, learning_rate: tf.Tensor, path: str
-  ) -> UpdateResult:
-    raise NotImplementedError
-
-  def get_config(self) -> dict[str, Any]:
-    """Every constructor argument."""
-    config = super().get_config()
-    config.pop("weight_decay", None)  # Keras' own, not used.
-    moments = self.hyperparameters.get_config()
-    moments["weight_decay_rate"] = moments.pop("weight_decay")
-    return (
-      config
-      | moments
-      | {
-        "exclude_from_weight_decay": self.exclude_from_weight_decay_pattern,
-        "rate_multipliers": self.rate_multipliers,
-      }
-    )
-
-
-@compat.keras.saving.register_keras_serializable(package="albert_tf")
-class Lamb(_MomentOptimizer):
-  """ALBERT's LAMB for `model.compile`.
-
-  Args:
-    learning_rate: a float or a Keras schedule.
-    beta_1, beta_2, epsilon, weight_decay_rate, bias_correction: see `MomentHyperparameters`.
-    exclude_from_weight_decay: regular expression; variables whose path it finds do not decay.
-    exclude_from_layer_adaptation: the same for the trust ratio; None takes `exclude_from_weight_decay`.
-    rate_multipliers: factor on the rate of each trainable variable, in order; see `layerwise_rate_multipliers`.
-    name: the optimizer's name.
-    **kwargs: what every Keras optimizer takes, such as `global_clipnorm=1.0`.
-
-  Example:
-    >>> Lamb(1e-3, global_clipnorm=1.0).get_config()["epsilon"]
-    1e-06
-
-  Reference: see `albert_tf.optim.lamb.lamb_update`.
-  """
-
-  def __init__(
-    self,
-    learning_rate: Any = 0.00176,
-    *,
-    exclude_from_layer_adaptation: str | None = None,
-    name: str = "lamb",
-    **kwargs: Any,
-  ):
-    super().__init__(learning_rate, name=name, **kwargs)
-    self.exclude_from_layer_adaptation = exclude_from_layer_adaptation
-
-  def _update(
-    self, p: tf.Tensor, g: tf.Tensor, m: tf.Tensor, v: tf.Tensor, *, learning_rate: tf.Tensor, path: str
-  ) -> UpdateResult:
-    excluded = self.exclude_from_weight_decay_pattern
-    not_adapted = self.exclude_from_layer_adaptation
-    return lamb_update(
-      p,
-      g,
-      m,
-      v,
-      learning_rate=learning_rate,
       step=self.iterations + 1,
       hyperparameters=self.hyperparameters,
       decay=not re.search(excluded, path),
       adapt=not re.search(excluded if not_adapted is None else not_adapted, path),
     )
+    for target, value in ((variable, result.p), (m, result.m), (v, result.v)):
+      target.assign(tf.cast(value, target.dtype))
 
   def get_config(self) -> dict[str, Any]:
     """Every constructor argument."""
-    return super().get_config() | {"exclude_from_layer_adaptation": self.exclude_from_layer_adaptation}
+    config = super().get_config()
+    config.pop("weight_decay", None)  # Keras' own, not used.
+    moments = dataclasses.asdict(self.hyperparameters)
+    moments["weight_decay_rate"] = moments.pop("weight_decay")
+    return {
+      **config,
+      **moments,
+      "exclude_from_weight_decay": self.exclude_from_weight_decay_pattern,
+      "exclude_from_layer_adaptation": self.exclude_from_layer_adaptation,
+      "rate_multipliers": self.rate_multipliers,
+    }
 
 
 @compat.keras.saving.register_keras_serializable(package="albert_tf")
-class AdamW(_MomentOptimizer):
+class AdamW(Lamb):
   """The original release's AdamW for `model.compile`: no bias correction, LayerNorm and biases do not decay.
 
   Args:
     learning_rate: a float or a Keras schedule.
     name: the optimizer's name.
-    **kwargs: as `Lamb`, without `exclude_from_layer_adaptation`.
-
-  Reference: see `albert_tf.optim.adamw.adamw_update`.
+    **kwargs: as `Lamb`, without `exclude_from_layer_adaptation`: nothing adapts.
   """
 
   def __init__(self, learning_rate: Any = 2e-5, *, name: str = "adamw", **kwargs: Any):
-    super().__init__(learning_rate, name=name, **kwargs)
+    # "" is found in every path.
+    super().__init__(learning_rate, name=name, exclude_from_layer_adaptation="", **kwargs)
 
-  def _update(
-    self, p: tf.Tensor, g: tf.Tensor, m: tf.Tensor, v: tf.Tensor, *, learning_rate: tf.Tensor, path: str
-  ) -> UpdateResult:
-    return adamw_update(
-      p,
-      g,
-      m,
-      v,
-      learning_rate=learning_rate,
-      step=self.iterations + 1,
-      hyperparameters=self.hyperparameters,
-      decay=not re.search(self.exclude_from_weight_decay_pattern, path),
-    )
+  def get_config(self) -> dict[str, Any]:
+    """Every constructor argument."""
+    config = super().get_config()
+    del config["exclude_from_layer_adaptation"]
+    return config
 
 
 def layerwise_rate_multipliers(
   trainable_variables: Sequence[Any], named_variables: Mapping[str, tf.Variable], *, layer_decay: float
 ) -> list[float]:
   """`layerwise_multipliers` in the order of a model's trainable variables, for `rate_multipliers`.
-
-  Args:
-    trainable_variables: of the model.
-    named_variables: checkpoint name → variable, from `albert_tf.modeling.named_variables(model)`.
-    layer_decay: see `layerwise_multipliers`.
 
   Raises:
     UserError: a trainable variable has no name, or `layer_decay` is out of range.

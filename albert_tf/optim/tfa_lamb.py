@@ -1,82 +1,54 @@
-"""TensorFlow Addons' own LAMB behind the protocol of `Optimizer`; only on the addons stack."""
+"""TensorFlow Addons' own LAMB behind the interface of `Optimizer`; only on the addons stack."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import tensorflow as tf
 
 from albert_tf import compat
-from albert_tf.errors import UserError
 from albert_tf.optim.clipping import global_norm
-from albert_tf.optim.groups import VariableRule
-from albert_tf.optim.moments import MomentHyperparameters
-from albert_tf.optim.optimizer import Optimizer, StepNorms, assign_everywhere, lamb_rule, select
+from albert_tf.optim.config import OptimizerConfig
+from albert_tf.optim.optimizer import Optimizer, StepNorms, assign_everywhere, select
 
 
 class TfaLambOptimizer(Optimizer):
   """Drives `tensorflow_addons.optimizers.LAMB`, which always corrects the bias of the moments.
 
-  Same slots, step and `apply` as `Optimizer`, so that a run can switch between the two.
+  Same slots, step and `apply` as `Optimizer`, so that a run can switch between the two. There are two of it, because
+  Addons excludes by the names of variables, which need not be those of the checkpoint: one for the variables that
+  decay and adapt, and one that excludes all of its own.
 
   Raises:
-    UserError: on a stack without TensorFlow Addons, or with learning-rate multipliers.
+    UserError: on a stack without TensorFlow Addons.
   """
 
-  def __init__(
-    self,
-    named_variables: Mapping[str, tf.Variable],
-    *,
-    hyperparameters: MomentHyperparameters,
-    rules: Mapping[str, VariableRule],
-    ema_decay: float | None = None,
-  ):
-    if any(rule.learning_rate_multiplier != 1.0 for rule in rules.values()):
-      raise UserError(
-        "TensorFlow Addons' LAMB has one rate for all variables. Received: learning-rate multipliers. "
-        "Use --optimizer=lamb."
-      )
+  def __init__(self, config: OptimizerConfig, named_variables: Mapping[str, tf.Variable]):
+    lamb = compat.tensorflow_addons().optimizers.LAMB
+    settings = {
+      "learning_rate": lambda: self._learning_rate,
+      "beta_1": config.beta_1,
+      "beta_2": config.beta_2,
+      "epsilon": config.epsilon,
+      "weight_decay": config.weight_decay,
+    }
     self._learning_rate: tf.Tensor | float = 0.0  # Set by `apply` while it is traced.
-    self._addons = self._build_addons(hyperparameters, rules, named_variables)
-    super().__init__(named_variables, update=lamb_rule(hyperparameters), rules=rules, ema_decay=ema_decay)
-
-  def _build_addons(
-    self,
-    hyperparameters: MomentHyperparameters,
-    rules: Mapping[str, VariableRule],
-    named_variables: Mapping[str, tf.Variable],
-  ) -> Any:
-    strategy = tf.distribute.get_strategy()
-    rule_of = {}  # By identity: the names of variables need not be those of the checkpoint.
-    for name, variable in named_variables.items():
-      for copy in (variable, *strategy.experimental_local_results(variable)):
-        rule_of[id(copy)] = rules[name]
-
-    addons_lamb: Any = compat.tensorflow_addons().optimizers.LAMB
-
-    class Lamb(addons_lamb):
-      """The exclusions of the original follow from our groups."""
-
-      def _do_use_weight_decay(self, variable: tf.Variable) -> bool:
-        return rule_of[id(variable)].decay
-
-      def _do_layer_adaptation(self, variable: tf.Variable) -> bool:
-        return rule_of[id(variable)].adapt
-
-    return Lamb(
-      learning_rate=lambda: self._learning_rate,
-      beta_1=hyperparameters.beta_1,
-      beta_2=hyperparameters.beta_2,
-      epsilon=hyperparameters.epsilon,
-      weight_decay=hyperparameters.weight_decay,
-    )
+    # Whether a variable decays → its optimizer; "" is found in every name.
+    self._addons = {True: lamb(**settings), False: lamb(**settings, exclude_from_weight_decay=[""])}
+    super().__init__(config, named_variables)
 
   def _create_state(self) -> tuple[tf.Variable, dict[str, tf.Variable], dict[str, tf.Variable]]:
-    self._addons._create_all_weights(list(self._variables.values()))
+    # Not during the first update, whose trace may hold them in a loop.
+    for kind, addons in self._addons.items():
+      addons._create_all_weights(
+        [self._variables[name] for name, decays in self._decays.items() if decays == kind]
+      )
     m, v = (
-      {name: self._addons.get_slot(variable, slot) for name, variable in self._variables.items()}
+      {
+        name: self._addons[self._decays[name]].get_slot(variable, slot)
+        for name, variable in self._variables.items()
+      }
       for slot in ("m", "v")
     )
-    return self._addons.iterations, m, v
+    return self._addons[True].iterations, m, v
 
   def apply(
     self,
@@ -90,28 +62,31 @@ class TfaLambOptimizer(Optimizer):
     before = {name: tf.identity(variable) for name, variable in self._variables.items()}
     moments = [*self._m.values(), *self._v.values()] if only_if is not None else []
     moments_before = [tf.identity(moment) for moment in moments]
-    self._learning_rate = tf.cast(learning_rate, tf.float32)
-    self._addons.apply_gradients(
-      [(tf.cast(gradients[name], tf.float32), variable) for name, variable in self._variables.items()],
-      experimental_aggregate_gradients=False,
-    )
-    self._learning_rate = 0.0  # Keep no tensor of a finished trace.
+    self._update(gradients, tf.cast(learning_rate, tf.float32))
     if only_if is not None:  # Addons' optimizer assigns by itself: what must not have happened is taken back.
-      changed = [*self._variables.values(), *moments]
-      olds = [*before.values(), *moments_before]
-      assign_everywhere(
-        [
-          (target, select(only_if, tf.convert_to_tensor(target), old))
-          for target, old in zip(changed, olds, strict=True)
-        ]
-      )
+      changed = zip([*self._variables.values(), *moments], [*before.values(), *moments_before], strict=True)
+      assign_everywhere([(target, select(only_if, tf.identity(target), old)) for target, old in changed])
     after = {name: tf.identity(variable) for name, variable in self._variables.items()}
-    if self._ema_decay is not None:
+    if self._ema:
       assign_everywhere(
         [(self._ema[name], self._average_after(name, after[name], only_if)) for name in after]
       )
     delta = {name: before[name] - after[name] for name in before}
     return StepNorms(weight_norm=global_norm(before), update_norm=global_norm(delta))
+
+  def _update(self, gradients: Mapping[str, tf.Tensor], learning_rate: tf.Tensor) -> None:
+    # A checkpoint holds one step; it is also that of the other optimizer.
+    assign_everywhere([(self._addons[False].iterations, tf.identity(self.step))])
+    self._learning_rate = learning_rate
+    for decays in (False, True):
+      pairs = [
+        (tf.cast(gradients[name], tf.float32), variable)
+        for name, variable in self._variables.items()
+        if self._decays[name] == decays
+      ]
+      if pairs:
+        self._addons[decays].apply_gradients(pairs, experimental_aggregate_gradients=False)
+    self._learning_rate = 0.0  # Keep no tensor of a finished trace.
 
   def _average_after(self, name: str, p: tf.Tensor, only_if: tf.Tensor | None) -> tf.Tensor:
     averaged = self._averaged(name, p, self.step)

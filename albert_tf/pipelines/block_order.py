@@ -16,9 +16,7 @@ _BLOCK_SALT, _RECORD_SALT = 0x5EED, 0xA1BE  # Two independent streams from one s
 class BlockOrder:
   """Each epoch permutes the blocks; each `WINDOW_BLOCKS` of them make a window, permuted record by record.
 
-  Attributes:
-    num_records: records of one epoch.
-    seed: keys both permutations, together with the epoch and the window.
+  The seed keys both permutations, together with the epoch and the window.
   """
 
   num_records: int

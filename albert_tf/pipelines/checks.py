@@ -1,17 +1,21 @@
-"""What can be seen to be wrong with records before the first step."""
+"""What is wrong with record files: looked for before the first step, and when a reader fails."""
 
 from collections.abc import Mapping, Sequence
 import itertools
+import re
 
 import numpy as np
 
+from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import PretrainingSpec, read_records
-from albert_tf.records.damage import read_whole_records
 from albert_tf.records.decode import decode_record
 from albert_tf.records.features import ALL_FEATURES, INPUT_IDS, MASKED_LM_IDS, TOKEN_BOUNDARY
+from albert_tf.records.tfrecord import HEADER_BYTES, walk_records
 
 _CHECKED_RECORDS = 200
+_BYTE = re.compile(r"(?:corrupted|truncated) record at (\d+)")  # Of the length or, 12 further, of the data.
+_READ_AT_MOST = 1 << 30  # Bytes whose checksums are computed: some seconds, or a shard or two.
 
 
 def check_records(
@@ -22,21 +26,19 @@ def check_records(
   skip_damaged: bool = False,
   at_most: int = _CHECKED_RECORDS,
 ) -> None:
-  """Looks at the first records.
+  """Looks at the first `at_most` records of all files together.
 
   Args:
-    paths: TFRecord files.
     spec: the lengths that training expects.
     vocab_size: rows of the model's embedding table.
     skip_damaged: look past damaged records instead of refusing them.
-    at_most: so many of all files together.
 
   Raises:
     UserError: a damaged record, a feature that is missing or has another length, or a piece id beyond the vocabulary.
   """
   for path in paths:
-    read = read_whole_records(path) if skip_damaged else read_records(path)
-    for record, data in enumerate(itertools.islice(read, at_most)):
+    whole = (record.data for record in walk_records(path) if not record.fault)
+    for record, data in enumerate(itertools.islice(whole if skip_damaged else read_records(path), at_most)):
       features = decode_record(data, spec)
       _check_lengths(features, spec, where=f"{path}, record {record}")
       for name in (INPUT_IDS, MASKED_LM_IDS):
@@ -53,11 +55,7 @@ def check_records(
 
 
 def check_enough_records(num_records: int, batch_size: int) -> None:
-  """Refuses a batch larger than the whole training set.
-
-  Raises:
-    UserError: there are fewer records than one batch holds.
-  """
+  """Refuses a batch larger than the whole training set."""
   if num_records < batch_size:
     raise UserError(
       "There must be at least as many training records as one batch holds. Received: "
@@ -76,3 +74,47 @@ def _check_lengths(features: Mapping[str, np.ndarray], spec: PretrainingSpec, *,
         f"{found} values of {name}, expected {spec.length(name)} ({where}). "
         "Set --max_seq_length and --max_predictions_per_seq to those the records were made with."
       )
+
+
+def find_fault(paths: Sequence[str], message: str) -> str | None:
+  """Names, for a person, the file that is gone or the record that is damaged; None where nothing wrong was found.
+
+  Files that `message`, TensorFlow's reader's, names are looked at first; else those with damage at the byte it
+  names; else as many as `_READ_AT_MOST` allows.
+  """
+  named = [path for path in paths if path in message]
+  for path in named or paths:
+    if not files.exists(path):
+      return f"Record files must stay where they are while a run reads them. Received: {path}, which is gone."
+  suspects = named or list(paths)
+  byte = _BYTE.search(message)
+  if byte:
+    offsets = (int(byte[1]), int(byte[1]) - HEADER_BYTES)
+    hits = [path for path in suspects if any(_is_damaged_at(path, offset) for offset in offsets)]
+    suspects = hits or suspects
+  left = _READ_AT_MOST
+  for path in suspects:
+    left -= files.size(path)
+    if left < 0:
+      break
+    try:
+      for _ in read_records(path):
+        pass
+    except UserError as error:
+      return f"{error} Or train with --on_bad_record=skip."
+  if not byte:
+    return None
+  where = suspects[0] if len(suspects) == 1 else f"one of {len(suspects)} files, the first {suspects[0]}"
+  return (
+    f"Every record of a TFRecord file must be whole. Received: a damaged one at byte {byte[1]} of {where}. "
+    "tfrecords_tools/inspect_records.py --validate finds it; make the file again, or train with "
+    "--on_bad_record=skip."
+  )
+
+
+def _is_damaged_at(path: str, offset: int) -> bool:
+  """Whether a record begins at `offset` whose length is whole and whose data is not."""
+  if not 0 <= offset <= files.size(path) - HEADER_BYTES:
+    return False
+  record = next(walk_records(path, start=offset))
+  return record.fault is not None and record.end > record.start

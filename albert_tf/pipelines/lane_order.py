@@ -26,14 +26,10 @@ class LaneOrder:
   The list of records is cut into `LANES` equal strata, and each of them, in each epoch anew, into extents of
   `LANE_RECORDS` and a rest at a keyed place. A window takes one extent of each stratum, by keyed permutations of the
   extents of a stratum and of the strata over the lanes, so every batch comes from all over the corpus. The
-  rests make the epoch's last window.
+  rests make the epoch's last window. The seed keys all permutations, together with epoch, window and lane.
 
   A batch of B successive examples has B / n examples with p % n == h, wherever it begins. So host h of n reads only
   the lanes with lane % n == h, and the batch is whole, for every n that divides `LANES`.
-
-  Attributes:
-    num_records: records of one epoch.
-    seed: keys all permutations, together with epoch, window and lane.
   """
 
   num_records: int

@@ -1,5 +1,6 @@
 """Where every record lies, in blocks: what makes the input seekable."""
 
+import array
 from collections.abc import Callable, Sequence
 import concurrent.futures
 import contextlib
@@ -7,14 +8,21 @@ import dataclasses
 import functools
 import hashlib
 import os
+import struct
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from albert_tf import files as file_lib
+from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.records.damage import Stretch, find_whole_records
-from albert_tf.records.shard_index import ShardIndex, load_shard_index, scan_shard
+from albert_tf.records.shard_index import (
+  BLOCK_RECORDS,
+  DIGEST_BYTES,
+  ShardIndex,
+  load_shard_index,
+  scan_shard,
+)
+from albert_tf.records.tfrecord import masked_crc32c, walk_records
 
 OnBadRecord = Literal["error", "skip"]
 Notice = Callable[[str], None]
@@ -60,55 +68,91 @@ class RecordIndex:
 
 
 class DataIdentity(NamedTuple):
-  """What decides which example is in which step, besides seed and batch: a run keeps it.
-
-  Attributes:
-    fingerprint, content: of the `RecordIndex`.
-    order_version: see `pipelines.order`.
-  """
+  """What decides which example is in which step, besides seed and batch: a run keeps it."""
 
   fingerprint: str
   content: str
   order_version: int
 
 
-class _Shard(NamedTuple):
-  """What is known of one file; `digest` is that of its index."""
+class _Stretch(NamedTuple):
+  """Successive whole records of one file.
+
+  Attributes:
+    offsets: int64 `[blocks]`, byte where every 64th starts, the first included.
+    end: byte behind the last.
+    num_records: how many.
+  """
+
+  offsets: np.ndarray
+  end: int
+  num_records: int
+
+
+class _WholeRecords(NamedTuple):
+  """The records of one file whose checksums fit.
+
+  Attributes:
+    num_bytes: size of the file.
+    stretches: one for a file without damage.
+    num_damaged: records left out; a damaged length hides all that follows and counts as one.
+    digest: as a `ShardIndex` has it, of the whole records.
+  """
 
   num_bytes: int
-  stretches: list[Stretch]
+  stretches: list[_Stretch]
   num_damaged: int
   digest: bytes
 
 
-def _as_shard(index: ShardIndex) -> _Shard:
-  whole = Stretch(index.offsets, index.num_bytes, index.num_records)
-  return _Shard(index.num_bytes, [whole] if index.num_records else [], 0, index.digest)
+def _find_whole_records(path: str) -> _WholeRecords:
+  """Reads all of `path`; behind a damaged length nothing can be found again, so the file ends there."""
+  digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+  stretches: list[_Stretch] = []
+  offsets, end, count, num_damaged = array.array("q"), 0, 0, 0
+
+  def close() -> None:
+    if count:
+      stretches.append(_Stretch(np.array(offsets, np.int64), end, count))
+
+  for record in walk_records(path):
+    if record.fault:
+      close()
+      offsets, count, num_damaged = array.array("q"), 0, num_damaged + 1
+      continue
+    if count % BLOCK_RECORDS == 0:
+      offsets.append(record.start)
+    digest.update(struct.pack("<I", masked_crc32c(record.data)))
+    end, count = record.end, count + 1
+  close()
+  return _WholeRecords(files.size(path), stretches, num_damaged, digest.digest())
 
 
-def _walk(path: str, *, write: bool) -> _Shard:
+def _undamaged(index: ShardIndex) -> _WholeRecords:
+  whole = _Stretch(index.offsets, index.num_bytes, index.num_records)
+  return _WholeRecords(index.num_bytes, [whole] if index.num_records else [], 0, index.digest)
+
+
+def _walk(path: str, *, write: bool) -> ShardIndex:
   index = scan_shard(path)
   if write:
     with contextlib.suppress(OSError, UserError):  # Records that may only be read are walked at every start.
       index.save(path)
-  return _as_shard(index)
+  return index
 
 
-def _verify(path: str) -> _Shard:
-  whole = find_whole_records(path)
-  return _Shard(file_lib.size(path), whole.stretches, whole.num_damaged, whole.digest)
-
-
-def _look_at(paths: Sequence[str], on_bad_record: OnBadRecord, write: bool, notice: Notice) -> list[_Shard]:
+def _look_at(
+  paths: Sequence[str], on_bad_record: OnBadRecord, write: bool, notice: Notice
+) -> list[_WholeRecords]:
   with concurrent.futures.ThreadPoolExecutor(_PARALLEL_FILES) as pool:
     if on_bad_record == "skip":
-      return list(pool.map(_verify, paths))
+      return list(pool.map(_find_whole_records, paths))
     found = dict(zip(paths, pool.map(load_shard_index, paths), strict=True))
     missing = [path for path, index in found.items() if index is None]
     if missing:
       notice(f"{len(missing):,} of {len(paths):,} record files have no index beside them: reading them once")
-    walked = dict(zip(missing, pool.map(functools.partial(_walk, write=write), missing), strict=True))
-    return [walked[path] if (index := found[path]) is None else _as_shard(index) for path in paths]
+    found |= zip(missing, pool.map(functools.partial(_walk, write=write), missing), strict=True)
+    return [_undamaged(index) for path in paths if (index := found[path]) is not None]
 
 
 def build_record_index(

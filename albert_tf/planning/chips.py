@@ -1,8 +1,8 @@
 """TPU chips and slices: memory, peak, clock and interconnect, with the source of every figure."""
 
-import dataclasses
 import math
 import re
+from typing import NamedTuple
 
 from albert_tf.errors import UserError
 
@@ -11,29 +11,17 @@ GIB = 2**30
 HOP_SECONDS = 1e-6
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Chip:
-  """One kind of TPU.
-
-  Attributes:
-    name: as in a topology's name.
-    cores_per_chip: devices a chip shows to a program; each is one replica.
-    hbm_bytes: memory of one core that the compiler hands out, its own reserve already taken off.
-    peak_flops: bfloat16 FLOP/s of one core.
-    clock_hz: turns the compiler's cycles into seconds.
-    link_bytes_per_second: one interconnect link, one direction.
-    slices: shapes in chips that can be rented and that libtpu 0.0.51 answers; the first is one chip.
-    one_ring: of these, the shapes whose gradients libtpu 0.0.51 sums on one ring over all chips; else on one an axis.
-  """
+class Chip(NamedTuple):
+  """One kind of TPU."""
 
   name: str
-  cores_per_chip: int
-  hbm_bytes: int
-  peak_flops: float
-  clock_hz: float
-  link_bytes_per_second: float
-  slices: tuple[str, ...]
-  one_ring: tuple[str, ...] = ()
+  cores_per_chip: int  # Devices a chip shows to a program; each is one replica.
+  hbm_bytes: int  # Of one core, that the compiler hands out: its own reserve is already taken off.
+  peak_flops: float  # bfloat16 FLOP/s of one core.
+  clock_hz: float  # Turns the compiler's cycles into seconds.
+  link_bytes_per_second: float  # One interconnect link, one direction.
+  slices: tuple[str, ...]  # In chips, that can be rented and that libtpu 0.0.51 answers; first one chip.
+  one_ring: tuple[str, ...] = ()  # Of these, where gradients are summed on one ring, not on one an axis.
 
 
 _FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
@@ -55,68 +43,18 @@ def _gib(value: float) -> int:
 # 128 x 128 (v5e; v5p twice), 524,288 for v6e. On all six, a large product of matrices takes in the compiler's own
 # cycles 1.02 (v2) to 1.42 (v6e) times what these figures allow, so cycles / clock is never faster than the peak.
 _CHIPS = (
-  Chip(
-    name="v2",
-    cores_per_chip=2,
-    hbm_bytes=_gib(7.48),
-    peak_flops=23e12,
-    clock_hz=700e6,
-    link_bytes_per_second=62e9,
-    slices=(*_FLAT,),
-  ),
-  Chip(
-    name="v3",
-    cores_per_chip=2,
-    hbm_bytes=_gib(15.48),
-    peak_flops=61.5e12,
-    clock_hz=940e6,
-    link_bytes_per_second=82e9,
-    slices=(*_FLAT, "16x32", "32x32"),
-  ),
-  Chip(
-    name="v4",
-    cores_per_chip=2,  # libtpu's default; as one "megacore" a chip is a single device with twice of everything.
-    hbm_bytes=_gib(15.25),
-    peak_flops=137.5e12,
-    clock_hz=1050e6,
-    link_bytes_per_second=50e9,
-    slices=_CUBES,
-  ),
-  Chip(
-    name="v5e",
-    cores_per_chip=1,
-    hbm_bytes=_gib(15.75),
-    peak_flops=197e12,
-    clock_hz=1500e6,
-    link_bytes_per_second=50e9,
-    slices=_FLAT,
-    one_ring=("2x2", "2x4"),
-  ),
-  Chip(
-    name="v5p",
-    cores_per_chip=1,  # Two tensor cores that the compiler treats as one device.
-    hbm_bytes=_gib(95.73),
-    peak_flops=459e12,
-    clock_hz=1750e6,
-    link_bytes_per_second=100e9,
-    slices=_CUBES,
-  ),
-  Chip(
-    name="v6e",
-    cores_per_chip=1,
-    hbm_bytes=_gib(31.24),
-    peak_flops=918e12,
-    clock_hz=1750e6,
-    link_bytes_per_second=100e9,
-    slices=_FLAT,
-    one_ring=("2x2", "2x4"),
-  ),
+  Chip("v2", 2, _gib(7.48), 23e12, 700e6, 62e9, _FLAT),
+  Chip("v3", 2, _gib(15.48), 61.5e12, 940e6, 82e9, (*_FLAT, "16x32", "32x32")),
+  # v4: two cores are libtpu's default; as one "megacore" a chip is a single device with twice of everything.
+  Chip("v4", 2, _gib(15.25), 137.5e12, 1050e6, 50e9, _CUBES),
+  Chip("v5e", 1, _gib(15.75), 197e12, 1500e6, 50e9, _FLAT, one_ring=("2x2", "2x4")),
+  Chip("v5p", 1, _gib(95.73), 459e12, 1750e6, 100e9, _CUBES),  # Two tensor cores that are one device.
+  Chip("v6e", 1, _gib(31.24), 918e12, 1750e6, 100e9, _FLAT, one_ring=("2x2", "2x4")),
 )
 CHIPS = {chip.name: chip for chip in _CHIPS}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Topology:
+class Topology(NamedTuple):
   """A slice: chips of one kind in a grid."""
 
   chip: Chip
@@ -150,9 +88,6 @@ class Topology:
     Args:
       num_bytes: size of the buffer on one core.
       links: k, where the compiler has said; 0: both directions of every ring.
-
-    Returns:
-      Seconds; 0 on one chip.
     """
     axes = [length for length in self.shape if length > 1]
     if not axes:
@@ -189,10 +124,7 @@ def known_topologies(chip: str | None = None) -> list[str]:
 
 
 def parse_topology(name: str) -> Topology:
-  """Reads a slice's name.
-
-  Args:
-    name: chip and grid of chips, as `"v3:16x16"`; two axes, on v4 and v5p three.
+  """Reads a slice's name: chip and grid of chips, two axes, on v4 and v5p three.
 
   Raises:
     UserError: not one of `known_topologies()`.

@@ -8,81 +8,47 @@ from albert_tf.errors import UserError
 from albert_tf.planning.chips import Chip
 from albert_tf.planning.flops import forward_flops_per_example
 
+# Largest relative errors against the compiler on programs that nothing here was fitted to, goldens/
+# tpu_figures_held_out.json: lengths 128 and 512, 3 to 12 layers, micro-batches. tests/planning/test_estimate.py.
+MEMORY_ERROR, CYCLES_ERROR = 0.16, 0.09
+
 _FLOAT32 = 4
 _ITEM_BYTES = {"bfloat16": 2, "float32": 4}
-_COPIES = 3  # Every weight and its two moments, float32.
-_BOTH_HEADS = ("masked_lm", "sentence_order")
 _REMAT_FORWARD = 1 / 3  # The forward pass is a third of a step, and is done twice.
+# What is no matrix product costs passes over arrays. Relative to one attention score, forward and backward together:
+_ROW_PASSES, _LOGIT_PASSES, _WEIGHT_PASSES = 0.25, 2, 4
+# For the backward pass a layer keeps all scores and this share of its activations, as `_row_width` counts them.
+_ROWS_KEPT = 0.65
+# Float32 numbers a weight: the sums that the backward loop carries are there twice, and some more.
+_GRADIENTS_WITH_REMAT = 2.5
 
 
-class _Costs(NamedTuple):
-  """Cycles of a chip's core: fitted to the compiler's figures (docs/tpu.md has the errors)."""
+class Constants(NamedTuple):
+  """What differs between chips: `benchmarks/tpu_estimate.py --fit`, rounded."""
 
-  matrix: float  # times the cycles that the matrix products take at peak
-  score: float  # for 1,000 attention scores, forward and backward
-  row: float  # for 1,000 elements of a layer's activations
-  logit: float  # for 1,000 logits
-  weight: float  # for 1,000 weights: clip and update
+  matrix: float  # Cycles of the matrix products, times those at the chip's peak.
+  score: float  # Cycles for 1,000 attention scores, forward and backward.
+  logits: float  # Elements kept for a logit.
 
 
-class _Kept(NamedTuple):
-  """Temporaries that the backward pass needs, in elements of the compute type."""
-
-  scores: float  # for an attention score of a layer
-  rows: float  # for an activation of a layer, as `_row_width` counts them
-  logits: float  # for a logit
-  gradients: float  # for a weight
-
-
-class _KeptWithRemat(NamedTuple):
-  """The same with rematerialisation: of all layers their inputs, and about one layer."""
-
-  inputs: float  # for an element of a layer's input
-  layer: float  # for what `_Kept` counts of one layer
-  logits: float  # for what `_Kept` counts of the logits
-  gradients: float  # for a weight
-
-
-# Each chip's from 8 programs (v3: 17): four sizes, 3 and 6 layers, 8 examples of 512 and, on v3, as many as fit; 20
-# more with rematerialisation. v2's times are one program's of an earlier attention, less what the others gained.
-_COSTS = {
-  "v2": _Costs(1.05, 20.06, 21.29, 78.21, 117.6),
-  "v3": _Costs(1.02, 45.65, 11.11, 92.08, 190.9),
-  "v4": _Costs(1.157, 63.06, 7.34, 108.8, 152.5),
-  "v5e": _Costs(1.215, 33.3, 0.0, 59.82, 137.5),
-  "v5p": _Costs(1.233, 23.05, 3.88, 44.67, 58.47),
-  "v6e": _Costs(1.694, 24.41, 0.0, 34.61, 76.35),
+CONSTANTS = {
+  "v2": Constants(1.023, 45.6, 5.5),  # v3's, which has a second matrix unit beside the same vector unit.
+  "v3": Constants(1.023, 45.6, 5.5),
+  "v4": Constants(1.102, 50.3, 4.3),
+  "v5e": Constants(1.228, 25.5, 2.3),
+  "v5p": Constants(1.187, 20.0, 4.9),
+  "v6e": Constants(1.686, 17.0, 3.2),
 }
-_KEPT = {
-  "v3": _Kept(0.999, 0.6461, 5.593, 1.814),
-  "v4": _Kept(1.129, 0.5812, 4.493, 1.905),
-  "v5e": _Kept(0.8812, 0.7013, 2.166, 2.169),
-  "v5p": _Kept(1.203, 0.5512, 5.093, 1.909),
-  "v6e": _Kept(1.098, 0.6182, 3.008, 2.014),
-}
-_KEPT_WITH_REMAT = _KeptWithRemat(1.0, 1.162, 0.816, 4.504)  # All chips'.
-_KEPT["v2"] = _KEPT["v3"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepShape:
-  """What one core computes in a step, and how.
+  """What one core computes in a step, and how; the last three as in `lower_train_step` and `AlbertEncoder`."""
 
-  Attributes:
-    per_core_batch_size: examples a core computes at a time: one micro-batch.
-    max_seq_length: S.
-    max_predictions_per_seq: P.
-    gradient_accumulation_steps: micro-batches of one step.
-    mixed_precision: "bfloat16" or "float32".
-    remat: recompute activations in the backward pass.
-    optimizer: "lamb", "adamw" or "tfa_lamb".
-    use_one_hot_embeddings, layer_loop: see `AlbertEncoder`.
-  """
-
-  per_core_batch_size: int
+  per_core_batch_size: int  # Examples of one micro-batch.
   max_seq_length: int = 512
   max_predictions_per_seq: int = 77
-  gradient_accumulation_steps: int = 1
+  gradient_accumulation_steps: int = 1  # Micro-batches of one step.
   mixed_precision: str = "bfloat16"
   remat: bool = False
   optimizer: Literal["lamb", "adamw", "tfa_lamb"] = "lamb"
@@ -111,23 +77,15 @@ class StepShape:
 
 def trainable_parameters(config: AlbertConfig) -> int:
   """Trainable numbers of the pretraining model: encoder, pooler and both heads."""
-  return config.param_count(heads=_BOTH_HEADS)
+  return config.param_count(heads=("masked_lm", "sentence_order"))
 
 
 class StepEstimate(NamedTuple):
-  """What one core's step needs, by formula.
+  """What one core's step needs, by formula."""
 
-  Attributes:
-    argument_bytes: weights, moments and batch.
-    activation_bytes: what the backward pass keeps of the forward pass.
-    temporary_bytes: activations, logits and gradients.
-    cycles: of the core's clock.
-  """
-
-  argument_bytes: int
-  activation_bytes: int
-  temporary_bytes: int
-  cycles: float
+  argument_bytes: int  # Weights, moments and batch.
+  temporary_bytes: int  # Activations, logits and gradients.
+  cycles: float  # Of the core's clock.
 
   @property
   def required_bytes(self) -> int:
@@ -156,56 +114,62 @@ def step_features(config: AlbertConfig, shape: StepShape) -> StepFeatures:
   H, F = config.hidden_size, config.intermediate_size
   blocks = config.num_hidden_layers * config.inner_group_num
   read = min(P + 1, S)
-  whole = blocks - 1 if blocks else 0
+  # Positions of a layer of scores and rows: S in every block but the last; there what is read.
+  positions = (blocks - 1) * S + read if blocks else 0
   # What the last block saves: query, output, attention and feed-forward at the positions that nobody reads.
   saved = (S - read) * (4 * H * H + 4 * S * H + 4 * H * F) if blocks else 0
   forward = forward_flops_per_example(config, max_seq_length=S, max_predictions_per_seq=P) - saved
   lookup = 2 * S * config.vocab_size * config.embedding_size if shape.use_one_hot_embeddings else 0
   return StepFeatures(
     flops=3.0 * B * forward + 2.0 * B * lookup,  # A look-up has no gradient for its ids.
-    scores=B * config.num_attention_heads * S * (whole * S + (read if blocks else 0)),
-    rows=B * _row_width(config) * (whole * S + (read if blocks else 0)),
+    scores=B * config.num_attention_heads * S * positions,
+    rows=B * _row_width(config) * positions,
     layer_inputs=B * S * H * blocks,
     logits=B * P * config.vocab_size,
     weights=trainable_parameters(config),
   )
 
 
+def elementwise_passes(size: StepFeatures, *, again: float = 1.0, parts: float = 1) -> float:
+  """Passes of a step's operations that are no matrix products, in attention scores; `again`: 4/3 with remat."""
+  layers = again * (size.scores + _ROW_PASSES * size.rows)
+  return parts * (layers + _LOGIT_PASSES * size.logits) + _WEIGHT_PASSES * size.weights
+
+
+def matrix_cycles(size: StepFeatures, chip: Chip, *, again: float = 1.0, parts: float = 1) -> float:
+  """Cycles of a step's matrix products at the chip's peak."""
+  return parts * again * size.flops * chip.clock_hz / chip.peak_flops
+
+
 def estimate_step(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepEstimate:
   """Memory and cycles of one core's step.
 
-  memory = 12 weights + batch  [arguments]
-    + item (k_s scores + k_r rows + k_l logits) + 2 k_g weights  [temporaries]
-  cycles = accumulation (c_m flops / flops a cycle + c_s scores + c_r rows + c_l logits) + c_w weights
+  memory = 12 weights + batch                                  [arguments: weights and two moments, float32]
+    + item (scores + 0.65 rows + k logits) + 4 weights         [kept for the backward pass, and gradients]
+  cycles = m matrix + s (scores + 0.25 rows + 2 logits + 4 weights)
 
-  With rematerialisation the layers keep their inputs alone, and are computed once more.
+  m, s and k are the chip's. With micro-batches gradients are there twice, and all but the weights' term of the cycles
+  counts for each of them. With rematerialisation a layer keeps its input alone, one is there whole, and all are
+  computed a second time.
 
   Args:
     config: the architecture.
     shape: the step of one core.
     chip: where it runs.
   """
-  size = step_features(config, shape)
-  costs = _COSTS[chip.name]
-  item = _ITEM_BYTES[shape.mixed_precision]
-  blocks = max(1, config.num_hidden_layers * config.inner_group_num)
-  kept, remat = _KEPT[chip.name], _KEPT_WITH_REMAT
-  layers, logits = kept.scores * size.scores + kept.rows * size.rows, kept.logits * size.logits
+  size, constants = step_features(config, shape), CONSTANTS[chip.name]
+  layers, gradients = size.scores + _ROWS_KEPT * size.rows, 1.0
   if shape.remat:
-    activations = remat.inputs * size.layer_inputs + remat.layer * layers / blocks + remat.logits * logits
-    gradients = remat.gradients * size.weights
-  else:
-    activations = layers + logits
-    gradients = kept.gradients * size.weights
-  accumulators = _FLOAT32 * size.weights if shape.gradient_accumulation_steps > 1 else 0
-  again = 1 + _REMAT_FORWARD if shape.remat else 1.0
-  vector = costs.score * size.scores + costs.row * size.rows
-  matrix = costs.matrix * size.flops * chip.clock_hz / chip.peak_flops
-  micro_batch = again * (matrix + vector / 1000) + costs.logit * size.logits / 1000
+    layers = size.layer_inputs + layers / max(1, config.num_hidden_layers * config.inner_group_num)
+    gradients = _GRADIENTS_WITH_REMAT
+  gradients += shape.gradient_accumulation_steps > 1
+  kept = _ITEM_BYTES[shape.mixed_precision] * (layers + constants.logits * size.logits)
+  again, parts = 1 + _REMAT_FORWARD * shape.remat, shape.gradient_accumulation_steps
+  matrix = matrix_cycles(size, chip, again=again, parts=parts)
+  passes = elementwise_passes(size, again=again, parts=parts)
   batch = shape.examples * (3 * shape.max_seq_length + 3 * shape.max_predictions_per_seq + 1) * _FLOAT32
   return StepEstimate(
-    argument_bytes=int(_COPIES * _FLOAT32 * size.weights + batch),
-    activation_bytes=int(item * activations),
-    temporary_bytes=int(item * activations + 2 * gradients + accumulators),
-    cycles=shape.gradient_accumulation_steps * micro_batch + costs.weight * size.weights / 1000,
+    argument_bytes=int(3 * _FLOAT32 * size.weights + batch),
+    temporary_bytes=int(kept + _FLOAT32 * gradients * size.weights),
+    cycles=constants.matrix * matrix + constants.score * passes / 1000,
   )

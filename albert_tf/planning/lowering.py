@@ -1,36 +1,71 @@
 """The exact training step of a replica, alone or of many, as XLA's HLO, without running it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops  # No public name: TPUs know them as CrossReplicaSum.
 
 from albert_tf import compat
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, named_variables
-from albert_tf.optim.build import OptimizerConfig, build_optimizer
-from albert_tf.planning.replicas import ReplicasToCompile
+from albert_tf.optim.config import OptimizerConfig
+from albert_tf.optim.optimizer import build_optimizer
 from albert_tf.training.precision import precision_policy
-from albert_tf.training.step import StepConfig, TrainStep
+from albert_tf.training.settings import StepConfig
+from albert_tf.training.step import TrainStep
 
 
 class LoweredStep(NamedTuple):
-  """One replica's training step, ready for an XLA compiler.
+  """One replica's training step, ready for an XLA compiler."""
 
-  Attributes:
-    hlo: a serialized `HloModuleProto`; its arguments are the batch, the weights and the optimizer's state.
-    batch_size: examples of one step on the replica, all micro-batches together.
-    parameters: trainable numbers of the model.
-  """
-
-  hlo: bytes
-  batch_size: int
-  parameters: int
+  hlo: bytes  # A serialized `HloModuleProto`; its arguments are the batch, the weights and the optimizer's state.
+  batch_size: int  # Examples of one step on the replica, all micro-batches together.
+  parameters: int  # Trainable numbers of the model.
 
 
-def empty_batch(
+class _Replica(tf.distribute.ReplicaContext):
+  """What a step sees of its replica: any one of all, since they run one program."""
+
+  def __init__(self, num_replicas: int):
+    super().__init__(tf.distribute.get_strategy(), gen_xla_ops.xla_replica_id())
+    self._num_replicas = num_replicas
+
+  @property
+  def num_replicas_in_sync(self) -> int:
+    return self._num_replicas
+
+  def all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
+    """One all-reduce a tensor, as TPUStrategy makes it; which are sent together is the compiler's choice."""
+    assert reduce_op == tf.distribute.ReduceOp.SUM
+    group = tf.constant([list(range(self._num_replicas))])
+    return tf.nest.map_structure(
+      lambda x: gen_xla_ops.xla_all_reduce(x, group, reduce_op="Add", mode="CrossReplica"), value
+    )
+
+
+class _ReplicasToCompile(tf.distribute.OneDeviceStrategy):
+  """Many replicas without their devices: sums over them are XLA's own collectives, in a program that only compiles."""
+
+  def __init__(self, num_replicas: int):
+    super().__init__("/cpu:0")
+    self._num_replicas = num_replicas
+
+  @property
+  def num_replicas_in_sync(self) -> int:
+    return self._num_replicas
+
+  def trace(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls `function` as one replica; within a `tf.function` only."""
+    if self._num_replicas == 1:
+      return function(*arguments)
+    with _Replica(self._num_replicas):
+      return function(*arguments)
+
+
+def _empty_batch(
   *, batch_size: int, max_seq_length: int, max_predictions_per_seq: int
 ) -> dict[str, tf.Tensor]:
   """Zeros with the shapes and types of a batch, as `parse_pretraining_batch` makes it."""
@@ -65,15 +100,12 @@ def lower_train_step(
   Args:
     config: the architecture.
     per_core_batch_size: examples a core computes at a time: one micro-batch.
-    max_seq_length: S.
-    max_predictions_per_seq: P.
+    max_seq_length, max_predictions_per_seq: S and P.
     gradient_accumulation_steps: micro-batches of one step.
     num_replicas: cores that share the update; with 1 the program has no collectives.
-    mixed_precision: "bfloat16" or "float32".
-    all_reduce_dtype: type in which gradients are summed over replicas, "float32" or "bfloat16".
-    remat: recompute activations in the backward pass.
-    optimizer_config: default `OptimizerConfig()`, LAMB.
-    encoder_options: more of `AlbertEncoder`'s arguments.
+    mixed_precision, all_reduce_dtype: "bfloat16" or "float32", of activations and of the sums of gradients.
+    remat, encoder_options: see `AlbertEncoder`.
+    optimizer_config: default LAMB.
 
   Raises:
     UserError: a size below 1, or settings that the model or the step refuses.
@@ -101,9 +133,8 @@ def lower_train_step(
       "Lowering a step needs a TensorFlow with XLA for the CPU. Received: one with TPU kernels, which has none. "
       "Use the default stack, or --estimate_only."
     )
-  optimizer_config = optimizer_config or OptimizerConfig()
   batch_size = per_core_batch_size * gradient_accumulation_steps
-  strategy = ReplicasToCompile(num_replicas)
+  strategy = _ReplicasToCompile(num_replicas)
   model = AlbertForPreTraining(
     config,
     encoder_options={**(encoder_options or {}), "remat": remat},
@@ -114,8 +145,7 @@ def lower_train_step(
   step = TrainStep(
     strategy=strategy,
     model=model,
-    optimizer=build_optimizer(optimizer_config, variables),
-    optimizer_config=optimizer_config,
+    optimizer=build_optimizer(optimizer_config or OptimizerConfig(), variables),
     config=StepConfig(
       global_batch_size=batch_size * num_replicas,
       gradient_accumulation_steps=gradient_accumulation_steps,
@@ -123,7 +153,7 @@ def lower_train_step(
     ),
   )
   function = tf.function(partial(strategy.trace, step.on_replica), autograph=False, jit_compile=True)
-  batch = empty_batch(
+  batch = _empty_batch(
     batch_size=batch_size, max_seq_length=max_seq_length, max_predictions_per_seq=max_predictions_per_seq
   )
   parameters = sum(variable.shape.num_elements() for variable in variables.values())

@@ -6,12 +6,14 @@ from typing import Any
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.planning.chips import Topology
-from albert_tf.planning.estimate import StepShape, trainable_parameters
+from albert_tf.planning.estimate import CYCLES_ERROR, MEMORY_ERROR, StepShape, trainable_parameters
 from albert_tf.planning.flops import training_flops_per_example
-from albert_tf.planning.plan_search import FORMULA_ERROR, Figures, Judge, LargestBatch, largest_batch
+from albert_tf.planning.judge import Judge, LargestBatch, largest_batch
+from albert_tf.planning.step_compiler import FORMULA, TWO_DEPTHS, Figures
 
 SECONDS_PER_DAY = 86_400
 _ALL_REDUCE_ITEM_BYTES = {"float32": 4, "bfloat16": 2}
+_TWO_DEPTHS_ERROR = 0.02  # Of whole models that were compiled too: benchmarks/tpu_sweep.md.
 
 
 def split_batch(
@@ -62,17 +64,11 @@ def check_shape(config: AlbertConfig, shape: StepShape) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunSettings:
-  """What turns a core's step into a run.
-
-  Attributes:
-    num_train_steps: updates of the run.
-    all_reduce_dtype: type in which gradients travel, "float32" or "bfloat16".
-    usd_per_chip_hour: price, for the cost of the run; None leaves it out.
-  """
+  """What turns a core's step into a run."""
 
   num_train_steps: int = 125_000  # ALBERT section 4.1.
-  all_reduce_dtype: str = "float32"
-  usd_per_chip_hour: float | None = None
+  all_reduce_dtype: str = "float32"  # Type in which gradients travel; or "bfloat16".
+  usd_per_chip_hour: float | None = None  # For the cost of the run; None leaves it out.
 
   def __post_init__(self) -> None:
     if self.num_train_steps < 1:
@@ -81,9 +77,35 @@ class RunSettings:
       raise UserError(f"usd_per_chip_hour must not be negative. Received: {self.usd_per_chip_hour}.")
 
 
-def step_time(
-  judge: Judge, shape: StepShape, figures: Figures, run: RunSettings
-) -> dict[str, float | str | None]:
+def fewest_parts(judge: Judge, shape: StepShape) -> StepShape:
+  """The same update in the fewest micro-batches that fit; in single examples where none does.
+
+  The compiler checks the formula's choice while it may, and more micro-batches follow where it refuses.
+  """
+  if not judge.surely_fits(shape):
+    shape = _more_parts(judge, shape)
+  while shape.per_core_batch_size > 1 and not judge.fits(judge.best(shape)):
+    shape = _more_parts(judge, shape)
+  return shape
+
+
+def _more_parts(judge: Judge, shape: StepShape) -> StepShape:
+  """The same update in the fewest micro-batches, more than now, that fit by the formula; in single examples if none."""
+  total = shape.examples
+  parts = [n for n in range(shape.gradient_accumulation_steps + 1, total + 1) if total % n == 0]
+  options = [shape.replace(gradient_accumulation_steps=n, per_core_batch_size=total // n) for n in parts]
+  return next(filter(judge.surely_fits, options), options[-1] if options else shape)
+
+
+def _relative_error(source: str) -> dict[str, float | None]:
+  """How far figures of this source may be from the compiler's of the whole program: None where they are its own."""
+  if source == FORMULA:
+    return {"memory": MEMORY_ERROR, "time": CYCLES_ERROR}
+  error = _TWO_DEPTHS_ERROR if source.endswith(TWO_DEPTHS) else None
+  return {"memory": error, "time": error}
+
+
+def step_time(judge: Judge, shape: StepShape, figures: Figures, run: RunSettings) -> dict[str, Any]:
   """Seconds of a step and what follows from them.
 
   Compute and all-reduce are added. Of a program of all cores the all-reduce is what its schedule does not hide behind
@@ -91,7 +113,7 @@ def step_time(
 
   Returns:
     Seconds, rates of the whole slice, `model_flops_utilization` (model FLOPs, without rematerialisation, over the
-    peak of all cores), days and, with a price, US dollars of the run.
+    peak of all cores), days and, with a price, US dollars of the run; `relative_error` is that of all of them.
   """
   topology, config = judge.topology, judge.config
   compute = figures.cycles / topology.chip.clock_hz
@@ -110,6 +132,7 @@ def step_time(
   price = run.usd_per_chip_hour
   return {
     "source": figures.source,
+    "relative_error": _relative_error(figures.source)["time"],
     "cycles": figures.cycles,
     "loops_counted_once": figures.loops_counted_once,
     "compute_seconds": compute,
@@ -129,6 +152,7 @@ def step_time(
 def _memory(judge: Judge, figures: Figures) -> dict[str, Any]:
   return {
     "source": figures.source,
+    "relative_error": _relative_error(figures.source)["memory"],
     "required_bytes": figures.required_bytes,
     "available_bytes": judge.available_bytes,
     "missing_bytes": 0 if judge.fits(figures) else max(figures.required_bytes - judge.available_bytes, 1),
@@ -139,36 +163,10 @@ def _memory(judge: Judge, figures: Figures) -> dict[str, Any]:
 def _largest(found: LargestBatch) -> dict[str, Any]:
   return {
     "per_core_batch_size": found.examples,
-    "source": None if found.figures is None else found.figures.source,
-    "required_bytes": None if found.figures is None else found.figures.required_bytes,
+    "source": found.figures and found.figures.source,
+    "required_bytes": found.figures and found.figures.required_bytes,
     "too_large": found.next_too_large,
   }
-
-
-def fewest_parts(judge: Judge, shape: StepShape) -> StepShape:
-  """The same update in the fewest micro-batches that fit; in single examples where none does.
-
-  The compiler checks the formula's choice while it may, and more micro-batches follow where it refuses.
-  """
-  if not _surely_fits(judge, judge.estimated(shape)):
-    shape = _more_parts(judge, shape)
-  while shape.per_core_batch_size > 1 and not judge.fits(judge.best(shape)):
-    shape = _more_parts(judge, shape)
-  return shape
-
-
-def _surely_fits(judge: Judge, estimate: Figures) -> bool:
-  """Whether a step fits also if the formula errs by as much as it does at worst."""
-  return judge.fits(estimate._replace(required_bytes=int(estimate.required_bytes * (1 + FORMULA_ERROR))))
-
-
-def _more_parts(judge: Judge, shape: StepShape) -> StepShape:
-  """The same update in the fewest micro-batches, more than now, that fit by the formula; in single examples if none."""
-  total = shape.examples
-  parts = [n for n in range(1, total + 1) if total % n == 0 and n > shape.gradient_accumulation_steps]
-  options = [shape.replace(gradient_accumulation_steps=n, per_core_batch_size=total // n) for n in parts]
-  fitting = (option for option in options if _surely_fits(judge, judge.estimated(option)))
-  return next(fitting, options[-1] if options else shape)
 
 
 def _alternatives(judge: Judge, shape: StepShape, run: RunSettings) -> list[dict[str, Any]]:
@@ -181,18 +179,11 @@ def _alternatives(judge: Judge, shape: StepShape, run: RunSettings) -> list[dict
   found = []
   for option in options:
     figures = judge.best(option) if option == remat else judge.estimated(option)
-    parts, again = option.gradient_accumulation_steps, option.remat and not shape.remat
+    parts, fits = option.gradient_accumulation_steps, judge.fits(figures)
     words = [f"--gradient_accumulation_steps={parts}"] if parts > shape.gradient_accumulation_steps else []
-    words += ["--remat"] if again else []
-    time = step_time(judge, option, figures, run) if judge.fits(figures) else None
-    found.append(
-      {
-        "flags": " ".join(words),
-        "fits": time is not None,
-        **_memory(judge, figures),
-        "step_seconds": None if time is None else time["step_seconds"],
-      }
-    )
+    words += ["--remat"] if option.remat and not shape.remat else []
+    seconds = step_time(judge, option, figures, run)["step_seconds"] if fits else None
+    found.append({"flags": " ".join(words), "fits": fits, **_memory(judge, figures), "step_seconds": seconds})
   return found
 
 
@@ -233,7 +224,7 @@ def plan_run(
   }
   answer["alternatives"] = _alternatives(judge, shape, run)
   if not check_largest:
-    judge.stop_compiling()
+    judge.compiles = 0
   answer["largest_batch"] = {
     "remat" if remat else "plain": _largest(largest_batch(judge, shape.replace(remat=remat)))
     for remat in sorted({shape.remat, True})

@@ -4,11 +4,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert_tf.planning.chips import GIB
-from albert_tf.planning.plan_search import FORMULA
+from albert_tf.planning.step_compiler import FORMULA
 
 
 def _gib(num_bytes: float) -> str:
   return f"{num_bytes / GIB:.2f}"
+
+
+def _a_core(step: Mapping[str, Any]) -> str:
+  parts = step["gradient_accumulation_steps"]
+  return f"{step['per_core_batch_size']}{f' x {parts}' if parts > 1 else ''}"
 
 
 def _largest_lines(largest: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -25,18 +30,30 @@ def _largest_lines(largest: Mapping[str, Mapping[str, Any]]) -> list[str]:
   return lines
 
 
+def _about(figures: Mapping[str, Any]) -> str:
+  """The error of figures that are not the compiler's own of this program, as it stands behind a number."""
+  error = figures["relative_error"]
+  return f" ± {100 * error:.0f}%" if error else ""
+
+
 def _time_lines(time: Mapping[str, Any], chips: int) -> list[str]:
-  step = f"step {time['step_seconds']:.4g} s = compute {time['compute_seconds']:.4g} s"
-  step += f" ({time['cycles'] / 1e6:.1f} M cycles) + all-reduce {time['all_reduce_seconds']:.2g} s"
   together = f" in {time['all_reduces']}" if time["all_reduces"] else ""
-  step += f" ({_gib(time['all_reduce_bytes'])} GiB{together}) [{time['source']}]"
-  rates = f"{time['examples_per_second']:,.0f} examples/s, {time['tokens_per_second']:,.0f} tokens/s, "
-  rates += f"{100 * time['model_flops_utilization']:.1f}% of the chips' peak"
+  step = (
+    f"step {time['step_seconds']:.4g} s{_about(time)} = compute {time['compute_seconds']:.4g} s "
+    f"({time['cycles'] / 1e6:.1f} M cycles) + all-reduce {time['all_reduce_seconds']:.2g} s "
+    f"({_gib(time['all_reduce_bytes'])} GiB{together}) [{time['source']}]"
+  )
+  rates = (
+    f"{time['examples_per_second']:,.0f} examples/s, {time['tokens_per_second']:,.0f} tokens/s, "
+    f"{100 * time['model_flops_utilization']:.1f}% of the chips' peak"
+  )
   length = f"{time['days']:.3g} days" if time["days"] > 2 else f"{24 * time['days']:.3g} hours"
-  run = f"{time['num_train_steps']:,} steps: {length}"
+  run = f"{time['num_train_steps']:,} steps: {length}{_about(time)}"
   if time["usd"] is not None:
-    run += f", {time['usd']:,.0f} US dollars for {chips:,} chips"
+    run += f", {time['usd']:,.0f} US dollars{_about(time)} for {chips:,} chips"
   lines = [step, rates, run]
+  if time["relative_error"]:
+    lines.append("±: the largest error seen, against the compiler's estimate; no TPU has confirmed that.")
   if time["loops_counted_once"]:
     lines.append(
       f"The time is too short: {time['loops_counted_once']} loops run an unknown number of times and count once."
@@ -47,20 +64,24 @@ def _time_lines(time: Mapping[str, Any], chips: int) -> list[str]:
 def describe(answer: Mapping[str, Any]) -> str:
   """What `plan_run` found, for a person."""
   topology, step, memory = answer["topology"], answer["step"], answer["memory"]
-  parts = f" x {step['gradient_accumulation_steps']}" if step["gradient_accumulation_steps"] > 1 else ""
-  model = f"{answer['model']['parameters'] / 1e6:.1f} M parameters on {topology['name']}: "
-  model += f"{topology['chips']:,} chips, {topology['cores']:,} cores"
+  model = (
+    f"{answer['model']['parameters'] / 1e6:.1f} M parameters on {topology['name']}: {topology['chips']:,} chips, "
+    f"{topology['cores']:,} cores"
+  )
   asked = (
-    f"{step['train_batch_size']:,} examples a step: {step['per_core_batch_size']}{parts} a core, length "
+    f"{step['train_batch_size']:,} examples a step: {_a_core(step)} a core, length {step['max_seq_length']}, "
+    f"{step['max_predictions_per_seq']} predictions, {step['mixed_precision']}, {step['optimizer']}"
+    f"{', remat' if step['remat'] else ''}"
   )
-  asked += (
-    f"{step['max_seq_length']}, {step['max_predictions_per_seq']} predictions, {step['mixed_precision']}, "
-  )
-  asked += f"{step['optimizer']}{', remat' if step['remat'] else ''}"
   lines = [model, asked, ""]
-  needs = f"{_gib(memory['required_bytes'])} GiB of {_gib(memory['available_bytes'])} GiB a core"
+  needs = (
+    f"{_gib(memory['required_bytes'])} GiB{_about(memory)} of {_gib(memory['available_bytes'])} GiB a core"
+  )
   if answer["fits"]:
-    lines += [f"It fits: {needs} [{memory['source']}]", *_time_lines(answer["time"], topology["chips"])]
+    lines.append(f"It fits: {needs} [{memory['source']}]")
+    if memory["required_bytes"] * (1 + (memory["relative_error"] or 0)) > memory["available_bytes"]:
+      lines.append("That is within its error: let the compiler check it, or leave more memory free.")
+    lines += _time_lines(answer["time"], topology["chips"])
   else:
     lines.append(
       f"It does NOT fit: {needs}, {_gib(memory['missing_bytes'])} GiB too much [{memory['source']}]"
@@ -90,8 +111,7 @@ def sweep_row(size: str, answer: Mapping[str, Any]) -> list[str]:
   """One line of the sweep's table; "~" marks a largest batch that no compiler has checked."""
   topology, step, memory, time = (answer[key] for key in ("topology", "step", "memory", "time"))
   largest = answer["largest_batch"]
-  parts = f" x {step['gradient_accumulation_steps']}" if step["gradient_accumulation_steps"] > 1 else ""
-  cells = [size, topology["name"], f"{step['per_core_batch_size']}{parts}", "yes" if answer["fits"] else "no"]
+  cells = [size, topology["name"], _a_core(step), "yes" if answer["fits"] else "no"]
   cells.append(_gib(memory["required_bytes"]))
   if time is None:
     cells += ["", "", "", ""]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from albert_tf.errors import UserError
 from albert_tf.planning import tpu_compiler_worker as worker
-from albert_tf.planning.optimized_program import program_cost
+from albert_tf.planning.compiled_program import program_cost
 
 # libtpu has two ways of saying how much is needed, and how much there is.
 _OUT_OF_MEMORY = re.compile(
@@ -22,40 +22,27 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 class CompiledStep(NamedTuple):
-  """What the compiler says of a core's program.
+  """What the compiler says of a core's program; a number that it did not say is 0.
 
-  Attributes:
-    topology: the topology's name, such as "v3:2x2".
-    device_kind: the chip, in libtpu's words.
-    num_devices: cores (v2, v3) or chips of the topology.
-    fits: whether the program fits the memory of a core.
-    missing_bytes: memory a core lacks, after the compiler did what it could to save some; 0 where it fits.
-    required_bytes: memory the program needs, as far as the compiler says.
-    capacity_bytes: memory a program may use; 0 where the compiler did not say (it does where it is short).
-    estimated_cycles: of one step, a loop's body as often as it runs; 0 where the program does not fit.
-    loops_of_unknown_length: loops whose body counts once in `estimated_cycles`, for want of a number.
-    temporary_bytes, argument_bytes, output_bytes, alias_bytes, code_bytes: memory by use; outputs that
-      overwrite arguments are in `alias_bytes` too. 0 where it does not fit.
-    compile_seconds: the compiler's own time.
-    program: the optimized program's text; empty where it does not fit.
+  It says how much memory it has where the program does not fit, and all the rest where it fits.
   """
 
-  topology: str
-  device_kind: str
-  num_devices: int
-  fits: bool
-  missing_bytes: int
-  required_bytes: int
-  capacity_bytes: int
-  estimated_cycles: int
-  loops_of_unknown_length: int
-  temporary_bytes: int
-  argument_bytes: int
-  output_bytes: int
-  alias_bytes: int
-  code_bytes: int
-  compile_seconds: float
-  program: str
+  topology: str  # The topology's name, such as "v3:2x2".
+  device_kind: str  # The chip, in libtpu's words.
+  num_devices: int  # Cores (v2, v3) or chips of the topology.
+  fits: bool  # Whether the program fits the memory of a core.
+  required_bytes: int  # Memory the program needs, as far as the compiler says.
+  missing_bytes: int = 0  # Memory a core lacks, after the compiler did what it could to save some.
+  capacity_bytes: int = 0  # Memory a program may use.
+  estimated_cycles: int = 0  # Of one step, a loop's body as often as it runs.
+  loops_of_unknown_length: int = 0  # Whose body counts once in `estimated_cycles`, for want of a number.
+  temporary_bytes: int = 0
+  argument_bytes: int = 0
+  output_bytes: int = 0  # Those that overwrite arguments are in `alias_bytes` too.
+  alias_bytes: int = 0
+  code_bytes: int = 0
+  compile_seconds: float = 0.0  # The compiler's own time.
+  program: str = ""  # The optimized program's text.
 
 
 def compile_hlo(
@@ -83,21 +70,17 @@ def compile_hlo(
     >>> compile_hlo(lowered.hlo, "v5e:2x2").estimated_cycles
   """
   with tempfile.TemporaryDirectory() as folder:
-    paths = [str(pathlib.Path(folder, name)) for name in ("step.hlo", "result.json", "program.txt")]
-    hlo_path, result_path, program_path = paths
-    pathlib.Path(hlo_path).write_bytes(hlo)
-    arguments = [hlo_path, topology, str(num_replicas), result_path, program_path]
-    command = [python or sys.executable, worker.__file__, *arguments]
-    output = _run(command, timeout_seconds)
-    if not pathlib.Path(result_path).exists():
+    step, result, text = (pathlib.Path(folder, name) for name in ("step.hlo", "result.json", "program.txt"))
+    step.write_bytes(hlo)
+    arguments = [str(step), topology, str(num_replicas), str(result), str(text)]
+    output = _run([python or sys.executable, worker.__file__, *arguments], timeout_seconds)
+    if not result.exists():
       raise UserError(
         f"The TPU compiler must answer. Received: it ended without one for {topology}; its last words: "
         f"{output[-1500:].strip()!r}. Try a smaller batch or another topology."
       )
-    answer = json.loads(pathlib.Path(result_path).read_text(encoding="utf-8"))
-    program = ""
-    if "error" not in answer:
-      program = pathlib.Path(program_path).read_text(encoding="utf-8")
+    answer = json.loads(result.read_text(encoding="utf-8"))
+    program = text.read_text(encoding="utf-8") if text.exists() else ""
   return _compiled_step(answer, topology, program, python)
 
 
@@ -136,10 +119,6 @@ def _compiled_step(answer: dict[str, Any], topology: str, program: str, python: 
       f"The topology must be one that libtpu knows. Received: {topology!r} ({_first_line(message)}). "
       "Use a name such as v3:2x2, v4:2x2x1, v5e:2x2, v5p:2x2x1 or v6e:2x2."
     )
-  memory = dict.fromkeys(
-    ("temporary_bytes", "argument_bytes", "output_bytes", "alias_bytes", "code_bytes"), 0
-  )
-  found = {**memory, "compile_seconds": 0.0, **answer}
   if fault == worker.REFUSED_PROGRAM:
     short = _OUT_OF_MEMORY.search(message)
     if short is None:
@@ -147,32 +126,27 @@ def _compiled_step(answer: dict[str, Any], topology: str, program: str, python: 
         f"The program must compile for {topology}. Received: {message[:1500]}. Try another topology or batch."
       )
     used, capacity, missing = (int(float(short[i] or 0) * _UNITS[short[i + 1] or ""]) for i in (1, 3, 5))
-    missing = max(
-      missing, used - capacity, 1
-    )  # The last number where it is there: the first two are rounded.
+    missing = max(missing, used - capacity, 1)  # The first two are rounded; the third is not always there.
     return CompiledStep(
-      topology=topology,
+      topology,
       fits=False,
-      missing_bytes=missing,
       required_bytes=capacity + missing,
+      missing_bytes=missing,
       capacity_bytes=capacity,
-      estimated_cycles=0,
-      loops_of_unknown_length=0,
-      program="",
-      **found,
+      **answer,
     )
   cost = program_cost(program)
-  required = found["temporary_bytes"] + found["argument_bytes"] + found["output_bytes"] - found["alias_bytes"]
   return CompiledStep(
-    topology=topology,
+    topology,
     fits=True,
-    missing_bytes=0,
-    required_bytes=required,
-    capacity_bytes=0,
+    required_bytes=answer["temporary_bytes"]
+    + answer["argument_bytes"]
+    + answer["output_bytes"]
+    - answer["alias_bytes"],
     estimated_cycles=cost.estimated_cycles,
     loops_of_unknown_length=cost.loops_of_unknown_length,
     program=program,
-    **found,
+    **answer,
   )
 
 

@@ -12,23 +12,12 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # Wire types.
 
 
 def decode_record(data: bytes, spec: PretrainingSpec) -> dict[str, np.ndarray]:
-  """The features of a record of either layout; a compact one has no `token_boundary`.
-
-  Args:
-    data: one record.
-    spec: S and P, which a compact record does not tell.
-  """
+  """The features of a record of either layout; a compact one has no `token_boundary`, and does not tell its lengths."""
   return dict(decode_compact(data, spec)) if word_bytes_of(data) else decode_example(data)
 
 
 def decode_example(data: bytes) -> dict[str, np.ndarray]:
-  """The features of one record.
-
-  Args:
-    data: a serialized `tf.train.Example`.
-
-  Returns:
-    int64 or float32 [N] for each feature; a bytes feature as an object array.
+  """The features of a serialized `tf.train.Example`: int64 or float32 [N]; bytes as an object array.
 
   Raises:
     UserError: `data` is not such a message.

@@ -59,14 +59,7 @@ def _varint_tables(bits: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def pack_varints(values: np.ndarray) -> bytes:
-  """Packed varints of non-negative integers, seven bits a byte, lowest first.
-
-  Args:
-    values: [N] integers, 0 <= value < 2**31.
-
-  Raises:
-    ValueError: a negative value.
-  """
+  """Packed varints of integers [N], 0 <= value < 2**31: seven bits a byte, lowest first."""
   if len(values) < _FEW:
     return b"".join(map(_varint, values.tolist()))
   if values.min() < 0:
@@ -81,11 +74,9 @@ def pack_varints(values: np.ndarray) -> bytes:
 
 
 def encode_packed(payloads: Mapping[str, bytes]) -> bytes:
-  """A serialized Example from the packed bytes of each feature.
+  """A serialized Example from the packed bytes of each of `ALL_FEATURES`.
 
-  Args:
-    payloads: for each of `ALL_FEATURES` its packed values. The fast path of
-      writers that already hold bytes, such as masks of zeros and ones.
+  The fast path of writers that already hold bytes, such as masks of zeros and ones.
   """
   parts = []
   for name in feature_names.ALL_FEATURES:
@@ -102,10 +93,6 @@ def encode_example(features: Mapping[str, np.ndarray], spec: PretrainingSpec) ->
   Args:
     features: the eight features of `ALL_FEATURES`; integer arrays, and floats
       for `masked_lm_weights`, of the lengths that `spec` gives.
-    spec: S and P.
-
-  Returns:
-    Bytes that `tf.io.parse_example` and `tf.train.Example.FromString` read.
 
   Raises:
     ValueError: a feature that is missing, unknown or of another length.

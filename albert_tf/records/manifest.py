@@ -27,11 +27,7 @@ class RecordFile:
 
 @dataclasses.dataclass(frozen=True)
 class Baseline:
-  """The piece most often masked in train, and how often it is the answer.
-
-  `eval_share` is the held-out masked-LM accuracy of always answering that piece;
-  `train_share` the same on train.
-  """
+  """The piece most often masked in train: the accuracy, on train and held out, of always answering it."""
 
   piece_id: int
   piece: str
@@ -79,11 +75,7 @@ class Manifest:
 
   @classmethod
   def load(cls, directory: str) -> "Manifest":
-    """Reads the manifest of `directory`.
-
-    Raises:
-      UserError: there is none, or it is not one of ours.
-    """
+    """Reads the manifest of `directory`; `UserError` where there is none, or not one of ours."""
     path = os.path.join(directory, MANIFEST_NAME)
     if not file_lib.exists(path):
       raise UserError(
@@ -113,11 +105,7 @@ class Manifest:
     max_predictions_per_seq: int | None = None,
     source: str = "the records",
   ) -> None:
-    """Refuses a model that contradicts the records; `None` is not compared.
-
-    Raises:
-      UserError: names every field that differs.
-    """
+    """Refuses a model that contradicts the records, with every field that differs; `None` is not compared."""
     wanted = {
       "vocab_size": vocab_size,
       "vocab_sha256": vocab_sha256,

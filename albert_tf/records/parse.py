@@ -9,34 +9,26 @@ from albert_tf.records.features import PretrainingSpec
 _WORD_TYPES = {2: tf.uint16, 4: tf.int32}
 
 
-def feature_description(
-  spec: PretrainingSpec, *, token_boundary: bool = False
-) -> dict[str, tf.io.FixedLenFeature]:
+def feature_description(spec: PretrainingSpec) -> dict[str, tf.io.FixedLenFeature]:
   """What `tf.io.parse_example` needs to know; training has no use for `token_boundary`."""
   return {
     name: tf.io.FixedLenFeature([spec.length(name)], tf.float32 if name in names.FLOAT_FEATURES else tf.int64)
     for name in names.ALL_FEATURES
-    if token_boundary or name != names.TOKEN_BOUNDARY
+    if name != names.TOKEN_BOUNDARY
   }
 
 
-def parse_pretraining_batch(
-  serialized: tf.Tensor, spec: PretrainingSpec, *, token_boundary: bool = False
-) -> dict[str, tf.Tensor]:
+def parse_pretraining_batch(serialized: tf.Tensor, spec: PretrainingSpec) -> dict[str, tf.Tensor]:
   """Parses a batch of records in one call, whichever layout they have (one layout a batch).
 
   Args:
     serialized: [B] strings, each a `tf.train.Example` or a compact record.
-    spec: S and P.
-    token_boundary: also return `token_boundary` [B, S]; compact records have none.
 
   Returns:
     int32 `input_ids`, `input_mask`, `segment_ids` [B, S]; `masked_lm_positions`,
     `masked_lm_ids` [B, P]; `sentence_order_labels` [B]; float32
     `masked_lm_weights` [B, P].
   """
-  if token_boundary:
-    return _parse_examples(serialized, spec, token_boundary=True)
 
   def is_compact(size: int) -> tf.Tensor:
     begins = tf.strings.substr(serialized, 0, len(compact.MARKS[size]))
@@ -45,14 +37,12 @@ def parse_pretraining_batch(
   # An empty batch takes the first branch, whose results have the right shapes too.
   return tf.case(
     [(is_compact(size), lambda size=size: _parse_compact(serialized, spec, size)) for size in compact.MARKS],
-    default=lambda: _parse_examples(serialized, spec, token_boundary=False),
+    default=lambda: _parse_examples(serialized, spec),
   )
 
 
-def _parse_examples(
-  serialized: tf.Tensor, spec: PretrainingSpec, *, token_boundary: bool
-) -> dict[str, tf.Tensor]:
-  parsed = tf.io.parse_example(serialized, feature_description(spec, token_boundary=token_boundary))
+def _parse_examples(serialized: tf.Tensor, spec: PretrainingSpec) -> dict[str, tf.Tensor]:
+  parsed = tf.io.parse_example(serialized, feature_description(spec))
   batch = {
     name: value if value.dtype == tf.float32 else tf.cast(value, tf.int32) for name, value in parsed.items()
   }

@@ -35,8 +35,6 @@ class ShardIndex:
   """What a start needs to know of one shard.
 
   Attributes:
-    num_bytes: size of the shard.
-    num_records: its records.
     offsets: int64 `[blocks]`, byte where every 64th record starts, the first included.
     digest: 16 bytes over the checksums of all records: equal records, equal digest.
   """
@@ -55,11 +53,7 @@ class ShardIndex:
 
   @classmethod
   def from_bytes(cls, data: bytes) -> "ShardIndex":
-    """The inverse.
-
-    Raises:
-      ValueError: damaged, or another format.
-    """
+    """The inverse; `ValueError` for what is damaged or of another format."""
     body, crc = data[: -_CRC.size], data[-_CRC.size :]
     if len(data) < _HEAD.size + _CRC.size or _CRC.pack(masked_crc32c(body)) != crc:
       raise ValueError("its checksum does not match")
@@ -73,11 +67,7 @@ class ShardIndex:
     return cls(num_bytes, num_records, np.cumsum(lengths) - lengths, digest)
 
   def save(self, shard: str) -> None:
-    """Writes the index of `shard` to its place, atomically.
-
-    Raises:
-      OSError, UserError: nothing can be written there.
-    """
+    """Writes the index of `shard` to its place, atomically."""
     files.makedirs(os.path.dirname(index_path(shard)))
     with files.atomic_writer(index_path(shard)) as stream:
       stream.write(self.to_bytes())
@@ -90,11 +80,7 @@ def index_path(shard: str) -> str:
 
 
 class ShardIndexer:
-  """Makes an index of a shard's bytes as they come by, in pieces of any size.
-
-  Args:
-    path: of the shard, for messages.
-  """
+  """Makes an index of a shard's bytes as they come by, in pieces of any size; `path` is for messages."""
 
   def __init__(self, path: str):
     self._path = path
@@ -105,11 +91,7 @@ class ShardIndexer:
     self._digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
 
   def feed(self, data: bytes) -> None:
-    """Takes the next bytes of the file.
-
-    Raises:
-      UserError: a damaged length.
-    """
+    """Takes the next bytes of the file; `UserError` at a damaged length."""
     data, at, checksums = self._rest + data, 0, []
     while at + HEADER_BYTES <= len(data):
       header = data[at : at + HEADER_BYTES]
@@ -125,11 +107,7 @@ class ShardIndexer:
     self._rest, self._at = data[at:], self._at + at
 
   def finish(self) -> ShardIndex:
-    """The index of all that was fed.
-
-    Raises:
-      UserError: the last record is cut.
-    """
+    """The index of all that was fed; `UserError` where the last record is cut."""
     if self._rest:
       where = "header" if len(self._rest) < HEADER_BYTES else "record"
       raise damaged(self._path, self._count, self._at, f"the file ends inside the {where}")
@@ -137,11 +115,7 @@ class ShardIndexer:
 
 
 def scan_shard(path: str) -> ShardIndex:
-  """Reads all of a shard; what `load_shard_index` spares.
-
-  Raises:
-    UserError: a damaged length or a truncated file, with the file and the record.
-  """
+  """Reads all of a shard, which `load_shard_index` spares; `UserError` at a damaged length or a truncated end."""
   indexer = ShardIndexer(path)
   with files.open_binary(path) as stream:
     while chunk := stream.read(_CHUNK):
@@ -150,11 +124,7 @@ def scan_shard(path: str) -> ShardIndex:
 
 
 def load_shard_index(shard: str) -> ShardIndex | None:
-  """The index beside a shard; None where there is none, or it is damaged, or the shard has another size.
-
-  Raises:
-    OSError: there is no such shard.
-  """
+  """The index beside a shard; None where there is none, or it is damaged, or the shard has another size."""
   num_bytes = files.size(shard)
   try:
     index = ShardIndex.from_bytes(files.read_bytes(index_path(shard)))

@@ -5,8 +5,9 @@ masked CRC32C of the data (uint32), all little-endian.
 """
 
 from collections.abc import Iterator
+import itertools
 import struct
-from typing import IO
+from typing import IO, NamedTuple
 
 import google_crc32c
 
@@ -72,28 +73,52 @@ def length_at(path: str, header: bytes, record: int, offset: int) -> int:
   return length
 
 
-def read_records(path: str, *, verify: bool = True) -> Iterator[bytes]:
-  """Yields the data of each record of `path`.
+class WalkedRecord(NamedTuple):
+  """A record as it lies in its file.
 
-  Args:
-    path: a TFRecord file, local or remote.
-    verify: check the data's CRC32C; the length's is always checked.
-
-  Raises:
-    UserError: a damaged or truncated record, with the file and the record.
+  Attributes:
+    start, end: its first byte and the one behind its last, as its length says; `end` is `start` where that is damaged.
+    data: what it holds; empty where the file ends before.
+    fault: what is wrong with it, if anything.
   """
+
+  start: int
+  end: int
+  data: bytes
+  fault: UserError | None = None
+
+
+def walk_records(path: str, *, start: int = 0) -> Iterator[WalkedRecord]:
+  """The records of `path` from byte `start` on, both checksums verified.
+
+  It ends at a damaged length, which hides all that follows.
+  """
+  size = files.size(path)
   with files.open_binary(path) as stream:
-    size = files.size(path)
-    offset = record = 0
-    while header := stream.read(HEADER_BYTES):
-      length = length_at(path, header, record, offset)
-      if offset + HEADER_BYTES + length + FOOTER_BYTES > size:
-        raise damaged(path, record, offset, "the file ends inside the record")
+    stream.seek(start)
+    for record in itertools.count():
+      header = stream.read(HEADER_BYTES)
+      if not header:
+        return
+      try:
+        length = length_at(path, header, record, start)
+      except UserError as error:
+        yield WalkedRecord(start, start, b"", error)
+        return
+      end = start + HEADER_BYTES + length + FOOTER_BYTES
+      if end > size:
+        yield WalkedRecord(start, end, b"", damaged(path, record, start, "the file ends inside the record"))
+        return
       data, footer = stream.read(length), stream.read(FOOTER_BYTES)
-      if len(data) < length or len(footer) < FOOTER_BYTES:
-        raise damaged(path, record, offset, "the file ends inside the record")
-      if verify and masked_crc32c(data) != _CRC.unpack(footer)[0]:
-        raise damaged(path, record, offset, "the checksum of the data does not match")
-      yield data
-      offset += HEADER_BYTES + length + FOOTER_BYTES
-      record += 1
+      whole = _CRC.pack(masked_crc32c(data)) == footer
+      fault = None if whole else damaged(path, record, start, "the checksum of the data does not match")
+      yield WalkedRecord(start, end, data, fault)
+      start = end
+
+
+def read_records(path: str) -> Iterator[bytes]:
+  """Yields the data of each record of `path`; a `UserError` names the one that is damaged or cut."""
+  for record in walk_records(path):
+    if record.fault:
+      raise record.fault
+    yield record.data

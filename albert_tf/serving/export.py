@@ -1,83 +1,51 @@
 """A run directory becomes a SavedModel in TensorFlow Serving's layout: `<output_dir>/<version>/`."""
 
-from collections.abc import Callable
-import dataclasses
-import functools
+from collections.abc import Mapping
 import os
-import re
 import tempfile
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.saved_model import fingerprinting_utils
 
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.finetuning.models import make_model
-from albert_tf.finetuning.task_spec import TaskSpec
-from albert_tf.modeling import AlbertEncoder, AlbertForPreTraining, named_variables
-from albert_tf.serving.classifier_module import ClassifierModule
-from albert_tf.serving.conformance.golden import write_golden
-from albert_tf.serving.encoder_module import EncoderModule
-from albert_tf.serving.fill_mask_module import FillMaskModule
+from albert_tf.finetuning.tasks.base import SIGNATURES, TaskSpec, task_kinds_of
+from albert_tf.interop import ANY_HEAD, Checkpoint, load_weights, read_checkpoint
+from albert_tf.modeling import AlbertEncoder, AlbertForPreTraining
+from albert_tf.serving.golden import write_golden
 from albert_tf.serving.layout import write_layout
-from albert_tf.serving.method_names import set_method_names
-from albert_tf.serving.modules import Packing, Parts, ServingModule
-from albert_tf.serving.multiple_choice_module import MultipleChoiceModule
-from albert_tf.serving.question_answering_module import QuestionAnsweringModule
-from albert_tf.serving.run_directory import CONFIG_NAME, PretrainedFiles, find_pretrained
-from albert_tf.serving.token_classification_module import TokenClassificationModule
+from albert_tf.serving.signatures.base import ExportSettings, Parts, ServingModule
+from albert_tf.serving.signatures.classifier import ClassifierModule
+from albert_tf.serving.signatures.encoder import EncoderModule
+from albert_tf.serving.signatures.fill_mask import FillMaskModule
+from albert_tf.serving.signatures.multiple_choice import MultipleChoiceModule
+from albert_tf.serving.signatures.question_answering import QuestionAnsweringModule
+from albert_tf.serving.signatures.token_classification import TokenClassificationModule
 from albert_tf.serving.warmup import write_warmup
 from albert_tf.tokenization import AlbertTokenizer
-from albert_tf.training.checkpoints import restore_variables
 
-# What --model may be, and of which tasks' models it is made; pretrained ones have no task.
-TASK_KINDS_OF: dict[str, tuple[str, ...]] = {
-  "encoder": (),
-  "fill_mask": (),
-  "classifier": ("classification", "regression"),
-  "question_answering": ("question_answering",),
-  "multiple_choice": ("multiple_choice",),
-  "token_classification": ("token_classification",),
+MODEL_KINDS = SIGNATURES  # What --model may be.
+CONFIG_NAME = "albert_config.json"
+_MODULES: dict[str, type[ServingModule]] = {
+  "encoder": EncoderModule,
+  "fill_mask": FillMaskModule,
+  "classifier": ClassifierModule,
+  "question_answering": QuestionAnsweringModule,
+  "multiple_choice": MultipleChoiceModule,
+  "token_classification": TokenClassificationModule,
 }
-MODEL_KINDS = tuple(TASK_KINDS_OF)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportSettings:
-  """What an export may be told beside what is exported.
-
-  Attributes:
-    top_k: answers a mask that `fill_mask` gives.
-    n_best: answers that `question_answering` gives, and the starts and ends tried in a window of SQuAD 1.1.
-    max_windows: of a context that `question_answering` reads.
-    max_seq_length: rows are cut here; None: the length that the model was fine-tuned with, else the
-      longest that it knows.
-    pad_to_max_length: every row has that length; else a batch has its longest row's.
-    use_ema: the averages that a run kept instead of its weights.
-    model_name: under which servers offer it; None: the kind of model.
-  """
-
-  top_k: int = 10
-  n_best: int = 20
-  max_windows: int = 32
-  max_seq_length: int | None = None
-  pad_to_max_length: bool = False
-  use_ema: bool = False
-  model_name: str | None = None
-
-  def __post_init__(self) -> None:
-    if self.model_name is not None and not re.fullmatch(r"[A-Za-z0-9_.-]+", self.model_name):
-      raise UserError(
-        "model_name is part of a URL and a path: letters, digits, '_', '-' and '.'. "
-        f"Received: {self.model_name!r}."
-      )
-    for name in ("n_best", "max_windows"):
-      if getattr(self, name) < 1:
-        raise UserError(f"{name} must be at least 1. Received: {getattr(self, name)}.")
 
 
 def export_saved_model(
-  *, model: str, init_checkpoint: str, output_dir: str, version: int = 1, **settings: Any
+  *,
+  model: str,
+  init_checkpoint: str,
+  output_dir: str,
+  version: int = 1,
+  spm_model_file: str = "",
+  **settings: Any,
 ) -> str:
   """Exports a trained model with its tokenizer and configuration.
 
@@ -87,9 +55,10 @@ def export_saved_model(
 
   Args:
     model: one of `MODEL_KINDS`.
-    init_checkpoint: run directory or checkpoint prefix; see `find_pretrained`.
+    init_checkpoint: see `interop.read_checkpoint`.
     output_dir: the folder that servers watch.
     version: the version's number; servers take the highest.
+    spm_model_file: a SentencePiece model instead of the one beside the checkpoint.
     **settings: of `ExportSettings`.
 
   Returns:
@@ -107,74 +76,67 @@ def export_saved_model(
       f"A version is exported once and never changed. Received: {target}, which exists. "
       "Choose a higher --version, or remove the directory."
     )
-  pretrained = find_pretrained(init_checkpoint)
-  tokenizer = pretrained.load_tokenizer()
-  _check_top_k(options.top_k, tokenizer)
+  pretrained = read_checkpoint(init_checkpoint)
+  tokenizer = pretrained.load_tokenizer(spm_model_file)
+  if not isinstance(tokenizer, AlbertTokenizer):
+    raise UserError(
+      f"A served model tokenizes with SentencePiece. Received: {spm_model_file}, a WordPiece vocabulary."
+    )
   task = load_task(model, pretrained)
   built = restore_model(model, pretrained, task=task, use_ema=options.use_ema)
-  files.makedirs(output_dir)
   with tempfile.TemporaryDirectory() as assets_dir:
-    limit = pretrained.config.max_position_embeddings
-    length = options.max_seq_length or (min(task.max_seq_length, limit) if task else limit)
     parts = Parts(
       model=built,
       tokenizer=tokenizer,
-      packing=Packing(length, fixed=options.pad_to_max_length),
-      limit=limit,
+      limit=pretrained.config.max_position_embeddings,
+      task=task,
+      settings=options,
       asset_files=_write_assets(assets_dir, pretrained, tokenizer, task),
     )
+    module = _MODULES[model](parts)
+    files.makedirs(output_dir)
     name = options.model_name or model
-    _save_atomically(_make_module(model, parts, task, options), target, model_name=name)
+    _save_atomically(module, target, model_name=name)
   write_layout(output_dir, model_name=name, version_dir=target)
   return target
 
 
-def load_task(kind: str, pretrained: PretrainedFiles) -> TaskSpec | None:
+def load_task(kind: str, pretrained: Checkpoint) -> TaskSpec | None:
   """The task of a fine-tuned model, if `kind` is one of those.
 
   Raises:
     UserError: the directory holds no task, or another kind of it.
   """
-  if not TASK_KINDS_OF[kind]:
+  kinds = task_kinds_of(kind)
+  if not kinds:
     return None
   task = TaskSpec.load(pretrained.directory)
-  if task.kind not in TASK_KINDS_OF[kind]:
-    fitting = next(name for name, kinds in TASK_KINDS_OF.items() if task.kind in kinds)
+  if task.kind not in kinds:
     raise UserError(
-      f"--model {kind} needs a model fine-tuned for {' or '.join(TASK_KINDS_OF[kind])}. Received: "
-      f"{pretrained.directory}, fine-tuned for {task.kind}. Export it with --model {fitting}."
+      f"--model {kind} needs a model fine-tuned for {' or '.join(kinds)}. Received: "
+      f"{pretrained.directory}, fine-tuned for {task.kind}. Export it with --model {task.signature}."
     )
   return task
 
 
 def restore_model(
-  kind: str, pretrained: PretrainedFiles, *, task: TaskSpec | None = None, use_ema: bool = False
+  kind: str, pretrained: Checkpoint, *, task: TaskSpec | None = None, use_ema: bool = False
 ) -> Any:
   """Builds the Keras model that `kind` needs, with the checkpoint's weights."""
   if task is not None:
     built = make_model(task, pretrained.config)
   else:
     built = (AlbertEncoder if kind == "encoder" else AlbertForPreTraining)(pretrained.config)
-  restore_variables(named_variables(built), pretrained.checkpoint, use_ema=use_ema)
+  load_weights(
+    built,
+    pretrained.averaged() if use_ema else pretrained,
+    allow_unused=ANY_HEAD if kind == "encoder" else "",
+  )
   return built
 
 
-def _make_module(kind: str, parts: Parts, task: TaskSpec | None, options: ExportSettings) -> ServingModule:
-  if task is None:
-    return EncoderModule(parts) if kind == "encoder" else FillMaskModule(parts, top_k=options.top_k)
-  modules: dict[str, Callable[[Parts, TaskSpec], ServingModule]] = {
-    "classifier": ClassifierModule,
-    "question_answering": functools.partial(
-      QuestionAnsweringModule, n_best=options.n_best, max_windows=options.max_windows
-    ),
-    "multiple_choice": MultipleChoiceModule,
-    "token_classification": TokenClassificationModule,
-  }
-  return modules[kind](parts, task)
-
-
 def _write_assets(
-  directory: str, pretrained: PretrainedFiles, tokenizer: AlbertTokenizer, task: TaskSpec | None
+  directory: str, pretrained: Checkpoint, tokenizer: AlbertTokenizer, task: TaskSpec | None
 ) -> list[str]:
   tokenizer.save_pretrained(directory)
   with files.atomic_writer(os.path.join(directory, CONFIG_NAME), "w") as stream:
@@ -190,14 +152,17 @@ def _save_atomically(module: ServingModule, target: str, *, model_name: str) -> 
   # Servers take directories whose name is a number, and of those the ones with this file.
   with files.atomic_directory(target, last="saved_model.pb") as directory:
     tf.saved_model.save(module, directory, signatures=signatures)
-    set_method_names(directory, module.method_names())
+    _set_methods(directory, module.method_names())
     write_golden(directory, functions)
     write_warmup(directory, model_name=model_name)
 
 
-def _check_top_k(top_k: int, tokenizer: AlbertTokenizer) -> None:
-  if not 1 <= top_k <= tokenizer.vocab_size - 5:
-    raise UserError(
-      f"top_k must be between 1 and the number of ordinary pieces. Received: {top_k}, with "
-      f"{tokenizer.vocab_size} pieces of which 5 are special."
-    )
+def _set_methods(directory: str, names: Mapping[str, str]) -> None:
+  """Rewrites saved_model.pb: TensorFlow saves every signature as Predict, which Classify and Regress refuse."""
+  if not names:
+    return
+  updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(directory)
+  for signature, method in names.items():
+    updater.replace_method_name(signature_key=signature, method_name=method)
+  updater.save()
+  fingerprinting_utils.write_fingerprint(directory)  # It covers the signatures.

@@ -1,13 +1,12 @@
 """Fills the blanks of a sentence through an exported SavedModel; builds no Keras model."""
 
-import os
 from typing import NamedTuple
 
 import tensorflow as tf
 import tensorflow_text as tf_text  # noqa: F401  Registers the ops of the exported tokenizer.
 
-from albert_tf import files
 from albert_tf.errors import UserError
+from albert_tf.serving.saved_model import find_version
 
 MASK = "[MASK]"
 
@@ -73,16 +72,3 @@ class FillMask:
       [Candidate(word.decode(), float(p)) for word, p in zip(row[:top_k], chances[:top_k], strict=True)]
       for row, chances in zip(words, probabilities, strict=True)
     ]
-
-
-def find_version(path: str) -> str:
-  """The SavedModel at `path`, or the highest version in it."""
-  if files.exists(os.path.join(path, "saved_model.pb")):
-    return path
-  versions = [name for name in files.listdir(path) if name.isdigit()]
-  if not versions:
-    raise UserError(
-      f"A SavedModel or a folder of numbered versions is needed. Received: {path}, which is neither. "
-      "Make one with tpu_scripts/export_saved_model.py."
-    )
-  return os.path.join(path, max(versions, key=int))

@@ -11,11 +11,13 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.records import TFRecordWriter
-from albert_tf.serving.conformance.samples import make_inputs
-from albert_tf.serving.conformance.signatures import CLASSIFY, PREDICT, REGRESS, read_signatures
-from albert_tf.serving.conformance.warmup import EXTRA_DIR, warmup_path
+from albert_tf.records import TFRecordWriter, read_records
+from albert_tf.serving.bare_loader import Call
+from albert_tf.serving.samples import make_inputs, string_array
+from albert_tf.serving.saved_model import CLASSIFY, EXTRA_DIR, PREDICT, REGRESS, read_signatures
 
+WARMUP_NAME = "tf_serving_warmup_requests"
+MAX_RECORDS = 1000  # More are refused by servers.
 BATCH_SIZES = (1, 8, 32)
 
 # Field numbers of tensorflow_serving/apis: prediction_log.proto, predict.proto, classification.proto, model.proto.
@@ -38,7 +40,7 @@ def write_warmup(directory: str, *, model_name: str) -> int:
   """
   signatures = read_signatures(directory)
   files.makedirs(os.path.join(directory, EXTRA_DIR))
-  with files.atomic_writer(warmup_path(directory)) as stream:
+  with files.atomic_writer(os.path.join(directory, EXTRA_DIR, WARMUP_NAME)) as stream:
     writer = TFRecordWriter(stream)
     for name, signature in signatures.items():
       inputs = make_inputs(signature, signatures)
@@ -46,6 +48,26 @@ def write_warmup(directory: str, *, model_name: str) -> int:
         batch = {key: array[np.arange(size) % len(array)] for key, array in inputs.items()}
         writer.write(prediction_log(model_name, name, signature.method, batch))
   return writer.num_records
+
+
+def read_warmup(directory: str) -> list[Call] | None:
+  """The recorded requests as calls; None without the package that defines their messages."""
+  try:
+    from tensorflow_serving.apis import prediction_log_pb2
+  except ImportError:
+    return None
+  path = os.path.join(directory, EXTRA_DIR, WARMUP_NAME)
+  calls = []
+  for record in read_records(path) if files.exists(path) else ():
+    log = prediction_log_pb2.PredictionLog.FromString(record)
+    request = getattr(log, log.WhichOneof("log_type")).request
+    if hasattr(request, "inputs"):
+      inputs = {name: tf.make_ndarray(proto) for name, proto in request.inputs.items()}
+    else:
+      examples = request.input.example_list.examples
+      inputs = {"inputs": string_array([example.SerializeToString() for example in examples])}
+    calls.append(Call(request.model_spec.signature_name, inputs))
+  return calls
 
 
 def prediction_log(

@@ -10,10 +10,10 @@ from albert_tf.errors import UserError
 
 MODEL_FILE = "spm.model"
 CONFIG_FILE = "tokenizer.json"
-_HUGGING_FACE_MODEL = "spiece.model"
+HUGGING_FACE_MODEL = "spiece.model"
 _HUGGING_FACE_CONFIG = "tokenizer_config.json"
 _WORDPIECE_VOCABULARY = "vocab.txt"
-_RELEASED_MODEL = "30k-clean.model"
+RELEASED_MODEL = "30k-clean.model"
 _FORMAT = "albert_tf"
 DIGIT_COMMA_RULES = ("strip", "nostrip")
 
@@ -55,7 +55,7 @@ def config_from_json(text: str, *, path: str) -> TokenizerConfig:
   if kind != _FORMAT:
     raise UserError(
       f'{CONFIG_FILE} beside {MODEL_FILE} must hold "format": "{_FORMAT}". Received: {kind!r} in {path}. '
-      f"Remove it, or rename the model file to {_HUGGING_FACE_MODEL} if both are theirs."
+      f"Remove it, or rename the model file to {HUGGING_FACE_MODEL} if both are theirs."
     )
   known = {field.name for field in dataclasses.fields(TokenizerConfig)}
   unknown = sorted(set(values) - known)
@@ -64,6 +64,13 @@ def config_from_json(text: str, *, path: str) -> TokenizerConfig:
       f"The tokenizer's settings are {sorted(known)}. Received: {unknown} in {path}. Remove or rename them."
     )
   return TokenizerConfig(**values)
+
+
+def model_in(directory: str) -> str:
+  """The SentencePiece model of a directory, by its name there; empty if there is none."""
+  models = (MODEL_FILE, HUGGING_FACE_MODEL, RELEASED_MODEL)
+  candidates = [os.path.join(folder, model) for folder in ("", "assets") for model in models]
+  return next((name for name in candidates if files.exists(os.path.join(directory, name))), "")
 
 
 def find_model(path: str) -> tuple[str, TokenizerConfig]:
@@ -82,9 +89,7 @@ def find_model(path: str) -> tuple[str, TokenizerConfig]:
     directory, name = os.path.split(path)
   else:
     directory = path
-    models = (MODEL_FILE, _HUGGING_FACE_MODEL, _RELEASED_MODEL)
-    candidates = [os.path.join(folder, model) for folder in ("", "assets") for model in models]
-    name = next((name for name in candidates if files.exists(os.path.join(path, name))), "")
+    name = model_in(path)
     if not name and files.exists(os.path.join(path, _WORDPIECE_VOCABULARY)):
       raise UserError(
         f"A SentencePiece model was expected in {path}. Received: {_WORDPIECE_VOCABULARY}. "
@@ -92,11 +97,11 @@ def find_model(path: str) -> tuple[str, TokenizerConfig]:
       )
     if not name:
       raise UserError(
-        f"A tokenizer directory must hold one of {MODEL_FILE}, {_HUGGING_FACE_MODEL}, {_RELEASED_MODEL}. "
+        f"A tokenizer directory must hold one of {MODEL_FILE}, {HUGGING_FACE_MODEL}, {RELEASED_MODEL}. "
         f"Received: {path}, which has none. Name a run directory, or the SentencePiece model file itself."
       )
   model_path = os.path.join(directory, name)
-  if os.path.basename(name) == _HUGGING_FACE_MODEL:
+  if os.path.basename(name) == HUGGING_FACE_MODEL:
     return model_path, _hugging_face_config(os.path.join(directory, _HUGGING_FACE_CONFIG))
   beside = [
     model_path.removesuffix(".model") + ".json",
@@ -121,4 +126,5 @@ def _hugging_face_config(path: str) -> TokenizerConfig:
     do_lower_case=values.get("do_lower_case", True),
     remove_space=values.get("remove_space", True),
     normalize_quotes=values.get("normalize_quotes", True),
+    digit_comma=values.get("digit_comma", "strip"),
   )

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from albert_tf.tokenization.graph import GraphTokenizer, make_table, replace
 from albert_tf.tokenization.normalization import normalize_text
+from albert_tf.tokenization.offsets import visible_width
 from albert_tf.tokenization.spm_model import load_processor
 from albert_tf.tokenization.tokenizer import AlbertTokenizer
 from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE
@@ -56,7 +57,7 @@ class GraphOffsets(tf.Module):
     self._graph = graph
     self._normalize_quotes = tokenizer.config.normalize_quotes
     pieces = tokenizer.pieces
-    widths = [_canonical_width(piece) for piece in pieces]
+    widths = [visible_width(piece) for piece in pieces]
     parts = tokenizer.digit_comma_ids
     self._part_widths = make_table(
       {
@@ -173,14 +174,6 @@ def _space_codes() -> list[int]:
   return [*(ord(char) for char in map(chr, range(0x3001)) if char.isspace()), ord(SPIECE_UNDERLINE)]
 
 
-def _canonical_width(text: str) -> int:
-  """Characters of `text` when decomposed and freed of white space."""
-  decomposed = (part for char in text for part in unicodedata.normalize("NFKD", char))
-  return sum(
-    not unicodedata.combining(part) and not part.isspace() and part != SPIECE_UNDERLINE for part in decomposed
-  )
-
-
 @functools.lru_cache(maxsize=4)
 def _character_widths(model: bytes, do_lower_case: bool) -> np.ndarray:
   """int8 [code points] the width of each character, `_MARK` for what normalisation drops; beyond, it is 1."""
@@ -190,5 +183,5 @@ def _character_widths(model: bytes, do_lower_case: bool) -> np.ndarray:
   again = processor.normalize(normal)
   widths = np.ones(codes[-1] + 1, np.int8)
   for code, first, second in zip(codes, normal, again, strict=True):
-    widths[code] = _canonical_width(second) if first else _MARK
+    widths[code] = visible_width(second) if first else _MARK
   return widths[: int(np.flatnonzero(widths != 1)[-1]) + 2]

@@ -39,6 +39,16 @@ def normalize_text(
   return text.lower() if do_lower_case else text
 
 
+def check_text(text: str) -> str:
+  """`text`, if it is one: bytes and missing values would be tokenized as something else, or fail far from here."""
+  if not isinstance(text, str):
+    raise TypeError(
+      f"A text must be a Python string. Received: {text!r:.60} of type {type(text).__name__}. "
+      'Decode bytes with .decode("utf-8"), leave missing values out, and give tensors to GraphTokenizer.'
+    )
+  return text
+
+
 class AlignedText(NamedTuple):
   """Normalised text with, for each of its characters, where it came from.
 
@@ -60,8 +70,11 @@ def normalize_with_alignment(
 
   NFKD decomposes character by character and reorders only combining characters, which are dropped, so
   treating each character alone gives the same text. A dropped combining character belongs to the
-  character before it.
+  character before it, to all that this one became.
   """
+  if text.isascii() and not normalize_quotes and (not remove_space or text == " ".join(text.split())):
+    size = len(text)  # Every character stays, or is lower-cased.
+    return AlignedText(text.lower() if do_lower_case else text, list(range(size)), list(range(1, size + 1)))
   spans = [(char, index, index + 1) for index, char in enumerate(text)]
   if remove_space:
     spans = _collapse_space(spans)
@@ -69,9 +82,16 @@ def normalize_with_alignment(
     spans = _join_quotes(spans)
   result: list[tuple[str, int, int]] = []
   for char, start, end in spans:
+    if char.isascii():
+      result.append((char, start, end))
+      continue
     kept = [part for part in unicodedata.normalize("NFKD", char) if not unicodedata.combining(part)]
     if not kept and result and result[-1][2] == start:
-      result[-1] = (*result[-1][:2], end)
+      base = result[-1][1]
+      for place in range(len(result) - 1, -1, -1):
+        if result[place][1] != base:
+          break
+        result[place] = (result[place][0], base, end)
     result.extend((part, start, end) for part in kept)
   normalized = "".join(part for part, _, _ in result)
   if do_lower_case:

@@ -1,11 +1,14 @@
 """Where each piece comes from in the original text."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+import functools
+import itertools
+import unicodedata
 
 import sentencepiece
 
 from albert_tf.tokenization.config import TokenizerConfig
-from albert_tf.tokenization.normalization import AlignedText, normalize_with_alignment
+from albert_tf.tokenization.normalization import normalize_with_alignment
 from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE
 
 
@@ -15,6 +18,7 @@ def encode_with_offsets(
   *,
   config: TokenizerConfig,
   digit_commas: Mapping[int, list[str]],
+  is_visible: Callable[[str], bool],
 ) -> tuple[list[int], list[tuple[int, int]]]:
   """Ids of `text`, and the half-open range of its characters each id stands for.
 
@@ -23,6 +27,7 @@ def encode_with_offsets(
     text: the original, un-normalised text.
     config: the tokenizer's settings.
     digit_commas: the digit-comma rule's table, id → pieces.
+    is_visible: of this vocabulary, by `visibility`.
   """
   aligned = normalize_with_alignment(
     text,
@@ -30,32 +35,45 @@ def encode_with_offsets(
     remove_space=config.remove_space,
     normalize_quotes=config.normalize_quotes,
   )
+  shown = [is_visible(char) for char in aligned.text]
+  visible = list(itertools.compress(range(len(shown)), shown))  # Places in `aligned`.
+  before = [0, *itertools.accumulate(shown)]  # Visible characters before each place.
+
+  def original_range(first: int, last: int) -> tuple[int, int]:
+    """From one visible character up to another; an empty range lies where the next one begins."""
+    if first < last:
+      return aligned.starts[visible[first]], aligned.ends[visible[last - 1]]
+    at = aligned.starts[visible[first]] if first < len(visible) else len(text)
+    return at, at
+
   ids: list[int] = []
   ranges: list[tuple[int, int]] = []
   for piece in processor.encode(aligned.text, out_type="immutable_proto").pieces:
-    begin, end = piece.begin, piece.end
+    first, end = before[piece.begin], before[piece.end]
     if piece.id not in digit_commas:
       ids.append(piece.id)
-      ranges.append(_original_range(aligned, begin, end))
+      ranges.append(original_range(first, end))
       continue
     for part in digit_commas[piece.id]:
+      last = min(first + visible_width(part), end)
       ids.append(processor.piece_to_id(part))
-      # Skip the space that "▁" stands for; a part takes as many characters as it has.
-      while begin < end and aligned.text[begin].isspace():
-        begin += 1
-      width = len(part.removeprefix(SPIECE_UNDERLINE))
-      stop = min(begin + width, end) if part != "," else end
-      ranges.append(_original_range(aligned, begin, stop))
-      begin = stop
+      ranges.append(original_range(first, last))
+      first = last
   return ids, ranges
 
 
-def _original_range(aligned: AlignedText, begin: int, end: int) -> tuple[int, int]:
-  while begin < end and aligned.text[begin].isspace():
-    begin += 1
-  while end > begin and aligned.text[end - 1].isspace():
-    end -= 1
-  if begin == end:
-    at = aligned.starts[begin] if begin < len(aligned.starts) else (aligned.ends[-1] if aligned.ends else 0)
-    return at, at
-  return aligned.starts[begin], aligned.ends[end - 1]
+def visibility(processor: sentencepiece.SentencePieceProcessor) -> Callable[[str], bool]:
+  """Whether a normalised character leaves anything in pieces: not white space, nor what SentencePiece drops.
+
+  SentencePiece drops control characters and signs of direction, and takes zero-width spaces for spaces. No piece
+  begins or ends with one of them, so that the same words are the same answer. `graph_offsets` counts as this does.
+  """
+  return functools.cache(lambda char: visible_width(processor.normalize(char)) > 0)
+
+
+def visible_width(text: str) -> int:
+  """Characters of `text` when decomposed and freed of combining marks and white space."""
+  decomposed = (part for char in text for part in unicodedata.normalize("NFKD", char))
+  return sum(
+    not unicodedata.combining(part) and not part.isspace() and part != SPIECE_UNDERLINE for part in decomposed
+  )

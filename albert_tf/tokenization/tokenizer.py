@@ -14,7 +14,7 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.tokenization import config as config_lib
 from albert_tf.tokenization import digit_comma, offsets, packing
-from albert_tf.tokenization.normalization import normalize_text
+from albert_tf.tokenization.normalization import check_text, normalize_text
 from albert_tf.tokenization.spm_model import load_processor
 from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE, word_start_table
 
@@ -101,6 +101,7 @@ class AlbertTokenizer:
     )
     self._digit_comma_ids = {index: self._to_ids(pieces) for index, pieces in self._digit_commas.items()}
     self._digit_comma_keys = frozenset(self._digit_commas)
+    self._is_visible = offsets.visibility(self._processor)
 
   def _check_special_pieces(self, source: str) -> None:
     unk = self._processor.unk_id()
@@ -171,34 +172,39 @@ class AlbertTokenizer:
 
   def normalize(self, text: str) -> str:
     """The text SentencePiece sees."""
-    return self._normalize(text)
+    return self._normalize(check_text(text))
 
   def encode(self, text: str, *, allow_mask: bool = False) -> list[int]:
     """Ids of one text, without [CLS] and [SEP]; `allow_mask` reads a literal "[MASK]" as the mask piece."""
-    if allow_mask and MASK_PIECE in text:
+    if allow_mask and MASK_PIECE in check_text(text):
       return self._encode_with_masks(text)
     return self.encode_batch([text])[0]
 
   def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
     """Ids of many texts; much faster than one call a text."""
-    normalized = [self._normalize(text) for text in texts]
+    normalized = [self._normalize(check_text(text)) for text in texts]
     rows: list[list[int]] = self._processor.encode(normalized, out_type=int, num_threads=1)
     return [row if self._digit_comma_keys.isdisjoint(row) else self._split_digit_commas(row) for row in rows]
 
   def encode_pieces(self, text: str) -> list[str]:
     """The pieces whose ids `encode` returns; characters outside the vocabulary stay as they are."""
     pieces: list[str] = []
-    for piece in self._processor.encode(self._normalize(text), out_type=str):
+    for piece in self._processor.encode(self.normalize(text), out_type=str):
       pieces.extend(self._digit_commas.get(self._processor.piece_to_id(piece), (piece,)))
     return pieces
 
   def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
     """Ids, and for each the half-open character range of `text` it stands for.
 
-    A range never begins or ends with the white space that "▁" stands for; a lone "▁" has an empty range.
+    A range never begins or ends with white space, nor with signs that SentencePiece drops (U+200E); a lone "▁" has
+    an empty one.
     """
     return offsets.encode_with_offsets(
-      self._processor, text, config=self.config, digit_commas=self._digit_commas
+      self._processor,
+      check_text(text),
+      config=self.config,
+      digit_commas=self._digit_commas,
+      is_visible=self._is_visible,
     )
 
   def _split_digit_commas(self, row: list[int]) -> list[int]:

@@ -69,3 +69,9 @@ def final_sigma_pattern() -> tuple[str, str]:
   ignored = character_class(ignorable)
   pattern = f"([{cased}][{ignored}]*){_SIGMA}([{ignored}]*(?:[^{cased}{ignored}]|$))"
   return pattern, rf"\1{_FINAL_SIGMA}\2"
+
+
+@functools.cache
+def combining_class() -> str:
+  """What normalisation drops once NFKD has taken characters apart."""
+  return character_class(char for char in _all_characters() if unicodedata.combining(char))

@@ -1,98 +1,188 @@
-"""Finding checkpoints and restoring from them, every variable accounted for."""
+"""The checkpoints of a run: written while training goes on, whole or not at all; the newest and the best stay."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+import dataclasses
+import math
 import os
 import re
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.checkpoints.bundle import is_bundle, latest_bundle, read_bundle, strip_suffix, write_bundle
+from albert_tf.checkpoints.bundle import (
+  checkpoint_steps,
+  is_bundle,
+  latest_checkpoint,
+  read_bundle,
+  strip_suffix,
+  write_bundle,
+  write_pointer,
+)
+from albert_tf.checkpoints.restore import HOST_PREFIX, assign_exactly, averages_of, require_bundle
 from albert_tf.errors import UserError
 
-HOST_PREFIX = "albert_tf/"
-_SLOT = re.compile(r"/(adam_m|adam_v|ema)$")
-_EMA = "/ema"
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HostState:
+  """What a run must remember besides its variables.
 
-def latest_checkpoint(directory: str) -> str | None:
-  """Prefix of the whole checkpoint with the highest step in `directory`; None if there is none."""
-  steps = checkpoint_steps(directory)
-  return os.path.join(directory, f"model.ckpt-{steps[-1]}") if steps else None
+  A checkpoint is saved before it is evaluated: its own result is in metrics.jsonl, and the next checkpoint's state.
 
-
-def checkpoint_steps(directory: str) -> list[int]:
-  """Steps of the whole checkpoints in `directory`, ascending."""
-  matches = (re.fullmatch(r"model\.ckpt-(\d+)\.index", name) for name in files.listdir(directory))
-  return sorted(int(match[1]) for match in matches if match)
-
-
-def assign_exactly(
-  variables: Mapping[str, tf.Variable], tensors: Mapping[str, np.ndarray], *, source: str
-) -> None:
-  """Assigns every tensor to the variable of its name.
-
-  Raises:
-    UserError: a name on one side only, or a shape that differs; nothing is assigned then.
+  Attributes:
+    examples_seen: position in the stream of training examples.
+    best_masked_lm_accuracy: best held-out accuracy so far; -1 before the first evaluation.
+    best_masked_lm_loss: the loss beside it; -inf in runs that began before it was noted.
+    best_step: updates at which it was reached.
   """
-  missing = [f"{name} is missing" for name in sorted(set(variables) - set(tensors))]
-  unknown = [f"{name} is unknown to the model" for name in sorted(set(tensors) - set(variables))]
-  misshapen = [
-    f"{name} has shape {tuple(tensors[name].shape)}, the model's {tuple(variable.shape)}"
-    for name, variable in variables.items()
-    if name in tensors and tuple(tensors[name].shape) != tuple(variable.shape)
-  ]
-  if missing or unknown or misshapen:
-    shown = "; ".join(_some(faults) for faults in (missing, unknown, misshapen) if faults)
-    raise UserError(
-      f"The checkpoint must hold exactly the model's variables. Received: {source}: {shown}. "
-      "Use the configuration and optimizer it was made with."
+
+  examples_seen: int = 0
+  best_masked_lm_accuracy: float = -1.0
+  best_masked_lm_loss: float = -math.inf
+  best_step: int = -1
+
+  def evaluated(self, step: int, metrics: Mapping[str, Any]) -> "HostState":
+    """The state after the held-out evaluation of `step`; of equal accuracies the lower loss is better."""
+    accuracy, loss = float(metrics["masked_lm_accuracy"]), metrics["masked_lm_loss"]
+    loss = math.inf if loss is None else float(loss)  # metrics.jsonl has nothing for what is not finite.
+    if not (accuracy, -loss) > (self.best_masked_lm_accuracy, -self.best_masked_lm_loss):
+      return self
+    return dataclasses.replace(
+      self, best_masked_lm_accuracy=accuracy, best_masked_lm_loss=loss, best_step=step
     )
-  for name, variable in variables.items():
-    variable.assign(tf.cast(tensors[name], variable.dtype))
 
 
-def _some(faults: list[str], limit: int = 4) -> str:
-  more = [f"and {len(faults) - limit} more of these"] if len(faults) > limit else []
-  return "; ".join(faults[:limit] + more)
+class CheckpointStore:
+  """The checkpoints of one run: `model.ckpt-<step>`, the newest `keep`, and the best, which `best/` points to.
 
+  Files are TensorFlow bundles with the original release's names (`bert/…`, `cls/…`,
+  `…/adam_m`, `…/adam_v`, `global_step`), so the original's tools read them too.
 
-def restore_variables(
-  variables: Mapping[str, tf.Variable], checkpoint: str, *, use_ema: bool = False
-) -> None:
-  """Assigns a checkpoint's weights to a model; optimizer slots and host state in it are left aside.
+  One checkpoint at a time is written, by a thread of its own, from a copy in host memory. What goes wrong there is
+  raised by the next `check`, `wait` or `save`.
 
   Args:
-    variables: checkpoint name → variable, from `named_variables`.
-    checkpoint: prefix of a bundle (a file name of it is taken for the prefix), or a
-      directory: its `checkpoints/best`, `checkpoints`, or itself.
-    use_ema: take the averages that a run with `ema_decay` kept instead of the weights.
+    directory: `RUN/checkpoints`.
+    variables: checkpoint name → variable: weights, slots and `global_step`.
+    may_write: raises where this process must not save any more; asked by `check` and before each checkpoint.
 
-  Raises:
-    UserError: no checkpoint there, no averages in it, or a weight on one side only.
+  Attributes:
+    last: prefix of the newest checkpoint that is whole; None before the first.
   """
-  prefix = find_checkpoint(checkpoint)
-  tensors = read_bundle(prefix)
-  weights = {
-    name: value
-    for name, value in tensors.items()
-    if not (name.startswith(HOST_PREFIX) or _SLOT.search(name) or name == "global_step")
-  }
-  tensors = _averages(tensors, prefix) if use_ema else weights
-  wanted = set(variables)
-  if wanted < set(tensors):  # An encoder alone leaves the heads aside, never part of a group of its own.
-    groups = {name.split("/")[0] for name in wanted}
-    tensors = {name: value for name, value in tensors.items() if name.split("/")[0] in groups}
-  assign_exactly(variables, tensors, source=prefix)
+
+  def __init__(
+    self,
+    directory: str,
+    variables: Mapping[str, tf.Variable],
+    *,
+    keep: int = 5,
+    may_write: Callable[[], None] = lambda: None,
+  ):
+    self._directory = directory
+    self._variables = dict(variables)
+    self._keep = keep
+    self._may_write = may_write
+    self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+    self._pending: list[Future[None]] = []
+    self.last = latest_checkpoint(directory)
+
+  def save(self, step: int, state: HostState) -> None:
+    """Begins the checkpoint of `step`, once the one before is whole; then those beyond `keep` are removed."""
+    self.wait()
+    self._may_write()
+    values = {name: variable.numpy() for name, variable in self._variables.items()}
+    host = {HOST_PREFIX + key: np.array(value) for key, value in dataclasses.asdict(state).items()}
+    self._pending.append(self._writer.submit(self._write, step, {**values, **host}, state.best_step))
+
+  def point_best(self, step: int) -> None:
+    """Makes `best/` stand for the checkpoint of `step`, once it is whole."""
+    self._pending.append(self._writer.submit(self._point, f"model.ckpt-{step}"))
+
+  def check(self) -> None:
+    """Raises what went wrong in the writing so far, or what `may_write` does; waits for nothing."""
+    self._may_write()
+    while self._pending and self._pending[0].done():
+      self._pending.pop(0).result()
+
+  def wait(self) -> None:
+    """Returns when all that was begun is on the disk."""
+    while self._pending:
+      self._pending.pop(0).result()
+
+  def close(self) -> None:
+    """Ends what was begun; after an error of the run, the writing's own is left unsaid."""
+    self._writer.shutdown()
+
+  def _write(self, step: int, values: Mapping[str, np.ndarray], best_step: int) -> None:
+    files.makedirs(self._directory)
+    prefix = os.path.join(self._directory, f"model.ckpt-{step}")
+    write_bundle(prefix, values)
+    self.last = prefix
+    for old in checkpoint_steps(self._directory)[: -self._keep]:
+      if old != best_step:
+        _remove(os.path.join(self._directory, f"model.ckpt-{old}"))
+
+  def _point(self, name: str) -> None:
+    if not is_bundle(os.path.join(self._directory, name)):
+      return  # Its writing failed, as `check` says; the old best stays.
+    best = os.path.join(self._directory, "best")
+    write_pointer(best, name)
+    for old in checkpoint_steps(best):  # Copies of a run that began when `best/` held one.
+      _remove(os.path.join(best, f"model.ckpt-{old}"))
+
+  def restore_latest(self) -> HostState | None:
+    """Restores the newest checkpoint; None if there is none.
+
+    Raises:
+      UserError: it is damaged, or its variables are not exactly those of the run.
+    """
+    prefix = self.last
+    if prefix is None:
+      return None
+    try:
+      tensors = read_bundle(prefix)
+    except UserError as error:
+      older = [f"model.ckpt-{step}" for step in checkpoint_steps(self._directory)[:-1]]
+      choice = f"continue from {older[-1]}" if older else "start again"
+      raise UserError(f"{error} Or take the files of {os.path.basename(prefix)} away to {choice}.") from error
+    host = {
+      name.removeprefix(HOST_PREFIX): tensors.pop(name).item()
+      for name in list(tensors)
+      if name.startswith(HOST_PREFIX)
+    }
+    assign_exactly(self._variables, tensors, source=prefix)
+    names = {field.name for field in dataclasses.fields(HostState)}
+    missing = sorted(names - {"best_masked_lm_loss"} - set(host))
+    if missing:
+      raise UserError(
+        f"A checkpoint of a run must hold its position in the data. Received: {prefix} without {', '.join(missing)}: "
+        "it was not written by run_pretrain.py. Take it away, or start a new run from it with --init_checkpoint."
+      )
+    return HostState(**{name: host[name] for name in names & set(host)})
+
+  def tidy(self) -> None:
+    """Removes the parts of checkpoints that a killed run left."""
+    for folder in (self._directory, os.path.join(self._directory, "best")):
+      names = files.listdir(folder)
+      for name in names:
+        without_index = (
+          re.fullmatch(r"model\.ckpt-\d+\.data-.*", name) and f"{strip_suffix(name)}.index" not in names
+        )
+        # TensorFlow gives what it saves its own endings, behind the name that the file module would give.
+        if files.is_unfinished(name) or re.match(r"model\.ckpt-\d+\.tmp-", name) or without_index:
+          files.remove(os.path.join(folder, name))
+
+
+def _remove(prefix: str) -> None:
+  # The index goes first: a kill in between leaves data nobody takes for a checkpoint.
+  for path in [f"{prefix}.index", *files.glob(f"{prefix}.data-*")]:
+    files.remove(path)
 
 
 def save_averages(checkpoint: str, target: str) -> None:
-  """Writes a checkpoint whose weights are the averages that another one keeps beside its own.
-
-  Args:
-    checkpoint: as for `restore_variables`; of a run with `ema_decay`.
-    target: prefix of the new checkpoint, which holds weights only.
+  """Writes a checkpoint `target` (a prefix) of the averages that the one of a run with `ema_decay` keeps; weights only.
 
   Raises:
     UserError: no checkpoint there, or no averages in it.
@@ -100,32 +190,7 @@ def save_averages(checkpoint: str, target: str) -> None:
   Example:
     >>> save_averages("run", "run/averaged/model.ckpt-best")
   """
-  prefix = find_checkpoint(checkpoint)
-  averages = _averages(read_bundle(prefix), prefix)
+  prefix = require_bundle(checkpoint)
+  averages = averages_of(read_bundle(prefix), prefix)
   files.makedirs(os.path.dirname(target) or ".")
   write_bundle(target, averages)
-
-
-def _averages(tensors: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-  found = {name.removesuffix(_EMA): value for name, value in tensors.items() if name.endswith(_EMA)}
-  if not found:
-    raise UserError(
-      f"Averaged weights are only in checkpoints of a run with --ema_decay. Received: {prefix}, which has none. "
-      "Take the weights themselves."
-    )
-  return found
-
-
-def find_checkpoint(path: str) -> str:
-  """The bundle that `path` means; see `restore_variables`."""
-  prefix = strip_suffix(path.rstrip("/"))
-  if is_bundle(prefix):
-    return prefix
-  for folder in (os.path.join(path, "checkpoints", "best"), os.path.join(path, "checkpoints"), path):
-    found = latest_bundle(folder)
-    if found:
-      return found
-  raise UserError(
-    f"A checkpoint must exist. Received: {path}, which is neither a prefix with an .index file nor a run directory "
-    "with checkpoints. Give RUN or RUN/checkpoints/model.ckpt-STEP."
-  )

@@ -1,55 +1,21 @@
 """One function behind every way to place replicas."""
 
 from collections.abc import Callable, Mapping
-import dataclasses
 import json
 import os
+import sys
+from typing import TypeVar
 import zlib
 
 import tensorflow as tf
 
-from albert_tf import tpu_host
+from albert_tf import compat, tpu_host
 from albert_tf.errors import UserError
-from albert_tf.pipelines.pretraining import HostShard
-from albert_tf.training import tpu_hosts, tpu_probe
+from albert_tf.pipelines.batches import HostShard
+from albert_tf.training import slice_hosts
+from albert_tf.training.settings import DistributionConfig
 
-DISTRIBUTIONS = ("tpu", "mirrored", "multi_worker", "one_device")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DistributionConfig:
-  """Where the replicas run.
-
-  Attributes:
-    tpu: what `TPUClusterResolver` takes: "local", a name, or `grpc://host:port`, with commas between the hosts of
-      a slice; empty for none.
-    tpu_zone, gcp_project: only for a TPU named from another zone or project.
-    distribution: one of `DISTRIBUTIONS`; empty: `tpu` if named, `multi_worker` if TF_CONFIG names several
-      workers, else all GPUs if there is more than one, else one device.
-    num_virtual_devices: splits the CPU into this many logical devices, one replica each; for tests.
-  """
-
-  tpu: str = ""
-  tpu_zone: str = ""
-  gcp_project: str = ""
-  distribution: str = ""
-  num_virtual_devices: int = 1
-
-  def __post_init__(self) -> None:
-    if self.distribution and self.distribution not in DISTRIBUTIONS:
-      raise UserError(
-        f"distribution must be one of {', '.join(DISTRIBUTIONS)}. Received: {self.distribution!r}."
-      )
-    if self.distribution == "tpu" and not self.tpu:
-      raise UserError(
-        "--distribution=tpu needs to know the TPU. Received: an empty --tpu. Use --tpu=local on a TPU VM."
-      )
-    if self.tpu and self.distribution not in ("", "tpu"):
-      raise UserError(
-        f"--tpu and --distribution={self.distribution} exclude each other. Received: --tpu={self.tpu}. Drop one."
-      )
-    if self.num_virtual_devices < 1:
-      raise UserError(f"num_virtual_devices must be at least 1. Received: {self.num_virtual_devices}.")
+Result = TypeVar("Result")
 
 
 def _several_workers() -> bool:
@@ -57,16 +23,31 @@ def _several_workers() -> bool:
   return sum(len(cluster.get(job, ())) for job in ("chief", "worker")) > 1
 
 
+def probe_tpu(config: DistributionConfig) -> None:
+  """Refuses a TPU that this process could not use: no kernels in TensorFlow for it, or no chips."""
+  if not compat.TPU_KERNELS:
+    raise UserError(
+      "--tpu needs a TensorFlow with kernels for TPUs, and PyPI's package `tensorflow` has none. Received: "
+      f"--tpu={config.tpu} with TensorFlow {tf.__version__} of {sys.prefix}. Type\n"
+      "    make install STACK=tpu\n"
+      f"    .venv-tpu/bin/python tpu_scripts/run_pretrain.py --doctor --tpu={config.tpu}\n"
+      "and use that interpreter (on an image tpu-vm-tf-2.15.1 its own, see docs/tpu.md), or leave --tpu empty to "
+      "use GPUs or the CPU."
+    )
+  if config.tpu == "local" and not tpu_host.chips():
+    tpu_host.check_chips()
+
+
 def _tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
-  tpu_probe.probe_tpu(config)
+  probe_tpu(config)
   try:
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
       tpu=config.tpu, zone=config.tpu_zone or None, project=config.gcp_project or None
     )
     if config.tpu != "local":
-      tpu_hosts.check_hosts(resolver.cluster_spec())
+      slice_hosts.check_hosts(resolver.cluster_spec())
       tf.config.experimental_connect_to_cluster(resolver)
-      tpu_hosts.watch_hosts(resolver.cluster_spec())
+      slice_hosts.watch_hosts(resolver.cluster_spec())
     tf.tpu.experimental.initialize_tpu_system(resolver)
     return tf.distribute.TPUStrategy(resolver)
   except Exception as error:  # The resolver and the runtime raise many types, none of them documented.
@@ -122,11 +103,7 @@ def host_shard(strategy: tf.distribute.Strategy, context: tf.distribute.InputCon
 
 
 class Consensus:
-  """What the processes of a run decide together, so that none waits for one that has left.
-
-  Args:
-    strategy: of the run. With one process, its own word is the decision.
-  """
+  """What the processes of a run decide together, so that none waits for one that has left. One alone decides itself."""
 
   def __init__(self, strategy: tf.distribute.Strategy):
     self._several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
@@ -170,19 +147,16 @@ class Consensus:
     numbers = self._first(tf.constant([float(value) for value in values.values()], tf.float64))
     return dict(zip(values, numbers.numpy().tolist(), strict=True))
 
-  def on_chief(self, chief: bool, action: Callable[[], None]) -> None:
-    """Runs `action` on the chief alone; its refusal ends the other processes as well.
-
-    Raises:
-      UserError: the chief's own error there, and elsewhere a word that it refused.
-    """
-    refusal = None
+  def on_chief(self, chief: bool, action: Callable[[], Result]) -> Result | None:
+    """What `action` returns on the chief, and None elsewhere; its `UserError` ends the other processes as well."""
+    result, refusal = None, None
     if chief:
       try:
-        action()
+        result = action()
       except UserError as error:
         refusal = error
     if self.any(refusal is not None):
       raise refusal or UserError(
         "The workers of a run go on together. Received: a refusal of the chief (worker 0). Its message says what to do."
       )
+    return result

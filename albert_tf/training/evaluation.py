@@ -12,7 +12,7 @@ from albert_tf.modeling.losses import (
   mean_metrics,
   sentence_order_sums,
 )
-from albert_tf.pipelines.pretraining import EXAMPLE_WEIGHTS
+from albert_tf.pipelines.batches import EXAMPLE_WEIGHTS
 
 DatasetFunction = Callable[[tf.distribute.InputContext], tf.data.Dataset]
 
@@ -21,8 +21,6 @@ class Evaluator:
   """Masked-LM and sentence-order loss and accuracy over a whole held-out set.
 
   Args:
-    strategy: the strategy the model was made under.
-    model: the model to evaluate.
     dataset_fn: input context → `evaluation_batches` of that host.
     num_steps: global batches of the set.
   """

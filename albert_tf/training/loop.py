@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.training.checkpoint_store import CheckpointStore, HostState
+from albert_tf.training.checkpoints import CheckpointStore, HostState
 from albert_tf.training.distribution import Consensus
 from albert_tf.training.evaluation import Evaluator
-from albert_tf.training.goodput import Goodput
 from albert_tf.training.interruption import StopRequest
-from albert_tf.training.profiling import StepProfiler
-from albert_tf.training.reporting import Reporter
+from albert_tf.training.reporting.goodput import Goodput
+from albert_tf.training.reporting.profiling import StepProfiler
+from albert_tf.training.reporting.reporter import Reporter
 from albert_tf.training.settings import PretrainingSettings
 from albert_tf.training.step import StepMetrics, TrainStep
 from albert_tf.training.watch import SkippedUpdates, TrainingWatch, check_finite
@@ -36,13 +36,9 @@ class LoopResult:
 
 
 class _Chunk(NamedTuple):
-  """Updates between two returns to the host.
+  """Updates between two returns to the host: `metrics` of all, `timed` of the `num_timed` that took `seconds`.
 
-  Attributes:
-    metrics: of all of them.
-    timed: of those that `seconds` measures: all but the one that includes the compilation.
-    num_timed: how many.
-    seconds: their time.
+  All but the one that includes the compilation are timed.
   """
 
   metrics: StepMetrics
@@ -55,15 +51,10 @@ class TrainingLoop:
   """Trains from a step to the last one.
 
   Args:
-    settings: intervals and batch.
-    train_step: makes updates.
     evaluator: held-out evaluation, or None.
     store: where checkpoints go; None on a process that writes none.
-    reporter: where reports go.
     goodput: the clock.
     consensus: of the processes; `stop` is asked once after every chunk, on all of them.
-    stop: whether the run shall end now.
-    watch: reads the reports and warns.
   """
 
   def __init__(
@@ -152,6 +143,7 @@ class TrainingLoop:
     self._reporter.train(
       step + num_steps,
       {**averages, **waited, **self._goodput.fields()},
+      updates=chunk.num_timed,
       seconds=chunk.seconds,
       examples=chunk.num_timed * self._settings.step.global_batch_size,
       tokens=round(float(chunk.timed.tokens)),

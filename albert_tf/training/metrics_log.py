@@ -12,8 +12,7 @@ from typing import Any
 from albert_tf import files
 from albert_tf.errors import UserError
 
-_PART = re.compile(r"part-\d{8}\.jsonl")
-_PART_OR_UNFINISHED = re.compile(r"part-\d{8}\.jsonl(\.tmp-.*)?")
+_PART = re.compile(r"part-\d{8}\.jsonl(\.tmp-.*)?")  # A kill may leave one that is not whole.
 _PART_SECONDS = 60.0  # Between two parts, unless `flush` is called.
 _MAX_PARTS = 200  # Then they join metrics.jsonl; a month of minutes uploads some GB in all.
 
@@ -30,11 +29,7 @@ class MetricsLog:
   """
 
   def __init__(self, path: str, *, start_step: int = 0):
-    """Opens the log and forgets what a killed run reported beyond its last checkpoint.
-
-    Args:
-      path: of metrics.jsonl; created by the first report.
-      start_step: completed steps of the checkpoint the run starts from; later reports are removed.
+    """Opens the log and forgets what a killed run reported beyond its last checkpoint, that of `start_step`.
 
     Raises:
       UserError: a line other than the last of a file is not a report.
@@ -45,7 +40,7 @@ class MetricsLog:
     self.dropped = len(found) - len(self._records)
     self._unwritten: list[dict[str, Any]] = []
     self._next_part, self._last_flush = 0, time.monotonic()
-    if self.dropped or torn or _parts(path, _PART_OR_UNFINISHED):
+    if self.dropped or torn or _parts(path):
       self._rewrite()
 
   @property
@@ -98,7 +93,7 @@ class MetricsLog:
     _write(self.path, self.records)
     self._unwritten, self._next_part = [], 0
     with ThreadPoolExecutor(8) as pool:  # A bucket takes its time for each.
-      list(pool.map(files.remove, _parts(self.path, _PART_OR_UNFINISHED)))
+      list(pool.map(files.remove, _parts(self.path)))
 
 
 def read_metrics(path: str) -> list[dict[str, Any]]:
@@ -118,37 +113,29 @@ def _parts_directory(path: str) -> str:
   return path.removesuffix(".jsonl")
 
 
-def _parts(path: str, names: re.Pattern[str]) -> list[str]:
+def _parts(path: str) -> list[str]:
   folder = _parts_directory(path)
-  return [os.path.join(folder, name) for name in files.listdir(folder) if names.fullmatch(name)]
+  return [os.path.join(folder, name) for name in files.listdir(folder) if _PART.fullmatch(name)]
 
 
 def _read_all(path: str) -> tuple[dict[tuple[int, str], dict[str, Any]], bool]:
   """Reports of the file and its parts, the later of a step and split; and whether a last line was cut off."""
   records: dict[tuple[int, str], dict[str, Any]] = {}
   torn = False
-  for each in [path] * files.exists(path) + _parts(path, _PART):
-    found, cut = _read(each)
-    torn |= cut
-    records.update((_key(record), record) for record in found)
+  whole_parts = [part for part in _parts(path) if part.endswith(".jsonl")]
+  for each in [path] * files.exists(path) + whole_parts:
+    *lines, rest = files.read_bytes(each).split(b"\n")
+    torn |= bool(rest)
+    for number, line in enumerate(lines, 1):
+      try:
+        record = json.loads(line)
+        records[_key(record)] = record
+      except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+          f"Every line of a metrics log must be a report. Received: line {number} of {each} is not. "
+          "Restore the file, or move it away to start a new log."
+        ) from error
   return records, torn
-
-
-def _read(path: str) -> tuple[list[dict[str, Any]], bool]:
-  """Reports, and whether the last line was cut off."""
-  records = []
-  *lines, rest = files.read_bytes(path).split(b"\n")
-  for number, line in enumerate(lines, 1):
-    try:
-      record = json.loads(line)
-      record["step"], record["split"]
-    except (ValueError, KeyError, TypeError) as error:
-      raise UserError(
-        f"Every line of a metrics log must be a report. Received: line {number} of {path} is not. "
-        "Restore the file, or move it away to start a new log."
-      ) from error
-    records.append(record)
-  return records, bool(rest)
 
 
 def _write(path: str, records: list[dict[str, Any]]) -> None:

@@ -19,11 +19,7 @@ RUN_FILE, CONFIG_FILE, FLAGS_FILE = "run.json", "albert_config.json", "flags.txt
 
 @dataclasses.dataclass(frozen=True)
 class RunDirectory:
-  """Paths inside a run directory.
-
-  Attributes:
-    path: the directory.
-  """
+  """Paths inside a run directory, and whose it is."""
 
   path: str
 
@@ -41,22 +37,14 @@ class RunDirectory:
     return ORDER_VERSION if before is None else before.get("order_version", 1)
 
   def check_place(self) -> None:
-    """Makes sure that the directory is new, empty, or a run's; writes nothing, and needs no look at the records.
-
-    Raises:
-      UserError: it holds other files, or cannot be written.
-    """
+    """Refuses a directory with other files than a run's, or without write permission; needs no look at the records."""
     self._refuse_write_protection()
     if self._read_identity() is None:
       self._refuse_foreign_files()
 
   def check(self, settings: PretrainingSettings, data: DataIdentity) -> None:
-    """Makes sure that a run which is there already is this one; writes nothing.
-
-    Raises:
-      UserError: it is another run.
-    """
-    before, identity = self._read_identity(), _as_json(settings.identity(data))
+    """Refuses a directory that holds another run; writes nothing."""
+    before, identity = self._read_identity(), json.loads(json.dumps(settings.identity(data)))
     if before is None:
       return
     # Runs that began before these were noted have the first order, and know sizes and counts of their records only.
@@ -77,16 +65,11 @@ class RunDirectory:
     versions: Mapping[str, str],
     flags_text: str = "",
   ) -> None:
-    """Writes run.json, flags.txt, albert_config.json and the tokenizer.
+    """Writes run.json, flags.txt, albert_config.json and the tokenizer; `UserError` where that cannot be done.
 
     Args:
-      settings: the run.
-      data: identity of its training records and their order.
       versions: of the software, for the record.
       flags_text: the command's resolved flags, if a command made the settings.
-
-    Raises:
-      UserError: the directory cannot be written.
     """
     files.makedirs(self.path)
     record = {
@@ -97,7 +80,8 @@ class RunDirectory:
     try:
       # First, so that a directory with any other file of ours has it: one killed here can be continued.
       self._write(RUN_FILE, json.dumps(record, indent=2) + "\n")
-      self._remove_unfinished()
+      for name in filter(files.is_unfinished, files.listdir(self.path)):
+        files.remove(os.path.join(self.path, name))
       self._write(CONFIG_FILE, settings.model.to_json_string())
       if flags_text:
         self._write(FLAGS_FILE, flags_text)
@@ -111,18 +95,12 @@ class RunDirectory:
         "Choose another --output_dir or change its permissions."
       ) from error
 
-  def _remove_unfinished(self) -> None:
-    for name in files.listdir(self.path):
-      if files.is_unfinished(name):
-        files.remove(os.path.join(self.path, name))
-
   def _read_identity(self) -> dict[str, Any] | None:
     path = os.path.join(self.path, RUN_FILE)
     if not files.exists(path):
       return None
     try:
-      with files.open_binary(path) as stream:
-        return json.loads(stream.read())["identity"]
+      return json.loads(files.read_bytes(path))["identity"]
     except (ValueError, KeyError, TypeError) as error:
       raise UserError(
         f"{RUN_FILE} must be one that run_pretrain.py wrote. Received: {path} ({error}). Choose a new --output_dir."
@@ -147,10 +125,6 @@ class RunDirectory:
         f"A new run needs an empty or new output directory. Received: {self.path}, which holds {', '.join(found[:4])}"
         f"{', …' if len(found) > 4 else ''} and no {RUN_FILE}. Choose another --output_dir."
       )
-
-
-def _as_json(value: Any) -> Any:
-  return json.loads(json.dumps(value))
 
 
 def _difference(before: Any, now: Any, key: str) -> str:

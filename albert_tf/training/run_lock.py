@@ -28,7 +28,7 @@ class _Owner:
   Attributes:
     id: drawn by the run.
     host: name of the machine and, in a container, its own counting of processes.
-    pid, process_start: the process; a later one of the same number started at another time.
+    process_start: of `pid`; a later process of the same number started at another time.
     expires: seconds since 1970.
   """
 
@@ -48,11 +48,7 @@ class _Owner:
 
 
 class RunLock:
-  """The lock of one run directory, local or in a bucket.
-
-  Args:
-    directory: the run directory.
-  """
+  """The lock of one run directory, local or in a bucket."""
 
   def __init__(self, directory: str):
     self._directory = directory
@@ -88,11 +84,7 @@ class RunLock:
     )
 
   def acquire(self) -> str:
-    """Takes the lock and keeps it renewed; returns from whom it was taken over, in words, mostly nobody.
-
-    Raises:
-      UserError: another process trains here.
-    """
+    """Takes the lock and keeps it renewed; returns and raises as `refuse_others`."""
     files.makedirs(self._directory)
     with self._alone():
       before = self.refuse_others()
@@ -105,11 +97,7 @@ class RunLock:
     return before
 
   def check(self) -> None:
-    """Makes sure that the lock is still this run's; call it before writing.
-
-    Raises:
-      UserError: another process took it over: this one had been stopped for longer than the lease.
-    """
+    """Refuses a lock that another process took over, while this one was stopped; ask before writing."""
     if time.time() - self._renewed > LEASE_SECONDS:  # The machine or this process was suspended, or cut off.
       self._renew()
     if self._usurper is not None:

@@ -1,18 +1,118 @@
-"""All settings of a pretraining run, in one frozen object that the command's flags fill."""
+"""All settings of a pretraining run, in one frozen object that the command's flags fill. No TensorFlow."""
 
 from collections.abc import Mapping
 import dataclasses
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.optim.build import OptimizerConfig
-from albert_tf.pipelines.record_index import DataIdentity, OnBadRecord
-from albert_tf.records import PretrainingSpec
-from albert_tf.training.distribution import DistributionConfig
-from albert_tf.training.step import StepConfig
+from albert_tf.optim.config import OptimizerConfig
+
+if TYPE_CHECKING:  # At run time these would import NumPy, and the flags are read from here.
+  from albert_tf.pipelines.record_index import DataIdentity, OnBadRecord
+  from albert_tf.records import PretrainingSpec
+
+OnNonfinite = Literal["stop", "skip"]
+ON_NONFINITE: tuple[OnNonfinite, ...] = get_args(OnNonfinite)
+MASKINGS = ("stored", "fresh")
+DISTRIBUTIONS = ("tpu", "mirrored", "multi_worker", "one_device")
 
 Part = TypeVar("Part")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DistributionConfig:
+  """Where the replicas run.
+
+  Attributes:
+    tpu: what `TPUClusterResolver` takes: "local", a name, or `grpc://host:port`, with commas between the hosts of
+      a slice; empty for none.
+    tpu_zone, gcp_project: only for a TPU named from another zone or project.
+    distribution: one of `DISTRIBUTIONS`; empty: `tpu` if named, `multi_worker` if TF_CONFIG names several
+      workers, else all GPUs if there is more than one, else one device.
+    num_virtual_devices: splits the CPU into this many logical devices, one replica each; for tests.
+  """
+
+  tpu: str = ""
+  tpu_zone: str = ""
+  gcp_project: str = ""
+  distribution: str = ""
+  num_virtual_devices: int = 1
+
+  def __post_init__(self) -> None:
+    if self.distribution and self.distribution not in DISTRIBUTIONS:
+      raise UserError(
+        f"distribution must be one of {', '.join(DISTRIBUTIONS)}. Received: {self.distribution!r}."
+      )
+    if self.distribution == "tpu" and not self.tpu:
+      raise UserError(
+        "--distribution=tpu needs to know the TPU. Received: an empty --tpu. Use --tpu=local on a TPU VM."
+      )
+    if self.tpu and self.distribution not in ("", "tpu"):
+      raise UserError(
+        f"--tpu and --distribution={self.distribution} exclude each other. Received: --tpu={self.tpu}. Drop one."
+      )
+    if self.num_virtual_devices < 1:
+      raise UserError(f"num_virtual_devices must be at least 1. Received: {self.num_virtual_devices}.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepConfig:
+  """How a global batch becomes one update.
+
+  Attributes:
+    global_batch_size: examples of one update on all replicas and in all micro-batches.
+    gradient_accumulation_steps: micro-batches a replica computes one after the other.
+    seed: keys the dropout of every (step, replica, micro-batch).
+    all_reduce_dtype: "float32", or "bfloat16" to halve the traffic at a loss of exactness.
+    use_xla: compile forward and backward pass with XLA on CPU and GPU; TPUs always do.
+    on_nonfinite: "stop" leaves a loss or gradient that is not finite to the loop, which stops; "skip" leaves
+      that update out: weights, moments and averages stay as they are, step and data move on.
+  """
+
+  global_batch_size: int
+  gradient_accumulation_steps: int = 1
+  seed: int = 12345
+  all_reduce_dtype: str = "float32"
+  use_xla: bool = False
+  on_nonfinite: OnNonfinite = "stop"
+
+  def micro_batch_size(self, num_replicas: int) -> int:
+    """Examples of one forward pass on one replica."""
+    parts = num_replicas * self.gradient_accumulation_steps
+    if self.gradient_accumulation_steps < 1 or self.global_batch_size % parts:
+      raise UserError(
+        "train_batch_size must be divisible by replicas x gradient_accumulation_steps. Received: train_batch_size="
+        f"{self.global_batch_size}, {num_replicas} replicas, gradient_accumulation_steps="
+        f"{self.gradient_accumulation_steps}. Use {max(1, self.global_batch_size // max(1, parts)) * max(1, parts)}."
+      )
+    return self.global_batch_size // parts
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MaskingConfig:
+  """How training records are masked anew while they are read; see `pipelines.fresh_masks`.
+
+  Attributes:
+    masked_lm_prob: share of the tokens to mask.
+    max_predictions_per_seq: P of training, the most pieces masked in one sequence.
+    ngram_probabilities: p(n) for n = 1, 2, … words.
+    whole_word_mask: mask all pieces of a word together.
+    vocab_sha256: of the SentencePiece model, which says where words begin.
+  """
+
+  masked_lm_prob: float
+  max_predictions_per_seq: int
+  ngram_probabilities: tuple[float, ...]
+  whole_word_mask: bool = True
+  vocab_sha256: str = ""
+
+  def __post_init__(self) -> None:
+    if not 0 < self.masked_lm_prob < 1:
+      raise UserError(
+        f"masked_lm_prob must lie between 0 and 1. Received: {self.masked_lm_prob}. Give a share with "
+        "--masked_lm_prob; 0.15 is the paper's."
+      )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,6 +130,7 @@ class PretrainingSettings:
     distribution: where the replicas run.
     mixed_precision: "float32" or "bfloat16".
     max_seq_length, max_predictions_per_seq: lengths of the records.
+    masking: masks for training drawn anew; None for those of the records. Evaluation always takes the records'.
     eval_batch_size, max_eval_steps: of the held-out evaluation.
     iterations_per_loop: updates between returns to the host (and reports).
     save_checkpoints_steps: updates between checkpoints (and evaluations).
@@ -48,6 +149,7 @@ class PretrainingSettings:
   step: StepConfig
   max_seq_length: int
   max_predictions_per_seq: int
+  masking: MaskingConfig | None = None
   eval_input_files: tuple[str, ...] = ()
   encoder_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   distribution: DistributionConfig = dataclasses.field(default_factory=DistributionConfig)
@@ -60,7 +162,7 @@ class PretrainingSettings:
   keep_checkpoint_max: int = 5
   init_checkpoint: str = ""
   tokenizer_path: str = ""
-  on_bad_record: OnBadRecord = "error"
+  on_bad_record: "OnBadRecord" = "error"
   baselines: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
   def __post_init__(self) -> None:
@@ -85,6 +187,11 @@ class PretrainingSettings:
         f"max_seq_length={self.max_seq_length}, max_position_embeddings={self.model.max_position_embeddings}. "
         "Make shorter records or configure a larger table."
       )
+    if self.masking is not None and not self.tokenizer_path:
+      raise UserError(
+        "Fresh masks need the vocabulary, to know where words begin. Received: --masking=fresh with records that have "
+        "no spm.model beside them. Name it with --spm_model_file."
+      )
 
   @classmethod
   def from_dict(cls, values: Mapping[str, Any]) -> "PretrainingSettings":
@@ -95,25 +202,40 @@ class PretrainingSettings:
     """
     parts: dict[str, Any] = {
       "model": AlbertConfig.from_dict(dict(values["model"])),
-      "optimizer": OptimizerConfig.from_config(values["optimizer"]),
+      # Older runs noted a decay of the rate over the layers, which was always none.
+      "optimizer": _filled(
+        OptimizerConfig, {k: v for k, v in values["optimizer"].items() if k != "layer_decay"}
+      ),
       "step": _filled(StepConfig, values["step"]),
       "distribution": _filled(DistributionConfig, values["distribution"]),
     }
+    if values.get("masking") is not None:
+      ngrams = tuple(values["masking"]["ngram_probabilities"])
+      parts["masking"] = _filled(MaskingConfig, {**values["masking"], "ngram_probabilities": ngrams})
     plain = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     return _filled(cls, {**plain, **parts})
 
   @property
-  def spec(self) -> PretrainingSpec:
+  def spec(self) -> "PretrainingSpec":
     """Lengths of the records."""
+    from albert_tf.records import PretrainingSpec
+
     return PretrainingSpec(self.max_seq_length, self.max_predictions_per_seq)
+
+  @property
+  def train_predictions(self) -> int:
+    """P of training."""
+    return self.masking.max_predictions_per_seq if self.masking else self.max_predictions_per_seq
 
   @property
   def num_train_steps(self) -> int:
     return self.optimizer.num_train_steps
 
-  def identity(self, data: DataIdentity) -> dict[str, Any]:
+  def identity(self, data: "DataIdentity") -> dict[str, Any]:
     """What must not change when a run is continued; everything else may."""
+    masking = {} if self.masking is None else {"masking": dataclasses.asdict(self.masking)}
     return {
+      **masking,
       "albert_config": self.model.to_dict(),
       "optimizer": self.optimizer.name,
       "ema_decay": self.optimizer.ema_decay,

@@ -1,12 +1,10 @@
 """One update of pretraining: global losses, exact gradient, clip, optimizer."""
 
 from collections.abc import Iterator, Mapping
-import dataclasses
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.modeling.losses import (
   MaskedLmSums,
@@ -15,44 +13,12 @@ from albert_tf.modeling.losses import (
   mean_metrics,
   sentence_order_sums,
 )
-from albert_tf.optim.build import OptimizerConfig, learning_rate_at
 from albert_tf.optim.clipping import clip_by_global_norm
 from albert_tf.optim.optimizer import Optimizer
+from albert_tf.optim.schedules import rate_after_steps
+from albert_tf.training.settings import StepConfig
 
 WEIGHT_EPSILON = 1e-5  # Original: the masked-LM denominator is never 0.
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StepConfig:
-  """How a global batch becomes one update.
-
-  Attributes:
-    global_batch_size: examples of one update on all replicas and in all micro-batches.
-    gradient_accumulation_steps: micro-batches a replica computes one after the other.
-    seed: keys the dropout of every (step, replica, micro-batch).
-    all_reduce_dtype: "float32", or "bfloat16" to halve the traffic at a loss of exactness.
-    use_xla: compile forward and backward pass with XLA on CPU and GPU; TPUs always do.
-    on_nonfinite: "stop" leaves a loss or gradient that is not finite to the loop, which stops; "skip" leaves
-      that update out: weights, moments and averages stay as they are, step and data move on.
-  """
-
-  global_batch_size: int
-  gradient_accumulation_steps: int = 1
-  seed: int = 12345
-  all_reduce_dtype: str = "float32"
-  use_xla: bool = False
-  on_nonfinite: Literal["stop", "skip"] = "stop"
-
-  def micro_batch_size(self, num_replicas: int) -> int:
-    """Examples of one forward pass on one replica."""
-    parts = num_replicas * self.gradient_accumulation_steps
-    if self.gradient_accumulation_steps < 1 or self.global_batch_size % parts:
-      raise UserError(
-        "train_batch_size must be divisible by replicas x gradient_accumulation_steps. Received: train_batch_size="
-        f"{self.global_batch_size}, {num_replicas} replicas, gradient_accumulation_steps="
-        f"{self.gradient_accumulation_steps}. Use {max(1, self.global_batch_size // max(1, parts)) * max(1, parts)}."
-      )
-    return self.global_batch_size // parts
 
 
 class StepMetrics(NamedTuple):
@@ -118,14 +84,7 @@ class TrainStep:
 
   Both denominators are those of the global batch, so any number of replicas and
   micro-batches makes the same update; gradients are summed over replicas before they
-  are clipped.
-
-  Args:
-    strategy: the strategy under whose scope model and optimizer were made.
-    model: the model to train.
-    optimizer: holds the slots and the step.
-    optimizer_config: clip norm and schedule.
-    config: batch, micro-batches, seed.
+  are clipped. Model and optimizer were made under the strategy's scope.
 
   Reference: DESIGN decisions 6 and 8 (PAPER_MAP.md); ALBERT section 4.1.
   """
@@ -136,14 +95,12 @@ class TrainStep:
     strategy: tf.distribute.Strategy,
     model: AlbertForPreTraining,
     optimizer: Optimizer,
-    optimizer_config: OptimizerConfig,
     config: StepConfig,
   ):
     self._strategy = strategy
     self._model = model
     self._variables = named_variables(model)
     self._optimizer = optimizer
-    self._optimizer_config = optimizer_config
     self._config = config
     self._may_skip = config.on_nonfinite == "skip"
     self._micro_batch_size = config.micro_batch_size(strategy.num_replicas_in_sync)
@@ -183,8 +140,8 @@ class TrainStep:
     gradients = self._sum_over_replicas(context, gradients)
     tokens = tf.reduce_sum(tf.cast(batch["input_mask"], tf.float32))
     sums = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.concat([sums, [tokens]], axis=0))
-    gradients, norm = clip_by_global_norm(gradients, self._optimizer_config.clip_norm)
-    learning_rate = learning_rate_at(self._optimizer_config, self._optimizer.step)
+    gradients, norm = clip_by_global_norm(gradients, self._optimizer.config.clip_norm)
+    learning_rate = rate_after_steps(self._optimizer.step, self._optimizer.config)
     finite = None
     if self._may_skip:  # Decided on the device, from sums that all replicas hold.
       finite = tf.math.is_finite(norm) & tf.reduce_all(tf.math.is_finite(sums))

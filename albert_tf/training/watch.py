@@ -2,19 +2,18 @@
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-import dataclasses
 import math
 
 from albert_tf.errors import UserError
+from albert_tf.training.settings import PretrainingSettings
 
 # The ALBERT paper's setting, section 4.1; other batches are compared with it by the square root.
 _LAMB_REFERENCE = (0.00176, 4096)
 _ADAMW_REFERENCE = (1e-4, 256)  # BERT, arXiv 1810.04805, appendix A.2.
 _REFERENCE_WIDTH = 768
 _TOO_HIGH, _TOO_LOW = 6.0, 16.0  # Times the rule of thumb; short runs of small models bear several times.
-# Entropy of the pieces over log V: 7.0 nats of 10.3 in English with 30,000 pieces.
 _USUAL_BASELINE = 0.06  # Share of the most frequent piece among the masked ones; English, 30,000 pieces.
-_UNIGRAM_SHARE = 0.68
+_UNIGRAM_SHARE = 0.68  # Entropy of the pieces over log V: 7.0 nats of 10.3 in English with 30,000 pieces.
 _GRACE_SECONDS, _CHUNK_SECONDS = 20.0, 10.0  # Cloud machines give 30 s from SIGTERM to the end.
 
 
@@ -28,9 +27,7 @@ def check_finite(
   """Stops a run whose losses, norms or weights are no longer numbers.
 
   Args:
-    metrics: the report of the steps.
-    first_step: number of the first update the report covers.
-    last_step: number of the last.
+    metrics: the report of the updates `first_step` to `last_step`.
     last_checkpoint: path of the newest checkpoint made before them, or None.
 
   Raises:
@@ -51,20 +48,14 @@ def check_finite(
 class SkippedUpdates:
   """Names the updates that `--on_nonfinite=skip` left out, and ends a run that makes none any more."""
 
-  MAX_IN_A_ROW = (
-    10  # A damaged batch costs one update, a rare overflow two or three; diverged weights cost all.
-  )
+  # A damaged batch costs one update, a rare overflow two or three; diverged weights cost all.
+  MAX_IN_A_ROW = 10
 
   def __init__(self) -> None:
     self._in_a_row = 0
 
   def observe(self, first_step: int, left_out: Sequence[float], *, last_checkpoint: str | None) -> list[str]:
-    """Takes what a report covers; returns what the person should hear.
-
-    Args:
-      first_step: number of the first update.
-      left_out: for each update, 1 if it was left out.
-      last_checkpoint: path of the newest checkpoint made before them, or None.
+    """Takes, for each update from `first_step` on, 1 if it was left out; returns what the person should hear.
 
     Raises:
       NonFiniteError: more than `MAX_IN_A_ROW` updates in a row were left out, counted from the start of the process.
@@ -95,37 +86,6 @@ def _kept(last_checkpoint: str | None) -> str:
   return "No checkpoint had been made yet."
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class WatchConfig:
-  """When the watch speaks.
-
-  Attributes:
-    vocab_size: V, for the entropy of the pieces where it is not known.
-    num_train_steps: steps of the run.
-    num_warmup_steps: steps of the warm-up; a plateau is not looked for within it.
-    unigram_entropy: entropy of the masked pieces in nats, when the records tell it.
-    baseline_accuracy: masked-LM accuracy of always answering the most frequent piece, when the records tell it.
-    patience: steps without progress that make a plateau; by default 5% of the run, from 300 to 5,000.
-  """
-
-  vocab_size: int
-  num_train_steps: int
-  num_warmup_steps: int = 0
-  unigram_entropy: float | None = None
-  baseline_accuracy: float | None = None
-  patience: int | None = None
-
-  @property
-  def plateau_loss(self) -> float:
-    """Masked-LM loss of a model that has learned the frequencies of the pieces and nothing else, nats."""
-    return self.unigram_entropy or _UNIGRAM_SHARE * math.log(self.vocab_size)
-
-  @property
-  def window(self) -> int:
-    """Steps that are compared."""
-    return self.patience or min(5_000, max(300, self.num_train_steps // 20))
-
-
 class TrainingWatch:
   """Reads the training reports and says when a run is stuck or has collapsed."""
 
@@ -134,8 +94,12 @@ class TrainingWatch:
   _LEARNED = 1.5  # Times the baseline's accuracy at which the context is used.
   _COLLAPSE = 0.5  # Share of the best accuracy below which it has collapsed.
 
-  def __init__(self, config: WatchConfig):
-    self._config = config
+  def __init__(self, settings: PretrainingSettings):
+    self._num_warmup_steps = settings.optimizer.num_warmup_steps
+    self._window = min(5_000, max(300, settings.num_train_steps // 20))  # Steps that are compared.
+    # Masked-LM loss of a model that has learned the frequencies of the pieces and nothing else, nats.
+    self._plateau_loss = _UNIGRAM_SHARE * math.log(settings.model.vocab_size)
+    self._baseline_accuracy = settings.baselines.get("masked_lm_accuracy") or _USUAL_BASELINE
     self._recent: deque[tuple[int, float, float]] = deque()  # Step, loss, accuracy.
     self._next_plateau_word = 0
     self._best_accuracy = 0.0
@@ -143,12 +107,7 @@ class TrainingWatch:
     self._spoke_of_chunks = False
 
   def observe(self, step: int, metrics: Mapping[str, float]) -> list[str]:
-    """Takes a training report; returns what the person should hear, mostly nothing.
-
-    Args:
-      step: completed steps.
-      metrics: with `masked_lm_loss` and `masked_lm_accuracy`.
-    """
+    """Takes the training report after `step` updates; returns what the person should hear, mostly nothing."""
     words = []
     if "masked_lm_loss" in metrics:
       words += self._plateau(step, metrics["masked_lm_loss"], metrics.get("masked_lm_accuracy", 0.0))
@@ -169,9 +128,9 @@ class TrainingWatch:
     return [word]
 
   def _plateau(self, step: int, loss: float, accuracy: float) -> list[str]:
-    if step <= self._config.num_warmup_steps:
+    if step <= self._num_warmup_steps:
       return []
-    window = self._config.window
+    window = self._window
     self._recent.append((step, loss, accuracy))
     while self._recent and self._recent[0][0] < step - window:
       self._recent.popleft()
@@ -181,14 +140,12 @@ class TrainingWatch:
     _, losses, accuracies = zip(*self._recent, strict=True)
     half = len(losses) // 2
     early, late = sum(losses[:half]) / half, sum(losses[half:]) / (len(losses) - half)
-    learned = sum(accuracies) / len(accuracies) > self._LEARNED * (
-      self._config.baseline_accuracy or _USUAL_BASELINE
-    )
-    left = late < self._config.plateau_loss - self._BELOW_ENTROPY
+    learned = sum(accuracies) / len(accuracies) > self._LEARNED * self._baseline_accuracy
+    left = late < self._plateau_loss - self._BELOW_ENTROPY
     if learned or left or early - late > self._PROGRESS:
       return []
     self._next_plateau_word = 2 * step  # Speak again only if it lasts twice as long.
-    return [plateau_message(step, window, late, self._config.plateau_loss)]
+    return [_plateau_message(step, window, late, self._plateau_loss)]
 
   def _collapse(self, step: int, accuracy: float) -> list[str]:
     self._best_accuracy = max(self._best_accuracy, accuracy)
@@ -207,7 +164,7 @@ class TrainingWatch:
     return [word]
 
 
-def plateau_message(step: int, window: int, loss: float, plateau_loss: float) -> str:
+def _plateau_message(step: int, window: int, loss: float, plateau_loss: float) -> str:
   """What to say about a masked-LM loss that stays where only piece frequencies are known."""
   return (
     f"The masked-LM loss has stayed near {loss:.2f} for {window:,} steps (now step {step:,}). A model that "
@@ -219,30 +176,16 @@ def plateau_message(step: int, window: int, loss: float, plateau_loss: float) ->
   )
 
 
-def schedule_warnings(
-  *,
-  optimizer: str,
-  learning_rate: float,
-  batch_size: int,
-  num_train_steps: int,
-  num_warmup_steps: int,
-  hidden_size: int = _REFERENCE_WIDTH,
-) -> list[str]:
-  """What does not fit together among rate, batch and warm-up; checked before the first step.
+def schedule_warnings(settings: PretrainingSettings) -> list[str]:
+  """What does not fit together among rate, batch and warm-up: a sentence or two for each clash; checked before step 1.
 
-  Args:
-    optimizer: "lamb", "tfa_lamb" or "adamw".
-    learning_rate: the peak rate that will be used, after any scaling.
-    batch_size: the global batch, all replicas and micro-batches.
-    num_train_steps: updates of the run.
-    num_warmup_steps: updates of the warm-up.
-    hidden_size: H; narrower models than base bear a rate higher in proportion.
-
-  Returns:
-    One sentence or two for each clash; empty when all is usual.
+  Narrower models than base bear a rate higher in proportion.
   """
+  optimizer, learning_rate = settings.optimizer.name, settings.optimizer.learning_rate
+  num_train_steps, num_warmup_steps = settings.num_train_steps, settings.optimizer.num_warmup_steps
+  batch_size = settings.step.global_batch_size
   rate, batch = _ADAMW_REFERENCE if optimizer == "adamw" else _LAMB_REFERENCE
-  expected = rate * math.sqrt(batch_size / batch) * max(1.0, _REFERENCE_WIDTH / hidden_size)
+  expected = rate * math.sqrt(batch_size / batch) * max(1.0, _REFERENCE_WIDTH / settings.model.hidden_size)
   words = []
   if learning_rate > _TOO_HIGH * expected:
     words.append(

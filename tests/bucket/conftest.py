@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from reference.fake_bucket import FakeBucket
-from reference.forked_commands import ForkedCommands
-from reference.gcs_proxy import Faults
+from support.bucket.fake_bucket import FakeBucket
+from support.bucket.gcs_proxy import Faults
+from support.commands.forked_commands import ForkedCommands
 
 
 @pytest.fixture(scope="module")

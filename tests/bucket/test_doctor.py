@@ -1,7 +1,7 @@
 """The doctor's look at a bucket: an object written, read back and removed, or what keeps it from that."""
 
 import pytest
-from reference.gcs_proxy import Faults
+from support.bucket.gcs_proxy import Faults
 
 from albert_tf import doctor
 

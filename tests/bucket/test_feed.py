@@ -16,7 +16,7 @@ read_buckets_in_extents()
 load_tensorflow()
 import tensorflow as tf
 from albert_tf import files
-from albert_tf.pipelines.pretraining import HostShard, training_batches
+from albert_tf.pipelines.batches import HostShard, training_batches
 from albert_tf.pipelines.record_index import build_record_index
 
 def parse(records):

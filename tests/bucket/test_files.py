@@ -5,8 +5,8 @@ import json
 
 import pyarrow
 from pyarrow import parquet
-from reference.bucket_story import write_inputs
-from reference.gcs_proxy import Faults
+from support.bucket.gcs_proxy import Faults
+from support.bucket.story import write_inputs
 
 from albert_tf.records import Manifest, RecordFile, TFRecordWriter
 

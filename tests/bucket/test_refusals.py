@@ -1,9 +1,9 @@
 """A bucket that is missing, foreign, closed or of another kind: one message, no traceback, nothing left behind."""
 
 import pytest
-from reference.bucket_story import pretraining
-from reference.gcs_proxy import Faults
-from reference.tiny_records import random_examples, tiny_config, write_records
+from support.bucket.gcs_proxy import Faults
+from support.bucket.story import pretraining
+from support.tiny_records import random_examples, tiny_config, write_records
 
 
 @pytest.fixture(scope="module")

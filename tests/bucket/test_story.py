@@ -8,7 +8,8 @@ import signal
 import time
 
 import pytest
-from reference.bucket_story import (
+from support.bucket.gcs_proxy import Faults
+from support.bucket.story import (
   comparable,
   local_snapshot,
   pretraining,
@@ -16,8 +17,7 @@ from reference.bucket_story import (
   steps,
   write_inputs,
 )
-from reference.forked_commands import ForkedCommands
-from reference.gcs_proxy import Faults
+from support.commands.forked_commands import ForkedCommands
 
 pytestmark = pytest.mark.slow
 

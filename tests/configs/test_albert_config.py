@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from support.goldens import GOLDENS
 
 from albert_tf.configs import AlbertConfig, named_sizes
 from albert_tf.errors import UserError
@@ -34,8 +35,8 @@ def test_json_round_trip(name, sharing, tmp_path):
       config.to_huggingface_dict()
 
 
-def test_original_json(oracle_dir):
-  config = AlbertConfig.from_json_file(str(oracle_dir / "ckpt_tiny_groups" / "albert_config.json"))
+def test_original_json():
+  config = AlbertConfig.from_json_file(str(GOLDENS / "tiny_groups_config.json"))
   assert (config.hidden_act, config.num_hidden_groups, config.inner_group_num) == ("gelu", 3, 2)
 
 

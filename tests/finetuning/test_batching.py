@@ -5,18 +5,24 @@ import dataclasses
 import numpy as np
 import pytest
 from reference.batches import numpy_batch
-from reference.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task, tokenizer
+from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task, tokenizer
 import tensorflow as tf
 
 from albert_tf.compat import keras
 from albert_tf.errors import UserError
-from albert_tf.finetuning import one_seed
-from albert_tf.finetuning.batching import Batching, Plan, epoch_plan, planned_dataset, training_plan
-from albert_tf.finetuning.features import FeatureSet
-from albert_tf.finetuning.flat_features import FlatFeatures
-from albert_tf.finetuning.prediction import Predictor
-from albert_tf.finetuning.text_task import text_rows
-from albert_tf.pipelines.pretraining import HostShard
+from albert_tf.finetuning.engine import train as one_seed
+from albert_tf.finetuning.engine.batches import (
+  Batching,
+  FlatFeatures,
+  Plan,
+  epoch_plan,
+  planned_dataset,
+  training_plan,
+)
+from albert_tf.finetuning.engine.features import FeatureSet
+from albert_tf.finetuning.engine.predict import Predictor
+from albert_tf.finetuning.tasks.text import text_rows
+from albert_tf.pipelines.batches import HostShard
 
 ONE_HOST = HostShard()
 
@@ -167,6 +173,20 @@ def test_prediction_does_not_depend_on_batches_or_replicas(mirrored_2):
   assert outputs[0].shape == (13, 2)
   for other in outputs[1:]:
     np.testing.assert_allclose(outputs[0], other, atol=2e-5)
+
+
+def test_a_split_is_flattened_once(monkeypatch):
+  """However often it is evaluated."""
+  strategy = tf.distribute.get_strategy()
+  made, real = [], FlatFeatures.of
+  monkeypatch.setattr(FlatFeatures, "of", lambda features: made.append(1) or real(features))
+  predict = Predictor(
+    lambda x, training: x["input_ids"], strategy=strategy, batching=Batching(batch_size=4, max_length=20)
+  )
+  splits = made_up_splits()
+  outputs = [predict(splits[name]) for name in ("plain", "tags", "plain", "tags")]
+  assert len(made) == 2
+  np.testing.assert_array_equal(outputs[0]["logits"], outputs[2]["logits"])
 
 
 def test_rows_that_do_not_fit_are_refused():

@@ -5,13 +5,13 @@ import json
 
 import numpy as np
 import pytest
-from reference.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
+from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
 
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
 from albert_tf.compat import keras
 from albert_tf.errors import UserError
-from albert_tf.finetuning.callbacks import EvaluateAndKeepBest
-from albert_tf.finetuning.fit import fine_tune
+from albert_tf.finetuning.engine.fit import fine_tune
+from albert_tf.finetuning.engine.resume import EvaluateAndKeepBest, Progress
 from albert_tf.interop import read_checkpoint
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 
@@ -154,7 +154,7 @@ def test_only_the_encoder_comes_from_the_checkpoint(tmp_path):
 
 
 def read_checkpoint_of(start, values, folder):
-  from reference.synthetic_checkpoint import write_tf1
+  from support.synthetic_checkpoint import write_tf1
 
   return read_checkpoint(write_tf1(folder, start.config, values))
 
@@ -165,22 +165,34 @@ class _Trainer:
   stop_training = False
 
 
-def scripted(values, **options):
-  kept = []
+class _Kept:
+  """As much of `KeptTraining` as the callback uses."""
+
+  def __init__(self):
+    self.steps = []
+    self.keep = self.steps.append
+
+  def save(self, progress):
+    pass
+
+
+def scripted(values, *, num_steps, **settings):
+  kept = _Kept()
   answers = iter(values)
   callback = EvaluateAndKeepBest(
     evaluate=lambda: {"accuracy": next(answers)},
-    keep=kept.append,
-    save=lambda progress: None,
+    kept=kept,
     best_metric="accuracy",
-    **options,
+    num_steps=num_steps,
+    settings=dataclasses.replace(SHORT, **settings),
+    progress=Progress(),
   )
   callback.set_model(_Trainer())
-  return callback, kept
+  return callback, kept.steps
 
 
 def test_the_first_best_evaluation_is_kept_and_patience_ends_training():
-  callback, kept = scripted([0.5, 0.7, 0.7, 0.6, 0.9], num_steps=100, eval_steps=2, patience=2)
+  callback, kept = scripted([0.5, 0.7, 0.7, 0.6, 0.9], num_steps=100, eval_steps=2, early_stopping_patience=2)
   for step in range(1, 9):
     callback.on_train_batch_end(step, {"loss": 1.0})
     assert callback.model.stop_training == (step == 8)

@@ -1,15 +1,14 @@
 """GLUE: packing as the original's, every file is read, metrics by hand, submission files, bad input."""
 
-import json
-
 import numpy as np
 import pytest
-from reference.tiny_finetuning import tokenizer
+from support.goldens import SPM_MODEL, golden_rows
+from support.tiny_finetuning import tokenizer
 
 from albert_tf.errors import UserError
-from albert_tf.finetuning import glue, metrics
-from albert_tf.finetuning.glue_tasks import GlueTextTask
-from albert_tf.finetuning.text_task import Texts, text_rows
+from albert_tf.finetuning.tasks import glue
+from albert_tf.finetuning.tasks.glue import GlueTextTask
+from albert_tf.finetuning.tasks.text import METRICS, Texts, text_rows
 from albert_tf.tokenization import AlbertTokenizer
 
 LINES = {  # One row of each layout, labels first to last as the class order says.
@@ -112,10 +111,9 @@ def test_mnli_has_two_evaluations_and_the_diagnostic_set(tmp_path):
     diagnostic.train_features()
 
 
-def test_packing_equals_the_original(oracle_dir):
-  golden = json.loads((oracle_dir / "golden_glue_features.json").read_text())
-  model = AlbertTokenizer.from_pretrained(str(oracle_dir / "spm/spm8k.model"))
-  for row in golden:
+def test_packing_equals_the_original():
+  model = AlbertTokenizer.from_pretrained(SPM_MODEL)
+  for row in golden_rows("glue_features"):
     texts = Texts(
       ids=["0"],
       firsts=[row["text_a"]],
@@ -152,20 +150,20 @@ def test_every_real_file_is_read(shared_dir):
 def test_metrics_by_hand():
   labels, predictions = np.array([1, 1, 1, 0, 0, 1]), np.array([1, 0, 1, 1, 0, 1])
   # True positives 3, false negatives 1, false positives 1, true negatives 1.
-  assert metrics.accuracy(labels, predictions) == pytest.approx(4 / 6)
-  assert metrics.f1(labels, predictions) == pytest.approx(2 * 3 / (2 * 3 + 1 + 1))
-  assert metrics.macro_f1(labels, predictions) == pytest.approx((0.75 + 0.5) / 2)
-  assert metrics.matthews_correlation(labels, predictions) == pytest.approx(
+  assert METRICS["accuracy"](labels, predictions) == pytest.approx(4 / 6)
+  assert METRICS["f1"](labels, predictions) == pytest.approx(2 * 3 / (2 * 3 + 1 + 1))
+  assert METRICS["macro_f1"](labels, predictions) == pytest.approx((0.75 + 0.5) / 2)
+  assert METRICS["matthews_correlation"](labels, predictions) == pytest.approx(
     (3 * 1 - 1 * 1) / np.sqrt(4 * 4 * 2 * 2)
   )
   x, y = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 4.0, 9.0, 8.0])
   # Deviations -1.5 -.5 .5 1.5 and -4.5 -1.5 3.5 2.5: 13 / sqrt(5 · 41); ranks 1 2 4 3.
-  assert metrics.pearson(x, y) == pytest.approx(13 / np.sqrt(5 * 41))
-  assert metrics.spearman(x, y) == pytest.approx(1 - 6 * 2 / (4 * 15))
-  assert metrics.mean_squared_error(x, y) == pytest.approx((0 + 4 + 36 + 16) / 4)
+  assert METRICS["pearson"](x, y) == pytest.approx(13 / np.sqrt(5 * 41))
+  assert METRICS["spearman"](x, y) == pytest.approx(1 - 6 * 2 / (4 * 15))
+  assert METRICS["mean_squared_error"](x, y) == pytest.approx((0 + 4 + 36 + 16) / 4)
   constant = np.ones(4)
-  assert metrics.pearson(x, constant) == metrics.spearman(x, constant) == 0.0
-  assert metrics.matthews_correlation(labels, np.ones(6, int)) == 0.0
+  assert METRICS["pearson"](x, constant) == METRICS["spearman"](x, constant) == 0.0
+  assert METRICS["matthews_correlation"](labels, np.ones(6, int)) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -198,3 +196,22 @@ def test_wrong_names_and_labels(tmp_path):
   (tmp_path / "other/dev.tsv").write_text("\t".join("0123456789") + "\n" + "\t".join(["a"] * 10) + "\n")
   with pytest.raises(UserError, match="another task"):
     GlueTextTask("sts-b", data_dir=str(tmp_path / "other"), tokenizer=tokenizer())
+
+
+@pytest.mark.parametrize(
+  "place", ["diagnostic/diagnostic.tsv", "AX/AX.tsv", "AX/diagnostic.tsv", "diagnostic.tsv"]
+)
+def test_the_diagnostic_set_is_found_wherever_it_is_distributed(tmp_path, place):
+  (tmp_path / place).parent.mkdir(exist_ok=True)
+  (tmp_path / place).write_text("index\tsentence1\tsentence2\n9\tA\tB\n")
+  task = GlueTextTask("ax", data_dir=str(tmp_path), tokenizer=tokenizer(), max_seq_length=32)
+  task.write_predictions({"logits": np.array([[0.0, 1.0, 0.0]])}, "test", str(tmp_path))
+  assert (tmp_path / "submission/AX.tsv").read_text() == "index\tprediction\n9\tentailment\n"
+  with pytest.raises(UserError, match=r"AX\.tsv or diagnostic\.tsv"):
+    GlueTextTask("ax", data_dir=str(tmp_path / "nowhere"), tokenizer=tokenizer())
+
+
+def test_a_file_that_is_not_utf_8_is_named_with_the_byte(tmp_path):
+  (tmp_path / "train.tsv").write_bytes("sentence\tlabel\ncaf\u00e9\t1\n".encode("latin-1"))
+  with pytest.raises(UserError, match=r"UTF-8.*train\.tsv, which is not at byte 18"):
+    GlueTextTask("sst-2", data_dir=str(tmp_path), tokenizer=tokenizer())

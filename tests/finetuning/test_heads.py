@@ -1,11 +1,11 @@
 """Fine-tuned heads against the original's recorded outputs, from the original's own checkpoints."""
 
 import numpy as np
-import pytest
+from reference.squad_losses import squad2_loss
+from support.goldens import TINY_CONFIG, golden, golden_checkpoint
 import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
-from albert_tf.finetuning.heads import squad2_loss
 from albert_tf.finetuning.models import (
   AlbertForClassification,
   AlbertForMultipleChoice,
@@ -16,63 +16,56 @@ from albert_tf.interop import load_weights, read_checkpoint
 from albert_tf.modeling import named_variables
 
 TOLERANCE = 1e-5
+HEADS = golden("heads")
 
 
-@pytest.fixture(scope="module")
-def golden(oracle_dir):
-  return dict(np.load(oracle_dir / "golden_heads.npz"))
-
-
-def load(model_class, oracle_dir, folder, **options):
-  config_file = str(oracle_dir / "ckpt_tiny" / "albert_config.json")
-  checkpoint = read_checkpoint(str(oracle_dir / folder / "model.ckpt"), config_file=config_file)
+def load(model_class, name, **options):
+  checkpoint = read_checkpoint(golden_checkpoint(name), config_file=TINY_CONFIG)
   model = model_class(checkpoint.config, **options)
   report = load_weights(model, checkpoint)  # Nothing missing, nothing left over.
   assert len(report.matched) == len(named_variables(model)) == len(checkpoint.variables)
   return model
 
 
-def features(golden):
-  return {
-    key.removeprefix("in/"): tf.constant(value) for key, value in golden.items() if key.startswith("in/")
-  }
+def features():
+  return {key: tf.constant(value) for key, value in HEADS.under("in/").items()}
 
 
-def test_classification(oracle_dir, golden):
-  model = load(AlbertForClassification, oracle_dir, "ckpt_tiny_mnli", head_options={"num_labels": 3})
-  logits = model(features(golden))
-  np.testing.assert_allclose(logits, golden["mnli/logits"], atol=TOLERANCE)
-  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(golden["mnli/labels"], logits)
-  np.testing.assert_allclose(losses, golden["mnli/per_example_loss"], atol=TOLERANCE)
+def test_classification():
+  model = load(AlbertForClassification, "tiny_mnli", head_options={"num_labels": 3})
+  logits = model(features())
+  np.testing.assert_allclose(logits, HEADS["mnli/logits"], atol=TOLERANCE)
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(HEADS["mnli/labels"], logits)
+  np.testing.assert_allclose(losses, HEADS["mnli/per_example_loss"], atol=TOLERANCE)
 
 
-def test_multiple_choice(oracle_dir, golden):
-  model = load(AlbertForMultipleChoice, oracle_dir, "ckpt_tiny_race")
-  inputs = {key: tf.reshape(value, [2, 2, 64]) for key, value in features(golden).items() if value.ndim == 2}
-  np.testing.assert_allclose(model(inputs), golden["race/logits"], atol=TOLERANCE)
+def test_multiple_choice():
+  model = load(AlbertForMultipleChoice, "tiny_race")
+  inputs = {key: tf.reshape(value, [2, 2, 64]) for key, value in features().items() if value.ndim == 2}
+  np.testing.assert_allclose(model(inputs), HEADS["race/logits"], atol=TOLERANCE)
 
 
-def test_squad2_inference(oracle_dir, golden):
-  model = load(AlbertForSquad2, oracle_dir, "ckpt_tiny_squad_v2")
-  inputs = features(golden)
+def test_squad2_inference():
+  model = load(AlbertForSquad2, "tiny_squad_v2")
+  inputs = features()
   del inputs["start_positions"]
   outputs = model(inputs)
   assert set(outputs) == {
     "cls_logits", "start_top_log_probs", "start_top_index", "end_top_log_probs", "end_top_index",
   }  # fmt: skip
   for key, value in outputs.items():
-    np.testing.assert_allclose(value, golden[f"squad_v2/{key}"], atol=TOLERANCE, err_msg=key)
+    np.testing.assert_allclose(value, HEADS[f"squad_v2/{key}"], atol=TOLERANCE, err_msg=key)
 
 
-def test_squad2_training(oracle_dir, golden):
-  model = load(AlbertForSquad2, oracle_dir, "ckpt_tiny_squad_v2", head_options={"classifier_dropout": 0.0})
-  inputs = features(golden)
+def test_squad2_training():
+  model = load(AlbertForSquad2, "tiny_squad_v2", head_options={"classifier_dropout": 0.0})
+  inputs = features()
   outputs = model(inputs, training=True)
   for key in ("start_log_probs", "end_log_probs", "cls_logits"):
-    want = golden[f"squad_v2/train_{key}"]
+    want = HEADS[f"squad_v2/train_{key}"]
     np.testing.assert_allclose(np.maximum(outputs[key], -1e6), np.maximum(want, -1e6), atol=TOLERANCE)
   loss = squad2_loss(outputs, inputs["start_positions"], inputs["end_positions"], inputs["is_impossible"])
-  np.testing.assert_allclose(loss, golden["squad_v2/train_total_loss"], atol=TOLERANCE)
+  np.testing.assert_allclose(loss, HEADS["squad_v2/train_total_loss"], atol=TOLERANCE)
 
 
 def test_span_head_reads_rows():

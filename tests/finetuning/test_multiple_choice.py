@@ -2,11 +2,16 @@
 
 import numpy as np
 import pytest
-from reference.tiny_run import train_tokenizer
+from support.tiny_run import train_tokenizer
 
 from albert_tf.errors import UserError
-from albert_tf.finetuning.multiple_choice import ChoiceExample, PackedChoices, choice_text, number_of_choices
-from albert_tf.finetuning.multiple_choice_task import MultipleChoiceTask
+from albert_tf.finetuning.tasks.choices import (
+  ChoiceExample,
+  MultipleChoiceTask,
+  PackedChoices,
+  choice_text,
+  number_of_choices,
+)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +114,7 @@ def test_scores_by_group_and_predictions(tokenizer, tmp_path):
   assert task.test_features().labels is None
   task.write_predictions({"logits": logits[:1]}, "test", str(tmp_path))
   assert "\tA\t\t\t0.6" in (tmp_path / "predictions_test.tsv").read_text()
-  with pytest.raises(UserError, match="task without"):
+  with pytest.raises(UserError, match="needs train data"):
     task.train_features()
 
 
@@ -122,3 +127,26 @@ def test_training_needs_labels(tokenizer):
   )
   with pytest.raises(UserError, match="Received: none in row 9"):
     task.train_features()
+
+
+def test_what_is_cut_is_counted_and_said_once(tokenizer, caplog):
+  long = example(context="the sky " * 40)
+  short = example(context="")
+  packed = PackedChoices([long, short, long], tokenizer, max_seq_length=24, max_qa_length=12)
+  assert packed.num_cut == 2
+  assert PackedChoices([short], tokenizer, max_seq_length=24, max_qa_length=1).num_cut == 1
+  fits = max(
+    len(row)
+    for row in PackedChoices([example()], tokenizer, max_seq_length=99, max_qa_length=50)[0]["input_ids"]
+  )
+  for length, cut in ((fits, 0), (fits - 1, 1)):
+    assert PackedChoices([example()], tokenizer, max_seq_length=length, max_qa_length=50).num_cut == cut
+  task = MultipleChoiceTask(
+    splits={"eval": [long, short], "test": [short]}, tokenizer=tokenizer, max_seq_length=24, max_qa_length=12
+  )
+  with caplog.at_level("INFO"):
+    task.eval_features()
+    task.test_features()
+  assert [record.getMessage() for record in caplog.records] == [
+    "eval: of 1 of 2 questions the passage or the choice is cut to fit 24 pieces (--max_seq_length)"
+  ]

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from albert_tf.errors import UserError
-from albert_tf.finetuning.multiple_choice_table import ChoiceColumns, Table, choice_examples
+from albert_tf.finetuning.data import Table
+from albert_tf.finetuning.tasks.choice_table import ChoiceColumns, choice_examples
 
 
 def table(*rows):
@@ -71,10 +72,10 @@ def test_columns_for_each_choice_and_a_context():
 @pytest.mark.parametrize(
   ("split", "row", "columns", "message"),
   [
-    ("train", {"question": "q", "choices": ["a"]}, {}, r"columns label. Received: t.csv with the columns question"),
-    ("test", {"Question": "q", "label": 0}, {}, r"needs the columns question, choices. Received: .* Question, label"),
-    ("train", listed(0), {"context": "article"}, "needs the columns article"),
-    ("train", listed(0, "ab"), {"choices": ("a", "b")}, "needs the columns a, b"),
+    ("train", {"question": "q", "choices": ["a"]}, {}, r"Received: t.csv without label; it has question, choices"),
+    ("test", {"Question": "q", "label": 0}, {}, r"without question, choices; it has Question, label"),
+    ("train", listed(0), {"context": "article"}, "without article"),
+    ("train", listed(0, "ab"), {"choices": ("a", "b")}, "without a, b"),
     ("train", {**listed(0), "choices": "a b"}, {}, r"lists of texts. Received: str 'a b' in column choices, line 2"),
     ("train", listed(0, ("a", "", "c")), {}, r"all its choices. Received: 2 of 3 in line 2 of t.csv; empty: choice 2"),
     ("train", {"question": "q", "a": "x", "b": np.nan, "label": 0}, {"choices": ("a", "b")}, r"1 of 2 .* empty: b"),

@@ -5,12 +5,11 @@ import json
 
 import numpy as np
 import pytest
-from reference.tiny_finetuning import QUICK, tiny_start
-from reference.tiny_run import WORDS
+from support.tiny_finetuning import QUICK, tiny_start
+from support.tiny_run import WORDS
 
-from albert_tf.finetuning.fit import fine_tune
-from albert_tf.finetuning.multiple_choice import ChoiceExample
-from albert_tf.finetuning.multiple_choice_task import MultipleChoiceTask
+from albert_tf.finetuning.engine.fit import fine_tune
+from albert_tf.finetuning.tasks.choices import ChoiceExample, MultipleChoiceTask
 
 
 def random_questions(count, *, num_choices, seed):

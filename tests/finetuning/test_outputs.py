@@ -1,39 +1,80 @@
 """results.json, the model card, and what a start is made of."""
 
 import dataclasses
-import json
 
 from matplotlib import image
 import numpy as np
 import pytest
-from reference.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task, tokenizer
+from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task, tokenizer
 
 from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.errors import UserError
-from albert_tf.finetuning import outputs, plots
+from albert_tf.finetuning.engine.record import Record
+from albert_tf.finetuning.engine.results import lines, model_card, summarize
 from albert_tf.finetuning.initialize import read_start
-from albert_tf.finetuning.text_task import Texts, text_rows
+from albert_tf.finetuning.tasks import plots
+from albert_tf.finetuning.tasks.squad.task import SquadTask
+from albert_tf.finetuning.tasks.squad.windows import SquadSettings
+from albert_tf.finetuning.tasks.text import Texts, text_rows
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.tokenization import WordPieceTokenizer
 
 
+def card(task, results, *, start=None, settings=QUICK, **options):
+  record = Record(task=task, settings=settings, start=start or tiny_start(), **options)
+  return model_card(record, results, source="weights")
+
+
 def test_median_spread_and_best_seed():
-  task = tiny_task({})
   values = {1: 0.5, 5: 0.9, 9: 0.6}
-  runs = [(seed, {"seed": seed, "accuracy": v}, {"accuracy": v}) for seed, v in values.items()]
-  results = outputs.summarize(task, "weights", runs, evaluated=True)
+  metrics = {seed: {"accuracy": value, "total": 182.0} for seed, value in values.items()}
+  runs = {
+    seed: {"seed": seed, "train_steps": 4, "train_examples": 9, "best_step": 2, **metrics[seed]}
+    for seed in values
+  }
+  results = summarize(runs, metrics, best_metric="accuracy")
   assert results["best_seed"] == 5
   assert results["accuracy"] == 0.9
-  assert results["median"] == {"accuracy": 0.6}
+  assert results["median"] == {"accuracy": 0.6, "total": 182.0}
   spread = results["spread"]["accuracy"]
   assert (spread["min"], spread["max"]) == (0.5, 0.9)
   assert spread["standard_deviation"] == pytest.approx(np.std([0.5, 0.9, 0.6], ddof=1))
   assert results["seeds"]["9"]["accuracy"] == 0.6
-  card = outputs.model_card(task, QUICK, results, source="weights")
-  assert "| accuracy | 0.9000 | 0.6000 | 0.5000 | 0.9000 |" in card
-  assert outputs.summarize(task, "weights", runs[:1], evaluated=True)["accuracy"] == 0.5
-  unscored = outputs.summarize(task, "w", [(s, {"seed": s}, {}) for s in (1, 2)], evaluated=False)
-  assert unscored["seeds"].keys() == {"1", "2"}
+  assert "| accuracy | 0.9000 | 0.6000 | 0.5000 | 0.9000 |" in card(tiny_task({}), results)
+  assert list(lines(results)) == [
+    "accuracy: 0.6000  (median; 0.5000 to 0.9000)",
+    "total: 182  (median; 182 to 182)",
+  ]
+  assert summarize(runs, metrics, best_metric="accuracy", best_seed=9)["best_seed"] == 9
+  unscored = summarize({s: {"seed": s} for s in (1, 2)}, {}, best_metric="accuracy")
+  assert unscored == {"seeds": {"1": {"seed": 1}, "2": {"seed": 2}}}
+
+
+TRAINED = {"accuracy": 0.5, "train_steps": 4, "train_examples": 9, "best_step": 2}
+
+
+def test_the_card_says_what_was_done_and_what_works():
+  """Its commands find what they name, and it has no setting that had no effect."""
+  assert "--init_checkpoint . " in card(tiny_task({}), TRAINED)
+  answers = card(tiny_task({}), {"accuracy": 0.5})  # Of a directory that holds no weights.
+  assert "--init_checkpoint weights " in answers
+  assert "learning rate" not in answers
+  assert "`flags.txt`" not in answers
+  assert "`flags.txt`" in card(tiny_task({}), TRAINED, flags_text="--x")
+  tiny = tiny_start()
+  words = dataclasses.replace(tiny, tokenizer=WordPieceTokenizer.__new__(WordPieceTokenizer))
+  assert "export_saved_model" not in card(tiny_task({}), TRAINED, start=words)
+  assert "classifier dropout 0" in card(tiny_task({}), TRAINED)
+  for version, has_dropout in (("1.1", False), ("2.0", True)):
+    text = card(SquadTask(version=version, settings=SquadSettings()), TRAINED)
+    assert ("classifier dropout" in text) == has_dropout
+    assert "Longer inputs are cut" not in text  # They are read in windows.
+
+
+def test_a_length_without_place_for_a_text_is_refused():
+  for length in (0, -3, 4):
+    with pytest.raises(UserError, match=f"max_seq_length must be at least 5.*Received: {length}"):
+      tiny_task({}, max_seq_length=length)
 
 
 def test_plots_show_what_they_should(tmp_path):
@@ -105,7 +146,6 @@ def test_predictions_without_labels(tmp_path):
   assert [row[1] for row in rows[1:]] == ["c0", "c1", "c0"]
   with pytest.raises(UserError, match="need labels"):
     task.eval_features()
-  assert json.dumps(QUICK.to_dict())
 
 
 def test_a_wordpiece_vocabulary(run_folder, tmp_path):

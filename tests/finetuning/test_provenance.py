@@ -2,15 +2,16 @@
 
 import dataclasses
 import json
+from unittest import mock
 
 import numpy as np
 import pytest
-from reference.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
+from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
 
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
 from albert_tf.errors import UserError
-from albert_tf.finetuning.fit import fine_tune
-from albert_tf.finetuning.task_spec import TaskSpec
+from albert_tf.finetuning.engine.fit import fine_tune
+from albert_tf.finetuning.tasks.base import TaskSpec
 from albert_tf.interop import read_checkpoint
 
 SETTINGS = dataclasses.replace(QUICK, num_train_steps=4, eval_steps=2, train_batch_size=4, eval_batch_size=8)
@@ -123,3 +124,53 @@ def test_edited_data_is_another_run(tmp_path):
   with pytest.raises(UserError, match=r"other train examples .* from the same paths"):
     run(tmp_path / "run", of=task(train_seed=8))
   run(tmp_path / "run", of=task(train_seed=8), do_train=False)  # Evaluation does not ask for them.
+
+
+def test_another_tasks_model_does_not_answer(tmp_path):
+  """Two of GLUE's tasks may have the same labels, and so the same weights fit both."""
+  run(tmp_path / "rte", of=task(name="rte"))
+  start = dataclasses.replace(tiny_start(), checkpoint=read_checkpoint(str(tmp_path / "rte")), source="rte")
+  predict = {"start": start, "do_train": False, "do_eval": False, "do_predict": True}
+  with pytest.raises(UserError, match=r"fine-tuned for this task.*'rte', for 'sst-2' \(name"):
+    run(tmp_path / "out", of=task(name="sst-2"), **predict)
+  with pytest.raises(UserError, match=r"label_names \('c0', 'c1'\) → \('c0', 'c1', 'c2'\)"):
+    run(tmp_path / "out", of=task(name="rte", classes=3), **predict)
+  assert not (tmp_path / "out").exists()
+  with mock.patch("albert_tf.finetuning.engine.record.logging.warning") as warning:
+    run(tmp_path / "out", of=task(name="custom"), **predict)  # A table of one's own may be of any task.
+  assert warning.call_args.args[2:] == ("rte", "custom")
+  assert (tmp_path / "out/predictions_test.tsv").exists()
+
+
+def test_what_is_refused_leaves_no_directory(tmp_path):
+  for changes, message in (
+    ({"learning_rate": -1.0}, "learning_rate must be above 0. Received: -1.0"),
+    ({"weight_decay": -0.1}, "weight_decay must be at least 0"),
+    ({"clip_norm": float("nan")}, "clip_norm must be at least 0"),
+    ({"layer_decay": 1.5}, "layer_decay must be above 0 and at most 1"),
+    ({"poly_power": 0.0}, "poly_power must be above 0"),
+    ({"eval_steps": -1}, "eval_steps must be at least 0"),
+    ({"num_warmup_steps": 9}, "warm-up must end within the run"),
+  ):
+    for seeds in ((1,), (1, 2)):
+      with pytest.raises(UserError, match=message):
+        run(tmp_path / "run", seeds=seeds, **changes)
+      assert not (tmp_path / "run").exists()
+
+
+def test_a_batch_that_replicas_cannot_share_leaves_no_directory(tmp_path, mirrored_2):
+  settings = dataclasses.replace(SETTINGS, train_batch_size=3, seeds=(1, 2))
+  with pytest.raises(UserError, match="split evenly"):
+    fine_tune(task(), settings, start=tiny_start(), output_dir=str(tmp_path / "run"), strategy=mirrored_2)
+  assert not (tmp_path / "run").exists()
+
+
+def test_every_evaluation_is_said(tmp_path, caplog):
+  caplog.set_level("INFO", "absl")
+  run(tmp_path / "run", of=scored(0.25, 0.5, 0.5))
+  said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("update ")]
+  assert [line[:33] for line in said] == [
+    "update 2 of 4: accuracy 0.2500, f",
+    "update 4 of 4: accuracy 0.5000, f",
+  ]
+  assert said[1].endswith(", the best")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from albert_tf.errors import UserError
-from albert_tf.finetuning.race import read_race
+from albert_tf.finetuning.tasks.race import read_race
 
 PASSAGE = {
   "article": "the sky is blue\u2028and green",  # RACE holds characters that `splitlines` splits at.

@@ -2,16 +2,18 @@
 
 import dataclasses
 import json
+import os
 
 import numpy as np
 import pytest
-from reference.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
+from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
 
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
 from albert_tf.compat import keras
 from albert_tf.errors import UserError
-from albert_tf.finetuning import initialize, resumption
-from albert_tf.finetuning.fit import fine_tune
+from albert_tf.finetuning.engine import results
+from albert_tf.finetuning.engine import resume as resumption
+from albert_tf.finetuning.engine.fit import fine_tune
 
 # 4 updates an epoch, evaluations after 3, 6, 9 and 10: within epochs, at their ends, and at the last update.
 SETTINGS = dataclasses.replace(
@@ -64,17 +66,22 @@ class KillAfter(keras.callbacks.Callback):
       raise Killed
 
 
-def kill_in_call(monkeypatch, module, name, number):
-  """Ends the process before the n-th call of a function does anything."""
-  original, calls = getattr(module, name), []
+def killed(*arguments, **keywords):
+  raise Killed
 
-  def call(*arguments, **keywords):
-    calls.append(name)
-    if len(calls) == number:
-      raise Killed
-    return original(*arguments, **keywords)
 
-  monkeypatch.setattr(module, name, call)
+def kill_at_checkpoint(monkeypatch, folder, number):
+  """Ends the process before the n-th checkpoint in a folder of the run is written."""
+  original, seen = resumption.write_bundle, []
+
+  def write_bundle(prefix, values):
+    if os.path.dirname(prefix).endswith(folder):
+      seen.append(prefix)
+      if len(seen) == number:
+        raise Killed
+    original(prefix, values)
+
+  monkeypatch.setattr(resumption, "write_bundle", write_bundle)
 
 
 @pytest.fixture(scope="module")
@@ -97,14 +104,18 @@ def test_killed_between_updates(tmp_path, undisturbed, step):
   }
 
 
+# Evaluations write the state, then, where they are better, the best weights.
 @pytest.mark.parametrize(
-  "number",
-  # Evaluations write the state, then, where they are better, the best weights.
-  [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(3, marks=pytest.mark.slow)],
+  ("folder", "number"),
+  [
+    pytest.param(resumption.STATE, 1, marks=pytest.mark.slow),
+    (resumption.BEST, 1),
+    pytest.param(resumption.STATE, 2, marks=pytest.mark.slow),
+  ],
 )
-def test_killed_while_it_writes(tmp_path, undisturbed, monkeypatch, number):
+def test_killed_while_it_writes(tmp_path, undisturbed, monkeypatch, folder, number):
   with monkeypatch.context() as patch:
-    kill_in_call(patch, initialize, "write_bundle", number)
+    kill_at_checkpoint(patch, folder, number)
     with pytest.raises(Killed):
       run(tmp_path / "run")
   run(tmp_path / "run")
@@ -129,10 +140,9 @@ def test_patience_that_had_run_out_is_not_forgotten(tmp_path, monkeypatch):
   expected = run(tmp_path / "expected", settings)
   assert expected["train_steps"] == 6  # The second evaluation is no better than the first.
   with monkeypatch.context() as patch:
-    kill_in_call(patch, resumption, "remove_state", 1)
+    patch.setattr(results, "write", killed)
     with pytest.raises(Killed):
       run(tmp_path / "run", settings)
-  (tmp_path / "run/results.json").unlink()
   assert run(tmp_path / "run", settings)["train_steps"] == 6
   same_runs(tmp_path / "run", tmp_path / "expected")
 

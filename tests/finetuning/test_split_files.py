@@ -3,7 +3,7 @@
 import pytest
 
 from albert_tf.errors import UserError
-from albert_tf.finetuning.split_files import find_split_files, hold_out
+from albert_tf.finetuning.data import find_split_files, hold_out
 
 
 def find(folder, *needed, **named):
@@ -44,3 +44,16 @@ def test_held_out_examples_are_always_the_same():
   for fraction in (0.0, 1.0):
     with pytest.raises(UserError, match="held out"):
       hold_out(examples, fraction, source="f")
+  with pytest.raises(UserError, match=r"0\.1 of 1 in f"):
+    hold_out(["one"], 0.1, source="f")
+  assert [len(part) for part in hold_out("abcd", 0.01, source="f")] == [3, 1]
+
+
+def test_groups_are_held_out_whole():
+  groups = [4, 4, 4, 9, 9, 2, 2, 2, 2, 7]
+  for seed in range(5):
+    train, held = hold_out(range(10), 0.3, source="f", groups=groups, seed=seed)
+    assert sorted([*train, *held]) == list(range(10))
+    assert {groups[i] for i in train}.isdisjoint(groups[i] for i in held)
+    assert held
+    assert train

@@ -6,10 +6,11 @@ import numpy as np
 import pyarrow
 from pyarrow import parquet
 import pytest
-from reference.tiny_finetuning import tokenizer
+from support.tiny_finetuning import tokenizer
 
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tables import TableColumns, TableTask, read_table
+from albert_tf.finetuning.tasks.base import TaskSpec
+from albert_tf.finetuning.tasks.table import TableColumns, TableTask, read_texts
 
 ROWS = [
   {"key": "r1", "question": 'the "blue" sky, old', "answer": "green", "stars": 10},
@@ -85,7 +86,7 @@ def test_rows_are_held_out_where_no_evaluation_is_named(tmp_path):
 def test_a_broken_table_is_named(tmp_path, name, content, message):
   (tmp_path / name).write_text(content)
   with pytest.raises(UserError, match=message):
-    read_table(str(tmp_path / name), TableColumns(texts=("text",), label="label"), with_label=True)
+    read_texts(str(tmp_path / name), TableColumns(texts=("text",), label="label"), with_label=True)
 
 
 def test_labels_that_do_not_fit(tmp_path):
@@ -106,3 +107,51 @@ def test_labels_that_do_not_fit(tmp_path):
     TableTask({"test": train}, columns=columns, tokenizer=tokenizer())
   with pytest.raises(UserError, match="one column, or two"):
     TableColumns(texts=("a", "b", "c"))
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".csv"])
+def test_an_empty_row_of_a_single_column_is_a_row(tmp_path, suffix):
+  """Left out, the rows after it would get each other's numbers as ids."""
+  path = tmp_path / f"test{suffix}"
+  path.write_bytes(b"text\r\nthe sky\r\n\r\ntrees\r\n")
+  texts = read_texts(str(path), TableColumns(texts=("text",)), with_label=None)
+  assert list(zip(texts.ids, texts.firsts, strict=True)) == [("0", "the sky"), ("1", ""), ("2", "trees")]
+  two = tmp_path / f"two{suffix}"
+  separator = "," if suffix == ".csv" else "\t"
+  two.write_text(
+    f"text{separator}label\na{separator}0\n\n{separator}1\n"
+  )  # A blank line is no row of two columns.
+  assert read_texts(str(two), TableColumns(texts=("text",), label="label"), with_label=True).firsts == [
+    "a",
+    "",
+  ]
+
+
+def test_a_cell_may_be_a_long_document(tmp_path):
+  long = "word " * 40_000
+  (tmp_path / "a.csv").write_text(f"text,label\n{long},0\n")
+  columns = TableColumns(texts=("text",), label="label")
+  assert read_texts(str(tmp_path / "a.csv"), columns, with_label=True).firsts == [long]
+  (tmp_path / "b.csv").write_text('text,label\n"never closed,0\n')
+  with pytest.raises(UserError, match="columns as the header"):
+    read_texts(str(tmp_path / "b.csv"), columns, with_label=True)
+
+
+def test_one_label_written_in_three_ways_is_one_class(tmp_path):
+  (tmp_path / "a.tsv").write_text('text\tlabel\na\t1\nb\t"1"\nc\t1.0\nd\t01\ne\t\n')
+  columns = TableColumns(texts=("text",), label="label")
+  assert read_texts(str(tmp_path / "a.tsv"), columns, with_label=True).labels == ["1", "1", "1", "01", ""]
+  rows = [{"text": "the sky", "label": label} for label in (1, "1", 1.0, 0)]
+  path = write(tmp_path / "a.jsonl", rows)
+  task = TableTask(
+    {"train": path, "eval": path}, columns=columns, tokenizer=tokenizer(), label_names=["1.0", "0"]
+  )
+  assert task.spec.label_names == ("1", "0")
+  assert task.train_features().labels.tolist() == [0, 0, 0, 1]
+
+
+def test_the_specification_keeps_the_columns(tmp_path):
+  path = write(tmp_path / "train.tsv")
+  task = TableTask({"train": path, "eval": path}, columns=COLUMNS, tokenizer=tokenizer())
+  task.spec.save(str(tmp_path))
+  assert TableColumns(**TaskSpec.load(str(tmp_path)).columns) == COLUMNS

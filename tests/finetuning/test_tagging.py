@@ -6,13 +6,12 @@ import sys
 import numpy as np
 import pytest
 from reference.batches import numpy_batch
-from reference.tiny_run import train_tokenizer
+from support.tiny_run import train_tokenizer
 
 from albert_tf.errors import UserError
-from albert_tf.finetuning.conll import Columns, TaggedSentence, read_tagged
-from albert_tf.finetuning.tagging import align, split_windows
-from albert_tf.finetuning.tagging_metrics import entity_scores, marks_entities
-from albert_tf.finetuning.tagging_task import TaggingTask
+from albert_tf.finetuning.tasks.conll import Columns, TaggedSentence, read_tagged
+from albert_tf.finetuning.tasks.tagging import TaggingTask, entity_scores, marks_entities
+from albert_tf.finetuning.tasks.words import align, split_windows
 
 CONLL = """-DOCSTART- -X- O O
 

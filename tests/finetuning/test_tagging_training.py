@@ -4,13 +4,13 @@ import dataclasses
 
 import numpy as np
 import pytest
-from reference.tiny_finetuning import QUICK, tiny_start
-from reference.tiny_run import WORDS
+from support.tiny_finetuning import QUICK, tiny_start
+from support.tiny_run import WORDS
 
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
-from albert_tf.finetuning.conll import TaggedSentence
-from albert_tf.finetuning.fit import fine_tune
-from albert_tf.finetuning.tagging_task import TaggingTask
+from albert_tf.finetuning.engine.fit import fine_tune
+from albert_tf.finetuning.tasks.conll import TaggedSentence
+from albert_tf.finetuning.tasks.tagging import TaggingTask
 
 
 def random_sentences(count, *, tags, seed):

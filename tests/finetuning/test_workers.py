@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from reference.child_processes import ending_with_this
-from reference.command_runs import free_addresses
+from support.commands.child_processes import ending_with_this
+from support.commands.command_runs import free_addresses
 
 pytestmark = pytest.mark.slow
 
@@ -15,10 +15,11 @@ pytestmark = pytest.mark.slow
 # other steps as the best.
 _WORKER = """
 import dataclasses, json, sys
-from albert_tf.training.distribution import DistributionConfig, make_strategy
+from albert_tf.training.distribution import make_strategy
+from albert_tf.training.settings import DistributionConfig
 strategy = make_strategy(DistributionConfig(distribution="multi_worker"))
-from reference.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
-from albert_tf.finetuning.fit import fine_tune
+from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
+from albert_tf.finetuning.engine.fit import fine_tune
 task = tiny_task({"train": made_up_texts(16, seed=5), "eval": made_up_texts(9, seed=6)})
 evaluate, calls, second = task.evaluate, [], sys.argv[2] == "1"
 def disagreeing(outputs, split="eval"):

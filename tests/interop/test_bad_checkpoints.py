@@ -8,8 +8,9 @@ import sys
 
 import numpy as np
 import pytest
-from reference.synthetic_checkpoint import CONFIG, random_variables, write_tf1
 import safetensors.numpy
+from support.goldens import GOLDENS, SPM_MODEL
+from support.synthetic_checkpoint import CONFIG, random_variables, write_tf1
 
 from albert_tf.errors import UserError
 from albert_tf.interop import ConvertOptions, convert, read_checkpoint
@@ -154,15 +155,13 @@ def test_what_a_format_cannot_say(output_format, tmp_path):
     refuse(path, tmp_path, "gelu_exact", output_format="tf1")
 
 
-def test_vocabulary_larger_than_the_table(oracle_dir, tmp_path):
+def test_vocabulary_larger_than_the_table(tmp_path):
   path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
-  refuse(
-    path, tmp_path, "8000 pieces, and vocab_size=29", spm_model_file=str(oracle_dir / "spm" / "spm8k.model")
-  )
+  refuse(path, tmp_path, "8000 pieces, and vocab_size=29", spm_model_file=SPM_MODEL)
 
 
-def test_released_tensors_are_recognised(oracle_dir, tmp_path):
-  lines = (oracle_dir / "tfhub_albert_base" / "released_variables_crc32c.tsv").read_text().splitlines()[1:]
+def test_released_tensors_are_recognised(tmp_path):
+  lines = (GOLDENS / "released_variables_crc32c.tsv").read_text().splitlines()[1:]
   recorded = {line.split("\t")[0]: int(line.split("\t")[-1], 16) for line in lines}
   assert RELEASED["ALBERT-base v2"] == recorded
   variables = random_variables(CONFIG)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from reference.synthetic_checkpoint import CONFIG, random_variables
+from support.synthetic_checkpoint import CONFIG, random_variables
 import tensorflow as tf
 
 from albert_tf.compat import keras

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.goldens import golden, golden_checkpoint
 import tensorflow as tf
 
 from albert_tf.interop import load_weights, read_checkpoint
@@ -13,6 +14,7 @@ ORIGINAL_EPSILON = 1e-5  # The original divides the masked-LM sum by the sum of 
 ENCODER_OPTIONS = {
   "gather": {},
   "one_hot": {"use_one_hot_embeddings": True},
+  "accelerated": {"accelerated": True},
   "remat": {"remat": True},
   "while": {"layer_loop": "while"},
   "read": {"read_positions_only": True},
@@ -25,10 +27,10 @@ ENCODER_OPTIONS = {
 class Case:
   """One recorded model: its checkpoint, inputs and arrays."""
 
-  def __init__(self, oracle_dir, name):
-    self.golden = dict(np.load(oracle_dir / f"golden_{name}.npz"))
-    self.checkpoint = read_checkpoint(str(oracle_dir / f"ckpt_{name}" / "model.ckpt-best"))
-    self.inputs = {k[3:]: tf.constant(v) for k, v in self.golden.items() if k.startswith("in/")}
+  def __init__(self, name):
+    self.golden = golden(name)
+    self.checkpoint = read_checkpoint(golden_checkpoint(name))
+    self.inputs = {key: tf.constant(value) for key, value in self.golden.under("in/").items()}
 
   def model(self, *, read_positions_only=False, **encoder_options):
     model = AlbertForPreTraining(
@@ -46,16 +48,16 @@ class Case:
 
 
 @pytest.fixture(scope="module", params=["tiny", "tiny_groups"])
-def case(request, oracle_dir):
-  return Case(oracle_dir, request.param)
+def case(request):
+  return Case(request.param)
 
 
 @pytest.fixture(scope="module")
-def tiny(oracle_dir):
-  return Case(oracle_dir, "tiny")
+def tiny():
+  return Case("tiny")
 
 
-def assert_outputs(case, outputs):
+def assert_outputs(case, outputs, *, every_layer=True):
   golden = case.golden
   hidden = golden["sequence_output"]
   if outputs["sequence_output"].shape != hidden.shape:  # Only where it is read.
@@ -63,12 +65,10 @@ def assert_outputs(case, outputs):
   np.testing.assert_allclose(outputs["sequence_output"], hidden, atol=TOLERANCE)
   for key in ("embedding_output", "pooled_output", "sop_logits"):
     np.testing.assert_allclose(outputs[key], golden[key], atol=TOLERANCE, err_msg=key)
-  flat = tf.reshape(outputs["mlm_logits"], golden["mlm_logits"].shape)
-  np.testing.assert_allclose(flat, golden["mlm_logits"], atol=TOLERANCE)
-  if "all_encoder_layers" in outputs:
-    np.testing.assert_allclose(
-      tf.stack(outputs["all_encoder_layers"]), golden["all_encoder_layers"], atol=TOLERANCE
-    )
+  golden.assert_close("mlm_logits", outputs["mlm_logits"], atol=TOLERANCE)
+  assert ("all_encoder_layers" in outputs) == every_layer
+  if every_layer:
+    golden.assert_close("all_encoder_layers", tf.stack(outputs["all_encoder_layers"]), atol=TOLERANCE)
   masked_lm, sentence_order = case.losses(outputs)
   np.testing.assert_allclose(masked_lm, golden["masked_lm_loss"], atol=TOLERANCE)
   np.testing.assert_allclose(sentence_order, golden["sentence_order_loss"], atol=TOLERANCE)
@@ -92,23 +92,19 @@ def test_gradients(options, tiny):
 
   for run in (gradients, tf.function(gradients)):
     outputs, got = run()
-    assert_outputs(tiny, outputs)
+    assert_outputs(tiny, outputs, every_layer=options in ("gather", "one_hot", "accelerated"))
     for name, gradient in zip(variables, got, strict=True):
-      want = tiny.golden[f"grad/{name}"]
-      np.testing.assert_allclose(gradient, want, atol=TOLERANCE, rtol=TOLERANCE, err_msg=name)
+      tiny.golden.assert_close(f"grad/{name}", gradient, atol=TOLERANCE, rtol=TOLERANCE)
 
 
-def test_gradients_of_groups(oracle_dir):
-  case = Case(oracle_dir, "tiny_groups")
+def test_gradients_of_groups():
+  case = Case("tiny_groups")
   model = case.model()
   variables = named_variables(model)
   with tf.GradientTape() as tape:
     total = tf.add_n(case.losses(model(case.inputs, training=True)))
   got = tape.gradient(total, list(variables.values()))
-  recorded = {key[5:] for key in case.golden if key.startswith("grad/")}
-  assert recorded == set(variables)
+  assert case.golden.names("grad/") == set(variables)
   for name, gradient in zip(variables, got, strict=True):
-    want = case.golden[f"grad/{name}"]
-    np.testing.assert_allclose(
-      tf.convert_to_tensor(gradient), want, atol=TOLERANCE, rtol=TOLERANCE, err_msg=name
-    )
+    gradient = tf.convert_to_tensor(gradient)
+    case.golden.assert_close(f"grad/{name}", gradient, atol=TOLERANCE, rtol=TOLERANCE)

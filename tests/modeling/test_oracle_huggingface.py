@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from reference.synthetic_checkpoint import CONFIG, random_variables, write_tf1
+from support.synthetic_checkpoint import CONFIG, random_variables, write_tf1
 import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig

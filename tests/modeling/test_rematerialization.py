@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from reference.stacks import needs_host_xla
+from support.stacks import needs_host_xla
 import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig

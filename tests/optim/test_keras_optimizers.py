@@ -12,7 +12,7 @@ from albert_tf import compat
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, named_variables
-from albert_tf.optim.groups import assign_groups, layerwise_multipliers
+from albert_tf.optim.groups import assign_decay, layerwise_multipliers
 from albert_tf.optim.keras_optimizers import (
   KERAS_EXCLUDED_PATTERN,
   AdamW,
@@ -103,11 +103,11 @@ def test_an_albert_is_excluded_and_scaled_as_in_the_training_loop():
   model = AlbertForPreTraining(config)
   named = named_variables(model)
   names = {id(variable): name for name, variable in named.items()}
-  groups = assign_groups(named)
+  decays = assign_decay(named)
   paths = {names[id(compat.raw_variable(v))]: compat.variable_path(v) for v in model.trainable_variables}
   assert paths.keys() == named.keys()
   for name, path in paths.items():
-    assert groups[name].decay == (not re.search(KERAS_EXCLUDED_PATTERN, path)), (name, path)
+    assert decays[name] == (not re.search(KERAS_EXCLUDED_PATTERN, path)), (name, path)
   by_name = layerwise_multipliers(named, layer_decay=0.5)
   assert len(set(by_name.values())) == 6
   in_order = layerwise_rate_multipliers(model.trainable_variables, named, layer_decay=0.5)

@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 from reference.schedules import rate
+from support.goldens import golden
 
 from albert_tf.errors import UserError
-from albert_tf.optim.schedules import ScheduleConfig, rate_after_steps, rate_of_update, scale_learning_rate
+from albert_tf.optim.config import ScheduleConfig, scale_learning_rate
+from albert_tf.optim.schedules import rate_after_steps, rate_of_update
 
 CASES = [
   {"total": 20, "warmup": 5},
@@ -39,11 +41,11 @@ def test_equals_numpy_for_every_update(case):
     assert got.max() == pytest.approx(0.002)
 
 
-def test_original_schedule_equals_the_recorded_rates(oracle_dir):
-  golden = dict(np.load(oracle_dir / "golden_lamb.npz"))
-  config = ScheduleConfig(learning_rate=float(golden["hyper/lr"]), num_train_steps=int(golden["hyper/total"]),
-                          num_warmup_steps=int(golden["hyper/warm"]), schedule="original")  # fmt: skip
-  recorded = golden["onehot/learning_rate"]
+def test_original_schedule_equals_the_recorded_rates():
+  lamb = golden("lamb")
+  config = ScheduleConfig(learning_rate=float(lamb["hyper/lr"]), num_train_steps=int(lamb["hyper/total"]),
+                          num_warmup_steps=int(lamb["hyper/warm"]), schedule="original")  # fmt: skip
+  recorded = lamb["onehot/learning_rate"]
   np.testing.assert_allclose(rate_after_steps(np.arange(len(recorded)), config), recorded, rtol=1e-6)
 
 

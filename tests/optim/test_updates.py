@@ -3,15 +3,16 @@
 import numpy as np
 import pytest
 from reference.lamb import lamb_step
+from support.goldens import golden, golden_checkpoint
+from support.stacks import needs_addons
 import tensorflow as tf
 
 from albert_tf import compat
 from albert_tf.errors import UserError
-from albert_tf.optim.adamw import adamw_update
-from albert_tf.optim.build import OptimizerConfig, build_optimizer
-from albert_tf.optim.groups import assign_groups
+from albert_tf.optim.config import MomentHyperparameters, OptimizerConfig
+from albert_tf.optim.groups import assign_decay
 from albert_tf.optim.lamb import lamb_update, trust_ratio
-from albert_tf.optim.moments import MomentHyperparameters
+from albert_tf.optim.optimizer import build_optimizer
 
 
 def random_state(rng, shape=(3, 5)):
@@ -34,14 +35,6 @@ def test_lamb_equals_numpy(bias_correction, decay, adapt):
   np.testing.assert_allclose(got.delta, p - want[0], rtol=1e-4, atol=1e-6)
 
 
-def test_adamw_is_lamb_without_adaptation():
-  p, g, m, v = random_state(np.random.default_rng(2))
-  arguments = {"learning_rate": 0.1, "step": 1, "hyperparameters": MomentHyperparameters(), "decay": True}
-  for a, b in zip(adamw_update(p, g, m, v, **arguments), lamb_update(p, g, m, v, adapt=False, **arguments),
-                  strict=True):  # fmt: skip
-    np.testing.assert_array_equal(a, b)
-
-
 def test_trust_ratio_is_one_where_a_norm_is_zero():
   zero, one = tf.zeros([2, 3]), tf.ones([2, 3])
   assert [float(trust_ratio(p, u)) for p, u in [(zero, one), (one, zero), (zero, zero)]] == [1.0, 1.0, 1.0]
@@ -57,46 +50,37 @@ def test_not_a_number_reaches_the_weights():
   assert np.isnan(result.p).all()
 
 
-@pytest.mark.parametrize("lookup", ["gather"])
-def test_first_two_steps_equal_the_original(oracle_dir, lookup):
+def test_first_two_steps_equal_the_original():
   """The recorded slots give the clipped gradients: g₁ = m₁/(1-β₁), g₂ = (m₂ - β₁ m₁)/(1-β₁)."""
-  golden = dict(np.load(oracle_dir / "golden_lamb.npz"))
-  reader = tf.train.load_checkpoint(str(oracle_dir / "ckpt_tiny" / "model.ckpt-best"))
-  prefix = f"{lookup}/after_1/"
-  names = [key[len(prefix) :] for key in golden if key.startswith(prefix)]
-  names = [name for name in names if not name.endswith(("/adam_m", "/adam_v", "global_step"))]
-  assert len(names) == 32
+  lamb = golden("lamb")
+  reader = tf.train.load_checkpoint(golden_checkpoint("tiny"))
+  names = [name for name in lamb.names("gather/after_1/") if not name.endswith(("/adam_m", "/adam_v"))]
+  assert len(names) == 31  # All but the word embeddings, whose steps are not recorded.
   variables = {name: tf.Variable(reader.get_tensor(name)) for name in names}
   optimizer = build_optimizer(OptimizerConfig(), variables)
   m_before = {name: np.zeros(variable.shape, np.float64) for name, variable in variables.items()}
-  for t, rate in ((1, golden[f"{lookup}/learning_rate"][0]), (2, golden[f"{lookup}/learning_rate"][1])):
-    after = {name: golden[f"{lookup}/after_{t}/{name}"] for name in names}
-    m_after = {name: golden[f"{lookup}/after_{t}/{name}/adam_m"].astype(np.float64) for name in names}
+  for t, rate in enumerate(lamb["gather/learning_rate"][:2], start=1):
+    after = {name: lamb[f"gather/after_{t}/{name}"] for name in names}
+    m_after = {name: lamb[f"gather/after_{t}/{name}/adam_m"].astype(np.float64) for name in names}
     gradients = {name: (m_after[name] - 0.9 * m_before[name]) / 0.1 for name in names}
     optimizer.apply({name: tf.constant(g, tf.float32) for name, g in gradients.items()}, rate)
     for name in names:
       np.testing.assert_allclose(variables[name], after[name], rtol=0, atol=3e-7, err_msg=f"{name} after {t}")
-      recorded_v = golden[f"{lookup}/after_{t}/{name}/adam_v"]
+      recorded_v = lamb[f"gather/after_{t}/{name}/adam_v"]
       np.testing.assert_allclose(optimizer.slots()[f"{name}/adam_v"], recorded_v, rtol=1e-4, atol=1e-12)
     m_before = m_after
 
 
-def test_groups_of_the_original(oracle_dir):
+def test_groups_of_the_original():
   """Decay and adaptation of a checkpoint's 32 variables are those of the original's exclusion list."""
-  reader = tf.train.load_checkpoint(str(oracle_dir / "ckpt_tiny" / "model.ckpt-best"))
+  reader = tf.train.load_checkpoint(golden_checkpoint("tiny"))
   names = [name for name in reader.get_variable_to_shape_map() if name != "global_step"]
   excluded = {name for name in names if "LayerNorm" in name or "bias" in name}
-  groups = assign_groups(names)
-  assert {name for name, group in groups.items() if not group.decay} == excluded
-  assert all(group.decay == group.adapt for group in groups.values())
+  assert {name for name, decays in assign_decay(names).items() if not decays} == excluded
   assert len(excluded) == 19
 
 
-def addons_available() -> bool:
-  return compat.STACK == "addons"
-
-
-@pytest.mark.skipif(not addons_available(), reason="TensorFlow Addons exists on the addons stack only")
+@needs_addons
 def test_bias_corrected_lamb_equals_tensorflow_addons():
   rng = np.random.default_rng(4)
   initial = {"a/kernel": rng.standard_normal((3, 5)), "a/bias": rng.standard_normal(5)}
@@ -117,7 +101,7 @@ def test_bias_corrected_lamb_equals_tensorflow_addons():
   np.testing.assert_allclose(ours[1], addons[1], rtol=1e-5)
 
 
-@pytest.mark.skipif(addons_available(), reason="the message is for stacks without TensorFlow Addons")
+@pytest.mark.skipif(compat.STACK == "addons", reason="the message is for stacks without TensorFlow Addons")
 def test_tfa_lamb_elsewhere_is_a_user_error():
   with pytest.raises(UserError, match=r"needs TensorFlow Addons.*--optimizer=lamb"):
     build_optimizer(OptimizerConfig(name="tfa_lamb"), {"kernel": tf.Variable([1.0])})

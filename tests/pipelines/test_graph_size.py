@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from reference.tiny_records import SPEC
+from support.tiny_records import SPEC
 from tensorflow.core.framework import graph_pb2
 
-from albert_tf.pipelines.pretraining import HostShard, evaluation_batches, training_batches
+from albert_tf.pipelines.batches import HostShard, evaluation_batches, training_batches
+from albert_tf.pipelines.fresh_masks import FreshMasking, FreshMasks
 from albert_tf.pipelines.record_index import RecordIndex
 from albert_tf.records.parse import parse_pretraining_batch
 from albert_tf.records.shard_index import BLOCK_RECORDS
@@ -27,13 +28,31 @@ def index_of(blocks_per_file):
   )
 
 
+def fresh_masks(vocab_size):
+  return FreshMasks(
+    FreshMasking(
+      masked_lm_prob=0.15,
+      max_predictions_per_seq=3,
+      ngram_probabilities=(1.0,),
+      word_starts=np.ones(vocab_size, bool),
+      cls_id=2,
+      sep_id=3,
+      mask_id=4,
+      random_ids=np.arange(5, vocab_size),
+      seed=1,
+    )
+  )
+
+
 def batches(kind, index):
   options = {"global_batch_size": 32, "shard": HostShard(num_replicas=4, num_hosts=2, host=1)}
 
   def parse(serialized):
     return parse_pretraining_batch(serialized, SPEC)
 
-  if kind == "training":
+  if kind == "fresh":  # Of a vocabulary that grows with the corpus.
+    options["mask"] = fresh_masks(index.num_records)
+  if kind != "evaluation":
     return training_batches(index, parse, seed=5, start_position=1_000, **options)
   return evaluation_batches(index, parse, **options)
 
@@ -45,7 +64,7 @@ def function_bytes(dataset):
   return sum(function.ByteSize() for function in graph.library.function)
 
 
-@pytest.mark.parametrize("kind", ["training", "evaluation"])
+@pytest.mark.parametrize("kind", ["training", "fresh", "evaluation"])
 def test_a_corpus_a_thousand_times_larger_has_the_same_functions(kind):
   small, large = (function_bytes(batches(kind, index_of(blocks))) for blocks in (40, 40_000))
   assert large == pytest.approx(small, abs=200)  # Numbers with more digits, names with other ones.

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.pipelines.batches import HostShard, evaluation_batches, training_batches
 from albert_tf.pipelines.block_order import BlockOrder
 from albert_tf.pipelines.extents import Extents, HostPart, StreamPosition
 from albert_tf.pipelines.lane_order import LaneOrder
 from albert_tf.pipelines.order import ORDER_VERSION
-from albert_tf.pipelines.pretraining import HostShard, evaluation_batches, training_batches
 from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.records import TFRecordWriter
 from albert_tf.records.shard_index import BLOCK_RECORDS
@@ -247,3 +247,26 @@ def test_damaged_records_are_left_out_and_the_rest_stays_readable(paths, tmp_pat
     seen = np.concatenate(numbers(index, 0, 709 // 8, batch_size=8, version=version))[:704]
     assert len(set(seen.tolist())) == 704
     assert 40 + 3 * BLOCK_RECORDS not in seen
+
+
+def test_masks_are_asked_for_by_epoch_and_record(index, version, two_epochs):
+  start = NUM_RECORDS - 300
+  found = []
+  for host in range(2):
+    dataset = training_batches(
+      index,
+      parse,
+      seed=3,
+      global_batch_size=100,
+      start_position=start,
+      shard=HostShard(num_replicas=2, num_hosts=2, host=host),
+      order_version=version,
+      mask=lambda batch, epochs, records: {**batch, "epoch": epochs, "record": records},
+    )
+    found.append(list(dataset.take(6)))
+  for step, parts in enumerate(zip(*found, strict=True)):
+    rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    np.testing.assert_array_equal(rows["record"], rows["number"])
+    first = start + 100 * step
+    assert set(rows["epoch"]) == {first // NUM_RECORDS}
+    assert sorted(rows["record"]) == sorted(two_epochs[first : first + 100])

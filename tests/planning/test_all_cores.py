@@ -3,18 +3,19 @@
 import importlib.util
 
 import pytest
-from reference.stacks import needs_host_xla
+from support.stacks import needs_host_xla
 
 from albert_tf import compat
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, named_variables
-from albert_tf.planning import plan, plan_compile, report
+from albert_tf.planning import plan, report
 from albert_tf.planning.chips import parse_topology
-from albert_tf.planning.collectives import AllReduce, all_reduces, waiting_seconds
+from albert_tf.planning.compiled_program import AllReduce, all_reduces, waiting_seconds
 from albert_tf.planning.estimate import StepShape
+from albert_tf.planning.judge import Judge
 from albert_tf.planning.lowering import lower_train_step
-from albert_tf.planning.plan_search import ALL_CORES, ONE_CORE, TWO_DEPTHS, Figures, Judge
+from albert_tf.planning.step_compiler import ALL_CORES, ONE_CORE, TWO_DEPTHS, Figures, StepCompiler
 from albert_tf.planning.tpu_compiler import compile_hlo
 
 CONFIG = AlbertConfig(vocab_size=96, embedding_size=16, hidden_size=32, num_hidden_layers=2,
@@ -85,7 +86,7 @@ def test_a_tensorflow_without_the_all_reduce_says_so():
     lower_train_step(CONFIG, num_replicas=8, **SIZES)
 
 
-class _Compiler(plan_compile.StepCompiler):
+class _Compiler(StepCompiler):
   """Without TensorFlow and libtpu: all cores together compile only where `accepts` says so."""
 
   accepts = True
@@ -103,7 +104,7 @@ class _Compiler(plan_compile.StepCompiler):
 
 @pytest.fixture
 def step_compiler(monkeypatch):
-  monkeypatch.setattr(plan_compile, "compiler_versions", lambda python: "jax 1 libtpu 1")
+  monkeypatch.setattr("albert_tf.planning.step_compiler.compiler_versions", lambda python: "jax 1 libtpu 1")
 
   def make(topology, **options):
     compiler = _Compiler(AlbertConfig.from_name("base"), topology, **options)

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from albert_tf.configs import AlbertConfig
-from albert_tf.planning.plan_search import ALL_CORES, FORMULA
+from albert_tf.planning.step_compiler import ALL_CORES, FORMULA
 
 
 def run_command(repository_dir, *arguments):
@@ -88,8 +88,11 @@ def test_recipes_have_only_flags_the_command_understands(repository_dir):
   source = (repository_dir / "tpu_scripts" / "compile_for_tpu.py").read_text()
   known = set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', source))
   known |= set(re.search(r'NOT_USED = frozenset\(\s*("[^.]*")\.split', source)[1].replace('"', " ").split())
-  texts = [path.read_text() for path in pathlib.Path(repository_dir, "recipes").glob("*.flags")]
+  known.add("flagfile")
+  folder = pathlib.Path(repository_dir, "recipes")
+  texts = [path.read_text() for path in folder.glob("*.flags")]
   recipes = [text for text in texts if "run_pretrain.py" in text]
+  recipes.append((folder / "common" / "pretraining.flags").read_text())
   assert len(recipes) >= 10
   for recipe in recipes:
     assert set(re.findall(r"^--(\w+)", recipe, re.MULTILINE)) <= known, recipe

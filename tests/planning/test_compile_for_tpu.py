@@ -1,23 +1,17 @@
 """Will it fit: the search and the answer."""
 
 import json
+import re
 
 import pytest
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.planning import plan, plan_compile, report
+from albert_tf.planning import plan, report, step_compiler
 from albert_tf.planning.chips import GIB, parse_topology
-from albert_tf.planning.estimate import StepShape
-from albert_tf.planning.plan_search import (
-  ALL_CORES,
-  FORMULA,
-  FORMULA_ERROR,
-  TWO_DEPTHS,
-  Figures,
-  Judge,
-  largest_batch,
-)
+from albert_tf.planning.estimate import CYCLES_ERROR, MEMORY_ERROR, StepShape
+from albert_tf.planning.judge import Judge, largest_batch
+from albert_tf.planning.step_compiler import ALL_CORES, FORMULA, TWO_DEPTHS, Figures
 
 BASE = AlbertConfig.from_name("base")
 V3 = parse_topology("v3:16x16")
@@ -139,7 +133,7 @@ def test_the_fewest_micro_batches_that_fit_are_found_and_checked(gib, parts):
   assert found.per_core_batch_size == compiler.asked[-1]
   by_formula = Judge(BASE, V3)
   estimate = by_formula.estimated(plan.fewest_parts(by_formula, shape))
-  assert estimate.required_bytes * (1 + FORMULA_ERROR) <= V3.chip.hbm_bytes  # Fits even if it errs that much.
+  assert estimate.required_bytes * (1 + MEMORY_ERROR) <= V3.chip.hbm_bytes  # Fits even if it errs that much.
 
 
 def test_where_not_even_one_example_fits_the_fewest_are_all():
@@ -164,6 +158,26 @@ def test_a_sweep_says_which_largest_batches_no_compiler_has_checked():
       assert cell.startswith("~") == (mark == "~")
 
 
+def test_days_and_dollars_by_formula_carry_its_error():
+  run = plan.RunSettings(usd_per_chip_hour=2.0)
+  by_formula = plan.plan_run(Judge(BASE, V3), SHAPE, run)
+  assert by_formula["time"]["relative_error"] == CYCLES_ERROR
+  text = report.describe(by_formula)
+  error = f"± {100 * CYCLES_ERROR:.0f}%"
+  assert re.search(f"steps: [\\d.]+ hours {error}, [\\d,]+ US dollars {error} for 256 chips", text)
+  assert f" GiB ± {100 * MEMORY_ERROR:.0f}% of 15.48 GiB" in text
+  compiled = plan.plan_run(Judge(BASE, V3, compile_step=FakeCompiler()), SHAPE, run)
+  assert compiled["time"]["relative_error"] is None
+  assert "±" not in report.describe(compiled)
+
+
+@pytest.mark.parametrize(("batch", "warned"), [(8, False), (80, True)])
+def test_what_fits_only_if_the_formula_does_not_err_is_said(batch, warned):
+  answer = plan.plan_run(Judge(BASE, V3), SHAPE.replace(per_core_batch_size=batch), plan.RunSettings())
+  assert answer["fits"]
+  assert ("let the compiler check it" in report.describe(answer)) == warned
+
+
 def test_loops_that_count_once_are_reported():
   figures = Figures(ALL_CORES, GIB, GIB, 1e6, loops_counted_once=2)
   answer = plan.plan_run(Judge(BASE, V3, compile_step=lambda shape: figures), SHAPE, plan.RunSettings())
@@ -172,25 +186,27 @@ def test_loops_that_count_once_are_reported():
 
 def test_depths_extend_to_all_layers():
   shallow, deep = Figures(ALL_CORES, 100, 40, 10.0, 1.0), Figures(ALL_CORES, 160, 70, 25.0, 2.0)
-  got = plan_compile.by_depth(shallow, deep, depths=(3, 6), layers=12)
+  got = step_compiler.by_depth(shallow, deep, depths=(3, 6), layers=12)
   assert got == Figures(ALL_CORES + TWO_DEPTHS, 280, 130, 55.0, 3.0)
-  assert plan_compile.can_be_shallow(BASE)
-  assert not plan_compile.can_be_shallow(BASE.replace(num_hidden_layers=6))
-  assert not plan_compile.can_be_shallow(BASE.replace(num_hidden_groups=2))
+  large = BASE.replace(num_hidden_layers=24)
+  assert step_compiler.depths_to_compile(BASE, remat=False) == (3, 6)
+  assert step_compiler.depths_to_compile(large, remat=True) == (6, 9)
+  assert step_compiler.depths_to_compile(BASE, remat=True) is None  # 15 layers to compile instead of 12.
+  assert step_compiler.depths_to_compile(large.replace(num_hidden_groups=2), remat=False) is None
 
 
 def test_compiled_figures_are_kept_until_the_program_changes(tmp_path, monkeypatch):
-  monkeypatch.setattr(plan_compile, "compiler_versions", lambda python: "jax 1 libtpu 1")
+  monkeypatch.setattr(step_compiler, "compiler_versions", lambda python: "jax 1 libtpu 1")
   calls = []
 
   def compile_once(self, config, shape):
     calls.append((config.num_hidden_layers, shape.per_core_batch_size))
     return Figures(ALL_CORES, 1, 1, 1.0)
 
-  monkeypatch.setattr(plan_compile.StepCompiler, "_compile", compile_once)
+  monkeypatch.setattr(step_compiler.StepCompiler, "_compile", compile_once)
 
   def ask(batch, **options):
-    compiler = plan_compile.StepCompiler(BASE, V3, cache_dir=str(tmp_path), **options)
+    compiler = step_compiler.StepCompiler(BASE, V3, cache_dir=str(tmp_path), **options)
     return compiler(SHAPE.replace(per_core_batch_size=batch))
 
   assert ask(8) == ask(8)
@@ -199,6 +215,6 @@ def test_compiled_figures_are_kept_until_the_program_changes(tmp_path, monkeypat
   assert len(calls) == 2
   assert ask(8, shallow=True).source == ALL_CORES + TWO_DEPTHS
   assert calls[2:] == [(3, 8), (6, 8)]
-  monkeypatch.setattr(plan_compile, "_source_digest", lambda: "changed")
+  monkeypatch.setattr(step_compiler, "_source_digest", lambda: "changed")
   ask(8)
   assert calls[4:] == [(12, 8)]

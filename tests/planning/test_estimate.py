@@ -11,9 +11,15 @@ import pytest
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.planning.chips import CHIPS
-from albert_tf.planning.estimate import StepShape, estimate_step, step_features, trainable_parameters
+from albert_tf.planning.estimate import (
+  CYCLES_ERROR,
+  MEMORY_ERROR,
+  StepShape,
+  estimate_step,
+  step_features,
+  trainable_parameters,
+)
 from albert_tf.planning.flops import training_flops_per_example
-from albert_tf.planning.plan_search import FORMULA_ERROR
 
 # Figures of libtpu 0.0.51 for one core's step; benchmarks/tpu_estimate.py writes them.
 GOLDENS = pathlib.Path(__file__).parent.parent / "goldens"
@@ -46,20 +52,21 @@ def test_features_of_a_small_model():
 
 
 def test_memory_and_time_go_where_they_should():
-  one = estimate_step(BASE, SHAPE, V3)
   weights = trainable_parameters(BASE)
-  assert 12 * weights < one.argument_bytes < 12 * weights + 200_000
-  assert one.temporary_bytes > one.activation_bytes
+  one = estimate_step(BASE, SHAPE, V3)
+  batch = 4 * 8 * (3 * 512 + 3 * 77 + 1)
+  assert one.argument_bytes == 12 * weights + batch
   double = estimate_step(BASE, SHAPE.replace(per_core_batch_size=16), V3)
-  assert double.activation_bytes == pytest.approx(2 * one.activation_bytes, rel=1e-6)
+  activations = one.temporary_bytes - 4 * weights
+  assert double.temporary_bytes - 4 * weights == pytest.approx(2 * activations, rel=1e-6)
   parts = estimate_step(BASE, SHAPE.replace(gradient_accumulation_steps=2), V3)
   assert parts.temporary_bytes == one.temporary_bytes + 4 * weights
   assert parts.cycles < 2 * one.cycles < 2.2 * parts.cycles
   remat = estimate_step(BASE, SHAPE.replace(remat=True), V3)
   assert remat.temporary_bytes < one.temporary_bytes / 2
-  assert one.cycles < remat.cycles < 1.4 * one.cycles
+  assert 1.3 * one.cycles < remat.cycles < 1.34 * one.cycles
   exact = estimate_step(BASE, SHAPE.replace(mixed_precision="float32"), V3)
-  assert exact.activation_bytes == pytest.approx(2 * one.activation_bytes, rel=1e-6)
+  assert exact.temporary_bytes - 4 * weights == pytest.approx(2 * activations, rel=1e-6)
 
 
 def errors(path, what):
@@ -72,20 +79,11 @@ def errors(path, what):
   return found
 
 
-@pytest.mark.parametrize("what", ["required_bytes", "cycles"])
-def test_what_the_formula_was_fitted_to(what):
-  """A change of the formula shows here; how good it is shows in the next test."""
-  assert max(map(abs, errors(FITTED, what))) < 0.06
-
-
-@pytest.mark.parametrize(("what", "bound"), [("required_bytes", FORMULA_ERROR), ("cycles", 0.10)])
-def test_how_far_the_formula_is_off_what_it_was_not_fitted_to(what, bound):
-  """docs/tpu.md states both bounds: other lengths, more layers, micro-batches."""
-  found = errors(HELD_OUT, what)
-  assert max(map(abs, found)) < bound
-  assert (
-    max(map(abs, found)) > 0.06
-  )  # Worse than on the programs of the fit: the statement above is about these.
+@pytest.mark.parametrize(("what", "stated"), [("required_bytes", MEMORY_ERROR), ("cycles", CYCLES_ERROR)])
+def test_the_stated_error_is_that_on_programs_the_formula_was_not_fitted_to(what, stated):
+  """Stated to a percent: neither less than was seen, nor so much more that it says nothing."""
+  worst = max(map(abs, errors(HELD_OUT, what)))
+  assert stated - 0.01 <= worst <= stated
 
 
 def test_nothing_held_out_was_fitted():

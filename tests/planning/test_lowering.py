@@ -4,14 +4,14 @@ import importlib.util
 import sys
 
 import pytest
-from reference.stacks import needs_host_xla
+from support.stacks import needs_host_xla
 
 from albert_tf import compat
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.planning import tpu_compiler
+from albert_tf.planning.compiled_program import costly_instructions, program_cost
 from albert_tf.planning.lowering import LoweredStep, lower_train_step
-from albert_tf.planning.optimized_program import costly_instructions, program_cost
 from albert_tf.planning.tpu_compiler import compile_hlo
 
 CONFIG = AlbertConfig.from_name("tiny", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)

@@ -6,11 +6,11 @@ import pathlib
 from typing import Any, NamedTuple
 
 import pytest
-from reference import tiny_run
-from reference.session_loader import SessionModel
+from support import tiny_run
+from support.serving.session_loader import SessionModel
 
 from albert_tf.configs import AlbertConfig
-from albert_tf.finetuning.task_spec import TaskSpec
+from albert_tf.finetuning.tasks.base import TaskSpec
 from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.serving import export_saved_model
 from albert_tf.tokenization import AlbertTokenizer
@@ -32,7 +32,6 @@ TASKS = {
   "choice": TaskSpec(kind="multiple_choice", name="c", max_seq_length=24, max_qa_length=10),
   "tags": TaskSpec(kind="token_classification", name="t", label_names=("O", "B", "I"), max_seq_length=12),
 }
-_MODELS = {"classification": "classifier", "regression": "classifier"}
 
 
 class Exported(NamedTuple):
@@ -43,12 +42,16 @@ class Exported(NamedTuple):
     model: the Keras model.
     path: the version's directory.
     session: the export, loaded as servers do.
+    kind: of the model, as `--model` has it.
+    source: the run directory.
   """
 
   task: TaskSpec | None
   model: Any
   path: str
   session: SessionModel
+  kind: str
+  source: str
 
 
 @pytest.fixture(scope="session")
@@ -92,10 +95,10 @@ def exported(
     if task is not None:
       source = folder / "run"
       keras_model = tiny_run.write_fine_tuned_run(source, task, config, tokenizer)
-      kind = _MODELS.get(task.kind, task.kind)
+      kind = task.signature
     path = export_saved_model(
       model=kind, init_checkpoint=str(source), output_dir=str(folder / "e"), version=3, max_windows=12
     )
-    return Exported(task, keras_model, path, SessionModel(path))
+    return Exported(task, keras_model, path, SessionModel(path), kind, str(source))
 
   return make

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.finetuning.conll import TaggedSentence
-from albert_tf.finetuning.multiple_choice import ChoiceExample, PackedChoices
-from albert_tf.finetuning.tagging import align
+from albert_tf.finetuning.tasks.choices import ChoiceExample, PackedChoices
+from albert_tf.finetuning.tasks.conll import TaggedSentence
+from albert_tf.finetuning.tasks.words import align
 from albert_tf.tokenization import AlbertTokenizer
 
 CONTEXTS = ["the sky is blue and green grass grows under old trees while small birds sing", "", "day"]
@@ -28,7 +28,7 @@ def as_bytes(texts) -> np.ndarray:
 
 
 def test_choices_equal_the_python_model(exported: Callable[[str], Any], tokenizer: AlbertTokenizer) -> None:
-  _, model, _, session = exported("choice")
+  _, model, _, session, *_ = exported("choice")
   rows = PackedChoices(
     [
       ChoiceExample(example_id=str(b), context=CONTEXTS[b], question=QUESTIONS[b], choices=tuple(CHOICES[b]))
@@ -73,7 +73,7 @@ def test_examples_hold_choices(exported: Callable[[str], Any]) -> None:
 
 
 def test_tags_equal_the_python_model(exported: Callable[[str], Any], tokenizer: AlbertTokenizer) -> None:
-  task, model, _, session = exported("tags")
+  task, model, _, session, *_ = exported("tags")
   outputs = session.run("serving_default", {"text": as_bytes(SENTENCES)})
   for b, sentence in enumerate(SENTENCES):
     words = sentence.split()

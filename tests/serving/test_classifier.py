@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reference.tiny_run import write_fine_tuned_run
+from support.tiny_run import write_fine_tuned_run
 import tensorflow as tf
 
 from albert_tf.errors import UserError
-from albert_tf.finetuning.task_spec import TaskSpec
+from albert_tf.finetuning.tasks.base import TaskSpec
 from albert_tf.serving import export_saved_model
 from albert_tf.tokenization import AlbertTokenizer
 
@@ -48,7 +48,7 @@ def expected_logits(task, model, tokenizer: AlbertTokenizer) -> np.ndarray:
 
 
 def test_strings_equal_the_python_model(classifier: Any, tokenizer: AlbertTokenizer) -> None:
-  task, model, _, session = classifier
+  task, model, _, session, *_ = classifier
   logits = expected_logits(task, model, tokenizer)
   outputs = session.run("serving_default", inputs_of(task))
   if task.kind == "regression":
@@ -63,7 +63,7 @@ def test_strings_equal_the_python_model(classifier: Any, tokenizer: AlbertTokeni
 
 
 def test_ids_and_examples_give_what_strings_give(classifier: Any, tokenizer: AlbertTokenizer) -> None:
-  task, _, _, session = classifier
+  task, _, _, session, *_ = classifier
   key, output = ("value", "outputs") if task.kind == "regression" else ("probabilities", "scores")
   expected = session.run("serving_default", inputs_of(task))[key]
   pairs = PAIRS if task.pair else None
@@ -83,7 +83,7 @@ def test_ids_and_examples_give_what_strings_give(classifier: Any, tokenizer: Alb
 
 
 def test_servers_find_the_methods(classifier: Any) -> None:
-  task, _, _, session = classifier
+  task, _, _, session, *_ = classifier
   methods = {name: definition.method_name for name, definition in session.signatures.items()}
   method = "regress" if task.kind == "regression" else "classify"
   assert methods["examples"] == f"tensorflow/serving/{method}"
@@ -91,7 +91,7 @@ def test_servers_find_the_methods(classifier: Any) -> None:
 
 
 def test_an_answer_depends_on_its_row_alone(classifier: Any) -> None:
-  task, _, _, session = classifier
+  task, _, _, session, *_ = classifier
   whole = session.run("serving_default", inputs_of(task))
   for b in range(len(TEXTS)):
     one = session.run("serving_default", inputs_of(task, slice(b, b + 1)))

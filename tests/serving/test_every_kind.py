@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reference.session_loader import SessionModel
-from tensorflow.core.protobuf import saved_model_pb2
+from support.serving.session_loader import SessionModel
+
+from albert_tf.serving import export_saved_model
+from albert_tf.serving.bare_loader import ops_of
 
 KINDS = ("encoder", "fill_mask", "pair", "value", "squad_1.1", "squad_2.0", "choice", "tags")
 TEXTS = {
@@ -33,13 +35,7 @@ def inputs_of(session: SessionModel) -> dict[str, np.ndarray]:
 
 
 def test_only_ops_that_servers_link(exports: dict[str, Any]) -> None:
-  used: set[str] = set()
-  for path in (export.path for export in exports.values()):
-    proto = saved_model_pb2.SavedModel.FromString(pathlib.Path(path, "saved_model.pb").read_bytes())
-    for meta_graph in proto.meta_graphs:
-      used |= {node.op for node in meta_graph.graph_def.node}
-      used |= {node.op for function in meta_graph.graph_def.library.function for node in function.node_def}
-      used -= {function.signature.name for function in meta_graph.graph_def.library.function}
+  used = set().union(*(ops_of(export.path) for export in exports.values()))
   program = (
     "import sys; from tensorflow.python.framework import op_def_registry as registry; import tensorflow;"
     "print(*[op for op in sys.argv[1:] if registry.get(op) is None])"
@@ -64,6 +60,30 @@ def test_every_kind_has_the_signatures_clients_expect(exports: dict[str, Any]) -
       assert len(array) == 0, (kind, name)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["fill_mask", "squad_1.1", "squad_2.0", "choice", "tags"])
+def test_rows_of_a_fixed_length_give_the_same_answers(
+  exports: dict[str, Any], kind: str, tmp_path: pathlib.Path
+) -> None:
+  session = exports[kind].session
+  padded = SessionModel(
+    export_saved_model(
+      model=exports[kind].kind,
+      init_checkpoint=exports[kind].source,
+      output_dir=str(tmp_path),
+      max_windows=12,
+      pad_to_max_length=True,
+    )
+  )
+  assert padded.signatures["tokens"].inputs["input_ids"].tensor_shape.dim[-1].size > 0
+  expected = session.run("serving_default", inputs_of(session))
+  for name, array in padded.run("serving_default", inputs_of(session)).items():
+    if array.dtype.kind == "f":
+      np.testing.assert_allclose(array, expected[name], atol=1e-5, err_msg=name)
+    else:
+      np.testing.assert_array_equal(array, expected[name], err_msg=name)
+
+
 PROGRAM = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -83,11 +103,12 @@ def test_exports_run_on_the_other_stack(exports: dict[str, Any], repository_dir:
   if not other.exists():
     pytest.skip(f"needs the other stack's environment, {other}")
   expected = {}
-  for kind, (_, _, path, session) in exports.items():
-    np.savez(f"{path}/inputs.npz", **inputs_of(session))
-    expected[kind] = session.run("serving_default", inputs_of(session))
-  reference = str(repository_dir / "tests/reference")
-  command = [str(other), "-c", PROGRAM, reference, *(export.path for export in exports.values())]
+  for kind, export in exports.items():
+    inputs = inputs_of(export.session)
+    np.savez(f"{export.path}/inputs.npz", **inputs)
+    expected[kind] = export.session.run("serving_default", inputs)
+  support = str(repository_dir / "tests/support/serving")
+  command = [str(other), "-c", PROGRAM, support, *(export.path for export in exports.values())]
   subprocess.run(command, check=True, cwd=exports["encoder"].path, timeout=600)
   for kind, export in exports.items():
     with np.load(f"{export.path}/outputs.npz", allow_pickle=True) as outputs:

@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reference.session_loader import SessionModel
+from support.goldens import SPM_MODEL, TINY, golden
+from support.serving.session_loader import SessionModel
 import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
+from albert_tf.interop import read_checkpoint
 from albert_tf.modeling import AlbertEncoder, AlbertForPreTraining
-from albert_tf.serving import FillMask, export_saved_model, fill_mask_module
-from albert_tf.serving.run_directory import find_pretrained
+from albert_tf.serving import FillMask, export_saved_model
+from albert_tf.serving.signatures import fill_mask as fill_mask_module
 from albert_tf.tokenization import AlbertTokenizer
 
 TEXTS = ["the sky is [MASK]", "small [MASK] sing all [MASK] long and the grass grows"]
@@ -173,13 +175,12 @@ def test_too_long_is_an_error_not_a_crash(encoder: SessionModel) -> None:
     encoder.run("tokens", too_long)
 
 
-def test_golden_outputs_of_the_original(oracle_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_golden_outputs_of_the_original(tmp_path: pathlib.Path) -> None:
   run = tmp_path / "run"
-  shutil.copytree(oracle_dir / "ckpt_tiny", run)
-  run.chmod(0o755)
-  shutil.copy(oracle_dir / "spm/spm8k.model", run / "spm.model")
-  golden = dict(np.load(oracle_dir / "golden_tiny.npz"))
-  batch = {name: golden[f"in/{name}"] for name in ("input_ids", "input_mask", "segment_ids")}
+  shutil.copytree(TINY, run)
+  shutil.copy(SPM_MODEL, run / "spm.model")
+  tiny = golden("tiny")
+  batch = {name: tiny[f"in/{name}"] for name in ("input_ids", "input_mask", "segment_ids")}
   exports = {
     kind: SessionModel(
       export_saved_model(
@@ -189,11 +190,11 @@ def test_golden_outputs_of_the_original(oracle_dir: pathlib.Path, tmp_path: path
     for kind in ("encoder", "fill_mask")
   }
   encoded = exports["encoder"].run("tokens", batch)
-  np.testing.assert_allclose(encoded["pooled_output"], golden["pooled_output"], atol=1e-5)
-  np.testing.assert_allclose(encoded["sequence_output"], golden["sequence_output"], atol=1e-5)
-  positions = {"positions": golden["in/masked_lm_positions"]}
+  tiny.assert_close("pooled_output", encoded["pooled_output"], atol=1e-5)
+  tiny.assert_close("sequence_output", encoded["sequence_output"], atol=1e-5)
+  positions = {"positions": tiny["in/masked_lm_positions"]}
   logits = exports["fill_mask"].run("mlm", {**batch, **positions})["mlm_logits"]
-  np.testing.assert_allclose(logits.reshape(-1, 8000), golden["mlm_logits"], atol=1e-5)
+  tiny.assert_close("mlm_logits", logits, atol=1e-5)
 
 
 def test_refusals_leave_nothing(run_dir: pathlib.Path, fill_mask_dir: str, tmp_path: pathlib.Path) -> None:
@@ -201,7 +202,7 @@ def test_refusals_leave_nothing(run_dir: pathlib.Path, fill_mask_dir: str, tmp_p
     export_saved_model(
       model="fill_mask", init_checkpoint=str(run_dir), output_dir=os.path.dirname(fill_mask_dir), version=3
     )
-  with pytest.raises(UserError, match="checkpoint must exist"):
+  with pytest.raises(UserError, match="checkpoint directory must hold"):
     export_saved_model(model="encoder", init_checkpoint=str(tmp_path), output_dir=str(tmp_path / "e"))
   wrong = tmp_path / "wrong"
   shutil.copytree(run_dir, wrong)
@@ -233,10 +234,10 @@ def test_which_checkpoint_is_taken(run_dir: pathlib.Path, tmp_path: pathlib.Path
         run / f"checkpoints/model.ckpt-10.{suffix}", run / f"checkpoints/model.ckpt-{step}.{suffix}"
       )
   newest = str(run / "checkpoints/model.ckpt-100")
-  assert find_pretrained(str(run)).checkpoint == newest
-  assert find_pretrained(f"{newest}.index").checkpoint == newest
-  assert find_pretrained(newest).directory == str(run)
+  assert read_checkpoint(str(run)).path == newest
+  assert read_checkpoint(f"{newest}.index").path == newest
+  assert read_checkpoint(newest).directory == str(run)
   (run / "checkpoints/best").mkdir()
   for suffix in ("index", "data-00000-of-00001"):
     shutil.copy(run / f"checkpoints/model.ckpt-10.{suffix}", run / f"checkpoints/best/model.ckpt-10.{suffix}")
-  assert find_pretrained(str(run)).checkpoint == str(run / "checkpoints/best/model.ckpt-10")
+  assert read_checkpoint(str(run)).path == str(run / "checkpoints/best/model.ckpt-10")

@@ -6,11 +6,11 @@ import time
 
 import numpy as np
 import pytest
-from reference.session_loader import SessionModel
-from reference.tiny_run import write_fine_tuned_run
+from support.serving.session_loader import SessionModel
+from support.tiny_run import write_fine_tuned_run
 import tensorflow as tf
 
-from albert_tf.finetuning.task_spec import TaskSpec
+from albert_tf.finetuning.tasks.base import TaskSpec
 from albert_tf.serving import export_saved_model
 
 PAIR = TaskSpec(kind="classification", name="t", label_names=("no", "yes"), pair=True, max_seq_length=16)

@@ -5,13 +5,13 @@ import sys
 import numpy as np
 import onnx
 import pytest
-from reference.small_models import CONFIG, DEEP, TASKS, ids_model
+from support.serving.small_models import CONFIG, DEEP, TASKS, ids_model
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.serving import onnx as serving_onnx
-from albert_tf.serving.from_ids import IdsModel, compare
-from albert_tf.serving.onnx import OnnxModel, to_onnx
+from albert_tf.serving.small.ids_model import IdsModel, Sizes, compare
+from albert_tf.serving.small.onnx import convert as serving_onnx
+from albert_tf.serving.small.onnx.convert import OnnxRunner, to_onnx
 
 
 def python_outputs(model: IdsModel, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -21,7 +21,7 @@ def python_outputs(model: IdsModel, inputs: dict[str, np.ndarray]) -> dict[str, 
 @pytest.mark.parametrize("which", TASKS)
 def test_every_kind_equals_the_model(which: str) -> None:
   model = ids_model(which)
-  run = OnnxModel(to_onnx(model))
+  run = OnnxRunner(to_onnx(model))
   for rows, length, predictions in ((5, 20, 3), (1, 7, 1)):  # Every size is free.
     inputs = model.sample(rows=rows, length=length, predictions=predictions)
     expected, actual = python_outputs(model, inputs), run(inputs)
@@ -45,7 +45,7 @@ def test_every_configuration_equals_the_model(changes: dict[str, object]) -> Non
   config: AlbertConfig = CONFIG.replace(**changes)
   model = ids_model("fill_mask", config)
   inputs = model.sample(rows=4, length=11, predictions=3)
-  parity = compare(python_outputs(model, inputs), OnnxModel(to_onnx(model))(inputs))["mlm_logits"]
+  parity = compare(python_outputs(model, inputs), OnnxRunner(to_onnx(model))(inputs))["mlm_logits"]
   assert parity.max_difference < 5e-5
 
 
@@ -61,7 +61,7 @@ def test_shared_weights_are_stored_once(half: bool, bytes_a_parameter: int) -> N
 
 
 def test_fixed_sizes_are_in_the_file() -> None:
-  content = to_onnx(ids_model("fill_mask"), batch_size=2, length=8, predictions=3)
+  content = to_onnx(ids_model("fill_mask"), Sizes(2, 8, 3))
   graph = onnx.load_from_string(content).graph
   shapes = {
     value.name: [size.dim_value or size.dim_param for size in value.type.tensor_type.shape.dim]
@@ -75,7 +75,7 @@ def test_fixed_sizes_are_in_the_file() -> None:
 @pytest.mark.parametrize("which", ["encoder", "classifier", "squad2"])
 def test_half_precision_is_near_and_has_no_nan_where_a_row_is_all_padding(which: str) -> None:
   model = ids_model(which, stddev=0.1)
-  run = OnnxModel(to_onnx(model, half=True))
+  run = OnnxRunner(to_onnx(model, half=True))
   inputs = model.sample(rows=4, length=20)
   inputs["input_mask"][1] = 0
   expected, actual = python_outputs(model, inputs), run(inputs)

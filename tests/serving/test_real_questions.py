@@ -4,16 +4,15 @@ import pathlib
 
 import numpy as np
 import pytest
-from reference.session_loader import SessionModel
-from reference.tiny_run import write_fine_tuned_run
+from support.serving.session_loader import SessionModel
+from support.tiny_run import write_fine_tuned_run
 import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
-from albert_tf.finetuning.squad.decoding import decode
-from albert_tf.finetuning.squad.features import make_features
-from albert_tf.finetuning.squad.reading import read_squad
-from albert_tf.finetuning.squad.settings import SquadSettings
-from albert_tf.finetuning.task_spec import TaskSpec
+from albert_tf.finetuning.tasks.base import TaskSpec
+from albert_tf.finetuning.tasks.squad.decode import decode
+from albert_tf.finetuning.tasks.squad.read import read_squad
+from albert_tf.finetuning.tasks.squad.windows import SquadSettings, make_features
 from albert_tf.serving import export_saved_model
 from albert_tf.tokenization import AlbertTokenizer
 
@@ -54,12 +53,17 @@ def test_real_questions(shared_dir: pathlib.Path, tmp_path: pathlib.Path) -> Non
       },
     )
     for b, expected in enumerate(decoded[part]):
-      texts = [candidate.text for candidate in expected.candidates]
-      scores = [candidate.score for candidate in expected.candidates]
-      np.testing.assert_allclose(got["scores"][b][: len(texts)], scores, rtol=1e-4)
+      scores = {candidate.text: candidate.score for candidate in expected.candidates}
       answers = [answer.decode() for answer in got["answers"][b]]
-      assert answers[0] == texts[0]
-      shared += len(set(answers) & set(texts)) / len(texts)
+      served = dict(zip(answers, got["scores"][b], strict=True))
+      both = [text for text in scores if text in served]
+      np.testing.assert_allclose(
+        [served[text] for text in both], [scores[text] for text in both], rtol=0, atol=4e-6
+      )
+      assert answers[0] == expected.candidates[0].text
+      shared += len(both) / len(scores)
       for answer, start, end in zip(answers, got["starts"][b], got["ends"][b], strict=True):
         assert contexts[begin + b][start:end] == answer
-  assert shared / len(contexts) > 0.99  # Of nearly equal scores the last of the list may be another.
+  # Batches of other shapes round otherwise: of equal logits another one may be the last that is tried, or kept. With
+  # the same logits all is equal: `test_question_answering.test_the_same_logits_give_the_same_answers`.
+  assert shared / len(contexts) > 0.99

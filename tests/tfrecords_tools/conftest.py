@@ -1,7 +1,7 @@
 """A tiny vocabulary for tests of the data tools."""
 
 import pytest
-from reference import tiny_corpus
+from support import tiny_corpus
 
 from albert_tf.tokenization import AlbertTokenizer
 

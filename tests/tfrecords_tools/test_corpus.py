@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from reference.corpora import read_corpus as _read
+from support.corpora import read_corpus as _read
 import zstandard
 
 from albert_tf.errors import UserError
@@ -65,18 +65,10 @@ def test_line_ends_and_byte_order_mark(tmp_path: pathlib.Path, end: bytes):
   block=st.integers(1, 30),
 )
 def test_lines_are_bounded_and_nothing_is_lost(data: bytes, limit: int, block: int):
-  class Blocks:
-    """Gives at most `block` bytes at a time."""
-
-    position = 0
-
-    def read(self, size: int = -1, /) -> bytes:
-      start, self.position = self.position, min(self.position + block, len(data))
-      return data[start : self.position]
-
+  chunks = [data[start : start + block] for start in range(0, len(data), block)]
   stats = CorpusStats()
   whole: list[bytes] = []
-  for piece, begins in bytestreams._read_lines(Blocks(), limit, stats):
+  for piece, begins in bytestreams._read_lines(chunks, limit, stats):
     assert len(piece) <= limit
     piece.decode("utf-8")  # Never cut inside a character.
     if begins:

@@ -7,10 +7,9 @@ import pathlib
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from reference.corpora import read_corpus as _read
+from support.corpora import read_corpus as _read
 
 from albert_tf.errors import UserError
-from tfrecords_tools.corpus import detect_format
 
 _TWO = b"The first sentence.\nThe second one.\n\nAnother document is here.\nIt ends now.\n"
 
@@ -130,7 +129,7 @@ _REAL_SLOW = {"wikidump/enwiki-slice.xml.bz2": ("mediawiki", 106)}
 def test_real_corpora(shared_dir: pathlib.Path, name: str):
   path = shared_dir / "data" / "corpora" / name
   documents, stats = _read(path)
-  assert (detect_format(str(path)), stats.documents) == {**_REAL, **_REAL_SLOW}[name]
+  assert (*stats.formats, stats.documents) == {**_REAL, **_REAL_SLOW}[name]
   assert stats.bad_text_skipped == stats.bad_text_replaced == 0
   lengths = sorted(len(sentence.split()) for document in documents for sentence in document)
   assert 8 <= lengths[len(lengths) // 2] <= 30  # Sentences of English, not lines or paragraphs.
@@ -139,5 +138,5 @@ def test_real_corpora(shared_dir: pathlib.Path, name: str):
 
 def test_all_novels_are_paragraphs(shared_dir: pathlib.Path):
   for path in (shared_dir / "data/corpora/novels").iterdir():
-    assert detect_format(str(path)) == "paragraphs", path.name
-  assert detect_format(str(shared_dir / "oracle/golden_pretrain_input.txt")) == "lines"
+    assert _read(path)[1].formats == {"paragraphs": 1}, path.name
+  assert _read(shared_dir / "oracle/golden_pretrain_input.txt")[1].formats == {"lines": 1}

@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 import numpy as np
 import pytest
-from reference import tiny_corpus
+from support import tiny_corpus
+from support.goldens import SPM_MODEL
 
 from albert_tf.errors import UserError
 from albert_tf.records import PretrainingSpec
@@ -18,12 +19,12 @@ from albert_tf.records.decode import decode_example, decode_record
 from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats, iter_documents
 from tfrecords_tools.pretraining.documents import BlockTokenizer, TokenizedDocument
-from tfrecords_tools.pretraining.inspection import Validator, view_instance
 from tfrecords_tools.pretraining.instances import InstanceMaker
 from tfrecords_tools.pretraining.masking import prediction_budget
 from tfrecords_tools.pretraining.randomness import Stream
 from tfrecords_tools.pretraining.segments import Segment, make_pairs
 from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.validation import Validator, view_instance
 
 _SETTINGS = st.builds(
   PretrainingSettings,
@@ -153,7 +154,7 @@ def test_short_targets_are_drawn_per_instance(tiny_tokenizer):
     ]
     short[compatibility] = [np.mean(np.array(each) < 90) for each in sizes]
   assert np.std(short["none"]) < 0.1
-  assert {0.0, 1.0} <= set(np.round(short["original"], 1)) or np.std(short["original"]) > 0.3
+  assert np.std(short["original"]) > 0.3
 
 
 def test_random_pieces_leave_special_ones_out(tiny_tokenizer):
@@ -265,17 +266,19 @@ def test_compact_records_hold_the_same_instances(tiny_tokenizer):
     decode_record(data["compact"][0], PretrainingSpec(41, 5))
 
 
-def test_original_segments_match_the_recorded_statistics(oracle_dir):
+def test_original_segments_match_the_recorded_statistics(shared_dir):
   """Two passes over the recorded corpus, as the original made them: its numbers are those of an ordinary seed.
 
   They vary widely, as one short target for a long document makes hundreds of short instances, most of one
   sentence and so with label 1. Such a seed was recorded.
   """
-  golden = json.loads((oracle_dir / "golden_data_stats_small.json").read_text())
-  tokenizer = AlbertTokenizer(spm_model_file=str(oracle_dir / "spm" / "spm8k.model"))
+  golden = json.loads((shared_dir / "oracle/golden_data_stats_small.json").read_text())
+  tokenizer = AlbertTokenizer(spm_model_file=SPM_MODEL)
   documents = list(
     iter_documents(
-      str(oracle_dir / "golden_pretrain_input.txt"), CorpusOptions(input_format="lines"), stats=CorpusStats()
+      str(shared_dir / "oracle/golden_pretrain_input.txt"),
+      CorpusOptions(input_format="lines"),
+      stats=CorpusStats(),
     )
   )
   tokenized = BlockTokenizer(tokenizer)(documents)

@@ -12,16 +12,17 @@ import time
 import numpy as np
 import psutil
 import pytest
-from reference import tiny_corpus
+from support import tiny_corpus
 
 from albert_tf.errors import UserError
 from albert_tf.records import Manifest, masked_crc32c, read_records
 from albert_tf.records.decode import decode_example
 from tfrecords_tools.corpus import CorpusOptions
-from tfrecords_tools.pretraining.inspection import view_instance
+from tfrecords_tools.pretraining import blocks
 from tfrecords_tools.pretraining.job import create_records
 from tfrecords_tools.pretraining.local_runner import LocalRunner
 from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.validation import view_instance
 
 _COMMAND = pathlib.Path(__file__).parents[2] / "tfrecords_tools" / "create_pretraining_data.py"
 _CHOICES = PretrainingSettings(
@@ -44,10 +45,12 @@ def corpus(tmp_path_factory):
 
 
 def _make(corpus, output_dir, tokenizer, *, choices=_CHOICES, block_bytes=4000, num_workers=1, **more):
-  runner = LocalRunner(num_workers=num_workers, block_bytes=block_bytes)
-  return create_records(
-    corpus, str(output_dir), tokenizer=tokenizer, settings=choices, options=_LINES, runner=runner, **more
-  )
+  runner = LocalRunner(num_workers=num_workers)
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(blocks, "SMALLEST_BLOCK", block_bytes)
+    return create_records(
+      corpus, str(output_dir), tokenizer=tokenizer, settings=choices, options=_LINES, runner=runner, **more
+    )
 
 
 def _contents(directory):
@@ -206,11 +209,11 @@ def test_an_interrupted_run_shows_nothing_and_continues(corpus, tiny_tokenizer, 
   with pytest.raises(StopError):
     _make(corpus, tmp_path / "cut", tiny_tokenizer, progress=stop)
   assert [path.name for path in (tmp_path / "cut").iterdir()] == ["_unfinished"]
-  blocks = {path: path.stat().st_mtime_ns for path in (tmp_path / "cut" / "_unfinished").glob("block*.run")}
-  assert blocks
+  runs = {path: path.stat().st_mtime_ns for path in (tmp_path / "cut" / "_unfinished").glob("block*.run")}
+  assert runs
 
   def untouched(stage, done, total):
-    assert all(path.stat().st_mtime_ns == before for path, before in blocks.items() if path.exists())
+    assert all(path.stat().st_mtime_ns == before for path, before in runs.items() if path.exists())
 
   _make(corpus, tmp_path / "cut", tiny_tokenizer, progress=untouched)
   _make(corpus, tmp_path / "whole", tiny_tokenizer)
@@ -262,6 +265,31 @@ def test_finished_output_is_kept_and_other_settings_are_refused(corpus, tiny_tok
   (tmp_path / "out" / "manifest.json").unlink()
   with pytest.raises(UserError, match="must not be mixed with others"):
     _make(corpus, tmp_path / "out", tiny_tokenizer)
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_unfinished_files_of_other_settings_are_refused_whatever_the_work_dir(
+  corpus, tiny_tokenizer, tmp_path, scheme
+):
+  """Finished files wait beside the output, so a second run with a work_dir of its own would take them."""
+  import dataclasses
+
+  class StopError(Exception):
+    pass
+
+  def stop(stage, done, total):
+    if (stage, done) == ("write", 2):
+      raise StopError
+
+  output = f"{scheme}{tmp_path / 'out'}"
+  with pytest.raises(StopError):
+    _make(corpus, output, tiny_tokenizer, progress=stop, work_dir=str(tmp_path / "one"))
+  other = dataclasses.replace(_CHOICES, random_seed=1)
+  with pytest.raises(UserError, match=r"settings\.random_seed: there 12345, now 1"):
+    _make(corpus, output, tiny_tokenizer, choices=other, work_dir=str(tmp_path / "two"))
+  _make(corpus, output, tiny_tokenizer, work_dir=str(tmp_path / "three"))  # The same plan continues.
+  _make(corpus, tmp_path / "whole", tiny_tokenizer)
+  assert _contents(tmp_path / "out") == _contents(tmp_path / "whole")
 
 
 @pytest.mark.parametrize(

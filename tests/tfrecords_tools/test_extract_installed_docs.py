@@ -7,8 +7,8 @@ import textwrap
 import pytest
 
 from albert_tf.errors import UserError
-from tfrecords_tools import extract_installed_docs
-from tfrecords_tools.corpus.docstrings import is_prose, prose_paragraphs, source_docstrings, topic_texts
+from tfrecords_tools.corpus import installed_docs
+from tfrecords_tools.corpus.installed_docs import is_prose, prose_paragraphs, source_docstrings, topic_texts
 
 _SOURCE = textwrap.dedent('''
   """Tools for trees.
@@ -113,9 +113,9 @@ def environment(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> path
   return root
 
 
-def _extract(output: pathlib.Path, **changes: float) -> extract_installed_docs.Summary:
+def _extract(output: pathlib.Path, **changes: float) -> installed_docs.Summary:
   settings = {"max_megabytes": 0.0, "num_files": 2, "num_workers": 1, **changes}
-  return extract_installed_docs.extract(output_dir=str(output), **settings)
+  return installed_docs.extract(output_dir=str(output), **settings)
 
 
 def test_each_sentence_once_and_the_same_bytes_again(tmp_path: pathlib.Path, environment: pathlib.Path):

@@ -10,18 +10,19 @@ import sys
 
 import numpy as np
 import pytest
-from reference import tiny_corpus
+from support import tiny_corpus
+from support.goldens import SPM_MODEL
 
 from albert_tf.errors import UserError
 from albert_tf.records import PretrainingSpec, read_records
 from albert_tf.records import features as names
 from albert_tf.records.decode import decode_example
 from tfrecords_tools.corpus import CorpusOptions
-from tfrecords_tools.pretraining.inspection import Validator
+from tfrecords_tools.pretraining.inspection import proportion_problems
 from tfrecords_tools.pretraining.job import create_records
 from tfrecords_tools.pretraining.local_runner import LocalRunner
-from tfrecords_tools.pretraining.proportions import proportion_problems
 from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.validation import Validator
 
 _COMMAND = pathlib.Path(__file__).parents[2] / "tfrecords_tools" / "inspect_records.py"
 _CHOICES = PretrainingSettings(max_seq_length=64, max_predictions_per_seq=8, dupe_factor=2, num_shards=2)
@@ -77,14 +78,16 @@ def test_our_own_records_are_valid(tmp_path, tiny_tokenizer, change):
   assert result.stdout.count("[CLS]") >= 3  # Instances are shown as text.
 
 
-def test_the_originals_records_are_valid_and_measured_alike(oracle_dir):
-  model = oracle_dir / "spm" / "spm8k.model"
+def test_the_originals_records_are_valid_and_measured_alike(shared_dir):
   result = _run(
-    "--validate", "--json", f"--spm_model_file={model}", oracle_dir / "golden_pretrain_strip.tfrecord"
+    "--validate",
+    "--json",
+    f"--spm_model_file={SPM_MODEL}",
+    shared_dir / "oracle/golden_pretrain_strip.tfrecord",
   )
   assert result.returncode == 0, result.stdout + result.stderr
   ours = json.loads(result.stdout.splitlines()[0])
-  golden = json.loads((oracle_dir / "golden_data_stats_small.json").read_text())
+  golden = json.loads((shared_dir / "oracle/golden_data_stats_small.json").read_text())
   for name in set(ours) & set(golden):
     assert ours[name] == pytest.approx(golden[name], abs=1e-12), name
   assert len(set(ours) & set(golden)) >= 13

@@ -8,14 +8,16 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 from reference import masking as twin
+from support.goldens import SPM_MODEL
 
 from albert_tf.records import read_records
 from albert_tf.records.decode import decode_example
 from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.pretraining import masking
-from tfrecords_tools.pretraining.inspection import Measurements, view_instance
+from tfrecords_tools.pretraining.inspection import Measurements
 from tfrecords_tools.pretraining.randomness import Stream
 from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.validation import view_instance
 
 
 def _stream(seed: int) -> Stream:
@@ -141,14 +143,14 @@ def test_stream_values_are_pinned_and_independent():
   assert sorted(_stream(3).permutation(50)) == list(range(50))
 
 
-def test_masked_runs_match_the_original_on_its_own_sequences(oracle_dir):
+def test_masked_runs_match_the_original_on_its_own_sequences(shared_dir):
   """The original's recorded sequences, masked again here, give its distribution of masked runs."""
-  tokenizer = AlbertTokenizer(spm_model_file=str(oracle_dir / "spm" / "spm8k.model"))
-  golden = json.loads((oracle_dir / "golden_data_stats_small.json").read_text())
+  tokenizer = AlbertTokenizer(spm_model_file=SPM_MODEL)
+  golden = json.loads((shared_dir / "oracle/golden_data_stats_small.json").read_text())
   measured, again = Measurements(tokenizer), Measurements(tokenizer)
   cumulative = np.cumsum(PretrainingSettings().ngram_probabilities)
   stream = _stream(5)
-  for record in read_records(str(oracle_dir / "golden_pretrain_strip.tfrecord")):
+  for record in read_records(str(shared_dir / "oracle/golden_pretrain_strip.tfrecord")):
     view = view_instance(decode_example(record))
     measured.add(view)
     separators = (view.restored == tokenizer.cls_id) | (view.restored == tokenizer.sep_id)

@@ -10,7 +10,7 @@ import pytest
 
 from albert_tf.errors import UserError
 from albert_tf.tokenization import AlbertTokenizer
-from tfrecords_tools import train_vocab
+from tfrecords_tools import train_vocab, vocabulary
 
 _WORDS = "sun moon star river stone bread water light green house winter summer paper Café naïve".split()
 
@@ -51,26 +51,26 @@ def test_command_makes_albert_ids_and_the_same_bytes(tmp_path: pathlib.Path, sen
 
 
 def test_settings_travel_with_the_model(tmp_path: pathlib.Path, sentences: list[str]):
-  spec = train_vocab.VocabularySpec(vocab_size=130, do_lower_case=False)
-  model = train_vocab.train(sentences, spec)
-  assert train_vocab.check(model, sentences, spec) < 0.01
-  train_vocab.write(model, model_prefix=str(tmp_path / "cased"), spec=spec)
+  spec = vocabulary.VocabularySpec(vocab_size=130, do_lower_case=False)
+  model = vocabulary.train(sentences, spec)
+  assert vocabulary.check(model, sentences, spec) < 0.01
+  vocabulary.write(model, model_prefix=str(tmp_path / "cased"), spec=spec)
   assert not AlbertTokenizer.from_pretrained(str(tmp_path / "cased.model")).config.do_lower_case
 
 
 def test_check_finds_the_wrong_vocabulary_of_a_comma_string(sentences: list[str]):
   """The original's README passes ( ) , " and the rest as one string; then the quote swallows the others."""
-  broken = train_vocab.VocabularySpec(vocab_size=120, user_symbols=("(", ")", ",-,.,–,£,€"))
-  model = train_vocab.train(sentences, broken)
+  broken = vocabulary.VocabularySpec(vocab_size=120, user_symbols=("(", ")", ",-,.,–,£,€"))
+  model = vocabulary.train(sentences, broken)
   with pytest.raises(RuntimeError, match="must have 120 pieces and begin with"):
-    train_vocab.check(model, sentences, train_vocab.VocabularySpec(vocab_size=120))
+    vocabulary.check(model, sentences, vocabulary.VocabularySpec(vocab_size=120))
 
 
 def test_sizes_that_cannot_be(tmp_path: pathlib.Path, sentences: list[str]):
   with pytest.raises(UserError, match=r"Received: 5000, but it gives at most \d+ pieces"):
-    train_vocab.train(sentences, train_vocab.VocabularySpec(vocab_size=5000))
+    vocabulary.train(sentences, vocabulary.VocabularySpec(vocab_size=5000))
   with pytest.raises(UserError, match=r"Received: 20, but \d+ are needed"):
-    train_vocab.train(sentences, train_vocab.VocabularySpec(vocab_size=20))
+    vocabulary.train(sentences, vocabulary.VocabularySpec(vocab_size=20))
   (tmp_path / "in.txt").write_text("\n".join(sentences), encoding="utf-8")
   result = _run(f"--input={tmp_path}/in.txt", f"--model_prefix={tmp_path}/out", "--vocab_size=5000")
   assert result.returncode == 2
@@ -81,23 +81,23 @@ def test_sizes_that_cannot_be(tmp_path: pathlib.Path, sentences: list[str]):
 
 def test_no_text():
   with pytest.raises(UserError, match="without a single sentence"):
-    train_vocab.normalize([" ", ""], train_vocab.VocabularySpec())
+    vocabulary.normalize([" ", ""], vocabulary.VocabularySpec())
 
 
 def test_sample_is_uniform_ordered_and_seeded():
   items = [str(index) for index in range(40)]
-  assert train_vocab.sample(items, 0, rng=random.Random(1)) == items
-  assert train_vocab.sample(items, 40, rng=random.Random(1)) == items
-  assert train_vocab.sample(items, 99, rng=random.Random(1)) == items
+  assert vocabulary.sample(items, 0, rng=random.Random(1)) == items
+  assert vocabulary.sample(items, 40, rng=random.Random(1)) == items
+  assert vocabulary.sample(items, 99, rng=random.Random(1)) == items
   counts: collections.Counter[str] = collections.Counter()
   rounds = 4000
   for seed in range(rounds):
-    kept = train_vocab.sample(items, 10, rng=random.Random(seed))
+    kept = vocabulary.sample(items, 10, rng=random.Random(seed))
     assert len(kept) == 10
     assert kept == sorted(set(kept), key=int)
     counts.update(kept)
   expected = rounds * 10 / 40
   assert all(abs(counts[item] - expected) < 5 * (expected * 0.75) ** 0.5 for item in items)
-  assert train_vocab.sample(items, 10, rng=random.Random(3)) == train_vocab.sample(
+  assert vocabulary.sample(items, 10, rng=random.Random(3)) == vocabulary.sample(
     items, 10, rng=random.Random(3)
   )

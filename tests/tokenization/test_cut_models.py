@@ -8,7 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from reference import tiny_corpus
+from support import tiny_corpus
+from support.goldens import SPM_MODEL
 
 from albert_tf.errors import UserError
 from albert_tf.tokenization.spm_model import load_processor
@@ -48,9 +49,9 @@ def test_cut_at_every_length(tmp_path):
   assert _accepted(path, step=1) == "[]"
 
 
-def test_cut_between_pieces(oracle_dir):
+def test_cut_between_pieces():
   """A real model: 8,000 pieces, then what trained it, then the normaliser's table."""
-  assert _accepted(str(oracle_dir / "spm" / "spm8k.model"), step=397) == "[]"
+  assert _accepted(SPM_MODEL, step=397) == "[]"
 
 
 @pytest.mark.parametrize(

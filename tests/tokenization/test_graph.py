@@ -1,7 +1,6 @@
 """The tokenizer as TensorFlow ops: the ids of the Python one, also out of a SavedModel and in a Session."""
 
 import bz2
-import json
 import pathlib
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 import numpy as np
 import pytest
+from support.goldens import SPM_MODEL, golden_rows
 import tensorflow as tf
 
 from albert_tf.tokenization import AlbertTokenizer
@@ -27,13 +27,8 @@ _PAIRS = ["hello there my friend", "", "one", "", "x"]
 
 
 @pytest.fixture(scope="module")
-def spm8k(oracle_dir: pathlib.Path) -> str:
-  return str(oracle_dir / "spm" / "spm8k.model")
-
-
-@pytest.fixture(scope="module")
-def tokenizer(spm8k: str) -> AlbertTokenizer:
-  return AlbertTokenizer(spm_model_file=spm8k)
+def tokenizer() -> AlbertTokenizer:
+  return AlbertTokenizer(spm_model_file=SPM_MODEL)
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +38,9 @@ def module(tokenizer: AlbertTokenizer) -> GraphTokenizer:
 
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("rule", ["strip", "nostrip"])
-def test_golden_rows(oracle_dir: pathlib.Path, spm8k: str, lower: bool, rule: str):
-  golden = json.loads((oracle_dir / "golden_tokenization.json").read_text(encoding="utf-8"))["sentencepiece"]
-  rows = [row for row in golden if row["lower"] == lower]
-  tokenizer = AlbertTokenizer(spm_model_file=spm8k, do_lower_case=lower, digit_comma=rule)
+def test_golden_rows(lower: bool, rule: str):
+  rows = [row for row in golden_rows("tokenization")["sentencepiece"] if row["lower"] == lower]
+  tokenizer = AlbertTokenizer(spm_model_file=SPM_MODEL, do_lower_case=lower, digit_comma=rule)
   texts = [row["text"] for row in rows]
   got = GraphTokenizer(tokenizer).tokenize(tf.constant(texts)).to_list()
   assert got == tokenizer.encode_batch(texts)
@@ -78,8 +72,8 @@ def test_every_character(tokenizer: AlbertTokenizer, module: GraphTokenizer):
   space=st.booleans(),
   quotes=st.booleans(),
 )
-def test_any_text(spm8k: str, texts: list[str], space: bool, quotes: bool):
-  tokenizer = AlbertTokenizer(spm_model_file=spm8k, remove_space=space, normalize_quotes=quotes)
+def test_any_text(texts: list[str], space: bool, quotes: bool):
+  tokenizer = AlbertTokenizer(spm_model_file=SPM_MODEL, remove_space=space, normalize_quotes=quotes)
   module = _MODULES.setdefault((space, quotes), GraphTokenizer(tokenizer))
   normalized = [text.decode() for text in module.normalize(tf.constant(texts)).numpy()]
   assert normalized == [tokenizer.normalize(text) for text in texts]

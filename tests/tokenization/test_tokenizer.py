@@ -1,6 +1,5 @@
 """`AlbertTokenizer` against the original's recorded rows, and its own promises."""
 
-import json
 import pathlib
 import pickle
 import shutil
@@ -11,43 +10,39 @@ import numpy as np
 import pytest
 from reference import tokenization as reference
 import sentencepiece
+from support.goldens import SPM_MODEL, golden_rows
 
 from albert_tf.errors import UserError
 from albert_tf.tokenization import AlbertTokenizer, config, packing
 
 
 @pytest.fixture(scope="module")
-def spm8k(oracle_dir: pathlib.Path) -> str:
-  return str(oracle_dir / "spm" / "spm8k.model")
+def tokenizer() -> AlbertTokenizer:
+  return AlbertTokenizer(spm_model_file=SPM_MODEL)
 
 
 @pytest.fixture(scope="module")
-def tokenizer(spm8k: str) -> AlbertTokenizer:
-  return AlbertTokenizer(spm_model_file=spm8k)
+def rows() -> list[dict]:
+  return golden_rows("tokenization")["sentencepiece"]
 
 
-@pytest.fixture(scope="module")
-def golden_rows(oracle_dir: pathlib.Path) -> list[dict]:
-  return json.loads((oracle_dir / "golden_tokenization.json").read_text(encoding="utf-8"))["sentencepiece"]
-
-
-def test_golden_rows_of_the_original(spm8k: str, golden_rows: list[dict]):
+def test_golden_rows_of_the_original(rows: list[dict]):
   for lower in (True, False):
-    tokenizer = AlbertTokenizer(spm_model_file=spm8k, do_lower_case=lower, digit_comma="nostrip")
-    rows = [row for row in golden_rows if row["lower"] == lower]
-    assert len(rows) == 25
-    for row in rows:
+    tokenizer = AlbertTokenizer(spm_model_file=SPM_MODEL, do_lower_case=lower, digit_comma="nostrip")
+    chosen = [row for row in rows if row["lower"] == lower]
+    assert len(chosen) == 25
+    for row in chosen:
       assert tokenizer.normalize(row["text"]) == row["preprocessed"]
       assert tokenizer.encode_pieces(row["text"]) == row["pieces_nostrip"]
       assert tokenizer.encode(row["text"]) == row["ids_nostrip"]
       assert tokenizer.encode_with_offsets(row["text"])[0] == row["ids_nostrip"]
 
 
-def test_golden_rows_with_the_intended_digit_comma_rule(tokenizer: AlbertTokenizer, golden_rows: list[dict]):
+def test_golden_rows_with_the_intended_digit_comma_rule(tokenizer: AlbertTokenizer, rows: list[dict]):
   """Each raw piece "…9," becomes its number without a new "▁", and a comma."""
   expected = {"1⁄2,": ["▁1", "⁄", "2", ","], "x2,y": ["▁x", "2", ",", "y"]}
   seen = set()
-  for row in golden_rows:
+  for row in rows:
     if not row["lower"]:
       continue
     if row["preprocessed"] in expected:
@@ -58,11 +53,11 @@ def test_golden_rows_with_the_intended_digit_comma_rule(tokenizer: AlbertTokeniz
   assert seen == set(expected)
 
 
-def test_both_digit_comma_rules_on_every_comma_piece(spm8k: str):
+def test_both_digit_comma_rules_on_every_comma_piece():
   """The table of the rule equals applying its definition to each piece of the vocabulary."""
-  processor = sentencepiece.SentencePieceProcessor(model_file=spm8k)
+  processor = sentencepiece.SentencePieceProcessor(model_file=SPM_MODEL)
   for rule in ("strip", "nostrip"):
-    tokenizer = AlbertTokenizer(spm_model_file=spm8k, digit_comma=rule)
+    tokenizer = AlbertTokenizer(spm_model_file=SPM_MODEL, digit_comma=rule)
     affected = [p for p in tokenizer.pieces if len(p) > 1 and p[-1] == "," and p[-2].isdigit()]
     assert len(affected) == 20
     for piece in affected:
@@ -76,15 +71,15 @@ def test_both_digit_comma_rules_on_every_comma_piece(spm8k: str):
 _REAL = ("wikiextractor/wiki_01", "novels/Dickens_Expectations_1861.txt", "wikitext-2/valid.txt")
 
 
-@pytest.mark.parametrize("name", _REAL)
 @pytest.mark.parametrize(("lower", "strip"), [(True, True), (False, False)])
-def test_real_text_equals_the_specification(shared_dir: pathlib.Path, name: str, lower: bool, strip: bool):
+def test_real_text_equals_the_specification(shared_dir: pathlib.Path, lower: bool, strip: bool):
   path = str(shared_dir / "data/vocab/30k-clean.model")
   tokenizer = AlbertTokenizer(
     spm_model_file=path, do_lower_case=lower, digit_comma="strip" if strip else "nostrip"
   )
   processor = sentencepiece.SentencePieceProcessor(model_file=path)
-  lines = (shared_dir / "data/corpora" / name).read_text(encoding="utf-8").splitlines()
+  texts = [(shared_dir / "data/corpora" / name).read_text(encoding="utf-8") for name in _REAL]
+  lines = [line for text in texts for line in text.splitlines()]
   rows = tokenizer.encode_batch(lines)
   for index, (line, row) in enumerate(zip(lines, rows, strict=True)):
     assert row == reference.encode(processor, line, lower=lower, strip=strip)
@@ -129,9 +124,9 @@ def test_offsets_by_example(tokenizer: AlbertTokenizer):
   assert "," in words
 
 
-def test_save_load_and_pickle_keep_everything(tmp_path: pathlib.Path, spm8k: str):
+def test_save_load_and_pickle_keep_everything(tmp_path: pathlib.Path):
   tokenizer = AlbertTokenizer(
-    spm_model_file=spm8k, do_lower_case=False, normalize_quotes=True, digit_comma="nostrip"
+    spm_model_file=SPM_MODEL, do_lower_case=False, normalize_quotes=True, digit_comma="nostrip"
   )
   tokenizer.save_pretrained(str(tmp_path / "run"))
   for other in (
@@ -143,8 +138,8 @@ def test_save_load_and_pickle_keep_everything(tmp_path: pathlib.Path, spm8k: str
     assert other.encode("A ``TeX'' 12, quote") == tokenizer.encode("A ``TeX'' 12, quote")
 
 
-def test_hugging_face_directory_has_their_quote_rule(tmp_path: pathlib.Path, spm8k: str):
-  shutil.copy(spm8k, tmp_path / "spiece.model")
+def test_hugging_face_directory_has_their_quote_rule(tmp_path: pathlib.Path):
+  shutil.copy(SPM_MODEL, tmp_path / "spiece.model")
   (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false, "model_max_length": 512}')
   (tmp_path / "tokenizer.json").write_text('{"version": "1.0", "model": {}}')  # Theirs, of another format.
   tokenizer = AlbertTokenizer.from_pretrained(str(tmp_path))
@@ -186,6 +181,23 @@ def test_pair_truncation_equals_popping_one_at_a_time(len_a: int, len_b: int, bu
   while len(a) + len(b) > budget:
     (a if len(a) > len(b) else b).pop()
   assert kept == (a, b)
+
+
+@pytest.mark.parametrize("wrong", [None, b"bytes", 1.5, np.array("text"), ["a", "list"]])
+def test_what_is_no_text_is_named(tokenizer: AlbertTokenizer, wrong):
+  calls = (
+    tokenizer.encode,
+    tokenizer.encode_pieces,
+    tokenizer.encode_with_offsets,
+    tokenizer.normalize,
+    lambda text: tokenizer.encode(text, allow_mask=True),
+    lambda text: tokenizer(["a text", text]),
+  )
+  for call in calls:
+    with pytest.raises(
+      TypeError, match=rf"must be a Python string\. Received: .* of type {type(wrong).__name__}\."
+    ):
+      call(wrong)
 
 
 def test_user_mistakes(tmp_path: pathlib.Path):

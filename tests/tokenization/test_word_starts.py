@@ -1,17 +1,15 @@
 """Word starts against the original's recorded table and token boundaries."""
 
-import json
-import pathlib
-
 import numpy as np
+from support.goldens import SPM_MODEL, golden_rows
 
 from albert_tf.tokenization import AlbertTokenizer, is_word_start
 
 
-def test_golden_table_and_boundaries(oracle_dir: pathlib.Path):
-  golden = json.loads((oracle_dir / "golden_start_piece.json").read_text(encoding="utf-8"))
-  tokenizer = AlbertTokenizer(spm_model_file=str(oracle_dir / "spm" / "spm8k.model"))
-  expected = np.array([flag == "1" for flag in golden["start_piece"]["spm8k"]])
+def test_golden_table_and_boundaries():
+  golden = golden_rows("start_piece")
+  tokenizer = AlbertTokenizer(spm_model_file=SPM_MODEL)
+  expected = np.array([flag == "1" for flag in golden["start_piece"]])
   np.testing.assert_array_equal(tokenizer.word_starts, expected)
   for row in golden["token_boundary"]:
     for piece, boundary in zip(row["tokens"], row["token_boundary"], strict=True):

@@ -1,12 +1,12 @@
 """WordPiece against the original's recorded rows."""
 
-import json
 import pathlib
 import pickle
 
 import numpy as np
 import pytest
 import sentencepiece
+from support.goldens import SPM_MODEL, golden_rows
 
 from albert_tf.errors import UserError
 from albert_tf.tokenization import AlbertTokenizer
@@ -14,14 +14,9 @@ from albert_tf.tokenization.wordpiece import WordPieceTokenizer, basic_tokenize
 
 
 @pytest.fixture(scope="module")
-def rows(oracle_dir: pathlib.Path) -> list[dict]:
-  return json.loads((oracle_dir / "golden_tokenization.json").read_text(encoding="utf-8"))["wordpiece"]
-
-
-@pytest.fixture(scope="module")
-def vocab_file(oracle_dir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def vocab_file(tmp_path_factory: pytest.TempPathFactory) -> str:
   """The rows were recorded with a vocabulary that follows from spm8k: "▁x" is "x", "x" is "##x", marks stay."""
-  processor = sentencepiece.SentencePieceProcessor(model_file=str(oracle_dir / "spm" / "spm8k.model"))
+  processor = sentencepiece.SentencePieceProcessor(model_file=SPM_MODEL)
   pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
   for index in range(5, processor.vocab_size()):
     piece = processor.id_to_piece(index)
@@ -33,7 +28,8 @@ def vocab_file(oracle_dir: pathlib.Path, tmp_path_factory: pytest.TempPathFactor
   return str(path)
 
 
-def test_golden_rows(rows: list[dict], vocab_file: str):
+def test_golden_rows(vocab_file: str):
+  rows = golden_rows("tokenization")["wordpiece"]
   assert len(rows) == 50
   for lower in (True, False):
     tokenizer = WordPieceTokenizer(vocab_file=vocab_file, do_lower_case=lower)

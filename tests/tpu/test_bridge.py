@@ -1,8 +1,8 @@
 """What a TPU's host makes of the pretraining step and the evaluation, and what the cores' compiler knows."""
 
 import pytest
-from reference.tpu.programs import describe
-from reference.tpu.runs import report
+from support.tpu.programs import describe
+from support.tpu.runs import report
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
 

@@ -5,9 +5,9 @@ import json
 
 import numpy as np
 import pytest
-from reference import tiny_run
-from reference.task_files import write_columns, write_mrpc, write_race, write_squad
-from reference.tpu import runs
+from support import tiny_run
+from support.task_files import write_columns, write_mrpc, write_race, write_squad
+from support.tpu import runs
 
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
 

@@ -1,7 +1,7 @@
 """What a TPU's host makes of Keras' train and predict functions."""
 
 import pytest
-from reference.tpu.runs import report
+from support.tpu.runs import report
 
 
 def test_the_bridge_makes_one_program_of_fit_and_one_of_predict():

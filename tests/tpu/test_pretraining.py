@@ -4,9 +4,9 @@ import time
 
 import numpy as np
 import pytest
-from reference.command_runs import write_inputs
-from reference.run_comparison import METRICS, largest_differences
-from reference.tpu import runs
+from support.commands.command_runs import write_inputs
+from support.commands.run_comparison import METRICS, largest_differences
+from support.tpu import runs
 
 from albert_tf.checkpoints.bundle import read_bundle
 from albert_tf.compat import STACK

@@ -4,9 +4,10 @@ import signal
 import time
 
 import pytest
-from reference.command_runs import end, start, write_inputs
-from reference.run_comparison import largest_differences
-from reference.tpu import runs
+from support.commands.command_runs import end, start, write_inputs
+from support.commands.run_comparison import largest_differences
+from support.tiny_run import train_tokenizer
+from support.tpu import runs
 
 from albert_tf.errors import EXIT_USER_ERROR
 
@@ -19,8 +20,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 def flags(tmp_path_factory):
   """Records and model by absolute path; the run directory by a relative one, which only the coordinator has."""
   folder = tmp_path_factory.mktemp("slice")
+  tokenizer = train_tokenizer(folder)
   return folder, {
-    **write_inputs(folder),
+    **write_inputs(folder, vocab_size=tokenizer.vocab_size),
+    "spm_model_file": folder / "spm.model",
+    "masking": "fresh",  # Each host draws those of its own rows.
     "train_batch_size": 16,
     "eval_batch_size": 8,
     "learning_rate": 0.01,

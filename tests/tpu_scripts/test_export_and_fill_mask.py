@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 
-from reference import tiny_run
+from support import tiny_run
 
 
 def run(repository_dir: pathlib.Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -72,3 +72,18 @@ def test_a_pretrained_run_is_no_classifier(repository_dir: pathlib.Path, tmp_pat
   assert "A fine-tuned run directory holds task.json" in done.stderr
   assert "Traceback" not in done.stderr
   assert not (tmp_path / "e").exists()
+
+
+def test_a_vocabulary_elsewhere_is_named(repository_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+  tokenizer = tiny_run.train_tokenizer(tmp_path)
+  tiny_run.write_run(tmp_path / "run", tiny_run.tiny_model(tokenizer.vocab_size), tokenizer)
+  elsewhere = tmp_path / "elsewhere.model"
+  (tmp_path / "run" / "spm.model").rename(elsewhere)
+  (tmp_path / "run" / "tokenizer.json").unlink()
+  arguments = ("--model=encoder", f"--init_checkpoint={tmp_path}/run", f"--output_dir={tmp_path}/e")
+  done = run(repository_dir, "export_saved_model.py", *arguments)
+  assert done.returncode == 2
+  assert "--spm_model_file" in done.stderr
+  done = run(repository_dir, "export_saved_model.py", *arguments, f"--spm_model_file={elsewhere}")
+  assert done.returncode == 0, done.stderr
+  assert (tmp_path / "e/1/assets/spm.model").read_bytes() == elsewhere.read_bytes()

@@ -7,17 +7,17 @@ import sys
 from typing import Any
 
 import pytest
-from reference import tiny_run
-from reference.small_models import TASKS, ids_model
+from support import tiny_run
+from support.serving.small_models import TASKS, ids_model
 
 from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.errors import UserError
-from albert_tf.finetuning.task_spec import TaskSpec
+from albert_tf.finetuning.tasks.base import TaskSpec
 from albert_tf.modeling import named_variables
-from albert_tf.serving import small_model
-from albert_tf.serving.from_ids import Parity
-from albert_tf.serving.onnx import OnnxModel
-from albert_tf.serving.small_model import Sizes, export_small_model
+from albert_tf.serving.small import export as small_model
+from albert_tf.serving.small.export import export_small_model
+from albert_tf.serving.small.ids_model import Parity, Sizes
+from albert_tf.serving.small.onnx.convert import OnnxRunner
 from albert_tf.tokenization import AlbertTokenizer
 
 
@@ -91,7 +91,7 @@ def test_a_fine_tuned_directory_becomes_a_classifier(
   assert report.ratio == pytest.approx(report.num_bytes / (4 * report.num_parameters))
   assert report.parity["probabilities"].max_difference < 1e-5
   inputs = ids_model("classifier").sample(rows=3, length=9)
-  assert OnnxModel(path.read_bytes())(inputs)["probabilities"].shape == (3, 4)
+  assert OnnxRunner(path.read_bytes())(inputs)["probabilities"].shape == (3, 4)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_fine_tuned_directory_becomes_a_classifier(
     ),
     ({}, Sizes(max_seq_length=21), "max_seq_length must be between 8 and .*=20. Received: 21"),
     ({"format": "tflite"}, Sizes(max_seq_length=0), "A TFLite file has a fixed max_seq_length"),
-    ({"init_checkpoint": "nowhere"}, Sizes(), "A checkpoint must exist"),
+    ({"init_checkpoint": "nowhere"}, Sizes(), "A checkpoint must be a directory"),
     ({"use_ema": True}, Sizes(), "Averaged weights are only in checkpoints of a run with --ema_decay"),
   ],
 )
@@ -115,7 +115,7 @@ def test_mistakes_are_refused_and_nothing_is_written(
 ) -> None:
   default: dict[str, Any] = {"model": "classifier", "init_checkpoint": str(fine_tuned), "format": "onnx"}
   with pytest.raises(UserError, match=message):
-    export_small_model(**{**default, **arguments}, output=str(tmp_path / "x"), sizes=sizes)
+    export_small_model(**{**default, **arguments}, output=str(tmp_path / "new/x"), sizes=sizes)
   assert list(tmp_path.iterdir()) == []
 
 

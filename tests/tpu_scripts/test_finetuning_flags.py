@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+from albert_tf.finetuning.tasks.base import TaskSpec
+
 PROGRAM = """
 import json, sys, types
 sys.path.insert(0, sys.argv[1])
@@ -28,3 +30,34 @@ def test_length_follows_the_flag_then_the_run_then_the_positions(repository_dir,
   spec = {"kind": "regression", "name": "custom", "max_seq_length": 48}
   (tmp_path / "task.json").write_text(json.dumps(spec))
   assert lengths(repository_dir, f"--init_checkpoint={tmp_path}", "--output_dir=new") == [48, 48, 48, 80]
+
+
+COLUMNS = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from absl import flags
+import finetuning_flags
+flags.DEFINE_list("text_columns", ["text"], "")
+flags.DEFINE_string("label_column", "label", "")
+flags.FLAGS(["command", *sys.argv[2:]])
+print(json.dumps(finetuning_flags.columns(dict, texts="text_columns", label="label_column")))
+"""
+
+
+def test_columns_follow_the_flag_then_the_run(repository_dir, tmp_path):
+  """A table that is predicted later has the columns of the one that was trained on."""
+
+  def columns(*arguments):
+    command = [sys.executable, "-c", COLUMNS, str(repository_dir / "tpu_scripts"), *arguments]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+  spec = TaskSpec(kind="regression", name="custom", columns={"texts": ("review", "reply"), "label": "stars"})
+  spec.save(str(tmp_path))
+  assert columns("--do_train", f"--output_dir={tmp_path}") == {"texts": ["text"], "label": "label"}
+  later = f"--init_checkpoint={tmp_path}", "--output_dir=new"
+  assert columns(*later) == {"texts": ["review", "reply"], "label": "stars"}
+  assert columns(*later, "--label_column=mark") == {"texts": ["review", "reply"], "label": "mark"}
+  # Another kind's columns do not get in: the engine then says that the model is of another task.
+  own = {"question": "q", "choices": ("a", "b"), "label": "right"}
+  TaskSpec(kind="multiple_choice", name="custom", columns=own).save(str(tmp_path))
+  assert columns(*later) == {"texts": ["text"], "label": "right"}

@@ -10,9 +10,9 @@ import sys
 
 import numpy as np
 import pytest
-from reference.child_processes import ending_with_this
-from reference.task_files import write_mrpc
-from reference.tiny_finetuning import tiny_start, tokenizer
+from support.commands.child_processes import ending_with_this
+from support.task_files import write_mrpc
+from support.tiny_finetuning import tiny_start, tokenizer
 
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle, write_bundle
 from albert_tf.modeling import AlbertForPreTraining, named_variables

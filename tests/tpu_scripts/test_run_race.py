@@ -4,9 +4,9 @@ import json
 
 import numpy as np
 import pytest
-from reference import tiny_run
-from reference.script_runs import run_script
-from reference.task_files import write_race
+from support import tiny_run
+from support.commands.script_runs import run_script
+from support.task_files import write_race
 
 pytestmark = pytest.mark.slow
 
@@ -90,6 +90,7 @@ def test_own_questions(runs, folder):
   assert runs["own"].status == 0, runs["own"].stderr
   results = json.loads((folder / "own/results.json").read_text())
   assert (results["task"], results["train_examples"]) == ("custom", 18)  # Two of twenty are held out.
+  assert results["questions_cut"].keys() == {"train", "eval", "test"}
   assert len((folder / "own/predictions_test.tsv").read_text().splitlines()) == 2
   assert not (folder / "own/saved_model").exists()
 

@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from reference import tiny_run
-from reference.script_runs import run_script
-from reference.task_files import write_squad
+from support import tiny_run
+from support.commands.script_runs import run_script
+from support.task_files import write_squad
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (Its ops are in the SavedModel.)
 
@@ -143,7 +143,7 @@ def test_version_1_1_without_a_file_to_predict(runs, folder):
     ("no version", "Use --version=1.1 or --version=2.0"),
     ("no train file", "Received: no --train_file"),
     ("nothing to answer", "Received: no --predict_file"),
-    ("cut short", "one JSON document in UTF-8"),
+    ("cut short", "cut.json, not JSON"),
     ("file of 2.0", "Use --version=2.0"),
     ("no answers", "Every question of a training file has its answer. Received: 12 of 12"),
     ("long question", "max_seq_length must be more than max_query_length + 3"),

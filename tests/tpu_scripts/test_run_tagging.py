@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from reference import tiny_run
-from reference.script_runs import run_script
-from reference.task_files import write_columns
+from support import tiny_run
+from support.commands.script_runs import run_script
+from support.task_files import write_columns
 
 pytestmark = pytest.mark.slow
 

@@ -8,19 +8,20 @@ import shutil
 
 import numpy as np
 import pytest
-from reference.command_runs import end, start, write_inputs
-from reference.tiny_pretraining import tiny_settings
-from reference.tiny_records import random_examples, tiny_config, write_records
+from support.commands.command_runs import end, start, write_inputs
+from support.tiny_pretraining import tiny_settings
+from support.tiny_records import random_examples, tiny_config, write_records
 import tensorflow as tf
 
 from albert_tf.checkpoints.bundle import read_bundle, write_bundle
+from albert_tf.checkpoints.restore import restore_variables
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.pipelines.record_index import DataIdentity
-from albert_tf.training.checkpoints import restore_variables, save_averages
+from albert_tf.training.checkpoints import save_averages
 from albert_tf.training.metrics_log import MetricsLog
 from albert_tf.training.pretraining import run_pretraining
-from albert_tf.training.reporting import Reporter
+from albert_tf.training.reporting.reporter import Reporter
 from albert_tf.training.run_directory import RunDirectory
 from albert_tf.training.run_lock import RunLock
 
@@ -54,15 +55,12 @@ def test_averages_are_kept_and_can_be_taken_out(finished, tmp_path):
   average, weights = reader.get_tensor(f"{name}/ema"), reader.get_tensor(name)
   assert abs(average - weights).max() > 0
   variables = named_variables(AlbertForPreTraining(tiny_config()))
-  restore_variables(variables, finished.output_dir, use_ema=True)
-  assert (variables[name].numpy() == average).all()
   target = str(tmp_path / "averaged/model.ckpt-best")
   save_averages(finished.output_dir, target)
-  variables[name].assign(tf.zeros_like(variables[name]))
   restore_variables(variables, target)
   assert (variables[name].numpy() == average).all()
   with pytest.raises(UserError, match=r"only in checkpoints of a run with --ema_decay.*model\.ckpt-best"):
-    restore_variables(variables, target, use_ema=True)
+    save_averages(target, str(tmp_path / "again/model.ckpt-best"))
 
 
 def test_a_dry_run_changes_nothing(copied, tmp_path):

@@ -4,8 +4,8 @@ import signal
 import time
 
 import pytest
-from reference.command_runs import end, reports, start, start_workers, write_inputs
-from reference.tiny_records import random_examples, write_records
+from support.commands.command_runs import end, reports, start, start_workers, write_inputs
+from support.tiny_records import random_examples, write_records
 
 STEPS = 24
 COMPARED = (

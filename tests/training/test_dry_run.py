@@ -6,15 +6,15 @@ import shutil
 
 import numpy as np
 import pytest
-from reference.tiny_pretraining import tiny_settings
-from reference.tiny_records import random_examples, tiny_config, write_records
+from support.tiny_pretraining import tiny_settings
+from support.tiny_records import random_examples, tiny_config, write_records
 import tensorflow as tf
 
 from albert_tf.errors import UserError
 from albert_tf.records.tfrecord import frame_record
-from albert_tf.training.distribution import DistributionConfig
 from albert_tf.training.evaluation import Evaluator
 from albert_tf.training.pretraining import run_pretraining
+from albert_tf.training.settings import DistributionConfig
 from albert_tf.training.step import TrainStep
 from albert_tf.training.watch import NonFiniteError
 

@@ -4,18 +4,17 @@ import dataclasses
 import pathlib
 
 import pytest
-from reference.tiny_pretraining import tiny_settings
-from reference.tiny_records import SPEC, random_examples, write_records
+from support.tiny_pretraining import tiny_settings
+from support.tiny_records import SPEC, random_examples, write_records
 import tensorflow as tf
 
 from albert_tf.errors import UserError
-from albert_tf.pipelines import suspects
-from albert_tf.pipelines.pretraining import evaluation_batches, training_batches
+from albert_tf.pipelines import checks
+from albert_tf.pipelines.batches import evaluation_batches, training_batches
 from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.records.parse import parse_pretraining_batch
 from albert_tf.training import failures
-from albert_tf.training.failure_causes import Cause, cause_of, informative_line, lost_task
-from albert_tf.training.failures import explained
+from albert_tf.training.failures import Cause, cause_of, explained, informative_line, lost_task
 
 # A tf.distribute.Server worker that was killed while a function ran on it; TensorFlow 2.21.
 KILLED_WORKER = """Graph execution error:
@@ -172,12 +171,12 @@ def test_real_damage_is_found_by_reading_only_the_damaged_file(files, monkeypatc
   settings, index = files
   damage(settings.input_files[2], 271 * 5 + 60)
   read = []
-  whole = suspects.read_records
-  monkeypatch.setattr(suspects, "read_records", lambda path: (read.append(path), whole(path))[1])
+  whole = checks.read_records
+  monkeypatch.setattr(checks, "read_records", lambda path: (read.append(path), whole(path))[1])
   with pytest.raises(UserError, match=r"t-2, record 5 \(byte 1355\): the checksum of the data .*=skip"):
     explained(lambda: read_all(settings.input_files, index), settings, index)
   assert read == [settings.input_files[2]]
-  monkeypatch.setattr(suspects, "_READ_AT_MOST", 1000)  # A corpus too large to be read for a message.
+  monkeypatch.setattr(checks, "_READ_AT_MOST", 1000)  # A corpus too large to be read for a message.
   with pytest.raises(UserError, match=r"damaged one at byte 1367 of \S*t-2\. .*--validate"):
     explained(lambda: read_all(settings.input_files, index), settings, index)
   assert len(read) == 1
@@ -233,7 +232,7 @@ def test_real_records_of_another_length_and_a_piece_beyond_the_vocabulary(files)
 def test_a_real_fault_of_the_program_and_real_want_of_memory_read_no_record(files, monkeypatch):
   settings, index = files
   reads = []
-  monkeypatch.setattr(suspects, "read_records", reads.append)
+  monkeypatch.setattr(checks, "read_records", reads.append)
   monkeypatch.setattr(failures, "build_record_index", reads.append)
   with pytest.raises(ERRORS.InvalidArgumentError):
     explained(lambda: tf.raw_ops.Reshape(tensor=tf.ones([3]), shape=[4]), settings, index)
@@ -248,7 +247,7 @@ def test_a_bucket_that_fails_during_the_search_is_the_cause(files, monkeypatch):
   def unreachable(path):
     raise OSError(5, "Could not connect to server", path)
 
-  monkeypatch.setattr(suspects.files, "exists", unreachable)
+  monkeypatch.setattr(checks.files, "exists", unreachable)
   error = ERRORS.DataLossError(None, None, "corrupted record at 7")
   with pytest.raises(UserError, match=r"storage .* must answer. Received: Could not connect"):
     explained(raising(error), settings, index)

@@ -9,8 +9,8 @@ import pathlib
 
 import numpy as np
 import pytest
-from reference.tiny_pretraining import tiny_settings
-from reference.tiny_records import tiny_config
+from support.tiny_pretraining import tiny_settings
+from support.tiny_records import tiny_config
 
 from albert_tf.training import run_directory
 from albert_tf.training.pretraining import run_pretraining

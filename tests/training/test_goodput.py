@@ -5,12 +5,12 @@ import signal
 import time
 
 import pytest
-from reference.command_runs import end, start, write_inputs
+from support.commands.command_runs import end, start, write_inputs
 
 from albert_tf.errors import UserError
-from albert_tf.training import goodput
-from albert_tf.training.goodput import CATEGORIES, PREFIX, Goodput
 from albert_tf.training.metrics_log import read_metrics
+from albert_tf.training.reporting import goodput
+from albert_tf.training.reporting.goodput import CATEGORIES, PREFIX, Goodput
 
 
 class Clock:

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from reference.tiny_records import random_examples, tiny_config, write_records
-from reference.tiny_step import distributed_iterator, make_step
+from support.tiny_records import random_examples, tiny_config, write_records
+from support.tiny_step import distributed_iterator, make_step
 import tensorflow as tf
 
-from albert_tf.optim.build import OptimizerConfig
+from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.training.precision import set_precision
 
@@ -16,32 +16,35 @@ MEMORIZE = OptimizerConfig(learning_rate=0.02, num_train_steps=STEPS, num_warmup
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory):
-  folder = tmp_path_factory.mktemp("records")
-  return build_record_index([write_records(folder / "train-0.tfrecord", random_examples(16, seed=1))])
+def rows(tmp_path_factory):
+  """One batch of 16 examples."""
+  path = tmp_path_factory.mktemp("records") / "train-0.tfrecord"
+  index = build_record_index([write_records(path, random_examples(16, seed=1))])
+  return next(distributed_iterator(tf.distribute.OneDeviceStrategy("cpu:0"), index, 16))
 
 
-def losses(strategy, index, **step_config):
+def losses(strategy, rows, **step_config):
   """Losses of every sixth update, and all variables and slots."""
   step, variables, optimizer = make_step(
     strategy, tiny_config(), MEMORIZE, global_batch_size=16, **step_config
   )
-  iterator = distributed_iterator(strategy, index, 16)
+  dataset = tf.data.Dataset.from_tensor_slices(rows).batch(16, drop_remainder=True).cache().repeat()
+  iterator = iter(strategy.experimental_distribute_dataset(dataset))
   curve = [step.run(iterator, tf.constant(6)).averages(6)["loss"] for _ in range(STEPS // 6)]
   return np.array(curve), [*variables.values(), *optimizer.slots().values()]
 
 
 @pytest.fixture(scope="module")
-def float32_losses(index):
-  curve, _ = losses(tf.distribute.OneDeviceStrategy("cpu:0"), index)
+def float32_losses(rows):
+  curve, _ = losses(tf.distribute.OneDeviceStrategy("cpu:0"), rows)
   assert curve[-1] < 0.8 * curve[0]
   return curve
 
 
-def test_bfloat16_learns_like_float32_with_float32_state(index, float32_losses):
+def test_bfloat16_learns_like_float32_with_float32_state(rows, float32_losses):
   set_precision("bfloat16")
   try:
-    curve, state = losses(tf.distribute.OneDeviceStrategy("cpu:0"), index)
+    curve, state = losses(tf.distribute.OneDeviceStrategy("cpu:0"), rows)
   finally:
     set_precision("float32")
   np.testing.assert_allclose(curve, float32_losses, rtol=0.03)
@@ -50,7 +53,7 @@ def test_bfloat16_learns_like_float32_with_float32_state(index, float32_losses):
 
 
 @pytest.mark.slow
-def test_gradients_summed_in_bfloat16_learn_the_same(index, float32_losses, mirrored_2):
-  curve, _ = losses(mirrored_2, index, all_reduce_dtype="bfloat16")
+def test_gradients_summed_in_bfloat16_learn_the_same(rows, float32_losses, mirrored_2):
+  curve, _ = losses(mirrored_2, rows, all_reduce_dtype="bfloat16")
   np.testing.assert_allclose(curve, float32_losses, rtol=0.03)
   assert np.abs(curve - float32_losses).max() > 1e-6

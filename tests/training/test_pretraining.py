@@ -10,32 +10,24 @@ import sys
 
 import numpy as np
 import pytest
-from reference.tiny_pretraining import NUM_STEPS, tiny_settings
-from reference.tiny_records import random_examples, tiny_config, write_records
+from support.tiny_pretraining import NUM_STEPS, tiny_settings
+from support.tiny_records import random_examples, tiny_config, write_records
 import tensorflow as tf
 
 from albert_tf import interop
-from albert_tf.checkpoints.bundle import latest_bundle
-from albert_tf.checkpoints.pointer import read_pointer
+from albert_tf.checkpoints.bundle import latest_bundle, latest_checkpoint, read_bundle, read_pointer
+from albert_tf.checkpoints.restore import require_bundle, restore_variables
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, named_variables
-from albert_tf.training.checkpoints import find_checkpoint, latest_checkpoint, restore_variables
 from albert_tf.training.evaluation import Evaluator
-from albert_tf.training.goodput import CATEGORIES
 from albert_tf.training.metrics_log import read_metrics
 from albert_tf.training.pretraining import run_pretraining
-from albert_tf.training.reporting import Reporter
+from albert_tf.training.reporting.goodput import CATEGORIES
+from albert_tf.training.reporting.reporter import Reporter
 from albert_tf.training.step import TrainStep
 
-METRIC_KEYS = {
-  "step",
-  "split",
-  "loss",
-  "masked_lm_loss",
-  "masked_lm_accuracy",
-  "sentence_order_loss",
-  "sentence_order_accuracy",
-}
+METRICS = ("masked_lm_loss", "masked_lm_accuracy", "sentence_order_loss", "sentence_order_accuracy")
+METRIC_KEYS = {"step", "split", "loss", *METRICS}
 TRAIN_KEYS = METRIC_KEYS | {
   "learning_rate",
   "gradient_norm",
@@ -53,8 +45,7 @@ TRAIN_KEYS = METRIC_KEYS | {
 def checkpoint_values(run: str) -> dict[str, np.ndarray]:
   prefix = latest_checkpoint(f"{run}/checkpoints")
   assert prefix is not None
-  reader = tf.train.load_checkpoint(prefix)
-  return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+  return read_bundle(prefix)
 
 
 @pytest.fixture(scope="module")
@@ -74,16 +65,17 @@ def test_a_run_leaves_what_it_promises(finished):
   }
   reports = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
   assert [r["step"] for r in reports if r["split"] == "train"] == [2, 4, 6, 8, 10, 12]
-  assert [r["step"] for r in reports if r["split"] == "eval"] == [4, 8, 12]
+  held_out = [r for r in reports if r["split"] == "eval"]
+  assert [r["step"] for r in held_out] == [4, 8, 12]
   assert all(set(r) >= (TRAIN_KEYS if r["split"] == "train" else METRIC_KEYS) for r in reports)
   values = checkpoint_values(str(run))
   assert values["global_step"] == NUM_STEPS
   assert values["albert_tf/examples_seen"] == 8 * NUM_STEPS
   assert "bert/pooler/dense/kernel/adam_m" in values
-  best = max((r for r in reports if r["split"] == "eval"), key=lambda r: r["masked_lm_accuracy"])
+  best = max(held_out, key=lambda r: (r["masked_lm_accuracy"], -r["masked_lm_loss"]))
   pointed = f"{run}/checkpoints/model.ckpt-{best['step']}"
   assert latest_bundle(f"{run}/checkpoints/best") == pointed
-  assert find_checkpoint(str(run)) == pointed
+  assert require_bundle(str(run)) == pointed
   assert interop.find_checkpoint(str(run)) == ("albert_tf", pointed)
   assert os.path.samefile(
     tf.train.latest_checkpoint(f"{run}/checkpoints/best") + ".index", f"{pointed}.index"
@@ -109,8 +101,9 @@ def test_held_out_metrics_are_means_over_all_real_predictions(finished):
   assert last["sentence_order_accuracy"] == pytest.approx(float(order.mean()), rel=1e-5)
 
 
-@pytest.mark.parametrize("at", [6, NUM_STEPS])  # At the end, the last evaluation is left to the restart.
-def test_sigterm_saves_and_the_same_settings_continue_bit_for_bit(finished, monkeypatch, at):
+# At the end, the last evaluation is left to the restart.
+@pytest.mark.parametrize("at", [6, pytest.param(NUM_STEPS, marks=pytest.mark.slow)])
+def test_sigterm_saves_and_the_same_settings_continue_bit_for_bit(finished, monkeypatch, capfd, at):
   settings = tiny_settings(finished, f"preempted_{at}")
   report = Reporter.train
 
@@ -126,6 +119,7 @@ def test_sigterm_saves_and_the_same_settings_continue_bit_for_bit(finished, monk
   monkeypatch.undo()
   result = run_pretraining(settings)
   assert (result.step, result.interrupted) == (NUM_STEPS, False)
+  assert f"continuing from step {at} ({8 * at} examples)" in capfd.readouterr().err
   whole, resumed = checkpoint_values(str(finished / "whole")), checkpoint_values(settings.output_dir)
   assert whole.keys() == resumed.keys()
   for name, value in whole.items():
@@ -178,7 +172,7 @@ def test_killed_between_checkpoint_and_evaluation_the_restart_evaluates(finished
 @pytest.mark.timeout(660)
 def test_killed_at_twenty_moments_the_weights_are_those_of_an_undisturbed_run(finished):
   """At any moment of start-up, training and writing, and in turn on purpose inside a checkpoint write."""
-  script = pathlib.Path(__file__).parent.parent / "reference/tiny_pretraining.py"
+  script = pathlib.Path(__file__).parent.parent / "support/tiny_pretraining.py"
   ended = subprocess.run(
     [sys.executable, str(script), str(finished), "20", "7"],
     env={**os.environ, "PYTHONPATH": str(script.parent.parent)},
@@ -198,7 +192,7 @@ def test_killed_at_twenty_moments_the_weights_are_those_of_an_undisturbed_run(fi
 
 
 def test_continuing_with_another_batch_size_keeps_the_data_order(finished):
-  settings = tiny_settings(finished, "resized", save_checkpoints_steps=2)
+  settings = tiny_settings(finished, "resized", save_checkpoints_steps=2, eval_input_files=())
   short = dataclasses.replace(settings, optimizer=dataclasses.replace(settings.optimizer, num_train_steps=4))
   run_pretraining(short)
   larger = dataclasses.replace(settings, step=dataclasses.replace(settings.step, global_batch_size=16))
@@ -209,17 +203,17 @@ def test_continuing_with_another_batch_size_keeps_the_data_order(finished):
 
 
 def test_init_checkpoint_gives_weights_but_not_the_optimizer(finished):
-  settings = tiny_settings(finished, "warm_started", init_checkpoint=str(finished / "whole"))
+  whole = str(finished / "whole")
+  settings = tiny_settings(finished, "warm_started", init_checkpoint=whole, eval_input_files=())
   settings = dataclasses.replace(
     settings, optimizer=dataclasses.replace(settings.optimizer, learning_rate=1e-12)
   )
   run_pretraining(settings)
-  whole, warm = checkpoint_values(str(finished / "whole")), checkpoint_values(settings.output_dir)
+  warm, kernel = checkpoint_values(settings.output_dir), "bert/pooler/dense/kernel"
   assert warm["global_step"] == NUM_STEPS  # Counted from 0.
-  best = tf.train.load_checkpoint(find_checkpoint(str(finished / "whole")))
-  kernel = "bert/pooler/dense/kernel"
+  best = tf.train.load_checkpoint(require_bundle(whole))
   np.testing.assert_allclose(warm[kernel], best.get_tensor(kernel), atol=1e-6)
-  assert np.abs(whole[f"{kernel}/adam_m"] - warm[f"{kernel}/adam_m"]).max() > 0
+  assert np.abs(checkpoint_values(whole)[f"{kernel}/adam_m"] - warm[f"{kernel}/adam_m"]).max() > 0
 
 
 def other_seed(settings):
@@ -267,7 +261,7 @@ def test_mistakes_are_refused_before_anything_is_written(finished, tmp_path):
 
 
 def test_a_damaged_record_is_named_or_left_out(finished, tmp_path):
-  settings = tiny_settings(finished, "damaged")
+  settings = tiny_settings(finished, "damaged", eval_input_files=())
   data = bytearray(pathlib.Path(settings.input_files[0]).read_bytes())
   data[300] ^= 0xFF  # Inside the data of record 1.
   damaged = tmp_path / "train-0.tfrecord"
@@ -280,7 +274,7 @@ def test_a_damaged_record_is_named_or_left_out(finished, tmp_path):
 
 
 def test_a_full_disk_during_a_checkpoint_leaves_the_old_one(finished, monkeypatch):
-  settings = tiny_settings(finished, "full_disk")
+  settings = tiny_settings(finished, "full_disk", eval_input_files=())
   save = tf.raw_ops.SaveV2
 
   def full_after_first(*, prefix, **kwargs):

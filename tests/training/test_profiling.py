@@ -4,13 +4,13 @@ import dataclasses
 import pathlib
 
 import pytest
-from reference.tiny_pretraining import tiny_settings
+from support.tiny_pretraining import tiny_settings
 import tensorflow as tf
 
 from albert_tf.errors import UserError
 from albert_tf.training.loop import next_boundary
 from albert_tf.training.pretraining import run_pretraining
-from albert_tf.training.profiling import StepProfiler, parse_profile_steps
+from albert_tf.training.reporting.profiling import StepProfiler, parse_profile_steps
 
 
 def boundaries(settings, step=0):

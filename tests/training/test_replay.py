@@ -8,16 +8,16 @@ import shutil
 
 import numpy as np
 import pytest
-from reference.tiny_pretraining import tiny_settings
-from reference.tiny_records import random_examples, write_records
+from support.tiny_pretraining import tiny_settings
+from support.tiny_records import random_examples, write_records
 
 from albert_tf.errors import UserError
 from albert_tf.records import read_records
 from albert_tf.records.decode import decode_example
 from albert_tf.training.pretraining import run_pretraining
-from albert_tf.training.replay import replay_step
-from albert_tf.training.replay_source import reported_near
-from albert_tf.training.replay_text import example_text, render, to_json
+from albert_tf.training.replay.compute import replay_step
+from albert_tf.training.replay.source import reported_near
+from albert_tf.training.replay.text import example_text, render, to_json
 
 
 def no_dropout(settings):

@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.errors import UserError
-from albert_tf.training.curves import draw_curves, smooth
-from albert_tf.training.goodput import Machine
 from albert_tf.training.metrics_log import MetricsLog, read_metrics
-from albert_tf.training.reporting import Reporter
+from albert_tf.training.reporting.curves import draw_curves, smooth
+from albert_tf.training.reporting.goodput import Machine
+from albert_tf.training.reporting.reporter import Reporter
 
 METRICS = {"loss": 7.5, "masked_lm_loss": 6.8, "masked_lm_accuracy": 0.125, "sentence_order_loss": 0.7,
            "sentence_order_accuracy": 0.5, "learning_rate": 0.001, "gradient_norm": 2.0, "weight_norm": 30.0,
@@ -24,7 +24,7 @@ def run(directory, steps, *, start_step=0, **settings):
   reporter = Reporter(str(directory), num_train_steps=100, start_step=start_step, stream=stream,
                       machine=Machine(model_flops_per_example=5e9), **settings)  # fmt: skip
   for step in steps:
-    reporter.train(step, METRICS, seconds=2.0, examples=320, tokens=40_960)
+    reporter.train(step, METRICS, updates=10, seconds=2.0, examples=320, tokens=40_960)
     reporter.eval(step, {"loss": 7.0, "masked_lm_accuracy": 0.25})
   reporter.close()
   return stream.getvalue()
@@ -61,11 +61,20 @@ def test_progress_is_plain_lines_without_a_terminal(tmp_path):
   assert text[3] == "held-out at step 20 · loss 7 · masked LM 25.0%"
 
 
+def test_the_first_estimate_is_of_the_updates_that_were_timed(tmp_path):
+  """The one that includes the compilation is not."""
+  stream = io.StringIO()
+  reporter = Reporter(str(tmp_path), num_train_steps=100, stream=stream)
+  reporter.train(10, METRICS, updates=9, seconds=9.0, examples=9, tokens=9)
+  reporter.close()
+  assert "ETA 0:01:30" in stream.getvalue()
+
+
 def test_progress_on_a_terminal_is_one_bar(tmp_path):
   stream = io.StringIO()
   stream.isatty = lambda: True
   reporter = Reporter(str(tmp_path), num_train_steps=20, stream=stream)
-  reporter.train(20, METRICS, seconds=1.0, examples=1, tokens=1)
+  reporter.train(20, METRICS, updates=20, seconds=1.0, examples=1, tokens=1)
   reporter.message("saved")
   reporter.close()
   assert "saved\n" in stream.getvalue()
@@ -125,7 +134,7 @@ def test_curves_draw_from_any_number_of_reports(tmp_path):
     records = [
       {"step": i, "split": "train", "loss": 1.0 / (i + 1), "gradient_norm": None} for i in range(count)
     ]
-    draw_curves(records, path, title="a run", baselines={"loss": 0.5})
+    draw_curves(records, path, baselines={"loss": 0.5})
     assert imread(path).ndim == 3
 
 

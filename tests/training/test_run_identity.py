@@ -4,12 +4,13 @@ import json
 import pathlib
 
 import pytest
-from reference.tiny_pretraining import tiny_settings
+from support.tiny_pretraining import tiny_settings
 
 from albert_tf.errors import UserError
 from albert_tf.pipelines.order import ORDER_VERSION
 from albert_tf.pipelines.record_index import DataIdentity
 from albert_tf.training.run_directory import RUN_FILE, RunDirectory
+from albert_tf.training.settings import PretrainingSettings
 
 NEW = DataIdentity("names and sizes", "checksums", ORDER_VERSION)
 
@@ -46,3 +47,13 @@ def test_an_older_run_continues_with_the_first_order(settings):
     directory.check(settings, NEW._replace(order_version=1, content="others"))
   with pytest.raises(UserError, match="another records"):
     directory.check(settings, NEW._replace(order_version=1, fingerprint="other files"))
+
+
+def test_settings_of_a_run_are_read_again(settings):
+  values = json.loads(json.dumps(settings.to_dict()))
+  assert PretrainingSettings.from_dict(values) == settings
+  values["optimizer"]["layer_decay"] = 1.0  # Older runs noted it.
+  assert PretrainingSettings.from_dict(values) == settings
+  values["optimizer"]["beta_3"] = 1.0
+  with pytest.raises(UserError, match=r"beta_3, unknown to OptimizerConfig"):
+    PretrainingSettings.from_dict(values)

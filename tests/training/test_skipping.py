@@ -8,19 +8,19 @@ import signal
 
 import numpy as np
 import pytest
-from reference.stacks import needs_host_xla
-from reference.tiny_pretraining import tiny_settings
-from reference.tiny_records import SPEC, random_examples, tiny_config, write_records
-from reference.tiny_step import OPTIMIZER, distributed_iterator, make_step
+from support.stacks import needs_addons, needs_host_xla
+from support.tiny_pretraining import tiny_settings
+from support.tiny_records import SPEC, random_examples, tiny_config, write_records
+from support.tiny_step import OPTIMIZER, distributed_iterator, make_step
 import tensorflow as tf
 
-from albert_tf.optim.build import OptimizerConfig
-from albert_tf.pipelines.pretraining import training_batches
+from albert_tf.checkpoints.bundle import latest_checkpoint
+from albert_tf.optim.config import OptimizerConfig
+from albert_tf.pipelines.batches import training_batches
 from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.records.parse import parse_pretraining_batch
-from albert_tf.training.checkpoints import latest_checkpoint
 from albert_tf.training.pretraining import run_pretraining
-from albert_tf.training.reporting import Reporter
+from albert_tf.training.reporting.reporter import Reporter
 from albert_tf.training.watch import NonFiniteError, SkippedUpdates
 
 STEPS, BATCH = 9, 32
@@ -45,11 +45,10 @@ def state_of(variables, optimizer):
   return {name: value.numpy() for name, value in {**variables, **optimizer.slots()}.items()}
 
 
-@pytest.fixture(scope="module")
-def left_out_by_hand(index):
+def leave_out_by_hand(index, optimizer_config):
   """State after 9 steps of a run that never saw the poisoned batches, and their flags."""
   strategy = tf.distribute.OneDeviceStrategy("cpu:0")
-  step, variables, optimizer = make_step(strategy, tiny_config(), AVERAGING, global_batch_size=BATCH)
+  step, variables, optimizer = make_step(strategy, tiny_config(), optimizer_config, global_batch_size=BATCH)
   parse = lambda serialized: parse_pretraining_batch(serialized, SPEC)  # noqa: E731
   flags = []
   for batch in training_batches(index, parse, seed=5, global_batch_size=BATCH).take(STEPS):
@@ -62,6 +61,11 @@ def left_out_by_hand(index):
   assert 0 < sum(flags) < STEPS
   assert flags[0] == 0.0
   return state_of(variables, optimizer), flags
+
+
+@pytest.fixture(scope="module")
+def left_out_by_hand(index):
+  return leave_out_by_hand(index, AVERAGING)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +95,25 @@ def test_a_poisoned_batch_changes_nothing(request, index, left_out_by_hand, repl
   tolerance = {"rtol": 0, "atol": 0} if replicas == 1 and not options else {"rtol": 2e-4, "atol": 2e-5}
   for name, value in state_of(variables, optimizer).items():
     np.testing.assert_allclose(value, expected[name], err_msg=name, **tolerance)
+
+
+@needs_addons
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_poisoned_batch_changes_nothing_for_tensorflow_addons(request, index, replicas):
+  """Addons' optimizer assigns by itself; its weights, moments and the average are taken back."""
+  config = dataclasses.replace(AVERAGING, name="tfa_lamb")
+  expected, flags = leave_out_by_hand(index, config)
+  strategy = (
+    tf.distribute.OneDeviceStrategy("cpu:0") if replicas == 1 else request.getfixturevalue("mirrored_2")
+  )
+  step, variables, optimizer = make_step(
+    strategy, tiny_config(), config, global_batch_size=BATCH, on_nonfinite="skip"
+  )
+  metrics = step.run(distributed_iterator(strategy, index, BATCH), tf.constant(STEPS))
+  assert metrics.left_out.numpy().tolist() == flags
+  assert int(optimizer.step.numpy()) == STEPS
+  for name, value in state_of(variables, optimizer).items():
+    np.testing.assert_allclose(value, expected[name], rtol=2e-4, atol=2e-5, err_msg=name)
 
 
 def test_with_stop_nothing_is_selected_and_the_poison_shows(index):

@@ -2,16 +2,18 @@
 
 import numpy as np
 import pytest
-from reference.stacks import needs_host_xla
-from reference.tiny_records import SPEC, random_examples, tiny_config, write_records
-from reference.tiny_step import distributed_iterator, make_step
+from support.goldens import TINY_CONFIG, golden, golden_checkpoint
+from support.stacks import needs_host_xla
+from support.tiny_records import SPEC, random_examples, tiny_config, write_records
+from support.tiny_step import distributed_iterator, make_step
 import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.optim.build import OptimizerConfig
+from albert_tf.modeling import initialize_variables
+from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pipelines.record_index import build_record_index
-from albert_tf.training.step import StepConfig
+from albert_tf.training.settings import StepConfig
 
 
 @pytest.fixture(scope="module")
@@ -61,17 +63,35 @@ def test_one_trace_and_metrics_add_up(index):
   assert averages["update_norm"] > 0
 
 
-def test_dropout_is_a_function_of_seed_and_step(index):
-  def weights_after(seed):
-    strategy = tf.distribute.OneDeviceStrategy("cpu:0")
-    config = tiny_config(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3)
-    step, variables, _ = make_step(strategy, config, global_batch_size=16, seed=seed)
-    step.run(distributed_iterator(strategy, index, 16), tf.constant(3))
-    return np.concatenate([variable.numpy().ravel() for variable in variables.values()])
+def updates_with_dropout(rows, steps, **step_config):
+  """The weights after one update from the same start, for each number of updates said to be made before it."""
+  config = tiny_config(num_hidden_layers=1, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3)
+  constant = OptimizerConfig(
+    learning_rate=0.02, end_learning_rate=0.02, num_train_steps=9, num_warmup_steps=0
+  )
+  strategy = tf.distribute.OneDeviceStrategy("cpu:0")
+  step, variables, optimizer = make_step(strategy, config, constant, **step_config)
+  iterator, weights = iter(tf.data.Dataset.from_tensors(rows).repeat()), []
+  for before in steps:
+    initialize_variables(variables, seed=3, initializer_range=0.2)
+    for slot in optimizer.slots().values():
+      slot.assign(tf.zeros_like(slot))
+    optimizer.step.assign(before)
+    step.run(iterator, tf.constant(1))
+    weights.append(np.concatenate([variable.numpy().ravel() for variable in variables.values()]))
+  return weights
 
-  first = weights_after(1)
-  np.testing.assert_array_equal(first, weights_after(1))
-  assert np.abs(first - weights_after(2)).max() > 1e-4
+
+def test_dropout_is_a_function_of_seed_step_and_micro_batch(index):
+  rows = next(distributed_iterator(tf.distribute.OneDeviceStrategy("cpu:0"), index, 8))
+  first, again, later = updates_with_dropout(rows, (0, 0, 1), global_batch_size=8, seed=1)
+  np.testing.assert_array_equal(first, again)
+  (other,) = updates_with_dropout(rows, (0,), global_batch_size=8, seed=2)
+  # The same rows twice: with the same dropout in both micro-batches, the update would be the same.
+  twice = {name: tf.concat([value, value], axis=0) for name, value in rows.items()}
+  (parts,) = updates_with_dropout(twice, (0,), global_batch_size=16, gradient_accumulation_steps=2, seed=1)
+  for different in (later, other, parts):
+    assert np.abs(first - different).max() > 1e-4
 
 
 @pytest.mark.parametrize(
@@ -98,16 +118,16 @@ def test_options_leave_the_update_as_it_is(request, index, reference_weights, op
 
 
 @pytest.mark.parametrize("micro_batches", [1, 2])
-def test_ten_lamb_steps_follow_the_original(oracle_dir, micro_batches):
-  """Losses, rates and norms of oracle/golden_lamb.npz, dense (one-hot) gradients."""
-  golden = np.load(oracle_dir / "golden_lamb.npz")
-  checkpoint = tf.train.load_checkpoint(str(oracle_dir / "ckpt_tiny/model.ckpt-best"))
-  config = AlbertConfig.from_json_file(str(oracle_dir / "ckpt_tiny/albert_config.json"))
+def test_ten_lamb_steps_follow_the_original(micro_batches):
+  """Recorded losses, rates, norms and final weights, with dense (one-hot) gradients."""
+  lamb = golden("lamb")
+  checkpoint = tf.train.load_checkpoint(golden_checkpoint("tiny"))
+  config = AlbertConfig.from_json_file(TINY_CONFIG)
   config = config.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
   optimizer_config = OptimizerConfig(
-    learning_rate=float(golden["hyper/lr"]),
-    num_train_steps=int(golden["hyper/total"]),
-    num_warmup_steps=int(golden["hyper/warm"]),
+    learning_rate=float(lamb["hyper/lr"]),
+    num_train_steps=int(lamb["hyper/total"]),
+    num_warmup_steps=int(lamb["hyper/warm"]),
     schedule="original",
   )
   step, variables, _ = make_step(
@@ -119,7 +139,7 @@ def test_ten_lamb_steps_follow_the_original(oracle_dir, micro_batches):
   )
   for name, variable in variables.items():
     variable.assign(checkpoint.get_tensor(name))
-  batch = {name.removeprefix("in/"): golden[name] for name in golden.files if name.startswith("in/")}
+  batch = lamb.under("in/")
   batch["sentence_order_labels"] = batch.pop("next_sentence_labels")[:, 0]
   iterator = iter(tf.data.Dataset.from_tensors(batch).repeat())
   for k in range(10):
@@ -130,10 +150,10 @@ def test_ten_lamb_steps_follow_the_original(oracle_dir, micro_batches):
       ("learning_rate", "learning_rate", 1e-8),
       ("gradient_norm", "dense_norm", 2e-5),
     ):
-      expected = float(golden[f"onehot/{theirs}"][k])
+      expected = float(lamb[f"onehot/{theirs}"][k])
       assert averages[ours] == pytest.approx(expected, abs=tolerance), f"step {k}: {ours}"
   for name, value in variables.items():
-    np.testing.assert_allclose(value.numpy(), golden[f"onehot/after_10/{name}"], atol=2e-5, err_msg=name)
+    lamb.assert_close(f"onehot/after_10/{name}", value, atol=2e-5)
 
 
 def test_a_batch_that_cannot_be_divided_is_refused():

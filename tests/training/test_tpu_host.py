@@ -6,14 +6,15 @@ import subprocess
 import sys
 
 import pytest
-from reference.script_runs import run_script
-from reference.tiny_records import tiny_config
+from support.commands.script_runs import run_script
+from support.tiny_records import tiny_config
 import tensorflow as tf
 
 from albert_tf import compat, tpu_host
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertEncoder
-from albert_tf.training.distribution import DistributionConfig, make_strategy
+from albert_tf.training.distribution import make_strategy
+from albert_tf.training.settings import DistributionConfig
 
 PRETRAIN = ["--input_file=none", "--output_dir=none", "--size=tiny"]
 

@@ -4,11 +4,13 @@ import math
 
 import pytest
 
+from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
+from albert_tf.optim.config import OptimizerConfig
+from albert_tf.training.settings import PretrainingSettings, StepConfig
 from albert_tf.training.watch import (
   NonFiniteError,
   TrainingWatch,
-  WatchConfig,
   check_finite,
   schedule_warnings,
 )
@@ -26,8 +28,26 @@ def test_not_finite_names_steps_checkpoint_and_remedy():
     check_finite({"loss": math.nan}, first_step=1, last_step=5, last_checkpoint=None)
 
 
-def observe(losses, *, every=10, accuracy=0.05, **config):
-  watch = TrainingWatch(WatchConfig(vocab_size=30000, num_train_steps=10_000, **config))
+def settings(*, batch_size=4096, width=1, baselines=None, **optimizer):
+  """The paper's, with changes; `width`: how many times narrower than base."""
+  model = AlbertConfig.from_name("base")
+  return PretrainingSettings(
+    input_files=(),
+    output_dir="",
+    model=model.replace(hidden_size=model.hidden_size // width, num_attention_heads=1),
+    optimizer=OptimizerConfig(**optimizer),
+    step=StepConfig(global_batch_size=batch_size),
+    max_seq_length=512,
+    max_predictions_per_seq=20,
+    baselines=baselines or {},
+  )
+
+
+def observe(losses, *, every=10, accuracy=0.05, baselines=None, num_warmup_steps=0):
+  """Words of a run of 10,000 steps: a plateau lasts 500."""
+  watch = TrainingWatch(
+    settings(num_train_steps=10_000, num_warmup_steps=num_warmup_steps, baselines=baselines)
+  )
   return [
     (every * i, word)
     for i, loss in enumerate(losses, 1)
@@ -36,7 +56,7 @@ def observe(losses, *, every=10, accuracy=0.05, **config):
 
 
 def test_plateau_is_told_once_and_again_when_it_lasts_twice_as_long():
-  heard = observe([7.0 + 0.02 * (-1) ** i for i in range(300)], patience=500)
+  heard = observe([7.0 + 0.02 * (-1) ** i for i in range(300)])
   assert [step for step, _ in heard] == [410, 820, 1640]
   assert "near 7.00 for 500 steps" in heard[0][1]
   assert "--scale_learning_rate=sqrt" in heard[0][1]
@@ -44,22 +64,24 @@ def test_plateau_is_told_once_and_again_when_it_lasts_twice_as_long():
 
 
 def test_no_plateau_while_learning_after_leaving_it_or_in_the_warmup():
-  assert not observe([10.0 - 0.01 * i for i in range(300)], patience=500)  # Falling.
-  assert not observe([5.0] * 300, patience=500)  # Stuck, but far below the entropy.
-  assert not observe([7.0] * 300, patience=500, num_warmup_steps=3000)
-  assert not observe([7.0] * 300, patience=500, unigram_entropy=7.5)
-  assert not observe([7.0] * 20, patience=500)  # Too early to tell.
-  assert not observe([7.0] * 300, patience=500, accuracy=0.12)  # Twice the most frequent piece.
-  assert observe([7.0] * 300, patience=500, accuracy=0.12, baseline_accuracy=0.1)
+  assert not observe([10.0 - 0.01 * i for i in range(300)])  # Falling.
+  assert not observe([5.0] * 300)  # Stuck, but far below the entropy.
+  assert not observe([7.0] * 300, num_warmup_steps=3000)
+  assert not observe([7.0] * 20)  # Too early to tell.
+  assert not observe([7.0] * 300, accuracy=0.12)  # Twice the most frequent piece.
+  assert observe([7.0] * 300, accuracy=0.12, baselines={"masked_lm_accuracy": 0.1})
 
 
-def test_window_follows_the_length_of_the_run():
-  windows = [WatchConfig(vocab_size=9, num_train_steps=n).window for n in (600, 20_000, 125_000)]
-  assert windows == [300, 1000, 5000]
+@pytest.mark.parametrize(("num_train_steps", "window"), [(600, 300), (20_000, 1000), (125_000, 5000)])
+def test_the_window_follows_the_length_of_the_run(num_train_steps, window):
+  watch = TrainingWatch(settings(num_train_steps=num_train_steps, num_warmup_steps=0))
+  heard = [watch.observe(step, {"masked_lm_loss": 7.0}) for step in range(0, 2 * window, 10)]
+  first = next(words for words in heard if words)
+  assert f"for {window:,} steps" in first[0]
 
 
 def test_collapse_and_recovery_of_the_accuracy():
-  watch = TrainingWatch(WatchConfig(vocab_size=30000, num_train_steps=100))
+  watch = TrainingWatch(settings(num_train_steps=100, num_warmup_steps=0))
   heard = [
     watch.observe(i, {"masked_lm_accuracy": a}) for i, a in enumerate([0.05, 0.01, 0.4, 0.1, 0.1, 0.38])
   ]
@@ -68,36 +90,32 @@ def test_collapse_and_recovery_of_the_accuracy():
   assert "recovered" in heard[5][0]
 
 
-PAPER = {"optimizer": "lamb", "learning_rate": 0.00176, "batch_size": 4096, "num_train_steps": 125_000,
-         "num_warmup_steps": 3125}  # fmt: skip
-
-
 @pytest.mark.parametrize(
   ("change", "words"),
   [
     ({}, []),
     ({"batch_size": 1024}, []),
-    ({"batch_size": 32, "hidden_size": 128}, []),
+    ({"batch_size": 32, "width": 6}, []),
     ({"batch_size": 32}, ["11.3 times what a batch of 32"]),
     ({"learning_rate": 1e-5}, ["Was it scaled twice"]),
     ({"num_warmup_steps": 0}, ["no warm-up"]),
     ({"num_warmup_steps": 50}, ["0.04% of the run"]),
     ({"num_train_steps": 5000}, ["takes 62% of the run"]),
-    ({"learning_rate": 0.003, "batch_size": 64, "hidden_size": 256}, []),
-    ({"optimizer": "adamw", "learning_rate": 0.003}, ["7.5 times"]),
-    ({"optimizer": "adamw", "learning_rate": 1e-4, "batch_size": 256}, []),
+    ({"learning_rate": 0.003, "batch_size": 64, "width": 3}, []),
+    ({"name": "adamw", "learning_rate": 0.003}, ["7.5 times"]),
+    ({"name": "adamw", "learning_rate": 1e-4, "batch_size": 256}, []),
     ({"batch_size": 32, "num_train_steps": 5000}, ["11.3 times", "takes 62%"]),
   ],
 )
 def test_settings_that_do_not_fit_together(change, words):
-  heard = schedule_warnings(**(PAPER | change))
+  heard = schedule_warnings(settings(**change))
   assert len(heard) == len(words)
   for sentence, word in zip(heard, words, strict=True):
     assert word in sentence
 
 
 def test_chunks_longer_than_a_preemption_waits_are_told_once():
-  watch = TrainingWatch(WatchConfig(vocab_size=30000, num_train_steps=100))
+  watch = TrainingWatch(settings(num_train_steps=100, num_warmup_steps=0))
   assert watch.chunk_time(100, 19.0) == []
   assert watch.chunk_time(1, 60.0) == []
   assert "--iterations_per_loop=250 would save in time" in watch.chunk_time(1000, 40.0)[0]

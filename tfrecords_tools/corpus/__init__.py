@@ -1,6 +1,6 @@
 """Corpora of several formats, read as a stream of documents of sentences."""
 
-from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
-from tfrecords_tools.corpus.reader import detect_format, iter_documents
+from tfrecords_tools.corpus.options import BAD_TEXT_ACTIONS, FORMATS, CorpusOptions, CorpusStats
+from tfrecords_tools.corpus.reader import iter_documents
 
-__all__ = ["CorpusOptions", "CorpusStats", "detect_format", "iter_documents"]
+__all__ = ["BAD_TEXT_ACTIONS", "FORMATS", "CorpusOptions", "CorpusStats", "iter_documents"]

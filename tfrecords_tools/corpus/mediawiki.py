@@ -1,17 +1,15 @@
 """MediaWiki XML dumps: articles as plain text, through mwxml (XML) and mwparserfromhell (wiki markup)."""
 
 import codecs
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 import io
 import re
 from typing import Any
 import xml.etree.ElementTree as ElementTree
 
 from albert_tf.errors import UserError
-from tfrecords_tools.corpus.builder import DocumentBuilder
-from tfrecords_tools.corpus.bytestreams import Readable
 from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
-from tfrecords_tools.corpus.sentences import split_sentences
+from tfrecords_tools.corpus.sentences import DocumentBuilder, split_sentences
 
 _ARTICLES = 0  # The namespace of articles.
 # Sections of links and lists, left out.
@@ -32,13 +30,13 @@ _DROPPED_TAGS = frozenset(
 
 
 def read_mediawiki(
-  stream: Readable, head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
+  chunks: Iterable[bytes], head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
 ) -> Iterator[list[str]]:
   """`mediawiki`: an article a document; redirects and pages outside the article namespace are skipped."""
   import mwxml  # Deferred, like the parser: only dumps need them.
 
   try:
-    dump = mwxml.Dump.from_file(io.BufferedReader(_Utf8Stream(stream, options, stats)))
+    dump = mwxml.Dump.from_file(io.BufferedReader(_Utf8Stream(chunks, options, stats)))
     for page in dump.pages:
       revision = None
       for revision in page:  # noqa: B007  The last one is the newest.
@@ -60,8 +58,8 @@ def read_mediawiki(
 class _Utf8Stream(io.RawIOBase):
   """Passes UTF-8 on; mends (or takes out) what is not, and counts, unless bad text is an error."""
 
-  def __init__(self, source: Readable, options: CorpusOptions, stats: CorpusStats):
-    self._source = source
+  def __init__(self, chunks: Iterable[bytes], options: CorpusOptions, stats: CorpusStats):
+    self._chunks = iter(chunks)
     self._stats = stats
     self._action = options.on_bad_text
     self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -72,13 +70,13 @@ class _Utf8Stream(io.RawIOBase):
 
   def readinto(self, buffer: Any) -> int:
     while not self._ready:
-      block = self._source.read(1 << 16)
-      self._stats.bytes_read += len(block)
+      chunk = next(self._chunks, None)
+      self._stats.bytes_read += len(chunk or b"")
       if self._action == "error":
-        self._ready = block
+        self._ready = chunk or b""
       else:
-        self._ready = self._mend(self._decoder.decode(block, final=not block)).encode()
-      if not block:
+        self._ready = self._mend(self._decoder.decode(chunk or b"", final=chunk is None)).encode()
+      if chunk is None:
         break
     size = min(len(buffer), len(self._ready))
     buffer[:size] = self._ready[:size]

@@ -65,5 +65,9 @@ class CorpusStats:
     for field in dataclasses.fields(self):
       setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
+  @classmethod
+  def from_dict(cls, fields: dict[str, Any]) -> "CorpusStats":
+    return cls(**{**fields, "formats": collections.Counter(fields["formats"])})
+
   def to_dict(self) -> dict[str, Any]:
     return {**dataclasses.asdict(self), "formats": dict(sorted(self.formats.items()))}

@@ -1,11 +1,18 @@
-"""Files to documents: `iter_documents`, the one entry the data tools use."""
+"""Files to documents: what a file holds, and `iter_documents`, the one entry the data tools use."""
 
 from collections.abc import Iterator
+import contextlib
+import json
+import re
 
-from tfrecords_tools.corpus import detect, mediawiki, structured, text
-from tfrecords_tools.corpus.bytestreams import HeadedStream, open_stream, read_head
+from albert_tf.errors import UserError
+from tfrecords_tools.corpus import mediawiki, structured, text
+from tfrecords_tools.corpus.bytestreams import read_chunks, split_head
 from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
 
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_TEXT_CONTROLS = frozenset(b"\t\n\v\f\r\x1b\x1c\x1d\x1e\x1f\b")
+_MAX_CONTROL_SHARE = 0.02
 _READERS = {
   "lines": text.read_sentence_lines,
   "paragraphs": text.read_paragraphs,
@@ -40,24 +47,53 @@ def iter_documents(path: str, options: CorpusOptions, *, stats: CorpusStats) -> 
   """
   stats.files += 1
   before = stats.documents
-  with open_stream(path) as stream:
-    head = read_head(stream)
+  with contextlib.closing(read_chunks(path)) as file_chunks:
+    head, chunks = split_head(file_chunks)
     kind = options.input_format
     if kind == "auto":
-      kind = detect.detect_format(head, path) if head else "lines"
+      kind = _detect(head, path) if head else "lines"
     elif kind != "parquet":
-      detect.check_is_text(head, path)
+      _check_is_text(head, path)
     stats.formats[kind] += 1
-    if head:
-      source = HeadedStream(head, stream)
-      for document in _READERS[kind](source, head, path, options=options, stats=stats):
-        stats.documents += 1
-        stats.sentences += len(document)
-        yield document
+    for document in _READERS[kind](chunks, head, path, options=options, stats=stats) if head else ():
+      stats.documents += 1
+      stats.sentences += len(document)
+      yield document
   stats.empty_files += stats.documents == before
 
 
-def detect_format(path: str) -> str:
-  """The format `auto` finds for a file, for showing to the user."""
-  with open_stream(path) as stream:
-    return detect.detect_format(read_head(stream), path)
+def _check_is_text(head: bytes, path: str) -> None:
+  """Raises a `UserError` for a binary file: NUL or many control bytes, or another encoding."""
+  if head.startswith(_UTF16):
+    raise UserError(
+      f"Text must be UTF-8. Received: {path}, which is UTF-16. Convert it: iconv -f UTF-16 -t UTF-8 FILE."
+    )
+  controls = sum(byte < 32 and byte not in _TEXT_CONTROLS for byte in head)
+  if b"\0" in head or controls > _MAX_CONTROL_SHARE * len(head):
+    raise UserError(
+      "Input must be text (plain or compressed by gzip, bzip2, xz or zstd) or Parquet. Received: "
+      f"{path}, which is binary. Leave it out of --input."
+    )
+
+
+def _detect(head: bytes, path: str) -> str:
+  """One of `FORMATS` but `auto`."""
+  if head.startswith(structured.PARQUET_MAGIC):
+    return "parquet"
+  _check_is_text(head, path)
+  start = head.decode("utf-8-sig", errors="replace").lstrip()
+  if re.match(r"(<\?xml[^>]*>\s*)?<mediawiki\b", start):
+    return "mediawiki"
+  if re.match(r"<doc\s[^>]*\bid=", start):
+    return "wikiextractor"
+  if start.startswith("{") and _is_json_lines(start):
+    return "jsonl"
+  return "paragraphs" if text.has_paragraphs(start) else "lines"
+
+
+def _is_json_lines(start: str) -> bool:
+  first, _, rest = start.partition("\n")
+  try:
+    return isinstance(json.loads(first), dict)
+  except ValueError:
+    return not rest  # A first record longer than the head.

@@ -1,9 +1,11 @@
-"""Sentence splitting: the one place that names the library which does it (sentencex)."""
+"""Sentences of running text (the one place that names the library which finds them), and documents of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 import re
 
 import sentencex
+
+from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
 
 _LONE_NUMBER = re.compile(r"\(?(\d{1,3}|[A-Za-z])[.)]$")  # "1." of "1. First, open the box."
 
@@ -24,19 +26,50 @@ def split_sentences(paragraph: str, *, language: str = "en") -> list[str]:
   """
   sentences: list[str] = []
   pending = ""
-  for sentence in _segment(" ".join(paragraph.split()), language):
+  for sentence in map(str.strip, sentencex.segment(language, " ".join(paragraph.split()))):
     if _LONE_NUMBER.match(sentence):
       pending += sentence + " "
-      continue
-    sentences.append(pending + sentence)
-    pending = ""
+    elif sentence:
+      sentences.append(pending + sentence)
+      pending = ""
   if pending:
     sentences.append(pending.rstrip())
   return sentences
 
 
-def _segment(text: str, language: str) -> Iterator[str]:
-  for sentence in sentencex.segment(language, text):
-    sentence = sentence.strip()
-    if sentence:
-      yield sentence
+class DocumentBuilder:
+  """The one place where a document is in memory while it is read.
+
+  Example:
+    >>> builder = DocumentBuilder(options, stats)
+    >>> for sentence in sentences:
+    ...   yield from builder.add([sentence])
+    >>> yield from builder.end()
+  """
+
+  def __init__(self, options: CorpusOptions, stats: CorpusStats):
+    self._limit = options.max_document_bytes
+    self._stats = stats
+    self._sentences: list[str] = []
+    self._size = 0
+    self._was_cut = False
+
+  def add(self, sentences: Iterable[str]) -> Iterator[list[str]]:
+    """Adds to the document; yields what is there if it has become too long."""
+    for sentence in sentences:
+      if self._size > self._limit:
+        yield self._take()
+        self._stats.long_documents += not self._was_cut
+        self._was_cut = True
+      self._sentences.append(sentence)
+      self._size += len(sentence)
+
+  def end(self) -> Iterator[list[str]]:
+    """Ends the document; yields it unless it is empty."""
+    if self._sentences:
+      yield self._take()
+    self._was_cut = False
+
+  def _take(self) -> list[str]:
+    sentences, self._sentences, self._size = self._sentences, [], 0
+    return sentences

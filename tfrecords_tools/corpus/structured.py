@@ -1,26 +1,25 @@
 """JSON lines and Parquet: a column holds each document's text."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 import json
 from typing import Any
 
 from albert_tf import files
 from albert_tf.errors import UserError
-from tfrecords_tools.corpus.builder import DocumentBuilder
-from tfrecords_tools.corpus.bytestreams import Readable, bad_text_error, read_text_lines
-from tfrecords_tools.corpus.detect import PARQUET_MAGIC
+from tfrecords_tools.corpus.bytestreams import decode, read_text_lines
 from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
-from tfrecords_tools.corpus.sentences import split_sentences
+from tfrecords_tools.corpus.sentences import DocumentBuilder, split_sentences
 
+PARQUET_MAGIC = b"PAR1"
 _PARQUET_ROWS = 64  # Rows decoded at a time.
 
 
 def read_json_lines(
-  stream: Readable, head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
+  chunks: Iterable[bytes], head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
 ) -> Iterator[list[str]]:
   """`jsonl`: one JSON object a line; its `text_field` is a string, or a list of sentences."""
   limit = options.max_record_bytes
-  for line in read_text_lines(stream, path, options=options, stats=stats, limit=limit):
+  for line in read_text_lines(chunks, path, options=options, stats=stats, limit=limit):
     if not line.strip():
       continue
     try:
@@ -41,7 +40,7 @@ def read_json_lines(
 
 
 def read_parquet(
-  stream: Readable, head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
+  chunks: Iterable[bytes], head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
 ) -> Iterator[list[str]]:
   """`parquet`: one row a document; the column `text_field` is a string, or a list of sentences."""
   import pyarrow as pa  # Deferred: a second to import, and most corpora are text.
@@ -64,7 +63,7 @@ def read_parquet(
       for value in _as_bytes(batch.column(0), pa):
         items = value if isinstance(value, list) else [value]
         stats.bytes_read += sum(map(len, filter(None, items)))
-        decoded = [_decode(item, path, options=options, stats=stats) for item in items]
+        decoded = [item and decode(item, path, "in a row", options=options, stats=stats) for item in items]
         yield from _document(
           decoded if isinstance(value, list) else decoded[0], path, options=options, stats=stats
         )
@@ -77,21 +76,6 @@ def _as_bytes(column: Any, pa: Any) -> list[Any]:
   if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
     return column.cast(pa.large_list(pa.large_binary())).to_pylist()
   return column.cast(pa.large_binary()).to_pylist()
-
-
-def _decode(value: bytes | None, path: str, *, options: CorpusOptions, stats: CorpusStats) -> str | None:
-  if value is None:
-    return None
-  try:
-    return value.decode("utf-8")
-  except UnicodeDecodeError as error:
-    if options.on_bad_text == "skip":
-      stats.bad_text_skipped += 1
-      return None
-    if options.on_bad_text == "replace":
-      stats.bad_text_replaced += 1
-      return value.decode("utf-8", errors="replace")
-    raise bad_text_error(value[max(0, error.start - 20) : error.start + 20], path, "in a row") from error
 
 
 def _document(value: Any, path: str, *, options: CorpusOptions, stats: CorpusStats) -> Iterator[list[str]]:

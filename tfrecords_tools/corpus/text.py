@@ -1,15 +1,14 @@
 """Plain text: one sentence a line, paragraphs in several layouts, WikiExtractor's blocks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 import html
+import itertools
 import re
 
 from albert_tf.errors import UserError
-from tfrecords_tools.corpus.builder import DocumentBuilder
-from tfrecords_tools.corpus.bytestreams import Readable, read_text_lines
-from tfrecords_tools.corpus.detect import paragraph_layout
+from tfrecords_tools.corpus.bytestreams import read_text_lines
 from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
-from tfrecords_tools.corpus.sentences import split_sentences
+from tfrecords_tools.corpus.sentences import DocumentBuilder, split_sentences
 
 _CHAPTER = re.compile(
   r"^\s*(CHAPTER|Chapter|BOOK|Book|PART|Part|VOLUME|Volume)\s+"
@@ -19,17 +18,19 @@ _CHAPTER = re.compile(
 _BLANK_LINES_OF_A_CHAPTER = 3  # As many or more end a document.
 _WIKITEXT_HEADING = re.compile(r"^\s*(=( =)*) (.*\S) \1\s*$")
 _WIKITEXT_JOINERS = re.compile(r" @([-.,])@ ")  # "34 @.@ 76" is how that corpus writes "34.76".
+_WIKITEXT_TITLE = re.compile(r"^ ?= [^=].* = ?$", re.MULTILINE)
+_SAMPLED_LINES = 400
 _DOC_OPEN = re.compile(r"^<doc\s[^>]*>\s*$")
 _DOC_TITLE = re.compile(r'\btitle="([^"]*)"')
 _PARAGRAPH_CHARS = 1 << 16  # A wrapped paragraph that never ends is split into sentences in parts.
 
 
 def read_sentence_lines(
-  stream: Readable, head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
+  chunks: Iterable[bytes], head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
 ) -> Iterator[list[str]]:
   """`lines`: one sentence a line, a blank line (or the end of the file) ends a document."""
   builder = DocumentBuilder(options, stats)
-  for line in read_text_lines(stream, path, options=options, stats=stats):
+  for line in read_text_lines(chunks, path, options=options, stats=stats):
     text = line.strip()
     if not text:
       yield from builder.end()
@@ -42,7 +43,7 @@ def read_sentence_lines(
 
 
 def read_paragraphs(
-  stream: Readable, head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
+  chunks: Iterable[bytes], head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
 ) -> Iterator[list[str]]:
   """`paragraphs`: running text; `paragraph_layout` says what lines and blank lines mean.
 
@@ -60,7 +61,7 @@ def read_paragraphs(
     pending_size = 0
     return sentences
 
-  for line in read_text_lines(stream, path, options=options, stats=stats):
+  for line in read_text_lines(chunks, path, options=options, stats=stats):
     text = line.strip()
     if not text:
       blank += 1
@@ -100,14 +101,14 @@ def _join_wrapped(lines: list[str]) -> str:
 
 
 def read_wikiextractor(
-  stream: Readable, head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
+  chunks: Iterable[bytes], head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
 ) -> Iterator[list[str]]:
   """`wikiextractor`: blocks `<doc …>` … `</doc>`, a paragraph a line; its title is left out."""
   builder = DocumentBuilder(options, stats)
   inside = False
   title = ""  # Until the block's first line, which repeats it, is past.
   count = 0  # Sentences of the block so far.
-  for line in read_text_lines(stream, path, options=options, stats=stats):
+  for line in read_text_lines(chunks, path, options=options, stats=stats):
     text = line.strip()
     if _DOC_OPEN.match(text):
       yield from builder.end()  # An unclosed block ends here too.
@@ -130,3 +131,48 @@ def read_wikiextractor(
         yield from builder.add(sentences)
       title = ""
   yield from builder.end()
+
+
+def has_paragraphs(text: str) -> bool:
+  """Whether lines hold several sentences, or sentences go on over lines, or each line stands alone."""
+  lines = text.split("\n")[:_SAMPLED_LINES]
+  filled = [line for line in lines if line.strip()]
+  if not filled:
+    return False
+  several = sum(len(split_sentences(line[:2000])) > 1 for line in filled)
+  return several > 0.3 * len(filled) or _is_wrapped(lines) or _is_spaced(lines)
+
+
+def _is_wrapped(lines: list[str]) -> bool:
+  """Whether sentences go on over lines: many lines in the middle of one begin in lower case, and not all do."""
+  lines = [line.strip() for line in lines]
+  pairs = [(a, b) for a, b in itertools.pairwise(lines) if a and b]
+  going_on = sum(after[0].islower() and before[-1] not in ".!?\"'”’" for before, after in pairs)
+  capitals = sum(line[:1].isupper() for line in lines)  # None in text that was lower-cased before.
+  return going_on > 0.2 * len(pairs) and capitals > 0.02 * len(lines)
+
+
+def paragraph_layout(head: bytes) -> str:
+  """How a file in `paragraphs` is laid out, from its first bytes.
+
+  Returns:
+    `wikitext`: lines " = Title = " begin documents; every other line is a paragraph.
+    `wrapped`: a paragraph goes over several lines.
+    `spaced`: a paragraph is one line, with a blank line after each.
+    `dense`: a paragraph is one line; a blank line ends a document.
+  """
+  text = head.decode("utf-8-sig", errors="replace")
+  if _WIKITEXT_TITLE.search(text):
+    return "wikitext"
+  lines = text.split("\n")
+  if _is_wrapped(lines):
+    return "wrapped"
+  return "spaced" if _is_spaced(lines) else "dense"
+
+
+def _is_spaced(lines: list[str]) -> bool:
+  """Whether most lines have a blank one before and after them."""
+  filled = [bool(line.strip()) for line in lines]
+  before, after = [False, *filled[:-1]], [*filled[1:], False]
+  alone = sum(b and not a and not c for a, b, c in zip(before, filled, after, strict=True))
+  return sum(filled) > 2 and alone > 0.5 * sum(filled)

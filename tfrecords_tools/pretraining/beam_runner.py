@@ -6,39 +6,27 @@ Each part of a final file is sorted in memory, so memory is bounded by a part.
 A failed pipeline is run again from the start; Beam repeats failed bundles.
 """
 
-import collections
 from collections.abc import Iterable, Iterator, Sequence
-import dataclasses
 import json
 import os
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
-import google_crc32c
 
 from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.records import RecordFile, ShardIndexer
-from tfrecords_tools.corpus import CorpusOptions, CorpusStats
-from tfrecords_tools.pretraining.blocks import (
-  SPLITS,
-  Block,
-  BlockProcessor,
-  SplitDraw,
-  block_bytes_for,
-  read_blocks,
-)
-from tfrecords_tools.pretraining.outcome import Outcome, Progress, num_shards
-from tfrecords_tools.pretraining.spill import KEY_SPACE, part_bytes_for
-from tfrecords_tools.pretraining.statistics import Statistics
-from tfrecords_tools.pretraining.tasks import Job, shard_name
+from albert_tf.records import RecordFile
+from tfrecords_tools.pretraining.blocks import Block, Outcome, Place
+from tfrecords_tools.pretraining.job import Job, Progress
+from tfrecords_tools.pretraining.settings import SPLITS
+from tfrecords_tools.pretraining.shards import KEY_SPACE, part_bytes_for, read_note, write_shard
 
 _LOCAL_RUNNER = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
 _BYTES_PER_BYTE_OF_TEXT = 2  # Records of one pass, about.
 _OUTCOME_NAME = "beam-outcome.json"
 
-Place = tuple[str, int, int]  # Split, final file, part.
+_Slot = tuple[str, int, int]  # Split, final file, part.
 
 
 class BeamRunner:
@@ -55,25 +43,28 @@ class BeamRunner:
       arguments.append(f"--runner={_LOCAL_RUNNER}")
     self._arguments = arguments
 
-  def make(self, job: Job, paths: Sequence[str], options: CorpusOptions, progress: Progress) -> Outcome:
+  def make(self, job: Job, held_out: Place | None, progress: Progress) -> Outcome:
     """Runs the whole pipeline, final files included; `write` returns what it wrote."""
-    total = sum(files.size(path) for path in paths)
+    for note in filter(files.exists, (f"{path}.json" for path in _staged(job))):
+      files.remove(note)  # Of a pipeline that failed, or held out something else.
+    total = sum(job.sizes)
     progress("read", 0, total)
-    parts = _count_parts(job, total)
     with beam.Pipeline(options=PipelineOptions(self._arguments, save_main_session=False)) as pipeline:
-      instances = (
+      blocks = (
         pipeline
-        | "files" >> beam.Create(list(enumerate(paths)))
+        | "files" >> beam.Create(range(len(job.paths)))
         | "share files" >> beam.Reshuffle()
-        | "blocks"
-        >> beam.ParDo(_ReadBlocks(options, block_bytes_for(total))).with_outputs("corpus", main="blocks")
+        | "blocks" >> beam.ParDo(_ReadBlocks(job)).with_outputs("outcome", main="blocks")
       )
       made = (
-        instances.blocks
+        blocks.blocks
         | "share blocks" >> beam.Reshuffle()
-        | "instances" >> beam.ParDo(_MakeInstances(job, parts)).with_outputs("outcome", main="records")
+        | "instances"
+        >> beam.ParDo(_MakeInstances(job, held_out, _count_parts(job, total))).with_outputs(
+          "outcome", main="records"
+        )
       )
-      written = (
+      _ = (
         made.records
         | "by part" >> beam.GroupByKey()
         | "sort" >> beam.ParDo(_WritePart(job))
@@ -81,181 +72,139 @@ class BeamRunner:
         | "join" >> beam.Map(_join_parts, job)
       )
       _ = (
-        (instances.corpus, made.outcome, written)
+        (blocks.outcome, made.outcome)
         | "together" >> beam.Flatten()
         | "add up" >> beam.CombineGlobally(_AddUp(job))
-        | "note" >> beam.Map(_write_note, os.path.join(job.work_dir, _OUTCOME_NAME))
+        | "note" >> beam.Map(_write_outcome, job)
       )
     progress("read", total, total)
     return _read_outcome(job)
 
-  def write(self, job: Job, progress: Progress) -> list[RecordFile]:
-    note = _read_note(job)
-    record_files = [RecordFile(**fields) for fields in note["files"]]
-    wanted = {
-      shard_name(split, shard, num_shards(job.settings, split))
-      for split in SPLITS
-      for shard in range(num_shards(job.settings, split))
-    }
-    for name in sorted(wanted - {file.name for file in record_files}):  # A file that no record fell into.
-      staged = os.path.join(job.stage_dir, name)
-      with files.atomic_writer(staged):
-        pass
-      ShardIndexer(staged).finish().save(staged)
-      record_files.append(RecordFile(name, name.split("-")[0], 0, 0, f"{0:08x}"))
-    progress("write", len(wanted), len(wanted))
-    return sorted(record_files, key=lambda file: (SPLITS.index(file.split), file.name))
+  def write(self, job: Job, outcome: Outcome, progress: Progress) -> list[RecordFile]:
+    # A file that no record fell into has no note yet.
+    record_files = [
+      read_note(path) or write_shard(path, os.path.basename(path).split("-")[0], ()) for path in _staged(job)
+    ]
+    progress("write", len(record_files), len(record_files))
+    return record_files
 
   def close(self) -> None:
     """A pipeline holds nothing once it has ended."""
+
+
+def _staged(job: Job) -> list[str]:
+  """Where the final files are written."""
+  return [os.path.join(job.stage_dir, name) for split in SPLITS for name in job.settings.shard_names(split)]
 
 
 def _count_parts(job: Job, total: int) -> dict[str, int]:
   """Parts of each final file, by split."""
   size = total * job.settings.dupe_factor * _BYTES_PER_BYTE_OF_TEXT
   return {
-    split: 1 + size // (part_bytes_for(size) * max(1, num_shards(job.settings, split))) for split in SPLITS
+    split: 1 + size // (part_bytes_for(size) * max(1, job.settings.num_shards_of(split))) for split in SPLITS
   }
 
 
 class _ReadBlocks(beam.DoFn):
-  def __init__(self, options: CorpusOptions, block_bytes: int):
-    self._options = options
-    self._block_bytes = block_bytes
+  def __init__(self, job: Job):
+    self._job = job
 
-  def process(self, element: tuple[int, str]) -> Iterator[Any]:
-    file_index, path = element
-    stats = CorpusStats()
-    yield from read_blocks(path, file_index, self._options, stats=stats, block_bytes=self._block_bytes)
-    yield beam.pvalue.TaggedOutput("corpus", {"corpus": stats})
+  def process(self, file_index: int) -> Iterator[Any]:
+    outcome = self._job.empty_outcome()
+    yield from self._job.read_blocks(file_index, outcome.corpus)
+    yield beam.pvalue.TaggedOutput("outcome", outcome.to_json())
 
 
 class _MakeInstances(beam.DoFn):
-  """A block to (place, (key, number of the block, record)), and its statistics."""
+  """A block to (slot, (key, number of the block, record)), and its outcome."""
 
-  def __init__(self, job: Job, parts: dict[str, int]):
+  def __init__(self, job: Job, held_out: Place | None, parts: dict[str, int]):
     self._job = job
+    self._held_out = held_out
     self._parts = parts
 
   def setup(self) -> None:
-    job = self._job
-    self._processor = BlockProcessor(job.tokenizer, job.settings, held_out=job.held_out)
+    self._make = self._job.block_maker()
 
   def process(self, block: Block) -> Iterator[Any]:
-    job = self._job
-    statistics = {split: Statistics(job.settings, job.tokenizer.vocab_size) for split in SPLITS}
-    for split, instances in self._processor.process(block, statistics):
-      shards = num_shards(job.settings, split)
-      slots = shards * self._parts[split]
+    outcome = self._job.empty_outcome()
+    for split, instances in self._make(block, outcome, held_out=self._held_out):
+      parts = self._parts[split]
+      slots = self._job.settings.num_shards_of(split) * parts
       for instance in instances:
         slot = instance.key * slots // KEY_SPACE
-        yield (split, *divmod(slot, self._parts[split])), (instance.key, block.name, instance.record)
-    nearest = self._processor.nearest_to_eval(block)
-    outcome = {
-      "statistics": {split: statistics[split].to_json() for split in SPLITS},
-      "nearest": dataclasses.asdict(nearest),
-    }
-    yield beam.pvalue.TaggedOutput("outcome", outcome)
+        yield (split, *divmod(slot, parts)), (instance.key, block.name, instance.record)
+    yield beam.pvalue.TaggedOutput("outcome", outcome.to_json())
 
 
 class _WritePart(beam.DoFn):
-  """All records of a place to one sorted file, named for the next step."""
+  """All records of a slot to one sorted file, named for the next step."""
 
   def __init__(self, job: Job):
     self._job = job
 
   def process(
-    self, element: tuple[Place, Iterable[tuple[int, str, bytes]]]
-  ) -> Iterator[tuple[tuple[str, int], tuple[int, str, int]]]:
+    self, element: tuple[_Slot, Iterable[tuple[int, str, bytes]]]
+  ) -> Iterator[tuple[tuple[str, int], tuple[int, str]]]:
     (split, shard, part), grouped = element
     records = sorted(grouped, key=lambda record: record[:2])
     path = os.path.join(self._job.work_dir, f"part-{split}-{shard:05d}-{part:06d}")
     with files.atomic_writer(path) as stream:
       stream.write(b"".join([record for _, _, record in records]))
-    yield (split, shard), (part, path, len(records))
+    yield (split, shard), (part, path)
 
 
-def _join_parts(element: tuple[tuple[str, int], Iterable[tuple[int, str, int]]], job: Job) -> dict[str, Any]:
+def _join_parts(element: tuple[tuple[str, int], Iterable[tuple[int, str]]], job: Job) -> None:
   (split, shard), grouped = element
-  name = shard_name(split, shard, num_shards(job.settings, split))
-  crc = num_bytes = num_records = 0
-  staged = os.path.join(job.stage_dir, name)
-  indexer = ShardIndexer(staged)
-  with files.atomic_writer(staged) as target:
-    for _, path, count in sorted(grouped):
+
+  def chunks() -> Iterator[bytes]:
+    for _, path in sorted(grouped):
       with files.open_binary(path) as source:
         while chunk := source.read(1 << 20):
-          target.write(chunk)
-          indexer.feed(chunk)
-          crc = google_crc32c.extend(crc, chunk)
-          num_bytes += len(chunk)
-      num_records += count
-  indexer.finish().save(staged)
-  return {"file": dataclasses.asdict(RecordFile(name, split, num_records, num_bytes, f"{crc:08x}"))}
+          yield chunk
+
+  write_shard(os.path.join(job.stage_dir, job.settings.shard_names(split)[shard]), split, chunks())
 
 
 class _AddUp(beam.CombineFn):
-  """Adds the notes of all steps: an `Outcome` and the final files."""
+  """Adds the outcomes of all steps."""
 
   def __init__(self, job: Job):
-    self._settings = job.settings
-    self._vocab_size = job.tokenizer.vocab_size
+    self._job = job
 
-  def create_accumulator(self) -> tuple[Outcome, list[dict[str, Any]]]:
-    return Outcome.empty(self._settings, self._vocab_size), []
+  def create_accumulator(self) -> Outcome:
+    return self._job.empty_outcome()
 
-  def add_input(self, accumulator: Any, note: dict[str, Any]) -> Any:
-    outcome, record_files = accumulator
-    if "corpus" in note:
-      outcome.corpus.update(note["corpus"])
-    if "statistics" in note:
-      for split in SPLITS:
-        outcome.statistics[split].add_json(note["statistics"][split])
-      outcome.note(SplitDraw(**note["nearest"]))
-    if "file" in note:
-      record_files.append(note["file"])
+  def add_input(self, accumulator: Outcome, fields: dict[str, Any]) -> Outcome:
+    accumulator.add_json(fields)
     return accumulator
 
-  def merge_accumulators(self, accumulators: Iterable[Any]) -> Any:
-    merged, record_files = self.create_accumulator()
-    for outcome, some in accumulators:
+  def merge_accumulators(self, accumulators: Iterable[Outcome]) -> Outcome:
+    merged = self.create_accumulator()
+    for outcome in accumulators:
       merged.add(outcome)
-      record_files += some
-    return merged, record_files
+    return merged
 
-  def extract_output(self, accumulator: Any) -> dict[str, Any]:
-    outcome, record_files = accumulator
-    return {
-      "corpus": outcome.corpus.to_dict(),
-      "statistics": {split: outcome.statistics[split].to_json() for split in SPLITS},
-      "nearest": dataclasses.asdict(outcome.nearest) if outcome.nearest else None,
-      "files": record_files,
-    }
+  def extract_output(self, accumulator: Outcome) -> dict[str, Any]:
+    return accumulator.to_json()
 
 
-def _write_note(note: dict[str, Any], path: str) -> None:
-  with files.atomic_writer(path, "w") as stream:
-    stream.write(json.dumps(note))
+def _outcome_path(job: Job) -> str:
+  return os.path.join(job.work_dir, _OUTCOME_NAME)
 
 
-def _read_note(job: Job) -> dict[str, Any]:
-  path = os.path.join(job.work_dir, _OUTCOME_NAME)
+def _write_outcome(fields: dict[str, Any], job: Job) -> None:
+  with files.atomic_writer(_outcome_path(job), "w") as stream:
+    json.dump(fields, stream)
+
+
+def _read_outcome(job: Job) -> Outcome:
+  path = _outcome_path(job)
   if not files.exists(path):
     raise UserError(
       f"Beam's workers and this command must share --work_dir. Received: {job.work_dir}, in which the "
       "pipeline left nothing. Use a directory that both can reach, such as one on Cloud Storage."
     )
-  with files.open_binary(path) as stream:
-    note: dict[str, Any] = json.loads(stream.read())
-  return note
-
-
-def _read_outcome(job: Job) -> Outcome:
-  note = _read_note(job)
-  outcome = Outcome.empty(job.settings, job.tokenizer.vocab_size)
-  formats = collections.Counter(note["corpus"].pop("formats"))
-  outcome.corpus.update(CorpusStats(**note["corpus"], formats=formats))
-  for split in SPLITS:
-    outcome.statistics[split].add_json(note["statistics"][split])
-  outcome.note(SplitDraw(**note["nearest"]) if note["nearest"] else None)
+  outcome = job.empty_outcome()
+  outcome.add_json(json.loads(files.read_bytes(path)))
   return outcome

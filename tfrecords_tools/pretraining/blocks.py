@@ -2,19 +2,34 @@
 
 from collections.abc import Iterator
 import dataclasses
+from typing import Any, NamedTuple
 
 from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats, iter_documents
 from tfrecords_tools.pretraining.documents import BlockTokenizer, TokenizedDocument
 from tfrecords_tools.pretraining.instances import Instance, InstanceMaker
 from tfrecords_tools.pretraining.randomness import SPLIT_PASS, Stream
-from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.settings import SPLITS, PretrainingSettings
+from tfrecords_tools.pretraining.shards import Run
 from tfrecords_tools.pretraining.statistics import Statistics
 
 # Bytes of text in a block: enough to be worth a task, few enough to share out a small corpus.
-_SMALLEST_BLOCK, _LARGEST_BLOCK, _MOST_BLOCKS = 1 << 20, 16 << 20, 4096
+SMALLEST_BLOCK, _LARGEST_BLOCK, _MOST_BLOCKS = 1 << 20, 16 << 20, 4096
 _INSTANCES_AT_ONCE = 1024
-SPLITS = ("train", "eval")
+
+
+class Place(NamedTuple):
+  """A document: its file among the inputs, and its place there."""
+
+  file_index: int
+  document: int
+
+
+class SplitDraw(NamedTuple):
+  """What was drawn for a document; the smallest draws are held out."""
+
+  draw: float
+  place: Place
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,27 +37,29 @@ class Block:
   """Consecutive documents of one file.
 
   Args:
-    file_index: the file's place in the sorted list of inputs.
+    file_index: the file's place in the list of inputs.
     index: the block's place in the file.
     first_document: the place in the file of its first document.
     documents: raw sentences of each.
-    num_bytes: size of the text.
   """
 
   file_index: int
   index: int
   first_document: int
   documents: list[list[str]]
-  num_bytes: int
 
   @property
   def name(self) -> str:
     return f"block-{self.file_index:05d}-{self.index:06d}"
 
+  @property
+  def places(self) -> list[Place]:
+    return [Place(self.file_index, self.first_document + number) for number in range(len(self.documents))]
+
 
 def block_bytes_for(total_bytes: int) -> int:
   """Size of a block for input files of this size together: larger ones of a huge corpus, so that they stay few."""
-  return min(max(total_bytes // _MOST_BLOCKS, _SMALLEST_BLOCK), _LARGEST_BLOCK)
+  return min(max(total_bytes // _MOST_BLOCKS, SMALLEST_BLOCK), _LARGEST_BLOCK)
 
 
 def read_blocks(
@@ -55,94 +72,118 @@ def read_blocks(
     documents.append(document)
     size += sum(map(len, document)) + len(document)
     if size >= block_bytes:
-      yield Block(file_index, index, first, documents, size)
+      yield Block(file_index, index, first, documents)
       first += len(documents)
       index += 1
       documents, size = [], 0
   if documents:
-    yield Block(file_index, index, first, documents, size)
+    yield Block(file_index, index, first, documents)
 
 
-@dataclasses.dataclass(frozen=True)
-class SplitDraw:
-  """The document of a block that is nearest to being held out: drawn number, file, place in the file."""
+@dataclasses.dataclass
+class Outcome:
+  """What was made of some blocks.
 
-  draw: float
-  file_index: int
-  document: int
-
-
-class BlockProcessor:
-  """Makes all instances of a block, in a fixed order.
-
-  Args:
-    tokenizer: the vocabulary.
-    settings: what to make.
-    held_out: (file, document) to hold out whatever was drawn for it.
+  Attributes:
+    statistics: by split.
+    corpus: what the readers counted.
+    nearest: the document that is nearest to being held out; None without one.
+    runs: sorted records on disk, where the runner keeps them so.
   """
 
-  def __init__(
-    self,
-    tokenizer: AlbertTokenizer,
-    settings: PretrainingSettings,
-    *,
-    held_out: tuple[int, int] | None = None,
-  ):
-    self._tokenizer = tokenizer
+  statistics: dict[str, Statistics]
+  corpus: CorpusStats = dataclasses.field(default_factory=CorpusStats)
+  nearest: SplitDraw | None = None
+  runs: list[Run] = dataclasses.field(default_factory=list)
+
+  @classmethod
+  def empty(cls, settings: PretrainingSettings, vocab_size: int) -> "Outcome":
+    return cls({split: Statistics(settings, vocab_size) for split in SPLITS})
+
+  def add(self, other: "Outcome") -> None:
+    self.corpus.update(other.corpus)
+    for split in SPLITS:
+      self.statistics[split].add(other.statistics[split])
+    self.nearest = min(filter(None, (self.nearest, other.nearest)), default=None)
+    self.runs += other.runs
+
+  def to_json(self) -> dict[str, Any]:
+    return {
+      "statistics": {split: statistics.to_json() for split, statistics in self.statistics.items()},
+      "corpus": self.corpus.to_dict(),
+      "nearest": self.nearest,
+      "runs": [dataclasses.asdict(run) for run in self.runs],
+    }
+
+  def add_json(self, fields: dict[str, Any]) -> None:
+    """Adds what `to_json` gave."""
+    for split in SPLITS:
+      self.statistics[split].add_json(fields["statistics"][split])
+    self.corpus.update(CorpusStats.from_dict(fields["corpus"]))
+    if fields["nearest"]:
+      draw, place = fields["nearest"]
+      self.nearest = min(filter(None, (self.nearest, SplitDraw(draw, Place(*place)))))
+    self.runs += [Run(**run) for run in fields["runs"]]
+
+
+class BlockMaker:
+  """Makes all instances of a block, in a fixed order."""
+
+  def __init__(self, tokenizer: AlbertTokenizer, settings: PretrainingSettings):
+    self._unk_id = tokenizer.unk_id
     self._settings = settings
-    self._held_out = held_out
     self._tokenize = BlockTokenizer(tokenizer)
     self._make = InstanceMaker(tokenizer, settings)
 
-  def process(self, block: Block, statistics: dict[str, Statistics]) -> Iterator[tuple[str, list[Instance]]]:
-    """Yields (split, instances) a few at a time, and adds them to `statistics`."""
+  def __call__(
+    self, block: Block, outcome: Outcome, *, held_out: Place | None = None
+  ) -> Iterator[tuple[str, list[Instance]]]:
+    """Yields (split, instances) a few at a time, and counts them in `outcome`.
+
+    Args:
+      block: the documents.
+      outcome: empty.
+      held_out: a document to hold out whatever was drawn for it.
+    """
+    settings = self._settings
+    for split, numbered in self._split(block, outcome, held_out).items():
+      statistics = outcome.statistics[split]
+      others = [document for _, document in numbered]  # Never from the other split.
+      buffer: list[Instance] = []
+      for place, document in numbered:
+        for dupe in range(settings.dupe_factor):
+          for instance in self._make(document, self._stream(place, dupe), others=others):
+            buffer.append(instance)
+            if len(buffer) >= _INSTANCES_AT_ONCE:  # One document may give very many.
+              statistics.add_instances(buffer)
+              yield split, buffer
+              buffer = []
+      statistics.add_instances(buffer)
+      yield split, buffer
+
+  def _split(
+    self, block: Block, outcome: Outcome, held_out: Place | None
+  ) -> dict[str, list[tuple[Place, TokenizedDocument]]]:
+    """The documents of each split that have text, tokenized."""
     settings = self._settings
     limit = None if settings.is_original else settings.max_num_tokens // 2
     documents = self._tokenize(block.documents, max_sentence_tokens=limit)
-    by_split: dict[str, list[tuple[int, TokenizedDocument]]] = {split: [] for split in SPLITS}
-    for place, document in enumerate(documents):
-      split = self._split_of(block, place)
-      counters = statistics[split].counters
+    draws = [SplitDraw(self._stream(place, SPLIT_PASS).uniform(), place) for place in block.places]
+    outcome.nearest = min(draws)
+    by_split: dict[str, list[tuple[Place, TokenizedDocument]]] = {split: [] for split in SPLITS}
+    for (draw, place), document in zip(draws, documents, strict=True):
+      split = "eval" if place == held_out or draw < settings.eval_fraction else "train"
+      counters = outcome.statistics[split].counters
       counters["documents"] += 1
       if not document.num_sentences:
         counters["empty_documents"] += 1
         continue
       counters["sentences"] += document.num_sentences
       counters["tokens"] += len(document.ids)
-      counters["unknown"] += int((document.ids == self._tokenizer.unk_id).sum())
-      by_split[split].append((block.first_document + place, document))
-    for split, numbered in by_split.items():
-      others = [document for _, document in numbered]  # Never from the other split.
-      buffer: list[Instance] = []
-      for number, document in numbered:
-        for dupe in range(settings.dupe_factor):
-          stream = self._stream(block, number, dupe)
-          for instance in self._make(document, stream, others=others):
-            buffer.append(instance)
-            if len(buffer) >= _INSTANCES_AT_ONCE:  # One document may give very many.
-              statistics[split].add_instances(buffer)
-              yield split, buffer
-              buffer = []
-      statistics[split].add_instances(buffer)
-      yield split, buffer
+      counters["unknown"] += int((document.ids == self._unk_id).sum())
+      by_split[split].append((place, document))
+    return by_split
 
-  def nearest_to_eval(self, block: Block) -> SplitDraw:
-    """The document of `block` with the smallest draw."""
-    draws = (
-      SplitDraw(self._draw(block, place), block.file_index, block.first_document + place)
-      for place in range(len(block.documents))
-    )
-    return min(draws, key=lambda draw: (draw.draw, draw.document))
-
-  def _stream(self, block: Block, document: int, dupe: int) -> Stream:
-    return Stream(seed=self._settings.random_seed, file_index=block.file_index, document=document, dupe=dupe)
-
-  def _draw(self, block: Block, place: int) -> float:
-    return self._stream(block, block.first_document + place, SPLIT_PASS).uniform()
-
-  def _split_of(self, block: Block, place: int) -> str:
-    if (block.file_index, block.first_document + place) == self._held_out:
-      return "eval"
-    if not self._settings.eval_fraction:
-      return "train"
-    return "eval" if self._draw(block, place) < self._settings.eval_fraction else "train"
+  def _stream(self, place: Place, dupe: int) -> Stream:
+    seed = self._settings.random_seed
+    return Stream(seed=seed, file_index=place.file_index, document=place.document, dupe=dupe)

@@ -1,233 +1,298 @@
-"""What a file of records really holds: problems of single instances, and statistics over many."""
+"""What files of records really hold: instances as text, statistics, and everything that is wrong."""
 
-from collections.abc import Mapping
-import dataclasses
-from typing import Any
+import collections
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+import os
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from albert_tf.records import PretrainingSpec
+from albert_tf.errors import UserError
+from albert_tf.records import Manifest, PretrainingSpec, RecordFile, compact, find_manifest, read_records
 from albert_tf.records import features as names
+from albert_tf.records.decode import decode_example, decode_record
+from albert_tf.records.shard_index import index_problem
 from albert_tf.tokenization import AlbertTokenizer
+from tfrecords_tools.pretraining.masking import KEEP_SHARE, MASK_SHARE, prediction_budget
+from tfrecords_tools.pretraining.shards import size_and_crc32c
+from tfrecords_tools.pretraining.statistics import KINDS
+from tfrecords_tools.pretraining.validation import Validator, View, view_instance
+
+_SIGMAS = 5.0  # One false alarm in about two million checks.
+_SHARES = dict(zip(KINDS, (MASK_SHARE, KEEP_SHARE, 1 - MASK_SHARE - KEEP_SHARE), strict=True))
 
 
-@dataclasses.dataclass(frozen=True)
-class View:
-  """One instance, taken apart.
+class Problem(NamedTuple):
+  """Something wrong: with a record, or with the file where `record` is None."""
 
-  Attributes:
-    ids: int64 [T] the input, without padding.
-    restored: int64 [T] the same with the original pieces at the masked positions.
-    positions, labels: int64 [M] the predictions.
-    segments, boundary: int64 [T].
-    order_label: 0 or 1.
+  path: str
+  record: int | None
+  what: str
+
+  def __str__(self) -> str:
+    where = self.path if self.record is None else f"{self.path}, record {self.record}"
+    return f"{where}: {self.what}"
+
+
+class Measurements:
+  """Histograms over instances, of records made by any program; named as those of `Statistics`."""
+
+  def __init__(self, tokenizer: AlbertTokenizer):
+    self._mask_id = tokenizer.mask_id
+    self.vocab_size = tokenizer.vocab_size
+    self._histograms: dict[str, collections.Counter[Any]] = collections.defaultdict(collections.Counter)
+
+  def add(self, view: View) -> None:
+    shown = view.ids[view.positions]
+    masked, kept = int((shown == self._mask_id).sum()), int((shown == view.labels).sum())
+    kinds = {"masked": masked, "kept": kept, "random": len(shown) - masked - kept}
+    runs = np.split(view.positions, np.flatnonzero(np.diff(view.positions) > 1) + 1) if len(shown) else []
+    columns: dict[str, Mapping[Any, int] | Sequence[Any]] = {
+      "lengths": [len(view.ids)],
+      "predictions": [len(view.positions)],
+      "segment_a": [int((view.segments == 0).sum())],
+      "word_starts": [int(view.boundary.sum())],
+      "labels": [view.order_label],
+      "kinds": kinds,
+      "run_pieces": [len(run) for run in runs],
+      "run_words": [max(1, int(view.boundary[run].sum())) for run in runs],
+    }
+    for name, values in columns.items():
+      self._histograms[name].update(values)
+
+  def counts(self) -> dict[str, int]:
+    """Numbers behind the shares, for tests of significance."""
+    labels, kinds = self._histograms["labels"], self._histograms["kinds"]
+    return {"label_0": labels[0], "label_1": labels[1], **{kind: kinds[kind] for kind in KINDS}}
+
+  def summary(self) -> dict[str, Any]:
+    """Means, percentiles and shares; {} without an instance."""
+    instances = self._histograms["lengths"].total()
+    if not instances:
+      return {}
+    lengths, predictions = self._histograms["lengths"], self._histograms["predictions"]
+    answers = max(1, _total(predictions))
+    return {
+      "instances": instances,
+      "label1_fraction": self._histograms["labels"][1] / instances,
+      "seq_len_mean": _total(lengths) / instances,
+      "seq_len_pct": {str(p): _percentile(lengths, p) for p in (0, 5, 10, 25, 50, 75, 90, 100)},
+      "full_fraction": lengths[max(lengths)] / instances,
+      "segA_len_mean": _total(self._histograms["segment_a"]) / instances,
+      "predictions_mean": _total(predictions) / instances,
+      "predictions_min": min(predictions),
+      "predictions_max": max(predictions),
+      **{kind: self._histograms["kinds"][kind] / answers for kind in KINDS},
+      "word_start_fraction": _total(self._histograms["word_starts"]) / _total(lengths),
+      **{name: _distribution(self._histograms[name]) for name in ("run_pieces", "run_words")},
+    }
+
+
+def _total(histogram: collections.Counter[int]) -> int:
+  return sum(value * count for value, count in histogram.items())
+
+
+def _percentile(histogram: collections.Counter[int], percent: float) -> float:
+  """As NumPy's, with linear interpolation, of the values that the histogram counts."""
+  values = sorted(histogram)
+  last = np.cumsum([histogram[value] for value in values]) - 1  # Place of the last of each value.
+  place = percent / 100 * last[-1]
+  low, high = (values[int(np.searchsorted(last, at))] for at in (math.floor(place), math.ceil(place)))
+  return float(low + (high - low) * (place - math.floor(place)))
+
+
+def _distribution(histogram: collections.Counter[int]) -> dict[str, float]:
+  return {str(value): histogram[value] / histogram.total() for value in sorted(histogram)}
+
+
+def proportion_problems(
+  counts: Mapping[str, int], *, vocab_size: int, balanced_labels: bool, masked: bool = True
+) -> list[str]:
+  """Shares that are further from what the settings ask for than chance explains.
+
+  Args:
+    counts: masked, kept, random, label_0, label_1.
+    vocab_size: a random piece is the original one once in so many times, and is then counted as kept.
+    balanced_labels: both sentence order labels are equally likely.
+    masked: whether there should be predictions at all.
   """
-
-  ids: np.ndarray
-  restored: np.ndarray
-  positions: np.ndarray
-  labels: np.ndarray
-  segments: np.ndarray
-  boundary: np.ndarray
-  order_label: int
-
-
-def view_instance(features: Mapping[str, np.ndarray]) -> View:
-  """Takes a record's features apart; they must be those of `ALL_FEATURES`."""
-  num_tokens = int(features[names.INPUT_MASK].sum())
-  used = int((features[names.MASKED_LM_WEIGHTS] > 0).sum())
-  ids = features[names.INPUT_IDS][:num_tokens]
-  positions, labels = features[names.MASKED_LM_POSITIONS][:used], features[names.MASKED_LM_IDS][:used]
-  restored = ids.copy()
-  restored[positions[positions < num_tokens]] = labels[positions < num_tokens]
-  return View(
-    ids,
-    restored,
-    positions,
-    labels,
-    features[names.SEGMENT_IDS][:num_tokens],
-    features.get(names.TOKEN_BOUNDARY, features[names.SEGMENT_IDS])[:num_tokens],
-    int(features[names.SENTENCE_ORDER_LABELS_FEATURE][0]),
-  )
+  found = []
+  total = sum(counts[name] for name in KINDS)
+  if masked and not total:
+    found.append("no piece is masked")
+  for name, expected in _SHARES.items():
+    if total and _too_far(counts[name], total, expected, slack=0.1 / vocab_size):
+      found.append(f"{name} pieces are {counts[name] / total:.4f} of {total} and not about {expected:g}")
+  labels = counts["label_0"] + counts["label_1"]
+  if balanced_labels and labels and _too_far(counts["label_1"], labels, 0.5):
+    found.append(f"sentence order label 1 is {counts['label_1'] / labels:.4f} of {labels} and not about 0.5")
+  if not balanced_labels and not counts["label_0"]:
+    found.append("every sentence order label is 1")
+  return found
 
 
-class Validator:
-  """Checks instances one by one.
+def _too_far(count: int, total: int, expected: float, *, slack: float = 0.0) -> bool:
+  deviation = math.sqrt(expected * (1 - expected) / total)
+  return abs(count / total - expected) > _SIGMAS * deviation + slack
+
+
+def render(view: View, tokenizer: AlbertTokenizer) -> str:
+  """The instance as text; an answer is {answer} where [MASK] is shown, {answer ✓} where kept, {shown → answer}."""
+  answers = dict(zip(view.positions.tolist(), view.labels.tolist(), strict=True))
+  words = []
+  for position, piece_id in enumerate(view.ids.tolist()):
+    piece = tokenizer.id_to_piece(piece_id)
+    if position in answers:
+      answer = tokenizer.id_to_piece(answers[position])
+      space = " " if answer.startswith("▁") else ""
+      answer = answer.removeprefix("▁")
+      if piece_id == answers[position]:
+        answer += " ✓"
+      elif piece_id != tokenizer.mask_id:
+        answer = f"{piece.removeprefix('▁')} → {answer}"
+      words.append(f"{space}{{{answer}}}")
+    elif piece_id in (tokenizer.cls_id, tokenizer.sep_id):
+      words.append(f" {piece}\n" if piece_id == tokenizer.sep_id else piece)
+    else:
+      words.append(piece.replace("▁", " "))
+  return "".join(words).strip("\n")
+
+
+class Inspector:
+  """Goes through files: shows, measures, and notes what is wrong.
 
   Args:
     tokenizer: the vocabulary of the records.
-    spec: S and P.
-    whole_words: a word may not be masked in part.
-    single_segment: instances of `sentence_pair=none`.
+    show: called for each sound instance, with a function that renders it.
+    max_records: read at most so many records of each file; then the files as a whole are not checked.
   """
 
   def __init__(
     self,
     tokenizer: AlbertTokenizer,
     *,
-    spec: PretrainingSpec,
-    whole_words: bool = True,
-    single_segment: bool = False,
+    show: Callable[[Callable[[], str]], None] = lambda render: None,
+    max_records: int | None = None,
   ):
     self._tokenizer = tokenizer
-    self.spec = spec
-    self._special = np.array([tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id])
-    self._whole_words = whole_words
-    self._num_separators = 1 if single_segment else 2
+    self._show = show
+    self._max_records = max_records
+    self._manifests: dict[str, Manifest | None] = {}  # By directory.
+    self.measurements = Measurements(tokenizer)
+    self.problems: list[Problem] = []
 
-  def add_boundary(self, features: dict[str, np.ndarray]) -> None:
-    """Gives a compact record the `token_boundary` that it leaves out."""
-    view = view_instance(features)
-    boundary = np.zeros_like(features[names.INPUT_MASK])
-    inside = np.clip(view.restored, 0, self._tokenizer.vocab_size - 1)
-    boundary[: len(view.ids)] = self._tokenizer.word_starts[inside] | np.isin(view.restored, self._special)
-    features[names.TOKEN_BOUNDARY] = boundary
+  def inspect(self, path: str, *, validate: bool) -> None:
+    """Reads one file to its end, or to the first record that cannot be read."""
+    directory = os.path.dirname(path)
+    if directory not in self._manifests:
+      manifest = self._manifests[directory] = find_manifest([path])
+      if manifest is not None:
+        tokenizer = self._tokenizer
+        manifest.check(vocab_size=tokenizer.vocab_size, vocab_sha256=tokenizer.model_sha256, source=path)
+    manifest = self._manifests[directory]
+    if validate and self._max_records is None:
+      self.problems += _file_problems(path, manifest)
+    validator = None
+    index = -1
+    try:
+      for index, record in enumerate(read_records(path)):
+        if self._max_records is not None and index >= self._max_records:
+          return
+        validator = validator or _make_validator(self._tokenizer, manifest, record)
+        self.problems += [
+          Problem(path, index, what) for what in self._instance(record, validator, path, index)
+        ]
+    except UserError as error:
+      self.problems.append(Problem(path, None, str(error)))
+    entry = _entry(manifest, path)
+    if entry and self._max_records is None and index + 1 != entry.num_records:
+      self.problems.append(Problem(path, None, f"{index + 1} records could be read of {entry.num_records}"))
 
-  def problems(self, features: Mapping[str, np.ndarray]) -> list[str]:
-    """What is wrong with an instance; empty where nothing is."""
-    found = self._shape_problems(features)
-    if found:
-      return found
+  def _instance(self, record: bytes, validator: Validator, path: str, index: int) -> list[str]:
+    """Shows and measures a sound instance; says what is wrong with any."""
+    features = decode_record(record, validator.spec)
+    if compact.word_bytes_of(record):
+      validator.add_boundary(features)
+    if wrong := validator.problems(features):
+      return wrong
     view = view_instance(features)
-    return (
-      self._padding_problems(features, len(view.ids))
-      or self._prediction_problems(view)
-      or [*self._structure_problems(view), *self._word_problems(view)]
+    self.measurements.add(view)
+    self._show(
+      lambda: (
+        f"--- {os.path.basename(path)} record {index}: {len(view.ids)} tokens, {len(view.positions)} "
+        f"predictions, label {view.order_label}\n{render(view, self._tokenizer)}"
+      )
     )
+    manifest = self._manifests[os.path.dirname(path)]
+    return _budget_problem(view, manifest) if manifest else []
 
-  def _shape_problems(self, features: Mapping[str, np.ndarray]) -> list[str]:
-    if set(features) != set(names.ALL_FEATURES):
-      return [f"the features are {sorted(features)} and not {list(names.ALL_FEATURES)}"]
-    found = []
-    for name, values in features.items():
-      kind = "f" if name in names.FLOAT_FEATURES else "i"
-      if values.dtype.kind != kind or len(values) != self.spec.length(name):
-        found.append(
-          f"{name} has {len(values)} values of {values.dtype} and not {self.spec.length(name)} of kind {kind}"
-        )
-    return found
-
-  def _padding_problems(self, features: Mapping[str, np.ndarray], num_tokens: int) -> list[str]:
-    found = []
-    mask, weights = features[names.INPUT_MASK], features[names.MASKED_LM_WEIGHTS]
-    if not np.array_equal(mask, np.arange(len(mask)) < num_tokens):
-      found.append("input_mask is not ones followed by zeros")
-    used = int((weights > 0).sum())
-    if not np.array_equal(weights, np.arange(len(weights)) < used):
-      found.append("masked_lm_weights is not ones followed by zeros")
-    for name, real in (
-      *((name, num_tokens) for name in names.TOKEN_FEATURES),
-      (names.MASKED_LM_POSITIONS, used),
-      (names.MASKED_LM_IDS, used),
-    ):
-      if features[name][real:].any():
-        found.append(f"{name} is not 0 in its padding")
-    for name in (names.INPUT_IDS, names.MASKED_LM_IDS):
-      if features[name].min() < 0 or features[name].max() >= self._tokenizer.vocab_size:
-        found.append(
-          f"{name} holds {features[name].max()}, outside the vocabulary of {self._tokenizer.vocab_size}"
-        )
-    if features[names.SENTENCE_ORDER_LABELS_FEATURE][0] not in (0, 1):
-      found.append(f"the sentence order label is {features[names.SENTENCE_ORDER_LABELS_FEATURE][0]}")
-    return found
-
-  def _prediction_problems(self, view: View) -> list[str]:
-    found = []
-    if len(view.positions) and (view.positions[-1] >= len(view.ids) or (np.diff(view.positions) <= 0).any()):
-      return ["masked_lm_positions are not increasing positions of the sequence"]
-    if np.isin(view.labels, self._special).any():
-      found.append("a special piece is an answer")
-    return found
-
-  def _structure_problems(self, view: View) -> list[str]:
-    tokenizer = self._tokenizer
-    separators = np.flatnonzero(view.restored == tokenizer.sep_id)
-    if len(view.ids) < 3 or view.ids[0] != tokenizer.cls_id or view.ids[-1] != tokenizer.sep_id:
-      return ["the sequence is not [CLS] … [SEP]"]
-    if len(separators) != self._num_separators:
-      return [f"the sequence has {len(separators)} [SEP] and not {self._num_separators}"]
-    if not np.array_equal(view.segments, np.arange(len(view.ids)) > separators[0]):
-      return ["segment_ids do not change behind the first [SEP]"]
-    return []
-
-  def _word_problems(self, view: View) -> list[str]:
-    special = np.isin(view.restored, self._special)
-    expected = self._tokenizer.word_starts[view.restored] | special
-    if not np.array_equal(view.boundary, expected):
-      return ["token_boundary is not where words start"]
-    if not self._whole_words:
-      return []
-    opens = expected | np.concatenate([[True], special[:-1]])  # What follows a special piece opens a word.
-    word = np.cumsum(opens)
-    masked = np.zeros(len(view.ids), bool)
-    masked[view.positions] = True
-    if np.isin(word[masked], word[~masked]).any():
-      return ["a word is masked in part"]
-    return []
+  def check_proportions(self) -> None:
+    """Notes shares over all files that their settings do not explain."""
+    if not self.measurements.summary():
+      return
+    settings = [manifest.settings for manifest in self._manifests.values() if manifest is not None]
+    balanced = bool(settings) and all(
+      each["sentence_pair"] == "sop" and each["compatibility"] == "none" for each in settings
+    )
+    found = proportion_problems(
+      self.measurements.counts(),
+      vocab_size=self.measurements.vocab_size,
+      balanced_labels=balanced,
+      masked=all(each["masked_lm_prob"] > 0 for each in settings),
+    )
+    self.problems += [Problem("all files", None, what) for what in found]
 
 
-class Measurements:
-  """Statistics over instances, of records made by any program."""
-
-  def __init__(self, tokenizer: AlbertTokenizer):
-    self._tokenizer = tokenizer
-    self._lengths: list[int] = []
-    self._predictions: list[int] = []
-    self._segment_a: list[int] = []
-    self._labels = [0, 0]
-    self._kinds = {"masked": 0, "kept": 0, "random": 0}
-    self._boundaries = 0
-    self._runs: dict[str, list[int]] = {"run_pieces": [], "run_words": []}
-    self.answers = np.zeros(tokenizer.vocab_size, np.int64)
-
-  def add(self, view: View) -> None:
-    self._lengths.append(len(view.ids))
-    self._predictions.append(len(view.positions))
-    self._segment_a.append(int((view.segments == 0).sum()))
-    self._labels[view.order_label] += 1
-    shown = view.ids[view.positions]
-    masked = int((shown == self._tokenizer.mask_id).sum())
-    kept = int((shown == view.labels).sum())
-    self._kinds["masked"] += masked
-    self._kinds["kept"] += kept
-    self._kinds["random"] += len(shown) - masked - kept
-    self._boundaries += int(view.boundary.sum())
-    self.answers += np.bincount(view.labels, minlength=len(self.answers))
-    for run in np.split(view.positions, np.flatnonzero(np.diff(view.positions) > 1) + 1):
-      if len(run):
-        self._runs["run_pieces"].append(len(run))
-        self._runs["run_words"].append(max(1, int(view.boundary[run].sum())))
-
-  @property
-  def num_instances(self) -> int:
-    return len(self._lengths)
-
-  def summary(self) -> dict[str, Any]:
-    """Means, percentiles and shares; {} without an instance."""
-    if not self._lengths:
-      return {}
-    lengths, predictions = np.array(self._lengths), np.array(self._predictions)
-    answers = max(1, int(predictions.sum()))
-    return {
-      "instances": len(lengths),
-      "label1_fraction": self._labels[1] / len(lengths),
-      "seq_len_mean": float(lengths.mean()),
-      "seq_len_pct": {str(p): float(np.percentile(lengths, p)) for p in (0, 5, 10, 25, 50, 75, 90, 100)},
-      "full_fraction": float((lengths == lengths.max()).mean()),
-      "segA_len_mean": float(np.mean(self._segment_a)),
-      "predictions_mean": float(predictions.mean()),
-      "predictions_min": int(predictions.min()),
-      "predictions_max": int(predictions.max()),
-      **{kind: count / answers for kind, count in self._kinds.items()},
-      "word_start_fraction": self._boundaries / int(lengths.sum()),
-      **{name: _distribution(runs) for name, runs in self._runs.items()},
-    }
-
-  def counts(self) -> dict[str, int]:
-    """Numbers behind the shares, for tests of significance."""
-    return {"label_0": self._labels[0], "label_1": self._labels[1], **self._kinds}
+def _entry(manifest: Manifest | None, path: str) -> RecordFile | None:
+  """What the manifest says of a file; None where it says nothing."""
+  listed = manifest.files if manifest else ()
+  return next((file for file in listed if file.name == os.path.basename(path)), None)
 
 
-def _distribution(values: list[int]) -> dict[str, float]:
-  counts = np.bincount(values) if values else np.zeros(1, np.int64)
-  return {str(value): float(counts[value] / len(values)) for value in np.flatnonzero(counts)}
+def _file_problems(path: str, manifest: Manifest | None) -> Iterator[Problem]:
+  """What is wrong with the file as a whole, compared with its index and its manifest."""
+  try:
+    if what := index_problem(path):
+      yield Problem(path, None, what)
+  except UserError:
+    pass  # Reading the records says it.
+  if manifest is None:
+    return
+  entry = _entry(manifest, path)
+  if entry is None:
+    yield Problem(path, None, "the manifest does not list it")
+    return
+  size, crc = size_and_crc32c(path)
+  if size != entry.num_bytes:
+    yield Problem(path, None, f"it has {size} bytes and not {entry.num_bytes}, as the manifest says")
+  elif crc != entry.crc32c:
+    yield Problem(path, None, f"its CRC32C is {crc} and not {entry.crc32c}, as the manifest says")
+
+
+def _budget_problem(view: View, manifest: Manifest) -> list[str]:
+  budget = prediction_budget(
+    len(view.ids),
+    masked_lm_prob=manifest.settings["masked_lm_prob"],
+    max_predictions=manifest.max_predictions_per_seq,
+  )
+  count = len(view.positions)
+  return [f"{count} pieces are masked and not {budget}"] if count > budget else []
+
+
+def _make_validator(tokenizer: AlbertTokenizer, manifest: Manifest | None, first: bytes) -> Validator:
+  """Lengths and rules from the manifest; of records without one, lengths from the first record."""
+  if manifest is not None:
+    return Validator(
+      tokenizer,
+      spec=manifest.spec,
+      whole_words=manifest.settings["whole_word_mask"],
+      single_segment=manifest.sentence_pair == "none",
+    )
+  if compact.word_bytes_of(first):
+    raise UserError(
+      "Compact records do not tell their lengths. Received: no manifest.json beside them. Copy it there."
+    )
+  features = decode_example(first)
+  lengths = [len(features.get(name, ())) for name in (names.INPUT_IDS, names.MASKED_LM_IDS)]
+  return Validator(tokenizer, spec=PretrainingSpec(*lengths))

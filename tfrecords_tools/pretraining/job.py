@@ -1,28 +1,82 @@
 """The whole job: make the instances, write the final files, describe them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import contextlib
 import dataclasses
 import errno
-import importlib.metadata
 import os
-import platform
-from typing import Any
+from typing import Any, Protocol
 
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import Manifest, RecordFile
+from albert_tf.records.shard_index import INDEX_FOLDER, index_path
 from albert_tf.tokenization import AlbertTokenizer
-from tfrecords_tools.corpus import CorpusOptions
-from tfrecords_tools.pretraining.blocks import SPLITS
-from tfrecords_tools.pretraining.outcome import Outcome, Progress, Runner
-from tfrecords_tools.pretraining.plan import finished_before, make_plan, prepare_work
-from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.corpus import CorpusOptions, CorpusStats
+from tfrecords_tools.pretraining.blocks import Block, BlockMaker, Outcome, Place, block_bytes_for, read_blocks
+from tfrecords_tools.pretraining.plan import finished_before, make_plan, package_versions, prepare_work
+from tfrecords_tools.pretraining.settings import SPLITS, PretrainingSettings
 from tfrecords_tools.pretraining.statistics import baseline
-from tfrecords_tools.pretraining.tasks import STAGE_DIR_NAME, Job, publish
 
+_STAGE_DIR_NAME = "_unfinished"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+Progress = Callable[[str, int, int], None]
+"""Called with a stage (read|write), how much of it is done, and its total."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+  """What every worker needs to know; it is sent to each once.
+
+  Args:
+    paths: input files, in the order that numbers them.
+    sizes: bytes of each.
+    options: how they are read.
+    tokenizer: the vocabulary.
+    settings: what to make.
+    output_dir: where the final files go.
+    work_dir: directory of unfinished work.
+    block_bytes: text of a block.
+  """
+
+  paths: Sequence[str]
+  sizes: Sequence[int]
+  options: CorpusOptions
+  tokenizer: AlbertTokenizer
+  settings: PretrainingSettings
+  output_dir: str
+  work_dir: str
+  block_bytes: int
+
+  @property
+  def stage_dir(self) -> str:
+    """Where final files wait, on the file system of `output_dir`."""
+    return os.path.join(self.output_dir, _STAGE_DIR_NAME)
+
+  def read_blocks(self, file_index: int, stats: CorpusStats) -> Iterator[Block]:
+    path = self.paths[file_index]
+    return read_blocks(path, file_index, self.options, stats=stats, block_bytes=self.block_bytes)
+
+  def block_maker(self) -> BlockMaker:
+    return BlockMaker(self.tokenizer, self.settings)
+
+  def empty_outcome(self) -> Outcome:
+    return Outcome.empty(self.settings, self.tokenizer.vocab_size)
+
+
+class Runner(Protocol):
+  """Does the work of a job somewhere."""
+
+  def make(self, job: Job, held_out: Place | None, progress: Progress) -> Outcome:
+    """Makes all instances and keeps them sorted in `job.work_dir`."""
+
+  def write(self, job: Job, outcome: Outcome, progress: Progress) -> list[RecordFile]:
+    """Writes the final files of the instances made last into `job.stage_dir`, in their order."""
+
+  def close(self) -> None:
+    """Gives back what the runner holds."""
 
 
 def create_records(
@@ -56,23 +110,36 @@ def create_records(
   finished = finished_before(output_dir, plan)
   if finished is not None:
     return finished
-  job = Job(tokenizer, settings, work_dir or os.path.join(output_dir, STAGE_DIR_NAME), output_dir)
+  work_dir = work_dir or os.path.join(output_dir, _STAGE_DIR_NAME)
+  sizes = [file["num_bytes"] for file in plan["input"]["files"]]
+  block_bytes = block_bytes_for(sum(sizes))
+  job = Job(paths, sizes, options, tokenizer, settings, output_dir, work_dir, block_bytes)
   with _disk_errors(output_dir), contextlib.closing(runner):
-    prepare_work(output_dir, job.work_dir, job.stage_dir, plan)
-    outcome = runner.make(job, paths, options, progress)
+    prepare_work(output_dir, (job.stage_dir, job.work_dir), plan)
+    outcome = runner.make(job, None, progress)
     if settings.eval_fraction and outcome.nearest and not outcome.statistics["eval"].num_instances:
       # A small corpus may have no document drawn for eval: then the nearest one is held out.
-      job = dataclasses.replace(job, held_out=(outcome.nearest.file_index, outcome.nearest.document))
-      outcome = runner.make(job, paths, options, progress)
+      outcome = runner.make(job, outcome.nearest.place, progress)
     _check_outcome(outcome, paths, settings)
-    record_files = runner.write(job, progress)
+    record_files = runner.write(job, outcome, progress)
     manifest = _manifest(plan, tokenizer, settings, outcome, record_files)
     tokenizer.save_pretrained(output_dir)
-    publish(job, record_files)
+    _publish(job, record_files)
     manifest.save(output_dir)
     for directory in {job.work_dir, job.stage_dir}:
       files.remove(directory)
   return manifest
+
+
+def _publish(job: Job, record_files: Sequence[RecordFile]) -> None:
+  """Gives the final files their place, all at once: before, a cut-short run shows none of them."""
+  files.makedirs(os.path.join(job.output_dir, INDEX_FOLDER))
+  for record_file in record_files:
+    staged, final = (os.path.join(folder, record_file.name) for folder in (job.stage_dir, job.output_dir))
+    # The index goes first: one without its shard is harmless, a shard without its index is walked once more.
+    for source, target in ((index_path(staged), index_path(final)), (staged, final)):
+      if files.exists(source):
+        files.rename(source, target)
 
 
 @contextlib.contextmanager
@@ -120,7 +187,6 @@ def _manifest(
   outcome: Outcome,
   record_files: Sequence[RecordFile],
 ) -> Manifest:
-  packages = ("numpy", "sentencepiece", "google-crc32c")
   return Manifest(
     vocab_size=tokenizer.vocab_size,
     vocab_sha256=tokenizer.model_sha256,
@@ -137,8 +203,5 @@ def _manifest(
       "corpus": outcome.corpus.to_dict(),
       **{split: outcome.statistics[split].summary() for split in SPLITS},
     },
-    versions={
-      "python": platform.python_version(),
-      **{package: importlib.metadata.version(package) for package in packages},
-    },
+    versions=package_versions(),
   )

@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from albert_tf.records.ngrams import KEEP_SHARE, MASK_SHARE
 from tfrecords_tools.pretraining.randomness import Stream
-
-MASK_SHARE, KEEP_SHARE = 0.8, 0.1  # The rest, 0.1, becomes a random piece.
 
 
 class Span(NamedTuple):

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 import dataclasses
 import hashlib
+import importlib.metadata
 import json
 import os
+import platform
 from typing import Any
-
-import google_crc32c
 
 from albert_tf import files
 from albert_tf.errors import UserError
@@ -16,6 +16,7 @@ from albert_tf.records.manifest import MANIFEST_NAME
 from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.shards import size_and_crc32c
 
 PLAN_NAME = "plan.json"
 CODE_VERSION = 1  # Raise it when the same settings begin to give other bytes.
@@ -42,12 +43,17 @@ def make_plan(
 
 def _describe_file(path: str) -> dict[str, Any]:
   """Name, size and CRC32C: what `the same input` means. The folder may be another."""
-  crc = size = 0
-  with files.open_binary(path) as stream:
-    while chunk := stream.read(1 << 20):
-      crc = google_crc32c.extend(crc, chunk)
-      size += len(chunk)
-  return {"name": os.path.basename(path), "num_bytes": size, "crc32c": f"{crc:08x}"}
+  size, crc = size_and_crc32c(path)
+  return {"name": os.path.basename(path), "num_bytes": size, "crc32c": crc}
+
+
+def package_versions() -> dict[str, str]:
+  """What made the records, for the manifest."""
+  packages = ("numpy", "sentencepiece", "google-crc32c")
+  return {
+    "python": platform.python_version(),
+    **{package: importlib.metadata.version(package) for package in packages},
+  }
 
 
 def finished_before(output_dir: str, plan: dict[str, Any]) -> Manifest | None:
@@ -72,29 +78,28 @@ def finished_before(output_dir: str, plan: dict[str, Any]) -> Manifest | None:
   return manifest
 
 
-def prepare_work(output_dir: str, work_dir: str, stage_dir: str, plan: dict[str, Any]) -> None:
-  """Makes the directories and notes the plan, or checks the one that an unfinished run noted.
+def prepare_work(output_dir: str, work_dirs: Sequence[str], plan: dict[str, Any]) -> None:
+  """Makes the directories and notes the plan in those of unfinished work, or checks what an earlier run noted.
 
   Raises:
     UserError: unfinished work of another plan, records of unknown origin, a directory that is not writable.
   """
-  for directory in (output_dir, work_dir, stage_dir):
+  for directory in (output_dir, *work_dirs):
     files.makedirs(directory)
-  plan_path = os.path.join(work_dir, PLAN_NAME)
-  if files.exists(plan_path):
-    with files.open_binary(plan_path) as stream:
-      differing = _differences(json.loads(stream.read()), plan)
+  noted = [os.path.join(directory, PLAN_NAME) for directory in work_dirs]
+  for path in filter(files.exists, noted):
+    differing = _differences(json.loads(files.read_bytes(path)), plan)
     if differing:
-      raise _refusal(work_dir, differing)
-    return
+      raise _refusal(os.path.dirname(path), differing)
   foreign = [name for name in files.listdir(output_dir) if name.startswith(("train-", "eval-"))]
-  if foreign:
+  if foreign and not any(map(files.exists, noted)):
     raise UserError(
       f"Records must not be mixed with others. Received: {output_dir}, which holds {foreign[0]} and no "
       f"{MANIFEST_NAME}. Choose an empty directory."
     )
-  with files.atomic_writer(plan_path, "w") as stream:
-    stream.write(json.dumps(plan, indent=2) + "\n")
+  for path in noted:
+    with files.atomic_writer(path, "w") as stream:
+      stream.write(json.dumps(plan, indent=2) + "\n")
 
 
 def _differences(theirs: Any, ours: Any, prefix: str = "") -> list[str]:

@@ -6,11 +6,28 @@ import numpy as np
 
 from albert_tf.errors import UserError
 from albert_tf.records import PretrainingSpec
+from albert_tf.records.ngrams import ngram_probabilities
 
 SENTENCE_PAIRS = ("sop", "nsp", "none")
-NGRAM_DISTRIBUTIONS = ("inverse", "uniform", "reverse")
 COMPATIBILITY = ("none", "original")
 RECORD_LAYOUTS = ("example", "compact")
+SPLITS = ("train", "eval")
+
+_CHOICES = {
+  "sentence_pair": SENTENCE_PAIRS,
+  "compatibility": COMPATIBILITY,
+  "record_layout": RECORD_LAYOUTS,
+}
+_RANGES: dict[str, tuple[float, float]] = {
+  "masked_lm_prob": (0, 1),
+  "short_seq_prob": (0, 1),
+  "eval_fraction": (0, 0.5),
+  "dupe_factor": (1, 2**31 - 1),
+  "ngram": (1, 64),
+  "num_shards": (1, 99_999),
+  "num_eval_shards": (1, 99_999),
+  "random_seed": (0, 2**63 - 1),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,27 +70,10 @@ class PretrainingSettings:
 
   def __post_init__(self) -> None:
     _ = self.spec  # Checks the lengths.
-    for name, allowed in (
-      ("sentence_pair", SENTENCE_PAIRS),
-      ("compatibility", COMPATIBILITY),
-      ("record_layout", RECORD_LAYOUTS),
-    ):
+    for name, allowed in _CHOICES.items():
       if getattr(self, name) not in allowed:
         raise _refuse(f"{name} must be one of {', '.join(allowed)}", f"{name}={getattr(self, name)!r}")
-    for name, low, high in (
-      ("masked_lm_prob", 0.0, 1.0),
-      ("short_seq_prob", 0.0, 1.0),
-      ("eval_fraction", 0.0, 0.5),
-    ):
-      if not low <= getattr(self, name) <= high:
-        raise _refuse(f"{name} must be between {low:g} and {high:g}", f"{name}={getattr(self, name)}")
-    for name, low, high in (
-      ("dupe_factor", 1, 2**31 - 1),
-      ("ngram", 1, 64),
-      ("num_shards", 1, 99_999),
-      ("num_eval_shards", 1, 99_999),
-      ("random_seed", 0, 2**63 - 1),
-    ):
+    for name, (low, high) in _RANGES.items():
       if not low <= getattr(self, name) <= high:
         raise _refuse(f"{name} must be between {low} and {high}", f"{name}={getattr(self, name)}")
     _ = self.ngram_probabilities  # Checks the distribution.
@@ -91,33 +91,20 @@ class PretrainingSettings:
   def is_original(self) -> bool:
     return self.compatibility == "original"
 
+  def num_shards_of(self, split: str) -> int:
+    if split == "train":
+      return self.num_shards
+    return self.num_eval_shards if self.eval_fraction else 0
+
+  def shard_names(self, split: str) -> list[str]:
+    total = self.num_shards_of(split)
+    return [f"{split}-{shard:05d}-of-{total:05d}.tfrecord" for shard in range(total)]
+
   @property
   def ngram_probabilities(self) -> np.ndarray:
-    """float64 [ngram]: p(n) for n = 1 … ngram. Default p(n) = (1/n) / sum_k (1/k), paper section 4.1."""
-    n = np.arange(1, self.ngram + 1, dtype=np.float64)
-    if self.ngram_distribution == "inverse":
-      weights = 1.0 / n
-    elif self.ngram_distribution == "uniform":
-      weights = np.ones_like(n)
-    elif self.ngram_distribution == "reverse":  # The original's favor_shorter_ngram=false.
-      weights = 1.0 / n[::-1]
-    else:
-      weights = _explicit_weights(self.ngram_distribution, self.ngram)
-    return weights / weights.sum()
+    """float64 [ngram]: p(n) for n = 1 … ngram."""
+    return ngram_probabilities(self.ngram, self.ngram_distribution)
 
 
 def _refuse(rule: str, received: str) -> UserError:
   return UserError(f"{rule}. Received: {received}. Change that flag; --help says what each means.")
-
-
-def _explicit_weights(text: str, ngram: int) -> np.ndarray:
-  try:
-    weights = np.array([float(part) for part in text.split(",")])
-  except ValueError:
-    weights = np.array([])
-  if len(weights) != ngram or not np.isfinite(weights).all() or weights.min() < 0 or weights.sum() <= 0:
-    raise _refuse(
-      f"ngram_distribution must be one of {', '.join(NGRAM_DISTRIBUTIONS)}, or {ngram} (ngram) weights",
-      f"ngram_distribution={text!r}",
-    )
-  return weights

@@ -11,6 +11,7 @@ Example:
 import argparse
 import json
 import os
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -55,58 +56,58 @@ def parse_value(value: str) -> bytes | list[bytes]:
   return os.fsencode(value)
 
 
-def predict(stub: object, arguments: argparse.Namespace) -> None:
+def predict(stub: Any, arguments: argparse.Namespace) -> None:
   """Predict: a tensor in for each input, tensors out."""
   request = predict_pb2.PredictRequest()
   request.model_spec.name = arguments.model
   request.model_spec.signature_name = arguments.signature or "serving_default"
   for name, values in parse_columns(arguments.input).items():
     request.inputs[name].CopyFrom(tf.make_tensor_proto(values, dtype=tf.string))
-  response = stub.Predict(request, timeout=arguments.timeout)  # type: ignore[attr-defined]
+  response = stub.Predict(request, timeout=arguments.timeout)
   for name in sorted(response.outputs):
     array = tf.make_ndarray(response.outputs[name])
     print(f"{name}: {array.tolist() if array.dtype != object else decode(array.tolist())}")
 
 
-def decode(value: object) -> object:
+def decode(value: Any) -> Any:
   """Strings of nested lists as text."""
-  return [decode(item) for item in value] if isinstance(value, list) else value.decode("utf-8", "replace")  # type: ignore[attr-defined]
+  return [decode(item) for item in value] if isinstance(value, list) else value.decode("utf-8", "replace")
 
 
-def fill_examples(request: object, arguments: argparse.Namespace) -> object:
+def fill_examples(request: Any, arguments: argparse.Namespace) -> Any:
   """The examples of a Classify or Regress request: a tf.Example a row."""
   columns = parse_columns(arguments.input)
-  request.model_spec.name = arguments.model  # type: ignore[attr-defined]
-  request.model_spec.signature_name = arguments.signature  # type: ignore[attr-defined]
+  request.model_spec.name = arguments.model
+  request.model_spec.signature_name = arguments.signature
   for row in zip(*columns.values(), strict=True):
-    example = request.input.example_list.examples.add()  # type: ignore[attr-defined]
+    example = request.input.example_list.examples.add()
     for name, value in zip(columns, row, strict=True):
       values = value if isinstance(value, list) else [value]
       example.features.feature[name].bytes_list.value.extend(values)
   return request
 
 
-def classify(stub: object, arguments: argparse.Namespace) -> None:
+def classify(stub: Any, arguments: argparse.Namespace) -> None:
   """Classify: classes with scores, for each example."""
   request = fill_examples(classification_pb2.ClassificationRequest(), arguments)
-  result = stub.Classify(request, timeout=arguments.timeout).result  # type: ignore[attr-defined]
+  result = stub.Classify(request, timeout=arguments.timeout).result
   for row in result.classifications:
     print(", ".join(f"{one.label} {one.score:.6f}" for one in row.classes))
 
 
-def regress(stub: object, arguments: argparse.Namespace) -> None:
+def regress(stub: Any, arguments: argparse.Namespace) -> None:
   """Regress: a value for each example."""
   request = fill_examples(regression_pb2.RegressionRequest(), arguments)
-  result = stub.Regress(request, timeout=arguments.timeout).result  # type: ignore[attr-defined]
+  result = stub.Regress(request, timeout=arguments.timeout).result
   for row in result.regressions:
     print(f"{row.value:.6f}")
 
 
-def metadata(stub: object, arguments: argparse.Namespace) -> None:
+def metadata(stub: Any, arguments: argparse.Namespace) -> None:
   """GetModelMetadata: the signatures."""
   request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
   request.model_spec.name = arguments.model
-  response = stub.GetModelMetadata(request, timeout=arguments.timeout)  # type: ignore[attr-defined]
+  response = stub.GetModelMetadata(request, timeout=arguments.timeout)
   signatures = get_model_metadata_pb2.SignatureDefMap()
   response.metadata["signature_def"].Unpack(signatures)
   for name, definition in sorted(signatures.signature_def.items()):

@@ -6,15 +6,13 @@ import sys
 from typing import Any
 
 from albert_tf.configs import AlbertConfig
-from albert_tf.finetuning import conll, glue, race, split_files, tables
-from albert_tf.finetuning.squad.reading import read_squad
+from albert_tf.finetuning import data
+from albert_tf.finetuning.tasks import conll, glue, race
+from albert_tf.finetuning.tasks.squad.read import read_squad
 from albert_tf.records import read_records
 from albert_tf.records.manifest import Manifest
 from albert_tf.tokenization import AlbertTokenizer
-from tfrecords_tools.corpus import CorpusOptions
-from tfrecords_tools.corpus.reader import CorpusStats, iter_documents
-
-_COLUMNS = tables.TableColumns(texts=("question", "answer"), label="stars", id="key")
+from tfrecords_tools.corpus import CorpusOptions, CorpusStats, iter_documents
 
 
 def _documents(path: str) -> list[list[str]]:
@@ -22,15 +20,13 @@ def _documents(path: str) -> list[list[str]]:
 
 
 READERS: dict[str, Callable[[str], Any]] = {
-  **{
-    f"table.{suffix}": lambda path: tables.read_columns(path) for suffix in ("tsv", "csv", "jsonl", "parquet")
-  },
+  **{f"table.{suffix}": lambda path: data.read_table(path) for suffix in ("tsv", "csv", "jsonl", "parquet")},
   "words.conll": lambda path: conll.read_tagged(path, conll.Columns()),
   "squad.json": lambda path: read_squad(path, version="1.1", require_answers=True).questions,
   "RACE": lambda path: race.read_race(os.path.dirname(path), "train", levels=["high"]),
   "glue": lambda path: glue.read_splits(glue.find_task("mrpc"), path),
   "glue/MRPC": lambda path: sorted(
-    name for name in split_files.find_split_files(path, (".tsv",), needed=("train",))
+    name for name in data.find_split_files(path, (".tsv",), needed=("train",))
   ),
   "corpus/0.txt": _documents,
   "corpus/0.txt.gz": _documents,

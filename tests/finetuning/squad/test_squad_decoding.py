@@ -4,12 +4,11 @@ import collections
 
 import numpy as np
 import pytest
+from support.goldens import SPM_MODEL, SQUAD_INPUT
 
-from albert_tf.finetuning.squad import decoding
-from albert_tf.finetuning.squad.ensemble import merge_beams
-from albert_tf.finetuning.squad.features import make_features
-from albert_tf.finetuning.squad.reading import Paragraph, Question, SquadData, read_squad
-from albert_tf.finetuning.squad.settings import SquadSettings
+from albert_tf.finetuning.tasks.squad import decode as decoding
+from albert_tf.finetuning.tasks.squad.read import Paragraph, Question, SquadData, read_squad
+from albert_tf.finetuning.tasks.squad.windows import SquadSettings, make_features
 from albert_tf.tokenization import AlbertTokenizer
 
 SETTINGS = SquadSettings(
@@ -24,9 +23,9 @@ SETTINGS = SquadSettings(
 
 
 @pytest.fixture(scope="module")
-def features(oracle_dir):
-  tokenizer = AlbertTokenizer(spm_model_file=str(oracle_dir / "spm/spm8k.model"))
-  data = read_squad(str(oracle_dir / "golden_squad_input.json"), version="2.0")
+def features():
+  tokenizer = AlbertTokenizer(spm_model_file=SPM_MODEL)
+  data = read_squad(SQUAD_INPUT, version="2.0")
   return make_features(data, tokenizer=tokenizer, settings=SETTINGS)
 
 
@@ -53,7 +52,7 @@ def text_of(features, window, first, last):
     return None
   paragraph = features.paragraphs[question.paragraph]
   context = features.data.paragraphs[question.paragraph].context
-  return context[paragraph.starts[begin + first] : paragraph.ends[begin + last] + 1].strip()
+  return context[paragraph.starts[begin + first] : paragraph.ends[begin + last]].strip()
 
 
 def best_of(spans):
@@ -145,13 +144,13 @@ def test_ensemble_of_2_0_by_hand(features):
     }
 
   models = [model([1, 2], [-0.5, -1.0], 2.0), model([2, 4], [-0.2, -3.0], 0.0)]
-  merged = merge_beams(models)
+  merged = decoding.merge_beams(models)
   np.testing.assert_array_equal(merged["cls_logits"], 1.0)
   spans = dict(zip(merged["start_top_index"][0] - first, merged["start_top_log_probs"][0], strict=True))
   # The missing ones count as the lowest of that model: -3 for the second, -1 for the first.
   assert spans == pytest.approx({1: (-0.5 - 3.0) / 2, 2: (-1.0 - 0.2) / 2, 4: (-1.0 - 3.0) / 2})
   alone = decoding.decode(features, models[0])
-  assert decoding.decode(features, merge_beams([models[0], models[0]])) == alone
+  assert decoding.decode(features, decoding.merge_beams([models[0], models[0]])) == alone
   best = decoding.decode(features, merged)[0].candidates[0]
   assert best.score == pytest.approx(-0.6)
 
@@ -176,9 +175,9 @@ def logits_at(features, first, last):
     ("A 😀 face made   Two  Spaces here.", "Two  Spaces"),
   ],
 )
-def test_answers_are_the_original_characters(oracle_dir, context, answer):
-  tokenizer = AlbertTokenizer(spm_model_file=str(oracle_dir / "spm/spm8k.model"))
-  from albert_tf.finetuning.squad.reading import Answer
+def test_answers_are_the_original_characters(context, answer):
+  tokenizer = AlbertTokenizer(spm_model_file=SPM_MODEL)
+  from albert_tf.finetuning.tasks.squad.read import Answer
 
   question = Question("q", "what?", 0, (Answer(answer, context.index(answer)),))
   data = SquadData("1.1", [Paragraph(context, 0)], [question], True)
@@ -187,8 +186,8 @@ def test_answers_are_the_original_characters(oracle_dir, context, answer):
   assert decoding.answers(features, decoded, threshold=None) == {"q": answer}
 
 
-def test_empty_context_has_the_empty_answer(oracle_dir):
-  tokenizer = AlbertTokenizer(spm_model_file=str(oracle_dir / "spm/spm8k.model"))
+def test_empty_context_has_the_empty_answer():
+  tokenizer = AlbertTokenizer(spm_model_file=SPM_MODEL)
   data = SquadData("1.1", [Paragraph("", 0)], [Question("q", "", 0)], False)
   features = make_features(data, tokenizer=tokenizer, settings=SETTINGS)
   logits = {name: [np.ones(3)] for name in ("start_logits", "end_logits")}

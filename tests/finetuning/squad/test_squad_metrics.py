@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from albert_tf.errors import UserError
-from albert_tf.finetuning.squad import metrics
-from albert_tf.finetuning.squad.reading import Answer, Paragraph, Question, SquadData
-from albert_tf.finetuning.squad.splits import hold_out
+from albert_tf.finetuning.tasks.squad import metrics
+from albert_tf.finetuning.tasks.squad.build import SquadFiles, hold_out_articles
+from albert_tf.finetuning.tasks.squad.read import Answer, Paragraph, Question, SquadData
 
 
 def data_of(version, *golds):
@@ -96,6 +96,11 @@ def test_best_threshold_is_the_best_of_all():
     assert found.score >= max(score(threshold) for threshold in np.arange(-4, 6) - 0.5) - 1e-9
 
 
+def hold_out(data, *, fraction, seed):
+  source = SquadFiles(version="2.0", train_file="f", held_out_fraction=fraction, split_seed=seed)
+  return hold_out_articles(data, source)
+
+
 def test_held_out_articles_are_whole():
   paragraphs = [Paragraph("", article) for article in (0, 0, 1, 1, 2, 3, 4)]
   questions = [Question(f"{n}", "?", n % 7) for n in range(70)]
@@ -114,7 +119,7 @@ def test_held_out_paragraphs_of_one_article():
   data = SquadData("2.0", [Paragraph("", 0)] * 2, [Question(f"{n}", "?", n % 2) for n in range(4)], True)
   train, held = hold_out(data, fraction=0.1, seed=0)
   assert len(train.questions) == len(held.questions) == 2
-  with pytest.raises(UserError, match="at least two paragraphs"):
+  with pytest.raises(UserError, match="two or more paragraphs with questions"):
     hold_out(train, fraction=0.1, seed=0)
   with pytest.raises(UserError, match="above 0 and below 1"):
     hold_out(data, fraction=1.5, seed=0)

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from albert_tf.errors import UserError
-from albert_tf.finetuning.squad.reading import read_squad
+from albert_tf.finetuning.tasks.squad.read import read_squad
 
 GOOD = {
   "version": "v2.0",
@@ -77,11 +77,33 @@ def test_version_2_knows_impossible_by_an_empty_list(write):
   assert read_squad(path, version="2.0").questions[1].is_impossible
 
 
+def test_a_file_of_2_0_whose_questions_all_have_answers_is_one_of_1_1(write):
+  path = write(changed(lambda document, paragraph, first, second: paragraph["qas"].pop()))
+  data = read_squad(path, version="1.1", require_answers=True)
+  assert (data.version, data.labelled, len(data.questions)) == ("1.1", True, 1)
+
+
+@pytest.mark.parametrize("version", ["1.1", "2.0"])
+def test_empty_answers_everywhere_are_no_answers(write, version):
+  """Of a test file whose answers were taken out; scored, it would be exactly right with nothing but abstentions."""
+
+  def emptied(document, paragraph, first, second):
+    for question in (first, second):
+      question["answers"] = []
+      question.pop("is_impossible", None)
+
+  data = read_squad(write(changed(emptied)), version=version)
+  assert not data.labelled
+  assert [question.is_impossible for question in data.questions] == [False, False]
+  with pytest.raises(UserError, match="2 of 2 questions without one"):
+    read_squad(write(changed(emptied)), version=version, require_answers=True)
+
+
 @pytest.mark.parametrize(
   ("content", "message"),
   [
-    (b'{"data": [', "one JSON document in UTF-8"),
-    (b"\xff\xfe{}", "one JSON document in UTF-8"),
+    (b'{"data": [', r"JSON is expected here.*It may be cut short"),
+    (b"\xff\xfe{}", r"UTF-8 text.*byte 0"),
     (b"[1]", "Received: a list"),
     (b"{}", r'needs "data" at the top. Received: the keys \[\]'),
     (b'{"data": []}', "at least one question"),
@@ -108,7 +130,7 @@ def test_refusals(write, content, message):
 
 
 def test_refusals_of_1_1(write):
-  with pytest.raises(UserError, match=r"--version=1.1 and .*Use --version=2.0"):
+  with pytest.raises(UserError, match=r"1 questions that are impossible.*Use --version=2.0"):
     read_squad(write(GOOD), version="1.1")
   path = write(changed(lambda document, *_: document.pop("version")))
   with pytest.raises(UserError, match=r"1 questions that are impossible \(such as .*qas\[1\]\)"):

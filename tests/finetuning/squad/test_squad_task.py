@@ -7,29 +7,30 @@ import json
 import numpy as np
 import pytest
 from reference.batches import numpy_batch
+from reference.squad_losses import span_loss, squad2_loss
+from support.goldens import SPM_MODEL, TINY_CONFIG, golden_checkpoint
+from support.task_files import write_squad
 import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.finetuning.fit import fine_tune
-from albert_tf.finetuning.heads import span_loss, squad2_loss
+from albert_tf.finetuning.engine.fit import fine_tune
 from albert_tf.finetuning.initialize import Start, read_start
 from albert_tf.finetuning.settings import FineTuneSettings
-from albert_tf.finetuning.squad.build import SquadFiles, build_task
-from albert_tf.finetuning.squad.features import make_features
-from albert_tf.finetuning.squad.reading import Answer, read_squad
-from albert_tf.finetuning.squad.settings import SquadSettings
-from albert_tf.finetuning.squad.task import SquadTask
+from albert_tf.finetuning.tasks.squad.build import SquadFiles, build_task
+from albert_tf.finetuning.tasks.squad.read import Answer, read_squad
+from albert_tf.finetuning.tasks.squad.task import SquadTask
+from albert_tf.finetuning.tasks.squad.windows import SquadSettings, make_features
 from albert_tf.tokenization import AlbertTokenizer
-from albert_tf.training.distribution import DistributionConfig
+from albert_tf.training.settings import DistributionConfig
 
 SIZES = SquadSettings(max_seq_length=128, max_query_length=24, doc_stride=64)
 ONE_DEVICE = DistributionConfig(distribution="one_device")
 
 
 @pytest.fixture(scope="module")
-def tokenizer(oracle_dir):
-  return AlbertTokenizer(spm_model_file=str(oracle_dir / "spm/spm8k.model"))
+def tokenizer():
+  return AlbertTokenizer(spm_model_file=SPM_MODEL)
 
 
 def of_short_paragraphs(data, count, *, impossible=0):
@@ -47,8 +48,10 @@ def of_short_paragraphs(data, count, *, impossible=0):
 
 
 @pytest.fixture(scope="module")
-def real(shared_dir):
-  path = shared_dir / "data/squad/train-subset-v2.0.json"
+def made_up(tmp_path_factory):
+  path = tmp_path_factory.mktemp("squad") / "questions.json"
+  syllables = [first + last for first in "bdfklmr" for last in "aiou"]
+  write_squad(path, articles=80, words=[one + two for one in syllables for two in syllables if one != two])
   return read_squad(str(path), version="2.0", require_answers=True)
 
 
@@ -73,8 +76,8 @@ def write_file(path, data, *, answers=True):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
-def test_64_questions_are_learnt_by_heart(tmp_path, real, tokenizer, version):
-  data = of_short_paragraphs(real, 64, impossible=24 if version == "2.0" else 0)._replace(version=version)
+def test_64_questions_are_learnt_by_heart(tmp_path, made_up, tokenizer, version):
+  data = of_short_paragraphs(made_up, 64, impossible=24 if version == "2.0" else 0)._replace(version=version)
   features = make_features(data, tokenizer=tokenizer, settings=SIZES)
   task = SquadTask(version=version, settings=SIZES, train=features, predict=features)
   config = AlbertConfig.from_name(
@@ -90,8 +93,8 @@ def test_64_questions_are_learnt_by_heart(tmp_path, real, tokenizer, version):
   )
   settings = FineTuneSettings(
     train_batch_size=16,
-    learning_rate=2e-3,
-    num_train_epochs=60,
+    learning_rate=1e-3,
+    num_train_epochs=180,
     eval_steps=10_000,
     classifier_dropout=0.0,
     distribution=ONE_DEVICE,
@@ -130,7 +133,7 @@ def compiled_loss(task, labels, outputs):
   return sum(weights[k] * tf.reduce_mean(losses[k](labels[k], outputs[k])) for k in losses)
 
 
-def test_losses_are_the_originals(real, tokenizer):
+def test_losses_are_the_originals(made_up, tokenizer):
   rng = np.random.default_rng(0)
   starts, ends, impossible = np.array([3, 0, 5]), np.array([4, 0, 5]), np.array([0.0, 1.0, 0.0], np.float32)
   logits = {name: tf.constant(rng.normal(size=(3, 7)), tf.float32) for name in ("start", "end")}
@@ -148,14 +151,12 @@ def test_losses_are_the_originals(real, tokenizer):
   np.testing.assert_allclose(ours, squad2_loss(outputs, starts, ends, impossible), rtol=1e-6)
 
 
-def test_the_originals_checkpoint_answers(tmp_path, oracle_dir, real, tokenizer):
+def test_the_originals_checkpoint_answers(tmp_path, made_up, tokenizer):
   """Without training, with and without the answers, from a checkpoint that the original's code wrote."""
   start = read_start(
-    str(oracle_dir / "ckpt_tiny_squad_v2/model.ckpt"),
-    albert_config_file=str(oracle_dir / "ckpt_tiny/albert_config.json"),
-    spm_model_file=str(oracle_dir / "spm/spm8k.model"),
+    golden_checkpoint("tiny_squad_v2"), albert_config_file=TINY_CONFIG, spm_model_file=SPM_MODEL
   )
-  data = of_short_paragraphs(real, 12, impossible=4)
+  data = of_short_paragraphs(made_up, 12, impossible=4)
   answers = {}
   for answered in (True, False):
     path = write_file(tmp_path / f"{answered}.json", data, answers=answered)
@@ -177,58 +178,9 @@ def test_the_originals_checkpoint_answers(tmp_path, oracle_dir, real, tokenizer)
   assert built.notes["threshold_from"] == "the default, 0"
 
 
-def fake_outputs(task, null_scores):
-  """Outputs for the task's evaluation rows: the beam is the gold answer, the null scores are given by question id."""
-  columns = collections.defaultdict(list)
-  for part in task._scored:
-    starts, ends, _ = part.positions
-    for window, question in enumerate(part.windows.question):
-      columns["cls_logits"].append(null_scores(part.data.questions[question]))
-      columns["start_top_index"].append([starts[window]])
-      columns["end_top_index"].append([ends[window]])
-      columns["start_top_log_probs"].append([-0.1])
-      columns["end_top_log_probs"].append([-0.2])
-  return {name: np.array(column) for name, column in columns.items()}
-
-
-def test_held_out_questions_choose_and_others_are_reported(tmp_path, real, tokenizer):
-  """Null scores of the reported file are 10 higher: its own best threshold would be another."""
-  real = real.subset(range(0, len(real.questions), 4))
-  half = len(real.questions) // 2
-  train = write_file(tmp_path / "train.json", real.subset(range(half)))
-  predict = write_file(tmp_path / "predict.json", real.subset(range(half, len(real.questions))))
-  files = SquadFiles(version="2.0", train_file=train, predict_file=predict, held_out_fraction=0.3)
-  built = build_task(files, settings=SIZES, tokenizer=tokenizer)
-  task = built.task
-  assert task.best_metric == "selection_f1"
-  own = {question.id for question in task._predict.data.questions}
-
-  def null_scores(question):
-    return (1.0 if question.is_impossible else -1.0) + (10.0 if question.id in own else 0.0)
-
-  report = task.evaluate(fake_outputs(task, null_scores))
-  assert report["null_score_diff_threshold"] == task.spec.null_score_diff_threshold == 0.0
-  assert report["selection_f1"] > 97.0  # A few answers are longer than 30 pieces, or less than theirs.
-  assert report["HasAns_f1"] == 0.0
-  assert report["NoAns_f1"] == 100.0
-  assert report["best_f1"] > 97.0
-  assert report["best_f1_thresh"] == 10.0
-  assert report["total"] == len(own)
-  held = built.notes["questions"]["held_out"]["total"]
-  assert built.notes["threshold_from"] == f"{held} questions held out of the training file"
-  assert held + built.notes["questions"]["train"]["total"] == half
-  # Asked for, the reported questions choose: as in the original.
-  same = dataclasses.replace(files, selection_split="predict")
-  task = build_task(same, settings=SIZES, tokenizer=tokenizer).task
-  report = task.evaluate(fake_outputs(task, null_scores))
-  assert task.best_metric == "f1"
-  assert report["f1"] == pytest.approx(report["best_f1"])
-  assert report["null_score_diff_threshold"] == 10.0
-
-
-def test_training_windows(tmp_path, real, tokenizer):
+def test_training_windows(tmp_path, made_up, tokenizer):
   small = SquadSettings(max_seq_length=64, max_query_length=24, doc_stride=16)
-  data = of_short_paragraphs(real, 30, impossible=5)
+  data = of_short_paragraphs(made_up, 30, impossible=5)
   data.questions[0] = data.questions[0]._replace(answers=(Answer("nowhere to be found", 0),))
   path = write_file(tmp_path / "train.json", data)
   files = SquadFiles(version="2.0", train_file=path, predict_file=path, selection_split="predict")
@@ -250,14 +202,14 @@ def test_training_windows(tmp_path, real, tokenizer):
   without = dataclasses.replace(small, keep_empty_windows=False)
   fewer = build_task(files, settings=without, tokenizer=tokenizer).task.train_features()
   impossible = {question.id for question in data.questions if question.is_impossible}
-  features = built.task._train
+  (features,) = built.task.splits["train"]
   of_impossible = sum(features.data.questions[q].id in impossible for q in features.windows.question)
   assert len(fewer) == (lacking == 0).sum() + of_impossible
   assert np.asarray(fewer.labels["cls_logits"]).sum() == of_impossible
 
 
-def test_what_cannot_choose_is_refused(tmp_path, real, tokenizer):
-  data = of_short_paragraphs(real, 6, impossible=1)
+def test_what_cannot_choose_is_refused(tmp_path, made_up, tokenizer):
+  data = of_short_paragraphs(made_up, 6, impossible=1)
   train = write_file(tmp_path / "train.json", data)
   bare = write_file(tmp_path / "bare.json", data, answers=False)
   files = SquadFiles(version="2.0", train_file=train, predict_file=bare, selection_split="predict")

@@ -1,0 +1,284 @@
+"""A person's files: which file is which split, tables of four formats, and examples held out for evaluation.
+
+TensorFlow is not imported here, so that worker processes start fast.
+"""
+
+from collections.abc import Mapping, Sequence
+import csv
+import dataclasses
+import io
+import json
+import os
+from typing import Any, TypeVar
+
+from absl import logging
+import numpy as np
+
+from albert_tf import files
+from albert_tf.errors import UserError
+
+FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
+# Split → what its file is called before the suffix.
+STEMS: Mapping[str, tuple[str, ...]] = {
+  "train": ("train",),
+  "eval": ("dev", "valid", "validation", "eval"),
+  "test": ("test",),
+}
+_Example = TypeVar("_Example")
+
+
+def find_split_files(
+  data_dir: str, suffixes: Sequence[str], *, needed: Sequence[str], **named: str
+) -> dict[str, str]:
+  """The file of each split; splits without one are absent.
+
+  Args:
+    data_dir: holds `train.SUFFIX`, `dev.SUFFIX` (or valid, validation, eval) and `test.SUFFIX`; may be empty.
+    suffixes: which suffixes count.
+    needed: the splits that must be there; training examples may stand in for "eval" (see `hold_out`).
+    **named: split → file that was named by the user, instead of the folder's; empty: none.
+
+  Raises:
+    UserError: there is no such folder, a split that is needed has no file, or a split has two.
+  """
+  found = {split: path for split, path in named.items() if path}
+  if data_dir and not files.exists(data_dir):
+    raise UserError(f"data_dir must exist. Received: {data_dir}, which does not. Check the path.")
+  for split, stems in STEMS.items() if data_dir else ():
+    names = [stem + suffix for stem in stems for suffix in suffixes]
+    there = [name for name in names if files.exists(os.path.join(data_dir, name))]
+    if len(there) > 1 and split not in found:
+      raise UserError(
+        f"data_dir holds one file for each split. Received: {', '.join(there)} in {data_dir}. "
+        f"Name the one to take with --{split}_file."
+      )
+    if there:
+      found.setdefault(split, os.path.join(data_dir, there[0]))
+  if not found:
+    received = f"--data_dir={data_dir}, which holds none" if data_dir else "no --data_dir"
+    raise UserError(
+      f"There must be a file to read: train, dev or test with {', '.join(suffixes)} in --data_dir, or named with "
+      f"--train_file, --eval_file, --test_file. Received: {received}."
+    )
+  for split in needed:
+    if split not in found and not (split == "eval" and "train" in found):
+      raise UserError(
+        f"What is to be done needs {split} data. Received: files for {', '.join(found)} alone. Name a file with "
+        f"--{split}_file, or leave the --do_… flag out."
+      )
+  return found
+
+
+def hold_out(
+  examples: Sequence[_Example],
+  fraction: float,
+  *,
+  source: str,
+  groups: Sequence[int] | None = None,
+  seed: int = 0,
+  advice: str = "Name a file to evaluate on",
+) -> tuple[list[_Example], list[_Example]]:
+  """Training and evaluation examples of one file, each in the file's order; always the same ones.
+
+  Args:
+    examples: all of them.
+    fraction: to be held out, as near as whole groups come to it.
+    source: the file, for messages.
+    groups: the group of each example, which is not torn apart; None: each is one.
+    seed: decides which.
+    advice: what else the user may do, for messages.
+
+  Raises:
+    UserError: the fraction is not between 0 and 1, or there are fewer than two groups.
+  """
+  names, numbers, sizes = np.unique(
+    np.arange(len(examples)) if groups is None else groups, return_inverse=True, return_counts=True
+  )
+  if not 0.0 < fraction < 1.0 or len(names) < 2:
+    what = "examples" if groups is None else "paragraphs with questions"
+    raise UserError(
+      "Some training examples are held out for evaluation: a fraction above 0 and below 1, of two or more "
+      f"{what}. Received: {fraction} of {len(names)} in {source}. {advice}, or mend the fraction."
+    )
+  order = np.random.default_rng(seed).permutation(len(names))
+  reached = np.cumsum(sizes[order])[:-1]
+  count = 1 + int(np.argmin(np.abs(reached - fraction * len(examples))))
+  held = np.isin(numbers.reshape(-1), order[:count])
+  logging.info("%s: %d of %d examples are held out for evaluation", source, held.sum(), len(examples))
+  train, evaluation = ([examples[i] for i in np.flatnonzero(part).tolist()] for part in (~held, held))
+  return train, evaluation
+
+
+# ------------------------------------------------------------------ text and JSON
+
+
+def read_text(path: str) -> str:
+  """A UTF-8 file, with or without a byte-order mark.
+
+  Raises:
+    UserError: it cannot be read, or is not UTF-8.
+  """
+  try:
+    with files.open_binary(path) as stream:
+      return stream.read().decode("utf-8-sig")
+  except OSError as error:
+    raise UserError(
+      f"A file of examples must be readable. Received: {path} ({error.strerror or error}). Check the path."
+    ) from error
+  except UnicodeDecodeError as error:
+    raise UserError(
+      f"Files of examples are UTF-8 text. Received: {path}, which is not at byte {error.start:,} ({error.reason}). "
+      "Convert it first, for example with iconv."
+    ) from error
+
+
+def read_lines(path: str) -> list[str]:
+  """Lines without their ends. Only line feeds end one: texts hold other characters that `splitlines` takes for ends."""
+  lines = [line.removesuffix("\r") for line in read_text(path).split("\n")]
+  return lines if lines[-1] else lines[:-1]  # Nothing follows the last line end.
+
+
+def parse_json(text: str, *, where: str) -> Any:
+  r"""The value of a JSON text.
+
+  Args:
+    text: the JSON.
+    where: file and line, for messages.
+
+  Raises:
+    UserError: it is not JSON, or has half of an escaped character (`\ud83d` without its other half), which no
+      tokenizer and no file takes.
+  """
+  try:
+    value = json.loads(text)
+  except (ValueError, RecursionError) as error:
+    raise UserError(
+      f"JSON is expected here. Received: {where}, not JSON ({error}). It may be cut short: mend it, or fetch it again."
+    ) from error
+  if "\\ud" in text.lower():  # Surrogates come in no other way: the file is UTF-8.
+    try:
+      json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+      raise UserError(
+        f"Text is whole Unicode characters. Received: half of one (\\u{ord(error.object[error.start]):04x}) in "
+        f"{where}. It was cut in two where the file was made; write the text out again."
+      ) from error
+  return value
+
+
+# ------------------------------------------------------------------ tables
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Table:
+  """Rows of a file.
+
+  Attributes:
+    source: the file, for messages.
+    columns: name → values: strings of .tsv and .csv, else what the file has, None where it has nothing.
+    first_line: where the first row is in the file.
+  """
+
+  source: str
+  columns: Mapping[str, Sequence[Any]]
+  first_line: int = 1
+
+  def __len__(self) -> int:
+    return len(next(iter(self.columns.values()), ()))
+
+  def where(self, row: int) -> str:
+    """Names a row in messages."""
+    return f"line {self.first_line + row} of {self.source}"
+
+  def check_columns(self, wanted: Sequence[str], flags: str) -> None:
+    """Raises a `UserError` where a column or every row is missing; `flags` name the columns."""
+    missing = [name for name in wanted if name not in self.columns]
+    if missing and self.columns:
+      raise UserError(
+        f"The table needs the columns {', '.join(wanted)}. Received: {self.source} without {', '.join(missing)}; it "
+        f"has {', '.join(self.columns) or 'none'}. Name them with {flags}."
+      )
+    if not len(self):
+      raise UserError(
+        f"A table has at least one row. Received: {self.source}, which is empty. Check the file."
+      )
+
+
+def read_table(path: str) -> Table:
+  """Reads a table by its suffix: .tsv, .csv (RFC 4180 quoting), .jsonl or .parquet.
+
+  TSV has no quoting: tabs and line ends are what separates. A blank line is a row where there is but one column.
+
+  Raises:
+    UserError: the file is not there, is empty, or is not what its suffix says.
+  """
+  suffix = os.path.splitext(path)[1].lower()
+  if suffix not in FORMATS:
+    raise UserError(f"A table's file name ends in {', '.join(FORMATS)}. Received: {path}.")
+  if not files.exists(path):
+    raise UserError(f"The table must exist. Received: {path}, which does not. Check the path.")
+  if suffix == ".parquet":
+    return Table(source=path, columns=_parquet_columns(path))
+  if suffix == ".jsonl":
+    return Table(source=path, columns=_json_columns(path))
+  rows = _csv_rows(path) if suffix == ".csv" else [line.split("\t") for line in read_lines(path)]
+  return Table(source=path, columns=_text_columns(rows, path), first_line=2)
+
+
+def _csv_rows(path: str) -> list[list[str]]:
+  text = read_text(path)
+  csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # A cell may be a whole document.
+  try:
+    return [row or [""] for row in csv.reader(io.StringIO(text, newline=""))]
+  except csv.Error as error:
+    raise UserError(
+      f"A .csv file has comma-separated values. Received: {path} ({error}). Mend it."
+    ) from error
+
+
+def _text_columns(rows: list[list[str]], path: str) -> dict[str, list[str]]:
+  if not rows:
+    raise UserError(f"A table needs a header and rows. Received: {path}, which is empty. Check the file.")
+  header = rows[0]
+  rows = [row for row in rows[1:] if row != [""] or len(header) == 1]
+  twice = sorted({name for name in header if header.count(name) > 1})
+  if twice:
+    raise UserError(
+      f"Every column has a name of its own. Received: {', '.join(map(repr, twice))} more than once in {path}. "
+      "Rename one."
+    )
+  wrong = next((number for number, row in enumerate(rows, 1) if len(row) != len(header)), None)
+  if wrong is not None:
+    raise UserError(
+      f"Every row has as many columns as the header. Received: {path} with {len(header)} columns, and "
+      f"{len(rows[wrong - 1])} in row {wrong}. Is a text with tabs or commas not quoted, or the suffix the wrong one?"
+    )
+  return {name: [row[i] for row in rows] for i, name in enumerate(header)}
+
+
+def _json_columns(path: str) -> dict[str, list[Any]]:
+  rows = []
+  for number, line in enumerate(read_lines(path), 1):
+    if line.strip():
+      rows.append(parse_json(line, where=f"line {number} of {path}"))
+      if not isinstance(rows[-1], dict):
+        raise UserError(f"Every line is a JSON object. Received: line {number} of {path} is none.")
+  names = dict.fromkeys(name for row in rows for name in row)
+  return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _parquet_columns(path: str) -> dict[str, list[Any]]:
+  try:
+    import pyarrow
+    from pyarrow import parquet
+  except ImportError as error:
+    raise UserError(
+      f'Parquet needs pyarrow. Received: {path} without it. Install ".[data]", or convert the file.'
+    ) from error
+  with files.open_binary(path) as stream:
+    content = stream.read()
+  try:
+    table = parquet.read_table(pyarrow.BufferReader(content))
+  except (pyarrow.ArrowInvalid, OSError) as error:
+    raise UserError(f"The file must be Parquet. Received: {path} ({error}). Check the file.") from error
+  return {name: table.column(name).to_pylist() for name in table.column_names}

@@ -1,0 +1,1 @@
+"""What fine-tunes any task: batches, `fit`, predictions, the run directory, resumption."""

@@ -1,0 +1,95 @@
+"""The outputs of a model for every row of a split, in order, on all replicas."""
+
+from collections.abc import Iterator, Sequence
+import dataclasses
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tqdm
+
+from albert_tf.finetuning.engine.batches import Batching, FlatFeatures, Plan, planned_dataset
+from albert_tf.finetuning.engine.features import FeatureSet
+from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, Outputs
+from albert_tf.pipelines.batches import HostShard
+from albert_tf.training.distribution import host_shard
+
+_BAR_FROM_BATCHES = 50
+
+
+class Predictor:
+  """Runs a model over splits; rows of similar length share a batch, every row is computed once.
+
+  Args:
+    model: returns an array or a mapping of arrays, each `[B, …]`.
+    strategy: where it was built. Each worker of several computes everything for itself.
+    batching: of evaluation; the batch size is split over this worker's replicas.
+    verbose: whether long splits show a bar.
+  """
+
+  def __init__(
+    self, model: Any, *, strategy: tf.distribute.Strategy, batching: Batching, verbose: bool = False
+  ):
+    self._strategy = strategy
+    self._batching = batching
+    self._verbose = verbose
+    # The default strategy cannot name its one device.
+    devices = 1 if strategy.num_replicas_in_sync == 1 else len(strategy.extended.worker_devices)
+    self._worker = HostShard(num_replicas=devices)
+    self._several = strategy.num_replicas_in_sync > devices
+    self._flattened: dict[int, tuple[FeatureSet, FlatFeatures]] = {}  # A split is evaluated many times.
+
+    def step(x: dict[str, tf.Tensor]) -> Any:
+      return strategy.run(lambda inputs: model(inputs, training=False), args=(x,))
+
+    self._step = tf.function(step, autograph=False, reduce_retracing=True)
+
+  def __call__(self, features: FeatureSet, *, name: str = "") -> Outputs:
+    """Output name → one array a row; see `task.Outputs`."""
+    self._batching.check(features, name or "the split")
+    replicas = self._worker.num_replicas
+    batching = dataclasses.replace(
+      self._batching, batch_size=-(-self._batching.batch_size // replicas) * replicas
+    )
+    lengths, size = features.lengths, batching.batch_size
+    order = np.argsort(lengths, kind="stable") if batching.bucket_multiple else np.arange(len(lengths))
+    parts = [order[start : start + size] for start in range(0, len(order), size)]
+    batches = self._batches(features, parts, batching)
+    quiet = not self._verbose or len(parts) < _BAR_FROM_BATCHES
+    rows: dict[str, list[Any]] = {}
+    # None: shown on a terminal alone.
+    for indices in tqdm.tqdm(parts, desc=name, disable=quiet or None, unit="batch", leave=False):
+      for key, array in self._run(next(batches)).items():
+        rows.setdefault(key, []).extend(array[: len(indices)])
+    back = np.argsort(order, kind="stable")
+    return {key: _stacked([column[i] for i in back]) for key, column in rows.items()}
+
+  def _batches(
+    self, features: FeatureSet, parts: Sequence[np.ndarray], batching: Batching
+  ) -> Iterator[dict[str, tf.Tensor]]:
+    if id(features) not in self._flattened:
+      flat = FlatFeatures.of(FeatureSet(features.rows, pad_values=features.pad_values))
+      self._flattened[id(features)] = (features, flat)
+    flat = self._flattened[id(features)][1]
+    plan = Plan.of(parts, flat, batching)
+
+    def of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
+      shard = self._worker if self._several else host_shard(self._strategy, context)
+      return planned_dataset(flat, plan, batching, shard=shard)
+
+    for x, _, _ in self._strategy.distribute_datasets_from_function(of_host):
+      yield x
+
+  def _run(self, x: dict[str, tf.Tensor]) -> dict[str, np.ndarray]:
+    outputs = self._step(x)
+    named = outputs if isinstance(outputs, dict) else {UNNAMED_OUTPUT: outputs}
+    local = self._strategy.experimental_local_results
+    return {
+      key: np.concatenate([tf.cast(p, tf.float32) if p.dtype == tf.bfloat16 else p for p in local(value)])
+      for key, value in named.items()
+      if value is not None
+    }
+
+
+def _stacked(column: list[np.ndarray]) -> Any:
+  return np.stack(column) if len({row.shape for row in column}) == 1 else column

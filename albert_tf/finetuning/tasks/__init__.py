@@ -1,0 +1,1 @@
+"""What a fine-tuning task is: readers, features, scores and outputs, one file a kind."""

@@ -1,0 +1,180 @@
+"""Classification or regression of a person's own table."""
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+import re
+from typing import Any
+
+from albert_tf.errors import UserError
+from albert_tf.finetuning.data import hold_out, read_table
+from albert_tf.finetuning.tasks.base import TaskSpec
+from albert_tf.finetuning.tasks.text import Texts, TextTask
+from albert_tf.tokenization import AlbertTokenizer, WordPieceTokenizer
+
+_MOST_CLASSES = 1000  # More different labels than this are no classes, but numbers or free text.
+_WHOLE_NUMBER = re.compile(r"([+-]?\d+)\.0+")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableColumns:
+  """Which columns of a table are what.
+
+  Attributes:
+    texts: one or two.
+    label: the label's; empty where there is none.
+    id: of each row's name in predictions; empty: the row's number.
+  """
+
+  texts: tuple[str, ...]
+  label: str = ""
+  id: str = ""
+
+  def __post_init__(self) -> None:
+    if not 1 <= len(self.texts) <= 2 or not all(self.texts):
+      raise UserError(
+        f"text_columns names one column, or two with a comma. Received: {','.join(self.texts)!r}. For example "
+        "--text_columns=question,answer."
+      )
+
+
+def read_texts(path: str, columns: TableColumns, *, with_label: bool | None) -> Texts:
+  """Texts and labels of a table; see `data.read_table`. Empty texts are kept; a missing one is refused.
+
+  Args:
+    path: of the file.
+    columns: which column is what.
+    with_label: whether labels are needed; None: they are read where the column is there.
+
+  Raises:
+    UserError: the file is no table, is empty, or lacks a column.
+  """
+  table = read_table(path)
+  if with_label is None:
+    with_label = columns.label in table.columns
+  wanted = [*columns.texts, *([columns.label] if with_label else []), *([columns.id] if columns.id else [])]
+  table.check_columns(wanted, "--text_columns and --label_column")
+  for name in wanted:
+    empty = next((i for i, value in enumerate(table.columns[name]) if value is None), None)
+    if empty is not None:
+      raise UserError(
+        f"Every row needs {', '.join(wanted)}. Received: {path} without {name!r} at line {table.first_line + empty}. "
+        "Remove the row, or fill it."
+      )
+  texts = [[_text(value) for value in table.columns[name]] for name in columns.texts]
+  return Texts(
+    ids=[_text(v) for v in table.columns[columns.id]] if columns.id else [str(i) for i in range(len(table))],
+    firsts=texts[0],
+    seconds=texts[1] if len(texts) > 1 else None,
+    labels=[label_text(value) for value in table.columns[columns.label]] if with_label else None,
+    source=path,
+    first_line=table.first_line,
+  )
+
+
+def _text(value: Any) -> str:
+  """A cell as text; 1.0 of a column that Parquet or JSON holds as floats is "1"."""
+  if isinstance(value, bool):
+    return str(value).lower()
+  if isinstance(value, float) and value.is_integer():
+    return str(int(value))
+  return re.sub(r"[\t\r\n]", " ", str(value))
+
+
+def label_text(value: Any) -> str:
+  """A label as text: 1, 1.0, and in a .tsv "1", which has no quoting, are one class."""
+  text = _text(value).strip()
+  if len(text) > 2 and text[0] == text[-1] == '"':
+    text = text[1:-1].strip()
+  whole = _WHOLE_NUMBER.fullmatch(text)
+  return whole[1] if whole else text
+
+
+class TableTask(TextTask):
+  """Classification or regression of a person's own table.
+
+  Args:
+    tables: "train", "eval", "test" → file. Without "eval", `eval_fraction` of the training rows are held out.
+    columns: which column is what.
+    tokenizer: of the weights.
+    regression: whether labels are numbers to predict.
+    label_names: the classes in order; empty: those of the training data, sorted.
+    max_seq_length: S.
+    name: of the task, in results and file names.
+    eval_fraction: of the training rows, chosen by number, always the same ones.
+
+  Raises:
+    UserError: no such file, column or label.
+  """
+
+  def __init__(
+    self,
+    tables: Mapping[str, str],
+    *,
+    columns: TableColumns,
+    tokenizer: AlbertTokenizer | WordPieceTokenizer,
+    regression: bool = False,
+    label_names: Sequence[str] = (),
+    max_seq_length: int = 128,
+    name: str = "custom",
+    eval_fraction: float = 0.1,
+  ):
+    splits = {
+      split: read_texts(path, columns, with_label=None if split == "test" else True)
+      for split, path in tables.items()
+      if path
+    }
+    if not splits:
+      raise UserError(
+        "A table task needs a file. Received: none. Name --train_file, --eval_file or --test_file."
+      )
+    if "train" in splits and "eval" not in splits:
+      splits["train"], splits["eval"] = _hold_out(splits["train"], eval_fraction)
+    names = [] if regression else [label_text(each) for each in label_names]
+    spec = TaskSpec(
+      kind="regression" if regression else "classification",
+      name=name,
+      label_names=tuple(names or ([] if regression else _classes(splits.get("train"), columns))),
+      pair=len(columns.texts) > 1,
+      max_seq_length=max_seq_length,
+      columns=dataclasses.asdict(columns),
+    )
+    super().__init__(
+      spec,
+      splits,
+      tokenizer=tokenizer,
+      metric_names=("pearson", "spearman", "mean_squared_error") if regression else ("accuracy", "macro_f1"),
+      data={f"{split}_file": path for split, path in tables.items() if path and split != "test"},
+    )
+
+
+def _classes(train: Texts | None, columns: TableColumns) -> list[str]:
+  if train is None:
+    raise UserError(
+      "The classes come from the training data. Received: no --train_file. Name them with --label_names, or the "
+      "fine-tuned run as --init_checkpoint."
+    )
+  # Whole numbers in their order, after everything else.
+  names = sorted(set(train.labels or ()), key=lambda label: (len(label) if label.isdigit() else 0, label))
+  if not 2 <= len(names) <= _MOST_CLASSES:
+    raise UserError(
+      f"Classification needs 2 to {_MOST_CLASSES} classes. Received: {len(names)} different values in the column "
+      f"{columns.label!r} of {train.source}. Is it the right column? Use --regression for numbers."
+    )
+  return names
+
+
+def _hold_out(texts: Texts, fraction: float) -> tuple[Texts, Texts]:
+  def take(rows: Sequence[int]) -> Texts:
+    def pick(column: Sequence[str]) -> list[str]:
+      return [column[i] for i in rows]
+
+    return dataclasses.replace(
+      texts,
+      ids=pick(texts.ids),
+      firsts=pick(texts.firsts),
+      seconds=texts.seconds and pick(texts.seconds),
+      labels=texts.labels and pick(texts.labels),
+    )
+
+  train, held = hold_out(range(len(texts)), fraction, source=texts.source)
+  return take(train), take(held)

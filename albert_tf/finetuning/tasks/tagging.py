@@ -1,0 +1,218 @@
+"""The task of tagging words: named entities, parts of speech, or any tags of a person's own; and its scores."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+import functools
+import os
+import re
+from typing import Any
+
+import numpy as np
+
+from albert_tf.compat import keras
+from albert_tf.errors import UserError
+from albert_tf.finetuning.engine.features import FeatureSet
+from albert_tf.finetuning.tasks import plots
+from albert_tf.finetuning.tasks.base import (
+  UNNAMED_OUTPUT,
+  FineTuningTask,
+  Outputs,
+  TaskSpec,
+  cross_entropy,
+  write_tsv,
+)
+from albert_tf.finetuning.tasks.conll import TaggedSentence
+from albert_tf.finetuning.tasks.words import TaggingFeatures, align
+from albert_tf.tokenization import AlbertTokenizer
+
+OUTSIDE = "O"
+_ENTITY_TAG = re.compile(r"[BIESLU]-.+")
+_BILOU = {"L": "E", "U": "S"}  # Other letters for the same scheme; seqeval knows E and S.
+_IN_CELL = re.compile(r"[\t\r\n]")  # What a cell of a table cannot hold.
+
+
+class TaggingTask(FineTuningTask):
+  """Token classification; the score is the entities' F1 where tags mark entities, else the words' accuracy.
+
+  Args:
+    splits: "train", "eval", "test" → sentences; those that are not needed may be absent.
+    tokenizer: of the pretrained model.
+    max_seq_length: S.
+    name: for people and file names.
+    label_names: the tags by id, of an earlier run; empty: those of the training and evaluation sentences, the most
+      frequent first.
+    data: what the sentences were read from, by flag.
+    columns: of the files; see `TaskSpec.columns`.
+
+  Raises:
+    UserError: training or evaluation sentences have no tags, or there are fewer than two tags.
+  """
+
+  def __init__(
+    self,
+    *,
+    splits: Mapping[str, Sequence[TaggedSentence]],
+    tokenizer: AlbertTokenizer,
+    max_seq_length: int,
+    name: str = "tagging",
+    label_names: Sequence[str] = (),
+    data: Mapping[str, str] | None = None,
+    columns: Mapping[str, Any] | None = None,
+  ):
+    self.data = dict(data or {})
+    self.splits = splits
+    self._tokenizer = tokenizer
+    names = tuple(label_names) or _tags_by_frequency(splits)
+    self.spec = TaskSpec(
+      kind="token_classification",
+      name=name,
+      label_names=names,
+      max_seq_length=max_seq_length,
+      columns=columns or {},
+    )
+    self._entities = marks_entities(names)
+    self.best_metric = "f1" if self._entities else "accuracy"
+    if self._entities:  # Says now, not after training, that a package is missing.
+      entity_scores([[OUTSIDE]], [[OUTSIDE]], kinds=[])
+
+  @functools.cache  # noqa: B019  A task lives as long as the command.
+  def aligned(self, split: str) -> TaggingFeatures:
+    """The features of a split, and where each word's tag is read."""
+    label_ids = {name: index for index, name in enumerate(self.spec.label_names)}
+    return align(
+      self.split(split), self._tokenizer, label_ids=label_ids, max_seq_length=self.spec.max_seq_length
+    )
+
+  def features(self, split: str) -> FeatureSet:
+    return self.aligned(split).features
+
+  def loss(self) -> Any:
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+  def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
+    """`accuracy` of words; of entities `precision`, `recall`, `f1` and `f1_TYPE`; the words' mean `loss`.
+
+    Every word counts once; one without pieces counts with the tag it is given, "O" or the most frequent.
+    """
+    gold = [sentence.tags or () for sentence in self.splits[split]]
+    predicted = self.predict(outputs, split)
+    scores = {"accuracy": word_accuracy(gold, predicted)}
+    if self._entities:
+      scores |= entity_scores(gold, predicted, kinds=entity_kinds(self.spec.label_names))
+    return scores | {"loss": self._mean_loss(outputs, split)}
+
+  def predict(self, outputs: Outputs, split: str) -> list[list[str]]:
+    """A tag for every word of every sentence."""
+    names = self.spec.label_names
+    without_piece = OUTSIDE if OUTSIDE in names else names[0]
+    best = [np.argmax(row, axis=-1) for row in outputs[UNNAMED_OUTPUT]]
+    return [
+      [without_piece if place is None else names[best[place.row][place.position]] for place in sentence]
+      for sentence in self.aligned(split).places
+    ]
+
+  def _mean_loss(self, outputs: Outputs, split: str) -> float:
+    """Mean cross-entropy of the words that have pieces."""
+    features = self.aligned(split).features
+    rows: Any = zip(outputs[UNNAMED_OUTPUT], features.labels or (), features.weights or (), strict=True)
+    losses = [cross_entropy(logits[: len(labels)], labels)[weights > 0] for logits, labels, weights in rows]
+    every = np.concatenate([*losses, []])
+    return float(every.mean()) if len(every) else 0.0
+
+  def write_predictions(
+    self, outputs: Outputs, split: str, directory: str, *, spec: TaskSpec | None = None
+  ) -> None:
+    """`predictions_SPLIT.tsv`: a word a line with its tag, where known, and the predicted one, a blank line between."""
+    write_tsv(os.path.join(directory, f"predictions_{split}.tsv"), self._prediction_rows(outputs, split))
+
+  def _prediction_rows(self, outputs: Outputs, split: str) -> Iterator[Sequence[str]]:
+    for sentence, tags in zip(self.splits[split], self.predict(outputs, split), strict=True):
+      if sentence.new_document:
+        yield from (["-DOCSTART-"], [""])
+      words = [_IN_CELL.sub(" ", word) for word in sentence.words]
+      yield from zip(words, *([sentence.tags] if sentence.tags else []), tags, strict=True)
+      yield [""]
+
+  def plot(self, outputs: Outputs, path: str) -> bool:
+    index = {name: number for number, name in enumerate(self.spec.label_names)}
+    gold = np.array([index[tag] for sentence in self.splits["eval"] for tag in sentence.tags or ()])
+    predicted = np.array([index[tag] for tags in self.predict(outputs, "eval") for tag in tags])
+    scores = self.evaluate(outputs)
+    title = (
+      f"{self.spec.name}, {len(gold):,} evaluation words\n{self.best_metric} {scores[self.best_metric]:.3f}"
+    )
+    plots.confusion_matrix(path, gold, predicted, names=self.spec.label_names, title=title)
+    return True
+
+
+def _tags_by_frequency(splits: Mapping[str, Sequence[TaggedSentence]]) -> tuple[str, ...]:
+  counts: Counter[str] = Counter()
+  for split in ("train", "eval"):
+    for sentence in splits.get(split, ()):
+      if sentence.tags is None:
+        raise UserError(
+          f"The {split} sentences have a tag for each word. Received: none in {sentence.where}. "
+          "Choose the column with --tag_column or the key with --tag_key."
+        )
+      counts.update(sentence.tags)
+  if len(counts) < 2:
+    raise UserError(
+      f"There are at least two tags. Received: {', '.join(counts) or 'none'}. "
+      "Check --tag_column (or --tag_key); to predict alone, name the fine-tuned run as --init_checkpoint."
+    )
+  return tuple(sorted(counts, key=lambda tag: (-counts[tag], tag)))
+
+
+def marks_entities(tags: Iterable[str]) -> bool:
+  """Whether tags are "O" and B-X, I-X (and E-, S- or L-, U-): then entities are scored, not words alone."""
+  tags = set(tags) - {OUTSIDE}
+  return bool(tags) and all(_ENTITY_TAG.fullmatch(tag) for tag in tags)
+
+
+def word_accuracy(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> float:
+  """Share of words with the right tag."""
+  right = [
+    a == b for left, right in zip(gold, predicted, strict=True) for a, b in zip(left, right, strict=True)
+  ]
+  return float(np.mean(right)) if right else 0.0
+
+
+def entity_kinds(tags: Iterable[str]) -> list[str]:
+  """The types of entities that tags such as B-PER mark."""
+  return sorted({tag[2:] for tag in tags if tag != OUTSIDE})
+
+
+def entity_scores(
+  gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], *, kinds: Sequence[str]
+) -> dict[str, float]:
+  """Precision, recall and F1 of whole entities, over all types and `f1_TYPE` of each, as `conlleval` counts.
+
+  An entity is right when its type, first and last word are. IOB1, IOB2, IOBES and BILOU are understood.
+
+  Args:
+    gold, predicted: tags of each sentence.
+    kinds: the types to score one by one; one that does not occur has 0.
+
+  Raises:
+    UserError: seqeval is not installed.
+  """
+  try:
+    from seqeval.metrics import sequence_labeling
+  except ImportError as error:
+    raise UserError(
+      "Scores of entities need the package seqeval, which is not installed. Received: tags such as B-X and I-X. "
+      'Install it: pip install "albert-tf[tagging]".'
+    ) from error
+  left, right = ([[_iobes(tag) for tag in sentence] for sentence in each] for each in (gold, predicted))
+  scores = dict.fromkeys(["precision", "recall", "f1", *(f"f1_{kind}" for kind in kinds)], 0.0)
+  if not (sequence_labeling.get_entities(left) or sequence_labeling.get_entities(right)):
+    return scores
+  report = sequence_labeling.classification_report(left, right, output_dict=True, zero_division=0)
+  total = report["micro avg"]
+  scores |= {"precision": total["precision"], "recall": total["recall"], "f1": total["f1-score"]}
+  scores |= {f"f1_{kind}": report[kind]["f1-score"] for kind in kinds if kind in report}
+  return {name: float(value) for name, value in scores.items()}
+
+
+def _iobes(tag: str) -> str:
+  return _BILOU.get(tag[0], tag[0]) + tag[1:] if tag[1:2] == "-" else tag

@@ -1,0 +1,219 @@
+"""Classification and regression of texts and pairs of texts: what GLUE and a person's own table share."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import dataclasses
+import functools
+import os
+from typing import Any
+import warnings
+
+from absl import logging
+import numpy as np
+from scipy import special, stats
+from sklearn import metrics as sklearn_metrics
+
+from albert_tf.compat import keras
+from albert_tf.errors import UserError
+from albert_tf.finetuning.engine.features import FeatureSet
+from albert_tf.finetuning.tasks import plots
+from albert_tf.finetuning.tasks.base import (
+  UNNAMED_OUTPUT,
+  FineTuningTask,
+  Outputs,
+  TaskSpec,
+  cross_entropy,
+  write_tsv,
+)
+from albert_tf.tokenization import AlbertTokenizer, WordPieceTokenizer
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Texts:
+  """The examples of one split as they are in the file.
+
+  Attributes:
+    ids: of each example, for predictions.
+    firsts: the texts.
+    seconds: the second texts, or None.
+    labels: strings as in the file, or None.
+    source: the file, for messages.
+    first_line: of the first example, for messages.
+  """
+
+  ids: Sequence[str]
+  firsts: Sequence[str]
+  seconds: Sequence[str] | None
+  labels: Sequence[str] | None
+  source: str
+  first_line: int = 1
+
+  def __len__(self) -> int:
+    return len(self.firsts)
+
+
+class TextTask(FineTuningTask):
+  """A classification or regression task on texts.
+
+  Args:
+    spec: kind "classification" or "regression".
+    splits: "train", "eval", "test" and more (see `FineTuningTask.more_splits`) → texts.
+    tokenizer: of the weights.
+    metric_names: keys of `METRICS`; the first decides which checkpoint is the best.
+    data: what the splits were read from.
+  """
+
+  def __init__(
+    self,
+    spec: TaskSpec,
+    splits: Mapping[str, Texts],
+    *,
+    tokenizer: AlbertTokenizer | WordPieceTokenizer,
+    metric_names: Sequence[str],
+    data: Mapping[str, str] | None = None,
+  ):
+    self.spec = spec
+    self.splits = dict(splits)
+    self.best_metric = metric_names[0]
+    self.data = dict(data or {})
+    self._tokenizer = tokenizer
+    self._metric_names = tuple(metric_names)
+    self._features: dict[str, FeatureSet] = {}
+
+  @property
+  def _regresses(self) -> bool:
+    return self.spec.kind == "regression"
+
+  def features(self, split: str) -> FeatureSet:
+    if split not in self._features:
+      texts: Texts = self.split(split)
+      if texts.labels is None and not split.startswith("test"):
+        raise UserError(
+          f"Training and evaluation need labels. Received: {texts.source} without. Predict it as test data instead."
+        )
+      labels = None if texts.labels is None else self._label_array(texts)
+      rows = text_rows(texts, self._tokenizer, max_length=self.spec.max_seq_length)
+      self._features[split] = FeatureSet(rows, labels)
+    return self._features[split]
+
+  def _label_array(self, texts: Texts) -> np.ndarray:
+    labels = texts.labels or ()
+    if self._regresses:
+      return _numbers(texts)[:, np.newaxis]  # [n, 1], like the logits.
+    index = {name: i for i, name in enumerate(self.spec.label_names)}
+    unknown = sorted(set(labels) - index.keys())
+    if unknown:
+      raise UserError(
+        f"A label must be one of {', '.join(self.spec.label_names)}. Received: "
+        f"{', '.join(map(repr, unknown[:5]))}{' and more' if len(unknown) > 5 else ''} in {texts.source}, first at "
+        f"line {texts.first_line + list(labels).index(unknown[0])}. Mend the file, or name the classes (--label_names)."
+      )
+    return np.array([index[label] for label in labels], np.int32)
+
+  def loss(self) -> Any:
+    if self._regresses:
+      return keras.losses.MeanSquaredError()
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+  def predictions(self, outputs: Outputs) -> np.ndarray:
+    """Class numbers, or values, `[n]`."""
+    logits = np.asarray(outputs[UNNAMED_OUTPUT])
+    return logits[:, 0] if self._regresses else logits.argmax(axis=-1)
+
+  def gold(self, split: str) -> np.ndarray:
+    """The labels of a split, `[n]`."""
+    return np.asarray(self.features(split).labels).reshape(-1)
+
+  def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
+    labels, predictions = self.gold(split), self.predictions(outputs)
+    values = {name: float(METRICS[name](labels, predictions)) for name in self._metric_names}
+    if self._regresses:
+      return values | {"loss": float(METRICS["mean_squared_error"](labels, predictions))}
+    return values | {"loss": float(cross_entropy(outputs[UNNAMED_OUTPUT], labels).mean())}
+
+  def write_predictions(
+    self, outputs: Outputs, split: str, directory: str, *, spec: TaskSpec | None = None
+  ) -> None:
+    """`predictions_<split>.tsv`: id, prediction, the true label where known, probability of each class."""
+    write_tsv(os.path.join(directory, f"predictions_{split}.tsv"), self._prediction_rows(outputs, split))
+
+  def _prediction_rows(self, outputs: Outputs, split: str) -> Iterator[list[str]]:
+    texts: Texts = self.splits[split]
+    names = () if self._regresses else self.spec.label_names
+    labels = [[]] * len(texts) if texts.labels is None else [[label] for label in texts.labels]
+    yield ["id", "prediction", *(["label"] * len(labels[0])), *(f"probability_{name}" for name in names)]
+    probabilities = special.softmax(np.asarray(outputs[UNNAMED_OUTPUT], np.float64), axis=-1)
+    columns = texts.ids, self.predictions(outputs), labels, probabilities[:, : len(names)]
+    for example, prediction, label, row in zip(*columns, strict=True):
+      yield [example, self.label_text(prediction), *label, *(f"{p:.6f}" for p in row)]
+
+  def label_text(self, prediction: Any) -> str:
+    """How a prediction is written."""
+    return f"{float(prediction):.4f}" if self._regresses else self.spec.label_names[int(prediction)]
+
+  def plot(self, outputs: Outputs, path: str) -> bool:
+    labels, predictions, values = self.gold("eval"), self.predictions(outputs), self.evaluate(outputs)
+    score = ", ".join(f"{name.replace('_', ' ')} {values[name]:.3f}" for name in self._metric_names[:2])
+    title = f"{self.spec.name}, {len(labels):,} evaluation examples\n{score}"
+    if self._regresses:
+      plots.scatter(path, labels, predictions, title=title)
+    else:
+      plots.confusion_matrix(path, labels, predictions, names=self.spec.label_names, title=title)
+    return True
+
+
+def text_rows(
+  texts: Texts, tokenizer: AlbertTokenizer | WordPieceTokenizer, *, max_length: int
+) -> list[dict[str, np.ndarray]]:
+  """[CLS] a [SEP] b [SEP] of each example, int32 `input_ids`, `input_mask`, `segment_ids`, unpadded.
+
+  The longer text is cut at its end until both fit; an empty second text makes a single segment.
+  """
+  packed = tokenizer(
+    list(texts.firsts), None if texts.seconds is None else list(texts.seconds), max_length=max_length
+  )
+  lengths = packed["input_mask"].sum(axis=1)
+  full = int((lengths == max_length).sum())
+  if full:
+    logging.info(
+      "%s: %d of %d examples fill or exceed %d pieces", texts.source, full, len(lengths), max_length
+    )
+  return [
+    {name: array[i, :length].copy() for name, array in packed.items()} for i, length in enumerate(lengths)
+  ]
+
+
+def _numbers(texts: Texts) -> np.ndarray:
+  values = np.empty(len(texts), np.float32)
+  for i, label in enumerate(texts.labels or ()):
+    try:
+      values[i] = float(label)
+    except ValueError:
+      values[i] = np.nan
+    if not np.isfinite(values[i]):
+      raise UserError(
+        f"A regression task's labels are numbers. Received: {label!r} at line {texts.first_line + i} of {texts.source}."
+      )
+  return values
+
+
+def _correlation(function: Callable[..., Any], labels: np.ndarray, predictions: np.ndarray) -> float:
+  """0 where one side is constant."""
+  if len(labels) < 2:
+    return 0.0
+  with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # Constant input: the value is then not a number.
+    value = float(function(np.asarray(labels, np.float64), np.asarray(predictions, np.float64))[0])
+  return value if np.isfinite(value) else 0.0
+
+
+# (labels, predictions) → score, as GLUE defines them. "f1" is of class 1 (MRPC's paraphrases, QQP's duplicates),
+# "macro_f1" the mean over the classes that occur; a correlation of constants is 0.
+METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
+  "accuracy": sklearn_metrics.accuracy_score,
+  "f1": functools.partial(sklearn_metrics.f1_score, zero_division=0),
+  "macro_f1": functools.partial(sklearn_metrics.f1_score, average="macro", zero_division=0),
+  "matthews_correlation": sklearn_metrics.matthews_corrcoef,
+  "pearson": functools.partial(_correlation, stats.pearsonr),
+  "spearman": functools.partial(_correlation, stats.spearmanr),
+  "mean_squared_error": lambda labels, values: np.mean((np.asarray(labels, np.float64) - values) ** 2),
+}

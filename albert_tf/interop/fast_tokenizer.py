@@ -1,0 +1,145 @@
+"""`tokenizer.json` of Hugging Face's fast tokenizers for a SentencePiece model, with this project's ids.
+
+Without the file their code rebuilds a tokenizer from the model alone, and other ids come out.
+"""
+
+import base64
+import dataclasses
+import json
+from typing import Any
+
+from sentencepiece import sentencepiece_model_pb2 as model_proto
+
+from albert_tf.tokenization.config import TokenizerConfig
+from albert_tf.tokenization.digit_comma import ends_in_digit_comma
+from albert_tf.tokenization.unicode_tables import combining_class, space_class
+
+_NEVER = -1e4  # A score that no other segmentation is worse than.
+
+
+def tokenizer_json(model: bytes, config: TokenizerConfig) -> str | None:
+  """The file's text; None for a model that is not of type unigram, as every ALBERT's is.
+
+  Exact but for what the format cannot say: a piece like "▁1990," is never taken, where the original takes it and
+  encodes its number again; between two segmentations of equal score the choice may differ; a capital sigma ends a
+  word only between a letter and none, where Python looks past apostrophes and the like.
+
+  Args:
+    model: a serialized SentencePiece model.
+    config: the tokenizer's settings.
+  """
+  proto = model_proto.ModelProto.FromString(model)
+  if proto.trainer_spec.model_type != model_proto.TrainerSpec.UNIGRAM:
+    return None
+  ids = {piece.piece: index for index, piece in enumerate(proto.pieces)}
+  special = [
+    _added_token(index, piece.piece, strip_left=piece.piece == "[MASK]")
+    for index, piece in enumerate(proto.pieces)
+    if piece.type == model_proto.ModelProto.SentencePiece.UNKNOWN
+    or piece.piece in ("<pad>", "[CLS]", "[SEP]", "[MASK]")
+  ]
+  values = {
+    "version": "1.0",
+    "truncation": None,
+    "padding": None,
+    "added_tokens": special,
+    "normalizer": {"type": "Sequence", "normalizers": _normalizers(proto, config)},
+    "pre_tokenizer": _METASPACE,
+    "post_processor": _template(ids),
+    "decoder": _METASPACE,
+    "model": {
+      "type": "Unigram",
+      "unk_id": proto.trainer_spec.unk_id,
+      "vocab": _scores(proto),
+      "byte_fallback": False,
+    },
+  }
+  return json.dumps(values, ensure_ascii=False) + "\n"
+
+
+_METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": False}
+
+
+def tokenizer_config_json(config: TokenizerConfig, *, tokenizer_class: str) -> str:
+  """The text of `tokenizer_config.json`; `find_model` reads this project's own settings back from it."""
+  pieces = {"cls": "[CLS]", "sep": "[SEP]", "pad": "<pad>", "mask": "[MASK]", "unk": "<unk>"}
+  values = {
+    "tokenizer_class": tokenizer_class,
+    "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+    "keep_accents": False,
+    **{f"{name}_token": piece for name, piece in pieces.items()},
+    **dataclasses.asdict(config),
+  }
+  return json.dumps(values, indent=2) + "\n"
+
+
+def _scores(proto: model_proto.ModelProto) -> list[tuple[str, float]]:
+  """Every piece with the score by which segmentations are compared."""
+  kinds = model_proto.ModelProto.SentencePiece
+  best = max(piece.score for piece in proto.pieces if piece.type == kinds.NORMAL)
+  rows = []
+  for piece in proto.pieces:
+    score = piece.score
+    if piece.type == kinds.USER_DEFINED:  # SentencePiece's own rule: always the better choice.
+      score = len(piece.piece.encode()) * best - 0.1
+    if ends_in_digit_comma(piece.piece) or piece.type not in (kinds.NORMAL, kinds.USER_DEFINED):
+      score = _NEVER
+    rows.append((piece.piece, score))
+  return rows
+
+
+def _normalizers(proto: model_proto.ModelProto, config: TokenizerConfig) -> list[dict[str, Any]]:
+  """`normalize_text`, then SentencePiece's own rules."""
+  steps = []
+  if config.remove_space:
+    steps += [
+      _replace(f"[{space_class()}]+", " "),
+      {"type": "Strip", "strip_left": True, "strip_right": True},
+    ]
+  if config.normalize_quotes:
+    steps.append(_replace("``|''", '"'))
+  steps += [{"type": "NFKD"}, _replace(f"[{combining_class()}]", "")]
+  if config.do_lower_case:
+    steps += [
+      _replace(r"(?<=\p{L})\x{3a3}(?!\p{L})", "\N{GREEK SMALL LETTER FINAL SIGMA}"),
+      {"type": "Lowercase"},
+    ]
+  charsmap = proto.normalizer_spec.precompiled_charsmap
+  if charsmap:
+    steps.append({"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode()})
+  if proto.normalizer_spec.remove_extra_whitespaces:
+    steps += [_replace(" {2,}", " "), {"type": "Strip", "strip_left": True, "strip_right": True}]
+  return steps
+
+
+def _replace(pattern: str, content: str) -> dict[str, Any]:
+  return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
+
+
+def _template(ids: dict[str, int]) -> dict[str, Any]:
+  """[CLS] A [SEP], and [CLS] A [SEP] B [SEP]."""
+  first = [_piece("[CLS]", 0), {"Sequence": {"id": "A", "type_id": 0}}, _piece("[SEP]", 0)]
+  return {
+    "type": "TemplateProcessing",
+    "single": first,
+    "pair": [*first, {"Sequence": {"id": "B", "type_id": 1}}, _piece("[SEP]", 1)],
+    "special_tokens": {
+      piece: {"id": piece, "ids": [ids[piece]], "tokens": [piece]} for piece in ("[CLS]", "[SEP]")
+    },
+  }
+
+
+def _piece(piece: str, segment: int) -> dict[str, Any]:
+  return {"SpecialToken": {"id": piece, "type_id": segment}}
+
+
+def _added_token(index: int, piece: str, *, strip_left: bool) -> dict[str, Any]:
+  return {
+    "id": index,
+    "content": piece,
+    "single_word": False,
+    "lstrip": strip_left,
+    "rstrip": False,
+    "normalized": False,
+    "special": True,
+  }

@@ -1,0 +1,71 @@
+"""The variables of a model: the original checkpoint's name of each, and its initial value."""
+
+from collections.abc import Mapping
+from typing import Any
+import zlib
+
+import tensorflow as tf
+
+from albert_tf.compat import raw_variable
+
+
+def named_variables(model: Any) -> dict[str, tf.Variable]:
+  """Maps the original release's names to a model's plain `tf.Variable`s.
+
+  Each layer states its own part in `checkpoint_items()`; this walk joins them.
+  A bare encoder gets the prefix `bert/`, so that the names match a pretraining
+  checkpoint.
+
+  Args:
+    model: a model or layer of this package.
+
+  Returns:
+    Every weight once, in a fixed order. Keras wrappers are taken off.
+
+  Raises:
+    ValueError: a trainable weight has no name, or two have the same.
+  """
+  names: dict[str, tf.Variable] = {}
+
+  def walk(prefix: str, item: Any) -> None:
+    if not hasattr(item, "checkpoint_items"):
+      if prefix in names:
+        raise ValueError(f"Two variables must not share a checkpoint name. Received twice: {prefix}.")
+      names[prefix] = raw_variable(item)
+      return
+    for name, child in item.checkpoint_items().items():
+      walk(f"{prefix}/{name}" if prefix else name, child)
+
+  walk(getattr(model, "checkpoint_prefix", ""), model)
+  missing = {id(raw_variable(v)) for v in model.trainable_variables} - {id(v) for v in names.values()}
+  if missing:
+    raise ValueError(
+      f"checkpoint_items() must name every trainable weight. Unnamed: {len(missing)} of {model.name}."
+    )
+  return names
+
+
+def initialize_variables(
+  variables: Mapping[str, tf.Variable], *, seed: int, initializer_range: float
+) -> None:
+  r"""Assigns the original's initial values, reproducibly.
+
+  Kernels and tables: normal(0, `initializer_range`) cut at two deviations; biases and
+  $\beta$: 0; $\gamma$: 1. Each value depends on the seed and the variable's name alone, so
+  it is the same on both stacks, for any number of replicas and any order of creation.
+
+  Args:
+    variables: original checkpoint name → variable.
+    seed: any integer.
+    initializer_range: standard deviation, 0.02 in the paper's configurations.
+  """
+  for name, variable in variables.items():
+    shape, leaf = variable.shape, name.rsplit("/", 1)[-1]
+    if leaf == "gamma":
+      value = tf.ones(shape)
+    elif leaf == "beta" or leaf.endswith("bias"):
+      value = tf.zeros(shape)
+    else:
+      key = tf.constant([seed % 2**31, zlib.crc32(name.encode()) % 2**31], tf.int32)
+      value = tf.random.stateless_truncated_normal(shape, seed=key, stddev=initializer_range, alg="philox")
+    variable.assign(tf.cast(value, variable.dtype))

@@ -1,0 +1,175 @@
+"""Record files → batches for pretraining, from any position, for any host."""
+
+from collections.abc import Callable
+import dataclasses
+
+import tensorflow as tf
+
+from albert_tf.errors import UserError
+from albert_tf.pipelines.checks import check_enough_records
+from albert_tf.pipelines.extents import ExtentReader, HostPart
+from albert_tf.pipelines.order import ORDER_VERSION, make_order
+from albert_tf.pipelines.record_index import RecordIndex
+
+# float32 [B]: 0 for an example that only fills the last evaluation batch.
+EXAMPLE_WEIGHTS = "example_weights"
+
+_EVALUATION_RECORDS = 1024  # Read at once.
+
+Batch = dict[str, tf.Tensor]
+ParseFunction = Callable[[tf.Tensor], Batch]
+MaskFunction = Callable[[Batch, tf.Tensor, tf.Tensor], Batch]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HostShard:
+  """Which rows of every global batch one host feeds to its replicas, of `num_replicas` on all hosts."""
+
+  num_replicas: int = 1
+  num_hosts: int = 1
+  host: int = 0
+
+  def __post_init__(self) -> None:
+    if self.num_replicas % self.num_hosts:
+      raise UserError(
+        "Every host must have the same number of replicas. Received: "
+        f"{self.num_replicas} replicas on {self.num_hosts} hosts. Use equal hosts."
+      )
+
+  @property
+  def replicas_per_host(self) -> int:
+    return self.num_replicas // self.num_hosts
+
+
+def _per_replica(
+  dataset: tf.data.Dataset, shard: HostShard, rows_per_replica: int, part: HostPart
+) -> tf.data.Dataset:
+  """A part's stream of examples, in pieces of any size → this host's per-replica batches.
+
+  `rebatch` cuts and joins whole tensors; elements are never handled one by one.
+  """
+  sharers = shard.num_hosts // part.parts  # Hosts that read the same part.
+  if sharers > 1:
+    rows = rows_per_replica * shard.replicas_per_host
+    first = shard.host // part.parts * rows
+    dataset = dataset.rebatch(rows * sharers, drop_remainder=True).map(
+      lambda rows_of_all: {name: values[first : first + rows] for name, values in rows_of_all.items()}
+    )
+  return dataset.rebatch(rows_per_replica, drop_remainder=True)
+
+
+def _rows_per_replica(batch_size: int, shard: HostShard, *, flag: str) -> int:
+  if batch_size % shard.num_replicas:
+    raise UserError(
+      f"{flag} must be divisible by the number of replicas. Received: {flag}={batch_size}, "
+      f"{shard.num_replicas} replicas. Use {max(1, batch_size // shard.num_replicas) * shard.num_replicas}."
+    )
+  return batch_size // shard.num_replicas
+
+
+def training_batches(
+  index: RecordIndex,
+  parse: ParseFunction,
+  *,
+  seed: int,
+  global_batch_size: int,
+  start_position: int = 0,
+  shard: HostShard = HostShard(),
+  order_version: int = ORDER_VERSION,
+  mask: MaskFunction | None = None,
+) -> tf.data.Dataset:
+  """Endless per-replica training batches from example `start_position` of the stream on.
+
+  The example at a position depends on the index, the seed and the version alone. So a restart costs a
+  seek, not a replay, and every global batch has the same examples for any number of hosts,
+  replicas and micro-batches. Which host holds which of them is free.
+
+  Args:
+    parse: serialized `[B]` → features; see `records.parse`.
+    seed: keys the order.
+    global_batch_size: examples of one step on all replicas.
+    start_position: examples consumed by earlier steps.
+    order_version: of the run; see `make_order`.
+    mask: (batch, epoch [B], number of the record [B]) → the batch with other masks; None for the stored ones.
+
+  Returns:
+    Batches of `global_batch_size / num_replicas` examples, `replicas_per_host` a step.
+
+  Raises:
+    UserError: the batch is not divisible by the replicas, or there are fewer records than one batch.
+  """
+  rows = _rows_per_replica(global_batch_size, shard, flag="train_batch_size")
+  check_enough_records(index.num_records, global_batch_size)
+  order = make_order(order_version, num_records=index.num_records, seed=seed)
+  part = order.part(shard.num_hosts, shard.host)
+  start = order.locate(start_position)
+  skipped = order.before(start, part)
+  reader = ExtentReader(index)
+
+  def read_window(window: tf.Tensor) -> Batch:
+    extents = order.extents(window, part)
+    places = order.arrangement(window, part, extents)
+    places = places[tf.where(tf.equal(window, start.window), skipped, 0) :]
+    serialized = tf.gather(reader.read_all(extents), places)
+    if mask is None:
+      return {"serialized": serialized}
+    numbers = tf.ragged.range(extents.starts, extents.starts + extents.counts).flat_values
+    epoch = window // order.windows_per_epoch
+    return {
+      "serialized": serialized,
+      "record": tf.gather(numbers, places),
+      "epoch": tf.fill(tf.shape(places), epoch),
+    }
+
+  def finish(rows: Batch) -> Batch:
+    batch = parse(rows["serialized"])
+    return batch if mask is None else mask(batch, rows["epoch"], rows["record"])
+
+  dataset = tf.data.Dataset.range(start.window, tf.int64.max)
+  # One window is used up while the next is read: memory holds two.
+  dataset = dataset.map(read_window).prefetch(1)
+  # A host may have no part of an epoch's rest.
+  dataset = dataset.filter(lambda rows: tf.size(rows["serialized"]) > 0)
+  dataset = _per_replica(dataset, shard, rows, part)
+  dataset = dataset.map(finish, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+  return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def evaluation_batches(
+  index: RecordIndex,
+  parse: ParseFunction,
+  *,
+  global_batch_size: int,
+  max_steps: int | None = None,
+  shard: HostShard = HostShard(),
+) -> tf.data.Dataset:
+  """Every held-out record once, in file order, as per-replica batches of one size, at most `max_steps` of them.
+
+  Each host reads its own stretch of the records, and fills up with copies whose `example_weights` are 0.
+  """
+  rows = _rows_per_replica(global_batch_size, shard, flag="eval_batch_size")
+  steps = -(-index.num_records // global_batch_size)
+  steps = steps if max_steps is None else min(steps, max_steps)
+  total = min(index.num_records, steps * global_batch_size)
+  first, end = (total * host // shard.num_hosts for host in (shard.host, shard.host + 1))
+  missing = steps * rows * shard.replicas_per_host - (end - first)
+  reader = ExtentReader(index)
+
+  def read(start: tf.Tensor) -> Batch:
+    records = reader.read(start, tf.minimum(end - start, _EVALUATION_RECORDS))
+    return {"records": records, EXAMPLE_WEIGHTS: tf.ones_like(records, tf.float32)}
+
+  def fill(start: tf.Tensor) -> Batch:
+    one = reader.read(tf.minimum(start, index.num_records - 1), tf.constant(1, tf.int64))
+    return {"records": tf.repeat(one, missing), EXAMPLE_WEIGHTS: tf.zeros([missing])}
+
+  dataset = tf.data.Dataset.range(first, end, _EVALUATION_RECORDS)
+  dataset = dataset.map(read, num_parallel_calls=2, deterministic=True)
+  if missing:
+    dataset = dataset.concatenate(tf.data.Dataset.from_tensors(tf.constant(first, tf.int64)).map(fill))
+  dataset = dataset.rebatch(rows, drop_remainder=True).map(
+    lambda part: {**parse(part["records"]), EXAMPLE_WEIGHTS: part[EXAMPLE_WEIGHTS]},
+    num_parallel_calls=tf.data.AUTOTUNE,
+    deterministic=True,
+  )
+  return dataset.prefetch(tf.data.AUTOTUNE)

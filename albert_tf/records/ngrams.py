@@ -1,0 +1,37 @@
+"""What data creation and fresh masks share: how long n-grams are and what stands there, paper section 4.1."""
+
+import numpy as np
+
+from albert_tf.errors import UserError
+
+MASK_SHARE, KEEP_SHARE = 0.8, 0.1  # The rest, 0.1, becomes a random piece.
+NGRAM_DISTRIBUTIONS = ("inverse", "uniform", "reverse")
+
+
+def ngram_probabilities(ngram: int, distribution: str = "inverse") -> np.ndarray:
+  """float64 [ngram]: p(n) for n = 1 … ngram.
+
+  Args:
+    ngram: the longest, in words.
+    distribution: `inverse` p(n) = (1/n) / sum_k (1/k), the paper's; `uniform`; `reverse` p(n) ~ 1/(ngram + 1 - n), the
+      original's favor_shorter_ngram=false; or `ngram` weights as "0.6,0.4".
+
+  Raises:
+    UserError: another distribution.
+  """
+  n = np.arange(1, ngram + 1, dtype=np.float64)
+  named = {"inverse": 1.0 / n, "uniform": np.ones_like(n), "reverse": 1.0 / n[::-1]}
+  weights = named[distribution] if distribution in named else _weights(distribution)
+  if len(weights) != ngram or not np.isfinite(weights).all() or weights.min() < 0 or weights.sum() <= 0:
+    raise UserError(
+      f"ngram_distribution must be one of {', '.join(NGRAM_DISTRIBUTIONS)}, or {ngram} (ngram) weights. "
+      f"Received: ngram_distribution={distribution!r}. Change that flag; --help says what each means."
+    )
+  return weights / weights.sum()
+
+
+def _weights(text: str) -> np.ndarray:
+  try:
+    return np.array([float(part) for part in text.split(",")])
+  except ValueError:
+    return np.array([])

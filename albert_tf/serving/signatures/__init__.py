@@ -1,0 +1,1 @@
+"""The functions of an exported model, one file a kind of model."""

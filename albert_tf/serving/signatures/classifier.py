@@ -1,0 +1,73 @@
+"""Classification and regression of a text or a pair, as signatures."""
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from albert_tf.serving.saved_model import CLASSIFY, REGRESS
+from albert_tf.serving.signatures.base import (
+  Parts,
+  ServingModule,
+  Signatures,
+  Tensors,
+  graph,
+  merge_rows,
+  parse_texts_or_ids,
+  strings,
+)
+
+
+class ClassifierModule(ServingModule):
+  """The class, or the value, of a text or of a pair of texts.
+
+  Signatures of a classifier:
+    serving_default: `text` [B] strings, for a task of pairs `text_pair` [B] too → `probabilities` [B, C],
+      `label_names` strings [B, C] (the same in every row), `predictions` int32 [B], `label` strings [B].
+    tokens: `input_ids`, `input_mask`, `segment_ids` [B, S] → the same.
+    examples: `inputs` [B] serialized tf.Example → `classes` strings and `scores` float32 [B, C]; the
+      Classify method of servers. An example holds `text` (and `text_pair`), or the ids of `tokens`.
+
+  Signatures of a regression: the same, with the one output `value` [B]; `examples` gives `outputs` [B]
+  and is the Regress method.
+  """
+
+  def __init__(self, parts: Parts):
+    super().__init__(parts)
+    assert parts.task is not None
+    self._is_regression = parts.task.kind == "regression"
+    self._label_names = parts.task.label_names
+    self._text_names = ("text", "text_pair") if parts.task.pair else ("text",)
+
+  def signatures(self) -> Signatures:
+    return {
+      "serving_default": graph(self.text, strings(*self._text_names)),
+      "tokens": self.shared(self.tokens, self.token_inputs()),
+      "examples": graph(self.examples, strings("inputs")),
+    }
+
+  def method_names(self) -> Mapping[str, str]:
+    return {"examples": REGRESS if self._is_regression else CLASSIFY}
+
+  def text(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Tensors:
+    return self.shared(self.tokens, self.token_inputs())(**self.pack(text, text_pair))
+
+  def tokens(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
+    logits = self.run_model(input_ids, input_mask, segment_ids)  # [B, C]
+    if self._is_regression:
+      return {"value": logits[:, 0]}
+    best = tf.argmax(logits, axis=-1, output_type=tf.int32)
+    names = tf.constant(self._label_names)
+    return {
+      "probabilities": tf.nn.softmax(logits),
+      "label_names": tf.tile(names[tf.newaxis], [tf.shape(logits)[0], 1]),
+      "predictions": best,
+      "label": tf.gather(names, best),
+    }
+
+  def examples(self, inputs: tf.Tensor) -> Tensors:
+    texts, given = parse_texts_or_ids(inputs, self._text_names)
+    batch = merge_rows(self.pack(**texts), given)
+    outputs = self.shared(self.tokens, self.token_inputs())(**batch)
+    if self._is_regression:
+      return {"outputs": outputs["value"]}
+    return {"classes": outputs["label_names"], "scores": outputs["probabilities"]}

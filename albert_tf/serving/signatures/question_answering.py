@@ -1,0 +1,157 @@
+"""Answers to questions, cut from the text that holds them, as signatures."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from albert_tf.errors import UserError
+from albert_tf.serving.signatures.base import (
+  LONGEST_TEXT,
+  Parts,
+  ServingModule,
+  Signatures,
+  Tensors,
+  cut,
+  graph,
+  parse_strings,
+  strings,
+)
+from albert_tf.serving.signatures.question_windows import (
+  WindowSettings,
+  best_answers,
+  make_windows,
+  spans_of_best,
+  spans_of_logits,
+)
+from albert_tf.tokenization.graph_offsets import GraphOffsets
+
+_MIN_LENGTH = 8  # Positions: more than the starts and ends that the head of SQuAD 2.0 follows.
+_WINDOWS_AT_ONCE = 32
+
+
+class QuestionAnsweringModule(ServingModule):
+  """The parts of a context that answer a question.
+
+  A context longer than the packing's length is read in overlapping windows, up to `max_windows` of
+  them; what lies behind is not read, and `truncated` says so.
+
+  Signatures:
+    serving_default: `question`, `context` [B] strings → `answer` strings [B], "" where a model of SQuAD 2.0
+      finds none; `answers` strings, `probabilities` (among these answers), `scores` float32, `starts` and
+      `ends` int32 (half-open, characters of the context), [B, N], best first, padded with "" and 0;
+      `truncated` bool [B]; SQuAD 2.0 also `null_scores` float32 [B]: `answer` is "" where it is at least
+      the threshold of the run's task.json.
+    examples: `inputs` [B] serialized tf.Example with `question` and `context` → the same.
+    tokens: `input_ids`, `input_mask`, `segment_ids`, for SQuAD 2.0 `p_mask` [B, S] → the head's outputs
+      for these windows.
+
+  N is `ExportSettings.n_best`.
+  """
+
+  def __init__(self, parts: Parts):
+    super().__init__(parts)
+    assert parts.task is not None
+    self._task = task = parts.task
+    self._has_null = task.squad_version == "2.0"
+    self._n_best = parts.settings.n_best
+    self.offsets = GraphOffsets(parts.tokenizer, self.tokenizer)
+    if self._max_length <= task.max_query_length + 3:
+      raise UserError(
+        f"max_seq_length must be more than max_query_length + 3. Received: {self._max_length}, with "
+        f"max_query_length={task.max_query_length} in the run's task.json. Raise --max_seq_length."
+      )
+    self._windows = WindowSettings(
+      self._max_length, task.max_query_length, task.doc_stride, parts.settings.max_windows
+    )
+
+  def signatures(self) -> Signatures:
+    return {
+      "serving_default": self.shared(self.text, strings("question", "context")),
+      "examples": graph(self.examples, strings("inputs")),
+      "tokens": self.shared(self.tokens, self.window_inputs()),
+    }
+
+  def window_inputs(self) -> tuple[tf.TensorSpec, ...]:
+    return (*self.token_inputs(), *([self.ids("p_mask")] if self._has_null else []))
+
+  def text(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
+    is_cut = tf.strings.length(context, unit="UTF8_CHAR") > LONGEST_TEXT
+    located = self.offsets(cut(context))
+    windows = make_windows(
+      self.tokenizer,
+      self.tokenizer.tokenize(cut(question)),
+      located.ids,
+      self._windows,
+      fixed=self._fixed_length is not None,
+      min_length=_MIN_LENGTH,
+    )
+    batch = dict(windows.batch)
+    if self._has_null:
+      place = tf.range(tf.shape(batch["input_ids"])[1])
+      last = (windows.text_begin + windows.length)[:, tf.newaxis]
+      in_text = (place >= windows.text_begin[:, tf.newaxis]) & (place < last)
+      batch["p_mask"] = tf.where(in_text | (place == 0), 0, 1)
+    tokens = self.shared(self.tokens, self.window_inputs())
+    outputs = in_chunks(lambda chunk: tokens(**chunk), batch, _WINDOWS_AT_ONCE, self._output_specs())
+    longest = self._task.max_answer_length
+    if self._has_null:
+      spans = spans_of_best(windows, outputs, max_answer_length=longest)
+    else:
+      spans = spans_of_logits(windows, outputs, n_best=self._n_best, max_answer_length=longest)
+    best = best_answers(spans, located, n_best=self._n_best)
+    best |= {"answer": best["answers"][:, 0], "truncated": is_cut | windows.is_cut}
+    if self._has_null:  # The least unanswerable window counts.
+      nulls = tf.math.unsorted_segment_min(outputs["cls_logits"], windows.row, tf.shape(question)[0])
+      is_null = nulls >= self._task.null_score_diff_threshold
+      best |= {"answer": tf.where(is_null, "", best["answer"]), "null_scores": nulls}
+    return best
+
+  def examples(self, inputs: tf.Tensor) -> Tensors:
+    texts = parse_strings(inputs, required=["question", "context"])
+    return self.shared(self.text, strings("question", "context"))(**texts)
+
+  def tokens(
+    self,
+    input_ids: tf.Tensor,
+    input_mask: tf.Tensor,
+    segment_ids: tf.Tensor,
+    p_mask: tf.Tensor | None = None,
+  ) -> Tensors:
+    more = {} if p_mask is None else {"p_mask": p_mask}
+    return dict(self.run_model(input_ids, input_mask, segment_ids, **more))
+
+  def _output_specs(self) -> dict[str, tf.TensorSpec]:
+    """What `tokens` gives."""
+    if not self._has_null:
+      return {name: tf.TensorSpec([None, None], tf.float32) for name in ("start_logits", "end_logits")}
+    specs = {
+      f"{side}_top_{kind}": tf.TensorSpec([None, None], dtype)
+      for side in ("start", "end")
+      for kind, dtype in (("log_probs", tf.float32), ("index", tf.int32))
+    }
+    return {**specs, "cls_logits": tf.TensorSpec([None], tf.float32)}
+
+
+def in_chunks(
+  function: Callable[[Tensors], Tensors], batch: Tensors, size: int, outputs: dict[str, tf.TensorSpec]
+) -> Tensors:
+  """Runs a function on rows in chunks, one after the other, so that memory is bounded.
+
+  Args:
+    function: of tensors [rows, S] to tensors [rows, …].
+    batch: [W, S] each.
+    size: rows of a chunk, at most.
+    outputs: what the function returns.
+  """
+  total = tf.shape(batch["input_ids"])[0]
+  chunks = tf.maximum((total + size - 1) // size, 1)
+  rows = (total + chunks - 1) // chunks
+  stacked = {}
+  for name, tensor in batch.items():
+    padded = tf.pad(tensor, [[0, chunks * rows - total], [0, 0]])
+    stacked[name] = tf.reshape(padded, [chunks, rows, tf.shape(tensor)[1]])
+  done = tf.map_fn(function, stacked, fn_output_signature=outputs, parallel_iterations=1)
+  return {
+    name: tf.reshape(tensor, tf.concat([[chunks * rows], tf.shape(tensor)[2:]], axis=0))[:total]
+    for name, tensor in done.items()
+  }

@@ -1,0 +1,1 @@
+"""Models without tokenizer for small machines: LiteRT and ONNX."""

@@ -1,0 +1,1 @@
+"""The encoder and its heads as an ONNX graph."""

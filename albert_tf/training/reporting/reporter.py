@@ -1,0 +1,189 @@
+"""What a run says about itself: metrics.jsonl, TensorBoard, curves.png and progress."""
+
+from collections.abc import Callable, Mapping
+import time
+from typing import Any, TextIO
+
+import tensorflow as tf
+
+from albert_tf import files
+from albert_tf.checkpoints.bundle import coordinator_cpu
+from albert_tf.training.metrics_log import MetricsLog
+from albert_tf.training.reporting.curves import draw_curves
+from albert_tf.training.reporting.goodput import PREFIX, Goodput, Machine
+from albert_tf.training.reporting.progress import Progress
+
+TRAIN, EVAL = "train", "eval"
+DRAWING_SHARE = 0.01  # Of the run's time, at most; all of reporting shall cost less than 2%.
+
+
+class Reporter:
+  """Reports of one run, in all their forms; every process may call it, only the chief writes.
+
+  Args:
+    run_dir: metrics.jsonl, tensorboard/ and curves.png are kept in it.
+    start_step: completed steps of the checkpoint the run starts from; reports beyond it are removed.
+    machine: for the rates that depend on what the devices can do.
+    baselines: metric → value reached without a model, drawn into the curves.
+    stream: where progress goes; standard error unless given.
+    may_write: raises where the directory is another process's by now; asked before the last writing.
+
+  Example:
+    >>> reporter = Reporter(run_dir, num_train_steps=1000)
+    >>> reporter.train(100, {"loss": 9.1}, updates=100, seconds=12.0, examples=3200, tokens=409600)
+    >>> reporter.eval(100, {"loss": 9.0})
+    >>> reporter.close()
+  """
+
+  def __init__(
+    self,
+    run_dir: str,
+    *,
+    num_train_steps: int,
+    start_step: int = 0,
+    machine: Machine | None = None,
+    is_chief: bool = True,
+    baselines: Mapping[str, float] | None = None,
+    stream: TextIO | None = None,
+    may_write: Callable[[], None] = lambda: None,
+  ):
+    self._is_chief = is_chief
+    self._may_write = may_write
+    self._machine = machine or Machine()
+    self._baselines = baselines
+    self._next_drawing = 0.0
+    if not is_chief:
+      return
+    run_dir = run_dir.rstrip("/")
+    files.makedirs(run_dir)
+    self._curves_path = f"{run_dir}/curves.png"
+    self._log = MetricsLog(f"{run_dir}/metrics.jsonl", start_step=start_step)
+    self._tensorboard = _TensorBoard(f"{run_dir}/tensorboard")
+    if self._log.dropped:
+      self._tensorboard.restart(self._log.records)
+    self._progress = Progress(num_train_steps=num_train_steps, start_step=start_step, stream=stream)
+
+  def train(
+    self, step: int, metrics: Mapping[str, float], *, updates: int, seconds: float, examples: int, tokens: int
+  ) -> None:
+    """Reports the training since the last report, by the names of metrics.jsonl.
+
+    Args:
+      step: completed steps.
+      updates: those that are timed, all but one that includes the compilation.
+      seconds: their wall time; evaluation and checkpoints left out.
+      examples, tokens: what they were made of, on all replicas, without padding.
+    """
+    if not self._is_chief:
+      return
+    duration = max(seconds, 1e-9)
+    values = {key: float(value) for key, value in metrics.items()}
+    values["examples_per_second"] = examples / duration
+    values["tokens_per_second"] = tokens / duration
+    flops = self._machine.model_flops_per_example * examples / duration
+    values["model_tflops_per_second"] = flops / 1e12
+    if self._machine.peak_flops:
+      values["model_flops_utilization"] = flops / self._machine.peak_flops
+    self._record(step, TRAIN, values)
+    self._progress.train(step, values, updates=updates, seconds=seconds)
+
+  def eval(self, step: int, metrics: Mapping[str, float]) -> None:
+    """Reports a held-out evaluation of the weights after `step` steps."""
+    if not self._is_chief:
+      return
+    values = {key: float(value) for key, value in metrics.items()}
+    self._record(step, EVAL, values)
+    self._progress.eval(step, values)
+
+  def message(self, text: str) -> None:
+    """Shows a line to the person watching, without breaking the bar."""
+    if self._is_chief:
+      self._progress.message(text)
+
+  def evaluation(self, step: int) -> dict[str, Any] | None:
+    """The held-out metrics of a step, if they were reported; None on other processes than the chief."""
+    return self._log.find(step, EVAL) if self._is_chief else None
+
+  def training(self, step: int) -> dict[str, Any] | None:
+    """The training report of a step, if there is one; None on other processes than the chief."""
+    return self._log.find(step, TRAIN) if self._is_chief else None
+
+  def flush(self) -> None:
+    """Returns when no report can be lost any more; call it before a checkpoint."""
+    if self._is_chief:
+      self._log.flush()
+      self._tensorboard.flush()
+
+  def refresh(self) -> None:
+    """Draws curves.png, unless drawing would take more than `DRAWING_SHARE` of the run's time."""
+    if self._is_chief and time.monotonic() >= self._next_drawing:
+      self._draw()
+
+  def summary(self, goodput: Goodput, *, examples: int) -> None:
+    """Shows where the time of the whole run went; `examples` are those the weights have seen."""
+    flops = examples * self._machine.model_flops_per_example
+    self.message(goodput.table(model_flops=flops, peak_flops=self._machine.peak_flops))
+
+  def _draw(self) -> None:
+    started = time.monotonic()
+    draw_curves(self._log.records, self._curves_path, baselines=self._baselines)
+    ended = time.monotonic()
+    self._next_drawing = ended + (ended - started) / DRAWING_SHARE
+
+  def close(self) -> None:
+    """Draws the curves a last time and ends log and progress."""
+    if self._is_chief:
+      self._progress.close()
+      self._may_write()
+      self._log.close()
+      self._draw()
+      self._tensorboard.close()
+
+  def _record(self, step: int, split: str, values: Mapping[str, float]) -> None:
+    record = self._log.append(step, split, values)
+    self._tensorboard.write(record)
+
+
+class _TensorBoard:
+  """One writer a split, made when the split has its first report.
+
+  A bucket takes only whole files: every flush uploads the file again. So they are flushed rarely and stay short.
+  """
+
+  _RECORDS_PER_FILE = 1000
+
+  def __init__(self, directory: str):
+    self._directory = directory
+    self._writers: dict[str, Any] = {}
+    self._written: dict[str, int] = {}
+
+  def restart(self, records: list[dict[str, Any]]) -> None:
+    """Begins anew with these records, so that the curves have no branch of a killed run."""
+    for split in (TRAIN, EVAL):  # Traces stay.
+      if files.exists(f"{self._directory}/{split}"):
+        files.remove(f"{self._directory}/{split}")
+    for record in records:
+      self.write(record)
+
+  def write(self, record: Mapping[str, Any]) -> None:
+    split = record["split"]
+    with tf.device(coordinator_cpu()):  # By default a slice's first host would write to its own disk.
+      if split not in self._writers:
+        self._writers[split] = tf.summary.create_file_writer(f"{self._directory}/{split}", max_queue=10_000)
+      with self._writers[split].as_default():
+        for key, value in record.items():
+          if key not in ("step", "split") and value is not None and not key.startswith(PREFIX):
+            tf.summary.scalar(key, value, step=record["step"])
+      self._written[split] = self._written.get(split, 0) + 1
+      if self._written[split] % self._RECORDS_PER_FILE == 0:
+        self._writers.pop(split).close()
+
+  def flush(self) -> None:
+    with tf.device(coordinator_cpu()):
+      for writer in self._writers.values():
+        writer.flush()
+
+  def close(self) -> None:
+    with tf.device(coordinator_cpu()):
+      for writer in self._writers.values():
+        writer.close()

@@ -1,0 +1,174 @@
+"""What the benchmarks share: the command, turns and times, text with a vocabulary, a training step."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from typing import Any, NamedTuple
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+from absl import app, flags
+
+from albert_tf import files
+from albert_tf.errors import UserError, exit_on_user_error
+
+PREDICTIONS = 10  # Masked pieces of an example of `random_batches`.
+
+
+def run(measure: Callable[[], Mapping[str, Any] | None]) -> None:
+  """The command: flags alone are understood; what `measure` returns is printed as one JSON line."""
+
+  def main(argv: Sequence[str]) -> None:
+    if len(argv) > 1:
+      raise UserError(f"Only flags are understood. Received: {' '.join(argv[1:])}. See --help.")
+    result = measure()
+    if result is not None:
+      print(json.dumps({"benchmark": pathlib.Path(argv[0]).stem, **result}), flush=True)
+
+  app.run(exit_on_user_error(main))
+
+
+class Times(NamedTuple):
+  """Seconds of some work: by the clock, and of the processor over all threads, which a busy machine disturbs less."""
+
+  wall: float
+  cpu: float
+
+
+def timed(work: Callable[[], Any]) -> Times:
+  wall, cpu = time.perf_counter(), time.process_time()
+  work()
+  return Times(time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def in_turn(sides: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[Any]]:
+  """What each side returns in each round, one after the other, so that other work on the machine slows all alike."""
+  found: dict[str, list[Any]] = {name: [] for name in sides}
+  for _ in range(rounds):
+    for name, side in sides.items():
+      found[name].append(side())
+  return found
+
+
+class Corpus(NamedTuple):
+  """Text, and the model file of a vocabulary for it."""
+
+  documents: list[list[str]]
+  model: str
+
+
+def define_corpus_flags() -> Callable[..., Corpus]:
+  """The flags for text and vocabulary; called with a folder and a size in megabytes, the result reads or makes both."""
+  inputs = flags.DEFINE_list("input", None, "Text; default: this machine's documentation.")
+  input_format = flags.DEFINE_string("input_format", "lines", "Format of --input.")
+  model = flags.DEFINE_string("spm_model_file", None, "Vocabulary; default: one of 8,000 pieces is trained.")
+
+  def corpus(directory: str, *, megabytes: float) -> Corpus:
+    if inputs.value:
+      documents = _read_documents(files.expand_globs(inputs.value), input_format.value, megabytes)
+    else:
+      documents = installed_documentation(directory, megabytes=megabytes)
+    return Corpus(documents, model.value or train_vocabulary(documents, directory))
+
+  return corpus
+
+
+def _read_documents(paths: Sequence[str], input_format: str, megabytes: float) -> list[list[str]]:
+  """Documents of `paths`, at most about `megabytes` of text."""
+  from tfrecords_tools.corpus import CorpusOptions, CorpusStats, iter_documents
+
+  documents: list[list[str]] = []
+  size = 0
+  for path in paths:
+    for document in iter_documents(path, CorpusOptions(input_format=input_format), stats=CorpusStats()):
+      documents.append(document)
+      size += sum(len(sentence.encode()) + 1 for sentence in document)
+      if size >= megabytes * 1e6:
+        return documents
+  return documents
+
+
+def _data_tool(name: str, *options: str) -> None:
+  command = [sys.executable, "-m", f"tfrecords_tools.{name}", *options]
+  subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def installed_documentation(directory: str, *, megabytes: float) -> list[list[str]]:
+  """Documents of the packages that are installed here."""
+  folder = os.path.join(directory, "docs")
+  _data_tool(
+    "extract_installed_docs", f"--output_dir={folder}", f"--max_megabytes={megabytes}", "--num_files=1"
+  )
+  return _read_documents(files.expand_globs([f"{folder}/*.txt"]), "lines", megabytes)
+
+
+def train_vocabulary(documents: list[list[str]], directory: str) -> str:
+  """Trains 8,000 pieces on the documents; returns the model's path."""
+  prefix, text = os.path.join(directory, "vocabulary"), os.path.join(directory, "vocabulary.txt")
+  write_lines(documents, text)
+  _data_tool("train_vocab", f"--input={text}", f"--model_prefix={prefix}", "--vocab_size=8000")
+  return f"{prefix}.model"
+
+
+def write_lines(documents: list[list[str]], path: str, *, megabytes: float | None = None) -> None:
+  """One sentence a line, blank lines between; with `megabytes` the documents are repeated up to that size."""
+  written = 0
+  with open(path, "w", encoding="utf-8") as stream:
+    while True:
+      for document in documents:
+        written += stream.write("\n".join(document) + "\n\n")
+        if megabytes is not None and written >= megabytes * 1e6:
+          return
+      if megabytes is None:
+        return
+
+
+def training_step(config: Any, *, batch_size: int) -> tuple[Any, dict[str, Any]]:
+  """A step on one device, and what a checkpoint of it holds: weights and moments by name."""
+  import tensorflow as tf
+
+  from albert_tf.modeling import AlbertForPreTraining, initialize_variables, named_variables
+  from albert_tf.optim.config import OptimizerConfig
+  from albert_tf.optim.optimizer import build_optimizer
+  from albert_tf.training.settings import StepConfig
+  from albert_tf.training.step import TrainStep
+
+  strategy = tf.distribute.OneDeviceStrategy("cpu:0")
+  optimizer_config = OptimizerConfig(num_train_steps=10_000, num_warmup_steps=100)
+  with strategy.scope():
+    model = AlbertForPreTraining(config, read_positions_only=True)
+    variables = named_variables(model)
+    optimizer = build_optimizer(optimizer_config, variables)
+  initialize_variables(variables, seed=0, initializer_range=config.initializer_range)
+  step = TrainStep(
+    strategy=strategy,
+    model=model,
+    optimizer=optimizer,
+    config=StepConfig(global_batch_size=batch_size),
+  )
+  return step, {**variables, **optimizer.slots(), "global_step": optimizer.step}
+
+
+def random_batches(batch_size: int, length: int, vocab_size: int) -> Iterator[Any]:
+  """The same random batch for ever: its content does not change the time of a step."""
+  import tensorflow as tf
+
+  tf.random.set_seed(0)
+
+  def integers(*shape: int, below: int) -> Any:
+    return tf.random.uniform(shape, maxval=below, dtype=tf.int32)
+
+  batch = {
+    "input_ids": integers(batch_size, length, below=vocab_size),
+    "input_mask": tf.ones([batch_size, length], tf.int32),
+    "segment_ids": integers(batch_size, length, below=2),
+    "masked_lm_positions": integers(batch_size, PREDICTIONS, below=length),
+    "masked_lm_ids": integers(batch_size, PREDICTIONS, below=vocab_size),
+    "masked_lm_weights": tf.ones([batch_size, PREDICTIONS]),
+    "sentence_order_labels": integers(batch_size, below=2),
+  }
+  return iter(tf.data.Dataset.from_tensors(batch).repeat())

@@ -1,0 +1,40 @@
+"""The one table of task kinds against what it names."""
+
+import pathlib
+
+import pytest
+
+from albert_tf.errors import UserError
+from albert_tf.finetuning import models
+from albert_tf.finetuning.tasks.base import SIGNATURES, SPAN_MODEL, TASK_KINDS, TaskSpec
+
+SCRIPTS = pathlib.Path(__file__).parents[2] / "tpu_scripts"
+
+
+@pytest.mark.parametrize("kind", TASK_KINDS)
+def test_every_kind_has_a_model_a_signature_and_a_command(kind):
+  row = TASK_KINDS[kind]
+  assert issubclass(getattr(models, row.model), models._EncoderWithHead)
+  assert row.signature in SIGNATURES
+  assert (SCRIPTS / row.command).is_file()
+
+
+def test_a_specification_knows_its_model_and_comes_back_as_it_was(tmp_path):
+  squad = TaskSpec(kind="question_answering", name="squad", squad_version="1.1")
+  assert squad.model == SPAN_MODEL
+  assert squad.signature == "question_answering"
+  table = TaskSpec(kind="regression", name="custom", columns={"texts": ("a", "b"), "label": "c"})
+  table.save(str(tmp_path))
+  assert TaskSpec.load(str(tmp_path)) == table
+
+
+def test_what_evaluation_found_out_leaves_the_specification_as_it_is():
+  spec = TaskSpec(kind="question_answering", name="squad", squad_version="2.0")
+  assert spec.settled({"f1": 50.0, "null_score_diff_threshold": -1.5}).null_score_diff_threshold == -1.5
+  assert spec.null_score_diff_threshold == 0.0
+  assert spec.settled({"f1": 1.0}) == spec
+
+
+def test_a_directory_without_a_task_names_the_commands(tmp_path):
+  with pytest.raises(UserError, match="run_tagging"):
+    TaskSpec.load(str(tmp_path))

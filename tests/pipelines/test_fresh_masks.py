@@ -1,0 +1,198 @@
+"""Masks drawn while reading: against the NumPy twin, and against every promise of a stored record."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from reference import masking as twin
+from support.tiny_records import SPEC, random_examples, write_records
+import tensorflow as tf
+
+from albert_tf.pipelines.batches import HostShard, training_batches
+from albert_tf.pipelines.fresh_masks import FreshMasking, FreshMasks, draws_of_rows, unmasked
+from albert_tf.pipelines.record_index import build_record_index
+from albert_tf.records import features as names
+from albert_tf.records.parse import parse_pretraining_batch
+
+VOCABULARY, CLS, SEP, MASK = 400, 2, 3, 4
+RNG = np.random.default_rng(5)
+MASKING = FreshMasking(
+  masked_lm_prob=0.15,
+  max_predictions_per_seq=20,
+  ngram_probabilities=(6 / 11, 3 / 11, 2 / 11),
+  word_starts=RNG.random(VOCABULARY) < 0.7,
+  cls_id=CLS,
+  sep_id=SEP,
+  mask_id=MASK,
+  random_ids=np.arange(5, VOCABULARY),
+  seed=7,
+)
+
+
+def stored_batch(rows, length, predictions, *, full=False):
+  """Records as they are stored, and the text that was masked in them."""
+  texts = np.zeros([rows, length], np.int32)
+  batch = {name: np.zeros([rows, length], np.int32) for name in (names.INPUT_MASK, names.SEGMENT_IDS)}
+  batch |= {name: np.zeros([rows, predictions], np.int32) for name in names.PREDICTION_FEATURES[:2]}
+  batch[names.MASKED_LM_WEIGHTS] = np.zeros([rows, predictions], np.float32)
+  batch[names.SENTENCE_ORDER_LABELS] = RNG.integers(0, 2, rows).astype(np.int32)
+  batch[names.INPUT_IDS] = texts.copy()
+  for row, text in enumerate(texts):
+    tokens = length if full else int(RNG.integers(5, length + 1))
+    middle = (
+      int(RNG.integers(2, tokens - 2)) if RNG.random() < 0.8 else tokens - 1
+    )  # One segment now and then.
+    text[:tokens] = RNG.integers(5, VOCABULARY, tokens)
+    text[[0, middle, tokens - 1]] = CLS, SEP, SEP
+    batch[names.INPUT_MASK][row, :tokens] = 1
+    batch[names.SEGMENT_IDS][row, middle + 1 : tokens] = 1
+    places = np.flatnonzero(text > MASK)
+    places = np.sort(RNG.choice(places, min(predictions, len(places), 1 + tokens // 7), replace=False))
+    batch[names.MASKED_LM_POSITIONS][row, : len(places)] = places
+    batch[names.MASKED_LM_IDS][row, : len(places)] = text[places]
+    batch[names.MASKED_LM_WEIGHTS][row, : len(places)] = 1.0
+    batch[names.INPUT_IDS][row] = text
+    batch[names.INPUT_IDS][row, places] = RNG.choice([MASK, 9], len(places), p=[0.8, 0.2])
+  return {name: tf.constant(value) for name, value in batch.items()}, texts
+
+
+def mask_again(masking, batch, *, epoch=0, first_record=0):
+  rows = batch[names.INPUT_IDS].shape[0]
+  records = tf.range(first_record, first_record + rows, dtype=tf.int64)
+  fresh = tf.function(FreshMasks(masking).__call__)
+  return {
+    name: value.numpy()
+    for name, value in fresh(batch, tf.fill([rows], tf.constant(epoch, tf.int64)), records).items()
+  }
+
+
+def chosen(result, row):
+  used = result[names.MASKED_LM_WEIGHTS][row] > 0
+  return result[names.MASKED_LM_POSITIONS][row][used].tolist()
+
+
+@pytest.mark.parametrize(
+  ("length", "predictions", "probability"), [(24, 24, 0.6), (40, 12, 0.4), (64, 3, 0.15), (128, 20, 0.15)]
+)
+@pytest.mark.parametrize("ngrams", [(1.0,), (6 / 11, 3 / 11, 2 / 11), (0.1, 0.1, 0.2, 0.6)])
+def test_masks_are_those_of_one_word_after_the_other(length, predictions, probability, ngrams):
+  masking = dataclasses.replace(
+    MASKING, masked_lm_prob=probability, max_predictions_per_seq=predictions, ngram_probabilities=ngrams
+  )
+  batch, texts = stored_batch(60, length, 7)
+  np.testing.assert_array_equal(unmasked(batch), texts)
+  result = mask_again(masking, batch)
+  draws = draws_of_rows(masking.seed, tf.zeros([60], tf.int64), tf.range(60, dtype=tf.int64), length)
+  words = FreshMasks(masking).words_of(unmasked(batch), batch[names.INPUT_MASK], *draws[0])
+  for row, text in enumerate(texts):
+    tokens = int(np.sum(batch[names.INPUT_MASK][row]))
+    separators = (text[:tokens] == CLS) | (text[:tokens] == SEP)
+    groups = twin.word_groups(masking.word_starts[text[:tokens]], separators, whole_words=True, glue=False)
+    group_at = {group[0]: number for number, group in enumerate(groups)}
+    middle = np.flatnonzero(text == SEP)[0]
+    drawn = [
+      (group_at[int(b)], int(n)) for b, n in zip(words.begins[row], words.lengths[row], strict=True) if n
+    ]
+    wanted = twin.choose(
+      groups,
+      [group[0] > middle for group in groups],
+      [word for word, _ in drawn],
+      [n for _, n in drawn],
+      min(predictions, max(1, round(tokens * probability))),
+      fill=True,
+    )
+    assert chosen(result, row) == sorted(wanted), row
+
+
+def test_every_row_keeps_the_promises_of_a_record():
+  batch, texts = stored_batch(300, 96, 20)
+  result = mask_again(MASKING, batch, epoch=3)
+  for row, text in enumerate(texts):
+    places, used = chosen(result, row), result[names.MASKED_LM_WEIGHTS][row] > 0
+    tokens = int(np.sum(batch[names.INPUT_MASK][row]))
+    assert places == sorted(set(places))
+    assert 1 <= len(places) <= min(20, max(1, round(0.15 * tokens)))
+    assert not set(text[places]) & {0, CLS, SEP}
+    np.testing.assert_array_equal(result[names.MASKED_LM_IDS][row][used], text[places])
+    restored = result[names.INPUT_IDS][row].copy()
+    restored[places] = text[places]
+    np.testing.assert_array_equal(restored, text)
+    assert not result[names.MASKED_LM_IDS][row][~used].any()
+    assert not result[names.MASKED_LM_POSITIONS][row][~used].any()
+  for name in (names.INPUT_MASK, names.SEGMENT_IDS, names.SENTENCE_ORDER_LABELS):
+    np.testing.assert_array_equal(result[name], batch[name])
+
+
+def test_shares_are_those_of_the_paper():
+  batch, _ = stored_batch(2000, 128, 20, full=True)
+  result = mask_again(MASKING, batch)
+  used = result[names.MASKED_LM_WEIGHTS] > 0
+  assert used.sum(axis=1).mean() == pytest.approx(round(0.15 * 128), abs=0.1)
+  shown = np.take_along_axis(result[names.INPUT_IDS], result[names.MASKED_LM_POSITIONS], axis=1)[used]
+  answers = result[names.MASKED_LM_IDS][used]
+  count = len(answers)  # 38,000: three standard deviations of a share of 0.1 are 0.005.
+  assert np.mean(shown == MASK) == pytest.approx(0.8, abs=0.007)
+  assert np.mean(shown == answers) == pytest.approx(0.1 + 0.1 / VOCABULARY, abs=0.005)
+  random = shown[(shown != MASK) & (shown != answers)]
+  assert len(random) / count == pytest.approx(0.1, abs=0.005)
+  assert random.min() >= 5
+  assert np.ptp(np.bincount(random // 79, minlength=6)[:5]) < 5 * np.sqrt(len(random) / 5)  # Evenly drawn.
+  # Every place of a sequence is as likely as any other; [CLS] and the last [SEP] are never.
+  per_place = np.bincount(result[names.MASKED_LM_POSITIONS][used], minlength=128)
+  assert per_place[0] == per_place[127] == 0
+  assert per_place[2:126].std() < 2.5 * np.sqrt(per_place[2:126].mean())
+
+
+def test_draws_depend_on_seed_epoch_and_record_alone():
+  batch, _ = stored_batch(50, 64, 9)
+  whole = mask_again(MASKING, batch, epoch=4, first_record=100)
+  part = mask_again(MASKING, {name: value[20:30] for name, value in batch.items()}, epoch=4, first_record=120)
+  for name, value in part.items():
+    np.testing.assert_array_equal(value, whole[name][20:30])
+  for other in (
+    mask_again(MASKING, batch, epoch=5, first_record=100),
+    mask_again(MASKING, batch, epoch=4, first_record=101),
+    mask_again(dataclasses.replace(MASKING, seed=8), batch, epoch=4, first_record=100),
+  ):
+    same = [chosen(other, row) == chosen(whole, row) for row in range(50)]
+    assert np.mean(same) < 0.3  # Of a short row there are few choices.
+
+
+def test_any_number_of_hosts_makes_the_same_global_batches(tmp_path):
+  index = build_record_index([write_records(tmp_path / "train-0", random_examples(70, seed=3))])
+  masking = dataclasses.replace(MASKING, masked_lm_prob=0.4, max_predictions_per_seq=4)
+
+  def rows(hosts, *, start=0, steps=20):  # More than two epochs in batches of 8.
+    found = [[] for _ in range(steps)]
+    for host in range(hosts):
+      shard = HostShard(num_replicas=hosts, num_hosts=hosts, host=host)
+      dataset = training_batches(
+        index,
+        lambda serialized: parse_pretraining_batch(serialized, SPEC),
+        seed=5,
+        global_batch_size=8,
+        start_position=8 * start,
+        shard=shard,
+        mask=FreshMasks(masking),
+      )
+      # A program for TPUs has no other shapes.
+      assert all(spec.shape.is_fully_defined() for spec in dataset.element_spec.values())
+      for step, batch in enumerate(dataset.take(steps)):
+        columns = [batch[name].numpy().tolist() for name in sorted(batch)]
+        found[step] += [repr(row) for row in zip(*columns, strict=True)]
+    return [sorted(each) for each in found]
+
+  alone = rows(1)
+  assert all(len(set(each)) > 1 for each in alone)
+  assert rows(2) == alone
+  assert rows(2, start=13, steps=7) == alone[13:]
+
+
+def test_a_text_that_fills_its_row_without_a_separator_may_be_masked_to_its_end():
+  batch, _ = stored_batch(200, 24, 5, full=True)
+  ids = unmasked(batch).numpy()
+  ids[:, -1] = 7
+  result = mask_again(
+    MASKING, {**batch, names.INPUT_IDS: tf.constant(ids), names.MASKED_LM_WEIGHTS: tf.zeros([200, 5])}
+  )
+  assert any(23 in chosen(result, row) for row in range(200))

@@ -1,9 +1,0 @@
-"""What a stack cannot do, as marks for tests."""
-
-import pytest
-
-from albert_tf import compat
-
-needs_host_xla = pytest.mark.skipif(
-  not compat.HOST_XLA, reason="XLA for the CPU is not in a TensorFlow with TPU kernels"
-)

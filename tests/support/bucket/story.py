@@ -1,0 +1,142 @@
+"""The whole way from text to a served model, by the commands: in a folder or in a bucket."""
+
+from collections.abc import Callable
+import dataclasses
+import json
+import pathlib
+import re
+from typing import Any
+
+import numpy as np
+from support import tiny_corpus
+from support.commands.forked_commands import Command, ForkedCommands
+from support.tiny_records import tiny_config
+
+# What differs between two runs of the same thing: clocks, paths, TensorFlow's names of functions and event files.
+_TIMED = re.compile(r"_per_second$|^init_checkpoint$|seconds|^time|goodput|share|utilization|cost|price|wait")
+_NOT_COMPARED = re.compile(
+  r"(run\.json|goodput\.json|flags\.txt|README\.md|saved_model\.pb|fingerprint\.pb|\.png|tfevents.*|golden.*|models\.config)$"
+)
+
+
+def write_inputs(folder: pathlib.Path) -> None:
+  """A corpus, a vocabulary, a configuration and the files of MRPC."""
+  rng = np.random.default_rng(3)
+  (folder / "corpus").mkdir(parents=True)
+  for number in range(2):
+    (folder / f"corpus/{number}.txt").write_text(tiny_corpus.as_text(tiny_corpus.documents(rng, 30)))
+  tiny_corpus.train_model(str(folder / "spm.model"))
+  config = tiny_config(vocab_size=150, max_position_embeddings=32, hidden_dropout_prob=0.1)
+  (folder / "albert_config.json").write_text(config.to_json_string())
+  (folder / "glue/MRPC").mkdir(parents=True)
+  for name, rows in (("train", 40), ("dev", 17)):
+    lines = [f"{i % 2}\t1\t2\t{tiny_corpus.sentence(rng)}\t{tiny_corpus.sentence(rng)}" for i in range(rows)]
+    text = "\n".join(["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", *lines]) + "\n"
+    (folder / f"glue/MRPC/{name}.tsv").write_text(text)
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+  """A command and its flags."""
+
+  script: str
+  flags: dict[str, Any]
+
+
+def pretraining(place: Callable[[str], str], **changes: Any) -> Step:
+  flags = {
+    "input_file": place("records/train-*"),
+    "eval_input_file": place("records/eval-*"),
+    "output_dir": place("run"),
+    "albert_config_file": place("albert_config.json"),
+    "train_batch_size": 8,
+    "eval_batch_size": 8,
+    "max_seq_length": 32,
+    "max_predictions_per_seq": 5,
+    "num_train_steps": 6,
+    "num_warmup_steps": 1,
+    "learning_rate": 0.01,
+    "save_checkpoints_steps": 2,
+    "iterations_per_loop": 1,
+    "distribution": "one_device",
+  }
+  return Step("tpu_scripts/run_pretrain.py", {**flags, **changes})
+
+
+def steps(place: Callable[[str], str], work_dir: pathlib.Path) -> dict[str, Step]:
+  """The commands in order, by name.
+
+  Args:
+    place: from a name to where it is.
+    work_dir: a local folder, which the making of records needs.
+  """
+  records = {
+    "input": place("corpus/*.txt"),
+    "spm_model_file": place("spm.model"),
+    "output_dir": place("records"),
+    "work_dir": work_dir,
+    "max_seq_length": 32,
+    "max_predictions_per_seq": 5,
+    "dupe_factor": 2,
+    "num_shards": 2,
+    "eval_fraction": 0.2,
+  }
+  glue = {
+    "task_name": "MRPC",
+    "data_dir": place("glue"),
+    "init_checkpoint": place("run"),
+    "output_dir": place("mrpc"),
+    "do_train": True,
+    "do_eval": True,
+    "max_seq_length": 32,
+    "train_batch_size": 8,
+    "num_train_steps": 6,
+    "warmup_step": 1,
+    "save_checkpoints_steps": 3,
+  }
+  export = {"model": "fill_mask", "init_checkpoint": place("run"), "output_dir": place("fill_mask")}
+  converted = {"input": place("run"), "output": place("huggingface"), "output_format": "huggingface"}
+  return {
+    "records": Step("tfrecords_tools/create_pretraining_data.py", records),
+    "pretraining": pretraining(place),
+    "export": Step("tpu_scripts/export_saved_model.py", export),
+    "fine-tuning": Step("tpu_scripts/run_glue.py", glue),
+    "conversion": Step("tpu_scripts/convert_checkpoint.py", converted),
+    "answers": Step(
+      "tpu_scripts/fill_mask.py", {"saved_model": place("fill_mask"), "text": "mi ren [MASK] sol ka"}
+    ),
+  }
+
+
+def run_to_its_end(commands: ForkedCommands, step: Step, *, starts: int) -> tuple[Command, list[str]]:
+  """Gives a command again until it ends well; returns it with what the failed ones said."""
+  said: list[str] = []
+  while True:
+    done = commands.run(step.script, **step.flags)
+    if done.status == 0:
+      return done, said
+    said.append(done.stderr)
+    assert len(said) < starts, f"{step.script} failed {starts} times: {done.stderr[-3000:]}"
+
+
+def comparable(contents: dict[str, bytes]) -> dict[str, Any]:
+  """Files by name, without what differs from run to run."""
+  kept: dict[str, Any] = {}
+  for name, data in contents.items():
+    if name.endswith("metrics.jsonl"):
+      kept[name] = [_untimed(json.loads(line)) for line in data.splitlines()]
+    elif name.endswith("results.json"):
+      kept[name] = _untimed(json.loads(data))
+    elif not _NOT_COMPARED.search(name):
+      kept[name] = data
+  return kept
+
+
+def _untimed(record: dict[str, Any]) -> dict[str, Any]:
+  return {key: value for key, value in record.items() if not _TIMED.search(key)}
+
+
+def local_snapshot(folder: pathlib.Path) -> dict[str, bytes]:
+  return {
+    path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+  }

@@ -1,0 +1,88 @@
+"""Runs `run_pretrain.py` in processes of its own, alone or as workers of one cluster."""
+
+from collections.abc import Mapping
+import contextlib
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+from typing import Any
+
+from support.commands.child_processes import ending_with_this
+from support.tiny_records import SPEC, random_examples, tiny_config, write_records
+
+_COMMAND = pathlib.Path(__file__).parents[3] / "tpu_scripts/run_pretrain.py"
+
+
+def write_inputs(folder: pathlib.Path, **config: Any) -> dict[str, Any]:
+  """Records and a configuration in `folder`; returns the flags that name them."""
+  model = folder / "albert_config.json"
+  model.write_text(tiny_config(**config).to_json_string())
+  return {
+    "input_file": write_records(folder / "train-0.tfrecord", random_examples(70, seed=1)),
+    "eval_input_file": write_records(folder / "eval-0.tfrecord", random_examples(13, seed=2)),
+    "albert_config_file": model,
+    "max_seq_length": SPEC.max_seq_length,
+    "max_predictions_per_seq": SPEC.max_predictions_per_seq,
+  }
+
+
+def words(flags: Mapping[str, Any]) -> list[str]:
+  """The flags of a command line; `True` as a value is a flag without one."""
+  return [f"--{name}" if value is True else f"--{name}={value}" for name, value in flags.items()]
+
+
+def start(flags: Mapping[str, Any], **environment: str) -> subprocess.Popen[str]:
+  """Starts the command."""
+  return subprocess.Popen(
+    ending_with_this([sys.executable, str(_COMMAND), *words(flags)]),
+    env={**os.environ, **environment},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+
+
+def free_addresses(count: int) -> list[str]:
+  """Different ones of this machine, at which nothing listens yet."""
+  with contextlib.ExitStack() as stack:  # All at once, so that no port is given twice.
+    sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+    for each in sockets:
+      each.bind(("127.0.0.1", 0))
+    return [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+
+
+def start_workers(
+  flags: Mapping[str, Any], count: int, *, last_worker: Mapping[str, Any] | None = None
+) -> list[subprocess.Popen[str]]:
+  """Starts one run as `count` workers on the loopback address; the first is the chief.
+
+  Args:
+    flags: of the command.
+    count: workers.
+    last_worker: flags that differ for the last one.
+  """
+  cluster = {"worker": free_addresses(count)}
+  processes = []
+  for index in range(count):
+    task = {"cluster": cluster, "task": {"type": "worker", "index": index}}
+    own = last_worker or {} if index == count - 1 else {}
+    processes.append(start({**flags, **own}, TF_CONFIG=json.dumps(task)))
+  return processes
+
+
+def end(process: subprocess.Popen[str], *, seconds: float = 240) -> tuple[int, str]:
+  """Waits; returns the exit status and standard error."""
+  try:
+    _, stderr = process.communicate(timeout=seconds)
+  except subprocess.TimeoutExpired:
+    process.kill()
+    raise
+  return process.returncode, stderr
+
+
+def reports(run: pathlib.Path) -> list[dict[str, Any]]:
+  """metrics.jsonl."""
+  return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

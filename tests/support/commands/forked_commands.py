@@ -1,0 +1,144 @@
+"""Commands as users run them, each in a fork of one process that has TensorFlow loaded but not started."""
+
+from collections.abc import Mapping
+import dataclasses
+import json
+import os
+import pathlib
+import runpy
+import signal
+import subprocess
+import sys
+import tempfile
+from types import TracebackType
+from typing import Any
+
+from support.commands.child_processes import end_with_parent, ending_with_this
+
+_ROOT = pathlib.Path(__file__).parents[3]
+
+
+@dataclasses.dataclass
+class Command:
+  """A running or finished command; `status` is negative where a signal ended it, as in `subprocess`."""
+
+  pid: int
+  folder: pathlib.Path
+  status: int | None = None
+
+  @property
+  def stdout(self) -> str:
+    return (self.folder / "stdout").read_text()
+
+  @property
+  def stderr(self) -> str:
+    return (self.folder / "stderr").read_text()
+
+
+class ForkedCommands:
+  """Starts commands in one environment.
+
+      with ForkedCommands(bucket.environment()) as commands:
+        done = commands.run("tpu_scripts/run_pretrain.py", output_dir="gs://…")
+
+  Args:
+    environment: of the process that loads TensorFlow, and so of all commands.
+    preload: modules to import before the first fork.
+  """
+
+  def __init__(
+    self, environment: Mapping[str, str] = os.environ, preload: str = "tensorflow,tensorflow_text"
+  ):
+    self._environment, self._preload = environment, preload
+
+  def __enter__(self) -> "ForkedCommands":
+    self._folder = tempfile.TemporaryDirectory()
+    words = ending_with_this([sys.executable, __file__, self._preload])
+    path = os.pathsep.join([str(_ROOT), str(_ROOT / "tests"), self._environment.get("PYTHONPATH", "")])
+    self._process = subprocess.Popen(
+      words,
+      env={**self._environment, "PYTHONPATH": path},
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      text=True,
+      start_new_session=True,  # One group with its commands, which end with it.
+    )
+    self._count = 0
+    return self
+
+  def __exit__(
+    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+  ) -> None:
+    os.killpg(self._process.pid, signal.SIGKILL)
+    self._process.communicate()
+    self._folder.cleanup()
+
+  def _ask(self, question: Any) -> Any:
+    assert self._process.stdin is not None
+    assert self._process.stdout is not None
+    self._process.stdin.write(json.dumps(question) + "\n")
+    self._process.stdin.flush()
+    return json.loads(self._process.stdout.readline())
+
+  def start(self, script: str, **flags: Any) -> Command:
+    """Starts a command; `True` as a flag's value is a flag without one."""
+    folder = pathlib.Path(self._folder.name) / str(self._count)
+    folder.mkdir()
+    self._count += 1
+    words = [f"--{name}" if value is True else f"--{name}={value}" for name, value in flags.items()]
+    return Command(self._ask(["start", str(folder), str(_ROOT / script), *words]), folder)
+
+  def ended(self, command: Command) -> bool:
+    if command.status is None:
+      command.status = self._ask(["poll", command.pid])
+    return command.status is not None
+
+  def wait(self, command: Command) -> Command:
+    if command.status is None:
+      command.status = self._ask(["wait", command.pid])
+    return command
+
+  def run(self, script: str, **flags: Any) -> Command:
+    return self.wait(self.start(script, **flags))
+
+
+def _start(folder: str, script: str, *words: str) -> int:
+  child = os.fork()
+  if child:
+    return child
+  end_with_parent()
+  for number, name in ((1, "stdout"), (2, "stderr")):
+    os.dup2(os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT), number)
+  status = 1
+  try:
+    sys.argv = [script, *words]
+    sys.path.insert(0, os.path.dirname(script))
+    runpy.run_path(script, run_name="__main__")
+    status = 0
+  except SystemExit as end:
+    status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    if isinstance(end.code, str):
+      print(end.code, file=sys.stderr)
+  except BaseException:
+    sys.excepthook(*sys.exc_info())
+  finally:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _serve() -> None:
+  for module in sys.argv[1].split(","):
+    __import__(module)
+  for line in sys.stdin:
+    what, *words = json.loads(line)
+    if what == "start":
+      answer: int | None = _start(*words)
+    else:
+      ended, status = os.waitpid(words[0], os.WNOHANG if what == "poll" else 0)
+      answer = os.waitstatus_to_exitcode(status) if ended else None
+    print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+  _serve()

@@ -1,0 +1,46 @@
+"""Models of every kind that a small file can be made of."""
+
+import tensorflow as tf
+
+from albert_tf.configs import AlbertConfig
+from albert_tf.finetuning.models import make_model
+from albert_tf.finetuning.tasks.base import TaskSpec
+from albert_tf.modeling import AlbertEncoder, AlbertForPreTraining, named_variables
+from albert_tf.serving.small.ids_model import IdsModel
+
+CONFIG = AlbertConfig.from_name(
+  "tiny",
+  vocab_size=97,
+  embedding_size=16,
+  hidden_size=24,
+  num_hidden_layers=2,
+  num_attention_heads=3,
+  intermediate_size=40,
+  max_position_embeddings=20,
+)
+# Wide enough for matrices to outweigh the graph, deep enough to betray a copy a layer.
+DEEP = CONFIG.replace(
+  vocab_size=1000, embedding_size=64, hidden_size=192, num_hidden_layers=12, intermediate_size=768
+)
+TASKS = {
+  "encoder": None,
+  "fill_mask": None,
+  "classifier": TaskSpec(kind="classification", name="custom", label_names=("a", "b", "c", "d")),
+  "regression": TaskSpec(kind="regression", name="stsb"),
+  "squad1": TaskSpec(kind="question_answering", name="squad", squad_version="1.1"),
+  "squad2": TaskSpec(kind="question_answering", name="squad", squad_version="2.0"),
+}
+_KINDS = {"regression": "classifier", "squad1": "question_answering", "squad2": "question_answering"}
+
+
+def ids_model(which: str, config: AlbertConfig = CONFIG, *, stddev: float = 0.3) -> IdsModel:
+  """The model of a key of `TASKS` with random weights, biases too: a swapped one is visible."""
+  task = TASKS[which]
+  kind = _KINDS.get(which, which)
+  if task is None:
+    model = (AlbertEncoder if kind == "encoder" else AlbertForPreTraining)(config)
+  else:
+    model = make_model(task, config)
+  for number, variable in enumerate(named_variables(model).values()):
+    variable.assign(tf.random.stateless_normal(variable.shape, seed=[number, 7], stddev=stddev))
+  return IdsModel(kind=kind, config=config, model=model, task=task)

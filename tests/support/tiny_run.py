@@ -1,0 +1,79 @@
+"""Makes a run directory with random weights and a real, tiny vocabulary."""
+
+import pathlib
+from typing import Any
+
+import sentencepiece
+import tensorflow as tf
+
+from albert_tf.checkpoints.bundle import write_bundle
+from albert_tf.configs import AlbertConfig
+from albert_tf.finetuning.models import make_model
+from albert_tf.finetuning.tasks.base import TaskSpec
+from albert_tf.modeling import AlbertForPreTraining, named_variables
+from albert_tf.tokenization import AlbertTokenizer
+
+WORDS = "the sky is blue and green grass grows under old trees while small birds sing all day long".split()
+
+
+def train_tokenizer(directory: pathlib.Path) -> AlbertTokenizer:
+  prefix = directory / "spm"
+  lines = [" ".join(WORDS[(i * k) % len(WORDS)] for i in range(9)) for k in range(1, 120)]
+  sentencepiece.SentencePieceTrainer.train(
+    sentence_iterator=iter(lines),
+    model_prefix=str(prefix),
+    vocab_size=61,
+    pad_id=0,
+    unk_id=1,
+    bos_id=-1,
+    eos_id=-1,
+    control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+    hard_vocab_limit=False,
+    minloglevel=2,
+  )
+  return AlbertTokenizer(spm_model_file=f"{prefix}.model")
+
+
+def tiny_model(vocab_size: int) -> AlbertForPreTraining:
+  config = AlbertConfig.from_name(
+    "tiny",
+    vocab_size=vocab_size,
+    embedding_size=8,
+    hidden_size=12,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=20,
+    max_position_embeddings=32,
+  )
+  model = AlbertForPreTraining(config)
+  for number, variable in enumerate(named_variables(model).values()):  # Biases too: a swapped one is visible.
+    variable.assign(tf.random.stateless_normal(variable.shape, seed=[number, 3], stddev=0.5))
+  return model
+
+
+def write_run(directory: pathlib.Path, model: AlbertForPreTraining, tokenizer: AlbertTokenizer) -> None:
+  """Configuration, tokenizer, and the model's weights as checkpoints/model.ckpt-10."""
+  (directory / "checkpoints").mkdir(parents=True)
+  (directory / "albert_config.json").write_text(model.config.to_json_string())
+  tokenizer.save_pretrained(str(directory))
+  variables = named_variables(model)
+  names = [*variables, "global_step"]
+  tensors = [*(v.read_value() for v in variables.values()), tf.constant(10, tf.int64)]
+  prefix = str(directory / "checkpoints/model.ckpt-10")
+  tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors)
+
+
+def write_fine_tuned_run(
+  directory: pathlib.Path, task: TaskSpec, config: AlbertConfig, tokenizer: AlbertTokenizer
+) -> Any:
+  """A run directory as fine-tuning leaves it, with random weights; returns the model."""
+  model = make_model(task, config)
+  variables = named_variables(model)
+  for number, variable in enumerate(variables.values()):
+    variable.assign(tf.random.stateless_normal(variable.shape, seed=[number, 5], stddev=0.5))
+  (directory / "checkpoints/best").mkdir(parents=True)
+  (directory / "albert_config.json").write_text(config.to_json_string())
+  tokenizer.save_pretrained(str(directory))
+  task.save(str(directory))
+  write_bundle(str(directory / "checkpoints/best/model.ckpt-7"), {n: v.numpy() for n, v in variables.items()})
+  return model

@@ -1,0 +1,57 @@
+"""A training step of the tiny model and its input, without a run around them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from support.tiny_records import SPEC
+import tensorflow as tf
+
+from albert_tf.configs import AlbertConfig
+from albert_tf.modeling import AlbertForPreTraining, initialize_variables, named_variables
+from albert_tf.optim.config import OptimizerConfig
+from albert_tf.optim.optimizer import Optimizer, build_optimizer
+from albert_tf.pipelines.batches import training_batches
+from albert_tf.pipelines.record_index import RecordIndex
+from albert_tf.records.parse import parse_pretraining_batch
+from albert_tf.training.distribution import host_shard
+from albert_tf.training.settings import StepConfig
+from albert_tf.training.step import TrainStep
+
+OPTIMIZER = OptimizerConfig(learning_rate=0.02, num_train_steps=9, num_warmup_steps=2)
+
+
+def make_step(
+  strategy: tf.distribute.Strategy,
+  config: AlbertConfig,
+  optimizer_config: OptimizerConfig = OPTIMIZER,
+  encoder_options: Mapping[str, Any] | None = None,
+  **step_config: Any,
+) -> tuple[TrainStep, dict[str, tf.Variable], Optimizer]:
+  with strategy.scope():
+    model = AlbertForPreTraining(config, encoder_options=encoder_options, read_positions_only=True)
+    variables = named_variables(model)
+    optimizer = build_optimizer(optimizer_config, variables)
+  initialize_variables(variables, seed=3, initializer_range=0.2)
+  step = TrainStep(
+    strategy=strategy,
+    model=model,
+    optimizer=optimizer,
+    config=StepConfig(**step_config),
+  )
+  return step, variables, optimizer
+
+
+def distributed_iterator(
+  strategy: tf.distribute.Strategy, index: RecordIndex, batch_size: int
+) -> Iterator[Any]:
+  return iter(
+    strategy.distribute_datasets_from_function(
+      lambda context: training_batches(
+        index,
+        lambda serialized: parse_pretraining_batch(serialized, SPEC),
+        seed=5,
+        global_batch_size=batch_size,
+        shard=host_shard(strategy, context),
+      )
+    )
+  )

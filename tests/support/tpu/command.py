@@ -1,0 +1,90 @@
+"""Runs a command of tpu_scripts on an emulated TPU: `--tpu=local`, or `--tpu=grpc://…` with the addresses of hosts.
+
+One process runs the command several times, so that TensorFlow is loaded once. Standard output ends with one JSON
+line: of every run its exit status (or traceback), what it printed, and what its TPU programs contain.
+
+Usage, with the repository and tests/ in PYTHONPATH:
+  python -m support.tpu.command run run_pretrain '[{"cores": 8, "flags": ["--tpu=local", …]}, …]'
+  python -m support.tpu.command host 127.0.0.1:2001,127.0.0.1:2002 INDEX CORES   # A host of a slice, until ended.
+"""
+
+from collections.abc import Sequence
+import contextlib
+import importlib
+import io
+import json
+import os
+import pathlib
+import sys
+import traceback
+from typing import Any
+
+_TPU_SCRIPTS = pathlib.Path(__file__).parents[3] / "tpu_scripts"
+
+
+def _run_once(module: Any, words: Sequence[str]) -> tuple[int | str, str, str]:
+  from absl import flags
+
+  from albert_tf.errors import exit_on_user_error
+
+  out, err = io.StringIO(), io.StringIO()
+  with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    try:
+      status = exit_on_user_error(module.main)(flags.FLAGS([module.__name__, *words])) or 0
+    except Exception:
+      status = traceback.format_exc()
+  return status, out.getvalue(), err.getvalue()
+
+
+def _forget_flags() -> None:
+  from absl import flags
+
+  flags.FLAGS.unparse_flags()
+  for name in flags.FLAGS:
+    flags.FLAGS[name].unparse()
+
+
+def run(script: str, runs: Sequence[dict[str, Any]]) -> None:
+  """Runs `script` with the flags of each of `runs`; those without `--tpu` run on the host's CPU."""
+  sys.path.insert(0, str(_TPU_SCRIPTS))
+  from albert_tf.startup import load_tensorflow
+
+  load_tensorflow()
+  from support.tpu.emulator import TpuEmulator
+  from support.tpu.programs import describe
+
+  module = importlib.import_module(script)
+  emulator = TpuEmulator(max(each["cores"] for each in runs))
+  results = []
+  for each in runs:
+    emulator.cores = each["cores"]
+    emulator.programs.clear()
+    status, stdout, stderr = _run_once(module, each["flags"])
+    programs = [describe(program) for program in emulator.programs]
+    results.append({"status": status, "stdout": stdout, "stderr": stderr, "programs": programs})
+    _forget_flags()
+  print(json.dumps(results))
+
+
+def host(addresses: str, index: int, cores: int) -> None:
+  """Serves as one host of a slice until the process ends; prints a line when it listens."""
+  import tensorflow as tf
+
+  server = tf.distribute.Server(
+    tf.train.ClusterSpec({"worker": addresses.split(",")}),
+    job_name="worker",
+    task_index=index,
+    protocol="grpc",
+    config=tf.compat.v1.ConfigProto(device_count={"CPU": cores + 1}),
+  )
+  print("listening at", server.target, flush=True)
+  server.join()
+
+
+if __name__ == "__main__":
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+  os.environ.update(CUDA_VISIBLE_DEVICES="-1", TPU_LOAD_LIBRARY="0")
+  if sys.argv[1] == "host":
+    host(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+  else:
+    run(sys.argv[2], json.loads(sys.argv[3]))

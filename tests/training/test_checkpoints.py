@@ -1,0 +1,177 @@
+"""Checkpoints are written beside training: copied first, one in flight, errors said; the best is pointed to."""
+
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.checkpoints.bundle import (
+  latest_bundle,
+  read_bundle,
+  read_pointer,
+  write_bundle,
+  write_pointer,
+)
+from albert_tf.errors import UserError
+from albert_tf.training import checkpoints
+from albert_tf.training.checkpoints import CheckpointStore, HostState
+
+
+@pytest.fixture
+def variable():
+  return tf.Variable([1.0, 2.0], name="weights")
+
+
+@pytest.fixture
+def store(tmp_path, variable):
+  return CheckpointStore(str(tmp_path), {"weights": variable}, keep=2)
+
+
+class Gate:
+  """Holds the writer until it is opened."""
+
+  def __init__(self, monkeypatch, *, error=None):
+    self._open, self._error = threading.Event(), error
+    monkeypatch.setattr(checkpoints, "write_bundle", self._write)
+
+  def _write(self, prefix, values):
+    assert self._open.wait(20)
+    if self._error is not None:
+      raise self._error
+    write_bundle(prefix, values)
+
+  def open(self):
+    self._open.set()
+
+
+def test_training_goes_on_while_the_values_of_the_moment_are_written(tmp_path, store, variable, monkeypatch):
+  gate = Gate(monkeypatch)
+  store.save(1, HostState(examples_seen=8))
+  variable.assign([9.0, 9.0])
+  store.check()
+  assert store.last is None
+  gate.open()
+  store.wait()
+  assert store.last == f"{tmp_path}/model.ckpt-1"
+  values = read_bundle(store.last)
+  np.testing.assert_array_equal(values["weights"], [1.0, 2.0])
+  assert values["albert_tf/examples_seen"] == 8
+
+
+def test_a_failed_write_is_said_once_with_its_cause_and_the_next_checkpoint_may_succeed(store, monkeypatch):
+  gate = Gate(monkeypatch, error=UserError("No space left on device"))
+  store.save(1, HostState())
+  gate.open()
+  with pytest.raises(UserError, match="No space left on device"):
+    store.save(2, HostState())
+  monkeypatch.undo()
+  store.check()
+  store.save(3, HostState())
+  store.wait()
+  assert store.last.endswith("model.ckpt-3")
+
+
+def test_closing_ends_the_write_and_says_nothing(tmp_path, store, monkeypatch):
+  gate = Gate(monkeypatch)
+  store.save(1, HostState())
+  threading.Timer(0.1, gate.open).start()
+  store.close()
+  assert latest_bundle(str(tmp_path)) == f"{tmp_path}/model.ckpt-1"
+
+
+def test_what_a_kill_left_is_no_checkpoint(tmp_path):
+  """Between its two files: the data has its name, the index not yet."""
+  write_bundle(f"{tmp_path}/model.ckpt-1", {"weights": np.ones(2, np.float32)})
+  (tmp_path / "model.ckpt-1.index").rename(tmp_path / "model.ckpt-1.tmp-0a1b2c3d.index")
+  assert latest_bundle(str(tmp_path)) is None
+
+
+def test_a_process_that_lost_the_directory_saves_no_more(tmp_path, variable):
+  def refuse():
+    raise UserError("taken over")
+
+  store = CheckpointStore(str(tmp_path), {"weights": variable}, may_write=refuse)
+  with pytest.raises(UserError, match="taken over"):
+    store.save(1, HostState())
+  assert list(tmp_path.iterdir()) == []
+
+
+def test_the_best_is_pointed_to_and_stays(tmp_path, store):
+  state = HostState()
+  # Of equal accuracies, the one with the lowest loss.
+  for step, (accuracy, loss) in enumerate(
+    [(0.1, 3), (0.5, 2), (0.2, 2.5), (0.5, 1.9), (0.5, 1.95), (0.3, 2.2)], 1
+  ):
+    store.save(step, state)
+    state = state.evaluated(step, {"masked_lm_accuracy": accuracy, "masked_lm_loss": loss})
+    if state.best_step == step:
+      store.point_best(step)
+  store.wait()
+  assert sorted(path.stem for path in tmp_path.glob("*.index")) == [
+    "model.ckpt-4",
+    "model.ckpt-5",
+    "model.ckpt-6",
+  ]
+  assert latest_bundle(f"{tmp_path}/best") == f"{tmp_path}/model.ckpt-4"
+  assert store.restore_latest() == HostState(
+    best_masked_lm_accuracy=0.5, best_masked_lm_loss=1.9, best_step=4
+  )
+
+
+def test_a_checkpoint_of_an_older_run_has_no_loss_of_the_best(tmp_path, store):
+  store.save(3, HostState(best_masked_lm_accuracy=0.5, best_step=2))
+  store.wait()
+  tensors = read_bundle(f"{tmp_path}/model.ckpt-3")
+  del tensors["albert_tf/best_masked_lm_loss"]
+  write_bundle(f"{tmp_path}/model.ckpt-3", tensors)
+  state = store.restore_latest()
+  assert state == HostState(best_masked_lm_accuracy=0.5, best_step=2)
+  assert (
+    state.evaluated(4, {"masked_lm_accuracy": 0.5, "masked_lm_loss": 0.1}) is state
+  )  # The first stays, as there.
+
+
+def test_a_loss_that_was_not_finite_is_worse_than_any(store):
+  """metrics.jsonl has null for it."""
+  state = HostState().evaluated(4, {"masked_lm_accuracy": 0.1, "masked_lm_loss": None})
+  assert state.best_step == 4
+  assert state.evaluated(8, {"masked_lm_accuracy": 0.1, "masked_lm_loss": 9.0}).best_step == 8
+
+
+def test_the_copy_of_an_older_run_serves_until_a_better_one_comes(tmp_path, store):
+  best = tmp_path / "best"
+  best.mkdir()
+  write_bundle(f"{best}/model.ckpt-7", {"weights": np.ones(2, np.float32)})
+  assert latest_bundle(str(best)) == f"{best}/model.ckpt-7"
+  store.save(8, HostState(best_masked_lm_accuracy=0.5, best_step=7))
+  store.point_best(8)
+  store.wait()
+  assert latest_bundle(str(best)) == f"{tmp_path}/model.ckpt-8"
+  assert [path.name for path in best.iterdir()] == ["checkpoint"]
+
+
+def test_the_best_stays_where_the_better_one_could_not_be_written(tmp_path, store, monkeypatch):
+  write_pointer(f"{tmp_path}/best", "model.ckpt-1")
+  write_bundle(f"{tmp_path}/model.ckpt-1", {"weights": np.ones(2, np.float32)})
+  gate = Gate(monkeypatch, error=UserError("No space left on device"))
+  store.save(2, HostState())
+  store.point_best(2)
+  gate.open()
+  with pytest.raises(UserError, match="No space left on device"):
+    store.wait()
+  store.close()
+  assert latest_bundle(f"{tmp_path}/best") == f"{tmp_path}/model.ckpt-1"
+
+
+def test_a_pointer_means_what_lies_above_however_the_directory_is_named(tmp_path, monkeypatch):
+  best = tmp_path / "checkpoints/best"
+  write_pointer(str(best), "model.ckpt-3")
+  assert read_pointer(f"{best}/") == f"{tmp_path}/checkpoints/model.ckpt-3"
+  assert latest_bundle(str(best)) is None  # It is gone.
+  monkeypatch.chdir(best)
+  assert read_pointer(".") == "./../model.ckpt-3"
+  write_pointer("ram://pointer/best", "model.ckpt-3")
+  assert read_pointer("ram://pointer/best") == "ram://pointer/model.ckpt-3"
+  (best / "checkpoint").write_text('model_checkpoint_path: "/elsewhere/model.ckpt-9"\n')
+  assert read_pointer(str(best)) is None  # A released checkpoint's own.
