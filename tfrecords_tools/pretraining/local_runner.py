@@ -1,6 +1,6 @@
 """Makes records on this machine: blocks become sorted runs on disk, ranges of keys become final files."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 import concurrent.futures
 import concurrent.futures.process
 import contextlib
@@ -18,9 +18,9 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import RecordFile
 from tfrecords_tools.corpus import CorpusStats
-from tfrecords_tools.pretraining.blocks import Block, Outcome, Place
+from tfrecords_tools.pretraining.blocks import Block, Outcome
 from tfrecords_tools.pretraining.job import Job, Progress
-from tfrecords_tools.pretraining.settings import SPLITS
+from tfrecords_tools.pretraining.randomness import Place
 from tfrecords_tools.pretraining.shards import Run, RunWriter, merge_runs, read_note, write_shard
 
 # Of what each worker would have; a larger file would keep one worker longer than the others.
@@ -48,7 +48,7 @@ class LocalRunner:
     self._others: list[Any] = []  # Children of this process that are not the pool's.
     self._bytes_read: Any = _Unshared()
 
-  def make(self, job: Job, held_out: Place | None, progress: Progress) -> Outcome:
+  def make(self, job: Job, held_out: Collection[Place], progress: Progress) -> Outcome:
     self._start(job)
     largest = _LARGEST_SHARE * sum(job.sizes) / self._num_workers
     expected = [
@@ -73,17 +73,17 @@ class LocalRunner:
 
   def write(self, job: Job, outcome: Outcome, progress: Progress) -> list[RecordFile]:
     runs = sorted(outcome.runs, key=lambda run: run.path)  # The order of the blocks.
-    by_split = {split: [run for run in runs if run.split == split] for split in SPLITS}
+    by_split = {split: [run for run in runs if run.split == split] for split in job.splits}
     tasks = [
       (by_split[split], split, shard)
-      for split in SPLITS
+      for split in job.splits
       for shard in range(job.settings.num_shards_of(split))
     ]
     done: list[RecordFile] = []
     for record_file in self._run("finish_shard", iter(tasks), lambda: None):
       done.append(record_file)
       progress("write", len(done), len(tasks))
-    return sorted(done, key=lambda file: (SPLITS.index(file.split), file.name))
+    return sorted(done, key=lambda file: (file.split != "train", file.name))
 
   def _start(self, job: Job) -> None:
     """Starts the workers, which serve all stages.
@@ -139,18 +139,18 @@ class _Worker:
     self._bytes_read = bytes_read
     self._block_maker = functools.cache(job.block_maker)  # Those who only write final files need none.
 
-  def make(self, source: Block | int, held_out: Place | None, expected: int = 0) -> Outcome:
+  def make(self, source: Block | int, held_out: Collection[Place], expected: int = 0) -> Outcome:
     """Makes a block, or all blocks of the file with that number, but not what an earlier run finished."""
     outcome = self._job.empty_outcome()
     blocks: Iterable[Block] = [source]  # type: ignore[list-item]
     if isinstance(source, int):
       blocks = _read_blocks(self._job, source, outcome.corpus, self._bytes_read, expected)
     for block in blocks:
-      held_out_here = held_out if held_out in block.places else None
+      held_out_here = [place for place in held_out if block.holds(place)]
       outcome.add(self._finished(block, held_out_here) or self._make(block, held_out_here))
     return outcome
 
-  def _finished(self, block: Block, held_out: Place | None) -> Outcome | None:
+  def _finished(self, block: Block, held_out: Sequence[Place]) -> Outcome | None:
     """What an earlier run made of a block; None where it did not, or held out something else."""
     path = self._note_path(block)
     if not os.path.exists(path):
@@ -158,12 +158,14 @@ class _Worker:
     note = json.loads(files.read_bytes(path))
     outcome = self._job.empty_outcome()
     outcome.add_json(note["outcome"])
-    same = note["held_out"] == (list(held_out) if held_out else None)
+    same = note["held_out"] == [list(place) for place in held_out]
     return outcome if same and all(run.is_whole() for run in outcome.runs) else None
 
-  def _make(self, block: Block, held_out: Place | None) -> Outcome:
+  def _make(self, block: Block, held_out: Sequence[Place]) -> Outcome:
     outcome = self._job.empty_outcome()
-    writers = {split: RunWriter(os.path.join(self._job.work_dir, block.name), split) for split in SPLITS}
+    writers = {
+      split: RunWriter(os.path.join(self._job.work_dir, block.name), split) for split in self._job.splits
+    }
     for split, instances in self._block_maker()(block, outcome, held_out=held_out):
       writers[split].add(instances)
     for writer in writers.values():

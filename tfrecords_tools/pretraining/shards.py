@@ -32,7 +32,7 @@ class Run:
 
   Args:
     path: file of framed records.
-    split: train or eval.
+    split: train, eval or eval-SOURCE.
     num_records: how many.
     num_bytes: size of the file.
   """
@@ -57,7 +57,7 @@ class RunWriter:
 
   Args:
     prefix: path that the names of the runs begin with.
-    split: train or eval.
+    split: train, eval or eval-SOURCE.
   """
 
   def __init__(self, prefix: str, split: str):
@@ -125,7 +125,10 @@ def write_shard(path: str, split: str, chunks: Iterable[bytes]) -> RecordFile:
       crc = google_crc32c.extend(crc, chunk)
   index = indexer.finish()
   index.save(path)
-  written = RecordFile(os.path.basename(path), split, index.num_records, index.num_bytes, f"{crc:08x}")
+  kind, _, source = split.partition("-")
+  written = RecordFile(
+    os.path.basename(path), kind, index.num_records, index.num_bytes, f"{crc:08x}", source=source
+  )
   with files.atomic_writer(f"{path}.json", "w") as stream:
     json.dump(dataclasses.asdict(written), stream)
   return written
