@@ -33,9 +33,14 @@ from tfrecords_tools.pretraining.settings import (
   PretrainingSettings,
 )
 from tfrecords_tools.pretraining.share import Share, WaitForOthersError
+from tfrecords_tools.pretraining.sources import expand_sources
 
 _INPUT = flags.DEFINE_list(
-  "input", None, "Input files: glob patterns with commas. Quote them.", required=True
+  "input",
+  None,
+  "Input files: glob patterns with commas, quoted; or sources with weights, NAME=PATTERN:WEIGHT, whose documents are "
+  "gone through WEIGHT times as often.",
+  required=True,
 )
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Directory for the records.", required=True)
 _SPM_MODEL_FILE = flags.DEFINE_string(
@@ -223,6 +228,13 @@ def format_summary(manifest: Manifest, seconds: float) -> str:
         f"       masked {s['masked_share']:.3f} kept {s['kept_share']:.3f} random {s['random_share']:.3f}; "
         f"n-grams {shares}"
       )
+  for name, s in manifest.statistics["sources"].items():
+    train, held_out = s["train"], s["eval"]
+    lines.append(
+      f"source {name}, weight {s['weight']:g}: {s['train_share'] or 0:.1%} of the tokens of train; "
+      f"{train['documents']:,} documents, {train['sentences']:,} sentences, {train['tokens']:,} tokens, "
+      f"{train['instances']:,} instances; eval {held_out['documents']:,} documents, {held_out['instances']:,} instances"
+    )
   if manifest.baseline is not None:
     b = manifest.baseline
     held_out = "" if b.eval_share is None else f", {b.eval_share:.4f} of eval"
@@ -244,15 +256,17 @@ def main(argv: Sequence[str]) -> int:
     text_field=_TEXT_FIELD.value,
   )
   tokenizer = AlbertTokenizer(spm_model_file=_SPM_MODEL_FILE.value, do_lower_case=_DO_LOWER_CASE.value)
+  paths, sources = expand_sources(_INPUT.value)
   try:
     with progress_bars() as progress:
       manifest = create_records(
-        files.expand_globs(_INPUT.value),
+        paths,
         _OUTPUT_DIR.value,
         tokenizer=tokenizer,
         settings=settings,
         options=options,
         runner=runner,
+        sources=sources,
         work_dir=_WORK_DIR.value,
         progress=progress,
       )

@@ -1,6 +1,7 @@
 """Counts over instances, which add up over blocks in any order, and the summary made of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,9 @@ import numpy as np
 from albert_tf.records import Baseline
 from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.pretraining.instances import Instance
-from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.randomness import Place, SplitDraw
+from tfrecords_tools.pretraining.settings import SPLITS, PretrainingSettings
+from tfrecords_tools.pretraining.sources import Source
 
 KINDS = ("masked", "kept", "random")
 _COUNTERS = (
@@ -72,6 +75,12 @@ class Statistics:
   def num_instances(self) -> int:
     return int(self.arrays["labels"].sum())
 
+  @property
+  def instance_tokens(self) -> int:
+    """Tokens of all instances, without padding."""
+    lengths = self.arrays["lengths"]
+    return int(lengths @ np.arange(len(lengths)))
+
   def to_json(self) -> dict[str, Any]:
     """Sparse, so that a block's file stays small."""
     return {
@@ -94,7 +103,7 @@ class Statistics:
     arrays = self.arrays
     instances = self.num_instances
     lengths, kinds, ngrams = arrays["lengths"], arrays["kinds"], arrays["ngrams"]
-    tokens = int(lengths @ np.arange(len(lengths)))
+    tokens = self.instance_tokens
     predictions = int(kinds.sum())
     placed = tokens + self.counters["truncated_tokens"]
     return {
@@ -111,6 +120,65 @@ class Statistics:
       **{f"{kind}_share": _share(int(count), predictions) for kind, count in zip(KINDS, kinds, strict=True)},
       "ngram_shares": [_share(int(count), int(ngrams.sum())) for count in ngrams[1:]],
     }
+
+
+_OF_A_SOURCE = ("documents", "empty_documents", "sentences", "tokens", "instances", "instance_tokens")
+
+
+@dataclasses.dataclass
+class SourceCounts:
+  """What was made of one source.
+
+  Attributes:
+    counts: split → name → number; of the text once, but for instances and instance_tokens.
+    duplicates: documents that were left out as copies of an earlier one.
+    nearest: the document with text that is nearest to being held out; None without one.
+  """
+
+  counts: dict[str, dict[str, int]] = dataclasses.field(
+    default_factory=lambda: {split: dict.fromkeys(_OF_A_SOURCE, 0) for split in SPLITS}
+  )
+  duplicates: int = 0
+  nearest: SplitDraw | None = None
+
+  def count(self, statistics: Mapping[str, Statistics]) -> None:
+    """Adds the statistics of a block, by split."""
+    for split, each in statistics.items():
+      found = {**each.counters, "instances": each.num_instances, "instance_tokens": each.instance_tokens}
+      for name in _OF_A_SOURCE:
+        self.counts[split][name] += found[name]
+
+  def add(self, other: "SourceCounts") -> None:
+    for split, counts in other.counts.items():
+      for name, value in counts.items():
+        self.counts[split][name] += value
+    self.duplicates += other.duplicates
+    self.nearest = min(filter(None, (self.nearest, other.nearest)), default=None)
+
+  @property
+  def lacks_held_out(self) -> bool:
+    """Whether nothing is held out though one of several documents could be."""
+    with_text = sum(each["documents"] - each["empty_documents"] for each in self.counts.values())
+    return with_text > 1 and not self.counts["eval"]["instances"]
+
+  @classmethod
+  def from_json(cls, fields: Mapping[str, Any]) -> "SourceCounts":
+    """The inverse of `dataclasses.asdict`, through JSON."""
+    nearest = fields["nearest"]
+    draw = SplitDraw(nearest[0], Place(*nearest[1])) if nearest else None
+    return cls(**{**fields, "nearest": draw})
+
+
+def summarize_sources(counted: Mapping[str, SourceCounts], sources: Sequence[Source]) -> dict[str, Any]:
+  """What the manifest says of each named source; `train_share` is its share of the tokens of train."""
+  total = sum(each.counts["train"]["instance_tokens"] for each in counted.values())
+  summary = {}
+  for source in sorted(set(sources)):
+    each = counted.get(source.name, SourceCounts())
+    share = _share(each.counts["train"]["instance_tokens"], total)
+    if source.name:
+      summary[source.name] = {"weight": source.weight, "train_share": share, **each.counts}
+  return summary
 
 
 def _share(part: int, whole: int) -> float | None:
