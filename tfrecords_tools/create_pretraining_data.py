@@ -74,8 +74,10 @@ _EVAL_FRACTION = flags.DEFINE_float(
   "eval_fraction", 0.01, "Share of the documents that is held out. 0: none."
 )
 _RANDOM_SEED = flags.DEFINE_integer("random_seed", 12345, "Seed of everything random.")
-_NUM_SHARDS = flags.DEFINE_integer("num_shards", 4, "Number of train files.", lower_bound=1)
-_NUM_EVAL_SHARDS = flags.DEFINE_integer("num_eval_shards", 1, "Number of eval files.", lower_bound=1)
+_NUM_SHARDS = flags.DEFINE_integer(
+  "num_shards", 0, "Number of train files. 0: as many of 128 to 256 MB as the input's size asks for."
+)
+_NUM_EVAL_SHARDS = flags.DEFINE_integer("num_eval_shards", 0, "Number of eval files. 0: likewise.")
 _COMPATIBILITY = flags.DEFINE_enum(
   "compatibility",
   "none",

@@ -251,11 +251,16 @@ def checked_input(
   Raises:
     UserError: damaged or too few records, of other lengths or another vocabulary.
   """
+
+  def notice(text: str) -> None:
+    if says:
+      _say(text)
+
   build = functools.partial(
     build_record_index,
     on_bad_record=settings.on_bad_record,
     write=write,
-    notice=_say if says else lambda text: None,
+    notice=notice,
   )
   check = functools.partial(
     check_records,

@@ -12,10 +12,17 @@ from albert_tf.errors import UserError
 from albert_tf.records import Manifest, RecordFile
 from albert_tf.records.shard_index import INDEX_FOLDER, index_path
 from albert_tf.tokenization import AlbertTokenizer
-from tfrecords_tools.corpus import CorpusOptions, CorpusStats
+from tfrecords_tools.corpus import CorpusOptions, CorpusStats, expected_text_bytes
 from tfrecords_tools.pretraining.blocks import Block, BlockMaker, Outcome, Place, block_bytes_for, read_blocks
-from tfrecords_tools.pretraining.plan import finished_before, make_plan, package_versions, prepare_work
+from tfrecords_tools.pretraining.plan import (
+  describe_input,
+  finished_before,
+  make_plan,
+  plan_sha256,
+  prepare_work,
+)
 from tfrecords_tools.pretraining.settings import SPLITS, PretrainingSettings
+from tfrecords_tools.pretraining.sizing import decide_num_shards
 from tfrecords_tools.pretraining.statistics import baseline
 
 _STAGE_DIR_NAME = "_unfinished"
@@ -39,6 +46,7 @@ class Job:
     output_dir: where the final files go.
     work_dir: directory of unfinished work.
     block_bytes: text of a block.
+    plan: hash of the plan; notes of finished work carry it, so that none of another plan is ever taken.
   """
 
   paths: Sequence[str]
@@ -49,11 +57,17 @@ class Job:
   output_dir: str
   work_dir: str
   block_bytes: int
+  plan: str
 
   @property
   def stage_dir(self) -> str:
     """Where final files wait, on the file system of `output_dir`."""
     return os.path.join(self.output_dir, _STAGE_DIR_NAME)
+
+  @property
+  def text_sizes(self) -> list[int]:
+    """About how much text each input file gives, in bytes."""
+    return [expected_text_bytes(path, size) for path, size in zip(self.paths, self.sizes, strict=True)]
 
   def read_blocks(self, file_index: int, stats: CorpusStats) -> Iterator[Block]:
     path = self.paths[file_index]
@@ -106,14 +120,18 @@ def create_records(
   Raises:
     UserError: nothing to make records of, a directory made with other settings, a full disk.
   """
-  plan = make_plan(paths, tokenizer, settings, options)
+  described = describe_input(paths)
+  sizes = [file["num_bytes"] for file in described]
+  settings = decide_num_shards(settings, sum(map(expected_text_bytes, paths, sizes)))
+  plan = make_plan(described, tokenizer, settings, options)
   finished = finished_before(output_dir, plan)
   if finished is not None:
     return finished
   work_dir = work_dir or os.path.join(output_dir, _STAGE_DIR_NAME)
-  sizes = [file["num_bytes"] for file in plan["input"]["files"]]
   block_bytes = block_bytes_for(sum(sizes))
-  job = Job(paths, sizes, options, tokenizer, settings, output_dir, work_dir, block_bytes)
+  job = Job(
+    paths, sizes, options, tokenizer, settings, output_dir, work_dir, block_bytes, plan=plan_sha256(plan)
+  )
   with _disk_errors(output_dir), contextlib.closing(runner):
     prepare_work(output_dir, (job.stage_dir, job.work_dir), plan)
     outcome = runner.make(job, None, progress)
@@ -203,5 +221,5 @@ def _manifest(
       "corpus": outcome.corpus.to_dict(),
       **{split: outcome.statistics[split].summary() for split in SPLITS},
     },
-    versions=package_versions(),
+    versions=plan["versions"],
   )

@@ -25,8 +25,6 @@ from tfrecords_tools.pretraining.shards import Run, RunWriter, merge_runs, read_
 
 # Of what each worker would have; a larger file would keep one worker longer than the others.
 _LARGEST_SHARE = 1.2
-# Size of the text over size of the file, for the time left; the end of a file corrects it.
-_EXPANSION = {".gz": 3, ".bz2": 4, ".xz": 4, ".zst": 3}
 _POLL_SECONDS = 0.5
 _IN_FLIGHT = 2  # Tasks a worker that are read ahead: bounds memory.
 
@@ -51,10 +49,7 @@ class LocalRunner:
   def make(self, job: Job, held_out: Place | None, progress: Progress) -> Outcome:
     self._start(job)
     largest = _LARGEST_SHARE * sum(job.sizes) / self._num_workers
-    expected = [
-      size * _EXPANSION.get(os.path.splitext(path)[1], 1)
-      for path, size in zip(job.paths, job.sizes, strict=True)
-    ]
+    expected = job.text_sizes  # For the time left; the end of a file corrects it.
     total = sum(expected)
     outcome = job.empty_outcome()
 
@@ -158,7 +153,7 @@ class _Worker:
     note = json.loads(files.read_bytes(path))
     outcome = self._job.empty_outcome()
     outcome.add_json(note["outcome"])
-    same = note["held_out"] == (list(held_out) if held_out else None)
+    same = note.get("plan") == self._job.plan and note["held_out"] == (list(held_out) if held_out else None)
     return outcome if same and all(run.is_whole() for run in outcome.runs) else None
 
   def _make(self, block: Block, held_out: Place | None) -> Outcome:
@@ -169,7 +164,7 @@ class _Worker:
     for writer in writers.values():
       outcome.runs += writer.finish()
     with files.atomic_writer(self._note_path(block), "w") as stream:
-      json.dump({"held_out": held_out, "outcome": outcome.to_json()}, stream)
+      json.dump({"plan": self._job.plan, "held_out": held_out, "outcome": outcome.to_json()}, stream)
     return outcome
 
   def _note_path(self, block: Block) -> str:
@@ -180,11 +175,12 @@ class _Worker:
     job = self._job
     names = job.settings.shard_names(split)
     staged = os.path.join(job.stage_dir, names[shard])
-    note = read_note(staged)
+    note = read_note(staged, plan=job.plan)
     for path in (staged, os.path.join(job.output_dir, names[shard])):
       if note is not None and files.exists(path) and files.size(path) == note.num_bytes:
         return note
-    return write_shard(staged, split, merge_runs(runs, shard=shard, num_shards=len(names)))
+    chunks = merge_runs(runs, shard=shard, num_shards=len(names))
+    return write_shard(staged, split, chunks, plan=job.plan)
 
 
 def _read_blocks(
