@@ -12,7 +12,7 @@ from albert_tf.errors import UserError
 from albert_tf.records import Manifest, RecordFile
 from albert_tf.records.shard_index import INDEX_FOLDER, index_path
 from albert_tf.tokenization import AlbertTokenizer
-from tfrecords_tools.corpus import CorpusOptions, CorpusStats, expected_text_bytes
+from tfrecords_tools.corpus import CorpusOptions, CorpusStats, describe_formats, expected_text_bytes
 from tfrecords_tools.pretraining.blocks import Block, BlockMaker, Outcome, Place, block_bytes_for, read_blocks
 from tfrecords_tools.pretraining.plan import (
   describe_input,
@@ -103,6 +103,7 @@ def create_records(
   runner: Runner,
   work_dir: str | None = None,
   progress: Progress = lambda stage, done, total: None,
+  notice: Callable[[str], None] = lambda text: None,
 ) -> Manifest:
   """Makes the records of a corpus, or continues an earlier run of the same plan.
 
@@ -113,6 +114,7 @@ def create_records(
     runner: what does the work; the bytes do not depend on it.
     work_dir: directory for unfinished work; default inside `output_dir`.
     progress: told how far each stage is.
+    notice: told what a person should know before it begins.
 
   Returns:
     The manifest, saved in `output_dir` as the last step.
@@ -126,7 +128,10 @@ def create_records(
   plan = make_plan(described, tokenizer, settings, options)
   finished = finished_before(output_dir, plan)
   if finished is not None:
+    notice(f"nothing to do: {output_dir} is finished")
     return finished
+  for line in describe_formats(paths, options):
+    notice(line)
   work_dir = work_dir or os.path.join(output_dir, _STAGE_DIR_NAME)
   block_bytes = block_bytes_for(sum(sizes))
   job = Job(
