@@ -22,6 +22,7 @@ import tqdm
 from albert_tf import files
 from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.records import Manifest
+from albert_tf.records.manifest import MANIFEST_NAME
 from albert_tf.tokenization import WORD_RULES, AlbertTokenizer
 from tfrecords_tools.corpus import BAD_TEXT_ACTIONS, FORMATS, CorpusOptions
 from tfrecords_tools.pretraining.job import Progress, Runner, create_records
@@ -30,6 +31,7 @@ from tfrecords_tools.pretraining.settings import (
   COMPATIBILITY,
   RECORD_LAYOUTS,
   SENTENCE_PAIRS,
+  SPLITS,
   PretrainingSettings,
 )
 from tfrecords_tools.pretraining.share import Share, WaitForOthersError
@@ -86,8 +88,14 @@ _EVAL_FRACTION = flags.DEFINE_float(
   "eval_fraction", 0.01, "Share of the documents that is held out. 0: none."
 )
 _RANDOM_SEED = flags.DEFINE_integer("random_seed", 12345, "Seed of everything random.")
-_NUM_SHARDS = flags.DEFINE_integer("num_shards", 4, "Number of train files.", lower_bound=1)
-_NUM_EVAL_SHARDS = flags.DEFINE_integer("num_eval_shards", 1, "Number of eval files.", lower_bound=1)
+_NUM_SHARDS = flags.DEFINE_integer(
+  "num_shards",
+  PretrainingSettings.num_shards,
+  "Number of train files. 0: as many of 128 to 256 MB as the input's size asks for.",
+)
+_NUM_EVAL_SHARDS = flags.DEFINE_integer(
+  "num_eval_shards", PretrainingSettings.num_eval_shards, "Number of eval files. 0: likewise."
+)
 _COMPATIBILITY = flags.DEFINE_enum(
   "compatibility",
   "none",
@@ -208,15 +216,16 @@ def _format_corpus(corpus: Mapping[str, Any]) -> str:
     )
     if corpus[name]
   ]
+  formats = ", ".join(f"{count:,} of {kind}" for kind, count in corpus["formats"].items())
   read = (
-    f"read   {corpus['bytes_read'] / 1e6:,.1f} MB in {corpus['files']:,} file(s): {corpus['documents']:,} documents, "
-    f"{corpus['sentences']:,} sentences"
+    f"read   {corpus['bytes_read'] / 1e6:,.1f} MB in {corpus['files']:,} file(s), {formats}: "
+    f"{corpus['documents']:,} documents, {corpus['sentences']:,} sentences"
   )
   return "; ".join([read, *noted])
 
 
-def format_summary(manifest: Manifest, seconds: float) -> str:
-  """What was made, for a person to read."""
+def format_summary(manifest: Manifest) -> str:
+  """What the records are, for a person to read."""
   lines = [_format_corpus(manifest.statistics["corpus"])]
   for split in ("train", "eval"):
     s = manifest.statistics[split]
@@ -246,8 +255,6 @@ def format_summary(manifest: Manifest, seconds: float) -> str:
     held_out = "" if b.eval_share is None else f", {b.eval_share:.4f} of eval"
     lines.append(f"always answering {b.piece!r} is right for {b.train_share:.4f} of train{held_out}")
   lines += filter(None, [torn_words_warning(manifest.statistics["train"].get("torn_share"))])
-  rate = sum(manifest.statistics[split]["instances"] for split in ("train", "eval")) / max(seconds, 1e-9)
-  lines.append(f"{seconds:.1f} s, {rate:,.0f} instances/s")
   return "\n".join(lines)
 
 
@@ -263,6 +270,7 @@ def main(argv: Sequence[str]) -> int:
     text_field=_TEXT_FIELD.value,
   )
   tokenizer = AlbertTokenizer(spm_model_file=_SPM_MODEL_FILE.value, do_lower_case=_DO_LOWER_CASE.value)
+  finished = files.exists(os.path.join(_OUTPUT_DIR.value, MANIFEST_NAME))
   paths, sources = expand_sources(_INPUT.value)
   try:
     with progress_bars() as progress:
@@ -276,12 +284,17 @@ def main(argv: Sequence[str]) -> int:
         sources=sources,
         work_dir=_WORK_DIR.value,
         progress=progress,
+        notice=lambda text: print(text, file=sys.stderr, flush=True),
       )
   except WaitForOthersError as done:
     print(done)
     return 0
   write_flags(_OUTPUT_DIR.value)
-  print(format_summary(manifest, time.monotonic() - begin))
+  print(format_summary(manifest))
+  if not finished:
+    seconds = time.monotonic() - begin
+    instances = sum(manifest.statistics[split]["instances"] for split in SPLITS)
+    print(f"{seconds:.1f} s, {instances / seconds:,.0f} instances/s")
   return 0
 
 
