@@ -5,6 +5,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 import gzip
 import itertools
 import lzma
+import os
 from typing import IO, Any
 import zlib
 
@@ -19,10 +20,17 @@ _OPENERS: dict[bytes, Callable[[IO[bytes]], Any]] = {
   b"BZh": bz2.open,
   b"\xfd7zXZ\x00": lzma.open,
 }
+# Size of the text over size of the file, by the end of its name.
+_EXPANSION = {".gz": 3, ".bz2": 4, ".xz": 4, ".zst": 3}
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _DAMAGE = (EOFError, OSError, zlib.error, lzma.LZMAError, zstandard.ZstdError)
 _CHUNK = 1 << 16
 _BOM = b"\xef\xbb\xbf"
+
+
+def expected_text_bytes(path: str, num_bytes: int) -> int:
+  """About how much text a file of this size gives, decompressed."""
+  return num_bytes * _EXPANSION.get(os.path.splitext(path)[1], 1)
 
 
 def read_chunks(path: str) -> Generator[bytes, None, None]:

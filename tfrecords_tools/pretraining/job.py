@@ -12,7 +12,7 @@ from albert_tf.errors import UserError
 from albert_tf.records import Manifest, RecordFile
 from albert_tf.records.shard_index import INDEX_FOLDER, index_path
 from albert_tf.tokenization import AlbertTokenizer
-from tfrecords_tools.corpus import CorpusOptions, CorpusStats
+from tfrecords_tools.corpus import CorpusOptions, CorpusStats, expected_text_bytes
 from tfrecords_tools.pretraining.blocks import Block, BlockMaker, Outcome, Place, block_bytes_for, read_blocks
 from tfrecords_tools.pretraining.plan import finished_before, make_plan, package_versions, prepare_work
 from tfrecords_tools.pretraining.settings import SPLITS, PretrainingSettings
@@ -54,6 +54,11 @@ class Job:
   def stage_dir(self) -> str:
     """Where final files wait, on the file system of `output_dir`."""
     return os.path.join(self.output_dir, _STAGE_DIR_NAME)
+
+  @property
+  def text_sizes(self) -> list[int]:
+    """About how much text each input file gives, in bytes."""
+    return [expected_text_bytes(path, size) for path, size in zip(self.paths, self.sizes, strict=True)]
 
   def read_blocks(self, file_index: int, stats: CorpusStats) -> Iterator[Block]:
     path = self.paths[file_index]

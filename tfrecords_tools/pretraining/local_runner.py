@@ -25,8 +25,6 @@ from tfrecords_tools.pretraining.shards import Run, RunWriter, merge_runs, read_
 
 # Of what each worker would have; a larger file would keep one worker longer than the others.
 _LARGEST_SHARE = 1.2
-# Size of the text over size of the file, for the time left; the end of a file corrects it.
-_EXPANSION = {".gz": 3, ".bz2": 4, ".xz": 4, ".zst": 3}
 _POLL_SECONDS = 0.5
 _IN_FLIGHT = 2  # Tasks a worker that are read ahead: bounds memory.
 
@@ -51,10 +49,7 @@ class LocalRunner:
   def make(self, job: Job, held_out: Place | None, progress: Progress) -> Outcome:
     self._start(job)
     largest = _LARGEST_SHARE * sum(job.sizes) / self._num_workers
-    expected = [
-      size * _EXPANSION.get(os.path.splitext(path)[1], 1)
-      for path, size in zip(job.paths, job.sizes, strict=True)
-    ]
+    expected = job.text_sizes  # For the time left; the end of a file corrects it.
     total = sum(expected)
     outcome = job.empty_outcome()
 
