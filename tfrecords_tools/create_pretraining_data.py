@@ -32,6 +32,7 @@ from tfrecords_tools.pretraining.settings import (
   SENTENCE_PAIRS,
   PretrainingSettings,
 )
+from tfrecords_tools.pretraining.share import Share, WaitForOthersError
 
 _INPUT = flags.DEFINE_list(
   "input", None, "Input files: glob patterns with commas. Quote them.", required=True
@@ -92,6 +93,12 @@ _RECORD_LAYOUT = flags.DEFINE_enum(
 _NUM_WORKERS = flags.DEFINE_integer(
   "num_workers", 1, "Processes. The records do not depend on it.", lower_bound=1
 )
+_TASK_INDEX = flags.DEFINE_integer(
+  "task_index",
+  None,
+  "Which of --num_tasks machines this one is, from 0; they share --output_dir and --work_dir.",
+)
+_NUM_TASKS = flags.DEFINE_integer("num_tasks", None, "Number of machines that share the job, without Beam.")
 _RUNNER = flags.DEFINE_enum(
   "runner",
   "local",
@@ -109,6 +116,7 @@ _READING_FLAGS = (
   "language",
   "on_bad_text",
 )
+_STAGES = {"read": "making instances", "merge": "merging", "write": "writing files"}
 _SETTINGS = [field.name for field in dataclasses.fields(PretrainingSettings)]
 
 
@@ -123,7 +131,7 @@ def progress_bars() -> Iterator[Progress]:
       close()
       bars[stage] = tqdm.tqdm(
         total=total,
-        desc="making instances" if text else "writing files",
+        desc=_STAGES[stage],
         unit="B" if text else "file",
         unit_scale=text,
         mininterval=0.5 if sys.stderr.isatty() else 10,
@@ -141,7 +149,18 @@ def progress_bars() -> Iterator[Progress]:
     close()
 
 
+def _share() -> Share:
+  index, count = _TASK_INDEX.value, _NUM_TASKS.value
+  if (index is None) != (count is None) or (index is not None and _RUNNER.value == "beam"):
+    raise UserError(
+      "--task_index and --num_tasks go together, and with --runner=local. "
+      f"Received: task_index={index}, num_tasks={count}, runner={_RUNNER.value}. Pass both, or neither."
+    )
+  return Share() if index is None or count is None else Share(index, count)
+
+
 def _runner(arguments: Sequence[str]) -> Runner:
+  share = _share()
   if _RUNNER.value == "beam":
     from tfrecords_tools.pretraining.beam_options import check_reach  # Apache Beam takes seconds to import.
     from tfrecords_tools.pretraining.beam_runner import BeamRunner
@@ -158,7 +177,7 @@ def _runner(arguments: Sequence[str]) -> Runner:
       f"Unfinished work must be on a local disk. Received: --output_dir={_OUTPUT_DIR.value}, "
       f"--work_dir={_WORK_DIR.value}. Name a local directory as --work_dir; the records go to --output_dir."
     )
-  return LocalRunner(num_workers=_NUM_WORKERS.value)
+  return LocalRunner(num_workers=_NUM_WORKERS.value, share=share)
 
 
 def write_flags(output_dir: str) -> None:
@@ -227,17 +246,21 @@ def main(argv: Sequence[str]) -> int:
     text_field=_TEXT_FIELD.value,
   )
   tokenizer = AlbertTokenizer(spm_model_file=_SPM_MODEL_FILE.value, do_lower_case=_DO_LOWER_CASE.value)
-  with progress_bars() as progress:
-    manifest = create_records(
-      files.expand_globs(_INPUT.value),
-      _OUTPUT_DIR.value,
-      tokenizer=tokenizer,
-      settings=settings,
-      options=options,
-      runner=runner,
-      work_dir=_WORK_DIR.value,
-      progress=progress,
-    )
+  try:
+    with progress_bars() as progress:
+      manifest = create_records(
+        files.expand_globs(_INPUT.value),
+        _OUTPUT_DIR.value,
+        tokenizer=tokenizer,
+        settings=settings,
+        options=options,
+        runner=runner,
+        work_dir=_WORK_DIR.value,
+        progress=progress,
+      )
+  except WaitForOthersError as done:
+    print(done)
+    return 0
   write_flags(_OUTPUT_DIR.value)
   print(format_summary(manifest, time.monotonic() - begin))
   return 0

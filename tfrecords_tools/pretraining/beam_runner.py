@@ -22,6 +22,7 @@ from apache_beam.metrics import Metrics, MetricsFilter
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import RecordFile
+from tfrecords_tools.corpus import CorpusStats
 from tfrecords_tools.pretraining.beam_options import pipeline_options
 from tfrecords_tools.pretraining.blocks import Block, Outcome, Place
 from tfrecords_tools.pretraining.job import Job, Progress
@@ -85,20 +86,15 @@ def _build(pipeline: Any, job: Job, held_out: Place | None) -> None:
     pipeline
     | "files" >> beam.Create(range(len(job.paths)))
     | "share files" >> beam.Reshuffle()
-    | "blocks" >> beam.ParDo(_ReadBlocks(job)).with_outputs("outcome", main="blocks")
+    | "blocks" >> beam.ParDo(_ReadBlocks(job))
   )
   made = (
-    blocks.blocks
+    blocks
     | "share blocks" >> beam.Reshuffle()
     | "instances" >> beam.ParDo(_MakeInstances(job, held_out)).with_outputs("outcome", main="records")
   )
   _ = made.records | "by file" >> beam.GroupByKey() | "sort and write" >> beam.Map(_write_file, job)
-  _ = (
-    (blocks.outcome, made.outcome)
-    | "together" >> beam.Flatten()
-    | "add up" >> beam.CombineGlobally(_AddUp(job))
-    | "note" >> beam.Map(_write_outcome, job)
-  )
+  _ = made.outcome | "add up" >> beam.CombineGlobally(_AddUp(job)) | "note" >> beam.Map(_write_outcome, job)
 
 
 def _staged(job: Job) -> list[str]:
@@ -129,15 +125,14 @@ class _ReadBlocks(beam.DoFn):
     self._job = job
     self._bytes_read = Metrics.counter(_COUNTERS, _BYTES_READ)
 
-  def process(self, file_index: int) -> Iterator[Any]:
+  def process(self, file_index: int) -> Iterator[Block]:
     _check_work_is_here(self._job)
-    outcome = self._job.empty_outcome()
+    stats = CorpusStats()
     counted = 0
-    for block in self._job.read_blocks(file_index, outcome.corpus):
-      self._bytes_read.inc(outcome.corpus.bytes_read - counted)
-      counted = outcome.corpus.bytes_read
+    for block in self._job.read_blocks(file_index, stats):
+      self._bytes_read.inc(stats.bytes_read - counted)
+      counted = stats.bytes_read
       yield block
-    yield beam.pvalue.TaggedOutput("outcome", outcome.to_json())
 
 
 def _check_work_is_here(job: Job) -> None:
@@ -168,6 +163,8 @@ class _MakeInstances(beam.DoFn):
       for instance in instances:
         order = _ORDER.pack(instance.key, block.file_index, block.index)
         yield (split, instance.key * shards // KEY_SPACE), order + instance.record
+    if block.corpus is not None:
+      outcome.corpus.update(block.corpus)
     yield beam.pvalue.TaggedOutput("outcome", outcome.to_json())
 
 
@@ -184,7 +181,7 @@ def _write_file(element: tuple[tuple[str, int], Iterable[bytes]], job: Job) -> N
 
 
 class _AddUp(beam.CombineFn):
-  """Adds the outcomes of all steps."""
+  """Adds the outcomes of all blocks."""
 
   def __init__(self, job: Job):
     self._job = job

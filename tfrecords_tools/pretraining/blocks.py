@@ -10,11 +10,12 @@ from tfrecords_tools.pretraining.documents import BlockTokenizer, TokenizedDocum
 from tfrecords_tools.pretraining.instances import Instance, InstanceMaker
 from tfrecords_tools.pretraining.randomness import SPLIT_PASS, Stream
 from tfrecords_tools.pretraining.settings import SPLITS, PretrainingSettings
-from tfrecords_tools.pretraining.shards import Run
+from tfrecords_tools.pretraining.sorted_runs import Run
 from tfrecords_tools.pretraining.statistics import Statistics
 
 # Bytes of text in a block: enough to be worth a task, few enough to share out a small corpus.
-SMALLEST_BLOCK, _LARGEST_BLOCK, _MOST_BLOCKS = 1 << 20, 16 << 20, 4096
+SMALLEST_BLOCK, _LARGEST_BLOCK, _MOST_BLOCKS = 1 << 20, 4 << 20, 4096
+_BYTES_AT_ONCE = 1 << 18  # Of text that is tokenized together: its words take thirty times as much memory.
 _INSTANCES_AT_ONCE = 1024
 
 
@@ -41,12 +42,14 @@ class Block:
     index: the block's place in the file.
     first_document: the place in the file of its first document.
     documents: raw sentences of each.
+    corpus: with the last block of a file, which may be empty: what the readers counted in all of it.
   """
 
   file_index: int
   index: int
   first_document: int
   documents: list[list[str]]
+  corpus: CorpusStats | None = None
 
   @property
   def name(self) -> str:
@@ -65,19 +68,36 @@ def block_bytes_for(total_bytes: int) -> int:
 def read_blocks(
   path: str, file_index: int, options: CorpusOptions, *, stats: CorpusStats, block_bytes: int
 ) -> Iterator[Block]:
-  """Blocks of one file; where they are cut depends on the file alone."""
+  """Blocks of one file, at least one; where they are cut depends on the file alone. `stats` begins empty."""
   documents: list[list[str]] = []
   size = index = first = 0
   for document in iter_documents(path, options, stats=stats):
-    documents.append(document)
-    size += sum(map(len, document)) + len(document)
     if size >= block_bytes:
       yield Block(file_index, index, first, documents)
       first += len(documents)
       index += 1
       documents, size = [], 0
-  if documents:
-    yield Block(file_index, index, first, documents)
+    documents.append(document)
+    size += _size(document)
+  yield Block(file_index, index, first, documents, stats)
+
+
+def _size(document: list[str]) -> int:
+  return sum(map(len, document)) + len(document)
+
+
+def _portions(documents: list[list[str]]) -> Iterator[list[list[str]]]:
+  """A few documents at a time."""
+  few: list[list[str]] = []
+  size = 0
+  for document in documents:
+    few.append(document)
+    size += _size(document)
+    if size >= _BYTES_AT_ONCE:
+      yield few
+      few, size = [], 0
+  if few:
+    yield few
 
 
 @dataclasses.dataclass
@@ -167,9 +187,11 @@ class BlockMaker:
     """The documents of each split that have text, tokenized."""
     settings = self._settings
     limit = None if settings.is_original else settings.max_num_tokens // 2
-    documents = self._tokenize(block.documents, max_sentence_tokens=limit)
+    documents: list[TokenizedDocument] = []
+    for few in _portions(block.documents):
+      documents += self._tokenize(few, max_sentence_tokens=limit)
     draws = [SplitDraw(self._stream(place, SPLIT_PASS).uniform(), place) for place in block.places]
-    outcome.nearest = min(draws)
+    outcome.nearest = min(draws, default=None)
     by_split: dict[str, list[tuple[Place, TokenizedDocument]]] = {split: [] for split in SPLITS}
     for (draw, place), document in zip(draws, documents, strict=True):
       split = "eval" if place == held_out or draw < settings.eval_fraction else "train"

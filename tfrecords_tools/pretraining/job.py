@@ -23,7 +23,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 Progress = Callable[[str, int, int], None]
-"""Called with a stage (read|write), how much of it is done, and its total."""
+"""Called with a stage (read|merge|write), how much of it is done, and its total."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,6 +110,7 @@ def create_records(
 
   Raises:
     UserError: nothing to make records of, a directory made with other settings, a full disk.
+    WaitForOthersError: the runner does a share of the job, and has done it.
   """
   plan = make_plan(paths, tokenizer, settings, options)
   finished = finished_before(output_dir, plan)

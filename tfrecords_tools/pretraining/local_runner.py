@@ -1,32 +1,19 @@
 """Makes records on this machine: blocks become sorted runs on disk, ranges of keys become final files."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-import concurrent.futures
-import concurrent.futures.process
-import contextlib
-import dataclasses
-import functools
+from collections.abc import Iterator, Sequence
 import itertools
-import json
-import multiprocessing
 import os
-import signal
-import threading
 from typing import Any
 
-from albert_tf import files
-from albert_tf.errors import UserError
 from albert_tf.records import RecordFile
-from tfrecords_tools.corpus import CorpusStats
-from tfrecords_tools.pretraining.blocks import Block, Outcome, Place
+from tfrecords_tools.pretraining.blocks import Outcome, Place
 from tfrecords_tools.pretraining.job import Job, Progress
 from tfrecords_tools.pretraining.settings import SPLITS
-from tfrecords_tools.pretraining.shards import Run, RunWriter, merge_runs, read_note, write_shard
-
-# Of what each worker would have; a larger file would keep one worker longer than the others.
-_LARGEST_SHARE = 1.2
-_POLL_SECONDS = 0.5
-_IN_FLIGHT = 2  # Tasks a worker that are read ahead: bounds memory.
+from tfrecords_tools.pretraining.share import LARGEST_SHARE, Share
+from tfrecords_tools.pretraining.sorted_runs import Run, groups_of_round, read_group
+from tfrecords_tools.pretraining.work_notes import WorkNotes
+from tfrecords_tools.pretraining.worker import read_blocks
+from tfrecords_tools.pretraining.worker_pool import WorkerPool
 
 
 class LocalRunner:
@@ -37,205 +24,113 @@ class LocalRunner:
 
   Args:
     num_workers: processes; the records do not depend on their number.
+    share: what is done here of a job that several machines share. Of a part of it, `make` and `write` raise
+      `WaitForOthersError` when it is done.
   """
 
-  def __init__(self, *, num_workers: int = 1):
+  def __init__(self, *, num_workers: int = 1, share: Share | None = None):
     self._num_workers = num_workers
-    self._worker: _Worker | None = None  # In this process.
-    self._pool: concurrent.futures.ProcessPoolExecutor | None = None
-    self._others: list[Any] = []  # Children of this process that are not the pool's.
-    self._bytes_read: Any = _Unshared()
+    self._share = share or Share()
+    self._pool: WorkerPool | None = None
 
   def make(self, job: Job, held_out: Place | None, progress: Progress) -> Outcome:
-    self._start(job)
-    largest = _LARGEST_SHARE * sum(job.sizes) / self._num_workers
-    expected = job.text_sizes  # For the time left; the end of a file corrects it.
-    total = sum(expected)
+    notes = WorkNotes(job)
+    made_before = notes.read_all()
+    if made_before is not None:
+      return made_before
+    owners = self._share.owners(job.sizes)
+    ours = {
+      index: size  # For the time left; the end of a file corrects it.
+      for index, (size, owner) in enumerate(zip(job.text_sizes, owners, strict=True))
+      if owner is None or owner == self._share.index
+    }
+    total = sum(ours.values())
+    pool = self._workers(job)
+    pool.bytes_read.value = 0
+    largest = LARGEST_SHARE * sum(job.sizes[index] for index in ours) / pool.num_workers
     outcome = job.empty_outcome()
 
     def tasks() -> Iterator[tuple[Any, ...]]:
       # The largest file first, so that the last to end is a small one.
-      for index in sorted(range(len(job.sizes)), key=lambda index: -job.sizes[index]):
-        if self._pool and job.sizes[index] <= largest:
-          yield index, held_out, expected[index]
+      for index in sorted(ours, key=lambda index: -job.sizes[index]):
+        shared_out = owners[index] is None and not self._share.is_whole
+        if pool.num_workers > 1 and job.sizes[index] <= largest and not shared_out:
+          yield index, held_out, ours[index]
           continue
-        for block in _read_blocks(job, index, outcome.corpus, self._bytes_read, expected[index]):
-          yield block, held_out
+        finished, missing = notes.read_file(index, held_out)
+        if missing is None:
+          with pool.bytes_read.get_lock():
+            pool.bytes_read.value += ours[index]
+          outcome.add(finished)
+          continue
+        for block in read_blocks(job, index, pool.bytes_read, ours[index]):
+          if not shared_out or self._share.owns(block.index):
+            yield block, held_out
 
-    for made in self._run("make", tasks(), lambda: progress("read", self._bytes_read.value, total)):
+    for made in pool.run("make", tasks(), lambda: progress("read", pool.bytes_read.value, total)):
       outcome.add(made)
+    return outcome if self._share.is_whole else self._with_others(job, held_out, owners)
+
+  def _with_others(self, job: Job, held_out: Place | None, owners: Sequence[int | None]) -> Outcome:
+    """What all machines have made of the text."""
+    notes = WorkNotes(job)
+    outcome = job.empty_outcome()
+    waiting_for = []
+    for index, owner in enumerate(owners):
+      made, missing = notes.read_file(index, held_out)
+      outcome.add(made)
+      if missing is not None:
+        waiting_for.append(missing % self._share.count if owner is None else owner)
+    if waiting_for:
+      raise self._share.done("its part of the text is made", waiting_for)
     return outcome
 
   def write(self, job: Job, outcome: Outcome, progress: Progress) -> list[RecordFile]:
-    runs = sorted(outcome.runs, key=lambda run: run.path)  # The order of the blocks.
-    by_split = {split: [run for run in runs if run.split == split] for split in SPLITS}
-    tasks = [
-      (by_split[split], split, shard)
-      for split in SPLITS
-      for shard in range(job.settings.num_shards_of(split))
-    ]
+    WorkNotes(job).write_all(outcome)
+    pool = self._workers(job)
+    tasks = []
+    for split in SPLITS:
+      # The order of the blocks.
+      runs = sorted((run for run in outcome.runs if run.split == split), key=lambda run: run.path)
+      few = self._merge_in_rounds(job, split, runs, progress)
+      tasks += [(few, split, shard) for shard in range(job.settings.num_shards_of(split))]
+    ours = [task for number, task in enumerate(tasks) if self._share.owns(number)]
     done: list[RecordFile] = []
-    for record_file in self._run("finish_shard", iter(tasks), lambda: None):
+    for record_file in pool.run("finish_shard", iter(ours)):
       done.append(record_file)
-      progress("write", len(done), len(tasks))
+      progress("write", len(done), len(ours))
+    if not self._share.is_whole:
+      raise self._share.done("its files are written", ())
     return sorted(done, key=lambda file: (SPLITS.index(file.split), file.name))
 
-  def _start(self, job: Job) -> None:
-    """Starts the workers, which serve all stages.
+  def _merge_in_rounds(self, job: Job, split: str, runs: Sequence[Run], progress: Progress) -> Sequence[Run]:
+    """Runs of the same records, few enough for one merge."""
+    for level in itertools.count():
+      groups = groups_of_round(runs)
+      if not groups:
+        break
+      names = (f"merged-{split}-{level}-{number:05d}.run" for number in range(len(groups)))
+      paths = [os.path.join(job.work_dir, name) for name in names]
+      tasks = [
+        task for number, task in enumerate(zip(groups, paths, strict=True)) if self._share.owns(number)
+      ]
+      for done, _ in enumerate(self._workers(job).run("merge", iter(tasks)), 1):
+        progress("merge", done, len(tasks))
+      merged = list(map(read_group, paths))
+      waiting_for = [number % self._share.count for number, run in enumerate(merged) if run is None]
+      if waiting_for:
+        raise self._share.done("its part of the records is merged", waiting_for)
+      runs = [run for run in merged if run is not None]
+    return runs
 
-    They are copies of a fresh interpreter that has imported what the tasks need and nothing else: TensorFlow
-    only for remote files.
-    """
-    if self._num_workers == 1:
-      self._worker = _Worker(job, self._bytes_read)
-    elif self._pool is None:
-      context = multiprocessing.get_context("forkserver")
-      context.set_forkserver_preload([__name__])
-      self._bytes_read = context.Value("q", 0)
-      self._others = multiprocessing.active_children()
-      self._pool = concurrent.futures.ProcessPoolExecutor(
-        self._num_workers, mp_context=context, initializer=_start_worker, initargs=(job, self._bytes_read)
-      )
-    self._bytes_read.value = 0
-
-  def _run(self, method: str, tasks: Iterator[tuple[Any, ...]], report: Callable[[], None]) -> Iterator[Any]:
-    """Results of that method of `_Worker` for the arguments in `tasks`, in any order."""
+  def _workers(self, job: Job) -> WorkerPool:
+    """The same for all stages."""
     if self._pool is None:
-      for arguments in tasks:
-        report()
-        yield getattr(self._worker, method)(*arguments)
-      report()
-      return
-    waiting: set[concurrent.futures.Future[Any]] = set()
-    while True:
-      room = _IN_FLIGHT * self._num_workers - len(waiting)
-      waiting |= {self._pool.submit(_work, method, *each) for each in itertools.islice(tasks, room)}
-      report()
-      if not waiting:
-        return
-      done, waiting = concurrent.futures.wait(waiting, _POLL_SECONDS, concurrent.futures.FIRST_COMPLETED)
-      yield from map(_result, done)
+      self._pool = WorkerPool(job, self._num_workers)
+    return self._pool
 
   def close(self) -> None:
     """Ends the workers at once: unfinished tasks have left nothing that counts."""
     if self._pool is not None:
-      workers = [child for child in multiprocessing.active_children() if child not in self._others]
-      self._pool.shutdown(wait=False, cancel_futures=True)
-      for worker in workers:
-        worker.terminate()
+      self._pool.close()
     self._pool = None
-
-
-class _Worker:
-  """What one process does for a job; holds what is slow to build."""
-
-  def __init__(self, job: Job, bytes_read: Any):
-    self._job = job
-    self._bytes_read = bytes_read
-    self._block_maker = functools.cache(job.block_maker)  # Those who only write final files need none.
-
-  def make(self, source: Block | int, held_out: Place | None, expected: int = 0) -> Outcome:
-    """Makes a block, or all blocks of the file with that number, but not what an earlier run finished."""
-    outcome = self._job.empty_outcome()
-    blocks: Iterable[Block] = [source]  # type: ignore[list-item]
-    if isinstance(source, int):
-      blocks = _read_blocks(self._job, source, outcome.corpus, self._bytes_read, expected)
-    for block in blocks:
-      held_out_here = held_out if held_out in block.places else None
-      outcome.add(self._finished(block, held_out_here) or self._make(block, held_out_here))
-    return outcome
-
-  def _finished(self, block: Block, held_out: Place | None) -> Outcome | None:
-    """What an earlier run made of a block; None where it did not, or held out something else."""
-    path = self._note_path(block)
-    if not os.path.exists(path):
-      return None
-    note = json.loads(files.read_bytes(path))
-    outcome = self._job.empty_outcome()
-    outcome.add_json(note["outcome"])
-    same = note["held_out"] == (list(held_out) if held_out else None)
-    return outcome if same and all(run.is_whole() for run in outcome.runs) else None
-
-  def _make(self, block: Block, held_out: Place | None) -> Outcome:
-    outcome = self._job.empty_outcome()
-    writers = {split: RunWriter(os.path.join(self._job.work_dir, block.name), split) for split in SPLITS}
-    for split, instances in self._block_maker()(block, outcome, held_out=held_out):
-      writers[split].add(instances)
-    for writer in writers.values():
-      outcome.runs += writer.finish()
-    with files.atomic_writer(self._note_path(block), "w") as stream:
-      json.dump({"held_out": held_out, "outcome": outcome.to_json()}, stream)
-    return outcome
-
-  def _note_path(self, block: Block) -> str:
-    return os.path.join(self._job.work_dir, f"{block.name}.json")
-
-  def finish_shard(self, runs: Sequence[Run], split: str, shard: int) -> RecordFile:
-    """Writes one final file into the stage, or takes the one an earlier run finished."""
-    job = self._job
-    names = job.settings.shard_names(split)
-    staged = os.path.join(job.stage_dir, names[shard])
-    note = read_note(staged)
-    for path in (staged, os.path.join(job.output_dir, names[shard])):
-      if note is not None and files.exists(path) and files.size(path) == note.num_bytes:
-        return note
-    return write_shard(staged, split, merge_runs(runs, shard=shard, num_shards=len(names)))
-
-
-def _read_blocks(
-  job: Job, file_index: int, stats: CorpusStats, bytes_read: Any, expected: int
-) -> Iterator[Block]:
-  """Blocks of a file; meanwhile `bytes_read` grows by `expected`."""
-  before, counted = stats.bytes_read, 0
-
-  def count(reached: int) -> None:
-    nonlocal counted
-    with bytes_read.get_lock():
-      bytes_read.value += reached - counted
-    counted = reached
-
-  for block in job.read_blocks(file_index, stats):
-    count(min(expected, stats.bytes_read - before))
-    yield block
-  count(expected)
-
-
-@dataclasses.dataclass
-class _Unshared:
-  """Stands for a number that processes share, where there is only one."""
-
-  value: int = 0
-
-  def get_lock(self) -> contextlib.AbstractContextManager[None]:
-    return contextlib.nullcontext()
-
-
-_worker: list[_Worker] = []  # Of this process of the pool.
-
-
-def _start_worker(job: Job, bytes_read: Any) -> None:
-  signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent reports an interruption, once.
-  threading.Thread(target=_exit_with_parent, daemon=True).start()
-  _worker.append(_Worker(job, bytes_read))
-
-
-def _exit_with_parent() -> None:
-  """A killed command cannot stop its workers; they would wait for tasks forever."""
-  parent = multiprocessing.parent_process()
-  if parent is not None:
-    parent.join()
-    os._exit(1)
-
-
-def _work(method: str, *arguments: Any) -> Any:
-  return getattr(_worker[0], method)(*arguments)
-
-
-def _result(future: concurrent.futures.Future[Any]) -> Any:
-  try:
-    return future.result()
-  except concurrent.futures.process.BrokenProcessPool as error:
-    raise UserError(
-      "Every worker must live to the end. Received: one was killed from outside, most often for want of memory. "
-      "Give the same command again, with a smaller --num_workers: it continues from the finished parts."
-    ) from error
