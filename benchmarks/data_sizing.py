@@ -5,11 +5,11 @@ to larger corpora: everything is proportional to the text, and but for the token
 of docs/data.md and one JSON line, with the estimate by which the number of files is chosen beside what was measured.
 
 Example:
-  data=../shared/data
-  python benchmarks/data_sizing.py --input="$data/corpora/novels/*,$data/corpora/wikiextractor/wiki_0*" \
-    --input_format=auto --spm_model_file=$data/vocab/30k-clean.model
+  python benchmarks/data_sizing.py --input_format=auto --spm_model_file=../shared/data/vocab/30k-clean.model \
+    --input='../shared/data/corpora/novels/*,../shared/data/corpora/wikiextractor/wiki_0*'
 """
 
+import itertools
 import os
 import tempfile
 import time
@@ -67,6 +67,14 @@ def _settings(layout: str, predictions: int, dupe_factor: int = 1) -> Pretrainin
   )
 
 
+def _size(num_bytes: float) -> str:
+  return (
+    f"{num_bytes / 1e12:.2g} TB"
+    if num_bytes >= 1e12
+    else f"{num_bytes / 1e9:.{1 if num_bytes < 1e10 else 0}f} GB"
+  )
+
+
 def _print_table(made: dict[tuple[str, int], _Made], many: _Made, text_bytes: int) -> None:
   one = made["example", _PREDICTIONS[0]]
   of_pass = (many.cpu_seconds - one.cpu_seconds) / (_MANY - 1)
@@ -75,23 +83,19 @@ def _print_table(made: dict[tuple[str, int], _Made], many: _Made, text_bytes: in
     "| text | tokens | passes | instances | example, P 20 · 77 | compact, P 20 · 77 | core-hours | disk while sorting |"
   )
   print("|---|---|---|---|---|---|---|---|")
-  for gigabytes in _TEXT_GB:
+  for gigabytes, dupe in itertools.product(_TEXT_GB, _DUPE_FACTORS):
     scale = gigabytes * 1e9 / text_bytes
-    for dupe in _DUPE_FACTORS:
-      sizes = {
-        layout: [made[layout, predictions].record_bytes * scale * dupe / 1e9 for predictions in _PREDICTIONS]
-        for layout in RECORD_LAYOUTS
-      }
-      columns = [
-        f"{gigabytes} GB",
-        f"{one.tokens * scale / 1e9:.2g} G",
-        str(dupe),
-        f"{one.instances * scale * dupe / 1e6:.3g} M",
-        *(" · ".join(f"{size:,.3g}" for size in sizes[layout]) + " GB" for layout in RECORD_LAYOUTS),
-        f"{(once + of_pass * dupe) * scale / 3600:.2g}",
-        f"{2 * sizes['example'][0]:,.3g} GB",
-      ]
-      print(f"| {' | '.join(columns)} |")
+    sizes = {kind: each.record_bytes * scale * dupe for kind, each in made.items()}
+    columns = [
+      f"{gigabytes} GB",
+      f"{one.tokens * scale / 1e9:.2g} billion",
+      str(dupe),
+      f"{one.instances * scale * dupe / 1e6:,.1f} million",
+      *(" · ".join(_size(sizes[layout, p]) for p in _PREDICTIONS) for layout in RECORD_LAYOUTS),
+      f"{(once + of_pass * dupe) * scale / 3600:.1f}",
+      _size(2 * sizes["example", _PREDICTIONS[0]]),
+    ]
+    print(f"| {' | '.join(columns)} |")
 
 
 def benchmark() -> dict[str, Any]:

@@ -12,6 +12,7 @@ import pytest
 from support import tiny_corpus
 
 from albert_tf.errors import UserError
+from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.pretraining.job import create_records
 from tfrecords_tools.pretraining.local_runner import LocalRunner
@@ -39,8 +40,10 @@ def corpus(tmp_path_factory):
   return [str(path)]
 
 
-def _make(corpus, output_dir, tokenizer, *, settings=_SETTINGS, on_bad_text="error", **more):
-  options = CorpusOptions(input_format="lines", on_bad_text=on_bad_text)
+def _make(
+  corpus, output_dir, tokenizer, *, settings=_SETTINGS, input_format="lines", on_bad_text="error", **more
+):
+  options = CorpusOptions(input_format=input_format, on_bad_text=on_bad_text)
   return create_records(
     corpus,
     str(output_dir),
@@ -143,8 +146,26 @@ def test_a_corpus_has_as_many_files_as_its_size_asks_for(layout):
   assert decide_num_shards(named, 1e9) == named
 
 
+@pytest.mark.parametrize("layout", ["example", "compact"])
+def test_the_expected_size_is_that_of_real_text(shared_dir, tmp_path, layout):
+  text = shared_dir / "data/corpora/novels/Doyle_Hound_1902.txt"
+  tokenizer = AlbertTokenizer(spm_model_file=str(shared_dir / "data/vocab/30k-clean.model"))
+  for length, predictions in ((512, 20), (512, 77), (128, 20)):
+    settings = PretrainingSettings(
+      max_seq_length=length,
+      max_predictions_per_seq=predictions,
+      dupe_factor=1,
+      record_layout=layout,
+      eval_fraction=0,
+    )
+    output = tmp_path / f"{length}-{predictions}"
+    made = _make([str(text)], output, tokenizer, settings=settings, input_format="paragraphs")
+    num_bytes = sum(file.num_bytes for file in made.files)
+    assert expected_size(text.stat().st_size, settings).record_bytes == pytest.approx(num_bytes, rel=0.15)
+
+
 def test_the_number_of_files_is_decided_before_the_plan(corpus, tiny_tokenizer, tmp_path, monkeypatch):
-  """The manifest tells the number, not that it was left open, and compressed input counts as the text it holds."""
+  """The manifest tells the number, not that it was left open."""
   monkeypatch.setattr("tfrecords_tools.pretraining.sizing._SHARD_BYTES", 20_000)
   open_settings = dataclasses.replace(_SETTINGS, num_shards=0)
   made = _make(corpus, tmp_path / "open", tiny_tokenizer, settings=open_settings)
