@@ -22,7 +22,7 @@ import tqdm
 from albert_tf import files
 from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.records import Manifest
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import WORD_RULES, AlbertTokenizer
 from tfrecords_tools.corpus import BAD_TEXT_ACTIONS, FORMATS, CorpusOptions
 from tfrecords_tools.pretraining.job import Progress, Runner, create_records
 from tfrecords_tools.pretraining.local_runner import LocalRunner
@@ -33,9 +33,15 @@ from tfrecords_tools.pretraining.settings import (
   PretrainingSettings,
 )
 from tfrecords_tools.pretraining.share import Share, WaitForOthersError
+from tfrecords_tools.pretraining.sources import expand_sources
+from tfrecords_tools.pretraining.statistics import torn_words_warning
 
 _INPUT = flags.DEFINE_list(
-  "input", None, "Input files: glob patterns with commas. Quote them.", required=True
+  "input",
+  None,
+  "Input files: glob patterns with commas, quoted; or sources with weights, NAME=PATTERN:WEIGHT, whose documents are "
+  "gone through WEIGHT times as often.",
+  required=True,
 )
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Directory for the records.", required=True)
 _SPM_MODEL_FILE = flags.DEFINE_string(
@@ -69,8 +75,13 @@ _NGRAM_DISTRIBUTION = flags.DEFINE_string(
   "inverse",
   "p(n): inverse (1/n, the paper), uniform, reverse (longest most often), or --ngram weights with commas.",
 )
-_WHOLE_WORD_MASK = flags.DEFINE_bool("whole_word_mask", True, "Mask all pieces of a word together.")
-flags.DEFINE_alias("do_whole_word_mask", "whole_word_mask")
+_WHOLE_WORD = flags.DEFINE_enum(
+  "whole_word",
+  "original",
+  WORD_RULES,
+  "Where a word begins, whose pieces are masked together. original: every piece with letters beyond ASCII is a word. "
+  "sentencepiece: where a space was. none: mask single pieces.",
+)
 _EVAL_FRACTION = flags.DEFINE_float(
   "eval_fraction", 0.01, "Share of the documents that is held out. 0: none."
 )
@@ -223,10 +234,18 @@ def format_summary(manifest: Manifest, seconds: float) -> str:
         f"       masked {s['masked_share']:.3f} kept {s['kept_share']:.3f} random {s['random_share']:.3f}; "
         f"n-grams {shares}"
       )
+  for name, s in manifest.statistics["sources"].items():
+    train, held_out = s["train"], s["eval"]
+    lines.append(
+      f"source {name}, weight {s['weight']:g}: {s['train_share'] or 0:.1%} of the tokens of train; "
+      f"{train['documents']:,} documents, {train['sentences']:,} sentences, {train['tokens']:,} tokens, "
+      f"{train['instances']:,} instances; eval {held_out['documents']:,} documents, {held_out['instances']:,} instances"
+    )
   if manifest.baseline is not None:
     b = manifest.baseline
     held_out = "" if b.eval_share is None else f", {b.eval_share:.4f} of eval"
     lines.append(f"always answering {b.piece!r} is right for {b.train_share:.4f} of train{held_out}")
+  lines += filter(None, [torn_words_warning(manifest.statistics["train"].get("torn_share"))])
   rate = sum(manifest.statistics[split]["instances"] for split in ("train", "eval")) / max(seconds, 1e-9)
   lines.append(f"{seconds:.1f} s, {rate:,.0f} instances/s")
   return "\n".join(lines)
@@ -244,15 +263,17 @@ def main(argv: Sequence[str]) -> int:
     text_field=_TEXT_FIELD.value,
   )
   tokenizer = AlbertTokenizer(spm_model_file=_SPM_MODEL_FILE.value, do_lower_case=_DO_LOWER_CASE.value)
+  paths, sources = expand_sources(_INPUT.value)
   try:
     with progress_bars() as progress:
       manifest = create_records(
-        files.expand_globs(_INPUT.value),
+        paths,
         _OUTPUT_DIR.value,
         tokenizer=tokenizer,
         settings=settings,
         options=options,
         runner=runner,
+        sources=sources,
         work_dir=_WORK_DIR.value,
         progress=progress,
       )

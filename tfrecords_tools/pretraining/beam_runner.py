@@ -6,7 +6,7 @@ Each part of a final file is sorted in memory, so memory is bounded by a part.
 A failed pipeline is run again from the start; Beam repeats failed bundles.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 import json
 import os
 from typing import Any
@@ -17,9 +17,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import RecordFile
-from tfrecords_tools.pretraining.blocks import Block, Outcome, Place
+from tfrecords_tools.pretraining.blocks import Block, Outcome
 from tfrecords_tools.pretraining.job import Job, Progress
-from tfrecords_tools.pretraining.settings import SPLITS
+from tfrecords_tools.pretraining.randomness import Place
 from tfrecords_tools.pretraining.shards import KEY_SPACE, part_bytes_for, read_note, write_shard
 
 _LOCAL_RUNNER = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
@@ -43,7 +43,7 @@ class BeamRunner:
       arguments.append(f"--runner={_LOCAL_RUNNER}")
     self._arguments = arguments
 
-  def make(self, job: Job, held_out: Place | None, progress: Progress) -> Outcome:
+  def make(self, job: Job, held_out: Collection[Place], progress: Progress) -> Outcome:
     """Runs the whole pipeline, final files included; `write` returns what it wrote."""
     for note in filter(files.exists, (f"{path}.json" for path in _staged(job))):
       files.remove(note)  # Of a pipeline that failed, or held out something else.
@@ -82,9 +82,7 @@ class BeamRunner:
 
   def write(self, job: Job, outcome: Outcome, progress: Progress) -> list[RecordFile]:
     # A file that no record fell into has no note yet.
-    record_files = [
-      read_note(path) or write_shard(path, os.path.basename(path).split("-")[0], ()) for path in _staged(job)
-    ]
+    record_files = [read_note(path) or write_shard(path, split, ()) for path, split in _staged(job).items()]
     progress("write", len(record_files), len(record_files))
     return record_files
 
@@ -92,16 +90,21 @@ class BeamRunner:
     """A pipeline holds nothing once it has ended."""
 
 
-def _staged(job: Job) -> list[str]:
-  """Where the final files are written."""
-  return [os.path.join(job.stage_dir, name) for split in SPLITS for name in job.settings.shard_names(split)]
+def _staged(job: Job) -> dict[str, str]:
+  """Where the final files are written, and the split of each."""
+  return {
+    os.path.join(job.stage_dir, name): split
+    for split in job.splits
+    for name in job.settings.shard_names(split)
+  }
 
 
 def _count_parts(job: Job, total: int) -> dict[str, int]:
   """Parts of each final file, by split."""
   size = total * job.settings.dupe_factor * _BYTES_PER_BYTE_OF_TEXT
   return {
-    split: 1 + size // (part_bytes_for(size) * max(1, job.settings.num_shards_of(split))) for split in SPLITS
+    split: 1 + size // (part_bytes_for(size) * max(1, job.settings.num_shards_of(split)))
+    for split in job.splits
   }
 
 
@@ -118,7 +121,7 @@ class _ReadBlocks(beam.DoFn):
 class _MakeInstances(beam.DoFn):
   """A block to (slot, (key, number of the block, record)), and its outcome."""
 
-  def __init__(self, job: Job, held_out: Place | None, parts: dict[str, int]):
+  def __init__(self, job: Job, held_out: Collection[Place], parts: dict[str, int]):
     self._job = job
     self._held_out = held_out
     self._parts = parts

@@ -201,7 +201,7 @@ def _make_validator(tokenizer: AlbertTokenizer, manifest: Manifest | None, first
     return Validator(
       tokenizer,
       spec=manifest.spec,
-      whole_words=manifest.settings["whole_word_mask"],
+      whole_word=manifest.whole_word,
       single_segment=manifest.sentence_pair == "none",
     )
   if compact.word_bytes_of(first):

@@ -1,6 +1,6 @@
 """The whole job: make the instances, write the final files, describe them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 import contextlib
 import dataclasses
 import errno
@@ -13,10 +13,12 @@ from albert_tf.records import Manifest, RecordFile
 from albert_tf.records.shard_index import INDEX_FOLDER, index_path
 from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats
-from tfrecords_tools.pretraining.blocks import Block, BlockMaker, Outcome, Place, block_bytes_for, read_blocks
+from tfrecords_tools.pretraining.blocks import Block, BlockMaker, Outcome, block_bytes_for, read_blocks
 from tfrecords_tools.pretraining.plan import finished_before, make_plan, package_versions, prepare_work
+from tfrecords_tools.pretraining.randomness import Place
 from tfrecords_tools.pretraining.settings import SPLITS, PretrainingSettings
-from tfrecords_tools.pretraining.statistics import baseline
+from tfrecords_tools.pretraining.sources import Source, mapping_of, splits_of
+from tfrecords_tools.pretraining.statistics import baseline, summarize_sources
 
 _STAGE_DIR_NAME = "_unfinished"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -33,6 +35,7 @@ class Job:
   Args:
     paths: input files, in the order that numbers them.
     sizes: bytes of each.
+    sources: of each.
     options: how they are read.
     tokenizer: the vocabulary.
     settings: what to make.
@@ -43,6 +46,7 @@ class Job:
 
   paths: Sequence[str]
   sizes: Sequence[int]
+  sources: Sequence[Source]
   options: CorpusOptions
   tokenizer: AlbertTokenizer
   settings: PretrainingSettings
@@ -55,12 +59,17 @@ class Job:
     """Where final files wait, on the file system of `output_dir`."""
     return os.path.join(self.output_dir, _STAGE_DIR_NAME)
 
+  @property
+  def splits(self) -> tuple[str, ...]:
+    """What kinds of final files there are: train, and eval or eval-NAME for each source."""
+    return splits_of(self.sources)
+
   def read_blocks(self, file_index: int, stats: CorpusStats) -> Iterator[Block]:
     path = self.paths[file_index]
     return read_blocks(path, file_index, self.options, stats=stats, block_bytes=self.block_bytes)
 
   def block_maker(self) -> BlockMaker:
-    return BlockMaker(self.tokenizer, self.settings)
+    return BlockMaker(self.tokenizer, self.settings, self.sources)
 
   def empty_outcome(self) -> Outcome:
     return Outcome.empty(self.settings, self.tokenizer.vocab_size)
@@ -69,8 +78,8 @@ class Job:
 class Runner(Protocol):
   """Does the work of a job somewhere."""
 
-  def make(self, job: Job, held_out: Place | None, progress: Progress) -> Outcome:
-    """Makes all instances and keeps them sorted in `job.work_dir`."""
+  def make(self, job: Job, held_out: Collection[Place], progress: Progress) -> Outcome:
+    """Makes all instances and keeps them sorted in `job.work_dir`; holds those documents out whatever was drawn."""
 
   def write(self, job: Job, outcome: Outcome, progress: Progress) -> list[RecordFile]:
     """Writes the final files of the instances made last into `job.stage_dir`, in their order."""
@@ -87,6 +96,7 @@ def create_records(
   settings: PretrainingSettings,
   options: CorpusOptions,
   runner: Runner,
+  sources: Sequence[Source] | None = None,
   work_dir: str | None = None,
   progress: Progress = lambda stage, done, total: None,
 ) -> Manifest:
@@ -97,6 +107,7 @@ def create_records(
     output_dir: for train-*, eval-*, manifest.json and the tokenizer.
     tokenizer, settings, options: what decides the bytes.
     runner: what does the work; the bytes do not depend on it.
+    sources: of each file; default one without a name for all.
     work_dir: directory for unfinished work; default inside `output_dir`.
     progress: told how far each stage is.
 
@@ -107,23 +118,29 @@ def create_records(
     UserError: nothing to make records of, a directory made with other settings, a full disk.
     WaitForOthersError: the runner does a share of the job, and has done it.
   """
+  sources = [Source()] * len(paths) if sources is None else sources
   plan = make_plan(paths, tokenizer, settings, options)
+  if mapping := mapping_of(sources):
+    plan["input"]["sources"] = mapping
   finished = finished_before(output_dir, plan)
   if finished is not None:
     return finished
   work_dir = work_dir or os.path.join(output_dir, _STAGE_DIR_NAME)
   sizes = [file["num_bytes"] for file in plan["input"]["files"]]
   block_bytes = block_bytes_for(sum(sizes))
-  job = Job(paths, sizes, options, tokenizer, settings, output_dir, work_dir, block_bytes)
+  job = Job(paths, sizes, sources, options, tokenizer, settings, output_dir, work_dir, block_bytes)
   with _disk_errors(output_dir), contextlib.closing(runner):
     prepare_work(output_dir, (job.stage_dir, job.work_dir), plan)
-    outcome = runner.make(job, None, progress)
-    if settings.eval_fraction and outcome.nearest and not outcome.statistics["eval"].num_instances:
-      # A small corpus may have no document drawn for eval: then the nearest one is held out.
-      outcome = runner.make(job, outcome.nearest.place, progress)
+    outcome = runner.make(job, (), progress)
+    lacking = [
+      each.nearest.place for each in outcome.sources.values() if each.lacks_held_out and each.nearest
+    ]
+    if settings.eval_fraction and lacking:
+      # A small corpus or source may have no document drawn for eval: then its nearest one is held out.
+      outcome = runner.make(job, sorted(lacking), progress)
     _check_outcome(outcome, paths, settings)
     record_files = runner.write(job, outcome, progress)
-    manifest = _manifest(plan, tokenizer, settings, outcome, record_files)
+    manifest = _manifest(plan, job, outcome, record_files)
     tokenizer.save_pretrained(output_dir)
     _publish(job, record_files)
     manifest.save(output_dir)
@@ -182,12 +199,9 @@ def _check_outcome(outcome: Outcome, paths: Sequence[str], settings: Pretraining
 
 
 def _manifest(
-  plan: dict[str, Any],
-  tokenizer: AlbertTokenizer,
-  settings: PretrainingSettings,
-  outcome: Outcome,
-  record_files: Sequence[RecordFile],
+  plan: dict[str, Any], job: Job, outcome: Outcome, record_files: Sequence[RecordFile]
 ) -> Manifest:
+  settings, tokenizer = job.settings, job.tokenizer
   return Manifest(
     vocab_size=tokenizer.vocab_size,
     vocab_sha256=tokenizer.model_sha256,
@@ -203,6 +217,7 @@ def _manifest(
     statistics={
       "corpus": outcome.corpus.to_dict(),
       **{split: outcome.statistics[split].summary() for split in SPLITS},
+      "sources": summarize_sources(outcome.sources, job.sources),
     },
     versions=package_versions(),
   )

@@ -1,14 +1,14 @@
 """Makes records on this machine: blocks become sorted runs on disk, ranges of keys become final files."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 import itertools
 import os
 from typing import Any
 
 from albert_tf.records import RecordFile
-from tfrecords_tools.pretraining.blocks import Outcome, Place
+from tfrecords_tools.pretraining.blocks import Outcome
 from tfrecords_tools.pretraining.job import Job, Progress
-from tfrecords_tools.pretraining.settings import SPLITS
+from tfrecords_tools.pretraining.randomness import Place
 from tfrecords_tools.pretraining.share import LARGEST_SHARE, Share
 from tfrecords_tools.pretraining.sorted_runs import Run, groups_of_round, read_group
 from tfrecords_tools.pretraining.work_notes import WorkNotes
@@ -36,7 +36,7 @@ class LocalRunner:
     self._share = share or Share()
     self._pool: WorkerPool | None = None
 
-  def make(self, job: Job, held_out: Place | None, progress: Progress) -> Outcome:
+  def make(self, job: Job, held_out: Collection[Place], progress: Progress) -> Outcome:
     notes = WorkNotes(job)
     made_before = notes.read_all()
     if made_before is not None:
@@ -74,7 +74,7 @@ class LocalRunner:
       outcome.add(made)
     return outcome if self._share.is_whole else self._with_others(job, held_out, owners)
 
-  def _with_others(self, job: Job, held_out: Place | None, owners: Sequence[int | None]) -> Outcome:
+  def _with_others(self, job: Job, held_out: Collection[Place], owners: Sequence[int | None]) -> Outcome:
     """What all machines have made of the text."""
     notes = WorkNotes(job)
     outcome = job.empty_outcome()
@@ -92,7 +92,7 @@ class LocalRunner:
     WorkNotes(job).write_all(outcome)
     pool = self._workers(job)
     tasks = []
-    for split in SPLITS:
+    for split in job.splits:
       # The order of the blocks.
       runs = sorted((run for run in outcome.runs if run.split == split), key=lambda run: run.path)
       few = self._merge_in_rounds(job, split, runs, progress)
@@ -104,7 +104,7 @@ class LocalRunner:
       progress("write", len(done), len(ours))
     if not self._share.is_whole:
       raise self._share.done("its files are written", ())
-    return sorted(done, key=lambda file: (SPLITS.index(file.split), file.name))
+    return sorted(done, key=lambda file: (file.split != "train", file.name))
 
   def _merge_in_rounds(self, job: Job, split: str, runs: Sequence[Run], progress: Progress) -> Sequence[Run]:
     """Runs of the same records, few enough for one merge."""

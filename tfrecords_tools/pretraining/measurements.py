@@ -21,6 +21,7 @@ class Measurements:
 
   def __init__(self, tokenizer: AlbertTokenizer):
     self._mask_id = tokenizer.mask_id
+    self._torn = tokenizer.torn_pieces
     self.vocab_size = tokenizer.vocab_size
     self._histograms: dict[str, collections.Counter[Any]] = collections.defaultdict(collections.Counter)
 
@@ -34,6 +35,7 @@ class Measurements:
       "predictions": [len(view.positions)],
       "segment_a": [int((view.segments == 0).sum())],
       "word_starts": [int(view.boundary.sum())],
+      "torn": [int((self._torn[view.restored] & (view.boundary > 0)).sum())],
       "labels": [view.order_label],
       "kinds": kinds,
       "run_pieces": [len(run) for run in runs],
@@ -71,6 +73,7 @@ class Measurements:
       "predictions_max": max(predictions),
       **{kind: self._histograms["kinds"][kind] / answers for kind in KINDS},
       "word_start_fraction": _total(self._histograms["word_starts"]) / _total(lengths),
+      "torn_fraction": _total(self._histograms["torn"]) / _total(lengths),
       **{name: _distribution(self._histograms[name]) for name in ("run_pieces", "run_words")},
     }
 

@@ -1,5 +1,6 @@
 """What has been made of the text: a note for each finished block, and one when all are finished."""
 
+from collections.abc import Collection
 import dataclasses
 import hashlib
 import json
@@ -7,8 +8,9 @@ import os
 from typing import Any
 
 from albert_tf import files
-from tfrecords_tools.pretraining.blocks import Block, Outcome, Place
+from tfrecords_tools.pretraining.blocks import Block, Outcome
 from tfrecords_tools.pretraining.job import Job
+from tfrecords_tools.pretraining.randomness import Place
 
 _ALL = "made.json"
 
@@ -23,31 +25,33 @@ class WorkNotes:
   def __init__(self, job: Job):
     self._job = job
     decides = [dataclasses.asdict(each) for each in (job.settings, job.options, job.tokenizer.config)]
-    known = json.dumps([decides, job.tokenizer.model_sha256, list(job.sizes), job.block_bytes])
+    known = json.dumps(
+      [decides, job.tokenizer.model_sha256, list(job.sizes), job.block_bytes, list(job.sources)]
+    )
     self._digest = hashlib.sha256(known.encode()).hexdigest()
 
-  def prefix(self, block: Block, held_out: Place | None) -> str:
+  def prefix(self, block: Block, held_out: Collection[Place]) -> str:
     """What the paths of a block's files begin with; a block is made again where a document of it is held out."""
-    return self._prefix(block.file_index, block.index, held_out in block.places)
+    return self._prefix(block.file_index, block.index, any(map(block.holds, held_out)))
 
-  def write(self, block: Block, held_out: Place | None, outcome: Outcome) -> None:
+  def write(self, block: Block, held_out: Collection[Place], outcome: Outcome) -> None:
     end = block.first_document + len(block.documents)
     fields = {"documents": [block.first_document, end], "last": block.corpus is not None}
     self._write(f"{self.prefix(block, held_out)}.json", fields, outcome)
 
-  def read(self, block: Block, held_out: Place | None) -> Outcome | None:
+  def read(self, block: Block, held_out: Collection[Place]) -> Outcome | None:
     """What an earlier run made of a block; None where it did not, or not all of it is there."""
     return self._outcome(self._read(f"{self.prefix(block, held_out)}.json"))
 
-  def read_file(self, file_index: int, held_out: Place | None) -> tuple[Outcome, int | None]:
+  def read_file(self, file_index: int, held_out: Collection[Place]) -> tuple[Outcome, int | None]:
     """What was made of a file so far; and the first block that is missing, None where the file is finished."""
     total = self._job.empty_outcome()
     index = 0
     while True:
       note = self._read(f"{self._prefix(file_index, index, False)}.json")
-      if note and held_out and held_out.file_index == file_index:
-        first, end = note["documents"]
-        if first <= held_out.document < end:
+      if note:
+        here = range(*note["documents"])
+        if any(place.file_index == file_index and place.document in here for place in held_out):
           note = self._read(f"{self._prefix(file_index, index, True)}.json")
       outcome = self._outcome(note)
       if note is None or outcome is None:
