@@ -17,7 +17,6 @@ import time
 from typing import Any
 
 from absl import app, flags
-import tqdm
 
 from albert_tf import files
 from albert_tf.errors import UserError, exit_on_user_error
@@ -142,10 +141,12 @@ _SETTINGS = [field.name for field in dataclasses.fields(PretrainingSettings)]
 @contextlib.contextmanager
 def progress_bars() -> Iterator[Progress]:
   """A bar with rate and time left for reading, then one for writing."""
-  bars: dict[str, tqdm.tqdm] = {}
+  bars: dict[str, Any] = {}
 
   def report(stage: str, done: int, total: int) -> None:
     if stage not in bars:
+      import tqdm  # Not before there is work.
+
       text = stage == "read"
       close()
       bars[stage] = tqdm.tqdm(
