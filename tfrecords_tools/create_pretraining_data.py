@@ -28,6 +28,7 @@ from tfrecords_tools.pretraining.job import Progress, Runner, create_records
 from tfrecords_tools.pretraining.local_runner import LocalRunner
 from tfrecords_tools.pretraining.settings import (
   COMPATIBILITY,
+  DEDUP,
   RECORD_LAYOUTS,
   SENTENCE_PAIRS,
   PretrainingSettings,
@@ -95,6 +96,9 @@ _RECORD_LAYOUT = flags.DEFINE_enum(
   "example: as google-research/albert reads it. compact: under half the size and several times as fast to read; "
   "only this project reads it.",
 )
+_DEDUP = flags.DEFINE_enum(
+  "dedup", "none", DEDUP, "exact: of documents with the same words only the first is used."
+)
 _NUM_WORKERS = flags.DEFINE_integer(
   "num_workers", 1, "Processes. The records do not depend on it.", lower_bound=1
 )
@@ -121,7 +125,12 @@ _READING_FLAGS = (
   "language",
   "on_bad_text",
 )
-_STAGES = {"read": "making instances", "merge": "merging", "write": "writing files"}
+_STAGES = {
+  "compare": "comparing documents",
+  "read": "making instances",
+  "merge": "merging",
+  "write": "writing files",
+}
 _SETTINGS = [field.name for field in dataclasses.fields(PretrainingSettings)]
 
 
@@ -212,6 +221,8 @@ def _format_corpus(corpus: Mapping[str, Any]) -> str:
 def format_summary(manifest: Manifest, seconds: float) -> str:
   """What was made, for a person to read."""
   lines = [_format_corpus(manifest.statistics["corpus"])]
+  if manifest.settings["dedup"] == "exact":
+    lines.append(f"left out {manifest.statistics['duplicates']:,} documents that are copies of earlier ones")
   for split in ("train", "eval"):
     s = manifest.statistics[split]
     if not s["instances"]:

@@ -17,6 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import RecordFile
+from tfrecords_tools.pretraining.beam_duplicates import search
 from tfrecords_tools.pretraining.blocks import Block, Outcome
 from tfrecords_tools.pretraining.job import Job, Progress
 from tfrecords_tools.pretraining.randomness import Place
@@ -42,6 +43,11 @@ class BeamRunner:
       # Beam's own default would first look for a faster runner to download.
       arguments.append(f"--runner={_LOCAL_RUNNER}")
     self._arguments = arguments
+
+  def find_duplicates(self, job: Job, progress: Progress) -> None:
+    with beam.Pipeline(options=PipelineOptions(self._arguments, save_main_session=False)) as pipeline:
+      search(pipeline, job)
+    job.duplicates.note()
 
   def make(self, job: Job, held_out: Collection[Place], progress: Progress) -> Outcome:
     """Runs the whole pipeline, final files included; `write` returns what it wrote."""

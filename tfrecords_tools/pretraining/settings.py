@@ -11,12 +11,14 @@ from albert_tf.records.ngrams import ngram_probabilities
 SENTENCE_PAIRS = ("sop", "nsp", "none")
 COMPATIBILITY = ("none", "original")
 RECORD_LAYOUTS = ("example", "compact")
+DEDUP = ("none", "exact")
 SPLITS = ("train", "eval")
 
 _CHOICES = {
   "sentence_pair": SENTENCE_PAIRS,
   "compatibility": COMPATIBILITY,
   "record_layout": RECORD_LAYOUTS,
+  "dedup": DEDUP,
 }
 _RANGES: dict[str, tuple[float, float]] = {
   "masked_lm_prob": (0, 1),
@@ -50,6 +52,7 @@ class PretrainingSettings:
     num_eval_shards: number of eval files.
     compatibility: `original` follows google-research/albert where the default differs from it.
     record_layout: `example`, which the original code reads, or `compact`, smaller and faster.
+    dedup: `exact` leaves out copies of earlier documents.
   """
 
   max_seq_length: int = 512
@@ -67,6 +70,7 @@ class PretrainingSettings:
   num_eval_shards: int = 1
   compatibility: str = "none"
   record_layout: str = "example"
+  dedup: str = "none"
 
   def __post_init__(self) -> None:
     _ = self.spec  # Checks the lengths.
