@@ -1,8 +1,9 @@
 r"""What a model learns from one pass with fresh masks, beside several passes with stored masks, at equal steps.
 
-Takes the text, vocabulary and records that `make demo` left, makes records of a single pass over the same text (the same documents
-are held out, whatever the passes), trains the demo's recipe on each side with each seed, and evaluates all on the same stored records:
-the demo's. Prints one JSON line for each run and one with the mean of each side.
+Takes the text, vocabulary and records that `make demo` left, makes records of a single pass over the same text
+(the same documents are held out, whatever the passes), trains the demo's recipe on each side with each seed, and
+evaluates all on the same stored records: the demo's. Prints a JSON line a run, and one with the mean of each
+side.
 
   - stored: the demo's records, `--dupe_factor` passes each with its own cuts and masks.
   - fresh: one pass, `--masking=fresh`.

@@ -22,7 +22,7 @@ import tqdm
 from albert_tf import files
 from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.records import Manifest
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import WORD_RULES, AlbertTokenizer
 from tfrecords_tools.corpus import BAD_TEXT_ACTIONS, FORMATS, CorpusOptions
 from tfrecords_tools.pretraining.job import Progress, Runner, create_records
 from tfrecords_tools.pretraining.local_runner import LocalRunner
@@ -35,6 +35,7 @@ from tfrecords_tools.pretraining.settings import (
 )
 from tfrecords_tools.pretraining.share import Share, WaitForOthersError
 from tfrecords_tools.pretraining.sources import expand_sources
+from tfrecords_tools.pretraining.statistics import torn_words_warning
 
 _INPUT = flags.DEFINE_list(
   "input",
@@ -75,8 +76,13 @@ _NGRAM_DISTRIBUTION = flags.DEFINE_string(
   "inverse",
   "p(n): inverse (1/n, the paper), uniform, reverse (longest most often), or --ngram weights with commas.",
 )
-_WHOLE_WORD_MASK = flags.DEFINE_bool("whole_word_mask", True, "Mask all pieces of a word together.")
-flags.DEFINE_alias("do_whole_word_mask", "whole_word_mask")
+_WHOLE_WORD = flags.DEFINE_enum(
+  "whole_word",
+  "original",
+  WORD_RULES,
+  "Where a word begins, whose pieces are masked together. original: every piece with letters beyond ASCII is a word. "
+  "sentencepiece: where a space was. none: mask single pieces.",
+)
 _EVAL_FRACTION = flags.DEFINE_float(
   "eval_fraction", 0.01, "Share of the documents that is held out. 0: none."
 )
@@ -250,6 +256,7 @@ def format_summary(manifest: Manifest, seconds: float) -> str:
     b = manifest.baseline
     held_out = "" if b.eval_share is None else f", {b.eval_share:.4f} of eval"
     lines.append(f"always answering {b.piece!r} is right for {b.train_share:.4f} of train{held_out}")
+  lines += filter(None, [torn_words_warning(manifest.statistics["train"].get("torn_share"))])
   rate = sum(manifest.statistics[split]["instances"] for split in ("train", "eval")) / max(seconds, 1e-9)
   lines.append(f"{seconds:.1f} s, {rate:,.0f} instances/s")
   return "\n".join(lines)

@@ -19,6 +19,7 @@ from albert_tf import files
 from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.pretraining.inspection import Inspector
+from tfrecords_tools.pretraining.statistics import torn_words_warning
 
 _VALIDATE = flags.DEFINE_bool(
   "validate", False, "Check every record and file, and exit with 1 if one is wrong."
@@ -51,6 +52,7 @@ def format_statistics(summary: dict[str, Any]) -> str:
   for name, label in (("run_words", "masked runs, words  "), ("run_pieces", "masked runs, pieces ")):
     shares = " ".join(f"{length}:{share:.3f}" for length, share in list(s[name].items())[:6])
     lines.append(f"{label} {shares}")
+  lines += filter(None, [torn_words_warning(s["torn_fraction"])])
   return "\n".join(lines)
 
 

@@ -66,6 +66,12 @@ class Manifest:
   def spec(self) -> PretrainingSpec:
     return PretrainingSpec(self.max_seq_length, self.max_predictions_per_seq)
 
+  @property
+  def whole_word(self) -> str:
+    """Where words begin: the setting of that name; older records noted only whether there were any."""
+    before = "original" if self.settings.get("whole_word_mask", True) else "none"
+    return self.settings.get("whole_word", before)
+
   def files_of(self, split: str) -> tuple[RecordFile, ...]:
     return tuple(file for file in self.files if file.split == split)
 

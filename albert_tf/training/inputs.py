@@ -41,6 +41,7 @@ class RecordsSource:
     baselines: held-out metrics of a model that ignores its input, as far as the manifest tells.
     vocab_sha256: hash of that model; empty if there is none.
     settings: how the records were made; empty if nothing tells.
+    whole_word: where their words begin.
   """
 
   vocab_size: int | None
@@ -51,6 +52,7 @@ class RecordsSource:
   directory: str
   baselines: Mapping[str, float]
   settings: Mapping[str, Any]
+  whole_word: str = "original"
 
   def masking(self, masked_lm_prob: float | None) -> MaskingConfig:
     """Fresh masks by the rules of the stored ones; a share of one's own has as many predictions as it needs."""
@@ -65,7 +67,7 @@ class RecordsSource:
       masked_lm_prob=share,
       max_predictions_per_seq=predictions,
       ngram_probabilities=tuple(ngrams.tolist()),
-      whole_word_mask=self.settings.get("whole_word_mask", True),
+      whole_word=self.whole_word,
       vocab_sha256=self.vocab_sha256,
     )
 
@@ -137,6 +139,7 @@ def describe_records(
     directory=directory,
     baselines={} if share is None else {"masked_lm_accuracy": share},
     settings=manifest.settings,
+    whole_word=manifest.whole_word,
   )
 
 
@@ -146,12 +149,11 @@ def fresh_masking(settings: PretrainingSettings) -> FreshMasking | None:
     return None
   tokenizer = AlbertTokenizer.from_pretrained(settings.tokenizer_path)
   special = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
-  whole_words = settings.masking.whole_word_mask
   return FreshMasking(
     masked_lm_prob=settings.masking.masked_lm_prob,
     max_predictions_per_seq=settings.masking.max_predictions_per_seq,
     ngram_probabilities=settings.masking.ngram_probabilities,
-    word_starts=tokenizer.word_starts if whole_words else np.ones(tokenizer.vocab_size, bool),
+    word_starts=tokenizer.word_starts(settings.masking.whole_word),
     cls_id=tokenizer.cls_id,
     sep_id=tokenizer.sep_id,
     mask_id=tokenizer.mask_id,

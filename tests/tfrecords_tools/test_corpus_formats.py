@@ -3,6 +3,7 @@
 import bz2
 import json
 import pathlib
+import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -140,3 +141,14 @@ def test_all_novels_are_paragraphs(shared_dir: pathlib.Path):
   for path in (shared_dir / "data/corpora/novels").iterdir():
     assert _read(path)[1].formats == {"paragraphs": 1}, path.name
   assert _read(shared_dir / "oracle/golden_pretrain_input.txt")[1].formats == {"lines": 1}
+
+
+@pytest.mark.parametrize(
+  ("content", "module"), [(b"PAR1", "pyarrow"), (b"<mediawiki>", "mwxml")], ids=["parquet", "mediawiki"]
+)
+def test_a_package_that_is_not_installed_is_named(monkeypatch, tmp_path, content: bytes, module: str):
+  monkeypatch.setitem(sys.modules, module, None)
+  with pytest.raises(
+    UserError, match=rf'the package {module}, which is not.*pip install "albert-tf\[data\]"'
+  ):
+    _read(tmp_path / "file", content)

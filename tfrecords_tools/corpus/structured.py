@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from albert_tf import files
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, optional_package
 from tfrecords_tools.corpus.bytestreams import decode, read_text_lines
 from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
 from tfrecords_tools.corpus.sentences import DocumentBuilder, split_sentences
@@ -43,9 +43,10 @@ def read_parquet(
   chunks: Iterable[bytes], head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
 ) -> Iterator[list[str]]:
   """`parquet`: one row a document; the column `text_field` is a string, or a list of sentences."""
-  import pyarrow as pa  # Deferred: a second to import, and most corpora are text.
-  import pyarrow.parquet as pq
-
+  pa, pq = (  # Deferred: a second to import, and most corpora are text.
+    optional_package(name, extra="data", purpose=f"{path} is read as Parquet, which needs")
+    for name in ("pyarrow", "pyarrow.parquet")
+  )
   if not head.startswith(PARQUET_MAGIC):
     raise UserError(
       f"A file of --input_format=parquet must be one. Received: {path}. Try --input_format=auto."

@@ -149,9 +149,10 @@ class BlockMaker:
 
   def __init__(self, tokenizer: AlbertTokenizer, settings: PretrainingSettings, sources: Sequence[Source]):
     self._unk_id = tokenizer.unk_id
+    self._is_torn = tokenizer.torn_pieces & (settings.whole_word == "original")
     self._settings = settings
     self._sources = sources
-    self._tokenize = BlockTokenizer(tokenizer)
+    self._tokenize = BlockTokenizer(tokenizer, settings.whole_word)
     self._make = InstanceMaker(tokenizer, settings)
 
   def __call__(
@@ -216,6 +217,7 @@ class BlockMaker:
       counters["sentences"] += document.num_sentences
       counters["tokens"] += len(document.ids)
       counters["unknown"] += int((document.ids == self._unk_id).sum())
+      counters["torn"] += int(self._is_torn[document.ids].sum())
       by_split[split].append((place, document))
     return by_split
 

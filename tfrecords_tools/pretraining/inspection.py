@@ -40,6 +40,7 @@ class Measurements:
 
   def __init__(self, tokenizer: AlbertTokenizer):
     self._mask_id = tokenizer.mask_id
+    self._torn = tokenizer.torn_pieces
     self.vocab_size = tokenizer.vocab_size
     self._histograms: dict[str, collections.Counter[Any]] = collections.defaultdict(collections.Counter)
 
@@ -53,6 +54,7 @@ class Measurements:
       "predictions": [len(view.positions)],
       "segment_a": [int((view.segments == 0).sum())],
       "word_starts": [int(view.boundary.sum())],
+      "torn": [int((self._torn[view.restored] & (view.boundary > 0)).sum())],
       "labels": [view.order_label],
       "kinds": kinds,
       "run_pieces": [len(run) for run in runs],
@@ -85,6 +87,7 @@ class Measurements:
       "predictions_max": max(predictions),
       **{kind: self._histograms["kinds"][kind] / answers for kind in KINDS},
       "word_start_fraction": _total(self._histograms["word_starts"]) / _total(lengths),
+      "torn_fraction": _total(self._histograms["torn"]) / _total(lengths),
       **{name: _distribution(self._histograms[name]) for name in ("run_pieces", "run_words")},
     }
 
@@ -286,7 +289,7 @@ def _make_validator(tokenizer: AlbertTokenizer, manifest: Manifest | None, first
     return Validator(
       tokenizer,
       spec=manifest.spec,
-      whole_words=manifest.settings["whole_word_mask"],
+      whole_word=manifest.whole_word,
       single_segment=manifest.sentence_pair == "none",
     )
   if compact.word_bytes_of(first):

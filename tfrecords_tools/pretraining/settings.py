@@ -7,6 +7,7 @@ import numpy as np
 from albert_tf.errors import UserError
 from albert_tf.records import PretrainingSpec
 from albert_tf.records.ngrams import ngram_probabilities
+from albert_tf.tokenization import WORD_RULES
 
 SENTENCE_PAIRS = ("sop", "nsp", "none")
 COMPATIBILITY = ("none", "original")
@@ -16,6 +17,7 @@ SPLITS = ("train", "eval")
 
 _CHOICES = {
   "sentence_pair": SENTENCE_PAIRS,
+  "whole_word": WORD_RULES,
   "compatibility": COMPATIBILITY,
   "record_layout": RECORD_LAYOUTS,
   "dedup": DEDUP,
@@ -45,7 +47,8 @@ class PretrainingSettings:
     sentence_pair: `sop` (label 1 = swapped), `nsp` (label 1 = B from another document), `none` (one segment).
     ngram: longest n-gram, in words.
     ngram_distribution: `inverse` p(n) ~ 1/n, `uniform`, `reverse` p(n) ~ 1/(ngram + 1 - n), or "0.6,0.4".
-    whole_word_mask: mask all pieces of a word together.
+    whole_word: where a word begins, whose pieces are masked together: by the rule of the `original`, which makes every
+      piece with letters beyond ASCII a word, by `sentencepiece`'s marks, or at every piece (`none`).
     eval_fraction: share of the documents held out.
     random_seed: everything random is a function of it.
     num_shards: number of train files.
@@ -63,7 +66,7 @@ class PretrainingSettings:
   sentence_pair: str = "sop"
   ngram: int = 3
   ngram_distribution: str = "inverse"
-  whole_word_mask: bool = True
+  whole_word: str = "original"
   eval_fraction: float = 0.01
   random_seed: int = 12345
   num_shards: int = 1

@@ -14,12 +14,14 @@ from tfrecords_tools.pretraining.settings import SPLITS, PretrainingSettings
 from tfrecords_tools.pretraining.sources import Source
 
 KINDS = ("masked", "kept", "random")
+_MUCH_TORN = 0.05  # English has below 0.001, Russian with a vocabulary of its own 0.15 and more.
 _COUNTERS = (
   "documents",
   "empty_documents",
   "sentences",
   "tokens",
   "unknown",
+  "torn",
   "truncated_tokens",
 )
 
@@ -28,7 +30,8 @@ class Statistics:
   """Integer counts of one split.
 
   Attributes:
-    counters: documents, sentences, tokens, unknown pieces (of the text, once); truncated tokens.
+    counters: documents, sentences, tokens, unknown pieces, pieces torn out of their words by the original's rule
+      (of the text, once); truncated tokens.
     lengths: int64 [S + 1] instances of each length.
     labels: int64 [2] instances of each sentence order label.
     predictions: int64 [P + 1] instances with each number of predictions.
@@ -117,6 +120,7 @@ class Statistics:
       "mean_predictions": _share(predictions, instances),
       "truncated_share": _share(self.counters["truncated_tokens"], placed),
       "unknown_share": _share(self.counters["unknown"], self.counters["tokens"]),
+      "torn_share": _share(self.counters["torn"], self.counters["tokens"]),
       **{f"{kind}_share": _share(int(count), predictions) for kind, count in zip(KINDS, kinds, strict=True)},
       "ngram_shares": [_share(int(count), int(ngrams.sum())) for count in ngrams[1:]],
     }
@@ -191,6 +195,16 @@ def _percentiles(histogram: np.ndarray) -> dict[str, int]:
     return {}
   running = np.cumsum(histogram)
   return {str(p): int(np.searchsorted(running, max(1, p / 100 * total))) for p in (0, 5, 25, 50, 75, 95, 100)}
+
+
+def torn_words_warning(share: float | None) -> str:
+  """What to do about a share of pieces torn out of their words by the original's rule; empty where it is small."""
+  if not share or share < _MUCH_TORN:
+    return ""
+  return (
+    f"warning: {share:.1%} of the pieces continue a word and are masked as words of their own, for their letters "
+    "beyond ASCII; --whole_word=sentencepiece masks whole words of such languages (docs/data.md)"
+  )
 
 
 def baseline(train: Statistics, held_out: Statistics, tokenizer: AlbertTokenizer) -> Baseline | None:
