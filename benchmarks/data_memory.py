@@ -29,6 +29,7 @@ from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.pretraining import blocks, job, sorted_runs, work_notes, worker
 from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.sources import Source
 
 _CORPUS = common.define_corpus_flags()
 _MEGABYTES = flags.DEFINE_list(
@@ -95,7 +96,18 @@ def _paper_job(paths: list[str], model: str, directory: str) -> job.Job:
   tokenizer = AlbertTokenizer(spm_model_file=model)
   block_bytes = blocks.block_bytes_for(_PAPER_BYTES)
   options = CorpusOptions(input_format="lines")
-  return job.Job(paths, [_PAPER_BYTES], options, tokenizer, settings, directory, directory, block_bytes)
+  return job.Job(
+    paths,
+    [_PAPER_BYTES],
+    [Source()],
+    options,
+    tokenizer,
+    settings,
+    output_dir=directory,
+    work_dir=directory,
+    block_bytes=block_bytes,
+    plan="",
+  )
 
 
 def make_a_block(text: str, model: str, directory: str) -> None:
@@ -103,7 +115,7 @@ def make_a_block(text: str, model: str, directory: str) -> None:
   paper = _paper_job([text], model, directory)
   counter = worker.Unshared()
   block = next(iter(worker.read_blocks(paper, 0, counter, 0)))
-  worker.Worker(paper, counter).make(block, None)
+  worker.Worker(paper, counter).make(block, ())
 
 
 def merge_the_widest_round(directory: str) -> None:

@@ -324,6 +324,9 @@ def test_command_works_without_tensorflow_in_any_worker(corpus, tiny_model, tmp_
   again = _run([f"--flagfile={tmp_path / 'out' / 'flags.txt'}", f"--output_dir={tmp_path / 'again'}"])
   assert again.returncode == 0, again.stderr
   assert _contents(tmp_path / "again") == _contents(tmp_path / "out")
+  finished = _run([f"--flagfile={tmp_path / 'out' / 'flags.txt'}", f"--output_dir={tmp_path / 'out'}"])
+  assert finished.stderr == f"nothing to do: {tmp_path / 'out'} is finished\n"
+  assert "instances/s" not in finished.stdout  # It has made none.
 
 
 def test_a_full_disk_is_one_message(corpus, tiny_model, tmp_path):

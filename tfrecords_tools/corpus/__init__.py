@@ -1,6 +1,15 @@
 """Corpora of several formats, read as a stream of documents of sentences."""
 
+from tfrecords_tools.corpus.bytestreams import expected_text_bytes
 from tfrecords_tools.corpus.options import BAD_TEXT_ACTIONS, FORMATS, CorpusOptions, CorpusStats
-from tfrecords_tools.corpus.reader import iter_documents
+from tfrecords_tools.corpus.reader import describe_formats, iter_documents
 
-__all__ = ["BAD_TEXT_ACTIONS", "FORMATS", "CorpusOptions", "CorpusStats", "iter_documents"]
+__all__ = [
+  "BAD_TEXT_ACTIONS",
+  "FORMATS",
+  "CorpusOptions",
+  "CorpusStats",
+  "describe_formats",
+  "expected_text_bytes",
+  "iter_documents",
+]

@@ -8,6 +8,7 @@ from typing import Any
 import xml.etree.ElementTree as ElementTree
 
 from albert_tf.errors import UserError, optional_package
+from tfrecords_tools.corpus.bytestreams import check_is_utf8
 from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
 from tfrecords_tools.corpus.sentences import DocumentBuilder, split_sentences
 
@@ -49,9 +50,10 @@ def read_mediawiki(
         yield from builder.add(split_sentences(paragraph, language=options.language))
       yield from builder.end()
   except (ElementTree.ParseError, mwxml.errors.MalformedXML) as error:
+    if options.on_bad_text == "error":
+      check_is_utf8(path)  # Most often the cause.
     raise UserError(
-      f"A MediaWiki dump must be whole, well-formed XML. Received: {path} ({error}). Download it again; "
-      "where bytes are not UTF-8, pass --on_bad_text=replace."
+      f"A MediaWiki dump must be whole, well-formed XML. Received: {path} ({error}). Download it again."
     ) from error
 
 

@@ -1,6 +1,7 @@
 """JSON lines and Parquet: a column holds each document's text."""
 
 from collections.abc import Iterable, Iterator
+import itertools
 import json
 from typing import Any
 
@@ -58,13 +59,17 @@ def read_parquet(
       raise UserError(f"A Parquet file must be whole. Received: {path} ({error}). Copy it again.") from error
     if options.text_field not in table.schema_arrow.names:
       raise UserError(_no_field(options.text_field, path, sorted(table.schema_arrow.names)))
+    rows = itertools.count()
     for batch in table.iter_batches(
       batch_size=_PARQUET_ROWS, columns=[options.text_field], use_threads=False
     ):
       for value in _as_bytes(batch.column(0), pa):
         items = value if isinstance(value, list) else [value]
         stats.bytes_read += sum(map(len, filter(None, items)))
-        decoded = [item and decode(item, path, "in a row", options=options, stats=stats) for item in items]
+        where = f"row {next(rows)}"
+        decoded = [
+          item and decode(item, path, where, options=options, stats=stats, is_file=False) for item in items
+        ]
         yield from _document(
           decoded if isinstance(value, list) else decoded[0], path, options=options, stats=stats
         )

@@ -88,7 +88,10 @@ class BeamRunner:
 
   def write(self, job: Job, outcome: Outcome, progress: Progress) -> list[RecordFile]:
     # A file that no record fell into has no note yet.
-    record_files = [read_note(path) or write_shard(path, split, ()) for path, split in _staged(job).items()]
+    record_files = [
+      read_note(path, plan=job.plan) or write_shard(path, split, (), plan=job.plan)
+      for path, split in _staged(job).items()
+    ]
     progress("write", len(record_files), len(record_files))
     return record_files
 
@@ -172,7 +175,8 @@ def _join_parts(element: tuple[tuple[str, int], Iterable[tuple[int, str]]], job:
         while chunk := source.read(1 << 20):
           yield chunk
 
-  write_shard(os.path.join(job.stage_dir, job.settings.shard_names(split)[shard]), split, chunks())
+  path = os.path.join(job.stage_dir, job.settings.shard_names(split)[shard])
+  write_shard(path, split, chunks(), plan=job.plan)
 
 
 class _AddUp(beam.CombineFn):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 import contextlib
 import dataclasses
 import errno
+import math
 import os
 from typing import Any, Protocol
 
@@ -12,12 +13,19 @@ from albert_tf.errors import UserError
 from albert_tf.records import Manifest, RecordFile
 from albert_tf.records.shard_index import INDEX_FOLDER, index_path
 from albert_tf.tokenization import AlbertTokenizer
-from tfrecords_tools.corpus import CorpusOptions, CorpusStats
+from tfrecords_tools.corpus import CorpusOptions, CorpusStats, describe_formats, expected_text_bytes
 from tfrecords_tools.pretraining.blocks import Block, BlockMaker, Outcome, block_bytes_for, read_blocks
 from tfrecords_tools.pretraining.duplicates import Duplicates
-from tfrecords_tools.pretraining.plan import finished_before, make_plan, package_versions, prepare_work
+from tfrecords_tools.pretraining.plan import (
+  describe_input,
+  finished_before,
+  make_plan,
+  plan_sha256,
+  prepare_work,
+)
 from tfrecords_tools.pretraining.randomness import Place
 from tfrecords_tools.pretraining.settings import SPLITS, PretrainingSettings
+from tfrecords_tools.pretraining.sizing import decide_num_shards
 from tfrecords_tools.pretraining.sources import Source, mapping_of, splits_of
 from tfrecords_tools.pretraining.statistics import baseline, summarize_sources
 
@@ -43,6 +51,7 @@ class Job:
     output_dir: where the final files go.
     work_dir: directory of unfinished work.
     block_bytes: text of a block.
+    plan: hash of the plan; notes of finished work carry it, so that none of another plan is ever taken.
   """
 
   paths: Sequence[str]
@@ -54,6 +63,7 @@ class Job:
   output_dir: str
   work_dir: str
   block_bytes: int
+  plan: str
 
   @property
   def stage_dir(self) -> str:
@@ -68,6 +78,11 @@ class Job:
   @property
   def duplicates(self) -> Duplicates:
     return Duplicates(self.work_dir)
+
+  @property
+  def text_sizes(self) -> list[int]:
+    """About how much text each input file gives, in bytes."""
+    return [expected_text_bytes(path, size) for path, size in zip(self.paths, self.sizes, strict=True)]
 
   def read_blocks(self, file_index: int, stats: CorpusStats) -> Iterator[Block]:
     path = self.paths[file_index]
@@ -108,6 +123,7 @@ def create_records(
   sources: Sequence[Source] | None = None,
   work_dir: str | None = None,
   progress: Progress = lambda stage, done, total: None,
+  notice: Callable[[str], None] = lambda text: None,
 ) -> Manifest:
   """Makes the records of a corpus, or continues an earlier run of the same plan.
 
@@ -119,6 +135,7 @@ def create_records(
     sources: of each file; default one without a name for all.
     work_dir: directory for unfinished work; default inside `output_dir`.
     progress: told how far each stage is.
+    notice: told what a person should know before it begins.
 
   Returns:
     The manifest, saved in `output_dir` as the last step.
@@ -128,16 +145,34 @@ def create_records(
     WaitForOthersError: the runner does a share of the job, and has done it.
   """
   sources = [Source()] * len(paths) if sources is None else sources
-  plan = make_plan(paths, tokenizer, settings, options)
+  described = describe_input(paths)
+  sizes = [file["num_bytes"] for file in described]
+  weights = [source.weight for source in sources]
+  text_bytes = sum(map(math.prod, zip(map(expected_text_bytes, paths, sizes), weights, strict=True)))
+  settings = decide_num_shards(settings, round(text_bytes))
+  plan = make_plan(described, tokenizer, settings, options)
   if mapping := mapping_of(sources):
     plan["input"]["sources"] = mapping
   finished = finished_before(output_dir, plan)
   if finished is not None:
+    notice(f"nothing to do: {output_dir} is finished")
     return finished
+  for line in describe_formats(paths, options):
+    notice(line)
   work_dir = work_dir or os.path.join(output_dir, _STAGE_DIR_NAME)
-  sizes = [file["num_bytes"] for file in plan["input"]["files"]]
   block_bytes = block_bytes_for(sum(sizes))
-  job = Job(paths, sizes, sources, options, tokenizer, settings, output_dir, work_dir, block_bytes)
+  job = Job(
+    paths,
+    sizes,
+    sources,
+    options,
+    tokenizer,
+    settings,
+    output_dir,
+    work_dir,
+    block_bytes,
+    plan=plan_sha256(plan),
+  )
   with _disk_errors(output_dir), contextlib.closing(runner):
     prepare_work(output_dir, (job.stage_dir, job.work_dir), plan)
     if settings.dedup == "exact" and not job.duplicates.is_known():
@@ -231,5 +266,5 @@ def _manifest(
       "duplicates": sum(each.duplicates for each in outcome.sources.values()),
       "sources": summarize_sources(outcome.sources, job.sources),
     },
-    versions=package_versions(),
+    versions=plan["versions"],
   )

@@ -15,9 +15,6 @@ from tfrecords_tools.pretraining.work_notes import WorkNotes
 from tfrecords_tools.pretraining.worker import read_blocks
 from tfrecords_tools.pretraining.worker_pool import WorkerPool
 
-# Size of the text over size of the file, for the time left; the end of a file corrects it.
-_EXPANSION = {".gz": 3, ".bz2": 4, ".xz": 4, ".zst": 3}
-
 
 class LocalRunner:
   """A `Runner` of processes on this machine; a single one does everything in this process.
@@ -58,9 +55,10 @@ class LocalRunner:
     if made_before is not None:
       return made_before
     owners = self._share.owners(job.sizes)
+    # For the time left; the end of a file corrects it.
     ours = {
-      index: size * _EXPANSION.get(os.path.splitext(path)[1], 1)
-      for index, (path, size, owner) in enumerate(zip(job.paths, job.sizes, owners, strict=True))
+      index: size
+      for index, (size, owner) in enumerate(zip(job.text_sizes, owners, strict=True))
       if owner is None or owner == self._share.index
     }
     total = sum(ours.values())

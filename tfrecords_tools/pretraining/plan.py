@@ -1,13 +1,14 @@
 """Which records a directory holds or is about to hold: equal plans give equal bytes, others are refused."""
 
 from collections.abc import Sequence
+import contextlib
 import dataclasses
 import hashlib
 import importlib.metadata
 import json
 import os
-import platform
 from typing import Any
+import unicodedata
 
 from albert_tf import files
 from albert_tf.errors import UserError
@@ -20,13 +21,23 @@ from tfrecords_tools.pretraining.shards import size_and_crc32c
 
 PLAN_NAME = "plan.json"
 CODE_VERSION = 1  # Raise it when the same settings begin to give other bytes.
+# Whose versions decide the bytes: the pieces, the sentences, and what the formats beside text are read with.
+_ON_BAD_TEXT = "settings.corpus.on_bad_text:"
+_PACKAGES = ("mwparserfromhell", "mwxml", "pyarrow", "sentencepiece", "sentencex")
+
+
+def describe_input(paths: Sequence[str]) -> list[dict[str, Any]]:
+  """What `the same input` means, file by file: of each the `name`, `num_bytes` and what tells its content."""
+  return [_describe_file(path) for path in paths]
 
 
 def make_plan(
-  paths: Sequence[str], tokenizer: AlbertTokenizer, settings: PretrainingSettings, options: CorpusOptions
+  described: Sequence[dict[str, Any]],
+  tokenizer: AlbertTokenizer,
+  settings: PretrainingSettings,
+  options: CorpusOptions,
 ) -> dict[str, Any]:
-  """Everything the bytes depend on: `settings` and `input`, as the manifest will show them."""
-  described = [_describe_file(path) for path in paths]
+  """Everything the bytes depend on: `settings`, `input` and `versions`, as the manifest will show them."""
   return {
     "settings": {
       **dataclasses.asdict(settings),
@@ -35,10 +46,25 @@ def make_plan(
       "code_version": CODE_VERSION,
     },
     "input": {
-      "files": described,
-      "sha256": hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest(),
+      "files": list(described),
+      "sha256": _sha256(described),
     },
+    "versions": package_versions(),
   }
+
+
+def plan_sha256(plan: dict[str, Any]) -> str:
+  """One number for a plan, for the notes of what has been made by it.
+
+  It is the same whatever is done with bad text: a run that stopped at some goes on when told what to do with it.
+  """
+  settings = plan["settings"]
+  corpus = {name: value for name, value in settings["corpus"].items() if name != "on_bad_text"}
+  return _sha256({**plan, "settings": {**settings, "corpus": corpus}})
+
+
+def _sha256(value: Any) -> str:
+  return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def _describe_file(path: str) -> dict[str, Any]:
@@ -48,16 +74,16 @@ def _describe_file(path: str) -> dict[str, Any]:
 
 
 def package_versions() -> dict[str, str]:
-  """What made the records, for the manifest."""
-  packages = ("numpy", "sentencepiece", "google-crc32c")
-  return {
-    "python": platform.python_version(),
-    **{package: importlib.metadata.version(package) for package in packages},
-  }
+  """What decides the bytes beside this project: its packages, where installed, and Python's Unicode tables."""
+  versions = {"unicode": unicodedata.unidata_version}
+  for package in _PACKAGES:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+      versions[package] = importlib.metadata.version(package)
+  return versions
 
 
 def finished_before(output_dir: str, plan: dict[str, Any]) -> Manifest | None:
-  """The manifest of an earlier, finished run with the same plan.
+  """The manifest of an earlier, finished run with the same settings and input; by which versions does not matter then.
 
   Raises:
     UserError: the directory was made with another plan, or a file of it is gone.
@@ -65,7 +91,8 @@ def finished_before(output_dir: str, plan: dict[str, Any]) -> Manifest | None:
   if not files.exists(os.path.join(output_dir, MANIFEST_NAME)):
     return None
   manifest = Manifest.load(output_dir)
-  differing = _differences({"settings": manifest.settings, "input": manifest.input}, plan)
+  made = {"settings": manifest.settings, "input": manifest.input}
+  differing = _differing(made, {name: plan[name] for name in made})
   if differing:
     raise _refusal(output_dir, differing)
   for file in manifest.files:
@@ -88,7 +115,7 @@ def prepare_work(output_dir: str, work_dirs: Sequence[str], plan: dict[str, Any]
     files.makedirs(directory)
   noted = [os.path.join(directory, PLAN_NAME) for directory in work_dirs]
   for path in filter(files.exists, noted):
-    differing = _differences(json.loads(files.read_bytes(path)), plan)
+    differing = _differing(json.loads(files.read_bytes(path)), plan)
     if differing:
       raise _refusal(os.path.dirname(path), differing)
   foreign = [name for name in files.listdir(output_dir) if name.startswith(("train-", "eval-"))]
@@ -100,6 +127,14 @@ def prepare_work(output_dir: str, work_dirs: Sequence[str], plan: dict[str, Any]
   for path in noted:
     with files.atomic_writer(path, "w") as stream:
       stream.write(json.dumps(plan, indent=2) + "\n")
+
+
+def _differing(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
+  """What would give other bytes than those that are there."""
+  found = _differences(theirs, ours)
+  if theirs["settings"]["corpus"]["on_bad_text"] == "error":  # Then there has been no bad text so far.
+    found = [each for each in found if not each.startswith(_ON_BAD_TEXT)]
+  return found
 
 
 def _differences(theirs: Any, ours: Any, prefix: str = "") -> list[str]:
@@ -118,7 +153,7 @@ def _short(value: Any) -> str:
 
 def _refusal(directory: str, differing: list[str]) -> UserError:
   return UserError(
-    f"An output directory holds the records of one input and one set of settings. Received: {directory}, "
-    f"made with others ({'; '.join(differing)}). Choose another directory, remove this one, or use its "
-    "settings."
+    "An output directory holds the records of one input, made with one set of settings and versions. Received: "
+    f"{directory}, made with others ({'; '.join(differing)}). Choose another directory, remove this one, or use its "
+    "settings and versions."
   )

@@ -1,8 +1,6 @@
 """What has been made of the text: a note for each finished block, and one when all are finished."""
 
 from collections.abc import Collection
-import dataclasses
-import hashlib
 import json
 import os
 from typing import Any
@@ -24,11 +22,6 @@ class WorkNotes:
 
   def __init__(self, job: Job):
     self._job = job
-    decides = [dataclasses.asdict(each) for each in (job.settings, job.options, job.tokenizer.config)]
-    known = json.dumps(
-      [decides, job.tokenizer.model_sha256, list(job.sizes), job.block_bytes, list(job.sources)]
-    )
-    self._digest = hashlib.sha256(known.encode()).hexdigest()
 
   def prefix(self, block: Block, held_out: Collection[Place]) -> str:
     """What the paths of a block's files begin with; a block is made again where a document of it is held out."""
@@ -79,16 +72,16 @@ class WorkNotes:
     return os.path.join(self._job.work_dir, name)
 
   def _write(self, path: str, fields: dict[str, Any], outcome: Outcome) -> None:
-    fields = {"job": self._digest, **fields, "outcome": outcome.to_json()}
+    fields = {"plan": self._job.plan, **fields, "outcome": outcome.to_json()}
     with files.atomic_writer(path, "w") as stream:
       stream.write(json.dumps(fields))
 
   def _read(self, path: str) -> dict[str, Any] | None:
-    """A note; None without one, or where it is of other settings: two machines may have started at once."""
+    """A note; None without one, or where it is of another plan: two machines may have started at once."""
     if not files.exists(path):
       return None
     note: dict[str, Any] = json.loads(files.read_bytes(path))
-    return note if note.get("job") == self._digest else None
+    return note if note.get("plan") == self._job.plan else None
 
   def _outcome(self, note: dict[str, Any] | None, *, whole: bool = True) -> Outcome | None:
     if note is None:
