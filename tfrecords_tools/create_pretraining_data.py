@@ -189,8 +189,10 @@ def _share() -> Share:
 def _runner(arguments: Sequence[str]) -> Runner:
   share = _share()
   if _RUNNER.value == "beam":
-    from tfrecords_tools.pretraining.beam_runner import BeamRunner  # Apache Beam takes seconds to import.
+    from tfrecords_tools.pretraining.beam_options import check_reach  # Apache Beam takes seconds to import.
+    from tfrecords_tools.pretraining.beam_runner import BeamRunner
 
+    check_reach(arguments, [*_INPUT.value, _OUTPUT_DIR.value, *filter(None, [_WORK_DIR.value])])
     return BeamRunner(arguments)
   if arguments:
     raise UserError(

@@ -105,22 +105,6 @@ def test_bytes_do_not_depend_on_workers_blocks_or_machine(corpus, tiny_tokenizer
   assert _contents(tmp_path / "two") == expected
 
 
-def test_bytes_are_equal_on_beam(corpus, tiny_tokenizer, tmp_path):
-  pytest.importorskip("apache_beam")
-  from tfrecords_tools.pretraining.beam_runner import BeamRunner
-
-  _make(corpus, tmp_path / "local", tiny_tokenizer)
-  create_records(
-    corpus,
-    str(tmp_path / "beam"),
-    tokenizer=tiny_tokenizer,
-    settings=_CHOICES,
-    options=_LINES,
-    runner=BeamRunner(),
-  )
-  assert _contents(tmp_path / "beam") == _contents(tmp_path / "local")
-
-
 def test_manifest_tells_the_truth(corpus, tiny_tokenizer, tmp_path):
   made = _make(corpus, tmp_path, tiny_tokenizer)
   manifest = Manifest.load(str(tmp_path))

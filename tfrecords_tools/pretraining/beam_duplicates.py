@@ -1,6 +1,7 @@
 """The search for copies of documents on Apache Beam: the same hashes, so the same copies."""
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -11,12 +12,10 @@ from tfrecords_tools.pretraining.job import Job
 _Place = tuple[int, int]  # Number of the file, number of the document in it.
 
 
-def search(pipeline: beam.Pipeline, job: Job) -> None:
+def search(file_numbers: Any, job: Job) -> None:
   """Adds the steps that write the numbers of the copies of each file into `job.duplicates`."""
   _ = (
-    pipeline
-    | "files" >> beam.Create(range(len(job.paths)))
-    | "share files" >> beam.Reshuffle()
+    file_numbers
     | "hash" >> beam.FlatMap(_hash, job)
     | "equal ones" >> beam.GroupByKey()
     | "all but the first" >> beam.FlatMap(_later)

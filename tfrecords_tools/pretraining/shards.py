@@ -11,13 +11,6 @@ from albert_tf import files
 from albert_tf.records import RecordFile, ShardIndexer
 
 KEY_SPACE = 1 << 64  # Every record has a random key below it; a final file takes those of one range.
-# Beam puts a final file together in parts of this size.
-_SMALLEST_PART, _LARGEST_PART, _MOST_PARTS = 4 << 20, 128 << 20, 4096
-
-
-def part_bytes_for(total_bytes: int) -> int:
-  """Size of a part: small, so that memory is, but of a huge corpus larger, so that parts stay few."""
-  return min(max(total_bytes // _MOST_PARTS, _SMALLEST_PART), _LARGEST_PART)
 
 
 def write_shard(path: str, split: str, chunks: Iterable[bytes], *, plan: str) -> RecordFile:

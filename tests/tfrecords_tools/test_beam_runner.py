@@ -1,0 +1,257 @@
+"""Apache Beam: the bytes of the local runner, whatever fails on the way; and what is refused."""
+
+import dataclasses
+import pathlib
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from support import tiny_corpus
+
+from albert_tf.errors import UserError
+from tfrecords_tools.corpus import CorpusOptions
+from tfrecords_tools.pretraining import blocks
+from tfrecords_tools.pretraining.job import create_records
+from tfrecords_tools.pretraining.local_runner import LocalRunner
+from tfrecords_tools.pretraining.settings import PretrainingSettings
+
+pytest.importorskip("apache_beam")
+
+from support.commands.beam_services import beam_services
+from support.commands.child_processes import ending_with_this
+
+from tfrecords_tools.pretraining import beam_runner
+from tfrecords_tools.pretraining.beam_options import check_reach
+from tfrecords_tools.pretraining.beam_runner import BeamRunner
+
+_COMMAND = pathlib.Path(__file__).parents[2] / "tfrecords_tools" / "create_pretraining_data.py"
+_CHOICES = PretrainingSettings(
+  max_seq_length=64,
+  max_predictions_per_seq=8,
+  dupe_factor=2,
+  num_shards=3,
+  num_eval_shards=1,
+  eval_fraction=0.1,
+)
+_LINES = CorpusOptions(input_format="lines")
+_EXTERNAL = ["--runner=PortableRunner", "--environment_type=EXTERNAL", "--job_endpoint=localhost:8099"]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+  """Two files of 40 documents, one of them compressed."""
+  import gzip
+
+  directory = tmp_path_factory.mktemp("corpus")
+  rng = np.random.default_rng(11)
+  plain, packed = directory / "a.txt", directory / "b.txt.gz"
+  plain.write_text(tiny_corpus.as_text(tiny_corpus.documents(rng, 40)), encoding="utf-8")
+  packed.write_bytes(gzip.compress(tiny_corpus.as_text(tiny_corpus.documents(rng, 40)).encode()))
+  return [str(plain), str(packed)]
+
+
+@pytest.fixture
+def make(tiny_tokenizer, monkeypatch):
+  """Makes records with small blocks; on Beam unless told otherwise."""
+  monkeypatch.setattr(blocks, "SMALLEST_BLOCK", 4000)
+
+  def run(corpus, output_dir, *, runner=None, choices=_CHOICES, **more):
+    return create_records(
+      corpus,
+      str(output_dir),
+      tokenizer=tiny_tokenizer,
+      settings=choices,
+      options=_LINES,
+      runner=runner or BeamRunner(),
+      **more,
+    )
+
+  return run
+
+
+def _contents(directory):
+  files = sorted(path for path in pathlib.Path(directory).rglob("*") if path.is_file())
+  return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
+
+
+def test_bytes_are_those_of_the_local_runner(corpus, make, tmp_path):
+  make(corpus, tmp_path / "local", runner=LocalRunner())
+  calls = []
+  make(corpus, tmp_path / "beam", progress=lambda *call: calls.append(call))
+  assert _contents(tmp_path / "beam") == _contents(tmp_path / "local")
+  # This runner counts nothing before the end, so nothing is said of reading.
+  assert calls == [("write", 4, 4)]
+
+
+def test_a_failed_pipeline_runs_again_without_duplicates(corpus, make, tmp_path, monkeypatch):
+  make(corpus, tmp_path / "whole", runner=LocalRunner())
+  written = []
+
+  def fail_once(path, *arguments, **more):
+    if len(written) == 2:
+      pathlib.Path(f"{path}.tmp-01234567").write_bytes(b"half of a file")  # As a killed worker leaves it.
+      raise RuntimeError("a worker was lost")
+    written.append(path)
+    return whole(path, *arguments, **more)
+
+  whole = beam_runner.write_shard
+  monkeypatch.setattr(beam_runner, "write_shard", fail_once)
+  with pytest.raises(RuntimeError, match="a worker was lost"):
+    make(corpus, tmp_path / "out")
+  assert [path.name for path in (tmp_path / "out").iterdir()] == ["_unfinished"]
+  # What a failed pipeline has finished is not taken for the next one's.
+  pathlib.Path(written[0]).write_bytes(b"of another pipeline")
+  monkeypatch.setattr(beam_runner, "write_shard", whole)
+  make(corpus, tmp_path / "out")
+  assert _contents(tmp_path / "out") == _contents(tmp_path / "whole")
+
+
+def test_a_mistake_found_by_a_worker_is_one_message(make, tmp_path):
+  text = tmp_path / "text.txt"
+  text.write_bytes(b"One sentence.\nAnother \xff sentence.\n")
+  with pytest.raises(UserError, match=r"^Text must be UTF-8\. .*line 2\. Convert.*both are counted\.$"):
+    make([str(text)], tmp_path / "out")
+
+
+def test_workers_that_do_not_see_the_work_are_an_error(corpus, make, tmp_path, monkeypatch):
+  """As in a container: the directory is there for the command, and empty for a worker."""
+  monkeypatch.setattr(beam_runner, "PLAN_NAME", "no-such-plan.json")
+  with pytest.raises(UserError, match=r"must share --output_dir and --work_dir\. Received: .*_unfinished"):
+    make(corpus, tmp_path / "out")
+
+
+def test_a_file_larger_than_a_workers_memory_is_refused(corpus, make, tmp_path, monkeypatch):
+  monkeypatch.setattr(beam_runner, "_LARGEST_SHARD", 20_000)
+  with pytest.raises(
+    UserError, match=r"--num_shards=3 for about 0 GB of train records\. Give --num_shards=\d+ or more"
+  ):
+    make(corpus, tmp_path / "out")
+
+
+class _FakeResult:
+  """A pipeline of a runner that counts while it runs."""
+
+  def __init__(self, counts):
+    self._counts = counts
+    self._answer = None
+
+  def metrics(self):
+    if self._answer is None:  # Like PortableRunner's: the first answer stays.
+      self._answer = self._counts.pop(0) if self._counts else 0
+    return self
+
+  def query(self, _):
+    answer = self._answer
+    if isinstance(answer, Exception):
+      raise answer
+    counters = [] if answer is None else [_FakeCounter(answer)]
+    return {"counters": counters}
+
+
+@dataclasses.dataclass
+class _FakeCounter:
+  attempted: int
+  committed: int | None = None
+
+
+def test_progress_is_what_beam_counts(monkeypatch):
+  monkeypatch.setattr(beam_runner, "_POLL_SECONDS", 0.005)
+  counts = [0, RuntimeError("the service is busy"), 30, 70, 200]  # The last with a bundle that was repeated.
+  calls = []
+  with beam_runner._watched(_FakeResult(counts), 100, lambda *call: calls.append(call)):
+    deadline = time.monotonic() + 10
+    while counts and time.monotonic() < deadline:
+      time.sleep(0.01)
+  assert [call for call in calls if call[1] in (0, 30, 70, 100)] == calls
+  assert list(dict.fromkeys(calls)) == [("read", done, 100) for done in (0, 30, 70, 100)]
+
+
+@pytest.mark.parametrize(
+  ("options", "paths", "refused"),
+  [
+    ([], ["records"], None),
+    (["--runner=DirectRunner"], ["records"], None),
+    (["--runner=DataflowRunner"], ["gs://bucket/a", "records"], r"on other machines, and records,"),
+    (["--runner=dataflow"], ["*.txt", "gs://bucket/a"], r"and \*\.txt,"),
+    (["--runner=DataflowRunner"], ["gs://bucket/a", "file:///shared/b"], None),
+    ([*_EXTERNAL, "--environment_config=localhost:9"], ["records"], None),
+    ([*_EXTERNAL, '--environment_config={"url": "127.0.0.1:9"}'], ["records"], None),
+    ([*_EXTERNAL, "--environment_config=10.1.2.3:9"], ["records"], r"at 10\.1\.2\.3:9"),
+    ([*_EXTERNAL, "--environment_options=external_service_address=far:9"], ["records"], "at far:9"),
+    (["--runner=PortableRunner", "--job_endpoint=localhost:1"], ["records"], "in containers"),
+    (["--runner=PortableRunner", "--environment_type=LOOPBACK"], ["records"], None),
+    (["--runner=FlinkRunner"], ["records"], None),
+    (["--runner=FlinkRunner", "--flink_master=far:8081"], ["records"], "in containers"),
+    (
+      ["--runner=FlinkRunner", "--flink_master=far:8081", "--environment_type=PROCESS"],
+      ["records"],
+      "at far",
+    ),
+    (["--runner=SparkRunner", "--spark_master_url=spark://far:1"], ["records"], "in containers"),
+    (["--runner=SparkRunner", "--environment_type=PROCESS"], ["records"], None),
+  ],
+)
+def test_disks_that_workers_do_not_reach_are_refused(options, paths, refused):
+  if refused is None:
+    check_reach(options, paths)
+    return
+  with pytest.raises(UserError, match=f"^Beam's workers must reach the input.*{refused}.*Name a bucket"):
+    check_reach(options, paths)
+
+
+def test_the_command_refuses_before_it_makes_anything(corpus, tiny_model, tmp_path):
+  done = subprocess.run(
+    _words(corpus, tiny_model, tmp_path / "out", ["--runner=DataflowRunner"]),
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 2
+  assert "error: Beam's workers must reach" in done.stderr
+  assert not (tmp_path / "out").exists()
+
+
+def _words(corpus, model, output_dir, beam_options, **more):
+  flags = {
+    "input": ",".join(corpus),
+    "input_format": "lines",
+    "spm_model_file": model,
+    "output_dir": output_dir,
+    "max_seq_length": 64,
+    "max_predictions_per_seq": 8,
+    "dupe_factor": 2,
+    "eval_fraction": 0.1,
+    **more,
+  }
+  words = [sys.executable, str(_COMMAND), *(f"--{name}={value}" for name, value in flags.items())]
+  return [*words, "--runner=beam", "--", *beam_options] if beam_options else words
+
+
+@pytest.mark.slow
+def test_a_killed_worker_leaves_nothing_that_counts(corpus, tiny_model, tmp_path):
+  """Two processes beside the command, as on a cluster: a job service, and a pool that starts the workers.
+
+  Beam's own job service waits for a lost worker for ever, others repeat or fail; so the command is ended too, in
+  the middle of writing, and given again.
+  """
+  files = {"num_shards": 80, "num_eval_shards": 1}  # Writing them lasts long enough to be cut short.
+  out = tmp_path / "out"
+  with beam_services(tmp_path / "first.log", workers=2) as services:
+    command = subprocess.Popen(ending_with_this(_words(corpus, tiny_model, out, services.options, **files)))
+    deadline = time.monotonic() + 120
+    while not list(out.glob("_unfinished/*.tfrecord.json")):
+      assert command.poll() is None, (tmp_path / "first.log").read_text()
+      assert time.monotonic() < deadline
+      time.sleep(0.01)
+    (worker,) = services.workers()
+    worker.kill()
+    command.kill()
+    command.wait()
+  assert 0 < len(list(out.glob("_unfinished/*.tfrecord.json"))) < 81
+  assert [path.name for path in out.iterdir()] == ["_unfinished"]
+  with beam_services(tmp_path / "second.log", workers=2) as services:
+    subprocess.run(_words(corpus, tiny_model, out, services.options, **files), check=True, timeout=120)
+  subprocess.run(_words(corpus, tiny_model, tmp_path / "local", [], **files), check=True, timeout=120)
+  assert _contents(out) == _contents(tmp_path / "local")
