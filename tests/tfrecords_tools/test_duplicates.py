@@ -83,7 +83,7 @@ def _found(work_dir, num_files):
   }
 
 
-@pytest.mark.parametrize(("run_documents", "part_bytes"), [(1 << 20, 1 << 20), (16, 200), (1, 20)])
+@pytest.mark.parametrize(("run_documents", "part_bytes"), [(1 << 20, 1 << 20), (16, 200)])
 def test_all_but_the_first_are_found_whatever_fits_into_memory(
   corpus, tmp_path, monkeypatch, run_documents, part_bytes
 ):
