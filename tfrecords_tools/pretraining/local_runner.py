@@ -37,6 +37,22 @@ class LocalRunner:
     self._share = share or Share()
     self._pool: WorkerPool | OneWorker | None = None
 
+  def find_duplicates(self, job: Job, progress: Progress) -> None:
+    duplicates, share = job.duplicates, self._share
+    owners = [
+      index % share.count if owner is None else owner for index, owner in enumerate(share.owners(job.sizes))
+    ]
+    ours = [
+      index for index, owner in enumerate(owners) if owner == share.index and not duplicates.is_hashed(index)
+    ]
+    ours.sort(key=lambda index: -job.sizes[index])
+    for done, _ in enumerate(self._workers(job).run("hash", ((index,) for index in ours)), 1):
+      progress("compare", done, len(ours))
+    waiting_for = [owner for index, owner in enumerate(owners) if not duplicates.is_hashed(index)]
+    if waiting_for:
+      raise share.done("its part of the documents is ready to be compared", waiting_for)
+    duplicates.compare(len(job.paths))
+
   def make(self, job: Job, held_out: Collection[Place], progress: Progress) -> Outcome:
     notes = WorkNotes(job)
     made_before = notes.read_all()

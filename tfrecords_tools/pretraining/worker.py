@@ -57,6 +57,11 @@ class Worker:
     self._notes.write(block, held_out, outcome)
     return outcome
 
+  def hash(self, file_index: int) -> None:
+    """Hashes the documents of a file, for the search for copies."""
+    job = self._job
+    job.duplicates.hash(file_index, job.paths[file_index], job.options)
+
   def merge(self, runs: Sequence[Run], path: str) -> Run:
     return merge_group(runs, path)
 
