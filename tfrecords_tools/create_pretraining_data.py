@@ -8,7 +8,7 @@ tokenizer. The same input, settings and seed give the same bytes, whatever the n
 was cut short continues when the same command is given again.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 import contextlib
 import dataclasses
 import os
@@ -17,11 +17,9 @@ import time
 from typing import Any
 
 from absl import app, flags
-import tqdm
 
 from albert_tf import files
 from albert_tf.errors import UserError, exit_on_user_error
-from albert_tf.records import Manifest
 from albert_tf.records.manifest import MANIFEST_NAME
 from albert_tf.tokenization import WORD_RULES, AlbertTokenizer
 from tfrecords_tools.corpus import BAD_TEXT_ACTIONS, FORMATS, CorpusOptions
@@ -29,6 +27,7 @@ from tfrecords_tools.pretraining.job import Progress, Runner, create_records
 from tfrecords_tools.pretraining.local_runner import LocalRunner
 from tfrecords_tools.pretraining.settings import (
   COMPATIBILITY,
+  DEDUP,
   RECORD_LAYOUTS,
   SENTENCE_PAIRS,
   SPLITS,
@@ -36,7 +35,7 @@ from tfrecords_tools.pretraining.settings import (
 )
 from tfrecords_tools.pretraining.share import Share, WaitForOthersError
 from tfrecords_tools.pretraining.sources import expand_sources
-from tfrecords_tools.pretraining.statistics import torn_words_warning
+from tfrecords_tools.pretraining.summary import format_summary
 
 _INPUT = flags.DEFINE_list(
   "input",
@@ -109,6 +108,9 @@ _RECORD_LAYOUT = flags.DEFINE_enum(
   "example: as google-research/albert reads it. compact: under half the size and several times as fast to read; "
   "only this project reads it.",
 )
+_DEDUP = flags.DEFINE_enum(
+  "dedup", "none", DEDUP, "exact: of documents with the same words only the first is used."
+)
 _NUM_WORKERS = flags.DEFINE_integer(
   "num_workers", 1, "Processes. The records do not depend on it.", lower_bound=1
 )
@@ -135,17 +137,24 @@ _READING_FLAGS = (
   "language",
   "on_bad_text",
 )
-_STAGES = {"read": "making instances", "merge": "merging", "write": "writing files"}
+_STAGES = {
+  "compare": "comparing documents",
+  "read": "making instances",
+  "merge": "merging",
+  "write": "writing files",
+}
 _SETTINGS = [field.name for field in dataclasses.fields(PretrainingSettings)]
 
 
 @contextlib.contextmanager
 def progress_bars() -> Iterator[Progress]:
   """A bar with rate and time left for reading, then one for writing."""
-  bars: dict[str, tqdm.tqdm] = {}
+  bars: dict[str, Any] = {}
 
   def report(stage: str, done: int, total: int) -> None:
     if stage not in bars:
+      import tqdm  # Not before there is work.
+
       text = stage == "read"
       close()
       bars[stage] = tqdm.tqdm(
@@ -203,61 +212,6 @@ def write_flags(output_dir: str) -> None:
   """flags.txt: what to give as --flagfile to make the same records again; without what does not change them."""
   with files.atomic_writer(os.path.join(output_dir, "flags.txt"), "w") as stream:
     stream.write("".join(f"{flags.FLAGS[name].serialize()}\n" for name in (*_READING_FLAGS, *_SETTINGS)))
-
-
-def _format_corpus(corpus: Mapping[str, Any]) -> str:
-  noted = [
-    f"{corpus[name]:,} {what}"
-    for name, what in (
-      ("empty_files", "empty files"),
-      ("bad_text_skipped", "lines or records not UTF-8, dropped"),
-      ("bad_text_replaced", "lines or records not UTF-8, repaired"),
-      ("long_lines", "overlong lines cut"),
-      ("long_documents", "overlong documents cut"),
-      ("skipped_records", "records without an article"),
-    )
-    if corpus[name]
-  ]
-  formats = ", ".join(f"{count:,} of {kind}" for kind, count in corpus["formats"].items())
-  read = (
-    f"read   {corpus['bytes_read'] / 1e6:,.1f} MB in {corpus['files']:,} file(s), {formats}: "
-    f"{corpus['documents']:,} documents, {corpus['sentences']:,} sentences"
-  )
-  return "; ".join([read, *noted])
-
-
-def format_summary(manifest: Manifest) -> str:
-  """What the records are, for a person to read."""
-  lines = [_format_corpus(manifest.statistics["corpus"])]
-  for split in ("train", "eval"):
-    s = manifest.statistics[split]
-    if not s["instances"]:
-      continue
-    shares = " ".join(f"{n}:{share:.3f}" for n, share in enumerate(s["ngram_shares"], 1) if share is not None)
-    lines.append(
-      f"{split:5}  {s['instances']:,} instances of {s['documents']:,} documents in "
-      f"{len(manifest.files_of(split))} file(s); mean length {s['mean_length']:.1f}; label 1 "
-      f"{s['label_1_share']:.3f}; predictions {s['mean_predictions']:.1f}; unknown pieces "
-      f"{s['unknown_share'] or 0:.5f}; cut off {s['truncated_share'] or 0:.4f}"
-    )
-    if s["masked_share"] is not None:
-      lines.append(
-        f"       masked {s['masked_share']:.3f} kept {s['kept_share']:.3f} random {s['random_share']:.3f}; "
-        f"n-grams {shares}"
-      )
-  for name, s in manifest.statistics["sources"].items():
-    train, held_out = s["train"], s["eval"]
-    lines.append(
-      f"source {name}, weight {s['weight']:g}: {s['train_share'] or 0:.1%} of the tokens of train; "
-      f"{train['documents']:,} documents, {train['sentences']:,} sentences, {train['tokens']:,} tokens, "
-      f"{train['instances']:,} instances; eval {held_out['documents']:,} documents, {held_out['instances']:,} instances"
-    )
-  if manifest.baseline is not None:
-    b = manifest.baseline
-    held_out = "" if b.eval_share is None else f", {b.eval_share:.4f} of eval"
-    lines.append(f"always answering {b.piece!r} is right for {b.train_share:.4f} of train{held_out}")
-  lines += filter(None, [torn_words_warning(manifest.statistics["train"].get("torn_share"))])
-  return "\n".join(lines)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -5,6 +5,9 @@ import itertools
 import json
 import os
 import pathlib
+import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -195,3 +198,32 @@ def test_bytes_are_equal_on_beam(corpus, tiny_tokenizer, tmp_path):
   _make(entries, tmp_path / "beam", tiny_tokenizer, runner=BeamRunner())
   assert _contents(tmp_path / "beam") == _contents(tmp_path / "local")
   assert os.path.exists(tmp_path / "beam" / "eval-few-00000-of-00001.tfrecord")
+
+
+def test_the_command_tells_of_each_source_and_repeats_itself(corpus, tiny_model, tmp_path):
+  command = [sys.executable, "-m", "tfrecords_tools.create_pretraining_data"]
+  flags = {
+    "input": f"a={corpus}/a.txt:2,{corpus}/b.txt",
+    "input_format": "lines",
+    "spm_model_file": tiny_model,
+    "output_dir": tmp_path,
+    "max_seq_length": 32,
+    "max_predictions_per_seq": 4,
+    "dupe_factor": 1,
+    "eval_fraction": 0.1,
+    "dedup": "exact",
+  }
+  arguments = [f"--{name}={value}" for name, value in flags.items()]
+  first = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+  assert first.returncode == 0, first.stderr
+  assert "left out 0 documents that are copies of earlier ones" in first.stdout
+  assert re.search(
+    r"^source a, weight 2: \d\d\.\d% of the tokens of train; \d\d documents, .*; eval \d+ documents, \d+ instances$",
+    first.stdout,
+    re.MULTILINE,
+  )
+  assert "source unnamed, weight 1: " in first.stdout
+  again = [*command, f"--flagfile={tmp_path}/flags.txt", f"--output_dir={tmp_path}"]
+  repeated = subprocess.run(again, capture_output=True, text=True, check=False)
+  assert repeated.returncode == 0, repeated.stderr
+  assert "nothing to do" in repeated.stderr

@@ -23,6 +23,7 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import RecordFile
 from tfrecords_tools.corpus import CorpusStats
+from tfrecords_tools.pretraining.beam_duplicates import search
 from tfrecords_tools.pretraining.beam_options import pipeline_options
 from tfrecords_tools.pretraining.blocks import Block, Outcome
 from tfrecords_tools.pretraining.job import Job, Progress
@@ -55,6 +56,12 @@ class BeamRunner:
   def __init__(self, arguments: Sequence[str] = ()):
     self._arguments = arguments
 
+  def find_duplicates(self, job: Job, progress: Progress) -> None:
+    pipeline = beam.Pipeline(options=pipeline_options(self._arguments))
+    search(_files(pipeline, job) | "work is here" >> beam.Map(_reached, job), job)
+    _run(pipeline, job, progress)
+    job.duplicates.note()
+
   def make(self, job: Job, held_out: Collection[Place], progress: Progress) -> Outcome:
     """Runs the whole pipeline, final files included; `write` returns what it wrote."""
     _check_shards(job)
@@ -63,10 +70,7 @@ class BeamRunner:
       files.remove(note)
     pipeline = beam.Pipeline(options=pipeline_options(self._arguments))
     _build(pipeline, job, held_out)
-    with _user_errors():
-      result = pipeline.run()
-      with _watched(result, sum(job.text_sizes), progress), _cancelled_with_this(result):
-        result.wait_until_finish()
+    _run(pipeline, job, progress)
     return _read_outcome(job)
 
   def write(self, job: Job, outcome: Outcome, progress: Progress) -> list[RecordFile]:
@@ -82,13 +86,20 @@ class BeamRunner:
     """A pipeline holds nothing once it has ended."""
 
 
+def _run(pipeline: Any, job: Job, progress: Progress) -> None:
+  with _user_errors():
+    result = pipeline.run()
+    with _watched(result, sum(job.text_sizes), progress), _cancelled_with_this(result):
+      result.wait_until_finish()
+
+
+def _files(pipeline: Any, job: Job) -> Any:
+  """The numbers of the input files, shared out."""
+  return pipeline | "files" >> beam.Create(range(len(job.paths))) | "share files" >> beam.Reshuffle()
+
+
 def _build(pipeline: Any, job: Job, held_out: Collection[Place]) -> None:
-  blocks = (
-    pipeline
-    | "files" >> beam.Create(range(len(job.paths)))
-    | "share files" >> beam.Reshuffle()
-    | "blocks" >> beam.ParDo(_ReadBlocks(job))
-  )
+  blocks = _files(pipeline, job) | "blocks" >> beam.ParDo(_ReadBlocks(job))
   made = (
     blocks
     | "share blocks" >> beam.Reshuffle()
@@ -150,6 +161,11 @@ def _check_work_is_here(job: Job) -> None:
         f"{directory}, in which a worker finds no {PLAN_NAME}. Use directories that both reach, such as some on "
         "Cloud Storage."
       )
+
+
+def _reached(file_index: int, job: Job) -> int:
+  _check_work_is_here(job)
+  return file_index
 
 
 class _MakeInstances(beam.DoFn):

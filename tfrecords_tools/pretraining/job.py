@@ -15,6 +15,7 @@ from albert_tf.records.shard_index import INDEX_FOLDER, index_path
 from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats, describe_formats, expected_text_bytes
 from tfrecords_tools.pretraining.blocks import Block, BlockMaker, Outcome, block_bytes_for, read_blocks
+from tfrecords_tools.pretraining.duplicates import Duplicates
 from tfrecords_tools.pretraining.plan import (
   describe_input,
   finished_before,
@@ -33,7 +34,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 Progress = Callable[[str, int, int], None]
-"""Called with a stage (read|merge|write), how much of it is done, and its total."""
+"""Called with a stage (compare|read|merge|write), how much of it is done, and its total."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,13 +76,18 @@ class Job:
     return splits_of(self.sources)
 
   @property
+  def duplicates(self) -> Duplicates:
+    return Duplicates(self.work_dir)
+
+  @property
   def text_sizes(self) -> list[int]:
     """About how much text each input file gives, in bytes."""
     return [expected_text_bytes(path, size) for path, size in zip(self.paths, self.sizes, strict=True)]
 
   def read_blocks(self, file_index: int, stats: CorpusStats) -> Iterator[Block]:
     path = self.paths[file_index]
-    return read_blocks(path, file_index, self.options, stats=stats, block_bytes=self.block_bytes)
+    blocks = read_blocks(path, file_index, self.options, stats=stats, block_bytes=self.block_bytes)
+    return blocks if self.settings.dedup == "none" else self.duplicates.drop_from(blocks, file_index)
 
   def block_maker(self) -> BlockMaker:
     return BlockMaker(self.tokenizer, self.settings, self.sources)
@@ -92,6 +98,9 @@ class Job:
 
 class Runner(Protocol):
   """Does the work of a job somewhere."""
+
+  def find_duplicates(self, job: Job, progress: Progress) -> None:
+    """Finds the documents that are copies of earlier ones, and keeps them in `job.duplicates`."""
 
   def make(self, job: Job, held_out: Collection[Place], progress: Progress) -> Outcome:
     """Makes all instances and keeps them sorted in `job.work_dir`; holds those documents out whatever was drawn."""
@@ -166,6 +175,8 @@ def create_records(
   )
   with _disk_errors(output_dir), contextlib.closing(runner):
     prepare_work(output_dir, (job.stage_dir, job.work_dir), plan)
+    if settings.dedup == "exact" and not job.duplicates.is_known():
+      runner.find_duplicates(job, progress)
     outcome = runner.make(job, (), progress)
     lacking = [
       each.nearest.place for each in outcome.sources.values() if each.lacks_held_out and each.nearest
@@ -252,6 +263,7 @@ def _manifest(
     statistics={
       "corpus": outcome.corpus.to_dict(),
       **{split: outcome.statistics[split].summary() for split in SPLITS},
+      "duplicates": sum(each.duplicates for each in outcome.sources.values()),
       "sources": summarize_sources(outcome.sources, job.sources),
     },
     versions=plan["versions"],

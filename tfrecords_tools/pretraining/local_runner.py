@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 import itertools
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from albert_tf.records import RecordFile
 from tfrecords_tools.pretraining.blocks import Outcome
@@ -12,8 +12,12 @@ from tfrecords_tools.pretraining.randomness import Place
 from tfrecords_tools.pretraining.share import LARGEST_SHARE, Share
 from tfrecords_tools.pretraining.sorted_runs import Run, groups_of_round, read_group
 from tfrecords_tools.pretraining.work_notes import WorkNotes
-from tfrecords_tools.pretraining.worker import read_blocks
-from tfrecords_tools.pretraining.worker_pool import WorkerPool
+from tfrecords_tools.pretraining.worker import OneWorker, read_blocks
+
+if TYPE_CHECKING:
+  from tfrecords_tools.pretraining.worker_pool import WorkerPool
+
+_WORTH_PROCESSES = 24 << 20  # Bytes of text times passes; for fewer, their start takes longer than they save.
 
 
 class LocalRunner:
@@ -31,7 +35,23 @@ class LocalRunner:
   def __init__(self, *, num_workers: int = 1, share: Share | None = None):
     self._num_workers = num_workers
     self._share = share or Share()
-    self._pool: WorkerPool | None = None
+    self._pool: WorkerPool | OneWorker | None = None
+
+  def find_duplicates(self, job: Job, progress: Progress) -> None:
+    duplicates, share = job.duplicates, self._share
+    owners = [
+      index % share.count if owner is None else owner for index, owner in enumerate(share.owners(job.sizes))
+    ]
+    ours = [
+      index for index, owner in enumerate(owners) if owner == share.index and not duplicates.is_hashed(index)
+    ]
+    ours.sort(key=lambda index: -job.sizes[index])
+    for done, _ in enumerate(self._workers(job).run("hash", ((index,) for index in ours)), 1):
+      progress("compare", done, len(ours))
+    waiting_for = [owner for index, owner in enumerate(owners) if not duplicates.is_hashed(index)]
+    if waiting_for:
+      raise share.done("its part of the documents is ready to be compared", waiting_for)
+    duplicates.compare(len(job.paths))
 
   def make(self, job: Job, held_out: Collection[Place], progress: Progress) -> Outcome:
     notes = WorkNotes(job)
@@ -124,10 +144,17 @@ class LocalRunner:
       runs = [run for run in merged if run is not None]
     return runs
 
-  def _workers(self, job: Job) -> WorkerPool:
+  def _workers(self, job: Job) -> "WorkerPool | OneWorker":
     """The same for all stages."""
     if self._pool is None:
-      self._pool = WorkerPool(job, self._num_workers)
+      # Reading costs about as much as a pass.
+      work = sum(job.sizes) * (1 + job.settings.dupe_factor)
+      if self._num_workers == 1 or work < _WORTH_PROCESSES:
+        self._pool = OneWorker(job)
+      else:
+        from tfrecords_tools.pretraining.worker_pool import WorkerPool  # Slow to import.
+
+        self._pool = WorkerPool(job, self._num_workers)
     return self._pool
 
   def close(self) -> None:

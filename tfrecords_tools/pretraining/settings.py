@@ -12,6 +12,7 @@ from albert_tf.tokenization import WORD_RULES
 SENTENCE_PAIRS = ("sop", "nsp", "none")
 COMPATIBILITY = ("none", "original")
 RECORD_LAYOUTS = ("example", "compact")
+DEDUP = ("none", "exact")
 SPLITS = ("train", "eval")
 MOST_SHARDS = 99_999  # Five digits in a name.
 
@@ -20,6 +21,7 @@ _CHOICES = {
   "whole_word": WORD_RULES,
   "compatibility": COMPATIBILITY,
   "record_layout": RECORD_LAYOUTS,
+  "dedup": DEDUP,
 }
 _RANGES: dict[str, tuple[float, float]] = {
   "masked_lm_prob": (0, 1),
@@ -54,6 +56,7 @@ class PretrainingSettings:
     num_eval_shards: number of eval files; 0 likewise.
     compatibility: `original` follows google-research/albert where the default differs from it.
     record_layout: `example`, which the original code reads, or `compact`, smaller and faster.
+    dedup: `exact` leaves out copies of earlier documents.
   """
 
   max_seq_length: int = 512
@@ -71,6 +74,7 @@ class PretrainingSettings:
   num_eval_shards: int = 0
   compatibility: str = "none"
   record_layout: str = "example"
+  dedup: str = "none"
 
   def __post_init__(self) -> None:
     _ = self.spec  # Checks the lengths.

@@ -1,6 +1,6 @@
 """What one process of a local runner does: blocks to sorted runs, runs to larger ones, runs to final files."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 import contextlib
 import dataclasses
 import functools
@@ -57,6 +57,11 @@ class Worker:
     self._notes.write(block, held_out, outcome)
     return outcome
 
+  def hash(self, file_index: int) -> None:
+    """Hashes the documents of a file, for the search for copies."""
+    job = self._job
+    job.duplicates.hash(file_index, job.paths[file_index], job.options)
+
   def merge(self, runs: Sequence[Run], path: str) -> Run:
     return merge_group(runs, path)
 
@@ -99,3 +104,25 @@ class Unshared:
 
   def get_lock(self) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext()
+
+
+class OneWorker:
+  """This process in the place of a `WorkerPool`."""
+
+  num_workers = 1
+
+  def __init__(self, job: Job):
+    self.bytes_read = Unshared()
+    self._worker = Worker(job, self.bytes_read)
+
+  def run(
+    self, method: str, tasks: Iterator[tuple[Any, ...]], report: Callable[[], None] = lambda: None
+  ) -> Iterator[Any]:
+    """Results of that method of `Worker` for the arguments in `tasks`, in their order."""
+    for arguments in tasks:
+      report()
+      yield getattr(self._worker, method)(*arguments)
+    report()
+
+  def close(self) -> None:
+    """Nothing is held."""
