@@ -175,15 +175,7 @@ def create_records(
   )
   with _disk_errors(output_dir), contextlib.closing(runner):
     prepare_work(output_dir, (job.stage_dir, job.work_dir), plan)
-    if settings.dedup == "exact" and not job.duplicates.is_known():
-      runner.find_duplicates(job, progress)
-    outcome = runner.make(job, (), progress)
-    lacking = [
-      each.nearest.place for each in outcome.sources.values() if each.lacks_held_out and each.nearest
-    ]
-    if settings.eval_fraction and lacking:
-      # A small corpus or source may have no document drawn for eval: then its nearest one is held out.
-      outcome = runner.make(job, sorted(lacking), progress)
+    outcome = _make(job, runner, progress)
     _check_outcome(outcome, paths, settings)
     record_files = runner.write(job, outcome, progress)
     manifest = _manifest(plan, job, outcome, record_files)
@@ -193,6 +185,18 @@ def create_records(
     for directory in {job.work_dir, job.stage_dir}:
       files.remove(directory)
   return manifest
+
+
+def _make(job: Job, runner: Runner, progress: Progress) -> Outcome:
+  """Makes all instances, copies left out where that is asked, of each source at least one document held out."""
+  if job.settings.dedup == "exact" and not job.duplicates.is_known():
+    runner.find_duplicates(job, progress)
+  outcome = runner.make(job, (), progress)
+  lacking = [each.nearest.place for each in outcome.sources.values() if each.lacks_held_out and each.nearest]
+  if job.settings.eval_fraction and lacking:
+    # A small corpus or source may have no document drawn for eval: then its nearest one is held out.
+    outcome = runner.make(job, sorted(lacking), progress)
+  return outcome
 
 
 def _publish(job: Job, record_files: Sequence[RecordFile]) -> None:
