@@ -75,8 +75,10 @@ _EVAL_FRACTION = flags.DEFINE_float(
   "eval_fraction", 0.01, "Share of the documents that is held out. 0: none."
 )
 _RANDOM_SEED = flags.DEFINE_integer("random_seed", 12345, "Seed of everything random.")
-_NUM_SHARDS = flags.DEFINE_integer("num_shards", 4, "Number of train files.", lower_bound=1)
-_NUM_EVAL_SHARDS = flags.DEFINE_integer("num_eval_shards", 1, "Number of eval files.", lower_bound=1)
+_NUM_SHARDS = flags.DEFINE_integer(
+  "num_shards", 0, "Number of train files. 0: as many of 128 to 256 MB as the input's size asks for."
+)
+_NUM_EVAL_SHARDS = flags.DEFINE_integer("num_eval_shards", 0, "Number of eval files. 0: likewise.")
 _COMPATIBILITY = flags.DEFINE_enum(
   "compatibility",
   "none",
@@ -106,6 +108,11 @@ _RUNNER = flags.DEFINE_enum(
   "local: processes of this machine. beam: Apache Beam; its own options follow after a lone --.",
 )
 _WORK_DIR = flags.DEFINE_string("work_dir", None, "Directory for unfinished work; default in --output_dir.")
+_VERIFY_INPUT = flags.DEFINE_bool(
+  "verify_input",
+  False,
+  "Read all input before the work, and compare its content with that of an earlier run, not only sizes and times.",
+)
 
 _READING_FLAGS = (
   "input",
@@ -256,6 +263,7 @@ def main(argv: Sequence[str]) -> int:
         options=options,
         runner=runner,
         work_dir=_WORK_DIR.value,
+        verify_input=_VERIFY_INPUT.value,
         progress=progress,
       )
   except WaitForOthersError as done:

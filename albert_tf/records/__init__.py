@@ -2,7 +2,7 @@
 
 from albert_tf.records.encode import encode_example, encode_packed, pack_varints
 from albert_tf.records.features import PretrainingSpec
-from albert_tf.records.manifest import Baseline, Manifest, RecordFile, find_manifest
+from albert_tf.records.manifest import Baseline, Manifest, RecordFile, find_manifests, missing_files
 from albert_tf.records.shard_index import ShardIndex, ShardIndexer, scan_shard
 from albert_tf.records.tfrecord import (
   TFRecordWriter,
@@ -21,9 +21,10 @@ __all__ = [
   "TFRecordWriter",
   "encode_example",
   "encode_packed",
-  "find_manifest",
+  "find_manifests",
   "frame_record",
   "masked_crc32c",
+  "missing_files",
   "pack_varints",
   "read_records",
   "scan_shard",

@@ -1,6 +1,6 @@
 """What a directory of records holds: `manifest.json`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 import dataclasses
 import json
 import os
@@ -12,6 +12,10 @@ from albert_tf.records.features import PretrainingSpec
 
 MANIFEST_NAME = "manifest.json"
 FORMAT_VERSION = 1
+# What records that a model learns and is judged by must have in common, and what those of one batch must besides.
+MODEL_FIELDS = ("vocab_size", "vocab_sha256", "max_seq_length", "max_predictions_per_seq", "sentence_pair")
+BATCH_FIELDS = (*MODEL_FIELDS, "record_layout")
+_NAMED = 5  # Of the files that are missing.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,12 +80,20 @@ class Manifest:
   @classmethod
   def load(cls, directory: str) -> "Manifest":
     """Reads the manifest of `directory`; `UserError` where there is none, or not one of ours."""
-    path = os.path.join(directory, MANIFEST_NAME)
-    if not file_lib.exists(path):
+    manifest = cls.find(directory)
+    if manifest is None:
       raise UserError(
         f"A directory of finished records has a {MANIFEST_NAME}. Received: {directory}, which has none. "
         "Run create_pretraining_data.py again to finish it."
       )
+    return manifest
+
+  @classmethod
+  def find(cls, directory: str) -> "Manifest | None":
+    """As `load`; None where there is none."""
+    path = os.path.join(directory, MANIFEST_NAME)
+    if not file_lib.exists(path):
+      return None
     with file_lib.open_binary(path) as stream:
       raw = stream.read()
     try:
@@ -124,7 +136,84 @@ class Manifest:
       )
 
 
-def find_manifest(record_files: Sequence[str]) -> Manifest | None:
-  """The manifest beside `record_files`, or None where the first directory has none (foreign records)."""
-  directory = os.path.dirname(record_files[0])
-  return Manifest.load(directory) if file_lib.exists(os.path.join(directory, MANIFEST_NAME)) else None
+def find_manifests(
+  record_files: Sequence[str], *, notice: Callable[[str], None] = lambda text: None
+) -> dict[str, Manifest]:
+  """The manifests of all directories that `record_files` lie in, by directory; {} where none has one (foreign records).
+
+  Args:
+    record_files: what will be read together, in one kind of batch.
+    notice: told of listed files that are there and not among `record_files`.
+
+  Raises:
+    UserError: the directories contradict each other, only some have a manifest, or a listed file of a split that is
+      read is missing.
+  """
+  names: dict[str, set[str]] = {}
+  for path in record_files:
+    names.setdefault(os.path.dirname(path), set()).add(os.path.basename(path))
+  found = {directory: Manifest.find(directory) for directory in names}
+  manifests = {directory: manifest for directory, manifest in found.items() if manifest is not None}
+  if manifests and len(manifests) < len(found):
+    without = next(directory for directory, manifest in found.items() if manifest is None)
+    raise UserError(
+      f"Records that are read together must all be described, or none. Received: {next(iter(manifests))}, which has "
+      f"a {MANIFEST_NAME}, and {without}, which has none. Copy it there from where the records were made, or leave "
+      "those files out."
+    )
+  check_agreement(manifests, BATCH_FIELDS)
+  for directory, manifest in manifests.items():
+    _check_shards(directory, manifest, names[directory], notice)
+  return manifests
+
+
+def check_agreement(manifests: Mapping[str, Manifest], fields: Collection[str]) -> None:
+  """Refuses manifests that differ from the first in one of `fields`, or in how the text was normalised."""
+  first = next(iter(manifests), "")
+  wrong = [
+    f"{name} {theirs!r} in {directory}, {ours!r} in {first}"
+    for directory in manifests
+    for name, ours, theirs in _shared(manifests[first], manifests[directory], fields)
+    if ours != theirs
+  ]
+  if wrong:
+    raise UserError(
+      f"Records of one run must be made alike. Received: {'; '.join(wrong)}. Name directories that agree, or make "
+      "the others again."
+    )
+
+
+def missing_files(directory: str, manifest: Manifest) -> list[str]:
+  """Names that the manifest lists and that are not in its directory; costs one listing."""
+  there = set(file_lib.listdir(directory or "."))
+  return [file.name for file in manifest.files if file.name not in there]
+
+
+def _shared(ours: Manifest, theirs: Manifest, fields: Collection[str]) -> list[tuple[str, Any, Any]]:
+  """(name, ours, theirs) of `fields`, and of what both say about their tokenizer."""
+  pairs = [(name, getattr(ours, name), getattr(theirs, name)) for name in fields]
+  a, b = (manifest.settings.get("tokenizer", {}) for manifest in (ours, theirs))
+  return pairs + [(name, a[name], b[name]) for name in a if name in b and name != "sha256"]
+
+
+def _check_shards(
+  directory: str, manifest: Manifest, given: Collection[str], notice: Callable[[str], None]
+) -> None:
+  """A listed file that is not read may have been left out on purpose; one that is not there has been lost."""
+  splits = {file.split for file in manifest.files if file.name in given}
+  listed = {file.name for file in manifest.files if file.split in splits}
+  if listed <= set(given):
+    return  # Without a request for the directory's listing.
+  where = directory or "."
+  missing = [name for name in missing_files(directory, manifest) if name in listed]
+  if missing:
+    more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+    raise UserError(
+      f"All files that a {MANIFEST_NAME} lists must be beside it. Received: {where}, where {len(missing)} of "
+      f"{len(listed)} are missing: {', '.join(missing[:_NAMED])}{more}. Copy them too; to go on with a part of the "
+      f"records on purpose, remove the others from the list `files` in its {MANIFEST_NAME}."
+    )
+  notice(
+    f"note: {len(listed & set(given))} of the {len(listed)} files are read that the {MANIFEST_NAME} of {where} lists "
+    f"as {' and '.join(sorted(splits))}."
+  )

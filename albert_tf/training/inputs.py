@@ -17,7 +17,8 @@ from albert_tf.pipelines.batches import evaluation_batches, training_batches
 from albert_tf.pipelines.checks import check_enough_records, check_records
 from albert_tf.pipelines.fresh_masks import FreshMasking, FreshMasks
 from albert_tf.pipelines.record_index import DataIdentity, RecordIndex, build_record_index
-from albert_tf.records import find_manifest
+from albert_tf.records import Manifest, find_manifests
+from albert_tf.records.manifest import MODEL_FIELDS, check_agreement
 from albert_tf.records.ngrams import ngram_probabilities
 from albert_tf.records.parse import parse_pretraining_batch
 from albert_tf.tokenization import AlbertTokenizer
@@ -37,9 +38,9 @@ class RecordsSource:
     vocab_size: pieces of their vocabulary, or None if nothing tells.
     tokenizer_path: SentencePiece model or directory with one; empty if there is none.
     directory: where the first file lies.
-    baselines: held-out metrics of a model that ignores its input, as far as the manifest tells.
+    baselines: held-out metrics of a model that ignores its input, as far as the manifests tell.
     vocab_sha256: hash of that model; empty if there is none.
-    settings: how the records were made; empty if nothing tells.
+    settings: how the training records of each directory were made; empty if nothing tells.
   """
 
   vocab_size: int | None
@@ -49,24 +50,33 @@ class RecordsSource:
   vocab_sha256: str
   directory: str
   baselines: Mapping[str, float]
-  settings: Mapping[str, Any]
+  settings: Mapping[str, Mapping[str, Any]]
 
   def masking(self, masked_lm_prob: float | None) -> MaskingConfig:
     """Fresh masks by the rules of the stored ones; a share of one's own has as many predictions as it needs."""
-    stored = self.settings.get("masked_lm_prob", 0.15)
+    stored = self._setting("masked_lm_prob", 0.15)
     share, predictions = stored, self.max_predictions_per_seq
     if masked_lm_prob is not None and masked_lm_prob != stored:
       share, predictions = masked_lm_prob, max(1, round(masked_lm_prob * self.max_seq_length))
-    ngrams = ngram_probabilities(
-      self.settings.get("ngram", 3), self.settings.get("ngram_distribution", "inverse")
-    )
+    ngrams = ngram_probabilities(self._setting("ngram", 3), self._setting("ngram_distribution", "inverse"))
     return MaskingConfig(
       masked_lm_prob=share,
       max_predictions_per_seq=predictions,
       ngram_probabilities=tuple(ngrams.tolist()),
-      whole_word_mask=self.settings.get("whole_word_mask", True),
+      whole_word_mask=self._setting("whole_word_mask", True),
       vocab_sha256=self.vocab_sha256,
     )
+
+  def _setting(self, name: str, default: Any) -> Any:
+    """How all training records were made."""
+    values = {directory: settings.get(name, default) for directory, settings in self.settings.items()}
+    if len(set(values.values())) > 1:
+      received = ", ".join(f"{value} in {directory}" for directory, value in values.items())
+      raise UserError(
+        f"Fresh masks are drawn by one rule, that of the stored ones. Received: {name} {received}. Name records that "
+        "were masked alike, or train on the stored masks with --masking=stored."
+      )
+    return next(iter(values.values()), default)
 
   def check_vocab_size(self, vocab_size: int) -> None:
     """Refuses a model with another vocabulary."""
@@ -86,7 +96,7 @@ def describe_records(
   max_seq_length: int | None,
   max_predictions_per_seq: int | None,
 ) -> RecordsSource:
-  """Reads the manifests beside the files and checks them against the command.
+  """Reads the manifests beside the files and checks them against each other and the command.
 
   Args:
     paths, eval_paths: training and held-out files.
@@ -94,14 +104,16 @@ def describe_records(
     max_seq_length, max_predictions_per_seq: what the command asks for; None takes the manifest's.
 
   Raises:
-    UserError: command and records contradict each other, or train and held-out records do.
+    UserError: command and records contradict each other, or records of two directories do, or files are missing.
   """
   directory = os.path.dirname(paths[0])
-  manifest = find_manifest(paths)
+  manifests, eval_manifests = (
+    find_manifests(files_of_split, notice=_say) for files_of_split in (paths, eval_paths)
+  )
   tokenizer_path = spm_model_file or (directory if files.exists(os.path.join(directory, "spm.model")) else "")
   tokenizer = AlbertTokenizer.from_pretrained(tokenizer_path) if tokenizer_path else None
   vocab_sha256 = tokenizer.model_sha256 if tokenizer else ""
-  if manifest is None:
+  if not manifests:
     return RecordsSource(
       vocab_size=tokenizer.vocab_size if tokenizer else None,
       max_seq_length=max_seq_length or _DEFAULT_SEQ_LENGTH,
@@ -112,21 +124,14 @@ def describe_records(
       baselines={},
       settings={},
     )
+  check_agreement({**manifests, **eval_manifests}, MODEL_FIELDS)
+  manifest = manifests[directory]
   manifest.check(
     vocab_sha256=vocab_sha256 or None,
     max_seq_length=max_seq_length,
     max_predictions_per_seq=max_predictions_per_seq,
     source=directory,
   )
-  eval_manifest = find_manifest(eval_paths) if eval_paths else None
-  if eval_manifest is not None:
-    eval_manifest.check(
-      vocab_sha256=manifest.vocab_sha256,
-      max_seq_length=manifest.max_seq_length,
-      max_predictions_per_seq=manifest.max_predictions_per_seq,
-      source=os.path.dirname(eval_paths[0]),
-    )
-  share = manifest.baseline.eval_share if manifest.baseline else None
   return RecordsSource(
     vocab_size=manifest.vocab_size,
     max_seq_length=manifest.max_seq_length,
@@ -134,9 +139,24 @@ def describe_records(
     tokenizer_path=tokenizer_path,
     vocab_sha256=vocab_sha256,
     directory=directory,
-    baselines={} if share is None else {"masked_lm_accuracy": share},
-    settings=manifest.settings,
+    baselines=_baselines(eval_manifests or manifests),
+    settings={where: each.settings for where, each in manifests.items()},
   )
+
+
+def _baselines(manifests: Mapping[str, Manifest]) -> dict[str, float]:
+  """The share of one answer in the held-out records; of several directories only where it is the same answer in all."""
+  told = [(each.baseline, each.num_records("eval")) for each in manifests.values()]
+  shares = [(each.eval_share, records) for each, records in told if each and each.eval_share is not None]
+  answers = {each.piece_id for each, _ in told if each}
+  if len(shares) < len(told) or len(answers) != 1:
+    return {}
+  total = sum(records for _, records in shares)
+  return {"masked_lm_accuracy": sum(share * records for share, records in shares) / total}
+
+
+def _say(text: str) -> None:
+  print(text, file=sys.stderr, flush=True)
 
 
 def fresh_masking(settings: PretrainingSettings) -> FreshMasking | None:
@@ -234,10 +254,13 @@ def checked_input(
 
   def notice(text: str) -> None:
     if says:
-      print(text, file=sys.stderr, flush=True)
+      _say(text)
 
   build = functools.partial(
-    build_record_index, on_bad_record=settings.on_bad_record, write=write, notice=notice
+    build_record_index,
+    on_bad_record=settings.on_bad_record,
+    write=write,
+    notice=notice,
   )
   check = functools.partial(
     check_records,

@@ -29,8 +29,8 @@ from tfrecords_tools.pretraining.job import Job, Progress
 from tfrecords_tools.pretraining.plan import PLAN_NAME
 from tfrecords_tools.pretraining.settings import SPLITS
 from tfrecords_tools.pretraining.shards import KEY_SPACE, read_note, write_shard
+from tfrecords_tools.pretraining.sizing import expected_size
 
-_BYTES_PER_BYTE_OF_TEXT = 2  # Records of one pass, about.
 _LARGEST_SHARD = 1 << 30  # Bytes that a worker is trusted to sort; it needs about half as much again.
 _OUTCOME_NAME = "beam-outcome.json"
 _COUNTERS, _BYTES_READ = "albert_tf", "bytes_read"
@@ -72,7 +72,9 @@ class BeamRunner:
   def write(self, job: Job, outcome: Outcome, progress: Progress) -> list[RecordFile]:
     # A file that no record fell into has no note yet.
     record_files = [
-      read_note(path) or write_shard(path, os.path.basename(path).split("-")[0], ()) for path in _staged(job)
+      read_note(path, plan=job.plan)
+      or write_shard(path, os.path.basename(path).split("-")[0], (), plan=job.plan)
+      for path in _staged(job)
     ]
     progress("write", len(record_files), len(record_files))
     return record_files
@@ -105,7 +107,7 @@ def _staged(job: Job) -> list[str]:
 def _check_shards(job: Job) -> None:
   """Refuses files that a worker could not sort in memory."""
   settings = job.settings
-  size = sum(job.text_sizes) * settings.dupe_factor * _BYTES_PER_BYTE_OF_TEXT
+  size = expected_size(sum(job.text_sizes), settings).record_bytes
   for split, flag, share in (
     ("train", "num_shards", 1 - settings.eval_fraction),
     ("eval", "num_eval_shards", settings.eval_fraction),
@@ -177,7 +179,8 @@ def _write_file(element: tuple[tuple[str, int], Iterable[bytes]], job: Job) -> N
     for start in range(0, len(records), _AT_ONCE):
       yield b"".join(record[_ORDER.size :] for record in records[start : start + _AT_ONCE])
 
-  write_shard(os.path.join(job.stage_dir, job.settings.shard_names(split)[shard]), split, chunks())
+  path = os.path.join(job.stage_dir, job.settings.shard_names(split)[shard])
+  write_shard(path, split, chunks(), plan=job.plan)
 
 
 class _AddUp(beam.CombineFn):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albert_tf.errors import UserError
-from albert_tf.records import Manifest, PretrainingSpec, RecordFile, compact, find_manifest, read_records
+from albert_tf.records import Manifest, PretrainingSpec, RecordFile, compact, missing_files, read_records
 from albert_tf.records import features as names
 from albert_tf.records.decode import decode_example, decode_record
 from albert_tf.records.shard_index import index_problem
@@ -186,10 +186,12 @@ class Inspector:
     """Reads one file to its end, or to the first record that cannot be read."""
     directory = os.path.dirname(path)
     if directory not in self._manifests:
-      manifest = self._manifests[directory] = find_manifest([path])
+      manifest = self._manifests[directory] = Manifest.find(directory)
       if manifest is not None:
         tokenizer = self._tokenizer
         manifest.check(vocab_size=tokenizer.vocab_size, vocab_sha256=tokenizer.model_sha256, source=path)
+        missing = missing_files(directory, manifest) if validate else []
+        self.problems += [Problem(os.path.join(directory, name), None, "it is missing") for name in missing]
     manifest = self._manifests[directory]
     if validate and self._max_records is None:
       self.problems += _file_problems(path, manifest)

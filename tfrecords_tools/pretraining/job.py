@@ -14,8 +14,10 @@ from albert_tf.records.shard_index import INDEX_FOLDER, index_path
 from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats, expected_text_bytes
 from tfrecords_tools.pretraining.blocks import Block, BlockMaker, Outcome, Place, block_bytes_for, read_blocks
-from tfrecords_tools.pretraining.plan import finished_before, make_plan, package_versions, prepare_work
+from tfrecords_tools.pretraining.input_files import describe_input, read_input
+from tfrecords_tools.pretraining.plan import finished_before, make_plan, plan_sha256, prepare_work
 from tfrecords_tools.pretraining.settings import SPLITS, PretrainingSettings
+from tfrecords_tools.pretraining.sizing import decide_num_shards
 from tfrecords_tools.pretraining.statistics import baseline
 
 _STAGE_DIR_NAME = "_unfinished"
@@ -39,6 +41,7 @@ class Job:
     output_dir: where the final files go.
     work_dir: directory of unfinished work.
     block_bytes: text of a block.
+    plan: hash of the plan; notes of finished work carry it, so that none of another plan is ever taken.
   """
 
   paths: Sequence[str]
@@ -49,6 +52,7 @@ class Job:
   output_dir: str
   work_dir: str
   block_bytes: int
+  plan: str
 
   @property
   def stage_dir(self) -> str:
@@ -93,6 +97,7 @@ def create_records(
   options: CorpusOptions,
   runner: Runner,
   work_dir: str | None = None,
+  verify_input: bool = False,
   progress: Progress = lambda stage, done, total: None,
 ) -> Manifest:
   """Makes the records of a corpus, or continues an earlier run of the same plan.
@@ -103,6 +108,7 @@ def create_records(
     tokenizer, settings, options: what decides the bytes.
     runner: what does the work; the bytes do not depend on it.
     work_dir: directory for unfinished work; default inside `output_dir`.
+    verify_input: read all input first, and compare its content with what was there before.
     progress: told how far each stage is.
 
   Returns:
@@ -112,14 +118,18 @@ def create_records(
     UserError: nothing to make records of, a directory made with other settings, a full disk.
     WaitForOthersError: the runner does a share of the job, and has done it.
   """
-  plan = make_plan(paths, tokenizer, settings, options)
+  described = describe_input(paths, verify=verify_input)
+  sizes = [file["num_bytes"] for file in described]
+  settings = decide_num_shards(settings, sum(map(expected_text_bytes, paths, sizes)))
+  plan = make_plan(described, tokenizer, settings, options)
   finished = finished_before(output_dir, plan)
   if finished is not None:
     return finished
   work_dir = work_dir or os.path.join(output_dir, _STAGE_DIR_NAME)
-  sizes = [file["num_bytes"] for file in plan["input"]["files"]]
   block_bytes = block_bytes_for(sum(sizes))
-  job = Job(paths, sizes, options, tokenizer, settings, output_dir, work_dir, block_bytes)
+  job = Job(
+    paths, sizes, options, tokenizer, settings, output_dir, work_dir, block_bytes, plan=plan_sha256(plan)
+  )
   with _disk_errors(output_dir), contextlib.closing(runner):
     prepare_work(output_dir, (job.stage_dir, job.work_dir), plan)
     outcome = runner.make(job, None, progress)
@@ -127,6 +137,7 @@ def create_records(
       # A small corpus may have no document drawn for eval: then the nearest one is held out.
       outcome = runner.make(job, outcome.nearest.place, progress)
     _check_outcome(outcome, paths, settings)
+    plan["input"] = read_input(described, outcome.corpus.checksums)
     record_files = runner.write(job, outcome, progress)
     manifest = _manifest(plan, tokenizer, settings, outcome, record_files)
     tokenizer.save_pretrained(output_dir)
@@ -206,8 +217,8 @@ def _manifest(
     settings=plan["settings"],
     input=plan["input"],
     statistics={
-      "corpus": outcome.corpus.to_dict(),
+      "corpus": {name: value for name, value in outcome.corpus.to_dict().items() if name != "checksums"},
       **{split: outcome.statistics[split].summary() for split in SPLITS},
     },
-    versions=package_versions(),
+    versions=plan["versions"],
   )

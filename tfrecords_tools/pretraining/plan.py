@@ -1,13 +1,14 @@
 """Which records a directory holds or is about to hold: equal plans give equal bytes, others are refused."""
 
 from collections.abc import Sequence
+import contextlib
 import dataclasses
 import hashlib
 import importlib.metadata
 import json
 import os
-import platform
 from typing import Any
+import unicodedata
 
 from albert_tf import files
 from albert_tf.errors import UserError
@@ -15,18 +16,22 @@ from albert_tf.records import Manifest
 from albert_tf.records.manifest import MANIFEST_NAME
 from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.corpus import CorpusOptions
+from tfrecords_tools.pretraining.input_files import input_differences, input_names_and_sizes
 from tfrecords_tools.pretraining.settings import PretrainingSettings
-from tfrecords_tools.pretraining.shards import size_and_crc32c
 
 PLAN_NAME = "plan.json"
 CODE_VERSION = 1  # Raise it when the same settings begin to give other bytes.
+# Whose versions decide the bytes: the pieces, the sentences, and what the formats beside text are read with.
+_PACKAGES = ("mwparserfromhell", "mwxml", "pyarrow", "sentencepiece", "sentencex")
 
 
 def make_plan(
-  paths: Sequence[str], tokenizer: AlbertTokenizer, settings: PretrainingSettings, options: CorpusOptions
+  described: Sequence[dict[str, Any]],
+  tokenizer: AlbertTokenizer,
+  settings: PretrainingSettings,
+  options: CorpusOptions,
 ) -> dict[str, Any]:
-  """Everything the bytes depend on: `settings` and `input`, as the manifest will show them."""
-  described = [_describe_file(path) for path in paths]
+  """Everything the bytes depend on: `settings`, `input` as far as it is known, and `versions`."""
   return {
     "settings": {
       **dataclasses.asdict(settings),
@@ -34,30 +39,28 @@ def make_plan(
       "tokenizer": {**dataclasses.asdict(tokenizer.config), "sha256": tokenizer.model_sha256},
       "code_version": CODE_VERSION,
     },
-    "input": {
-      "files": described,
-      "sha256": hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest(),
-    },
+    "input": {"files": list(described)},
+    "versions": package_versions(),
   }
 
 
-def _describe_file(path: str) -> dict[str, Any]:
-  """Name, size and CRC32C: what `the same input` means. The folder may be another."""
-  size, crc = size_and_crc32c(path)
-  return {"name": os.path.basename(path), "num_bytes": size, "crc32c": crc}
+def plan_sha256(plan: dict[str, Any]) -> str:
+  """One number for a plan, for the notes of what has been made by it."""
+  known = {**plan, "input": input_names_and_sizes(plan["input"]["files"])}
+  return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
 
 def package_versions() -> dict[str, str]:
-  """What made the records, for the manifest."""
-  packages = ("numpy", "sentencepiece", "google-crc32c")
-  return {
-    "python": platform.python_version(),
-    **{package: importlib.metadata.version(package) for package in packages},
-  }
+  """What decides the bytes beside this project: its packages, where installed, and Python's Unicode tables."""
+  versions = {"unicode": unicodedata.unidata_version}
+  for package in _PACKAGES:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+      versions[package] = importlib.metadata.version(package)
+  return versions
 
 
 def finished_before(output_dir: str, plan: dict[str, Any]) -> Manifest | None:
-  """The manifest of an earlier, finished run with the same plan.
+  """The manifest of an earlier, finished run with the same settings and input; by which versions does not matter then.
 
   Raises:
     UserError: the directory was made with another plan, or a file of it is gone.
@@ -65,7 +68,10 @@ def finished_before(output_dir: str, plan: dict[str, Any]) -> Manifest | None:
   if not files.exists(os.path.join(output_dir, MANIFEST_NAME)):
     return None
   manifest = Manifest.load(output_dir)
-  differing = _differences({"settings": manifest.settings, "input": manifest.input}, plan)
+  differing = _differences(
+    {"settings": manifest.settings, "input": manifest.input},
+    {name: plan[name] for name in ("settings", "input")},
+  )
   if differing:
     raise _refusal(output_dir, differing)
   for file in manifest.files:
@@ -103,6 +109,8 @@ def prepare_work(output_dir: str, work_dirs: Sequence[str], plan: dict[str, Any]
 
 
 def _differences(theirs: Any, ours: Any, prefix: str = "") -> list[str]:
+  if prefix == "input":
+    return input_differences(theirs["files"], ours["files"])
   if isinstance(theirs, dict) and isinstance(ours, dict):
     found = []
     for key in sorted({*theirs, *ours}):
@@ -118,7 +126,7 @@ def _short(value: Any) -> str:
 
 def _refusal(directory: str, differing: list[str]) -> UserError:
   return UserError(
-    f"An output directory holds the records of one input and one set of settings. Received: {directory}, "
-    f"made with others ({'; '.join(differing)}). Choose another directory, remove this one, or use its "
-    "settings."
+    "An output directory holds the records of one input, made with one set of settings and versions. Received: "
+    f"{directory}, made with others ({'; '.join(differing)}). Choose another directory, remove this one, or use its "
+    "settings and versions."
   )

@@ -12,6 +12,7 @@ SENTENCE_PAIRS = ("sop", "nsp", "none")
 COMPATIBILITY = ("none", "original")
 RECORD_LAYOUTS = ("example", "compact")
 SPLITS = ("train", "eval")
+MOST_SHARDS = 99_999  # Five digits in a name.
 
 _CHOICES = {
   "sentence_pair": SENTENCE_PAIRS,
@@ -24,8 +25,8 @@ _RANGES: dict[str, tuple[float, float]] = {
   "eval_fraction": (0, 0.5),
   "dupe_factor": (1, 2**31 - 1),
   "ngram": (1, 64),
-  "num_shards": (1, 99_999),
-  "num_eval_shards": (1, 99_999),
+  "num_shards": (0, MOST_SHARDS),
+  "num_eval_shards": (0, MOST_SHARDS),
   "random_seed": (0, 2**63 - 1),
 }
 
@@ -46,8 +47,8 @@ class PretrainingSettings:
     whole_word_mask: mask all pieces of a word together.
     eval_fraction: share of the documents held out.
     random_seed: everything random is a function of it.
-    num_shards: number of train files.
-    num_eval_shards: number of eval files.
+    num_shards: number of train files; 0: as many as the size of the corpus asks for (`sizing.py`).
+    num_eval_shards: number of eval files; 0 likewise.
     compatibility: `original` follows google-research/albert where the default differs from it.
     record_layout: `example`, which the original code reads, or `compact`, smaller and faster.
   """
@@ -63,8 +64,8 @@ class PretrainingSettings:
   whole_word_mask: bool = True
   eval_fraction: float = 0.01
   random_seed: int = 12345
-  num_shards: int = 1
-  num_eval_shards: int = 1
+  num_shards: int = 0
+  num_eval_shards: int = 0
   compatibility: str = "none"
   record_layout: str = "example"
 

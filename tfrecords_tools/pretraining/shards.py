@@ -13,8 +13,8 @@ from albert_tf.records import RecordFile, ShardIndexer
 KEY_SPACE = 1 << 64  # Every record has a random key below it; a final file takes those of one range.
 
 
-def write_shard(path: str, split: str, chunks: Iterable[bytes]) -> RecordFile:
-  """Writes a final file, its index, and last the note by which a later run knows that it is whole."""
+def write_shard(path: str, split: str, chunks: Iterable[bytes], *, plan: str) -> RecordFile:
+  """Writes a final file, its index, and last the note by which a later run of the same plan knows that it is whole."""
   crc = 0
   indexer = ShardIndexer(path)
   with files.atomic_writer(path) as stream:
@@ -26,15 +26,16 @@ def write_shard(path: str, split: str, chunks: Iterable[bytes]) -> RecordFile:
   index.save(path)
   written = RecordFile(os.path.basename(path), split, index.num_records, index.num_bytes, f"{crc:08x}")
   with files.atomic_writer(f"{path}.json", "w") as stream:
-    json.dump(dataclasses.asdict(written), stream)
+    json.dump({"plan": plan, "file": dataclasses.asdict(written)}, stream)
   return written
 
 
-def read_note(path: str) -> RecordFile | None:
-  """What the note of `write_shard` says; None without one."""
+def read_note(path: str, *, plan: str) -> RecordFile | None:
+  """What the note of `write_shard` says; None without one, or with one of another plan."""
   if not files.exists(f"{path}.json"):
     return None
-  return RecordFile(**json.loads(files.read_bytes(f"{path}.json")))
+  note = json.loads(files.read_bytes(f"{path}.json"))
+  return RecordFile(**note["file"]) if note.get("plan") == plan else None
 
 
 def size_and_crc32c(path: str) -> tuple[int, str]:

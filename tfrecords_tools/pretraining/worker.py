@@ -66,12 +66,12 @@ class Worker:
     job = self._job
     names = job.settings.shard_names(split)
     staged = os.path.join(job.stage_dir, names[shard])
-    note = read_note(staged)
+    note = read_note(staged, plan=job.plan)
     for path in (staged, os.path.join(job.output_dir, names[shard])):
       if note is not None and files.exists(path) and files.size(path) == note.num_bytes:
         return note
     low, high = (number * KEY_SPACE // len(names) for number in (shard, shard + 1))
-    return write_shard(staged, split, (part.data for part in merge(runs, low=low, high=high)))
+    return write_shard(staged, split, (part.data for part in merge(runs, low=low, high=high)), plan=job.plan)
 
 
 def read_blocks(job: Job, file_index: int, bytes_read: Any, expected: int) -> Iterator[Block]:

@@ -1,0 +1,127 @@
+"""Manifests of several directories: compared, complete, and combined into what a run is told."""
+
+import dataclasses
+import os
+
+import pytest
+
+from albert_tf import files
+from albert_tf.errors import UserError
+from albert_tf.records import Baseline, Manifest, RecordFile, find_manifests
+from albert_tf.training.inputs import describe_records
+
+_TRAIN = [f"train-0000{n}-of-00003" for n in range(3)]
+_MANIFEST = Manifest(
+  vocab_size=8000,
+  vocab_sha256="ab",
+  max_seq_length=128,
+  max_predictions_per_seq=20,
+  sentence_pair="sop",
+  random_seed=1,
+  files=(
+    *(RecordFile(name, "train", 7, 1, "00") for name in _TRAIN),
+    RecordFile("eval-0", "eval", 2, 1, "01"),
+  ),
+  baseline=Baseline(13, "▁the", 0.04, 0.05),
+  settings={"ngram": 3, "tokenizer": {"do_lower_case": True, "sha256": "ab"}},
+)
+
+
+def _directory(folder, name, *, held_out=2, **changes):
+  """A directory of empty record files; returns the paths of those to train on and of the held-out one."""
+  held_out_file = RecordFile("eval-0", "eval", held_out, 1, "01")
+  manifest = dataclasses.replace(_MANIFEST, files=(*_MANIFEST.files[:-1], held_out_file), **changes)
+  (folder / name).mkdir()
+  for file in manifest.files:
+    (folder / name / file.name).touch()
+  manifest.save(str(folder / name))
+  return [str(folder / name / file) for file in _TRAIN], str(folder / name / "eval-0")
+
+
+def _describe(paths, eval_paths=()):
+  return describe_records(
+    paths, eval_paths, spm_model_file="", max_seq_length=None, max_predictions_per_seq=None
+  )
+
+
+@pytest.mark.parametrize(
+  ("change", "received"),
+  [
+    ({"vocab_size": 30000}, "vocab_size 30000 in {b}, 8000 in {a}"),
+    ({"vocab_sha256": "cd"}, "vocab_sha256 'cd' in {b}, 'ab' in {a}"),
+    ({"max_seq_length": 512}, "max_seq_length 512 in {b}, 128 in {a}"),
+    ({"max_predictions_per_seq": 19}, "max_predictions_per_seq 19 in {b}, 20 in {a}"),
+    ({"sentence_pair": "nsp"}, "sentence_pair 'nsp' in {b}, 'sop' in {a}"),
+    ({"record_layout": "compact"}, "record_layout 'compact' in {b}, 'example' in {a}"),
+    ({"settings": {"tokenizer": {"do_lower_case": False}}}, "do_lower_case False in {b}, True in {a}"),
+  ],
+)
+def test_directories_that_contradict_each_other_are_refused(tmp_path, change, received):
+  one, one_held_out = _directory(tmp_path, "a")
+  other, other_held_out = _directory(tmp_path, "b", **change)
+  expected = received.format(a=tmp_path / "a", b=tmp_path / "b")
+  with pytest.raises(UserError) as refused:
+    _describe([*one, *other])
+  assert f"Received: {expected}. Name directories" in str(refused.value)
+  if "record_layout" in change:  # Batches to train on and to evaluate are of one layout each.
+    _describe(one, [other_held_out])
+  else:
+    with pytest.raises(UserError) as refused:
+      _describe(one, [one_held_out, other_held_out])
+    assert expected in str(refused.value)
+    with pytest.raises(UserError) as refused:
+      _describe(one, [other_held_out])
+    assert expected in str(refused.value)
+
+
+def test_a_directory_without_a_manifest_among_others_is_refused(tmp_path):
+  paths = _directory(tmp_path, "a")[0] + _directory(tmp_path, "b")[0]
+  os.remove(tmp_path / "b" / "manifest.json")
+  for order in (paths, paths[::-1]):
+    with pytest.raises(UserError, match=rf"{tmp_path}/a, which has a .* and {tmp_path}/b, which has none"):
+      find_manifests(order)
+  os.remove(tmp_path / "a" / "manifest.json")
+  assert find_manifests(paths) == {}  # Records of the original have none anywhere.
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_missing_shards_are_an_error_and_a_part_is_noted(tmp_path, monkeypatch, scheme):
+  asked = []
+  listdir = files.listdir
+  monkeypatch.setattr(files, "listdir", lambda path: asked.append(path) or listdir(path))
+  paths = [scheme + path for path in _directory(tmp_path, "a")[0]]
+  notes = []
+  assert list(find_manifests(paths, notice=notes.append)) == [f"{scheme}{tmp_path}/a"]
+  assert (asked, notes) == ([], [])  # All that is listed is read: nothing to look for.
+  find_manifests(paths[:2], notice=notes.append)
+  assert asked == [f"{scheme}{tmp_path}/a"]
+  assert notes == [
+    f"note: 2 of the 3 files are read that the manifest.json of {scheme}{tmp_path}/a lists as train."
+  ]
+  os.remove(tmp_path / "a" / _TRAIN[1])
+  with pytest.raises(
+    UserError, match=rf"{tmp_path}/a, where 1 of 3 are missing: train-00001-of-00003\. Copy"
+  ):
+    find_manifests([paths[0], paths[2]])
+  paths = [scheme + path for path in _directory(tmp_path, "b")[0]]
+  os.remove(tmp_path / "b" / "eval-0")
+  find_manifests(paths[:1])  # A held-out file is not missed where none is read.
+
+
+def test_the_baseline_is_that_of_the_held_out_records(tmp_path):
+  one, one_held_out = _directory(tmp_path, "a")
+  _, other = _directory(tmp_path, "b", held_out=6, baseline=Baseline(13, "▁the", 0.04, 0.09))
+  _, odd = _directory(tmp_path, "c", baseline=Baseline(14, ",", 0.04, 0.09))
+  assert _describe(one).baselines == {"masked_lm_accuracy": 0.05}
+  assert _describe(one, [other]).baselines == pytest.approx({"masked_lm_accuracy": 0.09})
+  both = _describe(one, [one_held_out, other]).baselines["masked_lm_accuracy"]
+  assert both == pytest.approx((2 * 0.05 + 6 * 0.09) / 8)
+  assert _describe(one, [one_held_out, odd]).baselines == {}  # Two answers: neither share is that of one.
+
+
+def test_fresh_masks_need_one_rule(tmp_path):
+  one, _ = _directory(tmp_path, "a")
+  other, _ = _directory(tmp_path, "b", settings={"ngram": 1})
+  assert len(_describe(one).masking(None).ngram_probabilities) == 3
+  with pytest.raises(UserError, match=rf"Received: ngram 3 in {tmp_path}/a, 1 in {tmp_path}/b"):
+    _describe([*one, *other]).masking(None)

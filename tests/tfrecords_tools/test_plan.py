@@ -1,0 +1,128 @@
+"""What records depend on: plans that differ are refused, notes of another plan are never taken, sizes decide files."""
+
+import dataclasses
+import importlib.metadata
+import pathlib
+import unicodedata
+
+from absl import flags
+import numpy as np
+import pytest
+from support import tiny_corpus
+
+from albert_tf.errors import UserError
+from tfrecords_tools import create_pretraining_data
+from tfrecords_tools.corpus import CorpusOptions
+from tfrecords_tools.pretraining.job import create_records
+from tfrecords_tools.pretraining.local_runner import LocalRunner
+from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.sizing import decide_num_shards, expected_size
+
+_SETTINGS = PretrainingSettings(
+  max_seq_length=64, max_predictions_per_seq=8, dupe_factor=2, num_shards=3, eval_fraction=0.1
+)
+
+
+class _StopError(Exception):
+  """Ends a job where it stands."""
+
+
+def _stop_at_write(stage, done, total):
+  if (stage, done) == ("write", 2):
+    raise _StopError
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+  path = tmp_path_factory.mktemp("corpus") / "text.txt"
+  path.write_text(tiny_corpus.as_text(tiny_corpus.documents(np.random.default_rng(3), 60)), encoding="utf-8")
+  return [str(path)]
+
+
+def _make(corpus, output_dir, tokenizer, *, settings=_SETTINGS, **more):
+  options = CorpusOptions(input_format="lines")
+  return create_records(
+    corpus,
+    str(output_dir),
+    tokenizer=tokenizer,
+    settings=settings,
+    options=options,
+    runner=LocalRunner(),
+    **more,
+  )
+
+
+def _contents(directory):
+  return {path.name: path.read_bytes() for path in pathlib.Path(directory).iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_notes_of_another_plan_are_never_taken(corpus, tiny_tokenizer, tmp_path, scheme):
+  """Even where nothing but the notes tells whose the finished blocks and files are."""
+  output = f"{scheme}{tmp_path}/out"
+  with pytest.raises(_StopError):
+    _make(corpus, output, tiny_tokenizer, progress=_stop_at_write, work_dir=str(tmp_path / "work"))
+  assert len(list((tmp_path / "out" / "_unfinished").glob("*.tfrecord"))) == 2
+  for directory in (tmp_path / "out" / "_unfinished", tmp_path / "work"):
+    (directory / "plan.json").unlink()
+  other = dataclasses.replace(_SETTINGS, random_seed=1)
+  _make(corpus, output, tiny_tokenizer, settings=other, work_dir=str(tmp_path / "work"))
+  _make(corpus, tmp_path / "whole", tiny_tokenizer, settings=other)
+  assert _contents(tmp_path / "out") == _contents(tmp_path / "whole")
+
+
+def test_an_upgrade_is_refused_in_the_middle_of_a_job_and_not_at_its_end(
+  corpus, tiny_tokenizer, tmp_path, monkeypatch
+):
+  """Of the packages and of Python's Unicode tables alike, both versions are named."""
+  with pytest.raises(_StopError):
+    _make(corpus, tmp_path / "out", tiny_tokenizer, progress=_stop_at_write)
+  installed = importlib.metadata.version
+  before, unicode_before = installed("sentencex"), unicodedata.unidata_version
+  with monkeypatch.context() as upgraded:
+    upgraded.setattr(
+      importlib.metadata, "version", lambda name: "99.0" if name == "sentencex" else installed(name)
+    )
+    with pytest.raises(UserError, match=rf'versions\.sentencex: there "{before}", now "99\.0"'):
+      _make(corpus, tmp_path / "out", tiny_tokenizer)
+  with monkeypatch.context() as upgraded:
+    upgraded.setattr(unicodedata, "unidata_version", "99.0.0")
+    with pytest.raises(UserError, match=rf'versions\.unicode: there "{unicode_before}", now "99\.0\.0"'):
+      _make(corpus, tmp_path / "out", tiny_tokenizer)
+  made = _make(corpus, tmp_path / "out", tiny_tokenizer)
+  assert {"unicode", "sentencex", "sentencepiece", "mwparserfromhell", "pyarrow"} <= set(made.versions)
+  monkeypatch.setattr(unicodedata, "unidata_version", "99.0.0")
+  assert (
+    _make(corpus, tmp_path / "out", tiny_tokenizer) == made
+  )  # Finished: nothing is made by another version.
+
+
+def test_every_flag_has_the_default_of_its_setting():
+  for field in dataclasses.fields(PretrainingSettings):
+    assert flags.FLAGS[field.name].default == field.default, field.name
+  assert create_pretraining_data.__doc__
+
+
+@pytest.mark.parametrize("layout", ["example", "compact"])
+def test_a_corpus_has_as_many_files_as_its_size_asks_for(layout):
+  settings = PretrainingSettings(record_layout=layout, eval_fraction=0.01)
+  assert decide_num_shards(settings, 1e6).num_shards == 1
+  for text_bytes in (1e9, 16e9, 160e9):
+    decided = decide_num_shards(settings, text_bytes)
+    total = expected_size(text_bytes, settings).record_bytes
+    assert 128e6 < 0.99 * total / decided.num_shards < 256e6
+    assert 128e6 < 0.01 * total / decided.num_eval_shards < 256e6 or decided.num_eval_shards == 1
+  named = dataclasses.replace(settings, num_shards=7, num_eval_shards=3)
+  assert decide_num_shards(named, 1e9) == named
+
+
+def test_the_number_of_files_is_decided_before_the_plan(corpus, tiny_tokenizer, tmp_path, monkeypatch):
+  """The manifest tells the number, not that it was left open, and compressed input counts as the text it holds."""
+  monkeypatch.setattr("tfrecords_tools.pretraining.sizing._SHARD_BYTES", 20_000)
+  open_settings = dataclasses.replace(_SETTINGS, num_shards=0)
+  made = _make(corpus, tmp_path / "open", tiny_tokenizer, settings=open_settings)
+  count = len(made.files_of("train"))
+  assert count > 2
+  assert made.settings["num_shards"] == count
+  named = dataclasses.replace(_SETTINGS, num_shards=count)
+  assert _make(corpus, tmp_path / "named", tiny_tokenizer, settings=named) == made

@@ -1,0 +1,50 @@
+"""How large records will be, before they are made: for the number of files, and for the guide's table.
+
+English text, a vocabulary of 30,000 pieces; `benchmarks/data_sizing.py` compares with records that were made. Short
+documents give more and shorter instances than this says, other languages other tokens.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+from tfrecords_tools.pretraining.settings import MOST_SHARDS, PretrainingSettings
+
+_SHARD_BYTES = 192e6  # So that most corpora have files of 128 to 256 MB.
+_TEXT_BYTES_PER_TOKEN = 4.3
+_FILLED = 0.96  # Of S: tokens of the text that an instance uses up, those cut off included.
+_LENGTH = 0.91  # Of S: tokens that an instance keeps; one in ten is short.
+# A record of each layout: bytes in any, for each of S places, for each token, for each of P predictions.
+_RECORD_BYTES = {"example": (211.0, 4.42, 0.0, 6.95), "compact": (26.0, 0.0, 2.0, 4.0)}
+
+
+class Size(NamedTuple):
+  """What some text comes to, about."""
+
+  tokens: float
+  instances: float
+  record_bytes: float
+
+
+def expected_size(text_bytes: float, settings: PretrainingSettings) -> Size:
+  """All instances of all passes, train and held out."""
+  tokens = text_bytes / _TEXT_BYTES_PER_TOKEN
+  instances = tokens * settings.dupe_factor / (_FILLED * settings.max_seq_length)
+  length, predictions = settings.max_seq_length, settings.max_predictions_per_seq
+  base, of_place, of_token, of_prediction = _RECORD_BYTES[settings.record_layout]
+  record = base + (of_place + of_token * _LENGTH) * length + of_prediction * predictions
+  return Size(tokens, instances, instances * record)
+
+
+def decide_num_shards(settings: PretrainingSettings, text_bytes: float) -> PretrainingSettings:
+  """`settings` with the numbers of files that they leave open; a function of the settings and the input's size."""
+  total = expected_size(text_bytes, settings).record_bytes
+  held_out = settings.eval_fraction * total
+  return dataclasses.replace(
+    settings,
+    num_shards=settings.num_shards or _num_shards(total - held_out),
+    num_eval_shards=settings.num_eval_shards or _num_shards(held_out),
+  )
+
+
+def _num_shards(num_bytes: float) -> int:
+  return min(max(1, round(num_bytes / _SHARD_BYTES)), MOST_SHARDS)
