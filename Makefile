@@ -27,7 +27,7 @@ ifeq ($(wildcard /dev/accel0 /dev/vfio/0),)
 export TPU_LOAD_LIBRARY ?= 0
 endif
 
-.PHONY: help demo doctor test test-all test-interop lint types check format install clean clean-env
+.PHONY: help demo doctor test test-slow test-interop lint types check format install clean clean-env
 
 help:  ## This list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -41,10 +41,10 @@ demo: install  ## Text -> vocabulary -> TFRecords -> pretraining -> SavedModel -
 	@$(BIN)/python tpu_scripts/demo.py
 
 test: install  ## The tests of STACK, without the slow ones.
-	@$(LIMIT) $(if $(LIMIT),1800) $(BIN)/python -m pytest -m "not slow"
+	@$(LIMIT) $(if $(LIMIT),3600) $(BIN)/python -m pytest -m "not slow"
 
-test-all: install  ## The tests of STACK, with the slow ones.
-	@$(LIMIT) $(if $(LIMIT),2700) $(BIN)/python -m pytest
+test-slow: install  ## The slow tests of STACK.
+	@$(LIMIT) $(if $(LIMIT),3600) $(BIN)/python -m pytest -m slow
 
 test-interop:  ## Comparisons with Hugging Face's ALBERT (PyTorch) and compilation for TPUs (libtpu); a large install.
 	@$(MAKE) --no-print-directory STACK=interop install
@@ -62,8 +62,8 @@ types: install  ## Static types (default stack).
 	@$(BIN)/mypy $(TYPED) setup.py
 
 check:  ## Lint, types, all tests of two stacks, the quick ones of tpu: what CI runs.
-	@$(MAKE) --no-print-directory STACK=keras3 lint types test-all
-	@$(MAKE) --no-print-directory STACK=addons test-all
+	@$(MAKE) --no-print-directory STACK=keras3 lint types test test-slow
+	@$(MAKE) --no-print-directory STACK=addons test test-slow
 	@$(MAKE) --no-print-directory STACK=tpu test
 
 doctor: install  ## Check this machine: packages, TPU, memory, disk; TPU=local and OUTPUT_DIR=gs://… check those too.

@@ -5,7 +5,9 @@ A leaf: every package may import it, and it imports nothing of ours.
 
 from collections.abc import Callable, Sequence
 import functools
+import importlib
 import sys
+from typing import Any
 
 EXIT_USER_ERROR = 2
 
@@ -16,6 +18,21 @@ class UserError(ValueError):
   Commands print the message alone, without a traceback, and exit with status 2.
   Library callers may treat it as the `ValueError` it is.
   """
+
+
+def optional_package(name: str, *, extra: str, purpose: str) -> Any:
+  """The module `name`, which only an extra of the installation brings.
+
+  Raises:
+    UserError: it is not installed.
+  """
+  try:
+    return importlib.import_module(name)
+  except ImportError as error:
+    raise UserError(
+      f"{purpose} the package {name.split('.')[0]}, which is not installed. Received: {error}. "
+      f'Install it: pip install "albert-tf[{extra}]".'
+    ) from error
 
 
 def exit_on_user_error(main: Callable[[Sequence[str]], int | None]) -> Callable[[Sequence[str]], int | None]:

@@ -8,7 +8,7 @@ tokenizer. The same input, settings and seed give the same bytes, whatever the n
 was cut short continues when the same command is given again.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 import contextlib
 import dataclasses
 import os
@@ -17,25 +17,32 @@ import time
 from typing import Any
 
 from absl import app, flags
-import tqdm
 
 from albert_tf import files
 from albert_tf.errors import UserError, exit_on_user_error
-from albert_tf.records import Manifest
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.records.manifest import MANIFEST_NAME
+from albert_tf.tokenization import WORD_RULES, AlbertTokenizer
 from tfrecords_tools.corpus import BAD_TEXT_ACTIONS, FORMATS, CorpusOptions
 from tfrecords_tools.pretraining.job import Progress, Runner, create_records
 from tfrecords_tools.pretraining.local_runner import LocalRunner
 from tfrecords_tools.pretraining.settings import (
   COMPATIBILITY,
+  DEDUP,
   RECORD_LAYOUTS,
   SENTENCE_PAIRS,
+  SPLITS,
   PretrainingSettings,
 )
 from tfrecords_tools.pretraining.share import Share, WaitForOthersError
+from tfrecords_tools.pretraining.sources import expand_sources
+from tfrecords_tools.pretraining.summary import format_summary
 
 _INPUT = flags.DEFINE_list(
-  "input", None, "Input files: glob patterns with commas. Quote them.", required=True
+  "input",
+  None,
+  "Input files: glob patterns with commas, quoted; or sources with weights, NAME=PATTERN:WEIGHT, whose documents are "
+  "gone through WEIGHT times as often.",
+  required=True,
 )
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Directory for the records.", required=True)
 _SPM_MODEL_FILE = flags.DEFINE_string(
@@ -69,16 +76,25 @@ _NGRAM_DISTRIBUTION = flags.DEFINE_string(
   "inverse",
   "p(n): inverse (1/n, the paper), uniform, reverse (longest most often), or --ngram weights with commas.",
 )
-_WHOLE_WORD_MASK = flags.DEFINE_bool("whole_word_mask", True, "Mask all pieces of a word together.")
-flags.DEFINE_alias("do_whole_word_mask", "whole_word_mask")
+_WHOLE_WORD = flags.DEFINE_enum(
+  "whole_word",
+  "original",
+  WORD_RULES,
+  "Where a word begins, whose pieces are masked together. original: every piece with letters beyond ASCII is a word. "
+  "sentencepiece: where a space was. none: mask single pieces.",
+)
 _EVAL_FRACTION = flags.DEFINE_float(
   "eval_fraction", 0.01, "Share of the documents that is held out. 0: none."
 )
 _RANDOM_SEED = flags.DEFINE_integer("random_seed", 12345, "Seed of everything random.")
 _NUM_SHARDS = flags.DEFINE_integer(
-  "num_shards", 0, "Number of train files. 0: as many of 128 to 256 MB as the input's size asks for."
+  "num_shards",
+  PretrainingSettings.num_shards,
+  "Number of train files. 0: as many of 128 to 256 MB as the input's size asks for.",
 )
-_NUM_EVAL_SHARDS = flags.DEFINE_integer("num_eval_shards", 0, "Number of eval files. 0: likewise.")
+_NUM_EVAL_SHARDS = flags.DEFINE_integer(
+  "num_eval_shards", PretrainingSettings.num_eval_shards, "Number of eval files. 0: likewise."
+)
 _COMPATIBILITY = flags.DEFINE_enum(
   "compatibility",
   "none",
@@ -91,6 +107,9 @@ _RECORD_LAYOUT = flags.DEFINE_enum(
   RECORD_LAYOUTS,
   "example: as google-research/albert reads it. compact: under half the size and several times as fast to read; "
   "only this project reads it.",
+)
+_DEDUP = flags.DEFINE_enum(
+  "dedup", "none", DEDUP, "exact: of documents with the same words only the first is used."
 )
 _NUM_WORKERS = flags.DEFINE_integer(
   "num_workers", 1, "Processes. The records do not depend on it.", lower_bound=1
@@ -123,17 +142,24 @@ _READING_FLAGS = (
   "language",
   "on_bad_text",
 )
-_STAGES = {"read": "making instances", "merge": "merging", "write": "writing files"}
+_STAGES = {
+  "compare": "comparing documents",
+  "read": "making instances",
+  "merge": "merging",
+  "write": "writing files",
+}
 _SETTINGS = [field.name for field in dataclasses.fields(PretrainingSettings)]
 
 
 @contextlib.contextmanager
 def progress_bars() -> Iterator[Progress]:
   """A bar with rate and time left for reading, then one for writing."""
-  bars: dict[str, tqdm.tqdm] = {}
+  bars: dict[str, Any] = {}
 
   def report(stage: str, done: int, total: int) -> None:
     if stage not in bars:
+      import tqdm  # Not before there is work.
+
       text = stage == "read"
       close()
       bars[stage] = tqdm.tqdm(
@@ -193,54 +219,6 @@ def write_flags(output_dir: str) -> None:
     stream.write("".join(f"{flags.FLAGS[name].serialize()}\n" for name in (*_READING_FLAGS, *_SETTINGS)))
 
 
-def _format_corpus(corpus: Mapping[str, Any]) -> str:
-  noted = [
-    f"{corpus[name]:,} {what}"
-    for name, what in (
-      ("empty_files", "empty files"),
-      ("bad_text_skipped", "lines or records not UTF-8, dropped"),
-      ("bad_text_replaced", "lines or records not UTF-8, repaired"),
-      ("long_lines", "overlong lines cut"),
-      ("long_documents", "overlong documents cut"),
-      ("skipped_records", "records without an article"),
-    )
-    if corpus[name]
-  ]
-  read = (
-    f"read   {corpus['bytes_read'] / 1e6:,.1f} MB in {corpus['files']:,} file(s): {corpus['documents']:,} documents, "
-    f"{corpus['sentences']:,} sentences"
-  )
-  return "; ".join([read, *noted])
-
-
-def format_summary(manifest: Manifest, seconds: float) -> str:
-  """What was made, for a person to read."""
-  lines = [_format_corpus(manifest.statistics["corpus"])]
-  for split in ("train", "eval"):
-    s = manifest.statistics[split]
-    if not s["instances"]:
-      continue
-    shares = " ".join(f"{n}:{share:.3f}" for n, share in enumerate(s["ngram_shares"], 1) if share is not None)
-    lines.append(
-      f"{split:5}  {s['instances']:,} instances of {s['documents']:,} documents in "
-      f"{len(manifest.files_of(split))} file(s); mean length {s['mean_length']:.1f}; label 1 "
-      f"{s['label_1_share']:.3f}; predictions {s['mean_predictions']:.1f}; unknown pieces "
-      f"{s['unknown_share'] or 0:.5f}; cut off {s['truncated_share'] or 0:.4f}"
-    )
-    if s["masked_share"] is not None:
-      lines.append(
-        f"       masked {s['masked_share']:.3f} kept {s['kept_share']:.3f} random {s['random_share']:.3f}; "
-        f"n-grams {shares}"
-      )
-  if manifest.baseline is not None:
-    b = manifest.baseline
-    held_out = "" if b.eval_share is None else f", {b.eval_share:.4f} of eval"
-    lines.append(f"always answering {b.piece!r} is right for {b.train_share:.4f} of train{held_out}")
-  rate = sum(manifest.statistics[split]["instances"] for split in ("train", "eval")) / max(seconds, 1e-9)
-  lines.append(f"{seconds:.1f} s, {rate:,.0f} instances/s")
-  return "\n".join(lines)
-
-
 def main(argv: Sequence[str]) -> int:
   runner = _runner(argv[1:])
   begin = time.monotonic()
@@ -253,24 +231,32 @@ def main(argv: Sequence[str]) -> int:
     text_field=_TEXT_FIELD.value,
   )
   tokenizer = AlbertTokenizer(spm_model_file=_SPM_MODEL_FILE.value, do_lower_case=_DO_LOWER_CASE.value)
+  finished = files.exists(os.path.join(_OUTPUT_DIR.value, MANIFEST_NAME))
+  paths, sources = expand_sources(_INPUT.value)
   try:
     with progress_bars() as progress:
       manifest = create_records(
-        files.expand_globs(_INPUT.value),
+        paths,
         _OUTPUT_DIR.value,
         tokenizer=tokenizer,
         settings=settings,
         options=options,
         runner=runner,
+        sources=sources,
         work_dir=_WORK_DIR.value,
         verify_input=_VERIFY_INPUT.value,
         progress=progress,
+        notice=lambda text: print(text, file=sys.stderr, flush=True),
       )
   except WaitForOthersError as done:
     print(done)
     return 0
   write_flags(_OUTPUT_DIR.value)
-  print(format_summary(manifest, time.monotonic() - begin))
+  print(format_summary(manifest))
+  if not finished:
+    seconds = time.monotonic() - begin
+    instances = sum(manifest.statistics[split]["instances"] for split in SPLITS)
+    print(f"{seconds:.1f} s, {instances / seconds:,.0f} instances/s")
   return 0
 
 

@@ -18,7 +18,9 @@ from absl import app, flags
 from albert_tf import files
 from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.tokenization import AlbertTokenizer
-from tfrecords_tools.pretraining.inspection import Inspector
+from tfrecords_tools.pretraining.inspection import Inspector, render
+from tfrecords_tools.pretraining.inspection_pool import default_workers, inspect_files
+from tfrecords_tools.pretraining.statistics import torn_words_warning
 
 _VALIDATE = flags.DEFINE_bool(
   "validate", False, "Check every record and file, and exit with 1 if one is wrong."
@@ -30,6 +32,12 @@ _SPM_MODEL_FILE = flags.DEFINE_string(
   "spm_model_file", None, "SentencePiece model; default beside the records."
 )
 _JSON = flags.DEFINE_bool("json", False, "Print the statistics as one JSON line and nothing else.")
+_NUM_WORKERS = flags.DEFINE_integer(
+  "num_workers",
+  None,
+  "Processes; default one for each processor, and one alone for few bytes.",
+  lower_bound=1,
+)
 _MOST_PROBLEMS = 20  # Printed; all are counted.
 
 
@@ -51,34 +59,51 @@ def format_statistics(summary: dict[str, Any]) -> str:
   for name, label in (("run_words", "masked runs, words  "), ("run_pieces", "masked runs, pieces ")):
     shares = " ".join(f"{length}:{share:.3f}" for length, share in list(s[name].items())[:6])
     lines.append(f"{label} {shares}")
+  lines += filter(None, [torn_words_warning(s["torn_fraction"])])
   return "\n".join(lines)
+
+
+def show(paths: Sequence[str], tokenizer: AlbertTokenizer, *, skip: int, count: int) -> None:
+  """Prints the first sound instances, without the `skip` before them."""
+  if not count:
+    return
+  instances = (
+    (path, *found)
+    for path in paths
+    for found in Inspector(tokenizer, path, max_records=_MAX_RECORDS.value).views()
+  )
+  for path, index, view in itertools.islice(instances, skip, skip + count):
+    print(
+      f"--- {os.path.basename(path)} record {index}: {len(view.ids)} tokens, {len(view.positions)} predictions, "
+      f"label {view.order_label}\n{render(view, tokenizer)}"
+    )
 
 
 def main(argv: Sequence[str]) -> int:
   if len(argv) < 2:
     raise UserError("Name at least one file of records. Received: none. Quoted glob patterns are fine.")
   paths = files.expand_globs(list(argv[1:]), what="record file")
-  shown = range(_SKIP.value, _SKIP.value + (0 if _JSON.value else _SHOW.value))
-  numbers = itertools.count()
-  inspector = Inspector(
-    AlbertTokenizer.from_pretrained(_SPM_MODEL_FILE.value or os.path.dirname(paths[0]) or "."),
-    show=lambda render: print(render()) if next(numbers) in shown else None,
+  tokenizer = AlbertTokenizer.from_pretrained(_SPM_MODEL_FILE.value or os.path.dirname(paths[0]) or ".")
+  if not _JSON.value:
+    show(paths, tokenizer, skip=_SKIP.value, count=_SHOW.value)
+  found = inspect_files(
+    paths,
+    tokenizer,
+    validate=_VALIDATE.value,
     max_records=_MAX_RECORDS.value,
+    num_workers=_NUM_WORKERS.value or default_workers(paths),
   )
-  for path in paths:
-    inspector.inspect(path, validate=_VALIDATE.value)
-  summary = inspector.measurements.summary()
+  summary = found.measurements.summary()
   if _VALIDATE.value:
-    inspector.check_proportions()
+    found.check_proportions()
   print(json.dumps(summary, ensure_ascii=False) if _JSON.value else format_statistics(summary))
-  problems = inspector.problems
-  for problem in problems[:_MOST_PROBLEMS]:
+  for problem in found.problems[:_MOST_PROBLEMS]:
     print(f"problem: {problem}")
-  if len(problems) > _MOST_PROBLEMS:
-    print(f"… and {len(problems) - _MOST_PROBLEMS} more")
-  if _VALIDATE.value and not problems:
+  if found.num_problems > _MOST_PROBLEMS:
+    print(f"… and {found.num_problems - _MOST_PROBLEMS} more")
+  if _VALIDATE.value and not found.num_problems:
     print(f"valid: {len(paths)} file(s)")
-  return 1 if _VALIDATE.value and problems else 0
+  return 1 if _VALIDATE.value and found.num_problems else 0
 
 
 if __name__ == "__main__":

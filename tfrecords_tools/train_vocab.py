@@ -15,7 +15,7 @@ from absl import app, flags
 from albert_tf import files
 from albert_tf.errors import UserError, exit_on_user_error
 from tfrecords_tools import vocabulary
-from tfrecords_tools.corpus import BAD_TEXT_ACTIONS, FORMATS, CorpusOptions, CorpusStats
+from tfrecords_tools.corpus import BAD_TEXT_ACTIONS, FORMATS, CorpusOptions, CorpusStats, describe_formats
 
 _INPUT = flags.DEFINE_string("input", None, "Comma-separated globs of text files.", required=True)
 _MODEL_PREFIX = flags.DEFINE_string(
@@ -68,8 +68,11 @@ def main(argv: Sequence[str]) -> None:
     input_format=_INPUT_FORMAT.value, on_bad_text=_ON_BAD_TEXT.value, text_field=_TEXT_FIELD.value
   )
   files.makedirs(os.path.dirname(_MODEL_PREFIX.value) or ".")  # Before the long work.
+  paths = files.expand_globs(_INPUT.value)
+  for line in describe_formats(paths, options):
+    print(line, flush=True)
   sentences = vocabulary.read_sentences(
-    files.expand_globs(_INPUT.value),
+    paths,
     options,
     spec,
     size=_INPUT_SENTENCE_SIZE.value,

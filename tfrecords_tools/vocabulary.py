@@ -1,5 +1,6 @@
 """A SentencePiece unigram vocabulary with ALBERT's special ids: sample, normalise, train, check, write."""
 
+import array
 from collections.abc import Iterable, Iterator, Sequence
 import dataclasses
 import io
@@ -8,6 +9,7 @@ import math
 import random
 import re
 
+import numpy as np
 import sentencepiece
 from tqdm import tqdm
 
@@ -59,10 +61,14 @@ def read_sentences(
   return normalize(sample(sentences(), size, rng=random.Random(seed)), spec)
 
 
-def make(sentences: Sequence[str], spec: VocabularySpec, *, model_prefix: str) -> float:
-  """Trains on normalised sentences, checks, writes; returns the share of unknown pieces."""
-  model = train(sentences, spec)
-  unknown = check(model, sentences, spec)
+def make(sentences: list[str], spec: VocabularySpec, *, model_prefix: str) -> float:
+  """Trains on normalised sentences, checks, writes; returns the share of unknown pieces.
+
+  `sentences` is empty afterwards: SentencePiece has its own copy, and there is no other while it trains.
+  """
+  checked = sentences[:: max(1, len(sentences) // _CHECKED_SENTENCES)]
+  model = train(_taken(sentences), spec, large=sum(map(len, sentences)) > _SHOW_LOG_ABOVE_BYTES)
+  unknown = check(model, checked, spec)
   write(model, model_prefix=model_prefix, spec=spec)
   return unknown
 
@@ -72,18 +78,21 @@ def sample(items: Iterable[str], size: int, *, rng: random.Random) -> list[str]:
 
   Li's algorithm L: keeps `size` items in memory and draws a random number only where one is replaced.
   """
-  stream = enumerate(items)
+  stream = iter(items)
   kept = list(itertools.islice(stream, size or None))
   if len(kept) < size or size == 0:
-    return [item for _, item in kept]
+    return kept
+  places = array.array("q", range(size))  # In the stream, of what is kept.
   weight = math.exp(math.log(1.0 - rng.random()) / size)
   target = size + _skip(weight, rng)
-  for index, item in stream:
+  for index, item in enumerate(stream, size):
     if index == target:
-      kept[rng.randrange(size)] = (index, item)
+      replaced = rng.randrange(size)
+      kept[replaced], places[replaced] = item, index
       weight *= math.exp(math.log(1.0 - rng.random()) / size)
       target += 1 + _skip(weight, rng)
-  return [item for _, item in sorted(kept)]
+  order = np.argsort(np.frombuffer(places, np.int64))
+  return [kept[place] for place in order]
 
 
 def _skip(weight: float, rng: random.Random) -> int:
@@ -93,18 +102,35 @@ def _skip(weight: float, rng: random.Random) -> int:
   return int(math.log(1.0 - rng.random()) / math.log1p(-weight)) if weight > 0 else 1 << 62
 
 
-def normalize(raw: Sequence[str], spec: VocabularySpec) -> list[str]:
-  """The sentences as the tokenizer will see them, without empty ones; a `UserError` if none is left."""
-  sentences = [text for item in raw if (text := normalize_text(item, do_lower_case=spec.do_lower_case))]
+def normalize(sentences: list[str], spec: VocabularySpec) -> list[str]:
+  """The sentences as the tokenizer will see them, in the same list, without empty ones; `UserError` if none is left."""
+  count = 0
+  for item in sentences:
+    if text := normalize_text(item, do_lower_case=spec.do_lower_case):
+      sentences[count] = text  # Never ahead of the one that is read.
+      count += 1
+  del sentences[count:]
   if not sentences:
     raise UserError("The input must hold text. Received: files without a single sentence. Check --input.")
   return sentences
 
 
-def train(sentences: Sequence[str], spec: VocabularySpec) -> bytes:
-  """A serialized SentencePiece model, of normalised sentences; a `UserError` says which `vocab_size` would fit."""
+def _taken(sentences: list[str]) -> Iterator[str]:
+  """The sentences in their order; each leaves the list."""
+  sentences.reverse()
+  while sentences:
+    yield sentences.pop()
+
+
+def train(sentences: Iterable[str], spec: VocabularySpec, *, large: bool = False) -> bytes:
+  """A serialized SentencePiece model, of normalised sentences; a `UserError` says which `vocab_size` would fit.
+
+  Args:
+    sentences: read once.
+    spec: what is trained.
+    large: it takes minutes; SentencePiece shows its progress.
+  """
   writer = io.BytesIO()
-  large = sum(map(len, sentences)) > _SHOW_LOG_ABOVE_BYTES
   try:
     sentencepiece.SentencePieceTrainer.train(
       sentence_iterator=iter(sentences),
@@ -147,10 +173,10 @@ def _explain(message: str, vocab_size: int) -> str:
 
 
 def check(model: bytes, sentences: Sequence[str], spec: VocabularySpec) -> float:
-  """Checks a trained model: special ids, user symbols, size, and that text survives a round trip.
+  """Checks a trained model: special ids, user symbols, size, and that these sentences survive a round trip.
 
   Returns:
-    The share of unknown pieces in the sentences tried.
+    The share of unknown pieces in the sentences.
 
   Raises:
     RuntimeError: the model is not what was asked for; a fault of this program or of SentencePiece.
@@ -164,7 +190,7 @@ def check(model: bytes, sentences: Sequence[str], spec: VocabularySpec) -> float
     )
   processor = load_processor(model, source="the trained model")
   unknown = total = 0
-  for sentence in sentences[:: max(1, len(sentences) // _CHECKED_SENTENCES)]:
+  for sentence in sentences:
     ids = processor.encode(sentence)
     total += len(ids)
     unknown += ids.count(processor.unk_id())

@@ -15,7 +15,7 @@ from absl import logging
 import numpy as np
 
 from albert_tf import files
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, optional_package
 
 FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
 # Split → what its file is called before the suffix.
@@ -268,13 +268,10 @@ def _json_columns(path: str) -> dict[str, list[Any]]:
 
 
 def _parquet_columns(path: str) -> dict[str, list[Any]]:
-  try:
-    import pyarrow
-    from pyarrow import parquet
-  except ImportError as error:
-    raise UserError(
-      f'Parquet needs pyarrow. Received: {path} without it. Install ".[data]", or convert the file.'
-    ) from error
+  pyarrow, parquet = (
+    optional_package(name, extra="data", purpose=f"{path} is Parquet, which needs")
+    for name in ("pyarrow", "pyarrow.parquet")
+  )
   with files.open_binary(path) as stream:
     content = stream.read()
   try:

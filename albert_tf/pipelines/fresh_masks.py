@@ -25,7 +25,7 @@ class FreshMasking:
     masked_lm_prob: share of the tokens to mask.
     max_predictions_per_seq: P, the most pieces masked in one sequence.
     ngram_probabilities: p(n) for n = 1, 2, …, in words.
-    word_starts: bool [V], whether a piece begins a word; all of them do without whole-word masking.
+    word_starts: bool [V], whether a piece begins a word; all of them do with `--whole_word=none`.
     cls_id, sep_id, mask_id: the special pieces.
     random_ids: the pieces a random one is drawn from.
     seed: keys the draws, with epoch and record.

@@ -20,13 +20,17 @@ _NAMED = 5  # Of the files that are missing.
 
 @dataclasses.dataclass(frozen=True)
 class RecordFile:
-  """One file: its name in the directory, its split (train|eval), and what it must contain."""
+  """One file: its name in the directory, its split (train|eval), and what it must contain.
+
+  `source` is the named part of the corpus that held-out records are of; empty where none is named, and of train.
+  """
 
   name: str
   split: str
   num_records: int
   num_bytes: int
   crc32c: str
+  source: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +69,12 @@ class Manifest:
   @property
   def spec(self) -> PretrainingSpec:
     return PretrainingSpec(self.max_seq_length, self.max_predictions_per_seq)
+
+  @property
+  def whole_word(self) -> str:
+    """Where words begin: the setting of that name; older records noted only whether there were any."""
+    before = "original" if self.settings.get("whole_word_mask", True) else "none"
+    return self.settings.get("whole_word", before)
 
   def files_of(self, split: str) -> tuple[RecordFile, ...]:
     return tuple(file for file in self.files if file.split == split)

@@ -3,7 +3,14 @@
 from albert_tf.tokenization.config import TokenizerConfig
 from albert_tf.tokenization.normalization import normalize_text
 from albert_tf.tokenization.tokenizer import AlbertTokenizer
-from albert_tf.tokenization.word_starts import is_word_start
+from albert_tf.tokenization.word_starts import WORD_RULES, is_word_start
 from albert_tf.tokenization.wordpiece import WordPieceTokenizer
 
-__all__ = ["AlbertTokenizer", "TokenizerConfig", "WordPieceTokenizer", "is_word_start", "normalize_text"]
+__all__ = [
+  "WORD_RULES",
+  "AlbertTokenizer",
+  "TokenizerConfig",
+  "WordPieceTokenizer",
+  "is_word_start",
+  "normalize_text",
+]

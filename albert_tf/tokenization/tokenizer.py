@@ -16,7 +16,7 @@ from albert_tf.tokenization import config as config_lib
 from albert_tf.tokenization import digit_comma, offsets, packing
 from albert_tf.tokenization.normalization import check_text, normalize_text
 from albert_tf.tokenization.spm_model import load_processor
-from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE, word_start_table
+from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE, torn_piece_table, word_start_table
 
 MASK_PIECE = "[MASK]"
 _PAD_ID = 0  # The original hard-wires this one id.
@@ -149,10 +149,14 @@ class AlbertTokenizer:
   def model_sha256(self) -> str:
     return hashlib.sha256(self._model).hexdigest()
 
-  @functools.cached_property
-  def word_starts(self) -> np.ndarray:
-    """Bool [V]: whether the piece of each id starts a word, for whole-word masking."""
-    return word_start_table(self._pieces)
+  def word_starts(self, rule: str) -> np.ndarray:
+    """Bool [V]: whether the piece of each id starts a word by one of `WORD_RULES`, for whole-word masking."""
+    return word_start_table(self._pieces, rule)
+
+  @property
+  def torn_pieces(self) -> np.ndarray:
+    """Bool [V]: pieces that the original's rule takes out of their words, for letters beyond ASCII."""
+    return torn_piece_table(self._pieces)
 
   @property
   def digit_comma_ids(self) -> dict[int, list[int]]:

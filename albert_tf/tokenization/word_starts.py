@@ -1,25 +1,29 @@
-"""Which SentencePiece pieces begin a word: the original's rule for whole-word masking."""
+"""Which pieces begin a word, for whole-word masking: by the original's rule, or by SentencePiece's marks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import string
+import unicodedata
 
 import numpy as np
 
 SPIECE_UNDERLINE = "▁"  # U+2581, SentencePiece's mark for a space.
+WORD_RULES = ("original", "sentencepiece", "none")
 _PUNCTUATION = frozenset(string.punctuation) - frozenset("'<=>")
 _CONTINUING = _PUNCTUATION | frozenset(string.ascii_letters)
+# Scripts written without spaces between words, as the names of their characters begin.
+_WITHOUT_SPACES = ("CJK ", "HIRAGANA ", "KATAKANA ", "THAI ", "LAO ", "KHMER ", "MYANMAR ", "TIBETAN ")
 
 
 def is_word_start(piece: str) -> bool:
-  """Whether `piece` starts a word.
+  """Whether `piece` starts a word, by the original's rule.
 
   It does when it begins with "▁" or "<", is one punctuation character, or holds any character that is
   neither an ASCII letter nor punctuation (apostrophe and <, =, > do not count as punctuation here). So
   every piece with a digit, an accent or a CJK character is a word of its own.
 
   Example:
-    >>> [is_word_start(piece) for piece in ("▁the", "s", ".", "..", "12", "'")]
-    [True, False, True, False, True, True]
+    >>> [is_word_start(piece) for piece in ("▁the", "s", ".", "..", "12", "'", "ния")]
+    [True, False, True, False, True, True, True]
   """
   if piece.startswith((SPIECE_UNDERLINE, "<")):
     return True
@@ -28,6 +32,38 @@ def is_word_start(piece: str) -> bool:
   return any(char not in _CONTINUING for char in piece)
 
 
-def word_start_table(pieces: Sequence[str]) -> np.ndarray:
-  """Bool array [V]: `is_word_start` of every piece of a vocabulary, indexed by id."""
-  return np.fromiter((is_word_start(piece) for piece in pieces), dtype=bool, count=len(pieces))
+def is_marked_start(piece: str) -> bool:
+  """Whether `piece` starts a word, by SentencePiece's mark: a space was before it.
+
+  In scripts that are written without spaces every piece is a word: there, SentencePiece's pieces are the nearest to
+  words that is known, and between two spaces lies a sentence.
+
+  Example:
+    >>> [is_marked_start(piece) for piece in ("▁при", "ния", ".", "12", "天气")]
+    [True, False, False, False, True]
+  """
+  return piece.startswith(SPIECE_UNDERLINE) or unicodedata.name(piece[:1], "").startswith(_WITHOUT_SPACES)
+
+
+_RULES: dict[str, Callable[[str], bool]] = {
+  "original": is_word_start,
+  "sentencepiece": is_marked_start,
+  "none": lambda piece: True,
+}
+
+
+def word_start_table(pieces: Sequence[str], rule: str) -> np.ndarray:
+  """Bool array [V]: whether each piece of a SentencePiece vocabulary starts a word by one of `WORD_RULES`."""
+  return np.fromiter(map(_RULES[rule], pieces), dtype=bool, count=len(pieces))
+
+
+def torn_piece_table(pieces: Sequence[str]) -> np.ndarray:
+  """Bool array [V]: pieces with letters beyond ASCII that continue a word, and start one by the original's rule."""
+  return np.fromiter(
+    (
+      any(char.isalpha() and not char.isascii() for char in piece) and not is_marked_start(piece)
+      for piece in pieces
+    ),
+    dtype=bool,
+    count=len(pieces),
+  )

@@ -133,10 +133,14 @@ class WordPieceTokenizer:
   def pieces(self) -> list[str]:
     return list(self._pieces)
 
-  @functools.cached_property
-  def word_starts(self) -> np.ndarray:
-    """Bool [V]: whether each piece starts a word."""
-    return np.array([not piece.startswith(_CONTINUES) for piece in self._pieces])
+  def word_starts(self, rule: str) -> np.ndarray:
+    """Bool [V]: whether each piece starts a word: "##" says so, whatever the rule but "none"."""
+    return np.array([rule == "none" or not piece.startswith(_CONTINUES) for piece in self._pieces])
+
+  @property
+  def torn_pieces(self) -> np.ndarray:
+    """Bool [V]: as of `AlbertTokenizer`; none here."""
+    return np.zeros(self.vocab_size, bool)
 
   def piece_to_id(self, piece: str) -> int:
     return self._ids.get(piece, self.unk_id)

@@ -1,7 +1,9 @@
 """Held-out evaluation on all replicas."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.modeling import AlbertForPreTraining
@@ -17,12 +19,24 @@ from albert_tf.pipelines.batches import EXAMPLE_WEIGHTS
 DatasetFunction = Callable[[tf.distribute.InputContext], tf.data.Dataset]
 
 
-class Evaluator:
-  """Masked-LM and sentence-order loss and accuracy over a whole held-out set.
+class EvaluationSet(NamedTuple):
+  """Held-out records of one source.
 
-  Args:
+  Attributes:
+    source: its name; empty where none is named.
     dataset_fn: input context → `evaluation_batches` of that host.
     num_steps: global batches of the set.
+  """
+
+  source: str
+  dataset_fn: DatasetFunction
+  num_steps: int
+
+
+class Evaluator:
+  """Masked-LM and sentence-order loss and accuracy over a whole held-out set, and over each named source of it.
+
+  The sources are gone through one after the other by the same program; the whole is the sum over them.
   """
 
   def __init__(
@@ -30,20 +44,31 @@ class Evaluator:
     *,
     strategy: tf.distribute.Strategy,
     model: AlbertForPreTraining,
-    dataset_fn: DatasetFunction,
-    num_steps: int,
+    sets: Sequence[EvaluationSet],
   ):
     self._strategy = strategy
     self._model = model
-    self._dataset = strategy.distribute_datasets_from_function(dataset_fn)
-    self._num_steps = num_steps
+    self._sets = [
+      (each.source, strategy.distribute_datasets_from_function(each.dataset_fn), each.num_steps)
+      for each in sets
+    ]
     self._on_replica = tf.autograph.experimental.do_not_convert(self._replica_sums)
     self._run = tf.function(self._sum_all)
 
   def __call__(self, num_steps: int | None = None) -> dict[str, float]:
-    """Evaluates the current weights, on the first `num_steps` batches if given; keys as in metrics.jsonl."""
-    sums = self._run(iter(self._dataset), tf.constant(num_steps or self._num_steps))
-    return mean_metrics(MaskedLmSums(*sums[:3]), SentenceOrderSums(*sums[3:]))
+    """Evaluates the current weights, on the first `num_steps` batches of each source if given.
+
+    Returns:
+      Keys as in metrics.jsonl: `masked_lm_loss` of all records, `masked_lm_loss/NAME` of those of a named source.
+    """
+    sums = {
+      source: self._run(iter(dataset), tf.constant(num_steps or steps)).numpy().astype(np.float64)
+      for source, dataset, steps in self._sets
+    }
+    metrics = _means(sum(sums.values(), np.zeros(6)))
+    for source in filter(None, sums):
+      metrics.update({f"{name}/{source}": value for name, value in _means(sums[source]).items()})
+    return metrics
 
   def _sum_all(self, iterator: Iterator[Mapping[str, tf.Tensor]], num_steps: tf.Tensor) -> tf.Tensor:
     sums = tf.zeros([6])
@@ -60,3 +85,7 @@ class Evaluator:
     )
     sop = sentence_order_sums(outputs["sop_logits"], batch["sentence_order_labels"], weights)
     return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tf.stack([*mlm, *sop]))
+
+
+def _means(sums: np.ndarray) -> dict[str, float]:
+  return mean_metrics(MaskedLmSums(*sums[:3]), SentenceOrderSums(*sums[3:]))

@@ -23,7 +23,8 @@ from albert_tf.records.ngrams import ngram_probabilities
 from albert_tf.records.parse import parse_pretraining_batch
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.training.distribution import host_shard
-from albert_tf.training.evaluation import Evaluator
+from albert_tf.training.evaluation import EvaluationSet, Evaluator
+from albert_tf.training.held_out import HeldOut, files_by_source, share_steps
 from albert_tf.training.settings import MaskingConfig, PretrainingSettings
 
 # Lengths of records that carry no manifest: the original release's defaults.
@@ -63,7 +64,7 @@ class RecordsSource:
       masked_lm_prob=share,
       max_predictions_per_seq=predictions,
       ngram_probabilities=tuple(ngrams.tolist()),
-      whole_word_mask=self._setting("whole_word_mask", True),
+      whole_word=self._setting("whole_word", "original"),
       vocab_sha256=self.vocab_sha256,
     )
 
@@ -140,7 +141,7 @@ def describe_records(
     vocab_sha256=vocab_sha256,
     directory=directory,
     baselines=_baselines(eval_manifests or manifests),
-    settings={where: each.settings for where, each in manifests.items()},
+    settings={where: {**each.settings, "whole_word": each.whole_word} for where, each in manifests.items()},
   )
 
 
@@ -165,12 +166,11 @@ def fresh_masking(settings: PretrainingSettings) -> FreshMasking | None:
     return None
   tokenizer = AlbertTokenizer.from_pretrained(settings.tokenizer_path)
   special = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
-  whole_words = settings.masking.whole_word_mask
   return FreshMasking(
     masked_lm_prob=settings.masking.masked_lm_prob,
     max_predictions_per_seq=settings.masking.max_predictions_per_seq,
     ngram_probabilities=settings.masking.ngram_probabilities,
-    word_starts=tokenizer.word_starts if whole_words else np.ones(tokenizer.vocab_size, bool),
+    word_starts=tokenizer.word_starts(settings.masking.whole_word),
     cls_id=tokenizer.cls_id,
     sep_id=tokenizer.sep_id,
     mask_id=tokenizer.mask_id,
@@ -181,12 +181,12 @@ def fresh_masking(settings: PretrainingSettings) -> FreshMasking | None:
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingInput:
-  """The records of a run as distributed datasets; `eval_index` is None where it has no held-out ones."""
+  """The records of a run as distributed datasets; `held_out` is empty where it has no held-out ones."""
 
   settings: PretrainingSettings
   strategy: tf.distribute.Strategy
   index: RecordIndex
-  eval_index: RecordIndex | None
+  held_out: Sequence[HeldOut]
   order_version: int
 
   @property
@@ -216,22 +216,23 @@ class PretrainingInput:
 
   def evaluator(self, model: AlbertForPreTraining) -> Evaluator | None:
     """Of the held-out records; None where the run has none. The batch must be divisible by the replicas."""
-    settings, index = self.settings, self.eval_index
-    if index is None:
+    if not self.held_out:
       return None
-    steps = min(-(-index.num_records // settings.eval_batch_size), settings.max_eval_steps)
-    return Evaluator(
-      strategy=self.strategy,
-      model=model,
-      dataset_fn=lambda context: evaluation_batches(
-        index,
+
+    def batches(context: tf.distribute.InputContext, part: HeldOut) -> tf.data.Dataset:
+      return evaluation_batches(
+        part.records,
         self._parse,
-        global_batch_size=settings.eval_batch_size,
-        max_steps=steps,
+        global_batch_size=self.settings.eval_batch_size,
+        max_steps=part.num_steps,
         shard=host_shard(self.strategy, context),
-      ),
-      num_steps=steps,
-    )
+      )
+
+    sets = [
+      EvaluationSet(part.source, functools.partial(batches, part=part), part.num_steps)
+      for part in self.held_out
+    ]
+    return Evaluator(strategy=self.strategy, model=model, sets=sets)
 
 
 def checked_input(
@@ -271,8 +272,15 @@ def checked_input(
   index = build(settings.input_files)
   check_enough_records(index.num_records, settings.step.global_batch_size)
   check(settings.input_files)
-  eval_index = None
-  if settings.eval_input_files:
-    eval_index = build(settings.eval_input_files)
-    check(settings.eval_input_files, at_most=settings.max_eval_steps * settings.eval_batch_size)
-  return PretrainingInput(settings, strategy, index, eval_index, order_version)
+  by_source = files_by_source(settings.eval_input_files)
+  indexes = {source: build(paths) for source, paths in by_source.items()}
+  batch_size = settings.eval_batch_size
+  steps = share_steps(
+    {source: held_out.num_records for source, held_out in indexes.items()},
+    batch_size=batch_size,
+    at_most=settings.max_eval_steps,
+  )
+  for source, paths in by_source.items():
+    check(paths, at_most=steps[source] * batch_size)
+  held_out = [HeldOut(source, indexes[source], steps[source]) for source in by_source]
+  return PretrainingInput(settings, strategy, index, held_out, order_version)

@@ -97,14 +97,14 @@ class MaskingConfig:
     masked_lm_prob: share of the tokens to mask.
     max_predictions_per_seq: P of training, the most pieces masked in one sequence.
     ngram_probabilities: p(n) for n = 1, 2, … words.
-    whole_word_mask: mask all pieces of a word together.
+    whole_word: where a word begins, whose pieces are masked together; as of the records.
     vocab_sha256: of the SentencePiece model, which says where words begin.
   """
 
   masked_lm_prob: float
   max_predictions_per_seq: int
   ngram_probabilities: tuple[float, ...]
-  whole_word_mask: bool = True
+  whole_word: str = "original"
   vocab_sha256: str = ""
 
   def __post_init__(self) -> None:

@@ -87,5 +87,7 @@ def test_half_precision_is_near_and_has_no_nan_where_a_row_is_all_padding(which:
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setitem(sys.modules, "onnx", None)
-  with pytest.raises(UserError, match=r'onnx is not installed.*pip install "albert-tf\[onnx\]"'):
+  with pytest.raises(
+    UserError, match=r'the package onnx, which is not installed.*pip install "albert-tf\[onnx\]"'
+  ):
     serving_onnx.to_onnx(ids_model("encoder"))

@@ -111,7 +111,9 @@ def test_a_failed_pipeline_runs_again_without_duplicates(corpus, make, tmp_path,
 def test_a_mistake_found_by_a_worker_is_one_message(make, tmp_path):
   text = tmp_path / "text.txt"
   text.write_bytes(b"One sentence.\nAnother \xff sentence.\n")
-  with pytest.raises(UserError, match=r"^Text must be UTF-8\. .*line 2\. Convert.*both are counted\.$"):
+  with pytest.raises(
+    UserError, match=r"^Text must be UTF-8\. .*line 2, byte offset 22 of its text\. Convert.*counts both\.$"
+  ):
     make([str(text)], tmp_path / "out")
 
 

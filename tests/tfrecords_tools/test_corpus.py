@@ -139,7 +139,8 @@ def test_remote_paths_go_through_gfile(tmp_path: pathlib.Path):
 
 def test_bad_text(tmp_path: pathlib.Path):
   content = b"The first is good.\nThe second \xff\xfe is not.\nThe third is good.\n"
-  with pytest.raises(UserError, match=r"Received: b'The second .*in\.txt, line 2\. .*--on_bad_text=skip"):
+  place = r"in\.txt, line 2, byte offset 30 of its text\."
+  with pytest.raises(UserError, match=rf"Received: b'.*The second .*{place} .*--on_bad_text=skip"):
     _read(tmp_path / "in.txt", content)
   documents, stats = _read(tmp_path / "in.txt", on_bad_text="skip")
   assert documents == [["The first is good.", "The third is good."]]
@@ -147,6 +148,21 @@ def test_bad_text(tmp_path: pathlib.Path):
   documents, stats = _read(tmp_path / "in.txt", on_bad_text="replace")
   assert documents[0][1] == "The second \ufffd\ufffd is not."
   assert (stats.bad_text_skipped, stats.bad_text_replaced) == (0, 1)
+
+
+@pytest.mark.parametrize(
+  ("before", "bad"),
+  [
+    (b"", b"\xff"),
+    (b"\xef\xbb\xbfA line.\r\n" * 2, b"\xe2\x82."),  # A character that is not whole.
+    ("Käse. ".encode() * 20_000, b"\xc3"),  # At the end, behind more than one chunk and a cut line.
+    (b"x" * ((1 << 16) - 1), b"\xc3x"),  # Over the edge of a chunk.
+  ],
+)
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_bad_text_is_found_where_it_is(tmp_path: pathlib.Path, before: bytes, bad: bytes, compress):
+  with pytest.raises(UserError, match=rf"byte offset {len(before)} of its text\."):
+    _read(tmp_path / "in.txt", compress(before + bad), input_format="lines")
 
 
 @pytest.mark.parametrize(

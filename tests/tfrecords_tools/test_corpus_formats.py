@@ -3,6 +3,7 @@
 import bz2
 import json
 import pathlib
+import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -66,7 +67,7 @@ def test_parquet_lists_and_bad_text(tmp_path: pathlib.Path):
   path = tmp_path / "in.parquet"
   pq.write_table(pa.table({"text": [["One.", "Two."], []], "raw": [b"Good one.", b"Bad \xff one."]}), path)
   assert _read(path)[0] == [["One.", "Two."]]
-  with pytest.raises(UserError, match="Text must be UTF-8"):
+  with pytest.raises(UserError, match=r"in\.parquet, row 1, byte offset 4 there\."):
     _read(path, text_field="raw")
   documents, stats = _read(path, text_field="raw", on_bad_text="skip")
   assert (documents, stats.bad_text_skipped) == ([["Good one."]], 1)
@@ -105,7 +106,9 @@ def test_mediawiki(tmp_path: pathlib.Path):
   with pytest.raises(UserError, match="whole, well-formed XML"):
     _read(tmp_path / "cut.xml", (_WIKI % "the").encode()[:-200])
   bad = (_WIKI % "th\udcff").encode("utf-8", errors="surrogateescape")
-  with pytest.raises(UserError, match="pass --on_bad_text=replace"):
+  with pytest.raises(
+    UserError, match=rf"bad\.xml, byte offset {bad.index(255)} of its text.*--on_bad_text=rep"
+  ):
     _read(tmp_path / "bad.xml", bad)
   documents, stats = _read(tmp_path / "bad.xml", bad, on_bad_text="skip")
   assert (documents[0][1], stats.bad_text_skipped) == ("It is th first.", 1)
@@ -140,3 +143,14 @@ def test_all_novels_are_paragraphs(shared_dir: pathlib.Path):
   for path in (shared_dir / "data/corpora/novels").iterdir():
     assert _read(path)[1].formats == {"paragraphs": 1}, path.name
   assert _read(shared_dir / "oracle/golden_pretrain_input.txt")[1].formats == {"lines": 1}
+
+
+@pytest.mark.parametrize(
+  ("content", "module"), [(b"PAR1", "pyarrow"), (b"<mediawiki>", "mwxml")], ids=["parquet", "mediawiki"]
+)
+def test_a_package_that_is_not_installed_is_named(monkeypatch, tmp_path, content: bytes, module: str):
+  monkeypatch.setitem(sys.modules, module, None)
+  with pytest.raises(
+    UserError, match=rf'the package {module}, which is not.*pip install "albert-tf\[data\]"'
+  ):
+    _read(tmp_path / "file", content)

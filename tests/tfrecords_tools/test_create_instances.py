@@ -16,7 +16,7 @@ from albert_tf.errors import UserError
 from albert_tf.records import PretrainingSpec
 from albert_tf.records import features as names
 from albert_tf.records.decode import decode_example, decode_record
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import WORD_RULES, AlbertTokenizer
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats, iter_documents
 from tfrecords_tools.pretraining.documents import BlockTokenizer, TokenizedDocument
 from tfrecords_tools.pretraining.instances import InstanceMaker
@@ -34,7 +34,7 @@ _SETTINGS = st.builds(
   short_seq_prob=st.sampled_from([0.0, 0.3, 1.0]),
   sentence_pair=st.sampled_from(["sop", "nsp", "none"]),
   ngram=st.integers(1, 4),
-  whole_word_mask=st.booleans(),
+  whole_word=st.sampled_from(WORD_RULES),
   compatibility=st.just("none"),
 )
 _many = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -44,7 +44,7 @@ def _instances(tokenizer, documents, choices, seed):
   limit = None if choices.is_original else choices.max_num_tokens // 2
   tokenized = [
     document
-    for document in BlockTokenizer(tokenizer)(documents, max_sentence_tokens=limit)
+    for document in BlockTokenizer(tokenizer, choices.whole_word)(documents, max_sentence_tokens=limit)
     if document.num_sentences
   ]
   make = InstanceMaker(tokenizer, choices)
@@ -67,7 +67,7 @@ def test_every_instance_keeps_its_promises(tiny_tokenizer, choices, seed):
   validator = Validator(
     tiny_tokenizer,
     spec=choices.spec,
-    whole_words=choices.whole_word_mask,
+    whole_word=choices.whole_word,
     single_segment=single,
   )
   for document, instance in _instances(tiny_tokenizer, documents, choices, seed):
@@ -86,7 +86,7 @@ def test_every_instance_keeps_its_promises(tiny_tokenizer, choices, seed):
       max_predictions=choices.max_predictions_per_seq,
     )
     assert len(view.positions) <= budget
-    if not choices.whole_word_mask:
+    if choices.whole_word == "none":
       assert len(view.positions) == min(budget, len(view.ids) - (2 if single else 3))
     assert view.order_label == instance.pair.label
     if choices.sentence_pair == "sop":
@@ -201,7 +201,7 @@ def test_words_one_by_one_give_the_tokenizers_ids(tiny_tokenizer, shared_dir):
       np.testing.assert_array_equal(tokenized.ids, np.concatenate(expected))
       ends = np.cumsum([len(ids) for ids in expected if ids])
       assert tokenized.sentence_offsets == [0, *ends.tolist()]
-      np.testing.assert_array_equal(tokenized.starts, tokenizer.word_starts[tokenized.ids])
+      np.testing.assert_array_equal(tokenized.starts, tokenizer.word_starts("original")[tokenized.ids])
   assert BlockTokenizer(released)._word_by_word  # The fast way is the one that was tested.
 
 

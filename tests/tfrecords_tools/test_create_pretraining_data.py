@@ -18,7 +18,7 @@ from albert_tf.errors import UserError
 from albert_tf.records import Manifest, masked_crc32c, read_records
 from albert_tf.records.decode import decode_example
 from tfrecords_tools.corpus import CorpusOptions
-from tfrecords_tools.pretraining import blocks
+from tfrecords_tools.pretraining import blocks, local_runner
 from tfrecords_tools.pretraining.job import create_records
 from tfrecords_tools.pretraining.local_runner import LocalRunner
 from tfrecords_tools.pretraining.settings import PretrainingSettings
@@ -48,6 +48,7 @@ def _make(corpus, output_dir, tokenizer, *, choices=_CHOICES, block_bytes=4000, 
   runner = LocalRunner(num_workers=num_workers)
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(blocks, "SMALLEST_BLOCK", block_bytes)
+    patch.setattr(local_runner, "_WORTH_PROCESSES", 0)
     return create_records(
       corpus, str(output_dir), tokenizer=tokenizer, settings=choices, options=_LINES, runner=runner, **more
     )
@@ -58,9 +59,20 @@ def _contents(directory):
   return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
 
 
-def _run(arguments, **kwargs):
+def _command(arguments, *, always_workers=False):
+  """The command; with `always_workers` it starts them for little text too."""
+  program = [str(_COMMAND)]
+  if always_workers:
+    code = (
+      "import runpy; from tfrecords_tools.pretraining import local_runner; local_runner._WORTH_PROCESSES = 0"
+    )
+    program = ["-c", f"{code}; runpy.run_path({str(_COMMAND)!r}, run_name='__main__')"]
+  return [sys.executable, *program, *map(str, arguments)]
+
+
+def _run(arguments, *, always_workers=False, **kwargs):
   return subprocess.run(
-    [sys.executable, str(_COMMAND), *map(str, arguments)],
+    _command(arguments, always_workers=always_workers),
     capture_output=True,
     text=True,
     check=False,
@@ -212,7 +224,7 @@ def test_a_killed_command_continues(tiny_model, tmp_path):
   flags = {"dupe_factor": 1, "num_workers": 2}
   whole = _run(_flags([str(text)], tiny_model, tmp_path / "whole", **flags))
   assert whole.returncode == 0, whole.stderr
-  arguments = [sys.executable, str(_COMMAND), *_flags([str(text)], tiny_model, tmp_path / "cut", **flags)]
+  arguments = _command(_flags([str(text)], tiny_model, tmp_path / "cut", **flags), always_workers=True)
   finished = 0
   for _ in range(3):
     process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
@@ -227,7 +239,7 @@ def test_a_killed_command_continues(tiny_model, tmp_path):
     assert not psutil.wait_procs(workers, timeout=10)[1]  # No worker is left behind.
     assert not (tmp_path / "cut" / "manifest.json").exists()
     assert not list((tmp_path / "cut").glob("train-*"))
-  again = _run(_flags([str(text)], tiny_model, tmp_path / "cut", **flags))
+  again = _run(_flags([str(text)], tiny_model, tmp_path / "cut", **flags), always_workers=True)
   assert again.returncode == 0, again.stderr
   assert _contents(tmp_path / "cut") == _contents(tmp_path / "whole")
 
@@ -298,7 +310,9 @@ def test_command_works_without_tensorflow_in_any_worker(corpus, tiny_model, tmp_
   (poison / "__init__.py").write_text("raise AssertionError('a data worker imported TensorFlow')\n")
   path = os.pathsep.join(filter(None, [str(tmp_path / "poison"), os.environ.get("PYTHONPATH")]))
   result = _run(
-    _flags(corpus, tiny_model, tmp_path / "out", num_workers=2), env={**os.environ, "PYTHONPATH": path}
+    _flags(corpus, tiny_model, tmp_path / "out", num_workers=2),
+    always_workers=True,
+    env={**os.environ, "PYTHONPATH": path},
   )
   assert result.returncode == 0, result.stderr
   assert "instances/s" in result.stdout
@@ -308,6 +322,9 @@ def test_command_works_without_tensorflow_in_any_worker(corpus, tiny_model, tmp_
   again = _run([f"--flagfile={tmp_path / 'out' / 'flags.txt'}", f"--output_dir={tmp_path / 'again'}"])
   assert again.returncode == 0, again.stderr
   assert _contents(tmp_path / "again") == _contents(tmp_path / "out")
+  finished = _run([f"--flagfile={tmp_path / 'out' / 'flags.txt'}", f"--output_dir={tmp_path / 'out'}"])
+  assert finished.stderr == f"nothing to do: {tmp_path / 'out'} is finished\n"
+  assert "instances/s" not in finished.stdout  # It has made none.
 
 
 def test_a_full_disk_is_one_message(corpus, tiny_model, tmp_path):

@@ -14,13 +14,14 @@ from support import tiny_corpus
 from support.goldens import SPM_MODEL
 
 from albert_tf.errors import UserError
-from albert_tf.records import PretrainingSpec, read_records
+from albert_tf.records import PretrainingSpec, TFRecordWriter, encode_example, read_records
 from albert_tf.records import features as names
 from albert_tf.records.decode import decode_example
 from tfrecords_tools.corpus import CorpusOptions
-from tfrecords_tools.pretraining.inspection import proportion_problems
+from tfrecords_tools.pretraining.inspection_pool import inspect_files
 from tfrecords_tools.pretraining.job import create_records
 from tfrecords_tools.pretraining.local_runner import LocalRunner
+from tfrecords_tools.pretraining.measurements import proportion_problems
 from tfrecords_tools.pretraining.settings import PretrainingSettings
 from tfrecords_tools.pretraining.validation import Validator
 
@@ -64,7 +65,8 @@ def _run(*arguments):
     {},
     {"sentence_pair": "none"},
     {"sentence_pair": "nsp"},
-    {"whole_word_mask": False},
+    {"whole_word": "none"},
+    {"whole_word": "sentencepiece"},
     {"compatibility": "original"},
     {"masked_lm_prob": 0.0},
     {"record_layout": "compact"},
@@ -217,3 +219,23 @@ def test_proportions_allow_chance_and_nothing_more():
 def test_a_record_that_is_no_example_is_refused():
   with pytest.raises(UserError, match=r"must be a tf\.train\.Example"):
     decode_example(b"\x0a\xff\x01nonsense")
+
+
+def test_processes_find_what_one_finds_and_remember_no_record(records, tiny_tokenizer, tmp_path):
+  shutil.copytree(records, tmp_path, dirs_exist_ok=True)
+  wrong = tmp_path / "train-00001-of-00002.tfrecord"
+  spec = PretrainingSpec(64, 8)
+  bad = [
+    encode_example({**decode_example(r), names.INPUT_IDS: np.zeros(64, np.int64)}, spec)
+    for r in read_records(str(wrong))
+  ]
+  with open(wrong, "wb") as stream:
+    writer = TFRecordWriter(stream)
+    for record in bad:
+      writer.write(record)
+  paths = sorted(map(str, tmp_path.glob("*.tfrecord")))
+  one, two = (inspect_files(paths, tiny_tokenizer, validate=True, num_workers=workers) for workers in (1, 2))
+  assert two.measurements.summary() == one.measurements.summary()
+  assert two.problems == one.problems
+  assert two.num_problems == one.num_problems > len(bad) > len(one.problems)  # All are counted, few are kept.
+  assert {problem.path for problem in one.problems} == {str(wrong)}

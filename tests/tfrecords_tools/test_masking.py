@@ -155,7 +155,7 @@ def test_masked_runs_match_the_original_on_its_own_sequences(shared_dir):
     measured.add(view)
     separators = (view.restored == tokenizer.cls_id) | (view.restored == tokenizer.sep_id)
     groups = twin.word_groups(
-      tokenizer.word_starts[view.restored], separators.tolist(), whole_words=True, glue=True
+      tokenizer.word_starts("original")[view.restored], separators.tolist(), whole_words=True, glue=True
     )
     maskable = np.flatnonzero(~separators)
     offsets = [int(np.searchsorted(maskable, group[0])) for group in groups] + [len(maskable)]

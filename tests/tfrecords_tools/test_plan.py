@@ -3,15 +3,16 @@
 import dataclasses
 import importlib.metadata
 import pathlib
+import subprocess
+import sys
 import unicodedata
 
-from absl import flags
 import numpy as np
 import pytest
 from support import tiny_corpus
 
 from albert_tf.errors import UserError
-from tfrecords_tools import create_pretraining_data
+from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.pretraining.job import create_records
 from tfrecords_tools.pretraining.local_runner import LocalRunner
@@ -39,8 +40,10 @@ def corpus(tmp_path_factory):
   return [str(path)]
 
 
-def _make(corpus, output_dir, tokenizer, *, settings=_SETTINGS, **more):
-  options = CorpusOptions(input_format="lines")
+def _make(
+  corpus, output_dir, tokenizer, *, settings=_SETTINGS, input_format="lines", on_bad_text="error", **more
+):
+  options = CorpusOptions(input_format=input_format, on_bad_text=on_bad_text)
   return create_records(
     corpus,
     str(output_dir),
@@ -97,10 +100,37 @@ def test_an_upgrade_is_refused_in_the_middle_of_a_job_and_not_at_its_end(
   )  # Finished: nothing is made by another version.
 
 
+@pytest.mark.parametrize("action", ["skip", "replace"])
+def test_a_run_that_stopped_at_bad_text_goes_on_when_told_what_to_do_with_it(
+  corpus, tiny_tokenizer, tmp_path, action
+):
+  bad = tmp_path / "z.txt"
+  bad.write_bytes(b"kato.\n\nmi \xff ren.\nsol.\n")
+  both = [*corpus, str(bad)]
+  with pytest.raises(UserError, match=r"z\.txt, line 3, byte offset 10 of its text.*--on_bad_text=replace"):
+    _make(both, tmp_path / "out", tiny_tokenizer)
+  runs = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "_unfinished").glob("block-*.run")}
+  assert runs
+
+  def untouched(stage, done, total):
+    assert {path: path.stat().st_mtime_ns for path in runs} == runs
+
+  _make(both, tmp_path / "out", tiny_tokenizer, on_bad_text=action, progress=untouched)
+  _make(both, tmp_path / "whole", tiny_tokenizer, on_bad_text=action)
+  assert _contents(tmp_path / "out") == _contents(tmp_path / "whole")
+  with pytest.raises(UserError, match=rf'on_bad_text: there "{action}", now "error"'):
+    _make(both, tmp_path / "out", tiny_tokenizer)
+
+
 def test_every_flag_has_the_default_of_its_setting():
-  for field in dataclasses.fields(PretrainingSettings):
-    assert flags.FLAGS[field.name].default == field.default, field.name
-  assert create_pretraining_data.__doc__
+  """In a process of its own: a process has room for the flags of one command."""
+  code = (
+    "import dataclasses\n"
+    "from tfrecords_tools.create_pretraining_data import PretrainingSettings, flags\n"
+    "for field in dataclasses.fields(PretrainingSettings):\n"
+    "  assert flags.FLAGS[field.name].default == field.default, field.name\n"
+  )
+  subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 @pytest.mark.parametrize("layout", ["example", "compact"])
@@ -116,8 +146,26 @@ def test_a_corpus_has_as_many_files_as_its_size_asks_for(layout):
   assert decide_num_shards(named, 1e9) == named
 
 
+@pytest.mark.parametrize("layout", ["example", "compact"])
+def test_the_expected_size_is_that_of_real_text(shared_dir, tmp_path, layout):
+  text = shared_dir / "data/corpora/novels/Doyle_Hound_1902.txt"
+  tokenizer = AlbertTokenizer(spm_model_file=str(shared_dir / "data/vocab/30k-clean.model"))
+  for length, predictions in ((512, 20), (512, 77), (128, 20)):
+    settings = PretrainingSettings(
+      max_seq_length=length,
+      max_predictions_per_seq=predictions,
+      dupe_factor=1,
+      record_layout=layout,
+      eval_fraction=0,
+    )
+    output = tmp_path / f"{length}-{predictions}"
+    made = _make([str(text)], output, tokenizer, settings=settings, input_format="paragraphs")
+    num_bytes = sum(file.num_bytes for file in made.files)
+    assert expected_size(text.stat().st_size, settings).record_bytes == pytest.approx(num_bytes, rel=0.15)
+
+
 def test_the_number_of_files_is_decided_before_the_plan(corpus, tiny_tokenizer, tmp_path, monkeypatch):
-  """The manifest tells the number, not that it was left open, and compressed input counts as the text it holds."""
+  """The manifest tells the number, not that it was left open."""
   monkeypatch.setattr("tfrecords_tools.pretraining.sizing._SHARD_BYTES", 20_000)
   open_settings = dataclasses.replace(_SETTINGS, num_shards=0)
   made = _make(corpus, tmp_path / "open", tiny_tokenizer, settings=open_settings)

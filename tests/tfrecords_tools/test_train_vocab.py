@@ -5,6 +5,7 @@ import pathlib
 import random
 import subprocess
 import sys
+import tracemalloc
 
 import pytest
 
@@ -101,3 +102,30 @@ def test_sample_is_uniform_ordered_and_seeded():
   assert vocabulary.sample(items, 10, rng=random.Random(3)) == vocabulary.sample(
     items, 10, rng=random.Random(3)
   )
+
+
+def test_one_copy_of_the_sample_is_held(monkeypatch):
+  """Not the raw one beside the normalised one, and none of ours while SentencePiece has its own."""
+  raw = (f"{number:06d} A Sentence, as LONG as others are. " * 12 for number in range(6000))
+  size = 6000 * 12 * 40
+  spec = vocabulary.VocabularySpec()
+  held = []
+
+  def train(sentences, spec, *, large):
+    assert sum(map(len, sentences)) > 0.9 * size
+    held.append(tracemalloc.get_traced_memory()[0])
+
+  monkeypatch.setattr(vocabulary, "train", train)
+  monkeypatch.setattr(vocabulary, "check", lambda model, sentences, spec: len(sentences) / 1e6)
+  monkeypatch.setattr(vocabulary, "write", lambda model, **more: None)
+  tracemalloc.start()
+  try:
+    sentences = vocabulary.normalize(vocabulary.sample(raw, 5900, rng=random.Random(1)), spec)
+    assert sentences[0].startswith("0000")
+    assert sentences[0].islower()
+    assert vocabulary.make(sentences, spec, model_prefix="unused") == pytest.approx(0.00118)
+    peak = tracemalloc.get_traced_memory()[1]
+  finally:
+    tracemalloc.stop()
+  assert peak < 1.5 * size
+  assert held[0] < 0.4 * size  # The thousand that are checked.

@@ -71,7 +71,7 @@ CHANGES = {
     "masking.masked_lm_prob": 0.15,
     "masking.max_predictions_per_seq": 20,
     "masking.ngram_probabilities": [share / (1 + 1 / 2 + 1 / 3) for share in (1, 1 / 2, 1 / 3)],
-    "masking.whole_word_mask": True,
+    "masking.whole_word": "original",
   },
   "--iterations_per_loop=10": {"iterations_per_loop": 10},
   "--save_checkpoints_steps=11": {"save_checkpoints_steps": 11},

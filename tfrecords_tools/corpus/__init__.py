@@ -2,7 +2,7 @@
 
 from tfrecords_tools.corpus.bytestreams import Checksum, expected_text_bytes
 from tfrecords_tools.corpus.options import BAD_TEXT_ACTIONS, FORMATS, CorpusOptions, CorpusStats
-from tfrecords_tools.corpus.reader import iter_documents
+from tfrecords_tools.corpus.reader import describe_formats, iter_documents
 
 __all__ = [
   "BAD_TEXT_ACTIONS",
@@ -10,6 +10,7 @@ __all__ = [
   "Checksum",
   "CorpusOptions",
   "CorpusStats",
+  "describe_formats",
   "expected_text_bytes",
   "iter_documents",
 ]

@@ -1,6 +1,7 @@
 """Local or remote files, compressed or not, as chunks of bytes; chunks as bounded lines of text."""
 
 import bz2
+import codecs
 from collections.abc import Callable, Generator, Iterable, Iterator
 import contextlib
 import gzip
@@ -143,8 +144,16 @@ def read_text_lines(
         yield text
 
 
-def decode(data: bytes, path: str, where: str, *, options: CorpusOptions, stats: CorpusStats) -> str | None:
-  """Text of UTF-8; of what is not, what `on_bad_text` says: an error, None (left out), or U+FFFD put in."""
+def decode(
+  data: bytes, path: str, where: str, *, options: CorpusOptions, stats: CorpusStats, is_file: bool = True
+) -> str | None:
+  """Text of UTF-8; of what is not, what `on_bad_text` says: an error, None (left out), or U+FFFD put in.
+
+  Args:
+    data: bytes of the text.
+    path, where: what an error names.
+    is_file: they are of the text of the file, not of a value in it; then the error gives its place there.
+  """
   try:
     return data.decode("utf-8")
   except UnicodeDecodeError as error:
@@ -154,11 +163,32 @@ def decode(data: bytes, path: str, where: str, *, options: CorpusOptions, stats:
     if options.on_bad_text == "replace":
       stats.bad_text_replaced += 1
       return data.decode("utf-8", errors="replace")
-    found = data[max(0, error.start - 20) : error.start + 20]
-    raise UserError(
-      f"Text must be UTF-8. Received: {found!r} in {path}, {where}. Convert the file, or pass "
-      "--on_bad_text=skip (leaves such lines out) or --on_bad_text=replace (puts U+FFFD in); both are counted."
-    ) from error
+    if is_file:
+      check_is_utf8(path, where)
+    raise _bad_text(error, path, f"{where}, byte offset {error.start} there") from error
+
+
+def check_is_utf8(path: str, where: str = "") -> None:
+  """Reads a file to the first byte that is not UTF-8, to name its place; only a file that cannot be read is so read."""
+  decoder = codecs.getincrementaldecoder("utf-8")()
+  before = 0
+  for chunk in itertools.chain(read_chunks(path), [b""]):
+    waiting = len(decoder.getstate()[0])  # Bytes of a character that the chunk before began.
+    try:
+      decoder.decode(chunk, final=not chunk)
+    except UnicodeDecodeError as error:
+      place = f"byte offset {before - waiting + error.start} of its text"
+      raise _bad_text(error, path, f"{where}, {place}" if where else place) from error
+    before += len(chunk)
+
+
+def _bad_text(error: UnicodeDecodeError, path: str, where: str) -> UserError:
+  found = error.object[max(0, error.start - 20) : error.start + 20]
+  return UserError(
+    f"Text must be UTF-8. Received: {found!r} in {path}, {where}. Convert the file; or give the same command with "
+    "--on_bad_text=skip (leaves such lines out) or --on_bad_text=replace (puts U+FFFD in), which goes on from the "
+    "finished parts and counts both."
+  )
 
 
 def _read_lines(chunks: Iterable[bytes], limit: int, stats: CorpusStats) -> Iterator[tuple[bytes, bool]]:

@@ -7,7 +7,8 @@ import re
 from typing import Any
 import xml.etree.ElementTree as ElementTree
 
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, optional_package
+from tfrecords_tools.corpus.bytestreams import check_is_utf8
 from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
 from tfrecords_tools.corpus.sentences import DocumentBuilder, split_sentences
 
@@ -33,8 +34,8 @@ def read_mediawiki(
   chunks: Iterable[bytes], head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
 ) -> Iterator[list[str]]:
   """`mediawiki`: an article a document; redirects and pages outside the article namespace are skipped."""
-  import mwxml  # Deferred, like the parser: only dumps need them.
-
+  # Deferred, like the parser: only dumps need them.
+  mwxml = optional_package("mwxml", extra="data", purpose=f"{path} is a dump of Wikipedia, which needs")
   try:
     dump = mwxml.Dump.from_file(io.BufferedReader(_Utf8Stream(chunks, options, stats)))
     for page in dump.pages:
@@ -49,9 +50,10 @@ def read_mediawiki(
         yield from builder.add(split_sentences(paragraph, language=options.language))
       yield from builder.end()
   except (ElementTree.ParseError, mwxml.errors.MalformedXML) as error:
+    if options.on_bad_text == "error":
+      check_is_utf8(path)  # Most often the cause.
     raise UserError(
-      f"A MediaWiki dump must be whole, well-formed XML. Received: {path} ({error}). Download it again; "
-      "where bytes are not UTF-8, pass --on_bad_text=replace."
+      f"A MediaWiki dump must be whole, well-formed XML. Received: {path} ({error}). Download it again."
     ) from error
 
 
@@ -96,7 +98,7 @@ class _Utf8Stream(io.RawIOBase):
 
 def plain_paragraphs(markup: str) -> Iterator[str]:
   """The running text of an article: without templates, tables, files, references, headings and appendices."""
-  import mwparserfromhell as wiki
+  wiki = optional_package("mwparserfromhell", extra="data", purpose="Articles of Wikipedia need")
 
   code = wiki.parse(markup, skip_style_tags=True)
   kept: list[Any] = []

@@ -1,7 +1,9 @@
 """Files to documents: what a file holds, and `iter_documents`, the one entry the data tools use."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 import contextlib
+import dataclasses
+import itertools
 import json
 import re
 
@@ -13,6 +15,10 @@ from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _TEXT_CONTROLS = frozenset(b"\t\n\v\f\r\x1b\x1c\x1d\x1e\x1f\b")
 _MAX_CONTROL_SHARE = 0.02
+_LOOKED_AT = (
+  64  # Files whose format is found before the work begins; a mistake in a later one stops it there.
+)
+_LOOKED_AT_BYTES = 1 << 18  # Of a document whose size is told.
 _READERS = {
   "lines": text.read_sentence_lines,
   "paragraphs": text.read_paragraphs,
@@ -67,6 +73,42 @@ def iter_documents(
   stats.empty_files += stats.documents == before
 
 
+def describe_formats(paths: Sequence[str], options: CorpusOptions) -> list[str]:
+  """What `auto` takes some of the files for: one line for each format, with the sizes of the first two documents.
+
+  Raises:
+    UserError: as `iter_documents`, before anything is made of the other files.
+  """
+  if options.input_format != "auto" or not paths:
+    return []
+  looked_at = [paths[number * len(paths) // _LOOKED_AT] for number in range(_LOOKED_AT)]
+  by_format: dict[str, list[str]] = {}
+  for path in dict.fromkeys(looked_at):
+    with contextlib.closing(read_chunks(path)) as chunks:
+      if head := split_head(chunks)[0]:
+        by_format.setdefault(_detect(head, path), []).append(path)
+  return [
+    f"--input_format=auto: {first} "
+    + (f"and {len(others):,} more of the files looked at are" if others else "is")
+    + f" read as {kind}; {_first_sizes(first, options)}"
+    for kind, (first, *others) in by_format.items()
+  ]
+
+
+def _first_sizes(path: str, options: CorpusOptions) -> str:
+  """Sizes of the first two documents, for a person to judge."""
+  bounded = dataclasses.replace(options, max_document_bytes=_LOOKED_AT_BYTES)
+  sizes = []
+  for document in itertools.islice(iter_documents(path, bounded, stats=CorpusStats()), 2):
+    whole = sum(map(len, document)) < _LOOKED_AT_BYTES
+    sizes.append(f"{'' if whole else 'more than '}{len(document):,}")
+    if not whole:
+      break  # What follows is the rest of it.
+  if len(sizes) == 2:
+    return f"its first two documents have {' and '.join(sizes)} sentences"
+  return f"its first document has {sizes[0]} sentences" if sizes else "it holds no document"
+
+
 def _check_is_text(head: bytes, path: str) -> None:
   """Raises a `UserError` for a binary file: NUL or many control bytes, or another encoding."""
   if head.startswith(_UTF16):
@@ -93,7 +135,14 @@ def _detect(head: bytes, path: str) -> str:
     return "wikiextractor"
   if start.startswith("{") and _is_json_lines(start):
     return "jsonl"
-  return "paragraphs" if text.has_paragraphs(start) else "lines"
+  found = text.plain_format(start)
+  if found is None:
+    raise UserError(
+      f"--input_format=auto must be certain. Received: {path}, whose lines are single sentences with blank lines "
+      "between them: each may be a document of its own (--input_format=lines), or a paragraph of one document "
+      "(--input_format=paragraphs). Pass the one that is meant."
+    )
+  return found
 
 
 def _is_json_lines(start: str) -> bool:

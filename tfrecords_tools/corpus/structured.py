@@ -1,11 +1,12 @@
 """JSON lines and Parquet: a column holds each document's text."""
 
 from collections.abc import Iterable, Iterator
+import itertools
 import json
 from typing import Any
 
 from albert_tf import files
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, optional_package
 from tfrecords_tools.corpus.bytestreams import decode, read_text_lines
 from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
 from tfrecords_tools.corpus.sentences import DocumentBuilder, split_sentences
@@ -43,9 +44,10 @@ def read_parquet(
   chunks: Iterable[bytes], head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
 ) -> Iterator[list[str]]:
   """`parquet`: one row a document; the column `text_field` is a string, or a list of sentences."""
-  import pyarrow as pa  # Deferred: a second to import, and most corpora are text.
-  import pyarrow.parquet as pq
-
+  pa, pq = (  # Deferred: a second to import, and most corpora are text.
+    optional_package(name, extra="data", purpose=f"{path} is read as Parquet, which needs")
+    for name in ("pyarrow", "pyarrow.parquet")
+  )
   if not head.startswith(PARQUET_MAGIC):
     raise UserError(
       f"A file of --input_format=parquet must be one. Received: {path}. Try --input_format=auto."
@@ -57,13 +59,17 @@ def read_parquet(
       raise UserError(f"A Parquet file must be whole. Received: {path} ({error}). Copy it again.") from error
     if options.text_field not in table.schema_arrow.names:
       raise UserError(_no_field(options.text_field, path, sorted(table.schema_arrow.names)))
+    rows = itertools.count()
     for batch in table.iter_batches(
       batch_size=_PARQUET_ROWS, columns=[options.text_field], use_threads=False
     ):
       for value in _as_bytes(batch.column(0), pa):
         items = value if isinstance(value, list) else [value]
         stats.bytes_read += sum(map(len, filter(None, items)))
-        decoded = [item and decode(item, path, "in a row", options=options, stats=stats) for item in items]
+        where = f"row {next(rows)}"
+        decoded = [
+          item and decode(item, path, where, options=options, stats=stats, is_file=False) for item in items
+        ]
         yield from _document(
           decoded if isinstance(value, list) else decoded[0], path, options=options, stats=stats
         )

@@ -20,6 +20,9 @@ _WIKITEXT_HEADING = re.compile(r"^\s*(=( =)*) (.*\S) \1\s*$")
 _WIKITEXT_JOINERS = re.compile(r" @([-.,])@ ")  # "34 @.@ 76" is how that corpus writes "34.76".
 _WIKITEXT_TITLE = re.compile(r"^ ?= [^=].* = ?$", re.MULTILINE)
 _SAMPLED_LINES = 400
+_SEVERAL = 0.3  # Share of lines with several sentences above which lines are paragraphs,
+_SEVERAL_SPACED = 0.2  # and where blank lines stand around each; one sentence a line stays below.
+_LARGE_GAP = re.compile(r"\n\s*\n\s*\n\s*\n|\f")
 _DOC_OPEN = re.compile(r"^<doc\s[^>]*>\s*$")
 _DOC_TITLE = re.compile(r'\btitle="([^"]*)"')
 _PARAGRAPH_CHARS = 1 << 16  # A wrapped paragraph that never ends is split into sentences in parts.
@@ -133,14 +136,22 @@ def read_wikiextractor(
   yield from builder.end()
 
 
-def has_paragraphs(text: str) -> bool:
-  """Whether lines hold several sentences, or sentences go on over lines, or each line stands alone."""
+def plain_format(text: str) -> str | None:
+  """What text without marks is: `lines` or `paragraphs`; None where either is plausible and gives other documents.
+
+  Lines that hold several sentences, or sentences that go on over lines, are paragraphs. Single sentences with blank
+  lines between them are paragraphs of one document where something else ends documents: a heading or a larger gap.
+  Without that, each may be a document.
+  """
   lines = text.split("\n")[:_SAMPLED_LINES]
   filled = [line for line in lines if line.strip()]
-  if not filled:
-    return False
-  several = sum(len(split_sentences(line[:2000])) > 1 for line in filled)
-  return several > 0.3 * len(filled) or _is_wrapped(lines) or _is_spaced(lines)
+  several = sum(len(split_sentences(line[:2000])) > 1 for line in filled) / max(1, len(filled))
+  if several > _SEVERAL or _is_wrapped(lines):
+    return "paragraphs"
+  if not _is_spaced(lines):
+    return "lines"
+  marked = any(map(_CHAPTER.match, filled)) or _WIKITEXT_TITLE.search(text) or _LARGE_GAP.search(text)
+  return "paragraphs" if several > _SEVERAL_SPACED or marked else None
 
 
 def _is_wrapped(lines: list[str]) -> bool:

@@ -6,7 +6,7 @@ A file is sorted in memory, so memory is bounded by a file.
 A failed pipeline is run again from the start; Beam repeats failed bundles. Either writes the same files over.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 import contextlib
 import copy
 import json
@@ -23,11 +23,12 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import RecordFile
 from tfrecords_tools.corpus import CorpusStats
+from tfrecords_tools.pretraining.beam_duplicates import search
 from tfrecords_tools.pretraining.beam_options import pipeline_options
-from tfrecords_tools.pretraining.blocks import Block, Outcome, Place
+from tfrecords_tools.pretraining.blocks import Block, Outcome
 from tfrecords_tools.pretraining.job import Job, Progress
 from tfrecords_tools.pretraining.plan import PLAN_NAME
-from tfrecords_tools.pretraining.settings import SPLITS
+from tfrecords_tools.pretraining.randomness import Place
 from tfrecords_tools.pretraining.shards import KEY_SPACE, read_note, write_shard
 from tfrecords_tools.pretraining.sizing import expected_size
 
@@ -55,7 +56,13 @@ class BeamRunner:
   def __init__(self, arguments: Sequence[str] = ()):
     self._arguments = arguments
 
-  def make(self, job: Job, held_out: Place | None, progress: Progress) -> Outcome:
+  def find_duplicates(self, job: Job, progress: Progress) -> None:
+    pipeline = beam.Pipeline(options=pipeline_options(self._arguments))
+    search(_files(pipeline, job) | "work is here" >> beam.Map(_reached, job), job)
+    _run(pipeline, job, progress)
+    job.duplicates.note()
+
+  def make(self, job: Job, held_out: Collection[Place], progress: Progress) -> Outcome:
     """Runs the whole pipeline, final files included; `write` returns what it wrote."""
     _check_shards(job)
     # Notes of a pipeline that failed, or held out something else.
@@ -63,18 +70,14 @@ class BeamRunner:
       files.remove(note)
     pipeline = beam.Pipeline(options=pipeline_options(self._arguments))
     _build(pipeline, job, held_out)
-    with _user_errors():
-      result = pipeline.run()
-      with _watched(result, sum(job.text_sizes), progress), _cancelled_with_this(result):
-        result.wait_until_finish()
+    _run(pipeline, job, progress)
     return _read_outcome(job)
 
   def write(self, job: Job, outcome: Outcome, progress: Progress) -> list[RecordFile]:
     # A file that no record fell into has no note yet.
     record_files = [
-      read_note(path, plan=job.plan)
-      or write_shard(path, os.path.basename(path).split("-")[0], (), plan=job.plan)
-      for path in _staged(job)
+      read_note(path, plan=job.plan) or write_shard(path, split, (), plan=job.plan)
+      for path, split in _staged(job).items()
     ]
     progress("write", len(record_files), len(record_files))
     return record_files
@@ -83,13 +86,20 @@ class BeamRunner:
     """A pipeline holds nothing once it has ended."""
 
 
-def _build(pipeline: Any, job: Job, held_out: Place | None) -> None:
-  blocks = (
-    pipeline
-    | "files" >> beam.Create(range(len(job.paths)))
-    | "share files" >> beam.Reshuffle()
-    | "blocks" >> beam.ParDo(_ReadBlocks(job))
-  )
+def _run(pipeline: Any, job: Job, progress: Progress) -> None:
+  with _user_errors():
+    result = pipeline.run()
+    with _watched(result, sum(job.text_sizes), progress), _cancelled_with_this(result):
+      result.wait_until_finish()
+
+
+def _files(pipeline: Any, job: Job) -> Any:
+  """The numbers of the input files, shared out."""
+  return pipeline | "files" >> beam.Create(range(len(job.paths))) | "share files" >> beam.Reshuffle()
+
+
+def _build(pipeline: Any, job: Job, held_out: Collection[Place]) -> None:
+  blocks = _files(pipeline, job) | "blocks" >> beam.ParDo(_ReadBlocks(job))
   made = (
     blocks
     | "share blocks" >> beam.Reshuffle()
@@ -99,15 +109,20 @@ def _build(pipeline: Any, job: Job, held_out: Place | None) -> None:
   _ = made.outcome | "add up" >> beam.CombineGlobally(_AddUp(job)) | "note" >> beam.Map(_write_outcome, job)
 
 
-def _staged(job: Job) -> list[str]:
-  """Where the final files are written."""
-  return [os.path.join(job.stage_dir, name) for split in SPLITS for name in job.settings.shard_names(split)]
+def _staged(job: Job) -> dict[str, str]:
+  """Where the final files are written, and the split of each."""
+  return {
+    os.path.join(job.stage_dir, name): split
+    for split in job.splits
+    for name in job.settings.shard_names(split)
+  }
 
 
 def _check_shards(job: Job) -> None:
   """Refuses files that a worker could not sort in memory."""
   settings = job.settings
-  size = expected_size(sum(job.text_sizes), settings).record_bytes
+  text = sum(size * source.weight for size, source in zip(job.text_sizes, job.sources, strict=True))
+  size = expected_size(text, settings).record_bytes
   for split, flag, share in (
     ("train", "num_shards", 1 - settings.eval_fraction),
     ("eval", "num_eval_shards", settings.eval_fraction),
@@ -148,10 +163,15 @@ def _check_work_is_here(job: Job) -> None:
       )
 
 
+def _reached(file_index: int, job: Job) -> int:
+  _check_work_is_here(job)
+  return file_index
+
+
 class _MakeInstances(beam.DoFn):
   """A block to (final file, ordered record), and its outcome."""
 
-  def __init__(self, job: Job, held_out: Place | None):
+  def __init__(self, job: Job, held_out: Collection[Place]):
     self._job = job
     self._held_out = held_out
 

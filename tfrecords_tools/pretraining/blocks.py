@@ -1,36 +1,23 @@
 """The unit of work: some whole documents of one file. It bounds memory, and a restart skips finished ones."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.corpus import Checksum, CorpusOptions, CorpusStats, iter_documents
 from tfrecords_tools.pretraining.documents import BlockTokenizer, TokenizedDocument
 from tfrecords_tools.pretraining.instances import Instance, InstanceMaker
-from tfrecords_tools.pretraining.randomness import SPLIT_PASS, Stream
+from tfrecords_tools.pretraining.randomness import SPLIT_PASS, WEIGHT_PASS, Place, SplitDraw, Stream
 from tfrecords_tools.pretraining.settings import SPLITS, PretrainingSettings
 from tfrecords_tools.pretraining.sorted_runs import Run
-from tfrecords_tools.pretraining.statistics import Statistics
+from tfrecords_tools.pretraining.sources import Source
+from tfrecords_tools.pretraining.statistics import SourceCounts, Statistics
 
 # Bytes of text in a block: enough to be worth a task, few enough to share out a small corpus.
 SMALLEST_BLOCK, _LARGEST_BLOCK, _MOST_BLOCKS = 1 << 20, 4 << 20, 4096
 _BYTES_AT_ONCE = 1 << 18  # Of text that is tokenized together: its words take thirty times as much memory.
 _INSTANCES_AT_ONCE = 1024
-
-
-class Place(NamedTuple):
-  """A document: its file among the inputs, and its place there."""
-
-  file_index: int
-  document: int
-
-
-class SplitDraw(NamedTuple):
-  """What was drawn for a document; the smallest draws are held out."""
-
-  draw: float
-  place: Place
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +30,7 @@ class Block:
     first_document: the place in the file of its first document.
     documents: raw sentences of each.
     corpus: with the last block of a file, which may be empty: what the readers counted in all of it.
+    dropped: numbers of those left out as copies of earlier ones; they have no sentences.
   """
 
   file_index: int
@@ -50,6 +38,7 @@ class Block:
   first_document: int
   documents: list[list[str]]
   corpus: CorpusStats | None = None
+  dropped: frozenset[int] = frozenset()
 
   @property
   def name(self) -> str:
@@ -58,6 +47,10 @@ class Block:
   @property
   def places(self) -> list[Place]:
     return [Place(self.file_index, self.first_document + number) for number in range(len(self.documents))]
+
+  def holds(self, place: Place) -> bool:
+    numbers = range(self.first_document, self.first_document + len(self.documents))
+    return place.file_index == self.file_index and place.document in numbers
 
 
 def block_bytes_for(total_bytes: int) -> int:
@@ -109,13 +102,13 @@ class Outcome:
   Attributes:
     statistics: by split.
     corpus: what the readers counted.
-    nearest: the document that is nearest to being held out; None without one.
+    sources: by name; one of an empty name where none is named.
     runs: sorted records on disk, where the runner keeps them so.
   """
 
   statistics: dict[str, Statistics]
   corpus: CorpusStats = dataclasses.field(default_factory=CorpusStats)
-  nearest: SplitDraw | None = None
+  sources: dict[str, SourceCounts] = dataclasses.field(default_factory=dict)
   runs: list[Run] = dataclasses.field(default_factory=list)
 
   @classmethod
@@ -126,14 +119,15 @@ class Outcome:
     self.corpus.update(other.corpus)
     for split in SPLITS:
       self.statistics[split].add(other.statistics[split])
-    self.nearest = min(filter(None, (self.nearest, other.nearest)), default=None)
+    for name, counts in other.sources.items():
+      self.sources.setdefault(name, SourceCounts()).add(counts)
     self.runs += other.runs
 
   def to_json(self) -> dict[str, Any]:
     return {
       "statistics": {split: statistics.to_json() for split, statistics in self.statistics.items()},
       "corpus": self.corpus.to_dict(),
-      "nearest": self.nearest,
+      "sources": {name: dataclasses.asdict(counts) for name, counts in self.sources.items()},
       "runs": [dataclasses.asdict(run) for run in self.runs],
     }
 
@@ -142,49 +136,66 @@ class Outcome:
     for split in SPLITS:
       self.statistics[split].add_json(fields["statistics"][split])
     self.corpus.update(CorpusStats.from_dict(fields["corpus"]))
-    if fields["nearest"]:
-      draw, place = fields["nearest"]
-      self.nearest = min(filter(None, (self.nearest, SplitDraw(draw, Place(*place)))))
+    for name, counts in fields["sources"].items():
+      self.sources.setdefault(name, SourceCounts()).add(SourceCounts.from_json(counts))
     self.runs += [Run(**run) for run in fields["runs"]]
 
 
 class BlockMaker:
-  """Makes all instances of a block, in a fixed order."""
+  """Makes all instances of a block, in a fixed order.
 
-  def __init__(self, tokenizer: AlbertTokenizer, settings: PretrainingSettings):
+  Args:
+    tokenizer, settings: what decides the bytes.
+    sources: of each input file.
+  """
+
+  def __init__(self, tokenizer: AlbertTokenizer, settings: PretrainingSettings, sources: Sequence[Source]):
     self._unk_id = tokenizer.unk_id
+    self._is_torn = tokenizer.torn_pieces & (settings.whole_word == "original")
     self._settings = settings
-    self._tokenize = BlockTokenizer(tokenizer)
+    self._sources = sources
+    self._tokenize = BlockTokenizer(tokenizer, settings.whole_word)
     self._make = InstanceMaker(tokenizer, settings)
 
   def __call__(
-    self, block: Block, outcome: Outcome, *, held_out: Place | None = None
+    self, block: Block, outcome: Outcome, *, held_out: Collection[Place] = ()
   ) -> Iterator[tuple[str, list[Instance]]]:
-    """Yields (split, instances) a few at a time, and counts them in `outcome`.
+    """Yields (train, eval or eval-SOURCE; instances) a few at a time, and counts them in `outcome`.
+
+    A source's weight says how often its documents are gone through in train; held-out ones are gone through
+    `dupe_factor` times, so that models of differently weighted records are measured on the same ones.
 
     Args:
       block: the documents.
       outcome: empty.
-      held_out: a document to hold out whatever was drawn for it.
+      held_out: documents to hold out whatever was drawn for them.
     """
-    settings = self._settings
-    for split, numbered in self._split(block, outcome, held_out).items():
+    source = self._sources[block.file_index]
+    counts = outcome.sources[source.name] = SourceCounts(duplicates=len(block.dropped))
+    for split, numbered in self._split(block, outcome, counts, held_out).items():
+      kind = split if split == "train" else source.eval_split
       statistics = outcome.statistics[split]
       others = [document for _, document in numbered]  # Never from the other split.
       buffer: list[Instance] = []
       for place, document in numbered:
-        for dupe in range(settings.dupe_factor):
+        for dupe in range(self._passes(source, place) if split == "train" else self._settings.dupe_factor):
           for instance in self._make(document, self._stream(place, dupe), others=others):
             buffer.append(instance)
             if len(buffer) >= _INSTANCES_AT_ONCE:  # One document may give very many.
               statistics.add_instances(buffer)
-              yield split, buffer
+              yield kind, buffer
               buffer = []
       statistics.add_instances(buffer)
-      yield split, buffer
+      yield kind, buffer
+    counts.count(outcome.statistics)
+
+  def _passes(self, source: Source, place: Place) -> int:
+    """Passes over a document of train: the whole part for all, the rest by a draw."""
+    whole, rest = source.passes(self._settings.dupe_factor)
+    return whole + (rest > 0 and self._stream(place, WEIGHT_PASS).uniform() < rest)
 
   def _split(
-    self, block: Block, outcome: Outcome, held_out: Place | None
+    self, block: Block, outcome: Outcome, counts: SourceCounts, held_out: Collection[Place]
   ) -> dict[str, list[tuple[Place, TokenizedDocument]]]:
     """The documents of each split that have text, tokenized."""
     settings = self._settings
@@ -193,18 +204,22 @@ class BlockMaker:
     for few in _portions(block.documents):
       documents += self._tokenize(few, max_sentence_tokens=limit)
     draws = [SplitDraw(self._stream(place, SPLIT_PASS).uniform(), place) for place in block.places]
-    outcome.nearest = min(draws, default=None)
     by_split: dict[str, list[tuple[Place, TokenizedDocument]]] = {split: [] for split in SPLITS}
-    for (draw, place), document in zip(draws, documents, strict=True):
-      split = "eval" if place == held_out or draw < settings.eval_fraction else "train"
+    for draw, document in zip(draws, documents, strict=True):
+      place = draw.place
+      if place.document in block.dropped:
+        continue
+      split = "eval" if place in held_out or draw.draw < settings.eval_fraction else "train"
       counters = outcome.statistics[split].counters
       counters["documents"] += 1
       if not document.num_sentences:
         counters["empty_documents"] += 1
         continue
+      counts.nearest = min(counts.nearest or draw, draw)
       counters["sentences"] += document.num_sentences
       counters["tokens"] += len(document.ids)
       counters["unknown"] += int((document.ids == self._unk_id).sum())
+      counters["torn"] += int(self._is_torn[document.ids].sum())
       by_split[split].append((place, document))
     return by_split
 

@@ -1,26 +1,21 @@
 """What files of records really hold: instances as text, statistics, and everything that is wrong."""
 
-import collections
-from collections.abc import Callable, Iterator, Mapping, Sequence
-import math
+from collections.abc import Iterator, Mapping
 import os
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from albert_tf.errors import UserError
-from albert_tf.records import Manifest, PretrainingSpec, RecordFile, compact, missing_files, read_records
+from albert_tf.records import Manifest, PretrainingSpec, RecordFile, compact, read_records
 from albert_tf.records import features as names
 from albert_tf.records.decode import decode_example, decode_record
 from albert_tf.records.shard_index import index_problem
 from albert_tf.tokenization import AlbertTokenizer
-from tfrecords_tools.pretraining.masking import KEEP_SHARE, MASK_SHARE, prediction_budget
+from tfrecords_tools.pretraining.masking import prediction_budget
+from tfrecords_tools.pretraining.measurements import Measurements, proportion_problems
 from tfrecords_tools.pretraining.shards import size_and_crc32c
-from tfrecords_tools.pretraining.statistics import KINDS
 from tfrecords_tools.pretraining.validation import Validator, View, view_instance
 
-_SIGMAS = 5.0  # One false alarm in about two million checks.
-_SHARES = dict(zip(KINDS, (MASK_SHARE, KEEP_SHARE, 1 - MASK_SHARE - KEEP_SHARE), strict=True))
+_MOST_PROBLEMS = 20  # Described of each file; all are counted.
 
 
 class Problem(NamedTuple):
@@ -33,108 +28,6 @@ class Problem(NamedTuple):
   def __str__(self) -> str:
     where = self.path if self.record is None else f"{self.path}, record {self.record}"
     return f"{where}: {self.what}"
-
-
-class Measurements:
-  """Histograms over instances, of records made by any program; named as those of `Statistics`."""
-
-  def __init__(self, tokenizer: AlbertTokenizer):
-    self._mask_id = tokenizer.mask_id
-    self.vocab_size = tokenizer.vocab_size
-    self._histograms: dict[str, collections.Counter[Any]] = collections.defaultdict(collections.Counter)
-
-  def add(self, view: View) -> None:
-    shown = view.ids[view.positions]
-    masked, kept = int((shown == self._mask_id).sum()), int((shown == view.labels).sum())
-    kinds = {"masked": masked, "kept": kept, "random": len(shown) - masked - kept}
-    runs = np.split(view.positions, np.flatnonzero(np.diff(view.positions) > 1) + 1) if len(shown) else []
-    columns: dict[str, Mapping[Any, int] | Sequence[Any]] = {
-      "lengths": [len(view.ids)],
-      "predictions": [len(view.positions)],
-      "segment_a": [int((view.segments == 0).sum())],
-      "word_starts": [int(view.boundary.sum())],
-      "labels": [view.order_label],
-      "kinds": kinds,
-      "run_pieces": [len(run) for run in runs],
-      "run_words": [max(1, int(view.boundary[run].sum())) for run in runs],
-    }
-    for name, values in columns.items():
-      self._histograms[name].update(values)
-
-  def counts(self) -> dict[str, int]:
-    """Numbers behind the shares, for tests of significance."""
-    labels, kinds = self._histograms["labels"], self._histograms["kinds"]
-    return {"label_0": labels[0], "label_1": labels[1], **{kind: kinds[kind] for kind in KINDS}}
-
-  def summary(self) -> dict[str, Any]:
-    """Means, percentiles and shares; {} without an instance."""
-    instances = self._histograms["lengths"].total()
-    if not instances:
-      return {}
-    lengths, predictions = self._histograms["lengths"], self._histograms["predictions"]
-    answers = max(1, _total(predictions))
-    return {
-      "instances": instances,
-      "label1_fraction": self._histograms["labels"][1] / instances,
-      "seq_len_mean": _total(lengths) / instances,
-      "seq_len_pct": {str(p): _percentile(lengths, p) for p in (0, 5, 10, 25, 50, 75, 90, 100)},
-      "full_fraction": lengths[max(lengths)] / instances,
-      "segA_len_mean": _total(self._histograms["segment_a"]) / instances,
-      "predictions_mean": _total(predictions) / instances,
-      "predictions_min": min(predictions),
-      "predictions_max": max(predictions),
-      **{kind: self._histograms["kinds"][kind] / answers for kind in KINDS},
-      "word_start_fraction": _total(self._histograms["word_starts"]) / _total(lengths),
-      **{name: _distribution(self._histograms[name]) for name in ("run_pieces", "run_words")},
-    }
-
-
-def _total(histogram: collections.Counter[int]) -> int:
-  return sum(value * count for value, count in histogram.items())
-
-
-def _percentile(histogram: collections.Counter[int], percent: float) -> float:
-  """As NumPy's, with linear interpolation, of the values that the histogram counts."""
-  values = sorted(histogram)
-  last = np.cumsum([histogram[value] for value in values]) - 1  # Place of the last of each value.
-  place = percent / 100 * last[-1]
-  low, high = (values[int(np.searchsorted(last, at))] for at in (math.floor(place), math.ceil(place)))
-  return float(low + (high - low) * (place - math.floor(place)))
-
-
-def _distribution(histogram: collections.Counter[int]) -> dict[str, float]:
-  return {str(value): histogram[value] / histogram.total() for value in sorted(histogram)}
-
-
-def proportion_problems(
-  counts: Mapping[str, int], *, vocab_size: int, balanced_labels: bool, masked: bool = True
-) -> list[str]:
-  """Shares that are further from what the settings ask for than chance explains.
-
-  Args:
-    counts: masked, kept, random, label_0, label_1.
-    vocab_size: a random piece is the original one once in so many times, and is then counted as kept.
-    balanced_labels: both sentence order labels are equally likely.
-    masked: whether there should be predictions at all.
-  """
-  found = []
-  total = sum(counts[name] for name in KINDS)
-  if masked and not total:
-    found.append("no piece is masked")
-  for name, expected in _SHARES.items():
-    if total and _too_far(counts[name], total, expected, slack=0.1 / vocab_size):
-      found.append(f"{name} pieces are {counts[name] / total:.4f} of {total} and not about {expected:g}")
-  labels = counts["label_0"] + counts["label_1"]
-  if balanced_labels and labels and _too_far(counts["label_1"], labels, 0.5):
-    found.append(f"sentence order label 1 is {counts['label_1'] / labels:.4f} of {labels} and not about 0.5")
-  if not balanced_labels and not counts["label_0"]:
-    found.append("every sentence order label is 1")
-  return found
-
-
-def _too_far(count: int, total: int, expected: float, *, slack: float = 0.0) -> bool:
-  deviation = math.sqrt(expected * (1 - expected) / total)
-  return abs(count / total - expected) > _SIGMAS * deviation + slack
 
 
 def render(view: View, tokenizer: AlbertTokenizer) -> str:
@@ -159,81 +52,39 @@ def render(view: View, tokenizer: AlbertTokenizer) -> str:
   return "".join(words).strip("\n")
 
 
-class Inspector:
-  """Goes through files: shows, measures, and notes what is wrong.
+class Findings:
+  """What was found in some files; its size does not depend on theirs.
 
-  Args:
-    tokenizer: the vocabulary of the records.
-    show: called for each sound instance, with a function that renders it.
-    max_records: read at most so many records of each file; then the files as a whole are not checked.
+  Attributes:
+    measurements: of the sound instances.
+    problems: the first of each file.
+    num_problems: of all.
+    settings: of the records of each directory, where a manifest tells them.
   """
 
-  def __init__(
-    self,
-    tokenizer: AlbertTokenizer,
-    *,
-    show: Callable[[Callable[[], str]], None] = lambda render: None,
-    max_records: int | None = None,
-  ):
-    self._tokenizer = tokenizer
-    self._show = show
-    self._max_records = max_records
-    self._manifests: dict[str, Manifest | None] = {}  # By directory.
+  def __init__(self, tokenizer: AlbertTokenizer):
     self.measurements = Measurements(tokenizer)
     self.problems: list[Problem] = []
+    self.num_problems = 0
+    self.settings: dict[str, Mapping[str, Any]] = {}
 
-  def inspect(self, path: str, *, validate: bool) -> None:
-    """Reads one file to its end, or to the first record that cannot be read."""
-    directory = os.path.dirname(path)
-    if directory not in self._manifests:
-      manifest = self._manifests[directory] = Manifest.find(directory)
-      if manifest is not None:
-        tokenizer = self._tokenizer
-        manifest.check(vocab_size=tokenizer.vocab_size, vocab_sha256=tokenizer.model_sha256, source=path)
-        missing = missing_files(directory, manifest) if validate else []
-        self.problems += [Problem(os.path.join(directory, name), None, "it is missing") for name in missing]
-    manifest = self._manifests[directory]
-    if validate and self._max_records is None:
-      self.problems += _file_problems(path, manifest)
-    validator = None
-    index = -1
-    try:
-      for index, record in enumerate(read_records(path)):
-        if self._max_records is not None and index >= self._max_records:
-          return
-        validator = validator or _make_validator(self._tokenizer, manifest, record)
-        self.problems += [
-          Problem(path, index, what) for what in self._instance(record, validator, path, index)
-        ]
-    except UserError as error:
-      self.problems.append(Problem(path, None, str(error)))
-    entry = _entry(manifest, path)
-    if entry and self._max_records is None and index + 1 != entry.num_records:
-      self.problems.append(Problem(path, None, f"{index + 1} records could be read of {entry.num_records}"))
+  def note(self, problem: Problem) -> None:
+    self.num_problems += 1
+    if len(self.problems) < _MOST_PROBLEMS:
+      self.problems.append(problem)
 
-  def _instance(self, record: bytes, validator: Validator, path: str, index: int) -> list[str]:
-    """Shows and measures a sound instance; says what is wrong with any."""
-    features = decode_record(record, validator.spec)
-    if compact.word_bytes_of(record):
-      validator.add_boundary(features)
-    if wrong := validator.problems(features):
-      return wrong
-    view = view_instance(features)
-    self.measurements.add(view)
-    self._show(
-      lambda: (
-        f"--- {os.path.basename(path)} record {index}: {len(view.ids)} tokens, {len(view.positions)} "
-        f"predictions, label {view.order_label}\n{render(view, self._tokenizer)}"
-      )
-    )
-    manifest = self._manifests[os.path.dirname(path)]
-    return _budget_problem(view, manifest) if manifest else []
+  def add(self, other: "Findings") -> None:
+    """Adds what was found in other files."""
+    self.measurements.update(other.measurements)
+    self.problems += other.problems
+    self.num_problems += other.num_problems
+    self.settings |= other.settings
 
   def check_proportions(self) -> None:
     """Notes shares over all files that their settings do not explain."""
     if not self.measurements.summary():
       return
-    settings = [manifest.settings for manifest in self._manifests.values() if manifest is not None]
+    settings = list(self.settings.values())
     balanced = bool(settings) and all(
       each["sentence_pair"] == "sop" and each["compatibility"] == "none" for each in settings
     )
@@ -244,6 +95,68 @@ class Inspector:
       masked=all(each["masked_lm_prob"] > 0 for each in settings),
     )
     self.problems += [Problem("all files", None, what) for what in found]
+    self.num_problems += len(found)
+
+
+class Inspector:
+  """Goes through a file: measures, and notes what is wrong.
+
+  Args:
+    tokenizer: the vocabulary of the records.
+    path: a file of records.
+    max_records: read at most so many of them; then the file as a whole is not checked.
+  """
+
+  def __init__(self, tokenizer: AlbertTokenizer, path: str, *, max_records: int | None = None):
+    self._tokenizer = tokenizer
+    self._path = path
+    self._max_records = max_records
+    self.findings = Findings(tokenizer)
+
+  def inspect(self, *, validate: bool) -> Findings:
+    """Reads the file to its end, or to the first record that cannot be read."""
+    for _, view in self.views(validate=validate):
+      self.findings.measurements.add(view)
+    return self.findings
+
+  def views(self, *, validate: bool = False) -> Iterator[tuple[int, View]]:
+    """The sound instances with their places; notes what is wrong with the others, and with the file."""
+    path, note = self._path, self.findings.note
+    manifest = self._manifest()
+    if validate and self._max_records is None:
+      for problem in _file_problems(path, manifest):
+        note(problem)
+    validator = None
+    index = -1
+    try:
+      for index, record in enumerate(read_records(path)):
+        if self._max_records is not None and index >= self._max_records:
+          return
+        validator = validator or _make_validator(self._tokenizer, manifest, record)
+        features = decode_record(record, validator.spec)
+        if compact.word_bytes_of(record):
+          validator.add_boundary(features)
+        wrong = validator.problems(features)
+        if not wrong:
+          view = view_instance(features)
+          yield index, view
+          wrong = _budget_problem(view, manifest) if manifest else []
+        for what in wrong:
+          note(Problem(path, index, what))
+    except UserError as error:
+      note(Problem(path, None, str(error)))
+    entry = _entry(manifest, path)
+    if entry and self._max_records is None and index + 1 != entry.num_records:
+      note(Problem(path, None, f"{index + 1} records could be read of {entry.num_records}"))
+
+  def _manifest(self) -> Manifest | None:
+    """That of the file's directory, which must be of the same vocabulary."""
+    tokenizer = self._tokenizer
+    manifest = Manifest.find(os.path.dirname(self._path))
+    if manifest is not None:
+      manifest.check(vocab_size=tokenizer.vocab_size, vocab_sha256=tokenizer.model_sha256, source=self._path)
+      self.findings.settings[os.path.dirname(self._path)] = manifest.settings
+    return manifest
 
 
 def _entry(manifest: Manifest | None, path: str) -> RecordFile | None:
@@ -288,7 +201,7 @@ def _make_validator(tokenizer: AlbertTokenizer, manifest: Manifest | None, first
     return Validator(
       tokenizer,
       spec=manifest.spec,
-      whole_words=manifest.settings["whole_word_mask"],
+      whole_word=manifest.whole_word,
       single_segment=manifest.sentence_pair == "none",
     )
   if compact.word_bytes_of(first):

@@ -158,8 +158,6 @@ class InstanceMaker:
 
 def _word_offsets(a: Segment, b: Segment | None, settings: PretrainingSettings) -> tuple[list[int], int]:
   """Where words begin among the pieces of A and B (without [CLS], [SEP]), and how many words A has."""
-  if not settings.whole_word_mask:
-    return list(range(a.size + (b.size if b else 0) + 1)), a.size
   words_a = _words_of(a)
   if b is None:
     return [*words_a.tolist(), a.size], len(words_a)

@@ -1,9 +1,10 @@
 """The whole job: make the instances, write the final files, describe them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 import contextlib
 import dataclasses
 import errno
+import math
 import os
 from typing import Any, Protocol
 
@@ -12,20 +13,23 @@ from albert_tf.errors import UserError
 from albert_tf.records import Manifest, RecordFile
 from albert_tf.records.shard_index import INDEX_FOLDER, index_path
 from albert_tf.tokenization import AlbertTokenizer
-from tfrecords_tools.corpus import CorpusOptions, CorpusStats, expected_text_bytes
-from tfrecords_tools.pretraining.blocks import Block, BlockMaker, Outcome, Place, block_bytes_for, read_blocks
+from tfrecords_tools.corpus import CorpusOptions, CorpusStats, describe_formats, expected_text_bytes
+from tfrecords_tools.pretraining.blocks import Block, BlockMaker, Outcome, block_bytes_for, read_blocks
+from tfrecords_tools.pretraining.duplicates import Duplicates
 from tfrecords_tools.pretraining.input_files import describe_input, read_input
 from tfrecords_tools.pretraining.plan import finished_before, make_plan, plan_sha256, prepare_work
+from tfrecords_tools.pretraining.randomness import Place
 from tfrecords_tools.pretraining.settings import SPLITS, PretrainingSettings
 from tfrecords_tools.pretraining.sizing import decide_num_shards
-from tfrecords_tools.pretraining.statistics import baseline
+from tfrecords_tools.pretraining.sources import Source, mapping_of, splits_of
+from tfrecords_tools.pretraining.statistics import baseline, summarize_sources
 
 _STAGE_DIR_NAME = "_unfinished"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 Progress = Callable[[str, int, int], None]
-"""Called with a stage (read|merge|write), how much of it is done, and its total."""
+"""Called with a stage (compare|read|merge|write), how much of it is done, and its total."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +39,7 @@ class Job:
   Args:
     paths: input files, in the order that numbers them.
     sizes: bytes of each.
+    sources: of each.
     options: how they are read.
     tokenizer: the vocabulary.
     settings: what to make.
@@ -46,6 +51,7 @@ class Job:
 
   paths: Sequence[str]
   sizes: Sequence[int]
+  sources: Sequence[Source]
   options: CorpusOptions
   tokenizer: AlbertTokenizer
   settings: PretrainingSettings
@@ -60,16 +66,26 @@ class Job:
     return os.path.join(self.output_dir, _STAGE_DIR_NAME)
 
   @property
+  def splits(self) -> tuple[str, ...]:
+    """What kinds of final files there are: train, and eval or eval-NAME for each source."""
+    return splits_of(self.sources)
+
+  @property
+  def duplicates(self) -> Duplicates:
+    return Duplicates(self.work_dir)
+
+  @property
   def text_sizes(self) -> list[int]:
     """About how much text each input file gives, in bytes."""
     return [expected_text_bytes(path, size) for path, size in zip(self.paths, self.sizes, strict=True)]
 
   def read_blocks(self, file_index: int, stats: CorpusStats) -> Iterator[Block]:
     path = self.paths[file_index]
-    return read_blocks(path, file_index, self.options, stats=stats, block_bytes=self.block_bytes)
+    blocks = read_blocks(path, file_index, self.options, stats=stats, block_bytes=self.block_bytes)
+    return blocks if self.settings.dedup == "none" else self.duplicates.drop_from(blocks, file_index)
 
   def block_maker(self) -> BlockMaker:
-    return BlockMaker(self.tokenizer, self.settings)
+    return BlockMaker(self.tokenizer, self.settings, self.sources)
 
   def empty_outcome(self) -> Outcome:
     return Outcome.empty(self.settings, self.tokenizer.vocab_size)
@@ -78,8 +94,11 @@ class Job:
 class Runner(Protocol):
   """Does the work of a job somewhere."""
 
-  def make(self, job: Job, held_out: Place | None, progress: Progress) -> Outcome:
-    """Makes all instances and keeps them sorted in `job.work_dir`."""
+  def find_duplicates(self, job: Job, progress: Progress) -> None:
+    """Finds the documents that are copies of earlier ones, and keeps them in `job.duplicates`."""
+
+  def make(self, job: Job, held_out: Collection[Place], progress: Progress) -> Outcome:
+    """Makes all instances and keeps them sorted in `job.work_dir`; holds those documents out whatever was drawn."""
 
   def write(self, job: Job, outcome: Outcome, progress: Progress) -> list[RecordFile]:
     """Writes the final files of the instances made last into `job.stage_dir`, in their order."""
@@ -96,9 +115,11 @@ def create_records(
   settings: PretrainingSettings,
   options: CorpusOptions,
   runner: Runner,
+  sources: Sequence[Source] | None = None,
   work_dir: str | None = None,
   verify_input: bool = False,
   progress: Progress = lambda stage, done, total: None,
+  notice: Callable[[str], None] = lambda text: None,
 ) -> Manifest:
   """Makes the records of a corpus, or continues an earlier run of the same plan.
 
@@ -107,9 +128,11 @@ def create_records(
     output_dir: for train-*, eval-*, manifest.json and the tokenizer.
     tokenizer, settings, options: what decides the bytes.
     runner: what does the work; the bytes do not depend on it.
+    sources: of each file; default one without a name for all.
     work_dir: directory for unfinished work; default inside `output_dir`.
     verify_input: read all input first, and compare its content with what was there before.
     progress: told how far each stage is.
+    notice: told what a person should know before it begins.
 
   Returns:
     The manifest, saved in `output_dir` as the last step.
@@ -118,28 +141,50 @@ def create_records(
     UserError: nothing to make records of, a directory made with other settings, a full disk.
     WaitForOthersError: the runner does a share of the job, and has done it.
   """
+  sources = [Source()] * len(paths) if sources is None else sources
   described = describe_input(paths, verify=verify_input)
   sizes = [file["num_bytes"] for file in described]
-  settings = decide_num_shards(settings, sum(map(expected_text_bytes, paths, sizes)))
+  weights = [source.weight for source in sources]
+  text_bytes = sum(map(math.prod, zip(map(expected_text_bytes, paths, sizes), weights, strict=True)))
+  settings = decide_num_shards(settings, round(text_bytes))
   plan = make_plan(described, tokenizer, settings, options)
+  if mapping := mapping_of(sources):
+    plan["input"]["sources"] = mapping
   finished = finished_before(output_dir, plan)
   if finished is not None:
+    notice(f"nothing to do: {output_dir} is finished")
     return finished
+  for line in describe_formats(paths, options):
+    notice(line)
   work_dir = work_dir or os.path.join(output_dir, _STAGE_DIR_NAME)
   block_bytes = block_bytes_for(sum(sizes))
   job = Job(
-    paths, sizes, options, tokenizer, settings, output_dir, work_dir, block_bytes, plan=plan_sha256(plan)
+    paths,
+    sizes,
+    sources,
+    options,
+    tokenizer,
+    settings,
+    output_dir,
+    work_dir,
+    block_bytes,
+    plan=plan_sha256(plan),
   )
   with _disk_errors(output_dir), contextlib.closing(runner):
     prepare_work(output_dir, (job.stage_dir, job.work_dir), plan)
-    outcome = runner.make(job, None, progress)
-    if settings.eval_fraction and outcome.nearest and not outcome.statistics["eval"].num_instances:
-      # A small corpus may have no document drawn for eval: then the nearest one is held out.
-      outcome = runner.make(job, outcome.nearest.place, progress)
+    if settings.dedup == "exact" and not job.duplicates.is_known():
+      runner.find_duplicates(job, progress)
+    outcome = runner.make(job, (), progress)
+    lacking = [
+      each.nearest.place for each in outcome.sources.values() if each.lacks_held_out and each.nearest
+    ]
+    if settings.eval_fraction and lacking:
+      # A small corpus or source may have no document drawn for eval: then its nearest one is held out.
+      outcome = runner.make(job, sorted(lacking), progress)
     _check_outcome(outcome, paths, settings)
-    plan["input"] = read_input(described, outcome.corpus.checksums)
+    plan["input"] |= read_input(described, outcome.corpus.checksums)
     record_files = runner.write(job, outcome, progress)
-    manifest = _manifest(plan, tokenizer, settings, outcome, record_files)
+    manifest = _manifest(plan, job, outcome, record_files)
     tokenizer.save_pretrained(output_dir)
     _publish(job, record_files)
     manifest.save(output_dir)
@@ -198,12 +243,9 @@ def _check_outcome(outcome: Outcome, paths: Sequence[str], settings: Pretraining
 
 
 def _manifest(
-  plan: dict[str, Any],
-  tokenizer: AlbertTokenizer,
-  settings: PretrainingSettings,
-  outcome: Outcome,
-  record_files: Sequence[RecordFile],
+  plan: dict[str, Any], job: Job, outcome: Outcome, record_files: Sequence[RecordFile]
 ) -> Manifest:
+  settings, tokenizer = job.settings, job.tokenizer
   return Manifest(
     vocab_size=tokenizer.vocab_size,
     vocab_sha256=tokenizer.model_sha256,
@@ -219,6 +261,8 @@ def _manifest(
     statistics={
       "corpus": {name: value for name, value in outcome.corpus.to_dict().items() if name != "checksums"},
       **{split: outcome.statistics[split].summary() for split in SPLITS},
+      "duplicates": sum(each.duplicates for each in outcome.sources.values()),
+      "sources": summarize_sources(outcome.sources, job.sources),
     },
     versions=plan["versions"],
   )

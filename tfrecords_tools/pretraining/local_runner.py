@@ -1,19 +1,23 @@
 """Makes records on this machine: blocks become sorted runs on disk, ranges of keys become final files."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 import itertools
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from albert_tf.records import RecordFile
-from tfrecords_tools.pretraining.blocks import Outcome, Place
+from tfrecords_tools.pretraining.blocks import Outcome
 from tfrecords_tools.pretraining.job import Job, Progress
-from tfrecords_tools.pretraining.settings import SPLITS
+from tfrecords_tools.pretraining.randomness import Place
 from tfrecords_tools.pretraining.share import LARGEST_SHARE, Share
 from tfrecords_tools.pretraining.sorted_runs import Run, groups_of_round, read_group
 from tfrecords_tools.pretraining.work_notes import WorkNotes
-from tfrecords_tools.pretraining.worker import read_blocks
-from tfrecords_tools.pretraining.worker_pool import WorkerPool
+from tfrecords_tools.pretraining.worker import OneWorker, read_blocks
+
+if TYPE_CHECKING:
+  from tfrecords_tools.pretraining.worker_pool import WorkerPool
+
+_WORTH_PROCESSES = 24 << 20  # Bytes of text times passes; for fewer, their start takes longer than they save.
 
 
 class LocalRunner:
@@ -31,16 +35,33 @@ class LocalRunner:
   def __init__(self, *, num_workers: int = 1, share: Share | None = None):
     self._num_workers = num_workers
     self._share = share or Share()
-    self._pool: WorkerPool | None = None
+    self._pool: WorkerPool | OneWorker | None = None
 
-  def make(self, job: Job, held_out: Place | None, progress: Progress) -> Outcome:
+  def find_duplicates(self, job: Job, progress: Progress) -> None:
+    duplicates, share = job.duplicates, self._share
+    owners = [
+      index % share.count if owner is None else owner for index, owner in enumerate(share.owners(job.sizes))
+    ]
+    ours = [
+      index for index, owner in enumerate(owners) if owner == share.index and not duplicates.is_hashed(index)
+    ]
+    ours.sort(key=lambda index: -job.sizes[index])
+    for done, _ in enumerate(self._workers(job).run("hash", ((index,) for index in ours)), 1):
+      progress("compare", done, len(ours))
+    waiting_for = [owner for index, owner in enumerate(owners) if not duplicates.is_hashed(index)]
+    if waiting_for:
+      raise share.done("its part of the documents is ready to be compared", waiting_for)
+    duplicates.compare(len(job.paths))
+
+  def make(self, job: Job, held_out: Collection[Place], progress: Progress) -> Outcome:
     notes = WorkNotes(job)
     made_before = notes.read_all()
     if made_before is not None:
       return made_before
     owners = self._share.owners(job.sizes)
+    # For the time left; the end of a file corrects it.
     ours = {
-      index: size  # For the time left; the end of a file corrects it.
+      index: size
       for index, (size, owner) in enumerate(zip(job.text_sizes, owners, strict=True))
       if owner is None or owner == self._share.index
     }
@@ -71,7 +92,7 @@ class LocalRunner:
       outcome.add(made)
     return outcome if self._share.is_whole else self._with_others(job, held_out, owners)
 
-  def _with_others(self, job: Job, held_out: Place | None, owners: Sequence[int | None]) -> Outcome:
+  def _with_others(self, job: Job, held_out: Collection[Place], owners: Sequence[int | None]) -> Outcome:
     """What all machines have made of the text."""
     notes = WorkNotes(job)
     outcome = job.empty_outcome()
@@ -89,7 +110,7 @@ class LocalRunner:
     WorkNotes(job).write_all(outcome)
     pool = self._workers(job)
     tasks = []
-    for split in SPLITS:
+    for split in job.splits:
       # The order of the blocks.
       runs = sorted((run for run in outcome.runs if run.split == split), key=lambda run: run.path)
       few = self._merge_in_rounds(job, split, runs, progress)
@@ -101,7 +122,7 @@ class LocalRunner:
       progress("write", len(done), len(ours))
     if not self._share.is_whole:
       raise self._share.done("its files are written", ())
-    return sorted(done, key=lambda file: (SPLITS.index(file.split), file.name))
+    return sorted(done, key=lambda file: (file.split != "train", file.name))
 
   def _merge_in_rounds(self, job: Job, split: str, runs: Sequence[Run], progress: Progress) -> Sequence[Run]:
     """Runs of the same records, few enough for one merge."""
@@ -123,10 +144,17 @@ class LocalRunner:
       runs = [run for run in merged if run is not None]
     return runs
 
-  def _workers(self, job: Job) -> WorkerPool:
+  def _workers(self, job: Job) -> "WorkerPool | OneWorker":
     """The same for all stages."""
     if self._pool is None:
-      self._pool = WorkerPool(job, self._num_workers)
+      # Reading costs about as much as a pass.
+      work = sum(job.sizes) * (1 + job.settings.dupe_factor)
+      if self._num_workers == 1 or work < _WORTH_PROCESSES:
+        self._pool = OneWorker(job)
+      else:
+        from tfrecords_tools.pretraining.worker_pool import WorkerPool  # Slow to import.
+
+        self._pool = WorkerPool(job, self._num_workers)
     return self._pool
 
   def close(self) -> None:

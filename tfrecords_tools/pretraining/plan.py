@@ -22,6 +22,7 @@ from tfrecords_tools.pretraining.settings import PretrainingSettings
 PLAN_NAME = "plan.json"
 CODE_VERSION = 1  # Raise it when the same settings begin to give other bytes.
 # Whose versions decide the bytes: the pieces, the sentences, and what the formats beside text are read with.
+_ON_BAD_TEXT = "settings.corpus.on_bad_text:"
 _PACKAGES = ("mwparserfromhell", "mwxml", "pyarrow", "sentencepiece", "sentencex")
 
 
@@ -45,9 +46,15 @@ def make_plan(
 
 
 def plan_sha256(plan: dict[str, Any]) -> str:
-  """One number for a plan, for the notes of what has been made by it."""
-  known = {**plan, "input": input_names_and_sizes(plan["input"]["files"])}
-  return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+  """One number for a plan, for the notes of what has been made by it.
+
+  It is the same whatever is done with bad text: a run that stopped at some goes on when told what to do with it.
+  """
+  settings = plan["settings"]
+  corpus = {name: value for name, value in settings["corpus"].items() if name != "on_bad_text"}
+  known = {**plan["input"], "files": input_names_and_sizes(plan["input"]["files"])}
+  decides = {**plan, "settings": {**settings, "corpus": corpus}, "input": known}
+  return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 
 def package_versions() -> dict[str, str]:
@@ -68,10 +75,11 @@ def finished_before(output_dir: str, plan: dict[str, Any]) -> Manifest | None:
   if not files.exists(os.path.join(output_dir, MANIFEST_NAME)):
     return None
   manifest = Manifest.load(output_dir)
-  differing = _differences(
-    {"settings": manifest.settings, "input": manifest.input},
-    {name: plan[name] for name in ("settings", "input")},
-  )
+  known = {
+    name: value for name, value in manifest.input.items() if name != "sha256"
+  }  # That is of the content.
+  made = {"settings": manifest.settings, "input": known}
+  differing = _differing(made, {name: plan[name] for name in made})
   if differing:
     raise _refusal(output_dir, differing)
   for file in manifest.files:
@@ -94,7 +102,7 @@ def prepare_work(output_dir: str, work_dirs: Sequence[str], plan: dict[str, Any]
     files.makedirs(directory)
   noted = [os.path.join(directory, PLAN_NAME) for directory in work_dirs]
   for path in filter(files.exists, noted):
-    differing = _differences(json.loads(files.read_bytes(path)), plan)
+    differing = _differing(json.loads(files.read_bytes(path)), plan)
     if differing:
       raise _refusal(os.path.dirname(path), differing)
   foreign = [name for name in files.listdir(output_dir) if name.startswith(("train-", "eval-"))]
@@ -108,9 +116,17 @@ def prepare_work(output_dir: str, work_dirs: Sequence[str], plan: dict[str, Any]
       stream.write(json.dumps(plan, indent=2) + "\n")
 
 
+def _differing(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
+  """What would give other bytes than those that are there."""
+  found = _differences(theirs, ours)
+  if theirs["settings"]["corpus"]["on_bad_text"] == "error":  # Then there has been no bad text so far.
+    found = [each for each in found if not each.startswith(_ON_BAD_TEXT)]
+  return found
+
+
 def _differences(theirs: Any, ours: Any, prefix: str = "") -> list[str]:
-  if prefix == "input":
-    return input_differences(theirs["files"], ours["files"])
+  if prefix == "input.files":
+    return input_differences(theirs, ours)
   if isinstance(theirs, dict) and isinstance(ours, dict):
     found = []
     for key in sorted({*theirs, *ours}):

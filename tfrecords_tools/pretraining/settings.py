@@ -7,17 +7,21 @@ import numpy as np
 from albert_tf.errors import UserError
 from albert_tf.records import PretrainingSpec
 from albert_tf.records.ngrams import ngram_probabilities
+from albert_tf.tokenization import WORD_RULES
 
 SENTENCE_PAIRS = ("sop", "nsp", "none")
 COMPATIBILITY = ("none", "original")
 RECORD_LAYOUTS = ("example", "compact")
+DEDUP = ("none", "exact")
 SPLITS = ("train", "eval")
 MOST_SHARDS = 99_999  # Five digits in a name.
 
 _CHOICES = {
   "sentence_pair": SENTENCE_PAIRS,
+  "whole_word": WORD_RULES,
   "compatibility": COMPATIBILITY,
   "record_layout": RECORD_LAYOUTS,
+  "dedup": DEDUP,
 }
 _RANGES: dict[str, tuple[float, float]] = {
   "masked_lm_prob": (0, 1),
@@ -44,13 +48,15 @@ class PretrainingSettings:
     sentence_pair: `sop` (label 1 = swapped), `nsp` (label 1 = B from another document), `none` (one segment).
     ngram: longest n-gram, in words.
     ngram_distribution: `inverse` p(n) ~ 1/n, `uniform`, `reverse` p(n) ~ 1/(ngram + 1 - n), or "0.6,0.4".
-    whole_word_mask: mask all pieces of a word together.
+    whole_word: where a word begins, whose pieces are masked together: by the rule of the `original`, which makes every
+      piece with letters beyond ASCII a word, by `sentencepiece`'s marks, or at every piece (`none`).
     eval_fraction: share of the documents held out.
     random_seed: everything random is a function of it.
     num_shards: number of train files; 0: as many as the size of the corpus asks for (`sizing.py`).
     num_eval_shards: number of eval files; 0 likewise.
     compatibility: `original` follows google-research/albert where the default differs from it.
     record_layout: `example`, which the original code reads, or `compact`, smaller and faster.
+    dedup: `exact` leaves out copies of earlier documents.
   """
 
   max_seq_length: int = 512
@@ -61,13 +67,14 @@ class PretrainingSettings:
   sentence_pair: str = "sop"
   ngram: int = 3
   ngram_distribution: str = "inverse"
-  whole_word_mask: bool = True
+  whole_word: str = "original"
   eval_fraction: float = 0.01
   random_seed: int = 12345
   num_shards: int = 0
   num_eval_shards: int = 0
   compatibility: str = "none"
   record_layout: str = "example"
+  dedup: str = "none"
 
   def __post_init__(self) -> None:
     _ = self.spec  # Checks the lengths.

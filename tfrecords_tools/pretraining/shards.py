@@ -24,7 +24,10 @@ def write_shard(path: str, split: str, chunks: Iterable[bytes], *, plan: str) ->
       crc = google_crc32c.extend(crc, chunk)
   index = indexer.finish()
   index.save(path)
-  written = RecordFile(os.path.basename(path), split, index.num_records, index.num_bytes, f"{crc:08x}")
+  kind, _, source = split.partition("-")
+  written = RecordFile(
+    os.path.basename(path), kind, index.num_records, index.num_bytes, f"{crc:08x}", source=source
+  )
   with files.atomic_writer(f"{path}.json", "w") as stream:
     json.dump({"plan": plan, "file": dataclasses.asdict(written)}, stream)
   return written

@@ -38,7 +38,7 @@ class Run:
 
   Args:
     path: file of framed records.
-    split: train or eval.
+    split: train, eval or eval-SOURCE.
     num_records: how many.
     num_bytes: size of the file.
   """
@@ -71,7 +71,7 @@ class RunWriter:
 
   Args:
     prefix: path that the names of the runs begin with.
-    split: train or eval.
+    split: train, eval or eval-SOURCE.
   """
 
   def __init__(self, prefix: str, split: str):

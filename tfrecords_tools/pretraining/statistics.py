@@ -1,6 +1,7 @@
 """Counts over instances, which add up over blocks in any order, and the summary made of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -8,15 +9,19 @@ import numpy as np
 from albert_tf.records import Baseline
 from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.pretraining.instances import Instance
-from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.randomness import Place, SplitDraw
+from tfrecords_tools.pretraining.settings import SPLITS, PretrainingSettings
+from tfrecords_tools.pretraining.sources import Source
 
 KINDS = ("masked", "kept", "random")
+_MUCH_TORN = 0.05  # English has below 0.001, Russian with a vocabulary of its own 0.15 and more.
 _COUNTERS = (
   "documents",
   "empty_documents",
   "sentences",
   "tokens",
   "unknown",
+  "torn",
   "truncated_tokens",
 )
 
@@ -25,7 +30,8 @@ class Statistics:
   """Integer counts of one split.
 
   Attributes:
-    counters: documents, sentences, tokens, unknown pieces (of the text, once); truncated tokens.
+    counters: documents, sentences, tokens, unknown pieces, pieces torn out of their words by the original's rule
+      (of the text, once); truncated tokens.
     lengths: int64 [S + 1] instances of each length.
     labels: int64 [2] instances of each sentence order label.
     predictions: int64 [P + 1] instances with each number of predictions.
@@ -72,6 +78,12 @@ class Statistics:
   def num_instances(self) -> int:
     return int(self.arrays["labels"].sum())
 
+  @property
+  def instance_tokens(self) -> int:
+    """Tokens of all instances, without padding."""
+    lengths = self.arrays["lengths"]
+    return int(lengths @ np.arange(len(lengths)))
+
   def to_json(self) -> dict[str, Any]:
     """Sparse, so that a block's file stays small."""
     return {
@@ -94,7 +106,7 @@ class Statistics:
     arrays = self.arrays
     instances = self.num_instances
     lengths, kinds, ngrams = arrays["lengths"], arrays["kinds"], arrays["ngrams"]
-    tokens = int(lengths @ np.arange(len(lengths)))
+    tokens = self.instance_tokens
     predictions = int(kinds.sum())
     placed = tokens + self.counters["truncated_tokens"]
     return {
@@ -108,9 +120,69 @@ class Statistics:
       "mean_predictions": _share(predictions, instances),
       "truncated_share": _share(self.counters["truncated_tokens"], placed),
       "unknown_share": _share(self.counters["unknown"], self.counters["tokens"]),
+      "torn_share": _share(self.counters["torn"], self.counters["tokens"]),
       **{f"{kind}_share": _share(int(count), predictions) for kind, count in zip(KINDS, kinds, strict=True)},
       "ngram_shares": [_share(int(count), int(ngrams.sum())) for count in ngrams[1:]],
     }
+
+
+_OF_A_SOURCE = ("documents", "empty_documents", "sentences", "tokens", "instances", "instance_tokens")
+
+
+@dataclasses.dataclass
+class SourceCounts:
+  """What was made of one source.
+
+  Attributes:
+    counts: split → name → number; of the text once, but for instances and instance_tokens.
+    duplicates: documents that were left out as copies of an earlier one.
+    nearest: the document with text that is nearest to being held out; None without one.
+  """
+
+  counts: dict[str, dict[str, int]] = dataclasses.field(
+    default_factory=lambda: {split: dict.fromkeys(_OF_A_SOURCE, 0) for split in SPLITS}
+  )
+  duplicates: int = 0
+  nearest: SplitDraw | None = None
+
+  def count(self, statistics: Mapping[str, Statistics]) -> None:
+    """Adds the statistics of a block, by split."""
+    for split, each in statistics.items():
+      found = {**each.counters, "instances": each.num_instances, "instance_tokens": each.instance_tokens}
+      for name in _OF_A_SOURCE:
+        self.counts[split][name] += found[name]
+
+  def add(self, other: "SourceCounts") -> None:
+    for split, counts in other.counts.items():
+      for name, value in counts.items():
+        self.counts[split][name] += value
+    self.duplicates += other.duplicates
+    self.nearest = min(filter(None, (self.nearest, other.nearest)), default=None)
+
+  @property
+  def lacks_held_out(self) -> bool:
+    """Whether nothing is held out though one of several documents could be."""
+    with_text = sum(each["documents"] - each["empty_documents"] for each in self.counts.values())
+    return with_text > 1 and not self.counts["eval"]["instances"]
+
+  @classmethod
+  def from_json(cls, fields: Mapping[str, Any]) -> "SourceCounts":
+    """The inverse of `dataclasses.asdict`, through JSON."""
+    nearest = fields["nearest"]
+    draw = SplitDraw(nearest[0], Place(*nearest[1])) if nearest else None
+    return cls(**{**fields, "nearest": draw})
+
+
+def summarize_sources(counted: Mapping[str, SourceCounts], sources: Sequence[Source]) -> dict[str, Any]:
+  """What the manifest says of each named source; `train_share` is its share of the tokens of train."""
+  total = sum(each.counts["train"]["instance_tokens"] for each in counted.values())
+  summary = {}
+  for source in sorted(set(sources)):
+    each = counted.get(source.name, SourceCounts())
+    share = _share(each.counts["train"]["instance_tokens"], total)
+    if source.name:
+      summary[source.name] = {"weight": source.weight, "train_share": share, **each.counts}
+  return summary
 
 
 def _share(part: int, whole: int) -> float | None:
@@ -123,6 +195,16 @@ def _percentiles(histogram: np.ndarray) -> dict[str, int]:
     return {}
   running = np.cumsum(histogram)
   return {str(p): int(np.searchsorted(running, max(1, p / 100 * total))) for p in (0, 5, 25, 50, 75, 95, 100)}
+
+
+def torn_words_warning(share: float | None) -> str:
+  """What to do about a share of pieces torn out of their words by the original's rule; empty where it is small."""
+  if not share or share < _MUCH_TORN:
+    return ""
+  return (
+    f"warning: {share:.1%} of the pieces continue a word and are masked as words of their own, for their letters "
+    "beyond ASCII; --whole_word=sentencepiece masks whole words of such languages (docs/data.md)"
+  )
 
 
 def baseline(train: Statistics, held_out: Statistics, tokenizer: AlbertTokenizer) -> Baseline | None:

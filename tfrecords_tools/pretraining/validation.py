@@ -56,7 +56,7 @@ class Validator:
   Args:
     tokenizer: the vocabulary of the records.
     spec: S and P.
-    whole_words: a word may not be masked in part.
+    whole_word: where words start, none of which may be masked in part: one of `WORD_RULES`.
     single_segment: instances of `sentence_pair=none`.
   """
 
@@ -65,13 +65,14 @@ class Validator:
     tokenizer: AlbertTokenizer,
     *,
     spec: PretrainingSpec,
-    whole_words: bool = True,
+    whole_word: str = "original",
     single_segment: bool = False,
   ):
     self._tokenizer = tokenizer
     self.spec = spec
     self._special = np.array([tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id])
-    self._whole_words = whole_words
+    self._word_starts = tokenizer.word_starts(whole_word)
+    self._has_words = whole_word != "none"
     self._num_separators = 1 if single_segment else 2
 
   def add_boundary(self, features: dict[str, np.ndarray]) -> None:
@@ -79,7 +80,7 @@ class Validator:
     view = view_instance(features)
     boundary = np.zeros_like(features[names.INPUT_MASK])
     inside = np.clip(view.restored, 0, self._tokenizer.vocab_size - 1)
-    boundary[: len(view.ids)] = self._tokenizer.word_starts[inside] | np.isin(view.restored, self._special)
+    boundary[: len(view.ids)] = self._word_starts[inside] | np.isin(view.restored, self._special)
     features[names.TOKEN_BOUNDARY] = boundary
 
   def problems(self, features: Mapping[str, np.ndarray]) -> list[str]:
@@ -147,12 +148,12 @@ class Validator:
     return []
 
   def _word_problems(self, view: View) -> list[str]:
+    if not self._has_words:
+      return []
     special = np.isin(view.restored, self._special)
-    expected = self._tokenizer.word_starts[view.restored] | special
+    expected = self._word_starts[view.restored] | special
     if not np.array_equal(view.boundary, expected):
       return ["token_boundary is not where words start"]
-    if not self._whole_words:
-      return []
     opens = expected | np.concatenate([[True], special[:-1]])  # What follows a special piece opens a word.
     word = np.cumsum(opens)
     masked = np.zeros(len(view.ids), bool)

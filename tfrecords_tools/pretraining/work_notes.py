@@ -1,14 +1,14 @@
 """What has been made of the text: a note for each finished block, and one when all are finished."""
 
-import dataclasses
-import hashlib
+from collections.abc import Collection
 import json
 import os
 from typing import Any
 
 from albert_tf import files
-from tfrecords_tools.pretraining.blocks import Block, Outcome, Place
+from tfrecords_tools.pretraining.blocks import Block, Outcome
 from tfrecords_tools.pretraining.job import Job
+from tfrecords_tools.pretraining.randomness import Place
 
 _ALL = "made.json"
 
@@ -22,32 +22,29 @@ class WorkNotes:
 
   def __init__(self, job: Job):
     self._job = job
-    decides = [dataclasses.asdict(each) for each in (job.settings, job.options, job.tokenizer.config)]
-    known = json.dumps([decides, job.tokenizer.model_sha256, list(job.sizes), job.block_bytes])
-    self._digest = hashlib.sha256(known.encode()).hexdigest()
 
-  def prefix(self, block: Block, held_out: Place | None) -> str:
+  def prefix(self, block: Block, held_out: Collection[Place]) -> str:
     """What the paths of a block's files begin with; a block is made again where a document of it is held out."""
-    return self._prefix(block.file_index, block.index, held_out in block.places)
+    return self._prefix(block.file_index, block.index, any(map(block.holds, held_out)))
 
-  def write(self, block: Block, held_out: Place | None, outcome: Outcome) -> None:
+  def write(self, block: Block, held_out: Collection[Place], outcome: Outcome) -> None:
     end = block.first_document + len(block.documents)
     fields = {"documents": [block.first_document, end], "last": block.corpus is not None}
     self._write(f"{self.prefix(block, held_out)}.json", fields, outcome)
 
-  def read(self, block: Block, held_out: Place | None) -> Outcome | None:
+  def read(self, block: Block, held_out: Collection[Place]) -> Outcome | None:
     """What an earlier run made of a block; None where it did not, or not all of it is there."""
     return self._outcome(self._read(f"{self.prefix(block, held_out)}.json"))
 
-  def read_file(self, file_index: int, held_out: Place | None) -> tuple[Outcome, int | None]:
+  def read_file(self, file_index: int, held_out: Collection[Place]) -> tuple[Outcome, int | None]:
     """What was made of a file so far; and the first block that is missing, None where the file is finished."""
     total = self._job.empty_outcome()
     index = 0
     while True:
       note = self._read(f"{self._prefix(file_index, index, False)}.json")
-      if note and held_out and held_out.file_index == file_index:
-        first, end = note["documents"]
-        if first <= held_out.document < end:
+      if note:
+        here = range(*note["documents"])
+        if any(place.file_index == file_index and place.document in here for place in held_out):
           note = self._read(f"{self._prefix(file_index, index, True)}.json")
       outcome = self._outcome(note)
       if note is None or outcome is None:
@@ -75,16 +72,16 @@ class WorkNotes:
     return os.path.join(self._job.work_dir, name)
 
   def _write(self, path: str, fields: dict[str, Any], outcome: Outcome) -> None:
-    fields = {"job": self._digest, **fields, "outcome": outcome.to_json()}
+    fields = {"plan": self._job.plan, **fields, "outcome": outcome.to_json()}
     with files.atomic_writer(path, "w") as stream:
       stream.write(json.dumps(fields))
 
   def _read(self, path: str) -> dict[str, Any] | None:
-    """A note; None without one, or where it is of other settings: two machines may have started at once."""
+    """A note; None without one, or where it is of another plan: two machines may have started at once."""
     if not files.exists(path):
       return None
     note: dict[str, Any] = json.loads(files.read_bytes(path))
-    return note if note.get("job") == self._digest else None
+    return note if note.get("plan") == self._job.plan else None
 
   def _outcome(self, note: dict[str, Any] | None, *, whole: bool = True) -> Outcome | None:
     if note is None:

@@ -1,4 +1,4 @@
-"""Processes of this machine that serve a job, or this one in their place."""
+"""Processes of this machine that serve a job."""
 
 from collections.abc import Callable, Iterator
 import concurrent.futures
@@ -13,33 +13,28 @@ from typing import Any
 from albert_tf.errors import UserError
 from tfrecords_tools.pretraining import worker as worker_module
 from tfrecords_tools.pretraining.job import Job
-from tfrecords_tools.pretraining.worker import Unshared, Worker
+from tfrecords_tools.pretraining.worker import Worker
 
 _POLL_SECONDS = 0.5
 _IN_FLIGHT = 2  # Tasks a worker that are read ahead: bounds memory.
 
 
 class WorkerPool:
-  """Workers of a job for all its stages.
+  """Workers of a job for all its stages: a `OneWorker` of several processes.
 
-  Processes are copies of a fresh interpreter that has imported what the tasks need and nothing else: TensorFlow
-  only for remote files. They start with the first task.
+  They are copies of a fresh interpreter that has imported what the tasks need and nothing else: TensorFlow only
+  for remote files. They start with the first task.
 
   Args:
     job: what they work on.
-    num_workers: processes; with 1 this process does everything.
+    num_workers: processes.
   """
 
   def __init__(self, job: Job, num_workers: int):
-    self.num_workers = num_workers
-    self.bytes_read: Any = Unshared()
-    self._pool: concurrent.futures.ProcessPoolExecutor | None = None
-    if num_workers == 1:
-      self._worker = Worker(job, self.bytes_read)
-      return
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([worker_module.__name__])
-    self.bytes_read = context.Value("q", 0)
+    self.num_workers = num_workers
+    self.bytes_read: Any = context.Value("q", 0)
     self._others = multiprocessing.active_children()  # Of this process that are not the pool's.
     self._pool = concurrent.futures.ProcessPoolExecutor(
       num_workers, mp_context=context, initializer=_start_worker, initargs=(job, self.bytes_read)
@@ -49,12 +44,6 @@ class WorkerPool:
     self, method: str, tasks: Iterator[tuple[Any, ...]], report: Callable[[], None] = lambda: None
   ) -> Iterator[Any]:
     """Results of that method of `Worker` for the arguments in `tasks`, in any order."""
-    if self._pool is None:
-      for arguments in tasks:
-        report()
-        yield getattr(self._worker, method)(*arguments)
-      report()
-      return
     waiting: set[concurrent.futures.Future[Any]] = set()
     while True:
       room = _IN_FLIGHT * self.num_workers - len(waiting)
@@ -67,11 +56,10 @@ class WorkerPool:
 
   def close(self) -> None:
     """Ends the workers at once: unfinished tasks have left nothing that counts."""
-    if self._pool is not None:
-      workers = [child for child in multiprocessing.active_children() if child not in self._others]
-      self._pool.shutdown(wait=False, cancel_futures=True)
-      for process in workers:
-        process.terminate()
+    workers = [child for child in multiprocessing.active_children() if child not in self._others]
+    self._pool.shutdown(wait=False, cancel_futures=True)
+    for process in workers:
+      process.terminate()
 
 
 _worker: list[Worker] = []  # Of this process of the pool.

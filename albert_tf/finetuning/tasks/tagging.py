@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf.compat import keras
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, optional_package
 from albert_tf.finetuning.engine.features import FeatureSet
 from albert_tf.finetuning.tasks import plots
 from albert_tf.finetuning.tasks.base import (
@@ -196,13 +196,8 @@ def entity_scores(
   Raises:
     UserError: seqeval is not installed.
   """
-  try:
-    from seqeval.metrics import sequence_labeling
-  except ImportError as error:
-    raise UserError(
-      "Scores of entities need the package seqeval, which is not installed. Received: tags such as B-X and I-X. "
-      'Install it: pip install "albert-tf[tagging]".'
-    ) from error
+  metrics = optional_package("seqeval.metrics", extra="tagging", purpose="Scores of entities (B-X, I-X) need")
+  sequence_labeling = metrics.sequence_labeling
   left, right = ([[_iobes(tag) for tag in sentence] for sentence in each] for each in (gold, predicted))
   scores = dict.fromkeys(["precision", "recall", "f1", *(f"f1_{kind}" for kind in kinds)], 0.0)
   if not (sequence_labeling.get_entities(left) or sequence_labeling.get_entities(right)):

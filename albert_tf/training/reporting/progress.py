@@ -48,6 +48,11 @@ class Progress:
   def eval(self, step: int, values: Mapping[str, float]) -> None:
     """Shows the result of a held-out evaluation."""
     self.message(f"held-out at step {step:,} · {describe(values)}")
+    for name in values:
+      metric, _, source = name.partition("/")
+      if source and metric == "loss":
+        own = {key.removesuffix(f"/{source}"): values[key] for key in values if key.endswith(f"/{source}")}
+        self.message(f"  {source}: {describe(own)}")
 
   def message(self, text: str) -> None:
     """Prints a line without breaking the bar."""

@@ -20,7 +20,7 @@ from albert_tf.pipelines.batches import evaluation_batches
 from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.records.parse import parse_pretraining_batch
 from albert_tf.training.distribution import host_shard
-from albert_tf.training.evaluation import Evaluator
+from albert_tf.training.evaluation import EvaluationSet, Evaluator
 from albert_tf.training.precision import set_precision
 
 CORES = 8
@@ -48,18 +48,18 @@ def traced_step(strategy: tf.distribute.Strategy, records: str) -> Any:
 def traced_evaluation(strategy: tf.distribute.Strategy, records: str) -> Any:
   with strategy.scope():
     model = AlbertForPreTraining(CONFIG, encoder_options=ENCODER_OPTIONS, read_positions_only=True)
-  evaluator = Evaluator(
-    strategy=strategy,
-    model=model,
-    dataset_fn=lambda context: evaluation_batches(
+
+  def batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
+    return evaluation_batches(
       build_record_index([records]),
       lambda serialized: parse_pretraining_batch(serialized, SPEC),
       global_batch_size=BATCH,
       shard=host_shard(strategy, context),
-    ),
-    num_steps=1,
-  )
-  return evaluator._run.get_concrete_function(iter(evaluator._dataset), tf.constant(1))
+    )
+
+  evaluator = Evaluator(strategy=strategy, model=model, sets=[EvaluationSet("", batches, 1)])
+  ((_, dataset, _),) = evaluator._sets
+  return evaluator._run.get_concrete_function(iter(dataset), tf.constant(1))
 
 
 def main() -> None:

@@ -1,12 +1,11 @@
 """ONNX files: ids in, every weight stored once under its checkpoint name."""
 
 from collections.abc import Mapping
-import importlib
 from typing import Any
 
 import numpy as np
 
-from albert_tf.errors import UserError
+from albert_tf.errors import optional_package
 from albert_tf.serving.small.ids_model import Arrays, IdsModel, Sizes
 
 _LOG_ERRORS_ONLY = 3
@@ -14,14 +13,8 @@ _ALL_FREE = Sizes()
 
 
 def require(package: str) -> Any:
-  """The package; a `UserError` that names the extra where it is not installed."""
-  try:
-    return importlib.import_module(package)
-  except ImportError as error:
-    raise UserError(
-      f"ONNX files need the packages onnx and onnxruntime. Received: {package} is not installed ({error}). "
-      'Run pip install "albert-tf[onnx]".'
-    ) from error
+  """The package onnx, a part of it, or onnxruntime."""
+  return optional_package(package, extra="onnx", purpose="ONNX files need")
 
 
 def to_onnx(model: IdsModel, sizes: Sizes = _ALL_FREE, *, half: bool = False) -> bytes:
