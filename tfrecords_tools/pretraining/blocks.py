@@ -4,7 +4,7 @@ from collections.abc import Iterator
 import dataclasses
 from typing import Any, NamedTuple
 
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats, iter_documents
 from tfrecords_tools.pretraining.documents import BlockTokenizer, TokenizedDocument
 from tfrecords_tools.pretraining.instances import Instance, InstanceMaker
@@ -129,7 +129,7 @@ class Outcome:
 class BlockMaker:
   """Makes all instances of a block, in a fixed order."""
 
-  def __init__(self, tokenizer: AlbertTokenizer, settings: PretrainingSettings):
+  def __init__(self, tokenizer: Tokenizer, settings: PretrainingSettings):
     self._unk_id = tokenizer.unk_id
     self._is_torn = tokenizer.torn_pieces & (settings.whole_word == "original")
     self._settings = settings

@@ -13,7 +13,7 @@ from albert_tf.records import Manifest, PretrainingSpec, RecordFile, compact, fi
 from albert_tf.records import features as names
 from albert_tf.records.decode import decode_example, decode_record
 from albert_tf.records.shard_index import index_problem
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.pretraining.masking import KEEP_SHARE, MASK_SHARE, prediction_budget
 from tfrecords_tools.pretraining.shards import size_and_crc32c
 from tfrecords_tools.pretraining.statistics import KINDS
@@ -38,7 +38,7 @@ class Problem(NamedTuple):
 class Measurements:
   """Histograms over instances, of records made by any program; named as those of `Statistics`."""
 
-  def __init__(self, tokenizer: AlbertTokenizer):
+  def __init__(self, tokenizer: Tokenizer):
     self._mask_id = tokenizer.mask_id
     self._torn = tokenizer.torn_pieces
     self.vocab_size = tokenizer.vocab_size
@@ -140,25 +140,24 @@ def _too_far(count: int, total: int, expected: float, *, slack: float = 0.0) -> 
   return abs(count / total - expected) > _SIGMAS * deviation + slack
 
 
-def render(view: View, tokenizer: AlbertTokenizer) -> str:
+def render(view: View, tokenizer: Tokenizer) -> str:
   """The instance as text; an answer is {answer} where [MASK] is shown, {answer ✓} where kept, {shown → answer}."""
   answers = dict(zip(view.positions.tolist(), view.labels.tolist(), strict=True))
   words = []
   for position, piece_id in enumerate(view.ids.tolist()):
     piece = tokenizer.id_to_piece(piece_id)
     if position in answers:
-      answer = tokenizer.id_to_piece(answers[position])
-      space = " " if answer.startswith("▁") else ""
-      answer = answer.removeprefix("▁")
+      text = tokenizer.piece_text(tokenizer.id_to_piece(answers[position]))
+      space, answer = text[: text.startswith(" ")], text.removeprefix(" ")
       if piece_id == answers[position]:
         answer += " ✓"
       elif piece_id != tokenizer.mask_id:
-        answer = f"{piece.removeprefix('▁')} → {answer}"
+        answer = f"{tokenizer.piece_text(piece).removeprefix(' ')} → {answer}"
       words.append(f"{space}{{{answer}}}")
     elif piece_id in (tokenizer.cls_id, tokenizer.sep_id):
       words.append(f" {piece}\n" if piece_id == tokenizer.sep_id else piece)
     else:
-      words.append(piece.replace("▁", " "))
+      words.append(tokenizer.piece_text(piece))
   return "".join(words).strip("\n")
 
 
@@ -173,7 +172,7 @@ class Inspector:
 
   def __init__(
     self,
-    tokenizer: AlbertTokenizer,
+    tokenizer: Tokenizer,
     *,
     show: Callable[[Callable[[], str]], None] = lambda render: None,
     max_records: int | None = None,
@@ -283,7 +282,7 @@ def _budget_problem(view: View, manifest: Manifest) -> list[str]:
   return [f"{count} pieces are masked and not {budget}"] if count > budget else []
 
 
-def _make_validator(tokenizer: AlbertTokenizer, manifest: Manifest | None, first: bytes) -> Validator:
+def _make_validator(tokenizer: Tokenizer, manifest: Manifest | None, first: bytes) -> Validator:
   """Lengths and rules from the manifest; of records without one, lengths from the first record."""
   if manifest is not None:
     return Validator(

@@ -11,7 +11,7 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import Manifest, RecordFile
 from albert_tf.records.shard_index import INDEX_FOLDER, index_path
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats
 from tfrecords_tools.pretraining.blocks import Block, BlockMaker, Outcome, Place, block_bytes_for, read_blocks
 from tfrecords_tools.pretraining.plan import finished_before, make_plan, package_versions, prepare_work
@@ -44,7 +44,7 @@ class Job:
   paths: Sequence[str]
   sizes: Sequence[int]
   options: CorpusOptions
-  tokenizer: AlbertTokenizer
+  tokenizer: Tokenizer
   settings: PretrainingSettings
   output_dir: str
   work_dir: str
@@ -83,7 +83,7 @@ def create_records(
   paths: Sequence[str],
   output_dir: str,
   *,
-  tokenizer: AlbertTokenizer,
+  tokenizer: Tokenizer,
   settings: PretrainingSettings,
   options: CorpusOptions,
   runner: Runner,
@@ -182,7 +182,7 @@ def _check_outcome(outcome: Outcome, paths: Sequence[str], settings: Pretraining
 
 def _manifest(
   plan: dict[str, Any],
-  tokenizer: AlbertTokenizer,
+  tokenizer: Tokenizer,
   settings: PretrainingSettings,
   outcome: Outcome,
   record_files: Sequence[RecordFile],

@@ -13,7 +13,7 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import Manifest
 from albert_tf.records.manifest import MANIFEST_NAME
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.pretraining.settings import PretrainingSettings
 from tfrecords_tools.pretraining.shards import size_and_crc32c
@@ -23,7 +23,7 @@ CODE_VERSION = 1  # Raise it when the same settings begin to give other bytes.
 
 
 def make_plan(
-  paths: Sequence[str], tokenizer: AlbertTokenizer, settings: PretrainingSettings, options: CorpusOptions
+  paths: Sequence[str], tokenizer: Tokenizer, settings: PretrainingSettings, options: CorpusOptions
 ) -> dict[str, Any]:
   """Everything the bytes depend on: `settings` and `input`, as the manifest will show them."""
   described = [_describe_file(path) for path in paths]
