@@ -14,7 +14,7 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import Manifest
 from albert_tf.records.manifest import MANIFEST_NAME
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.pretraining.input_files import input_differences, input_names_and_sizes
 from tfrecords_tools.pretraining.settings import PretrainingSettings
@@ -28,7 +28,7 @@ _ON_BAD_TEXT = "settings.corpus.on_bad_text"
 
 def make_plan(
   described: Sequence[dict[str, Any]],
-  tokenizer: AlbertTokenizer,
+  tokenizer: Tokenizer,
   settings: PretrainingSettings,
   options: CorpusOptions,
 ) -> dict[str, Any]:
