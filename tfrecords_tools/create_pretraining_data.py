@@ -127,6 +127,11 @@ _RUNNER = flags.DEFINE_enum(
   "local: processes of this machine. beam: Apache Beam; its own options follow after a lone --.",
 )
 _WORK_DIR = flags.DEFINE_string("work_dir", None, "Directory for unfinished work; default in --output_dir.")
+_VERIFY_INPUT = flags.DEFINE_bool(
+  "verify_input",
+  False,
+  "Read all input before the work, and compare its content with that of an earlier run, not only sizes and times.",
+)
 
 _READING_FLAGS = (
   "input",
@@ -243,6 +248,7 @@ def main(argv: Sequence[str]) -> int:
         runner=runner,
         sources=sources,
         work_dir=_WORK_DIR.value,
+        verify_input=_VERIFY_INPUT.value,
         progress=progress,
         notice=_notice,
       )
