@@ -219,7 +219,11 @@ def _runner(arguments: Sequence[str]) -> Runner:
       f"Unfinished work must be on a local disk. Received: --output_dir={_OUTPUT_DIR.value}, "
       f"--work_dir={_WORK_DIR.value}. Name a local directory as --work_dir; the records go to --output_dir."
     )
-  return LocalRunner(num_workers=_NUM_WORKERS.value, share=share)
+  return LocalRunner(num_workers=_NUM_WORKERS.value, share=share, notice=_notice)
+
+
+def _notice(text: str) -> None:
+  print(text, file=sys.stderr, flush=True)
 
 
 def write_flags(output_dir: str) -> None:
@@ -260,7 +264,7 @@ def main(argv: Sequence[str]) -> int:
         work_dir=_WORK_DIR.value,
         verify_input=_VERIFY_INPUT.value,
         progress=progress,
-        notice=lambda text: print(text, file=sys.stderr, flush=True),
+        notice=_notice,
       )
   except WaitForOthersError as done:
     print(done)
