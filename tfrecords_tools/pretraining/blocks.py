@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 import dataclasses
 from typing import Any
 
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.corpus import Checksum, CorpusOptions, CorpusStats, iter_documents
 from tfrecords_tools.pretraining.documents import BlockTokenizer, TokenizedDocument
 from tfrecords_tools.pretraining.instances import Instance, InstanceMaker
@@ -149,7 +149,7 @@ class BlockMaker:
     sources: of each input file.
   """
 
-  def __init__(self, tokenizer: AlbertTokenizer, settings: PretrainingSettings, sources: Sequence[Source]):
+  def __init__(self, tokenizer: Tokenizer, settings: PretrainingSettings, sources: Sequence[Source]):
     self._unk_id = tokenizer.unk_id
     self._is_torn = tokenizer.torn_pieces & (settings.whole_word == "original")
     self._settings = settings

@@ -12,7 +12,7 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import Manifest, RecordFile
 from albert_tf.records.shard_index import INDEX_FOLDER, index_path
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats, describe_formats, expected_text_bytes
 from tfrecords_tools.pretraining.blocks import Block, BlockMaker, Outcome, block_bytes_for, read_blocks
 from tfrecords_tools.pretraining.duplicates import Duplicates
@@ -53,7 +53,7 @@ class Job:
   sizes: Sequence[int]
   sources: Sequence[Source]
   options: CorpusOptions
-  tokenizer: AlbertTokenizer
+  tokenizer: Tokenizer
   settings: PretrainingSettings
   output_dir: str
   work_dir: str
@@ -111,7 +111,7 @@ def create_records(
   paths: Sequence[str],
   output_dir: str,
   *,
-  tokenizer: AlbertTokenizer,
+  tokenizer: Tokenizer,
   settings: PretrainingSettings,
   options: CorpusOptions,
   runner: Runner,
