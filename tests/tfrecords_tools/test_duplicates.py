@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import pathlib
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -183,3 +184,20 @@ def test_an_interrupted_search_continues(corpus, tiny_tokenizer, tmp_path):
   assert done == [(1, 1)]
   _make(corpus, tmp_path / "whole", tiny_tokenizer)
   assert _contents(tmp_path / "cut") == _contents(tmp_path / "whole")
+
+
+def test_memory_is_bounded_by_what_is_compared_together(tmp_path, monkeypatch):
+  monkeypatch.setattr(duplicates, "_RUN_DOCUMENTS", 5000)
+  monkeypatch.setattr(duplicates, "_PART_BYTES", 200_000)
+  rng = np.random.default_rng(1)
+  monkeypatch.setattr(
+    duplicates, "hash_file", lambda path, options: iter([rng.bytes(16) for _ in range(10_000)])
+  )
+  found = Duplicates(str(tmp_path))
+  for index in range(12):
+    found.hash(index, "", _LINES)
+  tracemalloc.start()
+  found.compare(12)
+  peak = tracemalloc.get_traced_memory()[1]
+  tracemalloc.stop()
+  assert peak < 4 * 200_000 < 12 * 10_000 * 20 / 2  # Of 2.4 MB of hashes.
