@@ -327,6 +327,15 @@ def test_command_works_without_tensorflow_in_any_worker(corpus, tiny_model, tmp_
   assert "instances/s" not in finished.stdout  # It has made none.
 
 
+def test_a_task_says_what_it_did_and_ends_well(corpus, tiny_model, tmp_path):
+  task = _run(_flags(corpus, tiny_model, tmp_path / "out", task_index=1, num_tasks=2))
+  assert task.returncode == 0, task.stderr
+  assert task.stdout.startswith(
+    "Task 1 of 2 has done its share: its part of the text is made. Missing is that of task 0."
+  )
+  assert not (tmp_path / "out" / "manifest.json").exists()
+
+
 def test_a_full_disk_is_one_message(corpus, tiny_model, tmp_path):
   result = _run(
     _flags(corpus, tiny_model, tmp_path / "out"),
@@ -351,6 +360,8 @@ def test_a_full_disk_is_one_message(corpus, tiny_model, tmp_path):
     ({"spm_model_file": "/nonexistent.model"}, "must be readable"),
     ({"spm_model_file": "/dev/null"}, "Received: /dev/null, which is empty."),
     ({"output_dir": "gs://bucket/records"}, "must be on a local disk"),
+    ({"task_index": 1}, "--task_index and --num_tasks go together"),
+    ({"task_index": 4, "num_tasks": 4}, "Count the tasks from 0"),
   ],
 )
 def test_mistakes_are_one_message(corpus, tiny_model, tmp_path, change, message):
