@@ -61,7 +61,9 @@ def torn_piece_table(pieces: Sequence[str]) -> np.ndarray:
   """Bool array [V]: pieces with letters beyond ASCII that continue a word, and start one by the original's rule."""
   return np.fromiter(
     (
-      any(char.isalpha() and not char.isascii() for char in piece) and not is_marked_start(piece)
+      not piece.isascii()
+      and not is_marked_start(piece)
+      and any(char.isalpha() and not char.isascii() for char in piece)
       for piece in pieces
     ),
     dtype=bool,

@@ -28,7 +28,8 @@ from albert_tf.training.pretraining import run_pretraining
 from albert_tf.training.run_directory import RunDirectory
 from albert_tf.training.settings import PretrainingSettings
 from tfrecords_tools.pretraining.documents import BlockTokenizer
-from tfrecords_tools.pretraining.inspection import Inspector
+from tfrecords_tools.pretraining.inspection import Inspector, render
+from tfrecords_tools.pretraining.inspection_pool import inspect_files
 
 _SYLLABLES = ("ka", "to", "mi", "ren", "sol", "vi", "an", "tur", "pel", "go", "ish", "er")
 
@@ -85,14 +86,13 @@ def _paths(records: tuple[pathlib.Path, Manifest], split: str) -> list[str]:
 
 
 def test_records_are_valid_and_shown_as_text(records: tuple[pathlib.Path, Manifest], vocab_file: str):
-  shown: list[str] = []
   tokenizer = load_tokenizer(str(records[0]))
   assert tokenizer.config == load_tokenizer(vocab_file, do_lower_case=False).config
-  inspector = Inspector(tokenizer, show=lambda render: shown.append(render()))
-  for path in (*_paths(records, "train"), *_paths(records, "eval")):
-    inspector.inspect(path, validate=True)
-  inspector.check_proportions()
-  assert inspector.problems == []
+  paths = [*_paths(records, "train"), *_paths(records, "eval")]
+  findings = inspect_files(paths, tokenizer, validate=True)
+  findings.check_proportions()
+  assert findings.problems == []
+  shown = [render(view, tokenizer) for path in paths for _, view in Inspector(tokenizer, path).views()]
   assert any("Ü" in text for text in shown)  # Case and accents are there.
   assert all(text.count("[SEP]") == 2 and "##" not in text for text in shown)
   assert records[1].vocab_sha256 == tokenizer.model_sha256

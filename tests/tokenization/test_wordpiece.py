@@ -50,6 +50,7 @@ def test_rules_by_example(tmp_path: pathlib.Path):
   assert tokenizer.encode("un中Café!") == [5, 9, 11, 12]  # Of "un" the first line counts.
   assert tokenizer.encode_pieces("unknown " + "un" * 101) == ["[UNK]", "[UNK]"]
   assert tokenizer.decode(tokenizer.encode("unaffable cafe")) == "unaffable cafe"
+  assert "".join(map(tokenizer.piece_text, ["un", "##aff", "cafe"])) == " unaff cafe"
   for rule in ("original", "sentencepiece"):
     assert tokenizer.word_starts(rule).tolist() == [True] * 6 + [False] * 2 + [True] * 5
   assert (tokenizer.vocab_size, tokenizer.id_to_piece(10), tokenizer.piece_to_id("none")) == (13, " ", 1)
