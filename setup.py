@@ -38,6 +38,7 @@ INSTALL_REQUIRES = [
 DATA = ["mwparserfromhell", "mwxml", "pyarrow"]
 # Spreads tfrecords_tools over Dataflow, Flink or Spark.
 BEAM = ["apache-beam"]
+DATAFLOW = ["apache-beam[gcp]", *DATA]
 # Entity-level scores of tagging.
 TAGGING = ["seqeval"]
 # Clients of TensorFlow Serving; small files for phones and ONNX Runtime.
@@ -90,6 +91,7 @@ setup(
     "addons": ADDONS,
     "beam": BEAM,
     "data": DATA,
+    "dataflow": DATAFLOW,
     "dev": DEV + BUCKET + DATA + BEAM + TAGGING + SERVING + ONNX,
     "interop": INTEROP,
     "onnx": ONNX,

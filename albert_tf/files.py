@@ -81,10 +81,13 @@ def isdir(path: str) -> bool:
 
 def size(path: str) -> int:
   """Size of the file in bytes."""
-  if not is_remote(path):
-    return os.path.getsize(path)
-  with os_errors(path):
-    return int(remote_files.gfile().stat(path).length)
+  return size_and_time(path)[0]
+
+
+def size_and_time(path: str) -> tuple[int, int]:
+  """Size of the file in bytes, and when it was last changed, in nanoseconds."""
+  found = None if is_remote(path) else os.stat(path)
+  return (found.st_size, found.st_mtime_ns) if found else remote_files.size_and_time(path)
 
 
 def listdir(path: str) -> list[str]:

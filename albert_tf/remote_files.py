@@ -101,6 +101,13 @@ def stat(path: str) -> Any:
     return None
 
 
+def size_and_time(path: str) -> tuple[int, int]:
+  """Size of a file in bytes, and when it was last changed, in nanoseconds."""
+  with os_errors(path):
+    found = gfile().stat(path)
+  return int(found.length), int(found.mtime_nsec)
+
+
 class RemoteFile(io.RawIOBase):
   """A file opened for reading, as Python's io layer expects one; its failures are OSError."""
 

@@ -21,7 +21,7 @@ from absl import app, flags
 from albert_tf import files
 from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.records.manifest import MANIFEST_NAME
-from albert_tf.tokenization import WORD_RULES, AlbertTokenizer
+from albert_tf.tokenization import WORD_RULES, load_tokenizer
 from tfrecords_tools.corpus import BAD_TEXT_ACTIONS, FORMATS, CorpusOptions
 from tfrecords_tools.pretraining.job import Progress, Runner, create_records
 from tfrecords_tools.pretraining.local_runner import LocalRunner
@@ -46,9 +46,16 @@ _INPUT = flags.DEFINE_list(
 )
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Directory for the records.", required=True)
 _SPM_MODEL_FILE = flags.DEFINE_string(
-  "spm_model_file", None, "SentencePiece model, from train_vocab.py or a release.", required=True
+  "spm_model_file", None, "SentencePiece model, from train_vocab.py or a release."
 )
-_DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "Lower-case the text; must match the vocabulary.")
+_VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "WordPiece vocabulary (.txt) instead.")
+flags.mark_flags_as_mutual_exclusive(["spm_model_file", "vocab_file"], required=True)
+_DO_LOWER_CASE = flags.DEFINE_bool(
+  "do_lower_case", None, "Default: as noted beside the vocabulary, else true."
+)
+_KEEP_ACCENTS = flags.DEFINE_bool(
+  "keep_accents", None, "Keep accents and other marks. Default: as noted beside the vocabulary, else false."
+)
 _INPUT_FORMAT = flags.DEFINE_enum("input_format", "auto", FORMATS, "How documents and sentences are marked.")
 _TEXT_FIELD = flags.DEFINE_string("text_field", "text", "Field or column of the text (jsonl, parquet).")
 _LANGUAGE = flags.DEFINE_string("language", "en", "Language of the sentence splitter.")
@@ -127,11 +134,18 @@ _RUNNER = flags.DEFINE_enum(
   "local: processes of this machine. beam: Apache Beam; its own options follow after a lone --.",
 )
 _WORK_DIR = flags.DEFINE_string("work_dir", None, "Directory for unfinished work; default in --output_dir.")
+_VERIFY_INPUT = flags.DEFINE_bool(
+  "verify_input",
+  False,
+  "Read all input before the work, and compare its content with that of an earlier run, not only sizes and times.",
+)
 
 _READING_FLAGS = (
   "input",
   "spm_model_file",
+  "vocab_file",
   "do_lower_case",
+  "keep_accents",
   "input_format",
   "text_field",
   "language",
@@ -205,13 +219,18 @@ def _runner(arguments: Sequence[str]) -> Runner:
       f"Unfinished work must be on a local disk. Received: --output_dir={_OUTPUT_DIR.value}, "
       f"--work_dir={_WORK_DIR.value}. Name a local directory as --work_dir; the records go to --output_dir."
     )
-  return LocalRunner(num_workers=_NUM_WORKERS.value, share=share)
+  return LocalRunner(num_workers=_NUM_WORKERS.value, share=share, notice=_notice)
+
+
+def _notice(text: str) -> None:
+  print(text, file=sys.stderr, flush=True)
 
 
 def write_flags(output_dir: str) -> None:
   """flags.txt: what to give as --flagfile to make the same records again; without what does not change them."""
   with files.atomic_writer(os.path.join(output_dir, "flags.txt"), "w") as stream:
-    stream.write("".join(f"{flags.FLAGS[name].serialize()}\n" for name in (*_READING_FLAGS, *_SETTINGS)))
+    given = [name for name in (*_READING_FLAGS, *_SETTINGS) if flags.FLAGS[name].value is not None]
+    stream.write("".join(f"{flags.FLAGS[name].serialize()}\n" for name in given))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -225,7 +244,11 @@ def main(argv: Sequence[str]) -> int:
     language=_LANGUAGE.value,
     text_field=_TEXT_FIELD.value,
   )
-  tokenizer = AlbertTokenizer(spm_model_file=_SPM_MODEL_FILE.value, do_lower_case=_DO_LOWER_CASE.value)
+  choices = {"do_lower_case": _DO_LOWER_CASE.value, "keep_accents": _KEEP_ACCENTS.value}
+  tokenizer = load_tokenizer(
+    _SPM_MODEL_FILE.value or _VOCAB_FILE.value or "",
+    **{name: value for name, value in choices.items() if value is not None},
+  )
   finished = files.exists(os.path.join(_OUTPUT_DIR.value, MANIFEST_NAME))
   paths, sources = expand_sources(_INPUT.value)
   try:
@@ -239,8 +262,9 @@ def main(argv: Sequence[str]) -> int:
         runner=runner,
         sources=sources,
         work_dir=_WORK_DIR.value,
+        verify_input=_VERIFY_INPUT.value,
         progress=progress,
-        notice=lambda text: print(text, file=sys.stderr, flush=True),
+        notice=_notice,
       )
   except WaitForOthersError as done:
     print(done)

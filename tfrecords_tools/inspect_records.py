@@ -3,8 +3,8 @@ r"""Shows pretraining records as text, measures them, and checks them.
   python tfrecords_tools/inspect_records.py records/train-00000-of-00004.tfrecord
   python tfrecords_tools/inspect_records.py --validate 'records/*.tfrecord'
 
-The vocabulary is the spm.model beside the records, or --spm_model_file. Records of google-research/albert are
-read too. Exit status 1: --validate found something.
+The vocabulary is the spm.model or vocab.txt beside the records, or --spm_model_file. Records of
+google-research/albert are read too. Exit status 1: --validate found something.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from absl import app, flags
 
 from albert_tf import files
 from albert_tf.errors import UserError, exit_on_user_error
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import Tokenizer, load_tokenizer
 from tfrecords_tools.pretraining.inspection import Inspector, render
 from tfrecords_tools.pretraining.inspection_pool import default_workers, inspect_files
 from tfrecords_tools.pretraining.statistics import torn_words_warning
@@ -29,7 +29,7 @@ _SHOW = flags.DEFINE_integer("show", 3, "Number of instances to print.", lower_b
 _SKIP = flags.DEFINE_integer("skip", 0, "Number of instances to leave out before.", lower_bound=0)
 _MAX_RECORDS = flags.DEFINE_integer("max_records", None, "Read at most so many records of each file.")
 _SPM_MODEL_FILE = flags.DEFINE_string(
-  "spm_model_file", None, "SentencePiece model; default beside the records."
+  "spm_model_file", None, "Vocabulary (.model, .txt); default: beside the records."
 )
 _JSON = flags.DEFINE_bool("json", False, "Print the statistics as one JSON line and nothing else.")
 _NUM_WORKERS = flags.DEFINE_integer(
@@ -63,7 +63,7 @@ def format_statistics(summary: dict[str, Any]) -> str:
   return "\n".join(lines)
 
 
-def show(paths: Sequence[str], tokenizer: AlbertTokenizer, *, skip: int, count: int) -> None:
+def show(paths: Sequence[str], tokenizer: Tokenizer, *, skip: int, count: int) -> None:
   """Prints the first sound instances, without the `skip` before them."""
   if not count:
     return
@@ -83,7 +83,7 @@ def main(argv: Sequence[str]) -> int:
   if len(argv) < 2:
     raise UserError("Name at least one file of records. Received: none. Quoted glob patterns are fine.")
   paths = files.expand_globs(list(argv[1:]), what="record file")
-  tokenizer = AlbertTokenizer.from_pretrained(_SPM_MODEL_FILE.value or os.path.dirname(paths[0]) or ".")
+  tokenizer = load_tokenizer(_SPM_MODEL_FILE.value or os.path.dirname(paths[0]) or ".")
   if not _JSON.value:
     show(paths, tokenizer, skip=_SKIP.value, count=_SHOW.value)
   found = inspect_files(

@@ -23,6 +23,7 @@ _MODEL_PREFIX = flags.DEFINE_string(
 )
 _VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 30000, "Pieces, the special ones included.", lower_bound=16)
 _DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "Lower-case the text.")
+_KEEP_ACCENTS = flags.DEFINE_bool("keep_accents", False, "Keep accents and other marks on letters.")
 _INPUT_SENTENCE_SIZE = flags.DEFINE_integer(
   "input_sentence_size",
   10_000_000,
@@ -59,6 +60,7 @@ def main(argv: Sequence[str]) -> None:
   spec = vocabulary.VocabularySpec(
     vocab_size=_VOCAB_SIZE.value,
     do_lower_case=_DO_LOWER_CASE.value,
+    keep_accents=_KEEP_ACCENTS.value,
     character_coverage=_CHARACTER_COVERAGE.value,
     user_symbols=tuple(_USER_SYMBOL.value),
     num_threads=_NUM_THREADS.value,

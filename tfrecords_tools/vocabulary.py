@@ -34,9 +34,15 @@ class VocabularySpec:
 
   vocab_size: int = 30000
   do_lower_case: bool = True
+  keep_accents: bool = False
   character_coverage: float = 0.99995
   user_symbols: tuple[str, ...] = USER_SYMBOLS
   num_threads: int = 8
+
+  @property
+  def tokenizer(self) -> TokenizerConfig:
+    """How text becomes what the vocabulary is trained on; it is noted beside the vocabulary."""
+    return TokenizerConfig(do_lower_case=self.do_lower_case, keep_accents=self.keep_accents)
 
 
 def read_sentences(
@@ -104,9 +110,10 @@ def _skip(weight: float, rng: random.Random) -> int:
 
 def normalize(sentences: list[str], spec: VocabularySpec) -> list[str]:
   """The sentences as the tokenizer will see them, in the same list, without empty ones; `UserError` if none is left."""
+  choices = {"do_lower_case": spec.do_lower_case, "keep_accents": spec.keep_accents}
   count = 0
   for item in sentences:
-    if text := normalize_text(item, do_lower_case=spec.do_lower_case):
+    if text := normalize_text(item, **choices):
       sentences[count] = text  # Never ahead of the one that is read.
       count += 1
   del sentences[count:]
@@ -181,7 +188,7 @@ def check(model: bytes, sentences: Sequence[str], spec: VocabularySpec) -> float
   Raises:
     RuntimeError: the model is not what was asked for; a fault of this program or of SentencePiece.
   """
-  tokenizer = AlbertTokenizer.from_model_bytes(model, TokenizerConfig(do_lower_case=spec.do_lower_case))
+  tokenizer = AlbertTokenizer.from_model_bytes(model, spec.tokenizer)
   expected = [*SPECIAL_PIECES, *spec.user_symbols]
   if tokenizer.pieces[: len(expected)] != expected or tokenizer.vocab_size != spec.vocab_size:
     raise RuntimeError(
@@ -207,7 +214,7 @@ def write(model: bytes, *, model_prefix: str, spec: VocabularySpec) -> None:
   rows = (f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n" for i in range(processor.vocab_size()))
   contents = {
     ".vocab": "".join(rows).encode(),
-    ".json": TokenizerConfig(do_lower_case=spec.do_lower_case).to_json().encode(),
+    ".json": spec.tokenizer.to_json().encode(),
     ".model": model,
   }
   try:

@@ -97,14 +97,14 @@ def run(
   argv: Sequence[str],
   prepare: "Callable[[Start, FineTuneSettings], Prepared]",
   *,
-  vocab_file: Callable[[], str] = lambda: "",
+  vocab_file: str | None = None,
 ) -> None:
   """What a fine-tuning command does: trains, evaluates and predicts as the flags say, and exports.
 
   Args:
     argv: the command's arguments.
     prepare: reads the examples.
-    vocab_file: finds the WordPiece vocabulary, of a command that can use one.
+    vocab_file: the WordPiece vocabulary that is named, perhaps none; None of a command that cannot use one.
   """
   if len(argv) > 1:
     raise UserError(
@@ -118,7 +118,7 @@ def run(
   from albert_tf.training.distribution import Consensus, is_chief, make_strategy
 
   settings = _settings()
-  start = _read_start(vocab_file())
+  start = _read_start(vocab_file)
   prepared = prepare(start, settings)
   settings = prepared.settings or settings
   strategy = make_strategy(settings.distribution)
@@ -153,20 +153,27 @@ def _seeds() -> tuple[int, ...]:
     raise UserError(f"--seeds are numbers. Received: {','.join(FLAGS.seeds)}. For example 1,2,3.") from error
 
 
-def _read_start(vocab_file: str) -> "Start":
+def _read_start(vocab_file: str | None) -> "Start":
   from albert_tf.finetuning.initialize import read_start
+  from albert_tf.tokenization import WordPieceTokenizer
 
   checkpoint = FLAGS.init_checkpoint
   if not checkpoint and not FLAGS.do_train and files.exists(os.path.join(FLAGS.output_dir, "task.json")):
     checkpoint = FLAGS.output_dir
-  return read_start(
+  start = read_start(
     checkpoint,
     spm_model_file=FLAGS.spm_model_file,
-    vocab_file=vocab_file,
+    vocab_file=vocab_file or "",
     albert_config_file=FLAGS.albert_config_file,
     do_lower_case=FLAGS.do_lower_case,
     from_scratch=FLAGS.from_scratch,
   )
+  if vocab_file is None and isinstance(start.tokenizer, WordPieceTokenizer):
+    raise UserError(
+      "This task needs a SentencePiece model, which tells the place of each piece in the text. Received: "
+      f"{checkpoint or FLAGS.spm_model_file}, with a WordPiece vocabulary. Only run_glue.py takes one."
+    )
+  return start
 
 
 def _finish(prepared: Prepared, start: "Start", results: Mapping[str, Any]) -> None:

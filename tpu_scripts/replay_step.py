@@ -34,7 +34,8 @@ def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise UserError(f"All arguments are flags. Received: {' '.join(argv[1:])}.")
   load_tensorflow()
-  from albert_tf.tokenization import AlbertTokenizer
+  from albert_tf.tokenization import load_tokenizer
+  from albert_tf.tokenization.loading import find_tokenizer
   from albert_tf.training.replay import text as replay_text
   from albert_tf.training.replay.compute import replay_step
 
@@ -46,7 +47,7 @@ def main(argv: Sequence[str]) -> None:
     rows_at_once=_BATCH_SIZE.value,
     num_gradients=_NUM_SHOWN.value,
   )
-  tokenizer = AlbertTokenizer.from_pretrained(run) if files.exists(f"{run}/spm.model") else None
+  tokenizer = load_tokenizer(run) if find_tokenizer(run) else None
   width = min(os.get_terminal_size().columns, _WIDEST) if sys.stdout.isatty() else _WIDEST
   for line in replay_text.render(
     replayed, tokenizer, num_shown=_NUM_SHOWN.value, max_chars=_MAX_CHARS.value, width=width

@@ -8,14 +8,12 @@ Example:
 """
 
 from collections.abc import Sequence
-import os
 from typing import TYPE_CHECKING
 
 from absl import app, flags
 import finetuning_flags
 from flag_settings import parse_flags
 
-from albert_tf import files
 from albert_tf.errors import UserError, exit_on_user_error
 
 if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
@@ -101,17 +99,8 @@ def _glue_task(start: "Start", max_seq_length: int) -> "FineTuningTask":
   )
 
 
-def _vocabulary() -> str:
-  """The WordPiece vocabulary that is named, or that a fine-tuned run has."""
-  if _VOCAB_FILE.value or flags.FLAGS.spm_model_file or not finetuning_flags.trained_spec():
-    return str(_VOCAB_FILE.value)
-  folders = (flags.FLAGS.init_checkpoint, flags.FLAGS.output_dir)
-  paths = (os.path.join(folder, "vocab.txt") for folder in folders if folder)
-  return next((path for path in paths if files.exists(path)), "")
-
-
 def main(argv: Sequence[str]) -> None:
-  finetuning_flags.run(argv, _prepare, vocab_file=_vocabulary)
+  finetuning_flags.run(argv, _prepare, vocab_file=_VOCAB_FILE.value)
 
 
 if __name__ == "__main__":

@@ -7,14 +7,15 @@ import re
 
 import numpy as np
 
-from albert_tf import files
+from albert_tf import files, tokenization
 from albert_tf.checkpoints import bundle
 from albert_tf.checkpoints.restore import HOST_PREFIX, averages_of
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.interop import huggingface
-from albert_tf.tokenization import AlbertTokenizer, WordPieceTokenizer
-from albert_tf.tokenization.config import TokenizerConfig, find_model, model_in
+from albert_tf.tokenization import Tokenizer, TokenizerConfig
+from albert_tf.tokenization.config import WordPieceConfig
+from albert_tf.tokenization.loading import find_tokenizer
 
 FORMATS = ("auto", "albert_tf", "tf1", "tfhub", "huggingface")
 
@@ -31,7 +32,7 @@ class Checkpoint:
     variables: original name → float32 array (and leftovers under the names they have).
     slots: `<name>/adam_m`, `<name>/adam_v` and `<name>/ema`, where there are any.
     global_step: the step, 0 where none is recorded.
-    tokenizer: (path of the SentencePiece model, its settings), or None.
+    tokenizer: (path of the SentencePiece model or WordPiece vocabulary, its settings), or None.
     dropped: (name, reason) of what was left out knowingly.
     path: the file, or the prefix of the files, that the weights were read from.
     directory: where the configuration lies, and task.json of a fine-tuned run.
@@ -41,7 +42,7 @@ class Checkpoint:
   variables: Mapping[str, np.ndarray]
   slots: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
   global_step: int = 0
-  tokenizer: tuple[str, TokenizerConfig] | None = None
+  tokenizer: tuple[str, TokenizerConfig | WordPieceConfig] | None = None
   dropped: tuple[tuple[str, str], ...] = ()
   path: str = ""
   directory: str = ""
@@ -50,10 +51,8 @@ class Checkpoint:
     """The same with the averages that a run kept instead of its weights; a `UserError` where it kept none."""
     return dataclasses.replace(self, variables=averages_of(self.slots, self.path))
 
-  def load_tokenizer(
-    self, path: str = "", *, do_lower_case: bool | None = None
-  ) -> AlbertTokenizer | WordPieceTokenizer:
-    """The tokenizer that the weights were trained with: `path`, or the SentencePiece model beside the configuration.
+  def load_tokenizer(self, path: str = "", *, do_lower_case: bool | None = None) -> Tokenizer:
+    """The tokenizer that the weights were trained with: `path`, or the one beside the configuration.
 
     Raises:
       UserError: there is none, or it has not the model's number of pieces.
@@ -68,16 +67,10 @@ class Checkpoint:
     return load_tokenizer(path, self.config, do_lower_case=do_lower_case)
 
 
-def load_tokenizer(
-  path: str, config: AlbertConfig, *, do_lower_case: bool | None = None
-) -> AlbertTokenizer | WordPieceTokenizer:
+def load_tokenizer(path: str, config: AlbertConfig, *, do_lower_case: bool | None = None) -> Tokenizer:
   """The tokenizer of a SentencePiece model or of a WordPiece vocabulary (.txt), checked against a model's size."""
-  tokenizer: AlbertTokenizer | WordPieceTokenizer
-  if path.endswith(".txt"):
-    tokenizer = WordPieceTokenizer(vocab_file=path, do_lower_case=do_lower_case is not False)
-  else:
-    overrides = {} if do_lower_case is None else {"do_lower_case": do_lower_case}
-    tokenizer = AlbertTokenizer.from_pretrained(path, **overrides)
+  choices = {} if do_lower_case is None else {"do_lower_case": do_lower_case}
+  tokenizer = tokenization.load_tokenizer(path, **choices)
   if tokenizer.vocab_size != config.vocab_size:
     raise UserError(
       f"Tokenizer and model must have one vocabulary. Received: {path} with {tokenizer.vocab_size} pieces for a "
@@ -185,7 +178,7 @@ def _read_huggingface(path: str, *, config_file: str) -> Checkpoint:
   return Checkpoint(
     config=config,
     variables={name: _as_float32(name, value, path) for name, value in variables.items()},
-    tokenizer=_find_tokenizer(os.path.dirname(config_path)),
+    tokenizer=find_tokenizer(os.path.dirname(config_path)),
     dropped=tuple(dropped),
     path=path,
     directory=os.path.dirname(config_path) or ".",
@@ -212,7 +205,7 @@ def _read_bundle(prefix: str, *, config_file: str, variable_prefix: str) -> Chec
     variables=variables,
     slots=slots,
     global_step=int(tensors.get("global_step", 0)),
-    tokenizer=_find_tokenizer(os.path.dirname(config_path)),
+    tokenizer=find_tokenizer(os.path.dirname(config_path)),
     dropped=tuple(dropped),
     path=prefix,
     directory=os.path.dirname(config_path) or ".",
@@ -268,8 +261,3 @@ def _as_float32(name: str, value: np.ndarray, source: str) -> np.ndarray:
   raise UserError(
     f"Weights must be float32, float16 or bfloat16. Received: {name} of {value.dtype} in {source}."
   )
-
-
-def _find_tokenizer(directory: str) -> tuple[str, TokenizerConfig] | None:
-  """The tokenizer beside the configuration; a checkpoint may come without one."""
-  return find_model(directory) if model_in(directory) else None

@@ -20,10 +20,13 @@ from albert_tf.tokenization.config import (
   HUGGING_FACE_MODEL,
   MODEL_FILE,
   RELEASED_MODEL,
+  VOCABULARY_FILE,
   TokenizerConfig,
+  WordPieceConfig,
   find_model,
 )
 from albert_tf.tokenization.spm_model import load_processor
+from albert_tf.tokenization.wordpiece import WordPieceTokenizer
 
 OUTPUT_FORMATS = ("albert_tf", "tf1", "huggingface")
 
@@ -217,21 +220,28 @@ def _check_vocabulary(checkpoint: Checkpoint) -> None:
   """A SentencePiece model with more pieces than the table has rows would read past its end."""
   if checkpoint.tokenizer is None:
     return
-  path = checkpoint.tokenizer[0]
-  with files.open_binary(path) as stream:
-    pieces = load_processor(stream.read(), source=path).vocab_size()
+  path, settings = checkpoint.tokenizer
+  if isinstance(settings, WordPieceConfig):
+    pieces = WordPieceTokenizer(vocab_file=path).vocab_size
+  else:
+    pieces = load_processor(files.read_bytes(path), source=path).vocab_size()
   if pieces > checkpoint.config.vocab_size:
     raise UserError(
       "The vocabulary must fit the word embeddings. Received: "
       f"{path} with {pieces} pieces, and vocab_size={checkpoint.config.vocab_size}. "
-      "Give the SentencePiece model this checkpoint was trained with."
+      "Give the vocabulary this checkpoint was trained with."
     )
 
 
-def _write_tokenizer(directory: str, tokenizer: tuple[str, TokenizerConfig] | None, *, name: str) -> None:
+def _write_tokenizer(
+  directory: str, tokenizer: tuple[str, TokenizerConfig | WordPieceConfig] | None, *, name: str
+) -> None:
   if tokenizer is None:
     return
   path, settings = tokenizer
+  if isinstance(settings, WordPieceConfig):
+    _write_wordpiece(directory, path, settings, hugging_face=name == HUGGING_FACE_MODEL)
+    return
   files.copy(path, os.path.join(directory, name))
   if name != HUGGING_FACE_MODEL:
     _write_text(os.path.join(directory, "tokenizer.json"), settings.to_json())
@@ -243,6 +253,19 @@ def _write_tokenizer(directory: str, tokenizer: tuple[str, TokenizerConfig] | No
   tokenizer_class = "AlbertTokenizer" if fast is None else "PreTrainedTokenizerFast"
   text = fast_tokenizer.tokenizer_config_json(settings, tokenizer_class=tokenizer_class)
   _write_text(os.path.join(directory, "tokenizer_config.json"), text)
+
+
+def _write_wordpiece(directory: str, path: str, settings: WordPieceConfig, *, hugging_face: bool) -> None:
+  files.copy(path, os.path.join(directory, VOCABULARY_FILE))
+  if not hugging_face:
+    _write_text(os.path.join(directory, "tokenizer.json"), settings.to_json())
+    return
+  values = {
+    "tokenizer_class": "BertTokenizer",
+    "do_lower_case": settings.do_lower_case,
+    "strip_accents": not settings.keep_accents,
+  }
+  _write_text(os.path.join(directory, "tokenizer_config.json"), json.dumps(values, indent=2) + "\n")
 
 
 def _write_text(path: str, text: str) -> None:

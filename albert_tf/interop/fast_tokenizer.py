@@ -66,7 +66,6 @@ def tokenizer_config_json(config: TokenizerConfig, *, tokenizer_class: str) -> s
   values = {
     "tokenizer_class": tokenizer_class,
     "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
-    "keep_accents": False,
     **{f"{name}_token": piece for name, piece in pieces.items()},
     **dataclasses.asdict(config),
   }
@@ -98,7 +97,8 @@ def _normalizers(proto: model_proto.ModelProto, config: TokenizerConfig) -> list
     ]
   if config.normalize_quotes:
     steps.append(_replace("``|''", '"'))
-  steps += [{"type": "NFKD"}, _replace(f"[{combining_class()}]", "")]
+  if not config.keep_accents:
+    steps += [{"type": "NFKD"}, _replace(f"[{combining_class()}]", "")]
   if config.do_lower_case:
     steps += [
       _replace(r"(?<=\p{L})\x{3a3}(?!\p{L})", "\N{GREEK SMALL LETTER FINAL SIGMA}"),

@@ -80,7 +80,9 @@ def export_saved_model(
   tokenizer = pretrained.load_tokenizer(spm_model_file)
   if not isinstance(tokenizer, AlbertTokenizer):
     raise UserError(
-      f"A served model tokenizes with SentencePiece. Received: {spm_model_file}, a WordPiece vocabulary."
+      "A served model tokenizes with SentencePiece. Received: "
+      f"{spm_model_file or pretrained.directory}, with a WordPiece vocabulary. Tokenize with WordPieceTokenizer and "
+      "export the model of ids with export_small_model.py."
     )
   task = load_task(model, pretrained)
   built = restore_model(model, pretrained, task=task, use_ema=options.use_ema)

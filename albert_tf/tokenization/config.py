@@ -1,9 +1,9 @@
-"""The tokenizer's settings, kept beside the SentencePiece model, and where both are found."""
+"""A tokenizer's settings, kept beside its vocabulary, and where both are found."""
 
 import dataclasses
 import json
 import os
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from albert_tf import files
 from albert_tf.errors import UserError
@@ -12,25 +12,39 @@ MODEL_FILE = "spm.model"
 CONFIG_FILE = "tokenizer.json"
 HUGGING_FACE_MODEL = "spiece.model"
 _HUGGING_FACE_CONFIG = "tokenizer_config.json"
-_WORDPIECE_VOCABULARY = "vocab.txt"
+VOCABULARY_FILE = "vocab.txt"
 RELEASED_MODEL = "30k-clean.model"
-_FORMAT = "albert_tf"
 DIGIT_COMMA_RULES = ("strip", "nostrip")
 
 
+class _Noted:
+  """Settings that say in their file of which tokenizer they are."""
+
+  FORMAT: ClassVar[str]
+
+  def to_json(self) -> str:
+    return json.dumps({"format": self.FORMAT, **dataclasses.asdict(self)}, indent=2) + "\n"  # type: ignore[call-overload]
+
+
+_Config = TypeVar("_Config", "TokenizerConfig", "WordPieceConfig")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TokenizerConfig:
+class TokenizerConfig(_Noted):
   """What text goes through before and after SentencePiece.
 
   Args:
     do_lower_case: lower-case the text; true for every released English model.
+    keep_accents: leave characters as they are, where else NFKD takes them apart and combining marks are dropped.
     remove_space: collapse white space.
     normalize_quotes: `` and '' become a double quote (Hugging Face does it, the original does not).
     digit_comma: "12," becomes "12" and ","; `strip` drops the space mark that SentencePiece puts before the
       re-encoded number (as intended, and as Hugging Face does), `nostrip` keeps it (as the original did).
   """
 
+  FORMAT: ClassVar[str] = "albert_tf"
   do_lower_case: bool = True
+  keep_accents: bool = False
   remove_space: bool = True
   normalize_quotes: bool = False
   digit_comma: str = "strip"
@@ -41,29 +55,45 @@ class TokenizerConfig:
         f"digit_comma must be one of {', '.join(DIGIT_COMMA_RULES)}. Received: {self.digit_comma!r}."
       )
 
-  def to_json(self) -> str:
-    return json.dumps({"format": _FORMAT, **dataclasses.asdict(self)}, indent=2) + "\n"
+  @property
+  def normalization(self) -> dict[str, Any]:
+    """The choices of `normalize_text`."""
+    return {name: value for name, value in dataclasses.asdict(self).items() if name != "digit_comma"}
 
 
-def config_from_json(text: str, *, path: str) -> TokenizerConfig:
-  """Reads what `TokenizerConfig.to_json` wrote; strict about keys."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WordPieceConfig(_Noted):
+  """What text goes through before WordPiece.
+
+  Args:
+    do_lower_case: lower-case the text.
+    keep_accents: keep combining marks. BERT's uncased vocabularies are without, its cased ones with them.
+  """
+
+  FORMAT: ClassVar[str] = "albert_tf_wordpiece"
+  do_lower_case: bool = True
+  keep_accents: bool = False
+
+
+def config_from_json(text: str, kind: type[_Config], *, path: str) -> _Config:
+  """Reads what `to_json` wrote; strict about keys."""
   try:
     values: dict[str, Any] = json.loads(text)
-    kind = values.pop("format", None)
+    found = values.pop("format", None)
   except (ValueError, AttributeError) as error:
     raise UserError(f"The tokenizer's settings must be a JSON object. Received: {path} ({error}).") from error
-  if kind != _FORMAT:
+  if found != kind.FORMAT:
     raise UserError(
-      f'{CONFIG_FILE} beside {MODEL_FILE} must hold "format": "{_FORMAT}". Received: {kind!r} in {path}. '
+      f'{CONFIG_FILE} beside {MODEL_FILE} must hold "format": "{kind.FORMAT}". Received: {found!r} in {path}. '
       f"Remove it, or rename the model file to {HUGGING_FACE_MODEL} if both are theirs."
     )
-  known = {field.name for field in dataclasses.fields(TokenizerConfig)}
+  known = {field.name for field in dataclasses.fields(kind)}
   unknown = sorted(set(values) - known)
   if unknown:
     raise UserError(
       f"The tokenizer's settings are {sorted(known)}. Received: {unknown} in {path}. Remove or rename them."
     )
-  return TokenizerConfig(**values)
+  return kind(**values)
 
 
 def model_in(directory: str) -> str:
@@ -85,15 +115,15 @@ def find_model(path: str) -> tuple[str, TokenizerConfig]:
   Raises:
     UserError: there is no model, or its settings cannot be read.
   """
-  if path.endswith(".model"):
+  if path.endswith(".model") or (files.exists(path) and not files.isdir(path)):
     directory, name = os.path.split(path)
   else:
     directory = path
     name = model_in(path)
-    if not name and files.exists(os.path.join(path, _WORDPIECE_VOCABULARY)):
+    if not name and files.exists(os.path.join(path, VOCABULARY_FILE)):
       raise UserError(
-        f"A SentencePiece model was expected in {path}. Received: {_WORDPIECE_VOCABULARY}. "
-        f"{_WORDPIECE_VOCABULARY} is a WordPiece vocabulary: use WordPieceTokenizer(vocab_file=…)."
+        f"A SentencePiece model was expected in {path}. Received: {VOCABULARY_FILE}. "
+        f"{VOCABULARY_FILE} is a WordPiece vocabulary: use WordPieceTokenizer(vocab_file=…)."
       )
     if not name:
       raise UserError(
@@ -111,7 +141,32 @@ def find_model(path: str) -> tuple[str, TokenizerConfig]:
   if config_path is None:
     return model_path, TokenizerConfig()
   with files.open_binary(config_path) as stream:
-    return model_path, config_from_json(stream.read().decode("utf-8"), path=config_path)
+    return model_path, config_from_json(stream.read().decode("utf-8"), TokenizerConfig, path=config_path)
+
+
+def find_vocabulary(path: str) -> tuple[str, WordPieceConfig]:
+  """Finds a WordPiece vocabulary, a .txt file or vocab.txt of a directory, with the settings noted beside it."""
+  vocabulary = path if path.endswith(".txt") else os.path.join(path, VOCABULARY_FILE)
+  directory = os.path.dirname(vocabulary)
+  ours, theirs = (_json_beside(directory, name) for name in (CONFIG_FILE, _HUGGING_FACE_CONFIG))
+  if ours.get("format") == WordPieceConfig.FORMAT:  # Hugging Face has a file of that name, too.
+    text = json.dumps(ours)
+    return vocabulary, config_from_json(text, WordPieceConfig, path=os.path.join(directory, CONFIG_FILE))
+  lower = theirs.get("do_lower_case", True)
+  strip = theirs.get("strip_accents")  # None: as BERT's code, together with case.
+  return vocabulary, WordPieceConfig(
+    do_lower_case=lower, keep_accents=not lower if strip is None else not strip
+  )
+
+
+def _json_beside(directory: str, name: str) -> dict[str, Any]:
+  path = os.path.join(directory, name)
+  if not files.exists(path):
+    return {}
+  try:
+    return dict(json.loads(files.read_bytes(path)))
+  except (ValueError, TypeError) as error:
+    raise UserError(f"The tokenizer's settings must be a JSON object. Received: {path} ({error}).") from error
 
 
 def _hugging_face_config(path: str) -> TokenizerConfig:
@@ -120,10 +175,9 @@ def _hugging_face_config(path: str) -> TokenizerConfig:
   if files.exists(path):
     with files.open_binary(path) as stream:
       values = json.loads(stream.read())
-  if values.get("keep_accents"):
-    raise UserError(f"keep_accents=true is not supported: no ALBERT keeps accents. Received: {path}.")
   return TokenizerConfig(
     do_lower_case=values.get("do_lower_case", True),
+    keep_accents=values.get("keep_accents", False),
     remove_space=values.get("remove_space", True),
     normalize_quotes=values.get("normalize_quotes", True),
     digit_comma=values.get("digit_comma", "strip"),

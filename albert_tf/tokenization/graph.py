@@ -91,9 +91,10 @@ class GraphTokenizer(tf.Module):
       texts = tf.strings.regex_replace(texts, "^ | $", "")
     if self._config.normalize_quotes:
       texts = tf.strings.regex_replace(texts, "``|''", '"')
-    # NFKD and dropping combining characters look at one character alone, so together they are a table.
     codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace", replacement_char=_INVALID)
-    codes = self.decompose(codes)
+    if not self._config.keep_accents:
+      # NFKD and dropping combining characters look at one character alone, so together they are a table.
+      codes = self.decompose(codes)
     if self._config.do_lower_case:
       pattern, replacement = unicode_tables.final_sigma_pattern()
       texts = tf.strings.regex_replace(tf.strings.unicode_encode(codes, "UTF-8"), pattern, replacement)

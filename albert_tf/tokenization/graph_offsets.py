@@ -67,7 +67,10 @@ class GraphOffsets(tf.Module):
     )
     with tf.init_scope():
       self._char_widths = tf.constant(
-        _character_widths(tokenizer.model_bytes, tokenizer.config.do_lower_case), tf.int8
+        _character_widths(
+          tokenizer.model_bytes, tokenizer.config.do_lower_case, tokenizer.config.keep_accents
+        ),
+        tf.int8,
       )
 
   def __call__(self, texts: tf.Tensor) -> Located:
@@ -175,13 +178,13 @@ def _space_codes() -> list[int]:
 
 
 @functools.lru_cache(maxsize=4)
-def _character_widths(model: bytes, do_lower_case: bool) -> np.ndarray:
-  """int8 [code points] the width of each character, `_MARK` for what normalisation drops; beyond, it is 1."""
+def _character_widths(model: bytes, do_lower_case: bool, keep_accents: bool) -> np.ndarray:
+  """int8 [code points] the width of each character, `_MARK` for a combining one; beyond, it is 1."""
   processor = load_processor(model, source="the tokenizer's model")
   codes = [code for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Co", "Cs")]
-  normal = [normalize_text(chr(code), do_lower_case=do_lower_case, remove_space=False) for code in codes]
-  again = processor.normalize(normal)
+  normalize = functools.partial(normalize_text, do_lower_case=do_lower_case, remove_space=False)
+  again = processor.normalize([normalize(chr(code), keep_accents=keep_accents) for code in codes])
   widths = np.ones(codes[-1] + 1, np.int8)
-  for code, first, second in zip(codes, normal, again, strict=True):
-    widths[code] = visible_width(second) if first else _MARK
+  for code, normal in zip(codes, again, strict=True):
+    widths[code] = visible_width(normal) if normalize(chr(code)) else _MARK
   return widths[: int(np.flatnonzero(widths != 1)[-1]) + 2]

@@ -1,6 +1,7 @@
 """ALBERT's text normalisation, which every data path applies before SentencePiece sees the text.
 
-The order matters: collapse white space, NFKD, drop combining characters, lower-case last.
+The order matters: collapse white space, NFKD, drop combining characters, lower-case last. Where accents are kept,
+NFKD is left out too: SentencePiece's own rules compose what text has in parts.
 """
 
 import re
@@ -11,13 +12,19 @@ _TEX_QUOTES = re.compile("``|''")
 
 
 def normalize_text(
-  text: str, *, do_lower_case: bool, remove_space: bool = True, normalize_quotes: bool = False
+  text: str,
+  *,
+  do_lower_case: bool,
+  keep_accents: bool = False,
+  remove_space: bool = True,
+  normalize_quotes: bool = False,
 ) -> str:
   """Normalises text as the original ALBERT does.
 
   Args:
     text: any string.
     do_lower_case: whether to lower-case (all released English models do).
+    keep_accents: neither take characters apart nor drop combining marks.
     remove_space: strip, and collapse each run of Unicode white space to one space.
     normalize_quotes: Hugging Face's extra rule, `` and '' become a double quote. The original has none.
 
@@ -32,7 +39,9 @@ def normalize_text(
     text = " ".join(text.split())
   if normalize_quotes:
     text = _TEX_QUOTES.sub('"', text)
-  if not text.isascii():  # NFKD and combining characters cannot touch ASCII; most lines stop here.
+  if (
+    not keep_accents and not text.isascii()
+  ):  # NFKD and combining characters cannot touch ASCII; most lines stop here.
     text = unicodedata.normalize("NFKD", text)
     if any(map(unicodedata.combining, text)):
       text = "".join(char for char in text if not unicodedata.combining(char))
@@ -64,12 +73,17 @@ class AlignedText(NamedTuple):
 
 
 def normalize_with_alignment(
-  text: str, *, do_lower_case: bool, remove_space: bool = True, normalize_quotes: bool = False
+  text: str,
+  *,
+  do_lower_case: bool,
+  keep_accents: bool = False,
+  remove_space: bool = True,
+  normalize_quotes: bool = False,
 ) -> AlignedText:
   """`normalize_text` that also says which original characters each result character came from.
 
   NFKD decomposes character by character and reorders only combining characters, which are dropped, so
-  treating each character alone gives the same text. A dropped combining character belongs to the
+  treating each character alone gives the same text. A combining character, dropped or kept, belongs to the
   character before it, to all that this one became.
   """
   if text.isascii() and not normalize_quotes and (not remove_space or text == " ".join(text.split())):
@@ -85,19 +99,20 @@ def normalize_with_alignment(
     if char.isascii():
       result.append((char, start, end))
       continue
-    kept = [part for part in unicodedata.normalize("NFKD", char) if not unicodedata.combining(part)]
-    if not kept and result and result[-1][2] == start:
-      base = result[-1][1]
+    bases = [part for part in unicodedata.normalize("NFKD", char) if not unicodedata.combining(part)]
+    if not bases and result and result[-1][2] == start:
+      start = result[-1][1]
       for place in range(len(result) - 1, -1, -1):
-        if result[place][1] != base:
+        if result[place][1] != start:
           break
-        result[place] = (result[place][0], base, end)
-    result.extend((part, start, end) for part in kept)
+        result[place] = (result[place][0], start, end)
+    result.extend((part, start, end) for part in ([char] if keep_accents else bases))
   normalized = "".join(part for part, _, _ in result)
   if do_lower_case:
-    lowered = normalized.lower()  # As a whole: a final sigma depends on its neighbours.
-    assert len(lowered) == len(normalized), "after NFKD, lower-casing keeps the length"
-    normalized = lowered
+    # As a whole: a final sigma depends on its neighbours. Only "İ" becomes two, and only where accents are kept.
+    normalized = normalized.lower()
+    result = [each for each in result for _ in each[0].lower()]
+    assert len(normalized) == len(result), "lower-casing changes each character's length on its own"
   return AlignedText(normalized, [start for _, start, _ in result], [end for _, _, end in result])
 
 

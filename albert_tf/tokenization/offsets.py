@@ -29,12 +29,7 @@ def encode_with_offsets(
     digit_commas: the digit-comma rule's table, id → pieces.
     is_visible: of this vocabulary, by `visibility`.
   """
-  aligned = normalize_with_alignment(
-    text,
-    do_lower_case=config.do_lower_case,
-    remove_space=config.remove_space,
-    normalize_quotes=config.normalize_quotes,
-  )
+  aligned = normalize_with_alignment(text, **config.normalization)
   shown = [is_visible(char) for char in aligned.text]
   visible = list(itertools.compress(range(len(shown)), shown))  # Places in `aligned`.
   before = [0, *itertools.accumulate(shown)]  # Visible characters before each place.
@@ -50,6 +45,8 @@ def encode_with_offsets(
   ranges: list[tuple[int, int]] = []
   for piece in processor.encode(aligned.text, out_type="immutable_proto").pieces:
     first, end = before[piece.begin], before[piece.end]
+    if first == end < len(visible) and visible_width(piece.piece):
+      end += 1  # A part of what SentencePiece takes apart ("½", where accents are kept): the last part has its place.
     if piece.id not in digit_commas:
       ids.append(piece.id)
       ranges.append(original_range(first, end))

@@ -1,6 +1,6 @@
 """`AlbertTokenizer`: normalisation, SentencePiece, the digit-comma rule; the ids of the original ALBERT."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 import dataclasses
 import functools
 import hashlib
@@ -89,17 +89,13 @@ class AlbertTokenizer:
     self._model = model
     self._processor = load_processor(model, source=source)
     self._pieces = [self._processor.id_to_piece(index) for index in range(self._processor.vocab_size())]
-    self._normalize = functools.partial(
-      normalize_text,
-      do_lower_case=config.do_lower_case,
-      remove_space=config.remove_space,
-      normalize_quotes=config.normalize_quotes,
-    )
+    self._normalize: Callable[[str], str] = functools.partial(normalize_text, **config.normalization)
     self._check_special_pieces(source)
     self._digit_commas = digit_comma.digit_comma_table(
       self._processor, self._pieces, strip=config.digit_comma == "strip"
     )
-    self._digit_comma_ids = {index: self._to_ids(pieces) for index, pieces in self._digit_commas.items()}
+    to_ids = self._processor.piece_to_id
+    self._digit_comma_ids = {index: to_ids(pieces) for index, pieces in self._digit_commas.items()}
     self._digit_comma_keys = frozenset(self._digit_commas)
     self._is_visible = offsets.visibility(self._processor)
 
@@ -169,8 +165,9 @@ class AlbertTokenizer:
   def id_to_piece(self, index: int) -> str:
     return self._pieces[index]
 
-  def _to_ids(self, pieces: Sequence[str]) -> list[int]:
-    return [self._processor.piece_to_id(piece) for piece in pieces]
+  def piece_text(self, piece: str) -> str:
+    """The piece as text: a space where "▁" is."""
+    return piece.replace(SPIECE_UNDERLINE, " ")
 
   # ------------------------------------------------------------------ text to ids
 

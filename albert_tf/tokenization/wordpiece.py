@@ -1,8 +1,11 @@
 """BERT's WordPiece tokenizer, which the Chinese ALBERT models use (they come with vocab_chinese.txt)."""
 
 from collections.abc import Iterable, Iterator, Sequence
+import dataclasses
 import functools
+import hashlib
 import os
+import re
 from typing import Any
 import unicodedata
 
@@ -11,8 +14,13 @@ import numpy as np
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.tokenization import packing
+from albert_tf.tokenization.config import (
+  CONFIG_FILE,
+  VOCABULARY_FILE,
+  WordPieceConfig,
+  find_vocabulary,
+)
 
-VOCABULARY_FILE = "vocab.txt"
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _MAX_WORD_CHARS = 200
 _CACHED_WORDS = 1 << 16
@@ -28,36 +36,42 @@ _IDEOGRAPHS = (
   (0xF900, 0xFAFF),
   (0x2F800, 0x2FA1F),
 )
+_IDEOGRAPH = re.compile("[{}]".format("".join(f"{chr(first)}-{chr(last)}" for first, last in _IDEOGRAPHS)))
+_NO_SPACE = re.compile("[\v\f\x1c-\x1f\x85]")  # White space for Python, no text for BERT.
 
 
-def basic_tokenize(text: str, *, do_lower_case: bool) -> list[str]:
+def split_words(text: str) -> list[str]:
+  """Parts of the text that are tokenized one by one: at white space, and around ideographs.
+
+  Example:
+    >>> split_words("Café 中文!")
+    ['Café', '中', '文', '!']
+  """
+  text = _NO_SPACE.sub("", text)
+  return (text if text.isascii() else _IDEOGRAPH.sub(r" \g<0> ", text)).split()
+
+
+def basic_tokenize(text: str, *, do_lower_case: bool, keep_accents: bool) -> list[str]:
   """Words and punctuation marks: cleans, sets ideographs apart, splits at white space and punctuation.
 
   Example:
-    >>> basic_tokenize("Café 中文!", do_lower_case=True)
+    >>> basic_tokenize("Café 中文!", do_lower_case=True, keep_accents=False)
     ['cafe', '中', '文', '!']
   """
-  cleaned = "".join(f" {char} " if _is_ideograph(char) else _clean(char) for char in text)
   words: list[str] = []
-  for word in cleaned.split():
+  for word in split_words(text):
+    if not (word.isascii() and word.isprintable()):
+      word = "".join(char for char in word if _is_text(char))
     if do_lower_case:
-      word = "".join(c for c in unicodedata.normalize("NFD", word.lower()) if unicodedata.category(c) != "Mn")
+      word = word.lower()
+    if not keep_accents and not word.isascii():
+      word = "".join(c for c in unicodedata.normalize("NFD", word) if unicodedata.category(c) != "Mn")
     words.extend(_split_punctuation(word))
   return words
 
 
-def _clean(char: str) -> str:
-  """The character, a space for any white space, nothing for what is no text."""
-  if char in "\t\n\r":
-    return " "
-  category = unicodedata.category(char)
-  if category in ("Cc", "Cf") or char == "\ufffd":
-    return ""
-  return " " if category == "Zs" else char
-
-
-def _is_ideograph(char: str) -> bool:
-  return any(first <= ord(char) <= last for first, last in _IDEOGRAPHS)
+def _is_text(char: str) -> bool:
+  return unicodedata.category(char) not in ("Cc", "Cf") and char != "\ufffd"
 
 
 @functools.cache
@@ -85,7 +99,8 @@ class WordPieceTokenizer:
   Args:
     vocab_file: a text file, one piece a line (its first field); the line number is the id, and of a
       repeated piece the first counts.
-    do_lower_case: also strips accents.
+    do_lower_case: lower-case the text.
+    keep_accents: keep combining marks; None: BERT's rule, lower-cased text loses them and other text keeps them.
 
   Raises:
     UserError: the file cannot be read, or lacks BERT's special pieces.
@@ -95,8 +110,10 @@ class WordPieceTokenizer:
     ['una', '##ffa', '##ble']
   """
 
-  def __init__(self, *, vocab_file: str, do_lower_case: bool = True):
-    self.do_lower_case = do_lower_case
+  def __init__(self, *, vocab_file: str, do_lower_case: bool = True, keep_accents: bool | None = None):
+    self.config = WordPieceConfig(
+      do_lower_case=do_lower_case, keep_accents=not do_lower_case if keep_accents is None else keep_accents
+    )
     self._pieces = _read_vocabulary(vocab_file)
     self._ids: dict[str, int] = {}
     for index, piece in enumerate(self._pieces):
@@ -112,11 +129,34 @@ class WordPieceTokenizer:
     )
     self._split_word = functools.lru_cache(maxsize=_CACHED_WORDS)(self._split_word_uncached)
 
+  @classmethod
+  def from_pretrained(cls, path: str, **overrides: Any) -> "WordPieceTokenizer":
+    """Loads a vocabulary (.txt), or vocab.txt of a directory, by the settings noted beside it and `overrides`.
+
+    Where case is overridden and accents are not, BERT's rule says what becomes of them.
+    """
+    vocab_file, config = find_vocabulary(path)
+    noted = dataclasses.asdict(config)
+    if overrides.get("do_lower_case", config.do_lower_case) != config.do_lower_case:
+      noted["keep_accents"] = None
+    return cls(vocab_file=vocab_file, **{**noted, **overrides})
+
   def save_pretrained(self, directory: str) -> None:
-    """Writes vocab.txt, a piece a line."""
+    """Writes vocab.txt, a piece a line, and tokenizer.json, which `from_pretrained` reads."""
     files.makedirs(directory)
-    with files.atomic_writer(os.path.join(directory, VOCABULARY_FILE), "w") as stream:
-      stream.write("\n".join(self._pieces) + "\n")
+    with files.atomic_writer(os.path.join(directory, VOCABULARY_FILE)) as stream:
+      stream.write(self._vocabulary)
+    with files.atomic_writer(os.path.join(directory, CONFIG_FILE)) as stream:
+      stream.write(self.config.to_json().encode())
+
+  @property
+  def _vocabulary(self) -> bytes:
+    return ("\n".join(self._pieces) + "\n").encode()
+
+  @functools.cached_property
+  def model_sha256(self) -> str:
+    """Of vocab.txt, as `save_pretrained` writes it."""
+    return hashlib.sha256(self._vocabulary).hexdigest()
 
   def __getstate__(self) -> dict[str, Any]:
     return {name: value for name, value in self.__dict__.items() if name != "_split_word"}
@@ -148,8 +188,13 @@ class WordPieceTokenizer:
   def id_to_piece(self, index: int) -> str:
     return self._pieces[index]
 
+  def piece_text(self, piece: str) -> str:
+    """The piece as text: behind a space where it begins a word."""
+    return piece.removeprefix(_CONTINUES) if piece.startswith(_CONTINUES) else f" {piece}"
+
   def encode_pieces(self, text: str) -> list[str]:
-    words = basic_tokenize(text, do_lower_case=self.do_lower_case)
+    config = self.config
+    words = basic_tokenize(text, do_lower_case=config.do_lower_case, keep_accents=config.keep_accents)
     return [piece for word in words for piece in self._split_word(word)]
 
   def encode(self, text: str) -> list[int]:

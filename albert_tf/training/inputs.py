@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.pipelines.batches import evaluation_batches, training_batches
@@ -21,7 +20,8 @@ from albert_tf.records import Manifest, find_manifests
 from albert_tf.records.manifest import MODEL_FIELDS, check_agreement
 from albert_tf.records.ngrams import ngram_probabilities
 from albert_tf.records.parse import parse_pretraining_batch
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import load_tokenizer
+from albert_tf.tokenization.loading import find_tokenizer
 from albert_tf.training.distribution import host_shard
 from albert_tf.training.evaluation import EvaluationSet, Evaluator
 from albert_tf.training.held_out import HeldOut, files_by_source, share_steps
@@ -37,10 +37,10 @@ class RecordsSource:
 
   Attributes:
     vocab_size: pieces of their vocabulary, or None if nothing tells.
-    tokenizer_path: SentencePiece model or directory with one; empty if there is none.
+    tokenizer_path: a vocabulary or a directory with one; empty if there is none.
     directory: where the first file lies.
     baselines: held-out metrics of a model that ignores its input, as far as the manifests tell.
-    vocab_sha256: hash of that model; empty if there is none.
+    vocab_sha256: hash of that vocabulary; empty if there is none.
     settings: how the training records of each directory were made; empty if nothing tells.
   """
 
@@ -111,8 +111,8 @@ def describe_records(
   manifests, eval_manifests = (
     find_manifests(files_of_split, notice=_say) for files_of_split in (paths, eval_paths)
   )
-  tokenizer_path = spm_model_file or (directory if files.exists(os.path.join(directory, "spm.model")) else "")
-  tokenizer = AlbertTokenizer.from_pretrained(tokenizer_path) if tokenizer_path else None
+  tokenizer_path = spm_model_file or (directory if find_tokenizer(directory) else "")
+  tokenizer = load_tokenizer(tokenizer_path) if tokenizer_path else None
   vocab_sha256 = tokenizer.model_sha256 if tokenizer else ""
   if not manifests:
     return RecordsSource(
@@ -164,7 +164,7 @@ def fresh_masking(settings: PretrainingSettings) -> FreshMasking | None:
   """How the training records of a run are masked anew; None where it takes the stored masks."""
   if settings.masking is None:
     return None
-  tokenizer = AlbertTokenizer.from_pretrained(settings.tokenizer_path)
+  tokenizer = load_tokenizer(settings.tokenizer_path)
   special = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
   return FreshMasking(
     masked_lm_prob=settings.masking.masked_lm_prob,

@@ -10,7 +10,7 @@ from albert_tf import __version__, files
 from albert_tf.errors import UserError
 from albert_tf.pipelines.order import ORDER_VERSION
 from albert_tf.pipelines.record_index import DataIdentity
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import load_tokenizer
 from albert_tf.training.run_lock import LOCK_FILE
 from albert_tf.training.settings import PretrainingSettings
 
@@ -86,7 +86,7 @@ class RunDirectory:
       if flags_text:
         self._write(FLAGS_FILE, flags_text)
       if settings.tokenizer_path:
-        AlbertTokenizer.from_pretrained(settings.tokenizer_path).save_pretrained(self.path)
+        load_tokenizer(settings.tokenizer_path).save_pretrained(self.path)
     except files.StoreError:
       raise
     except OSError as error:

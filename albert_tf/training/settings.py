@@ -98,7 +98,7 @@ class MaskingConfig:
     max_predictions_per_seq: P of training, the most pieces masked in one sequence.
     ngram_probabilities: p(n) for n = 1, 2, … words.
     whole_word: where a word begins, whose pieces are masked together; as of the records.
-    vocab_sha256: of the SentencePiece model, which says where words begin.
+    vocab_sha256: of the vocabulary.
   """
 
   masked_lm_prob: float
@@ -137,7 +137,7 @@ class PretrainingSettings:
     profile_steps: first and last update of a trace; None for none.
     keep_checkpoint_max: newest checkpoints that stay.
     init_checkpoint: weights to start from; the optimizer starts anew.
-    tokenizer_path: SentencePiece model or directory to copy into the run directory; empty for none.
+    tokenizer_path: vocabulary, or directory with one, to copy into the run directory; empty for none.
     on_bad_record: "error" or "skip".
     baselines: metric → what a model without input reaches, drawn into the curves.
   """
@@ -190,7 +190,7 @@ class PretrainingSettings:
     if self.masking is not None and not self.tokenizer_path:
       raise UserError(
         "Fresh masks need the vocabulary, to know where words begin. Received: --masking=fresh with records that have "
-        "no spm.model beside them. Name it with --spm_model_file."
+        "no spm.model or vocab.txt beside them. Name it with --spm_model_file."
       )
 
   @classmethod

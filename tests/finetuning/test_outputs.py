@@ -161,6 +161,8 @@ def test_a_wordpiece_vocabulary(run_folder, tmp_path):
   assert WordPieceTokenizer(vocab_file=str(tmp_path / "vocab.txt")).pieces == start.tokenizer.pieces
   (tmp_path / "albert_config.json").write_text(tiny_start().config.to_json_string())
   write_bundle(str(tmp_path / "model.ckpt-1"), {"bert/pooler/dense/bias": np.zeros(3, np.float32)})
+  assert isinstance(read_start(str(tmp_path)).tokenizer, WordPieceTokenizer)
+  (tmp_path / "vocab.txt").unlink()
   with pytest.raises(UserError, match="--vocab_file"):
     read_start(str(tmp_path))
 

@@ -202,7 +202,7 @@ def test_words_one_by_one_give_the_tokenizers_ids(tiny_tokenizer, shared_dir):
       ends = np.cumsum([len(ids) for ids in expected if ids])
       assert tokenized.sentence_offsets == [0, *ends.tolist()]
       np.testing.assert_array_equal(tokenized.starts, tokenizer.word_starts("original")[tokenized.ids])
-  assert BlockTokenizer(released)._word_by_word  # The fast way is the one that was tested.
+  assert BlockTokenizer(released)._split is str.split  # The fast way is the one that was tested.
 
 
 def test_packed_bytes_equal_the_general_encoder(tiny_tokenizer):

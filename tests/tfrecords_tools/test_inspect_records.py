@@ -191,6 +191,16 @@ def test_damaged_files_are_named(records, tiny_tokenizer, tmp_path):
   assert "Traceback" not in result.stderr
 
 
+def test_listed_files_that_are_not_there_are_named(records, tiny_tokenizer, tmp_path):
+  shutil.copytree(records, tmp_path, dirs_exist_ok=True)
+  lost = tmp_path / "train-00001-of-00002.tfrecord"
+  lost.unlink()
+  there = str(tmp_path / "train-00000-of-00002.tfrecord")
+  assert [str(problem) for problem in inspect_files([there], tiny_tokenizer, validate=True).problems] == [
+    f"{lost}: it is missing"
+  ]
+
+
 def test_mistakes_are_one_message(records, tmp_path):
   other = tiny_corpus.train_model(str(tmp_path / "other.model"), vocab_size=120)
   result = _run(f"--spm_model_file={other}", records / "train-00000-of-00002.tfrecord")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import gzip
 import pathlib
 
 import numpy as np
@@ -10,7 +11,7 @@ from support import tiny_corpus
 
 from albert_tf.errors import UserError
 from tfrecords_tools.corpus import CorpusOptions
-from tfrecords_tools.pretraining import blocks, job, sorted_runs
+from tfrecords_tools.pretraining import blocks, job, local_runner, sorted_runs
 from tfrecords_tools.pretraining.job import create_records
 from tfrecords_tools.pretraining.local_runner import LocalRunner
 from tfrecords_tools.pretraining.settings import PretrainingSettings
@@ -37,14 +38,14 @@ def make(corpus, tiny_tokenizer, monkeypatch):
   """Makes the records of the corpus in many small blocks."""
   monkeypatch.setattr(blocks, "SMALLEST_BLOCK", 2000)
 
-  def run(output_dir, *, share=None, choices=_CHOICES, paths=corpus, **more):
+  def run(output_dir, *, share=None, choices=_CHOICES, paths=corpus, runner=None, **more):
     return create_records(
       paths,
       str(output_dir),
       tokenizer=tiny_tokenizer,
       settings=choices,
       options=CorpusOptions(input_format="lines"),
-      runner=LocalRunner(share=share),
+      runner=runner or LocalRunner(share=share),
       **more,
     )
 
@@ -183,3 +184,15 @@ def test_a_run_that_is_not_whole_is_made_again(make, tmp_path):
   runs[2].unlink()
   make(tmp_path / "cut")
   assert _contents(tmp_path / "cut") == _contents(tmp_path / "whole")
+
+
+def test_a_large_compressed_file_is_mentioned_once(make, corpus, monkeypatch, tmp_path):
+  large = tmp_path / "large.txt.gz"
+  large.write_bytes(gzip.compress(pathlib.Path(corpus[-1]).read_bytes()))
+  told = []
+  plain = make(tmp_path / "plain", paths=[corpus[-1], corpus[0]])
+  monkeypatch.setattr(local_runner, "_WORTH_PROCESSES", 0)
+  runner = LocalRunner(num_workers=2, notice=told.append)
+  manifest = make(tmp_path / "out", paths=[str(large), corpus[0]], runner=runner)
+  assert [text.split(":")[0] for text in told] == [str(large)]
+  assert [file.crc32c for file in manifest.files] == [file.crc32c for file in plain.files]

@@ -219,4 +219,6 @@ def test_user_mistakes(tmp_path: pathlib.Path):
   with pytest.raises(UserError, match="digit_comma must be one of"):
     config.TokenizerConfig(digit_comma="both")
   with pytest.raises(UserError, match=r"\['do_lower'\]"):
-    config.config_from_json('{"format": "albert_tf", "do_lower": true}', path="tokenizer.json")
+    config.config_from_json(
+      '{"format": "albert_tf", "do_lower": true}', config.TokenizerConfig, path="tokenizer.json"
+    )

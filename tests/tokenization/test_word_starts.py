@@ -4,6 +4,7 @@ import numpy as np
 from support.goldens import SPM_MODEL, golden_rows
 
 from albert_tf.tokenization import AlbertTokenizer, is_word_start
+from albert_tf.tokenization.word_starts import is_marked_start, torn_piece_table
 
 
 def test_golden_table_and_boundaries():
@@ -21,3 +22,12 @@ def test_rule_by_example():
   continues = ["s", "Ab", "..", "a.b", "-x"]
   assert all(map(is_word_start, starts))
   assert not any(map(is_word_start, continues))
+
+
+def test_marks_by_example():
+  starts = ["▁", "▁a", "▁при", "今天", "天", "の", "カメラ", "ไทย", "ខ្មែរ"]
+  continues = ["ния", "é", ".", "12", "<unk>", "한국", "ى", "s", "»", "。"]
+  assert all(map(is_marked_start, starts))
+  assert not any(map(is_marked_start, continues))
+  pieces = ["ния", "é", "한국", "ى", *starts, ".", "12", "»", "s", "é."]
+  assert torn_piece_table(pieces).tolist() == [True] * 4 + [False] * 13 + [True]

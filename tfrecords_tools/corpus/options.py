@@ -60,14 +60,18 @@ class CorpusStats:
   long_documents: int = 0  # Documents cut because of max_document_bytes.
   skipped_records: int = 0  # Redirects, non-article pages, records without text.
   formats: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # Files of each.
+  # Of each file by its number: its size as stored, and CRC32C.
+  checksums: dict[int, tuple[int, str]] = dataclasses.field(default_factory=dict)
 
   def update(self, other: "CorpusStats") -> None:
     for field in dataclasses.fields(self):
-      setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+      ours, theirs = getattr(self, field.name), getattr(other, field.name)
+      setattr(self, field.name, ours | theirs if field.name == "checksums" else ours + theirs)
 
   @classmethod
   def from_dict(cls, fields: dict[str, Any]) -> "CorpusStats":
-    return cls(**{**fields, "formats": collections.Counter(fields["formats"])})
+    checksums = {int(number): tuple(value) for number, value in fields["checksums"].items()}
+    return cls(**{**fields, "formats": collections.Counter(fields["formats"]), "checksums": checksums})
 
   def to_dict(self) -> dict[str, Any]:
     return {**dataclasses.asdict(self), "formats": dict(sorted(self.formats.items()))}

@@ -9,7 +9,7 @@ import re
 
 from albert_tf.errors import UserError
 from tfrecords_tools.corpus import mediawiki, structured, text
-from tfrecords_tools.corpus.bytestreams import read_chunks, split_head
+from tfrecords_tools.corpus.bytestreams import Checksum, read_chunks, split_head
 from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
 
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -29,7 +29,9 @@ _READERS = {
 }
 
 
-def iter_documents(path: str, options: CorpusOptions, *, stats: CorpusStats) -> Iterator[list[str]]:
+def iter_documents(
+  path: str, options: CorpusOptions, *, stats: CorpusStats, checksum: Checksum | None = None
+) -> Iterator[list[str]]:
   """Yields the documents of one file, each a list of raw (un-normalised) sentences, in file order.
 
   The n-th document of a file is the same for the same file and options on every machine, so
@@ -40,6 +42,7 @@ def iter_documents(path: str, options: CorpusOptions, *, stats: CorpusStats) -> 
     path: a local file, or whatever `tf.io.gfile` opens; gzip, bzip2, xz and zstd are decompressed on the way.
     options: format, what to do with bad text, limits.
     stats: counts are added to it while the generator runs.
+    checksum: is of the whole file when the generator has ended.
 
   Yields:
     Lists of at least one sentence; no sentence is empty or holds a line break.
@@ -53,7 +56,7 @@ def iter_documents(path: str, options: CorpusOptions, *, stats: CorpusStats) -> 
   """
   stats.files += 1
   before = stats.documents
-  with contextlib.closing(read_chunks(path)) as file_chunks:
+  with contextlib.closing(read_chunks(path, checksum)) as file_chunks:
     head, chunks = split_head(file_chunks)
     kind = options.input_format
     if kind == "auto":
@@ -65,6 +68,8 @@ def iter_documents(path: str, options: CorpusOptions, *, stats: CorpusStats) -> 
       stats.documents += 1
       stats.sentences += len(document)
       yield document
+    while checksum and next(file_chunks, None) is not None:
+      pass  # Of Parquet, which is not read from begin to end, nearly all.
   stats.empty_files += stats.documents == before
 
 

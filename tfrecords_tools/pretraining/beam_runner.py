@@ -32,7 +32,7 @@ from tfrecords_tools.pretraining.randomness import Place
 from tfrecords_tools.pretraining.shards import KEY_SPACE, read_note, write_shard
 from tfrecords_tools.pretraining.sizing import expected_size
 
-_LARGEST_SHARD = 1 << 30  # Bytes that a worker is trusted to sort; it needs about half as much again.
+_LARGEST_SHARD = 1 << 30  # Bytes that a worker is trusted to sort; it holds them once.
 _OUTCOME_NAME = "beam-outcome.json"
 _COUNTERS, _BYTES_READ = "albert_tf", "bytes_read"
 _POLL_SECONDS = 5.0

@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterator, Sequence
 import dataclasses
 from typing import Any
 
-from albert_tf.tokenization import AlbertTokenizer
-from tfrecords_tools.corpus import CorpusOptions, CorpusStats, iter_documents
+from albert_tf.tokenization import Tokenizer
+from tfrecords_tools.corpus import Checksum, CorpusOptions, CorpusStats, iter_documents
 from tfrecords_tools.pretraining.documents import BlockTokenizer, TokenizedDocument
 from tfrecords_tools.pretraining.instances import Instance, InstanceMaker
 from tfrecords_tools.pretraining.randomness import SPLIT_PASS, WEIGHT_PASS, Place, SplitDraw, Stream
@@ -64,7 +64,8 @@ def read_blocks(
   """Blocks of one file, at least one; where they are cut depends on the file alone. `stats` begins empty."""
   documents: list[list[str]] = []
   size = index = first = 0
-  for document in iter_documents(path, options, stats=stats):
+  checksum = Checksum()
+  for document in iter_documents(path, options, stats=stats, checksum=checksum):
     if size >= block_bytes:
       yield Block(file_index, index, first, documents)
       first += len(documents)
@@ -72,6 +73,7 @@ def read_blocks(
       documents, size = [], 0
     documents.append(document)
     size += _size(document)
+  stats.checksums[file_index] = (checksum.num_bytes, checksum.crc32c)
   yield Block(file_index, index, first, documents, stats)
 
 
@@ -147,7 +149,7 @@ class BlockMaker:
     sources: of each input file.
   """
 
-  def __init__(self, tokenizer: AlbertTokenizer, settings: PretrainingSettings, sources: Sequence[Source]):
+  def __init__(self, tokenizer: Tokenizer, settings: PretrainingSettings, sources: Sequence[Source]):
     self._unk_id = tokenizer.unk_id
     self._is_torn = tokenizer.torn_pieces & (settings.whole_word == "original")
     self._settings = settings

@@ -9,7 +9,7 @@ from albert_tf.records import Manifest, PretrainingSpec, RecordFile, compact, re
 from albert_tf.records import features as names
 from albert_tf.records.decode import decode_example, decode_record
 from albert_tf.records.shard_index import index_problem
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.pretraining.masking import prediction_budget
 from tfrecords_tools.pretraining.measurements import Measurements, proportion_problems
 from tfrecords_tools.pretraining.shards import size_and_crc32c
@@ -30,25 +30,24 @@ class Problem(NamedTuple):
     return f"{where}: {self.what}"
 
 
-def render(view: View, tokenizer: AlbertTokenizer) -> str:
+def render(view: View, tokenizer: Tokenizer) -> str:
   """The instance as text; an answer is {answer} where [MASK] is shown, {answer ✓} where kept, {shown → answer}."""
   answers = dict(zip(view.positions.tolist(), view.labels.tolist(), strict=True))
   words = []
   for position, piece_id in enumerate(view.ids.tolist()):
     piece = tokenizer.id_to_piece(piece_id)
     if position in answers:
-      answer = tokenizer.id_to_piece(answers[position])
-      space = " " if answer.startswith("▁") else ""
-      answer = answer.removeprefix("▁")
+      text = tokenizer.piece_text(tokenizer.id_to_piece(answers[position]))
+      space, answer = text[: text.startswith(" ")], text.removeprefix(" ")
       if piece_id == answers[position]:
         answer += " ✓"
       elif piece_id != tokenizer.mask_id:
-        answer = f"{piece.removeprefix('▁')} → {answer}"
+        answer = f"{tokenizer.piece_text(piece).removeprefix(' ')} → {answer}"
       words.append(f"{space}{{{answer}}}")
     elif piece_id in (tokenizer.cls_id, tokenizer.sep_id):
       words.append(f" {piece}\n" if piece_id == tokenizer.sep_id else piece)
     else:
-      words.append(piece.replace("▁", " "))
+      words.append(tokenizer.piece_text(piece))
   return "".join(words).strip("\n")
 
 
@@ -62,7 +61,7 @@ class Findings:
     settings: of the records of each directory, where a manifest tells them.
   """
 
-  def __init__(self, tokenizer: AlbertTokenizer):
+  def __init__(self, tokenizer: Tokenizer):
     self.measurements = Measurements(tokenizer)
     self.problems: list[Problem] = []
     self.num_problems = 0
@@ -107,7 +106,7 @@ class Inspector:
     max_records: read at most so many of them; then the file as a whole is not checked.
   """
 
-  def __init__(self, tokenizer: AlbertTokenizer, path: str, *, max_records: int | None = None):
+  def __init__(self, tokenizer: Tokenizer, path: str, *, max_records: int | None = None):
     self._tokenizer = tokenizer
     self._path = path
     self._max_records = max_records
@@ -195,7 +194,7 @@ def _budget_problem(view: View, manifest: Manifest) -> list[str]:
   return [f"{count} pieces are masked and not {budget}"] if count > budget else []
 
 
-def _make_validator(tokenizer: AlbertTokenizer, manifest: Manifest | None, first: bytes) -> Validator:
+def _make_validator(tokenizer: Tokenizer, manifest: Manifest | None, first: bytes) -> Validator:
   """Lengths and rules from the manifest; of records without one, lengths from the first record."""
   if manifest is not None:
     return Validator(

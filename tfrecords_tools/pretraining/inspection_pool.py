@@ -9,7 +9,7 @@ import os
 
 from albert_tf import files
 from albert_tf.records import Manifest, missing_files
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.pretraining.inspection import Findings, Inspector, Problem
 
 _WORTH_A_WORKER = 64 << 20  # Bytes of records that take longer than its start.
@@ -23,7 +23,7 @@ def default_workers(paths: Sequence[str]) -> int:
 
 def inspect_files(
   paths: Sequence[str],
-  tokenizer: AlbertTokenizer,
+  tokenizer: Tokenizer,
   *,
   validate: bool,
   max_records: int | None = None,
@@ -47,5 +47,5 @@ def inspect_files(
   return total
 
 
-def _inspect(path: str, *, tokenizer: AlbertTokenizer, validate: bool, max_records: int | None) -> Findings:
+def _inspect(path: str, *, tokenizer: Tokenizer, validate: bool, max_records: int | None) -> Findings:
   return Inspector(tokenizer, path, max_records=max_records).inspect(validate=validate)

@@ -9,7 +9,7 @@ import numpy as np
 from albert_tf.records import encode_packed, frame_record, pack_varints
 from albert_tf.records import features as names
 from albert_tf.records.compact import encode_compact
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.pretraining.documents import TokenizedDocument
 from tfrecords_tools.pretraining.masking import (
   Span,
@@ -53,7 +53,7 @@ class InstanceMaker:
     settings: everything else.
   """
 
-  def __init__(self, tokenizer: AlbertTokenizer, settings: PretrainingSettings):
+  def __init__(self, tokenizer: Tokenizer, settings: PretrainingSettings):
     self._settings = settings
     self._vocab_size = tokenizer.vocab_size
     self._cls, self._sep, self._mask = tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id

@@ -12,17 +12,12 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import Manifest, RecordFile
 from albert_tf.records.shard_index import INDEX_FOLDER, index_path
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats, describe_formats, expected_text_bytes
 from tfrecords_tools.pretraining.blocks import Block, BlockMaker, Outcome, block_bytes_for, read_blocks
 from tfrecords_tools.pretraining.duplicates import Duplicates
-from tfrecords_tools.pretraining.plan import (
-  describe_input,
-  finished_before,
-  make_plan,
-  plan_sha256,
-  prepare_work,
-)
+from tfrecords_tools.pretraining.input_files import describe_input, read_input
+from tfrecords_tools.pretraining.plan import finished_before, make_plan, plan_sha256, prepare_work
 from tfrecords_tools.pretraining.randomness import Place
 from tfrecords_tools.pretraining.settings import SPLITS, PretrainingSettings
 from tfrecords_tools.pretraining.sizing import decide_num_shards
@@ -58,7 +53,7 @@ class Job:
   sizes: Sequence[int]
   sources: Sequence[Source]
   options: CorpusOptions
-  tokenizer: AlbertTokenizer
+  tokenizer: Tokenizer
   settings: PretrainingSettings
   output_dir: str
   work_dir: str
@@ -116,12 +111,13 @@ def create_records(
   paths: Sequence[str],
   output_dir: str,
   *,
-  tokenizer: AlbertTokenizer,
+  tokenizer: Tokenizer,
   settings: PretrainingSettings,
   options: CorpusOptions,
   runner: Runner,
   sources: Sequence[Source] | None = None,
   work_dir: str | None = None,
+  verify_input: bool = False,
   progress: Progress = lambda stage, done, total: None,
   notice: Callable[[str], None] = lambda text: None,
 ) -> Manifest:
@@ -134,6 +130,7 @@ def create_records(
     runner: what does the work; the bytes do not depend on it.
     sources: of each file; default one without a name for all.
     work_dir: directory for unfinished work; default inside `output_dir`.
+    verify_input: read all input first, and compare its content with what was there before.
     progress: told how far each stage is.
     notice: told what a person should know before it begins.
 
@@ -145,7 +142,7 @@ def create_records(
     WaitForOthersError: the runner does a share of the job, and has done it.
   """
   sources = [Source()] * len(paths) if sources is None else sources
-  described = describe_input(paths)
+  described = describe_input(paths, verify=verify_input)
   sizes = [file["num_bytes"] for file in described]
   weights = [source.weight for source in sources]
   text_bytes = sum(map(math.prod, zip(map(expected_text_bytes, paths, sizes), weights, strict=True)))
@@ -175,16 +172,9 @@ def create_records(
   )
   with _disk_errors(output_dir), contextlib.closing(runner):
     prepare_work(output_dir, (job.stage_dir, job.work_dir), plan)
-    if settings.dedup == "exact" and not job.duplicates.is_known():
-      runner.find_duplicates(job, progress)
-    outcome = runner.make(job, (), progress)
-    lacking = [
-      each.nearest.place for each in outcome.sources.values() if each.lacks_held_out and each.nearest
-    ]
-    if settings.eval_fraction and lacking:
-      # A small corpus or source may have no document drawn for eval: then its nearest one is held out.
-      outcome = runner.make(job, sorted(lacking), progress)
+    outcome = _make(job, runner, progress)
     _check_outcome(outcome, paths, settings)
+    plan["input"] |= read_input(described, outcome.corpus.checksums)
     record_files = runner.write(job, outcome, progress)
     manifest = _manifest(plan, job, outcome, record_files)
     tokenizer.save_pretrained(output_dir)
@@ -193,6 +183,18 @@ def create_records(
     for directory in {job.work_dir, job.stage_dir}:
       files.remove(directory)
   return manifest
+
+
+def _make(job: Job, runner: Runner, progress: Progress) -> Outcome:
+  """Makes all instances, copies left out where that is asked, of each source at least one document held out."""
+  if job.settings.dedup == "exact" and not job.duplicates.is_known():
+    runner.find_duplicates(job, progress)
+  outcome = runner.make(job, (), progress)
+  lacking = [each.nearest.place for each in outcome.sources.values() if each.lacks_held_out and each.nearest]
+  if job.settings.eval_fraction and lacking:
+    # A small corpus or source may have no document drawn for eval: then its nearest one is held out.
+    outcome = runner.make(job, sorted(lacking), progress)
+  return outcome
 
 
 def _publish(job: Job, record_files: Sequence[RecordFile]) -> None:
@@ -261,7 +263,7 @@ def _manifest(
     settings=plan["settings"],
     input=plan["input"],
     statistics={
-      "corpus": outcome.corpus.to_dict(),
+      "corpus": {name: value for name, value in outcome.corpus.to_dict().items() if name != "checksums"},
       **{split: outcome.statistics[split].summary() for split in SPLITS},
       "duplicates": sum(each.duplicates for each in outcome.sources.values()),
       "sources": summarize_sources(outcome.sources, job.sources),

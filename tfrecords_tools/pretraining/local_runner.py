@@ -1,6 +1,6 @@
 """Makes records on this machine: blocks become sorted runs on disk, ranges of keys become final files."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 import itertools
 import os
 from typing import TYPE_CHECKING, Any
@@ -30,11 +30,19 @@ class LocalRunner:
     num_workers: processes; the records do not depend on their number.
     share: what is done here of a job that several machines share. Of a part of it, `make` and `write` raise
       `WaitForOthersError` when it is done.
+    notice: told once what a person should know.
   """
 
-  def __init__(self, *, num_workers: int = 1, share: Share | None = None):
+  def __init__(
+    self,
+    *,
+    num_workers: int = 1,
+    share: Share | None = None,
+    notice: Callable[[str], None] = lambda text: None,
+  ):
     self._num_workers = num_workers
     self._share = share or Share()
+    self._notice = notice
     self._pool: WorkerPool | OneWorker | None = None
 
   def find_duplicates(self, job: Job, progress: Progress) -> None:
@@ -155,7 +163,23 @@ class LocalRunner:
         from tfrecords_tools.pretraining.worker_pool import WorkerPool  # Slow to import.
 
         self._pool = WorkerPool(job, self._num_workers)
+        self._tell_large_files(job)
     return self._pool
+
+  def _tell_large_files(self, job: Job) -> None:
+    """A plain file is cut into blocks as fast as it is read; of a compressed one that is slower."""
+    largest = LARGEST_SHARE * sum(job.sizes) / self._num_workers
+    large = [
+      path
+      for path, size, text_size in zip(job.paths, job.sizes, job.text_sizes, strict=True)
+      if size > largest and text_size > size
+    ]
+    if large:
+      more = f" and {len(large) - 1} more" if len(large) > 1 else ""
+      self._notice(
+        f"{large[0]}{more}: a compressed file cannot be split, so one process reads it and all make its instances. "
+        "If they wait for it, give the text in several files, or uncompressed."
+      )
 
   def close(self) -> None:
     """Ends the workers at once: unfinished tasks have left nothing that counts."""

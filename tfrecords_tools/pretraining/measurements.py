@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.pretraining.masking import KEEP_SHARE, MASK_SHARE
 from tfrecords_tools.pretraining.statistics import KINDS
 from tfrecords_tools.pretraining.validation import View
@@ -19,7 +19,7 @@ _SHARES = dict(zip(KINDS, (MASK_SHARE, KEEP_SHARE, 1 - MASK_SHARE - KEEP_SHARE),
 class Measurements:
   """Histograms over instances, of records made by any program; named as those of `Statistics`."""
 
-  def __init__(self, tokenizer: AlbertTokenizer):
+  def __init__(self, tokenizer: Tokenizer):
     self._mask_id = tokenizer.mask_id
     self._torn = tokenizer.torn_pieces
     self.vocab_size = tokenizer.vocab_size

@@ -14,30 +14,25 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import Manifest
 from albert_tf.records.manifest import MANIFEST_NAME
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.corpus import CorpusOptions
+from tfrecords_tools.pretraining.input_files import input_differences, input_names_and_sizes
 from tfrecords_tools.pretraining.settings import PretrainingSettings
-from tfrecords_tools.pretraining.shards import size_and_crc32c
 
 PLAN_NAME = "plan.json"
 CODE_VERSION = 1  # Raise it when the same settings begin to give other bytes.
 # Whose versions decide the bytes: the pieces, the sentences, and what the formats beside text are read with.
-_ON_BAD_TEXT = "settings.corpus.on_bad_text:"
 _PACKAGES = ("mwparserfromhell", "mwxml", "pyarrow", "sentencepiece", "sentencex")
-
-
-def describe_input(paths: Sequence[str]) -> list[dict[str, Any]]:
-  """What `the same input` means, file by file: of each the `name`, `num_bytes` and what tells its content."""
-  return [_describe_file(path) for path in paths]
+_ON_BAD_TEXT = "settings.corpus.on_bad_text"
 
 
 def make_plan(
   described: Sequence[dict[str, Any]],
-  tokenizer: AlbertTokenizer,
+  tokenizer: Tokenizer,
   settings: PretrainingSettings,
   options: CorpusOptions,
 ) -> dict[str, Any]:
-  """Everything the bytes depend on: `settings`, `input` and `versions`, as the manifest will show them."""
+  """Everything the bytes depend on: `settings`, `input` as far as it is known, and `versions`."""
   return {
     "settings": {
       **dataclasses.asdict(settings),
@@ -45,10 +40,7 @@ def make_plan(
       "tokenizer": {**dataclasses.asdict(tokenizer.config), "sha256": tokenizer.model_sha256},
       "code_version": CODE_VERSION,
     },
-    "input": {
-      "files": list(described),
-      "sha256": _sha256(described),
-    },
+    "input": {"files": list(described)},
     "versions": package_versions(),
   }
 
@@ -60,17 +52,9 @@ def plan_sha256(plan: dict[str, Any]) -> str:
   """
   settings = plan["settings"]
   corpus = {name: value for name, value in settings["corpus"].items() if name != "on_bad_text"}
-  return _sha256({**plan, "settings": {**settings, "corpus": corpus}})
-
-
-def _sha256(value: Any) -> str:
-  return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-
-
-def _describe_file(path: str) -> dict[str, Any]:
-  """Name, size and CRC32C: what `the same input` means. The folder may be another."""
-  size, crc = size_and_crc32c(path)
-  return {"name": os.path.basename(path), "num_bytes": size, "crc32c": crc}
+  known = {**plan["input"], "files": input_names_and_sizes(plan["input"]["files"])}
+  decides = {**plan, "settings": {**settings, "corpus": corpus}, "input": known}
+  return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 
 def package_versions() -> dict[str, str]:
@@ -91,7 +75,10 @@ def finished_before(output_dir: str, plan: dict[str, Any]) -> Manifest | None:
   if not files.exists(os.path.join(output_dir, MANIFEST_NAME)):
     return None
   manifest = Manifest.load(output_dir)
-  made = {"settings": manifest.settings, "input": manifest.input}
+  known = {
+    name: value for name, value in manifest.input.items() if name != "sha256"
+  }  # That is of the content.
+  made = {"settings": manifest.settings, "input": known}
   differing = _differing(made, {name: plan[name] for name in made})
   if differing:
     raise _refusal(output_dir, differing)
@@ -132,12 +119,13 @@ def prepare_work(output_dir: str, work_dirs: Sequence[str], plan: dict[str, Any]
 def _differing(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
   """What would give other bytes than those that are there."""
   found = _differences(theirs, ours)
-  if theirs["settings"]["corpus"]["on_bad_text"] == "error":  # Then there has been no bad text so far.
-    found = [each for each in found if not each.startswith(_ON_BAD_TEXT)]
-  return found
+  # While bad text is an error there is none in what is finished, which is then the same whatever is done with it.
+  return [each for each in found if not each.startswith(f'{_ON_BAD_TEXT}: there "error"')]
 
 
 def _differences(theirs: Any, ours: Any, prefix: str = "") -> list[str]:
+  if prefix == "input.files":
+    return input_differences(theirs, ours)
   if isinstance(theirs, dict) and isinstance(ours, dict):
     found = []
     for key in sorted({*theirs, *ours}):

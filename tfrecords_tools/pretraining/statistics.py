@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf.records import Baseline
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.pretraining.instances import Instance
 from tfrecords_tools.pretraining.randomness import Place, SplitDraw
 from tfrecords_tools.pretraining.settings import SPLITS, PretrainingSettings
@@ -207,7 +207,7 @@ def torn_words_warning(share: float | None) -> str:
   )
 
 
-def baseline(train: Statistics, held_out: Statistics, tokenizer: AlbertTokenizer) -> Baseline | None:
+def baseline(train: Statistics, held_out: Statistics, tokenizer: Tokenizer) -> Baseline | None:
   """The most frequent answer in train, and its share of the answers in train and held out."""
   train_counts, eval_counts = train.arrays["label_ids"], held_out.arrays["label_ids"]
   if not train_counts.sum():

@@ -7,7 +7,7 @@ import numpy as np
 
 from albert_tf.records import PretrainingSpec
 from albert_tf.records import features as names
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Validator:
 
   def __init__(
     self,
-    tokenizer: AlbertTokenizer,
+    tokenizer: Tokenizer,
     *,
     spec: PretrainingSpec,
     whole_word: str = "original",

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import Tokenizer
 from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE
 from albert_tf.training.replay.compute import ReplayedExample, ReplayedStep
 
@@ -19,7 +19,7 @@ _INDENT = "    "
 
 
 def render(
-  replayed: ReplayedStep, tokenizer: AlbertTokenizer | None, *, num_shown: int, max_chars: int, width: int
+  replayed: ReplayedStep, tokenizer: Tokenizer | None, *, num_shown: int, max_chars: int, width: int
 ) -> Iterator[str]:
   """Lines of `width` for a terminal, `num_shown` examples with at most `max_chars` of their text (0: all).
 
@@ -92,7 +92,7 @@ def _headline(rank: int, example: ReplayedExample, times_mean: float) -> str:
   return " · ".join(parts)
 
 
-def _piece(index: int, tokenizer: AlbertTokenizer | None) -> str:
+def _piece(index: int, tokenizer: Tokenizer | None) -> str:
   return str(index) if tokenizer is None else tokenizer.id_to_piece(int(index))
 
 
@@ -100,7 +100,7 @@ def _bare(piece: str) -> str:
   return piece.removeprefix(SPIECE_UNDERLINE) or SPIECE_UNDERLINE
 
 
-def _predictions(example: ReplayedExample, tokenizer: AlbertTokenizer | None) -> list[dict[str, Any]]:
+def _predictions(example: ReplayedExample, tokenizer: Tokenizer | None) -> list[dict[str, Any]]:
   """What was predicted for each masked piece; `[P]` without the unused slots."""
   features = example.features
   return [
@@ -115,15 +115,17 @@ def _predictions(example: ReplayedExample, tokenizer: AlbertTokenizer | None) ->
   ]
 
 
-def _joined(pieces: Iterable[str], tokenizer: AlbertTokenizer | None) -> str:
+def _joined(pieces: Iterable[str], tokenizer: Tokenizer | None) -> str:
   """Pieces as running text; special ones stand apart."""
   if tokenizer is None:
     return "".join(f" {piece}" for piece in pieces)
-  apart = (f" {piece} " if piece.startswith("[") and len(piece) > 1 else piece for piece in pieces)
-  return "".join(apart).replace(SPIECE_UNDERLINE, " ")
+  return "".join(
+    f" {piece} " if piece.startswith("[") and len(piece) > 1 else tokenizer.piece_text(piece)
+    for piece in pieces
+  )
 
 
-def example_text(example: ReplayedExample, tokenizer: AlbertTokenizer | None) -> str:
+def example_text(example: ReplayedExample, tokenizer: Tokenizer | None) -> str:
   """The example as it was before masking; successive predicted pieces in one pair of braces."""
   slots = {prediction["position"]: prediction for prediction in _predictions(example, tokenizer)}
   ids = example.features["input_ids"][: int(example.features["input_mask"].sum())]
@@ -140,7 +142,7 @@ def example_text(example: ReplayedExample, tokenizer: AlbertTokenizer | None) ->
   return " ".join("".join(words).split())
 
 
-def _worst(example: ReplayedExample, tokenizer: AlbertTokenizer | None, limit: int = 5) -> list[str]:
+def _worst(example: ReplayedExample, tokenizer: Tokenizer | None, limit: int = 5) -> list[str]:
   """The predictions with the highest losses, one a line."""
   # What is not finite is None by now, and comes first.
   by_loss = sorted(
@@ -160,7 +162,7 @@ def _worst(example: ReplayedExample, tokenizer: AlbertTokenizer | None, limit: i
   return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
-def to_json(replayed: ReplayedStep, tokenizer: AlbertTokenizer | None) -> dict[str, Any]:
+def to_json(replayed: ReplayedStep, tokenizer: Tokenizer | None) -> dict[str, Any]:
   """Everything, as plain values; what is not finite becomes null."""
   names = [field.name for field in dataclasses.fields(replayed) if field.name not in ("examples", "reported")]
   of_example = ("row", "loss", "share", "masked_lm_loss", "sentence_order_loss", "gradient_norm")

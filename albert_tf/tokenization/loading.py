@@ -1,0 +1,45 @@
+"""The tokenizer of a directory or file, whichever kind it is."""
+
+import os
+from typing import Any
+
+from albert_tf import files
+from albert_tf.tokenization.config import (
+  VOCABULARY_FILE,
+  TokenizerConfig,
+  WordPieceConfig,
+  find_model,
+  find_vocabulary,
+  model_in,
+)
+from albert_tf.tokenization.tokenizer import AlbertTokenizer
+from albert_tf.tokenization.wordpiece import WordPieceTokenizer
+
+Tokenizer = AlbertTokenizer | WordPieceTokenizer
+
+
+def _is_wordpiece(path: str) -> bool:
+  """A .txt file, or a directory with vocab.txt and no SentencePiece model."""
+  if path.endswith((".txt", ".model")):
+    return path.endswith(".txt")
+  return files.exists(os.path.join(path, VOCABULARY_FILE)) and not model_in(path)
+
+
+def load_tokenizer(path: str, **choices: Any) -> Tokenizer:
+  """Loads from a run directory, records, a released model's, Hugging Face's, or a vocabulary file (.model, .txt).
+
+  Args:
+    path: the directory, or the file.
+    **choices: fields of the tokenizer's settings, instead of what is noted beside the vocabulary.
+
+  Raises:
+    UserError: there is no vocabulary, or it is damaged.
+  """
+  return (WordPieceTokenizer if _is_wordpiece(path) else AlbertTokenizer).from_pretrained(path, **choices)
+
+
+def find_tokenizer(directory: str) -> tuple[str, TokenizerConfig | WordPieceConfig] | None:
+  """(vocabulary file, settings) of a directory; None where it holds no tokenizer."""
+  if _is_wordpiece(directory):
+    return find_vocabulary(directory)
+  return find_model(directory) if model_in(directory) else None

@@ -1,0 +1,156 @@
+"""Words beyond English: masked whole by SentencePiece's marks, and said where the original's rule tears them."""
+
+import dataclasses
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from support.languages import sentences, train_model
+from support.tiny_pretraining import tiny_settings
+
+from albert_tf.records import Manifest, read_records
+from albert_tf.records.decode import decode_record
+from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.training.inputs import describe_records, fresh_masking
+from tfrecords_tools.corpus import CorpusOptions
+from tfrecords_tools.pretraining.inspection import Inspector
+from tfrecords_tools.pretraining.job import create_records
+from tfrecords_tools.pretraining.local_runner import LocalRunner
+from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.statistics import torn_words_warning
+from tfrecords_tools.pretraining.validation import view_instance
+
+_CHOICES = PretrainingSettings(
+  max_seq_length=64, max_predictions_per_seq=9, dupe_factor=2, eval_fraction=0.0, random_seed=5
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> AlbertTokenizer:
+  path = tmp_path_factory.mktemp("vocab") / "many.model"
+  return AlbertTokenizer.from_pretrained(train_model(path, keep_accents=True))
+
+
+def _write(directory: pathlib.Path, language: str) -> str:
+  """30 documents of 8 sentences."""
+  rows = sentences(language, 240)
+  path = directory / "text.txt"
+  path.write_text("\n\n".join("\n".join(rows[i : i + 8]) for i in range(0, 240, 8)), encoding="utf-8")
+  return str(path)
+
+
+def _make(directory: pathlib.Path, tokenizer: AlbertTokenizer, language: str, rule: str) -> Manifest:
+  return create_records(
+    [_write(directory, language)],
+    str(directory / "records"),
+    tokenizer=tokenizer,
+    settings=dataclasses.replace(_CHOICES, whole_word=rule),
+    options=CorpusOptions(input_format="lines"),
+    runner=LocalRunner(),
+  )
+
+
+def _views(directory: pathlib.Path, manifest: Manifest):
+  for record in read_records(str(directory / "records" / manifest.files[0].name)):
+    yield view_instance(decode_record(record, manifest.spec))
+
+
+def _torn_words(views, tokenizer: AlbertTokenizer) -> int:
+  """Words between spaces, cut at the segments' ends, of which a part is masked."""
+  marked, special = (np.array([piece.startswith(sign) for piece in tokenizer.pieces]) for sign in ("▁", "["))
+  torn = 0
+  for view in views:
+    is_special = special[view.restored]
+    word = np.cumsum(marked[view.restored] | is_special | np.concatenate([[False], is_special[:-1]]))
+    masked = np.zeros(len(view.ids), bool)
+    masked[view.positions] = True
+    torn += len(set(word[masked]) & set(word[~masked]))
+  return torn
+
+
+@pytest.mark.parametrize("language", ["Russian", "Arabic"])
+def test_words_are_masked_whole(tmp_path: pathlib.Path, tokenizer: AlbertTokenizer, language: str):
+  found = {}
+  for rule in ("original", "sentencepiece"):
+    (tmp_path / rule).mkdir()
+    manifest = _make(tmp_path / rule, tokenizer, language, rule)
+    assert manifest.whole_word == rule
+    found[rule] = _torn_words(_views(tmp_path / rule, manifest), tokenizer)
+    # The summary says it, and what to do, where it goes wrong.
+    warning = torn_words_warning(manifest.statistics["train"]["torn_share"])
+    assert ("--whole_word=sentencepiece" in warning) == (rule == "original")
+    inspector = Inspector(tokenizer)
+    inspector.inspect(str(tmp_path / rule / "records" / manifest.files[0].name), validate=True)
+    inspector.check_proportions()
+    assert inspector.problems == []
+    torn = inspector.measurements.summary()["torn_fraction"]
+    assert bool(torn_words_warning(torn)) == (rule == "original")
+  assert found["sentencepiece"] == 0 < found["original"]
+
+
+def test_chinese_is_masked_by_pieces(tmp_path: pathlib.Path, tokenizer: AlbertTokenizer):
+  """Between two spaces lies a sentence: as one word it would never fit the budget, or take all of it."""
+  manifest = _make(tmp_path, tokenizer, "Chinese", "sentencepiece")
+  views = list(_views(tmp_path, manifest))
+  assert np.mean([len(view.positions) for view in views]) > 0.12 * np.mean([len(view.ids) for view in views])
+  runs = [
+    len(run) for v in views for run in np.split(v.positions, np.flatnonzero(np.diff(v.positions) > 1) + 1)
+  ]
+  assert np.mean(np.array(runs) <= 4) > 0.8
+  (tmp_path / "other").mkdir()
+  original = _make(tmp_path / "other", tokenizer, "Chinese", "original")
+  assert torn_words_warning(original.statistics["train"]["torn_share"]) == ""
+
+
+def test_fresh_masks_follow_the_records(tmp_path: pathlib.Path, tokenizer: AlbertTokenizer):
+  manifest = _make(tmp_path, tokenizer, "Russian", "sentencepiece")
+  path = str(tmp_path / "records" / manifest.files[0].name)
+  source = describe_records([path], [], spm_model_file="", max_seq_length=None, max_predictions_per_seq=None)
+  masking = source.masking(None)
+  assert masking.whole_word == "sentencepiece"
+  settings = tiny_settings(tmp_path, "run", masking=masking, tokenizer_path=source.tokenizer_path)
+  table = fresh_masking(settings).word_starts
+  np.testing.assert_array_equal(table, tokenizer.word_starts("sentencepiece"))
+  assert not np.array_equal(table, tokenizer.word_starts("original"))
+
+
+def test_commands_say_it_and_follow_the_vocabulary(tmp_path: pathlib.Path):
+  model = train_model(tmp_path / "cased.model", do_lower_case=False, keep_accents=True)
+  out = tmp_path / "out"
+  create = [
+    f"--input={_write(tmp_path, 'Russian')}",
+    "--input_format=lines",
+    f"--spm_model_file={model}",
+    f"--output_dir={out}",
+  ]
+  said = _run(
+    "create_pretraining_data", *create, "--max_seq_length=64", "--dupe_factor=1", "--eval_fraction=0"
+  )
+  assert "continue a word" in said
+  assert "--whole_word=sentencepiece" in said
+  noted = Manifest.load(str(out)).settings["tokenizer"]  # As beside the vocabulary; no flag says it.
+  assert (noted["do_lower_case"], noted["keep_accents"]) == (False, True)
+  assert AlbertTokenizer.from_pretrained(str(out)).config.keep_accents
+  said = _run("inspect_records", "--validate", "--show=2", f"{out}/*.tfrecord")
+  assert "--whole_word=sentencepiece" in said
+  assert "Москва" in said
+  assert "valid: 4 file(s)" in said
+
+
+def _run(command: str, *flags: str) -> str:
+  done = subprocess.run(
+    [sys.executable, "-m", f"tfrecords_tools.{command}", *flags], capture_output=True, text=True, check=False
+  )
+  assert done.returncode == 0, done.stdout + done.stderr
+  return done.stdout
+
+
+def test_older_records_say_it_in_their_words():
+  def older(**settings: bool) -> Manifest:
+    return Manifest(9, "", 8, 2, "sop", 1, (), settings=settings)
+
+  assert older().whole_word == older(whole_word_mask=True).whole_word == "original"
+  assert older(whole_word_mask=False).whole_word == "none"
+  assert torn_words_warning(0.004) == torn_words_warning(None) == ""  # English; nothing counted.

@@ -1,0 +1,153 @@
+"""Records of a WordPiece vocabulary, from the text to a pretraining run with fresh masks and what it leaves."""
+
+import dataclasses
+import json
+import pathlib
+import string
+import subprocess
+import sys
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+from support import tiny_corpus
+from support.tiny_pretraining import tiny_settings
+from support.tiny_records import tiny_config
+
+from albert_tf.errors import UserError
+from albert_tf.finetuning.initialize import read_start
+from albert_tf.interop import ConvertOptions, convert
+from albert_tf.optim.config import OptimizerConfig
+from albert_tf.pipelines.record_index import DataIdentity
+from albert_tf.records import Manifest
+from albert_tf.serving import export_saved_model
+from albert_tf.tokenization import WordPieceTokenizer, load_tokenizer
+from albert_tf.training.inputs import describe_records, fresh_masking
+from albert_tf.training.pretraining import run_pretraining
+from albert_tf.training.run_directory import RunDirectory
+from albert_tf.training.settings import PretrainingSettings
+from tfrecords_tools.pretraining.documents import BlockTokenizer
+from tfrecords_tools.pretraining.inspection import Inspector
+
+_SYLLABLES = ("ka", "to", "mi", "ren", "sol", "vi", "an", "tur", "pel", "go", "ish", "er")
+
+
+@pytest.fixture(scope="module")
+def vocab_file(tmp_path_factory: pytest.TempPathFactory) -> str:
+  parts = [*_SYLLABLES, *string.ascii_letters, *string.digits, "é", "ü", "Ü"]
+  pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *".,'()", "中", "文"]
+  path = tmp_path_factory.mktemp("vocab") / "vocab_made.txt"
+  path.write_text("\n".join([*pieces, *parts, *(f"##{part}" for part in parts)]) + "\n", encoding="utf-8")
+  return str(path)
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+  sentences=st.lists(
+    st.text("ka toÜüe\u0301中文、.'\t\n\v\f\x1c\x85\u2028\u200b\xad\u00a0\u3000\ufffd\x00", max_size=25),
+    max_size=8,
+  ),
+  lower=st.booleans(),
+)
+def test_word_by_word_gives_the_ids_of_whole_sentences(vocab_file: str, sentences: list[str], lower: bool):
+  tokenizer = WordPieceTokenizer(vocab_file=vocab_file, do_lower_case=lower)
+  (document,) = BlockTokenizer(tokenizer)([sentences])
+  rows = [tokenizer.encode(sentence) for sentence in sentences]
+  assert document.ids.tolist() == [index for row in rows for index in row]
+  assert document.num_sentences == len([row for row in rows if row])
+  starts = [not tokenizer.id_to_piece(index).startswith("##") for index in document.ids]
+  assert document.starts.tolist() == starts
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory, vocab_file: str) -> tuple[pathlib.Path, Manifest]:
+  """Of cased text with accents, which is not what the vocabulary's folder would say."""
+  directory = tmp_path_factory.mktemp("records")
+  text = directory / "text.txt"
+  text.write_text(tiny_corpus.as_text(tiny_corpus.documents(np.random.default_rng(3), 60)), encoding="utf-8")
+  command = [
+    *(sys.executable, "-m", "tfrecords_tools.create_pretraining_data"),
+    *(f"--input={text}", "--input_format=lines", f"--output_dir={directory}/out"),
+    *(f"--vocab_file={vocab_file}", "--nodo_lower_case"),
+    *("--max_seq_length=16", "--max_predictions_per_seq=3", "--dupe_factor=2", "--eval_fraction=0.1"),
+  ]
+  done = subprocess.run(command, capture_output=True, text=True, check=False)
+  assert done.returncode == 0, done.stderr
+  noted = (directory / "out" / "flags.txt").read_text().split()
+  assert {f"--vocab_file={vocab_file}", "--nodo_lower_case"} <= set(noted)
+  assert not any(flag.startswith(("--spm_model_file", "--keep_accents")) for flag in noted)
+  return directory / "out", Manifest.load(str(directory / "out"))
+
+
+def _paths(records: tuple[pathlib.Path, Manifest], split: str) -> list[str]:
+  return [str(records[0] / file.name) for file in records[1].files_of(split)]
+
+
+def test_records_are_valid_and_shown_as_text(records: tuple[pathlib.Path, Manifest], vocab_file: str):
+  shown: list[str] = []
+  tokenizer = load_tokenizer(str(records[0]))
+  assert tokenizer.config == load_tokenizer(vocab_file, do_lower_case=False).config
+  inspector = Inspector(tokenizer, show=lambda render: shown.append(render()))
+  for path in (*_paths(records, "train"), *_paths(records, "eval")):
+    inspector.inspect(path, validate=True)
+  inspector.check_proportions()
+  assert inspector.problems == []
+  assert any("Ü" in text for text in shown)  # Case and accents are there.
+  assert all(text.count("[SEP]") == 2 and "##" not in text for text in shown)
+  assert records[1].vocab_sha256 == tokenizer.model_sha256
+  other = dataclasses.replace(records[1], vocab_sha256="other")
+  with pytest.raises(UserError, match="vocab_sha256"):
+    other.check(vocab_sha256=tokenizer.model_sha256)
+
+
+def _settings(records: tuple[pathlib.Path, Manifest], folder: pathlib.Path) -> PretrainingSettings:
+  """Two updates with fresh masks, as the records say."""
+  train = _paths(records, "train")
+  source = describe_records(
+    train, _paths(records, "eval"), spm_model_file="", max_seq_length=None, max_predictions_per_seq=None
+  )
+  assert source.tokenizer_path == str(records[0])
+  return tiny_settings(
+    folder,
+    "run",
+    input_files=tuple(train),
+    eval_input_files=(),
+    optimizer=OptimizerConfig(num_train_steps=2, num_warmup_steps=1),
+    save_checkpoints_steps=2,
+    model=tiny_config(vocab_size=source.vocab_size, num_hidden_layers=1),
+    max_seq_length=16,
+    max_predictions_per_seq=3,
+    masking=source.masking(None),
+    tokenizer_path=source.tokenizer_path,
+  )
+
+
+def test_a_run_takes_words_and_vocabulary_from_the_records(
+  records: tuple[pathlib.Path, Manifest], vocab_file: str, tmp_path: pathlib.Path
+):
+  tokenizer, run = load_tokenizer(vocab_file, do_lower_case=False), _settings(records, tmp_path)
+  assert run.masking.vocab_sha256 == tokenizer.model_sha256
+  np.testing.assert_array_equal(fresh_masking(run).word_starts, tokenizer.word_starts("original"))
+  RunDirectory(run.output_dir).write(run, DataIdentity("made up", "made up", 1), versions={})
+  kept = load_tokenizer(run.output_dir)
+  assert (kept.config, kept.model_sha256) == (tokenizer.config, tokenizer.model_sha256)
+
+
+@pytest.mark.slow
+def test_pretraining_with_fresh_masks_and_what_follows(
+  records: tuple[pathlib.Path, Manifest], vocab_file: str, tmp_path: pathlib.Path
+):
+  tokenizer, run = load_tokenizer(vocab_file, do_lower_case=False), _settings(records, tmp_path)
+  assert run_pretraining(run).step == 2
+  # The run has the vocabulary with its choices; fine-tuning and conversion find it there.
+  start = read_start(run.output_dir)
+  assert isinstance(start.tokenizer, WordPieceTokenizer)
+  assert start.tokenizer.config == tokenizer.config
+  assert start.tokenizer.encode("Über café") == tokenizer.encode("Über café")
+  convert(run.output_dir, str(tmp_path / "theirs"), ConvertOptions(output_format="huggingface"))
+  theirs = json.loads((tmp_path / "theirs" / "tokenizer_config.json").read_text())
+  assert theirs == {"tokenizer_class": "BertTokenizer", "do_lower_case": False, "strip_accents": False}
+  assert load_tokenizer(str(tmp_path / "theirs")).config == tokenizer.config
+  with pytest.raises(UserError, match=r"SentencePiece.*WordPiece vocabulary.*export_small_model"):
+    export_saved_model(model="encoder", init_checkpoint=run.output_dir, output_dir=str(tmp_path / "served"))
