@@ -35,6 +35,11 @@ _DEMO_DIR = flags.DEFINE_string("demo_dir", str(ROOT / ".demo"), "What `make dem
 _SEEDS = flags.DEFINE_list("seeds", ["1", "2"], "Seeds of training; each side runs with each.")
 _SIDES = flags.DEFINE_list("sides", ["stored", "fresh", "once"], "Which sides to run.")
 _STEPS = flags.DEFINE_integer("num_train_steps", None, "Updates of each run; default: the recipe's.")
+_START = flags.DEFINE_string(
+  "init_checkpoint",
+  None,
+  "Weights that all runs start from. Small models leave their first plateau by chance, early or late.",
+)
 _RECIPE = flags.DEFINE_string("recipe", str(ROOT / "recipes/demo.flags"), "Flag file of training.")
 
 METRICS = ("masked_lm_accuracy", "masked_lm_loss", "sentence_order_accuracy", "sentence_order_loss")
@@ -69,6 +74,7 @@ def _train(side: Side, held_out: str, seed: str, output_dir: str) -> dict[str, f
     "tpu_scripts/run_pretrain.py",
     f"--flagfile={_RECIPE.value}",
     *([f"--num_train_steps={_STEPS.value}"] if _STEPS.value else []),
+    *([f"--init_checkpoint={_START.value}"] if _START.value else []),
     f"--input_file={side.records}/train-*",
     f"--eval_input_file={held_out}/eval-*",
     f"--masking={side.masking}",
