@@ -27,7 +27,8 @@ import psutil
 
 from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.corpus import CorpusOptions
-from tfrecords_tools.pretraining import blocks, job, sorted_runs, work_notes, worker
+from tfrecords_tools.pretraining import blocks, job, sorted_runs
+from tfrecords_tools.pretraining.local import work_notes, worker
 from tfrecords_tools.pretraining.settings import PretrainingSettings
 from tfrecords_tools.pretraining.sources import Source
 

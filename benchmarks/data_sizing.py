@@ -21,7 +21,7 @@ import common
 from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.pretraining.job import create_records
-from tfrecords_tools.pretraining.local_runner import LocalRunner
+from tfrecords_tools.pretraining.local.runner import LocalRunner
 from tfrecords_tools.pretraining.settings import RECORD_LAYOUTS, PretrainingSettings
 from tfrecords_tools.pretraining.sizing import expected_size
 

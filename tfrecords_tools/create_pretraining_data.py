@@ -24,7 +24,8 @@ from albert_tf.records.manifest import MANIFEST_NAME
 from albert_tf.tokenization import WORD_RULES, load_tokenizer
 from tfrecords_tools.corpus import BAD_TEXT_ACTIONS, FORMATS, CorpusOptions
 from tfrecords_tools.pretraining.job import Progress, Runner, create_records
-from tfrecords_tools.pretraining.local_runner import LocalRunner
+from tfrecords_tools.pretraining.local.runner import LocalRunner
+from tfrecords_tools.pretraining.local.share import Share, WaitForOthersError
 from tfrecords_tools.pretraining.settings import (
   COMPATIBILITY,
   DEDUP,
@@ -33,7 +34,6 @@ from tfrecords_tools.pretraining.settings import (
   SPLITS,
   PretrainingSettings,
 )
-from tfrecords_tools.pretraining.share import Share, WaitForOthersError
 from tfrecords_tools.pretraining.sources import expand_sources
 from tfrecords_tools.pretraining.summary import format_summary
 
@@ -204,8 +204,8 @@ def _share() -> Share:
 def _runner(arguments: Sequence[str]) -> Runner:
   share = _share()
   if _RUNNER.value == "beam":
-    from tfrecords_tools.pretraining.beam_options import check_reach  # Apache Beam takes seconds to import.
-    from tfrecords_tools.pretraining.beam_runner import BeamRunner
+    from tfrecords_tools.pretraining.beam.options import check_reach  # Apache Beam takes seconds to import.
+    from tfrecords_tools.pretraining.beam.runner import BeamRunner
 
     check_reach(arguments, [*_INPUT.value, _OUTPUT_DIR.value, *filter(None, [_WORK_DIR.value])])
     return BeamRunner(arguments)

@@ -18,8 +18,8 @@ from absl import app, flags
 from albert_tf import files
 from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.tokenization import Tokenizer, load_tokenizer
-from tfrecords_tools.pretraining.inspection import Inspector, render
-from tfrecords_tools.pretraining.inspection_pool import default_workers, inspect_files
+from tfrecords_tools.inspection.inspector import Inspector, render
+from tfrecords_tools.inspection.pool import default_workers, inspect_files
 from tfrecords_tools.pretraining.statistics import torn_words_warning
 
 _VALIDATE = flags.DEFINE_bool(

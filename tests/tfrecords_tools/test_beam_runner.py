@@ -14,7 +14,7 @@ from albert_tf.errors import UserError
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.pretraining import blocks
 from tfrecords_tools.pretraining.job import create_records
-from tfrecords_tools.pretraining.local_runner import LocalRunner
+from tfrecords_tools.pretraining.local.runner import LocalRunner
 from tfrecords_tools.pretraining.settings import PretrainingSettings
 
 pytest.importorskip("apache_beam")
@@ -22,9 +22,9 @@ pytest.importorskip("apache_beam")
 from support.commands.beam_services import beam_services
 from support.commands.child_processes import ending_with_this
 
-from tfrecords_tools.pretraining import beam_runner
-from tfrecords_tools.pretraining.beam_options import check_reach
-from tfrecords_tools.pretraining.beam_runner import BeamRunner
+from tfrecords_tools.pretraining.beam import runner as beam_runner
+from tfrecords_tools.pretraining.beam.options import check_reach
+from tfrecords_tools.pretraining.beam.runner import BeamRunner
 
 _COMMAND = pathlib.Path(__file__).parents[2] / "tfrecords_tools" / "create_pretraining_data.py"
 _CHOICES = PretrainingSettings(

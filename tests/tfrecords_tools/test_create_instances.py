@@ -18,13 +18,13 @@ from albert_tf.records import features as names
 from albert_tf.records.decode import decode_example, decode_record
 from albert_tf.tokenization import WORD_RULES, AlbertTokenizer
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats, iter_documents
+from tfrecords_tools.inspection.validation import Validator, view_instance
 from tfrecords_tools.pretraining.documents import BlockTokenizer, TokenizedDocument
 from tfrecords_tools.pretraining.instances import InstanceMaker
 from tfrecords_tools.pretraining.masking import prediction_budget
 from tfrecords_tools.pretraining.randomness import Stream
 from tfrecords_tools.pretraining.segments import Segment, make_pairs
 from tfrecords_tools.pretraining.settings import PretrainingSettings
-from tfrecords_tools.pretraining.validation import Validator, view_instance
 
 _SETTINGS = st.builds(
   PretrainingSettings,

@@ -18,11 +18,12 @@ from albert_tf.errors import UserError
 from albert_tf.records import Manifest, masked_crc32c, read_records
 from albert_tf.records.decode import decode_example
 from tfrecords_tools.corpus import CorpusOptions
-from tfrecords_tools.pretraining import blocks, local_runner
+from tfrecords_tools.inspection.validation import view_instance
+from tfrecords_tools.pretraining import blocks
 from tfrecords_tools.pretraining.job import create_records
-from tfrecords_tools.pretraining.local_runner import LocalRunner
+from tfrecords_tools.pretraining.local import runner as local_runner
+from tfrecords_tools.pretraining.local.runner import LocalRunner
 from tfrecords_tools.pretraining.settings import PretrainingSettings
-from tfrecords_tools.pretraining.validation import view_instance
 
 _COMMAND = pathlib.Path(__file__).parents[2] / "tfrecords_tools" / "create_pretraining_data.py"
 _CHOICES = PretrainingSettings(
@@ -63,9 +64,7 @@ def _command(arguments, *, always_workers=False):
   """The command; with `always_workers` it starts them for little text too."""
   program = [str(_COMMAND)]
   if always_workers:
-    code = (
-      "import runpy; from tfrecords_tools.pretraining import local_runner; local_runner._WORTH_PROCESSES = 0"
-    )
+    code = "import runpy; from tfrecords_tools.pretraining.local import runner; runner._WORTH_PROCESSES = 0"
     program = ["-c", f"{code}; runpy.run_path({str(_COMMAND)!r}, run_name='__main__')"]
   return [sys.executable, *program, *map(str, arguments)]
 

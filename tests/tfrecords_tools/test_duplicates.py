@@ -12,14 +12,14 @@ from support import tiny_corpus
 from albert_tf.records import read_records
 from albert_tf.records.decode import decode_example
 from tfrecords_tools.corpus import CorpusOptions
+from tfrecords_tools.inspection.validation import view_instance
 from tfrecords_tools.pretraining import blocks, duplicates
 from tfrecords_tools.pretraining.blocks import Block
 from tfrecords_tools.pretraining.duplicates import Duplicates
 from tfrecords_tools.pretraining.job import create_records
-from tfrecords_tools.pretraining.local_runner import LocalRunner
+from tfrecords_tools.pretraining.local.runner import LocalRunner
+from tfrecords_tools.pretraining.local.share import Share, WaitForOthersError
 from tfrecords_tools.pretraining.settings import PretrainingSettings
-from tfrecords_tools.pretraining.share import Share, WaitForOthersError
-from tfrecords_tools.pretraining.validation import view_instance
 
 _NONE = PretrainingSettings(
   max_seq_length=32, max_predictions_per_seq=4, dupe_factor=2, num_shards=2, eval_fraction=0.2
@@ -154,7 +154,7 @@ def test_workers_machines_and_beam_find_the_same(corpus, tiny_tokenizer, tmp_pat
 
 def test_beam_finds_the_same(corpus, tiny_tokenizer, tmp_path):
   pytest.importorskip("apache_beam")
-  from tfrecords_tools.pretraining.beam_runner import BeamRunner
+  from tfrecords_tools.pretraining.beam.runner import BeamRunner
 
   _make(corpus, tmp_path / "local", tiny_tokenizer)
   _make(corpus, tmp_path / "beam", tiny_tokenizer, runner=BeamRunner())

@@ -19,7 +19,7 @@ from tfrecords_tools.corpus import Checksum, CorpusOptions, CorpusStats, iter_do
 from tfrecords_tools.pretraining import input_files
 from tfrecords_tools.pretraining.input_files import describe_input, input_differences
 from tfrecords_tools.pretraining.job import create_records
-from tfrecords_tools.pretraining.local_runner import LocalRunner
+from tfrecords_tools.pretraining.local.runner import LocalRunner
 from tfrecords_tools.pretraining.settings import PretrainingSettings
 
 _SETTINGS = PretrainingSettings(

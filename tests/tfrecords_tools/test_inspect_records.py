@@ -18,12 +18,12 @@ from albert_tf.records import PretrainingSpec, TFRecordWriter, encode_example, r
 from albert_tf.records import features as names
 from albert_tf.records.decode import decode_example
 from tfrecords_tools.corpus import CorpusOptions
-from tfrecords_tools.pretraining.inspection_pool import inspect_files
+from tfrecords_tools.inspection.measurements import proportion_problems
+from tfrecords_tools.inspection.pool import inspect_files
+from tfrecords_tools.inspection.validation import Validator
 from tfrecords_tools.pretraining.job import create_records
-from tfrecords_tools.pretraining.local_runner import LocalRunner
-from tfrecords_tools.pretraining.measurements import proportion_problems
+from tfrecords_tools.pretraining.local.runner import LocalRunner
 from tfrecords_tools.pretraining.settings import PretrainingSettings
-from tfrecords_tools.pretraining.validation import Validator
 
 _COMMAND = pathlib.Path(__file__).parents[2] / "tfrecords_tools" / "inspect_records.py"
 _CHOICES = PretrainingSettings(max_seq_length=64, max_predictions_per_seq=8, dupe_factor=2, num_shards=2)

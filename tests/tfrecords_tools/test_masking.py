@@ -13,11 +13,11 @@ from support.goldens import SPM_MODEL
 from albert_tf.records import read_records
 from albert_tf.records.decode import decode_example
 from albert_tf.tokenization import AlbertTokenizer
+from tfrecords_tools.inspection.inspector import Measurements
+from tfrecords_tools.inspection.validation import view_instance
 from tfrecords_tools.pretraining import masking
-from tfrecords_tools.pretraining.inspection import Measurements
 from tfrecords_tools.pretraining.randomness import Stream
 from tfrecords_tools.pretraining.settings import PretrainingSettings
-from tfrecords_tools.pretraining.validation import view_instance
 
 
 def _stream(seed: int) -> Stream:

@@ -15,7 +15,7 @@ from albert_tf.errors import UserError
 from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.pretraining.job import create_records
-from tfrecords_tools.pretraining.local_runner import LocalRunner
+from tfrecords_tools.pretraining.local.runner import LocalRunner
 from tfrecords_tools.pretraining.settings import PretrainingSettings
 from tfrecords_tools.pretraining.sizing import decide_num_shards, expected_size
 

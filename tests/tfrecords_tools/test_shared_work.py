@@ -11,11 +11,12 @@ from support import tiny_corpus
 
 from albert_tf.errors import UserError
 from tfrecords_tools.corpus import CorpusOptions
-from tfrecords_tools.pretraining import blocks, job, local_runner, sorted_runs
+from tfrecords_tools.pretraining import blocks, job, sorted_runs
 from tfrecords_tools.pretraining.job import create_records
-from tfrecords_tools.pretraining.local_runner import LocalRunner
+from tfrecords_tools.pretraining.local import runner as local_runner
+from tfrecords_tools.pretraining.local.runner import LocalRunner
+from tfrecords_tools.pretraining.local.share import Share, WaitForOthersError
 from tfrecords_tools.pretraining.settings import PretrainingSettings
-from tfrecords_tools.pretraining.share import Share, WaitForOthersError
 
 _CHOICES = PretrainingSettings(
   max_seq_length=64, max_predictions_per_seq=8, dupe_factor=2, num_shards=3, eval_fraction=0.1

@@ -18,7 +18,7 @@ from albert_tf.records import Manifest, read_records
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.pretraining import blocks
 from tfrecords_tools.pretraining.job import create_records
-from tfrecords_tools.pretraining.local_runner import LocalRunner
+from tfrecords_tools.pretraining.local.runner import LocalRunner
 from tfrecords_tools.pretraining.settings import PretrainingSettings
 from tfrecords_tools.pretraining.sources import Source, expand_sources
 
@@ -191,7 +191,7 @@ def test_another_mapping_is_refused(corpus, tiny_tokenizer, tmp_path):
 
 def test_bytes_are_equal_on_beam(corpus, tiny_tokenizer, tmp_path):
   pytest.importorskip("apache_beam")
-  from tfrecords_tools.pretraining.beam_runner import BeamRunner
+  from tfrecords_tools.pretraining.beam.runner import BeamRunner
 
   entries = [f"few={corpus}/few.txt:1.5", f"b={corpus}/b.txt:0.5"]
   _make(entries, tmp_path / "local", tiny_tokenizer)

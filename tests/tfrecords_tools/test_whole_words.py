@@ -15,12 +15,12 @@ from albert_tf.records.decode import decode_record
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.training.inputs import describe_records, fresh_masking
 from tfrecords_tools.corpus import CorpusOptions
-from tfrecords_tools.pretraining.inspection_pool import inspect_files
+from tfrecords_tools.inspection.pool import inspect_files
+from tfrecords_tools.inspection.validation import view_instance
 from tfrecords_tools.pretraining.job import create_records
-from tfrecords_tools.pretraining.local_runner import LocalRunner
+from tfrecords_tools.pretraining.local.runner import LocalRunner
 from tfrecords_tools.pretraining.settings import PretrainingSettings
 from tfrecords_tools.pretraining.statistics import torn_words_warning
-from tfrecords_tools.pretraining.validation import view_instance
 
 _CHOICES = PretrainingSettings(
   max_seq_length=64, max_predictions_per_seq=9, dupe_factor=2, eval_fraction=0.0, random_seed=5

@@ -27,9 +27,9 @@ from albert_tf.training.inputs import describe_records, fresh_masking
 from albert_tf.training.pretraining import run_pretraining
 from albert_tf.training.run_directory import RunDirectory
 from albert_tf.training.settings import PretrainingSettings
+from tfrecords_tools.inspection.inspector import Inspector, render
+from tfrecords_tools.inspection.pool import inspect_files
 from tfrecords_tools.pretraining.documents import BlockTokenizer
-from tfrecords_tools.pretraining.inspection import Inspector, render
-from tfrecords_tools.pretraining.inspection_pool import inspect_files
 
 _SYLLABLES = ("ka", "to", "mi", "ren", "sol", "vi", "an", "tur", "pel", "go", "ish", "er")
 

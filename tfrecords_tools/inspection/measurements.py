@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from albert_tf.tokenization import Tokenizer
+from tfrecords_tools.inspection.validation import View
 from tfrecords_tools.pretraining.masking import KEEP_SHARE, MASK_SHARE
 from tfrecords_tools.pretraining.statistics import KINDS
-from tfrecords_tools.pretraining.validation import View
 
 _SIGMAS = 5.0  # One false alarm in about two million checks.
 _SHARES = dict(zip(KINDS, (MASK_SHARE, KEEP_SHARE, 1 - MASK_SHARE - KEEP_SHARE), strict=True))

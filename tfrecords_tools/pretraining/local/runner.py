@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from albert_tf.records import RecordFile
 from tfrecords_tools.pretraining.blocks import Outcome
 from tfrecords_tools.pretraining.job import Job, Progress
+from tfrecords_tools.pretraining.local.share import LARGEST_SHARE, Share
+from tfrecords_tools.pretraining.local.work_notes import WorkNotes
+from tfrecords_tools.pretraining.local.worker import OneWorker, read_blocks
 from tfrecords_tools.pretraining.randomness import Place
-from tfrecords_tools.pretraining.share import LARGEST_SHARE, Share
 from tfrecords_tools.pretraining.sorted_runs import Run, groups_of_round, read_group
-from tfrecords_tools.pretraining.work_notes import WorkNotes
-from tfrecords_tools.pretraining.worker import OneWorker, read_blocks
 
 if TYPE_CHECKING:
-  from tfrecords_tools.pretraining.worker_pool import WorkerPool
+  from tfrecords_tools.pretraining.local.worker_pool import WorkerPool
 
 _WORTH_PROCESSES = 24 << 20  # Bytes of text times passes; for fewer, their start takes longer than they save.
 
@@ -160,7 +160,7 @@ class LocalRunner:
       if self._num_workers == 1 or work < _WORTH_PROCESSES:
         self._pool = OneWorker(job)
       else:
-        from tfrecords_tools.pretraining.worker_pool import WorkerPool  # Slow to import.
+        from tfrecords_tools.pretraining.local.worker_pool import WorkerPool  # Slow to import.
 
         self._pool = WorkerPool(job, self._num_workers)
         self._tell_large_files(job)

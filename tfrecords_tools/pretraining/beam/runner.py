@@ -23,8 +23,8 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import RecordFile
 from tfrecords_tools.corpus import CorpusStats
-from tfrecords_tools.pretraining.beam_duplicates import search
-from tfrecords_tools.pretraining.beam_options import pipeline_options
+from tfrecords_tools.pretraining.beam.duplicates import search
+from tfrecords_tools.pretraining.beam.options import pipeline_options
 from tfrecords_tools.pretraining.blocks import Block, Outcome
 from tfrecords_tools.pretraining.job import Job, Progress
 from tfrecords_tools.pretraining.plan import PLAN_NAME

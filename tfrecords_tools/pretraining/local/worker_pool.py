@@ -11,9 +11,9 @@ import threading
 from typing import Any
 
 from albert_tf.errors import UserError
-from tfrecords_tools.pretraining import worker as worker_module
 from tfrecords_tools.pretraining.job import Job
-from tfrecords_tools.pretraining.worker import Worker
+from tfrecords_tools.pretraining.local import worker as worker_module
+from tfrecords_tools.pretraining.local.worker import Worker
 
 _POLL_SECONDS = 0.5
 _IN_FLIGHT = 2  # Tasks a worker that are read ahead: bounds memory.

@@ -10,10 +10,10 @@ from albert_tf.records import features as names
 from albert_tf.records.decode import decode_example, decode_record
 from albert_tf.records.shard_index import index_problem
 from albert_tf.tokenization import Tokenizer
+from tfrecords_tools.inspection.measurements import Measurements, proportion_problems
+from tfrecords_tools.inspection.validation import Validator, View, view_instance
 from tfrecords_tools.pretraining.masking import prediction_budget
-from tfrecords_tools.pretraining.measurements import Measurements, proportion_problems
 from tfrecords_tools.pretraining.shards import size_and_crc32c
-from tfrecords_tools.pretraining.validation import Validator, View, view_instance
 
 _MOST_PROBLEMS = 20  # Described of each file; all are counted.
 

@@ -12,10 +12,10 @@ from albert_tf.records import RecordFile
 from tfrecords_tools.corpus import CorpusStats
 from tfrecords_tools.pretraining.blocks import Block, Outcome
 from tfrecords_tools.pretraining.job import Job
+from tfrecords_tools.pretraining.local.work_notes import WorkNotes
 from tfrecords_tools.pretraining.randomness import Place
 from tfrecords_tools.pretraining.shards import KEY_SPACE, read_note, write_shard
 from tfrecords_tools.pretraining.sorted_runs import Run, RunWriter, merge, merge_group
-from tfrecords_tools.pretraining.work_notes import WorkNotes
 
 
 class Worker:

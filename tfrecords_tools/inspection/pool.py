@@ -10,7 +10,7 @@ import os
 from albert_tf import files
 from albert_tf.records import Manifest, missing_files
 from albert_tf.tokenization import Tokenizer
-from tfrecords_tools.pretraining.inspection import Findings, Inspector, Problem
+from tfrecords_tools.inspection.inspector import Findings, Inspector, Problem
 
 _WORTH_A_WORKER = 64 << 20  # Bytes of records that take longer than its start.
 

@@ -1,0 +1,1 @@
+"""Shows, measures and validates records, whoever made them."""

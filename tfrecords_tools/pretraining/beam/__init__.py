@@ -1,0 +1,1 @@
+"""Makes records on Apache Beam."""
