@@ -23,7 +23,7 @@ from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.records.manifest import MANIFEST_NAME
 from albert_tf.tokenization import WORD_RULES, load_tokenizer
 from tfrecords_tools.corpus import BAD_TEXT_ACTIONS, FORMATS, CorpusOptions
-from tfrecords_tools.pretraining.job import Progress, Runner, create_records
+from tfrecords_tools.pretraining.job import STAGE_DIR_NAME, Progress, Runner, create_records
 from tfrecords_tools.pretraining.local.runner import LocalRunner
 from tfrecords_tools.pretraining.local.share import Share, WaitForOthersError
 from tfrecords_tools.pretraining.settings import (
@@ -201,13 +201,13 @@ def _share() -> Share:
   return Share() if index is None or count is None else Share(index, count)
 
 
-def _runner(arguments: Sequence[str]) -> Runner:
+def _runner(arguments: Sequence[str], paths: Sequence[str]) -> Runner:
   share = _share()
   if _RUNNER.value == "beam":
     from tfrecords_tools.pretraining.beam.options import check_reach  # Apache Beam takes seconds to import.
     from tfrecords_tools.pretraining.beam.runner import BeamRunner
 
-    check_reach(arguments, [*_INPUT.value, _OUTPUT_DIR.value, *filter(None, [_WORK_DIR.value])])
+    check_reach(arguments, [*paths, _OUTPUT_DIR.value, *filter(None, [_WORK_DIR.value])])
     return BeamRunner(arguments)
   if arguments:
     raise UserError(
@@ -234,8 +234,9 @@ def write_flags(output_dir: str) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-  runner = _runner(argv[1:])
   begin = time.monotonic()
+  paths, sources = expand_sources(_INPUT.value)
+  runner = _runner(argv[1:], paths)
   values: dict[str, Any] = {name: flags.FLAGS[name].value for name in _SETTINGS}
   settings = PretrainingSettings(**values)
   options = CorpusOptions(
@@ -250,7 +251,7 @@ def main(argv: Sequence[str]) -> int:
     **{name: value for name, value in choices.items() if value is not None},
   )
   finished = files.exists(os.path.join(_OUTPUT_DIR.value, MANIFEST_NAME))
-  paths, sources = expand_sources(_INPUT.value)
+  begun = files.exists(os.path.join(_OUTPUT_DIR.value, STAGE_DIR_NAME))
   try:
     with progress_bars() as progress:
       manifest = create_records(
@@ -274,7 +275,8 @@ def main(argv: Sequence[str]) -> int:
   if not finished:
     seconds = time.monotonic() - begin
     instances = sum(manifest.statistics[split]["instances"] for split in SPLITS)
-    print(f"{seconds:.1f} s, {instances / seconds:,.0f} instances/s")
+    rate = "" if begun else f", {instances / seconds:,.0f} instances/s"
+    print(f"{seconds:.1f} s{rate}")
   return 0
 
 

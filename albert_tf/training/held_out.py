@@ -5,10 +5,8 @@ import functools
 import os
 from typing import NamedTuple
 
-from albert_tf import files
 from albert_tf.pipelines.record_index import RecordIndex
 from albert_tf.records import Manifest
-from albert_tf.records.manifest import MANIFEST_NAME
 
 
 class HeldOut(NamedTuple):
@@ -37,9 +35,8 @@ def files_by_source(paths: Sequence[str]) -> dict[str, list[str]]:
 
 def _described(directory: str) -> dict[str, tuple[str, int]]:
   """Name → source and number of records, of the files in a directory's manifest."""
-  if not files.exists(os.path.join(directory, MANIFEST_NAME)):
-    return {}
-  return {file.name: (file.source, file.num_records) for file in Manifest.load(directory).files}
+  manifest = Manifest.find(directory)
+  return {file.name: (file.source, file.num_records) for file in manifest.files} if manifest else {}
 
 
 def share_steps(num_records: Mapping[str, int], *, batch_size: int, at_most: int) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.metadata
+import json
 import pathlib
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from tfrecords_tools.pretraining.job import create_records
 from tfrecords_tools.pretraining.local.runner import LocalRunner
 from tfrecords_tools.pretraining.settings import PretrainingSettings
 from tfrecords_tools.pretraining.sizing import decide_num_shards, expected_size
+from tfrecords_tools.pretraining.sources import Source
+from tfrecords_tools.pretraining.summary import format_summary
 
 _SETTINGS = PretrainingSettings(
   max_seq_length=64, max_predictions_per_seq=8, dupe_factor=2, num_shards=3, eval_fraction=0.1
@@ -66,7 +69,7 @@ def test_notes_of_another_plan_are_never_taken(corpus, tiny_tokenizer, tmp_path,
   with pytest.raises(_StopError):
     _make(corpus, output, tiny_tokenizer, progress=_stop_at_write, work_dir=str(tmp_path / "work"))
   assert len(list((tmp_path / "out" / "_unfinished").glob("*.tfrecord"))) == 2
-  for directory in (tmp_path / "out" / "_unfinished", tmp_path / "work"):
+  for directory in (tmp_path / "out" / "_unfinished", tmp_path / "work" / "_unfinished"):
     (directory / "plan.json").unlink()
   other = dataclasses.replace(_SETTINGS, random_seed=1)
   _make(corpus, output, tiny_tokenizer, settings=other, work_dir=str(tmp_path / "work"))
@@ -133,17 +136,48 @@ def test_every_flag_has_the_default_of_its_setting():
   subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+def test_records_of_an_older_version_are_finished_too(corpus, tiny_tokenizer, tmp_path):
+  """Before there were sources, copies that are left out, kept accents and a choice of where words begin."""
+  output = tmp_path / "out"
+  manifest = _make(corpus, output, tiny_tokenizer)
+  old = json.loads((output / "manifest.json").read_text())
+  for name in ("dedup", "whole_word"):
+    del old["settings"][name]
+  del old["settings"]["tokenizer"]["keep_accents"], old["statistics"]["sources"]
+  for file in old["files"]:
+    del file["source"]
+  old["settings"]["whole_word_mask"] = True
+  (output / "manifest.json").write_text(json.dumps(old))
+  told = []
+  again = _make(corpus, output, tiny_tokenizer, notice=told.append)
+  assert told == [f"nothing to do: {output} is finished"]
+  assert again.files == manifest.files
+  assert format_summary(again).startswith("read ")
+  with pytest.raises(UserError, match=r"settings\.whole_word: there \"original\", now \"none\""):
+    _make(corpus, output, tiny_tokenizer, settings=dataclasses.replace(_SETTINGS, whole_word="none"))
+
+
 @pytest.mark.parametrize("layout", ["example", "compact"])
 def test_a_corpus_has_as_many_files_as_its_size_asks_for(layout):
   settings = PretrainingSettings(record_layout=layout, eval_fraction=0.01)
-  assert decide_num_shards(settings, 1e6).num_shards == 1
-  for text_bytes in (1e9, 16e9, 160e9):
-    decided = decide_num_shards(settings, text_bytes)
+  assert decide_num_shards(settings, [10**6], [Source()]).num_shards == 1
+  for text_bytes in (10**9, 16 * 10**9, 160 * 10**9):
+    decided = decide_num_shards(settings, [text_bytes], [Source()])
     total = expected_size(text_bytes, settings).record_bytes
     assert 128e6 < 0.99 * total / decided.num_shards < 256e6
     assert 128e6 < 0.01 * total / decided.num_eval_shards < 256e6 or decided.num_eval_shards == 1
   named = dataclasses.replace(settings, num_shards=7, num_eval_shards=3)
-  assert decide_num_shards(named, 1e9) == named
+  assert decide_num_shards(named, [10**9], [Source()]) == named
+
+
+def test_a_weight_changes_the_files_of_train_alone():
+  """Held-out documents have the same passes whatever the weight, and each source files of its own."""
+  settings = PretrainingSettings(eval_fraction=0.1, dupe_factor=1)
+  one = decide_num_shards(settings, [16 * 10**9], [Source()])
+  tenth = decide_num_shards(settings, [16 * 10**9], [Source("web", 0.1)])
+  halves = decide_num_shards(settings, [8 * 10**9] * 2, [Source("a", 1.0), Source("b", 1.0)])
+  assert tenth.num_shards == pytest.approx(one.num_shards / 10, abs=1)
+  assert tenth.num_eval_shards == one.num_eval_shards == pytest.approx(2 * halves.num_eval_shards, abs=1)
 
 
 @pytest.mark.parametrize("layout", ["example", "compact"])

@@ -74,6 +74,22 @@ def test_rounds_change_no_byte_and_leave_only_their_result(many, monkeypatch, tm
   }
 
 
+def test_the_slower_of_two_at_the_same_merge_takes_what_the_faster_noted(many, tmp_path, monkeypatch):
+  runs, _ = many
+  path = str(tmp_path / "merged.run")
+  merge = sorted_runs.merge
+  faster = []
+
+  def slower(runs, **more):
+    monkeypatch.setattr(sorted_runs, "merge", merge)
+    faster.append(merge_group(runs, path))
+    return merge(runs, **more)
+
+  monkeypatch.setattr(sorted_runs, "merge", slower)
+  assert merge_group(runs, path) == faster[0]
+  assert faster[0].is_whole()
+
+
 @pytest.mark.parametrize("num_runs", [193, 5_000, 35_000, 300_000])
 def test_no_merge_reads_more_runs_than_allowed(num_runs):
   """35,000 runs are 16 GB of text with 40 passes."""

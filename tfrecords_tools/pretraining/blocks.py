@@ -215,7 +215,8 @@ class BlockMaker:
       if not document.num_sentences:
         counters["empty_documents"] += 1
         continue
-      counts.nearest = min(counts.nearest or draw, draw)
+      if len(document.word_positions) > 1:  # A single word gives no pair of segments.
+        counts.nearest = min(counts.nearest or draw, draw)
       counters["sentences"] += document.num_sentences
       counters["tokens"] += len(document.ids)
       counters["unknown"] += int((document.ids == self._unk_id).sum())

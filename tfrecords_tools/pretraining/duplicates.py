@@ -146,10 +146,8 @@ class Duplicates:
         found.append(self._path(f"part-{part:05d}"))
         with files.atomic_writer(found[-1]) as stream:
           stream.write(np.sort(copies).tobytes())
-    places = [np.memmap(path, "<u8", "r") for path in found]
     for file_index in range(num_files if found else 0):
-      edges = np.array([file_index << 32, (file_index + 1) << 32], np.uint64)
-      numbers = np.concatenate([each[slice(*np.searchsorted(each, edges))] for each in places])
+      numbers = np.concatenate([_of_file(path, file_index) for path in found])
       if len(numbers):
         self.write(file_index, numbers & np.uint64(0xFFFFFFFF))
     self.note()
@@ -166,6 +164,13 @@ class Duplicates:
 
   def _path(self, name: str) -> str:
     return os.path.join(self._folder, name)
+
+
+def _of_file(path: str, file_index: int) -> np.ndarray:
+  """The places in one file, of sorted ones on disk; nothing stays open."""
+  places = np.memmap(path, "<u8", "r")
+  edges = np.array([file_index << 32, (file_index + 1) << 32], np.uint64)
+  return np.array(places[slice(*np.searchsorted(places, edges))])
 
 
 def _copies(stretches: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> np.ndarray:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 import contextlib
 import dataclasses
 import errno
-import math
 import os
 from typing import Any, Protocol
 
@@ -17,14 +16,20 @@ from tfrecords_tools.corpus import CorpusOptions, CorpusStats, describe_formats,
 from tfrecords_tools.pretraining.blocks import Block, BlockMaker, Outcome, block_bytes_for, read_blocks
 from tfrecords_tools.pretraining.duplicates import Duplicates
 from tfrecords_tools.pretraining.input_files import describe_input, read_input
-from tfrecords_tools.pretraining.plan import finished_before, make_plan, plan_sha256, prepare_work
+from tfrecords_tools.pretraining.plan import (
+  finished_before,
+  make_plan,
+  plan_sha256,
+  prepare_work,
+  remove_work,
+)
 from tfrecords_tools.pretraining.randomness import Place
 from tfrecords_tools.pretraining.settings import SPLITS, PretrainingSettings
 from tfrecords_tools.pretraining.sizing import decide_num_shards
 from tfrecords_tools.pretraining.sources import Source, mapping_of, splits_of
 from tfrecords_tools.pretraining.statistics import baseline, summarize_sources
 
-_STAGE_DIR_NAME = "_unfinished"
+STAGE_DIR_NAME = "_unfinished"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -63,7 +68,7 @@ class Job:
   @property
   def stage_dir(self) -> str:
     """Where final files wait, on the file system of `output_dir`."""
-    return os.path.join(self.output_dir, _STAGE_DIR_NAME)
+    return os.path.join(self.output_dir, STAGE_DIR_NAME)
 
   @property
   def splits(self) -> tuple[str, ...]:
@@ -129,7 +134,7 @@ def create_records(
     tokenizer, settings, options: what decides the bytes.
     runner: what does the work; the bytes do not depend on it.
     sources: of each file; default one without a name for all.
-    work_dir: directory for unfinished work; default inside `output_dir`.
+    work_dir: where a folder for unfinished work is made, and removed at the end; default `output_dir`.
     verify_input: read all input first, and compare its content with what was there before.
     progress: told how far each stage is.
     notice: told what a person should know before it begins.
@@ -144,19 +149,20 @@ def create_records(
   sources = [Source()] * len(paths) if sources is None else sources
   described = describe_input(paths, verify=verify_input)
   sizes = [file["num_bytes"] for file in described]
-  weights = [source.weight for source in sources]
-  text_bytes = sum(map(math.prod, zip(map(expected_text_bytes, paths, sizes), weights, strict=True)))
-  settings = decide_num_shards(settings, round(text_bytes))
+  settings = decide_num_shards(settings, list(map(expected_text_bytes, paths, sizes)), sources)
   plan = make_plan(described, tokenizer, settings, options)
   if mapping := mapping_of(sources):
     plan["input"]["sources"] = mapping
+  stage_dir, work_dir = (
+    os.path.join(folder, STAGE_DIR_NAME) for folder in (output_dir, work_dir or output_dir)
+  )
   finished = finished_before(output_dir, plan)
   if finished is not None:
+    remove_work((stage_dir, work_dir), plan)  # Of a run that was cut short while it did so.
     notice(f"nothing to do: {output_dir} is finished")
     return finished
   for line in describe_formats(paths, options):
     notice(line)
-  work_dir = work_dir or os.path.join(output_dir, _STAGE_DIR_NAME)
   block_bytes = block_bytes_for(sum(sizes))
   job = Job(
     paths,
@@ -180,8 +186,7 @@ def create_records(
     tokenizer.save_pretrained(output_dir)
     _publish(job, record_files)
     manifest.save(output_dir)
-    for directory in {job.work_dir, job.stage_dir}:
-      files.remove(directory)
+    remove_work((job.stage_dir, job.work_dir), plan)
   return manifest
 
 

@@ -66,6 +66,14 @@ def package_versions() -> dict[str, str]:
   return versions
 
 
+def _completed(manifest: Manifest, settings: dict[str, Any]) -> dict[str, Any]:
+  """The settings of a manifest with what older ones leave unsaid, as far as `settings` say it."""
+  said = {"dedup": "none", **manifest.settings, "whole_word": manifest.whole_word}
+  said.pop("whole_word_mask", None)
+  unsaid = {"keep_accents": False} if "keep_accents" in settings["tokenizer"] else {}
+  return {**said, "tokenizer": {**unsaid, **said.get("tokenizer", {})}}
+
+
 def finished_before(output_dir: str, plan: dict[str, Any]) -> Manifest | None:
   """The manifest of an earlier, finished run with the same settings and input; by which versions does not matter then.
 
@@ -78,7 +86,7 @@ def finished_before(output_dir: str, plan: dict[str, Any]) -> Manifest | None:
   known = {
     name: value for name, value in manifest.input.items() if name != "sha256"
   }  # That is of the content.
-  made = {"settings": manifest.settings, "input": known}
+  made = {"settings": _completed(manifest, plan["settings"]), "input": known}
   differing = _differing(made, {name: plan[name] for name in made})
   if differing:
     raise _refusal(output_dir, differing)
@@ -90,6 +98,15 @@ def finished_before(output_dir: str, plan: dict[str, Any]) -> Manifest | None:
         f"{MANIFEST_NAME} says. Remove the directory and run again."
       )
   return manifest
+
+
+def remove_work(work_dirs: Sequence[str], plan: dict[str, Any]) -> None:
+  """Removes those of the directories whose note is of this plan."""
+  settings = json.loads(json.dumps(plan["settings"]))
+  for directory in work_dirs:
+    path = os.path.join(directory, PLAN_NAME)
+    if files.exists(path) and json.loads(files.read_bytes(path))["settings"] == settings:
+      files.remove(directory)
 
 
 def prepare_work(output_dir: str, work_dirs: Sequence[str], plan: dict[str, Any]) -> None:

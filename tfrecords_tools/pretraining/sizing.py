@@ -4,10 +4,13 @@ English text, a vocabulary of 30,000 pieces; `benchmarks/data_sizing.py` compare
 documents give more and shorter instances than this says, other languages other tokens.
 """
 
+import collections
+from collections.abc import Sequence
 import dataclasses
 from typing import NamedTuple
 
 from tfrecords_tools.pretraining.settings import MOST_SHARDS, PretrainingSettings
+from tfrecords_tools.pretraining.sources import Source
 
 _SHARD_BYTES = 192e6  # So that most corpora have files of 128 to 256 MB.
 _TEXT_BYTES_PER_TOKEN = 4.3
@@ -35,14 +38,35 @@ def expected_size(text_bytes: float, settings: PretrainingSettings) -> Size:
   return Size(tokens, instances, instances * record)
 
 
-def decide_num_shards(settings: PretrainingSettings, text_bytes: float) -> PretrainingSettings:
-  """`settings` with the numbers of files that they leave open; a function of the settings and the input's size."""
-  total = expected_size(text_bytes, settings).record_bytes
-  held_out = settings.eval_fraction * total
+def expected_bytes(
+  settings: PretrainingSettings, text_sizes: Sequence[int], sources: Sequence[Source]
+) -> dict[str, float]:
+  """Bytes of the records of `train`, and of `eval` of the largest source; weights are of train alone.
+
+  Args:
+    settings: what to make.
+    text_sizes, sources: of each input file.
+  """
+  held_out: collections.Counter[str] = collections.Counter()
+  for size, source in zip(text_sizes, sources, strict=True):
+    held_out[source.name] += size
+  train = sum(size * source.weight for size, source in zip(text_sizes, sources, strict=True))
+  share = settings.eval_fraction
+  return {
+    "train": (1 - share) * expected_size(train, settings).record_bytes,
+    "eval": share * expected_size(max(held_out.values(), default=0), settings).record_bytes,
+  }
+
+
+def decide_num_shards(
+  settings: PretrainingSettings, text_sizes: Sequence[int], sources: Sequence[Source]
+) -> PretrainingSettings:
+  """`settings` with the numbers of files that they leave open; a function of the settings and the input's sizes."""
+  expected = expected_bytes(settings, text_sizes, sources)
   return dataclasses.replace(
     settings,
-    num_shards=settings.num_shards or _num_shards(total - held_out),
-    num_eval_shards=settings.num_eval_shards or _num_shards(held_out),
+    num_shards=settings.num_shards or _num_shards(expected["train"]),
+    num_eval_shards=settings.num_eval_shards or _num_shards(expected["eval"]),
   )
 
 

@@ -139,28 +139,37 @@ def merge_group(runs: Sequence[Run], path: str) -> Run:
   """Merges neighbouring runs into one at `path`, noted when whole, and removes them; or takes what is noted."""
   merged = read_group(path)
   if merged is None:
-    num_records = num_bytes = 0
-    run = Run(path, runs[0].split, 0, 0)
-    with files.atomic_writer(path) as stream, files.atomic_writer(run.index_path) as index:
-      for data, keys, sizes in merge(runs):
-        stream.write(data)
-        index.write(np.stack([keys, num_bytes + np.cumsum(sizes, dtype=np.uint64)], axis=1).tobytes())
-        num_records += len(keys)
-        num_bytes += len(data)
-    merged = dataclasses.replace(run, num_records=num_records, num_bytes=num_bytes)
-    with files.atomic_writer(_note_path(path), "w") as stream:
-      json.dump(dataclasses.asdict(merged), stream)
+    try:
+      merged = _merged(runs, path)
+    except UserError:
+      merged = read_group(path)  # Another process at the same task was faster, and has removed the runs.
+      if merged is None:
+        raise
   for run in runs:
     run.remove()
   return merged
 
 
+def _merged(runs: Sequence[Run], path: str) -> Run:
+  num_records = num_bytes = 0
+  run = Run(path, runs[0].split, 0, 0)
+  with files.atomic_writer(path) as stream, files.atomic_writer(run.index_path) as index:
+    for data, keys, sizes in merge(runs):
+      stream.write(data)
+      index.write(np.stack([keys, num_bytes + np.cumsum(sizes, dtype=np.uint64)], axis=1).tobytes())
+      num_records += len(keys)
+      num_bytes += len(data)
+  merged = dataclasses.replace(run, num_records=num_records, num_bytes=num_bytes)
+  with files.atomic_writer(_note_path(path), "w") as stream:
+    json.dump(dataclasses.asdict(merged), stream)
+  return merged
+
+
 def read_group(path: str) -> Run | None:
-  """What `merge_group` made at `path`; None where it has not, or not all of it is there."""
+  """What `merge_group` noted at `path`, whose files a later round may have taken up; None without a note."""
   if not files.exists(_note_path(path)):
     return None
-  merged = Run(**json.loads(files.read_bytes(_note_path(path)))).in_folder(os.path.dirname(path))
-  return merged if merged.is_whole() else None
+  return Run(**json.loads(files.read_bytes(_note_path(path)))).in_folder(os.path.dirname(path))
 
 
 def groups_of_round(runs: Sequence[Run]) -> list[Sequence[Run]]:

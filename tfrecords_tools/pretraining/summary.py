@@ -31,7 +31,7 @@ def _format_corpus(corpus: Mapping[str, Any]) -> str:
 def format_summary(manifest: Manifest) -> str:
   """What the records are, for a person to read."""
   lines = [_format_corpus(manifest.statistics["corpus"])]
-  if manifest.settings["dedup"] == "exact":
+  if manifest.settings.get("dedup") == "exact":
     lines.append(f"left out {manifest.statistics['duplicates']:,} documents that are copies of earlier ones")
   for split in ("train", "eval"):
     s = manifest.statistics[split]
@@ -49,7 +49,7 @@ def format_summary(manifest: Manifest) -> str:
         f"       masked {s['masked_share']:.3f} kept {s['kept_share']:.3f} random {s['random_share']:.3f}; "
         f"n-grams {shares}"
       )
-  for name, s in manifest.statistics["sources"].items():
+  for name, s in manifest.statistics.get("sources", {}).items():
     train, held_out = s["train"], s["eval"]
     lines.append(
       f"source {name}, weight {s['weight']:g}: {s['train_share'] or 0:.1%} of the tokens of train; "

@@ -30,7 +30,7 @@ from tfrecords_tools.pretraining.job import Job, Progress
 from tfrecords_tools.pretraining.plan import PLAN_NAME
 from tfrecords_tools.pretraining.randomness import Place
 from tfrecords_tools.pretraining.shards import KEY_SPACE, read_note, write_shard
-from tfrecords_tools.pretraining.sizing import expected_size
+from tfrecords_tools.pretraining.sizing import expected_bytes
 
 _LARGEST_SHARD = 1 << 30  # Bytes that a worker is trusted to sort; it holds them once.
 _OUTCOME_NAME = "beam-outcome.json"
@@ -55,6 +55,7 @@ class BeamRunner:
 
   def __init__(self, arguments: Sequence[str] = ()):
     self._arguments = arguments
+    self._noted = ""  # What the notes of the final files made last say.
 
   def find_duplicates(self, job: Job, progress: Progress) -> None:
     pipeline = beam.Pipeline(options=pipeline_options(self._arguments))
@@ -69,14 +70,15 @@ class BeamRunner:
     for note in filter(files.exists, (_outcome_path(job), *(f"{path}.json" for path in _staged(job)))):
       files.remove(note)
     pipeline = beam.Pipeline(options=pipeline_options(self._arguments))
-    _build(pipeline, job, held_out)
+    self._noted = f"{job.plan} on Beam, held out: {sorted(held_out)}"
+    _build(pipeline, job, held_out, self._noted)
     _run(pipeline, job, progress)
     return _read_outcome(job)
 
   def write(self, job: Job, outcome: Outcome, progress: Progress) -> list[RecordFile]:
     # A file that no record fell into has no note yet.
     record_files = [
-      read_note(path, plan=job.plan) or write_shard(path, split, (), plan=job.plan)
+      read_note(path, plan=self._noted) or write_shard(path, split, (), plan=self._noted)
       for path, split in _staged(job).items()
     ]
     progress("write", len(record_files), len(record_files))
@@ -98,14 +100,15 @@ def _files(pipeline: Any, job: Job) -> Any:
   return pipeline | "files" >> beam.Create(range(len(job.paths))) | "share files" >> beam.Reshuffle()
 
 
-def _build(pipeline: Any, job: Job, held_out: Collection[Place]) -> None:
+def _build(pipeline: Any, job: Job, held_out: Collection[Place], noted: str) -> None:
+  """`noted`: an identity of these files, since another run or runner may hold out other documents."""
   blocks = _files(pipeline, job) | "blocks" >> beam.ParDo(_ReadBlocks(job))
   made = (
     blocks
     | "share blocks" >> beam.Reshuffle()
     | "instances" >> beam.ParDo(_MakeInstances(job, held_out)).with_outputs("outcome", main="records")
   )
-  _ = made.records | "by file" >> beam.GroupByKey() | "sort and write" >> beam.Map(_write_file, job)
+  _ = made.records | "by file" >> beam.GroupByKey() | "sort and write" >> beam.Map(_write_file, job, noted)
   _ = made.outcome | "add up" >> beam.CombineGlobally(_AddUp(job)) | "note" >> beam.Map(_write_outcome, job)
 
 
@@ -121,19 +124,14 @@ def _staged(job: Job) -> dict[str, str]:
 def _check_shards(job: Job) -> None:
   """Refuses files that a worker could not sort in memory."""
   settings = job.settings
-  text = sum(size * source.weight for size, source in zip(job.text_sizes, job.sources, strict=True))
-  size = expected_size(text, settings).record_bytes
-  for split, flag, share in (
-    ("train", "num_shards", 1 - settings.eval_fraction),
-    ("eval", "num_eval_shards", settings.eval_fraction),
-  ):
+  for split, size in expected_bytes(settings, job.text_sizes, job.sources).items():
+    flag = "num_shards" if split == "train" else "num_eval_shards"
     shards = settings.num_shards_of(split)
-    needed = -int(-size * share // _LARGEST_SHARD)
+    needed = -int(-size // _LARGEST_SHARD)
     if shards and needed > shards:
       raise UserError(
         f"On Beam a worker sorts a whole file in memory: about {_LARGEST_SHARD >> 30} GiB at most. Received: "
-        f"--{flag}={shards} for about {size * share / 1e9:,.0f} GB of {split} records. Give "
-        f"--{flag}={needed} or more."
+        f"--{flag}={shards} for about {size / 1e9:,.0f} GB of {split} records. Give --{flag}={needed} or more."
       )
 
 
@@ -190,7 +188,7 @@ class _MakeInstances(beam.DoFn):
     yield beam.pvalue.TaggedOutput("outcome", outcome.to_json())
 
 
-def _write_file(element: tuple[tuple[str, int], Iterable[bytes]], job: Job) -> None:
+def _write_file(element: tuple[tuple[str, int], Iterable[bytes]], job: Job, noted: str) -> None:
   """All records of a final file, sorted, to their place; what an attempt before has left there is replaced."""
   (split, shard), grouped = element
   records = sorted(grouped)
@@ -200,7 +198,7 @@ def _write_file(element: tuple[tuple[str, int], Iterable[bytes]], job: Job) -> N
       yield b"".join(record[_ORDER.size :] for record in records[start : start + _AT_ONCE])
 
   path = os.path.join(job.stage_dir, job.settings.shard_names(split)[shard])
-  write_shard(path, split, chunks(), plan=job.plan)
+  write_shard(path, split, chunks(), plan=noted)
 
 
 class _AddUp(beam.CombineFn):

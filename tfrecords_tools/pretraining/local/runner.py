@@ -1,6 +1,6 @@
 """Makes records on this machine: blocks become sorted runs on disk, ranges of keys become final files."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import itertools
 import os
 from typing import TYPE_CHECKING, Any
@@ -117,12 +117,15 @@ class LocalRunner:
   def write(self, job: Job, outcome: Outcome, progress: Progress) -> list[RecordFile]:
     WorkNotes(job).write_all(outcome)
     pool = self._workers(job)
-    tasks = []
-    for split in job.splits:
-      # The order of the blocks.
-      runs = sorted((run for run in outcome.runs if run.split == split), key=lambda run: run.path)
-      few = self._merge_in_rounds(job, split, runs, progress)
-      tasks += [(few, split, shard) for shard in range(job.settings.num_shards_of(split))]
+    # In the order of the blocks.
+    runs = {
+      split: sorted((run for run in outcome.runs if run.split == split), key=lambda run: run.path)
+      for split in job.splits
+    }
+    few = self._merge_in_rounds(job, runs, progress)
+    tasks = [
+      (few[split], split, shard) for split in job.splits for shard in range(job.settings.num_shards_of(split))
+    ]
     ours = [task for number, task in enumerate(tasks) if self._share.owns(number)]
     done: list[RecordFile] = []
     for record_file in pool.run("finish_shard", iter(ours)):
@@ -132,24 +135,30 @@ class LocalRunner:
       raise self._share.done("its files are written", ())
     return sorted(done, key=lambda file: (file.split != "train", file.name))
 
-  def _merge_in_rounds(self, job: Job, split: str, runs: Sequence[Run], progress: Progress) -> Sequence[Run]:
-    """Runs of the same records, few enough for one merge."""
+  def _merge_in_rounds(
+    self, job: Job, runs: Mapping[str, Sequence[Run]], progress: Progress
+  ) -> Mapping[str, Sequence[Run]]:
+    """By split, runs of the same records, few enough for one merge."""
     for level in itertools.count():
-      groups = groups_of_round(runs)
-      if not groups:
-        break
-      names = (f"merged-{split}-{level}-{number:05d}.run" for number in range(len(groups)))
-      paths = [os.path.join(job.work_dir, name) for name in names]
+      groups = {split: groups_of_round(each) for split, each in runs.items()}
       tasks = [
-        task for number, task in enumerate(zip(groups, paths, strict=True)) if self._share.owns(number)
+        (group, os.path.join(job.work_dir, f"merged-{split}-{level}-{number:05d}.run"))
+        for split, of_split in groups.items()
+        for number, group in enumerate(of_split)
       ]
-      for done, _ in enumerate(self._workers(job).run("merge", iter(tasks)), 1):
-        progress("merge", done, len(tasks))
-      merged = list(map(read_group, paths))
+      if not tasks:
+        break
+      ours = [task for number, task in enumerate(tasks) if self._share.owns(number)]
+      for done, _ in enumerate(self._workers(job).run("merge", iter(ours)), 1):
+        progress("merge", done, len(ours))
+      merged = [read_group(path) for _, path in tasks]
       waiting_for = [number % self._share.count for number, run in enumerate(merged) if run is None]
       if waiting_for:
         raise self._share.done("its part of the records is merged", waiting_for)
-      runs = [run for run in merged if run is not None]
+      found = iter([run for run in merged if run is not None])
+      runs = {
+        split: list(itertools.islice(found, len(groups[split]))) or each for split, each in runs.items()
+      }
     return runs
 
   def _workers(self, job: Job) -> "WorkerPool | OneWorker":

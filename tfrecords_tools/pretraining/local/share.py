@@ -53,7 +53,7 @@ class Share:
     if others:
       tasks = ", ".join(map(str, others[:20])) + (", …" if len(others) > 20 else "")
       return WaitForOthersError(
-        f"{begin}Missing is that of task {tasks}. When all have ended, give every task its command again, or "
+        f"{begin}Missing is at least that of task {tasks}. When all have ended, give every task its command again, or "
         "give it once without --task_index and --num_tasks: that does all that is missing."
       )
     return WaitForOthersError(

@@ -64,8 +64,11 @@ class WorkNotes:
     note = self._read(os.path.join(self._job.work_dir, _ALL))
     if note is None:
       return None
-    merging = any(name.startswith("merged-") for name in files.listdir(self._job.work_dir))
-    return self._outcome(note, whole=not merging)
+    outcome = self._outcome(note)
+    # Looked at last: another machine may be merging, and removes runs once the merged one is noted.
+    if outcome is None and any(name.startswith("merged-") for name in files.listdir(self._job.work_dir)):
+      outcome = self._outcome(note, whole=False)
+    return outcome
 
   def _prefix(self, file_index: int, index: int, held_out: bool) -> str:
     name = f"block-{file_index:05d}-{index:06d}{'-held-out' if held_out else ''}"
