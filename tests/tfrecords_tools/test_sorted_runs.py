@@ -92,7 +92,7 @@ def test_the_slower_of_two_at_the_same_merge_takes_what_the_faster_noted(many, t
 
 @pytest.mark.parametrize("num_runs", [193, 5_000, 35_000, 300_000])
 def test_no_merge_reads_more_runs_than_allowed(num_runs):
-  """35,000 runs are 16 GB of text with 40 passes."""
+  """29,000 runs are 16 GB of text with 40 passes; more than 36,864 take two rounds."""
   runs: list[Run] = [None] * num_runs
   rounds = 0
   while groups := groups_of_round(runs):

@@ -9,6 +9,7 @@ import google_crc32c
 
 from albert_tf import files
 from albert_tf.records import RecordFile, ShardIndexer
+from tfrecords_tools.corpus import Checksum
 
 KEY_SPACE = 1 << 64  # Every record has a random key below it; a final file takes those of one range.
 
@@ -43,9 +44,8 @@ def read_note(path: str, *, plan: str) -> RecordFile | None:
 
 def size_and_crc32c(path: str) -> tuple[int, str]:
   """Size of a file, and its CRC32C in hexadecimal."""
-  size = crc = 0
+  checksum = Checksum()
   with files.open_binary(path) as stream:
-    while chunk := stream.read(1 << 20):
-      crc = google_crc32c.extend(crc, chunk)
-      size += len(chunk)
-  return size, f"{crc:08x}"
+    while checksum.add(stream.read(1 << 20)):
+      pass
+  return checksum.num_bytes, checksum.crc32c
