@@ -181,7 +181,7 @@ def _model_config(records_vocab_size: int | None) -> AlbertConfig:
 
 def _settings() -> PretrainingSettings:
   """What the flags and the records say; a setting with a flag of its own name is as that flag says."""
-  from albert_tf.training.inputs import describe_records
+  from albert_tf.training.record_source import describe_records
   from albert_tf.training.reporting.profiling import parse_profile_steps
 
   use_xla = device_flags.use_xla()

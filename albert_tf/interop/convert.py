@@ -25,6 +25,7 @@ from albert_tf.tokenization.config import (
   WordPieceConfig,
   find_model,
 )
+from albert_tf.tokenization.loading import find_tokenizer
 from albert_tf.tokenization.spm_model import load_processor
 from albert_tf.tokenization.wordpiece import WordPieceTokenizer
 
@@ -77,7 +78,8 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
     variable_prefix=options.variable_prefix,
   )
   if options.spm_model_file:
-    checkpoint = dataclasses.replace(checkpoint, tokenizer=find_model(options.spm_model_file))
+    named = find_tokenizer(options.spm_model_file) or find_model(options.spm_model_file)
+    checkpoint = dataclasses.replace(checkpoint, tokenizer=named)
   report = match(
     checkpoint.variables,
     expected_entries(checkpoint.config, checkpoint.variables),

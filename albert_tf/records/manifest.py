@@ -202,7 +202,11 @@ def missing_files(directory: str, manifest: Manifest) -> list[str]:
 def _shared(ours: Manifest, theirs: Manifest, fields: Collection[str]) -> list[tuple[str, Any, Any]]:
   """(name, ours, theirs) of `fields`, and of what both say about their tokenizer."""
   pairs = [(name, getattr(ours, name), getattr(theirs, name)) for name in fields]
-  a, b = (manifest.settings.get("tokenizer", {}) for manifest in (ours, theirs))
+  # Older ones do not say that no accents were kept.
+  a, b = (
+    {"keep_accents": False, **manifest.settings["tokenizer"]} if "tokenizer" in manifest.settings else {}
+    for manifest in (ours, theirs)
+  )
   return pairs + [(name, a[name], b[name]) for name in a if name in b and name != "sha256"]
 
 

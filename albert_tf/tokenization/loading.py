@@ -38,8 +38,8 @@ def load_tokenizer(path: str, **choices: Any) -> Tokenizer:
   return (WordPieceTokenizer if _is_wordpiece(path) else AlbertTokenizer).from_pretrained(path, **choices)
 
 
-def find_tokenizer(directory: str) -> tuple[str, TokenizerConfig | WordPieceConfig] | None:
-  """(vocabulary file, settings) of a directory; None where it holds no tokenizer."""
-  if _is_wordpiece(directory):
-    return find_vocabulary(directory)
-  return find_model(directory) if model_in(directory) else None
+def find_tokenizer(path: str) -> tuple[str, TokenizerConfig | WordPieceConfig] | None:
+  """(vocabulary file, settings) of a directory or such a file; None where a directory holds no tokenizer."""
+  if _is_wordpiece(path):
+    return find_vocabulary(path)
+  return find_model(path) if path.endswith(".model") or model_in(path) else None

@@ -23,14 +23,14 @@ class HeldOut(NamedTuple):
 
 
 def files_by_source(paths: Sequence[str]) -> dict[str, list[str]]:
-  """Held-out files by source, as the manifests beside them tell; empty files of a named source are left out."""
+  """Held-out files by source, as the manifests beside them tell; empty files are left out where any has records."""
   describe = functools.cache(_described)
   found: dict[str, list[str]] = {}
   for path in paths:
     source, num_records = describe(os.path.dirname(path)).get(os.path.basename(path), ("", None))
-    if not source or num_records:
+    if num_records != 0:  # Unknown, or some.
       found.setdefault(source, []).append(path)
-  return found
+  return found or ({"": list(paths)} if paths else {})
 
 
 def _described(directory: str) -> dict[str, tuple[str, int]]:

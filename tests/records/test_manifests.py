@@ -8,7 +8,8 @@ import pytest
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import Baseline, Manifest, RecordFile, find_manifests
-from albert_tf.training.inputs import describe_records
+from albert_tf.training.held_out import files_by_source
+from albert_tf.training.record_source import describe_records
 
 _TRAIN = [f"train-0000{n}-of-00003" for n in range(3)]
 _MANIFEST = Manifest(
@@ -125,3 +126,35 @@ def test_fresh_masks_need_one_rule(tmp_path):
   assert len(_describe(one).masking(None).ngram_probabilities) == 3
   with pytest.raises(UserError, match=rf"Received: ngram 3 in {tmp_path}/a, 1 in {tmp_path}/b"):
     _describe([*one, *other]).masking(None)
+
+
+def test_records_that_keep_accents_do_not_mix_with_older_ones(tmp_path):
+  """Which did not say that they keep none."""
+  one, _ = _directory(tmp_path, "a")
+  other, _ = _directory(tmp_path, "b", settings={"tokenizer": {"do_lower_case": True, "keep_accents": True}})
+  with pytest.raises(UserError, match=rf"keep_accents True in {tmp_path}/b, False in {tmp_path}/a"):
+    find_manifests([*one, *other])
+
+
+def test_a_manifest_without_held_out_files_gives_no_baseline_where_none_are_read(tmp_path):
+  one, _ = _directory(tmp_path, "a")
+  manifest = Manifest.load(str(tmp_path / "a"))
+  dataclasses.replace(manifest, files=manifest.files[:-1]).save(str(tmp_path / "a"))
+  assert _describe(one).baselines == {}
+
+
+def test_empty_held_out_files_count_only_where_no_other_is_there(tmp_path):
+  empty, held_out = (_directory(tmp_path, name, held_out=number)[1] for name, number in (("a", 0), ("b", 2)))
+  assert files_by_source([empty, held_out]) == {"": [held_out]}
+  assert files_by_source([empty]) == {"": [empty]}  # Which is an error when it is read.
+
+
+def test_a_share_that_is_named_settles_records_of_several(tmp_path):
+  paths = [
+    path
+    for name, share in (("a", 0.15), ("b", 0.3))
+    for path in _directory(tmp_path, name, settings={"masked_lm_prob": share})[0]
+  ]
+  assert _describe(paths).masking(0.2).masked_lm_prob == 0.2
+  with pytest.raises(UserError, match="masked_lm_prob"):
+    _describe(paths).masking(None)

@@ -13,7 +13,8 @@ from support.tiny_pretraining import tiny_settings
 from albert_tf.records import Manifest, read_records
 from albert_tf.records.decode import decode_record
 from albert_tf.tokenization import AlbertTokenizer
-from albert_tf.training.inputs import describe_records, fresh_masking
+from albert_tf.training.inputs import fresh_masking
+from albert_tf.training.record_source import describe_records
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.inspection.pool import inspect_files
 from tfrecords_tools.inspection.validation import view_instance

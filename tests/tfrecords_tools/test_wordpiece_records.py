@@ -23,8 +23,9 @@ from albert_tf.pipelines.record_index import DataIdentity
 from albert_tf.records import Manifest
 from albert_tf.serving import export_saved_model
 from albert_tf.tokenization import WordPieceTokenizer, load_tokenizer
-from albert_tf.training.inputs import describe_records, fresh_masking
+from albert_tf.training.inputs import fresh_masking
 from albert_tf.training.pretraining import run_pretraining
+from albert_tf.training.record_source import describe_records
 from albert_tf.training.run_directory import RunDirectory
 from albert_tf.training.settings import PretrainingSettings
 from tfrecords_tools.inspection.inspector import Inspector, render
@@ -108,6 +109,15 @@ def _settings(records: tuple[pathlib.Path, Manifest], folder: pathlib.Path) -> P
     train, _paths(records, "eval"), spm_model_file="", max_seq_length=None, max_predictions_per_seq=None
   )
   assert source.tokenizer_path == str(records[0])
+  # The same vocabulary, named: case and accents stay those of the records.
+  named = describe_records(
+    train,
+    [],
+    spm_model_file=str(records[0] / "vocab.txt"),
+    max_seq_length=None,
+    max_predictions_per_seq=None,
+  )
+  assert named.tokenizer_path == str(records[0])
   return tiny_settings(
     folder,
     "run",

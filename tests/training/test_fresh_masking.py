@@ -17,8 +17,9 @@ from albert_tf.checkpoints.bundle import read_bundle
 from albert_tf.errors import UserError
 from albert_tf.records import features as names
 from albert_tf.tokenization import AlbertTokenizer
-from albert_tf.training.inputs import checked_input, describe_records
+from albert_tf.training.inputs import checked_input
 from albert_tf.training.pretraining import run_pretraining
+from albert_tf.training.record_source import describe_records
 from albert_tf.training.replay.source import find_origin, read_batch, read_index, read_run
 from albert_tf.training.reporting.reporter import Reporter
 from albert_tf.training.settings import PretrainingSettings
