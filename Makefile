@@ -1,5 +1,6 @@
 # Every command works from a bare clone: it first makes the virtual environment it needs.
 #   STACK=keras3 (default), addons or tpu;  PYTHON=… names the interpreter of a new environment.
+#   TESTS=… goes to pytest: folders, --ignore, -k.
 
 STACK ?= keras3
 SHELL := /bin/bash
@@ -41,10 +42,10 @@ demo: install  ## Text -> vocabulary -> TFRecords -> pretraining -> SavedModel -
 	@$(BIN)/python tpu_scripts/demo.py
 
 test: install  ## The tests of STACK, without the slow ones.
-	@$(LIMIT) $(if $(LIMIT),3600) $(BIN)/python -m pytest -m "not slow"
+	@$(LIMIT) $(if $(LIMIT),3600) $(BIN)/python -m pytest -m "not slow" $(TESTS)
 
 test-slow: install  ## The slow tests of STACK.
-	@$(LIMIT) $(if $(LIMIT),3600) $(BIN)/python -m pytest -m slow
+	@$(LIMIT) $(if $(LIMIT),3600) $(BIN)/python -m pytest -m slow $(TESTS)
 
 test-interop:  ## Comparisons with Hugging Face's ALBERT (PyTorch) and compilation for TPUs (libtpu); a large install.
 	@$(MAKE) --no-print-directory STACK=interop install
