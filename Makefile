@@ -45,7 +45,7 @@ test: install  ## The tests of STACK, without the slow ones.
 	@$(LIMIT) $(if $(LIMIT),3600) $(BIN)/python -m pytest -m "not slow" $(TESTS)
 
 test-slow: install  ## The slow tests of STACK.
-	@$(LIMIT) $(if $(LIMIT),3600) $(BIN)/python -m pytest -m slow $(TESTS)
+	@$(LIMIT) $(if $(LIMIT),4500) $(BIN)/python -m pytest -m slow $(TESTS)
 
 test-interop:  ## Comparisons with Hugging Face's ALBERT (PyTorch) and compilation for TPUs (libtpu); a large install.
 	@$(MAKE) --no-print-directory STACK=interop install
