@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 from albert_tf.records import TFRecordWriter, scan_shard
 
@@ -36,6 +37,7 @@ print(json.dumps([seen, made.content == index.content, files.expand_globs("gs://
 """
 
 
+@pytest.mark.slow
 def test_a_window_is_few_long_reads_and_a_host_reads_its_own_rows(bucket, tmp_path):
   rng = np.random.default_rng(0)
   shards, number = [tmp_path / "0", tmp_path / "1"], 0

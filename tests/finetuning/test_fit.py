@@ -49,6 +49,7 @@ def test_a_tiny_model_learns_64_examples_by_heart(tmp_path, family):
   assert (tmp_path / "run/evaluation.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_two_replicas_make_the_updates_of_one(tmp_path, mirrored_2):
   """13 examples in batches of 4: the last one is filled up with rows that must not count."""
   one = fine_tune(small_task(), SHORT, start=tiny_start(), output_dir=str(tmp_path / "one"))
@@ -123,6 +124,7 @@ def test_evaluation_and_prediction_of_a_finished_run(tmp_path):
     fine_tune(small_task(), settings, start=tiny_start(), output_dir=str(tmp_path / "mine"))
 
 
+@pytest.mark.slow
 def test_only_the_encoder_comes_from_the_checkpoint(tmp_path):
   start = tiny_start()
   model = AlbertForPreTraining(start.config)

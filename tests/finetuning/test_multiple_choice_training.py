@@ -31,6 +31,7 @@ def random_questions(count, *, num_choices, seed):
   ]
 
 
+@pytest.mark.slow
 def test_64_questions_are_learnt_by_heart(tmp_path):
   start = tiny_start(initializer_range=0.2)  # At 0.02 so small a model begins almost constant.
   questions = random_questions(64, num_choices=3, seed=0)

@@ -42,6 +42,7 @@ def trained(strategy, make_model, loss, x, y):
   return model
 
 
+@pytest.mark.slow
 def test_fit_and_predict_on_two_replicas(mirrored_2):
   """Ids, labels and positions are integers, of which Keras 3 builds the model on their mean over the replicas."""
   x = inputs()

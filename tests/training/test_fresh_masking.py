@@ -74,6 +74,7 @@ def test_training_has_its_own_share_and_evaluation_the_stored_one(settings):
   assert np.mean([len(masks) > 1 for masks in rows.values()]) > 0.3  # the masks are often others: few words.
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_with_the_same_masks(settings, monkeypatch):
   run_pretraining(settings)
   parts = dataclasses.replace(settings, output_dir=settings.output_dir.replace("whole", "parts"))

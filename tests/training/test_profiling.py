@@ -40,6 +40,7 @@ def test_a_range_outside_the_run_is_refused(tmp_path):
       tiny_settings(tmp_path, "run", profile_steps=steps)
 
 
+@pytest.mark.slow
 def test_a_run_writes_one_trace_of_the_updates_asked_for(tmp_path, capfd, monkeypatch):
   calls = []
   for name in ("start", "stop"):

@@ -70,6 +70,7 @@ def test_the_first_estimate_is_of_the_updates_that_were_timed(tmp_path):
   assert "ETA 0:01:30" in stream.getvalue()
 
 
+@pytest.mark.slow
 def test_progress_on_a_terminal_is_one_bar(tmp_path):
   stream = io.StringIO()
   stream.isatty = lambda: True
