@@ -111,7 +111,9 @@ def refusing(read, gone):
   return lambda path: pytest.fail(f"reads {path}") if pathlib.Path(path) == gone else read(path)
 
 
+@pytest.mark.slow
 def test_masking_belongs_to_the_run(settings):
+  run_pretraining(settings)
   stored = dataclasses.replace(settings, masking=None)
   with pytest.raises(UserError, match="masking"):
     run_pretraining(stored)
