@@ -21,7 +21,8 @@ LEAVES = {"errors", "files", "remote_files", "startup", "tpu_host"}
 BASE = {"configs", "tokenization", "records", "checkpoints", "compat"}
 MODEL = BASE | {"modeling", "optim"}
 LIBRARY_ARROWS: dict[str, set[str]] = {
-  "__init__": set(),
+  "__init__": {"configs", "finetuning", "lazy", "modeling", "optim", "preprocessing", "tokenization"},
+  "lazy": set(),
   "errors": set(),
   "files": set(),
   "remote_files": set(),
@@ -33,14 +34,17 @@ LIBRARY_ARROWS: dict[str, set[str]] = {
   "tokenization": set(),
   "records": set(),
   "checkpoints": set(),
-  "modeling": {"configs", "compat"},
+  "preprocessing": {"compat", "tokenization"},
+  # A Keras user's verbs, from_pretrained and export, begin at a model and reach upwards when they are called.
+  "text_model": {"compat", "configs", "interop", "preprocessing", "serving"},
+  "modeling": {"configs", "compat", "text_model"},
   "optim": {"configs", "compat"},
   "pipelines": {"configs", "records"},
   "training": MODEL | {"pipelines"},
-  "finetuning": MODEL | {"pipelines", "training", "interop"},
+  "finetuning": MODEL | {"pipelines", "training", "interop", "text_model"},
   "interop": MODEL,
   "planning": MODEL | {"pipelines", "training"},
-  "serving": MODEL | {"finetuning", "interop"},
+  "serving": MODEL | {"finetuning", "interop", "text_model"},
 }
 TOOLS_ARROWS = {"tokenization", "records"}
 

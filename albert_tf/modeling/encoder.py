@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.compat import ModelBase, keras
+from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.modeling.attention import AttentionSublayer
@@ -17,6 +17,7 @@ from albert_tf.modeling.embeddings import AlbertEmbeddings
 from albert_tf.modeling.feed_forward import FeedForwardSublayer
 from albert_tf.modeling.rematerialization import rematerialize, rematerialize_repeated
 from albert_tf.modeling.text_inputs import TEXT_INPUTS, integers, refuse_unknown, text_inputs
+from albert_tf.text_model import TextModel
 
 LAYER_LOOPS = ("unrolled", "while")
 
@@ -38,7 +39,7 @@ class _Block(NamedTuple):
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class AlbertEncoder(ModelBase):
+class AlbertEncoder(TextModel):
   r"""Text pieces to vectors.
 
   $x_0 = \text{emb} W_m + b_m$, $x_l = \text{block}_{g(l)}(x_{l-1})$, $\text{pooled} = \tanh(x_L[0] W_p + b_p)$.
@@ -73,6 +74,8 @@ class AlbertEncoder(ModelBase):
   """
 
   built: bool  # Keras sets it.
+  per_piece = True
+  signature = "encoder"
   # In a pretraining checkpoint; a model around the encoder gives it one of its own.
   checkpoint_prefix = "bert"
 
@@ -86,8 +89,7 @@ class AlbertEncoder(ModelBase):
     accelerated: bool | None = None,
     **kwargs: Any,
   ):
-    super().__init__(**{"name": "bert", **kwargs}, autocast=False)  # Ids would lose digits in bfloat16.
-    self.config = config
+    super().__init__(config, **{"name": "encoder", **kwargs})
     self.use_one_hot_embeddings = use_one_hot_embeddings
     self.remat = remat
     self.layer_loop = layer_loop
@@ -233,14 +235,8 @@ class AlbertEncoder(ModelBase):
   def get_config(self) -> dict[str, Any]:
     return {
       **super().get_config(),
-      "name": self.name,
-      "config": self.config.to_dict(),
       "use_one_hot_embeddings": self.use_one_hot_embeddings,
       "remat": self.remat,
       "layer_loop": self.layer_loop,
       "accelerated": self.accelerated,
     }
-
-  @classmethod
-  def from_config(cls, config: dict[str, Any]) -> "AlbertEncoder":
-    return cls(**{**config, "config": AlbertConfig.from_dict(config["config"])})

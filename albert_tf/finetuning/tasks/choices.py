@@ -22,8 +22,8 @@ from albert_tf.finetuning.tasks.base import (
   write_tsv,
 )
 from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization.packing import BLANK
 
-BLANK = "_"  # RACE's mark for the place in a question where the choice belongs.
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 

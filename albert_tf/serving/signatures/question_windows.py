@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.serving.signatures.base import Tensors, at_least
+from albert_tf.serving.signatures.base import Tensors
 from albert_tf.tokenization.graph import GraphTokenizer, head
+from albert_tf.tokenization.graph_inputs import at_least
 from albert_tf.tokenization.graph_offsets import Located
 
 NO_ANSWER_SCORE = -2e6  # Of the places behind the last answer.

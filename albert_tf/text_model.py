@@ -1,0 +1,240 @@
+"""What every model offers to a Keras user beyond `keras.Model`: a checkpoint in one call, texts as input, an export.
+
+The one place whose methods reach upwards, to `interop`, `preprocessing` and `serving`, when they are called: these
+verbs belong to a model, and a model knows nothing of what lies above it until then.
+"""
+
+from collections.abc import Mapping
+import functools
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.compat import ModelBase, keras
+from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
+
+FILE_VERSION = 1  # Of a `.keras` file; raised with every change after which older ones cannot be read.
+_ROWS_AT_ONCE = 1024  # Texts that are tokenized together; the ids of all of them are kept.
+
+
+class TextModel(ModelBase):
+  """A model with a configuration that takes ids, and texts too where it has a preprocessor.
+
+  `fit`, `evaluate` and `predict` tokenize ahead of the training step: lists and arrays at once, a data set in its
+  input pipeline. Everything else of Keras is as it is.
+
+  Args:
+    config: the encoder's configuration.
+    preprocessor: an `AlbertPreprocessor`; None: the model takes ids alone.
+  """
+
+  signature: str  # The kind of SavedModel; see `export_saved_model.py --model`.
+  text_kind = "text"  # What the texts are; see `AlbertPreprocessor`.
+  per_piece = (
+    False  # Whether outputs have an axis of S, which must then be the same in every batch of `predict`.
+  )
+  new_variables = (
+    ""  # Regular expression of those that a checkpoint may lack: they keep their initial values.
+  )
+
+  def __init__(self, config: AlbertConfig, *, preprocessor: Any = None, **kwargs: Any):
+    super().__init__(**kwargs, autocast=False)  # Ids would lose digits in bfloat16.
+    self.config = config
+    self.preprocessor = preprocessor
+
+  # ------------------------------------------------------------------ from a checkpoint
+
+  @classmethod
+  def from_pretrained(
+    cls,
+    path: str,
+    *,
+    max_length: int | None = None,
+    config: AlbertConfig | None = None,
+    **options: Any,
+  ) -> Any:
+    """The model with the weights of a checkpoint, and with its tokenizer as preprocessor where it has one.
+
+    Args:
+      path: a run directory, an original checkpoint, a TF-Hub module or a Hugging Face folder.
+      max_length: texts are cut to this many tokens. Default: the length of fine-tuning, else the longest that the
+        model knows.
+      config: instead of the checkpoint's own, for example with other dropout rates.
+      **options: of the class, such as `dtype`.
+
+    Raises:
+      UserError: nothing known is there, or its weights do not fit.
+
+    Example:
+      >>> model = AlbertClassifier.from_pretrained("run/", num_labels=2)
+    """
+    from albert_tf.interop import ANY_HEAD, load_weights, read_checkpoint
+    from albert_tf.preprocessing import AlbertPreprocessor
+
+    checkpoint = read_checkpoint(path)
+    config = config or checkpoint.config
+    options = cls.options_of(checkpoint, max_length=max_length, **options)
+    model = cls(config, **options)
+    load_weights(model, checkpoint, allow_missing=cls.new_variables, allow_unused=ANY_HEAD)
+    if checkpoint.tokenizer is not None:
+      lengths = model.lengths(max_length)
+      tokenizer = checkpoint.load_tokenizer()
+      model.preprocessor = AlbertPreprocessor(
+        tokenizer, kind=cls.text_kind, pad_to_max_length=cls.per_piece, **lengths
+      )
+    return model
+
+  @classmethod
+  def options_of(cls, checkpoint: Any, *, max_length: int | None, **options: Any) -> dict[str, Any]:
+    """Arguments of the class for a checkpoint, from what the user gave."""
+    del checkpoint, max_length
+    return options
+
+  def lengths(self, max_length: int | None) -> dict[str, int]:
+    """The sizes of the preprocessor."""
+    return {"max_length": max_length or self.config.max_position_embeddings}
+
+  # ------------------------------------------------------------------ texts as input
+
+  def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    if holds_text(inputs):
+      self._require_preprocessor()
+      inputs = self.preprocessor(inputs)
+    return super().__call__(inputs, *args, **kwargs)
+
+  def fit(self, x: Any = None, y: Any = None, *args: Any, validation_data: Any = None, **kwargs: Any) -> Any:
+    """`keras.Model.fit`, for texts too."""
+    x, y = self._prepared(x, y)
+    if isinstance(validation_data, (tuple, list)):
+      held_x, held_y, *weights = validation_data
+      validation_data = (*self._prepared(held_x, held_y), *weights)
+    elif validation_data is not None:
+      validation_data, _ = self._prepared(validation_data)
+    return super().fit(x, y, *args, validation_data=validation_data, **kwargs)
+
+  def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """`keras.Model.evaluate`, for texts too."""
+    return super().evaluate(*self._prepared(x, y), *args, **kwargs)
+
+  def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """`keras.Model.predict`, for texts too."""
+    return super().predict(self._prepared(x)[0], *args, **kwargs)
+
+  def train_on_batch(self, x: Any, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """`keras.Model.train_on_batch`, for texts too."""
+    return super().train_on_batch(*self._prepared(x, y), *args, **kwargs)
+
+  def test_on_batch(self, x: Any, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """`keras.Model.test_on_batch`, for texts too."""
+    return super().test_on_batch(*self._prepared(x, y), *args, **kwargs)
+
+  def predict_on_batch(self, x: Any) -> Any:
+    """`keras.Model.predict_on_batch`, for texts too."""
+    return super().predict_on_batch(self._prepared(x)[0])
+
+  def _prepared(self, x: Any, y: Any = None) -> tuple[Any, Any]:
+    """Ids for texts; labels as an array."""
+    if hasattr(x, "element_spec"):
+      first = keras.utils.unpack_x_y_sample_weight(x.element_spec)[0]
+      return (self._mapped(x) if holds_text(first) else x), y
+    if isinstance(y, (list, tuple)) and y and np.isscalar(y[0]):
+      y = np.asarray(y)
+    if isinstance(y, np.ndarray):
+      self.check_labels(y)
+    return (self._tokenized(x) if holds_text(x) else x), y
+
+  def check_labels(self, labels: np.ndarray) -> None:
+    """Raises a `UserError` for labels that the model's outputs cannot have."""
+
+  def _mapped(self, dataset: Any) -> Any:
+    self._require_preprocessor()
+    if not isinstance(dataset, tf.data.Dataset):
+      raise UserError(
+        f"Texts are tokenized before a data set is distributed. Received: a {type(dataset).__name__} of strings. "
+        "Give the tf.data.Dataset itself, or map it with model.preprocessor first."
+      )
+
+    def prepare(*element: Any) -> Any:
+      x, y, weight = keras.utils.unpack_x_y_sample_weight(element[0] if len(element) == 1 else element)
+      return keras.utils.pack_x_y_sample_weight(self.preprocessor(x), y, weight)
+
+    return dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+  def _tokenized(self, texts: Any) -> dict[str, np.ndarray]:
+    self._require_preprocessor()
+    named = self.preprocessor.named(texts)
+    count = min(len(column) for column in named.values())
+    parts = [
+      self.preprocessor.pack({name: column[start : start + _ROWS_AT_ONCE] for name, column in named.items()})
+      for start in range(0, max(count, 1), _ROWS_AT_ONCE)
+    ]
+    return {name: self._stacked(name, [part[name].numpy() for part in parts]) for name in parts[0]}
+
+  def _stacked(self, name: str, parts: list[np.ndarray]) -> np.ndarray:
+    """The rows of all parts, filled up to the longest."""
+    longest = max(part.shape[-1] for part in parts)
+    fill = functools.partial(np.pad, constant_values=self.preprocessor.filler(name))
+    return np.concatenate([fill(p, [(0, 0)] * (p.ndim - 1) + [(0, longest - p.shape[-1])]) for p in parts])
+
+  def _require_preprocessor(self) -> None:
+    if self.preprocessor is None:
+      raise UserError(
+        f"{type(self).__name__} takes texts once it has a preprocessor. Received: strings, and a model without one. "
+        "Make the model with from_pretrained(…) of a checkpoint with its tokenizer, pass preprocessor=, or give ids."
+      )
+
+  # ------------------------------------------------------------------ to files
+
+  def export(self, filepath: str, format: str = "tf_saved_model", **settings: Any) -> None:
+    """Writes the SavedModel of `export_saved_model.py`, with its signatures: it takes strings.
+
+    Args:
+      filepath: its directory; servers want a number as the last part.
+      format: "tf_saved_model"; `tpu_scripts/export_small_model.py` writes others.
+      **settings: of `serving.signatures.base.ExportSettings`, such as `top_k`.
+
+    Raises:
+      UserError: the model has no preprocessor, or something is there already.
+    """
+    from albert_tf.serving.export import export_model
+
+    if format != "tf_saved_model":
+      raise UserError(
+        f'A model exports itself as "tf_saved_model". Received: format={format!r}. '
+        "LiteRT and ONNX files of a run are made by tpu_scripts/export_small_model.py."
+      )
+    self._require_preprocessor()
+    export_model(self, str(filepath), **settings)
+
+  def get_config(self) -> dict[str, Any]:
+    preprocessor = self.preprocessor and keras.saving.serialize_keras_object(self.preprocessor)
+    own = {"name": self.name, "config": self.config.to_dict(), "preprocessor": preprocessor}
+    return {**super().get_config(), "file_version": FILE_VERSION, **own}
+
+  @classmethod
+  def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Any:
+    config = dict(config)
+    version = config.pop("file_version", None)
+    if version != FILE_VERSION:
+      raise UserError(
+        f"A saved {cls.__name__} must have the format {FILE_VERSION}, which this version of albert_tf reads. Received: "
+        f"the format {version}. Load it with the version that saved it, and save it from there as a checkpoint."
+      )
+    preprocessor = config.pop("preprocessor")
+    if preprocessor is not None:
+      preprocessor = keras.saving.deserialize_keras_object(preprocessor, custom_objects=custom_objects)
+    return cls(**{**config, "config": AlbertConfig.from_dict(config["config"]), "preprocessor": preprocessor})
+
+
+def holds_text(inputs: Any) -> bool:
+  """Whether inputs are strings, judged by the first of a list and by any of a mapping."""
+  if isinstance(inputs, Mapping):
+    return any(map(holds_text, inputs.values()))
+  if isinstance(inputs, (list, tuple)):
+    return bool(inputs) and holds_text(inputs[0])
+  dtype = getattr(inputs, "dtype", None)
+  if dtype is None:
+    return isinstance(inputs, (str, bytes))
+  return dtype in (tf.string, "string") or getattr(dtype, "kind", "") in ("O", "S", "U")
