@@ -76,14 +76,13 @@ class TextModel(ModelBase):
     checkpoint = read_checkpoint(path)
     config = config or checkpoint.config
     options = cls.options_of(checkpoint, max_length=max_length, **options)
+    if checkpoint.tokenizer is not None:
+      lengths = cls.lengths(max_length or config.max_position_embeddings, **options)
+      options["preprocessor"] = AlbertPreprocessor(
+        checkpoint.load_tokenizer(), kind=cls.text_kind, pad_to_max_length=cls.per_piece, **lengths
+      )
     model = cls(config, **options)
     load_weights(model, checkpoint, allow_missing=cls.new_variables, allow_unused=ANY_HEAD)
-    if checkpoint.tokenizer is not None:
-      lengths = model.lengths(max_length)
-      tokenizer = checkpoint.load_tokenizer()
-      model.preprocessor = AlbertPreprocessor(
-        tokenizer, kind=cls.text_kind, pad_to_max_length=cls.per_piece, **lengths
-      )
     return model
 
   @classmethod
@@ -92,9 +91,11 @@ class TextModel(ModelBase):
     del checkpoint, max_length
     return options
 
-  def lengths(self, max_length: int | None) -> dict[str, int]:
-    """The sizes of the preprocessor."""
-    return {"max_length": max_length or self.config.max_position_embeddings}
+  @classmethod
+  def lengths(cls, max_length: int, **options: Any) -> dict[str, int]:
+    """The sizes of the preprocessor of a model with these arguments."""
+    del options
+    return {"max_length": max_length}
 
   # ------------------------------------------------------------------ texts as input
 

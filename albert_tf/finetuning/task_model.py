@@ -104,13 +104,11 @@ class TaskModel(TextModel):
     head = {name: options.pop(name) for name in list(options) if name not in known}
     return {**options, "task": task, "head_options": {**options.get("head_options", {}), **head}}
 
-  def lengths(self, max_length: int | None) -> dict[str, int]:
-    task = self.task
-    return {
-      "max_length": max_length or min(task.max_seq_length, self.config.max_position_embeddings),
-      "max_qa_length": task.max_qa_length,
-      "max_query_length": task.max_query_length,
-    }
+  @classmethod
+  def lengths(cls, max_length: int, **options: Any) -> dict[str, int]:
+    task: TaskSpec = options["task"]
+    sizes = {"max_qa_length": task.max_qa_length, "max_query_length": task.max_query_length}
+    return {"max_length": min(task.max_seq_length, max_length), **sizes}
 
   # ------------------------------------------------------------------ the model
 
