@@ -34,9 +34,12 @@ class EvaluationSet(NamedTuple):
 
 
 class Evaluator:
-  """Masked-LM and sentence-order loss and accuracy over a whole held-out set, and over each named source of it.
+  """Masked-LM and sentence loss and accuracy over a whole held-out set, and over each named source of it.
 
   The sources are gone through one after the other by the same program; the whole is the sum over them.
+
+  Args:
+    sentence_task: what the labels of the records say, see `StepConfig`; empty leaves the sentences out.
   """
 
   def __init__(
@@ -45,9 +48,11 @@ class Evaluator:
     strategy: tf.distribute.Strategy,
     model: AlbertForPreTraining,
     sets: Sequence[EvaluationSet],
+    sentence_task: str = "sentence_order",
   ):
     self._strategy = strategy
     self._model = model
+    self._sentence_task = sentence_task
     self._sets = [
       (each.source, strategy.distribute_datasets_from_function(each.dataset_fn), each.num_steps)
       for each in sets
@@ -65,9 +70,9 @@ class Evaluator:
       source: self._run(iter(dataset), tf.constant(num_steps or steps)).numpy().astype(np.float64)
       for source, dataset, steps in self._sets
     }
-    metrics = _means(sum(sums.values(), np.zeros(6)))
+    metrics = self._means(sum(sums.values(), np.zeros(6)))
     for source in filter(None, sums):
-      metrics.update({f"{name}/{source}": value for name, value in _means(sums[source]).items()})
+      metrics.update({f"{name}/{source}": value for name, value in self._means(sums[source]).items()})
     return metrics
 
   def _sum_all(self, iterator: Iterator[Mapping[str, tf.Tensor]], num_steps: tf.Tensor) -> tf.Tensor:
@@ -83,9 +88,10 @@ class Evaluator:
     mlm = masked_lm_sums(
       outputs["mlm_logits"], batch["masked_lm_ids"], batch["masked_lm_weights"] * weights[:, tf.newaxis]
     )
-    sop = sentence_order_sums(outputs["sop_logits"], batch["sentence_order_labels"], weights)
+    sop = SentenceOrderSums(*[tf.zeros([])] * 3)
+    if self._sentence_task:
+      sop = sentence_order_sums(outputs["sop_logits"], batch["sentence_order_labels"], weights)
     return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tf.stack([*mlm, *sop]))
 
-
-def _means(sums: np.ndarray) -> dict[str, float]:
-  return mean_metrics(MaskedLmSums(*sums[:3]), SentenceOrderSums(*sums[3:]))
+  def _means(self, sums: np.ndarray) -> dict[str, float]:
+    return mean_metrics(MaskedLmSums(*sums[:3]), SentenceOrderSums(*sums[3:]), self._sentence_task)
