@@ -25,6 +25,7 @@ from tfrecords_tools.pretraining.masking import prediction_budget
 from tfrecords_tools.pretraining.randomness import Stream
 from tfrecords_tools.pretraining.segments import Segment, make_pairs
 from tfrecords_tools.pretraining.settings import SENTENCE_PAIRS, PretrainingSettings
+from tfrecords_tools.pretraining.sizing import expected_size
 
 _SETTINGS = st.builds(
   PretrainingSettings,
@@ -153,6 +154,16 @@ def test_nsp_takes_a_random_b_from_another_document_or_not_at_all(tiny_tokenizer
     assert instance.pair.label == 0 or len(sizes) > 1
     if instance.pair.label == 0:
       assert a.end <= b.begin
+
+
+def test_pairs_of_nsp_use_less_of_the_text_as_the_expected_sizes_say(tiny_tokenizer):
+  documents = tiny_corpus.documents(np.random.default_rng(8), 12, max_sentences=120)
+  made, expected = [], []
+  for kind in ("sop", "nsp"):
+    choices = PretrainingSettings(max_seq_length=128, sentence_pair=kind)
+    made.append(sum(1 for _ in _instances(tiny_tokenizer, documents, choices, 6)))
+    expected.append(expected_size(1e6, choices).instances)
+  assert made[1] / made[0] == pytest.approx(expected[1] / expected[0], rel=0.1)
 
 
 def test_ordered_is_the_text_of_sop_without_the_swap(tiny_tokenizer):
