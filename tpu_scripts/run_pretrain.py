@@ -29,7 +29,13 @@ from albert_tf.optim.config import (
 )
 from albert_tf.startup import load_tensorflow, read_buckets_in_extents
 from albert_tf.training.precision import PRECISIONS
-from albert_tf.training.settings import MASKINGS, ON_NONFINITE, PretrainingSettings, StepConfig
+from albert_tf.training.settings import (
+  MASKINGS,
+  ON_NONFINITE,
+  SENTENCE_LOSSES,
+  PretrainingSettings,
+  StepConfig,
+)
 
 if TYPE_CHECKING:  # At run time it would import TensorFlow before the flags are read.
   from albert_tf.training.reporting.goodput import Machine
@@ -110,6 +116,12 @@ flags.DEFINE_enum(
   StepConfig.on_nonfinite,
   ON_NONFINITE,
   "Stop at a loss or gradient that is not finite, or leave that update out (at most 10 in a row).",
+)
+flags.DEFINE_enum(
+  "sentence_loss",
+  "auto",
+  SENTENCE_LOSSES,
+  "Learn the records' sentence labels; auto: of sop and nsp records, not of none and ordered ones.",
 )
 flags.DEFINE_integer(
   "seed", StepConfig.seed, "Keys initial values, data order, dropout and fresh masks.", lower_bound=0
@@ -221,7 +233,12 @@ def _settings() -> PretrainingSettings:
       "layer_loop": FLAGS.layer_loop,
     },
     optimizer=from_flags(OptimizerConfig, name=FLAGS.optimizer, learning_rate=learning_rate),
-    step=from_flags(StepConfig, global_batch_size=FLAGS.train_batch_size, use_xla=use_xla),
+    step=from_flags(
+      StepConfig,
+      global_batch_size=FLAGS.train_batch_size,
+      use_xla=use_xla,
+      sentence_task=records.trained_sentence_task(FLAGS.sentence_loss),
+    ),
     max_seq_length=records.max_seq_length,
     max_predictions_per_seq=records.max_predictions_per_seq,
     distribution=device_flags.distribution_config(),
@@ -241,6 +258,7 @@ def _machine(settings: PretrainingSettings) -> "Machine":
     settings.model,
     max_seq_length=settings.max_seq_length,
     max_predictions_per_seq=settings.train_predictions,
+    sentence_loss=bool(settings.step.sentence_task),
   )
   # Google Cloud names the slice in this variable (GKE does by itself).
   peak = accelerator_peak_flops(os.environ.get("TPU_ACCELERATOR_TYPE", "")) if device_flags.on_tpu() else 0.0

@@ -133,7 +133,7 @@ class TrainingLoop:
     """Makes the updates after `step`, checks and reports them."""
     with self._profiler.around(step + 1, num_steps):
       chunk = self._run_steps(iterator, num_steps)
-    averages = chunk.metrics.averages(num_steps)
+    averages = chunk.metrics.averages(num_steps, self._settings.step.sentence_task)
     if self._store is not None:
       self._store.check()  # First: where another process took the directory over, its files stay as they are.
     saved = self._store.last if self._store is not None else None

@@ -14,6 +14,7 @@ from albert_tf.checkpoints.restore import restore_variables
 from albert_tf.compat import STACK, keras
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, initialize_variables, named_variables
+from albert_tf.modeling.pretraining import trained_variables
 from albert_tf.optim.optimizer import Optimizer, build_optimizer
 from albert_tf.pipelines.record_index import RecordIndex
 from albert_tf.training.checkpoints import CheckpointStore, HostState
@@ -138,7 +139,7 @@ class _Run:
   def try_out(self) -> None:
     """One update and one evaluation batch; their result is forgotten with the process."""
     iterator = self.inputs.training_iterator(self.state.examples_seen)
-    metrics = self.trained.step.run(iterator, tf.constant(1)).averages(1)
+    metrics = self.trained.step.run(iterator, tf.constant(1)).averages(1, self.settings.step.sentence_task)
     check_finite(metrics, first_step=self.step, last_step=self.step, last_checkpoint=None)
     if self.evaluator is not None:
       self.evaluator(num_steps=1)
@@ -198,7 +199,8 @@ def _build(settings: PretrainingSettings, strategy: tf.distribute.Strategy) -> _
       settings.model, encoder_options=settings.encoder_options, read_positions_only=True
     )
     variables = named_variables(model)
-    optimizer = build_optimizer(settings.optimizer, variables)
+    trained = trained_variables(model, sentence_loss=bool(settings.step.sentence_task))
+    optimizer = build_optimizer(settings.optimizer, trained)
   step = TrainStep(
     strategy=strategy,
     model=model,

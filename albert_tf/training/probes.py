@@ -14,12 +14,10 @@ from albert_tf.pipelines.batches import EXAMPLE_WEIGHTS, evaluation_batches
 from albert_tf.pipelines.checks import check_records
 from albert_tf.pipelines.record_index import RecordIndex, build_record_index
 from albert_tf.records import Manifest, PretrainingSpec, find_manifests
+from albert_tf.records.manifest import TASK_OF_PAIR
 from albert_tf.records.parse import parse_pretraining_batch
 from albert_tf.training.distribution import host_shard
 from albert_tf.training.evaluation import BatchSums, EvaluationSet, Evaluator
-
-# Of a set's task, as its manifest names it; records without a manifest are of the original code, with sentence order.
-SENTENCE_METRICS = {"sop": "sentence_order", "nsp": "next_sentence"}
 
 
 class ProbeSet(NamedTuple):
@@ -74,6 +72,7 @@ def read_probe_set(
     )
   records = build_record_index(paths, write=False)
   check_records(paths, spec=spec, vocab_size=vocab_size)
+  # Records without a manifest are of the original code, with sentence order.
   return ProbeSet(name, records, spec, manifest.sentence_pair if manifest else "sop")
 
 
@@ -157,7 +156,7 @@ def _batches(
 def _metrics(found: Mapping[str, float], probe: ProbeSet, *, has_sentence_head: bool) -> dict[str, float]:
   """Those of one set, by the names of its own task."""
   names = {name: name for name in ("masked_lm_accuracy", "masked_lm_loss")}
-  task = SENTENCE_METRICS.get(probe.sentence_pair)
+  task = TASK_OF_PAIR.get(probe.sentence_pair)
   if task is not None and has_sentence_head:
     names |= {f"{task}_{kind}": f"sentence_order_{kind}" for kind in ("accuracy", "loss")}
   return {name: found[f"{source}/{probe.name}"] for name, source in names.items()}

@@ -15,6 +15,8 @@ if TYPE_CHECKING:  # At run time these would import NumPy, and the flags are rea
 OnNonfinite = Literal["stop", "skip"]
 ON_NONFINITE: tuple[OnNonfinite, ...] = get_args(OnNonfinite)
 MASKINGS = ("stored", "fresh")
+SENTENCE_TASKS = ("sentence_order", "next_sentence", "")  # What reports call the sentence loss; "" is none.
+SENTENCE_LOSSES = ("auto", "on", "off")
 DISTRIBUTIONS = ("tpu", "mirrored", "multi_worker", "one_device")
 
 Part = TypeVar("Part")
@@ -68,6 +70,8 @@ class StepConfig:
     use_xla: compile forward and backward pass with XLA on CPU and GPU; TPUs always do.
     on_nonfinite: "stop" leaves a loss or gradient that is not finite to the loop, which stops; "skip" leaves
       that update out: weights, moments and averages stay as they are, step and data move on.
+    sentence_task: one of `SENTENCE_TASKS`, what the labels of the records say; empty for no sentence loss: pooler and
+      sentence head are then not trained, and keep their values.
   """
 
   global_batch_size: int
@@ -76,6 +80,13 @@ class StepConfig:
   all_reduce_dtype: str = "float32"
   use_xla: bool = False
   on_nonfinite: OnNonfinite = "stop"
+  sentence_task: str = "sentence_order"
+
+  def __post_init__(self) -> None:
+    if self.sentence_task not in SENTENCE_TASKS:
+      raise UserError(
+        f"sentence_task must be one of {', '.join(map(repr, SENTENCE_TASKS))}. Received: {self.sentence_task!r}."
+      )
 
   def micro_batch_size(self, num_replicas: int) -> int:
     """Examples of one forward pass on one replica."""
@@ -240,6 +251,7 @@ class PretrainingSettings:
       "optimizer": self.optimizer.name,
       "ema_decay": self.optimizer.ema_decay,
       "seed": self.step.seed,
+      "sentence_loss": "on" if self.step.sentence_task else "off",
       "records": data.fingerprint,
       "record_content": data.content,
       "order_version": data.order_version,
