@@ -28,7 +28,7 @@ from albert_tf.optim.config import (
 )
 from albert_tf.startup import load_tensorflow, read_buckets_in_extents
 from albert_tf.training.precision import PRECISIONS
-from albert_tf.training.settings import MASKINGS, ON_NONFINITE, PretrainingSettings, StepConfig
+from albert_tf.training.settings import MASKINGS, ON_NONFINITE, SELECT_BEST, PretrainingSettings, StepConfig
 
 if TYPE_CHECKING:  # At run time it would import TensorFlow before the flags are read.
   from albert_tf.training.reporting.goodput import Machine
@@ -131,6 +131,13 @@ flags.DEFINE_integer(
 flags.DEFINE_integer(
   "keep_checkpoint_max", PretrainingSettings.keep_checkpoint_max, "Newest checkpoints that stay."
 )
+flags.DEFINE_integer(
+  "keep_checkpoint_every_n_steps", 0, "Multiples of this stay, too; 0: none.", lower_bound=0
+)
+flags.DEFINE_enum(
+  "select_best", "held_out", SELECT_BEST, "The checkpoint others take from the run: best held out, or last."
+)
+flags.DEFINE_float("max_train_hours", None, "End when the run's processes have taken this long; see docs.")
 flags.DEFINE_integer(
   "eval_batch_size", PretrainingSettings.eval_batch_size, "Examples of one evaluation batch."
 )
