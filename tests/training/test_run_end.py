@@ -64,6 +64,7 @@ def test_the_multiples_stay_and_the_last_is_handed_on(folder):
   ]
 
 
+@pytest.mark.slow
 def test_the_hours_end_a_run_like_its_last_step_and_more_of_them_continue_it_exactly(
   folder, monkeypatch, capfd
 ):
