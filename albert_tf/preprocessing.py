@@ -2,17 +2,19 @@
 
 import base64
 from collections.abc import Callable, Mapping
-import dataclasses
+import os
+import tempfile
 from typing import Any
 import zlib
 
 import numpy as np
 import tensorflow as tf
 
+from albert_tf import files
 from albert_tf.compat import keras
 from albert_tf.errors import UserError
-from albert_tf.tokenization import AlbertTokenizer, TokenizerConfig, load_tokenizer
-from albert_tf.tokenization.graph import GraphTokenizer
+from albert_tf.tokenization import AlbertTokenizer, Tokenizer, load_tokenizer
+from albert_tf.tokenization.graph import graph_tokenizer
 from albert_tf.tokenization.graph_inputs import (
   choice_batch,
   cut,
@@ -33,6 +35,7 @@ INPUT_NAMES: Mapping[str, tuple[str, ...]] = {
 }
 _OPTIONAL = ("text_pair",)
 _MATRICES = ("words", "choices")  # `[B, N]`; the others are `[B]`.
+_SENTENCEPIECE_KINDS = ("choices", "question")
 _FILLERS = {"p_mask": 1}  # All others are filled up with 0, which is the id of [PAD], too.
 
 
@@ -77,10 +80,10 @@ class AlbertPreprocessor(keras.layers.Layer):
     **kwargs: Any,
   ):
     super().__init__(**{"name": "preprocessor", **kwargs}, autocast=False)
-    if not isinstance(tokenizer, AlbertTokenizer):
+    if kind in _SENTENCEPIECE_KINDS and not isinstance(tokenizer, AlbertTokenizer):
       raise UserError(
-        f"A preprocessor tokenizes with SentencePiece. Received: a {type(tokenizer).__name__}. "
-        "Tokenize with it before, and give the model ids."
+        f"{' and '.join(_SENTENCEPIECE_KINDS)} are tokenized with SentencePiece. Received: kind={kind!r} with a "
+        f"{type(tokenizer).__name__}. Tokenize before, and give the model ids."
       )
     if kind not in INPUT_NAMES:
       raise UserError(f"kind must be one of {', '.join(INPUT_NAMES)}. Received: {kind!r}.")
@@ -92,8 +95,8 @@ class AlbertPreprocessor(keras.layers.Layer):
     self.max_qa_length = max_qa_length
     self.max_query_length = max_query_length
     self.pad_to_max_length = pad_to_max_length
-    graph = GraphTokenizer(tokenizer)
-    self._graph: Callable[[], GraphTokenizer] = lambda: graph  # Keras would look for weights in it.
+    graph: Any = graph_tokenizer(tokenizer)
+    self._graph: Callable[[], Any] = lambda: graph  # Keras would look for weights in it.
     self.built = True
 
   @classmethod
@@ -144,10 +147,9 @@ class AlbertPreprocessor(keras.layers.Layer):
     return _FILLERS.get(name, 0)
 
   def get_config(self) -> dict[str, Any]:
-    packed = base64.b64encode(zlib.compress(self.tokenizer.model_bytes, 9)).decode()
     return {
       **super().get_config(),
-      "tokenizer": {"spm_model": packed, **dataclasses.asdict(self.tokenizer.config)},
+      "tokenizer": _packed(self.tokenizer),
       "kind": self.kind,
       "max_length": self.max_length,
       "max_qa_length": self.max_qa_length,
@@ -157,10 +159,24 @@ class AlbertPreprocessor(keras.layers.Layer):
 
   @classmethod
   def from_config(cls, config: dict[str, Any]) -> "AlbertPreprocessor":
-    settings = dict(config["tokenizer"])
-    model = zlib.decompress(base64.b64decode(settings.pop("spm_model")))
-    tokenizer = AlbertTokenizer.from_model_bytes(model, TokenizerConfig(**settings), source="a saved layer")
-    return cls(**{**config, "tokenizer": tokenizer})
+    return cls(**{**config, "tokenizer": _unpacked(config["tokenizer"])})
+
+
+def _packed(tokenizer: Tokenizer) -> dict[str, str]:
+  """The tokenizer's files as text, by name."""
+  with tempfile.TemporaryDirectory() as folder:
+    tokenizer.save_pretrained(folder)
+    contents = {name: files.read_bytes(os.path.join(folder, name)) for name in sorted(files.listdir(folder))}
+  return {name: base64.b64encode(zlib.compress(content, 9)).decode() for name, content in contents.items()}
+
+
+def _unpacked(packed: Mapping[str, str]) -> Tokenizer:
+  """The tokenizer of what `_packed` made."""
+  with tempfile.TemporaryDirectory() as folder:
+    for name, text in packed.items():
+      with files.atomic_writer(os.path.join(folder, os.path.basename(name))) as stream:
+        stream.write(zlib.decompress(base64.b64decode(text)))
+    return load_tokenizer(folder)
 
 
 def _strings(value: Any, name: str) -> Any:

@@ -26,7 +26,7 @@ from albert_tf.serving.signatures.question_answering import QuestionAnsweringMod
 from albert_tf.serving.signatures.token_classification import TokenClassificationModule
 from albert_tf.serving.warmup import write_warmup
 from albert_tf.text_model import TextModel
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import AlbertTokenizer, Tokenizer
 
 MODEL_KINDS = SIGNATURES  # What --model may be.
 CONFIG_NAME = "albert_config.json"
@@ -38,6 +38,7 @@ _MODULES: dict[str, type[ServingModule]] = {
   "multiple_choice": MultipleChoiceModule,
   "token_classification": TokenClassificationModule,
 }
+_WITH_WORDPIECE = ("encoder", "fill_mask", "classifier")
 
 
 def export_saved_model(
@@ -51,7 +52,7 @@ def export_saved_model(
 ) -> str:
   """Exports a trained model with its tokenizer and configuration.
 
-  The weights, the SentencePiece model, tokenizer.json, albert_config.json and, of a
+  The weights, the vocabulary, tokenizer.json, albert_config.json and, of a
   fine-tuned model, task.json all travel in the SavedModel; nothing else is needed to
   use it. It is written under a name that servers ignore and renamed when whole.
 
@@ -60,7 +61,7 @@ def export_saved_model(
     init_checkpoint: see `interop.read_checkpoint`.
     output_dir: the folder that servers watch.
     version: the version's number; servers take the highest.
-    spm_model_file: a SentencePiece model instead of the one beside the checkpoint.
+    spm_model_file: a SentencePiece model, or a WordPiece vocabulary (.txt), instead of the one beside the checkpoint.
     **settings: of `ExportSettings`.
 
   Returns:
@@ -76,11 +77,11 @@ def export_saved_model(
   _refuse_existing(target)
   pretrained = read_checkpoint(init_checkpoint)
   tokenizer = pretrained.load_tokenizer(spm_model_file)
-  if not isinstance(tokenizer, AlbertTokenizer):
+  if model not in _WITH_WORDPIECE and not isinstance(tokenizer, AlbertTokenizer):
     raise UserError(
-      "A served model tokenizes with SentencePiece. Received: "
-      f"{spm_model_file or pretrained.directory}, with a WordPiece vocabulary. Tokenize with WordPieceTokenizer and "
-      "export the model of ids with export_small_model.py."
+      f"With a WordPiece vocabulary --model is {', '.join(_WITH_WORDPIECE)}; the others need a SentencePiece model, "
+      f"as their training does. Received: {model}, with {spm_model_file or pretrained.directory}. Export the model of "
+      "ids with export_small_model.py."
     )
   task = load_task(model, pretrained)
   built = restore_model(model, pretrained, task=task, use_ema=options.use_ema)
@@ -125,7 +126,7 @@ def _export(
   target: str,
   *,
   kind: str,
-  tokenizer: AlbertTokenizer,
+  tokenizer: Tokenizer,
   task: TaskSpec | None,
   options: ExportSettings,
 ) -> str:
@@ -184,7 +185,7 @@ def restore_model(
 
 
 def _write_assets(
-  directory: str, config: AlbertConfig, tokenizer: AlbertTokenizer, task: TaskSpec | None
+  directory: str, config: AlbertConfig, tokenizer: Tokenizer, task: TaskSpec | None
 ) -> list[str]:
   tokenizer.save_pretrained(directory)
   with files.atomic_writer(os.path.join(directory, CONFIG_NAME), "w") as stream:

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from albert_tf.tokenization import unicode_tables
-from albert_tf.tokenization.graph import GraphTokenizer, head, tail
+from albert_tf.tokenization.graph import GraphTokenizer
+from albert_tf.tokenization.graph_packing import GraphPacker, head, tail
 from albert_tf.tokenization.packing import BLANK
 
 Tensors = dict[str, tf.Tensor]
@@ -43,7 +44,7 @@ def cut(texts: tf.Tensor) -> tf.Tensor:
 
 
 def text_batch(
-  tokenizer: GraphTokenizer,
+  tokenizer: GraphPacker,
   text: tf.Tensor,
   text_pair: tf.Tensor | None = None,
   *,
@@ -56,7 +57,7 @@ def text_batch(
 
 
 def mask_batch(
-  tokenizer: GraphTokenizer, text: tf.Tensor, *, max_length: int, pad_to_max_length: bool
+  tokenizer: GraphPacker, text: tf.Tensor, *, max_length: int, pad_to_max_length: bool
 ) -> Tensors:
   """A text with "[MASK]" in it, and `masked_lm_positions` `[B, M]`, 0 behind a row's last mask."""
   sizes: dict[str, Any] = {"max_length": max_length, "pad_to_max_length": pad_to_max_length}
@@ -128,7 +129,7 @@ def split_words(text: tf.Tensor) -> tf.RaggedTensor:
 
 
 def word_batch(
-  tokenizer: GraphTokenizer,
+  tokenizer: GraphPacker,
   words: tf.Tensor | None = None,
   text: tf.Tensor | None = None,
   *,
@@ -144,7 +145,7 @@ def word_batch(
 
 
 def pack_words(
-  tokenizer: GraphTokenizer, words: tf.RaggedTensor, *, max_length: int, pad_to_max_length: bool
+  tokenizer: GraphPacker, words: tf.RaggedTensor, *, max_length: int, pad_to_max_length: bool
 ) -> tuple[Tensors, WordPlaces]:
   """Ragged `[B, (words)]`, encoded one by one as in training, as one row each; what does not fit is cut away."""
   budget = max_length - 2
@@ -162,7 +163,7 @@ def pack_words(
 
 
 def question_batch(
-  tokenizer: GraphTokenizer,
+  tokenizer: GraphPacker,
   question: tf.Tensor,
   context: tf.Tensor,
   *,

@@ -21,7 +21,9 @@ from albert_tf.modeling import (
   pretraining_heads,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept:DeprecationWarning")  # Keras 3.15, NumPy 2.4
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn.t accept:DeprecationWarning")
+  "ignore:__array__ implementation doesn't accept:DeprecationWarning"
+)  # Keras 3.15, NumPy 2.4
 
 DROPOUT = CONFIG.replace(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
 IDS = np.array([[1, 2, 3, 4, 5], [6, 7, 8, 0, 0]], np.int32)
@@ -145,7 +147,7 @@ def test_precision_policies(name, policy):
   # float32 islands: every logit and log-probability; hidden states have the compute type.
   compute = tf.as_dtype(policy.removeprefix("mixed_"))
   for key, value in outputs.items() if isinstance(outputs, dict) else [("logits", outputs)]:
-    is_hidden = key in ("sequence_output", "pooled_output", "embedding_output", "all_encoder_layers")
+    is_hidden = key in ("encoder_input", "all_encoder_layers") or key.endswith("_output")
     for tensor in tf.nest.flatten(value):
       assert tensor.dtype in (compute if is_hidden else tf.float32, tf.int32), key
   if name in ("encoder", "pretraining"):

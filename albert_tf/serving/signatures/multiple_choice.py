@@ -12,6 +12,7 @@ from albert_tf.serving.signatures.base import (
   graph,
   strings,
 )
+from albert_tf.tokenization.graph import GraphTokenizer
 from albert_tf.tokenization.graph_inputs import choice_batch
 
 _TEXT_INPUTS = (*strings("context", "question"), tf.TensorSpec([None, None], tf.string, name="choices"))
@@ -47,6 +48,7 @@ class MultipleChoiceModule(ServingModule):
     return tuple(tf.TensorSpec([None, None, self._fixed_length], tf.int32, name=name) for name in TOKEN_KEYS)
 
   def text(self, context: tf.Tensor, question: tf.Tensor, choices: tf.Tensor) -> Tensors:
+    assert isinstance(self.tokenizer, GraphTokenizer)
     batch = choice_batch(
       self.tokenizer,
       *map(cut, (context, question, choices)),
