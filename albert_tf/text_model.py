@@ -75,6 +75,11 @@ class TextModel(ModelBase):
 
     checkpoint = read_checkpoint(path)
     config = config or checkpoint.config
+    if max_length is not None and max_length > config.max_position_embeddings:
+      raise UserError(
+        f"max_length must not exceed the model's positions. Received: max_length={max_length}, "
+        f"max_position_embeddings={config.max_position_embeddings} in {checkpoint.path}."
+      )
     options = cls.options_of(checkpoint, max_length=max_length, **options)
     if checkpoint.tokenizer is not None:
       lengths = cls.lengths(max_length or config.max_position_embeddings, **options)

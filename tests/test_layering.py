@@ -40,7 +40,7 @@ LIBRARY_ARROWS: dict[str, set[str]] = {
   "modeling": {"configs", "compat", "text_model"},
   "optim": {"configs", "compat"},
   "pipelines": {"configs", "records"},
-  "training": MODEL | {"pipelines"},
+  "training": MODEL | {"pipelines", "interop"},
   "finetuning": MODEL | {"pipelines", "training", "interop", "text_model"},
   "interop": MODEL,
   "planning": MODEL | {"pipelines", "training"},

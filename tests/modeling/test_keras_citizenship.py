@@ -22,8 +22,6 @@ from albert_tf.modeling import (
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn.t accept:DeprecationWarning")
-  "ignore:__array__ implementation doesn't accept:DeprecationWarning"
-)  # Keras 3.15, NumPy 2.4
 
 DROPOUT = CONFIG.replace(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
 IDS = np.array([[1, 2, 3, 4, 5], [6, 7, 8, 0, 0]], np.int32)
