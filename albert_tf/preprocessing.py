@@ -97,7 +97,7 @@ class AlbertPreprocessor(keras.layers.Layer):
     self.pad_to_max_length = pad_to_max_length
     graph: Any = graph_tokenizer(tokenizer)
     self._graph: Callable[[], Any] = lambda: graph  # Keras would look for weights in it.
-    self.built = True
+    self.build((None,))
 
   @classmethod
   def from_pretrained(cls, path: str, **options: Any) -> "AlbertPreprocessor":
@@ -141,6 +141,11 @@ class AlbertPreprocessor(keras.layers.Layer):
       return question_batch(self._graph(), **columns, max_query_length=self.max_query_length, **sizes)
     make: Any = {"text": text_batch, "masked_text": mask_batch, "words": word_batch}[self.kind]
     return make(self._graph(), **columns, **sizes)
+
+  @property
+  def output_shape(self) -> tuple[int | None, ...]:
+    """For Keras' summary: that of the ids."""
+    return None, self.max_length if self.pad_to_max_length else None
 
   def filler(self, name: str) -> int:
     """What rows of an output are filled up with."""

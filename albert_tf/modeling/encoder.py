@@ -119,7 +119,7 @@ class AlbertEncoder(TextModel):
     ]
     self.pooler = Dense(config.hidden_size, activation="tanh", name="pooler", **dense)
     self._check_layer_loop()
-    self.build()
+    self.build((None, None))
 
   @property
   def _one_block(self) -> bool:
@@ -218,6 +218,11 @@ class AlbertEncoder(TextModel):
     positions = tf.pad(integers(read), [[0, 0], [1, 0]])  # [CLS], position 0, is always read: by the pooler.
     x = blocks[-1].apply(x, bias, seeds[-1], positions)  # [B, 1 + Q, H]
     return {**outputs, "sequence_output": x[:, 1:], "pooled_output": self.pooler(x[:, 0])}
+
+  @property
+  def output_shape(self) -> tuple[int | None, ...]:
+    """For Keras' summary: that of `sequence_output`."""
+    return None, None, self.config.hidden_size
 
   def checkpoint_items(self) -> dict[str, Any]:
     items: dict[str, Any] = {"embeddings": self.embeddings}
