@@ -1,7 +1,7 @@
 """The tokenizer as a Keras layer: strings in, a batch for a model out, in `tf.data` and inside a model."""
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 import os
 import tempfile
 from typing import Any
@@ -95,8 +95,7 @@ class AlbertPreprocessor(keras.layers.Layer):
     self.max_qa_length = max_qa_length
     self.max_query_length = max_query_length
     self.pad_to_max_length = pad_to_max_length
-    graph: Any = graph_tokenizer(tokenizer)
-    self._graph: Callable[[], Any] = lambda: graph  # Keras would look for weights in it.
+    self._graph: Any = graph_tokenizer(tokenizer)
     self.build((None,))
 
   @classmethod
@@ -136,11 +135,11 @@ class AlbertPreprocessor(keras.layers.Layer):
       _check_rank(name, column, text_of_words=self.kind == "words" and name == "text")
     sizes: dict[str, Any] = {"max_length": self.max_length, "pad_to_max_length": pad_to_max_length}
     if self.kind == "choices":
-      return choice_batch(self._graph(), **columns, max_qa_length=self.max_qa_length, **sizes)
+      return choice_batch(self._graph, **columns, max_qa_length=self.max_qa_length, **sizes)
     if self.kind == "question":
-      return question_batch(self._graph(), **columns, max_query_length=self.max_query_length, **sizes)
+      return question_batch(self._graph, **columns, max_query_length=self.max_query_length, **sizes)
     make: Any = {"text": text_batch, "masked_text": mask_batch, "words": word_batch}[self.kind]
-    return make(self._graph(), **columns, **sizes)
+    return make(self._graph, **columns, **sizes)
 
   @property
   def output_shape(self) -> tuple[int | None, ...]:

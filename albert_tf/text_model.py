@@ -118,6 +118,8 @@ class TextModel(ModelBase):
       validation_data = (*self._prepared(held_x, held_y), *weights)
     elif validation_data is not None:
       validation_data, _ = self._prepared(validation_data)
+    if isinstance(x, tf.data.Dataset):
+      kwargs.setdefault("shuffle", False)  # It has its own order; Keras 3 warns that it cannot change it.
     return super().fit(x, y, *args, validation_data=validation_data, **kwargs)
 
   def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:

@@ -82,6 +82,7 @@ OWN_FILES = {
   "tfrecords_tools/corpus/installed_docs.py": "installed packages",
   "tfrecords_tools/pretraining/sorted_runs.py": "unfinished work, which is on a local disk",
   "tpu_scripts/check_saved_model.py": "interpreters on this machine",
+  "tpu_scripts/console.py": "this installation",
   "tpu_scripts/demo.py": "this checkout",
   "tpu_scripts/flag_settings.py": "flag files, which absl too reads on this machine alone",
 }
