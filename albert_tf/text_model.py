@@ -6,11 +6,13 @@ verbs belong to a model, and a model knows nothing of what lies above it until t
 
 from collections.abc import Mapping
 import functools
+import os
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from albert_tf import files
 from albert_tf.compat import ModelBase, keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
@@ -87,7 +89,8 @@ class TextModel(ModelBase):
         checkpoint.load_tokenizer(), kind=cls.text_kind, pad_to_max_length=cls.per_piece, **lengths
       )
     model = cls(config, **options)
-    load_weights(model, checkpoint, allow_missing=cls.new_variables, allow_unused=ANY_HEAD)
+    new = f"{cls.new_variables or '(?!)'}|/lora_[ab]$"
+    load_weights(model, checkpoint, allow_missing=new, allow_unused=ANY_HEAD)
     return model
 
   @classmethod
@@ -214,7 +217,53 @@ class TextModel(ModelBase):
         "LiteRT and ONNX files of a run are made by tpu_scripts/export_small_model.py."
       )
     self._require_preprocessor()
-    export_model(self, str(filepath), **settings)
+    export_model(self.merged(), str(filepath), **settings)
+
+  def save_pretrained(self, directory: str) -> None:
+    """Writes a checkpoint that `from_pretrained` and every command take, as a run leaves it.
+
+    Configuration, tokenizer, task and weights under the original's names; low-rank additions are in the kernels.
+
+    Raises:
+      UserError: the directory holds something already.
+    """
+    from albert_tf.checkpoints.bundle import write_bundle
+    from albert_tf.modeling.lora import merged_values
+    from albert_tf.modeling.variables import named_variables
+
+    directory = str(directory)
+    if files.exists(directory) and files.listdir(directory):
+      raise UserError(f"A model is saved into a new directory. Received: {directory}, which is not empty.")
+    files.makedirs(os.path.join(directory, "checkpoints"))
+    with files.atomic_writer(os.path.join(directory, "albert_config.json"), "w") as stream:
+      stream.write(self.config.to_json_string())
+    if self.preprocessor is not None:
+      self.preprocessor.tokenizer.save_pretrained(directory)
+    if getattr(self, "task", None) is not None:
+      self.task.save(directory)
+    step = int(self.optimizer.iterations) if getattr(self, "optimizer", None) is not None else 0
+    write_bundle(
+      os.path.join(directory, "checkpoints", f"model.ckpt-{step}"), merged_values(named_variables(self))
+    )
+
+  def merged(self) -> Any:
+    """The model without low-rank parts that computes the same: itself where it has none."""
+    from albert_tf.modeling.lora import merged_values
+    from albert_tf.modeling.variables import named_variables
+
+    variables = named_variables(self)
+    config = self.get_config()
+    values = merged_values(variables)
+    if len(values) == len(variables):
+      return self
+    if "encoder_options" in config:
+      config["encoder_options"] = {**config["encoder_options"], "lora_rank": 0}
+    else:  # A bare encoder has them itself.
+      config["lora_rank"] = 0
+    model = type(self).from_config(config)
+    for name, variable in named_variables(model).items():
+      variable.assign(values[name])
+    return model
 
   def get_config(self) -> dict[str, Any]:
     preprocessor = self.preprocessor and keras.saving.serialize_keras_object(self.preprocessor)

@@ -35,8 +35,8 @@ LIBRARY_ARROWS: dict[str, set[str]] = {
   "records": set(),
   "checkpoints": set(),
   "preprocessing": {"compat", "tokenization"},
-  # A Keras user's verbs, from_pretrained and export, begin at a model and reach upwards when they are called.
-  "text_model": {"compat", "configs", "interop", "preprocessing", "serving"},
+  # A Keras user's verbs, such as export, begin at a model and reach upwards when they are called.
+  "text_model": BASE | {"interop", "modeling", "preprocessing", "serving"},
   "modeling": {"configs", "compat", "text_model"},
   "optim": {"configs", "compat"},
   "pipelines": {"configs", "records"},

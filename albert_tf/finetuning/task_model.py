@@ -60,7 +60,7 @@ class TaskModel(TextModel):
     self.encoder_options = dict(encoder_options or {})
     self.task = task or self.make_task(num_labels=self.head_options.get("num_labels"))
     self.encoder = AlbertEncoder(config, **self.encoder_options, dtype=self.dtype_policy)
-    self.encoder.pooler.trainable = self._reads_pooler
+    self.encoder.pooler.trainable = self._reads_pooler and not self.encoder.lora_rank
     self.head = self._make_head(name="head", dtype=self.dtype_policy, **self.head_options)
     self.build()
 
@@ -101,6 +101,11 @@ class TaskModel(TextModel):
     if max_length:
       task = dataclasses.replace(task, max_seq_length=max_length)
     known = ("encoder_options", "dtype", "name", "preprocessor", "head_options")
+    if "lora_rank" in options:
+      options["encoder_options"] = {
+        **options.get("encoder_options", {}),
+        "lora_rank": options.pop("lora_rank"),
+      }
     head = {name: options.pop(name) for name in list(options) if name not in known}
     return {**options, "task": task, "head_options": {**options.get("head_options", {}), **head}}
 

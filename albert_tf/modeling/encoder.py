@@ -54,6 +54,8 @@ class AlbertEncoder(TextModel):
     remat: recompute each block's activations in the backward pass: less memory, about a third more computation.
     layer_loop: "unrolled" repeats the block in the graph; "while" runs it in a
       loop, which compiles faster and needs one shared block (`sharing="all"`, one group).
+    lora_rank: above 0, the encoder's weights are frozen, and low-rank additions to the kernels of attention and
+      feed-forward are trained instead; see `Dense`. Layers that share kernels share these, too.
     accelerated: formulate products and attention as accelerators compute them fastest, or as a CPU does; the values
       are the same. None: for accelerators in 16-bit types, which these are for.
 
@@ -87,6 +89,7 @@ class AlbertEncoder(TextModel):
     remat: bool = False,
     layer_loop: str = "unrolled",
     accelerated: bool | None = None,
+    lora_rank: int = 0,
     **kwargs: Any,
   ):
     super().__init__(config, **{"name": "encoder", **kwargs})
@@ -96,8 +99,9 @@ class AlbertEncoder(TextModel):
     if accelerated is None:
       accelerated = tf.as_dtype(self.compute_dtype).size < tf.float32.size
     self.accelerated = accelerated
+    self.lora_rank = lora_rank
     policy = {"dtype": self.dtype_policy}
-    sublayer = {**policy, "accelerated": accelerated}
+    sublayer = {**policy, "accelerated": accelerated, "lora_rank": lora_rank}
     self.embeddings = AlbertEmbeddings(
       config, use_one_hot_embeddings=use_one_hot_embeddings, name="embeddings", **policy
     )
@@ -119,6 +123,11 @@ class AlbertEncoder(TextModel):
     ]
     self.pooler = Dense(config.hidden_size, activation="tanh", name="pooler", **dense)
     self._check_layer_loop()
+    if lora_rank:
+      norms = [sublayer.layer_norm for sublayer in (*self.attention_sublayers, *self.ffn_sublayers)]
+      for layer in (self.embeddings, self.embedding_hidden_mapping_in, self.pooler, *norms):
+        if layer is not None:
+          layer.trainable = False
     self.build((None, None))
 
   @property
@@ -244,4 +253,5 @@ class AlbertEncoder(TextModel):
       "remat": self.remat,
       "layer_loop": self.layer_loop,
       "accelerated": self.accelerated,
+      "lora_rank": self.lora_rank,
     }

@@ -195,6 +195,31 @@ def test_replicas_callbacks_and_mixed_precision(run, mirrored_2, tmp_path):
   assert low.predict(x, verbose=0).dtype == np.float32
 
 
+def test_low_rank_additions(run, tmp_path):
+  """They alone are trained beside the head; checkpoint and export hold them in the kernels."""
+  model = AlbertClassifier.from_pretrained(str(run), num_labels=2, lora_rank=2)
+  plain = AlbertClassifier.from_pretrained(str(run), num_labels=2)
+  plain.head.set_weights(model.head.get_weights())
+  np.testing.assert_array_equal(model(TEXTS), plain(TEXTS))  # Nothing changes at first.
+  before = {name: v.numpy() for name, v in named_variables(model).items()}
+  model.compile(AdamW(0.1), loss=LOSS)
+  model.fit(TEXTS, [0, 1, 1], epochs=2, verbose=0)
+  changed = {name for name, v in named_variables(model).items() if np.any(v.numpy() != before[name])}
+  lora = {name for name in before if name.endswith(("lora_a", "lora_b"))}
+  assert len(lora) == 12
+  assert changed == lora | {"output_weights", "output_bias"}
+  want = model.predict(TEXTS, verbose=0)
+  model.save(tmp_path / "m.keras")
+  np.testing.assert_array_equal(keras.saving.load_model(tmp_path / "m.keras").predict(TEXTS, verbose=0), want)
+  model.save_pretrained(str(tmp_path / "saved"))
+  again = AlbertClassifier.from_pretrained(str(tmp_path / "saved"))
+  assert not any("lora" in name for name in named_variables(again))
+  np.testing.assert_allclose(again.predict(TEXTS, verbose=0), want, atol=1e-4)
+  model.export(str(tmp_path / "e"))
+  served = tf.saved_model.load(str(tmp_path / "e")).signatures["serving_default"](text=tf.constant(TEXTS))
+  np.testing.assert_allclose(served["probabilities"], tf.nn.softmax(want), atol=1e-4)
+
+
 def test_the_encoder_inside_a_functional_model(run, tmp_path):
   encoder = AlbertEncoder.from_pretrained(str(run))
   encoder.trainable = False
