@@ -5,6 +5,7 @@ from typing import Any
 from absl import flags
 
 from albert_tf.configs import SHARING_KINDS, AlbertConfig
+from albert_tf.errors import UserError
 
 # Flag → what it says; each is a field of `AlbertConfig`. One that is not given leaves the size or file as it is.
 _INTEGERS = {
@@ -26,6 +27,15 @@ for _name, _help in _INTEGERS.items():
   flags.DEFINE_integer(_name, None, f"{_help} Default: the size's or file's own.", lower_bound=1)
 for _name, _help in _RATES.items():
   flags.DEFINE_float(_name, None, f"{_help} Default: the size's or file's own.")
+
+
+def check_given_once(size: str | None, config_file: str | None) -> None:
+  """Refuses a command line with both --size and --albert_config_file, or neither."""
+  if (size is None) == (config_file is None):
+    raise UserError(
+      "The model is given by exactly one of --size and --albert_config_file. Received: "
+      f"--size={size}, --albert_config_file={config_file}. Give one, for example --size=base."
+    )
 
 
 def model_changes() -> dict[str, Any]:

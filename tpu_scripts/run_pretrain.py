@@ -29,13 +29,7 @@ from albert_tf.optim.config import (
 )
 from albert_tf.startup import load_tensorflow, read_buckets_in_extents
 from albert_tf.training.precision import PRECISIONS
-from albert_tf.training.settings import (
-  MASKINGS,
-  ON_NONFINITE,
-  SENTENCE_LOSSES,
-  PretrainingSettings,
-  StepConfig,
-)
+from albert_tf.training.settings import MASKINGS, ON_NONFINITE, PretrainingSettings, StepConfig
 
 if TYPE_CHECKING:  # At run time it would import TensorFlow before the flags are read.
   from albert_tf.training.reporting.goodput import Machine
@@ -120,7 +114,7 @@ flags.DEFINE_enum(
 flags.DEFINE_enum(
   "sentence_loss",
   "auto",
-  SENTENCE_LOSSES,
+  ["auto", "on", "off"],
   "Learn the records' sentence labels; auto: of sop and nsp records, not of none and ordered ones.",
 )
 flags.DEFINE_integer(
@@ -182,11 +176,7 @@ flags.DEFINE_enum(
 
 def _model_config(records_vocab_size: int | None) -> AlbertConfig:
   """The size or file of the flags, with what further flags change in it."""
-  if (FLAGS.size is None) == (FLAGS.albert_config_file is None):
-    raise UserError(
-      "The model is given by exactly one of --size and --albert_config_file. Received: "
-      f"--size={FLAGS.size}, --albert_config_file={FLAGS.albert_config_file}. Give one, for example --size=base."
-    )
+  model_flags.check_given_once(FLAGS.size, FLAGS.albert_config_file)
   if FLAGS.albert_config_file is not None:
     config = AlbertConfig.from_json_file(FLAGS.albert_config_file, vocab_size=records_vocab_size)
     return model_flags.changed(config)
