@@ -46,3 +46,13 @@ def model_changes() -> dict[str, Any]:
 def changed(config: AlbertConfig) -> AlbertConfig:
   """`config` with what the flags change; what follows from another width is said in `AlbertConfig.resized`."""
   return config.resized(**model_changes())
+
+
+def model_config(records_vocab_size: int | None) -> AlbertConfig:
+  """The model of --size or --albert_config_file, with what the flags above change and the records' vocabulary size."""
+  size, path = flags.FLAGS.size, flags.FLAGS.albert_config_file
+  check_given_once(size, path)
+  if path is not None:
+    return changed(AlbertConfig.from_json_file(path, vocab_size=records_vocab_size))
+  config = changed(AlbertConfig.from_name(size))
+  return config if records_vocab_size is None else config.replace(vocab_size=records_vocab_size)

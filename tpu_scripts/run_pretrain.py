@@ -18,7 +18,7 @@ from flag_settings import from_flags, parse_flags
 import model_flags
 
 from albert_tf import doctor, files
-from albert_tf.configs import AlbertConfig, named_sizes
+from albert_tf.configs import named_sizes
 from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.optim.config import (
   OPTIMIZER_NAMES,
@@ -29,7 +29,7 @@ from albert_tf.optim.config import (
 )
 from albert_tf.startup import load_tensorflow, read_buckets_in_extents
 from albert_tf.training.precision import PRECISIONS
-from albert_tf.training.settings import MASKINGS, ON_NONFINITE, PretrainingSettings, StepConfig
+from albert_tf.training.settings import MASKINGS, ON_NONFINITE, SELECT_BEST, PretrainingSettings, StepConfig
 
 if TYPE_CHECKING:  # At run time it would import TensorFlow before the flags are read.
   from albert_tf.training.reporting.goodput import Machine
@@ -142,6 +142,13 @@ flags.DEFINE_integer(
   "keep_checkpoint_max", PretrainingSettings.keep_checkpoint_max, "Newest checkpoints that stay."
 )
 flags.DEFINE_integer(
+  "keep_checkpoint_every_n_steps", 0, "Multiples of this stay, too; 0: none.", lower_bound=0
+)
+flags.DEFINE_enum(
+  "select_best", "held_out", SELECT_BEST, "The checkpoint others take from the run: best held out, or last."
+)
+flags.DEFINE_float("max_train_hours", None, "End when the run's processes have taken this long; see docs.")
+flags.DEFINE_integer(
   "eval_batch_size", PretrainingSettings.eval_batch_size, "Examples of one evaluation batch."
 )
 flags.DEFINE_integer(
@@ -174,16 +181,6 @@ flags.DEFINE_enum(
 )
 
 
-def _model_config(records_vocab_size: int | None) -> AlbertConfig:
-  """The size or file of the flags, with what further flags change in it."""
-  model_flags.check_given_once(FLAGS.size, FLAGS.albert_config_file)
-  if FLAGS.albert_config_file is not None:
-    config = AlbertConfig.from_json_file(FLAGS.albert_config_file, vocab_size=records_vocab_size)
-    return model_flags.changed(config)
-  config = model_flags.changed(AlbertConfig.from_name(FLAGS.size))
-  return config if records_vocab_size is None else config.replace(vocab_size=records_vocab_size)
-
-
 def _settings() -> PretrainingSettings:
   """What the flags and the records say; a setting with a flag of its own name is as that flag says."""
   from albert_tf.training.record_source import describe_records
@@ -201,7 +198,7 @@ def _settings() -> PretrainingSettings:
     max_seq_length=FLAGS.max_seq_length,
     max_predictions_per_seq=FLAGS.max_predictions_per_seq,
   )
-  model = _model_config(records.vocab_size)
+  model = model_flags.model_config(records.vocab_size)
   records.check_vocab_size(model.vocab_size)
   one_hot = FLAGS.use_one_hot_embeddings
   learning_rate = scale_learning_rate(
