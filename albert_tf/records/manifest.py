@@ -71,6 +71,11 @@ class Manifest:
     return PretrainingSpec(self.max_seq_length, self.max_predictions_per_seq)
 
   @property
+  def sentence_task(self) -> str:
+    """What the labels say, by the name that reports give it; empty where they say nothing."""
+    return {"sop": "sentence_order", "nsp": "next_sentence"}.get(self.sentence_pair, "")
+
+  @property
   def whole_word(self) -> str:
     """Where words begin: the setting of that name; older records noted only whether there were any."""
     before = "original" if self.settings.get("whole_word_mask", True) else "none"
