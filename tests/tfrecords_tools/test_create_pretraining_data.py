@@ -389,7 +389,7 @@ def test_every_kind_of_pair_has_the_same_bytes_from_any_number_of_workers(
   choices = dataclasses.replace(_CHOICES, sentence_pair=kind)
   for workers in (1, 2):
     manifest = _make(corpus, tmp_path / str(workers), tiny_tokenizer, choices=choices, num_workers=workers)
-  assert _contents(tmp_path / "1") == _contents(tmp_path / "2")
+  assert contents(tmp_path / "1") == contents(tmp_path / "2")
   train = manifest.statistics["train"]
   spread = 0.5 / np.sqrt(train["instances"])
   assert abs(train["label_1_share"] - label_1) < 5 * spread * (label_1 > 0) + 1e-9
