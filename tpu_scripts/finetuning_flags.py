@@ -28,6 +28,11 @@ flags.DEFINE_string(
   "Pretrained weights: a run directory, an original checkpoint, a TF-Hub module or a Hugging Face folder. Without "
   "--do_train: a fine-tuned run; default: --output_dir.",
 )
+flags.DEFINE_string(
+  "start_from_task",
+  "",
+  "Training starts from a run fine-tuned on this task, and from nothing else; mnli before rte, sts-b and mrpc.",
+)
 flags.DEFINE_string("albert_config_file", "", "JSON of the model. Default: the one beside the weights.")
 flags.DEFINE_string("spm_model_file", "", "SentencePiece model. Default: the one beside the weights.")
 flags.DEFINE_bool("do_lower_case", None, "Default: as the tokenizer beside the weights says.")
@@ -154,7 +159,7 @@ def _seeds() -> tuple[int, ...]:
 
 
 def _read_start(vocab_file: str | None) -> "Start":
-  from albert_tf.finetuning.initialize import read_start
+  from albert_tf.finetuning.initialize import check_start_task, read_start
   from albert_tf.tokenization import WordPieceTokenizer
 
   checkpoint = FLAGS.init_checkpoint
@@ -173,6 +178,8 @@ def _read_start(vocab_file: str | None) -> "Start":
       "This task needs a SentencePiece model, which tells the place of each piece in the text. Received: "
       f"{checkpoint or FLAGS.spm_model_file}, with a WordPiece vocabulary. Only run_glue.py takes one."
     )
+  if FLAGS.start_from_task and FLAGS.do_train:
+    check_start_task(start, FLAGS.start_from_task)
   return start
 
 
