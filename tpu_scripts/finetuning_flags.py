@@ -46,6 +46,11 @@ flags.DEFINE_bool("do_predict", False, "Predict the test data.")
 flags.DEFINE_bool("export", True, "After training, leave a SavedModel in saved_model/1.")
 flags.DEFINE_list("seeds", ["1"], "One run each, with median and spread; for example 1,2,3.")
 flags.DEFINE_bool("ensemble", False, "Also score the mean of the seeds' logits.")
+flags.DEFINE_list(
+  "ensemble_of",
+  [],
+  "Instead of running a model: the best ensemble of these runs, from what each has answered.",
+)
 
 # Training. The defaults of these depend on the task's family; a command may set others.
 flags.DEFINE_integer("train_batch_size", 32, "Examples of one update, over all replicas.")
@@ -119,6 +124,11 @@ def run(
   load_tensorflow(device_flags.tpu())
   logging.set_verbosity(logging.INFO)
   logging.get_absl_handler().setFormatter(None)  # The commands' own words, without absl's prefix.
+  if FLAGS.ensemble_of:
+    from run_ensemble import run_ensemble
+
+    run_ensemble(prepare, _settings)
+    return
   from albert_tf.finetuning.engine.fit import fine_tune
   from albert_tf.training.distribution import Consensus, is_chief, make_strategy
 
