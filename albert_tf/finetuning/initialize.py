@@ -14,7 +14,7 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.base import TASK_FILE, TaskSpec
 from albert_tf.interop import Checkpoint, load_tokenizer, load_weights, read_checkpoint
 from albert_tf.modeling import named_variables
-from albert_tf.tokenization import AlbertTokenizer, WordPieceTokenizer
+from albert_tf.tokenization import Tokenizer
 
 _ENCODER = "bert/"
 _HEAD = rf"^(?!{_ENCODER})"  # Every variable that is not of the encoder.
@@ -32,7 +32,7 @@ class Start:
   """
 
   config: AlbertConfig
-  tokenizer: AlbertTokenizer | WordPieceTokenizer
+  tokenizer: Tokenizer
   checkpoint: Checkpoint | None
   source: str
 
