@@ -15,9 +15,10 @@ import os
 
 from absl import app, flags
 from flag_settings import expand_flag_files
+import model_flags
 
 from albert_tf import files
-from albert_tf.configs import SHARING_KINDS, AlbertConfig, named_sizes
+from albert_tf.configs import AlbertConfig, named_sizes
 from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.planning import plan, report
 from albert_tf.planning.chips import parse_topology
@@ -26,12 +27,13 @@ from albert_tf.planning.judge import Judge
 from albert_tf.planning.step_compiler import StepCompiler
 from albert_tf.training.precision import PRECISIONS
 
+flags.adopt_module_key_flags(model_flags)
+
 # Model and slice.
 _SIZE = flags.DEFINE_string(
   "size", None, f"One of {', '.join(named_sizes())}; with --sweep several, with commas."
 )
 _ALBERT_CONFIG_FILE = flags.DEFINE_string("albert_config_file", None, "JSON of the model, instead of --size.")
-_SHARING = flags.DEFINE_enum("sharing", None, list(SHARING_KINDS), "What the layers share (ALBERT, table 4).")
 _TOPOLOGY = flags.DEFINE_string(
   "topology",
   None,
@@ -120,9 +122,7 @@ def _configs() -> dict[str, AlbertConfig]:
       "The model is given by exactly one of --size and --albert_config_file. Received: "
       f"--size={_SIZE.value}, --albert_config_file={_ALBERT_CONFIG_FILE.value}. Give one, for example --size=base."
     )
-  if _SHARING.value is None:
-    return found
-  return {name: config.replace(sharing=_SHARING.value) for name, config in found.items()}
+  return {name: model_flags.changed(config) for name, config in found.items()}
 
 
 def _by_default(flag: flags.FlagHolder[bool | None], value: bool) -> bool:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 from absl import app, flags
 import device_flags
 from flag_settings import from_flags, parse_flags
+import model_flags
 
 from albert_tf import doctor, files
-from albert_tf.configs import SHARING_KINDS, AlbertConfig, named_sizes
+from albert_tf.configs import AlbertConfig, named_sizes
 from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.optim.config import (
   OPTIMIZER_NAMES,
@@ -34,9 +35,9 @@ if TYPE_CHECKING:  # At run time it would import TensorFlow before the flags are
   from albert_tf.training.reporting.goodput import Machine
 
 flags.adopt_module_key_flags(device_flags)  # --help shows them too.
+flags.adopt_module_key_flags(model_flags)
 EXIT_PREEMPTED = 143  # What a shell reports for SIGTERM.
 FLAGS = flags.FLAGS
-_MODEL_CHANGES = ("sharing",)  # Flags that change a field of the named size or of the file.
 
 # Input and output.
 flags.DEFINE_string("input_file", "", "Training TFRecords: comma-separated glob patterns.")
@@ -59,8 +60,11 @@ flags.DEFINE_enum(
 
 # Model.
 flags.DEFINE_enum("size", None, named_sizes(), "A named size; its vocabulary size becomes the records'.")
-flags.DEFINE_string("albert_config_file", None, "JSON of the model, instead of --size.")
-flags.DEFINE_enum("sharing", None, SHARING_KINDS, "What the layers share (ALBERT, table 4).")
+flags.DEFINE_string(
+  "albert_config_file",
+  None,
+  "JSON of the model, instead of --size; without a vocab_size it takes the records'.",
+)
 flags.DEFINE_bool(
   "use_one_hot_embeddings", None, "Look pieces up by a matrix product. Default: on TPUs only."
 )
@@ -171,12 +175,11 @@ def _model_config(records_vocab_size: int | None) -> AlbertConfig:
       "The model is given by exactly one of --size and --albert_config_file. Received: "
       f"--size={FLAGS.size}, --albert_config_file={FLAGS.albert_config_file}. Give one, for example --size=base."
     )
-  changes = {name: FLAGS[name].value for name in _MODEL_CHANGES if FLAGS[name].value is not None}
   if FLAGS.albert_config_file is not None:
-    return AlbertConfig.from_json_file(FLAGS.albert_config_file).replace(**changes)
-  if records_vocab_size is not None:
-    changes["vocab_size"] = records_vocab_size
-  return AlbertConfig.from_name(FLAGS.size, **changes)
+    config = AlbertConfig.from_json_file(FLAGS.albert_config_file, vocab_size=records_vocab_size)
+    return model_flags.changed(config)
+  config = model_flags.changed(AlbertConfig.from_name(FLAGS.size))
+  return config if records_vocab_size is None else config.replace(vocab_size=records_vocab_size)
 
 
 def _settings() -> PretrainingSettings:
