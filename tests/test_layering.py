@@ -41,6 +41,7 @@ LIBRARY_ARROWS: dict[str, set[str]] = {
   "interop": MODEL,
   "planning": MODEL | {"pipelines", "training"},
   "serving": MODEL | {"finetuning", "interop"},
+  "studies": BASE | {"planning"},
 }
 TOOLS_ARROWS = {"tokenization", "records"}
 
@@ -79,6 +80,7 @@ OWN_FILES = {
   "tfrecords_tools/pretraining/sorted_runs.py": "unfinished work, which is on a local disk",
   "tpu_scripts/check_saved_model.py": "interpreters on this machine",
   "tpu_scripts/demo.py": "this checkout",
+  "tpu_scripts/run_study.py": "this checkout",
   "tpu_scripts/flag_settings.py": "flag files, which absl too reads on this machine alone",
 }
 

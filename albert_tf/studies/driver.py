@@ -67,8 +67,8 @@ def run_plan(plan: Plan, *, run: RunCommand, notice: Notice, after: Callable[[St
     stage = left[0]
     if not stage.command:
       raise UserError(
-        f"{stage.name} takes the time of another arm, whose run must tell it. Received: no report of updates there. Let "
-        "it report at least once, with a smaller --iterations_per_loop in --train_flags."
+        f"{stage.name} takes the time of another arm, whose run must tell it. Received: no report of updates "
+        "there. Let it report at least once, with a smaller --iterations_per_loop in --train_flags."
       )
     if stage.kind != RECORDS:
       _check_vocabulary(plan, stages)

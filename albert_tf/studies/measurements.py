@@ -49,7 +49,8 @@ def read_run(run_dir: str) -> dict[str, float]:
   if held_out:
     last = held_out[-1]
     found |= {key: last[key] for key in _REPORTED if last.get(key) is not None}
-    found |= {"sentence_accuracy": last[f"{head}_accuracy"] for head in _HEADS if f"{head}_accuracy" in last}
+    sentence = [last[f"{head}_accuracy"] for head in _HEADS if f"{head}_accuracy" in last]
+    found |= {"sentence_accuracy": sentence[0]} if sentence else {}
   if train:
     tail = train[-max(1, len(train) // 10) :]
     for key in _REPORTED:

@@ -29,21 +29,25 @@ def training_bytes(flags: tuple[str, ...], data_flags: tuple[str, ...], *, vocab
   return _PROGRAM_BYTES + estimate_step(model_of(flags, vocab_size=vocab_size), shape, _CHIP).required_bytes
 
 
-def check_memory(plan: Plan, available_bytes: int) -> None:
-  """Refuses a study of which an arm needs more than this machine has; one that names other devices is left to them.
+def check_memory(plan: Plan, available_bytes: int | None) -> None:
+  """Refuses a study of which an arm needs more than this machine has; one that names a TPU is left to that.
+
+  Args:
+    plan: the study.
+    available_bytes: of this machine; None where it is not known, and nothing is refused.
 
   Raises:
     UserError: with the arms that do not fit, and what each needs.
   """
-  if flag_values(plan.device_flags).get("tpu"):
+  if available_bytes is None or flag_values(plan.device_flags).get("tpu"):
     return
   needs = {title: size for title, size in _needs(plan) if size > available_bytes}
   if needs:
     listed = ", ".join(f"{title} {size / 2**30:,.1f} GiB" for title, size in needs.items())
     raise UserError(
       f"Every arm must fit this machine's memory. Received: --scale={plan.scale} on a machine with "
-      f"{available_bytes / 2**30:.1f} GiB free, where by the planner these need more: {listed}. Choose arms with --arms, a "
-      "machine with --tpu, or smaller batches with --train_flags=--gradient_accumulation_steps=N."
+      f"{available_bytes / 2**30:.1f} GiB free, where by the planner these need more: {listed}. Choose arms "
+      "with --arms, a machine with --tpu, or smaller batches with --train_flags=--gradient_accumulation_steps=N."
     )
 
 

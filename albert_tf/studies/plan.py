@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import dataclasses
+import functools
 import os
 from typing import Any
 
@@ -10,7 +11,7 @@ from albert_tf.errors import UserError
 from albert_tf.planning.flops import training_flops_per_example
 from albert_tf.records.manifest import MANIFEST_NAME
 from albert_tf.studies.measurements import examples_per_second, training_hours
-from albert_tf.studies.study import Arm, DataKind, Study, flag_values, model_of
+from albert_tf.studies.study import Arm, DataKind, Study, flag_values, last_of_each, model_of
 
 # Kinds of stages.
 TEXT, VOCABULARY, RECORDS = "text", "vocabulary", "records"
@@ -52,11 +53,11 @@ class Plan:
     input: patterns of text files with commas; empty for the documentation on this machine.
     max_megabytes: how much of that documentation.
     spm_model_file: a vocabulary that is there already; empty to train one.
-    vocab_flags, data_flags, train_flags: of train_vocab.py, create_pretraining_data.py and run_pretrain.py, of all arms.
+    vocab_flags, data_flags, train_flags: of train_vocab.py, create_pretraining_data.py, run_pretrain.py, for all arms.
     device_flags: of every command that computes on devices; they change no result.
     data_dir: folders of the five tasks; empty for no fine-tuning. task_flags: of run_tasks.py.
     num_workers: processes that make records.
-    tpu_compiler: whether Google's compiler for TPUs is installed.
+    tpu_step_flags: of compile_for_tpu.py: by formula, or where Google's compiler is.
   """
 
   study: Study
@@ -74,7 +75,7 @@ class Plan:
   data_dir: str = ""
   task_flags: tuple[str, ...] = ()
   num_workers: int = 1
-  tpu_compiler: bool = False
+  tpu_step_flags: tuple[str, ...] = ("--estimate_only",)
 
   def identity(self) -> dict[str, Any]:
     """What must not change when a study is continued; arms, seeds and tasks may be added."""
@@ -111,7 +112,7 @@ class Plan:
   def vocabulary(self) -> str:
     return self.spm_model_file or self.path("vocabulary", "spm.model")
 
-  @property
+  @functools.cached_property
   def vocab_size(self) -> int:
     """Pieces of the vocabulary; of one that is there already the number is read from its list."""
     if not self.spm_model_file:
@@ -143,6 +144,7 @@ class Plan:
 
   def _text_stages(self) -> list[Stage]:
     found = []
+    command: tuple[str, ...]
     if not self.input:
       command = ("tfrecords_tools/extract_installed_docs.py", f"--output_dir={self.path('text')}",
                  f"--max_megabytes={self.max_megabytes:g}")  # fmt: skip
@@ -160,7 +162,7 @@ class Plan:
       f"--input={self._first_half() if kind.half else self._text_pattern()}",
       f"--spm_model_file={self.vocabulary}",
       f"--output_dir={self.records_dir(kind)}",
-      *self.data_flags,
+      *last_of_each(self.data_flags),
       f"--sentence_pair={kind.sentence_pair}",
       f"--num_workers={self.num_workers}",
     )
@@ -180,8 +182,11 @@ class Plan:
     return ",".join(found[: len(found) // 2])
 
   def training_flags(self, arm: Arm, scale: str = "") -> tuple[str, ...]:
-    """Of run_pretrain.py: those of all arms, then those that set this one apart."""
-    return (*self.train_flags, *arm.flags[scale or self.scale])
+    """Of run_pretrain.py: those of all arms, then those that set this one apart; its size in place of their file."""
+    own = arm.flags[scale or self.scale]
+    replaced = "--albert_config_file=" if "size" in flag_values(own) else None
+    shared = (flag for flag in self.train_flags if replaced is None or not flag.startswith(replaced))
+    return last_of_each([*shared, *own])
 
   def _train_command(self, arm: Arm, flags: Sequence[str], output_dir: str) -> tuple[str, ...]:
     held_out = self.records_dir(self.study.eval_data or arm.data)
@@ -190,7 +195,7 @@ class Plan:
       f"--input_file={self.records_dir(arm.data)}/train-*",
       f"--eval_input_file={held_out}/eval-*",
       f"--output_dir={output_dir}",
-      *flags,
+      *last_of_each(flags),
       *self.device_flags,
     )
 
@@ -261,7 +266,9 @@ class Plan:
         flags = [*self.training_flags(arm, speed.scale), *speed.flags]
         command = self._train_command(arm, flags, folder)
         produces = os.path.join(folder, METRICS_FILE)
-        found.append(Stage(kind=SPEED, name=f"{SPEED}/{arm.name}/turn-{turn}", command=command, produces=produces))
+        found.append(
+          Stage(kind=SPEED, name=f"{SPEED}/{arm.name}/turn-{turn}", command=command, produces=produces)
+        )
     if speed and speed.relative_to:
       found += [self._tpu_stage(arm, speed.scale) for arm in self.arms]
     return found
@@ -273,7 +280,7 @@ class Plan:
       "tpu_scripts/compile_for_tpu.py",
       *arm.flags[scale],
       *_TPU_STEP_FLAGS,
-      *(["--max_compiles=1"] if self.tpu_compiler else ["--estimate_only"]),
+      *self.tpu_step_flags,
       f"--output_json={produces}",
     )
     return Stage(kind=TPU_STEP, name=f"tpu/{arm.name}", command=command, produces=produces)

@@ -3,11 +3,13 @@
 from collections.abc import Mapping, Sequence
 import dataclasses
 import difflib
+from typing import Any
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 
 SCALES = ("laptop", "paper")
+SHARED, UNSHARED = "--sharing=all", "--sharing=none"
 SENTENCE_ACCURACY = "sentence_accuracy"  # Of sentence order or next sentence, whichever the arm has learned.
 
 
@@ -38,7 +40,7 @@ class Arm:
 
   Attributes:
     name: of its directories, and for --arms.
-    title: what the table calls it.
+    titles: scale → what the table calls it.
     flags: scale → the flags of run_pretrain.py that make it; at a scale that is not here it does not run.
     data: what it is trained on.
     after: the arm whose weights, of the same seed, it starts from.
@@ -47,12 +49,34 @@ class Arm:
   """
 
   name: str
-  title: str
+  titles: Mapping[str, str]
   flags: Mapping[str, tuple[str, ...]]
   data: DataKind = SOP
   after: str = ""
   time_of: str = ""
   paper: Mapping[str, float | str] = dataclasses.field(default_factory=dict)
+
+
+def arm(
+  name: str,
+  title: str,
+  paper_flags: str,
+  laptop_flags: str | None = None,
+  *,
+  laptop_title: str = "",
+  scales: Sequence[str] = SCALES,
+  data: DataKind = SOP,
+  after: str = "",
+  time_of: str = "",
+  paper: Mapping[str, float | str] | None = None,
+) -> Arm:
+  """An arm from its flags as one text; on a laptop flags and title are the paper's unless it has its own."""
+  texts = {"paper": paper_flags, "laptop": paper_flags if laptop_flags is None else laptop_flags}
+  flags = {scale: tuple(texts[scale].split()) for scale in scales}
+  titles = {"paper": title, "laptop": laptop_title or title}
+  return Arm(
+    name=name, titles=titles, flags=flags, data=data, after=after, time_of=time_of, paper=paper or {}
+  )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -148,17 +172,19 @@ def flag_values(flags: Sequence[str]) -> dict[str, str]:
   return {name: value if equals else "true" for name, equals, value in pairs}
 
 
+def last_of_each(flags: Sequence[str]) -> tuple[str, ...]:
+  """The flags without those that a later one of the same name replaces."""
+  return tuple({flag.lstrip("-").partition("=")[0]: flag for flag in flags}.values())
+
+
 def model_of(flags: Sequence[str], *, vocab_size: int) -> AlbertConfig:
   """The model that run_pretrain.py makes of these flags: a size or a file, and what further flags change in it."""
   values = flag_values(flags)
-  fields = {field.name: field.type for field in dataclasses.fields(AlbertConfig)}
-  readers = {int: int, float: float}
-  changes = {
-    name: readers[fields[name]](value) if fields[name] in readers else value
-    for name, value in values.items()
-    if name in fields
-  }
-  changes["vocab_size"] = vocab_size
+  changes: dict[str, Any] = {"vocab_size": vocab_size}
+  for field in dataclasses.fields(AlbertConfig):
+    if field.name in values:
+      text = values[field.name]
+      changes[field.name] = int(text) if field.type is int else float(text) if field.type is float else text
   if "albert_config_file" in values:
-    return AlbertConfig.from_json_file(values["albert_config_file"]).replace(**changes)
-  return AlbertConfig.from_name(values.get("size", ""), **changes)
+    return AlbertConfig.from_json_file(values["albert_config_file"], vocab_size=vocab_size).resized(**changes)
+  return AlbertConfig.from_name(values.get("size", "")).resized(**changes)
