@@ -5,6 +5,7 @@ from typing import Any
 from absl import flags
 
 from albert_tf.configs import SHARING_KINDS, AlbertConfig
+from albert_tf.errors import UserError
 
 # Flag → what it says; each is a field of `AlbertConfig`. One that is not given leaves the size or file as it is.
 _INTEGERS = {
@@ -36,3 +37,17 @@ def model_changes() -> dict[str, Any]:
 def changed(config: AlbertConfig) -> AlbertConfig:
   """`config` with what the flags change; what follows from another width is said in `AlbertConfig.resized`."""
   return config.resized(**model_changes())
+
+
+def model_config(records_vocab_size: int | None) -> AlbertConfig:
+  """The model of --size or --albert_config_file, with what the flags above change and the records' vocabulary size."""
+  size, path = flags.FLAGS.size, flags.FLAGS.albert_config_file
+  if (size is None) == (path is None):
+    raise UserError(
+      "The model is given by exactly one of --size and --albert_config_file. Received: "
+      f"--size={size}, --albert_config_file={path}. Give one, for example --size=base."
+    )
+  if path is not None:
+    return changed(AlbertConfig.from_json_file(path, vocab_size=records_vocab_size))
+  config = changed(AlbertConfig.from_name(size))
+  return config if records_vocab_size is None else config.replace(vocab_size=records_vocab_size)
