@@ -151,6 +151,7 @@ def test_every_package_has_its_arrows() -> None:
     "albert_tf.optim.config",
     "albert_tf.records",
     "albert_tf.tokenization",
+    "albert_tf.studies.report",
     "albert_tf.training.settings",
   ],
 )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 import json
 import os
 import statistics
-from typing import Any
+from typing import Any, NamedTuple
 
 from albert_tf import files
 from albert_tf.configs import AlbertConfig
@@ -29,12 +29,27 @@ def examples_per_second(run_dir: str) -> float | None:
   return statistics.median(rates[1:] or rates) if rates else None
 
 
-def training_hours(run_dir: str) -> float | None:
-  """Hours that a run's updates took, the waiting for their batches included, over all its lives."""
-  rows = [row for row in read_rows(run_dir) if row["split"] == "train"]
-  if not rows or "seconds_step" not in rows[-1]:
+class Hours(NamedTuple):
+  """How long a run took, over all its lives.
+
+  Attributes:
+    updates: of the updates, the waiting for their batches included.
+    processes: of everything: also start, compilation, evaluation. What `--max_train_hours` bounds.
+  """
+
+  updates: float
+  processes: float
+
+
+def training_hours(run_dir: str) -> Hours | None:
+  """Of a run's last report; None where there is none."""
+  rows = [row for row in read_rows(run_dir) if row["split"] == "train" and "seconds_step" in row]
+  if not rows:
     return None
-  return (rows[-1]["seconds_step"] + rows[-1]["seconds_input"]) / 3600
+  seconds = {
+    key: value for key, value in rows[-1].items() if key.startswith("seconds_") and key != "seconds_down"
+  }
+  return Hours((seconds["seconds_step"] + seconds["seconds_input"]) / 3600, sum(seconds.values()) / 3600)
 
 
 def read_run(run_dir: str) -> dict[str, float]:
@@ -58,7 +73,8 @@ def read_run(run_dir: str) -> dict[str, float]:
       if values:
         found[f"train_{key}"] = statistics.fmean(values)
     found["steps"] = train[-1]["step"]
-  optional = {"examples_per_second": examples_per_second(run_dir), "hours": training_hours(run_dir)}
+  hours = training_hours(run_dir)
+  optional = {"examples_per_second": examples_per_second(run_dir), "hours": hours and hours.processes}
   return found | {key: value for key, value in optional.items() if value is not None}
 
 

@@ -286,12 +286,15 @@ class Plan:
     return Stage(kind=TPU_STEP, name=f"tpu/{arm.name}", command=command, produces=produces)
 
   def _time_flags(self, arm: Arm, seed: int) -> list[str] | None:
-    """The other arm's hours, and as many updates as fit into them; None while that one is not finished."""
+    """The other arm's hours, and as many updates as fit into those of its updates; None while it is not finished.
+
+    The rate decays over that number. Where evaluation or compilation takes this arm longer, its end is cut off.
+    """
     other = next(other for other in self.arms if other.name == arm.time_of)
     hours = training_hours(self.run_dir(other, seed))
     rate = examples_per_second(self.speed_dir(arm, 0))
     if hours is None or rate is None:
       return None
     batch = int(flag_values(self.training_flags(arm)).get("train_batch_size", 4096))
-    steps = max(1, int(hours * 3600 * rate / batch))
-    return [f"--num_train_steps={steps}", f"--max_train_hours={hours:.6f}"]
+    steps = max(1, int(hours.updates * 3600 * rate / batch))
+    return [f"--num_train_steps={steps}", f"--max_train_hours={hours.processes:.6f}"]

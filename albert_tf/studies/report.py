@@ -55,6 +55,7 @@ def _settings(plan: Plan) -> list[str]:
 
 def _write(study: Study, directory: str, results: Results, lines: Sequence[str], about: object) -> str:
   files.makedirs(directory)
-  text = write_tables(directory, study.title, study.columns, results, lines=lines, about=about)
-  draw_study(study, results, os.path.join(directory, f"{study.name}.png"))
-  return text
+  picture = f"{study.name}.png"
+  if draw_study(study, results, os.path.join(directory, picture)):
+    lines = [*lines, "", f"![{study.title}]({picture})"]
+  return write_tables(directory, study.title, study.columns, results, lines=lines, about=about)

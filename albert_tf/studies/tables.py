@@ -26,7 +26,7 @@ _HEADINGS = {
   "layer_degrees": "angle of a layer",
   "score@average": "average of tasks",
   "steps": "updates",
-  "hours": "hours of updates",
+  "hours": "hours",
 }
 _TABLES = ("table.md", "table.csv", "table.json")
 

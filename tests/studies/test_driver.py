@@ -74,7 +74,7 @@ class Commands:
       common = {"step": step, "masked_lm_loss": loss - step / 100, "masked_lm_accuracy": 0.2}
       rate = {50: 10.0, 100: 40.0}[step]
       rows.append({**common, "split": "train", "examples_per_second": rate, "seconds_step": 36.0 * step,
-                   "seconds_input": 0.0})  # fmt: skip
+                   "seconds_input": 0.0, "seconds_evaluation": 1800.0, "seconds_down": 99.0})  # fmt: skip
       rows.append({**common, "split": "eval", "sentence_order_accuracy": 0.6})
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
@@ -143,7 +143,7 @@ def test_table_and_plot_of_what_was_measured(tmp_path):
   plan, said = make_plan(tmp_path), []
   run(plan, Commands(), said)
   text = write_report(plan)
-  rows = [line for line in text.splitlines() if line.startswith("| SOP") or line.startswith("| NSP")]
+  rows = [line for line in text.splitlines() if line.startswith(("| SOP", "| NSP"))]
   assert "| 52.0 ± 0.0 % |" in rows[0]
   assert "| 54.0 | 78.9 | 86.5 | 80.1 |" in rows[1]
   assert "| 40 ± 0 |" in rows[1]  # The first report, with the compilation, does not count.
@@ -178,8 +178,8 @@ def test_an_arm_starts_from_the_depth_before_and_another_takes_the_same_time(tmp
   timed = make_plan(tmp_path / "time", "equal_time", seeds=(1,))
   run(timed, commands := Commands())
   values = flag_values(commands.finished[-1][1])
-  # One hour, 40 examples a second, 8 examples an update.
-  assert (values["max_train_hours"], values["num_train_steps"]) == ("1.000000", str(3600 * 40 // 8))
+  # One hour of updates and half an hour beside them, 40 examples a second, 8 examples an update.
+  assert (values["max_train_hours"], values["num_train_steps"]) == ("1.500000", str(3600 * 40 // 8))
   assert not (tmp_path / "time/lab/speed/bert_large/turn-0/checkpoints").exists()
   text = write_report(timed)
   assert "| 34 |" in text
