@@ -27,8 +27,9 @@ from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.studies.catalogue import STUDIES, find_study
 from albert_tf.studies.driver import check_directory, run_plan
 from albert_tf.studies.memory import check_memory
-from albert_tf.studies.plan import Plan, Stage
+from albert_tf.studies.plan import Plan
 from albert_tf.studies.report import write_curves, write_report
+from albert_tf.studies.stage import Stage
 from albert_tf.studies.study import SCALES, Study
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent

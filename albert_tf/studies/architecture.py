@@ -37,6 +37,8 @@ SIZES = Study(
          paper={"parameters": "108M", "average": 82.3, "speed": 4.7}),
     arm("bert_large", "BERT large", "--size=bert_large", _laptop_size(64, 4, bert=True),
          paper={"parameters": "334M", "average": 85.2, "speed": 1.0}),
+    # Of the paper's first version; table 1 has its size alone.
+    arm("bert_xlarge", "BERT xlarge", "--size=bert_xlarge", scales=("paper",), paper={"parameters": "1270M"}),
     arm("base", "ALBERT base", "--size=base_v1", _laptop_size(48, 2),
          paper={"parameters": "12M", "average": 80.1, "speed": 5.6}),
     arm("large", "ALBERT large", "--size=large_v1", _laptop_size(64, 4),

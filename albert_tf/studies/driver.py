@@ -11,7 +11,8 @@ from typing import Any
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import Manifest
-from albert_tf.studies.plan import RECORDS, SPEED, Plan, Stage
+from albert_tf.studies.plan import Plan
+from albert_tf.studies.stage import RECORDS, SPEED, Stage
 from albert_tf.tokenization import load_tokenizer
 
 STUDY_FILE, _DONE = "study.json", "done"

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from albert_tf import files
 from albert_tf.configs import AlbertConfig
+from albert_tf.studies.stage import EVAL_FILE, METRICS_FILE, TASKS_FILE
 
 _HEADS = ("sentence_order", "next_sentence")
 # Metrics of the last reports that a table may show; those of training get the prefix `train_`.
@@ -16,7 +17,7 @@ _REPORTED = ("masked_lm_loss", "masked_lm_accuracy")
 
 def read_rows(run_dir: str) -> list[dict[str, Any]]:
   """The reports of a run, in order; none where there is no run."""
-  path = os.path.join(run_dir, "metrics.jsonl")
+  path = os.path.join(run_dir, METRICS_FILE)
   if not files.exists(path):
     return []
   return [json.loads(line) for line in files.read_bytes(path).decode().splitlines() if line.strip()]
@@ -80,7 +81,7 @@ def read_run(run_dir: str) -> dict[str, float]:
 
 def read_probes(probe_dir: str) -> tuple[dict[str, float], dict[str, list[float]]]:
   """Figures of eval.json as `metric@set`; and, where it has them, two values for each layer of the first set."""
-  path = os.path.join(probe_dir, "eval.json")
+  path = os.path.join(probe_dir, EVAL_FILE)
   if not files.exists(path):
     return {}, {}
   sets: Mapping[str, Mapping[str, Any]] = json.loads(files.read_bytes(path))["sets"]
@@ -99,7 +100,7 @@ def read_probes(probe_dir: str) -> tuple[dict[str, float], dict[str, list[float]
 
 def read_tasks(tasks_dir: str) -> tuple[dict[str, float], dict[str, str]]:
   """Scores in percent by task, their average, and the tasks that were left out with the reason."""
-  path = os.path.join(tasks_dir, "tasks.json")
+  path = os.path.join(tasks_dir, TASKS_FILE)
   if not files.exists(path):
     return {}, {}
   record = json.loads(files.read_bytes(path))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 import dataclasses
 import functools
+import itertools
 import os
 from typing import Any
 
@@ -11,36 +12,26 @@ from albert_tf.errors import UserError
 from albert_tf.planning.flops import training_flops_per_example
 from albert_tf.records.manifest import MANIFEST_NAME
 from albert_tf.studies.measurements import examples_per_second, training_hours
+from albert_tf.studies.stage import (
+  EVAL_FILE,
+  METRICS_FILE,
+  PRETRAINING,
+  PROBE,
+  RECORDS,
+  SPEED,
+  TASKS,
+  TASKS_FILE,
+  TEXT,
+  TPU_STEP,
+  VOCABULARY,
+  Stage,
+)
 from albert_tf.studies.study import Arm, DataKind, Study, flag_values, last_of_each, model_of
 
-# Kinds of stages.
-TEXT, VOCABULARY, RECORDS = "text", "vocabulary", "records"
-SPEED, TPU_STEP, PRETRAINING, PROBE, TASKS = "speed", "tpu step", "pretraining", "probe", "tasks"
-# What the commands leave; they do not import one another.
-METRICS_FILE, EVAL_FILE, TASKS_FILE = "metrics.jsonl", "eval.json", "tasks.json"
 _FIRST_TEXT_FILE = "docs-00000-of-00004.txt"
 _TPU_STEP_FLAGS = (
   "--topology=v3:2x2", "--per_core_batch_size=8", "--max_seq_length=512", "--max_predictions_per_seq=20",
 )  # fmt: skip
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Stage:
-  """One command of a study.
-
-  Attributes:
-    kind: what it does; stages of a kind take time in proportion to their cost.
-    name: unique in the study.
-    command: a script of this project and its flags; empty while an earlier stage must say something for it.
-    produces: the file that it leaves when it has succeeded.
-    cost: beside the others of its kind.
-  """
-
-  kind: str
-  name: str
-  command: tuple[str, ...]
-  produces: str
-  cost: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -195,7 +186,7 @@ class Plan:
       f"--input_file={self.records_dir(arm.data)}/train-*",
       f"--eval_input_file={held_out}/eval-*",
       f"--output_dir={output_dir}",
-      *last_of_each(flags),
+      *last_of_each(["--select_best=last", *flags]),  # The held-out set compares arms, so it selects in none.
       *self.device_flags,
     )
 
@@ -208,16 +199,17 @@ class Plan:
     run_dir = self.run_dir(arm, seed)
     command = () if timed is None else self._train_command(arm, [*flags, *timed], run_dir)
     name = f"{PRETRAINING}/{arm.name}/seed-{seed}"
-    produces, cost = os.path.join(run_dir, METRICS_FILE), self._training_cost(arm)
+    # An arm that takes another's time costs what that one does.
+    costly = next((other for other in self.arms if other.name == arm.time_of), arm)
+    produces, cost = os.path.join(run_dir, METRICS_FILE), self._training_cost(self.training_flags(costly))
     return Stage(kind=PRETRAINING, name=name, command=command, produces=produces, cost=cost)
 
-  def _training_cost(self, arm: Arm) -> float:
-    """Operations of the whole run; an arm that takes another's time costs what that one does."""
-    arm = next((other for other in self.arms if other.name == arm.time_of), arm)
-    values = flag_values(self.training_flags(arm))
+  def _training_cost(self, flags: Sequence[str]) -> float:
+    """Operations of a whole run."""
+    values = flag_values(flags)
     data = {**flag_values(self.data_flags), **values}
     flops = training_flops_per_example(
-      model_of(self.training_flags(arm), vocab_size=self.vocab_size),
+      model_of(flags, vocab_size=self.vocab_size),
       max_seq_length=int(data.get("max_seq_length", 512)),
       max_predictions_per_seq=int(data.get("max_predictions_per_seq", 20)),
     )
@@ -258,18 +250,22 @@ class Plan:
 
   def _speed_stages(self) -> list[Stage]:
     speed = self.study.speed
+    if speed is None:
+      return []
     found = []
-    for turn in range(speed.rounds if speed else 0):
-      for arm in self.arms:
-        assert speed is not None
-        folder = self.speed_dir(arm, turn)
-        flags = [*self.training_flags(arm, speed.scale), *speed.flags]
-        command = self._train_command(arm, flags, folder)
-        produces = os.path.join(folder, METRICS_FILE)
-        found.append(
-          Stage(kind=SPEED, name=f"{SPEED}/{arm.name}/turn-{turn}", command=command, produces=produces)
+    for turn, arm in itertools.product(range(speed.rounds), self.arms):
+      folder = self.speed_dir(arm, turn)
+      flags = [*self.training_flags(arm, speed.scale), *speed.flags]
+      found.append(
+        Stage(
+          kind=SPEED,
+          name=f"{SPEED}/{arm.name}/turn-{turn}",
+          command=self._train_command(arm, flags, folder),
+          produces=os.path.join(folder, METRICS_FILE),
+          cost=self._training_cost(flags),
         )
-    if speed and speed.relative_to:
+      )
+    if speed.relative_to:
       found += [self._tpu_stage(arm, speed.scale) for arm in self.arms]
     return found
 

@@ -7,9 +7,10 @@ import os
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.studies.driver import is_done
-from albert_tf.studies.plan import METRICS_FILE, Plan
+from albert_tf.studies.plan import Plan
 from albert_tf.studies.plots import draw_study
 from albert_tf.studies.results import Results, collect, of_runs
+from albert_tf.studies.stage import METRICS_FILE
 from albert_tf.studies.study import Study, flag_values
 from albert_tf.studies.tables import write_tables
 

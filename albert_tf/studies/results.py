@@ -8,7 +8,8 @@ from typing import Any
 
 from albert_tf import files
 from albert_tf.studies.measurements import examples_per_second, read_probes, read_rows, read_run, read_tasks
-from albert_tf.studies.plan import PRETRAINING, TASKS, TPU_STEP, Plan, Stage
+from albert_tf.studies.plan import Plan
+from albert_tf.studies.stage import PRETRAINING, TASKS, TPU_STEP, Stage
 from albert_tf.studies.study import Arm
 
 
