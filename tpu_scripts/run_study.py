@@ -30,9 +30,10 @@ from albert_tf.studies.memory import check_memory
 from albert_tf.studies.plan import Plan
 from albert_tf.studies.report import write_curves, write_report
 from albert_tf.studies.stage import Stage
-from albert_tf.studies.study import SCALES, Study
+from albert_tf.studies.study import SCALES, Study, last_of_each
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+_VOCAB_SIZE = {"laptop": 4000, "paper": 30000}  # Section 4.1.
 EXIT_STOPPED = 143  # What a shell reports for SIGTERM.
 
 flags.adopt_module_key_flags(device_flags)  # --help shows them too.
@@ -40,8 +41,8 @@ _STUDY = flags.DEFINE_string("study", None, f"One of {', '.join(STUDIES)}.", req
 _SCALE = flags.DEFINE_enum("scale", "laptop", SCALES, "Whose settings: recipes/studies/STUDY/SCALE.flags.")
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Where all of it goes; local or gs://.", required=True)
 _INPUT = flags.DEFINE_string("input", "", "Text files: glob patterns with commas, quoted.")
-_MAX_MEGABYTES = flags.DEFINE_float(
-  "max_megabytes", 20.0, "Without --input: how much documentation (10^6 bytes)."
+_TEXT_FLAGS = flags.DEFINE_string(
+  "text_flags", "", "Without --input: more flags of extract_installed_docs.py."
 )
 _SPM_MODEL_FILE = flags.DEFINE_string("spm_model_file", "", "A vocabulary that is there. Default: a new one.")
 _SEEDS = flags.DEFINE_list("seeds", [], "Runs of each arm. Default: the study's; laptop 1,2,3, paper 1.")
@@ -103,9 +104,9 @@ def _plan(study: Study) -> Plan:
     seeds=_seeds(study),
     output_dir=files.abspath(_OUTPUT_DIR.value),
     input=_absolute(_INPUT.value),
-    max_megabytes=_MAX_MEGABYTES.value,
+    text_flags=last_of_each(["--max_megabytes=20", *_recipe(study, "_text", _TEXT_FLAGS.value)]),
     spm_model_file=_absolute(_SPM_MODEL_FILE.value),
-    vocab_flags=_recipe(study, "_vocab") or (f"--vocab_size={4000 if _SCALE.value == 'laptop' else 30000}",),
+    vocab_flags=last_of_each([f"--vocab_size={_VOCAB_SIZE[_SCALE.value]}", *_recipe(study, "_vocab")]),
     data_flags=_recipe(study, "_data", _DATA_FLAGS.value),
     train_flags=_recipe(study, "", _TRAIN_FLAGS.value),
     device_flags=tuple(flag.serialize() for flag in device),

@@ -42,9 +42,9 @@ class Plan:
     study, scale, arms, seeds: what is run.
     output_dir: where all of it lies.
     input: patterns of text files with commas; empty for the documentation on this machine.
-    max_megabytes: how much of that documentation.
     spm_model_file: a vocabulary that is there already; empty to train one.
-    vocab_flags, data_flags, train_flags: of train_vocab.py, create_pretraining_data.py, run_pretrain.py, for all arms.
+    text_flags, vocab_flags, data_flags, train_flags: of extract_installed_docs.py, train_vocab.py,
+      create_pretraining_data.py and run_pretrain.py, for all arms.
     device_flags: of every command that computes on devices; they change no result.
     data_dir: folders of the five tasks; empty for no fine-tuning. task_flags: of run_tasks.py.
     num_workers: processes that make records.
@@ -57,8 +57,8 @@ class Plan:
   seeds: tuple[int, ...]
   output_dir: str
   input: str = ""
-  max_megabytes: float = 20.0
   spm_model_file: str = ""
+  text_flags: tuple[str, ...] = ()
   vocab_flags: tuple[str, ...] = ()
   data_flags: tuple[str, ...] = ()
   train_flags: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class Plan:
     return {
       "study": self.study.name,
       "scale": self.scale,
-      "text": self.input or f"{self.max_megabytes:g} MB of installed documentation",
+      "text": self.input or ["installed documentation", *self.text_flags],
       "vocabulary": self.spm_model_file or list(self.vocab_flags),
       "data_flags": list(self.data_flags),
       "train_flags": list(self.train_flags),
@@ -138,7 +138,7 @@ class Plan:
     command: tuple[str, ...]
     if not self.input:
       command = ("tfrecords_tools/extract_installed_docs.py", f"--output_dir={self.path('text')}",
-                 f"--max_megabytes={self.max_megabytes:g}")  # fmt: skip
+                 *self.text_flags)  # fmt: skip
       produces = self.path("text", _FIRST_TEXT_FILE)
       found.append(Stage(kind=TEXT, name=TEXT, command=command, produces=produces))
     if not self.spm_model_file:

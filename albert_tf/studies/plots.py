@@ -1,6 +1,7 @@
 """One picture a study: what the arms have reached, and how; several seeds as mean and range."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 import io
 
 from matplotlib.axes import Axes
@@ -23,18 +24,18 @@ def draw_study(study: Study, results: Results, path: str) -> bool:
   trained = [row for row in results.rows if row.seeds]
   if not trained:
     return False
-  panels = 2 if study.layers or len(trained) == 1 or not study.arms else 1 + len(study.curves)
-  panels = len(study.curves) if not study.arms else panels
-  figure = Picture(figsize=(5.4 * panels, 4.6), dpi=100, layout="constrained", facecolor="white")
-  grid = figure.subplots(1, panels, squeeze=False)[0]
+  draws: list[Callable[[Axes], None]] = []
   if study.layers:
-    _draw_layers(grid[0], trained, "l2", "L2 distance of a layer's input and output")
-    _draw_layers(grid[1], trained, "degrees", "angle between them, degrees")
+    titles = {"l2": "L2 distance of a layer's input and output", "degrees": "angle between them, degrees"}
+    draws += [partial(_draw_layers, rows=trained, key=key, title=title) for key, title in titles.items()]
   else:
     if study.arms:
-      _draw_figures(grid[0], trained, study.metric)
-    for axes, (split, key) in zip(grid[1 if study.arms else 0 :], study.curves, strict=False):
-      _draw_curves(axes, trained, split, key)
+      draws += [partial(_draw_figures, rows=trained, key=key) for key in study.metrics]
+    draws += [partial(_draw_curves, rows=trained, split=split, key=key) for split, key in study.curves]
+  figure = Picture(figsize=(5.4 * len(draws), 4.6), dpi=100, layout="constrained", facecolor="white")
+  grid = figure.subplots(1, len(draws), squeeze=False)[0]
+  for axes, draw in zip(grid, draws, strict=True):
+    draw(axes)
   figure.suptitle(f"{study.title} ({study.paper})", fontsize=12)
   handles, labels = grid[-1].get_legend_handles_labels()
   if handles:
@@ -51,7 +52,7 @@ def _color(number: int) -> str:
   return _COLORS[number % len(_COLORS)]
 
 
-def _draw_figures(axes: Axes, rows: Sequence[Row], key: str) -> None:
+def _draw_figures(axes: Axes, *, rows: Sequence[Row], key: str) -> None:
   """A point for every seed and a bar from mean − to mean + standard deviation, an arm a line."""
   for number, row in enumerate(rows):
     figure = row.figures.get(key)
@@ -71,7 +72,7 @@ def _draw_figures(axes: Axes, rows: Sequence[Row], key: str) -> None:
   _decorate(axes, f"held-out {heading(key)}{', %' if is_share(key) else ''}")
 
 
-def _draw_curves(axes: Axes, rows: Sequence[Row], split: str, key: str) -> None:
+def _draw_curves(axes: Axes, *, rows: Sequence[Row], split: str, key: str) -> None:
   """The mean over the seeds at the steps that all have reported, and their range."""
   scale = 100.0 if is_share(key) else 1.0
   for number, row in enumerate(rows):
@@ -101,7 +102,7 @@ def _draw_curves(axes: Axes, rows: Sequence[Row], split: str, key: str) -> None:
   _decorate(axes, f"{where} {heading(key)}{', %' if is_share(key) else ''}")
 
 
-def _draw_layers(axes: Axes, rows: Sequence[Row], key: str, title: str) -> None:
+def _draw_layers(axes: Axes, *, rows: Sequence[Row], key: str, title: str) -> None:
   for number, row in enumerate(rows):
     values = np.array([of_seed[key] for of_seed in row.layers])  # [seeds, layers]
     if values.size:

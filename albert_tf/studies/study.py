@@ -107,7 +107,7 @@ class Study:
     question: what it answers, in a sentence.
     arms: in the order of the table.
     columns: metrics of the table, in order; see `results.read_run`.
-    metric: the one of the plot.
+    metrics: of the plot, a panel each.
     curves: what its curves show: (split, metric) each.
     probes: record sets on whose held-out part every trained arm is measured by evaluate.py.
     eval_data: the one held-out set of all arms; None: each arm's own.
@@ -123,7 +123,7 @@ class Study:
   question: str
   arms: tuple[Arm, ...]
   columns: tuple[str, ...] = ("parameters", "masked_lm_loss", "masked_lm_accuracy", SENTENCE_ACCURACY)
-  metric: str = "masked_lm_loss"
+  metrics: tuple[str, ...] = ("masked_lm_loss",)
   curves: tuple[tuple[str, str], ...] = (("eval", "masked_lm_loss"),)
   probes: tuple[DataKind, ...] = ()
   eval_data: DataKind | None = None

@@ -27,7 +27,7 @@ SENTENCE_LOSS = Study(
     "next_sentence_accuracy@nsp",
     "sentence_order_accuracy@sop",
   ),
-  metric="sentence_order_accuracy@sop",
+  metrics=("next_sentence_accuracy@nsp", "sentence_order_accuracy@sop"),
   probes=(ORDERED, NSP, SOP),
   arms=(
     arm(
@@ -65,7 +65,7 @@ MORE_DATA = Study(
   question="Does more text help at the same number of updates? Half of the files of the text against all of them.",
   eval_data=HALF,
   curves=(("eval", "masked_lm_accuracy"),),
-  metric="masked_lm_accuracy",
+  metrics=("masked_lm_accuracy",),
   arms=(
     arm("half", "half of the text", "", data=HALF, paper={"average": 80.1}),
     arm("all", "all of the text", "", paper={"average": 80.8}),
@@ -79,7 +79,7 @@ DROPOUT = Study(
   question="Does a model that has not yet fitted its text gain from training without dropout?",
   curves=(("eval", "masked_lm_accuracy"), ("train", "masked_lm_accuracy")),
   columns=("parameters", "train_masked_lm_accuracy", "masked_lm_loss", "masked_lm_accuracy", SENTENCE_ACCURACY),
-  metric="masked_lm_accuracy",
+  metrics=("masked_lm_accuracy",),
   arms=(
     arm("with", "with dropout, 0.1", "--hidden_dropout_prob=0.1 --attention_probs_dropout_prob=0.1",
         paper={"average": 90.4}),
@@ -95,7 +95,7 @@ LEARNING_CURVES = Study(
   question="How do these runs compare, update by update?",
   columns=("parameters", "steps", "train_masked_lm_loss", "masked_lm_loss", "masked_lm_accuracy", SENTENCE_ACCURACY),
   curves=(("eval", "masked_lm_accuracy"), ("train", "masked_lm_accuracy")),
-  metric="masked_lm_accuracy",
+  metrics=("masked_lm_accuracy",),
   fine_tuned=False,
   arms=(),
 )  # fmt: skip
