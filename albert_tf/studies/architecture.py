@@ -27,7 +27,8 @@ SIZES = Study(
   # The paper's own sizes, whatever is trained: two examples an update fit a laptop too.
   speed=Speed(
     flags=(
-      "--train_batch_size=2", "--num_train_steps=3", "--num_warmup_steps=1", "--iterations_per_loop=1", "--learning_rate=1e-5"
+      "--train_batch_size=2", "--num_train_steps=3", "--num_warmup_steps=1", "--learning_rate=1e-5",
+      "--iterations_per_loop=1",
     ),
     rounds=2,
     scale="paper",

@@ -179,12 +179,14 @@ class Plan:
     shared = (flag for flag in self.train_flags if replaced is None or not flag.startswith(replaced))
     return last_of_each([*shared, *own])
 
-  def _train_command(self, arm: Arm, flags: Sequence[str], output_dir: str) -> tuple[str, ...]:
+  def _train_command(
+    self, arm: Arm, flags: Sequence[str], output_dir: str, *, evaluate: bool = True
+  ) -> tuple[str, ...]:
     held_out = self.records_dir(self.study.eval_data or arm.data)
     return (
       "tpu_scripts/run_pretrain.py",
       f"--input_file={self.records_dir(arm.data)}/train-*",
-      f"--eval_input_file={held_out}/eval-*",
+      *([f"--eval_input_file={held_out}/eval-*"] if evaluate else []),
       f"--output_dir={output_dir}",
       *last_of_each(["--select_best=last", *flags]),  # The held-out set compares arms, so it selects in none.
       *self.device_flags,
@@ -253,14 +255,15 @@ class Plan:
     if speed is None:
       return []
     found = []
-    for turn, arm in itertools.product(range(speed.rounds), self.arms):
+    timed = [arm for arm in self.arms if speed.relative_to or arm.time_of]
+    for turn, arm in itertools.product(range(speed.rounds), timed):
       folder = self.speed_dir(arm, turn)
       flags = [*self.training_flags(arm, speed.scale), *speed.flags]
       found.append(
         Stage(
           kind=SPEED,
           name=f"{SPEED}/{arm.name}/turn-{turn}",
-          command=self._train_command(arm, flags, folder),
+          command=self._train_command(arm, flags, folder, evaluate=False),
           produces=os.path.join(folder, METRICS_FILE),
           cost=self._training_cost(flags),
         )

@@ -81,7 +81,7 @@ def arm(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Speed:
-  """A few updates of every arm, in turns, before anything is trained.
+  """A few updates of every arm, in turns, before anything is trained; without `relative_to` of those with `time_of`.
 
   Attributes:
     flags: of run_pretrain.py, behind those of the study and the arm.

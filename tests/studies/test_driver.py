@@ -180,7 +180,9 @@ def test_an_arm_starts_from_the_depth_before_and_another_takes_the_same_time(tmp
   values = flag_values(commands.finished[-1][1])
   # One hour of updates and half an hour beside them, 40 examples a second, 8 examples an update.
   assert (values["max_train_hours"], values["num_train_steps"]) == ("1.500000", str(3600 * 40 // 8))
-  assert not (tmp_path / "time/lab/speed/bert_large/turn-0/checkpoints").exists()
+  assert [title for title, _ in commands.finished if title.startswith("speed")] == ["speed/xxlarge/turn-0"]
+  assert "eval_input_file" not in flag_values(commands.finished[1][1])
+  assert not (tmp_path / "time/lab/speed/xxlarge/turn-0/checkpoints").exists()
   text = write_report(timed)
   assert "| 34 |" in text
 
