@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 import dataclasses
+import itertools
 from typing import Any
 
 from albert_tf.tokenization import Tokenizer
@@ -17,7 +18,7 @@ from tfrecords_tools.pretraining.statistics import SourceCounts, Statistics
 # Bytes of text in a block: enough to be worth a task, few enough to share out a small corpus.
 SMALLEST_BLOCK, _LARGEST_BLOCK, _MOST_BLOCKS = 1 << 20, 4 << 20, 4096
 _BYTES_AT_ONCE = 1 << 18  # Of text that is tokenized together: its words take thirty times as much memory.
-_INSTANCES_AT_ONCE = 1024
+_INSTANCES_AT_ONCE = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,17 +177,16 @@ class BlockMaker:
       kind = split if split == "train" else source.eval_split
       statistics = outcome.statistics[split]
       others = [document for _, document in numbered]  # Never from the other split.
-      buffer: list[Instance] = []
-      for place, document in numbered:
-        for dupe in range(self._passes(source, place) if split == "train" else self._settings.dupe_factor):
-          for instance in self._make(document, self._stream(place, dupe), others=others):
-            buffer.append(instance)
-            if len(buffer) >= _INSTANCES_AT_ONCE:  # One document may give very many.
-              statistics.add_instances(buffer)
-              yield kind, buffer
-              buffer = []
-      statistics.add_instances(buffer)
-      yield kind, buffer
+      drafts = (
+        draft
+        for place, document in numbered
+        for dupe in range(self._passes(source, place) if split == "train" else self._settings.dupe_factor)
+        for draft in self._make.drafts(document, self._stream(place, dupe), others=others)
+      )
+      while few := list(itertools.islice(drafts, _INSTANCES_AT_ONCE)):
+        instances = self._make.finish(few)
+        statistics.add_instances(instances)
+        yield kind, instances
     counts.count(outcome.statistics)
 
   def _passes(self, source: Source, place: Place) -> int:
