@@ -131,7 +131,7 @@ def run(
     strategy=strategy,
   )
   # Of several workers the chief reports and exports; the others wait: none may leave before.
-  Consensus(strategy).on_chief(is_chief(strategy), lambda: _finish(prepared, start, results))
+  Consensus(strategy).on_chief(is_chief(strategy), lambda: _finish(prepared, results))
 
 
 def _settings() -> FineTuneSettings:
@@ -158,7 +158,7 @@ def _read_start(vocab_file: str | None) -> "Start":
   from albert_tf.tokenization import WordPieceTokenizer
 
   checkpoint = FLAGS.init_checkpoint
-  if not checkpoint and not FLAGS.do_train and files.exists(os.path.join(FLAGS.output_dir, "task.json")):
+  if not checkpoint and not FLAGS.do_train and has_run():
     checkpoint = FLAGS.output_dir
   start = read_start(
     checkpoint,
@@ -176,12 +176,11 @@ def _read_start(vocab_file: str | None) -> "Start":
   return start
 
 
-def _finish(prepared: Prepared, start: "Start", results: Mapping[str, Any]) -> None:
+def _finish(prepared: Prepared, results: Mapping[str, Any]) -> None:
   """Prints the results and leaves a SavedModel, unless an earlier command did."""
   from albert_tf.finetuning.engine import record
   from albert_tf.finetuning.engine.results import lines
   from albert_tf.serving import export_saved_model
-  from albert_tf.tokenization import WordPieceTokenizer
 
   path = os.path.join(FLAGS.output_dir, record.RESULTS_FILE)
   if prepared.notes:
@@ -194,8 +193,7 @@ def _finish(prepared: Prepared, start: "Start", results: Mapping[str, Any]) -> N
     record.write_json(path, {**known, **counts, **notes})
   print(*lines(results), f"results: {path}", sep="\n")
   folder = os.path.join(FLAGS.output_dir, "saved_model")
-  reads_text = not isinstance(start.tokenizer, WordPieceTokenizer)  # In a SavedModel.
-  if FLAGS.do_train and FLAGS.export and reads_text and not files.exists(os.path.join(folder, "1")):
+  if FLAGS.do_train and FLAGS.export and not files.exists(os.path.join(folder, "1")):
     logging.set_verbosity(logging.ERROR)  # TensorFlow's words while it saves.
     kind = prepared.task.spec.signature
     exported = export_saved_model(model=kind, init_checkpoint=FLAGS.output_dir, output_dir=folder, version=1)
@@ -203,6 +201,11 @@ def _finish(prepared: Prepared, start: "Start", results: Mapping[str, Any]) -> N
 
 
 # ------------------------------------------------------------------ for what a command adds
+
+
+def has_run() -> bool:
+  """Whether --output_dir holds a run already."""
+  return files.exists(os.path.join(FLAGS.output_dir, "task.json"))
 
 
 def trained_spec() -> "TaskSpec | None":

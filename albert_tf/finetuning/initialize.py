@@ -11,7 +11,7 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.interop import Checkpoint, load_tokenizer, load_weights, read_checkpoint
 from albert_tf.modeling import named_variables
-from albert_tf.tokenization import AlbertTokenizer, WordPieceTokenizer
+from albert_tf.tokenization import Tokenizer
 
 _ENCODER = "bert/"
 _HEAD = rf"^(?!{_ENCODER})"  # Every variable that is not of the encoder.
@@ -29,7 +29,7 @@ class Start:
   """
 
   config: AlbertConfig
-  tokenizer: AlbertTokenizer | WordPieceTokenizer
+  tokenizer: Tokenizer
   checkpoint: Checkpoint | None
   source: str
 

@@ -1,5 +1,6 @@
 """The command and the job: equal bytes everywhere, held-out documents, restarts, and users' mistakes."""
 
+import dataclasses
 import itertools
 import os
 import pathlib
@@ -13,17 +14,19 @@ import numpy as np
 import psutil
 import pytest
 from support import tiny_corpus
+from support.made_records import contents
 
 from albert_tf.errors import UserError
 from albert_tf.records import Manifest, masked_crc32c, read_records
 from albert_tf.records.decode import decode_example
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.inspection.validation import view_instance
-from tfrecords_tools.pretraining import blocks
+from tfrecords_tools.pretraining import blocks, plan
 from tfrecords_tools.pretraining.job import create_records
 from tfrecords_tools.pretraining.local import runner as local_runner
 from tfrecords_tools.pretraining.local.runner import LocalRunner
 from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.summary import format_summary
 
 _COMMAND = pathlib.Path(__file__).parents[2] / "tfrecords_tools" / "create_pretraining_data.py"
 _CHOICES = PretrainingSettings(
@@ -53,11 +56,6 @@ def _make(corpus, output_dir, tokenizer, *, choices=_CHOICES, block_bytes=4000, 
     return create_records(
       corpus, str(output_dir), tokenizer=tokenizer, settings=choices, options=_LINES, runner=runner, **more
     )
-
-
-def _contents(directory):
-  files = sorted(path for path in pathlib.Path(directory).rglob("*") if path.is_file())
-  return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
 
 
 def _command(arguments, *, always_workers=False):
@@ -98,7 +96,7 @@ def _flags(corpus, model, directory, **more):
 
 def test_bytes_do_not_depend_on_workers_blocks_or_machine(corpus, tiny_tokenizer, tmp_path):
   _make(corpus, tmp_path / "one", tiny_tokenizer)
-  expected = _contents(tmp_path / "one")
+  expected = contents(tmp_path / "one")
   assert sorted(expected) == [
     "eval-00000-of-00001.tfrecord",
     "index/offsets-eval-00000-of-00001.tfrecord.idx",
@@ -111,9 +109,9 @@ def test_bytes_do_not_depend_on_workers_blocks_or_machine(corpus, tiny_tokenizer
     "train-00001-of-00002.tfrecord",
   ]
   _make(corpus, tmp_path / "blocks", tiny_tokenizer, block_bytes=1 << 20)
-  assert _contents(tmp_path / "blocks") == expected
+  assert contents(tmp_path / "blocks") == expected
   _make(corpus, tmp_path / "two", tiny_tokenizer, num_workers=2)
-  assert _contents(tmp_path / "two") == expected
+  assert contents(tmp_path / "two") == expected
 
 
 def test_manifest_tells_the_truth(corpus, tiny_tokenizer, tmp_path):
@@ -177,7 +175,7 @@ def test_a_small_corpus_still_has_a_held_out_document(corpus, tiny_tokenizer, tm
   assert manifest.statistics["eval"]["documents"] == 1
   assert manifest.statistics["train"]["documents"] == 2
   _make([str(path)], tmp_path / "again", tiny_tokenizer, choices=choices, num_workers=2)
-  assert _contents(tmp_path / "again") == _contents(tmp_path / "out")
+  assert contents(tmp_path / "again") == contents(tmp_path / "out")
 
 
 def test_another_seed_gives_other_records(corpus, tiny_tokenizer, tmp_path):
@@ -185,7 +183,7 @@ def test_another_seed_gives_other_records(corpus, tiny_tokenizer, tmp_path):
 
   _make(corpus, tmp_path / "a", tiny_tokenizer)
   _make(corpus, tmp_path / "b", tiny_tokenizer, choices=dataclasses.replace(_CHOICES, random_seed=1))
-  a, b = _contents(tmp_path / "a"), _contents(tmp_path / "b")
+  a, b = contents(tmp_path / "a"), contents(tmp_path / "b")
   assert all(a[name] != b[name] for name in a if name.endswith("tfrecord"))
 
 
@@ -212,7 +210,7 @@ def test_an_interrupted_run_shows_nothing_and_continues(corpus, tiny_tokenizer, 
 
   _make(corpus, tmp_path / "cut", tiny_tokenizer, progress=untouched)
   _make(corpus, tmp_path / "whole", tiny_tokenizer)
-  assert _contents(tmp_path / "cut") == _contents(tmp_path / "whole")
+  assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
 
 
 @pytest.mark.slow
@@ -240,7 +238,7 @@ def test_a_killed_command_continues(tiny_model, tmp_path):
     assert not list((tmp_path / "cut").glob("train-*"))
   again = _run(_flags([str(text)], tiny_model, tmp_path / "cut", **flags), always_workers=True)
   assert again.returncode == 0, again.stderr
-  assert _contents(tmp_path / "cut") == _contents(tmp_path / "whole")
+  assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
 
 
 def test_finished_output_is_kept_and_other_settings_are_refused(corpus, tiny_tokenizer, tmp_path):
@@ -284,7 +282,7 @@ def test_unfinished_files_of_other_settings_are_refused_whatever_the_work_dir(
     _make(corpus, output, tiny_tokenizer, choices=other, work_dir=str(tmp_path / "two"))
   _make(corpus, output, tiny_tokenizer, work_dir=str(tmp_path / "three"))  # The same plan continues.
   _make(corpus, tmp_path / "whole", tiny_tokenizer)
-  assert _contents(tmp_path / "out") == _contents(tmp_path / "whole")
+  assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
 @pytest.mark.parametrize(
@@ -320,7 +318,7 @@ def test_command_works_without_tensorflow_in_any_worker(corpus, tiny_model, tmp_
   assert Manifest.load(str(tmp_path / "out")).num_records("train") > 100
   again = _run([f"--flagfile={tmp_path / 'out' / 'flags.txt'}", f"--output_dir={tmp_path / 'again'}"])
   assert again.returncode == 0, again.stderr
-  assert _contents(tmp_path / "again") == _contents(tmp_path / "out")
+  assert contents(tmp_path / "again") == contents(tmp_path / "out")
   finished = _run([f"--flagfile={tmp_path / 'out' / 'flags.txt'}", f"--output_dir={tmp_path / 'out'}"])
   assert finished.stderr == f"nothing to do: {tmp_path / 'out'} is finished\n"
   assert "instances/s" not in finished.stdout  # It has made none.
@@ -378,7 +376,41 @@ def test_other_file_systems_give_the_same_records(corpus, tiny_model, tmp_path):
   urls = [f"file://{path}" for path in corpus]
   result = _run(_flags(urls, tiny_model, f"file://{tmp_path}/remote", work_dir=tmp_path / "work"))
   assert result.returncode == 0, result.stderr
-  local, remote = _contents(tmp_path / "local"), _contents(tmp_path / "remote")
+  local, remote = contents(tmp_path / "local"), contents(tmp_path / "remote")
   del local["flags.txt"], remote["flags.txt"]
   assert remote == local
   assert not list((tmp_path / "work").iterdir())
+
+
+@pytest.mark.parametrize(("kind", "label_1"), [("nsp", 0.5), ("ordered", 0.0)])
+def test_every_kind_of_pair_has_the_same_bytes_from_any_number_of_workers(
+  corpus, tiny_tokenizer, tmp_path, kind, label_1
+):
+  choices = dataclasses.replace(_CHOICES, sentence_pair=kind)
+  for workers in (1, 2):
+    manifest = _make(corpus, tmp_path / str(workers), tiny_tokenizer, choices=choices, num_workers=workers)
+  assert contents(tmp_path / "1") == contents(tmp_path / "2")
+  train = manifest.statistics["train"]
+  spread = 0.5 / np.sqrt(train["instances"])
+  assert abs(train["label_1_share"] - label_1) < 5 * spread * (label_1 > 0) + 1e-9
+
+
+def test_nsp_of_a_document_without_another_one_is_in_order_and_said_so(
+  corpus, tiny_tokenizer, tmp_path, monkeypatch
+):
+  """And records of before, with false random pairs, are neither continued nor taken for these."""
+  path = tmp_path / "one.txt"
+  path.write_text(tiny_corpus.as_text(tiny_corpus.documents(np.random.default_rng(3), 1, max_sentences=300)))
+  choices = dataclasses.replace(_CHOICES, sentence_pair="nsp", eval_fraction=0.0)
+  manifest = _make(
+    [*corpus, str(path)], tmp_path / "made", tiny_tokenizer, choices=choices, block_bytes=10**6
+  )
+  assert manifest.statistics["train"]["alone_documents"] == 1
+  assert "warning: 1 document(s) had no other one in their block and split" in format_summary(manifest)
+  lone = _make([str(path)], tmp_path / "lone", tiny_tokenizer, choices=choices)
+  assert lone.statistics["train"]["label_1_share"] == 0
+  monkeypatch.setattr(plan, "_VERSIONS_OF_PAIRS", {})
+  _make(corpus, tmp_path / "before", tiny_tokenizer, choices=choices)
+  monkeypatch.undo()
+  with pytest.raises(UserError, match=r"settings\.code_version: there 1, now 2"):
+    _make(corpus, tmp_path / "before", tiny_tokenizer, choices=choices)

@@ -15,7 +15,13 @@ from support.tiny_records import random_examples, tiny_config, write_records
 import tensorflow as tf
 
 from albert_tf import interop
-from albert_tf.checkpoints.bundle import latest_bundle, latest_checkpoint, read_bundle, read_pointer
+from albert_tf.checkpoints.bundle import (
+  checkpoint_steps,
+  latest_bundle,
+  latest_checkpoint,
+  read_bundle,
+  read_pointer,
+)
 from albert_tf.checkpoints.restore import require_bundle, restore_variables
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, named_variables
@@ -189,6 +195,9 @@ def test_killed_at_twenty_moments_the_weights_are_those_of_an_undisturbed_run(fi
     if not name.startswith("albert_tf/best"):  # It evaluates after every step, so its best is another.
       np.testing.assert_array_equal(value, killed[name], err_msg=name)
   assert not [path for path in (finished / "killed").glob("**/*") if ".tmp-" in path.name]
+  best = int(killed["albert_tf/best_step"])
+  kept = checkpoint_steps(f"{finished}/killed/checkpoints")
+  assert {3, 6, 9, 11, 12} <= set(kept) <= {3, 6, 9, 11, 12, best}
 
 
 def test_continuing_with_another_batch_size_keeps_the_data_order(finished):

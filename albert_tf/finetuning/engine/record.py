@@ -98,9 +98,10 @@ class Record:
       return
     changes = list(_differences(before, self.identity()))
     if changes:
+      flag_file = f"{'a local copy of ' if files.is_remote(output_dir) else ''}{output_dir}/{FLAGS_FILE}"
       raise UserError(
         f"An output directory holds one run. Received: {output_dir}, made with other settings: "
-        f"{'; '.join(changes[:6])}. Choose a new --output_dir, or repeat it with --flagfile={output_dir}/{FLAGS_FILE}."
+        f"{'; '.join(changes[:6])}. Choose a new --output_dir, or repeat it with {flag_file} as --flagfile."
       )
 
   def _check_weights(self, before: Mapping[str, Any], output_dir: str) -> None:

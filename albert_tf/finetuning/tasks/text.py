@@ -24,7 +24,7 @@ from albert_tf.finetuning.tasks.base import (
   cross_entropy,
   write_tsv,
 )
-from albert_tf.tokenization import AlbertTokenizer, WordPieceTokenizer
+from albert_tf.tokenization import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class TextTask(FineTuningTask):
     spec: TaskSpec,
     splits: Mapping[str, Texts],
     *,
-    tokenizer: AlbertTokenizer | WordPieceTokenizer,
+    tokenizer: Tokenizer,
     metric_names: Sequence[str],
     data: Mapping[str, str] | None = None,
   ):
@@ -161,9 +161,7 @@ class TextTask(FineTuningTask):
     return True
 
 
-def text_rows(
-  texts: Texts, tokenizer: AlbertTokenizer | WordPieceTokenizer, *, max_length: int
-) -> list[dict[str, np.ndarray]]:
+def text_rows(texts: Texts, tokenizer: Tokenizer, *, max_length: int) -> list[dict[str, np.ndarray]]:
   """[CLS] a [SEP] b [SEP] of each example, int32 `input_ids`, `input_mask`, `segment_ids`, unpadded.
 
   The longer text is cut at its end until both fit; an empty second text makes a single segment.

@@ -15,6 +15,7 @@ from albert_tf.tokenization import AlbertTokenizer
 SELECTION_SPLITS = ("train", "predict")
 _QUESTIONS_FOR_WORKERS = 20_000  # Fewer are converted before processes have started.
 _MOST_WORKERS = 8
+_OF_THE_RUN = "the fine-tuned run"  # Where a threshold may come from.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,6 +124,15 @@ def build_task(
   return BuiltTask(task=task, notes=notes)
 
 
+def later_notes(notes: Mapping[str, Any], *, evaluates: bool) -> dict[str, Any]:
+  """Those of a command that finds a trained run in its directory: the run's own word on its threshold stays.
+
+  Where it comes from is said again only with scores that another threshold gave.
+  """
+  chosen = evaluates and notes.get("threshold_from") != _OF_THE_RUN
+  return {name: note for name, note in notes.items() if name != "threshold_from" or chosen}
+
+
 def _threshold(
   source: SquadFiles,
   held_out: SquadFeatures | None,
@@ -143,7 +153,7 @@ def _threshold(
       )
     return None, "the reported questions themselves"
   if trained is not None:
-    return trained, "the fine-tuned run"
+    return trained, _OF_THE_RUN
   return 0.0, "the default, 0"
 
 
