@@ -160,6 +160,18 @@ def test_import_leaves_tensorflow_out(module: str) -> None:
   assert done.returncode == 0, f"importing {module} loads {done.stderr}"
 
 
+def test_the_data_command_starts_with_little() -> None:
+  """What only some jobs need, or only the work itself, is loaded there: start-up is most of a small job."""
+  deferred = (
+    "{'tensorflow', 'keras', 'tqdm', 'multiprocessing', 'concurrent.futures.process', 'numpy.random', 'fractions', "
+    "'decimal', 'html', 'xml.etree', 'mwxml', 'mwparserfromhell', 'pyarrow', 'apache_beam'}"
+  )
+  module = "tfrecords_tools.create_pretraining_data"
+  code = f"import sys, {module}; sys.exit(', '.join({deferred} & set(sys.modules)) or None)"
+  done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+  assert done.returncode == 0, f"importing {module} loads {done.stderr}"
+
+
 def test_files_stay_short() -> None:
   lengths = {
     str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
