@@ -10,7 +10,7 @@ from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.finetuning.heads import ClassificationHead, SpanHead, Squad2Head
-from albert_tf.finetuning.task_model import TaskModel
+from albert_tf.finetuning.task_model import WITHOUT_POOLER, TaskModel
 from albert_tf.finetuning.tasks.base import TaskSpec
 from albert_tf.modeling.text_inputs import integers, text_inputs
 
@@ -126,6 +126,7 @@ class AlbertTagger(_WithLabels):
 
   text_kind = "words"
   per_piece = True
+  new_variables = WITHOUT_POOLER
 
   @classmethod
   def _kind(cls, num_labels: int) -> str:
@@ -157,6 +158,7 @@ class AlbertQuestionAnswering(TaskModel):
 
   text_kind = "question"
   per_piece = True
+  new_variables = WITHOUT_POOLER
 
   @property
   def _is_span(self) -> bool:

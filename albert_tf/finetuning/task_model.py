@@ -15,6 +15,7 @@ from albert_tf.modeling.dropout import resolve_seed, split_seed
 from albert_tf.modeling.text_inputs import integers, text_inputs
 from albert_tf.text_model import TextModel
 
+WITHOUT_POOLER = f"{ANY_HEAD}|^bert/pooler/"  # What may be new where the pooler is not read.
 _TASK_FIELDS = tuple(
   field.name for field in dataclasses.fields(TaskSpec) if field.name not in ("kind", "name")
 )

@@ -38,6 +38,7 @@ class AlbertMaskedLM(TextModel):
   text_kind = "masked_text"
   per_piece = True
   signature = "fill_mask"
+  new_variables = "^bert/pooler/"  # Hugging Face's masked-LM models have none.
 
   def __init__(
     self, config: AlbertConfig, *, encoder_options: Mapping[str, Any] | None = None, **kwargs: Any

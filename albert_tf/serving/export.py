@@ -14,7 +14,7 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning.models import make_model
 from albert_tf.finetuning.tasks.base import SIGNATURES, TaskSpec, task_kinds_of
 from albert_tf.interop import ANY_HEAD, Checkpoint, load_weights, read_checkpoint
-from albert_tf.modeling import AlbertEncoder, AlbertForPreTraining
+from albert_tf.modeling import AlbertEncoder, AlbertForPreTraining, AlbertMaskedLM
 from albert_tf.serving.golden import write_golden
 from albert_tf.serving.layout import write_layout
 from albert_tf.serving.signatures.base import ExportSettings, Parts, ServingModule
@@ -175,10 +175,14 @@ def restore_model(
   if task is not None:
     built = make_model(task, pretrained.config)
   else:
-    built = (AlbertEncoder if kind == "encoder" else AlbertForPreTraining)(pretrained.config)
+    # Hugging Face's masked-LM models have neither a sentence-order head nor, where it is not read, a pooler.
+    has_order = any(name.startswith("cls/seq_relationship/") for name in pretrained.variables)
+    masked_lm = AlbertForPreTraining if has_order else AlbertMaskedLM
+    built = (AlbertEncoder if kind == "encoder" else masked_lm)(pretrained.config)
   load_weights(
     built,
     pretrained.averaged() if use_ema else pretrained,
+    allow_missing=AlbertMaskedLM.new_variables if isinstance(built, AlbertMaskedLM) else "",
     allow_unused=ANY_HEAD if kind == "encoder" else "",
   )
   return built
