@@ -111,7 +111,9 @@ class AlbertPreprocessor(keras.layers.Layer):
     """
     names = INPUT_NAMES[self.kind]
     if not isinstance(inputs, Mapping):
-      inputs = dict(zip(names, inputs, strict=False)) if isinstance(inputs, tuple) else {names[0]: inputs}
+      columns = inputs if isinstance(inputs, tuple) else (inputs,)
+      numbers = [f"input {number + 1}" for number in range(len(names), len(columns))]
+      inputs = dict(zip([*names, *numbers], columns, strict=False))
     if self.kind == "words" and set(inputs) == {"text"}:
       names = ("text",)
     if not set(names) - set(_OPTIONAL) <= set(inputs) <= set(names):

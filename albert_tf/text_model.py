@@ -34,9 +34,7 @@ class TextModel(ModelBase):
 
   signature: str  # The kind of SavedModel; see `export_saved_model.py --model`.
   text_kind = "text"  # What the texts are; see `AlbertPreprocessor`.
-  per_piece = (
-    False  # Whether outputs have an axis of S, which must then be the same in every batch of `predict`.
-  )
+  per_piece = False  # Whether outputs have an axis of S, which all batches of a data set must share then.
   new_variables = (
     ""  # Regular expression of those that a checkpoint may lack: they keep their initial values.
   )
@@ -85,9 +83,7 @@ class TextModel(ModelBase):
     options = cls.options_of(checkpoint, max_length=max_length, **options)
     if checkpoint.tokenizer is not None:
       lengths = cls.lengths(max_length or config.max_position_embeddings, **options)
-      options["preprocessor"] = AlbertPreprocessor(
-        checkpoint.load_tokenizer(), kind=cls.text_kind, pad_to_max_length=cls.per_piece, **lengths
-      )
+      options["preprocessor"] = AlbertPreprocessor(checkpoint.load_tokenizer(), kind=cls.text_kind, **lengths)
     model = cls(config, **options)
     new = f"{cls.new_variables or '(?!)'}|/lora_[ab]$"
     load_weights(model, checkpoint, allow_missing=new, allow_unused=ANY_HEAD)
@@ -100,7 +96,7 @@ class TextModel(ModelBase):
     return options
 
   @classmethod
-  def lengths(cls, max_length: int, **options: Any) -> dict[str, int]:
+  def lengths(cls, max_length: int, **options: Any) -> dict[str, Any]:
     """The sizes of the preprocessor of a model with these arguments."""
     del options
     return {"max_length": max_length}
@@ -167,19 +163,28 @@ class TextModel(ModelBase):
         "Give the tf.data.Dataset itself, or map it with model.preprocessor first."
       )
 
+    pad = self.per_piece or self.preprocessor.pad_to_max_length
+
+    @tf.autograph.experimental.do_not_convert  # It would hide the types of our errors.
     def prepare(*element: Any) -> Any:
       x, y, weight = keras.utils.unpack_x_y_sample_weight(element[0] if len(element) == 1 else element)
-      return keras.utils.pack_x_y_sample_weight(self.preprocessor(x), y, weight)
+      ids = self.preprocessor.pack(self.preprocessor.named(x), pad_to_max_length=pad)
+      return keras.utils.pack_x_y_sample_weight(ids, y, weight)
 
     return dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
   def _tokenized(self, texts: Any) -> dict[str, np.ndarray]:
     self._require_preprocessor()
     named = self.preprocessor.named(texts)
-    count = min(len(column) for column in named.values())
+    counts = {name: len(column) for name, column in named.items()}
+    if len(set(counts.values())) > 1:
+      raise UserError(f"All inputs must have as many rows. Received: {counts}.")
+    pad = self.preprocessor.pad_to_max_length
     parts = [
-      self.preprocessor.pack({name: column[start : start + _ROWS_AT_ONCE] for name, column in named.items()})
-      for start in range(0, max(count, 1), _ROWS_AT_ONCE)
+      self.preprocessor.pack(
+        {n: c[start : start + _ROWS_AT_ONCE] for n, c in named.items()}, pad_to_max_length=pad
+      )
+      for start in range(0, max(1, *counts.values()), _ROWS_AT_ONCE)
     ]
     return {name: self._stacked(name, [part[name].numpy() for part in parts]) for name in parts[0]}
 

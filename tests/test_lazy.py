@@ -9,7 +9,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 
 def test_every_registered_class_is_loadable():
-  pattern = re.compile(r'register_keras_serializable\("albert_tf"\)\n(?:class|def) (\w+)')
+  pattern = re.compile(r'register_keras_serializable\((?:package=)?"albert_tf"\)\n(?:class|def) (\w+)')
   found = {
     name: ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for path in (ROOT / "albert_tf").rglob("*.py")

@@ -5,9 +5,8 @@ import pathlib
 import runpy
 import sys
 
-import tfrecords_tools
-
-_FOLDERS = (pathlib.Path(__file__).parent, pathlib.Path(tfrecords_tools.__file__).parent)
+_HERE = pathlib.Path(__file__).resolve().parent
+_FOLDERS = (_HERE, _HERE.parent / "tfrecords_tools")
 
 
 def main() -> None:

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 import dataclasses
+import os
 from typing import Any
 
 import tensorflow as tf
 
+from albert_tf import files
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.base import TaskSpec
+from albert_tf.finetuning.tasks.base import TASK_FILE, TaskSpec
 from albert_tf.interop import ANY_HEAD
 from albert_tf.modeling import AlbertEncoder
 from albert_tf.modeling.dropout import resolve_seed, split_seed
@@ -26,7 +28,7 @@ def _dropout_seed(
   inputs: Mapping[str, tf.Tensor], seed: tf.Tensor | None, *, training: bool
 ) -> tf.Tensor | None:
   """The caller's seed, else the batch's, else a fresh one; None at inference."""
-  if seed is None and DROPOUT_SEED in inputs:
+  if seed is None and isinstance(inputs, Mapping) and DROPOUT_SEED in inputs:
     seed = integers(inputs[DROPOUT_SEED][0])
   return resolve_seed(seed, training=training)
 
@@ -89,7 +91,8 @@ class TaskModel(TextModel):
     """A fine-tuned run's own task where it is of this class; else the one that the fields of `TaskSpec` make."""
     limit = checkpoint.config.max_position_embeddings
     given = {name: options.pop(name) for name in ("num_labels", *_TASK_FIELDS) if name in options}
-    saved = TaskSpec.find(checkpoint.directory)
+    noted = files.exists(os.path.join(checkpoint.directory, TASK_FILE))
+    saved = TaskSpec.load(checkpoint.directory) if noted else None
     if saved is not None and saved.model == cls.__name__:
       task = dataclasses.replace(saved, **{k: v for k, v in given.items() if k != "num_labels"})
       if given.get("num_labels", task.num_labels) != task.num_labels:
@@ -111,7 +114,7 @@ class TaskModel(TextModel):
     return {**options, "task": task, "head_options": {**options.get("head_options", {}), **head}}
 
   @classmethod
-  def lengths(cls, max_length: int, **options: Any) -> dict[str, int]:
+  def lengths(cls, max_length: int, **options: Any) -> dict[str, Any]:
     task: TaskSpec = options["task"]
     sizes = {"max_qa_length": task.max_qa_length, "max_query_length": task.max_query_length}
     return {"max_length": min(task.max_seq_length, max_length), **sizes}

@@ -24,7 +24,7 @@ def text_inputs(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
       passed over would give other outputs without a word. What else it holds is the model's own affair.
 
   Raises:
-    UserError: no mapping, no ids, strings instead of them, or one input under both names.
+    UserError: no mapping, no ids, or one input under both names.
   """
   if not isinstance(inputs, Mapping):
     raise UserError(
@@ -41,12 +41,6 @@ def text_inputs(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
       if ours in found:
         raise UserError(f"An input is given once. Received: {ours} and {name}, which are the same. Drop one.")
       found[ours] = inputs[name]
-  for name, value in found.items():
-    if getattr(value, "dtype", None) == tf.string:
-      raise UserError(
-        f"{name} must be integers. Received: {_described(value)}. Texts are given to the model itself, without a name "
-        "for ids, where it has a preprocessor."
-      )
   return {name: integers(value) for name, value in found.items()}
 
 

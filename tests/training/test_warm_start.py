@@ -97,7 +97,7 @@ def test_a_head_that_is_not_there_is_new_and_said(tmp_path, lacking):
   path = f"{tmp_path}/checkpoints/model.ckpt-5"
   gone = tuple(HEADS[head] for head in lacking)
   left = {name: value for name, value in values.items() if not name.startswith(gone or "-")}
-  write_bundle(path, {**left, "output_weights": np.ones([3, 12]), "output_bias": np.ones(3)})  # Fine-tuned.
+  write_bundle(path, {**left, "output_weights": np.ones([3, 12], "f")})  # Fine-tuned.
   said, started = _start(tmp_path)
   assert all((head in said) == (head in lacking) for head in HEADS)
   assert ("new, of seed 3" in said) == bool(lacking)

@@ -138,11 +138,6 @@ class TaskSpec:
       stream.write(json.dumps(dataclasses.asdict(self), indent=2) + "\n")
 
   @classmethod
-  def find(cls, directory: str) -> "TaskSpec | None":
-    """The task of a fine-tuned run directory; None where none is noted."""
-    return cls.load(directory) if files.exists(os.path.join(directory, TASK_FILE)) else None
-
-  @classmethod
   def load(cls, directory: str) -> "TaskSpec":
     """Reads `task.json` of a fine-tuned run directory.
 
