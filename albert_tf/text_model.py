@@ -35,9 +35,7 @@ class TextModel(ModelBase):
   signature: str  # The kind of SavedModel; see `export_saved_model.py --model`.
   text_kind = "text"  # What the texts are; see `AlbertPreprocessor`.
   per_piece = False  # Whether outputs have an axis of S, which all batches of a data set must share then.
-  new_variables = (
-    ""  # Regular expression of those that a checkpoint may lack: they keep their initial values.
-  )
+  new_variables = ""  # Regular expression of those that a checkpoint may lack; they stay as they begin.
 
   def __init__(self, config: AlbertConfig, *, preprocessor: Any = None, **kwargs: Any):
     super().__init__(**kwargs, autocast=False)  # Ids would lose digits in bfloat16.
