@@ -33,10 +33,57 @@ class EvaluationSet(NamedTuple):
   num_steps: int
 
 
+class BatchSums:
+  """Sums a vector over the batches of each set, on all replicas; all sets are gone through by the same program.
+
+  Args:
+    sums: batch of one replica → float32 `[n]`, made of sums alone.
+    size: n.
+    use_xla: compile `sums` for GPU and CPU; a TPU does so anyway.
+  """
+
+  def __init__(
+    self,
+    *,
+    strategy: tf.distribute.Strategy,
+    sets: Sequence[EvaluationSet],
+    sums: Callable[[Mapping[str, tf.Tensor]], tf.Tensor],
+    size: int,
+    use_xla: bool = False,
+  ):
+    self._strategy = strategy
+    self._size = size
+    self._sets = [
+      (each.source, strategy.distribute_datasets_from_function(each.dataset_fn), each.num_steps)
+      for each in sets
+    ]
+    local = tf.function(sums, autograph=False, jit_compile=True) if use_xla else sums
+    self._on_replica = tf.autograph.experimental.do_not_convert(
+      lambda batch: tf.distribute.get_replica_context().all_reduce(
+        tf.distribute.ReduceOp.SUM, local(dict(batch))
+      )
+    )
+    self.run = tf.function(self._sum_all)
+
+  def __call__(self, num_steps: int | None = None) -> dict[str, np.ndarray]:
+    """Name → float64 `[n]`, of the first `num_steps` batches of each set if given."""
+    return {
+      source: self.run(iter(dataset), tf.constant(num_steps or steps)).numpy().astype(np.float64)
+      for source, dataset, steps in self._sets
+    }
+
+  def _sum_all(self, iterator: Iterator[Mapping[str, tf.Tensor]], num_steps: tf.Tensor) -> tf.Tensor:
+    sums = tf.zeros([self._size])
+    for _ in tf.range(num_steps):
+      per_replica = self._strategy.run(self._on_replica, args=(next(iterator),))
+      sums += self._strategy.experimental_local_results(per_replica)[0]
+    return sums
+
+
 class Evaluator:
   """Masked-LM and sentence-order loss and accuracy over a whole held-out set, and over each named source of it.
 
-  The sources are gone through one after the other by the same program; the whole is the sum over them.
+  The whole is the sum over the sources. `use_xla` as in `BatchSums`.
   """
 
   def __init__(
@@ -45,15 +92,10 @@ class Evaluator:
     strategy: tf.distribute.Strategy,
     model: AlbertForPreTraining,
     sets: Sequence[EvaluationSet],
+    use_xla: bool = False,
   ):
-    self._strategy = strategy
     self._model = model
-    self._sets = [
-      (each.source, strategy.distribute_datasets_from_function(each.dataset_fn), each.num_steps)
-      for each in sets
-    ]
-    self._on_replica = tf.autograph.experimental.do_not_convert(self._replica_sums)
-    self._run = tf.function(self._sum_all)
+    self.sums = BatchSums(strategy=strategy, sets=sets, sums=self._replica_sums, size=6, use_xla=use_xla)
 
   def __call__(self, num_steps: int | None = None) -> dict[str, float]:
     """Evaluates the current weights, on the first `num_steps` batches of each source if given.
@@ -61,21 +103,11 @@ class Evaluator:
     Returns:
       Keys as in metrics.jsonl: `masked_lm_loss` of all records, `masked_lm_loss/NAME` of those of a named source.
     """
-    sums = {
-      source: self._run(iter(dataset), tf.constant(num_steps or steps)).numpy().astype(np.float64)
-      for source, dataset, steps in self._sets
-    }
+    sums = self.sums(num_steps)
     metrics = _means(sum(sums.values(), np.zeros(6)))
     for source in filter(None, sums):
       metrics.update({f"{name}/{source}": value for name, value in _means(sums[source]).items()})
     return metrics
-
-  def _sum_all(self, iterator: Iterator[Mapping[str, tf.Tensor]], num_steps: tf.Tensor) -> tf.Tensor:
-    sums = tf.zeros([6])
-    for _ in tf.range(num_steps):
-      per_replica = self._strategy.run(self._on_replica, args=(next(iterator),))
-      sums += self._strategy.experimental_local_results(per_replica)[0]
-    return sums
 
   def _replica_sums(self, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
     outputs = self._model(batch, training=False)
@@ -84,7 +116,7 @@ class Evaluator:
       outputs["mlm_logits"], batch["masked_lm_ids"], batch["masked_lm_weights"] * weights[:, tf.newaxis]
     )
     sop = sentence_order_sums(outputs["sop_logits"], batch["sentence_order_labels"], weights)
-    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tf.stack([*mlm, *sop]))
+    return tf.stack([*mlm, *sop])
 
 
 def _means(sums: np.ndarray) -> dict[str, float]:
