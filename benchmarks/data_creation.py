@@ -23,9 +23,6 @@ import plain_data_creation
 import psutil
 
 from albert_tf.tokenization import AlbertTokenizer
-from tfrecords_tools.corpus import CorpusOptions
-from tfrecords_tools.pretraining.job import create_records
-from tfrecords_tools.pretraining.local.runner import LocalRunner
 from tfrecords_tools.pretraining.settings import PretrainingSettings
 
 _CORPUS = common.define_corpus_flags()
@@ -65,18 +62,9 @@ def _time_original(documents: list[list[str]], tokenizer: AlbertTokenizer, direc
   return _Instances(instances, time.process_time() - begin)
 
 
-def _time_ours(text: str, tokenizer: AlbertTokenizer, directory: str) -> _Instances:
-  with tempfile.TemporaryDirectory(dir=directory) as output:
-    begin = time.process_time()
-    manifest = create_records(
-      [text],
-      output,
-      tokenizer=tokenizer,
-      settings=_SETTINGS,
-      options=CorpusOptions(input_format="lines"),
-      runner=LocalRunner(),
-    )
-    return _Instances(manifest.num_records("train"), time.process_time() - begin)
+def _time_ours(text: str, tokenizer: AlbertTokenizer) -> _Instances:
+  manifest, seconds = common.make_records(text, tokenizer=tokenizer, settings=_SETTINGS)
+  return _Instances(manifest.num_records("train"), seconds)
 
 
 def _time_workers(text: str, model: str, directory: str, num_workers: int) -> tuple[float, float]:
@@ -116,7 +104,7 @@ def benchmark() -> dict[str, Any]:
     common.write_lines(documents, text)
     tokenizer = AlbertTokenizer(spm_model_file=model)
     sides = {
-      "ours": lambda: _time_ours(text, tokenizer, directory),
+      "ours": lambda: _time_ours(text, tokenizer),
       "original": lambda: _time_original(documents, tokenizer, directory),
     }
     found = common.in_turn(sides, _ROUNDS.value)

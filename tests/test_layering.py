@@ -50,8 +50,6 @@ MAX_FUNCTION_LINES = 60
 LONG_FILES: dict[str, int] = {
   # One small corpus and one run of the command carry many promises.
   "tests/tfrecords_tools/test_create_pretraining_data.py": 400,
-  # Every property of an instance, checked on the same drawn documents.
-  "tests/tfrecords_tools/test_create_instances.py": 340,
 }
 LONG_FUNCTIONS: dict[str, int] = {}
 

@@ -1,13 +1,14 @@
 """Prints the parameter counts of the ALBERT paper's tables, or of one configuration; nothing is built.
 
 python tpu_scripts/count_parameters.py
-python tpu_scripts/count_parameters.py --size base --sharing attention
+python tpu_scripts/count_parameters.py --size base --sharing attention --embedding_size 768
 python tpu_scripts/count_parameters.py --albert_config_file albert_config.json
 """
 
 from collections.abc import Sequence
 
 from absl import app, flags
+import model_flags
 
 from albert_tf.configs import (
   SHARING_KINDS,
@@ -18,14 +19,11 @@ from albert_tf.configs import (
 )
 from albert_tf.errors import UserError, exit_on_user_error
 
+flags.adopt_module_key_flags(model_flags)
 _SIZE = flags.DEFINE_string("size", "", "A named size; without it and a file: the paper's tables.")
 _CONFIG = flags.DEFINE_string(
   "albert_config_file", "", "Configuration of this project, the original or Hugging Face."
 )
-_SHARING = flags.DEFINE_enum(
-  "sharing", None, SHARING_KINDS, "What the layers share, instead of the size's own."
-)
-_EMBEDDING_SIZE = flags.DEFINE_integer("embedding_size", None, "E, instead of the size's own.", lower_bound=1)
 
 _HEADINGS = {"all": "all-shared", "attention": "shared-attention", "ffn": "shared-FFN", "none": "not-shared"}
 # What the paper prints, in millions. It counts xlarge and xxlarge higher than their architecture has.
@@ -121,18 +119,16 @@ def main(argv: Sequence[str]) -> None:
     raise UserError(f"Only flags are understood. Received: {' '.join(argv[1:])}. See --help.")
   if _SIZE.value and _CONFIG.value:
     raise UserError("Only one of --size and --albert_config_file can be given. Received: both.")
-  changes = {"sharing": _SHARING.value, "embedding_size": _EMBEDDING_SIZE.value}
-  changes = {key: value for key, value in changes.items() if value is not None}
   if not _SIZE.value and not _CONFIG.value:
-    if changes:
+    if changes := model_flags.model_changes():
       raise UserError(
-        "--sharing and --embedding_size change one size. Received: no size. "
+        f"What a flag changes belongs to one size. Received: --{', --'.join(changes)} and no size. "
         f"Add --size, one of {', '.join(named_sizes())}."
       )
     print("\n".join(paper_tables()[1:]))
     return
   config = AlbertConfig.from_name(_SIZE.value) if _SIZE.value else AlbertConfig.from_json_file(_CONFIG.value)
-  print("\n".join(one_configuration(config.replace(**changes))))
+  print("\n".join(one_configuration(model_flags.changed(config))))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from albert_tf.errors import UserError
 ACTIVATIONS = ("gelu", "gelu_exact", "relu", "tanh", "linear")
 # Which parameters of the transformer block the layers share (ALBERT, section 4.5).
 SHARING_KINDS = ("all", "attention", "ffn", "none")
+_HEAD_SIZE = 64  # Section 4.1: H / 64 heads, and F = 4 H. The release's xlarge alone has 16 heads of 128.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -146,6 +147,32 @@ class AlbertConfig:
         raise UserError(json_keys.unknown_key_message(name, known, where="AlbertConfig"))
     return dataclasses.replace(self, **changes)
 
+  def resized(self, **changes: Any) -> "AlbertConfig":
+    """`replace`; with another `hidden_size`, what follows from it in the paper does so unless it is given too.
+
+    F = 4 H and N = H / 64, as the paper sets them in all models (section 4.1). E stays as it is, but where it was H,
+    as in a BERT: there it is H again.
+
+    Raises:
+      UserError: a width that 64 does not divide, without a number of heads.
+
+    Example:
+      >>> AlbertConfig.from_name("base").resized(hidden_size=2048).num_attention_heads
+      32
+    """
+    width = changes.get("hidden_size", self.hidden_size)
+    if width == self.hidden_size:
+      return self.replace(**changes)
+    if width % _HEAD_SIZE and "num_attention_heads" not in changes:
+      raise UserError(
+        f"Another hidden_size has hidden_size / {_HEAD_SIZE} heads unless their number is given. Received: "
+        f"hidden_size={width}. Give num_attention_heads too, or a multiple of {_HEAD_SIZE}."
+      )
+    follows = {"intermediate_size": 4 * width, "num_attention_heads": width // _HEAD_SIZE}
+    if self.embedding_size == self.hidden_size:
+      follows["embedding_size"] = width
+    return self.replace(**{**follows, **changes})
+
   def to_dict(self) -> dict[str, Any]:
     """All fields, under the original's key names (and `layer_norm_eps`, `sharing`, which it lacks)."""
     return dataclasses.asdict(self)
@@ -186,9 +213,13 @@ class AlbertConfig:
     return cls(**json_keys.select_fields(values, known=known, source=source))
 
   @classmethod
-  def from_json_file(cls, path: str, *, source: str = "auto") -> "AlbertConfig":
-    """`from_dict` of a JSON file; errors name the file."""
-    return cls.from_dict(json_keys.read_json_object(path), source=source)
+  def from_json_file(
+    cls, path: str, *, source: str = "auto", vocab_size: int | None = None
+  ) -> "AlbertConfig":
+    """`from_dict` of a JSON file; `vocab_size` is that of a file which gives none."""
+    values = json_keys.read_json_object(path)
+    unsaid = {} if vocab_size is None else {"vocab_size": vocab_size}
+    return cls.from_dict({**unsaid, **values}, source=source)
 
   @classmethod
   def from_name(cls, name: str, **changes: Any) -> "AlbertConfig":

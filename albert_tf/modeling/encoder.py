@@ -66,8 +66,8 @@ class AlbertEncoder(ModelBase):
 
   Returns:
     `sequence_output` `[B, S, H]` (`[B, Q, H]` with `read_positions`), `pooled_output` `[B, H]`,
-    `embedding_output` `[B, S, E]` and, of an encoder with neither `remat` nor `layer_loop="while"` that computes all
-    positions, `all_encoder_layers`: a tuple with one `[B, S, H]` a block.
+    `embedding_output` `[B, S, E]`, `encoder_input` `[B, S, H]`, $x_0$, and, of an encoder with neither `remat` nor
+    `layer_loop="while"` that computes all positions, `all_encoder_layers`: a tuple with one `[B, S, H]` a block.
 
   Reference: ALBERT section 3.1; the original's `AlbertModel`.
   """
@@ -201,7 +201,7 @@ class AlbertEncoder(ModelBase):
     if self.embedding_hidden_mapping_in is not None:
       x = self.embedding_hidden_mapping_in(x)  # [B, S, H]
     bias = attention_bias(input_mask)
-    outputs: dict[str, Any] = {"embedding_output": embedding_output}
+    outputs: dict[str, Any] = {"embedding_output": embedding_output, "encoder_input": x}
     read = inputs.get("read_positions")
     blocks = self._blocks()
     seeds = split_seed(layers_seed, len(blocks))

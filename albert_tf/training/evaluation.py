@@ -33,10 +33,60 @@ class EvaluationSet(NamedTuple):
   num_steps: int
 
 
-class Evaluator:
-  """Masked-LM and sentence-order loss and accuracy over a whole held-out set, and over each named source of it.
+class BatchSums:
+  """Sums a vector over the batches of each set, on all replicas; all sets are gone through by the same program.
 
-  The sources are gone through one after the other by the same program; the whole is the sum over them.
+  Args:
+    sums: batch of one replica → float32 `[n]`, made of sums alone.
+    size: n.
+    use_xla: compile `sums` for GPU and CPU; a TPU does so anyway.
+  """
+
+  def __init__(
+    self,
+    *,
+    strategy: tf.distribute.Strategy,
+    sets: Sequence[EvaluationSet],
+    sums: Callable[[Mapping[str, tf.Tensor]], tf.Tensor],
+    size: int,
+    use_xla: bool = False,
+  ):
+    self._strategy = strategy
+    self._size = size
+    self._sets = [
+      (each.source, strategy.distribute_datasets_from_function(each.dataset_fn), each.num_steps)
+      for each in sets
+    ]
+    local = tf.function(sums, autograph=False, jit_compile=True) if use_xla else sums
+    self._on_replica = tf.autograph.experimental.do_not_convert(
+      lambda batch: tf.distribute.get_replica_context().all_reduce(
+        tf.distribute.ReduceOp.SUM, local(dict(batch))
+      )
+    )
+    self.run = tf.function(self._sum_all)
+
+  def __call__(self, num_steps: int | None = None) -> dict[str, np.ndarray]:
+    """Name → float64 `[n]`, of the first `num_steps` batches of each set if given."""
+    return {
+      source: self.run(iter(dataset), tf.constant(num_steps or steps)).numpy().astype(np.float64)
+      for source, dataset, steps in self._sets
+    }
+
+  def _sum_all(self, iterator: Iterator[Mapping[str, tf.Tensor]], num_steps: tf.Tensor) -> tf.Tensor:
+    sums = tf.zeros([self._size])
+    for _ in tf.range(num_steps):
+      per_replica = self._strategy.run(self._on_replica, args=(next(iterator),))
+      sums += self._strategy.experimental_local_results(per_replica)[0]
+    return sums
+
+
+class Evaluator:
+  """Masked-LM and sentence loss and accuracy over a whole held-out set, and over each named source of it.
+
+  The whole is the sum over the sources. `use_xla` as in `BatchSums`.
+
+  Args:
+    sentence_task: what the labels of the records say, see `StepConfig`; empty leaves the sentences out.
   """
 
   def __init__(
@@ -45,15 +95,12 @@ class Evaluator:
     strategy: tf.distribute.Strategy,
     model: AlbertForPreTraining,
     sets: Sequence[EvaluationSet],
+    sentence_task: str = "sentence_order",
+    use_xla: bool = False,
   ):
-    self._strategy = strategy
     self._model = model
-    self._sets = [
-      (each.source, strategy.distribute_datasets_from_function(each.dataset_fn), each.num_steps)
-      for each in sets
-    ]
-    self._on_replica = tf.autograph.experimental.do_not_convert(self._replica_sums)
-    self._run = tf.function(self._sum_all)
+    self._sentence_task = sentence_task
+    self.sums = BatchSums(strategy=strategy, sets=sets, sums=self._replica_sums, size=6, use_xla=use_xla)
 
   def __call__(self, num_steps: int | None = None) -> dict[str, float]:
     """Evaluates the current weights, on the first `num_steps` batches of each source if given.
@@ -61,21 +108,11 @@ class Evaluator:
     Returns:
       Keys as in metrics.jsonl: `masked_lm_loss` of all records, `masked_lm_loss/NAME` of those of a named source.
     """
-    sums = {
-      source: self._run(iter(dataset), tf.constant(num_steps or steps)).numpy().astype(np.float64)
-      for source, dataset, steps in self._sets
-    }
-    metrics = _means(sum(sums.values(), np.zeros(6)))
+    sums = self.sums(num_steps)
+    metrics = self._means(sum(sums.values(), np.zeros(6)))
     for source in filter(None, sums):
-      metrics.update({f"{name}/{source}": value for name, value in _means(sums[source]).items()})
+      metrics.update({f"{name}/{source}": value for name, value in self._means(sums[source]).items()})
     return metrics
-
-  def _sum_all(self, iterator: Iterator[Mapping[str, tf.Tensor]], num_steps: tf.Tensor) -> tf.Tensor:
-    sums = tf.zeros([6])
-    for _ in tf.range(num_steps):
-      per_replica = self._strategy.run(self._on_replica, args=(next(iterator),))
-      sums += self._strategy.experimental_local_results(per_replica)[0]
-    return sums
 
   def _replica_sums(self, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
     outputs = self._model(batch, training=False)
@@ -83,9 +120,10 @@ class Evaluator:
     mlm = masked_lm_sums(
       outputs["mlm_logits"], batch["masked_lm_ids"], batch["masked_lm_weights"] * weights[:, tf.newaxis]
     )
-    sop = sentence_order_sums(outputs["sop_logits"], batch["sentence_order_labels"], weights)
-    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tf.stack([*mlm, *sop]))
+    sop = SentenceOrderSums(*[tf.zeros([])] * 3)
+    if self._sentence_task:
+      sop = sentence_order_sums(outputs["sop_logits"], batch["sentence_order_labels"], weights)
+    return tf.stack([*mlm, *sop])
 
-
-def _means(sums: np.ndarray) -> dict[str, float]:
-  return mean_metrics(MaskedLmSums(*sums[:3]), SentenceOrderSums(*sums[3:]))
+  def _means(self, sums: np.ndarray) -> dict[str, float]:
+    return mean_metrics(MaskedLmSums(*sums[:3]), SentenceOrderSums(*sums[3:]), self._sentence_task)

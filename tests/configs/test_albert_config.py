@@ -156,3 +156,22 @@ def test_plain_names_are_version_2_and_frozen():
   with pytest.raises(AttributeError):
     AlbertConfig(**SMALL).hidden_size = 3
   assert json.loads(AlbertConfig(**SMALL).to_json_string())["hidden_size"] == 6
+
+
+def test_another_width_brings_what_follows_from_it():
+  """F = 4 H and H / 64 heads, but what is given counts; the size's own width changes nothing."""
+  base = AlbertConfig.from_name("base")
+  wide = base.resized(hidden_size=2048, num_hidden_layers=3)
+  assert wide == base.replace(
+    hidden_size=2048, num_hidden_layers=3, intermediate_size=8192, num_attention_heads=32
+  )
+  told = base.resized(hidden_size=2048, intermediate_size=100, num_attention_heads=16)
+  assert told == base.replace(hidden_size=2048, intermediate_size=100, num_attention_heads=16)
+  xlarge = AlbertConfig.from_name("xlarge")  # 16 heads of 128, as in the release.
+  assert xlarge.resized(hidden_size=2048, num_hidden_layers=12) == xlarge.replace(num_hidden_layers=12)
+  bert = AlbertConfig.from_name("bert_base")
+  assert bert.resized(hidden_size=128).embedding_size == 128  # Nothing is factorized there.
+  assert bert.resized(hidden_size=128, embedding_size=64).embedding_size == 64
+  with pytest.raises(UserError, match=r"heads unless.*hidden_size=100\. Give num_attention_heads"):
+    base.resized(hidden_size=100)
+  assert base.resized(hidden_size=100, num_attention_heads=5).intermediate_size == 400

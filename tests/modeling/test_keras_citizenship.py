@@ -145,7 +145,7 @@ def test_precision_policies(name, policy):
   # float32 islands: every logit and log-probability; hidden states have the compute type.
   compute = tf.as_dtype(policy.removeprefix("mixed_"))
   for key, value in outputs.items() if isinstance(outputs, dict) else [("logits", outputs)]:
-    is_hidden = key in ("sequence_output", "pooled_output", "embedding_output", "all_encoder_layers")
+    is_hidden = key in ("encoder_input", "all_encoder_layers") or key.endswith("_output")
     for tensor in tf.nest.flatten(value):
       assert tensor.dtype in (compute if is_hidden else tf.float32, tf.int32), key
   if name in ("encoder", "pretraining"):

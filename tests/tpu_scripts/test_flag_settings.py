@@ -45,6 +45,18 @@ CHANGES = {
   "--init_checkpoint=x": {"init_checkpoint": "x"},
   "--on_bad_record=skip": {"on_bad_record": "skip"},
   "--sharing=ffn": {"model.sharing": "ffn"},
+  "--embedding_size=7": {"model.embedding_size": 7},
+  "--hidden_size=64": {
+    "model.hidden_size": 64,
+    "model.intermediate_size": 256,
+    "model.num_attention_heads": 1,
+  },
+  "--num_hidden_layers=5": {"model.num_hidden_layers": 5},
+  "--num_attention_heads=4": {"model.num_attention_heads": 4},
+  "--intermediate_size=9": {"model.intermediate_size": 9},
+  "--num_hidden_groups=2": {"model.num_hidden_groups": 2},
+  "--hidden_dropout_prob=0.2": {"model.hidden_dropout_prob": 0.2},
+  "--attention_probs_dropout_prob=0.3": {"model.attention_probs_dropout_prob": 0.3},
   "--use_one_hot_embeddings": {"encoder_options.use_one_hot_embeddings": True},
   "--remat": {"encoder_options.remat": True},
   "--layer_loop=while": {"encoder_options.layer_loop": "while"},
@@ -64,6 +76,7 @@ CHANGES = {
   "--clip_norm=0": {"optimizer.clip_norm": 0.0},
   "--ema_decay=0.9": {"optimizer.ema_decay": 0.9},
   "--on_nonfinite=skip": {"step.on_nonfinite": "skip"},
+  "--sentence_loss=off": {"step.sentence_task": ""},
   "--seed=1": {"step.seed": 1},
   "--max_seq_length=6": {"max_seq_length": 6},
   "--max_predictions_per_seq=2": {"max_predictions_per_seq": 2},
@@ -98,7 +111,9 @@ def test_every_flag_reaches_its_setting_alone(tmp_path, repository_dir):
   records, config = tmp_path / "train.tfrecord", tmp_path / "config.json"
   write_records(records, random_examples(4, seed=1))
   tokenizer = train_tokenizer(tmp_path)
-  config.write_text(tiny_config(vocab_size=tokenizer.vocab_size).to_json_string())
+  model = tiny_config().to_dict()
+  del model["vocab_size"]  # A file that gives none takes the records'.
+  config.write_text(json.dumps(model))
   held_out = f"--eval_input_file={records}"
   common = [
     f"--input_file={records}",

@@ -65,7 +65,7 @@ def test_the_whole_is_the_sum_of_the_sources(folder, model, tmp_path):
   books = _evaluator(folder, bare[:1], model)()
   assert {name: found[f"{name}/books"] for name in books} == pytest.approx(books, rel=1e-5)
   assert found["masked_lm_loss/books"] != found["masked_lm_loss/wiki"]
-  assert by_source._run.experimental_get_tracing_count() == 1
+  assert by_source.sums.run.experimental_get_tracing_count() == 1
   shown = io.StringIO()
   Progress(num_train_steps=8, stream=shown).eval(4, found)
   assert [line.split(":")[0] for line in shown.getvalue().splitlines()[1:]] == ["  books", "  wiki"]

@@ -8,7 +8,7 @@ import json
 import re
 
 from albert_tf.errors import UserError
-from tfrecords_tools.corpus import mediawiki, structured, text
+from tfrecords_tools.corpus import comprehension, mediawiki, structured, text
 from tfrecords_tools.corpus.bytestreams import Checksum, read_chunks, split_head
 from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
 
@@ -26,6 +26,8 @@ _READERS = {
   "mediawiki": mediawiki.read_mediawiki,
   "jsonl": structured.read_json_lines,
   "parquet": structured.read_parquet,
+  "squad": comprehension.read_squad,
+  "race": comprehension.read_race,
 }
 
 
@@ -133,8 +135,11 @@ def _detect(head: bytes, path: str) -> str:
     return "mediawiki"
   if re.match(r"<doc\s[^>]*\bid=", start):
     return "wikiextractor"
-  if start.startswith("{") and _is_json_lines(start):
-    return "jsonl"
+  if start.startswith("{"):
+    if kind := comprehension.comprehension_format(start):
+      return kind
+    if _is_json_lines(start):
+      return "jsonl"
   found = text.plain_format(start)
   if found is None:
     raise UserError(

@@ -37,7 +37,7 @@ def read_json_lines(
     if not isinstance(record, dict) or options.text_field not in record:
       received = sorted(record) if isinstance(record, dict) else type(record).__name__
       raise UserError(_no_field(options.text_field, path, received))
-    yield from _document(record[options.text_field], path, options=options, stats=stats)
+    yield from text_document(record[options.text_field], path, options=options, stats=stats)
 
 
 def read_parquet(
@@ -70,7 +70,7 @@ def read_parquet(
         decoded = [
           item and decode(item, path, where, options=options, stats=stats, is_file=False) for item in items
         ]
-        yield from _document(
+        yield from text_document(
           decoded if isinstance(value, list) else decoded[0], path, options=options, stats=stats
         )
 
@@ -84,7 +84,10 @@ def _as_bytes(column: Any, pa: Any) -> list[Any]:
   return column.cast(pa.large_binary()).to_pylist()
 
 
-def _document(value: Any, path: str, *, options: CorpusOptions, stats: CorpusStats) -> Iterator[list[str]]:
+def text_document(
+  value: Any, path: str, *, options: CorpusOptions, stats: CorpusStats
+) -> Iterator[list[str]]:
+  """The document of a text, or of a list of sentences; nothing, but counted, where there is no sentence."""
   builder = DocumentBuilder(options, stats)
   if isinstance(value, list):
     sentences = [" ".join(item.split()) for item in value if isinstance(item, str) and item.strip()]

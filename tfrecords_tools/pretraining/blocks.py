@@ -12,7 +12,7 @@ from tfrecords_tools.pretraining.randomness import SPLIT_PASS, WEIGHT_PASS, Plac
 from tfrecords_tools.pretraining.settings import SPLITS, PretrainingSettings
 from tfrecords_tools.pretraining.sorted_runs import Run
 from tfrecords_tools.pretraining.sources import Source
-from tfrecords_tools.pretraining.statistics import SourceCounts, Statistics
+from tfrecords_tools.pretraining.statistics import ALONE, SourceCounts, Statistics
 
 # Bytes of text in a block: enough to be worth a task, few enough to share out a small corpus.
 SMALLEST_BLOCK, _LARGEST_BLOCK, _MOST_BLOCKS = 1 << 20, 4 << 20, 4096
@@ -222,6 +222,9 @@ class BlockMaker:
       counters["unknown"] += int((document.ids == self._unk_id).sum())
       counters["torn"] += int(self._is_torn[document.ids].sum())
       by_split[split].append((place, document))
+    for split, numbered in by_split.items():
+      if settings.sentence_pair == "nsp" and len(numbered) == 1:
+        outcome.statistics[split].counters[ALONE] += 1
     return by_split
 
   def _stream(self, place: Place, dupe: int) -> Stream:

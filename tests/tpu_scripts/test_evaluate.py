@@ -1,0 +1,133 @@
+"""`evaluate.py`: a trained run on held-out sets of any task and length."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+from support.commands.script_runs import Run, run_script
+from support.tiny_pretraining import NUM_STEPS, tiny_settings
+from support.tiny_records import SPEC, VOCAB_SIZE, random_examples, write_records
+
+from albert_tf import compat
+from albert_tf.checkpoints.bundle import latest_checkpoint
+from albert_tf.optim.config import OptimizerConfig
+from albert_tf.records import Manifest, PretrainingSpec, RecordFile
+from albert_tf.training.metrics_log import read_metrics
+from albert_tf.training.pretraining import run_pretraining
+
+
+def _describe(folder: pathlib.Path, task: str, *, vocab_size: int = VOCAB_SIZE, length: int | None = None):
+  """The held-out records of `folder` once more, with a manifest that names the task."""
+  directory = folder / f"{task}{length or ''}{vocab_size}"
+  directory.mkdir()
+  path = directory / "eval-00000-of-00001.tfrecord"
+  path.write_bytes((folder / "eval-0.tfrecord").read_bytes())
+  files = (RecordFile(path.name, "eval", 13, path.stat().st_size, ""),)
+  length = length or SPEC.max_seq_length
+  Manifest(vocab_size, "", length, SPEC.max_predictions_per_seq, task, 1, files).save(str(directory))
+  return f"{directory}/eval-*"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  folder = tmp_path_factory.mktemp("probes")
+  optimizer = OptimizerConfig(
+    learning_rate=0.01, num_train_steps=NUM_STEPS, num_warmup_steps=2, ema_decay=0.5
+  )
+  run_pretraining(tiny_settings(folder, "run", optimizer=optimizer))
+  return folder
+
+
+@pytest.fixture(scope="module")
+def runs(folder: pathlib.Path) -> dict[str, Run]:
+  """The command with different flags, in one process."""
+  run, last = folder / "run", latest_checkpoint(str(folder / "run/checkpoints"))
+  write_records(folder / "one.tfrecord", random_examples(1, seed=3))
+  lengths = [f"--max_seq_length={SPEC.max_seq_length}", "--max_predictions_per_seq=3", "--eval_batch_size=4"]
+  sets = [f"--eval_input_file=foreign={folder}/eval-0.tfrecord"]
+  sets += [f"--eval_input_file={task}={_describe(folder, task)}" for task in ("sop", "nsp", "none")]
+  one, base = f"--eval_input_file=a={folder}/one.tfrecord", [f"--init_checkpoint={run}", *lengths]
+  words = {
+    "last": [
+      *(f"--init_checkpoint={last}", f"--output_dir={folder}/o", "--layer_similarity"),
+      *("--num_virtual_devices=2", *lengths, *sets),
+    ],
+    "ema": [
+      *(*base, f"--eval_input_file=a={folder}/eval-0.tfrecord", "--max_eval_steps=2"),
+      *("--use_ema", compat.HOST_XLA * "--use_xla" or "--nouse_xla"),
+    ],
+    "unnamed": [*base, f"--eval_input_file={folder}/one.tfrecord"],
+    "twice": [*base, one, one],
+    "vocabulary": [*base, f"--eval_input_file=a={_describe(folder, 'sop', vocab_size=99)}"],
+    "long": [*base, f"--eval_input_file=a={_describe(folder, 'sop', length=17)}"],
+    "nothing": [*base, f"--eval_input_file=a={folder}/gone-*"],
+  }
+  return dict(zip(words, run_script("evaluate", list(words.values())), strict=True))
+
+
+def test_it_says_what_the_runs_own_evaluation_said_by_the_names_of_each_sets_task(folder, runs):
+  assert runs["last"].status == 0, runs["last"]
+  record = json.loads((folder / "o/eval.json").read_text())
+  (own,) = [
+    line
+    for line in read_metrics(f"{folder}/run/metrics.jsonl")
+    if line["split"] == "eval" and line["step"] == NUM_STEPS
+  ]
+  assert record["step"] == NUM_STEPS
+  assert record["checkpoint"].endswith(f"model.ckpt-{NUM_STEPS}")
+  sets = record["sets"]
+  assert list(sets) == ["foreign", "sop", "nsp", "none"]
+  masked_lm = {name: own[name] for name in ("masked_lm_accuracy", "masked_lm_loss")}
+  order = {name: own[f"sentence_order_{name}"] for name in ("accuracy", "loss")}
+  for name, task in {"foreign": "sentence_order", "sop": "sentence_order", "nsp": "next_sentence"}.items():
+    expected = {**masked_lm, **{f"{task}_{kind}": value for kind, value in order.items()}}
+    found = {key: value for key, value in sets[name].items() if key.endswith(("accuracy", "loss"))}
+    assert found == pytest.approx(expected, rel=1e-5)  # Of two replicas.
+  assert {key for key in sets["none"] if key.endswith(("accuracy", "loss"))} == set(masked_lm)
+  assert {each["num_examples"] for each in sets.values()} == {13}
+  assert "next_sentence_accuracy" in runs["last"].stdout
+
+
+def test_layers_are_compared_and_the_averaged_weights_are_others(folder, runs):
+  sets = json.loads((folder / "o/eval.json").read_text())["sets"]
+  similarity = sets["sop"]["layer_similarity"]
+  assert {len(values) for values in similarity.values()} == {2}
+  assert np.all(np.array(similarity["l2"]) > 0)
+  assert all(0 < angle < 180 for angle in similarity["degrees"])
+  assert runs["ema"].status == 0, runs["ema"]
+  averaged = json.loads((folder / "run/eval.json").read_text())
+  assert averaged["sets"]["a"]["num_examples"] == 8
+  assert averaged["averaged"]
+  assert averaged["sets"]["a"]["masked_lm_loss"] != sets["sop"]["masked_lm_loss"]
+
+
+@pytest.mark.parametrize(
+  ("name", "message"),
+  [
+    ("unnamed", "--eval_input_file=NAME=GLOB"),
+    ("twice", "a second time"),
+    ("vocabulary", f"vocab_size: records 99, asked {VOCAB_SIZE}"),
+    ("long", "max_seq_length=17 in the set a, max_position_embeddings=16"),
+    ("nothing", "--eval_input_file=a"),
+  ],
+)
+def test_what_cannot_be_evaluated_is_refused(runs, name, message):
+  assert runs[name].status == 2, runs[name]
+  assert message in runs[name].stderr
+
+
+def test_spec_of_a_set_is_its_manifests(folder):
+  """Longer and shorter sets stand beside each other."""
+  from albert_tf.training.probes import read_probe_set
+
+  pattern = str(next(folder.glob(f"nsp{VOCAB_SIZE}/eval-*")))
+  probe = read_probe_set(
+    "a",
+    [pattern],
+    vocab_size=VOCAB_SIZE,
+    vocab_sha256="",
+    max_position_embeddings=16,
+    spec=PretrainingSpec(99, 9),
+  )
+  assert (probe.spec, probe.sentence_task) == (SPEC, "next_sentence")
