@@ -1,8 +1,8 @@
 r"""Writes the English that is already on the machine: documentation of the installed Python packages.
 
 Docstrings of the standard library and of everything in site-packages, and the topics that `help()` shows,
-as one sentence a line with a blank line between documents (a document is one module, or with --documents=docstring one docstring). Nothing is imported,
-source is only parsed. The same environment gives the same files.
+as one sentence a line with a blank line between documents (a document is one module, or one docstring with
+--documents=docstring). Nothing is imported, source is only parsed. The same environment gives the same files.
 
   python tfrecords_tools/extract_installed_docs.py --output_dir /tmp/docs
 """
@@ -22,7 +22,7 @@ _DOCUMENTS = flags.DEFINE_enum(
   "documents",
   "module",
   installed_docs.DOCUMENTS,
-  "What a document is; sentences of one docstring follow from one another more than those of a module.",
+  "What a document is. The order of sentences is easier to learn within a docstring than over a module.",
 )
 _NUM_FILES = flags.DEFINE_integer("num_files", 4, "Files to spread the documents over.", lower_bound=1)
 _NUM_WORKERS = flags.DEFINE_integer(

@@ -6,6 +6,7 @@ import concurrent.futures
 import dataclasses
 import functools
 import inspect
+import itertools
 import os
 import re
 import sysconfig
@@ -17,8 +18,7 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from tfrecords_tools.corpus.sentences import split_sentences
 
-# What is one document: all that a source file says, or each docstring by itself. A docstring begins with what the thing
-# does, so the order of its sentences can be learned by small models; from one function to the next there is hardly any.
+# A docstring begins with what the thing does, so small models learn its order; between functions there is hardly any.
 DOCUMENTS = ("module", "docstring")
 _MAX_SOURCE_BYTES = 4_000_000  # Larger ones are generated tables.
 _MIN_SENTENCES = 3  # A document of fewer is no document.
@@ -101,9 +101,7 @@ def _read_source(path: str, documents: str) -> list[list[list[str]]]:
       if path.endswith(_TOPICS):
         return [prose_paragraphs(text) for text in topic_texts(source)]
       docstrings = [prose_paragraphs(text) for text in source_docstrings(source)]
-      if documents == "docstring":
-        return docstrings
-      return [[paragraph for paragraphs in docstrings for paragraph in paragraphs]]
+      return docstrings if documents == "docstring" else [list(itertools.chain.from_iterable(docstrings))]
   except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
     return []  # Not this Python's syntax (templates, Python 2), or not text.
 
@@ -140,8 +138,7 @@ def extract(
   sources = source_files()
   batches = [sources[start : start + _BATCH] for start in range(0, len(sources), _BATCH)]
   limit = max_megabytes * 1e6 or float("inf")
-  chosen: list[list[str]] = []
-  size = 0
+  chosen, size = list[list[str]](), 0
   read = functools.partial(read_documents, documents=documents)
   workers = num_workers or min(os.cpu_count() or 1, 8)
   with (
@@ -205,8 +202,8 @@ def _node_docstrings(node: ast.AST) -> Iterator[str]:
     docstring = ast.get_docstring(node, clean=False)
     if docstring:
       yield docstring
-  if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-    return  # Functions inside functions are details.
+  if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):  # Functions inside functions are details.
+    return
   for child in body:
     yield from _node_docstrings(child)
 
