@@ -137,8 +137,8 @@ def test_limit_and_files_of_an_earlier_run(tmp_path: pathlib.Path, environment: 
 
 def test_a_docstring_can_be_a_document(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
   texts = [
-    "Opens the door. Takes a key for that. Then rings the bell.",
-    "Shuts it again. Keeps the key here. Says no more.",
+    "Opens the front door. Takes a key for that. Then rings the bell.",
+    "Shuts it once again. Keeps the key here. Says not one word.",
   ]
   source = (
     "".join(f'def f{n}():\n  """{text}"""\n' for n, text in enumerate(texts))
