@@ -12,16 +12,12 @@ Example:
 import itertools
 import os
 import tempfile
-import time
 from typing import Any, NamedTuple
 
 from absl import flags
 import common
 
 from albert_tf.tokenization import AlbertTokenizer
-from tfrecords_tools.corpus import CorpusOptions
-from tfrecords_tools.pretraining.job import create_records
-from tfrecords_tools.pretraining.local.runner import LocalRunner
 from tfrecords_tools.pretraining.settings import RECORD_LAYOUTS, PretrainingSettings
 from tfrecords_tools.pretraining.sizing import expected_size
 
@@ -43,17 +39,7 @@ class _Made(NamedTuple):
 
 
 def _make(text: str, tokenizer: AlbertTokenizer, settings: PretrainingSettings) -> _Made:
-  with tempfile.TemporaryDirectory(dir=os.path.dirname(text)) as output:
-    begin = time.process_time()
-    manifest = create_records(
-      [text],
-      output,
-      tokenizer=tokenizer,
-      settings=settings,
-      options=CorpusOptions(input_format="lines"),
-      runner=LocalRunner(),
-    )
-    seconds = time.process_time() - begin
+  manifest, seconds = common.make_records(text, tokenizer=tokenizer, settings=settings)
   train = manifest.statistics["train"]
   return _Made(train["tokens"], train["instances"], sum(file.num_bytes for file in manifest.files), seconds)
 

@@ -41,6 +41,7 @@ LIBRARY_ARROWS: dict[str, set[str]] = {
   "interop": MODEL,
   "planning": MODEL | {"pipelines", "training"},
   "serving": MODEL | {"finetuning", "interop"},
+  "studies": BASE | {"planning"},
 }
 TOOLS_ARROWS = {"tokenization", "records"}
 
@@ -50,8 +51,6 @@ MAX_FUNCTION_LINES = 60
 LONG_FILES: dict[str, int] = {
   # One small corpus and one run of the command carry many promises.
   "tests/tfrecords_tools/test_create_pretraining_data.py": 400,
-  # Every property of an instance, checked on the same drawn documents.
-  "tests/tfrecords_tools/test_create_instances.py": 340,
 }
 LONG_FUNCTIONS: dict[str, int] = {}
 
@@ -79,6 +78,7 @@ OWN_FILES = {
   "tfrecords_tools/pretraining/sorted_runs.py": "unfinished work, which is on a local disk",
   "tpu_scripts/check_saved_model.py": "interpreters on this machine",
   "tpu_scripts/demo.py": "this checkout",
+  "tpu_scripts/run_study.py": "this checkout",
   "tpu_scripts/flag_settings.py": "flag files, which absl too reads on this machine alone",
 }
 
@@ -157,12 +157,25 @@ def test_the_picture_has_only_arrows_that_are_allowed() -> None:
     "albert_tf.optim.config",
     "albert_tf.records",
     "albert_tf.tokenization",
+    "albert_tf.studies.report",
     "albert_tf.training.settings",
   ],
 )
 def test_import_leaves_tensorflow_out(module: str) -> None:
   heavy = "{'tensorflow', 'keras', 'tensorflow_text'}"
   code = f"import sys, {module}; sys.exit(', '.join({heavy} & set(sys.modules)) or None)"
+  done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+  assert done.returncode == 0, f"importing {module} loads {done.stderr}"
+
+
+def test_the_data_command_starts_with_little() -> None:
+  """What only some jobs need, or only the work itself, is loaded there: start-up is most of a small job."""
+  deferred = (
+    "{'tensorflow', 'keras', 'tqdm', 'multiprocessing', 'concurrent.futures.process', 'numpy.random', 'fractions', "
+    "'decimal', 'html', 'xml.etree', 'mwxml', 'mwparserfromhell', 'pyarrow', 'apache_beam'}"
+  )
+  module = "tfrecords_tools.create_pretraining_data"
+  code = f"import sys, {module}; sys.exit(', '.join({deferred} & set(sys.modules)) or None)"
   done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
   assert done.returncode == 0, f"importing {module} loads {done.stderr}"
 

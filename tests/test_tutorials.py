@@ -1,7 +1,5 @@
 """The tutorials run from the first cell to the last, with small settings in place of their first ones."""
 
-import sys
-
 import pytest
 
 pytest.importorskip("nbclient", reason="notebooks are executed on the default stack")
@@ -27,5 +25,4 @@ def test_tutorials_run_from_the_first_cell_to_the_last(tmp_path, repository_dir,
     (parameters,) = (cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", ()))
     given = {**settings, "FOLDER": str(tmp_path / "tutorial"), "RUN": str(tmp_path / "tutorial/run")}
     parameters.source += "".join(f"\n{key} = {value!r}" for key, value in given.items() if key in parameters.source)
-    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": sys.executable}
     nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": folder}}).execute()

@@ -75,7 +75,8 @@ _SENTENCE_PAIR = flags.DEFINE_enum(
   "sentence_pair",
   "sop",
   SENTENCE_PAIRS,
-  "sop: label 1 is the two segments swapped. nsp: B of another document. none: one segment, label 0.",
+  "sop: label 1 is the two segments swapped. nsp: B of another document. ordered: two segments, never swapped. "
+  "none: one segment. Of the last two there is no label to learn.",
 )
 _NGRAM = flags.DEFINE_integer("ngram", 3, "Longest n-gram that is masked together, in words.")
 _NGRAM_DISTRIBUTION = flags.DEFINE_string(

@@ -1,7 +1,8 @@
 r"""Trains a SentencePiece unigram vocabulary with ALBERT's special ids.
 
 Ids 0-4 are <pad>, <unk>, [CLS], [SEP], [MASK]; ids 5-12 are ( ) " - . – £ €; learned pieces follow. The
-text goes through ALBERT's normalisation first. The same text and flags give the same bytes.
+text goes through ALBERT's normalisation first. The same text and flags give the same bytes. --input may name sources
+with weights, as create_pretraining_data.py takes them, for a vocabulary of the mixture that is trained on.
 
   python tfrecords_tools/train_vocab.py --input 'text/*.txt' --model_prefix vocab/spm --vocab_size 30000
 """
@@ -16,8 +17,15 @@ from albert_tf import files
 from albert_tf.errors import UserError, exit_on_user_error
 from tfrecords_tools import vocabulary
 from tfrecords_tools.corpus import BAD_TEXT_ACTIONS, FORMATS, CorpusOptions, CorpusStats, describe_formats
+from tfrecords_tools.pretraining.sources import expand_sources
 
-_INPUT = flags.DEFINE_string("input", None, "Comma-separated globs of text files.", required=True)
+_INPUT = flags.DEFINE_list(
+  "input",
+  None,
+  "Input files: glob patterns with commas, quoted; or sources with weights, NAME=PATTERN:WEIGHT, as "
+  "create_pretraining_data.py takes them: their sentences are drawn WEIGHT times as often.",
+  required=True,
+)
 _MODEL_PREFIX = flags.DEFINE_string(
   "model_prefix", None, "Writes PREFIX.model, PREFIX.vocab and PREFIX.json.", required=True
 )
@@ -70,21 +78,26 @@ def main(argv: Sequence[str]) -> None:
     input_format=_INPUT_FORMAT.value, on_bad_text=_ON_BAD_TEXT.value, text_field=_TEXT_FIELD.value
   )
   files.makedirs(os.path.dirname(_MODEL_PREFIX.value) or ".")  # Before the long work.
-  paths = files.expand_globs(_INPUT.value)
+  paths, sources = expand_sources(_INPUT.value)
   for line in describe_formats(paths, options):
     print(line, flush=True)
-  sentences = vocabulary.read_sentences(
+  sentences, drawn_from = vocabulary.read_sentences(
     paths,
     options,
     spec,
+    sources=sources,
     size=_INPUT_SENTENCE_SIZE.value,
     seed=_RANDOM_SEED.value,
     stats=stats,
   )
   print(
-    f"Training {spec.vocab_size:,} pieces on {len(sentences):,} of {stats.sentences:,} sentences "
+    f"Training {spec.vocab_size:,} pieces on {len(sentences):,} of {sum(drawn_from.values()):,} sentences "
     f"from {stats.files} files …", flush=True
   )  # fmt: skip
+  for source, count in drawn_from.items():
+    if source.name:
+      share = count / max(1, sum(drawn_from.values()))
+      print(f"source {source.name}, weight {source.weight:g}: {share:.1%} of the sentences drawn from")
   start = time.monotonic()
   unknown = vocabulary.make(sentences, spec, model_prefix=_MODEL_PREFIX.value)
   print(

@@ -18,6 +18,7 @@ from albert_tf.errors import UserError
 from albert_tf.tokenization import AlbertTokenizer, TokenizerConfig, normalize_text
 from albert_tf.tokenization.spm_model import load_processor
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats, iter_documents
+from tfrecords_tools.pretraining.sources import Source
 
 # Passed as a list: as a comma-separated string, as in the original's README, the lone quote is read as the
 # beginning of a quoted field and the vocabulary gets one wrong symbol in the place of six.
@@ -50,21 +51,42 @@ def read_sentences(
   options: CorpusOptions,
   spec: VocabularySpec,
   *,
+  sources: Sequence[Source],
   size: int,
   seed: int,
   stats: CorpusStats,
-) -> list[str]:
-  """A uniform sample of `size` sentences of all files (0: all), as the tokenizer will see them."""
+) -> tuple[list[str], dict[Source, int]]:
+  """A uniform sample of `size` sentences of all files (0: all), as the tokenizer will see them.
+
+  A sentence is there as often as its source's weight says, the fraction by a draw: sampling is from these.
+
+  Args:
+    paths: the files.
+    options: how they are read.
+    spec: how the text is normalised.
+    sources: of each file.
+    size: sentences at most; 0 for all.
+    seed: of all draws.
+    stats: counts what is read.
+
+  Returns:
+    (the sample, how many sentences of each source it was drawn from).
+  """
   sizes = list(map(files.size, paths))
+  rng = random.Random(seed)
+  drawn_from = dict.fromkeys(sources, 0)
 
   def sentences() -> Iterator[str]:
     with tqdm(total=sum(sizes), unit="B", unit_scale=True, desc="Reading text", mininterval=1.0) as progress:
-      for path, num_bytes in zip(paths, sizes, strict=True):
-        for document in iter_documents(path, options, stats=stats):
-          yield from document
+      for path, source, num_bytes in zip(paths, sources, sizes, strict=True):
+        whole, rest = source.passes(1)
+        for sentence in itertools.chain.from_iterable(iter_documents(path, options, stats=stats)):
+          times = whole + (rest > 0 and rng.random() < rest)
+          drawn_from[source] += times
+          yield from itertools.repeat(sentence, times)
         progress.update(num_bytes)
 
-  return normalize(sample(sentences(), size, rng=random.Random(seed)), spec)
+  return normalize(sample(sentences(), size, rng=rng), spec), drawn_from
 
 
 def make(sentences: list[str], spec: VocabularySpec, *, model_prefix: str) -> float:

@@ -52,7 +52,9 @@ _GRADIENT_ACCUMULATION_STEPS = flags.DEFINE_integer(
   lower_bound=0,
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Pieces of an example.")
-_MAX_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 77, "Masked-LM predictions of an example.")
+_MAX_PREDICTIONS = flags.DEFINE_integer(
+  "max_predictions_per_seq", 20, "Masked-LM predictions of an example; 77 are 15% of 512 pieces."
+)
 _MIXED_PRECISION = flags.DEFINE_enum("mixed_precision", "bfloat16", PRECISIONS, "Activations.")
 _REMAT = flags.DEFINE_bool("remat", False, "Recompute activations in the backward pass.")
 _LAYER_LOOP = flags.DEFINE_enum("layer_loop", "unrolled", ["unrolled", "while"], "How the block is repeated.")
@@ -100,8 +102,9 @@ SWEEP_TOPOLOGIES = ("v3:16x16", "v4:4x8x8", "v5e:16x16", "v5p:4x8x8", "v6e:16x16
 NOT_USED = frozenset(
   "input_file eval_input_file output_dir init_checkpoint spm_model_file on_bad_record num_warmup_steps "
   "start_warmup_step learning_rate scale_learning_rate poly_power end_learning_rate schedule weight_decay "
-  "bias_correction clip_norm seed iterations_per_loop save_checkpoints_steps keep_checkpoint_max eval_batch_size "
-  "max_eval_steps dry_run doctor tpu tpu_name tpu_zone gcp_project distribution num_virtual_devices use_xla".split()
+  "bias_correction clip_norm sentence_loss seed iterations_per_loop save_checkpoints_steps keep_checkpoint_max "
+  "keep_checkpoint_every_n_steps select_best max_train_hours eval_batch_size max_eval_steps "
+  "dry_run doctor tpu tpu_name tpu_zone gcp_project distribution num_virtual_devices use_xla".split()
 )
 
 
@@ -111,17 +114,14 @@ def _say(line: str) -> None:
 
 def _configs() -> dict[str, AlbertConfig]:
   """Name → configuration of every model asked for."""
-  if _ALBERT_CONFIG_FILE.value is not None and _SIZE.value is None:
-    found = {_ALBERT_CONFIG_FILE.value: AlbertConfig.from_json_file(_ALBERT_CONFIG_FILE.value)}
-  elif _SIZE.value is not None and _ALBERT_CONFIG_FILE.value is None:
-    found = {name: AlbertConfig.from_name(name) for name in _SIZE.value.split(",")}
-  elif _SWEEP.value and _SIZE.value is None:
-    found = {name: AlbertConfig.from_name(name) for name in SWEEP_SIZES}
+  file, sizes = _ALBERT_CONFIG_FILE.value, _SIZE.value
+  if _SWEEP.value and file is None and sizes is None:
+    sizes = ",".join(SWEEP_SIZES)
+  model_flags.check_given_once(sizes, file)
+  if sizes is not None:
+    found = {name: AlbertConfig.from_name(name) for name in sizes.split(",")}
   else:
-    raise UserError(
-      "The model is given by exactly one of --size and --albert_config_file. Received: "
-      f"--size={_SIZE.value}, --albert_config_file={_ALBERT_CONFIG_FILE.value}. Give one, for example --size=base."
-    )
+    found = {str(file): AlbertConfig.from_json_file(str(file))}
   return {name: model_flags.changed(config) for name, config in found.items()}
 
 

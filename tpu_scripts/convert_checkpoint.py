@@ -33,7 +33,9 @@ _CONFIG = flags.DEFINE_string(
   "albert_config_file", "", "Configuration, if it does not lie beside the weights."
 )
 _SPM = flags.DEFINE_string(
-  "spm_model_file", "", "SentencePiece model, if it does not lie beside the weights."
+  "spm_model_file",
+  "",
+  "SentencePiece model, or WordPiece vocabulary (.txt), if it does not lie beside the weights.",
 )
 _PREFIX = flags.DEFINE_string(
   "variable_prefix",

@@ -58,7 +58,9 @@ _LAYER_SIMILARITY = flags.DEFINE_bool(
   "Also the L2 distance and the angle between input and output of each layer (ALBERT, figure 1).",
 )
 EVAL_FILE = "eval.json"
-_SENTENCE_HEAD = "cls/seq_relationship/"
+# What only the sentence task needs: some models for masked LM alone come without.
+_SENTENCE_PARTS = ("bert/pooler/dense/kernel", "cls/seq_relationship/output_weights")
+_MAY_BE_MISSING = "^(bert/pooler|cls/seq_relationship)/"
 
 
 def _named_globs() -> dict[str, str]:
@@ -93,6 +95,15 @@ def _read_sets(checkpoint: "Checkpoint") -> "list[ProbeSet]":
   ]
 
 
+def _has_sentence_head(checkpoint: "Checkpoint") -> bool:
+  """Whether a trained one is there; a run without a sentence loss has one without moments."""
+  has_moments = any(name.endswith("/adam_m") for name in checkpoint.slots)
+  return all(
+    name in checkpoint.variables and (not has_moments or f"{name}/adam_m" in checkpoint.slots)
+    for name in _SENTENCE_PARTS
+  )
+
+
 def _evaluate(
   checkpoint: "Checkpoint", sets: "Sequence[ProbeSet]", strategy: "tf.distribute.Strategy", *, use_xla: bool
 ) -> dict[str, dict[str, Any]]:
@@ -108,14 +119,14 @@ def _evaluate(
       encoder_options={"use_one_hot_embeddings": device_flags.on_tpu()},
       read_positions_only=True,
     )
-  report = load_weights(model, checkpoint, allow_missing=f"^{_SENTENCE_HEAD}")
+  load_weights(model, checkpoint, allow_missing=_MAY_BE_MISSING)
   return evaluate_sets(
     model,
     sets,
     strategy=strategy,
     batch_size=_EVAL_BATCH_SIZE.value,
     max_steps=_MAX_EVAL_STEPS.value,
-    has_sentence_head=not report.missing,
+    has_sentence_head=_has_sentence_head(checkpoint),
     with_layer_similarity=_LAYER_SIMILARITY.value,
     use_xla=use_xla,
   )

@@ -28,7 +28,9 @@ _INIT_CHECKPOINT = flags.DEFINE_string(
   required=True,
 )
 _SPM_MODEL_FILE = flags.DEFINE_string(
-  "spm_model_file", "", "SentencePiece model, where none lies beside the checkpoint or another is meant."
+  "spm_model_file",
+  "",
+  "SentencePiece model, or WordPiece vocabulary (.txt), where none lies beside the checkpoint or another is meant.",
 )
 _OUTPUT_DIR = flags.DEFINE_string(
   "output_dir", None, "Folder of versions that a server watches.", required=True

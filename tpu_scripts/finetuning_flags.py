@@ -28,6 +28,11 @@ flags.DEFINE_string(
   "Pretrained weights: a run directory, an original checkpoint, a TF-Hub module or a Hugging Face folder. Without "
   "--do_train: a fine-tuned run; default: --output_dir.",
 )
+flags.DEFINE_string(
+  "start_from_task",
+  "",
+  "Training starts from a run fine-tuned on this task, and from nothing else; mnli before rte, sts-b and mrpc.",
+)
 flags.DEFINE_string("albert_config_file", "", "JSON of the model. Default: the one beside the weights.")
 flags.DEFINE_string("spm_model_file", "", "SentencePiece model. Default: the one beside the weights.")
 flags.DEFINE_bool("do_lower_case", None, "Default: as the tokenizer beside the weights says.")
@@ -41,6 +46,11 @@ flags.DEFINE_bool("do_predict", False, "Predict the test data.")
 flags.DEFINE_bool("export", True, "After training, leave a SavedModel in saved_model/1.")
 flags.DEFINE_list("seeds", ["1"], "One run each, with median and spread; for example 1,2,3.")
 flags.DEFINE_bool("ensemble", False, "Also score the mean of the seeds' logits.")
+flags.DEFINE_list(
+  "ensemble_of",
+  [],
+  "Instead of running a model: the best ensemble of these runs, from what each has answered.",
+)
 
 # Training. The defaults of these depend on the task's family; a command may set others.
 flags.DEFINE_integer("train_batch_size", 32, "Examples of one update, over all replicas.")
@@ -114,6 +124,11 @@ def run(
   load_tensorflow(device_flags.tpu())
   logging.set_verbosity(logging.INFO)
   logging.get_absl_handler().setFormatter(None)  # The commands' own words, without absl's prefix.
+  if FLAGS.ensemble_of:
+    from run_ensemble import run_ensemble
+
+    run_ensemble(prepare, _settings)
+    return
   from albert_tf.finetuning.engine.fit import fine_tune
   from albert_tf.training.distribution import Consensus, is_chief, make_strategy
 
@@ -131,7 +146,7 @@ def run(
     strategy=strategy,
   )
   # Of several workers the chief reports and exports; the others wait: none may leave before.
-  Consensus(strategy).on_chief(is_chief(strategy), lambda: _finish(prepared, start, results))
+  Consensus(strategy).on_chief(is_chief(strategy), lambda: _finish(prepared, results))
 
 
 def _settings() -> FineTuneSettings:
@@ -154,11 +169,11 @@ def _seeds() -> tuple[int, ...]:
 
 
 def _read_start(vocab_file: str | None) -> "Start":
-  from albert_tf.finetuning.initialize import read_start
+  from albert_tf.finetuning.initialize import check_start_task, read_start
   from albert_tf.tokenization import WordPieceTokenizer
 
   checkpoint = FLAGS.init_checkpoint
-  if not checkpoint and not FLAGS.do_train and files.exists(os.path.join(FLAGS.output_dir, "task.json")):
+  if not checkpoint and not FLAGS.do_train and has_run():
     checkpoint = FLAGS.output_dir
   start = read_start(
     checkpoint,
@@ -173,15 +188,16 @@ def _read_start(vocab_file: str | None) -> "Start":
       "This task needs a SentencePiece model, which tells the place of each piece in the text. Received: "
       f"{checkpoint or FLAGS.spm_model_file}, with a WordPiece vocabulary. Only run_glue.py takes one."
     )
+  if FLAGS.start_from_task and FLAGS.do_train:
+    check_start_task(start, FLAGS.start_from_task)
   return start
 
 
-def _finish(prepared: Prepared, start: "Start", results: Mapping[str, Any]) -> None:
+def _finish(prepared: Prepared, results: Mapping[str, Any]) -> None:
   """Prints the results and leaves a SavedModel, unless an earlier command did."""
   from albert_tf.finetuning.engine import record
   from albert_tf.finetuning.engine.results import lines
   from albert_tf.serving import export_saved_model
-  from albert_tf.tokenization import WordPieceTokenizer
 
   path = os.path.join(FLAGS.output_dir, record.RESULTS_FILE)
   if prepared.notes:
@@ -194,8 +210,7 @@ def _finish(prepared: Prepared, start: "Start", results: Mapping[str, Any]) -> N
     record.write_json(path, {**known, **counts, **notes})
   print(*lines(results), f"results: {path}", sep="\n")
   folder = os.path.join(FLAGS.output_dir, "saved_model")
-  reads_text = not isinstance(start.tokenizer, WordPieceTokenizer)  # In a SavedModel.
-  if FLAGS.do_train and FLAGS.export and reads_text and not files.exists(os.path.join(folder, "1")):
+  if FLAGS.do_train and FLAGS.export and not files.exists(os.path.join(folder, "1")):
     logging.set_verbosity(logging.ERROR)  # TensorFlow's words while it saves.
     kind = prepared.task.spec.signature
     exported = export_saved_model(model=kind, init_checkpoint=FLAGS.output_dir, output_dir=folder, version=1)
@@ -203,6 +218,11 @@ def _finish(prepared: Prepared, start: "Start", results: Mapping[str, Any]) -> N
 
 
 # ------------------------------------------------------------------ for what a command adds
+
+
+def has_run() -> bool:
+  """Whether --output_dir holds a run already."""
+  return files.exists(os.path.join(FLAGS.output_dir, "task.json"))
 
 
 def trained_spec() -> "TaskSpec | None":

@@ -34,8 +34,7 @@ _MAX_SEQ_LENGTH = flags.DEFINE_integer(
 _VOCAB_FILE = flags.DEFINE_string(
   "vocab_file",
   "",
-  "WordPiece vocabulary (.txt), for models without a SentencePiece model, as the Chinese ones. Such a model is not "
-  "exported: SavedModels read text with SentencePiece.",
+  "WordPiece vocabulary (.txt), for models without a SentencePiece model, as the Chinese ones.",
 )
 
 # --task_name=custom

@@ -18,7 +18,7 @@ from flag_settings import from_flags, parse_flags
 import model_flags
 
 from albert_tf import doctor, files
-from albert_tf.configs import AlbertConfig, named_sizes
+from albert_tf.configs import named_sizes
 from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.optim.config import (
   OPTIMIZER_NAMES,
@@ -29,7 +29,7 @@ from albert_tf.optim.config import (
 )
 from albert_tf.startup import load_tensorflow, read_buckets_in_extents
 from albert_tf.training.precision import PRECISIONS
-from albert_tf.training.settings import MASKINGS, ON_NONFINITE, PretrainingSettings, StepConfig
+from albert_tf.training.settings import MASKINGS, ON_NONFINITE, SELECT_BEST, PretrainingSettings, StepConfig
 
 if TYPE_CHECKING:  # At run time it would import TensorFlow before the flags are read.
   from albert_tf.training.reporting.goodput import Machine
@@ -111,6 +111,12 @@ flags.DEFINE_enum(
   ON_NONFINITE,
   "Stop at a loss or gradient that is not finite, or leave that update out (at most 10 in a row).",
 )
+flags.DEFINE_enum(
+  "sentence_loss",
+  "auto",
+  ["auto", "on", "off"],
+  "Learn the records' sentence labels; auto: of sop and nsp records, not of none and ordered ones.",
+)
 flags.DEFINE_integer(
   "seed", StepConfig.seed, "Keys initial values, data order, dropout and fresh masks.", lower_bound=0
 )
@@ -135,6 +141,13 @@ flags.DEFINE_integer(
 flags.DEFINE_integer(
   "keep_checkpoint_max", PretrainingSettings.keep_checkpoint_max, "Newest checkpoints that stay."
 )
+flags.DEFINE_integer(
+  "keep_checkpoint_every_n_steps", 0, "Multiples of this stay, too; 0: none.", lower_bound=0
+)
+flags.DEFINE_enum(
+  "select_best", "held_out", SELECT_BEST, "The checkpoint others take from the run: best held out, or last."
+)
+flags.DEFINE_float("max_train_hours", None, "End when the run's processes have taken this long; see docs.")
 flags.DEFINE_integer(
   "eval_batch_size", PretrainingSettings.eval_batch_size, "Examples of one evaluation batch."
 )
@@ -168,20 +181,6 @@ flags.DEFINE_enum(
 )
 
 
-def _model_config(records_vocab_size: int | None) -> AlbertConfig:
-  """The size or file of the flags, with what further flags change in it."""
-  if (FLAGS.size is None) == (FLAGS.albert_config_file is None):
-    raise UserError(
-      "The model is given by exactly one of --size and --albert_config_file. Received: "
-      f"--size={FLAGS.size}, --albert_config_file={FLAGS.albert_config_file}. Give one, for example --size=base."
-    )
-  if FLAGS.albert_config_file is not None:
-    config = AlbertConfig.from_json_file(FLAGS.albert_config_file, vocab_size=records_vocab_size)
-    return model_flags.changed(config)
-  config = model_flags.changed(AlbertConfig.from_name(FLAGS.size))
-  return config if records_vocab_size is None else config.replace(vocab_size=records_vocab_size)
-
-
 def _settings() -> PretrainingSettings:
   """What the flags and the records say; a setting with a flag of its own name is as that flag says."""
   from albert_tf.training.record_source import describe_records
@@ -199,7 +198,7 @@ def _settings() -> PretrainingSettings:
     max_seq_length=FLAGS.max_seq_length,
     max_predictions_per_seq=FLAGS.max_predictions_per_seq,
   )
-  model = _model_config(records.vocab_size)
+  model = model_flags.model_config(records.vocab_size)
   records.check_vocab_size(model.vocab_size)
   one_hot = FLAGS.use_one_hot_embeddings
   learning_rate = scale_learning_rate(
@@ -221,7 +220,12 @@ def _settings() -> PretrainingSettings:
       "layer_loop": FLAGS.layer_loop,
     },
     optimizer=from_flags(OptimizerConfig, name=FLAGS.optimizer, learning_rate=learning_rate),
-    step=from_flags(StepConfig, global_batch_size=FLAGS.train_batch_size, use_xla=use_xla),
+    step=from_flags(
+      StepConfig,
+      global_batch_size=FLAGS.train_batch_size,
+      use_xla=use_xla,
+      sentence_task=records.trained_sentence_task(FLAGS.sentence_loss),
+    ),
     max_seq_length=records.max_seq_length,
     max_predictions_per_seq=records.max_predictions_per_seq,
     distribution=device_flags.distribution_config(),
@@ -241,6 +245,7 @@ def _machine(settings: PretrainingSettings) -> "Machine":
     settings.model,
     max_seq_length=settings.max_seq_length,
     max_predictions_per_seq=settings.train_predictions,
+    sentence_loss=bool(settings.step.sentence_task),
   )
   # Google Cloud names the slice in this variable (GKE does by itself).
   peak = accelerator_peak_flops(os.environ.get("TPU_ACCELERATOR_TYPE", "")) if device_flags.on_tpu() else 0.0

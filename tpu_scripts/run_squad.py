@@ -95,6 +95,7 @@ def _make_task(tokenizer: "AlbertTokenizer", trained: "TaskSpec | None") -> "Bui
     version=version,
     train_file=_TRAIN_FILE.value if flags.FLAGS.do_train else "",
     threshold=flags.FLAGS.null_score_diff_threshold,
+    of_members=bool(flags.FLAGS.ensemble_of),
   )
   before = trained or SquadSettings()
   sizes = {name: getattr(before, name) for name in _SIZES if flags.FLAGS[name].value is None}
@@ -129,6 +130,8 @@ def _print_questions(questions: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning_flags.Prepared:
+  from albert_tf.finetuning.tasks.squad.build import later_notes
+
   if settings.do_train and not _TRAIN_FILE.value:
     raise UserError("--do_train needs questions with answers. Received: no --train_file.")
   built = _make_task(start.tokenizer, _trained_spec())
@@ -136,7 +139,10 @@ def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning_flags.P
   # One file serves both: with answers it is evaluated, without it is predicted. Either writes the answers.
   unlabelled = built.task.test_features() is not None
   settings = dataclasses.replace(settings, do_eval=settings.do_train or not unlabelled, do_predict=unlabelled)
-  return finetuning_flags.Prepared(built.task, settings, built.notes)
+  notes = built.notes
+  if not settings.do_train and finetuning_flags.has_run():
+    notes = later_notes(notes, evaluates=settings.do_eval)
+  return finetuning_flags.Prepared(built.task, settings, notes)
 
 
 def main(argv: Sequence[str]) -> None:

@@ -56,11 +56,7 @@ def restore_variables(variables: Mapping[str, tf.Variable], checkpoint: str) -> 
     UserError: no checkpoint there, or a weight on one side only.
   """
   prefix = require_bundle(checkpoint)
-  weights = {
-    name: value
-    for name, value in read_bundle(prefix).items()
-    if not (name.startswith(HOST_PREFIX) or _SLOT.search(name) or name == "global_step")
-  }
+  weights = _weights(read_bundle(prefix))
   wanted = set(variables)
   if wanted < set(weights):  # An encoder alone leaves the heads aside, never part of a group of its own.
     groups = {name.split("/")[0] for name in wanted}
@@ -68,15 +64,27 @@ def restore_variables(variables: Mapping[str, tf.Variable], checkpoint: str) -> 
   assign_exactly(variables, weights, source=prefix)
 
 
+def _weights(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+  """The tensors of a checkpoint without slots, step and host state."""
+  return {
+    name: value
+    for name, value in tensors.items()
+    if not (name.startswith(HOST_PREFIX) or _SLOT.search(name) or name == "global_step")
+  }
+
+
 def averages_of(tensors: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-  """The averaged weights among the tensors of a checkpoint; `UserError` where there are none."""
+  """The averaged weights among the tensors of a checkpoint; `UserError` where there are none.
+
+  What was not trained has no average: it is as it was.
+  """
   found = {name.removesuffix(_EMA): value for name, value in tensors.items() if name.endswith(_EMA)}
   if not found:
     raise UserError(
       f"Averaged weights are only in checkpoints of a run with --ema_decay. Received: {prefix}, which has none. "
       "Take the weights themselves."
     )
-  return found
+  return {**_weights(tensors), **found}
 
 
 def require_bundle(path: str) -> str:

@@ -49,7 +49,7 @@ class Checkpoint:
 
   def averaged(self) -> "Checkpoint":
     """The same with the averages that a run kept instead of its weights; a `UserError` where it kept none."""
-    return dataclasses.replace(self, variables=averages_of(self.slots, self.path))
+    return dataclasses.replace(self, variables=averages_of({**self.variables, **self.slots}, self.path))
 
   def load_tokenizer(self, path: str = "", *, do_lower_case: bool | None = None) -> Tokenizer:
     """The tokenizer that the weights were trained with: `path`, or the one beside the configuration.

@@ -44,7 +44,7 @@ def masked_lm_sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> 
 def sentence_order_sums(
   logits: tf.Tensor, labels: tf.Tensor, example_weights: tf.Tensor | None = None
 ) -> SentenceOrderSums:
-  """Cross-entropy sum of the sentence-order labels (0 = in order, 1 = swapped).
+  """Cross-entropy sum of the sentence labels: 0 = in order, 1 = swapped, or from another document (NSP).
 
   Args:
     logits: float32 `[B, 2]`.
@@ -63,14 +63,23 @@ def sentence_order_sums(
   )
 
 
-def mean_metrics(masked_lm: MaskedLmSums, sentence_order: SentenceOrderSums) -> dict[str, float]:
-  """Means over predictions and examples, by the names of metrics.jsonl; 0 where there are none."""
-  weight, count = max(float(masked_lm.weight), 1.0), max(float(sentence_order.count), 1.0)
-  masked_lm_loss, sentence_order_loss = float(masked_lm.loss) / weight, float(sentence_order.loss) / count
-  return {
-    "loss": masked_lm_loss + sentence_order_loss,
+def mean_metrics(
+  masked_lm: MaskedLmSums, sentence: SentenceOrderSums, sentence_task: str = "sentence_order"
+) -> dict[str, float]:
+  """Means over predictions and examples, by the names of metrics.jsonl; 0 where there are none.
+
+  Args:
+    sentence_task: "sentence_order" or "next_sentence", which names what was learned of the sentences; empty for
+      nothing, and then no metric of it.
+  """
+  weight, count = max(float(masked_lm.weight), 1.0), max(float(sentence.count), 1.0)
+  masked_lm_loss, sentence_loss = float(masked_lm.loss) / weight, float(sentence.loss) / count
+  means = {
+    "loss": masked_lm_loss + (sentence_loss if sentence_task else 0.0),
     "masked_lm_loss": masked_lm_loss,
     "masked_lm_accuracy": float(masked_lm.correct) / weight,
-    "sentence_order_loss": sentence_order_loss,
-    "sentence_order_accuracy": float(sentence_order.correct) / count,
   }
+  if sentence_task:
+    means[f"{sentence_task}_loss"] = sentence_loss
+    means[f"{sentence_task}_accuracy"] = float(sentence.correct) / count
+  return means

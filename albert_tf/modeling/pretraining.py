@@ -10,6 +10,9 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.pretraining_heads import MaskedLmHead, SentenceOrderHead
 from albert_tf.modeling.text_inputs import integers, text_inputs
+from albert_tf.modeling.variables import named_variables
+
+_OF_THE_SENTENCE_LOSS = ("bert/pooler/", "cls/seq_relationship/")  # Nothing else reads the pooled output.
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -96,3 +99,15 @@ class AlbertForPreTraining(ModelBase):
   @classmethod
   def from_config(cls, config: dict[str, Any]) -> "AlbertForPreTraining":
     return cls(**{**config, "config": AlbertConfig.from_dict(config["config"])})
+
+
+def trained_variables(model: AlbertForPreTraining, *, sentence_loss: bool) -> dict[str, tf.Variable]:
+  """The variables that the loss reaches, as `named_variables`: without a sentence loss all but pooler and its head.
+
+  Those two keep their values then, and stay in checkpoints, which fine-tuning and converters read as any other.
+  """
+  return {
+    name: variable
+    for name, variable in named_variables(model).items()
+    if sentence_loss or not name.startswith(_OF_THE_SENTENCE_LOSS)
+  }

@@ -47,7 +47,7 @@ class StepShape:
 
   per_core_batch_size: int  # Examples of one micro-batch.
   max_seq_length: int = 512
-  max_predictions_per_seq: int = 77
+  max_predictions_per_seq: int = 20
   gradient_accumulation_steps: int = 1  # Micro-batches of one step.
   mixed_precision: str = "bfloat16"
   remat: bool = False

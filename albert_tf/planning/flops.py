@@ -5,12 +5,14 @@ from albert_tf.errors import UserError
 
 
 def forward_flops_per_example(
-  config: AlbertConfig, *, max_seq_length: int, max_predictions_per_seq: int = 0
+  config: AlbertConfig, *, max_seq_length: int, max_predictions_per_seq: int = 0, sentence_loss: bool = True
 ) -> float:
   """Operations of the matrix products in one forward pass; a multiply and an add are two.
 
   [E ≠ H] 2 S E H  +  layers · inner · (8 S H² + 4 S² H + 4 S H F)  +  2 H²
     +  [P > 0] (P (2 H E + 2 E V) + 4 H)
+
+  Without a sentence loss 2 H² of the pooler and 4 H of the head are left out.
 
   Sharing parameters saves none of them. Look-ups, LayerNorm, softmax and activations are left out, as is
   usual for model FLOPs.
@@ -19,6 +21,7 @@ def forward_flops_per_example(
     config: the architecture.
     max_seq_length: S, tokens of an example, padding included.
     max_predictions_per_seq: P, masked-LM predictions; 0 for an encoder without pretraining heads.
+    sentence_loss: whether pretraining has one.
 
   Reference: ALBERT, arXiv 1909.11942, section 3.1.
   """
@@ -34,15 +37,20 @@ def forward_flops_per_example(
   attention = 4 * S * S * H  # Scores and context.
   feed_forward = 4 * S * H * F
   blocks = config.num_hidden_layers * config.inner_group_num
-  pooler = 2 * H * H
-  heads = P * (2 * H * E + 2 * E * V) + 4 * H if P else 0
-  return float(mapping + blocks * (projections + attention + feed_forward) + pooler + heads)
+  pooler = 2 * H * H if sentence_loss else 0
+  masked_lm_head = P * (2 * H * E + 2 * E * V)
+  sentence_head = 4 * H if P and sentence_loss else 0
+  layers = blocks * (projections + attention + feed_forward)
+  return float(mapping + layers + pooler + masked_lm_head + sentence_head)
 
 
 def training_flops_per_example(
-  config: AlbertConfig, *, max_seq_length: int, max_predictions_per_seq: int
+  config: AlbertConfig, *, max_seq_length: int, max_predictions_per_seq: int, sentence_loss: bool = True
 ) -> float:
   """The same of a training step, without rematerialisation: each product has two more in the backward pass."""
   return 3 * forward_flops_per_example(
-    config, max_seq_length=max_seq_length, max_predictions_per_seq=max_predictions_per_seq
+    config,
+    max_seq_length=max_seq_length,
+    max_predictions_per_seq=max_predictions_per_seq,
+    sentence_loss=sentence_loss,
   )

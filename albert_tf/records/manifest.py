@@ -15,6 +15,8 @@ FORMAT_VERSION = 1
 # What records that a model learns and is judged by must have in common, and what those of one batch must besides.
 MODEL_FIELDS = ("vocab_size", "vocab_sha256", "max_seq_length", "max_predictions_per_seq", "sentence_pair")
 BATCH_FIELDS = (*MODEL_FIELDS, "record_layout")
+# Kind of pair → what its labels say, by the name that reports give it; other kinds have no label to learn.
+TASK_OF_PAIR = {"sop": "sentence_order", "nsp": "next_sentence"}
 _NAMED = 5  # Of the files that are missing.
 
 
@@ -69,6 +71,11 @@ class Manifest:
   @property
   def spec(self) -> PretrainingSpec:
     return PretrainingSpec(self.max_seq_length, self.max_predictions_per_seq)
+
+  @property
+  def sentence_task(self) -> str:
+    """What the labels say, by the name that reports give it; empty where they say nothing."""
+    return TASK_OF_PAIR.get(self.sentence_pair, "")
 
   @property
   def whole_word(self) -> str:

@@ -24,7 +24,7 @@ from albert_tf.serving.signatures.multiple_choice import MultipleChoiceModule
 from albert_tf.serving.signatures.question_answering import QuestionAnsweringModule
 from albert_tf.serving.signatures.token_classification import TokenClassificationModule
 from albert_tf.serving.warmup import write_warmup
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import AlbertTokenizer, Tokenizer
 
 MODEL_KINDS = SIGNATURES  # What --model may be.
 CONFIG_NAME = "albert_config.json"
@@ -36,6 +36,7 @@ _MODULES: dict[str, type[ServingModule]] = {
   "multiple_choice": MultipleChoiceModule,
   "token_classification": TokenClassificationModule,
 }
+_WITH_WORDPIECE = ("encoder", "fill_mask", "classifier")
 
 
 def export_saved_model(
@@ -49,7 +50,7 @@ def export_saved_model(
 ) -> str:
   """Exports a trained model with its tokenizer and configuration.
 
-  The weights, the SentencePiece model, tokenizer.json, albert_config.json and, of a
+  The weights, the vocabulary, tokenizer.json, albert_config.json and, of a
   fine-tuned model, task.json all travel in the SavedModel; nothing else is needed to
   use it. It is written under a name that servers ignore and renamed when whole.
 
@@ -58,7 +59,7 @@ def export_saved_model(
     init_checkpoint: see `interop.read_checkpoint`.
     output_dir: the folder that servers watch.
     version: the version's number; servers take the highest.
-    spm_model_file: a SentencePiece model instead of the one beside the checkpoint.
+    spm_model_file: a SentencePiece model, or a WordPiece vocabulary (.txt), instead of the one beside the checkpoint.
     **settings: of `ExportSettings`.
 
   Returns:
@@ -78,11 +79,11 @@ def export_saved_model(
     )
   pretrained = read_checkpoint(init_checkpoint)
   tokenizer = pretrained.load_tokenizer(spm_model_file)
-  if not isinstance(tokenizer, AlbertTokenizer):
+  if model not in _WITH_WORDPIECE and not isinstance(tokenizer, AlbertTokenizer):
     raise UserError(
-      "A served model tokenizes with SentencePiece. Received: "
-      f"{spm_model_file or pretrained.directory}, with a WordPiece vocabulary. Tokenize with WordPieceTokenizer and "
-      "export the model of ids with export_small_model.py."
+      f"With a WordPiece vocabulary --model is {', '.join(_WITH_WORDPIECE)}; the others need a SentencePiece model, "
+      f"as their training does. Received: {model}, with {spm_model_file or pretrained.directory}. Export the model of "
+      "ids with export_small_model.py."
     )
   task = load_task(model, pretrained)
   built = restore_model(model, pretrained, task=task, use_ema=options.use_ema)
@@ -138,7 +139,7 @@ def restore_model(
 
 
 def _write_assets(
-  directory: str, pretrained: Checkpoint, tokenizer: AlbertTokenizer, task: TaskSpec | None
+  directory: str, pretrained: Checkpoint, tokenizer: Tokenizer, task: TaskSpec | None
 ) -> list[str]:
   tokenizer.save_pretrained(directory)
   with files.atomic_writer(os.path.join(directory, CONFIG_NAME), "w") as stream:

@@ -4,56 +4,38 @@ Beside core ops it uses only SentencepieceOp and SentencepieceTokenizeOp, which 
 Python decides about characters is in constants, made when the graph is.
 """
 
-from collections.abc import Mapping, Sequence
 import copy
 import functools
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
 from albert_tf.tokenization import unicode_tables
-from albert_tf.tokenization.tokenizer import MASK_PIECE, AlbertTokenizer
+from albert_tf.tokenization.graph_packing import GraphPacker
+from albert_tf.tokenization.graph_tables import as_table, make_table, replace, table_arrays
+from albert_tf.tokenization.graph_wordpiece import WordPieceGraph
+from albert_tf.tokenization.loading import Tokenizer
+from albert_tf.tokenization.tokenizer import AlbertTokenizer
+from albert_tf.tokenization.wordpiece import WordPieceTokenizer
 
 _INVALID = 0xFFFD  # What bytes that are not UTF-8 become.
 
 
-class Table(NamedTuple):
-  """For each number, those that replace it: row v is values[starts[v] : starts[v] + lengths[v]].
-
-  A number beyond the table stays as it is.
-  """
-
-  values: tf.Tensor
-  starts: tf.Tensor
-  lengths: tf.Tensor
-
-
-def make_table(replacements: Mapping[int, Sequence[int]]) -> Table:
-  """The table in which each key is replaced by its values."""
-  return _as_table(*_arrays(replacements))
-
-
-def _as_table(values: np.ndarray, lengths: np.ndarray) -> Table:
-  with tf.init_scope():  # One copy in a SavedModel, however many functions use it.
-    return Table(*(tf.constant(array, tf.int32) for array in (values, np.cumsum(lengths) - lengths, lengths)))
-
-
-def _arrays(replacements: Mapping[int, Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-  """Values and lengths of a table."""
-  rows = [replacements.get(index, (index,)) for index in range(max(replacements, default=-1) + 1)]
-  lengths = np.array([len(row) for row in rows], np.int32)
-  return np.array([index for row in rows for index in row], np.int32), lengths
+def graph_tokenizer(tokenizer: Tokenizer) -> GraphPacker:
+  """The tokenizer as a module, whichever kind it is."""
+  if isinstance(tokenizer, WordPieceTokenizer):
+    return WordPieceGraph(tokenizer)
+  return GraphTokenizer(tokenizer)
 
 
 @functools.cache
 def _unicode_arrays() -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
   """Of decomposition and of lower-casing; the same for every tokenizer."""
-  return _arrays(unicode_tables.decomposition_rows()), _arrays(unicode_tables.lower_rows())
+  return table_arrays(unicode_tables.decomposition_rows()), table_arrays(unicode_tables.lower_rows())
 
 
-class GraphTokenizer(tf.Module):
+class GraphTokenizer(GraphPacker):
   """`AlbertTokenizer` as a module that can be saved; the same ids as the Python one.
 
   Args:
@@ -66,7 +48,7 @@ class GraphTokenizer(tf.Module):
   """
 
   def __init__(self, tokenizer: AlbertTokenizer, name: str = "tokenizer"):
-    super().__init__(name=name)
+    super().__init__(tokenizer, name)
     self._config = tokenizer.config
     self._sentencepiece = tf_text.SentencepieceTokenizer(model=tokenizer.model_bytes, out_type=tf.int32)
     self._digit_commas = make_table(tokenizer.digit_comma_ids)
@@ -74,13 +56,7 @@ class GraphTokenizer(tf.Module):
     # Row V + v: piece v where text touches the mask before it, without its "▁".
     bare = tokenizer.without_space_mark
     self._after_mask = make_table({self._vocab_size + i: bare.get(i, [i]) for i in range(self._vocab_size)})
-    self._decomposition, self._lower = (_as_table(*arrays) for arrays in _unicode_arrays())
-    with tf.init_scope():
-      self._pieces = tf.constant([piece.encode() for piece in tokenizer.pieces])
-    self.mask_id = tokenizer.mask_id
-    self.cls_id = tokenizer.cls_id
-    self.sep_id = tokenizer.sep_id
-    self.pad_id = tokenizer.pad_id
+    self._decomposition, self._lower = (as_table(*arrays) for arrays in _unicode_arrays())
 
   def normalize(self, texts: tf.Tensor) -> tf.Tensor:
     """What `normalize_text` does, on any shape of strings; bytes that are not UTF-8 become U+FFFD."""
@@ -105,34 +81,15 @@ class GraphTokenizer(tf.Module):
     """NFKD of ragged code points [B, (length)], without combining characters."""
     return replace(codes, self._decomposition)
 
-  def tokenize(self, texts: tf.Tensor, *, allow_mask: bool = False) -> tf.RaggedTensor:
-    """Ids of texts without [CLS] and [SEP].
-
-    Args:
-      texts: [B] strings.
-      allow_mask: read a literal "[MASK]" as the mask piece.
-
-    Returns:
-      int32 ragged [B, (length)].
-    """
-    if not allow_mask:
-      return self._tokenize(texts)
-    parts = tf.strings.split(texts, sep=MASK_PIECE)  # [B, (parts)]
-    part_ids = self._tokenize(parts.flat_values)  # [all parts, (length)]
-    number = tf.ragged.range(parts.row_lengths()).flat_values
-    is_later = number > 0  # A mask stands before every part but the first.
+  def _behind_mask(
+    self, texts: tf.Tensor, ids: tf.RaggedTensor, is_behind: tf.Tensor
+  ) -> tuple[tf.RaggedTensor, ...]:
     # Text that touches the mask before it gets no "▁".
-    touches = is_later & ~tf.strings.regex_full_match(
-      parts.flat_values, f"(?s)(?:[{unicode_tables.space_class()}].*)?"
-    )
-    first = part_ids[:, :1]
+    touches = is_behind & ~tf.strings.regex_full_match(texts, f"(?s)(?:[{unicode_tables.space_class()}].*)?")
+    first = ids[:, :1]
     shift = tf.repeat(tf.where(touches, self._vocab_size, 0), first.row_lengths())
     first = replace(first.with_flat_values(first.flat_values + shift), self._after_mask)
-    later = tf.cast(is_later, tf.int32)
-    masks = tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(later)], self.mask_id), later)
-    masks = masks.with_row_splits_dtype(part_ids.row_splits.dtype)
-    joined = tf.concat([masks, first, part_ids[:, 1:]], axis=1)
-    return parts.with_flat_values(joined).merge_dims(1, 2)
+    return first, ids[:, 1:]
 
   def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
     return self.split_digit_commas(self.raw_ids(self.normalize(texts)))
@@ -150,132 +107,3 @@ class GraphTokenizer(tf.Module):
     as_strings = copy.copy(self._sentencepiece)  # The same model in the graph.
     as_strings.out_type = tf.string
     return as_strings.tokenize(normalized)
-
-  def pieces(self, ids: tf.Tensor) -> tf.Tensor:
-    """The pieces of ids, as strings of the same shape."""
-    return tf.gather(self._pieces, ids)
-
-  def __call__(
-    self,
-    texts: tf.Tensor,
-    pairs: tf.Tensor | None = None,
-    *,
-    max_length: int = 512,
-    pad_to_max_length: bool = False,
-    allow_mask: bool = False,
-  ) -> dict[str, tf.Tensor]:
-    """Texts, or pairs of texts, as a batch for the encoder; equal to `AlbertTokenizer.__call__`.
-
-    Args:
-      texts: [B] strings.
-      pairs: [B] strings, the second segments, or None. An empty one makes a single segment.
-      max_length: longer rows are cut at the end; of a pair, the longer segment first.
-      pad_to_max_length: S = max_length; else S = the longest row.
-      allow_mask: read a literal "[MASK]" as the mask piece.
-
-    Returns:
-      int32 tensors `input_ids`, `input_mask`, `segment_ids`, each [B, S].
-    """
-    length = max_length if pad_to_max_length else None
-    first = self.tokenize(texts, allow_mask=allow_mask)
-    if pairs is None:
-      return self.pack(head(first, max_length - 2), length=length)
-    second = self.tokenize(pairs, allow_mask=allow_mask)
-    return self.pack(*_truncate(first, second, max_length), length=length)
-
-  def pack(
-    self,
-    first: tf.RaggedTensor,
-    second: tf.RaggedTensor | None = None,
-    *,
-    length: int | tf.Tensor | None = None,
-    always_two: bool = False,
-  ) -> dict[str, tf.Tensor]:
-    """`[CLS] first [SEP] second [SEP]` for every row.
-
-    Args:
-      first, second: int32 ragged [B, (length)], short enough already.
-      length: S; None: the longest row's.
-      always_two: an empty second segment has its [SEP], too; else it makes a single segment.
-
-    Returns:
-      int32 tensors `input_ids`, `input_mask`, `segment_ids`, each [B, S].
-    """
-    # Computed for every place [B, S] at once: a few ops where ragged concatenation takes hundreds.
-    flat, size, start = (
-      first.flat_values,
-      first.row_lengths()[:, tf.newaxis],
-      first.row_starts()[:, tf.newaxis],
-    )
-    total = size + 2  # [B, 1]
-    if second is not None:
-      other = second.row_lengths()[:, tf.newaxis]
-      total += tf.where((other > 0) | always_two, other + 1, 0)
-      start_other = second.row_starts()[:, tf.newaxis] + tf.size(flat, total.dtype)
-      flat = tf.concat([flat, second.flat_values], axis=0)
-    specials = tf.size(flat, total.dtype)
-    flat = tf.concat([flat, [self.cls_id, self.sep_id, self.pad_id]], axis=0)
-    longest = tf.reduce_max(tf.concat([[[0]], total], axis=0)) if length is None else length
-    place = tf.range(tf.cast(longest, total.dtype))[tf.newaxis]  # [1, S]
-    is_sep = (place == size + 1) | (place == total - 1)
-    index = start + place - 1
-    if second is not None:
-      index = tf.where(place > size, start_other + place - size - 2, index)
-    index = tf.where(is_sep, specials + 1, tf.where(place == 0, specials, index))
-    is_real = place < total
-    return {
-      "input_ids": tf.gather(flat, tf.where(is_real, index, specials + 2)),
-      "input_mask": tf.cast(is_real, tf.int32),
-      "segment_ids": tf.cast(is_real & (place > size + 1), tf.int32),
-    }
-
-
-def replace(numbers: tf.RaggedTensor, table: Table) -> tf.RaggedTensor:
-  """Replaces each number by its row of the table; [B, (length)] to [B, (length)]."""
-  size = table.lengths.shape[0]
-  if not size:
-    return numbers
-  flat = numbers.flat_values
-  known = flat < size
-  row = tf.minimum(flat, size - 1)
-  lengths = tf.where(known, tf.gather(table.lengths, row), 1)
-  # A number without a row points to itself: -1 - its place.
-  starts = tf.where(known, tf.gather(table.starts, row), -1 - tf.range(tf.size(flat)))
-  positions = tf.ragged.range(starts, starts + lengths)
-  index = positions.flat_values
-  own = tf.gather(flat, tf.maximum(-1 - index, 0))
-  values = tf.where(index < 0, own, tf.gather(table.values, tf.maximum(index, 0)))
-  splits = tf.gather(positions.row_splits, numbers.row_splits)
-  return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
-
-
-def _truncate(
-  first: tf.RaggedTensor, second: tf.RaggedTensor, max_length: int
-) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-  """`packing.truncate_pair` for every row; a row without a second segment has room for one token more."""
-  size, other = first.row_lengths(), second.row_lengths()
-  budget = tf.where(
-    other > 0, tf.constant(max_length - 3, size.dtype), tf.constant(max_length - 2, size.dtype)
-  )
-  keep = tf.minimum(size, tf.maximum(budget - other, (budget + 1) // 2))
-  keep = tf.where(size + other > budget, keep, size)
-  keep = tf.where(other > 0, keep, tf.minimum(size, budget))
-  return head(first, keep), head(second, tf.minimum(other, budget - keep))
-
-
-def head(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-  """The first lengths[b] values of row b, or all of them if it has fewer."""
-  starts = ids.row_starts()
-  return _rows(ids, starts, starts + tf.minimum(tf.cast(lengths, starts.dtype), ids.row_lengths()))
-
-
-def tail(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-  """The last lengths[b] values of row b, or all of them if it has fewer."""
-  limits = ids.row_limits()
-  return _rows(ids, limits - tf.minimum(tf.cast(lengths, limits.dtype), ids.row_lengths()), limits)
-
-
-def _rows(ids: tf.RaggedTensor, starts: tf.Tensor, limits: tf.Tensor) -> tf.RaggedTensor:
-  """The flat values from starts[b] to limits[b] as row b."""
-  places = tf.ragged.range(starts, limits)
-  return places.with_flat_values(tf.gather(ids.flat_values, places.flat_values))

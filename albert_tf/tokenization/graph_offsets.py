@@ -13,7 +13,8 @@ import unicodedata
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.tokenization.graph import GraphTokenizer, make_table, replace
+from albert_tf.tokenization.graph import GraphTokenizer
+from albert_tf.tokenization.graph_tables import make_table, replace
 from albert_tf.tokenization.normalization import normalize_text
 from albert_tf.tokenization.offsets import visible_width
 from albert_tf.tokenization.spm_model import load_processor

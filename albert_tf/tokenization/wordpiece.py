@@ -22,9 +22,9 @@ from albert_tf.tokenization.config import (
 )
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-_MAX_WORD_CHARS = 200
+MAX_WORD_CHARS = 200
 _CACHED_WORDS = 1 << 16
-_CONTINUES = "##"
+CONTINUES = "##"
 # The blocks of CJK ideographs; kana and hangul are words like any other.
 _IDEOGRAPHS = (
   (0x4E00, 0x9FFF),
@@ -61,7 +61,7 @@ def basic_tokenize(text: str, *, do_lower_case: bool, keep_accents: bool) -> lis
   words: list[str] = []
   for word in split_words(text):
     if not (word.isascii() and word.isprintable()):
-      word = "".join(char for char in word if _is_text(char))
+      word = "".join(char for char in word if is_text(char))
     if do_lower_case:
       word = word.lower()
     if not keep_accents and not word.isascii():
@@ -70,7 +70,8 @@ def basic_tokenize(text: str, *, do_lower_case: bool, keep_accents: bool) -> lis
   return words
 
 
-def _is_text(char: str) -> bool:
+def is_text(char: str) -> bool:
+  """Whether BERT reads it; else it is dropped."""
   return unicodedata.category(char) not in ("Cc", "Cf") and char != "\ufffd"
 
 
@@ -175,7 +176,7 @@ class WordPieceTokenizer:
 
   def word_starts(self, rule: str) -> np.ndarray:
     """Bool [V]: whether each piece starts a word: "##" says so, whatever the rule but "none"."""
-    return np.array([rule == "none" or not piece.startswith(_CONTINUES) for piece in self._pieces])
+    return np.array([rule == "none" or not piece.startswith(CONTINUES) for piece in self._pieces])
 
   @property
   def torn_pieces(self) -> np.ndarray:
@@ -190,16 +191,20 @@ class WordPieceTokenizer:
 
   def piece_text(self, piece: str) -> str:
     """The piece as text: behind a space where it begins a word."""
-    return piece.removeprefix(_CONTINUES) if piece.startswith(_CONTINUES) else f" {piece}"
+    return piece.removeprefix(CONTINUES) if piece.startswith(CONTINUES) else f" {piece}"
 
   def encode_pieces(self, text: str) -> list[str]:
     config = self.config
     words = basic_tokenize(text, do_lower_case=config.do_lower_case, keep_accents=config.keep_accents)
     return [piece for word in words for piece in self._split_word(word)]
 
-  def encode(self, text: str) -> list[int]:
-    """Ids of one text, without [CLS] and [SEP]."""
-    return [self._ids[piece] for piece in self.encode_pieces(text)]
+  def encode(self, text: str, *, allow_mask: bool = False) -> list[int]:
+    """Ids of one text, without [CLS] and [SEP]; `allow_mask` reads a literal "[MASK]" as the mask piece."""
+    first, *others = text.split("[MASK]") if allow_mask else [text]
+    ids = [self._ids[piece] for piece in self.encode_pieces(first)]
+    for part in others:
+      ids += [self.mask_id, *self.encode(part)]
+    return ids
 
   def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
     return [self.encode(text) for text in texts]
@@ -207,7 +212,7 @@ class WordPieceTokenizer:
   def decode(self, ids: Iterable[int]) -> str:
     """Text of ids without special pieces; spaces between words stay, also where the text had none."""
     pieces = [self._pieces[int(index)] for index in ids]
-    return " ".join(piece for piece in pieces if piece not in _SPECIAL).replace(f" {_CONTINUES}", "")
+    return " ".join(piece for piece in pieces if piece not in _SPECIAL).replace(f" {CONTINUES}", "")
 
   def __call__(
     self,
@@ -216,11 +221,12 @@ class WordPieceTokenizer:
     *,
     max_length: int = 512,
     pad_to_max_length: bool = False,
+    allow_mask: bool = False,
   ) -> dict[str, np.ndarray]:
-    """Texts, or pairs, as int32 `input_ids`, `input_mask`, `segment_ids`, each [B, S]."""
+    """Texts, or pairs, as int32 `input_ids`, `input_mask`, `segment_ids`, each [B, S]; "[MASK]" as in `encode`."""
     return packing.pack_batch(
-      self.encode_batch(texts),
-      None if pairs is None else self.encode_batch(pairs),
+      [self.encode(text, allow_mask=allow_mask) for text in texts],
+      None if pairs is None else [self.encode(text, allow_mask=allow_mask) for text in pairs],
       cls_id=self.cls_id,
       sep_id=self.sep_id,
       pad_id=self.pad_id,
@@ -230,12 +236,12 @@ class WordPieceTokenizer:
 
   def _split_word_uncached(self, word: str) -> tuple[str, ...]:
     """The longest piece that fits, then the longest of what is left …; [UNK] if some part fits nothing."""
-    if len(word) > _MAX_WORD_CHARS:
+    if len(word) > MAX_WORD_CHARS:
       return ("[UNK]",)
     pieces: list[str] = []
     start = 0
     while start < len(word):
-      prefix = _CONTINUES if start else ""
+      prefix = CONTINUES if start else ""
       ends = range(len(word), start, -1)
       end = next((end for end in ends if prefix + word[start:end] in self._ids), None)
       if end is None:

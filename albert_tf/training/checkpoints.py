@@ -1,4 +1,5 @@
-"""The checkpoints of a run: written while training goes on, whole or not at all; the newest and the best stay."""
+"""The checkpoints of a run: written while training goes on, whole or not at all; the newest and the best stay, some
+for ever."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -57,6 +58,8 @@ class HostState:
 class CheckpointStore:
   """The checkpoints of one run: `model.ckpt-<step>`, the newest `keep`, and the best, which `best/` points to.
 
+  Besides, every one of a multiple of `keep_every` stays.
+
   Files are TensorFlow bundles with the original release's names (`bert/…`, `cls/…`,
   `…/adam_m`, `…/adam_v`, `global_step`), so the original's tools read them too.
 
@@ -78,11 +81,13 @@ class CheckpointStore:
     variables: Mapping[str, tf.Variable],
     *,
     keep: int = 5,
+    keep_every: int = 0,
     may_write: Callable[[], None] = lambda: None,
   ):
     self._directory = directory
     self._variables = dict(variables)
     self._keep = keep
+    self._keep_every = keep_every
     self._may_write = may_write
     self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
     self._pending: list[Future[None]] = []
@@ -121,7 +126,7 @@ class CheckpointStore:
     write_bundle(prefix, values)
     self.last = prefix
     for old in checkpoint_steps(self._directory)[: -self._keep]:
-      if old != best_step:
+      if old != best_step and not (self._keep_every and old % self._keep_every == 0):
         _remove(os.path.join(self._directory, f"model.ckpt-{old}"))
 
   def _point(self, name: str) -> None:
@@ -131,6 +136,12 @@ class CheckpointStore:
     write_pointer(best, name)
     for old in checkpoint_steps(best):  # Copies of a run that began when `best/` held one.
       _remove(os.path.join(best, f"model.ckpt-{old}"))
+
+  def forget_best(self) -> None:
+    """Removes `best/`: whoever is given the run then takes the newest checkpoint."""
+    best = os.path.join(self._directory, "best")
+    if files.exists(best):
+      files.remove(best)
 
   def restore_latest(self) -> HostState | None:
     """Restores the newest checkpoint; None if there is none.

@@ -81,9 +81,12 @@ class BatchSums:
 
 
 class Evaluator:
-  """Masked-LM and sentence-order loss and accuracy over a whole held-out set, and over each named source of it.
+  """Masked-LM and sentence loss and accuracy over a whole held-out set, and over each named source of it.
 
   The whole is the sum over the sources. `use_xla` as in `BatchSums`.
+
+  Args:
+    sentence_task: what the labels of the records say, see `StepConfig`; empty leaves the sentences out.
   """
 
   def __init__(
@@ -92,9 +95,11 @@ class Evaluator:
     strategy: tf.distribute.Strategy,
     model: AlbertForPreTraining,
     sets: Sequence[EvaluationSet],
+    sentence_task: str = "sentence_order",
     use_xla: bool = False,
   ):
     self._model = model
+    self._sentence_task = sentence_task
     self.sums = BatchSums(strategy=strategy, sets=sets, sums=self._replica_sums, size=6, use_xla=use_xla)
 
   def __call__(self, num_steps: int | None = None) -> dict[str, float]:
@@ -104,9 +109,9 @@ class Evaluator:
       Keys as in metrics.jsonl: `masked_lm_loss` of all records, `masked_lm_loss/NAME` of those of a named source.
     """
     sums = self.sums(num_steps)
-    metrics = _means(sum(sums.values(), np.zeros(6)))
+    metrics = self._means(sum(sums.values(), np.zeros(6)))
     for source in filter(None, sums):
-      metrics.update({f"{name}/{source}": value for name, value in _means(sums[source]).items()})
+      metrics.update({f"{name}/{source}": value for name, value in self._means(sums[source]).items()})
     return metrics
 
   def _replica_sums(self, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
@@ -115,9 +120,10 @@ class Evaluator:
     mlm = masked_lm_sums(
       outputs["mlm_logits"], batch["masked_lm_ids"], batch["masked_lm_weights"] * weights[:, tf.newaxis]
     )
-    sop = sentence_order_sums(outputs["sop_logits"], batch["sentence_order_labels"], weights)
+    sop = SentenceOrderSums(*[tf.zeros([])] * 3)
+    if self._sentence_task:
+      sop = sentence_order_sums(outputs["sop_logits"], batch["sentence_order_labels"], weights)
     return tf.stack([*mlm, *sop])
 
-
-def _means(sums: np.ndarray) -> dict[str, float]:
-  return mean_metrics(MaskedLmSums(*sums[:3]), SentenceOrderSums(*sums[3:]))
+  def _means(self, sums: np.ndarray) -> dict[str, float]:
+    return mean_metrics(MaskedLmSums(*sums[:3]), SentenceOrderSums(*sums[3:]), self._sentence_task)

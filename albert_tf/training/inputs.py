@@ -94,7 +94,8 @@ class PretrainingInput:
       EvaluationSet(part.source, functools.partial(batches, part=part), part.num_steps)
       for part in self.held_out
     ]
-    return Evaluator(strategy=self.strategy, model=model, sets=sets)
+    task = self.settings.step.sentence_task
+    return Evaluator(strategy=self.strategy, model=model, sets=sets, sentence_task=task)
 
 
 def checked_input(

@@ -90,7 +90,7 @@ class TrainingLoop:
     self._evaluation: Mapping[str, float] | None = None
 
   def run(self, iterator: Iterator[Any], *, step: int, state: HostState) -> LoopResult:
-    """Runs to the end, or until SIGTERM.
+    """Runs to the last update or the first return to the host after `max_train_hours`, or until SIGTERM.
 
     Args:
       iterator: over the batches from `state.examples_seen` on.
@@ -101,39 +101,47 @@ class TrainingLoop:
       NonFiniteError: a loss or norm is not finite; nothing bad was saved.
       UserError: a checkpoint could not be written, or another process took the directory over.
     """
-    last = self._settings.num_train_steps
     stopping = self._stopping()
-    if not stopping:
-      state = self._catch_up(step, state)
     self._goodput.mark("restart")
-    while step < last and not stopping:
+    over = step > 0 and self._is_over(step)  # A run that has saved nothing yet trains a little in any case.
+    if not stopping:
+      state = self._catch_up(step, state, over=over)
+    self._goodput.mark("restart")
+    while not over and not stopping:
       self._goodput.mark("report")
       chunk = next_boundary(self._settings, step) - step
       self._train(iterator, step, chunk)
       step += chunk
       examples = chunk * self._settings.step.global_batch_size
       state = dataclasses.replace(state, examples_seen=state.examples_seen + examples)
-      stopping = self._stopping()
-      if stopping or self._saves_at(step):
+      stopping, over = self._stopping(), self._is_over(step)
+      if stopping or over or self._saves_at(step):
         # First: a kill during the evaluation loses nothing. A preempted machine has seconds left for no more.
         self._save(step, state)
         if not stopping:
           state = self._evaluate(step, state)
-          stopping = step < last and self._stopping()  # Asked for meanwhile: what there is, is saved.
+          stopping = not over and self._stopping()  # Asked for meanwhile: what there is, is saved.
         self._reporter.refresh()
-    return self._end(step, state, stopping=stopping)
+    return self._end(step, state, stopping=stopping, over=over)
 
   def _stopping(self) -> bool:
     return self._consensus.any(self._stop.received)
 
+  def _is_over(self, step: int) -> bool:
+    """Whether `step` is the run's last: of the schedule, or of the time that it may take."""
+    if step >= self._settings.num_train_steps:
+      return True
+    hours = self._settings.max_train_hours  # The chief's clock knows of earlier lives.
+    return hours is not None and self._consensus.any(self._goodput.running >= hours * 3600)
+
   def _saves_at(self, step: int) -> bool:
-    return step % self._settings.save_checkpoints_steps == 0 or step == self._settings.num_train_steps
+    return step % self._settings.save_checkpoints_steps == 0
 
   def _train(self, iterator: Iterator[Any], step: int, num_steps: int) -> None:
     """Makes the updates after `step`, checks and reports them."""
     with self._profiler.around(step + 1, num_steps):
       chunk = self._run_steps(iterator, num_steps)
-    averages = chunk.metrics.averages(num_steps)
+    averages = chunk.metrics.averages(num_steps, self._settings.step.sentence_task)
     if self._store is not None:
       self._store.check()  # First: where another process took the directory over, its files stay as they are.
     saved = self._store.last if self._store is not None else None
@@ -192,11 +200,10 @@ class TrainingLoop:
       self._reporter.message(f"step {step:,} is the best so far")
     return state
 
-  def _catch_up(self, step: int, state: HostState) -> HostState:
+  def _catch_up(self, step: int, state: HostState, *, over: bool) -> HostState:
     """The checkpoint a run starts from is evaluated now if the process that saved it was killed before it could."""
-    if self._evaluator is None or step == 0 or not self._saves_at(step):
+    if self._evaluator is None or step == 0 or not (over or self._saves_at(step)):
       return state
-    self._goodput.mark("restart")
     known = self._reporter.evaluation(step)
     if self._consensus.any(self._store is not None and known is None):
       return self._evaluate(step, state)
@@ -204,6 +211,8 @@ class TrainingLoop:
 
   def _judge(self, step: int, state: HostState, metrics: Mapping[str, float]) -> HostState:
     self._evaluation = metrics
+    if self._settings.select_best == "last":
+      return state
     state = state.evaluated(step, metrics)
     if state.best_step == step and self._store is not None:
       self._store.point_best(step)
@@ -217,7 +226,7 @@ class TrainingLoop:
         self._saved = self._store.last
         self._reporter.message(f"saved {self._saved}")
 
-  def _end(self, step: int, state: HostState, *, stopping: bool) -> LoopResult:
+  def _end(self, step: int, state: HostState, *, stopping: bool, over: bool) -> LoopResult:
     self._profiler.close()
     self._goodput.mark("report")
     if self._store is not None:
@@ -226,7 +235,12 @@ class TrainingLoop:
     self._report_saved()
     self._goodput.write(now=True)
     self._reporter.summary(self._goodput, examples=state.examples_seen)
-    interrupted = stopping and (step < self._settings.num_train_steps or self._evaluator is not None)
+    if over and step < self._settings.num_train_steps:
+      self._reporter.message(
+        f"ended at step {step:,} of {self._settings.num_train_steps:,}: the run has taken its "
+        f"--max_train_hours={self._settings.max_train_hours:g}"
+      )
+    interrupted = stopping and (not over or self._evaluator is not None)
     return LoopResult(step, self._saved, self._evaluation, interrupted)
 
 

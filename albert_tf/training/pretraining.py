@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.checkpoints.bundle import latest_checkpoint, strip_suffix
-from albert_tf.checkpoints.restore import restore_variables
+from albert_tf.checkpoints.bundle import latest_checkpoint
 from albert_tf.compat import STACK, keras
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, initialize_variables, named_variables
+from albert_tf.modeling.pretraining import trained_variables
 from albert_tf.optim.optimizer import Optimizer, build_optimizer
 from albert_tf.pipelines.record_index import RecordIndex
 from albert_tf.training.checkpoints import CheckpointStore, HostState
@@ -30,6 +30,7 @@ from albert_tf.training.run_directory import RunDirectory
 from albert_tf.training.run_lock import RunLock
 from albert_tf.training.settings import PretrainingSettings
 from albert_tf.training.step import TrainStep
+from albert_tf.training.warm_start import warm_start
 from albert_tf.training.watch import TrainingWatch, check_finite, schedule_warnings
 
 
@@ -86,6 +87,7 @@ def run_pretraining(
     directory.checkpoints,
     {**trained.variables, **trained.optimizer.slots(), "global_step": trained.optimizer.step},
     keep=settings.keep_checkpoint_max,
+    keep_every=settings.keep_checkpoint_every_n_steps,
     may_write=lock.check,
   )
   state, origin = _start(settings, store, trained)
@@ -107,6 +109,8 @@ def run_pretraining(
       taken_over = run.hold()
       directory.write(settings, inputs.identity, versions=_versions(), flags_text=flags_text)
       store.tidy()
+      if settings.select_best == "last":
+        store.forget_best()
       return taken_over
 
     taken_over = consensus.on_chief(chief, lambda: explained(prepare, settings, inputs.index)) or ""
@@ -138,7 +142,7 @@ class _Run:
   def try_out(self) -> None:
     """One update and one evaluation batch; their result is forgotten with the process."""
     iterator = self.inputs.training_iterator(self.state.examples_seen)
-    metrics = self.trained.step.run(iterator, tf.constant(1)).averages(1)
+    metrics = self.trained.step.run(iterator, tf.constant(1)).averages(1, self.settings.step.sentence_task)
     check_finite(metrics, first_step=self.step, last_step=self.step, last_checkpoint=None)
     if self.evaluator is not None:
       self.evaluator(num_steps=1)
@@ -198,7 +202,8 @@ def _build(settings: PretrainingSettings, strategy: tf.distribute.Strategy) -> _
       settings.model, encoder_options=settings.encoder_options, read_positions_only=True
     )
     variables = named_variables(model)
-    optimizer = build_optimizer(settings.optimizer, variables)
+    trained = trained_variables(model, sentence_loss=bool(settings.step.sentence_task))
+    optimizer = build_optimizer(settings.optimizer, trained)
   step = TrainStep(
     strategy=strategy,
     model=model,
@@ -221,10 +226,11 @@ def _start(settings: PretrainingSettings, store: CheckpointStore, trained: _Trai
   restored = store.restore_latest()
   if restored is not None:
     step = int(trained.optimizer.step.numpy())
+    if settings.select_best == "last":  # Should it be "held_out" again, the best is looked for anew.
+      restored = HostState(examples_seen=restored.examples_seen)
     return restored, f"continuing from step {step:,} ({restored.examples_seen:,} examples)"
   if settings.init_checkpoint:
-    restore_variables(trained.variables, settings.init_checkpoint)
-    return HostState(), f"starting from the weights of {strip_suffix(settings.init_checkpoint)}"
+    return HostState(), warm_start(trained.variables, settings.model, settings.init_checkpoint)
   initialize_variables(
     trained.variables, seed=settings.step.seed, initializer_range=settings.model.initializer_range
   )

@@ -30,6 +30,7 @@ class RecordsSource:
     baselines: held-out metrics of a model that ignores its input, as far as the manifests tell.
     vocab_sha256: hash of that vocabulary; empty if there is none.
     settings: how the training records of each directory were made; empty if nothing tells.
+    sentence_task: what their labels say, see `StepConfig`; that of the original release if nothing tells.
   """
 
   vocab_size: int | None
@@ -40,6 +41,13 @@ class RecordsSource:
   directory: str
   baselines: Mapping[str, float]
   settings: Mapping[str, Mapping[str, Any]]
+  sentence_task: str = "sentence_order"
+
+  def trained_sentence_task(self, sentence_loss: str) -> str:
+    """That of a run: "auto" the records' own, "off" none; "on" trains whatever labels there are."""
+    if sentence_loss == "off":
+      return ""
+    return self.sentence_task or ("sentence_order" if sentence_loss == "on" else "")
 
   def masking(self, masked_lm_prob: float | None) -> MaskingConfig:
     """Fresh masks by the rules of the stored ones; a share of one's own has as many predictions as it needs."""
@@ -129,6 +137,7 @@ def describe_records(
     vocab_sha256=vocab_sha256,
     directory=directory,
     baselines=_baselines(eval_manifests or manifests),
+    sentence_task=manifest.sentence_task,
     settings={where: {**each.settings, "whole_word": each.whole_word} for where, each in manifests.items()},
   )
 

@@ -47,8 +47,10 @@ class RunDirectory:
     before, identity = self._read_identity(), json.loads(json.dumps(settings.identity(data)))
     if before is None:
       return
-    # Runs that began before these were noted have the first order, and know sizes and counts of their records only.
-    before = {"order_version": 1, "record_content": identity["record_content"], **before}
+    # Runs that began before these were noted have the first order, know sizes and counts of their records only, and
+    # trained the sentence head whatever the records.
+    unsaid = {"order_version": 1, "record_content": identity["record_content"], "sentence_loss": "on"}
+    before = {**unsaid, **before}
     if before != identity:
       changed = sorted(key for key in before.keys() | identity.keys() if before.get(key) != identity.get(key))
       raise UserError(

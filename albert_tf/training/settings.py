@@ -15,6 +15,9 @@ if TYPE_CHECKING:  # At run time these would import NumPy, and the flags are rea
 OnNonfinite = Literal["stop", "skip"]
 ON_NONFINITE: tuple[OnNonfinite, ...] = get_args(OnNonfinite)
 MASKINGS = ("stored", "fresh")
+SENTENCE_TASKS = ("sentence_order", "next_sentence", "")  # What reports call the sentence loss; "" is none.
+SelectBest = Literal["held_out", "last"]
+SELECT_BEST: tuple[SelectBest, ...] = get_args(SelectBest)
 DISTRIBUTIONS = ("tpu", "mirrored", "multi_worker", "one_device")
 
 Part = TypeVar("Part")
@@ -68,6 +71,8 @@ class StepConfig:
     use_xla: compile forward and backward pass with XLA on CPU and GPU; TPUs always do.
     on_nonfinite: "stop" leaves a loss or gradient that is not finite to the loop, which stops; "skip" leaves
       that update out: weights, moments and averages stay as they are, step and data move on.
+    sentence_task: one of `SENTENCE_TASKS`, what the labels of the records say; empty for no sentence loss: pooler and
+      sentence head are then not trained, and keep their values.
   """
 
   global_batch_size: int
@@ -76,6 +81,13 @@ class StepConfig:
   all_reduce_dtype: str = "float32"
   use_xla: bool = False
   on_nonfinite: OnNonfinite = "stop"
+  sentence_task: str = "sentence_order"
+
+  def __post_init__(self) -> None:
+    if self.sentence_task not in SENTENCE_TASKS:
+      raise UserError(
+        f"sentence_task must be one of {', '.join(map(repr, SENTENCE_TASKS))}. Received: {self.sentence_task!r}."
+      )
 
   def micro_batch_size(self, num_replicas: int) -> int:
     """Examples of one forward pass on one replica."""
@@ -136,6 +148,11 @@ class PretrainingSettings:
     save_checkpoints_steps: updates between checkpoints (and evaluations).
     profile_steps: first and last update of a trace; None for none.
     keep_checkpoint_max: newest checkpoints that stay.
+    keep_checkpoint_every_n_steps: besides these, every checkpoint of a multiple of so many updates; 0 for none.
+    select_best: which checkpoint whoever is given the run takes: "held_out", the one with the best held-out
+      masked-LM accuracy, or "last", the newest, whatever was measured.
+    max_train_hours: hours that processes of the run may take, over all its lives; None for no bound. The
+      schedule stays that of `num_train_steps`.
     init_checkpoint: weights to start from; the optimizer starts anew.
     tokenizer_path: vocabulary, or directory with one, to copy into the run directory; empty for none.
     on_bad_record: "error" or "skip".
@@ -160,6 +177,9 @@ class PretrainingSettings:
   save_checkpoints_steps: int = 5000
   profile_steps: tuple[int, int] | None = None
   keep_checkpoint_max: int = 5
+  keep_checkpoint_every_n_steps: int = 0
+  select_best: SelectBest = "held_out"
+  max_train_hours: float | None = None
   init_checkpoint: str = ""
   tokenizer_path: str = ""
   on_bad_record: "OnBadRecord" = "error"
@@ -175,6 +195,16 @@ class PretrainingSettings:
     ):
       if getattr(self, name) < 1:
         raise UserError(f"{name} must be at least 1. Received: {getattr(self, name)}.")
+    if self.max_train_hours is not None and not self.max_train_hours > 0:
+      raise UserError(
+        f"max_train_hours must be above 0. Received: {self.max_train_hours}. Leave it out for a run without a bound."
+      )
+    if self.keep_checkpoint_every_n_steps % self.save_checkpoints_steps:
+      raise UserError(
+        "keep_checkpoint_every_n_steps must be a multiple of save_checkpoints_steps, since only what is saved can be "
+        f"kept. Received: {self.keep_checkpoint_every_n_steps} and {self.save_checkpoints_steps}. Use "
+        f"{max(1, self.keep_checkpoint_every_n_steps // self.save_checkpoints_steps) * self.save_checkpoints_steps}."
+      )
     if self.profile_steps and not 1 <= self.profile_steps[0] <= self.profile_steps[1] <= self.num_train_steps:
       raise UserError(
         "profile_steps must lie within the run, the first update not behind the last. Received: "
@@ -240,6 +270,7 @@ class PretrainingSettings:
       "optimizer": self.optimizer.name,
       "ema_decay": self.optimizer.ema_decay,
       "seed": self.step.seed,
+      "sentence_loss": "on" if self.step.sentence_task else "off",
       "records": data.fingerprint,
       "record_content": data.content,
       "order_version": data.order_version,

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.modeling import AlbertForPreTraining, named_variables
+from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.modeling.losses import (
   MaskedLmSums,
   SentenceOrderSums,
@@ -13,6 +13,7 @@ from albert_tf.modeling.losses import (
   mean_metrics,
   sentence_order_sums,
 )
+from albert_tf.modeling.pretraining import trained_variables
 from albert_tf.optim.clipping import clip_by_global_norm
 from albert_tf.optim.optimizer import Optimizer
 from albert_tf.optim.schedules import rate_after_steps
@@ -36,9 +37,9 @@ class StepMetrics(NamedTuple):
   masked_lm_loss: tf.Tensor
   masked_lm_correct: tf.Tensor
   masked_lm_weight: tf.Tensor
-  sentence_order_loss: tf.Tensor
-  sentence_order_correct: tf.Tensor
-  sentence_order_count: tf.Tensor
+  sentence_loss: tf.Tensor
+  sentence_correct: tf.Tensor
+  sentence_count: tf.Tensor
   tokens: tf.Tensor
   gradient_norm: tf.Tensor
   weight_norm: tf.Tensor
@@ -53,8 +54,13 @@ class StepMetrics(NamedTuple):
     added = [new if last else old + new for last, old, new in numbers]
     return StepMetrics._make([*added, tf.concat([self.left_out, later.left_out], axis=0)])
 
-  def averages(self, num_steps: int) -> dict[str, float]:
-    """What a report shows: means over predictions, examples and steps; no means where no update was made."""
+  def averages(self, num_steps: int, sentence_task: str = "sentence_order") -> dict[str, float]:
+    """What a report shows: means over predictions, examples and steps; no means where no update was made.
+
+    Args:
+      num_steps: updates, those left out included.
+      sentence_task: see `StepConfig`.
+    """
     last = {name: float(getattr(self, name)) for name in ("learning_rate", "weight_norm", "update_norm")}
     num_left_out = int(tf.reduce_sum(self.left_out))
     if self.left_out.shape[0]:
@@ -62,11 +68,9 @@ class StepMetrics(NamedTuple):
     if num_left_out == num_steps:
       return last
     masked_lm = MaskedLmSums(self.masked_lm_loss, self.masked_lm_correct, self.masked_lm_weight)
-    order = SentenceOrderSums(
-      self.sentence_order_loss, self.sentence_order_correct, self.sentence_order_count
-    )
+    sentence = SentenceOrderSums(self.sentence_loss, self.sentence_correct, self.sentence_count)
     return {
-      **mean_metrics(masked_lm, order),
+      **mean_metrics(masked_lm, sentence, sentence_task),
       "gradient_norm": float(self.gradient_norm) / (num_steps - num_left_out),
       **last,
     }
@@ -80,7 +84,8 @@ _REPORTED = len(StepMetrics._fields) - 2  # What a replica returns of a step.
 class TrainStep:
   r"""Runs updates: gradient of the global loss, clip, optimizer.
 
-  $L = \sum w \ell_{mlm} / \sum w + \sum \ell_{sop} / B$, all sums over the global batch.
+  $L = \sum w \ell_{mlm} / \sum w + \sum \ell_{sop} / B$, all sums over the global batch; without the second term, and
+  without updates of what only it reaches, where `config.sentence_task` is empty.
 
   Both denominators are those of the global batch, so any number of replicas and
   micro-batches makes the same update; gradients are summed over replicas before they
@@ -99,7 +104,7 @@ class TrainStep:
   ):
     self._strategy = strategy
     self._model = model
-    self._variables = named_variables(model)
+    self._variables = trained_variables(model, sentence_loss=bool(config.sentence_task))
     self._optimizer = optimizer
     self._config = config
     self._may_skip = config.on_nonfinite == "skip"
@@ -197,8 +202,11 @@ class TrainStep:
     with tf.GradientTape() as tape:
       outputs = self._model(batch, training=True, seed=seed)
       mlm = masked_lm_sums(outputs["mlm_logits"], batch["masked_lm_ids"], batch["masked_lm_weights"])
-      sop = sentence_order_sums(outputs["sop_logits"], batch["sentence_order_labels"])
-      loss = mlm.loss / (weight + WEIGHT_EPSILON) + sop.loss / self._config.global_batch_size
+      loss = mlm.loss / (weight + WEIGHT_EPSILON)
+      sop = SentenceOrderSums(*[tf.zeros([])] * 3)
+      if self._config.sentence_task:
+        sop = sentence_order_sums(outputs["sop_logits"], batch["sentence_order_labels"])
+        loss += sop.loss / self._config.global_batch_size
     gradients = tape.gradient(loss, list(self._variables.values()))
     dense = [tf.convert_to_tensor(gradient) for gradient in gradients]  # Clipping needs the true norm.
-    return dense, tf.stack([mlm.loss, mlm.correct, mlm.weight, sop.loss, sop.correct, sop.count])
+    return dense, tf.stack([*mlm, *sop])

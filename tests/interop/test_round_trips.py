@@ -9,13 +9,16 @@ import pytest
 import safetensors.numpy
 from support.goldens import SPM_MODEL, TINY_CONFIG, golden_checkpoint
 from support.synthetic_checkpoint import CONFIG, random_variables, write_tf1
+from support.wordpiece import SPECIAL
 import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
 from albert_tf.interop import ConvertOptions, convert, load_encoder, load_weights, read_checkpoint
 from albert_tf.interop.convert import write_atomically
 from albert_tf.interop.name_map import HEADS, encoder_entries, head_entries
 from albert_tf.modeling import AlbertEncoder, AlbertForPreTraining, named_variables
+from albert_tf.tokenization import load_tokenizer
 from albert_tf.tokenization.config import TokenizerConfig
 
 BOTH_HEADS = ("masked_lm", "sentence_order")
@@ -193,6 +196,26 @@ def test_tokenizer_travels(tmp_path):
     assert (tmp_path / name).read_bytes() == spm.read_bytes()
   settings = [read_checkpoint(str(tmp_path / folder)).tokenizer[1] for folder in ("hf", "run", "tf1")]
   assert settings == [TokenizerConfig()] * 3  # The quote rule of Hugging Face is not taken on, on the way.
+
+
+def test_a_wordpiece_vocabulary_is_named_and_travels(tmp_path):
+  """As the Chinese models have one; `--spm_model_file` takes either kind of vocabulary."""
+  source = golden_checkpoint("tiny")
+  size = read_checkpoint(source).config.vocab_size
+  vocabulary = tmp_path / "x.txt"
+  pieces = [*SPECIAL, *(f"piece{i}" for i in range(size - len(SPECIAL)))]
+  vocabulary.write_text("\n".join(pieces) + "\n", encoding="utf-8")
+  convert(source, str(tmp_path / "run"), ConvertOptions(spm_model_file=str(vocabulary)))
+  assert (tmp_path / "run" / "vocab.txt").read_bytes() == vocabulary.read_bytes()
+  assert not list((tmp_path / "run").glob("*.model"))
+  convert(str(tmp_path / "run"), str(tmp_path / "hf"), ConvertOptions(output_format="huggingface"))
+  assert (tmp_path / "hf" / "vocab.txt").read_bytes() == vocabulary.read_bytes()
+  tokenizer = load_tokenizer(str(tmp_path / "hf"))
+  assert tokenizer.encode("Piece7 none") == [12, tokenizer.unk_id]
+  vocabulary.write_text("\n".join([*pieces, "more"]), encoding="utf-8")
+  with pytest.raises(UserError, match=f"{size + 1} pieces, and vocab_size={size}"):
+    convert(source, str(tmp_path / "none"), ConvertOptions(spm_model_file=str(vocabulary)))
+  assert not (tmp_path / "none").exists()
 
 
 def test_the_report_says_which_step_was_read(tmp_path):

@@ -114,7 +114,7 @@ def step_compiler(monkeypatch):
   return make
 
 
-SHAPE = StepShape(per_core_batch_size=8)
+SHAPE = StepShape(per_core_batch_size=8, max_predictions_per_seq=77)
 
 
 def _plan(compiler, topology):

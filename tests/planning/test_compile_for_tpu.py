@@ -15,7 +15,7 @@ from albert_tf.planning.step_compiler import ALL_CORES, FORMULA, TWO_DEPTHS, Fig
 
 BASE = AlbertConfig.from_name("base")
 V3 = parse_topology("v3:16x16")
-SHAPE = StepShape(per_core_batch_size=8)
+SHAPE = StepShape(per_core_batch_size=8, max_predictions_per_seq=77)
 
 
 class FakeCompiler:

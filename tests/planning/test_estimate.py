@@ -25,7 +25,7 @@ from albert_tf.planning.flops import training_flops_per_example
 GOLDENS = pathlib.Path(__file__).parent.parent / "goldens"
 FITTED, HELD_OUT = GOLDENS / "tpu_figures.json", GOLDENS / "tpu_figures_held_out.json"
 BASE = AlbertConfig.from_name("base")
-SHAPE = StepShape(per_core_batch_size=8)
+SHAPE = StepShape(per_core_batch_size=8, max_predictions_per_seq=77)
 V3 = CHIPS["v3"]
 
 

@@ -23,6 +23,10 @@ def test_counts_every_matrix_product():
   got = forward_flops_per_example(small_config(), max_seq_length=S, max_predictions_per_seq=P)
   assert got == encoder + heads
   assert training_flops_per_example(small_config(), max_seq_length=S, max_predictions_per_seq=P) == 3 * got
+  off = forward_flops_per_example(
+    small_config(), max_seq_length=S, max_predictions_per_seq=P, sentence_loss=False
+  )
+  assert off == got - 2 * H * H - 2 * H * 2  # Pooler and sentence head.
 
 
 def test_equal_widths_have_no_mapping_and_sharing_saves_nothing():

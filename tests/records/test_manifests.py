@@ -75,6 +75,21 @@ def test_directories_that_contradict_each_other_are_refused(tmp_path, change, re
     assert expected in str(refused.value)
 
 
+@pytest.mark.parametrize(
+  ("pair", "auto", "on"),
+  [
+    ("sop", "sentence_order", "sentence_order"),
+    ("nsp", "next_sentence", "next_sentence"),
+    ("none", "", "sentence_order"),  # As earlier versions trained them.
+    ("ordered", "", "sentence_order"),
+  ],
+)
+def test_the_sentence_loss_is_by_the_manifest_unless_told(tmp_path, pair, auto, on):
+  paths, _ = _directory(tmp_path, "a", sentence_pair=pair)
+  records = _describe(paths)
+  assert [records.trained_sentence_task(told) for told in ("auto", "on", "off")] == [auto, on, ""]
+
+
 def test_a_directory_without_a_manifest_among_others_is_refused(tmp_path):
   paths = _directory(tmp_path, "a")[0] + _directory(tmp_path, "b")[0]
   os.remove(tmp_path / "b" / "manifest.json")

@@ -84,7 +84,14 @@ def run_killing(folder: pathlib.Path, kills: int, seed: int) -> None:
   """
   from albert_tf.training.pretraining import run_pretraining
 
-  settings = tiny_settings(folder, "killed", iterations_per_loop=1, save_checkpoints_steps=1)
+  settings = tiny_settings(
+    folder,
+    "killed",
+    iterations_per_loop=1,
+    save_checkpoints_steps=1,
+    keep_checkpoint_max=2,
+    keep_checkpoint_every_n_steps=3,
+  )
   plan = _Kills(pathlib.Path(settings.output_dir) / "checkpoints", seed)
   while True:
     child = os.fork()

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.modeling import AlbertForPreTraining, initialize_variables, named_variables
+from albert_tf.modeling.pretraining import trained_variables
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.optim.optimizer import Optimizer, build_optimizer
 from albert_tf.pipelines.batches import training_batches
@@ -30,7 +31,8 @@ def make_step(
   with strategy.scope():
     model = AlbertForPreTraining(config, encoder_options=encoder_options, read_positions_only=True)
     variables = named_variables(model)
-    optimizer = build_optimizer(optimizer_config, variables)
+    trained = trained_variables(model, sentence_loss=bool(step_config.get("sentence_task", True)))
+    optimizer = build_optimizer(optimizer_config, trained)
   initialize_variables(variables, seed=3, initializer_range=0.2)
   step = TrainStep(
     strategy=strategy,

@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 from support import tiny_corpus
+from support.made_records import contents
 
 from albert_tf.errors import UserError
 from albert_tf.records import Manifest, masked_crc32c, read_records
@@ -55,11 +56,6 @@ def _make(corpus, output_dir, tokenizer, *, choices=_CHOICES, block_bytes=4000, 
     )
 
 
-def _contents(directory):
-  files = sorted(path for path in pathlib.Path(directory).rglob("*") if path.is_file())
-  return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
-
-
 def _command(arguments, *, always_workers=False):
   """The command; with `always_workers` it starts them for little text too."""
   program = [str(_COMMAND)]
@@ -98,7 +94,7 @@ def _flags(corpus, model, directory, **more):
 
 def test_bytes_do_not_depend_on_workers_blocks_or_machine(corpus, tiny_tokenizer, tmp_path):
   _make(corpus, tmp_path / "one", tiny_tokenizer)
-  expected = _contents(tmp_path / "one")
+  expected = contents(tmp_path / "one")
   assert sorted(expected) == [
     "eval-00000-of-00001.tfrecord",
     "index/offsets-eval-00000-of-00001.tfrecord.idx",
@@ -111,9 +107,9 @@ def test_bytes_do_not_depend_on_workers_blocks_or_machine(corpus, tiny_tokenizer
     "train-00001-of-00002.tfrecord",
   ]
   _make(corpus, tmp_path / "blocks", tiny_tokenizer, block_bytes=1 << 20)
-  assert _contents(tmp_path / "blocks") == expected
+  assert contents(tmp_path / "blocks") == expected
   _make(corpus, tmp_path / "two", tiny_tokenizer, num_workers=2)
-  assert _contents(tmp_path / "two") == expected
+  assert contents(tmp_path / "two") == expected
 
 
 def test_manifest_tells_the_truth(corpus, tiny_tokenizer, tmp_path):
@@ -177,7 +173,7 @@ def test_a_small_corpus_still_has_a_held_out_document(corpus, tiny_tokenizer, tm
   assert manifest.statistics["eval"]["documents"] == 1
   assert manifest.statistics["train"]["documents"] == 2
   _make([str(path)], tmp_path / "again", tiny_tokenizer, choices=choices, num_workers=2)
-  assert _contents(tmp_path / "again") == _contents(tmp_path / "out")
+  assert contents(tmp_path / "again") == contents(tmp_path / "out")
 
 
 def test_another_seed_gives_other_records(corpus, tiny_tokenizer, tmp_path):
@@ -185,7 +181,7 @@ def test_another_seed_gives_other_records(corpus, tiny_tokenizer, tmp_path):
 
   _make(corpus, tmp_path / "a", tiny_tokenizer)
   _make(corpus, tmp_path / "b", tiny_tokenizer, choices=dataclasses.replace(_CHOICES, random_seed=1))
-  a, b = _contents(tmp_path / "a"), _contents(tmp_path / "b")
+  a, b = contents(tmp_path / "a"), contents(tmp_path / "b")
   assert all(a[name] != b[name] for name in a if name.endswith("tfrecord"))
 
 
@@ -212,7 +208,7 @@ def test_an_interrupted_run_shows_nothing_and_continues(corpus, tiny_tokenizer, 
 
   _make(corpus, tmp_path / "cut", tiny_tokenizer, progress=untouched)
   _make(corpus, tmp_path / "whole", tiny_tokenizer)
-  assert _contents(tmp_path / "cut") == _contents(tmp_path / "whole")
+  assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
 
 
 @pytest.mark.slow
@@ -240,7 +236,7 @@ def test_a_killed_command_continues(tiny_model, tmp_path):
     assert not list((tmp_path / "cut").glob("train-*"))
   again = _run(_flags([str(text)], tiny_model, tmp_path / "cut", **flags), always_workers=True)
   assert again.returncode == 0, again.stderr
-  assert _contents(tmp_path / "cut") == _contents(tmp_path / "whole")
+  assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
 
 
 def test_finished_output_is_kept_and_other_settings_are_refused(corpus, tiny_tokenizer, tmp_path):
@@ -284,7 +280,7 @@ def test_unfinished_files_of_other_settings_are_refused_whatever_the_work_dir(
     _make(corpus, output, tiny_tokenizer, choices=other, work_dir=str(tmp_path / "two"))
   _make(corpus, output, tiny_tokenizer, work_dir=str(tmp_path / "three"))  # The same plan continues.
   _make(corpus, tmp_path / "whole", tiny_tokenizer)
-  assert _contents(tmp_path / "out") == _contents(tmp_path / "whole")
+  assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
 @pytest.mark.parametrize(
@@ -320,7 +316,7 @@ def test_command_works_without_tensorflow_in_any_worker(corpus, tiny_model, tmp_
   assert Manifest.load(str(tmp_path / "out")).num_records("train") > 100
   again = _run([f"--flagfile={tmp_path / 'out' / 'flags.txt'}", f"--output_dir={tmp_path / 'again'}"])
   assert again.returncode == 0, again.stderr
-  assert _contents(tmp_path / "again") == _contents(tmp_path / "out")
+  assert contents(tmp_path / "again") == contents(tmp_path / "out")
   finished = _run([f"--flagfile={tmp_path / 'out' / 'flags.txt'}", f"--output_dir={tmp_path / 'out'}"])
   assert finished.stderr == f"nothing to do: {tmp_path / 'out'} is finished\n"
   assert "instances/s" not in finished.stdout  # It has made none.
@@ -378,7 +374,7 @@ def test_other_file_systems_give_the_same_records(corpus, tiny_model, tmp_path):
   urls = [f"file://{path}" for path in corpus]
   result = _run(_flags(urls, tiny_model, f"file://{tmp_path}/remote", work_dir=tmp_path / "work"))
   assert result.returncode == 0, result.stderr
-  local, remote = _contents(tmp_path / "local"), _contents(tmp_path / "remote")
+  local, remote = contents(tmp_path / "local"), contents(tmp_path / "remote")
   del local["flags.txt"], remote["flags.txt"]
   assert remote == local
   assert not list((tmp_path / "work").iterdir())

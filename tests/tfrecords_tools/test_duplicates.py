@@ -7,16 +7,16 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from support import tiny_corpus
+from support import made_records, tiny_corpus
+from support.made_records import contents
 
 from albert_tf.records import read_records
 from albert_tf.records.decode import decode_example
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.inspection.validation import view_instance
-from tfrecords_tools.pretraining import blocks, duplicates
+from tfrecords_tools.pretraining import duplicates
 from tfrecords_tools.pretraining.blocks import Block
 from tfrecords_tools.pretraining.duplicates import Duplicates
-from tfrecords_tools.pretraining.job import create_records
 from tfrecords_tools.pretraining.local.runner import LocalRunner
 from tfrecords_tools.pretraining.local.share import Share, WaitForOthersError
 from tfrecords_tools.pretraining.settings import PretrainingSettings
@@ -50,18 +50,8 @@ def corpus(originals, tmp_path_factory):
 EXPECTED = {0: [60, 61], 1: list(range(10, 40)), 2: list(range(40))}  # File → numbers of its copies.
 
 
-def _make(corpus, output_dir, tokenizer, *, settings=_EXACT, runner=None, **more):
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(blocks, "SMALLEST_BLOCK", 2000)
-    runner = runner or LocalRunner(num_workers=1)
-    return create_records(
-      corpus, str(output_dir), tokenizer=tokenizer, settings=settings, options=_LINES, runner=runner, **more
-    )
-
-
-def _contents(directory):
-  found = sorted(path for path in pathlib.Path(directory).rglob("*") if path.is_file())
-  return {path.relative_to(directory).as_posix(): path.read_bytes() for path in found}
+def _make(corpus, output_dir, tokenizer, *, settings=_EXACT, **more):
+  return made_records.make(corpus, output_dir, tokenizer, settings=settings, **more)
 
 
 def _records(directory, pattern):
@@ -135,21 +125,21 @@ def test_without_copies_the_bytes_are_those_of_no_search(originals, tiny_tokeniz
   path.write_text(tiny_corpus.as_text(originals), encoding="utf-8")
   _make([str(path)], tmp_path / "none", tiny_tokenizer, settings=_NONE)
   _make([str(path)], tmp_path / "exact", tiny_tokenizer)
-  none, exact = _contents(tmp_path / "none"), _contents(tmp_path / "exact")
+  none, exact = contents(tmp_path / "none"), contents(tmp_path / "exact")
   del none["manifest.json"], exact["manifest.json"]
   assert exact == none
 
 
 def test_workers_machines_and_beam_find_the_same(corpus, tiny_tokenizer, tmp_path):
   _make(corpus, tmp_path / "one", tiny_tokenizer)
-  expected = _contents(tmp_path / "one")
+  expected = contents(tmp_path / "one")
   _make(corpus, tmp_path / "two", tiny_tokenizer, runner=LocalRunner(num_workers=2))
-  assert _contents(tmp_path / "two") == expected
+  assert contents(tmp_path / "two") == expected
   for index in (0, 1, 0, 1):  # Hashing, then making: each machine waits for the other.
     with pytest.raises(WaitForOthersError):
       _make(corpus, tmp_path / "shared", tiny_tokenizer, runner=LocalRunner(share=Share(index, 2)))
   _make(corpus, tmp_path / "shared", tiny_tokenizer)
-  assert _contents(tmp_path / "shared") == expected
+  assert contents(tmp_path / "shared") == expected
 
 
 def test_beam_finds_the_same(corpus, tiny_tokenizer, tmp_path):
@@ -158,7 +148,7 @@ def test_beam_finds_the_same(corpus, tiny_tokenizer, tmp_path):
 
   _make(corpus, tmp_path / "local", tiny_tokenizer)
   _make(corpus, tmp_path / "beam", tiny_tokenizer, runner=BeamRunner())
-  assert _contents(tmp_path / "beam") == _contents(tmp_path / "local")
+  assert contents(tmp_path / "beam") == contents(tmp_path / "local")
 
 
 def test_an_interrupted_search_continues(corpus, tiny_tokenizer, tmp_path):
@@ -183,7 +173,7 @@ def test_an_interrupted_search_continues(corpus, tiny_tokenizer, tmp_path):
   _make(corpus, tmp_path / "cut", tiny_tokenizer, progress=look)
   assert done == [(1, 1)]
   _make(corpus, tmp_path / "whole", tiny_tokenizer)
-  assert _contents(tmp_path / "cut") == _contents(tmp_path / "whole")
+  assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
 
 
 def test_memory_is_bounded_by_what_is_compared_together(tmp_path, monkeypatch):

@@ -65,6 +65,7 @@ def _run(*arguments):
     {},
     {"sentence_pair": "none"},
     {"sentence_pair": "nsp"},
+    {"sentence_pair": "ordered"},
     {"whole_word": "none"},
     {"whole_word": "sentencepiece"},
     {"compatibility": "original"},

@@ -11,13 +11,12 @@ import sys
 
 import numpy as np
 import pytest
-from support import tiny_corpus
+from support import made_records, tiny_corpus
+from support.made_records import contents
 
 from albert_tf.errors import UserError
 from albert_tf.records import Manifest, read_records
 from tfrecords_tools.corpus import CorpusOptions
-from tfrecords_tools.pretraining import blocks
-from tfrecords_tools.pretraining.job import create_records
 from tfrecords_tools.pretraining.local.runner import LocalRunner
 from tfrecords_tools.pretraining.settings import PretrainingSettings
 from tfrecords_tools.pretraining.sources import Source, expand_sources
@@ -39,25 +38,9 @@ def corpus(tmp_path_factory):
   return directory
 
 
-def _make(entries, output_dir, tokenizer, *, runner=None, settings=_SETTINGS):
+def _make(entries, output_dir, tokenizer, *, settings=_SETTINGS, **more):
   paths, sources = expand_sources(entries)
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(blocks, "SMALLEST_BLOCK", 2000)
-    runner = runner or LocalRunner(num_workers=1)
-    return create_records(
-      paths,
-      str(output_dir),
-      tokenizer=tokenizer,
-      settings=settings,
-      options=_LINES,
-      runner=runner,
-      sources=sources,
-    )
-
-
-def _contents(directory):
-  found = sorted(path for path in pathlib.Path(directory).rglob("*") if path.is_file())
-  return {path.relative_to(directory).as_posix(): path.read_bytes() for path in found}
+  return made_records.make(paths, output_dir, tokenizer, settings=settings, sources=sources, **more)
 
 
 def _records(directory, pattern):
@@ -125,7 +108,7 @@ def test_passes_are_exact():
 def test_names_of_weight_1_change_no_training_record(corpus, tiny_tokenizer, tmp_path):
   _make([f"{corpus}/[ab].txt"], tmp_path / "plain", tiny_tokenizer)
   _make([f"a={corpus}/a.txt:1", f"b={corpus}/b.txt:1"], tmp_path / "named", tiny_tokenizer)
-  plain, named = _contents(tmp_path / "plain"), _contents(tmp_path / "named")
+  plain, named = contents(tmp_path / "plain"), contents(tmp_path / "named")
   assert {name for name in plain if name.endswith("tfrecord")} == {
     "train-00000-of-00002.tfrecord",
     "train-00001-of-00002.tfrecord",
@@ -143,9 +126,9 @@ def test_weights_scale_the_passes_of_train_and_leave_eval(corpus, tiny_tokenizer
   entries = [f"a={corpus}/a.txt:2", f"b={corpus}/b.txt:0.25"]
   even = _make([f"a={corpus}/a.txt:1", f"b={corpus}/b.txt:1"], tmp_path / "even", tiny_tokenizer)
   manifest = _make(entries, tmp_path / "one", tiny_tokenizer)
-  expected = _contents(tmp_path / "one")
+  expected = contents(tmp_path / "one")
   _make(entries, tmp_path / "two", tiny_tokenizer, runner=LocalRunner(num_workers=2))
-  assert _contents(tmp_path / "two") == expected
+  assert contents(tmp_path / "two") == expected
   before, after = even.statistics["sources"], manifest.statistics["sources"]
   assert after["a"]["weight"] == 2.0
   assert after["a"]["train"]["tokens"] == before["a"]["train"]["tokens"]  # Of the text.
@@ -196,7 +179,7 @@ def test_bytes_are_equal_on_beam(corpus, tiny_tokenizer, tmp_path):
   entries = [f"few={corpus}/few.txt:1.5", f"b={corpus}/b.txt:0.5"]
   _make(entries, tmp_path / "local", tiny_tokenizer)
   _make(entries, tmp_path / "beam", tiny_tokenizer, runner=BeamRunner())
-  assert _contents(tmp_path / "beam") == _contents(tmp_path / "local")
+  assert contents(tmp_path / "beam") == contents(tmp_path / "local")
   assert os.path.exists(tmp_path / "beam" / "eval-few-00000-of-00001.tfrecord")
 
 

@@ -12,6 +12,8 @@ import pytest
 from albert_tf.errors import UserError
 from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools import train_vocab, vocabulary
+from tfrecords_tools.corpus import CorpusOptions, CorpusStats
+from tfrecords_tools.pretraining.sources import expand_sources
 
 _WORDS = "sun moon star river stone bread water light green house winter summer paper Café naïve".split()
 
@@ -34,10 +36,15 @@ def test_command_makes_albert_ids_and_the_same_bytes(tmp_path: pathlib.Path, sen
     (tmp_path / f"part{index}.txt").write_text("\n".join(part), encoding="utf-8")
   models = []
   for prefix in ("one/spm", "two/other"):
-    flags = [f"--input={tmp_path}/part*.txt", f"--model_prefix={tmp_path}/{prefix}", "--vocab_size=120"]
+    flags = [
+      f"--input=one={tmp_path}/part0.txt:1,two={tmp_path}/part1.txt:1",
+      f"--model_prefix={tmp_path}/{prefix}",
+      "--vocab_size=120",
+    ]
     result = _run(*flags)
     assert result.returncode == 0, result.stderr
     assert "on 400 of 400 sentences from 2 files" in result.stdout
+    assert "source two, weight 1: 50.0% of the sentences" in result.stdout
     assert "Checked: special ids 0-4, 8 user symbols, round trip" in result.stdout
     models.append((tmp_path / f"{prefix}.model").read_bytes())
   assert models[0] == models[1]
@@ -102,6 +109,36 @@ def test_sample_is_uniform_ordered_and_seeded():
   assert vocabulary.sample(items, 10, rng=random.Random(3)) == vocabulary.sample(
     items, 10, rng=random.Random(3)
   )
+
+
+@pytest.mark.parametrize("size", [0, 1000])
+def test_sources_are_drawn_from_by_weight(tmp_path: pathlib.Path, size: int):
+  """Of one size, weights 2.5, 0.5 and 1 (unnamed) give five, one and two eighths; each sentence has its part."""
+  for name in "abc":
+    (tmp_path / f"{name}.txt").write_text("\n".join(f"{name} {i}" for i in range(2000)), encoding="utf-8")
+  paths, sources = expand_sources(
+    [f"many={tmp_path}/a.txt:2.5", f"few={tmp_path}/b.txt:0.5", f"{tmp_path}/c.txt"]
+  )
+  found, drawn_from = vocabulary.read_sentences(
+    paths,
+    CorpusOptions(input_format="lines"),
+    vocabulary.VocabularySpec(),
+    sources=sources,
+    size=size,
+    seed=3,
+    stats=CorpusStats(),
+  )
+  assert len(found) == (size or sum(drawn_from.values()))
+  shares = collections.Counter(sentence[0] for sentence in found)
+  for name, eighths in zip("abc", (5, 1, 2), strict=True):
+    assert shares[name] / len(found) == pytest.approx(eighths / 8, abs=0.02 if size == 0 else 0.06)
+  if size == 0:
+    times = collections.Counter(found)
+    assert {times[f"{name} {i}"] for name in "abc" for i in range(2000)} == {0, 1, 2, 3}
+    assert {times[f"c {i}"] for i in range(2000)} == {1}
+    assert {source.name: count for source, count in drawn_from.items()} == {
+      "many": shares["a"], "few": shares["b"], "unnamed": 2000,
+    }  # fmt: skip
 
 
 def test_one_copy_of_the_sample_is_held(monkeypatch):

@@ -21,7 +21,7 @@ from albert_tf.interop import ConvertOptions, convert
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pipelines.record_index import DataIdentity
 from albert_tf.records import Manifest
-from albert_tf.serving import export_saved_model
+from albert_tf.serving import FillMask, export_saved_model
 from albert_tf.tokenization import WordPieceTokenizer, load_tokenizer
 from albert_tf.training.inputs import fresh_masking
 from albert_tf.training.pretraining import run_pretraining
@@ -159,5 +159,8 @@ def test_pretraining_with_fresh_masks_and_what_follows(
   theirs = json.loads((tmp_path / "theirs" / "tokenizer_config.json").read_text())
   assert theirs == {"tokenizer_class": "BertTokenizer", "do_lower_case": False, "strip_accents": False}
   assert load_tokenizer(str(tmp_path / "theirs")).config == tokenizer.config
-  with pytest.raises(UserError, match=r"SentencePiece.*WordPiece vocabulary.*export_small_model"):
-    export_saved_model(model="encoder", init_checkpoint=run.output_dir, output_dir=str(tmp_path / "served"))
+  served = export_saved_model(
+    model="fill_mask", init_checkpoint=run.output_dir, output_dir=str(tmp_path / "served")
+  )
+  (candidates,) = FillMask(served)("Über [MASK] café")
+  assert {word for word, _ in candidates} <= set(tokenizer.pieces[5:])

@@ -5,8 +5,8 @@ import pickle
 
 import numpy as np
 import pytest
-import sentencepiece
-from support.goldens import SPM_MODEL, golden_rows
+from support.goldens import golden_rows
+from support.wordpiece import write_vocabulary
 
 from albert_tf.errors import UserError
 from albert_tf.tokenization import AlbertTokenizer
@@ -15,17 +15,7 @@ from albert_tf.tokenization.wordpiece import WordPieceTokenizer, basic_tokenize
 
 @pytest.fixture(scope="module")
 def vocab_file(tmp_path_factory: pytest.TempPathFactory) -> str:
-  """The rows were recorded with a vocabulary that follows from spm8k: "▁x" is "x", "x" is "##x", marks stay."""
-  processor = sentencepiece.SentencePieceProcessor(model_file=SPM_MODEL)
-  pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-  for index in range(5, processor.vocab_size()):
-    piece = processor.id_to_piece(index)
-    token = piece[1:] if piece.startswith("▁") else ("##" + piece if piece.isalnum() else piece)
-    if token:
-      pieces.append(token)
-  path = tmp_path_factory.mktemp("wordpiece") / "vocab.txt"
-  path.write_text("\n".join(dict.fromkeys(pieces)) + "\n", encoding="utf-8")
-  return str(path)
+  return write_vocabulary(tmp_path_factory.mktemp("wordpiece") / "vocab.txt")
 
 
 def test_golden_rows(vocab_file: str):
@@ -55,6 +45,7 @@ def test_rules_by_example(tmp_path: pathlib.Path):
     assert tokenizer.word_starts(rule).tolist() == [True] * 6 + [False] * 2 + [True] * 5
   assert (tokenizer.vocab_size, tokenizer.id_to_piece(10), tokenizer.piece_to_id("none")) == (13, " ", 1)
   other = pickle.loads(pickle.dumps(tokenizer))
+  assert other.encode("un[MASK]able!", allow_mask=True) == [5, 4, 1, 12]
   batch = other(["un", "cafe !"], ["!", ""], max_length=8)
   assert batch["input_ids"].tolist() == [[2, 5, 3, 12, 3], [2, 11, 12, 3, 0]]
   assert batch["segment_ids"].tolist() == [[0, 0, 0, 1, 1], [0, 0, 0, 0, 0]]

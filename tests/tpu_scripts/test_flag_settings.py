@@ -76,6 +76,7 @@ CHANGES = {
   "--clip_norm=0": {"optimizer.clip_norm": 0.0},
   "--ema_decay=0.9": {"optimizer.ema_decay": 0.9},
   "--on_nonfinite=skip": {"step.on_nonfinite": "skip"},
+  "--sentence_loss=off": {"step.sentence_task": ""},
   "--seed=1": {"step.seed": 1},
   "--max_seq_length=6": {"max_seq_length": 6},
   "--max_predictions_per_seq=2": {"max_predictions_per_seq": 2},

@@ -1,6 +1,7 @@
 """run_squad.py as a user runs it: training with two seeds, answering new questions, and mistakes."""
 
 import json
+import shutil
 
 import pytest
 from support import tiny_run
@@ -122,6 +123,18 @@ def test_new_questions_are_answered_by_the_run(runs, folder):
   assert all(answer in contexts[key] for key, answer in answers.items())
   assert all(answer == "" for key, answer in answers.items() if odds[key] >= threshold)
   assert load(folder / "answers/results.json")["threshold_from"] == "the fine-tuned run"
+  # In the run's own directory its scores stay, and so does where their threshold comes from.
+  own = folder / "own"
+  shutil.copytree(folder / "two", own)
+  command = ["--do_predict", f"--predict_file={folder}/new.json", f"--output_dir={own}", "--noprogress"]
+  (later,) = run_script(
+    "run_squad", [[*command, "--distribution=one_device", "--null_score_diff_threshold=0.5"]]
+  )
+  assert later.status == 0, later.stderr
+  assert load(own / "predictions.json").keys() == contexts.keys()
+  before, after = (load(path / "results.json") for path in (folder / "two", own))
+  for name in ("threshold_from", "null_score_diff_threshold", "f1"):
+    assert after[name] == before[name], name
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints.bundle import (
+  checkpoint_steps,
   latest_bundle,
   read_bundle,
   read_pointer,
@@ -117,6 +118,20 @@ def test_the_best_is_pointed_to_and_stays(tmp_path, store):
   assert store.restore_latest() == HostState(
     best_masked_lm_accuracy=0.5, best_masked_lm_loss=1.9, best_step=4
   )
+
+
+@pytest.mark.parametrize("folder", ["", "ram://kept"], ids=["disk", "store"])
+def test_multiples_stay_besides_the_newest_also_after_a_restart(tmp_path, variable, folder):
+  folder = folder or str(tmp_path)
+  for steps in (range(1, 6), range(6, 12)):
+    store = CheckpointStore(folder, {"weights": variable}, keep=2, keep_every=3)
+    for step in steps:
+      store.save(step, HostState(best_step=4))
+    store.wait()
+    store.close()
+    store.tidy()
+  assert checkpoint_steps(folder) == [3, 4, 6, 9, 10, 11]  # 4 is the best.
+  assert all(read_bundle(f"{folder}/model.ckpt-{step}") for step in checkpoint_steps(folder))
 
 
 def test_a_checkpoint_of_an_older_run_has_no_loss_of_the_best(tmp_path, store):

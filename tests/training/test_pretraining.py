@@ -15,7 +15,13 @@ from support.tiny_records import random_examples, tiny_config, write_records
 import tensorflow as tf
 
 from albert_tf import interop
-from albert_tf.checkpoints.bundle import latest_bundle, latest_checkpoint, read_bundle, read_pointer
+from albert_tf.checkpoints.bundle import (
+  checkpoint_steps,
+  latest_bundle,
+  latest_checkpoint,
+  read_bundle,
+  read_pointer,
+)
 from albert_tf.checkpoints.restore import require_bundle, restore_variables
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, named_variables
@@ -29,15 +35,8 @@ from albert_tf.training.step import TrainStep
 METRICS = ("masked_lm_loss", "masked_lm_accuracy", "sentence_order_loss", "sentence_order_accuracy")
 METRIC_KEYS = {"step", "split", "loss", *METRICS}
 TRAIN_KEYS = METRIC_KEYS | {
-  "learning_rate",
-  "gradient_norm",
-  "weight_norm",
-  "update_norm",
-  "examples_per_second",
-  "tokens_per_second",
-  "model_tflops_per_second",
-  "input_share",
-  "goodput",
+  *"learning_rate gradient_norm weight_norm update_norm examples_per_second tokens_per_second".split(),
+  *("model_tflops_per_second", "input_share", "goodput"),
   *(f"seconds_{name}" for name in CATEGORIES),
 }
 
@@ -189,6 +188,9 @@ def test_killed_at_twenty_moments_the_weights_are_those_of_an_undisturbed_run(fi
     if not name.startswith("albert_tf/best"):  # It evaluates after every step, so its best is another.
       np.testing.assert_array_equal(value, killed[name], err_msg=name)
   assert not [path for path in (finished / "killed").glob("**/*") if ".tmp-" in path.name]
+  best = int(killed["albert_tf/best_step"])
+  kept = checkpoint_steps(f"{finished}/killed/checkpoints")
+  assert {3, 6, 9, 11, 12} <= set(kept) <= {3, 6, 9, 11, 12, best}
 
 
 def test_continuing_with_another_batch_size_keeps_the_data_order(finished):

@@ -53,7 +53,7 @@ def test_one_trace_and_metrics_add_up(index):
   iterator = distributed_iterator(strategy, index, 16)
   for updates in (1, 3, 2):
     metrics = step.run(iterator, tf.constant(updates))
-    assert float(metrics.sentence_order_count) == 16 * updates
+    assert float(metrics.sentence_count) == 16 * updates
     assert 0 < float(metrics.tokens) <= 16 * updates * SPEC.max_seq_length
   assert step.run.experimental_get_tracing_count() == 1
   assert int(optimizer.step) == 6

@@ -201,7 +201,7 @@ def _make_validator(tokenizer: Tokenizer, manifest: Manifest | None, first: byte
       tokenizer,
       spec=manifest.spec,
       whole_word=manifest.whole_word,
-      single_segment=manifest.sentence_pair == "none",
+      sentence_pair=manifest.sentence_pair,
     )
   if compact.word_bytes_of(first):
     raise UserError(

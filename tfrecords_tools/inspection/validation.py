@@ -57,7 +57,7 @@ class Validator:
     tokenizer: the vocabulary of the records.
     spec: S and P.
     whole_word: where words start, none of which may be masked in part: one of `WORD_RULES`.
-    single_segment: instances of `sentence_pair=none`.
+    sentence_pair: kind of the pairs; `none` has one segment, and no label 1, as `ordered`.
   """
 
   def __init__(
@@ -66,14 +66,15 @@ class Validator:
     *,
     spec: PretrainingSpec,
     whole_word: str = "original",
-    single_segment: bool = False,
+    sentence_pair: str = "sop",
   ):
     self._tokenizer = tokenizer
     self.spec = spec
     self._special = np.array([tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id])
     self._word_starts = tokenizer.word_starts(whole_word)
     self._has_words = whole_word != "none"
-    self._num_separators = 1 if single_segment else 2
+    self._num_separators = 1 if sentence_pair == "none" else 2
+    self._labels = (0,) if sentence_pair in ("none", "ordered") else (0, 1)
 
   def add_boundary(self, features: dict[str, np.ndarray]) -> None:
     """Gives a compact record the `token_boundary` that it leaves out."""
@@ -127,7 +128,7 @@ class Validator:
         found.append(
           f"{name} holds {features[name].max()}, outside the vocabulary of {self._tokenizer.vocab_size}"
         )
-    if features[names.SENTENCE_ORDER_LABELS_FEATURE][0] not in (0, 1):
+    if features[names.SENTENCE_ORDER_LABELS_FEATURE][0] not in self._labels:
       found.append(f"the sentence order label is {features[names.SENTENCE_ORDER_LABELS_FEATURE][0]}")
     return found
 

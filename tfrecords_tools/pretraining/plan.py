@@ -21,6 +21,9 @@ from tfrecords_tools.pretraining.settings import PretrainingSettings
 
 PLAN_NAME = "plan.json"
 CODE_VERSION = 1  # Raise it when the same settings begin to give other bytes.
+_VERSIONS_OF_PAIRS = {
+  "nsp": 2
+}  # Where that holds of one kind of pair alone. 2: B is never of the same document.
 # Whose versions decide the bytes: the pieces, the sentences, and what the formats beside text are read with.
 _PACKAGES = ("mwparserfromhell", "mwxml", "pyarrow", "sentencepiece", "sentencex")
 _ON_BAD_TEXT = "settings.corpus.on_bad_text"
@@ -38,7 +41,7 @@ def make_plan(
       **dataclasses.asdict(settings),
       "corpus": dataclasses.asdict(options),
       "tokenizer": {**dataclasses.asdict(tokenizer.config), "sha256": tokenizer.model_sha256},
-      "code_version": CODE_VERSION,
+      "code_version": _VERSIONS_OF_PAIRS.get(settings.sentence_pair, CODE_VERSION),
     },
     "input": {"files": list(described)},
     "versions": package_versions(),

@@ -1,7 +1,9 @@
 """Cuts a document into pairs of segments: which text, in which order, with which label.
 
 Sentence order (`sop`) is pure: label 1 is the two segments swapped, nothing
-else. What the original does otherwise is behind `compatibility=original`.
+else. `ordered` is the same text with nothing to learn of its order. In `nsp`,
+label 1 is a second segment of another document, and never of the same one.
+What the original does otherwise is behind `compatibility=original`.
 """
 
 import bisect
@@ -31,7 +33,7 @@ class SegmentPair(NamedTuple):
   """What becomes one instance: [CLS] a [SEP] b [SEP], or [CLS] a [SEP] where `b` is None.
 
   Attributes:
-    label: 0 in order, 1 swapped (sop) or from another document (nsp).
+    label: 0 in order, 1 swapped (sop) or from another document (nsp); of `ordered` and `none` always 0.
     truncated: tokens cut off.
   """
 
@@ -51,8 +53,10 @@ def make_pairs(
   """All pairs of one pass over a document.
 
   Sentences are taken until they hold `target` tokens or the document ends; the
-  chunk is then cut in two at a random sentence. A chunk of one sentence is cut
-  at a random word (`original`, `nsp`: B comes from another document).
+  chunk is then cut in two at a random sentence, a chunk of one sentence at a
+  random word. In `nsp`, a coin says whether B comes from another document
+  instead; where there is none all pairs are in order. (`original`: B of a lone
+  sentence always comes from another document.)
 
   Args:
     document: not empty.
@@ -89,22 +93,32 @@ def _make_pair(
 ) -> tuple[SegmentPair | None, int]:
   """The pair of sentences [begin, end) of `document`, and the sentence the next chunk begins with."""
   offsets = document.sentence_offsets
-  lone = end - begin == 1
-  if settings.sentence_pair == "none":
+  kind, lone = settings.sentence_pair, end - begin == 1
+  if kind == "none":
     return _fit(Segment(document, offsets[begin], offsets[end]), None, 0, stream, settings), end
   cut = begin + 1 if lone else stream.integer(begin + 1, end - 1)
-  from_elsewhere = lone and (settings.is_original or settings.sentence_pair == "nsp")
-  if settings.sentence_pair == "nsp" and not lone:
-    from_elsewhere = stream.uniform() < 0.5
-  if from_elsewhere:
+  # The original never cuts a lone sentence in two.
+  elsewhere = lone and settings.is_original and kind != "ordered"
+  middle: int | None = None
+  if not elsewhere:
+    middle = _random_word(document, offsets[begin], offsets[end], stream) if lone else offsets[cut]
+    if middle is None:
+      return (
+        None,
+        end,
+      )  # One sentence of one word cannot be a pair; in `nsp` of neither label, for the balance.
+    elsewhere = kind == "nsp" and stream.uniform() < 0.5
+  other = _another(document, stream, others, settings) if elsewhere else None
+  if other is not None:
     a = Segment(document, offsets[begin], offsets[cut])
-    b = _from_another(document, target - a.size, stream, others)
+    b = _from_another(other, target - a.size, stream)
     return _fit(a, b, 1, stream, settings), cut  # Sentences not used are put back.
-  middle = _random_word(document, offsets[begin], offsets[end], stream) if lone else offsets[cut]
   if middle is None:
-    return None, end  # One sentence of one word cannot be a pair.
+    return None, end
   a, b = Segment(document, offsets[begin], middle), Segment(document, middle, offsets[end])
-  if settings.sentence_pair == "sop" and stream.uniform() < 0.5:
+  # The coin is thrown for `ordered` too: with one seed it has the segments of `sop`, but for ties of the truncation.
+  swapped = kind in ("sop", "ordered") and stream.uniform() < 0.5
+  if swapped and kind == "sop":
     return _fit(b, a, 1, stream, settings), end
   return _fit(a, b, 0, stream, settings), end
 
@@ -115,15 +129,25 @@ def _random_word(document: TokenizedDocument, begin: int, end: int, stream: Stre
   return int(document.word_positions[stream.integer(low, high - 1)]) if high > low else None
 
 
-def _from_another(
-  document: TokenizedDocument, wanted: int, stream: Stream, others: Sequence[TokenizedDocument]
-) -> Segment:
-  """At least one sentence, and at least `wanted` tokens where there are as many, of a random document."""
-  other = document
+def _another(
+  document: TokenizedDocument,
+  stream: Stream,
+  others: Sequence[TokenizedDocument],
+  settings: PretrainingSettings,
+) -> TokenizedDocument | None:
+  """A random document; None where `nsp` has no other than `document`. The original gives up and takes `document`."""
   for _ in range(_OTHER_DOCUMENT_TRIES):
     other = others[stream.integer(0, len(others) - 1)]
     if other is not document:
-      break
+      return other
+  if settings.sentence_pair != "nsp":
+    return document
+  apart = [other for other in others if other is not document]
+  return apart[stream.integer(0, len(apart) - 1)] if apart else None
+
+
+def _from_another(other: TokenizedDocument, wanted: int, stream: Stream) -> Segment:
+  """At least one sentence, and at least `wanted` tokens where there are as many, from a random place."""
   first = stream.integer(0, other.num_sentences - 1)
   offsets = other.sentence_offsets
   last = min(bisect.bisect_left(offsets, offsets[first] + wanted, first + 1), other.num_sentences)

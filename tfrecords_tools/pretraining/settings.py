@@ -9,7 +9,7 @@ from albert_tf.records import PretrainingSpec
 from albert_tf.records.ngrams import ngram_probabilities
 from albert_tf.tokenization import WORD_RULES
 
-SENTENCE_PAIRS = ("sop", "nsp", "none")
+SENTENCE_PAIRS = ("sop", "nsp", "none", "ordered")
 COMPATIBILITY = ("none", "original")
 RECORD_LAYOUTS = ("example", "compact")
 DEDUP = ("none", "exact")
@@ -45,7 +45,8 @@ class PretrainingSettings:
     masked_lm_prob: share of the tokens to mask; 0 masks nothing.
     dupe_factor: passes over each document, each with its own cuts and masks.
     short_seq_prob: share of the instances with a target length drawn from [2, S - 3].
-    sentence_pair: `sop` (label 1 = swapped), `nsp` (label 1 = B from another document), `none` (one segment).
+    sentence_pair: `sop` (label 1 = swapped), `nsp` (label 1 = B from another document), `ordered` (two segments, never
+      swapped), `none` (one segment); the last two have label 0 alone.
     ngram: longest n-gram, in words.
     ngram_distribution: `inverse` p(n) ~ 1/n, `uniform`, `reverse` p(n) ~ 1/(ngram + 1 - n), or "0.6,0.4".
     whole_word: where a word begins, whose pieces are masked together: by the rule of the `original`, which makes every

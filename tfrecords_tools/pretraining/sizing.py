@@ -15,6 +15,7 @@ from tfrecords_tools.pretraining.sources import Source
 _SHARD_BYTES = 192e6  # So that most corpora have files of 128 to 256 MB.
 _TEXT_BYTES_PER_TOKEN = 4.3
 _FILLED = 0.96  # Of S: tokens of the text that an instance uses up, those cut off included.
+_USED = {"nsp": 0.75}  # … of which each pair uses so much: one of label 1 its first segment alone.
 _LENGTH = 0.91  # Of S: tokens that an instance keeps; one in ten is short.
 # A record of each layout: bytes in any, for each of S places, for each token, for each of P predictions.
 _RECORD_BYTES = {"example": (211.0, 4.42, 0.0, 6.95), "compact": (26.0, 0.0, 2.0, 4.0)}
@@ -31,7 +32,8 @@ class Size(NamedTuple):
 def expected_size(text_bytes: float, settings: PretrainingSettings) -> Size:
   """All instances of all passes, train and held out."""
   tokens = text_bytes / _TEXT_BYTES_PER_TOKEN
-  instances = tokens * settings.dupe_factor / (_FILLED * settings.max_seq_length)
+  used = _FILLED * _USED.get(settings.sentence_pair, 1.0)
+  instances = tokens * settings.dupe_factor / (used * settings.max_seq_length)
   length, predictions = settings.max_seq_length, settings.max_predictions_per_seq
   base, of_place, of_token, of_prediction = _RECORD_BYTES[settings.record_layout]
   record = base + (of_place + of_token * _LENGTH) * length + of_prediction * predictions

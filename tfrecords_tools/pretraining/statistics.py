@@ -15,6 +15,7 @@ from tfrecords_tools.pretraining.sources import Source
 
 KINDS = ("masked", "kept", "random")
 _MUCH_TORN = 0.05  # English has below 0.001, Russian with a vocabulary of its own 0.15 and more.
+ALONE = "alone_documents"
 _COUNTERS = (
   "documents",
   "empty_documents",
@@ -31,7 +32,7 @@ class Statistics:
 
   Attributes:
     counters: documents, sentences, tokens, unknown pieces, pieces torn out of their words by the original's rule
-      (of the text, once); truncated tokens.
+      (of the text, once); truncated tokens; of `nsp`, documents that had no other one in their block and split.
     lengths: int64 [S + 1] instances of each length.
     labels: int64 [2] instances of each sentence order label.
     predictions: int64 [P + 1] instances with each number of predictions.
@@ -42,6 +43,8 @@ class Statistics:
 
   def __init__(self, settings: PretrainingSettings, vocab_size: int):
     self.counters = dict.fromkeys(_COUNTERS, 0)
+    if settings.sentence_pair == "nsp":
+      self.counters[ALONE] = 0
     self.arrays = {
       "lengths": np.zeros(settings.max_seq_length + 1, np.int64),
       "labels": np.zeros(2, np.int64),
@@ -204,6 +207,17 @@ def torn_words_warning(share: float | None) -> str:
   return (
     f"warning: {share:.1%} of the pieces continue a word and are masked as words of their own, for their letters "
     "beyond ASCII; --whole_word=sentencepiece masks whole words of such languages (docs/data.md)"
+  )
+
+
+def alone_warning(summary: Mapping[str, Any]) -> str:
+  """What `nsp` did with documents beside which there was no other one to draw from; empty where there were none."""
+  alone = summary.get(ALONE, 0)
+  if not alone:
+    return ""
+  return (
+    f"warning: {alone:,} document(s) had no other one in their block and split: all their pairs are in order, label 0 "
+    "(docs/data.md)"
   )
 
 

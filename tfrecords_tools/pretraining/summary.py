@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from albert_tf.records import Manifest
-from tfrecords_tools.pretraining.statistics import torn_words_warning
+from tfrecords_tools.pretraining.statistics import alone_warning, torn_words_warning
 
 
 def _format_corpus(corpus: Mapping[str, Any]) -> str:
@@ -49,6 +49,7 @@ def format_summary(manifest: Manifest) -> str:
         f"       masked {s['masked_share']:.3f} kept {s['kept_share']:.3f} random {s['random_share']:.3f}; "
         f"n-grams {shares}"
       )
+    lines += filter(None, [alone_warning(s)])
   for name, s in manifest.statistics.get("sources", {}).items():
     train, held_out = s["train"], s["eval"]
     lines.append(

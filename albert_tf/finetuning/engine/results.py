@@ -17,7 +17,6 @@ from albert_tf.finetuning.engine.record import (
   write_text,
 )
 from albert_tf.finetuning.tasks.base import FineTuningTask
-from albert_tf.tokenization import WordPieceTokenizer
 
 
 def head(task: FineTuningTask, source: str) -> dict[str, Any]:
@@ -125,7 +124,7 @@ def model_card(record: Record, results: Mapping[str, Any], *, source: str) -> st
     "## How it was made" if trained else "## What it was made with",
     "\n".join(_recipe(record, results, source=source) if trained else _inputs(record, source)),
     (
-      (f"`{FLAGS_FILE}` repeats the run (`--flagfile`); " if flags else "")
+      (f"`{FLAGS_FILE}` repeats the run (`--flagfile`, which reads local files alone); " if flags else "")
       + f"`{RUN_FILE}` has every setting and version."
     ),
     "## How it is used",
@@ -185,11 +184,6 @@ def _recipe(record: Record, results: Mapping[str, Any], *, source: str) -> list[
 
 
 def _usage(record: Record, source: str, *, trained: bool) -> list[str]:
-  if isinstance(record.start.tokenizer, WordPieceTokenizer):
-    where = "this directory" if trained else f"`{source}`"
-    return [
-      f"With `run_glue.py --init_checkpoint` and {where}: SavedModels read text with SentencePiece alone."
-    ]
   weights = "." if trained else source
   command = (
     f"```\npython tpu_scripts/export_saved_model.py --model {record.task.spec.signature} "

@@ -13,7 +13,7 @@ from albert_tf.finetuning.data import read_lines
 from albert_tf.finetuning.engine.features import FeatureSet
 from albert_tf.finetuning.tasks.base import Outputs, TaskSpec, write_tsv
 from albert_tf.finetuning.tasks.text import Texts, TextTask
-from albert_tf.tokenization import AlbertTokenizer, WordPieceTokenizer
+from albert_tf.tokenization import Tokenizer
 
 SUBMISSION_FOLDER = "submission"
 _MNLI_LABELS = ("contradiction", "entailment", "neutral")
@@ -247,7 +247,7 @@ class GlueTextTask(TextTask):
     name: str,
     *,
     data_dir: str,
-    tokenizer: AlbertTokenizer | WordPieceTokenizer,
+    tokenizer: Tokenizer,
     max_seq_length: int = 512,
   ):
     self.glue = find_task(name)

@@ -9,7 +9,7 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning.data import hold_out, read_table
 from albert_tf.finetuning.tasks.base import TaskSpec
 from albert_tf.finetuning.tasks.text import Texts, TextTask
-from albert_tf.tokenization import AlbertTokenizer, WordPieceTokenizer
+from albert_tf.tokenization import Tokenizer
 
 _MOST_CLASSES = 1000  # More different labels than this are no classes, but numbers or free text.
 _WHOLE_NUMBER = re.compile(r"([+-]?\d+)\.0+")
@@ -111,7 +111,7 @@ class TableTask(TextTask):
     tables: Mapping[str, str],
     *,
     columns: TableColumns,
-    tokenizer: AlbertTokenizer | WordPieceTokenizer,
+    tokenizer: Tokenizer,
     regression: bool = False,
     label_names: Sequence[str] = (),
     max_seq_length: int = 128,

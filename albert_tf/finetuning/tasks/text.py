@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import dataclasses
 import functools
+import itertools
 import os
 from typing import Any
 import warnings
@@ -24,7 +25,8 @@ from albert_tf.finetuning.tasks.base import (
   cross_entropy,
   write_tsv,
 )
-from albert_tf.tokenization import AlbertTokenizer, WordPieceTokenizer
+from albert_tf.finetuning.tasks.stored import mean_probabilities, read_scores, write_scores
+from albert_tf.tokenization import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,7 +69,7 @@ class TextTask(FineTuningTask):
     spec: TaskSpec,
     splits: Mapping[str, Texts],
     *,
-    tokenizer: AlbertTokenizer | WordPieceTokenizer,
+    tokenizer: Tokenizer,
     metric_names: Sequence[str],
     data: Mapping[str, str] | None = None,
   ):
@@ -133,8 +135,18 @@ class TextTask(FineTuningTask):
   def write_predictions(
     self, outputs: Outputs, split: str, directory: str, *, spec: TaskSpec | None = None
   ) -> None:
-    """`predictions_<split>.tsv`: id, prediction, the true label where known, probability of each class."""
+    """`predictions_<split>.tsv`: id, prediction, the label where known, probability of each class; and the scores."""
     write_tsv(os.path.join(directory, f"predictions_{split}.tsv"), self._prediction_rows(outputs, split))
+    write_scores(directory, split, outputs[UNNAMED_OUTPUT], examples=_examples(self.splits[split]))
+
+  def stored(self, directory: str, split: str) -> Outputs:
+    scores: Any = read_scores(directory, split, examples=_examples(self.split(split)))
+    return {UNNAMED_OUTPUT: scores}
+
+  def ensemble(self, outputs: Sequence[Outputs]) -> Outputs:
+    scores = [np.asarray(each[UNNAMED_OUTPUT]) for each in outputs]
+    mean: Any = np.mean(scores, axis=0, dtype=np.float64) if self._regresses else mean_probabilities(scores)
+    return {UNNAMED_OUTPUT: mean}
 
   def _prediction_rows(self, outputs: Outputs, split: str) -> Iterator[list[str]]:
     texts: Texts = self.splits[split]
@@ -161,9 +173,13 @@ class TextTask(FineTuningTask):
     return True
 
 
-def text_rows(
-  texts: Texts, tokenizer: AlbertTokenizer | WordPieceTokenizer, *, max_length: int
-) -> list[dict[str, np.ndarray]]:
+def _examples(texts: Texts) -> Iterator[str]:
+  """What tells a split's examples from others."""
+  columns = (texts.ids, texts.firsts, texts.seconds or (), texts.labels or ())
+  return itertools.chain(*columns)
+
+
+def text_rows(texts: Texts, tokenizer: Tokenizer, *, max_length: int) -> list[dict[str, np.ndarray]]:
   """[CLS] a [SEP] b [SEP] of each example, int32 `input_ids`, `input_mask`, `segment_ids`, unpadded.
 
   The longer text is cut at its end until both fit; an empty second text makes a single segment.

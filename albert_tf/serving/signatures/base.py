@@ -17,8 +17,8 @@ import tensorflow as tf
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.base import TaskSpec
 from albert_tf.modeling import named_variables
-from albert_tf.tokenization import AlbertTokenizer
-from albert_tf.tokenization.graph import GraphTokenizer
+from albert_tf.tokenization import Tokenizer
+from albert_tf.tokenization.graph import graph_tokenizer
 
 Tensors = dict[str, tf.Tensor]
 Signatures = dict[str, Any]  # Of `tf.function`.
@@ -76,7 +76,7 @@ class Parts:
   """
 
   model: Any
-  tokenizer: AlbertTokenizer
+  tokenizer: Tokenizer
   limit: int
   task: TaskSpec | None = None
   settings: ExportSettings = ExportSettings()
@@ -134,7 +134,7 @@ class ServingModule(tf.Module):
     # S where every row has it; None: a batch has its longest row's.
     self._fixed_length = parts.max_length if parts.settings.pad_to_max_length else None
     self.model_variables = list(named_variables(parts.model).values())
-    self.tokenizer = GraphTokenizer(parts.tokenizer)
+    self.tokenizer = graph_tokenizer(parts.tokenizer)
     self._shared = types.SimpleNamespace(functions={})  # Not tracked: it would be saved once more.
     self.assets = [tf.saved_model.Asset(path) for path in parts.asset_files]
 

@@ -14,7 +14,8 @@ from albert_tf.serving.signatures.base import (
   graph,
   strings,
 )
-from albert_tf.tokenization.graph import head, tail
+from albert_tf.tokenization.graph import GraphTokenizer
+from albert_tf.tokenization.graph_packing import head, tail
 
 _TEXT_INPUTS = (*strings("context", "question"), tf.TensorSpec([None, None], tf.string, name="choices"))
 _SPECIAL_PIECES = 3  # [CLS] context [SEP] choice [SEP]
@@ -51,6 +52,7 @@ class MultipleChoiceModule(ServingModule):
     return tuple(tf.TensorSpec([None, None, self._fixed_length], tf.int32, name=name) for name in TOKEN_KEYS)
 
   def text(self, context: tf.Tensor, question: tf.Tensor, choices: tf.Tensor) -> Tensors:
+    assert isinstance(self.tokenizer, GraphTokenizer)
     count = tf.shape(choices)[1]
     normalized = (self.tokenizer.normalize(cut(each)) for each in (question, choices))
     texts = cut(choice_texts(*normalized))

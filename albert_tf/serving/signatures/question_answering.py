@@ -23,6 +23,8 @@ from albert_tf.serving.signatures.question_windows import (
   spans_of_best,
   spans_of_logits,
 )
+from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization.graph import GraphTokenizer
 from albert_tf.tokenization.graph_offsets import GraphOffsets
 
 _MIN_LENGTH = 8  # Positions: more than the starts and ends that the head of SQuAD 2.0 follows.
@@ -51,6 +53,8 @@ class QuestionAnsweringModule(ServingModule):
   def __init__(self, parts: Parts):
     super().__init__(parts)
     assert parts.task is not None
+    assert isinstance(parts.tokenizer, AlbertTokenizer)
+    assert isinstance(self.tokenizer, GraphTokenizer)
     self._task = task = parts.task
     self._has_null = task.squad_version == "2.0"
     self._n_best = parts.settings.n_best

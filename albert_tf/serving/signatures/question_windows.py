@@ -8,8 +8,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from albert_tf.serving.signatures.base import Tensors, at_least
-from albert_tf.tokenization.graph import GraphTokenizer, head
 from albert_tf.tokenization.graph_offsets import Located
+from albert_tf.tokenization.graph_packing import GraphPacker, head
 
 NO_ANSWER_SCORE = -2e6  # Of the places behind the last answer.
 
@@ -53,7 +53,7 @@ class Windows(NamedTuple):
 
 
 def make_windows(
-  tokenizer: GraphTokenizer,
+  tokenizer: GraphPacker,
   query: tf.RaggedTensor,
   context: tf.RaggedTensor,
   settings: WindowSettings,

@@ -14,7 +14,7 @@ from albert_tf.serving.signatures.base import (
   strings,
 )
 from albert_tf.tokenization import unicode_tables
-from albert_tf.tokenization.graph import head
+from albert_tf.tokenization.graph_packing import head
 
 _OUTSIDE = "O"
 _WORD_INPUTS = (tf.TensorSpec([None, None], tf.string, name="words"),)

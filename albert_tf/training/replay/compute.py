@@ -11,6 +11,7 @@ import tensorflow as tf
 from albert_tf.checkpoints.restore import restore_variables
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, initialize_variables, named_variables
+from albert_tf.modeling.pretraining import trained_variables
 from albert_tf.optim.clipping import global_norm
 from albert_tf.pipelines.order import RecordPlace
 from albert_tf.training.precision import set_precision
@@ -36,10 +37,10 @@ class ReplayedExample:
     place: its file and record.
     features: what the record holds, `[S]`, `[P]` or a scalar each.
     gradient_norm: of its part of the batch's gradient; None where it was not asked for.
-    loss: `masked_lm_loss`, the mean of its predictions, plus `sentence_order_loss`; nats.
+    loss: `masked_lm_loss`, the mean of its predictions, plus `sentence_loss` if the run has one; nats.
     share: its part of the batch's loss; all parts add up to it.
     prediction_losses, predicted_ids, predicted_probabilities: `[P]`.
-    predicted_order: 0 in order, 1 swapped.
+    predicted_label: 0 in order, 1 swapped or from another document.
   """
 
   row: int
@@ -49,11 +50,11 @@ class ReplayedExample:
   loss: float
   share: float
   masked_lm_loss: float
-  sentence_order_loss: float
+  sentence_loss: float
   prediction_losses: np.ndarray
   predicted_ids: np.ndarray
   predicted_probabilities: np.ndarray
-  predicted_order: int
+  predicted_label: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,7 +66,8 @@ class ReplayedStep:
     weights: in words, where they are from.
     weights_step: after how many updates they are; `step` - 1 if they are those that the update was made from.
     has_dropout: whether training had dropout, which is left out here.
-    loss, masked_lm_loss, masked_lm_accuracy, sentence_order_loss, sentence_order_accuracy: of the batch.
+    loss, masked_lm_loss, masked_lm_accuracy, sentence_loss, sentence_accuracy: of the batch.
+    sentence_task: see `StepConfig`; where it is empty the sentences are in no loss.
     gradient_norm: of the batch, before clipping.
     reported: what metrics.jsonl says of the updates around it, with `first_step`; None without a report.
     examples: the highest loss first, those that are not finite before all.
@@ -78,8 +80,9 @@ class ReplayedStep:
   loss: float
   masked_lm_loss: float
   masked_lm_accuracy: float
-  sentence_order_loss: float
-  sentence_order_accuracy: float
+  sentence_task: str
+  sentence_loss: float
+  sentence_accuracy: float
   gradient_norm: float
   reported: Mapping[str, Any] | None
   examples: tuple[ReplayedExample, ...]
@@ -113,7 +116,9 @@ def replay_step(
   model = AlbertForPreTraining(settings.model, read_positions_only=True)
   variables = named_variables(model)
   weights = _fill(variables, origin, settings)
-  passes = _Passes(model, list(variables.values()), batch)
+  has_sentence_loss = bool(settings.step.sentence_task)
+  trained = trained_variables(model, sentence_loss=has_sentence_loss)
+  passes = _Passes(model, list(trained.values()), batch, has_sentence_loss=has_sentence_loss)
   results, gradient_norm = passes.all_rows(rows_at_once)
   losses = results["loss"]
   ranks = np.argsort(np.where(np.isfinite(losses), -losses, -np.inf), kind="stable").tolist()
@@ -132,8 +137,9 @@ def replay_step(
     loss=float(results["share"].sum()),
     masked_lm_loss=of_predictions(results["prediction_losses"]),
     masked_lm_accuracy=of_predictions(results["predicted_ids"] == batch["masked_lm_ids"]),
-    sentence_order_loss=float(results["sentence_order_loss"].mean()),
-    sentence_order_accuracy=float((results["predicted_order"] == batch["sentence_order_labels"]).mean()),
+    sentence_task=settings.step.sentence_task,
+    sentence_loss=float(results["sentence_loss"].mean()),
+    sentence_accuracy=float((results["predicted_label"] == batch["sentence_order_labels"]).mean()),
     gradient_norm=gradient_norm,
     reported=reported_near(run_dir, step),
     examples=tuple(
@@ -164,8 +170,11 @@ def _fill(variables: Mapping[str, tf.Variable], origin: Origin, settings: Pretra
 class _Passes:
   """Forward and backward passes over rows of one batch; both denominators are those of the whole."""
 
-  def __init__(self, model: AlbertForPreTraining, variables: list[tf.Variable], batch: Arrays):
+  def __init__(
+    self, model: AlbertForPreTraining, variables: list[tf.Variable], batch: Arrays, *, has_sentence_loss: bool
+  ):
     self._model = model
+    self._has_sentence_loss = has_sentence_loss
     self._variables = variables
     self._batch = batch
     self._size = len(batch["input_ids"])
@@ -198,21 +207,23 @@ class _Passes:
       logits = tf.cast(outputs["mlm_logits"], tf.float32)  # [b, P, V]
       losses = tf.nn.sparse_softmax_cross_entropy_with_logits(batch["masked_lm_ids"], logits)  # [b, P]
       sums = tf.reduce_sum(weights * losses, axis=1)
-      order_logits = tf.cast(outputs["sop_logits"], tf.float32)
-      order = tf.nn.sparse_softmax_cross_entropy_with_logits(batch["sentence_order_labels"], order_logits)
-      share = sums / self._weight + order / self._size
+      label_logits = tf.cast(outputs["sop_logits"], tf.float32)
+      sentence = tf.nn.sparse_softmax_cross_entropy_with_logits(batch["sentence_order_labels"], label_logits)
+      if not self._has_sentence_loss:
+        sentence = tf.zeros_like(sentence)
+      share = sums / self._weight + sentence / self._size
       loss = tf.reduce_sum(share)
     gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, self._variables)]
     masked_lm_loss = sums / tf.maximum(tf.reduce_sum(weights, axis=1), 1.0)
     results = {
-      "loss": masked_lm_loss + order,
+      "loss": masked_lm_loss + sentence,
       "share": share,
       "masked_lm_loss": masked_lm_loss,
-      "sentence_order_loss": order,
+      "sentence_loss": sentence,
       "prediction_losses": losses,
       "predicted_ids": tf.argmax(logits, axis=-1, output_type=tf.int32),
       "predicted_probabilities": tf.reduce_max(tf.nn.softmax(logits), axis=-1),
-      "predicted_order": tf.argmax(order_logits, axis=-1, output_type=tf.int32),
+      "predicted_label": tf.argmax(label_logits, axis=-1, output_type=tf.int32),
     }
     return results, gradients
 

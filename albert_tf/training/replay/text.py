@@ -14,7 +14,11 @@ from albert_tf.tokenization import Tokenizer
 from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE
 from albert_tf.training.replay.compute import ReplayedExample, ReplayedStep
 
-_ORDERS = ("in order", "swapped")
+# Sentence task → what its reports are called, and its labels 0 and 1.
+_TASKS = {
+  "sentence_order": ("order", "in order", "swapped"),
+  "next_sentence": ("next sentence", "the next", "from another document"),
+}
 _INDENT = "    "
 
 
@@ -30,7 +34,8 @@ def render(
   yield "In the texts, {braces} hold what was masked: {as predicted}, {as it was ~ as predicted}."
   for rank, example in enumerate(replayed.examples[:num_shown], 1):
     yield ""
-    yield _headline(rank, example, len(replayed.examples) * example.share / replayed.loss)
+    times_mean = len(replayed.examples) * example.share / replayed.loss
+    yield _headline(rank, example, times_mean, replayed.sentence_task)
     place = f"{os.path.basename(example.place.path)}, record {example.place.record:,}"
     yield f"{_INDENT}row {example.row} of the batch: {place}"
     text = example_text(example, tokenizer)
@@ -49,10 +54,13 @@ def _summary(replayed: ReplayedStep) -> Iterator[str]:
   exact = "those that the update was made from"
   nearby = f"{abs(away):,} update(s) {'before' if away > 0 else 'after'} those that the update was made from"
   yield f"weights: {replayed.weights}, {nearby if away else exact}"
+  sentence = ""
+  if replayed.sentence_task:
+    named = _TASKS[replayed.sentence_task][0]
+    sentence = f" + {named} {replayed.sentence_loss:.4g} ({replayed.sentence_accuracy:.1%} right)"
   yield (
     f"batch: loss {replayed.loss:.4g} = masked LM {replayed.masked_lm_loss:.4g} "
-    f"({replayed.masked_lm_accuracy:.1%} right) + order {replayed.sentence_order_loss:.4g} "
-    f"({replayed.sentence_order_accuracy:.1%} right) · gradient norm {replayed.gradient_norm:.4g}"
+    f"({replayed.masked_lm_accuracy:.1%} right){sentence} · gradient norm {replayed.gradient_norm:.4g}"
     + (" · computed without the dropout that training had" if replayed.has_dropout else "")
   )
   if replayed.reported:
@@ -80,11 +88,13 @@ def _number(value: float | None, form: str = ".4g") -> str:
   return "not finite" if value is None else format(value, form)
 
 
-def _headline(rank: int, example: ReplayedExample, times_mean: float) -> str:
-  label = int(example.features["sentence_order_labels"])
-  order = f"order {example.sentence_order_loss:.3g} ({_ORDERS[label]}"
-  order += ")" if example.predicted_order == label else f", taken for {_ORDERS[example.predicted_order]})"
-  parts = [f"#{rank}", f"loss {example.loss:.4g}", f"masked LM {example.masked_lm_loss:.4g}", order]
+def _headline(rank: int, example: ReplayedExample, times_mean: float, sentence_task: str) -> str:
+  parts = [f"#{rank}", f"loss {example.loss:.4g}", f"masked LM {example.masked_lm_loss:.4g}"]
+  if sentence_task:
+    named, *labels = _TASKS[sentence_task]
+    label = int(example.features["sentence_order_labels"])
+    taken = "" if example.predicted_label == label else f", taken for {labels[example.predicted_label]}"
+    parts.append(f"{named} {example.sentence_loss:.3g} ({labels[label]}{taken})")
   if math.isfinite(times_mean):
     parts.append(f"{times_mean:.1f} × the mean share")
   if example.gradient_norm is not None:
@@ -164,14 +174,24 @@ def _worst(example: ReplayedExample, tokenizer: Tokenizer | None, limit: int = 5
 
 def to_json(replayed: ReplayedStep, tokenizer: Tokenizer | None) -> dict[str, Any]:
   """Everything, as plain values; what is not finite becomes null."""
-  names = [field.name for field in dataclasses.fields(replayed) if field.name not in ("examples", "reported")]
-  of_example = ("row", "loss", "share", "masked_lm_loss", "sentence_order_loss", "gradient_norm")
+  sentence = ("sentence_task", "sentence_loss", "sentence_accuracy")
+  apart = ("examples", "reported", *sentence)
+  names = [field.name for field in dataclasses.fields(replayed) if field.name not in apart]
+  of_example = ("row", "loss", "share", "masked_lm_loss", "gradient_norm")
+
+  def of_sentences(of: ReplayedStep | ReplayedExample) -> dict[str, Any]:
+    """Losses and accuracy of the sentence task, by the names of metrics.jsonl; nothing where there is none."""
+    known = [name for name in sentence[1:] if replayed.sentence_task and hasattr(of, name)]
+    return {name.replace("sentence", replayed.sentence_task): _plain(getattr(of, name)) for name in known}
+
   return {
     **{name: _plain(getattr(replayed, name)) for name in names},
+    **of_sentences(replayed),
     "reported": replayed.reported,
     "examples": [
       {
         **{name: _plain(getattr(example, name)) for name in of_example},
+        **of_sentences(example),
         "file": example.place.path,
         "record": example.place.record,
         "text": example_text(example, tokenizer),

@@ -50,7 +50,7 @@ class Panel:
 PANELS = (
   Panel(title="total loss", keys=("loss",)),
   Panel(title="masked-LM loss (nats)", keys=("masked_lm_loss",)),
-  Panel(title="sentence-order loss (nats)", keys=("sentence_order_loss",)),
+  Panel(title="sentence loss (nats)", keys=("sentence_order_loss", "next_sentence_loss")),
   Panel(title="learning rate", keys=("learning_rate",), splits=("train",), exact=True),
   Panel(
     title="gradient, weight and update norm",
@@ -60,7 +60,7 @@ PANELS = (
     labels=("gradient", "weights", "update"),
   ),
   Panel(title="masked-LM accuracy", keys=("masked_lm_accuracy",), percent=True),
-  Panel(title="sentence-order accuracy", keys=("sentence_order_accuracy",), percent=True),
+  Panel(title="sentence accuracy", keys=("sentence_order_accuracy", "next_sentence_accuracy"), percent=True),
   Panel(title="examples per second", keys=("examples_per_second",), splits=("train",), exact=True),
   Panel(
     title="time since the first start",
@@ -90,7 +90,7 @@ def draw_curves(
       if panel.stacked
       else _draw_lines(axes, panel, records, baselines or {})
     )
-    _decorate(axes, panel, drawn)
+    _decorate(axes, panel, drawn, missing="not in this run" if records else "no report yet")
   legend = {
     "training batches": Line2D([], [], color=_TRAIN, linewidth=2),
     "held-out documents": Line2D([], [], color=_EVAL, linewidth=2, marker="o", markersize=4),
@@ -173,7 +173,7 @@ def smooth(values: Sequence[float], *, share: float = 0.05) -> np.ndarray:
   return (sums[place + half + 1] - sums[place - half]) / (2 * half + 1)
 
 
-def _decorate(axes: Axes, panel: Panel, drawn: bool) -> None:
+def _decorate(axes: Axes, panel: Panel, drawn: bool, *, missing: str) -> None:
   axes.set_title(panel.title, fontsize=11, loc="left")
   axes.spines[["top", "right"]].set_visible(False)
   axes.grid(color="#e6e6e6", linewidth=0.8)
@@ -182,7 +182,7 @@ def _decorate(axes: Axes, panel: Panel, drawn: bool) -> None:
   axes.xaxis.set_major_formatter(EngFormatter(sep=""))
   axes.margins(x=0.02, y=0.08)
   if not drawn:
-    axes.text(0.5, 0.5, "no report yet", ha="center", va="center", transform=axes.transAxes, color=_BASELINE)
+    axes.text(0.5, 0.5, missing, ha="center", va="center", transform=axes.transAxes, color=_BASELINE)
     return
   if panel.percent:
     axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")

@@ -100,6 +100,11 @@ class Goodput:
     """Seconds since the first start, as far as marked."""
     return sum(self.seconds.values())
 
+  @property
+  def running(self) -> float:
+    """Seconds of `total` that a process ran."""
+    return self.total - self.seconds["down"]
+
   def fields(self) -> dict[str, float]:
     """For a report: seconds of each category since the first start, `goodput`, and money where there is a price."""
     values = {PREFIX + name: round(seconds, 3) for name, seconds in self.seconds.items()}
@@ -110,7 +115,7 @@ class Goodput:
 
   @property
   def _usd(self) -> float:
-    return (self.total - self.seconds["down"]) / 3600 * self._usd_per_hour
+    return self.running / 3600 * self._usd_per_hour
 
   def write(self, *, now: bool = False) -> None:
     """Writes the record; unless `now`, only when the last writing is some seconds old."""

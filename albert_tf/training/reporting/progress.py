@@ -8,6 +8,7 @@ from typing import TextIO
 
 import tqdm
 
+_METRICS = (("masked_lm", "masked LM"), ("sentence_order", "order"), ("next_sentence", "next sentence"))
 _RECENT = 10  # Reports that the time left is estimated from.
 
 
@@ -84,7 +85,7 @@ def describe(values: Mapping[str, float]) -> str:
   parts = []
   if "loss" in values:
     parts.append(f"loss {values['loss']:.4g}")
-  for name, label in (("masked_lm", "masked LM"), ("sentence_order", "order")):
+  for name, label in _METRICS:
     loss, accuracy = values.get(f"{name}_loss"), values.get(f"{name}_accuracy")
     shown = [f"{loss:.4g}"] if loss is not None else []
     shown += [f"{accuracy:.1%}"] if accuracy is not None else []

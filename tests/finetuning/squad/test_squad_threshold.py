@@ -10,7 +10,7 @@ from support.goldens import SPM_MODEL
 from support.task_files import write_squad
 
 from albert_tf.finetuning.tasks.squad import decode as decoding
-from albert_tf.finetuning.tasks.squad.build import SquadFiles, build_task
+from albert_tf.finetuning.tasks.squad.build import SquadFiles, build_task, later_notes
 from albert_tf.finetuning.tasks.squad.read import read_squad
 from albert_tf.finetuning.tasks.squad.task import SquadTask
 from albert_tf.finetuning.tasks.squad.windows import SquadSettings, make_features
@@ -83,6 +83,21 @@ def test_held_out_questions_choose_and_others_are_reported(tmp_path, tokenizer):
   assert task.best_metric == "f1"
   assert report["f1"] == pytest.approx(report["best_f1"])
   assert report["null_score_diff_threshold"] == 10.0
+
+
+def test_a_later_command_says_of_the_threshold_what_it_changed(tmp_path, tokenizer):
+  """In a trained run's directory; it wrote over where the run's threshold comes from."""
+  path = write(tmp_path / "dev.json", 2)
+
+  def notes(*, evaluates: bool, threshold: float | None = None):
+    files = SquadFiles(version="2.0", predict_file=path, threshold=threshold)
+    built = build_task(files, settings=SIZES, tokenizer=tokenizer, trained_threshold=1.5)
+    return later_notes(built.notes, evaluates=evaluates)
+
+  assert notes(evaluates=False)["questions"]["predict"]["total"]
+  for evaluates, threshold in ((False, None), (True, None), (False, 0.5)):
+    assert "threshold_from" not in notes(evaluates=evaluates, threshold=threshold)
+  assert notes(evaluates=True, threshold=0.5)["threshold_from"] == "--null_score_diff_threshold"
 
 
 def test_outputs_are_decoded_once(tmp_path, tokenizer, monkeypatch):

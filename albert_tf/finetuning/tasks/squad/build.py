@@ -15,6 +15,7 @@ from albert_tf.tokenization import AlbertTokenizer
 SELECTION_SPLITS = ("train", "predict")
 _QUESTIONS_FOR_WORKERS = 20_000  # Fewer are converted before processes have started.
 _MOST_WORKERS = 8
+_OF_THE_RUN = "the fine-tuned run"  # Where a threshold may come from.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,7 @@ class SquadFiles:
     held_out_fraction: of the training questions, in whole articles.
     split_seed: decides which articles.
     threshold: 2.0: given by the user; then none is searched.
+    of_members: the answers are those of several runs (`SquadTask.ensemble`), which bring their thresholds.
   """
 
   version: str
@@ -39,6 +41,7 @@ class SquadFiles:
   held_out_fraction: float = 0.05
   split_seed: int = 12345
   threshold: float | None = None
+  of_members: bool = False
 
   def __post_init__(self) -> None:
     if self.selection_split not in SELECTION_SPLITS:
@@ -123,6 +126,15 @@ def build_task(
   return BuiltTask(task=task, notes=notes)
 
 
+def later_notes(notes: Mapping[str, Any], *, evaluates: bool) -> dict[str, Any]:
+  """Those of a command that finds a trained run in its directory: the run's own word on its threshold stays.
+
+  Where it comes from is said again only with scores that another threshold gave.
+  """
+  chosen = evaluates and notes.get("threshold_from") != _OF_THE_RUN
+  return {name: note for name, note in notes.items() if name != "threshold_from" or chosen}
+
+
 def _threshold(
   source: SquadFiles,
   held_out: SquadFeatures | None,
@@ -133,6 +145,8 @@ def _threshold(
   labelled = predict is not None and predict.data.labelled
   if source.threshold is not None:
     return source.threshold, "--null_score_diff_threshold"
+  if source.of_members:
+    return None, "the members' own"
   if held_out is not None:
     return None, f"{len(held_out.data.questions)} questions held out of the training file"
   if source.selection_split == "predict":
@@ -143,7 +157,7 @@ def _threshold(
       )
     return None, "the reported questions themselves"
   if trained is not None:
-    return trained, "the fine-tuned run"
+    return trained, _OF_THE_RUN
   return 0.0, "the default, 0"
 
 

@@ -1,0 +1,96 @@
+"""Exports with a WordPiece vocabulary take strings: the Python tokenizer and model say what they answer."""
+
+import pathlib
+import string
+
+import numpy as np
+import pytest
+from support import tiny_run
+from support.serving.session_loader import SessionModel
+from support.wordpiece import SPECIAL
+import tensorflow as tf
+
+from albert_tf.errors import UserError
+from albert_tf.finetuning.tasks.base import TaskSpec
+from albert_tf.serving import FillMask, export_saved_model
+from albert_tf.serving.check import check_saved_model
+from albert_tf.tokenization import WordPieceTokenizer
+
+TEXTS = ["The sky, über all!", "small birdsong 天空", "", "a\u0301\u200bb Σ ?"]
+PAIRS = ["green grasses", "", "the sky", "old\ttrees"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> WordPieceTokenizer:
+  inner = [f"##{part}" for part in (*string.ascii_lowercase, "song")]
+  pieces = [*SPECIAL, *tiny_run.WORDS, *string.ascii_lowercase, *inner, "天", "空", ",", "!", "σ"]
+  path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+  path.write_text("\n".join(dict.fromkeys(pieces)) + "\n", encoding="utf-8")
+  return WordPieceTokenizer(vocab_file=str(path))
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer: WordPieceTokenizer):
+  return tiny_run.tiny_model(tokenizer.vocab_size)
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory, model, tokenizer) -> str:
+  directory = tmp_path_factory.mktemp("runs") / "run"
+  tiny_run.write_run(directory, model, tokenizer)
+  return str(directory)
+
+
+def as_bytes(texts: list[str]) -> np.ndarray:
+  return np.array([text.encode() for text in texts], object)
+
+
+def assert_passes(path: str) -> None:
+  found = {
+    result.name: (result.status, result.detail) for result in check_saved_model(path, say=lambda line: None)
+  }
+  assert {status for status, _ in found.values()} == {"PASS"}, found
+  assert found["op allow-list"][1].endswith("of TensorFlow Text: none")
+
+
+def test_a_classifier(tmp_path: pathlib.Path, model, tokenizer: WordPieceTokenizer):
+  task = TaskSpec(kind="classification", name="t", label_names=("no", "yes"), pair=True, max_seq_length=16)
+  classifier = tiny_run.write_fine_tuned_run(tmp_path / "run", task, model.config, tokenizer)
+  path = export_saved_model(
+    model="classifier", init_checkpoint=str(tmp_path / "run"), output_dir=str(tmp_path / "e")
+  )
+  outputs = SessionModel(path).run("serving_default", {"text": as_bytes(TEXTS), "text_pair": as_bytes(PAIRS)})
+  logits = classifier(tokenizer(TEXTS, PAIRS, max_length=16), training=False)
+  np.testing.assert_allclose(outputs["probabilities"], tf.nn.softmax(logits), atol=1e-5)
+  assert_passes(path)
+
+
+@pytest.mark.slow
+def test_fill_mask(tmp_path: pathlib.Path, run_dir: str, model, tokenizer: WordPieceTokenizer):
+  path = export_saved_model(model="fill_mask", init_checkpoint=run_dir, output_dir=str(tmp_path))
+  text = "The Sky is [MASK]birds, [MASK]!"
+  batch = tokenizer([text], allow_mask=True)
+  positions = np.nonzero(batch["input_ids"] == tokenizer.mask_id)[1][np.newaxis]
+  logits = model({**batch, "masked_lm_positions": positions}, training=False)["mlm_logits"][0].numpy()
+  logits[:, : len(SPECIAL)] = -np.inf
+  expected = [[tokenizer.id_to_piece(index) for index in row] for row in np.argsort(-logits)[:, :5]]
+  assert [[word for word, _ in mask] for mask in FillMask(path)(text)] == expected
+  assert_passes(path)
+
+
+@pytest.mark.slow
+def test_an_encoder(tmp_path: pathlib.Path, run_dir: str, model, tokenizer: WordPieceTokenizer):
+  path = export_saved_model(model="encoder", init_checkpoint=run_dir, output_dir=str(tmp_path))
+  outputs = SessionModel(path).run("serving_default", {"text": as_bytes(TEXTS)})
+  batch = tokenizer(TEXTS)
+  np.testing.assert_array_equal(outputs["input_ids"], batch["input_ids"])
+  expected = model.encoder(batch, training=False)["pooled_output"]
+  np.testing.assert_allclose(outputs["pooled_output"], expected, atol=1e-5)
+  assert_passes(path)
+
+
+def test_other_kinds_are_refused(tmp_path: pathlib.Path, run_dir: str):
+  with pytest.raises(
+    UserError, match=r"encoder, fill_mask, classifier.*Received: token_classification.*of ids"
+  ):
+    export_saved_model(model="token_classification", init_checkpoint=run_dir, output_dir=str(tmp_path))

@@ -1,0 +1,42 @@
+"""Records made for a test, with small blocks, and what is then in the directory."""
+
+from collections.abc import Sequence
+import pathlib
+from typing import Any
+
+import pytest
+
+from albert_tf.records import Manifest
+from albert_tf.tokenization import Tokenizer
+from tfrecords_tools.corpus import CorpusOptions
+from tfrecords_tools.pretraining import blocks
+from tfrecords_tools.pretraining.job import create_records
+from tfrecords_tools.pretraining.local.runner import LocalRunner
+
+
+def make(
+  corpus: Sequence[str],
+  output_dir: str | pathlib.Path,
+  tokenizer: Tokenizer,
+  *,
+  block_bytes: int = 2000,
+  runner: Any = None,
+  **more: Any,
+) -> Manifest:
+  """`create_records` of files of lines, in so small blocks that there are many; in this process without `runner`."""
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(blocks, "SMALLEST_BLOCK", block_bytes)
+    return create_records(
+      corpus,
+      str(output_dir),
+      tokenizer=tokenizer,
+      options=CorpusOptions(input_format="lines"),
+      runner=runner or LocalRunner(num_workers=1),
+      **more,
+    )
+
+
+def contents(directory: str | pathlib.Path) -> dict[str, bytes]:
+  """Path below the directory → bytes, of all files."""
+  found = sorted(path for path in pathlib.Path(directory).rglob("*") if path.is_file())
+  return {path.relative_to(directory).as_posix(): path.read_bytes() for path in found}

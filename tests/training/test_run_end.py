@@ -1,0 +1,149 @@
+"""What ends a run besides its last step, which checkpoints stay for good, and which one it hands on."""
+
+import dataclasses
+import os
+import pathlib
+import signal
+import time
+
+import numpy as np
+import pytest
+from support.commands.command_runs import end, reports, start, write_inputs
+from support.tiny_pretraining import NUM_STEPS, tiny_settings
+
+from albert_tf.checkpoints.bundle import checkpoint_steps, find_bundle, read_bundle
+from albert_tf.errors import UserError
+from albert_tf.training.evaluation import Evaluator
+from albert_tf.training.metrics_log import read_metrics
+from albert_tf.training.pretraining import run_pretraining
+from albert_tf.training.reporting import goodput
+from albert_tf.training.reporting.reporter import Reporter
+from albert_tf.training.step import TrainStep
+
+_KEPT = {"keep_checkpoint_max": 1, "keep_checkpoint_every_n_steps": 8, "select_best": "last"}
+
+
+class Clock:
+  """The module `time`, in a world where each report takes half an hour."""
+
+  def __init__(self, monkeypatch: pytest.MonkeyPatch):
+    self._offset = 0.0
+    report = Reporter.train
+
+    def slow(reporter, *args, **kwargs):
+      self._offset += 1800
+      report(reporter, *args, **kwargs)
+
+    monkeypatch.setattr(Reporter, "train", slow)
+    monkeypatch.setattr(goodput, "time", self)
+
+  def time(self) -> float:
+    return time.time() + self._offset
+
+  def monotonic(self) -> float:
+    return time.monotonic() + self._offset
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  """Records, and the run `whole` without a bound."""
+  folder = tmp_path_factory.mktemp("runs")
+  run_pretraining(tiny_settings(folder, "whole", **_KEPT))
+  return folder
+
+
+def test_the_multiples_stay_and_the_last_is_handed_on(folder):
+  checkpoints = f"{folder}/whole/checkpoints"
+  assert checkpoint_steps(checkpoints) == [8, NUM_STEPS]
+  assert find_bundle(f"{folder}/whole") == f"{checkpoints}/model.ckpt-{NUM_STEPS}"
+  assert not os.path.exists(f"{checkpoints}/best")
+  assert [r["step"] for r in read_metrics(f"{folder}/whole/metrics.jsonl") if r["split"] == "eval"] == [
+    4,
+    8,
+    12,
+  ]
+
+
+@pytest.mark.slow
+def test_the_hours_end_a_run_like_its_last_step_and_more_of_them_continue_it_exactly(
+  folder, monkeypatch, capfd
+):
+  settings = tiny_settings(folder, "bounded", max_train_hours=0.9)
+  evaluate, evaluated = Evaluator.__call__, []
+
+  def killed_at_the_second(self):
+    if evaluated:
+      raise KeyboardInterrupt
+    evaluated.append(evaluate(self))
+    return evaluated[-1]
+
+  with monkeypatch.context() as patch:
+    Clock(patch)
+    patch.setattr(Evaluator, "__call__", killed_at_the_second)
+    with pytest.raises(KeyboardInterrupt):  # Behind the last checkpoint, which is not yet evaluated.
+      run_pretraining(settings)
+  assert (
+    find_bundle(settings.output_dir) == f"{settings.output_dir}/checkpoints/model.ckpt-4"
+  )  # The best so far.
+  with monkeypatch.context() as patch:
+    patch.setattr(TrainStep, "_run", None)  # Nothing is left to train.
+    result = run_pretraining(settings)
+  assert (result.step, result.interrupted) == (6, False)
+  assert result.checkpoint.endswith("model.ckpt-6")
+  assert "ended at step 6 of 12: the run has taken its --max_train_hours=0.9" in capfd.readouterr().err
+  log = read_metrics(f"{settings.output_dir}/metrics.jsonl")
+  assert [r["step"] for r in log if r["split"] == "eval"] == [4, 6]
+  assert run_pretraining(dataclasses.replace(settings, max_train_hours=None, **_KEPT)).step == NUM_STEPS
+  runs = [f"{folder}/{name}/checkpoints" for name in ("whole", "bounded")]
+  assert checkpoint_steps(runs[0]) == checkpoint_steps(runs[1])
+  assert not os.path.exists(f"{runs[1]}/best")  # It was there as long as the best was wanted.
+  whole, bounded = (read_bundle(f"{run}/model.ckpt-{NUM_STEPS}") for run in runs)
+  for name, value in whole.items():
+    np.testing.assert_array_equal(value, bounded[name], err_msg=name)
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"max_train_hours": 0.0}, "max_train_hours must be above 0"),
+    ({"keep_checkpoint_every_n_steps": 6}, r"multiple of save_checkpoints_steps.* 6 and 4\. Use 4\."),
+  ],
+)
+def test_bounds_that_mean_nothing_are_refused(folder, changes, message):
+  with pytest.raises(UserError, match=message):
+    tiny_settings(folder, "refused", **changes)
+
+
+@pytest.mark.slow
+def test_the_hours_are_those_of_all_lives_and_the_same_command_then_does_nothing(tmp_path):
+  run = tmp_path / "run"
+  flags = {
+    **write_inputs(tmp_path),
+    "output_dir": run,
+    "train_batch_size": 8,
+    "eval_batch_size": 4,
+    "num_train_steps": 1_000_000,
+    "num_warmup_steps": 4,
+    "iterations_per_loop": 20,
+    "save_checkpoints_steps": 100,
+    "keep_checkpoint_every_n_steps": 200,
+    "keep_checkpoint_max": 1,
+    "max_train_hours": 12 / 3600,
+  }
+  first = start(flags)
+  while len(list(run.glob("checkpoints/model.ckpt-*.index"))) < 3 and first.poll() is None:
+    time.sleep(0.01)
+  first.send_signal(signal.SIGKILL)
+  assert end(first)[0] == -signal.SIGKILL
+  status, stderr = end(start(flags))
+  assert status == 0, stderr[-2000:]
+  assert "the run has taken its --max_train_hours" in stderr
+  log, steps = reports(run), checkpoint_steps(str(run / "checkpoints"))
+  last = steps[-1]
+  assert set(range(200, last, 200)) <= set(steps)
+  assert [r["step"] for r in log if r["split"] == "eval"][-1] == last == log[-1]["step"]
+  lives = [r for r in log if r["split"] == "train"][-1]
+  running = sum(lives[f"seconds_{name}"] for name in goodput.CATEGORIES if name != "down")
+  assert 11 < running < 40
+  assert end(start(flags))[0] == 0
+  assert reports(run) == log

@@ -1,0 +1,161 @@
+"""A run without a sentence loss trains nothing of it, and one of next-sentence records says so."""
+
+import dataclasses
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+from support.tiny_pretraining import tiny_settings
+from support.tiny_records import random_examples, tiny_config, write_records
+from support.tiny_step import distributed_iterator, make_step
+import tensorflow as tf
+
+from albert_tf.checkpoints.bundle import latest_checkpoint, read_bundle
+from albert_tf.checkpoints.restore import restore_variables
+from albert_tf.errors import UserError
+from albert_tf.interop.checkpoint import read_checkpoint
+from albert_tf.modeling import AlbertForPreTraining, initialize_variables, losses, named_variables
+from albert_tf.optim.config import OptimizerConfig
+from albert_tf.pipelines.record_index import build_record_index
+from albert_tf.training import step as step_module
+from albert_tf.training.checkpoints import save_averages
+from albert_tf.training.metrics_log import read_metrics
+from albert_tf.training.pretraining import run_pretraining
+from albert_tf.training.replay.compute import replay_step
+from albert_tf.training.replay.text import render, to_json
+from albert_tf.training.reporting.reporter import Reporter
+from albert_tf.training.settings import StepConfig
+
+UNTRAINED = {
+  "bert/pooler/dense/kernel",
+  "bert/pooler/dense/bias",
+  "cls/seq_relationship/output_weights",
+  "cls/seq_relationship/output_bias",
+}
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("records")
+  return build_record_index([write_records(folder / "train-0.tfrecord", random_examples(60, seed=1))])
+
+
+def updated(strategy, index, **step_config):
+  """The weights after five updates, and their metrics."""
+  step, variables, _ = make_step(strategy, tiny_config(), global_batch_size=16, **step_config)
+  metrics = step.run(distributed_iterator(strategy, index, 16), tf.constant(5))
+  return {name: variable.numpy() for name, variable in variables.items()}, metrics
+
+
+def test_off_is_the_update_with_a_sentence_term_of_zero(mirrored_2, index, monkeypatch):
+  """On one device bit for bit; on two replicas with micro-batches within rounding. Pooler and head stay."""
+  one = tf.distribute.OneDeviceStrategy("cpu:0")
+  off, metrics = updated(one, index, sentence_task="")
+  shared, _ = updated(mirrored_2, index, sentence_task="", gradient_accumulation_steps=2)
+
+  def zero(logits, labels, example_weights=None):
+    nothing = 0.0 * tf.reduce_sum(logits)
+    return losses.SentenceOrderSums(nothing, nothing, nothing)
+
+  monkeypatch.setattr(step_module, "sentence_order_sums", zero)
+  on, _ = updated(one, index)
+  _, variables, _ = make_step(one, tiny_config(), global_batch_size=16)
+  initialize_variables(variables, seed=3, initializer_range=0.2)
+  for name, value in off.items():
+    if name in UNTRAINED:  # Where they were left to the optimizer, decay alone moved them.
+      np.testing.assert_array_equal(value, variables[name].numpy(), err_msg=name)
+      assert name.endswith("bias") or not np.array_equal(on[name], value)
+    else:
+      np.testing.assert_array_equal(value, on[name], err_msg=name)
+    np.testing.assert_allclose(shared[name], value, rtol=2e-4, atol=2e-5, err_msg=name)
+  averages = metrics.averages(5, "")
+  assert averages["loss"] == averages["masked_lm_loss"] > 0
+  assert not [name for name in averages if "sentence" in name]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+  """The folder of a whole run without a sentence loss, and its settings."""
+  folder = tmp_path_factory.mktemp("off")
+  settings = tiny_settings(
+    folder,
+    "whole",
+    step=StepConfig(global_batch_size=8, sentence_task=""),
+    optimizer=OptimizerConfig(learning_rate=0.01, num_train_steps=8, num_warmup_steps=2, ema_decay=0.5),
+  )
+  run_pretraining(settings)
+  return folder, settings
+
+
+def weights_of(run_dir):
+  return read_bundle(latest_checkpoint(f"{run_dir}/checkpoints"))
+
+
+@pytest.mark.slow
+def test_a_killed_run_without_the_loss_goes_on_to_the_same_weights(run, monkeypatch):
+  folder, settings = run
+  settings = dataclasses.replace(settings, output_dir=str(folder / "killed"))
+  report = Reporter.train
+
+  def preempted(self, step, *args, **kwargs):
+    report(self, step, *args, **kwargs)
+    if step == 6:
+      os.kill(os.getpid(), signal.SIGTERM)
+
+  monkeypatch.setattr(Reporter, "train", preempted)
+  assert run_pretraining(settings).interrupted
+  monkeypatch.undo()
+  with pytest.raises(UserError, match="another sentence_loss: sentence_loss off → on"):
+    run_pretraining(dataclasses.replace(settings, step=StepConfig(global_batch_size=8)))
+  assert run_pretraining(settings).step == 8
+  whole, resumed = weights_of(folder / "whole"), weights_of(folder / "killed")
+  assert whole.keys() == resumed.keys()
+  for name, value in whole.items():
+    np.testing.assert_array_equal(value, resumed[name], err_msg=name)
+
+
+def test_its_checkpoints_hold_the_whole_model_and_its_reports_no_sentence_metric(run):
+  folder, _ = run
+  run_dir = str(folder / "whole")
+  values = weights_of(run_dir)
+  slots = {name.rsplit("/", 1)[0] for name in values if name.endswith("/adam_m")}
+  model = AlbertForPreTraining(tiny_config())
+  assert set(named_variables(model)) - slots == UNTRAINED
+  restore_variables(named_variables(model), run_dir)  # As fine-tuning, and what starts from it.
+  assert read_checkpoint(run_dir).averaged().variables.keys() == named_variables(model).keys()
+  save_averages(run_dir, f"{folder}/averaged/model.ckpt-best")
+  averages = read_bundle(f"{folder}/averaged/model.ckpt-best")
+  assert averages.keys() == named_variables(model).keys()
+  restore_variables(named_variables(model), f"{folder}/averaged")
+  reports = read_metrics(f"{run_dir}/metrics.jsonl")
+  assert {record["split"] for record in reports} == {"train", "eval"}
+  assert not [name for record in reports for name in record if "sentence" in name]
+  assert all(record["loss"] == record["masked_lm_loss"] for record in reports)
+
+
+@pytest.mark.parametrize("task", ["", "next_sentence"])
+def test_a_replayed_update_has_the_losses_of_its_run(run, task):
+  """The run of next-sentence records reports by that name, everywhere."""
+  folder, settings = run
+  run_dir = str(folder / "whole")
+  if task:
+    settings = tiny_settings(folder, "nsp", step=StepConfig(global_batch_size=8, sentence_task=task))
+    optimizer = dataclasses.replace(settings.optimizer, num_train_steps=4)
+    run_pretraining(dataclasses.replace(settings, optimizer=optimizer, iterations_per_loop=1))
+    run_dir = settings.output_dir
+    for record in read_metrics(f"{run_dir}/metrics.jsonl"):
+      names = {name for name in record if "sentence" in name}
+      assert names == {"next_sentence_loss", "next_sentence_accuracy"}, record["split"]
+  replayed = replay_step(run_dir, 1, num_gradients=1)
+  written, text = (
+    to_json(replayed, None),
+    "\n".join(render(replayed, None, num_shown=2, max_chars=0, width=99)),
+  )
+  found = {name for name in json.dumps(written).replace('"', " ").split() if "sentence" in name}
+  assert found == ({"next_sentence_loss", "next_sentence_accuracy"} if task else set())
+  assert ("next sentence" in text) == bool(task)
+  assert " order " not in text
+  if not task:
+    assert replayed.loss == pytest.approx(replayed.masked_lm_loss, rel=1e-3)

@@ -1,0 +1,82 @@
+"""What a model may start from: the weights of another depth only where layers share whole blocks."""
+
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+from support.tiny_records import tiny_config
+import tensorflow as tf
+
+from albert_tf.checkpoints.bundle import write_bundle
+from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
+from albert_tf.modeling import AlbertForPreTraining, named_variables
+from albert_tf.training.warm_start import warm_start
+
+
+def _write(folder: pathlib.Path, *, with_config: bool = True, **changes: Any) -> dict[str, np.ndarray]:
+  """A run of that model with weights that are all different; returns them."""
+  config = tiny_config(**changes)
+  values = {
+    name: tf.random.stateless_normal(variable.shape, seed=[number, 1]).numpy()
+    for number, (name, variable) in enumerate(named_variables(AlbertForPreTraining(config)).items())
+  }
+  (folder / "checkpoints").mkdir()
+  write_bundle(f"{folder}/checkpoints/model.ckpt-5", {**values, "global_step": np.int64(5)})
+  if with_config:
+    (folder / "albert_config.json").write_text(config.to_json_string())
+  return values
+
+
+def _start(folder: pathlib.Path, **changes: Any) -> tuple[str, dict[str, np.ndarray]]:
+  config: AlbertConfig = tiny_config(**changes)
+  variables = named_variables(AlbertForPreTraining(config))
+  said = warm_start(variables, config, str(folder))
+  return said, {name: variable.numpy() for name, variable in variables.items()}
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("groups", [{}, {"num_hidden_groups": 2}], ids=["one block", "two groups"])
+def test_shared_blocks_start_any_depth_group_by_group(tmp_path, depth, groups):
+  if groups:
+    depth += 3  # As many layers as groups, at least.
+  values = _write(tmp_path, **groups)
+  said, started = _start(tmp_path, num_hidden_layers=depth, **groups)
+  assert f"of 2 layers; here {depth} share them" in said
+  assert values.keys() == started.keys()
+  for name, value in values.items():
+    np.testing.assert_array_equal(value, started[name], err_msg=name)
+
+
+@pytest.mark.parametrize("sharing", ["none", "attention", "ffn"])
+def test_layers_with_weights_of_their_own_need_the_same_depth(tmp_path, sharing):
+  _write(tmp_path, sharing=sharing)
+  _start(tmp_path, sharing=sharing)
+  with pytest.raises(UserError, match=rf"some would have none.* of 2 layers with sharing='{sharing}', for 3"):
+    _start(tmp_path, sharing=sharing, num_hidden_layers=3)
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"num_attention_heads": 4}, "another num_attention_heads 3 → 4"),  # The same shapes.
+    ({"hidden_act": "relu"}, "another hidden_act gelu → relu"),
+    ({"sharing": "none"}, "another sharing all → none"),
+    ({"num_hidden_groups": 2}, "another num_hidden_groups 1 → 2"),
+    ({"max_position_embeddings": 20}, r"position_embeddings has shape \(16, 6\), the model's \(20, 6\)"),
+    ({"vocab_size": 38}, r"word_embeddings has shape \(37, 6\), the model's \(38, 6\)"),
+    ({"embedding_size": 12}, "embedding_hidden_mapping_in"),
+  ],
+)
+def test_weights_that_would_mean_something_else_are_refused(tmp_path, changes, message):
+  _write(tmp_path)
+  with pytest.raises(UserError, match=message):
+    _start(tmp_path, num_hidden_layers=3, **changes)
+
+
+def test_a_bare_checkpoint_is_judged_by_its_variables(tmp_path):
+  values = _write(tmp_path, with_config=False)
+  said, started = _start(tmp_path, num_hidden_layers=5)
+  assert said == f"starting from the weights of {tmp_path}/checkpoints/model.ckpt-5"
+  assert values.keys() == started.keys()
