@@ -7,13 +7,11 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 from support import tiny_corpus
-from support.made_records import contents
+from support.made_records import contents, make
 
 from albert_tf.errors import UserError
-from tfrecords_tools.corpus import CorpusOptions
-from tfrecords_tools.pretraining import blocks, plan
+from tfrecords_tools.pretraining import plan
 from tfrecords_tools.pretraining.documents import BlockTokenizer
-from tfrecords_tools.pretraining.job import create_records
 from tfrecords_tools.pretraining.local import runner as local_runner
 from tfrecords_tools.pretraining.local.runner import LocalRunner
 from tfrecords_tools.pretraining.randomness import Stream
@@ -120,27 +118,15 @@ def corpus(tmp_path_factory):
   return [str(path) for path in paths]
 
 
-def _make(corpus, output_dir, tokenizer, *, choices, block_bytes=4000, num_workers=1):
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(blocks, "SMALLEST_BLOCK", block_bytes)
-    patch.setattr(local_runner, "_WORTH_PROCESSES", 0)
-    return create_records(
-      corpus,
-      str(output_dir),
-      tokenizer=tokenizer,
-      settings=choices,
-      options=CorpusOptions(input_format="lines"),
-      runner=LocalRunner(num_workers=num_workers),
-    )
-
-
 @pytest.mark.parametrize(("kind", "label_1"), [("nsp", 0.5), ("ordered", 0.0)])
 def test_every_kind_of_pair_has_the_same_bytes_from_any_number_of_workers(
-  corpus, tiny_tokenizer, tmp_path, kind, label_1
+  corpus, tiny_tokenizer, tmp_path, monkeypatch, kind, label_1
 ):
+  monkeypatch.setattr(local_runner, "_WORTH_PROCESSES", 0)
   choices = dataclasses.replace(_CHOICES, sentence_pair=kind)
   for workers in (1, 2):
-    manifest = _make(corpus, tmp_path / str(workers), tiny_tokenizer, choices=choices, num_workers=workers)
+    runner = LocalRunner(num_workers=workers)
+    manifest = make(corpus, tmp_path / str(workers), tiny_tokenizer, settings=choices, runner=runner)
   assert contents(tmp_path / "1") == contents(tmp_path / "2")
   train = manifest.statistics["train"]
   spread = 0.5 / np.sqrt(train["instances"])
@@ -154,15 +140,15 @@ def test_nsp_of_a_document_without_another_one_is_in_order_and_said_so(
   path = tmp_path / "one.txt"
   path.write_text(tiny_corpus.as_text(tiny_corpus.documents(np.random.default_rng(3), 1, max_sentences=300)))
   choices = dataclasses.replace(_CHOICES, sentence_pair="nsp", eval_fraction=0.0)
-  manifest = _make(
-    [*corpus, str(path)], tmp_path / "made", tiny_tokenizer, choices=choices, block_bytes=10**6
+  manifest = make(
+    [*corpus, str(path)], tmp_path / "made", tiny_tokenizer, settings=choices, block_bytes=10**6
   )
   assert manifest.statistics["train"]["alone_documents"] == 1
   assert "warning: 1 document(s) had no other one in their block and split" in format_summary(manifest)
-  lone = _make([str(path)], tmp_path / "lone", tiny_tokenizer, choices=choices)
+  lone = make([str(path)], tmp_path / "lone", tiny_tokenizer, settings=choices)
   assert lone.statistics["train"]["label_1_share"] == 0
   monkeypatch.setattr(plan, "_VERSIONS_OF_PAIRS", {})
-  _make(corpus, tmp_path / "before", tiny_tokenizer, choices=choices)
+  make(corpus, tmp_path / "before", tiny_tokenizer, settings=choices)
   monkeypatch.undo()
   with pytest.raises(UserError, match=r"settings\.code_version: there 1, now 2"):
-    _make(corpus, tmp_path / "before", tiny_tokenizer, choices=choices)
+    make(corpus, tmp_path / "before", tiny_tokenizer, settings=choices)
