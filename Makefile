@@ -28,7 +28,7 @@ ifeq ($(wildcard /dev/accel0 /dev/vfio/0),)
 export TPU_LOAD_LIBRARY ?= 0
 endif
 
-.PHONY: help demo doctor test test-slow test-interop lint types check format install clean clean-env
+.PHONY: help demo lab lab-docs doctor test test-slow test-interop lint types check format install clean clean-env
 
 help:  ## This list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -67,11 +67,20 @@ check:  ## Lint, types, all tests of two stacks, the quick ones of tpu: what CI 
 	@$(MAKE) --no-print-directory STACK=addons test test-slow
 	@$(MAKE) --no-print-directory STACK=tpu test
 
+lab: install  ## The paper's central questions asked again on this machine: embedding size, sharing, sentence loss; hours.
+	@for study in embedding sharing sentence_loss; do \
+	  $(BIN)/python tpu_scripts/run_study.py --study=$$study --scale=laptop --output_dir=.lab/$$study || exit; done
+
+lab-docs:  ## Copy the tables and pictures of .lab into docs/paper_lab.
+	@mkdir -p docs/paper_lab
+	@for study in $(patsubst .lab/%/table.md,%,$(wildcard .lab/*/table.md)); do \
+	  cp .lab/$$study/table.md docs/paper_lab/$$study.md && cp .lab/$$study/$$study.png docs/paper_lab/; done
+
 doctor: install  ## Check this machine: packages, TPU, memory, disk; TPU=local and OUTPUT_DIR=gs://… check those too.
 	@$(BIN)/python tpu_scripts/run_pretrain.py --doctor --tpu="$(TPU)" --output_dir="$(OUTPUT_DIR)"
 
 clean:  ## Remove caches and what the demo and builds wrote.
-	rm -rf .demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .demo .lab build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name .venv\* -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 clean-env:  ## Remove the environments of all stacks.
