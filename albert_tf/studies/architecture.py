@@ -174,7 +174,7 @@ LAYER_SIMILARITY = Study(
   fine_tuned=False,
   seeds={"laptop": (1,), "paper": (1,)},
   arms=(
-    arm("bert_large", "BERT large: not shared", "--size=bert_large", f"{UNSHARED}"),
-    arm("large", "ALBERT large: shared", "--size=large_v1", f"{SHARED}"),
+    arm("bert_large", "BERT large: not shared", "--size=bert_large", UNSHARED, laptop_title="not shared"),
+    arm("large", "ALBERT large: shared", "--size=large_v1", SHARED, laptop_title="shared"),
   ),
 )
