@@ -51,8 +51,6 @@ MAX_FUNCTION_LINES = 60
 LONG_FILES: dict[str, int] = {
   # One small corpus and one run of the command carry many promises.
   "tests/tfrecords_tools/test_create_pretraining_data.py": 400,
-  # Every property of an instance, checked on the same drawn documents.
-  "tests/tfrecords_tools/test_create_instances.py": 340,
 }
 LONG_FUNCTIONS: dict[str, int] = {}
 
@@ -143,6 +141,14 @@ def test_every_package_has_its_arrows() -> None:
   assert units <= set(LIBRARY_ARROWS), "say in LIBRARY_ARROWS what a new package may import"
 
 
+def test_the_picture_has_only_arrows_that_are_allowed() -> None:
+  text = (ROOT / "docs/images/architecture.dot").read_text(encoding="utf-8")
+  arrows = set(re.findall(r"(\w+) -> (\w+)", re.sub(r"\w+ -> \w+ \[style=invis\]", "", text)))
+  assert {unit for arrow in arrows for unit in arrow} >= set(LIBRARY_ARROWS) - LEAVES - {"__init__", "doctor"}
+  allowed = {**LIBRARY_ARROWS, "tfrecords_tools": TOOLS_ARROWS, "tpu_scripts": set(LIBRARY_ARROWS)}
+  assert {arrow for arrow in arrows if arrow[1] not in allowed[arrow[0]]} == set()
+
+
 @pytest.mark.parametrize(
   "module",
   [
@@ -158,6 +164,18 @@ def test_every_package_has_its_arrows() -> None:
 def test_import_leaves_tensorflow_out(module: str) -> None:
   heavy = "{'tensorflow', 'keras', 'tensorflow_text'}"
   code = f"import sys, {module}; sys.exit(', '.join({heavy} & set(sys.modules)) or None)"
+  done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+  assert done.returncode == 0, f"importing {module} loads {done.stderr}"
+
+
+def test_the_data_command_starts_with_little() -> None:
+  """What only some jobs need, or only the work itself, is loaded there: start-up is most of a small job."""
+  deferred = (
+    "{'tensorflow', 'keras', 'tqdm', 'multiprocessing', 'concurrent.futures.process', 'numpy.random', 'fractions', "
+    "'decimal', 'html', 'xml.etree', 'mwxml', 'mwparserfromhell', 'pyarrow', 'apache_beam'}"
+  )
+  module = "tfrecords_tools.create_pretraining_data"
+  code = f"import sys, {module}; sys.exit(', '.join({deferred} & set(sys.modules)) or None)"
   done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
   assert done.returncode == 0, f"importing {module} loads {done.stderr}"
 

@@ -30,8 +30,9 @@ for arguments in json.loads(sys.argv[2]):
   for name in flags.FLAGS:
     flags.FLAGS[name].unparse()
   flags.FLAGS([sys.argv[1], *expand_flag_files(arguments)])
-  values.append({name: value for name, value in flags.FLAGS.flag_values_dict().items()
-                 if isinstance(value, (int, float, str, type(None)))})
+  read = flags.FLAGS.flag_values_dict().items()
+  read = ((name, ",".join(value) if isinstance(value, list) else value) for name, value in read)
+  values.append({name: value for name, value in read if isinstance(value, (int, float, str, type(None)))})
 print(json.dumps(values))
 """
 # ALBERT, appendix A.4, table 14.
@@ -178,6 +179,13 @@ def test_tasks_have_the_papers_settings(values):
   stems = {path.stem for path in FOLDER.glob("glue/*.flags")}
   assert stems == set(TASKS) - {"ax"}  # Predicted by MNLI's model.
   assert all(values[stem]["task_name"] == stem for stem in stems)
+
+
+def test_the_median_of_five_runs_and_what_starts_from_mnli(values):
+  """Section 4.9, and appendix A.3's procedure."""
+  assert {values[line.split()[0]]["seeds"] for line in TABLE_14.strip().splitlines()[1:]} == {"1,2,3,4,5"}
+  starts = {task: values[task]["start_from_task"] for task in TASKS if task != "ax"}
+  assert {task for task, start in starts.items() if start == "mnli"} == {"rte", "sts-b", "mrpc"}
 
 
 def test_race_without_pretraining_dropout_differs_in_rate_and_dropout_alone(values):

@@ -114,17 +114,14 @@ def _say(line: str) -> None:
 
 def _configs() -> dict[str, AlbertConfig]:
   """Name → configuration of every model asked for."""
-  if _ALBERT_CONFIG_FILE.value is not None and _SIZE.value is None:
-    found = {_ALBERT_CONFIG_FILE.value: AlbertConfig.from_json_file(_ALBERT_CONFIG_FILE.value)}
-  elif _SIZE.value is not None and _ALBERT_CONFIG_FILE.value is None:
-    found = {name: AlbertConfig.from_name(name) for name in _SIZE.value.split(",")}
-  elif _SWEEP.value and _SIZE.value is None:
-    found = {name: AlbertConfig.from_name(name) for name in SWEEP_SIZES}
+  file, sizes = _ALBERT_CONFIG_FILE.value, _SIZE.value
+  if _SWEEP.value and file is None and sizes is None:
+    sizes = ",".join(SWEEP_SIZES)
+  model_flags.check_given_once(sizes, file)
+  if sizes is not None:
+    found = {name: AlbertConfig.from_name(name) for name in sizes.split(",")}
   else:
-    raise UserError(
-      "The model is given by exactly one of --size and --albert_config_file. Received: "
-      f"--size={_SIZE.value}, --albert_config_file={_ALBERT_CONFIG_FILE.value}. Give one, for example --size=base."
-    )
+    found = {str(file): AlbertConfig.from_json_file(str(file))}
   return {name: model_flags.changed(config) for name, config in found.items()}
 
 

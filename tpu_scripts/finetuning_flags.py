@@ -28,6 +28,11 @@ flags.DEFINE_string(
   "Pretrained weights: a run directory, an original checkpoint, a TF-Hub module or a Hugging Face folder. Without "
   "--do_train: a fine-tuned run; default: --output_dir.",
 )
+flags.DEFINE_string(
+  "start_from_task",
+  "",
+  "Training starts from a run fine-tuned on this task, and from nothing else; mnli before rte, sts-b and mrpc.",
+)
 flags.DEFINE_string("albert_config_file", "", "JSON of the model. Default: the one beside the weights.")
 flags.DEFINE_string("spm_model_file", "", "SentencePiece model. Default: the one beside the weights.")
 flags.DEFINE_bool("do_lower_case", None, "Default: as the tokenizer beside the weights says.")
@@ -41,6 +46,11 @@ flags.DEFINE_bool("do_predict", False, "Predict the test data.")
 flags.DEFINE_bool("export", True, "After training, leave a SavedModel in saved_model/1.")
 flags.DEFINE_list("seeds", ["1"], "One run each, with median and spread; for example 1,2,3.")
 flags.DEFINE_bool("ensemble", False, "Also score the mean of the seeds' logits.")
+flags.DEFINE_list(
+  "ensemble_of",
+  [],
+  "Instead of running a model: the best ensemble of these runs, from what each has answered.",
+)
 
 # Training. The defaults of these depend on the task's family; a command may set others.
 flags.DEFINE_integer("train_batch_size", 32, "Examples of one update, over all replicas.")
@@ -114,6 +124,11 @@ def run(
   load_tensorflow(device_flags.tpu())
   logging.set_verbosity(logging.INFO)
   logging.get_absl_handler().setFormatter(None)  # The commands' own words, without absl's prefix.
+  if FLAGS.ensemble_of:
+    from run_ensemble import run_ensemble
+
+    run_ensemble(prepare, _settings)
+    return
   from albert_tf.finetuning.engine.fit import fine_tune
   from albert_tf.training.distribution import Consensus, is_chief, make_strategy
 
@@ -154,7 +169,7 @@ def _seeds() -> tuple[int, ...]:
 
 
 def _read_start(vocab_file: str | None) -> "Start":
-  from albert_tf.finetuning.initialize import read_start
+  from albert_tf.finetuning.initialize import check_start_task, read_start
   from albert_tf.tokenization import WordPieceTokenizer
 
   checkpoint = FLAGS.init_checkpoint
@@ -173,6 +188,8 @@ def _read_start(vocab_file: str | None) -> "Start":
       "This task needs a SentencePiece model, which tells the place of each piece in the text. Received: "
       f"{checkpoint or FLAGS.spm_model_file}, with a WordPiece vocabulary. Only run_glue.py takes one."
     )
+  if FLAGS.start_from_task and FLAGS.do_train:
+    check_start_task(start, FLAGS.start_from_task)
   return start
 
 

@@ -29,6 +29,15 @@ for _name, _help in _RATES.items():
   flags.DEFINE_float(_name, None, f"{_help} Default: the size's or file's own.")
 
 
+def check_given_once(size: str | None, config_file: str | None) -> None:
+  """Refuses a command line with both --size and --albert_config_file, or neither."""
+  if (size is None) == (config_file is None):
+    raise UserError(
+      "The model is given by exactly one of --size and --albert_config_file. Received: "
+      f"--size={size}, --albert_config_file={config_file}. Give one, for example --size=base."
+    )
+
+
 def model_changes() -> dict[str, Any]:
   """What the flags change, by the names of `AlbertConfig`."""
   return {name: flags.FLAGS[name].value for name in _NAMES if flags.FLAGS[name].value is not None}
@@ -42,11 +51,7 @@ def changed(config: AlbertConfig) -> AlbertConfig:
 def model_config(records_vocab_size: int | None) -> AlbertConfig:
   """The model of --size or --albert_config_file, with what the flags above change and the records' vocabulary size."""
   size, path = flags.FLAGS.size, flags.FLAGS.albert_config_file
-  if (size is None) == (path is None):
-    raise UserError(
-      "The model is given by exactly one of --size and --albert_config_file. Received: "
-      f"--size={size}, --albert_config_file={path}. Give one, for example --size=base."
-    )
+  check_given_once(size, path)
   if path is not None:
     return changed(AlbertConfig.from_json_file(path, vocab_size=records_vocab_size))
   config = changed(AlbertConfig.from_name(size))

@@ -29,14 +29,7 @@ from albert_tf.optim.config import (
 )
 from albert_tf.startup import load_tensorflow, read_buckets_in_extents
 from albert_tf.training.precision import PRECISIONS
-from albert_tf.training.settings import (
-  MASKINGS,
-  ON_NONFINITE,
-  SELECT_BEST,
-  SENTENCE_LOSSES,
-  PretrainingSettings,
-  StepConfig,
-)
+from albert_tf.training.settings import MASKINGS, ON_NONFINITE, SELECT_BEST, PretrainingSettings, StepConfig
 
 if TYPE_CHECKING:  # At run time it would import TensorFlow before the flags are read.
   from albert_tf.training.reporting.goodput import Machine
@@ -121,7 +114,7 @@ flags.DEFINE_enum(
 flags.DEFINE_enum(
   "sentence_loss",
   "auto",
-  SENTENCE_LOSSES,
+  ["auto", "on", "off"],
   "Learn the records' sentence labels; auto: of sop and nsp records, not of none and ordered ones.",
 )
 flags.DEFINE_integer(

@@ -95,6 +95,7 @@ def _make_task(tokenizer: "AlbertTokenizer", trained: "TaskSpec | None") -> "Bui
     version=version,
     train_file=_TRAIN_FILE.value if flags.FLAGS.do_train else "",
     threshold=flags.FLAGS.null_score_diff_threshold,
+    of_members=bool(flags.FLAGS.ensemble_of),
   )
   before = trained or SquadSettings()
   sizes = {name: getattr(before, name) for name in _SIZES if flags.FLAGS[name].value is None}

@@ -14,10 +14,11 @@ from albert_tf.pipelines.batches import EXAMPLE_WEIGHTS, evaluation_batches
 from albert_tf.pipelines.checks import check_records
 from albert_tf.pipelines.record_index import RecordIndex, build_record_index
 from albert_tf.records import Manifest, PretrainingSpec, find_manifests
-from albert_tf.records.manifest import TASK_OF_PAIR
 from albert_tf.records.parse import parse_pretraining_batch
 from albert_tf.training.distribution import host_shard
 from albert_tf.training.evaluation import BatchSums, EvaluationSet, Evaluator
+
+_DEFAULT_TASK = "sentence_order"  # Of records without a manifest: those of the original code.
 
 
 class ProbeSet(NamedTuple):
@@ -27,13 +28,13 @@ class ProbeSet(NamedTuple):
     name: in reports.
     records: where they lie.
     spec: their lengths.
-    sentence_pair: the task of their labels, as in a manifest.
+    sentence_task: what their labels say, as in `Manifest`.
   """
 
   name: str
   records: RecordIndex
   spec: PretrainingSpec
-  sentence_pair: str
+  sentence_task: str
 
 
 def read_probe_set(
@@ -72,8 +73,7 @@ def read_probe_set(
     )
   records = build_record_index(paths, write=False)
   check_records(paths, spec=spec, vocab_size=vocab_size)
-  # Records without a manifest are of the original code, with sentence order.
-  return ProbeSet(name, records, spec, manifest.sentence_pair if manifest else "sop")
+  return ProbeSet(name, records, spec, manifest.sentence_task if manifest else _DEFAULT_TASK)
 
 
 def evaluate_sets(
@@ -101,8 +101,8 @@ def evaluate_sets(
 
   Returns:
     Name → `masked_lm_accuracy`, `masked_lm_loss`, accuracy and loss of the set's sentence task where it has one
-    (`sentence_order_…` or `next_sentence_…`), `num_examples`, `sentence_pair`, `record_content` (a hash of the
-    records), and `layer_similarity` with `l2` and `degrees`, a number a layer.
+    (`sentence_order_…` or `next_sentence_…`), `num_examples`, `record_content` (a hash of the records), and
+    `layer_similarity` with `l2` and `degrees`, a number a layer.
   """
   steps = {each.name: _num_steps(each.records, batch_size, max_steps) for each in sets}
   evaluation_sets = [
@@ -120,7 +120,6 @@ def evaluate_sets(
     each.name: {
       **_metrics(found, each, has_sentence_head=has_sentence_head),
       "num_examples": min(each.records.num_records, steps[each.name] * batch_size),
-      "sentence_pair": each.sentence_pair,
       "record_content": each.records.content,
     }
     for each in sets
@@ -156,9 +155,8 @@ def _batches(
 def _metrics(found: Mapping[str, float], probe: ProbeSet, *, has_sentence_head: bool) -> dict[str, float]:
   """Those of one set, by the names of its own task."""
   names = {name: name for name in ("masked_lm_accuracy", "masked_lm_loss")}
-  task = TASK_OF_PAIR.get(probe.sentence_pair)
-  if task is not None and has_sentence_head:
-    names |= {f"{task}_{kind}": f"sentence_order_{kind}" for kind in ("accuracy", "loss")}
+  if probe.sentence_task and has_sentence_head:
+    names |= {f"{probe.sentence_task}_{kind}": f"sentence_order_{kind}" for kind in ("accuracy", "loss")}
   return {name: found[f"{source}/{probe.name}"] for name, source in names.items()}
 
 

@@ -16,7 +16,6 @@ OnNonfinite = Literal["stop", "skip"]
 ON_NONFINITE: tuple[OnNonfinite, ...] = get_args(OnNonfinite)
 MASKINGS = ("stored", "fresh")
 SENTENCE_TASKS = ("sentence_order", "next_sentence", "")  # What reports call the sentence loss; "" is none.
-SENTENCE_LOSSES = ("auto", "on", "off")
 SelectBest = Literal["held_out", "last"]
 SELECT_BEST: tuple[SelectBest, ...] = get_args(SelectBest)
 DISTRIBUTIONS = ("tpu", "mirrored", "multi_worker", "one_device")

@@ -1,6 +1,5 @@
 """The command and the job: equal bytes everywhere, held-out documents, restarts, and users' mistakes."""
 
-import dataclasses
 import itertools
 import os
 import pathlib
@@ -21,12 +20,11 @@ from albert_tf.records import Manifest, masked_crc32c, read_records
 from albert_tf.records.decode import decode_example
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.inspection.validation import view_instance
-from tfrecords_tools.pretraining import blocks, plan
+from tfrecords_tools.pretraining import blocks
 from tfrecords_tools.pretraining.job import create_records
 from tfrecords_tools.pretraining.local import runner as local_runner
 from tfrecords_tools.pretraining.local.runner import LocalRunner
 from tfrecords_tools.pretraining.settings import PretrainingSettings
-from tfrecords_tools.pretraining.summary import format_summary
 
 _COMMAND = pathlib.Path(__file__).parents[2] / "tfrecords_tools" / "create_pretraining_data.py"
 _CHOICES = PretrainingSettings(
@@ -380,37 +378,3 @@ def test_other_file_systems_give_the_same_records(corpus, tiny_model, tmp_path):
   del local["flags.txt"], remote["flags.txt"]
   assert remote == local
   assert not list((tmp_path / "work").iterdir())
-
-
-@pytest.mark.parametrize(("kind", "label_1"), [("nsp", 0.5), ("ordered", 0.0)])
-def test_every_kind_of_pair_has_the_same_bytes_from_any_number_of_workers(
-  corpus, tiny_tokenizer, tmp_path, kind, label_1
-):
-  choices = dataclasses.replace(_CHOICES, sentence_pair=kind)
-  for workers in (1, 2):
-    manifest = _make(corpus, tmp_path / str(workers), tiny_tokenizer, choices=choices, num_workers=workers)
-  assert contents(tmp_path / "1") == contents(tmp_path / "2")
-  train = manifest.statistics["train"]
-  spread = 0.5 / np.sqrt(train["instances"])
-  assert abs(train["label_1_share"] - label_1) < 5 * spread * (label_1 > 0) + 1e-9
-
-
-def test_nsp_of_a_document_without_another_one_is_in_order_and_said_so(
-  corpus, tiny_tokenizer, tmp_path, monkeypatch
-):
-  """And records of before, with false random pairs, are neither continued nor taken for these."""
-  path = tmp_path / "one.txt"
-  path.write_text(tiny_corpus.as_text(tiny_corpus.documents(np.random.default_rng(3), 1, max_sentences=300)))
-  choices = dataclasses.replace(_CHOICES, sentence_pair="nsp", eval_fraction=0.0)
-  manifest = _make(
-    [*corpus, str(path)], tmp_path / "made", tiny_tokenizer, choices=choices, block_bytes=10**6
-  )
-  assert manifest.statistics["train"]["alone_documents"] == 1
-  assert "warning: 1 document(s) had no other one in their block and split" in format_summary(manifest)
-  lone = _make([str(path)], tmp_path / "lone", tiny_tokenizer, choices=choices)
-  assert lone.statistics["train"]["label_1_share"] == 0
-  monkeypatch.setattr(plan, "_VERSIONS_OF_PAIRS", {})
-  _make(corpus, tmp_path / "before", tiny_tokenizer, choices=choices)
-  monkeypatch.undo()
-  with pytest.raises(UserError, match=r"settings\.code_version: there 1, now 2"):
-    _make(corpus, tmp_path / "before", tiny_tokenizer, choices=choices)

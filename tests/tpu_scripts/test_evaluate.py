@@ -130,4 +130,4 @@ def test_spec_of_a_set_is_its_manifests(folder):
     max_position_embeddings=16,
     spec=PretrainingSpec(99, 9),
   )
-  assert (probe.spec, probe.sentence_pair) == (SPEC, "nsp")
+  assert (probe.spec, probe.sentence_task) == (SPEC, "next_sentence")

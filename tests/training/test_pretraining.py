@@ -35,15 +35,8 @@ from albert_tf.training.step import TrainStep
 METRICS = ("masked_lm_loss", "masked_lm_accuracy", "sentence_order_loss", "sentence_order_accuracy")
 METRIC_KEYS = {"step", "split", "loss", *METRICS}
 TRAIN_KEYS = METRIC_KEYS | {
-  "learning_rate",
-  "gradient_norm",
-  "weight_norm",
-  "update_norm",
-  "examples_per_second",
-  "tokens_per_second",
-  "model_tflops_per_second",
-  "input_share",
-  "goodput",
+  *"learning_rate gradient_norm weight_norm update_norm examples_per_second tokens_per_second".split(),
+  *("model_tflops_per_second", "input_share", "goodput"),
   *(f"seconds_{name}" for name in CATEGORIES),
 }
 

@@ -156,7 +156,7 @@ def check_content(output_dir: str, content: Mapping[str, str]) -> None:
     )
 
 
-def _task_difference(before: TaskSpec, now: TaskSpec, *, named: bool = True) -> str:
+def task_difference(before: TaskSpec, now: TaskSpec, *, named: bool = True) -> str:
   """The first thing in which two tasks differ, in words; empty where they are one."""
   for field in ("kind", *(["name"] if named else []), "label_names", "squad_version"):
     old, new = getattr(before, field), getattr(now, field)
@@ -168,7 +168,7 @@ def _task_difference(before: TaskSpec, now: TaskSpec, *, named: bool = True) -> 
 def _check_same_task(before: TaskSpec, now: TaskSpec, checkpoint: str) -> None:
   # A table of one's own may hold what a model of GLUE or RACE has learned, and the other way round.
   own = "custom" in (before.name, now.name)
-  found = _task_difference(before, now, named=not own)
+  found = task_difference(before, now, named=not own)
   if found:
     raise UserError(
       f"Without --do_train the weights must be of a model fine-tuned for this task. Received: {checkpoint} of {found}. "
@@ -181,7 +181,7 @@ def _check_same_task(before: TaskSpec, now: TaskSpec, checkpoint: str) -> None:
 
 
 def _check_same_run(before: TaskSpec, now: TaskSpec, output_dir: str) -> None:
-  found = _task_difference(before, now)
+  found = task_difference(before, now)
   if found:
     raise UserError(
       f"An output directory holds one task. Received: {output_dir} of {found}. Choose another --output_dir."

@@ -273,6 +273,19 @@ class FineTuningTask(abc.ABC):
       means[name] = np.stack(rows) if isinstance(columns[0], np.ndarray) else rows
     return means
 
+  def stored(self, directory: str, split: str) -> Outputs:
+    """The outputs for a split that a run left in its directory with its predictions, for `ensemble`.
+
+    Raises:
+      UserError: it left none, or for other examples.
+    """
+    del directory, split
+    raise UserError(f"{self.spec.kind} has no --ensemble_of. Received: it. Use --seeds with --ensemble.")
+
+  def ensemble(self, outputs: Sequence[Outputs]) -> Outputs:
+    """What several runs left (`stored`) as one run's outputs: means of probabilities, or of values (section 4.9)."""
+    raise NotImplementedError
+
 
 def cross_entropy(logits: Any, labels: Any) -> np.ndarray:
   """Of each example, float64 `[n]`: -log softmax(logits)[label] of logits `[n, C]` and labels `[n]`."""

@@ -21,6 +21,7 @@ from albert_tf.finetuning.tasks.base import (
   cross_entropy,
   write_tsv,
 )
+from albert_tf.finetuning.tasks.stored import mean_probabilities, read_scores, write_scores
 from albert_tf.tokenization import AlbertTokenizer
 
 BLANK = "_"  # RACE's mark for the place in a question where the choice belongs.
@@ -257,8 +258,17 @@ class MultipleChoiceTask(FineTuningTask):
   def write_predictions(
     self, outputs: Outputs, split: str, directory: str, *, spec: TaskSpec | None = None
   ) -> None:
-    """`predictions_SPLIT.tsv`: id, prediction, the right choice where known, group, each choice's probability."""
+    """`predictions_SPLIT.tsv`: id, prediction, the right choice, group, each choice's probability; and the scores."""
     write_tsv(os.path.join(directory, f"predictions_{split}.tsv"), self._prediction_rows(outputs, split))
+    write_scores(directory, split, outputs[UNNAMED_OUTPUT], examples=map(repr, self.splits[split]))
+
+  def stored(self, directory: str, split: str) -> Outputs:
+    scores: Any = read_scores(directory, split, examples=map(repr, self.split(split)))
+    return {UNNAMED_OUTPUT: scores}
+
+  def ensemble(self, outputs: Sequence[Outputs]) -> Outputs:
+    mean: Any = mean_probabilities([np.asarray(each[UNNAMED_OUTPUT]) for each in outputs])
+    return {UNNAMED_OUTPUT: mean}
 
   def _prediction_rows(self, outputs: Outputs, split: str) -> Iterator[list[str]]:
     names = [letter(index) for index in range(self.num_choices)]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import dataclasses
 import functools
+import itertools
 import os
 from typing import Any
 import warnings
@@ -24,6 +25,7 @@ from albert_tf.finetuning.tasks.base import (
   cross_entropy,
   write_tsv,
 )
+from albert_tf.finetuning.tasks.stored import mean_probabilities, read_scores, write_scores
 from albert_tf.tokenization import Tokenizer
 
 
@@ -133,8 +135,18 @@ class TextTask(FineTuningTask):
   def write_predictions(
     self, outputs: Outputs, split: str, directory: str, *, spec: TaskSpec | None = None
   ) -> None:
-    """`predictions_<split>.tsv`: id, prediction, the true label where known, probability of each class."""
+    """`predictions_<split>.tsv`: id, prediction, the label where known, probability of each class; and the scores."""
     write_tsv(os.path.join(directory, f"predictions_{split}.tsv"), self._prediction_rows(outputs, split))
+    write_scores(directory, split, outputs[UNNAMED_OUTPUT], examples=_examples(self.splits[split]))
+
+  def stored(self, directory: str, split: str) -> Outputs:
+    scores: Any = read_scores(directory, split, examples=_examples(self.split(split)))
+    return {UNNAMED_OUTPUT: scores}
+
+  def ensemble(self, outputs: Sequence[Outputs]) -> Outputs:
+    scores = [np.asarray(each[UNNAMED_OUTPUT]) for each in outputs]
+    mean: Any = np.mean(scores, axis=0, dtype=np.float64) if self._regresses else mean_probabilities(scores)
+    return {UNNAMED_OUTPUT: mean}
 
   def _prediction_rows(self, outputs: Outputs, split: str) -> Iterator[list[str]]:
     texts: Texts = self.splits[split]
@@ -159,6 +171,12 @@ class TextTask(FineTuningTask):
     else:
       plots.confusion_matrix(path, labels, predictions, names=self.spec.label_names, title=title)
     return True
+
+
+def _examples(texts: Texts) -> Iterator[str]:
+  """What tells a split's examples from others."""
+  columns = (texts.ids, texts.firsts, texts.seconds or (), texts.labels or ())
+  return itertools.chain(*columns)
 
 
 def text_rows(texts: Texts, tokenizer: Tokenizer, *, max_length: int) -> list[dict[str, np.ndarray]]:

@@ -31,6 +31,7 @@ class SquadFiles:
     held_out_fraction: of the training questions, in whole articles.
     split_seed: decides which articles.
     threshold: 2.0: given by the user; then none is searched.
+    of_members: the answers are those of several runs (`SquadTask.ensemble`), which bring their thresholds.
   """
 
   version: str
@@ -40,6 +41,7 @@ class SquadFiles:
   held_out_fraction: float = 0.05
   split_seed: int = 12345
   threshold: float | None = None
+  of_members: bool = False
 
   def __post_init__(self) -> None:
     if self.selection_split not in SELECTION_SPLITS:
@@ -143,6 +145,8 @@ def _threshold(
   labelled = predict is not None and predict.data.labelled
   if source.threshold is not None:
     return source.threshold, "--null_score_diff_threshold"
+  if source.of_members:
+    return None, "the members' own"
   if held_out is not None:
     return None, f"{len(held_out.data.questions)} questions held out of the training file"
   if source.selection_split == "predict":

@@ -14,14 +14,17 @@ from albert_tf.finetuning.heads import answerability_loss, position_loss
 from albert_tf.finetuning.tasks.base import FineTuningTask, Outputs, TaskSpec
 from albert_tf.finetuning.tasks.squad import decode as decoding
 from albert_tf.finetuning.tasks.squad import metrics
+from albert_tf.finetuning.tasks.squad.ensemble import merge_answers, read_decoded
 from albert_tf.finetuning.tasks.squad.plots import draw_scores
 from albert_tf.finetuning.tasks.squad.windows import SquadFeatures, SquadSettings
+from albert_tf.finetuning.tasks.stored import mean_logit
 
 PREDICTIONS_FILE, N_BEST_FILE, NULL_ODDS_FILE = (
   "predictions.json",
   "nbest_predictions.json",
   "null_odds.json",
 )
+DECODED, THRESHOLD = "decoded", "threshold"  # Of runs that have answered, in place of a model's outputs.
 SELECTION = "selection_"  # Before the scores of the held-out questions.
 
 
@@ -177,14 +180,21 @@ class SquadTask(FineTuningTask):
       for features in self.splits["eval"]:
         rows = slice(begin, begin + len(features))
         begin = rows.stop
-        decoded = decoding.decode(features, {name: column[rows] for name, column in outputs.items()})
+        decoded = _decoded(features, outputs, rows)
         best = decoding.answers(features, decoded, threshold=None)
         parts.append(_Part(features, decoded, metrics.score_answers(features.data, best)))
       threshold = None
       if self.version == "2.0":
-        threshold = best_f1_threshold(parts[0]) if self._threshold is None else self._threshold
+        threshold = self._threshold_for(outputs)
+        threshold = best_f1_threshold(parts[0]) if threshold is None else threshold
       self._judged = _Judgement(outputs, parts, threshold)
     return self._judged
+
+  def _threshold_for(self, outputs: Outputs) -> float | None:
+    """The one that was given, or that of the runs whose answers these are; None: it is to be searched."""
+    if self._threshold is None and THRESHOLD in outputs:
+      return float(outputs[THRESHOLD][0])
+    return self._threshold
 
   def write_predictions(
     self, outputs: Outputs, split: str, directory: str, *, spec: TaskSpec | None = None
@@ -194,8 +204,10 @@ class SquadTask(FineTuningTask):
     if features is None or features not in self.splits[split]:
       return
     if split == "test":
-      decoded = decoding.decode(features, outputs)
-      threshold = (spec or self.spec).null_score_diff_threshold if self.version == "2.0" else None
+      decoded = _decoded(features, outputs, slice(0, len(features)))
+      of_run = (spec or self.spec).null_score_diff_threshold
+      of_runs = self._threshold_for(outputs) if THRESHOLD in outputs else None
+      threshold = None if self.version == "1.1" else of_run if of_runs is None else of_runs
     else:
       judged = self._judge(outputs)
       decoded, threshold = judged.parts[-1].decoded, judged.threshold
@@ -218,6 +230,26 @@ class SquadTask(FineTuningTask):
 
   def average(self, outputs: Sequence[Outputs]) -> Outputs:
     return super().average(outputs) if self.version == "1.1" else decoding.merge_beams(outputs)
+
+  def stored(self, directory: str, split: str) -> Outputs:
+    if self._predict is None:
+      return super().stored(directory, split)
+    names = {"n_best_file": N_BEST_FILE, "null_odds_file": NULL_ODDS_FILE}
+    decoded: Any = read_decoded(directory, self._predict.data, **names)
+    return {DECODED: decoded, THRESHOLD: np.array([TaskSpec.load(directory).null_score_diff_threshold])}
+
+  def ensemble(self, outputs: Sequence[Outputs]) -> Outputs:
+    models: Any = [each[DECODED] for each in outputs]
+    merged: Any = merge_answers(models, n_best_size=self.settings.n_best_size)
+    threshold = mean_logit([float(each[THRESHOLD][0]) for each in outputs])
+    return {DECODED: merged, THRESHOLD: np.array([threshold])}
+
+
+def _decoded(features: SquadFeatures, outputs: Outputs, rows: slice) -> list[decoding.Decoded]:
+  """Of the model's outputs for these rows; what several runs answered is decoded already."""
+  if DECODED in outputs:
+    return list(outputs[DECODED])  # type: ignore[arg-type]
+  return decoding.decode(features, {name: column[rows] for name, column in outputs.items()})
 
 
 def null_scores(decoded: Sequence[decoding.Decoded]) -> list[float]:

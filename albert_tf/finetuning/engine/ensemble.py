@@ -1,0 +1,216 @@
+"""One answer of many runs: members chosen on the evaluation data, from what each run left in its directory."""
+
+from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import hashlib
+import json
+import os
+from typing import Any
+
+from absl import logging
+
+from albert_tf import __version__, files
+from albert_tf.errors import UserError
+from albert_tf.finetuning.engine import record as recording
+from albert_tf.finetuning.engine.results import scores, shown
+from albert_tf.finetuning.tasks.base import TASK_FILE, FineTuningTask, Outputs, TaskSpec
+
+PLOT_FILE = "evaluation.png"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Candidate:
+  """A run that may become a member: its directory, what it left for each split, and a hash of that."""
+
+  directory: str
+  outputs: Mapping[str, Outputs]
+  sha256: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Selection:
+  """Which candidates, by number in the order they were taken, the score after each, and every candidate's own."""
+
+  chosen: tuple[int, ...]
+  scores: tuple[float, ...] = ()
+  alone: tuple[float, ...] = ()
+
+
+def run_directories(names: Sequence[str]) -> list[str]:
+  """The directories of single runs, sorted; of a run with several seeds those of its seeds.
+
+  Raises:
+    UserError: one is no fine-tuned run, or they are fewer than two.
+  """
+  found: set[str] = set()
+  for name in map(files.normpath, names):
+    seeds = [os.path.join(name, each) for each in files.listdir(name) if each.startswith("seed_")]
+    for directory in seeds or [name]:
+      TaskSpec.load(directory)
+      found.add(directory)
+  if len(found) < 2:
+    raise UserError(
+      f"An ensemble needs several runs. Received: --ensemble_of={','.join(names)}, which is {len(found)}. Name more."
+    )
+  return sorted(found)
+
+
+def greedy(candidates: Sequence[Outputs], score: Callable[[Sequence[Outputs]], float]) -> Selection:
+  """Starts with the best candidate, and adds the one that helps most until none helps: never worse than the best one.
+
+  Args:
+    candidates: outputs for the data that choose; of equal ones the first is taken.
+    score: of an ensemble of some of them; higher is better.
+  """
+  chosen: list[int] = []
+  reached: list[float] = []
+  alone: tuple[float, ...] = ()
+  left = list(range(len(candidates)))
+  while left:
+    found = {number: score([candidates[each] for each in sorted([*chosen, number])]) for number in left}
+    alone = alone or tuple(found.values())
+    best = max(left, key=lambda number: (found[number], -number))
+    if reached and not found[best] > reached[-1]:
+      break
+    chosen.append(best)
+    reached.append(found[best])
+    left.remove(best)
+  return Selection(chosen=tuple(chosen), scores=tuple(reached), alone=alone)
+
+
+def combine(
+  task: FineTuningTask, directories: Sequence[str], *, output_dir: str, predict: bool = False
+) -> dict[str, Any]:
+  """Makes an ensemble's directory: results.json with its members, its predictions and plot. No model is run.
+
+  The members are chosen on the evaluation data, greedily; without such data all runs are members.
+
+  Args:
+    task: on the data.
+    directories: of `run_directories`: fine-tuned for this task, from any weights, of any size.
+    output_dir: new, empty, or the same ensemble's.
+    predict: whether the test data are predicted too.
+
+  Returns:
+    What results.json holds.
+
+  Raises:
+    UserError: a run is of another task, answered other examples, or the directory holds something else.
+
+  Reference: ALBERT, section 4.9; the search is forward selection (Caruana et al. 2004).
+  """
+  splits = [name for name in task.splits if name.startswith("eval") or (predict and name.startswith("test"))]
+  if not splits:
+    raise UserError(
+      f"An ensemble needs data to answer. Received: neither evaluation nor test data of {task.spec.name}."
+    )
+  candidates = [_read(task, directory, splits) for directory in directories]
+  identity = _identity(task, candidates)
+  _check_directory(output_dir, identity)
+  selection = (
+    greedy([each.outputs["eval"] for each in candidates], lambda chosen: _score(task, chosen))
+    if "eval" in splits
+    else Selection(chosen=tuple(range(len(candidates))))
+  )
+  members = [candidates[number] for number in sorted(selection.chosen)]
+  made = {name: task.ensemble([each.outputs[name] for each in members]) for name in splits}
+  metrics = _metrics(task, made)
+  results = {
+    "task": task.spec.name,
+    "kind": task.spec.kind,
+    "best_metric": task.best_metric,
+    **metrics,
+    **_described(candidates, selection),
+  }
+  files.makedirs(output_dir)
+  recording.write_json(
+    os.path.join(output_dir, recording.RUN_FILE), {"identity": identity, "albert_tf": __version__}
+  )
+  for name, outputs in made.items():
+    task.write_predictions(outputs, name, output_dir, spec=task.spec.settled(metrics))
+  if "eval" in made:
+    task.plot(made["eval"], os.path.join(output_dir, PLOT_FILE))
+  recording.write_json(os.path.join(output_dir, recording.RESULTS_FILE), results)
+  return results
+
+
+def _described(candidates: Sequence[Candidate], selection: Selection) -> dict[str, Any]:
+  """Who was chosen of whom, and on what."""
+  members = [{"directory": candidates[number].directory} for number in selection.chosen]
+  described = [{"directory": each.directory, "sha256": each.sha256} for each in candidates]
+  if not selection.scores:
+    return {"chosen_on": "nothing: all runs", "members": members, "candidates": described}
+  return {
+    "chosen_on": "the evaluation data",
+    "members": [{**m, "score_with_it": score} for m, score in zip(members, selection.scores, strict=True)],
+    "candidates": [{**c, "score": score} for c, score in zip(described, selection.alone, strict=True)],
+  }
+
+
+def lines(results: Mapping[str, Any]) -> list[str]:
+  """What a command prints."""
+  number, of = len(results["members"]), len(results["candidates"])
+  added = [f"member: {each['directory']}" for each in results["members"]]
+  values = [f"{name}: {shown(name, value)}" for name, value in scores(results).items()]
+  single = [each["score"] for each in results["candidates"] if "score" in each]
+  best = [f"best member alone: {shown(results['best_metric'], max(single))}"] if single else []
+  return [f"{number} of {of} runs, chosen on {results['chosen_on']}", *added, *values, *best]
+
+
+def _read(task: FineTuningTask, directory: str, splits: Sequence[str]) -> Candidate:
+  spec = TaskSpec.load(directory)
+  found = recording.task_difference(spec, task.spec)
+  if found:
+    raise UserError(
+      f"All runs of an ensemble are of one task. Received: {directory} of {found}. Leave it out of --ensemble_of."
+    )
+  outputs = {name: task.stored(directory, name) for name in splits}
+  total = hashlib.sha256()
+  for name in sorted(outputs):
+    for key in sorted(outputs[name]):
+      values: Any = outputs[name][key]
+      total.update(
+        f"{name}\0{key}\0{json.dumps(values if isinstance(values, list) else values.tolist())}".encode()
+      )
+  return Candidate(directory=directory, outputs=outputs, sha256=total.hexdigest())
+
+
+def _score(task: FineTuningTask, chosen: Sequence[Outputs]) -> float:
+  value = task.evaluate(task.ensemble(chosen))[task.best_metric]
+  logging.info("%d runs: %s %s", len(chosen), task.best_metric, shown(task.best_metric, value))
+  return value
+
+
+def _metrics(task: FineTuningTask, made: Mapping[str, Outputs]) -> dict[str, float]:
+  metrics = task.evaluate(made["eval"]) if "eval" in made else {}
+  for name, outputs in made.items():
+    if name.startswith("eval_"):
+      found = task.evaluate(outputs, name)
+      metrics |= {f"{name.removeprefix('eval_')}_{key}": value for key, value in found.items()}
+  return {key: float(value) for key, value in metrics.items()}
+
+
+def _identity(task: FineTuningTask, candidates: Sequence[Candidate]) -> dict[str, Any]:
+  """What makes two ensembles the same: the task and data, and what each run had answered."""
+  spec = {"name": task.spec.name, "kind": task.spec.kind, "squad_version": task.spec.squad_version}
+  return {
+    "task": spec,
+    "data": dict(task.data),
+    "ensemble_of": {each.directory: each.sha256 for each in candidates},
+  }
+
+
+def _check_directory(output_dir: str, identity: Mapping[str, Any]) -> None:
+  found = [name for name in files.listdir(output_dir) if not files.is_unfinished(name)]
+  path = os.path.join(output_dir, recording.RUN_FILE)
+  same = files.exists(path) and recording.read_json(path).get("identity") == identity
+  if found and not same:
+    kind = (
+      "another run"
+      if files.exists(os.path.join(output_dir, TASK_FILE))
+      else "something else, or other answers"
+    )
+    raise UserError(
+      f"An ensemble needs a new or empty output directory, or its own. Received: {output_dir}, which holds {kind}. "
+      "Choose another --output_dir."
+    )

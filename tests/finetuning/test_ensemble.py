@@ -1,0 +1,243 @@
+"""Ensembles of runs: properties of the mean and of the choice, for texts, choices and questions; and the directory."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from reference.squad_ensemble import merged
+from scipy import special
+from support.task_files import write_squad
+from support.tiny_finetuning import made_up_texts, tiny_task, tokenizer
+
+from albert_tf.errors import UserError
+from albert_tf.finetuning.engine.ensemble import combine, greedy, run_directories
+from albert_tf.finetuning.tasks.choices import ChoiceExample, MultipleChoiceTask
+from albert_tf.finetuning.tasks.squad.build import SquadFiles, build_task
+from albert_tf.finetuning.tasks.squad.windows import SquadSettings
+
+SPLITS = {"eval": made_up_texts(40, classes=3, seed=1), "test": made_up_texts(7, labelled=False, seed=2)}
+
+
+def text_task(splits=None, **options):
+  return tiny_task(splits or SPLITS, **({"classes": 3} | options))
+
+
+def scores(seed, rows, columns=3, *, towards=None):
+  """Random scores that are right a little more often than by chance."""
+  values = np.random.default_rng(seed).normal(size=[rows, columns]).astype(np.float32)
+  if towards is not None:
+    values[np.arange(rows), towards] += 0.7
+  return values
+
+
+def write_member(task, folder, seed, splits=("eval", "test")):
+  folder.mkdir(parents=True)
+  for split in splits:
+    rows = len(task.splits[split])
+    gold = task.gold(split) if split == "eval" else None
+    task.write_predictions({"logits": scores(seed, rows, towards=gold)}, split, str(folder))
+  task.spec.save(str(folder))
+
+
+@pytest.fixture(scope="module")
+def members(tmp_path_factory):
+  """Six candidates: as many as the fewest of the paper's."""
+  folder = tmp_path_factory.mktemp("members")
+  for seed in range(6):
+    write_member(text_task(), folder / f"run_{seed}", seed)
+  return [str(path) for path in sorted(folder.iterdir())]
+
+
+def test_the_mean_of_one_is_itself_and_the_order_has_no_say(members):
+  task = text_task()
+  outputs = [task.stored(member, "eval") for member in members]
+  for one in outputs:
+    assert task.evaluate(task.ensemble([one])) == pytest.approx(task.evaluate(one))
+    np.testing.assert_array_equal(task.predictions(task.ensemble([one])), task.predictions(one))
+  probabilities = np.mean(
+    [special.softmax(each["logits"].astype(float), axis=-1) for each in outputs], axis=0
+  )
+  for order in itertools.islice(itertools.permutations(outputs), 0, 720, 97):
+    mean = task.ensemble(order)["logits"]
+    np.testing.assert_allclose(special.softmax(mean, axis=-1), probabilities, rtol=1e-12)
+  values = tiny_task({"eval": made_up_texts(5, regression=True)}, regression=True)
+  numbers = [scores(seed, 5, 1) for seed in range(3)]
+  mean = values.ensemble([{"logits": each} for each in numbers])["logits"]
+  np.testing.assert_allclose(mean, np.mean(numbers, axis=0), rtol=1e-6)
+
+
+def test_the_choice_is_never_worse_than_the_best_member_and_stops():
+  rng = np.random.default_rng(0)
+  task = text_task()
+  gold = task.gold("eval")
+  for trial in range(20):
+    candidates = [
+      {"logits": scores(1000 * trial + n, len(gold), towards=gold)} for n in range(rng.integers(2, 9))
+    ]
+
+    def score(chosen):
+      return task.evaluate(task.ensemble(chosen))["accuracy"]
+
+    found = greedy(candidates, score)
+    assert found.alone == tuple(score([each]) for each in candidates)
+    assert found.scores[0] == max(found.alone)
+    assert list(found.scores) == sorted(set(found.scores))  # Each one helped.
+    assert found.scores[-1] == score([candidates[n] for n in sorted(found.chosen)])
+    for other in set(range(len(candidates))) - set(found.chosen):
+      assert score([candidates[n] for n in sorted([*found.chosen, other])]) <= found.scores[-1]
+
+
+def test_the_directory_of_an_ensemble(members, tmp_path):
+  task = text_task()
+  results = combine(task, members, output_dir=str(tmp_path / "a"), predict=True)
+  assert json.loads((tmp_path / "a/results.json").read_text()) == results
+  chosen = [each["directory"] for each in results["members"]]
+  assert len(chosen) > 1
+  assert results["accuracy"] == results["members"][-1]["score_with_it"]
+  assert results["accuracy"] >= max(each["score"] for each in results["candidates"])
+  assert [each["directory"] for each in results["candidates"]] == members
+  mean = task.ensemble([task.stored(member, "test") for member in sorted(chosen)])
+  rows = (tmp_path / "a/predictions_test.tsv").read_text().splitlines()[1:]
+  assert [row.split("\t")[1] for row in rows] == [task.label_text(each) for each in task.predictions(mean)]
+  assert (tmp_path / "a/evaluation.png").exists()
+  # The same again is allowed; other members, or what a member says now, are another ensemble.
+  first = (tmp_path / "a/predictions_test.tsv").read_bytes()
+  combine(task, members, output_dir=str(tmp_path / "a"), predict=True)
+  assert (tmp_path / "a/predictions_test.tsv").read_bytes() == first
+  with pytest.raises(UserError, match=r"its own\. Received"):
+    combine(task, members[:3], output_dir=str(tmp_path / "a"), predict=True)
+
+
+def test_what_cannot_be_a_member_is_refused(members, tmp_path):
+  write_member(text_task(name="other"), tmp_path / "other", 1)
+  write_member(text_task(), tmp_path / "unpredicted", 1, splits=("eval",))
+  texts = {"eval": made_up_texts(40, classes=3, seed=9), "test": SPLITS["test"]}
+  write_member(text_task(texts), tmp_path / "texts", 1)
+  for name, message in (
+    ("other", "'other', for 'tiny'"),
+    ("unpredicted", r"without scores_test\.npz.*--do_predict"),
+    ("texts", "of other texts, labels or order"),
+  ):
+    with pytest.raises(UserError, match=message):
+      combine(text_task(), [members[0], str(tmp_path / name)], output_dir=str(tmp_path / "x"), predict=True)
+  with pytest.raises(UserError, match=r"task\.json"):
+    run_directories([members[0], str(tmp_path)])
+  with pytest.raises(UserError, match="which is 1"):
+    run_directories([members[0], f"{members[0]}/"])
+
+
+def test_seeds_are_runs_of_their_own(tmp_path):
+  for seed in (2, 11):
+    write_member(text_task(), tmp_path / f"run/seed_{seed}", seed)
+  text_task().spec.save(str(tmp_path / "run"))
+  write_member(text_task(), tmp_path / "one", 3)
+  found = run_directories([str(tmp_path / "run"), str(tmp_path / "one")])
+  assert [path.removeprefix(f"{tmp_path}/") for path in found] == ["one", "run/seed_11", "run/seed_2"]
+
+
+def test_choices(tmp_path):
+  texts = {"context": "the sky", "question": "is", "choices": ("blue", "green", "old")}
+  examples = [ChoiceExample(example_id=f"{i}", label=i % 3, group="high", **texts) for i in range(12)]
+  task = MultipleChoiceTask(
+    splits={"eval": examples}, tokenizer=tokenizer(), max_seq_length=20, max_qa_length=8
+  )
+  for seed in range(3):
+    write_member(task, tmp_path / f"{seed}", seed, splits=("eval",))
+  results = combine(task, [f"{tmp_path}/{seed}" for seed in range(3)], output_dir=str(tmp_path / "out"))
+  assert results["accuracy"] >= max(each["score"] for each in results["candidates"])
+
+
+# ------------------------------------------------------------------ SQuAD
+
+
+def write_answers(folder, task, seed, *, threshold):
+  """What run_squad.py leaves: of each question up to five of its paragraph's words, and how unanswerable it is."""
+  rng = np.random.default_rng(seed)
+  data = task._predict.data
+  n_best, nulls = {}, {}
+  for question in data.questions:
+    words = rng.permutation(data.paragraphs[question.paragraph].context.split())[
+      : rng.integers(1, 6)
+    ].tolist()
+    texts = [*dict.fromkeys([*([question.answers[0].text] if question.answers else []), *words])]
+    starts, ends = np.sort(rng.normal(size=[2, len(texts)]))[:, ::-1].tolist()
+    probabilities = special.softmax(np.add(starts, ends))
+    n_best[question.id] = [
+      {"text": text, "probability": float(p), "start_log_prob": start, "end_log_prob": end}
+      for text, p, start, end in zip(texts, probabilities, starts, ends, strict=True)
+    ]
+    nulls[question.id] = float(rng.normal() + (1.5 if question.is_impossible else -1.5))
+  folder.mkdir()
+  (folder / "nbest_predictions.json").write_text(json.dumps(n_best))
+  (folder / "null_odds.json").write_text(json.dumps(nulls))
+  task.spec.settled({"null_score_diff_threshold": threshold}).save(str(folder))
+
+
+@pytest.fixture(scope="module")
+def squad(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("squad")
+  write_squad(folder / "dev.json", articles=4)
+  settings = SquadSettings(
+    max_seq_length=32, max_query_length=8, doc_stride=8, max_answer_length=6, n_best_size=4
+  )
+  source = SquadFiles(version="2.0", predict_file=str(folder / "dev.json"), of_members=True)
+  task = build_task(source, settings=settings, tokenizer=tokenizer()).task
+  for seed, threshold in enumerate((-0.5, 0.1, 0.4)):
+    write_answers(folder / f"run_{seed}", task, seed, threshold=threshold)
+  return task, [str(folder / f"run_{seed}") for seed in range(3)]
+
+
+def load(path, name):
+  with open(f"{path}/{name}", encoding="utf-8") as stream:
+    return json.load(stream)
+
+
+def test_spans_are_averaged_over_the_union_as_in_numpy(squad):
+  task, directories = squad
+  stored = [task.stored(directory, "eval") for directory in directories]
+  together = task.ensemble(stored)
+  n_best = [load(directory, "nbest_predictions.json") for directory in directories]
+  nulls = [load(directory, "null_odds.json") for directory in directories]
+  for question, decoded in zip(task._predict.data.questions, together["decoded"], strict=True):
+    texts, means, impossible = merged([of[question.id] for of in n_best], [of[question.id] for of in nulls])
+    assert [candidate.text for candidate in decoded.candidates] == texts[:4]
+    np.testing.assert_allclose(np.exp([c.score for c in decoded.candidates]), means[:4], rtol=1e-12)
+    np.testing.assert_allclose(special.expit(decoded.null_score), impossible, rtol=1e-12)
+  mean = special.expit(np.array([-0.5, 0.1, 0.4])).mean()
+  np.testing.assert_allclose(special.expit(together["threshold"][0]), mean, rtol=1e-12)
+  for order in itertools.permutations(stored):
+    assert [each.candidates for each in task.ensemble(order)["decoded"]] == [
+      each.candidates for each in together["decoded"]
+    ]
+
+
+def test_one_run_answers_as_it_did(squad, tmp_path):
+  task, directories = squad
+  for number, directory in enumerate(directories):
+    one = task.stored(directory, "eval")
+    alone = {key: value for key, value in task.evaluate(one).items() if "thresh" not in key}
+    again = task.evaluate(task.ensemble([one]))
+    assert {key: value for key, value in again.items() if "thresh" not in key} == alone
+    folder = tmp_path / f"{number}"
+    folder.mkdir()
+    task.write_predictions(task.ensemble([one]), "eval", str(folder))
+    before, after = load(directory, "nbest_predictions.json"), load(folder, "nbest_predictions.json")
+    assert before.keys() == after.keys()
+    for key in before:  # A list is cut to the best four here.
+      assert [each["text"] for each in after[key]] == [each["text"] for each in before[key]][:4]
+
+
+def test_questions_of_an_ensemble(squad, tmp_path):
+  task, directories = squad
+  results = combine(task, directories, output_dir=str(tmp_path / "out"))
+  assert results["f1"] >= max(each["score"] for each in results["candidates"])
+  answers = load(tmp_path / "out", "predictions.json")
+  impossible = {question.id for question in task._predict.data.questions if question.is_impossible}
+  assert answers.keys() == {question.id for question in task._predict.data.questions}
+  assert any(not answers[key] for key in impossible)
+  (tmp_path / "lost").mkdir()
+  task.spec.save(str(tmp_path / "lost"))
+  (tmp_path / "lost/nbest_predictions.json").write_text("{}")
+  with pytest.raises(UserError, match=r"with 0 questions for 24 of --predict_file"):
+    combine(task, [directories[0], str(tmp_path / "lost")], output_dir=str(tmp_path / "x"))
