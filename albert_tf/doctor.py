@@ -216,9 +216,16 @@ def _output_directory(path: str) -> Iterator[Check]:
   yield Check("output_dir", f"{path}: {reason or 'written, read back, removed'}", advice if reason else "")
 
 
-def _room(output_dir: str) -> Iterator[Check]:
+def available_memory() -> int | None:
+  """Bytes that programs of this machine may still take; None where the system does not say."""
   with contextlib.suppress(OSError), open("/proc/meminfo", encoding="ascii") as stream:
-    memory = next(int(line.split()[1]) << 10 for line in stream if line.startswith("MemAvailable"))
+    return next(int(line.split()[1]) << 10 for line in stream if line.startswith("MemAvailable"))
+  return None
+
+
+def _room(output_dir: str) -> Iterator[Check]:
+  memory = available_memory()
+  if memory is not None:
     found = f"{memory / 2**30:.1f} GiB free of the {_MIN_MEMORY >> 30} that a start needs"
     yield Check(
       "memory", found, "" if memory >= _MIN_MEMORY else "end other programs, or take a larger machine"

@@ -41,6 +41,7 @@ LIBRARY_ARROWS: dict[str, set[str]] = {
   "interop": MODEL,
   "planning": MODEL | {"pipelines", "training"},
   "serving": MODEL | {"finetuning", "interop"},
+  "studies": BASE | {"planning"},
 }
 TOOLS_ARROWS = {"tokenization", "records"}
 
@@ -77,6 +78,7 @@ OWN_FILES = {
   "tfrecords_tools/pretraining/sorted_runs.py": "unfinished work, which is on a local disk",
   "tpu_scripts/check_saved_model.py": "interpreters on this machine",
   "tpu_scripts/demo.py": "this checkout",
+  "tpu_scripts/run_study.py": "this checkout",
   "tpu_scripts/flag_settings.py": "flag files, which absl too reads on this machine alone",
 }
 
@@ -139,6 +141,14 @@ def test_every_package_has_its_arrows() -> None:
   assert units <= set(LIBRARY_ARROWS), "say in LIBRARY_ARROWS what a new package may import"
 
 
+def test_the_picture_has_only_arrows_that_are_allowed() -> None:
+  text = (ROOT / "docs/images/architecture.dot").read_text(encoding="utf-8")
+  arrows = set(re.findall(r"(\w+) -> (\w+)", re.sub(r"\w+ -> \w+ \[style=invis\]", "", text)))
+  assert {unit for arrow in arrows for unit in arrow} >= set(LIBRARY_ARROWS) - LEAVES - {"__init__", "doctor"}
+  allowed = {**LIBRARY_ARROWS, "tfrecords_tools": TOOLS_ARROWS, "tpu_scripts": set(LIBRARY_ARROWS)}
+  assert {arrow for arrow in arrows if arrow[1] not in allowed[arrow[0]]} == set()
+
+
 @pytest.mark.parametrize(
   "module",
   [
@@ -147,12 +157,25 @@ def test_every_package_has_its_arrows() -> None:
     "albert_tf.optim.config",
     "albert_tf.records",
     "albert_tf.tokenization",
+    "albert_tf.studies.report",
     "albert_tf.training.settings",
   ],
 )
 def test_import_leaves_tensorflow_out(module: str) -> None:
   heavy = "{'tensorflow', 'keras', 'tensorflow_text'}"
   code = f"import sys, {module}; sys.exit(', '.join({heavy} & set(sys.modules)) or None)"
+  done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+  assert done.returncode == 0, f"importing {module} loads {done.stderr}"
+
+
+def test_the_data_command_starts_with_little() -> None:
+  """What only some jobs need, or only the work itself, is loaded there: start-up is most of a small job."""
+  deferred = (
+    "{'tensorflow', 'keras', 'tqdm', 'multiprocessing', 'concurrent.futures.process', 'numpy.random', 'fractions', "
+    "'decimal', 'html', 'xml.etree', 'mwxml', 'mwparserfromhell', 'pyarrow', 'apache_beam'}"
+  )
+  module = "tfrecords_tools.create_pretraining_data"
+  code = f"import sys, {module}; sys.exit(', '.join({deferred} & set(sys.modules)) or None)"
   done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
   assert done.returncode == 0, f"importing {module} loads {done.stderr}"
 

@@ -51,6 +51,10 @@ _TABLE_3_AND_4 = {
   (256, "none"): "93M",
   (768, "none"): "108M",
 }
+# Appendix A.1, A.2: ALBERT-large of other depths and of three layers of other widths; ALBERT-xxlarge of two depths.
+_TABLE_11 = dict.fromkeys((1, 3, 6, 12, 24, 48), "18M")
+_TABLE_12 = {1024: "18M", 2048: "60M", 4096: "225M", 6144: "499M"}
+_TABLE_13 = dict.fromkeys((12, 24), "235M")
 _BOTH_HEADS = ("masked_lm", "sentence_order")
 
 
@@ -63,7 +67,7 @@ def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) 
 
 
 def paper_tables() -> list[str]:
-  """Tables 1, 3 and 4 with exact counts of encoder and pooler beside what the paper prints."""
+  """Tables 1, 3, 4 and 11 to 13 with exact counts of encoder and pooler beside what the paper prints."""
   sizes = []
   for name, printed in _TABLE_1.items():
     config = AlbertConfig.from_name(name)
@@ -85,10 +89,22 @@ def paper_tables() -> list[str]:
     (_HEADINGS[sharing], e, *_base(e, sharing)) for sharing in ("none", "all") for e in (64, 128, 256, 768)
   ]
   kinds = [(e, _HEADINGS[sharing], *_base(e, sharing)) for e in (768, 128) for sharing in SHARING_KINDS]
+  depths = [
+    (n, AlbertConfig.from_name("large", num_hidden_layers=n).param_count(), m) for n, m in _TABLE_11.items()
+  ]
+  three = AlbertConfig.from_name("large", num_hidden_layers=3)
+  wide = [(h, three.resized(hidden_size=h).param_count(), m) for h, m in _TABLE_12.items()]
+  deep = [
+    (n, AlbertConfig.from_name("xxlarge", num_hidden_layers=n).param_count(), m) for n, m in _TABLE_13.items()
+  ]
+  counted = ("encoder + pooler", "paper")
   return [
     *_table("Table 1: configurations", header, sizes),
     *_table("Table 3: embedding size of ALBERT-base", ("sharing", "E", "encoder + pooler", "paper"), widths),
     *_table("Table 4: sharing in ALBERT-base", ("E", "sharing", "encoder + pooler", "paper"), kinds),
+    *_table("Table 11: layers of ALBERT-large", ("layers", *counted), depths),
+    *_table("Table 12: hidden size of ALBERT-large with 3 layers", ("H", *counted), wide),
+    *_table("Table 13: layers of ALBERT-xxlarge", ("layers", *counted), deep),
   ]
 
 

@@ -14,7 +14,7 @@ from albert_tf.errors import UserError
 ACTIVATIONS = ("gelu", "gelu_exact", "relu", "tanh", "linear")
 # Which parameters of the transformer block the layers share (ALBERT, section 4.5).
 SHARING_KINDS = ("all", "attention", "ffn", "none")
-_HEAD_SIZE = 64  # Section 4.1: H / 64 heads, and F = 4 H. The release's xlarge alone has 16 heads of 128.
+_HEAD_SIZE = 64  # Section 3.1: H / 64 heads, and F = 4 H. The release's xlarge alone has 16 heads of 128.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -150,7 +150,7 @@ class AlbertConfig:
   def resized(self, **changes: Any) -> "AlbertConfig":
     """`replace`; with another `hidden_size`, what follows from it in the paper does so unless it is given too.
 
-    F = 4 H and N = H / 64, as the paper sets them in all models (section 4.1). E stays as it is, but where it was H,
+    F = 4 H and N = H / 64, as the paper sets them in all models (section 3.1). E stays as it is, but where it was H,
     as in a BERT: there it is H again.
 
     Raises:

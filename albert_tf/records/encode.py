@@ -11,6 +11,7 @@ Feature is {2: FloatList{1: packed floats}} or {3: Int64List{1: packed varints}}
 
 from collections.abc import Mapping
 import functools
+import itertools
 
 import numpy as np
 
@@ -70,7 +71,19 @@ def pack_varints(values: np.ndarray) -> bytes:
   if bits > _TABLE_BITS:
     return b"".join(map(_varint, values.tolist()))
   words, keep = _varint_tables(bits)
-  return words[values].view(np.uint8)[keep[values].view(bool)].tobytes()
+  return words[values].view(np.uint8).compress(keep[values].view(bool)).tobytes()
+
+
+def pack_varint_rows(values: np.ndarray) -> list[bytes]:
+  """`pack_varints` of each row of [N, L]; many rows cost little more than one."""
+  packed = pack_varints(values.ravel())
+  sizes = np.full(len(values), values.shape[1])
+  limit = 1 << 7
+  while len(packed) > sizes.sum():
+    sizes += np.count_nonzero(values >= limit, axis=1)
+    limit <<= 7
+  ends = np.cumsum(sizes).tolist()
+  return [packed[begin:end] for begin, end in itertools.pairwise([0, *ends])]
 
 
 def encode_packed(payloads: Mapping[str, bytes]) -> bytes:

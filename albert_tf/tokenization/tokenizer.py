@@ -88,7 +88,7 @@ class AlbertTokenizer:
     self.config = config
     self._model = model
     self._processor = load_processor(model, source=source)
-    self._pieces = [self._processor.id_to_piece(index) for index in range(self._processor.vocab_size())]
+    self._pieces: list[str] = self._processor.id_to_piece(list(range(self._processor.vocab_size())))
     self._normalize: Callable[[str], str] = functools.partial(normalize_text, **config.normalization)
     self._check_special_pieces(source)
     self._digit_commas = digit_comma.digit_comma_table(

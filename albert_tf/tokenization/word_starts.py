@@ -29,7 +29,7 @@ def is_word_start(piece: str) -> bool:
     return True
   if len(piece) == 1 and piece in _PUNCTUATION:
     return True
-  return any(char not in _CONTINUING for char in piece)
+  return not _CONTINUING.issuperset(piece)
 
 
 def is_marked_start(piece: str) -> bool:

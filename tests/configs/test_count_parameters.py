@@ -16,6 +16,9 @@ def test_paper_tables(repository_dir):
     "| xxlarge | 12 | 4,096 | 128 | all-shared | 201,379,840 | 222,595,584 | 223,158,450 | 235M |",
     "| not-shared | 64 | 87,648,000 | 87M |",
     "| 128 | shared-FFN | 37,686,528 | 38M |",
+    "| 48 | 17,683,968 | 18M |",  # Depth costs no parameters.
+    "| 6,144 | 495,518,208 | 499M |",
+    "| 24 | 222,595,584 | 235M |",
   ):
     assert row in done.stdout
 

@@ -137,9 +137,8 @@ def test_seeds_are_runs_of_their_own(tmp_path):
 
 
 def test_choices(tmp_path):
-  examples = [
-    ChoiceExample(f"{i}", "the sky", "is", ("blue", "green", "old"), i % 3, "high") for i in range(12)
-  ]
+  texts = {"context": "the sky", "question": "is", "choices": ("blue", "green", "old")}
+  examples = [ChoiceExample(example_id=f"{i}", label=i % 3, group="high", **texts) for i in range(12)]
   task = MultipleChoiceTask(
     splits={"eval": examples}, tokenizer=tokenizer(), max_seq_length=20, max_qa_length=8
   )

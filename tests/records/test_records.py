@@ -17,6 +17,7 @@ from albert_tf.records import (
   RecordFile,
   TFRecordWriter,
   encode_example,
+  pack_varint_rows,
   pack_varints,
   read_records,
   scan_shard,
@@ -77,6 +78,13 @@ def test_packed_varints(values):
       value >>= 7
     expected += bytes([value])
   assert pack_varints(np.array(values, np.int64)) == expected
+
+
+@settings(deadline=None)
+@given(st.integers(0, 5), st.integers(1, 90), st.integers(1, 31), st.integers(0, 2**32))
+def test_packed_rows_are_those_of_each_row(rows, columns, bits, seed):
+  values = np.random.default_rng(seed).integers(0, 2**bits, (rows, columns)) >> np.arange(columns) % bits
+  assert pack_varint_rows(values) == [pack_varints(row) for row in values]
 
 
 def test_encode_refuses_wrong_shapes_and_values():

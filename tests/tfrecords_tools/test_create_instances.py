@@ -50,7 +50,7 @@ def _instances(tokenizer, documents, choices, seed):
   make = InstanceMaker(tokenizer, choices)
   for number, document in enumerate(tokenized):
     stream = Stream(seed=seed, file_index=0, document=number, dupe=0)
-    for instance in make(document, stream, others=tokenized):
+    for instance in make.finish(list(make.drafts(document, stream, others=tokenized))):
       yield document, instance
 
 
@@ -287,6 +287,7 @@ def test_bytes_of_a_seed_are_pinned(layout, expected):
   make = InstanceMaker(tokenizer, choices)
   digest = hashlib.sha256()
   for dupe in range(3):
-    for instance in make(document, Stream(seed=12345, file_index=1, document=2, dupe=dupe)):
+    drafts = make.drafts(document, Stream(seed=12345, file_index=1, document=2, dupe=dupe))
+    for instance in make.finish(list(drafts)):
       digest.update(instance.key.to_bytes(8, "little") + instance.record)
   assert digest.hexdigest()[:16] == expected

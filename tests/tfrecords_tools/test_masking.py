@@ -118,7 +118,8 @@ def test_candidates_are_every_word_in_uniform_order():
 def test_replacements_are_80_10_10():
   count, vocabulary = 300_000, np.arange(5, 105, dtype=np.int32)
   labels = np.full(count, 7, np.int32)
-  ids, kinds = masking.replace_pieces(labels, _stream(2), mask_id=4, random_ids=vocabulary)
+  draws = _stream(2).uniforms(2 * count).reshape(2, count)
+  ids, kinds = masking.replace_pieces(labels, *draws, mask_id=4, random_ids=vocabulary)
   shares = np.bincount(kinds, minlength=3) / count
   for share, probability in zip(shares, (0.8, 0.1, 0.1), strict=True):
     assert abs(share - probability) < _binomial_bound(probability, count)

@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import gzip
 import pathlib
+import types
 
 import numpy as np
 import pytest
@@ -234,6 +235,23 @@ def test_a_run_that_is_not_whole_is_made_again(make, tmp_path):
   runs[2].unlink()
   make(tmp_path / "cut")
   assert _contents(tmp_path / "cut") == _contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+  ("text_sizes", "passes", "expected"),
+  [
+    ([3_000_000], 2, False),  # Their start would take longer than the work.
+    ([30_000_000], 2, True),
+    ([3_000_000], 40, True),
+    ([1_900_000], 40, False),  # Cut in a large block and a small one: one process would make nearly all.
+    ([950_000, 950_000], 40, True),
+  ],
+)
+def test_processes_start_only_where_they_save_time(text_sizes, passes, expected):
+  some = types.SimpleNamespace(
+    text_sizes=text_sizes, block_bytes=1 << 20, settings=PretrainingSettings(dupe_factor=passes)
+  )
+  assert local_runner.is_worth_processes(some) is expected
 
 
 def test_a_large_compressed_file_is_mentioned_once(make, corpus, monkeypatch, tmp_path):

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 import io
 import re
 from typing import Any
-import xml.etree.ElementTree as ElementTree
 
 from albert_tf.errors import UserError, optional_package
 from tfrecords_tools.corpus.bytestreams import check_is_utf8
@@ -35,6 +34,8 @@ def read_mediawiki(
 ) -> Iterator[list[str]]:
   """`mediawiki`: an article a document; redirects and pages outside the article namespace are skipped."""
   # Deferred, like the parser: only dumps need them.
+  from xml.etree import ElementTree
+
   mwxml = optional_package("mwxml", extra="data", purpose=f"{path} is a dump of Wikipedia, which needs")
   try:
     dump = mwxml.Dump.from_file(io.BufferedReader(_Utf8Stream(chunks, options, stats)))

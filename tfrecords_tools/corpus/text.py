@@ -1,7 +1,6 @@
 """Plain text: one sentence a line, paragraphs in several layouts, WikiExtractor's blocks."""
 
 from collections.abc import Iterable, Iterator
-import html
 import itertools
 import re
 
@@ -107,6 +106,8 @@ def read_wikiextractor(
   chunks: Iterable[bytes], head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
 ) -> Iterator[list[str]]:
   """`wikiextractor`: blocks `<doc …>` … `</doc>`, a paragraph a line; its title is left out."""
+  import html  # Its tables are slow to load, and nothing else needs them.
+
   builder = DocumentBuilder(options, stats)
   inside = False
   title = ""  # Until the block's first line, which repeats it, is past.

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 import dataclasses
+import itertools
 from typing import Any
 
 from albert_tf.tokenization import Tokenizer
@@ -17,7 +18,7 @@ from tfrecords_tools.pretraining.statistics import ALONE, SourceCounts, Statisti
 # Bytes of text in a block: enough to be worth a task, few enough to share out a small corpus.
 SMALLEST_BLOCK, _LARGEST_BLOCK, _MOST_BLOCKS = 1 << 20, 4 << 20, 4096
 _BYTES_AT_ONCE = 1 << 18  # Of text that is tokenized together: its words take thirty times as much memory.
-_INSTANCES_AT_ONCE = 1024
+INSTANCES_AT_ONCE = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +82,7 @@ def _size(document: list[str]) -> int:
   return sum(map(len, document)) + len(document)
 
 
-def _portions(documents: list[list[str]]) -> Iterator[list[list[str]]]:
+def portions(documents: list[list[str]]) -> Iterator[list[list[str]]]:
   """A few documents at a time."""
   few: list[list[str]] = []
   size = 0
@@ -176,22 +177,22 @@ class BlockMaker:
       kind = split if split == "train" else source.eval_split
       statistics = outcome.statistics[split]
       others = [document for _, document in numbered]  # Never from the other split.
-      buffer: list[Instance] = []
-      for place, document in numbered:
-        for dupe in range(self._passes(source, place) if split == "train" else self._settings.dupe_factor):
-          for instance in self._make(document, self._stream(place, dupe), others=others):
-            buffer.append(instance)
-            if len(buffer) >= _INSTANCES_AT_ONCE:  # One document may give very many.
-              statistics.add_instances(buffer)
-              yield kind, buffer
-              buffer = []
-      statistics.add_instances(buffer)
-      yield kind, buffer
+      dupe_factor = self._settings.dupe_factor
+      passes = source.passes(dupe_factor) if split == "train" else (dupe_factor, 0.0)
+      drafts = (
+        draft
+        for place, document in numbered
+        for dupe in range(self._passes(place, *passes))
+        for draft in self._make.drafts(document, self._stream(place, dupe), others=others)
+      )
+      while few := list(itertools.islice(drafts, INSTANCES_AT_ONCE)):
+        instances = self._make.finish(few)
+        statistics.add_instances(instances)
+        yield kind, instances
     counts.count(outcome.statistics)
 
-  def _passes(self, source: Source, place: Place) -> int:
-    """Passes over a document of train: the whole part for all, the rest by a draw."""
-    whole, rest = source.passes(self._settings.dupe_factor)
+  def _passes(self, place: Place, whole: int, rest: float) -> int:
+    """Passes over a document: the whole part for all, one more by a draw."""
     return whole + (rest > 0 and self._stream(place, WEIGHT_PASS).uniform() < rest)
 
   def _split(
@@ -201,7 +202,7 @@ class BlockMaker:
     settings = self._settings
     limit = None if settings.is_original else settings.max_num_tokens // 2
     documents: list[TokenizedDocument] = []
-    for few in _portions(block.documents):
+    for few in portions(block.documents):
       documents += self._tokenize(few, max_sentence_tokens=limit)
     draws = [SplitDraw(self._stream(place, SPLIT_PASS).uniform(), place) for place in block.places]
     by_split: dict[str, list[tuple[Place, TokenizedDocument]]] = {split: [] for split in SPLITS}

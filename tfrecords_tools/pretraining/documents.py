@@ -1,6 +1,7 @@
 """Documents of raw sentences to arrays of ids: tokenized and grouped into words once, for all passes."""
 
-from collections.abc import Callable, Collection, Sequence
+import collections
+from collections.abc import Callable, Iterable, Sequence
 import dataclasses
 import itertools
 
@@ -49,8 +50,7 @@ class BlockTokenizer:
   def __init__(self, tokenizer: Tokenizer, whole_word: str = "original"):
     self._tokenizer = tokenizer
     self._word_starts = tokenizer.word_starts(whole_word).astype(np.uint8)
-    self._known: dict[str, list[int]] = {}  # Words of earlier blocks.
-    self._known_characters = 0
+    self._words = _KnownWords(tokenizer)
     self._split = _word_splitter(tokenizer)
 
   def __call__(
@@ -63,7 +63,9 @@ class BlockTokenizer:
       max_sentence_tokens: a longer sentence is cut into equal parts at word starts.
     """
     sentences = list(itertools.chain.from_iterable(documents))
-    ids, sizes = self._by_words(sentences, self._split) if self._split else self._by_sentences(sentences)
+    ids, sizes = (
+      self._by_words(sentences, self._split) if self._split else _encode(self._tokenizer, sentences)
+    )
     starts = self._word_starts[ids]
     result = []
     first_sentence = first_token = 0
@@ -84,38 +86,57 @@ class BlockTokenizer:
   def _by_words(
     self, sentences: list[str], split_words: Callable[[str], list[str]]
   ) -> tuple[np.ndarray, np.ndarray]:
-    words: list[str] = []
-    word_counts = []
-    for sentence in sentences:
-      split = split_words(sentence)
-      word_counts.append(len(split))
-      words += split
-    index = {word: number for number, word in enumerate(dict.fromkeys(words))}
-    rows = self._encode_words(index)
-    row_sizes = np.fromiter(map(len, rows), np.int64, len(rows))
-    row_ids = np.fromiter(itertools.chain.from_iterable(rows), np.int32, int(row_sizes.sum()))
-    row_begins = np.cumsum(row_sizes) - row_sizes
-    numbers = np.fromiter(map(index.__getitem__, words), np.int64, len(words))
-    sizes = row_sizes[numbers]  # Tokens of each word of the text.
-    ends = np.concatenate([[0], np.cumsum(sizes)])
-    ids = row_ids[np.repeat(row_begins[numbers] - ends[:-1], sizes) + np.arange(ends[-1])]
-    sentence_ends = ends[np.concatenate([[0], np.cumsum(np.array(word_counts, np.int64))])]
-    return ids, np.diff(sentence_ends)
+    split = [split_words(sentence) for sentence in sentences]
+    word_counts = np.fromiter(map(len, split), np.int64, len(split))
+    words = self._words.numbers(itertools.chain.from_iterable(split), int(word_counts.sum()))
+    ids, sizes = self._words.ids_of(words)
+    ends = np.concatenate([[0], np.cumsum(sizes)])  # Of the words among the ids.
+    sentence_ends = ends[np.cumsum(word_counts)]
+    return ids, np.diff(sentence_ends, prepend=0)
 
-  def _encode_words(self, words: Collection[str]) -> list[list[int]]:
-    known = self._known
-    if self._known_characters > _KNOWN_CHARACTERS:
-      known.clear()
-      self._known_characters = 0
-    new = [word for word in words if word not in known]
-    self._known_characters += sum(map(len, new))
-    known.update(zip(new, self._tokenizer.encode_batch(new), strict=True))
-    return [known[word] for word in words]
 
-  def _by_sentences(self, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    rows = self._tokenizer.encode_batch(sentences)
-    sizes = np.fromiter(map(len, rows), np.int64, len(rows))
-    return np.fromiter(itertools.chain.from_iterable(rows), np.int32, int(sizes.sum())), sizes
+class _KnownWords:
+  """Words of this and of earlier blocks, numbered, with the ids of each."""
+
+  def __init__(self, tokenizer: Tokenizer):
+    self._tokenizer = tokenizer
+    self._forget()
+
+  def _forget(self) -> None:
+    self._numbers: dict[str, int] = collections.defaultdict(itertools.count().__next__)
+    self._characters = 0
+    self._sizes = np.zeros(0, np.int64)  # How many ids each word has, and
+    self._ids = np.zeros(0, np.int32)  # the ids of all, one word after the other.
+
+  def numbers(self, words: Iterable[str], count: int) -> np.ndarray:
+    """int64 [count] the number of each word, which is tokenized when it is new."""
+    if self._characters > _KNOWN_CHARACTERS:
+      self._forget()
+    known = len(self._numbers)
+    numbers = np.fromiter(map(self._numbers.__getitem__, words), np.int64, count)
+    new = list(itertools.islice(self._numbers, known, None))
+    try:
+      ids, sizes = _encode(self._tokenizer, new)
+    except BaseException:
+      self._forget()  # Else a caller that tries again would find numbers without ids.
+      raise
+    self._ids, self._sizes = np.concatenate([self._ids, ids]), np.concatenate([self._sizes, sizes])
+    self._characters += sum(map(len, new))
+    return numbers
+
+  def ids_of(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The ids of many words, one after the other, and how many each has."""
+    begins = np.cumsum(self._sizes) - self._sizes
+    sizes = self._sizes[numbers]
+    ends = np.cumsum(sizes)
+    return self._ids[np.repeat(begins[numbers] - (ends - sizes), sizes) + np.arange(sizes.sum())], sizes
+
+
+def _encode(tokenizer: Tokenizer, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+  """int32 ids of all texts, one after the other, and int64 how many each has."""
+  rows = tokenizer.encode_batch(texts)
+  sizes = np.fromiter(map(len, rows), np.int64, len(rows))
+  return np.fromiter(itertools.chain.from_iterable(rows), np.int32, int(sizes.sum())), sizes
 
 
 def _word_splitter(tokenizer: Tokenizer) -> Callable[[str], list[str]] | None:

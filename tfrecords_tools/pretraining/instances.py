@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert_tf.records import encode_packed, frame_record, pack_varints
+from albert_tf.records import encode_packed, frame_record, pack_varint_rows
 from albert_tf.records import features as names
 from albert_tf.records.compact import encode_compact
 from albert_tf.tokenization import Tokenizer
@@ -21,6 +21,27 @@ from tfrecords_tools.pretraining.masking import (
 from tfrecords_tools.pretraining.randomness import Stream
 from tfrecords_tools.pretraining.segments import Segment, SegmentPair, make_pairs
 from tfrecords_tools.pretraining.settings import PretrainingSettings
+
+
+class Draft(NamedTuple):
+  """An instance of which everything random is drawn, and nothing is written yet.
+
+  Attributes:
+    pair: the segments it is made from.
+    num_tokens: with [CLS] and [SEP].
+    spans: the n-grams.
+    pieces: the places of their M pieces among those of both segments, sorted.
+    kind_draws, id_draws: float64 [M] for `replace_pieces`.
+    key: uint64, where the record comes in the shuffled order.
+  """
+
+  pair: SegmentPair
+  num_tokens: int
+  spans: list[Span]
+  pieces: list[int]
+  kind_draws: np.ndarray
+  id_draws: np.ndarray
+  key: int
 
 
 class Instance(NamedTuple):
@@ -46,18 +67,24 @@ class Instance(NamedTuple):
 
 
 class InstanceMaker:
-  """Makes all instances of one pass over a document.
+  """Makes instances in two steps: what is random is drawn one by one, what follows from it is computed for many.
 
   Args:
     tokenizer: for the special pieces and the vocabulary.
     settings: everything else.
+
+  Example:
+    >>> make = InstanceMaker(tokenizer, settings)
+    >>> instances = make.finish(list(make.drafts(document, stream)))
   """
 
   def __init__(self, tokenizer: Tokenizer, settings: PretrainingSettings):
     self._settings = settings
     self._vocab_size = tokenizer.vocab_size
-    self._cls, self._sep, self._mask = tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id
-    special = {tokenizer.pad_id, tokenizer.unk_id, self._cls, self._sep, self._mask}
+    self._mask = tokenizer.mask_id
+    self._cls, self._sep = (np.array([piece], np.int32) for piece in (tokenizer.cls_id, tokenizer.sep_id))
+    self._padding = np.zeros(settings.max_seq_length, np.int32)
+    special = {tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, self._mask}
     # The original draws random pieces from the whole vocabulary. A stray [SEP] or <pad> says something false
     # about the structure of the sequence, so the default leaves special pieces out.
     self._random_ids = np.array(
@@ -69,40 +96,31 @@ class InstanceMaker:
       for used in range(settings.max_predictions_per_seq + 1)
     ]
 
-  def __call__(
+  def drafts(
     self,
     document: TokenizedDocument,
     stream: Stream,
     *,
     others: Sequence[TokenizedDocument] = (),
-  ) -> Iterator[Instance]:
+  ) -> Iterator[Draft]:
+    """All instances of one pass over a document."""
     for pair in make_pairs(document, stream, self._settings, others=others):
-      yield self._instance(pair, stream)
+      yield self._draft(pair, stream)
 
-  def _instance(self, pair: SegmentPair, stream: Stream) -> Instance:
+  def _draft(self, pair: SegmentPair, stream: Stream) -> Draft:
     settings = self._settings
     a, b = pair.a, pair.b
     num_tokens = a.size + (b.size + 3 if b else 2)
-    ids = np.zeros(settings.max_seq_length, np.int32)  # [S]
-    ids[0] = self._cls
-    ids[1 : a.size + 1] = a.document.ids[a.begin : a.end]
-    ids[a.size + 1] = self._sep
-    if b:
-      ids[a.size + 2 : num_tokens - 1] = b.document.ids[b.begin : b.end]
-      ids[num_tokens - 1] = self._sep
     budget = prediction_budget(
       num_tokens,
       masked_lm_prob=settings.masked_lm_prob,
       max_predictions=settings.max_predictions_per_seq,
     )
     spans = self._spans(a, b, budget, stream) if budget else []
-    positions = _positions(spans, a.size)  # [M]
-    labels = ids[positions]  # [M]
-    ids[positions], kinds = replace_pieces(labels, stream, mask_id=self._mask, random_ids=self._random_ids)
-    encode = self._encode_compact if settings.record_layout == "compact" else self._encode
-    record = frame_record(encode(ids, pair, num_tokens, positions, labels))
-    key = int(stream.words(1)[0])
-    return Instance(key, record, pair, num_tokens, labels, kinds, spans)
+    pieces = [piece for span in spans for piece in range(span.begin, span.end)]
+    pieces.sort()
+    kind_draws, id_draws = stream.uniforms(len(pieces)), stream.uniforms(len(pieces))
+    return Draft(pair, num_tokens, spans, pieces, kind_draws, id_draws, key=int(stream.words(1)[0]))
 
   def _spans(self, a: Segment, b: Segment | None, budget: int, stream: Stream) -> list[Span]:
     settings = self._settings
@@ -116,69 +134,111 @@ class InstanceMaker:
       fill=not settings.is_original,
     )
 
-  def _encode(
-    self, ids: np.ndarray, pair: SegmentPair, num_tokens: int, positions: np.ndarray, labels: np.ndarray
-  ) -> bytes:
-    """Zeros and ones are their own varints, so the masks are written as bytes directly."""
-    settings = self._settings
-    a, b = pair.a, pair.b
-    padding = bytes(settings.max_seq_length - num_tokens)
-    boundary = [b"\1", a.document.starts[a.begin : a.end].tobytes(), b"\1"]
-    size_b = 0
-    if b:
-      boundary += [b.document.starts[b.begin : b.end].tobytes(), b"\1"]
-      size_b = b.size + 1
-    unused = bytes(settings.max_predictions_per_seq - len(labels))
-    return encode_packed(
-      {
-        names.INPUT_IDS: pack_varints(ids),
-        names.INPUT_MASK: b"\1" * num_tokens + padding,
-        names.SEGMENT_IDS: bytes(a.size + 2) + b"\1" * size_b + padding,
-        names.TOKEN_BOUNDARY: b"".join(boundary) + padding,
-        names.MASKED_LM_POSITIONS: pack_varints(positions) + unused,
-        names.MASKED_LM_IDS: pack_varints(labels) + unused,
-        names.MASKED_LM_WEIGHTS: self._weights[len(labels)],
-        names.SENTENCE_ORDER_LABELS_FEATURE: b"\1" if pair.label else b"\0",
-      }
+  def finish(self, drafts: Sequence[Draft]) -> list[Instance]:
+    """Masks the pieces and writes the records of N drafts."""
+    if not drafts:
+      return []
+    ids = self._sequences(drafts)  # [N, S]
+    counts = np.array([len(draft.pieces) for draft in drafts])
+    rows = np.repeat(np.arange(len(drafts)), counts)  # [M], the masked pieces of all drafts together.
+    positions = _positions(drafts, rows)  # [M]
+    labels = ids[rows, positions]  # [M]
+    ids[rows, positions], kinds = replace_pieces(
+      labels,
+      np.concatenate([draft.kind_draws for draft in drafts]),
+      np.concatenate([draft.id_draws for draft in drafts]),
+      mask_id=self._mask,
+      random_ids=self._random_ids,
     )
+    slots = np.zeros((2, len(drafts), self._settings.max_predictions_per_seq), np.int64)
+    slots[:, np.arange(slots.shape[-1]) < counts[:, None]] = positions, labels  # [2, N, P]
+    encode = self._encode_compact if self._settings.record_layout == "compact" else self._encode
+    ends = np.cumsum(counts).tolist()
+    return [
+      Instance(
+        draft.key,
+        frame_record(data),
+        draft.pair,
+        draft.num_tokens,
+        labels[end - len(draft.pieces) : end],
+        kinds[end - len(draft.pieces) : end],
+        draft.spans,
+      )
+      for draft, data, end in zip(drafts, encode(drafts, ids, *slots), ends, strict=True)
+    ]
+
+  def _sequences(self, drafts: Sequence[Draft]) -> np.ndarray:
+    """int32 [N, S]: [CLS] a [SEP] b [SEP] and padding."""
+    parts = []
+    for draft in drafts:
+      a, b = draft.pair.a, draft.pair.b
+      parts += [self._cls, a.document.ids[a.begin : a.end], self._sep]
+      if b:
+        parts += [b.document.ids[b.begin : b.end], self._sep]
+      parts.append(self._padding[draft.num_tokens :])
+    return np.concatenate(parts).reshape(len(drafts), -1)
+
+  def _encode(
+    self, drafts: Sequence[Draft], ids: np.ndarray, positions: np.ndarray, labels: np.ndarray
+  ) -> Iterator[bytes]:
+    """Zeros and ones are their own varints, so the masks are written as bytes directly."""
+    packed = (pack_varint_rows(values) for values in (ids, positions, labels))
+    for draft, packed_ids, packed_positions, packed_labels in zip(drafts, *packed, strict=True):
+      a, b, label, _ = draft.pair
+      padding = bytes(self._settings.max_seq_length - draft.num_tokens)
+      boundary = [b"\1", a.document.starts[a.begin : a.end].tobytes(), b"\1"]
+      if b:
+        boundary += [b.document.starts[b.begin : b.end].tobytes(), b"\1"]
+      yield encode_packed(
+        {
+          names.INPUT_IDS: packed_ids,
+          names.INPUT_MASK: b"\1" * draft.num_tokens + padding,
+          names.SEGMENT_IDS: bytes(a.size + 2) + b"\1" * (b.size + 1 if b else 0) + padding,
+          names.TOKEN_BOUNDARY: b"".join(boundary) + padding,
+          names.MASKED_LM_POSITIONS: packed_positions,
+          names.MASKED_LM_IDS: packed_labels,
+          names.MASKED_LM_WEIGHTS: self._weights[len(draft.pieces)],
+          names.SENTENCE_ORDER_LABELS_FEATURE: b"\1" if label else b"\0",
+        }
+      )
 
   def _encode_compact(
-    self, ids: np.ndarray, pair: SegmentPair, num_tokens: int, positions: np.ndarray, labels: np.ndarray
-  ) -> bytes:
-    return encode_compact(
-      tokens=ids[:num_tokens],
-      first_segment=pair.a.size + 2,
-      label=pair.label,
-      positions=positions,
-      answers=labels,
-      max_predictions=self._settings.max_predictions_per_seq,
-      vocab_size=self._vocab_size,
-    )
+    self, drafts: Sequence[Draft], ids: np.ndarray, positions: np.ndarray, labels: np.ndarray
+  ) -> Iterator[bytes]:
+    for row, draft in enumerate(drafts):
+      used = len(draft.pieces)
+      yield encode_compact(
+        tokens=ids[row, : draft.num_tokens],
+        first_segment=draft.pair.a.size + 2,
+        label=draft.pair.label,
+        positions=positions[row, :used],
+        answers=labels[row, :used],
+        max_predictions=self._settings.max_predictions_per_seq,
+        vocab_size=self._vocab_size,
+      )
 
 
 def _word_offsets(a: Segment, b: Segment | None, settings: PretrainingSettings) -> tuple[list[int], int]:
   """Where words begin among the pieces of A and B (without [CLS], [SEP]), and how many words A has."""
-  words_a = _words_of(a)
+  words_a = _words_of(a, 0)
   if b is None:
-    return [*words_a.tolist(), a.size], len(words_a)
-  words_b = _words_of(b)
+    return [*words_a, a.size], len(words_a)
+  words_b = _words_of(b, a.size)
   if settings.is_original and not b.document.starts[b.begin]:
     words_b = words_b[1:]  # The original glues a continuation at the start of B to the last word of A.
-  return [*words_a.tolist(), *(words_b + a.size).tolist(), a.size + b.size], len(words_a)
+  return [*words_a, *words_b, a.size + b.size], len(words_a)
 
 
-def _words_of(segment: Segment) -> np.ndarray:
-  """Word starts relative to the segment; its first piece always begins a word."""
+def _words_of(segment: Segment, first: int) -> list[int]:
+  """Where its words begin if its first piece is at `first`; that one always begins a word."""
   words = segment.document.word_positions
-  low, high = words.searchsorted([segment.begin, segment.end])
-  words = words[low:high] - segment.begin
-  return words if len(words) and words[0] == 0 else np.concatenate([[0], words])
+  low, high = words.searchsorted((segment.begin, segment.end))
+  begins: list[int] = (words[low:high] + (first - segment.begin)).tolist()
+  return begins if begins[:1] == [first] else [first, *begins]
 
 
-def _positions(spans: list[Span], size_a: int) -> np.ndarray:
-  """Sorted positions in the sequence: pieces of A are behind [CLS], those of B behind [CLS] and [SEP]."""
-  pieces = list(itertools.chain.from_iterable(range(span.begin, span.end) for span in spans))
-  pieces.sort()
-  positions = np.array(pieces, np.int64) + 1
-  positions[positions > size_a] += 1
-  return positions
+def _positions(drafts: Sequence[Draft], rows: np.ndarray) -> np.ndarray:
+  """Positions in the sequence: pieces of A are behind [CLS], those of B behind [CLS] and [SEP]."""
+  pieces = np.array(list(itertools.chain.from_iterable(draft.pieces for draft in drafts)), np.int64)
+  sizes_a = np.array([draft.pair.a.size for draft in drafts])
+  return pieces + 1 + (pieces >= sizes_a[rows])

@@ -1,5 +1,6 @@
 """n-gram whole-word masking, paper section 4.1: which pieces are masked, and what replaces them."""
 
+import bisect
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -57,11 +58,13 @@ def choose_spans(
     if budget <= 0:
       return spans
     order.append(word)
-    stop = min(word + ngram, boundary if word < boundary else num_words)
+    stop, segment_end = word + ngram, boundary if word < boundary else num_words
+    if stop > segment_end:
+      stop = segment_end
     begin = word_offsets[word]
-    while stop > word and word_offsets[stop] - begin > budget:
+    while word_offsets[stop] - begin > budget:
       stop -= 1
-    if stop == word or 1 in covered[word:stop]:
+    if stop == word or covered.find(1, word, stop) >= 0:
       continue
     covered[word:stop] = b"\1" * (stop - word)
     end = word_offsets[stop]
@@ -80,7 +83,7 @@ def choose_spans(
 
 def draw_lengths(uniforms: np.ndarray, cumulative: np.ndarray) -> np.ndarray:
   """int64 [N]: n of an n-gram for each uniform number; `cumulative` [ngram] is the running sum of p(n)."""
-  return np.searchsorted(cumulative[:-1], uniforms, side="right") + 1
+  return cumulative[:-1].searchsorted(uniforms, side="right") + 1
 
 
 def draw_candidates(
@@ -93,32 +96,38 @@ def draw_candidates(
   few = min(2 * budget + 8, num_words)
   seen = bytearray(num_words)
   if few < num_words:
-    draws = stream.uniforms(2 * few)
-    words = (draws[:few] * num_words).astype(np.int64).tolist()
-    for word, ngram in zip(words, draw_lengths(draws[few:], cumulative).tolist(), strict=True):
+    edges = cumulative[:-1].tolist()
+    draws = stream.uniforms(2 * few).tolist()
+    for place, draw in zip(draws[:few], draws[few:], strict=True):
+      word = int(place * num_words)
       if not seen[word]:
         seen[word] = 1
-        yield word, ngram
+        yield word, bisect.bisect_right(edges, draw) + 1
   rest = np.flatnonzero(np.frombuffer(seen, np.uint8) == 0)
   words = rest[stream.permutation(len(rest))].tolist()
   yield from zip(words, draw_lengths(stream.uniforms(len(rest)), cumulative).tolist(), strict=True)
 
 
 def replace_pieces(
-  labels: np.ndarray, stream: Stream, *, mask_id: int, random_ids: np.ndarray
+  labels: np.ndarray,
+  kind_draws: np.ndarray,
+  id_draws: np.ndarray,
+  *,
+  mask_id: int,
+  random_ids: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
   """What stands in the input for each masked piece: 80 % [MASK], 10 % itself, 10 % a random piece.
 
   Args:
     labels: int32 [M] the original pieces.
+    kind_draws: float64 [M] uniform in [0, 1): which of the three.
+    id_draws: float64 [M] likewise: which random piece.
     mask_id: id of [MASK].
     random_ids: int32 [R] the pieces a random one is drawn from.
 
   Returns:
     int32 [M] ids, and uint8 [M]: 0 masked, 1 kept, 2 random.
   """
-  draws = stream.uniforms(2 * len(labels))
-  kind_draws, id_draws = draws[: len(labels)], draws[len(labels) :]
   kinds = (kind_draws >= MASK_SHARE).view(np.uint8) + (kind_draws >= MASK_SHARE + KEEP_SHARE).view(np.uint8)
   random = random_ids[(id_draws * len(random_ids)).astype(np.int64)]
   return np.where(kinds == 0, np.int32(mask_id), np.where(kinds == 1, labels, random)), kinds

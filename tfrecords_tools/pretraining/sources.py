@@ -1,7 +1,6 @@
 """Named parts of a corpus: which files each has, and how often its documents are gone through."""
 
 from collections.abc import Sequence
-import fractions
 import re
 from typing import Any, NamedTuple
 
@@ -38,6 +37,8 @@ class Source(NamedTuple):
 
     The product is taken of the decimal number that the user wrote: 10 x 0.7 is 7, not 6.999….
     """
+    import fractions  # Not before there is work.
+
     whole, rest = divmod(fractions.Fraction(str(self.weight)) * dupe_factor, 1)
     return int(whole), float(rest)
 

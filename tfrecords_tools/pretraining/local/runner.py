@@ -17,7 +17,15 @@ from tfrecords_tools.pretraining.sorted_runs import Run, groups_of_round, read_g
 if TYPE_CHECKING:
   from tfrecords_tools.pretraining.local.worker_pool import WorkerPool
 
-_WORTH_PROCESSES = 24 << 20  # Bytes of text times passes; for fewer, their start takes longer than they save.
+_WORTH_PROCESSES = 32 << 20  # Bytes of text times passes; for fewer, their start takes longer than they save.
+_PASSES_OF_READING = 2  # So many passes cost as much as reading and tokenizing.
+
+
+def is_worth_processes(job: Job) -> bool:
+  """Whether several processes end sooner than this one alone."""
+  work = sum(job.text_sizes) * (_PASSES_OF_READING + job.settings.dupe_factor)
+  parts = sum(max(1, size // job.block_bytes) for size in job.text_sizes)  # No more can be made at once.
+  return work >= _WORTH_PROCESSES and parts > 1
 
 
 class LocalRunner:
@@ -164,9 +172,7 @@ class LocalRunner:
   def _workers(self, job: Job) -> "WorkerPool | OneWorker":
     """The same for all stages."""
     if self._pool is None:
-      # Reading costs about as much as a pass.
-      work = sum(job.sizes) * (1 + job.settings.dupe_factor)
-      if self._num_workers == 1 or work < _WORTH_PROCESSES:
+      if self._num_workers == 1 or not is_worth_processes(job):
         self._pool = OneWorker(job)
       else:
         from tfrecords_tools.pretraining.local.worker_pool import WorkerPool  # Slow to import.

@@ -1,0 +1,190 @@
+"""What a study of the paper is: arms that differ in one thing, the text they need, what is asked of them."""
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+import difflib
+from typing import Any
+
+from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
+
+SCALES = ("laptop", "paper")
+SHARED, UNSHARED = "--sharing=all", "--sharing=none"
+SENTENCE_ACCURACY = "sentence_accuracy"  # Of sentence order or next sentence, whichever the arm has learned.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataKind:
+  """One set of records; sets of one study differ in nothing but this.
+
+  Attributes:
+    name: of its directory.
+    sentence_pair: how the two segments come about; see create_pretraining_data.py.
+    half: made of the first half of the text files only. The second half is what more data adds.
+  """
+
+  name: str
+  sentence_pair: str
+  half: bool = False
+
+
+SOP = DataKind(name="sop", sentence_pair="sop")
+NSP = DataKind(name="nsp", sentence_pair="nsp")
+ORDERED = DataKind(name="ordered", sentence_pair="ordered")
+HALF = DataKind(name="half", sentence_pair="sop", half=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arm:
+  """One row of a study's table.
+
+  Attributes:
+    name: of its directories, and for --arms.
+    titles: scale → what the table calls it.
+    flags: scale → the flags of run_pretrain.py that make it; at a scale that is not here it does not run.
+    data: what it is trained on.
+    after: the arm whose weights, of the same seed, it starts from.
+    time_of: the arm that says how long it trains: as many hours as that one's updates took.
+    paper: heading → the paper's figure in this row.
+  """
+
+  name: str
+  titles: Mapping[str, str]
+  flags: Mapping[str, tuple[str, ...]]
+  data: DataKind = SOP
+  after: str = ""
+  time_of: str = ""
+  paper: Mapping[str, float | str] = dataclasses.field(default_factory=dict)
+
+
+def arm(
+  name: str,
+  title: str,
+  paper_flags: str,
+  laptop_flags: str | None = None,
+  *,
+  laptop_title: str = "",
+  scales: Sequence[str] = SCALES,
+  data: DataKind = SOP,
+  after: str = "",
+  time_of: str = "",
+  paper: Mapping[str, float | str] | None = None,
+) -> Arm:
+  """An arm from its flags as one text; on a laptop flags and title are the paper's unless it has its own."""
+  texts = {"paper": paper_flags, "laptop": paper_flags if laptop_flags is None else laptop_flags}
+  flags = {scale: tuple(texts[scale].split()) for scale in scales}
+  titles = {"paper": title, "laptop": laptop_title or title}
+  return Arm(
+    name=name, titles=titles, flags=flags, data=data, after=after, time_of=time_of, paper=paper or {}
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Speed:
+  """A few updates of every arm, in turns, before anything is trained; without `relative_to` of those with `time_of`.
+
+  Attributes:
+    flags: of run_pretrain.py, behind those of the study and the arm.
+    rounds: how often the arms take turns.
+    scale: whose arms are timed, whatever is trained: the paper's sizes run for three updates on a laptop too.
+    relative_to: the arm whose speed is 1; then every arm's step is also compiled, or estimated, for a TPU.
+  """
+
+  flags: tuple[str, ...]
+  rounds: int = 1
+  scale: str = ""
+  relative_to: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Study:
+  """One table or figure of the paper.
+
+  Attributes:
+    name: for --study.
+    title: of its table.
+    paper: which table or figure.
+    question: what it answers, in a sentence.
+    arms: in the order of the table.
+    columns: metrics of the table, in order; see `results.read_run`.
+    metrics: of the plot, a panel each.
+    curves: what its curves show: (split, metric) each.
+    probes: record sets on whose held-out part every trained arm is measured by evaluate.py.
+    eval_data: the one held-out set of all arms; None: each arm's own.
+    layers: measure what every layer does to its input (figure 1).
+    speed: see `Speed`; None where the training runs tell enough.
+    seeds: default of --seeds, by scale.
+    fine_tuned: the paper's rows are scores of tasks: with --data_dir every arm is fine-tuned.
+  """
+
+  name: str
+  title: str
+  paper: str
+  question: str
+  arms: tuple[Arm, ...]
+  columns: tuple[str, ...] = ("parameters", "masked_lm_loss", "masked_lm_accuracy", SENTENCE_ACCURACY)
+  metrics: tuple[str, ...] = ("masked_lm_loss",)
+  curves: tuple[tuple[str, str], ...] = (("eval", "masked_lm_loss"),)
+  probes: tuple[DataKind, ...] = ()
+  eval_data: DataKind | None = None
+  layers: bool = False
+  speed: Speed | None = None
+  seeds: Mapping[str, tuple[int, ...]] = dataclasses.field(
+    default_factory=lambda: {"laptop": (1, 2, 3), "paper": (1,)}
+  )
+  fine_tuned: bool = True
+
+  def arms_at(self, scale: str) -> tuple[Arm, ...]:
+    """The arms that run at a scale."""
+    return tuple(arm for arm in self.arms if scale in arm.flags)
+
+  def choose(self, names: Sequence[str], scale: str) -> tuple[Arm, ...]:
+    """The arms with these names, all for none; in the study's order.
+
+    Raises:
+      UserError: an arm is unknown, does not run at this scale, or needs another one that is not chosen.
+    """
+    known = {arm.name: arm for arm in self.arms_at(scale)}
+    for name in names:
+      check_name(name, list(known), what=f"arm of {self.name} at the scale {scale}")
+    chosen = tuple(arm for arm in known.values() if not names or arm.name in names)
+    for arm in chosen:
+      missing = {arm.after, arm.time_of} - {"", *(other.name for other in chosen)}
+      if missing:
+        raise UserError(
+          f"The arm {arm.name} is made from the arm {missing.pop()}, which must be chosen too. Received: "
+          f"--arms={','.join(names)}. Add it, or leave --arms out."
+        )
+    return chosen
+
+
+def check_name(name: str, known: Sequence[str], *, what: str) -> None:
+  """Refuses an unknown name, listing those there are."""
+  if name not in known:
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise UserError(f"Unknown {what}. Received: {name!r}.{hint} There are: {', '.join(known)}.")
+
+
+def flag_values(flags: Sequence[str]) -> dict[str, str]:
+  """Name → value of flags as `--name=value`; the last one counts, as for absl. `--name` alone has "true"."""
+  pairs = (flag.lstrip("-").partition("=") for flag in flags)
+  return {name: value if equals else "true" for name, equals, value in pairs}
+
+
+def last_of_each(flags: Sequence[str]) -> tuple[str, ...]:
+  """The flags without those that a later one of the same name replaces."""
+  return tuple({flag.lstrip("-").partition("=")[0]: flag for flag in flags}.values())
+
+
+def model_of(flags: Sequence[str], *, vocab_size: int) -> AlbertConfig:
+  """The model that run_pretrain.py makes of these flags: a size or a file, and what further flags change in it."""
+  values = flag_values(flags)
+  changes: dict[str, Any] = {"vocab_size": vocab_size}
+  for field in dataclasses.fields(AlbertConfig):
+    if field.name in values:
+      text = values[field.name]
+      changes[field.name] = int(text) if field.type is int else float(text) if field.type is float else text
+  if "albert_config_file" in values:
+    return AlbertConfig.from_json_file(values["albert_config_file"], vocab_size=vocab_size).resized(**changes)
+  return AlbertConfig.from_name(values.get("size", "")).resized(**changes)

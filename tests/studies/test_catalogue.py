@@ -1,0 +1,161 @@
+"""The catalogue against the paper's tables, and every study's recipes against the commands that read them."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
+from albert_tf.studies.catalogue import STUDIES, find_study
+from albert_tf.studies.study import SCALES, flag_values, last_of_each, model_of
+
+ROOT = pathlib.Path(__file__).parents[2]
+RECIPES = ROOT / "recipes/studies"
+
+
+def paper_models(name):
+  """Arm → the model it trains at the paper's scale, of 30,000 pieces; recipes named by `--flagfile` are followed."""
+  study = find_study(name)
+  shared = read_recipe(name, "paper.flags")
+  found = {}
+  for arm in study.arms_at("paper"):
+    own = arm.flags["paper"]
+    found[arm.name] = model_of([*shared, *own], vocab_size=30000)
+  return found
+
+
+def find_recipe(study, name):
+  return next(path for path in (RECIPES / study / name, RECIPES / name) if path.exists())
+
+
+def read_recipe(study, name):
+  path = find_recipe(study, name)
+  lines = []
+  for line in path.read_text().splitlines():
+    if line.startswith("--flagfile="):
+      nested = (path.parent / line.removeprefix("--flagfile=")).resolve()
+      lines += [each for each in nested.read_text().splitlines() if each.startswith("--")]
+    elif line.startswith("--"):
+      lines.append(line)
+  return [line for line in lines if not line.startswith("--flagfile")]
+
+
+def test_every_table_and_figure_has_its_study():
+  shown = " ".join(study.paper for study in STUDIES.values())
+  for number in (1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13):
+    assert re.search(rf"tables? (?:\d+ and )?{number}\b", shown), number
+  assert "figure 1" in shown
+  assert "figure 2" in shown
+  assert all(len({arm.name for arm in study.arms}) == len(study.arms) for study in STUDIES.values())
+
+
+@pytest.mark.parametrize(
+  ("study", "rows"),
+  [
+    ("sizes", 7),
+    ("embedding", 8),
+    ("sharing", 10),
+    ("sentence_loss", 3),
+    ("equal_time", 2),
+    ("more_data", 2),
+    ("dropout", 2),
+    ("depth", 6),
+    ("width", 4),
+    ("wide_depth", 2),
+    ("layer_similarity", 2),
+  ],
+)
+def test_arms_are_the_papers_rows(study, rows):
+  assert len(find_study(study).arms_at("paper")) == rows
+  assert find_study(study).arms_at("laptop")
+
+
+def test_parameters_are_those_that_the_paper_prints():
+  compared = 0
+  for name in ("sizes", "embedding", "sharing", "depth", "width"):
+    for arm, model in zip(find_study(name).arms_at("paper"), paper_models(name).values(), strict=True):
+      if "parameters" in arm.paper:
+        printed = int(str(arm.paper["parameters"]).removesuffix("M"))
+        # The paper counts xxlarge higher than its architecture has (count_parameters.py says where).
+        assert model.param_count() / 1e6 == pytest.approx(printed, rel=0.06), (name, arm.name)
+        compared += 1
+  assert compared == 7 + 8 + 8 + 6 + 4
+
+
+def test_arms_differ_in_what_their_study_is_about():
+  embedding = paper_models("embedding")
+  assert {model.embedding_size for model in embedding.values()} == {64, 128, 256, 768}
+  assert {model.sharing for model in paper_models("sharing").values()} == {"all", "attention", "ffn", "none"}
+  assert {model.hidden_dropout_prob for model in paper_models("dropout").values()} == {0.0, 0.1}
+  assert [model.num_hidden_layers for model in paper_models("depth").values()] == [1, 3, 6, 12, 24, 48]
+  assert [model.hidden_size for model in paper_models("width").values()] == [1024, 2048, 4096, 6144]
+  assert {model.hidden_size for model in paper_models("wide_depth").values()} == {4096}
+  depth = {arm.name: arm.after for arm in find_study("depth").arms}
+  assert (depth["layers_8"], depth["layers_3"], depth["layers_1"]) == ("layers_4", "layers_1", "")
+
+
+READ = """
+import json, sys
+sys.path[:0] = [".", "tpu_scripts", "tfrecords_tools"]
+from absl import flags
+import importlib
+from flag_settings import expand_flag_files
+importlib.import_module(sys.argv[1])
+for words in json.load(sys.stdin):
+  flags.FLAGS.unparse_flags()
+  for name in flags.FLAGS:
+    flags.FLAGS[name].unparse()
+  flags.FLAGS([sys.argv[1], *expand_flag_files(words)])
+"""
+
+
+@pytest.mark.parametrize(
+  ("module", "ending", "always"),
+  [
+    ("run_pretrain", "", ["--input_file=a", "--output_dir=b"]),
+    ("create_pretraining_data", "_data", ["--input=a", "--output_dir=b", "--spm_model_file=c"]),
+  ],
+)
+def test_recipes_and_arms_are_understood_by_their_command(module, ending, always):
+  lists = []
+  for name, study in STUDIES.items():
+    for scale in SCALES:
+      shared = f"--flagfile={find_recipe(name, f'{scale}{ending}.flags')}"
+      lists += [[*always, shared, *arm.flags[scale]] for arm in study.arms_at(scale)] if not ending else []
+      lists.append([*always, shared])
+  done = subprocess.run(
+    [sys.executable, "-c", READ, module], input=json.dumps(lists), cwd=ROOT, text=True, capture_output=True, check=False
+  )  # fmt: skip
+  assert done.returncode == 0, done.stderr
+  assert len(lists) > 20
+
+
+def test_laptop_models_are_made_of_their_recipes(monkeypatch):
+  monkeypatch.chdir(ROOT)
+  for name, study in STUDIES.items():
+    shared = read_recipe(name, "laptop.flags")
+    for arm in study.arms_at("laptop"):
+      model = model_of(last_of_each([*shared, *arm.flags["laptop"]]), vocab_size=4000)
+      assert isinstance(model, AlbertConfig)
+      assert model.param_count() < 5e6, (name, arm.name)
+
+
+def test_unknown_names_are_refused_with_those_there_are():
+  with pytest.raises(UserError, match=r"Did you mean 'embedding'\? There are: sizes, .*learning_curves"):
+    find_study("embeding")
+  with pytest.raises(UserError, match="There are: none, nsp, sop"):
+    find_study("sentence_loss").choose(["mlm"], "laptop")
+  with pytest.raises(UserError, match="layers_2 is made from the arm layers_1"):
+    find_study("depth").choose(["layers_2"], "laptop")
+  with pytest.raises(UserError, match="Unknown arm of depth at the scale laptop"):
+    find_study("depth").choose(["layers_48"], "laptop")
+
+
+def test_the_last_flag_of_a_name_counts():
+  flags = ["--a=1", "--b=2", "--a=3", "--remat"]
+  assert last_of_each(flags) == ("--a=3", "--b=2", "--remat")
+  assert flag_values(flags) == {"a": "3", "b": "2", "remat": "true"}

@@ -1,0 +1,267 @@
+"""The loop of a study with commands that only leave what the real ones leave: order, resumption, tables, refusals."""
+
+import csv
+import hashlib
+import json
+import pathlib
+
+import pytest
+from support.goldens import SPM_MODEL
+
+from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
+from albert_tf.records import Manifest
+from albert_tf.studies.catalogue import find_study
+from albert_tf.studies.driver import check_directory, run_plan
+from albert_tf.studies.memory import check_memory
+from albert_tf.studies.plan import Plan
+from albert_tf.studies.report import write_curves, write_report
+from albert_tf.studies.study import flag_values
+
+VOCAB_SHA256 = hashlib.sha256(pathlib.Path(SPM_MODEL).read_bytes()).hexdigest()
+CONFIG = AlbertConfig.from_name("tiny", vocab_size=8000)
+
+
+def make_plan(tmp_path, study="sentence_loss", **changes):
+  study = find_study(study)
+  values = {
+    "scale": "laptop",
+    "arms": study.arms_at("laptop"),
+    "seeds": (1, 2),
+    "output_dir": str(tmp_path / "lab"),
+    "spm_model_file": SPM_MODEL,
+    "train_flags": ("--size=tiny", "--num_train_steps=100", "--train_batch_size=8"),
+    "data_flags": ("--max_seq_length=32", "--max_predictions_per_seq=5"),
+  }
+  return Plan(study=study, **{**values, **changes})
+
+
+class Commands:
+  """Leaves what the commands leave; ends like a killed process at the command whose number is `die_at`."""
+
+  def __init__(self, *, die_at=None, vocab_sha256=VOCAB_SHA256):
+    self.finished, self.count, self.die_at, self.vocab_sha256 = [], 0, die_at, vocab_sha256
+
+  def __call__(self, title, command):
+    self.count += 1
+    if self.count == self.die_at:
+      raise KeyboardInterrupt
+    script, values = pathlib.Path(command[0]).stem, flag_values(command)
+    getattr(self, script)(values)
+    self.finished.append((title, command))
+
+  def extract_installed_docs(self, values):
+    folder = pathlib.Path(values["output_dir"])
+    folder.mkdir(parents=True)
+    for number in range(4):
+      (folder / f"docs-0000{number}-of-00004.txt").write_text("A sentence.\n")
+
+  def create_pretraining_data(self, values):
+    folder = pathlib.Path(values["output_dir"])
+    folder.mkdir(parents=True)
+    Manifest(
+      vocab_size=8000, vocab_sha256=self.vocab_sha256, max_seq_length=32, max_predictions_per_seq=5,
+      sentence_pair=values["sentence_pair"], random_seed=1, files=(),
+    ).save(str(folder))  # fmt: skip
+
+  def run_pretrain(self, values):
+    folder = pathlib.Path(values["output_dir"])
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "albert_config.json").write_text(CONFIG.to_json_string())
+    loss = 6.0 + 0.1 * int(values.get("seed", 1)) - ("nsp" in str(folder))
+    rows = []
+    for step in (50, 100):
+      common = {"step": step, "masked_lm_loss": loss - step / 100, "masked_lm_accuracy": 0.2}
+      rate = {50: 10.0, 100: 40.0}[step]
+      rows.append({**common, "split": "train", "examples_per_second": rate, "seconds_step": 36.0 * step,
+                   "seconds_input": 0.0, "seconds_evaluation": 1800.0, "seconds_down": 99.0})  # fmt: skip
+      rows.append({**common, "split": "eval", "sentence_order_accuracy": 0.6})
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+  def evaluate(self, values):
+    folder = pathlib.Path(values["output_dir"])
+    folder.mkdir(parents=True)
+    arm = folder.parent.name
+    sop, nsp = {"none": (0.5, 0.5), "nsp": (0.52, 0.9), "sop": (0.86, 0.79)}[arm]
+    sets = {
+      "ordered": {"masked_lm_accuracy": 0.25, "masked_lm_loss": 5.0, "num_examples": 9, "sentence_pair": "ordered"},
+      "nsp": {"next_sentence_accuracy": nsp},
+      "sop": {"sentence_order_accuracy": sop},
+    }  # fmt: skip
+    (folder / "eval.json").write_text(json.dumps({"step": 100, "checkpoint": "x", "sets": sets}))
+
+  def run_tasks(self, values):
+    folder = pathlib.Path(values["output_dir"])
+    folder.mkdir(parents=True)
+    record = {"scores": {"mnli": 70.0}, "average": 70.0, "left_out": {"race": "no folder"}}
+    (folder / "tasks.json").write_text(json.dumps(record))
+
+  def compile_for_tpu(self, values):
+    path = pathlib.Path(values["output_json"])
+    path.parent.mkdir(exist_ok=True)
+    cycles = 100 if values["size"] == "bert_large" else 50
+    path.write_text(json.dumps({"time": {"cycles": cycles, "source": "formula"}}))
+
+
+def run(plan, commands, said=None):
+  check_directory(plan)
+  run_plan(plan, run=commands, notice=(said if said is not None else []).append, after=lambda stage: None)
+
+
+def test_killed_at_every_command_no_stage_is_done_twice(tmp_path):
+  plan = make_plan(tmp_path)
+  finished = []
+  for _ in range(50):
+    commands = Commands(die_at=2)  # One command a life.
+    try:
+      run(plan, commands)
+    except KeyboardInterrupt:
+      finished += commands.finished
+    else:
+      finished += commands.finished
+      break
+  titles = [title for title, _ in finished]
+  assert titles == [stage.name for stage in plan.stages()]  # In order, each once.
+  assert len(titles) == 1 + 3 + 2 * 3 * 2
+  run(plan, Commands(die_at=1))  # Nothing is left.
+  run(make_plan(tmp_path, seeds=(1, 2, 3)), more := Commands())
+  assert [title.split("/")[-1] for title, _ in more.finished] == ["seed-3"] * 6
+
+
+def test_arms_share_documents_and_vocabulary_and_differ_in_the_pair(tmp_path):
+  run(make_plan(tmp_path), commands := Commands())
+  made = [flag_values(command) for title, command in commands.finished if title.startswith("records")]
+  assert {each["sentence_pair"] for each in made} == {"ordered", "nsp", "sop"}
+  same = [
+    {name: value for name, value in each.items() if name not in ("sentence_pair", "output_dir")}
+    for each in made
+  ]
+  assert same[0] == same[1] == same[2]
+
+
+def test_table_and_plot_of_what_was_measured(tmp_path):
+  plan, said = make_plan(tmp_path), []
+  run(plan, Commands(), said)
+  text = write_report(plan)
+  rows = [line for line in text.splitlines() if line.startswith(("| SOP", "| NSP"))]
+  assert "| 52.0 ± 0.0 % |" in rows[0]
+  assert "| 54.0 | 78.9 | 86.5 | 80.1 |" in rows[1]
+  assert "| 40 ± 0 |" in rows[1]  # The first report, with the compilation, does not count.
+  assert "Left out: scores of tasks, as --data_dir names no folder of them." in text
+  table = json.loads((tmp_path / "lab/table.json").read_text())
+  figure = table["rows"][2]["figures"]["masked_lm_loss"]
+  assert figure["values"] == pytest.approx([5.1, 5.2])
+  assert figure["standard_deviation"] == pytest.approx(0.0707, abs=1e-3)
+  lines = list(csv.DictReader((tmp_path / "lab/table.csv").read_text().splitlines()))
+  assert float(lines[1]["sentence_order_accuracy@sop"]) == pytest.approx(0.52)
+  assert lines[1]["paper SOP"] == "52.0"
+  assert (tmp_path / "lab/sentence_loss.png").read_bytes()[:4] == b"\x89PNG"
+  assert "commands left: 0:00:0" in said[-1]
+  assert "pretraining" in said[0]
+
+
+def test_tasks_that_have_no_folder_are_named(tmp_path):
+  plan = make_plan(tmp_path, data_dir=str(tmp_path), seeds=(1,))
+  run(plan, Commands())
+  text = write_report(plan)
+  assert "| 70.0 |" in text
+  assert "Left out: race, no folder." in text
+
+
+def test_an_arm_starts_from_the_depth_before_and_another_takes_the_same_time(tmp_path):
+  depth = make_plan(tmp_path / "depth", "depth", seeds=(3,))
+  run(depth, commands := Commands())
+  starts = {title: flag_values(command).get("init_checkpoint") for title, command in commands.finished}
+  assert starts["pretraining/layers_4/seed-3"] == depth.path("runs", "layers_2", "seed-3")
+  assert starts["pretraining/layers_1/seed-3"] is None
+
+  timed = make_plan(tmp_path / "time", "equal_time", seeds=(1,))
+  run(timed, commands := Commands())
+  values = flag_values(commands.finished[-1][1])
+  # One hour of updates and half an hour beside them, 40 examples a second, 8 examples an update.
+  assert (values["max_train_hours"], values["num_train_steps"]) == ("1.500000", str(3600 * 40 // 8))
+  assert [title for title, _ in commands.finished if title.startswith("speed")] == ["speed/xxlarge/turn-0"]
+  assert "eval_input_file" not in flag_values(commands.finished[1][1])
+  assert not (tmp_path / "time/lab/speed/xxlarge/turn-0/checkpoints").exists()
+  text = write_report(timed)
+  assert "| 34 |" in text
+
+
+def test_more_data_has_one_held_out_set(tmp_path):
+  run(make_plan(tmp_path, "more_data", seeds=(1,)), commands := Commands())
+  by_title = {title: flag_values(command) for title, command in commands.finished}
+  half, whole = (by_title[f"pretraining/{arm}/seed-1"] for arm in ("half", "all"))
+  assert half["eval_input_file"] == whole["eval_input_file"]
+  assert half["input_file"] != whole["input_file"]
+  assert by_title["records/half"]["input"].endswith("docs-0000[01]-of-00004.txt")
+  (tmp_path / "one.txt").write_text("One.\n")
+  with pytest.raises(UserError, match="there must be two"):
+    run(make_plan(tmp_path / "b", "more_data", input=str(tmp_path / "one.txt")), Commands())
+
+
+def test_sizes_are_timed_beside_bert_large(tmp_path):
+  plan = make_plan(tmp_path, "sizes", seeds=(1,))
+  run(plan, commands := Commands())
+  timed = [title for title, _ in commands.finished if title.startswith("speed")]
+  assert [title.split("/")[1] for title in timed[:6]] == [arm.name for arm in plan.arms]  # In turns.
+  assert len(timed) == 12
+  sizes = {flag_values(command)["size"] for title, command in commands.finished if title.startswith("speed")}
+  assert "xxlarge_v1" in sizes
+  text = write_report(plan)
+  headings, *rows = (
+    [cell.strip() for cell in line.split("|")] for line in text.splitlines() if line[:1] == "|"
+  )
+  base = dict(zip(headings, next(row for row in rows if row[1] == "ALBERT base"), strict=True))
+  assert (base["speed, measured"], base["speed, TPU v3"], base["paper: speed"]) == (
+    "1.00 ± 0.00",
+    "2.00",
+    "5.6",
+  )
+
+
+def test_a_directory_of_something_else(tmp_path):
+  run(make_plan(tmp_path, seeds=(1,)), Commands())
+  for change, told in (
+    ({"study": "dropout"}, "study sentence_loss → dropout"),
+    ({"scale": "paper"}, "scale laptop → paper"),
+    ({"input": "other.txt"}, "text .*installed documentation.* → other.txt"),
+    ({"train_flags": ("--size=tiny", "--num_train_steps=7")}, "--num_train_steps=7"),
+  ):
+    with pytest.raises(UserError, match=told):
+      check_directory(make_plan(tmp_path, **change))
+  foreign = tmp_path / "foreign/lab"
+  foreign.mkdir(parents=True)
+  (foreign / "thesis.txt").write_text("years of work")
+  with pytest.raises(UserError, match=r"holds thesis\.txt and no study\.json"):
+    check_directory(make_plan(tmp_path / "foreign"))
+
+
+def test_records_of_another_vocabulary(tmp_path):
+  with pytest.raises(UserError, match="SHA-256 begins with abcdef"):
+    run(make_plan(tmp_path), commands := Commands(vocab_sha256="abcdef"))
+  assert not [title for title, _ in commands.finished if title.startswith("pretraining")]
+
+
+def test_a_scale_that_does_not_fit_is_refused_before_the_first_arm(tmp_path):
+  plan = make_plan(tmp_path, "sizes", train_flags=("--train_batch_size=4096",), scale="paper")
+  with pytest.raises(UserError, match=r"23\.0 GiB free, .*bert_large [\d,.]+ GiB"):
+    check_memory(plan, 23 << 30)
+  check_memory(make_plan(tmp_path), 23 << 30)
+  true_sizes = make_plan(tmp_path, "sizes", train_flags=("--size=tiny", "--train_batch_size=32"))
+  check_memory(true_sizes, 23 << 30)  # BERT-large is timed too, with two examples.
+  check_memory(
+    make_plan(tmp_path, "sizes", train_flags=("--train_batch_size=4096",), device_flags=("--tpu=local",)), 1
+  )
+
+
+def test_curves_of_any_runs(tmp_path):
+  for name in ("a", "b"):
+    Commands().run_pretrain({"output_dir": str(tmp_path / name / "run")})
+  study = find_study("learning_curves")
+  text = write_curves(study, [str(tmp_path / "a/run"), str(tmp_path / "b/run")], str(tmp_path / "out"))
+  assert "| a/run |" in text
+  assert (tmp_path / "out/learning_curves.png").stat().st_size > 10_000
+  with pytest.raises(UserError, match="which does not"):
+    write_curves(study, [str(tmp_path)], str(tmp_path / "out"))
+  with pytest.raises(UserError, match="no --runs"):
+    write_curves(study, [], str(tmp_path / "out"))

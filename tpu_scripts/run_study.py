@@ -1,0 +1,185 @@
+"""Asks a question of the ALBERT paper again, on your text and at your scale: one study, one command, one table.
+
+Every arm of a study is pretrained by the real commands, and compared on documents that none has seen. The same command
+again goes on where it was; what is done is not done again. Without --input the text is this machine's documentation.
+
+Example:
+  python tpu_scripts/run_study.py --study=sentence_loss --scale=laptop --output_dir=lab/sentence_loss
+  python tpu_scripts/run_study.py --study=sharing --scale=paper --input='corpus/*.txt' \
+    --output_dir=gs://bucket/sharing --tpu=local --train_flags=--gradient_accumulation_steps=8 --data_dir=tasks
+  python tpu_scripts/run_study.py --study=learning_curves --runs=run1,run2 --output_dir=curves
+"""
+
+from collections.abc import Sequence
+import os
+import pathlib
+import shlex
+import signal
+import subprocess
+import sys
+
+from absl import app, flags
+import device_flags
+from flag_settings import expand_flag_files, parse_flags
+
+from albert_tf import doctor, files
+from albert_tf.errors import UserError, exit_on_user_error
+from albert_tf.studies.catalogue import STUDIES, find_study
+from albert_tf.studies.driver import check_directory, run_plan
+from albert_tf.studies.memory import check_memory
+from albert_tf.studies.plan import Plan
+from albert_tf.studies.report import write_curves, write_report
+from albert_tf.studies.stage import Stage
+from albert_tf.studies.study import SCALES, Study, last_of_each
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+_VOCAB_SIZE = {"laptop": 4000, "paper": 30000}  # Section 4.1.
+EXIT_STOPPED = 143  # What a shell reports for SIGTERM.
+
+flags.adopt_module_key_flags(device_flags)  # --help shows them too.
+_STUDY = flags.DEFINE_string("study", None, f"One of {', '.join(STUDIES)}.", required=True)
+_SCALE = flags.DEFINE_enum("scale", "laptop", SCALES, "Whose settings: recipes/studies/STUDY/SCALE.flags.")
+_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Where all of it goes; local or gs://.", required=True)
+_INPUT = flags.DEFINE_string("input", "", "Text files: glob patterns with commas, quoted.")
+_TEXT_FLAGS = flags.DEFINE_string(
+  "text_flags", "", "Without --input: more flags of extract_installed_docs.py."
+)
+_SPM_MODEL_FILE = flags.DEFINE_string("spm_model_file", "", "A vocabulary that is there. Default: a new one.")
+_SEEDS = flags.DEFINE_list("seeds", [], "Runs of each arm. Default: the study's; laptop 1,2,3, paper 1.")
+_ARMS = flags.DEFINE_list("arms", [], "Of the study. Default: all.")
+_RUNS = flags.DEFINE_list("runs", [], "Of learning_curves: run directories.")
+_DATA_DIR = flags.DEFINE_string(
+  "data_dir", "", "Folders of the tasks, as run_tasks.py takes them. Default: no fine-tuning."
+)
+_TRAIN_FLAGS = flags.DEFINE_string("train_flags", "", "More flags of run_pretrain.py, for all arms.")
+_DATA_FLAGS = flags.DEFINE_string("data_flags", "", "More flags of create_pretraining_data.py.")
+_TASK_FLAGS = flags.DEFINE_string("task_flags", "", "More flags of run_tasks.py.")
+_COMPILER_PYTHON = flags.DEFINE_string(
+  "compiler_python",
+  "",
+  "An interpreter that has jax and libtpu, for the speed of sizes. Default: by formula.",
+)
+
+
+def _recipe(study: Study, ending: str, more: str = "") -> tuple[str, ...]:
+  """Flags of recipes/studies/STUDY/SCALE{ending}.flags, else of recipes/studies/, if there is one; then those given."""
+  folder, name = ROOT / "recipes/studies", f"{_SCALE.value}{ending}.flags"
+  found = [path for path in (folder / study.name / name, folder / name) if files.exists(str(path))][:1]
+  return tuple(expand_flag_files([*(f"--flagfile={path}" for path in found), *shlex.split(more)]))
+
+
+def _absolute(patterns: str) -> str:
+  """Paths or patterns with commas as they are from any working directory."""
+  return ",".join(files.abspath(part.strip()) for part in patterns.split(",") if part.strip())
+
+
+def _seeds(study: Study) -> tuple[int, ...]:
+  if not _SEEDS.value:
+    return study.seeds[_SCALE.value]
+  if not all(seed.isdigit() for seed in _SEEDS.value) or len(set(_SEEDS.value)) < len(_SEEDS.value):
+    raise UserError(
+      f"Seeds are different whole numbers. Received: --seeds={','.join(_SEEDS.value)}. For example --seeds=1,2,3."
+    )
+  return tuple(map(int, _SEEDS.value))
+
+
+def _plan(study: Study) -> Plan:
+  if _SCALE.value == "paper" and not _INPUT.value:
+    raise UserError(
+      "The paper's scale needs a text of gigabytes. Received: --scale=paper without --input. Name its files; the paper "
+      "took BookCorpus and English Wikipedia, 16 GB."
+    )
+  if _DATA_DIR.value and not files.isdir(_DATA_DIR.value):
+    raise UserError(
+      f"--data_dir holds a folder for each task. Received: {_DATA_DIR.value}, which is no directory. Leave it out to "
+      "go without fine-tuning."
+    )
+  device = [flag for flag in flags.FLAGS.get_flags_for_module(device_flags) if flag.present]
+  compiler = _COMPILER_PYTHON.value
+  compiling = ("--shallow", "--max_compiles=2", "--nocheck_largest", f"--compiler_python={compiler}")
+  return Plan(
+    study=study,
+    scale=_SCALE.value,
+    arms=study.choose(_ARMS.value, _SCALE.value),
+    seeds=_seeds(study),
+    output_dir=files.abspath(_OUTPUT_DIR.value),
+    input=_absolute(_INPUT.value),
+    text_flags=last_of_each(["--max_megabytes=20", *_recipe(study, "_text", _TEXT_FLAGS.value)]),
+    spm_model_file=_absolute(_SPM_MODEL_FILE.value),
+    vocab_flags=last_of_each([f"--vocab_size={_VOCAB_SIZE[_SCALE.value]}", *_recipe(study, "_vocab")]),
+    data_flags=_recipe(study, "_data", _DATA_FLAGS.value),
+    train_flags=_recipe(study, "", _TRAIN_FLAGS.value),
+    device_flags=tuple(flag.serialize() for flag in device),
+    data_dir=_absolute(_DATA_DIR.value),
+    task_flags=tuple(shlex.split(_TASK_FLAGS.value)),
+    num_workers=os.cpu_count() or 1,
+    tpu_step_flags=compiling if compiler else ("--estimate_only",),
+  )
+
+
+class _StoppedError(Exception):
+  """SIGTERM has reached the command that ran."""
+
+
+def run_command(title: str, command: Sequence[str]) -> None:
+  """Runs one command, its output shown as it comes; SIGTERM is passed on to it, so that it saves what it has."""
+  print(f"\n[{title}]\n  $ python " + " \\\n      ".join(map(shlex.quote, command)), flush=True)
+  stopped = False
+  environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}  # What it says of absent GPUs reads like errors.
+  child = subprocess.Popen([sys.executable, *command], env=environment)
+
+  def stop(*_: object) -> None:
+    nonlocal stopped
+    stopped = True
+    child.terminate()
+
+  before = signal.signal(signal.SIGTERM, stop)
+  try:
+    status = child.wait()
+  except KeyboardInterrupt:  # Control-C reaches the child as well.
+    child.wait()
+    raise
+  finally:
+    signal.signal(signal.SIGTERM, before)
+  if stopped or status == EXIT_STOPPED:
+    raise _StoppedError
+  if status:
+    raise UserError(
+      f"Every command of a study must succeed. Received: status {status} from {title}, whose message is above. Mend "
+      "what it names; the same command then goes on from there."
+    )
+
+
+def _say(text: str) -> None:
+  print(f"\n{text}", flush=True)
+
+
+@exit_on_user_error
+def main(argv: Sequence[str]) -> int | None:
+  if len(argv) > 1:
+    raise UserError(f"All arguments are flags. Received: {' '.join(argv[1:])}. Quote patterns.")
+  study = find_study(_STUDY.value)
+  if not study.arms:
+    _say(write_curves(study, [files.abspath(path) for path in _RUNS.value], files.abspath(_OUTPUT_DIR.value)))
+    return 0
+  plan = _plan(study)
+  os.chdir(ROOT)  # Commands and recipes are named from here.
+  check_memory(plan, doctor.available_memory())
+  check_directory(plan)
+
+  def report(stage: Stage) -> None:
+    if stage.name.endswith(tuple(f"seed-{seed}" for seed in plan.seeds)):
+      write_report(plan)
+
+  try:
+    run_plan(plan, run=run_command, notice=_say, after=report)
+  except _StoppedError:
+    print("stopped by SIGTERM; the same command continues.", file=sys.stderr)
+    return EXIT_STOPPED
+  _say(write_report(plan))
+  print(f"{plan.output_dir}: table.md, table.csv, table.json, {study.name}.png")
+  return 0
+
+
+if __name__ == "__main__":
+  app.run(main, flags_parser=parse_flags)
