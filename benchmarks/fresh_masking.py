@@ -13,8 +13,8 @@ paired differences from `stored` with its standard error.
   - once: one pass with its stored masks, to see what fresh ones add.
 
 Found on 22 November 2026, after 800 updates: fresh less stored -0.126 ± 0.004 of masked-LM loss, +0.1 ± 0.3 points of
-accuracy, +1.09 ± 0.06 of sentence-order loss: masks are better drawn anew, but one pass repeats its cuts
-(docs/data.md).
+accuracy, +1.09 ± 0.06 of sentence-order loss: masks are better drawn anew, but one pass repeats its cuts.
+Several passes with fresh masks, `both`, are ahead in either (docs/data.md).
 
 Example:
   make demo

@@ -28,7 +28,8 @@ from albert_tf.finetuning.five_tasks import TASKS, Task
 
 _SCRIPTS = os.path.dirname(files.abspath(__file__))
 _RECIPES = os.path.join(os.path.dirname(_SCRIPTS), "recipes")
-TASKS_FILE = "tasks.json"
+TASKS_FILE = "tasks.json"  # Written last: a directory that has it is finished.
+FINISHED_FILE = "finished_tasks.json"
 
 flags.adopt_module_key_flags(finetuning_flags)  # --help shows them too.
 _DATA_DIR = flags.DEFINE_string(
@@ -104,17 +105,17 @@ def identity(task: Task, folder: str, weights: str) -> dict[str, str]:
 
 
 def _read_records(output_dir: str) -> dict[str, dict[str, Any]]:
-  path = os.path.join(output_dir, TASKS_FILE)
+  path = os.path.join(output_dir, FINISHED_FILE)
   if not files.exists(path):
     return {}
   with files.open_binary(path) as stream:
-    return dict(json.load(stream)["tasks"])
+    return dict(json.load(stream))
 
 
-def _write(output_dir: str, results: Mapping[str, Any]) -> None:
+def _write(output_dir: str, name: str, content: Mapping[str, Any]) -> None:
   files.makedirs(output_dir)
-  with files.atomic_writer(os.path.join(output_dir, TASKS_FILE), "w") as stream:
-    stream.write(json.dumps(results, indent=2) + "\n")
+  with files.atomic_writer(os.path.join(output_dir, name), "w") as stream:
+    stream.write(json.dumps(content, indent=2) + "\n")
 
 
 def _check_same(name: str, before: Mapping[str, str], now: Mapping[str, str], output_dir: str) -> None:
@@ -154,9 +155,9 @@ def run_all(names: Sequence[str], *, data_dir: str, output_dir: str) -> dict[str
         "the same command goes on."
       )
     records[name] = {"metrics": five_tasks.metrics_of(TASKS[name], directory), "identity": identities[name]}
-    _write(output_dir, five_tasks.summary(records, left_out))
+    _write(output_dir, FINISHED_FILE, records)
   results = five_tasks.summary(records, left_out)
-  _write(output_dir, results)
+  _write(output_dir, TASKS_FILE, results)
   return results
 
 

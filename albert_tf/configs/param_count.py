@@ -35,7 +35,7 @@ class ParameterCount(NamedTuple):
 def count_parameters(config: "AlbertConfig") -> ParameterCount:
   """Counts encoder and pooler.
 
-  Equation: (V + P + T + 2) E + [E != H](E + 1) H + n_a (4 (H + 1) H + 2 H)
+  Equation: (V + P + T + 2) E + [E != H] (E + 1) H + n_a (4 (H + 1) H + 2 H)
     + n_f ((H + 1) F + (F + 1) H + 2 H) + (H + 1) H, where n_a and n_f are the numbers of
     distinct attentions and feed-forwards that `sharing` leaves.
 

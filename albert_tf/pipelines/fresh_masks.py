@@ -1,7 +1,8 @@
 """New masks for stored records: the stored ones undone, n-grams drawn again, paper section 4.1.
 
 A record is pre-masked, but its answers give back the text. So one copy of a corpus serves for any number of epochs,
-each with other masks; which ones is a function of (seed, epoch, number of the record).
+each with other masks; which ones is a function of (seed, epoch, number of the record). So is the order of the
+two segments: with one order for good, a model would learn by heart which record is swapped.
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.pipelines.fresh_order import with_order
 from albert_tf.records import features as names
 from albert_tf.records.ngrams import KEEP_SHARE, MASK_SHARE
 
@@ -28,6 +30,7 @@ class FreshMasking:
     word_starts: bool [V], whether a piece begins a word; all of them do with `--whole_word=none`.
     cls_id, sep_id, mask_id: the special pieces.
     random_ids: the pieces a random one is drawn from.
+    redraw_order: whether the order of the two segments is drawn too, with its label.
     seed: keys the draws, with epoch and record.
   """
 
@@ -39,6 +42,7 @@ class FreshMasking:
   sep_id: int
   mask_id: int
   random_ids: np.ndarray
+  redraw_order: bool = False
   seed: int
 
 
@@ -81,7 +85,7 @@ class FreshMasks:
     self._cumulative = np.cumsum(masking.ngram_probabilities)[:-1]
 
   def __call__(self, batch: Batch, epochs: tf.Tensor, records: tf.Tensor) -> Batch:
-    """The batch with other masks.
+    """The batch with other masks, and where `redraw_order` says so in another order.
 
     Args:
       batch: parsed records with the stored masks, S tokens a row.
@@ -91,7 +95,10 @@ class FreshMasks:
       The batch, `masked_lm_*` now [B, P].
     """
     masking = self._masking
-    ids = unmasked(batch)  # [B, S]
+    batch = {**batch, names.INPUT_IDS: unmasked(batch)}
+    if masking.redraw_order:
+      batch = with_order(batch, _row_keys(masking.seed, epochs, records, _ORDER_STREAM) >= _word(2**63))
+    ids = batch[names.INPUT_IDS]  # [B, S]
     length = tf.shape(ids)[1]
     draws = draws_of_rows(masking.seed, epochs, records, length)
     tokens = tf.reduce_sum(batch[names.INPUT_MASK], axis=1)  # [B]
@@ -244,7 +251,7 @@ def draws_of_rows(
   seed: int, epochs: tf.Tensor, records: tf.Tensor, length: tf.Tensor
 ) -> list[tuple[tf.Tensor, tf.Tensor]]:
   """Two pairs of independent draws in [0, 2^31), int32 [B, S] each."""
-  return [_draws(_row_keys(seed, epochs, records, stream), length) for stream in (0, 1)]
+  return [_draws(_row_keys(seed, epochs, records, stream), length) for stream in _MASK_STREAMS]
 
 
 def _row_keys(seed: int, epochs: tf.Tensor, records: tf.Tensor, stream: int) -> tf.Tensor:
@@ -277,4 +284,5 @@ def _word(value: int) -> tf.Tensor:
   return tf.constant(value, tf.uint64)
 
 
+_MASK_STREAMS, _ORDER_STREAM = (0, 1), 2
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, odd.

@@ -80,23 +80,24 @@ SHARING = Study(
   paper="table 4",
   question="What does sharing attention, feed-forward or both cost?",
   arms=(
+    # On a laptop H = 64, and E = 64 or 16.
     *(
       arm(f"{kind}_e{size}", f"{title}, E = {size}",
            f"--sharing={kind} --embedding_size={size}", f"--sharing={kind} --embedding_size={laptop}",
            laptop_title=f"{title}, E = {laptop} for {size}",
            paper={"parameters": parameters, "average": average})
       for kind, title, size, laptop, parameters, average in (
-        ("all", "all-shared", 768, 128, "31M", 79.8), ("attention", "shared-attention", 768, 128, "83M", 81.6),
-        ("ffn", "shared-FFN", 768, 128, "57M", 79.5), ("none", "not-shared", 768, 128, "108M", 82.3),
-        ("all", "all-shared", 128, 32, "12M", 80.1), ("attention", "shared-attention", 128, 32, "64M", 81.7),
-        ("ffn", "shared-FFN", 128, 32, "38M", 80.2), ("none", "not-shared", 128, 32, "89M", 81.6),
+        ("all", "all-shared", 768, 64, "31M", 79.8), ("attention", "shared-attention", 768, 64, "83M", 81.6),
+        ("ffn", "shared-FFN", 768, 64, "57M", 79.5), ("none", "not-shared", 768, 64, "108M", 82.3),
+        ("all", "all-shared", 128, 16, "12M", 80.1), ("attention", "shared-attention", 128, 16, "64M", 81.7),
+        ("ffn", "shared-FFN", 128, 16, "38M", 80.2), ("none", "not-shared", 128, 16, "89M", 81.6),
       )
     ),
     # Section 4.5: "divide the L layers into N groups of size M"; the paper gives no figures.
     arm("groups_2", "two groups of layers, E = 128",
          "--sharing=all --num_hidden_groups=2 --embedding_size=128",
-         "--sharing=all --num_hidden_groups=2 --embedding_size=32",
-         laptop_title="two groups of layers, E = 32 for 128"),
+         "--sharing=all --num_hidden_groups=2 --embedding_size=16",
+         laptop_title="two groups of layers, E = 16 for 128"),
     arm("groups_4", "four groups of three layers, E = 128",
          "--sharing=all --num_hidden_groups=4 --embedding_size=128", scales=("paper",)),
   ),
@@ -173,7 +174,7 @@ LAYER_SIMILARITY = Study(
   fine_tuned=False,
   seeds={"laptop": (1,), "paper": (1,)},
   arms=(
-    arm("bert_large", "BERT large: not shared", "--size=bert_large", f"{UNSHARED}"),
-    arm("large", "ALBERT large: shared", "--size=large_v1", f"{SHARED}"),
+    arm("bert_large", "BERT large: not shared", "--size=bert_large", UNSHARED, laptop_title="not shared"),
+    arm("large", "ALBERT large: shared", "--size=large_v1", SHARED, laptop_title="shared"),
   ),
 )

@@ -8,7 +8,6 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.studies.driver import is_done
 from albert_tf.studies.plan import Plan
-from albert_tf.studies.plots import draw_study
 from albert_tf.studies.results import Results, collect, of_runs
 from albert_tf.studies.stage import METRICS_FILE
 from albert_tf.studies.study import Study, flag_values
@@ -58,6 +57,8 @@ def _settings(plan: Plan) -> list[str]:
 def _write(study: Study, directory: str, results: Results, lines: Sequence[str], about: object) -> str:
   files.makedirs(directory)
   picture = f"{study.name}.png"
+  from albert_tf.studies.plots import draw_study  # Loads Matplotlib.
+
   if draw_study(study, results, os.path.join(directory, picture)):
     lines = [*lines, "", f"![{study.title}]({picture})"]
   return write_tables(directory, study.title, study.columns, results, lines=lines, about=about)

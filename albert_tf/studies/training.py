@@ -50,10 +50,11 @@ EQUAL_TIME = Study(
     arm("bert_large", "BERT large, 400,000 steps", "--size=bert_large --num_train_steps=400000",
          "--num_hidden_layers=4 --hidden_size=64 --num_attention_heads=4 --intermediate_size=256 "
          f"--embedding_size=64 {UNSHARED}",
-         paper={"hours": 34, "average": 87.2}),
+         laptop_title="four layers of 64, not shared", paper={"hours": 34, "average": 87.2}),
     arm("xxlarge", "ALBERT xxlarge, as long", "--size=xxlarge_v1",
          "--num_hidden_layers=2 --hidden_size=256 --num_attention_heads=16 --intermediate_size=1024 "
          f"--embedding_size=32 {SHARED}",
+         laptop_title="two layers of 256, shared, as long",
          time_of="bert_large", paper={"hours": 32, "average": 88.7}),
   ),
 )  # fmt: skip

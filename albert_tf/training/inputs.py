@@ -37,6 +37,7 @@ def fresh_masking(settings: PretrainingSettings) -> FreshMasking | None:
     sep_id=tokenizer.sep_id,
     mask_id=tokenizer.mask_id,
     random_ids=np.setdiff1d(np.arange(tokenizer.vocab_size), special),
+    redraw_order=settings.masking.redraw_order,
     seed=settings.step.seed,
   )
 

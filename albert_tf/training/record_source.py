@@ -62,8 +62,14 @@ class RecordsSource:
       max_predictions_per_seq=predictions,
       ngram_probabilities=tuple(ngrams.tolist()),
       whole_word=self._setting("whole_word", "original"),
+      redraw_order=self._order_may_change(),
       vocab_sha256=self.vocab_sha256,
     )
+
+  def _order_may_change(self) -> bool:
+    """Whether label 1 means the swapped order and nothing else, in all training records."""
+    kinds = {(of.get("sentence_pair"), of.get("compatibility", "none")) for of in self.settings.values()}
+    return kinds == {("sop", "none")}
 
   def _setting(self, name: str, default: Any) -> Any:
     """How all training records were made."""

@@ -110,6 +110,7 @@ class MaskingConfig:
     max_predictions_per_seq: P of training, the most pieces masked in one sequence.
     ngram_probabilities: p(n) for n = 1, 2, … words.
     whole_word: where a word begins, whose pieces are masked together; as of the records.
+    redraw_order: whether the order of the two segments is drawn anew too. Runs from before it draw masks alone.
     vocab_sha256: of the vocabulary.
   """
 
@@ -117,6 +118,7 @@ class MaskingConfig:
   max_predictions_per_seq: int
   ngram_probabilities: tuple[float, ...]
   whole_word: str = "original"
+  redraw_order: bool = False
   vocab_sha256: str = ""
 
   def __post_init__(self) -> None:

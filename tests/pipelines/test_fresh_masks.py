@@ -13,6 +13,7 @@ from albert_tf.pipelines.fresh_masks import FreshMasking, FreshMasks, draws_of_r
 from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.records import features as names
 from albert_tf.records.parse import parse_pretraining_batch
+from albert_tf.training.record_source import RecordsSource
 
 VOCABULARY, CLS, SEP, MASK = 400, 2, 3, 4
 RNG = np.random.default_rng(5)
@@ -196,3 +197,50 @@ def test_a_text_that_fills_its_row_without_a_separator_may_be_masked_to_its_end(
     MASKING, {**batch, names.INPUT_IDS: tf.constant(ids), names.MASKED_LM_WEIGHTS: tf.zeros([200, 5])}
   )
   assert any(23 in chosen(result, row) for row in range(200))
+
+
+def test_a_drawn_order_is_one_of_the_two_with_its_label():
+  batch, texts = stored_batch(400, 24, 3)
+  masking = dataclasses.replace(MASKING, redraw_order=True)
+  result = mask_again(masking, batch, epoch=2)
+  found = unmasked({name: tf.constant(value) for name, value in result.items()}).numpy()
+  turned = []
+  for row, text in enumerate(texts):
+    tokens = int(batch[names.INPUT_MASK][row].numpy().sum())
+    second = int(batch[names.SEGMENT_IDS][row].numpy().sum())
+    first = text[1 : tokens - second]  # With its [SEP].
+    other = np.concatenate([text[:1], text[tokens - second : tokens], first, text[tokens:]])
+    swapped = second > 1 and bool(
+      result[names.SENTENCE_ORDER_LABELS][row] != batch[names.SENTENCE_ORDER_LABELS][row]
+    )
+    np.testing.assert_array_equal(found[row], other if swapped else text)
+    begin = len(text) if second <= 1 else tokens - (len(first) if swapped else second)
+    expected = np.zeros(len(text)) if second <= 1 else np.isin(np.arange(len(text)), np.arange(begin, tokens))
+    np.testing.assert_array_equal(
+      result[names.SEGMENT_IDS][row][: len(text)],
+      np.where(second == 1, batch[names.SEGMENT_IDS][row], expected),
+    )
+    if second > 1:
+      turned.append(swapped)
+  assert abs(np.mean(turned) - 0.5) < 4 * 0.5 / np.sqrt(len(turned))
+  again = mask_again(masking, batch, epoch=3)[names.SENTENCE_ORDER_LABELS]
+  assert 0.3 < np.mean(again != result[names.SENTENCE_ORDER_LABELS]) < 0.7
+
+
+def test_the_order_is_drawn_only_where_labels_say_nothing_else():
+  def source(*kinds):
+    return RecordsSource(
+      max_seq_length=64, max_predictions_per_seq=9, vocab_size=VOCABULARY, tokenizer_path="", vocab_sha256="",
+      directory="", baselines={}, settings={str(i): kind for i, kind in enumerate(kinds)},
+    ).masking(None).redraw_order  # fmt: skip
+
+  pure = {"sentence_pair": "sop", "compatibility": "none"}
+  assert source(pure, pure)
+  for other in (
+    {"sentence_pair": "nsp"},
+    {"sentence_pair": "ordered"},
+    {**pure, "compatibility": "original"},
+    {},
+  ):
+    assert not source(pure, other)
+  assert not source()

@@ -1,5 +1,6 @@
 """The catalogue against the paper's tables, and every study's recipes against the commands that read them."""
 
+import json
 import pathlib
 import re
 import subprocess
@@ -27,8 +28,12 @@ def paper_models(name):
   return found
 
 
+def find_recipe(study, name):
+  return next(path for path in (RECIPES / study / name, RECIPES / name) if path.exists())
+
+
 def read_recipe(study, name):
-  path = next(path for path in (RECIPES / study / name, RECIPES / name) if path.exists())
+  path = find_recipe(study, name)
   lines = []
   for line in path.read_text().splitlines():
     if line.startswith("--flagfile="):
@@ -98,12 +103,13 @@ import json, sys
 sys.path[:0] = [".", "tpu_scripts", "tfrecords_tools"]
 from absl import flags
 import importlib
+from flag_settings import expand_flag_files
 importlib.import_module(sys.argv[1])
 for words in json.load(sys.stdin):
   flags.FLAGS.unparse_flags()
   for name in flags.FLAGS:
     flags.FLAGS[name].unparse()
-  flags.FLAGS([sys.argv[1], *words])
+  flags.FLAGS([sys.argv[1], *expand_flag_files(words)])
 """
 
 
@@ -115,14 +121,12 @@ for words in json.load(sys.stdin):
   ],
 )
 def test_recipes_and_arms_are_understood_by_their_command(module, ending, always):
-  import json
-
   lists = []
   for name, study in STUDIES.items():
     for scale in SCALES:
-      shared = read_recipe(name, f"{scale}{ending}.flags")
-      lists += [[*always, *shared, *arm.flags[scale]] for arm in study.arms_at(scale)] if not ending else []
-      lists.append([*always, *shared])
+      shared = f"--flagfile={find_recipe(name, f'{scale}{ending}.flags')}"
+      lists += [[*always, shared, *arm.flags[scale]] for arm in study.arms_at(scale)] if not ending else []
+      lists.append([*always, shared])
   done = subprocess.run(
     [sys.executable, "-c", READ, module], input=json.dumps(lists), cwd=ROOT, text=True, capture_output=True, check=False
   )  # fmt: skip

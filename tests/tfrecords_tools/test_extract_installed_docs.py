@@ -113,7 +113,7 @@ def environment(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> path
   return root
 
 
-def _extract(output: pathlib.Path, **changes: float) -> installed_docs.Summary:
+def _extract(output: pathlib.Path, **changes: float | str) -> installed_docs.Summary:
   settings = {"max_megabytes": 0.0, "num_files": 2, "num_workers": 1, **changes}
   return installed_docs.extract(output_dir=str(output), **settings)
 
@@ -133,6 +133,24 @@ def test_limit_and_files_of_an_earlier_run(tmp_path: pathlib.Path, environment: 
   summary = _extract(tmp_path / "out", num_files=1, max_megabytes=1e-5)
   assert summary.documents == 1
   assert [path.name for path in (tmp_path / "out").iterdir()] == ["docs-00000-of-00001.txt"]
+
+
+def test_a_docstring_can_be_a_document(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
+  texts = [
+    "Opens the front door. Takes a key for that. Then rings the bell.",
+    "Shuts it once again. Keeps the key here. Says not one word.",
+  ]
+  source = (
+    "".join(f'def f{n}():\n  """{text}"""\n' for n, text in enumerate(texts))
+    + 'def g():\n  """Too short to be."""\n'
+  )
+  (tmp_path / "lib").mkdir()
+  (tmp_path / "lib/doors.py").write_text(source)
+  monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path / "lib"))
+  counts = {kind: _extract(tmp_path / kind, documents=kind).documents for kind in installed_docs.DOCUMENTS}
+  assert counts == {"module": 1, "docstring": 2}
+  lines = [pathlib.Path(path).read_text() for path in sorted((tmp_path / "docstring").iterdir())]
+  assert lines == [text.replace(". ", ".\n") + "\n\n" for text in texts]
 
 
 def test_no_documentation(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):

@@ -10,6 +10,8 @@ from support import tiny_run
 from support.commands.script_runs import run_script
 from support.task_files import write_squad
 
+from albert_tf.finetuning.five_tasks import TASKS, metrics_of
+
 # ALBERT, table 2: SQuAD 1.1 and 2.0 (F1, EM), MNLI, SST-2, RACE, average.
 TABLE_2 = """
 90.4 83.2 80.4 77.6 84.5 92.8 68.2 82.3
@@ -45,6 +47,12 @@ print(json.dumps(averages))
 """
   averages = program(repository_dir, body, json.dumps(rows))
   assert averages == pytest.approx([row[-1] for row in rows], abs=0.0501)  # As far as it is printed.
+
+
+def test_of_several_seeds_the_median_counts(tmp_path):
+  results = {"accuracy": 0.9, "median": {"accuracy": 0.7}, "seeds": {}}
+  (tmp_path / "results.json").write_text(json.dumps(results))
+  assert metrics_of(TASKS["mnli"], str(tmp_path)) == {"accuracy": pytest.approx(70)}
 
 
 def test_flags_given_win_over_the_recipe_and_a_length_goes_where_it_is_known(repository_dir):
@@ -138,7 +146,7 @@ def test_mistakes_are_said_before_anything_is_run(folder):
 
 QUICK = (
   "--max_seq_length=32", "--max_query_length=8", "--max_qa_length=10", "--num_train_steps=2", "--train_batch_size=8",
-  "--noprogress", "--distribution=one_device",
+  "--seeds=1", "--noprogress", "--distribution=one_device",
 )  # fmt: skip
 
 
@@ -153,8 +161,16 @@ def test_a_table_is_made_goes_on_and_stays_one_table(folder):
     assert done.returncode == status, (done.stdout, done.stderr)
     return done
 
+  # Killed, or as here ended by a mistake, between two tasks: no table yet, and nothing is lost.
+  dev = folder / "data/squad2/dev-v2.0.json"
+  kept = dev.read_text()
+  dev.write_text(kept[:300])
+  assert "status 2 from squad2" in run("--tasks=squad2", status=2).stderr
+  dev.write_text(kept)
+  assert not (folder / "table/tasks.json").exists()
   run("--tasks=mnli")
   first = json.loads((folder / "table/tasks.json").read_text())
+  (folder / "table/tasks.json").unlink()
   weights = (folder / "table/mnli/results.json").stat().st_mtime_ns
   out = run().stdout
   results = json.loads((folder / "table/tasks.json").read_text())

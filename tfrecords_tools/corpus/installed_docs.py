@@ -4,7 +4,9 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 import concurrent.futures
 import dataclasses
+import functools
 import inspect
+import itertools
 import os
 import re
 import sysconfig
@@ -16,6 +18,8 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from tfrecords_tools.corpus.sentences import split_sentences
 
+# A docstring begins with what the thing does, so small models learn its order; between functions there is hardly any.
+DOCUMENTS = ("module", "docstring")
 _MAX_SOURCE_BYTES = 4_000_000  # Larger ones are generated tables.
 _MIN_SENTENCES = 3  # A document of fewer is no document.
 _TOPICS = os.path.join("pydoc_data", "topics.py")
@@ -81,12 +85,12 @@ def source_files() -> list[str]:
   return [found[relative] for relative in sorted(found)]
 
 
-def read_documents(paths: Sequence[str]) -> list[list[list[list[str]]]]:
+def read_documents(paths: Sequence[str], *, documents: str = "module") -> list[list[list[list[str]]]]:
   """For each source file its documents; a document is paragraphs of sentences."""
-  return [_read_source(path) for path in paths]
+  return [_read_source(path, documents) for path in paths]
 
 
-def _read_source(path: str) -> list[list[list[str]]]:
+def _read_source(path: str, documents: str) -> list[list[list[str]]]:
   try:
     if os.path.getsize(path) > _MAX_SOURCE_BYTES:
       return []
@@ -96,7 +100,8 @@ def _read_source(path: str) -> list[list[list[str]]]:
       warnings.simplefilter("ignore")  # Invalid escapes and the like in the sources of others.
       if path.endswith(_TOPICS):
         return [prose_paragraphs(text) for text in topic_texts(source)]
-      return [[paragraph for text in source_docstrings(source) for paragraph in prose_paragraphs(text)]]
+      docstrings = [prose_paragraphs(text) for text in source_docstrings(source)]
+      return docstrings if documents == "docstring" else [list(itertools.chain.from_iterable(docstrings))]
   except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
     return []  # Not this Python's syntax (templates, Python 2), or not text.
 
@@ -114,7 +119,9 @@ def unique_documents(documents: Iterable[list[list[str]]]) -> Iterator[list[str]
       yield sentences
 
 
-def extract(*, output_dir: str, max_megabytes: float, num_files: int, num_workers: int) -> Summary:
+def extract(
+  *, output_dir: str, max_megabytes: float, num_files: int, num_workers: int, documents: str = "module"
+) -> Summary:
   """Writes `docs-?????-of-?????.txt`, in the place of those of an earlier run, and says what they hold.
 
   Args:
@@ -122,6 +129,7 @@ def extract(*, output_dir: str, max_megabytes: float, num_files: int, num_worker
     max_megabytes: stop after this much text (10^6 bytes); 0 takes all there is.
     num_files: files to spread the documents over.
     num_workers: processes; 0 is one a core, at most 8.
+    documents: one of `DOCUMENTS`, what a document is.
 
   Raises:
     UserError: the directory cannot be written, or no documentation was found.
@@ -130,8 +138,8 @@ def extract(*, output_dir: str, max_megabytes: float, num_files: int, num_worker
   sources = source_files()
   batches = [sources[start : start + _BATCH] for start in range(0, len(sources), _BATCH)]
   limit = max_megabytes * 1e6 or float("inf")
-  documents: list[list[str]] = []
-  size = 0
+  chosen, size = list[list[str]](), 0
+  read = functools.partial(read_documents, documents=documents)
   workers = num_workers or min(os.cpu_count() or 1, 8)
   with (
     concurrent.futures.ProcessPoolExecutor(workers) as pool,
@@ -139,23 +147,23 @@ def extract(*, output_dir: str, max_megabytes: float, num_files: int, num_worker
   ):
 
     def results() -> Iterator[list[list[str]]]:
-      for batch, found in zip(batches, pool.map(read_documents, batches), strict=True):
+      for batch, found in zip(batches, pool.map(read, batches), strict=True):
         progress.update(len(batch))
         yield from (document for source in found for document in source)
 
     for document in unique_documents(results()):
-      documents.append(document)
+      chosen.append(document)
       size += sum(len(sentence.encode()) + 1 for sentence in document) + 1
       if size >= limit:
         pool.shutdown(wait=False, cancel_futures=True)
         break
-  if not documents:
+  if not chosen:
     raise UserError(
       "The installed packages must hold documentation. Received: none in "
       f"{sysconfig.get_path('stdlib')} and {sysconfig.get_path('purelib')}. Use a Python with sources."
     )
-  paths = _write(documents, output_dir=output_dir, num_files=num_files)
-  return Summary(len(sources), len(documents), sum(map(len, documents)), size / 1e6, paths)
+  paths = _write(chosen, output_dir=output_dir, num_files=num_files)
+  return Summary(len(sources), len(chosen), sum(map(len, chosen)), size / 1e6, paths)
 
 
 def _write(documents: Sequence[list[str]], *, output_dir: str, num_files: int) -> list[str]:
@@ -194,8 +202,8 @@ def _node_docstrings(node: ast.AST) -> Iterator[str]:
     docstring = ast.get_docstring(node, clean=False)
     if docstring:
       yield docstring
-  if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-    return  # Functions inside functions are details.
+  if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):  # Functions inside functions are details.
+    return
   for child in body:
     yield from _node_docstrings(child)
 

@@ -118,7 +118,7 @@ class _KnownWords:
     try:
       ids, sizes = _encode(self._tokenizer, new)
     except BaseException:
-      self._forget()  # Numbers without ids.
+      self._forget()  # Else a caller that tries again would find numbers without ids.
       raise
     self._ids, self._sizes = np.concatenate([self._ids, ids]), np.concatenate([self._sizes, sizes])
     self._characters += sum(map(len, new))
