@@ -149,7 +149,11 @@ def test_every_package_has_its_arrows() -> None:
 def test_the_picture_has_only_arrows_that_are_allowed() -> None:
   text = (ROOT / "docs/images/architecture.dot").read_text(encoding="utf-8")
   arrows = set(re.findall(r"(\w+) -> (\w+)", re.sub(r"\w+ -> \w+ \[style=invis\]", "", text)))
-  assert {unit for arrow in arrows for unit in arrow} >= set(LIBRARY_ARROWS) - LEAVES - {"__init__", "doctor", "lazy"}
+  assert {unit for arrow in arrows for unit in arrow} >= set(LIBRARY_ARROWS) - LEAVES - {
+    "__init__",
+    "doctor",
+    "lazy",
+  }
   allowed = {**LIBRARY_ARROWS, "tfrecords_tools": TOOLS_ARROWS, "tpu_scripts": set(LIBRARY_ARROWS)}
   assert {arrow for arrow in arrows if arrow[1] not in allowed[arrow[0]]} == set()
 

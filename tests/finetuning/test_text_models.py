@@ -15,6 +15,7 @@ from support import tiny_run
 import tensorflow as tf
 
 from albert_tf import AdamW, AlbertClassifier, AlbertEncoder, AlbertPreprocessor
+from albert_tf.compat import KERAS_3
 from albert_tf.errors import UserError
 from albert_tf.finetuning.models import AlbertMultipleChoice, AlbertQuestionAnswering, AlbertTagger
 from albert_tf.finetuning.tasks.base import TaskSpec
@@ -177,9 +178,8 @@ def test_texts_are_the_ids_of_the_tokenizer(run):
 
 def test_replicas_callbacks_and_mixed_precision(run, mirrored_2, tmp_path):
   """As on one device, with everything else that Keras offers at once."""
-  x, y = TEXTS * 4, [0, 1, 1] * 4
-  weights = []
-  for strategy in (tf.distribute.OneDeviceStrategy("cpu:0"), mirrored_2):
+  x, y, weights = TEXTS * 4, [0, 1, 1] * 4, []
+  for strategy in (tf.distribute.get_strategy(), mirrored_2):
     keras.utils.set_random_seed(1)
     with strategy.scope():
       config = AlbertEncoder.from_pretrained(str(run)).config.replace(
@@ -247,10 +247,10 @@ def test_the_encoder_inside_a_functional_model(run, tmp_path):
   np.testing.assert_array_equal(
     keras.saving.load_model(tmp_path / "f.keras").predict(tf.constant(TEXTS), verbose=0), want
   )
-  model.export(str(tmp_path / "f"))
-  np.testing.assert_allclose(
-    tf.saved_model.load(str(tmp_path / "f")).serve(tf.constant(TEXTS)), want, atol=1e-5
-  )
+  if KERAS_3:  # Keras 2 exports no other resources than those of its own layers.
+    model.export(str(tmp_path / "f"))
+    served = tf.saved_model.load(str(tmp_path / "f")).serve(tf.constant(TEXTS))
+    np.testing.assert_allclose(served, want, atol=1e-5)
   lines = []
   model.summary(print_fn=lambda line, **_: lines.append(str(line)))
   AlbertClassifier.from_pretrained(str(run), num_labels=2).summary(
