@@ -157,7 +157,11 @@ def test_small_recipes_cause_no_warning(values, repository_dir):
     recipe = values[name]
     assert 0 < recipe["num_warmup_steps"] < recipe["num_train_steps"] / 4
     file, size = recipe["albert_config_file"], recipe["size"]
-    config = AlbertConfig.from_name(size) if size else AlbertConfig.from_json_file(str(repository_dir / file))
+    config = (
+      AlbertConfig.from_name(size)
+      if size
+      else AlbertConfig.from_json_file(str(repository_dir / file), vocab_size=4000)
+    )
     schedule = ("learning_rate", "num_train_steps", "num_warmup_steps")
     settings = PretrainingSettings(
       input_files=(),

@@ -68,7 +68,7 @@ def test_off_is_the_update_with_a_sentence_term_of_zero(mirrored_2, index, monke
       np.testing.assert_array_equal(value, variables[name].numpy(), err_msg=name)
       assert name.endswith("bias") or not np.array_equal(on[name], value)
     else:
-      np.testing.assert_allclose(value, on[name], rtol=1e-5, atol=1e-7, err_msg=name)
+      np.testing.assert_allclose(value, on[name], rtol=2e-4, atol=2e-5, err_msg=name)
     np.testing.assert_allclose(shared[name], value, rtol=2e-4, atol=2e-5, err_msg=name)
   averages = metrics.averages(5, "")
   assert averages["loss"] == averages["masked_lm_loss"] > 0
