@@ -42,8 +42,6 @@ class TextModel(ModelBase):
     self.config = config
     self.preprocessor = preprocessor
 
-  # ------------------------------------------------------------------ from a checkpoint
-
   @classmethod
   def from_pretrained(
     cls,
@@ -64,9 +62,6 @@ class TextModel(ModelBase):
 
     Raises:
       UserError: nothing known is there, or its weights do not fit.
-
-    Example:
-      >>> model = AlbertClassifier.from_pretrained("run/", num_labels=2)
     """
     from albert_tf.interop import ANY_HEAD, load_weights, read_checkpoint
     from albert_tf.preprocessing import AlbertPreprocessor
@@ -98,8 +93,6 @@ class TextModel(ModelBase):
     """The sizes of the preprocessor of a model with these arguments."""
     del options
     return {"max_length": max_length}
-
-  # ------------------------------------------------------------------ texts as input
 
   def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
     if holds_text(inputs):
@@ -199,8 +192,6 @@ class TextModel(ModelBase):
         "Make the model with from_pretrained(…) of a checkpoint with its tokenizer, pass preprocessor=, or give ids."
       )
 
-  # ------------------------------------------------------------------ to files
-
   def export(self, filepath: str, format: str = "tf_saved_model", **settings: Any) -> None:
     """Writes the SavedModel of `export_saved_model.py`, with its signatures: it takes strings.
 
@@ -270,7 +261,8 @@ class TextModel(ModelBase):
 
   def get_config(self) -> dict[str, Any]:
     preprocessor = self.preprocessor and keras.saving.serialize_keras_object(self.preprocessor)
-    own = {"name": self.name, "config": self.config.to_dict(), "preprocessor": preprocessor}
+    frozen = [part.name for part in self.layers if not part.trainable]
+    own = {"name": self.name, "config": self.config.to_dict(), "preprocessor": preprocessor, "frozen": frozen}
     return {**super().get_config(), "file_version": FILE_VERSION, **own}
 
   @classmethod
@@ -285,7 +277,13 @@ class TextModel(ModelBase):
     preprocessor = config.pop("preprocessor")
     if preprocessor is not None:
       preprocessor = keras.saving.deserialize_keras_object(preprocessor, custom_objects=custom_objects)
-    return cls(**{**config, "config": AlbertConfig.from_dict(config["config"]), "preprocessor": preprocessor})
+    frozen = config.pop("frozen")
+    model = cls(
+      **{**config, "config": AlbertConfig.from_dict(config["config"]), "preprocessor": preprocessor}
+    )
+    for part in (part for part in model.layers if part.name in frozen):
+      part.trainable = False
+    return model
 
 
 def holds_text(inputs: Any) -> bool:

@@ -1,6 +1,5 @@
 """Texts into Keras models: what the documentation shows, saved and exported exactly, and what is refused."""
 
-import json
 import os
 import pathlib
 import re
@@ -181,19 +180,21 @@ def test_replicas_callbacks_and_mixed_precision(run, mirrored_2, tmp_path):
   x, y, weights = TEXTS * 4, [0, 1, 1] * 4, []
   for strategy in (tf.distribute.get_strategy(), mirrored_2):
     keras.utils.set_random_seed(1)
+    steps = 1 if strategy is mirrored_2 else 3  # Not several with replicas on CPUs.
     with strategy.scope():
       config = AlbertEncoder.from_pretrained(str(run)).config.replace(
         hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
       )
       model = AlbertClassifier.from_pretrained(str(run), num_labels=2, classifier_dropout=0.0, config=config)
-      model.compile(AdamW(0.01, global_clipnorm=1.0), loss=LOSS, metrics=["accuracy"], steps_per_execution=3)
+      model.compile(
+        AdamW(0.01, global_clipnorm=1.0), loss=LOSS, metrics=["accuracy"], steps_per_execution=steps
+      )
     data = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
     folder = tmp_path / type(strategy).__name__
     callbacks = [
       keras.callbacks.TensorBoard(str(folder / "board")),
       keras.callbacks.ModelCheckpoint(str(folder / "best.keras"), monitor="val_loss"),
-      keras.callbacks.EarlyStopping(patience=5),
-      keras.callbacks.BackupAndRestore(str(folder / "backup")),
+      *(keras.callbacks.EarlyStopping(), keras.callbacks.BackupAndRestore(str(folder / "backup"))),
     ]
     model.fit(data, epochs=2, validation_data=data, callbacks=callbacks, verbose=0)
     weights.append([w.numpy() if hasattr(w, "numpy") else np.asarray(w) for w in model.trainable_weights])
@@ -292,9 +293,7 @@ def test_a_file_of_another_version_is_refused(run, tmp_path):
     for name in old.namelist():
       content = old.read(name)
       if name == "config.json":
-        config = json.loads(content)
-        config["config"]["file_version"] = 99
-        content = json.dumps(config).encode()
+        content = re.sub(rb'"file_version": \d+', b'"file_version": 99', content)
       new.writestr(name, content)
   with pytest.raises(UserError, match=r"must have the format 1.*the format 99"):
     keras.saving.load_model(tmp_path / "n.keras")
