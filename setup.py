@@ -73,6 +73,14 @@ DEV = [
   "selenium",
 ]
 
+# Every command, by the name of its file: tpu_scripts/run_glue.py is `albert-run-glue`. The demo needs the checkout.
+COMMANDS = sorted(
+  path.stem
+  for folder in ("tpu_scripts", "tfrecords_tools")
+  for path in (ROOT / folder).glob("*.py")
+  if path.stem != "demo" and '__name__ == "__main__"' in path.read_text(encoding="utf-8")
+)
+
 setup(
   name="albert-tf",
   version=VERSION,
@@ -93,7 +101,14 @@ setup(
     "Topic :: Scientific/Engineering :: Artificial Intelligence",
     "Typing :: Typed",
   ],
-  packages=find_packages(include=["albert_tf", "albert_tf.*", "tfrecords_tools", "tfrecords_tools.*"]),
+  packages=[
+    *find_packages(include=["albert_tf", "albert_tf.*", "tfrecords_tools", "tfrecords_tools.*"]),
+    "tpu_scripts",
+    "tpu_scripts.serving_clients",
+  ],
+  entry_points={
+    "console_scripts": [f"albert-{name.replace('_', '-')} = tpu_scripts.console:main" for name in COMMANDS]
+  },
   package_data={"albert_tf": ["py.typed", "serving/server/web/index.html"]},
   python_requires=">=3.10,<3.14",
   install_requires=INSTALL_REQUIRES,

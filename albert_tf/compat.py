@@ -75,6 +75,12 @@ class ModelBase(keras.Model):
   def compile(self, *args: Any, jit_compile: bool = False, **kwargs: Any) -> None:
     super().compile(*args, jit_compile=jit_compile, **kwargs)
 
+  def compile_from_config(self, config: dict[str, Any]) -> None:
+    """As Keras does, which leaves a model that overrides `compile` uncompiled when it is loaded."""
+    self.compile(**keras.saving.deserialize_keras_object(config))
+    if hasattr(self.optimizer, "build"):  # Keras 2 has older ones that build themselves.
+      self.optimizer.build(self.trainable_variables)
+
   # Over several workers Keras 3 takes means that TensorFlow has not: of a batch that is a mapping, and of scalar
   # metrics along an axis. A worker's own part shows the types as well, and a metric can have an axis.
   if KERAS_3:

@@ -31,7 +31,7 @@ import tensorflow as tf
 from albert_tf.compat import KERAS_3, STACK, keras
 from albert_tf.configs import AlbertConfig, named_sizes
 from albert_tf.errors import UserError
-from albert_tf.finetuning.models import AlbertForClassification
+from albert_tf.finetuning.models import AlbertClassifier
 from albert_tf.modeling import AlbertForPreTraining
 
 _SIZE = flags.DEFINE_enum("size", "base", named_sizes(), "The model.")
@@ -94,7 +94,7 @@ def _cross_entropy(labels: np.ndarray) -> Callable[[tf.Tensor], tf.Tensor]:
 def albert_tf_step(config: AlbertConfig, batch: Batch, *, jit: bool) -> Step:
   inputs = {"input_ids": batch.ids, "input_mask": batch.mask, "segment_ids": batch.segments}
   if _TASK.value == "classification":
-    model = AlbertForClassification(config, head_options={"num_labels": 2, "classifier_dropout": 0.0})
+    model = AlbertClassifier(config, head_options={"num_labels": 2, "classifier_dropout": 0.0})
     return _tensorflow_step(model, _cross_entropy(batch.labels), inputs, jit=jit)
   masked_lm, sentence_order = _cross_entropy(batch.targets), _cross_entropy(batch.labels)
   return _tensorflow_step(

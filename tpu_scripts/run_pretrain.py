@@ -44,7 +44,10 @@ flags.DEFINE_string("input_file", "", "Training TFRecords: comma-separated glob 
 flags.DEFINE_string("eval_input_file", "", "Held-out TFRecords, of documents never trained on.")
 flags.DEFINE_string("output_dir", "", "The run directory; local or gs://.")
 flags.DEFINE_string(
-  "init_checkpoint", "", "Weights to start from: a run directory or checkpoint. The optimizer starts anew."
+  "init_checkpoint",
+  "",
+  "Weights to start from: a run directory, the original release, TF-Hub or a Hugging Face folder. A pretraining head "
+  "that is not there starts anew. The optimizer starts anew.",
 )
 flags.DEFINE_string(
   "spm_model_file",

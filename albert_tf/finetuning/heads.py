@@ -36,6 +36,11 @@ class _RowsHead(ConfigLayer):
     logits = tf.nn.bias_add(logits, tf.cast(self.output_bias, tf.float32))
     return tf.reshape(logits, tf.concat([tf.shape(x)[:-1], [self._rows]], axis=0))
 
+  @property
+  def output_shape(self) -> tuple[int | None, ...]:
+    """For Keras' summary, of one row."""
+    return None, self._rows
+
   def checkpoint_items(self) -> dict[str, Any]:
     return {"output_weights": self.output_weights, "output_bias": self.output_bias}
 
@@ -202,6 +207,11 @@ class Squad2Head(ConfigLayer):
     hidden = self.answer_dense_0(tf.concat([summary, x[:, 0]], axis=-1))
     logits = self.answer_dense_1(dropout(hidden, self.classifier_dropout, seed))
     return tf.cast(tf.squeeze(logits, -1), tf.float32)
+
+  @property
+  def output_shape(self) -> tuple[int | None, ...]:
+    """For Keras' summary: that of `cls_logits`."""
+    return (None,)
 
   def checkpoint_items(self) -> dict[str, Any]:
     return {

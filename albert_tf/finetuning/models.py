@@ -1,171 +1,106 @@
-"""An encoder with one downstream head: classification, multiple choice, and both versions of SQuAD."""
+"""The models of downstream tasks: classification, multiple choice, tagging, question answering."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from albert_tf.compat import ModelBase, keras
+from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
 from albert_tf.finetuning.heads import ClassificationHead, SpanHead, Squad2Head
+from albert_tf.finetuning.task_model import WITHOUT_POOLER, TaskModel
 from albert_tf.finetuning.tasks.base import TaskSpec
-from albert_tf.interop import ANY_HEAD, load_weights, read_checkpoint
-from albert_tf.modeling import AlbertEncoder
-from albert_tf.modeling.dropout import resolve_seed, split_seed
 from albert_tf.modeling.text_inputs import integers, text_inputs
 
-DROPOUT_SEED = "dropout_seed"  # An input of training alone, int32 `[B, 2]`; its first row seeds the call.
 
+class _WithLabels(TaskModel):
+  """A model whose outputs are those of `ClassificationHead`."""
 
-def _dropout_seed(
-  inputs: Mapping[str, tf.Tensor], seed: tf.Tensor | None, *, training: bool
-) -> tf.Tensor | None:
-  """The caller's seed, else the batch's, else a fresh one; None at inference."""
-  if seed is None and DROPOUT_SEED in inputs:
-    seed = integers(inputs[DROPOUT_SEED][0])
-  return resolve_seed(seed, training=training)
-
-
-class _EncoderWithHead(ModelBase):
-  """Encoder and head, built on construction.
-
-  Args:
-    config: the encoder's configuration.
-    head_options: of the head.
-    encoder_options: of `AlbertEncoder`.
-  """
-
-  built: bool  # Keras sets it.
-  _head: type  # What `head_options` are of.
-  _fixed_head_options: Mapping[str, Any] = MappingProxyType({})
-  _head_name = ""  # What the head's variables begin with in the original's checkpoints.
-  _head_dropout = True
-  _reads_pooler = False  # Else the pooler is kept as it is: it gets no gradient, only a place in checkpoints.
-
-  def __init__(
-    self,
-    config: AlbertConfig,
-    *,
-    head_options: Mapping[str, Any] | None = None,
-    encoder_options: Mapping[str, Any] | None = None,
-    **kwargs: Any,
-  ):
-    super().__init__(**kwargs, autocast=False)  # Ids would lose digits in bfloat16.
-    self.config = config
-    self.head_options = dict(head_options or {})
-    self.encoder_options = dict(encoder_options or {})
-    self.encoder = AlbertEncoder(config, **self.encoder_options, dtype=self.dtype_policy)
-    self.encoder.pooler.trainable = self._reads_pooler
-    options = {**self._fixed_head_options, **self.head_options}
-    self.head = self._head(config, name="head", dtype=self.dtype_policy, **options)
-    self.build()
+  def _make_head(self, **options: Any) -> Any:
+    return ClassificationHead(self.config, **{"num_labels": self.task.num_labels, **options})
 
   @classmethod
-  def from_pretrained(
-    cls, path: str, *, encoder_options: Mapping[str, Any] | None = None, **head_options: Any
-  ) -> Any:
-    """The model with the weights of a checkpoint; a head that is not in it keeps its random ones.
-
-    Args:
-      path: a run directory, an original checkpoint, a TF-Hub module or a Hugging Face folder.
-      encoder_options: of `AlbertEncoder`.
-      **head_options: of the head, such as `num_labels`.
-
-    Example:
-      >>> model = AlbertForClassification.from_pretrained("run/", num_labels=2)
-    """
-    checkpoint = read_checkpoint(path)
-    model = cls(checkpoint.config, head_options=head_options, encoder_options=encoder_options)
-    load_weights(model, checkpoint, allow_missing=ANY_HEAD, allow_unused=ANY_HEAD)
-    return model
-
-  def build(self, input_shape: Any = None) -> None:
-    del input_shape  # Every size is in the configuration, so weights exist from construction on.
-    if not self.built:
-      self.head.build((None, None, self.config.hidden_size))
-      self.built = True
-
-  def call(
-    self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
-  ) -> Any:
-    seed = _dropout_seed(inputs, seed, training=training)
-    encoder_seed, head_seed = split_seed(seed, 2) if self._head_dropout else (seed, None)
-    encoded = self._encode(inputs, encoder_seed, training=training)
-    return self._answer(encoded, inputs, training=training, seed=head_seed)
-
-  def _encode(self, inputs: Mapping[str, tf.Tensor], seed: tf.Tensor | None, *, training: bool) -> tf.Tensor:
-    """What the head reads: `[B, S, H]`, or the pooled output `[B, H]`, with the last block computed at [CLS] only."""
-    texts = text_inputs(inputs)
-    if not self._reads_pooler:
-      return self.encoder(texts, training=training, seed=seed)["sequence_output"]
-    nowhere = {"read_positions": texts["input_ids"][:, :0]}
-    return self.encoder({**texts, **nowhere}, training=training, seed=seed)["pooled_output"]
-
-  def _answer(self, encoded: tf.Tensor, inputs: Mapping[str, tf.Tensor], **options: Any) -> Any:
-    """The head's outputs; `inputs` are the model's."""
-    return self.head(encoded, **options)
-
-  def checkpoint_items(self) -> dict[str, Any]:
-    prefix = f"{self._head_name}/" if self._head_name else ""
-    return {"bert": self.encoder, **{prefix + k: v for k, v in self.head.checkpoint_items().items()}}
-
-  def get_config(self) -> dict[str, Any]:
-    return {
-      **super().get_config(),
-      "config": self.config.to_dict(),
-      "head_options": self.head_options,
-      "encoder_options": self.encoder_options,
-    }
+  def make_task(cls, *, num_labels: int | None = None, **fields: Any) -> TaskSpec:
+    names = tuple(fields.pop("label_names", ()))
+    num_labels = num_labels or len(names)
+    if not num_labels:
+      raise UserError(
+        f"{cls.__name__} needs its labels. Received: neither num_labels nor label_names, and no run that was "
+        "fine-tuned for this. Give one of them; num_labels=1 means a value."
+      )
+    if names and len(names) != num_labels:
+      raise UserError(
+        f"num_labels and label_names must agree. Received: {num_labels}, and {len(names)} names. Leave num_labels out."
+      )
+    names = names or tuple(map(str, range(num_labels)))
+    kind = cls._kind(num_labels)
+    return TaskSpec(
+      **{"kind": kind, "name": "custom", "label_names": () if kind == "regression" else names, **fields}
+    )
 
   @classmethod
-  def from_config(cls, config: dict[str, Any]) -> "_EncoderWithHead":
-    return cls(**{**config, "config": AlbertConfig.from_dict(config["config"])})
+  def _kind(cls, num_labels: int) -> str:
+    raise NotImplementedError
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class AlbertForClassification(_EncoderWithHead):
-  """GLUE-style classification or, with one label, regression.
+class AlbertClassifier(_WithLabels):
+  """Classification of a text or of a pair of texts or, with one label, regression.
 
   Args:
     config: the encoder's configuration.
     head_options: `num_labels`, `classifier_dropout`; see `ClassificationHead`.
 
   Call args:
-    inputs: those of `AlbertEncoder`.
+    inputs: those of `AlbertEncoder`; with a preprocessor texts `[B]`, or a tuple of two for pairs.
 
   Returns:
     Logits, float32 `[B, C]`.
 
   Example:
-    >>> model = AlbertForClassification(config, head_options={"num_labels": 3})
-    >>> model({"input_ids": ids, "input_mask": mask, "segment_ids": segments})
+    >>> model = AlbertClassifier.from_pretrained("run/", num_labels=2)
+    >>> model.predict(["A text.", "Another."])
   """
 
-  _head = ClassificationHead
   _reads_pooler = True
+
+  @classmethod
+  def _kind(cls, num_labels: int) -> str:
+    return "classification" if num_labels > 1 else "regression"
+
+  def check_labels(self, labels: np.ndarray) -> None:
+    check_class_ids(labels, self.task.num_labels)
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class AlbertForMultipleChoice(_EncoderWithHead):
+class AlbertMultipleChoice(TaskModel):
   """RACE-style multiple choice: one score a choice.
 
   Call args:
-    inputs: those of `AlbertEncoder`, each `[B, C, S]`.
+    inputs: those of `AlbertEncoder`, each `[B, C, S]`; with a preprocessor `context`, `question` `[B]` and `choices`
+      `[B, C]`.
 
   Returns:
     Logits over the choices, float32 `[B, C]`.
   """
 
-  _head = ClassificationHead
-  _fixed_head_options = MappingProxyType({"num_labels": 1})
+  text_kind = "choices"
   _reads_pooler = True
 
+  def _make_head(self, **options: Any) -> Any:
+    return ClassificationHead(self.config, num_labels=1, **options)
+
+  @classmethod
+  def make_task(cls, *, num_labels: int | None = None, **fields: Any) -> TaskSpec:
+    return TaskSpec(**{"kind": "multiple_choice", "name": "custom", **fields})
+
   def _encode(self, inputs: Mapping[str, tf.Tensor], seed: tf.Tensor | None, *, training: bool) -> tf.Tensor:
-    dynamic, length = tf.shape(inputs["input_ids"])[2], inputs["input_ids"].shape[-1]
+    texts = text_inputs(inputs)
+    dynamic, length = tf.shape(texts["input_ids"])[2], texts["input_ids"].shape[-1]
     flat = {  # [B, C, S] → [B C, S]
-      key: tf.reshape(value, [-1, dynamic if length is None else length])
-      for key, value in text_inputs(inputs).items()
+      key: tf.reshape(value, [-1, dynamic if length is None else length]) for key, value in texts.items()
     }
     return super()._encode(flat, seed, training=training)
 
@@ -174,62 +109,100 @@ class AlbertForMultipleChoice(_EncoderWithHead):
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class AlbertForTokenClassification(_EncoderWithHead):
-  """Tagging: logits of every piece, float32 `[B, S, C]`; arguments as `AlbertForClassification`."""
+class AlbertTagger(_WithLabels):
+  """Tagging: logits of every token, or of every word.
 
-  _head = ClassificationHead
-
-
-@keras.saving.register_keras_serializable("albert_tf")
-class AlbertForSpan(_EncoderWithHead):
-  """SQuAD 1.1: `start_logits` and `end_logits`, float32 `[B, S]`; inputs are those of `AlbertEncoder`."""
-
-  _head = SpanHead
-  _head_name = "cls/squad"
-  _head_dropout = False
-
-  def _answer(self, encoded: tf.Tensor, inputs: Mapping[str, tf.Tensor], **options: Any) -> Any:
-    return self.head(encoded)
-
-
-@keras.saving.register_keras_serializable("albert_tf")
-class AlbertForSquad2(_EncoderWithHead):
-  """SQuAD 2: start, end and answerability.
+  Args:
+    config: the encoder's configuration.
+    head_options: as `AlbertClassifier`.
 
   Call args:
-    inputs: those of `AlbertEncoder`, `p_mask` `[B, S]` and, for training, `start_positions` int32 `[B]`.
+    inputs: those of `AlbertEncoder`, and `word_positions` int32 `[B, N]` where words are tagged; with a preprocessor
+      the `words` of texts, `[B, N]`, filled up with "".
 
   Returns:
-    See `Squad2Head`.
+    Logits, float32 `[B, S, C]`, or `[B, N, C]` of words.
   """
 
-  _head = Squad2Head
+  text_kind = "words"
+  per_piece = True
+  new_variables = WITHOUT_POOLER
+
+  @classmethod
+  def _kind(cls, num_labels: int) -> str:
+    del num_labels
+    return "token_classification"
+
+  def _encode(self, inputs: Mapping[str, tf.Tensor], seed: tf.Tensor | None, *, training: bool) -> tf.Tensor:
+    if "word_positions" not in inputs:
+      return super()._encode(inputs, seed, training=training)
+    words = {"read_positions": integers(inputs["word_positions"])}
+    return self.encoder({**text_inputs(inputs), **words}, training=training, seed=seed)["sequence_output"]
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertQuestionAnswering(TaskModel):
+  """Answers in a text: SQuAD 1.1, or 2.0 with answerability.
+
+  Args:
+    config: the encoder's configuration.
+    task: its `squad_version` decides the head, `SpanHead` or `Squad2Head`; "2.0" without a task.
+
+  Call args:
+    inputs: those of `AlbertEncoder`; for 2.0 `p_mask` `[B, S]` and, for training, `start_positions` int32 `[B]`. With
+      a preprocessor `question` and `context` `[B]`, cut to one window; exports read all of a context.
+
+  Returns:
+    1.1: `start_logits` and `end_logits`, float32 `[B, S]`. 2.0: see `Squad2Head`.
+  """
+
+  text_kind = "question"
+  per_piece = True
+  new_variables = WITHOUT_POOLER
+
+  @property
+  def _is_span(self) -> bool:
+    return self.task.squad_version == "1.1"
+
+  def _make_head(self, **options: Any) -> Any:
+    self._head_dropout = not self._is_span
+    return (SpanHead if self._is_span else Squad2Head)(self.config, **options)
+
+  @classmethod
+  def make_task(cls, *, num_labels: int | None = None, **fields: Any) -> TaskSpec:
+    return TaskSpec(**{"kind": "question_answering", "name": "squad", "squad_version": "2.0", **fields})
 
   def _answer(self, encoded: tf.Tensor, inputs: Mapping[str, tf.Tensor], **options: Any) -> Any:
+    if self._is_span:
+      return self.head(encoded)
     starts = inputs.get("start_positions")
     starts = None if starts is None else integers(starts)
     return self.head(encoded, inputs["p_mask"], start_positions=starts, **options)
 
+  def checkpoint_items(self) -> dict[str, Any]:
+    prefix = "cls/squad/" if self._is_span else ""
+    return {"bert": self.encoder, **{prefix + k: v for k, v in self.head.checkpoint_items().items()}}
 
-def make_model(
-  task: TaskSpec,
-  config: AlbertConfig,
-  *,
-  head_options: Mapping[str, Any] | None = None,
-  encoder_options: Mapping[str, Any] | None = None,
-  **kwargs: Any,
-) -> _EncoderWithHead:
+
+def make_model(task: TaskSpec, config: AlbertConfig, **options: Any) -> TaskModel:
   """The model of a task.
 
   Args:
-    task: says which head, with how many labels.
+    task: says which class, with which head.
     config: the encoder's configuration.
-    head_options: beside `num_labels`, which `task` knows.
-    encoder_options: of `AlbertEncoder`.
-    **kwargs: of `keras.Model`, such as `dtype`.
+    **options: of the class and of `keras.Model`, such as `head_options` and `dtype`.
   """
-  options = dict(head_options or {})
-  model: type[_EncoderWithHead] = globals()[task.model]
-  if model in (AlbertForClassification, AlbertForTokenClassification):
-    options["num_labels"] = task.num_labels
-  return model(config, head_options=options, encoder_options=encoder_options, **kwargs)
+  model: type[TaskModel] = globals()[task.model]
+  return model(config, task=task, **options)
+
+
+def check_class_ids(labels: np.ndarray, num_labels: int) -> None:
+  """Raises a `UserError` for class ids `[n]` beyond the model's; a loss on an accelerator would only give NaN."""
+  if labels.ndim != 1 or num_labels < 2 or not np.issubdtype(labels.dtype, np.integer):
+    return
+  wrong = np.flatnonzero((labels < 0) | (labels >= num_labels))
+  if len(wrong):
+    raise UserError(
+      f"Labels must be from 0 to {num_labels - 1}. Received: {labels[wrong[0]]} in row {wrong[0]}"
+      f"{f' and {len(wrong) - 1:,} more' if len(wrong) > 1 else ''}. Number the classes from 0, or raise num_labels."
+    )

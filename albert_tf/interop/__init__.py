@@ -2,7 +2,7 @@
 
 from albert_tf.interop.checkpoint import FORMATS, Checkpoint, find_checkpoint, load_tokenizer, read_checkpoint
 from albert_tf.interop.convert import OUTPUT_FORMATS, ConvertOptions, convert
-from albert_tf.interop.load import ANY_HEAD, FINETUNED_HEADS, PRETRAINING_HEADS, load_encoder, load_weights
+from albert_tf.interop.load import ANY_HEAD, FINETUNED_HEADS, PRETRAINING_HEADS, load_weights
 from albert_tf.interop.report import MatchReport
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
   "MatchReport",
   "convert",
   "find_checkpoint",
-  "load_encoder",
   "load_tokenizer",
   "load_weights",
   "read_checkpoint",

@@ -129,7 +129,7 @@ def find_checkpoint(path: str) -> tuple[str, str]:
   if not files.isdir(path):
     raise UserError(
       f"A checkpoint must be a directory, a weights file or the prefix of a .index file. Received: {path}, "
-      "which is none of these. Check the path."
+      "which does not exist. Check the path; names of hubs are not downloaded: fetch the files, and name their folder."
     )
   if files.exists(os.path.join(path, "saved_model.pb")):
     return "tfhub", os.path.join(path, "variables", "variables")
@@ -142,8 +142,15 @@ def find_checkpoint(path: str) -> tuple[str, str]:
   raise UserError(
     "A checkpoint directory must hold model.ckpt-*.index, saved_model.pb, model.safetensors or "
     "pytorch_model.bin, or a run's checkpoints/. "
-    f"Received: {path}, which holds none of them. Check the path."
+    f"Received: {path}, which holds {_contents(path)}. Name the folder of a run, of the original release, of a TF-Hub "
+    "module or of Hugging Face's files."
   )
+
+
+def _contents(path: str, limit: int = 6) -> str:
+  names = sorted(files.listdir(path))
+  more = f" and {len(names) - limit} more" if len(names) > limit else ""
+  return (", ".join(names[:limit]) or "nothing") + more
 
 
 def _same_format(named: str, found: str) -> bool:

@@ -5,11 +5,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.configs import AlbertConfig
 from albert_tf.interop.checkpoint import Checkpoint, read_checkpoint
 from albert_tf.interop.name_map import Entry
 from albert_tf.interop.report import MatchReport, match
-from albert_tf.modeling import AlbertEncoder, named_variables
+from albert_tf.modeling import named_variables
 
 # For `allow_unused` and `allow_missing` when a pretrained model becomes a fine-tuned one.
 PRETRAINING_HEADS = r"^cls/(predictions|seq_relationship)/"
@@ -51,21 +50,3 @@ def load_weights(
   for name in report.matched:
     variables[name].assign(checkpoint.variables[name])
   return report
-
-
-def load_encoder(path: str, *, config: AlbertConfig | None = None, **encoder_options: Any) -> AlbertEncoder:
-  """An encoder with the weights of a checkpoint; heads in it are left out.
-
-  Args:
-    path: see `read_checkpoint`.
-    config: instead of the checkpoint's own, for example with dropout.
-    **encoder_options: of `AlbertEncoder`.
-
-  Example:
-    >>> encoder = load_encoder("albert_base_v2/")
-    >>> encoder({"input_ids": ids})["pooled_output"]
-  """
-  checkpoint = read_checkpoint(path)
-  encoder = AlbertEncoder(config or checkpoint.config, **encoder_options)
-  load_weights(encoder, checkpoint, allow_unused=ANY_HEAD)
-  return encoder

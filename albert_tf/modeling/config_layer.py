@@ -12,13 +12,14 @@ class ConfigLayer(keras.layers.Layer):
 
   Args:
     config: the model's configuration.
-    accelerated: see `AlbertEncoder`.
+    accelerated, lora_rank: see `AlbertEncoder`.
   """
 
-  def __init__(self, config: AlbertConfig, *, accelerated: bool = False, **kwargs: Any):
+  def __init__(self, config: AlbertConfig, *, accelerated: bool = False, lora_rank: int = 0, **kwargs: Any):
     super().__init__(**kwargs)
     self.config = config
     self.accelerated = accelerated
+    self.lora_rank = lora_rank
 
   def _dense(self, units: int, name: str, **kwargs: Any) -> Dense:
     """A part of this layer, with its precision and the configuration's initialisation."""
@@ -26,13 +27,19 @@ class ConfigLayer(keras.layers.Layer):
       units,
       initializer_range=self.config.initializer_range,
       join_rows=not self.accelerated,
+      lora_rank=self.lora_rank,
       name=name,
       dtype=self.dtype_policy,
       **kwargs,
     )
 
   def get_config(self) -> dict[str, Any]:
-    return {**super().get_config(), "config": self.config.to_dict(), "accelerated": self.accelerated}
+    return {
+      **super().get_config(),
+      "config": self.config.to_dict(),
+      "accelerated": self.accelerated,
+      "lora_rank": self.lora_rank,
+    }
 
   @classmethod
   def from_config(cls, config: dict[str, Any]) -> "ConfigLayer":

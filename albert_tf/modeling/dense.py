@@ -52,6 +52,8 @@ class Dense(keras.layers.Layer):
     initializer_range: standard deviation of the normal, cut at two deviations.
     join_rows: make one axis of the rows `[B, S]` for the product: on a CPU product, bias and activation are then one
       kernel; a TPU it would cost copies. (Never a broadcast batch product: it would form one gradient of W an example.)
+    lora_rank: r; above 0, W and b stay as they are and $W + A B$ is used, with `A` `[in, r]` and `B` `[r, units]` to
+      train (arXiv 2106.09685, section 4.1, with $\alpha = r$). `B` begins at 0, so nothing changes at first.
 
   Reference: REFERENCE of the original code, `dense_layer_2d` and `dense_layer_3d`.
   """
@@ -64,11 +66,13 @@ class Dense(keras.layers.Layer):
     use_bias: bool = True,
     initializer_range: float = 0.02,
     join_rows: bool = True,
+    lora_rank: int = 0,
     **kwargs: Any,
   ):
     super().__init__(**kwargs)
     self.units = units
     self.join_rows = join_rows
+    self.lora_rank = lora_rank
     self.activation = activation
     self.use_bias = use_bias
     self.initializer_range = initializer_range
@@ -76,17 +80,31 @@ class Dense(keras.layers.Layer):
     self.bias = None
 
   def build(self, input_shape: Any) -> None:
-    self.kernel = self.add_weight(
-      name="kernel",
-      shape=(int(input_shape[-1]), self.units),
-      initializer=keras.initializers.TruncatedNormal(stddev=self.initializer_range),
-    )
+    width, rank = int(input_shape[-1]), self.lora_rank
+
+    def normal() -> Any:
+      return keras.initializers.TruncatedNormal(stddev=self.initializer_range)
+
+    def weight(name: str, shape: tuple[int, ...], initializer: Any, *, trainable: bool = True) -> Any:
+      return self.add_weight(name=name, shape=shape, initializer=initializer, trainable=trainable)
+
+    self.kernel = weight("kernel", (width, self.units), normal(), trainable=not rank)
     if self.use_bias:
-      self.bias = self.add_weight(name="bias", shape=(self.units,), initializer="zeros")
+      self.bias = weight("bias", (self.units,), "zeros", trainable=not rank)
+    if rank:
+      self.lora_a = weight("lora_a", (width, rank), normal())
+      self.lora_b = weight("lora_b", (rank, self.units), "zeros")
     self.built = True
 
+  def _kernel(self) -> tf.Tensor:
+    """What inputs are multiplied by, in the compute type."""
+    kernel = tf.cast(self.kernel, self.compute_dtype)
+    if not self.lora_rank:
+      return kernel
+    return kernel + tf.matmul(*(tf.cast(part, self.compute_dtype) for part in (self.lora_a, self.lora_b)))
+
   def call(self, x: tf.Tensor) -> tf.Tensor:
-    x, kernel = tf.cast(x, self.compute_dtype), tf.cast(self.kernel, self.compute_dtype)
+    x, kernel = tf.cast(x, self.compute_dtype), self._kernel()
     if x.shape.rank == 3 and not self.join_rows:
       return self._activation(self._plus_bias(tf.einsum("bsi,io->bso", x, kernel)))
     y = self._activation(self._plus_bias(tf.matmul(tf.reshape(x, [-1, kernel.shape[0]]), kernel)))
@@ -99,7 +117,7 @@ class Dense(keras.layers.Layer):
     heads = [num_heads, self.units // num_heads]
     if self.join_rows:
       return tf.reshape(self(x), tf.concat([tf.shape(x)[:-1], heads], axis=0))
-    x, kernel = tf.cast(x, self.compute_dtype), tf.cast(self.kernel, self.compute_dtype)
+    x, kernel = tf.cast(x, self.compute_dtype), self._kernel()
     y = tf.einsum("bsh,hnd->bsnd", x, tf.reshape(kernel, [-1, *heads]))
     return y + tf.reshape(tf.cast(self.bias, self.compute_dtype), heads)
 
@@ -107,7 +125,7 @@ class Dense(keras.layers.Layer):
     """`call` for an input whose last axis is split: `[B, S, N, D]` → `[B, S, units]`."""
     if self.join_rows:
       return self(tf.reshape(x, tf.concat([tf.shape(x)[:-2], [self.kernel.shape[0]]], axis=0)))
-    x, kernel = tf.cast(x, self.compute_dtype), tf.cast(self.kernel, self.compute_dtype)
+    x, kernel = tf.cast(x, self.compute_dtype), self._kernel()
     return self._plus_bias(tf.einsum("bsnd,ndh->bsh", x, tf.reshape(kernel, [*x.shape[2:], self.units])))
 
   def _plus_bias(self, y: tf.Tensor) -> tf.Tensor:
@@ -117,7 +135,8 @@ class Dense(keras.layers.Layer):
     return (*input_shape[:-1], self.units)
 
   def checkpoint_items(self) -> dict[str, Any]:
-    return {"kernel": self.kernel} | ({"bias": self.bias} if self.bias is not None else {})
+    items = {"kernel": self.kernel} | ({"bias": self.bias} if self.bias is not None else {})
+    return items | ({"lora_a": self.lora_a, "lora_b": self.lora_b} if self.lora_rank else {})
 
   def get_config(self) -> dict[str, Any]:
     return {
@@ -127,4 +146,5 @@ class Dense(keras.layers.Layer):
       "use_bias": self.use_bias,
       "initializer_range": self.initializer_range,
       "join_rows": self.join_rows,
+      "lora_rank": self.lora_rank,
     }

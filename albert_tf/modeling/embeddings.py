@@ -68,6 +68,11 @@ class AlbertEmbeddings(ConfigLayer):
     x = tf.cast(self.layer_norm(x), self.compute_dtype)
     return dropout(x, self.config.hidden_dropout_prob, seed)
 
+  @property
+  def output_shape(self) -> tuple[int | None, ...]:
+    """For Keras' summary."""
+    return None, None, self.config.embedding_size
+
   def get_config(self) -> dict[str, Any]:
     return {**super().get_config(), "use_one_hot_embeddings": self.use_one_hot_embeddings}
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.compat import ModelBase, keras
+from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.modeling.attention import AttentionSublayer
@@ -17,6 +17,7 @@ from albert_tf.modeling.embeddings import AlbertEmbeddings
 from albert_tf.modeling.feed_forward import FeedForwardSublayer
 from albert_tf.modeling.rematerialization import rematerialize, rematerialize_repeated
 from albert_tf.modeling.text_inputs import TEXT_INPUTS, integers, refuse_unknown, text_inputs
+from albert_tf.text_model import TextModel
 
 LAYER_LOOPS = ("unrolled", "while")
 
@@ -38,7 +39,7 @@ class _Block(NamedTuple):
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class AlbertEncoder(ModelBase):
+class AlbertEncoder(TextModel):
   r"""Text pieces to vectors.
 
   $x_0 = \text{emb} W_m + b_m$, $x_l = \text{block}_{g(l)}(x_{l-1})$, $\text{pooled} = \tanh(x_L[0] W_p + b_p)$.
@@ -53,6 +54,8 @@ class AlbertEncoder(ModelBase):
     remat: recompute each block's activations in the backward pass: less memory, about a third more computation.
     layer_loop: "unrolled" repeats the block in the graph; "while" runs it in a
       loop, which compiles faster and needs one shared block (`sharing="all"`, one group).
+    lora_rank: above 0, the encoder's weights are frozen, and low-rank additions to the kernels of attention and
+      feed-forward are trained instead; see `Dense`. Layers that share kernels share these, too.
     accelerated: formulate products and attention as accelerators compute them fastest, or as a CPU does; the values
       are the same. None: for accelerators in 16-bit types, which these are for.
 
@@ -73,6 +76,8 @@ class AlbertEncoder(ModelBase):
   """
 
   built: bool  # Keras sets it.
+  per_piece = True
+  signature = "encoder"
   # In a pretraining checkpoint; a model around the encoder gives it one of its own.
   checkpoint_prefix = "bert"
 
@@ -84,18 +89,19 @@ class AlbertEncoder(ModelBase):
     remat: bool = False,
     layer_loop: str = "unrolled",
     accelerated: bool | None = None,
+    lora_rank: int = 0,
     **kwargs: Any,
   ):
-    super().__init__(**{"name": "bert", **kwargs}, autocast=False)  # Ids would lose digits in bfloat16.
-    self.config = config
+    super().__init__(config, **{"name": "encoder", **kwargs})
     self.use_one_hot_embeddings = use_one_hot_embeddings
     self.remat = remat
     self.layer_loop = layer_loop
     if accelerated is None:
       accelerated = tf.as_dtype(self.compute_dtype).size < tf.float32.size
     self.accelerated = accelerated
+    self.lora_rank = lora_rank
     policy = {"dtype": self.dtype_policy}
-    sublayer = {**policy, "accelerated": accelerated}
+    sublayer = {**policy, "accelerated": accelerated, "lora_rank": lora_rank}
     self.embeddings = AlbertEmbeddings(
       config, use_one_hot_embeddings=use_one_hot_embeddings, name="embeddings", **policy
     )
@@ -117,7 +123,12 @@ class AlbertEncoder(ModelBase):
     ]
     self.pooler = Dense(config.hidden_size, activation="tanh", name="pooler", **dense)
     self._check_layer_loop()
-    self.build()
+    if lora_rank:
+      norms = [sublayer.layer_norm for sublayer in (*self.attention_sublayers, *self.ffn_sublayers)]
+      for layer in (self.embeddings, self.embedding_hidden_mapping_in, self.pooler, *norms):
+        if layer is not None:
+          layer.trainable = False
+    self.build((None, None))
 
   @property
   def _one_block(self) -> bool:
@@ -217,6 +228,11 @@ class AlbertEncoder(ModelBase):
     x = blocks[-1].apply(x, bias, seeds[-1], positions)  # [B, 1 + Q, H]
     return {**outputs, "sequence_output": x[:, 1:], "pooled_output": self.pooler(x[:, 0])}
 
+  @property
+  def output_shape(self) -> tuple[int | None, ...]:
+    """For Keras' summary: that of `sequence_output`."""
+    return None, None, self.config.hidden_size
+
   def checkpoint_items(self) -> dict[str, Any]:
     items: dict[str, Any] = {"embeddings": self.embeddings}
     if self.embedding_hidden_mapping_in is not None:
@@ -233,14 +249,9 @@ class AlbertEncoder(ModelBase):
   def get_config(self) -> dict[str, Any]:
     return {
       **super().get_config(),
-      "name": self.name,
-      "config": self.config.to_dict(),
       "use_one_hot_embeddings": self.use_one_hot_embeddings,
       "remat": self.remat,
       "layer_loop": self.layer_loop,
       "accelerated": self.accelerated,
+      "lora_rank": self.lora_rank,
     }
-
-  @classmethod
-  def from_config(cls, config: dict[str, Any]) -> "AlbertEncoder":
-    return cls(**{**config, "config": AlbertConfig.from_dict(config["config"])})

@@ -73,6 +73,11 @@ class MaskedLmHead(ConfigLayer):
     logits = tf.nn.bias_add(_product_in_float32(rows, table), tf.cast(self.output_bias, tf.float32))
     return tf.reshape(logits, tf.concat([shape, [self.config.vocab_size]], axis=0))
 
+  @property
+  def output_shape(self) -> tuple[int | None, ...]:
+    """For Keras' summary."""
+    return None, None, self.config.vocab_size
+
   def checkpoint_items(self) -> dict[str, Any]:
     return {
       "transform/dense": self.transform,
@@ -103,6 +108,11 @@ class SentenceOrderHead(ConfigLayer):
     x = tf.cast(pooled_output, tf.float32)
     logits = tf.matmul(x, tf.cast(self.output_weights, tf.float32), transpose_b=True)
     return tf.nn.bias_add(logits, tf.cast(self.output_bias, tf.float32))
+
+  @property
+  def output_shape(self) -> tuple[int | None, ...]:
+    """For Keras' summary."""
+    return None, 2
 
   def checkpoint_items(self) -> dict[str, Any]:
     return {"output_weights": self.output_weights, "output_bias": self.output_bias}

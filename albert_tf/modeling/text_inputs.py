@@ -1,6 +1,7 @@
 """The inputs every model takes: pieces, mask and segments, under this project's names or Hugging Face's."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -23,8 +24,13 @@ def text_inputs(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
       passed over would give other outputs without a word. What else it holds is the model's own affair.
 
   Raises:
-    UserError: no ids, or one input under both names.
+    UserError: no mapping, no ids, or one input under both names.
   """
+  if not isinstance(inputs, Mapping):
+    raise UserError(
+      f"A model takes a mapping with input_ids, input_mask and segment_ids. Received: {_described(inputs)}. "
+      'Write {"input_ids": ids}, with the mask of padded rows; an AlbertTokenizer makes all three of texts.'
+    )
   if "input_ids" not in inputs:
     raise UserError(
       f"A model needs input_ids, int32 [B, S]. Received: {', '.join(map(str, inputs)) or 'no input'}."
@@ -36,6 +42,13 @@ def text_inputs(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         raise UserError(f"An input is given once. Received: {ours} and {name}, which are the same. Drop one.")
       found[ours] = inputs[name]
   return {name: integers(value) for name, value in found.items()}
+
+
+def _described(value: Any) -> str:
+  if isinstance(value, (list, tuple)):
+    return f"a {type(value).__name__} of {len(value)}"
+  dtype = tf.as_dtype(value.dtype).name if hasattr(value, "dtype") else type(value).__name__
+  return f"a tensor of {dtype}, {list(value.shape)}" if hasattr(value, "shape") else dtype
 
 
 def refuse_unknown(inputs: Mapping[str, tf.Tensor], *more: str) -> None:

@@ -9,11 +9,12 @@ import tensorflow as tf
 from tensorflow.python.saved_model import fingerprinting_utils
 
 from albert_tf import files
+from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.finetuning.models import make_model
 from albert_tf.finetuning.tasks.base import SIGNATURES, TaskSpec, task_kinds_of
 from albert_tf.interop import ANY_HEAD, Checkpoint, load_weights, read_checkpoint
-from albert_tf.modeling import AlbertEncoder, AlbertForPreTraining
+from albert_tf.modeling import AlbertEncoder, AlbertForPreTraining, AlbertMaskedLM
 from albert_tf.serving.golden import write_golden
 from albert_tf.serving.layout import write_layout
 from albert_tf.serving.signatures.base import ExportSettings, Parts, ServingModule
@@ -24,6 +25,7 @@ from albert_tf.serving.signatures.multiple_choice import MultipleChoiceModule
 from albert_tf.serving.signatures.question_answering import QuestionAnsweringModule
 from albert_tf.serving.signatures.token_classification import TokenClassificationModule
 from albert_tf.serving.warmup import write_warmup
+from albert_tf.text_model import TextModel
 from albert_tf.tokenization import AlbertTokenizer, Tokenizer
 
 MODEL_KINDS = SIGNATURES  # What --model may be.
@@ -72,11 +74,7 @@ def export_saved_model(
   if model not in MODEL_KINDS:
     raise UserError(f"model must be one of {', '.join(MODEL_KINDS)}. Received: {model!r}.")
   target = os.path.join(output_dir, str(version))
-  if files.exists(target):
-    raise UserError(
-      f"A version is exported once and never changed. Received: {target}, which exists. "
-      "Choose a higher --version, or remove the directory."
-    )
+  _refuse_existing(target)
   pretrained = read_checkpoint(init_checkpoint)
   tokenizer = pretrained.load_tokenizer(spm_model_file)
   if model not in _WITH_WORDPIECE and not isinstance(tokenizer, AlbertTokenizer):
@@ -87,20 +85,68 @@ def export_saved_model(
     )
   task = load_task(model, pretrained)
   built = restore_model(model, pretrained, task=task, use_ema=options.use_ema)
+  return _export(built, target, kind=model, tokenizer=tokenizer, task=task, options=options)
+
+
+def export_model(model: TextModel, directory: str, **settings: Any) -> str:
+  """The same for a model in memory, with its preprocessor's tokenizer: `model.export(directory)`.
+
+  Args:
+    model: with a preprocessor.
+    directory: that of the SavedModel; for servers its last part is a number, and what they want lies beside it.
+    **settings: of `ExportSettings`.
+
+  Raises:
+    UserError: something is there already.
+  """
+  directory = directory.rstrip("/")
+  _refuse_existing(directory)
+  preprocessor = model.preprocessor
+  settings = {"max_seq_length": preprocessor.max_length, **settings}
+  return _export(
+    model,
+    directory,
+    kind=model.signature,
+    tokenizer=preprocessor.tokenizer,
+    task=getattr(model, "task", None),
+    options=ExportSettings(**settings),
+  )
+
+
+def _refuse_existing(target: str) -> None:
+  if files.exists(target):
+    raise UserError(
+      f"A version is exported once and never changed. Received: {target}, which exists. "
+      "Choose a higher --version, or remove the directory."
+    )
+
+
+def _export(
+  model: Any,
+  target: str,
+  *,
+  kind: str,
+  tokenizer: Tokenizer,
+  task: TaskSpec | None,
+  options: ExportSettings,
+) -> str:
+  """Writes `target`, and beside it what servers want where its name is a version's."""
+  output_dir, version = os.path.split(target)
   with tempfile.TemporaryDirectory() as assets_dir:
     parts = Parts(
-      model=built,
+      model=model,
       tokenizer=tokenizer,
-      limit=pretrained.config.max_position_embeddings,
+      limit=model.config.max_position_embeddings,
       task=task,
       settings=options,
-      asset_files=_write_assets(assets_dir, pretrained, tokenizer, task),
+      asset_files=_write_assets(assets_dir, model.config, tokenizer, task),
     )
-    module = _MODULES[model](parts)
-    files.makedirs(output_dir)
-    name = options.model_name or model
+    module = _MODULES[kind](parts)
+    files.makedirs(output_dir or ".")
+    name = options.model_name or kind
     _save_atomically(module, target, model_name=name)
-  write_layout(output_dir, model_name=name, version_dir=target)
+  if version.isdigit():
+    write_layout(output_dir, model_name=name, version_dir=target)
   return target
 
 
@@ -129,21 +175,25 @@ def restore_model(
   if task is not None:
     built = make_model(task, pretrained.config)
   else:
-    built = (AlbertEncoder if kind == "encoder" else AlbertForPreTraining)(pretrained.config)
+    # Hugging Face's masked-LM models have neither a sentence-order head nor, where it is not read, a pooler.
+    has_order = any(name.startswith("cls/seq_relationship/") for name in pretrained.variables)
+    masked_lm = AlbertForPreTraining if has_order else AlbertMaskedLM
+    built = (AlbertEncoder if kind == "encoder" else masked_lm)(pretrained.config)
   load_weights(
     built,
     pretrained.averaged() if use_ema else pretrained,
+    allow_missing=AlbertMaskedLM.new_variables if isinstance(built, AlbertMaskedLM) else "",
     allow_unused=ANY_HEAD if kind == "encoder" else "",
   )
   return built
 
 
 def _write_assets(
-  directory: str, pretrained: Checkpoint, tokenizer: Tokenizer, task: TaskSpec | None
+  directory: str, config: AlbertConfig, tokenizer: Tokenizer, task: TaskSpec | None
 ) -> list[str]:
   tokenizer.save_pretrained(directory)
   with files.atomic_writer(os.path.join(directory, CONFIG_NAME), "w") as stream:
-    stream.write(pretrained.config.to_json_string())
+    stream.write(config.to_json_string())
   if task:
     task.save(directory)
   return [os.path.join(directory, name) for name in files.listdir(directory)]

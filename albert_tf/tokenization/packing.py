@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+BLANK = "_"  # RACE's mark for the place in a question where the choice belongs.
+
 
 def truncate_pair(first: list[int], second: list[int], budget: int) -> tuple[list[int], list[int]]:
   """Drops tokens from the end of the longer one (of `second` when equal) until both fit in `budget`.

@@ -230,7 +230,14 @@ def _start(settings: PretrainingSettings, store: CheckpointStore, trained: _Trai
       restored = HostState(examples_seen=restored.examples_seen)
     return restored, f"continuing from step {step:,} ({restored.examples_seen:,} examples)"
   if settings.init_checkpoint:
-    return HostState(), warm_start(trained.variables, settings.model, settings.init_checkpoint)
+    said = warm_start(
+      trained.variables,
+      settings.model,
+      settings.init_checkpoint,
+      seed=settings.step.seed,
+      tokenizer_path=settings.tokenizer_path,
+    )
+    return HostState(), said
   initialize_variables(
     trained.variables, seed=settings.step.seed, initializer_range=settings.model.initializer_range
   )

@@ -7,10 +7,9 @@ import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.finetuning.models import (
-  AlbertForClassification,
-  AlbertForMultipleChoice,
-  AlbertForSpan,
-  AlbertForSquad2,
+  AlbertClassifier,
+  AlbertMultipleChoice,
+  AlbertQuestionAnswering,
 )
 from albert_tf.interop import load_weights, read_checkpoint
 from albert_tf.modeling import named_variables
@@ -32,7 +31,7 @@ def features():
 
 
 def test_classification():
-  model = load(AlbertForClassification, "tiny_mnli", head_options={"num_labels": 3})
+  model = load(AlbertClassifier, "tiny_mnli", head_options={"num_labels": 3})
   logits = model(features())
   np.testing.assert_allclose(logits, HEADS["mnli/logits"], atol=TOLERANCE)
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(HEADS["mnli/labels"], logits)
@@ -40,13 +39,13 @@ def test_classification():
 
 
 def test_multiple_choice():
-  model = load(AlbertForMultipleChoice, "tiny_race")
+  model = load(AlbertMultipleChoice, "tiny_race")
   inputs = {key: tf.reshape(value, [2, 2, 64]) for key, value in features().items() if value.ndim == 2}
   np.testing.assert_allclose(model(inputs), HEADS["race/logits"], atol=TOLERANCE)
 
 
 def test_squad2_inference():
-  model = load(AlbertForSquad2, "tiny_squad_v2")
+  model = load(AlbertQuestionAnswering, "tiny_squad_v2")
   inputs = features()
   del inputs["start_positions"]
   outputs = model(inputs)
@@ -58,7 +57,7 @@ def test_squad2_inference():
 
 
 def test_squad2_training():
-  model = load(AlbertForSquad2, "tiny_squad_v2", head_options={"classifier_dropout": 0.0})
+  model = load(AlbertQuestionAnswering, "tiny_squad_v2", head_options={"classifier_dropout": 0.0})
   inputs = features()
   outputs = model(inputs, training=True)
   for key in ("start_log_probs", "end_log_probs", "cls_logits"):
@@ -79,7 +78,7 @@ def test_span_head_reads_rows():
     intermediate_size=8,
     max_position_embeddings=5,
   )
-  model = AlbertForSpan(config)
+  model = AlbertQuestionAnswering(config, task=AlbertQuestionAnswering.make_task(squad_version="1.1"))
   variables = named_variables(model)
   rng = np.random.default_rng(0)
   weights, bias = rng.normal(size=(2, 6)).astype("f"), rng.normal(size=2).astype("f")
@@ -94,7 +93,7 @@ def test_span_head_reads_rows():
 
 def test_dropout_is_before_the_classifier_and_seeded():
   config = AlbertConfig.from_name("tiny", vocab_size=11, hidden_size=12, num_attention_heads=3)
-  model = AlbertForClassification(config, head_options={"num_labels": 3, "classifier_dropout": 0.5})
+  model = AlbertClassifier(config, head_options={"num_labels": 3, "classifier_dropout": 0.5})
   inputs = {"input_ids": tf.constant([[1, 2, 3]])}
   still = model(inputs)
   a, b = (model(inputs, training=True, seed=tf.constant([1, 2])) for _ in range(2))

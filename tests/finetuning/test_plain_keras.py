@@ -9,7 +9,7 @@ from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.finetuning.heads import answerability_loss
-from albert_tf.finetuning.models import AlbertForClassification, AlbertForSquad2
+from albert_tf.finetuning.models import AlbertClassifier, AlbertQuestionAnswering
 from albert_tf.modeling import AlbertEncoder, named_variables
 from albert_tf.optim.keras_optimizers import AdamW
 
@@ -51,7 +51,7 @@ def test_fit_and_predict_on_two_replicas(mirrored_2):
   models = [
     trained(
       strategy,
-      lambda: AlbertForClassification(CONFIG, head_options={"num_labels": 3, "classifier_dropout": 0.0}),
+      lambda: AlbertClassifier(CONFIG, head_options={"num_labels": 3, "classifier_dropout": 0.0}),
       loss,
       x,
       labels,
@@ -76,7 +76,7 @@ def test_every_integer_input_on_two_replicas(mirrored_2):
   y = {"start_log_probs": starts, "end_log_probs": starts, "cls_logits": starts % 2}
   data = tf.data.Dataset.from_tensors((x, y)).repeat(2)
   with mirrored_2.scope():
-    model = AlbertForSquad2(CONFIG, head_options={"classifier_dropout": 0.1})
+    model = AlbertQuestionAnswering(CONFIG, head_options={"classifier_dropout": 0.1})
     model.compile(AdamW(0.05), loss=loss, jit_compile=False)
   before = model.get_weights()
   model.fit(data, shuffle=False, verbose=0)
@@ -94,15 +94,15 @@ def test_ids_given_as_floats_are_not_rounded():
 
 def test_from_pretrained(tmp_path):
   """All weights of a model fine-tuned for the same, the encoder's of any other."""
-  trained = AlbertForClassification(CONFIG, head_options={"num_labels": 3})
+  trained = AlbertClassifier(CONFIG, head_options={"num_labels": 3})
   (tmp_path / "albert_config.json").write_text(CONFIG.to_json_string())
   values = {name: variable.numpy() for name, variable in named_variables(trained).items()}
   write_bundle(str(tmp_path / "model.ckpt-1"), values)
-  again = AlbertForClassification.from_pretrained(str(tmp_path), num_labels=3)
+  again = AlbertClassifier.from_pretrained(str(tmp_path), num_labels=3)
   np.testing.assert_array_equal(again(inputs()), trained(inputs()))
-  other = AlbertForSquad2.from_pretrained(str(tmp_path))
+  other = AlbertQuestionAnswering.from_pretrained(str(tmp_path))
   np.testing.assert_array_equal(
     other.encoder(inputs())["sequence_output"], trained.encoder(inputs())["sequence_output"]
   )
   with pytest.raises(UserError, match="output_weights must have the shape"):
-    AlbertForClassification.from_pretrained(str(tmp_path), num_labels=2)
+    AlbertClassifier.from_pretrained(str(tmp_path), num_labels=2)

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.interop import ConvertOptions, convert, load_encoder, load_weights, read_checkpoint
+from albert_tf.interop import ConvertOptions, convert, load_weights, read_checkpoint
 from albert_tf.interop.convert import write_atomically
 from albert_tf.interop.name_map import HEADS, encoder_entries, head_entries
 from albert_tf.modeling import AlbertEncoder, AlbertForPreTraining, named_variables
@@ -169,11 +169,11 @@ def test_expanded_sharing_computes_the_same(sharing, tmp_path):
   path = write_tf1(tmp_path / "shared", config, random_variables(config))
   inputs = {"input_ids": tf.constant([[1, 2, 3, 4, 5], [6, 7, 8, 0, 0]])}
   inputs["input_mask"] = tf.cast(inputs["input_ids"] > 0, tf.int32)
-  want = load_encoder(path)(inputs)["sequence_output"]
+  want = AlbertEncoder.from_pretrained(path)(inputs)["sequence_output"]
   for output_format in ("albert_tf", "tf1", "huggingface"):
     options = ConvertOptions(output_format=output_format, expand_sharing=sharing != "none")
     convert(path, str(tmp_path / output_format), options)
-    got = load_encoder(str(tmp_path / output_format))(inputs)["sequence_output"]
+    got = AlbertEncoder.from_pretrained(str(tmp_path / output_format))(inputs)["sequence_output"]
     np.testing.assert_allclose(got, want, atol=2e-6)
 
 
@@ -259,7 +259,7 @@ def test_load_weights_into_a_model(tmp_path):
   model = AlbertForPreTraining(CONFIG)
   assert len(load_weights(model, path).matched) == len(variables)
   assert_same({n: v.numpy() for n, v in named_variables(model).items()}, variables)
-  encoder = load_encoder(path, config=CONFIG.replace(hidden_dropout_prob=0.1))
+  encoder = AlbertEncoder.from_pretrained(path, config=CONFIG.replace(hidden_dropout_prob=0.1))
   np.testing.assert_array_equal(
     named_variables(encoder)["bert/pooler/dense/bias"], variables["bert/pooler/dense/bias"]
   )

@@ -21,8 +21,7 @@ from albert_tf.modeling import (
   pretraining_heads,
 )
 
-# Keras 3.15 converts tensors in a way that NumPy 2.4 deprecates.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn.t accept:DeprecationWarning")
 
 DROPOUT = CONFIG.replace(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
 IDS = np.array([[1, 2, 3, 4, 5], [6, 7, 8, 0, 0]], np.int32)
@@ -33,6 +32,7 @@ INPUTS = {
 }
 PRETRAINING = {**INPUTS, "masked_lm_positions": np.array([[1, 2, 3], [0, 2, 1]], np.int32)}
 P_MASK = np.array([[0, 1, 0, 0, 1], [0, 1, 0, 1, 1]], np.int32)
+SQUAD_1 = models.AlbertQuestionAnswering.make_task(squad_version="1.1")
 TOP_2 = {"start_n_top": 2, "end_n_top": 2}
 
 # Every model: how to make it, and what to call it with.
@@ -50,16 +50,16 @@ MODELS = {
     PRETRAINING,
   ),
   "classification": (
-    lambda **kw: models.AlbertForClassification(CONFIG, head_options={"num_labels": 3}, **kw),
+    lambda **kw: models.AlbertClassifier(CONFIG, head_options={"num_labels": 3}, **kw),
     INPUTS,
   ),
   "multiple_choice": (
-    lambda **kw: models.AlbertForMultipleChoice(CONFIG, **kw),
+    lambda **kw: models.AlbertMultipleChoice(CONFIG, **kw),
     {key: np.stack([value, value[::-1], value]) for key, value in INPUTS.items()},
   ),
-  "span": (lambda **kw: models.AlbertForSpan(CONFIG, **kw), INPUTS),
+  "span": (lambda **kw: models.AlbertQuestionAnswering(CONFIG, task=SQUAD_1, **kw), INPUTS),
   "squad2": (
-    lambda **kw: models.AlbertForSquad2(CONFIG, head_options=TOP_2, **kw),
+    lambda **kw: models.AlbertQuestionAnswering(CONFIG, head_options=TOP_2, **kw),
     {**INPUTS, "p_mask": P_MASK},
   ),
 }
@@ -164,7 +164,7 @@ def test_global_policy_reaches_inside():
 
 
 @pytest.mark.parametrize("name", ["encoder", "encoder_while"])
-def test_masked_pieces_do_not_matter(name):
+def test_masked_tokens_do_not_matter(name):
   model = randomize(MODELS[name][0]())
   changed = {**INPUTS, "input_ids": np.where(INPUTS["input_mask"] == 1, IDS, 13).astype(np.int32)}
   real = INPUTS["input_mask"].astype(bool)
@@ -284,7 +284,7 @@ def test_fit_learns(kind):
     model = Subclass()
     encoder = model.encoder
   else:
-    encoder = model = models.AlbertForClassification(DROPOUT, head_options={"num_labels": 2})
+    encoder = model = models.AlbertClassifier(DROPOUT, head_options={"num_labels": 2})
   initialize_variables(named_variables(encoder), seed=0, initializer_range=0.1)
   loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
   model.compile(keras.optimizers.Adam(0.01), loss=loss, metrics=["accuracy"])

@@ -8,7 +8,7 @@ from support.synthetic_checkpoint import CONFIG, random_variables, write_tf1
 import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
-from albert_tf.finetuning.models import AlbertForClassification, AlbertForMultipleChoice, AlbertForSpan
+from albert_tf.finetuning.models import AlbertClassifier, AlbertMultipleChoice, AlbertQuestionAnswering
 from albert_tf.interop import ConvertOptions, convert, load_weights, read_checkpoint
 from albert_tf.modeling import AlbertForPreTraining
 
@@ -116,9 +116,9 @@ def test_equal_sizes_of_embedding_and_hidden(hugging_face, tmp_path):
 @pytest.mark.parametrize(
   ("head", "ours_class", "theirs_name", "shape"),
   [
-    ("classifier", AlbertForClassification, "AlbertForSequenceClassification", (2, 7)),
-    ("classifier", AlbertForMultipleChoice, "AlbertForMultipleChoice", (2, 3, 7)),
-    ("span", AlbertForSpan, "AlbertForQuestionAnswering", (2, 7)),
+    ("classifier", AlbertClassifier, "AlbertForSequenceClassification", (2, 7)),
+    ("classifier", AlbertMultipleChoice, "AlbertForMultipleChoice", (2, 3, 7)),
+    ("span", AlbertQuestionAnswering, "AlbertForQuestionAnswering", (2, 7)),
   ],
 )
 def test_fine_tuned_heads(head, ours_class, theirs_name, shape, hugging_face, tmp_path):
@@ -128,8 +128,8 @@ def test_fine_tuned_heads(head, ours_class, theirs_name, shape, hugging_face, tm
   labels = 1 if theirs_name == "AlbertForMultipleChoice" else 5
   variables = random_variables(CONFIG, (head,), num_labels=labels)
   path = write_tf1(tmp_path / "a", CONFIG, variables)
-  options = {"num_labels": labels} if theirs_name == "AlbertForSequenceClassification" else {}
-  ours = ours_class(CONFIG, head_options=options)
+  task = {"num_labels": labels} if head == "classifier" else {"squad_version": "1.1"}
+  ours = ours_class(CONFIG, task=ours_class.make_task(**task))
   load_weights(ours, path)
   convert(path, str(tmp_path / "b"), ConvertOptions(output_format="huggingface", architecture=theirs_name))
   theirs, info = getattr(hugging_face, theirs_name).from_pretrained(tmp_path / "b", output_loading_info=True)

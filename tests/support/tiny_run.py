@@ -34,7 +34,7 @@ def train_tokenizer(directory: pathlib.Path) -> AlbertTokenizer:
   return AlbertTokenizer(spm_model_file=f"{prefix}.model")
 
 
-def tiny_model(vocab_size: int) -> AlbertForPreTraining:
+def tiny_model(vocab_size: int, **changes: Any) -> AlbertForPreTraining:
   config = AlbertConfig.from_name(
     "tiny",
     vocab_size=vocab_size,
@@ -43,7 +43,7 @@ def tiny_model(vocab_size: int) -> AlbertForPreTraining:
     num_hidden_layers=2,
     num_attention_heads=3,
     intermediate_size=20,
-    max_position_embeddings=32,
+    **{"max_position_embeddings": 32, **changes},
   )
   model = AlbertForPreTraining(config)
   for number, variable in enumerate(named_variables(model).values()):  # Biases too: a swapped one is visible.

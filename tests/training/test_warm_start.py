@@ -5,12 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import tiny_run
 from support.tiny_records import tiny_config
 import tensorflow as tf
 
 from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
+from albert_tf.interop import ConvertOptions, convert
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.training.warm_start import warm_start
 
@@ -32,7 +34,7 @@ def _write(folder: pathlib.Path, *, with_config: bool = True, **changes: Any) ->
 def _start(folder: pathlib.Path, **changes: Any) -> tuple[str, dict[str, np.ndarray]]:
   config: AlbertConfig = tiny_config(**changes)
   variables = named_variables(AlbertForPreTraining(config))
-  said = warm_start(variables, config, str(folder))
+  said = warm_start(variables, config, str(folder), seed=3)
   return said, {name: variable.numpy() for name, variable in variables.items()}
 
 
@@ -80,3 +82,60 @@ def test_a_bare_checkpoint_is_judged_by_its_variables(tmp_path):
   said, started = _start(tmp_path, num_hidden_layers=5)
   assert said == f"starting from the weights of {tmp_path}/checkpoints/model.ckpt-5"
   assert values.keys() == started.keys()
+
+
+HEADS = {
+  "masked-LM": "cls/predictions/",
+  "sentence-order": "cls/seq_relationship/",
+  "pooler": "bert/pooler/",
+}
+
+
+@pytest.mark.parametrize("lacking", [[], ["sentence-order"], ["sentence-order", "pooler"], [*HEADS]])
+def test_a_head_that_is_not_there_is_new_and_said(tmp_path, lacking):
+  values = _write(tmp_path)
+  path = f"{tmp_path}/checkpoints/model.ckpt-5"
+  gone = tuple(HEADS[head] for head in lacking)
+  left = {name: value for name, value in values.items() if not name.startswith(gone or "-")}
+  write_bundle(path, {**left, "output_weights": np.ones([3, 12], "f")})  # Fine-tuned.
+  said, started = _start(tmp_path)
+  assert all((head in said) == (head in lacking) for head in HEADS)
+  assert ("new, of seed 3" in said) == bool(lacking)
+  for name, value in left.items():
+    np.testing.assert_array_equal(value, started[name], err_msg=name)
+  again = _start(tmp_path)[1]
+  for name in started.keys() - left.keys():
+    np.testing.assert_array_equal(started[name], again[name])
+    assert np.abs(started[name]).max() <= 0.05 or name.endswith("gamma")
+
+
+@pytest.mark.parametrize("name", ["cls/predictions/output_bias", "bert/embeddings/position_embeddings"])
+def test_a_part_that_is_missing_is_refused(tmp_path, name):
+  values = _write(tmp_path)
+  write_bundle(f"{tmp_path}/checkpoints/model.ckpt-5", {n: v for n, v in values.items() if n != name})
+  with pytest.raises(UserError, match=f"{name} is missing"):
+    _start(tmp_path)
+
+
+def test_from_a_hugging_face_folder(tmp_path):
+  values = _write(tmp_path)
+  convert(str(tmp_path), str(tmp_path / "hf"), ConvertOptions(output_format="huggingface"))
+  said, started = _start(tmp_path / "hf")
+  assert said == f"starting from the weights of {tmp_path}/hf/model.safetensors"
+  for name, value in values.items():
+    np.testing.assert_array_equal(value, started[name], err_msg=name)
+
+
+def test_records_of_another_vocabulary_are_refused(tmp_path):
+  (tmp_path / "own").mkdir()
+  tokenizer = tiny_run.train_tokenizer(tmp_path)
+  tokenizer.save_pretrained(str(tmp_path / "own"))
+  model = tiny_run.tiny_model(tokenizer.vocab_size)
+  tiny_run.write_run(tmp_path / "run", model, tokenizer)
+  variables = named_variables(model)
+  warm_start(variables, model.config, str(tmp_path / "run"), seed=1, tokenizer_path=str(tmp_path / "own"))
+  piece = next(piece for piece in tokenizer.pieces[5:] if piece[-1:].isascii())
+  other = tokenizer.model_bytes.replace(piece.encode(), (piece[:-1] + "~").encode())
+  (tmp_path / "own/spm.model").write_bytes(other)
+  with pytest.raises(UserError, match=r"must have one vocabulary.*Make the records with"):
+    warm_start(variables, model.config, str(tmp_path / "run"), seed=1, tokenizer_path=str(tmp_path / "own"))

@@ -11,7 +11,7 @@ import tensorflow as tf
 from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.features import Column, FeatureSet
-from albert_tf.finetuning.models import DROPOUT_SEED
+from albert_tf.finetuning.task_model import DROPOUT_SEED
 from albert_tf.pipelines.batches import HostShard
 
 _DROPOUT_STREAM = 1  # Numbers apart from those of the order.

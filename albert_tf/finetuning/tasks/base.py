@@ -28,7 +28,7 @@ class TaskKind(NamedTuple):
   """What belongs to a kind of task.
 
   Attributes:
-    model: the class of `finetuning.models`; that of SQuAD 1.1 is `SPAN_MODEL`.
+    model: the class of `finetuning.models`.
     signature: the kind of SavedModel, `export_saved_model.py --model`.
     command: the script of `tpu_scripts/` that trains it.
   """
@@ -39,13 +39,12 @@ class TaskKind(NamedTuple):
 
 
 TASK_KINDS: Mapping[str, TaskKind] = {
-  "classification": TaskKind("AlbertForClassification", "classifier", "run_glue.py"),
-  "regression": TaskKind("AlbertForClassification", "classifier", "run_glue.py"),
-  "question_answering": TaskKind("AlbertForSquad2", "question_answering", "run_squad.py"),
-  "multiple_choice": TaskKind("AlbertForMultipleChoice", "multiple_choice", "run_race.py"),
-  "token_classification": TaskKind("AlbertForTokenClassification", "token_classification", "run_tagging.py"),
+  "classification": TaskKind("AlbertClassifier", "classifier", "run_glue.py"),
+  "regression": TaskKind("AlbertClassifier", "classifier", "run_glue.py"),
+  "question_answering": TaskKind("AlbertQuestionAnswering", "question_answering", "run_squad.py"),
+  "multiple_choice": TaskKind("AlbertMultipleChoice", "multiple_choice", "run_race.py"),
+  "token_classification": TaskKind("AlbertTagger", "token_classification", "run_tagging.py"),
 }
-SPAN_MODEL = "AlbertForSpan"
 
 # What can be served: two kinds straight from pretraining, the others from a fine-tuned run.
 PRETRAINED_SIGNATURES = ("encoder", "fill_mask")
@@ -68,7 +67,7 @@ class TaskSpec:
     label_names: names of the classes or tags, by id; empty for regression, questions and choices.
     pair: whether an example has two texts.
     max_seq_length: S, the length it was trained with.
-    squad_version: question_answering: "1.1" (`AlbertForSpan`) or "2.0" (`AlbertForSquad2`); else empty.
+    squad_version: question_answering: "1.1" (`SpanHead`) or "2.0" (`Squad2Head`); else empty.
     max_query_length, doc_stride, max_answer_length: question_answering, in pieces.
     null_score_diff_threshold: question_answering 2.0: no answer where the null score is at least this.
     max_qa_length: multiple_choice: pieces of question and choice that are kept, its last ones.
@@ -111,7 +110,7 @@ class TaskSpec:
   @property
   def model(self) -> str:
     """The class of `finetuning.models`."""
-    return SPAN_MODEL if self.squad_version == "1.1" else TASK_KINDS[self.kind].model
+    return TASK_KINDS[self.kind].model
 
   @property
   def signature(self) -> str:

@@ -23,8 +23,8 @@ from albert_tf.finetuning.tasks.base import (
 )
 from albert_tf.finetuning.tasks.stored import mean_probabilities, read_scores, write_scores
 from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization.packing import BLANK
 
-BLANK = "_"  # RACE's mark for the place in a question where the choice belongs.
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 

@@ -130,7 +130,11 @@ class TextTask(FineTuningTask):
     values = {name: float(METRICS[name](labels, predictions)) for name in self._metric_names}
     if self._regresses:
       return values | {"loss": float(METRICS["mean_squared_error"](labels, predictions))}
-    return values | {"loss": float(cross_entropy(outputs[UNNAMED_OUTPUT], labels).mean())}
+    return (
+      values
+      | class_scores(labels, predictions, names=self.spec.label_names)
+      | {"loss": float(cross_entropy(outputs[UNNAMED_OUTPUT], labels).mean())}
+    )
 
   def write_predictions(
     self, outputs: Outputs, split: str, directory: str, *, spec: TaskSpec | None = None
@@ -210,6 +214,15 @@ def _numbers(texts: Texts) -> np.ndarray:
         f"A regression task's labels are numbers. Received: {label!r} at line {texts.first_line + i} of {texts.source}."
       )
   return values
+
+
+def class_scores(labels: np.ndarray, predictions: np.ndarray, *, names: Sequence[str]) -> dict[str, float]:
+  """`f1_CLASS` of each class, and `majority_accuracy`: that of always answering with the most frequent label."""
+  each = sklearn_metrics.f1_score(
+    labels, predictions, labels=range(len(names)), average=None, zero_division=0
+  )
+  scores = {f"f1_{name}": float(score) for name, score in zip(names, each, strict=True)}
+  return {**scores, "majority_accuracy": float(np.bincount(labels).max() / len(labels))}
 
 
 def _correlation(function: Callable[..., Any], labels: np.ndarray, predictions: np.ndarray) -> float:

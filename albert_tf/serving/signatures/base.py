@@ -19,13 +19,11 @@ from albert_tf.finetuning.tasks.base import TaskSpec
 from albert_tf.modeling import named_variables
 from albert_tf.tokenization import Tokenizer
 from albert_tf.tokenization.graph import graph_tokenizer
+from albert_tf.tokenization.graph_inputs import at_least, cut
 
 Tensors = dict[str, tf.Tensor]
 Signatures = dict[str, Any]  # Of `tf.function`.
 TOKEN_KEYS = ("input_ids", "input_mask", "segment_ids")
-# Characters that are read of a text. SentencePiece takes a time that grows with the square of a run of unknown
-# characters: 5 s for a megabyte of them, less than one for these.
-LONGEST_TEXT = 1 << 17
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,17 +103,6 @@ def graph(function: Callable[..., Tensors], inputs: Sequence[tf.TensorSpec]) -> 
 def strings(*names: str) -> tuple[tf.TensorSpec, ...]:
   """Inputs that are one string an example, `[B]`."""
   return tuple(tf.TensorSpec([None], tf.string, name=name) for name in names)
-
-
-def at_least(batch: Tensors, length: int) -> Tensors:
-  """Rows of at least so many positions; even an empty batch needs one."""
-  missing = tf.maximum(length - tf.shape(batch["input_ids"])[1], 0)
-  return {name: tf.pad(tensor, [[0, 0], [0, missing]]) for name, tensor in batch.items()}
-
-
-def cut(texts: tf.Tensor) -> tf.Tensor:
-  """The first `LONGEST_TEXT` characters of each string, valid UTF-8 or not."""
-  return tf.strings.substr(texts, 0, LONGEST_TEXT, unit="UTF8_CHAR")
 
 
 class ServingModule(tf.Module):

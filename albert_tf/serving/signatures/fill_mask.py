@@ -35,7 +35,7 @@ class FillMaskModule(ServingModule):
     tokens: ids and `positions` int32 [B, P] → `top_ids` int32 and `top_probabilities` float32, [B, P, K].
     mlm: the same inputs → `mlm_logits` float32 [B, P, V].
     sop: `input_ids`, `input_mask`, `segment_ids` → `sop_log_probs` float32 [B, 2]: the two segments are in
-      order, or swapped.
+      order, or swapped; of a model with that head.
 
   K is `ExportSettings.top_k`.
   """
@@ -48,6 +48,7 @@ class FillMaskModule(ServingModule):
     self._head: Callable[[tf.Tensor], tf.Tensor] = lambda rows: model.masked_lm(  # [n, H] → [n, V]
       rows[tf.newaxis], None, model.encoder.embeddings.word_embeddings
     )[0]
+    self._has_sentence_order = hasattr(model, "sentence_order")
     self._top_k = top_k
     self._ordinary = np.ones(tokenizer.vocab_size, bool)
     special = [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id]
@@ -65,7 +66,7 @@ class FillMaskModule(ServingModule):
       "examples": graph(self.examples, strings("inputs")),
       "tokens": self.shared(self.tokens, self.position_inputs()),
       "mlm": self.shared(self.mlm, self.position_inputs()),
-      "sop": graph(self.sop, self.token_inputs()),
+      **({"sop": graph(self.sop, self.token_inputs())} if self._has_sentence_order else {}),
     }
 
   def position_inputs(self) -> tuple[tf.TensorSpec, ...]:
@@ -94,7 +95,7 @@ class FillMaskModule(ServingModule):
     self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor
   ) -> Tensors:
     outputs = self.run_model(input_ids, input_mask, segment_ids, masked_lm_positions=positions)
-    return {"mlm_logits": outputs["mlm_logits"]}
+    return {"mlm_logits": outputs["mlm_logits"] if self._has_sentence_order else outputs}
 
   def sop(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
     none = input_ids[:, :0]

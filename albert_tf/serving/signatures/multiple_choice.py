@@ -2,23 +2,20 @@
 
 import tensorflow as tf
 
-from albert_tf.finetuning.tasks.choices import BLANK
 from albert_tf.serving.signatures.base import (
   TOKEN_KEYS,
   Parts,
   ServingModule,
   Signatures,
   Tensors,
-  at_least,
   cut,
   graph,
   strings,
 )
 from albert_tf.tokenization.graph import GraphTokenizer
-from albert_tf.tokenization.graph_packing import head, tail
+from albert_tf.tokenization.graph_inputs import choice_batch
 
 _TEXT_INPUTS = (*strings("context", "question"), tf.TensorSpec([None, None], tf.string, name="choices"))
-_SPECIAL_PIECES = 3  # [CLS] context [SEP] choice [SEP]
 
 
 class MultipleChoiceModule(ServingModule):
@@ -38,8 +35,7 @@ class MultipleChoiceModule(ServingModule):
   def __init__(self, parts: Parts):
     super().__init__(parts)
     assert parts.task is not None
-    self._room = self._max_length - _SPECIAL_PIECES
-    self._max_qa_length = min(parts.task.max_qa_length, self._room)
+    self._max_qa_length = parts.task.max_qa_length
 
   def signatures(self) -> Signatures:
     return {
@@ -53,18 +49,13 @@ class MultipleChoiceModule(ServingModule):
 
   def text(self, context: tf.Tensor, question: tf.Tensor, choices: tf.Tensor) -> Tensors:
     assert isinstance(self.tokenizer, GraphTokenizer)
-    count = tf.shape(choices)[1]
-    normalized = (self.tokenizer.normalize(cut(each)) for each in (question, choices))
-    texts = cut(choice_texts(*normalized))
-    second = self.tokenizer.tokenize(tf.reshape(texts, [-1]))  # [B C, (length)]
-    second = tail(second, tf.fill([second.nrows()], tf.constant(self._max_qa_length, tf.int64)))
-    row = tf.repeat(tf.range(tf.shape(choices)[0]), count)
-    first = tf.gather(self.tokenizer.tokenize(cut(context)), row)
-    first = head(first, self._room - second.row_lengths())
-    packed = at_least(self.tokenizer.pack(first, second, length=self._fixed_length, always_two=True), 1)
-    # Not -1 for the last size: it is unknown where the batch is empty.
-    shape = tf.concat([tf.shape(choices), tf.shape(packed["input_ids"])[1:]], axis=0)
-    batch = {name: tf.reshape(tensor, shape) for name, tensor in packed.items()}
+    batch = choice_batch(
+      self.tokenizer,
+      *map(cut, (context, question, choices)),
+      max_length=self._max_length,
+      max_qa_length=self._max_qa_length,
+      pad_to_max_length=self._fixed_length is not None,
+    )
     outputs = self.shared(self.tokens, self.token_inputs())(**batch)
     return {**outputs, "answer": tf.gather(choices, outputs["predictions"], batch_dims=1)}
 
@@ -90,18 +81,3 @@ class MultipleChoiceModule(ServingModule):
       "scores": scores,
       "predictions": tf.argmax(scores, axis=-1, output_type=tf.int32),
     }
-
-
-def choice_texts(question: tf.Tensor, choices: tf.Tensor) -> tf.Tensor:
-  """`finetuning.tasks.choices.choice_text` for every choice; normalised [B] and [B, C] to [B, C]."""
-  shape = tf.shape(choices)
-  parts = tf.strings.split(question, sep=BLANK)  # [B, (parts)]
-  parts = tf.gather(parts, tf.repeat(tf.range(shape[0]), shape[1]))  # [B C, (parts)]
-  flat = tf.reshape(choices, [-1])
-  last = tf.ragged.range(parts.row_lengths()).flat_values == tf.repeat(
-    parts.row_lengths() - 1, parts.row_lengths()
-  )
-  filled = tf.where(last, "", tf.repeat(flat, parts.row_lengths()))
-  joined = tf.strings.reduce_join(parts.with_flat_values(parts.flat_values + filled), axis=-1)
-  followed = tf.strings.join([joined, flat], separator=" ")
-  return tf.reshape(tf.where(parts.row_lengths() > 1, joined, followed), shape)

@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from albert_tf.errors import UserError
 from albert_tf.serving.signatures.base import (
-  LONGEST_TEXT,
   Parts,
   ServingModule,
   Signatures,
@@ -25,9 +24,9 @@ from albert_tf.serving.signatures.question_windows import (
 )
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.graph import GraphTokenizer
+from albert_tf.tokenization.graph_inputs import LONGEST_TEXT, SHORTEST_WINDOW, answer_mask
 from albert_tf.tokenization.graph_offsets import GraphOffsets
 
-_MIN_LENGTH = 8  # Positions: more than the starts and ends that the head of SQuAD 2.0 follows.
 _WINDOWS_AT_ONCE = 32
 
 
@@ -87,14 +86,11 @@ class QuestionAnsweringModule(ServingModule):
       located.ids,
       self._windows,
       fixed=self._fixed_length is not None,
-      min_length=_MIN_LENGTH,
+      min_length=SHORTEST_WINDOW,
     )
     batch = dict(windows.batch)
     if self._has_null:
-      place = tf.range(tf.shape(batch["input_ids"])[1])
-      last = (windows.text_begin + windows.length)[:, tf.newaxis]
-      in_text = (place >= windows.text_begin[:, tf.newaxis]) & (place < last)
-      batch["p_mask"] = tf.where(in_text | (place == 0), 0, 1)
+      batch["p_mask"] = answer_mask(batch, windows.text_begin, windows.length)
     tokens = self.shared(self.tokens, self.window_inputs())
     outputs = in_chunks(lambda chunk: tokens(**chunk), batch, _WINDOWS_AT_ONCE, self._output_specs())
     longest = self._task.max_answer_length

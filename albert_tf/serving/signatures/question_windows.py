@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.serving.signatures.base import Tensors, at_least
+from albert_tf.serving.signatures.base import Tensors
+from albert_tf.tokenization.graph_inputs import at_least
 from albert_tf.tokenization.graph_offsets import Located
 from albert_tf.tokenization.graph_packing import GraphPacker, head
 

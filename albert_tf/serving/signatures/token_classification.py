@@ -7,14 +7,12 @@ from albert_tf.serving.signatures.base import (
   ServingModule,
   Signatures,
   Tensors,
-  at_least,
   cut,
   graph,
   parse_strings,
   strings,
 )
-from albert_tf.tokenization import unicode_tables
-from albert_tf.tokenization.graph_packing import head
+from albert_tf.tokenization.graph_inputs import pack_words, split_words
 
 _OUTSIDE = "O"
 _WORD_INPUTS = (tf.TensorSpec([None, None], tf.string, name="words"),)
@@ -36,7 +34,6 @@ class TokenClassificationModule(ServingModule):
     super().__init__(parts)
     assert parts.task is not None
     self._names = parts.task.label_names
-    self._budget = self._max_length - 2
 
   def signatures(self) -> Signatures:
     return {
@@ -47,10 +44,7 @@ class TokenClassificationModule(ServingModule):
     }
 
   def text(self, text: tf.Tensor) -> Tensors:
-    spaced = tf.strings.regex_replace(cut(text), f"[{unicode_tables.space_class()}]+", " ")
-    spaced = tf.strings.regex_replace(spaced, "^ | $", "")
-    words = tf.strings.split(spaced, sep=" ")
-    return self.shared(self.words, _WORD_INPUTS)(tf.ragged.boolean_mask(words, words != "").to_tensor())
+    return self.shared(self.words, _WORD_INPUTS)(split_words(cut(text)).to_tensor())
 
   def words(self, words: tf.Tensor) -> Tensors:
     return self._tag(tf.ragged.boolean_mask(words, words != ""))
@@ -63,24 +57,20 @@ class TokenClassificationModule(ServingModule):
 
   def _tag(self, words: tf.RaggedTensor) -> Tensors:
     """Tags of ragged [B, (words)]."""
-    pieces = self.tokenizer.tokenize(cut(words.flat_values))  # [all words, (length)]
-    pieces = head(pieces, tf.minimum(pieces.row_lengths(), self._budget))
-    widths = words.with_flat_values(pieces.row_lengths())
-    place = tf.cumsum(widths.to_tensor(), axis=1, exclusive=True)  # [B, N] of the first piece, without [CLS]
-    ids = words.with_flat_values(pieces).merge_dims(1, 2)
-    # The last word that does not fit whole is cut away, so that no tag is of half a word.
-    fits = place + widths.to_tensor() <= self._budget
-    kept = tf.reduce_sum(tf.where(fits, widths.to_tensor(), 0), axis=1)
-    batch = at_least(self.tokenizer.pack(head(ids, kept), length=self._fixed_length), 1)
+    batch, places = pack_words(
+      self.tokenizer,
+      words.with_flat_values(cut(words.flat_values)),
+      max_length=self._max_length,
+      pad_to_max_length=self._fixed_length is not None,
+    )
     probabilities = self.shared(self.tokens, self.token_inputs())(**batch)["tag_probabilities"]  # [B, S, C]
-    at = tf.gather(probabilities, tf.where(fits, place + 1, 0), batch_dims=1)  # [B, N, C]
-    has_piece = widths.to_tensor() > 0
+    at = tf.gather(probabilities, places.position, batch_dims=1)  # [B, N, C]
     without = _OUTSIDE if _OUTSIDE in self._names else self._names[0]
-    tags = tf.where(has_piece, tf.gather(tf.constant(self._names), tf.argmax(at, axis=-1)), without)
-    real = tf.sequence_mask(words.row_lengths(), tf.shape(place)[1]) & fits
+    tags = tf.where(places.has_token, tf.gather(tf.constant(self._names), tf.argmax(at, axis=-1)), without)
+    real = tf.sequence_mask(words.row_lengths(), tf.shape(places.position)[1]) & places.fits
     return {
       "words": words.to_tensor(),
       "tags": tf.where(real, tags, ""),
-      "probabilities": tf.where(real & has_piece, tf.reduce_max(at, axis=-1), 0.0),
+      "probabilities": tf.where(real & places.has_token, tf.reduce_max(at, axis=-1), 0.0),
       "num_words": tf.cast(words.row_lengths(), tf.int32),
     }

@@ -45,7 +45,7 @@ class _Judgement(NamedTuple):
 
 
 class SquadTask(FineTuningTask):
-  """SQuAD 1.1 (`AlbertForSpan`) or 2.0 (`AlbertForSquad2`).
+  """SQuAD 1.1 (`SpanHead`) or 2.0 (`Squad2Head`).
 
   The model is evaluated on the held-out questions, which choose the checkpoint and the threshold, and on the
   questions to predict if they have answers, which are only reported. Without held-out questions the latter serve

@@ -1,0 +1,164 @@
+"""The base of the models of tasks: an encoder with one head, and the task it is for."""
+
+from collections.abc import Mapping
+import dataclasses
+import os
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf import files
+from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
+from albert_tf.finetuning.tasks.base import TASK_FILE, TaskSpec
+from albert_tf.interop import ANY_HEAD
+from albert_tf.modeling import AlbertEncoder
+from albert_tf.modeling.dropout import resolve_seed, split_seed
+from albert_tf.modeling.text_inputs import integers, text_inputs
+from albert_tf.text_model import TextModel
+
+WITHOUT_POOLER = f"{ANY_HEAD}|^bert/pooler/"  # What may be new where the pooler is not read.
+_TASK_FIELDS = tuple(
+  field.name for field in dataclasses.fields(TaskSpec) if field.name not in ("kind", "name")
+)
+DROPOUT_SEED = "dropout_seed"  # An input of training alone, int32 `[B, 2]`; its first row seeds the call.
+
+
+def _dropout_seed(
+  inputs: Mapping[str, tf.Tensor], seed: tf.Tensor | None, *, training: bool
+) -> tf.Tensor | None:
+  """The caller's seed, else the batch's, else a fresh one; None at inference."""
+  if seed is None and isinstance(inputs, Mapping) and DROPOUT_SEED in inputs:
+    seed = integers(inputs[DROPOUT_SEED][0])
+  return resolve_seed(seed, training=training)
+
+
+class TaskModel(TextModel):
+  """Encoder and head, built on construction.
+
+  Args:
+    config: the encoder's configuration.
+    task: what the model is for; decides the head, and travels with its exports. None: as `head_options` say.
+    head_options: of the head.
+    encoder_options: of `AlbertEncoder`.
+    preprocessor: see `TextModel`.
+  """
+
+  built: bool  # Keras sets it.
+  new_variables = ANY_HEAD
+  _head_dropout = True
+  _reads_pooler = False  # Else the pooler is kept as it is: it gets no gradient, only a place in checkpoints.
+
+  def __init__(
+    self,
+    config: AlbertConfig,
+    *,
+    task: TaskSpec | None = None,
+    head_options: Mapping[str, Any] | None = None,
+    encoder_options: Mapping[str, Any] | None = None,
+    **kwargs: Any,
+  ):
+    super().__init__(config, **kwargs)
+    self.head_options = dict(head_options or {})
+    self.encoder_options = dict(encoder_options or {})
+    self.task = task or self.make_task(num_labels=self.head_options.get("num_labels"))
+    self.encoder = AlbertEncoder(config, **self.encoder_options, dtype=self.dtype_policy)
+    self.encoder.pooler.trainable = self._reads_pooler and not self.encoder.lora_rank
+    self.head = self._make_head(name="head", dtype=self.dtype_policy, **self.head_options)
+    self.build()
+
+  def _make_head(self, **options: Any) -> Any:
+    raise NotImplementedError
+
+  # ------------------------------------------------------------------ the task
+
+  @classmethod
+  def make_task(cls, *, num_labels: int | None = None, **fields: Any) -> TaskSpec:
+    """The task of a model of this class.
+
+    Args:
+      num_labels: classes or tags; 1: a value.
+      **fields: of `TaskSpec`.
+    """
+    raise NotImplementedError
+
+  @property
+  def signature(self) -> str:  # type: ignore[override]
+    return self.task.signature
+
+  @classmethod
+  def options_of(cls, checkpoint: Any, *, max_length: int | None, **options: Any) -> dict[str, Any]:
+    """A fine-tuned run's own task where it is of this class; else the one that the fields of `TaskSpec` make."""
+    limit = checkpoint.config.max_position_embeddings
+    given = {name: options.pop(name) for name in ("num_labels", *_TASK_FIELDS) if name in options}
+    noted = files.exists(os.path.join(checkpoint.directory, TASK_FILE))
+    saved = TaskSpec.load(checkpoint.directory) if noted else None
+    if saved is not None and saved.model == cls.__name__:
+      task = dataclasses.replace(saved, **{k: v for k, v in given.items() if k != "num_labels"})
+      if given.get("num_labels", task.num_labels) != task.num_labels:
+        raise UserError(
+          f"A fine-tuned run has its own labels. Received: num_labels={given['num_labels']}, and {checkpoint.path} "
+          f"with {task.num_labels}. Leave num_labels out, or name the run that this one was fine-tuned from."
+        )
+    else:
+      task = cls.make_task(max_seq_length=max_length or limit, **given)
+    if max_length:
+      task = dataclasses.replace(task, max_seq_length=max_length)
+    known = ("encoder_options", "dtype", "name", "preprocessor", "head_options")
+    if "lora_rank" in options:
+      options["encoder_options"] = {
+        **options.get("encoder_options", {}),
+        "lora_rank": options.pop("lora_rank"),
+      }
+    head = {name: options.pop(name) for name in list(options) if name not in known}
+    return {**options, "task": task, "head_options": {**options.get("head_options", {}), **head}}
+
+  @classmethod
+  def lengths(cls, max_length: int, **options: Any) -> dict[str, Any]:
+    task: TaskSpec = options["task"]
+    sizes = {"max_qa_length": task.max_qa_length, "max_query_length": task.max_query_length}
+    return {"max_length": min(task.max_seq_length, max_length), **sizes}
+
+  # ------------------------------------------------------------------ the model
+
+  def build(self, input_shape: Any = None) -> None:
+    del input_shape  # Every size is in the configuration, so weights exist from construction on.
+    if not self.built:
+      self.head.build((None, None, self.config.hidden_size))
+      self.built = True
+
+  def call(
+    self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
+  ) -> Any:
+    seed = _dropout_seed(inputs, seed, training=training)
+    encoder_seed, head_seed = split_seed(seed, 2) if self._head_dropout else (seed, None)
+    encoded = self._encode(inputs, encoder_seed, training=training)
+    return self._answer(encoded, inputs, training=training, seed=head_seed)
+
+  def _encode(self, inputs: Mapping[str, tf.Tensor], seed: tf.Tensor | None, *, training: bool) -> tf.Tensor:
+    """What the head reads: `[B, S, H]`, or the pooled output `[B, H]`, with the last block computed at [CLS] only."""
+    texts = text_inputs(inputs)
+    if not self._reads_pooler:
+      return self.encoder(texts, training=training, seed=seed)["sequence_output"]
+    nowhere = {"read_positions": texts["input_ids"][:, :0]}
+    return self.encoder({**texts, **nowhere}, training=training, seed=seed)["pooled_output"]
+
+  def _answer(self, encoded: tf.Tensor, inputs: Mapping[str, tf.Tensor], **options: Any) -> Any:
+    """The head's outputs; `inputs` are the model's."""
+    return self.head(encoded, **options)
+
+  def checkpoint_items(self) -> dict[str, Any]:
+    return {"bert": self.encoder, **self.head.checkpoint_items()}
+
+  def get_config(self) -> dict[str, Any]:
+    return {
+      **super().get_config(),
+      "task": dataclasses.asdict(self.task),
+      "head_options": dict(self.head_options),
+      "encoder_options": dict(self.encoder_options),
+    }
+
+  @classmethod
+  def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Any:
+    task = TaskSpec.from_dict(config["task"], source="a saved model")
+    return super().from_config({**config, "task": task}, custom_objects)

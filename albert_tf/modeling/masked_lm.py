@@ -1,0 +1,73 @@
+"""ALBERT with the masked-LM head alone."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf.compat import keras
+from albert_tf.configs import AlbertConfig
+from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.pretraining_heads import MaskedLmHead
+from albert_tf.modeling.text_inputs import integers, text_inputs
+from albert_tf.text_model import TextModel
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertMaskedLM(TextModel):
+  """What stands at the masks of a text.
+
+  Args:
+    config: the model's configuration.
+    encoder_options: see `AlbertEncoder`.
+    preprocessor: see `TextModel`.
+
+  Call args:
+    inputs: those of `AlbertEncoder`, and `masked_lm_positions` int32 `[B, P]`; without these all positions are
+      answered. With a preprocessor texts `[B]` with "[MASK]" in them.
+
+  Returns:
+    Logits, float32 `[B, P, V]`.
+
+  Example:
+    >>> model = AlbertMaskedLM.from_pretrained("run/")
+    >>> model.predict(["The sky is [MASK]."]).argmax(-1)
+  """
+
+  built: bool  # Keras sets it.
+  text_kind = "masked_text"
+  per_piece = True
+  signature = "fill_mask"
+  new_variables = "^bert/pooler/"  # Hugging Face's masked-LM models have none.
+
+  def __init__(
+    self, config: AlbertConfig, *, encoder_options: Mapping[str, Any] | None = None, **kwargs: Any
+  ):
+    super().__init__(config, **kwargs)
+    self.encoder_options = dict(encoder_options or {})
+    policy = {"dtype": self.dtype_policy}
+    self.encoder = AlbertEncoder(config, **self.encoder_options, **policy)
+    self.encoder.pooler.trainable = False  # Kept as it is: nothing here reads it.
+    self.masked_lm = MaskedLmHead(config, name="masked_lm", accelerated=self.encoder.accelerated, **policy)
+    self.build()
+
+  def build(self, input_shape: Any = None) -> None:
+    del input_shape  # Every size is in the configuration, so weights exist from construction on.
+    if not self.built:
+      self.masked_lm.build((None, None, self.config.hidden_size))
+      self.built = True
+
+  def call(
+    self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
+  ) -> tf.Tensor:
+    texts = text_inputs(inputs)
+    if "masked_lm_positions" in inputs:
+      texts["read_positions"] = integers(inputs["masked_lm_positions"])
+    hidden = self.encoder(texts, training=training, seed=seed)["sequence_output"]
+    return self.masked_lm(hidden, None, self.encoder.embeddings.word_embeddings)
+
+  def checkpoint_items(self) -> dict[str, Any]:
+    return {"bert": self.encoder, "cls/predictions": self.masked_lm}
+
+  def get_config(self) -> dict[str, Any]:
+    return {**super().get_config(), "encoder_options": dict(self.encoder_options)}

@@ -1,0 +1,213 @@
+"""The tokenizer as a Keras layer: strings in, a batch for a model out, in `tf.data` and inside a model."""
+
+import base64
+from collections.abc import Mapping
+import os
+import tempfile
+from typing import Any
+import zlib
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import files
+from albert_tf.compat import keras
+from albert_tf.errors import UserError
+from albert_tf.tokenization import AlbertTokenizer, Tokenizer, load_tokenizer
+from albert_tf.tokenization.graph import graph_tokenizer
+from albert_tf.tokenization.graph_inputs import (
+  choice_batch,
+  cut,
+  mask_batch,
+  question_batch,
+  text_batch,
+  word_batch,
+)
+
+Tensors = dict[str, tf.Tensor]
+# Kind → (names of the inputs, of which those behind the first may be left out where they are in `_OPTIONAL`).
+INPUT_NAMES: Mapping[str, tuple[str, ...]] = {
+  "text": ("text", "text_pair"),
+  "masked_text": ("text",),
+  "choices": ("context", "question", "choices"),
+  "words": ("words",),
+  "question": ("question", "context"),
+}
+_OPTIONAL = ("text_pair",)
+_MATRICES = ("words", "choices")  # `[B, N]`; the others are `[B]`.
+_SENTENCEPIECE_KINDS = ("choices", "question")
+_FILLERS = {"p_mask": 1}  # All others are filled up with 0, which is the id of [PAD], too.
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertPreprocessor(keras.layers.Layer):
+  """Strings to `input_ids`, `input_mask` and `segment_ids`, int32 `[B, S]`, with the original's exact ids.
+
+  The vocabulary is part of the layer's configuration, so it travels in every file that holds the layer.
+
+  Args:
+    tokenizer: whose vocabulary and settings it takes.
+    kind: what the strings are, and what else comes out.
+      "text": a text, or the two of a pair (an empty second one makes a single segment).
+      "masked_text": a text with "[MASK]" in it; `masked_lm_positions` `[B, M]` are those places.
+      "words": the words of a text, `[B, N]`, filled up with ""; or a text, split at white space.
+        `word_positions` `[B, N]` are the words' first tokens, 0 for none.
+      "choices": a context and a question `[B]`, and choices `[B, C]`; what comes out is `[B, C, S]`.
+      "question": a question and a context, cut to one window; `p_mask` `[B, S]` is 1 where no answer can be.
+    max_length: longer rows are cut.
+    max_qa_length: "choices": tokens of question and choice that are kept, its last ones.
+    max_query_length: "question": tokens of a question that are kept.
+    pad_to_max_length: S is `max_length`; else that of the batch's longest row.
+
+  Call args:
+    inputs: strings `[B]`; for a kind of several inputs a tuple of them, or a mapping by name (`INPUT_NAMES`).
+
+  Example:
+    >>> preprocessor = AlbertPreprocessor.from_pretrained("run/", max_length=128)
+    >>> dataset = dataset.map(lambda texts, labels: (preprocessor(texts), labels))
+    >>> batch = preprocessor(keras.Input([], dtype="string"))
+  """
+
+  def __init__(
+    self,
+    tokenizer: Any,
+    *,
+    kind: str = "text",
+    max_length: int = 512,
+    max_qa_length: int = 128,
+    max_query_length: int = 64,
+    pad_to_max_length: bool = False,
+    **kwargs: Any,
+  ):
+    super().__init__(**{"name": "preprocessor", **kwargs}, autocast=False)
+    if kind in _SENTENCEPIECE_KINDS and not isinstance(tokenizer, AlbertTokenizer):
+      raise UserError(
+        f"{' and '.join(_SENTENCEPIECE_KINDS)} are tokenized with SentencePiece. Received: kind={kind!r} with a "
+        f"{type(tokenizer).__name__}. Tokenize before, and give the model ids."
+      )
+    if kind not in INPUT_NAMES:
+      raise UserError(f"kind must be one of {', '.join(INPUT_NAMES)}. Received: {kind!r}.")
+    if max_length < 8:
+      raise UserError(f"max_length must leave room beside the special tokens. Received: {max_length}.")
+    self.tokenizer = tokenizer
+    self.kind = kind
+    self.max_length = max_length
+    self.max_qa_length = max_qa_length
+    self.max_query_length = max_query_length
+    self.pad_to_max_length = pad_to_max_length
+    self._graph: Any = graph_tokenizer(tokenizer)
+    self.build((None,))
+
+  @classmethod
+  def from_pretrained(cls, path: str, **options: Any) -> "AlbertPreprocessor":
+    """The preprocessor of a run directory, a released model's, Hugging Face's, or a SentencePiece model file."""
+    return cls(load_tokenizer(path), **options)
+
+  def named(self, inputs: Any) -> dict[str, Any]:
+    """The inputs by name, lists as arrays or tensors.
+
+    Raises:
+      UserError: one too many or too few, or no strings.
+    """
+    names = INPUT_NAMES[self.kind]
+    if not isinstance(inputs, Mapping):
+      columns = inputs if isinstance(inputs, tuple) else (inputs,)
+      numbers = [f"input {number + 1}" for number in range(len(names), len(columns))]
+      inputs = dict(zip([*names, *numbers], columns, strict=False))
+    if self.kind == "words" and set(inputs) == {"text"}:
+      names = ("text",)
+    if not set(names) - set(_OPTIONAL) <= set(inputs) <= set(names):
+      raise UserError(
+        f"A preprocessor of the kind {self.kind!r} takes {' and '.join(names)}"
+        f"{' (may be left out)' if names[-1] in _OPTIONAL else ''}. Received: {', '.join(inputs) or 'none'}. "
+        "Give a mapping with these names, or a tuple in this order."
+      )
+    return {name: _strings(inputs[name], name) for name in names if name in inputs}
+
+  def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    return super().__call__(self.named(inputs), *args, **kwargs)
+
+  def call(self, inputs: Mapping[str, tf.Tensor]) -> Tensors:
+    return self.pack(inputs, pad_to_max_length=self.pad_to_max_length)
+
+  def pack(self, inputs: Mapping[str, Any], *, pad_to_max_length: bool = False) -> Tensors:
+    """What a call returns, for inputs by name."""
+    columns = {name: cut(tf.convert_to_tensor(value)) for name, value in inputs.items()}
+    for name, column in columns.items():
+      _check_rank(name, column, text_of_words=self.kind == "words" and name == "text")
+    sizes: dict[str, Any] = {"max_length": self.max_length, "pad_to_max_length": pad_to_max_length}
+    if self.kind == "choices":
+      return choice_batch(self._graph, **columns, max_qa_length=self.max_qa_length, **sizes)
+    if self.kind == "question":
+      return question_batch(self._graph, **columns, max_query_length=self.max_query_length, **sizes)
+    make: Any = {"text": text_batch, "masked_text": mask_batch, "words": word_batch}[self.kind]
+    return make(self._graph, **columns, **sizes)
+
+  @property
+  def output_shape(self) -> tuple[int | None, ...]:
+    """For Keras' summary: that of the ids."""
+    return None, self.max_length if self.pad_to_max_length else None
+
+  def filler(self, name: str) -> int:
+    """What rows of an output are filled up with."""
+    return _FILLERS.get(name, 0)
+
+  def get_config(self) -> dict[str, Any]:
+    return {
+      **super().get_config(),
+      "tokenizer": _packed(self.tokenizer),
+      "kind": self.kind,
+      "max_length": self.max_length,
+      "max_qa_length": self.max_qa_length,
+      "max_query_length": self.max_query_length,
+      "pad_to_max_length": self.pad_to_max_length,
+    }
+
+  @classmethod
+  def from_config(cls, config: dict[str, Any]) -> "AlbertPreprocessor":
+    return cls(**{**config, "tokenizer": _unpacked(config["tokenizer"])})
+
+
+def _packed(tokenizer: Tokenizer) -> dict[str, str]:
+  """The tokenizer's files as text, by name."""
+  with tempfile.TemporaryDirectory() as folder:
+    tokenizer.save_pretrained(folder)
+    contents = {name: files.read_bytes(os.path.join(folder, name)) for name in sorted(files.listdir(folder))}
+  return {name: base64.b64encode(zlib.compress(content, 9)).decode() for name, content in contents.items()}
+
+
+def _unpacked(packed: Mapping[str, str]) -> Tokenizer:
+  """The tokenizer of what `_packed` made."""
+  with tempfile.TemporaryDirectory() as folder:
+    for name, text in packed.items():
+      with files.atomic_writer(os.path.join(folder, os.path.basename(name))) as stream:
+        stream.write(zlib.decompress(base64.b64decode(text)))
+    return load_tokenizer(folder)
+
+
+def _strings(value: Any, name: str) -> Any:
+  """The strings as an array or tensor; lists of different lengths are filled up with ""."""
+  if isinstance(value, (str, bytes)):
+    raise UserError(f"{name} is a batch of strings. Received: one string, {value!r:.60}. Put it in a list.")
+  if isinstance(value, tf.RaggedTensor):
+    value = value.to_tensor()
+  if isinstance(value, (list, tuple)) and name in _MATRICES:
+    value = tf.ragged.constant(value, dtype=tf.string, ragged_rank=1).to_tensor()
+  elif not hasattr(value, "dtype") or hasattr(value, "to_numpy"):  # A list, or a column of pandas.
+    value = np.asarray(value, dtype=object)
+  dtype = value.dtype
+  if dtype not in (tf.string, "string") and getattr(dtype, "kind", "") not in ("O", "S", "U"):
+    raise UserError(
+      f"A preprocessor takes strings. Received: {name} of {getattr(dtype, 'name', dtype)}. "
+      "Ids go into the model itself."
+    )
+  return value
+
+
+def _check_rank(name: str, column: tf.Tensor, *, text_of_words: bool) -> None:
+  want = 2 if name in _MATRICES else 1
+  if column.shape.rank not in (None, want) and not text_of_words:
+    raise UserError(
+      f"{name} must be strings {'[B, N]' if want == 2 else '[B]'}. Received: the shape {column.shape}. "
+      f"{'Batch the data set first.' if column.shape.rank < want else 'Give pairs as a tuple of two.'}"
+    )

@@ -1,0 +1,298 @@
+"""What every model offers to a Keras user beyond `keras.Model`: a checkpoint in one call, texts as input, an export.
+
+The one place whose methods reach upwards, to `interop`, `preprocessing` and `serving`, when they are called: these
+verbs belong to a model, and a model knows nothing of what lies above it until then.
+"""
+
+from collections.abc import Mapping
+import functools
+import os
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import files
+from albert_tf.compat import ModelBase, keras
+from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
+
+FILE_VERSION = 1  # Of a `.keras` file; raised with every change after which older ones cannot be read.
+_ROWS_AT_ONCE = 1024  # Texts that are tokenized together; the ids of all of them are kept.
+
+
+class TextModel(ModelBase):
+  """A model with a configuration that takes ids, and texts too where it has a preprocessor.
+
+  `fit`, `evaluate` and `predict` tokenize ahead of the training step: lists and arrays at once, a data set in its
+  input pipeline. Everything else of Keras is as it is.
+
+  Args:
+    config: the encoder's configuration.
+    preprocessor: an `AlbertPreprocessor`; None: the model takes ids alone.
+  """
+
+  signature: str  # The kind of SavedModel; see `export_saved_model.py --model`.
+  text_kind = "text"  # What the texts are; see `AlbertPreprocessor`.
+  per_piece = False  # Whether outputs have an axis of S, which all batches of a data set must share then.
+  new_variables = ""  # Regular expression of those that a checkpoint may lack; they stay as they begin.
+
+  def __init__(self, config: AlbertConfig, *, preprocessor: Any = None, **kwargs: Any):
+    super().__init__(**kwargs, autocast=False)  # Ids would lose digits in bfloat16.
+    self.config = config
+    self.preprocessor = preprocessor
+
+  @classmethod
+  def from_pretrained(
+    cls,
+    path: str,
+    *,
+    max_length: int | None = None,
+    config: AlbertConfig | None = None,
+    **options: Any,
+  ) -> Any:
+    """The model with the weights of a checkpoint, and with its tokenizer as preprocessor where it has one.
+
+    Args:
+      path: a run directory, an original checkpoint, a TF-Hub module or a Hugging Face folder.
+      max_length: texts are cut to this many tokens. Default: the length of fine-tuning, else the longest that the
+        model knows.
+      config: instead of the checkpoint's own, for example with other dropout rates.
+      **options: of the class, such as `dtype`.
+
+    Raises:
+      UserError: nothing known is there, or its weights do not fit.
+    """
+    from albert_tf.interop import ANY_HEAD, load_weights, read_checkpoint
+    from albert_tf.preprocessing import AlbertPreprocessor
+
+    checkpoint = read_checkpoint(path)
+    config = config or checkpoint.config
+    if max_length is not None and max_length > config.max_position_embeddings:
+      raise UserError(
+        f"max_length must not exceed the model's positions. Received: max_length={max_length}, "
+        f"max_position_embeddings={config.max_position_embeddings} in {checkpoint.path}."
+      )
+    options = cls.options_of(checkpoint, max_length=max_length, **options)
+    if checkpoint.tokenizer is not None:
+      lengths = cls.lengths(max_length or config.max_position_embeddings, **options)
+      options["preprocessor"] = AlbertPreprocessor(checkpoint.load_tokenizer(), kind=cls.text_kind, **lengths)
+    model = cls(config, **options)
+    new = f"{cls.new_variables or '(?!)'}|/lora_[ab]$"
+    load_weights(model, checkpoint, allow_missing=new, allow_unused=ANY_HEAD)
+    return model
+
+  @classmethod
+  def options_of(cls, checkpoint: Any, *, max_length: int | None, **options: Any) -> dict[str, Any]:
+    """Arguments of the class for a checkpoint, from what the user gave."""
+    del checkpoint, max_length
+    return options
+
+  @classmethod
+  def lengths(cls, max_length: int, **options: Any) -> dict[str, Any]:
+    """The sizes of the preprocessor of a model with these arguments."""
+    del options
+    return {"max_length": max_length}
+
+  def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    if holds_text(inputs):
+      self._require_preprocessor()
+      inputs = self.preprocessor(inputs)
+    return super().__call__(inputs, *args, **kwargs)
+
+  def fit(self, x: Any = None, y: Any = None, *args: Any, validation_data: Any = None, **kwargs: Any) -> Any:
+    """`keras.Model.fit`, for texts too."""
+    x, y = self._prepared(x, y)
+    if isinstance(validation_data, (tuple, list)):
+      held_x, held_y, *weights = validation_data
+      validation_data = (*self._prepared(held_x, held_y), *weights)
+    elif validation_data is not None:
+      validation_data, _ = self._prepared(validation_data)
+    if isinstance(x, tf.data.Dataset):
+      kwargs.setdefault("shuffle", False)  # It has its own order; Keras 3 warns that it cannot change it.
+    return super().fit(x, y, *args, validation_data=validation_data, **kwargs)
+
+  def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """`keras.Model.evaluate`, for texts too."""
+    return super().evaluate(*self._prepared(x, y), *args, **kwargs)
+
+  def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """`keras.Model.predict`, for texts too."""
+    return super().predict(self._prepared(x)[0], *args, **kwargs)
+
+  def train_on_batch(self, x: Any, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """`keras.Model.train_on_batch`, for texts too."""
+    return super().train_on_batch(*self._prepared(x, y), *args, **kwargs)
+
+  def test_on_batch(self, x: Any, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """`keras.Model.test_on_batch`, for texts too."""
+    return super().test_on_batch(*self._prepared(x, y), *args, **kwargs)
+
+  def predict_on_batch(self, x: Any) -> Any:
+    """`keras.Model.predict_on_batch`, for texts too."""
+    return super().predict_on_batch(self._prepared(x)[0])
+
+  def _prepared(self, x: Any, y: Any = None) -> tuple[Any, Any]:
+    """Ids for texts; labels as an array."""
+    if hasattr(x, "element_spec"):
+      first = keras.utils.unpack_x_y_sample_weight(x.element_spec)[0]
+      return (self._mapped(x) if holds_text(first) else x), y
+    if isinstance(y, (list, tuple)) and y and np.isscalar(y[0]):
+      y = np.asarray(y)
+    if isinstance(y, np.ndarray):
+      self.check_labels(y)
+    return (self._tokenized(x) if holds_text(x) else x), y
+
+  def check_labels(self, labels: np.ndarray) -> None:
+    """Raises a `UserError` for labels that the model's outputs cannot have."""
+
+  def _mapped(self, dataset: Any) -> Any:
+    self._require_preprocessor()
+    if not isinstance(dataset, tf.data.Dataset):
+      raise UserError(
+        f"Texts are tokenized before a data set is distributed. Received: a {type(dataset).__name__} of strings. "
+        "Give the tf.data.Dataset itself, or map it with model.preprocessor first."
+      )
+
+    pad = self.per_piece or self.preprocessor.pad_to_max_length
+
+    @tf.autograph.experimental.do_not_convert  # It would hide the types of our errors.
+    def prepare(*element: Any) -> Any:
+      x, y, weight = keras.utils.unpack_x_y_sample_weight(element[0] if len(element) == 1 else element)
+      ids = self.preprocessor.pack(self.preprocessor.named(x), pad_to_max_length=pad)
+      return keras.utils.pack_x_y_sample_weight(ids, y, weight)
+
+    return dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+  def _tokenized(self, texts: Any) -> dict[str, np.ndarray]:
+    self._require_preprocessor()
+    named = self.preprocessor.named(texts)
+    counts = {name: len(column) for name, column in named.items()}
+    if len(set(counts.values())) > 1:
+      raise UserError(f"All inputs must have as many rows. Received: {counts}.")
+    pad = self.preprocessor.pad_to_max_length
+    parts = [
+      self.preprocessor.pack(
+        {n: c[start : start + _ROWS_AT_ONCE] for n, c in named.items()}, pad_to_max_length=pad
+      )
+      for start in range(0, max(1, *counts.values()), _ROWS_AT_ONCE)
+    ]
+    return {name: self._stacked(name, [part[name].numpy() for part in parts]) for name in parts[0]}
+
+  def _stacked(self, name: str, parts: list[np.ndarray]) -> np.ndarray:
+    """The rows of all parts, filled up to the longest."""
+    longest = max(part.shape[-1] for part in parts)
+    fill = functools.partial(np.pad, constant_values=self.preprocessor.filler(name))
+    return np.concatenate([fill(p, [(0, 0)] * (p.ndim - 1) + [(0, longest - p.shape[-1])]) for p in parts])
+
+  def _require_preprocessor(self) -> None:
+    if self.preprocessor is None:
+      raise UserError(
+        f"{type(self).__name__} takes texts once it has a preprocessor. Received: strings, and a model without one. "
+        "Make the model with from_pretrained(…) of a checkpoint with its tokenizer, pass preprocessor=, or give ids."
+      )
+
+  def export(self, filepath: str, format: str = "tf_saved_model", **settings: Any) -> None:
+    """Writes the SavedModel of `export_saved_model.py`, with its signatures: it takes strings.
+
+    Args:
+      filepath: its directory; servers want a number as the last part.
+      format: "tf_saved_model"; `tpu_scripts/export_small_model.py` writes others.
+      **settings: of `serving.signatures.base.ExportSettings`, such as `top_k`.
+
+    Raises:
+      UserError: the model has no preprocessor, or something is there already.
+    """
+    from albert_tf.serving.export import export_model
+
+    if format != "tf_saved_model":
+      raise UserError(
+        f'A model exports itself as "tf_saved_model". Received: format={format!r}. '
+        "LiteRT and ONNX files of a run are made by tpu_scripts/export_small_model.py."
+      )
+    self._require_preprocessor()
+    export_model(self.merged(), str(filepath), **settings)
+
+  def save_pretrained(self, directory: str) -> None:
+    """Writes a checkpoint that `from_pretrained` and every command take, as a run leaves it.
+
+    Configuration, tokenizer, task and weights under the original's names; low-rank additions are in the kernels.
+
+    Raises:
+      UserError: the directory holds something already.
+    """
+    from albert_tf.checkpoints.bundle import write_bundle
+    from albert_tf.modeling.lora import merged_values
+    from albert_tf.modeling.variables import named_variables
+
+    directory = str(directory)
+    if files.exists(directory) and files.listdir(directory):
+      raise UserError(f"A model is saved into a new directory. Received: {directory}, which is not empty.")
+    files.makedirs(os.path.join(directory, "checkpoints"))
+    with files.atomic_writer(os.path.join(directory, "albert_config.json"), "w") as stream:
+      stream.write(self.config.to_json_string())
+    if self.preprocessor is not None:
+      self.preprocessor.tokenizer.save_pretrained(directory)
+    if getattr(self, "task", None) is not None:
+      self.task.save(directory)
+    step = int(self.optimizer.iterations) if getattr(self, "optimizer", None) is not None else 0
+    write_bundle(
+      os.path.join(directory, "checkpoints", f"model.ckpt-{step}"), merged_values(named_variables(self))
+    )
+
+  def merged(self) -> Any:
+    """The model without low-rank parts that computes the same: itself where it has none."""
+    from albert_tf.modeling.lora import merged_values
+    from albert_tf.modeling.variables import named_variables
+
+    variables = named_variables(self)
+    config = self.get_config()
+    values = merged_values(variables)
+    if len(values) == len(variables):
+      return self
+    if "encoder_options" in config:
+      config["encoder_options"] = {**config["encoder_options"], "lora_rank": 0}
+    else:  # A bare encoder has them itself.
+      config["lora_rank"] = 0
+    model = type(self).from_config(config)
+    for name, variable in named_variables(model).items():
+      variable.assign(values[name])
+    return model
+
+  def get_config(self) -> dict[str, Any]:
+    preprocessor = self.preprocessor and keras.saving.serialize_keras_object(self.preprocessor)
+    frozen = [part.name for part in self.layers if not part.trainable]
+    own = {"name": self.name, "config": self.config.to_dict(), "preprocessor": preprocessor, "frozen": frozen}
+    return {**super().get_config(), "file_version": FILE_VERSION, **own}
+
+  @classmethod
+  def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Any:
+    config = dict(config)
+    version = config.pop("file_version", None)
+    if version != FILE_VERSION:
+      raise UserError(
+        f"A saved {cls.__name__} must have the format {FILE_VERSION}, which this version of albert_tf reads. Received: "
+        f"the format {version}. Load it with the version that saved it, and save it from there as a checkpoint."
+      )
+    preprocessor = config.pop("preprocessor")
+    if preprocessor is not None:
+      preprocessor = keras.saving.deserialize_keras_object(preprocessor, custom_objects=custom_objects)
+    frozen = config.pop("frozen")
+    model = cls(
+      **{**config, "config": AlbertConfig.from_dict(config["config"]), "preprocessor": preprocessor}
+    )
+    for part in (part for part in model.layers if part.name in frozen):
+      part.trainable = False
+    return model
+
+
+def holds_text(inputs: Any) -> bool:
+  """Whether inputs are strings, judged by the first of a list and by any of a mapping."""
+  if isinstance(inputs, Mapping):
+    return any(map(holds_text, inputs.values()))
+  if isinstance(inputs, (list, tuple)):
+    return bool(inputs) and holds_text(inputs[0])
+  dtype = getattr(inputs, "dtype", None)
+  if dtype is None:
+    return isinstance(inputs, (str, bytes))
+  return dtype in (tf.string, "string") or getattr(dtype, "kind", "") in ("O", "S", "U")

@@ -1,0 +1,186 @@
+"""Strings to batches for a model, a function for each kind of input; the packing of fine-tuning and of exports."""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from albert_tf.tokenization import unicode_tables
+from albert_tf.tokenization.graph import GraphTokenizer
+from albert_tf.tokenization.graph_packing import GraphPacker, head, tail
+from albert_tf.tokenization.packing import BLANK
+
+Tensors = dict[str, tf.Tensor]
+_PAIR_SPECIALS = 3  # [CLS] a [SEP] b [SEP]
+SHORTEST_WINDOW = 8  # Positions: more than the starts and ends that the head of SQuAD 2.0 follows.
+
+# Characters that are read of a text. SentencePiece takes a time that grows with the square of a run of unknown
+# characters: 5 s for a megabyte of them, less than one for these.
+LONGEST_TEXT = 1 << 17
+
+
+class WordPlaces(NamedTuple):
+  """Where the words of a row are, `[B, N]`.
+
+  Attributes:
+    position: int64, of a word's first token, [CLS] included; 0 where none is.
+    fits: bool, whether the whole word is in the row.
+    has_token: bool, whether normalisation leaves anything of the word.
+  """
+
+  position: tf.Tensor
+  fits: tf.Tensor
+  has_token: tf.Tensor
+
+
+def at_least(batch: Tensors, length: int) -> Tensors:
+  """Rows of at least so many positions; even an empty batch needs one."""
+  missing = tf.maximum(length - tf.shape(batch["input_ids"])[1], 0)
+  return {name: tf.pad(tensor, [[0, 0], [0, missing]]) for name, tensor in batch.items()}
+
+
+def cut(texts: tf.Tensor) -> tf.Tensor:
+  """The first `LONGEST_TEXT` characters of each string, valid UTF-8 or not."""
+  return tf.strings.substr(texts, 0, LONGEST_TEXT, unit="UTF8_CHAR")
+
+
+def text_batch(
+  tokenizer: GraphPacker,
+  text: tf.Tensor,
+  text_pair: tf.Tensor | None = None,
+  *,
+  max_length: int,
+  pad_to_max_length: bool,
+) -> Tensors:
+  """A text `[B]`, or the two of a pair; see `GraphTokenizer.__call__`."""
+  sizes: dict[str, Any] = {"max_length": max_length, "pad_to_max_length": pad_to_max_length}
+  return at_least(tokenizer(text, text_pair, **sizes), 1)
+
+
+def mask_batch(
+  tokenizer: GraphPacker, text: tf.Tensor, *, max_length: int, pad_to_max_length: bool
+) -> Tensors:
+  """A text with "[MASK]" in it, and `masked_lm_positions` `[B, M]`, 0 behind a row's last mask."""
+  sizes: dict[str, Any] = {"max_length": max_length, "pad_to_max_length": pad_to_max_length}
+  batch = at_least(tokenizer(text, allow_mask=True, **sizes), 1)
+  positions = mask_positions(batch["input_ids"], tokenizer.mask_id)
+  return {**batch, "masked_lm_positions": tf.cast(positions.to_tensor(), tf.int32)}
+
+
+def mask_positions(input_ids: tf.Tensor, mask_id: int) -> tf.RaggedTensor:
+  """Where `[B, S]` has the mask, int64 ragged `[B, (M)]`."""
+  places = tf.where(input_ids == mask_id)
+  return tf.RaggedTensor.from_value_rowids(places[:, 1], places[:, 0], nrows=tf.shape(input_ids, tf.int64)[0])
+
+
+def choice_batch(
+  tokenizer: GraphTokenizer,
+  context: tf.Tensor,
+  question: tf.Tensor,
+  choices: tf.Tensor,
+  *,
+  max_length: int,
+  max_qa_length: int,
+  pad_to_max_length: bool,
+) -> Tensors:
+  """`[CLS] context [SEP] question and choice [SEP]` for every choice, `[B, C, S]`, as `finetuning.tasks.choices`.
+
+  Args:
+    tokenizer: packs.
+    context, question: `[B]`; either may be empty. "_" in the question is the choice's place.
+    choices: `[B, C]`.
+    max_length: S at most.
+    max_qa_length: tokens of question and choice that are kept, the last ones.
+    pad_to_max_length: S is `max_length`.
+  """
+  room = max_length - _PAIR_SPECIALS
+  count = tf.shape(choices)[1]
+  texts = cut(choice_texts(tokenizer.normalize(question), tokenizer.normalize(choices)))
+  second = tokenizer.tokenize(tf.reshape(texts, [-1]))  # [B C, (length)]
+  second = tail(second, tf.fill([second.nrows()], tf.constant(min(max_qa_length, room), tf.int64)))
+  first = tf.gather(tokenizer.tokenize(context), tf.repeat(tf.range(tf.shape(choices)[0]), count))
+  first = head(first, room - second.row_lengths())
+  length = max_length if pad_to_max_length else None
+  packed = at_least(tokenizer.pack(first, second, length=length, always_two=True), 1)
+  # Not -1 for the last size: it is unknown where the batch is empty.
+  shape = tf.concat([tf.shape(choices), tf.shape(packed["input_ids"])[1:]], axis=0)
+  return {name: tf.reshape(tensor, shape) for name, tensor in packed.items()}
+
+
+def choice_texts(question: tf.Tensor, choices: tf.Tensor) -> tf.Tensor:
+  """`finetuning.tasks.choices.choice_text` for every choice; normalised [B] and [B, C] to [B, C]."""
+  shape = tf.shape(choices)
+  parts = tf.strings.split(question, sep=BLANK)  # [B, (parts)]
+  parts = tf.gather(parts, tf.repeat(tf.range(shape[0]), shape[1]))  # [B C, (parts)]
+  flat = tf.reshape(choices, [-1])
+  last = tf.ragged.range(parts.row_lengths()).flat_values == tf.repeat(
+    parts.row_lengths() - 1, parts.row_lengths()
+  )
+  filled = tf.where(last, "", tf.repeat(flat, parts.row_lengths()))
+  joined = tf.strings.reduce_join(parts.with_flat_values(parts.flat_values + filled), axis=-1)
+  followed = tf.strings.join([joined, flat], separator=" ")
+  return tf.reshape(tf.where(parts.row_lengths() > 1, joined, followed), shape)
+
+
+def split_words(text: tf.Tensor) -> tf.RaggedTensor:
+  """The words of texts `[B]`, split at white space: ragged `[B, (N)]`."""
+  spaced = tf.strings.regex_replace(text, f"[{unicode_tables.space_class()}]+", " ")
+  words = tf.strings.split(tf.strings.regex_replace(spaced, "^ | $", ""), sep=" ")
+  return tf.ragged.boolean_mask(words, words != "")
+
+
+def word_batch(
+  tokenizer: GraphPacker,
+  words: tf.Tensor | None = None,
+  text: tf.Tensor | None = None,
+  *,
+  max_length: int,
+  pad_to_max_length: bool,
+) -> Tensors:
+  """Words `[B, N]` or texts `[B]`, and `word_positions` `[B, N]`: where a word's tag is read, 0 for none."""
+  ragged = split_words(text) if words is None else tf.ragged.boolean_mask(words, words != "")
+  batch, places = pack_words(tokenizer, ragged, max_length=max_length, pad_to_max_length=pad_to_max_length)
+  count = tf.shape(places.position)[1] if words is None else tf.shape(words)[1]
+  positions = tf.cast(places.position, tf.int32)
+  return {**batch, "word_positions": tf.pad(positions, [[0, 0], [0, count - tf.shape(positions)[1]]])}
+
+
+def pack_words(
+  tokenizer: GraphPacker, words: tf.RaggedTensor, *, max_length: int, pad_to_max_length: bool
+) -> tuple[Tensors, WordPlaces]:
+  """Ragged `[B, (words)]`, encoded one by one as in training, as one row each; what does not fit is cut away."""
+  budget = max_length - 2
+  pieces = tokenizer.tokenize(words.flat_values)  # [all words, (length)]
+  pieces = head(pieces, tf.minimum(pieces.row_lengths(), budget))
+  widths = words.with_flat_values(pieces.row_lengths()).to_tensor()  # [B, N]
+  place = tf.cumsum(widths, axis=1, exclusive=True)
+  # The last word that does not fit whole is cut away, so that no tag is of half a word.
+  fits = place + widths <= budget
+  kept = tf.reduce_sum(tf.where(fits, widths, 0), axis=1)
+  ids = words.with_flat_values(pieces).merge_dims(1, 2)
+  batch = at_least(tokenizer.pack(head(ids, kept), length=max_length if pad_to_max_length else None), 1)
+  has_token = widths > 0
+  return batch, WordPlaces(tf.where(fits & has_token, place + 1, 0), fits, has_token)
+
+
+def question_batch(
+  tokenizer: GraphPacker,
+  question: tf.Tensor,
+  context: tf.Tensor,
+  *,
+  max_length: int,
+  max_query_length: int,
+  pad_to_max_length: bool,
+) -> Tensors:
+  """`[CLS] question [SEP] context [SEP]`, cut to one window, and `p_mask` `[B, S]`, 1 where no answer can be."""
+  query = head(tokenizer.tokenize(question), tf.constant(max_query_length, tf.int64))
+  text = head(tokenizer.tokenize(context), max_length - _PAIR_SPECIALS - query.row_lengths())
+  length = max_length if pad_to_max_length else None
+  batch = at_least(tokenizer.pack(query, text, length=length, always_two=True), SHORTEST_WINDOW)
+  return {**batch, "p_mask": answer_mask(batch, query.row_lengths() + 2, text.row_lengths())}
+
+
+def answer_mask(batch: Tensors, text_begin: tf.Tensor, text_length: tf.Tensor) -> tf.Tensor:
+  """int32 `[B, S]`: 0 at [CLS] and in the text, which begins at `text_begin` `[B]`; else 1."""
+  place = tf.range(tf.shape(batch["input_ids"])[1], dtype=text_begin.dtype)
+  in_text = (place >= text_begin[:, tf.newaxis]) & (place < (text_begin + text_length)[:, tf.newaxis])
+  return tf.where(in_text | (place == 0), 0, 1)

@@ -1,0 +1,299 @@
+"""Texts into Keras models: what the documentation shows, saved and exported exactly, and what is refused."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+from support import tiny_run
+import tensorflow as tf
+
+from albert_tf import AdamW, AlbertClassifier, AlbertEncoder, AlbertPreprocessor
+from albert_tf.compat import KERAS_3
+from albert_tf.errors import UserError
+from albert_tf.finetuning.models import AlbertMultipleChoice, AlbertQuestionAnswering, AlbertTagger
+from albert_tf.finetuning.tasks.base import TaskSpec
+from albert_tf.interop import ConvertOptions, convert
+from albert_tf.modeling import AlbertMaskedLM, named_variables
+from albert_tf.serving import export_saved_model
+
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn.t accept:DeprecationWarning")
+ROOT = pathlib.Path(__file__).parents[2]
+TEXTS = ["the sky is blue", "small birds sing all day long", "grass"]
+LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+TASKS = {
+  AlbertClassifier: TaskSpec(
+    kind="classification", name="t", label_names=("no", "yes", "both"), pair=True, max_seq_length=16
+  ),
+  AlbertQuestionAnswering: TaskSpec(
+    kind="question_answering",
+    name="squad",
+    squad_version="2.0",
+    max_seq_length=24,
+    max_query_length=8,
+    doc_stride=6,
+  ),
+  AlbertMultipleChoice: TaskSpec(kind="multiple_choice", name="c", max_seq_length=24, max_qa_length=10),
+  AlbertTagger: TaskSpec(
+    kind="token_classification", name="t", label_names=("O", "B", "I"), max_seq_length=12
+  ),
+}
+INPUTS = {
+  AlbertClassifier: (TEXTS, TEXTS[::-1]),
+  AlbertQuestionAnswering: {"question": TEXTS, "context": [" ".join(TEXTS)] * 3},
+  AlbertMultipleChoice: {
+    "context": TEXTS,
+    "question": ["the _ is", "", "birds"],
+    "choices": [["sky", "grass"]] * 3,
+  },
+  AlbertTagger: {"words": [text.split() for text in TEXTS]},
+  AlbertMaskedLM: ["the [MASK] is [MASK]", "[MASK] sing"],
+  AlbertEncoder: TEXTS,
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+  """A pretrained run with room for texts of the documentation."""
+  folder = tmp_path_factory.mktemp("keras")
+  tokenizer = tiny_run.train_tokenizer(folder)
+  model = tiny_run.tiny_model(tokenizer.vocab_size, max_position_embeddings=128)
+  tiny_run.write_run(folder / "run", model, tokenizer)
+  return folder / "run"
+
+
+@pytest.fixture
+def in_folder(run, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / "run").symlink_to(run)
+  return tmp_path
+
+
+def blocks(path, heading):
+  text = (ROOT / path).read_text(encoding="utf-8")
+  if heading:
+    text = text.partition(heading)[2].partition("\n## ")[0]
+  return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.mark.parametrize(("path", "heading"), [("README.md", "## Use it from Python"), ("docs/keras.md", "")])
+def test_the_documentation_as_written(path, heading, in_folder):
+  found = blocks(path, heading)
+  assert found
+  names = {}
+  for block in found:
+    exec(compile(block, path, "exec"), names)
+  if path == "README.md":
+    served = tf.saved_model.load("saved_model/1").signatures["serving_default"](text=tf.constant(["a text"]))
+    want = tf.nn.softmax(names["model"].predict(["a text"], verbose=0))
+    np.testing.assert_allclose(served["probabilities"], want, atol=1e-5)
+    beside = {path.name for path in (in_folder / "saved_model").iterdir()}
+    assert beside == {"1", "README.md", "batching_parameters.txt", "models.config"}
+
+
+@pytest.mark.parametrize("order", ["import albert_tf, keras", "import keras, albert_tf"])
+def test_a_file_needs_one_import(order, run, in_folder):
+  model = AlbertClassifier.from_pretrained("run", num_labels=2)
+  model.compile(AdamW(0.01), loss=LOSS)
+  model.fit(TEXTS, [0, 1, 0], verbose=0)
+  model.save("m.keras")
+  code = (
+    f"{order}; m = keras.saving.load_model('m.keras'); import numpy as np;"
+    f"np.save('out.npy', m.predict({TEXTS}, verbose=0)); print(type(m.optimizer).__name__)"
+  )
+  options = {"capture_output": True, "text": True, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
+  done = subprocess.run([sys.executable, "-c", code], timeout=200, **options)
+  assert done.stdout.strip() == "AdamW", done.stderr[-2000:]
+  np.testing.assert_array_equal(np.load("out.npy"), model.predict(TEXTS, verbose=0))
+
+
+@pytest.mark.parametrize("kind", INPUTS, ids=lambda kind: kind.__name__)
+def test_every_model_from_its_run_to_file_and_export(kind, run, tmp_path):
+  """Head and labels restored; the file's outputs and the export's answers are the model's own."""
+  source = run
+  if kind in TASKS:
+    source = tmp_path / "run"
+    config = AlbertEncoder.from_pretrained(str(run)).config
+    tiny_run.write_fine_tuned_run(
+      source, TASKS[kind], config, AlbertPreprocessor.from_pretrained(str(run)).tokenizer
+    )
+  model = kind.from_pretrained(str(source))
+  if kind in TASKS:
+    assert model.task == TASKS[kind]
+  want = model.predict(INPUTS[kind], verbose=0)
+  direct = model(INPUTS[kind])
+  model.save(tmp_path / "m.keras")
+  again = keras.saving.load_model(tmp_path / "m.keras")
+  for a, b, c in zip(
+    *map(tf.nest.flatten, (want, direct, again.predict(INPUTS[kind], verbose=0))), strict=True
+  ):
+    np.testing.assert_allclose(a, b, atol=1e-5)
+    np.testing.assert_array_equal(a, c)
+  again.export(str(tmp_path / "of_model" / "1"))
+  export_saved_model(model=model.signature, init_checkpoint=str(source), output_dir=str(tmp_path / "of_run"))
+  ours, theirs = (
+    tf.saved_model.load(str(tmp_path / name / "1")).signatures for name in ("of_model", "of_run")
+  )
+  assert set(theirs) - set(ours) == ({"sop"} if kind is AlbertMaskedLM else set())
+  texts = kind is AlbertTagger and {"text": TEXTS}
+  texts = texts or dict(again.preprocessor.named(INPUTS[kind]))
+  texts = {name: tf.constant(value) for name, value in texts.items()}
+  one, two = (each["serving_default"](**texts) for each in (ours, theirs))
+  assert one.keys() == two.keys()
+  for name in one:
+    if one[name].dtype == tf.string:
+      np.testing.assert_array_equal(one[name], two[name])
+    else:
+      np.testing.assert_allclose(one[name], two[name], atol=1e-5)
+
+
+def test_a_masked_lm_of_hugging_face_has_no_sentence_head(run, tmp_path):
+  model = AlbertMaskedLM.from_pretrained(str(run))
+  model.save_pretrained(str(tmp_path / "own"))
+  convert(str(tmp_path / "own"), str(tmp_path / "hf"), ConvertOptions(output_format="huggingface"))
+  again = AlbertMaskedLM.from_pretrained(str(tmp_path / "hf"))
+  want = model.predict(INPUTS[AlbertMaskedLM], verbose=0)
+  np.testing.assert_array_equal(again.predict(INPUTS[AlbertMaskedLM], verbose=0), want)
+  path = export_saved_model(
+    model="fill_mask", init_checkpoint=str(tmp_path / "hf"), output_dir=str(tmp_path / "e")
+  )
+  served = tf.saved_model.load(path).signatures["serving_default"](text=tf.constant(["the [MASK] is"]))
+  assert served["words"].shape == (1, 1, 10)
+
+
+def test_texts_are_the_ids_of_the_tokenizer(run):
+  model = AlbertClassifier.from_pretrained(str(run), num_labels=2)
+  ids = model.preprocessor.tokenizer(TEXTS, TEXTS[::-1])
+  want = model.predict(ids, verbose=0)
+  pairs = tf.data.Dataset.from_tensor_slices({"text": TEXTS, "text_pair": TEXTS[::-1]}).batch(2)
+  for x in ((TEXTS, TEXTS[::-1]), (np.array(TEXTS), np.array(TEXTS[::-1], object)), pairs):
+    np.testing.assert_allclose(model.predict(x, verbose=0), want, atol=1e-5)
+
+
+def test_replicas_callbacks_and_mixed_precision(run, mirrored_2, tmp_path):
+  """As on one device, with everything else that Keras offers at once."""
+  x, y, weights = TEXTS * 4, [0, 1, 1] * 4, []
+  for strategy in (tf.distribute.get_strategy(), mirrored_2):
+    keras.utils.set_random_seed(1)
+    steps = 1 if strategy is mirrored_2 else 3  # Not several with replicas on CPUs.
+    with strategy.scope():
+      config = AlbertEncoder.from_pretrained(str(run)).config.replace(
+        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+      )
+      model = AlbertClassifier.from_pretrained(str(run), num_labels=2, classifier_dropout=0.0, config=config)
+      model.compile(
+        AdamW(0.01, global_clipnorm=1.0), loss=LOSS, metrics=["accuracy"], steps_per_execution=steps
+      )
+    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
+    folder = tmp_path / type(strategy).__name__
+    callbacks = [
+      keras.callbacks.TensorBoard(str(folder / "board")),
+      keras.callbacks.ModelCheckpoint(str(folder / "best.keras"), monitor="val_loss"),
+      *(keras.callbacks.EarlyStopping(), keras.callbacks.BackupAndRestore(str(folder / "backup"))),
+    ]
+    model.fit(data, epochs=2, validation_data=data, callbacks=callbacks, verbose=0)
+    weights.append([w.numpy() if hasattr(w, "numpy") else np.asarray(w) for w in model.trainable_weights])
+    saved = keras.saving.load_model(folder / "best.keras")
+    np.testing.assert_allclose(saved.predict(x, verbose=0), model.predict(data, verbose=0), atol=1e-4)
+  for one, two in zip(*weights, strict=True):
+    np.testing.assert_allclose(one, two, atol=2e-4)
+  low = AlbertClassifier.from_pretrained(str(run), num_labels=2, dtype="mixed_bfloat16")
+  low.compile(AdamW(0.01), loss=LOSS)
+  low.fit(x, y, class_weight={0: 2.0, 1: 1.0}, verbose=0)
+  assert low.predict(x, verbose=0).dtype == np.float32
+
+
+def test_low_rank_additions(run, tmp_path):
+  """They alone are trained beside the head; checkpoint and export hold them in the kernels."""
+  model = AlbertClassifier.from_pretrained(str(run), num_labels=2, lora_rank=2)
+  plain = AlbertClassifier.from_pretrained(str(run), num_labels=2)
+  plain.head.set_weights(model.head.get_weights())
+  np.testing.assert_array_equal(model(TEXTS), plain(TEXTS))  # Nothing changes at first.
+  before = {name: v.numpy() for name, v in named_variables(model).items()}
+  model.compile(AdamW(0.1), loss=LOSS)
+  model.fit(TEXTS, [0, 1, 1], epochs=2, verbose=0)
+  changed = {name for name, v in named_variables(model).items() if np.any(v.numpy() != before[name])}
+  lora = {name for name in before if name.endswith(("lora_a", "lora_b"))}
+  assert len(lora) == 12
+  assert changed == lora | {"output_weights", "output_bias"}
+  want = model.predict(TEXTS, verbose=0)
+  model.save(tmp_path / "m.keras")
+  np.testing.assert_array_equal(keras.saving.load_model(tmp_path / "m.keras").predict(TEXTS, verbose=0), want)
+  model.save_pretrained(str(tmp_path / "saved"))
+  again = AlbertClassifier.from_pretrained(str(tmp_path / "saved"))
+  assert not any("lora" in name for name in named_variables(again))
+  np.testing.assert_allclose(again.predict(TEXTS, verbose=0), want, atol=1e-4)
+  model.export(str(tmp_path / "e"))
+  served = tf.saved_model.load(str(tmp_path / "e")).signatures["serving_default"](text=tf.constant(TEXTS))
+  np.testing.assert_allclose(served["probabilities"], tf.nn.softmax(want), atol=1e-4)
+
+
+def test_the_encoder_inside_a_functional_model(run, tmp_path):
+  encoder = AlbertEncoder.from_pretrained(str(run))
+  encoder.trainable = False
+  text = keras.Input([], dtype="string", name="text")
+  model = keras.Model(text, keras.layers.Dense(2)(encoder(text)["pooled_output"]))
+  model.compile("adam", loss=LOSS)
+  before = encoder.get_weights()
+  data = tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1, 1])).batch(2)
+  model.fit(data, shuffle=False, verbose=0)
+  assert all(np.array_equal(a, b) for a, b in zip(before, encoder.get_weights(), strict=True))
+  want = model.predict(tf.constant(TEXTS), verbose=0)
+  model.save(tmp_path / "f.keras")
+  np.testing.assert_array_equal(
+    keras.saving.load_model(tmp_path / "f.keras").predict(tf.constant(TEXTS), verbose=0), want
+  )
+  if KERAS_3:  # Keras 2 exports no other resources than those of its own layers.
+    model.export(str(tmp_path / "f"))
+    served = tf.saved_model.load(str(tmp_path / "f")).serve(tf.constant(TEXTS))
+    np.testing.assert_allclose(served, want, atol=1e-5)
+  lines = []
+  model.summary(print_fn=lambda line, **_: lines.append(str(line)))
+  AlbertClassifier.from_pretrained(str(run), num_labels=2).summary(
+    print_fn=lambda line, **_: lines.append(str(line))
+  )
+  shown = "\n".join(lines)
+  assert "encoder (AlbertEncoder)" in shown
+  assert "bert (" not in shown
+  assert "?" not in shown
+  assert {name.split("/")[0] for name in named_variables(encoder)} == {"bert"}
+
+
+def test_what_is_refused(run, tmp_path):
+  model = AlbertClassifier.from_pretrained(str(run), num_labels=2)
+  model.compile("adam", loss=LOSS)
+  ids = np.ones([2, 5], np.int32)
+  for call, message in [
+    (lambda: model(ids), r"takes a mapping with input_ids.*int32, \[2, 5\]"),
+    (lambda: model({"input_ids": tf.constant([["a"]])}), r"takes text and text_pair.*Received: input_ids"),
+    (lambda: model.preprocessor(ids), "takes strings. Received: text of int32"),
+    (lambda: model.predict("one"), "Put it in a list"),
+    (lambda: model.predict((TEXTS, TEXTS, TEXTS)), "takes text and text_pair"),
+    (lambda: model.fit(TEXTS, [0, 2, 1]), "from 0 to 1. Received: 2 in row 1"),
+    (lambda: model.fit(tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1, 1]))), "Batch the data set first"),
+    (lambda: model.export(str(tmp_path)), "exists"),
+    (lambda: AlbertClassifier(model.config, head_options={"num_labels": 2})(TEXTS), "once it has a preproc"),
+    (lambda: AlbertClassifier.from_pretrained(str(run)), "neither num_labels nor label_names"),
+    (lambda: AlbertClassifier.from_pretrained("albert-base-v2", num_labels=2), "albert-base-v2.*downloaded"),
+    (lambda: AlbertEncoder.from_pretrained(str(run), max_length=129), "max_position_embeddings=128"),
+  ]:
+    with pytest.raises(UserError, match=message):
+      call()
+
+
+def test_a_file_of_another_version_is_refused(run, tmp_path):
+  model = AlbertEncoder.from_pretrained(str(run))
+  model.save(tmp_path / "m.keras")
+  with zipfile.ZipFile(tmp_path / "m.keras") as old, zipfile.ZipFile(tmp_path / "n.keras", "w") as new:
+    for name in old.namelist():
+      content = old.read(name)
+      if name == "config.json":
+        content = re.sub(rb'"file_version": \d+', b'"file_version": 99', content)
+      new.writestr(name, content)
+  with pytest.raises(UserError, match=r"must have the format 1.*the format 99"):
+    keras.saving.load_model(tmp_path / "n.keras")

@@ -1,0 +1,18 @@
+"""The commands under their installed names: `albert-run-glue` runs tpu_scripts/run_glue.py as Python would."""
+
+import os
+import pathlib
+import runpy
+import sys
+
+_HERE = pathlib.Path(__file__).resolve().parent
+_FOLDERS = (_HERE, _HERE.parent / "tfrecords_tools")
+
+
+def main() -> None:
+  """Runs the script that the program's name says."""
+  program = os.path.basename(sys.argv[0]).removesuffix(".exe").removesuffix(".py")
+  script = program.removeprefix("albert-").replace("-", "_") + ".py"
+  folder = next(folder for folder in _FOLDERS if (folder / script).is_file())
+  sys.path.insert(0, str(folder))  # Where Python puts it for a script: some share modules that lie there.
+  runpy.run_path(str(folder / script), run_name="__main__")
