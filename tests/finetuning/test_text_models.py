@@ -14,7 +14,6 @@ from support import tiny_run
 import tensorflow as tf
 
 from albert_tf import AdamW, AlbertClassifier, AlbertEncoder, AlbertPreprocessor
-from albert_tf.compat import KERAS_3
 from albert_tf.errors import UserError
 from albert_tf.finetuning.models import AlbertMultipleChoice, AlbertQuestionAnswering, AlbertTagger
 from albert_tf.finetuning.tasks.base import TaskSpec
@@ -248,10 +247,6 @@ def test_the_encoder_inside_a_functional_model(run, tmp_path):
   np.testing.assert_array_equal(
     keras.saving.load_model(tmp_path / "f.keras").predict(tf.constant(TEXTS), verbose=0), want
   )
-  if KERAS_3:  # Keras 2 exports no other resources than those of its own layers.
-    model.export(str(tmp_path / "f"))
-    served = tf.saved_model.load(str(tmp_path / "f")).serve(tf.constant(TEXTS))
-    np.testing.assert_allclose(served, want, atol=1e-5)
   lines = []
   model.summary(print_fn=lambda line, **_: lines.append(str(line)))
   AlbertClassifier.from_pretrained(str(run), num_labels=2).summary(
