@@ -14,11 +14,10 @@ from collections.abc import Sequence
 import os
 import pathlib
 import shlex
-import signal
-import subprocess
 import sys
 
 from absl import app, flags
+from child_commands import EXIT_STOPPED, StoppedError, run_child
 import device_flags
 from flag_settings import expand_flag_files, parse_flags
 
@@ -34,7 +33,6 @@ from albert_tf.studies.study import SCALES, Study, last_of_each
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 _VOCAB_SIZE = {"laptop": 4000, "paper": 30000}  # Section 4.1.
-EXIT_STOPPED = 143  # What a shell reports for SIGTERM.
 
 flags.adopt_module_key_flags(device_flags)  # --help shows them too.
 _STUDY = flags.DEFINE_string("study", None, f"One of {', '.join(STUDIES)}.", required=True)
@@ -117,32 +115,11 @@ def _plan(study: Study) -> Plan:
   )
 
 
-class _StoppedError(Exception):
-  """SIGTERM has reached the command that ran."""
-
-
 def run_command(title: str, command: Sequence[str]) -> None:
-  """Runs one command, its output shown as it comes; SIGTERM is passed on to it, so that it saves what it has."""
+  """Runs one command, and says which."""
   print(f"\n[{title}]\n  $ python " + " \\\n      ".join(map(shlex.quote, command)), flush=True)
-  stopped = False
   environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}  # What it says of absent GPUs reads like errors.
-  child = subprocess.Popen([sys.executable, *command], env=environment)
-
-  def stop(*_: object) -> None:
-    nonlocal stopped
-    stopped = True
-    child.terminate()
-
-  before = signal.signal(signal.SIGTERM, stop)
-  try:
-    status = child.wait()
-  except KeyboardInterrupt:  # Control-C reaches the child as well.
-    child.wait()
-    raise
-  finally:
-    signal.signal(signal.SIGTERM, before)
-  if stopped or status == EXIT_STOPPED:
-    raise _StoppedError
+  status = run_child(command, environment=environment)
   if status:
     raise UserError(
       f"Every command of a study must succeed. Received: status {status} from {title}, whose message is above. Mend "
@@ -173,7 +150,7 @@ def main(argv: Sequence[str]) -> int | None:
 
   try:
     run_plan(plan, run=run_command, notice=_say, after=report)
-  except _StoppedError:
+  except StoppedError:
     print("stopped by SIGTERM; the same command continues.", file=sys.stderr)
     return EXIT_STOPPED
   _say(write_report(plan))
