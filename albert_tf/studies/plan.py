@@ -258,7 +258,7 @@ class Plan:
     timed = [arm for arm in self.arms if speed.relative_to or arm.time_of]
     for turn, arm in itertools.product(range(speed.rounds), timed):
       folder = self.speed_dir(arm, turn)
-      flags = [*self.training_flags(arm, speed.scale), *speed.flags]
+      flags = [*self.training_flags(arm, speed.scale), *speed.flags_at(self.scale)]
       found.append(
         Stage(
           kind=SPEED,

@@ -219,6 +219,16 @@ def test_sizes_are_timed_beside_bert_large(tmp_path):
   )
 
 
+def test_sizes_are_timed_with_a_batch_that_the_devices_take(tmp_path):
+  trained = ("--size=base_v1", "--train_batch_size=4096", "--gradient_accumulation_steps=8")
+  found = {}
+  for scale in ("laptop", "paper"):
+    plan = make_plan(tmp_path, "sizes", scale=scale, train_flags=trained)
+    values = [flag_values(stage.command) for stage in plan.stages() if stage.kind == "speed"]
+    found[scale] = {(each["train_batch_size"], each["gradient_accumulation_steps"]) for each in values}
+  assert found == {"laptop": {("2", "1")}, "paper": {("4096", "8")}}
+
+
 def test_a_directory_of_something_else(tmp_path):
   run(make_plan(tmp_path, seeds=(1,)), Commands())
   for change, told in (
