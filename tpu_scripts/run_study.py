@@ -63,7 +63,20 @@ def _recipe(study: Study, ending: str, more: str = "") -> tuple[str, ...]:
   """Flags of recipes/studies/STUDY/SCALE{ending}.flags, else of recipes/studies/, if there is one; then those given."""
   folder, name = ROOT / "recipes/studies", f"{_SCALE.value}{ending}.flags"
   found = [path for path in (folder / study.name / name, folder / name) if files.exists(str(path))][:1]
-  return tuple(expand_flag_files([*(f"--flagfile={path}" for path in found), *shlex.split(more)]))
+  return tuple(expand_flag_files([*(f"--flagfile={path}" for path in found), *_words(more)]))
+
+
+def _words(text: str) -> list[str]:
+  """Flags of one text, each as `--name=value`, however the value was given."""
+  words: list[str] = []
+  for word in shlex.split(text):
+    if word.startswith("-"):
+      words.append(word)
+    elif words and "=" not in words[-1]:
+      words[-1] += f"={word}"
+    else:
+      raise UserError(f"More flags are given as one text of --name=value. Received: {word!r} in {text!r}.")
+  return words
 
 
 def _absolute(patterns: str) -> str:

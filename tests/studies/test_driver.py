@@ -229,6 +229,17 @@ def test_sizes_are_timed_with_a_batch_that_the_devices_take(tmp_path):
   assert found == {"laptop": {("2", "1")}, "paper": {("4096", "8")}}
 
 
+def test_of_two_models_for_all_arms_the_later_one_counts(tmp_path):
+  recipe = "--albert_config_file=recipes/studies/laptop_albert_config.json"
+  for given in ((recipe, "--size=tiny"), ("--size=base", recipe), ("--size=base",)):
+    plan = make_plan(tmp_path, "dropout", train_flags=given)
+    named = [flag for flag in plan.training_flags(plan.arms[0]) if flag.startswith(("--size", "--albert"))]
+    assert named == [given[-1]]
+  sizes = make_plan(tmp_path, "sizes", train_flags=(recipe,))
+  assert "--size=bert_base" in sizes.training_flags(sizes.arms[0], "paper")
+  assert recipe not in sizes.training_flags(sizes.arms[0], "paper")
+
+
 def test_a_directory_of_something_else(tmp_path):
   run(make_plan(tmp_path, seeds=(1,)), Commands())
   for change, told in (

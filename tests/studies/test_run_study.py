@@ -79,6 +79,8 @@ def test_what_it_refuses(tmp_path):
     "needs a text of gigabytes": ["--study=dropout", "--scale=paper", output],
     "by the planner these need more: with": ["--study=dropout", "--scale=paper", "--input=a.txt", output],
     "which is no directory": ["--study=dropout", f"--data_dir={tmp_path}/none", output],
+    "'100' in '100 --use_xla'": ["--study=dropout", "--train_flags=100 --use_xla", output],
+    "bert_base (timed)": ["--study=sizes", "--train_flags=--max_seq_length 1000000", output],
     "no --runs": ["--study=learning_curves", output],
   }
   runs = run_script("run_study", list(cases.values()))
