@@ -154,7 +154,7 @@ def main(argv: Sequence[str]) -> int | None:
     return 0
   plan = _plan(study)
   os.chdir(ROOT)  # Commands and recipes are named from here.
-  check_memory(plan, doctor.available_memory())
+  check_memory(plan, None if doctor.has_gpu() else doctor.available_memory())  # A GPU has its own.
   check_directory(plan)
 
   def report(stage: Stage) -> None:

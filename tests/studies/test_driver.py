@@ -278,10 +278,20 @@ def test_a_scale_that_does_not_fit_is_refused_before_the_first_arm(tmp_path):
 def test_curves_of_any_runs(tmp_path):
   for name in ("a", "b"):
     Commands().run_pretrain({"output_dir": str(tmp_path / name / "run")})
+  with (tmp_path / "b/run/metrics.jsonl").open(
+    "a"
+  ) as stream:  # It trains on: a loss that was not finite, half a line.
+    stream.write(
+      '{"step": 150, "split": "train", "examples_per_second": 9, "masked_lm_accuracy": null}\n{"st'
+    )
   study = find_study("learning_curves")
   text = write_curves(study, [str(tmp_path / "a/run"), str(tmp_path / "b/run")], str(tmp_path / "out"))
   assert "| a/run |" in text
   assert (tmp_path / "out/learning_curves.png").stat().st_size > 10_000
+  (tmp_path / "lab").mkdir()
+  (tmp_path / "lab/study.json").write_text("{}")
+  with pytest.raises(UserError, match="holds another study"):
+    write_curves(study, [str(tmp_path / "a/run")], str(tmp_path / "lab"))
   with pytest.raises(UserError, match="which does not"):
     write_curves(study, [str(tmp_path)], str(tmp_path / "out"))
   with pytest.raises(UserError, match="no --runs"):
