@@ -66,7 +66,7 @@ format: install  ## Format, and mend what the linter can mend.
 types: install  ## Static types (default stack).
 	@$(BIN)/mypy $(TYPED) setup.py
 
-check:  ## Lint, types, all tests of two stacks, the quick ones of tpu: what CI runs.
+check:  ## Lint, types, all tests of two stacks, the quick ones of tpu: more tests than CI runs.
 	@$(MAKE) --no-print-directory STACK=keras3 lint types test test-slow
 	@$(MAKE) --no-print-directory STACK=addons test test-slow
 	@$(MAKE) --no-print-directory STACK=tpu test

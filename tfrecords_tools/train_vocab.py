@@ -42,12 +42,12 @@ _RANDOM_SEED = flags.DEFINE_integer("random_seed", 12345, "Seed of that sample."
 _CHARACTER_COVERAGE = flags.DEFINE_float(
   "character_coverage",
   0.99995,
-  "Share of the text's characters that get a piece.",
+  "Share of the text's characters that get a token.",
   lower_bound=0.9,
   upper_bound=1.0,
 )
 _USER_SYMBOL = flags.DEFINE_multi_string(
-  "user_symbol", list(vocabulary.USER_SYMBOLS), "A piece that is always there; repeatable."
+  "user_symbol", list(vocabulary.USER_SYMBOLS), "A token that is always there; repeatable."
 )
 _NUM_THREADS = flags.DEFINE_integer(
   "num_threads",
