@@ -113,7 +113,7 @@ _RECORD_LAYOUT = flags.DEFINE_enum(
   "record_layout",
   "example",
   RECORD_LAYOUTS,
-  "example: as google-research/albert reads it. compact: under half the size and several times as fast to read; "
+  "example: as google-research/albert reads it. compact: under half the size and read two to three times as fast; "
   "only this project reads it.",
 )
 _DEDUP = flags.DEFINE_enum(
