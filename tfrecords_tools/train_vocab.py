@@ -29,7 +29,7 @@ _INPUT = flags.DEFINE_list(
 _MODEL_PREFIX = flags.DEFINE_string(
   "model_prefix", None, "Writes PREFIX.model, PREFIX.vocab and PREFIX.json.", required=True
 )
-_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 30000, "Pieces, the special ones included.", lower_bound=16)
+_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 30000, "Tokens, the special ones included.", lower_bound=16)
 _DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "Lower-case the text.")
 _KEEP_ACCENTS = flags.DEFINE_bool("keep_accents", False, "Keep accents and other marks on letters.")
 _INPUT_SENTENCE_SIZE = flags.DEFINE_integer(

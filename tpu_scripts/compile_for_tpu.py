@@ -51,7 +51,7 @@ _GRADIENT_ACCUMULATION_STEPS = flags.DEFINE_integer(
   "Micro-batches an update is computed in; 0: the fewest that fit.",
   lower_bound=0,
 )
-_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Pieces of an example.")
+_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Tokens of an example.")
 _MAX_PREDICTIONS = flags.DEFINE_integer(
   "max_predictions_per_seq", 20, "Masked-LM predictions of an example; 77 are 15% of 512 tokens."
 )

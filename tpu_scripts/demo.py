@@ -27,7 +27,7 @@ _OUTPUT_DIR = flags.DEFINE_string(
   "output_dir", str(ROOT / ".demo"), "Where everything is written; starts afresh."
 )
 _MAX_MEGABYTES = flags.DEFINE_float("max_megabytes", 20.0, "How much documentation to take (10^6 bytes).")
-_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 4000, "Pieces of the vocabulary.")
+_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 4000, "Tokens of the vocabulary.")
 _MIN_RATIO = flags.DEFINE_float(
   "min_ratio",
   1.5,
