@@ -66,7 +66,7 @@ format: install  ## Format, and mend what the linter can mend.
 types: install  ## Static types (default stack).
 	@$(BIN)/mypy $(TYPED) setup.py
 
-check:  ## Lint, types, all tests of two stacks, the quick ones of tpu: what CI runs.
+check:  ## Lint, types, all tests of two stacks, the quick ones of tpu: more tests than CI runs.
 	@$(MAKE) --no-print-directory STACK=keras3 lint types test test-slow
 	@$(MAKE) --no-print-directory STACK=addons test test-slow
 	@$(MAKE) --no-print-directory STACK=tpu test
@@ -91,7 +91,7 @@ doctor: install  ## Check this machine: packages, TPU, memory, disk; TPU=local a
 	@$(BIN)/python tpu_scripts/run_pretrain.py --doctor --tpu="$(TPU)" --output_dir="$(OUTPUT_DIR)"
 
 clean:  ## Remove caches and what the demo and builds wrote.
-	rm -rf .demo .lab .site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .demo .lab .site .cache build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name .venv\* -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 clean-env:  ## Remove the environments of all stacks.

@@ -66,7 +66,7 @@ def define_corpus_flags() -> Callable[..., Corpus]:
   """The flags for text and vocabulary; called with a folder and a size in megabytes, the result reads or makes both."""
   inputs = flags.DEFINE_list("input", None, "Text; default: this machine's documentation.")
   input_format = flags.DEFINE_string("input_format", "lines", "Format of --input.")
-  model = flags.DEFINE_string("spm_model_file", None, "Vocabulary; default: one of 8,000 pieces is trained.")
+  model = flags.DEFINE_string("spm_model_file", None, "Vocabulary; default: one of 8,000 tokens is trained.")
 
   def corpus(directory: str, *, megabytes: float) -> Corpus:
     if inputs.value:

@@ -43,7 +43,7 @@ _BUCKET_MULTIPLE = flags.DEFINE_integer(
   "bucket_multiple", 32, "Bucketed batches are padded to a multiple of this."
 )
 _MEDIAN_LENGTH = flags.DEFINE_float(
-  "median_length", 30.0, "Pieces of an example; QNLI has 46, MNLI 37, SST-2 11."
+  "median_length", 30.0, "Tokens of an example; QNLI has 46, MNLI 37, SST-2 11."
 )
 _SEED = flags.DEFINE_integer("seed", 0, "Of the examples.")
 

@@ -35,7 +35,7 @@ from albert_tf.records.parse import feature_description, parse_pretraining_batch
 _RECORDS = flags.DEFINE_list(
   "records", None, "Files of the example layout; default: random ones of length 512."
 )
-_PREDICTIONS = flags.DEFINE_integer("predictions", 20, "Masked pieces of a random record.", lower_bound=1)
+_PREDICTIONS = flags.DEFINE_integer("predictions", 20, "Masked tokens of a random record.", lower_bound=1)
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 256, "Examples of a batch.", lower_bound=1)
 _ROUNDS = flags.DEFINE_integer("rounds", 5, "Times each side runs.", lower_bound=1)
 _NUM_RANDOM = 16_384

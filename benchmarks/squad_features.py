@@ -29,7 +29,7 @@ _PREDICT_FILE = flags.DEFINE_string(
   "predict_file", None, "SQuAD 2.0; default: questions made of this machine's documentation."
 )
 _SPM_MODEL_FILE = flags.DEFINE_string(
-  "spm_model_file", None, "Vocabulary; default: one of 8,000 pieces is trained."
+  "spm_model_file", None, "Vocabulary; default: one of 8,000 tokens is trained."
 )
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Repetitions; the best of each side counts.")
 _PLAIN_QUESTIONS = flags.DEFINE_integer(

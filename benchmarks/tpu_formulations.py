@@ -29,9 +29,9 @@ _LAYERS = flags.DEFINE_integer(
   "num_hidden_layers", 3, "Layers; the differences grow with them.", lower_bound=1
 )
 _BATCH_SIZE = flags.DEFINE_integer("per_core_batch_size", 8, "Examples of a core.", lower_bound=1)
-_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Pieces of an example.", lower_bound=1)
+_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Tokens of an example.", lower_bound=1)
 _PREDICTIONS = flags.DEFINE_integer(
-  "max_predictions_per_seq", 77, "Masked pieces of an example.", lower_bound=1
+  "max_predictions_per_seq", 77, "Masked tokens of an example.", lower_bound=1
 )
 _TOPOLOGY = flags.DEFINE_string("topology", "v3:2x2", "Chip and shape, as compile_for_tpu.py takes it.")
 _ONLY = flags.DEFINE_list("only", [], "Formulations to compile; empty: all.")

@@ -37,9 +37,9 @@ from albert_tf.modeling import AlbertForPreTraining
 _SIZE = flags.DEFINE_enum("size", "base", named_sizes(), "The model.")
 _TASK = flags.DEFINE_enum("task", "pretraining", ["pretraining", "classification"], "What a step trains.")
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 4, "Examples of a step.", lower_bound=1)
-_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Pieces of an example.", lower_bound=8)
+_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Tokens of an example.", lower_bound=8)
 _PREDICTIONS = flags.DEFINE_integer(
-  "max_predictions_per_seq", 20, "Masked pieces of an example.", lower_bound=1
+  "max_predictions_per_seq", 20, "Masked tokens of an example.", lower_bound=1
 )
 _ROUNDS = flags.DEFINE_integer("rounds", 5, "Timed steps of each; contenders take turns.", lower_bound=1)
 _WORKER = flags.DEFINE_string(

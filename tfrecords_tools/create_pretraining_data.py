@@ -63,7 +63,7 @@ _ON_BAD_TEXT = flags.DEFINE_enum(
   "on_bad_text", "error", BAD_TEXT_ACTIONS, "What to do with text that is not UTF-8."
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Tokens of a sequence, with [CLS] and [SEP].")
-_MAX_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 20, "Most pieces masked in a sequence.")
+_MAX_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 20, "Most tokens masked in a sequence.")
 _MASKED_LM_PROB = flags.DEFINE_float("masked_lm_prob", 0.15, "Share of the tokens that is masked.")
 _DUPE_FACTOR = flags.DEFINE_integer(
   "dupe_factor", 40, "Passes over the text, each with other cuts and masks."
@@ -88,8 +88,8 @@ _WHOLE_WORD = flags.DEFINE_enum(
   "whole_word",
   "original",
   WORD_RULES,
-  "Where a word begins, whose pieces are masked together. original: every piece with letters beyond ASCII is a word. "
-  "sentencepiece: where a space was. none: mask single pieces.",
+  "Where a word begins, whose tokens are masked together. original: every token with letters beyond ASCII is a word. "
+  "sentencepiece: where a space was. none: mask single tokens.",
 )
 _EVAL_FRACTION = flags.DEFINE_float(
   "eval_fraction", 0.01, "Share of the documents that is held out. 0: none."
@@ -113,7 +113,7 @@ _RECORD_LAYOUT = flags.DEFINE_enum(
   "record_layout",
   "example",
   RECORD_LAYOUTS,
-  "example: as google-research/albert reads it. compact: under half the size and several times as fast to read; "
+  "example: as google-research/albert reads it. compact: under half the size and read two to three times as fast; "
   "only this project reads it.",
 )
 _DEDUP = flags.DEFINE_enum(

@@ -29,7 +29,7 @@ _INPUT = flags.DEFINE_list(
 _MODEL_PREFIX = flags.DEFINE_string(
   "model_prefix", None, "Writes PREFIX.model, PREFIX.vocab and PREFIX.json.", required=True
 )
-_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 30000, "Pieces, the special ones included.", lower_bound=16)
+_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 30000, "Tokens, the special ones included.", lower_bound=16)
 _DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "Lower-case the text.")
 _KEEP_ACCENTS = flags.DEFINE_bool("keep_accents", False, "Keep accents and other marks on letters.")
 _INPUT_SENTENCE_SIZE = flags.DEFINE_integer(
@@ -42,12 +42,12 @@ _RANDOM_SEED = flags.DEFINE_integer("random_seed", 12345, "Seed of that sample."
 _CHARACTER_COVERAGE = flags.DEFINE_float(
   "character_coverage",
   0.99995,
-  "Share of the text's characters that get a piece.",
+  "Share of the text's characters that get a token.",
   lower_bound=0.9,
   upper_bound=1.0,
 )
 _USER_SYMBOL = flags.DEFINE_multi_string(
-  "user_symbol", list(vocabulary.USER_SYMBOLS), "A piece that is always there; repeatable."
+  "user_symbol", list(vocabulary.USER_SYMBOLS), "A token that is always there; repeatable."
 )
 _NUM_THREADS = flags.DEFINE_integer(
   "num_threads",

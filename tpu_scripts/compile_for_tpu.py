@@ -51,14 +51,14 @@ _GRADIENT_ACCUMULATION_STEPS = flags.DEFINE_integer(
   "Micro-batches an update is computed in; 0: the fewest that fit.",
   lower_bound=0,
 )
-_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Pieces of an example.")
+_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Tokens of an example.")
 _MAX_PREDICTIONS = flags.DEFINE_integer(
-  "max_predictions_per_seq", 20, "Masked-LM predictions of an example; 77 are 15% of 512 pieces."
+  "max_predictions_per_seq", 20, "Masked-LM predictions of an example; 77 are 15% of 512 tokens."
 )
 _MIXED_PRECISION = flags.DEFINE_enum("mixed_precision", "bfloat16", PRECISIONS, "Activations.")
 _REMAT = flags.DEFINE_bool("remat", False, "Recompute activations in the backward pass.")
 _LAYER_LOOP = flags.DEFINE_enum("layer_loop", "unrolled", ["unrolled", "while"], "How the block is repeated.")
-_USE_ONE_HOT = flags.DEFINE_bool("use_one_hot_embeddings", True, "Look pieces up by a matrix product.")
+_USE_ONE_HOT = flags.DEFINE_bool("use_one_hot_embeddings", True, "Look tokens up by a matrix product.")
 _OPTIMIZER = flags.DEFINE_enum("optimizer", "lamb", ["lamb", "adamw"], "The optimizer.")
 _ALL_REDUCE_DTYPE = flags.DEFINE_enum("all_reduce_dtype", "float32", PRECISIONS, "As in training.")
 

@@ -27,11 +27,11 @@ _OUTPUT_DIR = flags.DEFINE_string(
   "output_dir", str(ROOT / ".demo"), "Where everything is written; starts afresh."
 )
 _MAX_MEGABYTES = flags.DEFINE_float("max_megabytes", 20.0, "How much documentation to take (10^6 bytes).")
-_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 4000, "Pieces of the vocabulary.")
+_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 4000, "Tokens of the vocabulary.")
 _MIN_RATIO = flags.DEFINE_float(
   "min_ratio",
   1.5,
-  "The least success: held-out accuracy over that of always answering the most frequent piece.",
+  "The least success: held-out accuracy over that of always answering the most frequent token.",
 )
 _RECIPE = flags.DEFINE_string(
   "recipe", str(ROOT / "recipes/demo.flags"), "Flag file of the pretraining stage."
@@ -156,9 +156,9 @@ def report(work: pathlib.Path, times: Mapping[str, float], answers: str) -> floa
   ratio = evaluation["masked_lm_accuracy"] / share if share else float("inf")
   rows = {
     "masked-LM accuracy": f"{evaluation['masked_lm_accuracy']:.1%}  ({ratio:.2f} times the baseline)",
-    "always the most frequent piece": f"{share:.1%}  ({baseline.piece if baseline else '?'!r})",
+    "always the most frequent token": f"{share:.1%}  ({baseline.piece if baseline else '?'!r})",
     "sentence-order accuracy": f"{evaluation['sentence_order_accuracy']:.1%}  (chance: 50 %)",
-    "training speed": f"{rate:,.0f} examples/s of {manifest.max_seq_length} pieces",
+    "training speed": f"{rate:,.0f} examples/s of {manifest.max_seq_length} tokens",
     "examples, train and held out": " and ".join(f"{manifest.num_records(s):,}" for s in ("train", "eval")),
     "files written": "{} ({}) in {}".format(*_count(work), work),
     **{f"  {name}/": "{} files, {}".format(*_count(work / name)) for name in _FOLDERS},
@@ -194,7 +194,7 @@ def main(argv: Sequence[str]) -> None:
   ratio = report(work, times, answers)
   if ratio < _MIN_RATIO.value:
     raise UserError(
-      f"The model must reach {_MIN_RATIO.value} times the accuracy of the most frequent piece. "
+      f"The model must reach {_MIN_RATIO.value} times the accuracy of the most frequent token. "
       f"Received: {ratio:.2f}. Look at {work}/run/curves.png; more steps in {_RECIPE.value} may help."
     )
   print(f"\nTry your own: {os.path.relpath(sys.executable)} tpu_scripts/fill_mask.py "

@@ -42,11 +42,11 @@ _TOP_K = flags.DEFINE_integer("top_k", 10, "fill_mask: how many answers a mask g
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
   "max_seq_length",
   None,
-  "Texts are cut to this many pieces. Default: the length of fine-tuning, else the longest the model knows.",
+  "Texts are cut to this many tokens. Default: the length of fine-tuning, else the longest the model knows.",
   lower_bound=8,
 )
 _PAD_TO_MAX_LENGTH = flags.DEFINE_boolean(
-  "pad_to_max_length", False, "Every row has --max_seq_length pieces; else a batch has its longest row's."
+  "pad_to_max_length", False, "Every row has --max_seq_length tokens; else a batch has its longest row's."
 )
 _N_BEST = flags.DEFINE_integer(
   "n_best", 20, "question_answering: how many answers a question gets.", lower_bound=1

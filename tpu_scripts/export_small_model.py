@@ -41,7 +41,7 @@ _OUTPUT = flags.DEFINE_string("output", None, "The file, which must not exist.",
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
   "max_seq_length",
   None,
-  "Pieces of a row; 0: free (onnx). Default: the task's or the model's for tflite, free for onnx.",
+  "Tokens of a row; 0: free (onnx). Default: the task's or the model's for tflite, free for onnx.",
   lower_bound=0,
 )
 _BATCH_SIZE = flags.DEFINE_integer(

@@ -29,7 +29,7 @@ _DATA_DIR = flags.DEFINE_string("data_dir", "", "The task's folder, or the one w
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
   "max_seq_length",
   None,
-  "Pieces of an example; longer ones are cut. Default: as it was trained, else at most 512.",
+  "Tokens of an example; longer ones are cut. Default: as it was trained, else at most 512.",
 )
 _VOCAB_FILE = flags.DEFINE_string(
   "vocab_file",

@@ -69,7 +69,7 @@ flags.DEFINE_string(
   "JSON of the model, instead of --size; without a vocab_size it takes the records'.",
 )
 flags.DEFINE_bool(
-  "use_one_hot_embeddings", None, "Look pieces up by a matrix product. Default: on TPUs only."
+  "use_one_hot_embeddings", None, "Look tokens up by a matrix product. Default: on TPUs only."
 )
 flags.DEFINE_bool("remat", False, "Recompute activations in the backward pass: less memory, more time.")
 flags.DEFINE_enum("layer_loop", "unrolled", ["unrolled", "while"], "How the shared block is repeated.")

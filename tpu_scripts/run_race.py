@@ -30,12 +30,12 @@ _DATA_DIR = flags.DEFINE_string(
   "data_dir", "", "Folder RACE, or the one that holds it; custom: with train, dev and test tables."
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
-  "max_seq_length", None, "Pieces of a passage with one choice. Default: as it was trained, else at most 512."
+  "max_seq_length", None, "Tokens of a passage with one choice. Default: as it was trained, else at most 512."
 )
 _MAX_QA_LENGTH = flags.DEFINE_integer(
   "max_qa_length",
   None,
-  "Pieces of question and choice; the last ones stay. Default: 128, or as it was trained.",
+  "Tokens of question and choice; the last ones stay. Default: 128, or as it was trained.",
 )
 
 # --task_name=race

@@ -33,7 +33,7 @@ _PREDICT_FILE = flags.DEFINE_string(
   "predict_file", "", "Questions to answer; scored if the file has the answers."
 )
 
-# Sizes, in pieces. Default without --do_train: the fine-tuned run's.
+# Sizes, in tokens. Default without --do_train: the fine-tuned run's.
 flags.DEFINE_integer("max_seq_length", None, "Of a window with its question (384).")
 flags.DEFINE_integer("max_query_length", None, "Longer questions are cut (64).")
 flags.DEFINE_integer("doc_stride", None, "From one window's beginning to the next (128).")

@@ -37,7 +37,7 @@ flags.DEFINE_string("tag_key", "tags", "The tags' key in .jsonl.")
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
   "max_seq_length",
   None,
-  "Pieces of a sentence; longer ones become several windows. Default: as it was trained, else at most 128.",
+  "Tokens of a sentence; longer ones become several windows. Default: as it was trained, else at most 128.",
 )
 _COLUMNS = ("token_column", "tag_column", "token_key", "tag_key")
 _SUFFIXES = (".jsonl", ".json", ".conllu", ".conll", ".txt", ".tsv", ".bio", ".iob2")

@@ -165,10 +165,10 @@ class TrainingWatch:
 
 
 def _plateau_message(step: int, window: int, loss: float, plateau_loss: float) -> str:
-  """What to say about a masked-LM loss that stays where only piece frequencies are known."""
+  """What to say about a masked-LM loss that stays where only token frequencies are known."""
   return (
     f"The masked-LM loss has stayed near {loss:.2f} for {window:,} steps (now step {step:,}). A model that "
-    f"knows only how frequent each piece is has {plateau_loss:.2f}: nothing is learned from the context yet. "
+    f"knows only how frequent each token is has {plateau_loss:.2f}: nothing is learned from the context yet. "
     "Usual causes: --learning_rate too high for the batch (try a third of it, or "
     "--scale_learning_rate=sqrt), a warm-up too short, too few examples a batch, records of another "
     "vocabulary. Small models may need some hundred steps more. See docs/training_trouble.md, 'The loss is "

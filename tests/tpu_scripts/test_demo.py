@@ -53,7 +53,7 @@ def test_from_text_to_words(repository_dir: pathlib.Path, tmp_path: pathlib.Path
   ] == titles
   for row in (
     "masked-LM accuracy",
-    "always the most frequent piece",
+    "always the most frequent token",
     "sentence-order accuracy",
     "files written",
   ):

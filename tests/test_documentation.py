@@ -1,0 +1,182 @@
+"""What README and guides name exists: scripts, flags and their choices, targets of make, files, headings.
+
+Python blocks are executed by `tests/finetuning/test_text_models.py`, notebooks by `tests/test_tutorials.py`.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+import functools
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+PAGES = [
+  ROOT / name for name in ("README.md", "CONTRIBUTING.md", "PAPER_MAP.md", "CHANGELOG.md", "benchmarks/tpu_sweep.md")
+] + sorted((ROOT / "docs").glob("*.md"))  # fmt: skip
+GUIDES = [path for path in PAGES if path.name == "README.md" or path.parent.name == "docs"]
+SCRIPTS = {
+  path.name: path
+  for folder in ("tpu_scripts", "tfrecords_tools", "benchmarks")
+  for path in sorted((ROOT / folder).glob("*.py"))
+  if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
+}
+# Flags of others: Beam, TensorFlow Serving and its clients, gcloud, TensorBoard, pip.
+OTHERS = ("setup_file", "enable_batching", "method", "spot", "logdir", "no-deps")
+_FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
+_CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+# A script by its path, or in a sentence by its name alone.
+_SCRIPT = re.compile(r"^(?:\.?/?(?:tpu_scripts|tfrecords_tools|benchmarks)/)?(\w+\.py)$")
+
+
+class Use(NamedTuple):
+  """A flag as a page writes it; `value` is None where it gives none."""
+
+  page: str
+  script: str
+  flag: str
+  value: str | None
+
+
+def named(path):
+  return path.relative_to(ROOT).as_posix()
+
+
+@functools.cache
+def flags_of(script):
+  """Name of each flag of a script → its choices, if it has any; from `--helpxml`, in a process of its own."""
+  done = subprocess.run(
+    [sys.executable, str(SCRIPTS[script]), "--helpxml"],
+    cwd=ROOT,
+    env={**os.environ, "PYTHONPATH": str(ROOT)},
+    capture_output=True,
+    text=True,
+    timeout=100,
+    check=False,  # absl ends every help with status 1.
+  )
+  assert done.stdout.startswith("<?xml"), (script, done.stdout[-500:], done.stderr[-2000:])
+  found = {"flagfile": set()}  # absl's own, which no help lists.
+  for flag in ElementTree.fromstring(done.stdout).iter("flag"):
+    choices = {choice.text for choice in flag.iter("enum_value")}
+    found[flag.findtext("name")] = choices
+    if flag.findtext("type") == "bool":
+      found[f"no{flag.findtext('name')}"] = choices
+    if flag.findtext("short_name"):
+      found[flag.findtext("short_name")] = choices
+  return found
+
+
+def command_lines(text):
+  """Shell lines of a page: of its blocks, fenced or indented, continued lines joined; and code within sentences."""
+  blocks = [block for language, block in _FENCE.findall(text) if language in ("", "bash")]
+  rest = _FENCE.sub("", text)
+  blocks += re.findall(r"(?:^ {4}.*\n)+", rest, re.MULTILINE)
+  for block in blocks:
+    yield from re.sub(r"\\\n", " ", block).splitlines()
+  yield from _CODE.findall(rest)
+
+
+def text_of(path):
+  """A page; of docs/migration.md without the first columns, which name other projects' commands."""
+  text = path.read_text(encoding="utf-8")
+  return re.sub(r"^\|[^|\n]*\|", "|", text, flags=re.MULTILINE) if path.name == "migration.md" else text
+
+
+def uses(path):
+  """Every flag that a page gives to a script of this project."""
+  for line in command_lines(text_of(path)):
+    line = re.sub(r"\s#\s.*", "", line)
+    try:
+      words = shlex.split(line)
+    except ValueError:  # A line of output, or half a quotation.
+      words = line.split()
+    script = ""
+    for place, word in enumerate(words):
+      found = _SCRIPT.match(word.strip("()"))
+      if found and "/" in word:
+        assert (ROOT / word).exists() or "…" in word, f"{named(path)}: {word}"
+      if found and found[1] in SCRIPTS:
+        script = found[1]
+      elif word in ("&&", "||", "|", ";", "or", "--"):  # Behind a lone `--` stand Apache Beam's.
+        script = ""
+      elif script and re.match(r"--\w", word):
+        flag, equals, value = word[2:].partition("=")
+        following = words[place + 1] if place + 1 < len(words) else "--"
+        given = value if equals else None if following.startswith("-") else following
+        yield Use(named(path), script, flag, given)
+
+
+@pytest.fixture(scope="module")
+def all_uses():
+  found = [use for path in GUIDES for use in uses(path)]
+  with ThreadPoolExecutor(2) as pool:
+    list(pool.map(flags_of, sorted({use.script for use in found})))
+  return found
+
+
+def test_commands_have_the_flags_that_the_guides_give_them(all_uses):
+  assert len(all_uses) > 150
+  unknown = [use for use in all_uses if use.flag not in flags_of(use.script)]
+  assert not unknown, "\n".join(map(str, unknown))
+  for use in all_uses:
+    choices = flags_of(use.script)[use.flag]
+    if choices and use.value and not re.search("[…A-Z]", use.value):
+      assert use.value.strip(",.;)") in choices, use
+    if use.flag == "flagfile" and use.value and use.value.startswith("recipes/") and "…" not in use.value:
+      assert (ROOT / use.value).is_file(), use
+
+
+def test_flags_in_sentences_exist(all_uses):
+  """`--flag` in a guide is a flag of some command here."""
+  known = {flag for script in {use.script for use in all_uses} for flag in flags_of(script)}
+  known |= set(OTHERS)
+  unknown = []
+  for path in GUIDES:
+    for code in _CODE.findall(_FENCE.sub("", text_of(path))):
+      for flag in re.findall(r"(?<![\w-])--[a-zA-Z][\w-]*", code):
+        if flag[2:] not in known:
+          unknown.append(f"{named(path)}: {code}")
+  assert not unknown, "\n".join(map(str, unknown))
+
+
+def test_targets_of_make_exist():
+  targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+  for path in [*GUIDES, ROOT / "CONTRIBUTING.md"]:
+    for line in command_lines(path.read_text(encoding="utf-8")):
+      found = re.search(r"(?:^|[$&] ?)make ((?:[a-z][\w-]* ?)+)(?:$|[A-Z#(])", line)
+      assert not found or set(found[1].split()) <= targets, f"{named(path)}: {line}"
+
+
+def test_the_file_tree_names_every_command():
+  tree = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Files")[2]
+  for folder in ("tpu_scripts", "tfrecords_tools"):
+    for path in (ROOT / folder).glob("*.py"):
+      assert path.name in tree or path.name == "__init__.py"
+
+
+def headings(path):
+  """The anchors of a page, as GitHub and MkDocs make them from its headings."""
+  text = _FENCE.sub("", path.read_text(encoding="utf-8"))
+  return {
+    re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+    for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+  }
+
+
+@pytest.mark.parametrize("path", PAGES, ids=named)
+def test_links_lead_to_files_and_headings(path):
+  text = _FENCE.sub("", path.read_text(encoding="utf-8"))
+  for target in re.findall(r"\]\(([^)\s]+)\)", text):
+    if re.match(r"\w+:", target):
+      continue
+    file, _, anchor = target.partition("#")
+    there = (path.parent / file).resolve() if file else path
+    assert there.exists(), target
+    if anchor:
+      assert anchor in headings(there), target
