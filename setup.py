@@ -73,12 +73,14 @@ DEV = [
   "selenium",
 ]
 
-# Every command, by the name of its file: tpu_scripts/run_glue.py is `albert-run-glue`. The demo needs the checkout.
+# Every command, by the name of its file: tpu_scripts/run_glue.py is `albert-run-glue`. Some need the checkout, whose
+# recipes and scripts they run.
+_OF_THE_CHECKOUT = ("demo", "run_study", "run_tasks")
 COMMANDS = sorted(
   path.stem
   for folder in ("tpu_scripts", "tfrecords_tools")
   for path in (ROOT / folder).glob("*.py")
-  if path.stem != "demo" and '__name__ == "__main__"' in path.read_text(encoding="utf-8")
+  if path.stem not in _OF_THE_CHECKOUT and '__name__ == "__main__"' in path.read_text(encoding="utf-8")
 )
 
 setup(

@@ -87,7 +87,7 @@ def _absolute(patterns: str) -> str:
 def _seeds(study: Study) -> tuple[int, ...]:
   if not _SEEDS.value:
     return study.seeds[_SCALE.value]
-  if not all(seed.isdigit() for seed in _SEEDS.value) or len(set(_SEEDS.value)) < len(_SEEDS.value):
+  if not all(map(str.isdecimal, _SEEDS.value)) or len(set(map(int, _SEEDS.value))) < len(_SEEDS.value):
     raise UserError(
       f"Seeds are different whole numbers. Received: --seeds={','.join(_SEEDS.value)}. For example --seeds=1,2,3."
     )

@@ -77,7 +77,7 @@ def test_what_it_refuses(tmp_path):
   cases = {
     "There are: sizes, embedding": ["--study=slimness", output],
     "There are: with, without": ["--study=dropout", "--arms=half", output],
-    "Seeds are different whole numbers": ["--study=dropout", "--seeds=1,1", output],
+    "Seeds are different whole numbers": ["--study=dropout", "--seeds=1,01", output],
     "needs a text of gigabytes": ["--study=dropout", "--scale=paper", output],
     "which is no directory": ["--study=dropout", f"--data_dir={tmp_path}/none", output],
     "'100' in '100 --use_xla'": ["--study=dropout", "--train_flags=100 --use_xla", output],
