@@ -223,6 +223,11 @@ def available_memory() -> int | None:
   return None
 
 
+def has_gpu() -> bool:
+  """Whether the system shows a GPU of NVIDIA or AMD."""
+  return os.path.exists("/dev/kfd") or bool(files.glob("/dev/nvidia[0-9]*"))
+
+
 def _room(output_dir: str) -> Iterator[Check]:
   memory = available_memory()
   if memory is not None:

@@ -83,7 +83,7 @@ class AlbertPreprocessor(keras.layers.Layer):
     if kind in _SENTENCEPIECE_KINDS and not isinstance(tokenizer, AlbertTokenizer):
       raise UserError(
         f"{' and '.join(_SENTENCEPIECE_KINDS)} are tokenized with SentencePiece. Received: kind={kind!r} with a "
-        f"{type(tokenizer).__name__}. Tokenize before, and give the model ids."
+        f"{type(tokenizer).__name__}. Tokenize before, and give a model with preprocessor=None ids."
       )
     if kind not in INPUT_NAMES:
       raise UserError(f"kind must be one of {', '.join(INPUT_NAMES)}. Received: {kind!r}.")

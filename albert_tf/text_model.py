@@ -16,6 +16,7 @@ from albert_tf import files
 from albert_tf.compat import ModelBase, keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
+from albert_tf.tokenization.graph_inputs import holds_text
 
 FILE_VERSION = 1  # Of a `.keras` file; raised with every change after which older ones cannot be read.
 _ROWS_AT_ONCE = 1024  # Texts that are tokenized together; the ids of all of them are kept.
@@ -58,7 +59,7 @@ class TextModel(ModelBase):
       max_length: texts are cut to this many tokens. Default: the length of fine-tuning, else the longest that the
         model knows.
       config: instead of the checkpoint's own, for example with other dropout rates.
-      **options: of the class, such as `dtype`.
+      **options: of the class, such as `dtype`; `preprocessor=None` makes a model of ids alone.
 
     Raises:
       UserError: nothing known is there, or its weights do not fit.
@@ -66,7 +67,7 @@ class TextModel(ModelBase):
     from albert_tf.interop import ANY_HEAD, load_weights, read_checkpoint
     from albert_tf.preprocessing import AlbertPreprocessor
 
-    checkpoint = read_checkpoint(path)
+    checkpoint = cls.part_of(read_checkpoint(path))
     config = config or checkpoint.config
     if max_length is not None and max_length > config.max_position_embeddings:
       raise UserError(
@@ -74,13 +75,18 @@ class TextModel(ModelBase):
         f"max_position_embeddings={config.max_position_embeddings} in {checkpoint.path}."
       )
     options = cls.options_of(checkpoint, max_length=max_length, **options)
-    if checkpoint.tokenizer is not None:
+    if checkpoint.tokenizer is not None and "preprocessor" not in options:
       lengths = cls.lengths(max_length or config.max_position_embeddings, **options)
       options["preprocessor"] = AlbertPreprocessor(checkpoint.load_tokenizer(), kind=cls.text_kind, **lengths)
     model = cls(config, **options)
     new = f"{cls.new_variables or '(?!)'}|/lora_[ab]$"
     load_weights(model, checkpoint, allow_missing=new, allow_unused=ANY_HEAD)
     return model
+
+  @classmethod
+  def part_of(cls, checkpoint: Any) -> Any:
+    """The checkpoint with those weights alone that are for a model of this class."""
+    return checkpoint
 
   @classmethod
   def options_of(cls, checkpoint: Any, *, max_length: int | None, **options: Any) -> dict[str, Any]:
@@ -284,15 +290,3 @@ class TextModel(ModelBase):
     for part in (part for part in model.layers if part.name in frozen):
       part.trainable = False
     return model
-
-
-def holds_text(inputs: Any) -> bool:
-  """Whether inputs are strings, judged by the first of a list and by any of a mapping."""
-  if isinstance(inputs, Mapping):
-    return any(map(holds_text, inputs.values()))
-  if isinstance(inputs, (list, tuple)):
-    return bool(inputs) and holds_text(inputs[0])
-  dtype = getattr(inputs, "dtype", None)
-  if dtype is None:
-    return isinstance(inputs, (str, bytes))
-  return dtype in (tf.string, "string") or getattr(dtype, "kind", "") in ("O", "S", "U")

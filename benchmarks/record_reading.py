@@ -135,6 +135,7 @@ def fresh_masks(spec: PretrainingSpec) -> FreshMasks:
       sep_id=3,
       mask_id=4,
       random_ids=np.arange(5, _VOCAB_SIZE),
+      redraw_order=True,
       seed=1,
     )
   )

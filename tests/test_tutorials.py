@@ -5,9 +5,9 @@ import pytest
 pytest.importorskip("nbclient", reason="notebooks are executed on the default stack")
 
 SMALL = {  # In order: the later ones start from what the first leaves.
-  "pretrain_on_your_text": {"MEGABYTES": 0.3, "VOCAB_SIZE": 500, "STEPS": 4},
+  "pretrain_on_your_text": {"MEGABYTES": 0.3, "VOCAB_SIZE": 500, "STEPS": 4, "WARMUP": 1},
   "fine_tune_a_classifier": {"EPOCHS": 1, "PER_CLASS": 40},
-  "question_answering": {"STEPS": 2, "QUESTIONS": 60},
+  "question_answering": {"STEPS": 2, "PER_LIBRARY": 6},
 }
 
 

@@ -14,11 +14,10 @@ from collections.abc import Sequence
 import os
 import pathlib
 import shlex
-import signal
-import subprocess
 import sys
 
 from absl import app, flags
+from child_commands import EXIT_STOPPED, StoppedError, run_child
 import device_flags
 from flag_settings import expand_flag_files, parse_flags
 
@@ -34,7 +33,6 @@ from albert_tf.studies.study import SCALES, Study, last_of_each
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 _VOCAB_SIZE = {"laptop": 4000, "paper": 30000}  # Section 4.1.
-EXIT_STOPPED = 143  # What a shell reports for SIGTERM.
 
 flags.adopt_module_key_flags(device_flags)  # --help shows them too.
 _STUDY = flags.DEFINE_string("study", None, f"One of {', '.join(STUDIES)}.", required=True)
@@ -65,7 +63,20 @@ def _recipe(study: Study, ending: str, more: str = "") -> tuple[str, ...]:
   """Flags of recipes/studies/STUDY/SCALE{ending}.flags, else of recipes/studies/, if there is one; then those given."""
   folder, name = ROOT / "recipes/studies", f"{_SCALE.value}{ending}.flags"
   found = [path for path in (folder / study.name / name, folder / name) if files.exists(str(path))][:1]
-  return tuple(expand_flag_files([*(f"--flagfile={path}" for path in found), *shlex.split(more)]))
+  return tuple(expand_flag_files([*(f"--flagfile={path}" for path in found), *_words(more)]))
+
+
+def _words(text: str) -> list[str]:
+  """Flags of one text, each as `--name=value`, however the value was given."""
+  words: list[str] = []
+  for word in shlex.split(text):
+    if word.startswith("-"):
+      words.append(word)
+    elif words and "=" not in words[-1]:
+      words[-1] += f"={word}"
+    else:
+      raise UserError(f"More flags are given as one text of --name=value. Received: {word!r} in {text!r}.")
+  return words
 
 
 def _absolute(patterns: str) -> str:
@@ -117,32 +128,11 @@ def _plan(study: Study) -> Plan:
   )
 
 
-class _StoppedError(Exception):
-  """SIGTERM has reached the command that ran."""
-
-
 def run_command(title: str, command: Sequence[str]) -> None:
-  """Runs one command, its output shown as it comes; SIGTERM is passed on to it, so that it saves what it has."""
+  """Runs one command, and says which."""
   print(f"\n[{title}]\n  $ python " + " \\\n      ".join(map(shlex.quote, command)), flush=True)
-  stopped = False
   environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}  # What it says of absent GPUs reads like errors.
-  child = subprocess.Popen([sys.executable, *command], env=environment)
-
-  def stop(*_: object) -> None:
-    nonlocal stopped
-    stopped = True
-    child.terminate()
-
-  before = signal.signal(signal.SIGTERM, stop)
-  try:
-    status = child.wait()
-  except KeyboardInterrupt:  # Control-C reaches the child as well.
-    child.wait()
-    raise
-  finally:
-    signal.signal(signal.SIGTERM, before)
-  if stopped or status == EXIT_STOPPED:
-    raise _StoppedError
+  status = run_child(command, environment=environment)
   if status:
     raise UserError(
       f"Every command of a study must succeed. Received: status {status} from {title}, whose message is above. Mend "
@@ -164,7 +154,7 @@ def main(argv: Sequence[str]) -> int | None:
     return 0
   plan = _plan(study)
   os.chdir(ROOT)  # Commands and recipes are named from here.
-  check_memory(plan, doctor.available_memory())
+  check_memory(plan, None if doctor.has_gpu() else doctor.available_memory())  # A GPU has its own.
   check_directory(plan)
 
   def report(stage: Stage) -> None:
@@ -173,7 +163,7 @@ def main(argv: Sequence[str]) -> int | None:
 
   try:
     run_plan(plan, run=run_command, notice=_say, after=report)
-  except _StoppedError:
+  except StoppedError:
     print("stopped by SIGTERM; the same command continues.", file=sys.stderr)
     return EXIT_STOPPED
   _say(write_report(plan))

@@ -12,11 +12,11 @@ Example:
 from collections.abc import Mapping, Sequence
 import json
 import os
-import subprocess
 import sys
 from typing import Any
 
 from absl import app, flags
+from child_commands import EXIT_STOPPED, StoppedError, run_child
 import device_flags
 import finetuning_flags
 from flag_settings import expand_flag_files, parse_flags
@@ -146,9 +146,7 @@ def run_all(names: Sequence[str], *, data_dir: str, output_dir: str) -> dict[str
       continue
     print(f"{place}: {TASKS[name].command}, {len(folders) - number} more after it", flush=True)
     directory = os.path.join(output_dir, name)
-    status = subprocess.run(
-      [sys.executable, *command_line(TASKS[name], folder, directory)], check=False
-    ).returncode
+    status = run_child(command_line(TASKS[name], folder, directory))
     if status:
       raise UserError(
         f"Every task must succeed. Received: status {status} from {name}, whose words are above. Mend what they name; "
@@ -161,14 +159,19 @@ def run_all(names: Sequence[str], *, data_dir: str, output_dir: str) -> dict[str
   return results
 
 
-def main(argv: Sequence[str]) -> None:
+def main(argv: Sequence[str]) -> int | None:
   if len(argv) > 1:
     raise UserError(
       f"All arguments are flags. Received: {' '.join(argv[1:])}. Put values behind --name=, in quotes."
     )
   output_dir = flags.FLAGS.output_dir
-  results = run_all(_TASKS.value, data_dir=_DATA_DIR.value, output_dir=output_dir)
+  try:
+    results = run_all(_TASKS.value, data_dir=_DATA_DIR.value, output_dir=output_dir)
+  except StoppedError:
+    print("stopped by SIGTERM; the same command continues.", file=sys.stderr)
+    return EXIT_STOPPED
   print(*five_tasks.lines(results), f"results: {os.path.join(output_dir, TASKS_FILE)}", sep="\n")
+  return 0
 
 
 if __name__ == "__main__":

@@ -33,6 +33,12 @@ def _dropout_seed(
   return resolve_seed(seed, training=training)
 
 
+def _task_beside(checkpoint: Any) -> TaskSpec | None:
+  """That of a fine-tuned run."""
+  noted = files.exists(os.path.join(checkpoint.directory, TASK_FILE))
+  return TaskSpec.load(checkpoint.directory) if noted else None
+
+
 class TaskModel(TextModel):
   """Encoder and head, built on construction.
 
@@ -87,12 +93,22 @@ class TaskModel(TextModel):
     return self.task.signature
 
   @classmethod
+  def part_of(cls, checkpoint: Any) -> Any:
+    """Of a model fine-tuned for something else the encoder: two heads may have the same names, and even shapes."""
+    saved = _task_beside(checkpoint)
+    if saved is None or saved.model == cls.__name__:
+      return checkpoint
+    encoder = {name: value for name, value in checkpoint.variables.items() if name.startswith("bert/")}
+    return dataclasses.replace(checkpoint, variables=encoder)
+
+  @classmethod
   def options_of(cls, checkpoint: Any, *, max_length: int | None, **options: Any) -> dict[str, Any]:
     """A fine-tuned run's own task where it is of this class; else the one that the fields of `TaskSpec` make."""
     limit = checkpoint.config.max_position_embeddings
     given = {name: options.pop(name) for name in ("num_labels", *_TASK_FIELDS) if name in options}
-    noted = files.exists(os.path.join(checkpoint.directory, TASK_FILE))
-    saved = TaskSpec.load(checkpoint.directory) if noted else None
+    if "label_names" in given:
+      given["label_names"] = tuple(given["label_names"])
+    saved = _task_beside(checkpoint)
     if saved is not None and saved.model == cls.__name__:
       task = dataclasses.replace(saved, **{k: v for k, v in given.items() if k != "num_labels"})
       if given.get("num_labels", task.num_labels) != task.num_labels:

@@ -20,7 +20,8 @@ def read_rows(run_dir: str) -> list[dict[str, Any]]:
   path = os.path.join(run_dir, METRICS_FILE)
   if not files.exists(path):
     return []
-  return [json.loads(line) for line in files.read_bytes(path).decode().splitlines() if line.strip()]
+  *lines, _ = files.read_bytes(path).split(b"\n")  # A run that goes on may be writing the last one.
+  return [json.loads(line) for line in lines]
 
 
 def examples_per_second(run_dir: str) -> float | None:

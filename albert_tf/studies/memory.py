@@ -59,5 +59,5 @@ def _needs(plan: Plan) -> Iterator[tuple[str, int]]:
   for arm in plan.arms:
     yield arm.name, needed(arm, plan.training_flags(arm))
     if speed is not None:
-      timed = (*plan.training_flags(arm, speed.scale), *speed.flags)
+      timed = (*plan.training_flags(arm, speed.scale), *speed.flags_at(plan.scale))
       yield f"{arm.name} (timed)", needed(arm, timed)

@@ -173,11 +173,10 @@ class Plan:
     return ",".join(found[: len(found) // 2])
 
   def training_flags(self, arm: Arm, scale: str = "") -> tuple[str, ...]:
-    """Of run_pretrain.py: those of all arms, then those that set this one apart; its size in place of their file."""
-    own = arm.flags[scale or self.scale]
-    replaced = "--albert_config_file=" if "size" in flag_values(own) else None
-    shared = (flag for flag in self.train_flags if replaced is None or not flag.startswith(replaced))
-    return last_of_each([*shared, *own])
+    """Of run_pretrain.py: those of all arms, then those that set this one apart; of sizes and files the last counts."""
+    every = [*self.train_flags, *arm.flags[scale or self.scale]]
+    models = [flag for flag in every if flag.startswith(("--size=", "--albert_config_file="))]
+    return last_of_each([flag for flag in every if flag not in models or flag == models[-1]])
 
   def _train_command(
     self, arm: Arm, flags: Sequence[str], output_dir: str, *, evaluate: bool = True
@@ -258,7 +257,7 @@ class Plan:
     timed = [arm for arm in self.arms if speed.relative_to or arm.time_of]
     for turn, arm in itertools.product(range(speed.rounds), timed):
       folder = self.speed_dir(arm, turn)
-      flags = [*self.training_flags(arm, speed.scale), *speed.flags]
+      flags = [*self.training_flags(arm, speed.scale), *speed.flags_at(self.scale)]
       found.append(
         Stage(
           kind=SPEED,

@@ -80,7 +80,7 @@ def _draw_curves(axes: Axes, *, rows: Sequence[Row], split: str, key: str) -> No
       {
         report["step"]: scale * report[key]
         for report in reports
-        if report["split"] == split and key in report
+        if report["split"] == split and report.get(key) is not None
       }
       for reports in row.reports
     ]

@@ -6,7 +6,7 @@ import os
 
 from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.studies.driver import is_done
+from albert_tf.studies.driver import STUDY_FILE, is_done
 from albert_tf.studies.plan import Plan
 from albert_tf.studies.results import Results, collect, of_runs
 from albert_tf.studies.stage import METRICS_FILE
@@ -27,7 +27,7 @@ def write_curves(study: Study, run_dirs: Sequence[str], output_dir: str) -> str:
   """The same of any runs, wherever they come from.
 
   Raises:
-    UserError: a directory holds no reports.
+    UserError: a directory holds no reports, or the output directory another study.
   """
   if not run_dirs:
     raise UserError(
@@ -39,6 +39,11 @@ def write_curves(study: Study, run_dirs: Sequence[str], output_dir: str) -> str:
         f"A run directory holds {METRICS_FILE}. Received: {run_dir}, which does not. Name what run_pretrain.py has "
         "written as --output_dir."
       )
+  if files.exists(os.path.join(output_dir, STUDY_FILE)):
+    raise UserError(
+      f"Learning curves have a directory of their own. Received: {output_dir}, which holds another study, whose table "
+      "they would replace. Choose another --output_dir."
+    )
   lines = [f"{len(run_dirs)} runs; {datetime.date.today():%d %B %Y}."]
   return _write(study, output_dir, of_runs(run_dirs), lines, {"study": study.name, "runs": list(run_dirs)})
 

@@ -85,15 +85,21 @@ class Speed:
 
   Attributes:
     flags: of run_pretrain.py, behind those of the study and the arm.
+    laptop_flags: behind them on a laptop alone: elsewhere the devices need the batch that they train with.
     rounds: how often the arms take turns.
     scale: whose arms are timed, whatever is trained: the paper's sizes run for three updates on a laptop too.
     relative_to: the arm whose speed is 1; then every arm's step is also compiled, or estimated, for a TPU.
   """
 
   flags: tuple[str, ...]
+  laptop_flags: tuple[str, ...] = ()
   rounds: int = 1
   scale: str = ""
   relative_to: str = ""
+
+  def flags_at(self, scale: str) -> tuple[str, ...]:
+    """Those of a study at this scale."""
+    return (*self.flags, *(self.laptop_flags if scale == "laptop" else ()))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
 """Strings to batches for a model, a function for each kind of input; the packing of fine-tuning and of exports."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -30,6 +31,18 @@ class WordPlaces(NamedTuple):
   position: tf.Tensor
   fits: tf.Tensor
   has_token: tf.Tensor
+
+
+def holds_text(inputs: Any) -> bool:
+  """Whether inputs are strings, judged by the first of a list and by any of a mapping."""
+  if isinstance(inputs, Mapping):
+    return any(map(holds_text, inputs.values()))
+  if isinstance(inputs, (list, tuple)):
+    return bool(inputs) and holds_text(inputs[0])
+  dtype = getattr(inputs, "dtype", None)
+  if dtype is None:
+    return isinstance(inputs, (str, bytes))
+  return dtype in (tf.string, "string") or getattr(dtype, "kind", "") in ("O", "S", "U")
 
 
 def at_least(batch: Tensors, length: int) -> Tensors:

@@ -51,6 +51,8 @@ class RunDirectory:
     # trained the sentence head whatever the records.
     unsaid = {"order_version": 1, "record_content": identity["record_content"], "sentence_loss": "on"}
     before = {**unsaid, **before}
+    if before.get("masking"):  # Before it could be drawn, the order of the segments was that of the records.
+      before["masking"] = {"redraw_order": False, **before["masking"]}
     if before != identity:
       changed = sorted(key for key in before.keys() | identity.keys() if before.get(key) != identity.get(key))
       raise UserError(

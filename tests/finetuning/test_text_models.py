@@ -292,3 +292,17 @@ def test_a_file_of_another_version_is_refused(run, tmp_path):
       new.writestr(name, content)
   with pytest.raises(UserError, match=r"must have the format 1.*the format 99"):
     keras.saving.load_model(tmp_path / "n.keras")
+
+
+def test_the_head_of_another_task_is_not_taken(run, tmp_path):
+  """Heads of classes and of tags have the same names, and here the same shape."""
+  encoder = AlbertEncoder.from_pretrained(str(run))
+  folder = str(tmp_path / "tags")
+  tokenizer = encoder.preprocessor.tokenizer
+  tiny_run.write_fine_tuned_run(pathlib.Path(folder), TASKS[AlbertTagger], encoder.config, tokenizer)
+  tagger = AlbertTagger.from_pretrained(folder)
+  model = AlbertClassifier.from_pretrained(folder, num_labels=3, preprocessor=None)
+  assert model.preprocessor is None
+  assert not np.array_equal(model.head.get_weights()[0], tagger.head.get_weights()[0])
+  np.testing.assert_array_equal(model.encoder.get_weights()[0], tagger.encoder.get_weights()[0])
+  assert AlbertClassifier.from_pretrained(folder, label_names=["a", "b"]).head.get_weights()[0].shape[0] == 2

@@ -219,6 +219,27 @@ def test_sizes_are_timed_beside_bert_large(tmp_path):
   )
 
 
+def test_sizes_are_timed_with_a_batch_that_the_devices_take(tmp_path):
+  trained = ("--size=base_v1", "--train_batch_size=4096", "--gradient_accumulation_steps=8")
+  found = {}
+  for scale in ("laptop", "paper"):
+    plan = make_plan(tmp_path, "sizes", scale=scale, train_flags=trained)
+    values = [flag_values(stage.command) for stage in plan.stages() if stage.kind == "speed"]
+    found[scale] = {(each["train_batch_size"], each["gradient_accumulation_steps"]) for each in values}
+  assert found == {"laptop": {("2", "1")}, "paper": {("4096", "8")}}
+
+
+def test_of_two_models_for_all_arms_the_later_one_counts(tmp_path):
+  recipe = "--albert_config_file=recipes/studies/laptop_albert_config.json"
+  for given in ((recipe, "--size=tiny"), ("--size=base", recipe), ("--size=base",)):
+    plan = make_plan(tmp_path, "dropout", train_flags=given)
+    named = [flag for flag in plan.training_flags(plan.arms[0]) if flag.startswith(("--size", "--albert"))]
+    assert named == [given[-1]]
+  sizes = make_plan(tmp_path, "sizes", train_flags=(recipe,))
+  assert "--size=bert_base" in sizes.training_flags(sizes.arms[0], "paper")
+  assert recipe not in sizes.training_flags(sizes.arms[0], "paper")
+
+
 def test_a_directory_of_something_else(tmp_path):
   run(make_plan(tmp_path, seeds=(1,)), Commands())
   for change, told in (
@@ -257,10 +278,20 @@ def test_a_scale_that_does_not_fit_is_refused_before_the_first_arm(tmp_path):
 def test_curves_of_any_runs(tmp_path):
   for name in ("a", "b"):
     Commands().run_pretrain({"output_dir": str(tmp_path / name / "run")})
+  with (tmp_path / "b/run/metrics.jsonl").open(
+    "a"
+  ) as stream:  # It trains on: a loss that was not finite, half a line.
+    stream.write(
+      '{"step": 150, "split": "train", "examples_per_second": 9, "masked_lm_accuracy": null}\n{"st'
+    )
   study = find_study("learning_curves")
   text = write_curves(study, [str(tmp_path / "a/run"), str(tmp_path / "b/run")], str(tmp_path / "out"))
   assert "| a/run |" in text
   assert (tmp_path / "out/learning_curves.png").stat().st_size > 10_000
+  (tmp_path / "lab").mkdir()
+  (tmp_path / "lab/study.json").write_text("{}")
+  with pytest.raises(UserError, match="holds another study"):
+    write_curves(study, [str(tmp_path / "a/run")], str(tmp_path / "lab"))
   with pytest.raises(UserError, match="which does not"):
     write_curves(study, [str(tmp_path)], str(tmp_path / "out"))
   with pytest.raises(UserError, match="no --runs"):

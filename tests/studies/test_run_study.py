@@ -12,6 +12,8 @@ from support.commands.child_processes import ending_with_this
 from support.commands.script_runs import run_script
 from support.goldens import SPM_MODEL
 
+from albert_tf import doctor
+
 MODEL = (
   "--embedding_size=8 --hidden_size=24 --num_attention_heads=3 --intermediate_size=32 --num_hidden_layers=1"
 )
@@ -77,10 +79,15 @@ def test_what_it_refuses(tmp_path):
     "There are: with, without": ["--study=dropout", "--arms=half", output],
     "Seeds are different whole numbers": ["--study=dropout", "--seeds=1,1", output],
     "needs a text of gigabytes": ["--study=dropout", "--scale=paper", output],
-    "by the planner these need more: with": ["--study=dropout", "--scale=paper", "--input=a.txt", output],
     "which is no directory": ["--study=dropout", f"--data_dir={tmp_path}/none", output],
+    "'100' in '100 --use_xla'": ["--study=dropout", "--train_flags=100 --use_xla", output],
     "no --runs": ["--study=learning_curves", output],
   }
+  if not doctor.has_gpu():  # Whose memory is not asked for.
+    cases |= {
+      "by the planner these need more: with": ["--study=dropout", "--scale=paper", "--input=a.txt", output],
+      "bert_base (timed)": ["--study=sizes", "--train_flags=--max_seq_length 1000000", output],
+    }
   runs = run_script("run_study", list(cases.values()))
   for message, run in zip(cases, runs, strict=True):
     assert run.status == 2, run

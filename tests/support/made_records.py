@@ -11,6 +11,7 @@ from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.pretraining import blocks
 from tfrecords_tools.pretraining.job import create_records
+from tfrecords_tools.pretraining.local import runner as local_runner
 from tfrecords_tools.pretraining.local.runner import LocalRunner
 
 
@@ -26,6 +27,7 @@ def make(
   """`create_records` of files of lines, in so small blocks that there are many; in this process without `runner`."""
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(blocks, "SMALLEST_BLOCK", block_bytes)
+    patch.setattr(local_runner, "_WORTH_PROCESSES", 0)  # A runner of several workers starts them.
     return create_records(
       corpus,
       str(output_dir),

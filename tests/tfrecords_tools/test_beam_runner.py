@@ -77,9 +77,12 @@ def _contents(directory):
 
 
 def test_bytes_are_those_of_the_local_runner(corpus, make, tmp_path):
-  make(corpus, tmp_path / "local", runner=LocalRunner())
+  choices = dataclasses.replace(
+    _CHOICES, sentence_pair="nsp"
+  )  # Segments from other documents of a block, too.
+  make(corpus, tmp_path / "local", choices=choices, runner=LocalRunner())
   calls = []
-  make(corpus, tmp_path / "beam", progress=lambda *call: calls.append(call))
+  make(corpus, tmp_path / "beam", choices=choices, progress=lambda *call: calls.append(call))
   assert _contents(tmp_path / "beam") == _contents(tmp_path / "local")
   # This runner counts nothing before the end, so nothing is said of reading.
   assert calls == [("write", 4, 4)]

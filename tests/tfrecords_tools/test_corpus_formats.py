@@ -47,6 +47,20 @@ def test_json_lines(tmp_path: pathlib.Path):
   assert (len(documents), stats.bad_text_skipped) == (2, 1)
 
 
+@pytest.mark.parametrize("as_list", [False, True])
+def test_half_a_surrogate_pair_in_json_is_bad_text(tmp_path: pathlib.Path, as_list: bool):
+  texts = ["One \ud83d here.", "Two \U0001f600 here."]
+  content = "\n".join(json.dumps({"text": [text] if as_list else text}) for text in texts).encode()
+  path = tmp_path / "in.jsonl"
+  with pytest.raises(UserError, match=r"Text must be UTF-8.*in\.jsonl, half of a surrogate pair"):
+    _read(path, content)
+  documents, stats = _read(path, on_bad_text="skip")
+  assert (documents, stats.bad_text_skipped) == ([[texts[1]]], 1)
+  documents, stats = _read(path, on_bad_text="replace")
+  assert (documents[1], stats.bad_text_replaced) == ([texts[1]], 1)
+  assert documents[0][0].replace("\ufffd", "") == "One  here."
+
+
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
 def test_parquet(tmp_path: pathlib.Path, kind: pa.DataType):
   path = tmp_path / "in.parquet"
@@ -103,6 +117,8 @@ def test_mediawiki(tmp_path: pathlib.Path):
   documents, stats = _read(tmp_path / "dump.xml.bz2", bz2.compress((_WIKI % "the").encode()))
   assert documents == [["A (x) is a letter.", "It is the first.", "It begins words."]]
   assert (stats.skipped_records, dict(stats.formats)) == (2, {"mediawiki": 1})
+  documents, _ = _read(tmp_path / "dump.xml", (_WIKI % "the&amp;#xD800;").encode())
+  assert documents[0][1] == "It is the\ufffd first."  # No half of a pair, which no tokenizer takes.
   with pytest.raises(UserError, match="whole, well-formed XML"):
     _read(tmp_path / "cut.xml", (_WIKI % "the").encode()[:-200])
   bad = (_WIKI % "th\udcff").encode("utf-8", errors="surrogateescape")

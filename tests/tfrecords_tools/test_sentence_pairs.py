@@ -12,7 +12,6 @@ from support.made_records import contents, make
 from albert_tf.errors import UserError
 from tfrecords_tools.pretraining import plan
 from tfrecords_tools.pretraining.documents import BlockTokenizer
-from tfrecords_tools.pretraining.local import runner as local_runner
 from tfrecords_tools.pretraining.local.runner import LocalRunner
 from tfrecords_tools.pretraining.randomness import Stream
 from tfrecords_tools.pretraining.segments import make_pairs
@@ -120,9 +119,8 @@ def corpus(tmp_path_factory):
 
 @pytest.mark.parametrize(("kind", "label_1"), [("nsp", 0.5), ("ordered", 0.0)])
 def test_every_kind_of_pair_has_the_same_bytes_from_any_number_of_workers(
-  corpus, tiny_tokenizer, tmp_path, monkeypatch, kind, label_1
+  corpus, tiny_tokenizer, tmp_path, kind, label_1
 ):
-  monkeypatch.setattr(local_runner, "_WORTH_PROCESSES", 0)
   choices = dataclasses.replace(_CHOICES, sentence_pair=kind)
   for workers in (1, 2):
     runner = LocalRunner(num_workers=workers)

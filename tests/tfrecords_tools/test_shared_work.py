@@ -73,9 +73,10 @@ def _forbid(monkeypatch, owner, name):
   monkeypatch.setattr(owner, name, refuse)
 
 
-@pytest.mark.parametrize("eval_fraction", [0.1, 1e-9])  # The second has no document drawn for eval.
-def test_three_machines_make_the_records_of_one(make, monkeypatch, tmp_path, eval_fraction):
-  choices = dataclasses.replace(_CHOICES, eval_fraction=eval_fraction)
+# The second has no document drawn for eval, and takes segments from the other documents of a block.
+@pytest.mark.parametrize(("eval_fraction", "sentence_pair"), [(0.1, "sop"), (1e-9, "nsp")])
+def test_three_machines_make_the_records_of_one(make, monkeypatch, tmp_path, eval_fraction, sentence_pair):
+  choices = dataclasses.replace(_CHOICES, eval_fraction=eval_fraction, sentence_pair=sentence_pair)
   whole = make(tmp_path / "whole", choices=choices)
   monkeypatch.setattr(sorted_runs, "FAN_IN", 3)  # Two rounds of merging among about twenty runs.
   output = tmp_path / "shared"

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from support import tiny_corpus
 from support.languages import sentences, train_model
 from support.tiny_pretraining import tiny_settings
 
@@ -18,6 +19,8 @@ from albert_tf.training.record_source import describe_records
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.inspection.pool import inspect_files
 from tfrecords_tools.inspection.validation import view_instance
+from tfrecords_tools.pretraining import documents
+from tfrecords_tools.pretraining.documents import BlockTokenizer
 from tfrecords_tools.pretraining.job import create_records
 from tfrecords_tools.pretraining.local.runner import LocalRunner
 from tfrecords_tools.pretraining.settings import PretrainingSettings
@@ -155,3 +158,17 @@ def test_older_records_say_it_in_their_words():
   assert older().whole_word == older(whole_word_mask=True).whole_word == "original"
   assert older(whole_word_mask=False).whole_word == "none"
   assert torn_words_warning(0.004) == torn_words_warning(None) == ""  # English; nothing counted.
+
+
+def test_words_are_remembered_up_to_a_bound_and_found_again(tiny_tokenizer, monkeypatch):
+  """Else the memory of a worker would grow with the words of its corpus."""
+  portions = [tiny_corpus.documents(np.random.default_rng(seed), 3) for seed in (1, 2, 1, 3)]
+  expected = [BlockTokenizer(tiny_tokenizer)(few) for few in portions]
+  monkeypatch.setattr(documents, "_KNOWN_CHARACTERS", 40)
+  tokenize = BlockTokenizer(tiny_tokenizer)
+  for few, wanted in zip(portions, expected, strict=True):
+    for found, same in zip(tokenize(few), wanted, strict=True):
+      np.testing.assert_array_equal(found.ids, same.ids)
+      assert found.sentence_offsets == same.sentence_offsets
+    words = {word for document in few for sentence in document for word in sentence.split()}
+    assert len(tokenize._words._numbers) == len(words)  # Those of earlier portions are forgotten.

@@ -4,9 +4,12 @@ import json
 import pathlib
 import subprocess
 import sys
+import time
 
+import psutil
 import pytest
 from support import tiny_run
+from support.commands.child_processes import ending_with_this
 from support.commands.script_runs import run_script
 from support.task_files import write_squad
 
@@ -142,6 +145,34 @@ def test_mistakes_are_said_before_anything_is_run(folder):
   for message, run in zip(wrong, run_script("run_tasks", list(wrong.values())), strict=True):
     assert (run.status, message in run.stderr) == (2, True), (message, run)
   assert not (folder / "x").exists()
+
+
+def test_sigterm_ends_the_command_that_runs_too(repository_dir, tmp_path):
+  script, pid = tmp_path / "child.py", tmp_path / "pid"
+  script.write_text(f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)")
+  body = f"""
+from absl import flags
+run_tasks.five_tasks.choose_folders = lambda *_: ({{"mnli": "folder"}}, {{}})
+run_tasks.five_tasks.weights_digest = run_tasks.five_tasks.data_digest = lambda *_: ""
+run_tasks.command_line = lambda *_: [{str(script)!r}]
+flags.FLAGS(["run_tasks", "--data_dir=a", "--output_dir={tmp_path}/out", "--init_checkpoint=c"])
+sys.exit(run_tasks.main(["run_tasks"]))
+"""
+  command = [sys.executable, "-c", PROGRAM.format(body=body), str(repository_dir / "tpu_scripts")]
+  parent = subprocess.Popen(ending_with_this(command), stderr=subprocess.PIPE, text=True)
+  deadline = time.monotonic() + 30
+  while not (pid.exists() and pid.read_text()):
+    assert parent.poll() is None
+    assert time.monotonic() < deadline
+    time.sleep(0.05)
+  child = psutil.Process(int(pid.read_text()))
+  parent.terminate()
+  said = parent.communicate(timeout=30)[1]
+  running = child.is_running() and child.status() != psutil.STATUS_ZOMBIE
+  if running:
+    child.kill()
+  assert (running, parent.returncode) == (False, 143)
+  assert "the same command continues" in said
 
 
 QUICK = (

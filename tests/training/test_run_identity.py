@@ -1,5 +1,6 @@
 """A run keeps its records and the order it began with; what older versions did not note is taken as it was."""
 
+import dataclasses
 import json
 import pathlib
 
@@ -10,8 +11,9 @@ from albert_tf.errors import UserError
 from albert_tf.pipelines.order import ORDER_VERSION
 from albert_tf.pipelines.record_index import DataIdentity
 from albert_tf.training.run_directory import RUN_FILE, RunDirectory
-from albert_tf.training.settings import PretrainingSettings
+from albert_tf.training.settings import MaskingConfig, PretrainingSettings
 
+VOCABULARY = pathlib.Path(__file__).parents[1] / "goldens/spm8k.model"
 NEW = DataIdentity("names and sizes", "checksums", ORDER_VERSION)
 
 
@@ -47,6 +49,22 @@ def test_an_older_run_continues_with_the_first_order(settings):
     directory.check(settings, NEW._replace(order_version=1, content="others"))
   with pytest.raises(UserError, match="another records"):
     directory.check(settings, NEW._replace(order_version=1, fingerprint="other files"))
+
+
+def test_an_older_run_with_fresh_masks_continues_unless_the_order_would_now_be_drawn(settings):
+  masking = MaskingConfig(masked_lm_prob=0.15, max_predictions_per_seq=5, ngram_probabilities=(1.0,))
+  settings = dataclasses.replace(settings, masking=masking, tokenizer_path=str(VOCABULARY))
+  directory = RunDirectory(settings.output_dir)
+  directory.write(settings, NEW, versions={})
+  path = pathlib.Path(settings.output_dir) / RUN_FILE
+  record = json.loads(path.read_text())
+  del record["identity"]["masking"]["redraw_order"]
+  path.write_text(json.dumps(record))
+  directory.check(settings, NEW)
+  with pytest.raises(UserError, match=r"another masking: redraw_order False → True\."):
+    directory.check(
+      dataclasses.replace(settings, masking=dataclasses.replace(masking, redraw_order=True)), NEW
+    )
 
 
 def test_settings_of_a_run_are_read_again(settings):

@@ -22,6 +22,9 @@ _APPENDICES = frozenset(
 _NOT_TEXT = re.compile(r"[|{}]|__[A-Z]+__")  # What parsing leaves of broken markup.
 # Brackets that a template for pronunciation or another script has left empty: "Alabama () is", "(; Greek".
 _EMPTY_BRACKETS = re.compile(r"\s*\([\s,;:]*\)|(?<=\()(\s*[,;:])+\s*")
+_SURROGATE = re.compile(
+  "[\ud800-\udfff]"
+)  # Of a reference like &#xD800;, which is no character (HTML shows U+FFFD).
 _BROKEN_LINE = re.compile(r"(?<=[\w,;)])\n(?=[a-z(])")  # A sentence that goes on in the next line.
 _LINK_TO_FILE = re.compile(r"^\s*:?\s*(file|image|category|media)\s*:", re.IGNORECASE)
 _DROPPED_TAGS = frozenset(
@@ -113,7 +116,7 @@ def plain_paragraphs(markup: str) -> Iterator[str]:
     elif not skipping and not _is_dropped(node, wiki.nodes):
       kept.append(node)
   code.nodes = [node if not isinstance(node, str) else wiki.nodes.Text(node) for node in kept]
-  text = code.strip_code(normalize=True, collapse=False)
+  text = _SURROGATE.sub("\ufffd", code.strip_code(normalize=True, collapse=False))
   for line in _BROKEN_LINE.sub(" ", text).split("\n"):
     line = line.replace("'''", "").replace("''", "")
     line = _EMPTY_BRACKETS.sub("", line).strip(" *#:;")

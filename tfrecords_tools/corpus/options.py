@@ -23,8 +23,8 @@ class CorpusOptions:
       sentences.
     max_line_bytes: a longer line is cut, at white space where there is some, so that memory is bounded.
     max_document_bytes: a longer document is cut into several between two sentences, for the same reason.
-    max_record_bytes: a longer record of `jsonl` is an error, or left out where bad text is; so is a longer file of
-      `squad` or `race`.
+    max_record_bytes: a longer record of `jsonl` is an error, or left out where bad text is; a longer file of `squad` or
+      `race` is an error.
     max_sentence_chars: in `lines`, a longer line cannot be one sentence; it is split into sentences.
   """
 

@@ -90,9 +90,11 @@ def text_document(
   """The document of a text, or of a list of sentences; nothing, but counted, where there is no sentence."""
   builder = DocumentBuilder(options, stats)
   if isinstance(value, list):
-    sentences = [" ".join(item.split()) for item in value if isinstance(item, str) and item.strip()]
+    items = (_encodable(item, path, options=options, stats=stats) for item in value if isinstance(item, str))
+    sentences = [" ".join(item.split()) for item in items if item.strip()]
   elif isinstance(value, str):
-    sentences = [s for line in value.splitlines() for s in split_sentences(line, language=options.language)]
+    text = _encodable(value, path, options=options, stats=stats)
+    sentences = [s for line in text.splitlines() for s in split_sentences(line, language=options.language)]
   elif value is None:
     sentences = []
   else:
@@ -103,6 +105,17 @@ def text_document(
   stats.skipped_records += not sentences
   yield from builder.add(sentences)
   yield from builder.end()
+
+
+def _encodable(text: str, path: str, *, options: CorpusOptions, stats: CorpusStats) -> str:
+  """The text; of half a surrogate pair, which JSON can escape and no UTF-8 has, what `on_bad_text` says."""
+  try:
+    text.encode()
+  except UnicodeEncodeError:
+    where = "half of a surrogate pair, escaped as \\ud800 to \\udfff in a value"
+    data = text.encode(errors="surrogatepass")
+    return decode(data, path, where, options=options, stats=stats, is_file=False) or ""
+  return text
 
 
 def _no_field(name: str, path: str, received: object) -> str:
