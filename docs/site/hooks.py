@@ -97,7 +97,7 @@ def _flag_row(flag: ElementTree.Element) -> str:
   meaning = re.sub(r"^<[^>]*>: ", "", " ".join(cells["meaning"].split()))
   if choices:
     meaning += f" One of: {', '.join(choices)}."
-  default = cells.get("default", "")
+  default = cells.get("default", "").replace(f"{ROOT}/", "")  # No paths of the machine that builds the site.
   cell = f"`{default}`" if default and default != "None" else ""
   return f"| `--{cells['name']}` | {_escaped(cell)} | {_escaped(meaning)} |"
 
