@@ -89,6 +89,11 @@ class AlbertPreprocessor(keras.layers.Layer):
       raise UserError(f"kind must be one of {', '.join(INPUT_NAMES)}. Received: {kind!r}.")
     if max_length < 8:
       raise UserError(f"max_length must leave room beside the special tokens. Received: {max_length}.")
+    if kind == "question" and max_length <= max_query_length + 3:
+      raise UserError(
+        "max_length must be more than max_query_length + 3, else no text is left to answer from. Received: "
+        f"{max_length}, with max_query_length={max_query_length}. Raise the one, or lower the other."
+      )
     self.tokenizer = tokenizer
     self.kind = kind
     self.max_length = max_length
@@ -186,12 +191,20 @@ def _unpacked(packed: Mapping[str, str]) -> Tokenizer:
 
 
 def _strings(value: Any, name: str) -> Any:
-  """The strings as an array or tensor; lists of different lengths are filled up with ""."""
+  """The strings as an array or tensor; lists of words of different lengths are filled up with ""."""
   if isinstance(value, (str, bytes)):
     raise UserError(f"{name} is a batch of strings. Received: one string, {value!r:.60}. Put it in a list.")
   if isinstance(value, tf.RaggedTensor):
     value = value.to_tensor()
   if isinstance(value, (list, tuple)) and name in _MATRICES:
+    if any(isinstance(row, (str, bytes)) for row in value):
+      raise UserError(
+        f"{name} is a list of strings for each row. Received: a row that is one string. Split it."
+      )
+    if name == "choices" and len({len(row) for row in value}) > 1:
+      raise UserError(
+        "All rows must have as many choices, else one without text would be scored. Received: not so."
+      )
     value = tf.ragged.constant(value, dtype=tf.string, ragged_rank=1).to_tensor()
   elif not hasattr(value, "dtype") or hasattr(value, "to_numpy"):  # A list, or a column of pandas.
     value = np.asarray(value, dtype=object)
@@ -201,6 +214,13 @@ def _strings(value: Any, name: str) -> Any:
       f"A preprocessor takes strings. Received: {name} of {getattr(dtype, 'name', dtype)}. "
       "Ids go into the model itself."
     )
+  if isinstance(value, np.ndarray) and dtype.kind == "O":
+    wrong = [text for text in value.ravel() if not isinstance(text, (str, bytes))]
+    if wrong:
+      raise UserError(
+        f"A preprocessor takes strings. Received: {name} with {wrong[0]!r:.60} among them. "
+        "Drop these rows, or fill them."
+      )
   return value
 
 

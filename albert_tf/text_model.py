@@ -109,9 +109,11 @@ class TextModel(ModelBase):
   def fit(self, x: Any = None, y: Any = None, *args: Any, validation_data: Any = None, **kwargs: Any) -> Any:
     """`keras.Model.fit`, for texts too."""
     x, y = self._prepared(x, y)
+    if "sample_weight" in kwargs:
+      kwargs["sample_weight"] = _column(kwargs["sample_weight"])
     if isinstance(validation_data, (tuple, list)):
       held_x, held_y, *weights = validation_data
-      validation_data = (*self._prepared(held_x, held_y), *weights)
+      validation_data = (*self._prepared(held_x, held_y), *map(_column, weights))
     elif validation_data is not None:
       validation_data, _ = self._prepared(validation_data)
     if isinstance(x, tf.data.Dataset):
@@ -143,10 +145,9 @@ class TextModel(ModelBase):
     if hasattr(x, "element_spec"):
       first = keras.utils.unpack_x_y_sample_weight(x.element_spec)[0]
       return (self._mapped(x) if holds_text(first) else x), y
-    if isinstance(y, (list, tuple)) and y and np.isscalar(y[0]):
-      y = np.asarray(y)
-    if isinstance(y, np.ndarray):
-      self.check_labels(y)
+    y = _column(y)
+    if isinstance(y, np.ndarray) or hasattr(y, "to_numpy"):
+      self.check_labels(np.asarray(y))
     return (self._tokenized(x) if holds_text(x) else x), y
 
   def check_labels(self, labels: np.ndarray) -> None:
@@ -290,3 +291,10 @@ class TextModel(ModelBase):
     for part in (part for part in model.layers if part.name in frozen):
       part.trainable = False
     return model
+
+
+def _column(values: Any) -> Any:
+  """A list of numbers as an array, as Keras takes labels and weights."""
+  return (
+    np.asarray(values) if isinstance(values, (list, tuple)) and values and np.isscalar(values[0]) else values
+  )

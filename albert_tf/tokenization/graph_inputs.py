@@ -150,11 +150,18 @@ def word_batch(
   pad_to_max_length: bool,
 ) -> Tensors:
   """Words `[B, N]` or texts `[B]`, and `word_positions` `[B, N]`: where a word's tag is read, 0 for none."""
-  ragged = split_words(text) if words is None else tf.ragged.boolean_mask(words, words != "")
+  ragged = split_words(text) if words is None else _without_fill(words)
   batch, places = pack_words(tokenizer, ragged, max_length=max_length, pad_to_max_length=pad_to_max_length)
   count = tf.shape(places.position)[1] if words is None else tf.shape(words)[1]
   positions = tf.cast(places.position, tf.int32)
   return {**batch, "word_positions": tf.pad(positions, [[0, 0], [0, count - tf.shape(positions)[1]]])}
+
+
+def _without_fill(words: tf.Tensor) -> tf.RaggedTensor:
+  """`[B, N]` up to each row's last word; an empty one before it keeps its place, as its tag does."""
+  places = tf.where(words != "", tf.range(1, tf.shape(words)[1] + 1), 0)
+  lengths = tf.reduce_max(tf.pad(places, [[0, 0], [0, 1]]), axis=1)
+  return tf.RaggedTensor.from_tensor(words, lengths)
 
 
 def pack_words(
