@@ -123,6 +123,7 @@ def test_a_file_needs_one_import(order, run, in_folder):
   np.testing.assert_array_equal(np.load("out.npy"), model.predict(TEXTS, verbose=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", INPUTS, ids=lambda kind: kind.__name__)
 def test_every_model_from_its_run_to_file_and_export(kind, run, tmp_path):
   """Head and labels restored; the file's outputs and the export's answers are the model's own."""
@@ -245,6 +246,7 @@ def test_low_rank_additions(run, tmp_path):
   np.testing.assert_allclose(served["probabilities"], tf.nn.softmax(want), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_encoder_inside_a_functional_model(run, tmp_path):
   encoder = AlbertEncoder.from_pretrained(str(run))
   encoder.trainable = False

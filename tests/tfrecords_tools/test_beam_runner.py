@@ -77,9 +77,7 @@ def _contents(directory):
 
 
 def test_bytes_are_those_of_the_local_runner(corpus, make, tmp_path):
-  choices = dataclasses.replace(
-    _CHOICES, sentence_pair="nsp"
-  )  # Segments from other documents of a block, too.
+  choices = dataclasses.replace(_CHOICES, sentence_pair="nsp")  # B of other documents, too.
   make(corpus, tmp_path / "local", choices=choices, runner=LocalRunner())
   calls = []
   make(corpus, tmp_path / "beam", choices=choices, progress=lambda *call: calls.append(call))
