@@ -12,10 +12,8 @@ paired differences from `stored` with its standard error.
   - both: the stored passes with `--masking=fresh`, so other cuts and other masks.
   - once: one pass with its stored masks, to see what fresh ones add.
 
-Found on 22 November 2026, before fresh masks drew the order of the segments too, after 800 updates: fresh less stored
--0.126 ± 0.004 of masked-LM loss, +0.1 ± 0.3 points of accuracy, +1.09 ± 0.06 of sentence-order loss: masks are better
-drawn anew, but one pass repeats its cuts and, then, its order.
-Several passes with fresh masks, `both`, are ahead in either (docs/data.md).
+Found on 22 November 2026, after 800 updates: fresh less stored -0.141 ± 0.011 of masked-LM loss, +0.1 ± 0.1 points of
+accuracy, +1.2 ± 1.7 points of sentence-order accuracy, +0.39 ± 0.06 of its loss (docs/data.md).
 
 Example:
   make demo
