@@ -144,7 +144,7 @@ def test_what_is_cut_is_counted_and_said_once(tokenizer, caplog):
   task = MultipleChoiceTask(
     splits={"eval": [long, short], "test": [short]}, tokenizer=tokenizer, max_seq_length=24, max_qa_length=12
   )
-  with caplog.at_level("INFO"):
+  with caplog.at_level("INFO", logger="absl"):
     task.eval_features()
     task.test_features()
   assert [record.getMessage() for record in caplog.records] == [

@@ -122,7 +122,7 @@ def test_a_start_that_lacks_something(run_folder, tmp_path):
     read_start("")
   with pytest.raises(UserError, match="--albert_config_file"):
     read_start("", from_scratch=True)
-  with pytest.raises(UserError, match="none of these"):
+  with pytest.raises(UserError, match="does not exist"):
     read_start(str(tmp_path / "absent"))
   config = dataclasses.replace(tiny_start().config, vocab_size=999)
   for name in ("spm.model", "tokenizer.json"):

@@ -6,7 +6,8 @@ import pytest
 
 from albert_tf.errors import UserError
 from albert_tf.finetuning import models
-from albert_tf.finetuning.tasks.base import SIGNATURES, SPAN_MODEL, TASK_KINDS, TaskSpec
+from albert_tf.finetuning.task_model import TaskModel
+from albert_tf.finetuning.tasks.base import SIGNATURES, TASK_KINDS, TaskSpec
 
 SCRIPTS = pathlib.Path(__file__).parents[2] / "tpu_scripts"
 
@@ -14,14 +15,14 @@ SCRIPTS = pathlib.Path(__file__).parents[2] / "tpu_scripts"
 @pytest.mark.parametrize("kind", TASK_KINDS)
 def test_every_kind_has_a_model_a_signature_and_a_command(kind):
   row = TASK_KINDS[kind]
-  assert issubclass(getattr(models, row.model), models._EncoderWithHead)
+  assert issubclass(getattr(models, row.model), TaskModel)
   assert row.signature in SIGNATURES
   assert (SCRIPTS / row.command).is_file()
 
 
 def test_a_specification_knows_its_model_and_comes_back_as_it_was(tmp_path):
   squad = TaskSpec(kind="question_answering", name="squad", squad_version="1.1")
-  assert squad.model == SPAN_MODEL
+  assert squad.model == "AlbertQuestionAnswering"
   assert squad.signature == "question_answering"
   table = TaskSpec(kind="regression", name="custom", columns={"texts": ("a", "b"), "label": "c"})
   table.save(str(tmp_path))
