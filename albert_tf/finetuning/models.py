@@ -184,6 +184,11 @@ class AlbertQuestionAnswering(TaskModel):
     return {"bert": self.encoder, **{prefix + k: v for k, v in self.head.checkpoint_items().items()}}
 
 
+def model_class(task: TaskSpec) -> type[TaskModel]:
+  """The class of a task's model."""
+  return globals()[task.model]
+
+
 def make_model(task: TaskSpec, config: AlbertConfig, **options: Any) -> TaskModel:
   """The model of a task.
 
@@ -192,8 +197,7 @@ def make_model(task: TaskSpec, config: AlbertConfig, **options: Any) -> TaskMode
     config: the encoder's configuration.
     **options: of the class and of `keras.Model`, such as `head_options` and `dtype`.
   """
-  model: type[TaskModel] = globals()[task.model]
-  return model(config, task=task, **options)
+  return model_class(task)(config, task=task, **options)
 
 
 def check_class_ids(labels: np.ndarray, num_labels: int) -> None:

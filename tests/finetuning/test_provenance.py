@@ -33,7 +33,7 @@ def run(directory, settings=SETTINGS, *, of=None, start=None, **changes):
     start=start or tiny_start(),
     output_dir=str(directory),
     flags_text=f"--changes={sorted(changes)}",
-  )
+  ).results
 
 
 def best_weights(directory):
