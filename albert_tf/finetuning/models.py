@@ -94,7 +94,7 @@ class AlbertMultipleChoice(TaskModel):
 
   @classmethod
   def make_task(cls, *, num_labels: int | None = None, **fields: Any) -> TaskSpec:
-    return TaskSpec(**{"kind": "multiple_choice", "name": "custom", **fields})
+    return super().make_task(num_labels=num_labels, **{"kind": "multiple_choice", "name": "custom", **fields})
 
   def _encode(self, inputs: Mapping[str, tf.Tensor], seed: tf.Tensor | None, *, training: bool) -> tf.Tensor:
     texts = text_inputs(inputs)
@@ -170,7 +170,8 @@ class AlbertQuestionAnswering(TaskModel):
 
   @classmethod
   def make_task(cls, *, num_labels: int | None = None, **fields: Any) -> TaskSpec:
-    return TaskSpec(**{"kind": "question_answering", "name": "squad", "squad_version": "2.0", **fields})
+    own = {"kind": "question_answering", "name": "squad", "squad_version": "2.0"}
+    return super().make_task(num_labels=num_labels, **{**own, **fields})
 
   def _answer(self, encoded: tf.Tensor, inputs: Mapping[str, tf.Tensor], **options: Any) -> Any:
     if self._is_span:

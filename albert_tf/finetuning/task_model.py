@@ -90,8 +90,16 @@ class TaskModel(TextModel):
     Args:
       num_labels: classes or tags; 1: a value.
       **fields: of `TaskSpec`.
+
+    Raises:
+      UserError: the model has labels and they are not said, or it has none and they are.
     """
-    raise NotImplementedError
+    if num_labels is not None:
+      raise UserError(
+        f"{cls.__name__} has no labels of its own. Received: num_labels={num_labels}. Leave it out: the number of "
+        "choices, or the place of an answer, is the input's."
+      )
+    return TaskSpec(**fields)
 
   @property
   def signature(self) -> str:  # type: ignore[override]
@@ -111,6 +119,11 @@ class TaskModel(TextModel):
     """A fine-tuned run's own task where it is of this class; else the one that the fields of `TaskSpec` make."""
     limit = checkpoint.config.max_position_embeddings
     given = {name: options.pop(name) for name in ("num_labels", *_TASK_FIELDS) if name in options}
+    if given.get("max_seq_length", 0) > limit:
+      raise UserError(
+        f"max_seq_length must not exceed the model's positions. Received: max_seq_length={given['max_seq_length']}, "
+        f"max_position_embeddings={limit} in {checkpoint.path}. Use {limit} or less."
+      )
     if "label_names" in given:
       given["label_names"] = tuple(given["label_names"])
     saved = _task_beside(checkpoint)
