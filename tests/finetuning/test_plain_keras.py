@@ -6,10 +6,11 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints.bundle import write_bundle
+from albert_tf.compat import raw_variable
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.finetuning.heads import answerability_loss
-from albert_tf.finetuning.models import AlbertClassifier, AlbertQuestionAnswering
+from albert_tf.finetuning.models import AlbertClassifier, AlbertMultipleChoice, AlbertQuestionAnswering
 from albert_tf.modeling import AlbertEncoder, named_variables
 from albert_tf.optim.keras_optimizers import AdamW
 
@@ -106,3 +107,38 @@ def test_from_pretrained(tmp_path):
   )
   with pytest.raises(UserError, match="output_weights must have the shape"):
     AlbertClassifier.from_pretrained(str(tmp_path), num_labels=2)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn.t accept:DeprecationWarning")
+def test_parts_that_are_frozen_stay_so_in_a_file(tmp_path):
+  model = AlbertClassifier(CONFIG, head_options={"num_labels": 3})
+  everything = len(model.trainable_variables)
+  model.encoder.freeze_layers(0)
+  model.encoder.attention_sublayers[0].layer_norm.trainable = False
+  model.head.trainable = False
+  assert 0 < len(model.trainable_variables) < everything - 6
+  model.save(tmp_path / "m.keras")
+  again = keras.saving.load_model(tmp_path / "m.keras")
+  assert trained_names(again) == trained_names(model)
+  model.encoder.trainable = False
+  model.encoder.pooler.trainable = model.trainable = True  # All at once, the pooler too.
+  again = AlbertClassifier.from_config(model.get_config())
+  assert trained_names(again) == trained_names(model)
+  assert len(again.trainable_variables) == everything
+
+
+def trained_names(model):
+  ids = {id(raw_variable(variable)) for variable in model.trainable_variables}
+  return {name for name, variable in named_variables(model).items() if id(variable) in ids}
+
+
+def test_mistakes_are_answered_in_a_sentence(tmp_path):
+  model = AlbertClassifier(CONFIG, head_options={"num_labels": 3})
+  model.save_pretrained(str(tmp_path / "saved"))
+  with pytest.raises(UserError, match=r"max_seq_length=17, max_position_embeddings=16.*Use 16 or less"):
+    AlbertClassifier.from_pretrained(str(tmp_path / "saved"), max_seq_length=17)
+  for model_class in (AlbertMultipleChoice, AlbertQuestionAnswering):
+    with pytest.raises(UserError, match=r"has no labels of its own\. Received: num_labels=4"):
+      model_class.from_pretrained(str(tmp_path / "saved"), num_labels=4)
+  with pytest.raises(UserError, match="at least one row"):
+    model.predict([])

@@ -13,13 +13,10 @@ from support import tiny_run
 import tensorflow as tf
 
 from albert_tf import AdamW, AlbertClassifier, AlbertEncoder, AlbertPreprocessor
-from albert_tf.compat import raw_variable
-from albert_tf.errors import UserError
 from albert_tf.finetuning.models import AlbertMultipleChoice, AlbertQuestionAnswering, AlbertTagger
 from albert_tf.finetuning.tasks.base import TaskSpec
 from albert_tf.interop import ConvertOptions, convert
 from albert_tf.modeling import AlbertMaskedLM, named_variables
-from albert_tf.modeling.variables import trainable_flags
 from albert_tf.serving import export_saved_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn.t accept:DeprecationWarning")
@@ -247,39 +244,6 @@ def test_low_rank_additions(run, tmp_path):
   model.export(str(tmp_path / "e"))
   served = tf.saved_model.load(str(tmp_path / "e")).signatures["serving_default"](text=tf.constant(TEXTS))
   np.testing.assert_allclose(served["probabilities"], tf.nn.softmax(want), atol=1e-4)
-
-
-def test_parts_that_are_frozen_stay_so_in_a_file(run, tmp_path):
-  model = AlbertClassifier.from_pretrained(str(run), num_labels=2)
-  model.encoder.freeze_layers(0)
-  model.encoder.attention_sublayers[0].layer_norm.trainable = False
-  model.encoder.pooler.trainable = False
-  model.head.trainable = False
-  model.head.trainable = True
-  want = [variable.trainable for variable in model.weights], len(model.trainable_variables)
-  assert 0 < want[1] < len(model.weights) - 4
-  model.save(tmp_path / "m.keras")
-  again = keras.saving.load_model(tmp_path / "m.keras")
-  assert trainable_flags(again) == trainable_flags(model)
-  named, before = named_variables(again), named_variables(model)
-  trained = [{id(raw_variable(v)) for v in each.trainable_variables} for each in (again, model)]
-  assert {n for n, v in named.items() if id(v) in trained[0]} == {
-    n for n, v in before.items() if id(v) in trained[1]
-  }
-
-
-def test_mistakes_are_answered_in_a_sentence(run, tmp_path):
-  with pytest.raises(UserError, match=r"max_seq_length=9999.*Use \d+ or less"):
-    AlbertClassifier.from_pretrained(str(run), num_labels=2, max_seq_length=9999)
-  model = AlbertClassifier.from_pretrained(str(run), num_labels=2)
-  with pytest.raises(UserError, match="at least one row"):
-    model.predict([])
-  with pytest.raises(UserError, match=r"export takes top_k, .*Received: input_signature, verbose"):
-    model.export(str(tmp_path / "e"), verbose=True, input_signature=None)
-  with pytest.raises(
-    UserError, match=r"AlbertMultipleChoice has no labels of its own\. Received: num_labels=4"
-  ):
-    AlbertMultipleChoice.from_pretrained(str(run), num_labels=4)
 
 
 @pytest.mark.slow

@@ -110,6 +110,8 @@ def test_a_tagger(tmp_path: pathlib.Path, model, tokenizer: WordPieceTokenizer):
     task=TaskSpec(kind="token_classification", name="t", label_names=("O", "B-X", "I-X"), max_seq_length=12),
     preprocessor=AlbertPreprocessor(tokenizer, kind="words", max_length=12),
   )
+  with pytest.raises(UserError, match=r"export takes top_k, .*Received: input_signature, verbose"):
+    tagger.export(str(tmp_path / "e" / "1"), verbose=True, input_signature=None)
   tagger.export(str(tmp_path / "e" / "1"))
   texts = ["The sky, small birdsong over über all", "天空 birds"]
   outputs = SessionModel(str(tmp_path / "e" / "1")).run("serving_default", {"text": as_bytes(texts)})

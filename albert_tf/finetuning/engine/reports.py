@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import os
+import sys
 import time
 from typing import Any
 
@@ -13,6 +14,7 @@ from albert_tf.compat import keras
 from albert_tf.finetuning.engine import record
 from albert_tf.finetuning.engine.resume import EvaluateAndKeepBest
 from albert_tf.optim.keras_optimizers import WarmupPolynomialDecay
+from albert_tf.progress import bar
 from albert_tf.training.metrics_log import MetricsLog
 
 
@@ -111,6 +113,18 @@ class WriteMetrics(keras.callbacks.Callback):
       if self._log.find(step, "eval") is None:
         self._log.append(step, "eval", metrics)
         self._log.flush()
+
+
+class ProgressLines(keras.callbacks.Callback):
+  """A line now and then, where there is no terminal for Keras' bar."""
+
+  def __init__(self, num_steps: int):
+    super().__init__()
+    self._shown = None if sys.stdout.isatty() else bar(num_steps, desc="training", unit="updates")
+
+  def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    if self._shown is not None:
+      self._shown.update(1)
 
 
 class TensorBoard(keras.callbacks.TensorBoard):

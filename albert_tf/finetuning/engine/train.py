@@ -14,7 +14,7 @@ from albert_tf.finetuning.engine import batches
 from albert_tf.finetuning.engine.features import FeatureSet
 from albert_tf.finetuning.engine.flat import FlatFeatures
 from albert_tf.finetuning.engine.predict import Predictor
-from albert_tf.finetuning.engine.reports import report_writers
+from albert_tf.finetuning.engine.reports import ProgressLines, report_writers
 from albert_tf.finetuning.engine.resume import EvaluateAndKeepBest, KeptTraining
 from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.models import make_model
@@ -151,7 +151,7 @@ def train(
     num_steps=num_steps,
     # Keras' bar on a terminal, a line an epoch elsewhere.
     verbose=(1 if sys.stdout.isatty() else 2) if settings.verbose else 0,
-    callbacks=[evaluation, *writers, *callbacks],
+    callbacks=[evaluation, *writers, *([ProgressLines(num_steps)] if settings.verbose else []), *callbacks],
   )
   kept.assign_best()
   return Trained(
