@@ -55,8 +55,8 @@ class _Lines:
   def __init__(self, total: int, desc: str, unit: str, stream: TextIO):
     self.n = 0
     self._total, self._desc, self._stream = total, desc, stream
-    scales = ((1e9, "GB"), (1e6, "MB")) if unit == "B" else ()
-    self._scale, self._unit = next((s for s in scales if total >= s[0]), (1, unit))
+    scales: tuple[tuple[float, str], ...] = ((1e9, "GB"), (1e6, "MB")) if unit == "B" else ()
+    self._scale, self._unit = next((s for s in scales if total >= s[0]), (1.0, unit))
     self._began = self._said = time.monotonic()
 
   def update(self, count: int) -> None:

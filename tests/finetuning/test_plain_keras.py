@@ -64,8 +64,8 @@ def test_fit_and_predict_on_two_replicas(mirrored_2):
   np.testing.assert_allclose(*[model.predict(x, batch_size=8, verbose=0) for model in models], atol=1e-4)
 
 
-def test_every_integer_input_on_two_replicas(mirrored_2):
-  """SQuAD 2.0 has most of them; its loss is by name."""
+def squad2_batch():
+  """Inputs, labels by name, and losses by name."""
   starts = np.arange(8, dtype=np.int32) % 5
   x = {**inputs(), "p_mask": np.zeros((8, 7), np.int32), "start_positions": starts}
   x["dropout_seed"] = np.full((8, 2), 4, np.int32)
@@ -75,6 +75,12 @@ def test_every_integer_input_on_two_replicas(mirrored_2):
     "cls_logits": answerability_loss,
   }
   y = {"start_log_probs": starts, "end_log_probs": starts, "cls_logits": starts % 2}
+  return x, y, loss
+
+
+def test_every_integer_input_on_two_replicas(mirrored_2):
+  """SQuAD 2.0 has most of them; its loss is by name."""
+  x, y, loss = squad2_batch()
   data = tf.data.Dataset.from_tensors((x, y)).repeat(2)
   with mirrored_2.scope():
     model = AlbertQuestionAnswering(CONFIG, head_options={"classifier_dropout": 0.1})
@@ -83,6 +89,23 @@ def test_every_integer_input_on_two_replicas(mirrored_2):
   model.fit(data, shuffle=False, verbose=0)
   changed = [np.abs(a - b).max() > 0 for a, b in zip(before, model.get_weights(), strict=True)]
   assert sum(changed) == len(changed) - 2  # All but the pooler.
+
+
+def test_micro_batches_of_losses_by_name():
+  x, y, loss = squad2_batch()
+  del x["dropout_seed"]
+  losses, weights = [], []
+  for parts in (1, 4):
+    keras.utils.set_random_seed(3)
+    model = AlbertQuestionAnswering(CONFIG, head_options={"classifier_dropout": 0.0})
+    model.compile(AdamW(0.01, global_clipnorm=1.0), loss=loss, jit_compile=False)
+    model.gradient_accumulation_steps = parts
+    history = model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0).history
+    losses.append(history["loss"])
+    weights.append(model.get_weights())
+  np.testing.assert_allclose(*losses, rtol=1e-4)
+  for one, four in zip(*weights, strict=True):
+    np.testing.assert_allclose(one, four, atol=1e-4)
 
 
 def test_ids_given_as_floats_are_not_rounded():

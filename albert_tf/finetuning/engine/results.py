@@ -192,6 +192,9 @@ def _recipe(record: Record, results: Mapping[str, Any], *, source: str) -> list[
     for seed, run in _runs(results).items()
     if "train_steps" in run
   ]
+  options = ("gradient_accumulation_steps", "freeze_layers", "ema_decay", "class_weights")
+  changed = [(name, getattr(settings, name)) for name in options]
+  default = {field.name: field.default for field in dataclasses.fields(settings)}
   dropout = "the configuration's" if settings.dropout is None else settings.dropout
   head_dropout = f"classifier dropout {settings.classifier_dropout:g}, "
   return [
@@ -202,6 +205,7 @@ def _recipe(record: Record, results: Mapping[str, Any], *, source: str) -> list[
       f"layer decay {settings.layer_decay:g}, encoder dropout {dropout}, "
       f"{head_dropout if record.task.spec.has_head_dropout else ''}{settings.mixed_precision}"
     ),
+    *[f"- {name}: {value}" for name, value in changed if value != default[name]],
   ]
 
 
