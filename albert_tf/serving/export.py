@@ -78,7 +78,12 @@ def export_saved_model(
   _refuse_existing(target)
   pretrained = read_checkpoint(init_checkpoint)
   tokenizer = pretrained.load_tokenizer(spm_model_file)
-  _check_tokenizer(model, tokenizer)
+  if model not in _WITH_WORDPIECE and not isinstance(tokenizer, AlbertTokenizer):
+    raise UserError(
+      f"With a WordPiece vocabulary --model is {', '.join(_WITH_WORDPIECE)}; the others need a SentencePiece model, "
+      f"as their training does. Received: {model}, with {spm_model_file or pretrained.directory}. Export the model of "
+      "ids with export_small_model.py."
+    )
   task = load_task(model, pretrained)
   built = restore_model(model, pretrained, task=task, use_ema=options.use_ema)
   return _export(built, target, kind=model, tokenizer=tokenizer, task=task, options=options)
@@ -105,7 +110,6 @@ def export_model(model: TextModel, directory: str, **settings: Any) -> str:
       f"export takes {', '.join(known)} beside the path. Received: {', '.join(unknown)}. Leave it out; signatures are "
       "those of the kind of model."
     )
-  _check_tokenizer(model.signature, preprocessor.tokenizer)
   settings = {"max_seq_length": preprocessor.max_length, **settings}
   return _export(
     model,
@@ -115,14 +119,6 @@ def export_model(model: TextModel, directory: str, **settings: Any) -> str:
     task=getattr(model, "task", None),
     options=ExportSettings(**settings),
   )
-
-
-def _check_tokenizer(kind: str, tokenizer: Tokenizer) -> None:
-  if kind not in _WITH_WORDPIECE and not isinstance(tokenizer, AlbertTokenizer):
-    raise UserError(
-      f"With a WordPiece vocabulary {', '.join(_WITH_WORDPIECE)} are exported; the others need a SentencePiece model, "
-      f"as their training does. Received: {kind}. Export the model of ids with export_small_model.py."
-    )
 
 
 def _refuse_existing(target: str) -> None:

@@ -104,7 +104,10 @@ def make_word_windows(
 
   place = tf.broadcast_to(tf.range(tf.shape(widths)[1]), tf.shape(widths))
   far = tf.where(is_window, last, tf.int32.max)
-  of_word = tf.searchsorted(far, place, side="right")  # The window of the text that decides it.
+  passed = (
+    far[:, tf.newaxis] <= place[:, :, tf.newaxis]
+  )  # [B, N, I]; `tf.searchsorted` refuses empty batches.
+  of_word = tf.reduce_sum(tf.cast(passed, tf.int32), axis=-1)  # The window of the text that decides it.
   is_read = (of_word < number[:, tf.newaxis]) & tf.sequence_mask(counts, tf.shape(widths)[1])
   of_word = tf.where(is_read, of_word, 0)
   first_piece = tf.gather(ends, tf.gather(start, of_word, batch_dims=1), batch_dims=1)
