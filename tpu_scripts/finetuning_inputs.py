@@ -8,10 +8,10 @@ from absl import flags
 
 from albert_tf import files
 from albert_tf.errors import UserError
+from albert_tf.finetuning.settings import FineTuneSettings
 
 if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
   from albert_tf.finetuning.initialize import Start
-  from albert_tf.finetuning.settings import FineTuneSettings
   from albert_tf.finetuning.tasks.base import TaskSpec
 
 _Columns = TypeVar("_Columns")

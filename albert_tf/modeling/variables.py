@@ -64,11 +64,10 @@ def set_trainable_flags(model: Any, flags: Mapping[str, bool]) -> None:
 
   def walk(layer: Any, prefix: str) -> None:
     for part in layer._flatten_layers(include_self=False, recursive=False):
-      if prefix + part.name in flags:
-        part.trainable = flags[prefix + part.name]
+      part.trainable = flags.get(prefix + part.name, bool(layer.trainable))
       walk(part, f"{prefix}{part.name}/")
 
-  model.trainable = flags[""]  # And with it all parts.
+  model.trainable = flags[""]
   walk(model, "")
 
 
