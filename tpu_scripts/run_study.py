@@ -20,7 +20,7 @@ import sys
 import tempfile
 
 from absl import app, flags
-from child_commands import EXIT_STOPPED, StoppedError, run_children
+from child_commands import EXIT_STOPPED, StoppedError, run_child, run_children
 import device_flags
 from flag_settings import expand_flag_files, parse_flags
 
@@ -141,6 +141,17 @@ def _plan(study: Study) -> Plan:
   )
 
 
+def _check_flags(plan: Plan) -> None:
+  """Refuses a flag that its command does not know, before hours of work."""
+  first_of_kind = {stage.kind: stage.command for stage in reversed(plan.stages()) if stage.command}
+  for kind, command in first_of_kind.items():
+    if run_child([*command, "--only_check_args"]):
+      raise UserError(
+        f"--text_flags, --data_flags, --train_flags and --task_flags are those of the commands. Received: flags that "
+        f"{command[0]} ({kind}) does not take; its message is above. See its --help."
+      )
+
+
 def run_commands(commands: Mapping[str, Sequence[str]]) -> None:
   """Runs commands side by side, and says which; of several only the first one's output is shown."""
   for title, command in commands.items():
@@ -180,6 +191,7 @@ def main(argv: Sequence[str]) -> int | None:
   plan = _plan(study)
   os.chdir(ROOT)  # Commands and recipes are named from here.
   check_memory(plan, None if doctor.has_gpu() else doctor.available_memory())  # A GPU has its own.
+  _check_flags(plan)
   check_directory(plan)
 
   def report(stage: Stage) -> None:

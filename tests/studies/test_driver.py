@@ -28,15 +28,15 @@ def test_killed_at_every_command_no_stage_is_done_twice(tmp_path):
       break
   titles = [title for title, _ in finished]
   assert titles == [stage.name for stage in plan.stages()]  # In order, each once.
-  assert len(titles) == 1 + 3 + 2 * 3 * 2
+  assert len(titles) == 1 + 3 + 2 * 4 * 2
   run(plan, Commands(die_at=1))  # Nothing is left.
   run(make_plan(tmp_path, seeds=(1, 2, 3)), more := Commands())
-  assert [title.split("/")[-1] for title, _ in more.finished] == ["seed-3"] * 6
+  assert [title.split("/")[-1] for title, _ in more.finished] == ["seed-3"] * 8
 
 
 def test_side_by_side_no_command_runs_before_what_it_takes(tmp_path):
   run(make_plan(tmp_path), commands := Commands(), at_once=2)
-  assert [len(each) for each in commands.rounds] == [1] * 4 + [2] * 6
+  assert [len(each) for each in commands.rounds] == [1] * 4 + [2] * 8
   seen = set()
   for titles in commands.rounds:
     runs = {title.replace("probe/", "pretraining/") for title in titles if title.startswith("probe/")}
@@ -72,12 +72,12 @@ def test_table_and_plot_of_what_was_measured(tmp_path):
   assert "| 40 ± 0 |" in rows[1]  # The first report, with the compilation, does not count.
   assert "Left out: scores of tasks, as --data_dir names no folder of them." in text
   table = json.loads((tmp_path / "lab/table.json").read_text())
-  figure = table["rows"][2]["figures"]["masked_lm_loss"]
+  figure = table["rows"][3]["figures"]["masked_lm_loss"]
   assert figure["values"] == pytest.approx([5.1, 5.2])
   assert figure["standard_deviation"] == pytest.approx(0.0707, abs=1e-3)
   lines = list(csv.DictReader((tmp_path / "lab/table.csv").read_text().splitlines()))
-  assert float(lines[1]["sentence_order_accuracy@sop"]) == pytest.approx(0.52)
-  assert lines[1]["paper SOP"] == "52.0"
+  assert float(lines[2]["sentence_order_accuracy@sop"]) == pytest.approx(0.52)
+  assert lines[2]["paper SOP"] == "52.0"
   assert (tmp_path / "lab/sentence_loss.png").read_bytes()[:4] == b"\x89PNG"
   assert "commands left: 0:00:0" in said[-1]
   assert "pretraining" in said[0]
@@ -97,6 +97,9 @@ def test_an_arm_starts_from_the_depth_before_and_another_takes_the_same_time(tmp
   starts = {title: flag_values(command).get("init_checkpoint") for title, command in commands.finished}
   assert starts["pretraining/layers_4/seed-3"] == depth.path("runs", "layers_2", "seed-3")
   assert starts["pretraining/layers_1/seed-3"] is None
+  paper = make_plan(tmp_path / "paper", scale="paper", arms=find_study("sentence_loss").arms_at("paper"))
+  trained = [flag_values(stage.command) for stage in paper.stages() if stage.kind == "pretraining"]
+  assert not any("init_checkpoint" in values for values in trained)  # The common start is a laptop's.
 
   timed = make_plan(tmp_path / "time", "equal_time", seeds=(1,))
   run(timed, commands := Commands())

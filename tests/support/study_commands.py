@@ -80,7 +80,7 @@ class Commands:
     folder = pathlib.Path(values["output_dir"])
     folder.mkdir(parents=True)
     arm = folder.parent.name
-    sop, nsp = {"none": (0.5, 0.5), "nsp": (0.52, 0.9), "sop": (0.86, 0.79)}[arm]
+    sop, nsp = {"start": (0.5, 0.5), "none": (0.5, 0.5), "nsp": (0.52, 0.9), "sop": (0.86, 0.79)}[arm]
     sets = {
       "ordered": {"masked_lm_accuracy": 0.25, "masked_lm_loss": 5.0, "num_examples": 9, "sentence_pair": "ordered"},
       "nsp": {"next_sentence_accuracy": nsp},
