@@ -143,6 +143,8 @@ def train(
     writers = report_writers(
       directory, evaluation, schedule, data.tokens, batch_size=size, report_steps=every
     )
+    if settings.verbose:
+      writers.append(ProgressLines(num_steps - evaluation.progress.step))
   _fit(
     model,
     data.dataset,
@@ -151,7 +153,7 @@ def train(
     num_steps=num_steps,
     # Keras' bar on a terminal, a line an epoch elsewhere.
     verbose=(1 if sys.stdout.isatty() else 2) if settings.verbose else 0,
-    callbacks=[evaluation, *writers, *([ProgressLines(num_steps)] if settings.verbose else []), *callbacks],
+    callbacks=[evaluation, *writers, *callbacks],
   )
   kept.assign_best()
   return Trained(
