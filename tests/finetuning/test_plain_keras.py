@@ -96,6 +96,7 @@ def test_every_integer_input_on_two_replicas(mirrored_2):
   assert sum(changed) == len(changed) - 2  # All but the pooler.
 
 
+@pytest.mark.slow
 def test_micro_batches_of_losses_by_name():
   x, y, loss = squad2_batch()
   del x["dropout_seed"]
