@@ -12,6 +12,7 @@ from albert_tf.planning.judge import Judge, LargestBatch, largest_batch
 from albert_tf.planning.step_compiler import FORMULA, TWO_DEPTHS, Figures
 
 SECONDS_PER_DAY = 86_400
+FINAL_SCHEDULE, ESTIMATE = "final schedule", "estimate before the final schedule"
 _ALL_REDUCE_ITEM_BYTES = {"float32": 4, "bfloat16": 2}
 _TWO_DEPTHS_ERROR = 0.02  # Of whole models that were compiled too: benchmarks/tpu_sweep.md.
 
@@ -105,10 +106,18 @@ def _relative_error(source: str) -> dict[str, float | None]:
   return {"memory": error, "time": error}
 
 
+def cycles_by(figures: Figures) -> str:
+  """What a step's cycles are: FINAL_SCHEDULE, ESTIMATE where this libtpu does not write one, or FORMULA."""
+  if figures.source == FORMULA:
+    return FORMULA
+  return FINAL_SCHEDULE if figures.memory_cycles else ESTIMATE
+
+
 def step_time(judge: Judge, shape: StepShape, figures: Figures, run: RunSettings) -> dict[str, Any]:
   """Seconds of a step and what follows from them.
 
-  Compute and all-reduce are added. Of a program of all cores the all-reduce is what its schedule does not hide behind
+  Compute is by the final schedule, where an instruction takes as long as its bundles or its bytes to and from HBM.
+  The all-reduce is added. Of a program of all cores the all-reduce is what its schedule does not hide behind
   computation; else it is the gradients' bytes over all links, as if nothing were hidden.
 
   Returns:
@@ -134,6 +143,9 @@ def step_time(judge: Judge, shape: StepShape, figures: Figures, run: RunSettings
     "source": figures.source,
     "relative_error": _relative_error(figures.source)["time"],
     "cycles": figures.cycles,
+    "cycles_by": cycles_by(figures),
+    "estimated_cycles": figures.estimated_cycles or None,
+    "memory_bound_seconds": figures.memory_cycles / topology.chip.clock_hz or None,
     "loops_counted_once": figures.loops_counted_once,
     "compute_seconds": compute,
     "all_reduce_seconds": all_reduce,
