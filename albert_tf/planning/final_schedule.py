@@ -1,6 +1,6 @@
 """Time of a compiled step from libtpu's final schedule, which it dumps as VLIW bundles; no TPU runs.
 
-The compiler's `estimated_cycles` are taken before that schedule: 28% (v3) and 61% (v5e) above it for a step of the base
+The compiler's `estimated_cycles` are taken before that schedule: 21% (v3) and 61% (v5e) above it for a step of the base
 model, and not by the same factor for every instruction.
 """
 
