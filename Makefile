@@ -80,7 +80,7 @@ pictures:  ## Draw the pictures of docs/images from their text again (needs Grap
 
 lab: install  ## The paper's central questions asked again on this machine: embedding size, sharing, sentence loss; hours.
 	@for study in embedding sharing sentence_loss; do \
-	  $(BIN)/python tpu_scripts/run_study.py --study=$$study --scale=laptop --output_dir=.lab/$$study || exit; done
+	  $(BIN)/python tpu_scripts/run_study.py --study=$$study --scale=laptop --output_dir=.lab/$$study --runs_at_once=$(JOBS) || exit; done
 
 lab-docs:  ## Copy the tables and pictures of .lab into docs/paper_lab.
 	@mkdir -p docs/paper_lab

@@ -81,6 +81,14 @@ class ModelBase(keras.Model):
     if hasattr(self.optimizer, "build"):  # Keras 2 has older ones that build themselves.
       self.optimizer.build(self.trainable_variables)
 
+  def noted_loss(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+    """This replica's part of a training batch's loss, which also joins the mean that Keras shows."""
+    loss = self.compute_loss(x, y, self(x, training=True), sample_weight)
+    if KERAS_3:  # Keras 2 has noted it.
+      replicas = tf.distribute.get_strategy().num_replicas_in_sync
+      self._loss_tracker.update_state(loss * replicas, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0])
+    return loss
+
   # Over several workers Keras 3 takes means that TensorFlow has not: of a batch that is a mapping, and of scalar
   # metrics along an axis. A worker's own part shows the types as well, and a metric can have an axis.
   if KERAS_3:
@@ -97,8 +105,12 @@ class ModelBase(keras.Model):
       super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
-      metrics = super().compute_metrics(x, y, y_pred, sample_weight=sample_weight)
-      return {name: tf.reshape(v, [1]) for name, v in metrics.items()} if self._several_workers else metrics
+      return self.shown_metrics(super().compute_metrics(x, y, y_pred, sample_weight=sample_weight))
+
+  def shown_metrics(self, metrics: dict[str, Any]) -> dict[str, Any]:
+    """What a step returns of its metrics."""
+    reshaped = KERAS_3 and self._several_workers
+    return {name: tf.reshape(v, [1]) for name, v in metrics.items()} if reshaped else metrics
 
 
 class OptimizerBase(keras.optimizers.Optimizer):

@@ -142,6 +142,8 @@ class TextModel(ModelBase):
 
   def _prepared(self, x: Any, y: Any = None) -> tuple[Any, Any]:
     """Ids for texts; labels as an array."""
+    if isinstance(x, (list, tuple, np.ndarray)) and not len(x):
+      raise UserError(f"{type(self).__name__} takes at least one row. Received: none. Give a text or more.")
     if hasattr(x, "element_spec"):
       first = keras.utils.unpack_x_y_sample_weight(x.element_spec)[0]
       return (self._mapped(x) if holds_text(first) else x), y
@@ -257,23 +259,23 @@ class TextModel(ModelBase):
     values = merged_values(variables)
     if len(values) == len(variables):
       return self
-    if "encoder_options" in config:
-      config["encoder_options"] = {**config["encoder_options"], "lora_rank": 0}
-    else:  # A bare encoder has them itself.
-      config["lora_rank"] = 0
+    config.get("encoder_options", config)["lora_rank"] = 0  # A bare encoder has its options itself.
     model = type(self).from_config(config)
     for name, variable in named_variables(model).items():
       variable.assign(values[name])
     return model
 
   def get_config(self) -> dict[str, Any]:
+    from albert_tf.modeling.variables import trainable_flags
+
     preprocessor = self.preprocessor and keras.saving.serialize_keras_object(self.preprocessor)
-    frozen = [part.name for part in self.layers if not part.trainable]
-    own = {"name": self.name, "config": self.config.to_dict(), "preprocessor": preprocessor, "frozen": frozen}
-    return {**super().get_config(), "file_version": FILE_VERSION, **own}
+    own = {"name": self.name, "config": self.config.to_dict(), "preprocessor": preprocessor}
+    return {**super().get_config(), "file_version": FILE_VERSION, "trained": trainable_flags(self), **own}
 
   @classmethod
   def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Any:
+    from albert_tf.modeling.variables import set_trainable_flags
+
     config = dict(config)
     version = config.pop("file_version", None)
     if version != FILE_VERSION:
@@ -284,17 +286,15 @@ class TextModel(ModelBase):
     preprocessor = config.pop("preprocessor")
     if preprocessor is not None:
       preprocessor = keras.saving.deserialize_keras_object(preprocessor, custom_objects=custom_objects)
-    frozen = config.pop("frozen")
+    flags = config.pop("trained")
     model = cls(
       **{**config, "config": AlbertConfig.from_dict(config["config"]), "preprocessor": preprocessor}
     )
-    for part in (part for part in model.layers if part.name in frozen):
-      part.trainable = False
+    set_trainable_flags(model, flags)
     return model
 
 
 def _column(values: Any) -> Any:
   """A list of numbers as an array, as Keras takes labels and weights."""
-  return (
-    np.asarray(values) if isinstance(values, (list, tuple)) and values and np.isscalar(values[0]) else values
-  )
+  is_numbers = isinstance(values, (list, tuple)) and values and np.isscalar(values[0])
+  return np.asarray(values) if is_numbers else values

@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 CODE_FOLDERS = ("albert_tf", "tfrecords_tools", "tpu_scripts", "benchmarks")
 
 # DESIGN: who may import whom. The leaves `errors` and `files` may be imported by anyone.
-LEAVES = {"errors", "files", "remote_files", "startup", "tpu_host"}
+LEAVES = {"errors", "files", "progress", "remote_files", "startup", "tpu_host"}
 BASE = {"configs", "tokenization", "records", "checkpoints", "compat"}
 MODEL = BASE | {"modeling", "optim"}
 LIBRARY_ARROWS: dict[str, set[str]] = {
@@ -25,6 +25,7 @@ LIBRARY_ARROWS: dict[str, set[str]] = {
   "lazy": set(),
   "errors": set(),
   "files": set(),
+  "progress": set(),
   "remote_files": set(),
   "startup": set(),
   "tpu_host": set(),

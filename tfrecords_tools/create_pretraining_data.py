@@ -18,7 +18,7 @@ from typing import Any
 
 from absl import app, flags
 
-from albert_tf import files
+from albert_tf import files, progress
 from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.records.manifest import MANIFEST_NAME
 from albert_tf.tokenization import WORD_RULES, load_tokenizer
@@ -168,18 +168,8 @@ def progress_bars() -> Iterator[Progress]:
 
   def report(stage: str, done: int, total: int) -> None:
     if stage not in bars:
-      import tqdm  # Not before there is work.
-
-      text = stage == "read"
       close()
-      bars[stage] = tqdm.tqdm(
-        total=total,
-        desc=_STAGES[stage],
-        unit="B" if text else "file",
-        unit_scale=text,
-        mininterval=0.5 if sys.stderr.isatty() else 10,
-        dynamic_ncols=True,
-      )
+      bars[stage] = progress.bar(total, desc=_STAGES[stage], unit="B" if stage == "read" else "files")
     bars[stage].update(done - bars[stage].n)
 
   def close() -> None:
@@ -254,7 +244,7 @@ def main(argv: Sequence[str]) -> int:
   finished = files.exists(os.path.join(_OUTPUT_DIR.value, MANIFEST_NAME))
   begun = files.exists(os.path.join(_OUTPUT_DIR.value, STAGE_DIR_NAME))
   try:
-    with progress_bars() as progress:
+    with progress_bars() as report:
       manifest = create_records(
         paths,
         _OUTPUT_DIR.value,
@@ -265,7 +255,7 @@ def main(argv: Sequence[str]) -> int:
         sources=sources,
         work_dir=_WORK_DIR.value,
         verify_input=_VERIFY_INPUT.value,
-        progress=progress,
+        progress=report,
         notice=_notice,
       )
   except WaitForOthersError as done:

@@ -11,9 +11,8 @@ import re
 
 import numpy as np
 import sentencepiece
-from tqdm import tqdm
 
-from albert_tf import files
+from albert_tf import files, progress
 from albert_tf.errors import UserError
 from albert_tf.tokenization import AlbertTokenizer, TokenizerConfig, normalize_text
 from albert_tf.tokenization.spm_model import load_processor
@@ -77,14 +76,14 @@ def read_sentences(
   drawn_from = dict.fromkeys(sources, 0)
 
   def sentences() -> Iterator[str]:
-    with tqdm(total=sum(sizes), unit="B", unit_scale=True, desc="Reading text", mininterval=1.0) as progress:
+    with progress.bar(sum(sizes), desc="Reading text", unit="B") as shown:
       for path, source, num_bytes in zip(paths, sources, sizes, strict=True):
         whole, rest = source.passes(1)
         for sentence in itertools.chain.from_iterable(iter_documents(path, options, stats=stats)):
           times = whole + (rest > 0 and rng.random() < rest)
           drawn_from[source] += times
           yield from itertools.repeat(sentence, times)
-        progress.update(num_bytes)
+        shown.update(num_bytes)
 
   return normalize(sample(sentences(), size, rng=rng), spec), drawn_from
 

@@ -103,7 +103,8 @@ NOT_USED = frozenset(
   "input_file eval_input_file output_dir init_checkpoint spm_model_file on_bad_record num_warmup_steps "
   "start_warmup_step learning_rate scale_learning_rate poly_power end_learning_rate schedule weight_decay "
   "bias_correction clip_norm sentence_loss masking masked_lm_prob seed iterations_per_loop "
-  "save_checkpoints_steps keep_checkpoint_max keep_checkpoint_every_n_steps select_best max_train_hours "
+  "report_steps eval_steps save_checkpoints_steps keep_checkpoint_max keep_checkpoint_every_n_steps select_best "
+  "max_train_hours "
   "eval_batch_size max_eval_steps dry_run doctor tpu tpu_name tpu_zone gcp_project distribution num_virtual_devices "
   "use_xla".split()
 )

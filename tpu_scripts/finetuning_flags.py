@@ -2,22 +2,22 @@
 
 from collections.abc import Callable, Mapping, Sequence
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from absl import flags, logging
 import device_flags
+import finetuning_inputs
 from flag_settings import from_flags
 
 from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.finetuning.settings import OPTIMIZERS, FineTuneSettings
+from albert_tf.finetuning.settings import BALANCED, OPTIMIZERS, FineTuneSettings
 from albert_tf.startup import load_tensorflow
 
 if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
   from albert_tf.finetuning.initialize import Start
-  from albert_tf.finetuning.tasks.base import FineTuningTask, TaskSpec
+  from albert_tf.finetuning.tasks.base import FineTuningTask
 
-_Columns = TypeVar("_Columns")
 FLAGS = flags.FLAGS
 flags.adopt_module_key_flags(device_flags)  # --help shows them too.
 
@@ -54,6 +54,12 @@ flags.DEFINE_list(
 
 # Training. The defaults of these depend on the task's family; a command may set others.
 flags.DEFINE_integer("train_batch_size", 32, "Examples of one update, over all replicas.")
+flags.DEFINE_integer(
+  "gradient_accumulation_steps",
+  1,
+  "Micro-batches an update is computed in; the update is that of the whole batch.",
+)
+flags.DEFINE_bool("remat", False, "Recompute activations in the backward pass: less memory, more time.")
 flags.DEFINE_integer("eval_batch_size", 64, "Examples of one evaluation batch.")
 flags.DEFINE_alias("predict_batch_size", "eval_batch_size")
 flags.DEFINE_float("learning_rate", 2e-5, "Peak learning rate.")
@@ -67,6 +73,19 @@ flags.DEFINE_float("poly_power", 1.0, "Power of the decay; 1 is linear.")
 flags.DEFINE_enum("optimizer", "adamw", OPTIMIZERS, "Which update.")
 flags.DEFINE_float("weight_decay", 0.01, "Not for biases and LayerNorm.")
 flags.DEFINE_float("clip_norm", 1.0, "Bound on the global gradient norm; 0 for none.")
+flags.DEFINE_integer(
+  "freeze_layers",
+  None,
+  "The embeddings and this many layers above them stay as they are; layers that share parameters only together.",
+)
+flags.DEFINE_float(
+  "ema_decay", None, "Evaluate and keep an average of the weights with this decay, in their place."
+)
+flags.DEFINE_string(
+  "class_weights",
+  "",
+  "Factors on the loss of classes: balanced (each class counts alike), or for example negative=1,positive=3.",
+)
 flags.DEFINE_float("layer_decay", 1.0, "Factor on the rate for each block below the head.")
 flags.DEFINE_float(
   "albert_dropout",
@@ -76,6 +95,9 @@ flags.DEFINE_float(
 flags.DEFINE_float("classifier_dropout", 0.1, "Before the head ('classifier DR').")
 flags.DEFINE_integer("save_checkpoints_steps", 0, "Updates between evaluations; 0: every epoch.")
 flags.DEFINE_alias("eval_steps", "save_checkpoints_steps")
+flags.DEFINE_integer(
+  "report_steps", 0, "Updates between lines of metrics.jsonl; 0: one an epoch, which there is in any case."
+)
 flags.DEFINE_integer(
   "early_stopping_patience", 0, "Evaluations without a better one before training ends; 0: never."
 )
@@ -137,7 +159,7 @@ def run(
   prepared = prepare(start, settings)
   settings = prepared.settings or settings
   strategy = make_strategy(settings.distribution)
-  results = fine_tune(
+  tuned = fine_tune(
     prepared.task,
     settings,
     start=start,
@@ -146,13 +168,14 @@ def run(
     strategy=strategy,
   )
   # Of several workers the chief reports and exports; the others wait: none may leave before.
-  Consensus(strategy).on_chief(is_chief(strategy), lambda: _finish(prepared, results))
+  Consensus(strategy).on_chief(is_chief(strategy), lambda: _finish(prepared, tuned.results))
 
 
 def _settings() -> FineTuneSettings:
   return from_flags(
     FineTuneSettings,
     seeds=_seeds(),
+    class_weights=_class_weights(),
     dropout=FLAGS.albert_dropout,
     distribution=device_flags.distribution_config(),
     mixed_precision=device_flags.mixed_precision(),
@@ -168,12 +191,25 @@ def _seeds() -> tuple[int, ...]:
     raise UserError(f"--seeds are numbers. Received: {','.join(FLAGS.seeds)}. For example 1,2,3.") from error
 
 
+def _class_weights() -> str | dict[str, float]:
+  if "=" not in FLAGS.class_weights:
+    return FLAGS.class_weights
+  pairs = [pair.rpartition("=") for pair in FLAGS.class_weights.split(",")]
+  try:
+    return {name: float(weight) for name, _, weight in pairs}
+  except ValueError as error:
+    raise UserError(
+      f"--class_weights are {BALANCED}, or a number a class. Received: {FLAGS.class_weights}. For example "
+      "negative=1,positive=3."
+    ) from error
+
+
 def _read_start(vocab_file: str | None) -> "Start":
   from albert_tf.finetuning.initialize import check_start_task, read_start
   from albert_tf.tokenization import WordPieceTokenizer
 
   checkpoint = FLAGS.init_checkpoint
-  if not checkpoint and not FLAGS.do_train and has_run():
+  if not checkpoint and not FLAGS.do_train and finetuning_inputs.has_run():
     checkpoint = FLAGS.output_dir
   start = read_start(
     checkpoint,
@@ -215,78 +251,3 @@ def _finish(prepared: Prepared, results: Mapping[str, Any]) -> None:
     kind = prepared.task.spec.signature
     exported = export_saved_model(model=kind, init_checkpoint=FLAGS.output_dir, output_dir=folder, version=1)
     print(f"SavedModel: {exported}")
-
-
-# ------------------------------------------------------------------ for what a command adds
-
-
-def has_run() -> bool:
-  """Whether --output_dir holds a run already."""
-  return files.exists(os.path.join(FLAGS.output_dir, "task.json"))
-
-
-def trained_spec() -> "TaskSpec | None":
-  """What the fine-tuned model is for whose weights are used without training; None with training."""
-  from albert_tf.finetuning.tasks.base import TASK_FILE, TaskSpec
-
-  for folder in () if FLAGS.do_train else (FLAGS.init_checkpoint, FLAGS.output_dir):
-    if folder and files.exists(os.path.join(folder, TASK_FILE)):
-      return TaskSpec.load(folder)
-  return None
-
-
-def max_seq_length(given: int | None, start: "Start", *, default: int = 512) -> int:
-  """--max_seq_length; without it that of the fine-tuned run, or `default`, as far as the model has positions."""
-  if given is not None:
-    return given
-  trained = trained_spec()
-  return trained.max_seq_length if trained else min(default, start.config.max_position_embeddings)
-
-
-def columns(kind: type[_Columns], **flag_of: str) -> _Columns:
-  """Which column is what, as `kind`: each field's flag; where it is not given, what the fine-tuned run had."""
-  trained = trained_spec()
-  before = trained.columns if trained else {}  # Those of another kind of task too, which is refused later.
-  given = {field: FLAGS[name] for field, name in flag_of.items()}
-  values = {
-    field: before[field] if field in before and not flag.present else flag.value
-    for field, flag in given.items()
-  }
-  return kind(**{field: tuple(v) if isinstance(v, list) else v for field, v in values.items()})
-
-
-def refuse_flags(names: Sequence[str], *, of: str) -> None:
-  """Says so where a flag was given that is of another --task_name."""
-  given = [name for name in names if FLAGS[name].present]
-  if given:
-    raise UserError(
-      f"--{given[0]} belongs to --task_name={of}. Received: it with --task_name={FLAGS.task_name}. Leave it out."
-    )
-
-
-def needed_splits(settings: FineTuneSettings) -> list[str]:
-  """The splits that what is to be done reads."""
-  evaluates = settings.do_train or settings.do_eval
-  wanted = {"train": settings.do_train, "eval": evaluates, "test": settings.do_predict}
-  return [split for split, is_wanted in wanted.items() if is_wanted]
-
-
-def split_paths(settings: FineTuneSettings, suffixes: Sequence[str]) -> dict[str, str]:
-  """The files of those splits, named or in --data_dir; the training file's too if evaluation is held out of it."""
-  from albert_tf.finetuning.data import find_split_files
-
-  needed = needed_splits(settings)
-  named = {split: FLAGS[f"{split}_file"].value for split in ("train", "eval", "test")}
-  paths = find_split_files(FLAGS.data_dir, suffixes, needed=needed, **named)
-  if "eval" in needed and "eval" not in paths:
-    needed.append("train")
-  return {split: path for split, path in paths.items() if split in needed}
-
-
-def with_evaluation(splits: dict[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:
-  """The splits; without evaluation examples --eval_fraction of the training ones are held out."""
-  from albert_tf.finetuning.data import hold_out
-
-  if "train" in splits and "eval" not in splits:
-    splits["train"], splits["eval"] = hold_out(splits["train"], FLAGS.eval_fraction, source=paths["train"])
-  return splits

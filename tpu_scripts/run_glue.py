@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from absl import app, flags
 import finetuning_flags
+import finetuning_inputs
 from flag_settings import parse_flags
 
 from albert_tf.errors import UserError, exit_on_user_error
@@ -61,7 +62,7 @@ _CUSTOM_ONLY = (
 
 def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning_flags.Prepared:
   del settings
-  max_seq_length = finetuning_flags.max_seq_length(_MAX_SEQ_LENGTH.value, start)
+  max_seq_length = finetuning_inputs.max_seq_length(_MAX_SEQ_LENGTH.value, start)
   make = _custom_task if _TASK_NAME.value.lower() == "custom" else _glue_task
   return finetuning_flags.Prepared(make(start, max_seq_length))
 
@@ -73,10 +74,10 @@ def _custom_task(start: "Start", max_seq_length: int) -> "FineTuningTask":
     raise UserError(
       "--data_dir is of GLUE's tasks. Received: it with --task_name=custom. Name --train_file, …"
     )
-  trained = finetuning_flags.trained_spec()
+  trained = finetuning_inputs.trained_spec()
   return TableTask(
     {"train": _TRAIN_FILE.value, "eval": _EVAL_FILE.value, "test": _TEST_FILE.value},
-    columns=finetuning_flags.columns(
+    columns=finetuning_inputs.columns(
       TableColumns, texts="text_columns", label="label_column", id="id_column"
     ),
     tokenizer=start.tokenizer,
@@ -90,7 +91,7 @@ def _custom_task(start: "Start", max_seq_length: int) -> "FineTuningTask":
 def _glue_task(start: "Start", max_seq_length: int) -> "FineTuningTask":
   from albert_tf.finetuning.tasks.glue import GlueTextTask
 
-  finetuning_flags.refuse_flags(_CUSTOM_ONLY, of="custom")
+  finetuning_inputs.refuse_flags(_CUSTOM_ONLY, of="custom")
   if not _DATA_DIR.value:
     raise UserError("GLUE's tasks need their data. Received: an empty --data_dir. Name GLUE's folder.")
   return GlueTextTask(

@@ -136,11 +136,13 @@ flags.DEFINE_float(
 
 # Loop.
 flags.DEFINE_integer(
-  "iterations_per_loop", PretrainingSettings.iterations_per_loop, "Updates between reports."
+  "iterations_per_loop", PretrainingSettings.iterations_per_loop, "Updates between returns to the host."
 )
 flags.DEFINE_integer(
   "save_checkpoints_steps", PretrainingSettings.save_checkpoints_steps, "Updates between checkpoints."
 )
+flags.DEFINE_integer("report_steps", 0, "Updates between reports; 0: with every return to the host.")
+flags.DEFINE_integer("eval_steps", 0, "Updates between evaluations; 0: with every checkpoint.")
 flags.DEFINE_integer(
   "keep_checkpoint_max", PretrainingSettings.keep_checkpoint_max, "Newest checkpoints that stay."
 )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import app, flags, logging
 import finetuning_flags
+import finetuning_inputs
 from flag_settings import parse_flags
 
 from albert_tf.errors import UserError, exit_on_user_error
@@ -67,7 +68,7 @@ _CUSTOM_ONLY = (
 def _race(settings: "FineTuneSettings") -> "_Read":
   from albert_tf.finetuning.tasks.race import LEVELS, read_race
 
-  finetuning_flags.refuse_flags(_CUSTOM_ONLY, of="custom")
+  finetuning_inputs.refuse_flags(_CUSTOM_ONLY, of="custom")
   if not _DATA_DIR.value:
     raise UserError("RACE is read from a folder. Received: an empty --data_dir. Name the folder RACE.")
   if _HIGH_ONLY.value and _MIDDLE_ONLY.value:
@@ -80,7 +81,7 @@ def _race(settings: "FineTuneSettings") -> "_Read":
     if not left_out
   ]
   folders = {"train": "train", "eval": "dev", "test": "test"}
-  needed = finetuning_flags.needed_splits(settings)
+  needed = finetuning_inputs.needed_splits(settings)
   return {split: read_race(_DATA_DIR.value, folders[split], levels=levels) for split in needed}, {}
 
 
@@ -88,8 +89,8 @@ def _custom(settings: "FineTuneSettings") -> "_Read":
   from albert_tf.finetuning.data import FORMATS, read_table
   from albert_tf.finetuning.tasks.choice_table import ChoiceColumns, choice_examples
 
-  finetuning_flags.refuse_flags(("high_only", "middle_only"), of="race")
-  columns = finetuning_flags.columns(
+  finetuning_inputs.refuse_flags(("high_only", "middle_only"), of="race")
+  columns = finetuning_inputs.columns(
     ChoiceColumns,
     question="question_column",
     choices="choice_columns",
@@ -98,9 +99,9 @@ def _custom(settings: "FineTuneSettings") -> "_Read":
     label_format="label_format",
     example_id="id_column",
   )
-  paths = finetuning_flags.split_paths(settings, FORMATS)
+  paths = finetuning_inputs.split_paths(settings, FORMATS)
   splits = choice_examples({split: read_table(path) for split, path in paths.items()}, columns)
-  return finetuning_flags.with_evaluation(splits, paths), dataclasses.asdict(columns)
+  return finetuning_inputs.with_evaluation(splits, paths), dataclasses.asdict(columns)
 
 
 def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning_flags.Prepared:
@@ -111,13 +112,13 @@ def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning_flags.P
     empty = sum(not example.question.strip() for example in examples)
     logging.info("%s: %d questions%s", split, len(examples), f", {empty} of them empty" if empty else "")
   names = ("data_dir", "train_file", "eval_file")  # What the weights depend on.
-  trained, max_qa_length = finetuning_flags.trained_spec(), _MAX_QA_LENGTH.value
+  trained, max_qa_length = finetuning_inputs.trained_spec(), _MAX_QA_LENGTH.value
   if max_qa_length is None:
     max_qa_length = trained.max_qa_length if trained else 128
   task = MultipleChoiceTask(
     splits=splits,
     tokenizer=start.tokenizer,
-    max_seq_length=finetuning_flags.max_seq_length(_MAX_SEQ_LENGTH.value, start),
+    max_seq_length=finetuning_inputs.max_seq_length(_MAX_SEQ_LENGTH.value, start),
     max_qa_length=max_qa_length,
     name=_TASK_NAME.value,
     columns=columns,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import app, flags
 import finetuning_flags
+import finetuning_inputs
 from flag_settings import from_flags, parse_flags
 
 from albert_tf.errors import UserError, exit_on_user_error
@@ -70,7 +71,7 @@ _LISTED = 5  # Ids in a message.
 
 def _trained_spec() -> "TaskSpec | None":
   """Of the fine-tuned run whose weights are used without training."""
-  spec = finetuning_flags.trained_spec()
+  spec = finetuning_inputs.trained_spec()
   if spec and (spec.kind != "question_answering" or _VERSION.value not in (None, spec.squad_version)):
     folder = flags.FLAGS.init_checkpoint or flags.FLAGS.output_dir
     raise UserError(
@@ -140,7 +141,7 @@ def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning_flags.P
   unlabelled = built.task.test_features() is not None
   settings = dataclasses.replace(settings, do_eval=settings.do_train or not unlabelled, do_predict=unlabelled)
   notes = built.notes
-  if not settings.do_train and finetuning_flags.has_run():
+  if not settings.do_train and finetuning_inputs.has_run():
     notes = later_notes(notes, evaluates=settings.do_eval)
   return finetuning_flags.Prepared(built.task, settings, notes)
 

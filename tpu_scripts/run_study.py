@@ -10,14 +10,17 @@ Example:
   python tpu_scripts/run_study.py --study=learning_curves --runs=run1,run2 --output_dir=curves
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+import contextlib
 import os
 import pathlib
 import shlex
+import signal
 import sys
+import tempfile
 
 from absl import app, flags
-from child_commands import EXIT_STOPPED, StoppedError, run_child
+from child_commands import EXIT_STOPPED, StoppedError, run_child, run_children
 import device_flags
 from flag_settings import expand_flag_files, parse_flags
 
@@ -32,6 +35,7 @@ from albert_tf.studies.stage import Stage
 from albert_tf.studies.study import SCALES, Study, last_of_each
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+_SHOWN_OUTPUT = 4000  # Bytes, of a command that has failed unseen.
 _VOCAB_SIZE = {"laptop": 4000, "paper": 30000}  # Section 4.1.
 
 flags.adopt_module_key_flags(device_flags)  # --help shows them too.
@@ -52,6 +56,9 @@ _DATA_DIR = flags.DEFINE_string(
 _TRAIN_FLAGS = flags.DEFINE_string("train_flags", "", "More flags of run_pretrain.py, for all arms.")
 _DATA_FLAGS = flags.DEFINE_string("data_flags", "", "More flags of create_pretraining_data.py.")
 _TASK_FLAGS = flags.DEFINE_string("task_flags", "", "More flags of run_tasks.py.")
+_RUNS_AT_ONCE = flags.DEFINE_integer(
+  "runs_at_once", 1, "Runs side by side that share the processor's cores.", lower_bound=1
+)
 _COMPILER_PYTHON = flags.DEFINE_string(
   "compiler_python",
   "",
@@ -105,6 +112,12 @@ def _plan(study: Study) -> Plan:
       f"--data_dir holds a folder for each task. Received: {_DATA_DIR.value}, which is no directory. Leave it out to "
       "go without fine-tuning."
     )
+  if _RUNS_AT_ONCE.value > 1 and (flags.FLAGS.tpu or doctor.has_gpu()):
+    raise UserError(
+      "Runs side by side share a processor's cores; a TPU or GPU is for one. Received: "
+      f"--runs_at_once={_RUNS_AT_ONCE.value}. Leave it out; for several GPUs start a study on each, "
+      "with CUDA_VISIBLE_DEVICES and other --arms."
+    )
   device = [flag for flag in flags.FLAGS.get_flags_for_module(device_flags) if flag.present]
   compiler = _COMPILER_PYTHON.value
   compiling = ("--shallow", "--max_compiles=2", "--nocheck_largest", f"--compiler_python={compiler}")
@@ -128,16 +141,39 @@ def _plan(study: Study) -> Plan:
   )
 
 
-def run_command(title: str, command: Sequence[str]) -> None:
-  """Runs one command, and says which."""
-  print(f"\n[{title}]\n  $ python " + " \\\n      ".join(map(shlex.quote, command)), flush=True)
-  environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}  # What it says of absent GPUs reads like errors.
-  status = run_child(command, environment=environment)
-  if status:
-    raise UserError(
-      f"Every command of a study must succeed. Received: status {status} from {title}, whose message is above. Mend "
-      "what it names; the same command then goes on from there."
-    )
+def _check_flags(plan: Plan) -> None:
+  """Refuses a flag that its command does not know, before hours of work."""
+  first_of_kind = {stage.kind: stage.command for stage in reversed(plan.stages()) if stage.command}
+  for kind, command in first_of_kind.items():
+    if run_child([*command, "--only_check_args"]):
+      raise UserError(
+        f"--text_flags, --data_flags, --train_flags and --task_flags are those of the commands. Received: flags that "
+        f"{command[0]} ({kind}) does not take; its message is above. See its --help."
+      )
+
+
+def run_commands(commands: Mapping[str, Sequence[str]]) -> None:
+  """Runs commands side by side, and says which; of several only the first one's output is shown."""
+  for title, command in commands.items():
+    print(f"\n[{title}]\n  $ python " + " \\\n      ".join(map(shlex.quote, command)), flush=True)
+  # What TensorFlow says of absent GPUs reads like errors.
+  environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}
+  if len(commands) > 1:
+    cores = max(1, (os.cpu_count() or 1) // len(commands))
+    environment |= dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"), str(cores))
+  with contextlib.ExitStack() as stack:
+    quiet = [stack.enter_context(tempfile.TemporaryFile()) for _ in list(commands)[1:]]
+    statuses = run_children(list(commands.values()), environment=environment, quiet=quiet)
+    for title, status, output in zip(commands, statuses, [None, *quiet], strict=True):
+      if not status or (status == -signal.SIGTERM and any(each > 0 for each in statuses)):
+        continue  # Ended well, or because another one failed.
+      if output:
+        output.seek(0)
+        sys.stderr.write(output.read()[-_SHOWN_OUTPUT:].decode(errors="replace"))
+      raise UserError(
+        f"Every command of a study must succeed. Received: status {status} from {title}, whose message is above. Mend "
+        "what it names; the same command then goes on from there."
+      )
 
 
 def _say(text: str) -> None:
@@ -155,6 +191,7 @@ def main(argv: Sequence[str]) -> int | None:
   plan = _plan(study)
   os.chdir(ROOT)  # Commands and recipes are named from here.
   check_memory(plan, None if doctor.has_gpu() else doctor.available_memory())  # A GPU has its own.
+  _check_flags(plan)
   check_directory(plan)
 
   def report(stage: Stage) -> None:
@@ -162,7 +199,7 @@ def main(argv: Sequence[str]) -> int | None:
       write_report(plan)
 
   try:
-    run_plan(plan, run=run_command, notice=_say, after=report)
+    run_plan(plan, run=run_commands, notice=_say, after=report, at_once=_RUNS_AT_ONCE.value)
   except StoppedError:
     print("stopped by SIGTERM; the same command continues.", file=sys.stderr)
     return EXIT_STOPPED

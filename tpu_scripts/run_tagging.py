@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from absl import app, flags, logging
 import finetuning_flags
+import finetuning_inputs
 from flag_settings import parse_flags
 
 from albert_tf.errors import exit_on_user_error
@@ -47,15 +48,15 @@ def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning_flags.P
   from albert_tf.finetuning.tasks.conll import Columns, read_tagged
   from albert_tf.finetuning.tasks.tagging import TaggingTask
 
-  columns = finetuning_flags.columns(Columns, **{name: name for name in _COLUMNS})
-  paths = finetuning_flags.split_paths(settings, _SUFFIXES)
+  columns = finetuning_inputs.columns(Columns, **{name: name for name in _COLUMNS})
+  paths = finetuning_inputs.split_paths(settings, _SUFFIXES)
   splits = {split: read_tagged(path, columns) for split, path in paths.items()}
-  splits = finetuning_flags.with_evaluation(splits, paths)
-  trained = finetuning_flags.trained_spec()
+  splits = finetuning_inputs.with_evaluation(splits, paths)
+  trained = finetuning_inputs.trained_spec()
   task = TaggingTask(
     splits=splits,
     tokenizer=start.tokenizer,
-    max_seq_length=finetuning_flags.max_seq_length(_MAX_SEQ_LENGTH.value, start, default=128),
+    max_seq_length=finetuning_inputs.max_seq_length(_MAX_SEQ_LENGTH.value, start, default=128),
     name=_TASK_NAME.value or (trained.name if trained else "tagging"),
     label_names=trained.label_names if trained else (),
     columns=dataclasses.asdict(columns),

@@ -130,6 +130,25 @@ class AlbertConfig:
       return group, inner
     return (0, inner) if self.sharing == part else (layer, inner)
 
+  def check_separable(self, count: int) -> None:
+    """Raises a `UserError` where the first `count` layers share parameters with those above them."""
+    owners = [
+      {
+        (part, owner(layer, inner))
+        for part, owner in (("a", self.attention_owner), ("f", self.ffn_owner))
+        for inner in range(self.inner_group_num)
+      }
+      for layer in range(self.num_hidden_layers)
+    ]
+    depths = range(self.num_hidden_layers + 1)
+    separable = [n for n in depths if not set().union(*owners[:n]) & set().union(*owners[n:])]
+    if count not in separable:
+      raise UserError(
+        f"Layers that share parameters are frozen together. Received: freeze_layers={count} of "
+        f"{self.num_hidden_layers} layers with sharing={self.sharing!r} and {self.num_hidden_groups} groups. Choose "
+        f"one of {', '.join(map(str, separable))}."
+      )
+
   # Numbers.
 
   def param_count(self, heads: Sequence[str] = ()) -> int:

@@ -94,7 +94,7 @@ class AlbertMultipleChoice(TaskModel):
 
   @classmethod
   def make_task(cls, *, num_labels: int | None = None, **fields: Any) -> TaskSpec:
-    return TaskSpec(**{"kind": "multiple_choice", "name": "custom", **fields})
+    return super().make_task(num_labels=num_labels, **{"kind": "multiple_choice", "name": "custom", **fields})
 
   def _encode(self, inputs: Mapping[str, tf.Tensor], seed: tf.Tensor | None, *, training: bool) -> tf.Tensor:
     texts = text_inputs(inputs)
@@ -170,7 +170,8 @@ class AlbertQuestionAnswering(TaskModel):
 
   @classmethod
   def make_task(cls, *, num_labels: int | None = None, **fields: Any) -> TaskSpec:
-    return TaskSpec(**{"kind": "question_answering", "name": "squad", "squad_version": "2.0", **fields})
+    own = {"kind": "question_answering", "name": "squad", "squad_version": "2.0"}
+    return super().make_task(num_labels=num_labels, **{**own, **fields})
 
   def _answer(self, encoded: tf.Tensor, inputs: Mapping[str, tf.Tensor], **options: Any) -> Any:
     if self._is_span:
@@ -184,6 +185,11 @@ class AlbertQuestionAnswering(TaskModel):
     return {"bert": self.encoder, **{prefix + k: v for k, v in self.head.checkpoint_items().items()}}
 
 
+def model_class(task: TaskSpec) -> type[TaskModel]:
+  """The class of a task's model."""
+  return globals()[task.model]
+
+
 def make_model(task: TaskSpec, config: AlbertConfig, **options: Any) -> TaskModel:
   """The model of a task.
 
@@ -192,8 +198,7 @@ def make_model(task: TaskSpec, config: AlbertConfig, **options: Any) -> TaskMode
     config: the encoder's configuration.
     **options: of the class and of `keras.Model`, such as `head_options` and `dtype`.
   """
-  model: type[TaskModel] = globals()[task.model]
-  return model(config, task=task, **options)
+  return model_class(task)(config, task=task, **options)
 
 
 def check_class_ids(labels: np.ndarray, num_labels: int) -> None:

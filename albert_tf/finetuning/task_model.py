@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf import files
+from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.base import TASK_FILE, TaskSpec
@@ -16,6 +17,7 @@ from albert_tf.modeling import AlbertEncoder
 from albert_tf.modeling.dropout import resolve_seed, split_seed
 from albert_tf.modeling.text_inputs import integers, text_inputs
 from albert_tf.text_model import TextModel
+from albert_tf.training.step import sum_over_micro_batches
 
 WITHOUT_POOLER = f"{ANY_HEAD}|^bert/pooler/"  # What may be new where the pooler is not read.
 _TASK_FIELDS = tuple(
@@ -52,6 +54,9 @@ class TaskModel(TextModel):
 
   built: bool  # Keras sets it.
   new_variables = ANY_HEAD
+  gradient_accumulation_steps = (
+    1  # Micro-batches of an update; set it before `fit`. Metrics beside the loss need 1.
+  )
   _head_dropout = True
   _reads_pooler = False  # Else the pooler is kept as it is: it gets no gradient, only a place in checkpoints.
 
@@ -85,8 +90,16 @@ class TaskModel(TextModel):
     Args:
       num_labels: classes or tags; 1: a value.
       **fields: of `TaskSpec`.
+
+    Raises:
+      UserError: the model has labels and they are not said, or it has none and they are.
     """
-    raise NotImplementedError
+    if num_labels is not None:
+      raise UserError(
+        f"{cls.__name__} has no labels of its own. Received: num_labels={num_labels}. Leave it out: the number of "
+        "choices, or the place of an answer, is the input's."
+      )
+    return TaskSpec(**fields)
 
   @property
   def signature(self) -> str:  # type: ignore[override]
@@ -106,6 +119,11 @@ class TaskModel(TextModel):
     """A fine-tuned run's own task where it is of this class; else the one that the fields of `TaskSpec` make."""
     limit = checkpoint.config.max_position_embeddings
     given = {name: options.pop(name) for name in ("num_labels", *_TASK_FIELDS) if name in options}
+    if given.get("max_seq_length", 0) > limit:
+      raise UserError(
+        f"max_seq_length must not exceed the model's positions. Received: max_seq_length={given['max_seq_length']}, "
+        f"max_position_embeddings={limit} in {checkpoint.path}. Use {limit} or less."
+      )
     if "label_names" in given:
       given["label_names"] = tuple(given["label_names"])
     saved = _task_beside(checkpoint)
@@ -136,6 +154,25 @@ class TaskModel(TextModel):
     return {"max_length": min(task.max_seq_length, max_length), **sizes}
 
   # ------------------------------------------------------------------ the model
+
+  def train_step(self, data: Any) -> dict[str, Any]:
+    """Keras' own; with several micro-batches the same update, of which each is computed after the other."""
+    count = self.gradient_accumulation_steps
+    if count == 1:
+      return super().train_step(data)
+    variables = self.trainable_variables
+
+    def micro_batch(part: Any, i: tf.Tensor) -> list[tf.Tensor]:
+      del i  # Each part has dropout seeds of its own.
+      with tf.GradientTape() as tape:
+        loss = self.noted_loss(*part) / count
+      return [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, variables)]
+
+    zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
+    batch = [part for part in keras.utils.unpack_x_y_sample_weight(data) if part is not None]
+    gradients = sum_over_micro_batches(micro_batch, batch, count, zeros)
+    self.optimizer.apply_gradients(list(zip(gradients, variables, strict=True)))
+    return self.shown_metrics(self.get_metrics_result())
 
   def build(self, input_shape: Any = None) -> None:
     del input_shape  # Every size is in the configuration, so weights exist from construction on.

@@ -11,7 +11,7 @@ from albert_tf import compat
 from albert_tf.errors import UserError
 from albert_tf.optim.config import MomentHyperparameters, ScheduleConfig
 from albert_tf.optim.groups import layerwise_multipliers
-from albert_tf.optim.lamb import lamb_update
+from albert_tf.optim.lamb import lamb_update, moving_average
 from albert_tf.optim.schedules import rate_after_steps
 
 # The original's LayerNorm|layer_norm|bias, as Keras users spell them.
@@ -27,6 +27,8 @@ class Lamb(compat.OptimizerBase):
     beta_1, beta_2, epsilon, weight_decay_rate, bias_correction: see `MomentHyperparameters`.
     exclude_from_weight_decay: regular expression; variables whose path it finds do not decay.
     exclude_from_layer_adaptation: the same for the trust ratio; None takes `exclude_from_weight_decay`.
+    ema_decay: decay of an average of the weights, in the slots "ema", which begins at those of the first update. Keras'
+      own `use_ema` begins differently on each stack, and replaces the weights whenever `fit` ends. None: no average.
     rate_multipliers: factor on the rate of each trainable variable, in order; see `layerwise_rate_multipliers`.
     name: the optimizer's name.
     **kwargs: what every Keras optimizer takes, such as `global_clipnorm=1.0`.
@@ -49,6 +51,7 @@ class Lamb(compat.OptimizerBase):
     bias_correction: bool = False,
     exclude_from_weight_decay: str = KERAS_EXCLUDED_PATTERN,
     exclude_from_layer_adaptation: str | None = None,
+    ema_decay: float | None = None,
     rate_multipliers: Sequence[float] | None = None,
     name: str = "lamb",
     **kwargs: Any,
@@ -68,15 +71,17 @@ class Lamb(compat.OptimizerBase):
     )
     self.exclude_from_weight_decay_pattern = exclude_from_weight_decay
     self.exclude_from_layer_adaptation = exclude_from_layer_adaptation
+    self.ema_decay = ema_decay
     self.rate_multipliers = None if rate_multipliers is None else [float(x) for x in rate_multipliers]
 
   def build(self, variables: Sequence[Any]) -> None:
-    """Creates the slots `adam_m` and `adam_v`, and notes the paths: a replica's copy has another."""
+    """Creates the slots `adam_m`, `adam_v` and `ema`, and notes the paths: a replica's copy has another."""
     if getattr(self, "_built", False):
       return
     super().build(variables)
     self._m = [self.add_slot(variable, "adam_m") for variable in variables]
     self._v = [self.add_slot(variable, "adam_v") for variable in variables]
+    self._ema = [self.add_slot(variable, "ema") for variable in variables if self.ema_decay is not None]
     self._slot_index = {self._var_key(variable): i for i, variable in enumerate(variables)}
     self._paths = [compat.variable_path(variable) for variable in variables]
     if self.rate_multipliers is not None and len(self.rate_multipliers) != len(variables):
@@ -89,18 +94,20 @@ class Lamb(compat.OptimizerBase):
   def named_slots(
     self, variables: Sequence[Any], named_variables: Mapping[str, tf.Variable]
   ) -> dict[str, tf.Variable]:
-    """Checkpoint name → slot, as `…/adam_m` and `…/adam_v`.
+    """Checkpoint name → slot, as `…/adam_m`, `…/adam_v` and, where it is kept, `…/ema`.
 
     Args:
       variables: what the optimizer was built for.
       named_variables: checkpoint name → variable, from `albert_tf.modeling.named_variables(model)`.
     """
     names = {id(variable): name for name, variable in named_variables.items()}
+    families = {"adam_m": self._m, "adam_v": self._v, "ema": self._ema}
     slots = {}
     for variable in variables:
       name, index = names[id(compat.raw_variable(variable))], self._slot_index[self._var_key(variable)]
-      slots[f"{name}/adam_m"] = compat.raw_variable(self._m[index])
-      slots[f"{name}/adam_v"] = compat.raw_variable(self._v[index])
+      for suffix, family in families.items():
+        if family:
+          slots[f"{name}/{suffix}"] = compat.raw_variable(family[index])
     return slots
 
   def update_step(self, gradient: Any, variable: Any, learning_rate: Any = None) -> None:
@@ -121,7 +128,12 @@ class Lamb(compat.OptimizerBase):
       decay=not re.search(excluded, path),
       adapt=not re.search(excluded if not_adapted is None else not_adapted, path),
     )
-    for target, value in ((variable, result.p), (m, result.m), (v, result.v)):
+    changes = [(variable, result.p), (m, result.m), (v, result.v)]
+    if self.ema_decay is not None:
+      e = compat.raw_variable(self._ema[index])
+      average = moving_average(e, result.p, step=self.iterations + 1, decay=self.ema_decay)
+      changes.append((e, average))
+    for target, value in changes:
       target.assign(tf.cast(value, target.dtype))
 
   def get_config(self) -> dict[str, Any]:
@@ -135,6 +147,7 @@ class Lamb(compat.OptimizerBase):
       **moments,
       "exclude_from_weight_decay": self.exclude_from_weight_decay_pattern,
       "exclude_from_layer_adaptation": self.exclude_from_layer_adaptation,
+      "ema_decay": self.ema_decay,
       "rate_multipliers": self.rate_multipliers,
     }
 

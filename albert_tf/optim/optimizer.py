@@ -9,7 +9,7 @@ from albert_tf.errors import UserError
 from albert_tf.optim.clipping import global_norm
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.optim.groups import assign_decay
-from albert_tf.optim.lamb import lamb_update
+from albert_tf.optim.lamb import lamb_update, moving_average
 
 
 class StepNorms(NamedTuple):
@@ -120,15 +120,11 @@ class Optimizer(tf.Module):
       if self._ema:
         # The average starts at the weights, whether or not the first update is made.
         average = self._ema[name] if only_if is None else tf.where(step == 1, p, self._ema[name])
-        changes.append((self._ema[name], average, self._averaged(name, result.p, step)))
+        new = moving_average(self._ema[name], result.p, step=step, decay=self.config.ema_decay or 0.0)
+        changes.append((self._ema[name], average, new))
       assignments += [(target, select(only_if, new, old)) for target, old, new in changes]
     assign_everywhere(assignments)
     return StepNorms(weight_norm=global_norm(weights), update_norm=global_norm(deltas))
-
-  def _averaged(self, name: str, p: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
-    """e ← d e + (1 - d) p; the first update starts the average at p."""
-    d = self.config.ema_decay or 0.0
-    return tf.where(step == 1, p, d * self._ema[name] + (1.0 - d) * p)
 
   def _check_names(self, gradients: Mapping[str, tf.Tensor]) -> None:
     missing = sorted(

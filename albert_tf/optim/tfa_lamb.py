@@ -7,6 +7,7 @@ import tensorflow as tf
 from albert_tf import compat
 from albert_tf.optim.clipping import global_norm
 from albert_tf.optim.config import OptimizerConfig
+from albert_tf.optim.lamb import moving_average
 from albert_tf.optim.optimizer import Optimizer, StepNorms, assign_everywhere, select
 
 
@@ -89,6 +90,6 @@ class TfaLambOptimizer(Optimizer):
     self._learning_rate = 0.0  # Keep no tensor of a finished trace.
 
   def _average_after(self, name: str, p: tf.Tensor, only_if: tf.Tensor | None) -> tf.Tensor:
-    averaged = self._averaged(name, p, self.step)
+    averaged = moving_average(self._ema[name], p, step=self.step, decay=self.config.ema_decay or 0.0)
     # The average starts at the weights, whether or not the first update is made.
     return averaged if only_if is None else tf.where(only_if | (self.step == 1), averaged, self._ema[name])

@@ -1,6 +1,7 @@
 """A run directory becomes a SavedModel in TensorFlow Serving's layout: `<output_dir>/<version>/`."""
 
 from collections.abc import Mapping
+import dataclasses
 import os
 import tempfile
 from typing import Any
@@ -38,7 +39,7 @@ _MODULES: dict[str, type[ServingModule]] = {
   "multiple_choice": MultipleChoiceModule,
   "token_classification": TokenClassificationModule,
 }
-_WITH_WORDPIECE = ("encoder", "fill_mask", "classifier")
+_WITH_WORDPIECE = ("encoder", "fill_mask", "classifier", "token_classification")
 
 
 def export_saved_model(
@@ -102,6 +103,13 @@ def export_model(model: TextModel, directory: str, **settings: Any) -> str:
   directory = directory.rstrip("/")
   _refuse_existing(directory)
   preprocessor = model.preprocessor
+  known = [field.name for field in dataclasses.fields(ExportSettings)]
+  unknown = sorted(settings.keys() - set(known))
+  if unknown:
+    raise UserError(
+      f"export takes {', '.join(known)} beside the path. Received: {', '.join(unknown)}. Leave it out; signatures are "
+      "those of the kind of model."
+    )
   settings = {"max_seq_length": preprocessor.max_length, **settings}
   return _export(
     model,

@@ -78,15 +78,15 @@ SHARING = Study(
   paper="table 4",
   question="What does sharing attention, feed-forward or both cost?",
   arms=(
-    # On a laptop H = 64, and E = 64 or 16.
+    # On a laptop two layers of H = 128, and E = 128 or 16.
     *(
       arm(f"{kind}_e{size}", f"{title}, E = {size}",
            f"--sharing={kind} --embedding_size={size}", f"--sharing={kind} --embedding_size={laptop}",
            laptop_title=f"{title}, E = {laptop} for {size}",
            paper={"parameters": parameters, "average": average})
       for kind, title, size, laptop, parameters, average in (
-        ("all", "all-shared", 768, 64, "31M", 79.8), ("attention", "shared-attention", 768, 64, "83M", 81.6),
-        ("ffn", "shared-FFN", 768, 64, "57M", 79.5), ("none", "not-shared", 768, 64, "108M", 82.3),
+        ("all", "all-shared", 768, 128, "31M", 79.8), ("attention", "shared-attention", 768, 128, "83M", 81.6),
+        ("ffn", "shared-FFN", 768, 128, "57M", 79.5), ("none", "not-shared", 768, 128, "108M", 82.3),
         ("all", "all-shared", 128, 16, "12M", 80.1), ("attention", "shared-attention", 128, 16, "64M", 81.7),
         ("ffn", "shared-FFN", 128, 16, "38M", 80.2), ("none", "not-shared", 128, 16, "89M", 81.6),
       )
@@ -94,8 +94,8 @@ SHARING = Study(
     # Section 4.5: "divide the L layers into N groups of size M"; the paper gives no figures.
     arm("groups_2", "two groups of layers, E = 128",
          "--sharing=all --num_hidden_groups=2 --embedding_size=128",
-         "--sharing=all --num_hidden_groups=2 --embedding_size=16",
-         laptop_title="two groups of layers, E = 16 for 128"),
+         "--sharing=all --num_hidden_layers=4 --num_hidden_groups=2 --embedding_size=16",
+         laptop_title="four layers in two groups, E = 16 for 128"),
     arm("groups_4", "four groups of three layers, E = 128",
          "--sharing=all --num_hidden_groups=4 --embedding_size=128", scales=("paper",)),
   ),

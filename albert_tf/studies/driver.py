@@ -1,6 +1,6 @@
 """The one loop of a study: what is not done yet is done, in order; what is done is never done again."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import datetime
 import json
 import os
@@ -12,13 +12,13 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import Manifest
 from albert_tf.studies.plan import Plan
-from albert_tf.studies.stage import RECORDS, SPEED, Stage
+from albert_tf.studies.stage import RECORDS, SIDE_BY_SIDE, SPEED, Stage
 from albert_tf.tokenization import load_tokenizer
 
 STUDY_FILE, _DONE = "study.json", "done"
 
-# Runs one command to its end; raises where it fails.
-RunCommand = Callable[[str, Sequence[str]], None]
+# Title → command: runs them side by side, all to their end; raises where one fails.
+RunCommands = Callable[[Mapping[str, Sequence[str]]], None]
 Notice = Callable[[str], None]
 
 
@@ -48,14 +48,17 @@ def check_directory(plan: Plan) -> None:
   _write_json(path, identity)
 
 
-def run_plan(plan: Plan, *, run: RunCommand, notice: Notice, after: Callable[[Stage], None]) -> None:
+def run_plan(
+  plan: Plan, *, run: RunCommands, notice: Notice, after: Callable[[Stage], None], at_once: int = 1
+) -> None:
   """Runs what is left of a study.
 
   Args:
     plan: what to do, in a directory that `check_directory` has accepted.
-    run: title, command → runs it.
+    run: runs commands by their titles.
     notice: told what is left, and how long it may take.
     after: called behind each stage that has been run.
+    at_once: commands of one kind that run side by side, where none takes another's result.
 
   Raises:
     UserError: records do not have this study's vocabulary.
@@ -65,29 +68,45 @@ def run_plan(plan: Plan, *, run: RunCommand, notice: Notice, after: Callable[[St
     left = [stage for stage in stages if not is_done(plan, stage)]
     if not left:
       return
-    stage = left[0]
-    if not stage.command:
-      raise UserError(
-        f"{stage.name} takes the time of another arm, whose run must tell it. Received: no report of updates "
-        "there. Let it report at least once, with a smaller --iterations_per_loop in --train_flags."
-      )
-    if stage.kind != RECORDS:
+    together = _next(left, at_once)
+    for stage in together:
+      if not stage.command:
+        raise UserError(
+          f"{stage.name} takes the time of another arm, whose run must tell it. Received: no report of updates "
+          "there. Let it report at least once, with a smaller --iterations_per_loop in --train_flags."
+        )
+    if together[0].kind != RECORDS:
       _check_vocabulary(plan, stages)
     notice(describe_left(plan, stages))
     begun = time.monotonic()
-    run(stage.name, stage.command)
-    if not files.exists(stage.produces):
-      raise UserError(
-        f"A command that succeeds leaves its result. Received: no {stage.produces} after {stage.name}. Start again; if "
-        "it stays so, run the command by itself."
-      )
-    if stage.kind == SPEED:
-      _drop_weights(stage)
-    seconds = time.monotonic() - begun
-    _write_json(
-      _done_path(plan, stage), {"command": _lasting(plan, stage), "cost": stage.cost, "seconds": seconds}
+    run({stage.name: stage.command for stage in together})
+    seconds = (time.monotonic() - begun) / len(together)
+    for stage in together:
+      _finish(plan, stage, seconds)
+      after(stage)
+
+
+def _next(left: Sequence[Stage], at_once: int) -> list[Stage]:
+  """The first stage that is left, with as many of its kind as may run beside it."""
+  first = left[0]
+  if first.kind not in SIDE_BY_SIDE:
+    return [first]
+  waiting = {stage.name for stage in left}
+  return [stage for stage in left if stage.kind == first.kind and stage.after not in waiting][:at_once]
+
+
+def _finish(plan: Plan, stage: Stage, seconds: float) -> None:
+  """Notes that a stage is done, and its share of the time."""
+  if not files.exists(stage.produces):
+    raise UserError(
+      f"A command that succeeds leaves its result. Received: no {stage.produces} after {stage.name}. Start again; if "
+      "it stays so, run the command by itself."
     )
-    after(stage)
+  if stage.kind == SPEED:
+    _drop_weights(stage)
+  _write_json(
+    _done_path(plan, stage), {"command": _lasting(plan, stage), "cost": stage.cost, "seconds": seconds}
+  )
 
 
 def is_done(plan: Plan, stage: Stage) -> bool:

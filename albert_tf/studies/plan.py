@@ -28,6 +28,7 @@ from albert_tf.studies.stage import (
 )
 from albert_tf.studies.study import Arm, DataKind, Study, flag_values, last_of_each, model_of
 
+_FOLDERS = {PRETRAINING: "runs", PROBE: "probes", TASKS: "tasks"}
 _FIRST_TEXT_FILE = "docs-00000-of-00004.txt"
 _TPU_STEP_FLAGS = (
   "--topology=v3:2x2", "--per_core_batch_size=8", "--max_seq_length=512", "--max_predictions_per_seq=20",
@@ -79,19 +80,15 @@ class Plan:
       "train_flags": list(self.train_flags),
     }
 
-  # Places.
-
   def path(self, *parts: str) -> str:
     return os.path.join(self.output_dir, *parts)
 
+  def seed_dir(self, kind: str, arm: Arm, seed: int) -> str:
+    """Of a stage of training, probing or fine-tuning."""
+    return self.path(_FOLDERS[kind], arm.name, f"seed-{seed}")
+
   def run_dir(self, arm: Arm, seed: int) -> str:
-    return self.path("runs", arm.name, f"seed-{seed}")
-
-  def probe_dir(self, arm: Arm, seed: int) -> str:
-    return self.path("probes", arm.name, f"seed-{seed}")
-
-  def tasks_dir(self, arm: Arm, seed: int) -> str:
-    return self.path("tasks", arm.name, f"seed-{seed}")
+    return self.seed_dir(PRETRAINING, arm, seed)
 
   def speed_dir(self, arm: Arm, turn: int) -> str:
     return self.path("speed", arm.name, f"turn-{turn}")
@@ -193,17 +190,21 @@ class Plan:
 
   def _pretraining_stage(self, arm: Arm, seed: int) -> Stage:
     flags = [*self.training_flags(arm), f"--seed={seed}"]
-    if arm.after:
-      before = next(other for other in self.arms if other.name == arm.after)
-      flags.append(f"--init_checkpoint={self.run_dir(before, seed)}")
+    earlier = next((other for other in self.arms if other.name in (arm.after, arm.time_of)), None)
+    if arm.after and earlier:
+      flags.append(f"--init_checkpoint={self.run_dir(earlier, seed)}")
     timed = self._time_flags(arm, seed) if arm.time_of else []
     run_dir = self.run_dir(arm, seed)
     command = () if timed is None else self._train_command(arm, [*flags, *timed], run_dir)
-    name = f"{PRETRAINING}/{arm.name}/seed-{seed}"
-    # An arm that takes another's time costs what that one does.
-    costly = next((other for other in self.arms if other.name == arm.time_of), arm)
-    produces, cost = os.path.join(run_dir, METRICS_FILE), self._training_cost(self.training_flags(costly))
-    return Stage(kind=PRETRAINING, name=name, command=command, produces=produces, cost=cost)
+    costly = earlier if arm.time_of and earlier else arm  # It takes as long.
+    return Stage(
+      kind=PRETRAINING,
+      name=_stage_name(PRETRAINING, arm, seed),
+      command=command,
+      produces=os.path.join(run_dir, METRICS_FILE),
+      cost=self._training_cost(self.training_flags(costly)),
+      after=_stage_name(PRETRAINING, earlier, seed) if earlier else "",
+    )
 
   def _training_cost(self, flags: Sequence[str]) -> float:
     """Operations of a whole run."""
@@ -221,31 +222,29 @@ class Plan:
     if not self.study.probes and not self.study.layers:
       return []
     kinds = self.study.probes or (self.study.eval_data or arm.data,)
-    folder = self.probe_dir(arm, seed)
-    command = (
-      "tpu_scripts/evaluate.py",
-      f"--init_checkpoint={self.run_dir(arm, seed)}",
+    flags = [
       *(f"--eval_input_file={kind.name}={self.records_dir(kind)}/eval-*" for kind in kinds),
-      f"--output_dir={folder}",
       f"--eval_batch_size={flag_values(self.train_flags).get('eval_batch_size', '64')}",
       *(["--layer_similarity"] if self.study.layers else []),
-      *self.device_flags,
-    )
-    produces = os.path.join(folder, EVAL_FILE)
-    return [Stage(kind=PROBE, name=f"{PROBE}/{arm.name}/seed-{seed}", command=command, produces=produces)]
+    ]
+    return [self._stage_of_run(PROBE, arm, seed, "tpu_scripts/evaluate.py", flags, EVAL_FILE)]
 
   def _tasks_stage(self, arm: Arm, seed: int) -> Stage:
-    folder = self.tasks_dir(arm, seed)
-    command = (
-      "tpu_scripts/run_tasks.py",
-      f"--init_checkpoint={self.run_dir(arm, seed)}",
-      f"--data_dir={self.data_dir}",
-      f"--output_dir={folder}",
-      *self.task_flags,
-      *self.device_flags,
+    flags = [f"--data_dir={self.data_dir}", *self.task_flags]
+    return self._stage_of_run(TASKS, arm, seed, "tpu_scripts/run_tasks.py", flags, TASKS_FILE)
+
+  def _stage_of_run(
+    self, kind: str, arm: Arm, seed: int, script: str, flags: Sequence[str], leaves: str
+  ) -> Stage:
+    """A stage that reads a finished run."""
+    folder, run = self.seed_dir(kind, arm, seed), f"--init_checkpoint={self.run_dir(arm, seed)}"
+    return Stage(
+      kind=kind,
+      name=_stage_name(kind, arm, seed),
+      command=(script, run, *flags, f"--output_dir={folder}", *self.device_flags),
+      produces=os.path.join(folder, leaves),
+      after=_stage_name(PRETRAINING, arm, seed),
     )
-    produces = os.path.join(folder, TASKS_FILE)
-    return Stage(kind=TASKS, name=f"{TASKS}/{arm.name}/seed-{seed}", command=command, produces=produces)
 
   # Speed, and what follows from it.
 
@@ -258,15 +257,10 @@ class Plan:
     for turn, arm in itertools.product(range(speed.rounds), timed):
       folder = self.speed_dir(arm, turn)
       flags = [*self.training_flags(arm, speed.scale), *speed.flags_at(self.scale)]
-      found.append(
-        Stage(
-          kind=SPEED,
-          name=f"{SPEED}/{arm.name}/turn-{turn}",
-          command=self._train_command(arm, flags, folder, evaluate=False),
-          produces=os.path.join(folder, METRICS_FILE),
-          cost=self._training_cost(flags),
-        )
-      )
+      command = self._train_command(arm, flags, folder, evaluate=False)
+      name, produces = f"{SPEED}/{arm.name}/turn-{turn}", os.path.join(folder, METRICS_FILE)
+      cost = self._training_cost(flags)
+      found.append(Stage(kind=SPEED, name=name, command=command, produces=produces, cost=cost))
     if speed.relative_to:
       found += [self._tpu_stage(arm, speed.scale) for arm in self.arms]
     return found
@@ -296,3 +290,7 @@ class Plan:
     batch = int(flag_values(self.training_flags(arm)).get("train_batch_size", 4096))
     steps = max(1, int(hours.updates * 3600 * rate / batch))
     return [f"--num_train_steps={steps}", f"--max_train_hours={hours.processes:.6f}"]
+
+
+def _stage_name(kind: str, arm: Arm, seed: int) -> str:
+  return f"{kind}/{arm.name}/seed-{seed}"

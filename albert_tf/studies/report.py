@@ -53,6 +53,7 @@ def _settings(plan: Plan) -> list[str]:
   values = {**flag_values(plan.data_flags), **flag_values(plan.train_flags)}
   names = ("max_seq_length", "hidden_size", "num_hidden_layers", "train_batch_size", "num_train_steps")
   shared = [f"{name.replace('_', ' ')} {values[name]}" for name in names if name in values]
+  shared += ["masked LM alone"] if values.get("sentence_loss") == "off" else []
   megabytes = flag_values(plan.text_flags).get("max_megabytes", "0")
   text = plan.input or f"{megabytes} MB of installed documentation"
   seeds = f"{len(plan.seeds)} seeds, mean ± standard deviation" if len(plan.seeds) > 1 else "one seed"

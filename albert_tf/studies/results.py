@@ -9,7 +9,7 @@ from typing import Any
 from albert_tf import files
 from albert_tf.studies.measurements import examples_per_second, read_probes, read_rows, read_run, read_tasks
 from albert_tf.studies.plan import Plan
-from albert_tf.studies.stage import PRETRAINING, TASKS, TPU_STEP, Stage
+from albert_tf.studies.stage import PRETRAINING, PROBE, TASKS, TPU_STEP, Stage
 from albert_tf.studies.study import Arm
 
 
@@ -72,8 +72,8 @@ def collect(plan: Plan, done: Sequence[Stage]) -> Results:
     seeds = tuple(seed for seed in plan.seeds if f"{PRETRAINING}/{arm.name}/seed-{seed}" in names)
     values, layers = [], []
     for seed in seeds:
-      probes, of_layers = read_probes(plan.probe_dir(arm, seed))
-      scores, left_out = read_tasks(plan.tasks_dir(arm, seed)) if plan.data_dir else ({}, {})
+      probes, of_layers = read_probes(plan.seed_dir(PROBE, arm, seed))
+      scores, left_out = read_tasks(plan.seed_dir(TASKS, arm, seed)) if plan.data_dir else ({}, {})
       notes.update({f"Left out: {task}, {reason}": None for task, reason in left_out.items()})
       values.append({**read_run(plan.run_dir(arm, seed)), **probes, **scores})
       layers += [of_layers] if of_layers else []

@@ -43,7 +43,7 @@ class Arm:
     titles: scale → what the table calls it.
     flags: scale → the flags of run_pretrain.py that make it; at a scale that is not here it does not run.
     data: what it is trained on.
-    after: the arm whose weights, of the same seed, it starts from.
+    after: the arm whose weights, of the same seed, it starts from, where that one runs at the scale.
     time_of: the arm that says how long it trains: as many hours as that one's updates took.
     paper: heading → the paper's figure in this row.
   """
@@ -155,7 +155,7 @@ class Study:
       check_name(name, list(known), what=f"arm of {self.name} at the scale {scale}")
     chosen = tuple(arm for arm in known.values() if not names or arm.name in names)
     for arm in chosen:
-      missing = {arm.after, arm.time_of} - {"", *(other.name for other in chosen)}
+      missing = {arm.after, arm.time_of} & known.keys() - {other.name for other in chosen}
       if missing:
         raise UserError(
           f"The arm {arm.name} is made from the arm {missing.pop()}, which must be chosen too. Received: "

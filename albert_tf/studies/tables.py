@@ -47,7 +47,8 @@ def columns_of(columns: Sequence[str], rows: Sequence[Row]) -> list[str]:
   scores = sorted(key for key in there if key.startswith("score@"))
   first, *rest = columns
   wanted = [first, "examples_per_second", *rest, *scores]
-  wanted.insert(2, "tpu_speedup") if "speedup" in columns else None
+  if "speedup" in columns:
+    wanted.insert(2, "tpu_speedup")
   return [key for key in dict.fromkeys(wanted) if key in there]
 
 

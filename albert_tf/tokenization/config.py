@@ -14,6 +14,7 @@ HUGGING_FACE_MODEL = "spiece.model"
 _HUGGING_FACE_CONFIG = "tokenizer_config.json"
 VOCABULARY_FILE = "vocab.txt"
 RELEASED_MODEL = "30k-clean.model"
+RELEASED_VOCABULARY = "vocab_chinese.txt"
 DIGIT_COMMA_RULES = ("strip", "nostrip")
 
 
@@ -103,6 +104,13 @@ def model_in(directory: str) -> str:
   return next((name for name in candidates if files.exists(os.path.join(directory, name))), "")
 
 
+def vocabulary_in(directory: str) -> str:
+  """The same for a WordPiece vocabulary."""
+  names = (VOCABULARY_FILE, RELEASED_VOCABULARY)
+  candidates = [os.path.join(folder, name) for folder in ("", "assets") for name in names]
+  return next((name for name in candidates if files.exists(os.path.join(directory, name))), "")
+
+
 def find_model(path: str) -> tuple[str, TokenizerConfig]:
   """Finds the SentencePiece model in a run directory, a released one or Hugging Face's, with its settings.
 
@@ -145,8 +153,8 @@ def find_model(path: str) -> tuple[str, TokenizerConfig]:
 
 
 def find_vocabulary(path: str) -> tuple[str, WordPieceConfig]:
-  """Finds a WordPiece vocabulary, a .txt file or vocab.txt of a directory, with the settings noted beside it."""
-  vocabulary = path if path.endswith(".txt") else os.path.join(path, VOCABULARY_FILE)
+  """Finds a WordPiece vocabulary, a .txt file or a directory's, with the settings noted beside it."""
+  vocabulary = path if path.endswith(".txt") else os.path.join(path, vocabulary_in(path) or VOCABULARY_FILE)
   directory = os.path.dirname(vocabulary)
   ours, theirs = (_json_beside(directory, name) for name in (CONFIG_FILE, _HUGGING_FACE_CONFIG))
   if ours.get("format") == WordPieceConfig.FORMAT:  # Hugging Face has a file of that name, too.

@@ -1,16 +1,14 @@
 """The tokenizer of a directory or file, whichever kind it is."""
 
-import os
 from typing import Any
 
-from albert_tf import files
 from albert_tf.tokenization.config import (
-  VOCABULARY_FILE,
   TokenizerConfig,
   WordPieceConfig,
   find_model,
   find_vocabulary,
   model_in,
+  vocabulary_in,
 )
 from albert_tf.tokenization.tokenizer import AlbertTokenizer
 from albert_tf.tokenization.wordpiece import WordPieceTokenizer
@@ -19,10 +17,10 @@ Tokenizer = AlbertTokenizer | WordPieceTokenizer
 
 
 def _is_wordpiece(path: str) -> bool:
-  """A .txt file, or a directory with vocab.txt and no SentencePiece model."""
+  """A .txt file, or a directory with such a vocabulary and no SentencePiece model."""
   if path.endswith((".txt", ".model")):
     return path.endswith(".txt")
-  return files.exists(os.path.join(path, VOCABULARY_FILE)) and not model_in(path)
+  return bool(vocabulary_in(path)) and not model_in(path)
 
 
 def load_tokenizer(path: str, **choices: Any) -> Tokenizer:

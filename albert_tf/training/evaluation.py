@@ -15,7 +15,10 @@ from albert_tf.modeling.losses import (
   sentence_order_sums,
 )
 from albert_tf.pipelines.batches import EXAMPLE_WEIGHTS
+from albert_tf.progress import track
+from albert_tf.training.distribution import is_chief
 
+_BATCHES_AT_ONCE = 100  # Between two returns to the host, which show how far it is.
 DatasetFunction = Callable[[tf.distribute.InputContext], tf.data.Dataset]
 
 
@@ -67,13 +70,19 @@ class BatchSums:
 
   def __call__(self, num_steps: int | None = None) -> dict[str, np.ndarray]:
     """Name → float64 `[n]`, of the first `num_steps` batches of each set if given."""
-    return {
-      source: self.run(iter(dataset), tf.constant(num_steps or steps)).numpy().astype(np.float64)
-      for source, dataset, steps in self._sets
-    }
+    found = {}
+    for source, dataset, steps in self._sets:
+      iterator, sums, count = iter(dataset), tf.zeros([self._size]), num_steps or steps
+      parts = range(0, count, _BATCHES_AT_ONCE)
+      desc, shown = f"Evaluating {source}".strip(), is_chief(self._strategy) and len(parts) > 1
+      for begin in track(parts, len(parts), desc=desc, unit=f"x {_BATCHES_AT_ONCE} batches", shown=shown):
+        sums = self.run(iterator, tf.constant(min(_BATCHES_AT_ONCE, count - begin)), sums)
+      found[source] = sums.numpy().astype(np.float64)
+    return found
 
-  def _sum_all(self, iterator: Iterator[Mapping[str, tf.Tensor]], num_steps: tf.Tensor) -> tf.Tensor:
-    sums = tf.zeros([self._size])
+  def _sum_all(
+    self, iterator: Iterator[Mapping[str, tf.Tensor]], num_steps: tf.Tensor, sums: tf.Tensor
+  ) -> tf.Tensor:
     for _ in tf.range(num_steps):
       per_replica = self._strategy.run(self._on_replica, args=(next(iterator),))
       sums += self._strategy.experimental_local_results(per_replica)[0]

@@ -36,15 +36,26 @@ class LoopResult:
 
 
 class _Chunk(NamedTuple):
-  """Updates between two returns to the host: `metrics` of all, `timed` of the `num_timed` that took `seconds`.
+  """Updates one after the other: `metrics` of all, `timed` of the `num_timed` that took `seconds`.
 
   All but the one that includes the compilation are timed.
   """
 
+  num_steps: int
   metrics: StepMetrics
   timed: StepMetrics
   num_timed: int
   seconds: float
+
+  def add(self, later: "_Chunk") -> "_Chunk":
+    """These updates and those after them."""
+    return _Chunk(
+      self.num_steps + later.num_steps,
+      self.metrics.add(later.metrics),
+      self.timed.add(later.timed),
+      self.num_timed + later.num_timed,
+      self.seconds + later.seconds,
+    )
 
 
 class TrainingLoop:
@@ -87,6 +98,7 @@ class TrainingLoop:
     self._skipped = SkippedUpdates()
     self._saved = store.last if store is not None else None
     self._compiled = False
+    self._unreported: _Chunk | None = None
     self._evaluation: Mapping[str, float] | None = None
 
   def run(self, iterator: Iterator[Any], *, step: int, state: HostState) -> LoopResult:
@@ -115,12 +127,16 @@ class TrainingLoop:
       examples = chunk * self._settings.step.global_batch_size
       state = dataclasses.replace(state, examples_seen=state.examples_seen + examples)
       stopping, over = self._stopping(), self._is_over(step)
-      if stopping or over or self._saves_at(step):
+      saves = stopping or over or self._saves_at(step)
+      if saves:
         # First: a kill during the evaluation loses nothing. A preempted machine has seconds left for no more.
         self._save(step, state)
-        if not stopping:
-          state = self._evaluate(step, state)
-          stopping = not over and self._stopping()  # Asked for meanwhile: what there is, is saved.
+      if not stopping and (over or self._evaluates_at(step)):
+        state = self._evaluate(step, state, saved=saves)
+        stopping = not over and self._stopping()  # Asked for meanwhile.
+        if stopping and not saves:
+          self._save(step, state)
+      if saves:
         self._reporter.refresh()
     return self._end(step, state, stopping=stopping, over=over)
 
@@ -137,8 +153,11 @@ class TrainingLoop:
   def _saves_at(self, step: int) -> bool:
     return step % self._settings.save_checkpoints_steps == 0
 
+  def _evaluates_at(self, step: int) -> bool:
+    return step % (self._settings.eval_steps or self._settings.save_checkpoints_steps) == 0
+
   def _train(self, iterator: Iterator[Any], step: int, num_steps: int) -> None:
-    """Makes the updates after `step`, checks and reports them."""
+    """Makes the updates after `step`, checks them, and reports them where a report is due."""
     with self._profiler.around(step + 1, num_steps):
       chunk = self._run_steps(iterator, num_steps)
     averages = chunk.metrics.averages(num_steps, self._settings.step.sentence_task)
@@ -147,9 +166,25 @@ class TrainingLoop:
     saved = self._store.last if self._store is not None else None
     check_finite(averages, first_step=step + 1, last_step=step + num_steps, last_checkpoint=saved)
     words = self._skipped.observe(step + 1, chunk.metrics.left_out.numpy(), last_checkpoint=saved)
+    self._unreported = chunk if self._unreported is None else self._unreported.add(chunk)
+    every = self._settings.report_steps
+    if not every or (step + num_steps) % every == 0:
+      words += self._report(step + num_steps)
+    if chunk.timed is chunk.metrics:  # The first chunk includes the compilation.
+      words += self._watch.chunk_time(num_steps, chunk.seconds)
+    for word in words:
+      self._reporter.message(word)
+    self._report_saved()
+
+  def _report(self, step: int) -> list[str]:
+    """Reports the updates up to `step` that were not yet; returns what there is to say of them."""
+    chunk, self._unreported = self._unreported, None
+    if chunk is None:
+      return []
+    averages = chunk.metrics.averages(chunk.num_steps, self._settings.step.sentence_task)
     waited = {"input_share": float(chunk.timed.input_seconds) / max(chunk.seconds, 1e-9)}
     self._reporter.train(
-      step + num_steps,
+      step,
       {**averages, **waited, **self._goodput.fields()},
       updates=chunk.num_timed,
       seconds=chunk.seconds,
@@ -157,23 +192,18 @@ class TrainingLoop:
       tokens=round(float(chunk.timed.tokens)),
     )
     self._goodput.write()
-    words += self._watch.observe(step + num_steps, averages)
-    if chunk.timed is chunk.metrics:  # The first chunk includes the compilation.
-      words += self._watch.chunk_time(num_steps, chunk.seconds)
-    for word in words:
-      self._reporter.message(word)
-    self._report_saved()
+    return self._watch.observe(step, averages)
 
   def _run_steps(self, iterator: Iterator[Any], num_steps: int) -> _Chunk:
-    first = None
+    first, made = None, num_steps
     if not self._compiled:  # One update by itself, so that the time of the others is known.
       self._compiled = True
       first, seconds = self._timed(iterator, 1, "compile")
       if num_steps == 1:
-        return _Chunk(first, first, 1, seconds)
+        return _Chunk(1, first, first, 1, seconds)
       num_steps -= 1
     metrics, seconds = self._timed(iterator, num_steps, "step")
-    return _Chunk(metrics if first is None else first.add(metrics), metrics, num_steps, seconds)
+    return _Chunk(made, metrics if first is None else first.add(metrics), metrics, num_steps, seconds)
 
   def _timed(self, iterator: Iterator[Any], num_steps: int, category: str) -> tuple[StepMetrics, float]:
     metrics = self._train_step.run(iterator, tf.constant(num_steps))
@@ -182,6 +212,8 @@ class TrainingLoop:
 
   def _save(self, step: int, state: HostState) -> None:
     # The log first: a checkpoint is only seen with the reports up to it.
+    for word in self._report(step):
+      self._reporter.message(word)
     self._reporter.flush()
     self._goodput.write(now=True)
     self._goodput.mark("report")
@@ -189,29 +221,30 @@ class TrainingLoop:
       self._store.save(step, state)
     self._goodput.mark("checkpoint")
 
-  def _evaluate(self, step: int, state: HostState) -> HostState:
+  def _evaluate(self, step: int, state: HostState, *, saved: bool) -> HostState:
     if self._evaluator is None:
       return state
     metrics = self._evaluator()
     self._goodput.mark("evaluation")
     self._reporter.eval(step, metrics)
-    state = self._judge(step, state, metrics)
+    state = self._judge(step, state, metrics, saved=saved)
     if state.best_step == step:
       self._reporter.message(f"step {step:,} is the best so far")
     return state
 
   def _catch_up(self, step: int, state: HostState, *, over: bool) -> HostState:
     """The checkpoint a run starts from is evaluated now if the process that saved it was killed before it could."""
-    if self._evaluator is None or step == 0 or not (over or self._saves_at(step)):
+    if self._evaluator is None or step == 0 or not (over or self._evaluates_at(step)):
       return state
+    saved = over or self._saves_at(step)  # And not between, where a run that was not stopped saves nothing.
     known = self._reporter.evaluation(step)
     if self._consensus.any(self._store is not None and known is None):
-      return self._evaluate(step, state)
-    return state if known is None else self._judge(step, state, known)
+      return self._evaluate(step, state, saved=saved)
+    return state if known is None else self._judge(step, state, known, saved=saved)
 
-  def _judge(self, step: int, state: HostState, metrics: Mapping[str, float]) -> HostState:
+  def _judge(self, step: int, state: HostState, metrics: Mapping[str, float], *, saved: bool) -> HostState:
     self._evaluation = metrics
-    if self._settings.select_best == "last":
+    if self._settings.select_best == "last" or not saved:
       return state
     state = state.evaluated(step, metrics)
     if state.best_step == step and self._store is not None:
@@ -240,16 +273,26 @@ class TrainingLoop:
         f"ended at step {step:,} of {self._settings.num_train_steps:,}: the run has taken its "
         f"--max_train_hours={self._settings.max_train_hours:g}"
       )
+    self._reporter.message(self._where(state))
     interrupted = stopping and (not over or self._evaluator is not None)
     return LoopResult(step, self._saved, self._evaluation, interrupted)
+
+  def _where(self, state: HostState) -> str:
+    """Where a person finds what the run has left."""
+    best = f", model.ckpt-{state.best_step} is the best" if state.best_step > 0 else ""
+    return (
+      f"the run is in {self._settings.output_dir}: metrics.jsonl, curves.png, tensorboard/, goodput.json; the last "
+      f"checkpoint is {self._saved}{best}. The commands take the directory as --init_checkpoint"
+    )
 
 
 def next_boundary(settings: PretrainingSettings, step: int) -> int:
   """The step at which the host is returned to after `step`.
 
-  Boundaries are multiples of the two intervals, wherever the run was resumed, and the edges of a trace.
+  Boundaries are multiples of all intervals, wherever the run was resumed, and the edges of a trace.
   """
-  intervals = (settings.iterations_per_loop, settings.save_checkpoints_steps)
+  s = settings
+  intervals = filter(None, (s.iterations_per_loop, s.save_checkpoints_steps, s.report_steps, s.eval_steps))
   first, last = settings.profile_steps or (0, 0)
   edges = [edge for edge in (first - 1, last) if edge > step]
   return min(*[step // n * n + n for n in intervals], settings.num_train_steps, *edges)

@@ -146,15 +146,15 @@ class PretrainingSettings:
     max_seq_length, max_predictions_per_seq: lengths of the records.
     masking: masks for training drawn anew; None for those of the records. Evaluation always takes the records'.
     eval_batch_size, max_eval_steps: of the held-out evaluation.
-    iterations_per_loop: updates between returns to the host (and reports).
-    save_checkpoints_steps: updates between checkpoints (and evaluations).
+    iterations_per_loop: updates between returns to the host.
+    save_checkpoints_steps: updates between checkpoints.
+    report_steps: updates between reports; every checkpoint has one too. 0: with every return to the host.
+    eval_steps: updates between evaluations; the last update has one too. 0: with every checkpoint.
     profile_steps: first and last update of a trace; None for none.
     keep_checkpoint_max: newest checkpoints that stay.
     keep_checkpoint_every_n_steps: besides these, every checkpoint of a multiple of so many updates; 0 for none.
-    select_best: which checkpoint whoever is given the run takes: "held_out", the one with the best held-out
-      masked-LM accuracy, or "last", the newest, whatever was measured.
-    max_train_hours: hours that processes of the run may take, over all its lives; None for no bound. The
-      schedule stays that of `num_train_steps`.
+    select_best: the checkpoint others take from the run: "held_out", best in held-out masked-LM accuracy, or "last".
+    max_train_hours: of the processes, over all the run's lives; None: no bound. The schedule stays as it is.
     init_checkpoint: weights to start from; the optimizer starts anew.
     tokenizer_path: vocabulary, or directory with one, to copy into the run directory; empty for none.
     on_bad_record: "error" or "skip".
@@ -177,6 +177,8 @@ class PretrainingSettings:
   max_eval_steps: int = 100
   iterations_per_loop: int = 1000
   save_checkpoints_steps: int = 5000
+  report_steps: int = 0
+  eval_steps: int = 0
   profile_steps: tuple[int, int] | None = None
   keep_checkpoint_max: int = 5
   keep_checkpoint_every_n_steps: int = 0
@@ -188,15 +190,16 @@ class PretrainingSettings:
   baselines: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
   def __post_init__(self) -> None:
-    for name in (
-      "iterations_per_loop",
-      "save_checkpoints_steps",
-      "keep_checkpoint_max",
-      "eval_batch_size",
-      "max_eval_steps",
-    ):
+    positive = "iterations_per_loop save_checkpoints_steps keep_checkpoint_max eval_batch_size max_eval_steps"
+    for name in positive.split():
       if getattr(self, name) < 1:
         raise UserError(f"{name} must be at least 1. Received: {getattr(self, name)}.")
+    evaluates, saves = self.eval_steps or self.save_checkpoints_steps, self.save_checkpoints_steps
+    if self.report_steps < 0 or evaluates < 0 or (evaluates % saves and saves % evaluates):
+      raise UserError(
+        "report_steps and eval_steps are at least 0, eval_steps a multiple or a divisor of save_checkpoints_steps. "
+        f"Received: {self.report_steps}, {self.eval_steps} and {saves}. Use 0 for what is usual."
+      )
     if self.max_train_hours is not None and not self.max_train_hours > 0:
       raise UserError(
         f"max_train_hours must be above 0. Received: {self.max_train_hours}. Leave it out for a run without a bound."

@@ -1,6 +1,6 @@
 """One update of pretraining: global losses, exact gradient, clip, optimizer."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -81,6 +81,32 @@ _IS_LAST_VALUE = [name in _LAST_VALUES for name in StepMetrics._fields[:-1]]
 _REPORTED = len(StepMetrics._fields) - 2  # What a replica returns of a step.
 
 
+def sum_over_micro_batches(
+  compute: Callable[[Any, tf.Tensor], Sequence[tf.Tensor]], batch: Any, count: int, zeros: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
+  """Sums of `compute(part, i)` over `count` equal parts of a batch, computed one after the other.
+
+  Args:
+    compute: a part's gradients and whatever else is summed.
+    batch: nested tensors `[B, …]`; `count` divides B.
+    zeros: of the shapes and types that `compute` returns.
+  """
+
+  def split(value: tf.Tensor) -> tf.Tensor:
+    # An axis of its own: XLA cannot cut rows between two bounds that are both computed.
+    rows, *rest = [tf.shape(value)[i] if size is None else size for i, size in enumerate(value.shape)]
+    return tf.reshape(value, [count, rows // count, *rest])
+
+  parts = tf.nest.map_structure(split, batch)
+
+  def add(i: tf.Tensor, *sums: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    more = compute(tf.nest.map_structure(lambda value: value[i], parts), i)
+    return i + 1, *[old + new for old, new in zip(sums, more, strict=True)]
+
+  _, *sums = tf.while_loop(lambda i, *_: i < count, add, (0, *zeros), maximum_iterations=count)
+  return list(sums)
+
+
 class TrainStep:
   r"""Runs updates: gradient of the global loss, clip, optimizer.
 
@@ -108,7 +134,7 @@ class TrainStep:
     self._optimizer = optimizer
     self._config = config
     self._may_skip = config.on_nonfinite == "skip"
-    self._micro_batch_size = config.micro_batch_size(strategy.num_replicas_in_sync)
+    config.micro_batch_size(strategy.num_replicas_in_sync)  # Raises where the batch cannot be split so.
     # AutoGraph is only wanted in `_run`: converting the model as well takes longer than tracing it.
     self._micro_gradients = tf.function(
       self._compute_micro_gradients, autograph=False, jit_compile=True if config.use_xla else None
@@ -179,21 +205,12 @@ class TrainStep:
       gradients, sums = self._micro_gradients(dict(batch), weight, micro_seed(0))
       return dict(zip(self._variables, gradients, strict=True)), sums
 
-    # An axis of its own: XLA cannot cut rows between two bounds that are both computed.
-    micro_batches = {
-      key: tf.reshape(value, [count, self._micro_batch_size, *value.shape[1:]])
-      for key, value in batch.items()
-    }
+    def micro_batch(part: dict[str, tf.Tensor], i: tf.Tensor) -> list[tf.Tensor]:
+      gradients, sums = self._micro_gradients(part, weight, micro_seed(i))
+      return [sums, *gradients]
 
-    def add_micro_batch(i: tf.Tensor, sums: tf.Tensor, *gradients: tf.Tensor) -> tuple[tf.Tensor, ...]:
-      part = {key: value[i] for key, value in micro_batches.items()}
-      more, part_sums = self._micro_gradients(part, weight, micro_seed(i))
-      return i + 1, sums + part_sums, *[old + new for old, new in zip(gradients, more, strict=True)]
-
-    zeros = [tf.zeros(variable.shape) for variable in self._variables.values()]
-    _, sums, *gradients = tf.while_loop(
-      lambda i, *_: i < count, add_micro_batch, (0, tf.zeros([6]), *zeros), maximum_iterations=count
-    )
+    zeros = [tf.zeros([6]), *[tf.zeros(variable.shape) for variable in self._variables.values()]]
+    sums, *gradients = sum_over_micro_batches(micro_batch, dict(batch), count, zeros)
     return dict(zip(self._variables, gradients, strict=True)), sums
 
   def _compute_micro_gradients(

@@ -1,5 +1,6 @@
 """The engine: learns, repeats, gives the same on more replicas, keeps the best, continues, refuses."""
 
+import contextlib
 import dataclasses
 import json
 
@@ -44,7 +45,7 @@ def small_task(**options):
 def test_a_tiny_model_learns_64_examples_by_heart(tmp_path, family):
   texts = made_up_texts(64, **family)
   task = tiny_task({"train": texts, "eval": texts}, **family)
-  results = fine_tune(task, QUICK, start=tiny_start(), output_dir=str(tmp_path / "run"))
+  results = fine_tune(task, QUICK, start=tiny_start(), output_dir=str(tmp_path / "run")).results
   assert results["pearson" if "regression" in family else "accuracy"] >= 0.95
   assert (tmp_path / "run/evaluation.png").read_bytes().startswith(b"\x89PNG")
 
@@ -52,10 +53,10 @@ def test_a_tiny_model_learns_64_examples_by_heart(tmp_path, family):
 @pytest.mark.slow
 def test_two_replicas_make_the_updates_of_one(tmp_path, mirrored_2):
   """13 examples in batches of 4: the last one is filled up with rows that must not count."""
-  one = fine_tune(small_task(), SHORT, start=tiny_start(), output_dir=str(tmp_path / "one"))
+  one = fine_tune(small_task(), SHORT, start=tiny_start(), output_dir=str(tmp_path / "one")).results
   two = fine_tune(
     small_task(), SHORT, start=tiny_start(), output_dir=str(tmp_path / "two"), strategy=mirrored_2
-  )
+  ).results
   first, second = weights(tmp_path / "one"), weights(tmp_path / "two")
   assert one["train_steps"] == two["train_steps"] == 8
   assert first.keys() == second.keys() > {"output_weights", "output_bias"}
@@ -68,9 +69,11 @@ def test_two_replicas_make_the_updates_of_one(tmp_path, mirrored_2):
 def test_a_run_repeats_and_continues(tmp_path):
   settings = dataclasses.replace(SHORT, num_train_epochs=1.0, classifier_dropout=0.1, do_predict=True)
   task, start = small_task(), tiny_start(hidden_dropout_prob=0.1)
-  run = lambda name, **changes: fine_tune(  # noqa: E731
-    task, dataclasses.replace(settings, **changes), start=start, output_dir=str(tmp_path / name)
-  )
+
+  def run(name, **changes):
+    now = dataclasses.replace(settings, **changes)
+    return fine_tune(task, now, start=start, output_dir=str(tmp_path / name)).results
+
   several = run("several", seeds=(1, 2), ensemble=True)
   assert set(several["seeds"]) == {"1", "2"}
   single = run("single", seeds=(2,))  # As if it had been alone.
@@ -102,11 +105,11 @@ def test_a_run_repeats_and_continues(tmp_path):
 
 def test_evaluation_and_prediction_of_a_finished_run(tmp_path):
   settings = dataclasses.replace(SHORT, num_train_epochs=1.0)
-  trained = fine_tune(small_task(), settings, start=tiny_start(), output_dir=str(tmp_path / "run"))
+  trained = fine_tune(small_task(), settings, start=tiny_start(), output_dir=str(tmp_path / "run")).results
   start = dataclasses.replace(tiny_start(), checkpoint=read_checkpoint(str(tmp_path / "run")))
   later = dataclasses.replace(settings, do_train=False, do_predict=True)
   for place in ("run", "elsewhere"):
-    again = fine_tune(small_task(), later, start=start, output_dir=str(tmp_path / place))
+    again = fine_tune(small_task(), later, start=start, output_dir=str(tmp_path / place)).results
     assert again["loss"] == pytest.approx(trained["loss"], abs=1e-6)
     assert len((tmp_path / place / "predictions_test.tsv").read_text().splitlines()) == 7
   other = tiny_task({"eval": made_up_texts(5, classes=3)}, classes=3)
@@ -172,7 +175,7 @@ class _Kept:
 
   def __init__(self):
     self.steps = []
-    self.keep = self.steps.append
+    self.keep, self.averaged = self.steps.append, contextlib.nullcontext
 
   def save(self, progress):
     pass
@@ -230,7 +233,7 @@ def test_lamb_bfloat16_dropout_and_user_callbacks(tmp_path):
   )
   results = fine_tune(
     small_task(), settings, start=tiny_start(), output_dir=str(tmp_path / "run"), callbacks=[Watch()]
-  )
+  ).results
   assert np.isfinite(results["loss"])
   by_class = ["val_f1", "val_f1_c0", "val_f1_c1"]
   assert seen == [["loss", "val_accuracy", *by_class, "val_loss", "val_majority_accuracy"]] * 2

@@ -45,7 +45,7 @@ def test_64_questions_are_learnt_by_heart(tmp_path):
     QUICK, learning_rate=1e-3, num_train_steps=80, eval_steps=40, do_predict=True
   )
   run = tmp_path / "run"
-  results = fine_tune(task, settings, start=start, output_dir=str(run))
+  results = fine_tune(task, settings, start=start, output_dir=str(run)).results
   assert results["accuracy"] >= 0.95
   assert results["accuracy"] == pytest.approx((results["accuracy_middle"] + results["accuracy_high"]) / 2)
   assert json.loads((run / "results.json").read_text())["accuracy"] == results["accuracy"]
@@ -63,7 +63,7 @@ def test_64_questions_are_learnt_by_heart(tmp_path):
     splits={"test": unknown}, tokenizer=start.tokenizer, max_seq_length=24, max_qa_length=8
   )
   alone = dataclasses.replace(settings, do_train=False, do_eval=False)
-  again = fine_tune(other, alone, start=start, output_dir=str(run))
+  again = fine_tune(other, alone, start=start, output_dir=str(run)).results
   wanted = {key: value for key, value in results.items() if not key.startswith("test")}
   assert {**wanted, "history": None} == {**again, "history": None}
   assert json.loads((run / "results.json").read_text())["accuracy"] == results["accuracy"]

@@ -6,10 +6,16 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.checkpoints.bundle import write_bundle
+from albert_tf.compat import raw_variable
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.finetuning.heads import answerability_loss
-from albert_tf.finetuning.models import AlbertClassifier, AlbertQuestionAnswering
+from albert_tf.finetuning.models import (
+  AlbertClassifier,
+  AlbertMultipleChoice,
+  AlbertQuestionAnswering,
+  AlbertTagger,
+)
 from albert_tf.modeling import AlbertEncoder, named_variables
 from albert_tf.optim.keras_optimizers import AdamW
 
@@ -63,8 +69,8 @@ def test_fit_and_predict_on_two_replicas(mirrored_2):
   np.testing.assert_allclose(*[model.predict(x, batch_size=8, verbose=0) for model in models], atol=1e-4)
 
 
-def test_every_integer_input_on_two_replicas(mirrored_2):
-  """SQuAD 2.0 has most of them; its loss is by name."""
+def squad2_batch():
+  """Inputs, labels by name, and losses by name."""
   starts = np.arange(8, dtype=np.int32) % 5
   x = {**inputs(), "p_mask": np.zeros((8, 7), np.int32), "start_positions": starts}
   x["dropout_seed"] = np.full((8, 2), 4, np.int32)
@@ -74,6 +80,12 @@ def test_every_integer_input_on_two_replicas(mirrored_2):
     "cls_logits": answerability_loss,
   }
   y = {"start_log_probs": starts, "end_log_probs": starts, "cls_logits": starts % 2}
+  return x, y, loss
+
+
+def test_every_integer_input_on_two_replicas(mirrored_2):
+  """SQuAD 2.0 has most of them; its loss is by name."""
+  x, y, loss = squad2_batch()
   data = tf.data.Dataset.from_tensors((x, y)).repeat(2)
   with mirrored_2.scope():
     model = AlbertQuestionAnswering(CONFIG, head_options={"classifier_dropout": 0.1})
@@ -82,6 +94,24 @@ def test_every_integer_input_on_two_replicas(mirrored_2):
   model.fit(data, shuffle=False, verbose=0)
   changed = [np.abs(a - b).max() > 0 for a, b in zip(before, model.get_weights(), strict=True)]
   assert sum(changed) == len(changed) - 2  # All but the pooler.
+
+
+@pytest.mark.slow
+def test_micro_batches_of_losses_by_name():
+  x, y, loss = squad2_batch()
+  del x["dropout_seed"]
+  losses, weights = [], []
+  for parts in (1, 4):
+    keras.utils.set_random_seed(3)
+    model = AlbertQuestionAnswering(CONFIG, head_options={"classifier_dropout": 0.0})
+    model.compile(AdamW(0.01, global_clipnorm=1.0), loss=loss, jit_compile=False)
+    model.gradient_accumulation_steps = parts
+    history = model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0).history
+    losses.append(history["loss"])
+    weights.append(model.get_weights())
+  np.testing.assert_allclose(*losses, rtol=1e-4)
+  for one, four in zip(*weights, strict=True):
+    np.testing.assert_allclose(one, four, atol=1e-4)
 
 
 def test_ids_given_as_floats_are_not_rounded():
@@ -106,3 +136,38 @@ def test_from_pretrained(tmp_path):
   )
   with pytest.raises(UserError, match="output_weights must have the shape"):
     AlbertClassifier.from_pretrained(str(tmp_path), num_labels=2)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn.t accept:DeprecationWarning")
+def test_parts_that_are_frozen_stay_so_in_a_file(tmp_path):
+  model = AlbertClassifier(CONFIG, head_options={"num_labels": 3})
+  everything = len(model.trainable_variables)
+  model.encoder.freeze_layers(0)
+  model.encoder.attention_sublayers[0].layer_norm.trainable = False
+  model.head.trainable = False
+  assert 0 < len(model.trainable_variables) < everything - 6
+  model.save(tmp_path / "m.keras")
+  again = keras.saving.load_model(tmp_path / "m.keras")
+  assert trained_names(again) == trained_names(model)
+  tagger = AlbertTagger(CONFIG, head_options={"num_labels": 3})  # It makes its pooler frozen.
+  tagger.encoder.pooler.trainable = True
+  tagger.encoder.embeddings.trainable = False
+  again = AlbertTagger.from_config(tagger.get_config())
+  assert trained_names(again) == trained_names(tagger) > {"bert/pooler/dense/kernel"}
+
+
+def trained_names(model):
+  ids = {id(raw_variable(variable)) for variable in model.trainable_variables}
+  return {name for name, variable in named_variables(model).items() if id(variable) in ids}
+
+
+def test_mistakes_are_answered_in_a_sentence(tmp_path):
+  model = AlbertClassifier(CONFIG, head_options={"num_labels": 3})
+  model.save_pretrained(str(tmp_path / "saved"))
+  with pytest.raises(UserError, match=r"max_seq_length=17, max_position_embeddings=16.*Use 16 or less"):
+    AlbertClassifier.from_pretrained(str(tmp_path / "saved"), max_seq_length=17)
+  for model_class in (AlbertMultipleChoice, AlbertQuestionAnswering):
+    with pytest.raises(UserError, match=r"has no labels of its own\. Received: num_labels=4"):
+      model_class.from_pretrained(str(tmp_path / "saved"), num_labels=4)
+  with pytest.raises(UserError, match="at least one row"):
+    model.predict([])

@@ -33,7 +33,7 @@ def run(directory, settings=SETTINGS, *, of=None, start=None, **changes):
     start=start or tiny_start(),
     output_dir=str(directory),
     flags_text=f"--changes={sorted(changes)}",
-  )
+  ).results
 
 
 def best_weights(directory):
@@ -160,7 +160,7 @@ def test_what_is_refused_leaves_no_directory(tmp_path):
 
 def test_a_batch_that_replicas_cannot_share_leaves_no_directory(tmp_path, mirrored_2):
   settings = dataclasses.replace(SETTINGS, train_batch_size=3, seeds=(1, 2))
-  with pytest.raises(UserError, match="split evenly"):
+  with pytest.raises(UserError, match="divisible by replicas"):
     fine_tune(task(), settings, start=tiny_start(), output_dir=str(tmp_path / "run"), strategy=mirrored_2)
   assert not (tmp_path / "run").exists()
 

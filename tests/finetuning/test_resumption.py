@@ -34,7 +34,7 @@ def start():
 
 
 def run(directory, settings=SETTINGS, **options):
-  return fine_tune(task(), settings, start=start(), output_dir=str(directory), **options)
+  return fine_tune(task(), settings, start=start(), output_dir=str(directory), **options).results
 
 
 def weights(directory):

@@ -36,7 +36,7 @@ def test_64_sentences_are_learnt_by_heart(tmp_path):
     QUICK, learning_rate=3e-3, num_train_steps=200, eval_steps=100, do_predict=True
   )
   run = tmp_path / "run"
-  results = fine_tune(task, settings, start=start, output_dir=str(run))
+  results = fine_tune(task, settings, start=start, output_dir=str(run)).results
   assert results["accuracy"] >= 0.95
   assert results["f1"] >= 0.95
   lines = (run / "predictions_eval.tsv").read_text().split("\n")
@@ -59,7 +59,9 @@ def test_two_replicas_make_the_updates_of_one(tmp_path, mirrored_2):
     task = TaggingTask(
       splits={"train": sentences, "eval": sentences}, tokenizer=start.tokenizer, max_seq_length=12
     )
-    results = fine_tune(task, settings, start=start, output_dir=str(tmp_path / name), strategy=strategy)
+    results = fine_tune(
+      task, settings, start=start, output_dir=str(tmp_path / name), strategy=strategy
+    ).results
     assert results["train_steps"] == 5
     weights.append(read_bundle(latest_bundle(str(tmp_path / name / "checkpoints/best"))))
   for name, value in weights[0].items():

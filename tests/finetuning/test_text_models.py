@@ -66,8 +66,13 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def in_folder(run, tmp_path, monkeypatch):
+  """What the guides' code reads, in the working directory."""
   monkeypatch.chdir(tmp_path)
-  (tmp_path / "run").symlink_to(run)
+  for name in ("run", "albert_base_v2", "domain"):
+    (tmp_path / name).symlink_to(run)
+  rows = "".join(f"{text},{number % 2}\n" for number, text in enumerate(TEXTS * 4))
+  for name in ("train.csv", "dev.csv"):
+    (tmp_path / name).write_text("review,stars\n" + rows)
   return tmp_path
 
 
@@ -82,12 +87,15 @@ def blocks(path, heading):
   ("path", "heading"),
   [
     ("README.md", "## Use it from Python"),
+    ("docs/checkpoints.md", ""),
+    ("docs/own_domain.md", ""),
+    pytest.param("docs/finetuning.md", "", marks=pytest.mark.slow),
     pytest.param("docs/keras.md", "", marks=pytest.mark.slow),
   ],
 )
 def test_the_documentation_as_written(path, heading, in_folder, mirrored_2, monkeypatch):
   # TensorFlow 2.15 has one group of devices a process: that of the other test with replicas.
-  monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda: mirrored_2)
+  monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda *_: mirrored_2)
   found = blocks(path, heading)
   assert found
   names = {}

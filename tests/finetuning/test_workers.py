@@ -29,7 +29,7 @@ task.evaluate = disagreeing
 settings = dataclasses.replace(
   QUICK, num_train_steps=8, eval_steps=2, train_batch_size=4, early_stopping_patience=1, seeds=(1, 2)
 )
-results = fine_tune(task, settings, start=tiny_start(), output_dir=sys.argv[1], strategy=strategy)
+results = fine_tune(task, settings, start=tiny_start(), output_dir=sys.argv[1], strategy=strategy).results
 print(json.dumps({seed: [run["train_steps"], run["best_step"]] for seed, run in results["seeds"].items()}))
 """
 

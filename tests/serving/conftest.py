@@ -30,7 +30,9 @@ TASKS = {
     **_SQUAD_SIZES,
   ),
   "choice": TaskSpec(kind="multiple_choice", name="c", max_seq_length=24, max_qa_length=10),
-  "tags": TaskSpec(kind="token_classification", name="t", label_names=("O", "B", "I"), max_seq_length=12),
+  "tags": TaskSpec(
+    kind="token_classification", name="t", label_names=("O", "B-X", "I-X", "I-Y"), max_seq_length=12
+  ),
 }
 
 

@@ -5,11 +5,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seqeval.metrics.sequence_labeling import get_entities
 import tensorflow as tf
 
+from albert_tf.finetuning.tasks import conll
 from albert_tf.finetuning.tasks.choices import ChoiceExample, PackedChoices
 from albert_tf.finetuning.tasks.conll import TaggedSentence
-from albert_tf.finetuning.tasks.words import align
+from albert_tf.finetuning.tasks.words import align, split_windows
+from albert_tf.serving.samples import ODD_TEXTS
+from albert_tf.serving.signatures import word_windows
+from albert_tf.serving.signatures.token_classification import group_entities
+from albert_tf.serving.signatures.word_windows import locate_words
 from albert_tf.tokenization import AlbertTokenizer
 
 CONTEXTS = ["the sky is blue and green grass grows under old trees while small birds sing", "", "day"]
@@ -86,22 +92,85 @@ def test_tags_equal_the_python_model(exported: Callable[[str], Any], tokenizer: 
     aligned = align(
       [TaggedSentence(words=tuple(words), tags=None, where="")], tokenizer, label_ids={}, max_seq_length=12
     )
-    row = {name: tf.constant(array[np.newaxis]) for name, array in aligned.features.rows[0].items()}
-    if len(aligned.features.rows) > 1:
-      whole = [place for place in aligned.places[0] if place is not None and place.row == 0]
-      cut = [tag.decode() for tag in outputs["tags"][b]]
-      assert all(cut[: len(whole)])
-      assert cut[-1] == ""
-      continue
-    chances = tf.nn.softmax(model(row)).numpy()[0]
+    chances = [  # Of each window.
+      tf.nn.softmax(model({name: tf.constant(array[np.newaxis]) for name, array in row.items()})).numpy()[0]
+      for row in aligned.features.rows
+    ]
     for word, place in enumerate(aligned.places[0]):
-      best = "O" if place is None else task.label_names[chances[place.position].argmax()]
-      assert outputs["tags"][b][word].decode() == best
-      if place is not None:
-        np.testing.assert_allclose(
-          outputs["probabilities"][b][word], chances[place.position].max(), atol=1e-5
-        )
+      at = np.eye(4)[0] if place is None else chances[place.row][place.position]
+      assert outputs["tags"][b][word].decode() == task.label_names[at.argmax()]
+      assert place is None or outputs["probabilities"][b][word] == pytest.approx(at.max(), abs=1e-5)
+  assert not outputs["truncated"].any()
   listed = session.run("words", {"words": outputs["words"]})
   np.testing.assert_array_equal(listed["tags"], outputs["tags"])
   none = session.run("serving_default", {"text": np.array([], object)})
-  assert none["tags"].shape == (0, 0)
+  assert none["tags"].shape == none["entities"].shape == (0, 0)
+  endless = session.run("serving_default", {"text": as_bytes(["the sky " * 200])})
+  assert endless["truncated"].all()
+  assert 30 < np.count_nonzero(endless["tags"][0]) < 400
+
+
+def test_entities_are_parts_of_the_text(exported: Callable[[str], Any]) -> None:
+  session = exported("tags").session
+  texts = ["  the sky\u3000is blue, small birds\nsing all day long and the grass grows ", "é 😀 birds"]
+  outputs = session.run("serving_default", {"text": as_bytes(texts)})
+  for b, text in enumerate(texts):
+    words = [text[s:e] for s, e in zip(outputs["starts"][b], outputs["ends"][b], strict=True) if e]
+    assert words == text.split()
+    tags = [tag.decode() for tag in outputs["tags"][b][: len(words)]]
+    found = get_entities(tags)
+    assert outputs["num_entities"][b] == len(found)
+    for e, (kind, first, last) in enumerate(found):
+      start, end = outputs["entity_starts"][b][e], outputs["entity_ends"][b][e]
+      assert (start, end) == (outputs["starts"][b][first], outputs["ends"][b][last])
+      assert outputs["entities"][b][e].decode() == text[start:end]
+      assert outputs["entity_types"][b][e].decode() == kind
+      of_words = outputs["probabilities"][b][first : last + 1]
+      assert outputs["entity_probabilities"][b][e] == pytest.approx(of_words.mean(), abs=1e-6)
+    assert not outputs["entities"][b][len(found) :].any()
+  assert outputs["num_entities"].sum() > 0
+
+
+def test_words_are_those_of_python_whatever_the_text() -> None:
+  texts = [*(text.decode("utf-8", "replace") for text in ODD_TEXTS), "a\x85b\u2028c  d", "\t\n"]
+  located = locate_words(tf.constant(texts))
+  for text, words, starts, ends in zip(texts, *(column.to_list() for column in located[1:4]), strict=True):
+    assert [word.decode() for word in words] == text.split()
+    assert [text[s:e] for s, e in zip(starts, ends, strict=True)] == text.split()
+
+
+def test_windows_of_words_are_those_of_training() -> None:
+  rng = np.random.default_rng(0)
+  budget, rows = 10, [rng.integers(0, rng.integers(1, 12), size=rng.integers(0, 60)) for _ in range(300)]
+  rows = [np.minimum(row, budget) for row in rows]
+  counts = np.array([len(row) for row in rows], np.int32)
+  ends = np.stack([np.pad(np.cumsum([0, *row]), (0, 60 - len(row)), mode="edge") for row in rows])
+  limit = 12
+  split = word_windows._split(
+    tf.constant(ends, tf.int32), tf.constant(counts), budget=budget, max_windows=limit
+  )
+  for row, start, end, last, number, is_cut in zip(rows, *(each.numpy() for each in split), strict=True):
+    windows = split_windows(row.tolist(), budget)
+    assert is_cut == (len(windows) > limit)
+    kept = windows[:limit]
+    assert number == len(kept)
+    found = list(zip(start[:number], end[:number], last[:number], strict=True))
+    if is_cut:
+      kept[-1] = kept[-1]._replace(last=kept[-1].end)
+    assert found == [(window.start, window.end, window.last) for window in kept]
+
+
+@pytest.mark.parametrize("letters", ["BI", "I", "BIES", "BILU"])
+def test_entities_are_grouped_as_they_are_scored(letters: str) -> None:
+  names = ["O", *(f"{letter}-{kind}" for letter in letters for kind in ("PER", "LOC"))]
+  tags = np.random.default_rng(1).integers(0, len(names), (50, 12)).astype(np.int32)
+  made = group_entities(names, tf.constant(tags), tf.ones([50, 12], tf.bool), tf.ones([50, 12]))
+  for row, kinds, first, end, count in zip(
+    tags,
+    *(made[f"entity_{name}"].numpy() for name in ("types", "first_words", "end_words")),
+    made["num_entities"].numpy(),
+    strict=True,
+  ):
+    scored = get_entities([conll.iobes(names[tag]) for tag in row])
+    grouped = zip(kinds[:count], first[:count], end[:count] - 1, strict=True)
+    assert [(kind.decode(), a, b) for kind, a, b in grouped] == scored

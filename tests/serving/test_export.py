@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import tiny_run
 from support.goldens import SPM_MODEL, TINY, golden
 from support.serving.session_loader import SessionModel
 import tensorflow as tf
@@ -241,3 +242,13 @@ def test_which_checkpoint_is_taken(run_dir: pathlib.Path, tmp_path: pathlib.Path
   for suffix in ("index", "data-00000-of-00001"):
     shutil.copy(run / f"checkpoints/model.ckpt-10.{suffix}", run / f"checkpoints/best/model.ckpt-10.{suffix}")
   assert read_checkpoint(str(run)).path == str(run / "checkpoints/best/model.ckpt-10")
+
+
+@pytest.mark.parametrize("kind", ["fill_mask", pytest.param("encoder", marks=pytest.mark.slow)])
+def test_straight_from_a_tf_hub_module(exported, model, tokenizer, tmp_path, kind) -> None:
+  hub = tiny_run.write_hub(tmp_path / "hub", model, tokenizer, "30k-clean.model")
+  path = export_saved_model(model=kind, init_checkpoint=hub, output_dir=str(tmp_path / "e"))
+  texts = {"text": np.array([text.encode() for text in TEXTS], object)}
+  ours, theirs = (each.run("serving_default", texts) for each in (exported(kind).session, SessionModel(path)))
+  for name, value in ours.items():
+    np.testing.assert_array_equal(value, theirs[name], err_msg=name)

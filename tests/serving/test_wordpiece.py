@@ -10,8 +10,11 @@ from support.serving.session_loader import SessionModel
 from support.wordpiece import SPECIAL
 import tensorflow as tf
 
+from albert_tf import AlbertPreprocessor, AlbertTagger
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.base import TaskSpec
+from albert_tf.finetuning.tasks.conll import TaggedSentence
+from albert_tf.finetuning.tasks.words import align
 from albert_tf.serving import FillMask, export_saved_model
 from albert_tf.serving.check import check_saved_model
 from albert_tf.tokenization import WordPieceTokenizer
@@ -78,6 +81,19 @@ def test_fill_mask(tmp_path: pathlib.Path, run_dir: str, model, tokenizer: WordP
   assert_passes(path)
 
 
+@pytest.mark.parametrize(
+  "vocabulary", [pytest.param("vocab.txt", marks=pytest.mark.slow), "vocab_chinese.txt"]
+)
+def test_straight_from_a_tf_hub_module(tmp_path: pathlib.Path, model, tokenizer, vocabulary: str):
+  hub = tiny_run.write_hub(tmp_path / "hub", model, tokenizer, vocabulary)
+  path = export_saved_model(model="encoder", init_checkpoint=hub, output_dir=str(tmp_path / "e"))
+  outputs = SessionModel(path).run("serving_default", {"text": as_bytes(TEXTS)})
+  batch = tokenizer(TEXTS)
+  np.testing.assert_array_equal(outputs["input_ids"], batch["input_ids"])
+  expected = model.encoder(batch, training=False)["pooled_output"]
+  np.testing.assert_allclose(outputs["pooled_output"], expected, atol=1e-5)
+
+
 @pytest.mark.slow
 def test_an_encoder(tmp_path: pathlib.Path, run_dir: str, model, tokenizer: WordPieceTokenizer):
   path = export_saved_model(model="encoder", init_checkpoint=run_dir, output_dir=str(tmp_path))
@@ -89,8 +105,30 @@ def test_an_encoder(tmp_path: pathlib.Path, run_dir: str, model, tokenizer: Word
   assert_passes(path)
 
 
+def test_a_tagger(tmp_path: pathlib.Path, model, tokenizer: WordPieceTokenizer):
+  """Made in Keras: `run_tagging.py` takes SentencePiece alone."""
+  tagger = AlbertTagger(
+    model.config,
+    task=TaskSpec(kind="token_classification", name="t", label_names=("O", "B-X", "I-X"), max_seq_length=12),
+    preprocessor=AlbertPreprocessor(tokenizer, kind="words", max_length=12),
+  )
+  with pytest.raises(UserError, match=r"export takes top_k, .*Received: input_signature, verbose"):
+    tagger.export(str(tmp_path / "e" / "1"), verbose=True, input_signature=None)
+  tagger.export(str(tmp_path / "e" / "1"))
+  texts = ["The sky, small birdsong over über all", "天空 birds"]
+  outputs = SessionModel(str(tmp_path / "e" / "1")).run("serving_default", {"text": as_bytes(texts)})
+  for b, text in enumerate(texts):
+    words = text.split()
+    aligned = align(
+      [TaggedSentence(words=tuple(words), tags=None, where="")], tokenizer, label_ids={}, max_seq_length=12
+    )
+    for word, place in enumerate(aligned.places[0]):
+      row = {name: array[np.newaxis] for name, array in aligned.features.rows[place.row].items()}
+      chances = tf.nn.softmax(tagger(row))[0][place.position]
+      assert outputs["probabilities"][b][word] == pytest.approx(float(tf.reduce_max(chances)), abs=1e-5)
+
+
 def test_other_kinds_are_refused(tmp_path: pathlib.Path, run_dir: str):
-  with pytest.raises(
-    UserError, match=r"encoder, fill_mask, classifier.*Received: token_classification.*of ids"
-  ):
-    export_saved_model(model="token_classification", init_checkpoint=run_dir, output_dir=str(tmp_path))
+  message = r"encoder, fill_mask, classifier, token_classification.*Received: multiple_choice.*of ids"
+  with pytest.raises(UserError, match=message):
+    export_saved_model(model="multiple_choice", init_checkpoint=run_dir, output_dir=str(tmp_path))

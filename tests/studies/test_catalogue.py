@@ -147,7 +147,7 @@ def test_laptop_models_are_made_of_their_recipes(monkeypatch):
 def test_unknown_names_are_refused_with_those_there_are():
   with pytest.raises(UserError, match=r"Did you mean 'embedding'\? There are: sizes, .*learning_curves"):
     find_study("embeding")
-  with pytest.raises(UserError, match="There are: none, nsp, sop"):
+  with pytest.raises(UserError, match="There are: start, none, nsp, sop"):
     find_study("sentence_loss").choose(["mlm"], "laptop")
   with pytest.raises(UserError, match="layers_2 is made from the arm layers_1"):
     find_study("depth").choose(["layers_2"], "laptop")

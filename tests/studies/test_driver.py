@@ -1,111 +1,17 @@
 """The loop of a study with commands that only leave what the real ones leave: order, resumption, tables, refusals."""
 
 import csv
-import hashlib
 import json
-import pathlib
 
 import pytest
-from support.goldens import SPM_MODEL
+from support.study_commands import Commands, make_plan, run
 
-from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.records import Manifest
 from albert_tf.studies.catalogue import find_study
-from albert_tf.studies.driver import check_directory, run_plan
+from albert_tf.studies.driver import check_directory
 from albert_tf.studies.memory import check_memory
-from albert_tf.studies.plan import Plan
 from albert_tf.studies.report import write_curves, write_report
 from albert_tf.studies.study import flag_values
-
-VOCAB_SHA256 = hashlib.sha256(pathlib.Path(SPM_MODEL).read_bytes()).hexdigest()
-CONFIG = AlbertConfig.from_name("tiny", vocab_size=8000)
-
-
-def make_plan(tmp_path, study="sentence_loss", **changes):
-  study = find_study(study)
-  values = {
-    "scale": "laptop",
-    "arms": study.arms_at("laptop"),
-    "seeds": (1, 2),
-    "output_dir": str(tmp_path / "lab"),
-    "spm_model_file": SPM_MODEL,
-    "train_flags": ("--size=tiny", "--num_train_steps=100", "--train_batch_size=8"),
-    "data_flags": ("--max_seq_length=32", "--max_predictions_per_seq=5"),
-  }
-  return Plan(study=study, **{**values, **changes})
-
-
-class Commands:
-  """Leaves what the commands leave; ends like a killed process at the command whose number is `die_at`."""
-
-  def __init__(self, *, die_at=None, vocab_sha256=VOCAB_SHA256):
-    self.finished, self.count, self.die_at, self.vocab_sha256 = [], 0, die_at, vocab_sha256
-
-  def __call__(self, title, command):
-    self.count += 1
-    if self.count == self.die_at:
-      raise KeyboardInterrupt
-    script, values = pathlib.Path(command[0]).stem, flag_values(command)
-    getattr(self, script)(values)
-    self.finished.append((title, command))
-
-  def extract_installed_docs(self, values):
-    folder = pathlib.Path(values["output_dir"])
-    folder.mkdir(parents=True)
-    for number in range(4):
-      (folder / f"docs-0000{number}-of-00004.txt").write_text("A sentence.\n")
-
-  def create_pretraining_data(self, values):
-    folder = pathlib.Path(values["output_dir"])
-    folder.mkdir(parents=True)
-    Manifest(
-      vocab_size=8000, vocab_sha256=self.vocab_sha256, max_seq_length=32, max_predictions_per_seq=5,
-      sentence_pair=values["sentence_pair"], random_seed=1, files=(),
-    ).save(str(folder))  # fmt: skip
-
-  def run_pretrain(self, values):
-    folder = pathlib.Path(values["output_dir"])
-    (folder / "checkpoints").mkdir(parents=True)
-    (folder / "albert_config.json").write_text(CONFIG.to_json_string())
-    loss = 6.0 + 0.1 * int(values.get("seed", 1)) - ("nsp" in str(folder))
-    rows = []
-    for step in (50, 100):
-      common = {"step": step, "masked_lm_loss": loss - step / 100, "masked_lm_accuracy": 0.2}
-      rate = {50: 10.0, 100: 40.0}[step]
-      rows.append({**common, "split": "train", "examples_per_second": rate, "seconds_step": 36.0 * step,
-                   "seconds_input": 0.0, "seconds_evaluation": 1800.0, "seconds_down": 99.0})  # fmt: skip
-      rows.append({**common, "split": "eval", "sentence_order_accuracy": 0.6})
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-  def evaluate(self, values):
-    folder = pathlib.Path(values["output_dir"])
-    folder.mkdir(parents=True)
-    arm = folder.parent.name
-    sop, nsp = {"none": (0.5, 0.5), "nsp": (0.52, 0.9), "sop": (0.86, 0.79)}[arm]
-    sets = {
-      "ordered": {"masked_lm_accuracy": 0.25, "masked_lm_loss": 5.0, "num_examples": 9, "sentence_pair": "ordered"},
-      "nsp": {"next_sentence_accuracy": nsp},
-      "sop": {"sentence_order_accuracy": sop},
-    }  # fmt: skip
-    (folder / "eval.json").write_text(json.dumps({"step": 100, "checkpoint": "x", "sets": sets}))
-
-  def run_tasks(self, values):
-    folder = pathlib.Path(values["output_dir"])
-    folder.mkdir(parents=True)
-    record = {"scores": {"mnli": 70.0}, "average": 70.0, "left_out": {"race": "no folder"}}
-    (folder / "tasks.json").write_text(json.dumps(record))
-
-  def compile_for_tpu(self, values):
-    path = pathlib.Path(values["output_json"])
-    path.parent.mkdir(exist_ok=True)
-    cycles = 100 if values["size"] == "bert_large" else 50
-    path.write_text(json.dumps({"time": {"cycles": cycles, "source": "formula"}}))
-
-
-def run(plan, commands, said=None):
-  check_directory(plan)
-  run_plan(plan, run=commands, notice=(said if said is not None else []).append, after=lambda stage: None)
 
 
 def test_killed_at_every_command_no_stage_is_done_twice(tmp_path):
@@ -122,10 +28,27 @@ def test_killed_at_every_command_no_stage_is_done_twice(tmp_path):
       break
   titles = [title for title, _ in finished]
   assert titles == [stage.name for stage in plan.stages()]  # In order, each once.
-  assert len(titles) == 1 + 3 + 2 * 3 * 2
+  assert len(titles) == 1 + 3 + 2 * 4 * 2
   run(plan, Commands(die_at=1))  # Nothing is left.
   run(make_plan(tmp_path, seeds=(1, 2, 3)), more := Commands())
-  assert [title.split("/")[-1] for title, _ in more.finished] == ["seed-3"] * 6
+  assert [title.split("/")[-1] for title, _ in more.finished] == ["seed-3"] * 8
+
+
+def test_side_by_side_no_command_runs_before_what_it_takes(tmp_path):
+  run(make_plan(tmp_path), commands := Commands(), at_once=2)
+  assert [len(each) for each in commands.rounds] == [1] * 4 + [2] * 8
+  seen = set()
+  for titles in commands.rounds:
+    runs = {title.replace("probe/", "pretraining/") for title in titles if title.startswith("probe/")}
+    assert runs <= seen
+    seen |= set(titles)
+
+  arms = find_study("depth").arms_at("laptop")
+  plan = make_plan(tmp_path / "depth", "depth", arms=arms, seeds=(1, 2))
+  run(plan, commands := Commands(), at_once=4)
+  trained = [titles for titles in commands.rounds if titles[0].startswith("pretraining/")]
+  # Of each seed one depth at a time, as each starts from the one before.
+  assert [[title.split("/")[1] for title in titles] for titles in trained] == [[arm.name] * 2 for arm in arms]
 
 
 def test_arms_share_documents_and_vocabulary_and_differ_in_the_pair(tmp_path):
@@ -149,12 +72,12 @@ def test_table_and_plot_of_what_was_measured(tmp_path):
   assert "| 40 ± 0 |" in rows[1]  # The first report, with the compilation, does not count.
   assert "Left out: scores of tasks, as --data_dir names no folder of them." in text
   table = json.loads((tmp_path / "lab/table.json").read_text())
-  figure = table["rows"][2]["figures"]["masked_lm_loss"]
+  figure = table["rows"][3]["figures"]["masked_lm_loss"]
   assert figure["values"] == pytest.approx([5.1, 5.2])
   assert figure["standard_deviation"] == pytest.approx(0.0707, abs=1e-3)
   lines = list(csv.DictReader((tmp_path / "lab/table.csv").read_text().splitlines()))
-  assert float(lines[1]["sentence_order_accuracy@sop"]) == pytest.approx(0.52)
-  assert lines[1]["paper SOP"] == "52.0"
+  assert float(lines[2]["sentence_order_accuracy@sop"]) == pytest.approx(0.52)
+  assert lines[2]["paper SOP"] == "52.0"
   assert (tmp_path / "lab/sentence_loss.png").read_bytes()[:4] == b"\x89PNG"
   assert "commands left: 0:00:0" in said[-1]
   assert "pretraining" in said[0]
@@ -174,6 +97,9 @@ def test_an_arm_starts_from_the_depth_before_and_another_takes_the_same_time(tmp
   starts = {title: flag_values(command).get("init_checkpoint") for title, command in commands.finished}
   assert starts["pretraining/layers_4/seed-3"] == depth.path("runs", "layers_2", "seed-3")
   assert starts["pretraining/layers_1/seed-3"] is None
+  paper = make_plan(tmp_path / "paper", scale="paper", arms=find_study("sentence_loss").arms_at("paper"))
+  trained = [flag_values(stage.command) for stage in paper.stages() if stage.kind == "pretraining"]
+  assert not any("init_checkpoint" in values for values in trained)  # The common start is a laptop's.
 
   timed = make_plan(tmp_path / "time", "equal_time", seeds=(1,))
   run(timed, commands := Commands())

@@ -81,6 +81,8 @@ def test_what_it_refuses(tmp_path):
     "needs a text of gigabytes": ["--study=dropout", "--scale=paper", output],
     "which is no directory": ["--study=dropout", f"--data_dir={tmp_path}/none", output],
     "'100' in '100 --use_xla'": ["--study=dropout", "--train_flags=100 --use_xla", output],
+    "does not take; its message": ["--study=dropout", "--train_flags=--lerning_rate=1", output],
+    "is for one. Received: --runs_at_once=2": ["--study=dropout", "--runs_at_once=2", "--tpu=local", output],
     "no --runs": ["--study=learning_curves", output],
   }
   if not doctor.has_gpu():  # Whose memory is not asked for.

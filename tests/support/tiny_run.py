@@ -1,6 +1,7 @@
 """Makes a run directory with random weights and a real, tiny vocabulary."""
 
 import pathlib
+import shutil
 from typing import Any
 
 import sentencepiece
@@ -11,7 +12,7 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.finetuning.models import make_model
 from albert_tf.finetuning.tasks.base import TaskSpec
 from albert_tf.modeling import AlbertForPreTraining, named_variables
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization import AlbertTokenizer, WordPieceTokenizer
 
 WORDS = "the sky is blue and green grass grows under old trees while small birds sing all day long".split()
 
@@ -61,6 +62,28 @@ def write_run(directory: pathlib.Path, model: AlbertForPreTraining, tokenizer: A
   tensors = [*(v.read_value() for v in variables.values()), tf.constant(10, tf.int64)]
   prefix = str(directory / "checkpoints/model.ckpt-10")
   tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors)
+
+
+def write_hub(
+  directory: pathlib.Path,
+  model: AlbertForPreTraining,
+  tokenizer: AlbertTokenizer | WordPieceTokenizer,
+  vocabulary: str,
+) -> str:
+  """A TF-Hub module, unpacked, as Google's are: no sentence-order head, assets under names of their own."""
+  (directory / "assets").mkdir(parents=True)
+  (directory / "variables").mkdir()
+  (directory / "saved_model.pb").write_bytes(b"")
+  (directory / "assets/albert_config.json").write_text(model.config.to_json_string())
+  tokenizer.save_pretrained(str(directory / "saved"))
+  (source,) = [path for path in (directory / "saved").iterdir() if path.suffix in (".model", ".txt")]
+  source.rename(directory / "assets" / vocabulary)
+  shutil.rmtree(directory / "saved")
+  variables = {
+    name: v.numpy() for name, v in named_variables(model).items() if "seq_relationship" not in name
+  }
+  write_bundle(str(directory / "variables/variables"), variables)
+  return str(directory)
 
 
 def write_fine_tuned_run(

@@ -27,6 +27,7 @@ TRAINING = {
   "noprogress": True,
   "noexport": True,
 }
+LEAN = {"gradient_accumulation_steps": 2, "remat": True, "ema_decay": 0.5, "report_steps": 2}
 SQUAD = {"max_seq_length": 32, "max_query_length": 8, "doc_stride": 8, "max_answer_length": 6}
 
 
@@ -50,11 +51,12 @@ def families(tmp_path_factory):
       "version": version,
       "train_file": data / f"train{version}.json",
       "predict_file": data / f"dev{version}.json",
+      **(LEAN if version == "2.0" else {}),
     }
     for version in ("1.1", "2.0")
   }
   return data, {
-    "run_glue": {"mrpc": {"task_name": "MRPC", "data_dir": data, "max_seq_length": 32}},
+    "run_glue": {"mrpc": {"task_name": "MRPC", "data_dir": data, "max_seq_length": 32, **LEAN}},
     "run_squad": squad,
     "run_race": {"race": {"data_dir": data / "RACE", "max_seq_length": 32, "max_qa_length": 16}},
     "run_tagging": {"ner": {"data_dir": data / "ner", "task_name": "ner", "max_seq_length": 16}},

@@ -11,10 +11,11 @@ import json, sys, types
 sys.path.insert(0, sys.argv[1])
 from absl import flags
 import finetuning_flags
+import finetuning_inputs
 flags.FLAGS(["command", *sys.argv[2:]])
 def length(given, positions, **kwargs):
   start = types.SimpleNamespace(config=types.SimpleNamespace(max_position_embeddings=positions))
-  return finetuning_flags.max_seq_length(given, start, **kwargs)
+  return finetuning_inputs.max_seq_length(given, start, **kwargs)
 print(json.dumps([length(None, 64), length(None, 2048), length(None, 512, default=128), length(80, 64)]))
 """
 
@@ -37,10 +38,11 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 from absl import flags
 import finetuning_flags
+import finetuning_inputs
 flags.DEFINE_list("text_columns", ["text"], "")
 flags.DEFINE_string("label_column", "label", "")
 flags.FLAGS(["command", *sys.argv[2:]])
-print(json.dumps(finetuning_flags.columns(dict, texts="text_columns", label="label_column")))
+print(json.dumps(finetuning_inputs.columns(dict, texts="text_columns", label="label_column")))
 """
 
 

@@ -147,3 +147,39 @@ def test_the_hours_are_those_of_all_lives_and_the_same_command_then_does_nothing
   assert 11 < running < 40
   assert end(start(flags))[0] == 0
   assert reports(run) == log
+
+
+def test_reports_and_evaluations_have_intervals_of_their_own(folder, monkeypatch):
+  """Killed in an evaluation between two checkpoints, which the next life makes again."""
+  settings = tiny_settings(folder, "apart", report_steps=3, eval_steps=2)
+  evaluate, calls = Evaluator.__call__, []
+
+  def killed(evaluator, **options):
+    calls.append(None)
+    if len(calls) == 3:
+      raise KeyboardInterrupt
+    return evaluate(evaluator, **options)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(Evaluator, "__call__", killed)
+    with pytest.raises(KeyboardInterrupt):
+      run_pretraining(settings)
+  result = run_pretraining(settings)
+  ours, whole = (read_metrics(f"{folder}/{name}/metrics.jsonl") for name in ("apart", "whole"))
+  steps = {split: [r["step"] for r in ours if r["split"] == split] for split in ("train", "eval")}
+  assert steps == {"train": [3, 4, 6, 8, 9, 12], "eval": [2, 4, 6, 8, 10, 12]}
+  assert {r["step"]: r["loss"] for r in ours if r["split"] == "eval"}.items() >= {
+    r["step"]: r["loss"] for r in whole if r["split"] == "eval"
+  }.items()
+  key = "sentence_order_loss"  # A mean over examples, of which every update has as many.
+  of_four = [r[key] for r in whole if r["split"] == "train" and r["step"] in (2, 4)]
+  first, fourth = (r[key] for r in ours if r["split"] == "train" and r["step"] in (3, 4))
+  assert (3 * first + fourth) / 4 == pytest.approx(np.mean(of_four), rel=1e-5)
+  bundle = read_bundle(result.checkpoint)
+  for name, value in read_bundle(find_bundle(f"{folder}/whole")).items():
+    if name.startswith(("bert/", "cls/", "global_step")):
+      np.testing.assert_array_equal(value, bundle[name], err_msg=name)
+  saved = checkpoint_steps(f"{folder}/apart/checkpoints")
+  assert read_bundle(find_bundle(f"{folder}/apart"))["global_step"] in saved
+  with pytest.raises(UserError, match="a multiple or a divisor"):
+    dataclasses.replace(settings, eval_steps=3)

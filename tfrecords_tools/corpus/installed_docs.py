@@ -12,9 +12,7 @@ import re
 import sysconfig
 import warnings
 
-from tqdm import tqdm
-
-from albert_tf import files
+from albert_tf import files, progress
 from albert_tf.errors import UserError
 from tfrecords_tools.corpus.sentences import split_sentences
 
@@ -143,12 +141,12 @@ def extract(
   workers = num_workers or min(os.cpu_count() or 1, 8)
   with (
     concurrent.futures.ProcessPoolExecutor(workers) as pool,
-    tqdm(total=len(sources), unit=" files", desc="Reading documentation", mininterval=1.0) as progress,
+    progress.bar(len(sources), desc="Reading documentation", unit="files") as shown,
   ):
 
     def results() -> Iterator[list[list[str]]]:
       for batch, found in zip(batches, pool.map(read, batches), strict=True):
-        progress.update(len(batch))
+        shown.update(len(batch))
         yield from (document for source in found for document in source)
 
     for document in unique_documents(results()):

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 
 from albert_tf import files
+from albert_tf.progress import track
 from albert_tf.records import Manifest, missing_files
 from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.inspection.inspector import Findings, Inspector, Problem
@@ -39,7 +40,7 @@ def inspect_files(
       context.set_forkserver_preload([__name__])
       workers = min(num_workers, len(paths))
       run = stack.enter_context(concurrent.futures.ProcessPoolExecutor(workers, mp_context=context)).map
-    for found in run(inspect, paths):
+    for found in track(run(inspect, paths), len(paths), desc="Inspecting", unit="files"):
       total.add(found)
   for directory in total.settings if validate else ():
     for name in missing_files(directory, Manifest.load(directory)):

@@ -4,8 +4,11 @@ from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
 import hashlib
+from typing import Any
 
 import numpy as np
+
+from albert_tf.errors import UserError
 
 Column = np.ndarray | Sequence[np.ndarray]  # One array, or one array a row where lengths differ.
 
@@ -22,12 +25,14 @@ class FeatureSet:
     pad_values: name → what a row is filled up with, 0 unless said; "labels" for tags.
     weights: of each example `[n]` or of each piece, n arrays `[s]`; None: 1. A batch's loss is the weighted
       mean over the whole of it, all replicas together.
+    factors: on each example's part of that mean, `[n]`, as those of `class_factors`; None: 1.
   """
 
   rows: Sequence[Mapping[str, np.ndarray]]
   labels: Column | Mapping[str, Column] | None = None
   pad_values: Mapping[str, int] = dataclasses.field(default_factory=dict)
   weights: Column | None = None
+  factors: np.ndarray | None = None
 
   def __len__(self) -> int:
     return len(self.rows)
@@ -51,3 +56,31 @@ class FeatureSet:
         digest.update(f"{array.dtype.str}{array.shape}".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()
+
+
+def class_factors(
+  labels: Any, names: Sequence[str], class_weights: str | Mapping[str, float]
+) -> np.ndarray | None:
+  """The weight of each example's class, float32 `[n]`, as Keras' `class_weight` has it; None without weights.
+
+  Args:
+    labels: class ids, `[n]`.
+    names: of the classes, by id; none of a task without.
+    class_weights: see `FineTuneSettings`.
+
+  Raises:
+    UserError: weights for a class that there is not, or for a task without classes of examples.
+  """
+  if not class_weights:
+    return None
+  if not names or not isinstance(labels, np.ndarray):
+    raise UserError("Class weights are for classification. Received: another kind of task. Leave them out.")
+  if isinstance(class_weights, str):  # Balanced.
+    counts = np.bincount(labels, minlength=len(names))
+    return (len(labels) / (len(names) * np.maximum(counts, 1)))[labels].astype(np.float32)
+  unknown = sorted(class_weights.keys() - set(names))
+  if unknown:
+    raise UserError(
+      f"Class weights are for classes of the task: {', '.join(names)}. Received: weights of {', '.join(unknown)}."
+    )
+  return np.array([class_weights.get(name, 1.0) for name in names], np.float32)[labels]

@@ -18,7 +18,7 @@ from albert_tf.finetuning import initialize
 from albert_tf.finetuning.engine import record as recording
 from albert_tf.finetuning.engine import results as reporting
 from albert_tf.finetuning.engine import resume, train
-from albert_tf.finetuning.engine.features import FeatureSet
+from albert_tf.finetuning.engine.features import FeatureSet, class_factors
 from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.tasks.base import FineTuningTask, Outputs, TaskSpec
@@ -48,7 +48,7 @@ def fine_tune(
   flags_text: str = "",
   callbacks: Sequence[Any] = (),
   strategy: tf.distribute.Strategy | None = None,
-) -> dict[str, Any]:
+) -> reporting.FineTuned:
   """Trains (`do_train`), evaluates (`do_eval`), predicts (`do_predict`) and leaves a fine-tuned run directory.
 
   A seed that finished before is not trained again; one that was killed goes on from its last evaluation, to the same
@@ -64,7 +64,7 @@ def fine_tune(
     strategy: instead of the one that `settings.distribution` says.
 
   Returns:
-    What `results.json` holds.
+    The results, and the model with the best weights; of several seeds the best one's.
 
   Raises:
     UserError: the weights do not fit, or the directory holds something else.
@@ -74,7 +74,9 @@ def fine_tune(
   engine = _Engine(record, strategy, output_dir=output_dir, callbacks=callbacks)
   Consensus(strategy).on_chief(engine.chief, engine.begin)  # Before other workers look for what is there.
   runs = [engine.run_seed(seed) for seed in settings.seeds]
-  return engine.finish_seeds(runs) if len(runs) > 1 else dict(runs[0].results)
+  results = engine.finish_seeds(runs) if len(runs) > 1 else dict(runs[0].results)
+  elsewhere = start.checkpoint if recording.best_weights(output_dir) is None else None
+  return reporting.FineTuned(results=results, checkpoint=elsewhere.directory if elsewhere else output_dir)
 
 
 class _Engine:
@@ -103,7 +105,7 @@ class _Engine:
     """Refuses what cannot be, before anything is written; one of several seeds is marked, should it be killed."""
     directory = self._output_dir
     self._record.check(directory)
-    train.check_length(self._task, self._start)
+    train.check_model(self._task, self._settings, self._start)
     if self._settings.do_train:
       train.check(self._task, self._settings, self._train, strategy=self._strategy)
     recording.check_content(directory, self._content)
@@ -123,7 +125,8 @@ class _Engine:
     features = self._task.train_features()
     if features.labels is None:
       raise UserError("Training needs labels. Received: training examples without. Name the label column.")
-    return features
+    factors = class_factors(features.labels, self._task.spec.label_names, self._settings.class_weights)
+    return dataclasses.replace(features, factors=factors)
 
   @functools.cached_property
   def _splits(self) -> dict[str, FeatureSet]:

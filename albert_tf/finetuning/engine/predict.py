@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tqdm
 
-from albert_tf.finetuning.engine.batches import Batching, FlatFeatures, Plan, planned_dataset
+from albert_tf.finetuning.engine.batches import Batching, Plan, planned_dataset
 from albert_tf.finetuning.engine.features import FeatureSet
+from albert_tf.finetuning.engine.flat import FlatFeatures
 from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, Outputs
 from albert_tf.pipelines.batches import HostShard
+from albert_tf.progress import track
 from albert_tf.training.distribution import host_shard
 
 _BAR_FROM_BATCHES = 50
@@ -57,8 +58,7 @@ class Predictor:
     batches = self._batches(features, parts, batching)
     quiet = not self._verbose or len(parts) < _BAR_FROM_BATCHES
     rows: dict[str, list[Any]] = {}
-    # None: shown on a terminal alone.
-    for indices in tqdm.tqdm(parts, desc=name, disable=quiet or None, unit="batch", leave=False):
+    for indices in track(parts, len(parts), desc=name or "evaluating", unit="batches", shown=not quiet):
       for key, array in self._run(next(batches)).items():
         rows.setdefault(key, []).extend(array[: len(indices)])
     back = np.argsort(order, kind="stable")

@@ -40,7 +40,13 @@ _NOT_IDENTITY = (
   "distribution",
   "jit_compile",
   "verbose",
+  # As the number of replicas: other roundings and other dropout, the same update.
+  "gradient_accumulation_steps",
+  "remat",
+  "report_steps",
 )
+# Settings of training that earlier versions did not have and so did not record.
+_ADDED_SINCE = ("freeze_layers", "ema_decay", "class_weights")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,6 +64,9 @@ class Record:
     spec.pop("null_score_diff_threshold")  # Found in evaluation.
     spec.pop("columns")  # What they hold is compared: `check_content`.
     training = {key: value for key, value in self.settings.to_dict().items() if key not in _NOT_IDENTITY}
+    for name in _ADDED_SINCE:
+      if not training[name] and training[name] != 0:
+        del training[name]
     training["several_seeds"] = len(self.settings.seeds) > 1
     data = dict(self.task.data)
     record = {"task": spec, "data": data, "init_checkpoint": self.start.source, "settings": training}

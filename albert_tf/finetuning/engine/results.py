@@ -1,6 +1,8 @@
 """What a run of one or several seeds came to: results.json, its lines on the screen, and the model card."""
 
 from collections.abc import Iterator, Mapping
+import dataclasses
+import functools
 import math
 import os
 import statistics
@@ -16,7 +18,27 @@ from albert_tf.finetuning.engine.record import (
   write_json,
   write_text,
 )
-from albert_tf.finetuning.tasks.base import FineTuningTask
+from albert_tf.finetuning.models import model_class
+from albert_tf.finetuning.task_model import TaskModel
+from albert_tf.finetuning.tasks.base import FineTuningTask, TaskSpec
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuned:
+  """What `fine_tune` leaves.
+
+  Attributes:
+    results: what `results.json` holds.
+    checkpoint: the run directory of the best weights, or, where an earlier run's were used, that one's.
+  """
+
+  results: Mapping[str, Any]
+  checkpoint: str
+
+  @functools.cached_property
+  def model(self) -> TaskModel:
+    """The Keras model with these weights, read when it is first asked for; it takes texts."""
+    return model_class(TaskSpec.load(self.checkpoint)).from_pretrained(self.checkpoint)
 
 
 def head(task: FineTuningTask, source: str) -> dict[str, Any]:
@@ -170,6 +192,9 @@ def _recipe(record: Record, results: Mapping[str, Any], *, source: str) -> list[
     for seed, run in _runs(results).items()
     if "train_steps" in run
   ]
+  options = ("gradient_accumulation_steps", "freeze_layers", "ema_decay", "class_weights")
+  changed = [(name, getattr(settings, name)) for name in options]
+  default = {field.name: field.default for field in dataclasses.fields(settings)}
   dropout = "the configuration's" if settings.dropout is None else settings.dropout
   head_dropout = f"classifier dropout {settings.classifier_dropout:g}, "
   return [
@@ -180,6 +205,7 @@ def _recipe(record: Record, results: Mapping[str, Any], *, source: str) -> list[
       f"layer decay {settings.layer_decay:g}, encoder dropout {dropout}, "
       f"{head_dropout if record.task.spec.has_head_dropout else ''}{settings.mixed_precision}"
     ),
+    *[f"- {name}: {value}" for name, value in changed if value != default[name]],
   ]
 
 

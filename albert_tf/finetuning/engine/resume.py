@@ -1,6 +1,7 @@
 """A training's evaluations: what they keep on disk, so that a killed one goes on to the same weights."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+import contextlib
 import dataclasses
 import json
 import math
@@ -69,6 +70,7 @@ class KeptTraining:
     with self._strategy.scope():
       self._optimizer.build(model.trainable_variables)
     slots = self._optimizer.named_slots(model.trainable_variables, self._weights)
+    self._averages = {name: slots[f"{name}/ema"] for name in self._weights if f"{name}/ema" in slots}
     self._variables = {**self._weights, **slots}
     self._state_dir, self._best_dir = os.path.join(directory, STATE), os.path.join(directory, BEST)
     self._writes = writes
@@ -115,9 +117,22 @@ class KeptTraining:
     self._write({**values, _PROGRESS: np.array(progress.to_json().encode())}, progress.step, self._state_dir)
 
   def keep(self, step: int) -> None:
-    """Takes the weights for the best so far."""
-    self._best = {name: variable.numpy() for name, variable in self._weights.items()}
+    """Takes the weights, where they are averaged the averages, for the best so far."""
+    best = {**self._weights, **self._averages}
+    self._best = {name: variable.numpy() for name, variable in best.items()}
     self._write(self._best, step, self._best_dir)
+
+  @contextlib.contextmanager
+  def averaged(self) -> Iterator[None]:
+    """Within it the model has the averages of its weights, where the optimizer keeps them."""
+    trained = {name: self._weights[name].numpy() for name in self._averages}
+    for name, average in self._averages.items():
+      self._weights[name].assign(average.numpy())
+    try:
+      yield
+    finally:
+      for name, value in trained.items():
+        self._weights[name].assign(value)
 
   def _write(self, values: Mapping[str, np.ndarray], step: int, directory: str) -> None:
     """`model.ckpt-<step>`; what the directory held before goes."""
@@ -152,6 +167,7 @@ class EvaluateAndKeepBest(keras.callbacks.Callback):
 
   Attributes:
     progress: how far training is.
+    seconds_evaluating: of this process.
   """
 
   def __init__(
@@ -172,6 +188,7 @@ class EvaluateAndKeepBest(keras.callbacks.Callback):
     self._eval_steps = settings.eval_steps
     self._patience = settings.early_stopping_patience
     self.progress = progress
+    self.seconds_evaluating = 0.0
     self._began, self._seconds_before = time.monotonic(), progress.seconds
 
   @property
@@ -214,7 +231,10 @@ class EvaluateAndKeepBest(keras.callbacks.Callback):
     progress = self.progress
     if progress.step in progress.history:
       return
-    metrics = progress.history[progress.step] = self._evaluate()
+    began = time.monotonic()
+    with self._kept.averaged():
+      metrics = progress.history[progress.step] = self._evaluate()
+    self.seconds_evaluating += time.monotonic() - began
     if self._best_metric not in metrics:
       raise KeyError(f"evaluate() must return {self._best_metric!r}. Received: {sorted(metrics)}.")
     value = metrics[self._best_metric]

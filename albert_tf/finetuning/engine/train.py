@@ -6,13 +6,15 @@ import math
 import sys
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine import batches
 from albert_tf.finetuning.engine.features import FeatureSet
+from albert_tf.finetuning.engine.flat import FlatFeatures
 from albert_tf.finetuning.engine.predict import Predictor
-from albert_tf.finetuning.engine.reports import report_writers
+from albert_tf.finetuning.engine.reports import ProgressLines, report_writers
 from albert_tf.finetuning.engine.resume import EvaluateAndKeepBest, KeptTraining
 from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.models import make_model
@@ -22,6 +24,7 @@ from albert_tf.modeling import named_variables
 from albert_tf.optim.keras_optimizers import AdamW, Lamb, WarmupPolynomialDecay, layerwise_rate_multipliers
 from albert_tf.training.distribution import host_shard
 from albert_tf.training.precision import precision_policy
+from albert_tf.training.settings import StepConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,8 +38,10 @@ class Trained:
   history: dict[int, dict[str, float]]
 
 
-def check_length(task: FineTuningTask, start: Start) -> None:
-  """Raises a `UserError` where the task's rows may be longer than what the model reads."""
+def check_model(task: FineTuningTask, settings: FineTuneSettings, start: Start) -> None:
+  """Raises a `UserError` where rows may be longer than what the model reads, or layers are not frozen apart."""
+  if settings.freeze_layers is not None:
+    start.config.check_separable(settings.freeze_layers)
   limit = start.config.max_position_embeddings
   if task.spec.max_seq_length > limit:
     raise UserError(
@@ -51,11 +56,11 @@ def check(
   """Raises a `UserError` where these examples cannot be trained on with these settings."""
   make_batching(task, settings, settings.train_batch_size, strategy).check(features, "the training data")
   make_schedule(settings, num_steps=_num_steps(settings, len(features)))
-  if settings.train_batch_size % strategy.num_replicas_in_sync:
-    raise UserError(
-      f"train_batch_size is split evenly over the replicas. Received: {settings.train_batch_size} for "
-      f"{strategy.num_replicas_in_sync} replicas."
-    )
+  parts = StepConfig(
+    global_batch_size=settings.train_batch_size,
+    gradient_accumulation_steps=settings.gradient_accumulation_steps,
+  )
+  parts.micro_batch_size(strategy.num_replicas_in_sync)
 
 
 def build_model(
@@ -71,13 +76,17 @@ def build_model(
   if task.spec.has_head_dropout:
     head_options["classifier_dropout"] = settings.classifier_dropout
   with strategy.scope():
-    return make_model(
+    model = make_model(
       task.spec,
       config,
       head_options=head_options,
-      encoder_options={"use_one_hot_embeddings": _on_tpu(strategy)},
+      encoder_options={"use_one_hot_embeddings": _on_tpu(strategy), "remat": settings.remat},
       dtype=precision_policy(settings.mixed_precision),
     )
+  model.gradient_accumulation_steps = settings.gradient_accumulation_steps
+  if settings.freeze_layers is not None:
+    model.encoder.freeze_layers(settings.freeze_layers)
+  return model
 
 
 def make_predictor(
@@ -117,6 +126,7 @@ def train(
   batching = make_batching(task, settings, settings.train_batch_size, strategy)
   num_steps = _num_steps(settings, len(features))
   schedule = make_schedule(settings, num_steps=num_steps)
+  data = _TrainingData(features, batching, seed=seed, num_steps=num_steps, strategy=strategy)
   compile_model(model, task, settings, schedule, strategy=strategy)
   kept = KeptTraining(model, directory, writes=writes)
   evaluation = EvaluateAndKeepBest(
@@ -127,10 +137,17 @@ def train(
     settings=settings,
     progress=kept.restore(),
   )
-  writers = report_writers(directory, evaluation, schedule, settings.train_batch_size) if writes else []
+  writers = []
+  if writes:
+    size, every = settings.train_batch_size, settings.report_steps
+    writers = report_writers(
+      directory, evaluation, schedule, data.tokens, batch_size=size, report_steps=every
+    )
+    if settings.verbose:
+      writers.append(ProgressLines(num_steps - evaluation.progress.step))
   _fit(
     model,
-    _training_data(features, batching, seed=seed, num_steps=num_steps, strategy=strategy),
+    data.dataset,
     evaluation,
     epoch_steps=batches.steps_per_epoch(len(features), batching.batch_size),
     num_steps=num_steps,
@@ -185,6 +202,7 @@ def compile_model(
         schedule,
         weight_decay_rate=settings.weight_decay,
         global_clipnorm=settings.clip_norm or None,
+        ema_decay=settings.ema_decay,
         rate_multipliers=multipliers,
       ),
       loss=task.loss(),
@@ -209,24 +227,34 @@ def make_batching(
   )
 
 
-def _training_data(
-  features: FeatureSet,
-  batching: batches.Batching,
-  *,
-  seed: int,
-  num_steps: int,
-  strategy: tf.distribute.Strategy,
-) -> Callable[[int], Any]:
-  """First update → what `model.fit` reads: on each input host its own rows of every batch."""
-  flat = batches.FlatFeatures.of(features)
+class _TrainingData:
+  """The batches of a training, from any update on."""
 
-  def dataset_from(first_step: int) -> Any:
-    plan = batches.training_plan(flat, batching, seed=seed, num_steps=num_steps, first_step=first_step)
+  def __init__(
+    self,
+    features: FeatureSet,
+    batching: batches.Batching,
+    *,
+    seed: int,
+    num_steps: int,
+    strategy: tf.distribute.Strategy,
+  ):
+    self._flat, self._batching, self._strategy = FlatFeatures.of(features), batching, strategy
+    self._options = {"seed": seed, "num_steps": num_steps}
+    self._first, self._tokens = 0, np.zeros(0, np.int64)
+
+  def dataset(self, first_step: int) -> Any:
+    """What `model.fit` reads from an update on: on each input host its own rows of every batch."""
+    flat, batching, strategy = self._flat, self._batching, self._strategy
+    plan = batches.training_plan(flat, batching, **self._options, first_step=first_step)
+    self._first, self._tokens = first_step, plan.tokens
     return strategy.distribute_datasets_from_function(
       lambda context: batches.planned_dataset(flat, plan, batching, shard=host_shard(strategy, context))
     )
 
-  return dataset_from
+  def tokens(self, before: int, step: int) -> int:
+    """Tokens without padding of the updates after `before` up to `step`, of those that were asked for last."""
+    return int(self._tokens[max(before - self._first, 0) : step - self._first].sum())
 
 
 def _fit(

@@ -22,6 +22,7 @@ from albert_tf.finetuning.tasks.base import (
   write_tsv,
 )
 from albert_tf.finetuning.tasks.stored import mean_probabilities, read_scores, write_scores
+from albert_tf.progress import track
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.packing import BLANK
 
@@ -133,7 +134,8 @@ class PackedChoices(Sequence[Mapping[str, np.ndarray]]):
     contexts: dict[str, np.ndarray] = {}
     self._contexts: list[np.ndarray] = []
     self._tails: list[list[np.ndarray]] = []
-    for example in examples:
+    every = list(examples)
+    for example in track(every, len(every), desc="Tokenizing", unit="questions"):
       if example.context not in contexts:
         # One piece more than may stay tells that there is more.
         contexts[example.context] = np.array(tokenizer.encode(example.context)[: self._room + 1], np.int32)

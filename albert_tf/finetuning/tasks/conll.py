@@ -1,6 +1,6 @@
-"""Tagged sentences from files: columns as in the CoNLL tasks, CoNLL-U, and JSON lines."""
+"""Tagged sentences from files: columns as in the CoNLL tasks, CoNLL-U, and JSON lines; and what their tags mean."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 import dataclasses
 import re
 from typing import Any
@@ -8,6 +8,9 @@ from typing import Any
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import parse_json, read_lines
 
+OUTSIDE = "O"
+_ENTITY_TAG = re.compile(r"[BIESLU]-.+")
+_BILOU = {"L": "E", "U": "S"}  # Other letters for the same scheme; seqeval knows E and S.
 _DOCUMENT = "-DOCSTART-"
 _BLANK_TAG = "_"  # How column files write "not known".
 _CONLLU_SKIPPED = re.compile(r"\d+[-.]\d+$")  # Multi-word tokens and empty nodes of CoNLL-U.
@@ -169,3 +172,19 @@ def _without_blank_tags(sentences: list[TaggedSentence]) -> list[TaggedSentence]
         f"Every sentence of a file has tags, or none has. Received: none in {sentence.where}, and some elsewhere."
       )
   return sentences
+
+
+def marks_entities(tags: Iterable[str]) -> bool:
+  """Whether tags are "O" and B-X, I-X (and E-, S- or L-, U-): then entities are scored, not words alone."""
+  tags = set(tags) - {OUTSIDE}
+  return bool(tags) and all(_ENTITY_TAG.fullmatch(tag) for tag in tags)
+
+
+def entity_kinds(tags: Iterable[str]) -> list[str]:
+  """The types of entities that tags such as B-PER mark."""
+  return sorted({tag[2:] for tag in tags if tag != OUTSIDE})
+
+
+def iobes(tag: str) -> str:
+  """A tag of BILOU in the letters of IOBES."""
+  return _BILOU.get(tag[0], tag[0]) + tag[1:] if tag[1:2] == "-" else tag

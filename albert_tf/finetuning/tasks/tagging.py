@@ -1,7 +1,7 @@
 """The task of tagging words: named entities, parts of speech, or any tags of a person's own; and its scores."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import functools
 import os
 import re
@@ -21,13 +21,10 @@ from albert_tf.finetuning.tasks.base import (
   cross_entropy,
   write_tsv,
 )
-from albert_tf.finetuning.tasks.conll import TaggedSentence
+from albert_tf.finetuning.tasks.conll import OUTSIDE, TaggedSentence, entity_kinds, iobes, marks_entities
 from albert_tf.finetuning.tasks.words import TaggingFeatures, align
 from albert_tf.tokenization import AlbertTokenizer
 
-OUTSIDE = "O"
-_ENTITY_TAG = re.compile(r"[BIESLU]-.+")
-_BILOU = {"L": "E", "U": "S"}  # Other letters for the same scheme; seqeval knows E and S.
 _IN_CELL = re.compile(r"[\t\r\n]")  # What a cell of a table cannot hold.
 
 
@@ -163,23 +160,12 @@ def _tags_by_frequency(splits: Mapping[str, Sequence[TaggedSentence]]) -> tuple[
   return tuple(sorted(counts, key=lambda tag: (-counts[tag], tag)))
 
 
-def marks_entities(tags: Iterable[str]) -> bool:
-  """Whether tags are "O" and B-X, I-X (and E-, S- or L-, U-): then entities are scored, not words alone."""
-  tags = set(tags) - {OUTSIDE}
-  return bool(tags) and all(_ENTITY_TAG.fullmatch(tag) for tag in tags)
-
-
 def word_accuracy(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> float:
   """Share of words with the right tag."""
   right = [
     a == b for left, right in zip(gold, predicted, strict=True) for a, b in zip(left, right, strict=True)
   ]
   return float(np.mean(right)) if right else 0.0
-
-
-def entity_kinds(tags: Iterable[str]) -> list[str]:
-  """The types of entities that tags such as B-PER mark."""
-  return sorted({tag[2:] for tag in tags if tag != OUTSIDE})
 
 
 def entity_scores(
@@ -198,7 +184,7 @@ def entity_scores(
   """
   metrics = optional_package("seqeval.metrics", extra="tagging", purpose="Scores of entities (B-X, I-X) need")
   sequence_labeling = metrics.sequence_labeling
-  left, right = ([[_iobes(tag) for tag in sentence] for sentence in each] for each in (gold, predicted))
+  left, right = ([[iobes(tag) for tag in sentence] for sentence in each] for each in (gold, predicted))
   scores = dict.fromkeys(["precision", "recall", "f1", *(f"f1_{kind}" for kind in kinds)], 0.0)
   if not (sequence_labeling.get_entities(left) or sequence_labeling.get_entities(right)):
     return scores
@@ -207,7 +193,3 @@ def entity_scores(
   scores |= {"precision": total["precision"], "recall": total["recall"], "f1": total["f1-score"]}
   scores |= {f"f1_{kind}": report[kind]["f1-score"] for kind in kinds if kind in report}
   return {name: float(value) for name, value in scores.items()}
-
-
-def _iobes(tag: str) -> str:
-  return _BILOU.get(tag[0], tag[0]) + tag[1:] if tag[1:2] == "-" else tag

@@ -13,6 +13,7 @@ import numpy as np
 from scipy import special, stats
 from sklearn import metrics as sklearn_metrics
 
+from albert_tf import progress
 from albert_tf.compat import keras
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.features import FeatureSet
@@ -27,6 +28,8 @@ from albert_tf.finetuning.tasks.base import (
 )
 from albert_tf.finetuning.tasks.stored import mean_probabilities, read_scores, write_scores
 from albert_tf.tokenization import Tokenizer
+
+_ROWS_AT_ONCE = 4096  # Examples that are tokenized together.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -188,18 +191,19 @@ def text_rows(texts: Texts, tokenizer: Tokenizer, *, max_length: int) -> list[di
 
   The longer text is cut at its end until both fit; an empty second text makes a single segment.
   """
-  packed = tokenizer(
-    list(texts.firsts), None if texts.seconds is None else list(texts.seconds), max_length=max_length
-  )
-  lengths = packed["input_mask"].sum(axis=1)
-  full = int((lengths == max_length).sum())
+  rows: list[dict[str, np.ndarray]] = []
+  with progress.bar(len(texts), desc=f"Tokenizing {texts.source}", unit="examples") as shown:
+    for begin in range(0, len(texts), _ROWS_AT_ONCE):
+      part = slice(begin, begin + _ROWS_AT_ONCE)
+      seconds = None if texts.seconds is None else list(texts.seconds[part])
+      packed = tokenizer(list(texts.firsts[part]), seconds, max_length=max_length)
+      for i, length in enumerate(packed["input_mask"].sum(axis=1)):
+        rows.append({name: array[i, :length].copy() for name, array in packed.items()})
+      shown.update(len(seconds or texts.firsts[part]))
+  full = sum(len(row["input_ids"]) == max_length for row in rows)
   if full:
-    logging.info(
-      "%s: %d of %d examples fill or exceed %d pieces", texts.source, full, len(lengths), max_length
-    )
-  return [
-    {name: array[i, :length].copy() for name, array in packed.items()} for i, length in enumerate(lengths)
-  ]
+    logging.info("%s: %d of %d examples fill or exceed %d pieces", texts.source, full, len(rows), max_length)
+  return rows
 
 
 def _numbers(texts: Texts) -> np.ndarray:

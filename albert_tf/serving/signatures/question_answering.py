@@ -1,7 +1,5 @@
 """Answers to questions, cut from the text that holds them, as signatures."""
 
-from collections.abc import Callable
-
 import tensorflow as tf
 
 from albert_tf.errors import UserError
@@ -22,12 +20,11 @@ from albert_tf.serving.signatures.question_windows import (
   spans_of_best,
   spans_of_logits,
 )
+from albert_tf.serving.signatures.windows import in_chunks
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.graph import GraphTokenizer
 from albert_tf.tokenization.graph_inputs import LONGEST_TEXT, SHORTEST_WINDOW, answer_mask
 from albert_tf.tokenization.graph_offsets import GraphOffsets
-
-_WINDOWS_AT_ONCE = 32
 
 
 class QuestionAnsweringModule(ServingModule):
@@ -92,7 +89,7 @@ class QuestionAnsweringModule(ServingModule):
     if self._has_null:
       batch["p_mask"] = answer_mask(batch, windows.text_begin, windows.length)
     tokens = self.shared(self.tokens, self.window_inputs())
-    outputs = in_chunks(lambda chunk: tokens(**chunk), batch, _WINDOWS_AT_ONCE, self._output_specs())
+    outputs = in_chunks(lambda chunk: tokens(**chunk), batch, self._output_specs())
     longest = self._task.max_answer_length
     if self._has_null:
       spans = spans_of_best(windows, outputs, max_answer_length=longest)
@@ -130,28 +127,3 @@ class QuestionAnsweringModule(ServingModule):
       for kind, dtype in (("log_probs", tf.float32), ("index", tf.int32))
     }
     return {**specs, "cls_logits": tf.TensorSpec([None], tf.float32)}
-
-
-def in_chunks(
-  function: Callable[[Tensors], Tensors], batch: Tensors, size: int, outputs: dict[str, tf.TensorSpec]
-) -> Tensors:
-  """Runs a function on rows in chunks, one after the other, so that memory is bounded.
-
-  Args:
-    function: of tensors [rows, S] to tensors [rows, …].
-    batch: [W, S] each.
-    size: rows of a chunk, at most.
-    outputs: what the function returns.
-  """
-  total = tf.shape(batch["input_ids"])[0]
-  chunks = tf.maximum((total + size - 1) // size, 1)
-  rows = (total + chunks - 1) // chunks
-  stacked = {}
-  for name, tensor in batch.items():
-    padded = tf.pad(tensor, [[0, chunks * rows - total], [0, 0]])
-    stacked[name] = tf.reshape(padded, [chunks, rows, tf.shape(tensor)[1]])
-  done = tf.map_fn(function, stacked, fn_output_signature=outputs, parallel_iterations=1)
-  return {
-    name: tf.reshape(tensor, tf.concat([[chunks * rows], tf.shape(tensor)[2:]], axis=0))[:total]
-    for name, tensor in done.items()
-  }

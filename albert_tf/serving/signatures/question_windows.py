@@ -8,6 +8,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from albert_tf.serving.signatures.base import Tensors
+from albert_tf.serving.signatures.windows import cut_pieces, substrings
 from albert_tf.tokenization.graph_inputs import at_least
 from albert_tf.tokenization.graph_offsets import Located
 from albert_tf.tokenization.graph_packing import GraphPacker, head
@@ -82,11 +83,7 @@ def make_windows(
   ordinal = tf.range(tf.size(row)) - tf.repeat(tf.cumsum(count, exclusive=True), count)
   begin = ordinal * tf.gather(step, row)
   length = tf.minimum(tf.gather(total, row) - begin, tf.gather(room, row))
-  place = tf.repeat(tf.gather(tf.cast(context.row_splits, tf.int32), row) + begin, length)
-  place += tf.ragged.range(length).flat_values
-  text = tf.RaggedTensor.from_row_lengths(
-    tf.gather(context.flat_values, place), tf.cast(length, tf.int64), validate=False
-  )
+  text = cut_pieces(context, row, begin, length)
   batch = tokenizer.pack(
     tf.gather(query, row), text, length=settings.max_seq_length if fixed else None, always_two=True
   )
@@ -210,11 +207,7 @@ def best_answers(spans: Spans, located: Located, *, n_best: int) -> Tensors:
   piece_rows = tf.cast(tf.gather(located.ids.row_splits, row), tf.int32)
   start = tf.gather(located.starts.flat_values, piece_rows + first)
   end = tf.maximum(start, tf.gather(located.ends.flat_values, piece_rows + last))
-  char_rows = tf.cast(tf.gather(located.char_bytes.row_splits, row), tf.int32)
-  begin, stop = (tf.gather(located.char_bytes.flat_values, char_rows + place) for place in (start, end))
-  text = tf.strings.substr(
-    tf.gather(located.texts, row), tf.cast(begin, tf.int32), tf.cast(stop - begin, tf.int32)
-  )
+  text = substrings(located.texts, located.char_bytes, row, start, end)
   # The first of equal texts of a row stays.
   key = tf.strings.join([tf.strings.as_string(row), text], separator=" ")
   _, number = tf.unique(key)

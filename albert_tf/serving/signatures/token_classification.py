@@ -1,7 +1,11 @@
-"""A tag for every word of a text, as signatures."""
+"""A tag for every word of a text, and the entities that tags mark, as signatures."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
+from albert_tf.finetuning.tasks.conll import OUTSIDE, entity_kinds, iobes, marks_entities
 from albert_tf.serving.signatures.base import (
   Parts,
   ServingModule,
@@ -12,21 +16,28 @@ from albert_tf.serving.signatures.base import (
   parse_strings,
   strings,
 )
-from albert_tf.tokenization.graph_inputs import pack_words, split_words
+from albert_tf.serving.signatures.windows import in_chunks, substrings
+from albert_tf.serving.signatures.word_windows import locate_words, make_word_windows
+from albert_tf.tokenization.graph_inputs import LONGEST_TEXT
 
-_OUTSIDE = "O"
 _WORD_INPUTS = (tf.TensorSpec([None, None], tf.string, name="words"),)
 
 
 class TokenClassificationModule(ServingModule):
   """Tags of words. A word's first piece carries its tag; words are encoded one by one, as in training.
 
+  A text longer than the packing's length is read in overlapping windows, up to `max_windows` of them; words behind
+  have the tag "", and `truncated` says so.
+
   Signatures:
-    serving_default: `text` [B] strings, split into words at white space → `words` and `tags` strings,
-      `probabilities` float32 of those tags, [B, N] for N words at most in a text; `num_words` int32 [B],
-      behind which a row is padding ("" and 0). Words beyond the packing's length have the tag "".
-    words: `words` [B, N] strings; "" is padding → the same.
-    examples: `inputs` [B] serialized tf.Example with `text` → the same.
+    serving_default: `text` [B] strings, split into words at white space → `words` and `tags` strings, `probabilities`
+      float32 of those tags, `starts` and `ends` int32 (half-open, characters of the text), [B, N] for N words at most
+      in a text; `num_words` int32 [B], behind which a row is padding ("" and 0); `truncated` bool [B]. Where all tags
+      are "O" or of entities (B-X, I-X and the like) also `entities` strings, `entity_types` strings, `entity_starts`,
+      `entity_ends` int32 (characters), `entity_first_words`, `entity_end_words` int32 (half-open),
+      `entity_probabilities` float32 (the mean of its words'), [B, E]; `num_entities` int32 [B].
+    words: `words` [B, N] strings; "" is padding → the same without what counts characters, `entities` among it.
+    examples: `inputs` [B] serialized tf.Example with `text` → as `serving_default`.
     tokens: `input_ids`, `input_mask`, `segment_ids` [B, S] → `tag_probabilities` float32 [B, S, C].
   """
 
@@ -34,43 +45,130 @@ class TokenClassificationModule(ServingModule):
     super().__init__(parts)
     assert parts.task is not None
     self._names = parts.task.label_names
+    self._max_windows = parts.settings.max_windows
+    self._marks_entities = marks_entities(self._names)
 
   def signatures(self) -> Signatures:
     return {
-      "serving_default": graph(self.text, strings("text")),
+      "serving_default": self.shared(self.text, strings("text")),
       "words": self.shared(self.words, _WORD_INPUTS),
       "examples": graph(self.examples, strings("inputs")),
       "tokens": self.shared(self.tokens, self.token_inputs()),
     }
 
   def text(self, text: tf.Tensor) -> Tensors:
-    return self.shared(self.words, _WORD_INPUTS)(split_words(cut(text)).to_tensor())
+    located = locate_words(cut(text))
+    tagged = dict(self.shared(self.words, _WORD_INPUTS)(located.words.to_tensor()))
+    starts, ends = located.starts.to_tensor(), located.ends.to_tensor()  # [B, N]
+    tagged |= {"starts": starts, "ends": ends}
+    tagged["truncated"] |= tf.strings.length(text, unit="UTF8_CHAR") > LONGEST_TEXT
+    if not self._marks_entities:
+      return tagged
+    real = tf.sequence_mask(tagged["num_entities"], tf.shape(tagged["entity_types"])[1])
+    row = tf.where(real)[:, 0]
+    first, end = (tf.boolean_mask(tagged[f"entity_{name}_words"], real) for name in ("first", "end"))
+    start = tf.gather_nd(starts, tf.stack([tf.cast(row, tf.int32), first], axis=1))
+    stop = tf.gather_nd(ends, tf.stack([tf.cast(row, tf.int32), end - 1], axis=1))
+    places = tf.where(real)
+    shape = tf.shape(real, tf.int64)
+    found = substrings(located.texts, located.char_bytes, row, start, stop)
+    return tagged | {
+      "entity_starts": tf.scatter_nd(places, start, shape),
+      "entity_ends": tf.scatter_nd(places, stop, shape),
+      "entities": tf.tensor_scatter_nd_update(tf.fill(shape, ""), places, found),
+    }
 
   def words(self, words: tf.Tensor) -> Tensors:
-    return self._tag(tf.ragged.boolean_mask(words, words != ""))
+    ragged = tf.ragged.boolean_mask(words, words != "")
+    windows = make_word_windows(
+      self.tokenizer,
+      ragged.with_flat_values(cut(ragged.flat_values)),
+      max_length=self._max_length,
+      max_windows=self._max_windows,
+      fixed=self._fixed_length is not None,
+    )
+    tokens = self.shared(self.tokens, self.token_inputs())
+    outputs = {"tag_probabilities": tf.TensorSpec([None, None, len(self._names)], tf.float32)}
+    probabilities = in_chunks(lambda chunk: tokens(**chunk), windows.batch, outputs)["tag_probabilities"]
+    at = tf.gather_nd(probabilities, tf.stack([windows.window, windows.position], axis=-1))  # [B, N, C]
+    without = self._names.index(OUTSIDE) if OUTSIDE in self._names else 0
+    tag = tf.where(windows.has_token, tf.argmax(at, axis=-1, output_type=tf.int32), without)
+    certain = tf.where(windows.is_read & windows.has_token, tf.reduce_max(at, axis=-1), 0.0)
+    tagged = {
+      "words": ragged.to_tensor(),
+      "tags": tf.where(windows.is_read, tf.gather(tf.constant(self._names), tag), ""),
+      "probabilities": certain,
+      "num_words": tf.cast(ragged.row_lengths(), tf.int32),
+      "truncated": windows.is_cut,
+    }
+    if self._marks_entities:
+      tagged |= group_entities(self._names, tag, windows.is_read, certain)
+    return tagged
 
   def examples(self, inputs: tf.Tensor) -> Tensors:
-    return self.text(**parse_strings(inputs, required=["text"]))
+    return self.shared(self.text, strings("text"))(**parse_strings(inputs, required=["text"]))
 
   def tokens(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
     return {"tag_probabilities": tf.nn.softmax(self.run_model(input_ids, input_mask, segment_ids))}
 
-  def _tag(self, words: tf.RaggedTensor) -> Tensors:
-    """Tags of ragged [B, (words)]."""
-    batch, places = pack_words(
-      self.tokenizer,
-      words.with_flat_values(cut(words.flat_values)),
-      max_length=self._max_length,
-      pad_to_max_length=self._fixed_length is not None,
-    )
-    probabilities = self.shared(self.tokens, self.token_inputs())(**batch)["tag_probabilities"]  # [B, S, C]
-    at = tf.gather(probabilities, places.position, batch_dims=1)  # [B, N, C]
-    without = _OUTSIDE if _OUTSIDE in self._names else self._names[0]
-    tags = tf.where(places.has_token, tf.gather(tf.constant(self._names), tf.argmax(at, axis=-1)), without)
-    real = tf.sequence_mask(words.row_lengths(), tf.shape(places.position)[1]) & places.fits
-    return {
-      "words": words.to_tensor(),
-      "tags": tf.where(real, tags, ""),
-      "probabilities": tf.where(real & places.has_token, tf.reduce_max(at, axis=-1), 0.0),
-      "num_words": tf.cast(words.row_lengths(), tf.int32),
-    }
+
+class _Scheme(NamedTuple):
+  """Of each tag, by id: whether it always begins an entity, always ends one, is outside, and its type's number."""
+
+  begins: list[bool]
+  ends: list[bool]
+  outside: list[bool]
+  kind: list[int]
+
+
+def _scheme(names: Sequence[str], kinds: Sequence[str]) -> _Scheme:
+  letters = [iobes(name)[0] for name in names]
+  return _Scheme(
+    begins=[letter in "BS" for letter in letters],
+    ends=[letter in "ES" for letter in letters],
+    outside=[name == OUTSIDE for name in names],
+    kind=[-1 if name == OUTSIDE else kinds.index(name[2:]) for name in names],
+  )
+
+
+def group_entities(names: Sequence[str], tag: tf.Tensor, is_read: tf.Tensor, certain: tf.Tensor) -> Tensors:
+  """Words with tags as entities, as `conlleval` and the scores of fine-tuning group them.
+
+  Args:
+    names: the tags, by id.
+    tag: int32 [B, N]; is_read: bool [B, N], words that have one.
+    certain: float32 [B, N] their probabilities.
+
+  Returns:
+    `entity_types`, `entity_first_words`, `entity_end_words`, `entity_probabilities` [B, E] and `num_entities` [B].
+  """
+  kinds = entity_kinds(names)
+  begins, ends, outside, kind = (tf.gather(tf.constant(column), tag) for column in _scheme(names, kinds))
+  inside = is_read & ~outside
+  kind = tf.where(inside, kind, -1)
+  before = lambda value, fill: tf.pad(value, [[0, 0], [1, 0]], constant_values=fill)[:, :-1]  # noqa: E731
+  is_first = inside & (begins | before(ends, False) | (before(kind, -1) != kind))
+  number = tf.cumsum(
+    tf.cast(is_first, tf.int32), axis=1
+  )  # 1, 2, … of the entity that a word is in, where it is.
+  count = tf.reduce_sum(tf.cast(is_first, tf.int32), axis=1)
+  most = tf.reduce_max(tf.concat([count, [0]], axis=0))
+  shape = tf.shape(tag)
+  row = tf.broadcast_to(tf.range(shape[0])[:, tf.newaxis], shape)
+  segment = tf.boolean_mask(row * most + number - 1, inside)
+
+  def of_words(values: tf.Tensor) -> tf.Tensor:
+    total = tf.math.unsorted_segment_sum(tf.boolean_mask(values, inside), segment, shape[0] * most)
+    return tf.reshape(total, [shape[0], most])
+
+  place = tf.broadcast_to(tf.range(shape[1]), shape)
+  first = of_words(tf.where(is_first, place, 0))
+  size = of_words(tf.ones_like(tag))
+  numbers = of_words(tf.where(is_first, kind + 1, 0))
+  return {
+    "entity_types": tf.gather(tf.constant(["", *kinds]), numbers),
+    "entity_first_words": first,
+    "entity_end_words": first + size,
+    "entity_probabilities": of_words(certain) / tf.cast(tf.maximum(size, 1), tf.float32),
+    "num_entities": count,
+  }

@@ -102,7 +102,7 @@ def test_64_questions_are_learnt_by_heart(tmp_path, made_up, tokenizer, version)
   )
   start = Start(config=config, tokenizer=tokenizer, checkpoint=None, source="random weights")
   run = tmp_path / "run"
-  results = fine_tune(task, settings, start=start, output_dir=str(run))
+  results = fine_tune(task, settings, start=start, output_dir=str(run)).results
   assert results["f1"] >= 95.0
   assert results["total"] == 64
   # What is left behind says the same.
@@ -170,7 +170,7 @@ def test_the_originals_checkpoint_answers(tmp_path, made_up, tokenizer):
       verbose=False,
     )
     run = tmp_path / f"run-{answered}"
-    results = fine_tune(built.task, settings, start=start, output_dir=str(run))
+    results = fine_tune(built.task, settings, start=start, output_dir=str(run)).results
     assert ("f1" in results) == answered
     answers[answered] = json.loads((run / "predictions.json").read_text(encoding="utf-8"))
     assert len(json.loads((run / "null_odds.json").read_text())) == 12

@@ -16,7 +16,8 @@ from support.tpu.emulator import TpuEmulator
 import tensorflow as tf
 
 from albert_tf.finetuning.engine import train as one_seed
-from albert_tf.finetuning.engine.batches import FlatFeatures, planned_dataset, training_plan
+from albert_tf.finetuning.engine.batches import planned_dataset, training_plan
+from albert_tf.finetuning.engine.flat import FlatFeatures
 from albert_tf.modeling import named_variables
 from albert_tf.training.distribution import host_shard
 
@@ -29,6 +30,9 @@ SETTINGS = dataclasses.replace(
   classifier_dropout=0.1,
   layer_decay=0.9,
   train_batch_size=16,
+  gradient_accumulation_steps=2,
+  remat=True,
+  ema_decay=0.9,
 )
 
 

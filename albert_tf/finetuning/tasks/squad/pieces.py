@@ -18,6 +18,7 @@ import numpy as np
 
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.squad.read import Answer, SquadData
+from albert_tf.progress import track
 from albert_tf.tokenization import AlbertTokenizer
 
 NOWHERE = (-1, -1)
@@ -128,7 +129,7 @@ def convert(
   else:
     done = (_convert_paragraph(job, tokenizer, max_query_length) for job in jobs)
   paragraphs, waiting = [], []
-  for *columns, questions in done:
+  for *columns, questions in track(done, len(jobs), desc="Tokenizing", unit="paragraphs"):
     paragraphs.append(ConvertedParagraph(*(np.array(column, np.int32) for column in columns)))
     waiting.append(iter(questions))
   found = [next(waiting[question.paragraph]) for question in data.questions]
