@@ -5,8 +5,8 @@ from typing import Any
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.planning.chips import Topology
-from albert_tf.planning.estimate import CYCLES_ERROR, MEMORY_ERROR, StepShape, trainable_parameters
+from albert_tf.planning.chips import Chip, Topology
+from albert_tf.planning.estimate import CONSTANTS, MEMORY_ERROR, StepShape, trainable_parameters
 from albert_tf.planning.flops import training_flops_per_example
 from albert_tf.planning.judge import Judge, LargestBatch, largest_batch
 from albert_tf.planning.step_compiler import FORMULA, TWO_DEPTHS, Figures
@@ -98,10 +98,10 @@ def _more_parts(judge: Judge, shape: StepShape) -> StepShape:
   return next(filter(judge.surely_fits, options), options[-1] if options else shape)
 
 
-def _relative_error(source: str) -> dict[str, float | None]:
+def _relative_error(source: str, chip: Chip) -> dict[str, float | None]:
   """How far figures of this source may be from the compiler's of the whole program: None where they are its own."""
   if source == FORMULA:
-    return {"memory": MEMORY_ERROR, "time": CYCLES_ERROR}
+    return {"memory": MEMORY_ERROR, "time": CONSTANTS[chip.name].cycles_error}
   error = _TWO_DEPTHS_ERROR if source.endswith(TWO_DEPTHS) else None
   return {"memory": error, "time": error}
 
@@ -141,7 +141,7 @@ def step_time(judge: Judge, shape: StepShape, figures: Figures, run: RunSettings
   price = run.usd_per_chip_hour
   return {
     "source": figures.source,
-    "relative_error": _relative_error(figures.source)["time"],
+    "relative_error": _relative_error(figures.source, topology.chip)["time"],
     "cycles": figures.cycles,
     "cycles_by": cycles_by(figures),
     "estimated_cycles": figures.estimated_cycles or None,
@@ -164,7 +164,7 @@ def step_time(judge: Judge, shape: StepShape, figures: Figures, run: RunSettings
 def _memory(judge: Judge, figures: Figures) -> dict[str, Any]:
   return {
     "source": figures.source,
-    "relative_error": _relative_error(figures.source)["memory"],
+    "relative_error": _relative_error(figures.source, judge.topology.chip)["memory"],
     "required_bytes": figures.required_bytes,
     "available_bytes": judge.available_bytes,
     "missing_bytes": 0 if judge.fits(figures) else max(figures.required_bytes - judge.available_bytes, 1),
