@@ -14,6 +14,7 @@ from absl import flags
 import common
 
 from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
 from albert_tf.planning.chips import Topology, parse_topology
 from albert_tf.planning.compiled_program import all_reduces, waiting_seconds
 from albert_tf.planning.tpu_compiler import CompiledStep, compile_hlo
@@ -39,6 +40,13 @@ def _compile(config: AlbertConfig, topology: Topology, cores: int) -> CompiledSt
   return compile_hlo(lowered.hlo, topology.name, num_replicas=cores, python=_COMPILER_PYTHON.value)
 
 
+def _cycles(step: CompiledStep) -> float:
+  """Of the final schedule."""
+  if step.schedule is None:
+    raise UserError("The final schedule is needed. Received: a libtpu that does not write it. Use 0.0.51.")
+  return step.schedule.cycles
+
+
 def compare(config: AlbertConfig, topology: Topology) -> dict[str, Any]:
   """Figures of both programs on one slice."""
   alone, together = (_compile(config, topology, cores) for cores in (1, topology.num_cores))
@@ -46,7 +54,7 @@ def compare(config: AlbertConfig, topology: Topology) -> dict[str, Any]:
   return {
     "topology": topology.name,
     "cores": topology.num_cores,
-    "cycles": {"one core": alone.estimated_cycles, "all cores": together.estimated_cycles},
+    "cycles": {"one core": _cycles(alone), "all cores": _cycles(together)},
     "required_bytes": {"one core": alone.required_bytes, "all cores": together.required_bytes},
     "compile_seconds": {
       "one core": round(alone.compile_seconds),
@@ -59,7 +67,7 @@ def compare(config: AlbertConfig, topology: Topology) -> dict[str, Any]:
       ),
       "as scheduled": waiting_seconds(sums, topology),
     },
-    "compute_seconds": together.estimated_cycles / topology.chip.clock_hz,
+    "compute_seconds": _cycles(together) / topology.chip.clock_hz,
   }
 
 

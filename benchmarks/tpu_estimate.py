@@ -1,5 +1,7 @@
 """How far the planning formula is from Google's TPU compiler, and the constants that bring it nearest.
 
+Cycles are those of the final schedule; figures from before it was read have memory alone.
+
 Reads figures that compile_for_tpu.py has kept (`--cache_dir`), or a file this script wrote before, and prints one JSON
 line. What counts is the error on programs that the formula was not fitted to: tests/goldens/tpu_figures_held_out.json.
 
@@ -77,11 +79,17 @@ def errors(programs: Sequence[_Program]) -> dict[str, Any]:
   for config, shape, chip, figures in programs:
     step = estimate.estimate_step(config, shape, chip)
     found["memory"].setdefault(chip.name, []).append(step.required_bytes / figures["required_bytes"] - 1)
-    found["cycles"].setdefault(chip.name, []).append(step.cycles / figures["cycles"] - 1)
+    if _scheduled(figures):
+      found["cycles"].setdefault(chip.name, []).append(step.cycles / figures["cycles"] - 1)
   return {
     what: {chip: _summary(values) for chip, values in sorted(by_chip.items())}
     for what, by_chip in found.items()
   }
+
+
+def _scheduled(figures: dict[str, Any]) -> bool:
+  """Whether the cycles are those of the final schedule; earlier figures have the estimate before it alone."""
+  return bool(figures.get("memory_cycles"))
 
 
 def _summary(values: Sequence[float]) -> dict[str, float]:
@@ -98,15 +106,17 @@ def fit(programs: Sequence[_Program]) -> dict[str, list[float]]:
   found = {}
   for chip in CHIPS.values():
     own = [each for each in programs if each.chip == chip]
-    if len(own) < 4:
+    if len(own) < 4 or not any(_scheduled(each.figures) for each in own):
       continue
-    cycles, memory, missing = [], [], []
+    cycles, rest_of_cycles, memory, missing = [], [], [], []
     for config, shape, _, figures in own:
       size = estimate.step_features(config, shape)
       counted = {"again": 4 / 3 if shape.remat else 1.0, "parts": shape.gradient_accumulation_steps}
       matrix = estimate.matrix_cycles(size, chip, **counted)
       passes = estimate.elementwise_passes(size, **counted) / 1000
-      cycles.append(np.array([matrix, passes]) / figures["cycles"])
+      if _scheduled(figures):
+        cycles.append(np.array([matrix, passes]) / figures["cycles"])
+        rest_of_cycles.append(1 - estimate.optimizer_cycles(size, chip) / figures["cycles"])
       per_logit = 2.0 * size.logits  # 16 bits.
       rest = (
         estimate.estimate_step(config, shape, chip).required_bytes
@@ -115,7 +125,7 @@ def fit(programs: Sequence[_Program]) -> dict[str, list[float]]:
       if not shape.remat:
         memory.append([per_logit / figures["required_bytes"]])
         missing.append(1 - rest / figures["required_bytes"])
-    matrix_and_score, _ = optimize.nnls(np.array(cycles), np.ones(len(own)))
+    matrix_and_score, _ = optimize.nnls(np.array(cycles), np.array(rest_of_cycles))
     logits, _ = optimize.nnls(np.array(memory), np.array(missing))
     found[chip.name] = [float(f"{value:.4g}") for value in (*matrix_and_score, *logits)]
   return found

@@ -72,6 +72,7 @@ OWN_FILES = {
   "albert_tf/doctor.py": "this machine's memory, disk and lock files",
   "albert_tf/tpu_host.py": "device files, and who holds them",
   "albert_tf/planning/step_compiler.py": "this package's sources; a cache below ~",
+  "albert_tf/planning/final_schedule.py": "what the compiler has written among them",
   "albert_tf/planning/tpu_compiler.py": "temporary files of the compiler's process",
   "albert_tf/planning/tpu_compiler_worker.py": "the same files, on the other side",
   "albert_tf/serving/bare_loader.py": "runs where this project's code is absent",

@@ -19,6 +19,7 @@ class Chip(NamedTuple):
   hbm_bytes: int  # Of one core, that the compiler hands out: its own reserve is already taken off.
   peak_flops: float  # bfloat16 FLOP/s of one core.
   clock_hz: float  # Turns the compiler's cycles into seconds.
+  hbm_bytes_per_second: float  # Of one core.
   link_bytes_per_second: float  # One interconnect link, one direction.
   slices: tuple[str, ...]  # In chips, that can be rented and that libtpu 0.0.51 answers; first one chip.
   one_ring: tuple[str, ...] = ()  # Of these, where gradients are summed on one ring, not on one an axis.
@@ -40,16 +41,15 @@ def _gib(value: float) -> int:
 # arXiv 2304.01433, table 4 (275 TFLOP/s, six links of 50 GB/s). v5e, v5p, v6e: cloud.google.com/tpu/docs/v5e, v5p, v6e
 # (197, 459 and 918 TFLOP/s; 400, 1200 and 800 GB/s a chip, both directions of its four, six and four links together).
 # Clocks of v2 to v4: the same papers. The others are peak / FLOPs in a cycle: 131,072 for four matrix units of
-# 128 x 128 (v5e; v5p twice), 524,288 for v6e. On all six, a large product of matrices takes in the compiler's own
-# cycles 1.02 (v2) to 1.42 (v6e) times what these figures allow, so cycles / clock is never faster than the peak.
+# 128 x 128 (v5e; v5p twice), 524,288 for v6e. HBM of a chip, the same sources: 700, 900, 1,200, 819, 2,765, 1,640 GB/s.
 _CHIPS = (
-  Chip("v2", 2, _gib(7.48), 23e12, 700e6, 62e9, _FLAT),
-  Chip("v3", 2, _gib(15.48), 61.5e12, 940e6, 82e9, (*_FLAT, "16x32", "32x32")),
+  Chip("v2", 2, _gib(7.48), 23e12, 700e6, 350e9, 62e9, _FLAT),
+  Chip("v3", 2, _gib(15.48), 61.5e12, 940e6, 450e9, 82e9, (*_FLAT, "16x32", "32x32")),
   # v4: two cores are libtpu's default; as one "megacore" a chip is a single device with twice of everything.
-  Chip("v4", 2, _gib(15.25), 137.5e12, 1050e6, 50e9, _CUBES),
-  Chip("v5e", 1, _gib(15.75), 197e12, 1500e6, 50e9, _FLAT, one_ring=("2x2", "2x4")),
-  Chip("v5p", 1, _gib(95.73), 459e12, 1750e6, 100e9, _CUBES),  # Two tensor cores that are one device.
-  Chip("v6e", 1, _gib(31.24), 918e12, 1750e6, 100e9, _FLAT, one_ring=("2x2", "2x4")),
+  Chip("v4", 2, _gib(15.25), 137.5e12, 1050e6, 600e9, 50e9, _CUBES),
+  Chip("v5e", 1, _gib(15.75), 197e12, 1500e6, 819e9, 50e9, _FLAT, one_ring=("2x2", "2x4")),
+  Chip("v5p", 1, _gib(95.73), 459e12, 1750e6, 2765e9, 100e9, _CUBES),  # Two tensor cores that are one device.
+  Chip("v6e", 1, _gib(31.24), 918e12, 1750e6, 1640e9, 100e9, _FLAT, one_ring=("2x2", "2x4")),
 )
 CHIPS = {chip.name: chip for chip in _CHIPS}
 

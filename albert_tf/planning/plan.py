@@ -5,13 +5,14 @@ from typing import Any
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.planning.chips import Topology
-from albert_tf.planning.estimate import CYCLES_ERROR, MEMORY_ERROR, StepShape, trainable_parameters
+from albert_tf.planning.chips import Chip, Topology
+from albert_tf.planning.estimate import CONSTANTS, MEMORY_ERROR, StepShape, trainable_parameters
 from albert_tf.planning.flops import training_flops_per_example
 from albert_tf.planning.judge import Judge, LargestBatch, largest_batch
 from albert_tf.planning.step_compiler import FORMULA, TWO_DEPTHS, Figures
 
 SECONDS_PER_DAY = 86_400
+FINAL_SCHEDULE, ESTIMATE = "final schedule", "estimate before the final schedule"
 _ALL_REDUCE_ITEM_BYTES = {"float32": 4, "bfloat16": 2}
 _TWO_DEPTHS_ERROR = 0.02  # Of whole models that were compiled too: benchmarks/tpu_sweep.md.
 
@@ -97,18 +98,26 @@ def _more_parts(judge: Judge, shape: StepShape) -> StepShape:
   return next(filter(judge.surely_fits, options), options[-1] if options else shape)
 
 
-def _relative_error(source: str) -> dict[str, float | None]:
+def _relative_error(source: str, chip: Chip) -> dict[str, float | None]:
   """How far figures of this source may be from the compiler's of the whole program: None where they are its own."""
   if source == FORMULA:
-    return {"memory": MEMORY_ERROR, "time": CYCLES_ERROR}
+    return {"memory": MEMORY_ERROR, "time": CONSTANTS[chip.name].cycles_error}
   error = _TWO_DEPTHS_ERROR if source.endswith(TWO_DEPTHS) else None
   return {"memory": error, "time": error}
+
+
+def cycles_by(figures: Figures) -> str:
+  """What a step's cycles are: FINAL_SCHEDULE, ESTIMATE where this libtpu does not write one, or FORMULA."""
+  if figures.source == FORMULA:
+    return FORMULA
+  return FINAL_SCHEDULE if figures.memory_cycles else ESTIMATE
 
 
 def step_time(judge: Judge, shape: StepShape, figures: Figures, run: RunSettings) -> dict[str, Any]:
   """Seconds of a step and what follows from them.
 
-  Compute and all-reduce are added. Of a program of all cores the all-reduce is what its schedule does not hide behind
+  Compute is by the final schedule, where an instruction takes as long as its bundles or its bytes to and from HBM.
+  The all-reduce is added. Of a program of all cores the all-reduce is what its schedule does not hide behind
   computation; else it is the gradients' bytes over all links, as if nothing were hidden.
 
   Returns:
@@ -132,8 +141,11 @@ def step_time(judge: Judge, shape: StepShape, figures: Figures, run: RunSettings
   price = run.usd_per_chip_hour
   return {
     "source": figures.source,
-    "relative_error": _relative_error(figures.source)["time"],
+    "relative_error": _relative_error(figures.source, topology.chip)["time"],
     "cycles": figures.cycles,
+    "cycles_by": cycles_by(figures),
+    "estimated_cycles": figures.estimated_cycles or None,
+    "memory_bound_seconds": figures.memory_cycles / topology.chip.clock_hz or None,
     "loops_counted_once": figures.loops_counted_once,
     "compute_seconds": compute,
     "all_reduce_seconds": all_reduce,
@@ -152,7 +164,7 @@ def step_time(judge: Judge, shape: StepShape, figures: Figures, run: RunSettings
 def _memory(judge: Judge, figures: Figures) -> dict[str, Any]:
   return {
     "source": figures.source,
-    "relative_error": _relative_error(figures.source)["memory"],
+    "relative_error": _relative_error(figures.source, judge.topology.chip)["memory"],
     "required_bytes": figures.required_bytes,
     "available_bytes": judge.available_bytes,
     "missing_bytes": 0 if judge.fits(figures) else max(figures.required_bytes - judge.available_bytes, 1),

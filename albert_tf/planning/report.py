@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert_tf.planning.chips import GIB
+from albert_tf.planning.plan import ESTIMATE, FINAL_SCHEDULE
 from albert_tf.planning.step_compiler import FORMULA
 
 
@@ -36,11 +37,18 @@ def _about(figures: Mapping[str, Any]) -> str:
   return f" ± {100 * error:.0f}%" if error else ""
 
 
+def _by(time: Mapping[str, Any]) -> str:
+  """Behind cycles: whose they are, and beside those of the final schedule what the compiler had estimated before."""
+  if time["cycles_by"] == FINAL_SCHEDULE:
+    return f" of the final schedule; estimated before it: {time['estimated_cycles'] / 1e6:.1f} M"
+  return "" if time["cycles_by"] == FORMULA else " estimated"
+
+
 def _time_lines(time: Mapping[str, Any], chips: int) -> list[str]:
   together = f" in {time['all_reduces']}" if time["all_reduces"] else ""
   step = (
     f"step {time['step_seconds']:.4g} s{_about(time)} = compute {time['compute_seconds']:.4g} s "
-    f"({time['cycles'] / 1e6:.1f} M cycles) + all-reduce {time['all_reduce_seconds']:.2g} s "
+    f"({time['cycles'] / 1e6:.1f} M cycles{_by(time)}) + all-reduce {time['all_reduce_seconds']:.2g} s "
     f"({_gib(time['all_reduce_bytes'])} GiB{together}) [{time['source']}]"
   )
   rates = (
@@ -53,7 +61,14 @@ def _time_lines(time: Mapping[str, Any], chips: int) -> list[str]:
     run += f", {time['usd']:,.0f} US dollars{_about(time)} for {chips:,} chips"
   lines = [step, rates, run]
   if time["relative_error"]:
-    lines.append("±: the largest error seen, against the compiler's estimate; no TPU has confirmed that.")
+    lines.append(
+      "±: the largest error seen, against the compiler's final schedule; no TPU has confirmed that."
+    )
+  if time["cycles_by"] == ESTIMATE:
+    lines.append(
+      "The time is too long, by up to 60%: this libtpu does not write its final schedule, so it is the estimate before "
+      "it. Versions near 0.0.51 write it."
+    )
   if time["loops_counted_once"]:
     lines.append(
       f"The time is too short: {time['loops_counted_once']} loops run an unknown number of times and count once."

@@ -28,8 +28,8 @@ TWO_DEPTHS = ", two depths"  # After either of the first two.
 # Layers compiled where the rest is by proportion; with rematerialisation more, for its loop to stay one.
 _DEPTHS, _DEPTHS_WITH_REMAT = (3, 6), (6, 9)
 # The sources a step is made of: with another one, kept figures are of another program.
-_PLANNING = ("planning/lowering.py", "planning/compiled_program.py", "planning/chips.py")
-_SOURCES = ("modeling", "optim", "training/step.py", *_PLANNING)
+_PLANNING = ("lowering", "program_text", "compiled_program", "bundles", "final_schedule", "chips")
+_SOURCES = ("modeling", "optim", "training/step.py", *(f"planning/{name}.py" for name in _PLANNING))
 _VERSIONS = "import importlib.metadata as m; print(m.version('jax'), m.version('libtpu'))"
 
 
@@ -40,13 +40,17 @@ class Figures(NamedTuple):
   source: str
   required_bytes: int  # Of the whole step: weights, moments, batch, temporaries.
   temporary_bytes: int  # Activations, gradients and scratch; 0 where the compiler did not say.
-  cycles: float  # Of the core's clock, without waiting for other cores.
+  cycles: (
+    float  # Of the core's clock, by the final schedule where there is one, without waiting for other cores.
+  )
   compile_seconds: float = 0.0
   refused: bool = False  # By the compiler, for want of memory.
   loops_counted_once: int = 0  # Loops in `cycles` whose number of runs is not known.
   all_reduces: int = 0  # Sums over all cores in the compiled program; 0 in that of one core.
   all_reduce_bytes: int = 0  # That they sum, on one core.
   all_reduce_seconds: float = 0.0  # That a core waits for them with nothing to compute.
+  estimated_cycles: float = 0.0  # By the compiler before its final schedule; 0 by formula.
+  memory_cycles: float = 0.0  # That HBM alone needs, by the final schedule; 0 where there is none.
   note: str = ""  # Why all cores together were not compiled.
 
 
@@ -106,6 +110,8 @@ def by_depth(shallow: Figures, deep: Figures, *, depths: tuple[int, int], layers
     compile_seconds=shallow.compile_seconds + deep.compile_seconds,
     refused=shallow.refused or deep.refused,
     cycles=extend("cycles"),
+    estimated_cycles=extend("estimated_cycles"),
+    memory_cycles=extend("memory_cycles"),
     all_reduce_seconds=extend("all_reduce_seconds"),
     required_bytes=int(extend("required_bytes")),
     temporary_bytes=int(extend("temporary_bytes")),
@@ -236,7 +242,9 @@ class StepCompiler:
       source=ALL_CORES,
       required_bytes=step.required_bytes,
       temporary_bytes=step.temporary_bytes,
-      cycles=float(step.estimated_cycles),
+      cycles=step.schedule.cycles if step.schedule else float(step.estimated_cycles),
+      estimated_cycles=float(step.estimated_cycles),
+      memory_cycles=step.schedule.memory_cycles if step.schedule else 0.0,
       compile_seconds=step.compile_seconds,
       refused=not step.fits,
       loops_counted_once=step.loops_of_unknown_length,

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 from albert_tf.errors import UserError
 from albert_tf.planning import tpu_compiler_worker as worker
+from albert_tf.planning.chips import CHIPS
 from albert_tf.planning.compiled_program import program_cost
+from albert_tf.planning.final_schedule import FinalSchedule, dump_flags, final_schedule
 
 # libtpu has two ways of saying how much is needed, and how much there is.
 _OUT_OF_MEMORY = re.compile(
@@ -34,8 +36,9 @@ class CompiledStep(NamedTuple):
   required_bytes: int  # Memory the program needs, as far as the compiler says.
   missing_bytes: int = 0  # Memory a core lacks, after the compiler did what it could to save some.
   capacity_bytes: int = 0  # Memory a program may use.
-  estimated_cycles: int = 0  # Of one step, a loop's body as often as it runs.
-  loops_of_unknown_length: int = 0  # Whose body counts once in `estimated_cycles`, for want of a number.
+  schedule: FinalSchedule | None = None  # Time of one step; None where this libtpu does not write it.
+  estimated_cycles: int = 0  # The same before the final schedule, in which they change a lot.
+  loops_of_unknown_length: int = 0  # Whose body counts once in both, for want of a number.
   temporary_bytes: int = 0
   argument_bytes: int = 0
   output_bytes: int = 0  # Those that overwrite arguments are in `alias_bytes` too.
@@ -67,13 +70,18 @@ def compile_hlo(
       reason than memory, a crash of the compiler, or no answer in time.
 
   Example:
-    >>> compile_hlo(lowered.hlo, "v5e:2x2").estimated_cycles
+    >>> compile_hlo(lowered.hlo, "v5e:2x2").schedule.cycles
   """
   with tempfile.TemporaryDirectory() as folder:
     step, result, text = (pathlib.Path(folder, name) for name in ("step.hlo", "result.json", "program.txt"))
+    bundles = pathlib.Path(folder, "bundles")
+    bundles.mkdir()
     step.write_bytes(hlo)
-    arguments = [str(step), topology, str(num_replicas), str(result), str(text)]
-    output = _run([python or sys.executable, worker.__file__, *arguments], timeout_seconds)
+    command = [python or sys.executable, worker.__file__]
+    command += [str(step), topology, str(num_replicas), str(result), str(text)]
+    output = _run(command, timeout_seconds, dump_flags(str(bundles)))
+    if not result.exists():  # A libtpu that does not know the flags ends without an answer.
+      output = _run(command, timeout_seconds)
     if not result.exists():
       raise UserError(
         f"The TPU compiler must answer. Received: it ended without one for {topology}; its last words: "
@@ -81,13 +89,17 @@ def compile_hlo(
       )
     answer = json.loads(result.read_text(encoding="utf-8"))
     program = text.read_text(encoding="utf-8") if text.exists() else ""
-  return _compiled_step(answer, topology, program, python)
+    chip = CHIPS.get(topology.partition(":")[0])
+    schedule = final_schedule(program, bundles, chip) if program and chip else None
+  return _compiled_step(answer, topology, program, python)._replace(schedule=schedule)
 
 
-def _run(command: list[str], timeout_seconds: float) -> str:
+def _run(command: list[str], timeout_seconds: float, libtpu_flags: str = "") -> str:
   # TPU_LOAD_LIBRARY=0 is for a TensorFlow with TPU kernels on a machine without a TPU.
   unwanted = ("JAX_PLATFORMS", "PYTHONPATH", "TPU_LOAD_LIBRARY")
   environment = {key: value for key, value in os.environ.items() if key not in unwanted}
+  if libtpu_flags:
+    environment["LIBTPU_INIT_ARGS"] = f"{environment.get('LIBTPU_INIT_ARGS', '')} {libtpu_flags}".strip()
   try:
     done = subprocess.run(
       command,

@@ -117,6 +117,10 @@ def test_a_real_compile(repository_dir, tmp_path):
   answer = json.loads(path.read_text())
   assert answer["fits"]
   assert answer["memory"]["source"] == answer["time"]["source"] == ALL_CORES
-  assert answer["time"]["cycles"] > 0
+  time = answer["time"]
+  assert time["cycles_by"] == "final schedule"
+  assert 0.1 * time["estimated_cycles"] < time["cycles"] < time["estimated_cycles"]
+  assert 0 < time["memory_bound_seconds"] < time["compute_seconds"]
+  assert "M cycles of the final schedule; estimated before it" in done.stdout
   assert answer["compile_seconds"] > 0
   assert len(list((tmp_path / "cache").glob("*.json"))) == 1

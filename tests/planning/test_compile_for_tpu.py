@@ -158,6 +158,12 @@ def test_a_sweep_says_which_largest_batches_no_compiler_has_checked():
       assert cell.startswith("~") == (mark == "~")
 
 
+def test_a_chip_without_a_schedule_that_was_read_has_a_larger_error():
+  by_formula = plan.plan_run(Judge(BASE, parse_topology("v6e:2x2")), SHAPE, plan.RunSettings())
+  assert by_formula["time"]["relative_error"] > CYCLES_ERROR
+  assert by_formula["memory"]["relative_error"] == MEMORY_ERROR
+
+
 def test_days_and_dollars_by_formula_carry_its_error():
   run = plan.RunSettings(usd_per_chip_hour=2.0)
   by_formula = plan.plan_run(Judge(BASE, V3), SHAPE, run)
