@@ -37,7 +37,8 @@ class Constants(NamedTuple):
 
 
 CONSTANTS = {
-  "v2": Constants(1.17, 20.1, 5.5, _UNREAD_ERROR),  # v3's, which has a second matrix unit beside the same vector unit.
+  # v3's, which has a second matrix unit beside the same vector unit.
+  "v2": Constants(1.17, 20.1, 5.5, _UNREAD_ERROR),
   "v3": Constants(1.17, 20.1, 5.5),
   "v4": Constants(1.15, 15.7, 4.3),
   "v5e": Constants(1.122, 0.0, 2.3),  # Its vector unit works while the matrix units do.
