@@ -32,9 +32,8 @@ def masked_lm_sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> 
   Reference: ALBERT section 3.1; the division by the global weight is the caller's.
   """
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=tf.cast(logits, tf.float32))
-  rows = tf.reshape(
-    logits, [-1, logits.shape[-1]]
-  )  # As they come from the product: TPUs would copy `[B, P, V]`.
+  # Rows as they come from the product: TPUs would copy `[B, P, V]`.
+  rows = tf.reshape(logits, [-1, logits.shape[-1]])
   best = tf.reshape(tf.argmax(rows, axis=-1, output_type=labels.dtype), tf.shape(labels))
   correct = tf.cast(tf.equal(best, labels), tf.float32)
   weights = tf.cast(weights, tf.float32)

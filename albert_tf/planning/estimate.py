@@ -37,9 +37,8 @@ class Constants(NamedTuple):
 
 
 CONSTANTS = {
-  "v2": Constants(
-    1.17, 20.1, 5.5, _UNREAD_ERROR
-  ),  # v3's, which has a second matrix unit beside the same vector unit.
+  # v3's, which has a second matrix unit beside the same vector unit.
+  "v2": Constants(1.17, 20.1, 5.5, _UNREAD_ERROR),
   "v3": Constants(1.17, 20.1, 5.5),
   # v4 and v5p: `score` from one program with `matrix` given, which on v3 and v5e errs by no more than their own fit.
   "v4": Constants(1.15, 15.7, 4.3),

@@ -53,22 +53,18 @@ def _color(number: int) -> str:
 
 
 def _draw_figures(axes: Axes, *, rows: Sequence[Row], key: str) -> None:
-  """A point for every seed and a bar from mean − to mean + standard deviation, an arm a line."""
-  for number, row in enumerate(rows):
-    figure = row.figures.get(key)
-    if figure is None:
-      continue
-    scale = 100.0 if is_share(key) else 1.0
-    place, values = len(rows) - number, [scale * value for value in figure.values]
+  """A point for every seed and a bar from mean − to mean + standard deviation, an arm that has it a line."""
+  scale = 100.0 if is_share(key) else 1.0
+  drawn = [(number, row, row.figures[key]) for number, row in enumerate(rows) if key in row.figures]
+  for place, (number, _, figure) in enumerate(reversed(drawn)):
+    values = [scale * value for value in figure.values]
     axes.plot(values, [place] * len(values), "o", color=_color(number), markersize=4, alpha=0.5)
     axes.errorbar(
       [scale * figure.mean], [place], xerr=[scale * (figure.spread or 0.0)], fmt="|", color=_color(number),
       markersize=14, markeredgewidth=2, elinewidth=2, capsize=3,
     )  # fmt: skip
-  axes.set_yticks(
-    [len(rows) - number for number in range(len(rows))], [row.title for row in rows], fontsize=8
-  )
-  axes.set_ylim(0.4, len(rows) + 0.6)
+  axes.set_yticks(range(len(drawn)), [row.title for _, row, _ in reversed(drawn)], fontsize=8)
+  axes.set_ylim(-0.6, len(drawn) - 0.4)
   _decorate(axes, f"held-out {heading(key)}{', %' if is_share(key) else ''}")
 
 
