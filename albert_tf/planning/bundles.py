@@ -22,9 +22,7 @@ _BRANCH = re.compile(r"= sbr\.rel (?:\((!?)%(\w+)\) )?target = \$region(\d+)")
 _SCALAR = re.compile(r"%([sp]\d\w*) = ([\w.]+) ([^;]*)")
 _LOAD, _STORE = re.compile(r"\[smem:(\[[^%\]]*\])\]"), re.compile(r"= sst \[smem:(\[[^%\]]*\])\] ([^;]*)")
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
-_GUARD = re.compile(
-  r"\((!?)%(\w+)(?:, ([%\w-]+))?\),? "
-)  # (predicate), or (predicate, value where it is false).
+_GUARD = re.compile(r"\((!?)%(\w+)(?:, ([%\w-]+))?\),? ")  # (predicate), or (predicate, value if false).
 _OPERAND = re.compile(r"(!?)%(\w+)|(-?\d+)\b")
 
 _MOST_BRANCHES = 2_000_000  # More than any program of a training step has.
