@@ -59,7 +59,7 @@ def traced_evaluation(strategy: tf.distribute.Strategy, records: str) -> Any:
 
   evaluator = Evaluator(strategy=strategy, model=model, sets=[EvaluationSet("", batches, 1)])
   ((_, dataset, _),) = evaluator.sums._sets
-  return evaluator.sums.run.get_concrete_function(iter(dataset), tf.constant(1))
+  return evaluator.sums.run.get_concrete_function(iter(dataset), tf.constant(1), tf.zeros([6]))
 
 
 def main() -> None:
