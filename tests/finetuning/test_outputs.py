@@ -162,6 +162,10 @@ def test_a_wordpiece_vocabulary(run_folder, tmp_path):
   write_bundle(str(tmp_path / "model.ckpt-1"), {"bert/pooler/dense/bias": np.zeros(3, np.float32)})
   assert isinstance(read_start(str(tmp_path)).tokenizer, WordPieceTokenizer)
   (tmp_path / "vocab.txt").unlink()
+  assert isinstance(
+    read_start(str(tmp_path)).tokenizer, WordPieceTokenizer
+  )  # The release's own name is found too.
+  vocabulary.unlink()
   with pytest.raises(UserError, match="--vocab_file"):
     read_start(str(tmp_path))
 
