@@ -125,13 +125,13 @@ def test_the_hours_are_those_of_all_lives_and_the_same_command_then_does_nothing
     "num_train_steps": 1_000_000,
     "num_warmup_steps": 4,
     "iterations_per_loop": 20,
-    "save_checkpoints_steps": 100,
+    "save_checkpoints_steps": 40,
     "keep_checkpoint_every_n_steps": 200,
     "keep_checkpoint_max": 1,
-    "max_train_hours": 12 / 3600,
+    "max_train_hours": 25 / 3600,  # A busy machine takes a dozen seconds to its first checkpoint.
   }
   first = start(flags)
-  while len(list(run.glob("checkpoints/model.ckpt-*.index"))) < 3 and first.poll() is None:
+  while not list(run.glob("checkpoints/model.ckpt-*.index")) and first.poll() is None:
     time.sleep(0.01)
   first.send_signal(signal.SIGKILL)
   assert end(first)[0] == -signal.SIGKILL
@@ -144,7 +144,7 @@ def test_the_hours_are_those_of_all_lives_and_the_same_command_then_does_nothing
   assert [r["step"] for r in log if r["split"] == "eval"][-1] == last == log[-1]["step"]
   lives = [r for r in log if r["split"] == "train"][-1]
   running = sum(lives[f"seconds_{name}"] for name in goodput.CATEGORIES if name != "down")
-  assert 11 < running < 40
+  assert 24 < running < 60
   assert end(start(flags))[0] == 0
   assert reports(run) == log
 
