@@ -114,21 +114,19 @@ def test_equal_sizes_of_embedding_and_hidden(hugging_face, tmp_path):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-  ("head", "ours_class", "theirs_name", "shape"),
+  ("head", "labels", "ours_class", "task", "theirs_name", "shape"),
   [
-    ("classifier", AlbertClassifier, "AlbertForSequenceClassification", (2, 7)),
-    ("classifier", AlbertMultipleChoice, "AlbertForMultipleChoice", (2, 3, 7)),
-    ("span", AlbertQuestionAnswering, "AlbertForQuestionAnswering", (2, 7)),
+    ("classifier", 5, AlbertClassifier, {"num_labels": 5}, "AlbertForSequenceClassification", (2, 7)),
+    ("classifier", 1, AlbertMultipleChoice, {}, "AlbertForMultipleChoice", (2, 3, 7)),
+    ("span", 2, AlbertQuestionAnswering, {"squad_version": "1.1"}, "AlbertForQuestionAnswering", (2, 7)),
   ],
 )
-def test_fine_tuned_heads(head, ours_class, theirs_name, shape, hugging_face, tmp_path):
+def test_fine_tuned_heads(head, labels, ours_class, task, theirs_name, shape, hugging_face, tmp_path):
   """A fine-tuned model of ours, read by their class, gives the same logits."""
   import torch
 
-  labels = 1 if theirs_name == "AlbertForMultipleChoice" else 5
   variables = random_variables(CONFIG, (head,), num_labels=labels)
   path = write_tf1(tmp_path / "a", CONFIG, variables)
-  task = {"num_labels": labels} if head == "classifier" else {"squad_version": "1.1"}
   ours = ours_class(CONFIG, task=ours_class.make_task(**task))
   load_weights(ours, path)
   convert(path, str(tmp_path / "b"), ConvertOptions(output_format="huggingface", architecture=theirs_name))
