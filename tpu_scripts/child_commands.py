@@ -21,7 +21,7 @@ def run_child(command: Sequence[str]) -> int:
   Raises:
     StoppedError: SIGTERM has reached this process, or the command; the command has ended.
   """
-  return run_children([command])[0]
+  return run_children([command])[1]
 
 
 def run_children(
@@ -29,8 +29,8 @@ def run_children(
   *,
   environment: Mapping[str, str] | None = None,
   quiet: Sequence[IO[bytes]] = (),
-) -> list[int]:
-  """Runs commands side by side; one that fails ends the others. Returns their exit statuses.
+) -> tuple[int, int]:
+  """Runs commands side by side; one that fails ends the others. Returns its place and exit status; 0, 0 where none has.
 
   Args:
     commands: scripts of this project, with their flags.
@@ -60,26 +60,26 @@ def run_children(
 
   before = signal.signal(signal.SIGTERM, stop)
   try:
-    failed = _wait(children)
-    if failed and not stopped:
-      end_all()
-    statuses = [child.wait() for child in children]
+    place, status = _wait(children)
+    end_all()
+    for child in children:
+      child.wait()
   except KeyboardInterrupt:  # Control-C reaches the children as well.
     for child in children:
       child.wait()
     raise
   finally:
     signal.signal(signal.SIGTERM, before)
-  if stopped or failed in _STOPPED:
+  if stopped or status in _STOPPED:
     raise StoppedError
-  return statuses
+  return place, status
 
 
-def _wait(children: Sequence[subprocess.Popen[bytes]]) -> int:
-  """Until all have ended well, or one has not: its status."""
+def _wait(children: Sequence[subprocess.Popen[bytes]]) -> tuple[int, int]:
+  """Until all have ended well (0, 0), or one has not: its place and status."""
   while True:
     statuses = [child.poll() for child in children]
-    failed = next((status for status in statuses if status), 0)
+    failed = next(((place, status) for place, status in enumerate(statuses) if status), None)
     if failed or None not in statuses:
-      return failed
+      return failed or (0, 0)
     time.sleep(0.1)

@@ -104,9 +104,8 @@ NOT_USED = frozenset(
   "start_warmup_step learning_rate scale_learning_rate poly_power end_learning_rate schedule weight_decay "
   "bias_correction clip_norm sentence_loss masking masked_lm_prob seed iterations_per_loop "
   "report_steps eval_steps save_checkpoints_steps keep_checkpoint_max keep_checkpoint_every_n_steps select_best "
-  "max_train_hours "
-  "eval_batch_size max_eval_steps dry_run doctor tpu tpu_name tpu_zone gcp_project distribution num_virtual_devices "
-  "use_xla".split()
+  "max_train_hours eval_batch_size max_eval_steps dry_run doctor tpu tpu_name tpu_zone gcp_project distribution "
+  "num_virtual_devices use_xla".split()
 )
 
 

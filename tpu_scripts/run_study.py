@@ -15,7 +15,6 @@ import contextlib
 import os
 import pathlib
 import shlex
-import signal
 import sys
 import tempfile
 
@@ -163,16 +162,14 @@ def run_commands(commands: Mapping[str, Sequence[str]]) -> None:
     environment |= dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"), str(cores))
   with contextlib.ExitStack() as stack:
     quiet = [stack.enter_context(tempfile.TemporaryFile()) for _ in list(commands)[1:]]
-    statuses = run_children(list(commands.values()), environment=environment, quiet=quiet)
-    for title, status, output in zip(commands, statuses, [None, *quiet], strict=True):
-      if not status or (status == -signal.SIGTERM and any(each > 0 for each in statuses)):
-        continue  # Ended well, or because another one failed.
-      if output:
-        output.seek(0)
-        sys.stderr.write(output.read()[-_SHOWN_OUTPUT:].decode(errors="replace"))
+    place, status = run_children(list(commands.values()), environment=environment, quiet=quiet)
+    if status:
+      if place:
+        quiet[place - 1].seek(0)
+        sys.stderr.write(quiet[place - 1].read()[-_SHOWN_OUTPUT:].decode(errors="replace"))
       raise UserError(
-        f"Every command of a study must succeed. Received: status {status} from {title}, whose message is above. Mend "
-        "what it names; the same command then goes on from there."
+        f"Every command of a study must succeed. Received: status {status} from {list(commands)[place]}, whose message "
+        "is above. Mend what it names; the same command then goes on from there."
       )
 
 

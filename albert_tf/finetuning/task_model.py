@@ -54,9 +54,8 @@ class TaskModel(TextModel):
 
   built: bool  # Keras sets it.
   new_variables = ANY_HEAD
-  gradient_accumulation_steps = (
-    1  # Micro-batches of an update; set it before `fit`. Metrics beside the loss need 1.
-  )
+  # Micro-batches of an update; set it before `fit`. Metrics beside the loss need 1.
+  gradient_accumulation_steps = 1
   _head_dropout = True
   _reads_pooler = False  # Else the pooler is kept as it is: it gets no gradient, only a place in checkpoints.
 

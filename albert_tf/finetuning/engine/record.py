@@ -65,7 +65,7 @@ class Record:
     spec.pop("columns")  # What they hold is compared: `check_content`.
     training = {key: value for key, value in self.settings.to_dict().items() if key not in _NOT_IDENTITY}
     for name in _ADDED_SINCE:
-      if not training[name] and training[name] != 0:
+      if training[name] in (None, ""):
         del training[name]
     training["several_seeds"] = len(self.settings.seeds) > 1
     data = dict(self.task.data)
