@@ -43,6 +43,7 @@ _WORKER_MEGABYTES = flags.DEFINE_list(
 )
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Repetitions; the best of each side counts.")
 
+_CHILDREN_SECONDS = 1.0  # Looking for them goes through all processes, on a core that two workers would use.
 _COMMAND = [sys.executable, "-m", "tfrecords_tools.create_pretraining_data"]
 
 
@@ -98,13 +99,18 @@ def _time_workers(text: str, model: str, directory: str, num_workers: int) -> co
       stderr=subprocess.DEVNULL,
     )
     cpu: dict[int, float] = {}  # Last seen, by process: workers are not the benchmark's to wait for.
+    root = psutil.Process(process.pid)
+    known: list[psutil.Process] = []
+    looked = 0.0
     while process.poll() is None:
-      with contextlib.suppress(psutil.Error):
-        root = psutil.Process(process.pid)
-        for each in (root, *root.children(recursive=True)):
+      if time.perf_counter() - looked > _CHILDREN_SECONDS:
+        with contextlib.suppress(psutil.Error):
+          known, looked = [root, *root.children(recursive=True)], time.perf_counter()
+      for each in known:
+        with contextlib.suppress(psutil.Error):
           times = each.cpu_times()
           cpu[each.pid] = times.user + times.system
-      time.sleep(0.05)
+      time.sleep(0.1)
     if process.returncode:
       raise RuntimeError(f"create_pretraining_data.py ended with status {process.returncode}.")
     return common.Times(time.perf_counter() - begin, sum(cpu.values()))

@@ -75,7 +75,7 @@ class Predictor:
 
     def of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
       shard = self._worker if self._several else host_shard(self._strategy, context)
-      return planned_dataset(flat, plan, batching, shard=shard)
+      return planned_dataset(flat, plan, batching, shard=shard, ahead=0)
 
     for x, _, _ in self._strategy.distribute_datasets_from_function(of_host):
       yield x
