@@ -6,11 +6,15 @@ setting applies; a person waiting for a command's own words should not have to r
 
 from collections.abc import Iterator
 import contextlib
+import importlib
 import os
 import sys
 import tempfile
 
 from albert_tf import tpu_host
+
+# Keras 3 imports these where they are installed, for wrappers and pictures that no command uses: a third of the time.
+_LEFT_OUT = ("matplotlib", "sklearn")
 
 
 @contextlib.contextmanager
@@ -37,6 +41,18 @@ def native_stderr_kept_back() -> Iterator[None]:
       os.close(terminal)
 
 
+@contextlib.contextmanager
+def _left_out(*packages: str) -> Iterator[None]:
+  """Importing these fails in the body, as if they were not installed; behind it, it does not."""
+  kept_out = [package for package in packages if package not in sys.modules]
+  sys.modules.update(dict.fromkeys(kept_out))  # type: ignore[arg-type]
+  try:
+    yield
+  finally:
+    for package in kept_out:
+      del sys.modules[package]
+
+
 def read_buckets_in_extents() -> None:
   """Makes TensorFlow ask a bucket for the bytes that are read, and not for the 64 MiB (on TPUs 512) behind them.
 
@@ -53,12 +69,12 @@ def load_tensorflow(tpu: str = "") -> None:
   machine's own and cannot be initialised is a `UserError`.
   """
   tpu_host.prepare_import(tpu)
-  if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2") == "0":
-    import tensorflow  # noqa: F401
+  shows_all = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2") == "0"
+  with contextlib.nullcontext() if shows_all else native_stderr_kept_back():
+    with _left_out(*_LEFT_OUT):
+      import tensorflow as tf
 
-    return
-  with native_stderr_kept_back():
-    import tensorflow as tf
-
-    tf.get_logger().setLevel("ERROR")
-    tf.config.list_physical_devices()  # The CUDA library speaks when it first looks for devices.
+      importlib.import_module("keras")  # With TensorFlow or, where that is lazy, only here.
+    if not shows_all:
+      tf.get_logger().setLevel("ERROR")
+      tf.config.list_physical_devices()  # The CUDA library speaks when it first looks for devices.

@@ -16,6 +16,9 @@ EXAMPLE_WEIGHTS = "example_weights"
 
 _EVALUATION_RECORDS = 1024  # Read at once.
 
+# Nothing here is Python's control flow over tensors, and AutoGraph takes seconds to find that out.
+_as_it_is = tf.autograph.experimental.do_not_convert
+
 Batch = dict[str, tf.Tensor]
 ParseFunction = Callable[[tf.Tensor], Batch]
 MaskFunction = Callable[[Batch, tf.Tensor, tf.Tensor], Batch]
@@ -53,7 +56,9 @@ def _per_replica(
     rows = rows_per_replica * shard.replicas_per_host
     first = shard.host // part.parts * rows
     dataset = dataset.rebatch(rows * sharers, drop_remainder=True).map(
-      lambda rows_of_all: {name: values[first : first + rows] for name, values in rows_of_all.items()}
+      _as_it_is(
+        lambda rows_of_all: {name: values[first : first + rows] for name, values in rows_of_all.items()}
+      )
     )
   return dataset.rebatch(rows_per_replica, drop_remainder=True)
 
@@ -106,6 +111,7 @@ def training_batches(
   skipped = order.before(start, part)
   reader = ExtentReader(index)
 
+  @_as_it_is
   def read_window(window: tf.Tensor) -> Batch:
     extents = order.extents(window, part)
     places = order.arrangement(window, part, extents)
@@ -121,6 +127,7 @@ def training_batches(
       "epoch": tf.fill(tf.shape(places), epoch),
     }
 
+  @_as_it_is
   def finish(rows: Batch) -> Batch:
     batch = parse(rows["serialized"])
     return batch if mask is None else mask(batch, rows["epoch"], rows["record"])
@@ -129,7 +136,7 @@ def training_batches(
   # One window is used up while the next is read: memory holds two.
   dataset = dataset.map(read_window).prefetch(1)
   # A host may have no part of an epoch's rest.
-  dataset = dataset.filter(lambda rows: tf.size(rows["serialized"]) > 0)
+  dataset = dataset.filter(_as_it_is(lambda rows: tf.size(rows["serialized"]) > 0))
   dataset = _per_replica(dataset, shard, rows, part)
   dataset = dataset.map(finish, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
   return dataset.prefetch(tf.data.AUTOTUNE)
@@ -155,10 +162,12 @@ def evaluation_batches(
   missing = steps * rows * shard.replicas_per_host - (end - first)
   reader = ExtentReader(index)
 
+  @_as_it_is
   def read(start: tf.Tensor) -> Batch:
     records = reader.read(start, tf.minimum(end - start, _EVALUATION_RECORDS))
     return {"records": records, EXAMPLE_WEIGHTS: tf.ones_like(records, tf.float32)}
 
+  @_as_it_is
   def fill(start: tf.Tensor) -> Batch:
     one = reader.read(tf.minimum(start, index.num_records - 1), tf.constant(1, tf.int64))
     return {"records": tf.repeat(one, missing), EXAMPLE_WEIGHTS: tf.zeros([missing])}
@@ -167,9 +176,10 @@ def evaluation_batches(
   dataset = dataset.map(read, num_parallel_calls=2, deterministic=True)
   if missing:
     dataset = dataset.concatenate(tf.data.Dataset.from_tensors(tf.constant(first, tf.int64)).map(fill))
-  dataset = dataset.rebatch(rows, drop_remainder=True).map(
-    lambda part: {**parse(part["records"]), EXAMPLE_WEIGHTS: part[EXAMPLE_WEIGHTS]},
-    num_parallel_calls=tf.data.AUTOTUNE,
-    deterministic=True,
-  )
+  @_as_it_is
+  def finish(part: Batch) -> Batch:
+    return {**parse(part["records"]), EXAMPLE_WEIGHTS: part[EXAMPLE_WEIGHTS]}
+
+  dataset = dataset.rebatch(rows, drop_remainder=True)
+  dataset = dataset.map(finish, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
   return dataset.prefetch(tf.data.AUTOTUNE)
