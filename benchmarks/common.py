@@ -93,7 +93,7 @@ def _read_documents(paths: Sequence[str], input_format: str, megabytes: float) -
   return documents
 
 
-def _data_tool(name: str, *options: str) -> None:
+def data_tool(name: str, *options: str) -> None:
   command = [sys.executable, "-m", f"tfrecords_tools.{name}", *options]
   subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
@@ -101,7 +101,7 @@ def _data_tool(name: str, *options: str) -> None:
 def installed_documentation(directory: str, *, megabytes: float) -> list[list[str]]:
   """Documents of the packages that are installed here."""
   folder = os.path.join(directory, "docs")
-  _data_tool(
+  data_tool(
     "extract_installed_docs", f"--output_dir={folder}", f"--max_megabytes={megabytes}", "--num_files=1"
   )
   return _read_documents(files.expand_globs([f"{folder}/*.txt"]), "lines", megabytes)
@@ -111,7 +111,7 @@ def train_vocabulary(documents: list[list[str]], directory: str) -> str:
   """Trains 8,000 pieces on the documents; returns the model's path."""
   prefix, text = os.path.join(directory, "vocabulary"), os.path.join(directory, "vocabulary.txt")
   write_lines(documents, text)
-  _data_tool("train_vocab", f"--input={text}", f"--model_prefix={prefix}", "--vocab_size=8000")
+  data_tool("train_vocab", f"--input={text}", f"--model_prefix={prefix}", "--vocab_size=8000")
   return f"{prefix}.model"
 
 

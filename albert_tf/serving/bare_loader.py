@@ -93,6 +93,8 @@ def _decoded(array: np.ndarray) -> np.ndarray:
 def main(saved_model: str, calls_path: str, answers_path: str) -> None:
   """Runs every call in one session."""
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+  # Keras, which comes with TensorFlow, imports these where they are installed; nothing here needs them.
+  sys.modules.update(dict.fromkeys(("matplotlib", "sklearn")))  # type: ignore[arg-type]
   import tensorflow as tf
   from tensorflow.python.framework import op_def_registry
 

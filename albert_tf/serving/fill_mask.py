@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import tensorflow as tf
-import tensorflow_text as tf_text  # noqa: F401  Registers the ops of the exported tokenizer.
 
 from albert_tf.errors import UserError
 from albert_tf.serving.saved_model import find_version
@@ -33,6 +32,8 @@ class FillMask:
   """
 
   def __init__(self, path: str):
+    import tensorflow_text  # noqa: F401  Registers the ops of the exported tokenizer.
+
     self.path = find_version(path)
     self._loaded = tf.saved_model.load(self.path)  # Holds the variables: a signature alone does not.
     self._signature = self._loaded.signatures["serving_default"]

@@ -31,8 +31,8 @@ ODD_TEXTS = (
   b"\xed\xa0\x80",
   "😀👩‍👩‍👧‍👦 e\u0301\u202e \ufeff".encode(),
   b"[CLS] [SEP] [MASK] <pad>",
-  b"word " * 2000,
 )
+LONG_TEXTS = (b"word " * 2000,)
 _LENGTH = 12  # Of rows of ids, where the signature leaves it free.
 _NUM_POSITIONS = 2
 _STRINGS = {"text_pair": PAIRS, "question": QUESTIONS, "context": CONTEXTS}  # Others: TEXTS.
@@ -48,14 +48,15 @@ def make_calls(signatures: Mapping[str, Signature]) -> list[Call]:
 
 
 def odd_calls(signatures: Mapping[str, Signature]) -> list[Call]:
-  """Every signature of strings with `ODD_TEXTS` in every input."""
+  """Every signature of strings with `ODD_TEXTS` in every input, and with a long text, to which no other is padded."""
   calls = []
   for name, signature in signatures.items():
     strings = all(spec.dtype == tf.string for spec in signature.inputs.values())
     if strings and signature.method == PREDICT and "inputs" not in signature.inputs:
-      calls.append(
-        Call(name, {key: _repeated(string_array(ODD_TEXTS), spec) for key, spec in signature.inputs.items()})
-      )
+      calls += [
+        Call(name, {key: _repeated(string_array(texts), spec) for key, spec in signature.inputs.items()})
+        for texts in (ODD_TEXTS, LONG_TEXTS)
+      ]
   return calls
 
 

@@ -9,7 +9,6 @@ import functools
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 from albert_tf.tokenization import unicode_tables
 from albert_tf.tokenization.graph_packing import GraphPacker
@@ -48,6 +47,8 @@ class GraphTokenizer(GraphPacker):
   """
 
   def __init__(self, tokenizer: AlbertTokenizer, name: str = "tokenizer"):
+    import tensorflow_text as tf_text  # Most of its import is for layers that nothing here uses.
+
     super().__init__(tokenizer, name)
     self._config = tokenizer.config
     self._sentencepiece = tf_text.SentencepieceTokenizer(model=tokenizer.model_bytes, out_type=tf.int32)

@@ -4,7 +4,7 @@ TensorFlow's own string ops follow other rules: their NFKD is of another Unicode
 lower-casing, and `tf.strings.lower` follows the locale of the process.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 import functools
 import sys
 import unicodedata
@@ -12,8 +12,14 @@ import unicodedata
 _SIGMA, _FINAL_SIGMA = "Σ", "ς"
 
 
-def _all_characters() -> Iterable[str]:
-  return (chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code <= 0xDFFF)
+@functools.cache
+def _all_characters() -> Sequence[str]:
+  """Those that have properties: of a million code points most are private, or nobody's yet."""
+  return [
+    char
+    for char in map(chr, range(sys.maxunicode + 1))
+    if unicodedata.category(char) not in ("Cn", "Co", "Cs")
+  ]
 
 
 def character_class(characters: Iterable[str]) -> str:
@@ -38,6 +44,8 @@ def decomposition_rows() -> dict[int, list[int]]:
   """For each code point that NFKD and dropping combining characters change, what is left of it."""
   rows: dict[int, list[int]] = {}
   for char in _all_characters():
+    if unicodedata.is_normalized("NFKD", char) and not unicodedata.combining(char):
+      continue
     kept = "".join(part for part in unicodedata.normalize("NFKD", char) if not unicodedata.combining(part))
     if kept != char:
       rows[ord(char)] = [ord(part) for part in kept]

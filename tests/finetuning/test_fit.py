@@ -12,6 +12,7 @@ from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
 from albert_tf.compat import keras
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.fit import fine_tune
+from albert_tf.finetuning.engine.predict import Predictor
 from albert_tf.finetuning.engine.resume import EvaluateAndKeepBest, Progress
 from albert_tf.interop import read_checkpoint
 from albert_tf.modeling import AlbertForPreTraining, named_variables
@@ -103,9 +104,18 @@ def test_a_run_repeats_and_continues(tmp_path):
   assert json.loads((tmp_path / "several/results.json").read_text())["seeds"].keys() == {"1", "2", "3"}
 
 
-def test_evaluation_and_prediction_of_a_finished_run(tmp_path):
+def test_evaluation_and_prediction_of_a_finished_run(tmp_path, monkeypatch):
   settings = dataclasses.replace(SHORT, num_train_epochs=1.0)
+  predicted = []
+  call = Predictor.__call__
+
+  def counted(self, features, *, name=""):
+    predicted.append(len(features))
+    return call(self, features, name=name)
+
+  monkeypatch.setattr(Predictor, "__call__", counted)
   trained = fine_tune(small_task(), settings, start=tiny_start(), output_dir=str(tmp_path / "run")).results
+  assert predicted == [13]  # The outputs of the best weights are there already.
   start = dataclasses.replace(tiny_start(), checkpoint=read_checkpoint(str(tmp_path / "run")))
   later = dataclasses.replace(settings, do_train=False, do_predict=True)
   for place in ("run", "elsewhere"):

@@ -124,9 +124,17 @@ def test_frequent_checkpoints_do_not_draw_each_time(tmp_path):
   reporter.refresh()
   first = (tmp_path / "curves.png").stat().st_mtime_ns
   reporter.refresh()
+  reporter.eval(5, {"loss": 2.0})
+  reporter.refresh()
   assert (tmp_path / "curves.png").stat().st_mtime_ns == first
   reporter.close()
-  assert (tmp_path / "curves.png").stat().st_mtime_ns > first
+  last = (tmp_path / "curves.png").stat().st_mtime_ns
+  assert last > first
+  again = Reporter(str(tmp_path), num_train_steps=10, start_step=5, stream=io.StringIO())
+  again.refresh()
+  drawn = (tmp_path / "curves.png").stat().st_mtime_ns
+  again.close()  # Nothing was reported since.
+  assert (tmp_path / "curves.png").stat().st_mtime_ns == drawn > last
 
 
 def test_curves_draw_from_any_number_of_reports(tmp_path):

@@ -154,6 +154,7 @@ def planned_dataset(
   tensors = flat.on_current_device()
   fixed = None if batching.bucket_multiple else batching.max_length
 
+  @tf.autograph.experimental.do_not_convert  # Nothing to convert, which AutoGraph would look for in every function.
   def assemble(part: dict[str, tf.Tensor]) -> Any:
     x, y, weights = tensors.gather(part["rows"], part["lengths"] if fixed is None else fixed)
     factors = part["factors"]

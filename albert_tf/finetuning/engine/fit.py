@@ -19,6 +19,7 @@ from albert_tf.finetuning.engine import record as recording
 from albert_tf.finetuning.engine import results as reporting
 from albert_tf.finetuning.engine import resume, train
 from albert_tf.finetuning.engine.features import FeatureSet, class_factors
+from albert_tf.finetuning.engine.predict import Evaluation
 from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.tasks.base import FineTuningTask, Outputs, TaskSpec
@@ -161,31 +162,40 @@ class _Engine:
     # Of all workers, and before one of them writes what another still reads.
     trains = settings.do_train and self._consensus.any(earlier is None)
     keep = earlier is not None and not trains  # What training recorded stays.
+    made: dict[str, Outputs] = {}
     if trains:
       if self.chief:
         self._record.write(directory, model.config, self._content)
         if not resume.has_state(directory):  # Of a training that was killed; another one is about to begin.
           recording.remove(directory, "checkpoints", recording.RESULTS_FILE)
       initialize.load_encoder_weights(model, self._start, seed=seed)
+      # Each worker has its own, equal but for rounding; whether training goes on is the chief's decision.
+      evaluation = Evaluation(
+        predict, splits["eval"], lambda outputs: self._consensus.of_chief(task.evaluate(outputs))
+      )
       trained = train.train(
         model,
         task,
         settings,
         seed=seed,
         features=self._train,
-        # Each worker has its own, equal but for rounding; whether training goes on is the chief's decision.
-        evaluate=lambda: self._consensus.of_chief(task.evaluate(predict(splits["eval"]))),
+        evaluate=evaluation,
+        on_best=evaluation.keep,
         strategy=self._strategy,
         directory=directory,
         writes=self.chief,
         callbacks=self._callbacks,
       )
       earlier = {**dataclasses.asdict(trained), "seed": seed}
+      if evaluation.best is not None:
+        made["eval"] = evaluation.best
     else:
       self._load_finished(model, directory, seed)
       if self.chief and not files.exists(os.path.join(directory, recording.RUN_FILE)):
         self._record.write(directory, model.config, self._content)
-    made = {name: predict(features, name=name) for name, features in splits.items()}
+    for name, features in splits.items():
+      if name not in made:
+        made[name] = predict(features, name=name)
     metrics = self._metrics(made)
     whole = {**reporting.head(task, self._source), **(earlier or {"seed": seed}), **metrics}
     if self.chief:

@@ -159,6 +159,7 @@ class EvaluateAndKeepBest(keras.callbacks.Callback):
 
   Args:
     evaluate: → the metrics of the model as it is.
+    on_best: called where the model as it was evaluated is the best so far.
     kept: where state and best weights go, a `KeptTraining`.
     best_metric: which one; higher is better, the first of equal ones stays.
     num_steps: updates of the run.
@@ -174,6 +175,7 @@ class EvaluateAndKeepBest(keras.callbacks.Callback):
     self,
     *,
     evaluate: Callable[[], dict[str, float]],
+    on_best: Callable[[], None] = lambda: None,
     kept: Any,
     best_metric: str,
     num_steps: int,
@@ -181,7 +183,7 @@ class EvaluateAndKeepBest(keras.callbacks.Callback):
     progress: Progress,
   ):
     super().__init__()
-    self._evaluate = evaluate
+    self._evaluate, self._on_best = evaluate, on_best
     self._kept = kept
     self._best_metric = best_metric
     self._num_steps = num_steps
@@ -248,6 +250,7 @@ class EvaluateAndKeepBest(keras.callbacks.Callback):
     # First: should `keep` not come to its end, the best weights are those of the state.
     self._kept.save(progress)
     if better:
+      self._on_best()
       self._kept.keep(progress.step)
 
 

@@ -105,6 +105,7 @@ def train(
   seed: int,
   features: FeatureSet,
   evaluate: Callable[[], dict[str, float]],
+  on_best: Callable[[], None] = lambda: None,
   strategy: tf.distribute.Strategy,
   directory: str,
   writes: bool = True,
@@ -120,6 +121,7 @@ def train(
     seed: of the order of examples.
     features: the training examples.
     evaluate: → metrics of the model as it is.
+    on_best: called where what was evaluated last is the best so far.
     directory: the seed's; `writes`: whether this process writes there, or another one does.
     callbacks: Keras callbacks beside the engine's.
   """
@@ -131,6 +133,7 @@ def train(
   kept = KeptTraining(model, directory, writes=writes)
   evaluation = EvaluateAndKeepBest(
     evaluate=evaluate,
+    on_best=on_best,
     kept=kept,
     best_metric=task.best_metric,
     num_steps=num_steps,

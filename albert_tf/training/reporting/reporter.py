@@ -52,6 +52,7 @@ class Reporter:
     self._machine = machine or Machine()
     self._baselines = baselines
     self._next_drawing = 0.0
+    self._drawn = -1  # Reports in the picture; the same ones are not drawn twice.
     if not is_chief:
       return
     run_dir = run_dir.rstrip("/")
@@ -125,7 +126,9 @@ class Reporter:
     self.message(goodput.table(model_flops=flops, peak_flops=self._machine.peak_flops))
 
   def _draw(self) -> None:
-    started = time.monotonic()
+    if len(self._log.records) == self._drawn:
+      return
+    started, self._drawn = time.monotonic(), len(self._log.records)
     draw_curves(self._log.records, self._curves_path, baselines=self._baselines)
     ended = time.monotonic()
     self._next_drawing = ended + (ended - started) / DRAWING_SHARE
