@@ -60,7 +60,7 @@ def lean_attention(
   r"""`plain_attention` with fewer passes over the scores; maximum, exponential and sums in float32.
 
   $A = \exp(S - \max S)$, $l = \mathrm{rowsum}(A)$, $O = A V / l$. A column of ones beside V gives $A V$ and $l$ in
-  one product. Only A is kept for the gradient: with $P = A / l$ and
+  one product, but not on GPUs. Only A is kept for the gradient: with $P = A / l$ and
   $\Delta = \mathrm{rowsum}(dO \circ O) = \mathrm{rowsum}(P \circ dP)$,
 
   $dV = P^T dO$, $dP = dO V^T$, $dS = P \circ (dP - \Delta)$, $dQ = dS K / \sqrt D$, $dK = dS^T Q / \sqrt D$.
@@ -104,13 +104,19 @@ def _product_and_row_sum(
   exp: tf.Tensor, value: tf.Tensor, dropped: tf.Tensor | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
   """A V, of A after dropout if there is any, and l, both float32: `[B, Q, N, D]`, `[B, Q, N, 1]`."""
-  if dropped is not None:
-    product = tf.einsum("bnqs,bsnd->bqnd", exp * dropped, value)
+  if dropped is not None or not _adds_in_product():
+    product = tf.einsum("bnqs,bsnd->bqnd", _times(exp, dropped), value)
     return _float32(product), _heads_first(tf.reduce_sum(_float32(exp), axis=-1, keepdims=True))
   columns = tf.concat([value, tf.ones_like(value[..., :1])], axis=-1)  # [B, S, N, D + 1]
   # float32 for the result's type: a TPU still multiplies the 16-bit values as such, and adds in float32.
   both = tf.einsum("bnqs,bsnd->bqnd", _float32(exp), _float32(columns))
   return both[..., :-1], both[..., -1:]
+
+
+def _adds_in_product() -> bool:
+  """Whether A V and l are one float32 product: a TPU's compiler multiplies it in 16 bits, a GPU really in float32."""
+  on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
+  return on_tpu or not tf.config.get_visible_devices("GPU")
 
 
 def _float32(x: tf.Tensor) -> tf.Tensor:

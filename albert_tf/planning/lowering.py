@@ -133,6 +133,7 @@ def lower_train_step(
       "Lowering a step needs a TensorFlow with XLA for the CPU. Received: one with TPU kernels, which has none. "
       "Use the default stack, or --estimate_only."
     )
+  tf.config.set_visible_devices([], "GPU")  # Attention is formulated for the devices that are seen.
   batch_size = per_core_batch_size * gradient_accumulation_steps
   strategy = _ReplicasToCompile(num_replicas)
   model = AlbertForPreTraining(

@@ -1,5 +1,8 @@
 """Which numbers a run computes with. Importing it does not import TensorFlow."""
 
+import time
+from typing import Any
+
 from albert_tf.errors import UserError
 
 PRECISIONS = ("float32", "bfloat16")
@@ -20,3 +23,31 @@ def set_precision(mixed_precision: str) -> None:
   from albert_tf.compat import keras  # Deferred: settings and flags name precisions too.
 
   keras.mixed_precision.set_global_policy(precision_policy(mixed_precision))
+
+
+def product_seconds(dtype: str) -> float:
+  """How long a product of base's feed-forward layer takes on the CPU, at best."""
+  import tensorflow as tf
+
+  with tf.device("/cpu:0"):
+    x, y = (tf.cast(tf.ones(shape), dtype) for shape in ([512, 768], [768, 3072]))
+    seconds = []
+    for _ in range(4):  # The first makes the kernel.
+      began = time.perf_counter()
+      tf.matmul(x, y).numpy()
+      seconds.append(time.perf_counter() - began)
+  return min(seconds)
+
+
+def precision_warning(mixed_precision: str, strategy: Any) -> str:
+  """What to say of a precision that this machine has no instructions for; else empty."""
+  devices = strategy.extended.worker_devices
+  if mixed_precision != "bfloat16" or not all("CPU" in device.upper() for device in devices):
+    return ""
+  ratio = product_seconds("bfloat16") / product_seconds("float32")
+  if ratio <= 1:
+    return ""
+  return (
+    f"matrix products in bfloat16 take {ratio:.1f} times as long as in float32 on this CPU (those with AVX512_BF16 "
+    "or AMX are faster); --mixed_precision=float32 trains faster"
+  )

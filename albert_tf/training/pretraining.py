@@ -15,7 +15,6 @@ from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, initialize_variables, named_variables
 from albert_tf.modeling.pretraining import trained_variables
 from albert_tf.optim.optimizer import Optimizer, build_optimizer
-from albert_tf.pipelines.record_index import RecordIndex
 from albert_tf.training.checkpoints import CheckpointStore, HostState
 from albert_tf.training.distribution import Consensus, is_chief, make_strategy
 from albert_tf.training.evaluation import Evaluator
@@ -23,7 +22,7 @@ from albert_tf.training.failures import explained
 from albert_tf.training.inputs import PretrainingInput, checked_input
 from albert_tf.training.interruption import stop_on_sigterm
 from albert_tf.training.loop import LoopResult, TrainingLoop
-from albert_tf.training.precision import set_precision
+from albert_tf.training.precision import precision_warning, set_precision
 from albert_tf.training.reporting.goodput import GOODPUT_FILE, Goodput, Machine
 from albert_tf.training.reporting.reporter import Reporter
 from albert_tf.training.run_directory import RunDirectory
@@ -176,7 +175,7 @@ class _Run:
       ) as reporter,
       contextlib.closing(self.store),
     ):
-      _announce(settings, self.inputs.index, reporter, origin)
+      _announce(settings, self.inputs, reporter, origin)
       loop = TrainingLoop(
         settings=settings,
         train_step=self.trained.step,
@@ -213,11 +212,14 @@ def _build(settings: PretrainingSettings, strategy: tf.distribute.Strategy) -> _
   return _Trained(model, variables, optimizer, step)
 
 
-def _announce(settings: PretrainingSettings, index: RecordIndex, reporter: Reporter, origin: str) -> None:
+def _announce(
+  settings: PretrainingSettings, inputs: PretrainingInput, reporter: Reporter, origin: str
+) -> None:
+  index, slow = inputs.index, precision_warning(settings.mixed_precision, inputs.strategy)
   reporter.message(f"{origin}; {index.num_records:,} training records")
   if index.num_skipped:
     reporter.message(f"left out {index.num_skipped:,} damaged records (--on_bad_record=skip)")
-  for warning in schedule_warnings(settings):
+  for warning in [*schedule_warnings(settings), *filter(None, [slow])]:
     reporter.message(f"warning: {warning}")
 
 

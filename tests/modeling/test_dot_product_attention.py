@@ -1,5 +1,7 @@
 """Attention and its gradient against NumPy, and as 16-bit training uses them: twice, rematerialised, distributed."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 from support.stacks import needs_host_xla
@@ -49,6 +51,11 @@ def attention_and_gradients(attention, arrays, dtype, rate, mask=MASK):
   return [np.array(tf.cast(x, tf.float64)) for x in (output, *gradients.values())]
 
 
+def lean_attention_on_a_gpu(*args, **kwargs):
+  with mock.patch.object(tf.config, "get_visible_devices", return_value=["a GPU"]):
+    return lean_attention(*args, **kwargs)
+
+
 @pytest.mark.parametrize("rate", [0.0, 0.4])
 @pytest.mark.parametrize(
   ("dtype", "attention", "tolerance"),
@@ -57,6 +64,8 @@ def attention_and_gradients(attention, arrays, dtype, rate, mask=MASK):
     (tf.float32, lean_attention, 1e-5),
     (tf.bfloat16, plain_attention, 0.04),
     (tf.bfloat16, lean_attention, 0.04),
+    (tf.float32, lean_attention_on_a_gpu, 1e-5),
+    (tf.bfloat16, lean_attention_on_a_gpu, 0.04),
     (tf.float16, lean_attention, 0.006),
   ],
 )
@@ -75,6 +84,18 @@ def test_any_scores_are_safe(scale):
   mask = np.array([[1, 1, 1, 1, 1], [0, 0, 0, 0, 0]])
   for got in attention_and_gradients(lean_attention, inputs(scale), tf.bfloat16, 0.0, mask):
     assert np.isfinite(got).all()
+
+
+@pytest.mark.parametrize(
+  ("gpus", "column"), [([], True), (["a GPU"], False)], ids=["no GPU: as for TPUs", "a GPU"]
+)
+def test_a_gpu_gets_no_float32_product(monkeypatch, gpus, column):
+  monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
+  x = tf.zeros([B, S, N, D], tf.bfloat16)
+  attend = tf.function(lambda x: lean_attention(x, x, x, tf.zeros([1, 1, 1, S]), dropout_rate=0.0, seed=None))
+  products = [op for op in attend.get_concrete_function(x).graph.get_operations() if op.type == "Einsum"]
+  assert len(products) == 2
+  assert [op.outputs[0].dtype for op in products] == [tf.bfloat16, tf.float32 if column else tf.bfloat16]
 
 
 def pretraining_gradients(dtype, *, jit=False, **encoder_options):

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pipelines.record_index import build_record_index
+from albert_tf.training import precision
 from albert_tf.training.precision import set_precision
 
 STEPS = 60
@@ -57,3 +58,20 @@ def test_gradients_summed_in_bfloat16_learn_the_same(rows, float32_losses, mirro
   curve, _ = losses(mirrored_2, rows, all_reduce_dtype="bfloat16")
   np.testing.assert_allclose(curve, float32_losses, rtol=0.03)
   assert np.abs(curve - float32_losses).max() > 1e-6
+
+
+@pytest.mark.parametrize(
+  ("chosen", "times", "said"),
+  [
+    ("bfloat16", {"bfloat16": 3.0, "float32": 1.5}, "2.0 times"),
+    ("bfloat16", {"bfloat16": 1.0, "float32": 2.0}, ""),
+  ],
+)
+def test_a_slow_precision_is_named_with_its_ratio(monkeypatch, chosen, times, said):
+  strategy = tf.distribute.OneDeviceStrategy("cpu:0")
+  monkeypatch.setattr(precision, "product_seconds", times.__getitem__)
+  words = precision.precision_warning(chosen, strategy)
+  assert said in words and bool(said) == bool(words)
+  assert precision.precision_warning("float32", strategy) == ""
+  monkeypatch.undo()
+  assert 0 < precision.product_seconds("bfloat16") < 60

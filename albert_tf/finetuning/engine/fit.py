@@ -24,6 +24,7 @@ from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.tasks.base import FineTuningTask, Outputs, TaskSpec
 from albert_tf.training.distribution import Consensus, is_chief, make_strategy
+from albert_tf.training.precision import precision_warning
 
 PLOT_FILE = "evaluation.png"
 
@@ -71,6 +72,8 @@ def fine_tune(
     UserError: the weights do not fit, or the directory holds something else.
   """
   strategy = strategy or make_strategy(settings.distribution)
+  if settings.do_train and (slow := precision_warning(settings.mixed_precision, strategy)):
+    logging.warning("%s", slow)
   record = recording.Record(task=task, settings=settings, start=start, flags_text=flags_text)
   engine = _Engine(record, strategy, output_dir=output_dir, callbacks=callbacks)
   Consensus(strategy).on_chief(engine.chief, engine.begin)  # Before other workers look for what is there.
