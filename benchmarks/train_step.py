@@ -15,6 +15,7 @@ Example:
 """
 
 from collections.abc import Callable, Mapping, Sequence
+import json
 import math
 import os
 import statistics
@@ -30,6 +31,7 @@ os.environ.setdefault("USE_TF", "1")
 from absl import flags
 import common
 from step_contenders import FLOOR, FLOPS_MARK, Batch, Step, Work, contenders
+from step_shares import shares
 
 from albert_tf.compat import STACK, keras
 from albert_tf.configs import AlbertConfig, named_sizes
@@ -45,10 +47,11 @@ _PREDICTIONS = flags.DEFINE_integer(
   "max_predictions_per_seq", 20, "Masked tokens of an example.", lower_bound=1
 )
 _ROUNDS = flags.DEFINE_integer("rounds", 5, "Timed steps of each; contenders take turns.", lower_bound=1)
+_SHARES = flags.DEFINE_bool("shares", False, "Say which part of our step takes which share of its time.")
 _WORKER = flags.DEFINE_string("worker", "", "Internal: run NAME.DTYPE, one step a line of standard input.")
 _ONLY = flags.DEFINE_list("only", [], "Contenders to run; empty: all that are installed.")
 
-_MARK = "step: "
+_MARK, _SHARES_MARK = "step: ", "shares: "
 
 
 class Worker:
@@ -71,8 +74,11 @@ class Worker:
         self.flops = float(line.removeprefix(FLOPS_MARK))
     raise RuntimeError(f"A contender ended early, with status {self._process.wait()}; its error is above.")
 
-  def close(self) -> None:
-    self._process.communicate(timeout=60)
+  def close(self) -> dict[str, float]:
+    """Ends it; returns the shares of its parts, if it was to say them."""
+    written, _ = self._process.communicate(timeout=300)
+    lines = [line for line in written.splitlines() if line.startswith(_SHARES_MARK)]
+    return json.loads(lines[0].removeprefix(_SHARES_MARK)) if lines else {}
 
 
 def work(make: Callable[[], Step]) -> None:
@@ -82,6 +88,8 @@ def work(make: Callable[[], Step]) -> None:
     started, cpu_started = time.perf_counter(), time.process_time()
     loss = float(step())
     print(_MARK, time.perf_counter() - started, time.process_time() - cpu_started, loss, flush=True)
+  if _SHARES.value and _WORKER.value.startswith("albert_tf."):
+    print(_SHARES_MARK, json.dumps(shares(step)), flush=True)
 
 
 def measure(workers: dict[str, Worker], rounds: int) -> dict[str, dict[str, float]]:
@@ -143,14 +151,15 @@ def benchmark() -> dict[str, Any] | None:
       elif not _ONLY.value or name in (FLOOR, *_ONLY.value):
         workers[f"{name}.{dtype}"] = Worker(f"{name}.{dtype}", sys.argv)
   results = measure(workers, _ROUNDS.value)
-  for worker in workers.values():
-    worker.close()
+  said = {name: worker.close() for name, worker in workers.items()}
   shown: dict[str, Any] = {}
   for dtype in _DTYPE.value:
     within = {name.split(".")[0]: name for name in workers if name.endswith(f".{dtype}")}
     values = {short: results[name] for short, name in within.items()}
     some = {short: workers[name] for short, name in within.items()}
     shown[dtype] = {"steps": values} | {key: compare(values, some, key) for key in ("best_s", "cpu_s")}
+    if said.get(f"albert_tf.{dtype}"):
+      shown[dtype]["shares"] = said[f"albert_tf.{dtype}"]
   return {
     "task": _TASK.value,
     "size": _SIZE.value,
