@@ -219,7 +219,9 @@ def contenders(work: Work) -> dict[str, Callable[[], Step] | str]:
       found["huggingface_tf_xla"] = lambda: huggingface_tf_step(work, jit=True)
     else:
       found["huggingface_tf"] = "float32 classification only: its masked LM computes logits at every position"
-  if installed("keras_hub") and KERAS_3:
+  if installed("keras_hub") and work.task == "pretraining" and work.dtype == "bfloat16":
+    found["keras_hub"] = "its masked-LM head adds float32 to bfloat16 and raises; classification runs"
+  elif installed("keras_hub") and KERAS_3:
     found["keras_hub"] = lambda: keras_hub_step(work, jit=False)
     found["keras_hub_xla"] = lambda: keras_hub_step(work, jit=True)
   return found
