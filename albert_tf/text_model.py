@@ -37,6 +37,8 @@ class TextModel(ModelBase):
   text_kind = "text"  # What the texts are; see `AlbertPreprocessor`.
   per_piece = False  # Whether outputs have an axis of S, which all batches of a data set must share then.
   new_variables = ""  # Regular expression of those that a checkpoint may lack; they stay as they begin.
+  # Else Keras' `export` of a model with this one inside traces it on input of its own making, and fails.
+  _default_save_signature = None
 
   def __init__(self, config: AlbertConfig, *, preprocessor: Any = None, **kwargs: Any):
     super().__init__(**kwargs, autocast=False)  # Ids would lose digits in bfloat16.

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -270,6 +271,8 @@ def test_the_encoder_inside_a_functional_model(run, tmp_path):
   np.testing.assert_array_equal(
     keras.saving.load_model(tmp_path / "f.keras").predict(tf.constant(TEXTS), verbose=0), want
   )
+  model.export(str(tmp_path / "e"))  # Keras' own: it must find the tokenizer's resource.
+  np.testing.assert_allclose(tf.saved_model.load(str(tmp_path / "e")).serve(tf.constant(TEXTS)), want, atol=1e-5)
   lines = []
   model.summary(print_fn=lambda line, **_: lines.append(str(line)))
   AlbertClassifier.from_pretrained(str(run), num_labels=2).summary(
@@ -280,6 +283,20 @@ def test_the_encoder_inside_a_functional_model(run, tmp_path):
   assert "bert (" not in shown
   assert "?" not in shown
   assert {name.split("/")[0] for name in named_variables(encoder)} == {"bert"}
+
+
+def test_a_picture_shows_the_parts(run, tmp_path):
+  pytest.importorskip("pydot")
+  if not shutil.which("dot"):
+    pytest.skip("Graphviz is not installed; Keras draws with it")
+  text = keras.Input([], dtype="string", name="text")
+  pooled = AlbertEncoder.from_pretrained(str(run))(text)["pooled_output"]
+  model = keras.Model(text, keras.layers.Dense(2, name="scores")(pooled))
+  keras.utils.plot_model(model, str(tmp_path / "model.png"), show_layer_names=True)
+  assert (tmp_path / "model.png").read_bytes().startswith(b"\x89PNG")
+  drawn = keras.utils.model_to_dot(model, show_layer_names=True).to_string()
+  for part in ("text", "preprocessor", "encoder", "scores"):
+    assert part in drawn
 
 
 def test_the_head_of_another_task_is_not_taken(run, tmp_path):
