@@ -272,7 +272,8 @@ def test_the_encoder_inside_a_functional_model(run, tmp_path):
     keras.saving.load_model(tmp_path / "f.keras").predict(tf.constant(TEXTS), verbose=0), want
   )
   model.export(str(tmp_path / "e"))  # Keras' own: it must find the tokenizer's resource.
-  np.testing.assert_allclose(tf.saved_model.load(str(tmp_path / "e")).serve(tf.constant(TEXTS)), want, atol=1e-5)
+  served = tf.saved_model.load(str(tmp_path / "e"))
+  np.testing.assert_allclose(served.serve(tf.constant(TEXTS)), want, atol=1e-5)
   lines = []
   model.summary(print_fn=lambda line, **_: lines.append(str(line)))
   AlbertClassifier.from_pretrained(str(run), num_labels=2).summary(
