@@ -33,7 +33,7 @@ import plain_data_creation
 import psutil
 
 from albert_tf.tokenization import AlbertTokenizer
-from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.settings import RecordSettings
 
 _CORPUS = common.define_corpus_flags()
 _MEGABYTES = flags.DEFINE_float("megabytes", 3.0, "Text for the comparison with the original.")
@@ -57,8 +57,8 @@ class _Instances(NamedTuple):
     return self.number / self.cpu_seconds
 
 
-def _settings() -> PretrainingSettings:
-  return PretrainingSettings(
+def _settings() -> RecordSettings:
+  return RecordSettings(
     max_seq_length=512, max_predictions_per_seq=20, dupe_factor=_DUPE_FACTOR.value, eval_fraction=0.0
   )
 

@@ -29,7 +29,7 @@ from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.pretraining import blocks, job, sorted_runs
 from tfrecords_tools.pretraining.local import work_notes, worker
-from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.settings import RecordSettings
 from tfrecords_tools.pretraining.sources import Source
 
 _CORPUS = common.define_corpus_flags()
@@ -93,7 +93,7 @@ def _planned(target: Callable[..., None], *arguments: Any) -> dict[str, float]:
 
 def _paper_job(paths: list[str], model: str, directory: str) -> job.Job:
   """A job of the paper's size, of which the first file alone is there."""
-  settings = PretrainingSettings(dupe_factor=_PAPER_PASSES, num_shards=1000, num_eval_shards=10)
+  settings = RecordSettings(dupe_factor=_PAPER_PASSES, num_shards=1000, num_eval_shards=10)
   tokenizer = AlbertTokenizer(spm_model_file=model)
   block_bytes = blocks.block_bytes_for(_PAPER_BYTES)
   options = CorpusOptions(input_format="lines")

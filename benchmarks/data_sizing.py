@@ -18,7 +18,7 @@ from absl import flags
 import common
 
 from albert_tf.tokenization import AlbertTokenizer
-from tfrecords_tools.pretraining.settings import RECORD_LAYOUTS, PretrainingSettings
+from tfrecords_tools.pretraining.settings import RECORD_LAYOUTS, RecordSettings
 from tfrecords_tools.pretraining.sizing import expected_size
 
 _CORPUS = common.define_corpus_flags()
@@ -38,14 +38,14 @@ class _Made(NamedTuple):
   cpu_seconds: float
 
 
-def _make(text: str, tokenizer: AlbertTokenizer, settings: PretrainingSettings) -> _Made:
+def _make(text: str, tokenizer: AlbertTokenizer, settings: RecordSettings) -> _Made:
   manifest, seconds = common.make_records(text, tokenizer=tokenizer, settings=settings)
   train = manifest.statistics["train"]
   return _Made(train["tokens"], train["instances"], sum(file.num_bytes for file in manifest.files), seconds)
 
 
-def _settings(layout: str, predictions: int, dupe_factor: int = 1) -> PretrainingSettings:
-  return PretrainingSettings(
+def _settings(layout: str, predictions: int, dupe_factor: int = 1) -> RecordSettings:
+  return RecordSettings(
     record_layout=layout,
     max_predictions_per_seq=predictions,
     dupe_factor=dupe_factor,

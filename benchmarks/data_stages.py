@@ -12,13 +12,13 @@ from tfrecords_tools.pretraining.blocks import INSTANCES_AT_ONCE, Block, portion
 from tfrecords_tools.pretraining.documents import BlockTokenizer, TokenizedDocument
 from tfrecords_tools.pretraining.instances import Draft, Instance, InstanceMaker
 from tfrecords_tools.pretraining.randomness import Stream
-from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.settings import RecordSettings
 
 
 class _Parts:
   """The parts of the work, each as a whole over one text of one sentence a line."""
 
-  def __init__(self, tokenizer: AlbertTokenizer, settings: PretrainingSettings):
+  def __init__(self, tokenizer: AlbertTokenizer, settings: RecordSettings):
     self._tokenizer = tokenizer
     self._settings = settings
     self._make = InstanceMaker(tokenizer, settings)
@@ -47,7 +47,7 @@ class _Parts:
 
 
 def stages(
-  text: str, tokenizer: AlbertTokenizer, settings: PretrainingSettings, *, rounds: int
+  text: str, tokenizer: AlbertTokenizer, settings: RecordSettings, *, rounds: int
 ) -> dict[str, float]:
   """CPU seconds by part, the best of all rounds.
 

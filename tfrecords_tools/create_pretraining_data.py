@@ -32,7 +32,7 @@ from tfrecords_tools.pretraining.settings import (
   RECORD_LAYOUTS,
   SENTENCE_PAIRS,
   SPLITS,
-  PretrainingSettings,
+  RecordSettings,
 )
 from tfrecords_tools.pretraining.sources import expand_sources
 from tfrecords_tools.pretraining.summary import format_summary
@@ -97,11 +97,11 @@ _EVAL_FRACTION = flags.DEFINE_float(
 _RANDOM_SEED = flags.DEFINE_integer("random_seed", 12345, "Seed of everything random.")
 _NUM_SHARDS = flags.DEFINE_integer(
   "num_shards",
-  PretrainingSettings.num_shards,
+  RecordSettings.num_shards,
   "Number of train files. 0: as many of 128 to 256 MB as the input's size asks for.",
 )
 _NUM_EVAL_SHARDS = flags.DEFINE_integer(
-  "num_eval_shards", PretrainingSettings.num_eval_shards, "Number of eval files. 0: likewise."
+  "num_eval_shards", RecordSettings.num_eval_shards, "Number of eval files. 0: likewise."
 )
 _COMPATIBILITY = flags.DEFINE_enum(
   "compatibility",
@@ -158,7 +158,7 @@ _STAGES = {
   "merge": "merging",
   "write": "writing files",
 }
-_SETTINGS = [field.name for field in dataclasses.fields(PretrainingSettings)]
+_SETTINGS = [field.name for field in dataclasses.fields(RecordSettings)]
 
 
 @contextlib.contextmanager
@@ -229,7 +229,7 @@ def main(argv: Sequence[str]) -> int:
   paths, sources = expand_sources(_INPUT.value)
   runner = _runner(argv[1:], paths)
   values: dict[str, Any] = {name: flags.FLAGS[name].value for name in _SETTINGS}
-  settings = PretrainingSettings(**values)
+  settings = RecordSettings(**values)
   options = CorpusOptions(
     input_format=_INPUT_FORMAT.value,
     on_bad_text=_ON_BAD_TEXT.value,

@@ -15,7 +15,7 @@ from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.pretraining import blocks
 from tfrecords_tools.pretraining.job import create_records
 from tfrecords_tools.pretraining.local.runner import LocalRunner
-from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.settings import RecordSettings
 
 pytest.importorskip("apache_beam")
 
@@ -27,7 +27,7 @@ from tfrecords_tools.pretraining.beam.options import check_reach
 from tfrecords_tools.pretraining.beam.runner import BeamRunner
 
 _COMMAND = pathlib.Path(__file__).parents[2] / "tfrecords_tools" / "create_pretraining_data.py"
-_CHOICES = PretrainingSettings(
+_CHOICES = RecordSettings(
   max_seq_length=64,
   max_predictions_per_seq=8,
   dupe_factor=2,

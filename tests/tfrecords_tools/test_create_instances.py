@@ -24,10 +24,10 @@ from tfrecords_tools.pretraining.instances import InstanceMaker
 from tfrecords_tools.pretraining.masking import prediction_budget
 from tfrecords_tools.pretraining.randomness import Stream
 from tfrecords_tools.pretraining.segments import Segment, make_pairs
-from tfrecords_tools.pretraining.settings import SENTENCE_PAIRS, PretrainingSettings
+from tfrecords_tools.pretraining.settings import SENTENCE_PAIRS, RecordSettings
 
 _SETTINGS = st.builds(
-  PretrainingSettings,
+  RecordSettings,
   max_seq_length=st.integers(8, 90),
   max_predictions_per_seq=st.integers(1, 8),
   masked_lm_prob=st.sampled_from([0.0, 0.15, 0.4]),
@@ -105,7 +105,7 @@ def test_every_instance_keeps_its_promises(tiny_tokenizer, choices, seed):
 
 def test_without_truncation_all_text_is_used_once(tiny_tokenizer):
   """Segments of one pass, put in order, are the document."""
-  choices = PretrainingSettings(max_seq_length=512, short_seq_prob=0.0)
+  choices = RecordSettings(max_seq_length=512, short_seq_prob=0.0)
   documents = tiny_corpus.documents(np.random.default_rng(1), 30)
   for document, instance in _instances(tiny_tokenizer, documents, choices, 3):
     a, b = instance.pair.a, instance.pair.b
@@ -120,7 +120,7 @@ def test_short_targets_are_drawn_per_instance(tiny_tokenizer):
   document = [[tiny_corpus.sentence(np.random.default_rng(4), max_words=6) for _ in range(3000)]]
   short = {}
   for compatibility in ("none", "original"):
-    choices = PretrainingSettings(max_seq_length=128, short_seq_prob=0.5, compatibility=compatibility)
+    choices = RecordSettings(max_seq_length=128, short_seq_prob=0.5, compatibility=compatibility)
     sizes = [
       [instance.num_tokens for _, instance in _instances(tiny_tokenizer, document, choices, seed)]
       for seed in range(8)
@@ -135,7 +135,7 @@ def test_random_pieces_leave_special_ones_out(tiny_tokenizer):
   special = [tiny_tokenizer.piece_to_id(piece) for piece in tiny_corpus.SPECIAL_PIECES]
   found = {}
   for compatibility in ("none", "original"):
-    choices = PretrainingSettings(max_seq_length=128, masked_lm_prob=0.4, compatibility=compatibility)
+    choices = RecordSettings(max_seq_length=128, masked_lm_prob=0.4, compatibility=compatibility)
     shown = []
     for _, instance in _instances(tiny_tokenizer, documents, choices, 6):
       view = view_instance(decode_example(instance.record[12:-4]))
@@ -146,7 +146,7 @@ def test_random_pieces_leave_special_ones_out(tiny_tokenizer):
 
 
 def test_long_sentences_and_lone_words(tiny_tokenizer):
-  choices = PretrainingSettings(max_seq_length=32, short_seq_prob=0.0)
+  choices = RecordSettings(max_seq_length=32, short_seq_prob=0.0)
   long = " ".join(tiny_corpus.words(np.random.default_rng(6), 500))
   sizes = [
     (instance.pair.a.size, instance.pair.b.size, instance.pair.truncated)
@@ -181,7 +181,7 @@ def test_words_one_by_one_give_the_tokenizers_ids(tiny_tokenizer, shared_dir):
 def test_packed_bytes_equal_the_general_encoder(tiny_tokenizer):
   from albert_tf.records import encode_example
 
-  choices = PretrainingSettings(max_seq_length=40, max_predictions_per_seq=6)
+  choices = RecordSettings(max_seq_length=40, max_predictions_per_seq=6)
   documents = tiny_corpus.documents(np.random.default_rng(7), 10)
   for _, instance in _instances(tiny_tokenizer, documents, choices, 7):
     data = instance.record[12:-4]
@@ -198,7 +198,7 @@ def test_compact_records_hold_the_same_instances(tiny_tokenizer):
   from albert_tf.records.parse import parse_pretraining_batch
 
   documents = tiny_corpus.documents(np.random.default_rng(8), 10)
-  choices = PretrainingSettings(max_seq_length=40, max_predictions_per_seq=6)
+  choices = RecordSettings(max_seq_length=40, max_predictions_per_seq=6)
   spec = choices.spec
   data = {}
   for layout in ("example", "compact"):
@@ -255,7 +255,7 @@ def test_original_segments_match_the_recorded_statistics(shared_dir):
     )
   )
   tokenized = BlockTokenizer(tokenizer)(documents)
-  choices = PretrainingSettings(max_seq_length=128, compatibility="original")
+  choices = RecordSettings(max_seq_length=128, compatibility="original")
   seen = []
   for seed in range(40):
     lengths, labels, first = [], [], []
@@ -283,7 +283,7 @@ def test_bytes_of_a_seed_are_pinned(layout, expected):
   ids = (np.arange(3000, dtype=np.int64) * 7919 % 19_995 + 5).astype(np.int32)
   starts = (ids % 3 > 0).astype(np.uint8)
   document = TokenizedDocument(ids, starts, np.flatnonzero(starts), [0, *range(11, 3000, 17), 3000])
-  choices = PretrainingSettings(max_seq_length=128, record_layout=layout)
+  choices = RecordSettings(max_seq_length=128, record_layout=layout)
   make = InstanceMaker(tokenizer, choices)
   digest = hashlib.sha256()
   for dupe in range(3):

@@ -24,10 +24,10 @@ from tfrecords_tools.pretraining import blocks
 from tfrecords_tools.pretraining.job import create_records
 from tfrecords_tools.pretraining.local import runner as local_runner
 from tfrecords_tools.pretraining.local.runner import LocalRunner
-from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.settings import RecordSettings
 
 _COMMAND = pathlib.Path(__file__).parents[2] / "tfrecords_tools" / "create_pretraining_data.py"
-_CHOICES = PretrainingSettings(
+_CHOICES = RecordSettings(
   max_seq_length=64, max_predictions_per_seq=8, dupe_factor=2, num_shards=2, eval_fraction=0.1
 )
 _LINES = CorpusOptions(input_format="lines")

@@ -19,9 +19,9 @@ from tfrecords_tools.pretraining.blocks import Block
 from tfrecords_tools.pretraining.duplicates import Duplicates
 from tfrecords_tools.pretraining.local.runner import LocalRunner
 from tfrecords_tools.pretraining.local.share import Share, WaitForOthersError
-from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.settings import RecordSettings
 
-_NONE = PretrainingSettings(
+_NONE = RecordSettings(
   max_seq_length=32, max_predictions_per_seq=4, dupe_factor=2, num_shards=2, eval_fraction=0.2
 )
 _EXACT = dataclasses.replace(_NONE, dedup="exact")

@@ -20,9 +20,9 @@ from tfrecords_tools.pretraining import input_files
 from tfrecords_tools.pretraining.input_files import describe_input, input_differences
 from tfrecords_tools.pretraining.job import create_records
 from tfrecords_tools.pretraining.local.runner import LocalRunner
-from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.settings import RecordSettings
 
-_SETTINGS = PretrainingSettings(
+_SETTINGS = RecordSettings(
   max_seq_length=64,
   max_predictions_per_seq=8,
   dupe_factor=1,

@@ -23,10 +23,10 @@ from tfrecords_tools.inspection.pool import inspect_files
 from tfrecords_tools.inspection.validation import Validator
 from tfrecords_tools.pretraining.job import create_records
 from tfrecords_tools.pretraining.local.runner import LocalRunner
-from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.settings import RecordSettings
 
 _COMMAND = pathlib.Path(__file__).parents[2] / "tfrecords_tools" / "inspect_records.py"
-_CHOICES = PretrainingSettings(max_seq_length=64, max_predictions_per_seq=8, dupe_factor=2, num_shards=2)
+_CHOICES = RecordSettings(max_seq_length=64, max_predictions_per_seq=8, dupe_factor=2, num_shards=2)
 
 
 def _make(directory, tokenizer, choices=_CHOICES):

@@ -17,7 +17,7 @@ from tfrecords_tools.inspection.inspector import Measurements
 from tfrecords_tools.inspection.validation import view_instance
 from tfrecords_tools.pretraining import masking
 from tfrecords_tools.pretraining.randomness import Stream
-from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.settings import RecordSettings
 
 
 def _stream(seed: int) -> Stream:
@@ -84,7 +84,7 @@ def test_budget_rounds_as_the_original():
 
 @pytest.mark.parametrize("distribution", ["inverse", "uniform", "reverse", "0.6,0.3,0.1"])
 def test_lengths_follow_p_of_n(distribution):
-  p = PretrainingSettings(ngram_distribution=distribution).ngram_probabilities
+  p = RecordSettings(ngram_distribution=distribution).ngram_probabilities
   expected = {
     "inverse": [6 / 11, 3 / 11, 2 / 11],
     "uniform": [1 / 3] * 3,
@@ -98,7 +98,7 @@ def test_lengths_follow_p_of_n(distribution):
 
 
 def test_candidates_are_every_word_in_uniform_order():
-  cumulative = np.cumsum(PretrainingSettings().ngram_probabilities)
+  cumulative = np.cumsum(RecordSettings().ngram_probabilities)
   firsts, lengths = [], []
   for seed in range(4000):
     # The first words are drawn, the rest permuted; both must be without pattern.
@@ -149,7 +149,7 @@ def test_masked_runs_match_the_original_on_its_own_sequences(shared_dir):
   tokenizer = AlbertTokenizer(spm_model_file=SPM_MODEL)
   golden = json.loads((shared_dir / "oracle/golden_data_stats_small.json").read_text())
   measured, again = Measurements(tokenizer), Measurements(tokenizer)
-  cumulative = np.cumsum(PretrainingSettings().ngram_probabilities)
+  cumulative = np.cumsum(RecordSettings().ngram_probabilities)
   stream = _stream(5)
   for record in read_records(str(shared_dir / "oracle/golden_pretrain_strip.tfrecord")):
     view = view_instance(decode_example(record))

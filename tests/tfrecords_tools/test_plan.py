@@ -17,12 +17,12 @@ from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.pretraining.job import create_records
 from tfrecords_tools.pretraining.local.runner import LocalRunner
-from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.settings import RecordSettings
 from tfrecords_tools.pretraining.sizing import decide_num_shards, expected_size
 from tfrecords_tools.pretraining.sources import Source
 from tfrecords_tools.pretraining.summary import format_summary
 
-_SETTINGS = PretrainingSettings(
+_SETTINGS = RecordSettings(
   max_seq_length=64, max_predictions_per_seq=8, dupe_factor=2, num_shards=3, eval_fraction=0.1
 )
 
@@ -129,8 +129,8 @@ def test_every_flag_has_the_default_of_its_setting():
   """In a process of its own: a process has room for the flags of one command."""
   code = (
     "import dataclasses\n"
-    "from tfrecords_tools.create_pretraining_data import PretrainingSettings, flags\n"
-    "for field in dataclasses.fields(PretrainingSettings):\n"
+    "from tfrecords_tools.create_pretraining_data import RecordSettings, flags\n"
+    "for field in dataclasses.fields(RecordSettings):\n"
     "  assert flags.FLAGS[field.name].default == field.default, field.name\n"
   )
   subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
@@ -159,7 +159,7 @@ def test_records_of_an_older_version_are_finished_too(corpus, tiny_tokenizer, tm
 
 @pytest.mark.parametrize("layout", ["example", "compact"])
 def test_a_corpus_has_as_many_files_as_its_size_asks_for(layout):
-  settings = PretrainingSettings(record_layout=layout, eval_fraction=0.01)
+  settings = RecordSettings(record_layout=layout, eval_fraction=0.01)
   assert decide_num_shards(settings, [10**6], [Source()]).num_shards == 1
   for text_bytes in (10**9, 16 * 10**9, 160 * 10**9):
     decided = decide_num_shards(settings, [text_bytes], [Source()])
@@ -172,7 +172,7 @@ def test_a_corpus_has_as_many_files_as_its_size_asks_for(layout):
 
 def test_a_weight_changes_the_files_of_train_alone():
   """Held-out documents have the same passes whatever the weight, and each source files of its own."""
-  settings = PretrainingSettings(eval_fraction=0.1, dupe_factor=1)
+  settings = RecordSettings(eval_fraction=0.1, dupe_factor=1)
   one = decide_num_shards(settings, [16 * 10**9], [Source()])
   tenth = decide_num_shards(settings, [16 * 10**9], [Source("web", 0.1)])
   halves = decide_num_shards(settings, [8 * 10**9] * 2, [Source("a", 1.0), Source("b", 1.0)])
@@ -185,7 +185,7 @@ def test_the_expected_size_is_that_of_real_text(shared_dir, tmp_path, layout):
   text = shared_dir / "data/corpora/novels/Doyle_Hound_1902.txt"
   tokenizer = AlbertTokenizer(spm_model_file=str(shared_dir / "data/vocab/30k-clean.model"))
   for length, predictions in ((512, 20), (512, 77), (128, 20)):
-    settings = PretrainingSettings(
+    settings = RecordSettings(
       max_seq_length=length,
       max_predictions_per_seq=predictions,
       dupe_factor=1,

@@ -15,7 +15,7 @@ from tfrecords_tools.pretraining.documents import BlockTokenizer
 from tfrecords_tools.pretraining.local.runner import LocalRunner
 from tfrecords_tools.pretraining.randomness import Stream
 from tfrecords_tools.pretraining.segments import make_pairs
-from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.settings import RecordSettings
 from tfrecords_tools.pretraining.sizing import expected_size
 from tfrecords_tools.pretraining.summary import format_summary
 
@@ -32,7 +32,7 @@ def _pairs(tokenizer, documents, choices, seed):
 @pytest.mark.parametrize("compatibility", ["none", "original"])
 @pytest.mark.parametrize("sentence_pair", ["sop", "nsp"])
 def test_labels_are_balanced(tiny_tokenizer, sentence_pair, compatibility):
-  choices = PretrainingSettings(
+  choices = RecordSettings(
     max_seq_length=256, short_seq_prob=0.0, sentence_pair=sentence_pair, compatibility=compatibility
   )
   # Of three documents one is a lone sentence.
@@ -57,7 +57,7 @@ def test_labels_are_balanced(tiny_tokenizer, sentence_pair, compatibility):
 )
 def test_nsp_takes_a_random_b_from_another_document_or_not_at_all(tiny_tokenizer, sizes, compatibility, seed):
   """Ten tries found the same document of two once in a thousand, and always where there was no other."""
-  choices = PretrainingSettings(max_seq_length=24, sentence_pair="nsp", compatibility=compatibility)
+  choices = RecordSettings(max_seq_length=24, sentence_pair="nsp", compatibility=compatibility)
   rng = np.random.default_rng(seed)
   documents = [[tiny_corpus.sentence(rng) for _ in range(size)] for size in sizes]
   for document, pair in _pairs(tiny_tokenizer, documents, choices, seed):
@@ -72,7 +72,7 @@ def test_pairs_of_nsp_use_less_of_the_text_as_the_expected_sizes_say(tiny_tokeni
   documents = tiny_corpus.documents(np.random.default_rng(8), 12, max_sentences=120)
   made, expected = [], []
   for kind in ("sop", "nsp"):
-    choices = PretrainingSettings(max_seq_length=128, sentence_pair=kind)
+    choices = RecordSettings(max_seq_length=128, sentence_pair=kind)
     made.append(sum(1 for _ in _pairs(tiny_tokenizer, documents, choices, 6)))
     expected.append(expected_size(1e6, choices).instances)
   assert made[1] / made[0] == pytest.approx(expected[1] / expected[0], rel=0.1)
@@ -80,7 +80,7 @@ def test_pairs_of_nsp_use_less_of_the_text_as_the_expected_sizes_say(tiny_tokeni
 
 def test_ordered_is_the_text_of_sop_without_the_swap(tiny_tokenizer):
   """So that a model of either sees the same input, and only the loss differs."""
-  choices = PretrainingSettings(max_seq_length=64)
+  choices = RecordSettings(max_seq_length=64)
   documents = tiny_corpus.documents(np.random.default_rng(9), 60)
   sop, ordered = (
     [
@@ -103,7 +103,7 @@ def test_ordered_is_the_text_of_sop_without_the_swap(tiny_tokenizer):
   assert 0.3 < np.mean([pair.label for pair in sop]) < 0.7
 
 
-_CHOICES = PretrainingSettings(
+_CHOICES = RecordSettings(
   max_seq_length=64, max_predictions_per_seq=8, dupe_factor=2, num_shards=2, eval_fraction=0.1
 )
 

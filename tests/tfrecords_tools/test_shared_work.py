@@ -18,9 +18,9 @@ from tfrecords_tools.pretraining.local import runner as local_runner
 from tfrecords_tools.pretraining.local import worker
 from tfrecords_tools.pretraining.local.runner import LocalRunner
 from tfrecords_tools.pretraining.local.share import Share, WaitForOthersError
-from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.settings import RecordSettings
 
-_CHOICES = PretrainingSettings(
+_CHOICES = RecordSettings(
   max_seq_length=64, max_predictions_per_seq=8, dupe_factor=2, num_shards=3, eval_fraction=0.1
 )
 
@@ -250,7 +250,7 @@ def test_a_run_that_is_not_whole_is_made_again(make, tmp_path):
 )
 def test_processes_start_only_where_they_save_time(text_sizes, passes, expected):
   some = types.SimpleNamespace(
-    text_sizes=text_sizes, block_bytes=1 << 20, settings=PretrainingSettings(dupe_factor=passes)
+    text_sizes=text_sizes, block_bytes=1 << 20, settings=RecordSettings(dupe_factor=passes)
   )
   assert local_runner.is_worth_processes(some) is expected
 

@@ -18,10 +18,10 @@ from albert_tf.errors import UserError
 from albert_tf.records import Manifest, read_records
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.pretraining.local.runner import LocalRunner
-from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.settings import RecordSettings
 from tfrecords_tools.pretraining.sources import Source, expand_sources
 
-_SETTINGS = PretrainingSettings(
+_SETTINGS = RecordSettings(
   max_seq_length=32, max_predictions_per_seq=4, dupe_factor=2, num_shards=2, eval_fraction=0.1
 )
 _LINES = CorpusOptions(input_format="lines")

@@ -23,10 +23,10 @@ from tfrecords_tools.pretraining import documents
 from tfrecords_tools.pretraining.documents import BlockTokenizer
 from tfrecords_tools.pretraining.job import create_records
 from tfrecords_tools.pretraining.local.runner import LocalRunner
-from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.settings import RecordSettings
 from tfrecords_tools.pretraining.statistics import torn_words_warning
 
-_CHOICES = PretrainingSettings(
+_CHOICES = RecordSettings(
   max_seq_length=64, max_predictions_per_seq=9, dupe_factor=2, eval_fraction=0.0, random_seed=5
 )
 

@@ -10,7 +10,7 @@ from tfrecords_tools.corpus import Checksum, CorpusOptions, CorpusStats, iter_do
 from tfrecords_tools.pretraining.documents import BlockTokenizer, TokenizedDocument
 from tfrecords_tools.pretraining.instances import Instance, InstanceMaker
 from tfrecords_tools.pretraining.randomness import SPLIT_PASS, WEIGHT_PASS, Place, SplitDraw, Stream
-from tfrecords_tools.pretraining.settings import SPLITS, PretrainingSettings
+from tfrecords_tools.pretraining.settings import SPLITS, RecordSettings
 from tfrecords_tools.pretraining.sorted_runs import Run
 from tfrecords_tools.pretraining.sources import Source
 from tfrecords_tools.pretraining.statistics import ALONE, SourceCounts, Statistics
@@ -113,7 +113,7 @@ class Outcome:
   runs: list[Run] = dataclasses.field(default_factory=list)
 
   @classmethod
-  def empty(cls, settings: PretrainingSettings, vocab_size: int) -> "Outcome":
+  def empty(cls, settings: RecordSettings, vocab_size: int) -> "Outcome":
     return cls({split: Statistics(settings, vocab_size) for split in SPLITS})
 
   def add(self, other: "Outcome") -> None:
@@ -150,7 +150,7 @@ class BlockMaker:
     sources: of each input file.
   """
 
-  def __init__(self, tokenizer: Tokenizer, settings: PretrainingSettings, sources: Sequence[Source]):
+  def __init__(self, tokenizer: Tokenizer, settings: RecordSettings, sources: Sequence[Source]):
     self._unk_id = tokenizer.unk_id
     self._is_torn = tokenizer.torn_pieces & (settings.whole_word == "original")
     self._settings = settings

@@ -20,7 +20,7 @@ from tfrecords_tools.pretraining.masking import (
 )
 from tfrecords_tools.pretraining.randomness import Stream
 from tfrecords_tools.pretraining.segments import Segment, SegmentPair, make_pairs
-from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.settings import RecordSettings
 
 
 class Draft(NamedTuple):
@@ -78,7 +78,7 @@ class InstanceMaker:
     >>> instances = make.finish(list(make.drafts(document, stream)))
   """
 
-  def __init__(self, tokenizer: Tokenizer, settings: PretrainingSettings):
+  def __init__(self, tokenizer: Tokenizer, settings: RecordSettings):
     self._settings = settings
     self._vocab_size = tokenizer.vocab_size
     self._mask = tokenizer.mask_id
@@ -218,7 +218,7 @@ class InstanceMaker:
       )
 
 
-def _word_offsets(a: Segment, b: Segment | None, settings: PretrainingSettings) -> tuple[list[int], int]:
+def _word_offsets(a: Segment, b: Segment | None, settings: RecordSettings) -> tuple[list[int], int]:
   """Where words begin among the pieces of A and B (without [CLS], [SEP]), and how many words A has."""
   words_a = _words_of(a, 0)
   if b is None:

@@ -24,7 +24,7 @@ from tfrecords_tools.pretraining.plan import (
   remove_work,
 )
 from tfrecords_tools.pretraining.randomness import Place
-from tfrecords_tools.pretraining.settings import SPLITS, PretrainingSettings
+from tfrecords_tools.pretraining.settings import SPLITS, RecordSettings
 from tfrecords_tools.pretraining.sizing import decide_num_shards
 from tfrecords_tools.pretraining.sources import Source, mapping_of, splits_of
 from tfrecords_tools.pretraining.statistics import baseline, summarize_sources
@@ -59,7 +59,7 @@ class Job:
   sources: Sequence[Source]
   options: CorpusOptions
   tokenizer: Tokenizer
-  settings: PretrainingSettings
+  settings: RecordSettings
   output_dir: str
   work_dir: str
   block_bytes: int
@@ -117,7 +117,7 @@ def create_records(
   output_dir: str,
   *,
   tokenizer: Tokenizer,
-  settings: PretrainingSettings,
+  settings: RecordSettings,
   options: CorpusOptions,
   runner: Runner,
   sources: Sequence[Source] | None = None,
@@ -234,7 +234,7 @@ def _disk_errors(output_dir: str) -> Iterator[None]:
     raise
 
 
-def _check_outcome(outcome: Outcome, paths: Sequence[str], settings: PretrainingSettings) -> None:
+def _check_outcome(outcome: Outcome, paths: Sequence[str], settings: RecordSettings) -> None:
   train, held_out = (outcome.statistics[split] for split in SPLITS)
   if not train.num_instances + held_out.num_instances:
     raise UserError(

@@ -17,7 +17,7 @@ from albert_tf.records.manifest import MANIFEST_NAME
 from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.pretraining.input_files import input_differences, input_names_and_sizes
-from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.settings import RecordSettings
 
 PLAN_NAME = "plan.json"
 CODE_VERSION = 1  # Raise it when the same settings begin to give other bytes.
@@ -32,7 +32,7 @@ _ON_BAD_TEXT = "settings.corpus.on_bad_text"
 def make_plan(
   described: Sequence[dict[str, Any]],
   tokenizer: Tokenizer,
-  settings: PretrainingSettings,
+  settings: RecordSettings,
   options: CorpusOptions,
 ) -> dict[str, Any]:
   """Everything the bytes depend on: `settings`, `input` as far as it is known, and `versions`."""

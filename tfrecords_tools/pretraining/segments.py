@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tfrecords_tools.pretraining.documents import TokenizedDocument
 from tfrecords_tools.pretraining.randomness import Stream
-from tfrecords_tools.pretraining.settings import PretrainingSettings
+from tfrecords_tools.pretraining.settings import RecordSettings
 
 _OTHER_DOCUMENT_TRIES = 10
 
@@ -46,7 +46,7 @@ class SegmentPair(NamedTuple):
 def make_pairs(
   document: TokenizedDocument,
   stream: Stream,
-  settings: PretrainingSettings,
+  settings: RecordSettings,
   *,
   others: Sequence[TokenizedDocument] = (),
 ) -> Iterator[SegmentPair]:
@@ -76,7 +76,7 @@ def make_pairs(
       target = _draw_target(stream, settings)
 
 
-def _draw_target(stream: Stream, settings: PretrainingSettings) -> int:
+def _draw_target(stream: Stream, settings: RecordSettings) -> int:
   if stream.uniform() < settings.short_seq_prob:
     return stream.integer(2, settings.max_num_tokens)
   return settings.max_num_tokens
@@ -88,7 +88,7 @@ def _make_pair(
   end: int,
   target: int,
   stream: Stream,
-  settings: PretrainingSettings,
+  settings: RecordSettings,
   others: Sequence[TokenizedDocument],
 ) -> tuple[SegmentPair | None, int]:
   """The pair of sentences [begin, end) of `document`, and the sentence the next chunk begins with."""
@@ -133,7 +133,7 @@ def _another(
   document: TokenizedDocument,
   stream: Stream,
   others: Sequence[TokenizedDocument],
-  settings: PretrainingSettings,
+  settings: RecordSettings,
 ) -> TokenizedDocument | None:
   """A random document; None where `nsp` has no other than `document`. The original gives up and takes `document`."""
   for _ in range(_OTHER_DOCUMENT_TRIES):
@@ -154,9 +154,7 @@ def _from_another(other: TokenizedDocument, wanted: int, stream: Stream) -> Segm
   return Segment(other, offsets[first], offsets[last])
 
 
-def _fit(
-  a: Segment, b: Segment | None, label: int, stream: Stream, settings: PretrainingSettings
-) -> SegmentPair:
+def _fit(a: Segment, b: Segment | None, label: int, stream: Stream, settings: RecordSettings) -> SegmentPair:
   """Cuts both to fit: always from the longer one (from `b` on a tie), each token from a random end."""
   size_b = b.size if b else 0
   excess = a.size + size_b - settings.max_num_tokens

@@ -36,7 +36,7 @@ _RANGES: dict[str, tuple[float, float]] = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingSettings:
+class RecordSettings:
   """Every choice that changes the bytes of the records.
 
   Args:

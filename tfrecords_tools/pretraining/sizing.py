@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import dataclasses
 from typing import NamedTuple
 
-from tfrecords_tools.pretraining.settings import MOST_SHARDS, PretrainingSettings
+from tfrecords_tools.pretraining.settings import MOST_SHARDS, RecordSettings
 from tfrecords_tools.pretraining.sources import Source
 
 _SHARD_BYTES = 192e6  # So that most corpora have files of 128 to 256 MB.
@@ -29,7 +29,7 @@ class Size(NamedTuple):
   record_bytes: float
 
 
-def expected_size(text_bytes: float, settings: PretrainingSettings) -> Size:
+def expected_size(text_bytes: float, settings: RecordSettings) -> Size:
   """All instances of all passes, train and held out."""
   tokens = text_bytes / _TEXT_BYTES_PER_TOKEN
   used = _FILLED * _USED.get(settings.sentence_pair, 1.0)
@@ -41,7 +41,7 @@ def expected_size(text_bytes: float, settings: PretrainingSettings) -> Size:
 
 
 def expected_bytes(
-  settings: PretrainingSettings, text_sizes: Sequence[int], sources: Sequence[Source]
+  settings: RecordSettings, text_sizes: Sequence[int], sources: Sequence[Source]
 ) -> dict[str, float]:
   """Bytes of the records of `train`, and of `eval` of the largest source; weights are of train alone.
 
@@ -61,8 +61,8 @@ def expected_bytes(
 
 
 def decide_num_shards(
-  settings: PretrainingSettings, text_sizes: Sequence[int], sources: Sequence[Source]
-) -> PretrainingSettings:
+  settings: RecordSettings, text_sizes: Sequence[int], sources: Sequence[Source]
+) -> RecordSettings:
   """`settings` with the numbers of files that they leave open; a function of the settings and the input's sizes."""
   expected = expected_bytes(settings, text_sizes, sources)
   return dataclasses.replace(

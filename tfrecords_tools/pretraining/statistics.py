@@ -10,7 +10,7 @@ from albert_tf.records import Baseline
 from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.pretraining.instances import Instance
 from tfrecords_tools.pretraining.randomness import Place, SplitDraw
-from tfrecords_tools.pretraining.settings import SPLITS, PretrainingSettings
+from tfrecords_tools.pretraining.settings import SPLITS, RecordSettings
 from tfrecords_tools.pretraining.sources import Source
 
 KINDS = ("masked", "kept", "random")
@@ -41,7 +41,7 @@ class Statistics:
     label_ids: int64 [V] how often each piece is an answer.
   """
 
-  def __init__(self, settings: PretrainingSettings, vocab_size: int):
+  def __init__(self, settings: RecordSettings, vocab_size: int):
     self.counters = dict.fromkeys(_COUNTERS, 0)
     if settings.sentence_pair == "nsp":
       self.counters[ALONE] = 0
