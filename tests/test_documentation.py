@@ -21,7 +21,8 @@ PAGES = [
   ROOT / name for name in ("README.md", "CONTRIBUTING.md", "PAPER_MAP.md", "CHANGELOG.md", "benchmarks/tpu_sweep.md")
 ] + sorted((ROOT / "docs").glob("*.md"))  # fmt: skip
 GUIDES = [path for path in PAGES if path.name == "README.md" or path.parent.name == "docs"]
-PROGRAMS = ROOT / "benchmarks/peer_programs/albert_tf"  # What results.md compares with other packages' programs.
+# What results.md compares with other packages' programs.
+PROGRAMS = ROOT / "benchmarks/peer_programs/albert_tf"
 SCRIPTS = {
   path.name: path
   for folder in ("tpu_scripts", "tfrecords_tools", "benchmarks")
