@@ -36,7 +36,7 @@ class TextModel(ModelBase):
   text_kind = "text"  # What the texts are; see `AlbertPreprocessor`.
   per_piece = False  # Whether outputs have an axis of S, which all batches of a data set must share then.
   new_variables = ""  # Regular expression of those that a checkpoint may lack; they stay as they begin.
-  _default_save_signature = None  # Else Keras' `export` of a model around this one traces it on made-up floats.
+  _default_save_signature = None  # Else Keras' `export` of a model around it traces it on made-up floats.
 
   def __init__(self, config: AlbertConfig, *, preprocessor: Any = None, **kwargs: Any):
     super().__init__(**kwargs, autocast=False)  # Ids would lose digits in bfloat16.
