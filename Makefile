@@ -75,8 +75,9 @@ site:  ## The documentation site, in .site/; a warning is an error.
 	@$(MAKE) --no-print-directory STACK=docs install
 	@NO_MKDOCS_2_WARNING=1 $(VENV_docs)/bin/mkdocs build --quiet
 
-pictures:  ## Draw the pictures of docs/images from their text again (needs Graphviz).
+pictures: install  ## Draw the pictures of docs/images again: from their text (needs Graphviz), and of the last `make demo`.
 	@for text in docs/images/*.dot; do dot -Tsvg "$$text" -o "$${text%.dot}.svg" || exit 1; done
+	@if [ -e .demo/run/metrics.jsonl ]; then $(BIN)/python docs/site/learning_curve.py; fi
 
 lab: install  ## The paper's central questions asked again on this machine: embedding size, sharing, sentence loss; hours.
 	@for study in embedding sharing sentence_loss; do \

@@ -66,6 +66,7 @@ DEV = [
   "mypy",
   "pre-commit",
   "psutil",
+  "pydot",
   "pytest",
   "pytest-timeout",
   "pytest-xdist",

@@ -25,8 +25,7 @@ _ROWS_AT_ONCE = 1024  # Texts that are tokenized together; the ids of all of the
 class TextModel(ModelBase):
   """A model with a configuration that takes ids, and texts too where it has a preprocessor.
 
-  `fit`, `evaluate` and `predict` tokenize ahead of the training step: lists and arrays at once, a data set in its
-  input pipeline. Everything else of Keras is as it is.
+  `fit`, `evaluate` and `predict` tokenize before: lists and arrays at once, a data set in its input pipeline.
 
   Args:
     config: the encoder's configuration.
@@ -37,6 +36,7 @@ class TextModel(ModelBase):
   text_kind = "text"  # What the texts are; see `AlbertPreprocessor`.
   per_piece = False  # Whether outputs have an axis of S, which all batches of a data set must share then.
   new_variables = ""  # Regular expression of those that a checkpoint may lack; they stay as they begin.
+  _default_save_signature = None  # Else Keras' `export` of a model around it traces it on made-up floats.
 
   def __init__(self, config: AlbertConfig, *, preprocessor: Any = None, **kwargs: Any):
     super().__init__(**kwargs, autocast=False)  # Ids would lose digits in bfloat16.

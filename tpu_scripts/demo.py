@@ -56,7 +56,12 @@ SENTENCES = (
 )
 
 
-def stages(work: pathlib.Path, recipe: str) -> dict[str, list[str]]:
+def _short(path: pathlib.Path) -> str:
+  """As a user in the checkout, where the stages run, would write it."""
+  return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
+
+
+def stages(work: str, recipe: str) -> dict[str, list[str]]:
   """Title → command, in order; each reads what the one before it wrote."""
   text, records, run = f"{work}/text/*.txt", f"{work}/records", f"{work}/run"
   model = f"{work}/vocabulary/spm"
@@ -186,7 +191,7 @@ def main(argv: Sequence[str]) -> None:
   start_afresh(work)
   started, answers = time.monotonic(), ""
   times: dict[str, float] = {}
-  road = stages(work, _RECIPE.value)
+  road = stages(_short(work), _short(pathlib.Path(_RECIPE.value).resolve()))
   for number, (title, command) in enumerate(road.items(), 1):
     begun = time.monotonic()
     answers = run_stage(number, len(road), title, command, begun - started)

@@ -75,22 +75,33 @@ _COLUMNS = 3
 
 
 def draw_curves(
-  records: Sequence[Mapping[str, Any]], path: str, *, baselines: Mapping[str, float] | None = None
+  records: Sequence[Mapping[str, Any]],
+  path: str,
+  *,
+  baselines: Mapping[str, float] | None = None,
+  panels: Sequence[Panel] = PANELS,
+  dpi: int = 110,
 ) -> None:
   """Draws reports, as in metrics.jsonl, into a PNG, written atomically.
 
   Args:
     baselines: metric → value of a horizontal line, such as the accuracy of the most frequent piece.
+    panels: the plots, in rows of three.
+    dpi: dots per inch; a plot is 5.3 inches wide.
   """
-  figure = Figure(figsize=(16, 11), dpi=110, layout="constrained", facecolor="white")
-  grid = figure.subplots(len(PANELS) // _COLUMNS, _COLUMNS)
-  for axes, panel in zip(grid.flat, PANELS, strict=True):
+  rows = len(panels) // _COLUMNS
+  size = (16, 11 / 3 * rows)
+  figure = Figure(figsize=size, dpi=dpi, layout="constrained", facecolor="white")
+  grid = figure.subplots(rows, _COLUMNS)
+  for axes, panel in zip(grid.flat, panels, strict=True):
     drawn = (
       _draw_shares(axes, panel, records)
       if panel.stacked
       else _draw_lines(axes, panel, records, baselines or {})
     )
     _decorate(axes, panel, drawn, missing="not in this run" if records else "no report yet")
+    if panel in panels[-_COLUMNS:]:  # The lowest row.
+      axes.set_xlabel("step", fontsize=10, color="#444444")
   legend = {
     "training batches": Line2D([], [], color=_TRAIN, linewidth=2),
     "held-out documents": Line2D([], [], color=_EVAL, linewidth=2, marker="o", markersize=4),
@@ -191,5 +202,3 @@ def _decorate(axes: Axes, panel: Panel, drawn: bool, *, missing: str) -> None:
   if panel.exact:
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 100 else f"{value:.3g}")
-  if panel in PANELS[-_COLUMNS:]:  # The lowest row.
-    axes.set_xlabel("step", fontsize=10, color="#444444")

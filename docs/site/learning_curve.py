@@ -1,0 +1,27 @@
+"""README's picture: what the last `make demo` learned, from its run directory. `make pictures` calls it."""
+
+import json
+import pathlib
+
+from albert_tf.records import Manifest
+from albert_tf.training.reporting.curves import PANELS, draw_curves
+
+ROOT = pathlib.Path(__file__).parents[2]
+_TITLES = ("masked-LM loss (nats)", "masked-LM accuracy", "sentence accuracy")
+
+
+def main() -> None:
+  demo = ROOT / ".demo"
+  lines = (demo / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+  baseline = Manifest.load(str(demo / "records")).baseline
+  draw_curves(
+    [json.loads(line) for line in lines],
+    str(ROOT / "docs/images/learning_curve.png"),
+    baselines={"masked_lm_accuracy": baseline.eval_share or baseline.train_share} if baseline else None,
+    panels=[panel for panel in PANELS if panel.title in _TITLES],
+    dpi=60,
+  )
+
+
+if __name__ == "__main__":
+  main()
