@@ -176,6 +176,7 @@ def evaluation_batches(
   dataset = dataset.map(read, num_parallel_calls=2, deterministic=True)
   if missing:
     dataset = dataset.concatenate(tf.data.Dataset.from_tensors(tf.constant(first, tf.int64)).map(fill))
+
   @_as_it_is
   def finish(part: Batch) -> Batch:
     return {**parse(part["records"]), EXAMPLE_WEIGHTS: part[EXAMPLE_WEIGHTS]}

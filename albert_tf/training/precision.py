@@ -41,8 +41,10 @@ def product_seconds(dtype: str) -> float:
 
 def precision_warning(mixed_precision: str, strategy: Any) -> str:
   """What to say of a precision that this machine has no instructions for; else empty."""
-  devices = strategy.extended.worker_devices
-  if mixed_precision != "bfloat16" or not all("CPU" in device.upper() for device in devices):
+  import tensorflow as tf
+
+  on_cpu = not (isinstance(strategy, tf.distribute.TPUStrategy) or tf.config.get_visible_devices("GPU"))
+  if mixed_precision != "bfloat16" or not on_cpu:
     return ""
   ratio = product_seconds("bfloat16") / product_seconds("float32")
   if ratio <= 1:
