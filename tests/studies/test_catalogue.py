@@ -12,6 +12,7 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.studies.catalogue import STUDIES, find_study
 from albert_tf.studies.study import SCALES, flag_values, last_of_each, model_of
+from tpu_scripts.flag_settings import expand_flag_files
 
 ROOT = pathlib.Path(__file__).parents[2]
 RECIPES = ROOT / "recipes/studies"
@@ -33,15 +34,7 @@ def find_recipe(study, name):
 
 
 def read_recipe(study, name):
-  path = find_recipe(study, name)
-  lines = []
-  for line in path.read_text().splitlines():
-    if line.startswith("--flagfile="):
-      nested = (path.parent / line.removeprefix("--flagfile=")).resolve()
-      lines += [each for each in nested.read_text().splitlines() if each.startswith("--")]
-    elif line.startswith("--"):
-      lines.append(line)
-  return [line for line in lines if not line.startswith("--flagfile")]
+  return expand_flag_files([f"--flagfile={find_recipe(study, name)}"])
 
 
 def test_every_table_and_figure_has_its_study():
