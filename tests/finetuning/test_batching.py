@@ -189,6 +189,21 @@ def test_a_split_is_flattened_once(monkeypatch):
   np.testing.assert_array_equal(outputs[0]["logits"], outputs[2]["logits"])
 
 
+def test_prediction_puts_no_batch_together_that_it_does_not_ask_for(monkeypatch):
+  """Threads that still work when an iterator is dropped have ended a process."""
+  made, gather = [], FlatFeatures.gather
+
+  def counted(flat, rows, length):
+    tf.py_function(lambda: made.append(1), [], [])
+    return gather(flat, rows, length)
+
+  monkeypatch.setattr(FlatFeatures, "gather", counted)
+  strategy, batching = tf.distribute.get_strategy(), Batching(batch_size=4, max_length=20)
+  features = made_up_splits()["plain"]
+  Predictor(lambda x, training: x["input_ids"], strategy=strategy, batching=batching)(features)
+  assert len(made) == -(-len(features) // 4) > 1
+
+
 def test_rows_that_do_not_fit_are_refused():
   batching = Batching(batch_size=4, max_length=8)
   with pytest.raises(UserError, match="needs examples"):
