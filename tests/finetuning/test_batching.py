@@ -1,6 +1,9 @@
 """Batches: every row once, one shape, order from (seed, epoch), padding and filling that cannot be seen."""
 
 import dataclasses
+import subprocess
+import sys
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -178,30 +181,60 @@ def test_prediction_does_not_depend_on_batches_or_replicas(mirrored_2):
 def test_a_split_is_flattened_once(monkeypatch):
   """However often it is evaluated."""
   strategy = tf.distribute.get_strategy()
-  made, real = [], FlatFeatures.of
+  made, traced, real, gather = [], [], FlatFeatures.of, FlatFeatures.gather
   monkeypatch.setattr(FlatFeatures, "of", lambda features: made.append(1) or real(features))
+  monkeypatch.setattr(FlatFeatures, "gather", lambda *args: traced.append(1) or gather(*args))
   predict = Predictor(
     lambda x, training: x["input_ids"], strategy=strategy, batching=Batching(batch_size=4, max_length=20)
   )
   splits = made_up_splits()
   outputs = [predict(splits[name]) for name in ("plain", "tags", "plain", "tags")]
-  assert len(made) == 2
+  assert len(made) == len(traced) == 2
   np.testing.assert_array_equal(outputs[0]["logits"], outputs[2]["logits"])
 
 
-def test_prediction_puts_no_batch_together_that_it_does_not_ask_for(monkeypatch):
-  """Threads that still work when an iterator is dropped have ended a process."""
-  made, gather = [], FlatFeatures.gather
+# A batch takes long to put together: one that is read ahead would still be made when its iterator goes.
+_PREDICTS_OFTEN = """
+import numpy as np
+import tensorflow as tf
+from albert_tf.finetuning.engine import batches
+from albert_tf.finetuning.engine.features import FeatureSet
+from albert_tf.finetuning.engine.flat import FlatFeatures
+from albert_tf.finetuning.engine.predict import Predictor
 
-  def counted(flat, rows, length):
-    tf.py_function(lambda: made.append(1), [], [])
-    return gather(flat, rows, length)
+def slow_gather(flat, rows, length):
+  noise = tf.reduce_sum(tf.random.stateless_uniform([1_000_000], tf.stack([rows[0], 1])))
+  ids = tf.cast(tf.gather(flat.features["input_ids"].values, rows), tf.float32)
+  return {"input_ids": ids + noise}, None, 1.0
 
-  monkeypatch.setattr(FlatFeatures, "gather", counted)
+FlatFeatures.gather = slow_gather
+features = FeatureSet([{"input_ids": np.array([row], np.int32)} for row in range(12)])
+predict = Predictor(
+  lambda x, training: x["input_ids"],
+  strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),
+  batching=batches.Batching(batch_size=2, max_length=1),
+)
+for _ in range(20):
+  outputs = predict(features)
+print(len(outputs["logits"]))
+"""
+
+
+def test_prediction_leaves_no_iterator_that_still_reads():
+  """It would end the process, with a segmentation fault."""
+  done = subprocess.run([sys.executable, "-c", _PREDICTS_OFTEN], capture_output=True, text=True, timeout=250)
+  assert done.returncode == 0, done.stderr[-2000:]
+  assert done.stdout.split() == ["12"]
+
+
+def test_an_evaluation_cut_short_starts_again_at_the_first_row():
   strategy, batching = tf.distribute.get_strategy(), Batching(batch_size=4, max_length=20)
   features = made_up_splits()["plain"]
-  Predictor(lambda x, training: x["input_ids"], strategy=strategy, batching=batching)(features)
-  assert len(made) == -(-len(features) // 4) > 1
+  predict = Predictor(lambda x, training: x["input_ids"], strategy=strategy, batching=batching)
+  whole = predict(features)["logits"]
+  with mock.patch.object(predict, "_run", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+    predict(features)
+  np.testing.assert_array_equal(predict(features)["logits"], whole)
 
 
 def test_rows_that_do_not_fit_are_refused():

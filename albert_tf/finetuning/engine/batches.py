@@ -140,12 +140,9 @@ def training_plan(
 
 
 def planned_dataset(
-  flat: FlatFeatures, plan: Plan, batching: Batching, *, shard: HostShard, ahead: int = _AHEAD
+  flat: FlatFeatures, plan: Plan, batching: Batching, *, shard: HostShard
 ) -> tf.data.Dataset:
-  """The per-replica batches `(x, y, weights)` of one host, over and over; see `FeatureSet`.
-
-  Other threads put `ahead` batches together before they are asked for. With 0 there are no other threads, as an
-  iterator needs that is dropped after a few batches: TensorFlow may crash when the threads are still at work.
+  """The per-replica batches `(x, y, weights)` of one host; see `FeatureSet`.
 
   Rows and plan become tensors of the current device, which is the host's within
   `strategy.distribute_datasets_from_function`; everything after that is TensorFlow's operations, so the host may be
@@ -163,11 +160,8 @@ def planned_dataset(
       x[DROPOUT_SEED] = part["dropout_seeds"]
     return x, y, dict.fromkeys(y, weights) if isinstance(y, dict) else weights
 
-  dataset = tf.data.Dataset.from_tensor_slices(plan.of_host(shard)).repeat()
-  if ahead:
-    dataset = dataset.map(assemble, num_parallel_calls=2, deterministic=True).prefetch(ahead)
-  else:
-    dataset = dataset.map(assemble)
+  dataset = tf.data.Dataset.from_tensor_slices(plan.of_host(shard))
+  dataset = dataset.map(assemble, num_parallel_calls=2, deterministic=True).prefetch(_AHEAD)
   options = tf.data.Options()
   # Rewriting the pipeline would copy the rows into its graph.
   options.experimental_optimization.apply_default_optimizations = False

@@ -1,6 +1,6 @@
 """The outputs of a model for every row of a split, in order, on all replicas."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 import dataclasses
 from typing import Any
 
@@ -38,7 +38,7 @@ class Predictor:
     devices = 1 if strategy.num_replicas_in_sync == 1 else len(strategy.extended.worker_devices)
     self._worker = HostShard(num_replicas=devices)
     self._several = strategy.num_replicas_in_sync > devices
-    self._flattened: dict[int, tuple[FeatureSet, FlatFeatures]] = {}  # A split is evaluated many times.
+    self._splits: dict[int, _Split] = {}  # A split is evaluated many times.
 
     def step(x: dict[str, tf.Tensor]) -> Any:
       return strategy.run(lambda inputs: model(inputs, training=False), args=(x,))
@@ -48,6 +48,23 @@ class Predictor:
   def __call__(self, features: FeatureSet, *, name: str = "") -> Outputs:
     """Output name → one array a row; see `task.Outputs`."""
     self._batching.check(features, name or "the split")
+    if id(features) not in self._splits:
+      self._splits[id(features)] = self._split(features)
+    split = self._splits[id(features)]
+    count = len(split.parts)
+    quiet = not self._verbose or count < _BAR_FROM_BATCHES
+    rows: dict[str, list[Any]] = {}
+    # To the end of the batches: TensorFlow 2.21 crashes where a distributed iterator is dropped that still reads ahead.
+    batches = zip(split.parts, split.batches, strict=True)
+    for indices, (x, _, _) in track(
+      batches, count, desc=name or "evaluating", unit="batches", shown=not quiet
+    ):
+      for key, array in self._run(x).items():
+        rows.setdefault(key, []).extend(array[: len(indices)])
+    back = np.argsort(np.concatenate(split.parts), kind="stable")
+    return {key: _stacked([column[i] for i in back]) for key, column in rows.items()}
+
+  def _split(self, features: FeatureSet) -> "_Split":
     replicas = self._worker.num_replicas
     batching = dataclasses.replace(
       self._batching, batch_size=-(-self._batching.batch_size // replicas) * replicas
@@ -55,30 +72,15 @@ class Predictor:
     lengths, size = features.lengths, batching.batch_size
     order = np.argsort(lengths, kind="stable") if batching.bucket_multiple else np.arange(len(lengths))
     parts = [order[start : start + size] for start in range(0, len(order), size)]
-    batches = self._batches(features, parts, batching)
-    quiet = not self._verbose or len(parts) < _BAR_FROM_BATCHES
-    rows: dict[str, list[Any]] = {}
-    for indices in track(parts, len(parts), desc=name or "evaluating", unit="batches", shown=not quiet):
-      for key, array in self._run(next(batches)).items():
-        rows.setdefault(key, []).extend(array[: len(indices)])
-    back = np.argsort(order, kind="stable")
-    return {key: _stacked([column[i] for i in back]) for key, column in rows.items()}
-
-  def _batches(
-    self, features: FeatureSet, parts: Sequence[np.ndarray], batching: Batching
-  ) -> Iterator[dict[str, tf.Tensor]]:
-    if id(features) not in self._flattened:
-      flat = FlatFeatures.of(FeatureSet(features.rows, pad_values=features.pad_values))
-      self._flattened[id(features)] = (features, flat)
-    flat = self._flattened[id(features)][1]
+    flat = FlatFeatures.of(FeatureSet(features.rows, pad_values=features.pad_values))
     plan = Plan.of(parts, flat, batching)
 
     def of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
       shard = self._worker if self._several else host_shard(self._strategy, context)
-      return planned_dataset(flat, plan, batching, shard=shard, ahead=0)
+      return planned_dataset(flat, plan, batching, shard=shard)
 
-    for x, _, _ in self._strategy.distribute_datasets_from_function(of_host):
-      yield x
+    batches = self._strategy.distribute_datasets_from_function(of_host)
+    return _Split(features=features, parts=parts, batches=batches)
 
   def _run(self, x: dict[str, tf.Tensor]) -> dict[str, np.ndarray]:
     outputs = self._step(x)
@@ -89,6 +91,15 @@ class Predictor:
       for key, value in named.items()
       if value is not None
     }
+
+
+@dataclasses.dataclass(frozen=True)
+class _Split:
+  """The batches `(x, y, weights)` of a split, and the row numbers `[at most B]` of each."""
+
+  features: FeatureSet  # Held, so that its `id` stays its own.
+  parts: Sequence[np.ndarray]
+  batches: Iterable[Any]
 
 
 class Evaluation:

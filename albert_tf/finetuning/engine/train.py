@@ -251,9 +251,12 @@ class _TrainingData:
     flat, batching, strategy = self._flat, self._batching, self._strategy
     plan = batches.training_plan(flat, batching, **self._options, first_step=first_step)
     self._first, self._tokens = first_step, plan.tokens
-    return strategy.distribute_datasets_from_function(
-      lambda context: batches.planned_dataset(flat, plan, batching, shard=host_shard(strategy, context))
-    )
+
+    def of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
+      dataset = batches.planned_dataset(flat, plan, batching, shard=host_shard(strategy, context))
+      return dataset.repeat()  # Keras asks for whole epochs, and is stopped in the last.
+
+    return strategy.distribute_datasets_from_function(of_host)
 
   def tokens(self, before: int, step: int) -> int:
     """Tokens without padding of the updates after `before` up to `step`, of those that were asked for last."""
