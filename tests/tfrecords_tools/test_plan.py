@@ -14,7 +14,7 @@ from support import tiny_corpus
 
 from albert_tf.errors import UserError
 from albert_tf.tokenization import AlbertTokenizer
-from tfrecords_tools.corpus import CorpusOptions
+from tfrecords_tools.corpus import CorpusOptions, mean_document_bytes
 from tfrecords_tools.pretraining.job import create_records
 from tfrecords_tools.pretraining.local.runner import LocalRunner
 from tfrecords_tools.pretraining.settings import RecordSettings
@@ -180,10 +180,13 @@ def test_a_weight_changes_the_files_of_train_alone():
   assert tenth.num_eval_shards == one.num_eval_shards == pytest.approx(2 * halves.num_eval_shards, abs=1)
 
 
+# "lines" takes each paragraph of the novel for a document, mostly of one sentence: ten times as many instances.
+@pytest.mark.parametrize(("input_format", "error"), [("paragraphs", 0.15), ("lines", 0.5)])
 @pytest.mark.parametrize("layout", ["example", "compact"])
-def test_the_expected_size_is_that_of_real_text(shared_dir, tmp_path, layout):
+def test_the_expected_size_is_that_of_real_text(shared_dir, tmp_path, layout, input_format, error):
   text = shared_dir / "data/corpora/novels/Doyle_Hound_1902.txt"
   tokenizer = AlbertTokenizer(spm_model_file=str(shared_dir / "data/vocab/30k-clean.model"))
+  document_bytes = mean_document_bytes([str(text)], CorpusOptions(input_format=input_format))
   for length, predictions in ((512, 20), (512, 77), (128, 20)):
     settings = RecordSettings(
       max_seq_length=length,
@@ -193,9 +196,10 @@ def test_the_expected_size_is_that_of_real_text(shared_dir, tmp_path, layout):
       eval_fraction=0,
     )
     output = tmp_path / f"{length}-{predictions}"
-    made = _make([str(text)], output, tokenizer, settings=settings, input_format="paragraphs")
+    made = _make([str(text)], output, tokenizer, settings=settings, input_format=input_format)
     num_bytes = sum(file.num_bytes for file in made.files)
-    assert expected_size(text.stat().st_size, settings).record_bytes == pytest.approx(num_bytes, rel=0.15)
+    expected = expected_size(text.stat().st_size, settings, document_bytes=document_bytes)
+    assert expected.record_bytes == pytest.approx(num_bytes, rel=error)
 
 
 def test_the_number_of_files_is_decided_before_the_plan(corpus, tiny_tokenizer, tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import math
 import re
 
 from albert_tf.errors import UserError
@@ -19,6 +20,8 @@ _LOOKED_AT = (
   64  # Files whose format is found before the work begins; a mistake in a later one stops it there.
 )
 _LOOKED_AT_BYTES = 1 << 18  # Of a document whose size is told.
+_SAMPLED = 8  # Files from which the size of documents is taken, so many bytes of text each.
+_SAMPLED_BYTES = 1 << 16
 _READERS = {
   "lines": text.read_sentence_lines,
   "paragraphs": text.read_paragraphs,
@@ -73,6 +76,25 @@ def iter_documents(
     while checksum and next(file_chunks, None) is not None:
       pass  # Of Parquet, which is not read from begin to end, nearly all.
   stats.empty_files += stats.documents == before
+
+
+def mean_document_bytes(paths: Sequence[str], options: CorpusOptions) -> float:
+  """Bytes of text a document, from the beginnings of some of the files; long documents count as `_LOOKED_AT_BYTES`.
+
+  Raises:
+    UserError: as `iter_documents`.
+  """
+  bounded = dataclasses.replace(options, max_document_bytes=_LOOKED_AT_BYTES)
+  num_bytes = count = 0
+  for path in dict.fromkeys(paths[number * len(paths) // _SAMPLED] for number in range(_SAMPLED)):
+    of_file = 0
+    for document in iter_documents(path, bounded, stats=CorpusStats()):
+      of_file += sum(len(sentence.encode()) + 1 for sentence in document)
+      count += 1
+      if of_file >= _SAMPLED_BYTES:
+        break
+    num_bytes += of_file
+  return num_bytes / count if count else math.inf
 
 
 def describe_formats(paths: Sequence[str], options: CorpusOptions) -> list[str]:

@@ -12,7 +12,13 @@ from albert_tf.errors import UserError
 from albert_tf.records import Manifest, RecordFile
 from albert_tf.records.shard_index import INDEX_FOLDER, index_path
 from albert_tf.tokenization import Tokenizer
-from tfrecords_tools.corpus import CorpusOptions, CorpusStats, describe_formats, expected_text_bytes
+from tfrecords_tools.corpus import (
+  CorpusOptions,
+  CorpusStats,
+  describe_formats,
+  expected_text_bytes,
+  mean_document_bytes,
+)
 from tfrecords_tools.pretraining.blocks import Block, BlockMaker, Outcome, block_bytes_for, read_blocks
 from tfrecords_tools.pretraining.duplicates import Duplicates
 from tfrecords_tools.pretraining.input_files import describe_input, read_input
@@ -149,7 +155,9 @@ def create_records(
   sources = [Source()] * len(paths) if sources is None else sources
   described = describe_input(paths, verify=verify_input)
   sizes = [file["num_bytes"] for file in described]
-  settings = decide_num_shards(settings, list(map(expected_text_bytes, paths, sizes)), sources)
+  if not (settings.num_shards and settings.num_eval_shards):
+    text_sizes, document_bytes = map(expected_text_bytes, paths, sizes), mean_document_bytes(paths, options)
+    settings = decide_num_shards(settings, list(text_sizes), sources, document_bytes=document_bytes)
   plan = make_plan(described, tokenizer, settings, options)
   if mapping := mapping_of(sources):
     plan["input"]["sources"] = mapping

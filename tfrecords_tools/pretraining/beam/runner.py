@@ -22,7 +22,7 @@ from apache_beam.metrics import Metrics, MetricsFilter
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import RecordFile
-from tfrecords_tools.corpus import CorpusStats
+from tfrecords_tools.corpus import CorpusStats, mean_document_bytes
 from tfrecords_tools.pretraining.beam.duplicates import search
 from tfrecords_tools.pretraining.beam.options import pipeline_options
 from tfrecords_tools.pretraining.blocks import Block, Outcome
@@ -124,7 +124,9 @@ def _staged(job: Job) -> dict[str, str]:
 def _check_shards(job: Job) -> None:
   """Refuses files that a worker could not sort in memory."""
   settings = job.settings
-  for split, size in expected_bytes(settings, job.text_sizes, job.sources).items():
+  document_bytes = mean_document_bytes(job.paths, job.options)
+  expected = expected_bytes(settings, job.text_sizes, job.sources, document_bytes=document_bytes)
+  for split, size in expected.items():
     flag = "num_shards" if split == "train" else "num_eval_shards"
     shards = settings.num_shards_of(split)
     needed = -int(-size // _LARGEST_SHARD)
