@@ -82,9 +82,9 @@ def mean_document_bytes(paths: Sequence[str], options: CorpusOptions) -> float:
   """Bytes of text a document, from the beginnings of some of the files; long documents count as `_LOOKED_AT_BYTES`.
 
   Raises:
-    UserError: as `iter_documents`.
+    UserError: as `iter_documents`, but not for text that is not UTF-8: work begins before it is met.
   """
-  bounded = dataclasses.replace(options, max_document_bytes=_LOOKED_AT_BYTES)
+  bounded = dataclasses.replace(options, max_document_bytes=_LOOKED_AT_BYTES, on_bad_text="replace")
   num_bytes = count = 0
   for path in dict.fromkeys(paths[number * len(paths) // _SAMPLED] for number in range(_SAMPLED)):
     of_file = 0

@@ -37,7 +37,7 @@ def expected_size(text_bytes: float, settings: RecordSettings, *, document_bytes
   used = _FILLED * _USED.get(settings.sentence_pair, 1.0)
   of_pass = max(documents, tokens / (used * settings.max_seq_length) + _LAST * documents)
   predictions = settings.max_predictions_per_seq
-  length = min(_LENGTH * settings.max_seq_length, tokens / of_pass)
+  length = min(_LENGTH * settings.max_seq_length, tokens / of_pass if of_pass else 0.0)
   base, of_place, of_token, of_prediction = _RECORD_BYTES[settings.record_layout]
   record = base + of_place * settings.max_seq_length + of_token * length + of_prediction * predictions
   instances = of_pass * settings.dupe_factor
