@@ -39,7 +39,8 @@ def draw_study(study: Study, results: Results, path: str) -> bool:
   figure.suptitle(f"{study.title} ({study.paper})", fontsize=12)
   handles, labels = grid[-1].get_legend_handles_labels()
   if handles:
-    columns = min(4, len(handles))
+    room = figure.get_size_inches()[0] / (0.45 + 0.065 * max(map(len, labels)))  # Inches of an entry.
+    columns = min(4, len(handles), max(1, int(room)))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
   image = io.BytesIO()
   figure.savefig(image, format="png")
