@@ -1,9 +1,9 @@
 """A training step of ALBERT here and in other packages: same size, batch, length and machine, in one run.
 
-Prints one JSON line. Three claims: the distance of our step on the CPU from its floor, the time of its matrix products
-alone at the rate that TensorFlow's own product reaches in the same minutes; its lead over Hugging Face (PyTorch, and
-TensorFlow where its package still has it) and Keras Hub in the same precision; and what bfloat16 gains. Packages that
-are not installed are named and left out.
+Prints one JSON line, with the most memory that each process held. Three claims: the distance of our step on the CPU
+from its floor, the time of its matrix products alone at the rate that TensorFlow's own product reaches in the same
+minutes; its lead over Hugging Face (PyTorch, and TensorFlow where its package still has it) and Keras Hub in the same
+precision; and what bfloat16 gains. Packages that are not installed are named and left out.
 
   --task=pretraining: logits at the masked positions alone and, but for Keras Hub, which has no such head, sentences.
   --task=classification: the same work everywhere.
@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 import json
 import math
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -51,7 +52,7 @@ _SHARES = flags.DEFINE_bool("shares", False, "Say which part of our step takes w
 _WORKER = flags.DEFINE_string("worker", "", "Internal: run NAME.DTYPE, one step a line of standard input.")
 _ONLY = flags.DEFINE_list("only", [], "Contenders to run; empty: all that are installed.")
 
-_MARK, _SHARES_MARK = "step: ", "shares: "
+_MARK, _SHARES_MARK, _MEMORY_MARK = "step: ", "shares: ", "peak bytes: "
 
 
 class Worker:
@@ -74,11 +75,16 @@ class Worker:
         self.flops = float(line.removeprefix(FLOPS_MARK))
     raise RuntimeError(f"A contender ended early, with status {self._process.wait()}; its error is above.")
 
-  def close(self) -> dict[str, float]:
-    """Ends it; returns the shares of its parts, if it was to say them."""
+  def close(self) -> tuple[float, dict[str, float]]:
+    """Ends it; returns the most memory that it held, in GiB, and the shares of its parts, if it was to say them."""
     written, _ = self._process.communicate(timeout=300)
-    lines = [line for line in written.splitlines() if line.startswith(_SHARES_MARK)]
-    return json.loads(lines[0].removeprefix(_SHARES_MARK)) if lines else {}
+    said = {
+      mark: json.loads(line.removeprefix(mark))
+      for line in written.splitlines()
+      for mark in (_SHARES_MARK, _MEMORY_MARK)
+      if line.startswith(mark)
+    }
+    return round(said[_MEMORY_MARK] / 2**30, 2), said.get(_SHARES_MARK, {})
 
 
 def work(make: Callable[[], Step]) -> None:
@@ -88,6 +94,8 @@ def work(make: Callable[[], Step]) -> None:
     started, cpu_started = time.perf_counter(), time.process_time()
     loss = float(step())
     print(_MARK, time.perf_counter() - started, time.process_time() - cpu_started, loss, flush=True)
+  kibibyte = 1 if sys.platform == "darwin" else 1024  # The unit of ru_maxrss.
+  print(_MEMORY_MARK, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * kibibyte, flush=True)
   if _SHARES.value and _WORKER.value.startswith("albert_tf."):
     print(_SHARES_MARK, json.dumps(shares(step)), flush=True)
 
@@ -151,7 +159,9 @@ def benchmark() -> dict[str, Any] | None:
       elif not _ONLY.value or name in (FLOOR, *_ONLY.value):
         workers[f"{name}.{dtype}"] = Worker(f"{name}.{dtype}", sys.argv)
   results = measure(workers, _ROUNDS.value)
-  said = {name: worker.close() for name, worker in workers.items()}
+  said: dict[str, dict[str, float]] = {}
+  for name, worker in workers.items():
+    results[name]["peak_gib"], said[name] = worker.close()
   shown: dict[str, Any] = {}
   for dtype in _DTYPE.value:
     within = {name.split(".")[0]: name for name in workers if name.endswith(f".{dtype}")}

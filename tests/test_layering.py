@@ -17,12 +17,13 @@ ROOT = pathlib.Path(__file__).parent.parent
 CODE_FOLDERS = ("albert_tf", "tfrecords_tools", "tpu_scripts", "benchmarks")
 
 # DESIGN: who may import whom. The leaves `errors` and `files` may be imported by anyone.
-LEAVES = {"errors", "files", "progress", "remote_files", "startup", "tpu_host"}
+LEAVES = {"devices", "errors", "files", "progress", "remote_files", "startup", "tpu_host"}
 BASE = {"configs", "tokenization", "records", "checkpoints", "compat"}
 MODEL = BASE | {"modeling", "optim"}
 LIBRARY_ARROWS: dict[str, set[str]] = {
   "__init__": {"configs", "finetuning", "lazy", "modeling", "optim", "preprocessing", "tokenization"},
   "lazy": set(),
+  "devices": set(),
   "errors": set(),
   "files": set(),
   "progress": set(),

@@ -5,6 +5,7 @@ import math
 
 import tensorflow as tf
 
+from albert_tf.devices import device_kind
 from albert_tf.modeling.dropout import dropout
 
 # Added to the score of a padded key (original code); finite, so that a row of padding stays finite.
@@ -104,19 +105,13 @@ def _product_and_row_sum(
   exp: tf.Tensor, value: tf.Tensor, dropped: tf.Tensor | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
   """A V, of A after dropout if there is any, and l, both float32: `[B, Q, N, D]`, `[B, Q, N, 1]`."""
-  if dropped is not None or not _adds_in_product():
+  if dropped is not None or device_kind() == "gpu":  # Which would really multiply in float32.
     product = tf.einsum("bnqs,bsnd->bqnd", _times(exp, dropped), value)
     return _float32(product), _heads_first(tf.reduce_sum(_float32(exp), axis=-1, keepdims=True))
   columns = tf.concat([value, tf.ones_like(value[..., :1])], axis=-1)  # [B, S, N, D + 1]
   # float32 for the result's type: a TPU still multiplies the 16-bit values as such, and adds in float32.
   both = tf.einsum("bnqs,bsnd->bqnd", _float32(exp), _float32(columns))
   return both[..., :-1], both[..., -1:]
-
-
-def _adds_in_product() -> bool:
-  """Whether A V and l are one float32 product: a TPU's compiler multiplies it in 16 bits, a GPU really in float32."""
-  on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
-  return on_tpu or not tf.config.get_visible_devices("GPU")
 
 
 def _float32(x: tf.Tensor) -> tf.Tensor:

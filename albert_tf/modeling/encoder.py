@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
+from albert_tf.devices import device_kind
 from albert_tf.errors import UserError
 from albert_tf.modeling.attention import AttentionSublayer
 from albert_tf.modeling.dense import Dense
@@ -57,7 +58,7 @@ class AlbertEncoder(TextModel):
     lora_rank: above 0, the encoder's weights are frozen, and low-rank additions to the kernels of attention and
       feed-forward are trained instead; see `Dense`. Layers that share kernels share these, too.
     accelerated: formulate products and attention as accelerators compute them fastest, or as a CPU does; the values
-      are the same. None: for accelerators in 16-bit types, which these are for.
+      are the same. None: by the device, for TPUs and GPUs in 16-bit types.
 
   Call args:
     inputs: mapping with `input_ids` int32 `[B, S]` and, optionally, `input_mask` (1 =
@@ -97,7 +98,7 @@ class AlbertEncoder(TextModel):
     self.remat = remat
     self.layer_loop = layer_loop
     if accelerated is None:
-      accelerated = tf.as_dtype(self.compute_dtype).size < tf.float32.size
+      accelerated = device_kind() != "cpu" and tf.as_dtype(self.compute_dtype).size < tf.float32.size
     self.accelerated = accelerated
     self.lora_rank = lora_rank
     policy = {"dtype": self.dtype_policy}

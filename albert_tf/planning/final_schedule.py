@@ -9,9 +9,9 @@ import pathlib
 import re
 from typing import NamedTuple
 
-from albert_tf.planning.bundles import Machine, read_cycles
+from albert_tf.planning.bundles import Cycles, Machine, read_cycles
 from albert_tf.planning.chips import Chip
-from albert_tf.planning.program_text import Body, Executed, Program
+from albert_tf.planning.program_text import Body, Executed, Line, Program
 
 _DUMP = re.compile(r"\d+-(?P<name>.*)-\d+-final_bundles\.txt")
 _ANALYSIS = "-schedule-analysis_final_bundles.txt"
@@ -49,6 +49,7 @@ class Scheduled(NamedTuple):
   op_name: str  # The TensorFlow operation it came from.
   runs: int  # In a step.
   issue_cycles: float  # Of one run: bundles, and the matrix unit where that takes longer.
+  matrix_cycles: float  # Of one run: rows through the busiest matrix unit, one a cycle.
   memory_cycles: float  # Of one run: its bytes to and from HBM, at full bandwidth.
   estimated_cycles: int  # Of one run, by the compiler before its final schedule.
 
@@ -61,6 +62,7 @@ class Scheduled(NamedTuple):
 class FinalSchedule(NamedTuple):
   """Cycles of one step of a core, without waiting for other cores."""
 
+  instructions: tuple[Scheduled, ...]  # In the program's order.
   cycles: float  # Of every instruction the longer of issue and memory; at least `memory_cycles`.
   issue_cycles: float  # The same as if memory never had to be waited for.
   memory_cycles: float  # All bytes to and from HBM, copies beside the computation too, at full bandwidth.
@@ -78,6 +80,7 @@ def final_schedule(program: str, folder: pathlib.Path, chip: Chip) -> FinalSched
   if not instructions:
     return None
   return FinalSchedule(
+    instructions=tuple(instructions),
     cycles=max(sum(each.cycles for each in instructions), memory),
     issue_cycles=sum(each.runs * each.issue_cycles for each in instructions),
     memory_cycles=memory,
@@ -95,10 +98,11 @@ def scheduled_instructions(program: str, folder: pathlib.Path, chip: Chip) -> tu
     return [], 0.0
   likeness, machine = _Likeness(module), _machine(chip)
   core = [each for each in module.executed()[0] if each.line.kind not in _NOT_OF_THE_CORE]
-  issue: dict[tuple[object, ...], int] = {}
+  issue: dict[tuple[object, ...], Cycles] = {}
   for each in core:
     if each.line.name in dumps and (kind := likeness.of(each)) not in issue:
-      issue[kind] = _cycles(dumps[each.line.name], machine)
+      cycles = _cycles(dumps[each.line.name], machine)
+      issue |= {kind: cycles} if cycles.total else {}
   cycles_per_byte = chip.clock_hz / chip.hbm_bytes_per_second
   instructions: list[Scheduled] = []
   memory, missing = 0.0, 0
@@ -111,13 +115,12 @@ def scheduled_instructions(program: str, folder: pathlib.Path, chip: Chip) -> tu
       scheduled = issue.get(likeness.of(each))
       missing += 0 if scheduled else each.runs * estimated
       memory += each.runs * own
-      instructions.append(
-        Scheduled(line.name, line.op_name, each.runs, scheduled or estimated, own, estimated)
-      )
+      instructions.append(_scheduled(line, each.runs, scheduled, own))
   if missing > (1 - _LEAST_SHARE) * sum(each.runs * each.estimated_cycles for each in instructions):
     return [], 0.0
   if _TOP_LEVEL in dumps:
-    instructions.append(Scheduled(_TOP_LEVEL, "", 1, _cycles(dumps[_TOP_LEVEL], machine), 0.0, 0))
+    between = _cycles(dumps[_TOP_LEVEL], machine).total
+    instructions.append(Scheduled(_TOP_LEVEL, "", 1, between, 0.0, 0.0, 0))
   return instructions, memory
 
 
@@ -127,8 +130,15 @@ def _dumps(folder: pathlib.Path) -> dict[str, pathlib.Path]:
   return {found["name"]: path for path in paths if (found := _DUMP.fullmatch(path.name))}
 
 
-def _cycles(path: pathlib.Path, machine: Machine) -> int:
-  return read_cycles(path.read_text(encoding="utf-8"), machine).total
+def _cycles(path: pathlib.Path, machine: Machine) -> Cycles:
+  return read_cycles(path.read_text(encoding="utf-8"), machine)
+
+
+def _scheduled(line: Line, runs: int, cycles: Cycles | None, memory: float) -> Scheduled:
+  """An instruction by its schedule; by the estimate where it has none."""
+  estimated = line.cycles or 0
+  issue, rows = (cycles.total, cycles.matrix_unit) if cycles else (estimated, 0)
+  return Scheduled(line.name, line.op_name, runs, issue, rows, memory, estimated)
 
 
 def _machine(chip: Chip) -> Machine:

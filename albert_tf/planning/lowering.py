@@ -133,12 +133,15 @@ def lower_train_step(
       "Lowering a step needs a TensorFlow with XLA for the CPU. Received: one with TPU kernels, which has none. "
       "Use the default stack, or --estimate_only."
     )
-  tf.config.set_visible_devices([], "GPU")  # Attention is formulated for the devices that are seen.
+  tf.config.set_visible_devices(
+    [], "GPU"
+  )  # The column of ones is for TPUs, and left out where a GPU is seen.
+  for_tpus = {"accelerated": mixed_precision != "float32", "remat": remat}
   batch_size = per_core_batch_size * gradient_accumulation_steps
   strategy = _ReplicasToCompile(num_replicas)
   model = AlbertForPreTraining(
     config,
-    encoder_options={**(encoder_options or {}), "remat": remat},
+    encoder_options={**for_tpus, **(encoder_options or {})},
     read_positions_only=True,
     dtype=precision_policy(mixed_precision),
   )

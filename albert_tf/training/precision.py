@@ -41,10 +41,9 @@ def product_seconds(dtype: str) -> float:
 
 def precision_warning(mixed_precision: str, strategy: Any) -> str:
   """What to say of a precision that this machine has no instructions for; else empty."""
-  import tensorflow as tf
+  from albert_tf.devices import device_kind
 
-  on_cpu = not (isinstance(strategy, tf.distribute.TPUStrategy) or tf.config.get_visible_devices("GPU"))
-  if mixed_precision != "bfloat16" or not on_cpu:
+  if mixed_precision != "bfloat16" or device_kind(strategy) != "cpu":
     return ""
   ratio = product_seconds("bfloat16") / product_seconds("float32")
   if ratio <= 1:

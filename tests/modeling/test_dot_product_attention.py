@@ -8,7 +8,13 @@ from support.stacks import needs_host_xla
 import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
-from albert_tf.modeling import AlbertForPreTraining, initialize_variables, layer_norm, named_variables
+from albert_tf.modeling import (
+  AlbertForPreTraining,
+  encoder,
+  initialize_variables,
+  layer_norm,
+  named_variables,
+)
 from albert_tf.modeling.dot_product_attention import attention_bias, lean_attention, plain_attention
 from albert_tf.modeling.dropout import dropout
 from albert_tf.modeling.layer_norm import moments
@@ -129,10 +135,11 @@ def float32_gradients():
   [
     {},
     {"remat": True},
-    {"layer_loop": "while"},
-    {"accelerated": False},
-    pytest.param({"jit": True}, marks=[pytest.mark.slow, needs_host_xla]),
-    pytest.param({"jit": True, "remat": True}, marks=[pytest.mark.slow, needs_host_xla]),
+    {"accelerated": True},
+    {"accelerated": True, "remat": True},
+    {"accelerated": True, "layer_loop": "while"},
+    pytest.param({"accelerated": True, "jit": True}, marks=[pytest.mark.slow, needs_host_xla]),
+    pytest.param({"accelerated": True, "jit": True, "remat": True}, marks=[pytest.mark.slow, needs_host_xla]),
   ],
 )
 def test_mixed_precision_has_the_gradients_of_float32(options, float32_gradients):
@@ -145,6 +152,20 @@ def test_mixed_precision_has_the_gradients_of_float32(options, float32_gradients
 def test_in_float32_both_formulations_have_the_same_gradients(float32_gradients):
   got = pretraining_gradients("float32", accelerated=True)
   np.testing.assert_allclose(got, float32_gradients, atol=1e-5 * np.abs(float32_gradients).max())
+
+
+@pytest.mark.parametrize(
+  ("kind", "dtype", "accelerated"),
+  [
+    ("cpu", "mixed_bfloat16", False),
+    ("gpu", "mixed_bfloat16", True),
+    ("tpu", "mixed_float16", True),
+    ("tpu", "float32", False),
+  ],
+)
+def test_the_device_and_the_precision_choose_the_formulation(monkeypatch, kind, dtype, accelerated):
+  monkeypatch.setattr(encoder, "device_kind", lambda: kind)
+  assert encoder.AlbertEncoder(CONFIG, dtype=dtype).accelerated == accelerated
 
 
 def test_replicas_sum_the_gradients(mirrored_2):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.devices import device_kind
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine import batches
 from albert_tf.finetuning.engine.features import FeatureSet
@@ -80,7 +81,7 @@ def build_model(
       task.spec,
       config,
       head_options=head_options,
-      encoder_options={"use_one_hot_embeddings": _on_tpu(strategy), "remat": settings.remat},
+      encoder_options={"use_one_hot_embeddings": device_kind(strategy) == "tpu", "remat": settings.remat},
       dtype=precision_policy(settings.mixed_precision),
     )
   model.gradient_accumulation_steps = settings.gradient_accumulation_steps
@@ -214,10 +215,6 @@ def compile_model(
     )
 
 
-def _on_tpu(strategy: tf.distribute.Strategy) -> bool:
-  return isinstance(strategy, tf.distribute.TPUStrategy)
-
-
 def make_batching(
   task: FineTuningTask, settings: FineTuneSettings, batch_size: int, strategy: tf.distribute.Strategy
 ) -> batches.Batching:
@@ -226,7 +223,7 @@ def make_batching(
   return batches.Batching(
     batch_size=batch_size,
     max_length=task.spec.max_seq_length,
-    bucket_multiple=(0 if _on_tpu(strategy) else 32) if multiple is None else multiple,
+    bucket_multiple=(0 if device_kind(strategy) == "tpu" else 32) if multiple is None else multiple,
   )
 
 

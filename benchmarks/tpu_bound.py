@@ -1,0 +1,122 @@
+"""What bounds a training step on a TPU: every instruction of the compiler's final schedule, and the sums of each part.
+
+Prints one JSON line: of each part of the step the million cycles it takes, those that its rows through the matrix unit
+take at least, what it waits for HBM, and what is left: vector work, unpacking, the filling of the unit. The claim:
+the matrix products as they are lowered are most of a step, and the rest is in few places. With --csv every instruction
+is written, the longest first. Needs jax and libtpu (extra tpu-compile).
+
+Example:
+  python benchmarks/tpu_bound.py --size=base --topology=v3:2x2,v5e:2x4 --csv=instructions.csv
+"""
+
+import collections
+from collections.abc import Iterable
+import csv
+import math
+import re
+from typing import Any
+
+from absl import flags
+import common
+
+from albert_tf.configs import AlbertConfig, named_sizes
+from albert_tf.errors import UserError
+from albert_tf.planning.final_schedule import Scheduled
+from albert_tf.planning.lowering import lower_train_step
+from albert_tf.planning.tpu_compiler import compile_hlo
+
+_SIZE = flags.DEFINE_enum("size", "base", named_sizes(), "The model.")
+_LAYERS = flags.DEFINE_integer("num_hidden_layers", None, "Instead of the size's.", lower_bound=1)
+_BATCH_SIZE = flags.DEFINE_integer("per_core_batch_size", 8, "Examples of a core.", lower_bound=1)
+_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Tokens of an example.", lower_bound=1)
+_PREDICTIONS = flags.DEFINE_integer(
+  "max_predictions_per_seq", 77, "Masked tokens of an example.", lower_bound=1
+)
+_REMAT = flags.DEFINE_bool("remat", False, "Compute activations again for the gradient.")
+_TOPOLOGIES = flags.DEFINE_list("topology", ["v3:2x2"], "Chips and shapes, with commas.")
+_CSV = flags.DEFINE_string("csv", "", "File for every instruction.")
+_COMPILER_PYTHON = flags.DEFINE_string(
+  "compiler_python", "", "Interpreter with jax and libtpu; default: this one."
+)
+
+# The first whose pattern is in the name of the TensorFlow operation. Gradients are computed under `gradient_tape`.
+_GRADIENT = r"gradient_tape|gradients"
+_PARTS = {
+  "feed-forward, gradients": rf"(?:{_GRADIENT}).*feed_forward",
+  "feed-forward, forward": r"feed_forward",
+  "attention, gradients of the projections": rf"(?:{_GRADIENT}).*attention.*(?:query|key|value|output_dense)",
+  "attention, gradients of scores and values": rf"(?:{_GRADIENT}).*attention",
+  "attention, forward": r"attention",
+  "vocabulary and look-ups": r"masked_lm|embeddings",
+  "optimizer and norms": r"optimizer|lamb|clip|global_norm|L2Loss",
+}
+_REST = "the rest"
+
+
+def part_of(op_name: str) -> str:
+  return next((part for part, pattern in _PARTS.items() if re.search(pattern, op_name)), _REST)
+
+
+def sums(instructions: Iterable[Scheduled]) -> dict[str, float]:
+  """Million cycles: all, rows of the matrix unit, waits for HBM, and what is left."""
+  found: dict[str, float] = dict.fromkeys(("cycles", "matrix_rows", "waits_for_hbm", "other_issue"), 0.0)
+  for each in instructions:
+    waiting = max(each.memory_cycles - each.issue_cycles, 0.0)
+    found["cycles"] += each.cycles
+    found["matrix_rows"] += each.runs * each.matrix_cycles
+    found["waits_for_hbm"] += each.runs * waiting
+    found["other_issue"] += each.runs * (each.issue_cycles - each.matrix_cycles)
+  return {name: round(value / 1e6, 3) for name, value in found.items()}
+
+
+def measure(topology: str, hlo: bytes) -> tuple[dict[str, Any], tuple[Scheduled, ...]]:
+  compiled = compile_hlo(hlo, topology, python=_COMPILER_PYTHON.value)
+  schedule = compiled.schedule
+  if schedule is None:
+    raise UserError(
+      f"A final schedule is needed. Received: none for {topology}. Use libtpu 0.0.51, and a batch that fits."
+    )
+  parts: dict[str, list[Scheduled]] = collections.defaultdict(list)
+  for each in schedule.instructions:
+    parts[part_of(each.op_name)].append(each)
+  return {
+    "million_cycles": round(schedule.cycles / 1e6, 3),
+    "million_cycles_without_waits": round(schedule.issue_cycles / 1e6, 3),
+    "million_cycles_of_hbm": round(schedule.memory_cycles / 1e6, 3),
+    "million_cycles_estimated_before": round(compiled.estimated_cycles / 1e6, 3),
+    "temporary_gib": round(compiled.temporary_bytes / 2**30, 3),
+    "compile_s": round(compiled.compile_seconds, 1),
+    "parts": {part: sums(parts[part]) for part in (*_PARTS, _REST) if part in parts},
+    "all": sums(schedule.instructions),
+  }, schedule.instructions
+
+
+def benchmark() -> dict[str, Any]:
+  config = AlbertConfig.from_name(_SIZE.value)
+  lowered = lower_train_step(
+    config.replace(num_hidden_layers=_LAYERS.value or config.num_hidden_layers),
+    per_core_batch_size=_BATCH_SIZE.value,
+    max_seq_length=_MAX_SEQ_LENGTH.value,
+    max_predictions_per_seq=_PREDICTIONS.value,
+    remat=_REMAT.value,
+  )
+  found = {topology: measure(topology, lowered.hlo) for topology in _TOPOLOGIES.value}
+  if _CSV.value:
+    with open(_CSV.value, "w", newline="", encoding="utf-8") as stream:
+      writer = csv.writer(stream)
+      writer.writerow(["topology", "part", "cycles", *Scheduled._fields])
+      for topology, (_, instructions) in found.items():
+        for each in sorted(instructions, key=lambda each: -each.cycles):
+          row = [math.ceil(value) if isinstance(value, float) else value for value in each]
+          writer.writerow([topology, part_of(each.op_name), math.ceil(each.cycles), *row])
+  return {
+    "size": _SIZE.value,
+    "per_core_batch_size": _BATCH_SIZE.value,
+    "max_seq_length": _MAX_SEQ_LENGTH.value,
+    "remat": _REMAT.value,
+    "topologies": {topology: figures for topology, (figures, _) in found.items()},
+  }
+
+
+if __name__ == "__main__":
+  common.run(benchmark)
