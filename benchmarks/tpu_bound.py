@@ -32,6 +32,7 @@ _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Tokens of an exam
 _PREDICTIONS = flags.DEFINE_integer(
   "max_predictions_per_seq", 77, "Masked tokens of an example.", lower_bound=1
 )
+_ONE_HOT = flags.DEFINE_bool("use_one_hot_embeddings", False, "Look-ups as products.")
 _REMAT = flags.DEFINE_bool("remat", False, "Compute activations again for the gradient.")
 _TOPOLOGIES = flags.DEFINE_list("topology", ["v3:2x2"], "Chips and shapes, with commas.")
 _CSV = flags.DEFINE_string("csv", "", "File for every instruction.")
@@ -39,22 +40,23 @@ _COMPILER_PYTHON = flags.DEFINE_string(
   "compiler_python", "", "Interpreter with jax and libtpu; default: this one."
 )
 
-# The first whose pattern is in the name of the TensorFlow operation. Gradients are computed under `gradient_tape`.
-_GRADIENT = r"gradient_tape|gradients"
+# The first whose pattern is found at the beginning of an operation's name, without the function that holds all of them.
+# Attention's own gradient is computed outside of any layer; "gradient_tape" is where the others are.
 _PARTS = {
-  "feed-forward, gradients": rf"(?:{_GRADIENT}).*feed_forward",
-  "feed-forward, forward": r"feed_forward",
-  "attention, gradients of the projections": rf"(?:{_GRADIENT}).*attention.*(?:query|key|value|output_dense)",
-  "attention, gradients of scores and values": rf"(?:{_GRADIENT}).*attention",
-  "attention, forward": r"attention",
-  "vocabulary and look-ups": r"masked_lm|embeddings",
-  "optimizer and norms": r"optimizer|lamb|clip|global_norm|L2Loss",
+  "feed-forward, gradients": r"gradient_tape/.*/ffn_",
+  "feed-forward, forward": r".*/ffn_",
+  "attention, gradients of scores and values": r"einsum|truediv",
+  "attention, gradients of the projections": r"gradient_tape/.*/attention_",
+  "attention, forward": r".*/attention_",
+  "optimizer and norms": r"(?:norm|sub|mul|add|AddN|Sqrt)\w*(?:/|$)",
+  "vocabulary and look-ups": r".*(?:masked_lm|embedding|SparseSoftmax|ArgMax|MatMul)",
 }
 _REST = "the rest"
 
 
 def part_of(op_name: str) -> str:
-  return next((part for part, pattern in _PARTS.items() if re.search(pattern, op_name)), _REST)
+  name = op_name.partition(";")[0].removeprefix("StatefulPartitionedCall/")
+  return next((part for part, pattern in _PARTS.items() if re.match(pattern, name)), _REST)
 
 
 def sums(instructions: Iterable[Scheduled]) -> dict[str, float]:
@@ -99,6 +101,7 @@ def benchmark() -> dict[str, Any]:
     max_seq_length=_MAX_SEQ_LENGTH.value,
     max_predictions_per_seq=_PREDICTIONS.value,
     remat=_REMAT.value,
+    encoder_options={"use_one_hot_embeddings": _ONE_HOT.value},
   )
   found = {topology: measure(topology, lowered.hlo) for topology in _TOPOLOGIES.value}
   if _CSV.value:
@@ -113,6 +116,7 @@ def benchmark() -> dict[str, Any]:
     "size": _SIZE.value,
     "per_core_batch_size": _BATCH_SIZE.value,
     "max_seq_length": _MAX_SEQ_LENGTH.value,
+    "use_one_hot_embeddings": _ONE_HOT.value,
     "remat": _REMAT.value,
     "topologies": {topology: figures for topology, (figures, _) in found.items()},
   }

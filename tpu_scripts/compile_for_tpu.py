@@ -58,7 +58,7 @@ _MAX_PREDICTIONS = flags.DEFINE_integer(
 _MIXED_PRECISION = flags.DEFINE_enum("mixed_precision", "bfloat16", PRECISIONS, "Activations.")
 _REMAT = flags.DEFINE_bool("remat", False, "Recompute activations in the backward pass.")
 _LAYER_LOOP = flags.DEFINE_enum("layer_loop", "unrolled", ["unrolled", "while"], "How the block is repeated.")
-_USE_ONE_HOT = flags.DEFINE_bool("use_one_hot_embeddings", True, "Look tokens up by a matrix product.")
+_USE_ONE_HOT = flags.DEFINE_bool("use_one_hot_embeddings", False, "Look tokens up by a matrix product.")
 _OPTIMIZER = flags.DEFINE_enum("optimizer", "lamb", ["lamb", "adamw"], "The optimizer.")
 _ALL_REDUCE_DTYPE = flags.DEFINE_enum("all_reduce_dtype", "float32", PRECISIONS, "As in training.")
 

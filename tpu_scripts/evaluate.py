@@ -114,11 +114,7 @@ def _evaluate(
 
   set_precision(device_flags.mixed_precision())
   with strategy.scope():
-    model = AlbertForPreTraining(
-      checkpoint.config,
-      encoder_options={"use_one_hot_embeddings": device_flags.on_tpu()},
-      read_positions_only=True,
-    )
+    model = AlbertForPreTraining(checkpoint.config, read_positions_only=True)
   load_weights(model, checkpoint, allow_missing=_MAY_BE_MISSING)
   return evaluate_sets(
     model,

@@ -69,7 +69,7 @@ flags.DEFINE_string(
   "JSON of the model, instead of --size; without a vocab_size it takes the records'.",
 )
 flags.DEFINE_bool(
-  "use_one_hot_embeddings", None, "Look tokens up by a matrix product. Default: on TPUs only."
+  "use_one_hot_embeddings", False, "Look tokens up by a matrix product, as the original on TPUs."
 )
 flags.DEFINE_bool("remat", False, "Recompute activations in the backward pass: less memory, more time.")
 flags.DEFINE_enum("layer_loop", "unrolled", ["unrolled", "while"], "How the shared block is repeated.")
@@ -205,7 +205,6 @@ def _settings() -> PretrainingSettings:
   )
   model = model_flags.model_config(records.vocab_size)
   records.check_vocab_size(model.vocab_size)
-  one_hot = FLAGS.use_one_hot_embeddings
   learning_rate = scale_learning_rate(
     FLAGS.learning_rate, FLAGS.train_batch_size, rule=FLAGS.scale_learning_rate
   )
@@ -220,7 +219,7 @@ def _settings() -> PretrainingSettings:
     eval_input_files=tuple(held_out),
     model=model,
     encoder_options={
-      "use_one_hot_embeddings": device_flags.on_tpu() if one_hot is None else one_hot,
+      "use_one_hot_embeddings": FLAGS.use_one_hot_embeddings,
       "remat": FLAGS.remat,
       "layer_loop": FLAGS.layer_loop,
     },

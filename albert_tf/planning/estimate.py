@@ -60,7 +60,7 @@ class StepShape:
   mixed_precision: str = "bfloat16"
   remat: bool = False
   optimizer: Literal["lamb", "adamw", "tfa_lamb"] = "lamb"
-  use_one_hot_embeddings: bool = True
+  use_one_hot_embeddings: bool = False
   layer_loop: str = "unrolled"
 
   def __post_init__(self) -> None:

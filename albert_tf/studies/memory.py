@@ -24,7 +24,6 @@ def training_bytes(flags: tuple[str, ...], data_flags: tuple[str, ...], *, vocab
     gradient_accumulation_steps=accumulation,
     mixed_precision="float32",
     remat=values.get("remat", "false") in ("true", "1"),
-    use_one_hot_embeddings=False,
   )
   return _PROGRAM_BYTES + estimate_step(model_of(flags, vocab_size=vocab_size), shape, _CHIP).required_bytes
 

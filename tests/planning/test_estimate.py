@@ -44,9 +44,9 @@ def test_features_of_a_small_model():
   assert (
     size.weights == config.param_count(heads=("masked_lm", "sentence_order")) == trainable_parameters(config)
   )
-  gathered = size.flops - step_features(config, shape.replace(use_one_hot_embeddings=False)).flops
-  assert gathered == 2 * B * 2 * S * V * E
-  all_read = shape.replace(max_predictions_per_seq=S - 1, use_one_hot_embeddings=False)
+  multiplied = step_features(config, shape.replace(use_one_hot_embeddings=True)).flops - size.flops
+  assert multiplied == 2 * B * 2 * S * V * E
+  all_read = shape.replace(max_predictions_per_seq=S - 1)
   whole = training_flops_per_example(config, max_seq_length=S, max_predictions_per_seq=S - 1)
   assert step_features(config, all_read).flops == B * whole
 

@@ -99,12 +99,7 @@ CHANGES = {
   "--max_eval_steps=14": {"max_eval_steps": 14},
   "--profile_steps=2,3": {"profile_steps": [2, 3]},
   "--all_reduce_dtype=bfloat16": {"step.all_reduce_dtype": "bfloat16"},
-  # A TPU has its own precision and its own way to look pieces up.
-  "--tpu=local": {
-    "distribution.tpu": "local",
-    "mixed_precision": "bfloat16",
-    "encoder_options.use_one_hot_embeddings": True,
-  },
+  "--tpu=local": {"distribution.tpu": "local", "mixed_precision": "bfloat16"},  # A TPU has its own precision.
   "--tpu_zone=z": {"distribution.tpu_zone": "z"},
   "--gcp_project=p": {"distribution.gcp_project": "p"},
   "--distribution=mirrored": {"distribution.distribution": "mirrored"},

@@ -81,7 +81,7 @@ def build_model(
       task.spec,
       config,
       head_options=head_options,
-      encoder_options={"use_one_hot_embeddings": device_kind(strategy) == "tpu", "remat": settings.remat},
+      encoder_options={"remat": settings.remat},
       dtype=precision_policy(settings.mixed_precision),
     )
   model.gradient_accumulation_steps = settings.gradient_accumulation_steps

@@ -27,7 +27,7 @@ CORES = 8
 MICRO_BATCHES = 2
 BATCH = 2 * CORES * MICRO_BATCHES
 CONFIG = tiny_config(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
-ENCODER_OPTIONS = {"use_one_hot_embeddings": True, "remat": True}
+ENCODER_OPTIONS = {"remat": True}
 
 
 def traced_step(strategy: tf.distribute.Strategy, records: str) -> Any:
