@@ -141,10 +141,10 @@ WIDTH = Study(
   arms=tuple(
     arm(f"h{width}", f"H = {width}",
          f"--hidden_size={width} --num_attention_heads={width // 64} --intermediate_size={4 * width}",
-         f"--hidden_size={laptop} --num_attention_heads={laptop // 16} --intermediate_size={4 * laptop}",
+         f"--hidden_size={laptop} --num_attention_heads={laptop // 12} --intermediate_size={4 * laptop}",
          laptop_title=f"H = {laptop} for {width}", paper={"parameters": parameters, "average": average})
     for width, laptop, parameters, average in (
-      (1024, 48, "18M", 71.2), (2048, 96, "60M", 74.6), (4096, 192, "225M", 76.3), (6144, 288, "499M", 74.0)
+      (1024, 24, "18M", 71.2), (2048, 48, "60M", 74.6), (4096, 96, "225M", 76.3), (6144, 144, "499M", 74.0)
     )
   ),
 )  # fmt: skip
