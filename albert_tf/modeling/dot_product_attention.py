@@ -61,10 +61,10 @@ def lean_attention(
   r"""`plain_attention` with fewer passes over the scores; maximum, exponential and sums in float32.
 
   $A = \exp(S - \max S)$, $l = \mathrm{rowsum}(A)$, $O = A V / l$. A column of ones beside V gives $A V$ and $l$ in
-  one product, but not on GPUs. Only A is kept for the gradient: with $P = A / l$ and
-  $\Delta = \mathrm{rowsum}(dO \circ O) = \mathrm{rowsum}(P \circ dP)$,
+  one product, but not on GPUs. Only A is kept for the gradient, and the rows of $dO' = dO / l$ are divided, not
+  those of A: with $\Delta = \mathrm{rowsum}(dO' \circ O)$,
 
-  $dV = P^T dO$, $dP = dO V^T$, $dS = P \circ (dP - \Delta)$, $dQ = dS K / \sqrt D$, $dK = dS^T Q / \sqrt D$.
+  $dV = A^T dO'$, $dS = A \circ (dO' V^T - \Delta)$, $dQ = dS K / \sqrt D$, $dK = dS^T Q / \sqrt D$.
 
   Args and result: those of `plain_attention`; no gradient flows into `bias`.
 
@@ -87,13 +87,14 @@ def lean_attention(
     output = tf.cast(product / row_sum, dtype)
 
     def gradient(d_output: tf.Tensor) -> Gradients:
-      p = tf.cast(_float32(exp) / _heads_first(row_sum), dtype)
-      dp = _float32(_times(tf.einsum("bqnd,bsnd->bnqs", d_output, value), dropped))
-      delta = tf.reduce_sum(_float32(d_output) * _float32(output), axis=-1, keepdims=True)
-      d_scores = tf.cast(_float32(p) * (dp - _heads_first(delta)), dtype)
+      divided = _float32(d_output) / row_sum
+      delta = tf.reduce_sum(divided * _float32(output), axis=-1, keepdims=True)
+      d_output = tf.cast(divided, dtype)
+      d_exp = _float32(_times(tf.einsum("bqnd,bsnd->bnqs", d_output, value), dropped))
+      d_scores = tf.cast(_float32(exp) * (d_exp - _heads_first(delta)), dtype)
       d_query = tf.einsum("bnqs,bsnd->bqnd", d_scores, key) * scale
       d_key = tf.einsum("bnqs,bqnd->bsnd", d_scores, query)
-      d_value = tf.einsum("bnqs,bqnd->bsnd", _times(p, dropped), d_output)
+      d_value = tf.einsum("bnqs,bqnd->bsnd", _times(exp, dropped), d_output)
       return d_query, d_key, d_value
 
     return output, gradient
