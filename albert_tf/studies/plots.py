@@ -31,7 +31,11 @@ def draw_study(study: Study, results: Results, path: str) -> bool:
   else:
     if study.arms:
       draws += [partial(_draw_figures, rows=trained, key=key) for key in study.metrics]
-    draws += [partial(_draw_curves, rows=trained, split=split, key=key) for split, key in study.curves]
+    draws += [
+      partial(_draw_curves, rows=trained, split=split, key=key)
+      for split, key in study.curves
+      if not study.arms or any(len(_curve(row, split, key)[0]) > 1 for row in trained)
+    ]
   figure = Picture(figsize=(5.4 * len(draws), 4.6), dpi=100, layout="constrained", facecolor="white")
   grid = figure.subplots(1, len(draws), squeeze=False)[0]
   for axes, draw in zip(grid, draws, strict=True):
@@ -69,27 +73,32 @@ def _draw_figures(axes: Axes, *, rows: Sequence[Row], key: str) -> None:
   _decorate(axes, f"held-out {heading(key)}{', %' if is_share(key) else ''}")
 
 
-def _draw_curves(axes: Axes, *, rows: Sequence[Row], split: str, key: str) -> None:
-  """The mean over the seeds at the steps that all have reported, and their range."""
+def _curve(row: Row, split: str, key: str) -> tuple[list[int], np.ndarray]:
+  """The steps that all seeds have reported, and what they have reported there, `[seeds, steps]`."""
   scale = 100.0 if is_share(key) else 1.0
+  curves = [
+    {
+      report["step"]: scale * report[key]
+      for report in reports
+      if report["split"] == split and report.get(key) is not None
+    }
+    for reports in row.reports
+  ]
+  steps = sorted(set.intersection(*map(set, curves))) if curves else []
+  return steps, np.array([[curve[step] for step in steps] for curve in curves])
+
+
+def _draw_curves(axes: Axes, *, rows: Sequence[Row], split: str, key: str) -> None:
+  """The mean over the seeds, and their range."""
   for number, row in enumerate(rows):
-    curves = [
-      {
-        report["step"]: scale * report[key]
-        for report in reports
-        if report["split"] == split and report.get(key) is not None
-      }
-      for reports in row.reports
-    ]
-    steps = sorted(set.intersection(*map(set, curves))) if curves else []
+    steps, values = _curve(row, split, key)
     if not steps:
       continue
-    values = np.array([[curve[step] for step in steps] for curve in curves])  # [seeds, steps]
     axes.plot(
       steps, values.mean(axis=0), color=_color(number), linewidth=1.8, label=row.title,
       marker=_MARKERS[number // len(_COLORS)] if len(steps) < 40 else None, markersize=3,
     )  # fmt: skip
-    if len(curves) > 1:
+    if len(values) > 1:
       axes.fill_between(
         steps, values.min(axis=0), values.max(axis=0), color=_color(number), alpha=0.18, linewidth=0
       )
