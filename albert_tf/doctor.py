@@ -231,7 +231,7 @@ def has_gpu() -> bool:
 def _room(output_dir: str) -> Iterator[Check]:
   memory = available_memory()
   if memory is not None:
-    found = f"{memory / 2**30:.1f} GiB free of the {_MIN_MEMORY >> 30} that a start needs"
+    found = f"{memory / 2**30:.1f} GiB free; a start needs {_MIN_MEMORY >> 30}"
     yield Check(
       "memory", found, "" if memory >= _MIN_MEMORY else "end other programs, or take a larger machine"
     )

@@ -92,7 +92,8 @@ class AlbertPreprocessor(keras.layers.Layer):
     if kind == "question" and max_length <= max_query_length + 3:
       raise UserError(
         "max_length must be more than max_query_length + 3, else no text is left to answer from. Received: "
-        f"{max_length}, with max_query_length={max_query_length}. Raise the one, or lower the other."
+        f"{max_length}, with max_query_length={max_query_length}. Give a smaller "
+        f"max_query_length, such as {max_length // 4}; or a larger max_length, where the model has so many positions."
       )
     self.tokenizer = tokenizer
     self.kind = kind

@@ -149,11 +149,12 @@ class TextModel(ModelBase):
       return (self._mapped(x) if holds_text(first) else x), y
     y = _column(y)
     if isinstance(y, np.ndarray) or hasattr(y, "to_numpy"):
-      self.check_labels(np.asarray(y))
+      y = self.checked_labels(y)
     return (self._tokenized(x) if holds_text(x) else x), y
 
-  def check_labels(self, labels: np.ndarray) -> None:
-    """Raises a `UserError` for labels that the model's outputs cannot have."""
+  def checked_labels(self, labels: Any) -> Any:
+    """Labels as the loss takes them; a `UserError` for those that the model's outputs cannot have."""
+    return labels
 
   def _mapped(self, dataset: Any) -> Any:
     self._require_preprocessor()
@@ -287,9 +288,8 @@ class TextModel(ModelBase):
     if preprocessor is not None:
       preprocessor = keras.saving.deserialize_keras_object(preprocessor, custom_objects=custom_objects)
     flags = config.pop("trained")
-    model = cls(
-      **{**config, "config": AlbertConfig.from_dict(config["config"]), "preprocessor": preprocessor}
-    )
+    config |= {"config": AlbertConfig.from_dict(config["config"]), "preprocessor": preprocessor}
+    model = cls(**config)
     set_trainable_flags(model, flags)
     return model
 

@@ -24,7 +24,7 @@ from albert_tf.records import Manifest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 _OUTPUT_DIR = flags.DEFINE_string(
-  "output_dir", str(ROOT / ".demo"), "Where everything is written; starts afresh."
+  "output_dir", str(ROOT / ".demo"), "Where everything is written; an earlier demo is moved aside."
 )
 _MAX_MEGABYTES = flags.DEFINE_float("max_megabytes", 20.0, "How much documentation to take (10^6 bytes).")
 _VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 4000, "Tokens of the vocabulary.")
@@ -128,12 +128,17 @@ def run_stage(number: int, total: int, title: str, command: Sequence[str], elaps
 
 
 def start_afresh(work: pathlib.Path) -> None:
-  """Empties the folder of an earlier demo, and never one that holds anything else."""
+  """Moves the folder of an earlier demo aside, which replaces the one before it; never one that holds anything else."""
   if work.exists() and any(work.iterdir()) and not (work / MARKER).exists():
     raise UserError(
-      f"The demo removes what its output directory holds, so it must be new, empty or an earlier demo's. "
+      f"The demo moves aside what its output directory holds, so it must be new, empty or an earlier demo's. "
       f"Received: {work}. Choose another --output_dir."
     )
+  if (work / "run").exists():  # A trained model; else there is nothing that anybody would miss.
+    earlier = work.with_name(f"{work.name}.previous")
+    shutil.rmtree(earlier, ignore_errors=True)
+    work.rename(earlier)
+    print(f"The earlier demo is now in {_short(earlier)}.")
   shutil.rmtree(work, ignore_errors=True)
   files.makedirs(str(work))
   (work / MARKER).touch()

@@ -93,7 +93,8 @@ def main(argv: Sequence[str]) -> None:
   if remote:
     print(f"Copy {_OUTPUT_DIR.value} to a disk, and serve it there with\n  {command}")
   else:
-    print(f"Serve it with\n  {command}")
+    here = f"albert-serve-locally --saved_model {_OUTPUT_DIR.value}"
+    print(f"Serve it with\n  {command}\nor try it on this machine, with a page:\n  {here}")
 
 
 if __name__ == "__main__":

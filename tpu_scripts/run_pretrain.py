@@ -285,7 +285,7 @@ def main(argv: Sequence[str]) -> int | None:
     )
     return 0
   if result.interrupted:
-    print(f"stopped by SIGTERM at step {result.step:,}, saved. The same command continues.", file=sys.stderr)
+    print(f"stopped at step {result.step:,}, saved. The same command continues.", file=sys.stderr)
     return EXIT_PREEMPTED
   return 0
 

@@ -1,6 +1,6 @@
 """The models of downstream tasks: classification, multiple choice, tagging, question answering."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,8 +70,13 @@ class AlbertClassifier(_WithLabels):
   def _kind(cls, num_labels: int) -> str:
     return "classification" if num_labels > 1 else "regression"
 
-  def check_labels(self, labels: np.ndarray) -> None:
-    check_class_ids(labels, self.task.num_labels)
+  def checked_labels(self, labels: Any) -> Any:
+    """Class ids, for names of classes too."""
+    values = np.asarray(labels)
+    if values.size and isinstance(values.flat[0], str):
+      return class_ids(values, self.task.label_names)
+    check_class_ids(values, self.task.num_labels)
+    return labels
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -199,6 +204,18 @@ def make_model(task: TaskSpec, config: AlbertConfig, **options: Any) -> TaskMode
     **options: of the class and of `keras.Model`, such as `head_options` and `dtype`.
   """
   return model_class(task)(config, task=task, **options)
+
+
+def class_ids(names: np.ndarray, label_names: Sequence[str]) -> np.ndarray:
+  """The place of each name among the model's; a `UserError` for one that is not there."""
+  unknown = sorted(set(names.ravel().tolist()) - set(label_names))
+  if unknown:
+    raise UserError(
+      f"Labels given as texts must be the model's label_names, {', '.join(label_names) or 'of which it has none'}. "
+      f"Received: {', '.join(map(repr, unknown[:4]))}. Give label_names to from_pretrained, or number the classes."
+    )
+  places = {name: place for place, name in enumerate(label_names)}
+  return np.array([places[name] for name in names.flat]).reshape(names.shape)
 
 
 def check_class_ids(labels: np.ndarray, num_labels: int) -> None:

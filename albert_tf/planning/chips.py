@@ -141,6 +141,6 @@ def parse_topology(name: str) -> Topology:
   else:
     known = "\n".join("  " + " ".join(known_topologies(kind)) for kind in CHIPS)
   raise UserError(
-    "The topology is a chip and the slice's grid of chips, with a colon between. "
+    "The topology (--topology) is a chip and the slice's grid of chips, with a colon between. "
     f"Received: {name!r}. Known are:\n{known}"
   )

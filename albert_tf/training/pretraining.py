@@ -20,7 +20,7 @@ from albert_tf.training.distribution import Consensus, is_chief, make_strategy
 from albert_tf.training.evaluation import Evaluator
 from albert_tf.training.failures import explained
 from albert_tf.training.inputs import PretrainingInput, checked_input
-from albert_tf.training.interruption import stop_on_sigterm
+from albert_tf.training.interruption import stop_on_signal
 from albert_tf.training.loop import LoopResult, TrainingLoop
 from albert_tf.training.precision import precision_warning, set_precision
 from albert_tf.training.reporting.goodput import GOODPUT_FILE, Goodput, Machine
@@ -161,7 +161,7 @@ class _Run:
     """Trains to the end, or until SIGTERM; `origin` says where the weights are from."""
     settings, step = self.settings, self.step
     with (
-      stop_on_sigterm() as stop,
+      stop_on_signal() as stop,
       contextlib.closing(
         Reporter(
           settings.output_dir,

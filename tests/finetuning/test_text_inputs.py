@@ -46,6 +46,7 @@ def test_what_is_refused(run, tmp_path):
     (lambda: AlbertPreprocessor(tokenizer, kind="words")(TEXTS), "list of strings for each row"),
     (lambda: AlbertPreprocessor(tokenizer, kind="question", max_length=67), r"max_query_length \+ 3"),
     (lambda: model.fit(TEXTS, [0, 2, 1]), "from 0 to 1. Received: 2 in row 1"),
+    (lambda: model.fit(TEXTS, ["0", "1", "good"]), "label_names, 0, 1. Received: 'good'"),
     (lambda: model.fit(tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1, 1]))), "Batch the data set first"),
     (lambda: model.export(str(tmp_path)), "exists"),
     (lambda: AlbertClassifier(model.config, head_options={"num_labels": 2})(TEXTS), "once it has a preproc"),
@@ -55,6 +56,15 @@ def test_what_is_refused(run, tmp_path):
   ]:
     with pytest.raises(UserError, match=message):
       call()
+
+
+def test_names_of_classes_are_labels_too(run):
+  model = AlbertClassifier.from_pretrained(str(run), label_names=["bad", "good"])
+  model.compile(AdamW(0.0), loss=LOSS)
+  by_number, by_name = (
+    model.evaluate(TEXTS, labels, verbose=0) for labels in ([0, 1, 1], np.array(["bad", "good", "good"]))
+  )
+  assert by_number == by_name
 
 
 def test_weights_of_rows_are_a_list_too(run):

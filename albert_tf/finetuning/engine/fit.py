@@ -157,6 +157,9 @@ class _Engine:
     task, settings = self._task, self._settings
     directory = os.path.join(self._output_dir, f"seed_{seed}") if self._several else self._output_dir
     splits = self._splits  # What is wrong with the data is said before anything is built.
+    if self._several:
+      place = settings.seeds.index(seed) + 1
+      logging.info("seed %d, %d of %d; --seeds chooses which are trained", seed, place, len(settings.seeds))
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
     model = train.build_model(task, settings, start=self._start, strategy=self._strategy)

@@ -125,6 +125,13 @@ def lines(results: Mapping[str, Any]) -> Iterator[str]:
     yield f"{name}: {shown(name, value)}{between}"
   for name, value in results.get("ensemble", {}).items():
     yield f"ensemble {name}: {shown(name, value)}"
+  reached = median or results
+  accuracy, majority = reached.get("accuracy"), reached.get("majority_accuracy")
+  if accuracy is not None and majority is not None and accuracy <= majority:
+    yield (
+      "This is not better than always giving the most frequent answer. Small models want more: try a --learning_rate "
+      "five to twenty times as high, or more --num_train_epochs."
+    )
 
 
 # ------------------------------------------------------------------ the model card
@@ -212,11 +219,12 @@ def _recipe(record: Record, results: Mapping[str, Any], *, source: str) -> list[
 def _usage(record: Record, source: str, *, trained: bool) -> list[str]:
   weights = "." if trained else source
   command = (
-    f"```\npython tpu_scripts/export_saved_model.py --model {record.task.spec.signature} "
+    f"```\nalbert-export-saved-model --model {record.task.spec.signature} "
     f"--init_checkpoint {weights} --output_dir saved_model --version 2\n```"
   )
   if not trained:
     return [f"This directory holds answers of the model at `{source}`, not its weights.", command]
+  command = f"In this directory, with this project installed:\n\n{command}"
   served = "`saved_model/1`, where there is one, is that model for TensorFlow Serving: it takes texts"
   return [command, f"{served} and has the tokenizer inside."]
 

@@ -41,7 +41,7 @@ class LocalServer:
     grpc_port: int | None = 0,
   ):
     shown = f"[{host}]" if ":" in host else host
-    with _port_is_free(host, rest_port):
+    with _port_is_free(host, rest_port, "--port"):
       self._rest = RestServer(servables, host=host, port=rest_port)
     self.url = f"http://{shown}:{self._rest.server_address[1]}"
     self._grpc: Any = None
@@ -77,15 +77,15 @@ def _make_grpc(servables: Mapping[str, Servable], host: str, port: int) -> tuple
     )
   from albert_tf.serving.server.rpc import make_grpc_server
 
-  with _port_is_free(host, port):
+  with _port_is_free(host, port, "--grpc_port"):
     return make_grpc_server(servables, host=host, port=port)
 
 
 @contextlib.contextmanager
-def _port_is_free(host: str, port: int) -> Iterator[None]:
+def _port_is_free(host: str, port: int, flag: str) -> Iterator[None]:
   try:
     yield
   except OSError as error:
     raise UserError(
-      f"The port must be free. Received: {host}:{port} ({error}). Choose another, or 0 for any."
+      f"The port must be free. Received: {host}:{port} ({error}). Choose another with {flag}, or 0 for any."
     ) from error

@@ -57,7 +57,8 @@ class SquadSettings:
     if self.window(self.max_query_length) < 1:
       raise UserError(
         f"max_seq_length must be more than max_query_length + {_SPECIAL_PIECES}, so that text fits beside the "
-        f"question. Received: {self.max_seq_length} and {self.max_query_length}."
+        f"question. Received: {self.max_seq_length} and {self.max_query_length}. Use "
+        f"--max_query_length={max(1, self.max_seq_length // 4)}, or longer rows where the model has them."
       )
 
   def window(self, query_length: int) -> int:
