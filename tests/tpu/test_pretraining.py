@@ -51,8 +51,10 @@ def both_ways(flags, *names):
   for name in names:
     cores, options = SETTINGS[name]
     parts = cores * options.get("gradient_accumulation_steps", 1)
-    one = {"distribution": "one_device", "output_dir": flags["output_dir"] / f"{name}_one"}
-    listed.append((1, {**flags, **options, **one, "gradient_accumulation_steps": parts}))
+    # In 16 bits a TPU has its own formulation: there one core is compared with many.
+    device = {"tpu": "local"} if "mixed_precision" in options else {"distribution": "one_device"}
+    one = {**device, "output_dir": flags["output_dir"] / f"{name}_one", "gradient_accumulation_steps": parts}
+    listed.append((1, {**flags, **options, **one}))
     listed.append((cores, {**flags, **options, "tpu": "local", "output_dir": flags["output_dir"] / name}))
   return runs.succeeded(runs.start("run_pretrain", *listed))[1::2]
 
