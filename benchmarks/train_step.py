@@ -148,11 +148,12 @@ def benchmark() -> dict[str, Any] | None:
   if set(_DTYPE.value) - set(PRECISIONS):
     raise UserError(f"--dtype takes {', '.join(PRECISIONS)}. Received: {', '.join(_DTYPE.value)}.")
   left_out, workers = {}, {}
-  for dtype in _DTYPE.value:
-    offered = contenders(Work(config, batch, _TASK.value, dtype))
-    unknown = set(_ONLY.value) - set(offered)
-    if unknown:
-      raise UserError(f"--only takes {', '.join(offered)}. Received: {', '.join(sorted(unknown))}.")
+  offers = {dtype: contenders(Work(config, batch, _TASK.value, dtype)) for dtype in _DTYPE.value}
+  known = list(dict.fromkeys(name for offered in offers.values() for name in offered))
+  unknown = sorted(set(_ONLY.value) - set(known))
+  if unknown:
+    raise UserError(f"--only takes {', '.join(known)}. Received: {', '.join(unknown)}.")
+  for dtype, offered in offers.items():
     for name, make in offered.items():
       if isinstance(make, str):
         left_out[name] = make
