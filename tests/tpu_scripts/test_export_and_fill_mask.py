@@ -32,7 +32,8 @@ def test_export_then_fill_mask(repository_dir: pathlib.Path, tmp_path: pathlib.P
     "--version=2",
   )
   assert exported.returncode == 0, exported.stderr
-  first, _, command = exported.stdout.splitlines()
+  first, _, command, _, here = exported.stdout.splitlines()
+  assert here.startswith("  albert-serve-locally --saved_model ")
   assert first == f"Exported fill_mask to {versions}/2"
   assert f'-v "{versions}:/models/fill_mask:ro"' in command
   text = "the [MASK] is blue and green [MASK] grows"
