@@ -4,7 +4,7 @@ import tensorflow as tf
 
 
 def device_kind(strategy: tf.distribute.Strategy | None = None) -> str:
-  """ "tpu", "gpu" or "cpu": where the variables of a strategy are, by default of the one whose scope this is."""
+  """Where a strategy computes, by default the one whose scope this is: "tpu", "gpu" or "cpu"."""
   if isinstance(strategy or tf.distribute.get_strategy(), tf.distribute.TPUStrategy):
     return "tpu"
   return "gpu" if tf.config.get_visible_devices("GPU") else "cpu"

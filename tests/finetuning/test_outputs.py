@@ -172,3 +172,12 @@ def test_a_wordpiece_vocabulary(run_folder, tmp_path):
 
 def made_up(text):
   return Texts(ids=["0"], firsts=[text], seconds=None, labels=None, source="made up")
+
+
+@pytest.mark.parametrize(("accuracy", "warned"), [(0.4, True), (0.5, True), (0.6, False)])
+def test_a_model_no_better_than_the_most_frequent_answer_is_said(accuracy, warned):
+  metrics = {"accuracy": accuracy, "majority_accuracy": 0.5}
+  several = summarize({1: {}, 2: {}}, {1: metrics, 2: metrics}, best_metric="accuracy")
+  for results in (metrics, several, {"accuracy": accuracy}):
+    said = any("not better than always giving" in line for line in lines(results))
+    assert said == (warned and results != {"accuracy": accuracy})

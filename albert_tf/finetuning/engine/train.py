@@ -47,8 +47,8 @@ def check_model(task: FineTuningTask, settings: FineTuneSettings, start: Start) 
   if task.spec.max_seq_length > limit:
     raise UserError(
       f"max_seq_length must not exceed the model's positions. Received: max_seq_length={task.spec.max_seq_length}, "
-      f"max_position_embeddings={limit} in {start.source}. Use --max_seq_length={limit}, for questions "
-      f"with a shorter --max_query_length, such as {limit // 4}; in Python these are the task's arguments."
+      f"max_position_embeddings={limit} in {start.source}. Use --max_seq_length={limit}; in Python "
+      "it is the task's argument of that name."
     )
 
 
