@@ -9,15 +9,28 @@ import tensorflow as tf
 from albert_tf.compat import keras
 from albert_tf.errors import UserError
 
+_GELU_C = math.sqrt(2.0 / math.pi)
+_GELU_CA = 0.044715 * _GELU_C
 
-def gelu(x: tf.Tensor) -> tf.Tensor:
+
+@tf.custom_gradient
+def gelu(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
   r"""Gaussian error linear unit, tanh form, as ALBERT v1 and v2 were trained.
 
-  $0.5 x (1 + \tanh(\sqrt{2/\pi} (x + 0.044715 x^3)))$
+  $0.5 x (1 + t)$ with $t = \tanh(c x + c a x^3)$, $c = \sqrt{2/\pi}$, $a = 0.044715$. The gradient is written out, in
+  float32: $\frac{1 + t}{2} (1 + (1 - t) (c x + 3 c a x^3))$ has a third fewer operations than the chain rule makes.
 
   Reference: arXiv 1606.08415, section 2; Keras's default is the exact form.
   """
-  return tf.nn.gelu(x, approximate=True)
+
+  def gradient(d_y: tf.Tensor) -> tf.Tensor:
+    u = tf.cast(x, tf.float32)
+    square = u * u
+    plus = 1.0 + tf.tanh(u * (_GELU_C + _GELU_CA * square))  # 1 + t
+    slope = plus * (0.5 + (2.0 - plus) * (u * (0.5 * _GELU_C + 1.5 * _GELU_CA * square)))
+    return tf.cast(tf.cast(d_y, tf.float32) * slope, x.dtype)
+
+  return tf.nn.gelu(x, approximate=True), gradient
 
 
 def gelu_exact(x: tf.Tensor) -> tf.Tensor:

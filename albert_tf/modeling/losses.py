@@ -1,5 +1,7 @@
 """Pretraining losses as sums and counts, so that any split of a batch adds up."""
 
+from collections.abc import Callable
+import math
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -31,17 +33,41 @@ def masked_lm_sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> 
 
   Reference: ALBERT section 3.1; the division by the global weight is the caller's.
   """
-  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=tf.cast(logits, tf.float32))
   # Rows as they come from the product: TPUs would copy `[B, P, V]`.
-  rows = tf.reshape(logits, [-1, logits.shape[-1]])
-  best = tf.reshape(tf.argmax(rows, axis=-1, output_type=labels.dtype), tf.shape(labels))
-  correct = tf.cast(tf.equal(best, labels), tf.float32)
-  weights = tf.cast(weights, tf.float32)
+  losses, correct = _cross_entropy(
+    tf.reshape(tf.cast(logits, tf.float32), [-1, logits.shape[-1]]), tf.reshape(labels, [-1])
+  )
+  weights = tf.reshape(tf.cast(weights, tf.float32), [-1])
   return MaskedLmSums(
     loss=tf.reduce_sum(weights * losses),
     correct=tf.reduce_sum(weights * correct),
     weight=tf.reduce_sum(weights),
   )
+
+
+@tf.custom_gradient
+def _cross_entropy(
+  logits: tf.Tensor, labels: tf.Tensor
+) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, None]]]:
+  """Losses and answers (1 = no logit is above the label's) of float32 `[R, V]` and int32 `[R]`: both `[R]`.
+
+  Three passes over the logits, one of them the gradient's: the largest is found once, for softmax and answer.
+  A label that is no piece of the vocabulary has the loss NaN.
+  """
+  size = logits.shape[-1]
+  is_label = tf.equal(tf.range(size, dtype=labels.dtype), labels[:, tf.newaxis])  # [R, V]
+  label_logit = tf.reduce_sum(tf.where(is_label, logits, 0.0), axis=-1, keepdims=True)
+  label_logit = tf.where(((labels >= 0) & (labels < size))[:, tf.newaxis], label_logit, math.nan)
+  largest = tf.reduce_max(logits, axis=-1, keepdims=True)
+  log_sum = largest + tf.math.log(tf.reduce_sum(tf.exp(logits - largest), axis=-1, keepdims=True))
+
+  def gradient(d_losses: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, None]:
+    d_losses = d_losses[:, tf.newaxis]
+    d_logits = tf.exp(logits - log_sum) * d_losses
+    return tf.where(is_label, d_logits - d_losses, d_logits), None
+
+  losses, correct = log_sum - label_logit, tf.cast(tf.equal(label_logit, largest), tf.float32)
+  return (losses[:, 0], correct[:, 0]), gradient
 
 
 def sentence_order_sums(
