@@ -13,6 +13,7 @@ import collections
 from collections.abc import Iterable
 import csv
 import math
+import pathlib
 import re
 from typing import Any
 
@@ -34,6 +35,9 @@ _PREDICTIONS = flags.DEFINE_integer(
 )
 _ONE_HOT = flags.DEFINE_bool("use_one_hot_embeddings", False, "Look-ups as products.")
 _REMAT = flags.DEFINE_bool("remat", False, "Compute activations again for the gradient.")
+_HLO = flags.DEFINE_string(
+  "hlo", "", "Another program instead, such as peer_programs/model_garden/lower_pretraining.py writes."
+)
 _TOPOLOGIES = flags.DEFINE_list("topology", ["v3:2x2"], "Chips and shapes, with commas.")
 _CSV = flags.DEFINE_string("csv", "", "File for every instruction.")
 _COMPILER_PYTHON = flags.DEFINE_string(
@@ -93,17 +97,26 @@ def measure(topology: str, hlo: bytes) -> tuple[dict[str, Any], tuple[Scheduled,
   }, schedule.instructions
 
 
-def benchmark() -> dict[str, Any]:
+def _own_step() -> bytes:
   config = AlbertConfig.from_name(_SIZE.value)
-  lowered = lower_train_step(
+  return lower_train_step(
     config.replace(num_hidden_layers=_LAYERS.value or config.num_hidden_layers),
     per_core_batch_size=_BATCH_SIZE.value,
     max_seq_length=_MAX_SEQ_LENGTH.value,
     max_predictions_per_seq=_PREDICTIONS.value,
     remat=_REMAT.value,
     encoder_options={"use_one_hot_embeddings": _ONE_HOT.value},
-  )
-  found = {topology: measure(topology, lowered.hlo) for topology in _TOPOLOGIES.value}
+  ).hlo
+
+
+def benchmark() -> dict[str, Any]:
+  if _HLO.value:
+    path = pathlib.Path(_HLO.value)
+    program, hlo = {"hlo": path.name}, path.read_bytes()
+  else:
+    shown = (_SIZE, _LAYERS, _BATCH_SIZE, _MAX_SEQ_LENGTH, _PREDICTIONS, _ONE_HOT, _REMAT)
+    program, hlo = {flag.name: str(flag.value) for flag in shown}, _own_step()
+  found = {topology: measure(topology, hlo) for topology in _TOPOLOGIES.value}
   if _CSV.value:
     with open(_CSV.value, "w", newline="", encoding="utf-8") as stream:
       writer = csv.writer(stream)
@@ -112,14 +125,7 @@ def benchmark() -> dict[str, Any]:
         for each in sorted(instructions, key=lambda each: -each.cycles):
           row = [math.ceil(value) if isinstance(value, float) else value for value in each]
           writer.writerow([topology, part_of(each.op_name), math.ceil(each.cycles), *row])
-  return {
-    "size": _SIZE.value,
-    "per_core_batch_size": _BATCH_SIZE.value,
-    "max_seq_length": _MAX_SEQ_LENGTH.value,
-    "use_one_hot_embeddings": _ONE_HOT.value,
-    "remat": _REMAT.value,
-    "topologies": {topology: figures for topology, (figures, _) in found.items()},
-  }
+  return {**program, "topologies": {topology: figures for topology, (figures, _) in found.items()}}
 
 
 if __name__ == "__main__":

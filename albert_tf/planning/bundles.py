@@ -35,7 +35,7 @@ class Machine(NamedTuple):
   """What a kind of chip does beyond its bundles."""
 
   branch_delay: int  # Bundles after a branch that are issued although it is taken.
-  matmul_rows: Callable[[str], int]  # Cycles that one `vmatmul` of this form keeps its matrix unit busy.
+  matmul_cycles: Callable[[str], int]  # Cycles that one `vmatmul` of this form keeps its matrix unit busy.
 
 
 class Cycles(NamedTuple):
@@ -161,7 +161,7 @@ def _matrix_units(bundles: list[str], machine: Machine) -> list[list[int]]:
   for at, bundle in enumerate(bundles):
     for form in _MATMUL.findall(bundle):
       unit = _UNIT.search(form)
-      rows.setdefault(unit[1] if unit else "", [0] * len(bundles))[at] += machine.matmul_rows(form)
+      rows.setdefault(unit[1] if unit else "", [0] * len(bundles))[at] += machine.matmul_cycles(form)
   return [_sums(counts) for counts in rows.values()]
 
 

@@ -49,7 +49,7 @@ class Scheduled(NamedTuple):
   op_name: str  # The TensorFlow operation it came from.
   runs: int  # In a step.
   issue_cycles: float  # Of one run: bundles, and the matrix unit where that takes longer.
-  matrix_cycles: float  # Of one run: rows through the busiest matrix unit, one a cycle.
+  matrix_cycles: float  # Of one run: what its rows keep the busiest matrix unit busy.
   memory_cycles: float  # Of one run: its bytes to and from HBM, at full bandwidth.
   estimated_cycles: int  # Of one run, by the compiler before its final schedule.
 
@@ -143,11 +143,16 @@ def _scheduled(line: Line, runs: int, cycles: Cycles | None, memory: float) -> S
 
 def _machine(chip: Chip) -> Machine:
   early = chip.name in ("v2", "v3")
-  return Machine(branch_delay=1 if early else 4, matmul_rows=lambda form: _matmul_rows(form, early=early))
+  # v6e has two units of 256 x 256: its peak at its clock is two rows a cycle, and its bundles come at that rate.
+  rows_a_cycle = 2 if chip.name == "v6e" else 1
+  return Machine(
+    branch_delay=1 if early else 4,
+    matmul_cycles=lambda form: _matmul_rows(form, early=early) // rows_a_cycle,
+  )
 
 
 def _matmul_rows(form: str, *, early: bool) -> int:
-  """Rows that one `vmatmul` feeds to a matrix unit, one a cycle: 8 sublanes, which hold 16 rows of packed bfloat16."""
+  """Rows that one `vmatmul` feeds to a matrix unit: 8 sublanes, which hold 16 rows of packed bfloat16."""
   return 8 if early or ".f32" in form or ".lmr" in form else 16
 
 
