@@ -199,23 +199,30 @@ def _hbm_bytes(each: Executed, module: Program) -> int:
   total = 0
   for place, operand in enumerate(line.operands):
     if operand in body:
-      touched = _touched(parameters.get(str(place), operand), inner, body)
+      touched = _touched(parameters.get(str(place), operand), inner, body, module)
       whole = sum(_padded_bytes(array) for array in _ARRAY.finditer(body[operand].shape) if _in_hbm(array))
       total += whole if touched is None else min(whole, touched)
   root = next(reversed(inner.values()), line)
+  while root.kind == "bitcast" and root.operands[0] in inner:
+    root = inner[root.operands[0]]
   written = _size(root.operands[_UPDATES[root.kind]], inner, body) if root.kind in _UPDATES else None
   whole = sum(_padded_bytes(array) for array in _ARRAY.finditer(line.shape) if _in_hbm(array))
   return total + (whole if written is None else min(whole, written))
 
 
-def _touched(name: str, inner: Body, outer: Body) -> int | None:
+def _touched(name: str, inner: Body, outer: Body, module: Program) -> int | None:
   """Bytes of an operand that are read where only slices or rows of it are; None where all of it may be."""
+  if name == next(reversed(inner)):
+    return None  # It is the result.
   total = 0
   for user in inner.values():
     if name not in user.operands:
       continue
+    called = _CALLS.search(user.text) if user.kind == "fusion" else None
     if user.kind == "bitcast":
-      part = _touched(user.name, inner, outer)
+      part = _touched(user.name, inner, outer, module)
+    elif called:  # A fusion within one: what it does with its parameter.
+      part = _touched_within(called[1], user, name, inner, module)
     elif user.kind in _READ_IN_PART and user.operands[0] == name:
       part = _size(user.name, inner, outer)
     elif user.kind in _UPDATES and user.operands[0] == name:
@@ -226,6 +233,17 @@ def _touched(name: str, inner: Body, outer: Body) -> int | None:
       return None
     total += part
   return total
+
+
+def _touched_within(called: str, user: Line, name: str, outer: Body, module: Program) -> int | None:
+  body = module.bodies[called]
+  parameters = [part for part in body.values() if part.kind == "parameter"]
+  parts = [
+    _touched(part.name, body, outer, module)
+    for part in parameters
+    if user.operands[int(part.operands[0])] == name
+  ]
+  return None if None in parts else sum(part or 0 for part in parts)
 
 
 def _size(name: str, *bodies: Body) -> int | None:

@@ -152,6 +152,56 @@ def test_a_step_is_the_sum_of_its_instructions_each_bound_by_bundles_or_memory(t
   assert got.issue_cycles == 2 * 3000 + 10 + 5 * 20 + 7
 
 
+SLICED = PROGRAM[PROGRAM.index("%sliced") : PROGRAM.index("%body")]
+NESTED = f"""%within (p.12: f32[500,500]) -> f32[8,128] {{
+  %p.12 = {ARRAY} parameter(0)
+  ROOT %slice.2 = f32[8,128]{{1,0:T(8,128)}} dynamic-slice(%p.12), slice={{[0:8], [0:128]}}
+}}
+
+%sliced (p.11: f32[500,500]) -> f32[8,128] {{
+  %p.11 = {ARRAY} parameter(0)
+  ROOT %slice.1 = f32[8,128]{{1,0:T(8,128)}} fusion(%p.11), calls=%within
+}}
+
+"""
+HANDED_ON = f"""%within (p.12: f32[500,500]) -> f32[500,500] {{
+  %p.12 = {ARRAY} parameter(0)
+  ROOT %flat = {ARRAY} bitcast(%p.12)
+}}
+
+%sliced (p.11: f32[500,500]) -> f32[8,128] {{
+  %p.11 = {ARRAY} parameter(0)
+  %same = {ARRAY} fusion(%p.11), calls=%within
+  ROOT %sum.1 = f32[8,128]{{1,0:T(8,128)}} reduce(%same), to_apply=%add
+}}
+
+"""
+IN_PLACE = f"""%sliced (p.11: f32[500,500]) -> f32[500,500] {{
+  %p.11 = {ARRAY} parameter(0)
+  %new = f32[8,128]{{1,0:T(8,128)}} constant(0)
+  %updated = {ARRAY} dynamic-update-slice(%p.11, %new)
+  ROOT %flat = {ARRAY} bitcast(%updated)
+}}
+
+"""
+
+
+@pytest.mark.parametrize(
+  ("computation", "tiles"),
+  [(SLICED, 2), (NESTED, 2), (IN_PLACE, 1), (HANDED_ON, 63 * 4 + 1)],
+  ids=["slice", "nested", "in place", "all of it"],
+)
+def test_of_an_array_that_is_read_or_written_in_part_the_part_counts(tmp_path, computation, tiles):
+  for name in ("first", "again", "part"):
+    _dump(tmp_path, name, 1)
+  program = PROGRAM.replace(SLICED, computation)
+  if computation == IN_PLACE:
+    program = program.replace("%part = f32[8,128]{1,0:T(8,128)}", f"%part = {ARRAY}")
+  instructions, _ = scheduled_instructions(program, tmp_path, V3)
+  part = next(each for each in instructions if each.name == "part")
+  assert part.memory_cycles == pytest.approx(tiles * 8 * 128 * 4 / 450e9 * 0.94e9)
+
+
 def test_what_has_no_schedule_counts_by_estimate_or_ends_the_schedule(tmp_path):
   assert final_schedule(PROGRAM, tmp_path, V3) is None
   for name in ("first", "again"):
