@@ -202,6 +202,17 @@ def test_of_an_array_that_is_read_or_written_in_part_the_part_counts(tmp_path, c
   assert part.memory_cycles == pytest.approx(tiles * 8 * 128 * 4 / 450e9 * 0.94e9)
 
 
+@pytest.mark.parametrize(("chip", "cycles"), [("v3", 8), ("v5e", 16), ("v6e", 8)])
+def test_rows_take_a_matrix_unit_what_its_chip_says(tmp_path, chip, cycles):
+  """v3 packs no rows, v5e two to a sublane, and v6e takes two in a cycle."""
+  for name in ("first", "again", "part"):
+    _dump(tmp_path, name, 1)
+  dump = tmp_path / "1234-first-01-final_bundles.txt"
+  dump.write_text("   0x0   :  { %0 = vmatmul.bf16.gmra.mxu0 %v0_v1 }\n")
+  instructions, _ = scheduled_instructions(PROGRAM, tmp_path, CHIPS[chip])
+  assert next(each for each in instructions if each.name == "first").matrix_cycles == cycles
+
+
 def test_what_has_no_schedule_counts_by_estimate_or_ends_the_schedule(tmp_path):
   assert final_schedule(PROGRAM, tmp_path, V3) is None
   for name in ("first", "again"):
