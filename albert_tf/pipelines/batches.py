@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import dataclasses
+import os
 
 import tensorflow as tf
 
@@ -10,11 +11,13 @@ from albert_tf.pipelines.checks import check_enough_records
 from albert_tf.pipelines.extents import ExtentReader, HostPart
 from albert_tf.pipelines.order import ORDER_VERSION, make_order
 from albert_tf.pipelines.record_index import RecordIndex
+from albert_tf.pipelines.untuned import untuned
 
 # float32 [B]: 0 for an example that only fills the last evaluation batch.
 EXAMPLE_WEIGHTS = "example_weights"
 
 _EVALUATION_RECORDS = 1024  # Read at once.
+_PARALLEL = min(16, os.cpu_count() or 1)  # Batches that are made at a time.
 
 # Nothing here is Python's control flow over tensors, and AutoGraph takes seconds to find that out.
 _as_it_is = tf.autograph.experimental.do_not_convert
@@ -138,8 +141,8 @@ def training_batches(
   # A host may have no part of an epoch's rest.
   dataset = dataset.filter(_as_it_is(lambda rows: tf.size(rows["serialized"]) > 0))
   dataset = _per_replica(dataset, shard, rows, part)
-  dataset = dataset.map(finish, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-  return dataset.prefetch(tf.data.AUTOTUNE)
+  dataset = dataset.map(finish, num_parallel_calls=_PARALLEL, deterministic=True)
+  return untuned(dataset.prefetch(2 * shard.replicas_per_host))
 
 
 def evaluation_batches(
@@ -182,5 +185,5 @@ def evaluation_batches(
     return {**parse(part["records"]), EXAMPLE_WEIGHTS: part[EXAMPLE_WEIGHTS]}
 
   dataset = dataset.rebatch(rows, drop_remainder=True)
-  dataset = dataset.map(finish, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-  return dataset.prefetch(tf.data.AUTOTUNE)
+  dataset = dataset.map(finish, num_parallel_calls=_PARALLEL, deterministic=True)
+  return untuned(dataset.prefetch(2 * shard.replicas_per_host))

@@ -153,7 +153,9 @@ def test_the_graph_does_not_grow_with_the_data(multiple):
     spec = dataset.element_spec
     assert spec[0]["input_ids"].shape.as_list() == [4, None if multiple else 40]
     assert spec[1].shape == spec[2].shape == [4]
-    function = dataset._input_dataset._input_dataset._map_func.function
+    while not hasattr(dataset, "_map_func"):
+      dataset = dataset._input_dataset
+    function = dataset._map_func.function
     sizes.append(function.graph.as_graph_def().ByteSize())
     operations = {op.type for op in function.graph.get_operations()}
     assert not operations & {"PyFunc", "EagerPyFunc", "GeneratorDataset"}

@@ -12,6 +12,7 @@ from albert_tf.finetuning.engine.features import FeatureSet
 from albert_tf.finetuning.engine.flat import FlatFeatures
 from albert_tf.finetuning.task_model import DROPOUT_SEED
 from albert_tf.pipelines.batches import HostShard
+from albert_tf.pipelines.untuned import untuned
 
 _DROPOUT_STREAM = 1  # Numbers apart from those of the order.
 # Batches are sorted by length within windows of this many, so that an epoch's order stays random across them.
@@ -165,5 +166,4 @@ def planned_dataset(
   options = tf.data.Options()
   # Rewriting the pipeline would copy the rows into its graph.
   options.experimental_optimization.apply_default_optimizations = False
-  options.autotune.enabled = False
-  return dataset.with_options(options)
+  return untuned(dataset.with_options(options))
