@@ -50,6 +50,23 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 4)
 
 
+def write_nothing(path: str) -> None:
+  from albert_tf import files
+
+  with files.atomic_writer(path):
+    pass
+
+
+@pytest.fixture(scope="module", autouse=True)
+def runs_draw_nothing(request):
+  """A run in this process leaves an empty curves.png, but in the modules marked `draws`: a picture takes a second."""
+  reporter = sys.modules.get("albert_tf.training.reporting.reporter")
+  with pytest.MonkeyPatch.context() as patch:
+    if reporter and not request.node.get_closest_marker("draws"):
+      patch.setattr(reporter, "draw_curves", lambda records, path, **_: write_nothing(path))
+    yield
+
+
 @pytest.fixture(scope="session")
 def mirrored_2():
   """MirroredStrategy on two logical CPU devices.

@@ -19,7 +19,7 @@ def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 # A strategy reads through a further data set of each replica, which takes no options from anywhere.
-of_replica = getattr(multi_device_iterator_ops, "_create_device_dataset", None)
+of_replica: Any = getattr(multi_device_iterator_ops, "_create_device_dataset", None)
 
 
 def _untuned_of_replica(*args: Any) -> tf.data.Dataset:

@@ -104,6 +104,7 @@ def test_a_run_repeats_and_continues(tmp_path):
   assert json.loads((tmp_path / "several/results.json").read_text())["seeds"].keys() == {"1", "2", "3"}
 
 
+@pytest.mark.slow
 def test_evaluation_and_prediction_of_a_finished_run(tmp_path, monkeypatch):
   settings = dataclasses.replace(SHORT, num_train_epochs=1.0)
   predicted = []

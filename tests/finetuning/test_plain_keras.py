@@ -85,6 +85,7 @@ def squad2_batch():
   return x, y, loss
 
 
+@pytest.mark.slow
 def test_every_integer_input_on_two_replicas(mirrored_2):
   """SQuAD 2.0 has most of them; its loss is by name."""
   x, y, loss = squad2_batch()

@@ -64,6 +64,7 @@ def several(tmp_path_factory):
   return directory
 
 
+@pytest.mark.slow
 def test_prediction_after_several_seeds_leaves_the_best_one_where_it_is(several):
   before, weights = records(several), best_weights(several)
   run(several, seeds=(1, 2), do_train=False, do_eval=False, do_predict=True)
@@ -79,6 +80,7 @@ def test_prediction_after_several_seeds_leaves_the_best_one_where_it_is(several)
   assert json.loads((several / "results.json").read_text())["best_seed"] == 2
 
 
+@pytest.mark.slow
 def test_another_seed_that_is_better_at_an_earlier_update(several):
   (several / "saved_model/1").mkdir(parents=True)
   # Seeds 1 and 2 are evaluated once; the third is best at update 2.

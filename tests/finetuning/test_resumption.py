@@ -90,7 +90,7 @@ def undisturbed(tmp_path_factory):
   return directory, run(directory)
 
 
-@pytest.mark.parametrize("step", [2, 4, pytest.param(8, marks=pytest.mark.slow), 10])
+@pytest.mark.parametrize("step", [4, *[pytest.param(step, marks=pytest.mark.slow) for step in (2, 8, 10)]])
 def test_killed_between_updates(tmp_path, undisturbed, step):
   expected, results = undisturbed
   with pytest.raises(Killed):
@@ -157,6 +157,7 @@ def test_two_replicas_and_lamb_go_on_too(tmp_path, mirrored_2):
   same_runs(tmp_path / "run", tmp_path / "expected")
 
 
+@pytest.mark.slow
 def test_a_damaged_state_is_refused_with_what_to_do(tmp_path):
   with pytest.raises(Killed):
     run(tmp_path / "run", callbacks=[KillAfter(4)])

@@ -70,6 +70,7 @@ def train_lines(directory):
   return [line for line in lines if line["split"] == "train"]
 
 
+@pytest.mark.slow
 def test_micro_batches_and_recomputation_make_the_same_updates(tmp_path):
   whole, parts = Watch(), Watch()
   run(tmp_path / "whole", callbacks=[whole])

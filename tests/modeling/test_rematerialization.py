@@ -43,7 +43,9 @@ def loss_and_gradients(config, options, *, jit):
   [
     ("all", {"remat": True}, False),
     ("all", {"remat": True, "layer_loop": "while"}, False),
-    pytest.param("all", {"remat": True, "layer_loop": "while"}, True, marks=needs_host_xla),
+    pytest.param(
+      "all", {"remat": True, "layer_loop": "while"}, True, marks=[needs_host_xla, pytest.mark.slow]
+    ),
     ("attention", {"remat": True}, False),
     pytest.param("none", {"remat": True}, True, marks=pytest.mark.slow),
   ],

@@ -177,9 +177,9 @@ def joined_as_servers_do(session, name: str, requests: list[dict[str, np.ndarray
     ("fill_mask", {"tokens", "mlm", "sop"}),
     ("pair", {"tokens"}),
     ("value", {"tokens"}),
-    ("squad_2.0", {"tokens"}),
+    pytest.param("squad_2.0", {"tokens"}, marks=pytest.mark.slow),
     ("choice", {"serving_default", "examples", "tokens"}),
-    ("tags", {"words", "tokens"}),
+    pytest.param("tags", {"words", "tokens"}, marks=pytest.mark.slow),
   ],
 )
 def test_requests_that_fail_together_are_named(exported, key: str, unsafe: set[str]) -> None:

@@ -56,6 +56,7 @@ def assert_passes(path: str) -> None:
   assert found["op allow-list"][1].endswith("of TensorFlow Text: none")
 
 
+@pytest.mark.slow
 def test_a_classifier(tmp_path: pathlib.Path, model, tokenizer: WordPieceTokenizer):
   task = TaskSpec(kind="classification", name="t", label_names=("no", "yes"), pair=True, max_seq_length=16)
   classifier = tiny_run.write_fine_tuned_run(tmp_path / "run", task, model.config, tokenizer)

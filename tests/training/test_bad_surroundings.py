@@ -144,7 +144,7 @@ def test_a_run_whose_directory_was_taken_over_ends_at_its_next_report_and_writes
   assert not (tmp_path / "run/curves.png").exists()
 
 
-@pytest.mark.parametrize("harm", ["deleted", "shrunk"])
+@pytest.mark.parametrize("harm", ["deleted", pytest.param("shrunk", marks=pytest.mark.slow)])
 def test_records_that_vanish_or_shrink_during_the_run_are_named(finished, tmp_path, monkeypatch, harm):
   records = tmp_path / "train-0.tfrecord"
   shutil.copy(finished.input_files[0], records)

@@ -38,7 +38,7 @@ def test_the_variables_are_as_many_as_the_formula_says(name):
   assert not [each for each in variables if "embedding_hidden_mapping_in" in each]
 
 
-@pytest.mark.parametrize("layers", [2, 12])
+@pytest.mark.parametrize("layers", [2, pytest.param(12, marks=pytest.mark.slow)])
 def test_one_step_moves_every_layer(tmp_path, layers):
   config = narrow("bert_base").replace(num_hidden_layers=layers)
   index = build_record_index([write_records(tmp_path / "train-0.tfrecord", random_examples(16, seed=1))])

@@ -229,6 +229,7 @@ def test_real_records_of_another_length_and_a_piece_beyond_the_vocabulary(files)
       explained(run, settings, index)
 
 
+@pytest.mark.slow
 def test_a_real_fault_of_the_program_and_real_want_of_memory_read_no_record(files, monkeypatch):
   settings, index = files
   reads = []

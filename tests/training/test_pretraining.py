@@ -193,14 +193,13 @@ def test_killed_at_twenty_moments_the_weights_are_those_of_an_undisturbed_run(fi
   assert {3, 6, 9, 11, 12} <= set(kept) <= {3, 6, 9, 11, 12, best}
 
 
+@pytest.mark.slow
 def test_continuing_with_another_batch_size_keeps_the_data_order(finished):
   settings = tiny_settings(finished, "resized", save_checkpoints_steps=2, eval_input_files=())
-  short = dataclasses.replace(settings, optimizer=dataclasses.replace(settings.optimizer, num_train_steps=4))
-  run_pretraining(short)
+  optimizer = settings.optimizer
+  run_pretraining(dataclasses.replace(settings, optimizer=dataclasses.replace(optimizer, num_train_steps=4)))
   larger = dataclasses.replace(settings, step=dataclasses.replace(settings.step, global_batch_size=16))
-  run_pretraining(
-    dataclasses.replace(larger, optimizer=dataclasses.replace(settings.optimizer, num_train_steps=6))
-  )
+  run_pretraining(dataclasses.replace(larger, optimizer=dataclasses.replace(optimizer, num_train_steps=6)))
   assert checkpoint_values(settings.output_dir)["albert_tf/examples_seen"] == 4 * 8 + 2 * 16
 
 
@@ -278,6 +277,7 @@ def test_a_damaged_record_is_named_or_left_out(finished, tmp_path):
   assert run_pretraining(skipping).step == NUM_STEPS
 
 
+@pytest.mark.slow
 def test_a_full_disk_during_a_checkpoint_leaves_the_old_one(finished, monkeypatch):
   settings = tiny_settings(finished, "full_disk", eval_input_files=())
   save = tf.raw_ops.SaveV2

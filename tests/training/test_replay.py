@@ -122,6 +122,7 @@ def test_checkpoints_that_are_gone_and_batches_that_grew(run, tmp_path):
   }
 
 
+@pytest.mark.slow
 def test_a_poisoned_example_comes_first_and_is_said_to_be_not_finite(tmp_path):
   examples = random_examples(40, seed=1)
   examples[7]["masked_lm_weights"] = np.array([np.inf, 0.0, 0.0], np.float32)

@@ -14,6 +14,8 @@ from albert_tf.training.reporting.curves import draw_curves, smooth
 from albert_tf.training.reporting.goodput import Machine
 from albert_tf.training.reporting.reporter import Reporter
 
+pytestmark = pytest.mark.draws
+
 METRICS = {"loss": 7.5, "masked_lm_loss": 6.8, "masked_lm_accuracy": 0.125, "sentence_order_loss": 0.7,
            "sentence_order_accuracy": 0.5, "learning_rate": 0.001, "gradient_norm": 2.0, "weight_norm": 30.0,
            "update_norm": 0.1}  # fmt: skip

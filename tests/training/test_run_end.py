@@ -149,6 +149,7 @@ def test_the_hours_are_those_of_all_lives_and_the_same_command_then_does_nothing
   assert reports(run) == log
 
 
+@pytest.mark.slow
 def test_reports_and_evaluations_have_intervals_of_their_own(folder, monkeypatch):
   """Killed in an evaluation between two checkpoints, which the next life makes again."""
   settings = tiny_settings(folder, "apart", report_steps=3, eval_steps=2)

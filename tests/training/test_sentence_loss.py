@@ -49,6 +49,7 @@ def updated(strategy, index, **step_config):
   return {name: variable.numpy() for name, variable in variables.items()}, metrics
 
 
+@pytest.mark.slow
 def test_off_is_the_update_with_a_sentence_term_of_zero(mirrored_2, index, monkeypatch):
   """Within rounding, on one device and on two replicas with micro-batches. Pooler and head stay, bit for bit."""
   one = tf.distribute.OneDeviceStrategy("cpu:0")
@@ -135,7 +136,7 @@ def test_its_checkpoints_hold_the_whole_model_and_its_reports_no_sentence_metric
   assert all(record["loss"] == record["masked_lm_loss"] for record in reports)
 
 
-@pytest.mark.parametrize("task", ["", "next_sentence"])
+@pytest.mark.parametrize("task", ["", pytest.param("next_sentence", marks=pytest.mark.slow)])
 def test_a_replayed_update_has_the_losses_of_its_run(run, task):
   """The run of next-sentence records reports by that name, everywhere."""
   folder, settings = run

@@ -116,6 +116,7 @@ def test_a_poisoned_batch_changes_nothing_for_tensorflow_addons(request, index, 
     np.testing.assert_allclose(value, expected[name], rtol=2e-4, atol=2e-5, err_msg=name)
 
 
+@pytest.mark.slow
 def test_with_stop_nothing_is_selected_and_the_poison_shows(index):
   strategy = tf.distribute.OneDeviceStrategy("cpu:0")
   operations = {}

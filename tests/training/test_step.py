@@ -33,7 +33,10 @@ def reference_weights(index):
   return {name: variable.numpy() for name, variable in variables.items()}
 
 
-@pytest.mark.parametrize(("replicas", "micro_batches"), [(1, 4), (2, 1), (2, 2)])
+@pytest.mark.parametrize(
+  ("replicas", "micro_batches"),
+  [(2, 2), pytest.param(1, 4, marks=pytest.mark.slow), pytest.param(2, 1, marks=pytest.mark.slow)],
+)
 def test_the_update_is_that_of_the_whole_batch(request, index, reference_weights, replicas, micro_batches):
   one_device = replicas == 1
   strategy = tf.distribute.OneDeviceStrategy("cpu:0") if one_device else request.getfixturevalue("mirrored_2")

@@ -14,6 +14,7 @@ from albert_tf.finetuning.tasks.squad.read import SquadData
 _YES, _NO, _LINE = "#2f6fab", "#d1495b", "#444444"
 _QUESTION_WORDS = ("what", "who", "when", "where", "which", "how", "why")
 _BINS = 40
+_LEGEND = "upper left"  # Matplotlib takes seconds to find the best place among many questions.
 
 
 def draw_scores(
@@ -50,7 +51,8 @@ def _two_histograms(axes: Axes, values: np.ndarray, first: np.ndarray, labels: t
   for chosen, label, color in ((first, labels[0], _YES), (~first, labels[1], _NO)):
     axes.hist(values[chosen], bins=edges, color=color, alpha=0.6, label=f"{label} ({chosen.sum():,})")
   axes.set_ylabel("questions")
-  axes.legend(frameon=False)
+  axes.margins(y=0.28)  # Room for the legend.
+  axes.legend(loc=_LEGEND, framealpha=0.8)
 
 
 def _draw_answer_scores(axes: Axes, decoded: Sequence[Decoded], scores: Scores) -> None:
@@ -93,4 +95,4 @@ def _draw_threshold(
     )
   axes.axvline(threshold, color=_LINE, linestyle="--", linewidth=1.2)
   axes.set_title("score (%) over the threshold", loc="left")
-  axes.legend(frameon=False)
+  axes.legend(loc=_LEGEND, framealpha=0.8)
