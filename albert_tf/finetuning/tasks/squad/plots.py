@@ -1,6 +1,7 @@
 """What a SQuAD model's scores look like, as a PNG."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -14,7 +15,7 @@ from albert_tf.finetuning.tasks.squad.read import SquadData
 _YES, _NO, _LINE = "#2f6fab", "#d1495b", "#444444"
 _QUESTION_WORDS = ("what", "who", "when", "where", "which", "how", "why")
 _BINS = 40
-_LEGEND = "upper left"  # Matplotlib takes seconds to find the best place among many questions.
+_LEGEND: Final = "upper left"  # Matplotlib takes seconds to find the best place among many questions.
 
 
 def draw_scores(
