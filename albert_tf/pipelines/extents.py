@@ -5,7 +5,6 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from albert_tf.pipelines.record_index import RecordIndex
-from albert_tf.pipelines.untuned import untuned
 from albert_tf.records.shard_index import BLOCK_RECORDS
 
 _PARALLEL_READS = 16  # Extents asked for at once: a bucket answers each only after a while.
@@ -52,9 +51,7 @@ class ExtentReader:
     dataset = tf.data.Dataset.from_tensor_slices(tuple(some))
     dataset = dataset.map(self.read, num_parallel_calls=_PARALLEL_READS, deterministic=True)
     joined = dataset.rebatch(tf.maximum(tf.reduce_sum(some.counts), 1))
-    return untuned(joined).reduce(
-      tf.zeros([0], tf.string), lambda _, records: records
-    )  # Of no extent: no record.
+    return joined.reduce(tf.zeros([0], tf.string), lambda _, records: records)  # Of no extent: no record.
 
   def read(self, start: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
     """The records `[start, start + count)` of the list of all; at least one."""
@@ -71,7 +68,7 @@ class ExtentReader:
     parts = tf.data.Dataset.from_tensor_slices(
       (tf.gather(self._paths, stretches), first_byte, last_byte, begin % BLOCK_RECORDS, end - begin)
     )
-    records = untuned(parts.flat_map(_record_dataset).batch(count)).get_single_element()
+    records = parts.flat_map(_record_dataset).batch(count).get_single_element()
     found = tf.size(records, out_type=tf.int64)
     tf.debugging.assert_equal(found, count, message="fewer records than in the index")
     return records

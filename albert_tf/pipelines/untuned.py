@@ -18,12 +18,13 @@ def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
   return dataset.with_options(options)
 
 
-# A strategy reads through a further data set of each replica, which takes no options from anywhere.
+# A strategy reads through a further data set of each replica, which takes no options from anywhere. So importing this
+# module leaves the tuning out of every strategy's input in the process; that data set has nothing that could be tuned.
 of_replica: Any = getattr(multi_device_iterator_ops, "_create_device_dataset", None)
 
 
-def _untuned_of_replica(*args: Any) -> tf.data.Dataset:
-  return untuned(of_replica(*args))
+def _untuned_of_replica(*args: Any, **kwargs: Any) -> tf.data.Dataset:
+  return untuned(of_replica(*args, **kwargs))
 
 
 if of_replica is not None:  # Private to TensorFlow: 2.15 to 2.21 have it.

@@ -153,6 +153,7 @@ def test_the_graph_does_not_grow_with_the_data(multiple):
     spec = dataset.element_spec
     assert spec[0]["input_ids"].shape.as_list() == [4, None if multiple else 40]
     assert spec[1].shape == spec[2].shape == [4]
+    assert dataset.options().autotune.enabled is False
     while not hasattr(dataset, "_map_func"):
       dataset = dataset._input_dataset
     function = dataset._map_func.function
