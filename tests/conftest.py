@@ -5,6 +5,7 @@ import os
 import pathlib
 import sys
 
+import hypothesis  # noqa: F401  Before imports are frozen: its plugins look for who holds their generators.
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
