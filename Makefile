@@ -20,7 +20,7 @@ endif
 BIN := $(VENV)/bin
 CODE := albert_tf tfrecords_tools tpu_scripts benchmarks tests docs setup.py
 TYPED := $(sort $(dir $(wildcard albert_tf/*.py tfrecords_tools/*.py tpu_scripts/*.py benchmarks/*.py)))
-# A file of tests stays in one process, with what its tests share.
+# Which tests stay in one process: tests/conftest.py.
 PYTEST = -m pytest $(if $(filter-out 0 1,$(JOBS)),-n $(JOBS) --dist loadfile)
 # Ends a hanging run; absent on some systems, where pytest's limit per test remains.
 LIMIT := $(shell command -v timeout > /dev/null && echo timeout --kill-after=30)
@@ -66,10 +66,11 @@ format: install  ## Format, and mend what the linter can mend.
 types: install  ## Static types (default stack).
 	@$(BIN)/mypy $(TYPED) setup.py
 
-check:  ## Lint, types, all tests of two stacks, the quick ones of tpu: more tests than CI runs.
+check:  ## Lint, types, all tests of two stacks, of tpu the quick ones and what concerns TPUs: more tests than CI runs.
 	@$(MAKE) --no-print-directory STACK=keras3 lint types test test-slow
 	@$(MAKE) --no-print-directory STACK=addons test test-slow
 	@$(MAKE) --no-print-directory STACK=tpu test
+	@$(MAKE) --no-print-directory STACK=tpu test-slow TESTS="tests/tpu tests/training/test_tpu_host.py tests/training/test_doctor.py"
 
 site:  ## The documentation site, in .site/; a warning is an error.
 	@$(MAKE) --no-print-directory STACK=docs install

@@ -37,6 +37,19 @@ def shared_dir() -> pathlib.Path:
   return path
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+  """A file's tests stay in one process, and so do all of tests/serving: they share exports."""
+  from xdist.scheduler import LoadFileScheduling
+
+  class Scheduling(LoadFileScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+      path = super()._split_scope(nodeid)
+      return "tests/serving" if path.startswith("tests/serving/") else path
+
+  return Scheduling(config, log)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
   """Splits the CPU into four devices before any test starts TensorFlow's runtime.
 

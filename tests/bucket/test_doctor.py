@@ -10,13 +10,20 @@ from albert_tf import doctor
   ("url", "faults", "found", "advice"),
   [
     ("gs://albert/run", Faults(), "written, read back, removed", ""),
-    (
+    pytest.param(
       "gs://albert/run",
       Faults(refuse=((r"^upload_start albert/run/\.doctor", 403),)),
       "no permission",
       "Storage Object Admin",
+      marks=pytest.mark.slow,
     ),
-    ("gs://no-such-bucket/run", Faults(), "there is no such bucket", "create the bucket"),
+    pytest.param(
+      "gs://no-such-bucket/run",
+      Faults(),
+      "there is no such bucket",
+      "create the bucket",
+      marks=pytest.mark.slow,
+    ),
   ],
 )
 def test_a_bucket(bucket, monkeypatch, url, faults, found, advice):

@@ -5,6 +5,7 @@ import json
 
 import pyarrow
 from pyarrow import parquet
+import pytest
 from support.bucket.gcs_proxy import Faults
 from support.bucket.story import write_inputs
 
@@ -78,6 +79,7 @@ def test_the_file_module_does_the_same_on_a_disk_and_in_a_bucket(bucket, command
   assert bucket.proxy.counts()["fault:503"] > 3
 
 
+@pytest.mark.slow
 def test_every_reader_finds_the_same_in_a_bucket(bucket, commands, tmp_path):
   write_data(tmp_path)
   bucket.put_folder(tmp_path, "data")

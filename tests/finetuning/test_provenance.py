@@ -92,6 +92,7 @@ def test_another_seed_that_is_better_at_an_earlier_update(several):
   assert not (several / "saved_model").exists()
 
 
+@pytest.mark.slow
 def test_later_commands_leave_what_training_recorded(tmp_path):
   directory = tmp_path / "run"
   trained = run(directory)
@@ -107,6 +108,7 @@ def test_later_commands_leave_what_training_recorded(tmp_path):
   assert results["best_step"] == trained["best_step"]
 
 
+@pytest.mark.slow
 def test_the_weights_of_another_run_are_not_evaluated_here(tmp_path):
   run(tmp_path / "run")
   other = {name: value + 1 for name, value in best_weights(tmp_path / "run").items()}
@@ -120,6 +122,7 @@ def test_the_weights_of_another_run_are_not_evaluated_here(tmp_path):
   run(tmp_path / "run", start=same, do_train=False)
 
 
+@pytest.mark.slow
 def test_edited_data_is_another_run(tmp_path):
   run(tmp_path / "run")
   assert run(tmp_path / "run")["train_steps"] == 4
@@ -128,6 +131,7 @@ def test_edited_data_is_another_run(tmp_path):
   run(tmp_path / "run", of=task(train_seed=8), do_train=False)  # Evaluation does not ask for them.
 
 
+@pytest.mark.slow
 def test_another_tasks_model_does_not_answer(tmp_path):
   """Two of GLUE's tasks may have the same labels, and so the same weights fit both."""
   run(tmp_path / "rte", of=task(name="rte"))

@@ -105,13 +105,9 @@ def test_killed_between_updates(tmp_path, undisturbed, step):
 
 
 # Evaluations write the state, then, where they are better, the best weights.
+@pytest.mark.slow
 @pytest.mark.parametrize(
-  ("folder", "number"),
-  [
-    pytest.param(resumption.STATE, 1, marks=pytest.mark.slow),
-    (resumption.BEST, 1),
-    pytest.param(resumption.STATE, 2, marks=pytest.mark.slow),
-  ],
+  ("folder", "number"), [(resumption.STATE, 1), (resumption.BEST, 1), (resumption.STATE, 2)]
 )
 def test_killed_while_it_writes(tmp_path, undisturbed, monkeypatch, folder, number):
   with monkeypatch.context() as patch:
@@ -167,6 +163,7 @@ def test_a_damaged_state_is_refused_with_what_to_do(tmp_path):
     run(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_callback_that_ends_training_early_is_obeyed(tmp_path):
   class Stop(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):

@@ -23,6 +23,7 @@ def random_sentences(count, *, tags, seed):
   return sentences
 
 
+@pytest.mark.slow
 def test_64_sentences_are_learnt_by_heart(tmp_path):
   start = tiny_start(initializer_range=0.2)  # At 0.02 so small a model begins almost constant.
   sentences = random_sentences(64, tags=["O", "B-X", "I-X"], seed=0)

@@ -110,13 +110,8 @@ def test_the_documentation_as_written(path, heading, in_folder, mirrored_2, monk
     assert beside == {"1", "README.md", "batching_parameters.txt", "models.config"}
 
 
-@pytest.mark.parametrize(
-  "order",
-  [
-    "import albert_tf, keras",
-    pytest.param("import keras, albert_tf", marks=pytest.mark.slow),
-  ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["import albert_tf, keras", "import keras, albert_tf"])
 def test_a_file_needs_one_import(order, run, in_folder):
   model = AlbertClassifier.from_pretrained("run", num_labels=2)
   model.compile(AdamW(0.01), loss=LOSS)
@@ -230,6 +225,7 @@ def test_replicas_callbacks_and_mixed_precision(run, mirrored_2, tmp_path):
   assert low.predict(x, verbose=0).dtype == np.float32
 
 
+@pytest.mark.slow
 def test_low_rank_additions(run, tmp_path):
   """They alone are trained beside the head; checkpoint and export hold them in the kernels."""
   model = AlbertClassifier.from_pretrained(str(run), num_labels=2, lora_rank=2)

@@ -185,8 +185,7 @@ def test_any_number_of_hosts_makes_the_same_global_batches(tmp_path):
 
   alone = rows(1)
   assert all(len(set(each)) > 1 for each in alone)
-  assert rows(2) == alone
-  assert rows(2, start=13, steps=7) == alone[13:]
+  assert rows(2, start=2, steps=18) == alone[2:]
 
 
 def test_a_text_that_fills_its_row_without_a_separator_may_be_masked_to_its_end():

@@ -92,6 +92,7 @@ def test_the_command_says_what_is_wrong(
   assert "Traceback" not in missing.stderr
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_load_fails(tmp_path: pathlib.Path, exported) -> None:
   broken = tmp_path / "1"
   shutil.copytree(exported("fill_mask").path, broken)
@@ -191,6 +192,7 @@ def test_differences_are_said() -> None:
   assert make_calls({}) == []
 
 
+@pytest.mark.slow
 def test_damaged_warm_up_requests_fail_their_check_alone(exported, tmp_path: pathlib.Path) -> None:
   shutil.copytree(exported("pair").path, tmp_path / "1")
   with open(tmp_path / "1" / EXTRA_DIR / WARMUP_NAME, "wb") as stream:

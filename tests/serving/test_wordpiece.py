@@ -106,6 +106,7 @@ def test_an_encoder(tmp_path: pathlib.Path, run_dir: str, model, tokenizer: Word
   assert_passes(path)
 
 
+@pytest.mark.slow
 def test_a_tagger(tmp_path: pathlib.Path, model, tokenizer: WordPieceTokenizer):
   """Made in Keras: `run_tagging.py` takes SentencePiece alone."""
   tagger = AlbertTagger(

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
 
 
+@pytest.mark.slow
 def test_the_bridge_makes_one_program_of_the_step_and_one_of_the_evaluation():
   """Each variable goes in and comes out once, and nothing is left to the host or compiled apart."""
   found = report("bridged_step")

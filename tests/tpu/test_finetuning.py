@@ -110,6 +110,7 @@ def check_reductions(run, name, directory):
   assert gradients < sums < 1.5 * gradients
 
 
+@pytest.mark.slow
 def test_glue(families):
   check(families, "run_glue")
 

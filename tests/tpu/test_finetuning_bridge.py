@@ -4,6 +4,7 @@ import pytest
 from support.tpu.runs import report
 
 
+@pytest.mark.slow
 def test_the_bridge_makes_one_program_of_fit_and_one_of_predict():
   """Each variable goes in and comes out once, nothing is left to the host, and Keras compiles nothing itself."""
   found = report("bridged_fit")

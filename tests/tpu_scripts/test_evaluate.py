@@ -16,6 +16,8 @@ from albert_tf.records import Manifest, PretrainingSpec, RecordFile
 from albert_tf.training.metrics_log import read_metrics
 from albert_tf.training.pretraining import run_pretraining
 
+pytestmark = pytest.mark.slow
+
 
 def _describe(folder: pathlib.Path, task: str, *, vocab_size: int = VOCAB_SIZE, length: int | None = None):
   """The held-out records of `folder` once more, with a manifest that names the task."""

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 
+import pytest
 from support import tiny_run
 
 
@@ -75,6 +76,7 @@ def test_a_pretrained_run_is_no_classifier(repository_dir: pathlib.Path, tmp_pat
   assert not (tmp_path / "e").exists()
 
 
+@pytest.mark.slow
 def test_a_vocabulary_elsewhere_is_named(repository_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
   tokenizer = tiny_run.train_tokenizer(tmp_path)
   tiny_run.write_run(tmp_path / "run", tiny_run.tiny_model(tokenizer.vocab_size), tokenizer)

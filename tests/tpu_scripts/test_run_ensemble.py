@@ -12,6 +12,8 @@ from albert_tf.finetuning.tasks.glue import GlueTextTask
 from albert_tf.finetuning.tasks.squad.build import SquadFiles, build_task
 from albert_tf.finetuning.tasks.squad.windows import SquadSettings
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

@@ -63,6 +63,7 @@ def test_averages_are_kept_and_can_be_taken_out(finished, tmp_path):
     save_averages(target, str(tmp_path / "again/model.ckpt-best"))
 
 
+@pytest.mark.slow
 def test_a_dry_run_changes_nothing(copied, tmp_path):
   before = snapshot(tmp_path)
   assert run_pretraining(copied, check_only=True) is None
@@ -144,7 +145,8 @@ def test_a_run_whose_directory_was_taken_over_ends_at_its_next_report_and_writes
   assert not (tmp_path / "run/curves.png").exists()
 
 
-@pytest.mark.parametrize("harm", ["deleted", pytest.param("shrunk", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("harm", ["deleted", "shrunk"])
 def test_records_that_vanish_or_shrink_during_the_run_are_named(finished, tmp_path, monkeypatch, harm):
   records = tmp_path / "train-0.tfrecord"
   shutil.copy(finished.input_files[0], records)
@@ -169,6 +171,7 @@ def test_records_that_vanish_or_shrink_during_the_run_are_named(finished, tmp_pa
     run_pretraining(settings)
 
 
+@pytest.mark.slow
 def test_no_permission_is_said_before_the_start_and_during_the_run(finished, tmp_path, monkeypatch):
   settings = dataclasses.replace(finished, output_dir=str(tmp_path / "sealed/run"))
   monkeypatch.setattr(os, "access", lambda path, mode: False)  # Root may write everywhere.

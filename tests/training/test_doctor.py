@@ -37,6 +37,7 @@ def test_this_environment_fits_its_own_stack(tmp_path):
   assert list((tmp_path / "run").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_tpu_on_a_machine_without_one(tmp_path):
   """A file where the run directory should be, as well; each line to mend is followed by what to do."""
   (tmp_path / "file").touch()

@@ -28,7 +28,7 @@ LOSSES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("version", LOSSES)
+@pytest.mark.parametrize("version", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_twenty_updates_report_the_pinned_losses(tmp_path, monkeypatch, version):
   monkeypatch.setattr(run_directory, "ORDER_VERSION", version)
   settings = tiny_settings(tmp_path, "run", model=tiny_config(), iterations_per_loop=1, eval_input_files=())

@@ -42,6 +42,7 @@ def float32_losses(rows):
   return curve
 
 
+@pytest.mark.slow
 def test_bfloat16_learns_like_float32_with_float32_state(rows, float32_losses):
   set_precision("bfloat16")
   try:

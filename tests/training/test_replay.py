@@ -68,6 +68,7 @@ def test_every_example_is_the_record_it_is_said_to_be(run, step):
     np.testing.assert_array_equal(example.features["input_ids"], decode_example(data)["input_ids"])
 
 
+@pytest.mark.slow
 def test_records_that_moved_are_named_and_others_refused(run, tmp_path):
   moved = tmp_path / "moved"
   shutil.copytree(run, moved)

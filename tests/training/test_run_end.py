@@ -52,6 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   return folder
 
 
+@pytest.mark.slow
 def test_the_multiples_stay_and_the_last_is_handed_on(folder):
   checkpoints = f"{folder}/whole/checkpoints"
   assert checkpoint_steps(checkpoints) == [8, NUM_STEPS]
@@ -109,9 +110,9 @@ def test_the_hours_end_a_run_like_its_last_step_and_more_of_them_continue_it_exa
     ({"keep_checkpoint_every_n_steps": 6}, r"multiple of save_checkpoints_steps.* 6 and 4\. Use 4\."),
   ],
 )
-def test_bounds_that_mean_nothing_are_refused(folder, changes, message):
+def test_bounds_that_mean_nothing_are_refused(tmp_path, changes, message):
   with pytest.raises(UserError, match=message):
-    tiny_settings(folder, "refused", **changes)
+    tiny_settings(tmp_path, "refused", **changes)
 
 
 @pytest.mark.slow

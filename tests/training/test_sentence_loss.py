@@ -28,6 +28,7 @@ from albert_tf.training.replay.text import render, to_json
 from albert_tf.training.reporting.reporter import Reporter
 from albert_tf.training.settings import StepConfig
 
+pytestmark = pytest.mark.slow
 UNTRAINED = {
   "bert/pooler/dense/kernel",
   "bert/pooler/dense/bias",
@@ -49,7 +50,6 @@ def updated(strategy, index, **step_config):
   return {name: variable.numpy() for name, variable in variables.items()}, metrics
 
 
-@pytest.mark.slow
 def test_off_is_the_update_with_a_sentence_term_of_zero(mirrored_2, index, monkeypatch):
   """Within rounding, on one device and on two replicas with micro-batches. Pooler and head stay, bit for bit."""
   one = tf.distribute.OneDeviceStrategy("cpu:0")
@@ -94,7 +94,6 @@ def weights_of(run_dir):
   return read_bundle(latest_checkpoint(f"{run_dir}/checkpoints"))
 
 
-@pytest.mark.slow
 def test_a_killed_run_without_the_loss_goes_on_to_the_same_weights(run, monkeypatch):
   folder, settings = run
   settings = dataclasses.replace(settings, output_dir=str(folder / "killed"))
@@ -136,7 +135,7 @@ def test_its_checkpoints_hold_the_whole_model_and_its_reports_no_sentence_metric
   assert all(record["loss"] == record["masked_lm_loss"] for record in reports)
 
 
-@pytest.mark.parametrize("task", ["", pytest.param("next_sentence", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("task", ["", "next_sentence"])
 def test_a_replayed_update_has_the_losses_of_its_run(run, task):
   """The run of next-sentence records reports by that name, everywhere."""
   folder, settings = run

@@ -72,7 +72,7 @@ def left_out_by_hand(index):
   ("replicas", "options"),
   [
     (1, {}),
-    (2, {"gradient_accumulation_steps": 2}),
+    pytest.param(2, {"gradient_accumulation_steps": 2}, marks=pytest.mark.slow),
     pytest.param(2, {}, marks=pytest.mark.slow),
     pytest.param(1, {"use_xla": True}, marks=[pytest.mark.slow, needs_host_xla]),
   ],
@@ -177,6 +177,7 @@ def test_a_run_reports_what_it_left_out_and_resumes_exactly(tmp_path, monkeypatc
   assert expected["global_step"] == whole.num_train_steps
 
 
+@pytest.mark.slow
 def test_diverged_weights_end_the_run(tmp_path):
   settings = skipping_settings(tmp_path, "run", *range(70), iterations_per_loop=20, save_checkpoints_steps=20)
   optimizer = OptimizerConfig(learning_rate=0.01, num_train_steps=20, num_warmup_steps=2)

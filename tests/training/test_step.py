@@ -97,6 +97,7 @@ def test_dropout_is_a_function_of_seed_step_and_micro_batch(index):
     assert np.abs(first - different).max() > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("options", "how"),
   [
@@ -120,7 +121,7 @@ def test_options_leave_the_update_as_it_is(request, index, reference_weights, op
     np.testing.assert_allclose(variable.numpy(), reference_weights[name], rtol=2e-4, atol=2e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("micro_batches", [1, 2])
+@pytest.mark.parametrize("micro_batches", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_ten_lamb_steps_follow_the_original(micro_batches):
   """Recorded losses, rates, norms and final weights, with dense (one-hot) gradients."""
   lamb = golden("lamb")

@@ -89,6 +89,7 @@ def test_a_child_that_dies(monkeypatch, tmp_path, body, message):
     tpu_host.initialize_in_child(seconds=3)
 
 
+@pytest.mark.slow
 def test_the_real_tensorflow_in_a_child():
   if not compat.TPU_KERNELS:
     assert tpu_host.initialize_in_child() is None
