@@ -142,10 +142,10 @@ def _draw_lines(
       if panel.labels:
         axes.annotate(
           panel.labels[number],
-          points[-1],
-          (0, 4),
+          points[len(points) // 2],  # Decayed to 0, the last update is below every line.
+          (0, 5),
           textcoords="offset points",
-          ha="right",
+          ha="center",
           color=color,
           fontsize=9,
         )
