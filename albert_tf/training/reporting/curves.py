@@ -142,7 +142,7 @@ def _draw_lines(
       if panel.labels:
         axes.annotate(
           panel.labels[number],
-          points[len(points) // 2],  # Decayed to 0, the last update is below every line.
+          points[len(points) // 2],  # At its end, an update norm that falls to 0 would cross its name.
           (0, 5),
           textcoords="offset points",
           ha="center",
