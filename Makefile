@@ -21,7 +21,7 @@ BIN := $(VENV)/bin
 CODE := albert_tf tfrecords_tools tpu_scripts benchmarks tests docs setup.py
 TYPED := $(sort $(dir $(wildcard albert_tf/*.py tfrecords_tools/*.py tpu_scripts/*.py benchmarks/*.py)))
 # Which tests stay in one process: tests/conftest.py.
-PYTEST = -m pytest $(if $(filter-out 0 1,$(JOBS)),-n $(JOBS) --dist loadfile)
+PYTEST = -m pytest $(if $(filter-out 0 1,$(JOBS)),-n $(JOBS))
 # Ends a hanging run; absent on some systems, where pytest's limit per test remains.
 LIMIT := $(shell command -v timeout > /dev/null && echo timeout --kill-after=30)
 
