@@ -11,17 +11,17 @@ from albert_tf.lazy import load, make_loadable
 
 if TYPE_CHECKING:
   from albert_tf.configs import AlbertConfig as AlbertConfig
-  from albert_tf.finetuning.models import AlbertClassifier as AlbertClassifier
-  from albert_tf.finetuning.models import AlbertMultipleChoice as AlbertMultipleChoice
-  from albert_tf.finetuning.models import AlbertQuestionAnswering as AlbertQuestionAnswering
-  from albert_tf.finetuning.models import AlbertTagger as AlbertTagger
   from albert_tf.modeling import AlbertEncoder as AlbertEncoder
   from albert_tf.modeling import AlbertForPreTraining as AlbertForPreTraining
   from albert_tf.modeling import AlbertMaskedLM as AlbertMaskedLM
+  from albert_tf.models.preprocessor import AlbertPreprocessor as AlbertPreprocessor
+  from albert_tf.models.tasks import AlbertClassifier as AlbertClassifier
+  from albert_tf.models.tasks import AlbertMultipleChoice as AlbertMultipleChoice
+  from albert_tf.models.tasks import AlbertQuestionAnswering as AlbertQuestionAnswering
+  from albert_tf.models.tasks import AlbertTagger as AlbertTagger
   from albert_tf.optim.keras_optimizers import AdamW as AdamW
   from albert_tf.optim.keras_optimizers import Lamb as Lamb
   from albert_tf.optim.keras_optimizers import WarmupPolynomialDecay as WarmupPolynomialDecay
-  from albert_tf.preprocessing import AlbertPreprocessor as AlbertPreprocessor
   from albert_tf.tokenization import AlbertTokenizer as AlbertTokenizer
 
 __version__ = "0.1.0"

@@ -14,8 +14,8 @@ import types
 from typing import Any
 
 _MODELING = "albert_tf.modeling."
-_HEADS = "albert_tf.finetuning.heads"
-_MODELS = "albert_tf.finetuning.models"
+_HEADS = "albert_tf.models.heads"
+_MODELS = "albert_tf.models.tasks"
 _OPTIMIZERS = "albert_tf.optim.keras_optimizers"
 
 # Public name → its module.
@@ -32,7 +32,7 @@ REGISTERED: Mapping[str, str] = {
   "AlbertForPreTraining": f"{_MODELING}pretraining",
   "AlbertMaskedLM": f"{_MODELING}masked_lm",
   "AlbertMultipleChoice": _MODELS,
-  "AlbertPreprocessor": "albert_tf.preprocessing",
+  "AlbertPreprocessor": "albert_tf.models.preprocessor",
   "AlbertQuestionAnswering": _MODELS,
   "AlbertTagger": _MODELS,
   "AttentionSublayer": f"{_MODELING}attention",

@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from albert_tf.compat import STACK, keras
 from albert_tf.configs import AlbertConfig, named_sizes
+from albert_tf.configs.task import TaskSpec
 from albert_tf.finetuning.engine.batches import (
   Batching,
   epoch_plan,
@@ -29,8 +30,7 @@ from albert_tf.finetuning.engine.batches import (
 )
 from albert_tf.finetuning.engine.features import FeatureSet
 from albert_tf.finetuning.engine.flat import FlatFeatures
-from albert_tf.finetuning.models import make_model
-from albert_tf.finetuning.tasks.base import TaskSpec
+from albert_tf.models.tasks import make_model
 from albert_tf.optim.keras_optimizers import AdamW
 from albert_tf.pipelines.batches import HostShard
 

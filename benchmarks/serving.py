@@ -28,10 +28,10 @@ from albert_tf import files
 from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.compat import STACK
 from albert_tf.configs import AlbertConfig, named_sizes
+from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError, exit_on_user_error
-from albert_tf.finetuning.models import make_model
-from albert_tf.finetuning.tasks.base import TaskSpec
 from albert_tf.modeling import initialize_variables, named_variables
+from albert_tf.models.tasks import make_model
 from albert_tf.serving import export_saved_model
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.graph import GraphTokenizer

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from albert_tf.compat import KERAS_3, keras
 from albert_tf.configs import AlbertConfig
-from albert_tf.finetuning.models import AlbertClassifier
 from albert_tf.modeling import AlbertForPreTraining
+from albert_tf.models.tasks import AlbertClassifier
 
 FLOOR = "floor"  # The contender that only multiplies.
 FLOPS_MARK = "flops: "  # Printed before the operations of a step's matrix products.

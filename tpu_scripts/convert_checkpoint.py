@@ -69,7 +69,7 @@ def main(argv: Sequence[str]) -> None:
   if not _INPUT.value or not _OUTPUT.value:
     raise UserError("--input and --output are needed. Received: at least one of them empty. See --help.")
   load_tensorflow()
-  from albert_tf.interop import ConvertOptions, convert
+  from albert_tf.checkpoints import ConvertOptions, convert
 
   report = convert(
     _INPUT.value,

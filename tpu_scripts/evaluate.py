@@ -23,7 +23,7 @@ from albert_tf.startup import load_tensorflow, read_buckets_in_extents
 if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
   import tensorflow as tf
 
-  from albert_tf.interop import Checkpoint
+  from albert_tf.checkpoints import Checkpoint
   from albert_tf.training.probes import ProbeSet
 
 flags.adopt_module_key_flags(device_flags)  # --help shows them too.
@@ -107,7 +107,7 @@ def _has_sentence_head(checkpoint: "Checkpoint") -> bool:
 def _evaluate(
   checkpoint: "Checkpoint", sets: "Sequence[ProbeSet]", strategy: "tf.distribute.Strategy", *, use_xla: bool
 ) -> dict[str, dict[str, Any]]:
-  from albert_tf.interop import load_weights
+  from albert_tf.checkpoints import load_weights
   from albert_tf.modeling import AlbertForPreTraining
   from albert_tf.training.precision import set_precision
   from albert_tf.training.probes import evaluate_sets
@@ -150,7 +150,7 @@ def main(argv: Sequence[str]) -> None:
     )
   read_buckets_in_extents()
   load_tensorflow(device_flags.tpu())
-  from albert_tf.interop import read_checkpoint
+  from albert_tf.checkpoints import read_checkpoint
   from albert_tf.training.distribution import Consensus, is_chief, make_strategy
 
   use_xla = device_flags.use_xla()

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from absl import app, flags, logging
 
 from albert_tf import files
+from albert_tf.configs.task import SIGNATURES
 from albert_tf.errors import exit_on_user_error
-from albert_tf.finetuning.tasks.base import SIGNATURES
 from albert_tf.startup import load_tensorflow
 
 _MODEL = flags.DEFINE_enum(

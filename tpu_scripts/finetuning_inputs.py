@@ -11,8 +11,8 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning.settings import FineTuneSettings
 
 if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
+  from albert_tf.configs.task import TaskSpec
   from albert_tf.finetuning.initialize import Start
-  from albert_tf.finetuning.tasks.base import TaskSpec
 
 _Columns = TypeVar("_Columns")
 FLAGS = flags.FLAGS
@@ -25,7 +25,7 @@ def has_run() -> bool:
 
 def trained_spec() -> "TaskSpec | None":
   """What the fine-tuned model is for whose weights are used without training; None with training."""
-  from albert_tf.finetuning.tasks.base import TASK_FILE, TaskSpec
+  from albert_tf.configs.task import TASK_FILE, TaskSpec
 
   for folder in () if FLAGS.do_train else (FLAGS.init_checkpoint, FLAGS.output_dir):
     if folder and files.exists(os.path.join(folder, TASK_FILE)):

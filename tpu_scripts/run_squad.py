@@ -19,9 +19,9 @@ from flag_settings import from_flags, parse_flags
 from albert_tf.errors import UserError, exit_on_user_error
 
 if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
+  from albert_tf.configs.task import TaskSpec
   from albert_tf.finetuning.initialize import Start
   from albert_tf.finetuning.settings import FineTuneSettings
-  from albert_tf.finetuning.tasks.base import TaskSpec
   from albert_tf.finetuning.tasks.squad.build import BuiltTask
   from albert_tf.tokenization import AlbertTokenizer
 

@@ -1,1 +1,28 @@
-"""Checkpoints on disk: TensorFlow bundles under the original release's names."""
+"""Checkpoints of the original release, of TensorFlow Hub and of Hugging Face, in and out."""
+
+from albert_tf.checkpoints.checkpoint import (
+  FORMATS,
+  Checkpoint,
+  find_checkpoint,
+  load_tokenizer,
+  read_checkpoint,
+)
+from albert_tf.checkpoints.convert import OUTPUT_FORMATS, ConvertOptions, convert
+from albert_tf.checkpoints.load import ANY_HEAD, FINETUNED_HEADS, PRETRAINING_HEADS, load_weights
+from albert_tf.checkpoints.report import MatchReport
+
+__all__ = [
+  "ANY_HEAD",
+  "FINETUNED_HEADS",
+  "FORMATS",
+  "OUTPUT_FORMATS",
+  "PRETRAINING_HEADS",
+  "Checkpoint",
+  "ConvertOptions",
+  "MatchReport",
+  "convert",
+  "find_checkpoint",
+  "load_tokenizer",
+  "load_weights",
+  "read_checkpoint",
+]

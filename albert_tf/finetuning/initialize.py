@@ -9,10 +9,10 @@ from absl import logging
 import numpy as np
 
 from albert_tf import files
+from albert_tf.checkpoints import Checkpoint, load_tokenizer, load_weights, read_checkpoint
 from albert_tf.configs import AlbertConfig
+from albert_tf.configs.task import TASK_FILE, TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.base import TASK_FILE, TaskSpec
-from albert_tf.interop import Checkpoint, load_tokenizer, load_weights, read_checkpoint
 from albert_tf.modeling import named_variables
 from albert_tf.tokenization import Tokenizer
 

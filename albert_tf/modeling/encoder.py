@@ -18,7 +18,7 @@ from albert_tf.modeling.embeddings import AlbertEmbeddings
 from albert_tf.modeling.feed_forward import FeedForwardSublayer
 from albert_tf.modeling.rematerialization import rematerialize, rematerialize_repeated
 from albert_tf.modeling.text_inputs import TEXT_INPUTS, integers, refuse_unknown, text_inputs
-from albert_tf.text_model import TextModel
+from albert_tf.models.text_model import TextModel
 
 LAYER_LOOPS = ("unrolled", "while")
 

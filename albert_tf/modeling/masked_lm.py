@@ -10,7 +10,7 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.modeling.encoder import AlbertEncoder
 from albert_tf.modeling.pretraining_heads import MaskedLmHead
 from albert_tf.modeling.text_inputs import integers, text_inputs
-from albert_tf.text_model import TextModel
+from albert_tf.models.text_model import TextModel
 
 
 @keras.saving.register_keras_serializable("albert_tf")

@@ -10,12 +10,13 @@ import tensorflow as tf
 from tensorflow.python.saved_model import fingerprinting_utils
 
 from albert_tf import files
+from albert_tf.checkpoints import ANY_HEAD, Checkpoint, load_weights, read_checkpoint
 from albert_tf.configs import AlbertConfig
+from albert_tf.configs.task import SIGNATURES, TaskSpec, task_kinds_of
 from albert_tf.errors import UserError
-from albert_tf.finetuning.models import make_model
-from albert_tf.finetuning.tasks.base import SIGNATURES, TaskSpec, task_kinds_of
-from albert_tf.interop import ANY_HEAD, Checkpoint, load_weights, read_checkpoint
 from albert_tf.modeling import AlbertEncoder, AlbertForPreTraining, AlbertMaskedLM
+from albert_tf.models.tasks import make_model
+from albert_tf.models.text_model import TextModel
 from albert_tf.serving.golden import write_golden
 from albert_tf.serving.layout import write_layout
 from albert_tf.serving.signatures.base import ExportSettings, Parts, ServingModule
@@ -26,7 +27,6 @@ from albert_tf.serving.signatures.multiple_choice import MultipleChoiceModule
 from albert_tf.serving.signatures.question_answering import QuestionAnsweringModule
 from albert_tf.serving.signatures.token_classification import TokenClassificationModule
 from albert_tf.serving.warmup import write_warmup
-from albert_tf.text_model import TextModel
 from albert_tf.tokenization import AlbertTokenizer, Tokenizer
 
 MODEL_KINDS = SIGNATURES  # What --model may be.

@@ -7,10 +7,10 @@ import re
 import tensorflow as tf
 
 from albert_tf import files
+from albert_tf.checkpoints import FINETUNED_HEADS, Checkpoint, find_checkpoint, read_checkpoint
 from albert_tf.checkpoints.restore import assign_exactly, restore_variables
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.interop import FINETUNED_HEADS, Checkpoint, find_checkpoint, read_checkpoint
 from albert_tf.modeling import initialize_variables
 from albert_tf.tokenization import load_tokenizer
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
 
+from albert_tf.checkpoints import read_checkpoint
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
 from albert_tf.compat import keras
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.fit import fine_tune
 from albert_tf.finetuning.engine.predict import Predictor
 from albert_tf.finetuning.engine.resume import EvaluateAndKeepBest, Progress
-from albert_tf.interop import read_checkpoint
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 
 SHORT = dataclasses.replace(

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
 
+from albert_tf.checkpoints import read_checkpoint
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
+from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.fit import fine_tune
-from albert_tf.finetuning.tasks.base import TaskSpec
-from albert_tf.interop import read_checkpoint
 
 SETTINGS = dataclasses.replace(QUICK, num_train_steps=4, eval_steps=2, train_batch_size=4, eval_batch_size=8)
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from support import tiny_run
 
+from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.initialize import check_start_task, load_encoder_weights, read_start
-from albert_tf.finetuning.models import make_model
-from albert_tf.finetuning.tasks.base import TaskSpec
 from albert_tf.modeling import named_variables
+from albert_tf.models.tasks import make_model
 
 MNLI = TaskSpec(kind="classification", name="mnli", label_names=("a", "b", "c"), pair=True, max_seq_length=16)
 

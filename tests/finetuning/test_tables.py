@@ -8,8 +8,8 @@ from pyarrow import parquet
 import pytest
 from support.tiny_finetuning import tokenizer
 
+from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.base import TaskSpec
 from albert_tf.finetuning.tasks.table import TableColumns, TableTask, read_texts
 
 ROWS = [

@@ -5,7 +5,7 @@ import pytest
 from support.goldens import golden, golden_checkpoint
 import tensorflow as tf
 
-from albert_tf.interop import load_weights, read_checkpoint
+from albert_tf.checkpoints import load_weights, read_checkpoint
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.modeling.losses import masked_lm_sums, sentence_order_sums
 

@@ -7,10 +7,10 @@ import pytest
 from support.synthetic_checkpoint import CONFIG, random_variables, write_tf1
 import tensorflow as tf
 
+from albert_tf.checkpoints import ConvertOptions, convert, load_weights, read_checkpoint
 from albert_tf.configs import AlbertConfig
-from albert_tf.finetuning.models import AlbertClassifier, AlbertMultipleChoice, AlbertQuestionAnswering
-from albert_tf.interop import ConvertOptions, convert, load_weights, read_checkpoint
 from albert_tf.modeling import AlbertForPreTraining
+from albert_tf.models.tasks import AlbertClassifier, AlbertMultipleChoice, AlbertQuestionAnswering
 
 TOLERANCE = 1e-4
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from support.goldens import GOLDENS, golden
 
+from albert_tf.checkpoints import Checkpoint, load_weights
 from albert_tf.configs import AlbertConfig
-from albert_tf.interop import Checkpoint, load_weights
 from albert_tf.modeling import AlbertForPreTraining
 
 TOLERANCE = 1e-4

@@ -10,7 +10,7 @@ from support import tiny_run
 from support.serving.session_loader import SessionModel
 
 from albert_tf.configs import AlbertConfig
-from albert_tf.finetuning.tasks.base import TaskSpec
+from albert_tf.configs.task import TaskSpec
 from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.serving import export_saved_model
 from albert_tf.tokenization import AlbertTokenizer

@@ -9,8 +9,8 @@ import pytest
 from support.tiny_run import write_fine_tuned_run
 import tensorflow as tf
 
+from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.base import TaskSpec
 from albert_tf.serving import export_saved_model
 from albert_tf.tokenization import AlbertTokenizer
 

@@ -12,8 +12,8 @@ import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
 from albert_tf.configs import AlbertConfig
+from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.base import TaskSpec
 from albert_tf.records import read_records
 from albert_tf.serving import export_saved_model
 from albert_tf.serving.layout import MAX_BATCH_SIZE, docker_command, needs_equal_sizes, write_layout

@@ -10,7 +10,7 @@ from support.serving.session_loader import SessionModel
 from support.tiny_run import write_fine_tuned_run
 import tensorflow as tf
 
-from albert_tf.finetuning.tasks.base import TaskSpec
+from albert_tf.configs.task import TaskSpec
 from albert_tf.serving import export_saved_model
 
 PAIR = TaskSpec(kind="classification", name="t", label_names=("no", "yes"), pair=True, max_seq_length=16)

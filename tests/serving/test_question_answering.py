@@ -9,8 +9,8 @@ from support.goldens import SPM_MODEL
 from support.tiny_run import WORDS, write_fine_tuned_run
 import tensorflow as tf
 
+from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.base import TaskSpec
 from albert_tf.finetuning.tasks.squad.decode import answers, decode
 from albert_tf.finetuning.tasks.squad.read import Paragraph, Question, SquadData
 from albert_tf.finetuning.tasks.squad.windows import SquadSettings, make_features

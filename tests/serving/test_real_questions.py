@@ -9,7 +9,7 @@ from support.tiny_run import write_fine_tuned_run
 import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
-from albert_tf.finetuning.tasks.base import TaskSpec
+from albert_tf.configs.task import TaskSpec
 from albert_tf.finetuning.tasks.squad.decode import decode
 from albert_tf.finetuning.tasks.squad.read import read_squad
 from albert_tf.finetuning.tasks.squad.windows import SquadSettings, make_features

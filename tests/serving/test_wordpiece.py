@@ -11,8 +11,8 @@ from support.wordpiece import SPECIAL
 import tensorflow as tf
 
 from albert_tf import AlbertPreprocessor, AlbertTagger
+from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.base import TaskSpec
 from albert_tf.finetuning.tasks.conll import TaggedSentence
 from albert_tf.finetuning.tasks.words import align
 from albert_tf.serving import FillMask, export_saved_model

@@ -3,8 +3,8 @@
 import numpy as np
 
 from albert_tf.checkpoints import bundle
+from albert_tf.checkpoints.name_map import encoder_entries, head_entries
 from albert_tf.configs import AlbertConfig
-from albert_tf.interop.name_map import encoder_entries, head_entries
 
 # Every size differs, so that a swapped axis cannot pass.
 CONFIG = AlbertConfig(

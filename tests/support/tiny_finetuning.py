@@ -8,9 +8,9 @@ import numpy as np
 from support.tiny_run import WORDS, train_tokenizer
 
 from albert_tf.configs import AlbertConfig
+from albert_tf.configs.task import TaskSpec
 from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
-from albert_tf.finetuning.tasks.base import TaskSpec
 from albert_tf.finetuning.tasks.text import Texts, TextTask
 from albert_tf.training.settings import DistributionConfig
 

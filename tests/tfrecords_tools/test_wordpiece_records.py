@@ -15,9 +15,9 @@ from support import tiny_corpus
 from support.tiny_pretraining import tiny_settings
 from support.tiny_records import tiny_config
 
+from albert_tf.checkpoints import ConvertOptions, convert
 from albert_tf.errors import UserError
 from albert_tf.finetuning.initialize import read_start
-from albert_tf.interop import ConvertOptions, convert
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pipelines.record_index import DataIdentity
 from albert_tf.records import Manifest

@@ -7,7 +7,7 @@ import pytest
 from support.languages import TEXTS, train_model
 import tensorflow as tf
 
-from albert_tf.interop import fast_tokenizer
+from albert_tf.checkpoints import fast_tokenizer
 from albert_tf.tokenization import AlbertTokenizer, TokenizerConfig
 from albert_tf.tokenization.config import find_model
 from albert_tf.tokenization.graph import GraphTokenizer

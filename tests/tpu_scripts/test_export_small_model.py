@@ -11,8 +11,8 @@ from support import tiny_run
 from support.serving.small_models import TASKS, ids_model
 
 from albert_tf.checkpoints.bundle import write_bundle
+from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.base import TaskSpec
 from albert_tf.modeling import named_variables
 from albert_tf.serving.small import export as small_model
 from albert_tf.serving.small.export import export_small_model

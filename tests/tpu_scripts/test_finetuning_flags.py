@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-from albert_tf.finetuning.tasks.base import TaskSpec
+from albert_tf.configs.task import TaskSpec
 
 PROGRAM = """
 import json, sys, types

@@ -13,9 +13,9 @@ from support.tiny_step import distributed_iterator, make_step
 import tensorflow as tf
 
 from albert_tf.checkpoints.bundle import latest_checkpoint, read_bundle
+from albert_tf.checkpoints.checkpoint import read_checkpoint
 from albert_tf.checkpoints.restore import restore_variables
 from albert_tf.errors import UserError
-from albert_tf.interop.checkpoint import read_checkpoint
 from albert_tf.modeling import AlbertForPreTraining, initialize_variables, losses, named_variables
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pipelines.record_index import build_record_index

@@ -9,10 +9,10 @@ from support import tiny_run
 from support.tiny_records import tiny_config
 import tensorflow as tf
 
+from albert_tf.checkpoints import ConvertOptions, convert
 from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.interop import ConvertOptions, convert
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.training.warm_start import warm_start
 

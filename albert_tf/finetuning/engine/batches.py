@@ -10,7 +10,7 @@ import tensorflow as tf
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.features import FeatureSet
 from albert_tf.finetuning.engine.flat import FlatFeatures
-from albert_tf.finetuning.task_model import DROPOUT_SEED
+from albert_tf.models.task_model import DROPOUT_SEED
 from albert_tf.pipelines.batches import HostShard
 from albert_tf.pipelines.untuned import untuned
 

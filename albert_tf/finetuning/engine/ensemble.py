@@ -10,10 +10,11 @@ from typing import Any
 from absl import logging
 
 from albert_tf import __version__, files
+from albert_tf.configs.task import TASK_FILE, TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine import record as recording
 from albert_tf.finetuning.engine.results import scores, shown
-from albert_tf.finetuning.tasks.base import TASK_FILE, FineTuningTask, Outputs, TaskSpec
+from albert_tf.finetuning.tasks.base import FineTuningTask, Outputs
 
 PLOT_FILE = "evaluation.png"
 

@@ -13,6 +13,7 @@ from albert_tf import files
 from albert_tf.checkpoints.bundle import read_bundle
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
+from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning import initialize
 from albert_tf.finetuning.engine import record as recording
@@ -22,7 +23,7 @@ from albert_tf.finetuning.engine.features import FeatureSet, class_factors
 from albert_tf.finetuning.engine.predict import Evaluation
 from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
-from albert_tf.finetuning.tasks.base import FineTuningTask, Outputs, TaskSpec
+from albert_tf.finetuning.tasks.base import FineTuningTask, Outputs
 from albert_tf.training.distribution import Consensus, is_chief, make_strategy
 from albert_tf.training.precision import precision_warning
 

@@ -14,10 +14,11 @@ import tensorflow as tf
 from albert_tf import __version__, compat, files
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
 from albert_tf.configs import AlbertConfig
+from albert_tf.configs.task import TASK_FILE, TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
-from albert_tf.finetuning.tasks.base import TASK_FILE, FineTuningTask, TaskSpec
+from albert_tf.finetuning.tasks.base import FineTuningTask
 
 RUN_FILE, RESULTS_FILE, CONFIG_FILE, FLAGS_FILE, METRICS_FILE, CARD_FILE = (
   "run.json",

@@ -9,6 +9,7 @@ import statistics
 from typing import Any
 
 from albert_tf import files
+from albert_tf.configs.task import TaskSpec
 from albert_tf.finetuning.engine.record import (
   CARD_FILE,
   FLAGS_FILE,
@@ -18,9 +19,9 @@ from albert_tf.finetuning.engine.record import (
   write_json,
   write_text,
 )
-from albert_tf.finetuning.models import model_class
-from albert_tf.finetuning.task_model import TaskModel
-from albert_tf.finetuning.tasks.base import FineTuningTask, TaskSpec
+from albert_tf.finetuning.tasks.base import FineTuningTask
+from albert_tf.models.task_model import TaskModel
+from albert_tf.models.tasks import model_class
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -18,10 +18,10 @@ from albert_tf.finetuning.engine.predict import Predictor
 from albert_tf.finetuning.engine.reports import ProgressLines, report_writers
 from albert_tf.finetuning.engine.resume import EvaluateAndKeepBest, KeptTraining
 from albert_tf.finetuning.initialize import Start
-from albert_tf.finetuning.models import make_model
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.tasks.base import FineTuningTask
 from albert_tf.modeling import named_variables
+from albert_tf.models.tasks import make_model
 from albert_tf.optim.keras_optimizers import AdamW, Lamb, WarmupPolynomialDecay, layerwise_rate_multipliers
 from albert_tf.training.distribution import host_shard
 from albert_tf.training.precision import precision_policy

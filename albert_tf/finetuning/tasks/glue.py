@@ -8,10 +8,11 @@ from absl import logging
 import numpy as np
 
 from albert_tf import files
+from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import read_lines
 from albert_tf.finetuning.engine.features import FeatureSet
-from albert_tf.finetuning.tasks.base import Outputs, TaskSpec, write_tsv
+from albert_tf.finetuning.tasks.base import Outputs, write_tsv
 from albert_tf.finetuning.tasks.text import Texts, TextTask
 from albert_tf.tokenization import Tokenizer
 

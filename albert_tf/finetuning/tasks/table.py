@@ -5,9 +5,9 @@ import dataclasses
 import re
 from typing import Any
 
+from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import hold_out, read_table
-from albert_tf.finetuning.tasks.base import TaskSpec
 from albert_tf.finetuning.tasks.text import Texts, TextTask
 from albert_tf.tokenization import Tokenizer
 

@@ -10,17 +10,11 @@ from typing import Any
 import numpy as np
 
 from albert_tf.compat import keras
+from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError, optional_package
 from albert_tf.finetuning.engine.features import FeatureSet
 from albert_tf.finetuning.tasks import plots
-from albert_tf.finetuning.tasks.base import (
-  UNNAMED_OUTPUT,
-  FineTuningTask,
-  Outputs,
-  TaskSpec,
-  cross_entropy,
-  write_tsv,
-)
+from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FineTuningTask, Outputs, cross_entropy, write_tsv
 from albert_tf.finetuning.tasks.conll import OUTSIDE, TaggedSentence, entity_kinds, iobes, marks_entities
 from albert_tf.finetuning.tasks.words import TaggingFeatures, align
 from albert_tf.tokenization import AlbertTokenizer

@@ -14,8 +14,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.base import TaskSpec
 from albert_tf.modeling import named_variables
 from albert_tf.tokenization import Tokenizer
 from albert_tf.tokenization.graph import graph_tokenizer

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from albert_tf import files
+from albert_tf.checkpoints import read_checkpoint
 from albert_tf.errors import UserError
-from albert_tf.interop import read_checkpoint
 from albert_tf.serving.small.ids_model import Arrays, IdsModel, Parity, Sizes, compare, load_ids_model
 from albert_tf.serving.small.lite import LiteRunner, to_tflite
 from albert_tf.serving.small.onnx.convert import OnnxRunner, require, to_onnx

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.checkpoints import Checkpoint
 from albert_tf.configs import AlbertConfig
+from albert_tf.configs.task import SMALL_SIGNATURES, TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.base import SMALL_SIGNATURES, TaskSpec
-from albert_tf.interop import Checkpoint
 from albert_tf.modeling import named_variables
 from albert_tf.serving.export import load_task, restore_model
 

@@ -2,9 +2,9 @@
 
 import pathlib
 
+from albert_tf.checkpoints import ConvertOptions, convert
 from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.configs import AlbertConfig
-from albert_tf.interop import ConvertOptions, convert
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.tokenization import AlbertTokenizer
 

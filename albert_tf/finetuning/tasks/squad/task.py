@@ -8,16 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albert_tf import files
+from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.features import FeatureSet
-from albert_tf.finetuning.heads import answerability_loss, position_loss
-from albert_tf.finetuning.tasks.base import FineTuningTask, Outputs, TaskSpec
+from albert_tf.finetuning.tasks.base import FineTuningTask, Outputs
 from albert_tf.finetuning.tasks.squad import decode as decoding
 from albert_tf.finetuning.tasks.squad import metrics
 from albert_tf.finetuning.tasks.squad.ensemble import merge_answers, read_decoded
 from albert_tf.finetuning.tasks.squad.plots import draw_scores
 from albert_tf.finetuning.tasks.squad.windows import SquadFeatures, SquadSettings
 from albert_tf.finetuning.tasks.stored import mean_logit
+from albert_tf.models.heads import answerability_loss, position_loss
 
 PREDICTIONS_FILE, N_BEST_FILE, NULL_ODDS_FILE = (
   "predictions.json",

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from albert_tf.configs import AlbertConfig
-from albert_tf.finetuning.heads import NEVER
-from albert_tf.finetuning.tasks.base import TaskSpec
+from albert_tf.configs.task import TaskSpec
+from albert_tf.models.heads import NEVER
 from albert_tf.serving.small.ids_model import IdsModel
 from albert_tf.serving.small.onnx.encoder import OnnxEncoder, activate, dense, layer_norm
 from albert_tf.serving.small.onnx.graph import OnnxGraph

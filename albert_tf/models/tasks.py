@@ -8,11 +8,11 @@ import tensorflow as tf
 
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
+from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.heads import ClassificationHead, SpanHead, Squad2Head
-from albert_tf.finetuning.task_model import WITHOUT_POOLER, TaskModel
-from albert_tf.finetuning.tasks.base import TaskSpec
 from albert_tf.modeling.text_inputs import integers, text_inputs
+from albert_tf.models.heads import ClassificationHead, SpanHead, Squad2Head
+from albert_tf.models.task_model import WITHOUT_POOLER, TaskModel
 
 
 class _WithLabels(TaskModel):

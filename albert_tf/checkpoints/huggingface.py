@@ -11,10 +11,10 @@ from safetensors import SafetensorError
 import safetensors.numpy
 
 from albert_tf import files
+from albert_tf.checkpoints.name_map import HEADS, Entry, encoder_entries, head_entries, heads_present
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.json_keys import read_json_object
 from albert_tf.errors import UserError
-from albert_tf.interop.name_map import HEADS, Entry, encoder_entries, head_entries, heads_present
 
 SAFETENSORS_FILE = "model.safetensors"
 TORCH_FILE = "pytorch_model.bin"

@@ -5,8 +5,8 @@ import dataclasses
 import re
 from typing import Any
 
+from albert_tf.checkpoints.name_map import Entry
 from albert_tf.errors import UserError
-from albert_tf.interop.name_map import Entry
 
 _SHOWN = 12  # Names listed in a message before "and N more".
 

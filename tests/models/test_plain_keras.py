@@ -11,14 +11,14 @@ from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.compat import raw_variable
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.finetuning.heads import answerability_loss
-from albert_tf.finetuning.models import (
+from albert_tf.modeling import AlbertEncoder, named_variables
+from albert_tf.models.heads import answerability_loss
+from albert_tf.models.tasks import (
   AlbertClassifier,
   AlbertMultipleChoice,
   AlbertQuestionAnswering,
   AlbertTagger,
 )
-from albert_tf.modeling import AlbertEncoder, named_variables
 from albert_tf.optim.keras_optimizers import AdamW
 
 CONFIG = AlbertConfig.from_name(

@@ -6,8 +6,8 @@ import pathlib
 import pytest
 from support.goldens import SPM_MODEL
 
+from albert_tf.checkpoints.fast_tokenizer import tokenizer_config_json, tokenizer_json
 from albert_tf.configs import AlbertConfig
-from albert_tf.interop.fast_tokenizer import tokenizer_config_json, tokenizer_json
 from albert_tf.tokenization.config import TokenizerConfig, find_model
 from albert_tf.tokenization.tokenizer import AlbertTokenizer
 

@@ -12,11 +12,11 @@ from support.synthetic_checkpoint import CONFIG, random_variables, write_tf1
 from support.wordpiece import SPECIAL
 import tensorflow as tf
 
+from albert_tf.checkpoints import ConvertOptions, convert, load_weights, read_checkpoint
+from albert_tf.checkpoints.convert import write_atomically
+from albert_tf.checkpoints.name_map import HEADS, encoder_entries, head_entries
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.interop import ConvertOptions, convert, load_weights, read_checkpoint
-from albert_tf.interop.convert import write_atomically
-from albert_tf.interop.name_map import HEADS, encoder_entries, head_entries
 from albert_tf.modeling import AlbertEncoder, AlbertForPreTraining, named_variables
 from albert_tf.tokenization import load_tokenizer
 from albert_tf.tokenization.config import TokenizerConfig

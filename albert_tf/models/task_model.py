@@ -8,15 +8,15 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf import files
+from albert_tf.checkpoints import ANY_HEAD
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
+from albert_tf.configs.task import TASK_FILE, TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.base import TASK_FILE, TaskSpec
-from albert_tf.interop import ANY_HEAD
 from albert_tf.modeling import AlbertEncoder
 from albert_tf.modeling.dropout import resolve_seed, split_seed
 from albert_tf.modeling.text_inputs import integers, text_inputs
-from albert_tf.text_model import TextModel
+from albert_tf.models.text_model import TextModel
 from albert_tf.training.step import sum_over_micro_batches
 
 WITHOUT_POOLER = f"{ANY_HEAD}|^bert/pooler/"  # What may be new where the pooler is not read.

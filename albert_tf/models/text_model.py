@@ -64,8 +64,8 @@ class TextModel(ModelBase):
     Raises:
       UserError: nothing known is there, or its weights do not fit.
     """
-    from albert_tf.interop import ANY_HEAD, load_weights, read_checkpoint
-    from albert_tf.preprocessing import AlbertPreprocessor
+    from albert_tf.checkpoints import ANY_HEAD, load_weights, read_checkpoint
+    from albert_tf.models.preprocessor import AlbertPreprocessor
 
     checkpoint = cls.part_of(read_checkpoint(path))
     config = config or checkpoint.config

@@ -8,14 +8,13 @@ import os
 import numpy as np
 
 from albert_tf import files
-from albert_tf.checkpoints import bundle
+from albert_tf.checkpoints import bundle, fast_tokenizer, huggingface
+from albert_tf.checkpoints.checkpoint import Checkpoint, read_checkpoint
+from albert_tf.checkpoints.name_map import expand_sharing, expected_entries, heads_present
+from albert_tf.checkpoints.released import recognise
+from albert_tf.checkpoints.report import MatchReport, match
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.interop import fast_tokenizer, huggingface
-from albert_tf.interop.checkpoint import Checkpoint, read_checkpoint
-from albert_tf.interop.name_map import expand_sharing, expected_entries, heads_present
-from albert_tf.interop.released import recognise
-from albert_tf.interop.report import MatchReport, match
 from albert_tf.tokenization.config import (
   HUGGING_FACE_MODEL,
   MODEL_FILE,

@@ -4,10 +4,10 @@ import pathlib
 
 import pytest
 
+from albert_tf.configs.task import SIGNATURES, TASK_KINDS, TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning import models
-from albert_tf.finetuning.task_model import TaskModel
-from albert_tf.finetuning.tasks.base import SIGNATURES, TASK_KINDS, TaskSpec
+from albert_tf.models.task_model import TaskModel
 
 SCRIPTS = pathlib.Path(__file__).parents[2] / "tpu_scripts"
 

@@ -5,14 +5,14 @@ from reference.squad_losses import squad2_loss
 from support.goldens import TINY_CONFIG, golden, golden_checkpoint
 import tensorflow as tf
 
+from albert_tf.checkpoints import load_weights, read_checkpoint
 from albert_tf.configs import AlbertConfig
-from albert_tf.finetuning.models import (
+from albert_tf.modeling import named_variables
+from albert_tf.models.tasks import (
   AlbertClassifier,
   AlbertMultipleChoice,
   AlbertQuestionAnswering,
 )
-from albert_tf.interop import load_weights, read_checkpoint
-from albert_tf.modeling import named_variables
 
 TOLERANCE = 1e-5
 HEADS = golden("heads")

@@ -8,11 +8,10 @@ import re
 import numpy as np
 
 from albert_tf import files, tokenization
-from albert_tf.checkpoints import bundle
+from albert_tf.checkpoints import bundle, huggingface
 from albert_tf.checkpoints.restore import HOST_PREFIX, averages_of
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.interop import huggingface
 from albert_tf.tokenization import Tokenizer, TokenizerConfig
 from albert_tf.tokenization.config import WordPieceConfig
 from albert_tf.tokenization.loading import find_tokenizer

@@ -5,9 +5,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.interop.checkpoint import Checkpoint, read_checkpoint
-from albert_tf.interop.name_map import Entry
-from albert_tf.interop.report import MatchReport, match
+from albert_tf.checkpoints.checkpoint import Checkpoint, read_checkpoint
+from albert_tf.checkpoints.name_map import Entry
+from albert_tf.checkpoints.report import MatchReport, match
 from albert_tf.modeling import named_variables
 
 # For `allow_unused` and `allow_missing` when a pretrained model becomes a fine-tuned one.

@@ -13,11 +13,11 @@ from support import tiny_run
 import tensorflow as tf
 
 from albert_tf import AdamW, AlbertClassifier, AlbertEncoder, AlbertPreprocessor
+from albert_tf.checkpoints import ConvertOptions, convert
 from albert_tf.compat import KERAS_3
-from albert_tf.finetuning.models import AlbertMultipleChoice, AlbertQuestionAnswering, AlbertTagger
-from albert_tf.finetuning.tasks.base import TaskSpec
-from albert_tf.interop import ConvertOptions, convert
+from albert_tf.configs.task import TaskSpec
 from albert_tf.modeling import AlbertMaskedLM, named_variables
+from albert_tf.models.tasks import AlbertMultipleChoice, AlbertQuestionAnswering, AlbertTagger
 from albert_tf.serving import export_saved_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn.t accept:DeprecationWarning")

@@ -12,9 +12,9 @@ import safetensors.numpy
 from support.goldens import GOLDENS, SPM_MODEL
 from support.synthetic_checkpoint import CONFIG, random_variables, write_tf1
 
+from albert_tf.checkpoints import ConvertOptions, convert, read_checkpoint
+from albert_tf.checkpoints.released import RELEASED, masked_crc32c, recognise
 from albert_tf.errors import UserError
-from albert_tf.interop import ConvertOptions, convert, read_checkpoint
-from albert_tf.interop.released import RELEASED, masked_crc32c, recognise
 
 QUERY = "bert/encoder/transformer/group_0/inner_group_0/attention_1/self/query/kernel"
 

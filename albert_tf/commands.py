@@ -1,0 +1,170 @@
+"""What every command shares: flags made from settings, flag files, and how an error reaches the person.
+
+Only `tpu_scripts/` and `tfrecords_tools/` import it; library code never reads flags.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+import os
+import pathlib
+import sys
+import traceback
+from typing import Any, TypeVar
+
+from absl import app, flags
+
+from albert_tf import files, settings
+from albert_tf.errors import UserError
+
+flags.disclaim_key_flags()  # A flag that is defined here belongs to the command, and its --help shows it.
+
+FLAGS = flags.FLAGS
+EXIT_USER_ERROR = 2
+_PACKAGE = pathlib.Path(__file__).resolve().parent
+_RECIPE_FOLDERS = (_PACKAGE.parent, _PACKAGE)  # Of a checkout, of an installation.
+_Settings = TypeVar("_Settings")
+
+
+def define_flags(cls: type, *, leave_out: Iterable[str] = (), **defaults: Any) -> None:
+  """Defines a flag for each field of the settings `cls` that was made by `setting`.
+
+  Args:
+    cls: a `Settings` class.
+    leave_out: fields that have no flag in this command.
+    **defaults: of this command, by field, where they differ from the class's.
+  """
+  for field in settings.fields_of(cls):
+    if not field.flag or field.name in leave_out or field.flag in FLAGS:
+      continue
+    default = defaults.get(field.name, field.default)
+    if not isinstance(default, (int, float, str, tuple)):
+      default = None
+    _define(field, default)
+    for alias in field.metadata["aliases"]:
+      flags.DEFINE_alias(alias, field.flag)
+
+
+def _define(field: settings.Field, default: Any) -> None:
+  words = field.metadata["help"] + (f" ({field.bounds})" if field.bounds else "")
+  if field.choices and all(isinstance(choice, str) for choice in field.choices):
+    flags.DEFINE_enum(field.flag, default, [str(choice) for choice in field.choices], words)
+  elif field.type in (bool, int, float, str):
+    define = {
+      bool: flags.DEFINE_bool,
+      int: flags.DEFINE_integer,
+      float: flags.DEFINE_float,
+      str: flags.DEFINE_string,
+    }
+    define[field.type](field.flag, default, words)
+  else:
+    flags.DEFINE_list(field.flag, default and [str(value) for value in default], words)
+
+
+def from_flags(cls: type[_Settings], **given: Any) -> _Settings:
+  """The settings `cls`: the fields that are given, and every other one that has a flag as the flag says.
+
+  Example:
+    >>> schedule = from_flags(ScheduleConfig, num_train_steps=9)  # --learning_rate, --num_warmup_steps, …
+  """
+  read = {}
+  for field in settings.fields_of(cls):
+    if field.flag and field.flag in FLAGS and field.name not in given:
+      read[field.name] = _value(field)
+  return cls(**read, **given)
+
+
+def _value(field: settings.Field) -> Any:
+  value = FLAGS[field.flag].value
+  if not isinstance(value, list):
+    return value
+  kind = next((kind for kind in (int, float) if kind in getattr(field.type, "__args__", ())), str)
+  try:
+    return tuple(kind(item) for item in value)
+  except ValueError as error:
+    raise UserError(f"--{field.flag} takes numbers with commas. Received: {','.join(value)}.") from error
+
+
+def run(main: Callable[[], int | None]) -> None:
+  """Runs a command: parses its flags, calls `main()`, and exits with its status.
+
+  `--help` ends with status 0. A `UserError` is one message and status 2. Of any other error the last line is shown,
+  and the traceback with `--debug`.
+  """
+  if "debug" not in FLAGS:
+    flags.DEFINE_bool("debug", False, "Show the traceback of an error.")
+
+  def wrapped(argv: Sequence[str]) -> int | None:
+    try:
+      if len(argv) > 1:
+        raise UserError(
+          f"All arguments are flags. Received: {' '.join(argv[1:])}. Write --name=value, in quotes."
+        )
+      return main()
+    except KeyboardInterrupt:
+      print("error: interrupted.", file=sys.stderr)
+      return 130
+    except Exception as error:
+      if FLAGS.debug:
+        traceback.print_exc()
+      elif isinstance(error, UserError):
+        print(f"error: {error}", file=sys.stderr)
+      else:
+        lines = str(error).strip().splitlines() or [""]
+        print(f"error: {type(error).__name__}: {lines[-1]} (--debug shows where)", file=sys.stderr)
+      return EXIT_USER_ERROR if isinstance(error, UserError) else 1
+
+  app.run(wrapped, flags_parser=_parse)
+
+
+def _parse(argv: Sequence[str]) -> list[str]:
+  if {"--help", "-help", "-h", "--helpfull", "--helpshort"} & set(argv[1:]):
+    _print_help(argv[0], everything="--helpfull" in argv)
+    sys.exit(0)
+  return app.parse_flags_with_usage([argv[0], *expand_flag_files(argv[1:])])
+
+
+def _print_help(program: str, *, everything: bool) -> None:
+  """Prints the command's description and flags, under the name that the person typed."""
+  script = sys.modules["__main__"].__doc__ or ""
+  typed = (
+    os.path.basename(program) if os.path.basename(program).startswith("albert-") else f"python {program}"
+  )
+  for folder in ("tpu_scripts", "tfrecords_tools"):
+    name = os.path.basename(program).removeprefix("albert-").replace("-", "_").removesuffix(".py")
+    script = script.replace(f"python {folder}/{name}.py", typed)
+  print(f"{script.strip()}\n\nusage: {typed} [flags]\n")
+  print(FLAGS.get_help() if everything else FLAGS.main_module_help())
+
+
+def expand_flag_files(
+  arguments: Iterable[str], *, folder: str = "", above: tuple[str, ...] = ()
+) -> list[str]:
+  """The arguments, with the content of each flag file in its place.
+
+  Args:
+    arguments: of a command line, or the lines of a flag file.
+    folder: where that flag file lies. A `--flagfile` in it is looked for there, then in the working directory, then
+      among the recipes of this installation; one that is nowhere is left to absl, which reports it.
+    above: the flag files around it.
+  """
+  expanded: list[str] = []
+  words = iter(arguments)
+  for word in words:
+    if word in ("--flagfile", "-flagfile"):
+      word = f"--flagfile={next(words, '')}"
+    name, _, value = word.partition("=")
+    path = _find(value, folder) if name in ("--flagfile", "-flagfile") else None
+    if path is not None and path not in above:
+      lines = [line.strip() for line in files.read_bytes(path).decode().splitlines()]
+      kept = [line for line in lines if line and not line.startswith(("#", "//"))]
+      expanded += expand_flag_files(kept, folder=os.path.dirname(path), above=(*above, path))
+    else:
+      expanded.append(word)
+  return expanded
+
+
+def _find(name: str, folder: str) -> str | None:
+  name = os.path.expanduser(name)
+  places = (folder, "", *map(str, _RECIPE_FOLDERS)) if name else ()
+  return next(
+    (p for place in places if os.path.isfile(p := os.path.abspath(os.path.join(place, name)))), None
+  )

@@ -1,0 +1,157 @@
+"""What a model was fine-tuned for: the kinds of task, and `TaskSpec`, which travels with a model as `task.json`."""
+
+from collections.abc import Mapping
+import dataclasses
+import json
+import os
+from typing import Any, NamedTuple
+
+from albert_tf import files
+from albert_tf.errors import UserError
+
+TASK_FILE = "task.json"
+_SHORTEST = 5  # [CLS] a [SEP] b [SEP]
+SQUAD_VERSIONS = ("1.1", "2.0")
+
+
+class TaskKind(NamedTuple):
+  """What belongs to a kind of task.
+
+  Attributes:
+    model: the class of `finetuning.models`.
+    signature: the kind of SavedModel, `export_saved_model.py --model`.
+    command: the script of `tpu_scripts/` that trains it.
+  """
+
+  model: str
+  signature: str
+  command: str
+
+
+TASK_KINDS: Mapping[str, TaskKind] = {
+  "classification": TaskKind("AlbertClassifier", "classifier", "run_glue.py"),
+  "regression": TaskKind("AlbertClassifier", "classifier", "run_glue.py"),
+  "question_answering": TaskKind("AlbertQuestionAnswering", "question_answering", "run_squad.py"),
+  "multiple_choice": TaskKind("AlbertMultipleChoice", "multiple_choice", "run_race.py"),
+  "token_classification": TaskKind("AlbertTagger", "token_classification", "run_tagging.py"),
+}
+
+# What can be served: two kinds straight from pretraining, the others from a fine-tuned run.
+PRETRAINED_SIGNATURES = ("encoder", "fill_mask")
+SIGNATURES = (*PRETRAINED_SIGNATURES, *dict.fromkeys(kind.signature for kind in TASK_KINDS.values()))
+SMALL_SIGNATURES = (*PRETRAINED_SIGNATURES, "classifier", "question_answering")  # Of LiteRT and ONNX.
+
+
+def task_kinds_of(signature: str) -> tuple[str, ...]:
+  """The kinds of task that are served so; none of those that pretraining alone makes."""
+  return tuple(name for name, kind in TASK_KINDS.items() if kind.signature == signature)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskSpec:
+  """The kind of task and what must be known to use its model on new text.
+
+  Attributes:
+    kind: one of `TASK_KINDS`.
+    name: for people and file names, such as "mrpc", "squad", "custom".
+    label_names: names of the classes or tags, by id; empty for regression, questions and choices.
+    pair: whether an example has two texts.
+    max_seq_length: S, the length it was trained with.
+    squad_version: question_answering: "1.1" (`SpanHead`) or "2.0" (`Squad2Head`); else empty.
+    max_query_length, doc_stride, max_answer_length: question_answering, in pieces.
+    null_score_diff_threshold: question_answering 2.0: no answer where the null score is at least this.
+    max_qa_length: multiple_choice: pieces of question and choice that are kept, its last ones.
+    columns: of a person's own file, which column is what, as `TableColumns`, `ChoiceColumns` or `Columns` name them;
+      empty otherwise.
+  """
+
+  kind: str
+  name: str
+  label_names: tuple[str, ...] = ()
+  pair: bool = False
+  max_seq_length: int = 512
+  squad_version: str = ""
+  max_query_length: int = 64
+  doc_stride: int = 128
+  max_answer_length: int = 30
+  null_score_diff_threshold: float = 0.0
+  max_qa_length: int = 128
+  columns: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+
+  def __post_init__(self) -> None:
+    if self.kind not in TASK_KINDS:
+      raise UserError(f"kind must be one of {', '.join(TASK_KINDS)}. Received: {self.kind!r}.")
+    if self.max_seq_length < _SHORTEST:
+      raise UserError(
+        f"max_seq_length must be at least {_SHORTEST}: [CLS], [SEP] and a token of each text. "
+        f"Received: {self.max_seq_length}."
+      )
+    if (self.kind == "question_answering") != (self.squad_version in SQUAD_VERSIONS):
+      raise UserError(
+        f"squad_version must be one of {', '.join(SQUAD_VERSIONS)} for question_answering and empty otherwise. "
+        f"Received: kind={self.kind!r}, squad_version={self.squad_version!r}."
+      )
+    if (self.kind in ("classification", "token_classification")) != bool(self.label_names):
+      raise UserError(
+        "label_names belong to classification and token_classification, and only there. "
+        f"Received: kind={self.kind!r}, label_names={self.label_names!r}."
+      )
+
+  @property
+  def model(self) -> str:
+    """The class of `finetuning.models`."""
+    return TASK_KINDS[self.kind].model
+
+  @property
+  def signature(self) -> str:
+    """The kind of SavedModel."""
+    return TASK_KINDS[self.kind].signature
+
+  @property
+  def has_head_dropout(self) -> bool:
+    """Whether there is dropout before the head's logits; SQuAD 1.1's has none."""
+    return self.squad_version != "1.1"
+
+  @property
+  def num_labels(self) -> int:
+    """Outputs of a classification head: classes or tags; 1 for a value or a choice's score."""
+    return len(self.label_names) or 1
+
+  def settled(self, metrics: Mapping[str, float]) -> "TaskSpec":
+    """With what an evaluation found out: the threshold of SQuAD 2.0."""
+    found = metrics.get("null_score_diff_threshold", self.null_score_diff_threshold)
+    return dataclasses.replace(self, null_score_diff_threshold=float(found))
+
+  def save(self, directory: str) -> None:
+    """Writes `task.json`."""
+    with files.atomic_writer(os.path.join(directory, TASK_FILE), "w") as stream:
+      stream.write(json.dumps(dataclasses.asdict(self), indent=2) + "\n")
+
+  @classmethod
+  def load(cls, directory: str) -> "TaskSpec":
+    """Reads `task.json` of a fine-tuned run directory.
+
+    Raises:
+      UserError: there is none, or it is not one of this project's.
+    """
+    path = os.path.join(directory, TASK_FILE)
+    if not files.exists(path):
+      commands = dict.fromkeys(kind.command for kind in TASK_KINDS.values())
+      raise UserError(
+        f"A fine-tuned run directory holds {TASK_FILE}. Received: {directory}, which has none. "
+        f"Name the --output_dir of {', '.join(commands)}."
+      )
+    with files.open_binary(path) as stream:
+      return cls.from_dict(json.load(stream), source=path)
+
+  @classmethod
+  def from_dict(cls, values: Mapping[str, Any], *, source: str) -> "TaskSpec":
+    """The specification that `save` wrote; unknown keys are refused."""
+    known = {field.name for field in dataclasses.fields(cls)}
+    unknown = sorted(set(values) - known)
+    if unknown:
+      raise UserError(
+        f"{TASK_FILE} has only the keys {', '.join(sorted(known))}. Received: {unknown} in {source}."
+      )
+    columns = {name: tuple(v) if isinstance(v, list) else v for name, v in values.get("columns", {}).items()}
+    return cls(**{**values, "label_names": tuple(values.get("label_names", ())), "columns": columns})

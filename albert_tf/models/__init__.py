@@ -1,0 +1,1 @@
+"""The models a Keras user imports: an encoder with a head, texts as input, checkpoints, exports."""

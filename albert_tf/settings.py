@@ -1,0 +1,190 @@
+"""Settings that are written once: a dataclass field holds its default, its help and its bounds.
+
+`Settings` checks the fields and turns them into JSON and back; `commands.define_flags` makes a command's flags from
+them. A leaf: it imports nothing of ours but `errors`, and no TensorFlow.
+"""
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+import types
+import typing
+from typing import Any, Self
+
+from albert_tf.errors import UserError
+
+
+def setting(
+  default: Any = dataclasses.MISSING,
+  *,
+  help: str,
+  minimum: float | None = None,
+  maximum: float | None = None,
+  above: float | None = None,
+  below: float | None = None,
+  choices: Sequence[Any] | None = None,
+  flag: str | None = None,
+  aliases: Sequence[str] = (),
+  default_factory: Any = dataclasses.MISSING,
+) -> Any:
+  """A field of a `Settings` class, for `x: int = setting(3, help="Number of x.", minimum=1)`.
+
+  Args:
+    default, default_factory: as of `dataclasses.field`; neither: the field must be given.
+    help: one sentence for `--help` and the documentation.
+    minimum, maximum: bounds that the value may have.
+    above, below: bounds that it may not have.
+    choices: the only values. A `Literal` type says them too.
+    flag: the name of its flag where that differs from the field's; "" for a field without one.
+    aliases: further names of the flag.
+  """
+  bounds = {"minimum": minimum, "maximum": maximum, "above": above, "below": below, "choices": choices}
+  metadata = {"help": help, "flag": flag, "aliases": tuple(aliases), **bounds}
+  return dataclasses.field(default=default, default_factory=default_factory, metadata=metadata)
+
+
+class Field(typing.NamedTuple):
+  """What is known of one field.
+
+  Attributes:
+    name: in the class.
+    flag: the name of its flag; "" for none.
+    type: without None, such as `int`, `tuple[str, ...]` or a `Settings` class.
+    optional: whether None is allowed.
+    choices: the only values, or None.
+    default: `dataclasses.MISSING` where there is none.
+    metadata: what `setting` was given; empty for a plain field.
+  """
+
+  name: str
+  flag: str
+  type: Any
+  optional: bool
+  choices: tuple[Any, ...] | None
+  default: Any
+  metadata: Mapping[str, Any]
+
+  @property
+  def bounds(self) -> str:
+    """The bounds in words, such as "at least 1"; empty for none."""
+    words = {"minimum": "at least", "above": "above", "maximum": "at most", "below": "below"}
+    given = [
+      f"{word} {self.metadata[key]}"
+      for key, word in words.items()
+      if self.metadata and self.metadata[key] is not None
+    ]
+    return " and ".join(given)
+
+
+def fields_of(cls: type) -> list[Field]:
+  """All fields of a dataclass, in order."""
+  hints = typing.get_type_hints(cls)
+  return [_describe(field, hints[field.name]) for field in dataclasses.fields(cls)]
+
+
+def _describe(field: Any, hint: Any) -> Field:
+  parts = (
+    typing.get_args(hint)
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
+    else ()
+  )
+  optional = type(None) in parts
+  if optional:
+    others = [part for part in parts if part is not type(None)]
+    hint = others[0] if len(others) == 1 else Any
+  choices = field.metadata.get("choices")
+  if typing.get_origin(hint) is typing.Literal:
+    choices, hint = typing.get_args(hint), type(typing.get_args(hint)[0])
+  default = field.default
+  if field.default_factory is not dataclasses.MISSING:
+    default = field.default_factory()
+  flag = field.metadata.get("flag")
+  if flag is None:
+    flag = field.name if field.metadata else ""
+  return Field(field.name, flag, hint, optional, choices and tuple(choices), default, field.metadata)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+  """The base of all settings: frozen, checked when they are made.
+
+  Raises:
+    UserError: a value of another type, out of its bounds, or none of its choices.
+  """
+
+  def __post_init__(self) -> None:
+    for field in fields_of(type(self)):
+      _check(field, getattr(self, field.name))
+
+  def to_dict(self) -> dict[str, Any]:
+    """Everything as JSON's types; `from_dict` reads it."""
+    return {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+
+  @classmethod
+  def from_dict(cls, values: Mapping[str, Any], *, source: str) -> Self:
+    """The inverse of `to_dict`.
+
+    Args:
+      values: by field name; nested settings are mappings.
+      source: the file they come from, for messages.
+
+    Raises:
+      UserError: a name that is no field, or a value that is not allowed.
+    """
+    fields = {field.name: field for field in fields_of(cls)}
+    if not isinstance(values, Mapping):
+      raise UserError(f"{source} must hold a JSON object. Received: {values!r:.60}.")
+    unknown = sorted(set(values) - set(fields))
+    missing = sorted(n for n, f in fields.items() if f.default is dataclasses.MISSING and n not in values)
+    if unknown or missing:
+      raise UserError(
+        f"{source} must hold the settings of {cls.__name__}. Received: {', '.join(unknown) or 'nothing'} that it does "
+        f"not know, without {', '.join(missing) or 'nothing'}. It was written by another version, or damaged."
+      )
+    return cls(**{name: _parsed(fields[name], value, source) for name, value in values.items()})
+
+
+def _parsed(field: Field, value: Any, source: str) -> Any:
+  if isinstance(value, Mapping) and isinstance(field.type, type) and hasattr(field.type, "from_dict"):
+    is_settings = issubclass(field.type, Settings)
+    return (
+      field.type.from_dict(value, source=f"{field.name} in {source}")
+      if is_settings
+      else field.type.from_dict(value)
+    )
+  if isinstance(value, list) and typing.get_origin(field.type) is tuple:
+    return tuple(value)
+  return value
+
+
+def _plain(value: Any) -> Any:
+  if hasattr(value, "to_dict"):
+    return value.to_dict()
+  if isinstance(value, Mapping):
+    return {key: _plain(item) for key, item in value.items()}
+  return [_plain(item) for item in value] if isinstance(value, (tuple, list)) else value
+
+
+def _check(field: Field, value: Any) -> None:
+  if value is None and field.optional:
+    return
+  name = field.flag or field.name
+  kinds = {int: (int,), float: (int, float), bool: (bool,), str: (str,)}.get(field.type)
+  if kinds and (not isinstance(value, kinds) or (isinstance(value, bool) and field.type is not bool)):
+    raise UserError(f"{name} must be of the type {field.type.__name__}. Received: {value!r}.")
+  if field.choices is not None:
+    if value not in field.choices:
+      raise UserError(f"{name} must be one of {', '.join(map(str, field.choices))}. Received: {value!r}.")
+    return
+  if not field.bounds:
+    return
+  tests = {
+    "minimum": lambda v, bound: v >= bound,
+    "above": lambda v, bound: v > bound,
+    "maximum": lambda v, bound: v <= bound,
+    "below": lambda v, bound: v < bound,
+  }
+  for item in value if isinstance(value, tuple) else (value,):
+    if not all(
+      test(item, field.metadata[key]) for key, test in tests.items() if field.metadata[key] is not None
+    ):
+      raise UserError(f"{name} must be {field.bounds}. Received: {item}.")
