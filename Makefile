@@ -32,7 +32,7 @@ ifeq ($(wildcard /dev/accel0 /dev/vfio/0),)
 export TPU_LOAD_LIBRARY ?= 0
 endif
 
-.PHONY: help demo lab lab-docs doctor test test-slow test-interop lint types check format site pictures install clean clean-env
+.PHONY: help demo lab lab-docs doctor test test-ci test-all test-interop lint types check format site pictures install clean clean-env
 
 help:  ## This list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -45,32 +45,34 @@ install:  ## Make the environment of STACK (.venv, .venv-addons or .venv-tpu).
 demo: install  ## Text -> vocabulary -> TFRecords -> pretraining -> SavedModel -> fill-mask, on this machine's documentation.
 	@$(BIN)/python tpu_scripts/demo.py
 
-test: install  ## The tests of STACK, without the slow ones.
-	@$(LIMIT) $(if $(LIMIT),3600) $(BIN)/python $(PYTEST) -m "not slow" $(TESTS)
+test: install  ## The tests of STACK, without those marked slow or nightly.
+	@$(LIMIT) $(if $(LIMIT),3600) $(BIN)/python $(PYTEST) -m "not slow and not nightly" $(TESTS)
 
-test-slow: install  ## The slow tests of STACK.
-	@$(LIMIT) $(if $(LIMIT),4500) $(BIN)/python $(PYTEST) -m slow $(TESTS)
+test-ci: install  ## What CI runs of STACK: of the default stack all but nightly tests, of the others those marked `stack`.
+	@$(LIMIT) $(if $(LIMIT),4500) $(BIN)/python $(PYTEST) -m "$(if $(filter keras3,$(STACK)),,stack and )not nightly" $(TESTS)
+
+test-all: install  ## All tests of STACK.
+	@$(LIMIT) $(if $(LIMIT),9000) $(BIN)/python $(PYTEST) $(TESTS)
 
 test-interop:  ## Comparisons with Hugging Face's ALBERT (PyTorch) and compilation for TPUs (libtpu); a large install.
 	@$(MAKE) --no-print-directory STACK=interop install
-	@$(LIMIT) $(if $(LIMIT),900) $(VENV_interop)/bin/python $(PYTEST) tests/modeling/test_oracle_huggingface.py tests/checkpoints tests/planning
+	@$(LIMIT) $(if $(LIMIT),1800) $(VENV_interop)/bin/python $(PYTEST) tests/modeling/test_oracle_huggingface.py tests/checkpoints tests/planning
 
 lint: install  ## Format and lint, without changing anything.
 	@$(BIN)/ruff format --check --quiet $(CODE) || { echo "Run: make format"; exit 1; }
 	@$(BIN)/ruff check --quiet $(CODE)
 
-format: install  ## Format, and mend what the linter can mend.
+format: install  ## Format, and fix what the linter can fix.
 	@$(BIN)/ruff check --quiet --fix-only $(CODE)
 	@$(BIN)/ruff format --quiet $(CODE)
 
 types: install  ## Static types (default stack).
 	@$(BIN)/mypy $(TYPED) setup.py
 
-check:  ## Lint, types, all tests of two stacks, of tpu the quick ones and what concerns TPUs: more tests than CI runs.
-	@$(MAKE) --no-print-directory STACK=keras3 lint types test test-slow
-	@$(MAKE) --no-print-directory STACK=addons test test-slow
-	@$(MAKE) --no-print-directory STACK=tpu test
-	@$(MAKE) --no-print-directory STACK=tpu test-slow TESTS="tests/tpu tests/training/test_tpu_host.py tests/training/test_doctor.py"
+check:  ## Everything: lint, types, the site, all tests of all stacks. More than CI runs; for every night.
+	@$(MAKE) --no-print-directory STACK=keras3 lint types site
+	@for stack in keras3 addons tpu; do $(MAKE) --no-print-directory STACK=$$stack test-all || exit; done
+	@$(MAKE) --no-print-directory test-interop
 
 site:  ## The documentation site, in .site/; a warning is an error.
 	@$(MAKE) --no-print-directory STACK=docs install

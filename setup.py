@@ -21,6 +21,7 @@ INSTALL_REQUIRES = [
   "numpy",
   "packaging",
   "protobuf",
+  "pyarrow",  # Tables: CSV, JSON lines, Parquet.
   "safetensors",
   "scikit-learn",  # Metrics of fine-tuning.
   "scipy",
@@ -34,24 +35,23 @@ INSTALL_REQUIRES = [
   "zstandard",
 ]
 
-# Input formats of tfrecords_tools beside text: Wikipedia dumps, Parquet.
-DATA = ["mwparserfromhell", "mwxml", "pyarrow"]
+# Wikipedia dumps as input of tfrecords_tools.
+DATA = ["mwparserfromhell", "mwxml"]
 # Spreads tfrecords_tools over Dataflow, Flink or Spark.
 BEAM = ["apache-beam"]
 DATAFLOW = ["apache-beam[gcp]", *DATA]
 # Entity-level scores of tagging.
 TAGGING = ["seqeval"]
-# Clients of TensorFlow Serving; small files for phones and ONNX Runtime.
-SERVING = ["requests", "tensorflow-serving-api"]
-ONNX = ["onnx", "onnxruntime"]
-# Hugging Face's older .bin checkpoints; safetensors need nothing more.
-INTEROP = ["torch"]
-# Compiles for TPUs on a machine that has none; Python 3.11 or newer. Never in the environment that runs on a TPU:
+# WordPiece vocabularies, of models that were trained with one.
+WORDPIECE = ["tokenizers"]
+# Warm-up requests beside a SavedModel, and clients that speak gRPC.
+SERVING = ["tensorflow-serving-api"]
+# Compiles for TPUs on a machine that has none. Never in the environment that runs on a TPU:
 # tensorflow-tpu 2.19.1 pins libtpu 0.0.10, and ends with a signal beside libtpu 0.0.51 or newer.
 TPU_COMPILE = ["jax>=0.10", "libtpu>=0.0.51; platform_system == 'Linux'"]
 # Finds a TPU by its name through Google Cloud's API. libtpu comes with tensorflow-tpu, which pins its version.
-TPU = ["google-api-python-client", "google-auth"]
-# The last TensorFlow that TensorFlow Addons runs on; Python 3.10 or 3.11.
+TPU = ["google-api-python-client", "google-auth", "oauth2client==4.1.3"]
+# The last TensorFlow that TensorFlow Addons runs on; Python 3.11.
 ADDONS = [
   "tensorflow==2.15.1",
   "keras==2.15.0",
@@ -74,9 +74,8 @@ DEV = [
   "selenium",
 ]
 
-# Every command, by the name of its file: tpu_scripts/run_glue.py is `albert-run-glue`. Some need the checkout, whose
-# recipes and scripts they run.
-_OF_THE_CHECKOUT = ("demo", "run_study", "run_tasks")
+# Every command, by the name of its file: tpu_scripts/run_glue.py is `albert-run-glue`. These need the checkout.
+_OF_THE_CHECKOUT = ("demo", "run_study")
 COMMANDS = sorted(
   path.stem
   for folder in ("tpu_scripts", "tfrecords_tools")
@@ -97,7 +96,6 @@ setup(
     "Intended Audience :: Developers",
     "Intended Audience :: Science/Research",
     "Programming Language :: Python :: 3",
-    "Programming Language :: Python :: 3.10",
     "Programming Language :: Python :: 3.11",
     "Programming Language :: Python :: 3.12",
     "Programming Language :: Python :: 3.13",
@@ -107,26 +105,29 @@ setup(
   packages=[
     *find_packages(include=["albert_tf", "albert_tf.*", "tfrecords_tools", "tfrecords_tools.*"]),
     "tpu_scripts",
-    "tpu_scripts.serving_clients",
+    "albert_tf.recipes",  # `--flagfile=recipes/…` works without a checkout.
   ],
+  package_dir={"albert_tf.recipes": "recipes"},
   entry_points={
     "console_scripts": [f"albert-{name.replace('_', '-')} = tpu_scripts.console:main" for name in COMMANDS]
   },
-  package_data={"albert_tf": ["py.typed", "serving/server/web/index.html"]},
-  python_requires=">=3.10,<3.14",
+  package_data={
+    "albert_tf": ["py.typed", "**/*.html", "**/*.md"],
+    "albert_tf.recipes": ["**/*.flags", "**/*.json"],
+  },
+  python_requires=">=3.11,<3.14",
   install_requires=INSTALL_REQUIRES,
   extras_require={
     "addons": ADDONS,
     "beam": BEAM,
     "data": DATA,
     "dataflow": DATAFLOW,
-    "dev": DEV + BUCKET + DATA + BEAM + TAGGING + SERVING + ONNX,
-    "interop": INTEROP,
-    "onnx": ONNX,
+    "dev": DEV + BUCKET + DATA + BEAM + TAGGING + SERVING + WORDPIECE,
     "serving": SERVING,
     "tagging": TAGGING,
     "tpu": TPU,
     "tpu-compile": TPU_COMPILE,
+    "wordpiece": WORDPIECE,
   },
   zip_safe=False,
 )

@@ -51,7 +51,7 @@ def test_wheel_and_sdist_in_an_empty_environment(tmp_path):
   assert str(environment) in run(environment / "bin/python", "-c", code, cwd=tmp_path)
   commands = sorted(path.name for path in (environment / "bin").glob("albert-*"))
   assert {"albert-run-pretrain", "albert-run-glue", "albert-create-pretraining-data"} <= set(commands)
-  of_the_checkout = {"albert-demo", "albert-run-study", "albert-run-tasks"}
+  of_the_checkout = {"albert-demo", "albert-run-study"}
   assert not of_the_checkout & set(commands)
   for command in commands:
     usage = subprocess.run(
@@ -62,9 +62,18 @@ def test_wheel_and_sdist_in_an_empty_environment(tmp_path):
       text=True,
       timeout=100,
     )
-    said = usage.stdout + usage.stderr
-    assert "Traceback" not in said, said[-2000:]
-    assert "flags:" in said or "usage:" in said.lower(), (command, said[-500:])
+    assert usage.returncode == 0, (command, usage.stderr[-2000:])
+    assert f"usage: {command} [flags]" in usage.stdout, (command, usage.stdout[-500:])
+    assert ".py" not in usage.stdout.partition("usage:")[0], command
+  recipe = subprocess.run(
+    [environment / "bin/albert-run-pretrain", "--flagfile=recipes/laptop.flags"],
+    cwd=tmp_path,
+    env=AWAY,
+    capture_output=True,
+    text=True,
+    timeout=100,
+  )
+  assert "needs its records" in recipe.stderr, recipe.stderr[-2000:]  # The recipe was found, the input is missing.
   # The demo's first stage: a corpus from the documentation on this machine.
   run(
     environment / "bin/albert-extract-installed-docs",
