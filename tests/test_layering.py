@@ -16,7 +16,7 @@ CODE_FOLDERS = ("albert_tf", "tfrecords_tools", "tpu_scripts", "benchmarks")
 LEAVES = {"compat", "errors", "files", "progress", "settings"}
 BASE = {"configs", "tokenization"}
 LIBRARY_ARROWS: dict[str, set[str]] = {
-  **dict.fromkeys(LEAVES, set()),
+  **{leaf: set() for leaf in LEAVES},
   "__init__": {"configs", "models", "optim", "tokenization"},
   "commands": set(),
   "configs": set(),
@@ -100,7 +100,9 @@ def violations() -> Iterator[str]:
 
 def import_graph() -> dict[str, set[str]]:
   """Module → the modules that it imports, lazily or not."""
-  modules = {".".join(module_of(path)).removesuffix(".__init__"): path for path in source_files(*CODE_FOLDERS)}
+  modules = {
+    ".".join(module_of(path)).removesuffix(".__init__"): path for path in source_files(*CODE_FOLDERS)
+  }
   graph = {}
   for module, path in modules.items():
     names = [name for _, name in imported_modules(path)]

@@ -73,7 +73,9 @@ def test_wheel_and_sdist_in_an_empty_environment(tmp_path):
     text=True,
     timeout=100,
   )
-  assert "needs its records" in recipe.stderr, recipe.stderr[-2000:]  # The recipe was found, the input is missing.
+  assert "needs its records" in recipe.stderr, recipe.stderr[
+    -2000:
+  ]  # The recipe was found, the input is missing.
   # The demo's first stage: a corpus from the documentation on this machine.
   run(
     environment / "bin/albert-extract-installed-docs",

@@ -76,7 +76,7 @@ class RunLock:
     left = owner.expires - time.time()
     if left < 0:
       return f"{owner}, which has not renewed its lock for {LEASE_SECONDS - left:.0f} s"
-    until = datetime.datetime.fromtimestamp(owner.expires, datetime.timezone.utc)
+    until = datetime.datetime.fromtimestamp(owner.expires, datetime.UTC)
     raise UserError(
       f"One process at a time trains in a directory. Received: {self._directory}, where {owner} holds {LOCK_FILE}, "
       f"renewed {max(0.0, LEASE_SECONDS - left):.0f} s ago. Stop that run, or choose another --output_dir; if that "
