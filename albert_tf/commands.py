@@ -48,7 +48,7 @@ def _define(field: settings.Field, default: Any) -> None:
   if field.choices and all(isinstance(choice, str) for choice in field.choices):
     flags.DEFINE_enum(field.flag, default, [str(choice) for choice in field.choices], words)
   elif field.type in (bool, int, float, str):
-    define = {
+    define: dict[type, Callable[..., Any]] = {
       bool: flags.DEFINE_bool,
       int: flags.DEFINE_integer,
       float: flags.DEFINE_float,

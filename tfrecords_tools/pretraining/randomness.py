@@ -40,7 +40,7 @@ class Stream:
       key=np.array([seed, file_index], np.uint64), counter=np.array([0, 0, document, dupe], np.uint64)
     )
     self._words = np.zeros(0, np.uint64)  # Made ahead,
-    self._uniforms = np.zeros(0)  # and the same as numbers in [0, 1);
+    self._uniforms: np.ndarray = np.zeros(0)  # and the same as numbers in [0, 1);
     self._used = 0  # so many of them are given out.
     self._scalars: list[float] = []
 
