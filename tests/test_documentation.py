@@ -166,13 +166,6 @@ def test_targets_of_make_exist():
       assert not found or set(found[1].split()) <= targets, f"{named(path)}: {line}"
 
 
-def test_the_file_tree_names_every_command():
-  tree = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Files")[2]
-  for folder in ("tpu_scripts", "tfrecords_tools"):
-    for path in (ROOT / folder).glob("*.py"):
-      assert path.name in tree or path.name == "__init__.py"
-
-
 def headings(path):
   """The anchors of a page, as GitHub and MkDocs make them from its headings."""
   text = _FENCE.sub("", path.read_text(encoding="utf-8"))

@@ -87,7 +87,7 @@ def blocks(path, heading):
 @pytest.mark.parametrize(
   ("path", "heading"),
   [
-    ("README.md", "## Use it from Python"),
+    ("README.md", "## Python"),
     ("docs/checkpoints.md", ""),
     ("docs/own_domain.md", ""),
     pytest.param("docs/finetuning.md", "", marks=pytest.mark.slow),
