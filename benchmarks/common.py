@@ -1,6 +1,6 @@
-"""What the benchmarks share: the command, turns and times, text with a vocabulary, a training step."""
+"""What the benchmarks share: the command, turns and times, and text with a vocabulary."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import json
 import os
 import pathlib
@@ -12,25 +12,20 @@ from typing import Any, NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from absl import app, flags
+from absl import flags
 
-from albert_tf import files
-from albert_tf.errors import UserError, exit_on_user_error
-
-PREDICTIONS = 10  # Masked pieces of an example of `random_batches`.
+from albert_tf import commands, files
 
 
 def run(measure: Callable[[], Mapping[str, Any] | None]) -> None:
-  """The command: flags alone are understood; what `measure` returns is printed as one JSON line."""
+  """The command: what `measure` returns is printed as one JSON line."""
 
-  def main(argv: Sequence[str]) -> None:
-    if len(argv) > 1:
-      raise UserError(f"Only flags are understood. Received: {' '.join(argv[1:])}. See --help.")
+  def main() -> None:
     result = measure()
     if result is not None:
-      print(json.dumps({"benchmark": pathlib.Path(argv[0]).stem, **result}), flush=True)
+      print(json.dumps({"benchmark": pathlib.Path(sys.argv[0]).stem, **result}), flush=True)
 
-  app.run(exit_on_user_error(main))
+  commands.run(main)
 
 
 class Times(NamedTuple):
@@ -145,50 +140,3 @@ def make_records(text: str, *, tokenizer: Any, settings: Any) -> tuple[Any, floa
       runner=LocalRunner(),
     )
     return manifest, time.process_time() - begin
-
-
-def training_step(config: Any, *, batch_size: int) -> tuple[Any, dict[str, Any]]:
-  """A step on one device, and what a checkpoint of it holds: weights and moments by name."""
-  import tensorflow as tf
-
-  from albert_tf.modeling import AlbertForPreTraining, initialize_variables, named_variables
-  from albert_tf.optim.config import OptimizerConfig
-  from albert_tf.optim.optimizer import build_optimizer
-  from albert_tf.training.settings import StepConfig
-  from albert_tf.training.step import TrainStep
-
-  strategy = tf.distribute.OneDeviceStrategy("cpu:0")
-  optimizer_config = OptimizerConfig(num_train_steps=10_000, num_warmup_steps=100)
-  with strategy.scope():
-    model = AlbertForPreTraining(config, read_positions_only=True)
-    variables = named_variables(model)
-    optimizer = build_optimizer(optimizer_config, variables)
-  initialize_variables(variables, seed=0, initializer_range=config.initializer_range)
-  step = TrainStep(
-    strategy=strategy,
-    model=model,
-    optimizer=optimizer,
-    config=StepConfig(global_batch_size=batch_size),
-  )
-  return step, {**variables, **optimizer.slots(), "global_step": optimizer.step}
-
-
-def random_batches(batch_size: int, length: int, vocab_size: int) -> Iterator[Any]:
-  """The same random batch for ever: its content does not change the time of a step."""
-  import tensorflow as tf
-
-  tf.random.set_seed(0)
-
-  def integers(*shape: int, below: int) -> Any:
-    return tf.random.uniform(shape, maxval=below, dtype=tf.int32)
-
-  batch = {
-    "input_ids": integers(batch_size, length, below=vocab_size),
-    "input_mask": tf.ones([batch_size, length], tf.int32),
-    "segment_ids": integers(batch_size, length, below=2),
-    "masked_lm_positions": integers(batch_size, PREDICTIONS, below=length),
-    "masked_lm_ids": integers(batch_size, PREDICTIONS, below=vocab_size),
-    "masked_lm_weights": tf.ones([batch_size, PREDICTIONS]),
-    "sentence_order_labels": integers(batch_size, below=2),
-  }
-  return iter(tf.data.Dataset.from_tensors(batch).repeat())

@@ -184,19 +184,6 @@ def huggingface_torch_step(work: Work) -> Step:
   return step
 
 
-def huggingface_tf_step(work: Work, *, jit: bool) -> Step:
-  import transformers
-
-  config, batch = work.config, work.batch
-  theirs = transformers.AlbertConfig.from_dict(
-    config.to_huggingface_dict() | {"classifier_dropout_prob": 0.0}
-  )
-  inputs = {"input_ids": batch.ids, "attention_mask": batch.mask, "token_type_ids": batch.segments}
-  model = transformers.TFAlbertForSequenceClassification(theirs)
-  loss = _cross_entropy(batch.labels)
-  return _tensorflow_step(model, lambda outputs: loss(outputs.logits), inputs, jit=jit)
-
-
 def contenders(work: Work) -> dict[str, Callable[[], Step] | str]:
   """Name → how to build its step in a precision, or why it is left out."""
 
@@ -208,17 +195,10 @@ def contenders(work: Work) -> dict[str, Callable[[], Step] | str]:
     "albert_tf": lambda: albert_tf_step(work, jit=False),
     "albert_tf_xla": lambda: albert_tf_step(work, jit=True),
     "huggingface_torch": "torch or transformers is not installed",
-    "huggingface_tf": "transformers 5 has no TensorFlow models; transformers 4 needs the addons stack",
     "keras_hub": "keras_hub is not installed, or the stack has no Keras 3",
   }
   if installed("torch", "transformers"):
     found["huggingface_torch"] = lambda: huggingface_torch_step(work)
-  if installed("transformers") and not KERAS_3:
-    if work.task == "classification" and work.dtype == "float32":
-      found["huggingface_tf"] = lambda: huggingface_tf_step(work, jit=False)
-      found["huggingface_tf_xla"] = lambda: huggingface_tf_step(work, jit=True)
-    else:
-      found["huggingface_tf"] = "float32 classification only: its masked LM computes logits at every position"
   if installed("keras_hub") and work.task == "pretraining" and work.dtype == "bfloat16":
     found["keras_hub"] = "its masked-LM head adds float32 to bfloat16 and raises; classification runs"
   elif installed("keras_hub") and KERAS_3:

@@ -15,14 +15,18 @@ import csv
 import math
 import pathlib
 import re
+import tempfile
 from typing import Any
 
 from absl import flags
 import common
+from tpu.final_schedule import Scheduled, dump_flags, final_schedule
+from tpu.program_text import estimated_cycles
 
 from albert_tf.configs import AlbertConfig, named_sizes
 from albert_tf.errors import UserError
-from albert_tf.planning.final_schedule import Scheduled
+from albert_tf.planning.chips import parse_topology
+from albert_tf.planning.estimate import StepShape
 from albert_tf.planning.lowering import lower_train_step
 from albert_tf.planning.tpu_compiler import compile_hlo
 
@@ -36,7 +40,7 @@ _PREDICTIONS = flags.DEFINE_integer(
 _ONE_HOT = flags.DEFINE_bool("use_one_hot_embeddings", False, "Look-ups as products.")
 _REMAT = flags.DEFINE_bool("remat", False, "Compute activations again for the gradient.")
 _HLO = flags.DEFINE_string(
-  "hlo", "", "Another program instead, such as peer_programs/model_garden/lower_pretraining.py writes."
+  "hlo", "", "Another program instead, such as tpu/lower_model_garden.py writes."
 )
 _TOPOLOGIES = flags.DEFINE_list("topology", ["v3:2x2"], "Chips and shapes, with commas.")
 _CSV = flags.DEFINE_string("csv", "", "File for every instruction.")
@@ -76,8 +80,9 @@ def sums(instructions: Iterable[Scheduled]) -> dict[str, float]:
 
 
 def measure(topology: str, hlo: bytes) -> tuple[dict[str, Any], tuple[Scheduled, ...]]:
-  compiled = compile_hlo(hlo, topology, python=_COMPILER_PYTHON.value)
-  schedule = compiled.schedule
+  with tempfile.TemporaryDirectory() as folder:
+    compiled = compile_hlo(hlo, topology, python=_COMPILER_PYTHON.value, libtpu_flags=dump_flags(folder))
+    schedule = final_schedule(compiled.program, pathlib.Path(folder), parse_topology(topology).chip)
   if schedule is None:
     raise UserError(
       f"A final schedule is needed. Received: none for {topology}. Use libtpu 0.0.51, and a batch that fits."
@@ -89,7 +94,7 @@ def measure(topology: str, hlo: bytes) -> tuple[dict[str, Any], tuple[Scheduled,
     "million_cycles": round(schedule.cycles / 1e6, 3),
     "million_cycles_without_waits": round(schedule.issue_cycles / 1e6, 3),
     "million_cycles_of_hbm": round(schedule.memory_cycles / 1e6, 3),
-    "million_cycles_estimated_before": round(compiled.estimated_cycles / 1e6, 3),
+    "million_cycles_estimated_before": round(estimated_cycles(compiled.program) / 1e6, 3),
     "temporary_gib": round(compiled.temporary_bytes / 2**30, 3),
     "compile_s": round(compiled.compile_seconds, 1),
     "parts": {part: sums(parts[part]) for part in (*_PARTS, _REST) if part in parts},
@@ -99,14 +104,15 @@ def measure(topology: str, hlo: bytes) -> tuple[dict[str, Any], tuple[Scheduled,
 
 def _own_step() -> bytes:
   config = AlbertConfig.from_name(_SIZE.value)
-  return lower_train_step(
-    config.replace(num_hidden_layers=_LAYERS.value or config.num_hidden_layers),
+  shape = StepShape(
     per_core_batch_size=_BATCH_SIZE.value,
     max_seq_length=_MAX_SEQ_LENGTH.value,
     max_predictions_per_seq=_PREDICTIONS.value,
     remat=_REMAT.value,
-    encoder_options={"use_one_hot_embeddings": _ONE_HOT.value},
-  ).hlo
+    use_one_hot_embeddings=_ONE_HOT.value,
+  )
+  config = config.replace(num_hidden_layers=_LAYERS.value or config.num_hidden_layers)
+  return lower_train_step(config, shape).hlo
 
 
 def benchmark() -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 Prints one JSON line, with the most memory that each process held. Three claims: the distance of our step on the CPU
 from its floor, the time of its matrix products alone at the rate that TensorFlow's own product reaches in the same
-minutes; its lead over Hugging Face (PyTorch, and TensorFlow where its package still has it) and Keras Hub in the same
+minutes; its lead over Hugging Face (PyTorch) and Keras Hub in the same
 precision; and what bfloat16 gains. Packages that are not installed are named and left out.
 
   --task=pretraining: logits at the masked positions alone and, but for Keras Hub, which has no such head, sentences.
@@ -15,7 +15,6 @@ Example:
 """
 
 from collections.abc import Callable, Mapping, Sequence
-import json
 import math
 import os
 import resource
@@ -27,12 +26,10 @@ from typing import IO, Any, cast
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-os.environ.setdefault("USE_TF", "1")
 
 from absl import flags
 import common
 from step_contenders import FLOOR, FLOPS_MARK, Batch, Step, Work, contenders
-from step_shares import shares
 
 from albert_tf.compat import STACK, keras
 from albert_tf.configs import AlbertConfig, named_sizes
@@ -48,11 +45,10 @@ _PREDICTIONS = flags.DEFINE_integer(
   "max_predictions_per_seq", 20, "Masked tokens of an example.", lower_bound=1
 )
 _ROUNDS = flags.DEFINE_integer("rounds", 5, "Timed steps of each; contenders take turns.", lower_bound=1)
-_SHARES = flags.DEFINE_bool("shares", False, "Say which part of our step takes which share of its time.")
 _WORKER = flags.DEFINE_string("worker", "", "Internal: run NAME.DTYPE, one step a line of standard input.")
 _ONLY = flags.DEFINE_list("only", [], "Contenders to run; empty: all that are installed.")
 
-_MARK, _SHARES_MARK, _MEMORY_MARK = "step: ", "shares: ", "peak bytes: "
+_MARK, _MEMORY_MARK = "step: ", "peak bytes: "
 
 
 class Worker:
@@ -75,16 +71,11 @@ class Worker:
         self.flops = float(line.removeprefix(FLOPS_MARK))
     raise RuntimeError(f"A contender ended early, with status {self._process.wait()}; its error is above.")
 
-  def close(self) -> tuple[float, dict[str, float]]:
-    """Ends it; returns the most memory that it held, in GiB, and the shares of its parts, if it was to say them."""
+  def close(self) -> float:
+    """Ends it; returns the most memory that it held, in GiB."""
     written, _ = self._process.communicate(timeout=300)
-    said = {
-      mark: json.loads(line.removeprefix(mark))
-      for line in written.splitlines()
-      for mark in (_SHARES_MARK, _MEMORY_MARK)
-      if line.startswith(mark)
-    }
-    return round(said[_MEMORY_MARK] / 2**30, 2), said.get(_SHARES_MARK, {})
+    (line,) = [line for line in written.splitlines() if line.startswith(_MEMORY_MARK)]
+    return round(int(line.removeprefix(_MEMORY_MARK)) / 2**30, 2)
 
 
 def work(make: Callable[[], Step]) -> None:
@@ -96,8 +87,6 @@ def work(make: Callable[[], Step]) -> None:
     print(_MARK, time.perf_counter() - started, time.process_time() - cpu_started, loss, flush=True)
   kibibyte = 1 if sys.platform == "darwin" else 1024  # The unit of ru_maxrss.
   print(_MEMORY_MARK, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * kibibyte, flush=True)
-  if _SHARES.value and _WORKER.value.startswith("albert_tf."):
-    print(_SHARES_MARK, json.dumps(shares(step)), flush=True)
 
 
 def measure(workers: dict[str, Worker], rounds: int) -> dict[str, dict[str, float]]:
@@ -160,17 +149,14 @@ def benchmark() -> dict[str, Any] | None:
       elif not _ONLY.value or name in (FLOOR, *_ONLY.value):
         workers[f"{name}.{dtype}"] = Worker(f"{name}.{dtype}", sys.argv)
   results = measure(workers, _ROUNDS.value)
-  said: dict[str, dict[str, float]] = {}
   for name, worker in workers.items():
-    results[name]["peak_gib"], said[name] = worker.close()
+    results[name]["peak_gib"] = worker.close()
   shown: dict[str, Any] = {}
   for dtype in _DTYPE.value:
     within = {name.split(".")[0]: name for name in workers if name.endswith(f".{dtype}")}
     values = {short: results[name] for short, name in within.items()}
     some = {short: workers[name] for short, name in within.items()}
     shown[dtype] = {"steps": values} | {key: compare(values, some, key) for key in ("best_s", "cpu_s")}
-    if said.get(f"albert_tf.{dtype}"):
-      shown[dtype]["shares"] = said[f"albert_tf.{dtype}"]
   return {
     "task": _TASK.value,
     "size": _SIZE.value,

@@ -4,38 +4,41 @@ Runs the real commands one after the other, on the documentation of the installe
 Python packages, and ends with what the model has learned. `make demo` calls it.
 """
 
-from collections.abc import Mapping, Sequence
-import json
+from collections.abc import Mapping
+import dataclasses
 import os
 import pathlib
-import shlex
 import shutil
 import statistics
-import subprocess
 import sys
 import time
 from typing import Any
 
-from absl import app, flags
+from child_commands import EXIT_STOPPED, ROOT, StoppedError, run_command
 
-from albert_tf import files
-from albert_tf.errors import UserError, exit_on_user_error
+from albert_tf import commands, files
+from albert_tf.errors import UserError
 from albert_tf.records import Manifest
+from albert_tf.settings import Settings, setting
+from albert_tf.training.metrics_log import read_metrics
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-_OUTPUT_DIR = flags.DEFINE_string(
-  "output_dir", str(ROOT / ".demo"), "Where everything is written; an earlier demo is moved aside."
-)
-_MAX_MEGABYTES = flags.DEFINE_float("max_megabytes", 20.0, "How much documentation to take (10^6 bytes).")
-_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 4000, "Tokens of the vocabulary.")
-_MIN_RATIO = flags.DEFINE_float(
-  "min_ratio",
-  1.5,
-  "The least success: held-out accuracy over that of always answering the most frequent token.",
-)
-_RECIPE = flags.DEFINE_string(
-  "recipe", str(ROOT / "recipes/demo.flags"), "Flag file of the pretraining stage."
-)
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command(Settings):
+  """What the demo is made of."""
+
+  output_dir: str = setting(
+    str(ROOT / ".demo"), help="Where everything is written; an earlier demo is moved aside."
+  )
+  max_megabytes: float = setting(20.0, help="How much documentation to take (10^6 bytes).")
+  vocab_size: int = setting(4000, help="Tokens of the vocabulary.")
+  min_ratio: float = setting(
+    1.5, help="The least success: held-out accuracy over that of always answering the most frequent token."
+  )
+  recipe: str = setting(str(ROOT / "recipes/demo.flags"), help="Flag file of the pretraining stage.")
+
+
+commands.define_flags(Command)
 
 MARKER = "made_by_make_demo"
 _DATA_FLAGS = (
@@ -46,7 +49,6 @@ _DATA_FLAGS = (
   "--random_seed=12345",
   "--num_shards=4",
 )
-_LAST = "Fill-mask"
 _FOLDERS = ("text", "vocabulary", "records", "run")
 # What the corpus is about: documentation.
 SENTENCES = (
@@ -61,7 +63,7 @@ def _short(path: pathlib.Path) -> str:
   return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
-def stages(work: str, recipe: str) -> dict[str, list[str]]:
+def stages(command: Command, work: str, recipe: str) -> dict[str, list[str]]:
   """Title → command, in order; each reads what the one before it wrote."""
   text, records, run = f"{work}/text/*.txt", f"{work}/records", f"{work}/run"
   model = f"{work}/vocabulary/spm"
@@ -69,13 +71,13 @@ def stages(work: str, recipe: str) -> dict[str, list[str]]:
     "Text: the documentation on this machine": [
       "tfrecords_tools/extract_installed_docs.py",
       f"--output_dir={work}/text",
-      f"--max_megabytes={_MAX_MEGABYTES.value}",
+      f"--max_megabytes={command.max_megabytes}",
     ],
     "Vocabulary": [
       "tfrecords_tools/train_vocab.py",
       f"--input={text}",
       f"--model_prefix={model}",
-      f"--vocab_size={_VOCAB_SIZE.value}",
+      f"--vocab_size={command.vocab_size}",
     ],
     "TFRecords": [
       "tfrecords_tools/create_pretraining_data.py",
@@ -99,7 +101,7 @@ def stages(work: str, recipe: str) -> dict[str, list[str]]:
       f"--output_dir={run}/saved_model",
       "--version=1",
     ],
-    _LAST: [
+    "Fill-mask": [
       "tpu_scripts/fill_mask.py",
       f"--saved_model={run}/saved_model",
       *(f"--text={sentence}" for sentence in SENTENCES),
@@ -107,31 +109,11 @@ def stages(work: str, recipe: str) -> dict[str, list[str]]:
   }
 
 
-def run_stage(number: int, total: int, title: str, command: Sequence[str], elapsed: float) -> str:
-  """Runs one command, its output shown as it comes; that of the last one is returned instead."""
-  print(f"\n[{number}/{total}] {title}   ({elapsed:.0f} s so far)", flush=True)
-  print("  $ python " + " \\\n      ".join(map(shlex.quote, command)), flush=True)
-  done = subprocess.run(
-    [sys.executable, *command],
-    cwd=ROOT,
-    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},  # What it says of absent GPUs reads like errors.
-    check=False,
-    stdout=subprocess.PIPE if title == _LAST else None,
-    text=True,
-  )
-  if done.returncode:
-    raise UserError(
-      f"Every stage must succeed. Received: status {done.returncode} from stage {number} ({title}), "
-      "whose message is above. Mend what it names, and start the demo again."
-    )
-  return done.stdout or ""
-
-
 def start_afresh(work: pathlib.Path) -> None:
   """Moves the folder of an earlier demo aside, which replaces the one before it; never one that holds anything else."""
   if work.exists() and any(work.iterdir()) and not (work / MARKER).exists():
     raise UserError(
-      f"The demo moves aside what its output directory holds, so it must be new, empty or an earlier demo's. "
+      "The demo moves aside what its output directory holds, so it must be new, empty or an earlier demo's. "
       f"Received: {work}. Choose another --output_dir."
     )
   if (work / "run").exists():  # A trained model; else there is nothing that anybody would miss.
@@ -144,15 +126,11 @@ def start_afresh(work: pathlib.Path) -> None:
   (work / MARKER).touch()
 
 
-def read_metrics(path: pathlib.Path) -> tuple[dict[str, Any], float]:
+def summarize(run: pathlib.Path) -> tuple[dict[str, Any], float]:
   """The best held-out evaluation (its checkpoint is the one exported), and the median training rate."""
-  rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+  rows = read_metrics(str(run / "metrics.jsonl"))
   evaluations = [row for row in rows if row["split"] == "eval"]
   rates = [row["examples_per_second"] for row in rows if row["split"] == "train"]
-  if not evaluations or not rates:
-    raise UserError(
-      f"The recipe must train and evaluate at least once. Received: {path}, which reports neither."
-    )
   best = max(evaluations, key=lambda row: (row["masked_lm_accuracy"], -row["masked_lm_loss"]))
   return best, statistics.median(rates)
 
@@ -160,7 +138,7 @@ def read_metrics(path: pathlib.Path) -> tuple[dict[str, Any], float]:
 def report(work: pathlib.Path, times: Mapping[str, float], answers: str) -> float:
   """Prints the closing table and the examples; returns accuracy over baseline."""
   manifest = Manifest.load(str(work / "records"))
-  evaluation, rate = read_metrics(work / "run/metrics.jsonl")
+  evaluation, rate = summarize(work / "run")
   baseline = manifest.baseline
   share = (baseline.eval_share or baseline.train_share) if baseline else 0.0
   ratio = evaluation["masked_lm_accuracy"] / share if share else float("inf")
@@ -189,27 +167,31 @@ def _count(folder: pathlib.Path) -> tuple[int, str]:
   return len(sizes), f"{sum(sizes) / 1e6:.1f} MB"
 
 
-def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f"Unknown arguments: {' '.join(argv[1:])}")
-  work = pathlib.Path(_OUTPUT_DIR.value).resolve()
+def main() -> int | None:
+  command = commands.from_flags(Command)
+  work = pathlib.Path(command.output_dir).resolve()
   start_afresh(work)
   started, answers = time.monotonic(), ""
   times: dict[str, float] = {}
-  road = stages(_short(work), _short(pathlib.Path(_RECIPE.value).resolve()))
-  for number, (title, command) in enumerate(road.items(), 1):
+  road = stages(command, _short(work), _short(pathlib.Path(command.recipe).resolve()))
+  for number, (title, words) in enumerate(road.items(), 1):
     begun = time.monotonic()
-    answers = run_stage(number, len(road), title, command, begun - started)
+    heading = f"[{number}/{len(road)}] {title}   ({begun - started:.0f} s so far)"
+    try:
+      answers = run_command(heading, words, capture=number == len(road))
+    except StoppedError:
+      return EXIT_STOPPED
     times[title] = time.monotonic() - begun
   ratio = report(work, times, answers)
-  if ratio < _MIN_RATIO.value:
+  if ratio < command.min_ratio:
     raise UserError(
-      f"The model must reach {_MIN_RATIO.value} times the accuracy of the most frequent token. "
-      f"Received: {ratio:.2f}. Look at {work}/run/curves.png; more steps in {_RECIPE.value} may help."
+      f"The model must reach {command.min_ratio} times the accuracy of the most frequent token. "
+      f"Received: {ratio:.2f}. Look at {work}/run/curves.png; more steps in {command.recipe} may help."
     )
   print(f"\nTry your own: {os.path.relpath(sys.executable)} tpu_scripts/fill_mask.py "
         f'--saved_model {os.path.relpath(work)}/run/saved_model --text "…[MASK]…"')  # fmt: skip
+  return 0
 
 
 if __name__ == "__main__":
-  app.run(exit_on_user_error(main))
+  commands.run(main)

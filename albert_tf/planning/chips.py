@@ -77,17 +77,16 @@ class Topology(NamedTuple):
     """Replicas of a training run on the slice."""
     return self.num_chips * self.chip.cores_per_chip
 
-  def all_reduce_seconds(self, num_bytes: int, links: int = 0) -> float:
+  def all_reduce_seconds(self, num_bytes: int) -> float:
     r"""Time to add up one buffer over all chips, at full link rate and with nothing else running.
 
     $t = 2 \frac{n - 1}{n} \frac{\text{bytes}}{k \cdot \text{link}} + 2 \cdot \text{hops} \cdot t_{hop}$
 
-    Reduce-scatter and all-gather send 2 bytes (n - 1) / n a chip over k of its links at once. n: chips. The sum of a
-    chip's own two cores goes through its memory and is left out.
+    Reduce-scatter and all-gather send 2 bytes (n - 1) / n a chip over k of its links at once: both directions of every
+    ring. n: chips. The sum of a chip's own two cores goes through its memory and is left out.
 
     Args:
       num_bytes: size of the buffer on one core.
-      links: k, where the compiler has said; 0: both directions of every ring.
     """
     axes = [length for length in self.shape if length > 1]
     if not axes:
@@ -95,7 +94,7 @@ class Topology(NamedTuple):
     share = (self.num_chips - 1) / self.num_chips
     hops = sum(length - 1 for length in axes)
     rings = 1 if self._grid in self.chip.one_ring else len(axes)
-    rate = (links or 2 * rings) * self.chip.link_bytes_per_second
+    rate = 2 * rings * self.chip.link_bytes_per_second
     return 2 * share * num_bytes / rate + 2 * hops * HOP_SECONDS
 
 

@@ -4,15 +4,13 @@ import dataclasses
 from typing import Literal, NamedTuple
 
 from albert_tf.configs import AlbertConfig
-from albert_tf.errors import UserError
 from albert_tf.planning.chips import Chip
 from albert_tf.planning.flops import forward_flops_per_example
+from albert_tf.settings import Settings, setting
 
 # Largest relative errors against the compiler on programs that nothing here was fitted to, goldens/
-# tpu_figures_held_out.json: lengths 128 and 512, 3 to 12 layers, micro-batches. tests/planning/test_estimate.py.
+# tpu_figures.json: lengths 128 and 512, 3 to 12 layers, micro-batches. tests/planning/test_estimate.py.
 MEMORY_ERROR, CYCLES_ERROR = 0.16, 0.06
-# Of a chip no final schedule of which was read, v2: so far v4 was off by constants from the estimate before it.
-_UNREAD_ERROR = 0.36
 
 _FLOAT32 = 4
 _ITEM_BYTES = {"bfloat16": 2, "float32": 4}
@@ -28,17 +26,16 @@ _GRADIENTS_WITH_REMAT = 2.5
 
 
 class Constants(NamedTuple):
-  """What differs between chips: `benchmarks/tpu_estimate.py --fit`, rounded."""
+  """What differs between chips: fitted to programs of the compiler (docs/tpu.md), rounded."""
 
   matrix: float  # Cycles of the matrix products, times those at the chip's peak.
   score: float  # Cycles for 1,000 attention scores, forward and backward.
   logits: float  # Elements kept for a logit.
-  cycles_error: float = CYCLES_ERROR
 
 
 CONSTANTS = {
-  # v3's, which has a second matrix unit beside the same vector unit.
-  "v2": Constants(1.158, 18.1, 5.5, _UNREAD_ERROR),
+  # v3's, which has a second matrix unit beside the same vector unit. No schedule of v2 was read.
+  "v2": Constants(1.158, 18.1, 5.5),
   "v3": Constants(1.158, 18.1, 5.5),
   # v4 and v5p: `score` from one program with `matrix` given.
   "v4": Constants(1.15, 10.5, 4.3),
@@ -51,37 +48,26 @@ CONSTANTS = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StepShape:
-  """What one core computes in a step, and how; the last three as in `lower_train_step` and `AlbertEncoder`."""
+class StepShape(Settings):
+  """What one core computes in a step, and how."""
 
-  per_core_batch_size: int  # Examples of one micro-batch.
-  max_seq_length: int = 512
-  max_predictions_per_seq: int = 20
-  gradient_accumulation_steps: int = 1  # Micro-batches of one step.
-  mixed_precision: str = "bfloat16"
-  remat: bool = False
-  optimizer: Literal["lamb", "adamw", "tfa_lamb"] = "lamb"
-  use_one_hot_embeddings: bool = False
-  layer_loop: str = "unrolled"
-
-  def __post_init__(self) -> None:
-    names = (
-      "per_core_batch_size",
-      "max_seq_length",
-      "max_predictions_per_seq",
-      "gradient_accumulation_steps",
-    )
-    wrong = [f"{name}={getattr(self, name)}" for name in names if getattr(self, name) < 1]
-    if wrong:
-      raise UserError(f"Sizes must be at least 1. Received: {', '.join(wrong)}. Give the sizes of the run.")
+  per_core_batch_size: int = setting(help="Examples of one micro-batch.", minimum=1)
+  max_seq_length: int = setting(512, help="Tokens of an example.", minimum=1)
+  max_predictions_per_seq: int = setting(20, help="Masked-LM predictions of an example.", minimum=1)
+  gradient_accumulation_steps: int = setting(1, help="Micro-batches of one step.", minimum=1)
+  mixed_precision: Literal["bfloat16", "float32"] = setting("bfloat16", help="Type of the activations.")
+  all_reduce_dtype: Literal["float32", "bfloat16"] = setting(
+    "float32", help="Type in which gradients travel."
+  )
+  optimizer: Literal["lamb", "adamw", "tfa_lamb"] = setting("lamb", help="The optimizer.")
+  remat: bool = setting(False, help="Recompute activations in the backward pass.")
+  use_one_hot_embeddings: bool = setting(False, help="Look tokens up by a matrix product.")
+  layer_loop: Literal["unrolled", "while"] = setting("unrolled", help="How the shared block is repeated.")
 
   @property
   def examples(self) -> int:
     """Examples of one core's step, all micro-batches together."""
     return self.per_core_batch_size * self.gradient_accumulation_steps
-
-  def replace(self, **changes: object) -> "StepShape":
-    return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
 
 def trainable_parameters(config: AlbertConfig) -> int:
@@ -139,21 +125,6 @@ def step_features(config: AlbertConfig, shape: StepShape) -> StepFeatures:
   )
 
 
-def elementwise_passes(size: StepFeatures, *, again: float = 1.0, parts: float = 1) -> float:
-  """Passes of a step's operations that are no matrix products, in attention scores; `again`: 4/3 with remat."""
-  return parts * (again * (size.scores + _ROW_PASSES * size.rows) + _LOGIT_PASSES * size.logits)
-
-
-def optimizer_cycles(size: StepFeatures, chip: Chip) -> float:
-  """Cycles in which a step's update reads and writes the weights and what belongs to them."""
-  return _WEIGHT_BYTES * size.weights * chip.clock_hz / chip.hbm_bytes_per_second
-
-
-def matrix_cycles(size: StepFeatures, chip: Chip, *, again: float = 1.0, parts: float = 1) -> float:
-  """Cycles of a step's matrix products at the chip's peak."""
-  return parts * again * size.flops * chip.clock_hz / chip.peak_flops
-
-
 def estimate_step(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepEstimate:
   """Memory and cycles of one core's step.
 
@@ -177,12 +148,14 @@ def estimate_step(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepEst
     gradients = _GRADIENTS_WITH_REMAT
   gradients += shape.gradient_accumulation_steps > 1
   kept = _ITEM_BYTES[shape.mixed_precision] * (layers + constants.logits * size.logits)
-  again, parts = 1 + _REMAT_FORWARD * shape.remat, shape.gradient_accumulation_steps
-  matrix = matrix_cycles(size, chip, again=again, parts=parts)
-  passes = elementwise_passes(size, again=again, parts=parts)
+  again = 1 + _REMAT_FORWARD * shape.remat
+  matrix = again * size.flops * chip.clock_hz / chip.peak_flops
+  passes = again * (size.scores + _ROW_PASSES * size.rows) + _LOGIT_PASSES * size.logits
+  micro_batch = constants.matrix * matrix + constants.score * passes / 1000
+  update = _WEIGHT_BYTES * size.weights * chip.clock_hz / chip.hbm_bytes_per_second
   batch = shape.examples * (3 * shape.max_seq_length + 3 * shape.max_predictions_per_seq + 1) * _FLOAT32
   return StepEstimate(
     argument_bytes=int(3 * _FLOAT32 * size.weights + batch),
     temporary_bytes=int(kept + _FLOAT32 * gradients * size.weights),
-    cycles=constants.matrix * matrix + constants.score * passes / 1000 + optimizer_cycles(size, chip),
+    cycles=shape.gradient_accumulation_steps * micro_batch + update,
   )

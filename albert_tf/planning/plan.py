@@ -1,45 +1,33 @@
-"""Will it fit, how fast: the answer for one model, one step and one slice, as numbers."""
+"""Will the step fit, how long does the run take: the answer for one model, one step and one slice."""
 
+from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.planning.chips import Chip, Topology
-from albert_tf.planning.estimate import CONSTANTS, MEMORY_ERROR, StepShape, trainable_parameters
+from albert_tf.planning.chips import GIB, Chip, Topology
+from albert_tf.planning.estimate import MEMORY_ERROR, StepShape, estimate_step, trainable_parameters
 from albert_tf.planning.flops import training_flops_per_example
-from albert_tf.planning.judge import Judge, LargestBatch, largest_batch
-from albert_tf.planning.step_compiler import FORMULA, TWO_DEPTHS, Figures
+from albert_tf.planning.tpu_compiler import CompiledStep
 
-SECONDS_PER_DAY = 86_400
-FINAL_SCHEDULE, ESTIMATE = "final schedule", "estimate before the final schedule"
+# Model FLOPs over the chips' peak, of whole runs of such models on TPUs: docs/tpu.md has the sources.
+PUBLISHED_UTILIZATION = (0.43, 0.65)
+_LARGEST_BATCH = 1 << 14  # Nobody gives a core more.
 _ALL_REDUCE_ITEM_BYTES = {"float32": 4, "bfloat16": 2}
-_TWO_DEPTHS_ERROR = 0.02  # Of whole models that were compiled too: benchmarks/tpu_sweep.md.
 
 
-def split_batch(
-  topology: Topology,
-  *,
-  train_batch_size: int | None,
-  per_core_batch_size: int | None,
-  gradient_accumulation_steps: int = 1,
+def micro_batch_size(
+  topology: Topology, *, train_batch_size: int, gradient_accumulation_steps: int = 1
 ) -> int:
-  """Examples a core computes at a time, from either way of giving the batch.
+  """Examples that a core computes at a time.
 
   Raises:
-    UserError: none or both are given, or the batch cannot be divided over the cores.
+    UserError: the batch cannot be divided over the cores.
   """
-  if (train_batch_size is None) == (per_core_batch_size is None):
-    raise UserError(
-      "The batch is given by exactly one of --train_batch_size (all cores) and --per_core_batch_size (one core). "
-      f"Received: {train_batch_size} and {per_core_batch_size}. Give one, for example --per_core_batch_size=8."
-    )
-  if per_core_batch_size is not None:
-    return per_core_batch_size
-  assert train_batch_size is not None
   parts = topology.num_cores * gradient_accumulation_steps
-  if gradient_accumulation_steps < 1 or train_batch_size < parts or train_batch_size % parts:
-    lower = train_batch_size // max(parts, 1) * max(parts, 1)
+  if train_batch_size < parts or train_batch_size % parts:
+    lower = train_batch_size // parts * parts
     near = f"{lower} or {lower + parts}" if lower else str(parts)
     raise UserError(
       "train_batch_size must be a multiple of cores x gradient_accumulation_steps. Received: "
@@ -63,182 +51,192 @@ def check_shape(config: AlbertConfig, shape: StepShape) -> None:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RunSettings:
-  """What turns a core's step into a run."""
-
-  num_train_steps: int = 125_000  # ALBERT section 4.1.
-  all_reduce_dtype: str = "float32"  # Type in which gradients travel; or "bfloat16".
-  usd_per_chip_hour: float | None = None  # For the cost of the run; None leaves it out.
-
-  def __post_init__(self) -> None:
-    if self.num_train_steps < 1:
-      raise UserError(f"num_train_steps must be at least 1. Received: {self.num_train_steps}.")
-    if self.usd_per_chip_hour is not None and not self.usd_per_chip_hour >= 0:
-      raise UserError(f"usd_per_chip_hour must not be negative. Received: {self.usd_per_chip_hour}.")
+def fits_by_formula(config: AlbertConfig, shape: StepShape, chip: Chip) -> bool:
+  """Whether the formula's memory, with the largest error seen on top, is there."""
+  return estimate_step(config, shape, chip).required_bytes * (1 + MEMORY_ERROR) <= chip.hbm_bytes
 
 
-def fewest_parts(judge: Judge, shape: StepShape) -> StepShape:
-  """The same update in the fewest micro-batches that fit; in single examples where none does.
-
-  The compiler checks the formula's choice while it may, and more micro-batches follow where it refuses.
-  """
-  if not judge.surely_fits(shape):
-    shape = _more_parts(judge, shape)
-  while shape.per_core_batch_size > 1 and not judge.fits(judge.best(shape)):
-    shape = _more_parts(judge, shape)
-  return shape
-
-
-def _more_parts(judge: Judge, shape: StepShape) -> StepShape:
-  """The same update in the fewest micro-batches, more than now, that fit by the formula; in single examples if none."""
+def fewest_micro_batches(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepShape:
+  """The same update in the fewest micro-batches that fit by formula; in single examples where none does."""
   total = shape.examples
-  parts = [n for n in range(shape.gradient_accumulation_steps + 1, total + 1) if total % n == 0]
-  options = [shape.replace(gradient_accumulation_steps=n, per_core_batch_size=total // n) for n in parts]
-  return next(filter(judge.surely_fits, options), options[-1] if options else shape)
+  options = [
+    dataclasses.replace(shape, gradient_accumulation_steps=n, per_core_batch_size=total // n)
+    for n in range(1, total + 1)
+    if total % n == 0
+  ]
+  return next((option for option in options if fits_by_formula(config, option, chip)), options[-1])
 
 
-def _relative_error(source: str, chip: Chip) -> dict[str, float | None]:
-  """How far figures of this source may be from the compiler's of the whole program: None where they are its own."""
-  if source == FORMULA:
-    return {"memory": MEMORY_ERROR, "time": CONSTANTS[chip.name].cycles_error}
-  error = _TWO_DEPTHS_ERROR if source.endswith(TWO_DEPTHS) else None
-  return {"memory": error, "time": error}
+def largest_batch(config: AlbertConfig, shape: StepShape, chip: Chip) -> int:
+  """The largest micro-batch of a core that fits by formula; 0 where not even one example does."""
+  low, high = 0, _LARGEST_BATCH
+  while high - low > 1:
+    middle = (low + high) // 2
+    if fits_by_formula(config, dataclasses.replace(shape, per_core_batch_size=middle), chip):
+      low = middle
+    else:
+      high = middle
+  return low
 
 
-def cycles_by(figures: Figures) -> str:
-  """What a step's cycles are: FINAL_SCHEDULE, ESTIMATE where this libtpu does not write one, or FORMULA."""
-  if figures.source == FORMULA:
-    return FORMULA
-  return FINAL_SCHEDULE if figures.memory_cycles else ESTIMATE
+def step_seconds(config: AlbertConfig, shape: StepShape, topology: Topology) -> tuple[float, float, float]:
+  """Seconds of a step: at least, and from and to what is likely.
 
-
-def step_time(judge: Judge, shape: StepShape, figures: Figures, run: RunSettings) -> dict[str, Any]:
-  """Seconds of a step and what follows from them.
-
-  Compute is by the final schedule, where an instruction takes as long as its bundles or its bytes to and from HBM.
-  The all-reduce is added. Of a program of all cores the all-reduce is what its schedule does not hide behind
-  computation; else it is the gradients' bytes over all links, as if nothing were hidden.
-
-  Returns:
-    Seconds, rates of the whole slice, `model_flops_utilization` (model FLOPs, without rematerialisation, over the
-    peak of all cores), days and, with a price, US dollars of the run; `relative_error` is that of all of them.
+  At least: the formula for the cycles of the final schedules, and the all-reduce of the gradients at full link
+  rate. Likely: at `PUBLISHED_UTILIZATION`.
   """
-  topology, config = judge.topology, judge.config
-  compute = figures.cycles / topology.chip.clock_hz
-  num_bytes, all_reduce = figures.all_reduce_bytes, figures.all_reduce_seconds
-  if not figures.all_reduces:
-    num_bytes = trainable_parameters(config) * _ALL_REDUCE_ITEM_BYTES[run.all_reduce_dtype]
-    all_reduce = topology.all_reduce_seconds(num_bytes)
-  seconds = compute + all_reduce
-  examples = shape.examples * topology.num_cores
-  flops = training_flops_per_example(
+  chip = topology.chip
+  gradients = trainable_parameters(config) * _ALL_REDUCE_ITEM_BYTES[shape.all_reduce_dtype]
+  at_least = estimate_step(config, shape, chip).cycles / chip.clock_hz + topology.all_reduce_seconds(
+    gradients
+  )
+  at_peak = shape.examples * _flops_per_example(config, shape) / chip.peak_flops
+  low, high = (max(at_least, at_peak / utilization) for utilization in reversed(PUBLISHED_UTILIZATION))
+  return at_least, low, high
+
+
+def _flops_per_example(config: AlbertConfig, shape: StepShape) -> float:
+  return training_flops_per_example(
     config,
     max_seq_length=shape.max_seq_length,
     max_predictions_per_seq=shape.max_predictions_per_seq,
   )
-  days = run.num_train_steps * seconds / SECONDS_PER_DAY
-  price = run.usd_per_chip_hour
-  return {
-    "source": figures.source,
-    "relative_error": _relative_error(figures.source, topology.chip)["time"],
-    "cycles": figures.cycles,
-    "cycles_by": cycles_by(figures),
-    "estimated_cycles": figures.estimated_cycles or None,
-    "memory_bound_seconds": figures.memory_cycles / topology.chip.clock_hz or None,
-    "loops_counted_once": figures.loops_counted_once,
-    "compute_seconds": compute,
-    "all_reduce_seconds": all_reduce,
-    "all_reduce_bytes": num_bytes,
-    "all_reduces": figures.all_reduces or None,
-    "step_seconds": seconds,
-    "examples_per_second": examples / seconds,
-    "tokens_per_second": examples * shape.max_seq_length / seconds,
-    "model_flops_utilization": flops * examples / (seconds * topology.num_cores * topology.chip.peak_flops),
-    "num_train_steps": run.num_train_steps,
-    "days": days,
-    "usd": None if price is None else days * 24 * topology.num_chips * price,
-  }
-
-
-def _memory(judge: Judge, figures: Figures) -> dict[str, Any]:
-  return {
-    "source": figures.source,
-    "relative_error": _relative_error(figures.source, judge.topology.chip)["memory"],
-    "required_bytes": figures.required_bytes,
-    "available_bytes": judge.available_bytes,
-    "missing_bytes": 0 if judge.fits(figures) else max(figures.required_bytes - judge.available_bytes, 1),
-    "temporary_bytes": figures.temporary_bytes,
-  }
-
-
-def _largest(found: LargestBatch) -> dict[str, Any]:
-  return {
-    "per_core_batch_size": found.examples,
-    "source": found.figures and found.figures.source,
-    "required_bytes": found.figures and found.figures.required_bytes,
-    "too_large": found.next_too_large,
-  }
-
-
-def _alternatives(judge: Judge, shape: StepShape, run: RunSettings) -> list[dict[str, Any]]:
-  """The same update in less memory: rematerialisation, and micro-batches where they are needed."""
-  remat = shape.replace(remat=True)
-  options = [] if shape.remat else [remat]
-  for option in [shape, *options]:
-    if not judge.fits(judge.best(option)):
-      options.append(_more_parts(judge, option))
-  found = []
-  for option in options:
-    figures = judge.best(option) if option == remat else judge.estimated(option)
-    parts, fits = option.gradient_accumulation_steps, judge.fits(figures)
-    words = [f"--gradient_accumulation_steps={parts}"] if parts > shape.gradient_accumulation_steps else []
-    words += ["--remat"] if option.remat and not shape.remat else []
-    seconds = step_time(judge, option, figures, run)["step_seconds"] if fits else None
-    found.append({"flags": " ".join(words), "fits": fits, **_memory(judge, figures), "step_seconds": seconds})
-  return found
 
 
 def plan_run(
-  judge: Judge, shape: StepShape, run: RunSettings, *, check_largest: bool = True
+  config: AlbertConfig,
+  shape: StepShape,
+  topology: Topology,
+  *,
+  compiled: CompiledStep | None = None,
+  num_train_steps: int = 125_000,
+  usd_per_chip_hour: float | None = None,
 ) -> dict[str, Any]:
-  """Answers whether a step fits, how fast it is, and what else would fit.
+  """Answers whether a step fits, how long it and the run take, and what else would fit.
 
   Args:
-    judge: the model, the slice, and who gives figures.
-    shape: the step as asked.
-    run: length and price.
-    check_largest: let the compiler check the largest batch; else it is by formula, scaled to the step as asked.
+    config: the architecture.
+    shape: the step of one core.
+    topology: the slice.
+    compiled: what the compiler says of the step; None: by formula.
+    num_train_steps: updates of the run; 125,000 as in ALBERT, section 4.1.
+    usd_per_chip_hour: price; None leaves the cost out.
 
   Returns:
-    JSON-ready: `fits`, `memory`, `time` (None where it does not fit), `largest_batch`, `alternatives` (the same
-    update in less memory) and what was asked.
+    JSON-ready: `fits`, `memory`, `time` (None where it does not fit), `alternatives` (the same update in less memory),
+    `largest_batch` and what was asked. Of each pair under `time` the first is from and the second to what is likely.
   """
-  topology = judge.topology
-  figures = judge.best(shape)
-  fits = judge.fits(figures)
+  chip = topology.chip
+  estimate = estimate_step(config, shape, chip)
+  fits = compiled.fits if compiled else estimate.required_bytes <= chip.hbm_bytes
+  required = compiled.required_bytes if compiled else estimate.required_bytes
+  examples = shape.examples * topology.num_cores
+  with_remat = dataclasses.replace(shape, remat=True)
   answer: dict[str, Any] = {
     "topology": {
       "name": topology.name,
       "chips": topology.num_chips,
       "cores": topology.num_cores,
-      "hbm_bytes_per_core": judge.available_bytes,
-      "peak_flops_per_core": topology.chip.peak_flops,
-      "clock_hz": topology.chip.clock_hz,
+      "hbm_bytes_per_core": chip.hbm_bytes,
     },
-    "model": {**judge.config.to_dict(), "parameters": trainable_parameters(judge.config)},
-    "step": {**dataclasses.asdict(shape), "train_batch_size": shape.examples * topology.num_cores},
+    "model": {**config.to_dict(), "parameters": trainable_parameters(config)},
+    "step": {**shape.to_dict(), "train_batch_size": examples},
     "fits": fits,
-    "memory": _memory(judge, figures),
-    "time": step_time(judge, shape, figures, run) if fits else None,
-    "compile_seconds": figures.compile_seconds,
-    "note": figures.note,
+    "memory": {
+      "by": "compiler" if compiled else "formula",
+      "relative_error": None if compiled else MEMORY_ERROR,
+      "required_bytes": required,
+      "available_bytes": chip.hbm_bytes,
+      "missing_bytes": 0 if fits else max(required - chip.hbm_bytes, 1),
+    },
+    "time": None,
+    "alternatives": [] if fits else _alternatives(config, shape, chip),
+    "largest_batch": {
+      "plain": largest_batch(config, dataclasses.replace(shape, remat=False), chip),
+      "remat": largest_batch(config, with_remat, chip),
+    },
+    "compile_seconds": compiled.compile_seconds if compiled else None,
   }
-  answer["alternatives"] = _alternatives(judge, shape, run)
-  if not check_largest:
-    judge.compiles = 0
-  answer["largest_batch"] = {
-    "remat" if remat else "plain": _largest(largest_batch(judge, shape.replace(remat=remat)))
-    for remat in sorted({shape.remat, True})
-  }
+  if fits:
+    at_least, low, high = step_seconds(config, shape, topology)
+    hours = [num_train_steps * seconds / 3600 for seconds in (at_least, low, high)]
+    price = None if usd_per_chip_hour is None else usd_per_chip_hour * topology.num_chips
+    answer["time"] = {
+      "step_seconds_at_least": at_least,
+      "step_seconds_likely": [low, high],
+      "examples_per_second_likely": [examples / high, examples / low],
+      "num_train_steps": num_train_steps,
+      "hours_at_least": hours[0],
+      "hours_likely": hours[1:],
+      "usd_likely": None if price is None else [price * each for each in hours[1:]],
+    }
   return answer
+
+
+def _alternatives(config: AlbertConfig, shape: StepShape, chip: Chip) -> list[dict[str, Any]]:
+  """The same update in less memory, by formula: with rematerialisation, in more micro-batches, with both."""
+  remat = dataclasses.replace(shape, remat=True)
+  options = [fewest_micro_batches(config, shape, chip), remat, fewest_micro_batches(config, remat, chip)]
+  found = {}
+  for option in options:
+    flags = []
+    if option.gradient_accumulation_steps != shape.gradient_accumulation_steps:
+      flags.append(f"--gradient_accumulation_steps={option.gradient_accumulation_steps}")
+    if option.remat and not shape.remat:
+      flags.append("--remat")
+    if flags and fits_by_formula(config, option, chip):
+      found[" ".join(flags)] = estimate_step(config, option, chip).required_bytes
+  return [{"flags": flags, "required_bytes": required} for flags, required in found.items()]
+
+
+def _gib(num_bytes: float) -> str:
+  return f"{num_bytes / GIB:.2f}"
+
+
+def _duration(hours: float) -> str:
+  return f"{hours:.3g} hours" if hours < 48 else f"{hours / 24:.3g} days"
+
+
+def describe(answer: Mapping[str, Any]) -> str:
+  """What `plan_run` found, for a person."""
+  topology, step, memory, time = (answer[key] for key in ("topology", "step", "memory", "time"))
+  parts = step["gradient_accumulation_steps"]
+  lines = [
+    f"{answer['model']['parameters'] / 1e6:.1f} M parameters on {topology['name']}: {topology['chips']:,} chips, "
+    f"{topology['cores']:,} cores",
+    f"{step['train_batch_size']:,} examples a step: {step['per_core_batch_size']}{f' x {parts}' if parts > 1 else ''} "
+    f"a core, length {step['max_seq_length']}, {step['max_predictions_per_seq']} predictions, "
+    f"{step['mixed_precision']}, {step['optimizer']}{', remat' if step['remat'] else ''}",
+    "",
+  ]
+  error = memory["relative_error"] or 0
+  about = f" ± {100 * error:.0f}%" if error else ""
+  required, available = memory["required_bytes"], memory["available_bytes"]
+  needs = f"{_gib(required)} GiB{about} of {_gib(available)} GiB a core"
+  if answer["fits"]:
+    lines.append(f"It fits: {needs} [{memory['by']}]")
+    if required * (1 + error) > available:
+      lines.append("That is within its error: let the compiler check it, or leave more memory free.")
+  else:
+    lines.append(f"It does NOT fit: {needs}, {_gib(memory['missing_bytes'])} GiB too much [{memory['by']}]")
+  for option in answer["alternatives"]:
+    lines.append(f"with {option['flags']}: {_gib(option['required_bytes'])} GiB, fits [formula]")
+  if time:
+    low, high = (100 * share for share in PUBLISHED_UTILIZATION)
+    seconds, hours = time["step_seconds_likely"], time["hours_likely"]
+    lines.append(
+      f"step: at least {time['step_seconds_at_least']:.3g} s (formula of the compiler's schedules); likely "
+      f"{seconds[0]:.3g} to {seconds[1]:.3g} s, at the {low:.0f} to {high:.0f}% of peak that published runs reach"
+    )
+    run = (
+      f"{time['num_train_steps']:,} steps: at least {_duration(time['hours_at_least'])}; likely "
+      f"{_duration(hours[0])} to {_duration(hours[1])}"
+    )
+    if time["usd_likely"]:
+      run += "; {:,.0f} to {:,.0f} US dollars for {:,} chips".format(*time["usd_likely"], topology["chips"])
+    lines.append(run)
+  largest = answer["largest_batch"]
+  lines.append(f"largest batch a core, by formula: {largest['plain']}; with --remat: {largest['remat']}")
+  if answer["compile_seconds"]:
+    lines.append(f"compiled in {answer['compile_seconds']:.0f} s")
+  return "\n".join(lines)

@@ -11,9 +11,6 @@ from typing import Any, NamedTuple
 
 from albert_tf.errors import UserError
 from albert_tf.planning import tpu_compiler_worker as worker
-from albert_tf.planning.chips import CHIPS
-from albert_tf.planning.compiled_program import program_cost
-from albert_tf.planning.final_schedule import FinalSchedule, dump_flags, final_schedule
 
 # libtpu has two ways of saying how much is needed, and how much there is.
 _OUT_OF_MEMORY = re.compile(
@@ -24,26 +21,14 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 class CompiledStep(NamedTuple):
-  """What the compiler says of a core's program; a number that it did not say is 0.
+  """What the compiler says of a core's program; a number that it did not say is 0."""
 
-  It says how much memory it has where the program does not fit, and all the rest where it fits.
-  """
-
-  topology: str  # The topology's name, such as "v3:2x2".
-  device_kind: str  # The chip, in libtpu's words.
-  num_devices: int  # Cores (v2, v3) or chips of the topology.
   fits: bool  # Whether the program fits the memory of a core.
   required_bytes: int  # Memory the program needs, as far as the compiler says.
   missing_bytes: int = 0  # Memory a core lacks, after the compiler did what it could to save some.
-  capacity_bytes: int = 0  # Memory a program may use.
-  schedule: FinalSchedule | None = None  # Time of one step; None where this libtpu does not write it.
-  estimated_cycles: int = 0  # The same before the final schedule, in which they change a lot.
-  loops_of_unknown_length: int = 0  # Whose body counts once in both, for want of a number.
-  temporary_bytes: int = 0
-  argument_bytes: int = 0
-  output_bytes: int = 0  # Those that overwrite arguments are in `alias_bytes` too.
-  alias_bytes: int = 0
-  code_bytes: int = 0
+  temporary_bytes: int = 0  # Activations, gradients and scratch.
+  argument_bytes: int = 0  # Weights, the optimizer's state and the batch.
+  alias_bytes: int = 0  # Of these, what is updated in place.
   compile_seconds: float = 0.0  # The compiler's own time.
   program: str = ""  # The optimized program's text.
 
@@ -54,6 +39,7 @@ def compile_hlo(
   *,
   num_replicas: int = 1,
   python: str = "",
+  libtpu_flags: str = "",
   timeout_seconds: float = 3600.0,
 ) -> CompiledStep:
   """Compiles the program of one core, or of many together, for a TPU topology, in a child process.
@@ -63,6 +49,7 @@ def compile_hlo(
     topology: chip and shape, such as "v3:2x2", "v4:2x2x1", "v5e:2x2".
     num_replicas: cores of the topology that run it together, as many as it was lowered for.
     python: an interpreter with jax and libtpu; default: this one.
+    libtpu_flags: for LIBTPU_INIT_ARGS.
     timeout_seconds: after which to give up.
 
   Raises:
@@ -70,18 +57,14 @@ def compile_hlo(
       reason than memory, a crash of the compiler, or no answer in time.
 
   Example:
-    >>> compile_hlo(lowered.hlo, "v5e:2x2").schedule.cycles
+    >>> compile_hlo(lowered.hlo, "v5e:2x2").required_bytes
   """
   with tempfile.TemporaryDirectory() as folder:
     step, result, text = (pathlib.Path(folder, name) for name in ("step.hlo", "result.json", "program.txt"))
-    bundles = pathlib.Path(folder, "bundles")
-    bundles.mkdir()
     step.write_bytes(hlo)
     command = [python or sys.executable, worker.__file__]
     command += [str(step), topology, str(num_replicas), str(result), str(text)]
-    output = _run(command, timeout_seconds, dump_flags(str(bundles)))
-    if not result.exists():  # A libtpu that does not know the flags ends without an answer.
-      output = _run(command, timeout_seconds)
+    output = _run(command, timeout_seconds, libtpu_flags)
     if not result.exists():
       raise UserError(
         f"The TPU compiler must answer. Received: it ended without one for {topology}; its last words: "
@@ -89,12 +72,11 @@ def compile_hlo(
       )
     answer = json.loads(result.read_text(encoding="utf-8"))
     program = text.read_text(encoding="utf-8") if text.exists() else ""
-    chip = CHIPS.get(topology.partition(":")[0])
-    schedule = final_schedule(program, bundles, chip) if program and chip else None
-  return _compiled_step(answer, topology, program, python)._replace(schedule=schedule)
+  return _compiled_step(answer, topology, program, python)
 
 
 def _run(command: list[str], timeout_seconds: float, libtpu_flags: str = "") -> str:
+  """Everything that the child printed."""
   # TPU_LOAD_LIBRARY=0 is for a TensorFlow with TPU kernels on a machine without a TPU.
   unwanted = ("JAX_PLATFORMS", "PYTHONPATH", "TPU_LOAD_LIBRARY")
   environment = {key: value for key, value in os.environ.items() if key not in unwanted}
@@ -139,27 +121,10 @@ def _compiled_step(answer: dict[str, Any], topology: str, program: str, python: 
       )
     used, capacity, missing = (int(float(short[i] or 0) * _UNITS[short[i + 1] or ""]) for i in (1, 3, 5))
     missing = max(missing, used - capacity, 1)  # The first two are rounded; the third is not always there.
-    return CompiledStep(
-      topology,
-      fits=False,
-      required_bytes=capacity + missing,
-      missing_bytes=missing,
-      capacity_bytes=capacity,
-      **answer,
-    )
-  cost = program_cost(program)
-  return CompiledStep(
-    topology,
-    fits=True,
-    required_bytes=answer["temporary_bytes"]
-    + answer["argument_bytes"]
-    + answer["output_bytes"]
-    - answer["alias_bytes"],
-    estimated_cycles=cost.estimated_cycles,
-    loops_of_unknown_length=cost.loops_of_unknown_length,
-    program=program,
-    **answer,
-  )
+    return CompiledStep(fits=False, required_bytes=capacity + missing, missing_bytes=missing)
+  output_bytes = answer.pop("output_bytes")
+  required = answer["temporary_bytes"] + answer["argument_bytes"] + output_bytes - answer["alias_bytes"]
+  return CompiledStep(fits=True, required_bytes=required, program=program, **answer)
 
 
 def _first_line(message: str) -> str:

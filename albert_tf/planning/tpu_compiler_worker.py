@@ -67,7 +67,6 @@ def _compile(hlo: bytes, devices: Sequence[Any]) -> tuple[dict[str, Any], str]:
     "argument_bytes": memory.argument_size_in_bytes,
     "output_bytes": memory.output_size_in_bytes,
     "alias_bytes": memory.alias_size_in_bytes,
-    "code_bytes": memory.generated_code_size_in_bytes,
   }, executable.hlo_modules()[0].to_string()
 
 
@@ -82,16 +81,15 @@ def _answer(hlo_path: str, topology_name: str, replicas: int, program_path: str)
     topology = topologies.get_topology_desc(platform="tpu", topology_name=topology_name)
   except Exception as error:  # Whatever it raises, the answer is that it cannot.
     return {"error": REFUSED_TOPOLOGY, "message": str(error)}
-  found = {"device_kind": topology.devices[0].device_kind, "num_devices": len(topology.devices)}
   with open(hlo_path, "rb") as file:
     hlo = file.read()
   try:
     result, program = _compile(hlo, topology.devices[:replicas])
   except Exception as error:
-    return {"error": REFUSED_PROGRAM, "message": str(error), **found}
+    return {"error": REFUSED_PROGRAM, "message": str(error)}
   with open(program_path, "w", encoding="utf-8") as file:
     file.write(program)
-  return {**found, **result}
+  return result
 
 
 def main(hlo_path: str, topology_name: str, replicas: str, result_path: str, program_path: str) -> None:

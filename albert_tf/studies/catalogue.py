@@ -1,18 +1,273 @@
-"""Every study, by name: the tables and figures of the ALBERT paper, in its order."""
+"""Every study, by name: the tables and figures of the ALBERT paper (arXiv 1909.11942) with its figures, in its order.
+
+A laptop's arms keep the paper's ratios of widths and depths, not its sizes. "average" is that of five tasks: SQuAD 1.1
+and 2.0, MNLI, SST-2, RACE.
+"""
 
 from collections.abc import Mapping
 
-from albert_tf.studies.architecture import (
-  DEPTH,
-  EMBEDDING,
-  LAYER_SIMILARITY,
-  SHARING,
-  SIZES,
-  WIDE_DEPTH,
-  WIDTH,
+from albert_tf.studies.study import (
+  HALF,
+  NSP,
+  ORDERED,
+  SENTENCE_ACCURACY,
+  SHARED,
+  SOP,
+  UNSHARED,
+  Arm,
+  Study,
+  arm,
+  check_name,
 )
-from albert_tf.studies.study import Study, check_name
-from albert_tf.studies.training import DROPOUT, EQUAL_TIME, LEARNING_CURVES, MORE_DATA, SENTENCE_LOSS
+
+
+def _laptop_size(hidden: int, layers: int, *, bert: bool = False) -> str:
+  """A sixteenth of a width of table 1 and a sixth of its layers; heads of 16, F = 4 H."""
+  shape = (
+    f"--num_hidden_layers={layers} --num_attention_heads={hidden // 16} --intermediate_size={4 * hidden}"
+  )
+  embedding = f"--embedding_size={hidden} {UNSHARED}" if bert else "--embedding_size=32"
+  return f"--hidden_size={hidden} {shape} {embedding}"
+
+
+SIZES = Study(
+  name="sizes",
+  title="Sizes",
+  paper="tables 1 and 2",
+  question="What do parameters, width and depth buy, and what do they cost in speed?",
+  columns=("parameters", "tpu_speed", "masked_lm_loss", "masked_lm_accuracy", SENTENCE_ACCURACY),
+  speed_beside="bert_large",
+  seeds={"laptop": (1,), "paper": (1,)},
+  arms=(
+    arm("bert_base", "BERT base", "--size=bert_base", _laptop_size(48, 2, bert=True),
+         paper={"parameters": "108M", "average": 82.3, "speed": 4.7}),
+    arm("bert_large", "BERT large", "--size=bert_large", _laptop_size(64, 4, bert=True),
+         paper={"parameters": "334M", "average": 85.2, "speed": 1.0}),
+    # Of the paper's first version; table 1 has its size alone.
+    arm("bert_xlarge", "BERT xlarge", "--size=bert_xlarge", scales=("paper",), paper={"parameters": "1270M"}),
+    arm("base", "ALBERT base", "--size=base_v1", _laptop_size(48, 2),
+         paper={"parameters": "12M", "average": 80.1, "speed": 5.6}),
+    arm("large", "ALBERT large", "--size=large_v1", _laptop_size(64, 4),
+         paper={"parameters": "18M", "average": 82.4, "speed": 1.7}),
+    arm("xlarge", "ALBERT xlarge", "--size=xlarge_v1", _laptop_size(128, 4),
+         paper={"parameters": "60M", "average": 85.5, "speed": 0.6}),
+    arm("xxlarge", "ALBERT xxlarge", "--size=xxlarge_v1", _laptop_size(256, 2),
+         paper={"parameters": "235M", "average": 88.7, "speed": 0.3}),
+  ),
+)  # fmt: skip
+
+EMBEDDING = Study(
+  name="embedding",
+  title="Embedding size",
+  paper="table 3",
+  question="Does a wider embedding help, with and without shared layers?",
+  arms=tuple(
+    # H = 768 in the paper, 128 on the laptop: E is a sixteenth, an eighth, a quarter and all of H there.
+    arm(f"{'shared' if sharing == SHARED else 'not_shared'}_e{size}",
+         f"{'all-shared' if sharing == SHARED else 'not-shared'}, E = {size}",
+         f"{sharing} --embedding_size={size}", f"{sharing} --embedding_size={laptop}",
+         laptop_title=f"{'all-shared' if sharing == SHARED else 'not-shared'}, E = {laptop} for {size}",
+         paper={"parameters": parameters, "average": average})
+    for sharing, size, laptop, parameters, average in (
+      (UNSHARED, 64, 8, "87M", 81.3), (UNSHARED, 128, 16, "89M", 81.7),
+      (UNSHARED, 256, 32, "93M", 81.8), (UNSHARED, 768, 128, "108M", 82.3),
+      (SHARED, 64, 8, "10M", 79.0), (SHARED, 128, 16, "12M", 80.1),
+      (SHARED, 256, 32, "16M", 79.6), (SHARED, 768, 128, "31M", 79.8),
+    )
+  ),
+)  # fmt: skip
+
+SHARING = Study(
+  name="sharing",
+  title="What the layers share",
+  paper="table 4",
+  question="What does sharing attention, feed-forward or both cost?",
+  arms=(
+    # On a laptop two layers of H = 128, and E = 128 or 16.
+    *(
+      arm(f"{kind}_e{size}", f"{title}, E = {size}",
+           f"--sharing={kind} --embedding_size={size}", f"--sharing={kind} --embedding_size={laptop}",
+           laptop_title=f"{title}, E = {laptop} for {size}",
+           paper={"parameters": parameters, "average": average})
+      for kind, title, size, laptop, parameters, average in (
+        ("all", "all-shared", 768, 128, "31M", 79.8), ("attention", "shared-attention", 768, 128, "83M", 81.6),
+        ("ffn", "shared-FFN", 768, 128, "57M", 79.5), ("none", "not-shared", 768, 128, "108M", 82.3),
+        ("all", "all-shared", 128, 16, "12M", 80.1), ("attention", "shared-attention", 128, 16, "64M", 81.7),
+        ("ffn", "shared-FFN", 128, 16, "38M", 80.2), ("none", "not-shared", 128, 16, "89M", 81.6),
+      )
+    ),
+    # Section 4.5: "divide the L layers into N groups of size M"; the paper gives no figures.
+    arm("groups_2", "two groups of layers, E = 128",
+         "--sharing=all --num_hidden_groups=2 --embedding_size=128",
+         "--sharing=all --num_hidden_layers=4 --num_hidden_groups=2 --embedding_size=16",
+         laptop_title="four layers in two groups, E = 16 for 128"),
+    arm("groups_4", "four groups of three layers, E = 128",
+         "--sharing=all --num_hidden_groups=4 --embedding_size=128", scales=("paper",)),
+  ),
+)  # fmt: skip
+
+_DEPTHS: Mapping[int, float] = {1: 52.9, 3: 71.2, 6: 77.2, 12: 81.5, 24: 82.1, 48: 81.8}
+_LAPTOP_DEPTHS = (1, 2, 4, 8)
+
+
+def _depth_arms() -> tuple[Arm, ...]:
+  """Each begins with the weights of the depth before (appendix A.1)."""
+  arms = []
+  for depth in sorted({*_DEPTHS, *_LAPTOP_DEPTHS}):
+    scales = {"paper": tuple(_DEPTHS), "laptop": _LAPTOP_DEPTHS}
+    mine = tuple(scale for scale, depths in scales.items() if depth in depths)
+    shallower = [other for other in scales[mine[0]] if other < depth]  # Of both scales only the first depth.
+    arms.append(
+      arm(
+        f"layers_{depth}",
+        "1 layer" if depth == 1 else f"{depth} layers",
+        f"--num_hidden_layers={depth}",
+        after=f"layers_{shallower[-1]}" if shallower else "",
+        scales=mine,
+        paper={"parameters": "18M", "average": _DEPTHS[depth]} if depth in _DEPTHS else {},
+      )
+    )
+  return tuple(arms)
+
+
+DEPTH = Study(
+  name="depth",
+  title="Depth",
+  paper="table 11",
+  question="How many times can one block be applied before another application no longer helps?",
+  arms=_depth_arms(),
+)
+
+WIDTH = Study(
+  name="width",
+  title="Width",
+  paper="table 12",
+  question="How wide can a model of three layers be before more no longer helps?",
+  arms=tuple(
+    arm(f"h{width}", f"H = {width}",
+         f"--hidden_size={width} --num_attention_heads={width // 64} --intermediate_size={4 * width}",
+         f"--hidden_size={laptop} --num_attention_heads={laptop // 12} --intermediate_size={4 * laptop}",
+         laptop_title=f"H = {laptop} for {width}", paper={"parameters": parameters, "average": average})
+    for width, laptop, parameters, average in (
+      (1024, 24, "18M", 71.2), (2048, 48, "60M", 74.6), (4096, 96, "225M", 76.3), (6144, 144, "499M", 74.0)
+    )
+  ),
+)  # fmt: skip
+
+WIDE_DEPTH = Study(
+  name="wide_depth",
+  title="Depth of a wide model",
+  paper="table 13",
+  question="Does a wide model gain from twice the layers?",
+  arms=(
+    arm("layers_12", "12 layers", "--num_hidden_layers=12", "--num_hidden_layers=2",
+        laptop_title="2 layers for 12", paper={"average": 88.7}),
+    arm("layers_24", "24 layers", "--num_hidden_layers=24", "--num_hidden_layers=4",
+        laptop_title="4 layers for 24", paper={"average": 88.7}),
+  ),
+)  # fmt: skip
+
+LAYER_SIMILARITY = Study(
+  name="layer_similarity",
+  title="What a layer does to its input",
+  paper="figure 1",
+  question="Are the steps from layer to layer smaller and smoother where the layers share their parameters?",
+  columns=("parameters", "layer_l2", "layer_degrees", "masked_lm_accuracy"),
+  layers=True,
+  fine_tuned=False,
+  seeds={"laptop": (1,), "paper": (1,)},
+  arms=(
+    arm("bert_large", "BERT large: not shared", "--size=bert_large", UNSHARED, laptop_title="not shared"),
+    arm("large", "ALBERT large: shared", "--size=large_v1", SHARED, laptop_title="shared"),
+  ),
+)
+
+SENTENCE_LOSS = Study(
+  name="sentence_loss",
+  title="Sentence loss",
+  paper="table 5",
+  question="What does a model learn from sentence order that it does not learn from next sentence?",
+  columns=(
+    "parameters",
+    "masked_lm_accuracy@ordered",
+    "next_sentence_accuracy@nsp",
+    "sentence_order_accuracy@sop",
+  ),
+  metrics=("next_sentence_accuracy@nsp", "sentence_order_accuracy@sop"),
+  probes=(ORDERED, NSP, SOP),
+  arms=(
+    # Of a few thousand updates a sentence loss takes most for itself; so on a laptop all arms begin beyond the plateau.
+    arm("start", "", "--num_train_steps=6000 --num_warmup_steps=400 --learning_rate=0.005", data=ORDERED,
+         laptop_title="where the others start", scales=("laptop",)),
+    arm("none", "none", "", data=ORDERED, after="start",
+         paper={"masked LM": 54.9, "NSP": 52.4, "SOP": 53.3, "average": 79.0}),
+    arm("nsp", "NSP", "", data=NSP, after="start",
+         paper={"masked LM": 54.5, "NSP": 90.5, "SOP": 52.0, "average": 79.2}),
+    arm("sop", "SOP", "", data=SOP, after="start",
+         paper={"masked LM": 54.0, "NSP": 78.9, "SOP": 86.5, "average": 80.1}),
+  ),
+)  # fmt: skip
+
+EQUAL_TIME = Study(
+  name="equal_time",
+  title="The same time",
+  paper="table 6",
+  question="Which is better after the same hours: a deep model that is fast, or a wide one that is slow?",
+  columns=("parameters", "steps", "hours", "masked_lm_loss", "masked_lm_accuracy", SENTENCE_ACCURACY),
+  arms=(
+    arm("bert_large", "BERT large, 400,000 steps", "--size=bert_large --num_train_steps=400000",
+         "--num_hidden_layers=4 --hidden_size=64 --num_attention_heads=4 --intermediate_size=256 "
+         f"--embedding_size=64 {UNSHARED}",
+         laptop_title="four layers of 64, not shared", paper={"hours": 34, "average": 87.2}),
+    arm("xxlarge", "ALBERT xxlarge, as long", "--size=xxlarge_v1",
+         "--num_hidden_layers=2 --hidden_size=256 --num_attention_heads=16 --intermediate_size=1024 "
+         f"--embedding_size=32 {SHARED}",
+         laptop_title="two layers of 256, shared, as long",
+         time_of="bert_large", paper={"hours": 32, "average": 88.7}),
+  ),
+)  # fmt: skip
+
+MORE_DATA = Study(
+  name="more_data",
+  title="More data",
+  paper="table 7, figure 2a",
+  question="Does more text help at the same number of updates? Half of the files of the text against all of them.",
+  eval_data=HALF,
+  curves=(("eval", "masked_lm_accuracy"),),
+  metrics=("masked_lm_accuracy",),
+  arms=(
+    arm("half", "half of the text", "", data=HALF, paper={"average": 80.1}),
+    arm("all", "all of the text", "", paper={"average": 80.8}),
+  ),
+)
+
+DROPOUT = Study(
+  name="dropout",
+  title="Dropout",
+  paper="table 8, figure 2b",
+  question="Does a model that has not yet fitted its text gain from training without dropout?",
+  curves=(("eval", "masked_lm_accuracy"), ("train", "masked_lm_accuracy")),
+  columns=("parameters", "train_masked_lm_accuracy", "masked_lm_loss", "masked_lm_accuracy", SENTENCE_ACCURACY),
+  metrics=("masked_lm_accuracy",),
+  arms=(
+    arm("with", "with dropout, 0.1", "--hidden_dropout_prob=0.1 --attention_probs_dropout_prob=0.1",
+        paper={"average": 90.4}),
+    arm("without", "without", "--hidden_dropout_prob=0 --attention_probs_dropout_prob=0",
+        paper={"average": 90.7}),
+  ),
+)  # fmt: skip
+
+LEARNING_CURVES = Study(
+  name="learning_curves",
+  title="Learning curves",
+  paper="figure 2",
+  question="How do these runs compare, update by update?",
+  columns=("parameters", "steps", "train_masked_lm_loss", "masked_lm_loss", "masked_lm_accuracy", SENTENCE_ACCURACY),
+  curves=(("eval", "masked_lm_accuracy"), ("train", "masked_lm_accuracy")),
+  metrics=("masked_lm_accuracy",),
+  fine_tuned=False,
+  arms=(),
+)  # fmt: skip
 
 # What all arms of a study share is in recipes/studies/STUDY/SCALE.flags; a study says what sets its arms apart.
 STUDIES: Mapping[str, Study] = {

@@ -1,38 +1,39 @@
-"""A study at a scale as commands in order: what each reads, what it leaves, and what it costs beside the others."""
+"""A study at a scale as commands in order: what each reads, and what it leaves when it has succeeded."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import dataclasses
-import functools
-import itertools
 import os
 from typing import Any
 
 from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.planning.flops import training_flops_per_example
-from albert_tf.records.manifest import MANIFEST_NAME
-from albert_tf.studies.measurements import examples_per_second, training_hours
-from albert_tf.studies.stage import (
-  EVAL_FILE,
-  METRICS_FILE,
-  PRETRAINING,
-  PROBE,
-  RECORDS,
-  SPEED,
-  TASKS,
-  TASKS_FILE,
-  TEXT,
-  TPU_STEP,
-  VOCABULARY,
-  Stage,
-)
-from albert_tf.studies.study import Arm, DataKind, Study, flag_values, last_of_each, model_of
+from albert_tf.studies import results
+from albert_tf.studies.study import Arm, DataKind, Study, flag_values, last_of_each
 
-_FOLDERS = {PRETRAINING: "runs", PROBE: "probes", TASKS: "tasks"}
-_FIRST_TEXT_FILE = "docs-00000-of-00004.txt"
-_TPU_STEP_FLAGS = (
-  "--topology=v3:2x2", "--per_core_batch_size=8", "--max_seq_length=512", "--max_predictions_per_seq=20",
-)  # fmt: skip
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+  """One command of a study.
+
+  Attributes:
+    name: unique in the study.
+    words: a script of this project and its flags.
+    result: the file that it leaves when it has succeeded; of a pretraining run the directory.
+  """
+
+  name: str
+  words: tuple[str, ...]
+  result: str
+
+  def is_done(self) -> bool:
+    """Whether its result is there; a pretraining run is asked how far it is."""
+    if not self.words[0].endswith("run_pretrain.py"):
+      return files.exists(self.result)
+    reports = results.read_reports(self.result)
+    last = {report["split"]: report["step"] for report in reports}
+    steps = int(flag_values(self.words).get("num_train_steps", 125_000))
+    evaluates = "eval_input_file" in flag_values(self.words)
+    return last.get("train", 0) >= steps and (not evaluates or last.get("eval", 0) >= steps)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,9 +48,8 @@ class Plan:
     text_flags, vocab_flags, data_flags, train_flags: of extract_installed_docs.py, train_vocab.py,
       create_pretraining_data.py and run_pretrain.py, for all arms.
     device_flags: of every command that computes on devices; they change no result.
-    data_dir: folders of the five tasks; empty for no fine-tuning. task_flags: of run_tasks.py.
-    num_workers: processes that make records.
-    tpu_step_flags: of compile_for_tpu.py: by formula, or where Google's compiler is.
+    data_dir: folders of the five tasks; empty for no fine-tuning.
+    task_flags: of the commands that fine-tune.
   """
 
   study: Study
@@ -66,8 +66,6 @@ class Plan:
   device_flags: tuple[str, ...] = ()
   data_dir: str = ""
   task_flags: tuple[str, ...] = ()
-  num_workers: int = 1
-  tpu_step_flags: tuple[str, ...] = ("--estimate_only",)
 
   def identity(self) -> dict[str, Any]:
     """What must not change when a study is continued; arms, seeds and tasks may be added."""
@@ -83,79 +81,67 @@ class Plan:
   def path(self, *parts: str) -> str:
     return os.path.join(self.output_dir, *parts)
 
-  def seed_dir(self, kind: str, arm: Arm, seed: int) -> str:
-    """Of a stage of training, probing or fine-tuning."""
-    return self.path(_FOLDERS[kind], arm.name, f"seed-{seed}")
-
   def run_dir(self, arm: Arm, seed: int) -> str:
-    return self.seed_dir(PRETRAINING, arm, seed)
+    return self.path("runs", arm.name, f"seed-{seed}")
 
-  def speed_dir(self, arm: Arm, turn: int) -> str:
-    return self.path("speed", arm.name, f"turn-{turn}")
+  def probe_dir(self, arm: Arm, seed: int) -> str:
+    return self.path("probes", arm.name, f"seed-{seed}")
 
-  def records_dir(self, kind: DataKind) -> str:
-    return self.path("records", kind.name)
+  def tasks_dir(self, arm: Arm, seed: int) -> str:
+    return self.path("tasks", arm.name, f"seed-{seed}")
 
-  @property
-  def vocabulary(self) -> str:
-    return self.spm_model_file or self.path("vocabulary", "spm.model")
+  def training_flags(self, arm: Arm) -> tuple[str, ...]:
+    """Of run_pretrain.py: those of all arms, then those that set this one apart."""
+    return last_of_each([*self.train_flags, *arm.flags[self.scale]])
 
-  @functools.cached_property
-  def vocab_size(self) -> int:
-    """Pieces of the vocabulary; of one that is there already the number is read from its list."""
-    if not self.spm_model_file:
-      return int(flag_values(self.vocab_flags).get("vocab_size", 30000))
-    from albert_tf.tokenization import load_tokenizer
+  def commands(self) -> Iterator[Command]:
+    """All commands, in order; one may read what those before it have left, so each is made when it is its turn.
 
-    return int(load_tokenizer(self.spm_model_file).vocab_size)
-
-  def kinds(self) -> list[DataKind]:
-    """The record sets that arms, probes and evaluation need, each once."""
-    wanted = [*(arm.data for arm in self.arms), *self.study.probes]
-    return list(dict.fromkeys([*wanted, *filter(None, [self.study.eval_data])]))
-
-  # Stages.
-
-  def stages(self) -> list[Stage]:
-    """All of them in order; those of one seed come before the next seed's, so that a table is whole early."""
-    found = [*self._text_stages(), *map(self._records_stage, self.kinds()), *self._speed_stages()]
+    Those of one seed come before the next seed's, so that a table is whole early.
+    """
+    yield from self._data_commands()
     for seed in self.seeds:
       for arm in self.arms:
-        found.append(self._pretraining_stage(arm, seed))
-        found += self._probe_stages(arm, seed)
+        yield from self._training_commands(arm, seed)
     if self.data_dir and self.study.fine_tuned:
-      found += [self._tasks_stage(arm, seed) for seed in self.seeds for arm in self.arms]
-    return found
+      for seed in self.seeds:
+        for arm in self.arms:
+          yield from self._task_commands(arm, seed)
 
-  def _text_pattern(self) -> str:
-    return self.input or self.path("text", "docs-*.txt")
+  # Text, vocabulary, records.
 
-  def _text_stages(self) -> list[Stage]:
-    found = []
-    command: tuple[str, ...]
+  @property
+  def _vocabulary(self) -> str:
+    return self.spm_model_file or self.path("vocabulary", "spm.model")
+
+  def _records_dir(self, kind: DataKind) -> str:
+    return self.path("records", kind.name)
+
+  def _data_commands(self) -> Iterator[Command]:
+    text = self.input or self.path("text", "docs-*.txt")
     if not self.input:
-      command = ("tfrecords_tools/extract_installed_docs.py", f"--output_dir={self.path('text')}",
-                 *self.text_flags)  # fmt: skip
-      produces = self.path("text", _FIRST_TEXT_FILE)
-      found.append(Stage(kind=TEXT, name=TEXT, command=command, produces=produces))
+      words = (
+        "tfrecords_tools/extract_installed_docs.py",
+        f"--output_dir={self.path('text')}",
+        *self.text_flags,
+      )
+      yield Command("text", words, self.path("text", "docs-00000-of-00004.txt"))
     if not self.spm_model_file:
-      command = ("tfrecords_tools/train_vocab.py", f"--input={self._text_pattern()}",
-                 f"--model_prefix={self.path('vocabulary', 'spm')}", *self.vocab_flags)  # fmt: skip
-      found.append(Stage(kind=VOCABULARY, name=VOCABULARY, command=command, produces=self.vocabulary))
-    return found
-
-  def _records_stage(self, kind: DataKind) -> Stage:
-    command = (
-      "tfrecords_tools/create_pretraining_data.py",
-      f"--input={self._first_half() if kind.half else self._text_pattern()}",
-      f"--spm_model_file={self.vocabulary}",
-      f"--output_dir={self.records_dir(kind)}",
-      *last_of_each(self.data_flags),
-      f"--sentence_pair={kind.sentence_pair}",
-      f"--num_workers={self.num_workers}",
-    )
-    produces = os.path.join(self.records_dir(kind), MANIFEST_NAME)
-    return Stage(kind=RECORDS, name=f"{RECORDS}/{kind.name}", command=command, produces=produces)
+      prefix = f"--model_prefix={self.path('vocabulary', 'spm')}"
+      words = ("tfrecords_tools/train_vocab.py", f"--input={text}", prefix, *self.vocab_flags)
+      yield Command("vocabulary", words, self._vocabulary)
+    wanted = [*(arm.data for arm in self.arms), *self.study.probes, *filter(None, [self.study.eval_data])]
+    for kind in dict.fromkeys(wanted):
+      directory = self._records_dir(kind)
+      words = (
+        "tfrecords_tools/create_pretraining_data.py",
+        f"--input={self._first_half() if kind.half else text}",
+        f"--spm_model_file={self._vocabulary}",
+        f"--output_dir={directory}",
+        *last_of_each([f"--num_workers={os.cpu_count() or 1}", *self.data_flags]),
+        f"--sentence_pair={kind.sentence_pair}",
+      )
+      yield Command(f"records/{kind.name}", words, os.path.join(directory, "manifest.json"))
 
   def _first_half(self) -> str:
     """The first half of the text files: a document has the same place, and so the same held-out draw, in the whole."""
@@ -169,128 +155,74 @@ class Plan:
       )
     return ",".join(found[: len(found) // 2])
 
-  def training_flags(self, arm: Arm, scale: str = "") -> tuple[str, ...]:
-    """Of run_pretrain.py: those of all arms, then those that set this one apart; of sizes and files the last counts."""
-    every = [*self.train_flags, *arm.flags[scale or self.scale]]
-    models = [flag for flag in every if flag.startswith(("--size=", "--albert_config_file="))]
-    return last_of_each([flag for flag in every if flag not in models or flag == models[-1]])
+  # Training, and what is asked of the trained model.
 
-  def _train_command(
+  def _training_commands(self, arm: Arm, seed: int) -> Iterator[Command]:
+    place, run_dir = f"{arm.name}/seed-{seed}", self.run_dir(arm, seed)
+    flags = [*self.training_flags(arm), f"--seed={seed}"]
+    earlier = next((other for other in self.arms if other.name in (arm.after, arm.time_of)), None)
+    if earlier and arm.after:
+      flags.append(f"--init_checkpoint={self.run_dir(earlier, seed)}")
+    if earlier and arm.time_of:
+      # How many updates fit into the other arm's hours must be known before the rate can decay over them.
+      timed = self.path("speed", place)
+      few = ("--num_train_steps=60", "--num_warmup_steps=1", "--iterations_per_loop=20")
+      yield Command(f"speed/{place}", self._train_words(arm, [*flags, *few], timed, evaluate=False), timed)
+      flags += self._time_flags(arm, self.run_dir(earlier, seed), timed)
+    yield Command(f"pretraining/{place}", self._train_words(arm, flags, run_dir), run_dir)
+    kinds = self.study.probes or (self.study.eval_data or arm.data,)
+    if self.study.probes or self.study.layers:
+      words = [
+        "tpu_scripts/evaluate.py",
+        f"--init_checkpoint={run_dir}",
+        *(f"--eval_input_file={kind.name}={self._records_dir(kind)}/eval-*" for kind in kinds),
+        f"--eval_batch_size={flag_values(self.train_flags).get('eval_batch_size', '64')}",
+        *(["--layer_similarity"] if self.study.layers else []),
+        f"--output_dir={self.probe_dir(arm, seed)}",
+        *self.device_flags,
+      ]
+      yield Command(f"probe/{place}", tuple(words), os.path.join(self.probe_dir(arm, seed), "eval.json"))
+
+  def _train_words(
     self, arm: Arm, flags: Sequence[str], output_dir: str, *, evaluate: bool = True
   ) -> tuple[str, ...]:
-    held_out = self.records_dir(self.study.eval_data or arm.data)
+    held_out = self._records_dir(self.study.eval_data or arm.data)
     return (
       "tpu_scripts/run_pretrain.py",
-      f"--input_file={self.records_dir(arm.data)}/train-*",
+      f"--input_file={self._records_dir(arm.data)}/train-*",
       *([f"--eval_input_file={held_out}/eval-*"] if evaluate else []),
       f"--output_dir={output_dir}",
       *last_of_each(["--select_best=last", *flags]),  # The held-out set compares arms, so it selects in none.
       *self.device_flags,
     )
 
-  def _pretraining_stage(self, arm: Arm, seed: int) -> Stage:
-    flags = [*self.training_flags(arm), f"--seed={seed}"]
-    earlier = next((other for other in self.arms if other.name in (arm.after, arm.time_of)), None)
-    if arm.after and earlier:
-      flags.append(f"--init_checkpoint={self.run_dir(earlier, seed)}")
-    timed = self._time_flags(arm, seed) if arm.time_of else []
-    run_dir = self.run_dir(arm, seed)
-    command = () if timed is None else self._train_command(arm, [*flags, *timed], run_dir)
-    costly = earlier if arm.time_of and earlier else arm  # It takes as long.
-    return Stage(
-      kind=PRETRAINING,
-      name=_stage_name(PRETRAINING, arm, seed),
-      command=command,
-      produces=os.path.join(run_dir, METRICS_FILE),
-      cost=self._training_cost(self.training_flags(costly)),
-      after=_stage_name(PRETRAINING, earlier, seed) if earlier else "",
-    )
-
-  def _training_cost(self, flags: Sequence[str]) -> float:
-    """Operations of a whole run."""
-    values = flag_values(flags)
-    data = {**flag_values(self.data_flags), **values}
-    flops = training_flops_per_example(
-      model_of(flags, vocab_size=self.vocab_size),
-      max_seq_length=int(data.get("max_seq_length", 512)),
-      max_predictions_per_seq=int(data.get("max_predictions_per_seq", 20)),
-    )
-    return flops * int(values.get("num_train_steps", 125_000)) * int(values.get("train_batch_size", 4096))
-
-  def _probe_stages(self, arm: Arm, seed: int) -> list[Stage]:
-    """What the trained model reaches on sets it was not trained for, and what its layers do; none for most studies."""
-    if not self.study.probes and not self.study.layers:
-      return []
-    kinds = self.study.probes or (self.study.eval_data or arm.data,)
-    flags = [
-      *(f"--eval_input_file={kind.name}={self.records_dir(kind)}/eval-*" for kind in kinds),
-      f"--eval_batch_size={flag_values(self.train_flags).get('eval_batch_size', '64')}",
-      *(["--layer_similarity"] if self.study.layers else []),
-    ]
-    return [self._stage_of_run(PROBE, arm, seed, "tpu_scripts/evaluate.py", flags, EVAL_FILE)]
-
-  def _tasks_stage(self, arm: Arm, seed: int) -> Stage:
-    flags = [f"--data_dir={self.data_dir}", *self.task_flags]
-    return self._stage_of_run(TASKS, arm, seed, "tpu_scripts/run_tasks.py", flags, TASKS_FILE)
-
-  def _stage_of_run(
-    self, kind: str, arm: Arm, seed: int, script: str, flags: Sequence[str], leaves: str
-  ) -> Stage:
-    """A stage that reads a finished run."""
-    folder, run = self.seed_dir(kind, arm, seed), f"--init_checkpoint={self.run_dir(arm, seed)}"
-    return Stage(
-      kind=kind,
-      name=_stage_name(kind, arm, seed),
-      command=(script, run, *flags, f"--output_dir={folder}", *self.device_flags),
-      produces=os.path.join(folder, leaves),
-      after=_stage_name(PRETRAINING, arm, seed),
-    )
-
-  # Speed, and what follows from it.
-
-  def _speed_stages(self) -> list[Stage]:
-    speed = self.study.speed
-    if speed is None:
-      return []
-    found = []
-    timed = [arm for arm in self.arms if speed.relative_to or arm.time_of]
-    for turn, arm in itertools.product(range(speed.rounds), timed):
-      folder = self.speed_dir(arm, turn)
-      flags = [*self.training_flags(arm, speed.scale), *speed.flags_at(self.scale)]
-      command = self._train_command(arm, flags, folder, evaluate=False)
-      name, produces = f"{SPEED}/{arm.name}/turn-{turn}", os.path.join(folder, METRICS_FILE)
-      cost = self._training_cost(flags)
-      found.append(Stage(kind=SPEED, name=name, command=command, produces=produces, cost=cost))
-    if speed.relative_to:
-      found += [self._tpu_stage(arm, speed.scale) for arm in self.arms]
-    return found
-
-  def _tpu_stage(self, arm: Arm, scale: str) -> Stage:
-    """The step of one core as the TPU's compiler sees it, 8 examples of length 512; by formula without the compiler."""
-    produces = self.path("tpu", f"{arm.name}.json")
-    command = (
-      "tpu_scripts/compile_for_tpu.py",
-      *arm.flags[scale],
-      *_TPU_STEP_FLAGS,
-      *self.tpu_step_flags,
-      f"--output_json={produces}",
-    )
-    return Stage(kind=TPU_STEP, name=f"tpu/{arm.name}", command=command, produces=produces)
-
-  def _time_flags(self, arm: Arm, seed: int) -> list[str] | None:
-    """The other arm's hours, and as many updates as fit into those of its updates; None while it is not finished.
+  def _time_flags(self, arm: Arm, other_run: str, timed_run: str) -> list[str]:
+    """The other arm's hours, and as many updates as fit into those of its updates.
 
     The rate decays over that number. Where evaluation or compilation takes this arm longer, its end is cut off.
     """
-    other = next(other for other in self.arms if other.name == arm.time_of)
-    hours = training_hours(self.run_dir(other, seed))
-    rate = examples_per_second(self.speed_dir(arm, 0))
-    if hours is None or rate is None:
-      return None
+    updates, everything = results.training_hours(other_run) or (0.0, 0.0)
+    rate = results.examples_per_second(timed_run) or 0.0
     batch = int(flag_values(self.training_flags(arm)).get("train_batch_size", 4096))
-    steps = max(1, int(hours.updates * 3600 * rate / batch))
-    return [f"--num_train_steps={steps}", f"--max_train_hours={hours.processes:.6f}"]
+    return [
+      f"--num_train_steps={max(1, int(updates * 3600 * rate / batch))}",
+      f"--max_train_hours={everything:.6f}",
+    ]
 
-
-def _stage_name(kind: str, arm: Arm, seed: int) -> str:
-  return f"{kind}/{arm.name}/seed-{seed}"
+  def _task_commands(self, arm: Arm, seed: int) -> Iterator[Command]:
+    for name, task in results.TASKS.items():
+      folder = os.path.join(self.data_dir, name)
+      if files.isdir(folder):
+        directory = os.path.join(self.tasks_dir(arm, seed), name)
+        words = (
+          f"tpu_scripts/{task.script}",
+          f"--flagfile=recipes/{task.recipe}.flags",
+          *(f"--{flag}={os.path.join(folder, file) if file else folder}" for flag, file in task.data.items()),
+          f"--init_checkpoint={self.run_dir(arm, seed)}",
+          f"--output_dir={directory}",
+          "--noexport",
+          *self.task_flags,
+          *self.device_flags,
+        )
+        result = os.path.join(directory, "results.json")
+        yield Command(f"tasks/{arm.name}/seed-{seed}/{name}", words, result)

@@ -1,156 +1,131 @@
-"""What a study has found so far: a row an arm, each figure with its mean and spread over the seeds."""
+"""What finished commands have left, read back: metrics, hours, probes, scores of tasks."""
 
-from collections.abc import Mapping, Sequence
-import dataclasses
+from collections.abc import Mapping
 import json
+import os
 import statistics
-from typing import Any
+from typing import Any, NamedTuple
 
 from albert_tf import files
-from albert_tf.studies.measurements import examples_per_second, read_probes, read_rows, read_run, read_tasks
-from albert_tf.studies.plan import Plan
-from albert_tf.studies.stage import PRETRAINING, PROBE, TASKS, TPU_STEP, Stage
-from albert_tf.studies.study import Arm
+from albert_tf.configs import AlbertConfig
+from albert_tf.training.metrics_log import read_metrics
+
+_HEADS = ("sentence_order", "next_sentence")
+# Metrics of the last reports that a table may show; those of training get the prefix `train_`.
+_REPORTED = ("masked_lm_loss", "masked_lm_accuracy")
 
 
-@dataclasses.dataclass(frozen=True)
-class Figure:
-  """One measured number, of each seed.
-
-  Attributes:
-    values: one a seed.
-  """
-
-  values: tuple[float, ...]
-
-  @property
-  def mean(self) -> float:
-    return statistics.fmean(self.values)
-
-  @property
-  def spread(self) -> float | None:
-    """Standard deviation over the seeds; None for a single one."""
-    return statistics.stdev(self.values) if len(self.values) > 1 else None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Row:
-  """An arm, or one run of `--runs`.
+class Task(NamedTuple):
+  """One of the five tasks whose average the paper's tables show.
 
   Attributes:
-    name, title: of the arm.
-    seeds: that are trained.
-    figures: metric → figure.
-    paper: heading → the paper's figure.
-    reports: a run's reports, for each seed, for curves.
-    layers: what the layers do (`l2`, `degrees`: a value a layer), for each seed.
+    script, recipe: of its command.
+    data: name of a flag → file in the task's folder; "" for the folder.
+    metrics: of results.json; the score is their mean.
+    factor: makes it percent.
   """
 
-  name: str
-  title: str
-  seeds: tuple[int, ...] = ()
-  figures: Mapping[str, Figure] = dataclasses.field(default_factory=dict)
-  paper: Mapping[str, float | str] = dataclasses.field(default_factory=dict)
-  reports: tuple[Sequence[Mapping[str, Any]], ...] = ()
-  layers: tuple[Mapping[str, Sequence[float]], ...] = ()
+  script: str
+  recipe: str
+  data: Mapping[str, str]
+  metrics: tuple[str, ...] = ("accuracy",)
+  factor: float = 100.0
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Results:
-  """Rows, and what is to be said beside them."""
-
-  rows: tuple[Row, ...]
-  notes: tuple[str, ...] = ()
+def _squad_files(version: str) -> dict[str, str]:
+  return {"train_file": f"train-v{version}.json", "predict_file": f"dev-v{version}.json"}
 
 
-def collect(plan: Plan, done: Sequence[Stage]) -> Results:
-  """Reads what the finished stages have left; arms of which nothing is finished have a row with the paper's figures."""
-  names = {stage.name for stage in done}
-  notes: dict[str, None] = {}
-  rows = []
-  for arm in plan.arms:
-    seeds = tuple(seed for seed in plan.seeds if f"{PRETRAINING}/{arm.name}/seed-{seed}" in names)
-    values, layers = [], []
-    for seed in seeds:
-      probes, of_layers = read_probes(plan.seed_dir(PROBE, arm, seed))
-      scores, left_out = read_tasks(plan.seed_dir(TASKS, arm, seed)) if plan.data_dir else ({}, {})
-      notes.update({f"Left out: {task}, {reason}": None for task, reason in left_out.items()})
-      values.append({**read_run(plan.run_dir(arm, seed)), **probes, **scores})
-      layers += [of_layers] if of_layers else []
-    figures = {**_gather(values), **_speed(plan, arm, done)}
-    rows.append(
-      Row(
-        name=arm.name,
-        title=arm.titles[plan.scale],
-        seeds=seeds,
-        figures=figures,
-        paper=arm.paper,
-        reports=tuple(read_rows(plan.run_dir(arm, seed)) for seed in seeds),
-        layers=tuple(layers),
-      )
-    )
-  if plan.study.fine_tuned and not plan.data_dir:
-    notes["Left out: scores of tasks, as --data_dir names no folder of them"] = None
-  if any(stage.kind == TASKS for stage in plan.stages()) and not any(
-    "score@average" in row.figures for row in rows
-  ):
-    notes["Scores of tasks are not there yet"] = None
-  return Results(rows=tuple(rows), notes=(*notes, *_tpu_notes(plan, done)))
+_SQUAD_METRICS = ("f1", "exact")
+TASKS = {
+  "squad1": Task("run_squad.py", "squad1", _squad_files("1.1"), _SQUAD_METRICS, 1.0),
+  "squad2": Task("run_squad.py", "squad2", _squad_files("2.0"), _SQUAD_METRICS, 1.0),
+  "mnli": Task("run_glue.py", "glue/mnli", {"data_dir": ""}),
+  "sst-2": Task("run_glue.py", "glue/sst-2", {"data_dir": ""}),
+  "race": Task("run_race.py", "race", {"data_dir": ""}),
+}
 
 
-def of_runs(run_dirs: Sequence[str]) -> Results:
-  """A row for each run directory, by its own name."""
-  names = _shortest_names(run_dirs)
-  return Results(
-    rows=tuple(
-      Row(name=name, title=name, seeds=(0,), figures=_gather([read_run(path)]), reports=(read_rows(path),))
-      for name, path in zip(names, run_dirs, strict=True)
-    )
-  )
+def read_reports(run_dir: str) -> list[dict[str, Any]]:
+  """The reports of a run, in order; none where there is no run."""
+  path = os.path.join(run_dir, "metrics.jsonl")
+  return read_metrics(path) if files.isdir(run_dir) else []
 
 
-def _shortest_names(paths: Sequence[str]) -> list[str]:
-  """The last parts of each path by which it differs from the others."""
-  parts = [files.abspath(path).rstrip("/").split("/") for path in paths]
-  for count in range(1, max(map(len, parts), default=0) + 1):
-    names = ["/".join(each[-count:]) for each in parts]
-    if len(set(names)) == len(names):
-      return names
-  return list(paths)
-
-
-def _gather(values: Sequence[Mapping[str, float]]) -> dict[str, Figure]:
-  """Metric → figure over the seeds that have it."""
-  keys = dict.fromkeys(key for of_seed in values for key in of_seed)
-  return {key: Figure(tuple(of_seed[key] for of_seed in values if key in of_seed)) for key in keys}
-
-
-def _speed(plan: Plan, arm: Arm, done: Sequence[Stage]) -> dict[str, Figure]:
-  """Speed beside that of the study's reference arm: measured turn by turn, and of a TPU's step."""
-  speed = plan.study.speed
-  if speed is None or not speed.relative_to:
-    return {}
-  reference = next((other for other in plan.arms if other.name == speed.relative_to), None)
-  if reference is None:
-    return {}
-  pairs = [
-    tuple(examples_per_second(plan.speed_dir(each, turn)) for each in (arm, reference))
-    for turn in range(speed.rounds)
+def examples_per_second(run_dir: str) -> float | None:
+  """The median of a run's reports, without the first, which has the compilation; None where there is no report."""
+  rates = [
+    row["examples_per_second"]
+    for row in read_reports(run_dir)
+    if row["split"] == "train" and row["examples_per_second"]
   ]
-  ratios = tuple(mine / other for mine, other in pairs if mine and other)
-  found = {"speedup": Figure(ratios)} if ratios else {}
-  cycles = [_tpu_time(plan, each, done) for each in (arm, reference)]
-  if cycles[0] and cycles[1]:
-    found["tpu_speedup"] = Figure((cycles[1]["cycles"] / cycles[0]["cycles"],))
-  return found
+  return statistics.median(rates[1:] or rates) if rates else None
 
 
-def _tpu_time(plan: Plan, arm: Arm, done: Sequence[Stage]) -> Mapping[str, Any] | None:
-  stage = next((each for each in done if each.kind == TPU_STEP and each.name == f"tpu/{arm.name}"), None)
-  return None if stage is None else json.loads(files.read_bytes(stage.produces))["time"]
+def training_hours(run_dir: str) -> tuple[float, float] | None:
+  """Hours of a run over all its lives: of its updates, and of everything, which `--max_train_hours` bounds."""
+  rows = [row for row in read_reports(run_dir) if row["split"] == "train" and "seconds_step" in row]
+  if not rows:
+    return None
+  last = rows[-1]
+  every = sum(v for key, v in last.items() if key.startswith("seconds_") and key != "seconds_down")
+  return (last["seconds_step"] + last["seconds_input"]) / 3600, every / 3600
 
 
-def _tpu_notes(plan: Plan, done: Sequence[Stage]) -> list[str]:
-  times = [_tpu_time(plan, arm, done) for arm in plan.arms] if plan.study.speed else []
-  sources = sorted({time["source"] for time in times if time})
-  return [f"Speed on a TPU v3 core, 8 examples of length 512: {', '.join(sources)}"] if sources else []
+def read_run(run_dir: str) -> dict[str, float]:
+  """The figures of one trained run: of its last held-out evaluation and, with `train_`, its last tenth of reports."""
+  rows = read_reports(run_dir)
+  train = [row for row in rows if row["split"] == "train"]
+  held_out = [row for row in rows if row["split"] == "eval"]
+  found: dict[str, float | None] = {}
+  config_file = os.path.join(run_dir, "albert_config.json")
+  if files.exists(config_file):
+    found["parameters"] = AlbertConfig.from_json_file(config_file).param_count()
+  if held_out:
+    last = held_out[-1]
+    found |= {key: last.get(key) for key in _REPORTED}
+    sentence = [last[f"{head}_accuracy"] for head in _HEADS if f"{head}_accuracy" in last]
+    found["sentence_accuracy"] = sentence[0] if sentence else None
+  if train:
+    tail = train[-max(1, len(train) // 10) :]
+    for key in _REPORTED:
+      values = [row[key] for row in tail if row.get(key) is not None]
+      found[f"train_{key}"] = statistics.fmean(values) if values else None
+    found["steps"] = train[-1]["step"]
+  hours = training_hours(run_dir)
+  found |= {"examples_per_second": examples_per_second(run_dir), "hours": hours and hours[1]}
+  return {key: value for key, value in found.items() if value is not None}
+
+
+def read_probes(probe_dir: str) -> tuple[dict[str, float], dict[str, list[float]]]:
+  """Figures of eval.json as `metric@set`; and, where it has them, two values for each layer of the first set."""
+  path = os.path.join(probe_dir, "eval.json")
+  if not files.exists(path):
+    return {}, {}
+  sets: Mapping[str, Mapping[str, Any]] = json.loads(files.read_bytes(path))["sets"]
+  found = {
+    f"{key}@{name}": float(value)
+    for name, of_set in sets.items()
+    for key, value in of_set.items()
+    if isinstance(value, (int, float))
+  }
+  layers: dict[str, list[float]] = next(
+    (dict(of_set["layer_similarity"]) for of_set in sets.values() if "layer_similarity" in of_set), {}
+  )
+  return found | {f"layer_{key}": statistics.fmean(values) for key, values in layers.items()}, layers
+
+
+def read_tasks(tasks_dir: str) -> dict[str, float]:
+  """Scores in percent of one seed, or the median of several; and the paper's average where all five are there.
+
+  SQuAD counts with the mean of F1 and exact match, and the five scores count alike. So ALBERT-base in table 2:
+  (89.3 + 82.3) / 2, (80.0 + 77.1) / 2, 81.6, 90.3, 64.0 → 80.1.
+  """
+  found = {}
+  for name, task in TASKS.items():
+    path = os.path.join(tasks_dir, name, "results.json")
+    if files.exists(path):
+      record = json.loads(files.read_bytes(path))
+      metrics = record.get("median", record)
+      found[f"score@{name}"] = task.factor * statistics.fmean(metrics[metric] for metric in task.metrics)
+  return {**found, "score@average": statistics.fmean(found.values())} if len(found) == len(TASKS) else found

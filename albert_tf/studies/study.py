@@ -65,41 +65,12 @@ def arm(
   *,
   laptop_title: str = "",
   scales: Sequence[str] = SCALES,
-  data: DataKind = SOP,
-  after: str = "",
-  time_of: str = "",
-  paper: Mapping[str, float | str] | None = None,
+  **others: Any,
 ) -> Arm:
   """An arm from its flags as one text; on a laptop flags and title are the paper's unless it has its own."""
   texts = {"paper": paper_flags, "laptop": paper_flags if laptop_flags is None else laptop_flags}
   flags = {scale: tuple(texts[scale].split()) for scale in scales}
-  titles = {"paper": title, "laptop": laptop_title or title}
-  return Arm(
-    name=name, titles=titles, flags=flags, data=data, after=after, time_of=time_of, paper=paper or {}
-  )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Speed:
-  """A few updates of every arm, in turns, before anything is trained; without `relative_to` of those with `time_of`.
-
-  Attributes:
-    flags: of run_pretrain.py, behind those of the study and the arm.
-    laptop_flags: behind them on a laptop alone: elsewhere the devices need the batch that they train with.
-    rounds: how often the arms take turns.
-    scale: whose arms are timed, whatever is trained: the paper's sizes run for three updates on a laptop too.
-    relative_to: the arm whose speed is 1; then every arm's step is also compiled, or estimated, for a TPU.
-  """
-
-  flags: tuple[str, ...]
-  laptop_flags: tuple[str, ...] = ()
-  rounds: int = 1
-  scale: str = ""
-  relative_to: str = ""
-
-  def flags_at(self, scale: str) -> tuple[str, ...]:
-    """Those of a study at this scale."""
-    return (*self.flags, *(self.laptop_flags if scale == "laptop" else ()))
+  return Arm(name=name, titles={"paper": title, "laptop": laptop_title or title}, flags=flags, **others)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,14 +82,14 @@ class Study:
     title: of its table.
     paper: which table or figure.
     question: what it answers, in a sentence.
-    arms: in the order of the table.
+    arms: in the order of the table; none: the runs of --runs.
     columns: metrics of the table, in order; see `results.read_run`.
     metrics: of the plot, a panel each.
     curves: what its curves show: (split, metric) each.
     probes: record sets on whose held-out part every trained arm is measured by evaluate.py.
     eval_data: the one held-out set of all arms; None: each arm's own.
     layers: measure what every layer does to its input (figure 1).
-    speed: see `Speed`; None where the training runs tell enough.
+    speed_beside: the arm whose step on a TPU, by the planner's formula, has the speed 1; "" for no such column.
     seeds: default of --seeds, by scale.
     fine_tuned: the paper's rows are scores of tasks: with --data_dir every arm is fine-tuned.
   """
@@ -134,7 +105,7 @@ class Study:
   probes: tuple[DataKind, ...] = ()
   eval_data: DataKind | None = None
   layers: bool = False
-  speed: Speed | None = None
+  speed_beside: str = ""
   seeds: Mapping[str, tuple[int, ...]] = dataclasses.field(
     default_factory=lambda: {"laptop": (1, 2, 3), "paper": (1,)}
   )
@@ -179,13 +150,18 @@ def flag_values(flags: Sequence[str]) -> dict[str, str]:
 
 
 def last_of_each(flags: Sequence[str]) -> tuple[str, ...]:
-  """The flags without those that a later one of the same name replaces."""
-  return tuple({flag.lstrip("-").partition("=")[0]: flag for flag in flags}.values())
+  """The flags without those that a later one replaces: one of the same name, or of --size and --albert_config_file."""
+
+  def name(flag: str) -> str:
+    found = flag.lstrip("-").partition("=")[0]
+    return "size" if found == "albert_config_file" else found
+
+  return tuple({name(flag): flag for flag in flags}.values())
 
 
 def model_of(flags: Sequence[str], *, vocab_size: int) -> AlbertConfig:
   """The model that run_pretrain.py makes of these flags: a size or a file, and what further flags change in it."""
-  values = flag_values(flags)
+  values = flag_values(last_of_each(flags))
   changes: dict[str, Any] = {"vocab_size": vocab_size}
   for field in dataclasses.fields(AlbertConfig):
     if field.name in values:

@@ -52,8 +52,6 @@ def test_all_reduce():
   small = parse_topology("v5e:2x4")
   rate = small.chip.link_bytes_per_second
   assert small.all_reduce_seconds(10**9) == pytest.approx(0.875 * 1e9 / rate, rel=1e-2)
-  assert small.all_reduce_seconds(10**9) == small.all_reduce_seconds(10**9, 2)
-  assert pod.all_reduce_seconds(10**9) == pod.all_reduce_seconds(10**9, 4)
   # A third axis carries its share.
   flat, cube = parse_topology("v5p:2x2x1"), parse_topology("v5p:2x2x2")
   rate = flat.chip.link_bytes_per_second

@@ -1,20 +1,16 @@
 """The time of a step from libtpu's final bundles: small dumps written by hand, and a compiler that writes none."""
 
-import json
-import stat
+import pathlib
 import sys
 
 import pytest
 
-from albert_tf.configs import AlbertConfig
-from albert_tf.planning import plan, report
-from albert_tf.planning.bundles import Cycles, Machine, read_cycles
-from albert_tf.planning.chips import CHIPS, parse_topology
-from albert_tf.planning.estimate import StepShape
-from albert_tf.planning.final_schedule import final_schedule, scheduled_instructions
-from albert_tf.planning.judge import Judge
-from albert_tf.planning.step_compiler import ALL_CORES, Figures
-from albert_tf.planning.tpu_compiler import compile_hlo
+from albert_tf.planning.chips import CHIPS
+
+sys.path.append(str(pathlib.Path(__file__).parents[2] / "benchmarks"))
+from tpu.bundles import Cycles, Machine, read_cycles
+from tpu.final_schedule import final_schedule, scheduled_instructions
+from tpu.program_text import estimated_cycles
 
 V3 = CHIPS["v3"]
 EARLY, LATE = Machine(1, lambda form: 8), Machine(4, lambda form: 16 if "bf16" in form else 8)
@@ -221,44 +217,5 @@ def test_what_has_no_schedule_counts_by_estimate_or_ends_the_schedule(tmp_path):
   assert final_schedule(PROGRAM.replace('"30"', '"3000"'), tmp_path, V3) is None
 
 
-# Takes the place of an interpreter with jax and libtpu: ends at flags that it does not know, else answers.
-STAND_IN = """#!{python}
-import json, os, sys
-if "xla_jf_dump_to" in os.environ.get("LIBTPU_INIT_ARGS", ""):
-  sys.exit("ERROR: Unknown command line flag 'xla_jf_dump_to'")
-_, _, _, _, _, result, program = sys.argv
-numbers = "temporary_bytes argument_bytes output_bytes alias_bytes code_bytes".split()
-answer = {{**dict.fromkeys(numbers, 8), "device_kind": "TPU v3", "num_devices": 8, "compile_seconds": 1.0}}
-json.dump(answer, open(result, "w"))
-open(program, "w").write(open({program!r}).read())
-"""
-
-
-def test_a_libtpu_without_the_dumps_gives_the_estimate(tmp_path, monkeypatch):
-  monkeypatch.delenv("LIBTPU_INIT_ARGS", raising=False)
-  program, python = tmp_path / "program.txt", tmp_path / "python"
-  program.write_text(PROGRAM)
-  python.write_text(STAND_IN.format(python=sys.executable, program=str(program)))
-  python.chmod(python.stat().st_mode | stat.S_IXUSR)
-  step = compile_hlo(b"", "v3:2x2", python=str(python))
-  assert step.schedule is None
-  assert step.estimated_cycles == 700 + 700 + 30 + 99 + 5 * 40
-
-
-@pytest.mark.parametrize("memory_cycles", [0.0, 2e7])
-def test_an_answer_says_whose_cycles_it_has(memory_cycles):
-  figures = Figures(ALL_CORES, 10**9, 10**9, 47e6, 5.0, estimated_cycles=60e6, memory_cycles=memory_cycles)
-  shape = StepShape(per_core_batch_size=8)
-  judge = Judge(
-    AlbertConfig.from_name("base"), parse_topology("v3:2x2"), compile_step=lambda shape: figures, compiles=1
-  )
-  answer = plan.plan_run(judge, shape, plan.RunSettings())
-  text, time = report.describe(answer), json.loads(json.dumps(answer))["time"]
-  assert time["compute_seconds"] == pytest.approx(0.05)
-  if memory_cycles:
-    assert "47.0 M cycles of the final schedule; estimated before it: 60.0 M" in text
-    assert (time["cycles_by"], time["memory_bound_seconds"]) == ("final schedule", pytest.approx(2e7 / 940e6))
-  else:
-    assert time["cycles_by"] == "estimate before the final schedule"
-    assert "47.0 M cycles estimated)" in text
-    assert "this libtpu does not write its final schedule" in text
+def test_the_estimate_before_the_final_schedule():
+  assert estimated_cycles(PROGRAM) == 700 + 700 + 30 + 99 + 5 * 40

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
+from albert_tf.commands import expand_flag_files
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.studies.catalogue import STUDIES, find_study
 from albert_tf.studies.study import SCALES, flag_values, last_of_each, model_of
-from tpu_scripts.flag_settings import expand_flag_files
 
 ROOT = pathlib.Path(__file__).parents[2]
 RECIPES = ROOT / "recipes/studies"
@@ -73,7 +73,7 @@ def test_parameters_are_those_that_the_paper_prints():
     for arm, model in zip(find_study(name).arms_at("paper"), paper_models(name).values(), strict=True):
       if "parameters" in arm.paper:
         printed = int(str(arm.paper["parameters"]).removesuffix("M"))
-        # The paper counts xxlarge higher than its architecture has (count_parameters.py says where).
+        # The paper counts xxlarge higher than its architecture has.
         assert model.param_count() / 1e6 == pytest.approx(printed, rel=0.06), (name, arm.name)
         compared += 1
   assert compared == 7 + 8 + 8 + 6 + 4
@@ -96,7 +96,7 @@ import json, sys
 sys.path[:0] = [".", "tpu_scripts", "tfrecords_tools"]
 from absl import flags
 import importlib
-from flag_settings import expand_flag_files
+from albert_tf.commands import expand_flag_files
 importlib.import_module(sys.argv[1])
 for words in json.load(sys.stdin):
   flags.FLAGS.unparse_flags()

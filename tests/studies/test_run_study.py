@@ -12,8 +12,6 @@ from support.commands.child_processes import ending_with_this
 from support.commands.script_runs import run_script
 from support.goldens import SPM_MODEL
 
-from albert_tf import doctor
-
 MODEL = (
   "--embedding_size=8 --hidden_size=24 --num_attention_heads=3 --intermediate_size=32 --num_hidden_layers=1"
 )
@@ -77,21 +75,22 @@ def test_what_it_refuses(tmp_path):
   cases = {
     "There are: sizes, embedding": ["--study=slimness", output],
     "There are: with, without": ["--study=dropout", "--arms=half", output],
-    "Seeds are different whole numbers": ["--study=dropout", "--seeds=1,01", output],
     "needs a text of gigabytes": ["--study=dropout", "--scale=paper", output],
     "which is no directory": ["--study=dropout", f"--data_dir={tmp_path}/none", output],
     "'100' in '100 --use_xla'": ["--study=dropout", "--train_flags=100 --use_xla", output],
-    "does not take; its message": ["--study=dropout", "--train_flags=--lerning_rate=1", output],
-    "is for one. Received: --runs_at_once=2": ["--study=dropout", "--runs_at_once=2", "--tpu=local", output],
     "no --runs": ["--study=learning_curves", output],
   }
-  if not doctor.has_gpu():  # Whose memory is not asked for.
-    cases |= {
-      "by the planner these need more: with": ["--study=dropout", "--scale=paper", "--input=a.txt", output],
-      "bert_base (timed)": ["--study=sizes", "--train_flags=--max_seq_length 1000000", output],
-    }
   runs = run_script("run_study", list(cases.values()))
   for message, run in zip(cases, runs, strict=True):
     assert run.status == 2, run
     assert message in run.stderr
   assert not (tmp_path / "lab").exists()
+  (tmp_path / "lab").mkdir()
+  (tmp_path / "lab/thesis.txt").write_text("years of work")
+  (tmp_path / "other").mkdir()
+  (tmp_path / "other/study.json").write_text('{"study": "sizes", "scale": "laptop"}')
+  foreign, other = run_script(
+    "run_study", [["--study=dropout", output], ["--study=dropout", f"--output_dir={tmp_path}/other"]]
+  )
+  assert "holds thesis.txt and no study.json" in foreign.stderr
+  assert "study sizes → dropout" in other.stderr

@@ -95,6 +95,6 @@ def test_an_earlier_model_is_moved_aside(repository_dir: pathlib.Path, tmp_path:
 def test_the_first_failure_ends_it(repository_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
   done = run_demo(repository_dir, f"--output_dir={tmp_path}", "--max_megabytes=0.01", "--vocab_size=100000")
   assert done.returncode == 2
-  assert "from stage 2 (Vocabulary)" in done.stderr
+  assert "from [2/6] Vocabulary" in done.stderr
   assert "Traceback" not in done.stderr
   assert "[3/6]" not in done.stdout

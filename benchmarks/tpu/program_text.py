@@ -87,6 +87,11 @@ class Program:
     return found, unknown
 
 
+def estimated_cycles(text: str) -> int:
+  """The compiler's own estimate for one step, before its final schedule; a loop's body as often as it runs."""
+  return sum((each.line.cycles or 0) * each.runs for each in Program(text).executed()[0])
+
+
 def _computations(program: str) -> tuple[dict[str, Body], str]:
   """Name → instructions of each computation, and the name of the entry."""
   bodies: dict[str, Body] = {"": {}}

@@ -9,9 +9,10 @@ import pathlib
 import re
 from typing import NamedTuple
 
-from albert_tf.planning.bundles import Cycles, Machine, read_cycles
+from tpu.bundles import Cycles, Machine, read_cycles
+from tpu.program_text import Body, Executed, Line, Program
+
 from albert_tf.planning.chips import Chip
-from albert_tf.planning.program_text import Body, Executed, Line, Program
 
 _DUMP = re.compile(r"\d+-(?P<name>.*)-\d+-final_bundles\.txt")
 _ANALYSIS = "-schedule-analysis_final_bundles.txt"

@@ -2,7 +2,7 @@
 
 Their task with its own training step and LAMB, as `official.nlp` trains on TPUs: bfloat16 compute, no dropout.
 
-python lower_pretraining.py OUTPUT LAYERS BATCH
+python benchmarks/tpu/lower_model_garden.py OUTPUT LAYERS BATCH
 """
 
 import sys
