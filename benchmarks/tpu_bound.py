@@ -39,9 +39,7 @@ _PREDICTIONS = flags.DEFINE_integer(
 )
 _ONE_HOT = flags.DEFINE_bool("use_one_hot_embeddings", False, "Look-ups as products.")
 _REMAT = flags.DEFINE_bool("remat", False, "Compute activations again for the gradient.")
-_HLO = flags.DEFINE_string(
-  "hlo", "", "Another program instead, such as tpu/lower_model_garden.py writes."
-)
+_HLO = flags.DEFINE_string("hlo", "", "Another program instead, such as tpu/lower_model_garden.py writes.")
 _TOPOLOGIES = flags.DEFINE_list("topology", ["v3:2x2"], "Chips and shapes, with commas.")
 _CSV = flags.DEFINE_string("csv", "", "File for every instruction.")
 _COMPILER_PYTHON = flags.DEFINE_string(

@@ -201,14 +201,17 @@ def describe(answer: Mapping[str, Any]) -> str:
   """What `plan_run` found, for a person."""
   topology, step, memory, time = (answer[key] for key in ("topology", "step", "memory", "time"))
   parts = step["gradient_accumulation_steps"]
-  lines = [
+  model = (
     f"{answer['model']['parameters'] / 1e6:.1f} M parameters on {topology['name']}: {topology['chips']:,} chips, "
-    f"{topology['cores']:,} cores",
-    f"{step['train_batch_size']:,} examples a step: {step['per_core_batch_size']}{f' x {parts}' if parts > 1 else ''} "
-    f"a core, length {step['max_seq_length']}, {step['max_predictions_per_seq']} predictions, "
-    f"{step['mixed_precision']}, {step['optimizer']}{', remat' if step['remat'] else ''}",
-    "",
-  ]
+    f"{topology['cores']:,} cores"
+  )
+  a_core = f"{step['per_core_batch_size']}{f' x {parts}' if parts > 1 else ''} a core"
+  asked = (
+    f"{step['train_batch_size']:,} examples a step: {a_core}, length {step['max_seq_length']}, "
+    f"{step['max_predictions_per_seq']} predictions, {step['mixed_precision']}, {step['optimizer']}"
+    f"{', remat' if step['remat'] else ''}"
+  )
+  lines = [model, asked, ""]
   error = memory["relative_error"] or 0
   about = f" ± {100 * error:.0f}%" if error else ""
   required, available = memory["required_bytes"], memory["available_bytes"]
