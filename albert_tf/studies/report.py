@@ -111,7 +111,8 @@ def _rows(plan: Plan) -> list[Row]:
   speeds = _tpu_speeds(plan)
   for arm in plan.arms:
     values: dict[str, list[float]] = {"tpu_speed": [speeds[arm.name]]} if arm.name in speeds else {}
-    reports, layers = [], []
+    reports: list[Sequence[Mapping[str, Any]]] = []
+    layers: list[Mapping[str, Sequence[float]]] = []
     for seed in plan.seeds:
       reports += filter(None, [results.read_reports(plan.run_dir(arm, seed))])
       probes, of_layers = results.read_probes(plan.probe_dir(arm, seed))
