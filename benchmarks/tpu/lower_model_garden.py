@@ -17,7 +17,12 @@ import tf_keras
 output, layers, batch_size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 length, predictions = 512, 77
 tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
-albert: dict[str, float] = {"vocab_size": 30000, "embedding_width": 128, "hidden_size": 768, "num_layers": layers}
+albert: dict[str, float] = {
+  "vocab_size": 30000,
+  "embedding_width": 128,
+  "hidden_size": 768,
+  "num_layers": layers,
+}
 albert |= {"num_attention_heads": 12, "intermediate_size": 3072, "type_vocab_size": 2}
 albert |= {"dropout_rate": 0.0, "attention_dropout_rate": 0.0, "max_position_embeddings": length}
 head = {"inner_dim": 768, "num_classes": 2, "dropout_rate": 0.0, "name": "next_sentence"}
