@@ -18,11 +18,9 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = [
-  ROOT / name for name in ("README.md", "CONTRIBUTING.md", "PAPER_MAP.md", "CHANGELOG.md", "benchmarks/tpu_sweep.md")
+  ROOT / name for name in ("README.md", "CONTRIBUTING.md", "PAPER_MAP.md", "CHANGELOG.md", "benchmarks/tpu_compile.md")
 ] + sorted((ROOT / "docs").glob("*.md"))  # fmt: skip
 GUIDES = [path for path in PAGES if path.name == "README.md" or path.parent.name == "docs"]
-# What results.md compares with other packages' programs.
-PROGRAMS = ROOT / "benchmarks/peer_programs/albert_tf"
 SCRIPTS = {
   path.name: path
   for folder in ("tpu_scripts", "tfrecords_tools", "benchmarks")
@@ -118,7 +116,7 @@ def uses(path):
 
 @pytest.fixture(scope="module")
 def all_uses():
-  found = [use for path in [*GUIDES, *sorted(PROGRAMS.glob("*.sh"))] for use in uses(path)]
+  found = [use for path in GUIDES for use in uses(path)]
   with ThreadPoolExecutor(2) as pool:
     list(pool.map(flags_of, sorted({use.script for use in found})))
   return found
@@ -147,15 +145,6 @@ def test_flags_in_sentences_exist(all_uses):
         if flag[2:] not in known:
           unknown.append(f"{named(path)}: {code}")
   assert not unknown, "\n".join(map(str, unknown))
-
-
-def test_the_program_beside_other_packages_is_what_the_readme_shows():
-  def code(text):
-    return {re.sub(r"^print\((.*)\)$", r"\1", line.partition("  #")[0].strip()) for line in text.splitlines()}
-
-  shown = code((ROOT / "README.md").read_text(encoding="utf-8"))
-  written = code((PROGRAMS / "classification.py").read_text(encoding="utf-8"))
-  assert written - shown == {"# Trained."}
 
 
 def test_targets_of_make_exist():
