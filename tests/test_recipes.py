@@ -139,9 +139,9 @@ def test_every_paper_size_has_its_recipe(values):
     recipe = values[f"albert_{size}"]
     assert AlbertConfig.from_name(recipe["size"]).max_position_embeddings == recipe["max_seq_length"]
     assert (recipe["learning_rate"], recipe["train_batch_size"]) == (0.00176, 4096)  # Section 4.1.
-    steps = recipe["num_train_steps"]
-    said = re.search(r"\(the\s+#?\s*([\d,]+)\s+take", (FOLDER / f"albert_{size}.flags").read_text())
-    assert steps == (int(said[1].replace(",", "")) if said else 125_000)
+    longer = {"base_v2": 10_000_000, "large_v2": 3_000_000, "xlarge_v2": 3_000_000, "xxlarge_v1": 1_500_000}
+    longer["xxlarge_v2"] = 3_000_000
+    assert recipe["num_train_steps"] == longer.get(size, 125_000)
 
 
 def test_two_phases_split_the_run_of_their_size(values):
@@ -216,9 +216,8 @@ def test_passes_said_are_those_of_the_updates(values):
 
 # `--tpu=local` in a recipe's example is a v3-8, a name is a v3-512; docs/tpu.md has a row for each machine.
 _COMMAND = re.compile(r"run_pretrain\.py ((?:.*\\\n#? +)*.*)")
-_ROW = re.compile(
-  r"^\| \S+ \| (v\S+) \| (\d+) \| ([\d.]+) (days|hours) \| (\d+) \| ([\d.]+) (days|hours) \|$", re.MULTILINE
-)
+_TIMES = r" (\d+) \| ([\d.]+) (days|hours) \| [^|]* \|"
+_ROW = re.compile(r"^\| \S+ \| (v\S+) \|" + _TIMES + _TIMES + "$", re.MULTILINE)
 
 
 def examples(repository_dir):
@@ -242,7 +241,7 @@ def test_every_command_fits_the_machine_it_names(repository_dir):
     command = [sys.executable, planner, *flags, "--estimate_only", "--num_train_steps=125000"]
     done = subprocess.run(command, cwd=repository_dir, capture_output=True, text=True, check=False)
     assert "\nIt fits: " in done.stdout, (flags, done.stdout, done.stderr)
-    time, unit = re.search(r"steps: ([\d.]+) (days|hours)", done.stdout).groups()
+    time, unit = re.search(r"steps: at least ([\d.]+) (days|hours)", done.stdout).groups()
     if days is not None:
       assert float(time) / (24 if unit == "hours" else 1) == pytest.approx(days, rel=0.1), (flags, time, unit)
     count[days is None] += 1
