@@ -23,6 +23,13 @@ HOST_XLA = not TPU_KERNELS  # tensorflow-tpu comes without XLA's compiler for th
 STACK = "addons" if not KERAS_3 else "tpu" if TPU_KERNELS else "keras3"
 
 
+def device_kind(strategy: tf.distribute.Strategy | None = None) -> str:
+  """Where a strategy computes, by default the one whose scope this is: "tpu", "gpu" or "cpu"."""
+  if isinstance(strategy or tf.distribute.get_strategy(), tf.distribute.TPUStrategy):
+    return "tpu"
+  return "gpu" if tf.config.get_visible_devices("GPU") else "cpu"
+
+
 def raw_variable(variable: Any) -> tf.Variable:
   """The `tf.Variable` behind a weight: Keras 3 wraps it, Keras 2 does not."""
   return variable.value if KERAS_3 and not isinstance(variable, tf.Variable) else variable
@@ -55,7 +62,7 @@ def tensorflow_addons() -> Any:
       raise UserError(
         "tfa_lamb needs TensorFlow Addons, which ended in May 2024 and cannot be imported beside "
         f"TensorFlow 2.16 or newer. Received: TensorFlow {tf.__version__} without it. Use --optimizer=lamb "
-        '--bias_correction, which is the same update, or install ".[addons]" on Python 3.10 or 3.11.'
+        '--bias_correction, which is the same update, or install ".[addons]" on Python 3.11.'
       ) from error
   return tensorflow_addons
 

@@ -34,7 +34,7 @@ from step_contenders import FLOOR, FLOPS_MARK, Batch, Step, Work, contenders
 from albert_tf.compat import STACK, keras
 from albert_tf.configs import AlbertConfig, named_sizes
 from albert_tf.errors import UserError
-from albert_tf.training.precision import PRECISIONS
+from albert_tf.training.settings import PRECISIONS
 
 _SIZE = flags.DEFINE_enum("size", "base", named_sizes(), "The model.")
 _DTYPE = flags.DEFINE_list("dtype", ["float32"], "Precisions, each with its floor: float32, bfloat16.")

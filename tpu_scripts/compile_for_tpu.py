@@ -14,11 +14,10 @@ import json
 import os
 
 from absl import flags
-import model_flags
 import run_pretrain  # noqa: F401  Its flags are read here.
 
 from albert_tf import commands, files
-from albert_tf.configs import AlbertConfig
+from albert_tf.configs import AlbertConfig, ModelChoice
 from albert_tf.errors import UserError
 from albert_tf.planning import plan
 from albert_tf.planning.chips import Topology, parse_topology
@@ -100,7 +99,7 @@ def main() -> int:
     if files.isdir(command.output_json):
       raise UserError(f"--output_json must be a file. Received: the directory {command.output_json}.")
   topology = parse_topology(command.topology)
-  config = model_flags.model_config(None)
+  config = commands.from_flags(ModelChoice).config()
   shape = _shape(config, topology, command.per_core_batch_size)
   answer = plan.plan_run(
     config,

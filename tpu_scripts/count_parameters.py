@@ -8,19 +8,11 @@ Example:
 
 from collections.abc import Sequence
 
-from absl import flags
-import model_flags
-
 from albert_tf import commands
-from albert_tf.configs import AlbertConfig, count_head_parameters, count_parameters, named_sizes
+from albert_tf.configs import AlbertConfig, ModelChoice, count_head_parameters, count_parameters, named_sizes
 from albert_tf.errors import UserError
 
-flags.adopt_module_key_flags(model_flags)
-FLAGS = flags.FLAGS
-flags.DEFINE_string("size", None, "A named size; without it and a file: a table of all.")
-flags.DEFINE_string(
-  "albert_config_file", None, "Configuration of this project, the original or Hugging Face."
-)
+commands.define_flags(ModelChoice)
 _HEADS = ("masked_lm", "sentence_order")
 
 
@@ -61,9 +53,10 @@ def one_configuration(config: AlbertConfig) -> str:
 
 
 def main() -> None:
-  if FLAGS.size or FLAGS.albert_config_file:
-    print(one_configuration(model_flags.model_config(None)))
-  elif model_flags.model_changes():
+  model = commands.from_flags(ModelChoice)
+  if model.size or model.albert_config_file:
+    print(one_configuration(model.config()))
+  elif model.changes:
     raise UserError("A changed model begins with --size or --albert_config_file. Received: neither.")
   else:
     print(all_sizes())

@@ -13,12 +13,12 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from absl import app, flags
-import device_flags
 from flag_settings import parse_flags
 
-from albert_tf import files
+from albert_tf import commands, files
 from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.startup import load_tensorflow, read_buckets_in_extents
+from albert_tf.training.settings import DistributionConfig
 
 if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
   import tensorflow as tf
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags 
   from albert_tf.checkpoints import Checkpoint
   from albert_tf.training.probes import ProbeSet
 
-flags.adopt_module_key_flags(device_flags)  # --help shows them too.
+commands.define_flags(DistributionConfig)
 
 _INIT_CHECKPOINT = flags.DEFINE_string(
   "init_checkpoint",
@@ -105,14 +105,17 @@ def _has_sentence_head(checkpoint: "Checkpoint") -> bool:
 
 
 def _evaluate(
-  checkpoint: "Checkpoint", sets: "Sequence[ProbeSet]", strategy: "tf.distribute.Strategy", *, use_xla: bool
+  checkpoint: "Checkpoint",
+  sets: "Sequence[ProbeSet]",
+  strategy: "tf.distribute.Strategy",
+  distribution: DistributionConfig,
 ) -> dict[str, dict[str, Any]]:
   from albert_tf.checkpoints import load_weights
   from albert_tf.modeling import AlbertForPreTraining
-  from albert_tf.training.precision import set_precision
+  from albert_tf.training.distribution import set_precision
   from albert_tf.training.probes import evaluate_sets
 
-  set_precision(device_flags.mixed_precision())
+  set_precision(distribution.precision)
   with strategy.scope():
     model = AlbertForPreTraining(checkpoint.config, read_positions_only=True)
   load_weights(model, checkpoint, allow_missing=_MAY_BE_MISSING)
@@ -124,7 +127,7 @@ def _evaluate(
     max_steps=_MAX_EVAL_STEPS.value,
     has_sentence_head=_has_sentence_head(checkpoint),
     with_layer_similarity=_LAYER_SIMILARITY.value,
-    use_xla=use_xla,
+    use_xla=distribution.use_xla,
   )
 
 
@@ -149,15 +152,15 @@ def main(argv: Sequence[str]) -> None:
       f"All arguments are flags. Received: {' '.join(argv[1:])}. Put values behind --name=, in quotes."
     )
   read_buckets_in_extents()
-  load_tensorflow(device_flags.tpu())
+  load_tensorflow(flags.FLAGS.tpu)
   from albert_tf.checkpoints import read_checkpoint
   from albert_tf.training.distribution import Consensus, is_chief, make_strategy
 
-  use_xla = device_flags.use_xla()
-  strategy = make_strategy(device_flags.distribution_config())
+  distribution = commands.from_flags(DistributionConfig)
+  strategy = make_strategy(distribution)
   checkpoint = read_checkpoint(_INIT_CHECKPOINT.value, config_file=_ALBERT_CONFIG_FILE.value)
   checkpoint = checkpoint.averaged() if _USE_EMA.value else checkpoint
-  results = _evaluate(checkpoint, _read_sets(checkpoint), strategy, use_xla=use_xla)
+  results = _evaluate(checkpoint, _read_sets(checkpoint), strategy, distribution)
 
   def report() -> None:
     directory = _OUTPUT_DIR.value or checkpoint.directory

@@ -5,21 +5,21 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from absl import flags, logging
-import device_flags
 import finetuning_inputs
 from flag_settings import from_flags
 
-from albert_tf import files
+from albert_tf import commands, files
 from albert_tf.errors import UserError
 from albert_tf.finetuning.settings import BALANCED, OPTIMIZERS, FineTuneSettings
 from albert_tf.startup import load_tensorflow
+from albert_tf.training.settings import DistributionConfig
 
 if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
   from albert_tf.finetuning.initialize import Start
   from albert_tf.finetuning.tasks.base import FineTuningTask
 
 FLAGS = flags.FLAGS
-flags.adopt_module_key_flags(device_flags)  # --help shows them too.
+commands.define_flags(DistributionConfig)
 
 # What to start from, and where the run goes.
 flags.DEFINE_string(
@@ -143,7 +143,7 @@ def run(
       f"All arguments are flags. Received: {' '.join(argv[1:])}. Put values behind --name=, in quotes."
     )
   flags_text = FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
-  load_tensorflow(device_flags.tpu())
+  load_tensorflow(FLAGS.tpu)
   logging.set_verbosity(logging.INFO)
   logging.get_absl_handler().setFormatter(None)  # The commands' own words, without absl's prefix.
   if FLAGS.ensemble_of:
@@ -172,14 +172,15 @@ def run(
 
 
 def _settings() -> FineTuneSettings:
+  distribution = commands.from_flags(DistributionConfig)
   return from_flags(
     FineTuneSettings,
     seeds=_seeds(),
     class_weights=_class_weights(),
     dropout=FLAGS.albert_dropout,
-    distribution=device_flags.distribution_config(),
-    mixed_precision=device_flags.mixed_precision(),
-    jit_compile=device_flags.use_xla(),
+    distribution=distribution,
+    mixed_precision=distribution.precision,
+    jit_compile=distribution.use_xla,
     verbose=FLAGS.progress,
   )
 

@@ -13,12 +13,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from absl import app, flags
-import device_flags
 from flag_settings import from_flags, parse_flags
-import model_flags
 
-from albert_tf import doctor, files
-from albert_tf.configs import named_sizes
+from albert_tf import commands, doctor, files
+from albert_tf.configs import ModelChoice
 from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.optim.config import (
   OPTIMIZER_NAMES,
@@ -28,14 +26,21 @@ from albert_tf.optim.config import (
   scale_learning_rate,
 )
 from albert_tf.startup import load_tensorflow, read_buckets_in_extents
-from albert_tf.training.precision import PRECISIONS
-from albert_tf.training.settings import MASKINGS, ON_NONFINITE, SELECT_BEST, PretrainingSettings, StepConfig
+from albert_tf.training.settings import (
+  MASKINGS,
+  ON_NONFINITE,
+  PRECISIONS,
+  SELECT_BEST,
+  DistributionConfig,
+  PretrainingSettings,
+  StepConfig,
+)
 
 if TYPE_CHECKING:  # At run time it would import TensorFlow before the flags are read.
   from albert_tf.training.reporting.goodput import Machine
 
-flags.adopt_module_key_flags(device_flags)  # --help shows them too.
-flags.adopt_module_key_flags(model_flags)
+commands.define_flags(DistributionConfig)
+commands.define_flags(ModelChoice)
 EXIT_PREEMPTED = 143  # What a shell reports for SIGTERM.
 FLAGS = flags.FLAGS
 
@@ -62,12 +67,6 @@ flags.DEFINE_enum(
 )
 
 # Model.
-flags.DEFINE_enum("size", None, named_sizes(), "A named size; its vocabulary size becomes the records'.")
-flags.DEFINE_string(
-  "albert_config_file",
-  None,
-  "JSON of the model, instead of --size; without a vocab_size it takes the records'.",
-)
 flags.DEFINE_bool(
   "use_one_hot_embeddings", False, "Look tokens up by a matrix product, as the original on TPUs."
 )
@@ -191,7 +190,7 @@ def _settings() -> PretrainingSettings:
   from albert_tf.training.record_source import describe_records
   from albert_tf.training.reporting.profiling import parse_profile_steps
 
-  use_xla = device_flags.use_xla()
+  distribution = commands.from_flags(DistributionConfig)
   inputs = files.expand_globs(FLAGS.input_file, what="--input_file")
   held_out = (
     files.expand_globs(FLAGS.eval_input_file, what="--eval_input_file") if FLAGS.eval_input_file else []
@@ -203,7 +202,7 @@ def _settings() -> PretrainingSettings:
     max_seq_length=FLAGS.max_seq_length,
     max_predictions_per_seq=FLAGS.max_predictions_per_seq,
   )
-  model = model_flags.model_config(records.vocab_size)
+  model = commands.from_flags(ModelChoice).config(records.vocab_size)
   records.check_vocab_size(model.vocab_size)
   learning_rate = scale_learning_rate(
     FLAGS.learning_rate, FLAGS.train_batch_size, rule=FLAGS.scale_learning_rate
@@ -227,13 +226,12 @@ def _settings() -> PretrainingSettings:
     step=from_flags(
       StepConfig,
       global_batch_size=FLAGS.train_batch_size,
-      use_xla=use_xla,
+      use_xla=distribution.use_xla,
       sentence_task=records.trained_sentence_task(FLAGS.sentence_loss),
     ),
     max_seq_length=records.max_seq_length,
     max_predictions_per_seq=records.max_predictions_per_seq,
-    distribution=device_flags.distribution_config(),
-    mixed_precision=device_flags.mixed_precision(),
+    distribution=distribution,
     profile_steps=parse_profile_steps(FLAGS.profile_steps),
     tokenizer_path=records.tokenizer_path,
     baselines=records.baselines,
@@ -252,7 +250,7 @@ def _machine(settings: PretrainingSettings) -> "Machine":
     sentence_loss=bool(settings.step.sentence_task),
   )
   # Google Cloud names the slice in this variable (GKE does by itself).
-  peak = accelerator_peak_flops(os.environ.get("TPU_ACCELERATOR_TYPE", "")) if device_flags.on_tpu() else 0.0
+  peak = accelerator_peak_flops(os.environ.get("TPU_ACCELERATOR_TYPE", "")) if FLAGS.tpu else 0.0
   return Machine(model_flops_per_example=flops, peak_flops=peak, usd_per_hour=FLAGS.usd_per_hour)
 
 
@@ -263,7 +261,7 @@ def main(argv: Sequence[str]) -> int | None:
       f"All arguments are flags. Received: {' '.join(argv[1:])}. Put values behind --name=, in quotes."
     )
   if FLAGS.doctor:
-    return doctor.report(tpu=device_flags.tpu(), output_dir=FLAGS.output_dir)
+    return doctor.report(tpu=FLAGS.tpu, output_dir=FLAGS.output_dir)
   if not FLAGS.input_file or not FLAGS.output_dir:
     raise UserError(
       "A run needs its records and its directory. Received: "
@@ -271,7 +269,7 @@ def main(argv: Sequence[str]) -> int | None:
     )
   flags_text = FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
   read_buckets_in_extents()
-  load_tensorflow(device_flags.tpu())
+  load_tensorflow(FLAGS.tpu)
   from albert_tf.training.pretraining import run_pretraining
 
   settings = _settings()

@@ -18,15 +18,15 @@ import sys
 
 from absl import flags
 from child_commands import EXIT_STOPPED, ROOT, StoppedError, run_command
-import device_flags
 
 from albert_tf import commands, files
 from albert_tf.errors import UserError
-from albert_tf.settings import Settings, setting
+from albert_tf.settings import Settings, fields_of, setting
 from albert_tf.studies.catalogue import STUDIES, find_study
 from albert_tf.studies.plan import Plan
 from albert_tf.studies.report import STUDY_FILE, write_curves, write_report
 from albert_tf.studies.study import SCALES, Study, last_of_each
+from albert_tf.training.settings import DistributionConfig
 
 _VOCAB_SIZE = {"laptop": 4000, "paper": 30000}  # Section 4.1.
 
@@ -55,7 +55,7 @@ class Command(Settings):
 
 
 commands.define_flags(Command)
-flags.adopt_module_key_flags(device_flags)  # --help shows them too.
+commands.define_flags(DistributionConfig)
 
 
 def _recipe(study: Study, scale: str, ending: str, more: str = "") -> tuple[str, ...]:
@@ -94,7 +94,9 @@ def _plan(study: Study, command: Command) -> Plan:
     raise UserError(
       f"--data_dir holds a folder for each task. Received: {command.data_dir}, which is no directory."
     )
-  device = [flag for flag in flags.FLAGS.get_flags_for_module(device_flags) if flag.present]
+  device = [
+    flags.FLAGS[field.flag] for field in fields_of(DistributionConfig) if flags.FLAGS[field.flag].present
+  ]
   return Plan(
     study=study,
     scale=scale,

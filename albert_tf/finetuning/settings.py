@@ -6,8 +6,7 @@ import math
 from typing import Any
 
 from albert_tf.errors import UserError
-from albert_tf.training.precision import precision_policy
-from albert_tf.training.settings import DistributionConfig
+from albert_tf.training.settings import PRECISIONS, DistributionConfig
 
 OPTIMIZERS = ("adamw", "lamb")
 BALANCED = "balanced"
@@ -114,7 +113,10 @@ class FineTuneSettings:
   verbose: bool = True
 
   def __post_init__(self) -> None:
-    precision_policy(self.mixed_precision)
+    if self.mixed_precision not in PRECISIONS:
+      raise UserError(
+        f"mixed_precision must be one of {', '.join(PRECISIONS)}. Received: {self.mixed_precision!r}."
+      )
     if self.optimizer not in OPTIMIZERS:
       raise UserError(f"optimizer must be one of {', '.join(OPTIMIZERS)}. Received: {self.optimizer!r}.")
     if not (self.do_train or self.do_eval or self.do_predict):

@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.compat import keras
+from albert_tf.compat import device_kind, keras
 from albert_tf.configs import AlbertConfig
-from albert_tf.devices import device_kind
 from albert_tf.errors import UserError
 from albert_tf.modeling.attention import AttentionSublayer
 from albert_tf.modeling.dense import Dense

@@ -14,7 +14,7 @@ from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.optim.optimizer import build_optimizer
 from albert_tf.planning.estimate import StepShape
-from albert_tf.training.precision import precision_policy
+from albert_tf.training.distribution import precision_policy
 from albert_tf.training.settings import StepConfig
 from albert_tf.training.step import TrainStep
 

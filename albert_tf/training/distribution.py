@@ -54,12 +54,40 @@ def _tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     raise tpu_host.unreachable(config.tpu, str(error) or type(error).__name__) from error
 
 
+def precision_policy(precision: str) -> str:
+  """The Keras dtype policy of a precision: matrix products in it, float32 weights.
+
+  Softmax, LayerNorm, losses and the optimizer stay in float32 in either case.
+  """
+  return "float32" if precision == "float32" else "mixed_bfloat16"
+
+
+def set_precision(precision: str) -> None:
+  """Makes the precision that of every layer built from now on."""
+  compat.keras.mixed_precision.set_global_policy(precision_policy(precision))
+
+
+def precision_warning(precision: str, strategy: tf.distribute.Strategy) -> str:
+  """What to say of a precision that this machine may have no instructions for; else empty."""
+  if precision != "bfloat16" or compat.device_kind(strategy) != "cpu":
+    return ""
+  return (
+    "on a CPU without AVX512_BF16 or AMX, bfloat16 takes several times as long as float32; "
+    "--mixed_precision=float32 trains faster there"
+  )
+
+
 def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
   """The strategy that `config` asks for. Call it before anything else touches a device.
 
   Raises:
-    UserError: the TPU cannot be reached, or a device was used before.
+    UserError: the TPU cannot be reached, a device was used before, or XLA is missing.
   """
+  if config.use_xla and not compat.HOST_XLA:
+    raise UserError(
+      "--use_xla needs a TensorFlow with XLA for this machine's CPU or GPU. Received: tensorflow-tpu, which has "
+      "it for TPUs alone. Leave --use_xla out, or use the default stack."
+    )
   if config.num_virtual_devices > 1:
     cpu = tf.config.list_physical_devices("CPU")[0]
     logical = [tf.config.LogicalDeviceConfiguration()] * config.num_virtual_devices

@@ -16,13 +16,18 @@ from albert_tf.modeling import AlbertForPreTraining, initialize_variables, named
 from albert_tf.modeling.pretraining import trained_variables
 from albert_tf.optim.optimizer import Optimizer, build_optimizer
 from albert_tf.training.checkpoints import CheckpointStore, HostState
-from albert_tf.training.distribution import Consensus, is_chief, make_strategy
+from albert_tf.training.distribution import (
+  Consensus,
+  is_chief,
+  make_strategy,
+  precision_warning,
+  set_precision,
+)
 from albert_tf.training.evaluation import Evaluator
 from albert_tf.training.failures import explained
 from albert_tf.training.inputs import PretrainingInput, checked_input
 from albert_tf.training.interruption import stop_on_signal
 from albert_tf.training.loop import LoopResult, TrainingLoop
-from albert_tf.training.precision import precision_warning, set_precision
 from albert_tf.training.reporting.goodput import GOODPUT_FILE, Goodput, Machine
 from albert_tf.training.reporting.reporter import Reporter
 from albert_tf.training.run_directory import RunDirectory
@@ -67,7 +72,7 @@ def run_pretraining(
   began = time.time()
   strategy = make_strategy(settings.distribution)
   settings.step.micro_batch_size(strategy.num_replicas_in_sync)
-  set_precision(settings.mixed_precision)
+  set_precision(settings.distribution.precision)
   directory, lock = RunDirectory(settings.output_dir), RunLock(settings.output_dir)
   chief, consensus = is_chief(strategy), Consensus(strategy)
 
@@ -215,7 +220,7 @@ def _build(settings: PretrainingSettings, strategy: tf.distribute.Strategy) -> _
 def _announce(
   settings: PretrainingSettings, inputs: PretrainingInput, reporter: Reporter, origin: str
 ) -> None:
-  index, slow = inputs.index, precision_warning(settings.mixed_precision, inputs.strategy)
+  index, slow = inputs.index, precision_warning(settings.distribution.precision, inputs.strategy)
   reporter.message(f"{origin}; {index.num_records:,} training records")
   if index.num_skipped:
     reporter.message(f"left out {index.num_skipped:,} damaged records (--on_bad_record=skip)")

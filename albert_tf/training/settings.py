@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.optim.config import OptimizerConfig
+from albert_tf.settings import Settings, setting
 
 if TYPE_CHECKING:  # At run time these would import NumPy, and the flags are read from here.
   from albert_tf.pipelines.record_index import DataIdentity, OnBadRecord
@@ -18,45 +19,51 @@ MASKINGS = ("stored", "fresh")
 SENTENCE_TASKS = ("sentence_order", "next_sentence", "")  # What reports call the sentence loss; "" is none.
 SelectBest = Literal["held_out", "last"]
 SELECT_BEST: tuple[SelectBest, ...] = get_args(SelectBest)
-DISTRIBUTIONS = ("tpu", "mirrored", "multi_worker", "one_device")
+PRECISIONS = ("float32", "bfloat16")
 
 Part = TypeVar("Part")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DistributionConfig:
-  """Where the replicas run.
+class DistributionConfig(Settings):
+  """Where a command's replicas run, and what they compute with.
 
-  Attributes:
-    tpu: what `TPUClusterResolver` takes: "local", a name, or `grpc://host:port`, with commas between the hosts of
-      a slice; empty for none.
-    tpu_zone, gcp_project: only for a TPU named from another zone or project.
-    distribution: one of `DISTRIBUTIONS`; empty: `tpu` if named, `multi_worker` if TF_CONFIG names several
-      workers, else all GPUs if there is more than one, else one device.
-    num_virtual_devices: splits the CPU into this many logical devices, one replica each; for tests.
+  Every command that trains or evaluates has these flags: `commands.define_flags(DistributionConfig)`, then
+  `commands.from_flags(DistributionConfig)`. Without `distribution`: `tpu` if one is named, `multi_worker` if TF_CONFIG
+  names several workers, else all GPUs if there is more than one, else one device.
   """
 
-  tpu: str = ""
-  tpu_zone: str = ""
-  gcp_project: str = ""
-  distribution: str = ""
-  num_virtual_devices: int = 1
+  tpu: str = setting(
+    "",
+    help="TPU: 'local', a name, or grpc://host:port, with commas between the hosts of a slice. Empty: GPUs if any, "
+    "else CPU.",
+    aliases=("tpu_name",),
+  )
+  tpu_zone: str = setting("", help="Zone of a TPU given by name.")
+  gcp_project: str = setting("", help="Project of a TPU given by name.")
+  distribution: Literal["", "tpu", "mirrored", "multi_worker", "one_device"] = setting(
+    "", help="Overrides the choice by devices."
+  )
+  num_virtual_devices: int = setting(1, help="Split the CPU into this many replicas.", minimum=1)
+  mixed_precision: Literal["float32", "bfloat16"] | None = setting(
+    None, help="Default: bfloat16 on TPUs, else float32."
+  )
+  use_xla: bool = setting(False, help="Compile with XLA on GPU or CPU; a TPU always does.")
 
   def __post_init__(self) -> None:
-    if self.distribution and self.distribution not in DISTRIBUTIONS:
-      raise UserError(
-        f"distribution must be one of {', '.join(DISTRIBUTIONS)}. Received: {self.distribution!r}."
-      )
+    super().__post_init__()
     if self.distribution == "tpu" and not self.tpu:
       raise UserError(
         "--distribution=tpu needs to know the TPU. Received: an empty --tpu. Use --tpu=local on a TPU VM."
       )
-    if self.tpu and self.distribution not in ("", "tpu"):
-      raise UserError(
-        f"--tpu and --distribution={self.distribution} exclude each other. Received: --tpu={self.tpu}. Drop one."
-      )
-    if self.num_virtual_devices < 1:
-      raise UserError(f"num_virtual_devices must be at least 1. Received: {self.num_virtual_devices}.")
+    if self.tpu and (self.distribution not in ("", "tpu") or self.use_xla):
+      other = "use_xla" if self.use_xla else f"distribution={self.distribution}"
+      raise UserError(f"--tpu and --{other} exclude each other. Received: --tpu={self.tpu}. Drop one.")
+
+  @property
+  def precision(self) -> str:
+    """What matrix products are computed in: "float32" or "bfloat16"."""
+    return self.mixed_precision or ("bfloat16" if self.tpu else "float32")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -142,7 +149,6 @@ class PretrainingSettings:
     optimizer: optimizer and schedule.
     step: batch, micro-batches, seed.
     distribution: where the replicas run.
-    mixed_precision: "float32" or "bfloat16".
     max_seq_length, max_predictions_per_seq: lengths of the records.
     masking: masks for training drawn anew; None for those of the records. Evaluation always takes the records'.
     eval_batch_size, max_eval_steps: of the held-out evaluation.
@@ -172,7 +178,6 @@ class PretrainingSettings:
   eval_input_files: tuple[str, ...] = ()
   encoder_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   distribution: DistributionConfig = dataclasses.field(default_factory=DistributionConfig)
-  mixed_precision: str = "float32"
   eval_batch_size: int = 64
   max_eval_steps: int = 100
   iterations_per_loop: int = 1000

@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pipelines.record_index import build_record_index
-from albert_tf.training import precision
-from albert_tf.training.precision import set_precision
+from albert_tf.training.distribution import precision_warning, set_precision
 
 STEPS = 60
 # One batch for ever, so that there is something to learn.
@@ -61,19 +60,7 @@ def test_gradients_summed_in_bfloat16_learn_the_same(rows, float32_losses, mirro
   assert np.abs(curve - float32_losses).max() > 1e-6
 
 
-@pytest.mark.parametrize(
-  ("chosen", "times", "said"),
-  [
-    ("bfloat16", {"bfloat16": 3.0, "float32": 1.5}, "2.0 times"),
-    ("bfloat16", {"bfloat16": 1.0, "float32": 2.0}, ""),
-  ],
-)
-def test_a_slow_precision_is_named_with_its_ratio(monkeypatch, chosen, times, said):
+def test_a_slow_precision_is_named():
   strategy = tf.distribute.OneDeviceStrategy("cpu:0")
-  monkeypatch.setattr(precision, "product_seconds", times.__getitem__)
-  words = precision.precision_warning(chosen, strategy)
-  assert said in words
-  assert bool(said) == bool(words)
-  assert precision.precision_warning("float32", strategy) == ""
-  monkeypatch.undo()
-  assert 0 < precision.product_seconds("bfloat16") < 60
+  assert "float32 trains faster" in precision_warning("bfloat16", strategy)
+  assert precision_warning("float32", strategy) == ""

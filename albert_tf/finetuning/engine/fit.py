@@ -24,8 +24,7 @@ from albert_tf.finetuning.engine.predict import Evaluation
 from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.tasks.base import FineTuningTask, Outputs
-from albert_tf.training.distribution import Consensus, is_chief, make_strategy
-from albert_tf.training.precision import precision_warning
+from albert_tf.training.distribution import Consensus, is_chief, make_strategy, precision_warning
 
 PLOT_FILE = "evaluation.png"
 

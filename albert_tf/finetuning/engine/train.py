@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.devices import device_kind
+from albert_tf.compat import device_kind
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine import batches
 from albert_tf.finetuning.engine.features import FeatureSet
@@ -23,8 +23,7 @@ from albert_tf.finetuning.tasks.base import FineTuningTask
 from albert_tf.modeling import named_variables
 from albert_tf.models.tasks import make_model
 from albert_tf.optim.keras_optimizers import AdamW, Lamb, WarmupPolynomialDecay, layerwise_rate_multipliers
-from albert_tf.training.distribution import host_shard
-from albert_tf.training.precision import precision_policy
+from albert_tf.training.distribution import host_shard, precision_policy
 from albert_tf.training.settings import StepConfig
 
 

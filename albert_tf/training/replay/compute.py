@@ -14,7 +14,7 @@ from albert_tf.modeling import AlbertForPreTraining, initialize_variables, named
 from albert_tf.modeling.pretraining import trained_variables
 from albert_tf.optim.clipping import global_norm
 from albert_tf.pipelines.order import RecordPlace
-from albert_tf.training.precision import set_precision
+from albert_tf.training.distribution import set_precision
 from albert_tf.training.replay.source import (
   Arrays,
   Origin,
@@ -112,7 +112,7 @@ def replay_step(
   index = read_index(list(input_files) or list(settings.input_files), settings, identity)
   origin = find_origin(run_dir, settings, step)
   batch, places = read_batch(index, settings, origin, int(identity.get("order_version", 1)))
-  set_precision(settings.mixed_precision)
+  set_precision(settings.distribution.precision)
   model = AlbertForPreTraining(settings.model, read_positions_only=True)
   variables = named_variables(model)
   weights = _fill(variables, origin, settings)

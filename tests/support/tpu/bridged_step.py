@@ -19,9 +19,8 @@ from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.pipelines.batches import evaluation_batches
 from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.records.parse import parse_pretraining_batch
-from albert_tf.training.distribution import host_shard
+from albert_tf.training.distribution import host_shard, set_precision
 from albert_tf.training.evaluation import EvaluationSet, Evaluator
-from albert_tf.training.precision import set_precision
 
 CORES = 8
 MICRO_BATCHES = 2
