@@ -7,148 +7,71 @@ Example:
     --output_dir=answers
 """
 
-from collections.abc import Mapping, Sequence
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from absl import app, flags
+from absl import flags
 import finetuning_flags
 import finetuning_inputs
-from flag_settings import from_flags, parse_flags
 
-from albert_tf.errors import UserError, exit_on_user_error
+from albert_tf import commands
+from albert_tf.errors import UserError
+from albert_tf.finetuning.tasks.squad.settings import SquadFiles, SquadSettings
 
 if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
   from albert_tf.configs.task import TaskSpec
   from albert_tf.finetuning.initialize import Start
   from albert_tf.finetuning.settings import FineTuneSettings
-  from albert_tf.finetuning.tasks.squad.build import BuiltTask
-  from albert_tf.tokenization import AlbertTokenizer
 
+FLAGS = flags.FLAGS
 flags.adopt_module_key_flags(finetuning_flags)  # --help shows them too.
-_VERSION = flags.DEFINE_enum(
-  "version", None, ["1.1", "2.0"], "Of SQuAD. Default, without --do_train: the fine-tuned run's."
-)
-_TRAIN_FILE = flags.DEFINE_string("train_file", "", "Questions with answers to train on, SQuAD's JSON.")
-_PREDICT_FILE = flags.DEFINE_string(
-  "predict_file", "", "Questions to answer; scored if the file has the answers."
-)
-
-# Sizes, in tokens. Default without --do_train: the fine-tuned run's.
-flags.DEFINE_integer("max_seq_length", None, "Of a window with its question (384).")
-flags.DEFINE_integer("max_query_length", None, "Longer questions are cut (64).")
-flags.DEFINE_integer("doc_stride", None, "From one window's beginning to the next (128).")
-flags.DEFINE_integer("max_answer_length", None, "Longer answers are not given (30).")
-flags.DEFINE_integer("n_best_size", 20, "Answers kept for each question.")
-flags.DEFINE_integer("start_n_top", 5, "2.0: starts followed in each window.")
-flags.DEFINE_integer("end_n_top", 5, "2.0: ends kept for each start.")
-flags.DEFINE_bool(
-  "keep_empty_windows", True, "Train on windows without the answer, at [CLS], as the original does."
-)
-
-# What chooses the checkpoint and 2.0's threshold.
-flags.DEFINE_enum(
-  "selection_split",
-  "train",
-  ["train", "predict"],
-  "Questions that choose: held out of --train_file, or --predict_file itself (optimistic scores).",
-)
-flags.DEFINE_alias("threshold_split", "selection_split")
-flags.DEFINE_float("held_out_fraction", 0.05, "Of the training questions, in whole articles.")
-flags.DEFINE_integer("split_seed", 12345, "Decides which articles are held out.")
-flags.DEFINE_float(
-  "null_score_diff_threshold",
-  None,
-  "2.0: no answer where the null score is at least this. Default: searched, or the fine-tuned run's.",
-)
-flags.DEFINE_integer(
-  "num_workers", 0, "Processes that convert questions; 0: several where there are many.", lower_bound=0
-)
-
-_SIZES = ("max_seq_length", "max_query_length", "doc_stride", "max_answer_length")
-_LISTED = 5  # Ids in a message.
+_SIZES = ("max_seq_length", "max_query_length", "doc_stride", "max_answer_length")  # Of a fine-tuned run.
+commands.define_flags(SquadFiles)
+commands.define_flags(SquadSettings, **dict.fromkeys(_SIZES))
 
 
 def _trained_spec() -> "TaskSpec | None":
   """Of the fine-tuned run whose weights are used without training."""
   spec = finetuning_inputs.trained_spec()
-  if spec and (spec.kind != "question_answering" or _VERSION.value not in (None, spec.squad_version)):
-    folder = flags.FLAGS.init_checkpoint or flags.FLAGS.output_dir
+  if spec and (spec.kind != "question_answering" or FLAGS.version not in (None, spec.squad_version)):
     raise UserError(
       "The fine-tuned run must be of the version asked for. Received: "
-      f"--version={_VERSION.value or ''} and {folder}, a run of {spec.kind} {spec.squad_version}. Name "
-      "another --init_checkpoint."
+      f"--version={FLAGS.version or ''} and {FLAGS.init_checkpoint or FLAGS.output_dir}, a run of {spec.kind} "
+      f"{spec.squad_version}. Name another --init_checkpoint."
     )
   return spec
 
 
-def _make_task(tokenizer: "AlbertTokenizer", trained: "TaskSpec | None") -> "BuiltTask":
-  from albert_tf.finetuning.tasks.squad.build import SquadFiles, build_task
-  from albert_tf.finetuning.tasks.squad.windows import SquadSettings
+def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning_flags.Prepared:
+  from albert_tf.finetuning.tasks.squad.task import build_task
 
-  version = _VERSION.value or (trained.squad_version if trained else None)
+  trained = _trained_spec()
+  version = FLAGS.version or (trained.squad_version if trained else None)
   if version is None:
     raise UserError("SQuAD has two versions. Received: no --version. Use --version=1.1 or --version=2.0.")
-  if not flags.FLAGS.do_train and not _PREDICT_FILE.value:
-    raise UserError("Without --do_train there must be questions to answer. Received: no --predict_file.")
-  source = from_flags(
-    SquadFiles,
-    version=version,
-    train_file=_TRAIN_FILE.value if flags.FLAGS.do_train else "",
-    threshold=flags.FLAGS.null_score_diff_threshold,
-    of_members=bool(flags.FLAGS.ensemble_of),
-  )
-  before = trained or SquadSettings()
-  sizes = {name: getattr(before, name) for name in _SIZES if flags.FLAGS[name].value is None}
-  return build_task(
-    source,
-    settings=from_flags(SquadSettings, **sizes),
-    tokenizer=tokenizer,
-    trained_threshold=trained.null_score_diff_threshold if trained else None,
-    num_workers=flags.FLAGS.num_workers,
-  )
-
-
-def _print_questions(questions: Mapping[str, Mapping[str, Any]]) -> None:
-  """What was read, and what is not as it should be."""
-  for split, found in questions.items():
-    print(
-      f"{split}: {found['total']} questions, {found['paragraphs']} paragraphs, {found['windows']} windows"
-    )
-    for name, meaning in (
-      (
-        "answers_moved",
-        "answers are elsewhere in their paragraph than the file says; the nearest place is taken",
-      ),
-      ("answers_missing", "answers are not in their paragraph; their questions are not trained on"),
-      ("empty_questions", "questions have no text"),
-      ("empty_contexts", "questions have a paragraph without text"),
-    ):
-      ids = found.get(name, [])
-      if ids:
-        more = ", … (all in results.json)" if len(ids) > _LISTED else ""
-        print(f"  {len(ids)} {meaning}: {', '.join(ids[:_LISTED])}{more}")
-
-
-def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning_flags.Prepared:
-  from albert_tf.finetuning.tasks.squad.build import later_notes
-
-  if settings.do_train and not _TRAIN_FILE.value:
+  if settings.do_train and not FLAGS.train_file:
     raise UserError("--do_train needs questions with answers. Received: no --train_file.")
-  built = _make_task(start.tokenizer, _trained_spec())
-  _print_questions(built.notes["questions"])
+  if not settings.do_train and not FLAGS.predict_file:
+    raise UserError("Without --do_train there must be questions to answer. Received: no --predict_file.")
+  train_file = FLAGS.train_file if settings.do_train else ""
+  source = commands.from_flags(SquadFiles, version=version, train_file=train_file)
+  sizes = {name: getattr(trained or SquadSettings(), name) for name in _SIZES if FLAGS[name].value is None}
+  threshold = trained.null_score_diff_threshold if trained else 0.0
+  task = build_task(
+    source,
+    settings=commands.from_flags(SquadSettings, **sizes),
+    tokenizer=start.tokenizer,
+    default_threshold=None if FLAGS.ensemble_of else threshold,
+  )
   # One file serves both: with answers it is evaluated, without it is predicted. Either writes the answers.
-  unlabelled = built.task.test_features() is not None
+  unlabelled = "test" in task.splits
   settings = dataclasses.replace(settings, do_eval=settings.do_train or not unlabelled, do_predict=unlabelled)
-  notes = built.notes
-  if not settings.do_train and finetuning_inputs.has_run():
-    notes = later_notes(notes, evaluates=settings.do_eval)
-  return finetuning_flags.Prepared(built.task, settings, notes)
+  return finetuning_flags.Prepared(task, settings)
 
 
-def main(argv: Sequence[str]) -> None:
-  finetuning_flags.run(argv, _prepare)
+def main() -> None:
+  finetuning_flags.run([""], _prepare)
 
 
 if __name__ == "__main__":
-  app.run(exit_on_user_error(main), flags_parser=parse_flags)
+  commands.run(main)

@@ -5,16 +5,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reference.batches import numpy_batch
 from seqeval.metrics.sequence_labeling import get_entities
 import tensorflow as tf
 
-from albert_tf.finetuning.tasks import conll
-from albert_tf.finetuning.tasks.choices import ChoiceExample, PackedChoices
+from albert_tf.finetuning.tasks.choices import ChoiceExample
 from albert_tf.finetuning.tasks.conll import TaggedSentence
-from albert_tf.finetuning.tasks.words import align, split_windows
+from albert_tf.finetuning.tasks.multiple_choice import MultipleChoiceTask
+from albert_tf.finetuning.tasks.tagging import align
 from albert_tf.serving.samples import ODD_TEXTS
-from albert_tf.serving.signatures import word_windows
-from albert_tf.serving.signatures.token_classification import group_entities
+from albert_tf.serving.signatures.token_classification import group_entities, iobes
 from albert_tf.serving.signatures.word_windows import locate_words
 from albert_tf.tokenization import AlbertTokenizer
 
@@ -35,19 +35,18 @@ def as_bytes(texts) -> np.ndarray:
 
 def test_choices_equal_the_python_model(exported: Callable[[str], Any], tokenizer: AlbertTokenizer) -> None:
   _, model, _, session, *_ = exported("choice")
-  rows = PackedChoices(
-    [
-      ChoiceExample(example_id=str(b), context=CONTEXTS[b], question=QUESTIONS[b], choices=tuple(CHOICES[b]))
-      for b in range(3)
-    ],
-    tokenizer,
-    max_seq_length=24,
-    max_qa_length=10,
+  questions = [
+    ChoiceExample(example_id=str(b), context=CONTEXTS[b], question=QUESTIONS[b], choices=tuple(CHOICES[b]))
+    for b in range(3)
+  ]
+  task = MultipleChoiceTask(
+    splits={"test": questions}, tokenizer=tokenizer, max_seq_length=24, max_qa_length=10
   )
+  rows, _, _ = numpy_batch(task.features("test"), range(3), batch_size=3, length=24)
   inputs = {"context": as_bytes(CONTEXTS), "question": as_bytes(QUESTIONS), "choices": as_bytes(CHOICES)}
   outputs = session.run("serving_default", inputs)
   for b in range(3):
-    row = {name: tf.constant(array[np.newaxis]) for name, array in rows[b].items()}
+    row = {name: tf.constant(array[b : b + 1]) for name, array in rows.items()}
     scores = model(row).numpy()[0]
     np.testing.assert_allclose(outputs["scores"][b], scores, atol=1e-5)
     np.testing.assert_allclose(outputs["probabilities"][b], tf.nn.softmax(scores), atol=1e-5)
@@ -92,14 +91,13 @@ def test_tags_equal_the_python_model(exported: Callable[[str], Any], tokenizer: 
     aligned = align(
       [TaggedSentence(words=tuple(words), tags=None, where="")], tokenizer, label_ids={}, max_seq_length=12
     )
-    chances = [  # Of each window.
-      tf.nn.softmax(model({name: tf.constant(array[np.newaxis]) for name, array in row.items()})).numpy()[0]
-      for row in aligned.features.rows
-    ]
-    for word, place in enumerate(aligned.places[0]):
-      at = np.eye(4)[0] if place is None else chances[place.row][place.position]
+    count = len(aligned.features)
+    x, _, _ = numpy_batch(aligned.features, range(count), batch_size=count, length=12)
+    chances = tf.nn.softmax(model(x)).numpy()  # Of each window.
+    for word, (row, position) in enumerate(aligned.places[0]):
+      at = np.eye(4)[0] if row < 0 else chances[row, position]
       assert outputs["tags"][b][word].decode() == task.label_names[at.argmax()]
-      assert place is None or outputs["probabilities"][b][word] == pytest.approx(at.max(), abs=1e-5)
+      assert row < 0 or outputs["probabilities"][b][word] == pytest.approx(at.max(), abs=1e-5)
   assert not outputs["truncated"].any()
   listed = session.run("words", {"words": outputs["words"]})
   np.testing.assert_array_equal(listed["tags"], outputs["tags"])
@@ -139,27 +137,6 @@ def test_words_are_those_of_python_whatever_the_text() -> None:
     assert [text[s:e] for s, e in zip(starts, ends, strict=True)] == text.split()
 
 
-def test_windows_of_words_are_those_of_training() -> None:
-  rng = np.random.default_rng(0)
-  budget, rows = 10, [rng.integers(0, rng.integers(1, 12), size=rng.integers(0, 60)) for _ in range(300)]
-  rows = [np.minimum(row, budget) for row in rows]
-  counts = np.array([len(row) for row in rows], np.int32)
-  ends = np.stack([np.pad(np.cumsum([0, *row]), (0, 60 - len(row)), mode="edge") for row in rows])
-  limit = 12
-  split = word_windows._split(
-    tf.constant(ends, tf.int32), tf.constant(counts), budget=budget, max_windows=limit
-  )
-  for row, start, end, last, number, is_cut in zip(rows, *(each.numpy() for each in split), strict=True):
-    windows = split_windows(row.tolist(), budget)
-    assert is_cut == (len(windows) > limit)
-    kept = windows[:limit]
-    assert number == len(kept)
-    found = list(zip(start[:number], end[:number], last[:number], strict=True))
-    if is_cut:
-      kept[-1] = kept[-1]._replace(last=kept[-1].end)
-    assert found == [(window.start, window.end, window.last) for window in kept]
-
-
 @pytest.mark.parametrize("letters", ["BI", "I", "BIES", "BILU"])
 def test_entities_are_grouped_as_they_are_scored(letters: str) -> None:
   names = ["O", *(f"{letter}-{kind}" for letter in letters for kind in ("PER", "LOC"))]
@@ -171,6 +148,6 @@ def test_entities_are_grouped_as_they_are_scored(letters: str) -> None:
     made["num_entities"].numpy(),
     strict=True,
   ):
-    scored = get_entities([conll.iobes(names[tag]) for tag in row])
+    scored = get_entities([iobes(names[tag]) for tag in row])
     grouped = zip(kinds[:count], first[:count], end[:count] - 1, strict=True)
     assert [(kind.decode(), a, b) for kind, a, b in grouped] == scored

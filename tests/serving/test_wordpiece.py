@@ -5,6 +5,7 @@ import string
 
 import numpy as np
 import pytest
+from reference.batches import numpy_batch
 from support import tiny_run
 from support.serving.session_loader import SessionModel
 from support.wordpiece import SPECIAL
@@ -14,7 +15,7 @@ from albert_tf import AlbertPreprocessor, AlbertTagger
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.conll import TaggedSentence
-from albert_tf.finetuning.tasks.words import align
+from albert_tf.finetuning.tasks.tagging import align
 from albert_tf.serving import FillMask, export_saved_model
 from albert_tf.serving.check import check_saved_model
 from albert_tf.tokenization import WordPieceTokenizer
@@ -124,9 +125,9 @@ def test_a_tagger(tmp_path: pathlib.Path, model, tokenizer: WordPieceTokenizer):
     aligned = align(
       [TaggedSentence(words=tuple(words), tags=None, where="")], tokenizer, label_ids={}, max_seq_length=12
     )
-    for word, place in enumerate(aligned.places[0]):
-      row = {name: array[np.newaxis] for name, array in aligned.features.rows[place.row].items()}
-      chances = tf.nn.softmax(tagger(row))[0][place.position]
+    for word, (row, position) in enumerate(aligned.places[0]):
+      x, _, _ = numpy_batch(aligned.features, [row], batch_size=1, length=12)
+      chances = tf.nn.softmax(tagger(x))[0][position]
       assert outputs["probabilities"][b][word] == pytest.approx(float(tf.reduce_max(chances)), abs=1e-5)
 
 

@@ -1,26 +1,20 @@
-"""Multiple choice: questions with a fixed number of choices, packed as the original packs RACE, and their task."""
+"""Multiple choice questions from files: RACE in both of its layouts, and a person's own tables."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
+import math
 import os
-from typing import Any
+from typing import Any, Literal
 
-from absl import logging
-import numpy as np
-from scipy import special
-
-from albert_tf.compat import keras
-from albert_tf.configs.task import TaskSpec
+from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.finetuning.engine.features import FeatureSet
-from albert_tf.finetuning.tasks import plots
-from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FineTuningTask, Outputs, cross_entropy, write_tsv
-from albert_tf.finetuning.tasks.stored import mean_probabilities, read_scores, write_scores
-from albert_tf.progress import track
-from albert_tf.tokenization import AlbertTokenizer
-from albert_tf.tokenization.packing import BLANK
+from albert_tf.finetuning.data import Table, parse_json, read_lines, read_text
+from albert_tf.settings import Settings, setting
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+LEVELS = ("middle", "high")  # Of RACE.
+_RACE_CHOICES = 4
+_RACE_LINES = "all.txt"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,7 +24,7 @@ class ChoiceExample:
   Attributes:
     example_id: names it in predictions.
     context: the passage; empty where the data has none.
-    question: may be empty, or hold "_" where a choice belongs.
+    question: may be empty, or hold "_" where a choice belongs; without any, the choice follows.
     choices: C texts.
     label: index of the right choice; None where it is not known.
     group: a part of the data that gets a score of its own, such as "middle"; may be empty.
@@ -49,242 +43,174 @@ def letter(index: int) -> str:
   return LETTERS[index] if index < len(LETTERS) else str(index)
 
 
-def choice_text(question: str, choice: str) -> str:
-  """Question and choice as one text: every "_" becomes the choice; without any, the choice follows.
-
-  Both texts are normalised already.
-  """
-  return question.replace(BLANK, choice) if BLANK in question else f"{question} {choice}"
+# ------------------------------------------------------------------ RACE
 
 
-def number_of_choices(examples: Mapping[str, Sequence[ChoiceExample]]) -> int:
-  """C of a data set, the same for every question of all its splits.
+def read_race(data_dir: str, split: str, *, levels: Sequence[str] = LEVELS) -> list[ChoiceExample]:
+  """The questions of one split, each with its level as group.
+
+  Both layouts of `{train,dev,test}/{middle,high}/` are read: one JSON object a file, as the data set is
+  distributed, and `all.txt` with one JSON object a line, as the original ALBERT wants it. Where both are in a
+  folder, `all.txt` alone counts.
 
   Args:
-    examples: split → its questions.
+    data_dir: the folder `RACE`, or the one that holds it.
+    split: train, dev or test.
+    levels: middle, high or both.
+
+  Returns:
+    The questions in the order of the files' names.
 
   Raises:
-    UserError: two questions differ, or there are fewer than two choices.
+    UserError: no files, or a passage that is not RACE's.
+
+  Reference: Lai et al. 2017, arXiv 1704.04683.
   """
-  every = [example for split in examples.values() for example in split]
-  if not every:
-    raise UserError("A data set has at least one question. Received: none. Check --data_dir.")
-  first = every[0]
-  for example in every:
-    if len(example.choices) != len(first.choices):
-      raise UserError(
-        "Every question of a data set has the same number of choices. Received: "
-        f"{len(first.choices)} in {first.example_id}, {len(example.choices)} in {example.example_id}. "
-        "Add or drop choices, or make two data sets."
-      )
-  if len(first.choices) < 2:
+  examples = [
+    example
+    for level in levels
+    for where, text in _passages(_race_folder(data_dir, split, level))
+    for example in _questions(parse_json(text, where=where), where=where, level=level)
+  ]
+  if not examples:
     raise UserError(
-      f"A question has at least two choices. Received: {len(first.choices)} in {first.example_id}."
+      f"A split holds at least one question. Received: none in the {split} files of {data_dir}."
     )
-  return len(first.choices)
+  return examples
 
 
-class PackedChoices(Sequence[Mapping[str, np.ndarray]]):
-  """The features of each question: `[CLS] context [SEP] question and choice [SEP]`, one row a choice.
+def _race_folder(data_dir: str, split: str, level: str) -> str:
+  for root in (os.path.join(data_dir, "RACE"), data_dir):
+    if files.exists(os.path.join(root, split, level)):
+      return os.path.join(root, split, level)
+  raise UserError(
+    "RACE lies in {train,dev,test}/{middle,high}/ of --data_dir or of its folder RACE. Received: "
+    f"{data_dir} without {split}/{level}. If one level is all there is, give --middle_only or --high_only."
+  )
 
-  Question and choice keep their LAST `max_qa_length` pieces, the context is cut at its end to fit. A question
-  without context keeps the layout, with nothing between [CLS] and the first [SEP].
 
-  Items are int32 `input_ids`, `input_mask`, `segment_ids`, each `[C, s]` with s the question's longest row. They
-  are put together when asked for: RACE's 88,000 training questions would take 2 GB at length 512.
+def _passages(folder: str) -> Iterator[tuple[str, str]]:
+  """Where it is, and the JSON text of each passage."""
+  names = [name for name in files.listdir(folder) if name.endswith(".txt")]
+  if _RACE_LINES in names:
+    path = os.path.join(folder, _RACE_LINES)
+    for number, line in enumerate(read_lines(path), 1):
+      if line.strip():
+        yield f"{path}:{number}", line
+    return
+  for name in names:
+    path = os.path.join(folder, name)
+    yield path, read_text(path)
+
+
+def _questions(passage: Any, *, where: str, level: str) -> Iterator[ChoiceExample]:
+  try:
+    article, questions, options = passage["article"], passage["questions"], passage["options"]
+    labels = [list(LETTERS[:_RACE_CHOICES]).index(answer) for answer in passage.get("answers", ())]
+    rows = list(zip(questions, options, labels or [None] * len(questions), strict=True))
+    name = passage.get("id") or os.path.basename(where)
+    texts = [article, *questions, *(text for each in options for text in each)]
+    if {type(text) for text in texts} - {str} or {len(each) for each in options} - {_RACE_CHOICES}:
+      raise ValueError(f"questions and options are texts, {_RACE_CHOICES} options a question")
+  except (AttributeError, KeyError, TypeError, ValueError) as error:
+    raise UserError(
+      f"A passage of RACE is a JSON object with article, questions, {_RACE_CHOICES} options each and, where known, "
+      f"answers A to D. Received: {where} ({type(error).__name__}: {error}). Other questions: --task_name=custom."
+    ) from error
+  for number, (question, choices, label) in enumerate(rows):
+    yield ChoiceExample(
+      example_id=f"{name}:{number}",
+      context=article,
+      question=question,
+      choices=tuple(choices),
+      label=label,
+      group=level,
+    )
+
+
+# ------------------------------------------------------------------ tables
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChoiceColumns(Settings):
+  """The columns of a person's own table of questions."""
+
+  context_column: str = setting("", help="The passage's column, where there is one.")
+  question_column: str = setting("question", help="The question's column.")
+  choice_columns: tuple[str, ...] = setting(("choices",), help="A column for each choice, or one of lists.")
+  label_column: str = setting("label", help="The right choice's column.")
+  label_format: Literal["index", "index1", "letter", "text"] = setting(
+    "index",
+    help="How it is written: a number from 0 (index) or 1 (index1), A, B, … (letter), or the choice itself (text).",
+  )
+  id_column: str = setting("", help="Names the rows in predictions. Default: file and line.")
+
+
+def choice_examples(table: Table, columns: ChoiceColumns, *, labelled: bool = True) -> list[ChoiceExample]:
+  """The questions of a table.
 
   Args:
-    examples: the questions.
-    tokenizer: of the pretrained model. A context that several questions share is encoded once.
-    max_seq_length: no row is longer, special pieces included.
-    max_qa_length: most pieces of question and choice.
-
-  Attributes:
-    num_cut: how many questions have a row in which the context, or the question with its choice, is cut.
+    table: of `read_table`.
+    columns: which column is what.
+    labelled: whether the labels must be there, as they need not in test data.
 
   Raises:
-    UserError: the lengths leave no room.
-
-  Reference: the original's `race_utils`.
+    UserError: a column is missing, a choice is empty, or a label names none of the choices.
   """
-
-  def __init__(
-    self,
-    examples: Iterable[ChoiceExample],
-    tokenizer: AlbertTokenizer,
-    *,
-    max_seq_length: int,
-    max_qa_length: int,
-  ):
-    kept = min(max_qa_length, max_seq_length - 3)
-    if kept < 1:
-      raise UserError(
-        "max_seq_length must leave room beside three special pieces, and max_qa_length must be at least 1. "
-        f"Received: max_seq_length={max_seq_length}, max_qa_length={max_qa_length}."
-      )
-    self._special = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
-    self._room = max_seq_length - 3
-    self.num_cut = 0
-    contexts: dict[str, np.ndarray] = {}
-    self._contexts: list[np.ndarray] = []
-    self._tails: list[list[np.ndarray]] = []
-    every = list(examples)
-    for example in track(every, len(every), desc="Tokenizing", unit="questions"):
-      if example.context not in contexts:
-        # One piece more than may stay tells that there is more.
-        contexts[example.context] = np.array(tokenizer.encode(example.context)[: self._room + 1], np.int32)
-      self._contexts.append(contexts[example.context])
-      tails = tokenizer.encode_batch(_choice_texts(example, tokenizer))
-      self._tails.append([np.array(ids[-kept:], np.int32) for ids in tails])
-      longest = max(map(len, tails))
-      self.num_cut += longest > kept or len(self._contexts[-1]) + longest > self._room
-
-  def __len__(self) -> int:
-    return len(self._contexts)
-
-  def __getitem__(self, index: Any) -> Any:
-    cls_id, sep_id, pad_id = self._special
-    context, tails = self._contexts[index], self._tails[index]
-    contexts = [context[: self._room - len(tail)] for tail in tails]
-    length = max(len(first) + len(tail) for first, tail in zip(contexts, tails, strict=True)) + 3
-    input_ids = np.full([len(tails), length], pad_id, np.int32)  # [C, s]
-    input_mask = np.zeros_like(input_ids)
-    segment_ids = np.zeros_like(input_ids)
-    for choice, (first, tail) in enumerate(zip(contexts, tails, strict=True)):
-      row = np.concatenate([[cls_id], first, [sep_id], tail, [sep_id]])
-      input_ids[choice, : len(row)] = row
-      input_mask[choice, : len(row)] = 1
-      segment_ids[choice, len(first) + 2 : len(row)] = 1
-    return {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}
+  wanted = [columns.context_column, columns.question_column, *columns.choice_columns, columns.id_column]
+  wanted += [columns.label_column] if labelled else []
+  table.check_columns(
+    [name for name in wanted if name],
+    "--context_column, --question_column, --choice_columns and --label_column",
+  )
+  return [_example(table, number, columns) for number in range(len(table))]
 
 
-def _choice_texts(example: ChoiceExample, tokenizer: AlbertTokenizer) -> list[str]:
-  question = tokenizer.normalize(example.question)
-  return [choice_text(question, tokenizer.normalize(choice)) for choice in example.choices]
-
-
-class MultipleChoiceTask(FineTuningTask):
-  """Multiple choice; the score is the share of questions answered right.
-
-  Args:
-    splits: "train", "eval", "test" → questions; those that are not needed may be absent.
-    tokenizer: of the pretrained model.
-    max_seq_length: S.
-    max_qa_length: most pieces of question and choice; see `PackedChoices`.
-    name: for people and file names.
-    data: what the questions were read from, by flag.
-    columns: of a person's own table; see `TaskSpec.columns`.
-
-  Attributes:
-    num_cut: split → of how many questions the passage or a choice was cut, once its features were made.
-
-  Raises:
-    UserError: questions differ in their number of choices.
-  """
-
-  best_metric = "accuracy"
-
-  def __init__(
-    self,
-    *,
-    splits: Mapping[str, Sequence[ChoiceExample]],
-    tokenizer: AlbertTokenizer,
-    max_seq_length: int,
-    max_qa_length: int,
-    name: str = "race",
-    data: Mapping[str, str] | None = None,
-    columns: Mapping[str, Any] | None = None,
-  ):
-    self.data = dict(data or {})
-    self.splits = splits
-    self._tokenizer = tokenizer
-    self.num_choices = number_of_choices(splits)
-    self.num_cut: dict[str, int] = {}
-    self.spec = TaskSpec(
-      kind="multiple_choice",
-      name=name,
-      pair=True,
-      max_seq_length=max_seq_length,
-      max_qa_length=max_qa_length,
-      columns=columns or {},
+def _example(table: Table, number: int, columns: ChoiceColumns) -> ChoiceExample:
+  where = table.where(number)
+  row: Mapping[str, Any] = {name: values[number] for name, values in table.columns.items()}
+  cells = [row[name] for name in columns.choice_columns]
+  if len(cells) == 1:
+    cells = cells[0].tolist() if hasattr(cells[0], "tolist") else cells[0]
+  choices = [_text(cell) for cell in cells] if isinstance(cells, (list, tuple)) else []
+  if not all(choices) or len(choices) < 2:
+    raise UserError(
+      "Every question has all its choices, two or more, in a column each (--choice_columns=a,b,c,d) or in one of "
+      f"lists. Received: {cells!r:.80} in {where}."
     )
-
-  def features(self, split: str) -> FeatureSet:
-    examples: Sequence[ChoiceExample] = self.split(split)
-    unlabelled = next((example for example in examples if example.label is None), None)
-    if unlabelled is not None and split != "test":
-      raise UserError(
-        f"Every {split} question has its right choice. Received: none in {unlabelled.example_id}. "
-        "Add the labels, or predict alone with --do_predict."
-      )
-    lengths = {"max_seq_length": self.spec.max_seq_length, "max_qa_length": self.spec.max_qa_length}
-    rows = PackedChoices(examples, self._tokenizer, **lengths)
-    self.num_cut[split] = rows.num_cut
-    if rows.num_cut:
-      logging.info(
-        "%s: of %d of %d questions the passage or the choice is cut to fit %d pieces (--max_seq_length)",
-        split,
-        rows.num_cut,
-        len(rows),
-        self.spec.max_seq_length,
-      )
-    return FeatureSet(rows, None if unlabelled is not None else self.gold(split))
-
-  def loss(self) -> Any:
-    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
-  def predictions(self, outputs: Outputs) -> np.ndarray:
-    """The index of the chosen choice, `[n]`."""
-    return np.asarray(outputs[UNNAMED_OUTPUT]).argmax(axis=-1)
-
-  def gold(self, split: str) -> np.ndarray:
-    """The index of the right choice, `[n]`."""
-    return np.array([example.label for example in self.splits[split]], np.int32)
-
-  def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
-    """`accuracy`, `accuracy_GROUP` of each group, as RACE's "middle" and "high", and the mean `loss`."""
-    labels = self.gold(split)
-    right = self.predictions(outputs) == labels
-    groups = np.array([example.group for example in self.splits[split]])
-    scores = {"accuracy": float(np.mean(right))}
-    for group in sorted(set(groups) - {""}):
-      scores[f"accuracy_{group}"] = float(np.mean(right[groups == group]))
-    return scores | {"loss": float(cross_entropy(outputs[UNNAMED_OUTPUT], labels).mean())}
-
-  def write_predictions(
-    self, outputs: Outputs, split: str, directory: str, *, spec: TaskSpec | None = None
-  ) -> None:
-    """`predictions_SPLIT.tsv`: id, prediction, the right choice, group, each choice's probability; and the scores."""
-    write_tsv(os.path.join(directory, f"predictions_{split}.tsv"), self._prediction_rows(outputs, split))
-    write_scores(directory, split, outputs[UNNAMED_OUTPUT], examples=map(repr, self.splits[split]))
-
-  def stored(self, directory: str, split: str) -> Outputs:
-    scores: Any = read_scores(directory, split, examples=map(repr, self.split(split)))
-    return {UNNAMED_OUTPUT: scores}
-
-  def ensemble(self, outputs: Sequence[Outputs]) -> Outputs:
-    mean: Any = mean_probabilities([np.asarray(each[UNNAMED_OUTPUT]) for each in outputs])
-    return {UNNAMED_OUTPUT: mean}
-
-  def _prediction_rows(self, outputs: Outputs, split: str) -> Iterator[list[str]]:
-    names = [letter(index) for index in range(self.num_choices)]
-    yield ["id", "prediction", "label", "group", *(f"probability_{name}" for name in names)]
-    probabilities = special.softmax(np.asarray(outputs[UNNAMED_OUTPUT], np.float64), axis=-1)
-    for example, prediction, row in zip(
-      self.splits[split], self.predictions(outputs), probabilities, strict=True
-    ):
-      label = "" if example.label is None else names[example.label]
-      name = " ".join(example.example_id.split())
-      yield [name, names[prediction], label, example.group, *(f"{value:.6f}" for value in row)]
-
-  def plot(self, outputs: Outputs, path: str) -> bool:
-    labels = self.gold("eval")
-    score = self.evaluate(outputs)["accuracy"]
-    plots.confusion_matrix(
-      path,
-      labels,
-      self.predictions(outputs),
-      names=[letter(index) for index in range(self.num_choices)],
-      title=f"{self.spec.name}, {len(labels):,} evaluation questions\naccuracy {score:.3f}",
+  label = _text(row.get(columns.label_column))
+  index = None if not label else _index(label, choices, columns.label_format)
+  if label and index is None:
+    raise UserError(
+      f"A label must name one choice, as --label_format={columns.label_format} says. Received: {label!r} for "
+      f"{len(choices)} choices in {where}."
     )
-    return True
+  return ChoiceExample(
+    example_id=_text(row.get(columns.id_column)) or where,
+    context=_text(row.get(columns.context_column)),
+    question=_text(row[columns.question_column]),
+    choices=tuple(choices),
+    label=index,
+  )
+
+
+def _text(value: Any) -> str:
+  """A cell as text; empty where there is nothing."""
+  if value is None or (isinstance(value, float) and math.isnan(value)):
+    return ""
+  if isinstance(value, float) and value.is_integer():
+    value = int(value)  # A column of integers with gaps is read as floats.
+  return str(value) if str(value).strip() else ""
+
+
+def _index(label: str, choices: Sequence[str], label_format: str) -> int | None:
+  """Which choice a label names; None if none."""
+  label = label.strip()
+  if label_format == "text":
+    texts = [choice.strip() for choice in choices]
+    return texts.index(label) if texts.count(label) == 1 else None
+  if label_format == "letter":
+    index = LETTERS.find(label.upper()) if len(label) == 1 else -1
+  else:
+    index = int(label) - (label_format == "index1") if label.isascii() and label.isdigit() else -1
+  return index if 0 <= index < len(choices) else None

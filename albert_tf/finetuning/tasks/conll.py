@@ -1,19 +1,17 @@
-"""Tagged sentences from files: columns as in the CoNLL tasks, CoNLL-U, and JSON lines; and what their tags mean."""
+"""Tagged sentences from files: columns as in the CoNLL tasks, CoNLL-U, and JSON lines."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 import dataclasses
 import re
 from typing import Any
 
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import parse_json, read_lines
+from albert_tf.settings import Settings, setting
 
-OUTSIDE = "O"
-_ENTITY_TAG = re.compile(r"[BIESLU]-.+")
-_BILOU = {"L": "E", "U": "S"}  # Other letters for the same scheme; seqeval knows E and S.
 _DOCUMENT = "-DOCSTART-"
 _BLANK_TAG = "_"  # How column files write "not known".
-_CONLLU_SKIPPED = re.compile(r"\d+[-.]\d+$")  # Multi-word tokens and empty nodes of CoNLL-U.
+_CONLLU_SKIPPED = re.compile(r"#|\d+[-.]\d+\t")  # Comments, multi-word tokens and empty nodes of CoNLL-U.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,18 +32,13 @@ class TaggedSentence:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Columns:
-  """Where words and tags are: columns from 0, negative from the end, or keys of a JSON object.
+class Columns(Settings):
+  """Where words and tags are."""
 
-  Attributes:
-    token_column, tag_column: of column files; None: 0 and the last, or FORM and UPOS for `.conllu`.
-    token_key, tag_key: of JSON lines.
-  """
-
-  token_column: int | None = None
-  tag_column: int | None = None
-  token_key: str = "tokens"
-  tag_key: str = "tags"
+  token_column: int | None = setting(None, help="The words' column, from 0. Default: 0; .conllu: 1.")
+  tag_column: int | None = setting(None, help="The tags' column; -1 is the last. Default: -1; .conllu: 3.")
+  token_key: str = setting("tokens", help="The words' key in .jsonl.")
+  tag_key: str = setting("tags", help="The tags' key in .jsonl.")
 
 
 def read_tagged(path: str, columns: Columns) -> list[TaggedSentence]:
@@ -56,17 +49,22 @@ def read_tagged(path: str, columns: Columns) -> list[TaggedSentence]:
   empty nodes are left out. A file whose tag column does not exist, is the words' own or holds only "_" has no tags.
 
   Raises:
-    UserError: no sentence, no UTF-8, a column or key that is not there, or tags that are not as many as words;
-      with the line.
+    UserError: no sentence, a column or key that is not there, or words without a tag beside others; with the line.
   """
-  lines = read_lines(path)
-  if path.endswith((".jsonl", ".json")):
-    sentences = list(_from_json(path, lines, columns))
-  else:
-    sentences = list(_from_columns(path, lines, columns))
+  read = _from_json if path.endswith((".jsonl", ".json")) else _from_columns
+  sentences = list(read(path, read_lines(path), columns))
   if not sentences:
     raise UserError(f"A file of sentences holds at least one. Received: {path}, which has none.")
-  return _without_blank_tags(sentences)
+  if all(set(sentence.tags or ()) <= {_BLANK_TAG} for sentence in sentences):
+    return [dataclasses.replace(sentence, tags=None) for sentence in sentences]
+  for sentence in sentences:
+    if sentence.tags is None or len(sentence.tags) != len(sentence.words) or not all(sentence.tags):
+      raise UserError(
+        f"Every word of a file has a tag, or none has. Received: {len(sentence.words)} words and "
+        f"{sum(map(bool, sentence.tags or ()))} tags in the sentence of {sentence.where}. Fix it, or name the tags' "
+        "column (--tag_column) or key (--tag_key)."
+      )
+  return sentences
 
 
 def _from_json(path: str, lines: list[str], columns: Columns) -> Iterator[TaggedSentence]:
@@ -75,34 +73,20 @@ def _from_json(path: str, lines: list[str], columns: Columns) -> Iterator[Tagged
       continue
     where = f"{path}:{number}"
     row = parse_json(line, where=where)
-    if not isinstance(row, dict) or columns.token_key not in row:
-      received = (
-        f"the keys {', '.join(map(repr, row)) or 'none'}" if isinstance(row, dict) else type(row).__name__
-      )
-      raise UserError(
-        f"A sentence has the key {columns.token_key!r}. Received: {received} in {where}. "
-        "Name the keys with --token_key and --tag_key."
-      )
-    words = _texts(row, columns.token_key, where)
-    tags = _texts(row, columns.tag_key, where) if row.get(columns.tag_key) is not None else None
-    if tags is not None and len(tags) != len(words):
-      raise UserError(
-        f"A sentence has as many tags as words. Received: {len(words)} words and {len(tags)} tags in {where}."
-      )
-    if tags is not None and not all(tags):
-      raise UserError(f"Every word has a tag. Received: an empty one in {where}.")
-    if words:
-      yield TaggedSentence(words=words, tags=tags, where=where)
-
-
-def _texts(row: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
-  value = row[key]
-  if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-    raise UserError(
-      f"{key!r} is a list of texts; tags have names, not numbers. Received: {type(value).__name__} "
-      f"{str(value)[:60]!r} in {where}."
+    words, tags = (
+      row.get(key) if isinstance(row, dict) else None for key in (columns.token_key, columns.tag_key)
     )
-  return tuple(value)
+    if not _are_texts(words) or not (tags is None or _are_texts(tags)):
+      raise UserError(
+        f"A sentence has lists of texts under {columns.token_key!r} and, where they are known, {columns.tag_key!r}. "
+        f"Received: {line[:60]} in {where}. Name the keys with --token_key and --tag_key."
+      )
+    if words:
+      yield TaggedSentence(words=tuple(words), tags=None if tags is None else tuple(tags), where=where)
+
+
+def _are_texts(value: Any) -> bool:
+  return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
 def _from_columns(path: str, lines: list[str], columns: Columns) -> Iterator[TaggedSentence]:
@@ -110,24 +94,27 @@ def _from_columns(path: str, lines: list[str], columns: Columns) -> Iterator[Tag
   token_column = columns.token_column if columns.token_column is not None else int(conllu)
   tag_column = columns.tag_column if columns.tag_column is not None else (3 if conllu else -1)
   words: list[str] = []
-  tags: list[str | None] = []
+  tags: list[str] = []
   start, new_document = 0, False
   for number, line in enumerate([*lines, ""], 1):
-    cells = _cells(line)
-    if conllu and (line.startswith("#") or _CONLLU_SKIPPED.match(cells[0] if cells else "")):
+    if conllu and _CONLLU_SKIPPED.match(line):
       continue
+    cells = _cells(line)
     if cells and cells[0] != _DOCUMENT:
-      where = f"{path}:{number}"
       start = start or number
-      words.append(_cell(cells, token_column, where))
-      tags.append(_tag(cells, token_column, tag_column))
-      if (tags[-1] is None) != (tags[0] is None):
-        raise _missing_tag(f"{path}:{number if tags[-1] is None else start}", tag_column)
+      count = len(cells)
+      if not -count <= token_column < count:
+        raise UserError(
+          f"Words are in column {token_column} (counted from 0). Received: {count} columns in {path}:{number}: "
+          f"{' '.join(cells)!r}. Set --token_column."
+        )
+      words.append(cells[token_column])
+      if -count <= tag_column < count and tag_column % count != token_column % count:
+        tags.append(cells[tag_column])
       continue
     if words:
-      known = tuple(tag for tag in tags if tag is not None)
       yield TaggedSentence(
-        words=tuple(words), tags=known or None, where=f"{path}:{start}", new_document=new_document
+        words=tuple(words), tags=tuple(tags) or None, where=f"{path}:{start}", new_document=new_document
       )
       words, tags, start, new_document = [], [], 0, False
     new_document = new_document or bool(cells)
@@ -137,54 +124,3 @@ def _cells(line: str) -> list[str]:
   """Not `split()`: a word may hold a no-break space."""
   line = line.strip(" \t") if "\t" not in line.strip(" \t") else line.rstrip(" \t")
   return (line.split("\t") if "\t" in line else re.split(" +", line)) if line else []
-
-
-def _cell(cells: list[str], column: int, where: str) -> str:
-  if not -len(cells) <= column < len(cells):
-    raise UserError(
-      f"Words are in column {column} (counted from 0). Received: {len(cells)} columns in {where}: "
-      f"{' '.join(cells)!r}. Set --token_column."
-    )
-  return cells[column]
-
-
-def _tag(cells: list[str], token_column: int, tag_column: int) -> str | None:
-  if not -len(cells) <= tag_column < len(cells):
-    return None
-  is_word = tag_column % len(cells) == token_column % len(cells)
-  return None if is_word else cells[tag_column]
-
-
-def _missing_tag(where: str, tag_column: int) -> UserError:
-  return UserError(
-    f"Every word has a tag in column {tag_column}, or none has. Received: none in {where}. "
-    "Mend the line, or set --tag_column."
-  )
-
-
-def _without_blank_tags(sentences: list[TaggedSentence]) -> list[TaggedSentence]:
-  """A file with tags in some sentences only is refused; one with nothing but "_" has none."""
-  if all(set(sentence.tags or ()) <= {_BLANK_TAG} for sentence in sentences):
-    return [dataclasses.replace(sentence, tags=None) for sentence in sentences]
-  for sentence in sentences:
-    if sentence.tags is None:
-      raise UserError(
-        f"Every sentence of a file has tags, or none has. Received: none in {sentence.where}, and some elsewhere."
-      )
-  return sentences
-
-
-def marks_entities(tags: Iterable[str]) -> bool:
-  """Whether tags are "O" and B-X, I-X (and E-, S- or L-, U-): then entities are scored, not words alone."""
-  tags = set(tags) - {OUTSIDE}
-  return bool(tags) and all(_ENTITY_TAG.fullmatch(tag) for tag in tags)
-
-
-def entity_kinds(tags: Iterable[str]) -> list[str]:
-  """The types of entities that tags such as B-PER mark."""
-  return sorted({tag[2:] for tag in tags if tag != OUTSIDE})
-
-
-def iobes(tag: str) -> str:
-  """A tag of BILOU in the letters of IOBES."""
-  return _BILOU.get(tag[0], tag[0]) + tag[1:] if tag[1:2] == "-" else tag

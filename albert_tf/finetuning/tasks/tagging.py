@@ -1,25 +1,45 @@
-"""The task of tagging words: named entities, parts of speech, or any tags of a person's own; and its scores."""
+"""Tagging of words as a fine-tuning task: named entities, parts of speech, or any tags of a person's own."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
 import functools
 import os
 import re
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
+from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.compat import keras
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError, optional_package
 from albert_tf.finetuning.engine.features import FeatureSet
 from albert_tf.finetuning.tasks import plots
 from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FineTuningTask, Outputs, cross_entropy, write_tsv
-from albert_tf.finetuning.tasks.conll import OUTSIDE, TaggedSentence, entity_kinds, iobes, marks_entities
-from albert_tf.finetuning.tasks.words import TaggingFeatures, align
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.finetuning.tasks.conll import TaggedSentence
+from albert_tf.serving.signatures.token_classification import OUTSIDE, entity_kinds, iobes, marks_entities
+from albert_tf.serving.signatures.word_windows import make_word_windows
+from albert_tf.tokenization import Tokenizer
+from albert_tf.tokenization.graph import graph_tokenizer
 
+_SENTENCES_AT_ONCE = 512
 _IN_CELL = re.compile(r"[\t\r\n]")  # What a cell of a table cannot hold.
+
+
+@dataclasses.dataclass(frozen=True)
+class TaggingFeatures:
+  """Sentences as rows for the model, and the way back.
+
+  Attributes:
+    features: rows, and labels and weights by piece where the sentences have tags.
+    places: of each sentence int32 [words, 2]: the row and the position where a word's tag is read; -1 for a word of
+      which normalisation leaves nothing.
+  """
+
+  features: FeatureSet
+  places: list[np.ndarray]
 
 
 class TaggingTask(FineTuningTask):
@@ -33,7 +53,6 @@ class TaggingTask(FineTuningTask):
     label_names: the tags by id, of an earlier run; empty: those of the training and evaluation sentences, the most
       frequent first.
     data: what the sentences were read from, by flag.
-    columns: of the files; see `TaskSpec.columns`.
 
   Raises:
     UserError: training or evaluation sentences have no tags, or there are fewer than two tags.
@@ -43,12 +62,11 @@ class TaggingTask(FineTuningTask):
     self,
     *,
     splits: Mapping[str, Sequence[TaggedSentence]],
-    tokenizer: AlbertTokenizer,
+    tokenizer: Tokenizer,
     max_seq_length: int,
     name: str = "tagging",
     label_names: Sequence[str] = (),
     data: Mapping[str, str] | None = None,
-    columns: Mapping[str, Any] | None = None,
   ):
     self.data = dict(data or {})
     self.splits = splits
@@ -59,7 +77,6 @@ class TaggingTask(FineTuningTask):
       name=name,
       label_names=names,
       max_seq_length=max_seq_length,
-      columns=columns or {},
     )
     self._entities = marks_entities(names)
     self.best_metric = "f1" if self._entities else "accuracy"
@@ -98,7 +115,7 @@ class TaggingTask(FineTuningTask):
     without_piece = OUTSIDE if OUTSIDE in names else names[0]
     best = [np.argmax(row, axis=-1) for row in outputs[UNNAMED_OUTPUT]]
     return [
-      [without_piece if place is None else names[best[place.row][place.position]] for place in sentence]
+      [without_piece if row < 0 else names[best[row][position]] for row, position in sentence]
       for sentence in self.aligned(split).places
     ]
 
@@ -134,6 +151,80 @@ class TaggingTask(FineTuningTask):
     )
     plots.confusion_matrix(path, gold, predicted, names=self.spec.label_names, title=title)
     return True
+
+
+def align(
+  sentences: Sequence[TaggedSentence],
+  tokenizer: Tokenizer,
+  *,
+  label_ids: Mapping[str, int],
+  max_seq_length: int,
+) -> TaggingFeatures:
+  """Makes the features of tagged, or of untagged, sentences by the ops that a SavedModel has in its graph.
+
+  Words are encoded one by one; the first piece of a word carries its tag, the others carry none. A word longer than a
+  whole row is cut at its end. Sentences longer than a row become several; see `make_word_windows`.
+
+  Args:
+    sentences: all with tags, or all without.
+    tokenizer: of the pretrained model.
+    label_ids: tag → id.
+    max_seq_length: no row is longer, [CLS] and [SEP] included.
+
+  Raises:
+    UserError: a tag is not in `label_ids`.
+  """
+  packer = graph_tokenizer(tokenizer)
+  rows: list[dict[str, np.ndarray]] = []
+  labels: list[np.ndarray] = []
+  weights: list[np.ndarray] = []
+  places: list[np.ndarray] = []
+  for begin in range(0, len(sentences), _SENTENCES_AT_ONCE):
+    block = sentences[begin : begin + _SENTENCES_AT_ONCE]
+    with tf.device(coordinator_cpu()):
+      words = tf.RaggedTensor.from_row_lengths(
+        tf.constant([word for sentence in block for word in sentence.words]),
+        [len(sentence.words) for sentence in block],
+      )
+      windows = make_word_windows(packer, words, max_length=max_seq_length)
+    ids = windows.batch["input_ids"].numpy()  # [W, S]
+    sizes = windows.batch["input_mask"].numpy().sum(axis=1)
+    has_token = windows.has_token.numpy()  # [B, N]
+    place = np.stack([windows.window.numpy(), windows.position.numpy()], axis=-1)
+    found = [row[: len(sentence.words)] for row, sentence in zip(place, block, strict=True)]
+    exists = [row[: len(sentence.words)] for row, sentence in zip(has_token, block, strict=True)]
+    tags, marks = np.zeros_like(ids), np.zeros(ids.shape, np.float32)
+    for sentence, at, is_there in zip(block, found, exists, strict=True):
+      if sentence.tags is not None:
+        tags[tuple(at[is_there].T)] = np.array(_tag_ids(sentence, label_ids))[is_there]
+        marks[tuple(at[is_there].T)] = 1.0
+    places += [
+      np.where(is_there[:, np.newaxis], at + [len(rows), 0], -1)
+      for at, is_there in zip(found, exists, strict=True)
+    ]
+    for row, size in zip(ids, sizes, strict=True):
+      rows.append(
+        {
+          "input_ids": row[:size],
+          "input_mask": np.ones(size, np.int32),
+          "segment_ids": np.zeros(size, np.int32),
+        }
+      )
+    labels += [row[:size] for row, size in zip(tags, sizes, strict=True)]
+    weights += [row[:size] for row, size in zip(marks, sizes, strict=True)]
+  if not sentences or sentences[0].tags is None:
+    return TaggingFeatures(FeatureSet(rows), places)
+  return TaggingFeatures(FeatureSet(rows, labels, weights=weights), places)
+
+
+def _tag_ids(sentence: TaggedSentence, label_ids: Mapping[str, int]) -> list[int]:
+  for word, tag in zip(sentence.words, sentence.tags or (), strict=True):
+    if tag not in label_ids:
+      raise UserError(
+        f"A tag must be one of {', '.join(label_ids)}. Received: {tag!r} at {word!r} in the sentence of "
+        f"{sentence.where}. Fix the file, or choose the column with --tag_column."
+      )
+  return [label_ids[tag] for tag in sentence.tags or ()]
 
 
 def _tags_by_frequency(splits: Mapping[str, Sequence[TaggedSentence]]) -> tuple[str, ...]:

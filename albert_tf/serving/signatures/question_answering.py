@@ -14,17 +14,17 @@ from albert_tf.serving.signatures.base import (
   strings,
 )
 from albert_tf.serving.signatures.question_windows import (
-  WindowSettings,
   best_answers,
+  find_spans,
   make_windows,
-  spans_of_best,
-  spans_of_logits,
+  pack_windows,
 )
 from albert_tf.serving.signatures.windows import in_chunks
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.graph import GraphTokenizer
-from albert_tf.tokenization.graph_inputs import LONGEST_TEXT, SHORTEST_WINDOW, answer_mask
+from albert_tf.tokenization.graph_inputs import LONGEST_TEXT
 from albert_tf.tokenization.graph_offsets import GraphOffsets
+from albert_tf.tokenization.graph_packing import head
 
 
 class QuestionAnsweringModule(ServingModule):
@@ -60,9 +60,7 @@ class QuestionAnsweringModule(ServingModule):
         f"max_seq_length must be more than max_query_length + 3. Received: {self._max_length}, with "
         f"max_query_length={task.max_query_length} in the run's task.json. Raise --max_seq_length."
       )
-    self._windows = WindowSettings(
-      self._max_length, task.max_query_length, task.doc_stride, parts.settings.max_windows
-    )
+    self._max_windows = parts.settings.max_windows
 
   def signatures(self) -> Signatures:
     return {
@@ -77,26 +75,27 @@ class QuestionAnsweringModule(ServingModule):
   def text(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
     is_cut = tf.strings.length(context, unit="UTF8_CHAR") > LONGEST_TEXT
     located = self.offsets(cut(context))
-    windows = make_windows(
-      self.tokenizer,
-      self.tokenizer.tokenize(cut(question)),
-      located.ids,
-      self._windows,
-      fixed=self._fixed_length is not None,
-      min_length=SHORTEST_WINDOW,
+    query = self.tokenizer.tokenize(cut(question))
+    query = head(query, tf.minimum(query.row_lengths(), self._task.max_query_length))
+    windows, has_more = make_windows(
+      query.row_lengths(),
+      located.ids.row_lengths(),
+      max_seq_length=self._max_length,
+      doc_stride=self._task.doc_stride,
+      max_windows=self._max_windows,
     )
-    batch = dict(windows.batch)
-    if self._has_null:
-      batch["p_mask"] = answer_mask(batch, windows.text_begin, windows.length)
+    batch = pack_windows(self.tokenizer, query, located.ids, windows, length=self._fixed_length)
+    if not self._has_null:
+      del batch["p_mask"]
     tokens = self.shared(self.tokens, self.window_inputs())
     outputs = in_chunks(lambda chunk: tokens(**chunk), batch, self._output_specs())
     longest = self._task.max_answer_length
-    if self._has_null:
-      spans = spans_of_best(windows, outputs, max_answer_length=longest)
-    else:
-      spans = spans_of_logits(windows, outputs, n_best=self._n_best, max_answer_length=longest)
+    spans = find_spans(windows, outputs, n_best=self._n_best, max_answer_length=longest)
     best = best_answers(spans, located, n_best=self._n_best)
-    best |= {"answer": best["answers"][:, 0], "truncated": is_cut | windows.is_cut}
+    scores = tf.cast(best.pop("start_scores") + best.pop("end_scores"), tf.float32)
+    chances = tf.where(best["answers"] != "", tf.nn.softmax(scores), 0.0)
+    best |= {"scores": scores, "probabilities": chances}
+    best |= {"answer": best["answers"][:, 0], "truncated": is_cut | has_more}
     if self._has_null:  # The least unanswerable window counts.
       nulls = tf.math.unsorted_segment_min(outputs["cls_logits"], windows.row, tf.shape(question)[0])
       is_null = nulls >= self._task.null_score_diff_threshold

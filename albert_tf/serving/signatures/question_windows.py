@@ -1,6 +1,6 @@
-"""Long contexts as overlapping windows, and scores of windows as answers cut from the context, inside the graph.
+"""Long contexts as overlapping windows, and scores of windows as answers cut from the context; TensorFlow ops.
 
-The windows, the spans that are tried, their order, and which are kept are those of `finetuning.tasks.squad`.
+Fine-tuning on SQuAD calls these functions eagerly, and a SavedModel has them in its graph.
 """
 
 from typing import NamedTuple
@@ -9,30 +9,16 @@ import tensorflow as tf
 
 from albert_tf.serving.signatures.base import Tensors
 from albert_tf.serving.signatures.windows import cut_pieces, substrings
-from albert_tf.tokenization.graph_inputs import at_least
+from albert_tf.tokenization.graph_inputs import SHORTEST_WINDOW, answer_mask, at_least
 from albert_tf.tokenization.graph_offsets import Located
-from albert_tf.tokenization.graph_packing import GraphPacker, head
+from albert_tf.tokenization.graph_packing import GraphPacker
 
-NO_ANSWER_SCORE = -2e6  # Of the places behind the last answer.
+NO_ANSWER_SCORE = (
+  -1e6
+)  # At the start and at the end of the empty answer, where nothing else is left (original code).
 
 _SPECIAL_PIECES = 3  # [CLS] question [SEP] context [SEP]
 _CONTEXT_WEIGHT = 0.01  # Of a window's length beside a piece's context (original code).
-
-
-class WindowSettings(NamedTuple):
-  """Sizes in pieces.
-
-  Attributes:
-    max_seq_length: S of a window with its question.
-    max_query_length: a question is cut to this.
-    doc_stride: distance of two windows' beginnings.
-    max_windows: of one context, which is cut behind them.
-  """
-
-  max_seq_length: int
-  max_query_length: int
-  doc_stride: int
-  max_windows: int
 
 
 class Windows(NamedTuple):
@@ -42,53 +28,68 @@ class Windows(NamedTuple):
     row: int32 [W] which context.
     begin, length: int32 [W] its pieces.
     text_begin: int32 [W] where they begin in the window, after [CLS] question [SEP].
-    is_cut: bool [B] whether the context is longer than its windows.
-    batch: `input_ids`, `input_mask`, `segment_ids`, int32 [W, S].
   """
 
   row: tf.Tensor
   begin: tf.Tensor
   length: tf.Tensor
   text_begin: tf.Tensor
-  is_cut: tf.Tensor
-  batch: Tensors
 
 
 def make_windows(
-  tokenizer: GraphPacker,
-  query: tf.RaggedTensor,
-  context: tf.RaggedTensor,
-  settings: WindowSettings,
+  query_lengths: tf.Tensor,
+  context_lengths: tf.Tensor,
   *,
-  fixed: bool,
-  min_length: int,
-) -> Windows:
+  max_seq_length: int,
+  doc_stride: int,
+  max_windows: int | None = None,
+) -> tuple[Windows, tf.Tensor]:
   """Each window begins `doc_stride` after the one before, until the context ends.
 
   Args:
-    tokenizer: packs.
-    query, context: int32 ragged [B, (length)].
-    settings: sizes.
-    fixed: S is `max_seq_length`; else the longest window's.
-    min_length: S is no shorter.
+    query_lengths, context_lengths: [B] pieces.
+    max_seq_length: S of a window with its question.
+    doc_stride: distance of two windows' beginnings, in pieces.
+    max_windows: of one context, which is cut behind them.
+
+  Returns:
+    The windows, and bool [B] whether a context is longer than its windows.
   """
-  query = head(query, tf.minimum(query.row_lengths(), settings.max_query_length))
-  query_length, total = (tf.cast(ids.row_lengths(), tf.int32) for ids in (query, context))
-  room = settings.max_seq_length - query_length - _SPECIAL_PIECES
-  step = tf.minimum(room, settings.doc_stride)
-  count = 1 + tf.maximum(0, (total - room + step - 1) // step)  # One also for an empty context.
-  is_cut = count > settings.max_windows
-  count = tf.minimum(count, settings.max_windows)
+  query_lengths, total = tf.cast(query_lengths, tf.int32), tf.cast(context_lengths, tf.int32)
+  room = max_seq_length - query_lengths - _SPECIAL_PIECES
+  step = tf.minimum(room, doc_stride)
+  wanted = 1 + tf.maximum(0, (total - room + step - 1) // step)  # One also for an empty context.
+  count = wanted if max_windows is None else tf.minimum(wanted, max_windows)
   row = tf.repeat(tf.range(tf.size(count)), count)
   ordinal = tf.range(tf.size(row)) - tf.repeat(tf.cumsum(count, exclusive=True), count)
   begin = ordinal * tf.gather(step, row)
   length = tf.minimum(tf.gather(total, row) - begin, tf.gather(room, row))
-  text = cut_pieces(context, row, begin, length)
-  batch = tokenizer.pack(
-    tf.gather(query, row), text, length=settings.max_seq_length if fixed else None, always_two=True
-  )
-  batch = at_least(batch, min_length)
-  return Windows(row, begin, length, tf.gather(query_length, row) + 2, is_cut, batch)
+  return Windows(row, begin, length, tf.gather(query_lengths, row) + 2), wanted > count
+
+
+def pack_windows(
+  packer: GraphPacker,
+  query: tf.RaggedTensor,
+  context: tf.RaggedTensor,
+  windows: Windows,
+  *,
+  length: int | None = None,
+) -> Tensors:
+  """`[CLS] question [SEP] part of the context [SEP]` of each window.
+
+  Args:
+    packer: puts the special pieces in.
+    query, context: int32 ragged [B, (length)].
+    windows: of the contexts.
+    length: S; None: the longest window's, and at least `SHORTEST_WINDOW`.
+
+  Returns:
+    `input_ids`, `input_mask`, `segment_ids` and `p_mask`, 1 where no answer can be, int32 [W, S].
+  """
+  text = cut_pieces(context, windows.row, windows.begin, windows.length)
+  batch = packer.pack(tf.gather(query, windows.row), text, length=length, always_two=True)
+  batch = at_least(batch, SHORTEST_WINDOW)
+  return {**batch, "p_mask": answer_mask(batch, windows.text_begin, windows.length)}
 
 
 def max_context(windows: Windows) -> tf.Tensor:
@@ -122,71 +123,69 @@ class Spans(NamedTuple):
   Attributes:
     row: int32 which context.
     first, last: int32 first and last piece of it.
-    score: float64.
+    start_score, end_score: float64; their sum is the span's.
   """
 
   row: tf.Tensor
   first: tf.Tensor
   last: tf.Tensor
-  score: tf.Tensor
+  start_score: tf.Tensor
+  end_score: tf.Tensor
 
 
-def spans_of_logits(windows: Windows, outputs: Tensors, *, n_best: int, max_answer_length: int) -> Spans:
-  """SQuAD 1.1: the best starts times the best ends of each window, among the places where they may be.
+def find_spans(windows: Windows, outputs: Tensors, *, n_best: int, max_answer_length: int) -> Spans:
+  """The spans that may be answers, by what the model says of each window.
 
   Args:
     windows: W of them.
-    outputs: `start_logits`, `end_logits` [W, S].
-    n_best: starts, and ends, tried in a window.
+    outputs: of SQuAD 1.1 `start_logits`, `end_logits` [W, S]; of 2.0 those of `Squad2Head`.
+    n_best: 1.1: starts, and ends, tried in a window.
     max_answer_length: in pieces.
   """
   allowed = max_context(windows)  # [W, T]
-  longest = tf.shape(allowed)[1]
-  place = windows.text_begin[:, tf.newaxis] + tf.range(longest)
-  inside = tf.range(longest) < windows.length[:, tf.newaxis]
-  place = tf.where(inside, place, 0)
-  k = tf.minimum(longest, n_best)
-  start = tf.gather(outputs["start_logits"], place, batch_dims=1)
-  end = tf.gather(outputs["end_logits"], place, batch_dims=1)
-  lowest = start.dtype.min
-  start = tf.math.top_k(tf.where(allowed, start, lowest), k=k)  # [W, k]
-  end = tf.math.top_k(tf.where(inside, end, lowest), k=k)
-  possible = tf.gather(allowed, start.indices, batch_dims=1)[:, :, tf.newaxis]
-  possible &= tf.gather(inside, end.indices, batch_dims=1)[:, tf.newaxis]
-  start_at, end_at = start.indices[:, :, tf.newaxis], end.indices[:, tf.newaxis]  # [W, k, 1], [W, 1, k]
-  possible &= (end_at >= start_at) & (end_at - start_at < max_answer_length)
-  score = tf.cast(start.values, tf.float64)[:, :, tf.newaxis] + tf.cast(end.values, tf.float64)[:, tf.newaxis]
-  shape = tf.shape(score)
-  begin = windows.begin[:, tf.newaxis, tf.newaxis]
-  columns = (
-    tf.broadcast_to(windows.row[:, tf.newaxis, tf.newaxis], shape),
-    tf.broadcast_to(begin + start_at, shape),
-    tf.broadcast_to(begin + end_at, shape),
-    score,
-  )
-  return Spans(*(tf.boolean_mask(column, possible) for column in columns))
-
-
-def spans_of_best(windows: Windows, outputs: Tensors, *, max_answer_length: int) -> Spans:
-  """SQuAD 2.0: the head has already chosen starts, and ends for each; arguments as in `spans_of_logits`."""
-  allowed = max_context(windows)  # [W, T]
-  starts = tf.shape(outputs["start_top_index"])[1]
-  of_start = tf.range(tf.shape(outputs["end_top_index"])[1]) // (
-    tf.shape(outputs["end_top_index"])[1] // starts
-  )
-  text_begin = windows.text_begin[:, tf.newaxis]
-  start = tf.gather(outputs["start_top_index"], of_start, axis=1) - text_begin  # [W, K L]
-  end = outputs["end_top_index"] - text_begin
-  possible = (start >= 0) & (end < windows.length[:, tf.newaxis]) & (end >= start)
+  if "start_logits" in outputs:
+    start, end, start_score, end_score = _best_pairs(windows, outputs, allowed, n_best)
+  else:
+    start, end, start_score, end_score = _chosen_pairs(windows, outputs)
+  possible = (start >= 0) & (end >= start) & (end < windows.length[:, tf.newaxis])
   possible &= end - start < max_answer_length
   padded = tf.pad(allowed, [[0, 0], [0, 1]])  # So that there is a place even where all texts are empty.
   within = tf.clip_by_value(start, 0, tf.shape(padded)[1] - 1)
   possible &= tf.gather(padded, within, batch_dims=1)
-  score = tf.cast(tf.gather(outputs["start_top_log_probs"], of_start, axis=1), tf.float64)
-  score += tf.cast(outputs["end_top_log_probs"], tf.float64)
   begin = windows.begin[:, tf.newaxis]
-  row = tf.broadcast_to(windows.row[:, tf.newaxis], tf.shape(score))
-  return Spans(*(tf.boolean_mask(column, possible) for column in (row, begin + start, begin + end, score)))
+  row = tf.broadcast_to(windows.row[:, tf.newaxis], tf.shape(start))
+  scores = [tf.cast(score, tf.float64) for score in (start_score, end_score)]
+  columns = (row, begin + start, begin + end, *scores)
+  return Spans(*(tf.boolean_mask(column, possible) for column in columns))
+
+
+def _best_pairs(windows: Windows, outputs: Tensors, allowed: tf.Tensor, n_best: int) -> tuple[tf.Tensor, ...]:
+  """1.1: the best starts times the best ends of each window, by place in its text; with their scores, [W, k²]."""
+  longest = tf.shape(allowed)[1]
+  inside = tf.range(longest) < windows.length[:, tf.newaxis]
+  place = tf.where(inside, windows.text_begin[:, tf.newaxis] + tf.range(longest), 0)
+  k = tf.minimum(longest, n_best)
+  best = []
+  for name, chosen in (("start_logits", allowed), ("end_logits", inside)):
+    logits = tf.gather(outputs[name], place, batch_dims=1)
+    best.append(tf.math.top_k(tf.where(chosen, logits, logits.dtype.min), k=k))  # [W, k]
+  start, end = best
+  pairs = [tf.repeat(each, k, axis=1) for each in (start.indices, start.values)]
+  pairs += [tf.tile(each, [1, k]) for each in (end.indices, end.values)]
+  return pairs[0], pairs[2], pairs[1], pairs[3]
+
+
+def _chosen_pairs(windows: Windows, outputs: Tensors) -> tuple[tf.Tensor, ...]:
+  """2.0: the head has already chosen K starts, and L ends for each; as `_best_pairs`, [W, K L]."""
+  starts, pairs = (tf.shape(outputs[f"{side}_top_index"])[1] for side in ("start", "end"))
+  of_start = tf.range(pairs) // (pairs // starts)
+  text_begin = windows.text_begin[:, tf.newaxis]
+  return (
+    tf.gather(outputs["start_top_index"], of_start, axis=1) - text_begin,
+    outputs["end_top_index"] - text_begin,
+    tf.gather(outputs["start_top_log_probs"], of_start, axis=1),
+    outputs["end_top_log_probs"],
+  )
 
 
 def best_answers(spans: Spans, located: Located, *, n_best: int) -> Tensors:
@@ -198,32 +197,33 @@ def best_answers(spans: Spans, located: Located, *, n_best: int) -> Tensors:
     n_best: N.
 
   Returns:
-    [B, N] each, best first, then padding: `answers` strings, `scores` float32 (padding `NO_ANSWER_SCORE`),
-    `probabilities` float32, among a row's answers (padding 0), `starts` and `ends` int32, in characters.
+    [B, N] each, best first, then padding: `answers` strings, `start_scores` and `end_scores` float64 (padding
+    `NO_ANSWER_SCORE`), `starts` and `ends` int32, in characters.
   """
-  order = tf.argsort(spans.score, direction="DESCENDING", stable=True)
+  order = tf.argsort(spans.start_score + spans.end_score, direction="DESCENDING", stable=True)
   order = tf.gather(order, tf.argsort(tf.gather(spans.row, order), stable=True))
-  row, first, last, score = (tf.gather(column, order) for column in spans)
+  row, first, last, *scores = (tf.gather(column, order) for column in spans)
   piece_rows = tf.cast(tf.gather(located.ids.row_splits, row), tf.int32)
   start = tf.gather(located.starts.flat_values, piece_rows + first)
   end = tf.maximum(start, tf.gather(located.ends.flat_values, piece_rows + last))
   text = substrings(located.texts, located.char_bytes, row, start, end)
   # The first of equal texts of a row stays.
-  key = tf.strings.join([tf.strings.as_string(row), text], separator=" ")
-  _, number = tf.unique(key)
+  _, number = tf.unique(tf.strings.join([tf.strings.as_string(row), text], separator=" "))
   index = tf.range(tf.size(row))
   is_first = tf.gather(tf.math.unsorted_segment_min(index, number, tf.size(row)), number) == index
   kept = is_first & (text != "")
-  batch = tf.shape(located.texts)[0]
-  columns = {"answers": text, "scores": tf.cast(score, tf.float32), "starts": start, "ends": end}
-  row = tf.boolean_mask(row, kept)
-  padding = {"answers": "", "scores": NO_ANSWER_SCORE, "starts": 0, "ends": 0}
-  outputs = {}
-  for name, column in columns.items():
-    ragged = tf.RaggedTensor.from_value_rowids(
-      tf.boolean_mask(column, kept), tf.cast(row, tf.int64), nrows=tf.cast(batch, tf.int64), validate=False
-    )
-    outputs[name] = ragged.to_tensor(padding[name], shape=[None, n_best])
-  real = outputs["answers"] != ""
-  outputs["probabilities"] = tf.where(real, tf.nn.softmax(outputs["scores"]), 0.0)
-  return outputs
+  columns = {
+    "answers": (text, ""),
+    "start_scores": (scores[0], NO_ANSWER_SCORE),
+    "end_scores": (scores[1], NO_ANSWER_SCORE),
+    "starts": (start, 0),
+    "ends": (end, 0),
+  }
+  rows = tf.cast(tf.boolean_mask(row, kept), tf.int64)
+  count = tf.size(located.texts, tf.int64)
+  return {
+    name: tf.RaggedTensor.from_value_rowids(
+      tf.boolean_mask(column, kept), rows, nrows=count, validate=False
+    ).to_tensor(tf.constant(padding, column.dtype), shape=[None, n_best])
+    for name, (column, padding) in columns.items()
+  }

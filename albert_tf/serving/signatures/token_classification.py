@@ -1,11 +1,10 @@
 """A tag for every word of a text, and the entities that tags mark, as signatures."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+import re
 
 import tensorflow as tf
 
-from albert_tf.finetuning.tasks.conll import OUTSIDE, entity_kinds, iobes, marks_entities
 from albert_tf.serving.signatures.base import (
   Parts,
   ServingModule,
@@ -20,6 +19,9 @@ from albert_tf.serving.signatures.windows import in_chunks, substrings
 from albert_tf.serving.signatures.word_windows import locate_words, make_word_windows
 from albert_tf.tokenization.graph_inputs import LONGEST_TEXT
 
+OUTSIDE = "O"
+_ENTITY_TAG = re.compile(r"[BIESLU]-.+")
+_BILOU = {"L": "E", "U": "S"}  # Other letters for the same scheme; seqeval knows E and S.
 _WORD_INPUTS = (tf.TensorSpec([None, None], tf.string, name="words"),)
 
 
@@ -112,23 +114,20 @@ class TokenClassificationModule(ServingModule):
     return {"tag_probabilities": tf.nn.softmax(self.run_model(input_ids, input_mask, segment_ids))}
 
 
-class _Scheme(NamedTuple):
-  """Of each tag, by id: whether it always begins an entity, always ends one, is outside, and its type's number."""
-
-  begins: list[bool]
-  ends: list[bool]
-  outside: list[bool]
-  kind: list[int]
+def marks_entities(tags: Iterable[str]) -> bool:
+  """Whether tags are "O" and B-X, I-X (and E-, S- or L-, U-): then entities are scored, not words alone."""
+  tags = set(tags) - {OUTSIDE}
+  return bool(tags) and all(_ENTITY_TAG.fullmatch(tag) for tag in tags)
 
 
-def _scheme(names: Sequence[str], kinds: Sequence[str]) -> _Scheme:
-  letters = [iobes(name)[0] for name in names]
-  return _Scheme(
-    begins=[letter in "BS" for letter in letters],
-    ends=[letter in "ES" for letter in letters],
-    outside=[name == OUTSIDE for name in names],
-    kind=[-1 if name == OUTSIDE else kinds.index(name[2:]) for name in names],
-  )
+def entity_kinds(tags: Iterable[str]) -> list[str]:
+  """The types of entities that tags such as B-PER mark."""
+  return sorted({tag[2:] for tag in tags if tag != OUTSIDE})
+
+
+def iobes(tag: str) -> str:
+  """A tag of BILOU in the letters of IOBES."""
+  return _BILOU.get(tag[0], tag[0]) + tag[1:] if tag[1:2] == "-" else tag
 
 
 def group_entities(names: Sequence[str], tag: tf.Tensor, is_read: tf.Tensor, certain: tf.Tensor) -> Tensors:
@@ -143,9 +142,11 @@ def group_entities(names: Sequence[str], tag: tf.Tensor, is_read: tf.Tensor, cer
     `entity_types`, `entity_first_words`, `entity_end_words`, `entity_probabilities` [B, E] and `num_entities` [B].
   """
   kinds = entity_kinds(names)
-  begins, ends, outside, kind = (tf.gather(tf.constant(column), tag) for column in _scheme(names, kinds))
-  inside = is_read & ~outside
-  kind = tf.where(inside, kind, -1)
+  letters = [iobes(name)[0] for name in names]  # B and S always begin an entity, E and S always end one.
+  begins, ends = (tf.gather(tf.constant([each in two for each in letters]), tag) for two in ("BS", "ES"))
+  kind = tf.gather(tf.constant([-1 if name == OUTSIDE else kinds.index(name[2:]) for name in names]), tag)
+  kind = tf.where(is_read, kind, -1)
+  inside = kind >= 0
   before = lambda value, fill: tf.pad(value, [[0, 0], [1, 0]], constant_values=fill)[:, :-1]  # noqa: E731
   is_first = inside & (begins | before(ends, False) | (before(kind, -1) != kind))
   number = tf.cumsum(

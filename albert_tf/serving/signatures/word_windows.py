@@ -1,6 +1,6 @@
-"""Words of a text with their places, and long texts as overlapping windows of whole words, inside the graph.
+"""Words of a text with their places, and long texts as overlapping windows of whole words; TensorFlow ops.
 
-The windows, and which of them decides a word, are those of `finetuning.tasks.words`.
+Fine-tuning calls these functions eagerly, and a SavedModel has them in its graph.
 """
 
 from typing import Any, NamedTuple
@@ -13,7 +13,8 @@ from albert_tf.tokenization import unicode_tables
 from albert_tf.tokenization.graph_inputs import at_least
 from albert_tf.tokenization.graph_packing import GraphPacker, head
 
-_CONTEXT_SHARE = 4  # As in `finetuning.tasks.words`.
+_CONTEXT_SHARE = 4  # Neighbouring windows of a long text share up to a quarter of their pieces.
+_NO_LIMIT = 2**31 - 1
 
 
 class LocatedWords(NamedTuple):
@@ -76,12 +77,20 @@ class WordWindows(NamedTuple):
 
 
 def make_word_windows(
-  tokenizer: GraphPacker, words: tf.RaggedTensor, *, max_length: int, max_windows: int, fixed: bool
+  tokenizer: GraphPacker,
+  words: tf.RaggedTensor,
+  *,
+  max_length: int,
+  max_windows: int = _NO_LIMIT,
+  fixed: bool = False,
 ) -> WordWindows:
-  """Each window but the first begins with up to a quarter of its pieces as context.
+  """Overlapping windows in which every word is decided exactly once.
+
+  Each window but the first begins with up to a quarter of its pieces as context; the words that two windows share are
+  decided half by the one, half by the other.
 
   Args:
-    tokenizer: encodes the words one by one, as in training, and packs.
+    tokenizer: encodes the words one by one, and packs.
     words: ragged [B, (words)].
     max_length: S at most.
     max_windows: of one text, which is cut behind them.
@@ -102,12 +111,9 @@ def make_word_windows(
   text = cut_pieces(words.with_flat_values(pieces).merge_dims(1, 2), row, begin, length)
   batch = at_least(tokenizer.pack(text, length=max_length if fixed else None), 1)
 
-  place = tf.broadcast_to(tf.range(tf.shape(widths)[1]), tf.shape(widths))
-  far = tf.where(is_window, last, tf.int32.max)
-  passed = (
-    far[:, tf.newaxis] <= place[:, :, tf.newaxis]
-  )  # [B, N, I]; `tf.searchsorted` refuses empty batches.
-  of_word = tf.reduce_sum(tf.cast(passed, tf.int32), axis=-1)  # The window of the text that decides it.
+  ends_here = tf.stack([row, tf.boolean_mask(last, is_window)], axis=1)
+  passed = tf.scatter_nd(ends_here, tf.ones_like(row), tf.shape(ends))  # Windows that decide up to here.
+  of_word = tf.cumsum(passed, axis=1)[:, :-1]  # [B, N] the window of the text that decides it.
   is_read = (of_word < number[:, tf.newaxis]) & tf.sequence_mask(counts, tf.shape(widths)[1])
   of_word = tf.where(is_read, of_word, 0)
   first_piece = tf.gather(ends, tf.gather(start, of_word, batch_dims=1), batch_dims=1)
@@ -120,7 +126,7 @@ def make_word_windows(
 def _split(
   ends: tf.Tensor, counts: tf.Tensor, *, budget: int, max_windows: int
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-  """`finetuning.tasks.words.split_windows` of all rows at once.
+  """The windows of all rows at once.
 
   Args:
     ends: int32 [B, N + 1] pieces before each word, and of all.

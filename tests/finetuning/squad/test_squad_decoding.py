@@ -1,14 +1,16 @@
 """Decoding equals the rules applied span by span; answers come from the original text."""
 
 import collections
+import json
 
 import numpy as np
 import pytest
 from support.goldens import SPM_MODEL, SQUAD_INPUT
 
-from albert_tf.finetuning.tasks.squad import decode as decoding
-from albert_tf.finetuning.tasks.squad.read import Paragraph, Question, SquadData, read_squad
-from albert_tf.finetuning.tasks.squad.windows import SquadSettings, make_features
+from albert_tf.finetuning.tasks.squad import answers as decoding
+from albert_tf.finetuning.tasks.squad.features import make_features
+from albert_tf.finetuning.tasks.squad.read import Answer, Paragraph, Question, SquadData, read_squad
+from albert_tf.finetuning.tasks.squad.settings import SquadSettings
 from albert_tf.tokenization import AlbertTokenizer
 
 SETTINGS = SquadSettings(
@@ -31,28 +33,22 @@ def features():
 
 def text_of(features, window, first, last):
   """The text of places `first` to `last` of a row, and whether the start has most context there; else None."""
-  begin, length = int(features.windows.begin[window]), int(features.windows.length[window])
-  first, last = first - int(features.text_begins[window]), last - int(features.text_begins[window])
-  question = features.data.questions[features.windows.question[window]]
+  row, begins, lengths, text_begins = features.windows
+  begin, length, text_begin = begins[window], lengths[window], text_begins[window]
+  first, last = first - text_begin, last - text_begin
   if not 0 <= first <= last < length or last - first + 1 > SETTINGS.max_answer_length:
     return None
+  place = begin + first
   others = [
-    (
-      min(begin + first - int(b), int(b + n) - 1 - begin - first) + 0.01 * int(n),
-      -int(b),
-    )
-    for b, n in zip(
-      features.windows.begin[features.windows.question == features.windows.question[window]],
-      features.windows.length[features.windows.question == features.windows.question[window]],
-      strict=True,
-    )
-    if b <= begin + first < b + n
+    (min(place - b, b + n - 1 - place) + 0.01 * n, -b)
+    for b, n in zip(begins[row == row[window]], lengths[row == row[window]], strict=True)
+    if b <= place < b + n
   ]
   if max(others)[1] != -begin:
     return None
-  paragraph = features.paragraphs[question.paragraph]
-  context = features.data.paragraphs[question.paragraph].context
-  return context[paragraph.starts[begin + first] : paragraph.ends[begin + last]].strip()
+  paragraph = features.data.questions[row[window]].paragraph
+  starts, ends = features.located.starts[paragraph].numpy(), features.located.ends[paragraph].numpy()
+  return features.data.paragraphs[paragraph].context[starts[place] : ends[begin + last]].strip()
 
 
 def best_of(spans):
@@ -66,7 +62,7 @@ def best_of(spans):
 
 def test_spans_of_1_1(features):
   rng = np.random.default_rng(0)
-  lengths = [len(row["input_ids"]) for row in features.rows]
+  lengths = features.input_ids.row_lengths().numpy()
   logits = {  # A few equal values, and padding beyond the rows that must not matter.
     name: [np.append(np.round(rng.normal(size=n), 1), [9.0] * 5) for n in lengths]
     for name in ("start_logits", "end_logits")
@@ -77,7 +73,9 @@ def test_spans_of_1_1(features):
     allowed = [
       i
       for i in range(length)
-      if features.text_begins[window] <= i < features.text_begins[window] + features.windows.length[window]
+      if features.windows.text_begin[window]
+      <= i
+      < features.windows.text_begin[window] + features.windows.length[window]
     ]
     top_starts = sorted(
       (i for i in allowed if text_of(features, window, i, i) is not None), key=lambda i: -starts[i]
@@ -87,7 +85,7 @@ def test_spans_of_1_1(features):
       for j in top_ends[: SETTINGS.n_best_size]:
         text = text_of(features, window, i, j)
         if text is not None:
-          expected[features.windows.question[window]].append((text, starts[i], ends[j]))
+          expected[features.windows.row[window]].append((text, starts[i], ends[j]))
   decoded = decoding.decode(features, logits)
   assert len(decoded) == len(features.data.questions)
   for question, each in enumerate(decoded):
@@ -101,9 +99,9 @@ def test_beams_of_2_0(features):
   outputs = {
     "cls_logits": rng.normal(size=count).astype(np.float32),
     "start_top_log_probs": -rng.random((count, k)),
-    "start_top_index": rng.integers(0, 64, (count, k)),
+    "start_top_index": rng.integers(0, 64, (count, k), np.int32),
     "end_top_log_probs": -rng.random((count, k * beams)),
-    "end_top_index": rng.integers(0, 64, (count, k * beams)),
+    "end_top_index": rng.integers(0, 64, (count, k * beams), np.int32),
   }
   expected = collections.defaultdict(list)
   for window in range(count):
@@ -118,49 +116,22 @@ def test_beams_of_2_0(features):
           outputs["start_top_log_probs"][window][column // beams],
           outputs["end_top_log_probs"][window][column],
         )
-        expected[features.windows.question[window]].append((text, *scores))
+        expected[features.windows.row[window]].append((text, *scores))
   decoded = decoding.decode(features, outputs)
   for question, each in enumerate(decoded):
     assert [tuple(candidate) for candidate in each.candidates] == best_of(expected[question])
-    assert each.null_score == outputs["cls_logits"][features.windows.question == question].min()
-  answers = decoding.answers(features, decoded, threshold=decoded[0].null_score)
-  assert answers["q1"] == ""  # At the threshold: no answer.
-  assert answers != decoding.answers(features, decoded, threshold=None)
-  n_best = decoding.n_best_json(features, decoded)
-  assert sum(candidate["probability"] for candidate in n_best["q4"]) == pytest.approx(1.0)
-
-
-def test_ensemble_of_2_0_by_hand(features):
-  """Two models, two starts with one end each: a span that both have, and one that only one has."""
-  first = int(features.text_begins[0])
-
-  def model(starts, scores, null):
-    return {
-      "cls_logits": np.full(len(features), null),
-      "start_top_index": np.full((len(features), 2), first) + starts,
-      "end_top_index": np.full((len(features), 2), first) + starts,
-      "start_top_log_probs": np.tile(scores, (len(features), 1)),
-      "end_top_log_probs": np.zeros((len(features), 2)),
-    }
-
-  models = [model([1, 2], [-0.5, -1.0], 2.0), model([2, 4], [-0.2, -3.0], 0.0)]
-  merged = decoding.merge_beams(models)
-  np.testing.assert_array_equal(merged["cls_logits"], 1.0)
-  spans = dict(zip(merged["start_top_index"][0] - first, merged["start_top_log_probs"][0], strict=True))
-  # The missing ones count as the lowest of that model: -3 for the second, -1 for the first.
-  assert spans == pytest.approx({1: (-0.5 - 3.0) / 2, 2: (-1.0 - 0.2) / 2, 4: (-1.0 - 3.0) / 2})
-  alone = decoding.decode(features, models[0])
-  assert decoding.decode(features, decoding.merge_beams([models[0], models[0]])) == alone
-  best = decoding.decode(features, merged)[0].candidates[0]
-  assert best.score == pytest.approx(-0.6)
+    assert each.null_score == outputs["cls_logits"][features.windows.row == question].min()
+  texts = decoding.best_texts(features.data, decoded, threshold=decoded[0].null_score)
+  assert texts["q1"] == ""  # At the threshold: no answer.
+  assert texts != decoding.best_texts(features.data, decoded, threshold=None)
 
 
 def logits_at(features, first, last):
   """1.1's logits that choose the span of pieces `first` to `last` of the paragraph."""
-  length = len(features.rows[0]["input_ids"])
+  length = features.input_ids[0].shape[0]
   logits = {name: [np.zeros(length)] for name in ("start_logits", "end_logits")}
-  logits["start_logits"][0][features.text_begins[0] + first] = 5.0
-  logits["end_logits"][0][features.text_begins[0] + last] = 5.0
+  logits["start_logits"][0][features.windows.text_begin[0] + first] = 5.0
+  logits["end_logits"][0][features.windows.text_begin[0] + last] = 5.0
   return logits
 
 
@@ -177,20 +148,21 @@ def logits_at(features, first, last):
 )
 def test_answers_are_the_original_characters(context, answer):
   tokenizer = AlbertTokenizer(spm_model_file=SPM_MODEL)
-  from albert_tf.finetuning.tasks.squad.read import Answer
-
   question = Question("q", "what?", 0, (Answer(answer, context.index(answer)),))
   data = SquadData("1.1", [Paragraph(context, 0)], [question], True)
   features = make_features(data, tokenizer=tokenizer, settings=SETTINGS)
-  decoded = decoding.decode(features, logits_at(features, *features.questions[0].span))
-  assert decoding.answers(features, decoded, threshold=None) == {"q": answer}
+  decoded = decoding.decode(features, logits_at(features, *features.spans[0]))
+  assert decoding.best_texts(data, decoded, threshold=None) == {"q": answer}
 
 
-def test_empty_context_has_the_empty_answer():
+def test_empty_context_has_the_empty_answer(tmp_path):
   tokenizer = AlbertTokenizer(spm_model_file=SPM_MODEL)
   data = SquadData("1.1", [Paragraph("", 0)], [Question("q", "", 0)], False)
   features = make_features(data, tokenizer=tokenizer, settings=SETTINGS)
   logits = {name: [np.ones(3)] for name in ("start_logits", "end_logits")}
   decoded = decoding.decode(features, logits)
   assert decoded == [decoding.Decoded([decoding.Candidate("", -1e6, -1e6)], None)]
-  assert decoding.n_best_json(features, decoded)["q"][0]["probability"] == 1.0
+  decoding.write_answers(str(tmp_path), data, decoded, threshold=None)
+  assert decoding.read_answers(str(tmp_path), data) == decoded
+  (written,) = json.loads((tmp_path / "nbest_predictions.json").read_text())["q"]
+  assert written == {"text": "", "probability": 1.0, "start_log_prob": -1e6, "end_log_prob": -1e6}

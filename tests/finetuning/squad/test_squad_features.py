@@ -2,12 +2,15 @@
 
 import numpy as np
 import pytest
+from reference.batches import numpy_batch
 from support.goldens import SPM_MODEL, SQUAD_INPUT, golden_rows
 
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.squad.pieces import answer_span
+from albert_tf.finetuning.tasks.squad.features import make_features
 from albert_tf.finetuning.tasks.squad.read import Answer, Paragraph, Question, SquadData, read_squad
-from albert_tf.finetuning.tasks.squad.windows import SquadSettings, make_features, make_windows
+from albert_tf.finetuning.tasks.squad.settings import SquadSettings
+from albert_tf.finetuning.tasks.squad.task import SquadTask
+from albert_tf.serving.signatures.question_windows import make_windows, max_context
 from albert_tf.tokenization import AlbertTokenizer
 
 GOLDEN = SquadSettings(max_seq_length=64, doc_stride=16, max_query_length=12)
@@ -26,6 +29,13 @@ def tokenizer():
   return AlbertTokenizer(spm_model_file=SPM_MODEL)
 
 
+def cut_span(features, question):
+  """What the pieces of a question's answer cut from its paragraph."""
+  (first, last), paragraph = features.spans[question], features.data.questions[question].paragraph
+  starts, ends = features.located.starts[paragraph], features.located.ends[paragraph]
+  return features.data.paragraphs[paragraph].context[starts[first] : ends[last]]
+
+
 def one_paragraph(context, *questions, version="2.0"):
   """Data of one paragraph; a question is (text, answer or None)."""
   rows = [
@@ -40,13 +50,10 @@ def one_paragraph(context, *questions, version="2.0"):
 def test_rows_equal_the_originals(golden):
   recorded, features = golden
   assert len(features) == len(recorded["eval"]) == len(recorded["train"])
-  length = GOLDEN.max_seq_length
-  for row, expected in zip(features.rows, recorded["train"], strict=True):
-    for name, fill in (("input_ids", 0), ("input_mask", 0), ("segment_ids", 0), ("p_mask", 1)):
-      padded = np.full(length, fill)
-      padded[: len(row[name])] = row[name]
-      assert padded.tolist() == expected[name], (name, expected["unique_id"])
-    assert len(row["input_ids"]) == expected["paragraph_len"]
+  task = SquadTask(version="2.0", settings=GOLDEN, predict=features)
+  x, _, _ = numpy_batch(task.features("eval"), range(len(features)), batch_size=len(features), length=64)
+  for name in ("input_ids", "input_mask", "segment_ids", "p_mask"):
+    assert x[name].tolist() == [expected[name] for expected in recorded["train"]], name
 
 
 def test_positions_equal_the_originals(golden):
@@ -58,15 +65,16 @@ def test_positions_equal_the_originals(golden):
 
 def test_alignment_and_context_equal_the_originals(golden):
   recorded, features = golden
-  numbers = [n for count in np.bincount(features.windows.question) for n in range(count)]
-  for index, (question, number) in enumerate(zip(features.windows.question, numbers, strict=True)):
-    paragraph = features.paragraphs[features.data.questions[question].paragraph]
+  numbers = [n for count in np.bincount(features.windows.row) for n in range(count)]
+  most_context = max_context(features.windows).numpy()
+  for index, (question, begin, length, text_begin) in enumerate(zip(*features.windows, strict=True)):
     expected = recorded["eval"][index]
-    assert (expected["example_index"], expected["doc_span_index"]) == (question, number)
-    begin, length = int(features.windows.begin[index]), int(features.windows.length[index])
-    context = features.data.paragraphs[features.data.questions[question].paragraph].context
+    assert (expected["example_index"], expected["doc_span_index"]) == (question, numbers[index])
+    paragraph = features.data.questions[question].paragraph
+    context = features.data.paragraphs[paragraph].context
     shown = slice(begin, begin + length)
-    ours = [context[s:e] for s, e in zip(paragraph.starts[shown], paragraph.ends[shown], strict=True)]
+    starts, ends = features.located.starts[paragraph][shown], features.located.ends[paragraph][shown]
+    ours = [context[s:e] for s, e in zip(starts.numpy(), ends.numpy(), strict=True)]
     # The original gives the zero-width space, which SentencePiece drops, to a lone "▁".
     theirs = [
       context[first : last + 1].strip(" \u200b")
@@ -76,8 +84,7 @@ def test_alignment_and_context_equal_the_originals(golden):
     ]
     # The original leaves a combining accent out.
     assert [text.removesuffix("\u0301") for text in ours] == theirs
-    first = int(features.text_begins[index])
-    best = {str(first + place): bool(features.max_context[index, place]) for place in range(length)}
+    best = {str(text_begin + place): bool(most_context[index, place]) for place in range(length)}
     assert best == expected["token_is_max_context"]
 
 
@@ -87,44 +94,20 @@ def test_every_question_of_real_files_converts(shared_dir):
     data = read_squad(str(shared_dir / "data/squad" / name), version="2.0", require_answers=True)
     features = make_features(data, tokenizer=tokenizer, settings=SquadSettings())
     assert len(data.questions) == count
-    assert set(features.windows.question) == set(range(count))
-    assert {question.answer for question in features.questions} == {"found", "none"}
+    assert set(features.windows.row) == set(range(count))
+    assert set(features.answers) == {"found", "none"}
     starts, _, lacking = features.positions
-    answered = set(features.windows.question[lacking == 0])
+    answered = set(features.windows.row[lacking == 0])
     assert answered == {n for n, question in enumerate(data.questions) if not question.is_impossible}
-    assert all(starts[lacking == 0] >= features.text_begins[lacking == 0])
+    assert all(starts[lacking == 0] >= features.windows.text_begin[lacking == 0])
     # Every gold answer round-trips: the span's characters, cut from the original text, contain it.
-    for question, converted in zip(data.questions, features.questions, strict=True):
+    rows = features.located.ids.row_splits.numpy()
+    begins, ends = features.located.starts.flat_values.numpy(), features.located.ends.flat_values.numpy()
+    for question, (first, last) in zip(data.questions, features.spans, strict=True):
       if not question.is_impossible:
-        context = data.paragraphs[question.paragraph].context
-        first, last = converted.span
-        paragraph = features.paragraphs[question.paragraph]
-        begin, end = int(paragraph.starts[first]), int(paragraph.ends[last])
-        answer = question.answers[0]
-        assert begin <= answer.start
-        assert end >= answer.start + len(answer.text), (context[begin:end], answer)
-
-
-def test_workers_change_nothing(golden):
-  _, features = golden
-  tokenizer = AlbertTokenizer(spm_model_file=SPM_MODEL, digit_comma="nostrip")
-  data = features.data
-  many = SquadData(
-    data.version,
-    data.paragraphs * 20,
-    [
-      question._replace(id=f"{question.id}-{copy}", paragraph=question.paragraph + 3 * copy)
-      for copy in range(20)
-      for question in reversed(data.questions)
-    ],
-    True,
-  )
-  one, two = (
-    make_features(many, tokenizer=tokenizer, settings=GOLDEN, num_workers=workers) for workers in (1, 2)
-  )
-  for ours, theirs in zip(one.rows, two.rows, strict=True):
-    np.testing.assert_equal(ours, theirs)
-  np.testing.assert_equal(one.positions, two.positions)
+        answer, row = question.answers[0], rows[question.paragraph]
+        assert begins[row + first] <= answer.start
+        assert ends[row + last] >= answer.start + len(answer.text), answer
 
 
 @pytest.mark.parametrize(
@@ -145,9 +128,7 @@ def test_workers_change_nothing(golden):
 def test_answers_of_any_unicode_round_trip(tokenizer, context, answer):
   data = one_paragraph(context, ("what?", answer))
   features = make_features(data, tokenizer=tokenizer, settings=SquadSettings())
-  first, last = features.questions[0].span
-  paragraph = features.paragraphs[0]
-  cut = context[paragraph.starts[first] : paragraph.ends[last]]
+  cut = cut_span(features, 0)
   assert answer in cut
   assert len(cut.strip()) <= len(answer) + 4  # Beside the answer at most a few characters of its pieces.
   assert features.positions[2].tolist() == [0]
@@ -162,6 +143,7 @@ AWKWARD = [
 def test_any_part_of_any_text_round_trips(tokenizer):
   """Parts of random texts, from plain to absurd, are contained in what their pieces cut from the text."""
   rng = np.random.default_rng(0)
+  paragraphs, questions = [], []
   for share in np.repeat([0.05, 0.3, 1.0], 200):
     words = [
       str(rng.choice(AWKWARD if rng.random() < share else ["the", "brown", "city", "was", "1990,"]))
@@ -169,19 +151,24 @@ def test_any_part_of_any_text_round_trips(tokenizer):
       for _ in range(rng.integers(3, 30))
     ]
     context = "".join(words)
-    starts, ends = np.array(tokenizer.encode_with_offsets(context)[1]).T
     visible = [i for i, char in enumerate(context) if tokenizer.normalize(char).strip("\u200b\u200d")]
     start = int(rng.choice(visible))
     end = int(rng.choice([i for i in visible if start <= i < start + 20]))
-    first, last = answer_span(starts, ends, start, end + 1)
-    assert context[start : end + 1] in context[starts[first] : ends[last]], context
+    answer = Answer(context[start : end + 1], start)
+    questions.append(Question(str(len(paragraphs)), "what?", len(paragraphs), (answer,)))
+    paragraphs.append(Paragraph(context, 0))
+  data = SquadData("1.1", paragraphs, questions, True)
+  features = make_features(data, tokenizer=tokenizer, settings=SquadSettings())
+  for index, question in enumerate(questions):
+    assert question.answers[0].text in cut_span(features, index), paragraphs[index]
 
 
-def test_an_answer_begins_behind_a_space_mark_without_characters():
-  """Of "▁", "A", "▁b" in "A b"; and of a character that became three pieces."""
-  assert answer_span([0, 0, 2], [0, 1, 3], 0, 1) == (1, 1)
-  assert answer_span([0, 0, 2], [0, 1, 3], 0, 3) == (1, 2)
-  assert answer_span([0, 0, 0, 2], [1, 1, 1, 4], 0, 1) == (0, 2)
+def test_an_answer_of_a_character_that_became_several_pieces(tokenizer):
+  """And one that begins behind a lone "▁", which has no character."""
+  data = one_paragraph("A ﷺ b", ("what?", "ﷺ"), ("what?", "A"))
+  features = make_features(data, tokenizer=tokenizer, settings=SquadSettings())
+  assert features.spans[0][1] > features.spans[0][0]
+  assert [cut_span(features, n) for n in (0, 1)] == ["ﷺ", "A"]
 
 
 def test_empty_and_long_texts(tokenizer):
@@ -197,27 +184,26 @@ def test_empty_and_long_texts(tokenizer):
     True,
   )
   features = make_features(data, tokenizer=tokenizer, settings=settings)
-  assert features.rows[0]["input_ids"].tolist() == [2, *tokenizer.encode("Who?"), 3, 3]
-  assert features.rows[1]["input_ids"][:2].tolist() == [2, 3]  # An empty question.
-  assert max(len(row["input_ids"]) for row in features.rows) == 40
+  assert features.input_ids[0].numpy().tolist() == [2, *tokenizer.encode("Who?"), 3, 3]
+  assert features.input_ids[1][:2].numpy().tolist() == [2, 3]  # An empty question.
+  assert features.input_ids.row_lengths().numpy().max() == 40
+  row, begin, length, _ = features.windows
+  most_context = max_context(features.windows).numpy()
   for question in (1, 2):  # The windows cover the whole text, and each piece has one best window.
-    chosen = features.windows.question == question
-    covered = np.zeros(len(features.paragraphs[1].ids), int)
-    places = np.flatnonzero(chosen)
-    for row, index in zip(features.max_context[chosen], places, strict=True):
-      begin, length = features.windows.begin[index], features.windows.length[index]
-      covered[begin : begin + length] += row[:length]
+    covered = np.zeros(features.located.ids[1].shape[0], int)
+    for index in np.flatnonzero(row == question):
+      covered[begin[index] : begin[index] + length[index]] += most_context[index][: length[index]]
     assert covered.tolist() == [1] * len(covered)
 
 
 def test_windows_stop_where_the_text_ends():
-  settings = SquadSettings(max_seq_length=23, max_query_length=10, doc_stride=4)
-  windows = make_windows(
-    text_lengths=np.array([0, 10, 11, 14, 15]), query_lengths=np.full(5, 10), settings=settings
+  windows, has_more = make_windows(
+    np.full(5, 10), np.array([0, 10, 11, 14, 15]), max_seq_length=23, doc_stride=4, max_windows=2
   )
-  assert windows.question.tolist() == [0, 1, 2, 2, 3, 3, 4, 4, 4]
-  assert windows.begin.tolist() == [0, 0, 0, 4, 0, 4, 0, 4, 8]
-  assert windows.length.tolist() == [0, 10, 10, 7, 10, 10, 10, 10, 7]
+  assert windows.row.numpy().tolist() == [0, 1, 2, 2, 3, 3, 4, 4]
+  assert windows.begin.numpy().tolist() == [0, 0, 0, 4, 0, 4, 0, 4]
+  assert windows.length.numpy().tolist() == [0, 10, 10, 7, 10, 10, 10, 10]
+  assert has_more.numpy().tolist() == [False] * 4 + [True]
 
 
 def test_moved_and_missing_answers(tokenizer):
@@ -226,23 +212,12 @@ def test_moved_and_missing_answers(tokenizer):
   questions = [Question(str(n), "what?", 0, (answer,)) for n, answer in enumerate(answers)]
   data = SquadData("1.1", [Paragraph(context, 0)], questions, True)
   features = make_features(data, tokenizer=tokenizer, settings=SquadSettings())
-  assert [question.answer for question in features.questions] == [
-    "moved",
-    "missing",
-    "found",
-    "missing",
-    "moved",
-  ]
+  assert features.answers == ["moved", "missing", "found", "missing", "moved"]
   pieces = tokenizer.encode_pieces(context)
-  first, last = features.questions[0].span
+  first, last = features.spans[0]
   assert (first, last) == (pieces.index("▁python", 1), pieces.index("▁python", 1))  # The nearer of the two.
-  assert "p_mask" not in features.rows[0]
 
 
 def test_the_question_must_leave_room():
   with pytest.raises(UserError, match="max_seq_length must be more than max_query_length"):
     SquadSettings(max_seq_length=64, max_query_length=64)
-  with pytest.raises(UserError, match="doc_stride must be at least 1"):
-    SquadSettings(doc_stride=0)
-  with pytest.raises(UserError, match="must be at most 32"):
-    SquadSettings(start_n_top=40)

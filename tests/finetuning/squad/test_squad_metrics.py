@@ -5,8 +5,9 @@ import pytest
 
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.squad import metrics
-from albert_tf.finetuning.tasks.squad.build import SquadFiles, hold_out_articles
 from albert_tf.finetuning.tasks.squad.read import Answer, Paragraph, Question, SquadData
+from albert_tf.finetuning.tasks.squad.settings import SquadFiles
+from albert_tf.finetuning.tasks.squad.task import hold_out_articles
 
 
 def data_of(version, *golds):
@@ -106,7 +107,7 @@ def test_held_out_articles_are_whole():
   questions = [Question(f"{n}", "?", n % 7) for n in range(70)]
   data = SquadData("2.0", paragraphs, questions, True)
   train, held = hold_out(data, fraction=0.2, seed=5)
-  sides = [{data.paragraphs[q.paragraph].article for q in side.questions} for side in (train, held)]
+  sides = [{side.paragraphs[q.paragraph].article for q in side.questions} for side in (train, held)]
   assert sides[0].isdisjoint(sides[1])
   assert sides[0] | sides[1] == {0, 1, 2, 3, 4}
   assert len(train.questions) + len(held.questions) == 70
@@ -121,5 +122,5 @@ def test_held_out_paragraphs_of_one_article():
   assert len(train.questions) == len(held.questions) == 2
   with pytest.raises(UserError, match="two or more paragraphs with questions"):
     hold_out(train, fraction=0.1, seed=0)
-  with pytest.raises(UserError, match="above 0 and below 1"):
+  with pytest.raises(UserError, match="held_out_fraction must be above 0"):
     hold_out(data, fraction=1.5, seed=0)

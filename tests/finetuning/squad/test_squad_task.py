@@ -17,14 +17,16 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.fit import fine_tune
 from albert_tf.finetuning.initialize import Start, read_start
 from albert_tf.finetuning.settings import FineTuneSettings
-from albert_tf.finetuning.tasks.squad.build import SquadFiles, build_task
+from albert_tf.finetuning.tasks.squad.features import make_features
 from albert_tf.finetuning.tasks.squad.read import Answer, read_squad
-from albert_tf.finetuning.tasks.squad.task import SquadTask
-from albert_tf.finetuning.tasks.squad.windows import SquadSettings, make_features
+from albert_tf.finetuning.tasks.squad.settings import SquadFiles, SquadSettings
+from albert_tf.finetuning.tasks.squad.task import SquadTask, build_task
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.training.settings import DistributionConfig
 
 SIZES = SquadSettings(max_seq_length=128, max_query_length=24, doc_stride=64)
+SYLLABLES = [first + last for first in "bdfklmr" for last in "aiou"]
+WORDS = [one + two for one in SYLLABLES for two in SYLLABLES if one != two]  # Enough not to repeat one.
 ONE_DEVICE = DistributionConfig(distribution="one_device")
 
 
@@ -50,8 +52,7 @@ def of_short_paragraphs(data, count, *, impossible=0):
 @pytest.fixture(scope="module")
 def made_up(tmp_path_factory):
   path = tmp_path_factory.mktemp("squad") / "questions.json"
-  syllables = [first + last for first in "bdfklmr" for last in "aiou"]
-  write_squad(path, articles=80, words=[one + two for one in syllables for two in syllables if one != two])
+  write_squad(path, articles=80, words=WORDS)
   return read_squad(str(path), version="2.0", require_answers=True)
 
 
@@ -160,7 +161,7 @@ def test_the_originals_checkpoint_answers(tmp_path, made_up, tokenizer):
   answers = {}
   for answered in (True, False):
     path = write_file(tmp_path / f"{answered}.json", data, answers=answered)
-    built = build_task(SquadFiles(version="2.0", predict_file=path), settings=SIZES, tokenizer=tokenizer)
+    task = build_task(SquadFiles(version="2.0", predict_file=path), settings=SIZES, tokenizer=tokenizer)
     settings = FineTuneSettings(
       do_train=False,
       do_eval=answered,
@@ -170,12 +171,11 @@ def test_the_originals_checkpoint_answers(tmp_path, made_up, tokenizer):
       verbose=False,
     )
     run = tmp_path / f"run-{answered}"
-    results = fine_tune(built.task, settings, start=start, output_dir=str(run)).results
+    results = fine_tune(task, settings, start=start, output_dir=str(run)).results
     assert ("f1" in results) == answered
     answers[answered] = json.loads((run / "predictions.json").read_text(encoding="utf-8"))
     assert len(json.loads((run / "null_odds.json").read_text())) == 12
   assert answers[True] == answers[False]
-  assert built.notes["threshold_from"] == "the default, 0"
 
 
 def test_training_windows(tmp_path, made_up, tokenizer):
@@ -184,9 +184,10 @@ def test_training_windows(tmp_path, made_up, tokenizer):
   data.questions[0] = data.questions[0]._replace(answers=(Answer("nowhere to be found", 0),))
   path = write_file(tmp_path / "train.json", data)
   files = SquadFiles(version="2.0", train_file=path, predict_file=path, selection_split="predict")
-  built = build_task(files, settings=small, tokenizer=tokenizer)
-  assert built.notes["questions"]["train"]["answers_missing"] == [data.questions[0].id]
-  every = built.task.train_features()
+  task = build_task(files, settings=small, tokenizer=tokenizer)
+  (features,) = task.splits["train"]
+  assert [n for n, found in enumerate(features.answers) if found == "missing"] == [0]
+  every = task.train_features()
   lacking = np.asarray(every.labels["cls_logits"])
   assert 0 < lacking.sum() < len(every)
   x, y, weights = numpy_batch(every, range(8), batch_size=8, length=64)
@@ -200,10 +201,9 @@ def test_training_windows(tmp_path, made_up, tokenizer):
   assert set(weights) == {"start_log_probs", "end_log_probs", "cls_logits"}
   # Without windows that lack their answer only the impossible questions' are trained at [CLS].
   without = dataclasses.replace(small, keep_empty_windows=False)
-  fewer = build_task(files, settings=without, tokenizer=tokenizer).task.train_features()
+  fewer = build_task(files, settings=without, tokenizer=tokenizer).train_features()
   impossible = {question.id for question in data.questions if question.is_impossible}
-  (features,) = built.task.splits["train"]
-  of_impossible = sum(features.data.questions[q].id in impossible for q in features.windows.question)
+  of_impossible = sum(features.data.questions[q].id in impossible for q in features.windows.row)
   assert len(fewer) == (lacking == 0).sum() + of_impossible
   assert np.asarray(fewer.labels["cls_logits"]).sum() == of_impossible
 
@@ -217,13 +217,86 @@ def test_what_cannot_choose_is_refused(tmp_path, made_up, tokenizer):
     build_task(files, settings=SIZES, tokenizer=tokenizer)
   with pytest.raises(UserError, match="Received: no file"):
     SquadFiles(version="2.0")
-  with pytest.raises(UserError, match="selection_split must be one of"):
-    SquadFiles(version="2.0", train_file=train, selection_split="dev")
   predict_only = build_task(
-    SquadFiles(version="2.0", predict_file=bare), settings=SIZES, tokenizer=tokenizer, trained_threshold=1.5
+    SquadFiles(version="2.0", predict_file=bare), settings=SIZES, tokenizer=tokenizer, default_threshold=1.5
   )
-  assert predict_only.task.spec.null_score_diff_threshold == 1.5
+  assert predict_only.spec.null_score_diff_threshold == 1.5
   with pytest.raises(UserError, match="Training needs questions"):
-    predict_only.task.train_features()
+    predict_only.train_features()
   with pytest.raises(UserError, match="Evaluation needs questions with answers"):
-    predict_only.task.eval_features()
+    predict_only.eval_features()
+
+
+# ------------------------------------------------------------------ the threshold of 2.0
+
+
+def write(path, articles):
+  """A file whose questions' ids begin with its name."""
+
+  def rename(made):
+    for article in made:
+      for paragraph in article["paragraphs"]:
+        for question in paragraph["qas"]:
+          question["id"] = f"{path.stem}-{question['id']}"
+
+  write_squad(path, articles=articles, words=WORDS, change=rename)
+  return str(path)
+
+
+def fake_outputs(task, null_scores):
+  """Outputs for the task's evaluation rows: the beam is the gold answer, the null scores are given by question id."""
+  columns = collections.defaultdict(list)
+  for part in task.splits["eval"]:
+    starts, ends, _ = part.positions
+    for window, question in enumerate(part.windows.row):
+      columns["cls_logits"].append(null_scores(part.data.questions[question]))
+      columns["start_top_index"].append([starts[window]])
+      columns["end_top_index"].append([ends[window]])
+      columns["start_top_log_probs"].append([-0.1])
+      columns["end_top_log_probs"].append([-0.2])
+  return {name: np.array(column) for name, column in columns.items()}
+
+
+def test_held_out_questions_choose_and_others_are_reported(tmp_path, tokenizer):
+  """Null scores of the reported file are 10 higher: its own best threshold would be another."""
+  train, predict = write(tmp_path / "train.json", 10), write(tmp_path / "predict.json", 6)
+  files = SquadFiles(version="2.0", train_file=train, predict_file=predict, held_out_fraction=0.3)
+  task = build_task(files, settings=SIZES, tokenizer=tokenizer)
+  assert task.best_metric == "selection_f1"
+  own = {question.id for question in task.splits["eval"][-1].data.questions}
+
+  def null_scores(question):
+    return (1.0 if question.is_impossible else -1.0) + (10.0 if question.id in own else 0.0)
+
+  report = task.evaluate(fake_outputs(task, null_scores))
+  assert report["null_score_diff_threshold"] == 0.0
+  assert report["selection_f1"] > 97.0  # A few answers are longer than 30 pieces, or less than theirs.
+  assert report["HasAns_f1"] == 0.0
+  assert report["NoAns_f1"] == 100.0
+  assert report["best_f1"] > 97.0
+  assert report["best_f1_thresh"] == 10.0
+  assert report["total"] == len(own)
+  assert sum(len(each.data.questions) for each in (task.splits["eval"][0], *task.splits["train"])) == 60
+  # Asked for, the reported questions choose: as in the original.
+  same = dataclasses.replace(files, selection_split="predict")
+  task = build_task(same, settings=SIZES, tokenizer=tokenizer)
+  report = task.evaluate(fake_outputs(task, null_scores))
+  assert task.best_metric == "f1"
+  assert report["f1"] == pytest.approx(report["best_f1"])
+  assert report["null_score_diff_threshold"] == 10.0
+
+
+def test_the_threshold_that_was_found_withholds_answers_to_a_file_without(tmp_path, tokenizer):
+  data = read_squad(write(tmp_path / "a.json", 2), version="2.0")
+  held, bare = (
+    make_features(each, tokenizer=tokenizer, settings=SIZES) for each in (data, data._replace(labelled=False))
+  )
+  task = SquadTask(version="2.0", settings=SIZES, held_out=held, predict=bare)
+  outputs = fake_outputs(task, lambda question: 3.0)
+  task.write_predictions(outputs, "eval", str(tmp_path))
+  assert not (tmp_path / "predictions.json").exists()  # Those questions only choose.
+  for threshold, withheld in ((4.0, 4), (2.0, 12)):  # Impossible ones have no span here.
+    spec = task.spec.settled({"null_score_diff_threshold": threshold})
+    task.write_predictions(outputs, "test", str(tmp_path), spec=spec)
+    answers = json.loads((tmp_path / "predictions.json").read_text(encoding="utf-8"))
+    assert sum(not text for text in answers.values()) == withheld

@@ -1,13 +1,10 @@
-"""SQuAD files: strict reading of versions 1.1 and 2.0, with or without answers."""
+"""SQuAD files: reading of versions 1.1 and 2.0, with or without answers."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import parse_json, read_text
-
-VERSIONS = ("1.1", "2.0")
-_LISTED = 5  # Places named in a message.
 
 
 class Answer(NamedTuple):
@@ -56,9 +53,15 @@ class SquadData(NamedTuple):
   questions: list[Question]
   labelled: bool
 
-  def subset(self, keep: Iterable[int]) -> "SquadData":
-    """The same paragraphs with only the questions at the given places."""
-    return self._replace(questions=[self.questions[index] for index in keep])
+  def subset(self, chosen: Iterable[int]) -> "SquadData":
+    """The questions at the given places, and their paragraphs."""
+    questions = [self.questions[index] for index in chosen]
+    used = sorted({question.paragraph for question in questions})
+    place = {old: new for new, old in enumerate(used)}
+    return self._replace(
+      paragraphs=[self.paragraphs[old] for old in used],
+      questions=[question._replace(paragraph=place[question.paragraph]) for question in questions],
+    )
 
 
 def read_squad(path: str, *, version: str, require_answers: bool = False) -> SquadData:
@@ -71,135 +74,80 @@ def read_squad(path: str, *, version: str, require_answers: bool = False) -> Squ
     require_answers: refuse a file without answers, as training must.
 
   Raises:
-    UserError: not JSON, not SQuAD's layout (names the place), of the other version, ids twice, or answers
-      for some questions only.
+    UserError: not JSON, not SQuAD's layout, of the other version, ids twice, or answers for some questions only.
 
   Example:
     >>> read_squad("train-v2.0.json", version="2.0", require_answers=True).questions[0].text
   """
   document = parse_json(read_text(path), where=path)
-  _check_version(document, version, path)
-  reader = _Reader(version, path)
-  for number, article in enumerate(reader.items(document, "data", "")):
-    reader.read_article(number, article)
-  if not reader.questions:
+  paragraphs: list[Paragraph] = []
+  questions: list[Question] = []
+  says_answers = False  # Whether a question has an answer, or is said to have none.
+  try:
+    stated = str(document.get("version", "")).lower().removeprefix("v")
+    for number, article in enumerate(document["data"]):
+      for paragraph in article["paragraphs"]:
+        paragraphs.append(Paragraph(_text(paragraph, "context"), number))
+        for item in paragraph["qas"]:
+          questions.append(_question(item, len(paragraphs) - 1, version))
+          says_answers |= bool(questions[-1].answers) or "is_impossible" in item
+  except (AttributeError, KeyError, TypeError, ValueError) as error:
+    place = f" in paragraph {len(paragraphs)}, after {len(questions)} questions" if paragraphs else ""
+    raise UserError(
+      f"{path} must have SQuAD's layout: data, paragraphs, context, qas with id, question and answers. Received: "
+      f"{type(error).__name__} ({error}){place}."
+    ) from error
+  if not says_answers:  # Empty lists everywhere: the answers were taken out.
+    questions = [question._replace(is_impossible=False) for question in questions]
+  lacking = [question.id for question in questions if not (question.answers or question.is_impossible)]
+  _check(path, version, stated, questions, lacking, require_answers)
+  return SquadData(version, paragraphs, questions, labelled=not lacking)
+
+
+def _question(item: Mapping[str, Any], paragraph: int, version: str) -> Question:
+  answers = tuple(
+    Answer(_text(answer, "text"), int(answer["answer_start"])) for answer in item.get("answers") or ()
+  )
+  empty_means_none = version == "2.0" and item.get("answers") == []
+  impossible = item.get("is_impossible", empty_means_none)
+  if not isinstance(impossible, bool):
+    raise TypeError(f"is_impossible is {impossible!r}, not true or false")
+  if impossible and answers:
+    raise ValueError(f"the question {item['id']!r} is impossible and has answers")
+  return Question(str(item["id"]), _text(item, "question"), paragraph, answers, impossible)
+
+
+def _text(item: Mapping[str, Any], key: str) -> str:
+  if not isinstance(item[key], str):
+    raise TypeError(f"{key} is {item[key]!r:.60}, not a text")
+  return str(item[key])
+
+
+def _check(
+  path: str,
+  version: str,
+  stated: str,
+  questions: list[Question],
+  lacking: list[str],
+  require_answers: bool,
+) -> None:
+  """Refuses what would give wrong scores or teach wrong answers without a word."""
+  if not questions:
     raise UserError(f"A SQuAD file needs at least one question. Received: {path}, which has none.")
-  return reader.finish(require_answers)
-
-
-def _check_version(document: Any, version: str, path: str) -> None:
-  if version not in VERSIONS:
-    raise UserError(f"version must be one of {', '.join(VERSIONS)}. Received: {version!r}.")
-  if not isinstance(document, dict):
+  if len({question.id for question in questions}) < len(questions):
+    raise UserError(f"Each question has an id of its own. Received: an id more than once in {path}.")
+  if version == "2.0" and stated.startswith("1"):  # The other way round the questions decide.
     raise UserError(
-      f'A SQuAD file is an object {{"version": …, "data": […]}}. Received: a {type(document).__name__} in {path}.'
+      f"The file's version must be the one asked for. Received: --version=2.0 and {path}, of version {stated}."
     )
-  stated = str(document.get("version", "")).lower().removeprefix("v")
-  if version == "2.0" and stated[:1] == "1":  # The other way round the questions decide.
+  impossible = sum(question.is_impossible for question in questions)
+  if version == "1.1" and impossible:
     raise UserError(
-      f"The file's version must be the one asked for. Received: --version=2.0 and "
-      f'"version": "{document["version"]}" in {path}. Use --version=1.1.'
+      f"SQuAD 1.1 has an answer for every question. Received: {impossible} that are impossible in {path}. Use "
+      "--version=2.0."
     )
-
-
-class _Reader:
-  """Walks the document; every message names the place in it."""
-
-  def __init__(self, version: str, path: str):
-    self._version = version
-    self._path = path
-    self.paragraphs: list[Paragraph] = []
-    self.questions: list[Question] = []
-    self._places: dict[str, str] = {}  # Question id → where it was seen.
-    self._without_answers: list[str] = []
-    self._unanswerable: list[str] = []
-    self._states_answers = False  # Whether a question has an answer, or is said to have none.
-
-  def _refuse(self, rule: str, received: str, advice: str = "") -> UserError:
-    return UserError(f"{rule} Received: {received} in {self._path}. {advice}".rstrip())
-
-  def _get(self, item: Any, key: str, kind: type, place: str) -> Any:
-    if not isinstance(item, Mapping) or key not in item:
-      found = f"the keys {sorted(item)}" if isinstance(item, Mapping) else f"a {type(item).__name__}"
-      raise self._refuse(f'SQuAD needs "{key}" at {place or "the top"}.', found)
-    value = item[key]
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
-      shown = {str: "a string", list: "a list", int: "an integer"}[kind]
-      raise self._refuse(f'"{key}" at {place or "the top"} must be {shown}.', repr(value)[:60])
-    return value
-
-  def items(self, parent: Any, key: str, place: str) -> list[Any]:
-    values: list[Any] = self._get(parent, key, list, place)
-    return values
-
-  def read_article(self, number: int, article: Any) -> None:
-    place = f"data[{number}]"
-    for p, paragraph in enumerate(self.items(article, "paragraphs", place)):
-      here = f"{place}.paragraphs[{p}]"
-      context = self._get(paragraph, "context", str, here)
-      self.paragraphs.append(Paragraph(context, number))
-      for q, question in enumerate(self.items(paragraph, "qas", here)):
-        self._read_question(question, f"{here}.qas[{q}]")
-
-  def _read_question(self, item: Any, place: str) -> None:
-    key = item.get("id") if isinstance(item, Mapping) else None
-    if isinstance(key, int) and not isinstance(key, bool):
-      item = {**item, "id": str(key)}
-    key = self._get(item, "id", str, place)
-    if key in self._places:
-      raise self._refuse("Each question has an id of its own.", f"{key!r} at {self._places[key]} and {place}")
-    self._places[key] = place
-    answers: list[Answer] = []
-    if item.get("answers") is not None:
-      for a, answer in enumerate(self.items(item, "answers", place)):
-        here = f"{place}.answers[{a}]"
-        answers.append(
-          Answer(self._get(answer, "text", str, here), self._get(answer, "answer_start", int, here))
-        )
-    impossible = self._is_impossible(item, answers, place)
-    self.questions.append(
-      Question(
-        key, self._get(item, "question", str, place), len(self.paragraphs) - 1, tuple(answers), impossible
-      )
+  if lacking and (require_answers or len(lacking) < len(questions)):
+    raise UserError(
+      "All questions of a file have answers, or none has; those of a training file have. Received: "
+      f"{len(lacking)} of {len(questions)} without in {path}, such as {lacking[0]}."
     )
-
-  def _is_impossible(self, item: Mapping[str, Any], answers: list[Answer], place: str) -> bool:
-    """Also notes which questions have no answers, and which are unanswerable by the file's own word."""
-    impossible = item.get("is_impossible", False)
-    if not isinstance(impossible, bool):
-      raise self._refuse(f'"is_impossible" at {place} must be true or false.', repr(impossible)[:60])
-    self._states_answers |= bool(answers) or "is_impossible" in item
-    if impossible and answers:
-      raise self._refuse("An impossible question has no answers.", f"{len(answers)} at {place}")
-    if self._version == "2.0" and item.get("answers") == [] and "is_impossible" not in item:
-      impossible = True
-    if impossible:
-      self._unanswerable.append(place)
-    elif not answers:
-      self._without_answers.append(place)
-    return impossible
-
-  def finish(self, require_answers: bool) -> SquadData:
-    if not self._states_answers:  # Empty lists everywhere: the answers were taken out.
-      self.questions = [question._replace(is_impossible=False) for question in self.questions]
-      self._without_answers, self._unanswerable = list(self._places.values()), []
-    if self._version == "1.1" and self._unanswerable:
-      raise self._refuse(
-        "SQuAD 1.1 has an answer for every question.",
-        f"{len(self._unanswerable)} questions that are impossible (such as {self._unanswerable[0]})",
-        "Use --version=2.0, or take those questions out.",
-      )
-    lacking = self._without_answers
-    labelled = not lacking
-    if lacking and (require_answers or len(lacking) < len(self.questions)):
-      rule = (
-        "Every question of a training file has its answer."
-        if require_answers
-        else "Either all questions of a file have answers, or none has."
-      )
-      raise self._refuse(
-        rule,
-        f"{len(lacking)} of {len(self.questions)} questions without one ({', '.join(lacking[:_LISTED])}"
-        f"{', …' if len(lacking) > _LISTED else ''})",
-      )
-    return SquadData(self._version, self.paragraphs, self.questions, labelled)

@@ -1,47 +1,132 @@
-"""SQuAD as a fine-tuning task: windows to the engine, its outputs to answers, scores and files."""
+"""SQuAD as a fine-tuning task: from files to windows, from the model's outputs to answers, scores and files."""
 
 from collections.abc import Mapping, Sequence
-import json
-import os
 from typing import Any, NamedTuple
 
+from absl import logging
+from matplotlib.figure import Figure
 import numpy as np
 
-from albert_tf import files
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
+from albert_tf.finetuning.data import hold_out
 from albert_tf.finetuning.engine.features import FeatureSet
 from albert_tf.finetuning.tasks.base import FineTuningTask, Outputs
-from albert_tf.finetuning.tasks.squad import decode as decoding
-from albert_tf.finetuning.tasks.squad import metrics
-from albert_tf.finetuning.tasks.squad.ensemble import merge_answers, read_decoded
-from albert_tf.finetuning.tasks.squad.plots import draw_scores
-from albert_tf.finetuning.tasks.squad.windows import SquadFeatures, SquadSettings
+from albert_tf.finetuning.tasks.plots import save_figure
+from albert_tf.finetuning.tasks.squad import answers, metrics
+from albert_tf.finetuning.tasks.squad.features import SquadFeatures, make_features
+from albert_tf.finetuning.tasks.squad.read import SquadData, read_squad
+from albert_tf.finetuning.tasks.squad.settings import SquadFiles, SquadSettings
 from albert_tf.finetuning.tasks.stored import mean_logit
 from albert_tf.models.heads import answerability_loss, position_loss
+from albert_tf.tokenization import AlbertTokenizer
 
-PREDICTIONS_FILE, N_BEST_FILE, NULL_ODDS_FILE = (
-  "predictions.json",
-  "nbest_predictions.json",
-  "null_odds.json",
-)
 DECODED, THRESHOLD = "decoded", "threshold"  # Of runs that have answered, in place of a model's outputs.
 SELECTION = "selection_"  # Before the scores of the held-out questions.
+_LISTED = 5  # Ids in a message.
 
 
-class _Part(NamedTuple):
+def build_task(
+  source: SquadFiles,
+  *,
+  settings: SquadSettings,
+  tokenizer: AlbertTokenizer,
+  default_threshold: float | None = 0.0,
+) -> "SquadTask":
+  """Reads and converts the files.
+
+  Args:
+    source: the files.
+    settings: sizes.
+    tokenizer: of the model.
+    default_threshold: 2.0: where no questions choose it, such as that of the fine-tuned run; None: of the members of
+      an ensemble.
+
+  Raises:
+    UserError: a file is not as it must be, or nothing can choose.
+  """
+  data: dict[str, SquadData] = {}
+  if source.train_file:
+    data["train"] = read_squad(source.train_file, version=source.version, require_answers=True)
+    if source.selection_split == "train":
+      data["train"], data["held_out"] = hold_out_articles(data["train"], source)
+  if source.predict_file:
+    data["predict"] = read_squad(source.predict_file, version=source.version)
+  threshold = source.null_score_diff_threshold
+  if threshold is None and source.selection_split == "predict":
+    if "predict" not in data or not data["predict"].labelled:
+      raise UserError(
+        "What is to choose needs answers. Received: --selection_split=predict and a --predict_file without "
+        f"({source.predict_file or 'none'}). Use --selection_split=train, or --null_score_diff_threshold."
+      )
+  elif threshold is None and "held_out" not in data:
+    threshold = default_threshold
+  converted = {
+    name: make_features(each, tokenizer=tokenizer, settings=settings) for name, each in data.items()
+  }
+  for name, features in converted.items():
+    _log(name, features)
+  return SquadTask(
+    version=source.version, settings=settings, threshold=threshold, data=source.record(), **converted
+  )
+
+
+def hold_out_articles(data: SquadData, source: SquadFiles) -> tuple[SquadData, SquadData]:
+  """Training and held-out questions: whole articles, so that no paragraph is in both; of one article paragraphs."""
+  groups = [data.paragraphs[question.paragraph].article for question in data.questions]
+  if len(set(groups)) < 2:
+    groups = [question.paragraph for question in data.questions]
+  train, held = hold_out(
+    range(len(data.questions)),
+    source.held_out_fraction,
+    source=source.train_file,
+    groups=groups,
+    seed=source.split_seed,
+    advice="Use --selection_split=predict",
+  )
+  return data.subset(train), data.subset(held)
+
+
+def _log(name: str, features: SquadFeatures) -> None:
+  """Counts, and the questions whose answers are not where they should be."""
+  data = features.data
+  logging.info(
+    "%s: %d questions, %d paragraphs, %d windows",
+    name,
+    len(data.questions),
+    len(data.paragraphs),
+    len(features),
+  )
+  for status, meaning in (
+    ("moved", "answers are elsewhere in their paragraph than the file says; the nearest place is taken"),
+    ("missing", "answers are not in their paragraph; their questions are not trained on"),
+  ):
+    ids = [
+      question.id for question, found in zip(data.questions, features.answers, strict=True) if found == status
+    ]
+    if ids:
+      more = ", …" if len(ids) > _LISTED else ""
+      logging.info("  %d %s: %s%s", len(ids), meaning, ", ".join(ids[:_LISTED]), more)
+
+
+class _Scored(NamedTuple):
   """One file's questions, their candidates, and the scores of the best ones, none withheld."""
 
   features: SquadFeatures
-  decoded: list[decoding.Decoded]
+  decoded: list[answers.Decoded]
   scores: metrics.Scores
 
+  @property
+  def null_scores(self) -> np.ndarray:
+    """float64 [Q], of 2.0."""
+    return np.array([each.null_score or 0.0 for each in self.decoded])
 
-class _Judgement(NamedTuple):
+
+class _Evaluation(NamedTuple):
   """What the outputs for the scored questions come to; `threshold` is None for 1.1."""
 
   outputs: Outputs
-  parts: list[_Part]
+  files: list[_Scored]
   threshold: float | None
 
 
@@ -79,11 +164,11 @@ class SquadTask(FineTuningTask):
     self.data = dict(data or {})
     self._predict = predict
     self._threshold = threshold
-    self._judged: _Judgement | None = None
+    self._evaluated: _Evaluation | None = None
     scored = [each for each in (held_out, predict) if each is not None and each.data.labelled]
     unscored = [each for each in (predict,) if each is not None and not each.data.labelled]
-    parts = {"train": [train] if train else [], "eval": scored, "test": unscored}
-    self.splits: Mapping[str, list[SquadFeatures]] = {name: each for name, each in parts.items() if each}
+    splits = {"train": [train] if train else [], "eval": scored, "test": unscored}
+    self.splits: Mapping[str, list[SquadFeatures]] = {name: each for name, each in splits.items() if each}
     self._selects = held_out is not None
     self.best_metric = f"{SELECTION}f1" if self._selects else "f1"
     if version == "2.0":
@@ -112,7 +197,7 @@ class SquadTask(FineTuningTask):
         "Evaluation needs questions with answers, to choose a checkpoint by. Received: no such --predict_file, and "
         "none held out. Use --selection_split=train, or --do_predict alone."
       )
-    rows = _Rows([(part, np.arange(len(part))) for part in self.splits[split]])
+    rows = [row for each in self.splits[split] for row in _rows(each, range(len(each)))]
     return FeatureSet(rows, None, pad_values={"p_mask": 1})
 
   def _training_features(self) -> FeatureSet:
@@ -121,26 +206,29 @@ class SquadTask(FineTuningTask):
     (train,) = self.splits["train"]
     starts, ends, lacking = train.positions
     impossible = np.array([question.is_impossible for question in train.data.questions])
-    statuses = np.array([question.answer for question in train.questions])
-    of_window = train.windows.question
-    usable = statuses[of_window] != "missing"  # An answer that is not in the text teaches nothing.
+    of_window = train.windows.row
+    usable = (
+      np.array(train.answers)[of_window] != "missing"
+    )  # An answer that is not in the text teaches nothing.
     if not self.settings.keep_empty_windows:
       usable &= (lacking == 0) | impossible[of_window]
     chosen = np.flatnonzero(usable)
     if not len(chosen):
       raise UserError(
-        "Training needs windows with answers. Received: none of "
-        f"{len(of_window)} windows. Check the answers of --train_file and --max_seq_length."
+        f"Training needs windows with answers. Received: none of {len(of_window)} windows. Check the answers of "
+        "--train_file and --max_seq_length."
       )
     starts, ends = starts[chosen], ends[chosen]
+    rows = _rows(train, chosen)
     if self.version == "1.1":
-      return FeatureSet(_Rows([(train, chosen)]), {"start_logits": starts, "end_logits": ends})
+      return FeatureSet(rows, {"start_logits": starts, "end_logits": ends})
     labels = {
       "start_log_probs": starts,
       "end_log_probs": ends,
       "cls_logits": lacking[chosen].astype(np.float32),
     }
-    return FeatureSet(_Rows([(train, chosen)], starts=starts), labels, pad_values={"p_mask": 1})
+    rows = [{**row, "start_positions": start} for row, start in zip(rows, starts, strict=True)]
+    return FeatureSet(rows, labels, pad_values={"p_mask": 1})
 
   def loss(self) -> Any:
     if self.version == "1.1":
@@ -160,36 +248,36 @@ class SquadTask(FineTuningTask):
     """Percent, by the official rules: `exact`, `f1`, `total`, and for 2.0 `HasAns_…`, `NoAns_…`, the threshold, and
     `best_…` (chosen on the reported questions themselves); `selection_…` of the held-out questions."""
     del split
-    judged = self._judge(outputs)
+    evaluated = self._evaluate(outputs)
     report: dict[str, float] = {}
-    for part in reversed(judged.parts):  # Those that are reported, then those that chose.
-      scored = _report(part, judged.threshold)
-      if self._selects and part is judged.parts[0]:
-        scored = {
-          f"{SELECTION}{name}": value for name, value in scored.items() if not name.startswith("best_")
-        }
-      report |= scored
-    if judged.threshold is not None:
-      report["null_score_diff_threshold"] = judged.threshold
+    for scored in reversed(evaluated.files):  # Those that are reported, then those that chose.
+      found = _report(scored, evaluated.threshold)
+      if self._selects and scored is evaluated.files[0]:
+        found = {f"{SELECTION}{name}": value for name, value in found.items() if not name.startswith("best_")}
+      report |= found
+    if evaluated.threshold is not None:
+      report["null_score_diff_threshold"] = evaluated.threshold
     return report
 
-  def _judge(self, outputs: Outputs) -> _Judgement:
+  def _evaluate(self, outputs: Outputs) -> _Evaluation:
     """Decodes the outputs, once: what they come to is kept until others are given."""
-    if self._judged is None or self._judged.outputs is not outputs:
-      parts: list[_Part] = []
+    if self._evaluated is None or self._evaluated.outputs is not outputs:
+      scored: list[_Scored] = []
       begin = 0
       for features in self.splits["eval"]:
         rows = slice(begin, begin + len(features))
         begin = rows.stop
         decoded = _decoded(features, outputs, rows)
-        best = decoding.answers(features, decoded, threshold=None)
-        parts.append(_Part(features, decoded, metrics.score_answers(features.data, best)))
-      threshold = None
-      if self.version == "2.0":
-        threshold = self._threshold_for(outputs)
-        threshold = best_f1_threshold(parts[0]) if threshold is None else threshold
-      self._judged = _Judgement(outputs, parts, threshold)
-    return self._judged
+        best = answers.best_texts(features.data, decoded, threshold=None)
+        scored.append(_Scored(features, decoded, metrics.score_answers(features.data, best)))
+      threshold = self._threshold_for(outputs)
+      if self.version == "1.1":
+        threshold = None
+      elif threshold is None:
+        answerable = metrics.has_answer(scored[0].features.data)
+        threshold = metrics.best_threshold(scored[0].scores.f1, answerable, scored[0].null_scores).value
+      self._evaluated = _Evaluation(outputs, scored, threshold)
+    return self._evaluated
 
   def _threshold_for(self, outputs: Outputs) -> float | None:
     """The one that was given, or that of the runs whose answers these are; None: it is to be searched."""
@@ -210,81 +298,81 @@ class SquadTask(FineTuningTask):
       of_runs = self._threshold_for(outputs) if THRESHOLD in outputs else None
       threshold = None if self.version == "1.1" else of_run if of_runs is None else of_runs
     else:
-      judged = self._judge(outputs)
-      decoded, threshold = judged.parts[-1].decoded, judged.threshold
-    contents: dict[str, Any] = {
-      PREDICTIONS_FILE: decoding.answers(features, decoded, threshold=threshold),
-      N_BEST_FILE: decoding.n_best_json(features, decoded),
-    }
-    if self.version == "2.0":
-      ids = [question.id for question in features.data.questions]
-      contents[NULL_ODDS_FILE] = dict(zip(ids, null_scores(decoded), strict=True))
-    for name, content in contents.items():
-      with files.atomic_writer(os.path.join(directory, name), "w") as stream:
-        stream.write(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+      evaluated = self._evaluate(outputs)
+      decoded, threshold = evaluated.files[-1].decoded, evaluated.threshold
+    answers.write_answers(directory, features.data, decoded, threshold=threshold)
 
   def plot(self, outputs: Outputs, path: str) -> bool:
-    judged = self._judge(outputs)
-    features, decoded, scores = judged.parts[-1]
-    draw_scores(features.data, decoded, scores, threshold=judged.threshold, path=path)
+    evaluated = self._evaluate(outputs)
+    _draw(evaluated.files[-1], evaluated.threshold, path)
     return True
-
-  def average(self, outputs: Sequence[Outputs]) -> Outputs:
-    return super().average(outputs) if self.version == "1.1" else decoding.merge_beams(outputs)
 
   def stored(self, directory: str, split: str) -> Outputs:
     if self._predict is None:
       return super().stored(directory, split)
-    names = {"n_best_file": N_BEST_FILE, "null_odds_file": NULL_ODDS_FILE}
-    decoded: Any = read_decoded(directory, self._predict.data, **names)
+    decoded: Any = answers.read_answers(directory, self._predict.data)
     return {DECODED: decoded, THRESHOLD: np.array([TaskSpec.load(directory).null_score_diff_threshold])}
 
   def ensemble(self, outputs: Sequence[Outputs]) -> Outputs:
     models: Any = [each[DECODED] for each in outputs]
-    merged: Any = merge_answers(models, n_best_size=self.settings.n_best_size)
+    merged: Any = answers.merge_answers(models, n_best_size=self.settings.n_best_size)
     threshold = mean_logit([float(each[THRESHOLD][0]) for each in outputs])
     return {DECODED: merged, THRESHOLD: np.array([threshold])}
 
 
-def _decoded(features: SquadFeatures, outputs: Outputs, rows: slice) -> list[decoding.Decoded]:
+def _rows(features: SquadFeatures, chosen: Any) -> list[dict[str, np.ndarray]]:
+  """The inputs of chosen windows, without padding."""
+  ids, splits = features.input_ids.flat_values.numpy(), features.input_ids.row_splits.numpy()
+  rows = []
+  for index in chosen:
+    row = ids[splits[index] : splits[index + 1]]
+    segments = np.ones_like(row)
+    segments[: features.windows.text_begin[index]] = 0
+    rows.append({"input_ids": row, "input_mask": np.ones_like(row), "segment_ids": segments})
+    if features.data.version == "2.0":
+      p_mask = 1 - segments  # 1 where no answer can be; [CLS] stands for "no answer".
+      p_mask[0], p_mask[-1] = 0, 1
+      rows[-1]["p_mask"] = p_mask
+  return rows
+
+
+def _decoded(features: SquadFeatures, outputs: Outputs, rows: slice) -> list[answers.Decoded]:
   """Of the model's outputs for these rows; what several runs answered is decoded already."""
   if DECODED in outputs:
     return list(outputs[DECODED])  # type: ignore[arg-type]
-  return decoding.decode(features, {name: column[rows] for name, column in outputs.items()})
+  return answers.decode(features, {name: column[rows] for name, column in outputs.items()})
 
 
-def null_scores(decoded: Sequence[decoding.Decoded]) -> list[float]:
-  """How unanswerable each question of 2.0 is."""
-  return [0.0 if each.null_score is None else each.null_score for each in decoded]
-
-
-def best_f1_threshold(part: _Part) -> float:
-  """The threshold that gives these questions their best F1."""
-  answerable = metrics.has_answer(part.features.data)
-  return metrics.best_threshold(part.scores.f1, answerable, np.array(null_scores(part.decoded))).value
-
-
-def _report(part: _Part, threshold: float | None) -> dict[str, float]:
-  data = part.features.data
+def _report(scored: _Scored, threshold: float | None) -> dict[str, float]:
+  data = scored.features.data
   if threshold is None:
-    return metrics.summarize(data, part.scores)
-  answers = decoding.answers(part.features, part.decoded, threshold=threshold)
-  report = metrics.summarize(data, metrics.score_answers(data, answers))
-  return report | metrics.best_thresholds(part.scores, metrics.has_answer(data), null_scores(part.decoded))
+    return metrics.summarize(data, scored.scores)
+  given = answers.best_texts(data, scored.decoded, threshold=threshold)
+  report = metrics.summarize(data, metrics.score_answers(data, given))
+  return report | metrics.best_thresholds(scored.scores, metrics.has_answer(data), scored.null_scores)
 
 
-class _Rows(Sequence[Mapping[str, np.ndarray]]):
-  """Chosen windows of several files one after another, with the start of the answer where it is an input."""
-
-  def __init__(self, parts: Sequence[tuple[SquadFeatures, np.ndarray]], *, starts: np.ndarray | None = None):
-    self._rows = [part.rows for part, _ in parts]
-    self._part = np.repeat(np.arange(len(parts)), [len(chosen) for _, chosen in parts])
-    self._window = np.concatenate([chosen for _, chosen in parts])
-    self._starts = starts
-
-  def __len__(self) -> int:
-    return len(self._window)
-
-  def __getitem__(self, index):  # type: ignore[no-untyped-def]
-    row = self._rows[self._part[index]][self._window[index]]
-    return row if self._starts is None else {**row, "start_positions": self._starts[index]}
+def _draw(scored: _Scored, threshold: float | None, path: str) -> None:
+  """1.1: scores of right and of wrong answers. 2.0: null scores of both kinds of question, and the threshold."""
+  if threshold is None:
+    values = np.array([each.candidates[0].score for each in scored.decoded])
+    has_span = values > answers.NO_CANDIDATE.score
+    values, first = values[has_span], scored.scores.exact[has_span] > 0
+    labels = ("exactly right", "not exactly right")
+    title = "score of the best answer (start + end logit)"
+  else:
+    values, first = scored.null_scores, metrics.has_answer(scored.features.data)
+    labels = ("has an answer", "has none")
+    title = "null score; no answer from the dashed line on"
+  figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+  axes = figure.add_subplot()
+  edges = np.histogram_bin_edges(values, bins=40).tolist()
+  for chosen, label, color in ((first, labels[0], "#2f6fab"), (~first, labels[1], "#d1495b")):
+    axes.hist(values[chosen], bins=edges, color=color, alpha=0.6, label=f"{label} ({chosen.sum():,})")
+  if threshold is not None:
+    axes.axvline(threshold, color="#444444", linestyle="--", linewidth=1.2)
+  axes.set(ylabel="questions", title=title)
+  axes.legend(loc="upper left", framealpha=0.8)
+  data = scored.features.data
+  figure.suptitle(f"SQuAD {data.version}, {len(data.questions):,} questions")
+  save_figure(figure, path)

@@ -1,0 +1,201 @@
+"""Multiple choice as a fine-tuning task: questions and choices packed as the original packs RACE."""
+
+from collections.abc import Iterator, Mapping, Sequence
+import os
+from typing import Any
+
+from absl import logging
+import numpy as np
+from scipy import special
+import tensorflow as tf
+
+from albert_tf.checkpoints.bundle import coordinator_cpu
+from albert_tf.compat import keras
+from albert_tf.configs.task import TaskSpec
+from albert_tf.errors import UserError
+from albert_tf.finetuning.engine.features import FeatureSet
+from albert_tf.finetuning.tasks import plots
+from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FineTuningTask, Outputs, cross_entropy, write_tsv
+from albert_tf.finetuning.tasks.choices import ChoiceExample, letter
+from albert_tf.finetuning.tasks.stored import mean_probabilities, read_scores, write_scores
+from albert_tf.progress import track
+from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization.graph import GraphTokenizer
+from albert_tf.tokenization.graph_inputs import choice_batch
+
+_QUESTIONS_AT_ONCE = 64
+
+
+def number_of_choices(examples: Mapping[str, Sequence[ChoiceExample]]) -> int:
+  """C of a data set, the same for every question of all its splits.
+
+  Raises:
+    UserError: two questions differ, or there are none.
+  """
+  counts = {len(example.choices): example for split in examples.values() for example in split}
+  if len(counts) != 1:
+    received = ", ".join(f"{count} in {example.example_id}" for count, example in counts.items())
+    raise UserError(
+      f"All questions have the same number of choices. Received: {received or 'no question'}. Add or drop choices, or "
+      "make two data sets."
+    )
+  return next(iter(counts))
+
+
+class MultipleChoiceTask(FineTuningTask):
+  """Multiple choice; the score is the share of questions answered right.
+
+  A row a choice: `[CLS] context [SEP] question and choice [SEP]`. Question and choice keep their LAST
+  `max_qa_length` pieces, the context is cut at its end to fit.
+
+  Args:
+    splits: "train", "eval", "test" → questions; those that are not needed may be absent.
+    tokenizer: of the pretrained model.
+    max_seq_length: S.
+    max_qa_length: most pieces of question and choice.
+    name: for people and file names.
+    data: what the questions were read from, by flag.
+
+  Raises:
+    UserError: questions differ in their number of choices.
+
+  Reference: the original's `race_utils`.
+  """
+
+  best_metric = "accuracy"
+
+  def __init__(
+    self,
+    *,
+    splits: Mapping[str, Sequence[ChoiceExample]],
+    tokenizer: AlbertTokenizer,
+    max_seq_length: int,
+    max_qa_length: int,
+    name: str = "race",
+    data: Mapping[str, str] | None = None,
+  ):
+    self.data = dict(data or {})
+    self.splits = splits
+    self._tokenizer = tokenizer
+    self.num_choices = number_of_choices(splits)
+    self.spec = TaskSpec(
+      kind="multiple_choice",
+      name=name,
+      pair=True,
+      max_seq_length=max_seq_length,
+      max_qa_length=max_qa_length,
+    )
+
+  def features(self, split: str) -> FeatureSet:
+    examples: Sequence[ChoiceExample] = self.split(split)
+    unlabelled = next((example for example in examples if example.label is None), None)
+    if unlabelled is not None and split != "test":
+      raise UserError(
+        f"Every {split} question has its right choice. Received: none in {unlabelled.example_id}. "
+        "Add the labels, or predict alone with --do_predict."
+      )
+    rows = pack_choices(
+      examples,
+      self._tokenizer,
+      max_seq_length=self.spec.max_seq_length,
+      max_qa_length=self.spec.max_qa_length,
+    )
+    full = sum(row["input_ids"].shape[1] == self.spec.max_seq_length for row in rows)
+    logging.info(
+      "%s: %d questions, %d of them fill or exceed %d pieces (--max_seq_length)",
+      split,
+      len(rows),
+      full,
+      self.spec.max_seq_length,
+    )
+    return FeatureSet(rows, None if unlabelled is not None else self.gold(split))
+
+  def loss(self) -> Any:
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+  def predictions(self, outputs: Outputs) -> np.ndarray:
+    """The index of the chosen choice, `[n]`."""
+    return np.asarray(outputs[UNNAMED_OUTPUT]).argmax(axis=-1)
+
+  def gold(self, split: str) -> np.ndarray:
+    """The index of the right choice, `[n]`."""
+    return np.array([example.label for example in self.splits[split]], np.int32)
+
+  def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
+    """`accuracy`, `accuracy_GROUP` of each group, as RACE's "middle" and "high", and the mean `loss`."""
+    labels = self.gold(split)
+    right = self.predictions(outputs) == labels
+    groups = np.array([example.group for example in self.splits[split]])
+    scores = {"accuracy": float(np.mean(right))}
+    for group in sorted(set(groups) - {""}):
+      scores[f"accuracy_{group}"] = float(np.mean(right[groups == group]))
+    return scores | {"loss": float(cross_entropy(outputs[UNNAMED_OUTPUT], labels).mean())}
+
+  def write_predictions(
+    self, outputs: Outputs, split: str, directory: str, *, spec: TaskSpec | None = None
+  ) -> None:
+    """`predictions_SPLIT.tsv`: id, prediction, the right choice, group, each choice's probability; and the scores."""
+    write_tsv(os.path.join(directory, f"predictions_{split}.tsv"), self._prediction_rows(outputs, split))
+    write_scores(directory, split, outputs[UNNAMED_OUTPUT], examples=map(repr, self.splits[split]))
+
+  def stored(self, directory: str, split: str) -> Outputs:
+    scores: Any = read_scores(directory, split, examples=map(repr, self.split(split)))
+    return {UNNAMED_OUTPUT: scores}
+
+  def ensemble(self, outputs: Sequence[Outputs]) -> Outputs:
+    mean: Any = mean_probabilities([np.asarray(each[UNNAMED_OUTPUT]) for each in outputs])
+    return {UNNAMED_OUTPUT: mean}
+
+  def _prediction_rows(self, outputs: Outputs, split: str) -> Iterator[list[str]]:
+    names = [letter(index) for index in range(self.num_choices)]
+    yield ["id", "prediction", "label", "group", *(f"probability_{name}" for name in names)]
+    probabilities = special.softmax(np.asarray(outputs[UNNAMED_OUTPUT], np.float64), axis=-1)
+    for example, prediction, row in zip(
+      self.splits[split], self.predictions(outputs), probabilities, strict=True
+    ):
+      label = "" if example.label is None else names[example.label]
+      name = " ".join(example.example_id.split())
+      yield [name, names[prediction], label, example.group, *(f"{value:.6f}" for value in row)]
+
+  def plot(self, outputs: Outputs, path: str) -> bool:
+    labels = self.gold("eval")
+    score = self.evaluate(outputs)["accuracy"]
+    plots.confusion_matrix(
+      path,
+      labels,
+      self.predictions(outputs),
+      names=[letter(index) for index in range(self.num_choices)],
+      title=f"{self.spec.name}, {len(labels):,} evaluation questions\naccuracy {score:.3f}",
+    )
+    return True
+
+
+def pack_choices(
+  examples: Sequence[ChoiceExample], tokenizer: AlbertTokenizer, *, max_seq_length: int, max_qa_length: int
+) -> list[dict[str, np.ndarray]]:
+  """Int32 `input_ids`, `input_mask`, `segment_ids` of each question, `[C, s]` with s its longest row.
+
+  They are packed by the ops that a SavedModel has in its graph.
+  """
+  graph = GraphTokenizer(tokenizer)
+  rows: list[dict[str, np.ndarray]] = []
+  blocks = [
+    examples[begin : begin + _QUESTIONS_AT_ONCE] for begin in range(0, len(examples), _QUESTIONS_AT_ONCE)
+  ]
+  with tf.device(coordinator_cpu()):
+    for block in track(blocks, len(blocks), desc="Tokenizing", unit=f"x {_QUESTIONS_AT_ONCE} questions"):
+      batch = choice_batch(
+        graph,
+        *(
+          tf.constant([getattr(each, name) for each in block]) for name in ("context", "question", "choices")
+        ),
+        max_length=max_seq_length,
+        max_qa_length=max_qa_length,
+        pad_to_max_length=False,
+      )
+      arrays = {name: tensor.numpy() for name, tensor in batch.items()}  # [questions, C, S]
+      lengths = arrays["input_mask"].sum(axis=-1).max(axis=-1)
+      rows += [
+        {name: array[i, :, :length] for name, array in arrays.items()} for i, length in enumerate(lengths)
+      ]
+  return rows

@@ -1,0 +1,152 @@
+"""Questions as windows over their paragraph, with the answer's place in each."""
+
+from collections.abc import Callable, Sequence
+import dataclasses
+import functools
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.checkpoints.bundle import coordinator_cpu
+from albert_tf.finetuning.tasks.squad.read import Answer, SquadData
+from albert_tf.finetuning.tasks.squad.settings import SquadSettings
+from albert_tf.progress import track
+from albert_tf.serving.signatures.question_windows import Windows, make_windows, pack_windows
+from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization.graph import GraphTokenizer
+from albert_tf.tokenization.graph_offsets import GraphOffsets, Located
+from albert_tf.tokenization.graph_packing import head
+
+_TEXTS_AT_ONCE = 256
+_WINDOWS_AT_ONCE = 4096
+_ROW = 1 << 32  # More than any paragraph has characters.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SquadFeatures:
+  """The windows of a file, and what is needed to label and read them.
+
+  Attributes:
+    data: what was read, with Q questions.
+    settings: sizes.
+    located: the paragraphs as pieces, with the characters that each stands for.
+    windows: W windows as NumPy arrays, in the order of the questions; `row` is the question.
+    input_ids: int32 ragged [W, (S)] `[CLS] question [SEP] text [SEP]`.
+    spans: int32 [Q, 2] first and last piece of the first answer in the paragraph; -1 without one.
+    answers: of each question "found"; "moved", where the answer is elsewhere in the paragraph than stated;
+      "missing", where it is not in the paragraph; "none", where no answer is given.
+  """
+
+  data: SquadData
+  settings: SquadSettings
+  located: Located
+  windows: Windows
+  input_ids: tf.RaggedTensor
+  spans: np.ndarray
+  answers: Sequence[str]
+
+  def __len__(self) -> int:
+    return len(self.windows.row)
+
+  @functools.cached_property
+  def positions(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """int32 [W] each: start and end of the answer in the row, 0 and 0 where it is not wholly in the window,
+    and whether that is so."""
+    row, begin, length, text_begin = self.windows
+    start, end = self.spans[row].T
+    inside = (start >= begin) & (end < begin + length) & (start >= 0)
+    shift = text_begin - begin
+    starts, ends = (np.where(inside, position + shift, 0).astype(np.int32) for position in (start, end))
+    return starts, ends, (~inside).astype(np.int32)
+
+
+def make_features(data: SquadData, *, tokenizer: AlbertTokenizer, settings: SquadSettings) -> SquadFeatures:
+  """Converts a file by the ops that a SavedModel has in its graph.
+
+  Example:
+    >>> data = read_squad("dev-v1.1.json", version="1.1")
+    >>> features = make_features(data, tokenizer=tokenizer, settings=SquadSettings())
+    >>> features.input_ids[0]
+  """
+  graph = GraphTokenizer(tokenizer)
+  offsets = GraphOffsets(tokenizer, graph)
+  contexts = [paragraph.context for paragraph in data.paragraphs]
+  with tf.device(coordinator_cpu()):
+    columns = zip(*_in_blocks(offsets, contexts, unit="paragraphs"), strict=True)
+    located = Located(*(tf.concat(column, axis=0) for column in columns))
+    query = tf.concat(
+      _in_blocks(graph.tokenize, [question.text for question in data.questions], unit="questions"), axis=0
+    )
+    query = head(query, tf.minimum(query.row_lengths(), settings.max_query_length))
+    context = tf.gather(located.ids, [question.paragraph for question in data.questions])
+    sizes = {"max_seq_length": settings.max_seq_length, "doc_stride": settings.doc_stride}
+    windows, _ = make_windows(query.row_lengths(), context.row_lengths(), **sizes)
+    rows = []
+    for begin in range(0, len(windows.row), _WINDOWS_AT_ONCE):
+      block = Windows(*(column[begin : begin + _WINDOWS_AT_ONCE] for column in windows))
+      packed = pack_windows(graph, query, context, block)
+      lengths = tf.reduce_sum(packed["input_mask"], axis=1)
+      rows.append(tf.RaggedTensor.from_tensor(packed["input_ids"], lengths))
+    input_ids = tf.concat(rows, axis=0)
+  spans, answers = _align(data, located)
+  return SquadFeatures(
+    data=data,
+    settings=settings,
+    located=located,
+    windows=Windows(*(column.numpy() for column in windows)),
+    input_ids=input_ids,
+    spans=spans,
+    answers=answers,
+  )
+
+
+def _in_blocks(function: Callable[[tf.Tensor], Any], texts: Sequence[str], *, unit: str) -> list[Any]:
+  blocks = [texts[begin : begin + _TEXTS_AT_ONCE] for begin in range(0, len(texts), _TEXTS_AT_ONCE)]
+  shown = track(blocks, len(blocks), desc=f"Tokenizing {unit}", unit=f"x {_TEXTS_AT_ONCE}")
+  return [function(tf.constant(block)) for block in shown]
+
+
+def locate(context: str, answer: Answer) -> tuple[int, str]:
+  """Where the answer's text begins in the paragraph: as stated, or its nearest occurrence; -1 if nowhere."""
+  text, stated = answer
+  if not text.strip():
+    return -1, "missing"
+  if stated >= 0 and context.startswith(text, stated):
+    return stated, "found"
+  places = []
+  at = context.find(text)
+  while at >= 0:
+    places.append(at)
+    at = context.find(text, at + 1)
+  return (min(places, key=lambda place: abs(place - stated)), "moved") if places else (-1, "missing")
+
+
+def _align(data: SquadData, located: Located) -> tuple[np.ndarray, list[str]]:
+  """`spans` and `answers` of `SquadFeatures`.
+
+  A span begins with the first piece that ends behind the answer's first character, and ends with the last one that
+  begins before its end: of a character that became several pieces all belong to it; a lone "▁", which has no
+  character, belongs to nothing.
+  """
+  paragraphs = np.array([question.paragraph for question in data.questions])
+  begins = np.full(len(paragraphs), -1, np.int64)
+  ends = begins.copy()
+  answers = ["none"] * len(paragraphs)
+  for index, question in enumerate(data.questions):
+    if question.answers:
+      context = data.paragraphs[question.paragraph].context
+      begins[index], answers[index] = locate(context, question.answers[0])
+      ends[index] = begins[index] + len(question.answers[0].text)
+  # All paragraphs' pieces one after another, each in a range of its own, so that one search finds all.
+  splits = located.ids.row_splits.numpy()
+  base = np.repeat(np.arange(len(splits) - 1), np.diff(splits)) * _ROW
+  piece_starts, piece_ends = located.starts.flat_values.numpy(), located.ends.flat_values.numpy()
+  piece_ends = np.maximum.accumulate(base + np.where(piece_starts < piece_ends, piece_ends, 0))
+  row, row_end = splits[paragraphs], splits[paragraphs + 1]
+  first = np.searchsorted(piece_ends, paragraphs * _ROW + begins, side="right")
+  first = np.minimum(first, row_end - 1)
+  last = np.searchsorted(base + piece_starts, paragraphs * _ROW + ends - 1, side="right") - 1
+  spans = np.stack([first, np.maximum(first, last)], axis=1) - row[:, np.newaxis]
+  spans[(begins < 0) | (row == row_end)] = -1
+  return spans.astype(np.int32), answers

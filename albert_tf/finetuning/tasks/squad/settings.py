@@ -1,0 +1,72 @@
+"""The settings of SQuAD: sizes, and which files are used how."""
+
+import dataclasses
+from typing import Literal
+
+from albert_tf.errors import UserError
+from albert_tf.settings import Settings, setting
+
+_SPECIAL_PIECES = 3  # [CLS] question [SEP] text [SEP]
+_MOST_BEAMS = 32  # Batches are padded to multiples of this: short windows have no more places.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SquadSettings(Settings):
+  """Sizes, in pieces, under the original's flag names."""
+
+  max_seq_length: int = setting(384, help="Of a window with its question.", minimum=1)
+  max_query_length: int = setting(64, help="Longer questions are cut.", minimum=1)
+  doc_stride: int = setting(128, help="From one window's beginning to the next.", minimum=1)
+  max_answer_length: int = setting(30, help="Longer answers are not given.", minimum=1)
+  n_best_size: int = setting(
+    20, help="Answers kept for each question; in 1.1 also the starts and ends tried in a window.", minimum=1
+  )
+  start_n_top: int = setting(5, help="2.0: starts followed in each window.", minimum=1, maximum=_MOST_BEAMS)
+  end_n_top: int = setting(5, help="2.0: ends kept for each start.", minimum=1, maximum=_MOST_BEAMS)
+  keep_empty_windows: bool = setting(
+    True, help="Train on windows without their question's answer, at [CLS], as the original does."
+  )
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    if self.max_seq_length <= self.max_query_length + _SPECIAL_PIECES:
+      raise UserError(
+        f"max_seq_length must be more than max_query_length + {_SPECIAL_PIECES}, so that text fits beside the "
+        f"question. Received: {self.max_seq_length} and {self.max_query_length}."
+      )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SquadFiles(Settings):
+  """Which files, and how they are used."""
+
+  version: Literal["1.1", "2.0"] = setting(help="Of SQuAD. Default without --do_train: the fine-tuned run's.")
+  train_file: str = setting("", help="Questions with answers to train on, SQuAD's JSON.")
+  predict_file: str = setting("", help="Questions to answer; scored if the file has the answers.")
+  selection_split: Literal["train", "predict"] = setting(
+    "train",
+    help="Questions that choose checkpoint and threshold: held out of --train_file, or --predict_file itself "
+    "(the original's way; optimistic scores).",
+    aliases=("threshold_split",),
+  )
+  held_out_fraction: float = setting(
+    0.05, help="Of the training questions, in whole articles.", above=0.0, below=1.0
+  )
+  split_seed: int = setting(12345, help="Decides which articles are held out.")
+  null_score_diff_threshold: float | None = setting(
+    None,
+    help="2.0: no answer where the null score is at least this. Default: searched, or the fine-tuned run's.",
+  )
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    if not (self.train_file or self.predict_file):
+      raise UserError("SQuAD needs questions. Received: no file. Name --train_file, --predict_file or both.")
+
+  def record(self) -> dict[str, str]:
+    """What a run depends on, for run.json."""
+    names = ["train_file", "predict_file"]
+    if self.train_file:
+      names += ["selection_split"]
+      names += ["held_out_fraction", "split_seed"] if self.selection_split == "train" else []
+    return {name: str(getattr(self, name)) for name in names if getattr(self, name) != ""}
