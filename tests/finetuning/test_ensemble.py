@@ -12,9 +12,10 @@ from support.tiny_finetuning import made_up_texts, tiny_task, tokenizer
 
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.ensemble import combine, greedy, run_directories
-from albert_tf.finetuning.tasks.choices import ChoiceExample, MultipleChoiceTask
-from albert_tf.finetuning.tasks.squad.build import SquadFiles, build_task
-from albert_tf.finetuning.tasks.squad.windows import SquadSettings
+from albert_tf.finetuning.tasks.choices import ChoiceExample
+from albert_tf.finetuning.tasks.multiple_choice import MultipleChoiceTask
+from albert_tf.finetuning.tasks.squad.settings import SquadFiles, SquadSettings
+from albert_tf.finetuning.tasks.squad.task import build_task
 
 SPLITS = {"eval": made_up_texts(40, classes=3, seed=1), "test": made_up_texts(7, labelled=False, seed=2)}
 
@@ -181,8 +182,8 @@ def squad(tmp_path_factory):
   settings = SquadSettings(
     max_seq_length=32, max_query_length=8, doc_stride=8, max_answer_length=6, n_best_size=4
   )
-  source = SquadFiles(version="2.0", predict_file=str(folder / "dev.json"), of_members=True)
-  task = build_task(source, settings=settings, tokenizer=tokenizer()).task
+  source = SquadFiles(version="2.0", predict_file=str(folder / "dev.json"))
+  task = build_task(source, settings=settings, tokenizer=tokenizer(), default_threshold=None)
   for seed, threshold in enumerate((-0.5, 0.1, 0.4)):
     write_answers(folder / f"run_{seed}", task, seed, threshold=threshold)
   return task, [str(folder / f"run_{seed}") for seed in range(3)]

@@ -2,16 +2,13 @@
 
 import numpy as np
 import pytest
+from reference.batches import numpy_batch
 from support.tiny_run import train_tokenizer
 
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.choices import (
-  ChoiceExample,
-  MultipleChoiceTask,
-  PackedChoices,
-  choice_text,
-  number_of_choices,
-)
+from albert_tf.finetuning.data import Table
+from albert_tf.finetuning.tasks.choices import ChoiceColumns, ChoiceExample, choice_examples
+from albert_tf.finetuning.tasks.multiple_choice import MultipleChoiceTask, number_of_choices
 
 
 @pytest.fixture(scope="module")
@@ -39,13 +36,8 @@ def plain_row(tokenizer, context, text, *, max_seq_length, max_qa_length):
   return ids, [0] * (len(head) + 2) + [1] * (len(tail) + 1)
 
 
-def test_the_choice_takes_the_place_of_every_blank():
-  assert choice_text("the _ is as _", "sky") == "the sky is as sky"
-  assert choice_text("what is blue?", "sky") == "what is blue? sky"
-
-
 @pytest.mark.parametrize(
-  ("max_seq_length", "max_qa_length"), [(64, 32), (24, 32), (24, 5), (14, 3), (8, 32), (4, 1)]
+  ("max_seq_length", "max_qa_length"), [(64, 32), (24, 32), (24, 5), (14, 3), (8, 32), (5, 1)]
 )
 def test_packing_equals_the_rule(tokenizer, max_seq_length, max_qa_length):
   examples = [
@@ -53,42 +45,34 @@ def test_packing_equals_the_rule(tokenizer, max_seq_length, max_qa_length):
     example(context="the sky " * 40, question="ＢＬＵＥ _ and ＿", choices=("a", "small birds sing", "")),
     example(context="", question="", choices=("day", "day long", "the sky is blue and green")),
   ]
-  packed = PackedChoices(examples, tokenizer, max_seq_length=max_seq_length, max_qa_length=max_qa_length)
+  task = MultipleChoiceTask(
+    splits={"test": examples},
+    tokenizer=tokenizer,
+    max_seq_length=max_seq_length,
+    max_qa_length=max_qa_length,
+  )
+  x, _, _ = numpy_batch(task.features("test"), range(3), batch_size=3, length=max_seq_length)
   texts = [
     ["the grass is green", "the grass is small", "the grass is old trees"],
     ["blue a and a", "blue small birds sing and small birds sing", "blue  and "],
     ["day", "day long", "the sky is blue and green"],
   ]
-  assert len(packed) == 3
-  for row, source, choices in zip(packed, examples, texts, strict=True):
-    wanted = [
-      plain_row(tokenizer, source.context, text, max_seq_length=max_seq_length, max_qa_length=max_qa_length)
-      for text in choices
-    ]
-    width = max(len(ids) for ids, _ in wanted)
-    assert row["input_ids"].shape == (3, width)
-    assert width <= max_seq_length
-    for index, (ids, segments) in enumerate(wanted):
-      rest = [0] * (width - len(ids))
-      np.testing.assert_array_equal(row["input_ids"][index], ids + rest)
-      np.testing.assert_array_equal(row["segment_ids"][index], segments + rest)
-      np.testing.assert_array_equal(row["input_mask"][index], [1] * len(ids) + rest)
-    assert {array.dtype for array in row.values()} == {np.dtype(np.int32)}
-
-
-def test_no_room_is_refused(tokenizer):
-  for lengths in ({"max_seq_length": 3, "max_qa_length": 8}, {"max_seq_length": 8, "max_qa_length": 0}):
-    with pytest.raises(UserError, match="leave room"):
-      PackedChoices([example()], tokenizer, **lengths)
+  for row, (source, choices) in enumerate(zip(examples, texts, strict=True)):
+    for choice, text in enumerate(choices):
+      ids, segments = plain_row(
+        tokenizer, source.context, text, max_seq_length=max_seq_length, max_qa_length=max_qa_length
+      )
+      rest = [0] * (max_seq_length - len(ids))
+      assert x["input_ids"][row, choice].tolist() == ids + rest
+      assert x["segment_ids"][row, choice].tolist() == segments + rest
+      assert x["input_mask"][row, choice].tolist() == [1] * len(ids) + rest
 
 
 def test_every_question_has_the_same_number_of_choices():
   splits = {"train": [example()], "eval": [example(example_id="row 5", choices=("a", "b"))]}
   with pytest.raises(UserError, match="3 in q, 2 in row 5"):
     number_of_choices(splits)
-  with pytest.raises(UserError, match=r"at least two choices. Received: 1 in q"):
-    number_of_choices({"train": [example(choices=("a",))]})
-  with pytest.raises(UserError, match="at least one question"):
+  with pytest.raises(UserError, match="no question"):
     number_of_choices({"train": []})
 
 
@@ -129,24 +113,77 @@ def test_training_needs_labels(tokenizer):
     task.train_features()
 
 
-def test_what_is_cut_is_counted_and_said_once(tokenizer, caplog):
-  long = example(context="the sky " * 40)
-  short = example(context="")
-  packed = PackedChoices([long, short, long], tokenizer, max_seq_length=24, max_qa_length=12)
-  assert packed.num_cut == 2
-  assert PackedChoices([short], tokenizer, max_seq_length=24, max_qa_length=1).num_cut == 1
-  fits = max(
-    len(row)
-    for row in PackedChoices([example()], tokenizer, max_seq_length=99, max_qa_length=50)[0]["input_ids"]
-  )
-  for length, cut in ((fits, 0), (fits - 1, 1)):
-    assert PackedChoices([example()], tokenizer, max_seq_length=length, max_qa_length=50).num_cut == cut
-  task = MultipleChoiceTask(
-    splits={"eval": [long, short], "test": [short]}, tokenizer=tokenizer, max_seq_length=24, max_qa_length=12
-  )
-  with caplog.at_level("INFO", logger="absl"):
-    task.eval_features()
-    task.test_features()
-  assert [record.getMessage() for record in caplog.records] == [
-    "eval: of 1 of 2 questions the passage or the choice is cut to fit 24 pieces (--max_seq_length)"
+# ------------------------------------------------------------------ a person's own table
+
+
+def table(*rows):
+  names = dict.fromkeys(name for row in rows for name in row)
+  columns = {name: [row.get(name) for row in rows] for name in names}
+  return Table(source="t.csv", columns=columns, first_line=2)
+
+
+def listed(label, choices=("red", "blue", "green"), **more):
+  return {"question": "what is it?", "choices": list(choices), "label": label, **more}
+
+
+@pytest.mark.parametrize(
+  ("label_format", "values", "choices", "expected"),
+  [
+    ("index", ("0", "2"), ("red", "blue", "green"), [0, 2]),
+    ("index", (0, np.int64(2), 1.0), ("red", "blue", "green"), [0, 2, 1]),
+    ("index1", (1, 3), ("red", "blue", "green"), [0, 2]),
+    ("letter", ("A", "c "), ("red", "blue", "green"), [0, 2]),
+    ("text", ("blue", " green"), ("red", "blue", "green"), [1, 2]),
+    ("text", ("1", "2"), ("1", "0", "2"), [0, 2]),
+  ],
+)
+def test_labels_in_every_format(label_format, values, choices, expected):
+  rows = table(*(listed(value, choices) for value in values))
+  examples = choice_examples(rows, ChoiceColumns(label_format=label_format))
+  assert [each.label for each in examples] == expected
+
+
+@pytest.mark.parametrize(
+  ("label_format", "label"),
+  [("index", "3"), ("index", "-1"), ("letter", "E"), ("index1", "0"), ("text", "x")],
+)
+def test_labels_that_name_no_choice(label_format, label):
+  with pytest.raises(UserError, match=f"Received: '{label}' for 3 choices in line 2 of t.csv"):
+    choice_examples(table(listed(label)), ChoiceColumns(label_format=label_format))
+
+
+def test_columns_for_each_choice_and_a_context():
+  rows = [
+    {"passage": "p", "q": "", "a": "x", "b": 3.0, "gold": "B", "n": "first"},
+    {"passage": None, "q": "q", "a": "x", "b": 4, "gold": None, "n": ""},
   ]
+  columns = ChoiceColumns(
+    context_column="passage",
+    question_column="q",
+    choice_columns=("a", "b"),
+    label_column="gold",
+    label_format="letter",
+    id_column="n",
+  )
+  first, second = choice_examples(table(*rows), columns)
+  assert (first.example_id, first.context, first.question, first.choices, first.label) == (
+    "first", "p", "", ("x", "3"), 1,
+  )  # fmt: skip
+  assert (second.example_id, second.context, second.label) == ("line 3 of t.csv", "", None)
+  (bare,) = choice_examples(table({"question": "q", "choices": ["a", "b"]}), ChoiceColumns(), labelled=False)
+  assert bare.label is None
+
+
+@pytest.mark.parametrize(
+  ("row", "columns", "message"),
+  [
+    ({"question": "q", "choices": ["a"]}, {}, r"Received: t.csv without label; it has question, choices"),
+    (listed(0, "ab"), {"choice_columns": ("a", "b")}, "without a, b"),
+    ({**listed(0), "choices": "a b"}, {}, r"one of lists. Received: 'a b' in line 2 of t.csv"),
+    (listed(0, ("a", "", "c")), {}, r"all its choices.* Received: .'a', '', 'c'. in line 2"),
+    ({"question": "q", "a": "x", "b": np.nan, "label": 0}, {"choice_columns": ("a", "b")}, "all its choices"),
+  ],
+)
+def test_rows_that_are_no_questions(row, columns, message):
+  with pytest.raises(UserError, match=message):
+    choice_examples(table(row), ChoiceColumns(**columns))

@@ -9,7 +9,8 @@ from support.tiny_finetuning import QUICK, tiny_start
 from support.tiny_run import WORDS
 
 from albert_tf.finetuning.engine.fit import fine_tune
-from albert_tf.finetuning.tasks.choices import ChoiceExample, MultipleChoiceTask
+from albert_tf.finetuning.tasks.choices import ChoiceExample
+from albert_tf.finetuning.tasks.multiple_choice import MultipleChoiceTask
 
 
 def random_questions(count, *, num_choices, seed):

@@ -13,8 +13,8 @@ from albert_tf.finetuning.engine.record import Record
 from albert_tf.finetuning.engine.results import lines, model_card, summarize
 from albert_tf.finetuning.initialize import read_start
 from albert_tf.finetuning.tasks import plots
+from albert_tf.finetuning.tasks.squad.settings import SquadSettings
 from albert_tf.finetuning.tasks.squad.task import SquadTask
-from albert_tf.finetuning.tasks.squad.windows import SquadSettings
 from albert_tf.finetuning.tasks.text import Texts, text_rows
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.tokenization import WordPieceTokenizer

@@ -9,8 +9,8 @@ from support.commands.script_runs import run_script
 from support.task_files import write_mrpc, write_squad
 
 from albert_tf.finetuning.tasks.glue import GlueTextTask
-from albert_tf.finetuning.tasks.squad.build import SquadFiles, build_task
-from albert_tf.finetuning.tasks.squad.windows import SquadSettings
+from albert_tf.finetuning.tasks.squad.settings import SquadFiles, SquadSettings
+from albert_tf.finetuning.tasks.squad.task import build_task
 
 pytestmark = pytest.mark.slow
 
@@ -26,8 +26,8 @@ def folder(tmp_path_factory):
   glue = GlueTextTask("mrpc", data_dir=str(path), tokenizer=tokenizer, max_seq_length=32)
   sizes = SquadSettings(max_seq_length=32, max_query_length=8, doc_stride=8, max_answer_length=6)
   source = SquadFiles(version="1.1", predict_file=str(path / "dev.json"))
-  squad = build_task(source, settings=sizes, tokenizer=tokenizer).task
-  lengths = [len(row["input_ids"]) for row in squad.eval_features().rows]
+  squad = build_task(source, settings=sizes, tokenizer=tokenizer)
+  lengths = squad.splits["eval"][0].input_ids.row_lengths().numpy()
   for seed in range(2):
     rng = np.random.default_rng(seed)
     outputs = {name: [rng.normal(size=n) for n in lengths] for name in ("start_logits", "end_logits")}

@@ -7,7 +7,7 @@ from typing import Any
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.finetuning import data
-from albert_tf.finetuning.tasks import conll, glue, race
+from albert_tf.finetuning.tasks import choices, conll, glue
 from albert_tf.finetuning.tasks.squad.read import read_squad
 from albert_tf.records import read_records
 from albert_tf.records.manifest import Manifest
@@ -23,7 +23,7 @@ READERS: dict[str, Callable[[str], Any]] = {
   **{f"table.{suffix}": lambda path: data.read_table(path) for suffix in ("tsv", "csv", "jsonl", "parquet")},
   "words.conll": lambda path: conll.read_tagged(path, conll.Columns()),
   "squad.json": lambda path: read_squad(path, version="1.1", require_answers=True).questions,
-  "RACE": lambda path: race.read_race(os.path.dirname(path), "train", levels=["high"]),
+  "RACE": lambda path: choices.read_race(os.path.dirname(path), "train", levels=["high"]),
   "glue": lambda path: glue.read_splits(glue.find_task("mrpc"), path),
   "glue/MRPC": lambda path: sorted(
     name for name in data.find_split_files(path, (".tsv",), needed=("train",))
