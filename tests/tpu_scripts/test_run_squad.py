@@ -1,4 +1,4 @@
-"""run_squad.py as a user runs it: training with two seeds, answering new questions, and mistakes."""
+"""run_squad.py as a user runs it: training, answering new questions, and mistakes."""
 
 import json
 import shutil
@@ -44,7 +44,7 @@ def runs(folder):
   elsewhere = f"--output_dir={folder}/x"
   commands = {
     "2.0": [*train, "--version=2.0", f"--train_file={folder}/train.json", f"--predict_file={folder}/dev.json",
-            f"--output_dir={folder}/two", "--seeds=1,2", "--ensemble", "--threshold_split=train",
+            f"--output_dir={folder}/two", "--threshold_split=train",
             "--held_out_fraction=0.3"],
     # Nothing but the run, the questions and a place: everything else is the run's.
     "new questions": ["--do_predict", f"--init_checkpoint={folder}/two", f"--predict_file={folder}/new.json",
@@ -70,19 +70,14 @@ def load(path):
 @pytest.mark.slow
 def test_training_leaves_everything(runs, folder):
   assert runs["2.0"].status == 0, runs["2.0"].stderr
-  run, out = folder / "two", runs["2.0"].stderr
+  run = folder / "two"
   results = load(run / "results.json")
   assert {
     "exact", "f1", "total", "HasAns_exact", "HasAns_f1", "HasAns_total", "NoAns_exact", "NoAns_f1", "NoAns_total",
     "best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh", "selection_f1", "null_score_diff_threshold",
-    "median", "spread", "seeds", "ensemble",
+    
   } <= results.keys()  # fmt: skip
   assert (results["total"], results["HasAns_total"], results["NoAns_total"]) == (12, 8, 4)
-  # What is not as it should be is counted and listed.
-  assert "1 answers are not in their paragraph; their questions are not trained on: 0-0-1" in out
-  assert (
-    "1 answers are elsewhere in their paragraph than the file says; the nearest place is taken: 0-0-0" in out
-  )
   ids = {
     question["id"]
     for a in load(folder / "dev.json")["data"]
@@ -93,15 +88,10 @@ def test_training_leaves_everything(runs, folder):
     assert load(run / name).keys() == ids
   for name in ("evaluation.png", "README.md", "flags.txt", "saved_model/1/saved_model.pb"):
     assert (run / name).exists(), name
-  assert load(run / "ensemble/predictions.json").keys() == ids
   assert (
     "random_seed" not in (run / "flags.txt").read_text()
   )  # A flag of TensorFlow's own: unknown at parsing.
-  # The top has the best seed's files, its threshold too.
-  best = folder / f"two/seed_{results['best_seed']}"
-  assert load(run / "task.json") == load(best / "task.json")
   assert load(run / "task.json")["null_score_diff_threshold"] == results["null_score_diff_threshold"]
-  assert load(run / "predictions.json") == load(best / "predictions.json")
 
 
 @pytest.mark.slow

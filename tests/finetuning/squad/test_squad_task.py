@@ -178,13 +178,15 @@ def test_the_originals_checkpoint_answers(tmp_path, made_up, tokenizer):
   assert answers[True] == answers[False]
 
 
-def test_training_windows(tmp_path, made_up, tokenizer):
+def test_training_windows(tmp_path, made_up, tokenizer, caplog):
   small = SquadSettings(max_seq_length=64, max_query_length=24, doc_stride=16)
   data = of_short_paragraphs(made_up, 30, impossible=5)
   data.questions[0] = data.questions[0]._replace(answers=(Answer("nowhere to be found", 0),))
   path = write_file(tmp_path / "train.json", data)
   files = SquadFiles(version="2.0", train_file=path, predict_file=path, selection_split="predict")
-  task = build_task(files, settings=small, tokenizer=tokenizer)
+  with caplog.at_level("INFO", logger="absl"):
+    task = build_task(files, settings=small, tokenizer=tokenizer)
+  assert f"their questions are not trained on: {data.questions[0].id}" in caplog.text
   (features,) = task.splits["train"]
   assert [n for n, found in enumerate(features.answers) if found == "missing"] == [0]
   every = task.train_features()
