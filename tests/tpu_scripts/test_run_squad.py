@@ -75,7 +75,7 @@ def test_training_leaves_everything(runs, folder):
   assert {
     "exact", "f1", "total", "HasAns_exact", "HasAns_f1", "HasAns_total", "NoAns_exact", "NoAns_f1", "NoAns_total",
     "best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh", "selection_f1", "null_score_diff_threshold",
-    
+
   } <= results.keys()  # fmt: skip
   assert (results["total"], results["HasAns_total"], results["NoAns_total"]) == (12, 8, 4)
   ids = {
