@@ -106,7 +106,9 @@ def _passages(folder: str) -> Iterator[tuple[str, str]]:
 def _questions(passage: Any, *, where: str, level: str) -> Iterator[ChoiceExample]:
   try:
     article, questions, options = passage["article"], passage["questions"], passage["options"]
-    labels = [list(LETTERS[:_RACE_CHOICES]).index(answer) for answer in passage.get("answers", ())]
+    labels: list[int | None] = [
+      list(LETTERS[:_RACE_CHOICES]).index(answer) for answer in passage.get("answers", ())
+    ]
     rows = list(zip(questions, options, labels or [None] * len(questions), strict=True))
     name = passage.get("id") or os.path.basename(where)
     texts = [article, *questions, *(text for each in options for text in each)]

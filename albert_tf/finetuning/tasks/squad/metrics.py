@@ -1,7 +1,7 @@
 """SQuAD's exact match and F1, by the official rules of each version, and the search for 2.0's threshold."""
 
 import collections
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import re
 import string
 from typing import NamedTuple
@@ -119,11 +119,10 @@ def best_threshold(answering: np.ndarray, answerable: np.ndarray, null_scores: n
   return Threshold(float((below + above) / 2.0), 100.0 * float(totals[count]) / len(nulls))
 
 
-def best_thresholds(scores: Scores, answerable: np.ndarray, null_scores: Sequence[float]) -> dict[str, float]:
+def best_thresholds(scores: Scores, answerable: np.ndarray, null_scores: np.ndarray) -> dict[str, float]:
   """`best_exact`, `best_f1` and their thresholds, chosen on the very questions they describe (official report)."""
-  nulls = np.asarray(null_scores)
   report: dict[str, float] = {}
   for name, values in (("exact", scores.exact), ("f1", scores.f1)):
-    found = best_threshold(values, answerable, nulls)
+    found = best_threshold(values, answerable, null_scores)
     report |= {f"best_{name}": found.score, f"best_{name}_thresh": found.value}
   return report
