@@ -95,7 +95,7 @@ def choice_batch(
   max_qa_length: int,
   pad_to_max_length: bool,
 ) -> Tensors:
-  """`[CLS] context [SEP] question and choice [SEP]` for every choice, `[B, C, S]`, as `finetuning.tasks.choices`.
+  """`[CLS] context [SEP] question and choice [SEP]` for every choice, `[B, C, S]`.
 
   Args:
     tokenizer: packs.
@@ -120,7 +120,7 @@ def choice_batch(
 
 
 def choice_texts(question: tf.Tensor, choices: tf.Tensor) -> tf.Tensor:
-  """`finetuning.tasks.choices.choice_text` for every choice; normalised [B] and [B, C] to [B, C]."""
+  """Question and choice as one text: every "_" becomes the choice, else it follows; normalised [B], [B, C] to [B, C]."""
   shape = tf.shape(choices)
   parts = tf.strings.split(question, sep=BLANK)  # [B, (parts)]
   parts = tf.gather(parts, tf.repeat(tf.range(shape[0]), shape[1]))  # [B C, (parts)]

@@ -125,7 +125,7 @@ def test_a_tagger(tmp_path: pathlib.Path, model, tokenizer: WordPieceTokenizer):
     aligned = align(
       [TaggedSentence(words=tuple(words), tags=None, where="")], tokenizer, label_ids={}, max_seq_length=12
     )
-    for word, (row, position) in enumerate(aligned.places[0]):
+    for word, (row, position) in enumerate(aligned.places):
       x, _, _ = numpy_batch(aligned.features, [row], batch_size=1, length=12)
       chances = tf.nn.softmax(tagger(x))[0][position]
       assert outputs["probabilities"][b][word] == pytest.approx(float(tf.reduce_max(chances)), abs=1e-5)

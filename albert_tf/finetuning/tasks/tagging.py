@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import functools
+import itertools
 import os
 import re
 from typing import Any
@@ -34,12 +35,12 @@ class TaggingFeatures:
 
   Attributes:
     features: rows, and labels and weights by piece where the sentences have tags.
-    places: of each sentence int32 [words, 2]: the row and the position where a word's tag is read; -1 for a word of
+    places: int32 [words of all sentences, 2]: the row and the position where a word's tag is read; -1 for a word of
       which normalisation leaves nothing.
   """
 
   features: FeatureSet
-  places: list[np.ndarray]
+  places: np.ndarray
 
 
 class TaggingTask(FineTuningTask):
@@ -78,6 +79,7 @@ class TaggingTask(FineTuningTask):
       label_names=names,
       max_seq_length=max_seq_length,
     )
+    self._label_ids = {tag: index for index, tag in enumerate(names)}
     self._entities = marks_entities(names)
     self.best_metric = "f1" if self._entities else "accuracy"
     if self._entities:  # Says now, not after training, that a package is missing.
@@ -86,10 +88,8 @@ class TaggingTask(FineTuningTask):
   @functools.cache  # noqa: B019  A task lives as long as the command.
   def aligned(self, split: str) -> TaggingFeatures:
     """The features of a split, and where each word's tag is read."""
-    label_ids = {name: index for index, name in enumerate(self.spec.label_names)}
-    return align(
-      self.split(split), self._tokenizer, label_ids=label_ids, max_seq_length=self.spec.max_seq_length
-    )
+    sizes = {"label_ids": self._label_ids, "max_seq_length": self.spec.max_seq_length}
+    return align(self.split(split), self._tokenizer, **sizes)
 
   def features(self, split: str) -> FeatureSet:
     return self.aligned(split).features
@@ -114,18 +114,19 @@ class TaggingTask(FineTuningTask):
     names = self.spec.label_names
     without_piece = OUTSIDE if OUTSIDE in names else names[0]
     best = [np.argmax(row, axis=-1) for row in outputs[UNNAMED_OUTPUT]]
-    return [
-      [without_piece if row < 0 else names[best[row][position]] for row, position in sentence]
-      for sentence in self.aligned(split).places
-    ]
+    places = self.aligned(split).places.tolist()
+    tags = iter(without_piece if row < 0 else names[best[row][position]] for row, position in places)
+    return [list(itertools.islice(tags, len(sentence.words))) for sentence in self.splits[split]]
 
   def _mean_loss(self, outputs: Outputs, split: str) -> float:
     """Mean cross-entropy of the words that have pieces."""
-    features = self.aligned(split).features
-    rows: Any = zip(outputs[UNNAMED_OUTPUT], features.labels or (), features.weights or (), strict=True)
-    losses = [cross_entropy(logits[: len(labels)], labels)[weights > 0] for logits, labels, weights in rows]
-    every = np.concatenate([*losses, []])
-    return float(every.mean()) if len(every) else 0.0
+    places = self.aligned(split).places
+    has_piece = places[:, 0] >= 0
+    if not has_piece.any():
+      return 0.0
+    logits = [outputs[UNNAMED_OUTPUT][row][position] for row, position in places[has_piece]]
+    gold = _tag_ids(self.splits[split], self._label_ids)
+    return float(cross_entropy(np.stack(logits), gold[has_piece]).mean())
 
   def write_predictions(
     self, outputs: Outputs, split: str, directory: str, *, spec: TaskSpec | None = None
@@ -142,9 +143,8 @@ class TaggingTask(FineTuningTask):
       yield [""]
 
   def plot(self, outputs: Outputs, path: str) -> bool:
-    index = {name: number for number, name in enumerate(self.spec.label_names)}
-    gold = np.array([index[tag] for sentence in self.splits["eval"] for tag in sentence.tags or ()])
-    predicted = np.array([index[tag] for tags in self.predict(outputs, "eval") for tag in tags])
+    gold = _tag_ids(self.splits["eval"], self._label_ids)
+    predicted = np.array([self._label_ids[tag] for tags in self.predict(outputs, "eval") for tag in tags])
     scores = self.evaluate(outputs)
     title = (
       f"{self.spec.name}, {len(gold):,} evaluation words\n{self.best_metric} {scores[self.best_metric]:.3f}"
@@ -175,56 +175,44 @@ def align(
     UserError: a tag is not in `label_ids`.
   """
   packer = graph_tokenizer(tokenizer)
-  rows: list[dict[str, np.ndarray]] = []
-  labels: list[np.ndarray] = []
-  weights: list[np.ndarray] = []
-  places: list[np.ndarray] = []
+  rows: list[np.ndarray] = []
+  found: list[np.ndarray] = []
   for begin in range(0, len(sentences), _SENTENCES_AT_ONCE):
     block = sentences[begin : begin + _SENTENCES_AT_ONCE]
+    counts = np.array([len(sentence.words) for sentence in block])
     with tf.device(coordinator_cpu()):
-      words = tf.RaggedTensor.from_row_lengths(
-        tf.constant([word for sentence in block for word in sentence.words]),
-        [len(sentence.words) for sentence in block],
-      )
+      words = tf.constant([word for sentence in block for word in sentence.words])
+      words = tf.RaggedTensor.from_row_lengths(words, counts)
       windows = make_word_windows(packer, words, max_length=max_seq_length)
-    ids = windows.batch["input_ids"].numpy()  # [W, S]
-    sizes = windows.batch["input_mask"].numpy().sum(axis=1)
-    has_token = windows.has_token.numpy()  # [B, N]
-    place = np.stack([windows.window.numpy(), windows.position.numpy()], axis=-1)
-    found = [row[: len(sentence.words)] for row, sentence in zip(place, block, strict=True)]
-    exists = [row[: len(sentence.words)] for row, sentence in zip(has_token, block, strict=True)]
-    tags, marks = np.zeros_like(ids), np.zeros(ids.shape, np.float32)
-    for sentence, at, is_there in zip(block, found, exists, strict=True):
-      if sentence.tags is not None:
-        tags[tuple(at[is_there].T)] = np.array(_tag_ids(sentence, label_ids))[is_there]
-        marks[tuple(at[is_there].T)] = 1.0
-    places += [
-      np.where(is_there[:, np.newaxis], at + [len(rows), 0], -1)
-      for at, is_there in zip(found, exists, strict=True)
-    ]
-    for row, size in zip(ids, sizes, strict=True):
-      rows.append(
-        {
-          "input_ids": row[:size],
-          "input_mask": np.ones(size, np.int32),
-          "segment_ids": np.zeros(size, np.int32),
-        }
-      )
-    labels += [row[:size] for row, size in zip(tags, sizes, strict=True)]
-    weights += [row[:size] for row, size in zip(marks, sizes, strict=True)]
-  if not sentences or sentences[0].tags is None:
-    return TaggingFeatures(FeatureSet(rows), places)
-  return TaggingFeatures(FeatureSet(rows, labels, weights=weights), places)
+    place = np.stack([windows.window.numpy() + len(rows), windows.position.numpy()], axis=-1)  # [B, N, 2]
+    place[~windows.has_token.numpy()] = -1
+    found.append(place[np.arange(place.shape[1]) < counts[:, np.newaxis]])
+    lengths = windows.batch["input_mask"].numpy().sum(axis=1)
+    rows += [row[:n] for row, n in zip(windows.batch["input_ids"].numpy(), lengths, strict=True)]
+  places = np.concatenate(found)
+  inputs = [
+    {"input_ids": row, "input_mask": np.ones_like(row), "segment_ids": np.zeros_like(row)} for row in rows
+  ]
+  if sentences[0].tags is None:
+    return TaggingFeatures(FeatureSet(inputs), places)
+  labels = [np.zeros_like(row) for row in rows]
+  weights = [np.zeros(len(row), np.float32) for row in rows]
+  for (row, position), tag in zip(places, _tag_ids(sentences, label_ids), strict=True):
+    if row >= 0:
+      labels[row][position], weights[row][position] = tag, 1.0
+  return TaggingFeatures(FeatureSet(inputs, labels, weights=weights), places)
 
 
-def _tag_ids(sentence: TaggedSentence, label_ids: Mapping[str, int]) -> list[int]:
-  for word, tag in zip(sentence.words, sentence.tags or (), strict=True):
-    if tag not in label_ids:
+def _tag_ids(sentences: Sequence[TaggedSentence], label_ids: Mapping[str, int]) -> np.ndarray:
+  """The ids of all sentences' tags, one after another."""
+  for sentence in sentences:
+    unknown = set(sentence.tags or ()) - label_ids.keys()
+    if unknown:
       raise UserError(
-        f"A tag must be one of {', '.join(label_ids)}. Received: {tag!r} at {word!r} in the sentence of "
+        f"A tag must be one of {', '.join(label_ids)}. Received: {min(unknown)!r} in the sentence of "
         f"{sentence.where}. Fix the file, or choose the column with --tag_column."
       )
-  return [label_ids[tag] for tag in sentence.tags or ()]
+  return np.array([label_ids[tag] for sentence in sentences for tag in sentence.tags or ()], np.int32)
 
 
 def _tags_by_frequency(splits: Mapping[str, Sequence[TaggedSentence]]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ _TEXT_INPUTS = (*strings("context", "question"), tf.TensorSpec([None, None], tf.
 
 
 class MultipleChoiceModule(ServingModule):
-  """Scores of the choices of questions, packed as `finetuning.tasks.choices` packs them.
+  """Scores of the choices of questions.
 
   Every example of a batch has the same number of choices, C.
 

@@ -67,18 +67,13 @@ class TokenClassificationModule(ServingModule):
     if not self._marks_entities:
       return tagged
     real = tf.sequence_mask(tagged["num_entities"], tf.shape(tagged["entity_types"])[1])
-    row = tf.where(real)[:, 0]
-    first, end = (tf.boolean_mask(tagged[f"entity_{name}_words"], real) for name in ("first", "end"))
-    start = tf.gather_nd(starts, tf.stack([tf.cast(row, tf.int32), first], axis=1))
-    stop = tf.gather_nd(ends, tf.stack([tf.cast(row, tf.int32), end - 1], axis=1))
-    places = tf.where(real)
-    shape = tf.shape(real, tf.int64)
-    found = substrings(located.texts, located.char_bytes, row, start, stop)
-    return tagged | {
-      "entity_starts": tf.scatter_nd(places, start, shape),
-      "entity_ends": tf.scatter_nd(places, stop, shape),
-      "entities": tf.tensor_scatter_nd_update(tf.fill(shape, ""), places, found),
-    }
+    first = tagged["entity_first_words"]
+    last = tf.maximum(tagged["entity_end_words"] - 1, 0)
+    start = tf.where(real, tf.gather(starts, first, batch_dims=1), 0)
+    end = tf.where(real, tf.gather(ends, last, batch_dims=1), 0)
+    row = tf.broadcast_to(tf.range(tf.shape(start)[0])[:, tf.newaxis], tf.shape(start))
+    found = substrings(located.texts, located.char_bytes, row, start, end)
+    return tagged | {"entity_starts": start, "entity_ends": end, "entities": found}
 
   def words(self, words: tf.Tensor) -> Tensors:
     ragged = tf.ragged.boolean_mask(words, words != "")

@@ -45,7 +45,7 @@ def in_chunks(
 def substrings(
   texts: tf.Tensor, char_bytes: tf.RaggedTensor, row: tf.Tensor, start: tf.Tensor, end: tf.Tensor
 ) -> tf.Tensor:
-  """Parts of texts [B], [M]: of text `row` the characters from `start` to `end`, which are not counted again."""
+  """Parts of texts [B], shaped as `row`: of that text the characters from `start` to `end`, not counted again."""
   first = tf.gather(char_bytes.row_splits, row)
   begin, stop = (
     tf.gather(char_bytes.flat_values, first + tf.cast(place, first.dtype)) for place in (start, end)

@@ -24,6 +24,10 @@ from albert_tf.tokenization import AlbertTokenizer
 DECODED, THRESHOLD = "decoded", "threshold"  # Of runs that have answered, in place of a model's outputs.
 SELECTION = "selection_"  # Before the scores of the held-out questions.
 _LISTED = 5  # Ids in a message.
+_ODD_ANSWERS = {
+  "moved": "elsewhere in their paragraph than the file says; the nearest place is taken",
+  "missing": "not in their paragraph; their questions are not trained on",
+}
 
 
 def build_task(
@@ -64,8 +68,12 @@ def build_task(
   converted = {
     name: make_features(each, tokenizer=tokenizer, settings=settings) for name, each in data.items()
   }
-  for name, features in converted.items():
-    _log(name, features)
+  for name, each in converted.items():
+    logging.info("%s: %d questions, %d windows", name, len(each.data.questions), len(each))
+    for status, meaning in _ODD_ANSWERS.items():
+      ids = [q.id for q, found in zip(each.data.questions, each.answers, strict=True) if found == status]
+      if ids:
+        logging.info("  %d answers are %s: %s", len(ids), meaning, ", ".join(ids[:_LISTED]))
   return SquadTask(
     version=source.version, settings=settings, threshold=threshold, data=source.record(), **converted
   )
@@ -85,28 +93,6 @@ def hold_out_articles(data: SquadData, source: SquadFiles) -> tuple[SquadData, S
     advice="Use --selection_split=predict",
   )
   return data.subset(train), data.subset(held)
-
-
-def _log(name: str, features: SquadFeatures) -> None:
-  """Counts, and the questions whose answers are not where they should be."""
-  data = features.data
-  logging.info(
-    "%s: %d questions, %d paragraphs, %d windows",
-    name,
-    len(data.questions),
-    len(data.paragraphs),
-    len(features),
-  )
-  for status, meaning in (
-    ("moved", "answers are elsewhere in their paragraph than the file says; the nearest place is taken"),
-    ("missing", "answers are not in their paragraph; their questions are not trained on"),
-  ):
-    ids = [
-      question.id for question, found in zip(data.questions, features.answers, strict=True) if found == status
-    ]
-    if ids:
-      more = ", …" if len(ids) > _LISTED else ""
-      logging.info("  %d %s: %s%s", len(ids), meaning, ", ".join(ids[:_LISTED]), more)
 
 
 class _Scored(NamedTuple):
