@@ -120,7 +120,7 @@ def choice_batch(
 
 
 def choice_texts(question: tf.Tensor, choices: tf.Tensor) -> tf.Tensor:
-  """Question and choice as one text: every "_" becomes the choice, else it follows, `[B, C]`; normalised [B] and [B, C]."""
+  """Question and choice as one text: every "_" becomes the choice, else it follows; normalised [B], [B, C] → [B, C]."""
   shape = tf.shape(choices)
   parts = tf.strings.split(question, sep=BLANK)  # [B, (parts)]
   parts = tf.gather(parts, tf.repeat(tf.range(shape[0]), shape[1]))  # [B C, (parts)]
