@@ -88,8 +88,8 @@ class TaggingTask(FineTuningTask):
   @functools.cache  # noqa: B019  A task lives as long as the command.
   def aligned(self, split: str) -> TaggingFeatures:
     """The features of a split, and where each word's tag is read."""
-    sizes = {"label_ids": self._label_ids, "max_seq_length": self.spec.max_seq_length}
-    return align(self.split(split), self._tokenizer, **sizes)
+    sentences, length = self.split(split), self.spec.max_seq_length
+    return align(sentences, self._tokenizer, label_ids=self._label_ids, max_seq_length=length)
 
   def features(self, split: str) -> FeatureSet:
     return self.aligned(split).features
