@@ -146,7 +146,7 @@ def _explanation(error: tf.errors.OpError, settings: PretrainingSettings, index:
 def _sentence(cause: Cause, line: str, settings: PretrainingSettings) -> str:
   """What must hold, what was received, what to do."""
   parts = settings.step.gradient_accumulation_steps
-  remat = "" if settings.encoder_options.get("remat") else ", recompute activations (--remat)"
+  remat = "" if settings.remat else ", recompute activations (--remat)"
   rule, advice = {
     Cause.MEMORY: (
       "The step must fit into the devices' memory",

@@ -213,6 +213,7 @@ def _build(settings: PretrainingSettings, strategy: tf.distribute.Strategy) -> _
     model=model,
     optimizer=optimizer,
     config=settings.step,
+    use_xla=settings.distribution.use_xla,
   )
   return _Trained(model, variables, optimizer, step)
 

@@ -1,8 +1,8 @@
-"""All settings of a pretraining run, in one frozen object that the command's flags fill. No TensorFlow."""
+"""All settings of a pretraining run: what `run_pretrain.py` makes its flags of. No TensorFlow."""
 
 from collections.abc import Mapping
 import dataclasses
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
@@ -10,18 +10,10 @@ from albert_tf.optim.config import OptimizerConfig
 from albert_tf.settings import Settings, setting
 
 if TYPE_CHECKING:  # At run time these would import NumPy, and the flags are read from here.
-  from albert_tf.pipelines.record_index import DataIdentity, OnBadRecord
+  from albert_tf.pipelines.record_index import DataIdentity
   from albert_tf.records import PretrainingSpec
 
-OnNonfinite = Literal["stop", "skip"]
-ON_NONFINITE: tuple[OnNonfinite, ...] = get_args(OnNonfinite)
-MASKINGS = ("stored", "fresh")
-SENTENCE_TASKS = ("sentence_order", "next_sentence", "")  # What reports call the sentence loss; "" is none.
-SelectBest = Literal["held_out", "last"]
-SELECT_BEST: tuple[SelectBest, ...] = get_args(SelectBest)
 PRECISIONS = ("float32", "bfloat16")
-
-Part = TypeVar("Part")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,34 +59,30 @@ class DistributionConfig(Settings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StepConfig:
-  """How a global batch becomes one update.
+class StepConfig(Settings):
+  """How a global batch becomes one update."""
 
-  Attributes:
-    global_batch_size: examples of one update on all replicas and in all micro-batches.
-    gradient_accumulation_steps: micro-batches a replica computes one after the other.
-    seed: keys the dropout of every (step, replica, micro-batch).
-    all_reduce_dtype: "float32", or "bfloat16" to halve the traffic at a loss of exactness.
-    use_xla: compile forward and backward pass with XLA on CPU and GPU; TPUs always do.
-    on_nonfinite: "stop" leaves a loss or gradient that is not finite to the loop, which stops; "skip" leaves
-      that update out: weights, moments and averages stay as they are, step and data move on.
-    sentence_task: one of `SENTENCE_TASKS`, what the labels of the records say; empty for no sentence loss: pooler and
-      sentence head are then not trained, and keep their values.
-  """
-
-  global_batch_size: int
-  gradient_accumulation_steps: int = 1
-  seed: int = 12345
-  all_reduce_dtype: str = "float32"
-  use_xla: bool = False
-  on_nonfinite: OnNonfinite = "stop"
-  sentence_task: str = "sentence_order"
-
-  def __post_init__(self) -> None:
-    if self.sentence_task not in SENTENCE_TASKS:
-      raise UserError(
-        f"sentence_task must be one of {', '.join(map(repr, SENTENCE_TASKS))}. Received: {self.sentence_task!r}."
-      )
+  global_batch_size: int = setting(
+    4096, help="Examples of one update, over all replicas.", minimum=1, flag="train_batch_size"
+  )
+  gradient_accumulation_steps: int = setting(
+    1, help="Micro-batches an update is computed in; the update is that of the whole batch.", minimum=0
+  )
+  seed: int = setting(12345, help="Keys initial values, data order, dropout and fresh masks.", minimum=0)
+  all_reduce_dtype: Literal["float32", "bfloat16"] = setting(
+    "float32", help="bfloat16 halves the gradients' traffic, inexactly."
+  )
+  on_nonfinite: Literal["stop", "skip"] = setting(
+    "stop",
+    help="Stop at a loss or gradient that is not finite, or leave that update out (at most 10 in a row): weights, "
+    "moments and averages stay as they are, step and data move on.",
+  )
+  sentence_task: Literal["sentence_order", "next_sentence", ""] = setting(
+    "sentence_order",
+    help="What the sentence labels say, and reports call their loss. Empty: none; pooler and sentence head are not "
+    "trained, and keep their values.",
+    flag="",
+  )
 
   def micro_batch_size(self, num_replicas: int) -> int:
     """Examples of one forward pass on one replica."""
@@ -109,117 +97,96 @@ class StepConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MaskingConfig:
-  """How training records are masked anew while they are read; see `pipelines.fresh_masks`.
+class MaskingConfig(Settings):
+  """How training records are masked anew while they are read; see `pipelines.fresh_masks`."""
 
-  Attributes:
-    masked_lm_prob: share of the tokens to mask.
-    max_predictions_per_seq: P of training, the most pieces masked in one sequence.
-    ngram_probabilities: p(n) for n = 1, 2, … words.
-    whole_word: where a word begins, whose pieces are masked together; as of the records.
-    redraw_order: whether the order of the two segments is drawn anew too. Runs from before it draw masks alone.
-    vocab_sha256: of the vocabulary.
-  """
-
-  masked_lm_prob: float
-  max_predictions_per_seq: int
-  ngram_probabilities: tuple[float, ...]
-  whole_word: str = "original"
-  redraw_order: bool = False
-  vocab_sha256: str = ""
-
-  def __post_init__(self) -> None:
-    if not 0 < self.masked_lm_prob < 1:
-      raise UserError(
-        f"masked_lm_prob must lie between 0 and 1. Received: {self.masked_lm_prob}. Give a share with "
-        "--masked_lm_prob; 0.15 is the paper's."
-      )
+  masked_lm_prob: float = setting(help="Share of the tokens to mask.", above=0.0, below=1.0, flag="")
+  max_predictions_per_seq: int = setting(help="P of training: most pieces masked in a sequence.", flag="")
+  ngram_probabilities: tuple[float, ...] = setting(help="p(n) for n = 1, 2, … words.", flag="")
+  whole_word: str = setting("original", help="Where a word begins, as of the records.", flag="")
+  redraw_order: bool = setting(False, help="Draw the order of the two segments anew, too.", flag="")
+  vocab_sha256: str = setting("", help="Of the vocabulary.", flag="")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingSettings:
+class PretrainingSettings(Settings):
   """What one run does.
 
   Attributes:
-    input_files: training records, expanded and sorted.
-    eval_input_files: held-out records; empty for no evaluation.
-    output_dir: the run directory.
-    model: the model's configuration.
-    encoder_options: see `AlbertEncoder`.
-    optimizer: optimizer and schedule.
-    step: batch, micro-batches, seed.
-    distribution: where the replicas run.
+    input_files, eval_input_files: training and held-out records, expanded and sorted; without held-out ones there is
+      no evaluation.
+    model, optimizer, step, distribution: settings of their own.
     max_seq_length, max_predictions_per_seq: lengths of the records.
     masking: masks for training drawn anew; None for those of the records. Evaluation always takes the records'.
-    eval_batch_size, max_eval_steps: of the held-out evaluation.
-    iterations_per_loop: updates between returns to the host.
-    save_checkpoints_steps: updates between checkpoints.
-    report_steps: updates between reports; every checkpoint has one too. 0: with every return to the host.
-    eval_steps: updates between evaluations; the last update has one too. 0: with every checkpoint.
-    profile_steps: first and last update of a trace; None for none.
-    keep_checkpoint_max: newest checkpoints that stay.
-    keep_checkpoint_every_n_steps: besides these, every checkpoint of a multiple of so many updates; 0 for none.
-    select_best: the checkpoint others take from the run: "held_out", best in held-out masked-LM accuracy, or "last".
-    max_train_hours: of the processes, over all the run's lives; None: no bound. The schedule stays as it is.
-    init_checkpoint: weights to start from; the optimizer starts anew.
     tokenizer_path: vocabulary, or directory with one, to copy into the run directory; empty for none.
-    on_bad_record: "error" or "skip".
     baselines: metric → what a model without input reaches, drawn into the curves.
   """
 
   input_files: tuple[str, ...]
-  output_dir: str
+  eval_input_files: tuple[str, ...] = ()
   model: AlbertConfig
   optimizer: OptimizerConfig
   step: StepConfig
+  distribution: DistributionConfig = dataclasses.field(default_factory=DistributionConfig)
   max_seq_length: int
   max_predictions_per_seq: int
   masking: MaskingConfig | None = None
-  eval_input_files: tuple[str, ...] = ()
-  encoder_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-  distribution: DistributionConfig = dataclasses.field(default_factory=DistributionConfig)
-  eval_batch_size: int = 64
-  max_eval_steps: int = 100
-  iterations_per_loop: int = 1000
-  save_checkpoints_steps: int = 5000
-  report_steps: int = 0
-  eval_steps: int = 0
-  profile_steps: tuple[int, int] | None = None
-  keep_checkpoint_max: int = 5
-  keep_checkpoint_every_n_steps: int = 0
-  select_best: SelectBest = "held_out"
-  max_train_hours: float | None = None
-  init_checkpoint: str = ""
   tokenizer_path: str = ""
-  on_bad_record: "OnBadRecord" = "error"
   baselines: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
+  output_dir: str = setting(help="The run directory; local or gs://.")
+  init_checkpoint: str = setting(
+    "",
+    help="Weights to start from: a run directory, the original release, TF-Hub or a Hugging Face folder. A pretraining "
+    "head that is not there starts anew. The optimizer starts anew.",
+  )
+  on_bad_record: Literal["error", "skip"] = setting(
+    "error", help="Stop at a damaged record, or verify all first and leave those out."
+  )
+  use_one_hot_embeddings: bool = setting(
+    False, help="Look tokens up by a matrix product, as the original on TPUs."
+  )
+  remat: bool = setting(False, help="Recompute activations in the backward pass: less memory, more time.")
+  layer_loop: Literal["unrolled", "while"] = setting("unrolled", help="How the shared block is repeated.")
+  iterations_per_loop: int = setting(1000, help="Updates between returns to the host.", minimum=1)
+  save_checkpoints_steps: int = setting(5000, help="Updates between checkpoints.", minimum=1)
+  report_steps: int = setting(0, help="Updates between reports; 0: with every return to the host.", minimum=0)
+  eval_steps: int = setting(0, help="Updates between evaluations; 0: with every checkpoint.", minimum=0)
+  keep_checkpoint_max: int = setting(5, help="Newest checkpoints that stay.", minimum=1)
+  keep_checkpoint_every_n_steps: int = setting(0, help="Multiples of this stay, too; 0: none.", minimum=0)
+  select_best: Literal["held_out", "last"] = setting(
+    "held_out",
+    help="The checkpoint others take from the run: best in held-out masked-LM accuracy, or last.",
+  )
+  max_train_hours: float | None = setting(
+    None,
+    help="End when the run's processes have taken this long, over all its lives; the schedule stays as it is.",
+    above=0.0,
+  )
+  eval_batch_size: int = setting(64, help="Examples of one evaluation batch.", minimum=1)
+  max_eval_steps: int = setting(100, help="At most this many evaluation batches.", minimum=1)
+  profile_steps: tuple[int, int] | None = setting(
+    None, help="Trace these updates into OUTPUT_DIR/tensorboard, for example 100,110 (both included)."
+  )
+
   def __post_init__(self) -> None:
-    positive = "iterations_per_loop save_checkpoints_steps keep_checkpoint_max eval_batch_size max_eval_steps"
-    for name in positive.split():
-      if getattr(self, name) < 1:
-        raise UserError(f"{name} must be at least 1. Received: {getattr(self, name)}.")
+    super().__post_init__()
     evaluates, saves = self.eval_steps or self.save_checkpoints_steps, self.save_checkpoints_steps
-    if self.report_steps < 0 or evaluates < 0 or (evaluates % saves and saves % evaluates):
+    if evaluates % saves and saves % evaluates:
       raise UserError(
-        "report_steps and eval_steps are at least 0, eval_steps a multiple or a divisor of save_checkpoints_steps. "
-        f"Received: {self.report_steps}, {self.eval_steps} and {saves}. Use 0 for what is usual."
+        "eval_steps must be a multiple or a divisor of save_checkpoints_steps. "
+        f"Received: {self.eval_steps} and {saves}. Use 0 for what is usual."
       )
-    if self.max_train_hours is not None and not self.max_train_hours > 0:
-      raise UserError(
-        f"max_train_hours must be above 0. Received: {self.max_train_hours}. Leave it out for a run without a bound."
-      )
-    if self.keep_checkpoint_every_n_steps % self.save_checkpoints_steps:
+    if self.keep_checkpoint_every_n_steps % saves:
       raise UserError(
         "keep_checkpoint_every_n_steps must be a multiple of save_checkpoints_steps, since only what is saved can be "
-        f"kept. Received: {self.keep_checkpoint_every_n_steps} and {self.save_checkpoints_steps}. Use "
-        f"{max(1, self.keep_checkpoint_every_n_steps // self.save_checkpoints_steps) * self.save_checkpoints_steps}."
+        f"kept. Received: {self.keep_checkpoint_every_n_steps} and {saves}."
       )
-    if self.profile_steps and not 1 <= self.profile_steps[0] <= self.profile_steps[1] <= self.num_train_steps:
+    traced, last = self.profile_steps, self.num_train_steps
+    if traced and not (len(traced) == 2 and 1 <= traced[0] <= traced[1] <= last):
       raise UserError(
-        "profile_steps must lie within the run, the first update not behind the last. Received: "
-        f"{self.profile_steps[0]},{self.profile_steps[1]}; the run has updates 1 to {self.num_train_steps}. "
-        "Ten updates some way behind the first are enough."
+        "profile_steps must be the first and the last update of a trace. Received: "
+        f"{','.join(map(str, traced))}; the run has updates 1 to {last}. Write, for example, 100,110."
       )
     if self.max_seq_length > self.model.max_position_embeddings:
       raise UserError(
@@ -233,27 +200,14 @@ class PretrainingSettings:
         "no spm.model or vocab.txt beside them. Name it with --spm_model_file."
       )
 
-  @classmethod
-  def from_dict(cls, values: Mapping[str, Any]) -> "PretrainingSettings":
-    """The inverse of `to_dict`, for the settings that a run wrote into run.json.
-
-    Raises:
-      UserError: a setting that this program does not know, or a value out of range.
-    """
-    parts: dict[str, Any] = {
-      "model": AlbertConfig.from_dict(dict(values["model"])),
-      # Older runs noted a decay of the rate over the layers, which was always none.
-      "optimizer": _filled(
-        OptimizerConfig, {k: v for k, v in values["optimizer"].items() if k != "layer_decay"}
-      ),
-      "step": _filled(StepConfig, values["step"]),
-      "distribution": _filled(DistributionConfig, values["distribution"]),
+  @property
+  def encoder_options(self) -> dict[str, Any]:
+    """See `AlbertEncoder`."""
+    return {
+      "use_one_hot_embeddings": self.use_one_hot_embeddings,
+      "remat": self.remat,
+      "layer_loop": self.layer_loop,
     }
-    if values.get("masking") is not None:
-      ngrams = tuple(values["masking"]["ngram_probabilities"])
-      parts["masking"] = _filled(MaskingConfig, {**values["masking"], "ngram_probabilities": ngrams})
-    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    return _filled(cls, {**plain, **parts})
 
   @property
   def spec(self) -> "PretrainingSpec":
@@ -273,7 +227,7 @@ class PretrainingSettings:
 
   def identity(self, data: "DataIdentity") -> dict[str, Any]:
     """What must not change when a run is continued; everything else may."""
-    masking = {} if self.masking is None else {"masking": dataclasses.asdict(self.masking)}
+    masking = {} if self.masking is None else {"masking": self.masking.to_dict()}
     return {
       **masking,
       "albert_config": self.model.to_dict(),
@@ -285,21 +239,3 @@ class PretrainingSettings:
       "record_content": data.content,
       "order_version": data.order_version,
     }
-
-  def to_dict(self) -> dict[str, Any]:
-    """Everything as plain JSON values."""
-    plain = dataclasses.asdict(
-      dataclasses.replace(self, encoder_options=dict(self.encoder_options), baselines=dict(self.baselines))
-    )
-    return {**plain, "model": self.model.to_dict()}
-
-
-def _filled(cls: type[Part], values: Mapping[str, Any]) -> Part:
-  known = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
-  unknown = sorted(set(values) - known)
-  if unknown:
-    raise UserError(
-      f"The settings of a run must be known. Received: {', '.join(unknown)}, unknown to {cls.__name__}. "
-      "Use the version of this package that wrote them."
-    )
-  return cls(**values)

@@ -115,7 +115,8 @@ class TrainStep:
 
   Both denominators are those of the global batch, so any number of replicas and
   micro-batches makes the same update; gradients are summed over replicas before they
-  are clipped. Model and optimizer were made under the strategy's scope.
+  are clipped. Model and optimizer were made under the strategy's scope. `use_xla` compiles forward and backward pass on
+  CPU and GPU; a TPU always does.
 
   Reference: DESIGN decisions 6 and 8 (PAPER_MAP.md); ALBERT section 4.1.
   """
@@ -127,6 +128,7 @@ class TrainStep:
     model: AlbertForPreTraining,
     optimizer: Optimizer,
     config: StepConfig,
+    use_xla: bool = False,
   ):
     self._strategy = strategy
     self._model = model
@@ -137,7 +139,7 @@ class TrainStep:
     config.micro_batch_size(strategy.num_replicas_in_sync)  # Raises where the batch cannot be split so.
     # AutoGraph is only wanted in `_run`: converting the model as well takes longer than tracing it.
     self._micro_gradients = tf.function(
-      self._compute_micro_gradients, autograph=False, jit_compile=True if config.use_xla else None
+      self._compute_micro_gradients, autograph=False, jit_compile=True if use_xla else None
     )
     self.on_replica = tf.autograph.experimental.do_not_convert(self._replica_step)  # (batch) -> [11] or [12]
     self.run = tf.function(self._run)

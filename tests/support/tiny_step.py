@@ -26,6 +26,7 @@ def make_step(
   config: AlbertConfig,
   optimizer_config: OptimizerConfig = OPTIMIZER,
   encoder_options: Mapping[str, Any] | None = None,
+  use_xla: bool = False,
   **step_config: Any,
 ) -> tuple[TrainStep, dict[str, tf.Variable], Optimizer]:
   with strategy.scope():
@@ -39,6 +40,7 @@ def make_step(
     model=model,
     optimizer=optimizer,
     config=StepConfig(**step_config),
+    use_xla=use_xla,
   )
   return step, variables, optimizer
 

@@ -123,5 +123,5 @@ def test_masking_belongs_to_the_run(settings):
   assert PretrainingSettings.from_dict(settings.to_dict()) == settings
   with pytest.raises(UserError, match=r"Fresh masks need the vocabulary.*--spm_model_file"):
     dataclasses.replace(settings, tokenizer_path="")  # Before anything is written.
-  with pytest.raises(UserError, match=r"masked_lm_prob must lie between 0 and 1.*--masked_lm_prob"):
+  with pytest.raises(UserError, match=r"masked_lm_prob must be above 0.0 and below 1.0"):
     dataclasses.replace(settings.masking, masked_lm_prob=0.0)  # Of records without masks.

@@ -14,7 +14,7 @@ from support.tiny_pretraining import NUM_STEPS, tiny_settings
 from support.tiny_records import random_examples, tiny_config, write_records
 import tensorflow as tf
 
-from albert_tf import interop
+from albert_tf.checkpoints import find_checkpoint
 from albert_tf.checkpoints.bundle import (
   checkpoint_steps,
   latest_bundle,
@@ -75,7 +75,7 @@ def test_a_run_leaves_what_it_promises(finished):
   pointed = f"{run}/checkpoints/model.ckpt-{best['step']}"
   assert latest_bundle(f"{run}/checkpoints/best") == pointed
   assert require_bundle(str(run)) == pointed
-  assert interop.find_checkpoint(str(run)) == ("albert_tf", pointed)
+  assert find_checkpoint(str(run)) == ("albert_tf", pointed)
   assert os.path.samefile(
     tf.train.latest_checkpoint(f"{run}/checkpoints/best") + ".index", f"{pointed}.index"
   )

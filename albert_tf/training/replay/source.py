@@ -51,7 +51,7 @@ def read_run(run_dir: str) -> tuple[PretrainingSettings, dict[str, Any]]:
       f"--run must be a run directory of run_pretrain.py. Received: {run_dir}, whose {RUN_FILE} is not of a "
       "pretraining run: only those have a data order that can be computed again."
     ) from error
-  read = PretrainingSettings.from_dict(settings)
+  read = PretrainingSettings.from_dict(settings, source=path)
   # The run has a copy of the vocabulary, wherever the records are now.
   return dataclasses.replace(read, tokenizer_path=run_dir if read.tokenizer_path else ""), identity
 
