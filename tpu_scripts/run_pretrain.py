@@ -17,7 +17,7 @@ from absl import flags
 from albert_tf import commands, doctor, files
 from albert_tf.configs import ModelChoice
 from albert_tf.errors import UserError
-from albert_tf.optim.config import OptimizerConfig, ScalingRule, scale_learning_rate
+from albert_tf.optim.config import OptimizerConfig, scale_learning_rate
 from albert_tf.settings import Settings, setting
 from albert_tf.startup import load_tensorflow, read_buckets_in_extents
 from albert_tf.training.settings import DistributionConfig, PretrainingSettings, StepConfig
@@ -49,7 +49,9 @@ class Command(Settings):
     "auto",
     help="Learn the records' sentence labels; auto: of sop and nsp records, not of none and ordered ones.",
   )
-  scale_learning_rate: ScalingRule = setting("none", help="Scale the rate by train_batch_size / 4096.")
+  scale_learning_rate: Literal["none", "sqrt", "linear"] = setting(
+    "none", help="Scale the rate by train_batch_size / 4096."
+  )
   usd_per_hour: float = setting(
     0.0, help="Price of all devices together; reports then say what the run has cost.", minimum=0.0
   )

@@ -8,7 +8,6 @@ from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 
 REFERENCE_BATCH_SIZE = 4096  # ALBERT section 4.1: batch 4096, learning rate 0.00176.
-ScalingRule = Literal["none", "sqrt", "linear"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,7 +73,9 @@ class OptimizerConfig(ScheduleConfig, MomentHyperparameters):
   )
 
 
-def scale_learning_rate(learning_rate: float, batch_size: int, *, rule: ScalingRule) -> float:
+def scale_learning_rate(
+  learning_rate: float, batch_size: int, *, rule: Literal["none", "sqrt", "linear"]
+) -> float:
   """Fits a rate η chosen for `REFERENCE_BATCH_SIZE` B₀ to another global batch B.
 
   none: η;  sqrt: η √(B / B₀);  linear: η B / B₀. "sqrt" suits LAMB (arXiv 1904.00962, section 4.3), "linear" SGD.
