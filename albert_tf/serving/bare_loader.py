@@ -19,7 +19,7 @@ import zipfile
 
 import numpy as np
 
-OP_LIBRARIES = ("_sentencepiece_tokenizer.so", "_normalize_ops.so")
+OP_LIBRARIES = ("_sentencepiece_tokenizer.so", "_wordpiece_tokenizer.so")
 
 
 class Call(NamedTuple):

@@ -24,7 +24,7 @@ from albert_tf.serving.samples import make_calls, odd_calls
 from albert_tf.serving.saved_model import Signature, find_version, read_signatures
 
 # Of TensorFlow Text, what TensorFlow Serving 2.12–2.19 links and this project needs.
-TEXT_OPS = {"SentencepieceOp", "SentencepieceTokenizeOp", "NormalizeUTF8", "CaseFoldUTF8"}
+TEXT_OPS = {"SentencepieceOp", "SentencepieceTokenizeOp", "WordpieceTokenizeWithOffsets"}
 # Core ops that call back into the Python process that made them.
 PYTHON_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc", "PyCall"}
 _SECONDS = 300

@@ -1,13 +1,11 @@
 """BERT's WordPiece tokenizer, which the Chinese ALBERT models use (they come with vocab_chinese.txt)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 import dataclasses
 import functools
 import hashlib
 import os
-import re
 from typing import Any
-import unicodedata
 
 import numpy as np
 
@@ -22,76 +20,29 @@ from albert_tf.tokenization.config import (
 )
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-MAX_WORD_CHARS = 200
-_CACHED_WORDS = 1 << 16
+MAX_WORD_CHARS = 200  # A longer word is unknown, as in the original.
 CONTINUES = "##"
-# The blocks of CJK ideographs; kana and hangul are words like any other.
-_IDEOGRAPHS = (
-  (0x4E00, 0x9FFF),
-  (0x3400, 0x4DBF),
-  (0x20000, 0x2A6DF),
-  (0x2A700, 0x2B73F),
-  (0x2B740, 0x2B81F),
-  (0x2B820, 0x2CEAF),
-  (0xF900, 0xFAFF),
-  (0x2F800, 0x2FA1F),
-)
-_IDEOGRAPH = re.compile("[{}]".format("".join(f"{chr(first)}-{chr(last)}" for first, last in _IDEOGRAPHS)))
-_NO_SPACE = re.compile("[\v\f\x1c-\x1f\x85]")  # White space for Python, no text for BERT.
 
 
-def split_words(text: str) -> list[str]:
-  """Parts of the text that are tokenized one by one: at white space, and around ideographs.
-
-  Example:
-    >>> split_words("Café 中文!")
-    ['Café', '中', '文', '!']
-  """
-  text = _NO_SPACE.sub("", text)
-  return (text if text.isascii() else _IDEOGRAPH.sub(r" \g<0> ", text)).split()
-
-
-def basic_tokenize(text: str, *, do_lower_case: bool, keep_accents: bool) -> list[str]:
-  """Words and punctuation marks: cleans, sets ideographs apart, splits at white space and punctuation.
-
-  Example:
-    >>> basic_tokenize("Café 中文!", do_lower_case=True, keep_accents=False)
-    ['cafe', '中', '文', '!']
-  """
-  words: list[str] = []
-  for word in split_words(text):
-    if not (word.isascii() and word.isprintable()):
-      word = "".join(char for char in word if is_text(char))
-    if do_lower_case:
-      word = word.lower()
-    if not keep_accents and not word.isascii():
-      word = "".join(c for c in unicodedata.normalize("NFD", word) if unicodedata.category(c) != "Mn")
-    words.extend(_split_punctuation(word))
-  return words
+def _tokenizers() -> Any:
+  """Hugging Face's library."""
+  os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # Who wants many cores starts as many processes.
+  try:
+    import tokenizers
+  except ImportError as error:
+    raise UserError(
+      f"WordPiece needs Hugging Face's tokenizers. Received: {error}. pip install 'albert-tf[wordpiece]'."
+    ) from error
+  return tokenizers
 
 
-def is_text(char: str) -> bool:
-  """Whether BERT reads it; else it is dropped."""
-  return unicodedata.category(char) not in ("Cc", "Cf") and char != "\ufffd"
-
-
-@functools.cache
-def _is_punctuation(char: str) -> bool:
-  """Unicode's punctuation, and all ASCII that is neither letter, digit nor space ("$", "+", "^")."""
-  ascii_mark = 33 <= ord(char) <= 126 and not char.isalnum()
-  return ascii_mark or unicodedata.category(char).startswith("P")
-
-
-def _split_punctuation(word: str) -> Iterator[str]:
-  start = 0
-  for index, char in enumerate(word):
-    if _is_punctuation(char):
-      if start < index:
-        yield word[start:index]
-      yield char
-      start = index + 1
-  if start < len(word):
-    yield word[start:]
+def text_rules(config: WordPieceConfig) -> tuple[Any, Any]:
+  """What BERT does to a text before its words are split into pieces: a normalizer, and what finds the words."""
+  library = _tokenizers()
+  normalizer = library.normalizers.BertNormalizer(
+    lowercase=config.do_lower_case, strip_accents=not config.keep_accents
+  )
+  return normalizer, library.pre_tokenizers.BertPreTokenizer()
 
 
 class WordPieceTokenizer:
@@ -128,7 +79,6 @@ class WordPieceTokenizer:
     self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
       self._ids[piece] for piece in _SPECIAL
     )
-    self._split_word = functools.lru_cache(maxsize=_CACHED_WORDS)(self._split_word_uncached)
 
   @classmethod
   def from_pretrained(cls, path: str, **overrides: Any) -> "WordPieceTokenizer":
@@ -160,11 +110,16 @@ class WordPieceTokenizer:
     return hashlib.sha256(self._vocabulary).hexdigest()
 
   def __getstate__(self) -> dict[str, Any]:
-    return {name: value for name, value in self.__dict__.items() if name != "_split_word"}
+    return {name: value for name, value in self.__dict__.items() if name != "_tokenizer"}
 
-  def __setstate__(self, state: dict[str, Any]) -> None:
-    self.__dict__.update(state)
-    self._split_word = functools.lru_cache(maxsize=_CACHED_WORDS)(self._split_word_uncached)
+  @functools.cached_property
+  def _tokenizer(self) -> Any:
+    """The `tokenizers.Tokenizer` that splits words into pieces."""
+    library = _tokenizers()
+    model = library.models.WordPiece(self._ids, unk_token="[UNK]", max_input_chars_per_word=MAX_WORD_CHARS)
+    tokenizer = library.Tokenizer(model)
+    tokenizer.normalizer, tokenizer.pre_tokenizer = text_rules(self.config)
+    return tokenizer
 
   @property
   def vocab_size(self) -> int:
@@ -194,20 +149,17 @@ class WordPieceTokenizer:
     return piece.removeprefix(CONTINUES) if piece.startswith(CONTINUES) else f" {piece}"
 
   def encode_pieces(self, text: str) -> list[str]:
-    config = self.config
-    words = basic_tokenize(text, do_lower_case=config.do_lower_case, keep_accents=config.keep_accents)
-    return [piece for word in words for piece in self._split_word(word)]
+    return [self._pieces[index] for index in self.encode(text)]
 
   def encode(self, text: str, *, allow_mask: bool = False) -> list[int]:
     """Ids of one text, without [CLS] and [SEP]; `allow_mask` reads a literal "[MASK]" as the mask piece."""
-    first, *others = text.split("[MASK]") if allow_mask else [text]
-    ids = [self._ids[piece] for piece in self.encode_pieces(first)]
-    for part in others:
-      ids += [self.mask_id, *self.encode(part)]
-    return ids
+    first, *others = self.encode_batch(text.split("[MASK]") if allow_mask else [text])
+    return first + [index for row in others for index in (self.mask_id, *row)]
 
   def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
-    return [self.encode(text) for text in texts]
+    """Ids of many texts."""
+    rows = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+    return [row.ids for row in rows]
 
   def decode(self, ids: Iterable[int]) -> str:
     """Text of ids without special pieces; spaces between words stay, also where the text had none."""
@@ -233,22 +185,6 @@ class WordPieceTokenizer:
       max_length=max_length,
       pad_to_max_length=pad_to_max_length,
     )
-
-  def _split_word_uncached(self, word: str) -> tuple[str, ...]:
-    """The longest piece that fits, then the longest of what is left …; [UNK] if some part fits nothing."""
-    if len(word) > MAX_WORD_CHARS:
-      return ("[UNK]",)
-    pieces: list[str] = []
-    start = 0
-    while start < len(word):
-      prefix = CONTINUES if start else ""
-      ends = range(len(word), start, -1)
-      end = next((end for end in ends if prefix + word[start:end] in self._ids), None)
-      if end is None:
-        return ("[UNK]",)
-      pieces.append(prefix + word[start:end])
-      start = end
-    return tuple(pieces)
 
 
 def _read_vocabulary(path: str) -> list[str]:

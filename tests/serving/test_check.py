@@ -117,8 +117,8 @@ def test_ops_of_python_and_of_other_libraries_are_found(tmp_path: pathlib.Path, 
   with pytest.raises(CheckFailed, match="PyFunc"):
     checks.check_ops(sorted(ops_of(str(tmp_path / "1"))), [])
   with pytest.raises(CheckFailed, match="does not link: WordpieceTokenizeWithOffsets"):
-    checks.check_ops(["MatMul"], ["WordpieceTokenizeWithOffsets", "NormalizeUTF8"])
-  assert "NormalizeUTF8" in checks.check_ops(ops_of(exported("fill_mask").path), ["NormalizeUTF8"])
+    checks.check_ops(["MatMul"], ["FastWordpieceTokenizeWithOffsets", "SentencepieceOp"])
+  assert "SentencepieceOp" in checks.check_ops(ops_of(exported("fill_mask").path), ["SentencepieceOp"])
 
 
 def test_rows_that_depend_on_others_are_found() -> None:

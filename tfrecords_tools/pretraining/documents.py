@@ -7,7 +7,7 @@ import itertools
 
 import numpy as np
 
-from albert_tf.tokenization import Tokenizer, WordPieceTokenizer, wordpiece
+from albert_tf.tokenization import Tokenizer, WordPieceTokenizer
 
 _SPACE_MARK = "▁"  # U+2581
 _KNOWN_CHARACTERS = 1 << 19  # Of words that are remembered, about 20 MB; more are forgotten and found again.
@@ -40,7 +40,7 @@ class BlockTokenizer:
   SentencePiece segments each space-separated word on its own when no piece
   holds a space mark after its first character (checked here), so each distinct
   word is segmented once and the sentences are put together with NumPy: two to
-  four times as fast as segmenting every sentence. WordPiece always does.
+  four times as fast as segmenting every sentence.
 
   Args:
     tokenizer: the vocabulary.
@@ -142,7 +142,7 @@ def _encode(tokenizer: Tokenizer, texts: list[str]) -> tuple[np.ndarray, np.ndar
 def _word_splitter(tokenizer: Tokenizer) -> Callable[[str], list[str]] | None:
   """What splits text into words that may be tokenized one by one; None where that would give other ids."""
   if isinstance(tokenizer, WordPieceTokenizer):
-    return wordpiece.split_words
+    return None
   word_by_word = (
     tokenizer.config.remove_space
     and not any(_SPACE_MARK in piece[1:] for piece in tokenizer.pieces)
