@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.tokenization import unicode_tables
+from albert_tf.tokenization.config import WordPieceConfig
 from albert_tf.tokenization.graph_packing import GraphPacker
 from albert_tf.tokenization.graph_tables import as_table, replace, table_arrays
-from albert_tf.tokenization.config import WordPieceConfig
 from albert_tf.tokenization.wordpiece import MAX_WORD_CHARS, WordPieceTokenizer, text_rules
 
 # Characters from here on stay as they are, but for tags and private ones: a table of them would take megabytes.

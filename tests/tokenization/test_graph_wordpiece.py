@@ -79,7 +79,10 @@ def test_every_character(few_pieces: str, lower: bool, accents: bool, step: int)
 @settings(max_examples=30, deadline=None)
 @given(
   texts=st.lists(
-    st.text(st.characters(codec="utf-8").filter(lambda char: _is_character(ord(char)) and _is_in_order(char)), max_size=20)
+    st.text(
+      st.characters(codec="utf-8").filter(lambda char: _is_character(ord(char)) and _is_in_order(char)),
+      max_size=20,
+    )
     | st.text(_ODD, max_size=14)
     | st.text("aΣ\u0901\U000e0100", max_size=10),
     min_size=1,
