@@ -1,8 +1,9 @@
 """A run directory with random weights, what is in it, and one export of every kind, made when first asked for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 import functools
 import pathlib
+import threading
 from typing import Any, NamedTuple
 
 import pytest
@@ -104,3 +105,16 @@ def exported(
     return Exported(task, keras_model, path, SessionModel(path), kind, str(source))
 
   return make
+
+
+@pytest.fixture(scope="session")
+def served(exported: Callable[[str], Exported]) -> Iterator[Any]:
+  """A local server of four tiny models."""
+  from albert_tf.serving.server import LocalServer
+
+  keys = {"words": "fill_mask", "pairs": "pair", "value": "value", "answers": "squad_1.1"}
+  server = LocalServer([f"{name}={exported(key).path}" for name, key in keys.items()])
+  threading.Thread(target=server.serve_forever, daemon=True).start()
+  yield server
+  server.shutdown()
+  server.server_close()

@@ -1,0 +1,390 @@
+"""A server of SavedModels for this machine: TensorFlow Serving's REST `predict`, and a page to try a model.
+
+It is for trying models, not for the open network: requests of other hosts and of other sites' pages are refused.
+"""
+
+from collections.abc import Mapping, Sequence
+import contextlib
+from http import server as http_server
+import importlib.resources
+import ipaddress
+import json
+import os
+import re
+import socket
+import threading
+import time
+from typing import Any
+from urllib import parse as urllib_parse
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import files
+from albert_tf.compat import message_fields
+from albert_tf.errors import UserError
+from albert_tf.serving.layout import MAX_BATCH_SIZE
+from albert_tf.serving.saved_model import INIT_SIGNATURE, find_version
+
+MAX_BODY_BYTES = 32 << 20
+MAX_ELEMENTS = 1 << 22  # Of all inputs of a request together; bounds memory.
+MAX_CONNECTIONS = 64  # Each has a thread.
+READ_SECONDS = 30  # For the headers, and again for the body: a client that stops sending is left.
+_PATH = re.compile(
+  r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>\d{1,18}))?(?P<verb>:predict|/metadata)?"
+)
+_PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
+
+
+class RequestError(Exception):
+  """A request that cannot be answered.
+
+  Args:
+    message: for the client.
+    status: HTTP's number.
+  """
+
+  def __init__(self, message: str, *, status: int = 400):
+    super().__init__(message)
+    self.status = status
+
+
+class Servable:
+  """One version of a model, loaded through a Session as TensorFlow Serving loads it.
+
+  Args:
+    text: PATH or NAME=PATH of a version directory, or of a folder of versions; without a name that of the
+      `models.config` beside it, else "albert".
+
+  Raises:
+    UserError: there is no SavedModel.
+  """
+
+  def __init__(self, text: str):
+    import tensorflow_text  # noqa: F401  Registers the ops of the exported tokenizer.
+
+    name, _, path = text.rpartition("=")
+    directory = find_version(path)
+    self.name = name or _configured_name(os.path.dirname(directory)) or "albert"
+    if not re.fullmatch(r"[^/: ]+", self.name):
+      raise UserError(f"A model's name has no '/', ':' or space. Received: {self.name!r}. Write NAME=PATH.")
+    self.directory = directory
+    base = os.path.basename(directory)
+    self.version = int(base) if base.isdigit() else 1
+    self._session = tf.compat.v1.Session(graph=tf.Graph())
+    with self._session.graph.as_default():
+      graph = tf.compat.v1.saved_model.load(self._session, ["serve"], directory)
+    self.signatures = {k: v for k, v in graph.signature_def.items() if k != INIT_SIGNATURE}
+
+  def predict(self, request: Any) -> dict[str, Any]:
+    """The answer to the JSON of a `predict` request, with `instances` (rows) or `inputs` (columns).
+
+    Raises:
+      RequestError: names, types or sizes are not the signature's, or the graph refuses the values.
+    """
+    if not isinstance(request, dict) or ("instances" in request) == ("inputs" in request):
+      raise RequestError("The body must be a JSON object with one of `instances` and `inputs`.")
+    name = request.get("signature_name", "serving_default")
+    if name not in self.signatures:
+      raise RequestError(
+        f"Signature {name!r} not found. The model has: {', '.join(sorted(self.signatures))}."
+      )
+    definition = self.signatures[name]
+    by_row = "instances" in request
+    columns = _columns(request["instances"], definition.inputs) if by_row else request["inputs"]
+    if not isinstance(columns, dict) and len(definition.inputs) == 1:
+      columns = {next(iter(definition.inputs)): columns}
+    if not isinstance(columns, dict) or set(columns) != set(definition.inputs):
+      raise RequestError(
+        f"The inputs must be named {', '.join(sorted(definition.inputs))}. Received: {_short(columns)}."
+      )
+    arrays = {key: _array(key, value, definition.inputs[key]) for key, value in columns.items()}
+    if sum(array.size for array in arrays.values()) > MAX_ELEMENTS:
+      raise RequestError(f"A request may hold {MAX_ELEMENTS:,} values. Send smaller batches.", status=413)
+    fetches = {key: info.name for key, info in definition.outputs.items()}
+    try:
+      outputs = self._session.run(fetches, {definition.inputs[key].name: a for key, a in arrays.items()})
+    except tf.errors.OpError as error:
+      words = [line for line in error.message.splitlines() if line.strip() and "[[" not in line]
+      raise RequestError("\n".join(words[:3]) or error.message) from error
+    lists = {key: _jsonable(array) for key, array in outputs.items()}
+    if len(lists) == 1:
+      return {"predictions" if by_row else "outputs": next(iter(lists.values()))}
+    if not by_row:
+      return {"outputs": lists}
+    return {"predictions": [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]}
+
+  def metadata(self) -> dict[str, Any]:
+    """The signatures, as TensorFlow Serving describes them."""
+    return {
+      "model_spec": {"name": self.name, "signature_name": "", "version": str(self.version)},
+      "metadata": {
+        "signature_def": {"signature_def": {k: message_fields(v) for k, v in self.signatures.items()}}
+      },
+    }
+
+  def status(self) -> dict[str, Any]:
+    """That the model is loaded, as TensorFlow Serving says it."""
+    state = {"state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
+    return {"model_version_status": [{"version": str(self.version), **state}]}
+
+
+def _configured_name(folder: str) -> str:
+  path = os.path.join(folder, "models.config")
+  text = files.read_bytes(path).decode("utf-8", "replace") if files.exists(path) else ""
+  names = re.findall(r'^\s*name:\s*"([^"/: ]+)"', text, re.MULTILINE)
+  return names[0] if len(names) == 1 else ""
+
+
+def _columns(rows: Any, inputs: Mapping[str, Any]) -> Any:
+  """Rows of `instances` as columns by input name."""
+  if not isinstance(rows, list) or not rows:
+    raise RequestError("`instances` must be a list with at least one row.")
+  if len(inputs) == 1 and not isinstance(rows[0], dict):
+    return {next(iter(inputs)): rows}
+  if not all(isinstance(row, dict) and set(row) == set(inputs) for row in rows):
+    raise RequestError(
+      f"Each row must be an object with {', '.join(sorted(inputs))}. Received: {_short(rows)}."
+    )
+  return {name: [row[name] for row in rows] for name in inputs}
+
+
+def _array(name: str, value: Any, info: Any) -> np.ndarray:
+  """One input's array, of the type and the shape that `info`, a TensorInfo, wants."""
+  dtype = tf.as_dtype(info.dtype)
+  try:
+    array = np.array(value, dtype=object)
+  except ValueError as error:  # Rows of different lengths.
+    raise RequestError(f"{name}: rows must have one length. Pad them.") from error
+  flat = array.reshape(-1).tolist()
+  wanted = str if dtype == tf.string else int if dtype.is_integer else float
+  allowed = (int, float) if wanted is float else (wanted,)
+  wrong = [item for item in flat if type(item) not in allowed]
+  if wrong:
+    raise RequestError(
+      f"{name} takes {wanted.__name__} values, in lists of one length. Received: {_short(wrong[0])}."
+    )
+  shape = tf.TensorShape(info.tensor_shape)
+  if not shape.is_compatible_with(array.shape):
+    raise RequestError(f"{name} must have the shape {shape}. Received: {list(array.shape)}.")
+  rows = int(np.prod(array.shape[:2])) if name == "choices" or array.ndim == 3 else len(array)
+  if rows > MAX_BATCH_SIZE:
+    raise RequestError(
+      f"A request may hold {MAX_BATCH_SIZE} rows. Received: {rows} in {name}. Send smaller batches."
+    )
+  try:
+    values = [item.encode() for item in flat] if wanted is str else flat
+    return np.array(values, object if wanted is str else dtype.as_numpy_dtype).reshape(array.shape)
+  except (OverflowError, UnicodeEncodeError) as error:
+    raise RequestError(f"{name}: {error}") from error
+
+
+def _jsonable(array: np.ndarray) -> Any:
+  """Nested lists, strings as text."""
+  if array.dtype == object:
+    return (
+      np.vectorize(lambda value: value.decode("utf-8", "replace"), otypes=[object])(array).tolist()
+      if array.size
+      else array.tolist()
+    )
+  return array.tolist()
+
+
+def _short(value: Any) -> str:
+  text = repr(value)
+  return text if len(text) <= 100 else f"{text[:100]}…"
+
+
+def foreign(host: str, origin: str | None, own_name: str) -> str:
+  """Why a request is refused; empty where it comes from this machine.
+
+  A page of another site may send requests here. Its own name may even point here (DNS rebinding).
+
+  Args:
+    host, origin: the request's headers.
+    own_name: the address that the server listens on.
+  """
+  try:
+    name = urllib_parse.urlsplit(f"//{host}").hostname or ""
+    known = name in ("", "localhost", own_name) or bool(ipaddress.ip_address(name))
+  except ValueError:
+    known = False
+  if not known:
+    return f"The Host must be localhost or an address. Received: {host}."
+  if origin is not None and origin.partition("://")[2] != host:
+    return f"Pages of other origins may not ask this server. Received: {origin}."
+  return ""
+
+
+class _Handler(http_server.BaseHTTPRequestHandler):
+  """One connection."""
+
+  protocol_version = "HTTP/1.1"
+  server_version = "albert_tf"
+  timeout = READ_SECONDS
+  server: "LocalServer"
+
+  def handle_one_request(self) -> None:
+    """One request, whose headers must come within `READ_SECONDS`; a socket's own limit is for each read alone."""
+    late = threading.Timer(READ_SECONDS, self._shut)
+    late.daemon = True
+    late.start()
+    self._late = late
+    try:
+      super().handle_one_request()
+    finally:
+      late.cancel()
+
+  def _shut(self) -> None:
+    with contextlib.suppress(OSError):
+      self.connection.shutdown(socket.SHUT_RDWR)
+
+  def do_GET(self) -> None:
+    self._answer("GET")
+
+  def do_POST(self) -> None:
+    self._answer("POST")
+
+  def _answer(self, method: str) -> None:
+    self._late.cancel()  # The headers are here.
+    try:
+      reason = foreign(self.headers.get("Host", ""), self.headers.get("Origin"), self.server.host)
+      if reason:
+        self.close_connection = True  # A body may follow.
+        raise RequestError(reason, status=403)
+      body = self._read_body() if method == "POST" else b""
+      value = self._value(method, urllib_parse.urlsplit(self.path).path, body)
+      if isinstance(value, bytes):
+        self._send(200, value, "text/html; charset=utf-8")
+      else:
+        self._send_json(200, value)
+    except RequestError as error:
+      self._send_json(error.status, {"error": str(error)})
+    except OSError:
+      self.close_connection = True  # The client left.
+    except Exception as error:  # A server outlives whatever a request brings.
+      self._send_json(500, {"error": f"{type(error).__name__}: {error}"})
+
+  def _value(self, method: str, path: str, body: bytes) -> Any:
+    """The answer: JSON's value, or the page."""
+    if method == "GET" and path in ("/", "/index.html"):
+      return importlib.resources.files("albert_tf.serving").joinpath("page.html").read_bytes()
+    if method == "GET" and path == "/favicon.ico":
+      return b""
+    if method == "GET" and path == "/models.json":  # For the page: the API itself lists no models.
+      return {"models": sorted(self.server.servables)}
+    match = _PATH.fullmatch(path)
+    if match is None or (match["verb"] == ":predict") != (method == "POST"):
+      raise RequestError(f"Nothing answers {method} {path}.", status=404)
+    servable = self.server.servables.get(urllib_parse.unquote(match["name"]))
+    if servable is None or match["version"] not in (None, str(servable.version)):
+      raise RequestError(f"Servable not found for request: {path}", status=404)
+    if method == "GET":
+      return servable.metadata() if match["verb"] else servable.status()
+    try:
+      request = json.loads(body)
+    except (ValueError, RecursionError) as error:
+      raise RequestError(f"The body must be JSON: {error}") from error
+    return servable.predict(request)
+
+  def _read_body(self) -> bytes:
+    length = self.headers.get("Content-Length", "")
+    if not length.isascii() or not length.isdigit():
+      self.close_connection = True
+      raise RequestError("A Content-Length header is needed.", status=411)
+    if int(length) > MAX_BODY_BYTES:
+      self.close_connection = True
+      raise RequestError(f"A body may have {MAX_BODY_BYTES:,} bytes. Received: {length}.", status=413)
+    body, deadline = bytearray(), time.monotonic() + READ_SECONDS
+    while len(body) < int(length):
+      self.connection.settimeout(max(deadline - time.monotonic(), 1e-3))
+      chunk = self.rfile.read1(int(length) - len(body))
+      if not chunk:
+        raise OSError("the client left")
+      body += chunk
+    self.connection.settimeout(self.timeout)
+    return bytes(body)
+
+  def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+    """The base class's own refusals (bad request line, unknown method), as JSON."""
+    del explain
+    self.close_connection = True
+    self._send_json(code, {"error": message or "Malformed request"})
+
+  def _send_json(self, status: int, value: Any) -> None:
+    data = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+    self._send(status, data + b"\n", "application/json")
+
+  def _send(self, status: int, data: bytes, content_type: str) -> None:
+    with contextlib.suppress(OSError):  # The client left.
+      self.send_response(status)
+      headers = {
+        "Content-Type": content_type,
+        "Content-Length": len(data),
+        "X-Content-Type-Options": "nosniff",
+      }
+      if content_type.startswith("text/html"):
+        headers |= {"Content-Security-Policy": _PAGE_POLICY, "Cache-Control": "no-cache"}
+      for name, value in headers.items():
+        self.send_header(name, str(value))
+      if self.close_connection:
+        self.send_header("Connection", "close")
+      self.end_headers()
+      self.wfile.write(data)
+
+  def log_message(self, format: str, *args: Any) -> None:
+    """Nothing: a person who tries a model need not read each request."""
+
+
+class LocalServer(http_server.ThreadingHTTPServer):
+  """Serves models until `shutdown`.
+
+  Args:
+    models: each PATH or NAME=PATH, see `Servable`.
+    host: the address to listen on; only this machine reaches the default.
+    port: 0 for any free one.
+
+  Attributes:
+    url: without a slash at the end.
+
+  Raises:
+    UserError: two models have one name, or the port is taken.
+  """
+
+  daemon_threads = True
+  request_queue_size = 64
+
+  def __init__(self, models: Sequence[str], *, host: str = "127.0.0.1", port: int = 0):
+    loaded = [Servable(text) for text in models]
+    self.servables = {servable.name: servable for servable in loaded}
+    if len(self.servables) < len(loaded):
+      raise UserError(
+        f"Each model needs its own name. Received: {', '.join(s.name for s in loaded)}. Write NAME=PATH."
+      )
+    self.host = host
+    self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
+    self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+      super().__init__((host, port), _Handler)
+    except OSError as error:
+      raise UserError(
+        f"The port must be free. Received: {host}:{port} ({error}). Choose another --port."
+      ) from error
+    self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.server_address[1]}"
+
+  def process_request(self, request: Any, client_address: Any) -> None:
+    if self._free.acquire(blocking=False):
+      super().process_request(request, client_address)
+      return
+    with contextlib.suppress(OSError):
+      request.sendall(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+    self.shutdown_request(request)
+
+  def process_request_thread(self, request: Any, client_address: Any) -> None:
+    try:
+      super().process_request_thread(request, client_address)
+    finally:
+      self._free.release()
+
+  def handle_error(self, request: Any, client_address: Any) -> None:
+    """A connection that broke concerns nobody else."""

@@ -1,1 +1,0 @@
-"""The encoder and its heads as an ONNX graph."""

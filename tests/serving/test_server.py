@@ -1,0 +1,144 @@
+"""The local server: TensorFlow Serving's REST `predict`, and whom it refuses."""
+
+import http.client
+import json
+import socket
+import subprocess
+import sys
+from urllib import error as urllib_error
+from urllib import request as urllib_request
+
+import numpy as np
+import pytest
+from support.commands.child_processes import ending_with_this
+
+from albert_tf.errors import UserError
+from albert_tf.serving import server as server_module
+from albert_tf.serving.server import MAX_BATCH_SIZE, LocalServer, foreign
+
+
+def ask(url, body=None, **headers):
+  """Status and JSON of a GET, or of a POST of an object or of bytes."""
+  data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+  try:
+    with urllib_request.urlopen(urllib_request.Request(url, data, headers), timeout=60) as response:
+      return response.status, json.load(response)
+  except urllib_error.HTTPError as error:
+    with error:
+      return error.code, json.load(error)
+
+
+def predict(served, model, body, **headers):
+  return ask(f"{served.url}/v1/models/{model}:predict", body, **headers)
+
+
+def test_rows_and_columns_are_what_the_model_answers(served, exported):
+  texts = {"text": ["the sky", "grass 😀"], "text_pair": ["old trees", ""]}
+  want = exported("pair").session.run(
+    "serving_default", {k: np.array([s.encode() for s in v], object) for k, v in texts.items()}
+  )
+  status, columns = predict(served, "pairs", {"inputs": texts})
+  assert status == 200
+  np.testing.assert_allclose(columns["outputs"]["probabilities"], want["probabilities"], atol=1e-6)
+  assert columns["outputs"]["label"] == [label.decode() for label in want["label"]]
+  rows = [dict(zip(texts, row, strict=True)) for row in zip(*texts.values(), strict=True)]
+  _, answer = predict(served, "pairs", {"instances": rows})
+  assert [row["label"] for row in answer["predictions"]] == columns["outputs"]["label"]
+  assert len(predict(served, "value", {"instances": ["a", "b"]})[1]["predictions"]) == 2
+  ids = {name: [[2, 5, 3]] for name in ("input_ids", "input_mask", "segment_ids")} | {
+    "segment_ids": [[0, 0, 0]]
+  }
+  assert predict(served, "pairs", {"signature_name": "tokens", "inputs": ids})[0] == 200
+
+
+def test_a_client_learns_what_a_model_takes(served):
+  _, metadata = ask(f"{served.url}/v1/models/words/metadata")
+  assert "text" in metadata["metadata"]["signature_def"]["signature_def"]["serving_default"]["inputs"]
+  _, status = ask(f"{served.url}/v1/models/words/versions/3")
+  assert status["model_version_status"][0] | {"status": ""} == {
+    "version": "3",
+    "state": "AVAILABLE",
+    "status": "",
+  }
+
+
+DEEP = b'{"instances":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+
+
+@pytest.mark.parametrize(
+  ("path", "body", "status", "words"),
+  [
+    ("nobody:predict", {"instances": ["a"]}, 404, "not found"),
+    ("words/versions/9:predict", {"instances": ["a"]}, 404, "not found"),
+    ("words:classify", {"examples": []}, 404, "Nothing answers"),
+    ("words:predict", b"{", 400, "must be JSON"),
+    ("words:predict", b'"\xff"', 400, "must be JSON"),
+    ("words:predict", DEEP, 400, ""),
+    ("words:predict", [], 400, "`instances` and `inputs`"),
+    ("words:predict", {"instances": ["a"], "inputs": ["a"]}, 400, "one of"),
+    ("words:predict", {"instances": []}, 400, "at least one row"),
+    ("words:predict", {"signature_name": "x", "instances": ["a"]}, 400, "The model has: examples"),
+    ("words:predict", {"instances": [5]}, 400, "text takes str"),
+    ("words:predict", {"inputs": {"text": ["a"], "more": ["b"]}}, 400, "must be named text"),
+    ("words:predict", {"inputs": {"text": "a"}}, 400, "must have the shape"),
+    ("words:predict", {"instances": ["\ud800"]}, 400, "surrogates"),
+    ("words:predict", {"instances": ["a"] * (MAX_BATCH_SIZE + 1)}, 400, "smaller batches"),
+    ("pairs:predict", {"instances": [{"text": "a"}]}, 400, "text, text_pair"),
+    ("pairs:predict", {"signature_name": "tokens", "inputs": {n: [[2**40]] for n in ("input_ids", "input_mask", "segment_ids")}}, 400, "input"),
+    ("pairs:predict", {"signature_name": "tokens", "inputs": {n: [[1] * 600] for n in ("input_ids", "input_mask", "segment_ids")}}, 400, "max_position_embeddings"),
+  ],
+)  # fmt: skip
+def test_a_bad_request_gets_one_sentence(served, path, body, status, words):
+  code, answer = ask(f"{served.url}/v1/models/{path}", body)
+  assert (code, words in answer["error"]) == (status, True), answer
+  assert predict(served, "words", {"instances": ["the [MASK]"]})[0] == 200
+
+
+def test_other_sites_and_hosts_are_refused(served):
+  for headers in (
+    {"Host": "evil.example"},
+    {"Origin": "http://evil.example"},
+    {"Host": "127.0.0.1.evil.example:80"},
+  ):
+    assert predict(served, "words", {"instances": ["the [MASK]"]}, **headers)[0] == 403
+  assert foreign("localhost:8501", "http://localhost:8501", "127.0.0.1") == ""
+  assert foreign("[::1]:8501", None, "::1") == ""
+
+
+def test_bodies_and_slow_clients_are_bounded(served, monkeypatch):
+  host, port = served.server_address[:2]
+  connection = http.client.HTTPConnection(host, port, timeout=30)
+  connection.putrequest("POST", "/v1/models/words:predict")
+  connection.putheader("Content-Length", str(server_module.MAX_BODY_BYTES + 1))
+  connection.endheaders()
+  assert connection.getresponse().status == 413
+  monkeypatch.setattr(server_module, "READ_SECONDS", 0.2)
+  for sent in (
+    b"GET / HT",
+    b"POST /v1/models/words:predict HTTP/1.1\r\nContent-Length: 9\r\nHost: localhost\r\n\r\n{",
+  ):
+    with socket.create_connection((host, port), timeout=20) as slow:
+      slow.sendall(sent)
+      assert slow.recv(1) == b""  # The server has left, long before its usual limit.
+
+
+def test_names_and_ports(served, exported):
+  path = exported("value").path
+  with pytest.raises(UserError, match="its own name"):
+    LocalServer([f"a={path}", f"a={path}"])
+  with pytest.raises(UserError, match="port must be free"):
+    LocalServer([path], port=served.server_address[1])
+  with pytest.raises(UserError, match="NAME=PATH"):
+    LocalServer([f"a/b={path}"])
+
+
+@pytest.mark.slow
+def test_the_command_serves_until_it_is_ended(exported, repository_dir):
+  program = str(repository_dir / "tpu_scripts/serve_locally.py")
+  command = [sys.executable, program, "--port=0", f"--saved_model={exported('value').path}"]
+  with subprocess.Popen(ending_with_this(command), stdout=subprocess.PIPE, text=True) as process:
+    lines = iter(process.stdout.readline, "")
+    url = next(line.split()[1] for line in lines if line.startswith("REST"))
+    assert ask(f"{url}:predict", {"instances": ["a text"]})[0] == 200
+    process.terminate()
+    assert process.wait(30) == 0
