@@ -21,10 +21,13 @@ class ServeSettings(Settings):
   """What is served, and where."""
 
   saved_model: tuple[str, ...] = setting(
-    (), help="Version directories, or folders of versions (the highest is taken), as PATH or NAME=PATH, with commas."
+    (),
+    help="Version directories, or folders of versions (the highest is taken), as PATH or NAME=PATH, with commas.",
   )
   host: str = setting("127.0.0.1", help="Address to listen on. Only this machine reaches the default.")
-  port: int = setting(8501, help="Of the REST API and the page; 0 for any free port.", minimum=0, maximum=65535)
+  port: int = setting(
+    8501, help="Of the REST API and the page; 0 for any free port.", minimum=0, maximum=65535
+  )
 
 
 commands.define_flags(ServeSettings)

@@ -48,7 +48,7 @@ def test_rows_and_columns_are_what_the_model_answers(served, exported):
   ids = {name: [[2, 5, 3]] for name in ("input_ids", "input_mask", "segment_ids")} | {
     "segment_ids": [[0, 0, 0]]
   }
-  assert predict(served, "pairs", {"signature_name": "tokens", "inputs": ids})[0] == 200
+  assert predict(served, "pairs", TOKENS | {"inputs": ids})[0] == 200
 
 
 def test_a_client_learns_what_a_model_takes(served):
@@ -62,6 +62,8 @@ def test_a_client_learns_what_a_model_takes(served):
   }
 
 
+IDS = ("input_ids", "input_mask", "segment_ids")
+TOKENS = {"signature_name": "tokens"}
 DEEP = b'{"instances":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 
 
@@ -84,8 +86,8 @@ DEEP = b'{"instances":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     ("words:predict", {"instances": ["\ud800"]}, 400, "surrogates"),
     ("words:predict", {"instances": ["a"] * (MAX_BATCH_SIZE + 1)}, 400, "smaller batches"),
     ("pairs:predict", {"instances": [{"text": "a"}]}, 400, "text, text_pair"),
-    ("pairs:predict", {"signature_name": "tokens", "inputs": {n: [[2**40]] for n in ("input_ids", "input_mask", "segment_ids")}}, 400, "input"),
-    ("pairs:predict", {"signature_name": "tokens", "inputs": {n: [[1] * 600] for n in ("input_ids", "input_mask", "segment_ids")}}, 400, "max_position_embeddings"),
+    ("pairs:predict", TOKENS | {"inputs": dict.fromkeys(IDS, [[2**40]])}, 400, "input"),
+    ("pairs:predict", TOKENS | {"inputs": dict.fromkeys(IDS, [[1] * 600])}, 400, "max_position_embeddings"),
   ],
 )  # fmt: skip
 def test_a_bad_request_gets_one_sentence(served, path, body, status, words):
