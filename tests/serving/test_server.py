@@ -86,8 +86,8 @@ DEEP = b'{"instances":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     ("words:predict", {"instances": ["\ud800"]}, 400, "surrogates"),
     ("words:predict", {"instances": ["a"] * (MAX_BATCH_SIZE + 1)}, 400, "smaller batches"),
     ("pairs:predict", {"instances": [{"text": "a"}]}, 400, "text, text_pair"),
-    ("pairs:predict", TOKENS | {"inputs": dict.fromkeys(IDS, [[2**40]])}, 400, "input"),
-    ("pairs:predict", TOKENS | {"inputs": dict.fromkeys(IDS, [[1] * 600])}, 400, "max_position_embeddings"),
+    ("pairs:predict", TOKENS | {"inputs": {key: [[2**40]] for key in IDS}}, 400, "input"),
+    ("pairs:predict", TOKENS | {"inputs": {key: [[1] * 600] for key in IDS}}, 400, "max_position_embeddings"),
   ],
 )  # fmt: skip
 def test_a_bad_request_gets_one_sentence(served, path, body, status, words):
