@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from absl import app, flags, logging
 
 from albert_tf import files
-from albert_tf.configs.task import SIGNATURES
+from albert_tf.configs.task import EXPORT_KINDS
 from albert_tf.errors import exit_on_user_error
 from albert_tf.startup import load_tensorflow
 
 _MODEL = flags.DEFINE_enum(
   "model",
   None,
-  SIGNATURES,
+  EXPORT_KINDS,
   "encoder: vectors of a text; fill_mask: the best words for each [MASK]; the others: what a run_glue.py, "
   "run_squad.py, run_race.py or run_tagging.py run directory was fine-tuned for.",
   required=True,

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 
 from absl import app, flags, logging
 
-from albert_tf.configs.task import SMALL_SIGNATURES
+from albert_tf.configs.task import LITE_KINDS
 from albert_tf.errors import exit_on_user_error
 from albert_tf.startup import load_tensorflow
 
 _MODEL = flags.DEFINE_enum(
   "model",
   None,
-  SMALL_SIGNATURES,
+  LITE_KINDS,
   "encoder: vectors; fill_mask: logits of masked positions; classifier: probabilities, or a regression's value; "
   "question_answering: scores of answer starts and ends.",
   required=True,

@@ -249,6 +249,6 @@ def _finish(prepared: Prepared, results: Mapping[str, Any]) -> None:
   folder = os.path.join(FLAGS.output_dir, "saved_model")
   if FLAGS.do_train and FLAGS.export and not files.exists(os.path.join(folder, "1")):
     logging.set_verbosity(logging.ERROR)  # TensorFlow's words while it saves.
-    kind = prepared.task.spec.signature
+    kind = prepared.task.spec.export_kind
     exported = export_saved_model(model=kind, init_checkpoint=FLAGS.output_dir, output_dir=folder, version=1)
     print(f"SavedModel: {exported}")

@@ -19,12 +19,12 @@ class TaskKind(NamedTuple):
 
   Attributes:
     model: the class of `finetuning.models`.
-    signature: the kind of SavedModel, `export_saved_model.py --model`.
+    export_kind: the kind of SavedModel, `export_saved_model.py --model`.
     command: the script of `tpu_scripts/` that trains it.
   """
 
   model: str
-  signature: str
+  export_kind: str
   command: str
 
 
@@ -37,14 +37,14 @@ TASK_KINDS: Mapping[str, TaskKind] = {
 }
 
 # What can be served: two kinds straight from pretraining, the others from a fine-tuned run.
-PRETRAINED_SIGNATURES = ("encoder", "fill_mask")
-SIGNATURES = (*PRETRAINED_SIGNATURES, *dict.fromkeys(kind.signature for kind in TASK_KINDS.values()))
-SMALL_SIGNATURES = (*PRETRAINED_SIGNATURES, "classifier", "question_answering")  # Of LiteRT and ONNX.
+PRETRAINED_KINDS = ("encoder", "fill_mask")
+EXPORT_KINDS = (*PRETRAINED_KINDS, *dict.fromkeys(kind.export_kind for kind in TASK_KINDS.values()))
+LITE_KINDS = (*PRETRAINED_KINDS, "classifier", "question_answering")  # Of LiteRT.
 
 
-def task_kinds_of(signature: str) -> tuple[str, ...]:
+def task_kinds_of(export_kind: str) -> tuple[str, ...]:
   """The kinds of task that are served so; none of those that pretraining alone makes."""
-  return tuple(name for name, kind in TASK_KINDS.items() if kind.signature == signature)
+  return tuple(name for name, kind in TASK_KINDS.items() if kind.export_kind == export_kind)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,9 +103,9 @@ class TaskSpec:
     return TASK_KINDS[self.kind].model
 
   @property
-  def signature(self) -> str:
+  def export_kind(self) -> str:
     """The kind of SavedModel."""
-    return TASK_KINDS[self.kind].signature
+    return TASK_KINDS[self.kind].export_kind
 
   @property
   def has_head_dropout(self) -> bool:

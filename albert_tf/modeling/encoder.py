@@ -77,7 +77,7 @@ class AlbertEncoder(TextModel):
 
   built: bool  # Keras sets it.
   per_piece = True
-  signature = "encoder"
+  export_kind = "encoder"
   # In a pretraining checkpoint; a model around the encoder gives it one of its own.
   checkpoint_prefix = "bert"
 

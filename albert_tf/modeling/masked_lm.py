@@ -37,7 +37,7 @@ class AlbertMaskedLM(TextModel):
   built: bool  # Keras sets it.
   text_kind = "masked_text"
   per_piece = True
-  signature = "fill_mask"
+  export_kind = "fill_mask"
   new_variables = "^bert/pooler/"  # Hugging Face's masked-LM models have none.
 
   def __init__(

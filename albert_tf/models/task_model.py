@@ -101,8 +101,8 @@ class TaskModel(TextModel):
     return TaskSpec(**fields)
 
   @property
-  def signature(self) -> str:  # type: ignore[override]
-    return self.task.signature
+  def export_kind(self) -> str:  # type: ignore[override]
+    return self.task.export_kind
 
   @classmethod
   def part_of(cls, checkpoint: Any) -> Any:

@@ -32,7 +32,7 @@ class TextModel(ModelBase):
     preprocessor: an `AlbertPreprocessor`; None: the model takes ids alone.
   """
 
-  signature: str  # The kind of SavedModel; see `export_saved_model.py --model`.
+  export_kind: str  # The kind of SavedModel; see `export_saved_model.py --model`.
   text_kind = "text"  # What the texts are; see `AlbertPreprocessor`.
   per_piece = False  # Whether outputs have an axis of S, which all batches of a data set must share then.
   new_variables = ""  # Regular expression of those that a checkpoint may lack; they stay as they begin.

@@ -12,7 +12,7 @@ from tensorflow.python.saved_model import fingerprinting_utils
 from albert_tf import files
 from albert_tf.checkpoints import ANY_HEAD, Checkpoint, load_weights, read_checkpoint
 from albert_tf.configs import AlbertConfig
-from albert_tf.configs.task import SIGNATURES, TaskSpec, task_kinds_of
+from albert_tf.configs.task import EXPORT_KINDS, TaskSpec, task_kinds_of
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertEncoder, AlbertForPreTraining, AlbertMaskedLM
 from albert_tf.models.tasks import make_model
@@ -29,7 +29,7 @@ from albert_tf.serving.signatures.token_classification import TokenClassificatio
 from albert_tf.serving.warmup import write_warmup
 from albert_tf.tokenization import AlbertTokenizer, Tokenizer
 
-MODEL_KINDS = SIGNATURES  # What --model may be.
+MODEL_KINDS = EXPORT_KINDS  # What --model may be.
 CONFIG_NAME = "albert_config.json"
 _MODULES: dict[str, type[ServingModule]] = {
   "encoder": EncoderModule,
@@ -114,7 +114,7 @@ def export_model(model: TextModel, directory: str, **settings: Any) -> str:
   return _export(
     model,
     directory,
-    kind=model.signature,
+    kind=model.export_kind,
     tokenizer=preprocessor.tokenizer,
     task=getattr(model, "task", None),
     options=ExportSettings(**settings),
@@ -171,7 +171,7 @@ def load_task(kind: str, pretrained: Checkpoint) -> TaskSpec | None:
   if task.kind not in kinds:
     raise UserError(
       f"--model {kind} needs a model fine-tuned for {' or '.join(kinds)}. Received: "
-      f"{pretrained.directory}, fine-tuned for {task.kind}. Export it with --model {task.signature}."
+      f"{pretrained.directory}, fine-tuned for {task.kind}. Export it with --model {task.export_kind}."
     )
   return task
 

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from albert_tf.configs.task import SIGNATURES, TASK_KINDS, TaskSpec
+from albert_tf.configs.task import EXPORT_KINDS, TASK_KINDS, TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning import models
 from albert_tf.models.task_model import TaskModel
@@ -16,14 +16,14 @@ SCRIPTS = pathlib.Path(__file__).parents[2] / "tpu_scripts"
 def test_every_kind_has_a_model_a_signature_and_a_command(kind):
   row = TASK_KINDS[kind]
   assert issubclass(getattr(models, row.model), TaskModel)
-  assert row.signature in SIGNATURES
+  assert row.export_kind in EXPORT_KINDS
   assert (SCRIPTS / row.command).is_file()
 
 
 def test_a_specification_knows_its_model_and_comes_back_as_it_was(tmp_path):
   squad = TaskSpec(kind="question_answering", name="squad", squad_version="1.1")
   assert squad.model == "AlbertQuestionAnswering"
-  assert squad.signature == "question_answering"
+  assert squad.export_kind == "question_answering"
   table = TaskSpec(kind="regression", name="custom", columns={"texts": ("a", "b"), "label": "c"})
   table.save(str(tmp_path))
   assert TaskSpec.load(str(tmp_path)) == table

@@ -151,7 +151,9 @@ def test_every_model_from_its_run_to_file_and_export(kind, run, tmp_path):
     np.testing.assert_allclose(a, b, atol=1e-5)
     np.testing.assert_array_equal(a, c)
   again.export(str(tmp_path / "of_model" / "1"))
-  export_saved_model(model=model.signature, init_checkpoint=str(source), output_dir=str(tmp_path / "of_run"))
+  export_saved_model(
+    model=model.export_kind, init_checkpoint=str(source), output_dir=str(tmp_path / "of_run")
+  )
   ours, theirs = (
     tf.saved_model.load(str(tmp_path / name / "1")).signatures for name in ("of_model", "of_run")
   )

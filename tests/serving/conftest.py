@@ -98,7 +98,7 @@ def exported(
     if task is not None:
       source = folder / "run"
       keras_model = tiny_run.write_fine_tuned_run(source, task, config, tokenizer)
-      kind = task.signature
+      kind = task.export_kind
     path = export_saved_model(
       model=kind, init_checkpoint=str(source), output_dir=str(folder / "e"), version=3, max_windows=12
     )

@@ -220,7 +220,7 @@ def _recipe(record: Record, results: Mapping[str, Any], *, source: str) -> list[
 def _usage(record: Record, source: str, *, trained: bool) -> list[str]:
   weights = "." if trained else source
   command = (
-    f"```\nalbert-export-saved-model --model {record.task.spec.signature} "
+    f"```\nalbert-export-saved-model --model {record.task.spec.export_kind} "
     f"--init_checkpoint {weights} --output_dir saved_model --version 2\n```"
   )
   if not trained:

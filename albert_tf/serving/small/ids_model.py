@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints import Checkpoint
 from albert_tf.configs import AlbertConfig
-from albert_tf.configs.task import SMALL_SIGNATURES, TaskSpec
+from albert_tf.configs.task import LITE_KINDS, TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.modeling import named_variables
 from albert_tf.serving.export import load_task, restore_model
@@ -17,7 +17,7 @@ from albert_tf.serving.export import load_task, restore_model
 Tensors = dict[str, tf.Tensor]
 Arrays = dict[str, np.ndarray]
 
-KINDS = SMALL_SIGNATURES
+KINDS = LITE_KINDS
 _MIN_LENGTH = 8
 _ENCODER_OUTPUTS = ("pooled_output", "sequence_output")
 _UNREAD = {  # What no output of a kind depends on.
