@@ -1,7 +1,6 @@
 """run_squad.py as a user runs it: training, answering new questions, and mistakes."""
 
 import json
-import shutil
 
 import pytest
 from support import tiny_run
@@ -10,17 +9,7 @@ from support.task_files import write_squad
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (Its ops are in the SavedModel.)
 
-
-def awkward(articles):
-  """An answer in another place, one that is nowhere, a question without text, a paragraph without text."""
-  qas = articles[0]["paragraphs"][0]["qas"]
-  qas[0]["answers"][0]["answer_start"] += 3
-  qas[1]["answers"][0]["text"] = "not there"
-  for index, context in ((0, "the sky"), (1, "")):
-    articles[1]["paragraphs"][index]["qas"] = [
-      {"id": f"empty-{index}", "question": "", "answers": [], "is_impossible": True}
-    ]
-    articles[1]["paragraphs"][index]["context"] = context
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +17,10 @@ def folder(tmp_path_factory):
   path = tmp_path_factory.mktemp("squad")
   tokenizer = tiny_run.train_tokenizer(path)
   tiny_run.write_run(path / "pretrained", tiny_run.tiny_model(tokenizer.vocab_size), tokenizer)
-  write_squad(path / "train.json", articles=4, change=awkward)
+  write_squad(path / "train.json", articles=4)
   write_squad(path / "dev.json", seed=1)
   write_squad(path / "new.json", seed=2, answers=False)
   write_squad(path / "train1.json", version="1.1", articles=3)
-  (path / "cut.json").write_text((path / "dev.json").read_text()[:300])
   return path
 
 
@@ -55,10 +43,6 @@ def runs(folder):
     "no version": [*train, f"--train_file={folder}/train.json", elsewhere],
     "no train file": [*train, "--version=2.0", elsewhere],
     "nothing to answer": ["--do_predict", f"--init_checkpoint={folder}/two", elsewhere],
-    "cut short": [*train, "--version=2.0", f"--train_file={folder}/cut.json", elsewhere],
-    "file of 2.0": [*train, "--version=1.1", f"--train_file={folder}/train.json", elsewhere],
-    "no answers": [*train, "--version=2.0", f"--train_file={folder}/new.json", elsewhere],
-    "long question": [*train, "--version=2.0", f"--train_file={folder}/train.json", "--max_query_length=30", elsewhere],
   }  # fmt: skip
   return dict(zip(commands, run_script("run_squad", list(commands.values())), strict=True))
 
@@ -67,7 +51,6 @@ def load(path):
   return json.loads(path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.slow
 def test_training_leaves_everything(runs, folder):
   assert runs["2.0"].status == 0, runs["2.0"].stderr
   run = folder / "two"
@@ -75,7 +58,6 @@ def test_training_leaves_everything(runs, folder):
   assert {
     "exact", "f1", "total", "HasAns_exact", "HasAns_f1", "HasAns_total", "NoAns_exact", "NoAns_f1", "NoAns_total",
     "best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh", "selection_f1", "null_score_diff_threshold",
-
   } <= results.keys()  # fmt: skip
   assert (results["total"], results["HasAns_total"], results["NoAns_total"]) == (12, 8, 4)
   ids = {
@@ -94,7 +76,6 @@ def test_training_leaves_everything(runs, folder):
   assert load(run / "task.json")["null_score_diff_threshold"] == results["null_score_diff_threshold"]
 
 
-@pytest.mark.slow
 def test_new_questions_are_answered_by_the_run(runs, folder):
   assert runs["new questions"].status == 0, runs["new questions"].stderr
   answers, odds = load(folder / "answers/predictions.json"), load(folder / "answers/null_odds.json")
@@ -109,21 +90,8 @@ def test_new_questions_are_answered_by_the_run(runs, folder):
   assert answers.keys() == odds.keys() == contexts.keys()
   assert all(answer in contexts[key] for key, answer in answers.items())
   assert all(answer == "" for key, answer in answers.items() if odds[key] >= threshold)
-  # In the run's own directory its scores stay.
-  own = folder / "own"
-  shutil.copytree(folder / "two", own)
-  command = ["--do_predict", f"--predict_file={folder}/new.json", f"--output_dir={own}", "--noprogress"]
-  (later,) = run_script(
-    "run_squad", [[*command, "--distribution=one_device", "--null_score_diff_threshold=0.5"]]
-  )
-  assert later.status == 0, later.stderr
-  assert load(own / "predictions.json").keys() == contexts.keys()
-  before, after = (load(path / "results.json") for path in (folder / "two", own))
-  for name in ("null_score_diff_threshold", "f1"):
-    assert after[name] == before[name], name
 
 
-@pytest.mark.slow
 def test_version_1_1_without_a_file_to_predict(runs, folder):
   assert runs["1.1"].status == 0, runs["1.1"].stderr
   results = load(folder / "one/results.json")
@@ -134,7 +102,6 @@ def test_version_1_1_without_a_file_to_predict(runs, folder):
   assert not (folder / "one/saved_model").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
   ("name", "message"),
   [
@@ -142,10 +109,6 @@ def test_version_1_1_without_a_file_to_predict(runs, folder):
     ("no version", "Use --version=1.1 or --version=2.0"),
     ("no train file", "Received: no --train_file"),
     ("nothing to answer", "Received: no --predict_file"),
-    ("cut short", "cut.json, not JSON"),
-    ("file of 2.0", "Use --version=2.0"),
-    ("no answers", "those of a training file have. Received: 12 of 12"),
-    ("long question", "max_seq_length must be more than max_query_length + 3"),
   ],
 )
 def test_mistakes(runs, folder, name, message):
@@ -154,7 +117,6 @@ def test_mistakes(runs, folder, name, message):
   assert not (folder / "x").exists()
 
 
-@pytest.mark.slow
 def test_the_saved_model_gives_the_same_answers(runs, folder):
   """Strings in, answers out of the graph: what predictions.json says."""
   assert runs["2.0"].status == 0, runs["2.0"].stderr

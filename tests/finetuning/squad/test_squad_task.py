@@ -18,7 +18,7 @@ from albert_tf.finetuning.engine.fit import fine_tune
 from albert_tf.finetuning.initialize import Start, read_start
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.tasks.squad.features import make_features
-from albert_tf.finetuning.tasks.squad.read import Answer, read_squad
+from albert_tf.finetuning.tasks.squad.read import read_squad
 from albert_tf.finetuning.tasks.squad.settings import SquadFiles, SquadSettings
 from albert_tf.finetuning.tasks.squad.task import SquadTask, build_task
 from albert_tf.tokenization import AlbertTokenizer
@@ -35,50 +35,23 @@ def tokenizer():
   return AlbertTokenizer(spm_model_file=SPM_MODEL)
 
 
-def of_short_paragraphs(data, count, *, impossible=0):
-  """Questions of the shortest paragraphs, at most three of each: few windows, little to compute."""
-  order = sorted(data.questions, key=lambda question: len(data.paragraphs[question.paragraph].context))
-  chosen, seen = [], collections.Counter()
-  wanted = {False: count - impossible, True: impossible}
-  for question in order:
-    key = question.paragraph, question.is_impossible
-    if wanted[question.is_impossible] and seen[key] < 3:
-      seen[key] += 1
-      wanted[question.is_impossible] -= 1
-      chosen.append(question)
-  return data._replace(questions=chosen)
+def write(path, articles, **changes):
+  """A file of six questions an article, two of them impossible in 2.0, whose ids begin with its name."""
 
+  def rename(made):
+    for article in made:
+      for paragraph in article["paragraphs"]:
+        for question in paragraph["qas"]:
+          question["id"] = f"{path.stem}-{question['id']}"
 
-@pytest.fixture(scope="module")
-def made_up(tmp_path_factory):
-  path = tmp_path_factory.mktemp("squad") / "questions.json"
-  write_squad(path, articles=80, words=WORDS)
-  return read_squad(str(path), version="2.0", require_answers=True)
-
-
-def write_file(path, data, *, answers=True):
-  """`data` as a SQuAD file."""
-  articles = collections.defaultdict(lambda: collections.defaultdict(list))
-  for question in data.questions:
-    item = {"id": question.id, "question": question.text}
-    if answers:
-      item["answers"] = [{"text": answer.text, "answer_start": answer.start} for answer in question.answers]
-      if data.version == "2.0":
-        item["is_impossible"] = question.is_impossible
-    paragraph = data.paragraphs[question.paragraph]
-    articles[paragraph.article][paragraph.context].append(item)
-  content = [
-    {"title": str(title), "paragraphs": [{"context": c, "qas": qas} for c, qas in paragraphs.items()]}
-    for title, paragraphs in articles.items()
-  ]
-  path.write_text(json.dumps({"version": data.version, "data": content}), encoding="utf-8")
+  write_squad(path, articles=articles, words=WORDS, change=rename, **changes)
   return str(path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
-def test_64_questions_are_learnt_by_heart(tmp_path, made_up, tokenizer, version):
-  data = of_short_paragraphs(made_up, 64, impossible=24 if version == "2.0" else 0)._replace(version=version)
+def test_64_questions_are_learnt_by_heart(tmp_path, tokenizer, version):
+  data = read_squad(write(tmp_path / "a.json", 11, version=version), version=version).subset(range(64))
   features = make_features(data, tokenizer=tokenizer, settings=SIZES)
   task = SquadTask(version=version, settings=SIZES, train=features, predict=features)
   config = AlbertConfig.from_name(
@@ -134,7 +107,7 @@ def compiled_loss(task, labels, outputs):
   return sum(weights[k] * tf.reduce_mean(losses[k](labels[k], outputs[k])) for k in losses)
 
 
-def test_losses_are_the_originals(made_up, tokenizer):
+def test_losses_are_the_originals():
   rng = np.random.default_rng(0)
   starts, ends, impossible = np.array([3, 0, 5]), np.array([4, 0, 5]), np.array([0.0, 1.0, 0.0], np.float32)
   logits = {name: tf.constant(rng.normal(size=(3, 7)), tf.float32) for name in ("start", "end")}
@@ -152,15 +125,14 @@ def test_losses_are_the_originals(made_up, tokenizer):
   np.testing.assert_allclose(ours, squad2_loss(outputs, starts, ends, impossible), rtol=1e-6)
 
 
-def test_the_originals_checkpoint_answers(tmp_path, made_up, tokenizer):
+def test_the_originals_checkpoint_answers(tmp_path, tokenizer):
   """Without training, with and without the answers, from a checkpoint that the original's code wrote."""
   start = read_start(
     golden_checkpoint("tiny_squad_v2"), albert_config_file=TINY_CONFIG, spm_model_file=SPM_MODEL
   )
-  data = of_short_paragraphs(made_up, 12, impossible=4)
   answers = {}
   for answered in (True, False):
-    path = write_file(tmp_path / f"{answered}.json", data, answers=answered)
+    path = write(tmp_path / "a.json", 2, answers=answered)
     task = build_task(SquadFiles(version="2.0", predict_file=path), settings=SIZES, tokenizer=tokenizer)
     settings = FineTuneSettings(
       do_train=False,
@@ -178,15 +150,16 @@ def test_the_originals_checkpoint_answers(tmp_path, made_up, tokenizer):
   assert answers[True] == answers[False]
 
 
-def test_training_windows(tmp_path, made_up, tokenizer, caplog):
+def test_training_windows(tmp_path, tokenizer, caplog):
   small = SquadSettings(max_seq_length=64, max_query_length=24, doc_stride=16)
-  data = of_short_paragraphs(made_up, 30, impossible=5)
-  data.questions[0] = data.questions[0]._replace(answers=(Answer("nowhere to be found", 0),))
-  path = write_file(tmp_path / "train.json", data)
+  path = write(tmp_path / "a.json", 5)
+  document = json.loads((tmp_path / "a.json").read_text())
+  document["data"][0]["paragraphs"][0]["qas"][0]["answers"][0]["text"] = "nowhere to be found"
+  (tmp_path / "a.json").write_text(json.dumps(document))
   files = SquadFiles(version="2.0", train_file=path, predict_file=path, selection_split="predict")
   with caplog.at_level("INFO", logger="absl"):
     task = build_task(files, settings=small, tokenizer=tokenizer)
-  assert f"their questions are not trained on: {data.questions[0].id}" in caplog.text
+  assert "their questions are not trained on: a-0-0-0" in caplog.text
   (features,) = task.splits["train"]
   assert [n for n, found in enumerate(features.answers) if found == "missing"] == [0]
   every = task.train_features()
@@ -204,16 +177,13 @@ def test_training_windows(tmp_path, made_up, tokenizer, caplog):
   # Without windows that lack their answer only the impossible questions' are trained at [CLS].
   without = dataclasses.replace(small, keep_empty_windows=False)
   fewer = build_task(files, settings=without, tokenizer=tokenizer).train_features()
-  impossible = {question.id for question in data.questions if question.is_impossible}
-  of_impossible = sum(features.data.questions[q].id in impossible for q in features.windows.row)
+  of_impossible = sum(features.data.questions[q].is_impossible for q in features.windows.row)
   assert len(fewer) == (lacking == 0).sum() + of_impossible
   assert np.asarray(fewer.labels["cls_logits"]).sum() == of_impossible
 
 
-def test_what_cannot_choose_is_refused(tmp_path, made_up, tokenizer):
-  data = of_short_paragraphs(made_up, 6, impossible=1)
-  train = write_file(tmp_path / "train.json", data)
-  bare = write_file(tmp_path / "bare.json", data, answers=False)
+def test_what_cannot_choose_is_refused(tmp_path, tokenizer):
+  train, bare = write(tmp_path / "train.json", 1), write(tmp_path / "bare.json", 1, answers=False)
   files = SquadFiles(version="2.0", train_file=train, predict_file=bare, selection_split="predict")
   with pytest.raises(UserError, match="What is to choose needs answers"):
     build_task(files, settings=SIZES, tokenizer=tokenizer)
@@ -227,22 +197,6 @@ def test_what_cannot_choose_is_refused(tmp_path, made_up, tokenizer):
     predict_only.train_features()
   with pytest.raises(UserError, match="Evaluation needs questions with answers"):
     predict_only.eval_features()
-
-
-# ------------------------------------------------------------------ the threshold of 2.0
-
-
-def write(path, articles):
-  """A file whose questions' ids begin with its name."""
-
-  def rename(made):
-    for article in made:
-      for paragraph in article["paragraphs"]:
-        for question in paragraph["qas"]:
-          question["id"] = f"{path.stem}-{question['id']}"
-
-  write_squad(path, articles=articles, words=WORDS, change=rename)
-  return str(path)
 
 
 def fake_outputs(task, null_scores):
