@@ -15,7 +15,7 @@ import sentencepiece
 from albert_tf import files, progress
 from albert_tf.errors import UserError
 from albert_tf.tokenization import AlbertTokenizer, TokenizerConfig, normalize_text
-from albert_tf.tokenization.spm_model import load_processor
+from albert_tf.tokenization.tokenizer import load_processor
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats, iter_documents
 from tfrecords_tools.pretraining.sources import Source
 

@@ -25,7 +25,7 @@ from albert_tf.tokenization.config import (
   find_model,
 )
 from albert_tf.tokenization.loading import find_tokenizer
-from albert_tf.tokenization.spm_model import load_processor
+from albert_tf.tokenization.tokenizer import load_processor
 from albert_tf.tokenization.wordpiece import WordPieceTokenizer
 
 OUTPUT_FORMATS = ("albert_tf", "tf1", "huggingface")

@@ -11,7 +11,7 @@ from typing import Any
 from sentencepiece import sentencepiece_model_pb2 as model_proto
 
 from albert_tf.tokenization.config import TokenizerConfig
-from albert_tf.tokenization.digit_comma import ends_in_digit_comma
+from albert_tf.tokenization.tokenizer import ends_in_digit_comma
 from albert_tf.tokenization.unicode_tables import combining_class, space_class
 
 _NEVER = -1e4  # A score that no other segmentation is worse than.

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from albert_tf.tokenization import unicode_tables
-from albert_tf.tokenization.graph import GraphTokenizer
-from albert_tf.tokenization.graph_packing import GraphPacker, head, tail
+from albert_tf.tokenization.graph import GraphPacker, GraphTokenizer, head, tail
 from albert_tf.tokenization.packing import BLANK
 
 Tensors = dict[str, tf.Tensor]

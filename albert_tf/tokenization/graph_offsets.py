@@ -13,12 +13,9 @@ import unicodedata
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.tokenization.graph import GraphTokenizer
-from albert_tf.tokenization.graph_tables import make_table, replace
-from albert_tf.tokenization.normalization import normalize_text
-from albert_tf.tokenization.offsets import visible_width
-from albert_tf.tokenization.spm_model import load_processor
-from albert_tf.tokenization.tokenizer import AlbertTokenizer
+from albert_tf.tokenization.graph import GraphTokenizer, make_table, replace
+from albert_tf.tokenization.normalization import normalize_text, visible_width
+from albert_tf.tokenization.tokenizer import AlbertTokenizer, load_processor
 from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE
 
 _MARK = -1  # Width of a character that belongs to the one before it.
@@ -46,7 +43,7 @@ class Located(NamedTuple):
 
 
 class GraphOffsets(tf.Module):
-  """`AlbertTokenizer.encode_with_offsets` as a module that can be saved.
+  """Texts as pieces with their places, as a module that can be saved.
 
   Args:
     tokenizer: whose settings it takes.

@@ -5,9 +5,9 @@ NFKD is left out too: SentencePiece's own rules compose what text has in parts.
 """
 
 import re
-from typing import NamedTuple
 import unicodedata
 
+_SPACE_MARK = "▁"
 _TEX_QUOTES = re.compile("``|''")
 
 
@@ -58,84 +58,9 @@ def check_text(text: str) -> str:
   return text
 
 
-class AlignedText(NamedTuple):
-  """Normalised text with, for each of its characters, where it came from.
-
-  Attributes:
-    text: the normalised text, N characters.
-    starts: [N] index of the first original character each came from.
-    ends: [N] index after the last one.
-  """
-
-  text: str
-  starts: list[int]
-  ends: list[int]
-
-
-def normalize_with_alignment(
-  text: str,
-  *,
-  do_lower_case: bool,
-  keep_accents: bool = False,
-  remove_space: bool = True,
-  normalize_quotes: bool = False,
-) -> AlignedText:
-  """`normalize_text` that also says which original characters each result character came from.
-
-  NFKD decomposes character by character and reorders only combining characters, which are dropped, so
-  treating each character alone gives the same text. A combining character, dropped or kept, belongs to the
-  character before it, to all that this one became.
-  """
-  if text.isascii() and not normalize_quotes and (not remove_space or text == " ".join(text.split())):
-    size = len(text)  # Every character stays, or is lower-cased.
-    return AlignedText(text.lower() if do_lower_case else text, list(range(size)), list(range(1, size + 1)))
-  spans = [(char, index, index + 1) for index, char in enumerate(text)]
-  if remove_space:
-    spans = _collapse_space(spans)
-  if normalize_quotes:
-    spans = _join_quotes(spans)
-  result: list[tuple[str, int, int]] = []
-  for char, start, end in spans:
-    if char.isascii():
-      result.append((char, start, end))
-      continue
-    bases = [part for part in unicodedata.normalize("NFKD", char) if not unicodedata.combining(part)]
-    if not bases and result and result[-1][2] == start:
-      start = result[-1][1]
-      for place in range(len(result) - 1, -1, -1):
-        if result[place][1] != start:
-          break
-        result[place] = (result[place][0], start, end)
-    result.extend((part, start, end) for part in ([char] if keep_accents else bases))
-  normalized = "".join(part for part, _, _ in result)
-  if do_lower_case:
-    # As a whole: a final sigma depends on its neighbours. Only "İ" becomes two, and only where accents are kept.
-    normalized = normalized.lower()
-    result = [each for each in result for _ in each[0].lower()]
-    assert len(normalized) == len(result), "lower-casing changes each character's length on its own"
-  return AlignedText(normalized, [start for _, start, _ in result], [end for _, _, end in result])
-
-
-def _collapse_space(spans: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
-  result: list[tuple[str, int, int]] = []
-  gap: tuple[int, int] | None = None
-  for char, start, end in spans:
-    if char.isspace():
-      gap = (gap[0] if gap else start, end)
-      continue
-    if gap and result:
-      result.append((" ", *gap))
-    gap = None
-    result.append((char, start, end))
-  return result
-
-
-def _join_quotes(spans: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
-  flat = "".join(char for char, _, _ in spans)
-  result: list[tuple[str, int, int]] = []
-  position = 0
-  for match in _TEX_QUOTES.finditer(flat):
-    result.extend(spans[position : match.start()])
-    result.append(('"', spans[match.start()][1], spans[match.end() - 1][2]))
-    position = match.end()
-  return result + spans[position:]
+def visible_width(text: str) -> int:
+  """Characters of `text`, or of a piece, when decomposed and freed of combining marks and white space."""
+  decomposed = (part for char in text for part in unicodedata.normalize("NFKD", char))
+  return sum(
+    not unicodedata.combining(part) and not part.isspace() and part != _SPACE_MARK for part in decomposed
+  )

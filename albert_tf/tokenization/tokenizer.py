@@ -8,18 +8,96 @@ import os
 import re
 from typing import Any
 
+from google.protobuf.message import DecodeError
 import numpy as np
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2 as model_proto
 
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.tokenization import config as config_lib
-from albert_tf.tokenization import digit_comma, offsets, packing
+from albert_tf.tokenization import packing
 from albert_tf.tokenization.normalization import check_text, normalize_text
-from albert_tf.tokenization.spm_model import load_processor
 from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE, torn_piece_table, word_start_table
 
 MASK_PIECE = "[MASK]"
 _PAD_ID = 0  # The original hard-wires this one id.
+
+
+def _fault(model: bytes) -> str:
+  """What is wrong with a serialized model; empty if it is whole.
+
+  The pieces come first in the file and what splits and normalises text after them: an upload or a copy that
+  broke off between two fields is valid protobuf, loads, and crashes at the first call.
+  """
+  if not model:
+    return "which is empty"
+  try:
+    proto = model_proto.ModelProto.FromString(model)
+  except DecodeError:
+    return "which cannot be read as one: it is another file, or cut off"
+  if not (proto.pieces and proto.HasField("trainer_spec") and proto.HasField("normalizer_spec")):
+    return f"which is cut off after {len(proto.pieces)} pieces ({len(model):,} bytes)"
+  return ""
+
+
+def load_processor(model: bytes, *, source: str) -> sentencepiece.SentencePieceProcessor:
+  """The processor of a serialized model.
+
+  Args:
+    model: the bytes of a `.model` file.
+    source: names it in the message.
+
+  Raises:
+    UserError: it is empty, cut off, or no SentencePiece model.
+  """
+  fault = _fault(model)
+  if not fault:
+    try:
+      return sentencepiece.SentencePieceProcessor(model_proto=model)
+    except RuntimeError as error:
+      fault = f"which the library refuses ({str(error).strip().splitlines()[0]})"
+  raise UserError(
+    f"A SentencePiece model was expected. Received: {source}, {fault}. "
+    "Check the path (a text vocabulary, .vocab, is not the model), and copy or train the model again."
+  )
+
+
+def ends_in_digit_comma(piece: str) -> bool:
+  """Whether the digit-comma rule applies: the last character is a comma and a digit is before it.
+
+  "▁1990," is encoded as "▁1990" and ",", so that a comma does not change a number. The rule looks at one piece alone,
+  so it is a constant table over the vocabulary.
+  """
+  return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+
+
+def split_digit_comma(
+  processor: sentencepiece.SentencePieceProcessor, piece: str, *, strip: bool
+) -> list[str]:
+  """The pieces that replace `piece`, for which `ends_in_digit_comma` holds.
+
+  Args:
+    processor: the vocabulary.
+    piece: for example "▁1990," or "90,".
+    strip: where `piece` did not begin with "▁" but its re-encoding does, drop that "▁".
+  """
+  pieces: list[str] = processor.encode(piece[:-1].replace(SPIECE_UNDERLINE, ""), out_type=str)
+  if strip and not piece.startswith(SPIECE_UNDERLINE) and pieces[0].startswith(SPIECE_UNDERLINE):
+    bare = pieces[0].removeprefix(SPIECE_UNDERLINE)
+    pieces = [bare, *pieces[1:]] if bare else pieces[1:]
+  return [*pieces, ","]
+
+
+def digit_comma_table(
+  processor: sentencepiece.SentencePieceProcessor, pieces: Sequence[str], *, strip: bool
+) -> dict[int, list[str]]:
+  """For the id of each piece the rule applies to, the pieces that replace it."""
+  return {
+    index: split_digit_comma(processor, piece, strip=strip)
+    for index, piece in enumerate(pieces)
+    if ends_in_digit_comma(piece)
+  }
 
 
 class AlbertTokenizer:
@@ -91,13 +169,10 @@ class AlbertTokenizer:
     self._pieces: list[str] = self._processor.id_to_piece(list(range(self._processor.vocab_size())))
     self._normalize: Callable[[str], str] = functools.partial(normalize_text, **config.normalization)
     self._check_special_pieces(source)
-    self._digit_commas = digit_comma.digit_comma_table(
-      self._processor, self._pieces, strip=config.digit_comma == "strip"
-    )
+    self._digit_commas = digit_comma_table(self._processor, self._pieces, strip=config.digit_comma == "strip")
     to_ids = self._processor.piece_to_id
     self._digit_comma_ids = {index: to_ids(pieces) for index, pieces in self._digit_commas.items()}
     self._digit_comma_keys = frozenset(self._digit_commas)
-    self._is_visible = offsets.visibility(self._processor)
 
   def _check_special_pieces(self, source: str) -> None:
     unk = self._processor.unk_id()
@@ -193,20 +268,6 @@ class AlbertTokenizer:
     for piece in self._processor.encode(self.normalize(text), out_type=str):
       pieces.extend(self._digit_commas.get(self._processor.piece_to_id(piece), (piece,)))
     return pieces
-
-  def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-    """Ids, and for each the half-open character range of `text` it stands for.
-
-    A range never begins or ends with white space, nor with signs that SentencePiece drops (U+200E); a lone "▁" has
-    an empty one.
-    """
-    return offsets.encode_with_offsets(
-      self._processor,
-      check_text(text),
-      config=self.config,
-      digit_commas=self._digit_commas,
-      is_visible=self._is_visible,
-    )
 
   def _split_digit_commas(self, row: list[int]) -> list[int]:
     return [part for index in row for part in self._digit_comma_ids.get(index, (index,))]

@@ -12,7 +12,7 @@ from support import tiny_corpus
 from support.goldens import SPM_MODEL
 
 from albert_tf.errors import UserError
-from albert_tf.tokenization.spm_model import load_processor
+from albert_tf.tokenization.tokenizer import load_processor
 
 # Reads the model cut to each length; prints the lengths that were not refused with a message.
 _READ_CUTS = """

@@ -5,9 +5,9 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 import pytest
+from reference.offsets import normalize_with_alignment
 
 from albert_tf.tokenization import normalize_text
-from albert_tf.tokenization.normalization import normalize_with_alignment
 
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=30) | st.text(
   "aΣσ ́̈`'\u00a0\u2003İ½①ﬁが각 B", max_size=30

@@ -21,10 +21,9 @@ from albert_tf.serving.signatures.question_windows import (
 )
 from albert_tf.serving.signatures.windows import in_chunks
 from albert_tf.tokenization import AlbertTokenizer
-from albert_tf.tokenization.graph import GraphTokenizer
+from albert_tf.tokenization.graph import GraphTokenizer, head
 from albert_tf.tokenization.graph_inputs import LONGEST_TEXT
 from albert_tf.tokenization.graph_offsets import GraphOffsets
-from albert_tf.tokenization.graph_packing import head
 
 
 class QuestionAnsweringModule(ServingModule):

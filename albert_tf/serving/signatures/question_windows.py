@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from albert_tf.serving.signatures.base import Tensors
 from albert_tf.serving.signatures.windows import cut_pieces, substrings
+from albert_tf.tokenization.graph import GraphPacker
 from albert_tf.tokenization.graph_inputs import SHORTEST_WINDOW, answer_mask, at_least
 from albert_tf.tokenization.graph_offsets import Located
-from albert_tf.tokenization.graph_packing import GraphPacker
 
 NO_ANSWER_SCORE = (
   -1e6

@@ -10,8 +10,8 @@ import tensorflow as tf
 from albert_tf.serving.signatures.base import Tensors
 from albert_tf.serving.signatures.windows import cut_pieces, substrings
 from albert_tf.tokenization import unicode_tables
+from albert_tf.tokenization.graph import GraphPacker, head
 from albert_tf.tokenization.graph_inputs import at_least
-from albert_tf.tokenization.graph_packing import GraphPacker, head
 
 _CONTEXT_SHARE = 4  # Neighbouring windows of a long text share up to a quarter of their pieces.
 _NO_LIMIT = 2**31 - 1

@@ -14,9 +14,8 @@ from albert_tf.finetuning.tasks.squad.settings import SquadSettings
 from albert_tf.progress import track
 from albert_tf.serving.signatures.question_windows import Windows, make_windows, pack_windows
 from albert_tf.tokenization import AlbertTokenizer
-from albert_tf.tokenization.graph import GraphTokenizer
+from albert_tf.tokenization.graph import GraphTokenizer, head
 from albert_tf.tokenization.graph_offsets import GraphOffsets, Located
-from albert_tf.tokenization.graph_packing import head
 
 _TEXTS_AT_ONCE = 256
 _WINDOWS_AT_ONCE = 4096
