@@ -11,7 +11,6 @@ import tensorflow as tf
 from albert_tf.compat import KERAS_3, keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.modeling import AlbertForPreTraining
-from albert_tf.models.tasks import AlbertClassifier
 
 FLOOR = "floor"  # The contender that only multiplies.
 FLOPS_MARK = "flops: "  # Printed before the operations of a step's matrix products.
@@ -35,11 +34,10 @@ class Batch:
 
 
 class Work(NamedTuple):
-  """What a step is of: `task` is "pretraining" or "classification", `dtype` "float32" or "bfloat16"."""
+  """What a step is of: `dtype` is "float32" or "bfloat16"."""
 
   config: AlbertConfig
   batch: Batch
-  task: str
   dtype: str
 
 
@@ -106,9 +104,6 @@ def _cross_entropy(labels: np.ndarray) -> Callable[[tf.Tensor], tf.Tensor]:
 def albert_tf_step(work: Work, *, jit: bool) -> Step:
   config, batch = work.config, work.batch
   inputs = {"input_ids": batch.ids, "input_mask": batch.mask, "segment_ids": batch.segments}
-  if work.task == "classification":
-    model = AlbertClassifier(config, head_options={"num_labels": 2, "classifier_dropout": 0.0})
-    return _tensorflow_step(model, _cross_entropy(batch.labels), inputs, jit=jit)
   masked_lm, sentence_order = _cross_entropy(batch.targets), _cross_entropy(batch.labels)
   return _tensorflow_step(
     AlbertForPreTraining(config, read_positions_only=True),
@@ -136,9 +131,6 @@ def keras_hub_step(work: Work, *, jit: bool) -> Step:
     num_segments=config.type_vocab_size,
   )
   inputs = {"token_ids": batch.ids, "segment_ids": batch.segments, "padding_mask": batch.mask}
-  if work.task == "classification":
-    model = keras_hub.models.AlbertTextClassifier(backbone, num_classes=2, dropout=0.0)
-    return _tensorflow_step(model, _cross_entropy(batch.labels), inputs, jit=jit)
   model = keras_hub.models.AlbertMaskedLM(backbone)
   inputs["mask_positions"] = batch.positions
   return _tensorflow_step(model, _cross_entropy(batch.targets), inputs, jit=jit)
@@ -150,21 +142,15 @@ def huggingface_torch_step(work: Work) -> Step:
 
   config, batch = work.config, work.batch
 
-  theirs = transformers.AlbertConfig.from_dict(
-    config.to_huggingface_dict() | {"classifier_dropout_prob": 0.0}
-  )
+  theirs = transformers.AlbertConfig.from_dict(config.to_huggingface_dict())
   inputs = {"input_ids": batch.ids, "attention_mask": batch.mask, "token_type_ids": batch.segments}
-  classifies = work.task == "classification"
-  kind = transformers.AlbertForSequenceClassification if classifies else transformers.AlbertForPreTraining
-  model: Any = kind(theirs)
+  model: Any = transformers.AlbertForPreTraining(theirs)
   tensors = {key: torch.tensor(value, dtype=torch.int64) for key, value in inputs.items()}
   labels, targets = torch.tensor(batch.labels).long(), torch.tensor(batch.targets).long()
   positions = torch.tensor(batch.positions).long()[:, :, None].expand(-1, -1, config.hidden_size)
   cross_entropy = torch.nn.functional.cross_entropy
 
   def loss_of() -> Any:
-    if classifies:
-      return cross_entropy(model(**tensors).logits.float(), labels)
     encoded = model.albert(**tensors)  # The whole model would compute logits at every position.
     logits = model.predictions(encoded.last_hidden_state.gather(1, positions)).float()
     order = model.sop_classifier(encoded.pooler_output).float()
@@ -199,8 +185,8 @@ def contenders(work: Work) -> dict[str, Callable[[], Step] | str]:
   }
   if installed("torch", "transformers"):
     found["huggingface_torch"] = lambda: huggingface_torch_step(work)
-  if installed("keras_hub") and work.task == "pretraining" and work.dtype == "bfloat16":
-    found["keras_hub"] = "its masked-LM head adds float32 to bfloat16 and raises; classification runs"
+  if installed("keras_hub") and work.dtype == "bfloat16":
+    found["keras_hub"] = "its masked-LM head adds float32 to bfloat16 and raises"
   elif installed("keras_hub") and KERAS_3:
     found["keras_hub"] = lambda: keras_hub_step(work, jit=False)
     found["keras_hub_xla"] = lambda: keras_hub_step(work, jit=True)

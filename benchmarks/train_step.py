@@ -5,10 +5,8 @@ from its floor, the time of its matrix products alone at the rate that TensorFlo
 minutes; its lead over Hugging Face (PyTorch) and Keras Hub in the same
 precision; and what bfloat16 gains. Packages that are not installed are named and left out.
 
-  --task=pretraining: logits at the masked positions alone and, but for Keras Hub, which has no such head, sentences.
-  --task=classification: the same work everywhere.
-
-How much a package computes for the same loss is its own affair: ours leaves out what nobody reads of the last block.
+A step is of pretraining: logits at the masked positions alone and, but for Keras Hub, which has no such head,
+sentences. How much a package computes for the same loss is its own affair: ours leaves out what nobody reads of the last block.
 
 Example:
   python benchmarks/train_step.py --size=base --batch_size=4 --max_seq_length=128 --dtype=float32,bfloat16
@@ -38,7 +36,6 @@ from albert_tf.training.settings import PRECISIONS
 
 _SIZE = flags.DEFINE_enum("size", "base", named_sizes(), "The model.")
 _DTYPE = flags.DEFINE_list("dtype", ["float32"], "Precisions, each with its floor: float32, bfloat16.")
-_TASK = flags.DEFINE_enum("task", "pretraining", ["pretraining", "classification"], "What a step trains.")
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 4, "Examples of a step.", lower_bound=1)
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Tokens of an example.", lower_bound=8)
 _PREDICTIONS = flags.DEFINE_integer(
@@ -130,14 +127,14 @@ def benchmark() -> dict[str, Any] | None:
     name, dtype = _WORKER.value.split(".")
     if dtype != "float32":
       keras.mixed_precision.set_global_policy(f"mixed_{dtype}")
-    make = contenders(Work(config, batch, _TASK.value, dtype))[name]
+    make = contenders(Work(config, batch, dtype))[name]
     assert callable(make)
     work(make)
     return None
   if set(_DTYPE.value) - set(PRECISIONS):
     raise UserError(f"--dtype takes {', '.join(PRECISIONS)}. Received: {', '.join(_DTYPE.value)}.")
   left_out, workers = {}, {}
-  offers = {dtype: contenders(Work(config, batch, _TASK.value, dtype)) for dtype in _DTYPE.value}
+  offers = {dtype: contenders(Work(config, batch, dtype)) for dtype in _DTYPE.value}
   known = list(dict.fromkeys(name for offered in offers.values() for name in offered))
   unknown = sorted(set(_ONLY.value) - set(known))
   if unknown:
@@ -158,7 +155,6 @@ def benchmark() -> dict[str, Any] | None:
     some = {short: workers[name] for short, name in within.items()}
     shown[dtype] = {"steps": values} | {key: compare(values, some, key) for key in ("best_s", "cpu_s")}
   return {
-    "task": _TASK.value,
     "size": _SIZE.value,
     "stack": STACK,
     "batch_size": _BATCH_SIZE.value,

@@ -10,7 +10,7 @@ from matplotlib.ticker import EngFormatter
 import numpy as np
 
 from albert_tf import files
-from albert_tf.studies.report import Row, heading
+from albert_tf.studies.results import Row, heading
 from albert_tf.studies.study import Study
 
 # Okabe and Ito's colours, which also those tell apart who see few colours; then the same, paler.

@@ -1,6 +1,7 @@
-"""What finished commands have left, read back: metrics, hours, probes, scores of tasks."""
+"""What finished commands have left, read back: metrics, hours, probes, scores of tasks; a row of them an arm."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+import dataclasses
 import json
 import os
 import statistics
@@ -13,6 +14,47 @@ from albert_tf.training.metrics_log import read_metrics
 _HEADS = ("sentence_order", "next_sentence")
 # Metrics of the last reports that a table may show; those of training get the prefix `train_`.
 _REPORTED = ("masked_lm_loss", "masked_lm_accuracy")
+_HEADINGS = {
+  "examples_per_second": "examples/s",
+  "tpu_speed": "speed, TPU v3",
+  "masked_lm_loss": "masked-LM loss",
+  "masked_lm_accuracy": "masked LM",
+  "train_masked_lm_loss": "masked-LM loss in training",
+  "train_masked_lm_accuracy": "masked LM in training",
+  "sentence_accuracy": "sentence task",
+  "masked_lm_accuracy@ordered": "masked LM",
+  "next_sentence_accuracy@nsp": "NSP",
+  "sentence_order_accuracy@sop": "SOP",
+  "layer_l2": "L2 of a layer",
+  "layer_degrees": "angle of a layer",
+  "score@average": "average of tasks",
+  "steps": "updates",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+  """An arm, or one run of `--runs`.
+
+  Attributes:
+    name, title: of the arm.
+    values: metric → one number a seed.
+    paper: heading → the paper's figure.
+    reports: a run's reports, for each trained seed.
+    layers: what the layers do (`l2`, `degrees`: a value a layer), for each seed.
+  """
+
+  name: str
+  title: str
+  values: Mapping[str, Sequence[float]]
+  paper: Mapping[str, float | str] = dataclasses.field(default_factory=dict)
+  reports: tuple[Sequence[Mapping[str, Any]], ...] = ()
+  layers: tuple[Mapping[str, Sequence[float]], ...] = ()
+
+
+def heading(metric: str) -> str:
+  """What a metric is called in tables and plots."""
+  return _HEADINGS.get(metric, metric.removeprefix("score@").replace("_", " "))
 
 
 class Task(NamedTuple):
