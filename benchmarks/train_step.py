@@ -6,7 +6,8 @@ minutes; its lead over Hugging Face (PyTorch) and Keras Hub in the same
 precision; and what bfloat16 gains. Packages that are not installed are named and left out.
 
 A step is of pretraining: logits at the masked positions alone and, but for Keras Hub, which has no such head,
-sentences. How much a package computes for the same loss is its own affair: ours leaves out what nobody reads of the last block.
+sentences. How much a package computes for the same loss is its own affair: ours leaves out what nobody reads of the
+last block.
 
 Example:
   python benchmarks/train_step.py --size=base --batch_size=4 --max_seq_length=128 --dtype=float32,bfloat16

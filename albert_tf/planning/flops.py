@@ -1,7 +1,6 @@
 """Floating-point operations of a pretraining example, by formula; nothing is built."""
 
 from albert_tf.configs import AlbertConfig
-from albert_tf.errors import UserError
 
 
 def forward_flops_per_example(
@@ -25,11 +24,6 @@ def forward_flops_per_example(
 
   Reference: ALBERT, arXiv 1909.11942, section 3.1.
   """
-  if max_seq_length < 1 or max_predictions_per_seq < 0:
-    raise UserError(
-      "max_seq_length must be at least 1 and max_predictions_per_seq at least 0. "
-      f"Received: {max_seq_length} and {max_predictions_per_seq}. Give the sizes of the records."
-    )
   S, P, V = max_seq_length, max_predictions_per_seq, config.vocab_size
   E, H, F = config.embedding_size, config.hidden_size, config.intermediate_size
   mapping = 2 * S * E * H if E != H else 0
