@@ -1,20 +1,19 @@
 """ALBERT for TensorFlow 2 / Keras: pretraining, fine-tuning and serving.
 
 Importing this package alone loads neither TensorFlow nor Keras, so that the data tools and `--help` stay light: the
-names below are loaded when they are first used. With Keras, `import albert_tf` is all that
-`keras.saving.load_model` needs for a model saved with any of them.
+names below are loaded when they are first used. The first of them that belongs to Keras registers all of them, so
+`from albert_tf import AlbertClassifier` is all that `keras.saving.load_model` needs.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
-
-from albert_tf.lazy import load, make_loadable
 
 if TYPE_CHECKING:
   from albert_tf.configs import AlbertConfig as AlbertConfig
-  from albert_tf.modeling import AlbertEncoder as AlbertEncoder
-  from albert_tf.modeling import AlbertForPreTraining as AlbertForPreTraining
-  from albert_tf.modeling import AlbertMaskedLM as AlbertMaskedLM
+  from albert_tf.modeling.pretraining import AlbertForPreTraining as AlbertForPreTraining
   from albert_tf.models.preprocessor import AlbertPreprocessor as AlbertPreprocessor
+  from albert_tf.models.pretrained import AlbertEncoder as AlbertEncoder
+  from albert_tf.models.pretrained import AlbertMaskedLM as AlbertMaskedLM
   from albert_tf.models.tasks import AlbertClassifier as AlbertClassifier
   from albert_tf.models.tasks import AlbertMultipleChoice as AlbertMultipleChoice
   from albert_tf.models.tasks import AlbertQuestionAnswering as AlbertQuestionAnswering
@@ -25,31 +24,31 @@ if TYPE_CHECKING:
   from albert_tf.tokenization import AlbertTokenizer as AlbertTokenizer
 
 __version__ = "0.1.0"
-__all__ = [
-  "AdamW",
-  "AlbertClassifier",
-  "AlbertConfig",
-  "AlbertEncoder",
-  "AlbertForPreTraining",
-  "AlbertMaskedLM",
-  "AlbertMultipleChoice",
-  "AlbertPreprocessor",
-  "AlbertQuestionAnswering",
-  "AlbertTagger",
-  "AlbertTokenizer",
-  "Lamb",
-  "WarmupPolynomialDecay",
-]
+
+_WITHOUT_KERAS = {"AlbertConfig": "albert_tf.configs", "AlbertTokenizer": "albert_tf.tokenization"}
+_KERAS = {
+  "albert_tf.modeling.pretraining": ("AlbertForPreTraining",),
+  "albert_tf.models.preprocessor": ("AlbertPreprocessor",),
+  "albert_tf.models.pretrained": ("AlbertEncoder", "AlbertMaskedLM"),
+  "albert_tf.models.tasks": (
+    "AlbertClassifier",
+    "AlbertMultipleChoice",
+    "AlbertQuestionAnswering",
+    "AlbertTagger",
+  ),
+  "albert_tf.optim.keras_optimizers": ("AdamW", "Lamb", "WarmupPolynomialDecay"),
+}
+__all__ = sorted([*_WITHOUT_KERAS, *(name for names in _KERAS.values() for name in names)])
 
 
 def __getattr__(name: str) -> Any:
+  if name in _WITHOUT_KERAS:
+    return getattr(importlib.import_module(_WITHOUT_KERAS[name]), name)
   if name not in __all__:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-  return load(name)
+  modules = {module: importlib.import_module(module) for module in _KERAS}
+  return next(getattr(modules[module], name) for module, names in _KERAS.items() if name in names)
 
 
 def __dir__() -> list[str]:
   return sorted([*globals(), *__all__])
-
-
-make_loadable()

@@ -16,8 +16,6 @@ from albert_tf.tokenization import Tokenizer, TokenizerConfig
 from albert_tf.tokenization.config import WordPieceConfig
 from albert_tf.tokenization.loading import find_tokenizer
 
-FORMATS = ("auto", "albert_tf", "tf1", "tfhub", "huggingface")
-
 _SLOT = re.compile(r"^(?P<name>.+)/(adam_m|adam_v|ema)$")
 _HUB_PREFIX = re.compile(r"^module(_\d+)?/")
 
@@ -78,17 +76,14 @@ def load_tokenizer(path: str, config: AlbertConfig, *, do_lower_case: bool | Non
   return tokenizer
 
 
-def read_checkpoint(
-  path: str, *, input_format: str = "auto", config_file: str = "", variable_prefix: str = ""
-) -> Checkpoint:
+def read_checkpoint(path: str, *, input_format: str = "auto", config_file: str = "") -> Checkpoint:
   """Opens what a user names: the one way in, of fine-tuning, export and conversion alike.
 
   Args:
     path: a run directory, a released directory, a SavedModel, a Hugging Face directory, a weights file, or
       the prefix of a TensorFlow checkpoint (a known suffix such as `.index` is ignored).
-    input_format: one of `FORMATS`.
+    input_format: "albert_tf", "tf1", "tfhub", "huggingface", or "auto": by its files.
     config_file: the configuration, if it does not lie beside the weights.
-    variable_prefix: what stands before `bert/` in a checkpoint of several TF-Hub modules, e.g. "module_1/".
 
   Returns:
     The checkpoint, with variables under the original's names. Whether they fit is for `match` to say.
@@ -96,12 +91,8 @@ def read_checkpoint(
   Raises:
     UserError: nothing is there, it is damaged, or its format is not the one named.
   """
-  if input_format not in FORMATS:
-    raise UserError(f"The input format must be one of {', '.join(FORMATS)}. Received: {input_format!r}.")
   if not path:
-    raise UserError(
-      "A checkpoint path is needed. Received: an empty path. Name a directory or a checkpoint prefix."
-    )
+    raise UserError("A checkpoint path is needed. Received: an empty path. Name a directory or a prefix.")
   found, location = find_checkpoint(path)
   if not _same_format(input_format, found):
     raise UserError(
@@ -110,12 +101,12 @@ def read_checkpoint(
     )
   if found == "huggingface":
     return _read_huggingface(location, config_file=config_file)
-  return _read_bundle(location, config_file=config_file, variable_prefix=variable_prefix)
+  return _read_bundle(location, config_file=config_file)
 
 
 def find_checkpoint(path: str) -> tuple[str, str]:
   """(format, weights file or bundle prefix) of a path; of a run the best (`checkpoints/best`) before the latest."""
-  if path.endswith((".safetensors", ".bin")):
+  if path.endswith(".safetensors"):
     if not files.exists(path):
       raise UserError(f"The weights file must exist. Received: {path}. Check the path.")
     return "huggingface", path
@@ -132,15 +123,14 @@ def find_checkpoint(path: str) -> tuple[str, str]:
     )
   if files.exists(os.path.join(path, "saved_model.pb")):
     return "tfhub", os.path.join(path, "variables", "variables")
-  for name in huggingface.WEIGHT_FILES:
-    if files.exists(os.path.join(path, name)):
-      return "huggingface", os.path.join(path, name)
+  safetensors = os.path.join(path, huggingface.SAFETENSORS_FILE)
+  if files.exists(safetensors):
+    return "huggingface", safetensors
   found = bundle.find_bundle(path)
   if found is not None:
     return ("tf1" if os.path.dirname(found) == path.rstrip("/") else "albert_tf"), found
   raise UserError(
-    "A checkpoint directory must hold model.ckpt-*.index, saved_model.pb, model.safetensors or "
-    "pytorch_model.bin, or a run's checkpoints/. "
+    "A checkpoint directory must hold model.ckpt-*.index, saved_model.pb, model.safetensors or a run's checkpoints/. "
     f"Received: {path}, which holds {_contents(path)}. Name the folder of a run, of the original release, of a TF-Hub "
     "module or of Hugging Face's files."
   )
@@ -191,11 +181,11 @@ def _read_huggingface(path: str, *, config_file: str) -> Checkpoint:
   )
 
 
-def _read_bundle(prefix: str, *, config_file: str, variable_prefix: str) -> Checkpoint:
+def _read_bundle(prefix: str, *, config_file: str) -> Checkpoint:
   names = ("albert_config.json", "assets/albert_config.json")
   config_path = find_config(prefix, config_file=config_file, names=names)
   config = AlbertConfig.from_json_file(config_path)
-  tensors = strip_module_prefix(bundle.read_bundle(prefix), variable_prefix=variable_prefix, source=prefix)
+  tensors = _without_module_prefix(bundle.read_bundle(prefix), prefix)
   slots = {
     name: value for name, value in tensors.items() if (m := _SLOT.match(name)) and m["name"] in tensors
   }
@@ -218,42 +208,14 @@ def _read_bundle(prefix: str, *, config_file: str, variable_prefix: str) -> Chec
   )
 
 
-def strip_module_prefix(
-  tensors: Mapping[str, np.ndarray], *, variable_prefix: str, source: str
-) -> dict[str, np.ndarray]:
-  """Takes `module/` off names, as graphs that instantiated a TF-Hub module have it.
-
-  Args:
-    tensors: name → array.
-    variable_prefix: the prefix to take off; empty: `module/` or `module_N/`, if there is only one of them.
-    source: for messages.
-
-  Raises:
-    UserError: several modules are there and none is chosen, or the chosen one is not there.
-  """
+def _without_module_prefix(tensors: Mapping[str, np.ndarray], source: str) -> dict[str, np.ndarray]:
+  """Takes `module/` or `module_N/` off names, as graphs that instantiated a TF-Hub module have it."""
   found = sorted({m.group(0) for name in tensors if (m := _HUB_PREFIX.match(name))})
-  if variable_prefix:
-    prefix = variable_prefix.rstrip("/") + "/"
-    if not any(name.startswith(prefix) for name in tensors):
-      raise UserError(
-        f"The variable prefix must be one of the checkpoint's. Received: {variable_prefix!r} with {source}, "
-        f"whose names begin with {', '.join(sorted({name.split('/')[0] + '/' for name in tensors}))}."
-      )
-    # Other modules are other models, and leave.
-    tensors = {n: v for n, v in tensors.items() if n.startswith(prefix) or not _HUB_PREFIX.match(n)}
-  elif len(found) > 1:
+  renamed = {_HUB_PREFIX.sub("", name): value for name, value in tensors.items()}
+  if len(found) > 1 or len(renamed) != len(tensors):
     raise UserError(
-      f"One model must be chosen from a checkpoint of several. Received: {source} with {', '.join(found)}. "
-      f"Name one with --variable_prefix, for example --variable_prefix={found[0]}."
-    )
-  else:
-    prefix = found[0] if found else ""
-  renamed = {name.removeprefix(prefix): value for name, value in tensors.items()}
-  if len(renamed) != len(tensors):
-    twice = next(name for name in tensors if name.startswith(prefix) and name.removeprefix(prefix) in tensors)
-    raise UserError(
-      f"A name must stand for one variable. Received: {source} with {twice} and without {prefix}. "
-      "Save the model that is meant into a checkpoint of its own."
+      f"A checkpoint must hold one model. Received: {source} with {', '.join(found)}. "
+      "Save the one that is meant into a checkpoint of its own."
     )
   return renamed
 

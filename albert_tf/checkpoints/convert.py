@@ -1,6 +1,6 @@
 """One call that turns a checkpoint of one format into another, all or nothing."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 import dataclasses
 import json
 import os
@@ -10,10 +10,10 @@ import numpy as np
 from albert_tf import files
 from albert_tf.checkpoints import bundle, fast_tokenizer, huggingface
 from albert_tf.checkpoints.checkpoint import Checkpoint, read_checkpoint
+from albert_tf.checkpoints.load import MatchReport, match
 from albert_tf.checkpoints.name_map import expand_sharing, expected_entries, heads_present
-from albert_tf.checkpoints.released import recognise
-from albert_tf.checkpoints.report import MatchReport, match
 from albert_tf.configs import AlbertConfig
+from albert_tf.configs.conversion import ConvertOptions
 from albert_tf.errors import UserError
 from albert_tf.tokenization.config import (
   HUGGING_FACE_MODEL,
@@ -28,27 +28,8 @@ from albert_tf.tokenization.loading import find_tokenizer
 from albert_tf.tokenization.tokenizer import load_processor
 from albert_tf.tokenization.wordpiece import WordPieceTokenizer
 
-OUTPUT_FORMATS = ("albert_tf", "tf1", "huggingface")
-
 # Keys of the original's JSON that no code path of it needs except --init_from_group0.
 _ORIGINAL_UNUSED = {"down_scale_factor": 1, "gap_size": 0, "net_structure_type": 0, "num_memory_blocks": 0}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ConvertOptions:
-  """How to convert; see the flags of `tpu_scripts/convert_checkpoint.py`."""
-
-  input_format: str = "auto"
-  output_format: str = "albert_tf"
-  config_file: str = ""
-  spm_model_file: str = ""
-  variable_prefix: str = ""
-  allow_missing: str = ""
-  allow_unused: str = ""
-  keep_slots: bool = True
-  expand_sharing: bool = False
-  weights_file: str = huggingface.SAFETENSORS_FILE
-  architecture: str = ""
 
 
 def convert(input_path: str, output_path: str, options: ConvertOptions) -> MatchReport:
@@ -65,30 +46,24 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
   Raises:
     UserError: anything that does not fit; nothing is left behind.
   """
-  if options.output_format not in OUTPUT_FORMATS:
+  if files.exists(output_path) and not (files.isdir(output_path) and not files.listdir(output_path)):
     raise UserError(
-      f"The output format must be one of {', '.join(OUTPUT_FORMATS)}. Received: {options.output_format!r}."
+      f"The output directory must not exist or be empty. Received: {output_path}, which holds something. "
+      "Choose another name, or remove it."
     )
-  _check_output(output_path)
-  checkpoint = read_checkpoint(
-    input_path,
-    input_format=options.input_format,
-    config_file=options.config_file,
-    variable_prefix=options.variable_prefix,
-  )
+  checkpoint = read_checkpoint(input_path, input_format=options.input_format, config_file=options.config_file)
   if options.spm_model_file:
     named = find_tokenizer(options.spm_model_file) or find_model(options.spm_model_file)
     checkpoint = dataclasses.replace(checkpoint, tokenizer=named)
   report = match(
-    checkpoint.variables,
+    checkpoint,
     expected_entries(checkpoint.config, checkpoint.variables),
-    source=checkpoint.path,
     allow_missing=options.allow_missing,
     allow_unused=options.allow_unused,
   )
   _check_vocabulary(checkpoint)
   dropped = list(checkpoint.dropped)
-  if checkpoint.slots and not (options.keep_slots and options.output_format != "huggingface"):
+  if checkpoint.slots and (options.optimizer_slots == "drop" or options.output_format == "huggingface"):
     dropped += [(name, "optimizer state") for name in checkpoint.slots]
     checkpoint = dataclasses.replace(checkpoint, slots={})
   report = dataclasses.replace(
@@ -96,13 +71,11 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
     dropped=tuple(dropped),
     notes=_notes(checkpoint, options),
     heads=tuple(heads_present(checkpoint.config, report.matched)),
-    recognised=recognise(checkpoint.variables),
   )
   variables = {name: checkpoint.variables[name] for name in report.matched}
   config, weights, slots = _unshare(checkpoint, variables, options)
-  write_atomically(
-    output_path, lambda directory: _write(directory, checkpoint, config, weights, slots, options)
-  )
+  with files.atomic_directory(output_path) as directory:
+    _write(directory, checkpoint, config, weights, slots, options)
   return report
 
 
@@ -155,9 +128,7 @@ def _write(
   options: ConvertOptions,
 ) -> None:
   if options.output_format == "huggingface":
-    huggingface.write_directory(
-      directory, variables, config, weights_file=options.weights_file, architecture=options.architecture
-    )
+    huggingface.write_directory(directory, variables, config, architecture=options.huggingface_architecture)
     _write_tokenizer(directory, checkpoint.tokenizer, name=HUGGING_FACE_MODEL)
     return
   tensors = {**variables, **slots, "global_step": np.array(checkpoint.global_step, np.int64)}
@@ -192,29 +163,6 @@ def original_config_dict(config: AlbertConfig) -> dict[str, object]:
     )
   assert values.pop("sharing") == "all"  # `_unshare` has resolved the others.
   return {**values, **_ORIGINAL_UNUSED}
-
-
-def write_atomically(output_path: str, write: Callable[[str], None]) -> None:
-  """Calls `write(directory)` on a temporary directory and moves it to `output_path`; all or nothing."""
-  _check_output(output_path)
-  try:
-    with files.atomic_directory(output_path) as directory:
-      write(directory)
-  except files.StoreError:
-    raise
-  except OSError as error:
-    raise UserError(
-      "The output directory must be writable and have room. "
-      f"Received: {output_path} ({error.strerror or error}). Choose another, or make room."
-    ) from error
-
-
-def _check_output(path: str) -> None:
-  if files.exists(path) and not (files.isdir(path) and not files.listdir(path)):
-    raise UserError(
-      f"The output directory must not exist or be empty. Received: {path}, which holds something. "
-      "Choose another name, or remove it."
-    )
 
 
 def _check_vocabulary(checkpoint: Checkpoint) -> None:

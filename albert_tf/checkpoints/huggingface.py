@@ -1,10 +1,8 @@
-"""Hugging Face's ALBERT: its tensor names, safetensors and `.bin` files."""
+"""Hugging Face's ALBERT: its tensor names and its files."""
 
 from collections.abc import Mapping, Sequence
 import json
 import os
-import pickle
-from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
@@ -17,8 +15,6 @@ from albert_tf.configs.json_keys import read_json_object
 from albert_tf.errors import UserError
 
 SAFETENSORS_FILE = "model.safetensors"
-TORCH_FILE = "pytorch_model.bin"
-WEIGHT_FILES = (SAFETENSORS_FILE, TORCH_FILE)
 
 # Tables of constants that older versions saved with the weights.
 _BUFFERS = ("albert.embeddings.position_ids", "albert.embeddings.token_type_ids")
@@ -38,56 +34,19 @@ _ARCHITECTURES = {
 
 
 def read_tensors(path: str) -> dict[str, np.ndarray]:
-  """Every tensor of a `.safetensors` or `.bin` file by name.
+  """Every tensor of a `.safetensors` file by name.
 
   Raises:
-    UserError: the file is damaged, or a `.bin` without PyTorch to read it.
+    UserError: the file is damaged.
   """
   try:
     with files.local_copy(path) as local:
-      if path.endswith(".safetensors"):
-        return dict(safetensors.numpy.load_file(local))
-      torch = _torch(path)
-      # weights_only: a .bin file is a pickle, and must not run code.
-      tensors = torch.load(local, map_location="cpu", weights_only=True)
-    return {name: _to_numpy(torch, tensor) for name, tensor in tensors.items()}
-  except UserError:
-    raise
-  except (
-    SafetensorError,
-    OSError,
-    EOFError,
-    KeyError,
-    RuntimeError,
-    AttributeError,
-    TypeError,
-    ValueError,
-  ) as error:
+      return dict(safetensors.numpy.load_file(local))
+  except (SafetensorError, OSError, ValueError) as error:
     raise UserError(
       f"A weights file must be complete and undamaged. Received: {path} ({str(error).splitlines()[0]}). "
       "Copy it again."
     ) from error
-  except pickle.UnpicklingError as error:
-    raise UserError(
-      f"A .bin file must hold plain tensors. Received: {path}, damaged or with other Python objects. "
-      "Convert it to safetensors with the program that wrote it."
-    ) from error
-
-
-def _to_numpy(torch: Any, tensor: Any) -> np.ndarray:
-  # NumPy has no bfloat16; widening is exact.
-  return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
-
-
-def _torch(path: str) -> Any:
-  try:
-    import torch
-  except ImportError as error:
-    raise UserError(
-      f"A .bin file is a PyTorch pickle, and reading or writing one needs PyTorch. Received: {path}. "
-      "Install torch, or use model.safetensors, which needs nothing more."
-    ) from error
-  return torch
 
 
 def read_architectures(config_path: str) -> tuple[str, ...]:
@@ -182,7 +141,6 @@ def write_directory(
   variables: Mapping[str, np.ndarray],
   config: AlbertConfig,
   *,
-  weights_file: str = SAFETENSORS_FILE,
   architecture: str = "",
 ) -> None:
   """Writes `config.json` and the weights; `AutoModel.from_pretrained(directory)` loads them.
@@ -191,7 +149,6 @@ def write_directory(
     directory: an existing local directory.
     variables: original name → array.
     config: the architecture.
-    weights_file: `SAFETENSORS_FILE` or `TORCH_FILE`.
     architecture: the class `config.json` names; empty: the one whose heads these are.
   """
   tensors = from_original(variables, config)
@@ -202,12 +159,7 @@ def write_directory(
     labels = [f"LABEL_{i}" for i in range(len(variables["output_bias"]))]
     values["id2label"] = {str(i): label for i, label in enumerate(labels)}
     values["label2id"] = {label: i for i, label in enumerate(labels)}
-  path = os.path.join(directory, weights_file)
-  if weights_file == TORCH_FILE:
-    torch = _torch(path)
-    torch.save({name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in tensors.items()}, path)
-  else:
-    safetensors.numpy.save_file(tensors, path, metadata={"format": "pt"})
+  safetensors.numpy.save_file(tensors, os.path.join(directory, SAFETENSORS_FILE), metadata={"format": "pt"})
   with files.atomic_writer(os.path.join(directory, "config.json"), "w") as stream:
     stream.write(json.dumps(values, indent=2, sort_keys=True) + "\n")
 

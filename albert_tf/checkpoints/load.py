@@ -1,19 +1,49 @@
-"""Weights of any known checkpoint into a model, every variable accounted for."""
+"""Weights of any known checkpoint into a model; every variable is accounted for, and nothing is skipped silently."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+import dataclasses
+import re
 from typing import Any
 
 import tensorflow as tf
 
 from albert_tf.checkpoints.checkpoint import Checkpoint, read_checkpoint
-from albert_tf.checkpoints.name_map import Entry
-from albert_tf.checkpoints.report import MatchReport, match
+from albert_tf.checkpoints.name_map import HEAD_VARIABLES, Entry
+from albert_tf.errors import UserError
 from albert_tf.modeling import named_variables
 
 # For `allow_unused` and `allow_missing` when a pretrained model becomes a fine-tuned one.
 PRETRAINING_HEADS = r"^cls/(predictions|seq_relationship)/"
-FINETUNED_HEADS = r"^(output_(weights|bias)$|cls/squad/|(start_logits|end_logits|answer_class)/)"
+FINETUNED_HEADS = f"^(?!cls/(predictions|seq_relationship)/)({'|'.join(HEAD_VARIABLES)})$"
 ANY_HEAD = f"{PRETRAINING_HEADS}|{FINETUNED_HEADS}"
+_SHOWN = 12  # Names listed in a message before "and N more".
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MatchReport:
+  """What became of every variable, by the original's name (or by its own where it has none).
+
+  `dropped` are those left out knowingly (optimizer slots, tied copies, …), with the reason; `notes`
+  are for the user: what was read, what the output cannot say.
+  """
+
+  matched: tuple[str, ...]
+  missing: tuple[str, ...] = ()
+  unused: tuple[str, ...] = ()
+  dropped: tuple[tuple[str, str], ...] = ()
+  heads: tuple[str, ...] = ()
+  notes: tuple[str, ...] = ()
+
+  def lines(self) -> list[str]:
+    """One line a variable, missing and unused first; then a summary, and the notes."""
+    listed = [(name, "missing") for name in self.missing] + [(name, "unused") for name in self.unused]
+    listed += [(name, f"left out: {reason}") for name, reason in self.dropped]
+    listed += [(name, "matched") for name in self.matched]
+    summary = (
+      f"{len(self.matched)} variables matched, {len(self.missing)} missing, {len(self.unused)} unused, "
+      f"{len(self.dropped)} left out; heads: {', '.join(self.heads) or 'none'}"
+    )
+    return [*(f"{name}  {state}" for name, state in listed), summary, *self.notes]
 
 
 def load_weights(
@@ -40,13 +70,60 @@ def load_weights(
     checkpoint = read_checkpoint(checkpoint)
   variables: Mapping[str, tf.Variable] = model if isinstance(model, Mapping) else named_variables(model)
   expected = [Entry(name, tuple(variable.shape), "") for name, variable in variables.items()]
-  report = match(
-    checkpoint.variables,
-    expected,
-    source=checkpoint.path,
-    allow_missing=allow_missing,
-    allow_unused=allow_unused,
-  )
+  report = match(checkpoint, expected, allow_missing=allow_missing, allow_unused=allow_unused)
   for name in report.matched:
     variables[name].assign(checkpoint.variables[name])
   return report
+
+
+def match(
+  checkpoint: Checkpoint, expected: Sequence[Entry], *, allow_missing: str = "", allow_unused: str = ""
+) -> MatchReport:
+  """Compares what a checkpoint holds with what a model needs.
+
+  Args:
+    checkpoint: its variables by original name.
+    expected: what the model needs.
+    allow_missing, allow_unused: see `load_weights`.
+
+  Raises:
+    UserError: a shape differs, or a name is missing or left over and not allowed to be.
+  """
+  variables = checkpoint.variables
+  names = {entry.name for entry in expected}
+  for entry in expected:
+    if entry.name in variables:
+      _check_shape(entry, tuple(variables[entry.name].shape), source=checkpoint.path)
+  missing = [entry.name for entry in expected if entry.name not in variables]
+  unused = [name for name in variables if name not in names]
+  _refuse_unless_allowed(missing, allow_missing, state="missing", source=checkpoint.path)
+  _refuse_unless_allowed(unused, allow_unused, state="unused", source=checkpoint.path)
+  matched = [entry.name for entry in expected if entry.name in variables]
+  return MatchReport(matched=tuple(matched), missing=tuple(missing), unused=tuple(unused))
+
+
+def _refuse_unless_allowed(names: Sequence[str], allowed: str, *, state: str, source: str) -> None:
+  """Raises a `UserError` that lists the names no part of which `allowed` matches."""
+  refused = [name for name in names if not (allowed and re.search(allowed, name))]
+  if refused:
+    rule = (
+      "Every variable the model needs must be in the checkpoint."
+      if state == "missing"
+      else "Every variable of the checkpoint must be one the model uses."
+    )
+    more = f", and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
+    raise UserError(
+      f"{rule} Received: {source}, {state}: {', '.join(refused[:_SHOWN])}{more}. Give the configuration and the "
+      f"checkpoint of an ALBERT that belong together; if it is meant, convert_checkpoint.py takes "
+      f"--allow_{state}=REGEX, as load_weights does."
+    )
+
+
+def _check_shape(entry: Entry, shape: tuple[int, ...], *, source: str) -> None:
+  if len(shape) != len(entry.shape) or any(
+    want not in (None, have) for want, have in zip(entry.shape, shape, strict=True)
+  ):
+    raise UserError(
+      f"{entry.name} must have the shape its configuration says, {list(entry.shape)}. Received: {list(shape)} in "
+      f"{source}. Give the configuration this checkpoint was made with."
+    )

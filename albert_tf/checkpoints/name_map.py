@@ -92,6 +92,7 @@ _HEADS: dict[str, _Rows] = {
   ),
 }
 HEADS = tuple(_HEADS)
+HEAD_VARIABLES = tuple(row[0] for rows in _HEADS.values() for row in rows)
 
 
 def encoder_entries(config: AlbertConfig) -> list[Entry]:

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.compat import device_kind, keras
+from albert_tf.compat import device_kind
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.modeling.attention import AttentionSublayer
+from albert_tf.modeling.base import ConfigModel
 from albert_tf.modeling.dense import Dense
 from albert_tf.modeling.dot_product_attention import attention_bias
 from albert_tf.modeling.dropout import resolve_seed, split_seed
@@ -17,7 +18,6 @@ from albert_tf.modeling.embeddings import AlbertEmbeddings
 from albert_tf.modeling.feed_forward import FeedForwardSublayer
 from albert_tf.modeling.rematerialization import rematerialize, rematerialize_repeated
 from albert_tf.modeling.text_inputs import TEXT_INPUTS, integers, refuse_unknown, text_inputs
-from albert_tf.models.text_model import TextModel
 
 LAYER_LOOPS = ("unrolled", "while")
 
@@ -38,8 +38,7 @@ class _Block(NamedTuple):
     return self.feed_forward(a, seed=ffn_seed)
 
 
-@keras.saving.register_keras_serializable("albert_tf")
-class AlbertEncoder(TextModel):
+class Encoder(ConfigModel):
   r"""Text pieces to vectors.
 
   $x_0 = \text{emb} W_m + b_m$, $x_l = \text{block}_{g(l)}(x_{l-1})$, $\text{pooled} = \tanh(x_L[0] W_p + b_p)$.
@@ -75,9 +74,6 @@ class AlbertEncoder(TextModel):
   Reference: ALBERT section 3.1; the original's `AlbertModel`.
   """
 
-  built: bool  # Keras sets it.
-  per_piece = True
-  export_kind = "encoder"
   # In a pretraining checkpoint; a model around the encoder gives it one of its own.
   checkpoint_prefix = "bert"
 

@@ -5,9 +5,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.compat import ModelBase, keras
+from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
-from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.base import ConfigModel
+from albert_tf.modeling.encoder import Encoder
 from albert_tf.modeling.pretraining_heads import MaskedLmHead, SentenceOrderHead
 from albert_tf.modeling.text_inputs import integers, text_inputs
 from albert_tf.modeling.variables import named_variables
@@ -16,18 +17,18 @@ _OF_THE_SENTENCE_LOSS = ("bert/pooler/", "cls/seq_relationship/")  # Nothing els
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class AlbertForPreTraining(ModelBase):
+class AlbertForPreTraining(ConfigModel):
   """Encoder, masked-LM head tied to the word embeddings, and sentence-order head.
 
   Args:
     config: the model's configuration.
-    encoder_options: see `AlbertEncoder`.
+    encoder_options: see `Encoder`.
     read_positions_only: compute the last block only where a head reads it, at [CLS] and the masked
       positions: the same logits and gradients for about (1 - P/S) / L less work.
 
   Call args:
-    inputs: those of `AlbertEncoder`, and `masked_lm_positions` int32 `[B, P]`.
-    training, seed: see `AlbertEncoder`.
+    inputs: those of `Encoder`, and `masked_lm_positions` int32 `[B, P]`.
+    training, seed: see `Encoder`.
 
   Returns:
     The encoder's outputs, `mlm_logits` float32 `[B, P, V]`, `sop_logits` float32 `[B, 2]`. With
@@ -38,8 +39,6 @@ class AlbertForPreTraining(ModelBase):
     >>> model({"input_ids": ids, "masked_lm_positions": positions})["mlm_logits"]
   """
 
-  built: bool  # Keras sets it.
-
   def __init__(
     self,
     config: AlbertConfig,
@@ -48,12 +47,11 @@ class AlbertForPreTraining(ModelBase):
     read_positions_only: bool = False,
     **kwargs: Any,
   ):
-    super().__init__(**kwargs, autocast=False)  # Ids would lose digits in bfloat16.
-    self.config = config
+    super().__init__(config, **kwargs)
     self.encoder_options = dict(encoder_options or {})
     self.read_positions_only = read_positions_only
     policy = {"dtype": self.dtype_policy}
-    self.encoder = AlbertEncoder(config, **self.encoder_options, **policy)
+    self.encoder = Encoder(config, **self.encoder_options, **policy)
     self.masked_lm = MaskedLmHead(config, name="masked_lm", accelerated=self.encoder.accelerated, **policy)
     self.sentence_order = SentenceOrderHead(config, name="sentence_order", **policy)
     self.build()
@@ -91,14 +89,9 @@ class AlbertForPreTraining(ModelBase):
   def get_config(self) -> dict[str, Any]:
     return {
       **super().get_config(),
-      "config": self.config.to_dict(),
       "encoder_options": self.encoder_options,
       "read_positions_only": self.read_positions_only,
     }
-
-  @classmethod
-  def from_config(cls, config: dict[str, Any]) -> "AlbertForPreTraining":
-    return cls(**{**config, "config": AlbertConfig.from_dict(config["config"])})
 
 
 def trained_variables(model: AlbertForPreTraining, *, sentence_loss: bool) -> dict[str, tf.Variable]:

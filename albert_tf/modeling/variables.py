@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 import zlib
 
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.compat import raw_variable
+
+_LORA = ("/lora_a", "/lora_b")
 
 
 def named_variables(model: Any) -> dict[str, tf.Variable]:
@@ -95,3 +98,20 @@ def initialize_variables(
       key = tf.constant([seed % 2**31, zlib.crc32(name.encode()) % 2**31], tf.int32)
       value = tf.random.stateless_truncated_normal(shape, seed=key, stddev=initializer_range, alg="philox")
     variable.assign(tf.cast(value, variable.dtype))
+
+
+def merged_values(variables: Mapping[str, tf.Variable]) -> dict[str, np.ndarray]:
+  """The values of a model that computes the same without low-rank parts, by checkpoint name: $W + A B$ for $W$.
+
+  Args:
+    variables: of `named_variables`, with such parts or without.
+
+  Reference: arXiv 2106.09685, section 4.1, "No Additional Inference Latency".
+  """
+  values = {name: variable.numpy() for name, variable in variables.items() if not name.endswith(_LORA)}
+  for name in variables:
+    if name.endswith(_LORA[0]):
+      layer = name.removesuffix(_LORA[0])
+      a, b = (variables[layer + part].numpy() for part in _LORA)
+      values[f"{layer}/kernel"] = values[f"{layer}/kernel"] + a @ b
+  return values

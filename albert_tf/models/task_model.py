@@ -8,16 +8,16 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.checkpoints import ANY_HEAD
+from albert_tf.checkpoints import ANY_HEAD, Checkpoint
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TASK_FILE, TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.modeling import AlbertEncoder
+from albert_tf.modeling import Encoder
 from albert_tf.modeling.dropout import resolve_seed, split_seed
+from albert_tf.modeling.micro_batches import sum_over_micro_batches
 from albert_tf.modeling.text_inputs import integers, text_inputs
 from albert_tf.models.text_model import TextModel
-from albert_tf.training.step import sum_over_micro_batches
 
 WITHOUT_POOLER = f"{ANY_HEAD}|^bert/pooler/"  # What may be new where the pooler is not read.
 _TASK_FIELDS = tuple(
@@ -35,12 +35,6 @@ def _dropout_seed(
   return resolve_seed(seed, training=training)
 
 
-def _task_beside(checkpoint: Any) -> TaskSpec | None:
-  """That of a fine-tuned run."""
-  noted = files.exists(os.path.join(checkpoint.directory, TASK_FILE))
-  return TaskSpec.load(checkpoint.directory) if noted else None
-
-
 class TaskModel(TextModel):
   """Encoder and head, built on construction.
 
@@ -48,11 +42,10 @@ class TaskModel(TextModel):
     config: the encoder's configuration.
     task: what the model is for; decides the head, and travels with its exports. None: as `head_options` say.
     head_options: of the head.
-    encoder_options: of `AlbertEncoder`.
+    encoder_options: of `Encoder`.
     preprocessor: see `TextModel`.
   """
 
-  built: bool  # Keras sets it.
   new_variables = ANY_HEAD
   # Micro-batches of an update; set it before `fit`. Metrics beside the loss need 1.
   gradient_accumulation_steps = 1
@@ -72,7 +65,7 @@ class TaskModel(TextModel):
     self.head_options = dict(head_options or {})
     self.encoder_options = dict(encoder_options or {})
     self.task = task or self.make_task(num_labels=self.head_options.get("num_labels"))
-    self.encoder = AlbertEncoder(config, **self.encoder_options, dtype=self.dtype_policy)
+    self.encoder = Encoder(config, **self.encoder_options, dtype=self.dtype_policy)
     self.encoder.pooler.trainable = self._reads_pooler and not self.encoder.lora_rank
     self.head = self._make_head(name="head", dtype=self.dtype_policy, **self.head_options)
     self.build()
@@ -105,16 +98,9 @@ class TaskModel(TextModel):
     return self.task.export_kind
 
   @classmethod
-  def part_of(cls, checkpoint: Any) -> Any:
-    """Of a model fine-tuned for something else the encoder: two heads may have the same names, and even shapes."""
-    saved = _task_beside(checkpoint)
-    if saved is None or saved.model == cls.__name__:
-      return checkpoint
-    encoder = {name: value for name, value in checkpoint.variables.items() if name.startswith("bert/")}
-    return dataclasses.replace(checkpoint, variables=encoder)
-
-  @classmethod
-  def options_of(cls, checkpoint: Any, *, max_length: int | None, **options: Any) -> dict[str, Any]:
+  def _of_checkpoint(
+    cls, checkpoint: Checkpoint, max_length: int | None, options: dict[str, Any]
+  ) -> tuple[Checkpoint, dict[str, Any], dict[str, Any]]:
     """A fine-tuned run's own task where it is of this class; else the one that the fields of `TaskSpec` make."""
     limit = checkpoint.config.max_position_embeddings
     given = {name: options.pop(name) for name in ("num_labels", *_TASK_FIELDS) if name in options}
@@ -125,7 +111,8 @@ class TaskModel(TextModel):
       )
     if "label_names" in given:
       given["label_names"] = tuple(given["label_names"])
-    saved = _task_beside(checkpoint)
+    is_fine_tuned = files.exists(os.path.join(checkpoint.directory, TASK_FILE))
+    saved = TaskSpec.load(checkpoint.directory) if is_fine_tuned else None
     if saved is not None and saved.model == cls.__name__:
       task = dataclasses.replace(saved, **{k: v for k, v in given.items() if k != "num_labels"})
       if given.get("num_labels", task.num_labels) != task.num_labels:
@@ -135,22 +122,19 @@ class TaskModel(TextModel):
         )
     else:
       task = cls.make_task(max_seq_length=max_length or limit, **given)
+      if saved is not None:  # The encoder alone: two heads may have the same names, and even shapes.
+        encoder = {name: value for name, value in checkpoint.variables.items() if name.startswith("bert/")}
+        checkpoint = dataclasses.replace(checkpoint, variables=encoder)
     if max_length:
       task = dataclasses.replace(task, max_seq_length=max_length)
-    known = ("encoder_options", "dtype", "name", "preprocessor", "head_options")
     if "lora_rank" in options:
-      options["encoder_options"] = {
-        **options.get("encoder_options", {}),
-        "lora_rank": options.pop("lora_rank"),
-      }
+      rank = {"lora_rank": options.pop("lora_rank")}
+      options["encoder_options"] = {**options.get("encoder_options", {}), **rank}
+    known = ("encoder_options", "dtype", "name", "preprocessor", "head_options")
     head = {name: options.pop(name) for name in list(options) if name not in known}
-    return {**options, "task": task, "head_options": {**options.get("head_options", {}), **head}}
-
-  @classmethod
-  def lengths(cls, max_length: int, **options: Any) -> dict[str, Any]:
-    task: TaskSpec = options["task"]
+    options |= {"task": task, "head_options": {**options.get("head_options", {}), **head}}
     sizes = {"max_qa_length": task.max_qa_length, "max_query_length": task.max_query_length}
-    return {"max_length": min(task.max_seq_length, max_length), **sizes}
+    return checkpoint, {"max_length": task.max_seq_length, **sizes}, options
 
   # ------------------------------------------------------------------ the model
 

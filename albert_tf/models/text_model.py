@@ -1,8 +1,4 @@
-"""What every model offers to a Keras user beyond `keras.Model`: a checkpoint in one call, texts as input, an export.
-
-The one place whose methods reach upwards, to `interop`, `preprocessing` and `serving`, when they are called: these
-verbs belong to a model, and a model knows nothing of what lies above it until then.
-"""
+"""What every model offers to a Keras user beyond `keras.Model`: a checkpoint in one call, texts as input, an export."""
 
 from collections.abc import Mapping
 import functools
@@ -13,17 +9,27 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.compat import ModelBase, keras
+from albert_tf.checkpoints import ANY_HEAD, Checkpoint, load_weights, read_checkpoint
+from albert_tf.checkpoints.bundle import write_bundle
+from albert_tf.compat import keras, raw_variable
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
+from albert_tf.modeling.base import ConfigModel
+from albert_tf.modeling.variables import (
+  merged_values,
+  named_variables,
+  set_trainable_flags,
+  trainable_flags,
+)
+from albert_tf.models.preprocessor import AlbertPreprocessor
 from albert_tf.tokenization.graph_inputs import holds_text
 
 FILE_VERSION = 1  # Of a `.keras` file; raised with every change after which older ones cannot be read.
 _ROWS_AT_ONCE = 1024  # Texts that are tokenized together; the ids of all of them are kept.
 
 
-class TextModel(ModelBase):
-  """A model with a configuration that takes ids, and texts too where it has a preprocessor.
+class TextModel(ConfigModel):
+  """A model that takes ids, and texts too where it has a preprocessor.
 
   `fit`, `evaluate` and `predict` tokenize before: lists and arrays at once, a data set in its input pipeline.
 
@@ -38,15 +44,10 @@ class TextModel(ModelBase):
   new_variables = ""  # Regular expression of those that a checkpoint may lack; they stay as they begin.
   _default_save_signature = None  # Else Keras' `export` of a model around it traces it on made-up floats.
 
-  def __init__(self, config: AlbertConfig, *, preprocessor: Any = None, **kwargs: Any):
-    super().__init__(**kwargs, autocast=False)  # Ids would lose digits in bfloat16.
-    self.config = config
-    self.preprocessor = preprocessor
-
   @classmethod
   def from_pretrained(
     cls,
-    path: str,
+    path: str | Checkpoint,
     *,
     max_length: int | None = None,
     config: AlbertConfig | None = None,
@@ -55,7 +56,8 @@ class TextModel(ModelBase):
     """The model with the weights of a checkpoint, and with its tokenizer as preprocessor where it has one.
 
     Args:
-      path: a run directory, an original checkpoint, a TF-Hub module or a Hugging Face folder.
+      path: a run directory, an original checkpoint, a TF-Hub module or a Hugging Face folder; or what
+        `read_checkpoint` made of one.
       max_length: texts are cut to this many tokens. Default: the length of fine-tuning, else the longest that the
         model knows.
       config: instead of the checkpoint's own, for example with other dropout rates.
@@ -64,19 +66,16 @@ class TextModel(ModelBase):
     Raises:
       UserError: nothing known is there, or its weights do not fit.
     """
-    from albert_tf.checkpoints import ANY_HEAD, load_weights, read_checkpoint
-    from albert_tf.models.preprocessor import AlbertPreprocessor
-
-    checkpoint = cls.part_of(read_checkpoint(path))
+    checkpoint = path if isinstance(path, Checkpoint) else read_checkpoint(path)
     config = config or checkpoint.config
     if max_length is not None and max_length > config.max_position_embeddings:
       raise UserError(
         f"max_length must not exceed the model's positions. Received: max_length={max_length}, "
         f"max_position_embeddings={config.max_position_embeddings} in {checkpoint.path}."
       )
-    options = cls.options_of(checkpoint, max_length=max_length, **options)
+    checkpoint, lengths, options = cls._of_checkpoint(checkpoint, max_length, options)
     if checkpoint.tokenizer is not None and "preprocessor" not in options:
-      lengths = cls.lengths(max_length or config.max_position_embeddings, **options)
+      lengths["max_length"] = min(lengths["max_length"], config.max_position_embeddings)
       options["preprocessor"] = AlbertPreprocessor(checkpoint.load_tokenizer(), kind=cls.text_kind, **lengths)
     model = cls(config, **options)
     new = f"{cls.new_variables or '(?!)'}|/lora_[ab]$"
@@ -84,21 +83,11 @@ class TextModel(ModelBase):
     return model
 
   @classmethod
-  def part_of(cls, checkpoint: Any) -> Any:
-    """The checkpoint with those weights alone that are for a model of this class."""
-    return checkpoint
-
-  @classmethod
-  def options_of(cls, checkpoint: Any, *, max_length: int | None, **options: Any) -> dict[str, Any]:
-    """Arguments of the class for a checkpoint, from what the user gave."""
-    del checkpoint, max_length
-    return options
-
-  @classmethod
-  def lengths(cls, max_length: int, **options: Any) -> dict[str, Any]:
-    """The sizes of the preprocessor of a model with these arguments."""
-    del options
-    return {"max_length": max_length}
+  def _of_checkpoint(
+    cls, checkpoint: Checkpoint, max_length: int | None, options: dict[str, Any]
+  ) -> tuple[Checkpoint, dict[str, Any], dict[str, Any]]:
+    """The weights that are for this class, the preprocessor's lengths, and the arguments of the class."""
+    return checkpoint, {"max_length": max_length or checkpoint.config.max_position_embeddings}, options
 
   def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
     if holds_text(inputs):
@@ -218,7 +207,7 @@ class TextModel(ModelBase):
     if format != "tf_saved_model":
       raise UserError(
         f'A model exports itself as "tf_saved_model". Received: format={format!r}. '
-        "LiteRT and ONNX files of a run are made by tpu_scripts/export_small_model.py."
+        "LiteRT files of a run are made by tpu_scripts/export_small_model.py."
       )
     self._require_preprocessor()
     export_model(self.merged(), str(filepath), **settings)
@@ -231,30 +220,24 @@ class TextModel(ModelBase):
     Raises:
       UserError: the directory holds something already.
     """
-    from albert_tf.checkpoints.bundle import write_bundle
-    from albert_tf.modeling.lora import merged_values
-    from albert_tf.modeling.variables import named_variables
-
     directory = str(directory)
     if files.exists(directory) and files.listdir(directory):
       raise UserError(f"A model is saved into a new directory. Received: {directory}, which is not empty.")
-    files.makedirs(os.path.join(directory, "checkpoints"))
-    with files.atomic_writer(os.path.join(directory, "albert_config.json"), "w") as stream:
-      stream.write(self.config.to_json_string())
-    if self.preprocessor is not None:
-      self.preprocessor.tokenizer.save_pretrained(directory)
-    if getattr(self, "task", None) is not None:
-      self.task.save(directory)
-    step = int(self.optimizer.iterations) if getattr(self, "optimizer", None) is not None else 0
-    write_bundle(
-      os.path.join(directory, "checkpoints", f"model.ckpt-{step}"), merged_values(named_variables(self))
-    )
+    optimizer = getattr(self, "optimizer", None)
+    step = int(raw_variable(optimizer.iterations).numpy()) if optimizer is not None else 0
+    with files.atomic_directory(directory) as folder:
+      with files.atomic_writer(os.path.join(folder, "albert_config.json"), "w") as stream:
+        stream.write(self.config.to_json_string())
+      if self.preprocessor is not None:
+        self.preprocessor.tokenizer.save_pretrained(folder)
+      if getattr(self, "task", None) is not None:
+        self.task.save(folder)
+      files.makedirs(os.path.join(folder, "checkpoints"))
+      prefix = os.path.join(folder, "checkpoints", f"model.ckpt-{step}")
+      write_bundle(prefix, merged_values(named_variables(self)))
 
   def merged(self) -> Any:
     """The model without low-rank parts that computes the same: itself where it has none."""
-    from albert_tf.modeling.lora import merged_values
-    from albert_tf.modeling.variables import named_variables
-
     variables = named_variables(self)
     config = self.get_config()
     values = merged_values(variables)
@@ -267,16 +250,12 @@ class TextModel(ModelBase):
     return model
 
   def get_config(self) -> dict[str, Any]:
-    from albert_tf.modeling.variables import trainable_flags
-
     preprocessor = self.preprocessor and keras.saving.serialize_keras_object(self.preprocessor)
-    own = {"name": self.name, "config": self.config.to_dict(), "preprocessor": preprocessor}
-    return {**super().get_config(), "file_version": FILE_VERSION, "trained": trainable_flags(self), **own}
+    own = {"file_version": FILE_VERSION, "trained": trainable_flags(self), "preprocessor": preprocessor}
+    return {**super().get_config(), **own}
 
   @classmethod
   def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Any:
-    from albert_tf.modeling.variables import set_trainable_flags
-
     config = dict(config)
     version = config.pop("file_version", None)
     if version != FILE_VERSION:
@@ -284,12 +263,12 @@ class TextModel(ModelBase):
         f"A saved {cls.__name__} must have the format {FILE_VERSION}, which this version of albert_tf reads. Received: "
         f"the format {version}. Load it with the version that saved it, and save it from there as a checkpoint."
       )
-    preprocessor = config.pop("preprocessor")
-    if preprocessor is not None:
-      preprocessor = keras.saving.deserialize_keras_object(preprocessor, custom_objects=custom_objects)
+    if config["preprocessor"] is not None:
+      config["preprocessor"] = keras.saving.deserialize_keras_object(
+        config["preprocessor"], custom_objects=custom_objects
+      )
     flags = config.pop("trained")
-    config |= {"config": AlbertConfig.from_dict(config["config"]), "preprocessor": preprocessor}
-    model = cls(**config)
+    model = super().from_config(config)
     set_trainable_flags(model, flags)
     return model
 

@@ -14,7 +14,8 @@ from albert_tf.checkpoints import ANY_HEAD, Checkpoint, load_weights, read_check
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import EXPORT_KINDS, TaskSpec, task_kinds_of
 from albert_tf.errors import UserError
-from albert_tf.modeling import AlbertEncoder, AlbertForPreTraining, AlbertMaskedLM
+from albert_tf.modeling import AlbertForPreTraining
+from albert_tf.models.pretrained import AlbertEncoder, AlbertMaskedLM
 from albert_tf.models.tasks import make_model
 from albert_tf.models.text_model import TextModel
 from albert_tf.serving.golden import write_golden

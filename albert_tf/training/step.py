@@ -1,6 +1,6 @@
 """One update of pretraining: global losses, exact gradient, clip, optimizer."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -13,6 +13,7 @@ from albert_tf.modeling.losses import (
   mean_metrics,
   sentence_order_sums,
 )
+from albert_tf.modeling.micro_batches import sum_over_micro_batches
 from albert_tf.modeling.pretraining import trained_variables
 from albert_tf.optim.clipping import clip_by_global_norm
 from albert_tf.optim.optimizer import Optimizer
@@ -79,32 +80,6 @@ class StepMetrics(NamedTuple):
 _LAST_VALUES = ("weight_norm", "update_norm", "learning_rate")
 _IS_LAST_VALUE = [name in _LAST_VALUES for name in StepMetrics._fields[:-1]]
 _REPORTED = len(StepMetrics._fields) - 2  # What a replica returns of a step.
-
-
-def sum_over_micro_batches(
-  compute: Callable[[Any, tf.Tensor], Sequence[tf.Tensor]], batch: Any, count: int, zeros: Sequence[tf.Tensor]
-) -> list[tf.Tensor]:
-  """Sums of `compute(part, i)` over `count` equal parts of a batch, computed one after the other.
-
-  Args:
-    compute: a part's gradients and whatever else is summed.
-    batch: nested tensors `[B, …]`; `count` divides B.
-    zeros: of the shapes and types that `compute` returns.
-  """
-
-  def split(value: tf.Tensor) -> tf.Tensor:
-    # An axis of its own: XLA cannot cut rows between two bounds that are both computed.
-    rows, *rest = [tf.shape(value)[i] if size is None else size for i, size in enumerate(value.shape)]
-    return tf.reshape(value, [count, rows // count, *rest])
-
-  parts = tf.nest.map_structure(split, batch)
-
-  def add(i: tf.Tensor, *sums: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    more = compute(tf.nest.map_structure(lambda value: value[i], parts), i)
-    return i + 1, *[old + new for old, new in zip(sums, more, strict=True)]
-
-  _, *sums = tf.while_loop(lambda i, *_: i < count, add, (0, *zeros), maximum_iterations=count)
-  return list(sums)
 
 
 class TrainStep:

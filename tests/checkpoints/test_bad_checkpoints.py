@@ -2,18 +2,16 @@
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 import safetensors.numpy
-from support.goldens import GOLDENS, SPM_MODEL
+from support.goldens import SPM_MODEL
 from support.synthetic_checkpoint import CONFIG, random_variables, write_tf1
 
 from albert_tf.checkpoints import ConvertOptions, convert, read_checkpoint
-from albert_tf.checkpoints.released import RELEASED, masked_crc32c, recognise
 from albert_tf.errors import UserError
 
 QUERY = "bert/encoder/transformer/group_0/inner_group_0/attention_1/self/query/kernel"
@@ -34,12 +32,11 @@ def test_missing_and_unused_variables_need_a_flag(tmp_path):
   path = write_tf1(tmp_path / "a", CONFIG, variables)
   refuse(path, tmp_path, rf"missing: {QUERY}\. .*--allow_missing")
   refuse(path, tmp_path, r"unused: bert/extra/kernel\. .*--allow_unused", allow_missing="query/kernel$")
-  refuse(path, tmp_path, r"regular expression.*Received: '\['", allow_missing="[")
   options = ConvertOptions(allow_missing="query/kernel$", allow_unused="^bert/extra/")
   report = convert(path, str(tmp_path / "b"), options)
   assert (report.missing, report.unused) == ((QUERY,), ("bert/extra/kernel",))
   assert report.lines()[:2] == [f"{QUERY}  missing", "bert/extra/kernel  unused"]
-  assert "1 missing, 1 unused" in report.summary()
+  assert any("1 missing, 1 unused" in line for line in report.lines())
 
 
 def test_part_of_a_head_is_not_a_head(tmp_path):
@@ -51,8 +48,8 @@ def test_part_of_a_head_is_not_a_head(tmp_path):
 @pytest.mark.parametrize(
   ("changes", "match"),
   [
-    ({"vocab_size": 30}, r"word_embeddings must have the shape.*\[30, 4\].*Received: \[29, 4\].*vocab_size"),
-    ({"max_position_embeddings": 9}, r"position_embeddings.*max_position_embeddings"),
+    ({"vocab_size": 30}, r"word_embeddings must have the shape.*\[30, 4\].*Received: \[29, 4\]"),
+    ({"max_position_embeddings": 9}, r"position_embeddings must have the shape"),
     ({"hidden_size": 8}, r"Received: \[4, 6\]"),
     ({"num_hidden_groups": 2}, r"missing: bert/encoder/transformer/group_1"),
   ],
@@ -90,20 +87,6 @@ def test_truncated_checkpoint(part, damage, tmp_path):
   )
 
 
-@pytest.mark.parametrize(
-  ("name", "kind"),
-  [
-    ("bert/encoder/layer_0/attention/self/query/kernel", "a BERT"),
-    ("bert/encoder/layer_shared/attention/self/query/kernel", "brightmart"),
-    ("bert/encoder/transformer/group_0_7/layer_7/LayerNorm/beta", "separate LayerNorms"),
-  ],
-)
-def test_other_models(name, kind, tmp_path):
-  variables = {k: v for k, v in random_variables(CONFIG).items() if "/transformer/" not in k}
-  variables[name] = np.zeros([6, 6], np.float32)
-  refuse(write_tf1(tmp_path / "a", CONFIG, variables), tmp_path, rf"must be of an ALBERT.*{kind}.*{name}")
-
-
 def test_bert_of_huggingface_and_an_untied_decoder(tmp_path):
   path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
   convert(path, str(tmp_path / "hf"), ConvertOptions(output_format="huggingface"))
@@ -127,7 +110,8 @@ def test_paths_and_formats(tmp_path):
   refuse(tmp_path, tmp_path, "which holds ")
   refuse(tmp_path / "x.safetensors", tmp_path, "must exist")
   refuse(path, tmp_path, "looks like tf1", input_format="huggingface")
-  refuse(path, tmp_path, "'onnx'", output_format="onnx")
+  with pytest.raises(UserError, match="'onnx'"):
+    ConvertOptions(output_format="onnx")
   write_tf1(tmp_path / "b", CONFIG, random_variables(CONFIG), name="one")
   refuse(write_tf1(tmp_path / "b", CONFIG, random_variables(CONFIG), name="two"), tmp_path, "one, two")
 
@@ -158,22 +142,6 @@ def test_what_a_format_cannot_say(output_format, tmp_path):
 def test_vocabulary_larger_than_the_table(tmp_path):
   path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
   refuse(path, tmp_path, "8000 pieces, and vocab_size=29", spm_model_file=SPM_MODEL)
-
-
-def test_released_tensors_are_recognised(tmp_path):
-  lines = (GOLDENS / "released_variables_crc32c.tsv").read_text().splitlines()[1:]
-  recorded = {line.split("\t")[0]: int(line.split("\t")[-1], 16) for line in lines}
-  assert RELEASED["ALBERT-base v2"] == recorded
-  variables = random_variables(CONFIG)
-  assert recognise(variables) == ""
-  table = {"mine": {name: masked_crc32c(value) for name, value in variables.items()}}
-  assert recognise(variables, table) == "mine: 32 of 32 released tensors, bit for bit"
-  variables[QUERY] = variables[QUERY] + np.float32(1)
-  assert recognise(variables, table).startswith("mine: 31 of 32")
-  # The bundle's own index holds the same checksums, little-endian, after the field's tag 0x35.
-  folder = write_tf1(tmp_path / "a", CONFIG, variables)
-  index = pathlib.Path(folder, "model.ckpt-best.index").read_bytes()
-  assert all(b"\x35" + masked_crc32c(value).to_bytes(4, "little") in index for value in variables.values())
 
 
 @pytest.mark.slow

@@ -5,11 +5,10 @@ import pytest
 from support.synthetic_checkpoint import CONFIG, random_variables
 import tensorflow as tf
 
+from albert_tf import AlbertEncoder
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
-from albert_tf.finetuning import heads, models
 from albert_tf.modeling import (
-  AlbertEncoder,
   AlbertForPreTraining,
   attention,
   dense,
@@ -20,6 +19,8 @@ from albert_tf.modeling import (
   named_variables,
   pretraining_heads,
 )
+from albert_tf.models import heads
+from albert_tf.models import tasks as models
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn.t accept:DeprecationWarning")
 

@@ -6,7 +6,8 @@ from reference.layer_similarity import layer_similarity as twin
 from support.tiny_records import tiny_config
 import tensorflow as tf
 
-from albert_tf.modeling import AlbertEncoder, named_variables
+from albert_tf import AlbertEncoder
+from albert_tf.modeling import named_variables
 from albert_tf.modeling.layer_similarity import layer_similarity
 
 

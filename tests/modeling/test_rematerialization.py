@@ -5,8 +5,9 @@ import pytest
 from support.stacks import needs_host_xla
 import tensorflow as tf
 
+from albert_tf import AlbertEncoder
 from albert_tf.configs import AlbertConfig
-from albert_tf.modeling import AlbertEncoder, initialize_variables, named_variables
+from albert_tf.modeling import initialize_variables, named_variables
 from albert_tf.modeling.rematerialization import rematerialize, rematerialize_repeated
 
 CONFIG = AlbertConfig.from_name(

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf import AlbertEncoder
 from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.compat import raw_variable
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.modeling import AlbertEncoder, named_variables
+from albert_tf.modeling import named_variables
 from albert_tf.models.heads import answerability_loss
 from albert_tf.models.tasks import (
   AlbertClassifier,

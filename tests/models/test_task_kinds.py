@@ -6,7 +6,7 @@ import pytest
 
 from albert_tf.configs.task import EXPORT_KINDS, TASK_KINDS, TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning import models
+from albert_tf.models import tasks as models
 from albert_tf.models.task_model import TaskModel
 
 SCRIPTS = pathlib.Path(__file__).parents[2] / "tpu_scripts"

@@ -13,10 +13,11 @@ from support.goldens import SPM_MODEL, TINY, golden
 from support.serving.session_loader import SessionModel
 import tensorflow as tf
 
+from albert_tf import AlbertEncoder
 from albert_tf.checkpoints import read_checkpoint
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.modeling import AlbertEncoder, AlbertForPreTraining
+from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.serving import FillMask, export_saved_model
 from albert_tf.serving.signatures import fill_mask as fill_mask_module
 from albert_tf.tokenization import AlbertTokenizer

@@ -6,9 +6,9 @@ from support.serving.small_models import CONFIG, DEEP, TASKS, ids_model
 import tensorflow as tf
 from tensorflow.lite.tools import flatbuffer_utils
 
+from albert_tf import AlbertEncoder
 from albert_tf.compat import keras
 from albert_tf.errors import UserError
-from albert_tf.modeling import AlbertEncoder
 from albert_tf.serving.small.ids_model import IdsModel, Sizes, compare
 from albert_tf.serving.small.lite import LiteRunner, to_tflite
 

@@ -10,9 +10,8 @@ from support.commands.script_runs import run_script
 from support.tiny_records import tiny_config
 import tensorflow as tf
 
-from albert_tf import compat, tpu_host
+from albert_tf import AlbertEncoder, compat, tpu_host
 from albert_tf.errors import UserError
-from albert_tf.modeling import AlbertEncoder
 from albert_tf.training.distribution import make_strategy
 from albert_tf.training.settings import DistributionConfig
 

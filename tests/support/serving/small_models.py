@@ -2,9 +2,10 @@
 
 import tensorflow as tf
 
+from albert_tf import AlbertEncoder
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
-from albert_tf.modeling import AlbertEncoder, AlbertForPreTraining, named_variables
+from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.models.tasks import make_model
 from albert_tf.serving.small.ids_model import IdsModel
 

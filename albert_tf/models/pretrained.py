@@ -1,4 +1,4 @@
-"""ALBERT with the masked-LM head alone."""
+"""What pretraining alone makes: the encoder, and the model of masked pieces."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,10 +7,23 @@ import tensorflow as tf
 
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
-from albert_tf.modeling.encoder import AlbertEncoder
+from albert_tf.modeling.encoder import Encoder
 from albert_tf.modeling.pretraining_heads import MaskedLmHead
 from albert_tf.modeling.text_inputs import integers, text_inputs
 from albert_tf.models.text_model import TextModel
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertEncoder(TextModel, Encoder):
+  """`Encoder`, for texts too.
+
+  Example:
+    >>> encoder = AlbertEncoder.from_pretrained("run/")
+    >>> encoder.predict(["A text."])["pooled_output"]
+  """
+
+  per_piece = True
+  export_kind = "encoder"
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -19,11 +32,11 @@ class AlbertMaskedLM(TextModel):
 
   Args:
     config: the model's configuration.
-    encoder_options: see `AlbertEncoder`.
+    encoder_options: see `Encoder`.
     preprocessor: see `TextModel`.
 
   Call args:
-    inputs: those of `AlbertEncoder`, and `masked_lm_positions` int32 `[B, P]`; without these all positions are
+    inputs: those of `Encoder`, and `masked_lm_positions` int32 `[B, P]`; without these all positions are
       answered. With a preprocessor texts `[B]` with "[MASK]" in them.
 
   Returns:
@@ -34,7 +47,6 @@ class AlbertMaskedLM(TextModel):
     >>> model.predict(["The sky is [MASK]."]).argmax(-1)
   """
 
-  built: bool  # Keras sets it.
   text_kind = "masked_text"
   per_piece = True
   export_kind = "fill_mask"
@@ -46,7 +58,7 @@ class AlbertMaskedLM(TextModel):
     super().__init__(config, **kwargs)
     self.encoder_options = dict(encoder_options or {})
     policy = {"dtype": self.dtype_policy}
-    self.encoder = AlbertEncoder(config, **self.encoder_options, **policy)
+    self.encoder = Encoder(config, **self.encoder_options, **policy)
     self.encoder.pooler.trainable = False  # Kept as it is: nothing here reads it.
     self.masked_lm = MaskedLmHead(config, name="masked_lm", accelerated=self.encoder.accelerated, **policy)
     self.build()

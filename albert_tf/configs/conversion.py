@@ -1,0 +1,33 @@
+"""How a checkpoint is converted: the settings of `checkpoints.convert`. No TensorFlow."""
+
+import dataclasses
+from typing import Literal
+
+from albert_tf.settings import Settings, setting
+
+_WRITTEN = ("albert_tf", "tf1", "huggingface")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConvertOptions(Settings):
+  """How to convert."""
+
+  input_format: str = setting(
+    "auto", help="What the input is; auto looks at its files.", choices=("auto", "tfhub", *_WRITTEN)
+  )
+  output_format: str = setting("albert_tf", help="What to write.", choices=_WRITTEN)
+  config_file: str = setting(
+    "", help="Configuration, if it does not lie beside the weights.", flag="albert_config_file"
+  )
+  spm_model_file: str = setting(
+    "", help="SentencePiece model, or WordPiece vocabulary (.txt), if it does not lie beside the weights."
+  )
+  allow_missing: str = setting("", help="Regular expression of variables that may be missing.")
+  allow_unused: str = setting("", help="Regular expression of variables that may be left over.")
+  optimizer_slots: Literal["keep", "drop"] = setting(
+    "keep", help="Whether TensorFlow outputs keep adam_m and adam_v."
+  )
+  expand_sharing: bool = setting(False, help="Give every layer its own copy of shared parameters.")
+  huggingface_architecture: str = setting(
+    "", help="Class that config.json names, for example AlbertForMultipleChoice."
+  )
