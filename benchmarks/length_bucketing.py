@@ -24,12 +24,12 @@ from albert_tf.configs import AlbertConfig, named_sizes
 from albert_tf.configs.task import TaskSpec
 from albert_tf.finetuning.engine.batches import (
   Batching,
+  FlatFeatures,
   epoch_plan,
   planned_dataset,
   training_plan,
 )
-from albert_tf.finetuning.engine.features import FeatureSet
-from albert_tf.finetuning.engine.flat import FlatFeatures
+from albert_tf.finetuning.tasks.base import FeatureSet
 from albert_tf.models.tasks import make_model
 from albert_tf.optim.keras_optimizers import AdamW
 from albert_tf.pipelines.batches import HostShard

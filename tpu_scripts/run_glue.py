@@ -7,101 +7,110 @@ Example:
     --text_columns=review --label_column=stars --init_checkpoint=RUN --output_dir=reviews --do_train
 """
 
-from collections.abc import Sequence
+import dataclasses
 from typing import TYPE_CHECKING
 
-from absl import app, flags
-import finetuning_flags
-import finetuning_inputs
-from flag_settings import parse_flags
+from absl import flags
+import finetuning
 
-from albert_tf.errors import UserError, exit_on_user_error
+from albert_tf import commands
+from albert_tf.errors import UserError
+from albert_tf.finetuning.data import TableColumns
+from albert_tf.settings import Settings, setting
 
 if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
   from albert_tf.finetuning.initialize import Start
   from albert_tf.finetuning.settings import FineTuneSettings
   from albert_tf.finetuning.tasks.base import FineTuningTask
 
-flags.adopt_module_key_flags(finetuning_flags)  # --help shows them too.
-_TASK_NAME = flags.DEFINE_string(
-  "task_name", None, "cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, ax, or custom.", required=True
-)
-_DATA_DIR = flags.DEFINE_string("data_dir", "", "The task's folder, or the one with GLUE's folders.")
-_MAX_SEQ_LENGTH = flags.DEFINE_integer(
-  "max_seq_length",
-  None,
-  "Tokens of an example; longer ones are cut. Default: as it was trained, else at most 512.",
-)
-_VOCAB_FILE = flags.DEFINE_string(
-  "vocab_file",
-  "",
-  "WordPiece vocabulary (.txt), for models without a SentencePiece model, as the Chinese ones.",
-)
-
-# --task_name=custom
-_TRAIN_FILE = flags.DEFINE_string("train_file", "", "Training table: .tsv, .csv, .jsonl or .parquet.")
-_EVAL_FILE = flags.DEFINE_string(
-  "eval_file", "", "Evaluation table. Default: --eval_fraction of the training rows."
-)
-_TEST_FILE = flags.DEFINE_string("test_file", "", "Table to predict; needs no labels.")
-_EVAL_FRACTION = flags.DEFINE_float("eval_fraction", 0.1, "Held out of --train_file without --eval_file.")
-flags.DEFINE_list("text_columns", ["text"], "One column, or two for pairs.")
-flags.DEFINE_string("label_column", "label", "The label's column.")
-flags.DEFINE_string("id_column", "", "Names the rows in predictions. Default: their numbers.")
-_LABEL_NAMES = flags.DEFINE_list(
-  "label_names", [], "The classes in order. Default: those of the training data."
-)
-_REGRESSION = flags.DEFINE_bool("regression", False, "Labels are numbers to predict.")
+flags.adopt_module_key_flags(finetuning)  # --help shows them too.
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command(Settings):
+  """What is read, and how long a row is."""
+
+  task_name: str | None = setting(
+    None, help="cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, ax, or custom."
+  )
+  data_dir: str = setting("", help="The task's folder, or the one with GLUE's folders.")
+  max_seq_length: int | None = setting(
+    None,
+    help="Tokens of an example; longer ones are cut. Default: as it was trained, else at most 512.",
+    minimum=5,
+  )
+  vocab_file: str = setting(
+    "", help="WordPiece vocabulary (.txt), for models without a SentencePiece model, as the Chinese ones."
+  )
+  train_file: str = setting("", help="custom: training table: .tsv, .csv, .jsonl or .parquet.")
+  eval_file: str = setting(
+    "", help="custom: evaluation table. Default: --eval_fraction of the training rows."
+  )
+  test_file: str = setting("", help="custom: table to predict; needs no labels.")
+  eval_fraction: float = setting(
+    0.1, help="custom: held out of --train_file without --eval_file.", above=0, below=1
+  )
+  label_names: tuple[str, ...] = setting(
+    (), help="custom: the classes in order. Default: those of the training data."
+  )
+  regression: bool = setting(False, help="custom: labels are numbers to predict.")
+
+
+commands.define_flags(Command)
+commands.define_flags(TableColumns, label="label")
+flags.mark_flag_as_required("task_name")
 _CUSTOM_ONLY = (
   "train_file", "eval_file", "test_file", "eval_fraction", "text_columns", "label_column", "id_column",
   "label_names", "regression",
 )  # fmt: skip
 
 
-def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning_flags.Prepared:
+def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning.Prepared:
   del settings
-  max_seq_length = finetuning_inputs.max_seq_length(_MAX_SEQ_LENGTH.value, start)
-  make = _custom_task if _TASK_NAME.value.lower() == "custom" else _glue_task
-  return finetuning_flags.Prepared(make(start, max_seq_length))
+  command = commands.from_flags(Command)
+  command = dataclasses.replace(
+    command, max_seq_length=finetuning.max_seq_length(command.max_seq_length, start)
+  )
+  is_custom = str(command.task_name).lower() == "custom"
+  return finetuning.Prepared((_custom_task if is_custom else _glue_task)(command, start))
 
 
-def _custom_task(start: "Start", max_seq_length: int) -> "FineTuningTask":
-  from albert_tf.finetuning.tasks.table import TableColumns, TableTask
+def _custom_task(command: Command, start: "Start") -> "FineTuningTask":
+  from albert_tf.finetuning.tasks.table import TableTask
 
-  if _DATA_DIR.value:
+  if command.data_dir:
     raise UserError(
       "--data_dir is of GLUE's tasks. Received: it with --task_name=custom. Name --train_file, …"
     )
-  trained = finetuning_inputs.trained_spec()
+  trained = finetuning.trained_spec()
   return TableTask(
-    {"train": _TRAIN_FILE.value, "eval": _EVAL_FILE.value, "test": _TEST_FILE.value},
-    columns=finetuning_inputs.columns(
-      TableColumns, texts="text_columns", label="label_column", id="id_column"
-    ),
+    {"train": command.train_file, "eval": command.eval_file, "test": command.test_file},
+    columns=finetuning.columns(TableColumns),
     tokenizer=start.tokenizer,
-    regression=_REGRESSION.value or (trained is not None and trained.kind == "regression"),
-    label_names=_LABEL_NAMES.value or (trained.label_names if trained else ()),
-    max_seq_length=max_seq_length,
-    eval_fraction=_EVAL_FRACTION.value,
+    regression=command.regression or (trained is not None and trained.kind == "regression"),
+    label_names=command.label_names or (trained.label_names if trained else ()),
+    max_seq_length=command.max_seq_length or 0,
+    eval_fraction=command.eval_fraction,
   )
 
 
-def _glue_task(start: "Start", max_seq_length: int) -> "FineTuningTask":
+def _glue_task(command: Command, start: "Start") -> "FineTuningTask":
   from albert_tf.finetuning.tasks.glue import GlueTextTask
 
-  finetuning_inputs.refuse_flags(_CUSTOM_ONLY, of="custom")
-  if not _DATA_DIR.value:
+  finetuning.refuse_flags(_CUSTOM_ONLY, of="custom")
+  if not command.data_dir:
     raise UserError("GLUE's tasks need their data. Received: an empty --data_dir. Name GLUE's folder.")
   return GlueTextTask(
-    _TASK_NAME.value, data_dir=_DATA_DIR.value, tokenizer=start.tokenizer, max_seq_length=max_seq_length
+    str(command.task_name),
+    data_dir=command.data_dir,
+    tokenizer=start.tokenizer,
+    max_seq_length=command.max_seq_length or 0,
   )
 
 
-def main(argv: Sequence[str]) -> None:
-  finetuning_flags.run(argv, _prepare, vocab_file=_VOCAB_FILE.value)
+def main() -> None:
+  finetuning.run(_prepare, vocab_file=flags.FLAGS.vocab_file)
 
 
 if __name__ == "__main__":
-  app.run(exit_on_user_error(main), flags_parser=parse_flags)
+  commands.run(main)

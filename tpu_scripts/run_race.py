@@ -11,8 +11,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Literal
 
 from absl import flags
-import finetuning_flags
-import finetuning_inputs
+import finetuning
 
 from albert_tf import commands
 from albert_tf.errors import UserError
@@ -31,7 +30,7 @@ if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags 
   from albert_tf.finetuning.settings import FineTuneSettings
 
 FLAGS = flags.FLAGS
-flags.adopt_module_key_flags(finetuning_flags)  # --help shows them too.
+flags.adopt_module_key_flags(finetuning)  # --help shows them too.
 _FOLDERS = {"train": "train", "eval": "dev", "test": "test"}
 
 
@@ -71,12 +70,12 @@ def _read(command: Command, settings: "FineTuneSettings") -> dict[str, list[Choi
   """The questions of each split that is needed."""
   if command.task_name == "custom":
     columns = commands.from_flags(ChoiceColumns)
-    paths = finetuning_inputs.split_paths(settings, FORMATS)
+    paths = finetuning.split_paths(settings, FORMATS)
     splits = {
       split: choice_examples(read_table(path), columns, labelled=split != "test")
       for split, path in paths.items()
     }
-    return finetuning_inputs.with_evaluation(splits, paths)
+    return finetuning.with_evaluation(splits, paths)
   if not command.data_dir:
     raise UserError("RACE is read from a folder. Received: an empty --data_dir. Name the folder RACE.")
   left_out = {"middle": command.high_only, "high": command.middle_only}
@@ -85,29 +84,29 @@ def _read(command: Command, settings: "FineTuneSettings") -> dict[str, list[Choi
     raise UserError("One level is left out at most. Received: --high_only and --middle_only.")
   return {
     split: read_race(command.data_dir, _FOLDERS[split], levels=levels)
-    for split in finetuning_inputs.needed_splits(settings)
+    for split in finetuning.needed_splits(settings)
   }
 
 
-def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning_flags.Prepared:
+def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning.Prepared:
   from albert_tf.finetuning.tasks.multiple_choice import MultipleChoiceTask
 
   command = commands.from_flags(Command)
-  trained = finetuning_inputs.trained_spec()
+  trained = finetuning.trained_spec()
   names = ("data_dir", "train_file", "eval_file")  # What the weights depend on.
   task = MultipleChoiceTask(
     splits=_read(command, settings),
     tokenizer=start.tokenizer,
-    max_seq_length=finetuning_inputs.max_seq_length(command.max_seq_length, start),
+    max_seq_length=finetuning.max_seq_length(command.max_seq_length, start),
     max_qa_length=command.max_qa_length or (trained.max_qa_length if trained else 128),
     name=command.task_name,
     data={name: getattr(command, name) for name in names if getattr(command, name)},
   )
-  return finetuning_flags.Prepared(task)
+  return finetuning.Prepared(task)
 
 
 def main() -> None:
-  finetuning_flags.run([""], _prepare)
+  finetuning.run(_prepare)
 
 
 if __name__ == "__main__":

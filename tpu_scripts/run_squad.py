@@ -11,8 +11,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from absl import flags
-import finetuning_flags
-import finetuning_inputs
+import finetuning
 
 from albert_tf import commands
 from albert_tf.errors import UserError
@@ -24,7 +23,7 @@ if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags 
   from albert_tf.finetuning.settings import FineTuneSettings
 
 FLAGS = flags.FLAGS
-flags.adopt_module_key_flags(finetuning_flags)  # --help shows them too.
+flags.adopt_module_key_flags(finetuning)  # --help shows them too.
 _SIZES = ("max_seq_length", "max_query_length", "doc_stride", "max_answer_length")  # Of a fine-tuned run.
 commands.define_flags(SquadFiles)
 commands.define_flags(SquadSettings, **dict.fromkeys(_SIZES))
@@ -32,7 +31,7 @@ commands.define_flags(SquadSettings, **dict.fromkeys(_SIZES))
 
 def _trained_spec() -> "TaskSpec | None":
   """Of the fine-tuned run whose weights are used without training."""
-  spec = finetuning_inputs.trained_spec()
+  spec = finetuning.trained_spec()
   if spec and (spec.kind != "question_answering" or FLAGS.version not in (None, spec.squad_version)):
     raise UserError(
       "The fine-tuned run must be of the version asked for. Received: "
@@ -42,7 +41,7 @@ def _trained_spec() -> "TaskSpec | None":
   return spec
 
 
-def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning_flags.Prepared:
+def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning.Prepared:
   from albert_tf.finetuning.tasks.squad.task import build_task
 
   trained = _trained_spec()
@@ -66,11 +65,11 @@ def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning_flags.P
   # One file serves both: with answers it is evaluated, without it is predicted. Either writes the answers.
   unlabelled = "test" in task.splits
   settings = dataclasses.replace(settings, do_eval=settings.do_train or not unlabelled, do_predict=unlabelled)
-  return finetuning_flags.Prepared(task, settings)
+  return finetuning.Prepared(task, settings)
 
 
 def main() -> None:
-  finetuning_flags.run([""], _prepare)
+  finetuning.run(_prepare)
 
 
 if __name__ == "__main__":

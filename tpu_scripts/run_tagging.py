@@ -9,8 +9,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from absl import flags
-import finetuning_flags
-import finetuning_inputs
+import finetuning
 
 from albert_tf import commands
 from albert_tf.finetuning.tasks.conll import Columns, read_tagged
@@ -20,7 +19,7 @@ if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags 
   from albert_tf.finetuning.initialize import Start
   from albert_tf.finetuning.settings import FineTuneSettings
 
-flags.adopt_module_key_flags(finetuning_flags)  # --help shows them too.
+flags.adopt_module_key_flags(finetuning)  # --help shows them too.
 _SUFFIXES = (".jsonl", ".json", ".conllu", ".conll", ".txt", ".tsv", ".bio", ".iob2")
 
 
@@ -51,27 +50,27 @@ commands.define_flags(Command)
 commands.define_flags(Columns)
 
 
-def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning_flags.Prepared:
+def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning.Prepared:
   from albert_tf.finetuning.tasks.tagging import TaggingTask
 
   command, columns = commands.from_flags(Command), commands.from_flags(Columns)
-  paths = finetuning_inputs.split_paths(settings, _SUFFIXES)
+  paths = finetuning.split_paths(settings, _SUFFIXES)
   splits = {split: read_tagged(path, columns) for split, path in paths.items()}
-  trained = finetuning_inputs.trained_spec()
+  trained = finetuning.trained_spec()
   task = TaggingTask(
-    splits=finetuning_inputs.with_evaluation(splits, paths),
+    splits=finetuning.with_evaluation(splits, paths),
     tokenizer=start.tokenizer,
-    max_seq_length=finetuning_inputs.max_seq_length(command.max_seq_length, start, default=128),
+    max_seq_length=finetuning.max_seq_length(command.max_seq_length, start, default=128),
     name=command.task_name or (trained.name if trained else "tagging"),
     label_names=trained.label_names if trained else (),
     # What the weights depend on.
     data={f"{split}_file": path for split, path in paths.items() if split != "test"},
   )
-  return finetuning_flags.Prepared(task)
+  return finetuning.Prepared(task)
 
 
 def main() -> None:
-  finetuning_flags.run([""], _prepare)
+  finetuning.run(_prepare)
 
 
 if __name__ == "__main__":

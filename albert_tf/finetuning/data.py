@@ -16,6 +16,7 @@ import numpy as np
 
 from albert_tf import files
 from albert_tf.errors import UserError, optional_package
+from albert_tf.settings import Settings, setting
 
 FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
 # Split → what its file is called before the suffix.
@@ -167,6 +168,23 @@ def parse_json(text: str, *, where: str) -> Any:
 
 
 # ------------------------------------------------------------------ tables
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableColumns(Settings):
+  """The columns of a person's own table of texts."""
+
+  texts: tuple[str, ...] = setting(("text",), help="One column, or two for pairs.", flag="text_columns")
+  label: str = setting("", help="The label's column.", flag="label_column")
+  id: str = setting("", help="Names the rows in predictions. Default: their numbers.", flag="id_column")
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    if not 1 <= len(self.texts) <= 2 or not all(self.texts):
+      raise UserError(
+        f"text_columns names one column, or two with a comma. Received: {','.join(self.texts)!r}. For example "
+        "--text_columns=question,answer."
+      )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -2,16 +2,13 @@
 
 from collections.abc import Mapping
 import dataclasses
-import os
 from typing import Any
 
 from absl import logging
 import numpy as np
 
-from albert_tf import files
 from albert_tf.checkpoints import Checkpoint, load_tokenizer, load_weights, read_checkpoint
 from albert_tf.configs import AlbertConfig
-from albert_tf.configs.task import TASK_FILE, TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.modeling import named_variables
 from albert_tf.tokenization import Tokenizer
@@ -78,27 +75,6 @@ def read_start(
   checkpoint = read_checkpoint(init_checkpoint, config_file=albert_config_file)
   tokenizer = checkpoint.load_tokenizer(vocab_file or spm_model_file, do_lower_case=do_lower_case)
   return Start(config=checkpoint.config, tokenizer=tokenizer, checkpoint=checkpoint, source=checkpoint.path)
-
-
-def check_start_task(start: Start, task: str) -> None:
-  """Makes sure that the weights are those of a model fine-tuned on another task, as on MNLI before RTE, STS-B and MRPC.
-
-  Of that model the encoder is taken, its pooler included, and never its head.
-
-  Raises:
-    UserError: they are of another task, or of pretraining alone.
-  """
-  folder = start.checkpoint.directory if start.checkpoint else ""
-  found = (
-    f"a run of {TaskSpec.load(folder).name!r}"
-    if folder and files.exists(os.path.join(folder, TASK_FILE))
-    else f"weights without {TASK_FILE}, so pretrained alone"
-  )
-  if found != f"a run of {task!r}":
-    raise UserError(
-      f"--start_from_task={task} starts from a model fine-tuned on that task. Received: {start.source}, {found}. Name "
-      "the --output_dir of such a run as --init_checkpoint, or leave --start_from_task out."
-    )
 
 
 def load_encoder_weights(model: Any, start: Start, *, seed: int) -> None:

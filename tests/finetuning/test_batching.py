@@ -13,17 +13,17 @@ import tensorflow as tf
 
 from albert_tf.compat import keras
 from albert_tf.errors import UserError
-from albert_tf.finetuning.engine import train as one_seed
+from albert_tf.finetuning.engine import fit as one_seed
 from albert_tf.finetuning.engine.batches import (
   Batching,
+  FlatFeatures,
   Plan,
   epoch_plan,
   planned_dataset,
   training_plan,
 )
-from albert_tf.finetuning.engine.features import FeatureSet
-from albert_tf.finetuning.engine.flat import FlatFeatures
 from albert_tf.finetuning.engine.predict import Predictor
+from albert_tf.finetuning.tasks.base import FeatureSet
 from albert_tf.finetuning.tasks.text import text_rows
 from albert_tf.pipelines.batches import HostShard
 
@@ -201,8 +201,8 @@ _PREDICTS_OFTEN = """
 import numpy as np
 import tensorflow as tf
 from albert_tf.finetuning.engine import batches
-from albert_tf.finetuning.engine.features import FeatureSet
-from albert_tf.finetuning.engine.flat import FlatFeatures
+from albert_tf.finetuning.tasks.base import FeatureSet
+from albert_tf.finetuning.engine.batches import FlatFeatures
 from albert_tf.finetuning.engine.predict import Predictor
 
 def slow_gather(flat, rows, length):

@@ -6,15 +6,15 @@ import json
 
 import numpy as np
 import pytest
-from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
+from support.tiny_finetuning import BFLOAT16, QUICK, made_up_texts, tiny_start, tiny_task
 
 from albert_tf.checkpoints import read_checkpoint
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
 from albert_tf.compat import keras
 from albert_tf.errors import UserError
+from albert_tf.finetuning.engine.callbacks import EvaluateAndKeepBest, Progress
 from albert_tf.finetuning.engine.fit import fine_tune
 from albert_tf.finetuning.engine.predict import Predictor
-from albert_tf.finetuning.engine.resume import EvaluateAndKeepBest, Progress
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 
 SHORT = dataclasses.replace(
@@ -75,7 +75,7 @@ def test_a_run_repeats_and_continues(tmp_path):
     now = dataclasses.replace(settings, **changes)
     return fine_tune(task, now, start=start, output_dir=str(tmp_path / name)).results
 
-  several = run("several", seeds=(1, 2), ensemble=True)
+  several = run("several", seeds=(1, 2))
   assert set(several["seeds"]) == {"1", "2"}
   single = run("single", seeds=(2,))  # As if it had been alone.
   assert {k: v for k, v in single.items() if k in ("accuracy", "f1", "loss")} == {
@@ -84,18 +84,17 @@ def test_a_run_repeats_and_continues(tmp_path):
   first, second = weights(tmp_path / "several/seed_1"), weights(tmp_path / "several/seed_2")
   assert all(np.array_equal(v, second[k]) for k, v in weights(tmp_path / "single").items())
   assert not np.array_equal(first["output_weights"], second["output_weights"])
-  # The whole has the best seed's files, medians and the ensemble's predictions.
+  # The whole has the best seed's files and the medians.
   losses = [several["seeds"][s]["loss"] for s in "12"]
   assert several["median"]["loss"] == pytest.approx(np.mean(losses))
   assert several["spread"]["loss"]["min"] == min(losses)
   best = weights(tmp_path / f"several/seed_{several['best_seed']}")
   assert all(np.array_equal(v, best[k]) for k, v in weights(tmp_path / "several").items())
-  assert (tmp_path / "several/ensemble/predictions_test.tsv").exists()
-  assert np.isfinite(several["ensemble"]["loss"])
+  assert (tmp_path / "several/predictions_test.tsv").exists()
   # Finished seeds are kept, a new one is trained, one without results is trained again.
   times = {s: (tmp_path / f"several/seed_{s}/metrics.jsonl").stat().st_mtime_ns for s in "12"}
   (tmp_path / "several/seed_2/results.json").unlink()
-  more = run("several", seeds=(1, 2, 3), ensemble=True)
+  more = run("several", seeds=(1, 2, 3))
   now = {s: (tmp_path / f"several/seed_{s}/metrics.jsonl").stat().st_mtime_ns for s in "12"}
   assert times["1"] == now["1"]
   assert times["2"] != now["2"]
@@ -181,8 +180,8 @@ class _Trainer:
   stop_training = False
 
 
-class _Kept:
-  """As much of `KeptTraining` as the callback uses."""
+class _State:
+  """As much of `TrainingState` as the callback uses."""
 
   def __init__(self):
     self.steps = []
@@ -193,18 +192,18 @@ class _Kept:
 
 
 def scripted(values, *, num_steps, **settings):
-  kept = _Kept()
+  state = _State()
   answers = iter(values)
   callback = EvaluateAndKeepBest(
     evaluate=lambda: {"accuracy": next(answers)},
-    kept=kept,
+    state=state,
     best_metric="accuracy",
     num_steps=num_steps,
     settings=dataclasses.replace(SHORT, **settings),
     progress=Progress(),
   )
   callback.set_model(_Trainer())
-  return callback, kept.steps
+  return callback, state.steps
 
 
 def test_the_first_best_evaluation_is_kept_and_patience_ends_training():
@@ -240,7 +239,7 @@ def test_lamb_bfloat16_dropout_and_user_callbacks(tmp_path):
       seen.append(sorted(logs))
 
   settings = dataclasses.replace(
-    SHORT, optimizer="lamb", mixed_precision="bfloat16", dropout=0.2, layer_decay=0.9, bucket_multiple=0
+    SHORT, optimizer="lamb", distribution=BFLOAT16, dropout=0.2, layer_decay=0.9, bucket_multiple=0
   )
   results = fine_tune(
     small_task(), settings, start=tiny_start(), output_dir=str(tmp_path / "run"), callbacks=[Watch()]
@@ -269,6 +268,6 @@ def test_what_cannot_be_trained_is_refused(tmp_path):
   task = tiny_task({"train": texts, "eval": texts})
   with pytest.raises(UserError, match="no test data"):
     fine_tune(task, both, start=tiny_start(), output_dir=str(tmp_path / "b"))
-  for changes in ({"seeds": (1, 1)}, {"ensemble": True}, {"optimizer": "sgd"}, {"dropout": 1.0}):
+  for changes in ({"seeds": (1, 1)}, {"optimizer": "sgd"}, {"dropout": 1.0}):
     with pytest.raises(UserError):
       dataclasses.replace(SHORT, **changes)

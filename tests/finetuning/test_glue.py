@@ -76,14 +76,14 @@ def test_each_layout(tmp_path, name, caplog):
   root = write_task(tmp_path, name)
   task = GlueTextTask(name, data_dir=root, tokenizer=tokenizer(), max_seq_length=32)
   own = GlueTextTask(name, data_dir=f"{root}/{glue.TASKS[name].folder}", tokenizer=tokenizer())
-  for features in (task.train_features(), task.eval_features(), own.eval_features()):
+  for features in (task.features("train"), task.features("eval"), own.features("eval")):
     expected = [[2.5], [5.0]] if name == "sts-b" else list(range(len(glue.TASKS[name].label_names)))
     np.testing.assert_array_equal(features.labels, expected)
-  assert len(task.test_features()) == 1
-  assert task.test_features().labels is None
+  assert len(task.features("test")) == 1
+  assert task.features("test").labels is None
   if name == "qqp":
     assert "1 rows have too few columns" in caplog.text
-  segments = task.train_features().rows[0]["segment_ids"]
+  segments = task.features("train").rows[0]["segment_ids"]
   assert segments.any() == task.spec.pair
   task.write_predictions(
     {"logits": np.array([[7.0, 1.0, 0.0][: task.spec.num_labels]])}, "test", str(tmp_path)
@@ -106,9 +106,9 @@ def test_mnli_has_two_evaluations_and_the_diagnostic_set(tmp_path):
   assert (tmp_path / "submission/MNLI-mm.tsv").read_text() == "index\tprediction\n7\tentailment\n"
   assert (tmp_path / "submission/AX.tsv").read_text() == "index\tprediction\n9\tentailment\n"
   diagnostic = GlueTextTask("ax", data_dir=root, tokenizer=tokenizer(), max_seq_length=32)
-  assert (diagnostic.spec.name, len(diagnostic.test_features())) == ("mnli", 1)
+  assert (diagnostic.spec.name, len(diagnostic.features("test"))) == ("mnli", 1)
   with pytest.raises(UserError, match="no training data"):
-    diagnostic.train_features()
+    diagnostic.features("train")
 
 
 def test_packing_equals_the_original():
@@ -189,9 +189,9 @@ def test_wrong_names_and_labels(tmp_path):
   (tmp_path / "train.tsv").write_text("sentence\tlabel\ngood\t1\nbad\t2\n")
   task = GlueTextTask("SST2", data_dir=str(tmp_path), tokenizer=tokenizer())
   with pytest.raises(UserError, match=r"one of 0, 1\. Received: '2'.* line 3"):
-    task.train_features()
+    task.features("train")
   with pytest.raises(UserError, match="needs eval data"):
-    task.eval_features()
+    task.features("eval")
   (tmp_path / "other").mkdir()
   (tmp_path / "other/dev.tsv").write_text("\t".join("0123456789") + "\n" + "\t".join(["a"] * 10) + "\n")
   with pytest.raises(UserError, match="another task"):

@@ -94,12 +94,12 @@ def test_scores_by_group_and_predictions(tokenizer, tmp_path):
   lines = (tmp_path / "predictions_eval.tsv").read_text().splitlines()
   assert lines[0] == "id\tprediction\tlabel\tgroup\tprobability_A\tprobability_B\tprobability_C"
   assert lines[3] == "q2 x\tA\tC\thigh\t0.700000\t0.200000\t0.100000"
-  assert task.eval_features().labels.tolist() == labels
-  assert task.test_features().labels is None
+  assert task.features("eval").labels.tolist() == labels
+  assert task.features("test").labels is None
   task.write_predictions({"logits": logits[:1]}, "test", str(tmp_path))
   assert "\tA\t\t\t0.6" in (tmp_path / "predictions_test.tsv").read_text()
   with pytest.raises(UserError, match="needs train data"):
-    task.train_features()
+    task.features("train")
 
 
 def test_training_needs_labels(tokenizer):
@@ -110,7 +110,7 @@ def test_training_needs_labels(tokenizer):
     max_qa_length=12,
   )
   with pytest.raises(UserError, match="Received: none in row 9"):
-    task.train_features()
+    task.features("train")
 
 
 # ------------------------------------------------------------------ a person's own table

@@ -9,20 +9,12 @@ from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task,
 
 from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.errors import UserError
-from albert_tf.finetuning.engine.record import Record
 from albert_tf.finetuning.engine.results import lines, model_card, summarize
 from albert_tf.finetuning.initialize import read_start
 from albert_tf.finetuning.tasks import plots
-from albert_tf.finetuning.tasks.squad.settings import SquadSettings
-from albert_tf.finetuning.tasks.squad.task import SquadTask
 from albert_tf.finetuning.tasks.text import Texts, text_rows
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.tokenization import WordPieceTokenizer
-
-
-def card(task, results, *, start=None, settings=QUICK, **options):
-  record = Record(task=task, settings=settings, start=start or tiny_start(), **options)
-  return model_card(record, results, source="weights")
 
 
 def test_median_spread_and_best_seed():
@@ -32,7 +24,7 @@ def test_median_spread_and_best_seed():
     seed: {"seed": seed, "train_steps": 4, "train_examples": 9, "best_step": 2, **metrics[seed]}
     for seed in values
   }
-  results = summarize(runs, metrics, best_metric="accuracy")
+  results = summarize(runs, metrics, best_seed=5)
   assert results["best_seed"] == 5
   assert results["accuracy"] == 0.9
   assert results["median"] == {"accuracy": 0.6, "total": 182.0}
@@ -40,34 +32,30 @@ def test_median_spread_and_best_seed():
   assert (spread["min"], spread["max"]) == (0.5, 0.9)
   assert spread["standard_deviation"] == pytest.approx(np.std([0.5, 0.9, 0.6], ddof=1))
   assert results["seeds"]["9"]["accuracy"] == 0.6
-  assert "| accuracy | 0.9000 | 0.6000 | 0.5000 | 0.9000 |" in card(tiny_task({}), results)
   assert list(lines(results)) == [
     "accuracy: 0.6000  (median; 0.5000 to 0.9000)",
     "total: 182  (median; 182 to 182)",
+    "best seed: 5, whose model is that of the directory",
   ]
-  assert summarize(runs, metrics, best_metric="accuracy", best_seed=9)["best_seed"] == 9
-  unscored = summarize({s: {"seed": s} for s in (1, 2)}, {}, best_metric="accuracy")
-  assert unscored == {"seeds": {"1": {"seed": 1}, "2": {"seed": 2}}}
-
-
-TRAINED = {"accuracy": 0.5, "train_steps": 4, "train_examples": 9, "best_step": 2}
 
 
 def test_the_card_says_what_was_done_and_what_works():
   """Its commands find what they name, and it has no setting that had no effect."""
-  assert "--init_checkpoint . " in card(tiny_task({}), TRAINED)
-  answers = card(tiny_task({}), {"accuracy": 0.5})  # Of a directory that holds no weights.
-  assert "--init_checkpoint weights " in answers
-  assert "learning rate" not in answers
-  assert "`flags.txt`" not in answers
-  assert "`flags.txt` repeats the run (`--flagfile`, which reads local files alone)" in card(
-    tiny_task({}), TRAINED, flags_text="--x"
-  )
-  assert "classifier dropout 0" in card(tiny_task({}), TRAINED)
-  for version, has_dropout in (("1.1", False), ("2.0", True)):
-    text = card(SquadTask(version=version, settings=SquadSettings()), TRAINED)
-    assert ("classifier dropout" in text) == has_dropout
-    assert "Longer inputs are cut" not in text  # They are read in windows.
+  trained = {
+    "init_checkpoint": "weights",
+    "accuracy": 0.5,
+    "train_steps": 4,
+    "train_examples": 9,
+    "best_step": 2,
+  }
+  card = model_card(tiny_task({}), QUICK, trained, own_weights=True)
+  assert "--init_checkpoint . " in card
+  assert "| accuracy | 0.5000 |" in card
+  assert "- learning_rate: 0.003" in card
+  answers = {"init_checkpoint": "weights", "accuracy": 0.5}  # Of a directory that holds no weights.
+  card = model_card(tiny_task({}), QUICK, answers, own_weights=False)
+  assert "--init_checkpoint weights " in card
+  assert "learning_rate" not in card
 
 
 def test_a_length_without_place_for_a_text_is_refused():
@@ -144,7 +132,7 @@ def test_predictions_without_labels(tmp_path):
   assert rows[0] == ["id", "prediction", "probability_c0", "probability_c1"]
   assert [row[1] for row in rows[1:]] == ["c0", "c1", "c0"]
   with pytest.raises(UserError, match="need labels"):
-    task.eval_features()
+    task.features("eval")
 
 
 def test_a_wordpiece_vocabulary(run_folder, tmp_path):
@@ -177,7 +165,7 @@ def made_up(text):
 @pytest.mark.parametrize(("accuracy", "warned"), [(0.4, True), (0.5, True), (0.6, False)])
 def test_a_model_no_better_than_the_most_frequent_answer_is_said(accuracy, warned):
   metrics = {"accuracy": accuracy, "majority_accuracy": 0.5}
-  several = summarize({1: {}, 2: {}}, {1: metrics, 2: metrics}, best_metric="accuracy")
+  several = summarize({1: {}, 2: {}}, {1: metrics, 2: metrics}, best_seed=1)
   for results in (metrics, several, {"accuracy": accuracy}):
     said = any("not better than always giving" in line for line in lines(results))
     assert said == (warned and results != {"accuracy": accuracy})

@@ -142,7 +142,7 @@ def test_another_tasks_model_does_not_answer(tmp_path):
   with pytest.raises(UserError, match=r"label_names \('c0', 'c1'\) → \('c0', 'c1', 'c2'\)"):
     run(tmp_path / "out", of=task(name="rte", classes=3), **predict)
   assert not (tmp_path / "out").exists()
-  with mock.patch("albert_tf.finetuning.engine.record.logging.warning") as warning:
+  with mock.patch("albert_tf.finetuning.engine.run_directory.logging.warning") as warning:
     run(tmp_path / "out", of=task(name="custom"), **predict)  # A table of one's own may be of any task.
   assert warning.call_args.args[2:] == ("rte", "custom")
   assert (tmp_path / "out/predictions_test.tsv").exists()
@@ -155,7 +155,7 @@ def test_what_is_refused_leaves_no_directory(tmp_path):
     ({"clip_norm": float("nan")}, "clip_norm must be at least 0"),
     ({"layer_decay": 1.5}, "layer_decay must be above 0 and at most 1"),
     ({"poly_power": 0.0}, "poly_power must be above 0"),
-    ({"eval_steps": -1}, "eval_steps must be at least 0"),
+    ({"eval_steps": -1}, "save_checkpoints_steps must be at least 0"),
     ({"num_warmup_steps": 9}, "warm-up must end within the run"),
   ):
     for seeds in ((1,), (1, 2)):

@@ -6,13 +6,12 @@ import os
 
 import numpy as np
 import pytest
-from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
+from support.tiny_finetuning import BFLOAT16, QUICK, made_up_texts, tiny_start, tiny_task
 
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
 from albert_tf.compat import keras
 from albert_tf.errors import UserError
-from albert_tf.finetuning.engine import results
-from albert_tf.finetuning.engine import resume as resumption
+from albert_tf.finetuning.engine import callbacks, run_directory
 from albert_tf.finetuning.engine.fit import fine_tune
 
 # 4 updates an epoch, evaluations after 3, 6, 9 and 10: within epochs, at their ends, and at the last update.
@@ -52,7 +51,7 @@ def same_runs(directory, other):
     lines = [json.loads(line) for line in (each / "metrics.jsonl").read_text().splitlines()]
     reports.append([line for line in lines if line["split"] == "eval"])
   assert reports[0] == reports[1]
-  assert not (directory / resumption.STATE).exists()
+  assert not (directory / run_directory.STATE).exists()
 
 
 class KillAfter(keras.callbacks.Callback):
@@ -66,13 +65,15 @@ class KillAfter(keras.callbacks.Callback):
       raise Killed
 
 
-def killed(*arguments, **keywords):
-  raise Killed
+def killed_at_results(path, values):
+  if path.endswith(run_directory.RESULTS_FILE):
+    raise Killed
+  run_directory.write_text(path, json.dumps(values))
 
 
 def kill_at_checkpoint(monkeypatch, folder, number):
   """Ends the process before the n-th checkpoint in a folder of the run is written."""
-  original, seen = resumption.write_bundle, []
+  original, seen = callbacks.write_bundle, []
 
   def write_bundle(prefix, values):
     if os.path.dirname(prefix).endswith(folder):
@@ -81,7 +82,7 @@ def kill_at_checkpoint(monkeypatch, folder, number):
         raise Killed
     original(prefix, values)
 
-  monkeypatch.setattr(resumption, "write_bundle", write_bundle)
+  monkeypatch.setattr(callbacks, "write_bundle", write_bundle)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +96,7 @@ def test_killed_between_updates(tmp_path, undisturbed, step):
   expected, results = undisturbed
   with pytest.raises(Killed):
     run(tmp_path / "run", callbacks=[KillAfter(step)])
-  assert resumption.has_state(str(tmp_path / "run")) == (step > 3)
+  assert run_directory.has_state(str(tmp_path / "run")) == (step > 3)
   again = run(tmp_path / "run")
   same_runs(tmp_path / "run", expected)
   times = ("train_seconds", "examples_per_second")
@@ -107,7 +108,7 @@ def test_killed_between_updates(tmp_path, undisturbed, step):
 # Evaluations write the state, then, where they are better, the best weights.
 @pytest.mark.slow
 @pytest.mark.parametrize(
-  ("folder", "number"), [(resumption.STATE, 1), (resumption.BEST, 1), (resumption.STATE, 2)]
+  ("folder", "number"), [(run_directory.STATE, 1), (run_directory.BEST, 1), (run_directory.STATE, 2)]
 )
 def test_killed_while_it_writes(tmp_path, undisturbed, monkeypatch, folder, number):
   with monkeypatch.context() as patch:
@@ -136,7 +137,7 @@ def test_patience_that_had_run_out_is_not_forgotten(tmp_path, monkeypatch):
   expected = run(tmp_path / "expected", settings)
   assert expected["train_steps"] == 6  # The second evaluation is no better than the first.
   with monkeypatch.context() as patch:
-    patch.setattr(results, "write", killed)
+    patch.setattr(run_directory, "write_json", killed_at_results)
     with pytest.raises(Killed):
       run(tmp_path / "run", settings)
   assert run(tmp_path / "run", settings)["train_steps"] == 6
@@ -145,7 +146,7 @@ def test_patience_that_had_run_out_is_not_forgotten(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_two_replicas_and_lamb_go_on_too(tmp_path, mirrored_2):
-  settings = dataclasses.replace(SETTINGS, optimizer="lamb", mixed_precision="bfloat16")
+  settings = dataclasses.replace(SETTINGS, optimizer="lamb", distribution=BFLOAT16)
   run(tmp_path / "expected", settings, strategy=mirrored_2)
   with pytest.raises(Killed):
     run(tmp_path / "run", settings, strategy=mirrored_2, callbacks=[KillAfter(7)])
@@ -157,7 +158,7 @@ def test_two_replicas_and_lamb_go_on_too(tmp_path, mirrored_2):
 def test_a_damaged_state_is_refused_with_what_to_do(tmp_path):
   with pytest.raises(Killed):
     run(tmp_path / "run", callbacks=[KillAfter(4)])
-  (data,) = (tmp_path / "run" / resumption.STATE).glob("*.data-*")
+  (data,) = (tmp_path / "run" / run_directory.STATE).glob("*.data-*")
   data.write_bytes(data.read_bytes()[:100])
   with pytest.raises(UserError, match=r"Remove .*checkpoints/training to train this seed from the beginning"):
     run(tmp_path / "run")

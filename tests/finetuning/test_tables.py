@@ -10,7 +10,8 @@ from support.tiny_finetuning import tokenizer
 
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.table import TableColumns, TableTask, read_texts
+from albert_tf.finetuning.data import TableColumns
+from albert_tf.finetuning.tasks.table import TableTask, read_texts
 
 ROWS = [
   {"key": "r1", "question": 'the "blue" sky, old', "answer": "green", "stars": 10},
@@ -42,9 +43,9 @@ def test_every_format_gives_the_same_task(tmp_path, suffix):
   test = write(tmp_path / f"test{suffix}", [{k: v for k, v in row.items() if k != "stars"} for row in ROWS])
   task = TableTask({"train": train, "eval": train, "test": test}, columns=COLUMNS, tokenizer=tokenizer())
   assert task.spec.label_names == ("2", "10")  # Numbers in their order.
-  assert task.train_features().labels.tolist() == [1, 0, 1]
-  assert task.test_features().labels is None
-  assert [bool(row["segment_ids"].any()) for row in task.test_features().rows] == [True, False, True]
+  assert task.features("train").labels.tolist() == [1, 0, 1]
+  assert task.features("test").labels is None
+  assert [bool(row["segment_ids"].any()) for row in task.features("test").rows] == [True, False, True]
   logits = np.array([[0.0, 2.0], [1.0, 0.0], [0.0, 0.1]])
   assert task.evaluate({"logits": logits})["accuracy"] == 1.0
   constant = task.evaluate({"logits": logits[[0, 0, 0]]})
@@ -55,9 +56,9 @@ def test_every_format_gives_the_same_task(tmp_path, suffix):
   assert lines[0].split("\t") == ["id", "prediction", "label", "probability_2", "probability_10"]
   assert lines[1].split("\t") == ["r1", "10", "10", "0.119203", "0.880797"]
   scored = TableTask({"train": train, "eval": train, "test": train}, columns=COLUMNS, tokenizer=tokenizer())
-  assert scored.test_features().labels.tolist() == [1, 0, 1]
+  assert scored.features("test").labels.tolist() == [1, 0, 1]
   value = TableTask({"train": train, "eval": train}, columns=COLUMNS, tokenizer=tokenizer(), regression=True)
-  assert value.train_features().labels.tolist() == [[10.0], [2.0], [10.0]]
+  assert value.features("train").labels.tolist() == [[10.0], [2.0], [10.0]]
 
 
 def test_rows_are_held_out_where_no_evaluation_is_named(tmp_path):
@@ -67,8 +68,8 @@ def test_rows_are_held_out_where_no_evaluation_is_named(tmp_path):
     TableTask({"train": path}, columns=TableColumns(texts=("text",), label="label"), tokenizer=tokenizer())
     for _ in range(2)
   ]
-  assert [(len(t.train_features()), len(t.eval_features())) for t in tasks] == [(18, 2)] * 2
-  first, second = ([row["input_ids"].tolist() for row in t.eval_features().rows] for t in tasks)
+  assert [(len(t.features("train")), len(t.features("eval"))) for t in tasks] == [(18, 2)] * 2
+  first, second = ([row["input_ids"].tolist() for row in t.features("eval").rows] for t in tasks)
   assert first == second
 
 
@@ -98,14 +99,14 @@ def test_labels_that_do_not_fit(tmp_path):
   other = write(tmp_path / "eval.tsv", [{**row, "stars": 3} for row in ROWS])
   task = TableTask({"train": train, "eval": other}, columns=columns, tokenizer=tokenizer())
   with pytest.raises(UserError, match=r"one of 2, 10\. Received: '3'.*eval\.tsv, first at line 2"):
-    task.eval_features()
+    task.features("eval")
   one_class = write(tmp_path / "one.tsv", [ROWS[0]] * 3)
   with pytest.raises(UserError, match="2 to 1000 classes"):
     TableTask({"train": one_class, "eval": one_class}, columns=columns, tokenizer=tokenizer())
   words = write(tmp_path / "words.tsv", [{**row, "stars": "many"} for row in ROWS])
   task = TableTask({"train": words, "eval": words}, columns=columns, tokenizer=tokenizer(), regression=True)
   with pytest.raises(UserError, match="labels are numbers"):
-    task.train_features()
+    task.features("train")
   with pytest.raises(UserError, match="--label_names"):
     TableTask({"test": train}, columns=columns, tokenizer=tokenizer())
   with pytest.raises(UserError, match="one column, or two"):
@@ -150,7 +151,7 @@ def test_one_label_written_in_three_ways_is_one_class(tmp_path):
     {"train": path, "eval": path}, columns=columns, tokenizer=tokenizer(), label_names=["1.0", "0"]
   )
   assert task.spec.label_names == ("1", "0")
-  assert task.train_features().labels.tolist() == [0, 0, 0, 1]
+  assert task.features("train").labels.tolist() == [0, 0, 0, 1]
 
 
 def test_the_specification_keeps_the_columns(tmp_path):

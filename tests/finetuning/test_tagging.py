@@ -142,7 +142,7 @@ def test_predictions_return_to_words(tokenizer, tmp_path):
   )
   assert task.spec.label_names == ("B-X", "O", "I-X")  # The most frequent first.
   assert task.best_metric == "f1"
-  features = task.eval_features()
+  features = task.features("eval")
   perfect = [np.eye(3)[label] for label in features.labels]
   assert len(perfect) > 1
   scores = task.evaluate({"logits": perfect})
@@ -164,7 +164,7 @@ def test_the_loss_is_the_mean_over_words(tokenizer):
     sentence("\u0301", tags=("B",)),
   ]
   task = TaggingTask(splits={"train": sentences}, tokenizer=tokenizer, max_seq_length=16)
-  _, labels, weights = numpy_batch(task.train_features(), [0, 1, 2], batch_size=5, length=16)
+  _, labels, weights = numpy_batch(task.features("train"), [0, 1, 2], batch_size=5, length=16)
   logits = np.random.default_rng(0).normal(size=(5, 16, 2)).astype(np.float32)
   by_word = [
     np.log(np.exp(logits[row, position]).sum()) - logits[row, position, task.spec.label_names.index(tag)]

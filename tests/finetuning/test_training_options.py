@@ -11,9 +11,9 @@ from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
 from albert_tf.compat import keras
 from albert_tf.errors import UserError
-from albert_tf.finetuning.engine.features import FeatureSet, class_factors
-from albert_tf.finetuning.engine.fit import fine_tune
-from albert_tf.finetuning.engine.flat import FlatFeatures
+from albert_tf.finetuning.engine.batches import FlatFeatures
+from albert_tf.finetuning.engine.fit import class_factors, fine_tune
+from albert_tf.finetuning.tasks.base import FeatureSet
 from albert_tf.modeling import named_variables
 
 # 4 updates an epoch, the last batch of each filled up; evaluations within epochs and at the last update.
@@ -26,7 +26,7 @@ EVERYTHING = dataclasses.replace(
   remat=True,
   freeze_layers=0,
   ema_decay=0.7,
-  class_weights={"c1": 3.0},
+  class_weights="c1=3.0",
   report_steps=2,
 )
 
@@ -126,10 +126,13 @@ def test_everything_on_two_replicas_killed(tmp_path, mirrored_2):
 
 def test_class_weights_are_keras_factors_on_each_example():
   labels = np.array([0, 1, 1, 1, 2, 1], np.int32)
-  balanced = class_factors(labels, "abc", "balanced")
+  balanced = class_factors(labels, "abc", dataclasses.replace(PLAIN, class_weights="balanced"))
   expected = class_weight.compute_sample_weight("balanced", labels)
   np.testing.assert_allclose(balanced, expected, rtol=1e-6)
-  np.testing.assert_array_equal(class_factors(labels, "abc", {"b": 0.5}), [1, 0.5, 0.5, 0.5, 1, 0.5])
+  np.testing.assert_array_equal(
+    class_factors(labels, "abc", dataclasses.replace(PLAIN, class_weights="b=0.5")),
+    [1, 0.5, 0.5, 0.5, 1, 0.5],
+  )
   rows = [{"input_ids": np.arange(2, dtype=np.int32), "input_mask": np.array([1, 0], np.int32)}] * 6
   flat = FlatFeatures.of(FeatureSet(rows, labels, factors=balanced))
   np.testing.assert_array_equal(flat.row_factors, balanced)
@@ -139,14 +142,14 @@ def test_class_weights_are_keras_factors_on_each_example():
 def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path):
   refused = {
     "Choose one of 0, 2": {"freeze_layers": 1, "seeds": (1, 2)},
-    "weights of c7": {"class_weights": {"c7": 2.0}},
+    "weights of c7": {"class_weights": "c7=2.0"},
     r"train_batch_size must be divisible.*gradient_accumulation_steps=3": {"gradient_accumulation_steps": 3},
   }
   for message, changes in refused.items():
     with pytest.raises(UserError, match=message):
       run(tmp_path / "run", dataclasses.replace(PLAIN, **changes))
     assert not (tmp_path / "run").exists()
-  for changes in ({"ema_decay": 1.0}, {"class_weights": "equal"}, {"class_weights": {"c0": -1.0}}):
+  for changes in ({"ema_decay": 1.0}, {"class_weights": "equal"}, {"class_weights": "c0=-1.0"}):
     with pytest.raises(UserError):
       dataclasses.replace(PLAIN, **changes)
   texts = made_up_texts(4, regression=True)

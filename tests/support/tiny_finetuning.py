@@ -27,6 +27,8 @@ QUICK = FineTuneSettings(
   verbose=False,
 )
 
+BFLOAT16 = DistributionConfig(distribution="one_device", mixed_precision="bfloat16")
+
 
 @functools.cache
 def tokenizer():

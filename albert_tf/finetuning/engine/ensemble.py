@@ -12,7 +12,7 @@ from absl import logging
 from albert_tf import __version__, files
 from albert_tf.configs.task import TASK_FILE, TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.engine import record as recording
+from albert_tf.finetuning.engine import run_directory
 from albert_tf.finetuning.engine.results import scores, shown
 from albert_tf.finetuning.tasks.base import FineTuningTask, Outputs
 
@@ -124,14 +124,14 @@ def combine(
     **_described(candidates, selection),
   }
   files.makedirs(output_dir)
-  recording.write_json(
-    os.path.join(output_dir, recording.RUN_FILE), {"identity": identity, "albert_tf": __version__}
+  run_directory.write_json(
+    os.path.join(output_dir, run_directory.RUN_FILE), {"identity": identity, "albert_tf": __version__}
   )
   for name, outputs in made.items():
     task.write_predictions(outputs, name, output_dir, spec=task.spec.settled(metrics))
   if "eval" in made:
     task.plot(made["eval"], os.path.join(output_dir, PLOT_FILE))
-  recording.write_json(os.path.join(output_dir, recording.RESULTS_FILE), results)
+  run_directory.write_json(os.path.join(output_dir, run_directory.RESULTS_FILE), results)
   return results
 
 
@@ -160,7 +160,7 @@ def lines(results: Mapping[str, Any]) -> list[str]:
 
 def _read(task: FineTuningTask, directory: str, splits: Sequence[str]) -> Candidate:
   spec = TaskSpec.load(directory)
-  found = recording.task_difference(spec, task.spec)
+  found = run_directory.task_difference(spec, task.spec)
   if found:
     raise UserError(
       f"All runs of an ensemble are of one task. Received: {directory} of {found}. Leave it out of --ensemble_of."
@@ -203,8 +203,8 @@ def _identity(task: FineTuningTask, candidates: Sequence[Candidate]) -> dict[str
 
 def _check_directory(output_dir: str, identity: Mapping[str, Any]) -> None:
   found = [name for name in files.listdir(output_dir) if not files.is_unfinished(name)]
-  path = os.path.join(output_dir, recording.RUN_FILE)
-  same = files.exists(path) and recording.read_json(path).get("identity") == identity
+  path = os.path.join(output_dir, run_directory.RUN_FILE)
+  same = files.exists(path) and run_directory.read_json(path).get("identity") == identity
   if found and not same:
     kind = (
       "another run"

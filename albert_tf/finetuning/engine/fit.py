@@ -1,44 +1,63 @@
-"""The engine: one task, one set of weights to start from, one or several seeds, with Keras' `model.fit`."""
+"""Fine-tunes a task from a set of weights, for one or several seeds, with Keras' `model.fit`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import functools
+import math
 import os
+import sys
 from typing import Any
 
 from absl import logging
+import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.checkpoints.bundle import read_bundle
-from albert_tf.compat import keras
-from albert_tf.configs import AlbertConfig
+from albert_tf.compat import device_kind, keras
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning import initialize
-from albert_tf.finetuning.engine import record as recording
+from albert_tf.finetuning.engine import batches, run_directory
+from albert_tf.finetuning.engine import callbacks as engine_callbacks
 from albert_tf.finetuning.engine import results as reporting
-from albert_tf.finetuning.engine import resume, train
-from albert_tf.finetuning.engine.features import FeatureSet, class_factors
-from albert_tf.finetuning.engine.predict import Evaluation
+from albert_tf.finetuning.engine.predict import Evaluation, Predictor
 from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
-from albert_tf.finetuning.tasks.base import FineTuningTask, Outputs
-from albert_tf.training.distribution import Consensus, is_chief, make_strategy, precision_warning
+from albert_tf.finetuning.tasks.base import FeatureSet, FineTuningTask, Outputs
+from albert_tf.modeling import named_variables
+from albert_tf.models.task_model import TaskModel
+from albert_tf.models.tasks import make_model, model_class
+from albert_tf.optim.keras_optimizers import AdamW, Lamb, WarmupPolynomialDecay, layerwise_rate_multipliers
+from albert_tf.training.distribution import (
+  Consensus,
+  host_shard,
+  is_chief,
+  make_strategy,
+  precision_policy,
+  precision_warning,
+)
+from albert_tf.training.settings import StepConfig
 
 PLOT_FILE = "evaluation.png"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _SeedRun:
-  """A seed's results and, for the ensemble, its outputs of every split."""
+class FineTuned:
+  """What `fine_tune` leaves.
 
-  seed: int
-  directory: str
+  Attributes:
+    results: what `results.json` holds.
+    checkpoint: the run directory of the best weights, or, where an earlier run's were used, that one's.
+  """
+
   results: Mapping[str, Any]
-  metrics: Mapping[str, float]
-  outputs: Mapping[str, Outputs]
-  trained: bool  # By this command.
+  checkpoint: str
+
+  @functools.cached_property
+  def model(self) -> TaskModel:
+    """The Keras model with these weights, read when it is first asked for; it takes texts."""
+    return model_class(TaskSpec.load(self.checkpoint)).from_pretrained(self.checkpoint)
 
 
 def fine_tune(
@@ -50,248 +69,548 @@ def fine_tune(
   flags_text: str = "",
   callbacks: Sequence[Any] = (),
   strategy: tf.distribute.Strategy | None = None,
-) -> reporting.FineTuned:
+) -> FineTuned:
   """Trains (`do_train`), evaluates (`do_eval`), predicts (`do_predict`) and leaves a fine-tuned run directory.
 
-  A seed that finished before is not trained again; one that was killed goes on from its last evaluation, to the same
+  A run that finished before is not trained again; one that was killed goes on from its last evaluation, to the same
   weights. Without `do_train` the weights are those of `output_dir`, or, if that is new, the fine-tuned ones of `start`.
+  With several seeds there is a run directory for each, `seed_N/`, and the best one is copied to the top.
 
   Args:
     task: the task on its data, made with `start.tokenizer`.
     settings: how.
     start: configuration, tokenizer and weights, of `initialize.read_start`.
-    output_dir: the run directory; new, empty, or the same run's.
+    output_dir: the run directory; new, empty, or the same run's. See `run_directory`.
     flags_text: the command's resolved flags, written to flags.txt.
     callbacks: Keras callbacks beside the engine's own.
     strategy: instead of the one that `settings.distribution` says.
 
   Returns:
-    The results, and the model with the best weights; of several seeds the best one's.
+    The results and where the best weights are.
 
   Raises:
     UserError: the weights do not fit, or the directory holds something else.
   """
   strategy = strategy or make_strategy(settings.distribution)
-  if settings.do_train and (slow := precision_warning(settings.mixed_precision, strategy)):
+  if settings.do_train and (slow := precision_warning(settings.distribution.precision, strategy)):
     logging.warning("%s", slow)
-  record = recording.Record(task=task, settings=settings, start=start, flags_text=flags_text)
-  engine = _Engine(record, strategy, output_dir=output_dir, callbacks=callbacks)
-  Consensus(strategy).on_chief(engine.chief, engine.begin)  # Before other workers look for what is there.
-  runs = [engine.run_seed(seed) for seed in settings.seeds]
-  results = engine.finish_seeds(runs) if len(runs) > 1 else dict(runs[0].results)
-  elsewhere = start.checkpoint if recording.best_weights(output_dir) is None else None
-  return reporting.FineTuned(results=results, checkpoint=elsewhere.directory if elsewhere else output_dir)
+  # 1. What cannot be is refused before anything is written; the chief decides for all workers.
+  consensus, chief = Consensus(strategy), is_chief(strategy)
+  consensus.on_chief(chief, lambda: run_directory.check(output_dir, task, settings, start))
+  check_model(task, settings, start)
+  train_features = _train_features(task, settings) if settings.do_train else None
+  splits = _answered_splits(task, settings)
+  content = {}
+  if train_features is not None:
+    check_training(task, settings, train_features, strategy=strategy)
+    content = {"train": train_features.fingerprint(), "eval": splits["eval"].fingerprint()}
+  consensus.on_chief(chief, lambda: run_directory.check_content(output_dir, content))
+
+  # 2. Each seed has a run of its own.
+  several = len(settings.seeds) > 1
+  if several and chief and settings.do_train:
+    run_directory.write_run_file(output_dir, task, settings, start, content)
+  runs = {}
+  for seed in settings.seeds:
+    runs[seed] = _run_seed(
+      task,
+      dataclasses.replace(settings, seeds=(seed,)),
+      start=start,
+      directory=os.path.join(output_dir, f"seed_{seed}") if several else output_dir,
+      train_features=train_features,
+      splits=splits,
+      content=content,
+      flags_text=flags_text,
+      callbacks=callbacks,
+      strategy=strategy,
+    )
+  results = _finish_seeds(task, settings, runs, output_dir, flags_text, writes=chief) if several else None
+
+  elsewhere = start.checkpoint if run_directory.best_weights(output_dir) is None else None
+  return FineTuned(
+    results=results or runs[settings.seeds[0]].results,
+    checkpoint=elsewhere.directory if elsewhere else output_dir,
+  )
 
 
-class _Engine:
-  """What the seeds of a run share: the record, the strategy and the features."""
+def _train_features(task: FineTuningTask, settings: FineTuneSettings) -> FeatureSet:
+  features = task.features("train")
+  if features.labels is None:
+    raise UserError("Training needs labels. Received: training examples without. Name the label column.")
+  return dataclasses.replace(
+    features, factors=class_factors(features.labels, task.spec.label_names, settings)
+  )
 
-  def __init__(
-    self,
-    record: recording.Record,
-    strategy: tf.distribute.Strategy,
-    *,
-    output_dir: str,
-    callbacks: Sequence[Any],
-  ):
-    self._record = record
-    self._task, self._settings, self._start = record.task, record.settings, record.start
-    self._output_dir = output_dir
-    self._strategy = strategy
-    self._callbacks = callbacks
-    self._consensus = Consensus(strategy)
-    self.chief = is_chief(strategy)
-    self._evaluates = self._settings.do_train or self._settings.do_eval
-    self._source = recording.recorded_source(output_dir) or self._start.source
-    self._several = len(self._settings.seeds) > 1
 
-  def begin(self) -> None:
-    """Refuses what cannot be, before anything is written; one of several seeds is marked, should it be killed."""
-    directory = self._output_dir
-    self._record.check(directory)
-    train.check_model(self._task, self._settings, self._start)
-    if self._settings.do_train:
-      train.check(self._task, self._settings, self._train, strategy=self._strategy)
-    recording.check_content(directory, self._content)
-    marked = files.exists(os.path.join(directory, recording.RUN_FILE))
-    if self._several and self._settings.do_train and not marked:
-      self._record.mark(directory, self._content)
+def class_factors(labels: Any, names: Sequence[str], settings: FineTuneSettings) -> np.ndarray | None:
+  """The weight of each example's class, float32 `[n]`, as Keras' `class_weight` has it; None without weights.
 
-  @functools.cached_property
-  def _content(self) -> dict[str, str]:
-    """What the weights depend on of the examples themselves."""
-    if not self._settings.do_train:
-      return {}
-    return {"train": self._train.fingerprint(), "eval": self._splits["eval"].fingerprint()}
+  Args:
+    labels: class ids, `[n]`.
+    names: of the classes, by id; none of a task without.
+    settings: its `class_weights`.
 
-  @functools.cached_property
-  def _train(self) -> FeatureSet:
-    features = self._task.train_features()
-    if features.labels is None:
-      raise UserError("Training needs labels. Received: training examples without. Name the label column.")
-    factors = class_factors(features.labels, self._task.spec.label_names, self._settings.class_weights)
-    return dataclasses.replace(features, factors=factors)
+  Raises:
+    UserError: weights for a class that there is not, or for a task without classes of examples.
+  """
+  if not settings.class_weights:
+    return None
+  if not names or not isinstance(labels, np.ndarray):
+    raise UserError("Class weights are for classification. Received: another kind of task. Leave them out.")
+  weights = settings.weights_by_class()
+  if not weights:  # Balanced.
+    counts = np.bincount(labels, minlength=len(names))
+    return (len(labels) / (len(names) * np.maximum(counts, 1)))[labels].astype(np.float32)
+  unknown = sorted(weights.keys() - set(names))
+  if unknown:
+    raise UserError(
+      f"Class weights are for classes of the task: {', '.join(names)}. Received: weights of {', '.join(unknown)}."
+    )
+  return np.array([weights.get(name, 1.0) for name in names], np.float32)[labels]
 
-  @functools.cached_property
-  def _splits(self) -> dict[str, FeatureSet]:
-    """Every split that is to be evaluated or predicted, evaluation first."""
-    task, predicts = self._task, self._settings.do_predict
-    splits: dict[str, FeatureSet] = {}
-    if self._evaluates:
-      splits["eval"] = task.eval_features()
-    test = task.test_features() if predicts else None
-    if test is not None:
-      splits["test"] = test
-    for name, features in task.more_splits().items():
-      if self._evaluates if name.startswith("eval") else predicts:
-        splits[name] = features
-    if predicts and not any(name.startswith("test") for name in splits):
+
+def _answered_splits(task: FineTuningTask, settings: FineTuneSettings) -> dict[str, FeatureSet]:
+  """Every split that is to be evaluated or predicted, evaluation first."""
+  names = ["eval"] if settings.do_train or settings.do_eval else []
+  names += [name for name in task.splits if names and name.startswith("eval_")]
+  if settings.do_predict:
+    tests = [name for name in task.splits if name.startswith("test")]
+    if not tests:
       raise UserError(
         f"--do_predict needs examples to predict. Received: no test data for {task.spec.name}. Name the file, or "
         "leave --do_predict out."
       )
-    return splits
+    names += tests
+  return {name: task.features(name) for name in names}
 
-  def run_seed(self, seed: int) -> _SeedRun:
-    """Trains one seed unless it is finished, then evaluates and predicts with its best weights."""
-    task, settings = self._task, self._settings
-    directory = os.path.join(self._output_dir, f"seed_{seed}") if self._several else self._output_dir
-    splits = self._splits  # What is wrong with the data is said before anything is built.
-    if self._several:
-      place = settings.seeds.index(seed) + 1
-      logging.info("seed %d, %d of %d; --seeds chooses which are trained", seed, place, len(settings.seeds))
-    keras.backend.clear_session()
-    keras.utils.set_random_seed(seed)
-    model = train.build_model(task, settings, start=self._start, strategy=self._strategy)
-    predict = train.make_predictor(model, task, settings, strategy=self._strategy)
-    earlier = self._finished(directory)
-    # Of all workers, and before one of them writes what another still reads.
-    trains = settings.do_train and self._consensus.any(earlier is None)
-    keep = earlier is not None and not trains  # What training recorded stays.
-    made: dict[str, Outputs] = {}
-    if trains:
-      if self.chief:
-        self._record.write(directory, model.config, self._content)
-        if not resume.has_state(directory):  # Of a training that was killed; another one is about to begin.
-          recording.remove(directory, "checkpoints", recording.RESULTS_FILE)
-      initialize.load_encoder_weights(model, self._start, seed=seed)
-      # Each worker has its own, equal but for rounding; whether training goes on is the chief's decision.
-      evaluation = Evaluation(
-        predict, splits["eval"], lambda outputs: self._consensus.of_chief(task.evaluate(outputs))
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _SeedRun:
+  """A seed's run: its directory, what results.json holds of it, its metrics, and whether this command trained it."""
+
+  directory: str
+  results: Mapping[str, Any]
+  metrics: Mapping[str, float]
+  trained: bool
+
+
+def _run_seed(
+  task: FineTuningTask,
+  settings: FineTuneSettings,
+  *,
+  start: Start,
+  directory: str,
+  train_features: FeatureSet | None,
+  splits: Mapping[str, FeatureSet],
+  content: Mapping[str, str],
+  flags_text: str,
+  callbacks: Sequence[Any],
+  strategy: tf.distribute.Strategy,
+) -> _SeedRun:
+  """Trains one seed unless it is finished, then evaluates and predicts with its best weights."""
+  (seed,) = settings.seeds
+  consensus, chief = Consensus(strategy), is_chief(strategy)
+  if settings.do_train:
+    consensus.on_chief(chief, lambda: run_directory.check(directory, task, settings, start))
+  logging.info("seed %d: %s", seed, directory)
+  keras.backend.clear_session()
+  keras.utils.set_random_seed(seed)
+  model = build_model(task, settings, start=start, strategy=strategy)
+  predict = make_predictor(model, task, settings, strategy=strategy)
+  source = run_directory.recorded_source(directory) or start.source
+  earlier = _earlier_results(directory, evaluates="eval" in splits)
+  # Of all workers, and before one of them writes what another still reads.
+  trains = settings.do_train and consensus.any(earlier is None)
+  described = earlier is not None and not trains  # What training recorded stays.
+  if chief and not described:
+    if trains and not run_directory.has_state(directory):  # Of a training that is about to begin.
+      run_directory.remove(directory, "checkpoints", run_directory.RESULTS_FILE)
+    if trains or not files.exists(os.path.join(directory, run_directory.RUN_FILE)):
+      run_directory.write_run_file(directory, task, settings, start, content)
+      task.spec.save(directory)
+      config = os.path.join(directory, run_directory.CONFIG_FILE)
+      run_directory.write_text(config, model.config.to_json_string())
+      start.tokenizer.save_pretrained(directory)
+      if flags_text:
+        run_directory.write_text(os.path.join(directory, run_directory.FLAGS_FILE), flags_text)
+
+  made: dict[str, Outputs] = {}
+  if trains and train_features is not None:
+    initialize.load_encoder_weights(model, start, seed=seed)
+    # Each worker has its own, equal but for rounding; whether training goes on is the chief's decision.
+    evaluation = Evaluation(
+      predict, splits["eval"], lambda outputs: consensus.of_chief(task.evaluate(outputs))
+    )
+    trained = train(
+      model,
+      task,
+      settings,
+      features=train_features,
+      evaluate=evaluation,
+      on_best=evaluation.keep,
+      strategy=strategy,
+      directory=directory,
+      writes=chief,
+      callbacks=callbacks,
+    )
+    earlier = {**dataclasses.asdict(trained), "seed": seed}
+    if evaluation.best is not None:
+      made["eval"] = evaluation.best
+  else:
+    _load_finished(model, directory, start, settings)
+  for name, features in splits.items():
+    if name not in made:
+      made[name] = predict(features, name=name)
+
+  metrics = consensus.of_chief(_metrics(task, made, splits))
+  results = {**reporting.head(task, source), **(earlier or {"seed": seed}), **metrics}
+  if chief:
+    spec = task.spec.settled(metrics)
+    if not described:
+      spec.save(directory)
+      card = reporting.model_card(
+        task, settings, results, own_weights=run_directory.best_weights(directory) is not None
       )
-      trained = train.train(
-        model,
-        task,
-        settings,
-        seed=seed,
-        features=self._train,
-        evaluate=evaluation,
-        on_best=evaluation.keep,
-        strategy=self._strategy,
-        directory=directory,
-        writes=self.chief,
-        callbacks=self._callbacks,
-      )
-      earlier = {**dataclasses.asdict(trained), "seed": seed}
-      if evaluation.best is not None:
-        made["eval"] = evaluation.best
-    else:
-      self._load_finished(model, directory, seed)
-      if self.chief and not files.exists(os.path.join(directory, recording.RUN_FILE)):
-        self._record.write(directory, model.config, self._content)
-    for name, features in splits.items():
-      if name not in made:
-        made[name] = predict(features, name=name)
-    metrics = self._metrics(made)
-    whole = {**reporting.head(task, self._source), **(earlier or {"seed": seed}), **metrics}
-    if self.chief:
-      if not keep:
-        task.spec.settled(metrics).save(directory)
-      self._write_outputs(made, directory, metrics)
-      reporting.write(directory, self._record, whole, source=self._source, keep_card=keep)
-      recording.remove(directory, recording.STATE)  # Three times the size of the weights.
-    return _SeedRun(
-      seed=seed, directory=directory, results=whole, metrics=metrics, outputs=made, trained=trains
-    )
-
-  def finish_seeds(self, runs: Sequence[_SeedRun]) -> dict[str, Any]:
-    """The results of several seeds; the best one's model becomes that of the whole run."""
-    before = recording.read_results(self._output_dir)
-    trained = any(run.trained for run in runs)
-    head = reporting.head(self._task, self._source)
-    results = head | reporting.summarize(
-      {run.seed: {k: v for k, v in run.results.items() if k not in head} for run in runs},
-      {run.seed: run.metrics for run in runs} if self._evaluates else {},
-      best_metric=self._task.best_metric,
-      best_seed=None if trained else before.get("best_seed"),
-    )
-    if self._settings.ensemble:
-      results["ensemble"] = self._finish_ensemble(runs, os.path.join(self._output_dir, "ensemble"))
-    if self.chief:
-      best_seed = results.get("best_seed", before.get("best_seed"))
-      best = next((run for run in runs if run.seed == best_seed), runs[0])
-      self._publish(best, trained=trained, same_seed=before.get("best_seed") == best.seed)
-      results = {**({} if self._evaluates else reporting.without_test_scores(before)), **results}
-      keep = bool(before) and not trained
-      reporting.write(self._output_dir, self._record, results, source=self._source, keep_card=keep)
-    return results
-
-  def _finish_ensemble(self, runs: Sequence[_SeedRun], directory: str) -> dict[str, float]:
-    """Metrics and predictions of the mean of all seeds' logits."""
-    made = {name: self._task.average([run.outputs[name] for run in runs]) for name in runs[0].outputs}
-    metrics = self._metrics(made)
-    if self.chief:
-      files.makedirs(directory)
-      self._write_outputs(made, directory, metrics)
-    return metrics
-
-  def _publish(self, best: _SeedRun, *, trained: bool, same_seed: bool) -> None:
-    """Makes one seed's model that of the whole run, with run.json and flags.txt beside it."""
-    directory = self._output_dir
-    files.makedirs(directory)
-    kept = not trained and recording.best_weights(directory) is not None
-    recording.copy_run(
-      best.directory, directory, keep_weights=kept, keep_export=same_seed and not best.trained
-    )
-    if not kept:
-      config = AlbertConfig.from_json_file(os.path.join(best.directory, recording.CONFIG_FILE))
-      self._record.write(directory, config, self._content)
-      TaskSpec.load(best.directory).save(directory)  # With what that seed's evaluation found out.
-
-  def _metrics(self, made: Mapping[str, Outputs]) -> dict[str, float]:
-    """Those of "eval" under their names, those of other splits behind the split's."""
-    metrics = self._task.evaluate(made["eval"]) if "eval" in made else {}
-    for name, values in made.items():
-      if name != "eval" and (name.startswith("eval") or self._splits[name].labels is not None):
-        found = self._task.evaluate(values, name)
-        metrics |= {f"{name.removeprefix('eval_')}_{key}": value for key, value in found.items()}
-    return self._consensus.of_chief({key: float(value) for key, value in metrics.items()})
-
-  def _write_outputs(self, made: Mapping[str, Outputs], directory: str, metrics: Mapping[str, float]) -> None:
-    for name, values in made.items():
-      self._task.write_predictions(values, name, directory, spec=self._task.spec.settled(metrics))
+      run_directory.write_text(os.path.join(directory, run_directory.CARD_FILE), card)
+    for name, outputs in made.items():
+      task.write_predictions(outputs, name, directory, spec=spec)
     if "eval" in made:
-      self._task.plot(made["eval"], os.path.join(directory, PLOT_FILE))
+      task.plot(made["eval"], os.path.join(directory, PLOT_FILE))
+    run_directory.write_json(os.path.join(directory, run_directory.RESULTS_FILE), results)
+    run_directory.remove(directory, run_directory.STATE)  # Three times the size of the weights.
+  return _SeedRun(directory=directory, results=results, metrics=metrics, trained=trains)
 
-  def _finished(self, directory: str) -> dict[str, Any] | None:
-    """What an earlier command found of these weights and this one does not find anew."""
-    results = recording.read_results(directory)
-    if not results or recording.best_weights(directory) is None:
-      return None
-    if not self._evaluates:  # Prediction alone adds to what is known of these weights.
-      return reporting.without_test_scores(results)
-    kept = {field.name for field in dataclasses.fields(train.Trained)} | {"seed"}
-    return {key: value for key, value in results.items() if key in kept}
 
-  def _load_finished(self, model: Any, directory: str, seed: int) -> None:
-    best = recording.best_weights(directory)
-    if best is not None:
-      if self._settings.do_train:
-        logging.info("seed %d finished earlier in %s and is not trained again", seed, directory)
-      initialize.load_all_weights(model, read_bundle(best), source=best)
-    elif self._several or self._start.checkpoint is None:
-      raise UserError(
-        f"Without --do_train the weights must be there. Received: {directory} without {recording.BEST}. Train first."
-      )
-    else:
-      initialize.load_all_weights(model, self._start.checkpoint.variables, source=self._start.source)
+def _earlier_results(directory: str, *, evaluates: bool) -> dict[str, Any] | None:
+  """What an earlier command found of these weights and this one does not find anew; None of an unfinished run."""
+  results = run_directory.read_results(directory)
+  if not results or run_directory.best_weights(directory) is None:
+    return None
+  if not evaluates:  # Prediction alone adds to what is known; of other test data nothing is.
+    return {key: value for key, value in results.items() if not key.startswith("test")}
+  of_training = {field.name for field in dataclasses.fields(Trained)} | {"seed"}
+  return {key: value for key, value in results.items() if key in of_training}
+
+
+def _load_finished(model: Any, directory: str, start: Start, settings: FineTuneSettings) -> None:
+  best = run_directory.best_weights(directory)
+  if best is not None:
+    if settings.do_train:
+      logging.info("%s finished earlier and is not trained again", directory)
+    initialize.load_all_weights(model, read_bundle(best), source=best)
+  elif start.checkpoint is None:
+    raise UserError(
+      f"Without --do_train the weights must be there. Received: {directory} without {run_directory.BEST}. Train first."
+    )
+  else:
+    initialize.load_all_weights(model, start.checkpoint.variables, source=start.source)
+
+
+def _metrics(
+  task: FineTuningTask, made: Mapping[str, Outputs], splits: Mapping[str, FeatureSet]
+) -> dict[str, float]:
+  """Those of "eval" under their names, those of other splits behind the split's."""
+  metrics = task.evaluate(made["eval"]) if "eval" in made else {}
+  for name, outputs in made.items():
+    if name != "eval" and (name.startswith("eval") or splits[name].labels is not None):
+      found = task.evaluate(outputs, name)
+      metrics |= {f"{name.removeprefix('eval_')}_{key}": value for key, value in found.items()}
+  return {key: float(value) for key, value in metrics.items()}
+
+
+def _finish_seeds(
+  task: FineTuningTask,
+  settings: FineTuneSettings,
+  runs: Mapping[int, _SeedRun],
+  output_dir: str,
+  flags_text: str,
+  *,
+  writes: bool,
+) -> dict[str, Any]:
+  """The results of several seeds, and the best one's run as that of the whole directory."""
+  before = run_directory.read_results(output_dir)
+  scored = {seed: run.metrics for seed, run in runs.items() if task.best_metric in run.metrics}
+  trained = any(run.trained for run in runs.values())
+  best_seed = before.get("best_seed", settings.seeds[0])
+  if scored and (trained or best_seed not in scored):
+    best_seed = max(scored, key=lambda seed: scored[seed][task.best_metric])
+  best = runs[best_seed]
+  head = reporting.head(task, best.results["init_checkpoint"])
+  of_seeds = {seed: {k: v for k, v in run.results.items() if k not in head} for seed, run in runs.items()}
+  # Prediction alone adds to what is known; of other test data nothing is.
+  known = {} if scored else {key: value for key, value in before.items() if not key.startswith("test")}
+  results = {**known, **head}
+  results |= reporting.summarize(of_seeds, scored, best_seed=best_seed)
+  if writes:
+    run_directory.copy_run(best.directory, output_dir, with_weights=trained or not before)
+    if flags_text and (trained or not before):
+      run_directory.write_text(os.path.join(output_dir, run_directory.FLAGS_FILE), flags_text)
+    run_directory.write_json(os.path.join(output_dir, run_directory.RESULTS_FILE), results)
+  return results
+
+
+# ------------------------------------------------------------------ one training
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trained:
+  """What training leaves beside the weights: for results.json."""
+
+  best_step: int
+  train_steps: int
+  train_examples: int
+  train_seconds: float
+  history: dict[int, dict[str, float]]
+
+
+def check_model(task: FineTuningTask, settings: FineTuneSettings, start: Start) -> None:
+  """Raises a `UserError` where rows may be longer than what the model reads, or layers are not frozen apart."""
+  if settings.freeze_layers is not None:
+    start.config.check_separable(settings.freeze_layers)
+  limit = start.config.max_position_embeddings
+  if task.spec.max_seq_length > limit:
+    raise UserError(
+      f"max_seq_length must not exceed the model's positions. Received: max_seq_length={task.spec.max_seq_length}, "
+      f"max_position_embeddings={limit} in {start.source}. Use --max_seq_length={limit}; in Python "
+      "it is the task's argument of that name."
+    )
+
+
+def check_training(
+  task: FineTuningTask, settings: FineTuneSettings, features: FeatureSet, *, strategy: tf.distribute.Strategy
+) -> None:
+  """Raises a `UserError` where these examples cannot be trained on with these settings."""
+  make_batching(task, settings, settings.train_batch_size, strategy).check(features, "the training data")
+  make_schedule(settings, num_steps=_num_steps(settings, len(features)))
+  parts = StepConfig(
+    global_batch_size=settings.train_batch_size,
+    gradient_accumulation_steps=settings.gradient_accumulation_steps,
+  )
+  parts.micro_batch_size(strategy.num_replicas_in_sync)
+
+
+def build_model(
+  task: FineTuningTask, settings: FineTuneSettings, *, start: Start, strategy: tf.distribute.Strategy
+) -> Any:
+  """The task's model on the strategy, with random weights that `keras.utils.set_random_seed` decides."""
+  config = start.config
+  if settings.dropout is not None:
+    config = config.replace(
+      hidden_dropout_prob=settings.dropout, attention_probs_dropout_prob=settings.dropout
+    )
+  head_options = dict(task.head_options)
+  if task.spec.has_head_dropout:
+    head_options["classifier_dropout"] = settings.classifier_dropout
+  with strategy.scope():
+    model = make_model(
+      task.spec,
+      config,
+      head_options=head_options,
+      encoder_options={"remat": settings.remat},
+      dtype=precision_policy(settings.distribution.precision),
+    )
+  model.gradient_accumulation_steps = settings.gradient_accumulation_steps
+  if settings.freeze_layers is not None:
+    model.encoder.freeze_layers(settings.freeze_layers)
+  return model
+
+
+def make_predictor(
+  model: Any, task: FineTuningTask, settings: FineTuneSettings, *, strategy: tf.distribute.Strategy
+) -> Predictor:
+  """Predicts whole splits with the settings' batch size."""
+  batching = make_batching(task, settings, settings.eval_batch_size, strategy)
+  return Predictor(model, strategy=strategy, batching=batching, verbose=settings.verbose)
+
+
+def train(
+  model: Any,
+  task: FineTuningTask,
+  settings: FineTuneSettings,
+  *,
+  features: FeatureSet,
+  evaluate: Callable[[], dict[str, float]],
+  on_best: Callable[[], None] = lambda: None,
+  strategy: tf.distribute.Strategy,
+  directory: str,
+  writes: bool = True,
+  callbacks: Sequence[Any] = (),
+) -> Trained:
+  """Trains with `model.fit`; the model has its best weights afterwards, and so has `directory`.
+
+  A training that was killed goes on from its last evaluation, to the weights it would have had.
+
+  Args:
+    model: of `build_model` on this `strategy`, with the weights to start from.
+    task, settings: the loss and the metric; how, and the seed of the order of examples.
+    features: the training examples.
+    evaluate: → metrics of the model as it is.
+    on_best: called where what was evaluated last is the best so far.
+    directory: the seed's; `writes`: whether this process writes there, or another one does.
+    callbacks: Keras callbacks beside the engine's.
+  """
+  batching = make_batching(task, settings, settings.train_batch_size, strategy)
+  num_steps = _num_steps(settings, len(features))
+  schedule = make_schedule(settings, num_steps=num_steps)
+  data = _TrainingData(features, batching, seed=settings.seeds[0], num_steps=num_steps, strategy=strategy)
+  compile_model(model, task, settings, schedule, strategy=strategy)
+  state = engine_callbacks.TrainingState(model, directory, writes=writes)
+  evaluation = engine_callbacks.EvaluateAndKeepBest(
+    evaluate=evaluate,
+    on_best=on_best,
+    state=state,
+    best_metric=task.best_metric,
+    num_steps=num_steps,
+    settings=settings,
+    progress=state.restore(),
+  )
+  writers = []
+  if writes:
+    if not evaluation.progress.step:  # What a run left that was killed before its first evaluation.
+      run_directory.remove(directory, run_directory.METRICS_FILE, "tensorboard")
+    writers = [
+      engine_callbacks.WriteMetrics(directory, evaluation, schedule, data.tokens, settings),
+      engine_callbacks.TensorBoard(
+        os.path.join(directory, "tensorboard"), write_graph=False, profile_batch=0
+      ),
+    ]
+    if settings.verbose:
+      writers.append(engine_callbacks.ProgressLines(num_steps - evaluation.progress.step))
+  _fit(
+    model,
+    data.dataset,
+    evaluation,
+    epoch_steps=batches.steps_per_epoch(len(features), batching.batch_size),
+    num_steps=num_steps,
+    # Keras' bar on a terminal, a line an epoch elsewhere.
+    verbose=(1 if sys.stdout.isatty() else 2) if settings.verbose else 0,
+    callbacks=[evaluation, *writers, *callbacks],
+  )
+  state.assign_best()
+  return Trained(
+    best_step=evaluation.progress.best_step,
+    train_steps=evaluation.progress.step,
+    train_examples=len(features),
+    train_seconds=evaluation.progress.seconds,
+    history=evaluation.progress.history,
+  )
+
+
+def _num_steps(settings: FineTuneSettings, count: int) -> int:
+  epoch_steps = batches.steps_per_epoch(count, settings.train_batch_size)
+  return settings.num_train_steps or math.ceil(epoch_steps * settings.num_train_epochs)
+
+
+def make_schedule(settings: FineTuneSettings, *, num_steps: int) -> WarmupPolynomialDecay:
+  """Linear warm-up, then polynomial decay to 0 at the last update."""
+  warmup = settings.num_warmup_steps
+  return WarmupPolynomialDecay(
+    learning_rate=settings.learning_rate,
+    num_train_steps=num_steps,
+    num_warmup_steps=warmup if warmup >= 0 else int(num_steps * settings.warmup_proportion),
+    poly_power=settings.poly_power,
+  )
+
+
+def compile_model(
+  model: Any,
+  task: FineTuningTask,
+  settings: FineTuneSettings,
+  schedule: WarmupPolynomialDecay,
+  *,
+  strategy: tf.distribute.Strategy,
+) -> None:
+  """The task's loss, and AdamW or LAMB with clipping and the layers' rates, join the model."""
+  multipliers = None
+  if settings.layer_decay != 1.0:
+    multipliers = layerwise_rate_multipliers(
+      model.trainable_variables, named_variables(model), layer_decay=settings.layer_decay
+    )
+  optimizer = {"adamw": AdamW, "lamb": Lamb}[settings.optimizer]
+  with strategy.scope():
+    model.compile(
+      optimizer=optimizer(
+        schedule,
+        weight_decay_rate=settings.weight_decay,
+        global_clipnorm=settings.clip_norm or None,
+        ema_decay=settings.ema_decay,
+        rate_multipliers=multipliers,
+      ),
+      loss=task.loss(),
+      loss_weights=task.loss_weights,
+      jit_compile=settings.distribution.use_xla,
+    )
+
+
+def make_batching(
+  task: FineTuningTask, settings: FineTuneSettings, batch_size: int, strategy: tf.distribute.Strategy
+) -> batches.Batching:
+  """Lengths as `settings.bucket_multiple` says; on a TPU one static length unless it says otherwise."""
+  multiple = settings.bucket_multiple
+  return batches.Batching(
+    batch_size=batch_size,
+    max_length=task.spec.max_seq_length,
+    bucket_multiple=(0 if device_kind(strategy) == "tpu" else 32) if multiple is None else multiple,
+  )
+
+
+class _TrainingData:
+  """The batches of a training, from any update on."""
+
+  def __init__(
+    self,
+    features: FeatureSet,
+    batching: batches.Batching,
+    *,
+    seed: int,
+    num_steps: int,
+    strategy: tf.distribute.Strategy,
+  ):
+    self._flat, self._batching, self._strategy = batches.FlatFeatures.of(features), batching, strategy
+    self._options = {"seed": seed, "num_steps": num_steps}
+    self._first, self._tokens = 0, np.zeros(0, np.int64)
+
+  def dataset(self, first_step: int) -> Any:
+    """What `model.fit` reads from an update on: on each input host its own rows of every batch."""
+    flat, batching, strategy = self._flat, self._batching, self._strategy
+    plan = batches.training_plan(flat, batching, **self._options, first_step=first_step)
+    self._first, self._tokens = first_step, plan.tokens
+
+    def of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
+      dataset = batches.planned_dataset(flat, plan, batching, shard=host_shard(strategy, context))
+      return dataset.repeat()  # Keras asks for whole epochs, and is stopped in the last.
+
+    return strategy.distribute_datasets_from_function(of_host)
+
+  def tokens(self, before: int, step: int) -> int:
+    """Tokens without padding of the updates after `before` up to `step`, of those that were asked for last."""
+    return int(self._tokens[max(before - self._first, 0) : step - self._first].sum())
+
+
+def _fit(
+  model: Any,
+  dataset_from: Callable[[int], Any],
+  evaluation: engine_callbacks.EvaluateAndKeepBest,
+  *,
+  epoch_steps: int,
+  num_steps: int,
+  **options: Any,
+) -> None:
+  """`model.fit` up to `num_steps` updates, from where `evaluation` is: of an epoch begun before, first the rest."""
+  epoch, done = divmod(evaluation.progress.step, epoch_steps)
+  per_epoch = min(epoch_steps, num_steps)
+  parts = [(epoch, epoch + 1, per_epoch - done)] if done else []
+  parts.append((epoch + len(parts), math.ceil(num_steps / epoch_steps), per_epoch))
+  for first, last, steps in parts:
+    if evaluation.ended:
+      return
+    model.fit(
+      dataset_from(evaluation.progress.step),
+      initial_epoch=first,
+      epochs=last,
+      steps_per_epoch=steps,
+      shuffle=False,  # The data set has its own order.
+      **options,
+    )
+    if model.stop_training:  # A callback of the user may end it too.
+      return

@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.finetuning.engine.batches import Batching, Plan, planned_dataset
-from albert_tf.finetuning.engine.features import FeatureSet
-from albert_tf.finetuning.engine.flat import FlatFeatures
-from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, Outputs
+from albert_tf.finetuning.engine.batches import Batching, FlatFeatures, Plan, planned_dataset
+from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FeatureSet, Outputs
 from albert_tf.pipelines.batches import HostShard
 from albert_tf.progress import track
 from albert_tf.training.distribution import host_shard

@@ -1,7 +1,14 @@
-"""What the engine and serving know of a task: its kind, its `TaskSpec`, and what it does for training."""
+"""What a task is to the engine: examples as rows, a loss, and what the model's outputs come to.
+
+A new kind of task is a subclass of `FineTuningTask` in a file of this folder, a row of `configs.task.TASK_KINDS`, and a
+command that reads the data; the model of its kind is in `models/tasks.py`.
+"""
 
 import abc
 from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
+import functools
+import hashlib
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +17,6 @@ from scipy import special
 from albert_tf import files
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.engine.features import FeatureSet
 
 UNNAMED_OUTPUT = "logits"  # How `Outputs` names the output of a model that has one.
 
@@ -18,9 +24,60 @@ UNNAMED_OUTPUT = "logits"  # How `Outputs` names the output of a model that has 
 # an axis of S: a list of n arrays, at least as long as the row.
 Outputs = Mapping[str, Sequence[np.ndarray]]
 
+Column = np.ndarray | Sequence[np.ndarray]  # One array, or one array a row where lengths differ.
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureSet:
+  """The examples of one split, ready to be batched.
+
+  Attributes:
+    rows: one mapping an example: int32 arrays whose LAST axis is its own length s (`input_ids`, `input_mask`,
+      `segment_ids`; multiple choice `[C, s]`), and scalars (`start_positions`).
+    labels: what the loss compares with: an array `[n, …]`, a list of n arrays `[s]` (tags), or, for a model
+      with named outputs, a mapping output name → one of these. None where there are none.
+    pad_values: name → what a row is filled up with, 0 unless said; "labels" for tags.
+    weights: of each example `[n]` or of each piece, n arrays `[s]`; None: 1. A batch's loss is the weighted
+      mean over the whole of it, all replicas together.
+    factors: on each example's part of that mean, `[n]`, as those of classes; None: 1.
+  """
+
+  rows: Sequence[Mapping[str, np.ndarray]]
+  labels: Column | Mapping[str, Column] | None = None
+  pad_values: Mapping[str, int] = dataclasses.field(default_factory=dict)
+  weights: Column | None = None
+  factors: np.ndarray | None = None
+
+  def __len__(self) -> int:
+    return len(self.rows)
+
+  @functools.cached_property
+  def lengths(self) -> np.ndarray:
+    """int64 `[n]`: the length of each row."""
+    return np.array([np.shape(row["input_ids"])[-1] for row in self.rows], np.int64)
+
+  def fingerprint(self) -> str:
+    """A hash of everything that training or evaluation on these examples depends on."""
+    digest = hashlib.sha256()
+    labels = self.labels if isinstance(self.labels, Mapping) else {"labels": self.labels}
+    columns = {
+      name: column for name, column in {**labels, "weights": self.weights}.items() if column is not None
+    }
+    for name, arrays in (*columns.items(), *(("", row.values()) for row in self.rows)):
+      digest.update(name.encode())
+      for value in arrays:
+        array = np.ascontiguousarray(value)
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
 
 class FineTuningTask(abc.ABC):
   """A task on its data, as `fit.fine_tune` needs it.
+
+  A run trains on "train", evaluates "eval" (which chooses the best weights) and every "eval_…", and predicts "test" and
+  every "test_…"; test splits with labels are scored as well. What it answers it leaves with `write_predictions` in its
+  directory (`run_directory`), from where `stored` and `ensemble` make one answer of many runs.
 
   Attributes:
     spec: what is saved as `task.json`; decides the model (`models.make_model`). It stays as it is: the engine saves
@@ -28,13 +85,15 @@ class FineTuningTask(abc.ABC):
     best_metric: the key of `evaluate`'s result by which the best checkpoint is chosen; higher is better.
     data: what the examples are read from, by flag name, such as {"train_file": …}; recorded in run.json.
     head_options: of the head, beside the number of labels and dropout, which the engine gives.
-    splits: "train", "eval", "test" and more (see `more_splits`) → the examples; those not needed may be absent.
+    loss_weights: what Keras' `compile` takes as `loss_weights`.
+    splits: name → the examples; those not needed may be absent.
   """
 
   spec: TaskSpec
   best_metric: str
   data: Mapping[str, str] = {}
   head_options: ClassVar[Mapping[str, Any]] = {}
+  loss_weights: Mapping[str, float] | None = None
   splits: Mapping[str, Any]
 
   @abc.abstractmethod
@@ -44,22 +103,6 @@ class FineTuningTask(abc.ABC):
     Raises:
       UserError: there is none of that name, or labels that it must have are missing.
     """
-
-  def train_features(self) -> FeatureSet:
-    """The training examples, with labels."""
-    return self.features("train")
-
-  def eval_features(self) -> FeatureSet:
-    """The evaluation examples. The engine calls it once and keeps the result."""
-    return self.features("eval")
-
-  def test_features(self) -> FeatureSet | None:
-    """The examples to predict; None where there are none. Those with labels are scored as well ("test_…")."""
-    return self.features("test") if "test" in self.splits else None
-
-  def more_splits(self) -> Mapping[str, FeatureSet]:
-    """Further splits, as MNLI's: names that begin with "eval_" are evaluated too, with "test_" predicted."""
-    return {name: self.features(name) for name in self.splits if name.startswith(("eval_", "test_"))}
 
   def split(self, name: str) -> Any:
     """The examples of a split.
@@ -75,54 +118,23 @@ class FineTuningTask(abc.ABC):
   def loss(self) -> Any:
     """What Keras' `compile` takes as `loss`: one, or a mapping with the keys of the labels."""
 
-  def loss_weights(self) -> Any:
-    """What Keras' `compile` takes as `loss_weights`."""
-    return None
-
   @abc.abstractmethod
   def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
-    """The task's metrics.
-
-    Args:
-      outputs: of the model for every row of the split, in order.
-      split: "eval" or one of `more_splits`.
-    """
+    """The task's metrics of the model's outputs for every row of a split, in order."""
 
   @abc.abstractmethod
   def write_predictions(
     self, outputs: Outputs, split: str, directory: str, *, spec: TaskSpec | None = None
   ) -> None:
-    """Writes predictions into `directory`.
+    """Writes predictions of a split into an existing directory.
 
-    Args:
-      outputs: of the model.
-      split: "eval", "test" or one of `more_splits`.
-      directory: exists.
-      spec: with what the model's evaluation found out; None: the task's.
+    `spec` has what the model's evaluation found out, such as a threshold; None: the task's.
     """
 
   def plot(self, outputs: Outputs, path: str) -> bool:
     """Draws the evaluation predictions into the PNG file `path`; false where there is nothing to draw."""
     del outputs, path
     return False
-
-  def average(self, outputs: Sequence[Outputs]) -> Outputs:
-    """The ensemble's outputs: means over models, for outputs that are scores.
-
-    Raises:
-      UserError: the outputs are no scores that may be averaged.
-    """
-    means: dict[str, Sequence[np.ndarray]] = {}
-    for name in outputs[0]:
-      columns = [model[name] for model in outputs]
-      if not np.issubdtype(np.asarray(columns[0][0]).dtype, np.floating):
-        raise UserError(
-          f"An ensemble averages scores. Received: the output {name!r} of {self.spec.name}, which holds "
-          "positions. Run without --ensemble."
-        )
-      rows = [np.mean(parts, axis=0) for parts in zip(*columns, strict=True)]
-      means[name] = np.stack(rows) if isinstance(columns[0], np.ndarray) else rows
-    return means
 
   def stored(self, directory: str, split: str) -> Outputs:
     """The outputs for a split that a run left in its directory with its predictions, for `ensemble`.
@@ -131,7 +143,7 @@ class FineTuningTask(abc.ABC):
       UserError: it left none, or for other examples.
     """
     del directory, split
-    raise UserError(f"{self.spec.kind} has no --ensemble_of. Received: it. Use --seeds with --ensemble.")
+    raise UserError(f"{self.spec.kind} has no --ensemble_of. Received: it.")
 
   def ensemble(self, outputs: Sequence[Outputs]) -> Outputs:
     """What several runs left (`stored`) as one run's outputs: means of probabilities, or of values (section 4.9)."""

@@ -11,8 +11,7 @@ from albert_tf import files
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import read_lines
-from albert_tf.finetuning.engine.features import FeatureSet
-from albert_tf.finetuning.tasks.base import Outputs, write_tsv
+from albert_tf.finetuning.tasks.base import FeatureSet, Outputs, write_tsv
 from albert_tf.finetuning.tasks.text import Texts, TextTask
 from albert_tf.tokenization import Tokenizer
 

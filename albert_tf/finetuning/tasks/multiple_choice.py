@@ -13,9 +13,15 @@ from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.compat import keras
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.engine.features import FeatureSet
 from albert_tf.finetuning.tasks import plots
-from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FineTuningTask, Outputs, cross_entropy, write_tsv
+from albert_tf.finetuning.tasks.base import (
+  UNNAMED_OUTPUT,
+  FeatureSet,
+  FineTuningTask,
+  Outputs,
+  cross_entropy,
+  write_tsv,
+)
 from albert_tf.finetuning.tasks.choices import ChoiceExample, letter
 from albert_tf.finetuning.tasks.stored import mean_probabilities, read_scores, write_scores
 from albert_tf.progress import track

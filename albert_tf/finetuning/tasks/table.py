@@ -7,34 +7,12 @@ from typing import Any
 
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.data import hold_out, read_table
+from albert_tf.finetuning.data import TableColumns, hold_out, read_table
 from albert_tf.finetuning.tasks.text import Texts, TextTask
 from albert_tf.tokenization import Tokenizer
 
 _MOST_CLASSES = 1000  # More different labels than this are no classes, but numbers or free text.
 _WHOLE_NUMBER = re.compile(r"([+-]?\d+)\.0+")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TableColumns:
-  """Which columns of a table are what.
-
-  Attributes:
-    texts: one or two.
-    label: the label's; empty where there is none.
-    id: of each row's name in predictions; empty: the row's number.
-  """
-
-  texts: tuple[str, ...]
-  label: str = ""
-  id: str = ""
-
-  def __post_init__(self) -> None:
-    if not 1 <= len(self.texts) <= 2 or not all(self.texts):
-      raise UserError(
-        f"text_columns names one column, or two with a comma. Received: {','.join(self.texts)!r}. For example "
-        "--text_columns=question,answer."
-      )
 
 
 def read_texts(path: str, columns: TableColumns, *, with_label: bool | None) -> Texts:

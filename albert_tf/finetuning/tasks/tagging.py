@@ -16,9 +16,15 @@ from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.compat import keras
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError, optional_package
-from albert_tf.finetuning.engine.features import FeatureSet
 from albert_tf.finetuning.tasks import plots
-from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FineTuningTask, Outputs, cross_entropy, write_tsv
+from albert_tf.finetuning.tasks.base import (
+  UNNAMED_OUTPUT,
+  FeatureSet,
+  FineTuningTask,
+  Outputs,
+  cross_entropy,
+  write_tsv,
+)
 from albert_tf.finetuning.tasks.conll import TaggedSentence
 from albert_tf.serving.signatures.token_classification import OUTSIDE, entity_kinds, iobes, marks_entities
 from albert_tf.serving.signatures.word_windows import make_word_windows

@@ -17,9 +17,15 @@ from albert_tf import progress
 from albert_tf.compat import keras
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.engine.features import FeatureSet
 from albert_tf.finetuning.tasks import plots
-from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FineTuningTask, Outputs, cross_entropy, write_tsv
+from albert_tf.finetuning.tasks.base import (
+  UNNAMED_OUTPUT,
+  FeatureSet,
+  FineTuningTask,
+  Outputs,
+  cross_entropy,
+  write_tsv,
+)
 from albert_tf.finetuning.tasks.stored import mean_probabilities, read_scores, write_scores
 from albert_tf.tokenization import Tokenizer
 

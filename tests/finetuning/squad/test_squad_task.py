@@ -102,7 +102,7 @@ def test_64_questions_are_learnt_by_heart(tmp_path, tokenizer, version):
 
 def compiled_loss(task, labels, outputs):
   """What Keras' `compile` makes of the task's losses and weights."""
-  losses, weights = task.loss(), task.loss_weights()
+  losses, weights = task.loss(), task.loss_weights
   assert losses.keys() == weights.keys() == labels.keys()
   return sum(weights[k] * tf.reduce_mean(losses[k](labels[k], outputs[k])) for k in losses)
 
@@ -162,7 +162,7 @@ def test_training_windows(tmp_path, tokenizer, caplog):
   assert "their questions are not trained on: a-0-0-0" in caplog.text
   (features,) = task.splits["train"]
   assert [n for n, found in enumerate(features.answers) if found == "missing"] == [0]
-  every = task.train_features()
+  every = task.features("train")
   lacking = np.asarray(every.labels["cls_logits"])
   assert 0 < lacking.sum() < len(every)
   x, y, weights = numpy_batch(every, range(8), batch_size=8, length=64)
@@ -176,7 +176,7 @@ def test_training_windows(tmp_path, tokenizer, caplog):
   assert set(weights) == {"start_log_probs", "end_log_probs", "cls_logits"}
   # Without windows that lack their answer only the impossible questions' are trained at [CLS].
   without = dataclasses.replace(small, keep_empty_windows=False)
-  fewer = build_task(files, settings=without, tokenizer=tokenizer).train_features()
+  fewer = build_task(files, settings=without, tokenizer=tokenizer).features("train")
   of_impossible = sum(features.data.questions[q].is_impossible for q in features.windows.row)
   assert len(fewer) == (lacking == 0).sum() + of_impossible
   assert np.asarray(fewer.labels["cls_logits"]).sum() == of_impossible
@@ -194,9 +194,9 @@ def test_what_cannot_choose_is_refused(tmp_path, tokenizer):
   )
   assert predict_only.spec.null_score_diff_threshold == 1.5
   with pytest.raises(UserError, match="Training needs questions"):
-    predict_only.train_features()
+    predict_only.features("train")
   with pytest.raises(UserError, match="Evaluation needs questions with answers"):
-    predict_only.eval_features()
+    predict_only.features("eval")
 
 
 def fake_outputs(task, null_scores):

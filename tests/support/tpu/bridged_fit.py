@@ -10,14 +10,13 @@ import json
 from typing import Any
 from unittest import mock
 
-from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
+from support.tiny_finetuning import BFLOAT16, QUICK, made_up_texts, tiny_start, tiny_task
 from support.tpu.bridge import bridged, is_there
 from support.tpu.emulator import TpuEmulator
 import tensorflow as tf
 
-from albert_tf.finetuning.engine import train as one_seed
-from albert_tf.finetuning.engine.batches import planned_dataset, training_plan
-from albert_tf.finetuning.engine.flat import FlatFeatures
+from albert_tf.finetuning.engine import fit as one_seed
+from albert_tf.finetuning.engine.batches import FlatFeatures, planned_dataset, training_plan
 from albert_tf.modeling import named_variables
 from albert_tf.training.distribution import host_shard
 
@@ -25,7 +24,7 @@ CORES = 8
 SETTINGS = dataclasses.replace(
   QUICK,
   bucket_multiple=None,
-  mixed_precision="bfloat16",
+  distribution=BFLOAT16,
   dropout=0.1,
   classifier_dropout=0.1,
   layer_decay=0.9,
@@ -62,7 +61,7 @@ def main() -> None:
   with strategy.scope():
     model.optimizer.build(model.trainable_variables)
   batching = one_seed.make_batching(task, SETTINGS, 16, strategy)
-  flat = FlatFeatures.of(task.train_features())
+  flat = FlatFeatures.of(task.features("train"))
   plan = training_plan(flat, batching, seed=1, num_steps=10)
   batches = iter(
     strategy.distribute_datasets_from_function(

@@ -10,8 +10,7 @@ import numpy as np
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import hold_out
-from albert_tf.finetuning.engine.features import FeatureSet
-from albert_tf.finetuning.tasks.base import FineTuningTask, Outputs
+from albert_tf.finetuning.tasks.base import FeatureSet, FineTuningTask, Outputs
 from albert_tf.finetuning.tasks.plots import save_figure
 from albert_tf.finetuning.tasks.squad import answers, metrics
 from albert_tf.finetuning.tasks.squad.features import SquadFeatures, make_features
@@ -157,6 +156,7 @@ class SquadTask(FineTuningTask):
     self.splits: Mapping[str, list[SquadFeatures]] = {name: each for name, each in splits.items() if each}
     self._selects = held_out is not None
     self.best_metric = f"{SELECTION}f1" if self._selects else "f1"
+    self.loss_weights = dict.fromkeys(self.loss(), 0.5)  # The original's, in both versions.
     if version == "2.0":
       # A class variable of the base, here decided by settings.
       self.head_options = {  # type: ignore[misc]
@@ -224,9 +224,6 @@ class SquadTask(FineTuningTask):
       "end_log_probs": position_loss(),
       "cls_logits": answerability_loss,
     }
-
-  def loss_weights(self) -> Any:
-    return dict.fromkeys(self.loss(), 0.5)  # The original's, in both versions.
 
   # ------------------------------------------------------------------ answers and scores
 

@@ -10,12 +10,11 @@ PROGRAM = """
 import json, sys, types
 sys.path.insert(0, sys.argv[1])
 from absl import flags
-import finetuning_flags
-import finetuning_inputs
+import finetuning
 flags.FLAGS(["command", *sys.argv[2:]])
 def length(given, positions, **kwargs):
   start = types.SimpleNamespace(config=types.SimpleNamespace(max_position_embeddings=positions))
-  return finetuning_inputs.max_seq_length(given, start, **kwargs)
+  return finetuning.max_seq_length(given, start, **kwargs)
 print(json.dumps([length(None, 64), length(None, 2048), length(None, 512, default=128), length(80, 64)]))
 """
 
@@ -37,12 +36,12 @@ COLUMNS = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from absl import flags
-import finetuning_flags
-import finetuning_inputs
-flags.DEFINE_list("text_columns", ["text"], "")
-flags.DEFINE_string("label_column", "label", "")
+import finetuning
+from albert_tf import commands
+from albert_tf.finetuning.data import TableColumns
+commands.define_flags(TableColumns, label="label")
 flags.FLAGS(["command", *sys.argv[2:]])
-print(json.dumps(finetuning_inputs.columns(dict, texts="text_columns", label="label_column")))
+print(json.dumps(finetuning.columns(TableColumns).to_dict()))
 """
 
 
@@ -55,11 +54,11 @@ def test_columns_follow_the_flag_then_the_run(repository_dir, tmp_path):
 
   spec = TaskSpec(kind="regression", name="custom", columns={"texts": ("review", "reply"), "label": "stars"})
   spec.save(str(tmp_path))
-  assert columns("--do_train", f"--output_dir={tmp_path}") == {"texts": ["text"], "label": "label"}
+  assert columns("--do_train", f"--output_dir={tmp_path}") == {"texts": ["text"], "label": "label", "id": ""}
   later = f"--init_checkpoint={tmp_path}", "--output_dir=new"
-  assert columns(*later) == {"texts": ["review", "reply"], "label": "stars"}
-  assert columns(*later, "--label_column=mark") == {"texts": ["review", "reply"], "label": "mark"}
+  assert columns(*later) == {"texts": ["review", "reply"], "label": "stars", "id": ""}
+  assert columns(*later, "--label_column=mark") == {"texts": ["review", "reply"], "label": "mark", "id": ""}
   # Another kind's columns do not get in: the engine then says that the model is of another task.
   own = {"question": "q", "choices": ("a", "b"), "label": "right"}
   TaskSpec(kind="multiple_choice", name="custom", columns=own).save(str(tmp_path))
-  assert columns(*later) == {"texts": ["text"], "label": "right"}
+  assert columns(*later) == {"texts": ["text"], "label": "right", "id": ""}

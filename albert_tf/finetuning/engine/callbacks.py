@@ -1,4 +1,4 @@
-"""A training's evaluations: what they keep on disk, so that a killed one goes on to the same weights."""
+"""Keras callbacks of a fine-tuning: evaluation, the best weights, the state of a killed training, and reports."""
 
 from collections.abc import Callable, Iterator, Mapping
 import contextlib
@@ -6,22 +6,27 @@ import dataclasses
 import json
 import math
 import os
+import sys
 import time
 from typing import Any
 
 from absl import logging
 import numpy as np
+import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.checkpoints.bundle import latest_bundle, read_bundle, write_bundle
+from albert_tf.checkpoints.bundle import coordinator_cpu, latest_bundle, read_bundle, write_bundle
 from albert_tf.checkpoints.restore import assign_exactly
 from albert_tf.compat import keras
 from albert_tf.errors import UserError
-from albert_tf.finetuning.engine.record import BEST, STATE
 from albert_tf.finetuning.engine.results import shown
+from albert_tf.finetuning.engine.run_directory import BEST, METRICS_FILE, STATE
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.modeling import named_variables
+from albert_tf.optim.keras_optimizers import WarmupPolynomialDecay
+from albert_tf.progress import bar
 from albert_tf.training.distribution import Consensus
+from albert_tf.training.metrics_log import MetricsLog
 
 _PROGRESS, _STEP = "albert_tf/progress", "global_step"
 
@@ -55,7 +60,7 @@ class Progress:
     return cls(**values, history=history)
 
 
-class KeptTraining:
+class TrainingState:
   """The best weights of a training, and its state should it be killed; each on disk whole or not at all.
 
   Args:
@@ -160,7 +165,7 @@ class EvaluateAndKeepBest(keras.callbacks.Callback):
   Args:
     evaluate: → the metrics of the model as it is.
     on_best: called where the model as it was evaluated is the best so far.
-    kept: where state and best weights go, a `KeptTraining`.
+    state: where it and the best weights go.
     best_metric: which one; higher is better, the first of equal ones stays.
     num_steps: updates of the run.
     settings: eval_steps and early_stopping_patience.
@@ -176,7 +181,7 @@ class EvaluateAndKeepBest(keras.callbacks.Callback):
     *,
     evaluate: Callable[[], dict[str, float]],
     on_best: Callable[[], None] = lambda: None,
-    kept: Any,
+    state: Any,
     best_metric: str,
     num_steps: int,
     settings: FineTuneSettings,
@@ -184,7 +189,7 @@ class EvaluateAndKeepBest(keras.callbacks.Callback):
   ):
     super().__init__()
     self._evaluate, self._on_best = evaluate, on_best
-    self._kept = kept
+    self._state = state
     self._best_metric = best_metric
     self._num_steps = num_steps
     self._eval_steps = settings.eval_steps
@@ -234,7 +239,7 @@ class EvaluateAndKeepBest(keras.callbacks.Callback):
     if progress.step in progress.history:
       return
     began = time.monotonic()
-    with self._kept.averaged():
+    with self._state.averaged():
       metrics = progress.history[progress.step] = self._evaluate()
     self.seconds_evaluating += time.monotonic() - began
     if self._best_metric not in metrics:
@@ -248,12 +253,103 @@ class EvaluateAndKeepBest(keras.callbacks.Callback):
     scores = ", ".join(f"{name} {shown(name, score)}" for name, score in metrics.items())
     logging.info("update %d of %d: %s%s", progress.step, self._num_steps, scores, ", the best" * better)
     # First: should `keep` not come to its end, the best weights are those of the state.
-    self._kept.save(progress)
+    self._state.save(progress)
     if better:
       self._on_best()
-      self._kept.keep(progress.step)
+      self._state.keep(progress.step)
 
 
-def has_state(directory: str) -> bool:
-  """Whether a killed training can go on in a seed's directory."""
-  return latest_bundle(os.path.join(directory, STATE)) is not None
+class WriteMetrics(keras.callbacks.Callback):
+  """Adds a line to metrics.jsonl every `report_steps` updates, after each epoch, and after each evaluation.
+
+  Losses are means over the updates since the line before, speeds leave evaluations out.
+  """
+
+  def __init__(
+    self,
+    directory: str,
+    evaluation: EvaluateAndKeepBest,
+    schedule: WarmupPolynomialDecay,
+    tokens: Callable[[int, int], int],
+    settings: FineTuneSettings,
+  ):
+    """`evaluation` must run before; `tokens` counts those without padding of the updates after one up to another."""
+    super().__init__()
+    self._evaluation, self._schedule, self._tokens = evaluation, schedule, tokens
+    self._batch_size, self._report_steps = settings.train_batch_size, settings.report_steps
+    self._log = MetricsLog(os.path.join(directory, METRICS_FILE), start_step=evaluation.progress.step)
+    self._epoch_begin = self._since = evaluation.progress.step
+    self._sums: dict[str, float] = {}  # Of the epoch, up to the last line.
+    self._clock = self._training_seconds()
+
+  def _training_seconds(self) -> float:
+    return time.monotonic() - self._evaluation.seconds_evaluating
+
+  def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+    self._epoch_begin, self._sums = self._evaluation.progress.step, {}
+
+  def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    if self._report_steps and self._evaluation.progress.step % self._report_steps == 0:
+      self._write_training(logs)
+    self._write_evaluations()
+
+  def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    self._write_training(logs)
+    self._write_evaluations()
+
+  def _write_training(self, logs: Any) -> None:
+    """Keras' logs are means over the epoch so far."""
+    step, before, now = self._evaluation.progress.step, self._since, self._training_seconds()
+    if step == before:
+      return
+    done, count = step - self._epoch_begin, step - before
+    means = {n: float(np.ravel(value)[0]) for n, value in (logs or {}).items() if not n.startswith("val_")}
+    sums = {name: value * done for name, value in means.items()}
+    losses = means
+    if before > self._epoch_begin:
+      losses = {name: (value - self._sums[name]) / count for name, value in sums.items()}
+    seconds = max(now - self._clock, 1e-9)
+    speeds = {
+      "learning_rate": float(self._schedule(step - 1)),
+      "examples_per_second": count * self._batch_size / seconds,
+      "tokens_per_second": self._tokens(before, step) / seconds,  # Without padding.
+    }
+    self._log.append(step, "train", {**losses, **speeds})
+    self._since, self._sums, self._clock = step, sums, now
+
+  def on_train_end(self, logs: Any = None) -> None:
+    self._log.close()
+
+  def _write_evaluations(self) -> None:
+    for step, metrics in self._evaluation.progress.history.items():
+      if self._log.find(step, "eval") is None:
+        self._log.append(step, "eval", metrics)
+        self._log.flush()
+
+
+class ProgressLines(keras.callbacks.Callback):
+  """A line now and then, where there is no terminal for Keras' bar."""
+
+  def __init__(self, num_steps: int):
+    super().__init__()
+    self._shown = None if sys.stdout.isatty() else bar(num_steps, desc="training", unit="updates")
+
+  def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    if self._shown is not None:
+      self._shown.update(1)
+
+
+class TensorBoard(keras.callbacks.TensorBoard):
+  """Keras' own, written by this process: by default the first host of a slice would, to its own disk."""
+
+  def on_train_begin(self, logs: Any = None) -> None:
+    with tf.device(coordinator_cpu()):
+      super().on_train_begin(logs)
+
+  def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    with tf.device(coordinator_cpu()):
+      super().on_epoch_end(epoch, logs)
+
+  def on_train_end(self, logs: Any = None) -> None:
+    with tf.device(coordinator_cpu()):
+      super().on_train_end(logs)

@@ -1,0 +1,220 @@
+"""What the fine-tuning commands share: their flags, how their data are found, and the run itself."""
+
+from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from absl import flags, logging
+
+from albert_tf import commands, files
+from albert_tf.configs.task import TASK_FILE, TaskSpec
+from albert_tf.errors import UserError
+from albert_tf.finetuning import data
+from albert_tf.finetuning.settings import FineTuneSettings
+from albert_tf.settings import Settings, setting
+from albert_tf.startup import load_tensorflow
+from albert_tf.training.settings import DistributionConfig
+
+if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
+  from albert_tf.finetuning.initialize import Start
+  from albert_tf.finetuning.tasks.base import FineTuningTask
+
+_Columns = TypeVar("_Columns")
+FLAGS = flags.FLAGS
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions(Settings):
+  """What to start from, and where the run goes."""
+
+  init_checkpoint: str = setting(
+    "",
+    help="Pretrained weights: a run directory, an original checkpoint, a TF-Hub module or a Hugging Face folder. "
+    "Without --do_train: a fine-tuned run; default: --output_dir.",
+  )
+  albert_config_file: str = setting("", help="JSON of the model. Default: the one beside the weights.")
+  spm_model_file: str = setting("", help="SentencePiece model. Default: the one beside the weights.")
+  do_lower_case: bool | None = setting(None, help="Default: as the tokenizer beside the weights says.")
+  from_scratch: bool = setting(False, help="Start from random weights instead.")
+  output_dir: str | None = setting(None, help="The run directory; local or gs://.")
+  export: bool = setting(True, help="After training, leave a SavedModel in saved_model/1.")
+  ensemble_of: tuple[str, ...] = setting(
+    (), help="Instead of running a model: the best ensemble of these runs, from what each has answered."
+  )
+
+
+commands.define_flags(DistributionConfig)
+commands.define_flags(RunOptions)
+commands.define_flags(FineTuneSettings, do_train=False, do_eval=False)
+flags.mark_flag_as_required("output_dir")
+
+
+class Prepared(NamedTuple):
+  """A task on its data, and settings instead of the flags'; None: theirs."""
+
+  task: "FineTuningTask"
+  settings: FineTuneSettings | None = None
+
+
+def run(prepare: "Callable[[Start, FineTuneSettings], Prepared]", *, vocab_file: str | None = None) -> None:
+  """What a fine-tuning command does: trains, evaluates and predicts as the flags say, and exports.
+
+  Args:
+    prepare: reads the examples.
+    vocab_file: the WordPiece vocabulary that is named, perhaps none; None of a command that cannot use one.
+  """
+  flags_text = FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
+  load_tensorflow(FLAGS.tpu)
+  logging.set_verbosity(logging.INFO)
+  logging.get_absl_handler().setFormatter(None)  # The commands' own words, without absl's prefix.
+  options = commands.from_flags(RunOptions)
+  if options.ensemble_of:
+    _combine(prepare, options.ensemble_of)
+    return
+  from albert_tf.finetuning.engine.fit import fine_tune
+  from albert_tf.training.distribution import Consensus, is_chief, make_strategy
+
+  settings = commands.from_flags(FineTuneSettings, distribution=commands.from_flags(DistributionConfig))
+  start = _read_start(options, vocab_file)
+  prepared = prepare(start, settings)
+  settings = prepared.settings or settings
+  strategy = make_strategy(settings.distribution)
+  tuned = fine_tune(
+    prepared.task,
+    settings,
+    start=start,
+    output_dir=FLAGS.output_dir,
+    flags_text=flags_text,
+    strategy=strategy,
+  )
+  # Of several workers the chief reports and exports; the others wait: none may leave before.
+  Consensus(strategy).on_chief(is_chief(strategy), lambda: _finish(prepared.task, tuned.results))
+
+
+def _read_start(options: RunOptions, vocab_file: str | None) -> "Start":
+  from albert_tf.finetuning.initialize import read_start
+  from albert_tf.tokenization import WordPieceTokenizer
+
+  checkpoint = options.init_checkpoint
+  if not checkpoint and not FLAGS.do_train and files.exists(os.path.join(FLAGS.output_dir, TASK_FILE)):
+    checkpoint = FLAGS.output_dir
+  start = read_start(
+    checkpoint,
+    spm_model_file=options.spm_model_file,
+    vocab_file=vocab_file or "",
+    albert_config_file=options.albert_config_file,
+    do_lower_case=options.do_lower_case,
+    from_scratch=options.from_scratch,
+  )
+  if vocab_file is None and isinstance(start.tokenizer, WordPieceTokenizer):
+    raise UserError(
+      "This task needs a SentencePiece model, which tells the place of each piece in the text. Received: "
+      f"{checkpoint or options.spm_model_file}, with a WordPiece vocabulary. Only run_glue.py takes one."
+    )
+  return start
+
+
+def _finish(task: "FineTuningTask", results: Mapping[str, Any]) -> None:
+  """Prints the results and leaves a SavedModel, unless an earlier command did."""
+  from albert_tf.finetuning.engine.results import lines
+  from albert_tf.finetuning.engine.run_directory import RESULTS_FILE
+  from albert_tf.serving import export_saved_model
+
+  print(*lines(results), f"results: {os.path.join(FLAGS.output_dir, RESULTS_FILE)}", sep="\n")
+  folder = os.path.join(FLAGS.output_dir, "saved_model")
+  if FLAGS.do_train and FLAGS.export and not files.exists(os.path.join(folder, "1")):
+    logging.set_verbosity(logging.ERROR)  # TensorFlow's words while it saves.
+    exported = export_saved_model(
+      model=task.spec.export_kind, init_checkpoint=FLAGS.output_dir, output_dir=folder, version=1
+    )
+    print(f"SavedModel: {exported}")
+
+
+def _combine(prepare: "Callable[[Start, FineTuneSettings], Prepared]", ensemble_of: Sequence[str]) -> None:
+  """Leaves an ensemble's directory; the first run's tokenizer, lengths and columns read the data."""
+  from albert_tf.configs import AlbertConfig
+  from albert_tf.finetuning.engine import ensemble, run_directory
+  from albert_tf.finetuning.initialize import Start
+  from albert_tf.tokenization import load_tokenizer
+
+  refused = [name for name in ("do_train", "init_checkpoint") if FLAGS[name].value]
+  if refused:
+    raise UserError(
+      f"--ensemble_of combines what runs have answered. Received: it with --{refused[0]}. Leave that out; a recipe "
+      "is not needed either."
+    )
+  directories = ensemble.run_directories(ensemble_of)
+  first = directories[0]
+  FLAGS["init_checkpoint"].value, FLAGS["do_eval"].value = first, True
+  config = AlbertConfig.from_json_file(os.path.join(first, run_directory.CONFIG_FILE))
+  settings = commands.from_flags(FineTuneSettings)
+  start = Start(config=config, tokenizer=load_tokenizer(first), checkpoint=None, source=first)
+  prepared = prepare(start, settings)
+  predict = (prepared.settings or settings).do_predict
+  results = ensemble.combine(prepared.task, directories, output_dir=FLAGS.output_dir, predict=predict)
+  path = os.path.join(FLAGS.output_dir, run_directory.RESULTS_FILE)
+  print(*ensemble.lines(results), f"results: {path}", sep="\n")
+
+
+# ------------------------------------------------------------------ what the flags say of the data
+
+
+def trained_spec() -> TaskSpec | None:
+  """What the fine-tuned model is for whose weights are used without training; None with training."""
+  for folder in () if FLAGS.do_train else (FLAGS.init_checkpoint, FLAGS.output_dir):
+    if folder and files.exists(os.path.join(folder, TASK_FILE)):
+      return TaskSpec.load(folder)
+  return None
+
+
+def max_seq_length(given: int | None, start: "Start", *, default: int = 512) -> int:
+  """--max_seq_length; without it that of the fine-tuned run, or `default`, as far as the model has positions."""
+  if given is not None:
+    return given
+  trained = trained_spec()
+  return trained.max_seq_length if trained else min(default, start.config.max_position_embeddings)
+
+
+def columns(kind: type[_Columns]) -> _Columns:
+  """Which column is what, as the settings `kind`; a flag that is not given is as the fine-tuned run had it."""
+  trained = trained_spec()
+  before = trained.columns if trained else {}  # Those of another kind of task too, which is refused later.
+  fields = {field.name: field.metadata["flag"] or field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+  known = {name: before[name] for name, flag in fields.items() if name in before and not FLAGS[flag].present}
+  return commands.from_flags(kind, **known)
+
+
+def refuse_flags(names: Sequence[str], *, of: str) -> None:
+  """Raises a `UserError` where a flag was given that is of another --task_name."""
+  given = [name for name in names if FLAGS[name].present]
+  if given:
+    raise UserError(
+      f"--{given[0]} belongs to --task_name={of}. Received: it with --task_name={FLAGS.task_name}. Leave it out."
+    )
+
+
+def needed_splits(settings: FineTuneSettings) -> list[str]:
+  """The splits that what is to be done reads."""
+  evaluates = settings.do_train or settings.do_eval
+  wanted = {"train": settings.do_train, "eval": evaluates, "test": settings.do_predict}
+  return [split for split, is_wanted in wanted.items() if is_wanted]
+
+
+def split_paths(settings: FineTuneSettings, suffixes: Sequence[str]) -> dict[str, str]:
+  """The files of those splits, named or in --data_dir; the training file's too if evaluation is held out of it."""
+  needed = needed_splits(settings)
+  named = {split: FLAGS[f"{split}_file"].value for split in ("train", "eval", "test")}
+  paths = data.find_split_files(FLAGS.data_dir, suffixes, needed=needed, **named)
+  if "eval" in needed and "eval" not in paths:
+    needed.append("train")
+  return {split: path for split, path in paths.items() if split in needed}
+
+
+def with_evaluation(splits: dict[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:
+  """The splits; without evaluation examples --eval_fraction of the training ones are held out."""
+  if "train" in splits and "eval" not in splits:
+    splits["train"], splits["eval"] = data.hold_out(
+      splits["train"], FLAGS.eval_fraction, source=paths["train"]
+    )
+  return splits
