@@ -109,7 +109,8 @@ def choice_batch(
   texts = cut(choice_texts(tokenizer.normalize(question), tokenizer.normalize(choices)))
   second = tokenizer.tokenize(tf.reshape(texts, [-1]))  # [B C, (length)]
   second = tail(second, tf.fill([second.nrows()], tf.constant(min(max_qa_length, room), tf.int64)))
-  first = tf.gather(tokenizer.tokenize(context), tf.repeat(tf.range(tf.shape(choices)[0]), count))
+  passages, of_question = tf.unique(context)  # Questions of one passage follow each other.
+  first = tf.gather(tokenizer.tokenize(passages), tf.repeat(of_question, count))
   first = head(first, room - second.row_lengths())
   length = max_length if pad_to_max_length else None
   packed = at_least(tokenizer.pack(first, second, length=length, always_two=True), 1)

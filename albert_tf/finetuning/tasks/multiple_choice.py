@@ -23,13 +23,14 @@ from albert_tf.finetuning.tasks.base import (
   write_tsv,
 )
 from albert_tf.finetuning.tasks.choices import ChoiceExample, letter
+from albert_tf.finetuning.tasks.rows import PackedRows
 from albert_tf.finetuning.tasks.stored import mean_probabilities, read_scores, write_scores
 from albert_tf.progress import track
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.graph import GraphTokenizer
 from albert_tf.tokenization.graph_inputs import choice_batch
 
-_QUESTIONS_AT_ONCE = 64
+_QUESTIONS_AT_ONCE = 256
 
 
 def number_of_choices(examples: Mapping[str, Sequence[ChoiceExample]]) -> int:
@@ -106,15 +107,10 @@ class MultipleChoiceTask(FineTuningTask):
       max_seq_length=self.spec.max_seq_length,
       max_qa_length=self.spec.max_qa_length,
     )
-    full = sum(row["input_ids"].shape[1] == self.spec.max_seq_length for row in rows)
-    logging.info(
-      "%s: %d questions, %d of them fill or exceed %d pieces (--max_seq_length)",
-      split,
-      len(rows),
-      full,
-      self.spec.max_seq_length,
-    )
-    return FeatureSet(rows, None if unlabelled is not None else self.gold(split))
+    features = FeatureSet(rows, None if unlabelled is not None else self.gold(split))
+    full = (features.lengths == self.spec.max_seq_length).sum()
+    logging.info("%s: %d questions, %d fill or exceed --max_seq_length", split, len(rows), full)
+    return features
 
   def loss(self) -> Any:
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -178,18 +174,18 @@ class MultipleChoiceTask(FineTuningTask):
 
 def pack_choices(
   examples: Sequence[ChoiceExample], tokenizer: AlbertTokenizer, *, max_seq_length: int, max_qa_length: int
-) -> list[dict[str, np.ndarray]]:
-  """Int32 `input_ids`, `input_mask`, `segment_ids` of each question, `[C, s]` with s its longest row.
-
-  They are packed by the ops that a SavedModel has in its graph.
-  """
+) -> PackedRows:
+  """The rows of each question's choices, `[C, s]`, packed by the ops that a SavedModel has in its graph."""
   graph = GraphTokenizer(tokenizer)
-  rows: list[dict[str, np.ndarray]] = []
+  smallest = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.int32
+  ids: list[np.ndarray] = []
+  lengths: list[np.ndarray] = []
+  second: list[np.ndarray] = []
   blocks = [
     examples[begin : begin + _QUESTIONS_AT_ONCE] for begin in range(0, len(examples), _QUESTIONS_AT_ONCE)
   ]
-  with tf.device(coordinator_cpu()):
-    for block in track(blocks, len(blocks), desc="Tokenizing", unit=f"x {_QUESTIONS_AT_ONCE} questions"):
+  for block in track(blocks, len(blocks), desc="Tokenizing", unit=f"x {_QUESTIONS_AT_ONCE} questions"):
+    with tf.device(coordinator_cpu()):
       batch = choice_batch(
         graph,
         *(
@@ -199,9 +195,9 @@ def pack_choices(
         max_qa_length=max_qa_length,
         pad_to_max_length=False,
       )
-      arrays = {name: tensor.numpy() for name, tensor in batch.items()}  # [questions, C, S]
-      lengths = arrays["input_mask"].sum(axis=-1).max(axis=-1)
-      rows += [
-        {name: array[i, :, :length] for name, array in arrays.items()} for i, length in enumerate(lengths)
-      ]
-  return rows
+    sizes = batch["input_mask"].numpy().sum(axis=-1)  # [questions, C]
+    lengths += list(sizes)
+    second += list(sizes - batch["segment_ids"].numpy().sum(axis=-1))
+    rows = zip(batch["input_ids"].numpy().astype(smallest), sizes.max(axis=-1), strict=True)
+    ids += [row[:, :size].copy() for row, size in rows]
+  return PackedRows(ids, lengths, second)

@@ -26,6 +26,7 @@ from albert_tf.finetuning.tasks.base import (
   write_tsv,
 )
 from albert_tf.finetuning.tasks.conll import TaggedSentence
+from albert_tf.finetuning.tasks.rows import PackedRows
 from albert_tf.serving.signatures.token_classification import OUTSIDE, entity_kinds, iobes, marks_entities
 from albert_tf.serving.signatures.word_windows import make_word_windows
 from albert_tf.tokenization import Tokenizer
@@ -196,9 +197,7 @@ def align(
     lengths = windows.batch["input_mask"].numpy().sum(axis=1)
     rows += [row[:n] for row, n in zip(windows.batch["input_ids"].numpy(), lengths, strict=True)]
   places = np.concatenate(found)
-  inputs = [
-    {"input_ids": row, "input_mask": np.ones_like(row), "segment_ids": np.zeros_like(row)} for row in rows
-  ]
+  inputs = PackedRows(rows, [len(row) for row in rows])
   if sentences[0].tags is None:
     return TaggingFeatures(FeatureSet(inputs), places)
   labels = [np.zeros_like(row) for row in rows]

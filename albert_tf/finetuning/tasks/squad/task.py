@@ -12,6 +12,7 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning.data import hold_out
 from albert_tf.finetuning.tasks.base import FeatureSet, FineTuningTask, Outputs
 from albert_tf.finetuning.tasks.plots import save_figure
+from albert_tf.finetuning.tasks.rows import PackedRows
 from albert_tf.finetuning.tasks.squad import answers, metrics
 from albert_tf.finetuning.tasks.squad.features import SquadFeatures, make_features
 from albert_tf.finetuning.tasks.squad.read import SquadData, read_squad
@@ -183,8 +184,7 @@ class SquadTask(FineTuningTask):
         "Evaluation needs questions with answers, to choose a checkpoint by. Received: no such --predict_file, and "
         "none held out. Use --selection_split=train, or --do_predict alone."
       )
-    rows = [row for each in self.splits[split] for row in _rows(each, range(len(each)))]
-    return FeatureSet(rows, None, pad_values={"p_mask": 1})
+    return FeatureSet(_rows(self.splits[split]), None, pad_values={"p_mask": 1})
 
   def _training_features(self) -> FeatureSet:
     if "train" not in self.splits:
@@ -205,15 +205,14 @@ class SquadTask(FineTuningTask):
         "--train_file and --max_seq_length."
       )
     starts, ends = starts[chosen], ends[chosen]
-    rows = _rows(train, chosen)
     if self.version == "1.1":
-      return FeatureSet(rows, {"start_logits": starts, "end_logits": ends})
+      return FeatureSet(_rows([train], chosen), {"start_logits": starts, "end_logits": ends})
     labels = {
       "start_log_probs": starts,
       "end_log_probs": ends,
       "cls_logits": lacking[chosen].astype(np.float32),
     }
-    rows = [{**row, "start_positions": start} for row, start in zip(rows, starts, strict=True)]
+    rows = _rows([train], chosen, start_positions=starts)
     return FeatureSet(rows, labels, pad_values={"p_mask": 1})
 
   def loss(self) -> Any:
@@ -303,20 +302,16 @@ class SquadTask(FineTuningTask):
     return {DECODED: merged, THRESHOLD: np.array([threshold])}
 
 
-def _rows(features: SquadFeatures, chosen: Any) -> list[dict[str, np.ndarray]]:
-  """The inputs of chosen windows, without padding."""
-  ids, splits = features.input_ids.flat_values.numpy(), features.input_ids.row_splits.numpy()
-  rows = []
-  for index in chosen:
-    row = ids[splits[index] : splits[index + 1]]
-    segments = np.ones_like(row)
-    segments[: features.windows.text_begin[index]] = 0
-    rows.append({"input_ids": row, "input_mask": np.ones_like(row), "segment_ids": segments})
-    if features.data.version == "2.0":
-      p_mask = 1 - segments  # 1 where no answer can be; [CLS] stands for "no answer".
-      p_mask[0], p_mask[-1] = 0, 1
-      rows[-1]["p_mask"] = p_mask
-  return rows
+def _rows(parts: Sequence[SquadFeatures], chosen: Any = slice(None), **more: np.ndarray) -> PackedRows:
+  """The inputs of all windows of some files, or of chosen ones of one file."""
+  ids: list[np.ndarray] = []
+  for each in parts:
+    flat, splits = each.input_ids.flat_values.numpy(), each.input_ids.row_splits.numpy()
+    windows = np.arange(len(each))[chosen]
+    ids += [flat[splits[index] : splits[index + 1]] for index in windows]
+  text_begins = np.concatenate([each.windows.text_begin[chosen] for each in parts])
+  p_mask = parts[0].data.version == "2.0"
+  return PackedRows(ids, [len(row) for row in ids], text_begins, p_mask=p_mask, more=more)
 
 
 def _decoded(features: SquadFeatures, outputs: Outputs, rows: slice) -> list[answers.Decoded]:
