@@ -22,8 +22,8 @@ class PackedRows(Sequence[Mapping[str, np.ndarray]]):
   def __init__(
     self,
     ids: Sequence[np.ndarray],
-    lengths: Sequence[Any],
-    second: Sequence[Any] | None = None,
+    lengths: Any,
+    second: Any = None,
     *,
     p_mask: bool = False,
     more: Mapping[str, np.ndarray] | None = None,
