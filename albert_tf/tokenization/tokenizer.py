@@ -16,8 +16,8 @@ from sentencepiece import sentencepiece_model_pb2 as model_proto
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.tokenization import config as config_lib
-from albert_tf.tokenization import packing
 from albert_tf.tokenization.normalization import check_text, normalize_text
+from albert_tf.tokenization.packing import PackingTokenizer
 from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE, torn_piece_table, word_start_table
 
 MASK_PIECE = "[MASK]"
@@ -100,7 +100,7 @@ def digit_comma_table(
   }
 
 
-class AlbertTokenizer:
+class AlbertTokenizer(PackingTokenizer):
   """Text to ids and back, with the released models' exact ids.
 
   text → normalise → SentencePiece's best segmentation → "12," into "12" and "," → ids
@@ -203,15 +203,6 @@ class AlbertTokenizer:
   # ------------------------------------------------------------------ vocabulary
 
   @property
-  def vocab_size(self) -> int:
-    return len(self._pieces)
-
-  @property
-  def pieces(self) -> list[str]:
-    """All pieces, indexed by id."""
-    return list(self._pieces)
-
-  @property
   def model_bytes(self) -> bytes:
     """The serialized SentencePiece model."""
     return self._model
@@ -236,9 +227,6 @@ class AlbertTokenizer:
 
   def piece_to_id(self, piece: str) -> int:
     return self._processor.piece_to_id(piece)
-
-  def id_to_piece(self, index: int) -> str:
-    return self._pieces[index]
 
   def piece_text(self, piece: str) -> str:
     """The piece as text: a space where "▁" is."""
@@ -299,62 +287,6 @@ class AlbertTokenizer:
 
   # ------------------------------------------------------------------ ids to text
 
-  def decode(self, ids: Iterable[int], *, skip_special_pieces: bool = True) -> str:
-    """Text of ids; control pieces are left out, or shown as "[MASK]" with `skip_special_pieces=False`."""
-    ids = [int(index) for index in ids]
-    if skip_special_pieces:
-      return self._processor.decode(ids)
-    shown: list[str] = []
-    run: list[int] = []
-    for index in [*ids, self.pad_id]:
-      if not self._processor.is_control(index):
-        run.append(index)
-        continue
-      shown.append(self._processor.decode(run))
-      shown.append(self._pieces[index])
-      run = []
-    return " ".join(part for part in shown[:-1] if part)
-
-  # ------------------------------------------------------------------ batches for the model
-
-  def __call__(
-    self,
-    texts: Sequence[str],
-    pairs: Sequence[str] | None = None,
-    *,
-    max_length: int = 512,
-    pad_to_max_length: bool = False,
-    allow_mask: bool = False,
-  ) -> dict[str, np.ndarray]:
-    """Texts, or pairs of texts, as a batch for the encoder.
-
-    Args:
-      texts: B strings.
-      pairs: B second segments, or None.
-      max_length: longer rows are cut at the end; of a pair, the longer segment first.
-      pad_to_max_length: pad to `max_length` and not to the longest row.
-      allow_mask: read a literal "[MASK]" as the mask piece.
-
-    Returns:
-      int32 arrays `input_ids`, `input_mask`, `segment_ids`, each [B, S].
-    """
-    if isinstance(texts, str) or isinstance(pairs, str):
-      raise TypeError("texts and pairs are sequences of strings. Received: one string. Put it in a list.")
-    if pairs is not None and len(pairs) != len(texts):
-      raise ValueError(f"texts and pairs must have the same length. Received: {len(texts)} and {len(pairs)}.")
-    if max_length < (3 if pairs is None else 5):
-      raise ValueError(f"max_length must leave room beside the special pieces. Received: {max_length}.")
-    return packing.pack_batch(
-      self._encode_all(texts, allow_mask),
-      None if pairs is None else self._encode_all(pairs, allow_mask),
-      cls_id=self.cls_id,
-      sep_id=self.sep_id,
-      pad_id=self.pad_id,
-      max_length=max_length,
-      pad_to_max_length=pad_to_max_length,
-    )
-
-  def _encode_all(self, texts: Sequence[str], allow_mask: bool) -> list[list[int]]:
-    if allow_mask:
-      return [self.encode(text, allow_mask=True) for text in texts]
-    return self.encode_batch(texts)
+  def decode(self, ids: Iterable[int]) -> str:
+    """Text of ids, without control pieces."""
+    return self._processor.decode([int(index) for index in ids])

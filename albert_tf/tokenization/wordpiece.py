@@ -1,6 +1,6 @@
 """BERT's WordPiece tokenizer, which the Chinese ALBERT models use (they come with vocab_chinese.txt)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 import dataclasses
 import functools
 import hashlib
@@ -11,13 +11,13 @@ import numpy as np
 
 from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.tokenization import packing
 from albert_tf.tokenization.config import (
   CONFIG_FILE,
   VOCABULARY_FILE,
   WordPieceConfig,
   find_vocabulary,
 )
+from albert_tf.tokenization.packing import PackingTokenizer
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MAX_WORD_CHARS = 200  # A longer word is unknown, as in the original.
@@ -45,7 +45,7 @@ def text_rules(config: WordPieceConfig) -> tuple[Any, Any]:
   return normalizer, library.pre_tokenizers.BertPreTokenizer()
 
 
-class WordPieceTokenizer:
+class WordPieceTokenizer(PackingTokenizer):
   """Text to ids by a BERT vocabulary; the same calls as `AlbertTokenizer` for ids, pieces and batches.
 
   Args:
@@ -121,14 +121,6 @@ class WordPieceTokenizer:
     tokenizer.normalizer, tokenizer.pre_tokenizer = text_rules(self.config)
     return tokenizer
 
-  @property
-  def vocab_size(self) -> int:
-    return len(self._pieces)
-
-  @property
-  def pieces(self) -> list[str]:
-    return list(self._pieces)
-
   def word_starts(self, rule: str) -> np.ndarray:
     """Bool [V]: whether each piece starts a word: "##" says so, whatever the rule but "none"."""
     return np.array([rule == "none" or not piece.startswith(CONTINUES) for piece in self._pieces])
@@ -140,9 +132,6 @@ class WordPieceTokenizer:
 
   def piece_to_id(self, piece: str) -> int:
     return self._ids.get(piece, self.unk_id)
-
-  def id_to_piece(self, index: int) -> str:
-    return self._pieces[index]
 
   def piece_text(self, piece: str) -> str:
     """The piece as text: behind a space where it begins a word."""
@@ -165,26 +154,6 @@ class WordPieceTokenizer:
     """Text of ids without special pieces; spaces between words stay, also where the text had none."""
     pieces = [self._pieces[int(index)] for index in ids]
     return " ".join(piece for piece in pieces if piece not in _SPECIAL).replace(f" {CONTINUES}", "")
-
-  def __call__(
-    self,
-    texts: Sequence[str],
-    pairs: Sequence[str] | None = None,
-    *,
-    max_length: int = 512,
-    pad_to_max_length: bool = False,
-    allow_mask: bool = False,
-  ) -> dict[str, np.ndarray]:
-    """Texts, or pairs, as int32 `input_ids`, `input_mask`, `segment_ids`, each [B, S]; "[MASK]" as in `encode`."""
-    return packing.pack_batch(
-      [self.encode(text, allow_mask=allow_mask) for text in texts],
-      None if pairs is None else [self.encode(text, allow_mask=allow_mask) for text in pairs],
-      cls_id=self.cls_id,
-      sep_id=self.sep_id,
-      pad_id=self.pad_id,
-      max_length=max_length,
-      pad_to_max_length=pad_to_max_length,
-    )
 
 
 def _read_vocabulary(path: str) -> list[str]:
