@@ -44,18 +44,11 @@ class Command(Settings):
 
 
 commands.define_flags(Command)
-for _name in (
-  *("size", "albert_config_file", "train_batch_size", "gradient_accumulation_steps", "max_seq_length"),
-  *(
-    "max_predictions_per_seq",
-    "num_train_steps",
-    "optimizer",
-    "mixed_precision",
-    "all_reduce_dtype",
-    "remat",
-  ),
-  *("use_one_hot_embeddings", "layer_loop"),
-):
+_FLAGS_OF_THE_RUN = (
+  "size albert_config_file train_batch_size gradient_accumulation_steps max_seq_length max_predictions_per_seq "
+  "num_train_steps optimizer mixed_precision all_reduce_dtype remat use_one_hot_embeddings layer_loop"
+)
+for _name in _FLAGS_OF_THE_RUN.split():
   flags.declare_key_flag(_name)  # Of run_pretrain.py, read here: --help shows them.
 
 
