@@ -193,9 +193,9 @@ def test_what_cannot_choose_is_refused(tmp_path, tokenizer):
     SquadFiles(version="2.0", predict_file=bare), settings=SIZES, tokenizer=tokenizer, default_threshold=1.5
   )
   assert predict_only.spec.null_score_diff_threshold == 1.5
-  with pytest.raises(UserError, match="Training needs questions"):
+  with pytest.raises(UserError, match="squad needs train data"):
     predict_only.features("train")
-  with pytest.raises(UserError, match="Evaluation needs questions with answers"):
+  with pytest.raises(UserError, match="squad needs eval data"):
     predict_only.features("eval")
 
 

@@ -22,7 +22,7 @@ _WINDOWS_AT_ONCE = 4096
 _ROW = 1 << 32  # More than any paragraph has characters.
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class SquadFeatures:
   """The windows of a file, and what is needed to label and read them.
 

@@ -179,23 +179,15 @@ class SquadTask(FineTuningTask):
   def features(self, split: str) -> FeatureSet:
     if split == "train":
       return self._training_features()
-    if split not in self.splits:
-      raise UserError(
-        "Evaluation needs questions with answers, to choose a checkpoint by. Received: no such --predict_file, and "
-        "none held out. Use --selection_split=train, or --do_predict alone."
-      )
-    return FeatureSet(_rows(self.splits[split]), None, pad_values={"p_mask": 1})
+    return FeatureSet(_rows(self.split(split)), None, pad_values={"p_mask": 1})
 
   def _training_features(self) -> FeatureSet:
-    if "train" not in self.splits:
-      raise UserError("Training needs questions. Received: none. Name --train_file.")
-    (train,) = self.splits["train"]
+    (train,) = self.split("train")
     starts, ends, lacking = train.positions
     impossible = np.array([question.is_impossible for question in train.data.questions])
     of_window = train.windows.row
-    usable = (
-      np.array(train.answers)[of_window] != "missing"
-    )  # An answer that is not in the text teaches nothing.
+    # An answer that is not in the text teaches nothing.
+    usable = np.array(train.answers)[of_window] != "missing"
     if not self.settings.keep_empty_windows:
       usable &= (lacking == 0) | impossible[of_window]
     chosen = np.flatnonzero(usable)
@@ -252,20 +244,20 @@ class SquadTask(FineTuningTask):
         decoded = _decoded(features, outputs, rows)
         best = answers.best_texts(features.data, decoded, threshold=None)
         scored.append(_Scored(features, decoded, metrics.score_answers(features.data, best)))
-      threshold = self._threshold_for(outputs)
-      if self.version == "1.1":
-        threshold = None
-      elif threshold is None:
+      threshold = self._threshold_of(outputs)
+      if self.version == "2.0" and threshold is None:
         answerable = metrics.has_answer(scored[0].features.data)
         threshold = metrics.best_threshold(scored[0].scores.f1, answerable, scored[0].null_scores).value
       self._evaluated = _Evaluation(outputs, scored, threshold)
     return self._evaluated
 
-  def _threshold_for(self, outputs: Outputs) -> float | None:
-    """The one that was given, or that of the runs whose answers these are; None: it is to be searched."""
-    if self._threshold is None and THRESHOLD in outputs:
-      return float(outputs[THRESHOLD][0])
-    return self._threshold
+  def _threshold_of(self, outputs: Outputs) -> float | None:
+    """2.0: the one that was given, or that of the runs whose answers these are; None: it is to be searched."""
+    if self.version == "1.1":
+      return None
+    return (
+      float(outputs[THRESHOLD][0]) if self._threshold is None and THRESHOLD in outputs else self._threshold
+    )
 
   def write_predictions(
     self, outputs: Outputs, split: str, directory: str, *, spec: TaskSpec | None = None
@@ -276,9 +268,9 @@ class SquadTask(FineTuningTask):
       return
     if split == "test":
       decoded = _decoded(features, outputs, slice(0, len(features)))
-      of_run = (spec or self.spec).null_score_diff_threshold
-      of_runs = self._threshold_for(outputs) if THRESHOLD in outputs else None
-      threshold = None if self.version == "1.1" else of_run if of_runs is None else of_runs
+      threshold = self._threshold_of(outputs)
+      if self.version == "2.0" and (threshold is None or THRESHOLD not in outputs):
+        threshold = (spec or self.spec).null_score_diff_threshold
     else:
       evaluated = self._evaluate(outputs)
       decoded, threshold = evaluated.files[-1].decoded, evaluated.threshold
