@@ -99,7 +99,7 @@ def hold_out(
     what = "examples" if groups is None else "paragraphs with questions"
     raise UserError(
       "Some training examples are held out for evaluation: a fraction above 0 and below 1, of two or more "
-      f"{what}. Received: {fraction} of {len(names)} in {source}. {advice}, or mend the fraction."
+      f"{what}. Received: {fraction} of {len(names)} in {source}. {advice}, or change the fraction."
     )
   order = np.random.default_rng(seed).permutation(len(names))
   reached = np.cumsum(sizes[order])[:-1]
@@ -117,15 +117,10 @@ def read_text(path: str) -> str:
   """A UTF-8 file, with or without a byte-order mark.
 
   Raises:
-    UserError: it cannot be read, or is not UTF-8.
+    UserError: it is not UTF-8.
   """
   try:
-    with files.open_binary(path) as stream:
-      return stream.read().decode("utf-8-sig")
-  except OSError as error:
-    raise UserError(
-      f"A file of examples must be readable. Received: {path} ({error.strerror or error}). Check the path."
-    ) from error
+    return files.read_bytes(path).decode("utf-8-sig")
   except UnicodeDecodeError as error:
     raise UserError(
       f"Files of examples are UTF-8 text. Received: {path}, which is not at byte {error.start:,} ({error.reason}). "
@@ -154,7 +149,7 @@ def parse_json(text: str, *, where: str) -> Any:
     value = json.loads(text)
   except (ValueError, RecursionError) as error:
     raise UserError(
-      f"JSON is expected here. Received: {where}, not JSON ({error}). It may be cut short: mend it, or fetch it again."
+      f"JSON is expected here. Received: {where}, not JSON ({error}). It may be cut short: fix it, or fetch it again."
     ) from error
   if "\\ud" in text.lower():  # Surrogates come in no other way: the file is UTF-8.
     try:
@@ -246,12 +241,7 @@ def read_table(path: str) -> Table:
 def _csv_rows(path: str) -> list[list[str]]:
   text = read_text(path)
   csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # A cell may be a whole document.
-  try:
-    return [row or [""] for row in csv.reader(io.StringIO(text, newline=""))]
-  except csv.Error as error:
-    raise UserError(
-      f"A .csv file has comma-separated values. Received: {path} ({error}). Mend it."
-    ) from error
+  return [row or [""] for row in csv.reader(io.StringIO(text, newline=""))]
 
 
 def _text_columns(rows: list[list[str]], path: str) -> dict[str, list[str]]:
@@ -286,14 +276,5 @@ def _json_columns(path: str) -> dict[str, list[Any]]:
 
 
 def _parquet_columns(path: str) -> dict[str, list[Any]]:
-  pyarrow, parquet = (
-    optional_package(name, extra="data", purpose=f"{path} is Parquet, which needs")
-    for name in ("pyarrow", "pyarrow.parquet")
-  )
-  with files.open_binary(path) as stream:
-    content = stream.read()
-  try:
-    table = parquet.read_table(pyarrow.BufferReader(content))
-  except (pyarrow.ArrowInvalid, OSError) as error:
-    raise UserError(f"The file must be Parquet. Received: {path} ({error}). Check the file.") from error
-  return {name: table.column(name).to_pylist() for name in table.column_names}
+  parquet = optional_package("pyarrow.parquet", extra="data", purpose=f"{path} is Parquet, which needs")
+  return parquet.read_table(io.BytesIO(files.read_bytes(path))).to_pydict()

@@ -98,7 +98,7 @@ def test_mnli_has_two_evaluations_and_the_diagnostic_set(tmp_path):
   (tmp_path / "AX").mkdir()
   (tmp_path / "AX/AX.tsv").write_text("index\tsentence1\tsentence2\n9\tA\tB\n")
   task = GlueTextTask("mnli", data_dir=root, tokenizer=tokenizer(), max_seq_length=32)
-  assert set(task.more_splits()) == {"eval_mismatched", "test_mismatched", "test_ax"}
+  assert set(task.splits) == {"train", "eval", "test", "eval_mismatched", "test_mismatched", "test_ax"}
   right = {"logits": np.eye(3) * 5}
   assert task.evaluate(right, "eval_mismatched")["accuracy"] == 1.0
   for split in ("test_mismatched", "test_ax"):

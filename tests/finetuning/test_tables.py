@@ -83,7 +83,6 @@ def test_rows_are_held_out_where_no_evaluation_is_named(tmp_path):
     ("a.jsonl", '{"text": "x", "label": 1}\n{"text": "y"}\n', "'label' at line 2"),
     ("a.jsonl", '{"text": "x"\n', "line 1"),
     ("a.tsv", "text\tlabel\nx\ty\tz\n", "3 in row 1"),
-    ("a.parquet", "no parquet", "must be Parquet"),
     ("a.txt", "x", r"ends in \.tsv"),
   ],
 )

@@ -2,30 +2,18 @@
 
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
-import hashlib
-import json
 import os
 from typing import Any
 
 from absl import logging
 
 from albert_tf import __version__, files
-from albert_tf.configs.task import TASK_FILE, TaskSpec
+from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine import run_directory
+from albert_tf.finetuning.engine.fit import PLOT_FILE
 from albert_tf.finetuning.engine.results import scores, shown
 from albert_tf.finetuning.tasks.base import FineTuningTask, Outputs
-
-PLOT_FILE = "evaluation.png"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Candidate:
-  """A run that may become a member: its directory, what it left for each split, and a hash of that."""
-
-  directory: str
-  outputs: Mapping[str, Outputs]
-  sha256: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,24 +93,35 @@ def combine(
     raise UserError(
       f"An ensemble needs data to answer. Received: neither evaluation nor test data of {task.spec.name}."
     )
-  candidates = [_read(task, directory, splits) for directory in directories]
-  identity = _identity(task, candidates)
+  identity = {"task": task.spec.name, "data": dict(task.data), "ensemble_of": list(directories)}
   _check_directory(output_dir, identity)
-  selection = (
-    greedy([each.outputs["eval"] for each in candidates], lambda chosen: _score(task, chosen))
-    if "eval" in splits
-    else Selection(chosen=tuple(range(len(candidates))))
-  )
-  members = [candidates[number] for number in sorted(selection.chosen)]
-  made = {name: task.ensemble([each.outputs[name] for each in members]) for name in splits}
-  metrics = _metrics(task, made)
+  candidates = [_stored(task, directory, splits) for directory in directories]
+
+  def score(chosen: Sequence[Outputs]) -> float:
+    value = task.evaluate(task.ensemble(chosen))[task.best_metric]
+    logging.info("%d runs: %s %s", len(chosen), task.best_metric, shown(task.best_metric, value))
+    return value
+
+  if "eval" in splits:
+    selection = greedy([each["eval"] for each in candidates], score)
+  else:
+    selection = Selection(chosen=tuple(range(len(candidates))))
+  made = {name: task.ensemble([candidates[n][name] for n in sorted(selection.chosen)]) for name in splits}
+  metrics = task.evaluate(made["eval"]) if "eval" in made else {}
+  for name in splits:
+    if name.startswith("eval_"):
+      found = task.evaluate(made[name], name)
+      metrics |= {f"{name.removeprefix('eval_')}_{key}": value for key, value in found.items()}
   results = {
     "task": task.spec.name,
     "kind": task.spec.kind,
     "best_metric": task.best_metric,
-    **metrics,
-    **_described(candidates, selection),
+    **{key: float(value) for key, value in metrics.items()},
+    "chosen_on": "the evaluation data" if selection.scores else "nothing: all runs",
+    "members": _described([directories[n] for n in selection.chosen], "score_with_it", selection.scores),
+    "candidates": _described(directories, "score", selection.alone),
   }
+
   files.makedirs(output_dir)
   run_directory.write_json(
     os.path.join(output_dir, run_directory.RUN_FILE), {"identity": identity, "albert_tf": __version__}
@@ -135,17 +134,30 @@ def combine(
   return results
 
 
-def _described(candidates: Sequence[Candidate], selection: Selection) -> dict[str, Any]:
-  """Who was chosen of whom, and on what."""
-  members = [{"directory": candidates[number].directory} for number in selection.chosen]
-  described = [{"directory": each.directory, "sha256": each.sha256} for each in candidates]
-  if not selection.scores:
-    return {"chosen_on": "nothing: all runs", "members": members, "candidates": described}
-  return {
-    "chosen_on": "the evaluation data",
-    "members": [{**m, "score_with_it": score} for m, score in zip(members, selection.scores, strict=True)],
-    "candidates": [{**c, "score": score} for c, score in zip(described, selection.alone, strict=True)],
-  }
+def _described(directories: Sequence[str], key: str, values: Sequence[float]) -> list[dict[str, Any]]:
+  if not values:
+    return [{"directory": directory} for directory in directories]
+  return [{"directory": each, key: value} for each, value in zip(directories, values, strict=True)]
+
+
+def _stored(task: FineTuningTask, directory: str, splits: Sequence[str]) -> dict[str, Outputs]:
+  """What a run left for each split."""
+  found = run_directory.task_difference(TaskSpec.load(directory), task.spec)
+  if found:
+    raise UserError(
+      f"All runs of an ensemble are of one task. Received: {directory} of {found}. Leave it out of --ensemble_of."
+    )
+  return {name: task.stored(directory, name) for name in splits}
+
+
+def _check_directory(output_dir: str, identity: Mapping[str, Any]) -> None:
+  path = os.path.join(output_dir, run_directory.RUN_FILE)
+  same = files.exists(path) and run_directory.read_json(path).get("identity") == identity
+  if not same and [name for name in files.listdir(output_dir) if not files.is_unfinished(name)]:
+    raise UserError(
+      f"An ensemble needs a new or empty output directory, or its own. Received: {output_dir}, which holds something "
+      "else. Choose another --output_dir."
+    )
 
 
 def lines(results: Mapping[str, Any]) -> list[str]:
@@ -156,62 +168,3 @@ def lines(results: Mapping[str, Any]) -> list[str]:
   single = [each["score"] for each in results["candidates"] if "score" in each]
   best = [f"best member alone: {shown(results['best_metric'], max(single))}"] if single else []
   return [f"{number} of {of} runs, chosen on {results['chosen_on']}", *added, *values, *best]
-
-
-def _read(task: FineTuningTask, directory: str, splits: Sequence[str]) -> Candidate:
-  spec = TaskSpec.load(directory)
-  found = run_directory.task_difference(spec, task.spec)
-  if found:
-    raise UserError(
-      f"All runs of an ensemble are of one task. Received: {directory} of {found}. Leave it out of --ensemble_of."
-    )
-  outputs = {name: task.stored(directory, name) for name in splits}
-  total = hashlib.sha256()
-  for name in sorted(outputs):
-    for key in sorted(outputs[name]):
-      values: Any = outputs[name][key]
-      total.update(
-        f"{name}\0{key}\0{json.dumps(values if isinstance(values, list) else values.tolist())}".encode()
-      )
-  return Candidate(directory=directory, outputs=outputs, sha256=total.hexdigest())
-
-
-def _score(task: FineTuningTask, chosen: Sequence[Outputs]) -> float:
-  value = task.evaluate(task.ensemble(chosen))[task.best_metric]
-  logging.info("%d runs: %s %s", len(chosen), task.best_metric, shown(task.best_metric, value))
-  return value
-
-
-def _metrics(task: FineTuningTask, made: Mapping[str, Outputs]) -> dict[str, float]:
-  metrics = task.evaluate(made["eval"]) if "eval" in made else {}
-  for name, outputs in made.items():
-    if name.startswith("eval_"):
-      found = task.evaluate(outputs, name)
-      metrics |= {f"{name.removeprefix('eval_')}_{key}": value for key, value in found.items()}
-  return {key: float(value) for key, value in metrics.items()}
-
-
-def _identity(task: FineTuningTask, candidates: Sequence[Candidate]) -> dict[str, Any]:
-  """What makes two ensembles the same: the task and data, and what each run had answered."""
-  spec = {"name": task.spec.name, "kind": task.spec.kind, "squad_version": task.spec.squad_version}
-  return {
-    "task": spec,
-    "data": dict(task.data),
-    "ensemble_of": {each.directory: each.sha256 for each in candidates},
-  }
-
-
-def _check_directory(output_dir: str, identity: Mapping[str, Any]) -> None:
-  found = [name for name in files.listdir(output_dir) if not files.is_unfinished(name)]
-  path = os.path.join(output_dir, run_directory.RUN_FILE)
-  same = files.exists(path) and run_directory.read_json(path).get("identity") == identity
-  if found and not same:
-    kind = (
-      "another run"
-      if files.exists(os.path.join(output_dir, TASK_FILE))
-      else "something else, or other answers"
-    )
-    raise UserError(
-      f"An ensemble needs a new or empty output directory, or its own. Received: {output_dir}, which holds {kind}. "
-      "Choose another --output_dir."
-    )

@@ -110,7 +110,7 @@ class TextTask(FineTuningTask):
       raise UserError(
         f"A label must be one of {', '.join(self.spec.label_names)}. Received: "
         f"{', '.join(map(repr, unknown[:5]))}{' and more' if len(unknown) > 5 else ''} in {texts.source}, first at "
-        f"line {texts.first_line + list(labels).index(unknown[0])}. Mend the file, or name the classes (--label_names)."
+        f"line {texts.first_line + list(labels).index(unknown[0])}. Fix the file, or name the classes (--label_names)."
       )
     return np.array([index[label] for label in labels], np.int32)
 
