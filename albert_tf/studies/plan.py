@@ -201,8 +201,13 @@ class Plan:
 
     The rate decays over that number. Where evaluation or compilation takes this arm longer, its end is cut off.
     """
-    updates, everything = results.training_hours(other_run) or (0.0, 0.0)
-    rate = results.examples_per_second(timed_run) or 0.0
+    hours, rate = results.training_hours(other_run), results.examples_per_second(timed_run)
+    if hours is None or rate is None:
+      raise UserError(
+        f"{arm.name} takes the time of another arm, whose run must tell it. Received: no report of updates there. Let "
+        "it report at least once, with a smaller --iterations_per_loop in --train_flags."
+      )
+    updates, everything = hours
     batch = int(flag_values(self.training_flags(arm)).get("train_batch_size", 4096))
     return [
       f"--num_train_steps={max(1, int(updates * 3600 * rate / batch))}",

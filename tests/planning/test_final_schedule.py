@@ -54,23 +54,6 @@ def test_a_loop_that_depends_on_data_counts_once_and_is_reported():
   assert read_cycles(unknown, EARLY) == Cycles(2 + 9 + 3 + 1, 0, 1)
 
 
-@pytest.mark.parametrize(
-  ("line", "iterations"),
-  [
-    ("%p3_p2 = scmp.ge.s32.totalorder %s3_s2, 6", 6),
-    ("%p3_p2 = scmp.gt.s32.totalorder %s3_s2, %s6_s5", 8),  # A bound that was stored: 7.
-    ("%p3_p2 = pneg %p1_p0", 3),
-    ("%p3_p2 = scmp.eq.u32.totalorder %s3_s2, 3", 3),
-  ],
-)
-def test_control_code(line, iterations):
-  text = LOOP.replace("%p3_p2 = scmp.ge.s32.totalorder %s3_s2, 6", line)
-  text = text.replace("(%p1_p0) target = $region7", "(%p0_p9) target = $region7")  # Never known: not taken.
-  got = read_cycles(text, EARLY)
-  assert got.loops_counted_once == 0
-  assert (got.issue - 3) / 12 == pytest.approx(iterations, abs=0.2)
-
-
 def test_a_matrix_unit_may_need_longer_than_the_bundles():
   text = "\n".join(
     f"   0x{n}   :  {{ %{n} = vmatmul.bf16.gmra.mxu{n % 2} %v{n}_v1  ;;  %{n}9 = vmatmul.f32.gmra.mxu0 %v{n}_v1 }}"
