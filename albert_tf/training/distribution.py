@@ -1,8 +1,10 @@
 """One function behind every way to place replicas."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+import contextlib
 import json
 import os
+import re
 import sys
 from typing import TypeVar
 import zlib
@@ -45,13 +47,18 @@ def _tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
       tpu=config.tpu, zone=config.tpu_zone or None, project=config.gcp_project or None
     )
     if config.tpu != "local":
-      slice_hosts.check_hosts(resolver.cluster_spec())
+      hosts = resolver.cluster_spec().as_dict().get("worker", ())
+      slice_hosts.check_hosts(hosts)
       tf.config.experimental_connect_to_cluster(resolver)
-      slice_hosts.watch_hosts(resolver.cluster_spec())
+      slice_hosts.watch_hosts(hosts)
     tf.tpu.experimental.initialize_tpu_system(resolver)
     return tf.distribute.TPUStrategy(resolver)
   except Exception as error:  # The resolver and the runtime raise many types, none of them documented.
-    raise tpu_host.unreachable(config.tpu, str(error) or type(error).__name__) from error
+    lines = [line.strip() for line in (str(error) or type(error).__name__).splitlines()]
+    # Not where in the graph it happened.
+    place = r"\[\[|\[Op:|Registered |<|Graph execution|Detected at"
+    telling = [line for line in lines if line and not re.match(place, line)]
+    raise tpu_host.unreachable(config.tpu, (telling or lines)[-1]) from error
 
 
 def precision_policy(precision: str) -> str:
@@ -134,6 +141,7 @@ class Consensus:
   """What the processes of a run decide together, so that none waits for one that has left. One alone decides itself."""
 
   def __init__(self, strategy: tf.distribute.Strategy):
+    self.is_chief = is_chief(strategy)
     self._several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
     def total(flag: tf.Tensor) -> tf.Tensor:
@@ -174,6 +182,19 @@ class Consensus:
       return dict(values)
     numbers = self._first(tf.constant([float(value) for value in values.values()], tf.float64))
     return dict(zip(values, numbers.numpy().tolist(), strict=True))
+
+  @contextlib.contextmanager
+  def together(self) -> Iterator[None]:
+    """A `UserError` that one process meets in the body ends all of them behind it. Every process must enter."""
+    refusal = None
+    try:
+      yield
+    except UserError as error:
+      refusal = error
+    if self.any(refusal is not None):
+      raise refusal or UserError(
+        "The workers of a run go on together. Received: a refusal of another one. Its message says what to do."
+      )
 
   def on_chief(self, chief: bool, action: Callable[[], Result]) -> Result | None:
     """What `action` returns on the chief, and None elsewhere; its `UserError` ends the other processes as well."""

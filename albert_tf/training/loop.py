@@ -11,11 +11,10 @@ from albert_tf.training.distribution import Consensus
 from albert_tf.training.evaluation import Evaluator
 from albert_tf.training.interruption import StopRequest
 from albert_tf.training.reporting.goodput import Goodput
-from albert_tf.training.reporting.profiling import StepProfiler
-from albert_tf.training.reporting.reporter import Reporter
+from albert_tf.training.reporting.reporter import EVAL, Reporter
 from albert_tf.training.settings import PretrainingSettings
 from albert_tf.training.step import StepMetrics, TrainStep
-from albert_tf.training.watch import SkippedUpdates, TrainingWatch, check_finite
+from albert_tf.training.watch import TrainingWatch, check_finite
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +63,7 @@ class TrainingLoop:
   Args:
     evaluator: held-out evaluation, or None.
     store: where checkpoints go; None on a process that writes none.
-    goodput: the clock.
-    consensus: of the processes; `stop` is asked once after every chunk, on all of them.
+    workers: the processes of the run; `stop` is asked once after every chunk, on all of them.
   """
 
   def __init__(
@@ -77,9 +75,8 @@ class TrainingLoop:
     store: CheckpointStore | None,
     reporter: Reporter,
     goodput: Goodput,
-    consensus: Consensus,
+    workers: Consensus,
     stop: StopRequest,
-    watch: TrainingWatch,
   ):
     self._settings = settings
     self._train_step = train_step
@@ -87,17 +84,13 @@ class TrainingLoop:
     self._store = store
     self._reporter = reporter
     self._goodput = goodput
-    self._consensus = consensus
+    self._workers = workers
     self._stop = stop
-    self._watch = watch
-    self._profiler = StepProfiler(
-      settings.profile_steps if store is not None else None,
-      f"{settings.output_dir.rstrip('/')}/tensorboard/profile",
-      say=reporter.message,
-    )
-    self._skipped = SkippedUpdates()
+    self._watch = TrainingWatch(settings)
     self._saved = store.last if store is not None else None
-    self._compiled = False
+    self._compiled = self._tracing = False
+    self._traced = settings.profile_steps if store is not None else None
+    self._trace_directory = f"{settings.output_dir.rstrip('/')}/tensorboard/profile"
     self._unreported: _Chunk | None = None
     self._evaluation: Mapping[str, float] | None = None
 
@@ -137,18 +130,18 @@ class TrainingLoop:
         if stopping and not saves:
           self._save(step, state)
       if saves:
-        self._reporter.refresh()
+        self._reporter.draw()
     return self._end(step, state, stopping=stopping, over=over)
 
   def _stopping(self) -> bool:
-    return self._consensus.any(self._stop.received)
+    return self._workers.any(self._stop.received)
 
   def _is_over(self, step: int) -> bool:
     """Whether `step` is the run's last: of the schedule, or of the time that it may take."""
     if step >= self._settings.num_train_steps:
       return True
     hours = self._settings.max_train_hours  # The chief's clock knows of earlier lives.
-    return hours is not None and self._consensus.any(self._goodput.running >= hours * 3600)
+    return hours is not None and self._workers.any(self._goodput.running >= hours * 3600)
 
   def _saves_at(self, step: int) -> bool:
     return step % self._settings.save_checkpoints_steps == 0
@@ -158,29 +151,54 @@ class TrainingLoop:
 
   def _train(self, iterator: Iterator[Any], step: int, num_steps: int) -> None:
     """Makes the updates after `step`, checks them, and reports them where a report is due."""
-    with self._profiler.around(step + 1, num_steps):
+    self._start_trace(step)
+    with tf.profiler.experimental.Trace("updates", step_num=step + 1, _r=1):  # _r: the root of a step.
       chunk = self._run_steps(iterator, num_steps)
+    self._end_trace(step + num_steps)
     averages = chunk.metrics.averages(num_steps, self._settings.step.sentence_task)
     if self._store is not None:
       self._store.check()  # First: where another process took the directory over, its files stay as they are.
     saved = self._store.last if self._store is not None else None
     check_finite(averages, first_step=step + 1, last_step=step + num_steps, last_checkpoint=saved)
-    words = self._skipped.observe(step + 1, chunk.metrics.left_out.numpy(), last_checkpoint=saved)
+    warnings = self._watch.skipped(step + 1, chunk.metrics.left_out.numpy(), last_checkpoint=saved)
     self._unreported = chunk if self._unreported is None else self._unreported.add(chunk)
     every = self._settings.report_steps
     if not every or (step + num_steps) % every == 0:
-      words += self._report(step + num_steps)
+      self._report(step + num_steps)
     if chunk.timed is chunk.metrics:  # The first chunk includes the compilation.
-      words += self._watch.chunk_time(num_steps, chunk.seconds)
-    for word in words:
-      self._reporter.message(word)
+      warnings += self._watch.chunk_time(num_steps, chunk.seconds)
+    for warning in warnings:
+      self._reporter.message(warning)
     self._report_saved()
 
-  def _report(self, step: int) -> list[str]:
-    """Reports the updates up to `step` that were not yet; returns what there is to say of them."""
+  def _start_trace(self, step: int) -> None:
+    """Starts the trace of --profile_steps, whose edges are boundaries; a run does not end for want of one."""
+    if self._traced is None or self._tracing or not self._traced[0] <= step + 1 <= self._traced[1]:
+      return
+    try:
+      tf.profiler.experimental.start(self._trace_directory)
+      self._tracing = True
+    except tf.errors.OpError as error:
+      self._traced = None  # Not tried again.
+      self._reporter.message(f"no trace (--profile_steps): {error.message}")
+
+  def _end_trace(self, step: int) -> None:
+    if self._traced is None or not self._tracing or step < self._traced[1]:
+      return
+    self._tracing = False
+    try:
+      tf.profiler.experimental.stop()
+      self._reporter.message(
+        f"wrote a trace below {self._trace_directory} (--profile_steps); tensorboard --logdir shows it"
+      )
+    except tf.errors.OpError as error:
+      self._reporter.message(f"no trace (--profile_steps): {error.message}")
+
+  def _report(self, step: int) -> None:
+    """Reports the updates up to `step` that were not yet."""
     chunk, self._unreported = self._unreported, None
     if chunk is None:
-      return []
+      return
     averages = chunk.metrics.averages(chunk.num_steps, self._settings.step.sentence_task)
     waited = {"input_share": float(chunk.timed.input_seconds) / max(chunk.seconds, 1e-9)}
     self._reporter.train(
@@ -192,28 +210,26 @@ class TrainingLoop:
       tokens=round(float(chunk.timed.tokens)),
     )
     self._goodput.write()
-    return self._watch.observe(step, averages)
+    for warning in self._watch.observe(step, averages):
+      self._reporter.message(warning)
 
   def _run_steps(self, iterator: Iterator[Any], num_steps: int) -> _Chunk:
-    first, made = None, num_steps
-    if not self._compiled:  # One update by itself, so that the time of the others is known.
-      self._compiled = True
-      first, seconds = self._timed(iterator, 1, "compile")
-      if num_steps == 1:
-        return _Chunk(1, first, first, 1, seconds)
-      num_steps -= 1
-    metrics, seconds = self._timed(iterator, num_steps, "step")
-    return _Chunk(made, metrics if first is None else first.add(metrics), metrics, num_steps, seconds)
+    if self._compiled:
+      return self._timed(iterator, num_steps, "step")
+    self._compiled = True  # One update by itself, so that the time of the others is known.
+    first = self._timed(iterator, 1, "compile")
+    if num_steps == 1:
+      return first
+    others = self._timed(iterator, num_steps - 1, "step")
+    return others._replace(num_steps=num_steps, metrics=first.metrics.add(others.metrics))
 
-  def _timed(self, iterator: Iterator[Any], num_steps: int, category: str) -> tuple[StepMetrics, float]:
+  def _timed(self, iterator: Iterator[Any], num_steps: int, category: str) -> _Chunk:
     metrics = self._train_step.run(iterator, tf.constant(num_steps))
     waited = float(metrics.input_seconds)  # Waits for the device.
-    return metrics, self._goodput.mark(category, waited=waited)
+    return _Chunk(num_steps, metrics, metrics, num_steps, self._goodput.mark(category, waited=waited))
 
   def _save(self, step: int, state: HostState) -> None:
-    # The log first: a checkpoint is only seen with the reports up to it.
-    for word in self._report(step):
-      self._reporter.message(word)
+    self._report(step)  # The log first: a checkpoint is only seen with the reports up to it.
     self._reporter.flush()
     self._goodput.write(now=True)
     self._goodput.mark("report")
@@ -227,7 +243,7 @@ class TrainingLoop:
     metrics = self._evaluator()
     self._goodput.mark("evaluation")
     self._reporter.eval(step, metrics)
-    state = self._judge(step, state, metrics, saved=saved)
+    state = self._note_evaluation(step, state, metrics, saved=saved)
     if state.best_step == step:
       self._reporter.message(f"step {step:,} is the best so far")
     return state
@@ -237,12 +253,14 @@ class TrainingLoop:
     if self._evaluator is None or step == 0 or not (over or self._evaluates_at(step)):
       return state
     saved = over or self._saves_at(step)  # And not between, where a run that was not stopped saves nothing.
-    known = self._reporter.evaluation(step)
-    if self._consensus.any(self._store is not None and known is None):
+    known = self._reporter.find(step, EVAL)
+    if self._workers.any(self._store is not None and known is None):
       return self._evaluate(step, state, saved=saved)
-    return state if known is None else self._judge(step, state, known, saved=saved)
+    return state if known is None else self._note_evaluation(step, state, known, saved=saved)
 
-  def _judge(self, step: int, state: HostState, metrics: Mapping[str, float], *, saved: bool) -> HostState:
+  def _note_evaluation(
+    self, step: int, state: HostState, metrics: Mapping[str, float], *, saved: bool
+  ) -> HostState:
     self._evaluation = metrics
     if self._settings.select_best == "last" or not saved:
       return state
@@ -260,30 +278,26 @@ class TrainingLoop:
         self._reporter.message(f"saved {self._saved}")
 
   def _end(self, step: int, state: HostState, *, stopping: bool, over: bool) -> LoopResult:
-    self._profiler.close()
+    self._end_trace(self._settings.num_train_steps)
     self._goodput.mark("report")
     if self._store is not None:
       self._store.wait()
     self._goodput.mark("checkpoint")
     self._report_saved()
     self._goodput.write(now=True)
-    self._reporter.summary(self._goodput, examples=state.examples_seen)
+    self._reporter.message(self._goodput.table(examples=state.examples_seen))
     if over and step < self._settings.num_train_steps:
       self._reporter.message(
         f"ended at step {step:,} of {self._settings.num_train_steps:,}: the run has taken its "
         f"--max_train_hours={self._settings.max_train_hours:g}"
       )
-    self._reporter.message(self._where(state))
-    interrupted = stopping and (not over or self._evaluator is not None)
-    return LoopResult(step, self._saved, self._evaluation, interrupted)
-
-  def _where(self, state: HostState) -> str:
-    """Where a person finds what the run has left."""
     best = f", model.ckpt-{state.best_step} is the best" if state.best_step > 0 else ""
-    return (
+    self._reporter.message(
       f"the run is in {self._settings.output_dir}: metrics.jsonl, curves.png, tensorboard/, goodput.json; the last "
       f"checkpoint is {self._saved}{best}. The commands take the directory as --init_checkpoint"
     )
+    interrupted = stopping and (not over or self._evaluator is not None)
+    return LoopResult(step, self._saved, self._evaluation, interrupted)
 
 
 def next_boundary(settings: PretrainingSettings, step: int) -> int:

@@ -30,7 +30,7 @@ def test_a_bucket(bucket, monkeypatch, url, faults, found, advice):
   for name, value in bucket.environment().items():
     monkeypatch.setenv(name, value)
   bucket.faults = faults
-  (check,) = doctor._output_directory(url)
+  (check,) = doctor.check_directory(url)
   assert check.found.startswith(url)
   assert found in check.found
   assert advice in check.advice if advice else check.advice == ""

@@ -1,18 +1,22 @@
 """Reports: one JSON line each, no step twice after a resume, readable progress, curves."""
 
+import dataclasses
 import io
 import json
 import math
 
 from matplotlib.image import imread
 import pytest
+from support.tiny_records import tiny_config
 import tensorflow as tf
 
 from albert_tf.errors import UserError
+from albert_tf.optim.config import OptimizerConfig
 from albert_tf.training.metrics_log import MetricsLog, read_metrics
-from albert_tf.training.reporting.curves import draw_curves, smooth
+from albert_tf.training.reporting.curves import draw_curves
 from albert_tf.training.reporting.goodput import Machine
 from albert_tf.training.reporting.reporter import Reporter
+from albert_tf.training.settings import PretrainingSettings, StepConfig
 
 pytestmark = pytest.mark.draws
 
@@ -20,14 +24,31 @@ METRICS = {"loss": 7.5, "masked_lm_loss": 6.8, "masked_lm_accuracy": 0.125, "sen
            "sentence_order_accuracy": 0.5, "learning_rate": 0.001, "gradient_norm": 2.0, "weight_norm": 30.0,
            "update_norm": 0.1}  # fmt: skip
 
+HELD_OUT = {"loss": 7.0, "masked_lm_loss": 6.5, "masked_lm_accuracy": 0.25}
+SETTINGS = PretrainingSettings(
+  input_files=(),
+  output_dir="",
+  model=tiny_config(),
+  optimizer=OptimizerConfig(),
+  step=StepConfig(),
+  max_seq_length=16,
+  max_predictions_per_seq=3,
+)
+
+
+def make(directory, num_train_steps=100, **options):
+  optimizer = OptimizerConfig(num_train_steps=num_train_steps, num_warmup_steps=1)
+  settings = dataclasses.replace(SETTINGS, output_dir=str(directory), optimizer=optimizer)
+  return Reporter(settings, **options)
+
 
 def run(directory, steps, *, start_step=0, **settings):
   stream = io.StringIO()
-  reporter = Reporter(str(directory), num_train_steps=100, start_step=start_step, stream=stream,
-                      machine=Machine(model_flops_per_example=5e9), **settings)  # fmt: skip
+  reporter = make(directory, 100, start_step=start_step, stream=stream,
+                  machine=Machine(model_flops_per_example=5e9), **settings)  # fmt: skip
   for step in steps:
     reporter.train(step, METRICS, updates=10, seconds=2.0, examples=320, tokens=40_960)
-    reporter.eval(step, {"loss": 7.0, "masked_lm_accuracy": 0.25})
+    reporter.eval(step, HELD_OUT)
   reporter.close()
   return stream.getvalue()
 
@@ -49,7 +70,7 @@ def test_a_report_has_the_documented_keys_and_rates(tmp_path):
   train, held_out = lines(tmp_path)
   rates = {"examples_per_second": 160.0, "tokens_per_second": 20_480.0, "model_tflops_per_second": 0.8}
   assert train == {"step": 10, "split": "train", **METRICS, **rates}
-  assert held_out == {"step": 10, "split": "eval", "loss": 7.0, "masked_lm_accuracy": 0.25}
+  assert held_out == {"step": 10, "split": "eval", **HELD_OUT}
   assert tensorboard_steps(tmp_path, "train") == [10]
   assert imread(tmp_path / "curves.png").shape[1] > 1000
 
@@ -60,13 +81,13 @@ def test_progress_is_plain_lines_without_a_terminal(tmp_path):
     "step 20/100 (20%) · loss 7.5 · masked LM 6.8 12.5% · order 0.7 50.0% · rate 0.001"
   )
   assert text[2].endswith("160 ex/s · 20,480 tok/s · 0.8 TFLOP/s · ETA 0:00:16")
-  assert text[3] == "held-out at step 20 · loss 7 · masked LM 25.0%"
+  assert text[3] == "held-out at step 20 · loss 7 · masked LM 6.5 25.0%"
 
 
 def test_the_first_estimate_is_of_the_updates_that_were_timed(tmp_path):
   """The one that includes the compilation is not."""
   stream = io.StringIO()
-  reporter = Reporter(str(tmp_path), num_train_steps=100, stream=stream)
+  reporter = make(tmp_path, 100, stream=stream)
   reporter.train(10, METRICS, updates=9, seconds=9.0, examples=9, tokens=9)
   reporter.close()
   assert "ETA 0:01:30" in stream.getvalue()
@@ -76,7 +97,7 @@ def test_the_first_estimate_is_of_the_updates_that_were_timed(tmp_path):
 def test_progress_on_a_terminal_is_one_bar(tmp_path):
   stream = io.StringIO()
   stream.isatty = lambda: True
-  reporter = Reporter(str(tmp_path), num_train_steps=20, stream=stream)
+  reporter = make(tmp_path, 20, stream=stream)
   reporter.train(20, METRICS, updates=20, seconds=1.0, examples=1, tokens=1)
   reporter.message("saved")
   reporter.close()
@@ -122,18 +143,18 @@ def test_only_the_chief_writes(tmp_path):
 
 
 def test_frequent_checkpoints_do_not_draw_each_time(tmp_path):
-  reporter = Reporter(str(tmp_path), num_train_steps=10, stream=io.StringIO())
-  reporter.refresh()
+  reporter = make(tmp_path, 10, stream=io.StringIO())
+  reporter.draw()
   first = (tmp_path / "curves.png").stat().st_mtime_ns
-  reporter.refresh()
+  reporter.draw()
   reporter.eval(5, {"loss": 2.0})
-  reporter.refresh()
+  reporter.draw()
   assert (tmp_path / "curves.png").stat().st_mtime_ns == first
   reporter.close()
   last = (tmp_path / "curves.png").stat().st_mtime_ns
   assert last > first
-  again = Reporter(str(tmp_path), num_train_steps=10, start_step=5, stream=io.StringIO())
-  again.refresh()
+  again = make(tmp_path, 10, start_step=5, stream=io.StringIO())
+  again.draw()
   drawn = (tmp_path / "curves.png").stat().st_mtime_ns
   again.close()  # Nothing was reported since.
   assert (tmp_path / "curves.png").stat().st_mtime_ns == drawn > last
@@ -147,11 +168,3 @@ def test_curves_draw_from_any_number_of_reports(tmp_path):
     ]
     draw_curves(records, path, baselines={"loss": 0.5})
     assert imread(path).ndim == 3
-
-
-def test_smoothing_keeps_lines_and_ends_and_shrinks_noise():
-  line = [0.5 * i for i in range(60)]
-  assert smooth(line) == pytest.approx(line)
-  noise = [(-1.0) ** i for i in range(60)]
-  assert smooth(noise)[0] == 1.0
-  assert max(map(abs, smooth(noise)[5:-5])) < 0.5

@@ -21,7 +21,7 @@ from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.records.parse import parse_pretraining_batch
 from albert_tf.training.pretraining import run_pretraining
 from albert_tf.training.reporting.reporter import Reporter
-from albert_tf.training.watch import NonFiniteError, SkippedUpdates
+from albert_tf.training.watch import NonFiniteError
 
 STEPS, BATCH = 9, 32
 AVERAGING = dataclasses.replace(OPTIMIZER, ema_decay=0.5)
@@ -186,15 +186,3 @@ def test_diverged_weights_end_the_run(tmp_path):
   ):
     run_pretraining(dataclasses.replace(settings, optimizer=optimizer))
   assert latest_checkpoint(f"{settings.output_dir}/checkpoints") is None
-
-
-def test_the_count_goes_on_over_reports_and_begins_anew_after_a_good_update():
-  skipped = SkippedUpdates()
-  assert skipped.observe(1, [], last_checkpoint=None) == []
-  heard = skipped.observe(1, [0.0] + [1.0] * 9, last_checkpoint=None)
-  assert "left out 9 update(s)" in heard[0]
-  assert "step 2, 3, 4, 5, 6, 7, 8, 9, …" in heard[0]
-  assert skipped.observe(11, [1.0, 0.0, 1.0], last_checkpoint=None)
-  skipped.observe(14, [1.0] * 9, last_checkpoint=None)
-  with pytest.raises(NonFiniteError, match=r"up to step 23 .*ckpt-5; running"):
-    skipped.observe(23, [1.0], last_checkpoint="ckpt-5")

@@ -75,7 +75,10 @@ def test_no_plateau_while_learning_after_leaving_it_or_in_the_warmup():
 @pytest.mark.parametrize(("num_train_steps", "window"), [(600, 300), (20_000, 1000), (125_000, 5000)])
 def test_the_window_follows_the_length_of_the_run(num_train_steps, window):
   watch = TrainingWatch(settings(num_train_steps=num_train_steps, num_warmup_steps=0))
-  heard = [watch.observe(step, {"masked_lm_loss": 7.0}) for step in range(0, 2 * window, 10)]
+  heard = [
+    watch.observe(step, {"masked_lm_loss": 7.0, "masked_lm_accuracy": 0.05})
+    for step in range(0, 2 * window, 10)
+  ]
   first = next(words for words in heard if words)
   assert f"for {window:,} steps" in first[0]
 
@@ -83,7 +86,8 @@ def test_the_window_follows_the_length_of_the_run(num_train_steps, window):
 def test_collapse_and_recovery_of_the_accuracy():
   watch = TrainingWatch(settings(num_train_steps=100, num_warmup_steps=0))
   heard = [
-    watch.observe(i, {"masked_lm_accuracy": a}) for i, a in enumerate([0.05, 0.01, 0.4, 0.1, 0.1, 0.38])
+    watch.observe(i, {"masked_lm_loss": 9.0, "masked_lm_accuracy": a})
+    for i, a in enumerate([0.05, 0.01, 0.4, 0.1, 0.1, 0.38])
   ]
   assert [len(words) for words in heard] == [0, 0, 0, 1, 0, 1]
   assert "collapsed to 10.0% at step 3; its best was 40.0%" in heard[3][0]
@@ -96,15 +100,15 @@ def test_collapse_and_recovery_of_the_accuracy():
     ({}, []),
     ({"batch_size": 1024}, []),
     ({"batch_size": 32, "width": 6}, []),
-    ({"batch_size": 32}, ["11.3 times what a batch of 32"]),
-    ({"learning_rate": 1e-5}, ["Was it scaled twice"]),
-    ({"num_warmup_steps": 0}, ["no warm-up"]),
+    ({"batch_size": 32}, ["11 times what a batch of 32"]),
+    ({"learning_rate": 1e-5}, ["0.0057 times what"]),
+    ({"num_warmup_steps": 0}, ["warm-up of 0 steps"]),
     ({"num_warmup_steps": 50}, ["0.04% of the run"]),
-    ({"num_train_steps": 5000}, ["takes 62% of the run"]),
+    ({"num_train_steps": 5000}, ["62.50% of the run"]),
     ({"learning_rate": 0.003, "batch_size": 64, "width": 3}, []),
     ({"name": "adamw", "learning_rate": 0.003}, ["7.5 times"]),
     ({"name": "adamw", "learning_rate": 1e-4, "batch_size": 256}, []),
-    ({"batch_size": 32, "num_train_steps": 5000}, ["11.3 times", "takes 62%"]),
+    ({"batch_size": 32, "num_train_steps": 5000}, ["11 times", "62.50%"]),
   ],
 )
 def test_settings_that_do_not_fit_together(change, words):
@@ -120,3 +124,13 @@ def test_chunks_longer_than_a_preemption_waits_are_told_once():
   assert watch.chunk_time(1, 60.0) == []
   assert "--iterations_per_loop=250 would save in time" in watch.chunk_time(1000, 40.0)[0]
   assert watch.chunk_time(1000, 40.0) == []
+
+
+def test_updates_left_out_are_counted_over_reports_until_a_good_one():
+  watch = TrainingWatch(settings(num_train_steps=100, num_warmup_steps=0))
+  assert watch.skipped(1, [], last_checkpoint=None) == []
+  assert "left out 9 update(s)" in watch.skipped(1, [0.0] + [1.0] * 9, last_checkpoint=None)[0]
+  assert watch.skipped(11, [1.0, 0.0, 1.0], last_checkpoint=None)
+  watch.skipped(14, [1.0] * 9, last_checkpoint=None)
+  with pytest.raises(NonFiniteError, match=r"up to step 23 .*ckpt-5; running"):
+    watch.skipped(23, [1.0], last_checkpoint="ckpt-5")

@@ -23,20 +23,14 @@ CATEGORIES = {
   "lost": "updates made again after a kill",
   "down": "no process; a killed one's last seconds",
 }
-_LOCAL_SECONDS, _REMOTE_SECONDS = 10.0, 60.0  # Between two writes of the record.
+_WRITE_SECONDS, _REMOTE_WRITE_SECONDS = 10.0, 60.0  # Between two writes of the record.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Machine:
-  """What the run's devices could do and cost; what is not known is 0 and left out of reports.
+  """What all devices of a run together could do (FLOP/s) and cost; 0 for what is not known."""
 
-  Attributes:
-    model_flops_per_example: operations of one example in a training step.
-    peak_flops: FLOP/s of all devices together.
-    usd_per_hour: price of all devices together.
-  """
-
-  model_flops_per_example: float = 0.0
+  model_flops_per_example: float = 0.0  # Of one example in a training step.
   peak_flops: float = 0.0
   usd_per_hour: float = 0.0
 
@@ -50,9 +44,6 @@ class Goodput:
     at_checkpoint: the report of the step this life starts from, with `seconds_step` and `seconds_input`; empty at
       step 0; None where it is not known. What earlier lives have spent on updates beyond it was lost.
 
-  Raises:
-    UserError: goodput.json is damaged.
-
   Example:
     >>> goodput = Goodput("run/goodput.json", began=time.time(), at_checkpoint={})
     >>> goodput.mark("restart")  # All since `began`.
@@ -65,21 +56,23 @@ class Goodput:
     *,
     began: float,
     at_checkpoint: Mapping[str, Any] | None,
-    usd_per_hour: float = 0.0,
+    machine: Machine | None = None,
   ):
     self._path = path
-    self._usd_per_hour = usd_per_hour
+    self._machine = machine or Machine()
     self.seconds = dict.fromkeys(CATEGORIES, 0.0)
     self.lives, self._started = 1, began
-    now = time.time()
-    self._last = time.monotonic() - max(0.0, now - began)
+    self._last = time.monotonic() - max(0.0, time.time() - began)
     self._last_written = -float("inf")
-    before = _read(path) if path is not None else None
-    if before is None:
+    if path is None or not files.exists(path):
       return
-    self.seconds |= before["seconds"]
-    self.seconds["down"] += max(0.0, began - before["updated"])
-    self.lives, self._started = before["lives"] + 1, before["started"]
+    try:
+      before = json.loads(files.read_bytes(path))
+      self.seconds |= before["seconds"]
+      self.seconds["down"] += max(0.0, began - before["updated"])
+      self.lives, self._started = before["lives"] + 1, before["started"]
+    except (ValueError, KeyError, TypeError) as error:
+      raise UserError(f"{path} is damaged ({error}). Remove it to count from now.") from error
     for name in ("step", "input") if at_checkpoint is not None else ():
       kept = at_checkpoint.get(PREFIX + name, self.seconds[name]) if at_checkpoint else 0.0
       lost = max(0.0, self.seconds[name] - kept)
@@ -105,71 +98,45 @@ class Goodput:
     """Seconds of `total` that a process ran."""
     return self.total - self.seconds["down"]
 
+  @property
+  def usd(self) -> float:
+    """What the time that a process ran has cost."""
+    return self.running / 3600 * self._machine.usd_per_hour
+
   def fields(self) -> dict[str, float]:
     """For a report: seconds of each category since the first start, `goodput`, and money where there is a price."""
     values = {PREFIX + name: round(seconds, 3) for name, seconds in self.seconds.items()}
     values["goodput"] = self.seconds["step"] / max(self.total, 1e-9)
-    if self._usd_per_hour:
-      values["usd"] = self._usd
-    return values
-
-  @property
-  def _usd(self) -> float:
-    return self.running / 3600 * self._usd_per_hour
+    return {**values, "usd": self.usd} if self._machine.usd_per_hour else values
 
   def write(self, *, now: bool = False) -> None:
     """Writes the record; unless `now`, only when the last writing is some seconds old."""
     if self._path is None:
       return
-    interval = _REMOTE_SECONDS if files.is_remote(self._path) else _LOCAL_SECONDS
+    interval = _REMOTE_WRITE_SECONDS if files.is_remote(self._path) else _WRITE_SECONDS
     if not now and self._last - self._last_written < interval:
       return
     self._last_written = self._last
-    record = {
-      "lives": self.lives,
-      "started": self._started,
-      "updated": time.time() - (time.monotonic() - self._last),
-      "seconds": self.seconds,
-    }
+    updated = time.time() - (time.monotonic() - self._last)
+    record = {"lives": self.lives, "started": self._started, "updated": updated, "seconds": self.seconds}
     with files.atomic_writer(self._path, "w") as stream:
       stream.write(json.dumps(record, indent=2) + "\n")
 
-  def table(self, *, model_flops: float, peak_flops: float) -> str:
-    """What is shown at the end: a line for each category, the largest first.
-
-    Args:
-      model_flops: operations of all updates the weights have.
-      peak_flops: FLOP/s of all devices together; 0 leaves their utilization out.
-    """
+  def table(self, *, examples: int) -> str:
+    """What is shown at the end: a line for each category, the largest first; `examples` are those the weights saw."""
+    clock = lambda seconds: str(datetime.timedelta(seconds=round(seconds)))  # noqa: E731
     lines = [
-      f"{_clock(self.total)} since the first start, in {self.lives} {'life' if self.lives == 1 else 'lives'}:"
+      f"{clock(self.total)} since the first start, in {self.lives} {'life' if self.lives == 1 else 'lives'}:"
     ]
     for name, seconds in sorted(self.seconds.items(), key=lambda item: -item[1]):
       if seconds >= 0.0005 * self.total:
-        lines.append(f"  {name:<10} {_clock(seconds):>17} {seconds / self.total:6.1%}  {CATEGORIES[name]}")
-    if peak_flops and self.seconds["step"]:
-      share = model_flops / (self.seconds["step"] * peak_flops)
+        lines.append(f"  {name:<10} {clock(seconds):>17} {seconds / self.total:6.1%}  {CATEGORIES[name]}")
+    if self._machine.peak_flops and self.seconds["step"]:
+      flops = examples * self._machine.model_flops_per_example
+      share = flops / (self.seconds["step"] * self._machine.peak_flops)
       lines.append(
         f"  {share:.1%} of the chips' peak in updates, {share * self.seconds['step'] / self.total:.1%} in all"
       )
-    if self._usd_per_hour:
-      lines.append(f"  {self._usd:,.2f} US dollars, without the time that no process ran")
+    if self._machine.usd_per_hour:
+      lines.append(f"  {self.usd:,.2f} US dollars, without the time that no process ran")
     return "\n".join(lines)
-
-
-def _read(path: str) -> dict[str, Any] | None:
-  if not files.exists(path):
-    return None
-  try:
-    record = json.loads(files.read_bytes(path))
-    seconds = {name: float(record["seconds"].get(name, 0.0)) for name in CATEGORIES}
-    times = {name: float(record[name]) for name in ("started", "updated")}
-    return {"lives": int(record["lives"]), "seconds": seconds, **times}
-  except (ValueError, KeyError, TypeError, AttributeError) as error:
-    raise UserError(
-      f"{GOODPUT_FILE} must be one that run_pretrain.py wrote. Received: {path} ({error}). Remove it to count from now."
-    ) from error
-
-
-def _clock(seconds: float) -> str:
-  return str(datetime.timedelta(seconds=round(seconds)))

@@ -10,8 +10,9 @@ from albert_tf import files
 from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.training.metrics_log import MetricsLog
 from albert_tf.training.reporting.curves import draw_curves
-from albert_tf.training.reporting.goodput import PREFIX, Goodput, Machine
-from albert_tf.training.reporting.progress import Progress
+from albert_tf.training.reporting.goodput import PREFIX, Machine
+from albert_tf.training.reporting.progress import Progress, describe
+from albert_tf.training.settings import PretrainingSettings
 
 TRAIN, EVAL = "train", "eval"
 DRAWING_SHARE = 0.01  # Of the run's time, at most; all of reporting shall cost less than 2%.
@@ -21,15 +22,14 @@ class Reporter:
   """Reports of one run, in all their forms; every process may call it, only the chief writes.
 
   Args:
-    run_dir: metrics.jsonl, tensorboard/ and curves.png are kept in it.
+    settings: of the run.
     start_step: completed steps of the checkpoint the run starts from; reports beyond it are removed.
     machine: for the rates that depend on what the devices can do.
-    baselines: metric → value reached without a model, drawn into the curves.
-    stream: where progress goes; standard error unless given.
     may_write: raises where the directory is another process's by now; asked before the last writing.
+    stream: where progress goes; standard error unless given.
 
   Example:
-    >>> reporter = Reporter(run_dir, num_train_steps=1000)
+    >>> reporter = Reporter(settings)
     >>> reporter.train(100, {"loss": 9.1}, updates=100, seconds=12.0, examples=3200, tokens=409600)
     >>> reporter.eval(100, {"loss": 9.0})
     >>> reporter.close()
@@ -37,32 +37,30 @@ class Reporter:
 
   def __init__(
     self,
-    run_dir: str,
+    settings: PretrainingSettings,
     *,
-    num_train_steps: int,
     start_step: int = 0,
     machine: Machine | None = None,
     is_chief: bool = True,
-    baselines: Mapping[str, float] | None = None,
-    stream: TextIO | None = None,
     may_write: Callable[[], None] = lambda: None,
+    stream: TextIO | None = None,
   ):
     self._is_chief = is_chief
     self._may_write = may_write
     self._machine = machine or Machine()
-    self._baselines = baselines
+    self._baselines = settings.baselines
     self._next_drawing = 0.0
     self._drawn = -1  # Reports in the picture; the same ones are not drawn twice.
     if not is_chief:
       return
-    run_dir = run_dir.rstrip("/")
+    run_dir = settings.output_dir.rstrip("/")
     files.makedirs(run_dir)
     self._curves_path = f"{run_dir}/curves.png"
     self._log = MetricsLog(f"{run_dir}/metrics.jsonl", start_step=start_step)
     self._tensorboard = _TensorBoard(f"{run_dir}/tensorboard")
     if self._log.dropped:
       self._tensorboard.restart(self._log.records)
-    self._progress = Progress(num_train_steps=num_train_steps, start_step=start_step, stream=stream)
+    self._progress = Progress(num_train_steps=settings.num_train_steps, start_step=start_step, stream=stream)
 
   def train(
     self, step: int, metrics: Mapping[str, float], *, updates: int, seconds: float, examples: int, tokens: int
@@ -78,36 +76,33 @@ class Reporter:
     if not self._is_chief:
       return
     duration = max(seconds, 1e-9)
-    values = {key: float(value) for key, value in metrics.items()}
-    values["examples_per_second"] = examples / duration
-    values["tokens_per_second"] = tokens / duration
     flops = self._machine.model_flops_per_example * examples / duration
-    values["model_tflops_per_second"] = flops / 1e12
+    values = {
+      **{key: float(value) for key, value in metrics.items()},
+      "examples_per_second": examples / duration,
+      "tokens_per_second": tokens / duration,
+      "model_tflops_per_second": flops / 1e12,
+    }
     if self._machine.peak_flops:
       values["model_flops_utilization"] = flops / self._machine.peak_flops
-    self._record(step, TRAIN, values)
-    self._progress.train(step, values, updates=updates, seconds=seconds)
+    self._tensorboard.write(self._log.append(step, TRAIN, values))
+    self._progress.train(step, values, seconds_per_update=seconds / max(updates, 1))
 
   def eval(self, step: int, metrics: Mapping[str, float]) -> None:
     """Reports a held-out evaluation of the weights after `step` steps."""
-    if not self._is_chief:
-      return
-    values = {key: float(value) for key, value in metrics.items()}
-    self._record(step, EVAL, values)
-    self._progress.eval(step, values)
+    if self._is_chief:
+      values = {key: float(value) for key, value in metrics.items()}
+      self._tensorboard.write(self._log.append(step, EVAL, values))
+      self.message(f"held-out at step {step:,} · {describe(values)}")
 
   def message(self, text: str) -> None:
     """Shows a line to the person watching, without breaking the bar."""
     if self._is_chief:
       self._progress.message(text)
 
-  def evaluation(self, step: int) -> dict[str, Any] | None:
-    """The held-out metrics of a step, if they were reported; None on other processes than the chief."""
-    return self._log.find(step, EVAL) if self._is_chief else None
-
-  def training(self, step: int) -> dict[str, Any] | None:
-    """The training report of a step, if there is one; None on other processes than the chief."""
-    return self._log.find(step, TRAIN) if self._is_chief else None
+  def find(self, step: int, split: str) -> dict[str, Any] | None:
+    """The report of a step, if there is one; None on other processes than the chief."""
+    return self._log.find(step, split) if self._is_chief else None
 
   def flush(self) -> None:
     """Returns when no report can be lost any more; call it before a checkpoint."""
@@ -115,23 +110,16 @@ class Reporter:
       self._log.flush()
       self._tensorboard.flush()
 
-  def refresh(self) -> None:
-    """Draws curves.png, unless drawing would take more than `DRAWING_SHARE` of the run's time."""
-    if self._is_chief and time.monotonic() >= self._next_drawing:
-      self._draw()
-
-  def summary(self, goodput: Goodput, *, examples: int) -> None:
-    """Shows where the time of the whole run went; `examples` are those the weights have seen."""
-    flops = examples * self._machine.model_flops_per_example
-    self.message(goodput.table(model_flops=flops, peak_flops=self._machine.peak_flops))
-
-  def _draw(self) -> None:
-    if len(self._log.records) == self._drawn:
+  def draw(self, *, now: bool = False) -> None:
+    """Draws curves.png, unless that would take more than `DRAWING_SHARE` of the run's time, or `now`."""
+    if not self._is_chief or len(self._log.records) == self._drawn:
       return
-    started, self._drawn = time.monotonic(), len(self._log.records)
-    draw_curves(self._log.records, self._curves_path, baselines=self._baselines)
-    ended = time.monotonic()
-    self._next_drawing = ended + (ended - started) / DRAWING_SHARE
+    started = time.monotonic()
+    if now or started >= self._next_drawing:
+      self._drawn = len(self._log.records)
+      draw_curves(self._log.records, self._curves_path, baselines=self._baselines)
+      ended = time.monotonic()
+      self._next_drawing = ended + (ended - started) / DRAWING_SHARE
 
   def close(self) -> None:
     """Draws the curves a last time and ends log and progress."""
@@ -139,12 +127,8 @@ class Reporter:
       self._progress.close()
       self._may_write()
       self._log.close()
-      self._draw()
+      self.draw(now=True)
       self._tensorboard.close()
-
-  def _record(self, step: int, split: str, values: Mapping[str, float]) -> None:
-    record = self._log.append(step, split, values)
-    self._tensorboard.write(record)
 
 
 class _TensorBoard:

@@ -1,1 +1,0 @@
-"""One update of a run computed again: where it comes from, its losses, and how a person sees them."""
