@@ -82,9 +82,9 @@ def test_layers_with_weights_of_their_own_need_the_same_depth(tmp_path, sharing)
     ({"hidden_act": "relu"}, "another hidden_act gelu → relu"),
     ({"sharing": "none"}, "another sharing all → none"),
     ({"num_hidden_groups": 2}, "another num_hidden_groups 1 → 2"),
-    ({"max_position_embeddings": 20}, r"position_embeddings has shape \(16, 6\), the model's \(20, 6\)"),
-    ({"vocab_size": 38}, r"word_embeddings has shape \(37, 6\), the model's \(38, 6\)"),
-    ({"embedding_size": 12}, "embedding_hidden_mapping_in"),
+    ({"max_position_embeddings": 20}, r"position_embeddings must have the shape .*20, 6.*Received: .16, 6"),
+    ({"vocab_size": 38}, r"word_embeddings must have the shape .*38, 6.*Received: .37, 6"),
+    ({"embedding_size": 12}, r"word_embeddings must have the shape .*37, 12"),
   ],
 )
 def test_weights_that_would_mean_something_else_are_refused(tmp_path, changes, message):
@@ -122,7 +122,7 @@ def test_a_head_that_is_not_there_is_new_and_said(tmp_path, lacking):
 def test_a_part_that_is_missing_is_refused(tmp_path, name):
   values = _write(tmp_path)
   write_bundle(f"{tmp_path}/checkpoints/model.ckpt-5", {n: v for n, v in values.items() if n != name})
-  with pytest.raises(UserError, match=f"{name} is missing"):
+  with pytest.raises(UserError, match=f"missing: {name}"):
     _start(tmp_path)
 
 
