@@ -168,6 +168,8 @@ def _check(field: Field, value: Any) -> None:
   if value is None and field.optional:
     return
   name = field.flag or field.name
+  if value is None:
+    raise UserError(f"{name} is needed. Received: none.")
   kinds = {int: (int,), float: (int, float), bool: (bool,), str: (str,)}.get(field.type)
   if kinds and (not isinstance(value, kinds) or (isinstance(value, bool) and field.type is not bool)):
     raise UserError(f"{name} must be of the type {field.type.__name__}. Received: {value!r}.")

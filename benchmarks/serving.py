@@ -31,8 +31,9 @@ from albert_tf.configs import AlbertConfig, named_sizes
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError, exit_on_user_error
 from albert_tf.modeling import initialize_variables, named_variables
+from albert_tf.models.exports import export_saved_model
 from albert_tf.models.tasks import make_model
-from albert_tf.serving import export_saved_model
+from albert_tf.serving.settings import ExportSettings
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.graph import GraphTokenizer
 
@@ -68,7 +69,10 @@ def saved_model_answers(directory: str) -> Answer:
   """Strings into the export's default signature."""
   with tempfile.TemporaryDirectory() as folder:
     path = export_saved_model(
-      model="classifier", init_checkpoint=directory, output_dir=folder, max_seq_length=_MAX_SEQ_LENGTH.value
+      model="classifier",
+      init_checkpoint=directory,
+      output_dir=folder,
+      settings=ExportSettings(max_seq_length=_MAX_SEQ_LENGTH.value),
     )
     loaded = tf.saved_model.load(path)
 

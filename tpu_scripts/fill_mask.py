@@ -4,36 +4,36 @@ Example:
   python tpu_scripts/fill_mask.py --saved_model RUN/saved_model --text "The sky is [MASK]."
 """
 
-from collections.abc import Sequence
+import dataclasses
 
-from absl import app, flags, logging
-
-from albert_tf.errors import exit_on_user_error
+from albert_tf import commands
+from albert_tf.settings import Settings, setting
 from albert_tf.startup import load_tensorflow
 
-_SAVED_MODEL = flags.DEFINE_string(
-  "saved_model", None, "A SavedModel, or a folder of versions of which the highest is taken.", required=True
-)
-_TEXT = flags.DEFINE_multi_string(
-  "text", None, "A text with [MASK] in it; may be given more than once.", required=True
-)
-_TOP_K = flags.DEFINE_integer("top_k", 5, "How many words to print for each [MASK].", lower_bound=1)
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command(Settings):
+  """What is asked of which model."""
+
+  saved_model: str = setting(help="A SavedModel, or a folder of versions of which the highest is taken.")
+  text: str = setting(help="A text with [MASK] in it.")
+  top_k: int = setting(5, help="How many words to print for each [MASK].", minimum=1)
 
 
-def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f"Unknown arguments: {' '.join(argv[1:])}. Put the text in quotes.")
-  logging.set_verbosity(logging.WARNING)
+commands.define_flags(Command)
+
+
+def main() -> None:
+  command = commands.from_flags(Command)
   load_tensorflow()
-  from albert_tf.serving import FillMask
+  from albert_tf.serving.fill_mask import FillMask
 
-  fill_mask = FillMask(_SAVED_MODEL.value)
-  for text in _TEXT.value:
-    print(text)
-    for number, candidates in enumerate(fill_mask(text, top_k=_TOP_K.value), 1):
-      shown = "  ".join(f"{candidate.word} {candidate.probability:.3f}" for candidate in candidates)
-      print(f"  [MASK] {number}: {shown}")
+  print(command.text)
+  answers = FillMask(command.saved_model)(command.text, top_k=command.top_k)
+  for number, candidates in enumerate(answers, 1):
+    words = "  ".join(f"{candidate.word} {candidate.probability:.3f}" for candidate in candidates)
+    print(f"  [MASK] {number}: {words}")
 
 
 if __name__ == "__main__":
-  app.run(exit_on_user_error(main))
+  commands.run(main)

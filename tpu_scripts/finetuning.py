@@ -119,7 +119,7 @@ def _finish(task: "FineTuningTask", results: Mapping[str, Any]) -> None:
   """Prints the results and leaves a SavedModel, unless an earlier command did."""
   from albert_tf.finetuning.engine.results import lines
   from albert_tf.finetuning.engine.run_directory import RESULTS_FILE
-  from albert_tf.serving import export_saved_model
+  from albert_tf.models.exports import export_saved_model
 
   print(*lines(results), f"results: {os.path.join(FLAGS.output_dir, RESULTS_FILE)}", sep="\n")
   folder = os.path.join(FLAGS.output_dir, "saved_model")

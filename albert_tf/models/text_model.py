@@ -196,21 +196,29 @@ class TextModel(ConfigModel):
 
     Args:
       filepath: its directory; servers want a number as the last part.
-      format: "tf_saved_model"; `tpu_scripts/export_small_model.py` writes others.
-      **settings: of `serving.signatures.base.ExportSettings`, such as `top_k`.
+      format: "tf_saved_model"; `tpu_scripts/export_lite.py` writes LiteRT files.
+      **settings: of `serving.settings.ExportSettings`, such as `top_k`.
 
     Raises:
       UserError: the model has no preprocessor, or something is there already.
     """
     from albert_tf.serving.export import export_model
+    from albert_tf.serving.settings import ExportSettings
 
     if format != "tf_saved_model":
       raise UserError(
         f'A model exports itself as "tf_saved_model". Received: format={format!r}. '
-        "LiteRT files of a run are made by tpu_scripts/export_small_model.py."
+        "LiteRT files of a run are made by tpu_scripts/export_lite.py."
       )
     self._require_preprocessor()
-    export_model(self.merged(), str(filepath), **settings)
+    export_model(
+      self.merged(),
+      str(filepath),
+      kind=self.export_kind,
+      tokenizer=self.preprocessor.tokenizer,
+      task=getattr(self, "task", None),
+      settings=ExportSettings(**{"max_seq_length": self.preprocessor.max_length, **settings}),
+    )
 
   def save_pretrained(self, directory: str) -> None:
     """Writes a checkpoint that `from_pretrained` and every command take, as a run leaves it.

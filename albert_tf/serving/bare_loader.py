@@ -2,20 +2,17 @@
 
   python -I bare_loader.py SAVED_MODEL CALLS ANSWERS
 
-This file stands alone: NumPy and TensorFlow are all it needs. Of TensorFlow Text only the two op libraries that
-servers link are loaded, by their path: the Python package, which brings more, is not imported. Prints one JSON line:
+This file stands alone: NumPy and TensorFlow are all it needs. Of TensorFlow Text only the op libraries that servers
+link are loaded, by their path: the Python package, which brings more, is not imported. Prints one JSON line:
 versions, the ops of the graph, and which of them core TensorFlow has not.
 """
 
-import base64
 from collections.abc import Mapping, Sequence
 import importlib.util
-import io
 import json
 import os
 import sys
 from typing import Any, NamedTuple
-import zipfile
 
 import numpy as np
 
@@ -41,53 +38,52 @@ class Answer(NamedTuple):
 
 
 def dump_calls(calls: Sequence[Call], answers: Sequence[Answer] = ()) -> bytes:
-  """Calls, and answers if they have any, as an .npz file. Strings in it are base64: NumPy's bytes drop NULs."""
-  arrays: dict[str, np.ndarray] = {}
+  """Calls, with their answers where they have any: one serialized string tensor with a tf.Example a call.
+
+  An Example has `signature`, `in/NAME` and `out/NAME`, serialized tensors, and `error`.
+  """
+  import tensorflow as tf
+
+  records = []
   for number, call in enumerate(calls):
-    arrays |= {f"{number}/{call.signature}/in/{name}": array for name, array in call.inputs.items()}
+    features = {"signature": call.signature.encode()}
+    features |= {f"in/{name}": _serialized(array) for name, array in call.inputs.items()}
     for answer in answers[number : number + 1]:
-      arrays |= {f"{number}/{call.signature}/out/{name}": array for name, array in answer.outputs.items()}
-      arrays[f"{number}/{call.signature}/error/"] = np.array([answer.error.encode()], object)
-  buffer = io.BytesIO()
-  with zipfile.ZipFile(buffer, "w") as archive:
-    for name, array in arrays.items():
-      # `np.savez` would write the time too; so the same calls and answers are the same bytes.
-      with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as stream:
-        np.lib.format.write_array(stream, _coded(array), allow_pickle=False)
-  return buffer.getvalue()
+      features |= {f"out/{name}": _serialized(array) for name, array in answer.outputs.items()}
+      features["error"] = answer.error.encode()
+    example = tf.train.Example()
+    for name, data in features.items():
+      example.features.feature[name].bytes_list.value.append(data)
+    records.append(example.SerializeToString(deterministic=True))
+  return tf.io.serialize_tensor(tf.constant(records, tf.string, [len(records)])).numpy()
+
+
+def _serialized(array: np.ndarray) -> bytes:
+  import tensorflow as tf
+
+  return tf.io.serialize_tensor(tf.constant(array, shape=np.shape(array))).numpy()
 
 
 def parse_calls(data: bytes) -> tuple[list[Call], list[Answer]]:
   """What `dump_calls` wrote; no answers where none were given."""
-  cases: dict[int, tuple[str, dict[str, Any]]] = {}
-  with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-    for key in arrays.files:
-      number, signature, part, name = key.split("/", 3)
-      _, parts = cases.setdefault(int(number), (signature, {"in": {}, "out": {}, "error": {}}))
-      parts[part][name] = _decoded(arrays[key])
-  found = [cases[number] for number in sorted(cases)]
-  calls = [Call(signature, parts["in"]) for signature, parts in found]
-  answers = [
-    Answer(parts["out"], parts["error"][""][0].decode("utf-8", "replace"))
-    for _, parts in found
-    if parts["error"]
-  ]
+  import tensorflow as tf
+  from tensorflow.core.framework import tensor_pb2
+
+  calls, answers = [], []
+  for record in tf.io.parse_tensor(data, tf.string).numpy():
+    features = {
+      name: feature.bytes_list.value[0]
+      for name, feature in tf.train.Example.FromString(record).features.feature.items()
+    }
+    arrays: dict[str, dict[str, np.ndarray]] = {"in": {}, "out": {}}
+    for name in features:
+      side, slash, key = name.partition("/")
+      if slash:
+        arrays[side][key] = tf.make_ndarray(tensor_pb2.TensorProto.FromString(features[name]))
+    calls.append(Call(features["signature"].decode(), arrays["in"]))
+    if "error" in features:
+      answers.append(Answer(arrays["out"], features["error"].decode("utf-8", "replace")))
   return calls, answers
-
-
-def _coded(array: np.ndarray) -> np.ndarray:
-  array = np.asarray(array)
-  if array.dtype != object:
-    return array
-  return np.array([base64.b64encode(value) for value in array.reshape(-1)], "S").reshape(array.shape)
-
-
-def _decoded(array: np.ndarray) -> np.ndarray:
-  if array.dtype.kind != "S":
-    return array
-  strings = np.empty(array.shape, object)
-  strings.reshape(-1)[:] = [base64.b64decode(value) for value in array.reshape(-1)]
-  return strings
 
 
 def main(saved_model: str, calls_path: str, answers_path: str) -> None:

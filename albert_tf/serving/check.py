@@ -3,30 +3,39 @@
 The export is loaded in a process that cannot import this project, as servers load it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-import dataclasses
+from collections.abc import Mapping, Sequence
 import json
 import os
 import subprocess
 import sys
 import tempfile
-import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.errors import UserError
-from albert_tf.serving import bare_loader, warmup
+from albert_tf.serving import bare_loader
 from albert_tf.serving.bare_loader import Answer, Call
-from albert_tf.serving.golden import TOLERANCE, difference, read_golden
-from albert_tf.serving.samples import make_calls, odd_calls
+from albert_tf.serving.golden import make_calls, read_golden, string_array
 from albert_tf.serving.saved_model import Signature, find_version, read_signatures
 
+TOLERANCE = 1e-5  # Of |a − b| / max(1, |b|).
 # Of TensorFlow Text, what TensorFlow Serving 2.12–2.19 links and this project needs.
 TEXT_OPS = {"SentencepieceOp", "SentencepieceTokenizeOp", "WordpieceTokenizeWithOffsets"}
 # Core ops that call back into the Python process that made them.
 PYTHON_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc", "PyCall"}
+ODD_TEXTS = (
+  b"",
+  b" ",
+  b"\x00",
+  b"a\x00b",
+  b"\xff\xfe\xf0\x9f",
+  b"\xed\xa0\x80",
+  "😀👩‍👩‍👧‍👦 e\u0301\u202e \ufeff".encode(),
+  b"[CLS] [SEP] [MASK] <pad>",
+)
+LONG_TEXTS = (b"word " * 2000,)  # In a call of its own, so that no other text is padded to it.
 _SECONDS = 300
 
 
@@ -34,106 +43,55 @@ class CheckFailed(Exception):  # noqa: N818  Read as a sentence.
   """The export does not hold what the check is for; the message says where."""
 
 
-class CannotCheck(Exception):  # noqa: N818
-  """This machine or export lacks what the check needs; the message says what."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Result:
-  """One check.
-
-  Attributes:
-    name: what was checked.
-    status: PASS, FAIL, or SKIP where it cannot be checked here.
-    detail: what was found, or why it was not checked.
-    seconds: how long it took.
-  """
+class Result(NamedTuple):
+  """One check: whether it passed, and what was found."""
 
   name: str
-  status: str
+  passed: bool
   detail: str
-  seconds: float
 
 
-def check_saved_model(
-  path: str, *, pythons: Sequence[str] = (), say: Callable[[str], None] = print
-) -> list[Result]:
+def check_saved_model(path: str, *, pythons: Sequence[str] = ()) -> list[Result]:
   """Checks that an export loads and answers without this project's code.
 
   Args:
     path: a version directory, or a folder of versions (the highest is taken).
     pythons: interpreters with other versions of TensorFlow that it must run on too.
-    say: called with a line for each check.
+
+  Returns:
+    A result for each check; those that need a loaded model are left out where it does not load.
 
   Raises:
     UserError: there is no SavedModel at `path`.
   """
   results: list[Result] = []
 
-  def check(name: str, body: Callable[[], str]) -> None:
-    started = time.perf_counter()
+  def check(name: str, function: Any, *arguments: Any) -> None:
     try:
-      status, detail = "PASS", body()
-    except CannotCheck as reason:
-      status, detail = "SKIP", str(reason)
+      results.append(Result(name, True, function(*arguments)))
     except CheckFailed as failure:
-      status, detail = "FAIL", str(failure)
-    except Exception as error:  # A check that breaks is a check that failed: the others go on.
-      status, detail = "FAIL", f"{type(error).__name__}: {error}"
-    results.append(Result(name, status, " ".join(detail.split()), time.perf_counter() - started))
-    say(f"{status}  {name:<32}  {results[-1].detail}  [{results[-1].seconds:.1f} s]")
+      results.append(Result(name, False, " ".join(str(failure).split())))
 
   with files.local_copy(find_version(path)) as directory:  # Loaders in other processes read it.
-    _check(directory, pythons, check)
+    signatures = read_signatures(directory)
+    recorded = read_golden(directory)
+    calls = recorded[0] if recorded else make_calls(signatures)
+    alone, odd = single_rows(calls), odd_calls(signatures)
+    check("layout", check_layout, directory, signatures)
+    try:
+      answers, info = run_bare(directory, [*calls, *alone, *odd])
+    except CheckFailed as failure:
+      return [*results, Result("loads without this project", False, str(failure))]
+    ends = (len(calls), len(calls) + len(alone))
+    given, given_alone, given_odd = answers[: ends[0]], answers[ends[0] : ends[1]], answers[ends[1] :]
+    check("loads without this project", check_loaded, info, calls, given)
+    check("ops", check_ops, info["ops"], info["foreign_ops"])
+    check("golden outputs", check_golden, calls, given, recorded and recorded[1])
+    check("batch independence", check_batches, calls, given, given_alone)
+    check("odd text", check_odd, odd, given_odd)
+    for python in pythons:
+      check(f"also on {python}", check_elsewhere, directory, python, calls, given)
   return results
-
-
-def _check(directory: str, pythons: Sequence[str], check: Callable[[str, Callable[[], str]], None]) -> None:
-  signatures = read_signatures(directory)
-  try:
-    golden = read_golden(directory)
-  except Exception as error:  # Whatever a broken file makes NumPy raise.
-    raise UserError(f"Golden outputs must be whole. Received: {directory}, where {error}.") from error
-  calls = golden[0] if golden else make_calls(signatures)
-  warmed: list[Call] | Exception | None
-  try:
-    warmed = warmup.read_warmup(directory)
-  except Exception as error:  # Whatever a broken file raises: the other checks go on.
-    warmed = error
-  asked = {
-    "calls": calls,
-    "alone": single_rows(calls),
-    "odd": odd_calls(signatures),
-    "warmup": warmed if isinstance(warmed, list) else [],
-  }
-  check("layout", lambda: check_layout(directory, signatures))
-  given: dict[str, list[Answer]] = {}
-  info: dict[str, Any] = {}
-
-  def load() -> str:
-    found, said = run_bare(directory, [call for group in asked.values() for call in group])
-    answers = iter(found)
-    given.update({name: [next(answers) for _ in group] for name, group in asked.items()})
-    info.update(said)
-    return check_session(info, calls, given["calls"])
-
-  check("Session loader, bare process", load)
-  if not given:  # Nothing below can be asked of a model that does not load.
-    return
-  check("op allow-list", lambda: check_ops(info["ops"], info["foreign_ops"]))
-  check("golden outputs", lambda: check_golden(calls, given["calls"], golden and golden[1]))
-  check("batch independence", lambda: check_batches(calls, given["calls"], given["alone"]))
-  check("odd text", lambda: check_odd(asked["odd"], given["odd"]))
-  check("warm-up replay", lambda: check_warmup(warmed, given["warmup"]))
-  for python in pythons:
-
-    def other(python: str = python) -> str:
-      answers, said = run_bare(directory, calls, python=python)
-      gap = compare(calls, answers, given["calls"])
-      where = f"TensorFlow {said['tensorflow']}, Python {said['python']}"
-      return f"{where}, {len(calls)} calls, largest difference {gap:.1e}"
-
-    check(f"other runtime {python}", other)
 
 
 def run_bare(
@@ -149,23 +107,17 @@ def run_bare(
     calls_path, answers_path = os.path.join(folder, "calls"), os.path.join(folder, "answers")
     with open(calls_path, "wb") as stream:
       stream.write(bare_loader.dump_calls(calls))
-    command = [
-      os.path.abspath(python),
-      "-I",
-      os.path.abspath(bare_loader.__file__),
-      os.path.abspath(directory),
-    ]
+    program = [os.path.abspath(python), "-I", os.path.abspath(bare_loader.__file__)]
     try:
       done = subprocess.run(
-        [*command, calls_path, answers_path],
+        [*program, os.path.abspath(directory), calls_path, answers_path],
         capture_output=True, text=True, errors="replace", cwd=folder, env=environment, timeout=_SECONDS,
       )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
       raise CheckFailed(str(error)) from error
     if done.returncode:
-      ended = f"signal {-done.returncode}" if done.returncode < 0 else f"status {done.returncode}"
-      words = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-      raise CheckFailed(f"ended by {ended}: {' | '.join(words[-3:])[-600:] or 'no message'}")
+      lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+      raise CheckFailed(f"ended with status {done.returncode}: {' | '.join(lines[-3:]) or 'no message'}")
     _, answers = bare_loader.parse_calls(files.read_bytes(answers_path))
     return answers, json.loads(done.stdout.splitlines()[-1])
 
@@ -185,14 +137,14 @@ def check_layout(directory: str, signatures: Mapping[str, Signature]) -> str:
   return f"version {base}, {size / 1e6:.1f} MB: {', '.join(methods)}"
 
 
-def check_session(info: Mapping[str, Any], calls: Sequence[Call], answers: Sequence[Answer]) -> str:
+def check_loaded(info: Mapping[str, Any], calls: Sequence[Call], answers: Sequence[Answer]) -> str:
   """Every call of every signature is answered, with finite numbers."""
   if info["project_modules"]:
     raise CheckFailed(f"this project's code was loaded: {info['project_modules']}")
   for call, answer in zip(calls, answers, strict=True):
-    if not is_empty_refused(call, answer):
+    if not _is_empty_refused(call, answer):
       _expect_finite(call, answer)
-  return f"TensorFlow {info['tensorflow']}, {len(calls)} calls, none of this project's modules"
+  return f"TensorFlow {info['tensorflow']}, Python {info['python']}, {len(calls)} calls"
 
 
 def _expect_finite(call: Call, answer: Answer) -> None:
@@ -201,6 +153,11 @@ def _expect_finite(call: Call, answer: Answer) -> None:
   for name, array in answer.outputs.items():
     if array.dtype.kind == "f" and not np.isfinite(array).all():
       raise CheckFailed(f"{call.signature}: {name} holds values that are not finite")
+
+
+def _is_empty_refused(call: Call, answer: Answer) -> bool:
+  """Whether an empty batch got a clear error, which is as good as an empty answer."""
+  return call.num_rows == 0 and answer.error.startswith("InvalidArgumentError")
 
 
 def check_ops(ops: Sequence[str], foreign_ops: Sequence[str]) -> str:
@@ -214,31 +171,53 @@ def check_ops(ops: Sequence[str], foreign_ops: Sequence[str]) -> str:
 
 
 def check_golden(calls: Sequence[Call], answers: Sequence[Answer], golden: Sequence[Answer] | None) -> str:
-  """What the Python model gave when it was exported."""
+  """The outputs are what the Python model gave when it was exported."""
   if golden is None:
-    raise CannotCheck("the export holds no golden outputs")
-  gap = compare(calls, answers, golden)
-  return f"{len(golden)} calls, largest difference {gap:.1e} (allowed {TOLERANCE:.0e})"
+    raise CheckFailed("the export holds no golden outputs")
+  largest = compare(calls, answers, golden)
+  return f"{len(golden)} calls, largest difference {largest:.1e} (allowed {TOLERANCE:.0e})"
 
 
-def is_empty_refused(call: Call, answer: Answer) -> bool:
-  """Whether an empty batch got a clear error, which is as good as an empty answer."""
-  return call.num_rows == 0 and answer.error.startswith("InvalidArgumentError")
+def check_elsewhere(directory: str, python: str, calls: Sequence[Call], expected: Sequence[Answer]) -> str:
+  """Another interpreter gives the same answers."""
+  answers, info = run_bare(directory, calls, python=python)
+  return f"TensorFlow {info['tensorflow']}, largest difference {compare(calls, answers, expected):.1e}"
 
 
 def compare(calls: Sequence[Call], answers: Sequence[Answer], expected: Sequence[Answer]) -> float:
-  """The largest difference of two loaders' answers; raises where one is too large."""
-  gaps = [0.0]
+  """The largest difference of two loaders' answers; raises `CheckFailed` where one is too large."""
+  largest = 0.0
   for call, answer, wanted in zip(calls, answers, expected, strict=True):
-    if is_empty_refused(call, answer) and is_empty_refused(call, wanted):
+    if _is_empty_refused(call, answer) and _is_empty_refused(call, wanted):
       continue
     if answer.error or wanted.error:
       raise CheckFailed(f"{call.signature}: {answer.error or wanted.error}")
-    found, gap = difference(answer.outputs, wanted.outputs)
-    if found:
-      raise CheckFailed(f"{call.signature}, {call.num_rows} rows: {found}")
-    gaps.append(gap)
-  return max(gaps)
+    largest = max(largest, _difference(call.signature, answer.outputs, wanted.outputs))
+  return largest
+
+
+def _difference(where: str, outputs: Mapping[str, Any], expected: Mapping[str, Any]) -> float:
+  """max |a − b| / max(1, |b|) of the floats; raises `CheckFailed` where something differs."""
+  if set(outputs) != set(expected):
+    raise CheckFailed(f"{where}: outputs {sorted(outputs)} instead of {sorted(expected)}")
+  largest = 0.0
+  for name, array in outputs.items():
+    wanted = np.asarray(expected[name])
+    if (array.shape, array.dtype.kind) != (wanted.shape, wanted.dtype.kind):
+      shapes = f"{array.dtype} {array.shape} instead of {wanted.dtype} {wanted.shape}"
+      raise CheckFailed(f"{where}: {name} is {shapes}")
+    if array.dtype.kind != "f":
+      if not np.array_equal(array, wanted):
+        raise CheckFailed(
+          f"{where}: {name} is {array[array != wanted][0]!r} instead of {wanted[array != wanted][0]!r}"
+        )
+      continue
+    gaps = np.abs(array.astype(np.float64) - wanted) / np.maximum(1.0, np.abs(wanted))
+    gap = float(gaps.max(initial=0.0))
+    if not gap <= TOLERANCE:  # NaN too.
+      raise CheckFailed(f"{where}: {name} differs by {gap:.2e}")
+    largest = max(largest, gap)
+  return largest
 
 
 def single_rows(calls: Sequence[Call]) -> list[Call]:
@@ -262,39 +241,35 @@ def check_batches(calls: Sequence[Call], answers: Sequence[Answer], alone: Seque
         raise CheckFailed(f"{call.signature}: {name} has shape {array.shape} for {call.num_rows} rows")
     for i in range(call.num_rows):
       single = next(singles)
-      if single.error:
-        raise CheckFailed(f"{call.signature}, row {i} alone: {single.error}")
+      if single.error or answer.error:
+        raise CheckFailed(f"{call.signature}, row {i}: {single.error or answer.error}")
       row = {
         name: array[i : i + 1][tuple(slice(size) for size in single.outputs[name].shape)]
         for name, array in answer.outputs.items()
       }
-      found, gap = difference(row, single.outputs)
-      if found:
-        raise CheckFailed(f"{call.signature}, row {i} in a batch and alone: {found}")
-      largest = max(largest, gap)
+      largest = max(
+        largest, _difference(f"{call.signature}, row {i} in a batch and alone", row, single.outputs)
+      )
   return f"{len(alone)} rows alone and in a batch, largest difference {largest:.1e}"
+
+
+def odd_calls(signatures: Mapping[str, Signature]) -> list[Call]:
+  """Every signature of strings with `ODD_TEXTS` in every input, and with a long text."""
+  calls = []
+  for name, signature in signatures.items():
+    specs = signature.inputs
+    if "inputs" not in specs and all(spec.dtype == tf.string for spec in specs.values()):
+      for rows in map(string_array, (ODD_TEXTS, LONG_TEXTS)):
+        pairs = np.stack([rows, rows], axis=-1)  # [B, 2], where a row has several strings.
+        calls.append(
+          Call(name, {key: rows if spec.shape.rank == 1 else pairs for key, spec in specs.items()})
+        )
+  return calls
 
 
 def check_odd(calls: Sequence[Call], answers: Sequence[Answer]) -> str:
   """Odd text gets finite answers."""
-  if not calls:
-    raise CannotCheck("no signature takes strings")
   for call, answer in zip(calls, answers, strict=True):
     _expect_finite(call, answer)
   count = sum(call.num_rows for call in calls)
   return f"{count} odd texts answered: empty, NUL, invalid UTF-8, emoji, 10,000 characters"
-
-
-def check_warmup(calls: Sequence[Call] | Exception | None, answers: Sequence[Answer]) -> str:
-  """What a server replays before it takes the model into use; `calls` is what `read_warmup` gave or raised."""
-  if isinstance(calls, Exception):
-    raise CheckFailed(f"{warmup.WARMUP_NAME} cannot be read: {type(calls).__name__}: {calls}")
-  if calls is None:
-    raise CannotCheck('tensorflow-serving-api is not installed: pip install "albert-tf[serving]"')
-  if not calls:
-    raise CannotCheck(f"the export holds no {warmup.WARMUP_NAME}")
-  if len(calls) > warmup.MAX_RECORDS:
-    raise CheckFailed(f"{len(calls)} records; servers take {warmup.MAX_RECORDS} at most")
-  for call, answer in zip(calls, answers, strict=True):
-    _expect_finite(call, answer)
-  return f"{len(calls)} requests of {', '.join(dict.fromkeys(call.signature for call in calls))}"

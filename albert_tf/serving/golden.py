@@ -1,9 +1,6 @@
-"""Golden outputs: what the Python model gave when it was exported, kept in the export; and how near answers are.
+"""Golden outputs: what the Python model gave for sample inputs when it was exported, kept in `assets.extra/`."""
 
-They lie in `assets.extra/`, which servers ignore but for the warm-up file.
-"""
-
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import os
 from typing import Any
 
@@ -12,36 +9,46 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.serving.bare_loader import Answer, Call, dump_calls, parse_calls
-from albert_tf.serving.samples import make_calls
-from albert_tf.serving.saved_model import EXTRA_DIR, read_signatures
+from albert_tf.serving.saved_model import EXTRA_DIR, Signature, read_signatures
 
-GOLDEN_NAME = "golden.npz"
-TOLERANCE = 1e-5
+GOLDEN_NAME = "golden.tensor"  # Servers ignore it.
 
-PythonSignature = Callable[..., Mapping[str, Any]]
+TEXTS = (
+  "The capital of France is [MASK].",
+  "A [MASK] of birds flew over the old [MASK] trees.",
+  "Paris",
+)
+CHOICES = ("Paris", "the old trees", "the sea", "the grass")
+_STRINGS = {  # By the name of an input; others: TEXTS.
+  "text_pair": ("It lies on the river Seine.", "Trees do not fly, birds do.", "Is it a city?"),
+  "question": ("Where does the river flow?", "Who sang all day long?", "What is green?"),
+  "context": (
+    "The Seine is a river. It flows through Paris, and then to the sea.",
+    "Small birds sang all day long in the old trees, while the sky was blue.",
+    "The grass is green and the sky is blue.",
+  ),
+}
+_LENGTH = 12  # Of rows of ids, where the signature leaves it free.
+_NUM_POSITIONS = 2
 
 
-def write_golden(directory: str, signatures: Mapping[str, PythonSignature]) -> int:
+def write_golden(directory: str, signatures: Mapping[str, Callable[..., Mapping[str, Any]]]) -> None:
   """Records what Python functions give for sample inputs of an export's signatures.
 
   Args:
     directory: the SavedModel, already written.
-    signatures: by signature name, a function of the input tensors by name. Called
-      eagerly, so that the Keras model in this process answers, not the saved graph.
-
-  Returns:
-    How many calls were recorded.
+    signatures: `tf.function`s by signature name. Called eagerly, so that the Keras model in this process answers, not
+      the saved graph.
   """
   calls = make_calls(read_signatures(directory))
-  answers = [call_python(signatures[call.signature], call) for call in calls]
+  answers = [_call_python(signatures[call.signature], call) for call in calls]
   files.makedirs(os.path.join(directory, EXTRA_DIR))
   with files.atomic_writer(os.path.join(directory, EXTRA_DIR, GOLDEN_NAME)) as stream:
     stream.write(dump_calls(calls, answers))
-  return len(calls)
 
 
-def call_python(function: PythonSignature, call: Call) -> Answer:
-  """Runs one call eagerly; a `tf.function` is unwrapped. A refusal of an empty batch is an answer too."""
+def _call_python(function: Callable[..., Mapping[str, Any]], call: Call) -> Answer:
+  """Runs one call eagerly. A refusal of an empty batch is an answer too."""
   python = getattr(function, "python_function", function)
   try:
     outputs = python(**{name: tf.constant(array) for name, array in call.inputs.items()})
@@ -58,23 +65,66 @@ def read_golden(directory: str) -> tuple[list[Call], list[Answer]] | None:
   return parse_calls(files.read_bytes(path)) if files.exists(path) else None
 
 
-def difference(outputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> tuple[str, float]:
-  """The first difference in words, "" where there is none, and max |a − b| / max(1, |b|) of the floats."""
-  if set(outputs) != set(expected):
-    return f"outputs {sorted(outputs)} instead of {sorted(expected)}", 0.0
-  largest = 0.0
-  for name, array in outputs.items():
-    wanted = np.asarray(expected[name])
-    if (array.shape, array.dtype.kind) != (wanted.shape, wanted.dtype.kind):
-      return f"{name} is {array.dtype} {array.shape} instead of {wanted.dtype} {wanted.shape}", largest
-    if array.dtype.kind == "f":
-      if not np.isfinite(array).all():
-        return f"{name} holds values that are not finite", largest
-      gaps = np.abs(array.astype(np.float64) - wanted) / np.maximum(1.0, np.abs(wanted))
-      largest = max(largest, float(gaps.max(initial=0.0)))
-      if largest > TOLERANCE:
-        return f"{name} differs by {largest:.2e}", largest
-    elif not np.array_equal(array, wanted):
-      place = tuple(int(i) for i in np.argwhere(array != wanted)[0])
-      return f"{name}{list(place)} is {array[place]!r} instead of {wanted[place]!r}", largest
-  return "", largest
+def make_calls(signatures: Mapping[str, Signature]) -> list[Call]:
+  """Two calls of every signature: a batch of three, and an empty one."""
+  calls = []
+  for name, signature in signatures.items():
+    inputs = make_inputs(signature, signatures)
+    calls += [Call(name, inputs), Call(name, {key: array[:0] for key, array in inputs.items()})]
+  return calls
+
+
+def make_inputs(signature: Signature, signatures: Mapping[str, Signature]) -> dict[str, np.ndarray]:
+  """A batch of three different rows, chosen by the names and shapes of the inputs."""
+  if list(signature.inputs) == ["inputs"]:
+    return {"inputs": _examples(signatures["serving_default"])}
+  return {
+    name: _strings(name, spec) if spec.dtype == tf.string else _ids(name, spec)
+    for name, spec in signature.inputs.items()
+  }
+
+
+def _examples(signature: Signature) -> np.ndarray:
+  """Serialized tf.Examples with the strings that a signature takes."""
+  arrays = {name: _strings(name, spec) for name, spec in signature.inputs.items()}
+  examples = []
+  for row in zip(*arrays.values(), strict=True):
+    example = tf.train.Example()
+    for name, value in zip(arrays, row, strict=True):
+      example.features.feature[name].bytes_list.value.extend(np.atleast_1d(value).tolist())
+    examples.append(example.SerializeToString(deterministic=True))
+  return string_array(examples)
+
+
+def _strings(name: str, spec: tf.TensorSpec) -> np.ndarray:
+  if spec.shape.rank == 1:
+    return string_array(_STRINGS.get(name, TEXTS))
+  return np.stack([string_array(CHOICES[row:] + CHOICES[:row]) for row in range(3)])
+
+
+def string_array(texts: Sequence[str | bytes]) -> np.ndarray:
+  """[B] bytes of any length, NULs included."""
+  array = np.empty(len(texts), object)
+  array[:] = [text.encode() if isinstance(text, str) else text for text in texts]
+  return array
+
+
+def _ids(name: str, spec: tf.TensorSpec) -> np.ndarray:
+  """Ids of three rows, the second and third padded; all choices of a row are alike but for one id."""
+  length = spec.shape[-1] or (_NUM_POSITIONS if name == "positions" else _LENGTH)
+  array = np.zeros([3, *[len(CHOICES)] * (spec.shape.rank - 2), length], spec.dtype.as_numpy_dtype)
+  for row, count in enumerate((length, max(length - 2, 1), max(length // 2, 1))):
+    if name == "input_mask":
+      array[row, ..., :count] = 1
+    elif name == "segment_ids":
+      array[row, ..., count // 2 : count] = 1
+    elif name == "positions":
+      array[row] = np.arange(length) + 1 + row
+    elif name == "p_mask":
+      array[row] = 1
+      array[row, ..., count // 2 : count - 1] = 0
+    else:
+      array[row, ..., :count] = np.arange(count) % 10 + 5
+      if array.ndim == 3:
+        array[row, :, 1] += np.arange(array.shape[1], dtype=array.dtype)
+  return array

@@ -23,10 +23,11 @@ import tensorflow as tf
 from albert_tf import files
 from albert_tf.compat import message_fields
 from albert_tf.errors import UserError
-from albert_tf.serving.layout import MAX_BATCH_SIZE
 from albert_tf.serving.saved_model import INIT_SIGNATURE, find_version
 
 MAX_BODY_BYTES = 32 << 20
+# Of a request. Attention scores of so many rows of 512 tokens take 0.8 GB in ALBERT base, 4.3 GB in xxlarge.
+MAX_BATCH_SIZE = 64
 MAX_ELEMENTS = 1 << 22  # Of all inputs of a request together; bounds memory.
 MAX_CONNECTIONS = 64  # Each has a thread.
 READ_SECONDS = 30  # For the headers, and again for the body: a client that stops sending is left.

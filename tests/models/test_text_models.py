@@ -17,9 +17,9 @@ from albert_tf.checkpoints import ConvertOptions, convert
 from albert_tf.compat import KERAS_3
 from albert_tf.configs.task import TaskSpec
 from albert_tf.modeling import named_variables
+from albert_tf.models.exports import export_saved_model
 from albert_tf.models.pretrained import AlbertMaskedLM
 from albert_tf.models.tasks import AlbertMultipleChoice, AlbertQuestionAnswering, AlbertTagger
-from albert_tf.serving import export_saved_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn.t accept:DeprecationWarning")
 ROOT = pathlib.Path(__file__).parents[2]

@@ -13,7 +13,8 @@ from support.serving.session_loader import SessionModel
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
 from albert_tf.modeling import AlbertForPreTraining
-from albert_tf.serving import export_saved_model
+from albert_tf.models.exports import export_saved_model
+from albert_tf.serving.settings import ExportSettings
 from albert_tf.tokenization import AlbertTokenizer
 
 _SQUAD_SIZES = {"max_seq_length": 24, "max_query_length": 8, "doc_stride": 6, "max_answer_length": 5}
@@ -100,7 +101,11 @@ def exported(
       keras_model = tiny_run.write_fine_tuned_run(source, task, config, tokenizer)
       kind = task.export_kind
     path = export_saved_model(
-      model=kind, init_checkpoint=str(source), output_dir=str(folder / "e"), version=3, max_windows=12
+      model=kind,
+      init_checkpoint=str(source),
+      output_dir=str(folder / "e"),
+      version=3,
+      settings=ExportSettings(max_windows=12),
     )
     return Exported(task, keras_model, path, SessionModel(path), kind, str(source))
 

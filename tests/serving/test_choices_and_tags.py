@@ -13,7 +13,7 @@ from albert_tf.finetuning.tasks.choices import ChoiceExample
 from albert_tf.finetuning.tasks.conll import TaggedSentence
 from albert_tf.finetuning.tasks.multiple_choice import MultipleChoiceTask
 from albert_tf.finetuning.tasks.tagging import align
-from albert_tf.serving.samples import ODD_TEXTS
+from albert_tf.serving.check import ODD_TEXTS
 from albert_tf.serving.signatures.token_classification import group_entities, iobes
 from albert_tf.serving.signatures.word_windows import locate_words
 from albert_tf.tokenization import AlbertTokenizer

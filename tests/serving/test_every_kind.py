@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from support.serving.session_loader import SessionModel
 
-from albert_tf.serving import export_saved_model
+from albert_tf.models.exports import export_saved_model
 from albert_tf.serving.bare_loader import ops_of
+from albert_tf.serving.settings import ExportSettings
 
 KINDS = ("encoder", "fill_mask", "pair", "value", "squad_1.1", "squad_2.0", "choice", "tags")
 TEXTS = {
@@ -71,8 +72,7 @@ def test_rows_of_a_fixed_length_give_the_same_answers(
       model=exports[kind].kind,
       init_checkpoint=exports[kind].source,
       output_dir=str(tmp_path),
-      max_windows=12,
-      pad_to_max_length=True,
+      settings=ExportSettings(max_windows=12, pad_to_max_length=True),
     )
   )
   assert padded.signatures["tokens"].inputs["input_ids"].tensor_shape.dim[-1].size > 0

@@ -18,7 +18,8 @@ from albert_tf.checkpoints import read_checkpoint
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining
-from albert_tf.serving import FillMask, export_saved_model
+from albert_tf.models.exports import export_saved_model
+from albert_tf.serving.fill_mask import FillMask
 from albert_tf.serving.signatures import fill_mask as fill_mask_module
 from albert_tf.tokenization import AlbertTokenizer
 

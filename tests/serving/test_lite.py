@@ -1,5 +1,7 @@
 """LiteRT files equal the Python model, hold each weight once, and survive half precision."""
 
+import pathlib
+
 import numpy as np
 import pytest
 from support.serving.small_models import CONFIG, DEEP, TASKS, ids_model
@@ -9,22 +11,24 @@ from tensorflow.lite.tools import flatbuffer_utils
 from albert_tf import AlbertEncoder
 from albert_tf.compat import keras
 from albert_tf.errors import UserError
-from albert_tf.serving.small.ids_model import IdsModel, Sizes, compare
-from albert_tf.serving.small.lite import LiteRunner, to_tflite
-
-
-def python_outputs(model: IdsModel, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-  return {name: tensor.numpy() for name, tensor in model(inputs).items()}
+from albert_tf.modeling import named_variables
+from albert_tf.serving import lite
+from albert_tf.serving.lite import LiteRunner, Parity, export_lite, measure_parity, to_tflite
+from albert_tf.serving.settings import LiteSettings
 
 
 @pytest.mark.parametrize("which", [which for which in TASKS if which != "regression"])
 def test_every_kind_equals_the_model(which: str) -> None:
   model = ids_model(which)
   free = which == "classifier"
-  run = LiteRunner(to_tflite(model, Sizes(None if free else 3, 11, 2)))
+  settings = LiteSettings(
+    batch_size=0 if free else 3, max_seq_length=11, max_predictions_per_seq=2, num_choices=2
+  )
+  specs = model.input_specs(settings)
+  run = LiteRunner(to_tflite(model, specs))
   for rows in (3, 5) if free else (3,):
-    inputs = model.sample(rows=rows, length=11, predictions=2)
-    expected, actual = python_outputs(model, inputs), run(inputs)
+    inputs = model.sample(specs, rows=rows)
+    expected, actual = model(inputs), run(inputs)
     assert set(actual) == set(expected)
     for name, array in actual.items():
       np.testing.assert_allclose(array, expected[name], atol=2e-5, rtol=1e-5, err_msg=name)
@@ -42,17 +46,15 @@ def test_shared_weights_are_stored_once_and_answers_stay_near(
   which: str, weights: str, bytes_a_parameter: int
 ) -> None:
   model = ids_model(which, DEEP, stddev=0.1)
-  content = to_tflite(model, Sizes(4, 20, 3), weights=weights)
-  if weights == "float32":
-    assert len(content) <= 1.3 * 4 * model.num_parameters
+  specs = model.input_specs(LiteSettings(batch_size=4, max_seq_length=20, max_predictions_per_seq=3))
+  content = to_tflite(model, specs, weights=weights)
   buffers = flatbuffer_utils.convert_bytearray_to_object(bytearray(content)).buffers
   stored = sum(len(buffer.data) for buffer in buffers if buffer.data is not None)
-  vectors = sum(v.shape.num_elements() for v in model.variables.values() if v.shape.rank == 1)  # Never int8.
-  assert stored <= 1.08 * bytes_a_parameter * model.num_parameters + 4 * vectors
-  inputs = model.sample(rows=4, length=20, predictions=3)
-  inputs["input_mask"][1] = 0  # A row of padding alone.
-  run = LiteRunner(content)
-  for name, parity in compare(python_outputs(model, inputs), run(inputs)).items():
+  variables = named_variables(model.model).values()
+  vectors = sum(v.shape.num_elements() for v in variables if v.shape.rank == 1)  # Never int8.
+  total = sum(v.shape.num_elements() for v in variables)
+  assert stored <= 1.08 * bytes_a_parameter * total + 4 * vectors
+  for name, parity in measure_parity(model, LiteRunner(content), specs).items():
     assert parity.cosine > {"float32": 0.999999, "float16": 0.99999, "int8": 0.999}[weights], name
     assert parity.max_difference < {"float32": 1e-5, "float16": 1e-3, "int8": 0.05}[weights], name
 
@@ -60,14 +62,22 @@ def test_shared_weights_are_stored_once_and_answers_stay_near(
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_a_row_of_padding_has_no_nan_in_half_precision(policy: str) -> None:
   model = AlbertEncoder(CONFIG, dtype=keras.mixed_precision.Policy(policy))
-  inputs = ids_model("encoder").sample(rows=3, length=20)
-  inputs["input_mask"][1] = 0
-  outputs = model({name: tf.constant(array) for name, array in inputs.items()})
-  for name in ("pooled_output", "sequence_output"):
-    assert outputs[name].dtype == policy.removeprefix("mixed_")
-    assert np.isfinite(tf.cast(outputs[name], tf.float32)).all()
+  inputs = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), tf.zeros([2, 20], tf.int32))
+  for name, output in model(inputs).items():
+    assert np.isfinite(tf.cast(output, tf.float32)).all(), name
 
 
-def test_a_precision_that_does_not_exist_is_refused() -> None:
-  with pytest.raises(UserError, match="weights must be one of float32, float16, int8"):
-    to_tflite(ids_model("encoder"), Sizes(1, 8, 1), weights="int4")
+@pytest.mark.parametrize("parity", [Parity(0.5, 0.1), Parity(float("nan"), float("nan"))])
+def test_a_file_that_answers_something_else_is_not_written(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, parity: Parity
+) -> None:
+  monkeypatch.setattr(lite, "_compare", lambda expected, actual: parity)
+  encoder = ids_model("encoder")
+  with pytest.raises(UserError, match=r"must give the model's outputs.*Nothing was written"):
+    export_lite(encoder.model, str(tmp_path / "new/x"), kind="encoder")
+  (tmp_path / "x").write_text("mine")
+  with pytest.raises(UserError, match="The output file must not exist"):
+    export_lite(encoder.model, str(tmp_path / "x"), kind="encoder")
+  with pytest.raises(UserError, match=r"max_seq_length must not exceed .*=20. Received: 21"):
+    export_lite(encoder.model, str(tmp_path / "y"), kind="encoder", settings=LiteSettings(max_seq_length=21))
+  assert [path.name for path in tmp_path.iterdir()] == ["x"]

@@ -11,7 +11,8 @@ from support.tiny_run import write_fine_tuned_run
 import tensorflow as tf
 
 from albert_tf.configs.task import TaskSpec
-from albert_tf.serving import export_saved_model
+from albert_tf.models.exports import export_saved_model
+from albert_tf.serving.settings import ExportSettings
 
 PAIR = TaskSpec(kind="classification", name="t", label_names=("no", "yes"), pair=True, max_seq_length=16)
 ODD = [
@@ -29,7 +30,7 @@ def classifier(config, tokenizer, tmp_path_factory) -> SessionModel:
     model="classifier",
     init_checkpoint=str(folder / "run"),
     output_dir=str(folder / "e"),
-    pad_to_max_length=True,
+    settings=ExportSettings(pad_to_max_length=True),
   )
   return SessionModel(path)
 

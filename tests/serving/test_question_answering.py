@@ -16,7 +16,8 @@ from albert_tf.finetuning.tasks.squad.features import make_features
 from albert_tf.finetuning.tasks.squad.read import Paragraph, Question, SquadData
 from albert_tf.finetuning.tasks.squad.settings import SquadSettings
 from albert_tf.finetuning.tasks.squad.task import SquadTask
-from albert_tf.serving import export_saved_model
+from albert_tf.models.exports import export_saved_model
+from albert_tf.serving.settings import ExportSettings
 
 SIZES = {"max_seq_length": 24, "max_query_length": 8, "doc_stride": 6, "max_answer_length": 5}
 LONG = " ".join(WORDS[(7 * i) % len(WORDS)] for i in range(30))
@@ -150,5 +151,5 @@ def test_a_length_without_room_for_text_is_refused(config, tokenizer, tmp_path) 
       model="question_answering",
       init_checkpoint=str(tmp_path / "run"),
       output_dir=str(tmp_path / "e"),
-      max_seq_length=11,
+      settings=ExportSettings(max_seq_length=11),
     )

@@ -18,10 +18,11 @@ from support.tiny_records import tiny_config
 from albert_tf.checkpoints import ConvertOptions, convert
 from albert_tf.errors import UserError
 from albert_tf.finetuning.initialize import read_start
+from albert_tf.models.exports import export_saved_model
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pipelines.record_index import DataIdentity
 from albert_tf.records import Manifest
-from albert_tf.serving import FillMask, export_saved_model
+from albert_tf.serving.fill_mask import FillMask
 from albert_tf.tokenization import WordPieceTokenizer, load_tokenizer
 from albert_tf.training.inputs import fresh_masking
 from albert_tf.training.pretraining import run_pretraining

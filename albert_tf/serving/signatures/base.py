@@ -8,7 +8,6 @@ on either stack.
 
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
-import re
 import types
 from typing import Any
 
@@ -17,7 +16,8 @@ import tensorflow as tf
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.modeling import named_variables
-from albert_tf.tokenization import Tokenizer
+from albert_tf.serving.settings import ExportSettings
+from albert_tf.tokenization import AlbertTokenizer, Tokenizer
 from albert_tf.tokenization.graph import graph_tokenizer
 from albert_tf.tokenization.graph_inputs import at_least, cut
 
@@ -27,47 +27,12 @@ TOKEN_KEYS = ("input_ids", "input_mask", "segment_ids")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportSettings:
-  """What an export may be told beside what is exported.
-
-  Attributes:
-    top_k: answers a mask that `fill_mask` gives.
-    n_best: answers that `question_answering` gives, and the starts and ends tried in a window of SQuAD 1.1.
-    max_windows: of a context that `question_answering` reads.
-    max_seq_length: rows are cut here; None: the length that the model was fine-tuned with, else the
-      longest that it knows.
-    pad_to_max_length: every row has that length; else a batch has its longest row's.
-    use_ema: the averages that a run kept instead of its weights.
-    model_name: under which servers offer it; None: the kind of model.
-  """
-
-  top_k: int = 10
-  n_best: int = 20
-  max_windows: int = 32
-  max_seq_length: int | None = None
-  pad_to_max_length: bool = False
-  use_ema: bool = False
-  model_name: str | None = None
-
-  def __post_init__(self) -> None:
-    if self.model_name is not None and not re.fullmatch(r"[A-Za-z0-9_.-]+", self.model_name):
-      raise UserError(
-        "model_name is part of a URL and a path: letters, digits, '_', '-' and '.'. "
-        f"Received: {self.model_name!r}."
-      )
-    for name in ("n_best", "max_windows"):
-      if getattr(self, name) < 1:
-        raise UserError(f"{name} must be at least 1. Received: {getattr(self, name)}.")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Parts:
   """What every module is made of.
 
   Attributes:
     model: a built model of this package.
     tokenizer: its tokenizer.
-    limit: the longest sequence that the model knows.
     task: what it was fine-tuned for; None for a pretrained model.
     settings: of the export.
     asset_files: local files that are copied into the SavedModel's `assets/`.
@@ -75,9 +40,8 @@ class Parts:
 
   model: Any
   tokenizer: Tokenizer
-  limit: int
+  settings: ExportSettings
   task: TaskSpec | None = None
-  settings: ExportSettings = ExportSettings()
   asset_files: Sequence[str] = ()
 
   def __post_init__(self) -> None:
@@ -86,6 +50,11 @@ class Parts:
         f"max_seq_length must be between 8 and the model's max_position_embeddings={self.limit}. "
         f"Received: {self.max_length}."
       )
+
+  @property
+  def limit(self) -> int:
+    """The longest sequence that the model knows."""
+    return self.model.config.max_position_embeddings
 
   @property
   def max_length(self) -> int:
@@ -110,10 +79,20 @@ class ServingModule(tf.Module):
 
   Args:
     parts: of what it is made.
+
+  Raises:
+    UserError: the kind needs a SentencePiece model, and the tokenizer is another.
   """
+
+  sentencepiece_only = False  # Whether the signatures need the places of tokens in a text, which it tells.
 
   def __init__(self, parts: Parts):
     super().__init__(name="albert_serving")
+    if self.sentencepiece_only and not isinstance(parts.tokenizer, AlbertTokenizer):
+      raise UserError(
+        f"{type(self).__name__} needs a SentencePiece model, as its training does. Received: a WordPiece vocabulary. "
+        "Export the model of ids with export_lite.py."
+      )
     # A lambda hides the Keras model from what is tracked.
     self._call: Callable[..., Any] = lambda inputs: parts.model(inputs, training=False)
     self._limit = parts.limit
@@ -186,50 +165,3 @@ def parse_strings(serialized: tf.Tensor, *, required: Sequence[str], optional: S
   features = {name: tf.io.FixedLenFeature([], tf.string) for name in required}
   features |= {name: tf.io.FixedLenFeature([], tf.string, default_value="") for name in optional}
   return dict(tf.io.parse_example(serialized, features))
-
-
-def parse_texts_or_ids(serialized: tf.Tensor, text_names: Sequence[str]) -> tuple[Tensors, Tensors]:
-  """Examples that hold either strings or the ids that training records hold.
-
-  Args:
-    serialized: [B] tf.Examples with every one of `text_names`, or with `input_ids`, `input_mask` and
-      `segment_ids` of one length; both may occur in a batch.
-    text_names: features of one string each.
-
-  Returns:
-    (feature name → [B] strings, "" where ids are given; `TOKEN_KEYS` → int32 ragged [B, (length)], empty
-    where strings are).
-  """
-  features = {name: tf.io.RaggedFeature(tf.string, row_splits_dtype=tf.int64) for name in text_names}
-  features |= {name: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64) for name in TOKEN_KEYS}
-  parsed = tf.io.parse_example(serialized, features)
-  lengths = {name: parsed[name].row_lengths() for name in features}
-  has_ids = lengths["input_ids"] > 0
-  fits = [tf.where(has_ids, lengths[name] == 0, lengths[name] == 1) for name in text_names]
-  fits += [lengths[name] == lengths["input_ids"] for name in TOKEN_KEYS]
-  message = (
-    f"An example must hold one string in each of {', '.join(text_names)}, or else {', '.join(TOKEN_KEYS)} "
-    "of one length."
-  )
-  check = tf.debugging.assert_equal(tf.reduce_all(tf.stack(fits)), True, message=message)
-  with tf.control_dependencies([check]):
-    texts = {name: tf.strings.reduce_join(parsed[name], axis=-1) for name in text_names}
-    ids = {name: tf.cast(parsed[name], tf.int32) for name in TOKEN_KEYS}
-  return texts, ids
-
-
-def merge_rows(packed: Tensors, given: Tensors) -> Tensors:
-  """Rows of `given` where it has any, else of `packed`; all padded to the longest.
-
-  Args:
-    packed: name → [B, S].
-    given: name → ragged [B, (length)].
-  """
-  merged = {}
-  for name, tensor in packed.items():
-    row = given[name].to_tensor()
-    length = tf.maximum(tf.shape(tensor)[1], tf.shape(row)[1])
-    has_row = given[name].row_lengths()[:, tf.newaxis] > 0
-    padded = [tf.pad(rows, [[0, 0], [0, length - tf.shape(rows)[1]]]) for rows in (row, tensor)]
-    merged[name] = tf.where(has_row, *padded)
-  return merged

@@ -11,8 +11,7 @@ from albert_tf.serving.signatures.base import (
   Signatures,
   Tensors,
   graph,
-  merge_rows,
-  parse_texts_or_ids,
+  parse_strings,
   strings,
 )
 
@@ -25,7 +24,7 @@ class ClassifierModule(ServingModule):
       `label_names` strings [B, C] (the same in every row), `predictions` int32 [B], `label` strings [B].
     tokens: `input_ids`, `input_mask`, `segment_ids` [B, S] → the same.
     examples: `inputs` [B] serialized tf.Example → `classes` strings and `scores` float32 [B, C]; the
-      Classify method of servers. An example holds `text` (and `text_pair`), or the ids of `tokens`.
+      Classify method of servers. An example holds `text` (and `text_pair`).
 
   Signatures of a regression: the same, with the one output `value` [B]; `examples` gives `outputs` [B]
   and is the Regress method.
@@ -65,9 +64,7 @@ class ClassifierModule(ServingModule):
     }
 
   def examples(self, inputs: tf.Tensor) -> Tensors:
-    texts, given = parse_texts_or_ids(inputs, self._text_names)
-    batch = merge_rows(self.pack(**texts), given)
-    outputs = self.shared(self.tokens, self.token_inputs())(**batch)
+    outputs = self.text(**parse_strings(inputs, required=self._text_names))
     if self._is_regression:
       return {"outputs": outputs["value"]}
     return {"classes": outputs["label_names"], "scores": outputs["probabilities"]}

@@ -32,6 +32,8 @@ class MultipleChoiceModule(ServingModule):
 
   """
 
+  sentencepiece_only = True
+
   def __init__(self, parts: Parts):
     super().__init__(parts)
     assert parts.task is not None

@@ -1,4 +1,4 @@
-"""Models of every kind that a small file can be made of."""
+"""Models of every kind, as functions of ids."""
 
 import tensorflow as tf
 
@@ -7,7 +7,7 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.models.tasks import make_model
-from albert_tf.serving.small.ids_model import IdsModel
+from albert_tf.serving.lite import IdsModel
 
 CONFIG = AlbertConfig.from_name(
   "tiny",
@@ -28,20 +28,21 @@ TASKS = {
   "fill_mask": None,
   "classifier": TaskSpec(kind="classification", name="custom", label_names=("a", "b", "c", "d")),
   "regression": TaskSpec(kind="regression", name="stsb"),
+  "choices": TaskSpec(kind="multiple_choice", name="race"),
+  "tags": TaskSpec(kind="token_classification", name="ner", label_names=("O", "B-X", "I-X")),
   "squad1": TaskSpec(kind="question_answering", name="squad", squad_version="1.1"),
   "squad2": TaskSpec(kind="question_answering", name="squad", squad_version="2.0"),
 }
-_KINDS = {"regression": "classifier", "squad1": "question_answering", "squad2": "question_answering"}
 
 
 def ids_model(which: str, config: AlbertConfig = CONFIG, *, stddev: float = 0.3) -> IdsModel:
   """The model of a key of `TASKS` with random weights, biases too: a swapped one is visible."""
   task = TASKS[which]
-  kind = _KINDS.get(which, which)
+  kind = task.export_kind if task else which
   if task is None:
     model = (AlbertEncoder if kind == "encoder" else AlbertForPreTraining)(config)
   else:
     model = make_model(task, config)
   for number, variable in enumerate(named_variables(model).values()):
     variable.assign(tf.random.stateless_normal(variable.shape, seed=[number, 7], stddev=stddev))
-  return IdsModel(kind=kind, config=config, model=model, task=task)
+  return IdsModel(kind=kind, model=model, task=task)

@@ -1,0 +1,241 @@
+"""LiteRT (TensorFlow Lite) files: ids in, and every shared weight stored once.
+
+The converter keeps equal constants in one buffer, so twelve uses of one block cost one block's bytes.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+import dataclasses
+import os
+from typing import Any, NamedTuple
+import warnings
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import files
+from albert_tf.configs.task import TaskSpec
+from albert_tf.errors import UserError
+from albert_tf.modeling import named_variables
+from albert_tf.serving.settings import LiteSettings
+from albert_tf.startup import native_stderr_kept_back
+
+Tensors = dict[str, tf.Tensor]
+Arrays = dict[str, np.ndarray]
+_SIGNATURE = "serving_default"
+_COMPARED_ROWS = 8
+_MIN_COSINE = 0.9  # Dynamic-range int8 stays above 0.99; below this a file answers something else.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class IdsModel:
+  """A trained model as a function of ids.
+
+  Inputs, all int32: `input_ids`, `input_mask`, `segment_ids` [B, S], of multiple choice [B, C, S]; fill_mask also
+  `positions` [B, P]; question answering of SQuAD 2 also `p_mask` [B, S].
+
+  Outputs, float32 unless said otherwise:
+    encoder: `pooled_output` [B, H], `sequence_output` [B, S, H].
+    fill_mask: `mlm_logits` [B, P, V].
+    question_answering: `start_logits`, `end_logits` [B, S]; for SQuAD 2 those of `Squad2Head`, with int32 indices.
+    of a regression: `value` [B].
+    others: `probabilities` [B, C], of token_classification [B, S, C].
+
+  Attributes:
+    kind: one of `configs.task.EXPORT_KINDS`.
+    model: a built model of this package.
+    task: of a fine-tuned model, else None.
+  """
+
+  kind: str
+  model: Any
+  task: TaskSpec | None = None
+
+  def input_specs(self, settings: LiteSettings) -> list[tf.TensorSpec]:
+    """The inputs in order; a free batch is None.
+
+    Raises:
+      UserError: the rows are longer than the model's positions.
+    """
+    limit = self.model.config.max_position_embeddings
+    length = settings.max_seq_length or min(self.task.max_seq_length if self.task else limit, limit)
+    if length > limit:
+      raise UserError(
+        f"max_seq_length must not exceed the model's max_position_embeddings={limit}. Received: {length}."
+      )
+    batch = settings.batch_size or None
+    shape = [batch, settings.num_choices, length] if self.kind == "multiple_choice" else [batch, length]
+    names = ["input_ids", "input_mask", "segment_ids"]
+    if self.task and self.task.squad_version == "2.0":
+      names.append("p_mask")
+    specs = [tf.TensorSpec(shape, tf.int32, name=name) for name in names]
+    if self.kind == "fill_mask":
+      positions = [batch, settings.max_predictions_per_seq]
+      specs.append(tf.TensorSpec(positions, tf.int32, name="positions"))
+    return specs
+
+  def __call__(self, inputs: Mapping[str, Any]) -> Tensors:
+    """The outputs, eagerly or in a graph."""
+    inputs = {name: tf.convert_to_tensor(array) for name, array in inputs.items()}
+    if "positions" in inputs:
+      inputs["masked_lm_positions"] = inputs.pop("positions")
+    outputs = self.model(inputs, training=False)
+    if self.kind == "encoder":
+      return {name: tf.cast(outputs[name], tf.float32) for name in ("pooled_output", "sequence_output")}
+    if self.kind == "fill_mask":
+      return {"mlm_logits": outputs["mlm_logits"] if isinstance(outputs, Mapping) else outputs}
+    if self.kind == "question_answering":
+      return dict(outputs)
+    if self.task is not None and self.task.kind == "regression":
+      return {"value": outputs[:, 0]}
+    return {"probabilities": tf.nn.softmax(outputs)}
+
+  def sample(self, specs: Sequence[tf.TensorSpec], *, rows: int, seed: int = 0) -> Arrays:
+    """Random inputs of many lengths, from full rows to one token; two segments in each."""
+    rng = np.random.default_rng(seed)
+    config = self.model.config
+    shape = [rows, *specs[0].shape[1:]]  # [B, S] or [B, C, S]
+    fractions = np.linspace(1, 0, rows) if rows > 1 else rng.random(1)
+    sizes = np.maximum(fractions * shape[-1], 1).round().astype(np.int32)
+    sizes = sizes.reshape([rows] + [1] * (len(shape) - 1))
+    place = np.broadcast_to(np.arange(shape[-1]), shape)
+    real = place < sizes
+    second = real & (place >= sizes // 2) & (config.type_vocab_size > 1)
+    arrays = {
+      "input_ids": np.where(real, rng.integers(0, config.vocab_size, shape), 0),
+      "input_mask": real,
+      "segment_ids": second,
+      "p_mask": ~second & (place > 0),  # 0 at [CLS] and in the second segment, the text.
+    }
+    if specs[-1].name == "positions":
+      arrays["positions"] = rng.integers(0, shape[-1], [rows, specs[-1].shape[1]]) % sizes
+    return {spec.name: arrays[spec.name].astype(np.int32) for spec in specs}
+
+
+class Parity(NamedTuple):
+  """How near an output of a file is to the model's: largest absolute difference, and smallest cosine of two vectors."""
+
+  max_difference: float
+  cosine: float
+
+
+def export_lite(
+  model: Any, output: str, *, kind: str, task: TaskSpec | None = None, settings: LiteSettings | None = None
+) -> dict[str, Parity]:
+  """Converts a model, compares the file with the model, and writes it.
+
+  Args:
+    model, kind, task: see `IdsModel`.
+    output: the file, which must not exist.
+    settings: of the file.
+
+  Returns:
+    Float output → how near it is to the Python model's, on random ids of many lengths.
+
+  Raises:
+    UserError: the file exists, the sizes do not fit, or the file answers something else; then it is not written.
+  """
+  if files.exists(output):
+    raise UserError(
+      f"The output file must not exist. Received: {output}, which does. Choose another name, or remove it."
+    )
+  settings = settings or LiteSettings()
+  ids_model = IdsModel(kind=kind, model=model, task=task)
+  specs = ids_model.input_specs(settings)
+  content = to_tflite(ids_model, specs, weights=settings.weights)
+  parity = measure_parity(ids_model, LiteRunner(content), specs)
+  bad = [
+    name for name, p in parity.items() if not (np.isfinite(p.max_difference) and p.cosine >= _MIN_COSINE)
+  ]
+  if bad:
+    raise UserError(
+      f"A converted file must give the model's outputs. Received: {settings.weights} with {bad[0]}: "
+      f"{parity[bad[0]]}. Nothing was written. Take weights of higher precision."
+    )
+  files.makedirs(os.path.dirname(output) or ".")
+  with files.atomic_writer(output) as stream:
+    stream.write(content)
+  return parity
+
+
+def to_tflite(model: IdsModel, specs: Sequence[tf.TensorSpec], *, weights: str = "float32") -> bytes:
+  """The content of a LiteRT file; its signature `serving_default` has the inputs `specs` and the model's outputs.
+
+  Args:
+    model: what to convert.
+    specs: see `IdsModel.input_specs`.
+    weights: see `LiteSettings`.
+  """
+
+  def call(**inputs: tf.Tensor) -> Tensors:
+    return model(inputs)
+
+  function = tf.function(call, autograph=False).get_concrete_function(**{spec.name: spec for spec in specs})
+  holder = tf.Module()
+  # Without one of them the file has no signature.
+  holder.captured = list(named_variables(model.model).values())
+  converter = tf.lite.TFLiteConverter.from_concrete_functions([function], holder)
+  if weights != "float32":
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+  if weights == "float16":
+    converter.target_spec.supported_types = [tf.float16]
+  if model.kind == "fill_mask":
+    # A scale a row would be stored with a copy of the word embeddings for the head; the lookup takes one scale.
+    converter._experimental_disable_per_channel_quantization_for_dense_layers = True
+  with _chatter_left_out():
+    return bytes(converter.convert())
+
+
+class LiteRunner:
+  """Runs a LiteRT file with the interpreter that TensorFlow brings.
+
+  Example:
+    >>> LiteRunner(pathlib.Path("classifier.tflite").read_bytes())(batch)["probabilities"]
+  """
+
+  def __init__(self, content: bytes):
+    with _chatter_left_out():
+      interpreter: Any = tf.lite.Interpreter(model_content=content)
+      interpreter.allocate_tensors()
+      self._run: Any = interpreter.get_signature_runner(_SIGNATURE)
+
+  def __call__(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
+    """Outputs by name; a free batch takes the size of the inputs."""
+    return dict(self._run(**inputs))
+
+
+def measure_parity(model: IdsModel, run: LiteRunner, specs: Sequence[tf.TensorSpec]) -> dict[str, Parity]:
+  """Compares a loaded file with its model on random ids; the parity of each float output."""
+  rows = specs[0].shape[0] or _COMPARED_ROWS
+  parity: dict[str, Parity] = {}
+  for seed in range(-(-_COMPARED_ROWS // rows)):
+    inputs = model.sample(specs, rows=rows, seed=seed)
+    expected, actual = model(inputs), run(inputs)
+    for name, tensor in expected.items():
+      if tensor.dtype.is_floating:
+        found = _compare(tensor.numpy(), actual[name])
+        known = parity.get(name, found)
+        worst = np.maximum(found.max_difference, known.max_difference)  # NaN stays.
+        parity[name] = Parity(float(worst), float(np.minimum(found.cosine, known.cosine)))
+  return parity
+
+
+def _compare(expected: np.ndarray, actual: np.ndarray) -> Parity:
+  a, b = (np.atleast_2d(x).reshape(-1, x.shape[-1]).astype(np.float64) for x in (expected, actual))
+  # A masked position's -1e30 would hide all others.
+  visible = (np.abs(a) < 1e20) & (np.abs(b) < 1e20) | np.isnan(a) | np.isnan(b)
+  a, b = np.where(visible, a, 0.0), np.where(visible, b, 0.0)
+  norms = np.maximum(np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1), 1e-30)
+  cosine = np.where((a == b).all(axis=1), 1.0, (a * b).sum(axis=1) / norms)
+  return Parity(float(np.abs(a - b).max()), float(cosine.min()))
+
+
+@contextlib.contextmanager
+def _chatter_left_out() -> Iterator[None]:
+  """Keeps back native libraries' messages, and one known warning of Python's; others are shown afterwards."""
+  with warnings.catch_warnings(record=True) as caught, native_stderr_kept_back():
+    # TensorFlow 2.20 and later: the interpreter moves to the package ai-edge-litert.
+    warnings.filterwarnings("ignore", r"\s*Warning: tf\.lite\.Interpreter is deprecated", UserWarning)
+    yield
+  for warning in caught:
+    warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)

@@ -1,0 +1,60 @@
+"""What an export may be told beside what is exported. Imports no TensorFlow, so that `--help` is quick."""
+
+import dataclasses
+import re
+from typing import Literal
+
+from albert_tf.errors import UserError
+from albert_tf.settings import Settings, setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportSettings(Settings):
+  """Settings of a SavedModel."""
+
+  max_seq_length: int | None = setting(
+    None,
+    help="Texts are cut to this many tokens. Default: the length of fine-tuning, else the longest the model knows.",
+    minimum=8,
+  )
+  pad_to_max_length: bool = setting(
+    False, help="Every row has --max_seq_length tokens; else a batch has its longest row's."
+  )
+  top_k: int = setting(10, help="fill_mask: how many answers a mask gets.", minimum=1)
+  n_best: int = setting(
+    20,
+    help="question_answering: how many answers a question gets, and how many starts and ends a window is tried with.",
+    minimum=1,
+  )
+  max_windows: int = setting(
+    32,
+    help="question_answering, token_classification: how many windows of a text are read; what lies behind is not.",
+    minimum=1,
+  )
+  model_name: str = setting(
+    "", help="The name under which servers offer the model. Default: the kind of model."
+  )
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    if not re.fullmatch(r"[A-Za-z0-9_.-]*", self.model_name):  # It is part of a URL and of a path.
+      raise UserError(f"model_name has letters, digits, '_', '-' and '.'. Received: {self.model_name!r}.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LiteSettings(Settings):
+  """Settings of a LiteRT file: its weights, and the sizes of its inputs."""
+
+  weights: Literal["float32", "float16", "int8"] = setting(
+    "float32",
+    help="float16: stored in half precision, computed in float32; int8: matrices in int8, activations quantised where "
+    "they are multiplied (dynamic range).",
+  )
+  max_seq_length: int | None = setting(
+    None,
+    help="Tokens of a row. Default: the length of fine-tuning, else the longest the model knows.",
+    minimum=8,
+  )
+  batch_size: int = setting(1, help="Rows; 0: free, which interpreters run a little more slowly.", minimum=0)
+  max_predictions_per_seq: int = setting(1, help="fill_mask: positions of a row.", minimum=1)
+  num_choices: int = setting(4, help="multiple_choice: choices of a question.", minimum=1)

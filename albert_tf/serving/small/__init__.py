@@ -1,1 +1,0 @@
-"""Models without tokenizer for small machines: LiteRT and ONNX."""

@@ -1,0 +1,94 @@
+"""The exporting commands as a user runs them."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+from support import tiny_run
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  folder = tmp_path_factory.mktemp("exports")
+  tokenizer = tiny_run.train_tokenizer(folder)
+  tiny_run.write_run(folder / "run", tiny_run.tiny_model(tokenizer.vocab_size), tokenizer)
+  return folder / "run"
+
+
+@pytest.fixture
+def run(repository_dir: pathlib.Path):
+  def ask(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, f"tpu_scripts/{script}", *arguments]
+    return subprocess.run(command, cwd=repository_dir, capture_output=True, text=True, timeout=120)
+
+  return ask
+
+
+def test_export_then_fill_mask(run, run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+  versions = tmp_path / "versions"
+  exported = run(
+    "export_saved_model.py",
+    "--model=fill_mask",
+    f"--init_checkpoint={run_dir}",
+    f"--output_dir={versions}",
+    "--version=2",
+  )
+  assert exported.returncode == 0, exported.stderr
+  first, _, command, _, here = exported.stdout.splitlines()
+  assert here.startswith("  albert-serve-locally --saved_model ")
+  assert first == f"Exported fill_mask to {versions}/2"
+  assert f'-v "{versions}:/models/fill_mask:ro"' in command
+  text = "the [MASK] is blue and green [MASK] grows"
+  answered = run("fill_mask.py", f"--saved_model={versions}", f"--text={text}")
+  assert answered.returncode == 0, answered.stderr
+  lines = answered.stdout.splitlines()
+  assert lines[0] == text
+  assert len(lines) == 3
+  for number, line in enumerate(lines[1:], 1):
+    assert re.fullmatch(rf"  \[MASK\] {number}: (\S+ 0\.\d{{3}}  ){{4}}\S+ 0\.\d{{3}}", line)
+
+
+def test_a_lite_file_and_how_good_it_is(run, run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+  output = tmp_path / "new/fill_mask.tflite"
+  arguments = (f"--init_checkpoint={run_dir}", f"--output={output}", "--max_seq_length=16")
+  done = run("export_lite.py", "--model=fill_mask", *arguments)
+  assert done.returncode == 0, done.stderr
+  first, parity = done.stdout.splitlines()
+  assert first == f"Exported fill_mask to {output}: {output.stat().st_size:,} bytes"
+  assert re.fullmatch(r"  mlm_logits: largest difference \S+, cosine >= 1\.000000", parity)
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    (("--model=poetry",), "value should be one of <encoder|fill_mask|classifier|question_answering|"),
+    (("--model=classifier",), "A fine-tuned run directory holds task.json"),
+    (("--model=encoder", "--use_ema"), "Averaged weights are only in checkpoints of a run with --ema_decay"),
+    ((), "model is needed"),
+  ],
+)
+def test_mistakes_are_one_message(run, run_dir, tmp_path: pathlib.Path, arguments, message: str) -> None:
+  done = run(
+    "export_saved_model.py", *arguments, f"--init_checkpoint={run_dir}", f"--output_dir={tmp_path}/e"
+  )
+  assert done.returncode != 0
+  assert message in done.stderr
+  assert "Traceback" not in done.stderr
+  assert not (tmp_path / "e").exists()
+
+
+@pytest.mark.slow
+def test_a_vocabulary_elsewhere_is_named(run, run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+  elsewhere = tmp_path / "elsewhere.model"
+  moved = run_dir.rename(tmp_path / "run")
+  (moved / "spm.model").rename(elsewhere)
+  (moved / "tokenizer.json").unlink()
+  arguments = ("--model=encoder", f"--init_checkpoint={moved}", f"--output_dir={tmp_path}/e")
+  done = run("export_saved_model.py", *arguments)
+  assert done.returncode == 2
+  assert "--spm_model_file" in done.stderr
+  done = run("export_saved_model.py", *arguments, f"--spm_model_file={elsewhere}")
+  assert done.returncode == 0, done.stderr
+  assert (tmp_path / "e/1/assets/spm.model").read_bytes() == elsewhere.read_bytes()

@@ -1,0 +1,53 @@
+"""Exports a trained model as one file for LiteRT (TensorFlow Lite): ids in, shared weights once.
+
+Prints the file's size, and how near its outputs are to the Python model's.
+
+Example:
+  python tpu_scripts/export_lite.py --model classifier --init_checkpoint RUN --weights int8 --output mrpc.tflite
+"""
+
+import dataclasses
+
+from albert_tf import commands, files
+from albert_tf.configs.task import EXPORT_KINDS
+from albert_tf.serving.settings import LiteSettings
+from albert_tf.settings import Settings, setting
+from albert_tf.startup import load_tensorflow
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command(Settings):
+  """What is exported."""
+
+  model: str = setting(
+    help="encoder: vectors; fill_mask: logits of masked positions; the others: what a run was fine-tuned for.",
+    choices=EXPORT_KINDS,
+  )
+  init_checkpoint: str = setting(
+    help="Run directory (its best checkpoint is taken, else its newest), or a checkpoint prefix."
+  )
+  output: str = setting(help="The file, which must not exist.")
+  use_ema: bool = setting(False, help="The averages of a run with --ema_decay, not its weights.")
+
+
+commands.define_flags(Command)
+commands.define_flags(LiteSettings)
+
+
+def main() -> None:
+  command, settings = commands.from_flags(Command), commands.from_flags(LiteSettings)
+  load_tensorflow()
+  from albert_tf.models.exports import restore
+  from albert_tf.serving.lite import export_lite
+
+  restored = restore(command.model, command.init_checkpoint, use_ema=command.use_ema)
+  parity = export_lite(
+    restored.model, command.output, kind=command.model, task=restored.task, settings=settings
+  )
+  print(f"Exported {command.model} to {command.output}: {files.size(command.output):,} bytes")
+  for name, near in parity.items():
+    print(f"  {name}: largest difference {near.max_difference:.2g}, cosine >= {near.cosine:.6f}")
+
+
+if __name__ == "__main__":
+  commands.run(main)
