@@ -66,10 +66,11 @@ commands.define_flags(Command)
 commands.define_flags(ChoiceColumns)
 
 
-def _read(command: Command, settings: "FineTuneSettings") -> dict[str, list[ChoiceExample]]:
+def _read(
+  command: Command, columns: ChoiceColumns, settings: "FineTuneSettings"
+) -> dict[str, list[ChoiceExample]]:
   """The questions of each split that is needed."""
   if command.task_name == "custom":
-    columns = commands.from_flags(ChoiceColumns)
     paths = finetuning.split_paths(settings, FORMATS)
     splits = {
       split: choice_examples(read_table(path), columns, labelled=split != "test")
@@ -91,15 +92,16 @@ def _read(command: Command, settings: "FineTuneSettings") -> dict[str, list[Choi
 def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning.Prepared:
   from albert_tf.finetuning.tasks.multiple_choice import MultipleChoiceTask
 
-  command = commands.from_flags(Command)
+  command, columns = commands.from_flags(Command), finetuning.columns(ChoiceColumns)
   trained = finetuning.trained_spec()
   names = ("data_dir", "train_file", "eval_file")  # What the weights depend on.
   task = MultipleChoiceTask(
-    splits=_read(command, settings),
+    splits=_read(command, columns, settings),
     tokenizer=start.tokenizer,
     max_seq_length=finetuning.max_seq_length(command.max_seq_length, start),
     max_qa_length=command.max_qa_length or (trained.max_qa_length if trained else 128),
     name=command.task_name,
+    columns=dataclasses.asdict(columns) if command.task_name == "custom" else {},
     data={name: getattr(command, name) for name in names if getattr(command, name)},
   )
   return finetuning.Prepared(task)

@@ -53,7 +53,7 @@ commands.define_flags(Columns)
 def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning.Prepared:
   from albert_tf.finetuning.tasks.tagging import TaggingTask
 
-  command, columns = commands.from_flags(Command), commands.from_flags(Columns)
+  command, columns = commands.from_flags(Command), finetuning.columns(Columns)
   paths = finetuning.split_paths(settings, _SUFFIXES)
   splits = {split: read_tagged(path, columns) for split, path in paths.items()}
   trained = finetuning.trained_spec()
@@ -63,6 +63,7 @@ def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning.Prepare
     max_seq_length=finetuning.max_seq_length(command.max_seq_length, start, default=128),
     name=command.task_name or (trained.name if trained else "tagging"),
     label_names=trained.label_names if trained else (),
+    columns=dataclasses.asdict(columns),
     # What the weights depend on.
     data={f"{split}_file": path for split, path in paths.items() if split != "test"},
   )

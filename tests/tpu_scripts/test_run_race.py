@@ -54,6 +54,9 @@ def runs(folder):
     "own": [
       *train, *custom, f"--data_dir={folder}/quiz", f"--output_dir={folder}/own", "--do_predict", "--noexport",
     ],
+    # Neither columns nor lengths: they are the run's.
+    "later": ["--task_name=custom", f"--test_file={folder}/quiz/test.jsonl", f"--output_dir={folder}/own",
+              "--do_predict", "--noprogress"],
     "levels": [
       *common, "--do_eval", f"--data_dir={folder}", f"--output_dir={folder}/x", "--high_only", "--middle_only",
     ],
@@ -91,6 +94,7 @@ def test_own_questions(runs, folder):
   assert (results["task"], results["train_examples"]) == ("custom", 18)  # Two of twenty are held out.
   assert len((folder / "own/predictions_test.tsv").read_text().splitlines()) == 2
   assert not (folder / "own/saved_model").exists()
+  assert runs["later"].status == 0, runs["later"].stderr
 
 
 @pytest.mark.parametrize(

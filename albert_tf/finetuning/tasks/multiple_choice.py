@@ -62,6 +62,7 @@ class MultipleChoiceTask(FineTuningTask):
     max_qa_length: most pieces of question and choice.
     name: for people and file names.
     data: what the questions were read from, by flag.
+    columns: of a person's own files; see `TaskSpec.columns`.
 
   Raises:
     UserError: questions differ in their number of choices.
@@ -80,6 +81,7 @@ class MultipleChoiceTask(FineTuningTask):
     max_qa_length: int,
     name: str = "race",
     data: Mapping[str, str] | None = None,
+    columns: Mapping[str, Any] | None = None,
   ):
     self.data = dict(data or {})
     self.splits = splits
@@ -91,6 +93,7 @@ class MultipleChoiceTask(FineTuningTask):
       pair=True,
       max_seq_length=max_seq_length,
       max_qa_length=max_qa_length,
+      columns=columns or {},
     )
 
   def features(self, split: str) -> FeatureSet:
