@@ -181,21 +181,6 @@ def test_prediction_does_not_depend_on_batches_or_replicas(mirrored_2):
     np.testing.assert_allclose(outputs[0], other, atol=2e-5)
 
 
-def test_a_split_is_flattened_once(monkeypatch):
-  """However often it is evaluated."""
-  strategy = tf.distribute.get_strategy()
-  made, traced, real, gather = [], [], FlatFeatures.of, FlatFeatures.gather
-  monkeypatch.setattr(FlatFeatures, "of", lambda features: made.append(1) or real(features))
-  monkeypatch.setattr(FlatFeatures, "gather", lambda *args: traced.append(1) or gather(*args))
-  predict = Predictor(
-    lambda x, training: x["input_ids"], strategy=strategy, batching=Batching(batch_size=4, max_length=20)
-  )
-  splits = made_up_splits()
-  outputs = [predict(splits[name]) for name in ("plain", "tags", "plain", "tags")]
-  assert len(made) == len(traced) == 2
-  np.testing.assert_array_equal(outputs[0]["logits"], outputs[2]["logits"])
-
-
 # A batch takes long to put together: one that is read ahead would still be made when its iterator goes.
 _PREDICTS_OFTEN = """
 import numpy as np

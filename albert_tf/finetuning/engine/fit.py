@@ -330,9 +330,10 @@ def _finish_seeds(
   """The results of several seeds, and the best one's run as that of the whole directory."""
   before = run_directory.read_results(output_dir)
   scored = {seed: run.metrics for seed, run in runs.items() if task.best_metric in run.metrics}
-  trained = any(run.trained for run in runs.values())
-  best_seed = before.get("best_seed", settings.seeds[0])
-  if scored and (trained or best_seed not in scored):
+  # Also where an earlier command was killed before it came here.
+  chooses = any(run.trained for run in runs.values()) or set(before.get("seeds", ())) != set(map(str, runs))
+  best_seed = before["best_seed"] if before.get("best_seed") in runs else settings.seeds[0]
+  if scored and chooses:
     best_seed = max(scored, key=lambda seed: scored[seed][task.best_metric])
   best = runs[best_seed]
   head = reporting.head(task, best.results["init_checkpoint"])
@@ -342,8 +343,8 @@ def _finish_seeds(
   results = {**known, **head}
   results |= reporting.summarize(of_seeds, scored, best_seed=best_seed)
   if writes:
-    run_directory.copy_run(best.directory, output_dir, with_weights=trained or not before)
-    if flags_text and (trained or not before):
+    run_directory.copy_run(best.directory, output_dir, with_weights=chooses)
+    if flags_text and chooses:
       run_directory.write_text(os.path.join(output_dir, run_directory.FLAGS_FILE), flags_text)
     run_directory.write_json(os.path.join(output_dir, run_directory.RESULTS_FILE), results)
   return results

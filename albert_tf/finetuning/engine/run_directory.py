@@ -55,9 +55,13 @@ def check(output_dir: str, task: FineTuningTask, settings: FineTuneSettings, sta
   Raises:
     UserError: one holds another task, or the directory other settings or other files.
   """
+  _check_directory(output_dir, task, settings, start)
   folder = start.checkpoint.directory if start.checkpoint else ""
   if not settings.do_train and folder and files.exists(os.path.join(folder, TASK_FILE)):
     _check_same_task(TaskSpec.load(folder), task.spec, folder)
+
+
+def _check_directory(output_dir: str, task: FineTuningTask, settings: FineTuneSettings, start: Start) -> None:
   path = os.path.join(output_dir, RUN_FILE)
   if not files.exists(path):
     others = [name for name in files.listdir(output_dir) if not files.is_unfinished(name)]
@@ -192,7 +196,9 @@ def copy_run(source: str, target: str, *, with_weights: bool) -> None:
   """Copies a seed's run to the directory of all seeds; where the weights are there already, its answers alone."""
   own = {RUN_FILE, FLAGS_FILE, RESULTS_FILE, "tensorboard", "saved_model"}
   if with_weights:
-    remove(target, "checkpoints", "saved_model")  # Of another seed.
+    remove(
+      target, RESULTS_FILE, "checkpoints", "saved_model"
+    )  # Of another seed; unfinished until it is copied.
   else:
     own |= {"checkpoints", TASK_FILE, CONFIG_FILE, CARD_FILE, METRICS_FILE}
   files.copy_tree(source, target, skip=own)
