@@ -76,29 +76,23 @@ def load_tokenizer(path: str, config: AlbertConfig, *, do_lower_case: bool | Non
   return tokenizer
 
 
-def read_checkpoint(path: str, *, input_format: str = "auto", config_file: str = "") -> Checkpoint:
+def read_checkpoint(path: str, *, config_file: str = "") -> Checkpoint:
   """Opens what a user names: the one way in, of fine-tuning, export and conversion alike.
 
   Args:
     path: a run directory, a released directory, a SavedModel, a Hugging Face directory, a weights file, or
       the prefix of a TensorFlow checkpoint (a known suffix such as `.index` is ignored).
-    input_format: "albert_tf", "tf1", "tfhub", "huggingface", or "auto": by its files.
     config_file: the configuration, if it does not lie beside the weights.
 
   Returns:
     The checkpoint, with variables under the original's names. Whether they fit is for `match` to say.
 
   Raises:
-    UserError: nothing is there, it is damaged, or its format is not the one named.
+    UserError: nothing is there, or it is damaged.
   """
   if not path:
     raise UserError("A checkpoint path is needed. Received: an empty path. Name a directory or a prefix.")
   found, location = find_checkpoint(path)
-  if not _same_format(input_format, found):
-    raise UserError(
-      f"The checkpoint must have the format that was named. Received: {path}, which looks like {found}, "
-      f"with the format {input_format}. Use --input_format={found} or auto."
-    )
   if found == "huggingface":
     return _read_huggingface(location, config_file=config_file)
   return _read_bundle(location, config_file=config_file)
@@ -112,10 +106,7 @@ def find_checkpoint(path: str) -> tuple[str, str]:
     return "huggingface", path
   prefix = bundle.strip_suffix(path)
   if bundle.is_bundle(prefix):
-    inside_saved_model = files.exists(
-      os.path.join(os.path.dirname(os.path.dirname(prefix)), "saved_model.pb")
-    )
-    return ("tfhub" if inside_saved_model else "tf1"), prefix
+    return "tf1", prefix
   if not files.isdir(path):
     raise UserError(
       f"A checkpoint must be a directory, a weights file or the prefix of a .index file. Received: {path}, "
@@ -140,12 +131,6 @@ def _contents(path: str, limit: int = 6) -> str:
   names = sorted(files.listdir(path))
   more = f" and {len(names) - limit} more" if len(names) > limit else ""
   return (", ".join(names[:limit]) or "nothing") + more
-
-
-def _same_format(named: str, found: str) -> bool:
-  # A run's bundle given by its prefix is indistinguishable from a TF1 checkpoint, and read the same way.
-  bundles = ("tf1", "albert_tf")
-  return named in ("auto", found) or (named in bundles and found in bundles)
 
 
 def find_config(weights: str, *, config_file: str, names: tuple[str, ...]) -> str:

@@ -15,6 +15,7 @@ from albert_tf.checkpoints.name_map import expand_sharing, expected_entries, hea
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.conversion import ConvertOptions
 from albert_tf.errors import UserError
+from albert_tf.tokenization import load_tokenizer
 from albert_tf.tokenization.config import (
   HUGGING_FACE_MODEL,
   MODEL_FILE,
@@ -25,8 +26,6 @@ from albert_tf.tokenization.config import (
   find_model,
 )
 from albert_tf.tokenization.loading import find_tokenizer
-from albert_tf.tokenization.tokenizer import load_processor
-from albert_tf.tokenization.wordpiece import WordPieceTokenizer
 
 # Keys of the original's JSON that no code path of it needs except --init_from_group0.
 _ORIGINAL_UNUSED = {"down_scale_factor": 1, "gap_size": 0, "net_structure_type": 0, "num_memory_blocks": 0}
@@ -51,7 +50,7 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
       f"The output directory must not exist or be empty. Received: {output_path}, which holds something. "
       "Choose another name, or remove it."
     )
-  checkpoint = read_checkpoint(input_path, input_format=options.input_format, config_file=options.config_file)
+  checkpoint = read_checkpoint(input_path, config_file=options.config_file)
   if options.spm_model_file:
     named = find_tokenizer(options.spm_model_file) or find_model(options.spm_model_file)
     checkpoint = dataclasses.replace(checkpoint, tokenizer=named)
@@ -166,20 +165,14 @@ def original_config_dict(config: AlbertConfig) -> dict[str, object]:
 
 
 def _check_vocabulary(checkpoint: Checkpoint) -> None:
-  """A SentencePiece model with more pieces than the table has rows would read past its end."""
-  if checkpoint.tokenizer is None:
-    return
-  path, settings = checkpoint.tokenizer
-  if isinstance(settings, WordPieceConfig):
-    pieces = WordPieceTokenizer(vocab_file=path).vocab_size
-  else:
-    pieces = load_processor(files.read_bytes(path), source=path).vocab_size()
-  if pieces > checkpoint.config.vocab_size:
-    raise UserError(
-      "The vocabulary must fit the word embeddings. Received: "
-      f"{path} with {pieces} pieces, and vocab_size={checkpoint.config.vocab_size}. "
-      "Give the vocabulary this checkpoint was trained with."
-    )
+  """Raises a `UserError` where there are more pieces than the table has rows: it would be read past its end."""
+  if checkpoint.tokenizer is not None:
+    path, pieces = checkpoint.tokenizer[0], load_tokenizer(checkpoint.tokenizer[0]).vocab_size
+    if pieces > checkpoint.config.vocab_size:
+      raise UserError(
+        f"The vocabulary must fit the word embeddings. Received: {path} with {pieces} pieces, and "
+        f"vocab_size={checkpoint.config.vocab_size}. Give the vocabulary this checkpoint was trained with."
+      )
 
 
 def _write_tokenizer(

@@ -5,17 +5,12 @@ from typing import Literal
 
 from albert_tf.settings import Settings, setting
 
-_WRITTEN = ("albert_tf", "tf1", "huggingface")
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConvertOptions(Settings):
   """How to convert."""
 
-  input_format: str = setting(
-    "auto", help="What the input is; auto looks at its files.", choices=("auto", "tfhub", *_WRITTEN)
-  )
-  output_format: str = setting("albert_tf", help="What to write.", choices=_WRITTEN)
+  output_format: Literal["albert_tf", "tf1", "huggingface"] = setting("albert_tf", help="What to write.")
   config_file: str = setting(
     "", help="Configuration, if it does not lie beside the weights.", flag="albert_config_file"
   )

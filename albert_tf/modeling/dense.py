@@ -7,7 +7,6 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.compat import keras
-from albert_tf.errors import UserError
 
 _GELU_C = math.sqrt(2.0 / math.pi)
 _GELU_CA = 0.044715 * _GELU_C
@@ -47,20 +46,13 @@ ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 }
 
 
-def get_activation(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
-  """The function called `name`; a `UserError` that lists the names otherwise."""
-  if name not in ACTIVATIONS:
-    raise UserError(f"The activation must be one of {', '.join(ACTIVATIONS)}. Received: {name!r}.")
-  return ACTIVATIONS[name]
-
-
 @keras.saving.register_keras_serializable("albert_tf")
 class Dense(keras.layers.Layer):
   r"""Linear map and activation: $y = f(x W + b)$.
 
   Args:
     units: size of the last axis of the result.
-    activation: a name known to `get_activation`.
+    activation: one of `ACTIVATIONS`.
     use_bias: whether `b` exists (the SQuAD 2 answerability logit has none).
     initializer_range: standard deviation of the normal, cut at two deviations.
     join_rows: make one axis of the rows `[B, S]` for the product: on a CPU product, bias and activation are then one
@@ -89,7 +81,7 @@ class Dense(keras.layers.Layer):
     self.activation = activation
     self.use_bias = use_bias
     self.initializer_range = initializer_range
-    self._activation = get_activation(activation)
+    self._activation = ACTIVATIONS[activation]
     self.bias = None
 
   def build(self, input_shape: Any) -> None:

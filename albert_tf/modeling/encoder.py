@@ -118,7 +118,12 @@ class Encoder(ConfigModel):
       FeedForwardSublayer(config, name=f"ffn_{g}_{k}", **sublayer) for g, k in dict.fromkeys(self._ffn_owners)
     ]
     self.pooler = Dense(config.hidden_size, activation="tanh", name="pooler", **dense)
-    self._check_layer_loop()
+    if layer_loop not in LAYER_LOOPS or (layer_loop == "while" and not self._one_block):
+      raise UserError(
+        f"layer_loop must be one of {', '.join(LAYER_LOOPS)}; a loop needs one block shared by all layers. Received: "
+        f"{layer_loop!r} with {len(self.attention_sublayers)} attention and {len(self.ffn_sublayers)} feed-forward "
+        'parameter sets. Use layer_loop="unrolled", or sharing="all" with one group.'
+      )
     if lora_rank:
       norms = [sublayer.layer_norm for sublayer in (*self.attention_sublayers, *self.ffn_sublayers)]
       for layer in (self.embeddings, self.embedding_hidden_mapping_in, self.pooler, *norms):
@@ -130,16 +135,6 @@ class Encoder(ConfigModel):
   def _one_block(self) -> bool:
     """Whether all layers share all parameters."""
     return len(self.attention_sublayers) == len(self.ffn_sublayers) == 1
-
-  def _check_layer_loop(self) -> None:
-    if self.layer_loop not in LAYER_LOOPS:
-      raise UserError(f"layer_loop must be one of {', '.join(LAYER_LOOPS)}. Received: {self.layer_loop!r}.")
-    if self.layer_loop == "while" and not self._one_block:
-      raise UserError(
-        'layer_loop="while" needs one block shared by all layers. Received: '
-        f"{len(self.attention_sublayers)} attention and {len(self.ffn_sublayers)} feed-forward parameter "
-        'sets. Use layer_loop="unrolled", or sharing="all" with one group.'
-      )
 
   def freeze_layers(self, count: int) -> None:
     """Keeps embeddings, their mapping and the first `count` layers as they are; call it before `compile`.

@@ -86,33 +86,43 @@ class MaskedLmHead(ConfigLayer):
     }
 
 
-@keras.saving.register_keras_serializable("albert_tf")
-class SentenceOrderHead(ConfigLayer):
-  r"""Logits of (in order, swapped): $\text{pooled} W_s^T + b_s$, float32 `[B, 2]`.
+class RowsHead(ConfigLayer):
+  """Logits $x W^T + b$ in float32 with `W` stored as rows, `[C, H]`, as the original does."""
 
-  `output_weights` is `[2, H]`, as the original stores it.
-
-  Reference: ALBERT section 3.1, "Inter-sentence coherence loss".
-  """
+  _rows: int  # C
 
   def build(self, input_shape: Any) -> None:
     del input_shape  # Every size is in the configuration.
     initializer = keras.initializers.TruncatedNormal(stddev=self.config.initializer_range)
     self.output_weights = self.add_weight(
-      name="output_weights", shape=(2, self.config.hidden_size), initializer=initializer
+      name="output_weights", shape=(self._rows, self.config.hidden_size), initializer=initializer
     )
-    self.output_bias = self.add_weight(name="output_bias", shape=(2,), initializer="zeros")
+    self.output_bias = self.add_weight(name="output_bias", shape=(self._rows,), initializer="zeros")
     self.built = True
 
-  def call(self, pooled_output: tf.Tensor) -> tf.Tensor:
-    x = tf.cast(pooled_output, tf.float32)
-    logits = tf.matmul(x, tf.cast(self.output_weights, tf.float32), transpose_b=True)
-    return tf.nn.bias_add(logits, tf.cast(self.output_bias, tf.float32))
+  def _logits(self, x: tf.Tensor) -> tf.Tensor:
+    rows = tf.reshape(tf.cast(x, tf.float32), [-1, self.config.hidden_size])
+    logits = tf.matmul(rows, tf.cast(self.output_weights, tf.float32), transpose_b=True)
+    logits = tf.nn.bias_add(logits, tf.cast(self.output_bias, tf.float32))
+    return tf.reshape(logits, tf.concat([tf.shape(x)[:-1], [self._rows]], axis=0))
 
   @property
   def output_shape(self) -> tuple[int | None, ...]:
-    """For Keras' summary."""
-    return None, 2
+    """For Keras' summary, of one row."""
+    return None, self._rows
 
   def checkpoint_items(self) -> dict[str, Any]:
     return {"output_weights": self.output_weights, "output_bias": self.output_bias}
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class SentenceOrderHead(RowsHead):
+  """Logits of (in order, swapped) of the pooled output, float32 `[B, 2]`.
+
+  Reference: ALBERT section 3.1, "Inter-sentence coherence loss".
+  """
+
+  _rows = 2
+
+  def call(self, pooled_output: tf.Tensor) -> tf.Tensor:
+    return self._logits(pooled_output)

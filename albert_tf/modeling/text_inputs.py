@@ -1,7 +1,6 @@
 """The inputs every model takes: pieces, mask and segments, under this project's names or Hugging Face's."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import tensorflow as tf
 
@@ -26,14 +25,11 @@ def text_inputs(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
   Raises:
     UserError: no mapping, no ids, or one input under both names.
   """
-  if not isinstance(inputs, Mapping):
+  if not isinstance(inputs, Mapping) or "input_ids" not in inputs:
+    received = ", ".join(map(str, inputs)) if isinstance(inputs, Mapping) else repr(inputs)[:80]
     raise UserError(
-      f"A model takes a mapping with input_ids, input_mask and segment_ids. Received: {_described(inputs)}. "
+      f"A model takes a mapping with input_ids, input_mask and segment_ids, int32 [B, S]. Received: {received}. "
       'Write {"input_ids": ids}, with the mask of padded rows; an AlbertTokenizer makes all three of texts.'
-    )
-  if "input_ids" not in inputs:
-    raise UserError(
-      f"A model needs input_ids, int32 [B, S]. Received: {', '.join(map(str, inputs)) or 'no input'}."
     )
   found = {name: inputs[name] for name in TEXT_INPUTS if name in inputs}
   for name, ours in _SYNONYMS.items():
@@ -42,13 +38,6 @@ def text_inputs(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         raise UserError(f"An input is given once. Received: {ours} and {name}, which are the same. Drop one.")
       found[ours] = inputs[name]
   return {name: integers(value) for name, value in found.items()}
-
-
-def _described(value: Any) -> str:
-  if isinstance(value, (list, tuple)):
-    return f"a {type(value).__name__} of {len(value)}"
-  dtype = tf.as_dtype(value.dtype).name if hasattr(value, "dtype") else type(value).__name__
-  return f"a tensor of {dtype}, {list(value.shape)}" if hasattr(value, "shape") else dtype
 
 
 def refuse_unknown(inputs: Mapping[str, tf.Tensor], *more: str) -> None:

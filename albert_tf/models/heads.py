@@ -10,43 +10,13 @@ from albert_tf.modeling.base import ConfigLayer
 from albert_tf.modeling.dense import Dense
 from albert_tf.modeling.dropout import dropout, resolve_seed
 from albert_tf.modeling.layer_norm import LayerNorm
+from albert_tf.modeling.pretraining_heads import RowsHead
 
 NEVER = 1e30  # Subtracted from the logit of a position that cannot be an answer (original code).
 
 
-class _RowsHead(ConfigLayer):
-  """Logits $x W^T + b$ with `W` stored as rows, `[C, H]`, as the original does."""
-
-  def __init__(self, config: AlbertConfig, **kwargs: Any):
-    super().__init__(config, **kwargs)
-    self._rows = 0
-
-  def build(self, input_shape: Any) -> None:
-    del input_shape  # Every size is in the configuration.
-    initializer = keras.initializers.TruncatedNormal(stddev=self.config.initializer_range)
-    self.output_weights = self.add_weight(
-      name="output_weights", shape=(self._rows, self.config.hidden_size), initializer=initializer
-    )
-    self.output_bias = self.add_weight(name="output_bias", shape=(self._rows,), initializer="zeros")
-    self.built = True
-
-  def _logits(self, x: tf.Tensor) -> tf.Tensor:
-    rows = tf.reshape(tf.cast(x, tf.float32), [-1, self.config.hidden_size])
-    logits = tf.matmul(rows, tf.cast(self.output_weights, tf.float32), transpose_b=True)
-    logits = tf.nn.bias_add(logits, tf.cast(self.output_bias, tf.float32))
-    return tf.reshape(logits, tf.concat([tf.shape(x)[:-1], [self._rows]], axis=0))
-
-  @property
-  def output_shape(self) -> tuple[int | None, ...]:
-    """For Keras' summary, of one row."""
-    return None, self._rows
-
-  def checkpoint_items(self) -> dict[str, Any]:
-    return {"output_weights": self.output_weights, "output_bias": self.output_bias}
-
-
 @keras.saving.register_keras_serializable("albert_tf")
-class ClassificationHead(_RowsHead):
+class ClassificationHead(RowsHead):
   r"""Logits of C classes (or one value): $\mathrm{dropout}(\text{pooled}) W^T + b$.
 
   Args:
@@ -83,7 +53,7 @@ class ClassificationHead(_RowsHead):
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class SpanHead(_RowsHead):
+class SpanHead(RowsHead):
   r"""SQuAD 1.1 start and end logits, each position on its own: $x W^T + b$, `W` `[2, H]`.
 
   Call args:
@@ -95,9 +65,7 @@ class SpanHead(_RowsHead):
   Reference: arXiv 1810.04805, section 4.2; the original's `run_squad_v1`.
   """
 
-  def __init__(self, config: AlbertConfig, **kwargs: Any):
-    super().__init__(config, **kwargs)
-    self._rows = 2
+  _rows = 2
 
   def call(self, sequence_output: tf.Tensor) -> dict[str, tf.Tensor]:
     start, end = tf.unstack(self._logits(sequence_output), num=2, axis=-1)

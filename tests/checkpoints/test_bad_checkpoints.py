@@ -104,12 +104,11 @@ def test_bert_of_huggingface_and_an_untied_decoder(tmp_path):
 
 
 def test_paths_and_formats(tmp_path):
-  path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
+  write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
   refuse("", tmp_path, "empty path")
   refuse(tmp_path / "nowhere", tmp_path, "does not exist")
   refuse(tmp_path, tmp_path, "which holds ")
   refuse(tmp_path / "x.safetensors", tmp_path, "must exist")
-  refuse(path, tmp_path, "looks like tf1", input_format="huggingface")
   with pytest.raises(UserError, match="'onnx'"):
     ConvertOptions(output_format="onnx")
   write_tf1(tmp_path / "b", CONFIG, random_variables(CONFIG), name="one")

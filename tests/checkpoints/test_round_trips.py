@@ -136,7 +136,7 @@ def test_saved_models(tmp_path):
   (hub / "assets").mkdir()
   (hub / "variables" / "albert_config.json").rename(hub / "assets" / "albert_config.json")
   (hub / "saved_model.pb").write_bytes(b"")
-  assert_same(read_checkpoint(str(hub), input_format="tfhub").variables, variables)
+  assert_same(read_checkpoint(str(hub)).variables, variables)
 
   module = tf.Module()
   module.all = [tf.Variable(value, name=name) for name, value in variables.items()]
@@ -214,14 +214,6 @@ def test_a_wordpiece_vocabulary_is_named_and_travels(tmp_path):
   with pytest.raises(UserError, match=f"{size + 1} pieces, and vocab_size={size}"):
     convert(source, str(tmp_path / "none"), ConvertOptions(spm_model_file=str(vocabulary)))
   assert not (tmp_path / "none").exists()
-
-
-def test_the_report_says_which_step_was_read(tmp_path):
-  variables = {**random_variables(CONFIG), "global_step": np.array(1200, np.int64)}
-  source = write_tf1(tmp_path / "start", CONFIG, variables)
-  report = convert(source, str(tmp_path / "out"), ConvertOptions())
-  assert report.notes[0] == f"read: {source}/model.ckpt-best, step 1,200"
-  assert "none is written" in report.notes[1]
 
 
 def test_half_precision_is_widened_and_old_huggingface_files_load(tmp_path):

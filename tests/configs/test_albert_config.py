@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from support.goldens import GOLDENS
 
 from albert_tf.configs import AlbertConfig, named_sizes
 from albert_tf.errors import UserError
@@ -33,11 +32,6 @@ def test_json_round_trip(name, sharing, tmp_path):
   else:
     with pytest.raises(UserError, match="expand_sharing"):
       config.to_huggingface_dict()
-
-
-def test_original_json():
-  config = AlbertConfig.from_json_file(str(GOLDENS / "tiny_groups_config.json"))
-  assert (config.hidden_act, config.num_hidden_groups, config.inner_group_num) == ("gelu", 3, 2)
 
 
 @pytest.mark.parametrize(
@@ -121,17 +115,6 @@ def test_known_unused_keys_are_accepted():
   }
   assert AlbertConfig.from_dict({**SMALL, **unused}) == AlbertConfig(**SMALL)
   assert AlbertConfig.from_dict({**SMALL, **unused, **huggingface}) == AlbertConfig(**SMALL)
-
-
-def test_group_of_layer():
-  def groups(layers, num):
-    config = AlbertConfig(**{**SMALL, "num_hidden_layers": layers, "num_hidden_groups": num})
-    return [config.group_of_layer(layer) for layer in range(layers)]
-
-  assert groups(12, 4) == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
-  assert groups(6, 4) == [0, 0, 1, 2, 2, 3]
-  with pytest.raises(IndexError):
-    AlbertConfig(**SMALL).group_of_layer(5)
 
 
 def test_owners_by_sharing():

@@ -3,8 +3,7 @@
 import pytest
 
 from albert_tf.configs import AlbertConfig, count_parameters, named_sizes
-from albert_tf.configs.param_count import HEADS, count_head_parameters
-from albert_tf.errors import UserError
+from albert_tf.configs.param_count import count_head_parameters
 
 # Encoder and pooler.
 GOLDEN = {
@@ -63,23 +62,3 @@ def test_release_table(size, block, masked_lm, sentence_order, everything):
 def test_paper_tables_3_and_4(embedding_size, sharing, expected):
   config = AlbertConfig.from_name("base", embedding_size=embedding_size, sharing=sharing)
   assert config.param_count() == expected
-
-
-def test_groups_and_inner_blocks_multiply_the_block():
-  base = AlbertConfig.from_name("base")
-  block = count_parameters(base).block
-  assert base.replace(num_hidden_groups=4).param_count() == base.param_count() + 3 * block
-  assert base.replace(num_hidden_groups=4, inner_group_num=2).param_count() == base.param_count() + 7 * block
-  # One group a layer is the same model as sharing nothing.
-  assert base.replace(num_hidden_groups=12).param_count() == base.replace(sharing="none").param_count()
-
-
-def test_heads():
-  config = AlbertConfig.from_name("base").replace(embedding_size=5, hidden_size=12, num_attention_heads=3)
-  counts = {head: count_head_parameters(config, head) for head in HEADS}
-  assert counts == {
-    "masked_lm": 12 * 5 + 5 + 2 * 5 + 30_000,
-    "sentence_order": 26,
-  }
-  with pytest.raises(UserError, match="Received: 'crf'"):
-    count_head_parameters(config, "crf")

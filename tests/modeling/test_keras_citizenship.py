@@ -2,24 +2,15 @@
 
 import numpy as np
 import pytest
-from support.synthetic_checkpoint import CONFIG, random_variables
+from support.synthetic_checkpoint import CONFIG
 import tensorflow as tf
 
 from albert_tf import AlbertEncoder
 from albert_tf.compat import keras
-from albert_tf.configs import AlbertConfig
 from albert_tf.modeling import (
   AlbertForPreTraining,
-  attention,
-  dense,
-  embeddings,
-  feed_forward,
-  initialize_variables,
-  layer_norm,
   named_variables,
-  pretraining_heads,
 )
-from albert_tf.models import heads
 from albert_tf.models import tasks as models
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn.t accept:DeprecationWarning")
@@ -64,18 +55,6 @@ MODELS = {
     {**INPUTS, "p_mask": P_MASK},
   ),
 }
-LAYERS = {
-  "dense": lambda: dense.Dense(3, activation="gelu", use_bias=False, initializer_range=0.1, name="d"),
-  "layer_norm": lambda: layer_norm.LayerNorm(epsilon=1e-6),
-  "embeddings": lambda: embeddings.AlbertEmbeddings(CONFIG, use_one_hot_embeddings=True),
-  "attention": lambda: attention.AttentionSublayer(CONFIG),
-  "feed_forward": lambda: feed_forward.FeedForwardSublayer(CONFIG),
-  "masked_lm": lambda: pretraining_heads.MaskedLmHead(CONFIG),
-  "sentence_order": lambda: pretraining_heads.SentenceOrderHead(CONFIG),
-  "classification": lambda: heads.ClassificationHead(CONFIG, num_labels=4, classifier_dropout=0.3),
-  "span": lambda: heads.SpanHead(CONFIG),
-  "squad2": lambda: heads.Squad2Head(CONFIG, start_n_top=3, end_n_top=2, classifier_dropout=0.3),
-}
 
 
 def randomize(model, seed=0):
@@ -93,28 +72,6 @@ def assert_equal_outputs(a, b, **tolerance):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_model_config_round_trip(name):
-  make, _ = MODELS[name]
-  model = make()
-  again = type(model).from_config(model.get_config())
-  assert again.get_config() == model.get_config()
-  assert again.config == model.config
-  shapes = {key: tuple(v.shape) for key, v in named_variables(model).items()}
-  assert {key: tuple(v.shape) for key, v in named_variables(again).items()} == shapes
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_layer_config_round_trip(name):
-  layer = LAYERS[name]()
-  config = layer.get_config()
-  again = type(layer).from_config(config)
-  assert again.get_config() == config
-  assert again.name == layer.name
-  registered = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
-  assert type(registered) is type(layer)
-
-
-@pytest.mark.parametrize("name", MODELS)
 def test_keras_file_round_trip(name, tmp_path):
   make, inputs = MODELS[name]
   model = randomize(make())
@@ -123,15 +80,6 @@ def test_keras_file_round_trip(name, tmp_path):
   again = keras.models.load_model(tmp_path / "model.keras")
   assert type(again) is type(model)
   assert_equal_outputs(again(inputs), want, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("name", ["encoder", "grouped", "pretraining", "squad2"])
-def test_weights_file_round_trip(name, tmp_path):
-  make, inputs = MODELS[name]
-  model, other = randomize(make(), seed=1), randomize(make(), seed=2)
-  model.save_weights(tmp_path / "model.weights.h5")
-  other.load_weights(tmp_path / "model.weights.h5")
-  assert_equal_outputs(other(inputs), model(inputs), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "float32"])
@@ -153,15 +101,6 @@ def test_precision_policies(name, policy):
     key = "mlm_logits" if name == "pretraining" else "sequence_output"
     close = {"mixed_bfloat16": 0.15, "mixed_float16": 0.03, "float32": 0}[policy]
     assert_equal_outputs(outputs[key], reference(inputs)[key], atol=close)
-
-
-def test_global_policy_reaches_inside():
-  keras.mixed_precision.set_global_policy("mixed_bfloat16")
-  try:
-    encoder = AlbertEncoder(CONFIG)
-  finally:
-    keras.mixed_precision.set_global_policy("float32")
-  assert encoder(INPUTS)["sequence_output"].dtype == tf.bfloat16
 
 
 @pytest.mark.parametrize("name", ["encoder", "encoder_while"])
@@ -190,15 +129,6 @@ def test_hugging_face_names_are_taken_for_ours(name):
   if name == "encoder":
     with pytest.raises(ValueError, match="Received: position_ids"):
       model({**INPUTS, "position_ids": IDS})
-
-
-def test_padding_the_batch_changes_nothing():
-  model = randomize(AlbertEncoder(CONFIG))
-  longer = {key: np.pad(value, [(0, 0), (0, 2)]) for key, value in INPUTS.items()}
-  np.testing.assert_allclose(
-    model(longer)["sequence_output"][:, :5], model(INPUTS)["sequence_output"], atol=1e-6
-  )
-  np.testing.assert_allclose(model(longer)["pooled_output"], model(INPUTS)["pooled_output"], atol=1e-6)
 
 
 @pytest.mark.parametrize("options", [{}, {"layer_loop": "while"}, {"remat": True}])
@@ -234,68 +164,3 @@ def test_reading_some_positions_gives_the_same(changes, options):
 def test_too_long_a_sequence_is_refused():
   with pytest.raises(ValueError, match=r"max_position_embeddings=7\. Received: 8 pieces"):
     AlbertEncoder(CONFIG)({"input_ids": np.ones([2, 8], np.int32)})
-
-
-def functional_model(encoder):
-  inputs = {key: keras.Input([None], dtype="int32", name=key) for key in INPUTS}
-  pooled = encoder(inputs)["pooled_output"]
-  return keras.Model(inputs, keras.layers.Dense(2, name="out")(pooled))
-
-
-def test_functional_model(tmp_path):
-  encoder = randomize(AlbertEncoder(CONFIG))
-  model = functional_model(encoder)
-  np.testing.assert_allclose(
-    model(INPUTS), model.get_layer("out")(encoder(INPUTS)["pooled_output"]), atol=1e-6
-  )
-  assert model.output_shape == (None, 2)
-  model.save(tmp_path / "functional.keras")
-  again = keras.models.load_model(tmp_path / "functional.keras")
-  np.testing.assert_array_equal(again(INPUTS), model(INPUTS))
-
-
-class Subclass(keras.Model):
-  """How a user embeds the encoder in a model of their own."""
-
-  def __init__(self):
-    super().__init__()
-    self.encoder = AlbertEncoder(DROPOUT)
-    self.out = keras.layers.Dense(2)
-
-  def call(self, inputs, training=False):
-    return self.out(self.encoder(inputs, training=training)["pooled_output"])
-
-
-@pytest.mark.parametrize(
-  "kind",
-  [
-    pytest.param("functional", marks=pytest.mark.slow),
-    pytest.param("subclass", marks=pytest.mark.slow),
-    "classification",
-  ],
-)
-def test_fit_learns(kind):
-  rng = np.random.default_rng(0)
-  ids = rng.integers(1, CONFIG.vocab_size, size=[48, 5]).astype(np.int32)
-  labels = (ids[:, 0] > CONFIG.vocab_size // 2).astype(np.int32)
-  inputs = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
-  if kind == "functional":
-    model = functional_model(encoder := AlbertEncoder(CONFIG))
-  elif kind == "subclass":
-    model = Subclass()
-    encoder = model.encoder
-  else:
-    encoder = model = models.AlbertClassifier(DROPOUT, head_options={"num_labels": 2})
-  initialize_variables(named_variables(encoder), seed=0, initializer_range=0.1)
-  loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-  model.compile(keras.optimizers.Adam(0.01), loss=loss, metrics=["accuracy"])
-  history = model.fit(inputs, labels, epochs=12, batch_size=16, verbose=0).history
-  assert history["loss"][-1] < history["loss"][0] - 0.1
-  assert model.predict(inputs, verbose=0).shape == (48, 2)
-  assert len(model.evaluate(inputs, labels, verbose=0)) == 2
-
-
-def test_summary_counts_what_the_formula_counts():
-  for config in (CONFIG, AlbertConfig.from_name("tiny", sharing="attention")):
-    assert AlbertEncoder(config).count_params() == config.param_count()
-  assert sum(v.size for v in random_variables(CONFIG).values()) == AlbertForPreTraining(CONFIG).count_params()

@@ -27,22 +27,6 @@ def test_gelu(dtype, tolerance):
   np.testing.assert_allclose(tf.cast(y, tf.float64), 0.5 * u * (1 + t), atol=tolerance * 12)
 
 
-def test_gelu_twice():
-  """The gradient of a gradient, which a penalty on gradients takes."""
-
-  def second(activation):
-    x = tf.linspace(-3.0, 3.0, 31)
-    with tf.GradientTape() as outer:
-      outer.watch(x)
-      with tf.GradientTape() as inner:
-        inner.watch(x)
-        y = activation(x)
-      penalty = tf.reduce_sum(tf.square(inner.gradient(y, x)))
-    return outer.gradient(penalty, x)
-
-  np.testing.assert_allclose(second(gelu), second(lambda x: tf.nn.gelu(x, approximate=True)), atol=1e-5)
-
-
 @pytest.fixture
 def predictions():
   rng = np.random.default_rng(0)
@@ -64,14 +48,6 @@ def test_masked_lm_sums_are_those_of_tensorflow(predictions):
   right = tf.cast(tf.argmax(logits, -1, output_type=tf.int32) == labels, tf.float32)
   assert 0 < float(tf.reduce_sum(right)) < 12
   np.testing.assert_allclose(got.correct, tf.reduce_sum(weights * right), rtol=1e-6)
-
-
-@pytest.mark.parametrize("offset", [1e4, -1e4])
-def test_masked_lm_sums_of_large_logits(predictions, offset):
-  logits, labels, weights = predictions
-  got, want = masked_lm_sums(logits + offset, labels, weights), masked_lm_sums(logits, labels, weights)
-  np.testing.assert_allclose(got.loss, want.loss, rtol=2e-3)
-  assert got.correct == want.correct
 
 
 @pytest.mark.parametrize("label", [-1, V])

@@ -1,7 +1,5 @@
 """What a Keras user writes, without this project's engine: a model under a strategy's scope, `fit`, `predict`."""
 
-import shutil
-
 import keras
 import numpy as np
 import pytest
@@ -175,16 +173,3 @@ def test_mistakes_are_answered_in_a_sentence(tmp_path):
       model_class.from_pretrained(str(tmp_path / "saved"), num_labels=4)
   with pytest.raises(UserError, match="at least one row"):
     model.predict([])
-
-
-def test_a_picture_shows_the_parts_of_a_functional_model(tmp_path):
-  pytest.importorskip("pydot")
-  if not shutil.which("dot"):
-    pytest.skip("Graphviz is not installed; Keras draws with it")
-  ids = keras.Input([7], dtype="int32", name="ids")
-  pooled = AlbertEncoder(CONFIG)({"input_ids": ids, "input_mask": ids, "segment_ids": ids})["pooled_output"]
-  model = keras.Model(ids, keras.layers.Dense(2, name="scores")(pooled))
-  keras.utils.plot_model(model, str(tmp_path / "model.png"), show_layer_names=True)
-  assert (tmp_path / "model.png").read_bytes().startswith(b"\x89PNG")
-  drawn = keras.utils.model_to_dot(model, show_layer_names=True).to_string()
-  assert all(part in drawn for part in ("ids", "encoder", "scores"))
