@@ -83,10 +83,11 @@ def _value(field: settings.Field) -> Any:
     raise UserError(f"--{field.flag} takes numbers with commas. Received: {','.join(value)}.") from error
 
 
-def run(main: Callable[[], int | None]) -> None:
+def run(main: Callable[..., int | None], *, takes_arguments: bool = False) -> None:
   """Runs a command: parses its flags, calls `main()`, and exits with its status.
 
-  `--help` ends with status 0. A `UserError` is one message and status 2. Of any other error the last line is shown,
+  With `takes_arguments` it calls `main(arguments)` with what is no flag, such as names of files. `--help` ends with
+  status 0. A `UserError` is one message and status 2. Of any other error the last line is shown,
   and the traceback with `--debug`.
   """
   if "debug" not in FLAGS:
@@ -94,6 +95,8 @@ def run(main: Callable[[], int | None]) -> None:
 
   def wrapped(argv: Sequence[str]) -> int | None:
     try:
+      if takes_arguments:
+        return main(argv[1:])
       if len(argv) > 1:
         raise UserError(
           f"All arguments are flags. Received: {' '.join(argv[1:])}. Write --name=value, in quotes."

@@ -34,7 +34,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "tests"))
 
 _NUM_RECORDS = flags.DEFINE_integer("num_records", 100_000, "Records in the bucket.", lower_bound=40_000)
 _LATENCY_MS = flags.DEFINE_float("latency_ms", 20.0, "Added to each request.")
-_LAYOUT = flags.DEFINE_enum("layout", "example", ["example", "compact"], "Layout of the records.")
 _CHILD = flags.DEFINE_string("child", "", "What this process does; for the benchmark itself.")
 _SPEC, _BATCH, _SHARDS = PretrainingSpec(512, 20), 512, 4
 _CORPUS, _CORPUS_SHARDS = 360_000_000, 5000  # For what is extrapolated.
@@ -114,9 +113,6 @@ def fill(bucket: Any, folder: str) -> None:
 
   source = os.path.join(folder, "records.tfrecord")
   record_reading.write_random_records(source, _SPEC, _NUM_RECORDS.value // _SHARDS)
-  if _LAYOUT.value == "compact":
-    record_reading.write_compact([source], os.path.join(folder, "compact.tfrecord"))
-    source = os.path.join(folder, "compact.tfrecord")
   data = pathlib.Path(source).read_bytes()
   for shard in range(_SHARDS):  # The order does not look inside.
     bucket.put(f"records/train-{shard}.tfrecord", data)

@@ -126,8 +126,8 @@ def write_lines(documents: list[list[str]], path: str, *, megabytes: float | Non
 def make_records(text: str, *, tokenizer: Any, settings: Any) -> tuple[Any, float]:
   """Manifest of the records of a file of lines, and the seconds of this processor that they took; they are removed."""
   from tfrecords_tools.corpus import CorpusOptions
-  from tfrecords_tools.pretraining.job import create_records
-  from tfrecords_tools.pretraining.local.runner import LocalRunner
+  from tfrecords_tools.pretraining.create import create_records
+  from tfrecords_tools.pretraining.local import LocalRunner
 
   with tempfile.TemporaryDirectory(dir=os.path.dirname(text)) as output:
     begin = time.process_time()

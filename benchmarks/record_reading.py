@@ -1,7 +1,6 @@
 r"""Examples per second of batches for training, against a plain pipeline that parses record by record.
 
-Prints one JSON line. The claim: at least 5 times the plain pipeline on the same file. `compact` reads the same
-instances from the compact layout; `training` is the whole input of training, which also shuffles over all of the
+Prints one JSON line. The claim: at least 5 times the plain pipeline on the same file. `training` is the whole input of training, which also shuffles over all of the
 file and can start anywhere; `fresh` is that with masks drawn anew. All sides run in turns, several times; the best of
 each counts.
 
@@ -26,8 +25,7 @@ from albert_tf.pipelines.fresh_masks import FreshMasking, FreshMasks
 from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.records import PretrainingSpec, TFRecordWriter, encode_example, read_records
 from albert_tf.records import features as names
-from albert_tf.records.compact import encode_compact
-from albert_tf.records.decode import decode_example
+from albert_tf.records.example import decode_example
 from albert_tf.records.features import TOKEN_BOUNDARY
 from albert_tf.records.ngrams import ngram_probabilities
 from albert_tf.records.parse import feature_description, parse_pretraining_batch
@@ -60,31 +58,6 @@ def write_random_records(path: str, spec: PretrainingSpec, count: int) -> None:
         names.SENTENCE_ORDER_LABELS_FEATURE: rng.integers(0, 2, 1),
       }
       writer.write(encode_example(features, spec))
-
-
-def write_compact(paths: Sequence[str], target: str) -> PretrainingSpec:
-  """The same instances in the compact layout; returns their lengths."""
-  spec = None
-  with open(target, "wb") as stream:
-    writer = TFRecordWriter(stream)
-    for path in paths:
-      for record in read_records(path):
-        features = decode_example(record)
-        spec = spec or PretrainingSpec(len(features[names.INPUT_IDS]), len(features[names.MASKED_LM_IDS]))
-        tokens, used = int(features[names.INPUT_MASK].sum()), int(features[names.MASKED_LM_WEIGHTS].sum())
-        writer.write(
-          encode_compact(
-            tokens=features[names.INPUT_IDS][:tokens],
-            first_segment=int((features[names.SEGMENT_IDS][:tokens] == 0).sum()),
-            label=int(features[names.SENTENCE_ORDER_LABELS_FEATURE][0]),
-            positions=features[names.MASKED_LM_POSITIONS][:used],
-            answers=features[names.MASKED_LM_IDS][:used],
-            max_predictions=spec.max_predictions_per_seq,
-            vocab_size=_VOCAB_SIZE,
-          )
-        )
-  assert spec is not None, "no record"
-  return spec
 
 
 def plain_batches(paths: Sequence[str], spec: PretrainingSpec, batch_size: int) -> tf.data.Dataset:
@@ -154,25 +127,21 @@ def benchmark() -> dict[str, Any]:
     else:
       paths = [os.path.join(directory, "random.tfrecord")]
       write_random_records(paths[0], PretrainingSpec(512, _PREDICTIONS.value), _NUM_RANDOM)
-    compact_path = os.path.join(directory, "compact.tfrecord")
-    spec = write_compact(paths, compact_path)
+    first = decode_example(next(read_records(paths[0])))
+    spec = PretrainingSpec(len(first[names.INPUT_IDS]), len(first[names.MASKED_LM_IDS]))
     batch_size = _BATCH_SIZE.value
     total = sum(1 for path in paths for _ in read_records(path))
     batches = max(1, total // batch_size)
     sides = {
       "plain": plain_batches(paths, spec, batch_size),
       "ours": batched(paths, spec, batch_size),
-      "ours_compact": batched([compact_path], spec, batch_size),
       "training": training(paths, spec, batch_size),
-      "training_compact": training([compact_path], spec, batch_size),
       "fresh": training(paths, spec, batch_size, fresh_masks(spec)),
-      "fresh_compact": training([compact_path], spec, batch_size, fresh_masks(spec)),
     }
     timers = {name: partial(batch_times, dataset, batches) for name, dataset in sides.items()}
     times, examples = common.in_turn(timers, _ROUNDS.value), batches * batch_size
     best = {name: examples / min(each.wall for each in found) for name, found in times.items()}
     by_cpu = {name: examples / min(each.cpu for each in found) for name, found in times.items()}
-    sizes = [sum(map(os.path.getsize, each)) for each in (paths, [compact_path])]
   return {
     "records": total,
     "max_seq_length": spec.max_seq_length,
@@ -182,11 +151,8 @@ def benchmark() -> dict[str, Any]:
     "ratio": best["ours"] / best["plain"],
     "ratio_by_cpu_time": by_cpu["ours"] / by_cpu["plain"],
     "claim": 5.0,
-    "compact_ratio": best["ours_compact"] / best["plain"],
-    "compact_over_ours": best["ours_compact"] / best["ours"],
     "training_ratio": best["training"] / best["plain"],
     "fresh_over_training": best["fresh"] / best["training"],
-    "compact_size": sizes[1] / sizes[0],
   }
 
 

@@ -7,46 +7,45 @@ as one sentence a line with a blank line between documents (a document is one mo
   python tfrecords_tools/extract_installed_docs.py --output_dir /tmp/docs
 """
 
-from collections.abc import Sequence
+import dataclasses
+from typing import Literal
 
-from absl import app, flags
+from absl import flags
 
-from albert_tf.errors import UserError, exit_on_user_error
+from albert_tf import commands
+from albert_tf.settings import Settings, setting
 from tfrecords_tools.corpus import installed_docs
 
-_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Directory for docs-?????-of-?????.txt.", required=True)
-_MAX_MEGABYTES = flags.DEFINE_float(
-  "max_megabytes", 0.0, "Stop after this much text (10^6 bytes); 0: take all."
-)
-_DOCUMENTS = flags.DEFINE_enum(
-  "documents",
-  "module",
-  installed_docs.DOCUMENTS,
-  "What a document is. The order of sentences is easier to learn within a docstring than over a module.",
-)
-_NUM_FILES = flags.DEFINE_integer("num_files", 4, "Files to spread the documents over.", lower_bound=1)
-_NUM_WORKERS = flags.DEFINE_integer(
-  "num_workers", 0, "Processes; 0: one a core, at most 8. The result is the same.", lower_bound=0
-)
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command(Settings):
+  """How much is written, and where."""
 
-def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise UserError(f"This command takes flags alone. Received: {argv[1:]}. See --help.")
-  summary = installed_docs.extract(
-    output_dir=_OUTPUT_DIR.value,
-    max_megabytes=_MAX_MEGABYTES.value,
-    num_files=_NUM_FILES.value,
-    num_workers=_NUM_WORKERS.value,
-    documents=_DOCUMENTS.value,
+  output_dir: str = setting(help="Directory for docs-?????-of-?????.txt.")
+  max_megabytes: float = setting(0.0, minimum=0, help="Stop after this much text (10^6 bytes); 0: take all.")
+  # A docstring begins with what the thing does, so small models learn its order; over a module there is hardly any.
+  documents: Literal["module", "docstring"] = setting(
+    "module",
+    help="What a document is. The order of sentences is easier to learn within a docstring than over a module.",
   )
+  num_files: int = setting(4, minimum=1, help="Files to spread the documents over.")
+
+
+commands.define_flags(Command)
+flags.mark_flags_as_required(["output_dir"])
+
+
+def main() -> None:
+  command = commands.from_flags(Command)
   print(
-    f"{summary.documents:,} documents, {summary.sentences:,} sentences, {summary.megabytes:.1f} MB of English"
-    f" from {summary.sources:,} source files, in {len(summary.paths)} files:"
+    installed_docs.extract(
+      output_dir=command.output_dir,
+      max_megabytes=command.max_megabytes,
+      num_files=command.num_files,
+      by_docstring=command.documents == "docstring",
+    )
   )
-  for path in summary.paths:
-    print(f"  {path}")
 
 
 if __name__ == "__main__":
-  app.run(exit_on_user_error(main))
+  commands.run(main)

@@ -8,37 +8,37 @@ google-research/albert are read too. Exit status 1: --validate found something.
 """
 
 from collections.abc import Sequence
+import dataclasses
 import itertools
 import json
 import os
 from typing import Any
 
-from absl import app, flags
-
-from albert_tf import files
-from albert_tf.errors import UserError, exit_on_user_error
+from albert_tf import commands, files
+from albert_tf.settings import Settings, setting
 from albert_tf.tokenization import Tokenizer, load_tokenizer
-from tfrecords_tools.inspection.inspector import Inspector, render
-from tfrecords_tools.inspection.pool import default_workers, inspect_files
+from tfrecords_tools.inspection.inspector import Findings, inspect_files, render, views
 from tfrecords_tools.pretraining.statistics import torn_words_warning
 
-_VALIDATE = flags.DEFINE_bool(
-  "validate", False, "Check every record and file, and exit with 1 if one is wrong."
-)
-_SHOW = flags.DEFINE_integer("show", 3, "Number of instances to print.", lower_bound=0)
-_SKIP = flags.DEFINE_integer("skip", 0, "Number of instances to leave out before.", lower_bound=0)
-_MAX_RECORDS = flags.DEFINE_integer("max_records", None, "Read at most so many records of each file.")
-_SPM_MODEL_FILE = flags.DEFINE_string(
-  "spm_model_file", None, "Vocabulary (.model, .txt); default: beside the records."
-)
-_JSON = flags.DEFINE_bool("json", False, "Print the statistics as one JSON line and nothing else.")
-_NUM_WORKERS = flags.DEFINE_integer(
-  "num_workers",
-  None,
-  "Processes; default one for each processor, and one alone for few bytes.",
-  lower_bound=1,
-)
 _MOST_PROBLEMS = 20  # Printed; all are counted.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command(Settings):
+  """What is looked at, and how."""
+
+  validate: bool = setting(False, help="Check every record and file, and exit with 1 if one is wrong.")
+  show: int = setting(3, minimum=0, help="Number of instances to print.")
+  skip: int = setting(0, minimum=0, help="Number of instances to leave out before.")
+  max_records: int | None = setting(None, minimum=1, help="Read at most so many records of each file.")
+  spm_model_file: str | None = setting(None, help="Vocabulary (.model, .txt); default: beside the records.")
+  json: bool = setting(False, help="Print the statistics as one JSON line and nothing else.")
+  num_workers: int | None = setting(
+    None, minimum=1, help="Processes; default one for each processor, and one alone for few bytes."
+  )
+
+
+commands.define_flags(Command)
 
 
 def format_statistics(summary: dict[str, Any]) -> str:
@@ -63,48 +63,43 @@ def format_statistics(summary: dict[str, Any]) -> str:
   return "\n".join(lines)
 
 
-def show(paths: Sequence[str], tokenizer: Tokenizer, *, skip: int, count: int) -> None:
-  """Prints the first sound instances, without the `skip` before them."""
-  if not count:
-    return
+def show(paths: Sequence[str], tokenizer: Tokenizer, command: Command) -> None:
+  """Prints the first sound instances that are not left out."""
   instances = (
     (path, *found)
     for path in paths
-    for found in Inspector(tokenizer, path, max_records=_MAX_RECORDS.value).views()
+    for found in views(path, tokenizer, Findings(tokenizer), max_records=command.max_records)
   )
-  for path, index, view in itertools.islice(instances, skip, skip + count):
+  for path, index, view in itertools.islice(instances, command.skip, command.skip + command.show):
     print(
       f"--- {os.path.basename(path)} record {index}: {len(view.ids)} tokens, {len(view.positions)} predictions, "
       f"label {view.order_label}\n{render(view, tokenizer)}"
     )
 
 
-def main(argv: Sequence[str]) -> int:
-  if len(argv) < 2:
-    raise UserError("Name at least one file of records. Received: none. Quoted glob patterns are fine.")
-  paths = files.expand_globs(list(argv[1:]), what="record file")
-  tokenizer = load_tokenizer(_SPM_MODEL_FILE.value or os.path.dirname(paths[0]) or ".")
-  if not _JSON.value:
-    show(paths, tokenizer, skip=_SKIP.value, count=_SHOW.value)
+def main(patterns: Sequence[str]) -> int:
+  command = commands.from_flags(Command)
+  paths = files.expand_globs(patterns, what="record file")
+  tokenizer = load_tokenizer(command.spm_model_file or os.path.dirname(paths[0]) or ".")
+  if command.show and not command.json:
+    show(paths, tokenizer, command)
   found = inspect_files(
     paths,
     tokenizer,
-    validate=_VALIDATE.value,
-    max_records=_MAX_RECORDS.value,
-    num_workers=_NUM_WORKERS.value or default_workers(paths),
+    validate=command.validate,
+    max_records=command.max_records,
+    num_workers=command.num_workers,
   )
   summary = found.measurements.summary()
-  if _VALIDATE.value:
-    found.check_proportions()
-  print(json.dumps(summary, ensure_ascii=False) if _JSON.value else format_statistics(summary))
+  print(json.dumps(summary, ensure_ascii=False) if command.json else format_statistics(summary))
   for problem in found.problems[:_MOST_PROBLEMS]:
     print(f"problem: {problem}")
   if found.num_problems > _MOST_PROBLEMS:
     print(f"… and {found.num_problems - _MOST_PROBLEMS} more")
-  if _VALIDATE.value and not found.num_problems:
+  if command.validate and not found.num_problems:
     print(f"valid: {len(paths)} file(s)")
-  return 1 if _VALIDATE.value and found.num_problems else 0
+  return 1 if command.validate and found.num_problems else 0
 
 
 if __name__ == "__main__":
-  app.run(exit_on_user_error(main))
+  commands.run(main, takes_arguments=True)

@@ -9,7 +9,7 @@ import numpy as np
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import PretrainingSpec, read_records
-from albert_tf.records.decode import decode_record
+from albert_tf.records.example import decode_example
 from albert_tf.records.features import ALL_FEATURES, INPUT_IDS, MASKED_LM_IDS, TOKEN_BOUNDARY
 from albert_tf.records.tfrecord import HEADER_BYTES, walk_records
 
@@ -39,7 +39,7 @@ def check_records(
   for path in paths:
     whole = (record.data for record in walk_records(path) if not record.fault)
     for record, data in enumerate(itertools.islice(whole if skip_damaged else read_records(path), at_most)):
-      features = decode_record(data, spec)
+      features = decode_example(data)
       _check_lengths(features, spec, where=f"{path}, record {record}")
       for name in (INPUT_IDS, MASKED_LM_IDS):
         largest = int(features[name].max(initial=0))

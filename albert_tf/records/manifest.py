@@ -12,9 +12,8 @@ from albert_tf.records.features import PretrainingSpec
 
 MANIFEST_NAME = "manifest.json"
 FORMAT_VERSION = 1
-# What records that a model learns and is judged by must have in common, and what those of one batch must besides.
+# What records that a model learns and is measured by must have in common.
 MODEL_FIELDS = ("vocab_size", "vocab_sha256", "max_seq_length", "max_predictions_per_seq", "sentence_pair")
-BATCH_FIELDS = (*MODEL_FIELDS, "record_layout")
 # Kind of pair → what its labels say, by the name that reports give it; other kinds have no label to learn.
 TASK_OF_PAIR = {"sop": "sentence_order", "nsp": "next_sentence"}
 _NAMED = 5  # Of the files that are missing.
@@ -60,7 +59,6 @@ class Manifest:
   sentence_pair: str
   random_seed: int
   files: tuple[RecordFile, ...]
-  record_layout: str = "example"
   baseline: Baseline | None = None
   settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   input: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -79,9 +77,9 @@ class Manifest:
 
   @property
   def whole_word(self) -> str:
-    """Where words begin: the setting of that name; older records noted only whether there were any."""
-    before = "original" if self.settings.get("whole_word_mask", True) else "none"
-    return self.settings.get("whole_word", before)
+    """Where words begin: the setting of that name."""
+    word: str = self.settings.get("whole_word", "original")
+    return word
 
   def files_of(self, split: str) -> tuple[RecordFile, ...]:
     return tuple(file for file in self.files if file.split == split)
@@ -115,6 +113,8 @@ class Manifest:
       raw = stream.read()
     try:
       fields = json.loads(raw)
+      if fields["format_version"] != FORMAT_VERSION:
+        raise ValueError(f"format_version {fields['format_version']} and not {FORMAT_VERSION}")
       fields["files"] = tuple(RecordFile(**entry) for entry in fields["files"])
       if fields.get("baseline"):
         fields["baseline"] = Baseline(**fields["baseline"])
@@ -178,7 +178,7 @@ def find_manifests(
       f"a {MANIFEST_NAME}, and {without}, which has none. Copy it there from where the records were made, or leave "
       "those files out."
     )
-  check_agreement(manifests, BATCH_FIELDS)
+  check_agreement(manifests, MODEL_FIELDS)
   for directory, manifest in manifests.items():
     _check_shards(directory, manifest, names[directory], notice)
   return manifests
@@ -209,11 +209,7 @@ def missing_files(directory: str, manifest: Manifest) -> list[str]:
 def _shared(ours: Manifest, theirs: Manifest, fields: Collection[str]) -> list[tuple[str, Any, Any]]:
   """(name, ours, theirs) of `fields`, and of what both say about their tokenizer."""
   pairs = [(name, getattr(ours, name), getattr(theirs, name)) for name in fields]
-  # Older ones do not say that no accents were kept.
-  a, b = (
-    {"keep_accents": False, **manifest.settings["tokenizer"]} if "tokenizer" in manifest.settings else {}
-    for manifest in (ours, theirs)
-  )
+  a, b = (manifest.settings.get("tokenizer", {}) for manifest in (ours, theirs))
   return pairs + [(name, a[name], b[name]) for name in a if name in b and name != "sha256"]
 
 

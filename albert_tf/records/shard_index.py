@@ -1,33 +1,27 @@
 """Beside every shard: where every 64th of its records lies, so that a start need not walk the shard.
 
-`DIR/train-0.tfrecord` has `DIR/index/offsets-train-0.tfrecord.idx`, a name that no pattern for shards matches. It is
+`DIR/train-0.tfrecord` has `DIR/index/offsets-train-0.tfrecord.npy`, a name that no pattern for shards matches. It is
 written with the shard, or made on demand; a shard of another size than the index says makes it stale.
 
-Layout, little-endian: mark (8 bytes) · size of the shard and number of its records (2 × uint64) · records of a block
-(uint32) · digest of the records' own checksums (16 bytes) · zlib of the blocks' lengths (uint64), as eight planes of
-bytes · masked CRC32C of all that (uint32). About 1.6 bytes a block of 64 records.
+The file is NumPy's: int64 `[3 + blocks + 1]`, the number of records, a digest of the records' own checksums (two
+numbers), the byte where each block of 64 records starts, and the size of the shard.
 """
 
 import array
 import dataclasses
 import hashlib
+import io
 import os
-import struct
-import zlib
 
 import numpy as np
 
 from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.records.tfrecord import FOOTER_BYTES, HEADER_BYTES, damaged, length_at, masked_crc32c
+from albert_tf.records.tfrecord import FOOTER_BYTES, frame_record, walk_records
 
 BLOCK_RECORDS = 64
 INDEX_FOLDER = "index"
-_MARK = b"ALBERTi1"
-_HEAD = struct.Struct("<8sQQI16s")
 DIGEST_BYTES = 16
-_CRC = struct.Struct("<I")
-_CHUNK = 4 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,26 +39,24 @@ class ShardIndex:
   digest: bytes
 
   def to_bytes(self) -> bytes:
-    lengths = np.diff(self.offsets, append=self.num_bytes).astype("<u8")
-    planes = lengths.view(np.uint8).reshape(-1, 8).T  # High bytes are all alike: they cost nothing.
-    head = _HEAD.pack(_MARK, self.num_bytes, self.num_records, BLOCK_RECORDS, self.digest)
-    body = head + zlib.compress(planes.tobytes())
-    return body + _CRC.pack(masked_crc32c(body))
+    stream = io.BytesIO()
+    digest = np.frombuffer(self.digest, "<i8")
+    np.save(
+      stream, np.concatenate([[self.num_records], digest, self.offsets, [self.num_bytes]]).astype("<i8")
+    )
+    return stream.getvalue()
 
   @classmethod
   def from_bytes(cls, data: bytes) -> "ShardIndex":
     """The inverse; `ValueError` for what is damaged or of another format."""
-    body, crc = data[: -_CRC.size], data[-_CRC.size :]
-    if len(data) < _HEAD.size + _CRC.size or _CRC.pack(masked_crc32c(body)) != crc:
-      raise ValueError("its checksum does not match")
-    mark, num_bytes, num_records, block, digest = _HEAD.unpack_from(body)
-    if mark != _MARK or block != BLOCK_RECORDS:
+    numbers = np.load(io.BytesIO(data), allow_pickle=False)
+    if numbers.dtype != np.int64 or numbers.ndim != 1 or len(numbers) < 4:
       raise ValueError("it is of another format")
-    planes = np.frombuffer(zlib.decompress(body[_HEAD.size :]), np.uint8).reshape(8, -1)
-    lengths = np.ascontiguousarray(planes.T).view("<u8")[:, 0].astype(np.int64)
-    if len(lengths) != -(-num_records // block) or lengths.sum() != num_bytes:
+    num_records, offsets, num_bytes = int(numbers[0]), numbers[3:-1], int(numbers[-1])
+    lengths = np.diff(offsets, append=num_bytes, prepend=0)
+    if len(offsets) != -(-num_records // BLOCK_RECORDS) or (lengths < 0).any():
       raise ValueError("its numbers contradict each other")
-    return cls(num_bytes, num_records, np.cumsum(lengths) - lengths, digest)
+    return cls(num_bytes, num_records, offsets, numbers[1:3].tobytes())
 
   def save(self, shard: str) -> None:
     """Writes the index of `shard` to its place, atomically."""
@@ -76,50 +68,38 @@ class ShardIndex:
 def index_path(shard: str) -> str:
   """Where the index of a shard lies."""
   folder, name = os.path.split(shard)
-  return os.path.join(folder, INDEX_FOLDER, f"offsets-{name}.idx")
+  return os.path.join(folder, INDEX_FOLDER, f"offsets-{name}.npy")
 
 
 class ShardIndexer:
-  """Makes an index of a shard's bytes as they come by, in pieces of any size; `path` is for messages."""
+  """Makes an index of a shard from its framed records, one after the other."""
 
-  def __init__(self, path: str):
-    self._path = path
-    self._rest = b""  # Of a record whose end has not come yet.
-    self._at = 0  # Byte where `_rest` starts.
-    self._count = 0
+  def __init__(self) -> None:
+    self._num_bytes = 0
+    self._num_records = 0
     self._offsets = array.array("q")
     self._digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
 
-  def feed(self, data: bytes) -> None:
-    """Takes the next bytes of the file; `UserError` at a damaged length."""
-    data, at, checksums = self._rest + data, 0, []
-    while at + HEADER_BYTES <= len(data):
-      header = data[at : at + HEADER_BYTES]
-      end = at + HEADER_BYTES + length_at(self._path, header, self._count, self._at + at) + FOOTER_BYTES
-      if end > len(data):
-        break
-      if self._count % BLOCK_RECORDS == 0:
-        self._offsets.append(self._at + at)
-      checksums.append(data[end - FOOTER_BYTES : end])
-      self._count += 1
-      at = end
-    self._digest.update(b"".join(checksums))
-    self._rest, self._at = data[at:], self._at + at
+  def add(self, framed: bytes) -> None:
+    if self._num_records % BLOCK_RECORDS == 0:
+      self._offsets.append(self._num_bytes)
+    self._digest.update(framed[-FOOTER_BYTES:])
+    self._num_bytes += len(framed)
+    self._num_records += 1
 
   def finish(self) -> ShardIndex:
-    """The index of all that was fed; `UserError` where the last record is cut."""
-    if self._rest:
-      where = "header" if len(self._rest) < HEADER_BYTES else "record"
-      raise damaged(self._path, self._count, self._at, f"the file ends inside the {where}")
-    return ShardIndex(self._at, self._count, np.array(self._offsets, np.int64), self._digest.digest())
+    """The index of all that was added."""
+    offsets = np.array(self._offsets, np.int64)
+    return ShardIndex(self._num_bytes, self._num_records, offsets, self._digest.digest())
 
 
 def scan_shard(path: str) -> ShardIndex:
-  """Reads all of a shard, which `load_shard_index` spares; `UserError` at a damaged length or a truncated end."""
-  indexer = ShardIndexer(path)
-  with files.open_binary(path) as stream:
-    while chunk := stream.read(_CHUNK):
-      indexer.feed(chunk)
+  """Reads all of a shard, which `load_shard_index` spares; `UserError` at a damaged or truncated record."""
+  indexer = ShardIndexer()
+  for record in walk_records(path):
+    if record.fault:
+      raise record.fault
+    indexer.add(frame_record(record.data))
   return indexer.finish()
 
 
@@ -128,20 +108,15 @@ def load_shard_index(shard: str) -> ShardIndex | None:
   num_bytes = files.size(shard)
   try:
     index = ShardIndex.from_bytes(files.read_bytes(index_path(shard)))
-  except (OSError, ValueError, UserError, zlib.error):
+  except (OSError, EOFError, ValueError, UserError):
     return None
   return index if index.num_bytes == num_bytes else None
 
 
 def index_problem(shard: str) -> str | None:
-  """What is wrong with the index beside a shard, by reading both; None where all is well or there is no index."""
+  """What is wrong with the index beside a shard, by reading both; None where nothing is or there is no index."""
   if not files.exists(index_path(shard)):
     return None
-  try:
-    index = ShardIndex.from_bytes(files.read_bytes(index_path(shard)))
-  except (ValueError, zlib.error) as error:
-    return f"its index {index_path(shard)} is damaged: {error}. Remove the index; training makes it again"
-  found = scan_shard(shard)
-  if index.to_bytes() != found.to_bytes():
+  if files.read_bytes(index_path(shard)) != scan_shard(shard).to_bytes():
     return f"its index {index_path(shard)} is of another file. Remove the index; training makes it again"
   return None

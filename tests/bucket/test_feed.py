@@ -52,12 +52,12 @@ def test_a_window_is_few_long_reads_and_a_host_reads_its_own_rows(bucket, tmp_pa
     for name, shard in enumerate(shards):
       bucket.put(f"{folder}/train-{name}.tfrecord", shard.read_bytes())
       if folder != "none":
-        bucket.put(f"{folder}/index/offsets-train-{name}.tfrecord.idx", scan_shard(str(shard)).to_bytes())
+        bucket.put(f"{folder}/index/offsets-train-{name}.tfrecord.npy", scan_shard(str(shard)).to_bytes())
   done = subprocess.run(
     [sys.executable, "-c", CHILD], env=bucket.environment(), stdout=subprocess.PIPE, check=True
   )
   seen, same_content, found = json.loads(done.stdout.splitlines()[-1])
-  made = [bucket.get(f"none/index/offsets-train-{name}.tfrecord.idx") for name in range(2)]
+  made = [bucket.get(f"none/index/offsets-train-{name}.tfrecord.npy") for name in range(2)]
   reads = [each for each in bucket.proxy.exchanges if each.kind == "read" and "/index/" not in each.object]
   assert made == [scan_shard(str(shard)).to_bytes() for shard in shards]
   assert same_content

@@ -53,7 +53,6 @@ def _describe(paths, eval_paths=()):
     ({"max_seq_length": 512}, "max_seq_length 512 in {b}, 128 in {a}"),
     ({"max_predictions_per_seq": 19}, "max_predictions_per_seq 19 in {b}, 20 in {a}"),
     ({"sentence_pair": "nsp"}, "sentence_pair 'nsp' in {b}, 'sop' in {a}"),
-    ({"record_layout": "compact"}, "record_layout 'compact' in {b}, 'example' in {a}"),
     ({"settings": {"tokenizer": {"do_lower_case": False}}}, "do_lower_case False in {b}, True in {a}"),
   ],
 )
@@ -64,14 +63,9 @@ def test_directories_that_contradict_each_other_are_refused(tmp_path, change, re
   with pytest.raises(UserError) as refused:
     _describe([*one, *other])
   assert f"Received: {expected}. Name directories" in str(refused.value)
-  if "record_layout" in change:  # Batches to train on and to evaluate are of one layout each.
-    _describe(one, [other_held_out])
-  else:
+  for held_out in ([one_held_out, other_held_out], [other_held_out]):
     with pytest.raises(UserError) as refused:
-      _describe(one, [one_held_out, other_held_out])
-    assert expected in str(refused.value)
-    with pytest.raises(UserError) as refused:
-      _describe(one, [other_held_out])
+      _describe(one, held_out)
     assert expected in str(refused.value)
 
 
@@ -141,14 +135,6 @@ def test_fresh_masks_need_one_rule(tmp_path):
   assert len(_describe(one).masking(None).ngram_probabilities) == 3
   with pytest.raises(UserError, match=rf"Received: ngram 3 in {tmp_path}/a, 1 in {tmp_path}/b"):
     _describe([*one, *other]).masking(None)
-
-
-def test_records_that_keep_accents_do_not_mix_with_older_ones(tmp_path):
-  """Which did not say that they keep none."""
-  one, _ = _directory(tmp_path, "a")
-  other, _ = _directory(tmp_path, "b", settings={"tokenizer": {"do_lower_case": True, "keep_accents": True}})
-  with pytest.raises(UserError, match=rf"keep_accents True in {tmp_path}/b, False in {tmp_path}/a"):
-    find_manifests([*one, *other])
 
 
 def test_a_manifest_without_held_out_files_gives_no_baseline_where_none_are_read(tmp_path):

@@ -12,7 +12,6 @@ from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.records import TFRecordWriter, shard_index
 from albert_tf.records.shard_index import (
   ShardIndex,
-  ShardIndexer,
   index_path,
   index_problem,
   load_shard_index,
@@ -49,24 +48,6 @@ def test_it_holds_every_64th_offset_and_survives_the_disk(tmp_path, count):
   assert index_problem(shard) is None
 
 
-@pytest.mark.parametrize("piece", [1, 11, 12, 13, 1000])
-def test_pieces_of_any_size_give_the_same_index(tmp_path, piece):
-  shard = write_shard(tmp_path / "train-0.tfrecord", 70)
-  data, indexer = pathlib.Path(shard).read_bytes(), ShardIndexer(shard)
-  for begin in range(0, len(data), piece):
-    indexer.feed(data[begin : begin + piece])
-  assert equal(indexer.finish(), scan_shard(shard))
-
-
-def test_it_is_a_few_megabytes_for_the_papers_corpus():
-  """360 million records of length 512: 9 MB or so."""
-  rng = np.random.default_rng(0)
-  lengths = rng.normal(3500, 60, (10_000, 64)).sum(axis=1).astype(np.int64)
-  ends = np.cumsum(lengths)
-  index = ShardIndex(int(ends[-1]), 640_000, ends - lengths, bytes(16))
-  assert len(index.to_bytes()) * 360e6 / 640_000 < 10e6
-
-
 def test_no_pattern_for_shards_matches_it(tmp_path):
   shard = write_shard(tmp_path / "train-0.tfrecord", 3)
   build_record_index([shard])
@@ -95,7 +76,7 @@ def test_what_does_not_fit_is_made_again(tmp_path):
   before = build_record_index([shard])
   place = pathlib.Path(index_path(shard))
   good = place.read_bytes()
-  for bad in (good[:-1], good[:30] + b"x" + good[31:], b"", b"something else entirely"):
+  for bad in (good[:-1], good[:-8] + b"x" + good[-7:], b"", b"something else entirely"):
     place.write_bytes(bad)
     assert build_record_index([shard]).fingerprint == before.fingerprint
     assert place.read_bytes() == good
@@ -109,8 +90,6 @@ def test_validation_notices_an_index_of_another_shard(tmp_path):
   build_record_index([shard])
   write_shard(pathlib.Path(shard), 100, length=50, seed=1)  # The same sizes, other records.
   assert "is of another file" in index_problem(shard)
-  pathlib.Path(index_path(shard)).write_bytes(b"damaged")
-  assert "is damaged" in index_problem(shard)
 
 
 def test_records_that_may_only_be_read_are_walked_in_memory(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ import random
 from typing import Any
 
 from tfrecords_tools import vocabulary
+from tfrecords_tools.corpus import CorpusOptions, CorpusStats
 
 TEXTS = {
   "German": "Über den Flüssen von Köln weht größere Wärme; Straßen führen nach Süden. Die Häuser grüßen schön.",
@@ -29,5 +30,8 @@ def train_model(path: pathlib.Path, *, vocab_size: int = 330, **choices: Any) ->
   """Trains a vocabulary of all the texts and writes it with its settings; `choices` are of `VocabularySpec`."""
   spec = vocabulary.VocabularySpec(vocab_size=vocab_size, **choices)
   raw = [sentence for language in TEXTS for sentence in [TEXTS[language], *sentences(language, 80)]]
-  vocabulary.make(vocabulary.normalize(raw, spec), spec, model_prefix=str(path.with_suffix("")))
+  text = path.with_suffix(".txt")
+  text.write_text("\n".join(raw), encoding="utf-8")
+  prefix, options = str(path.with_suffix("")), CorpusOptions(input_format="lines")
+  vocabulary.make([str(text)], options, spec, model_prefix=prefix, stats=CorpusStats())
   return str(path)

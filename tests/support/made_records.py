@@ -9,10 +9,9 @@ import pytest
 from albert_tf.records import Manifest
 from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.corpus import CorpusOptions
-from tfrecords_tools.pretraining import blocks
-from tfrecords_tools.pretraining.job import create_records
-from tfrecords_tools.pretraining.local import runner as local_runner
-from tfrecords_tools.pretraining.local.runner import LocalRunner
+from tfrecords_tools.pretraining import job, local
+from tfrecords_tools.pretraining.create import create_records
+from tfrecords_tools.pretraining.local import LocalRunner
 
 
 def make(
@@ -22,17 +21,18 @@ def make(
   *,
   block_bytes: int = 2000,
   runner: Any = None,
+  options: CorpusOptions | None = None,
   **more: Any,
 ) -> Manifest:
   """`create_records` of files of lines, in so small blocks that there are many; in this process without `runner`."""
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(blocks, "SMALLEST_BLOCK", block_bytes)
-    patch.setattr(local_runner, "_WORTH_PROCESSES", 0)  # A runner of several workers starts them.
+    patch.setattr(job, "SMALLEST_BLOCK", block_bytes)
+    patch.setattr(local, "_WORTH_PROCESSES", 0)  # A runner of several workers starts them.
     return create_records(
       corpus,
       str(output_dir),
       tokenizer=tokenizer,
-      options=CorpusOptions(input_format="lines"),
+      options=options or CorpusOptions(input_format="lines"),
       runner=runner or LocalRunner(num_workers=1),
       **more,
     )

@@ -9,12 +9,13 @@ import time
 import numpy as np
 import pytest
 from support import tiny_corpus
+from support.made_records import contents
 
 from albert_tf.errors import UserError
 from tfrecords_tools.corpus import CorpusOptions
-from tfrecords_tools.pretraining import blocks
-from tfrecords_tools.pretraining.job import create_records
-from tfrecords_tools.pretraining.local.runner import LocalRunner
+from tfrecords_tools.pretraining import job
+from tfrecords_tools.pretraining.create import create_records
+from tfrecords_tools.pretraining.local import LocalRunner
 from tfrecords_tools.pretraining.settings import RecordSettings
 
 pytest.importorskip("apache_beam")
@@ -22,9 +23,8 @@ pytest.importorskip("apache_beam")
 from support.commands.beam_services import beam_services
 from support.commands.child_processes import ending_with_this
 
-from tfrecords_tools.pretraining.beam import runner as beam_runner
-from tfrecords_tools.pretraining.beam.options import check_reach
-from tfrecords_tools.pretraining.beam.runner import BeamRunner
+from tfrecords_tools.pretraining import beam as beam_runner
+from tfrecords_tools.pretraining.beam import BeamRunner
 
 _COMMAND = pathlib.Path(__file__).parents[2] / "tfrecords_tools" / "create_pretraining_data.py"
 _CHOICES = RecordSettings(
@@ -36,7 +36,6 @@ _CHOICES = RecordSettings(
   eval_fraction=0.1,
 )
 _LINES = CorpusOptions(input_format="lines")
-_EXTERNAL = ["--runner=PortableRunner", "--environment_type=EXTERNAL", "--job_endpoint=localhost:8099"]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +54,7 @@ def corpus(tmp_path_factory):
 @pytest.fixture
 def make(tiny_tokenizer, monkeypatch):
   """Makes records with small blocks; on Beam unless told otherwise."""
-  monkeypatch.setattr(blocks, "SMALLEST_BLOCK", 4000)
+  monkeypatch.setattr(job, "SMALLEST_BLOCK", 4000)
 
   def run(corpus, output_dir, *, runner=None, choices=_CHOICES, **more):
     return create_records(
@@ -71,18 +70,12 @@ def make(tiny_tokenizer, monkeypatch):
   return run
 
 
-def _contents(directory):
-  files = sorted(path for path in pathlib.Path(directory).rglob("*") if path.is_file())
-  return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
-
-
 def test_bytes_are_those_of_the_local_runner(corpus, make, tmp_path):
   choices = dataclasses.replace(_CHOICES, sentence_pair="nsp")  # B of other documents, too.
   make(corpus, tmp_path / "local", choices=choices, runner=LocalRunner())
   calls = []
   make(corpus, tmp_path / "beam", choices=choices, progress=lambda *call: calls.append(call))
-  assert _contents(tmp_path / "beam") == _contents(tmp_path / "local")
-  # This runner counts nothing before the end, so nothing is said of reading.
+  assert contents(tmp_path / "beam") == contents(tmp_path / "local")
   assert calls == [("write", 4, 4)]
 
 
@@ -94,18 +87,18 @@ def test_files_made_before_a_document_was_held_out_are_not_taken_by_another_runn
   make(corpus, tmp_path / "whole", choices=choices, runner=LocalRunner())
   pipelines = []
 
-  def once(*arguments):
-    pipelines.append(arguments)
+  def once(pipeline):
+    pipelines.append(pipeline)
     if len(pipelines) == 2:
       raise KeyboardInterrupt
-    return build(*arguments)
+    run(pipeline)
 
-  build = beam_runner._build
-  monkeypatch.setattr(beam_runner, "_build", once)
+  run = beam_runner._run
+  monkeypatch.setattr(beam_runner, "_run", once)
   with pytest.raises(KeyboardInterrupt):
     make(corpus, tmp_path / "out", choices=choices)
   make(corpus, tmp_path / "out", choices=choices, runner=LocalRunner())
-  assert _contents(tmp_path / "out") == _contents(tmp_path / "whole")
+  assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
 def test_a_failed_pipeline_runs_again_without_duplicates(corpus, make, tmp_path, monkeypatch):
@@ -128,114 +121,31 @@ def test_a_failed_pipeline_runs_again_without_duplicates(corpus, make, tmp_path,
   pathlib.Path(written[0]).write_bytes(b"of another pipeline")
   monkeypatch.setattr(beam_runner, "write_shard", whole)
   make(corpus, tmp_path / "out")
-  assert _contents(tmp_path / "out") == _contents(tmp_path / "whole")
+  assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
 def test_a_mistake_found_by_a_worker_is_one_message(make, tmp_path):
   text = tmp_path / "text.txt"
   text.write_bytes(b"One sentence.\nAnother \xff sentence.\n")
-  with pytest.raises(
-    UserError, match=r"^Text must be UTF-8\. .*line 2, byte offset 22 of its text\. Convert.*counts both\.$"
-  ):
+  with pytest.raises(UserError, match=r"^Text must be UTF-8\. .*line 2\. Convert.*parts\.$"):
     make([str(text)], tmp_path / "out")
 
 
 def test_workers_that_do_not_see_the_work_are_an_error(corpus, make, tmp_path, monkeypatch):
   """As in a container: the directory is there for the command, and empty for a worker."""
   monkeypatch.setattr(beam_runner, "PLAN_NAME", "no-such-plan.json")
-  with pytest.raises(UserError, match=r"must share --output_dir and --work_dir\. Received: .*_unfinished"):
-    make(corpus, tmp_path / "out")
-
-
-def test_a_file_larger_than_a_workers_memory_is_refused(corpus, make, tmp_path, monkeypatch):
-  monkeypatch.setattr(beam_runner, "_LARGEST_SHARD", 20_000)
   with pytest.raises(
-    UserError, match=r"--num_shards=3 for about 0 GB of train records\. Give --num_shards=\d+ or more"
+    UserError, match=r"must share --input, --output_dir and --work_dir\. Received: .*_unfinished"
   ):
     make(corpus, tmp_path / "out")
 
 
-class _FakeResult:
-  """A pipeline of a runner that counts while it runs."""
-
-  def __init__(self, counts):
-    self._counts = counts
-    self._answer = None
-
-  def metrics(self):
-    if self._answer is None:  # Like PortableRunner's: the first answer stays.
-      self._answer = self._counts.pop(0) if self._counts else 0
-    return self
-
-  def query(self, _):
-    answer = self._answer
-    if isinstance(answer, Exception):
-      raise answer
-    counters = [] if answer is None else [_FakeCounter(answer)]
-    return {"counters": counters}
-
-
-@dataclasses.dataclass
-class _FakeCounter:
-  attempted: int
-  committed: int | None = None
-
-
-def test_progress_is_what_beam_counts(monkeypatch):
-  monkeypatch.setattr(beam_runner, "_POLL_SECONDS", 0.005)
-  counts = [0, RuntimeError("the service is busy"), 30, 70, 200]  # The last with a bundle that was repeated.
-  calls = []
-  with beam_runner._watched(_FakeResult(counts), 100, lambda *call: calls.append(call)):
-    deadline = time.monotonic() + 10
-    while counts and time.monotonic() < deadline:
-      time.sleep(0.01)
-  assert [call for call in calls if call[1] in (0, 30, 70, 100)] == calls
-  assert list(dict.fromkeys(calls)) == [("read", done, 100) for done in (0, 30, 70, 100)]
-
-
-@pytest.mark.parametrize(
-  ("options", "paths", "refused"),
-  [
-    ([], ["records"], None),
-    (["--runner=DirectRunner"], ["records"], None),
-    (["--runner=DataflowRunner"], ["gs://bucket/a", "records"], r"on other machines, and records,"),
-    (["--runner=dataflow"], ["*.txt", "gs://bucket/a"], r"and \*\.txt,"),
-    (["--runner=DataflowRunner"], ["gs://bucket/a", "file:///shared/b"], None),
-    ([*_EXTERNAL, "--environment_config=localhost:9"], ["records"], None),
-    ([*_EXTERNAL, '--environment_config={"url": "127.0.0.1:9"}'], ["records"], None),
-    ([*_EXTERNAL, "--environment_config=10.1.2.3:9"], ["records"], r"at 10\.1\.2\.3:9"),
-    ([*_EXTERNAL, "--environment_options=external_service_address=far:9"], ["records"], "at far:9"),
-    (["--runner=PortableRunner", "--job_endpoint=localhost:1"], ["records"], "in containers"),
-    (["--runner=PortableRunner", "--environment_type=LOOPBACK"], ["records"], None),
-    (["--runner=FlinkRunner"], ["records"], None),
-    (["--runner=FlinkRunner", "--flink_master=far:8081"], ["records"], "in containers"),
-    (
-      ["--runner=FlinkRunner", "--flink_master=far:8081", "--environment_type=PROCESS"],
-      ["records"],
-      "at far",
-    ),
-    (["--runner=SparkRunner", "--spark_master_url=spark://far:1"], ["records"], "in containers"),
-    (["--runner=SparkRunner", "--environment_type=PROCESS"], ["records"], None),
-  ],
-)
-def test_disks_that_workers_do_not_reach_are_refused(options, paths, refused):
-  if refused is None:
-    check_reach(options, paths)
-    return
-  with pytest.raises(UserError, match=f"^Beam's workers must reach the input.*{refused}.*Name a bucket"):
-    check_reach(options, paths)
-
-
-def test_the_command_refuses_before_it_makes_anything(corpus, tiny_model, tmp_path):
-  done = subprocess.run(
-    _words(corpus, tiny_model, tmp_path / "out", ["--runner=DataflowRunner"]),
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert done.returncode == 2
-  assert "error: Beam's workers must reach" in done.stderr
-  assert not (tmp_path / "out").exists()
+def test_a_file_larger_than_a_workers_memory_is_refused(corpus, make, tmp_path, monkeypatch):
+  monkeypatch.setattr(beam_runner, "_LARGEST_SHARD", 4_000)
+  with pytest.raises(
+    UserError, match=r"--num_shards=3 for about 0 GB of records\. Give --num_shards=\d+ or more"
+  ):
+    make(corpus, tmp_path / "out")
 
 
 def _words(corpus, model, output_dir, beam_options, **more):
@@ -279,4 +189,4 @@ def test_a_killed_worker_leaves_nothing_that_counts(corpus, tiny_model, tmp_path
   with beam_services(tmp_path / "second.log", workers=2) as services:
     subprocess.run(_words(corpus, tiny_model, out, services.options, **files), check=True, timeout=120)
   subprocess.run(_words(corpus, tiny_model, tmp_path / "local", [], **files), check=True, timeout=120)
-  assert _contents(out) == _contents(tmp_path / "local")
+  assert contents(out) == contents(tmp_path / "local")

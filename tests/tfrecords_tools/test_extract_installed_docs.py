@@ -1,5 +1,6 @@
 """The demo's corpus: prose alone, each sentence once, the same every time."""
 
+import ast
 import pathlib
 import sysconfig
 import textwrap
@@ -8,7 +9,7 @@ import pytest
 
 from albert_tf.errors import UserError
 from tfrecords_tools.corpus import installed_docs
-from tfrecords_tools.corpus.installed_docs import is_prose, prose_paragraphs, source_docstrings, topic_texts
+from tfrecords_tools.corpus.installed_docs import docstrings, is_prose, prose
 
 _SOURCE = textwrap.dedent('''
   """Tools for trees.
@@ -69,7 +70,7 @@ _PROSE = [
 
 
 def test_only_prose_is_left_of_docstrings():
-  sentences = [s for text in source_docstrings(_SOURCE) for p in prose_paragraphs(text) for s in p]
+  sentences = [sentence for text in docstrings(ast.parse(_SOURCE)) for sentence in prose(text)]
   assert sentences == _PROSE
 
 
@@ -91,11 +92,6 @@ def test_what_reads_as_prose(sentence: str, expected: bool):
   assert is_prose(sentence) == expected
 
 
-def test_topics_are_sorted_by_name():
-  assert topic_texts("topics = {'b': 'Second.', 'a': 'First' '.'}") == ["First.", "Second."]
-  assert topic_texts("x = 1") == []
-
-
 @pytest.fixture
 def environment(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
   root = tmp_path / "lib"
@@ -113,26 +109,20 @@ def environment(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> path
   return root
 
 
-def _extract(output: pathlib.Path, **changes: float | str) -> installed_docs.Summary:
-  settings = {"max_megabytes": 0.0, "num_files": 2, "num_workers": 1, **changes}
-  return installed_docs.extract(output_dir=str(output), **settings)
+def _extract(output: pathlib.Path, **changes: float | bool) -> list[str]:
+  """The texts of the files that are written."""
+  settings = {"max_megabytes": 0.0, "num_files": 2, **changes}
+  assert f"{settings['num_files']} file(s) of {output}" in installed_docs.extract(
+    output_dir=str(output), **settings
+  )
+  return [path.read_text() for path in sorted(output.iterdir())]
 
 
 def test_each_sentence_once_and_the_same_bytes_again(tmp_path: pathlib.Path, environment: pathlib.Path):
-  one = _extract(tmp_path / "one")
-  two = _extract(tmp_path / "two", num_workers=2)
-  assert (one.documents, one.sentences, one.sources) == (2, len(_PROSE) + 3, 5)
-  texts = [pathlib.Path(path).read_text() for path in one.paths]
-  assert texts == [pathlib.Path(path).read_text() for path in two.paths]
-  assert texts[0] == "\n".join(_PROSE) + "\n\n"
-  assert [pathlib.Path(path).name for path in one.paths] == [f"docs-0000{n}-of-00002.txt" for n in (0, 1)]
-
-
-def test_limit_and_files_of_an_earlier_run(tmp_path: pathlib.Path, environment: pathlib.Path):
-  _extract(tmp_path / "out", num_files=3)
-  summary = _extract(tmp_path / "out", num_files=1, max_megabytes=1e-5)
-  assert summary.documents == 1
-  assert [path.name for path in (tmp_path / "out").iterdir()] == ["docs-00000-of-00001.txt"]
+  texts = _extract(tmp_path / "one")
+  assert texts == ["\n".join(_PROSE) + "\n\n", _TOPIC.replace(". ", ".\n") + "\n\n"]
+  assert _extract(tmp_path / "two") == texts
+  assert _extract(tmp_path / "three", num_files=1, max_megabytes=1e-5) == texts[:1]
 
 
 def test_a_docstring_can_be_a_document(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
@@ -140,17 +130,13 @@ def test_a_docstring_can_be_a_document(tmp_path: pathlib.Path, monkeypatch: pyte
     "Opens the front door. Takes a key for that. Then rings the bell.",
     "Shuts it once again. Keeps the key here. Says not one word.",
   ]
-  source = (
-    "".join(f'def f{n}():\n  """{text}"""\n' for n, text in enumerate(texts))
-    + 'def g():\n  """Too short to be."""\n'
-  )
+  functions = "".join(f'def f{n}():\n  """{text}"""\n' for n, text in enumerate(texts))
   (tmp_path / "lib").mkdir()
-  (tmp_path / "lib/doors.py").write_text(source)
+  (tmp_path / "lib/doors.py").write_text(functions + 'def g():\n  """Too short to be."""\n')
   monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path / "lib"))
-  counts = {kind: _extract(tmp_path / kind, documents=kind).documents for kind in installed_docs.DOCUMENTS}
-  assert counts == {"module": 1, "docstring": 2}
-  lines = [pathlib.Path(path).read_text() for path in sorted((tmp_path / "docstring").iterdir())]
-  assert lines == [text.replace(". ", ".\n") + "\n\n" for text in texts]
+  as_lines = [text.replace(". ", ".\n") for text in texts]
+  assert _extract(tmp_path / "module", num_files=1) == ["\n".join([*as_lines, "Too short to be."]) + "\n\n"]
+  assert _extract(tmp_path / "docstring", by_docstring=True) == [f"{lines}\n\n" for lines in as_lines]
 
 
 def test_no_documentation(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):

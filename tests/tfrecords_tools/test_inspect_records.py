@@ -16,13 +16,12 @@ from support.goldens import SPM_MODEL
 from albert_tf.errors import UserError
 from albert_tf.records import PretrainingSpec, TFRecordWriter, encode_example, read_records
 from albert_tf.records import features as names
-from albert_tf.records.decode import decode_example
+from albert_tf.records.example import decode_example
 from tfrecords_tools.corpus import CorpusOptions
-from tfrecords_tools.inspection.measurements import proportion_problems
-from tfrecords_tools.inspection.pool import inspect_files
+from tfrecords_tools.inspection.inspector import inspect_files
 from tfrecords_tools.inspection.validation import Validator
-from tfrecords_tools.pretraining.job import create_records
-from tfrecords_tools.pretraining.local.runner import LocalRunner
+from tfrecords_tools.pretraining.create import create_records
+from tfrecords_tools.pretraining.local import LocalRunner
 from tfrecords_tools.pretraining.settings import RecordSettings
 
 _COMMAND = pathlib.Path(__file__).parents[2] / "tfrecords_tools" / "inspect_records.py"
@@ -70,7 +69,6 @@ def _run(*arguments):
     {"whole_word": "sentencepiece"},
     {"compatibility": "original"},
     {"masked_lm_prob": 0.0},
-    {"record_layout": "compact"},
   ],
 )
 def test_our_own_records_are_valid(tmp_path, tiny_tokenizer, change):
@@ -181,13 +179,13 @@ def test_damaged_files_are_named(records, tiny_tokenizer, tmp_path):
   result = _run("--validate", "--show=0", f"{tmp_path}/*.tfrecord")
   assert result.returncode == 1
   assert "train-00000-of-00002.tfrecord, record 1 (byte" in result.stdout
-  assert "its CRC32C is" in result.stdout
+  assert "bytes and the CRC32C" in result.stdout
   assert "eval-00000-of-00001.tfrecord, record" in result.stdout
   assert "as the manifest says" in result.stdout
   assert (
-    "offsets-train-00000-of-00002.tfrecord.idx" not in result.stdout
+    "offsets-train-00000-of-00002.tfrecord.npy" not in result.stdout
   )  # Its records' own checksums are as before.
-  assert "offsets-eval-00000-of-00001.tfrecord.idx" not in result.stdout  # That the file is cut says enough.
+  assert "offsets-eval-00000-of-00001.tfrecord.npy" not in result.stdout  # That the file is cut says enough.
   assert "train-00001" not in result.stdout.split("problem", 1)[1]
   assert "Traceback" not in result.stderr
 
@@ -213,18 +211,6 @@ def test_mistakes_are_one_message(records, tmp_path):
   assert result.returncode == 1
   assert "text.txt, record 0 (byte 0): the checksum of the length" in result.stdout
   assert _run().returncode == 2
-
-
-def test_proportions_allow_chance_and_nothing_more():
-  fair = {"masked": 8020, "kept": 990, "random": 990, "label_0": 490, "label_1": 510}
-  assert proportion_problems(fair, vocab_size=1000, balanced_labels=True) == []
-  for change, message in (
-    ({"masked": 7000, "kept": 2010}, "masked pieces are 0.7000"),
-    ({"label_0": 300, "label_1": 700}, "sentence order label 1 is 0.7000"),
-    ({"masked": 0, "kept": 0, "random": 0}, "no piece is masked"),
-  ):
-    problems = proportion_problems({**fair, **change}, vocab_size=1000, balanced_labels=True)
-    assert any(message in problem for problem in problems)
 
 
 def test_a_record_that_is_no_example_is_refused():

@@ -9,15 +9,11 @@ import pytest
 from support import tiny_corpus
 from support.made_records import contents, make
 
-from albert_tf.errors import UserError
-from tfrecords_tools.pretraining import plan
 from tfrecords_tools.pretraining.documents import BlockTokenizer
-from tfrecords_tools.pretraining.local.runner import LocalRunner
+from tfrecords_tools.pretraining.local import LocalRunner
 from tfrecords_tools.pretraining.randomness import Stream
 from tfrecords_tools.pretraining.segments import make_pairs
 from tfrecords_tools.pretraining.settings import RecordSettings
-from tfrecords_tools.pretraining.sizing import expected_size
-from tfrecords_tools.pretraining.summary import format_summary
 
 
 def _pairs(tokenizer, documents, choices, seed):
@@ -66,16 +62,6 @@ def test_nsp_takes_a_random_b_from_another_document_or_not_at_all(tiny_tokenizer
     assert pair.label == 0 or len(sizes) > 1
     if pair.label == 0:
       assert pair.a.end <= pair.b.begin
-
-
-def test_pairs_of_nsp_use_less_of_the_text_as_the_expected_sizes_say(tiny_tokenizer):
-  documents = tiny_corpus.documents(np.random.default_rng(8), 12, max_sentences=120)
-  made, expected = [], []
-  for kind in ("sop", "nsp"):
-    choices = RecordSettings(max_seq_length=128, sentence_pair=kind)
-    made.append(sum(1 for _ in _pairs(tiny_tokenizer, documents, choices, 6)))
-    expected.append(expected_size(1e6, choices).instances)
-  assert made[1] / made[0] == pytest.approx(expected[1] / expected[0], rel=0.1)
 
 
 def test_ordered_is_the_text_of_sop_without_the_swap(tiny_tokenizer):
@@ -129,24 +115,3 @@ def test_every_kind_of_pair_has_the_same_bytes_from_any_number_of_workers(
   train = manifest.statistics["train"]
   spread = 0.5 / np.sqrt(train["instances"])
   assert abs(train["label_1_share"] - label_1) < 5 * spread * (label_1 > 0) + 1e-9
-
-
-def test_nsp_of_a_document_without_another_one_is_in_order_and_said_so(
-  corpus, tiny_tokenizer, tmp_path, monkeypatch
-):
-  """And records of before, with false random pairs, are neither continued nor taken for these."""
-  path = tmp_path / "one.txt"
-  path.write_text(tiny_corpus.as_text(tiny_corpus.documents(np.random.default_rng(3), 1, max_sentences=300)))
-  choices = dataclasses.replace(_CHOICES, sentence_pair="nsp", eval_fraction=0.0)
-  manifest = make(
-    [*corpus, str(path)], tmp_path / "made", tiny_tokenizer, settings=choices, block_bytes=10**6
-  )
-  assert manifest.statistics["train"]["alone_documents"] == 1
-  assert "warning: 1 document(s) had no other one in their block and split" in format_summary(manifest)
-  lone = make([str(path)], tmp_path / "lone", tiny_tokenizer, settings=choices)
-  assert lone.statistics["train"]["label_1_share"] == 0
-  monkeypatch.setattr(plan, "_VERSIONS_OF_PAIRS", {})
-  make(corpus, tmp_path / "before", tiny_tokenizer, settings=choices)
-  monkeypatch.undo()
-  with pytest.raises(UserError, match=r"settings\.code_version: there 1, now 2"):
-    make(corpus, tmp_path / "before", tiny_tokenizer, settings=choices)

@@ -29,8 +29,7 @@ from albert_tf.training.pretraining import run_pretraining
 from albert_tf.training.record_source import describe_records
 from albert_tf.training.run_directory import RunDirectory
 from albert_tf.training.settings import PretrainingSettings
-from tfrecords_tools.inspection.inspector import Inspector, render
-from tfrecords_tools.inspection.pool import inspect_files
+from tfrecords_tools.inspection.inspector import Findings, inspect_files, render, views
 from tfrecords_tools.pretraining.documents import BlockTokenizer
 
 _SYLLABLES = ("ka", "to", "mi", "ren", "sol", "vi", "an", "tur", "pel", "go", "ish", "er")
@@ -92,9 +91,10 @@ def test_records_are_valid_and_shown_as_text(records: tuple[pathlib.Path, Manife
   assert tokenizer.config == load_tokenizer(vocab_file, do_lower_case=False).config
   paths = [*_paths(records, "train"), *_paths(records, "eval")]
   findings = inspect_files(paths, tokenizer, validate=True)
-  findings.check_proportions()
   assert findings.problems == []
-  shown = [render(view, tokenizer) for path in paths for _, view in Inspector(tokenizer, path).views()]
+  shown = [
+    render(view, tokenizer) for path in paths for _, view in views(path, tokenizer, Findings(tokenizer))
+  ]
   assert any("Ü" in text for text in shown)  # Case and accents are there.
   assert all(text.count("[SEP]") == 2 and "##" not in text for text in shown)
   assert records[1].vocab_sha256 == tokenizer.model_sha256

@@ -1,7 +1,6 @@
 """Local or remote files, compressed or not, as chunks of bytes; chunks as bounded lines of text."""
 
 import bz2
-import codecs
 from collections.abc import Callable, Generator, Iterable, Iterator
 import contextlib
 import gzip
@@ -72,15 +71,9 @@ def read_chunks(path: str, checksum: Checksum | None = None) -> Generator[bytes,
     checksum: gets the bytes of the file as they are; all of them, if the generator is read to its end.
 
   Raises:
-    UserError: the file cannot be opened, or its compressed data are damaged.
+    UserError: the compressed data are damaged.
   """
-  try:
-    raw = files.open_binary(path)
-  except OSError as error:
-    raise UserError(
-      f"An input file must be readable. Received: {path} ({error.strerror or error}). Check its path."
-    ) from error
-  with raw:
+  with files.open_binary(path) as raw:
     magic = raw.read(6)
     raw.seek(0)
     stored: Any = _Summed(raw, checksum) if checksum else raw
@@ -137,58 +130,30 @@ def read_text_lines(
   for line, begins in _read_lines(chunks, limit or options.max_line_bytes, stats):
     number += begins
     try:
-      yield line.decode("utf-8")
+      yield line.decode()
     except UnicodeDecodeError:
-      text = decode(line, path, f"line {number}", options=options, stats=stats)
-      if text is not None:
-        yield text
+      yield decode(line, path, f"line {number}", options=options, stats=stats)
 
 
-def decode(
-  data: bytes, path: str, where: str, *, options: CorpusOptions, stats: CorpusStats, is_file: bool = True
-) -> str | None:
-  """Text of UTF-8; of what is not, what `on_bad_text` says: an error, None (left out), or U+FFFD put in.
+def decode(data: bytes, path: str, where: str, *, options: CorpusOptions, stats: CorpusStats) -> str:
+  """Text of UTF-8; of what is not, what `on_bad_text` says: an error, or U+FFFD put in and counted.
 
   Args:
     data: bytes of the text.
     path, where: what an error names.
-    is_file: they are of the text of the file, not of a value in it; then the error gives its place there.
+    options, stats: of the reader.
   """
   try:
-    return data.decode("utf-8")
+    return data.decode()
   except UnicodeDecodeError as error:
-    if options.on_bad_text == "skip":
-      stats.bad_text_skipped += 1
-      return None
-    if options.on_bad_text == "replace":
-      stats.bad_text_replaced += 1
-      return data.decode("utf-8", errors="replace")
-    if is_file:
-      check_is_utf8(path, where)
-    raise _bad_text(error, path, f"{where}, byte offset {error.start} there") from error
-
-
-def check_is_utf8(path: str, where: str = "") -> None:
-  """Reads a file to the first byte that is not UTF-8, to name its place; only a file that cannot be read is so read."""
-  decoder = codecs.getincrementaldecoder("utf-8")()
-  before = 0
-  for chunk in itertools.chain(read_chunks(path), [b""]):
-    waiting = len(decoder.getstate()[0])  # Bytes of a character that the chunk before began.
-    try:
-      decoder.decode(chunk, final=not chunk)
-    except UnicodeDecodeError as error:
-      place = f"byte offset {before - waiting + error.start} of its text"
-      raise _bad_text(error, path, f"{where}, {place}" if where else place) from error
-    before += len(chunk)
-
-
-def _bad_text(error: UnicodeDecodeError, path: str, where: str) -> UserError:
-  found = error.object[max(0, error.start - 20) : error.start + 20]
-  return UserError(
-    f"Text must be UTF-8. Received: {found!r} in {path}, {where}. Convert the file; or give the same command with "
-    "--on_bad_text=skip (leaves such lines out) or --on_bad_text=replace (puts U+FFFD in), which goes on from the "
-    "finished parts and counts both."
-  )
+    if options.on_bad_text == "error":
+      found = data[max(0, error.start - 20) : error.start + 20]
+      raise UserError(
+        f"Text must be UTF-8. Received: {found!r} in {path}, {where}. Convert the file; or give the same command with "
+        "--on_bad_text=replace, which puts U+FFFD in and goes on from the finished parts."
+      ) from error
+    stats.bad_text_replaced += 1
+    return data.decode(errors="replace")
 
 
 def _read_lines(chunks: Iterable[bytes], limit: int, stats: CorpusStats) -> Iterator[tuple[bytes, bool]]:

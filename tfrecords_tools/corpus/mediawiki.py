@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 from albert_tf.errors import UserError, optional_package
-from tfrecords_tools.corpus.bytestreams import check_is_utf8
 from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
 from tfrecords_tools.corpus.sentences import DocumentBuilder, split_sentences
 
@@ -54,20 +53,19 @@ def read_mediawiki(
         yield from builder.add(split_sentences(paragraph, language=options.language))
       yield from builder.end()
   except (ElementTree.ParseError, mwxml.errors.MalformedXML) as error:
-    if options.on_bad_text == "error":
-      check_is_utf8(path)  # Most often the cause.
     raise UserError(
-      f"A MediaWiki dump must be whole, well-formed XML. Received: {path} ({error}). Download it again."
+      f"A MediaWiki dump must be complete, well-formed XML in UTF-8. Received: {path} ({error}). Download it again, or "
+      "pass --on_bad_text=replace where it holds other bytes."
     ) from error
 
 
 class _Utf8Stream(io.RawIOBase):
-  """Passes UTF-8 on; mends (or takes out) what is not, and counts, unless bad text is an error."""
+  """Passes UTF-8 on; puts U+FFFD in for what is not, and counts, unless bad text is an error of the XML parser."""
 
   def __init__(self, chunks: Iterable[bytes], options: CorpusOptions, stats: CorpusStats):
     self._chunks = iter(chunks)
     self._stats = stats
-    self._action = options.on_bad_text
+    self._replace = options.on_bad_text == "replace"
     self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
     self._ready = b""
 
@@ -78,26 +76,17 @@ class _Utf8Stream(io.RawIOBase):
     while not self._ready:
       chunk = next(self._chunks, None)
       self._stats.bytes_read += len(chunk or b"")
-      if self._action == "error":
-        self._ready = chunk or b""
-      else:
-        self._ready = self._mend(self._decoder.decode(chunk or b"", final=chunk is None)).encode()
+      self._ready = chunk or b""
+      if self._replace:
+        text = self._decoder.decode(self._ready, final=chunk is None)
+        self._stats.bad_text_replaced += text.count("\ufffd")
+        self._ready = text.encode()
       if chunk is None:
         break
     size = min(len(buffer), len(self._ready))
     buffer[:size] = self._ready[:size]
     self._ready = self._ready[size:]
     return size
-
-  def _mend(self, text: str) -> str:
-    found = text.count("\ufffd")
-    if not found:
-      return text
-    if self._action == "skip":
-      self._stats.bad_text_skipped += found
-      return text.replace("\ufffd", "")
-    self._stats.bad_text_replaced += found
-    return text
 
 
 def plain_paragraphs(markup: str) -> Iterator[str]:

@@ -2,48 +2,39 @@
 
 import collections
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
-from albert_tf.errors import UserError
-
-FORMATS = ("auto", "lines", "paragraphs", "wikiextractor", "mediawiki", "jsonl", "parquet", "squad", "race")
-BAD_TEXT_ACTIONS = ("error", "skip", "replace")
+from albert_tf.settings import Settings, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CorpusOptions:
+class CorpusOptions(Settings):
   """How files become documents of sentences.
 
   Args:
-    input_format: one of `FORMATS`; `auto` looks at the name and the first bytes of each file.
-    on_bad_text: for bytes that are not UTF-8: `error` stops, `skip` drops the line (or the record) that
-      holds them, `replace` puts U+FFFD in their place. The last two are counted.
-    language: ISO 639 code for the sentence splitter (all formats but `lines`).
-    text_field: the column that holds a document's text (`jsonl`, `parquet`): a string, or a list of
-      sentences.
     max_line_bytes: a longer line is cut, at white space where there is some, so that memory is bounded.
     max_document_bytes: a longer document is cut into several between two sentences, for the same reason.
-    max_record_bytes: a longer record of `jsonl` is an error, or left out where bad text is; a longer file of `squad` or
-      `race` is an error.
+    max_record_bytes: a longer record of `jsonl` is an error.
     max_sentence_chars: in `lines`, a longer line cannot be one sentence; it is split into sentences.
   """
 
-  input_format: str = "auto"
-  on_bad_text: str = "error"
-  language: str = "en"
-  text_field: str = "text"
+  input_format: Literal["auto", "lines", "paragraphs", "wikiextractor", "mediawiki", "jsonl", "parquet"] = (
+    setting(
+      "auto",
+      help="How documents and sentences are marked. auto: by the name and the first bytes of each file.",
+    )
+  )
+  on_bad_text: Literal["error", "replace"] = setting(
+    "error", help="What to do with text that is not UTF-8: stop, or put U+FFFD in and count."
+  )
+  language: str = setting("en", help="ISO 639 code for the sentence splitter (all formats but lines).")
+  text_field: str = setting(
+    "text", help="Field or column of the text, a string or a list of sentences (jsonl, parquet)."
+  )
   max_line_bytes: int = 1 << 20
   max_document_bytes: int = 8 << 20
   max_record_bytes: int = 64 << 20
   max_sentence_chars: int = 10_000
-
-  def __post_init__(self) -> None:
-    for name, allowed in (("input_format", FORMATS), ("on_bad_text", BAD_TEXT_ACTIONS)):
-      value = getattr(self, name)
-      if value not in allowed:
-        raise UserError(
-          f"{name} must be one of {', '.join(allowed)}. Received: {value!r}. Choose one of them."
-        )
 
 
 @dataclasses.dataclass
@@ -55,7 +46,6 @@ class CorpusStats:
   bytes_read: int = 0  # After decompression.
   documents: int = 0
   sentences: int = 0
-  bad_text_skipped: int = 0  # Lines or records dropped because they were not UTF-8.
   bad_text_replaced: int = 0  # Lines or records with U+FFFD put in.
   long_lines: int = 0  # Lines longer than max_line_bytes or, in `lines`, max_sentence_chars.
   long_documents: int = 0  # Documents cut because of max_document_bytes.

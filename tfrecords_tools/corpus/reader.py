@@ -2,14 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 import contextlib
-import dataclasses
-import itertools
 import json
-import math
 import re
 
 from albert_tf.errors import UserError
-from tfrecords_tools.corpus import comprehension, mediawiki, structured, text
+from tfrecords_tools.corpus import mediawiki, structured, text
 from tfrecords_tools.corpus.bytestreams import Checksum, read_chunks, split_head
 from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
 
@@ -19,9 +16,6 @@ _MAX_CONTROL_SHARE = 0.02
 _LOOKED_AT = (
   64  # Files whose format is found before the work begins; a mistake in a later one stops it there.
 )
-_LOOKED_AT_BYTES = 1 << 18  # Of a document whose size is told.
-_SAMPLED = 8  # Files from which the size of documents is taken, so many bytes of text each.
-_SAMPLED_BYTES = 1 << 16
 _READERS = {
   "lines": text.read_sentence_lines,
   "paragraphs": text.read_paragraphs,
@@ -29,8 +23,6 @@ _READERS = {
   "mediawiki": mediawiki.read_mediawiki,
   "jsonl": structured.read_json_lines,
   "parquet": structured.read_parquet,
-  "squad": comprehension.read_squad,
-  "race": comprehension.read_race,
 }
 
 
@@ -78,32 +70,13 @@ def iter_documents(
   stats.empty_files += stats.documents == before
 
 
-def mean_document_bytes(paths: Sequence[str], options: CorpusOptions) -> float:
-  """Bytes of text a document, from the beginnings of some of the files; long documents count as `_LOOKED_AT_BYTES`.
-
-  Raises:
-    UserError: as `iter_documents`, but not for text that is not UTF-8: work begins before it is met.
-  """
-  bounded = dataclasses.replace(options, max_document_bytes=_LOOKED_AT_BYTES, on_bad_text="replace")
-  num_bytes = count = 0
-  for path in dict.fromkeys(paths[number * len(paths) // _SAMPLED] for number in range(_SAMPLED)):
-    of_file = 0
-    for document in iter_documents(path, bounded, stats=CorpusStats()):
-      of_file += sum(len(sentence.encode()) + 1 for sentence in document)
-      count += 1
-      if of_file >= _SAMPLED_BYTES:
-        break
-    num_bytes += of_file
-  return num_bytes / count if count else math.inf
-
-
 def describe_formats(paths: Sequence[str], options: CorpusOptions) -> list[str]:
-  """What `auto` takes some of the files for: one line for each format, with the sizes of the first two documents.
+  """What `auto` takes some of the files for, one line for each format.
 
   Raises:
     UserError: as `iter_documents`, before anything is made of the other files.
   """
-  if options.input_format != "auto" or not paths:
+  if options.input_format != "auto":
     return []
   looked_at = [paths[number * len(paths) // _LOOKED_AT] for number in range(_LOOKED_AT)]
   by_format: dict[str, list[str]] = {}
@@ -114,23 +87,9 @@ def describe_formats(paths: Sequence[str], options: CorpusOptions) -> list[str]:
   return [
     f"--input_format=auto: {first} "
     + (f"and {len(others):,} more of the files looked at are" if others else "is")
-    + f" read as {kind}; {_first_sizes(first, options)}"
+    + f" read as {kind}"
     for kind, (first, *others) in by_format.items()
   ]
-
-
-def _first_sizes(path: str, options: CorpusOptions) -> str:
-  """Sizes of the first two documents, for a person to judge."""
-  bounded = dataclasses.replace(options, max_document_bytes=_LOOKED_AT_BYTES)
-  sizes = []
-  for document in itertools.islice(iter_documents(path, bounded, stats=CorpusStats()), 2):
-    whole = sum(map(len, document)) < _LOOKED_AT_BYTES
-    sizes.append(f"{'' if whole else 'more than '}{len(document):,}")
-    if not whole:
-      break  # What follows is the rest of it.
-  if len(sizes) == 2:
-    return f"its first two documents have {' and '.join(sizes)} sentences"
-  return f"its first document has {sizes[0]} sentences" if sizes else "it holds no document"
 
 
 def _check_is_text(head: bytes, path: str) -> None:
@@ -148,7 +107,7 @@ def _check_is_text(head: bytes, path: str) -> None:
 
 
 def _detect(head: bytes, path: str) -> str:
-  """One of `FORMATS` but `auto`."""
+  """One of the formats but `auto`."""
   if head.startswith(structured.PARQUET_MAGIC):
     return "parquet"
   _check_is_text(head, path)
@@ -157,11 +116,8 @@ def _detect(head: bytes, path: str) -> str:
     return "mediawiki"
   if re.match(r"<doc\s[^>]*\bid=", start):
     return "wikiextractor"
-  if start.startswith("{"):
-    if kind := comprehension.comprehension_format(start):
-      return kind
-    if _is_json_lines(start):
-      return "jsonl"
+  if start.startswith("{") and _is_json_lines(start):
+    return "jsonl"
   found = text.plain_format(start)
   if found is None:
     raise UserError(

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from albert_tf import files
-from albert_tf.errors import UserError, optional_package
+from albert_tf.errors import UserError
 from tfrecords_tools.corpus.bytestreams import decode, read_text_lines
 from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
 from tfrecords_tools.corpus.sentences import DocumentBuilder, split_sentences
@@ -26,28 +26,23 @@ def read_json_lines(
     try:
       record = json.loads(line)
     except ValueError as error:
-      if options.on_bad_text == "error":
-        raise UserError(
-          f"A file of --input_format=jsonl must hold one JSON object a line, of at most {limit >> 20} MiB. "
-          f"Received: {line[:60]!r} in {path} ({error}). Mend the file, or pass --on_bad_text=skip to leave "
-          "such lines out."
-        ) from error
-      stats.bad_text_skipped += 1
-      continue
+      raise UserError(
+        f"A file of --input_format=jsonl must hold one JSON object a line, of at most {limit >> 20} MiB. "
+        f"Received: {line[:60]!r} in {path} ({error})."
+      ) from error
     if not isinstance(record, dict) or options.text_field not in record:
       received = sorted(record) if isinstance(record, dict) else type(record).__name__
       raise UserError(_no_field(options.text_field, path, received))
-    yield from text_document(record[options.text_field], path, options=options, stats=stats)
+    yield from _text_document(record[options.text_field], path, options=options, stats=stats)
 
 
 def read_parquet(
   chunks: Iterable[bytes], head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
 ) -> Iterator[list[str]]:
   """`parquet`: one row a document; the column `text_field` is a string, or a list of sentences."""
-  pa, pq = (  # Deferred: a second to import, and most corpora are text.
-    optional_package(name, extra="data", purpose=f"{path} is read as Parquet, which needs")
-    for name in ("pyarrow", "pyarrow.parquet")
-  )
+  import pyarrow as pa  # A second to import, and most corpora are text.
+  import pyarrow.parquet as pq
+
   if not head.startswith(PARQUET_MAGIC):
     raise UserError(
       f"A file of --input_format=parquet must be one. Received: {path}. Try --input_format=auto."
@@ -56,23 +51,18 @@ def read_parquet(
     try:
       table = pq.ParquetFile(raw, pre_buffer=False)
     except pa.ArrowInvalid as error:
-      raise UserError(f"A Parquet file must be whole. Received: {path} ({error}). Copy it again.") from error
+      raise UserError(
+        f"A Parquet file must be complete. Received: {path} ({error}). Copy it again."
+      ) from error
     if options.text_field not in table.schema_arrow.names:
       raise UserError(_no_field(options.text_field, path, sorted(table.schema_arrow.names)))
-    rows = itertools.count()
     for batch in table.iter_batches(
       batch_size=_PARQUET_ROWS, columns=[options.text_field], use_threads=False
     ):
       for value in _as_bytes(batch.column(0), pa):
         items = value if isinstance(value, list) else [value]
         stats.bytes_read += sum(map(len, filter(None, items)))
-        where = f"row {next(rows)}"
-        decoded = [
-          item and decode(item, path, where, options=options, stats=stats, is_file=False) for item in items
-        ]
-        yield from text_document(
-          decoded if isinstance(value, list) else decoded[0], path, options=options, stats=stats
-        )
+        yield from _text_document(value, path, options=options, stats=stats)
 
 
 def _as_bytes(column: Any, pa: Any) -> list[Any]:
@@ -84,38 +74,42 @@ def _as_bytes(column: Any, pa: Any) -> list[Any]:
   return column.cast(pa.large_binary()).to_pylist()
 
 
-def text_document(
+def _text_document(
   value: Any, path: str, *, options: CorpusOptions, stats: CorpusStats
 ) -> Iterator[list[str]]:
-  """The document of a text, or of a list of sentences; nothing, but counted, where there is no sentence."""
-  builder = DocumentBuilder(options, stats)
-  if isinstance(value, list):
-    items = (_encodable(item, path, options=options, stats=stats) for item in value if isinstance(item, str))
-    sentences = [" ".join(item.split()) for item in items if item.strip()]
-  elif isinstance(value, str):
-    text = _encodable(value, path, options=options, stats=stats)
-    sentences = [s for line in text.splitlines() for s in split_sentences(line, language=options.language)]
-  elif value is None:
-    sentences = []
-  else:
+  """The document of a text, or of a list of sentences; nothing, but counted, where there is no sentence.
+
+  Args:
+    value: strings, or bytes of UTF-8.
+    path: of the file, for messages.
+    options, stats: of the reader.
+  """
+  if not isinstance(value, (str, bytes, list, type(None))):
     raise UserError(
       f"The column {options.text_field!r} must hold text, or lists of sentences. Received: "
       f"{type(value).__name__} in {path}. Name another with --text_field."
     )
+  texts = [
+    # JSON can escape half a surrogate pair, which is no character of UTF-8.
+    decode(
+      item.encode(errors="surrogatepass") if isinstance(item, str) else item,
+      path,
+      f"column {options.text_field!r}",
+      options=options,
+      stats=stats,
+    )
+    for item in (value if isinstance(value, list) else [value])
+    if isinstance(item, (str, bytes))
+  ]
+  if isinstance(value, list):
+    sentences = [" ".join(text.split()) for text in texts if text.strip()]
+  else:
+    lines = itertools.chain.from_iterable(text.splitlines() for text in texts)
+    sentences = [sentence for line in lines for sentence in split_sentences(line, language=options.language)]
   stats.skipped_records += not sentences
+  builder = DocumentBuilder(options, stats)
   yield from builder.add(sentences)
   yield from builder.end()
-
-
-def _encodable(text: str, path: str, *, options: CorpusOptions, stats: CorpusStats) -> str:
-  """The text; of half a surrogate pair, which JSON can escape and no UTF-8 has, what `on_bad_text` says."""
-  try:
-    text.encode()
-  except UnicodeEncodeError:
-    where = "half of a surrogate pair, escaped as \\ud800 to \\udfff in a value"
-    data = text.encode(errors="surrogatepass")
-    return decode(data, path, where, options=options, stats=stats, is_file=False) or ""
-  return text
 
 
 def _no_field(name: str, path: str, received: object) -> str:

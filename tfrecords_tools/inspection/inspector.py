@@ -1,21 +1,27 @@
 """What files of records really hold: instances as text, statistics, and everything that is wrong."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
+import concurrent.futures
+import functools
+import multiprocessing
 import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.records import Manifest, PretrainingSpec, RecordFile, compact, read_records
+from albert_tf.progress import track
+from albert_tf.records import Manifest, PretrainingSpec, missing_files, read_records
 from albert_tf.records import features as names
-from albert_tf.records.decode import decode_example, decode_record
+from albert_tf.records.example import decode_example
 from albert_tf.records.shard_index import index_problem
 from albert_tf.tokenization import Tokenizer
-from tfrecords_tools.inspection.measurements import Measurements, proportion_problems
+from tfrecords_tools.corpus import Checksum
+from tfrecords_tools.inspection.measurements import Measurements
 from tfrecords_tools.inspection.validation import Validator, View, view_instance
 from tfrecords_tools.pretraining.masking import prediction_budget
-from tfrecords_tools.pretraining.shards import size_and_crc32c
 
 _MOST_PROBLEMS = 20  # Described of each file; all are counted.
+_WORTH_A_WORKER = 64 << 20  # Bytes of records that take longer than its start.
 
 
 class Problem(NamedTuple):
@@ -28,6 +34,155 @@ class Problem(NamedTuple):
   def __str__(self) -> str:
     where = self.path if self.record is None else f"{self.path}, record {self.record}"
     return f"{where}: {self.what}"
+
+
+class Findings:
+  """What was found in some files; its size does not depend on theirs.
+
+  Attributes:
+    measurements: of the sound instances.
+    problems: the first of each file.
+    num_problems: of all.
+  """
+
+  def __init__(self, tokenizer: Tokenizer):
+    self.measurements = Measurements(tokenizer)
+    self.problems: list[Problem] = []
+    self.num_problems = 0
+
+  def report(self, problem: Problem) -> None:
+    self.num_problems += 1
+    if len(self.problems) < _MOST_PROBLEMS:
+      self.problems.append(problem)
+
+  def add(self, other: "Findings") -> None:
+    """Adds what was found in other files."""
+    self.measurements.update(other.measurements)
+    self.problems += other.problems
+    self.num_problems += other.num_problems
+
+
+def inspect_files(
+  paths: Sequence[str],
+  tokenizer: Tokenizer,
+  *,
+  validate: bool,
+  max_records: int | None = None,
+  num_workers: int | None = None,
+) -> Findings:
+  """What is found in all files; it does not depend on the number of processes."""
+  if num_workers is None:
+    num_workers = min(os.cpu_count() or 1, sum(map(files.size, paths)) // _WORTH_A_WORKER)
+  inspect = functools.partial(inspect_file, tokenizer=tokenizer, validate=validate, max_records=max_records)
+  total = Findings(tokenizer)
+  context = multiprocessing.get_context("forkserver")
+  with concurrent.futures.ProcessPoolExecutor(
+    max(1, min(num_workers, len(paths))), mp_context=context
+  ) as pool:
+    found_by_file = pool.map(inspect, paths) if num_workers > 1 else map(inspect, paths)
+    for found in track(found_by_file, len(paths), desc="Inspecting", unit="files"):
+      total.add(found)
+  for directory in sorted(set(map(os.path.dirname, paths))) if validate else ():
+    manifest = Manifest.find(directory)
+    for name in missing_files(directory, manifest) if manifest else ():
+      total.report(Problem(os.path.join(directory, name), None, "it is missing"))
+  return total
+
+
+def inspect_file(
+  path: str, tokenizer: Tokenizer, *, validate: bool, max_records: int | None = None
+) -> Findings:
+  """Reads a file to its end, or to the first record that cannot be read; measures, and reports what is wrong."""
+  findings = Findings(tokenizer)
+  for _, view in views(path, tokenizer, findings, validate=validate, max_records=max_records):
+    findings.measurements.add(view)
+  return findings
+
+
+def views(
+  path: str,
+  tokenizer: Tokenizer,
+  findings: Findings,
+  *,
+  validate: bool = False,
+  max_records: int | None = None,
+) -> Iterator[tuple[int, View]]:
+  """Yields the sound instances with their places; reports what is wrong with the others, and with the file.
+
+  Args:
+    path: a file of records.
+    tokenizer: the vocabulary of the records.
+    findings: where problems go.
+    validate: compare the file with its manifest and its index, too.
+    max_records: read at most so many of them; then the file as a whole is not checked.
+  """
+  manifest = Manifest.find(os.path.dirname(path))
+  if manifest is not None:
+    manifest.check(vocab_size=tokenizer.vocab_size, vocab_sha256=tokenizer.model_sha256, source=path)
+  if validate and max_records is None:
+    for what in _file_problems(path, manifest):
+      findings.report(Problem(path, None, what))
+  validator: Validator | None = None
+  try:
+    for index, record in enumerate(read_records(path)):
+      if index == max_records:
+        return
+      features = decode_example(record)
+      if validator is None:
+        lengths = [len(features.get(name, ())) for name in (names.INPUT_IDS, names.MASKED_LM_IDS)]
+        validator = _make_validator(tokenizer, manifest, lengths)
+      wrong = validator.problems(features)
+      if not wrong:
+        view = view_instance(features)
+        yield index, view
+        wrong = _budget_problem(view, manifest) if manifest else []
+      for what in wrong:
+        findings.report(Problem(path, index, what))
+  except UserError as error:
+    findings.report(Problem(path, None, str(error)))
+
+
+def _make_validator(tokenizer: Tokenizer, manifest: Manifest | None, lengths: Sequence[int]) -> Validator:
+  """Lengths and rules from the manifest; of records without one, the lengths of the first record."""
+  if manifest is None:
+    return Validator(tokenizer, spec=PretrainingSpec(*lengths))
+  return Validator(
+    tokenizer, spec=manifest.spec, whole_word=manifest.whole_word, sentence_pair=manifest.sentence_pair
+  )
+
+
+def _file_problems(path: str, manifest: Manifest | None) -> Iterator[str]:
+  """What is wrong with the file as a whole, compared with its index and its manifest."""
+  try:
+    if what := index_problem(path):
+      yield what
+  except UserError:
+    pass  # Reading the records says it.
+  if manifest is None:
+    return
+  entry = next((file for file in manifest.files if file.name == os.path.basename(path)), None)
+  if entry is None:
+    yield "the manifest does not list it"
+    return
+  checksum = Checksum()
+  with files.open_binary(path) as stream:
+    while checksum.add(stream.read(1 << 20)):
+      pass
+  if (checksum.num_bytes, checksum.crc32c) != (entry.num_bytes, entry.crc32c):
+    yield (
+      f"it has {checksum.num_bytes} bytes and the CRC32C {checksum.crc32c}, and not {entry.num_bytes} and "
+      f"{entry.crc32c}, as the manifest says"
+    )
+
+
+def _budget_problem(view: View, manifest: Manifest) -> list[str]:
+  budget = prediction_budget(
+    len(view.ids),
+    masked_lm_prob=manifest.settings["masked_lm_prob"],
+    max_predictions=manifest.max_predictions_per_seq,
+  )
+  count = len(view.positions)
+  return [f"{count} pieces are masked and not {budget}"] if count > budget else []
 
 
 def render(view: View, tokenizer: Tokenizer) -> str:
@@ -49,164 +204,3 @@ def render(view: View, tokenizer: Tokenizer) -> str:
     else:
       words.append(tokenizer.piece_text(piece))
   return "".join(words).strip("\n")
-
-
-class Findings:
-  """What was found in some files; its size does not depend on theirs.
-
-  Attributes:
-    measurements: of the sound instances.
-    problems: the first of each file.
-    num_problems: of all.
-    settings: of the records of each directory, where a manifest tells them.
-  """
-
-  def __init__(self, tokenizer: Tokenizer):
-    self.measurements = Measurements(tokenizer)
-    self.problems: list[Problem] = []
-    self.num_problems = 0
-    self.settings: dict[str, Mapping[str, Any]] = {}
-
-  def note(self, problem: Problem) -> None:
-    self.num_problems += 1
-    if len(self.problems) < _MOST_PROBLEMS:
-      self.problems.append(problem)
-
-  def add(self, other: "Findings") -> None:
-    """Adds what was found in other files."""
-    self.measurements.update(other.measurements)
-    self.problems += other.problems
-    self.num_problems += other.num_problems
-    self.settings |= other.settings
-
-  def check_proportions(self) -> None:
-    """Notes shares over all files that their settings do not explain."""
-    if not self.measurements.summary():
-      return
-    settings = list(self.settings.values())
-    balanced = bool(settings) and all(
-      each["sentence_pair"] == "sop" and each["compatibility"] == "none" for each in settings
-    )
-    found = proportion_problems(
-      self.measurements.counts(),
-      vocab_size=self.measurements.vocab_size,
-      balanced_labels=balanced,
-      masked=all(each["masked_lm_prob"] > 0 for each in settings),
-    )
-    self.problems += [Problem("all files", None, what) for what in found]
-    self.num_problems += len(found)
-
-
-class Inspector:
-  """Goes through a file: measures, and notes what is wrong.
-
-  Args:
-    tokenizer: the vocabulary of the records.
-    path: a file of records.
-    max_records: read at most so many of them; then the file as a whole is not checked.
-  """
-
-  def __init__(self, tokenizer: Tokenizer, path: str, *, max_records: int | None = None):
-    self._tokenizer = tokenizer
-    self._path = path
-    self._max_records = max_records
-    self.findings = Findings(tokenizer)
-
-  def inspect(self, *, validate: bool) -> Findings:
-    """Reads the file to its end, or to the first record that cannot be read."""
-    for _, view in self.views(validate=validate):
-      self.findings.measurements.add(view)
-    return self.findings
-
-  def views(self, *, validate: bool = False) -> Iterator[tuple[int, View]]:
-    """The sound instances with their places; notes what is wrong with the others, and with the file."""
-    path, note = self._path, self.findings.note
-    manifest = self._manifest()
-    if validate and self._max_records is None:
-      for problem in _file_problems(path, manifest):
-        note(problem)
-    validator = None
-    index = -1
-    try:
-      for index, record in enumerate(read_records(path)):
-        if self._max_records is not None and index >= self._max_records:
-          return
-        validator = validator or _make_validator(self._tokenizer, manifest, record)
-        features = decode_record(record, validator.spec)
-        if compact.word_bytes_of(record):
-          validator.add_boundary(features)
-        wrong = validator.problems(features)
-        if not wrong:
-          view = view_instance(features)
-          yield index, view
-          wrong = _budget_problem(view, manifest) if manifest else []
-        for what in wrong:
-          note(Problem(path, index, what))
-    except UserError as error:
-      note(Problem(path, None, str(error)))
-    entry = _entry(manifest, path)
-    if entry and self._max_records is None and index + 1 != entry.num_records:
-      note(Problem(path, None, f"{index + 1} records could be read of {entry.num_records}"))
-
-  def _manifest(self) -> Manifest | None:
-    """That of the file's directory, which must be of the same vocabulary."""
-    tokenizer = self._tokenizer
-    manifest = Manifest.find(os.path.dirname(self._path))
-    if manifest is not None:
-      manifest.check(vocab_size=tokenizer.vocab_size, vocab_sha256=tokenizer.model_sha256, source=self._path)
-      self.findings.settings[os.path.dirname(self._path)] = manifest.settings
-    return manifest
-
-
-def _entry(manifest: Manifest | None, path: str) -> RecordFile | None:
-  """What the manifest says of a file; None where it says nothing."""
-  listed = manifest.files if manifest else ()
-  return next((file for file in listed if file.name == os.path.basename(path)), None)
-
-
-def _file_problems(path: str, manifest: Manifest | None) -> Iterator[Problem]:
-  """What is wrong with the file as a whole, compared with its index and its manifest."""
-  try:
-    if what := index_problem(path):
-      yield Problem(path, None, what)
-  except UserError:
-    pass  # Reading the records says it.
-  if manifest is None:
-    return
-  entry = _entry(manifest, path)
-  if entry is None:
-    yield Problem(path, None, "the manifest does not list it")
-    return
-  size, crc = size_and_crc32c(path)
-  if size != entry.num_bytes:
-    yield Problem(path, None, f"it has {size} bytes and not {entry.num_bytes}, as the manifest says")
-  elif crc != entry.crc32c:
-    yield Problem(path, None, f"its CRC32C is {crc} and not {entry.crc32c}, as the manifest says")
-
-
-def _budget_problem(view: View, manifest: Manifest) -> list[str]:
-  budget = prediction_budget(
-    len(view.ids),
-    masked_lm_prob=manifest.settings["masked_lm_prob"],
-    max_predictions=manifest.max_predictions_per_seq,
-  )
-  count = len(view.positions)
-  return [f"{count} pieces are masked and not {budget}"] if count > budget else []
-
-
-def _make_validator(tokenizer: Tokenizer, manifest: Manifest | None, first: bytes) -> Validator:
-  """Lengths and rules from the manifest; of records without one, lengths from the first record."""
-  if manifest is not None:
-    return Validator(
-      tokenizer,
-      spec=manifest.spec,
-      whole_word=manifest.whole_word,
-      sentence_pair=manifest.sentence_pair,
-    )
-  if compact.word_bytes_of(first):
-    raise UserError(
-      "Compact records do not tell their lengths. Received: no manifest.json beside them. Copy it there."
-    )
-  features = decode_example(first)
-  lengths = [len(features.get(name, ())) for name in (names.INPUT_IDS, names.MASKED_LM_IDS)]
-  return Validator(tokenizer, spec=PretrainingSpec(*lengths))

@@ -1,4 +1,4 @@
-"""Histograms of what records hold, and shares in them that chance does not explain."""
+"""Histograms of what records hold."""
 
 import collections
 from collections.abc import Mapping, Sequence
@@ -9,11 +9,7 @@ import numpy as np
 
 from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.inspection.validation import View
-from tfrecords_tools.pretraining.masking import KEEP_SHARE, MASK_SHARE
 from tfrecords_tools.pretraining.statistics import KINDS
-
-_SIGMAS = 5.0  # One false alarm in about two million checks.
-_SHARES = dict(zip(KINDS, (MASK_SHARE, KEEP_SHARE, 1 - MASK_SHARE - KEEP_SHARE), strict=True))
 
 
 class Measurements:
@@ -22,7 +18,6 @@ class Measurements:
   def __init__(self, tokenizer: Tokenizer):
     self._mask_id = tokenizer.mask_id
     self._torn = tokenizer.torn_pieces
-    self.vocab_size = tokenizer.vocab_size
     self._histograms: dict[str, collections.Counter[Any]] = collections.defaultdict(collections.Counter)
 
   def add(self, view: View) -> None:
@@ -48,11 +43,6 @@ class Measurements:
     """Adds those of other files."""
     for name, histogram in other._histograms.items():
       self._histograms[name].update(histogram)
-
-  def counts(self) -> dict[str, int]:
-    """Numbers behind the shares, for tests of significance."""
-    labels, kinds = self._histograms["labels"], self._histograms["kinds"]
-    return {"label_0": labels[0], "label_1": labels[1], **{kind: kinds[kind] for kind in KINDS}}
 
   def summary(self) -> dict[str, Any]:
     """Means, percentiles and shares; {} without an instance."""
@@ -93,34 +83,3 @@ def _percentile(histogram: collections.Counter[int], percent: float) -> float:
 
 def _distribution(histogram: collections.Counter[int]) -> dict[str, float]:
   return {str(value): histogram[value] / histogram.total() for value in sorted(histogram)}
-
-
-def proportion_problems(
-  counts: Mapping[str, int], *, vocab_size: int, balanced_labels: bool, masked: bool = True
-) -> list[str]:
-  """Shares that are further from what the settings ask for than chance explains.
-
-  Args:
-    counts: masked, kept, random, label_0, label_1.
-    vocab_size: a random piece is the original one once in so many times, and is then counted as kept.
-    balanced_labels: both sentence order labels are equally likely.
-    masked: whether there should be predictions at all.
-  """
-  found = []
-  total = sum(counts[name] for name in KINDS)
-  if masked and not total:
-    found.append("no piece is masked")
-  for name, expected in _SHARES.items():
-    if total and _too_far(counts[name], total, expected, slack=0.1 / vocab_size):
-      found.append(f"{name} pieces are {counts[name] / total:.4f} of {total} and not about {expected:g}")
-  labels = counts["label_0"] + counts["label_1"]
-  if balanced_labels and labels and _too_far(counts["label_1"], labels, 0.5):
-    found.append(f"sentence order label 1 is {counts['label_1'] / labels:.4f} of {labels} and not about 0.5")
-  if not balanced_labels and not counts["label_0"]:
-    found.append("every sentence order label is 1")
-  return found
-
-
-def _too_far(count: int, total: int, expected: float, *, slack: float = 0.0) -> bool:
-  deviation = math.sqrt(expected * (1 - expected) / total)
-  return abs(count / total - expected) > _SIGMAS * deviation + slack

@@ -45,7 +45,7 @@ def view_instance(features: Mapping[str, np.ndarray]) -> View:
     positions,
     labels,
     features[names.SEGMENT_IDS][:num_tokens],
-    features.get(names.TOKEN_BOUNDARY, features[names.SEGMENT_IDS])[:num_tokens],
+    features[names.TOKEN_BOUNDARY][:num_tokens],
     int(features[names.SENTENCE_ORDER_LABELS_FEATURE][0]),
   )
 
@@ -75,14 +75,6 @@ class Validator:
     self._has_words = whole_word != "none"
     self._num_separators = 1 if sentence_pair == "none" else 2
     self._labels = (0,) if sentence_pair in ("none", "ordered") else (0, 1)
-
-  def add_boundary(self, features: dict[str, np.ndarray]) -> None:
-    """Gives a compact record the `token_boundary` that it leaves out."""
-    view = view_instance(features)
-    boundary = np.zeros_like(features[names.INPUT_MASK])
-    inside = np.clip(view.restored, 0, self._tokenizer.vocab_size - 1)
-    boundary[: len(view.ids)] = self._word_starts[inside] | np.isin(view.restored, self._special)
-    features[names.TOKEN_BOUNDARY] = boundary
 
   def problems(self, features: Mapping[str, np.ndarray]) -> list[str]:
     """What is wrong with an instance; empty where nothing is."""

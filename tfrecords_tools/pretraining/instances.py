@@ -8,7 +8,6 @@ import numpy as np
 
 from albert_tf.records import encode_packed, frame_record, pack_varint_rows
 from albert_tf.records import features as names
-from albert_tf.records.compact import encode_compact
 from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.pretraining.documents import TokenizedDocument
 from tfrecords_tools.pretraining.masking import (
@@ -80,7 +79,6 @@ class InstanceMaker:
 
   def __init__(self, tokenizer: Tokenizer, settings: RecordSettings):
     self._settings = settings
-    self._vocab_size = tokenizer.vocab_size
     self._mask = tokenizer.mask_id
     self._cls, self._sep = (np.array([piece], np.int32) for piece in (tokenizer.cls_id, tokenizer.sep_id))
     self._padding = np.zeros(settings.max_seq_length, np.int32)
@@ -152,7 +150,6 @@ class InstanceMaker:
     )
     slots = np.zeros((2, len(drafts), self._settings.max_predictions_per_seq), np.int64)
     slots[:, np.arange(slots.shape[-1]) < counts[:, None]] = positions, labels  # [2, N, P]
-    encode = self._encode_compact if self._settings.record_layout == "compact" else self._encode
     ends = np.cumsum(counts).tolist()
     return [
       Instance(
@@ -164,7 +161,7 @@ class InstanceMaker:
         kinds[end - len(draft.pieces) : end],
         draft.spans,
       )
-      for draft, data, end in zip(drafts, encode(drafts, ids, *slots), ends, strict=True)
+      for draft, data, end in zip(drafts, self._encode(drafts, ids, *slots), ends, strict=True)
     ]
 
   def _sequences(self, drafts: Sequence[Draft]) -> np.ndarray:
@@ -200,21 +197,6 @@ class InstanceMaker:
           names.MASKED_LM_WEIGHTS: self._weights[len(draft.pieces)],
           names.SENTENCE_ORDER_LABELS_FEATURE: b"\1" if label else b"\0",
         }
-      )
-
-  def _encode_compact(
-    self, drafts: Sequence[Draft], ids: np.ndarray, positions: np.ndarray, labels: np.ndarray
-  ) -> Iterator[bytes]:
-    for row, draft in enumerate(drafts):
-      used = len(draft.pieces)
-      yield encode_compact(
-        tokens=ids[row, : draft.num_tokens],
-        first_segment=draft.pair.a.size + 2,
-        label=draft.pair.label,
-        positions=positions[row, :used],
-        answers=labels[row, :used],
-        max_predictions=self._settings.max_predictions_per_seq,
-        vocab_size=self._vocab_size,
       )
 
 

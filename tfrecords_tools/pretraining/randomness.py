@@ -14,8 +14,7 @@ import numpy as np
 _TO_UNIT = 2.0**-53
 _SCALARS_AT_ONCE = 32
 _WORDS_AHEAD = 256  # A call for a few costs NumPy as much as one for so many.
-# "Passes" that only decide something: whether a document is held out, whether its source's weight gives it one more.
-SPLIT_PASS, WEIGHT_PASS = 2**32 - 1, 2**32 - 2
+SPLIT_PASS = 2**32 - 1  # The "pass" that only decides whether a document is held out.
 
 
 class Place(NamedTuple):

@@ -1,91 +1,71 @@
 """What decides the content of the records; nothing here depends on the machine."""
 
 import dataclasses
+from typing import Literal, Self
 
 import numpy as np
 
-from albert_tf.errors import UserError
 from albert_tf.records import PretrainingSpec
 from albert_tf.records.ngrams import ngram_probabilities
+from albert_tf.settings import Settings, setting
 from albert_tf.tokenization import WORD_RULES
 
-SENTENCE_PAIRS = ("sop", "nsp", "none", "ordered")
-COMPATIBILITY = ("none", "original")
-RECORD_LAYOUTS = ("example", "compact")
-DEDUP = ("none", "exact")
 SPLITS = ("train", "eval")
-MOST_SHARDS = 99_999  # Five digits in a name.
-
-_CHOICES = {
-  "sentence_pair": SENTENCE_PAIRS,
-  "whole_word": WORD_RULES,
-  "compatibility": COMPATIBILITY,
-  "record_layout": RECORD_LAYOUTS,
-  "dedup": DEDUP,
-}
-_RANGES: dict[str, tuple[float, float]] = {
-  "masked_lm_prob": (0, 1),
-  "short_seq_prob": (0, 1),
-  "eval_fraction": (0, 0.5),
-  "dupe_factor": (1, 2**31 - 1),
-  "ngram": (1, 64),
-  "num_shards": (0, MOST_SHARDS),
-  "num_eval_shards": (0, MOST_SHARDS),
-  "random_seed": (0, 2**63 - 1),
-}
+_MOST_SHARDS = 99_999  # Five digits in a name.
+_SHARD_BYTES = 192e6  # Of a file, where the size of the corpus decides their number.
+# Bytes of records that a byte of text gives in one pass, with 512 tokens (benchmarks/data_creation.py measures it).
+RECORD_BYTES_PER_TEXT_BYTE = 1.3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RecordSettings:
-  """Every choice that changes the bytes of the records.
+class RecordSettings(Settings):
+  """Every choice that changes the bytes of the records."""
 
-  Args:
-    max_seq_length: S, tokens with [CLS], [SEP] and padding.
-    max_predictions_per_seq: P, the most pieces masked in one sequence.
-    masked_lm_prob: share of the tokens to mask; 0 masks nothing.
-    dupe_factor: passes over each document, each with its own cuts and masks.
-    short_seq_prob: share of the instances with a target length drawn from [2, S - 3].
-    sentence_pair: `sop` (label 1 = swapped), `nsp` (label 1 = B from another document), `ordered` (two segments, never
-      swapped), `none` (one segment); the last two have label 0 alone.
-    ngram: longest n-gram, in words.
-    ngram_distribution: `inverse` p(n) ~ 1/n, `uniform`, `reverse` p(n) ~ 1/(ngram + 1 - n), or "0.6,0.4".
-    whole_word: where a word begins, whose pieces are masked together: by the rule of the `original`, which makes every
-      piece with letters beyond ASCII a word, by `sentencepiece`'s marks, or at every piece (`none`).
-    eval_fraction: share of the documents held out.
-    random_seed: everything random is a function of it.
-    num_shards: number of train files; 0: as many as the size of the corpus asks for (`sizing.py`).
-    num_eval_shards: number of eval files; 0 likewise.
-    compatibility: `original` follows google-research/albert where the default differs from it.
-    record_layout: `example`, which the original code reads, or `compact`, smaller and faster.
-    dedup: `exact` leaves out copies of earlier documents.
-  """
-
-  max_seq_length: int = 512
-  max_predictions_per_seq: int = 20
-  masked_lm_prob: float = 0.15
-  dupe_factor: int = 40
-  short_seq_prob: float = 0.1
-  sentence_pair: str = "sop"
-  ngram: int = 3
-  ngram_distribution: str = "inverse"
-  whole_word: str = "original"
-  eval_fraction: float = 0.01
-  random_seed: int = 12345
-  num_shards: int = 0
-  num_eval_shards: int = 0
-  compatibility: str = "none"
-  record_layout: str = "example"
-  dedup: str = "none"
+  max_seq_length: int = setting(512, help="Tokens of a sequence, with [CLS], [SEP] and padding.")
+  max_predictions_per_seq: int = setting(20, help="Most tokens masked in a sequence.")
+  masked_lm_prob: float = setting(
+    0.15, minimum=0, maximum=1, help="Share of the tokens that is masked; 0 masks nothing."
+  )
+  dupe_factor: int = setting(
+    40, minimum=1, maximum=2**31 - 1, help="Passes over the text, each with other cuts and masks."
+  )
+  short_seq_prob: float = setting(
+    0.1, minimum=0, maximum=1, help="Share of instances with a random shorter length."
+  )
+  sentence_pair: Literal["sop", "nsp", "none", "ordered"] = setting(
+    "sop",
+    help="sop: label 1 is the two segments swapped. nsp: B of another document. ordered: two segments, never swapped. "
+    "none: one segment. Of the last two there is no label to learn.",
+  )
+  ngram: int = setting(3, minimum=1, maximum=64, help="Longest n-gram that is masked together, in words.")
+  ngram_distribution: str = setting(
+    "inverse",
+    help="p(n): inverse (1/n, the paper), uniform, reverse (longest most often), or --ngram weights with commas.",
+  )
+  whole_word: str = setting(
+    "original",
+    choices=WORD_RULES,
+    help="Where a word begins, whose tokens are masked together. original: every token with letters beyond ASCII is a "
+    "word. sentencepiece: where a space was. none: mask single tokens.",
+  )
+  eval_fraction: float = setting(
+    0.01, minimum=0, maximum=0.5, help="Share of the documents that is held out. 0: none."
+  )
+  random_seed: int = setting(12345, minimum=0, maximum=2**63 - 1, help="Seed of everything random.")
+  num_shards: int = setting(
+    0, minimum=0, maximum=_MOST_SHARDS, help="Number of train files. 0: one for about 192 MB of records."
+  )
+  num_eval_shards: int = setting(
+    0, minimum=0, maximum=_MOST_SHARDS, help="Number of eval files. 0: likewise."
+  )
+  compatibility: Literal["none", "original"] = setting(
+    "none",
+    help="original: follow google-research/albert where the default differs from it (docs/data.md lists how).",
+  )
 
   def __post_init__(self) -> None:
-    _ = self.spec  # Checks the lengths.
-    for name, allowed in _CHOICES.items():
-      if getattr(self, name) not in allowed:
-        raise _refuse(f"{name} must be one of {', '.join(allowed)}", f"{name}={getattr(self, name)!r}")
-    for name, (low, high) in _RANGES.items():
-      if not low <= getattr(self, name) <= high:
-        raise _refuse(f"{name} must be between {low} and {high}", f"{name}={getattr(self, name)}")
-    _ = self.ngram_probabilities  # Checks the distribution.
+    super().__post_init__()
+    _ = self.spec, self.ngram_probabilities  # Check the lengths and the distribution.
 
   @property
   def spec(self) -> PretrainingSpec:
@@ -100,20 +80,28 @@ class RecordSettings:
   def is_original(self) -> bool:
     return self.compatibility == "original"
 
+  @property
+  def ngram_probabilities(self) -> np.ndarray:
+    """float64 [ngram]: p(n) for n = 1 … ngram."""
+    return ngram_probabilities(self.ngram, self.ngram_distribution)
+
+  def with_num_shards(self, text_bytes: int) -> Self:
+    """The settings with the numbers of files that they leave open, for a corpus of `text_bytes`."""
+    record_bytes = RECORD_BYTES_PER_TEXT_BYTE * text_bytes * self.dupe_factor
+    train, held_out = (
+      min(max(1, round(share * record_bytes / _SHARD_BYTES)), _MOST_SHARDS)
+      for share in (1 - self.eval_fraction, self.eval_fraction)
+    )
+    return dataclasses.replace(
+      self, num_shards=self.num_shards or train, num_eval_shards=self.num_eval_shards or held_out
+    )
+
   def num_shards_of(self, split: str) -> int:
     if split == "train":
       return self.num_shards
     return self.num_eval_shards if self.eval_fraction else 0
 
   def shard_names(self, split: str) -> list[str]:
+    """Names of the files of a split."""
     total = self.num_shards_of(split)
     return [f"{split}-{shard:05d}-of-{total:05d}.tfrecord" for shard in range(total)]
-
-  @property
-  def ngram_probabilities(self) -> np.ndarray:
-    """float64 [ngram]: p(n) for n = 1 … ngram."""
-    return ngram_probabilities(self.ngram, self.ngram_distribution)
-
-
-def _refuse(rule: str, received: str) -> UserError:
-  return UserError(f"{rule}. Received: {received}. Change that flag; --help says what each means.")

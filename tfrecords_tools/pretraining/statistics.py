@@ -1,21 +1,17 @@
-"""Counts over instances, which add up over blocks in any order, and the summary made of them."""
+"""Counts over instances, which add up over blocks in any order, and what a person and the manifest are told of them."""
 
-from collections.abc import Mapping, Sequence
-import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from albert_tf.records import Baseline
+from albert_tf.records import Baseline, Manifest
 from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.pretraining.instances import Instance
-from tfrecords_tools.pretraining.randomness import Place, SplitDraw
 from tfrecords_tools.pretraining.settings import SPLITS, RecordSettings
-from tfrecords_tools.pretraining.sources import Source
 
 KINDS = ("masked", "kept", "random")
 _MUCH_TORN = 0.05  # English has below 0.001, Russian with a vocabulary of its own 0.15 and more.
-ALONE = "alone_documents"
 _COUNTERS = (
   "documents",
   "empty_documents",
@@ -32,19 +28,14 @@ class Statistics:
 
   Attributes:
     counters: documents, sentences, tokens, unknown pieces, pieces torn out of their words by the original's rule
-      (of the text, once); truncated tokens; of `nsp`, documents that had no other one in their block and split.
-    lengths: int64 [S + 1] instances of each length.
-    labels: int64 [2] instances of each sentence order label.
-    predictions: int64 [P + 1] instances with each number of predictions.
-    kinds: int64 [3] masked, kept, random.
-    ngrams: int64 [ngram + 1] spans of each length in words.
-    label_ids: int64 [V] how often each piece is an answer.
+      (of the text, once); truncated tokens.
+    arrays: int64 counts by name: `lengths` [S + 1] instances of each length, `labels` [2] of each sentence order label,
+      `predictions` [P + 1] of each number of predictions; `kinds` [3] masked, kept, random; `ngrams` [ngram + 1] spans
+      of each length in words; `label_ids` [V] how often each piece is an answer.
   """
 
   def __init__(self, settings: RecordSettings, vocab_size: int):
     self.counters = dict.fromkeys(_COUNTERS, 0)
-    if settings.sentence_pair == "nsp":
-      self.counters[ALONE] = 0
     self.arrays = {
       "lengths": np.zeros(settings.max_seq_length + 1, np.int64),
       "labels": np.zeros(2, np.int64),
@@ -81,21 +72,12 @@ class Statistics:
   def num_instances(self) -> int:
     return int(self.arrays["labels"].sum())
 
-  @property
-  def instance_tokens(self) -> int:
-    """Tokens of all instances, without padding."""
-    lengths = self.arrays["lengths"]
-    return int(lengths @ np.arange(len(lengths)))
-
   def to_json(self) -> dict[str, Any]:
     """Sparse, so that a block's file stays small."""
-    return {
-      "counters": self.counters,
-      "arrays": {
-        name: [np.flatnonzero(array).tolist(), array[array > 0].tolist()]
-        for name, array in self.arrays.items()
-      },
+    arrays = {
+      name: [np.flatnonzero(array).tolist(), array[array > 0].tolist()] for name, array in self.arrays.items()
     }
+    return {"counters": self.counters, "arrays": arrays}
 
   def add_json(self, fields: dict[str, Any]) -> None:
     """Adds what `to_json` gave."""
@@ -109,9 +91,8 @@ class Statistics:
     arrays = self.arrays
     instances = self.num_instances
     lengths, kinds, ngrams = arrays["lengths"], arrays["kinds"], arrays["ngrams"]
-    tokens = self.instance_tokens
+    tokens = int(lengths @ np.arange(len(lengths)))  # Without padding.
     predictions = int(kinds.sum())
-    placed = tokens + self.counters["truncated_tokens"]
     return {
       "instances": instances,
       **self.counters,
@@ -121,7 +102,9 @@ class Statistics:
       "full_length_share": _share(int(lengths[-1]), instances),
       "label_1_share": _share(int(arrays["labels"][1]), instances),
       "mean_predictions": _share(predictions, instances),
-      "truncated_share": _share(self.counters["truncated_tokens"], placed),
+      "truncated_share": _share(
+        self.counters["truncated_tokens"], tokens + self.counters["truncated_tokens"]
+      ),
       "unknown_share": _share(self.counters["unknown"], self.counters["tokens"]),
       "torn_share": _share(self.counters["torn"], self.counters["tokens"]),
       **{f"{kind}_share": _share(int(count), predictions) for kind, count in zip(KINDS, kinds, strict=True)},
@@ -129,67 +112,8 @@ class Statistics:
     }
 
 
-_OF_A_SOURCE = ("documents", "empty_documents", "sentences", "tokens", "instances", "instance_tokens")
-
-
-@dataclasses.dataclass
-class SourceCounts:
-  """What was made of one source.
-
-  Attributes:
-    counts: split → name → number; of the text once, but for instances and instance_tokens.
-    duplicates: documents that were left out as copies of an earlier one.
-    nearest: the document with text that is nearest to being held out; None without one.
-  """
-
-  counts: dict[str, dict[str, int]] = dataclasses.field(
-    default_factory=lambda: {split: dict.fromkeys(_OF_A_SOURCE, 0) for split in SPLITS}
-  )
-  duplicates: int = 0
-  nearest: SplitDraw | None = None
-
-  def count(self, statistics: Mapping[str, Statistics]) -> None:
-    """Adds the statistics of a block, by split."""
-    for split, each in statistics.items():
-      found = {**each.counters, "instances": each.num_instances, "instance_tokens": each.instance_tokens}
-      for name in _OF_A_SOURCE:
-        self.counts[split][name] += found[name]
-
-  def add(self, other: "SourceCounts") -> None:
-    for split, counts in other.counts.items():
-      for name, value in counts.items():
-        self.counts[split][name] += value
-    self.duplicates += other.duplicates
-    self.nearest = min(filter(None, (self.nearest, other.nearest)), default=None)
-
-  @property
-  def lacks_held_out(self) -> bool:
-    """Whether nothing is held out though one of several documents could be."""
-    with_text = sum(each["documents"] - each["empty_documents"] for each in self.counts.values())
-    return with_text > 1 and not self.counts["eval"]["instances"]
-
-  @classmethod
-  def from_json(cls, fields: Mapping[str, Any]) -> "SourceCounts":
-    """The inverse of `dataclasses.asdict`, through JSON."""
-    nearest = fields["nearest"]
-    draw = SplitDraw(nearest[0], Place(*nearest[1])) if nearest else None
-    return cls(**{**fields, "nearest": draw})
-
-
-def summarize_sources(counted: Mapping[str, SourceCounts], sources: Sequence[Source]) -> dict[str, Any]:
-  """What the manifest says of each named source; `train_share` is its share of the tokens of train."""
-  total = sum(each.counts["train"]["instance_tokens"] for each in counted.values())
-  summary = {}
-  for source in sorted(set(sources)):
-    each = counted.get(source.name, SourceCounts())
-    share = _share(each.counts["train"]["instance_tokens"], total)
-    if source.name:
-      summary[source.name] = {"weight": source.weight, "train_share": share, **each.counts}
-  return summary
-
-
-def _share(part: int, whole: int) -> float | None:
-  return round(part / whole, 6) if whole else None
+def _share(count: int, total: int) -> float | None:
+  return round(count / total, 6) if total else None
 
 
 def _percentiles(histogram: np.ndarray) -> dict[str, int]:
@@ -198,27 +122,6 @@ def _percentiles(histogram: np.ndarray) -> dict[str, int]:
     return {}
   running = np.cumsum(histogram)
   return {str(p): int(np.searchsorted(running, max(1, p / 100 * total))) for p in (0, 5, 25, 50, 75, 95, 100)}
-
-
-def torn_words_warning(share: float | None) -> str:
-  """What to do about a share of pieces torn out of their words by the original's rule; empty where it is small."""
-  if not share or share < _MUCH_TORN:
-    return ""
-  return (
-    f"warning: {share:.1%} of the pieces continue a word and are masked as words of their own, for their letters "
-    "beyond ASCII; --whole_word=sentencepiece masks whole words of such languages (docs/data.md)"
-  )
-
-
-def alone_warning(summary: Mapping[str, Any]) -> str:
-  """What `nsp` did with documents beside which there was no other one to draw from; empty where there were none."""
-  alone = summary.get(ALONE, 0)
-  if not alone:
-    return ""
-  return (
-    f"warning: {alone:,} document(s) had no other one in their block and split: all their pairs are in order, label 0 "
-    "(docs/data.md)"
-  )
 
 
 def baseline(train: Statistics, held_out: Statistics, tokenizer: Tokenizer) -> Baseline | None:
@@ -233,3 +136,55 @@ def baseline(train: Statistics, held_out: Statistics, tokenizer: Tokenizer) -> B
     train_share=round(float(train_counts[piece_id] / train_counts.sum()), 6),
     eval_share=round(float(eval_counts[piece_id] / eval_counts.sum()), 6) if eval_counts.sum() else None,
   )
+
+
+def torn_words_warning(share: float | None) -> str:
+  """What to do about a share of pieces torn out of their words by the original's rule; empty where it is small."""
+  if not share or share < _MUCH_TORN:
+    return ""
+  return (
+    f"warning: {share:.1%} of the pieces continue a word and are masked as words of their own, for their letters "
+    "beyond ASCII; --whole_word=sentencepiece masks whole words of such languages (docs/data.md)"
+  )
+
+
+def format_summary(manifest: Manifest) -> str:
+  """What the records are, for a person to read."""
+  corpus = manifest.statistics["corpus"]
+  formats = ", ".join(f"{count:,} of {kind}" for kind, count in corpus["formats"].items())
+  counted = {
+    "empty_files": "empty files",
+    "bad_text_replaced": "lines or records not UTF-8, with U+FFFD put in",
+    "long_lines": "overlong lines cut",
+    "long_documents": "overlong documents cut",
+    "skipped_records": "records without an article",
+  }
+  lines = [
+    f"read   {corpus['bytes_read'] / 1e6:,.1f} MB in {corpus['files']:,} file(s), {formats}: "
+    f"{corpus['documents']:,} documents, {corpus['sentences']:,} sentences"
+    + "".join(f"; {corpus[name]:,} {what}" for name, what in counted.items() if corpus[name])
+  ]
+  for split in SPLITS:
+    s = manifest.statistics[split]
+    if not s["instances"]:
+      continue
+    lines.append(
+      f"{split:5}  {s['instances']:,} instances of {s['documents']:,} documents in "
+      f"{len(manifest.files_of(split))} file(s); mean length {s['mean_length']:.1f}; label 1 "
+      f"{s['label_1_share']:.3f}; predictions {s['mean_predictions']:.1f}; unknown pieces "
+      f"{s['unknown_share'] or 0:.5f}; cut off {s['truncated_share'] or 0:.4f}"
+    )
+    if s["masked_share"] is not None:
+      ngrams = " ".join(
+        f"{n}:{share:.3f}" for n, share in enumerate(s["ngram_shares"], 1) if share is not None
+      )
+      lines.append(
+        f"       masked {s['masked_share']:.3f} kept {s['kept_share']:.3f} random {s['random_share']:.3f}; "
+        f"n-grams {ngrams}"
+      )
+  if manifest.baseline is not None:
+    b = manifest.baseline
+    held_out = "" if b.eval_share is None else f", {b.eval_share:.4f} of eval"
+    lines.append(f"always answering {b.piece!r} is right for {b.train_share:.4f} of train{held_out}")
+  lines += filter(None, [torn_words_warning(manifest.statistics["train"]["torn_share"])])
+  return "\n".join(lines)

@@ -1,0 +1,202 @@
+"""Makes records on Apache Beam: the same blocks, the same sorted keys, so the same bytes.
+
+  files → blocks → records by final file → each file sorted and written by one worker
+
+A file is sorted in memory, so memory is bounded by a file.
+A failed pipeline is run again from the start; Beam repeats failed bundles. Either writes the same files over.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+import contextlib
+import json
+import os
+import re
+import struct
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from albert_tf import files
+from albert_tf.errors import UserError
+from albert_tf.records import RecordFile
+from tfrecords_tools.pretraining.blocks import Block, BlockMaker, BlockResult, read_blocks
+from tfrecords_tools.pretraining.job import Job, Progress
+from tfrecords_tools.pretraining.plan import PLAN_NAME
+from tfrecords_tools.pretraining.randomness import Place
+from tfrecords_tools.pretraining.settings import RECORD_BYTES_PER_TEXT_BYTE, SPLITS
+from tfrecords_tools.pretraining.shards import read_description, write_shard
+from tfrecords_tools.pretraining.sorted_runs import KEY_SPACE
+
+_LOCAL_RUNNER = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
+_LARGEST_SHARD = 1 << 30  # Bytes that a worker is trusted to sort; it holds them once.
+_RESULT_NAME = "beam-result.json"
+# Before each record: its key and the numbers of its file and block, so that the order of the bytes is the order
+# of the records, and that of the local runner.
+_ORDER = struct.Struct(">QII")
+# A mistake of the user's, as a worker's traceback ends with it; and the name of the step, which Beam adds.
+_USER_ERROR = re.compile(r"^albert_tf\.\w+\.(?:UserError|StoreError): (.+)$", re.MULTILINE)
+_STEP = re.compile(r" \[while running '[^']*'\]")
+
+
+class BeamRunner:
+  """A `Runner` on Apache Beam.
+
+  Args:
+    arguments: Beam's own pipeline options; without --runner the pipeline runs in this process.
+  """
+
+  def __init__(self, arguments: Sequence[str] = ()):
+    self._arguments = list(arguments)
+    if not any(argument.split("=")[0] == "--runner" for argument in arguments):
+      # Beam's own default would first look for a faster runner to download.
+      self._arguments.append(f"--runner={_LOCAL_RUNNER}")
+    self._plan = ""  # Of the final files made last: another run or runner may hold out another document.
+
+  def make(self, job: Job, held_out: Place | None, progress: Progress) -> BlockResult:
+    """Runs the whole pipeline, final files included; `write` returns what it wrote."""
+    _check_shards(job)
+    # What a pipeline wrote that failed, or held out something else.
+    for path in filter(files.exists, (_result_path(job), *(f"{path}.json" for path in _staged(job)))):
+      files.remove(path)
+    self._plan = f"{job.plan} on Beam, held out: {held_out}"
+    pipeline = beam.Pipeline(options=PipelineOptions(self._arguments, save_main_session=False))
+    blocks = (
+      pipeline
+      | "files" >> beam.Create(range(len(job.paths)))
+      | "distribute files" >> beam.Reshuffle()
+      | "blocks" >> beam.FlatMap(_read_blocks, job)
+    )
+    made = (
+      blocks
+      | "distribute blocks" >> beam.Reshuffle()
+      | "instances" >> beam.ParDo(_MakeInstances(job, held_out)).with_outputs("result", main="records")
+    )
+    by_file = made.records | "by file" >> beam.GroupByKey()
+    _ = by_file | "sort and write" >> beam.Map(_write_file, job, self._plan)
+    _ = (
+      made.result | "add up" >> beam.CombineGlobally(_AddUp(job)) | "describe" >> beam.Map(_write_result, job)
+    )
+    _run(pipeline)
+    return BlockResult.from_json(job, json.loads(files.read_bytes(_result_path(job))))
+
+  def write(self, job: Job, result: BlockResult, progress: Progress) -> list[RecordFile]:
+    # A file that no record fell into is not there yet.
+    record_files = [
+      read_description(path, plan=self._plan) or write_shard(path, split, (), plan=self._plan)
+      for path, split in _staged(job).items()
+    ]
+    progress("write", len(record_files), len(record_files))
+    return record_files
+
+  def close(self) -> None:
+    """A pipeline holds nothing once it has ended."""
+
+
+def _run(pipeline: Any) -> None:
+  """Runs a pipeline to its end; a user's mistake that a worker found, which Beam hands over as text, is one again."""
+  try:
+    result = pipeline.run()
+    try:
+      result.wait_until_finish()
+    except (KeyboardInterrupt, SystemExit):
+      # Without this command nothing would publish what the pipeline goes on to write.
+      with contextlib.suppress(Exception):  # Not every runner can.
+        result.cancel()
+      raise
+  except Exception as error:
+    found = [str(error)] if isinstance(error, UserError) else _USER_ERROR.findall(str(error))
+    if not found:
+      raise
+    raise UserError(_STEP.sub("", found[-1])) from error
+
+
+def _staged(job: Job) -> dict[str, str]:
+  """Where the final files are written, and the split of each."""
+  return {
+    os.path.join(job.stage_dir, name): split for split in SPLITS for name in job.settings.shard_names(split)
+  }
+
+
+def _check_shards(job: Job) -> None:
+  """Refuses files that a worker could not sort in memory."""
+  settings = job.settings
+  train_bytes = sum(job.text_sizes) * settings.dupe_factor * RECORD_BYTES_PER_TEXT_BYTE
+  needed = -int(-train_bytes // _LARGEST_SHARD)
+  if needed > settings.num_shards:
+    raise UserError(
+      f"On Beam a worker sorts a whole file in memory: about {_LARGEST_SHARD >> 30} GiB at most. Received: "
+      f"--num_shards={settings.num_shards} for about {train_bytes / 1e9:,.0f} GB of records. "
+      f"Give --num_shards={needed} or more."
+    )
+
+
+def _read_blocks(file_index: int, job: Job) -> Iterator[Block]:
+  """The blocks of a file, where a worker sees what the command wrote before: else nothing it writes would count."""
+  for directory in (job.stage_dir, job.work_dir):
+    if not files.exists(os.path.join(directory, PLAN_NAME)):
+      raise UserError(
+        "Beam's workers and this command must share --input, --output_dir and --work_dir. Received: "
+        f"{directory}, in which a worker finds no {PLAN_NAME}. Use directories that both reach, such as some on "
+        "Cloud Storage."
+      )
+  return read_blocks(job, file_index, lambda num_bytes: None)
+
+
+class _MakeInstances(beam.DoFn):
+  """A block to (final file, ordered record), and its result."""
+
+  def __init__(self, job: Job, held_out: Place | None):
+    self._job = job
+    self._held_out = held_out
+
+  def setup(self) -> None:
+    self._make = BlockMaker(self._job)
+
+  def process(self, block: Block) -> Iterator[Any]:
+    result = BlockResult(self._job)
+    for split, instances in self._make(block, result, held_out=self._held_out):
+      shards = self._job.settings.num_shards_of(split)
+      for instance in instances:
+        order = _ORDER.pack(instance.key, block.file_index, block.index)
+        yield (split, instance.key * shards // KEY_SPACE), order + instance.record
+    yield beam.pvalue.TaggedOutput("result", result.to_json())
+
+
+def _write_file(element: tuple[tuple[str, int], Iterable[bytes]], job: Job, plan: str) -> None:
+  """Writes all records of a final file, sorted, to their place; what an attempt before has left there is replaced."""
+  (split, shard), grouped = element
+  path = os.path.join(job.stage_dir, job.settings.shard_names(split)[shard])
+  write_shard(path, split, (record[_ORDER.size :] for record in sorted(grouped)), plan=plan)
+
+
+class _AddUp(beam.CombineFn):
+  """Adds the results of all blocks."""
+
+  def __init__(self, job: Job):
+    self._job = job
+
+  def create_accumulator(self) -> BlockResult:
+    return BlockResult(self._job)
+
+  def add_input(self, accumulator: BlockResult, fields: dict[str, Any]) -> BlockResult:
+    accumulator.add(BlockResult.from_json(self._job, fields))
+    return accumulator
+
+  def merge_accumulators(self, accumulators: Iterable[BlockResult]) -> BlockResult:
+    merged = self.create_accumulator()
+    for result in accumulators:
+      merged.add(result)
+    return merged
+
+  def extract_output(self, accumulator: BlockResult) -> dict[str, Any]:
+    return accumulator.to_json()
+
+
+def _result_path(job: Job) -> str:
+  return os.path.join(job.work_dir, _RESULT_NAME)
+
+
+def _write_result(fields: dict[str, Any], job: Job) -> None:
+  with files.atomic_writer(_result_path(job), "w") as stream:
+    json.dump(fields, stream)

@@ -1,1 +1,0 @@
-"""Makes records on Apache Beam."""

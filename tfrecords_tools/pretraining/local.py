@@ -1,0 +1,273 @@
+"""Makes records on this machine: blocks become sorted runs on disk, ranges of their keys become final files."""
+
+from collections.abc import Callable, Iterator, Sequence
+import concurrent.futures
+import functools
+import itertools
+import json
+import multiprocessing
+import os
+import signal
+import threading
+from typing import Any
+
+from albert_tf import files
+from albert_tf.records import RecordFile
+from tfrecords_tools.pretraining.blocks import Block, BlockMaker, BlockResult, read_blocks
+from tfrecords_tools.pretraining.job import Job, Progress
+from tfrecords_tools.pretraining.randomness import Place
+from tfrecords_tools.pretraining.settings import SPLITS
+from tfrecords_tools.pretraining.shards import read_description, write_shard
+from tfrecords_tools.pretraining.sorted_runs import KEY_SPACE, Run, RunWriter, read_sorted
+
+_WORTH_PROCESSES = 32 << 20  # Bytes of text times passes; for fewer, their start takes longer than they save.
+_PASSES_OF_READING = 2  # So many passes cost as much as reading and tokenizing.
+_LARGEST_TASK = 1.2  # Of what each worker would have; a larger file would keep one longer than the others.
+_POLL_SECONDS = 0.5
+_IN_FLIGHT = 2  # Tasks a worker that are read ahead: bounds memory.
+
+
+def is_worth_processes(job: Job) -> bool:
+  """Whether several processes end sooner than this one alone."""
+  work = sum(job.text_sizes) * (_PASSES_OF_READING + job.settings.dupe_factor)
+  tasks = sum(max(1, size // job.block_bytes) for size in job.text_sizes)  # No more can be made at once.
+  return work >= _WORTH_PROCESSES and tasks > 1
+
+
+class LocalRunner:
+  """A `Runner` of processes on this machine; a single one does everything in this process.
+
+  A task is one block, or all blocks of a small file, so that workers read too. A file that would keep one worker longer
+  than the others is read here, and its blocks are handed out.
+  """
+
+  def __init__(self, *, num_workers: int = 1):
+    self._num_workers = num_workers
+    self._workers: _Workers | None = None
+
+  def make(self, job: Job, held_out: Place | None, progress: Progress) -> BlockResult:
+    workers = self._workers = self._workers or _Workers(job, self._num_workers)
+    workers.bytes_read.value = 0
+    total = sum(job.text_sizes)
+    largest = _LARGEST_TASK * sum(job.sizes) / workers.count
+    result = BlockResult(job)
+
+    def tasks() -> Iterator[tuple[Any, ...]]:
+      # The largest file first, so that the last to end is a small one.
+      for index in sorted(range(len(job.paths)), key=lambda index: -job.sizes[index]):
+        finished = ProgressFiles(job).read_file(index, held_out)
+        if finished is not None:
+          result.add(finished)
+          _count(workers.bytes_read, job.text_sizes[index])
+        elif workers.count > 1 and job.sizes[index] <= largest:
+          yield "make_file", index, held_out
+        else:
+          for block in read_blocks(job, index, functools.partial(_count, workers.bytes_read)):
+            yield "make_block", block, held_out
+
+    def report() -> None:
+      progress("read", min(workers.bytes_read.value, total), total)
+
+    for made in workers.run(tasks(), report):
+      result.add(made)
+    progress("read", total, total)
+    return result
+
+  def write(self, job: Job, result: BlockResult, progress: Progress) -> list[RecordFile]:
+    workers = self._workers = self._workers or _Workers(job, self._num_workers)
+    runs = sorted(result.runs, key=lambda run: run.path)  # In the order of the blocks.
+    tasks = [
+      ("write_shard", [run for run in runs if run.split == split], split, shard)
+      for split in SPLITS
+      for shard in range(job.settings.num_shards_of(split))
+    ]
+    done: list[RecordFile] = []
+    for record_file in workers.run(iter(tasks)):
+      done.append(record_file)
+      progress("write", len(done), len(tasks))
+    return sorted(done, key=lambda file: (file.split != "train", file.name))
+
+  def close(self) -> None:
+    """Ends the workers at once: unfinished tasks have left nothing that counts."""
+    if self._workers is not None:
+      self._workers.close()
+    self._workers = None
+
+
+class Worker:
+  """What one process does for a job; holds what is slow to build."""
+
+  def __init__(self, job: Job, bytes_read: Any):
+    self._job = job
+    self._bytes_read = bytes_read
+    self._progress_files = ProgressFiles(job)
+    self._block_maker = functools.cache(
+      functools.partial(BlockMaker, job)
+    )  # Those who only write final files need none.
+
+  def make_file(self, file_index: int, held_out: Place | None) -> BlockResult:
+    """Makes all blocks of a file."""
+    result = BlockResult(self._job)
+    for block in read_blocks(self._job, file_index, functools.partial(_count, self._bytes_read)):
+      result.add(self.make_block(block, held_out))
+    return result
+
+  def make_block(self, block: Block, held_out: Place | None) -> BlockResult:
+    """Writes the sorted runs of a block, or takes those of an earlier run of the command."""
+    finished = self._progress_files.read(block, held_out)
+    if finished is not None:
+      return finished
+    result = BlockResult(self._job)
+    prefix = self._progress_files.prefix(block, held_out)
+    writers = {split: RunWriter(prefix, split) for split in SPLITS}
+    for split, instances in self._block_maker()(block, result, held_out=held_out):
+      writers[split].add(instances)
+    for writer in writers.values():
+      result.runs += writer.finish()
+    self._progress_files.write(block, held_out, result)
+    return result
+
+  def write_shard(self, runs: Sequence[Run], split: str, shard: int) -> RecordFile:
+    """Writes one final file into the stage, or takes the one an earlier run of the command finished."""
+    job = self._job
+    names = job.settings.shard_names(split)
+    staged, final = (os.path.join(folder, names[shard]) for folder in (job.stage_dir, job.output_dir))
+    before = read_description(staged, plan=job.plan)
+    if before and any(
+      files.exists(path) and files.size(path) == before.num_bytes for path in (staged, final)
+    ):
+      return before
+    low, high = (number * KEY_SPACE // len(names) for number in (shard, shard + 1))
+    return write_shard(staged, split, read_sorted(runs, low=low, high=high), plan=job.plan)
+
+
+class ProgressFiles:
+  """What has been made of the text: a file for each finished block, in the job's directory of unfinished work.
+
+  The last block of an input file is marked as such, so a finished file is recognised without reading its text.
+  """
+
+  def __init__(self, job: Job):
+    self._job = job
+
+  def prefix(self, block: Block, held_out: Place | None) -> str:
+    """What the paths of a block's files begin with; a block is made again where a document of it is held out."""
+    return self._prefix(block.file_index, block.index, held_out in block.places)
+
+  def write(self, block: Block, held_out: Place | None, result: BlockResult) -> None:
+    first = block.first_document
+    fields = {
+      "plan": self._job.plan,
+      "documents": [first, first + len(block.documents)],
+      "last": block.corpus is not None,
+      "result": result.to_json(),
+    }
+    with files.atomic_writer(f"{self.prefix(block, held_out)}.json", "w") as stream:
+      stream.write(json.dumps(fields))
+
+  def read(self, block: Block, held_out: Place | None) -> BlockResult | None:
+    """What an earlier run made of a block; None where it did not, or not all of it is there."""
+    return self._result(self._read(self.prefix(block, held_out)))
+
+  def read_file(self, file_index: int, held_out: Place | None) -> BlockResult | None:
+    """What an earlier run made of a file; None where a block of it is missing."""
+    total = BlockResult(self._job)
+    for index in itertools.count():
+      fields = self._read(self._prefix(file_index, index, False))
+      is_here = held_out is not None and held_out.file_index == file_index
+      if fields and is_here and held_out.document in range(*fields["documents"]):
+        fields = self._read(self._prefix(file_index, index, True))
+      result = self._result(fields)
+      if fields is None or result is None:
+        return None
+      total.add(result)
+      if fields["last"]:
+        break
+    return total
+
+  def _prefix(self, file_index: int, index: int, held_out: bool) -> str:
+    name = f"block-{file_index:05d}-{index:06d}{'-held-out' if held_out else ''}"
+    return os.path.join(self._job.work_dir, name)
+
+  def _read(self, prefix: str) -> dict[str, Any] | None:
+    if not files.exists(f"{prefix}.json"):
+      return None
+    fields: dict[str, Any] = json.loads(files.read_bytes(f"{prefix}.json"))
+    return fields if fields["plan"] == self._job.plan else None
+
+  def _result(self, fields: dict[str, Any] | None) -> BlockResult | None:
+    result = BlockResult.from_json(self._job, fields["result"]) if fields else None
+    return result if result and all(run.is_complete() for run in result.runs) else None
+
+
+class _Workers:
+  """Processes that serve a job in all its stages; with one, this process does everything.
+
+  They are copies of a fresh interpreter that has imported what the tasks need and nothing else: TensorFlow only
+  for remote files. They start with the first task.
+  """
+
+  def __init__(self, job: Job, num_workers: int):
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    self.count = num_workers if is_worth_processes(job) else 1
+    self.bytes_read: Any = context.Value("q", 0)
+    self._others = multiprocessing.active_children()  # Of this process that are not workers.
+    self._pool: concurrent.futures.ProcessPoolExecutor | None = None
+    if self.count > 1:
+      self._pool = concurrent.futures.ProcessPoolExecutor(
+        self.count, mp_context=context, initializer=_start_worker, initargs=(job, self.bytes_read)
+      )
+    else:
+      self._worker = Worker(job, self.bytes_read)
+
+  def run(self, tasks: Iterator[tuple[Any, ...]], report: Callable[[], None] = lambda: None) -> Iterator[Any]:
+    """Results of tasks, each the name of a method of `Worker` and its arguments; in any order."""
+    if self._pool is None:
+      for method, *arguments in tasks:
+        report()
+        yield getattr(self._worker, method)(*arguments)
+      return
+    waiting: set[concurrent.futures.Future[Any]] = set()
+    while True:
+      room = _IN_FLIGHT * self.count - len(waiting)
+      waiting |= {self._pool.submit(_work, *task) for task in itertools.islice(tasks, room)}
+      report()
+      if not waiting:
+        return
+      done, waiting = concurrent.futures.wait(waiting, _POLL_SECONDS, concurrent.futures.FIRST_COMPLETED)
+      yield from (future.result() for future in done)
+
+  def close(self) -> None:
+    if self._pool is None:
+      return
+    workers = [child for child in multiprocessing.active_children() if child not in self._others]
+    self._pool.shutdown(wait=False, cancel_futures=True)
+    for process in workers:
+      process.terminate()
+
+
+def _count(bytes_read: Any, num_bytes: int) -> None:
+  with bytes_read.get_lock():
+    bytes_read.value += num_bytes
+
+
+_worker: list[Worker] = []  # Of this process of the pool.
+
+
+def _start_worker(job: Job, bytes_read: Any) -> None:
+  signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent reports an interruption, once.
+  threading.Thread(target=_exit_with_parent, daemon=True).start()
+  _worker.append(Worker(job, bytes_read))
+
+
+def _exit_with_parent() -> None:
+  """Ends a worker whose command was killed: it would wait for tasks forever."""
+  parent = multiprocessing.parent_process()
+  if parent is not None:
+    parent.join()
+    os._exit(1)
+
+
+def _work(method: str, *arguments: Any) -> Any:
+  return getattr(_worker[0], method)(*arguments)
