@@ -173,7 +173,7 @@ def benchmark() -> dict[str, Any]:
   with tempfile.TemporaryDirectory() as folder, FakeBucket(folder) as bucket:
     fill(bucket, folder)
     bucket.faults = Faults(latency=_LATENCY_MS.value / 1000)
-    head = {"records": _NUM_RECORDS.value, "layout": _LAYOUT.value, "latency_ms": _LATENCY_MS.value}
+    head = {"records": _NUM_RECORDS.value, "latency_ms": _LATENCY_MS.value}
     return {**head, **measure(bucket)}
 
 

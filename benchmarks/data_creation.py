@@ -5,9 +5,6 @@ plainly and run in turn with ours: on a Python about twice as fast as the one Te
 original's log lines, so it is the harder side. CPU time is compared because wall time does not repeat on shared
 machines.
 
-`stages` says where our CPU seconds go (data_stages.py): tokenizing each distinct word once is the floor; what is not
-there sorts, merges and writes.
-
 `start_up_seconds` is the command without a text to read: imports and flags.
 
 Two workers against one (claimed: 1.8 times at 100 MB, and never slower) are whole commands by the clock, in turn, best
@@ -28,7 +25,6 @@ from typing import Any, NamedTuple
 
 from absl import flags
 import common
-import data_stages
 import plain_data_creation
 import psutil
 
@@ -150,8 +146,6 @@ def benchmark() -> dict[str, Any]:
       "ratio_to_restated": ours.per_second() / original.per_second(),
     }
     result["start_up_seconds"] = _time_start_up()
-    settings = _settings()
-    result["stages"] = data_stages.stages(text, tokenizer, settings, rounds=_ROUNDS.value)
     large = os.path.join(directory, "large.txt")
     for megabytes in _WORKER_MEGABYTES.value:
       common.write_lines(documents, large, megabytes=float(megabytes))

@@ -46,8 +46,8 @@ def main() -> None:
   start = time.monotonic()
   unknown = vocabulary.make(paths, options, spec, model_prefix=command.model_prefix, stats=stats)
   print(
-    f"Wrote {command.model_prefix}.model, .vocab, .json in {time.monotonic() - start:.0f} s: {spec.vocab_size:,} pieces "
-    f"of {stats.sentences:,} sentences in {stats.files} files. Checked: special ids 0-4, {len(spec.user_symbols)} user "
+    f"Wrote {command.model_prefix}.model, .vocab, .json in {time.monotonic() - start:.0f} s: "
+    f"{spec.vocab_size:,} pieces of {stats.sentences:,} sentences in {stats.files} files. Checked: special ids 0-4, {len(spec.user_symbols)} user "
     f"symbols, round trip; unknown pieces {unknown:.4%}."
   )
   if stats.empty_files:
