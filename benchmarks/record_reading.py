@@ -1,8 +1,8 @@
 r"""Examples per second of batches for training, against a plain pipeline that parses record by record.
 
 Prints one JSON line. The claim: at least 5 times the plain pipeline on the same file. `training` is the whole
-input of training, which also shuffles over all of the file and can start anywhere; `fresh` is that with masks drawn anew. All sides run in turns, several times; the best of
-each counts.
+input of training, which also shuffles over all of the file and can start anywhere; `fresh` is that with masks drawn
+anew. All sides run in turns, several times; the best of each counts.
 
 Example:
   python benchmarks/record_reading.py --records 'records/train-*'

@@ -30,14 +30,14 @@ commands.define_flags(Command)
 commands.define_flags(vocabulary.VocabularySpec)
 commands.define_flags(CorpusOptions)
 flags.mark_flags_as_required(["input", "model_prefix"])
-flags.DEFINE_multi_string(
+_USER_SYMBOL = flags.DEFINE_multi_string(
   "user_symbol", list(vocabulary.USER_SYMBOLS), "A token that is always there; repeatable."
 )
 
 
 def main() -> None:
   command = commands.from_flags(Command)
-  spec = commands.from_flags(vocabulary.VocabularySpec, user_symbols=tuple(flags.FLAGS["user_symbol"].value))
+  spec = commands.from_flags(vocabulary.VocabularySpec, user_symbols=tuple(_USER_SYMBOL.value or ()))
   options, stats = commands.from_flags(CorpusOptions), CorpusStats()
   files.makedirs(os.path.dirname(command.model_prefix) or ".")  # Before the long work.
   paths = files.expand_globs(command.input)
@@ -47,8 +47,8 @@ def main() -> None:
   unknown = vocabulary.make(paths, options, spec, model_prefix=command.model_prefix, stats=stats)
   print(
     f"Wrote {command.model_prefix}.model, .vocab, .json in {time.monotonic() - start:.0f} s: "
-    f"{spec.vocab_size:,} pieces of {stats.sentences:,} sentences in {stats.files} files. Checked: special ids 0-4, {len(spec.user_symbols)} user "
-    f"symbols, round trip; unknown pieces {unknown:.4%}."
+    f"{spec.vocab_size:,} pieces of {stats.sentences:,} sentences in {stats.files} files. Checked: special ids 0-4, "
+    f"{len(spec.user_symbols)} user symbols, round trip; unknown pieces {unknown:.4%}."
   )
   if stats.empty_files:
     print(f"Files without text: {stats.empty_files} of {stats.files}.")

@@ -18,11 +18,10 @@ class CorpusOptions(Settings):
     max_sentence_chars: in `lines`, a longer line cannot be one sentence; it is split into sentences.
   """
 
-  input_format: Literal["auto", "lines", "paragraphs", "wikiextractor", "mediawiki", "jsonl", "parquet"] = (
-    setting(
-      "auto",
-      help="How documents and sentences are marked. auto: by the name and the first bytes of each file.",
-    )
+  input_format: str = setting(
+    "auto",
+    choices=("auto", "lines", "paragraphs", "wikiextractor", "mediawiki", "jsonl", "parquet"),
+    help="How documents and sentences are marked. auto: by the name and the first bytes of each file.",
   )
   on_bad_text: Literal["error", "replace"] = setting(
     "error", help="What to do with text that is not UTF-8: stop, or put U+FFFD in and count."

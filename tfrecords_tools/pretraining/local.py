@@ -174,8 +174,8 @@ class ProgressFiles:
     total = BlockResult(self._job)
     for index in itertools.count():
       fields = self._read(self._prefix(file_index, index, False))
-      is_here = held_out is not None and held_out.file_index == file_index
-      if fields and is_here and held_out.document in range(*fields["documents"]):
+      documents = range(*fields["documents"]) if fields else ()
+      if held_out is not None and held_out.file_index == file_index and held_out.document in documents:
         fields = self._read(self._prefix(file_index, index, True))
       result = self._result(fields)
       if fields is None or result is None:
