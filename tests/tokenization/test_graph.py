@@ -2,8 +2,6 @@
 
 import bz2
 import pathlib
-import subprocess
-import sys
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -175,19 +173,3 @@ def test_saved_model_loads_anywhere(tmp_path: pathlib.Path, tokenizer: AlbertTok
     np.testing.assert_array_equal(values[key], expected[key])
   size = sum(path.stat().st_size for path in (tmp_path / "model").rglob("*") if path.is_file())
   assert size < 10_000_000
-
-
-@pytest.mark.slow
-def test_only_ops_that_tensorflow_serving_links(tokenizer: AlbertTokenizer):
-  """Every op is TensorFlow's own but the two of SentencePiece."""
-  exported = _Exported(tokenizer)
-  graph = exported.serve.get_concrete_function().graph.as_graph_def()
-  names = {node.op for nodes in (graph.node, *(f.node_def for f in graph.library.function)) for node in nodes}
-  names -= {function.signature.name for function in graph.library.function}
-  script = (
-    "import sys, tensorflow as tf\n"
-    "from tensorflow.python.framework import op_def_registry\n"
-    "print(*[name for name in sys.argv[1:] if op_def_registry.get(name) is None])"
-  )
-  result = subprocess.run([sys.executable, "-c", script, *names], capture_output=True, text=True, check=True)
-  assert set(result.stdout.split()) <= {"SentencepieceOp", "SentencepieceTokenizeOp"}

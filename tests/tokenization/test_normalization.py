@@ -38,8 +38,3 @@ def test_equals_the_definition_and_the_aligned_form(text: str, lower: bool, spac
 )  # fmt: skip
 def test_by_example(text: str, expected: str):
   assert normalize_text(text, do_lower_case=True) == expected
-
-
-def test_dropped_accent_belongs_to_its_letter():
-  aligned = normalize_with_alignment("e\u0301 x", do_lower_case=True)
-  assert (aligned.text, aligned.starts, aligned.ends) == ("e x", [0, 2, 3], [2, 3, 4])

@@ -115,16 +115,6 @@ def test_offsets_point_at_the_text_of_each_piece(tokenizer: AlbertTokenizer, tex
       assert piece == text[start:end].lower()
 
 
-def test_offsets_by_example(tokenizer: AlbertTokenizer):
-  text = "  A “Café” cost\t1,990, and ½ more ."
-  _, ranges = encode_with_offsets(tokenizer, text)
-  words = [text[start:end] for start, end in ranges if start < end]
-  assert "".join(words).startswith("A“Café”cost1,990,and")
-  assert words[-1] == "."
-  assert words.count("½") == 3
-  assert "," in words
-
-
 def test_save_load_and_pickle_keep_everything(tmp_path: pathlib.Path):
   tokenizer = AlbertTokenizer(
     spm_model_file=SPM_MODEL, do_lower_case=False, normalize_quotes=True, digit_comma="nostrip"
