@@ -2,6 +2,7 @@
 
 import bz2
 import pathlib
+import sys
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
