@@ -87,18 +87,6 @@ def test_servers_find_the_methods(classifier: Any) -> None:
   assert methods["serving_default"] == methods["tokens"] == "tensorflow/serving/predict"
 
 
-def test_an_answer_depends_on_its_row_alone(classifier: Any) -> None:
-  task, _, _, session, *_ = classifier
-  whole = session.run("serving_default", inputs_of(task))
-  for b in range(len(TEXTS)):
-    one = session.run("serving_default", inputs_of(task, slice(b, b + 1)))
-    for name, array in one.items():
-      if array.dtype == np.float32:
-        np.testing.assert_allclose(array[0], whole[name][b], atol=1e-5)
-  none = session.run("serving_default", inputs_of(task, slice(0, 0)))
-  assert all(len(array) == 0 for array in none.values())
-
-
 def test_another_kind_of_run_is_refused(
   run_dir: pathlib.Path, tmp_path: pathlib.Path, config, tokenizer
 ) -> None:

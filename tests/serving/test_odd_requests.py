@@ -15,11 +15,6 @@ from albert_tf.models.exports import export_saved_model
 from albert_tf.serving.settings import ExportSettings
 
 PAIR = TaskSpec(kind="classification", name="t", label_names=("no", "yes"), pair=True, max_seq_length=16)
-ODD = [
-  b"", b" \t\n", b"\x00", b"a\x00b",
-  b"\xff\xfe\xe2\x82", b"\xed\xa0\x80", "😀 👩‍👩‍👧 e\u0301".encode(), b"[CLS] <pad> [SEP]",
-  "\u0301".encode(), "日本語".encode(),
-]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +32,6 @@ def classifier(config, tokenizer, tmp_path_factory) -> SessionModel:
 
 def array(texts: list[bytes]) -> np.ndarray:
   return np.array([*texts, None], object)[:-1]  # Never an array of fixed-width bytes, which drops NULs.
-
-
-def test_odd_strings_are_read_with_replaced_characters(classifier: SessionModel) -> None:
-  odd = classifier.run("serving_default", {"text": array(ODD), "text_pair": array(ODD[::-1])})
-  clean = [text.decode(errors="replace").encode() for text in ODD]
-  expected = classifier.run("serving_default", {"text": array(clean), "text_pair": array(clean[::-1])})
-  assert np.isfinite(odd["probabilities"]).all()
-  # TensorFlow replaces a broken sequence by one character, Python by several; all are unknown here.
-  np.testing.assert_allclose(odd["probabilities"], expected["probabilities"], atol=1e-5)
 
 
 def test_a_megabyte_is_cut(classifier: SessionModel) -> None:
@@ -69,17 +55,6 @@ def test_wrong_requests_are_errors(classifier: SessionModel) -> None:
   assert (
     len(classifier.run("serving_default", {"text": array([b"a"]), "text_pair": array([b""])})["label"]) == 1
   )
-
-
-def test_a_fixed_length_is_fixed(classifier: SessionModel, tokenizer) -> None:
-  texts, pairs = ["the sky", "birds sing all day long"], ["grass", ""]
-  ids = tokenizer(texts, pairs, max_length=16, pad_to_max_length=True)
-  by_ids = classifier.run("tokens", ids)
-  strings = {"text": array([t.encode() for t in texts]), "text_pair": array([t.encode() for t in pairs])}
-  by_strings = classifier.run("serving_default", strings)
-  np.testing.assert_allclose(by_ids["probabilities"], by_strings["probabilities"], atol=1e-6)
-  with pytest.raises(ValueError, match="Cannot feed value of shape"):
-    classifier.run("tokens", {name: rows[:, :8] for name, rows in ids.items()})
 
 
 def test_averages_are_exported_on_demand(config, tokenizer, tmp_path: pathlib.Path) -> None:
