@@ -39,12 +39,6 @@ TASK_KINDS: Mapping[str, TaskKind] = {
 # What can be served: two kinds straight from pretraining, the others from a fine-tuned run.
 PRETRAINED_KINDS = ("encoder", "fill_mask")
 EXPORT_KINDS = (*PRETRAINED_KINDS, *dict.fromkeys(kind.export_kind for kind in TASK_KINDS.values()))
-LITE_KINDS = (*PRETRAINED_KINDS, "classifier", "question_answering")  # Of LiteRT.
-
-
-def task_kinds_of(export_kind: str) -> tuple[str, ...]:
-  """The kinds of task that are served so; none of those that pretraining alone makes."""
-  return tuple(name for name, kind in TASK_KINDS.items() if kind.export_kind == export_kind)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
