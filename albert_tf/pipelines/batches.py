@@ -3,15 +3,16 @@
 from collections.abc import Callable
 import dataclasses
 import os
+from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.data.ops import multi_device_iterator_ops
 
 from albert_tf.errors import UserError
 from albert_tf.pipelines.checks import check_enough_records
-from albert_tf.pipelines.extents import ExtentReader, HostPart
-from albert_tf.pipelines.order import ORDER_VERSION, make_order
+from albert_tf.pipelines.order import DataOrder, HostPart, host_part
+from albert_tf.pipelines.reader import ExtentReader
 from albert_tf.pipelines.record_index import RecordIndex
-from albert_tf.pipelines.untuned import untuned
 
 # float32 [B]: 0 for an example that only fills the last evaluation batch.
 EXAMPLE_WEIGHTS = "example_weights"
@@ -45,6 +46,25 @@ class HostShard:
   @property
   def replicas_per_host(self) -> int:
     return self.num_replicas // self.num_hosts
+
+
+def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
+  """The same elements without the thread by which TensorFlow tunes the parallelism of reading.
+
+  An iterator that is dropped waits for that thread, which sleeps for up to a minute. So every `num_parallel_calls` and
+  `prefetch` must be a number.
+  """
+  options = tf.data.Options()
+  options.autotune.enabled = False
+  return dataset.with_options(options)
+
+
+# A strategy reads through a further dataset of each replica, which takes no options from anywhere.
+_device_dataset: Any = getattr(multi_device_iterator_ops, "_create_device_dataset", None)
+if _device_dataset is not None:  # Private to TensorFlow: 2.15 to 2.21 have it.
+  multi_device_iterator_ops._create_device_dataset = lambda *args, **kwargs: without_autotune(
+    _device_dataset(*args, **kwargs)
+  )
 
 
 def _per_replica(
@@ -83,12 +103,11 @@ def training_batches(
   global_batch_size: int,
   start_position: int = 0,
   shard: HostShard = HostShard(),
-  order_version: int = ORDER_VERSION,
   mask: MaskFunction | None = None,
 ) -> tf.data.Dataset:
   """Endless per-replica training batches from example `start_position` of the stream on.
 
-  The example at a position depends on the index, the seed and the version alone. So a restart costs a
+  The example at a position depends on the index and the seed alone. So a restart costs a
   seek, not a replay, and every global batch has the same examples for any number of hosts,
   replicas and micro-batches. Which host holds which of them is free.
 
@@ -97,19 +116,19 @@ def training_batches(
     seed: keys the order.
     global_batch_size: examples of one step on all replicas.
     start_position: examples consumed by earlier steps.
-    order_version: of the run; see `make_order`.
     mask: (batch, epoch [B], number of the record [B]) → the batch with other masks; None for the stored ones.
 
   Returns:
     Batches of `global_batch_size / num_replicas` examples, `replicas_per_host` a step.
 
   Raises:
-    UserError: the batch is not divisible by the replicas, or there are fewer records than one batch.
+    UserError: the batch is not divisible by the replicas, there are fewer records than one batch, or the hosts
+      cannot share the reading.
   """
   rows = _rows_per_replica(global_batch_size, shard, flag="train_batch_size")
   check_enough_records(index.num_records, global_batch_size)
-  order = make_order(order_version, num_records=index.num_records, seed=seed)
-  part = order.part(shard.num_hosts, shard.host)
+  order = DataOrder(num_records=index.num_records, seed=seed)
+  part = host_part(shard.num_hosts, shard.host)
   start = order.locate(start_position)
   skipped = order.before(start, part)
   reader = ExtentReader(index)
@@ -142,7 +161,7 @@ def training_batches(
   dataset = dataset.filter(_as_it_is(lambda rows: tf.size(rows["serialized"]) > 0))
   dataset = _per_replica(dataset, shard, rows, part)
   dataset = dataset.map(finish, num_parallel_calls=_PARALLEL, deterministic=True)
-  return untuned(dataset.prefetch(2 * shard.replicas_per_host))
+  return without_autotune(dataset.prefetch(2 * shard.replicas_per_host))
 
 
 def evaluation_batches(
@@ -186,4 +205,4 @@ def evaluation_batches(
 
   dataset = dataset.rebatch(rows, drop_remainder=True)
   dataset = dataset.map(finish, num_parallel_calls=_PARALLEL, deterministic=True)
-  return untuned(dataset.prefetch(2 * shard.replicas_per_host))
+  return without_autotune(dataset.prefetch(2 * shard.replicas_per_host))

@@ -15,7 +15,6 @@ from albert_tf.records.tfrecord import HEADER_BYTES, walk_records
 
 _CHECKED_RECORDS = 200
 _BYTE = re.compile(r"(?:corrupted|truncated) record at (\d+)")  # Of the length or, 12 further, of the data.
-_READ_AT_MOST = 1 << 30  # Bytes whose checksums are computed: some seconds, or a shard or two.
 
 
 def check_records(
@@ -23,7 +22,6 @@ def check_records(
   *,
   spec: PretrainingSpec,
   vocab_size: int,
-  skip_damaged: bool = False,
   at_most: int = _CHECKED_RECORDS,
 ) -> None:
   """Looks at the first `at_most` records of all files together.
@@ -31,14 +29,12 @@ def check_records(
   Args:
     spec: the lengths that training expects.
     vocab_size: rows of the model's embedding table.
-    skip_damaged: look past damaged records instead of refusing them.
 
   Raises:
     UserError: a damaged record, a feature that is missing or has another length, or a piece id beyond the vocabulary.
   """
   for path in paths:
-    whole = (record.data for record in walk_records(path) if not record.fault)
-    for record, data in enumerate(itertools.islice(whole if skip_damaged else read_records(path), at_most)):
+    for record, data in enumerate(itertools.islice(read_records(path), at_most)):
       features = decode_example(data)
       _check_lengths(features, spec, where=f"{path}, record {record}")
       for name in (INPUT_IDS, MASKED_LM_IDS):
@@ -79,42 +75,28 @@ def _check_lengths(features: Mapping[str, np.ndarray], spec: PretrainingSpec, *,
 def find_fault(paths: Sequence[str], message: str) -> str | None:
   """Names, for a person, the file that is gone or the record that is damaged; None where nothing wrong was found.
 
-  Files that `message`, TensorFlow's reader's, names are looked at first; else those with damage at the byte it
-  names; else as many as `_READ_AT_MOST` allows.
+  Args:
+    paths: the files that were read.
+    message: of TensorFlow's reader, which may name the file, and the byte at which it found the damage.
   """
-  named = [path for path in paths if path in message]
-  for path in named or paths:
+  suspects = [path for path in paths if path in message] or list(paths)
+  for path in suspects:
     if not files.exists(path):
       return f"Record files must stay where they are while a run reads them. Received: {path}, which is gone."
-  suspects = named or list(paths)
   byte = _BYTE.search(message)
-  if byte:
-    offsets = (int(byte[1]), int(byte[1]) - HEADER_BYTES)
-    hits = [path for path in suspects if any(_is_damaged_at(path, offset) for offset in offsets)]
-    suspects = hits or suspects
-  left = _READ_AT_MOST
-  for path in suspects:
-    left -= files.size(path)
-    if left < 0:
-      break
-    try:
-      for _ in read_records(path):
-        pass
-    except UserError as error:
-      return f"{error} Or train with --on_bad_record=skip."
   if not byte:
     return None
-  where = suspects[0] if len(suspects) == 1 else f"one of {len(suspects)} files, the first {suspects[0]}"
+  damaged = next((path for path in suspects if _damage_at(path, int(byte[1]))), None)
+  where = damaged or f"one of {len(suspects)} files, the first {suspects[0]}"
   return (
-    f"Every record of a TFRecord file must be whole. Received: a damaged one at byte {byte[1]} of {where}. "
-    "tfrecords_tools/inspect_records.py --validate finds it; make the file again, or train with "
-    "--on_bad_record=skip."
+    f"Every record of a TFRecord file must be complete. Received: a damaged one at byte {byte[1]} of {where}. Copy "
+    "the file again from its source, or make it again; tfrecords_tools/inspect_records.py --validate checks it."
   )
 
 
-def _is_damaged_at(path: str, offset: int) -> bool:
-  """Whether a record begins at `offset` whose length is whole and whose data is not."""
-  if not 0 <= offset <= files.size(path) - HEADER_BYTES:
-    return False
-  record = next(walk_records(path, start=offset))
-  return record.fault is not None and record.end > record.start
+def _damage_at(path: str, byte: int) -> bool:
+  """Whether the record whose length, or whose data, begins at `byte` is damaged; reads that record alone."""
+  for start in (byte, byte - HEADER_BYTES):
+    if 0 <= start <= files.size(path) - HEADER_BYTES and next(walk_records(path, start=start)).fault:
+      return True
+  return False

@@ -5,45 +5,17 @@ each with other masks; which ones is a function of (seed, epoch, number of the r
 two segments: with one order for good, a model would learn by heart which record is swapped.
 """
 
-from collections.abc import Sequence
-import dataclasses
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.pipelines.fresh_order import with_order
+from albert_tf.pipelines.masking import MaskingConfig
 from albert_tf.records import features as names
 from albert_tf.records.ngrams import KEEP_SHARE, MASK_SHARE
+from albert_tf.tokenization import Tokenizer
 
 Batch = dict[str, tf.Tensor]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FreshMasking:
-  """What is masked, and what stands there then.
-
-  Attributes:
-    masked_lm_prob: share of the tokens to mask.
-    max_predictions_per_seq: P, the most pieces masked in one sequence.
-    ngram_probabilities: p(n) for n = 1, 2, …, in words.
-    word_starts: bool [V], whether a piece begins a word; all of them do with `--whole_word=none`.
-    cls_id, sep_id, mask_id: the special pieces.
-    random_ids: the pieces a random one is drawn from.
-    redraw_order: whether the order of the two segments is drawn too, with its label.
-    seed: keys the draws, with epoch and record.
-  """
-
-  masked_lm_prob: float
-  max_predictions_per_seq: int
-  ngram_probabilities: Sequence[float]
-  word_starts: np.ndarray
-  cls_id: int
-  sep_id: int
-  mask_id: int
-  random_ids: np.ndarray
-  redraw_order: bool = False
-  seed: int
 
 
 class Words(NamedTuple):
@@ -75,13 +47,18 @@ class FreshMasks:
 
   Args:
     masking: what is masked.
+    tokenizer: says which pieces are special, and which begin a word.
+    seed: keys the draws, with epoch and record.
   """
 
-  def __init__(self, masking: FreshMasking):
+  def __init__(self, masking: MaskingConfig, tokenizer: Tokenizer, *, seed: int):
     self._masking = masking
+    self._seed = seed
+    self._cls_id, self._sep_id, self._mask_id = tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id
+    special = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
     # Inputs of the function, not constants in its graph.
-    self._word_starts = tf.constant(masking.word_starts)
-    self._random_ids = tf.constant(masking.random_ids, tf.int32)
+    self._word_starts = tf.constant(tokenizer.word_starts(masking.whole_word))
+    self._random_ids = tf.constant(np.setdiff1d(np.arange(tokenizer.vocab_size), special), tf.int32)
     self._cumulative = np.cumsum(masking.ngram_probabilities)[:-1]
 
   def __call__(self, batch: Batch, epochs: tf.Tensor, records: tf.Tensor) -> Batch:
@@ -97,10 +74,10 @@ class FreshMasks:
     masking = self._masking
     batch = {**batch, names.INPUT_IDS: unmasked(batch)}
     if masking.redraw_order:
-      batch = with_order(batch, _row_keys(masking.seed, epochs, records, _ORDER_STREAM) >= _word(2**63))
+      batch = with_order(batch, _row_keys(self._seed, epochs, records, _ORDER_STREAM) >= _word(2**63))
     ids = batch[names.INPUT_IDS]  # [B, S]
     length = tf.shape(ids)[1]
-    draws = draws_of_rows(masking.seed, epochs, records, length)
+    draws = draws_of_rows(self._seed, epochs, records, length)
     tokens = tf.reduce_sum(batch[names.INPUT_MASK], axis=1)  # [B]
     budget = tf.cast(tf.round(tf.cast(tokens, tf.float64) * masking.masked_lm_prob), tf.int32)
     budget = tf.minimum(tf.maximum(budget, 1), masking.max_predictions_per_seq)
@@ -111,7 +88,7 @@ class FreshMasks:
   def words_of(self, ids: tf.Tensor, mask: tf.Tensor, ranks: tf.Tensor, ngram_draws: tf.Tensor) -> Words:
     """The first words of a random order: more than the budget can use, unless almost all of them overlap."""
     masking, length = self._masking, tf.shape(ids)[1]
-    separator = (ids == masking.cls_id) | (ids == masking.sep_id) | (mask == 0)
+    separator = (ids == self._cls_id) | (ids == self._sep_id) | (mask == 0)
     # The first piece of a segment.
     behind = tf.concat([tf.ones_like(separator[:, :1]), separator[:, :-1]], axis=1)
     begins_word = ~separator & (behind | tf.gather(self._word_starts, ids))
@@ -146,7 +123,7 @@ class FreshMasks:
     masking, length = self._masking, tf.shape(ids)[1]
     kind = tf.cast(kinds, tf.float32) / 2.0**31
     pick = tf.cast(picks, tf.int64) * tf.size(self._random_ids, tf.int64) // 2**31
-    other = tf.where(kind < MASK_SHARE, masking.mask_id, tf.gather(self._random_ids, pick))
+    other = tf.where(kind < MASK_SHARE, self._mask_id, tf.gather(self._random_ids, pick))
     replaced = masked & ((kind < MASK_SHARE) | (kind >= MASK_SHARE + KEEP_SHARE))
     slots = min(masking.max_predictions_per_seq, ids.shape[1] or masking.max_predictions_per_seq)
     places = tf.sort(tf.where(masked, tf.range(length)[tf.newaxis], length), axis=1)[:, :slots]  # [B, P]
@@ -164,8 +141,7 @@ def chosen_positions(words: Words, budget: tf.Tensor, length: tf.Tensor) -> tf.T
   """Which pieces the n-grams cover until the budget is spent; bool [B, S].
 
   One word after the other: its n-gram is shortened word by word while it has more pieces than are left, and skipped
-  where it touches a covered word; what then is left goes to single words. All n-grams before the first that has to
-  be shortened are found at once.
+  where it touches a covered word; what then is left goes to single words.
 
   Args:
     words: in the order in which they are looked at.
@@ -173,40 +149,42 @@ def chosen_positions(words: Words, budget: tf.Tensor, length: tf.Tensor) -> tf.T
     length: S.
   """
   begins = words.begins
-  ends = _shortened(words, budget)
+  pieces = words.ends - begins[..., tf.newaxis]  # [B, K, N] of 1, 2, … words
+  ngrams = tf.where(tf.range(tf.shape(pieces)[2]) < words.lengths[..., tf.newaxis], pieces, 0)
+  taken = _taken(begins, ngrams, budget, may_touch=True)
+  covered = _cover(tf.where(taken > 0, begins, length), tf.where(taken > 0, begins + taken, length), length)
+  is_covered = tf.gather(tf.pad(covered, [[0, 0], [0, 1]]), begins, batch_dims=1)
+  singles = tf.where(is_covered[..., tf.newaxis], 0, ngrams[..., :1])
+  rest = _taken(begins, singles, budget - tf.reduce_sum(taken, axis=1), may_touch=False)
+  return covered | _cover(tf.where(rest > 0, begins, length), tf.where(rest > 0, begins + rest, length), length)
+
+
+def _taken(begins: tf.Tensor, pieces: tf.Tensor, budget: tf.Tensor, *, may_touch: bool) -> tf.Tensor:
+  """int32 [B, K]: how many pieces each of K candidates covers if they are looked at one after the other.
+
+  Args:
+    begins: [B, K] their first places.
+    pieces: [B, K, N] what each may cover; the most that fits is taken.
+    budget: [B] pieces to cover in all.
+    may_touch: whether candidates overlap; one that touches an earlier taken one is skipped.
+  """
   order = tf.range(tf.shape(begins)[1])
-  earlier = order[tf.newaxis, :] < order[:, tf.newaxis]
-  touches = (begins[:, :, tf.newaxis] < ends[:, tf.newaxis, :]) & (
-    begins[:, tf.newaxis, :] < ends[:, :, tf.newaxis]
-  )
-  touches &= earlier[tf.newaxis]  # [B, K, K] of an earlier n-gram.
-  some = ends > begins
+  earlier = order < order[:, tf.newaxis]  # [K, K]
 
-  def settle(taken: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    again = some & ~tf.reduce_any(touches & taken[:, tf.newaxis, :], axis=2)
-    return again, tf.reduce_any(again != taken)
+  def look_again(taken: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """What each covers if those before it cover `taken`."""
+    left = budget[:, tf.newaxis] - tf.cumsum(taken, axis=1, exclusive=True)
+    fitting = tf.reduce_max(tf.where(pieces <= left[..., tf.newaxis], pieces, 0), axis=2)
+    if may_touch:
+      taken_ends = tf.where(taken > 0, begins + taken, 0)  # What covers nothing ends before all begin.
+      touches = (begins[:, :, tf.newaxis] < taken_ends[:, tf.newaxis]) & earlier
+      touches &= begins[:, tf.newaxis] < (begins + fitting)[:, :, tf.newaxis]
+      fitting = tf.where(tf.reduce_any(touches, axis=2), 0, fitting)
+    return fitting, tf.reduce_any(fitting != taken)
 
-  # Each pass settles at least one more n-gram of every row; a few passes settle all.
-  taken, _ = tf.while_loop(lambda _, changed: changed, settle, (some, tf.constant(True)))
-  before = tf.cumsum(tf.where(taken, ends - begins, 0), axis=1, exclusive=True)
-  too_long = tf.cast(ends - begins > budget[:, tf.newaxis] - before, tf.int32)
-  in_time = tf.cumsum(too_long, axis=1) == 0
-  next_word = tf.reduce_sum(tf.cast(in_time, tf.int32), axis=1)
-  taken &= in_time
-  left = budget - tf.reduce_sum(tf.where(taken, ends - begins, 0), axis=1)
-  covered = _cover(tf.where(taken, begins, length), tf.where(taken, ends, length), length)
-  covered, left = _spend(words, covered, left, next_word)
-  singles = words._replace(lengths=tf.minimum(words.lengths, 1))
-  covered, _ = _spend(singles, covered, left, tf.zeros_like(next_word))
-  return covered
-
-
-def _shortened(words: Words, left: tf.Tensor) -> tf.Tensor:
-  """int32 [B, K]: where each n-gram ends with at most `left` [B] pieces; its begin if no word fits."""
-  begins = words.begins[..., tf.newaxis]
-  fits = words.ends - begins <= left[:, tf.newaxis, tf.newaxis]
-  fits &= tf.range(tf.shape(words.ends)[2]) < words.lengths[..., tf.newaxis]
-  return tf.reduce_max(tf.where(fits, words.ends, begins), axis=2)
+  # Each pass settles at least one more candidate of every row; a few passes settle all.
+  taken, _ = tf.while_loop(lambda _, changed: changed, look_again, (tf.zeros_like(begins), tf.constant(True)))
+  return taken
 
 
 def _cover(begins: tf.Tensor, ends: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
@@ -219,32 +197,31 @@ def _cover(begins: tf.Tensor, ends: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
   return tf.cumsum(steps, axis=1)[:, :-1] > 0
 
 
-def _spend(
-  words: Words, covered: tf.Tensor, left: tf.Tensor, next_word: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-  """Goes on one n-gram at a time from word `next_word` [B]; returns what is covered then, and the pieces left."""
-  order = tf.range(tf.shape(words.begins)[1])[tf.newaxis]
-  place = tf.range(tf.shape(covered)[1])[tf.newaxis]
+def with_order(batch: Batch, swap: tf.Tensor) -> Batch:
+  """The batch with the two segments of some rows in the other order, and their labels turned.
 
-  def take(
-    covered: tf.Tensor, left: tf.Tensor, next_word: tf.Tensor, _: tf.Tensor
-  ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    ends = _shortened(words, left)
-    before = tf.cumsum(tf.cast(covered, tf.int32), axis=1)
-    before = tf.pad(before, [[0, 0], [1, 0]])
-    touched = tf.gather(before, ends, batch_dims=1) > tf.gather(before, words.begins, batch_dims=1)
-    can = (ends > words.begins) & ~touched & (order >= next_word[:, tf.newaxis])
-    first = tf.argmax(can, axis=1, output_type=tf.int32)
-    found = tf.reduce_any(can, axis=1)
-    begin, end = (tf.gather(values, first, batch_dims=1) for values in (words.begins, ends))
-    new = found[:, tf.newaxis] & (place >= begin[:, tf.newaxis]) & (place < end[:, tf.newaxis])
-    left -= tf.where(found, end - begin, 0)
-    return covered | new, left, tf.where(found, first + 1, next_word), tf.reduce_any(found & (left > 0))
+  `[CLS] A [SEP] B [SEP]` becomes `[CLS] B [SEP] A [SEP]`; a row of one segment stays as it is.
 
-  covered, left, _, _ = tf.while_loop(
-    lambda *state: state[-1], take, (covered, left, next_word, tf.reduce_any(left > 0))
-  )
-  return covered, left
+  Args:
+    batch: records without masks, S tokens a row; label 1 is the swapped order (ALBERT, section 3.1).
+    swap: bool [B], which rows.
+  """
+  second = tf.reduce_sum(batch[names.SEGMENT_IDS], axis=1, keepdims=True)  # B and its [SEP]
+  tokens = tf.reduce_sum(batch[names.INPUT_MASK], axis=1, keepdims=True)
+  first = tokens - 1 - second  # A and its [SEP]
+  swap = swap & (second > 1)[:, 0] & (first > 1)[:, 0]
+  place = tf.range(tf.shape(batch[names.INPUT_IDS])[1])[tf.newaxis]
+  # Every segment keeps the [SEP] behind it.
+  source = tf.where(place <= second, place + first, place - second)
+  source = tf.where((place >= 1) & (place < tokens) & swap[:, tf.newaxis], source, place)  # [B, S]
+  segments = tf.cast((place > second) & (place < tokens), tf.int32)
+  labels = batch[names.SENTENCE_ORDER_LABELS]
+  return {
+    **batch,
+    names.INPUT_IDS: tf.gather(batch[names.INPUT_IDS], source, batch_dims=1),
+    names.SEGMENT_IDS: tf.where(swap[:, tf.newaxis], segments, batch[names.SEGMENT_IDS]),
+    names.SENTENCE_ORDER_LABELS: tf.where(swap, 1 - labels, labels),
+  }
 
 
 def draws_of_rows(

@@ -1,79 +1,188 @@
-"""The data order: a function of (version, seed, position), so any position can be the first.
+"""The data order: a function of (seed, position), so any position can be the first, and a host reads only its own rows."""
 
-A run keeps the version that it began with.
-"""
-
-from typing import NamedTuple, Protocol
+import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import UserError
-from albert_tf.pipelines.block_order import BlockOrder
-from albert_tf.pipelines.extents import Extents, HostPart, StreamPosition
-from albert_tf.pipelines.lane_order import LaneOrder
 from albert_tf.pipelines.record_index import RecordIndex
 
-ORDER_VERSION = 2  # Of new runs.
+LANES = 64  # So many hosts at most share the reading; a batch of 64 comes from 64 places of the corpus.
+LANE_RECORDS = 512  # About 1.8 MB at length 512, one request; a window is 64 times that.
+_WINDOW = LANES * LANE_RECORDS
+
+# Independent streams from one seed.
+_EXTENT_SALT, _RECORD_SALT, _REST_SALT, _STRATUM_SALT = 0x1A4E, 0xC0DE, 0x7A11, 0x57A7
 
 
-class Order(Protocol):
-  """Epoch after epoch over all records, window after window; example i is found by arithmetic."""
+class StreamPosition(NamedTuple):
+  """A place in the endless stream of training examples."""
+
+  window: int  # Number of the window since the start of epoch 0.
+  offset: int  # Examples of that window already consumed.
+
+
+class HostPart(NamedTuple):
+  """The examples at positions p of the stream with p % parts == part."""
+
+  parts: int = 1
+  part: int = 0
+
+
+class Extents(NamedTuple):
+  """Stretches of the list of all records; int64 `[extents]` each. A count may be 0."""
+
+  starts: tf.Tensor
+  counts: tf.Tensor
+
+
+def host_part(num_hosts: int, host: int) -> HostPart:
+  """What host `host` of `num_hosts` reads: its rows of every global batch are in it.
+
+  Raises:
+    UserError: so many hosts cannot share the `LANES`, and each would read all records.
+  """
+  if LANES % num_hosts and num_hosts % LANES:
+    fewer = max(n for n in range(1, LANES + 1) if LANES % n == 0 and n < num_hosts) if num_hosts < LANES else (
+      num_hosts // LANES * LANES
+    )
+    raise UserError(
+      f"Hosts share the reading if their number divides {LANES}, or {LANES} divides it. Received: {num_hosts} hosts, "
+      f"of which each would have to read all records. Use {fewer}, or one host with more replicas."
+    )
+  parts = min(num_hosts, LANES)
+  return HostPart(parts, host % parts)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataOrder:
+  """Example p of the stream comes from lane p % `LANES`; in a window, a lane is one extent, shuffled.
+
+  The list of records is cut into `LANES` equal strata, and each of them, in each epoch anew, into extents of
+  `LANE_RECORDS` and a rest at a keyed place. A window takes one extent of each stratum, by keyed permutations of the
+  extents of a stratum and of the strata over the lanes, so every batch comes from all over the corpus. The
+  rests make the epoch's last window. The seed keys all permutations, together with epoch, window and lane.
+
+  A batch of B successive examples has B / n examples with p % n == h, wherever it begins. So host h of n reads only
+  the lanes with lane % n == h, and the batch is complete, for every n that divides `LANES`. Of more hosts than lanes,
+  those that have lane h in common read it together, each for its own rows.
+  """
+
+  num_records: int
+  seed: int
+
+  @property
+  def _full_windows(self) -> int:
+    return self.num_records // _WINDOW
 
   @property
   def windows_per_epoch(self) -> int:
     """Window w is of epoch w // windows_per_epoch."""
-
-  def part(self, num_hosts: int, host: int) -> HostPart:
-    """What host `host` of `num_hosts` reads: its rows of every global batch are in it."""
+    return -(-self.num_records // _WINDOW)
 
   def locate(self, position: int) -> StreamPosition:
     """Where example `position` (0, 1, … over all epochs) lies."""
+    epoch, in_epoch = divmod(position, self.num_records)
+    window, offset = divmod(in_epoch, _WINDOW)
+    return StreamPosition(window=epoch * self.windows_per_epoch + window, offset=offset)
 
   def before(self, position: StreamPosition, part: HostPart) -> int:
     """Examples of a part in the window of `position` that come before it."""
+    epoch, number = divmod(position.window, self.windows_per_epoch)
+    lead = (part.part - epoch * self.num_records - number * _WINDOW) % part.parts
+    return max(0, -(-(position.offset - lead) // part.parts))
+
+  def _key(self, salt: int, *more: tf.Tensor) -> tf.Tensor:
+    return tf.stack([tf.constant((self.seed ^ salt) % 2**31, tf.int64), *more])
+
+  def _epoch_and_number(self, window: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    return window // self.windows_per_epoch, window % self.windows_per_epoch
+
+  def _lanes(self, epoch: tf.Tensor, number: tf.Tensor, part: HostPart) -> tuple[tf.Tensor, tf.Tensor]:
+    """A part's lanes and how many records each has in a window, in the order in which the stream takes them."""
+    first = epoch * self.num_records + number * _WINDOW  # Position of the window's first example.
+    size = tf.minimum(self.num_records - number * _WINDOW, _WINDOW)
+    leads = tf.range((part.part - first) % part.parts, LANES, part.parts)
+    return (first + leads) % LANES, tf.maximum((size - leads + LANES - 1) // LANES, 0)
+
+  def _strata(self, epoch: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+    """int64 `[LANES]`: which stratum each lane reads in a window, a keyed permutation."""
+    key = self._key(_STRATUM_SALT, epoch * (self._full_windows + 1) + number)
+    draws = tf.random.stateless_uniform([LANES], key, None, None, tf.int64, alg="philox")
+    return tf.cast(tf.argsort(draws, stable=True), tf.int64)
+
+  def _rest(self, epoch: tf.Tensor) -> tf.Tensor:
+    """int64 `[LANES]`: records of each stratum that the full windows of an epoch leave over."""
+    number = tf.constant(self._full_windows, tf.int64)
+    lanes, counts = self._lanes(epoch, number, HostPart())
+    by_lane = tf.gather(counts, tf.argsort(lanes))
+    return tf.gather(by_lane, tf.argsort(self._strata(epoch, number)))
 
   def extents(self, window: tf.Tensor, part: HostPart) -> Extents:
     """What to read of a window."""
+    epoch, number = self._epoch_and_number(window)
+    lanes, counts = self._lanes(epoch, number, part)
+    windows = self._full_windows
+    strata = tf.gather(self._strata(epoch, number), lanes)
+    rest = self._rest(epoch)
+    starts = strata * windows * LANE_RECORDS + tf.gather(tf.cumsum(rest, exclusive=True), strata)
+    hole = tf.random.stateless_uniform(
+      [], self._key(_REST_SALT, epoch), 0, windows + 1, tf.int64, alg="philox"
+    )
+    last = tf.constant(max(windows - 1, 0), tf.int64)
+    salt_and_epoch = tf.tile(self._key(_EXTENT_SALT, epoch)[tf.newaxis], [tf.size(strata), 1])
+    turn = tf.raw_ops.RandomIndexShuffle(  # Of the extents of a stratum.
+      index=tf.fill(tf.shape(strata), tf.minimum(number, last)),
+      seed=tf.concat([salt_and_epoch, strata[:, tf.newaxis]], axis=1),
+      max_index=last,
+      rounds=4,
+    )
+    turn_start = turn * LANE_RECORDS + tf.where(turn >= hole, tf.gather(rest, strata), 0)
+    return Extents(starts + tf.where(number < windows, turn_start, hole * LANE_RECORDS), counts)
 
   def arrangement(self, window: tf.Tensor, part: HostPart, extents: Extents) -> tf.Tensor:
     """int64 `[n]`: for each example of a part in the order of the stream, its place among the records read."""
-
-
-def make_order(version: int, *, num_records: int, seed: int) -> Order:
-  """The order of a run; `UserError` where its version is unknown."""
-  if version == 1:
-    return BlockOrder(num_records=num_records, seed=seed)
-  if version == 2:
-    return LaneOrder(num_records=num_records, seed=seed)
-  raise UserError(
-    f"The order of the training data must be version 1 to {ORDER_VERSION}. Received: order_version={version}. "
-    "Continue this run with the version of this package that began it."
-  )
+    lanes, counts = self._lanes(*self._epoch_and_number(window), part)
+    draws = tf.map_fn(  # A lane's draws do not depend on who else reads.
+      lambda lane: tf.random.stateless_uniform(
+        [LANE_RECORDS], self._key(_RECORD_SALT, window * LANES + lane), 0, 2**31, tf.int64, alg="philox"
+      ),
+      lanes,
+    )
+    exists = tf.range(LANE_RECORDS, dtype=tf.int64) < counts[:, tf.newaxis]  # [lanes, LANE_RECORDS]
+    shuffled = tf.argsort(tf.where(exists, draws, 2**31), stable=True)
+    places = tf.cast(shuffled, tf.int64) + tf.cumsum(extents.counts, exclusive=True)[:, tf.newaxis]
+    return tf.boolean_mask(tf.transpose(places), tf.transpose(exists))  # Row by row through the lanes.
 
 
 class RecordPlace(NamedTuple):
-  """Where a record lies; `record` counts from 0, damaged ones that a run leaves out not counted."""
+  """Where a record lies: its file, and its number in it, from 0."""
 
   path: str
   record: int
 
 
-def locate_examples(index: RecordIndex, order: Order, *, position: int, count: int) -> list[RecordPlace]:
+def locate_examples(index: RecordIndex, *, seed: int, position: int, count: int) -> list[RecordPlace]:
   """The places of the examples `[position, position + count)` of the stream, without reading a record."""
-  part = order.part(1, 0)
+  order = DataOrder(num_records=index.num_records, seed=seed)
   window, skipped = order.locate(position)
   numbers: list[int] = []  # In the list of all records.
   while len(numbers) < count:
-    this = tf.constant(window, tf.int64)
-    extents = order.extents(this, part)
-    stretches = zip(extents.starts.numpy(), extents.counts.numpy(), strict=True)
-    read = np.concatenate([np.arange(start, start + n) for start, n in stretches])
-    numbers += read[order.arrangement(this, part, extents).numpy()][skipped:].tolist()
+    numbers += window_records(order, window)[skipped:].tolist()
     window, skipped = window + 1, 0
   places = []
   for number in numbers[:count]:
-    path = index.paths[np.searchsorted(index.first_record, number, side="right") - 1]
-    # A file with gaps has several stretches.
-    places.append(RecordPlace(path, number - int(index.first_record[index.paths.index(path)])))
+    file = int(np.searchsorted(index.first_record, number, side="right")) - 1
+    places.append(RecordPlace(index.paths[file], number - int(index.first_record[file])))
   return places
+
+
+def window_records(order: DataOrder, window: int, part: HostPart = HostPart()) -> np.ndarray:
+  """The numbers of a part's records in a window, in the order of the stream, without reading one."""
+  this = tf.constant(window, tf.int64)
+  extents = order.extents(this, part)
+  pairs = zip(extents.starts.numpy(), extents.counts.numpy(), strict=True)
+  read = np.concatenate([np.arange(start, start + count) for start, count in pairs])
+  return read[order.arrangement(this, part, extents).numpy()]

@@ -1,12 +1,15 @@
-"""Held-out evaluation on all replicas."""
+"""What a model reaches on held-out sets, on all replicas: during a run, and of a finished one."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.checkpoints import Checkpoint, load_weights
+from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining
+from albert_tf.modeling.layer_similarity import layer_similarity
 from albert_tf.modeling.losses import (
   MaskedLmSums,
   SentenceOrderSums,
@@ -14,52 +17,99 @@ from albert_tf.modeling.losses import (
   mean_metrics,
   sentence_order_sums,
 )
-from albert_tf.pipelines.batches import EXAMPLE_WEIGHTS
+from albert_tf.pipelines.batches import EXAMPLE_WEIGHTS, evaluation_batches
+from albert_tf.pipelines.checks import check_records
+from albert_tf.pipelines.record_index import RecordIndex, build_record_index
 from albert_tf.progress import track
-from albert_tf.training.distribution import is_chief
+from albert_tf.records import PretrainingSpec, find_manifests
+from albert_tf.records.parse import parse_pretraining_batch
+from albert_tf.training.distribution import host_shard, is_chief
 
 _BATCHES_AT_ONCE = 100  # Between two returns to the host, which show how far it is.
-DatasetFunction = Callable[[tf.distribute.InputContext], tf.data.Dataset]
+_NUM_SUMS = 6  # Of the losses; those of the layers follow.
+# What only the sentence task needs: some models for masked LM alone come without.
+_SENTENCE_VARIABLES = ("bert/pooler/dense/kernel", "cls/seq_relationship/output_weights")
+_MAY_BE_MISSING = "^(bert/pooler|cls/seq_relationship)/"
 
 
-class EvaluationSet(NamedTuple):
-  """Held-out records of one source.
+class HeldOut(NamedTuple):
+  """Held-out records that a model is evaluated on.
 
   Attributes:
-    source: its name; empty where none is named.
-    dataset_fn: input context → `evaluation_batches` of that host.
-    num_steps: global batches of the set.
+    records: where they lie.
+    spec: their lengths.
+    sentence_task: what their labels say, see `StepConfig`; empty leaves the sentences out.
+    batch_size: examples of a batch on all replicas.
+    num_steps: batches that an evaluation takes.
   """
 
-  source: str
-  dataset_fn: DatasetFunction
+  records: RecordIndex
+  spec: PretrainingSpec
+  sentence_task: str
+  batch_size: int
   num_steps: int
 
+  @property
+  def num_examples(self) -> int:
+    return min(self.records.num_records, self.num_steps * self.batch_size)
 
-class BatchSums:
-  """Sums a vector over the batches of each set, on all replicas; all sets are gone through by the same program.
+
+def read_held_out(
+  paths: Sequence[str],
+  *,
+  spec: PretrainingSpec,
+  sentence_task: str,
+  vocab_size: int,
+  batch_size: int,
+  max_steps: int | None = None,
+  write: bool = False,
+  notice: Callable[[str], None] = lambda text: None,
+) -> HeldOut:
+  """Indexes a set and looks at the first records that an evaluation reads.
 
   Args:
-    sums: batch of one replica → float32 `[n]`, made of sums alone.
-    size: n.
-    use_xla: compile `sums` for GPU and CPU; a TPU does so anyway.
+    max_steps: at most this many batches of it; None for all.
+    write, notice: as of `build_record_index`.
+
+  Raises:
+    UserError: no records, damaged ones, or those of another vocabulary or other lengths.
+  """
+  records = build_record_index(paths, write=write, notice=notice)
+  num_steps = -(-records.num_records // batch_size)
+  num_steps = num_steps if max_steps is None else min(num_steps, max_steps)
+  check_records(paths, spec=spec, vocab_size=vocab_size, at_most=num_steps * batch_size)
+  return HeldOut(records, spec, sentence_task, batch_size, num_steps)
+
+
+class Evaluator:
+  """Masked-LM and sentence loss and accuracy over held-out sets; all are gone through by the same program.
+
+  Args:
+    model: made under the strategy's scope.
+    sets: name → set.
+    with_layers: also compare input and output of each layer, which needs an encoder that puts out all layers.
+    use_xla: compile for GPU and CPU; a TPU does so anyway.
   """
 
   def __init__(
     self,
     *,
     strategy: tf.distribute.Strategy,
-    sets: Sequence[EvaluationSet],
-    sums: Callable[[Mapping[str, tf.Tensor]], tf.Tensor],
-    size: int,
+    model: AlbertForPreTraining,
+    sets: Mapping[str, HeldOut],
+    with_layers: bool = False,
     use_xla: bool = False,
   ):
     self._strategy = strategy
-    self._size = size
-    self._sets = [
-      (each.source, strategy.distribute_datasets_from_function(each.dataset_fn), each.num_steps)
-      for each in sets
-    ]
+    self._model = model
+    self._sets = sets
+    config = model.encoder.config
+    self._num_layers = config.num_hidden_layers * config.inner_group_num if with_layers else 0
+    self._datasets = {
+      name: strategy.distribute_datasets_from_function(self._batches_of(held_out))
+      for name, held_out in sets.items()
+    }
+    sums: Any = self._replica_sums
     local = tf.function(sums, autograph=False, jit_compile=True) if use_xla else sums
     self._on_replica = tf.autograph.experimental.do_not_convert(
       lambda batch: tf.distribute.get_replica_context().all_reduce(
@@ -68,17 +118,44 @@ class BatchSums:
     )
     self.run = tf.function(self._sum_all)
 
-  def __call__(self, num_steps: int | None = None) -> dict[str, np.ndarray]:
-    """Name → float64 `[n]`, of the first `num_steps` batches of each set if given."""
-    found = {}
-    for source, dataset, steps in self._sets:
-      iterator, sums, count = iter(dataset), tf.zeros([self._size]), num_steps or steps
-      parts = range(0, count, _BATCHES_AT_ONCE)
-      desc, shown = f"Evaluating {source}".strip(), is_chief(self._strategy) and len(parts) > 1
-      for begin in track(parts, len(parts), desc=desc, unit=f"x {_BATCHES_AT_ONCE} batches", shown=shown):
-        sums = self.run(iterator, tf.constant(min(_BATCHES_AT_ONCE, count - begin)), sums)
-      found[source] = sums.numpy().astype(np.float64)
+  def __call__(self, num_steps: int | None = None) -> dict[str, dict[str, Any]]:
+    """Evaluates the current weights, on the first `num_steps` batches of each set if given.
+
+    Returns:
+      Name → metrics by the names of metrics.jsonl; with layers also `layer_similarity`: the mean L2 distance `l2` and
+      angle `degrees` of each.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for name, held_out in self._sets.items():
+      sums = self._sums(name, num_steps or held_out.num_steps)
+      losses, layers = np.split(sums, [_NUM_SUMS])
+      found[name] = mean_metrics(
+        MaskedLmSums(*losses[:3]), SentenceOrderSums(*losses[3:]), held_out.sentence_task
+      )
+      if self._num_layers:
+        l2, degrees = np.split(layers[:-1] / max(layers[-1], 1.0), 2)
+        found[name]["layer_similarity"] = {"l2": l2.tolist(), "degrees": degrees.tolist()}
     return found
+
+  def _batches_of(self, held_out: HeldOut) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
+    return lambda context: evaluation_batches(
+      held_out.records,
+      lambda serialized: parse_pretraining_batch(serialized, held_out.spec),
+      global_batch_size=held_out.batch_size,
+      max_steps=held_out.num_steps,
+      shard=host_shard(self._strategy, context),
+    )
+
+  def _sums(self, name: str, num_steps: int) -> np.ndarray:
+    """float64 sums over the first batches of a set."""
+    size = _NUM_SUMS + (2 * self._num_layers + 1 if self._num_layers else 0)
+    iterator, sums = iter(self._datasets[name]), tf.zeros([size])
+    begins = range(0, num_steps, _BATCHES_AT_ONCE)
+    shown = is_chief(self._strategy) and len(begins) > 1
+    unit = f"x {_BATCHES_AT_ONCE} batches"
+    for begin in track(begins, len(begins), desc=f"Evaluating {name}".strip(), unit=unit, shown=shown):
+      sums = self.run(iterator, tf.constant(min(_BATCHES_AT_ONCE, num_steps - begin)), sums)
+    return sums.numpy().astype(np.float64)
 
   def _sum_all(
     self, iterator: Iterator[Mapping[str, tf.Tensor]], num_steps: tf.Tensor, sums: tf.Tensor
@@ -88,51 +165,105 @@ class BatchSums:
       sums += self._strategy.experimental_local_results(per_replica)[0]
     return sums
 
-
-class Evaluator:
-  """Masked-LM and sentence loss and accuracy over a whole held-out set, and over each named source of it.
-
-  The whole is the sum over the sources. `use_xla` as in `BatchSums`.
-
-  Args:
-    sentence_task: what the labels of the records say, see `StepConfig`; empty leaves the sentences out.
-  """
-
-  def __init__(
-    self,
-    *,
-    strategy: tf.distribute.Strategy,
-    model: AlbertForPreTraining,
-    sets: Sequence[EvaluationSet],
-    sentence_task: str = "sentence_order",
-    use_xla: bool = False,
-  ):
-    self._model = model
-    self._sentence_task = sentence_task
-    self.sums = BatchSums(strategy=strategy, sets=sets, sums=self._replica_sums, size=6, use_xla=use_xla)
-
-  def __call__(self, num_steps: int | None = None) -> dict[str, float]:
-    """Evaluates the current weights, on the first `num_steps` batches of each source if given.
-
-    Returns:
-      Keys as in metrics.jsonl: `masked_lm_loss` of all records, `masked_lm_loss/NAME` of those of a named source.
-    """
-    sums = self.sums(num_steps)
-    metrics = self._means(sum(sums.values(), np.zeros(6)))
-    for source in filter(None, sums):
-      metrics.update({f"{name}/{source}": value for name, value in self._means(sums[source]).items()})
-    return metrics
-
   def _replica_sums(self, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
     outputs = self._model(batch, training=False)
     weights = batch[EXAMPLE_WEIGHTS]
-    mlm = masked_lm_sums(
+    masked_lm = masked_lm_sums(
       outputs["mlm_logits"], batch["masked_lm_ids"], batch["masked_lm_weights"] * weights[:, tf.newaxis]
     )
-    sop = SentenceOrderSums(*[tf.zeros([])] * 3)
-    if self._sentence_task:
-      sop = sentence_order_sums(outputs["sop_logits"], batch["sentence_order_labels"], weights)
-    return tf.stack([*mlm, *sop])
+    sentence = sentence_order_sums(outputs["sop_logits"], batch["sentence_order_labels"], weights)
+    sums = tf.stack([*masked_lm, *sentence])
+    return tf.concat([sums, self._layer_sums(batch)], axis=0) if self._num_layers else sums
 
-  def _means(self, sums: np.ndarray) -> dict[str, float]:
-    return mean_metrics(MaskedLmSums(*sums[:3]), SentenceOrderSums(*sums[3:]), self._sentence_task)
+  def _layer_sums(self, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """float32 `[2 L + 1]`: of each layer the L2 distances and the angles over all real positions, and their number."""
+    outputs = self._model.encoder({name: batch[name] for name in ("input_ids", "input_mask", "segment_ids")})
+    x = tf.stack([outputs["encoder_input"], *outputs["all_encoder_layers"]])  # [1 + L, B, S, H]
+    mask = tf.cast(batch["input_mask"], tf.float32) * batch[EXAMPLE_WEIGHTS][:, tf.newaxis]
+    count = tf.reduce_sum(mask)
+    similarity = layer_similarity(x[:-1], x[1:], mask)
+    return tf.concat([similarity.l2 * count, similarity.degrees * count, [count]], axis=0)
+
+
+def evaluate_checkpoint(
+  checkpoint: Checkpoint,
+  files: Mapping[str, Sequence[str]],
+  *,
+  strategy: tf.distribute.Strategy,
+  spec: PretrainingSpec,
+  batch_size: int,
+  max_steps: int | None = None,
+  with_layers: bool = False,
+  use_xla: bool = False,
+) -> dict[str, dict[str, Any]]:
+  """What a trained model reaches on sets of any length and sentence task: to compare them is the purpose.
+
+  Args:
+    files: name → record files.
+    spec: lengths of records that no manifest describes.
+    max_steps: at most this many batches of each set; None for all.
+    with_layers, use_xla: as of `Evaluator`.
+
+  Returns:
+    Name → losses and accuracies, `num_examples`, and `record_content`, a hash of the records. The sentence metrics
+    have the name of the set's own task, and are left out where the model has not learned any.
+
+  Raises:
+    UserError: records of another vocabulary, longer than the model has positions, or damaged.
+  """
+  config = checkpoint.config
+  vocab_sha256 = checkpoint.load_tokenizer().model_sha256 if checkpoint.tokenizer else None
+  sets = {}
+  for name, paths in files.items():
+    manifest = next(iter(find_manifests(paths).values()), None)
+    if manifest is not None:
+      manifest.check(vocab_size=config.vocab_size, vocab_sha256=vocab_sha256, source=f"the set {name}")
+    of_set = manifest.spec if manifest else spec
+    if of_set.max_seq_length > config.max_position_embeddings:
+      raise UserError(
+        "A record must not be longer than the model has positions. Received: "
+        f"max_seq_length={of_set.max_seq_length} in the set {name}, "
+        f"max_position_embeddings={config.max_position_embeddings}. Make it with a shorter --max_seq_length."
+      )
+    task = manifest.sentence_task if manifest else "sentence_order"  # Of records of the original code.
+    sets[name] = read_held_out(
+      paths,
+      spec=of_set,
+      sentence_task=task if _has_sentence_head(checkpoint) else "",
+      vocab_size=config.vocab_size,
+      batch_size=batch_size,
+      max_steps=max_steps,
+    )
+  with strategy.scope():
+    model = AlbertForPreTraining(config, read_positions_only=True)
+  load_weights(model, checkpoint, allow_missing=_MAY_BE_MISSING)
+  evaluator = Evaluator(strategy=strategy, model=model, sets=sets, with_layers=with_layers, use_xla=use_xla)
+  results = evaluator()
+  for name, of_set_results in results.items():
+    of_set_results.pop("loss")  # Of different tasks it means different things.
+    of_set_results["num_examples"] = sets[name].num_examples
+    of_set_results["record_content"] = sets[name].records.content
+  return results
+
+
+def _has_sentence_head(checkpoint: Checkpoint) -> bool:
+  """Whether a trained one is there; a run without a sentence loss has one without moments."""
+  has_moments = any(name.endswith("/adam_m") for name in checkpoint.slots)
+  return all(
+    name in checkpoint.variables and (not has_moments or f"{name}/adam_m" in checkpoint.slots)
+    for name in _SENTENCE_VARIABLES
+  )
+
+
+def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+  """The lines of a table with a row for each set of `evaluate_checkpoint`."""
+  width = max(map(len, [*results, "set"]))
+  lines = [f"{'set':<{width}}  examples  masked LM accuracy   loss  sentence task"]
+  for name, of_set in results.items():
+    accuracy = next((key for key in of_set if key.endswith("accuracy") and not key.startswith("masked")), "")
+    sentence = f"{accuracy} {of_set[accuracy]:.1%}" if accuracy else "none"
+    lines.append(
+      f"{name:<{width}}  {of_set['num_examples']:8,}  {of_set['masked_lm_accuracy']:18.1%} "
+      f"{of_set['masked_lm_loss']:6.3f}  {sentence}"
+    )
+  return lines

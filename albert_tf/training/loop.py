@@ -9,6 +9,7 @@ import tensorflow as tf
 from albert_tf.training.checkpoints import CheckpointStore, HostState
 from albert_tf.training.distribution import Consensus
 from albert_tf.training.evaluation import Evaluator
+from albert_tf.training.inputs import HELD_OUT
 from albert_tf.training.interruption import StopRequest
 from albert_tf.training.reporting.goodput import Goodput
 from albert_tf.training.reporting.reporter import EVAL, Reporter
@@ -240,7 +241,7 @@ class TrainingLoop:
   def _evaluate(self, step: int, state: HostState, *, saved: bool) -> HostState:
     if self._evaluator is None:
       return state
-    metrics = self._evaluator()
+    metrics = self._evaluator()[HELD_OUT]
     self._goodput.mark("evaluation")
     self._reporter.eval(step, metrics)
     state = self._note_evaluation(step, state, metrics, saved=saved)

@@ -65,12 +65,12 @@ def run_pretraining(
       lock.refuse_others()
 
   # Input. The chief looks at the records first: what it must walk, the others then find an index of.
-  order_version, inputs = directory.order_version(), None
+  inputs = None
   with workers.together():
     if workers.is_chief:
-      inputs = checked_input(settings, strategy, order_version=order_version, write=not check_only, says=True)
+      inputs = checked_input(settings, strategy, write=not check_only, verbose=True)
       directory.check(settings, inputs.identity)
-  inputs = inputs or checked_input(settings, strategy, order_version=order_version, write=False, says=False)
+  inputs = inputs or checked_input(settings, strategy, write=False, verbose=False)
 
   # Model and optimizer.
   with strategy.scope():  # The slots must lie where the weights lie.

@@ -8,12 +8,12 @@ from typing import Any
 
 from albert_tf import files
 from albert_tf.errors import UserError
+from albert_tf.pipelines.masking import MaskingConfig
 from albert_tf.records import Manifest, find_manifests
 from albert_tf.records.manifest import MODEL_FIELDS, check_agreement
 from albert_tf.records.ngrams import ngram_probabilities
 from albert_tf.tokenization import Tokenizer, load_tokenizer
 from albert_tf.tokenization.loading import find_tokenizer
-from albert_tf.training.settings import MaskingConfig
 
 # Lengths of records that carry no manifest: the original release's defaults.
 _DEFAULT_SEQ_LENGTH, _DEFAULT_PREDICTIONS = 512, 20

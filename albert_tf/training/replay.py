@@ -68,7 +68,7 @@ def replay_step(run_dir: str, step: int, *, input_files: Sequence[str] = ()) -> 
     step=dataclasses.replace(settings.step, global_batch_size=batch_size, gradient_accumulation_steps=1),
   )
   strategy, directory = tf.distribute.OneDeviceStrategy("cpu:0"), RunDirectory(run_dir)
-  inputs = checked_input(settings, strategy, order_version=directory.order_version(), write=False, says=False)
+  inputs = checked_input(settings, strategy, write=False, verbose=False)
   directory.check(settings, inputs.identity)  # They must be the very records.
   batch = {name: value.numpy() for name, value in next(inputs.training_iterator(position)).items()}
   set_precision(settings.distribution.precision)

@@ -8,7 +8,6 @@ from typing import Any
 
 from albert_tf import __version__, files
 from albert_tf.errors import UserError
-from albert_tf.pipelines.order import ORDER_VERSION
 from albert_tf.pipelines.record_index import DataIdentity
 from albert_tf.tokenization import load_tokenizer
 from albert_tf.training.run_lock import LOCK_FILE
@@ -31,11 +30,6 @@ class RunDirectory:
     with files.atomic_writer(os.path.join(self.path, name), "w") as stream:
       stream.write(text)
 
-  def order_version(self) -> int:
-    """Of the data order: what the directory's run began with; the newest for a new run."""
-    before = self._read_identity()
-    return ORDER_VERSION if before is None else before.get("order_version", 1)
-
   def check_place(self) -> None:
     """Refuses a directory with other files than a run's, or without write permission; needs no look at the records."""
     self._refuse_write_protection()
@@ -45,15 +39,7 @@ class RunDirectory:
   def check(self, settings: PretrainingSettings, data: DataIdentity) -> None:
     """Refuses a directory that holds another run; writes nothing."""
     before, identity = self._read_identity(), json.loads(json.dumps(settings.identity(data)))
-    if before is None:
-      return
-    # Runs that began before these were noted have the first order, know sizes and counts of their records only, and
-    # trained the sentence head whatever the records.
-    unsaid = {"order_version": 1, "record_content": identity["record_content"], "sentence_loss": "on"}
-    before = {**unsaid, **before}
-    if before.get("masking"):  # Before it could be drawn, the order of the segments was that of the records.
-      before["masking"] = {"redraw_order": False, **before["masking"]}
-    if before != identity:
+    if before is not None and before != identity:
       changed = sorted(key for key in before.keys() | identity.keys() if before.get(key) != identity.get(key))
       raise UserError(
         f"An output directory holds one run. Received: {self.path}, made with another {', '.join(changed)}: "

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.optim.config import OptimizerConfig
+from albert_tf.pipelines.masking import MaskingConfig
 from albert_tf.settings import Settings, setting
 
 if TYPE_CHECKING:  # At run time these would import NumPy, and the flags are read from here.
@@ -97,18 +98,6 @@ class StepConfig(Settings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MaskingConfig(Settings):
-  """How training records are masked anew while they are read; see `pipelines.fresh_masks`."""
-
-  masked_lm_prob: float = setting(help="Share of the tokens to mask.", above=0.0, below=1.0, flag="")
-  max_predictions_per_seq: int = setting(help="P of training: most pieces masked in a sequence.", flag="")
-  ngram_probabilities: tuple[float, ...] = setting(help="p(n) for n = 1, 2, … words.", flag="")
-  whole_word: str = setting("original", help="Where a word begins, as of the records.", flag="")
-  redraw_order: bool = setting(False, help="Draw the order of the two segments anew, too.", flag="")
-  vocab_sha256: str = setting("", help="Of the vocabulary.", flag="")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingSettings(Settings):
   """What one run does.
 
@@ -139,9 +128,6 @@ class PretrainingSettings(Settings):
     "",
     help="Weights to start from: a run directory, the original release, TF-Hub or a Hugging Face folder. A pretraining "
     "head that is not there starts anew. The optimizer starts anew.",
-  )
-  on_bad_record: Literal["error", "skip"] = setting(
-    "error", help="Stop at a damaged record, or verify all first and leave those out."
   )
   use_one_hot_embeddings: bool = setting(
     False, help="Look tokens up by a matrix product, as the original on TPUs."
@@ -237,5 +223,4 @@ class PretrainingSettings(Settings):
       "sentence_loss": "on" if self.step.sentence_task else "off",
       "records": data.fingerprint,
       "record_content": data.content,
-      "order_version": data.order_version,
     }

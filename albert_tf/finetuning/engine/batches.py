@@ -13,7 +13,7 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.base import Column, FeatureSet
 from albert_tf.models.task_model import DROPOUT_SEED
 from albert_tf.pipelines.batches import HostShard
-from albert_tf.pipelines.untuned import untuned
+from albert_tf.pipelines.batches import without_autotune
 
 _DROPOUT_STREAM = 1  # Numbers apart from those of the order.
 # Batches are sorted by length within windows of this many, so that an epoch's order stays random across them.
@@ -310,4 +310,4 @@ def planned_dataset(
   options = tf.data.Options()
   # Rewriting the pipeline would copy the rows into its graph.
   options.experimental_optimization.apply_default_optimizations = False
-  return untuned(dataset.with_options(options))
+  return without_autotune(dataset.with_options(options))

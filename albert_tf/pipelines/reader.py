@@ -1,34 +1,12 @@
-"""Stretches of successive records: what an order asks for, and how they are read in the graph."""
-
-from typing import NamedTuple
+"""Records read in the graph: a few long stretches at a time, whichever files they lie in."""
 
 import tensorflow as tf
 
+from albert_tf.pipelines.order import Extents
 from albert_tf.pipelines.record_index import RecordIndex
 from albert_tf.records.shard_index import BLOCK_RECORDS
 
 _PARALLEL_READS = 16  # Extents asked for at once: a bucket answers each only after a while.
-
-
-class StreamPosition(NamedTuple):
-  """A place in the endless stream of training examples."""
-
-  window: int  # Number of the window since the start of epoch 0.
-  offset: int  # Examples of that window already consumed.
-
-
-class HostPart(NamedTuple):
-  """The examples at positions p of the stream with p % parts == part."""
-
-  parts: int = 1
-  part: int = 0
-
-
-class Extents(NamedTuple):
-  """Stretches of the list of all records; int64 `[extents]` each. A count may be 0."""
-
-  starts: tf.Tensor
-  counts: tf.Tensor
 
 
 class ExtentReader:
@@ -41,8 +19,8 @@ class ExtentReader:
   def __init__(self, index: RecordIndex):
     self._paths = tf.constant(index.paths)
     self._first_record = tf.constant(index.first_record)
-    self._first_mark = tf.constant(index.first_mark)
-    self._marks = tf.constant(index.marks)
+    self._first_block = tf.constant(index.first_block)
+    self._block_bytes = tf.constant(index.block_bytes)
 
   def read_all(self, extents: Extents) -> tf.Tensor:
     """The records of all extents, one after the other, as serialized `[n]`."""
@@ -58,15 +36,15 @@ class ExtentReader:
     first, last = tf.unstack(
       tf.searchsorted(self._first_record, tf.stack([start, start + count - 1]), "right")
     )
-    stretches = tf.range(tf.cast(first, tf.int64) - 1, tf.cast(last, tf.int64))
-    before = tf.gather(self._first_record, stretches)
-    begin = tf.maximum(start, before) - before  # Within the stretch.
-    end = tf.minimum(start + count, tf.gather(self._first_record, stretches + 1)) - before
-    mark = tf.gather(self._first_mark, stretches)
-    first_byte = tf.gather(self._marks, mark + begin // BLOCK_RECORDS)
-    last_byte = tf.gather(self._marks, mark - (-end // BLOCK_RECORDS))
+    files = tf.range(tf.cast(first, tf.int64) - 1, tf.cast(last, tf.int64))
+    before = tf.gather(self._first_record, files)
+    begin = tf.maximum(start, before) - before  # Within the file.
+    end = tf.minimum(start + count, tf.gather(self._first_record, files + 1)) - before
+    block = tf.gather(self._first_block, files)
+    first_byte = tf.gather(self._block_bytes, block + begin // BLOCK_RECORDS)
+    last_byte = tf.gather(self._block_bytes, block - (-end // BLOCK_RECORDS))
     parts = tf.data.Dataset.from_tensor_slices(
-      (tf.gather(self._paths, stretches), first_byte, last_byte, begin % BLOCK_RECORDS, end - begin)
+      (tf.gather(self._paths, files), first_byte, last_byte, begin % BLOCK_RECORDS, end - begin)
     )
     records = parts.flat_map(_record_dataset).batch(count).get_single_element()
     found = tf.size(records, out_type=tf.int64)
