@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 import os
 import tempfile
+import types
 from typing import Any
 
 from absl import flags
@@ -21,7 +22,8 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.pipelines.batches import training_batches
-from albert_tf.pipelines.fresh_masks import FreshMasking, FreshMasks
+from albert_tf.pipelines.fresh_masks import FreshMasks
+from albert_tf.pipelines.masking import MaskingConfig
 from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.records import PretrainingSpec, TFRecordWriter, encode_example, read_records
 from albert_tf.records import features as names
@@ -98,20 +100,23 @@ def training(
 
 
 def fresh_masks(spec: PretrainingSpec) -> FreshMasks:
-  return FreshMasks(
-    FreshMasking(
-      masked_lm_prob=0.15,
-      max_predictions_per_seq=spec.max_predictions_per_seq,
-      ngram_probabilities=ngram_probabilities(3).tolist(),
-      word_starts=np.random.default_rng(1).random(_VOCAB_SIZE) < 0.7,
-      cls_id=2,
-      sep_id=3,
-      mask_id=4,
-      random_ids=np.arange(5, _VOCAB_SIZE),
-      redraw_order=True,
-      seed=1,
-    )
+  word_starts = np.random.default_rng(1).random(_VOCAB_SIZE) < 0.7
+  tokenizer: Any = types.SimpleNamespace(
+    vocab_size=_VOCAB_SIZE,
+    pad_id=0,
+    unk_id=1,
+    cls_id=2,
+    sep_id=3,
+    mask_id=4,
+    word_starts=lambda rule: word_starts,
   )
+  masking = MaskingConfig(
+    masked_lm_prob=0.15,
+    max_predictions_per_seq=spec.max_predictions_per_seq,
+    ngram_probabilities=tuple(ngram_probabilities(3).tolist()),
+    redraw_order=True,
+  )
+  return FreshMasks(masking, tokenizer, seed=1)
 
 
 def batch_times(dataset: tf.data.Dataset, batches: int) -> common.Times:

@@ -42,7 +42,8 @@ class Command(Settings):
     None, help="At most this many batches of each set. Default: all.", minimum=1
   )
   layer_similarity: bool = setting(
-    False, help="Also the L2 distance and the angle between input and output of each layer (ALBERT, figure 1)."
+    False,
+    help="Also the L2 distance and the angle between input and output of each layer (ALBERT, figure 1).",
   )
 
 

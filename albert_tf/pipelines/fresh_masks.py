@@ -156,7 +156,9 @@ def chosen_positions(words: Words, budget: tf.Tensor, length: tf.Tensor) -> tf.T
   is_covered = tf.gather(tf.pad(covered, [[0, 0], [0, 1]]), begins, batch_dims=1)
   singles = tf.where(is_covered[..., tf.newaxis], 0, ngrams[..., :1])
   rest = _taken(begins, singles, budget - tf.reduce_sum(taken, axis=1), may_touch=False)
-  return covered | _cover(tf.where(rest > 0, begins, length), tf.where(rest > 0, begins + rest, length), length)
+  return covered | _cover(
+    tf.where(rest > 0, begins, length), tf.where(rest > 0, begins + rest, length), length
+  )
 
 
 def _taken(begins: tf.Tensor, pieces: tf.Tensor, budget: tf.Tensor, *, may_touch: bool) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""The data order: a function of (seed, position), so any position can be the first, and a host reads only its own rows."""
+"""The data order: a function of (seed, position), so that any position can be the first."""
 
 import dataclasses
 from typing import NamedTuple
@@ -31,6 +31,9 @@ class HostPart(NamedTuple):
   part: int = 0
 
 
+_ALL = HostPart()
+
+
 class Extents(NamedTuple):
   """Stretches of the list of all records; int64 `[extents]` each. A count may be 0."""
 
@@ -45,8 +48,10 @@ def host_part(num_hosts: int, host: int) -> HostPart:
     UserError: so many hosts cannot share the `LANES`, and each would read all records.
   """
   if LANES % num_hosts and num_hosts % LANES:
-    fewer = max(n for n in range(1, LANES + 1) if LANES % n == 0 and n < num_hosts) if num_hosts < LANES else (
-      num_hosts // LANES * LANES
+    fewer = (
+      max(n for n in range(1, LANES + 1) if LANES % n == 0 and n < num_hosts)
+      if num_hosts < LANES
+      else (num_hosts // LANES * LANES)
     )
     raise UserError(
       f"Hosts share the reading if their number divides {LANES}, or {LANES} divides it. Received: {num_hosts} hosts, "
@@ -179,7 +184,7 @@ def locate_examples(index: RecordIndex, *, seed: int, position: int, count: int)
   return places
 
 
-def window_records(order: DataOrder, window: int, part: HostPart = HostPart()) -> np.ndarray:
+def window_records(order: DataOrder, window: int, part: HostPart = _ALL) -> np.ndarray:
   """The numbers of a part's records in a window, in the order of the stream, without reading one."""
   this = tf.constant(window, tf.int64)
   extents = order.extents(this, part)

@@ -1,12 +1,15 @@
 """Nothing in the input's graphs grows with the corpus: a graph is sent to every host and compiled again and again."""
 
+import types
+
 import numpy as np
 import pytest
 from support.tiny_records import SPEC
 from tensorflow.core.framework import graph_pb2
 
 from albert_tf.pipelines.batches import HostShard, evaluation_batches, training_batches
-from albert_tf.pipelines.fresh_masks import FreshMasking, FreshMasks
+from albert_tf.pipelines.fresh_masks import FreshMasks
+from albert_tf.pipelines.masking import MaskingConfig
 from albert_tf.pipelines.record_index import RecordIndex
 from albert_tf.records.parse import parse_pretraining_batch
 from albert_tf.records.shard_index import BLOCK_RECORDS
@@ -20,9 +23,8 @@ def index_of(blocks_per_file):
   return RecordIndex(
     paths=tuple(f"train-{number}.tfrecord" for number in range(FILES)),
     first_record=np.arange(FILES + 1, dtype=np.int64) * blocks_per_file * BLOCK_RECORDS,
-    first_mark=np.arange(FILES, dtype=np.int64) * len(marks),
-    marks=np.tile(marks, FILES),
-    num_skipped=0,
+    first_block=np.arange(FILES, dtype=np.int64) * len(marks),
+    block_bytes=np.tile(marks, FILES),
     fingerprint="0",
     content="0",
   )
@@ -30,17 +32,17 @@ def index_of(blocks_per_file):
 
 def fresh_masks(vocab_size):
   return FreshMasks(
-    FreshMasking(
-      masked_lm_prob=0.15,
-      max_predictions_per_seq=3,
-      ngram_probabilities=(1.0,),
-      word_starts=np.ones(vocab_size, bool),
+    MaskingConfig(masked_lm_prob=0.15, max_predictions_per_seq=3, ngram_probabilities=(1.0,)),
+    types.SimpleNamespace(
+      vocab_size=vocab_size,
+      pad_id=0,
+      unk_id=1,
       cls_id=2,
       sep_id=3,
       mask_id=4,
-      random_ids=np.arange(5, vocab_size),
-      seed=1,
-    )
+      word_starts=lambda rule: np.ones(vocab_size, bool),
+    ),
+    seed=1,
   )
 
 

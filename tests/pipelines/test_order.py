@@ -1,20 +1,15 @@
 """The data order: every record once an epoch, seekable, the same for any number of hosts."""
 
 import collections
-import dataclasses
-import functools
-import pathlib
 import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.errors import UserError
 from albert_tf.pipelines.batches import HostShard, evaluation_batches, training_batches
-from albert_tf.pipelines.block_order import BlockOrder
-from albert_tf.pipelines.extents import Extents, HostPart, StreamPosition
-from albert_tf.pipelines.lane_order import LaneOrder
-from albert_tf.pipelines.order import ORDER_VERSION
+from albert_tf.pipelines.order import DataOrder, HostPart, StreamPosition, host_part, window_records
 from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.records import TFRecordWriter
 from albert_tf.records.shard_index import BLOCK_RECORDS
@@ -47,7 +42,7 @@ def index(paths):
   return build_record_index(paths)
 
 
-def numbers(index, start, batches, *, batch_size=32, shard=ONE_HOST, seed=3, version=ORDER_VERSION):
+def numbers(index, start, batches, *, batch_size=32, shard=ONE_HOST, seed=3):
   dataset = training_batches(
     index,
     parse,
@@ -55,28 +50,13 @@ def numbers(index, start, batches, *, batch_size=32, shard=ONE_HOST, seed=3, ver
     global_batch_size=batch_size,
     start_position=start,
     shard=shard,
-    order_version=version,
   )
   return [batch["number"].numpy() for batch in dataset.take(batches)]
 
 
-# The first order is that of runs which began with it.
-@pytest.fixture(scope="module", params=[pytest.param(1, marks=pytest.mark.slow), 2])
-def version(request):
-  return request.param
-
-
 @pytest.fixture(scope="module")
-def epochs_of(index):
-  batches = 2 * NUM_RECORDS // 512 + 1
-  return functools.cache(
-    lambda version: np.concatenate(numbers(index, 0, batches, batch_size=512, version=version))
-  )
-
-
-@pytest.fixture(scope="module")
-def two_epochs(epochs_of, version):
-  return epochs_of(version)
+def two_epochs(index):
+  return np.concatenate(numbers(index, 0, 2 * NUM_RECORDS // 512 + 1, batch_size=512))
 
 
 def test_every_epoch_holds_every_record_once_in_another_order(two_epochs):
@@ -87,42 +67,46 @@ def test_every_epoch_holds_every_record_once_in_another_order(two_epochs):
 
 
 @pytest.mark.parametrize("start", [0, 4095, 32_768 + 5, NUM_RECORDS - 5, NUM_RECORDS + 4097])
-def test_any_position_can_be_the_first(index, two_epochs, version, start):
-  found = np.concatenate(numbers(index, start, 5, version=version))
+def test_any_position_can_be_the_first(index, two_epochs, start):
+  found = np.concatenate(numbers(index, start, 5))
   np.testing.assert_array_equal(found, two_epochs[start : start + 160])
 
 
-def test_step_one_million_costs_a_seek(index, version):
+def test_step_one_million_costs_a_seek(index):
   """Its batches are those of the stream, and come without the four billion before them."""
   start = 10**6 * 4096
   started = time.monotonic()
-  first = np.concatenate(numbers(index, start, 4, version=version))
+  first = np.concatenate(numbers(index, start, 4))
   assert time.monotonic() - started < 20
-  np.testing.assert_array_equal(np.concatenate(numbers(index, start + 32, 3, version=version)), first[32:])
+  np.testing.assert_array_equal(np.concatenate(numbers(index, start + 32, 3)), first[32:])
   assert len(set(first.tolist())) == 128
 
 
-# (version, hosts, rows of a host, first example): windows and epochs end within batches; 3 does not divide the lanes.
+# (hosts, rows of a host, first example): windows and epochs end within batches; of 128 hosts, two share a lane.
 @pytest.mark.parametrize(
-  ("version", "hosts", "rows", "start"),
+  ("hosts", "rows", "start"),
   [
-    pytest.param(1, 2, 16, NUM_RECORDS - 40, marks=pytest.mark.slow),
-    (2, 2, 16, 32_768 - 40),
-    (2, 3, 7, NUM_RECORDS - 40),
-    pytest.param(2, 4, 50, 2 * NUM_RECORDS - 700, marks=pytest.mark.slow),
+    (2, 16, 32_768 - 40),
+    pytest.param(4, 50, 2 * NUM_RECORDS - 700, marks=pytest.mark.slow),
+    pytest.param(128, 2, NUM_RECORDS - 40, marks=pytest.mark.slow),
   ],
-  indirect=["version"],
 )
-def test_hosts_share_every_batch_without_overlap(index, two_epochs, version, hosts, rows, start):
+def test_hosts_share_every_batch_without_overlap(index, two_epochs, hosts, rows, start):
   batch = hosts * rows
   parts = []
   for host in range(hosts):
     shard = HostShard(num_replicas=hosts, num_hosts=hosts, host=host)
-    parts.append(numbers(index, start, 3, batch_size=batch, shard=shard, version=version))
+    parts.append(numbers(index, start, 3, batch_size=batch, shard=shard))
   for step in range(3):
     together = np.concatenate([part[step] for part in parts])
     expected = two_epochs[start + step * batch : start + (step + 1) * batch]
     assert sorted(together.tolist()) == sorted(expected.tolist())
+
+
+@pytest.mark.parametrize(("hosts", "fitting"), [(3, 2), (6, 4), (63, 32), (100, 64)])
+def test_hosts_that_would_each_read_everything_are_refused(index, hosts, fitting):
+  with pytest.raises(UserError, match=f"Received: {hosts} hosts.*Use {fitting},"):
+    numbers(index, 0, 1, batch_size=hosts, shard=HostShard(num_replicas=hosts, num_hosts=hosts, host=1))
 
 
 def test_hosts_of_several_replicas(index):
@@ -135,27 +119,18 @@ def test_hosts_of_several_replicas(index):
     assert sorted(found.tolist()) == sorted(whole[step].tolist())
 
 
-def places(order, window, part):
-  """Numbers of records in the order of the stream, without reading one."""
-  window = tf.constant(window, tf.int64)
-  extents = order.extents(window, part)
-  pairs = zip(extents.starts.numpy(), extents.counts.numpy(), strict=True)
-  read = np.concatenate([np.arange(start, start + count) for start, count in pairs])
-  return read[order.arrangement(window, part, extents).numpy()]
-
-
 @pytest.mark.parametrize("num_records", [1, 63, 1000, 32_768, 32_769, 70_001])
 def test_parts_of_hosts_are_the_whole_for_any_size(num_records):
   """What a host reads is what it uses: each part holds the positions p with p % hosts == host, in order."""
-  order = LaneOrder(num_records=num_records, seed=num_records)
+  order = DataOrder(num_records=num_records, seed=num_records)
   windows = order.windows_per_epoch
   for hosts in (1, 4, 64):
     first = num_records  # Of epoch 1.
     for window in range(windows, 2 * windows):
-      whole = places(order, window, HostPart())
+      whole = window_records(order, window, HostPart())
       for host in {0, 1 % hosts, hosts - 1}:
-        part = order.part(hosts, host)
-        mine = places(order, window, part)
+        part = host_part(hosts, host)
+        mine = window_records(order, window, part)
         np.testing.assert_array_equal(mine, whole[(host - first) % hosts :: hosts])
         for offset in (0, 1, len(whole) // 2, len(whole)):
           before = order.before(StreamPosition(window, offset), part)
@@ -163,62 +138,30 @@ def test_parts_of_hosts_are_the_whole_for_any_size(num_records):
       first += len(whole)
     assert first == 2 * num_records
   epochs = [
-    np.concatenate([places(order, e * windows + w, HostPart()) for w in range(windows)]) for e in (0, 5)
+    np.concatenate([window_records(order, e * windows + w, HostPart()) for w in range(windows)])
+    for e in (0, 5)
   ]
   for epoch in epochs:
     assert np.array_equal(np.sort(epoch), np.arange(num_records))
   assert num_records < 64 or np.mean(epochs[0] == epochs[1]) < 0.05
 
 
-def test_the_seed_is_the_order_and_neighbours_are_torn_apart(index, two_epochs, version):
-  assert np.mean(np.concatenate(numbers(index, 0, 50, seed=4, version=version)) == two_epochs[:1600]) < 0.02
+def test_the_seed_is_the_order_and_neighbours_are_torn_apart(index, two_epochs):
+  assert np.mean(np.concatenate(numbers(index, 0, 50, seed=4)) == two_epochs[:1600]) < 0.02
   distance = np.abs(np.diff(two_epochs[:NUM_RECORDS].astype(np.int64)))
   assert np.mean(distance < BLOCK_RECORDS) < 0.05  # In file order every distance is 1.
 
 
-def test_nothing_in_a_graph_grows_with_the_corpus(index):
-  def graph_bytes(index):
-    dataset = training_batches(index, parse, seed=3, global_batch_size=32)
-    sizes, pending = [], [dataset]
-    while pending:
-      each = pending.pop()
-      pending += each._inputs()
-      sizes += [function.function.graph.as_graph_def().ByteSize() for function in each._functions()]
-    return sum(sizes)
-
-  many = 200_000  # Blocks, of one file each.
-  marks = np.arange(2 * many, dtype=np.int64) * 10_000
-  large = dataclasses.replace(
-    index,
-    paths=("gs://bucket/a-long-name",) * many,
-    first_record=np.arange(many + 1, dtype=np.int64) * BLOCK_RECORDS,
-    first_mark=np.arange(many, dtype=np.int64) * 2,
-    marks=marks,
-  )
-  assert graph_bytes(large) < graph_bytes(index) + 1000
-
-
 def test_positions_are_arithmetic():
-  order = BlockOrder(num_records=10_000, seed=1)
-  assert order.windows_per_epoch == 3
-  assert order.locate(0) == (0, 0)
-  assert order.locate(9_999) == (2, 9_999 - 2 * 4096)
-  assert order.locate(10_000) == (3, 0)
-  assert order.locate(10**15 * 10_000 + 4096) == (3 * 10**15 + 1, 0)
-  order = LaneOrder(num_records=70_000, seed=1)
+  order = DataOrder(num_records=70_000, seed=1)
   assert order.locate(10**15 * 70_000 + 65_537) == (3 * 10**15 + 2, 1)
 
 
-def test_the_orders_are_pinned():
-  """A change of an order breaks the resume of running jobs: a new order is a new version."""
-  order = BlockOrder(num_records=100 * BLOCK_RECORDS + 5, seed=12345)
-  assert order.window_blocks(tf.constant(0, tf.int64)).numpy()[:6].tolist() == [23, 6, 47, 79, 55, 41]
-  hundred = Extents(tf.constant([0], tf.int64), tf.constant([100], tf.int64))
-  shuffled = order.arrangement(tf.constant(7, tf.int64), HostPart(), hundred)
-  assert shuffled.numpy()[:6].tolist() == [52, 2, 18, 51, 45, 43]
-  order = LaneOrder(num_records=100_000, seed=12345)
-  assert places(order, 0, HostPart())[:6].tolist() == PINNED_FULL
-  assert places(order, 7, HostPart(4, 1))[:6].tolist() == PINNED_REST
+def test_the_order_is_pinned():
+  """A change of the order breaks the resume of running jobs."""
+  order = DataOrder(num_records=100_000, seed=12345)
+  assert window_records(order, 0)[:6].tolist() == PINNED_FULL
+  assert window_records(order, 7, HostPart(4, 1))[:6].tolist() == PINNED_REST
 
 
 PINNED_FULL = [51265, 42756, 20179, 13463, 79348, 76694]
@@ -246,20 +189,7 @@ def test_hosts_evaluate_every_record_once(paths):
   assert np.concatenate([batch["number"].numpy() for batch in some]).tolist() == list(range(18))
 
 
-def test_damaged_records_are_left_out_and_the_rest_stays_readable(paths, tmp_path):
-  data = bytearray(pathlib.Path(paths[2]).read_bytes())
-  data[build_record_index([paths[2]]).marks[3] + 13] ^= 1  # In the data of record 3 * 64.
-  damaged = tmp_path / "train-0.tfrecord"
-  damaged.write_bytes(bytes(data))
-  index = build_record_index([str(damaged), paths[1]], on_bad_record="skip")
-  assert (index.num_skipped, index.num_records, len(index.paths)) == (1, 709, 3)
-  for version in (1, 2):
-    seen = np.concatenate(numbers(index, 0, 709 // 8, batch_size=8, version=version))[:704]
-    assert len(set(seen.tolist())) == 704
-    assert 40 + 3 * BLOCK_RECORDS not in seen
-
-
-def test_masks_are_asked_for_by_epoch_and_record(index, version, two_epochs):
+def test_masks_are_asked_for_by_epoch_and_record(index, two_epochs):
   start = NUM_RECORDS - 300
   found = []
   for host in range(2):
@@ -270,7 +200,6 @@ def test_masks_are_asked_for_by_epoch_and_record(index, version, two_epochs):
       global_batch_size=100,
       start_position=start,
       shard=HostShard(num_replicas=2, num_hosts=2, host=host),
-      order_version=version,
       mask=lambda batch, epochs, records: {**batch, "epoch": epochs, "record": records},
     )
     found.append(list(dataset.take(6)))

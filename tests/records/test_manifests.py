@@ -8,7 +8,6 @@ import pytest
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import Baseline, Manifest, RecordFile, find_manifests
-from albert_tf.training.held_out import files_by_source
 from albert_tf.training.record_source import describe_records
 
 _TRAIN = [f"train-0000{n}-of-00003" for n in range(3)]
@@ -142,20 +141,3 @@ def test_a_manifest_without_held_out_files_gives_no_baseline_where_none_are_read
   manifest = Manifest.load(str(tmp_path / "a"))
   dataclasses.replace(manifest, files=manifest.files[:-1]).save(str(tmp_path / "a"))
   assert _describe(one).baselines == {}
-
-
-def test_empty_held_out_files_count_only_where_no_other_is_there(tmp_path):
-  empty, held_out = (_directory(tmp_path, name, held_out=number)[1] for name, number in (("a", 0), ("b", 2)))
-  assert files_by_source([empty, held_out]) == {"": [held_out]}
-  assert files_by_source([empty]) == {"": [empty]}  # Which is an error when it is read.
-
-
-def test_a_share_that_is_named_settles_records_of_several(tmp_path):
-  paths = [
-    path
-    for name, share in (("a", 0.15), ("b", 0.3))
-    for path in _directory(tmp_path, name, settings={"masked_lm_prob": share})[0]
-  ]
-  assert _describe(paths).masking(0.2).masked_lm_prob == 0.2
-  with pytest.raises(UserError, match="masked_lm_prob"):
-    _describe(paths).masking(None)

@@ -140,7 +140,7 @@ def test_a_run_takes_words_and_vocabulary_from_the_records(
   tokenizer, run = load_tokenizer(vocab_file, do_lower_case=False), _settings(records, tmp_path)
   assert run.masking.vocab_sha256 == tokenizer.model_sha256
   np.testing.assert_array_equal(fresh_masking(run).word_starts, tokenizer.word_starts("original"))
-  RunDirectory(run.output_dir).write(run, DataIdentity("made up", "made up", 1), versions={})
+  RunDirectory(run.output_dir).write(run, DataIdentity("made up", "made up"), versions={})
   kept = load_tokenizer(run.output_dir)
   assert (kept.config, kept.model_sha256) == (tokenizer.config, tokenizer.model_sha256)
 

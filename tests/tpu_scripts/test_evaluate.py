@@ -12,7 +12,7 @@ from support.tiny_records import SPEC, VOCAB_SIZE, random_examples, write_record
 from albert_tf import compat
 from albert_tf.checkpoints.bundle import latest_checkpoint
 from albert_tf.optim.config import OptimizerConfig
-from albert_tf.records import Manifest, PretrainingSpec, RecordFile
+from albert_tf.records import Manifest, RecordFile
 from albert_tf.training.metrics_log import read_metrics
 from albert_tf.training.pretraining import run_pretraining
 
@@ -117,19 +117,3 @@ def test_layers_are_compared_and_the_averaged_weights_are_others(folder, runs):
 def test_what_cannot_be_evaluated_is_refused(runs, name, message):
   assert runs[name].status == 2, runs[name]
   assert message in runs[name].stderr
-
-
-def test_spec_of_a_set_is_its_manifests(folder):
-  """Longer and shorter sets stand beside each other."""
-  from albert_tf.training.probes import read_probe_set
-
-  pattern = str(next(folder.glob(f"nsp{VOCAB_SIZE}/eval-*")))
-  probe = read_probe_set(
-    "a",
-    [pattern],
-    vocab_size=VOCAB_SIZE,
-    vocab_sha256="",
-    max_position_embeddings=16,
-    spec=PretrainingSpec(99, 9),
-  )
-  assert (probe.spec, probe.sentence_task) == (SPEC, "next_sentence")

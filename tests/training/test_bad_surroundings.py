@@ -78,7 +78,7 @@ def test_a_run_killed_in_its_first_write_can_start_again(finished, tmp_path):
   run = tmp_path / "run"
   run.mkdir()
   (run / "run.json.tmp-0a1b2c3d").write_text('{"identity": {"albert_')
-  data = DataIdentity("fingerprint", "content", order_version=2)
+  data = DataIdentity("fingerprint", "content")
   RunDirectory(str(run)).check(finished, data)
   RunDirectory(str(run)).write(finished, data, versions={})
   assert {path.name for path in run.iterdir()} == {"run.json", "albert_config.json"}

@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-import shutil
 
 import numpy as np
 import pytest
@@ -104,11 +103,3 @@ def test_an_update_that_is_not_finite_is_refused(folder, tmp_path):
   settings = tiny_settings(folder, "run", input_files=(path,))
   with pytest.raises(NonFiniteError, match=r"loss=nan.* between steps 1 and 1"):
     run_pretraining(settings, check_only=True)
-
-
-@pytest.mark.slow
-def test_damaged_evaluation_records_can_be_left_out(folder, tmp_path):
-  late = broken(tmp_path, "late", random_examples(30, seed=3), 271 * 20 + 60)
-  settings = tiny_settings(folder, str(tmp_path / "run"), eval_input_files=late, on_bad_record="skip")
-  assert run_pretraining(settings).step == 12
-  shutil.rmtree(tmp_path / "run")

@@ -49,7 +49,7 @@ def settings(tmp_path_factory):
 
 def batches(settings, count):
   strategy = tf.distribute.OneDeviceStrategy("cpu:0")
-  source = checked_input(settings, strategy, order_version=2, write=False, says=False)
+  source = checked_input(settings, strategy, write=False, verbose=False)
   iterator = source.training_iterator(0)
   return [{name: value.numpy() for name, value in next(iterator).items()} for _ in range(count)]
 
@@ -102,7 +102,7 @@ def test_an_interrupted_run_goes_on_with_the_same_masks(settings, monkeypatch):
     patch.setattr(AlbertTokenizer, "from_pretrained", refusing(AlbertTokenizer.from_pretrained, vocabulary))
     read, identity = read_run(parts.output_dir)
     index = read_index(records, read, identity)
-    batch, _ = read_batch(index, read, find_origin(parts.output_dir, read, 9), identity["order_version"])
+    batch, _ = read_batch(index, read, find_origin(parts.output_dir, read, 9))
   for name, value in batches(settings, 9)[8].items():
     np.testing.assert_array_equal(batch[name], value)
 

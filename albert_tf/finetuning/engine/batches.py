@@ -12,8 +12,7 @@ from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.base import Column, FeatureSet
 from albert_tf.models.task_model import DROPOUT_SEED
-from albert_tf.pipelines.batches import HostShard
-from albert_tf.pipelines.batches import without_autotune
+from albert_tf.pipelines.batches import HostShard, without_autotune
 
 _DROPOUT_STREAM = 1  # Numbers apart from those of the order.
 # Batches are sorted by length within windows of this many, so that an epoch's order stays random across them.
