@@ -11,6 +11,7 @@ from albert_tf.errors import UserError
 from albert_tf.records import PretrainingSpec, read_records
 from albert_tf.records.example import decode_example
 from albert_tf.records.features import ALL_FEATURES, INPUT_IDS, MASKED_LM_IDS, TOKEN_BOUNDARY
+from albert_tf.records.shard_index import load_shard_index
 from albert_tf.records.tfrecord import HEADER_BYTES, walk_records
 
 _CHECKED_RECORDS = 200
@@ -95,8 +96,11 @@ def find_fault(paths: Sequence[str], message: str) -> str | None:
 
 
 def _damage_at(path: str, byte: int) -> bool:
-  """Whether the record whose length, or whose data, begins at `byte` is damaged; reads that record alone."""
-  for start in (byte, byte - HEADER_BYTES):
-    if 0 <= start <= files.size(path) - HEADER_BYTES and next(walk_records(path, start=start)).fault:
-      return True
+  """Whether the record whose length, or whose data, begins at `byte` is damaged; reads that record's block alone."""
+  index = load_shard_index(path)
+  begins = index.offsets if index is not None else np.zeros(1, np.int64)
+  block = max(int(np.searchsorted(begins, byte, side="right")) - 1, 0)
+  for record in walk_records(path, start=int(begins[block])):
+    if record.fault or record.end > byte:
+      return record.fault is not None and byte in (record.start, record.start + HEADER_BYTES)
   return False
