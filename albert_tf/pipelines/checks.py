@@ -74,7 +74,7 @@ def _check_lengths(features: Mapping[str, np.ndarray], spec: PretrainingSpec, *,
 
 
 def find_fault(paths: Sequence[str], message: str) -> str | None:
-  """Names, for a person, the file that is gone or the record that is damaged; None where nothing wrong was found.
+  """Says which file is gone, or which is damaged at which byte; None where nothing wrong was found.
 
   Args:
     paths: the files that were read.
@@ -88,10 +88,9 @@ def find_fault(paths: Sequence[str], message: str) -> str | None:
   if not byte:
     return None
   damaged = next((path for path in suspects if _damage_at(path, int(byte[1]))), None)
-  where = damaged or f"one of {len(suspects)} files, the first {suspects[0]}"
-  return (
-    f"Every record of a TFRecord file must be complete. Received: a damaged one at byte {byte[1]} of {where}. Copy "
-    "the file again from its source, or make it again; tfrecords_tools/inspect_records.py --validate checks it."
+  return damaged and (
+    f"Every record of a TFRecord file must be complete. Received: a damaged one at byte {byte[1]} of {damaged}. Copy "
+    "the file again from its source, or make it again."
   )
 
 

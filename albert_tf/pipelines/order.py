@@ -3,11 +3,9 @@
 import dataclasses
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import UserError
-from albert_tf.pipelines.record_index import RecordIndex
 
 LANES = 64  # So many hosts at most share the reading; a batch of 64 comes from 64 places of the corpus.
 LANE_RECORDS = 512  # About 1.8 MB at length 512, one request; a window is 64 times that.
@@ -29,9 +27,6 @@ class HostPart(NamedTuple):
 
   parts: int = 1
   part: int = 0
-
-
-_ALL = HostPart()
 
 
 class Extents(NamedTuple):
@@ -160,34 +155,3 @@ class DataOrder:
     shuffled = tf.argsort(tf.where(exists, draws, 2**31), stable=True)
     places = tf.cast(shuffled, tf.int64) + tf.cumsum(extents.counts, exclusive=True)[:, tf.newaxis]
     return tf.boolean_mask(tf.transpose(places), tf.transpose(exists))  # Row by row through the lanes.
-
-
-class RecordPlace(NamedTuple):
-  """Where a record lies: its file, and its number in it, from 0."""
-
-  path: str
-  record: int
-
-
-def locate_examples(index: RecordIndex, *, seed: int, position: int, count: int) -> list[RecordPlace]:
-  """The places of the examples `[position, position + count)` of the stream, without reading a record."""
-  order = DataOrder(num_records=index.num_records, seed=seed)
-  window, skipped = order.locate(position)
-  numbers: list[int] = []  # In the list of all records.
-  while len(numbers) < count:
-    numbers += window_records(order, window)[skipped:].tolist()
-    window, skipped = window + 1, 0
-  places = []
-  for number in numbers[:count]:
-    file = int(np.searchsorted(index.first_record, number, side="right")) - 1
-    places.append(RecordPlace(index.paths[file], number - int(index.first_record[file])))
-  return places
-
-
-def window_records(order: DataOrder, window: int, part: HostPart = _ALL) -> np.ndarray:
-  """The numbers of a part's records in a window, in the order of the stream, without reading one."""
-  this = tf.constant(window, tf.int64)
-  extents = order.extents(this, part)
-  pairs = zip(extents.starts.numpy(), extents.counts.numpy(), strict=True)
-  read = np.concatenate([np.arange(start, start + count) for start, count in pairs])
-  return read[order.arrangement(this, part, extents).numpy()]

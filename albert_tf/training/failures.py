@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.errors import UserError
+from albert_tf.pipelines.checks import find_fault
 from albert_tf.training.settings import PretrainingSettings
 
 _CONTINUES = "The same command continues from the last checkpoint."
@@ -49,7 +50,10 @@ def readable_errors(settings: PretrainingSettings) -> Iterator[None]:
     for pattern, advice in _ADVICE.items():
       line = next((line for line in error.message.splitlines() if re.search(pattern, line)), None)
       if line is not None:
-        raise UserError(f"{line.strip()[-300:].rstrip('.')}. {advice}") from error
+        named = pattern is _RECORDS and find_fault(
+          [*settings.input_files, *settings.eval_input_files], error.message
+        )
+        raise UserError(named or f"{line.strip()[-300:].rstrip('.')}. {advice}") from error
     raise
   except files.StoreError as error:  # Says itself what to do.
     raise UserError(f"{error} {_CONTINUES}") from error

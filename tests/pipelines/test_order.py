@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from albert_tf.errors import UserError
 from albert_tf.pipelines.batches import HostShard, evaluation_batches, training_batches
-from albert_tf.pipelines.order import DataOrder, HostPart, StreamPosition, host_part, window_records
+from albert_tf.pipelines.order import DataOrder, HostPart, StreamPosition, host_part
 from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.records import TFRecordWriter
 from albert_tf.records.shard_index import BLOCK_RECORDS
@@ -117,6 +117,15 @@ def test_hosts_of_several_replicas(index):
   for step in range(3):
     found = np.concatenate([rows for part in parts for rows in part[2 * step : 2 * step + 2]])
     assert sorted(found.tolist()) == sorted(whole[step].tolist())
+
+
+def window_records(order, window, part=HostPart()):  # noqa: B008
+  """Numbers of a part's records in the order of the stream, without reading one."""
+  window = tf.constant(window, tf.int64)
+  extents = order.extents(window, part)
+  pairs = zip(extents.starts.numpy(), extents.counts.numpy(), strict=True)
+  read = np.concatenate([np.arange(start, start + count) for start, count in pairs])
+  return read[order.arrangement(window, part, extents).numpy()]
 
 
 @pytest.mark.parametrize("num_records", [1, 63, 1000, 32_768, 32_769, 70_001])
