@@ -2,8 +2,6 @@
 
 import dataclasses
 import os
-import pathlib
-import shutil
 import signal
 
 import numpy as np
@@ -16,11 +14,9 @@ import tensorflow as tf
 from albert_tf.checkpoints.bundle import read_bundle
 from albert_tf.errors import UserError
 from albert_tf.records import features as names
-from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.training.inputs import checked_input
 from albert_tf.training.pretraining import run_pretraining
 from albert_tf.training.record_source import describe_records
-from albert_tf.training.replay.source import find_origin, read_batch, read_index, read_run
 from albert_tf.training.reporting.reporter import Reporter
 from albert_tf.training.settings import PretrainingSettings
 
@@ -93,22 +89,6 @@ def test_an_interrupted_run_goes_on_with_the_same_masks(settings, monkeypatch):
   assert one.keys() == two.keys()
   for name in one:
     np.testing.assert_array_equal(one[name], two[name], err_msg=name)
-  # A replay sees the masks that the update had, by the run's own vocabulary: the records' may have moved with them.
-  moved = pathlib.Path(settings.output_dir).parent / "moved"
-  moved.mkdir()
-  records = [shutil.copy(path, moved) for path in settings.input_files]
-  vocabulary = pathlib.Path(settings.tokenizer_path)
-  with monkeypatch.context() as patch:
-    patch.setattr(AlbertTokenizer, "from_pretrained", refusing(AlbertTokenizer.from_pretrained, vocabulary))
-    read, identity = read_run(parts.output_dir)
-    index = read_index(records, read, identity)
-    batch, _ = read_batch(index, read, find_origin(parts.output_dir, read, 9))
-  for name, value in batches(settings, 9)[8].items():
-    np.testing.assert_array_equal(batch[name], value)
-
-
-def refusing(read, gone):
-  return lambda path: pytest.fail(f"reads {path}") if pathlib.Path(path) == gone else read(path)
 
 
 @pytest.mark.slow

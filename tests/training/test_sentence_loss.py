@@ -1,7 +1,6 @@
 """A run without a sentence loss trains nothing of it, and one of next-sentence records says so."""
 
 import dataclasses
-import json
 import os
 import signal
 
@@ -23,8 +22,7 @@ from albert_tf.training import step as step_module
 from albert_tf.training.checkpoints import save_averages
 from albert_tf.training.metrics_log import read_metrics
 from albert_tf.training.pretraining import run_pretraining
-from albert_tf.training.replay.compute import replay_step
-from albert_tf.training.replay.text import render, to_json
+from albert_tf.training.replay import replay_step
 from albert_tf.training.reporting.reporter import Reporter
 from albert_tf.training.settings import StepConfig
 
@@ -135,27 +133,16 @@ def test_its_checkpoints_hold_the_whole_model_and_its_reports_no_sentence_metric
   assert all(record["loss"] == record["masked_lm_loss"] for record in reports)
 
 
-@pytest.mark.parametrize("task", ["", "next_sentence"])
-def test_a_replayed_update_has_the_losses_of_its_run(run, task):
-  """The run of next-sentence records reports by that name, everywhere."""
-  folder, settings = run
-  run_dir = str(folder / "whole")
-  if task:
-    settings = tiny_settings(folder, "nsp", step=StepConfig(global_batch_size=8, sentence_task=task))
-    optimizer = dataclasses.replace(settings.optimizer, num_train_steps=4)
-    run_pretraining(dataclasses.replace(settings, optimizer=optimizer, iterations_per_loop=1))
-    run_dir = settings.output_dir
-    for record in read_metrics(f"{run_dir}/metrics.jsonl"):
-      names = {name for name in record if "sentence" in name}
-      assert names == {"next_sentence_loss", "next_sentence_accuracy"}, record["split"]
-  replayed = replay_step(run_dir, 1, num_gradients=1)
-  written, text = (
-    to_json(replayed, None),
-    "\n".join(render(replayed, None, num_shown=2, max_chars=0, width=99)),
-  )
-  found = {name for name in json.dumps(written).replace('"', " ").split() if "sentence" in name}
-  assert found == ({"next_sentence_loss", "next_sentence_accuracy"} if task else set())
-  assert ("next sentence" in text) == bool(task)
-  assert " order " not in text
-  if not task:
-    assert replayed.loss == pytest.approx(replayed.masked_lm_loss, rel=1e-3)
+def test_the_run_of_next_sentence_records_reports_by_that_name(run):
+  folder, _ = run
+  settings = tiny_settings(folder, "nsp", step=StepConfig(global_batch_size=8, sentence_task="next_sentence"))
+  optimizer = dataclasses.replace(settings.optimizer, num_train_steps=4)
+  run_pretraining(dataclasses.replace(settings, optimizer=optimizer, iterations_per_loop=1))
+  for record in read_metrics(f"{settings.output_dir}/metrics.jsonl"):
+    names = {name for name in record if "sentence" in name}
+    assert names == {"next_sentence_loss", "next_sentence_accuracy"}, record["split"]
+
+
+def test_a_replayed_update_has_no_sentence_loss_where_its_run_has_none(run):
+  folder, _ = run
+  assert {example.sentence_loss for example in replay_step(str(folder / "whole"), 1).examples} == {0.0}

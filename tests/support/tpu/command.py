@@ -23,14 +23,16 @@ _TPU_SCRIPTS = pathlib.Path(__file__).parents[3] / "tpu_scripts"
 
 
 def _run_once(module: Any, words: Sequence[str]) -> tuple[int | str, str, str]:
-  from absl import flags
+  from albert_tf import commands
 
-  from albert_tf.errors import exit_on_user_error
-
+  sys.argv = [module.__name__, *words]
   out, err = io.StringIO(), io.StringIO()
   with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    status: int | str = 0
     try:
-      status = exit_on_user_error(module.main)(flags.FLAGS([module.__name__, *words])) or 0
+      commands.run(module.main)
+    except SystemExit as end:
+      status = end.code or 0
     except Exception:
       status = traceback.format_exc()
   return status, out.getvalue(), err.getvalue()
@@ -82,9 +84,10 @@ def host(addresses: str, index: int, cores: int) -> None:
 
 
 if __name__ == "__main__":
+  arguments = sys.argv[1:]
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
   os.environ.update(CUDA_VISIBLE_DEVICES="-1", TPU_LOAD_LIBRARY="0")
-  if sys.argv[1] == "host":
-    host(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+  if arguments[0] == "host":
+    host(arguments[1], int(arguments[2]), int(arguments[3]))
   else:
-    run(sys.argv[2], json.loads(sys.argv[3]))
+    run(arguments[1], json.loads(arguments[2]))
