@@ -22,7 +22,7 @@ READ_FLAGS = """
 import importlib, json, sys
 sys.path[:0] = [".", "tpu_scripts"]
 from absl import flags
-from flag_settings import expand_flag_files
+from albert_tf.commands import expand_flag_files
 importlib.import_module(sys.argv[1])
 values = []
 for arguments in json.loads(sys.argv[2]):

@@ -75,7 +75,7 @@ for _settings_class in (
   commands.define_flags(_settings_class)
 
 
-def read_settings(command: Command) -> PretrainingSettings:
+def read_settings(command: Command, distribution: DistributionConfig) -> PretrainingSettings:
   """The settings of the run that the flags and the records say."""
   from albert_tf.training.record_source import describe_records
 
@@ -107,7 +107,7 @@ def read_settings(command: Command) -> PretrainingSettings:
     model=model,
     optimizer=commands.from_flags(OptimizerConfig, learning_rate=learning_rate),
     step=step,
-    distribution=commands.from_flags(DistributionConfig),
+    distribution=distribution,
     max_seq_length=records.max_seq_length,
     max_predictions_per_seq=records.max_predictions_per_seq,
     masking=records.masking(command.masked_lm_prob) if command.masking == "fresh" else None,
@@ -137,10 +137,10 @@ def _machine(settings: PretrainingSettings, usd_per_hour: float) -> "Machine":
 
 
 def main() -> int:
-  command = commands.from_flags(Command)
-  output_dir, tpu = flags.FLAGS.output_dir, flags.FLAGS.tpu
+  command, distribution = commands.from_flags(Command), commands.from_flags(DistributionConfig)
+  output_dir = flags.FLAGS.output_dir
   if command.doctor:
-    return doctor.report(tpu=tpu, output_dir=output_dir or "")
+    return doctor.report(tpu=distribution.tpu, output_dir=output_dir or "")
   if not command.input_file or not output_dir:
     raise UserError(
       "A run needs its records and its directory. Received: "
@@ -148,10 +148,10 @@ def main() -> int:
     )
   flags_text = flags.FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
   read_buckets_in_extents()
-  load_tensorflow(tpu)
+  load_tensorflow(distribution.tpu)
   from albert_tf.training.pretraining import run_pretraining
 
-  settings = read_settings(command)
+  settings = read_settings(command, distribution)
   result = run_pretraining(
     settings,
     flags_text=flags_text,
