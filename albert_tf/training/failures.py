@@ -50,10 +50,12 @@ def readable_errors(settings: PretrainingSettings) -> Iterator[None]:
     for pattern, advice in _ADVICE.items():
       line = next((line for line in error.message.splitlines() if re.search(pattern, line)), None)
       if line is not None:
-        named = pattern is _RECORDS and find_fault(
-          [*settings.input_files, *settings.eval_input_files], error.message
-        )
-        raise UserError(named or f"{line.strip()[-300:].rstrip('.')}. {advice}") from error
+        if pattern is _RECORDS:
+          found = find_fault([*settings.input_files, *settings.eval_input_files], error.message)
+          raise UserError(found or f"{line.strip()[-300:].rstrip('.')}. {advice}") from error
+        task = re.search(r"/job:(?!localhost\b)(\w+)/replica:\d+/task:(\d+)", error.message)
+        worker = f"{task[1]} {task[2]}: " if task else ""
+        raise UserError(f"{worker}{line.strip()[-300:].rstrip('.')}. {advice}") from error
     raise
   except files.StoreError as error:  # Says itself what to do.
     raise UserError(f"{error} {_CONTINUES}") from error

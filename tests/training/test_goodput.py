@@ -70,19 +70,6 @@ def test_what_was_done_beyond_the_checkpoint_is_lost_and_the_time_between_lives_
   assert table[-1].strip() == "60.00 US dollars, without the time that no process ran"
 
 
-def test_a_third_life_killed_before_its_first_report_loses_nothing_twice(tmp_path, clock):
-  path = tmp_path / "goodput.json"
-  first = life(path, clock, at_checkpoint={}, marks=[("step", 20, 0)])
-  first.write(now=True)
-  for _ in range(2):
-    again = life(path, clock, at_checkpoint={}, marks=[("restart", 4, 0)])
-    assert (again.seconds["step"], again.seconds["lost"]) == (0, 20)
-    again.write(now=True)
-  assert again.total == clock.now - 1000
-  unknown = life(path, clock, at_checkpoint=None, marks=[("step", 4, 0)])
-  assert (unknown.seconds["step"], unknown.lives) == (4, 4)
-
-
 def test_the_record_is_written_now_and_then_and_damage_is_said(tmp_path, clock):
   path = tmp_path / "goodput.json"
   ledger = life(path, clock, at_checkpoint={}, marks=[("step", 20, 0)])

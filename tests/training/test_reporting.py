@@ -84,15 +84,6 @@ def test_progress_is_plain_lines_without_a_terminal(tmp_path):
   assert text[3] == "held-out at step 20 · loss 7 · masked LM 6.5 25.0%"
 
 
-def test_the_first_estimate_is_of_the_updates_that_were_timed(tmp_path):
-  """The one that includes the compilation is not."""
-  stream = io.StringIO()
-  reporter = make(tmp_path, 100, stream=stream)
-  reporter.train(10, METRICS, updates=9, seconds=9.0, examples=9, tokens=9)
-  reporter.close()
-  assert "ETA 0:01:30" in stream.getvalue()
-
-
 @pytest.mark.slow
 def test_progress_on_a_terminal_is_one_bar(tmp_path):
   stream = io.StringIO()
@@ -117,14 +108,6 @@ def test_resume_forgets_reports_beyond_the_checkpoint(tmp_path):
   assert tensorboard_steps(tmp_path, "train") == [10, 20, 30, 40, 50]
 
 
-def test_same_step_again_replaces_the_report(tmp_path):
-  log = MetricsLog(str(tmp_path / "metrics.jsonl"))
-  log.append(5, "eval", {"loss": 3.0})
-  log.append(5, "train", {"loss": 4.0})
-  log.append(5, "eval", {"loss": 2.0})
-  assert [(r["split"], r["loss"]) for r in lines(tmp_path)] == [("train", 4.0), ("eval", 2.0)]
-
-
 def test_not_finite_becomes_null(tmp_path):
   path = str(tmp_path / "metrics.jsonl")
   MetricsLog(path).append(1, "train", {"loss": math.nan, "gradient_norm": math.inf})
@@ -140,24 +123,6 @@ def test_a_foreign_file_is_refused(tmp_path):
 def test_only_the_chief_writes(tmp_path):
   assert run(tmp_path / "run", [10], is_chief=False) == ""
   assert not (tmp_path / "run").exists()
-
-
-def test_frequent_checkpoints_do_not_draw_each_time(tmp_path):
-  reporter = make(tmp_path, 10, stream=io.StringIO())
-  reporter.draw()
-  first = (tmp_path / "curves.png").stat().st_mtime_ns
-  reporter.draw()
-  reporter.eval(5, {"loss": 2.0})
-  reporter.draw()
-  assert (tmp_path / "curves.png").stat().st_mtime_ns == first
-  reporter.close()
-  last = (tmp_path / "curves.png").stat().st_mtime_ns
-  assert last > first
-  again = make(tmp_path, 10, start_step=5, stream=io.StringIO())
-  again.draw()
-  drawn = (tmp_path / "curves.png").stat().st_mtime_ns
-  again.close()  # Nothing was reported since.
-  assert (tmp_path / "curves.png").stat().st_mtime_ns == drawn > last
 
 
 def test_curves_draw_from_any_number_of_reports(tmp_path):

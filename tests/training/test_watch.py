@@ -72,17 +72,6 @@ def test_no_plateau_while_learning_after_leaving_it_or_in_the_warmup():
   assert observe([7.0] * 300, accuracy=0.12, baselines={"masked_lm_accuracy": 0.1})
 
 
-@pytest.mark.parametrize(("num_train_steps", "window"), [(600, 300), (20_000, 1000), (125_000, 5000)])
-def test_the_window_follows_the_length_of_the_run(num_train_steps, window):
-  watch = TrainingWatch(settings(num_train_steps=num_train_steps, num_warmup_steps=0))
-  heard = [
-    watch.observe(step, {"masked_lm_loss": 7.0, "masked_lm_accuracy": 0.05})
-    for step in range(0, 2 * window, 10)
-  ]
-  first = next(words for words in heard if words)
-  assert f"for {window:,} steps" in first[0]
-
-
 def test_collapse_and_recovery_of_the_accuracy():
   watch = TrainingWatch(settings(num_train_steps=100, num_warmup_steps=0))
   heard = [
