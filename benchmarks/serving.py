@@ -10,7 +10,7 @@ Example:
   python benchmarks/serving.py --size base --batch_sizes 1,8,32
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import json
 import os
 import tempfile
@@ -19,17 +19,17 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from absl import app, flags
+from absl import flags
 import common
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import files
+from albert_tf import commands, files
 from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.compat import STACK
 from albert_tf.configs import AlbertConfig, named_sizes
 from albert_tf.configs.task import TaskSpec
-from albert_tf.errors import UserError, exit_on_user_error
+from albert_tf.errors import UserError
 from albert_tf.modeling import initialize_variables, named_variables
 from albert_tf.models.exports import export_saved_model
 from albert_tf.models.tasks import make_model
@@ -160,9 +160,7 @@ def measure(texts: list[str], tokenizer: AlbertTokenizer, model: Any, directory:
   return rows
 
 
-@exit_on_user_error
-def main(argv: Sequence[str]) -> None:
-  del argv
+def main() -> None:
   with tempfile.TemporaryDirectory() as folder:
     documents, vocabulary = _CORPUS(folder, megabytes=2.0)
     texts = [sentence for document in documents for sentence in document]
@@ -193,4 +191,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-  app.run(main)
+  commands.run(main)

@@ -6,7 +6,7 @@ import sys
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.errors import exit_on_user_error
+from albert_tf.errors import EXIT_USER_ERROR, UserError
 
 
 def main(argv: Sequence[str]) -> None:
@@ -17,4 +17,8 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-  sys.exit(exit_on_user_error(main)(sys.argv))
+  try:
+    main(sys.argv)
+  except UserError as error:
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(EXIT_USER_ERROR)

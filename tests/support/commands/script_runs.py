@@ -11,11 +11,10 @@ _TPU_SCRIPTS = pathlib.Path(__file__).parents[3] / "tpu_scripts"
 
 # Reads a list of flag lists; prints status, standard output and standard error of each run.
 _DRIVER = """
-import contextlib, importlib, inspect, io, json, sys, traceback
+import contextlib, importlib, io, json, sys, traceback
 sys.path.insert(0, sys.argv[1])
 from absl import flags
 from albert_tf import commands
-from albert_tf.errors import exit_on_user_error
 module = importlib.import_module(sys.argv[2])
 results = []
 for number, words in enumerate(json.loads(sys.argv[3])):
@@ -26,21 +25,14 @@ for number, words in enumerate(json.loads(sys.argv[3])):
   out, err = io.StringIO(), io.StringIO()
   with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
     try:
-      if inspect.signature(module.main).parameters:
-        status = exit_on_user_error(module.main)(flags.FLAGS([sys.argv[2], *words])) or 0
-      else:
-        script_arguments = sys.argv
-        sys.argv = [sys.argv[2], *words]
-        try:
-          commands.run(module.main)
-        except SystemExit as end:
-          status = end.code or 0
-        finally:
-          sys.argv = script_arguments
-    except flags.Error as error:
-      status = str(error)
+      script_arguments, sys.argv = sys.argv, [sys.argv[2], *words]
+      commands.run(module.main)
+    except SystemExit as end:
+      status = end.code or 0
     except Exception:
       status = traceback.format_exc()
+    finally:
+      sys.argv = script_arguments
   results.append([status, out.getvalue(), err.getvalue()])
 print(json.dumps(results))
 """
