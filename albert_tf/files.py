@@ -11,22 +11,171 @@ workers on local files never load it.
 from collections.abc import Collection, Iterator, Sequence
 import contextlib
 import errno
+import fcntl
+import functools
 import glob as glob_lib
 import io
 import os
 import posixpath
 import re
 import shutil
+import tempfile
+import time
 from typing import IO, Any
 import uuid
 
-from albert_tf import remote_files
 from albert_tf.errors import UserError
-from albert_tf.remote_files import StoreError, os_errors, scratch_folder
 
 _REMOTE = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*://)([^/]*)(.*)$", re.DOTALL)
 _UNFINISHED = re.compile(r"\.tmp-[0-9a-f]{8}$")
 _TRANSFERS = 4  # Of one file until its size is right; TensorFlow's client repeats single requests by itself.
+_NO_CREDENTIALS = (
+  "the credentials are missing or have expired (HTTP 401). Run `gcloud auth application-default login` or "
+  "fix the machine's service account"
+)
+_NO_PERMISSION = "this account has no permission (HTTP 403). Grant it roles/storage.objectAdmin on the bucket"
+_NO_BUCKET = "there is no such bucket (HTTP 404). Make it, or check its name"
+_SCRATCH, _SCRATCH_SECONDS = "albert_tf-", 60.0
+_REFUSALS = {"401": _NO_CREDENTIALS, "403": _NO_PERMISSION}
+
+
+class StoreError(OSError, UserError):
+  """A remote store that refuses or does not answer; commands print the message alone."""
+
+  def __init__(self, number: int, reason: str, path: str):
+    super().__init__(number, reason, path)
+
+  def __str__(self) -> str:
+    return f"Files must be within reach. Received: {self.filename}: {self.strerror}."
+
+
+def _gfile() -> Any:
+  import tensorflow as tf  # 3-4 s, and only remote paths need it.
+
+  return tf.io.gfile
+
+
+def as_os_error(error: Any, path: str) -> OSError:
+  """A `tf.errors.OpError` about a file as the `OSError` that says what happened."""
+  import tensorflow as tf
+
+  reason = error.message.strip().splitlines()[0] if error.message.strip() else type(error).__name__
+  status = re.search(r"HTTP response code (\d+)", error.message)
+  if status and status[1] in _REFUSALS:
+    return StoreError(errno.EACCES, _REFUSALS[status[1]], path)
+  if error.error_code == tf.errors.UNIMPLEMENTED:
+    scheme = path.partition("://")[0]
+    return StoreError(
+      errno.ENOSYS,
+      f"TensorFlow has no file system for {scheme}:// ({reason}). Take gs://, or mount it as a folder",
+      path,
+    )
+  if error.error_code in (tf.errors.UNAVAILABLE, tf.errors.ABORTED, tf.errors.DEADLINE_EXCEEDED):
+    return StoreError(
+      errno.EIO, f"the store did not answer, nor when asked again ({reason}). Wait until it does", path
+    )
+  numbers = {
+    tf.errors.NOT_FOUND: errno.ENOENT,
+    tf.errors.ALREADY_EXISTS: errno.EEXIST,
+    tf.errors.PERMISSION_DENIED: errno.EACCES,
+    tf.errors.UNAUTHENTICATED: errno.EACCES,
+    tf.errors.RESOURCE_EXHAUSTED: errno.ENOSPC,
+  }
+  return OSError(numbers.get(error.error_code, errno.EIO), reason, path)
+
+
+@contextlib.contextmanager
+def os_errors(path: str) -> Iterator[None]:
+  """What TensorFlow says of `path` becomes an `OSError`."""
+  import tensorflow as tf
+
+  try:
+    yield
+  except tf.errors.OpError as error:
+    raise as_os_error(error, path) from error
+
+
+def _stat(path: str) -> Any:
+  """Size and kind of what is at `path`; None where nothing is. Its bucket must exist."""
+  # `gfile.exists` and `isdir` are no use: they take a store that refuses for one that has no such file.
+  import tensorflow as tf
+
+  try:
+    with os_errors(path):
+      return _gfile().stat(path)
+  except FileNotFoundError as error:
+    # A missing object is TensorFlow's own message; HTTP's is about the bucket that should have listed it.
+    cause = error.__cause__
+    if isinstance(cause, tf.errors.OpError) and "HTTP response code 404" in cause.message:
+      raise StoreError(errno.ENOENT, _NO_BUCKET, path) from error
+    return None
+
+
+class RemoteFile(io.RawIOBase):
+  """A file opened for reading, as Python's io layer expects one; its failures are OSError."""
+
+  def __init__(self, path: str):
+    super().__init__()
+    self._file: Any = None  # `close` is called on collection, even when opening fails.
+    self._path = path
+    if _stat(path) is None:
+      raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    self._file = _gfile().GFile(path, "rb")
+
+  def readable(self) -> bool:
+    return True
+
+  def seekable(self) -> bool:
+    return True
+
+  def readinto(self, buffer: Any) -> int:
+    with os_errors(self._path):
+      data = self._file.read(len(buffer))
+    buffer[: len(data)] = data
+    return len(data)
+
+  def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+    with os_errors(self._path):
+      if whence == io.SEEK_END:
+        offset, whence = self._file.size() + offset, io.SEEK_SET
+      self._file.seek(offset, whence)
+      return int(self._file.tell())
+
+  def tell(self) -> int:
+    return int(self._file.tell())
+
+  def close(self) -> None:
+    if self._file is not None and not self.closed:
+      self._file.close()
+    super().close()
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[str]:
+  """A new folder below TMPDIR, removed at the end; where that is a kill, by the next process that needs one."""
+  _remove_abandoned()
+  folder = tempfile.mkdtemp(prefix=_SCRATCH)
+  lock = os.open(folder, os.O_RDONLY)
+  try:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    yield folder
+  finally:
+    shutil.rmtree(folder, ignore_errors=True)
+    os.close(lock)
+
+
+@functools.cache  # Once a process is enough.
+def _remove_abandoned() -> None:
+  """Removes the scratch folders whose lock nobody holds: their processes have ended."""
+  for folder in glob_lib.glob(os.path.join(glob_lib.escape(tempfile.gettempdir()), f"{_SCRATCH}*")):
+    with contextlib.suppress(OSError):  # Another user's, or one in use.
+      lock = os.open(folder, os.O_RDONLY)
+      try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if time.time() - os.path.getmtime(folder) > _SCRATCH_SECONDS:  # A younger one may not be locked yet.
+          shutil.rmtree(folder)
+      finally:
+        os.close(lock)
 
 
 def is_remote(path: str) -> bool:
@@ -59,7 +208,7 @@ def abspath(path: str) -> str:
 
 def open_binary(path: str) -> IO[bytes]:
   """Opens `path` for reading bytes."""
-  return io.BufferedReader(remote_files.RemoteFile(path), 1 << 20) if is_remote(path) else open(path, "rb")
+  return io.BufferedReader(RemoteFile(path), 1 << 20) if is_remote(path) else open(path, "rb")
 
 
 def read_bytes(path: str) -> bytes:
@@ -69,13 +218,13 @@ def read_bytes(path: str) -> bytes:
 
 
 def exists(path: str) -> bool:
-  return remote_files.stat(path) is not None if is_remote(path) else os.path.exists(path)
+  return _stat(path) is not None if is_remote(path) else os.path.exists(path)
 
 
 def isdir(path: str) -> bool:
   if not is_remote(path):
     return os.path.isdir(path)
-  found = remote_files.stat(path)
+  found = _stat(path)
   return found is not None and bool(found.is_directory)
 
 
@@ -86,8 +235,12 @@ def size(path: str) -> int:
 
 def size_and_time(path: str) -> tuple[int, int]:
   """Size of the file in bytes, and when it was last changed, in nanoseconds."""
-  found = None if is_remote(path) else os.stat(path)
-  return (found.st_size, found.st_mtime_ns) if found else remote_files.size_and_time(path)
+  if not is_remote(path):
+    found = os.stat(path)
+    return found.st_size, found.st_mtime_ns
+  with os_errors(path):
+    remote = _gfile().stat(path)
+  return int(remote.length), int(remote.mtime_nsec)
 
 
 def listdir(path: str) -> list[str]:
@@ -97,7 +250,7 @@ def listdir(path: str) -> list[str]:
   if not is_remote(path):
     return sorted(os.listdir(path))
   with os_errors(path):
-    return sorted(name.rstrip("/") for name in remote_files.gfile().listdir(path))
+    return sorted(name.rstrip("/") for name in _gfile().listdir(path))
 
 
 def tree(path: str) -> list[str]:
@@ -113,9 +266,9 @@ def glob(pattern: str) -> list[str]:
   """Paths that match, sorted."""
   if not is_remote(pattern):
     return sorted(glob_lib.glob(pattern, recursive=True))
-  remote_files.stat(pattern)  # Names a missing bucket.
+  _stat(pattern)  # Names a missing bucket.
   with os_errors(pattern):
-    return sorted(remote_files.gfile().glob(pattern))
+    return sorted(_gfile().glob(pattern))
 
 
 def makedirs(path: str) -> None:
@@ -128,7 +281,7 @@ def makedirs(path: str) -> None:
       os.makedirs(path, exist_ok=True)
     elif not exists(path) and not path.startswith("gs://"):
       with os_errors(path):
-        remote_files.gfile().makedirs(path)
+        _gfile().makedirs(path)
   except StoreError:
     raise
   except OSError as error:
@@ -142,7 +295,7 @@ def remove(path: str) -> None:
   """Removes a file, or a directory with all it holds."""
   if is_remote(path):
     with os_errors(path):
-      remote_files.gfile().rmtree(path) if isdir(path) else remote_files.gfile().remove(path)
+      _gfile().rmtree(path) if isdir(path) else _gfile().remove(path)
   elif os.path.isdir(path):
     shutil.rmtree(path)
   else:
@@ -153,7 +306,7 @@ def rename(source: str, target: str) -> None:
   """Renames a file over `target`, both on one file system; atomic on a disk, copied by the server in a bucket."""
   if is_remote(target):
     with os_errors(target):
-      remote_files.gfile().rename(source, target, overwrite=True)
+      _gfile().rename(source, target, overwrite=True)
   else:
     os.replace(source, target)
 
@@ -168,7 +321,7 @@ def copy(source: str, target: str) -> None:
     else:
       for _ in range(_TRANSFERS):
         with os_errors(target if is_remote(target) else source):
-          remote_files.gfile().copy(source, temporary, overwrite=True)
+          _gfile().copy(source, temporary, overwrite=True)
         arrived = size(temporary)
         if arrived == expected:
           break

@@ -35,13 +35,13 @@ class HostState:
   Attributes:
     examples_seen: position in the stream of training examples.
     best_masked_lm_accuracy: best held-out accuracy so far; -1 before the first evaluation.
-    best_masked_lm_loss: the loss beside it; -inf in runs that began before it was noted.
+    best_masked_lm_loss: the loss beside it.
     best_step: updates at which it was reached.
   """
 
   examples_seen: int = 0
   best_masked_lm_accuracy: float = -1.0
-  best_masked_lm_loss: float = -math.inf
+  best_masked_lm_loss: float = math.inf
   best_step: int = -1
 
   def evaluated(self, step: int, metrics: Mapping[str, Any]) -> "HostState":
@@ -132,10 +132,7 @@ class CheckpointStore:
   def _point(self, name: str) -> None:
     if not is_bundle(os.path.join(self._directory, name)):
       return  # Its writing failed, as `check` says; the old best stays.
-    best = os.path.join(self._directory, "best")
-    write_pointer(best, name)
-    for old in checkpoint_steps(best):  # Copies of a run that began when `best/` held one.
-      _remove(os.path.join(best, f"model.ckpt-{old}"))
+    write_pointer(os.path.join(self._directory, "best"), name)
 
   def forget_best(self) -> None:
     """Removes `best/`: whoever is given the run then takes the newest checkpoint."""
@@ -164,14 +161,12 @@ class CheckpointStore:
       if name.startswith(HOST_PREFIX)
     }
     assign_exactly(self._variables, tensors, source=prefix)
-    names = {field.name for field in dataclasses.fields(HostState)}
-    missing = sorted(names - {"best_masked_lm_loss"} - set(host))
-    if missing:
+    if "examples_seen" not in host:
       raise UserError(
-        f"A checkpoint of a run must hold its position in the data. Received: {prefix} without {', '.join(missing)}: "
-        "it was not written by run_pretrain.py. Take it away, or start a new run from it with --init_checkpoint."
+        f"A checkpoint of a run must hold its position in the data. Received: {prefix}, which was not written by "
+        "run_pretrain.py. Take it away, or start a new run from it with --init_checkpoint."
       )
-    return HostState(**{name: host[name] for name in names & set(host)})
+    return HostState(**host)
 
   def tidy(self) -> None:
     """Removes the parts of checkpoints that a killed run left."""

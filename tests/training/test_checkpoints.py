@@ -134,36 +134,11 @@ def test_multiples_stay_besides_the_newest_also_after_a_restart(tmp_path, variab
   assert all(read_bundle(f"{folder}/model.ckpt-{step}") for step in checkpoint_steps(folder))
 
 
-def test_a_checkpoint_of_an_older_run_has_no_loss_of_the_best(tmp_path, store):
-  store.save(3, HostState(best_masked_lm_accuracy=0.5, best_step=2))
-  store.wait()
-  tensors = read_bundle(f"{tmp_path}/model.ckpt-3")
-  del tensors["albert_tf/best_masked_lm_loss"]
-  write_bundle(f"{tmp_path}/model.ckpt-3", tensors)
-  state = store.restore_latest()
-  assert state == HostState(best_masked_lm_accuracy=0.5, best_step=2)
-  assert (
-    state.evaluated(4, {"masked_lm_accuracy": 0.5, "masked_lm_loss": 0.1}) is state
-  )  # The first stays, as there.
-
-
 def test_a_loss_that_was_not_finite_is_worse_than_any(store):
   """metrics.jsonl has null for it."""
   state = HostState().evaluated(4, {"masked_lm_accuracy": 0.1, "masked_lm_loss": None})
   assert state.best_step == 4
   assert state.evaluated(8, {"masked_lm_accuracy": 0.1, "masked_lm_loss": 9.0}).best_step == 8
-
-
-def test_the_copy_of_an_older_run_serves_until_a_better_one_comes(tmp_path, store):
-  best = tmp_path / "best"
-  best.mkdir()
-  write_bundle(f"{best}/model.ckpt-7", {"weights": np.ones(2, np.float32)})
-  assert latest_bundle(str(best)) == f"{best}/model.ckpt-7"
-  store.save(8, HostState(best_masked_lm_accuracy=0.5, best_step=7))
-  store.point_best(8)
-  store.wait()
-  assert latest_bundle(str(best)) == f"{tmp_path}/model.ckpt-8"
-  assert [path.name for path in best.iterdir()] == ["checkpoint"]
 
 
 def test_the_best_stays_where_the_better_one_could_not_be_written(tmp_path, store, monkeypatch):
