@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
   from albert_tf.configs import AlbertConfig as AlbertConfig
-  from albert_tf.modeling.pretraining import AlbertForPreTraining as AlbertForPreTraining
   from albert_tf.models.preprocessor import AlbertPreprocessor as AlbertPreprocessor
   from albert_tf.models.pretrained import AlbertEncoder as AlbertEncoder
+  from albert_tf.models.pretrained import AlbertForPreTraining as AlbertForPreTraining
   from albert_tf.models.pretrained import AlbertMaskedLM as AlbertMaskedLM
   from albert_tf.models.tasks import AlbertClassifier as AlbertClassifier
   from albert_tf.models.tasks import AlbertMultipleChoice as AlbertMultipleChoice
@@ -27,9 +27,8 @@ __version__ = "0.1.0"
 
 _WITHOUT_KERAS = {"AlbertConfig": "albert_tf.configs", "AlbertTokenizer": "albert_tf.tokenization"}
 _KERAS = {
-  "albert_tf.modeling.pretraining": ("AlbertForPreTraining",),
   "albert_tf.models.preprocessor": ("AlbertPreprocessor",),
-  "albert_tf.models.pretrained": ("AlbertEncoder", "AlbertMaskedLM"),
+  "albert_tf.models.pretrained": ("AlbertEncoder", "AlbertForPreTraining", "AlbertMaskedLM"),
   "albert_tf.models.tasks": (
     "AlbertClassifier",
     "AlbertMultipleChoice",

@@ -1,4 +1,4 @@
-"""What pretraining alone makes: the encoder, and the model of masked pieces."""
+"""What pretraining alone makes: the encoder, the model of masked pieces, and both heads together."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,6 +8,7 @@ import tensorflow as tf
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.modeling.encoder import Encoder
+from albert_tf.modeling.pretraining import AlbertForPreTraining as AlbertForPreTraining
 from albert_tf.modeling.pretraining_heads import MaskedLmHead
 from albert_tf.modeling.text_inputs import integers, text_inputs
 from albert_tf.models.text_model import TextModel

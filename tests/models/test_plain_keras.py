@@ -40,36 +40,6 @@ def inputs(count=8, length=7):
   return {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": ids % 2}
 
 
-def trained(strategy, make_model, loss, x, y):
-  keras.utils.set_random_seed(3)
-  with strategy.scope():
-    model = make_model()
-    model.compile(AdamW(0.005, global_clipnorm=1.0), loss=loss, jit_compile=False)
-  model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0)
-  return model
-
-
-@pytest.mark.slow
-def test_fit_and_predict_on_two_replicas(mirrored_2):
-  """Ids, labels and positions are integers, of which Keras 3 builds the model on their mean over the replicas."""
-  x = inputs()
-  labels = np.arange(8) % 3
-  loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-  models = [
-    trained(
-      strategy,
-      lambda: AlbertClassifier(CONFIG, head_options={"num_labels": 3, "classifier_dropout": 0.0}),
-      loss,
-      x,
-      labels,
-    )
-    for strategy in (tf.distribute.OneDeviceStrategy("cpu:0"), mirrored_2)
-  ]
-  for one, two in zip(models[0].get_weights(), models[1].get_weights(), strict=True):
-    np.testing.assert_allclose(one, two, atol=1e-5)
-  np.testing.assert_allclose(*[model.predict(x, batch_size=8, verbose=0) for model in models], atol=1e-4)
-
-
 def squad2_batch():
   """Inputs, labels by name, and losses by name."""
   starts = np.arange(8, dtype=np.int32) % 5
