@@ -11,7 +11,6 @@ Example:
 """
 
 from collections.abc import Callable
-import json
 import os
 import tempfile
 import time
@@ -24,16 +23,11 @@ import common
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import commands, files
-from albert_tf.checkpoints.bundle import write_bundle
+from albert_tf import AlbertClassifier, AlbertPreprocessor
 from albert_tf.compat import STACK
 from albert_tf.configs import AlbertConfig, named_sizes
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.modeling import initialize_variables, named_variables
-from albert_tf.models.exports import export_saved_model
-from albert_tf.models.tasks import make_model
-from albert_tf.serving.settings import ExportSettings
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.graph import GraphTokenizer
 
@@ -49,32 +43,18 @@ _MIN_ROUNDS = 3
 Answer = Callable[[list[str]], np.ndarray]
 
 
-def write_run(directory: str, tokenizer: AlbertTokenizer) -> Any:
-  """A fine-tuned run directory with initial weights, whose values do not change the time; returns the model."""
+def make_classifier(tokenizer: AlbertTokenizer) -> Any:
+  """A classifier with initial weights, whose values do not change the time."""
   config = AlbertConfig.from_name(_SIZE.value, vocab_size=tokenizer.vocab_size)
-  model = make_model(_TASK, config)
-  variables = named_variables(model)
-  initialize_variables(variables, seed=0, initializer_range=config.initializer_range)
-  tokenizer.save_pretrained(directory)
-  _TASK.save(directory)
-  with files.atomic_writer(os.path.join(directory, "albert_config.json"), "w") as stream:
-    stream.write(config.to_json_string())
-  best = os.path.join(directory, "checkpoints", "best")
-  os.makedirs(best)
-  write_bundle(os.path.join(best, "model.ckpt-1"), {name: v.numpy() for name, v in variables.items()})
-  return model
+  preprocessor = AlbertPreprocessor(tokenizer, max_length=_MAX_SEQ_LENGTH.value)
+  return AlbertClassifier(config, task=_TASK, preprocessor=preprocessor)
 
 
-def saved_model_answers(directory: str) -> Answer:
+def saved_model_answers(model: Any) -> Answer:
   """Strings into the export's default signature."""
   with tempfile.TemporaryDirectory() as folder:
-    path = export_saved_model(
-      model="classifier",
-      init_checkpoint=directory,
-      output_dir=folder,
-      settings=ExportSettings(max_seq_length=_MAX_SEQ_LENGTH.value),
-    )
-    loaded = tf.saved_model.load(path)
+    model.export(os.path.join(folder, "1"))
+    loaded = tf.saved_model.load(os.path.join(folder, "1"))
 
   def answer(texts: list[str]) -> np.ndarray:
     return loaded.signatures["serving_default"](text=tf.constant(texts))["probabilities"].numpy()
@@ -123,9 +103,10 @@ def summary(seconds: np.ndarray, batch_size: int) -> dict[str, float]:
   }
 
 
-def measure(texts: list[str], tokenizer: AlbertTokenizer, model: Any, directory: str) -> list[dict[str, Any]]:
+def measure(texts: list[str], tokenizer: AlbertTokenizer) -> list[dict[str, Any]]:
   """One row a batch size."""
-  sides = {"saved_model": saved_model_answers(directory), "python": python_answers(model, tokenizer)}
+  model = make_classifier(tokenizer)
+  sides = {"saved_model": saved_model_answers(model), "python": python_answers(model, tokenizer)}
   graph_tokenizer = GraphTokenizer(tokenizer)
   length = _MAX_SEQ_LENGTH.value
   packed = tf.function(
@@ -160,35 +141,26 @@ def measure(texts: list[str], tokenizer: AlbertTokenizer, model: Any, directory:
   return rows
 
 
-def main() -> None:
+def benchmark() -> dict[str, Any]:
   with tempfile.TemporaryDirectory() as folder:
     documents, vocabulary = _CORPUS(folder, megabytes=2.0)
     texts = [sentence for document in documents for sentence in document]
     if not texts:
       raise UserError("There must be text to send. Received: --input without any. Name files with text.")
     np.random.default_rng(0).shuffle(texts)
-    tokenizer = AlbertTokenizer(spm_model_file=vocabulary)
-    run = os.path.join(folder, "run")
-    os.makedirs(run)
-    model = write_run(run, tokenizer)
-    rows = measure(texts, tokenizer, model, run)
-  print(
-    json.dumps(
-      {
-        "benchmark": "serving",
-        "stack": STACK,
-        "tensorflow": tf.__version__,
-        "size": _SIZE.value,
-        "max_seq_length": _MAX_SEQ_LENGTH.value,
-        "mean_characters": sum(map(len, texts)) / len(texts),
-        "claim": 1.0,
-        "ratio": min(row["ratio"] for row in rows),
-        "cpu_ratio": min(row["cpu_ratio"] for row in rows),
-        "rows": rows,
-      }
-    )
-  )
+    rows = measure(texts, AlbertTokenizer(spm_model_file=vocabulary))
+  return {
+    "stack": STACK,
+    "tensorflow": tf.__version__,
+    "size": _SIZE.value,
+    "max_seq_length": _MAX_SEQ_LENGTH.value,
+    "mean_characters": sum(map(len, texts)) / len(texts),
+    "claim": 1.0,
+    "ratio": min(row["ratio"] for row in rows),
+    "cpu_ratio": min(row["cpu_ratio"] for row in rows),
+    "rows": rows,
+  }
 
 
 if __name__ == "__main__":
-  commands.run(main)
+  common.run(benchmark)
