@@ -57,7 +57,8 @@ def runs(folder: pathlib.Path) -> dict[str, Run]:
     ],
     "ema": [
       *(*base, f"--eval_input_file=a={folder}/eval-0.tfrecord", "--max_eval_steps=2"),
-      *("--use_ema", compat.HOST_XLA * "--use_xla" or "--nouse_xla"),
+      # In one process, TensorFlow's collectives must have the sizes of the run before.
+      *("--layer_similarity", "--use_ema", compat.HOST_XLA * "--use_xla" or "--nouse_xla"),
     ],
     "unnamed": [*base, f"--eval_input_file={folder}/one.tfrecord"],
     "twice": [*base, one, one],
