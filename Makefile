@@ -84,7 +84,7 @@ pictures: install  ## Draw the pictures of docs/images again: from their text (n
 
 lab: install  ## The paper's central questions asked again on this machine: embedding size, sharing, sentence loss; hours.
 	@for study in embedding sharing sentence_loss; do \
-	  $(BIN)/python tpu_scripts/run_study.py --study=$$study --scale=laptop --output_dir=.lab/$$study --runs_at_once=$(JOBS) || exit; done
+	  $(BIN)/python tpu_scripts/run_study.py --study=$$study --scale=laptop --output_dir=.lab/$$study || exit; done
 
 lab-docs:  ## Copy the tables and pictures of .lab into docs/paper_lab.
 	@mkdir -p docs/paper_lab
