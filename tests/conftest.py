@@ -14,6 +14,30 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ.setdefault("TPU_LOAD_LIBRARY", "0")
 
 TESTS_DIR = pathlib.Path(__file__).parent
+# Files and folders that touch what differs between the stacks (`albert_tf/compat.py`). Their tests are marked `stack`:
+# CI runs them on every stack, all others on the default one.
+STACK_TESTS = (
+  "checkpoints/test_round_trips.py",
+  "finetuning/test_fit.py",
+  "finetuning/test_resumption.py",
+  "finetuning/test_workers.py",
+  "modeling/test_dot_product_attention.py",
+  "modeling/test_keras_citizenship.py",
+  "modeling/test_oracle.py",
+  "models/",
+  "optim/",
+  "pipelines/test_order.py",
+  "serving/test_every_kind.py",
+  "serving/test_export.py",
+  "tokenization/test_graph.py",
+  "tokenization/test_graph_offsets.py",
+  "tpu/",
+  "training/test_distributed_runs.py",
+  "training/test_golden_curve.py",
+  "training/test_precision.py",
+  "training/test_pretraining.py",
+  "training/test_step.py",
+)
 sys.path.insert(0, str(TESTS_DIR))  # For `from reference import …` (NumPy twins) and `from support import …`.
 
 
@@ -48,6 +72,13 @@ def pytest_xdist_make_scheduler(config, log):
       return "tests/serving" if path.startswith("tests/serving/") else path
 
   return Scheduling(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)  # Before pytest leaves out what `-m` does not want.
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+  for item in items:
+    if item.path.relative_to(TESTS_DIR).as_posix().startswith(STACK_TESTS):
+      item.add_marker(pytest.mark.stack)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
