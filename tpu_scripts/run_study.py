@@ -10,11 +10,13 @@ Example:
   python tpu_scripts/run_study.py --study=learning_curves --runs=run1,run2 --output_dir=curves
 """
 
+from collections.abc import Mapping
 import dataclasses
 import json
 import os
 import shlex
 import sys
+from typing import Any
 
 from absl import flags
 from child_commands import EXIT_STOPPED, ROOT, StoppedError, run_command
@@ -22,12 +24,13 @@ from child_commands import EXIT_STOPPED, ROOT, StoppedError, run_command
 from albert_tf import commands, files
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, fields_of, setting
-from albert_tf.studies.catalogue import STUDIES, find_study
+from albert_tf.studies.catalogue import STUDIES
 from albert_tf.studies.plan import Plan
-from albert_tf.studies.report import STUDY_FILE, write_curves, write_report
-from albert_tf.studies.study import SCALES, Study, last_of_each
+from albert_tf.studies.report import write_curves, write_report
+from albert_tf.studies.study import SCALES, Study
 from albert_tf.training.settings import DistributionConfig
 
+STUDY_FILE = "study.json"
 _VOCAB_SIZE = {"laptop": 4000, "paper": 30000}  # Section 4.1.
 
 
@@ -35,7 +38,7 @@ _VOCAB_SIZE = {"laptop": 4000, "paper": 30000}  # Section 4.1.
 class Command(Settings):
   """What is asked."""
 
-  study: str = setting("", help=f"One of {', '.join(STUDIES)}.")
+  study: str = setting("sizes", help="A table or figure of the paper.", choices=tuple(STUDIES))
   scale: str = setting("laptop", help="Whose settings: recipes/studies/STUDY/SCALE.flags.", choices=SCALES)
   output_dir: str = setting("", help="Where all of it goes; local or gs://.")
   input: str = setting("", help="Text files: glob patterns with commas, quoted.")
@@ -105,8 +108,8 @@ def _plan(study: Study, command: Command) -> Plan:
     output_dir=files.abspath(command.output_dir),
     input=_absolute(command.input),
     spm_model_file=_absolute(command.spm_model_file),
-    text_flags=last_of_each(["--max_megabytes=20", *_recipe(study, scale, "_text", command.text_flags)]),
-    vocab_flags=last_of_each([f"--vocab_size={_VOCAB_SIZE[scale]}", *_recipe(study, scale, "_vocab")]),
+    text_flags=("--max_megabytes=20", *_recipe(study, scale, "_text", command.text_flags)),
+    vocab_flags=(f"--vocab_size={_VOCAB_SIZE[scale]}", *_recipe(study, scale, "_vocab")),
     data_flags=_recipe(study, scale, "_data", command.data_flags),
     train_flags=_recipe(study, scale, "", command.train_flags),
     device_flags=tuple(flag.serialize() for flag in device),
@@ -115,13 +118,13 @@ def _plan(study: Study, command: Command) -> Plan:
   )
 
 
-def check_directory(plan: Plan) -> None:
+def check_directory(output_dir: str, identity: Mapping[str, Any]) -> None:
   """Refuses a directory of another study; notes whose a new one is.
 
   Raises:
     UserError: the directory holds something else.
   """
-  path, identity = plan.path(STUDY_FILE), plan.identity()
+  path = os.path.join(output_dir, STUDY_FILE)
   if files.exists(path):
     before = json.loads(files.read_bytes(path))
     changed = [
@@ -129,17 +132,17 @@ def check_directory(plan: Plan) -> None:
     ]
     if changed:
       raise UserError(
-        f"An output directory holds one study. Received: {plan.output_dir}, begun with other settings: "
+        f"An output directory holds one study. Received: {output_dir}, begun with other settings: "
         f"{'; '.join(changed)}. Give the settings it was begun with, or choose another --output_dir."
       )
     return
-  found = [name for name in files.listdir(plan.output_dir) if not files.is_unfinished(name)]
+  found = [name for name in files.listdir(output_dir) if not files.is_unfinished(name)]
   if found:
     raise UserError(
-      f"A new study needs an empty or new output directory. Received: {plan.output_dir}, which holds "
+      f"A new study needs an empty or new output directory. Received: {output_dir}, which holds "
       f"{', '.join(found[:4])} and no {STUDY_FILE}. Choose another --output_dir."
     )
-  files.makedirs(plan.output_dir)
+  files.makedirs(output_dir)
   with files.atomic_writer(path, "w") as stream:
     stream.write(json.dumps(identity, indent=2) + "\n")
 
@@ -155,22 +158,25 @@ def run_plan(plan: Plan) -> None:
 
 def main() -> int | None:
   command = commands.from_flags(Command)
-  study = find_study(command.study)
+  study = STUDIES[command.study]
   if not command.output_dir:
     raise UserError("A study needs its directory. Received: no --output_dir.")
   if not study.arms:
-    runs = [files.abspath(path) for path in command.runs]
-    print(write_curves(study, runs, files.abspath(command.output_dir)))
+    if not command.runs:
+      raise UserError("Learning curves are those of runs. Received: no --runs. Name them: --runs=RUN1,RUN2.")
+    output_dir = files.abspath(command.output_dir)
+    check_directory(output_dir, {"study": study.name})
+    print(write_curves(study, [files.abspath(path) for path in command.runs], output_dir))
     return 0
   plan = _plan(study, command)
   os.chdir(ROOT)  # Commands and recipes are named from here.
-  check_directory(plan)
+  check_directory(plan.output_dir, plan.identity())
   try:
     run_plan(plan)
   except StoppedError:
     print("stopped by SIGTERM; the same command continues.", file=sys.stderr)
     return EXIT_STOPPED
-  print(f"\n{write_report(plan)}\n{plan.output_dir}: table.md, table.json, {study.name}.png")
+  print(f"\n{write_report(plan)}\n{plan.output_dir}: table.md, {study.name}.png")
   return 0
 
 

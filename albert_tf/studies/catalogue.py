@@ -17,7 +17,6 @@ from albert_tf.studies.study import (
   Arm,
   Study,
   arm,
-  check_name,
 )
 
 
@@ -193,7 +192,6 @@ SENTENCE_LOSS = Study(
     "next_sentence_accuracy@nsp",
     "sentence_order_accuracy@sop",
   ),
-  metrics=("next_sentence_accuracy@nsp", "sentence_order_accuracy@sop"),
   probes=(ORDERED, NSP, SOP),
   arms=(
     # Of a few thousand updates a sentence loss takes most for itself; so on a laptop all arms begin beyond the plateau.
@@ -234,7 +232,6 @@ MORE_DATA = Study(
   question="Does more text help at the same number of updates? Half of the files of the text against all of them.",
   eval_data=HALF,
   curves=(("eval", "masked_lm_accuracy"),),
-  metrics=("masked_lm_accuracy",),
   arms=(
     arm("half", "half of the text", "", data=HALF, paper={"average": 80.1}),
     arm("all", "all of the text", "", paper={"average": 80.8}),
@@ -248,7 +245,6 @@ DROPOUT = Study(
   question="Does a model that has not yet fitted its text gain from training without dropout?",
   curves=(("eval", "masked_lm_accuracy"), ("train", "masked_lm_accuracy")),
   columns=("parameters", "train_masked_lm_accuracy", "masked_lm_loss", "masked_lm_accuracy", SENTENCE_ACCURACY),
-  metrics=("masked_lm_accuracy",),
   arms=(
     arm("with", "with dropout, 0.1", "--hidden_dropout_prob=0.1 --attention_probs_dropout_prob=0.1",
         paper={"average": 90.4}),
@@ -264,32 +260,10 @@ LEARNING_CURVES = Study(
   question="How do these runs compare, update by update?",
   columns=("parameters", "steps", "train_masked_lm_loss", "masked_lm_loss", "masked_lm_accuracy", SENTENCE_ACCURACY),
   curves=(("eval", "masked_lm_accuracy"), ("train", "masked_lm_accuracy")),
-  metrics=("masked_lm_accuracy",),
   fine_tuned=False,
   arms=(),
 )  # fmt: skip
 
 # What all arms of a study share is in recipes/studies/STUDY/SCALE.flags; a study says what sets its arms apart.
-STUDIES: Mapping[str, Study] = {
-  study.name: study
-  for study in (
-    SIZES,
-    EMBEDDING,
-    SHARING,
-    SENTENCE_LOSS,
-    EQUAL_TIME,
-    MORE_DATA,
-    DROPOUT,
-    DEPTH,
-    WIDTH,
-    WIDE_DEPTH,
-    LAYER_SIMILARITY,
-    LEARNING_CURVES,
-  )
-}
-
-
-def find_study(name: str) -> Study:
-  """The study of this name; an unknown one is a `UserError` that lists them."""
-  check_name(name, list(STUDIES), what="study")
-  return STUDIES[name]
+_ALL = (SIZES, EMBEDDING, SHARING, SENTENCE_LOSS, EQUAL_TIME, MORE_DATA, DROPOUT, DEPTH, WIDTH, WIDE_DEPTH)
+STUDIES: Mapping[str, Study] = {study.name: study for study in (*_ALL, LAYER_SIMILARITY, LEARNING_CURVES)}

@@ -1,18 +1,17 @@
 """A study at a scale as commands in order: what each reads, and what it leaves when it has succeeded."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 import dataclasses
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.studies import results
-from albert_tf.studies.study import Arm, DataKind, Study, flag_values, last_of_each
+from albert_tf.studies.study import Arm, Study, flag_values, last_of_each
 
 
-@dataclasses.dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
   """One command of a study.
 
   Attributes:
@@ -22,34 +21,25 @@ class Command:
   """
 
   name: str
-  words: tuple[str, ...]
+  words: list[str]
   result: str
 
   def is_done(self) -> bool:
     """Whether its result is there; a pretraining run is asked how far it is."""
     if not self.words[0].endswith("run_pretrain.py"):
       return files.exists(self.result)
-    reports = results.read_reports(self.result)
-    last = {report["split"]: report["step"] for report in reports}
-    steps = int(flag_values(self.words).get("num_train_steps", 125_000))
-    evaluates = "eval_input_file" in flag_values(self.words)
-    return last.get("train", 0) >= steps and (not evaluates or last.get("eval", 0) >= steps)
+    given = flag_values(self.words)
+    last = {report["split"]: report["step"] for report in results.read_reports(self.result)}
+    splits = ("train", "eval") if "eval_input_file" in given else ("train",)
+    return all(last.get(split, 0) >= int(given.get("num_train_steps", 125_000)) for split in splits)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
   """Everything that one call of run_study.py is to do.
 
-  Attributes:
-    study, scale, arms, seeds: what is run.
-    output_dir: where all of it lies.
-    input: patterns of text files with commas; empty for the documentation on this machine.
-    spm_model_file: a vocabulary that is there already; empty to train one.
-    text_flags, vocab_flags, data_flags, train_flags: of extract_installed_docs.py, train_vocab.py,
-      create_pretraining_data.py and run_pretrain.py, for all arms.
-    device_flags: of every command that computes on devices; they change no result.
-    data_dir: folders of the five tasks; empty for no fine-tuning.
-    task_flags: of the commands that fine-tune.
+  The flags are lists for the commands: `text_flags` for extract_installed_docs.py, and so on; `device_flags` for all
+  that compute on devices. They change no result. The paths are those of run_study.py's flags.
   """
 
   study: Study
@@ -81,18 +71,9 @@ class Plan:
   def path(self, *parts: str) -> str:
     return os.path.join(self.output_dir, *parts)
 
-  def run_dir(self, arm: Arm, seed: int) -> str:
-    return self.path("runs", arm.name, f"seed-{seed}")
-
-  def probe_dir(self, arm: Arm, seed: int) -> str:
-    return self.path("probes", arm.name, f"seed-{seed}")
-
-  def tasks_dir(self, arm: Arm, seed: int) -> str:
-    return self.path("tasks", arm.name, f"seed-{seed}")
-
-  def training_flags(self, arm: Arm) -> tuple[str, ...]:
-    """Of run_pretrain.py: those of all arms, then those that set this one apart."""
-    return last_of_each([*self.train_flags, *arm.flags[self.scale]])
+  def seed_dir(self, kind: str, arm: Arm, seed: int) -> str:
+    """Where the `runs`, `probes` or `tasks` of an arm and seed lie."""
+    return self.path(kind, arm.name, f"seed-{seed}")
 
   def commands(self) -> Iterator[Command]:
     """All commands, in order; one may read what those before it have left, so each is made when it is its turn.
@@ -103,131 +84,124 @@ class Plan:
     for seed in self.seeds:
       for arm in self.arms:
         yield from self._training_commands(arm, seed)
-    if self.data_dir and self.study.fine_tuned:
-      for seed in self.seeds:
-        for arm in self.arms:
-          yield from self._task_commands(arm, seed)
-
-  # Text, vocabulary, records.
-
-  @property
-  def _vocabulary(self) -> str:
-    return self.spm_model_file or self.path("vocabulary", "spm.model")
-
-  def _records_dir(self, kind: DataKind) -> str:
-    return self.path("records", kind.name)
+    for seed in self.seeds if self.data_dir and self.study.fine_tuned else ():
+      for arm in self.arms:
+        yield from self._task_commands(arm, seed)
 
   def _data_commands(self) -> Iterator[Command]:
-    text = self.input or self.path("text", "docs-*.txt")
-    if not self.input:
-      words = (
+    text, vocabulary = self.input, self.spm_model_file
+    if not text:
+      text = self.path("text", "docs-*.txt")
+      words = [
         "tfrecords_tools/extract_installed_docs.py",
         f"--output_dir={self.path('text')}",
         *self.text_flags,
-      )
+      ]
       yield Command("text", words, self.path("text", "docs-00000-of-00004.txt"))
-    if not self.spm_model_file:
-      prefix = f"--model_prefix={self.path('vocabulary', 'spm')}"
-      words = ("tfrecords_tools/train_vocab.py", f"--input={text}", prefix, *self.vocab_flags)
-      yield Command("vocabulary", words, self._vocabulary)
+    if not vocabulary:
+      prefix = self.path("vocabulary", "spm")
+      vocabulary = f"{prefix}.model"
+      words = [
+        "tfrecords_tools/train_vocab.py",
+        f"--input={text}",
+        f"--model_prefix={prefix}",
+        *self.vocab_flags,
+      ]
+      yield Command("vocabulary", words, vocabulary)
     wanted = [*(arm.data for arm in self.arms), *self.study.probes, *filter(None, [self.study.eval_data])]
     for kind in dict.fromkeys(wanted):
-      directory = self._records_dir(kind)
-      words = (
+      directory = self.path("records", kind.name)
+      words = [
         "tfrecords_tools/create_pretraining_data.py",
-        f"--input={self._first_half() if kind.half else text}",
-        f"--spm_model_file={self._vocabulary}",
+        f"--input={_first_half(text) if kind.half else text}",
+        f"--spm_model_file={vocabulary}",
         f"--output_dir={directory}",
-        *last_of_each([f"--num_workers={os.cpu_count() or 1}", *self.data_flags]),
+        f"--num_workers={os.cpu_count() or 1}",
+        *self.data_flags,
         f"--sentence_pair={kind.sentence_pair}",
-      )
+      ]
       yield Command(f"records/{kind.name}", words, os.path.join(directory, "manifest.json"))
 
-  def _first_half(self) -> str:
-    """The first half of the text files: a document has the same place, and so the same held-out draw, in the whole."""
-    if not self.input:
-      return self.path("text", "docs-0000[01]-of-00004.txt")
-    found = files.expand_globs(self.input)
-    if len(found) < 2:
-      raise UserError(
-        f"More data is all files of the text against the first half of them, so there must be two. Received: "
-        f"--input={self.input}, which is one file. Split it between two documents."
-      )
-    return ",".join(found[: len(found) // 2])
-
-  # Training, and what is asked of the trained model.
-
   def _training_commands(self, arm: Arm, seed: int) -> Iterator[Command]:
-    place, run_dir = f"{arm.name}/seed-{seed}", self.run_dir(arm, seed)
-    flags = [*self.training_flags(arm), f"--seed={seed}"]
+    """The run of an arm, before it the measurement of its speed, and after it what is asked of the trained model."""
+    place, run_dir = f"{arm.name}/seed-{seed}", self.seed_dir("runs", arm, seed)
+    given = last_of_each([*self.train_flags, *arm.flags[self.scale]])
+    held_out = self.study.eval_data or arm.data
+    words = [
+      "tpu_scripts/run_pretrain.py",
+      f"--input_file={self.path('records', arm.data.name)}/train-*",
+      "--select_best=last",  # The held-out set compares arms, so it selects in none.
+      *given,
+      f"--seed={seed}",
+      *self.device_flags,
+    ]
+    evaluated = [f"--eval_input_file={self.path('records', held_out.name)}/eval-*", f"--output_dir={run_dir}"]
     earlier = next((other for other in self.arms if other.name in (arm.after, arm.time_of)), None)
     if earlier and arm.after:
-      flags.append(f"--init_checkpoint={self.run_dir(earlier, seed)}")
+      words.append(f"--init_checkpoint={self.seed_dir('runs', earlier, seed)}")
     if earlier and arm.time_of:
       # How many updates fit into the other arm's hours must be known before the rate can decay over them.
       timed = self.path("speed", place)
-      few = ("--num_train_steps=60", "--num_warmup_steps=1", "--iterations_per_loop=20")
-      yield Command(f"speed/{place}", self._train_words(arm, [*flags, *few], timed, evaluate=False), timed)
-      flags += self._time_flags(arm, self.run_dir(earlier, seed), timed)
-    yield Command(f"pretraining/{place}", self._train_words(arm, flags, run_dir), run_dir)
-    kinds = self.study.probes or (self.study.eval_data or arm.data,)
+      few = [
+        "--num_train_steps=60",
+        "--num_warmup_steps=1",
+        "--iterations_per_loop=20",
+        f"--output_dir={timed}",
+      ]
+      yield Command(f"speed/{place}", [*words, *few], timed)
+      hours, rate = (
+        results.training_hours(self.seed_dir("runs", earlier, seed)),
+        results.examples_per_second(timed),
+      )
+      if hours is None or rate is None:
+        raise UserError(
+          f"{arm.name} takes the time of another arm, whose run has no report of updates. Let it report at least once, "
+          "with a smaller --iterations_per_loop in --train_flags."
+        )
+      steps = max(1, int(hours[0] * 3600 * rate / int(flag_values(given).get("train_batch_size", 4096))))
+      # Where evaluation or compilation takes this arm longer, its end is cut off.
+      words += [f"--num_train_steps={steps}", f"--max_train_hours={hours[1]:.6f}"]
+    yield Command(f"pretraining/{place}", [*words, *evaluated], run_dir)
     if self.study.probes or self.study.layers:
+      probe_dir = self.seed_dir("probes", arm, seed)
       words = [
         "tpu_scripts/evaluate.py",
         f"--init_checkpoint={run_dir}",
-        *(f"--eval_input_file={kind.name}={self._records_dir(kind)}/eval-*" for kind in kinds),
+        *(
+          f"--eval_input_file={kind.name}={self.path('records', kind.name)}/eval-*"
+          for kind in self.study.probes or (held_out,)
+        ),
         f"--eval_batch_size={flag_values(self.train_flags).get('eval_batch_size', '64')}",
         *(["--layer_similarity"] if self.study.layers else []),
-        f"--output_dir={self.probe_dir(arm, seed)}",
+        f"--output_dir={probe_dir}",
         *self.device_flags,
       ]
-      yield Command(f"probe/{place}", tuple(words), os.path.join(self.probe_dir(arm, seed), "eval.json"))
-
-  def _train_words(
-    self, arm: Arm, flags: Sequence[str], output_dir: str, *, evaluate: bool = True
-  ) -> tuple[str, ...]:
-    held_out = self._records_dir(self.study.eval_data or arm.data)
-    return (
-      "tpu_scripts/run_pretrain.py",
-      f"--input_file={self._records_dir(arm.data)}/train-*",
-      *([f"--eval_input_file={held_out}/eval-*"] if evaluate else []),
-      f"--output_dir={output_dir}",
-      *last_of_each(["--select_best=last", *flags]),  # The held-out set compares arms, so it selects in none.
-      *self.device_flags,
-    )
-
-  def _time_flags(self, arm: Arm, other_run: str, timed_run: str) -> list[str]:
-    """The other arm's hours, and as many updates as fit into those of its updates.
-
-    The rate decays over that number. Where evaluation or compilation takes this arm longer, its end is cut off.
-    """
-    hours, rate = results.training_hours(other_run), results.examples_per_second(timed_run)
-    if hours is None or rate is None:
-      raise UserError(
-        f"{arm.name} takes the time of another arm, whose run must tell it. Received: no report of updates there. Let "
-        "it report at least once, with a smaller --iterations_per_loop in --train_flags."
-      )
-    updates, everything = hours
-    batch = int(flag_values(self.training_flags(arm)).get("train_batch_size", 4096))
-    return [
-      f"--num_train_steps={max(1, int(updates * 3600 * rate / batch))}",
-      f"--max_train_hours={everything:.6f}",
-    ]
+      yield Command(f"probe/{place}", words, os.path.join(probe_dir, "eval.json"))
 
   def _task_commands(self, arm: Arm, seed: int) -> Iterator[Command]:
     for name, task in results.TASKS.items():
       folder = os.path.join(self.data_dir, name)
       if files.isdir(folder):
-        directory = os.path.join(self.tasks_dir(arm, seed), name)
-        words = (
+        directory = os.path.join(self.seed_dir("tasks", arm, seed), name)
+        words = [
           f"tpu_scripts/{task.script}",
           f"--flagfile=recipes/{task.recipe}.flags",
           *(f"--{flag}={os.path.join(folder, file) if file else folder}" for flag, file in task.data.items()),
-          f"--init_checkpoint={self.run_dir(arm, seed)}",
+          f"--init_checkpoint={self.seed_dir('runs', arm, seed)}",
           f"--output_dir={directory}",
           "--noexport",
           *self.task_flags,
           *self.device_flags,
-        )
-        result = os.path.join(directory, "results.json")
-        yield Command(f"tasks/{arm.name}/seed-{seed}/{name}", words, result)
+        ]
+        yield Command(f"tasks/{arm.name}/seed-{seed}/{name}", words, os.path.join(directory, "results.json"))
+
+
+def _first_half(text: str) -> str:
+  """The first half of the text files: a document has the same place, and so the same held-out draw, in the whole."""
+  found = files.expand_globs(text)
+  if len(found) < 2:
+    raise UserError(
+      f"More data is all files of the text against the first half of them, so there must be two. Received: "
+      f"--input={text}, which is one file. Split it between two documents."
+    )
+  return ",".join(found[: len(found) // 2])

@@ -1,28 +1,69 @@
-"""What a study has found so far: a row an arm, as table.md, table.json and a picture."""
+"""What a study has found so far: a table with a row an arm, and a picture."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
 import datetime
-import json
+import io
 import os
 import statistics
 from typing import Any
 
 from albert_tf import files
+from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.planning.chips import CHIPS
 from albert_tf.planning.estimate import StepShape, estimate_step
 from albert_tf.studies import results
 from albert_tf.studies.plan import Plan
-from albert_tf.studies.results import Row, heading
-from albert_tf.studies.study import Study, flag_values, model_of
+from albert_tf.studies.study import Study, flag_values
 
-STUDY_FILE = "study.json"
+_HEADINGS = {
+  "examples_per_second": "examples/s",
+  "tpu_speed": "speed, TPU v3",
+  "masked_lm_loss": "masked-LM loss",
+  "masked_lm_accuracy": "masked LM",
+  "train_masked_lm_loss": "masked-LM loss in training",
+  "train_masked_lm_accuracy": "masked LM in training",
+  "sentence_accuracy": "sentence task",
+  "masked_lm_accuracy@ordered": "masked LM",
+  "next_sentence_accuracy@nsp": "NSP",
+  "sentence_order_accuracy@sop": "SOP",
+  "layer_l2": "L2 of a layer",
+  "layer_degrees": "angle of a layer",
+  "score@average": "average of tasks",
+  "steps": "updates",
+}
+
+
+@dataclasses.dataclass(kw_only=True)
+class Row:
+  """An arm, or one run of `--runs`.
+
+  Attributes:
+    title: of the arm.
+    paper: heading → the paper's figure.
+    values: metric → one number a seed.
+    reports: a run's reports, for each trained seed.
+    layers: what the layers do (`l2`, `degrees`: a value a layer), for each seed.
+  """
+
+  title: str
+  paper: Mapping[str, float | str] = dataclasses.field(default_factory=dict)
+  values: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+  reports: list[Sequence[Mapping[str, Any]]] = dataclasses.field(default_factory=list)
+  layers: list[Mapping[str, Sequence[float]]] = dataclasses.field(default_factory=list)
+
+  def add(self, figures: Mapping[str, float]) -> None:
+    """Adds the figures of a seed."""
+    for key, value in figures.items():
+      self.values.setdefault(key, []).append(value)
 
 
 def write_report(plan: Plan) -> str:
-  """Writes table and picture of what is finished so far; returns the table as Markdown."""
-  scale = {"laptop": "a laptop", "paper": "the paper"}[plan.scale]
-  about = f"{plan.study.paper.capitalize()} of the ALBERT paper, at the scale of {scale}"
+  """Writes table and picture of what is finished so far; returns the table as Markdown.
+
+  An arm of which nothing is finished has a row with the paper's figures.
+  """
   values = {**flag_values(plan.data_flags), **flag_values(plan.train_flags)}
   names = ("max_seq_length", "hidden_size", "num_hidden_layers", "train_batch_size", "num_train_steps")
   shared = [f"{name.replace('_', ' ')} {values[name]}" for name in names if name in values]
@@ -31,140 +72,158 @@ def write_report(plan: Plan) -> str:
     plan.input or f"{flag_values(plan.text_flags).get('max_megabytes', '0')} MB of installed documentation"
   )
   seeds = f"{len(plan.seeds)} seeds, mean ± standard deviation" if len(plan.seeds) > 1 else "one seed"
+  scale = {"laptop": "a laptop", "paper": "the paper"}[plan.scale]
   lines = [
     plan.study.question,
     "",
-    f"{about}; {datetime.date.today():%d %B %Y}.",
+    f"{plan.study.paper.capitalize()} of the ALBERT paper, at the scale of {scale}; {datetime.date.today():%d %B %Y}.",
     f"Text: {text}; {', '.join(shared)}; {seeds}. Held-out documents are the same for all arms.",
   ]
-  return _write(plan.study, plan.output_dir, _rows(plan), lines, plan.identity())
+  rows = []
+  speeds = _tpu_speeds(plan.study)
+  for arm in plan.arms:
+    row = Row(title=arm.titles[plan.scale], paper=arm.paper)
+    row.add({"tpu_speed": speeds[arm.name]} if speeds else {})
+    for seed in plan.seeds:
+      run_dir = plan.seed_dir("runs", arm, seed)
+      probes, layers = results.read_probes(plan.seed_dir("probes", arm, seed))
+      row.add(
+        {**results.read_run(run_dir), **probes, **results.read_tasks(plan.seed_dir("tasks", arm, seed))}
+      )
+      row.reports += filter(None, [results.read_reports(run_dir)])
+      row.layers += filter(None, [layers])
+    rows.append(row)
+  return _write(plan.study, plan.output_dir, rows, lines)
 
 
 def write_curves(study: Study, run_dirs: Sequence[str], output_dir: str) -> str:
   """The same of any runs, wherever they come from.
 
   Raises:
-    UserError: a directory holds no reports, or the output directory another study.
+    UserError: a directory holds no reports.
   """
-  if not run_dirs:
-    raise UserError("Learning curves are those of runs. Received: no --runs. Name them: --runs=RUN1,RUN2.")
-  if files.exists(os.path.join(output_dir, STUDY_FILE)):
-    raise UserError(
-      f"Learning curves have a directory of their own. Received: {output_dir}, which holds another study, whose table "
-      "they would replace. Choose another --output_dir."
-    )
   rows = []
   for run_dir in run_dirs:
-    reports = results.read_reports(run_dir)
-    if not reports:
+    row = Row(title=run_dir, reports=[results.read_reports(run_dir)])
+    if not row.reports[0]:
       raise UserError(f"A run directory holds reports. Received: {run_dir}, which does not.")
-    values = {key: [value] for key, value in results.read_run(run_dir).items()}
-    rows.append(Row(name=run_dir, title=run_dir, values=values, reports=(reports,)))
-  lines = [f"{len(run_dirs)} runs; {datetime.date.today():%d %B %Y}."]
-  return _write(study, output_dir, rows, lines, {"study": study.name, "runs": list(run_dirs)})
+    row.add(results.read_run(run_dir))
+    rows.append(row)
+  return _write(study, output_dir, rows, [f"{len(run_dirs)} runs; {datetime.date.today():%d %B %Y}."])
 
 
-def _rows(plan: Plan) -> list[Row]:
-  """What the finished commands have left; an arm of which nothing is finished has a row with the paper's figures."""
-  rows = []
-  speeds = _tpu_speeds(plan)
-  for arm in plan.arms:
-    values: dict[str, list[float]] = {"tpu_speed": [speeds[arm.name]]} if arm.name in speeds else {}
-    reports: list[Sequence[Mapping[str, Any]]] = []
-    layers: list[Mapping[str, Sequence[float]]] = []
-    for seed in plan.seeds:
-      reports += filter(None, [results.read_reports(plan.run_dir(arm, seed))])
-      probes, of_layers = results.read_probes(plan.probe_dir(arm, seed))
-      layers += filter(None, [of_layers])
-      scores = results.read_tasks(plan.tasks_dir(arm, seed))
-      for key, value in {**results.read_run(plan.run_dir(arm, seed)), **probes, **scores}.items():
-        values.setdefault(key, []).append(value)
-    rows.append(
-      Row(
-        name=arm.name,
-        title=arm.titles[plan.scale],
-        values=values,
-        paper=arm.paper,
-        reports=tuple(reports),
-        layers=tuple(layers),
-      )
-    )
-  return rows
-
-
-def _tpu_speeds(plan: Plan) -> dict[str, float]:
+def _tpu_speeds(study: Study) -> dict[str, float]:
   """Steps a second of the paper's models beside one of them: a TPU v3 core, 8 examples of length 512, by formula."""
-  if not plan.study.speed_beside:
+  if not study.speed_beside:
     return {}
   cycles = {}
-  for arm in plan.study.arms_at("paper"):
-    config = model_of(arm.flags["paper"], vocab_size=30_000)
+  for arm in study.arms_at("paper"):
+    config = AlbertConfig.from_name(flag_values(arm.flags["paper"])["size"], vocab_size=30_000)
     cycles[arm.name] = estimate_step(config, StepShape(per_core_batch_size=8), CHIPS["v3"]).cycles
-  return {name: cycles[plan.study.speed_beside] / each for name, each in cycles.items()}
+  return {name: cycles[study.speed_beside] / each for name, each in cycles.items()}
 
 
-def _write(study: Study, directory: str, rows: Sequence[Row], lines: Sequence[str], about: object) -> str:
-  from albert_tf.studies.plots import draw_study  # Loads Matplotlib.
-
+def _write(study: Study, directory: str, rows: Sequence[Row], lines: Sequence[str]) -> str:
   files.makedirs(directory)
-  picture = f"{study.name}.png"
   if any(row.reports for row in rows):
-    draw_study(study, rows, os.path.join(directory, picture))
-    lines = [*lines, "", f"![{study.title}]({picture})"]
+    _draw(study, rows, os.path.join(directory, f"{study.name}.png"))
+    lines = [*lines, "", f"![{study.title}]({study.name}.png)"]
   found = {key for row in rows for key in row.values}
   first, *rest = study.columns
   wanted = [first, "examples_per_second", *rest, *sorted(key for key in found if key.startswith("score@"))]
   columns = [key for key in dict.fromkeys(wanted) if key in found]
-  text = _markdown(study.title, columns, rows, lines)
-  record = {"about": about, "rows": [_as_dict(row) for row in rows]}
-  for name, content in {"table.md": text, "table.json": json.dumps(record, indent=2) + "\n"}.items():
-    with files.atomic_writer(os.path.join(directory, name), "w") as stream:
-      stream.write(content)
-  return text
-
-
-def _as_dict(row: Row) -> dict[str, Any]:
-  """Every metric of every seed, not only the columns of the table."""
-  figures = {
-    key: {"mean": statistics.fmean(values), "standard_deviation": _spread(values), "values": list(values)}
-    for key, values in row.values.items()
-  }
-  return {
-    "arm": row.name,
-    "title": row.title,
-    "figures": figures,
-    "layers": list(row.layers),
-    "paper": dict(row.paper),
-  }
-
-
-def _spread(values: Sequence[float]) -> float | None:
-  """Standard deviation over the seeds; None for a single one."""
-  return statistics.stdev(values) if len(values) > 1 else None
-
-
-def _markdown(title: str, columns: Sequence[str], rows: Sequence[Row], lines: Sequence[str]) -> str:
-  """The table with what must be known to read it."""
   papers = list(dict.fromkeys(key for row in rows for key in row.paper))
-  header = ["", *map(heading, columns), *(f"paper: {key}" for key in papers)]
+  header = ["", *map(_heading, columns), *(f"paper: {key}" for key in papers)]
   table = [header, ["---"] * len(header)]
   for row in rows:
     measured = [_cell(key, row.values.get(key, ())) for key in columns]
     table.append([row.title, *measured, *(str(row.paper.get(key, "–")) for key in papers)])
   body = ["| " + " | ".join(cells) + " |" for cells in table]
-  return "\n".join([f"# {title}", "", *lines, "", *body, ""])
+  text = "\n".join([f"# {study.title}", "", *lines, "", *body, ""])
+  with files.atomic_writer(os.path.join(directory, "table.md"), "w") as stream:
+    stream.write(text)
+  return text
+
+
+def _heading(metric: str) -> str:
+  return _HEADINGS.get(metric, metric.removeprefix("score@").replace("_", " "))
 
 
 def _cell(key: str, values: Sequence[float]) -> str:
   """Mean ± standard deviation over the seeds; a dash where nothing was measured."""
   if not values:
     return "–"
-  mean, spread = statistics.fmean(values), _spread(values)
+  mean = statistics.fmean(values)
   if key in ("parameters", "steps"):
     return f"{mean:,.0f}"
   scale, unit = (100.0, " %") if "accuracy" in key else (1.0, "")
   digits = 1 if unit or key.startswith("score@") else 3 if "loss" in key else 2
   if key == "examples_per_second" and mean >= 10:
     digits = 0
-  about = "" if spread is None else f" ± {scale * spread:,.{digits}f}"
-  return f"{scale * mean:,.{digits}f}{about}{unit}"
+  spread = f" ± {scale * statistics.stdev(values):,.{digits}f}" if len(values) > 1 else ""
+  return f"{scale * mean:,.{digits}f}{spread}{unit}"
+
+
+def _draw(study: Study, rows: Sequence[Row], path: str) -> None:
+  """Draws the study's curves, a panel each, as a PNG: the mean over the seeds, and their range."""
+  from matplotlib.figure import Figure  # Slow to load, and needed by no other command.
+
+  panels: list[tuple[str, str, str, list[tuple[Iterable[int], list[list[float]]]]]] = []
+  if study.layers:
+    for key, title in (
+      ("l2", "L2 distance of a layer's input and output"),
+      ("degrees", "angle between them, degrees"),
+    ):
+      values = [[list(of_seed[key]) for of_seed in row.layers] for row in rows]
+      panels.append(
+        (title, "layer", "o", [(range(1, len(each[0]) + 1) if each else (), each) for each in values])
+      )
+  else:
+    for split, key in study.curves:
+      percent = ", %" if "accuracy" in key else ""
+      title = f"{'held-out' if split == 'eval' else 'training'} {_heading(key)}{percent}"
+      panels.append(
+        (title, "update", "", [_curve(row, split, key, 100.0 if percent else 1.0) for row in rows])
+      )
+  figure = Figure(figsize=(1.5 + 5.4 * len(panels), 4.6), dpi=100, layout="constrained", facecolor="white")
+  grid = figure.subplots(1, len(panels), squeeze=False)[0]
+  for axes, (title, below, marker, curves) in zip(grid, panels, strict=True):
+    for number, (row, (x, seeds)) in enumerate(zip(rows, curves, strict=True)):
+      if seeds and seeds[0]:
+        by_point = list(zip(*seeds, strict=True))  # [points][seeds]
+        color, style = f"C{number % 10}", "-" if number < 10 else "--"
+        axes.plot(
+          x,
+          [*map(statistics.fmean, by_point)],
+          style,
+          color=color,
+          marker=marker,
+          markersize=3,
+          label=row.title,
+        )
+        axes.fill_between(
+          x, [*map(min, by_point)], [*map(max, by_point)], color=color, alpha=0.18, linewidth=0
+        )
+    axes.set_title(title, fontsize=10, loc="left")
+    axes.set_xlabel(below, fontsize=9)
+    axes.grid(color="#e6e6e6")
+  figure.suptitle(f"{study.title} ({study.paper})")
+  figure.legend(*grid[-1].get_legend_handles_labels(), loc="outside right", frameon=False, fontsize=8)
+  image = io.BytesIO()
+  figure.savefig(image, format="png")
+  with files.atomic_writer(path) as stream:
+    stream.write(image.getvalue())
+
+
+def _curve(row: Row, split: str, key: str, scale: float) -> tuple[list[int], list[list[float]]]:
+  """The steps that all seeds have reported, and a seed's values at them."""
+  curves = [
+    {
+      each["step"]: scale * each[key]
+      for each in reports
+      if each["split"] == split and each.get(key) is not None
+    }
+    for reports in row.reports
+  ]
+  steps = sorted(set.intersection(*map(set, curves))) if curves else []
+  return steps, [[curve[step] for step in steps] for curve in curves]

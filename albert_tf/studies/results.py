@@ -1,7 +1,6 @@
-"""What finished commands have left, read back: metrics, hours, probes, scores of tasks; a row of them an arm."""
+"""What finished commands have left, read back: metrics, hours, probes, scores of tasks."""
 
-from collections.abc import Mapping, Sequence
-import dataclasses
+from collections.abc import Mapping
 import json
 import os
 import statistics
@@ -11,50 +10,8 @@ from albert_tf import files
 from albert_tf.configs import AlbertConfig
 from albert_tf.training.metrics_log import read_metrics
 
-_HEADS = ("sentence_order", "next_sentence")
 # Metrics of the last reports that a table may show; those of training get the prefix `train_`.
 _REPORTED = ("masked_lm_loss", "masked_lm_accuracy")
-_HEADINGS = {
-  "examples_per_second": "examples/s",
-  "tpu_speed": "speed, TPU v3",
-  "masked_lm_loss": "masked-LM loss",
-  "masked_lm_accuracy": "masked LM",
-  "train_masked_lm_loss": "masked-LM loss in training",
-  "train_masked_lm_accuracy": "masked LM in training",
-  "sentence_accuracy": "sentence task",
-  "masked_lm_accuracy@ordered": "masked LM",
-  "next_sentence_accuracy@nsp": "NSP",
-  "sentence_order_accuracy@sop": "SOP",
-  "layer_l2": "L2 of a layer",
-  "layer_degrees": "angle of a layer",
-  "score@average": "average of tasks",
-  "steps": "updates",
-}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Row:
-  """An arm, or one run of `--runs`.
-
-  Attributes:
-    name, title: of the arm.
-    values: metric → one number a seed.
-    paper: heading → the paper's figure.
-    reports: a run's reports, for each trained seed.
-    layers: what the layers do (`l2`, `degrees`: a value a layer), for each seed.
-  """
-
-  name: str
-  title: str
-  values: Mapping[str, Sequence[float]]
-  paper: Mapping[str, float | str] = dataclasses.field(default_factory=dict)
-  reports: tuple[Sequence[Mapping[str, Any]], ...] = ()
-  layers: tuple[Mapping[str, Sequence[float]], ...] = ()
-
-
-def heading(metric: str) -> str:
-  """What a metric is called in tables and plots."""
-  return _HEADINGS.get(metric, metric.removeprefix("score@").replace("_", " "))
 
 
 class Task(NamedTuple):
@@ -69,22 +26,22 @@ class Task(NamedTuple):
 
   script: str
   recipe: str
-  data: Mapping[str, str]
+  data: Mapping[str, str] = {"data_dir": ""}
   metrics: tuple[str, ...] = ("accuracy",)
   factor: float = 100.0
 
 
-def _squad_files(version: str) -> dict[str, str]:
-  return {"train_file": f"train-v{version}.json", "predict_file": f"dev-v{version}.json"}
+def _squad(recipe: str, version: str) -> Task:
+  data = {"train_file": f"train-v{version}.json", "predict_file": f"dev-v{version}.json"}
+  return Task("run_squad.py", recipe, data, ("f1", "exact"), 1.0)
 
 
-_SQUAD_METRICS = ("f1", "exact")
 TASKS = {
-  "squad1": Task("run_squad.py", "squad1", _squad_files("1.1"), _SQUAD_METRICS, 1.0),
-  "squad2": Task("run_squad.py", "squad2", _squad_files("2.0"), _SQUAD_METRICS, 1.0),
-  "mnli": Task("run_glue.py", "glue/mnli", {"data_dir": ""}),
-  "sst-2": Task("run_glue.py", "glue/sst-2", {"data_dir": ""}),
-  "race": Task("run_race.py", "race", {"data_dir": ""}),
+  "squad1": _squad("squad1", "1.1"),
+  "squad2": _squad("squad2", "2.0"),
+  "mnli": Task("run_glue.py", "glue/mnli"),
+  "sst-2": Task("run_glue.py", "glue/sst-2"),
+  "race": Task("run_race.py", "race"),
 }
 
 
@@ -96,11 +53,7 @@ def read_reports(run_dir: str) -> list[dict[str, Any]]:
 
 def examples_per_second(run_dir: str) -> float | None:
   """The median of a run's reports, without the first, which has the compilation; None where there is no report."""
-  rates = [
-    row["examples_per_second"]
-    for row in read_reports(run_dir)
-    if row["split"] == "train" and row["examples_per_second"]
-  ]
+  rates = [row["examples_per_second"] for row in read_reports(run_dir) if row.get("examples_per_second")]
   return statistics.median(rates[1:] or rates) if rates else None
 
 
@@ -118,24 +71,20 @@ def read_run(run_dir: str) -> dict[str, float]:
   """The figures of one trained run: of its last held-out evaluation and, with `train_`, its last tenth of reports."""
   rows = read_reports(run_dir)
   train = [row for row in rows if row["split"] == "train"]
-  held_out = [row for row in rows if row["split"] == "eval"]
+  last: dict[str, Any] = next((row for row in reversed(rows) if row["split"] == "eval"), {})
   found: dict[str, float | None] = {}
   config_file = os.path.join(run_dir, "albert_config.json")
   if files.exists(config_file):
     found["parameters"] = AlbertConfig.from_json_file(config_file).param_count()
-  if held_out:
-    last = held_out[-1]
-    found |= {key: last.get(key) for key in _REPORTED}
-    sentence = [last[f"{head}_accuracy"] for head in _HEADS if f"{head}_accuracy" in last]
-    found["sentence_accuracy"] = sentence[0] if sentence else None
-  if train:
-    tail = train[-max(1, len(train) // 10) :]
-    for key in _REPORTED:
-      values = [row[key] for row in tail if row.get(key) is not None]
-      found[f"train_{key}"] = statistics.fmean(values) if values else None
-    found["steps"] = train[-1]["step"]
+  for key in _REPORTED:
+    found[key] = last.get(key)
+    values = [row[key] for row in train[-max(1, len(train) // 10) :] if row.get(key) is not None]
+    found[f"train_{key}"] = statistics.fmean(values) if values else None
+  found["sentence_accuracy"] = last.get("sentence_order_accuracy", last.get("next_sentence_accuracy"))
+  found["steps"] = train[-1]["step"] if train else None
+  found["examples_per_second"] = examples_per_second(run_dir)
   hours = training_hours(run_dir)
-  found |= {"examples_per_second": examples_per_second(run_dir), "hours": hours and hours[1]}
+  found["hours"] = hours and hours[1]
   return {key: value for key, value in found.items() if value is not None}
 
 
@@ -151,7 +100,7 @@ def read_probes(probe_dir: str) -> tuple[dict[str, float], dict[str, list[float]
     for key, value in of_set.items()
     if isinstance(value, (int, float))
   }
-  layers: dict[str, list[float]] = next(
+  layers = next(
     (dict(of_set["layer_similarity"]) for of_set in sets.values() if "layer_similarity" in of_set), {}
   )
   return found | {f"layer_{key}": statistics.fmean(values) for key, values in layers.items()}, layers

@@ -2,10 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 import dataclasses
-import difflib
 from typing import Any
 
-from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 
 SCALES = ("laptop", "paper")
@@ -83,9 +81,8 @@ class Study:
     paper: which table or figure.
     question: what it answers, in a sentence.
     arms: in the order of the table; none: the runs of --runs.
-    columns: metrics of the table, in order; see `results.read_run`.
-    metrics: of the plot, a panel each.
-    curves: what its curves show: (split, metric) each.
+    columns: metrics of the table, in order; see `results`.
+    curves: panels of its picture: (split, metric) each.
     probes: record sets on whose held-out part every trained arm is measured by evaluate.py.
     eval_data: the one held-out set of all arms; None: each arm's own.
     layers: measure what every layer does to its input (figure 1).
@@ -100,7 +97,6 @@ class Study:
   question: str
   arms: tuple[Arm, ...]
   columns: tuple[str, ...] = ("parameters", "masked_lm_loss", "masked_lm_accuracy", SENTENCE_ACCURACY)
-  metrics: tuple[str, ...] = ("masked_lm_loss",)
   curves: tuple[tuple[str, str], ...] = (("eval", "masked_lm_loss"),)
   probes: tuple[DataKind, ...] = ()
   eval_data: DataKind | None = None
@@ -122,25 +118,17 @@ class Study:
       UserError: an arm is unknown, does not run at this scale, or needs another one that is not chosen.
     """
     known = {arm.name: arm for arm in self.arms_at(scale)}
-    for name in names:
-      check_name(name, list(known), what=f"arm of {self.name} at the scale {scale}")
+    unknown = sorted(set(names) - known.keys())
+    if unknown:
+      raise UserError(
+        f"Unknown arm at the scale {scale}. Received: {unknown[0]!r}. There are: {', '.join(known)}."
+      )
     chosen = tuple(arm for arm in known.values() if not names or arm.name in names)
     for arm in chosen:
       missing = {arm.after, arm.time_of} & known.keys() - {other.name for other in chosen}
       if missing:
-        raise UserError(
-          f"The arm {arm.name} is made from the arm {missing.pop()}, which must be chosen too. Received: "
-          f"--arms={','.join(names)}. Add it, or leave --arms out."
-        )
+        raise UserError(f"The arm {arm.name} is made from the arm {missing.pop()}, which must be chosen too.")
     return chosen
-
-
-def check_name(name: str, known: Sequence[str], *, what: str) -> None:
-  """Refuses an unknown name, listing those there are."""
-  if name not in known:
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise UserError(f"Unknown {what}. Received: {name!r}.{hint} There are: {', '.join(known)}.")
 
 
 def flag_values(flags: Sequence[str]) -> dict[str, str]:
@@ -151,22 +139,5 @@ def flag_values(flags: Sequence[str]) -> dict[str, str]:
 
 def last_of_each(flags: Sequence[str]) -> tuple[str, ...]:
   """The flags without those that a later one replaces: one of the same name, or of --size and --albert_config_file."""
-
-  def name(flag: str) -> str:
-    found = flag.lstrip("-").partition("=")[0]
-    return "size" if found == "albert_config_file" else found
-
-  return tuple({name(flag): flag for flag in flags}.values())
-
-
-def model_of(flags: Sequence[str], *, vocab_size: int) -> AlbertConfig:
-  """The model that run_pretrain.py makes of these flags: a size or a file, and what further flags change in it."""
-  values = flag_values(last_of_each(flags))
-  changes: dict[str, Any] = {"vocab_size": vocab_size}
-  for field in dataclasses.fields(AlbertConfig):
-    if field.name in values:
-      text = values[field.name]
-      changes[field.name] = int(text) if field.type is int else float(text) if field.type is float else text
-  if "albert_config_file" in values:
-    return AlbertConfig.from_json_file(values["albert_config_file"], vocab_size=vocab_size).resized(**changes)
-  return AlbertConfig.from_name(values.get("size", "")).resized(**changes)
+  names = [flag.lstrip("-").partition("=")[0].replace("albert_config_file", "size") for flag in flags]
+  return tuple(dict(zip(names, flags, strict=True)).values())

@@ -1,12 +1,12 @@
 """A study with commands that only leave what the real ones leave: order, resumption, table, refusals."""
 
-import json
+import pathlib
 
 import pytest
 from support.study_commands import Commands, make_plan
 
 from albert_tf.errors import UserError
-from albert_tf.studies.catalogue import find_study
+from albert_tf.studies.catalogue import STUDIES
 from albert_tf.studies.report import write_curves, write_report
 
 
@@ -58,17 +58,13 @@ def test_table_and_plot_of_what_was_measured(tmp_path):
   assert "| 52.0 ± 0.0 % |" in rows[0]
   assert "| 54.0 | 78.9 | 86.5 | 80.1 |" in rows[1]
   assert "| 40 ± 0 |" in rows[1]  # The first report, with the compilation, does not count.
-  table = json.loads((tmp_path / "lab/table.json").read_text())
-  figure = table["rows"][3]["figures"]["masked_lm_loss"]
-  assert figure["values"] == pytest.approx([5.1, 5.2])
-  assert figure["standard_deviation"] == pytest.approx(0.0707, abs=1e-3)
   assert (tmp_path / "lab/sentence_loss.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_the_average_is_the_papers(tmp_path):
   for name in ("squad1", "squad2", "mnli", "sst-2"):
     (tmp_path / "tasks" / name).mkdir(parents=True)
-  arms = find_study("dropout").arms[:1]
+  arms = STUDIES["dropout"].arms[:1]
   plan = make_plan(tmp_path, "dropout", arms=arms, seeds=(1,), data_dir=str(tmp_path / "tasks"))
   Commands().run(plan)
   assert "average of tasks" not in write_report(plan)  # RACE is not there.
@@ -96,7 +92,10 @@ def test_more_data_has_one_held_out_set(tmp_path):
   half, whole = (by_name[f"pretraining/{arm}/seed-1"] for arm in ("half", "all"))
   assert half["eval_input_file"] == whole["eval_input_file"]
   assert half["input_file"] != whole["input_file"]
-  assert by_name["records/half"]["input"].endswith("docs-0000[01]-of-00004.txt")
+  assert [pathlib.Path(file).name for file in by_name["records/half"]["input"].split(",")] == [
+    "docs-00000-of-00004.txt",
+    "docs-00001-of-00004.txt",
+  ]
   (tmp_path / "one.txt").write_text("One.\n")
   with pytest.raises(UserError, match="there must be two"):
     Commands().run(make_plan(tmp_path / "b", "more_data", input=str(tmp_path / "one.txt")))
@@ -114,14 +113,6 @@ def test_sizes_have_their_speed_beside_bert_large(tmp_path):
   assert rows["ALBERT base"]["paper: speed"] == "5.6"
 
 
-def test_of_two_models_for_all_arms_the_later_one_counts(tmp_path):
-  recipe = "--albert_config_file=recipes/studies/laptop_albert_config.json"
-  for given in ((recipe, "--size=tiny"), ("--size=base", recipe), ("--size=base",)):
-    plan = make_plan(tmp_path, "dropout", train_flags=given)
-    named = [flag for flag in plan.training_flags(plan.arms[0]) if flag.startswith(("--size", "--albert"))]
-    assert named == [given[-1]]
-
-
 def test_curves_of_any_runs(tmp_path):
   """Half a line does not count, as for every other reader."""
   runs = [str(tmp_path / name / "run") for name in ("a", "b")]
@@ -131,16 +122,9 @@ def test_curves_of_any_runs(tmp_path):
     stream.write(
       '{"step": 150, "split": "train", "examples_per_second": 9, "masked_lm_accuracy": null}\n{"st'
     )
-  study = find_study("learning_curves")
+  study = STUDIES["learning_curves"]
   text = write_curves(study, runs, str(tmp_path / "out"))
   assert "| 150 |" in text
   assert (tmp_path / "out/learning_curves.png").stat().st_size > 10_000
-  (tmp_path / "lab").mkdir()
-  (tmp_path / "lab/study.json").write_text("{}")
-  for given, output, message in (
-    (runs, "lab", "holds another study"),
-    ([str(tmp_path)], "out", "which does not"),
-    ([], "out", "no --runs"),
-  ):
-    with pytest.raises(UserError, match=message):
-      write_curves(study, given, str(tmp_path / output))
+  with pytest.raises(UserError, match="which does not"):
+    write_curves(study, [str(tmp_path)], str(tmp_path / "out"))

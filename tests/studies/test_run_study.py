@@ -63,9 +63,7 @@ def test_stopped_in_the_middle_of_a_run_it_goes_on_there(tmp_path):
   assert "\n[records" not in output
   assert [line for line in output.splitlines() if line.startswith("[")] == ["[pretraining/with/seed-1]"]
   assert reports.read_bytes().startswith(before)
-  table = json.loads((tmp_path / "lab/table.json").read_text())
-  assert [row["figures"]["steps"]["mean"] for row in table["rows"]] == [600]
-  assert all("train_masked_lm_accuracy" in row["figures"] for row in table["rows"])
+  assert json.loads(reports.read_bytes().splitlines()[-1])["step"] == 600
   assert "| with dropout, 0.1 |" in (tmp_path / "lab/table.md").read_text()
   assert (tmp_path / "lab/dropout.png").exists()
 
@@ -73,7 +71,6 @@ def test_stopped_in_the_middle_of_a_run_it_goes_on_there(tmp_path):
 def test_what_it_refuses(tmp_path):
   output = f"--output_dir={tmp_path}/lab"
   cases = {
-    "There are: sizes, embedding": ["--study=slimness", output],
     "There are: with, without": ["--study=dropout", "--arms=half", output],
     "needs a text of gigabytes": ["--study=dropout", "--scale=paper", output],
     "which is no directory": ["--study=dropout", f"--data_dir={tmp_path}/none", output],

@@ -6,7 +6,7 @@ import pathlib
 from support.goldens import SPM_MODEL
 
 from albert_tf.configs import AlbertConfig
-from albert_tf.studies.catalogue import find_study
+from albert_tf.studies.catalogue import STUDIES
 from albert_tf.studies.plan import Plan
 from albert_tf.studies.study import flag_values
 
@@ -14,7 +14,7 @@ CONFIG = AlbertConfig.from_name("tiny", vocab_size=8000)
 
 
 def make_plan(tmp_path, study="sentence_loss", **changes):
-  study = find_study(study)
+  study = STUDIES[study]
   values = {
     "scale": "laptop",
     "arms": study.arms_at("laptop"),
