@@ -208,7 +208,7 @@ def _draw(study: Study, rows: Sequence[Row], path: str) -> None:
     axes.set_xlabel(below, fontsize=9)
     axes.grid(color="#e6e6e6")
   figure.suptitle(f"{study.title} ({study.paper})")
-  figure.legend(*grid[-1].get_legend_handles_labels(), loc="outside right", frameon=False, fontsize=8)
+  figure.legend(*grid[-1].get_legend_handles_labels(), loc="outside right center", frameon=False, fontsize=8)
   image = io.BytesIO()
   figure.savefig(image, format="png")
   with files.atomic_writer(path) as stream:
