@@ -13,12 +13,11 @@ from typing import Any, TypeVar
 from absl import app, flags
 
 from albert_tf import files, settings
-from albert_tf.errors import UserError
+from albert_tf.errors import EXIT_USER_ERROR, UserError
 
 flags.disclaim_key_flags()  # A flag that is defined here belongs to the command, and its --help shows it.
 
 FLAGS = flags.FLAGS
-EXIT_USER_ERROR = 2
 _PACKAGE = pathlib.Path(__file__).resolve().parent
 _RECIPE_FOLDERS = (_PACKAGE.parent, _PACKAGE)  # Of a checkout, of an installation.
 _Settings = TypeVar("_Settings")

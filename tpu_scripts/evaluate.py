@@ -75,7 +75,7 @@ def main() -> None:
   load_tensorflow(distribution.tpu)
   from albert_tf.checkpoints import read_checkpoint
   from albert_tf.records import PretrainingSpec
-  from albert_tf.training.distribution import Consensus, is_chief, make_strategy, set_precision
+  from albert_tf.training.distribution import Workers, make_strategy, set_precision
   from albert_tf.training.evaluation import evaluate_checkpoint, table
 
   strategy = make_strategy(distribution)
@@ -93,21 +93,21 @@ def main() -> None:
     use_xla=distribution.use_xla,
   )
 
-  def report() -> None:
-    directory = command.output_dir or checkpoint.directory
-    path = os.path.join(directory, EVAL_FILE)
-    record = {
-      "step": checkpoint.global_step,
-      "checkpoint": checkpoint.path,
-      "averaged": command.use_ema,
-      "sets": results,
-    }
-    files.makedirs(directory)
-    with files.atomic_writer(path, "w") as stream:
-      stream.write(json.dumps(record, indent=2) + "\n")
-    print(f"{checkpoint.path}, step {checkpoint.global_step:,}", *table(results), path, sep="\n")
-
-  Consensus(strategy).on_chief(is_chief(strategy), report)
+  workers = Workers(strategy)
+  with workers.together():
+    if workers.is_chief:
+      directory = command.output_dir or checkpoint.directory
+      path = os.path.join(directory, EVAL_FILE)
+      record = {
+        "step": checkpoint.global_step,
+        "checkpoint": checkpoint.path,
+        "averaged": command.use_ema,
+        "sets": results,
+      }
+      files.makedirs(directory)
+      with files.atomic_writer(path, "w") as stream:
+        stream.write(json.dumps(record, indent=2) + "\n")
+      print(f"{checkpoint.path}, step {checkpoint.global_step:,}", *table(results), path, sep="\n")
 
 
 if __name__ == "__main__":

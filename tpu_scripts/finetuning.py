@@ -73,7 +73,7 @@ def run(prepare: "Callable[[Start, FineTuneSettings], Prepared]", *, vocab_file:
     _combine(prepare, options.ensemble_of)
     return
   from albert_tf.finetuning.engine.fit import fine_tune
-  from albert_tf.training.distribution import Consensus, is_chief, make_strategy
+  from albert_tf.training.distribution import Workers, make_strategy
 
   settings = commands.from_flags(FineTuneSettings, distribution=commands.from_flags(DistributionConfig))
   start = _read_start(options, vocab_file)
@@ -89,7 +89,10 @@ def run(prepare: "Callable[[Start, FineTuneSettings], Prepared]", *, vocab_file:
     strategy=strategy,
   )
   # Of several workers the chief reports and exports; the others wait: none may leave before.
-  Consensus(strategy).on_chief(is_chief(strategy), lambda: _finish(prepared.task, tuned.results))
+  workers = Workers(strategy)
+  with workers.together():
+    if workers.is_chief:
+      _finish(prepared.task, tuned.results)
 
 
 def _read_start(options: RunOptions, vocab_file: str | None) -> "Start":

@@ -1,12 +1,11 @@
 """One function behind every way to place replicas."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 import contextlib
 import json
 import os
 import re
 import sys
-from typing import TypeVar
 import zlib
 
 import tensorflow as tf
@@ -16,8 +15,6 @@ from albert_tf.errors import UserError
 from albert_tf.pipelines.batches import HostShard
 from albert_tf.training import slice_hosts
 from albert_tf.training.settings import DistributionConfig
-
-Result = TypeVar("Result")
 
 
 def _several_workers() -> bool:
@@ -116,18 +113,6 @@ def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
   return tf.distribute.OneDeviceStrategy(devices[0].name)
 
 
-def is_chief(strategy: tf.distribute.Strategy) -> bool:
-  """Whether this process writes the run directory."""
-  resolver = strategy.cluster_resolver
-  if resolver is None or not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-    return True
-  return resolver.task_type in (None, "chief") or (
-    resolver.task_type == "worker"
-    and not resolver.cluster_spec().as_dict().get("chief")
-    and resolver.task_id == 0
-  )
-
-
 def host_shard(strategy: tf.distribute.Strategy, context: tf.distribute.InputContext) -> HostShard:
   """The part of every global batch that the input pipeline of `context` feeds."""
   return HostShard(
@@ -137,50 +122,45 @@ def host_shard(strategy: tf.distribute.Strategy, context: tf.distribute.InputCon
   )
 
 
-class Consensus:
-  """What the processes of a run decide together, so that none waits for one that has left. One alone decides itself."""
+class Workers:
+  """The processes of a run, which decide together, so that none waits for one that has left.
+
+  One process alone decides by itself.
+
+  Attributes:
+    is_chief: whether this one writes what the run writes.
+  """
 
   def __init__(self, strategy: tf.distribute.Strategy):
-    self.is_chief = is_chief(strategy)
+    self._strategy = strategy
     self._several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    self.is_chief = not self._several or _is_chief(strategy.cluster_resolver)
+    self._sum = tf.function(self._sum_over_replicas, autograph=False)
 
-    def total(flag: tf.Tensor) -> tf.Tensor:
-      return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tf.identity(flag))
+  def _sum_over_replicas(self, values: tf.Tensor, *, of_first: bool = False) -> tf.Tensor:
+    """Sums what each replica has, or takes what the first one has."""
 
-    def sum_flags(flag: tf.Tensor) -> tf.Tensor:
-      return strategy.experimental_local_results(strategy.run(total, args=(flag,)))[0]
-
-    def first(values: tf.Tensor) -> tf.Tensor:
+    def on_replica(values: tf.Tensor) -> tf.Tensor:
       context = tf.distribute.get_replica_context()
-      own = tf.where(tf.equal(context.replica_id_in_sync_group, 0), values, tf.zeros_like(values))
-      return context.all_reduce(tf.distribute.ReduceOp.SUM, own)
+      counts = tf.equal(context.replica_id_in_sync_group, 0) if of_first else True
+      return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.where(counts, values, tf.zeros_like(values)))
 
-    def take_first(values: tf.Tensor) -> tf.Tensor:
-      return strategy.experimental_local_results(strategy.run(first, args=(values,)))[0]
-
-    self._sum = tf.function(sum_flags, autograph=False)
-    self._first = tf.function(take_first, autograph=False)
-    self._replicas = strategy.num_replicas_in_sync
-
-  def _total(self, value: float) -> float:
-    return float(self._sum(tf.constant(value, tf.float64)))
+    return self._strategy.experimental_local_results(self._strategy.run(on_replica, args=(values,)))[0]
 
   def any(self, flag: bool) -> bool:
     """Whether some process says so. Every process must call it, equally often."""
-    return self._total(float(flag)) > 0 if self._several else flag
+    return float(self._sum(tf.constant(float(flag), tf.float64))) > 0 if self._several else flag
 
   def same(self, text: str) -> bool:
     """Whether all processes call it with the same text."""
-    if not self._several:
-      return True
-    code = float(zlib.crc32(text.encode()))
-    return not self.any(self._total(code) != code * self._replicas)
+    code = tf.constant(float(zlib.crc32(text.encode())), tf.float64)
+    return not (self._several and self.any(bool(self._sum(code, of_first=True) != code)))
 
   def of_chief(self, values: Mapping[str, float]) -> dict[str, float]:
     """The chief's values, whatever another process has of them. Every process must name the same ones."""
     if not self._several or not values:
       return dict(values)
-    numbers = self._first(tf.constant([float(value) for value in values.values()], tf.float64))
+    numbers = self._sum(tf.constant([float(value) for value in values.values()], tf.float64), of_first=True)
     return dict(zip(values, numbers.numpy().tolist(), strict=True))
 
   @contextlib.contextmanager
@@ -196,16 +176,9 @@ class Consensus:
         "The workers of a run go on together. Received: a refusal of another one. Its message says what to do."
       )
 
-  def on_chief(self, chief: bool, action: Callable[[], Result]) -> Result | None:
-    """What `action` returns on the chief, and None elsewhere; its `UserError` ends the other processes as well."""
-    result, refusal = None, None
-    if chief:
-      try:
-        result = action()
-      except UserError as error:
-        refusal = error
-    if self.any(refusal is not None):
-      raise refusal or UserError(
-        "The workers of a run go on together. Received: a refusal of the chief (worker 0). Its message says what to do."
-      )
-    return result
+
+def _is_chief(resolver: tf.distribute.cluster_resolver.ClusterResolver | None) -> bool:
+  if resolver is None or resolver.task_type in (None, "chief"):
+    return True
+  has_chief = bool(resolver.cluster_spec().as_dict().get("chief"))
+  return resolver.task_type == "worker" and resolver.task_id == 0 and not has_chief

@@ -23,7 +23,7 @@ from albert_tf.pipelines.record_index import RecordIndex, build_record_index
 from albert_tf.progress import track
 from albert_tf.records import PretrainingSpec, find_manifests
 from albert_tf.records.parse import parse_pretraining_batch
-from albert_tf.training.distribution import host_shard, is_chief
+from albert_tf.training.distribution import Workers, host_shard
 
 _BATCHES_AT_ONCE = 100  # Between two returns to the host, which show how far it is.
 _NUM_SUMS = 6  # Of the losses; those of the layers follow.
@@ -151,7 +151,7 @@ class Evaluator:
     size = _NUM_SUMS + (2 * self._num_layers + 1 if self._num_layers else 0)
     iterator, sums = iter(self._datasets[name]), tf.zeros([size])
     begins = range(0, num_steps, _BATCHES_AT_ONCE)
-    shown = is_chief(self._strategy) and len(begins) > 1
+    shown = Workers(self._strategy).is_chief and len(begins) > 1
     unit = f"x {_BATCHES_AT_ONCE} batches"
     for begin in track(begins, len(begins), desc=f"Evaluating {name}".strip(), unit=unit, shown=shown):
       sums = self.run(iterator, tf.constant(min(_BATCHES_AT_ONCE, num_steps - begin)), sums)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from albert_tf.training.checkpoints import CheckpointStore, HostState
-from albert_tf.training.distribution import Consensus
+from albert_tf.training.distribution import Workers
 from albert_tf.training.evaluation import Evaluator
 from albert_tf.training.inputs import HELD_OUT
 from albert_tf.training.interruption import StopRequest
@@ -76,7 +76,7 @@ class TrainingLoop:
     store: CheckpointStore | None,
     reporter: Reporter,
     goodput: Goodput,
-    workers: Consensus,
+    workers: Workers,
     stop: StopRequest,
   ):
     self._settings = settings

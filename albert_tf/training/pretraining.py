@@ -14,7 +14,7 @@ from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.modeling.pretraining import trained_variables
 from albert_tf.optim.optimizer import build_optimizer
 from albert_tf.training.checkpoints import CheckpointStore, HostState
-from albert_tf.training.distribution import Consensus, make_strategy, precision_warning, set_precision
+from albert_tf.training.distribution import Workers, make_strategy, precision_warning, set_precision
 from albert_tf.training.failures import readable_errors
 from albert_tf.training.inputs import checked_input
 from albert_tf.training.interruption import stop_on_signal
@@ -57,7 +57,7 @@ def run_pretraining(
   strategy = make_strategy(settings.distribution)
   settings.step.micro_batch_size(strategy.num_replicas_in_sync)
   set_precision(settings.distribution.precision)
-  workers = Consensus(strategy)
+  workers = Workers(strategy)
   directory, lock = RunDirectory(settings.output_dir), RunLock(settings.output_dir)
   with workers.together():  # First: records without an index are read whole.
     if workers.is_chief:

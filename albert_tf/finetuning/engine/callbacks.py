@@ -25,7 +25,7 @@ from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.modeling import named_variables
 from albert_tf.optim.keras_optimizers import WarmupPolynomialDecay
 from albert_tf.progress import bar
-from albert_tf.training.distribution import Consensus
+from albert_tf.training.distribution import Workers
 from albert_tf.training.metrics_log import MetricsLog
 
 _PROGRESS, _STEP = "albert_tf/progress", "global_step"
@@ -89,7 +89,7 @@ class TrainingState:
     """
     prefix = latest_bundle(self._state_dir)
     progress = Progress() if prefix is None else self._read(prefix)
-    if not Consensus(self._strategy).same(str(progress.step)):
+    if not Workers(self._strategy).same(str(progress.step)):
       raise UserError(
         "All workers must see the same output directory. Received: they differ; this worker would go on from "
         f"update {progress.step} of {self._state_dir}. Use a file system that all of them share."

@@ -30,9 +30,8 @@ from albert_tf.models.task_model import TaskModel
 from albert_tf.models.tasks import make_model, model_class
 from albert_tf.optim.keras_optimizers import AdamW, Lamb, WarmupPolynomialDecay, layerwise_rate_multipliers
 from albert_tf.training.distribution import (
-  Consensus,
+  Workers,
   host_shard,
-  is_chief,
   make_strategy,
   precision_policy,
   precision_warning,
@@ -95,8 +94,10 @@ def fine_tune(
   if settings.do_train and (slow := precision_warning(settings.distribution.precision, strategy)):
     logging.warning("%s", slow)
   # 1. What cannot be is refused before anything is written; the chief decides for all workers.
-  consensus, chief = Consensus(strategy), is_chief(strategy)
-  consensus.on_chief(chief, lambda: run_directory.check(output_dir, task, settings, start))
+  workers = Workers(strategy)
+  with workers.together():
+    if workers.is_chief:
+      run_directory.check(output_dir, task, settings, start)
   check_model(task, settings, start)
   train_features = _train_features(task, settings) if settings.do_train else None
   splits = _answered_splits(task, settings)
@@ -104,11 +105,13 @@ def fine_tune(
   if train_features is not None:
     check_training(task, settings, train_features, strategy=strategy)
     content = {"train": train_features.fingerprint(), "eval": splits["eval"].fingerprint()}
-  consensus.on_chief(chief, lambda: run_directory.check_content(output_dir, content))
+  with workers.together():
+    if workers.is_chief:
+      run_directory.check_content(output_dir, content)
 
   # 2. Each seed has a run of its own.
   several = len(settings.seeds) > 1
-  if several and chief and settings.do_train:
+  if several and workers.is_chief and settings.do_train:
     run_directory.write_run_file(output_dir, task, settings, start, content)
   runs = {}
   for seed in settings.seeds:
@@ -124,7 +127,9 @@ def fine_tune(
       callbacks=callbacks,
       strategy=strategy,
     )
-  results = _finish_seeds(task, settings, runs, output_dir, flags_text, writes=chief) if several else None
+  results = (
+    _finish_seeds(task, settings, runs, output_dir, flags_text, writes=workers.is_chief) if several else None
+  )
 
   elsewhere = start.checkpoint if run_directory.best_weights(output_dir) is None else None
   return FineTuned(
@@ -209,9 +214,10 @@ def _run_seed(
 ) -> _SeedRun:
   """Trains one seed unless it is finished, then evaluates and predicts with its best weights."""
   (seed,) = settings.seeds
-  consensus, chief = Consensus(strategy), is_chief(strategy)
-  if settings.do_train:
-    consensus.on_chief(chief, lambda: run_directory.check(directory, task, settings, start))
+  workers = Workers(strategy)
+  with workers.together():
+    if settings.do_train and workers.is_chief:
+      run_directory.check(directory, task, settings, start)
   logging.info("seed %d: %s", seed, directory)
   keras.backend.clear_session()
   keras.utils.set_random_seed(seed)
@@ -220,9 +226,9 @@ def _run_seed(
   source = run_directory.recorded_source(directory) or start.source
   earlier = _earlier_results(directory, evaluates="eval" in splits)
   # Of all workers, and before one of them writes what another still reads.
-  trains = settings.do_train and consensus.any(earlier is None)
+  trains = settings.do_train and workers.any(earlier is None)
   described = earlier is not None and not trains  # What training recorded stays.
-  if chief and not described:
+  if workers.is_chief and not described:
     if trains and not run_directory.has_state(directory):  # Of a training that is about to begin.
       run_directory.remove(directory, "checkpoints", run_directory.RESULTS_FILE)
     if trains or not files.exists(os.path.join(directory, run_directory.RUN_FILE)):
@@ -238,9 +244,7 @@ def _run_seed(
   if trains and train_features is not None:
     initialize.load_encoder_weights(model, start, seed=seed)
     # Each worker has its own, equal but for rounding; whether training goes on is the chief's decision.
-    evaluation = Evaluation(
-      predict, splits["eval"], lambda outputs: consensus.of_chief(task.evaluate(outputs))
-    )
+    evaluation = Evaluation(predict, splits["eval"], lambda outputs: workers.of_chief(task.evaluate(outputs)))
     trained = train(
       model,
       task,
@@ -250,7 +254,7 @@ def _run_seed(
       on_best=evaluation.keep,
       strategy=strategy,
       directory=directory,
-      writes=chief,
+      writes=workers.is_chief,
       callbacks=callbacks,
     )
     earlier = {**dataclasses.asdict(trained), "seed": seed}
@@ -262,9 +266,9 @@ def _run_seed(
     if name not in made:
       made[name] = predict(features, name=name)
 
-  metrics = consensus.of_chief(_metrics(task, made, splits))
+  metrics = workers.of_chief(_metrics(task, made, splits))
   results = {**reporting.head(task, source), **(earlier or {"seed": seed}), **metrics}
-  if chief:
+  if workers.is_chief:
     spec = task.spec.settled(metrics)
     if not described:
       spec.save(directory)
