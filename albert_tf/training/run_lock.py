@@ -21,27 +21,15 @@ _RENEWAL_SECONDS = 30.0
 _SETTLING_SECONDS = 1.0  # In a bucket: two that write at once both see who was the later.
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class _Owner:
-  """Who holds a lock; the content of its file.
-
-  Attributes:
-    id: drawn by the run.
-    host: name of the machine and, in a container, its own counting of processes.
-    process_start: of `pid`; a later process of the same number started at another time.
-    expires: seconds since 1970.
-  """
+  """Who holds a lock, the content of its file: a process, known by its start, as its number is given again."""
 
   id: str
   host: str
   pid: int
   process_start: str
-  expires: float
-
-  @property
-  def is_dead(self) -> bool:
-    """Whether it is known, without waiting, to have ended."""
-    return self.host == _host() and _process_start(self.pid) != self.process_start
+  expires: float  # Seconds since 1970.
 
   def __str__(self) -> str:
     return f"process {self.pid} on {self.host.split(' ')[0]}"
@@ -60,27 +48,20 @@ class RunLock:
     self._renewed = 0.0  # Seconds since 1970.
 
   def refuse_others(self) -> str:
-    """Makes sure that no other live process holds the lock; writes nothing.
-
-    Returns:
-      From whom the lock can be taken over and why, in words; empty where nobody holds it.
-
-    Raises:
-      UserError: another process trains here; says which, and until when its lock holds.
-    """
+    """Refuses a directory that another live process holds; returns whose lock can be taken over and why, if any."""
     owner = self._read()
     if owner is None or owner.id == self._id:
       return ""
-    if owner.is_dead:
+    if owner.host == _host() and owner.process_start not in ("", _process_start(owner.pid)):
       return f"{owner}, which has ended"
     left = owner.expires - time.time()
     if left < 0:
       return f"{owner}, which has not renewed its lock for {LEASE_SECONDS - left:.0f} s"
     until = datetime.datetime.fromtimestamp(owner.expires, datetime.UTC)
     raise UserError(
-      f"One process at a time trains in a directory. Received: {self._directory}, where {owner} holds {LOCK_FILE}, "
-      f"renewed {max(0.0, LEASE_SECONDS - left):.0f} s ago. Stop that run, or choose another --output_dir; if that "
-      f"process is dead, wait until its lock expires at {until:%H:%M:%S} UTC, in {left:.0f} s."
+      f"One process at a time trains in a directory. Received: {self._directory}, where {owner} holds {LOCK_FILE}. "
+      "Stop that run, or choose another --output_dir; if that process is dead, wait until its lock expires at "
+      f"{until:%H:%M:%S} UTC, in {left:.0f} s."
     )
 
   def acquire(self) -> str:
@@ -132,29 +113,21 @@ class RunLock:
         self._write()
 
   def _read(self) -> _Owner | None:
-    if not files.exists(self._path):
-      return None
     try:
       return _Owner(**json.loads(files.read_bytes(self._path)))
-    except FileNotFoundError:  # Released since.
+    except FileNotFoundError:
       return None
     except (ValueError, TypeError) as error:
       raise UserError(
-        f"{LOCK_FILE} must be one that run_pretrain.py wrote. Received: {self._path} ({error}). Remove it if no run "
-        "uses the directory."
+        f"{self._path} is damaged ({error}). Remove it if no run uses the directory."
       ) from error
 
   def _write(self) -> None:
-    owner = _Owner(
-      id=self._id,
-      host=_host(),
-      pid=os.getpid(),
-      process_start=_process_start(os.getpid()) or "",
-      expires=time.time() + LEASE_SECONDS,
-    )
+    self._renewed = time.time()
+    start = _process_start(os.getpid())
+    owner = _Owner(self._id, _host(), os.getpid(), start, self._renewed + LEASE_SECONDS)
     with files.atomic_writer(self._path, "w") as stream:
       stream.write(json.dumps(dataclasses.asdict(owner)) + "\n")
-    self._renewed = owner.expires - LEASE_SECONDS
 
   @contextlib.contextmanager
   def _alone(self) -> Iterator[None]:
@@ -173,25 +146,16 @@ class RunLock:
 
 def _host() -> str:
   """This machine's name; processes counted apart, as in a container, make another host."""
-  try:
+  with contextlib.suppress(OSError):
     return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
-  except OSError:
-    return socket.gethostname()
+  return socket.gethostname()
 
 
-def _process_start(pid: int) -> str | None:
-  """When a process of this machine started, in the kernel's own words; None if it has ended."""
+def _process_start(pid: int) -> str:
+  """When a process of this machine started, in the kernel's words; "ended", or "" on a system without /proc."""
   try:
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stream:
       state, *fields = stream.read().rpartition(")")[2].split()
-    return None if state in "ZX" else fields[18]  # proc(5): state is field 3, the start field 22.
+    return "ended" if state in "ZX" else fields[18]  # proc(5): state is field 3, the start field 22.
   except FileNotFoundError:
-    if os.path.exists("/proc/self/stat"):
-      return None
-  try:  # A system without /proc.
-    os.kill(pid, 0)
-  except ProcessLookupError:
-    return None
-  except PermissionError:
-    pass
-  return ""
+    return "ended" if os.path.exists("/proc/self/stat") else ""
