@@ -167,7 +167,7 @@ class TrainingLoop:
     if not every or (step + num_steps) % every == 0:
       self._report(step + num_steps)
     if chunk.timed is chunk.metrics:  # The first chunk includes the compilation.
-      warnings += self._watch.chunk_time(num_steps, chunk.seconds)
+      warnings += [*self._watch.chunk_time(num_steps, chunk.seconds)]
     for warning in warnings:
       self._reporter.message(warning)
     self._report_saved()
@@ -286,7 +286,7 @@ class TrainingLoop:
     self._goodput.mark("checkpoint")
     self._report_saved()
     self._goodput.write(now=True)
-    self._reporter.message(self._goodput.table(examples=state.examples_seen))
+    self._reporter.message(self._goodput.table())
     if over and step < self._settings.num_train_steps:
       self._reporter.message(
         f"ended at step {step:,} of {self._settings.num_train_steps:,}: the run has taken its "

@@ -1,7 +1,7 @@
 """Early words when training goes wrong: non-finite values, plateaus, collapse, settings that clash."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import math
 
 from albert_tf.errors import UserError
@@ -25,15 +25,7 @@ class NonFiniteError(UserError):
 def check_finite(
   metrics: Mapping[str, float], *, first_step: int, last_step: int, last_checkpoint: str | None
 ) -> None:
-  """Stops a run whose losses, norms or weights are no longer numbers.
-
-  Args:
-    metrics: the report of the updates `first_step` to `last_step`.
-    last_checkpoint: path of the newest checkpoint made before them, or None.
-
-  Raises:
-    NonFiniteError: a value is infinite or not a number.
-  """
+  """Raises `NonFiniteError` where the report of the updates `first_step` to `last_step` is no longer of numbers."""
   bad = sorted(key for key, value in metrics.items() if not math.isfinite(value))
   if not bad:
     return
@@ -69,27 +61,53 @@ class TrainingWatch:
     self._recent: deque[tuple[int, float, float]] = deque()  # Step, loss, accuracy.
     self._next_plateau_warning = 0
     self._best_accuracy = 0.0
-    self._collapsed = self._spoke_of_chunks = False
+    self._collapsed = self._named_chunks = False
     self._skipped_in_a_row = 0
 
-  def observe(self, step: int, metrics: Mapping[str, float]) -> list[str]:
-    """Takes the training report after `step` updates; returns what the person should hear, mostly nothing."""
+  def observe(self, step: int, metrics: Mapping[str, float]) -> Iterator[str]:
+    """Takes the training report after `step` updates; yields what the person should hear, mostly nothing."""
     if "masked_lm_loss" not in metrics:
-      return []
+      return
     loss, accuracy = metrics["masked_lm_loss"], metrics["masked_lm_accuracy"]
-    return self._plateau(step, loss, accuracy) + self._collapse(step, accuracy)
+    if step > self._num_warmup_steps:
+      self._recent.append((step, loss, accuracy))
+      if step >= self._next_plateau_warning and self._is_stuck(step):
+        self._next_plateau_warning = 2 * step  # Speak again only if it lasts twice as long.
+        yield (
+          f"The masked-LM loss has stayed near {loss:.2f} for {self._window:,} steps (now step {step:,}). A model that "
+          f"knows only how frequent each token is has {self._plateau_loss:.2f}: nothing is learned from the context "
+          "yet. Try a third of --learning_rate or --scale_learning_rate=sqrt; see docs/training_trouble.md, 'The loss "
+          "is stuck near 7'."
+        )
+    self._best_accuracy = max(self._best_accuracy, accuracy)
+    was, self._collapsed = self._collapsed, 0.1 < self._best_accuracy > accuracy / self._COLLAPSE
+    if self._collapsed and not was:
+      yield (
+        f"Masked-LM accuracy has collapsed to {accuracy:.1%} at step {step:,}; its best was {self._best_accuracy:.1%}. "
+        "See docs/training_trouble.md, 'The accuracy collapses'."
+      )
 
-  def chunk_time(self, num_steps: int, seconds: float) -> list[str]:
+  def _is_stuck(self, step: int) -> bool:
+    """Whether the reports of the last `_window` steps show no progress, near the entropy of the pieces."""
+    while self._recent[0][0] < step - self._window:
+      self._recent.popleft()
+    if step - self._recent[0][0] < 0.8 * self._window or len(self._recent) < 4:
+      return False
+    _, losses, accuracies = zip(*self._recent, strict=True)
+    half = len(losses) // 2
+    early, late = sum(losses[:half]) / half, sum(losses[half:]) / (len(losses) - half)
+    learned = sum(accuracies) / len(accuracies) > self._LEARNED * self._baseline_accuracy
+    return not (learned or late < self._plateau_loss - self._BELOW_ENTROPY or early - late > self._PROGRESS)
+
+  def chunk_time(self, num_steps: int, seconds: float) -> Iterator[str]:
     """Says once that returns to the host are too rare to save on SIGTERM."""
-    if seconds <= _GRACE_SECONDS or num_steps == 1 or self._spoke_of_chunks:
-      return []
-    self._spoke_of_chunks = True
-    better = max(1, int(num_steps * _CHUNK_SECONDS / seconds))
-    message = (
-      f"{num_steps:,} updates took {seconds:.0f} s. SIGTERM is only noticed between returns to the host, and a "
-      f"preempted machine has about 30 s: --iterations_per_loop={better} would save in time."
-    )
-    return [message]
+    if seconds > _GRACE_SECONDS and num_steps > 1 and not self._named_chunks:
+      self._named_chunks = True
+      better = max(1, int(num_steps * _CHUNK_SECONDS / seconds))
+      yield (
+        f"{num_steps:,} updates took {seconds:.0f} s. SIGTERM is only noticed between returns to the host, and a "
+        f"preempted machine has about 30 s: --iterations_per_loop={better} would save in time."
+      )
 
   def skipped(self, first_step: int, left_out: Sequence[float], *, last_checkpoint: str | None) -> list[str]:
     """Takes, for each update from `first_step` on, 1 if --on_nonfinite=skip left it out; names those.
@@ -112,44 +130,6 @@ class TrainingWatch:
     message = (
       f"left out {len(steps)} update(s) whose loss or gradient is not finite: step {', '.join(steps[:8])}. "
       "tpu_scripts/replay_step.py shows the batch."
-    )
-    return [message]
-
-  def _plateau(self, step: int, loss: float, accuracy: float) -> list[str]:
-    if step <= self._num_warmup_steps:
-      return []
-    self._recent.append((step, loss, accuracy))
-    while self._recent[0][0] < step - self._window:
-      self._recent.popleft()
-    enough = step - self._recent[0][0] >= 0.8 * self._window and len(self._recent) >= 4
-    if not enough or step < self._next_plateau_warning:
-      return []
-    _, losses, accuracies = zip(*self._recent, strict=True)
-    half = len(losses) // 2
-    early, late = sum(losses[:half]) / half, sum(losses[half:]) / (len(losses) - half)
-    learned = sum(accuracies) / len(accuracies) > self._LEARNED * self._baseline_accuracy
-    if learned or late < self._plateau_loss - self._BELOW_ENTROPY or early - late > self._PROGRESS:
-      return []
-    self._next_plateau_warning = 2 * step  # Speak again only if it lasts twice as long.
-    message = (
-      f"The masked-LM loss has stayed near {late:.2f} for {self._window:,} steps (now step {step:,}). A model that "
-      f"knows only how frequent each token is has {self._plateau_loss:.2f}: nothing is learned from the context yet. "
-      "Try a third of --learning_rate or --scale_learning_rate=sqrt; see docs/training_trouble.md, 'The loss is stuck "
-      "near 7'."
-    )
-    return [message]
-
-  def _collapse(self, step: int, accuracy: float) -> list[str]:
-    self._best_accuracy = max(self._best_accuracy, accuracy)
-    low = accuracy < self._COLLAPSE * self._best_accuracy and self._best_accuracy > 0.1
-    if low == self._collapsed:
-      return []
-    self._collapsed = low
-    if not low:
-      return [f"Masked-LM accuracy has recovered to {accuracy:.1%} at step {step:,}."]
-    message = (
-      f"Masked-LM accuracy has collapsed to {accuracy:.1%} at step {step:,}; its best was {self._best_accuracy:.1%}. "
-      "See docs/training_trouble.md, 'The accuracy collapses'."
     )
     return [message]
 

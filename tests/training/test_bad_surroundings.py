@@ -109,7 +109,9 @@ def test_a_checkpoint_of_another_model_is_refused(copied, tmp_path):
   ):
     run_pretraining(copied)
   write_bundle(str(checkpoints / "model.ckpt-13"), {k: v for k, v in values.items() if "albert_tf/" not in k})
-  with pytest.raises(UserError, match=r"position in the data.*ckpt-13, which was not written by run_pretrain\.py"):
+  with pytest.raises(
+    UserError, match=r"position in the data.*ckpt-13, which was not written by run_pretrain\.py"
+  ):
     run_pretraining(copied)
 
 
@@ -162,7 +164,7 @@ def test_records_that_vanish_or_shrink_during_the_run_are_named(finished, tmp_pa
       records.unlink() if harm == "deleted" else write_records(records, random_examples(40, seed=1))
 
   monkeypatch.setattr(Reporter, "train", harmed_at_2)
-  with pytest.raises(UserError, match="stay .*while a run reads them"):
+  with pytest.raises(UserError, match=r"stay .*while a run reads them"):
     run_pretraining(settings)
 
 

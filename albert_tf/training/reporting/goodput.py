@@ -43,11 +43,6 @@ class Goodput:
     began: when this life began, seconds since 1970.
     at_checkpoint: the report of the step this life starts from, with `seconds_step` and `seconds_input`; empty at
       step 0; None where it is not known. What earlier lives have spent on updates beyond it was lost.
-
-  Example:
-    >>> goodput = Goodput("run/goodput.json", began=time.time(), at_checkpoint={})
-    >>> goodput.mark("restart")  # All since `began`.
-    >>> seconds = goodput.mark("step")
   """
 
   def __init__(
@@ -56,10 +51,10 @@ class Goodput:
     *,
     began: float,
     at_checkpoint: Mapping[str, Any] | None,
-    machine: Machine | None = None,
+    usd_per_hour: float = 0.0,
   ):
     self._path = path
-    self._machine = machine or Machine()
+    self._usd_per_hour = usd_per_hour
     self.seconds = dict.fromkeys(CATEGORIES, 0.0)
     self.lives, self._started = 1, began
     self._last = time.monotonic() - max(0.0, time.time() - began)
@@ -89,25 +84,15 @@ class Goodput:
     return seconds
 
   @property
-  def total(self) -> float:
-    """Seconds since the first start, as far as marked."""
-    return sum(self.seconds.values())
-
-  @property
   def running(self) -> float:
-    """Seconds of `total` that a process ran."""
-    return self.total - self.seconds["down"]
-
-  @property
-  def usd(self) -> float:
-    """What the time that a process ran has cost."""
-    return self.running / 3600 * self._machine.usd_per_hour
+    """Seconds since the first start that a process ran."""
+    return sum(self.seconds.values()) - self.seconds["down"]
 
   def fields(self) -> dict[str, float]:
     """For a report: seconds of each category since the first start, `goodput`, and money where there is a price."""
     values = {PREFIX + name: round(seconds, 3) for name, seconds in self.seconds.items()}
-    values["goodput"] = self.seconds["step"] / max(self.total, 1e-9)
-    return {**values, "usd": self.usd} if self._machine.usd_per_hour else values
+    values["goodput"] = self.seconds["step"] / max(sum(self.seconds.values()), 1e-9)
+    return {**values, "usd": self.running / 3600 * self._usd_per_hour} if self._usd_per_hour else values
 
   def write(self, *, now: bool = False) -> None:
     """Writes the record; unless `now`, only when the last writing is some seconds old."""
@@ -122,21 +107,18 @@ class Goodput:
     with files.atomic_writer(self._path, "w") as stream:
       stream.write(json.dumps(record, indent=2) + "\n")
 
-  def table(self, *, examples: int) -> str:
-    """What is shown at the end: a line for each category, the largest first; `examples` are those the weights saw."""
-    clock = lambda seconds: str(datetime.timedelta(seconds=round(seconds)))  # noqa: E731
-    lines = [
-      f"{clock(self.total)} since the first start, in {self.lives} {'life' if self.lives == 1 else 'lives'}:"
-    ]
+  def table(self) -> str:
+    """What is shown at the end: a line for each category, the largest first."""
+    total = sum(self.seconds.values())
+    lives = "life" if self.lives == 1 else "lives"
+    lines = [f"{_clock(total)} since the first start, in {self.lives} {lives}:"]
     for name, seconds in sorted(self.seconds.items(), key=lambda item: -item[1]):
-      if seconds >= 0.0005 * self.total:
-        lines.append(f"  {name:<10} {clock(seconds):>17} {seconds / self.total:6.1%}  {CATEGORIES[name]}")
-    if self._machine.peak_flops and self.seconds["step"]:
-      flops = examples * self._machine.model_flops_per_example
-      share = flops / (self.seconds["step"] * self._machine.peak_flops)
-      lines.append(
-        f"  {share:.1%} of the chips' peak in updates, {share * self.seconds['step'] / self.total:.1%} in all"
-      )
-    if self._machine.usd_per_hour:
-      lines.append(f"  {self.usd:,.2f} US dollars, without the time that no process ran")
+      if seconds >= 0.0005 * total:
+        lines.append(f"  {name:<10} {_clock(seconds):>17} {seconds / total:6.1%}  {CATEGORIES[name]}")
+    if "usd" in (fields := self.fields()):
+      lines.append(f"  {fields['usd']:,.2f} US dollars, without the time that no process ran")
     return "\n".join(lines)
+
+
+def _clock(seconds: float) -> str:
+  return str(datetime.timedelta(seconds=round(seconds)))
