@@ -2,7 +2,6 @@
 
 import dataclasses
 
-from matplotlib import image
 import numpy as np
 import pytest
 from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task, tokenizer
@@ -11,7 +10,6 @@ from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.results import lines, model_card, summarize
 from albert_tf.finetuning.initialize import read_start
-from albert_tf.finetuning.tasks import plots
 from albert_tf.finetuning.tasks.text import Texts, text_rows
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.tokenization import WordPieceTokenizer
@@ -62,19 +60,6 @@ def test_a_length_without_place_for_a_text_is_refused():
   for length in (0, -3, 4):
     with pytest.raises(UserError, match=f"max_seq_length must be at least 5.*Received: {length}"):
       tiny_task({}, max_seq_length=length)
-
-
-def test_plots_show_what_they_should(tmp_path):
-  """Looked at by a person; here: the files are images, dark where the counts are."""
-  labels = np.array([0] * 90 + [1] * 10)
-  plots.confusion_matrix(str(tmp_path / "a.png"), labels, labels, names=["no", "yes"], title="all right")
-  plots.confusion_matrix(str(tmp_path / "b.png"), labels, 1 - labels, names=["no", "yes"], title="all wrong")
-  right, wrong = (image.imread(tmp_path / f"{name}.png")[:, :, :3].mean(axis=2) for name in "ab")
-  assert right.shape == wrong.shape
-  assert np.abs(right - wrong).max() > 0.5
-  task = tiny_task({"eval": made_up_texts(6, regression=True)}, regression=True)
-  assert task.plot({"logits": np.linspace(0, 5, 6)[:, np.newaxis]}, str(tmp_path / "c.png"))
-  assert image.imread(tmp_path / "c.png").size
 
 
 @pytest.fixture(scope="module")

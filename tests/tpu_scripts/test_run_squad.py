@@ -32,7 +32,7 @@ def runs(folder):
   elsewhere = f"--output_dir={folder}/x"
   commands = {
     "2.0": [*train, "--version=2.0", f"--train_file={folder}/train.json", f"--predict_file={folder}/dev.json",
-            f"--output_dir={folder}/two", "--threshold_split=train",
+            f"--output_dir={folder}/two", "--selection_split=train",
             "--held_out_fraction=0.3"],
     # Nothing but the run, the questions and a place: everything else is the run's.
     "new questions": ["--do_predict", f"--init_checkpoint={folder}/two", f"--predict_file={folder}/new.json",
@@ -68,7 +68,7 @@ def test_training_leaves_everything(runs, folder):
   }
   for name in ("predictions.json", "nbest_predictions.json", "null_odds.json"):
     assert load(run / name).keys() == ids
-  for name in ("evaluation.png", "README.md", "flags.txt", "saved_model/1/saved_model.pb"):
+  for name in ("README.md", "flags.txt", "saved_model/1/saved_model.pb"):
     assert (run / name).exists(), name
   assert (
     "random_seed" not in (run / "flags.txt").read_text()

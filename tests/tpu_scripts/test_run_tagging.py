@@ -59,7 +59,6 @@ def test_entities(runs, folder):
   assert "test_f1: " in runs["ner"].stdout
   assert "test_f1" not in results  # It was of other test data than the second command's.
   assert (folder / "out/saved_model/1/saved_model.pb").exists()
-  assert (folder / "out/evaluation.png").exists()
   lines = (folder / "out/predictions_eval.tsv").read_text().split("\n")
   assert lines[:2] == ["-DOCSTART-", ""]
   assert {len(line.split("\t")) for line in lines[2:] if line} == {3}

@@ -1,30 +1,19 @@
 """Multiple choice as a fine-tuning task: questions and choices packed as the original packs RACE."""
 
-from collections.abc import Iterator, Mapping, Sequence
-import os
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from absl import logging
 import numpy as np
-from scipy import special
 import tensorflow as tf
 
 from albert_tf.checkpoints.bundle import coordinator_cpu
-from albert_tf.compat import keras
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks import plots
-from albert_tf.finetuning.tasks.base import (
-  UNNAMED_OUTPUT,
-  FeatureSet,
-  FineTuningTask,
-  Outputs,
-  cross_entropy,
-  write_tsv,
-)
+from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FeatureSet, Outputs, cross_entropy
 from albert_tf.finetuning.tasks.choices import ChoiceExample, letter
 from albert_tf.finetuning.tasks.rows import PackedRows
-from albert_tf.finetuning.tasks.stored import mean_probabilities, read_scores, write_scores
+from albert_tf.finetuning.tasks.scores import ScoresTask
 from albert_tf.progress import track
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.graph import GraphTokenizer
@@ -49,7 +38,7 @@ def number_of_choices(examples: Mapping[str, Sequence[ChoiceExample]]) -> int:
   return next(iter(counts))
 
 
-class MultipleChoiceTask(FineTuningTask):
+class MultipleChoiceTask(ScoresTask):
   """Multiple choice; the score is the share of questions answered right.
 
   A row a choice: `[CLS] context [SEP] question and choice [SEP]`. Question and choice keep their LAST
@@ -86,7 +75,7 @@ class MultipleChoiceTask(FineTuningTask):
     self.data = dict(data or {})
     self.splits = splits
     self._tokenizer = tokenizer
-    self.num_choices = number_of_choices(splits)
+    self.names = [letter(index) for index in range(number_of_choices(splits))]
     self.spec = TaskSpec(
       kind="multiple_choice",
       name=name,
@@ -115,13 +104,6 @@ class MultipleChoiceTask(FineTuningTask):
     logging.info("%s: %d questions, %d fill or exceed --max_seq_length", split, len(rows), full)
     return features
 
-  def loss(self) -> Any:
-    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
-  def predictions(self, outputs: Outputs) -> np.ndarray:
-    """The index of the chosen choice, `[n]`."""
-    return np.asarray(outputs[UNNAMED_OUTPUT]).argmax(axis=-1)
-
   def gold(self, split: str) -> np.ndarray:
     """The index of the right choice, `[n]`."""
     return np.array([example.label for example in self.splits[split]], np.int32)
@@ -136,43 +118,16 @@ class MultipleChoiceTask(FineTuningTask):
       scores[f"accuracy_{group}"] = float(np.mean(right[groups == group]))
     return scores | {"loss": float(cross_entropy(outputs[UNNAMED_OUTPUT], labels).mean())}
 
-  def write_predictions(
-    self, outputs: Outputs, split: str, directory: str, *, spec: TaskSpec | None = None
-  ) -> None:
-    """`predictions_SPLIT.tsv`: id, prediction, the right choice, group, each choice's probability; and the scores."""
-    write_tsv(os.path.join(directory, f"predictions_{split}.tsv"), self._prediction_rows(outputs, split))
-    write_scores(directory, split, outputs[UNNAMED_OUTPUT], examples=map(repr, self.splits[split]))
+  def columns(self, split: str) -> Mapping[str, Sequence[str]]:
+    examples = self.splits[split]
+    return {
+      "id": [" ".join(example.example_id.split()) for example in examples],
+      "label": ["" if example.label is None else self.names[example.label] for example in examples],
+      "group": [example.group for example in examples],
+    }
 
-  def stored(self, directory: str, split: str) -> Outputs:
-    scores: Any = read_scores(directory, split, examples=map(repr, self.split(split)))
-    return {UNNAMED_OUTPUT: scores}
-
-  def ensemble(self, outputs: Sequence[Outputs]) -> Outputs:
-    mean: Any = mean_probabilities([np.asarray(each[UNNAMED_OUTPUT]) for each in outputs])
-    return {UNNAMED_OUTPUT: mean}
-
-  def _prediction_rows(self, outputs: Outputs, split: str) -> Iterator[list[str]]:
-    names = [letter(index) for index in range(self.num_choices)]
-    yield ["id", "prediction", "label", "group", *(f"probability_{name}" for name in names)]
-    probabilities = special.softmax(np.asarray(outputs[UNNAMED_OUTPUT], np.float64), axis=-1)
-    for example, prediction, row in zip(
-      self.splits[split], self.predictions(outputs), probabilities, strict=True
-    ):
-      label = "" if example.label is None else names[example.label]
-      name = " ".join(example.example_id.split())
-      yield [name, names[prediction], label, example.group, *(f"{value:.6f}" for value in row)]
-
-  def plot(self, outputs: Outputs, path: str) -> bool:
-    labels = self.gold("eval")
-    score = self.evaluate(outputs)["accuracy"]
-    plots.confusion_matrix(
-      path,
-      labels,
-      self.predictions(outputs),
-      names=[letter(index) for index in range(self.num_choices)],
-      title=f"{self.spec.name}, {len(labels):,} evaluation questions\naccuracy {score:.3f}",
-    )
-    return True
+  def examples(self, split: str) -> Iterable[str]:
+    return map(repr, self.splits[split])
 
 
 def pack_choices(

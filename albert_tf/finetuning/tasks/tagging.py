@@ -16,7 +16,6 @@ from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.compat import keras
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError, optional_package
-from albert_tf.finetuning.tasks import plots
 from albert_tf.finetuning.tasks.base import (
   UNNAMED_OUTPUT,
   FeatureSet,
@@ -151,16 +150,6 @@ class TaggingTask(FineTuningTask):
       words = [_IN_CELL.sub(" ", word) for word in sentence.words]
       yield from zip(words, *([sentence.tags] if sentence.tags else []), tags, strict=True)
       yield [""]
-
-  def plot(self, outputs: Outputs, path: str) -> bool:
-    gold = _tag_ids(self.splits["eval"], self._label_ids)
-    predicted = np.array([self._label_ids[tag] for tags in self.predict(outputs, "eval") for tag in tags])
-    scores = self.evaluate(outputs)
-    title = (
-      f"{self.spec.name}, {len(gold):,} evaluation words\n{self.best_metric} {scores[self.best_metric]:.3f}"
-    )
-    plots.confusion_matrix(path, gold, predicted, names=self.spec.label_names, title=title)
-    return True
 
 
 def align(

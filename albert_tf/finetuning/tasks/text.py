@@ -1,32 +1,22 @@
 """Classification and regression of texts and pairs of texts: what GLUE and a person's own table share."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
 import functools
 import itertools
-import os
 from typing import Any
 import warnings
 
 from absl import logging
 import numpy as np
-from scipy import special, stats
+from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
 from albert_tf import progress
-from albert_tf.compat import keras
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks import plots
-from albert_tf.finetuning.tasks.base import (
-  UNNAMED_OUTPUT,
-  FeatureSet,
-  FineTuningTask,
-  Outputs,
-  cross_entropy,
-  write_tsv,
-)
-from albert_tf.finetuning.tasks.stored import mean_probabilities, read_scores, write_scores
+from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FeatureSet, Outputs, cross_entropy
+from albert_tf.finetuning.tasks.scores import ScoresTask
 from albert_tf.tokenization import Tokenizer
 
 _ROWS_AT_ONCE = 4096  # Examples that are tokenized together.
@@ -56,12 +46,12 @@ class Texts:
     return len(self.firsts)
 
 
-class TextTask(FineTuningTask):
+class TextTask(ScoresTask):
   """A classification or regression task on texts.
 
   Args:
     spec: kind "classification" or "regression".
-    splits: "train", "eval", "test" and more (see `FineTuningTask.more_splits`) → texts.
+    splits: "train", "eval", "test", "eval_…", "test_…" → texts.
     tokenizer: of the weights.
     metric_names: keys of `METRICS`; the first decides which checkpoint is the best.
     data: what the splits were read from.
@@ -77,16 +67,13 @@ class TextTask(FineTuningTask):
     data: Mapping[str, str] | None = None,
   ):
     self.spec = spec
+    self.names = spec.label_names if spec.kind == "classification" else ()
     self.splits = dict(splits)
     self.best_metric = metric_names[0]
     self.data = dict(data or {})
     self._tokenizer = tokenizer
     self._metric_names = tuple(metric_names)
     self._features: dict[str, FeatureSet] = {}
-
-  @property
-  def _regresses(self) -> bool:
-    return self.spec.kind == "regression"
 
   def features(self, split: str) -> FeatureSet:
     if split not in self._features:
@@ -102,7 +89,7 @@ class TextTask(FineTuningTask):
 
   def _label_array(self, texts: Texts) -> np.ndarray:
     labels = texts.labels or ()
-    if self._regresses:
+    if not self.names:
       return _numbers(texts)[:, np.newaxis]  # [n, 1], like the logits.
     index = {name: i for i, name in enumerate(self.spec.label_names)}
     unknown = sorted(set(labels) - index.keys())
@@ -114,24 +101,14 @@ class TextTask(FineTuningTask):
       )
     return np.array([index[label] for label in labels], np.int32)
 
-  def loss(self) -> Any:
-    if self._regresses:
-      return keras.losses.MeanSquaredError()
-    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
-  def predictions(self, outputs: Outputs) -> np.ndarray:
-    """Class numbers, or values, `[n]`."""
-    logits = np.asarray(outputs[UNNAMED_OUTPUT])
-    return logits[:, 0] if self._regresses else logits.argmax(axis=-1)
-
   def gold(self, split: str) -> np.ndarray:
     """The labels of a split, `[n]`."""
-    return np.asarray(self.features(split).labels).reshape(-1)
+    return self._label_array(self.split(split)).reshape(-1)
 
   def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
     labels, predictions = self.gold(split), self.predictions(outputs)
     values = {name: float(METRICS[name](labels, predictions)) for name in self._metric_names}
-    if self._regresses:
+    if not self.names:
       return values | {"loss": float(METRICS["mean_squared_error"](labels, predictions))}
     return (
       values
@@ -139,51 +116,13 @@ class TextTask(FineTuningTask):
       | {"loss": float(cross_entropy(outputs[UNNAMED_OUTPUT], labels).mean())}
     )
 
-  def write_predictions(
-    self, outputs: Outputs, split: str, directory: str, *, spec: TaskSpec | None = None
-  ) -> None:
-    """`predictions_<split>.tsv`: id, prediction, the label where known, probability of each class; and the scores."""
-    write_tsv(os.path.join(directory, f"predictions_{split}.tsv"), self._prediction_rows(outputs, split))
-    write_scores(directory, split, outputs[UNNAMED_OUTPUT], examples=_examples(self.splits[split]))
-
-  def stored(self, directory: str, split: str) -> Outputs:
-    scores: Any = read_scores(directory, split, examples=_examples(self.split(split)))
-    return {UNNAMED_OUTPUT: scores}
-
-  def ensemble(self, outputs: Sequence[Outputs]) -> Outputs:
-    scores = [np.asarray(each[UNNAMED_OUTPUT]) for each in outputs]
-    mean: Any = np.mean(scores, axis=0, dtype=np.float64) if self._regresses else mean_probabilities(scores)
-    return {UNNAMED_OUTPUT: mean}
-
-  def _prediction_rows(self, outputs: Outputs, split: str) -> Iterator[list[str]]:
+  def columns(self, split: str) -> Mapping[str, Sequence[str]]:
     texts: Texts = self.splits[split]
-    names = () if self._regresses else self.spec.label_names
-    labels = [[]] * len(texts) if texts.labels is None else [[label] for label in texts.labels]
-    yield ["id", "prediction", *(["label"] * len(labels[0])), *(f"probability_{name}" for name in names)]
-    probabilities = special.softmax(np.asarray(outputs[UNNAMED_OUTPUT], np.float64), axis=-1)
-    columns = texts.ids, self.predictions(outputs), labels, probabilities[:, : len(names)]
-    for example, prediction, label, row in zip(*columns, strict=True):
-      yield [example, self.label_text(prediction), *label, *(f"{p:.6f}" for p in row)]
+    return {"id": texts.ids} | ({} if texts.labels is None else {"label": texts.labels})
 
-  def label_text(self, prediction: Any) -> str:
-    """How a prediction is written."""
-    return f"{float(prediction):.4f}" if self._regresses else self.spec.label_names[int(prediction)]
-
-  def plot(self, outputs: Outputs, path: str) -> bool:
-    labels, predictions, values = self.gold("eval"), self.predictions(outputs), self.evaluate(outputs)
-    score = ", ".join(f"{name.replace('_', ' ')} {values[name]:.3f}" for name in self._metric_names[:2])
-    title = f"{self.spec.name}, {len(labels):,} evaluation examples\n{score}"
-    if self._regresses:
-      plots.scatter(path, labels, predictions, title=title)
-    else:
-      plots.confusion_matrix(path, labels, predictions, names=self.spec.label_names, title=title)
-    return True
-
-
-def _examples(texts: Texts) -> Iterator[str]:
-  """What tells a split's examples from others."""
-  columns = (texts.ids, texts.firsts, texts.seconds or (), texts.labels or ())
-  return itertools.chain(*columns)
+  def examples(self, split: str) -> Iterable[str]:
+    texts: Texts = self.splits[split]
+    return itertools.chain(texts.ids, texts.firsts, texts.seconds or (), texts.labels or ())
 
 
 def text_rows(texts: Texts, tokenizer: Tokenizer, *, max_length: int) -> list[dict[str, np.ndarray]]:

@@ -88,7 +88,6 @@ def test_64_questions_are_learnt_by_heart(tmp_path, tokenizer, version):
   assert 100 * np.mean(right) >= 93.0
   n_best = json.loads((run / "nbest_predictions.json").read_text(encoding="utf-8"))
   assert n_best.keys() == predictions.keys()
-  assert (run / "evaluation.png").read_bytes().startswith(b"\x89PNG")
   spec = json.loads((run / "task.json").read_text())
   assert (spec["squad_version"], spec["doc_stride"]) == (version, 64)
   assert (run / "null_odds.json").exists() == (version == "2.0")

@@ -15,7 +15,6 @@ from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.squad.features import SquadFeatures
 from albert_tf.finetuning.tasks.squad.read import SquadData
-from albert_tf.finetuning.tasks.stored import mean_logit
 from albert_tf.serving.signatures import question_windows
 from albert_tf.serving.signatures.question_windows import NO_ANSWER_SCORE
 from albert_tf.tokenization.graph_offsets import Located
@@ -214,3 +213,10 @@ def _merge(answers: Sequence[Decoded], n_best_size: int) -> Decoded:
   ]
   nulls = [answer.null_score for answer in answers if answer.null_score is not None]
   return Decoded(candidates or [NO_CANDIDATE], mean_logit(nulls) if nulls else None)
+
+
+def mean_logit(logits: Sequence[float]) -> float:
+  r"""$\mathrm{logit}(\frac{1}{M} \sum_m \sigma(x_m))$, without rounding either probability to 1."""
+  values = np.asarray(logits, np.float64)
+  yes, no = special.logsumexp(special.log_expit(values)), special.logsumexp(special.log_expit(-values))
+  return float(yes - no)

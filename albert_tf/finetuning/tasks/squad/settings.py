@@ -47,7 +47,6 @@ class SquadFiles(Settings):
     "train",
     help="Questions that choose checkpoint and threshold: held out of --train_file, or --predict_file itself "
     "(the original's way; optimistic scores).",
-    aliases=("threshold_split",),
   )
   held_out_fraction: float = setting(
     0.05, help="Of the training questions, in whole articles.", above=0.0, below=1.0

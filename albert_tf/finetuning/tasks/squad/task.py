@@ -4,20 +4,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from absl import logging
-from matplotlib.figure import Figure
 import numpy as np
 
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import hold_out
 from albert_tf.finetuning.tasks.base import FeatureSet, FineTuningTask, Outputs
-from albert_tf.finetuning.tasks.plots import save_figure
 from albert_tf.finetuning.tasks.rows import PackedRows
 from albert_tf.finetuning.tasks.squad import answers, metrics
 from albert_tf.finetuning.tasks.squad.features import SquadFeatures, make_features
 from albert_tf.finetuning.tasks.squad.read import SquadData, read_squad
 from albert_tf.finetuning.tasks.squad.settings import SquadFiles, SquadSettings
-from albert_tf.finetuning.tasks.stored import mean_logit
 from albert_tf.models.heads import answerability_loss, position_loss
 from albert_tf.tokenization import AlbertTokenizer
 
@@ -276,11 +273,6 @@ class SquadTask(FineTuningTask):
       decoded, threshold = evaluated.files[-1].decoded, evaluated.threshold
     answers.write_answers(directory, features.data, decoded, threshold=threshold)
 
-  def plot(self, outputs: Outputs, path: str) -> bool:
-    evaluated = self._evaluate(outputs)
-    _draw(evaluated.files[-1], evaluated.threshold, path)
-    return True
-
   def stored(self, directory: str, split: str) -> Outputs:
     if self._predict is None:
       return super().stored(directory, split)
@@ -290,7 +282,7 @@ class SquadTask(FineTuningTask):
   def ensemble(self, outputs: Sequence[Outputs]) -> Outputs:
     models: Any = [each[DECODED] for each in outputs]
     merged: Any = answers.merge_answers(models, n_best_size=self.settings.n_best_size)
-    threshold = mean_logit([float(each[THRESHOLD][0]) for each in outputs])
+    threshold = answers.mean_logit([float(each[THRESHOLD][0]) for each in outputs])
     return {DECODED: merged, THRESHOLD: np.array([threshold])}
 
 
@@ -320,29 +312,3 @@ def _report(scored: _Scored, threshold: float | None) -> dict[str, float]:
   given = answers.best_texts(data, scored.decoded, threshold=threshold)
   report = metrics.summarize(data, metrics.score_answers(data, given))
   return report | metrics.best_thresholds(scored.scores, metrics.has_answer(data), scored.null_scores)
-
-
-def _draw(scored: _Scored, threshold: float | None, path: str) -> None:
-  """1.1: scores of right and of wrong answers. 2.0: null scores of both kinds of question, and the threshold."""
-  if threshold is None:
-    values = np.array([each.candidates[0].score for each in scored.decoded])
-    has_span = values > answers.NO_CANDIDATE.score
-    values, first = values[has_span], scored.scores.exact[has_span] > 0
-    labels = ("exactly right", "not exactly right")
-    title = "score of the best answer (start + end logit)"
-  else:
-    values, first = scored.null_scores, metrics.has_answer(scored.features.data)
-    labels = ("has an answer", "has none")
-    title = "null score; no answer from the dashed line on"
-  figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-  axes = figure.add_subplot()
-  edges = np.histogram_bin_edges(values, bins=40).tolist()
-  for chosen, label, color in ((first, labels[0], "#2f6fab"), (~first, labels[1], "#d1495b")):
-    axes.hist(values[chosen], bins=edges, color=color, alpha=0.6, label=f"{label} ({chosen.sum():,})")
-  if threshold is not None:
-    axes.axvline(threshold, color="#444444", linestyle="--", linewidth=1.2)
-  axes.set(ylabel="questions", title=title)
-  axes.legend(loc="upper left", framealpha=0.8)
-  data = scored.features.data
-  figure.suptitle(f"SQuAD {data.version}, {len(data.questions):,} questions")
-  save_figure(figure, path)
