@@ -15,6 +15,7 @@ import tensorflow as tf
 from albert_tf import files
 from albert_tf.errors import UserError
 
+HOST_PREFIX = "albert_tf/"  # Of what a run remembers besides its variables.
 _SUFFIX = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
 _DATA_SUFFIX = ".data-00000-of-00001"
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"

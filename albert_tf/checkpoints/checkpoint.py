@@ -9,7 +9,6 @@ import numpy as np
 
 from albert_tf import files, tokenization
 from albert_tf.checkpoints import bundle, huggingface
-from albert_tf.checkpoints.restore import HOST_PREFIX, averages_of
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.tokenization import Tokenizer, TokenizerConfig
@@ -45,8 +44,17 @@ class Checkpoint:
   directory: str = ""
 
   def averaged(self) -> "Checkpoint":
-    """The same with the averages that a run kept instead of its weights; a `UserError` where it kept none."""
-    return dataclasses.replace(self, variables=averages_of({**self.variables, **self.slots}, self.path))
+    """The same with the averages that a run kept instead of its weights; a `UserError` where it kept none.
+
+    What was not trained has no average: it is as it was.
+    """
+    averages = {name.removesuffix("/ema"): v for name, v in self.slots.items() if name.endswith("/ema")}
+    if not averages:
+      raise UserError(
+        f"Averaged weights are only in checkpoints of a run with --ema_decay. Received: {self.path}, which has none. "
+        "Take the weights themselves."
+      )
+    return dataclasses.replace(self, variables={**self.variables, **averages})
 
   def load_tokenizer(self, path: str = "", *, do_lower_case: bool | None = None) -> Tokenizer:
     """The tokenizer that the weights were trained with: `path`, or the one beside the configuration.
@@ -151,7 +159,7 @@ def find_config(weights: str, *, config_file: str, names: tuple[str, ...]) -> st
 
 def _read_huggingface(path: str, *, config_file: str) -> Checkpoint:
   config_path = find_config(path, config_file=config_file, names=("config.json",))
-  config = AlbertConfig.from_json_file(config_path, source="huggingface")
+  config = AlbertConfig.from_json_file(config_path, huggingface=True)
   architectures = huggingface.read_architectures(config_path)
   variables, dropped = huggingface.to_original(
     huggingface.read_tensors(path), config, architectures=architectures, source=path
@@ -175,7 +183,7 @@ def _read_bundle(prefix: str, *, config_file: str) -> Checkpoint:
     name: value for name, value in tensors.items() if (m := _SLOT.match(name)) and m["name"] in tensors
   }
   dropped = [
-    (name, "training state of a run, not a weight") for name in tensors if name.startswith(HOST_PREFIX)
+    (name, "training state of a run, not a weight") for name in tensors if name.startswith(bundle.HOST_PREFIX)
   ]
   left_out = {*slots, "global_step", *(name for name, _ in dropped)}
   variables = {

@@ -55,10 +55,11 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
     named = find_tokenizer(options.spm_model_file) or find_model(options.spm_model_file)
     checkpoint = dataclasses.replace(checkpoint, tokenizer=named)
   report = match(
-    checkpoint,
+    checkpoint.variables,
     expected_entries(checkpoint.config, checkpoint.variables),
     allow_missing=options.allow_missing,
     allow_unused=options.allow_unused,
+    source=checkpoint.path,
   )
   _check_vocabulary(checkpoint)
   dropped = list(checkpoint.dropped)

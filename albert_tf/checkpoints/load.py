@@ -5,6 +5,7 @@ import dataclasses
 import re
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints.checkpoint import Checkpoint, read_checkpoint
@@ -47,15 +48,21 @@ class MatchReport:
 
 
 def load_weights(
-  model: Any, checkpoint: str | Checkpoint, *, allow_missing: str = "", allow_unused: str = ""
+  model: Any,
+  checkpoint: str | Checkpoint | Mapping[str, np.ndarray],
+  *,
+  allow_missing: str = "",
+  allow_unused: str = "",
+  source: str = "",
 ) -> MatchReport:
   """Assigns a checkpoint's weights to a model's variables by the original's names.
 
   Args:
     model: a model of this project, or a mapping of original name → variable.
-    checkpoint: a path (see `read_checkpoint`) or what it returned.
+    checkpoint: a path (see `read_checkpoint`), what it returned, or original name → array.
     allow_missing: regular expression of variables of the model that may keep their values; empty: none.
     allow_unused: regular expression of variables of the checkpoint that may be left over; empty: none.
+    source: what messages call a mapping.
 
   Returns:
     What became of every variable.
@@ -68,38 +75,40 @@ def load_weights(
   """
   if isinstance(checkpoint, str):
     checkpoint = read_checkpoint(checkpoint)
+  if isinstance(checkpoint, Checkpoint):
+    source, checkpoint = checkpoint.path, checkpoint.variables
   variables: Mapping[str, tf.Variable] = model if isinstance(model, Mapping) else named_variables(model)
   expected = [Entry(name, tuple(variable.shape), "") for name, variable in variables.items()]
-  report = match(checkpoint, expected, allow_missing=allow_missing, allow_unused=allow_unused)
+  report = match(checkpoint, expected, allow_missing=allow_missing, allow_unused=allow_unused, source=source)
   for name in report.matched:
-    variables[name].assign(checkpoint.variables[name])
+    variables[name].assign(checkpoint[name])
   return report
 
 
 def match(
-  checkpoint: Checkpoint, expected: Sequence[Entry], *, allow_missing: str = "", allow_unused: str = ""
+  tensors: Mapping[str, np.ndarray],
+  expected: Sequence[Entry],
+  *,
+  allow_missing: str = "",
+  allow_unused: str = "",
+  source: str,
 ) -> MatchReport:
-  """Compares what a checkpoint holds with what a model needs.
-
-  Args:
-    checkpoint: its variables by original name.
-    expected: what the model needs.
-    allow_missing, allow_unused: see `load_weights`.
+  """Compares what a checkpoint holds with what a model needs; see `load_weights`.
 
   Raises:
     UserError: a shape differs, or a name is missing or left over and not allowed to be.
   """
-  variables = checkpoint.variables
   names = {entry.name for entry in expected}
-  for entry in expected:
-    if entry.name in variables:
-      _check_shape(entry, tuple(variables[entry.name].shape), source=checkpoint.path)
-  missing = [entry.name for entry in expected if entry.name not in variables]
-  unused = [name for name in variables if name not in names]
-  _refuse_unless_allowed(missing, allow_missing, state="missing", source=checkpoint.path)
-  _refuse_unless_allowed(unused, allow_unused, state="unused", source=checkpoint.path)
-  matched = [entry.name for entry in expected if entry.name in variables]
-  return MatchReport(matched=tuple(matched), missing=tuple(missing), unused=tuple(unused))
+  matched = [entry for entry in expected if entry.name in tensors]
+  for entry in matched:
+    _check_shape(entry, tuple(tensors[entry.name].shape), source=source)
+  missing = [entry.name for entry in expected if entry.name not in tensors]
+  unused = [name for name in tensors if name not in names]
+  _refuse_unless_allowed(missing, allow_missing, state="missing", source=source)
+  _refuse_unless_allowed(unused, allow_unused, state="unused", source=source)
+  return MatchReport(
+    matched=tuple(entry.name for entry in matched), missing=tuple(missing), unused=tuple(unused)
+  )
 
 
 def _refuse_unless_allowed(names: Sequence[str], allowed: str, *, state: str, source: str) -> None:

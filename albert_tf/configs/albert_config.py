@@ -3,41 +3,19 @@
 from collections.abc import Mapping, Sequence
 import dataclasses
 import json
-from typing import Any
+import math
+from typing import Any, Literal, NamedTuple
 
 from albert_tf.configs import json_keys
-from albert_tf.configs.param_count import count_head_parameters, count_parameters
-from albert_tf.configs.sizes import SIZES
 from albert_tf.errors import UserError
+from albert_tf.settings import Settings, setting
 
-# "gelu" is the tanh form, as in the original code; "gelu_exact" is the erf form.
-ACTIVATIONS = ("gelu", "gelu_exact", "relu", "tanh", "linear")
-# Which parameters of the transformer block the layers share (ALBERT, section 4.5).
-SHARING_KINDS = ("all", "attention", "ffn", "none")
 _HEAD_SIZE = 64  # Section 3.1: H / 64 heads, and F = 4 H. The release's xlarge alone has 16 heads of 128.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AlbertConfig:
+class AlbertConfig(Settings):
   """The architecture of an ALBERT (or, unshared with E = H, of a BERT).
-
-  Args:
-    vocab_size: V, number of pieces.
-    embedding_size: E, width of the embedding tables. E = H has no mapping to H.
-    hidden_size: H; a multiple of `num_attention_heads`.
-    num_hidden_layers: how often a block is applied.
-    num_attention_heads: N.
-    intermediate_size: F, width of the feed-forward layer.
-    num_hidden_groups: number of distinct blocks the layers are divided into (`sharing="all"` only).
-    inner_group_num: blocks inside one group, applied one after the other.
-    hidden_act: "gelu" (tanh form) | "gelu_exact" (erf form) | "relu" | "tanh" | "linear".
-    hidden_dropout_prob: after embeddings, attention output and feed-forward.
-    attention_probs_dropout_prob: on the attention probabilities.
-    max_position_embeddings: longest sequence.
-    type_vocab_size: number of segments.
-    initializer_range: standard deviation of the truncated normal of kernels and tables.
-    layer_norm_eps: epsilon inside the square root of every LayerNorm.
-    sharing: what the layers share: "all" | "attention" | "ffn" | "none".
 
   Raises:
     UserError: a value breaks a rule; the message names the rule and the value.
@@ -50,40 +28,44 @@ class AlbertConfig:
     ALBERT, https://arxiv.org/abs/1909.11942, sections 3.1 and 4.
   """
 
-  vocab_size: int
-  embedding_size: int
-  hidden_size: int
-  num_hidden_layers: int
-  num_attention_heads: int
-  intermediate_size: int
-  num_hidden_groups: int = 1
-  inner_group_num: int = 1
-  hidden_act: str = "gelu"
-  hidden_dropout_prob: float = 0.0
-  attention_probs_dropout_prob: float = 0.0
-  max_position_embeddings: int = 512
-  type_vocab_size: int = 2
-  initializer_range: float = 0.02
-  layer_norm_eps: float = 1e-12
-  sharing: str = "all"
+  vocab_size: int = setting(help="V, number of pieces.", minimum=1)
+  embedding_size: int = setting(
+    help="E, width of the embedding tables. E = H has no mapping to H.", minimum=1
+  )
+  hidden_size: int = setting(help="H; a multiple of num_attention_heads.", minimum=1)
+  num_hidden_layers: int = setting(help="How often a block is applied.", minimum=1)
+  num_attention_heads: int = setting(help="N; H / N must be whole.", minimum=1)
+  intermediate_size: int = setting(help="F, width of the feed-forward layer.", minimum=1)
+  num_hidden_groups: int = setting(
+    1, help="Distinct blocks that the layers are divided into, with sharing=all.", minimum=1
+  )
+  inner_group_num: int = setting(1, help="Blocks inside one group, applied one after the other.", minimum=1)
+  hidden_act: Literal["gelu", "gelu_exact", "relu", "tanh", "linear"] = setting(
+    "gelu", help="'gelu' is the tanh form, as in the original code; 'gelu_exact' the erf form."
+  )
+  hidden_dropout_prob: float = setting(
+    0.0, help="Dropout after embeddings, attention output and feed-forward.", minimum=0.0, below=1.0
+  )
+  attention_probs_dropout_prob: float = setting(
+    0.0, help="Dropout on the attention probabilities.", minimum=0.0, below=1.0
+  )
+  max_position_embeddings: int = setting(512, help="Longest sequence.", minimum=1)
+  type_vocab_size: int = setting(2, help="Number of segments.", minimum=1)
+  initializer_range: float = setting(
+    0.02, help="Standard deviation of the truncated normal of kernels and tables.", above=0.0, below=math.inf
+  )
+  layer_norm_eps: float = setting(
+    1e-12, help="Epsilon inside the square root of every LayerNorm.", above=0.0, below=math.inf
+  )
+  sharing: Literal["all", "attention", "ffn", "none"] = setting(
+    "all", help="What the layers share (ALBERT, section 4.5 and table 4)."
+  )
 
   def __post_init__(self) -> None:
+    super().__post_init__()
     for field in dataclasses.fields(self):
-      if field.type is int:
-        _check_positive_int(field.name, getattr(self, field.name))
-      elif field.type is float:
-        object.__setattr__(self, field.name, _as_float(field.name, getattr(self, field.name)))
-    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-      if not 0.0 <= getattr(self, name) < 1.0:
-        raise UserError(f"{name} must be at least 0 and below 1. Received: {name}={getattr(self, name)}.")
-    for name in ("initializer_range", "layer_norm_eps"):
-      if not 0.0 < getattr(self, name) < float("inf"):
-        raise UserError(f"{name} must be above 0 and finite. Received: {name}={getattr(self, name)}.")
-    _check_choice("hidden_act", self.hidden_act, ACTIVATIONS)
-    _check_choice("sharing", self.sharing, SHARING_KINDS)
-    self._check_shape()
-
-  def _check_shape(self) -> None:
+      if field.type is float:  # JSON may have written 0.
+        object.__setattr__(self, field.name, float(getattr(self, field.name)))
     if self.hidden_size % self.num_attention_heads:
       raise UserError(
         "hidden_size must be divisible by num_attention_heads. "
@@ -153,8 +135,7 @@ class AlbertConfig:
 
   def param_count(self, heads: Sequence[str] = ()) -> int:
     """Parameters of encoder and pooler, plus those of the heads, of "masked_lm" and "sentence_order"; by formula."""
-    total = count_parameters(self).total
-    return total + sum(count_head_parameters(self, head) for head in heads)
+    return count_parameters(self).total + sum(count_head_parameters(self, head) for head in heads)
 
   # In and out.
 
@@ -163,7 +144,7 @@ class AlbertConfig:
     known = [field.name for field in dataclasses.fields(self)]
     for name in changes:
       if name not in known:
-        raise UserError(json_keys.unknown_key_message(name, known, where="AlbertConfig"))
+        raise UserError(json_keys.unknown_key_message(name, known, source="AlbertConfig"))
     return dataclasses.replace(self, **changes)
 
   def resized(self, **changes: Any) -> "AlbertConfig":
@@ -192,11 +173,8 @@ class AlbertConfig:
       follows["embedding_size"] = width
     return self.replace(**{**follows, **changes})
 
-  def to_dict(self) -> dict[str, Any]:
-    """All fields, under the original's key names (and `layer_norm_eps`, `sharing`, which it lacks)."""
-    return dataclasses.asdict(self)
-
   def to_json_string(self) -> str:
+    """All fields, under the original's key names (and `layer_norm_eps`, `sharing`, which it lacks)."""
     return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
   def to_huggingface_dict(self) -> dict[str, Any]:
@@ -216,29 +194,30 @@ class AlbertConfig:
     return json_keys.to_huggingface(values)
 
   @classmethod
-  def from_dict(cls, values: Mapping[str, Any], *, source: str = "auto") -> "AlbertConfig":
+  def from_dict(
+    cls, values: Mapping[str, Any], *, source: str = "the configuration", huggingface: bool | None = None
+  ) -> "AlbertConfig":
     """Reads the original's, Hugging Face's or this project's keys, and nothing else.
 
     Args:
       values: the parsed JSON object.
-      source: "albert" (the original's keys and this project's) | "huggingface" | "auto" (Hugging Face's
-        if `model_type`, `architectures` or `transformers_version` is there). It decides what
-        hidden_act="gelu" means: tanh form in the original, erf form in Hugging Face.
+      source: what messages call it.
+      huggingface: whether "gelu" means the erf form, as there, and not the tanh form, as in the original. None:
+        where `model_type`, `architectures` or `transformers_version` is there.
 
     Raises:
       UserError: an unknown key (with close matches), a missing key, or a bad value.
     """
     known = [field.name for field in dataclasses.fields(cls)]
-    return cls(**json_keys.select_fields(values, known=known, source=source))
+    return cls(**json_keys.select_fields(values, known=known, source=source, huggingface=huggingface))
 
   @classmethod
   def from_json_file(
-    cls, path: str, *, source: str = "auto", vocab_size: int | None = None
+    cls, path: str, *, huggingface: bool | None = None, vocab_size: int | None = None
   ) -> "AlbertConfig":
     """`from_dict` of a JSON file; `vocab_size` is that of a file which gives none."""
-    values = json_keys.read_json_object(path)
     unsaid = {} if vocab_size is None else {"vocab_size": vocab_size}
-    return cls.from_dict({**unsaid, **values}, source=source)
+    return cls.from_dict({**unsaid, **json_keys.read_json_object(path)}, source=path, huggingface=huggingface)
 
   @classmethod
   def from_name(cls, name: str, **changes: Any) -> "AlbertConfig":
@@ -248,17 +227,110 @@ class AlbertConfig:
     return cls(**SIZES[name]).replace(**changes)
 
 
-def _check_positive_int(name: str, value: Any) -> None:
-  if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-    raise UserError(f"{name} must be an integer of at least 1. Received: {name}={value!r}.")
+class ParameterCount(NamedTuple):
+  """Parameters of encoder and pooler, by part. `total` is the paper's number."""
+
+  embeddings: int  # (V + positions + types) E + LayerNorm
+  mapping: int  # E -> H; 0 if E = H
+  attention: int  # One attention with its LayerNorm
+  attention_copies: int
+  ffn: int  # One feed-forward with its LayerNorm
+  ffn_copies: int
+  pooler: int
+
+  @property
+  def block(self) -> int:
+    """One transformer block: what one layer would cost unshared."""
+    return self.attention + self.ffn
+
+  @property
+  def total(self) -> int:
+    layers = self.attention * self.attention_copies + self.ffn * self.ffn_copies
+    return self.embeddings + self.mapping + layers + self.pooler
 
 
-def _as_float(name: str, value: Any) -> float:
-  if isinstance(value, bool) or not isinstance(value, (int, float)):
-    raise UserError(f"{name} must be a number. Received: {name}={value!r}.")
-  return float(value)
+def count_parameters(config: AlbertConfig) -> ParameterCount:
+  """Counts encoder and pooler.
+
+  Equation: (V + P + T + 2) E + [E != H] (E + 1) H + n_a (4 (H + 1) H + 2 H)
+    + n_f ((H + 1) F + (F + 1) H + 2 H) + (H + 1) H, where n_a and n_f are the numbers of
+    distinct attentions and feed-forwards that `sharing` leaves.
+
+  Reference:
+    ALBERT, section 3.1 and Tables 1, 3 and 4.
+  """
+  width, hidden, inner = config.embedding_size, config.hidden_size, config.intermediate_size
+  blocks = [(layer, k) for layer in range(config.num_hidden_layers) for k in range(config.inner_group_num)]
+  tables = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
+  return ParameterCount(
+    embeddings=tables * width + 2 * width,
+    mapping=0 if width == hidden else _dense(width, hidden),
+    attention=4 * _dense(hidden, hidden) + 2 * hidden,
+    attention_copies=len({config.attention_owner(*block) for block in blocks}),
+    ffn=_dense(hidden, inner) + _dense(inner, hidden) + 2 * hidden,
+    ffn_copies=len({config.ffn_owner(*block) for block in blocks}),
+    pooler=_dense(hidden, hidden),
+  )
 
 
-def _check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
-  if value not in choices:
-    raise UserError(f"{name} must be one of {', '.join(choices)}. Received: {name}={value!r}.")
+def count_head_parameters(config: AlbertConfig, head: str) -> int:
+  """Parameters that a pretraining head adds; the masked-LM decoder is tied to the word table, but for its bias."""
+  if head == "sentence_order":
+    return _dense(config.hidden_size, 2)
+  width = config.embedding_size
+  return _dense(config.hidden_size, width) + 2 * width + config.vocab_size
+
+
+def _dense(inputs: int, outputs: int) -> int:
+  return (inputs + 1) * outputs
+
+
+_VOCAB_SIZE = 30_000  # Section 4.1; the size every released English model has.
+
+
+def _size(
+  hidden_size: int, layers: int, heads: int, *, dropout: float = 0.0, **changes: Any
+) -> dict[str, Any]:
+  return {
+    "vocab_size": _VOCAB_SIZE,
+    "embedding_size": 128,  # Section 3.1: E = 128 is best when everything is shared.
+    "hidden_size": hidden_size,
+    "num_hidden_layers": layers,
+    "num_attention_heads": heads,
+    "intermediate_size": 4 * hidden_size,  # Section 3.1: F = 4 H.
+    "hidden_dropout_prob": dropout,
+    "attention_probs_dropout_prob": dropout,
+    **changes,
+  }
+
+
+# H, layers, N. The ALBERTs of Table 1. Section 3.1 has H / 64 heads; xlarge's 16, not 32, are the release's. In the
+# paper all were trained with dropout until section 4.8 takes it from xxlarge; the release calls that version 1, and
+# models of every size without dropout version 2, which a plain name means.
+SIZES: dict[str, dict[str, Any]] = {
+  "tiny": _size(256, 4, 4),  # Not in the paper: small enough to pretrain on one CPU
+  "small": _size(512, 6, 8),  # or one small GPU.
+  "base": _size(768, 12, 12),
+  "base_v2": _size(768, 12, 12),
+  "base_v1": _size(768, 12, 12, dropout=0.1),
+  "large": _size(1024, 24, 16),
+  "large_v2": _size(1024, 24, 16),
+  "large_v1": _size(1024, 24, 16, dropout=0.1),
+  "xlarge": _size(2048, 24, 16),
+  "xlarge_v2": _size(2048, 24, 16),
+  "xlarge_v1": _size(2048, 24, 16, dropout=0.1),
+  "xxlarge": _size(4096, 12, 64),
+  "xxlarge_v2": _size(4096, 12, 64),
+  "xxlarge_v1": _size(4096, 12, 64),
+  # The BERTs of Table 1: this model with nothing shared and embeddings as wide as the layers, on the same records.
+  # So has the paper: BERT-base of its table 2 and the unshared E = 768 of table 3 are one row. BERT-xlarge is of the
+  # paper's first version; its heads are ALBERT-xlarge's, so that the pair differs in sharing and E alone.
+  "bert_base": _size(768, 12, 12, dropout=0.1, embedding_size=768, sharing="none"),
+  "bert_large": _size(1024, 24, 16, dropout=0.1, embedding_size=1024, sharing="none"),
+  "bert_xlarge": _size(2048, 24, 16, dropout=0.1, embedding_size=2048, sharing="none"),
+}
+
+
+def named_sizes() -> list[str]:
+  """The names `AlbertConfig.from_name` knows."""
+  return list(SIZES)

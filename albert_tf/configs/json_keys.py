@@ -49,13 +49,12 @@ _TANH_GELU_NAMES = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_approxim
 _TO_HUGGINGFACE_ACTIVATION = {"gelu": "gelu_new", "gelu_exact": "gelu"}
 
 
-def select_fields(values: Mapping[str, Any], *, known: Collection[str], source: str) -> dict[str, Any]:
+def select_fields(
+  values: Mapping[str, Any], *, known: Collection[str], source: str, huggingface: bool | None
+) -> dict[str, Any]:
   """The `AlbertConfig` fields of a JSON object; see `AlbertConfig.from_dict`."""
-  if source not in ("auto", "albert", "huggingface"):
-    raise UserError(f"source must be auto, albert or huggingface. Received: source={source!r}.")
-  if not isinstance(values, Mapping):
-    raise UserError(f"A configuration must be a JSON object. Received: {type(values).__name__}.")
-  huggingface = source == "huggingface" or (source == "auto" and not _HUGGINGFACE_MARKS.isdisjoint(values))
+  if huggingface is None:
+    huggingface = not _HUGGINGFACE_MARKS.isdisjoint(values)
   if huggingface:
     _check_huggingface_values(values)
   accepted = set(known) | _ORIGINAL_UNUSED
@@ -63,7 +62,7 @@ def select_fields(values: Mapping[str, Any], *, known: Collection[str], source: 
     accepted |= _HUGGINGFACE_BOOKKEEPING | set(_HUGGINGFACE_MUST_BE)
   for key in values:
     if key not in accepted:
-      raise UserError(unknown_key_message(key, sorted(accepted), where="the configuration"))
+      raise UserError(unknown_key_message(key, sorted(accepted), source=source))
   missing = [key for key in REQUIRED if key not in values]
   if missing:
     raise UserError(
@@ -117,11 +116,11 @@ def to_huggingface(values: Mapping[str, Any]) -> dict[str, Any]:
   }
 
 
-def unknown_key_message(key: str, known: Collection[str], *, where: str) -> str:
+def unknown_key_message(key: str, known: Collection[str], *, source: str) -> str:
   """Names the key and its closest known spellings."""
   close = difflib.get_close_matches(str(key), known, n=3, cutoff=0.6)
   advice = f"Did you mean {', '.join(close)}?" if close else "Remove the key."
-  return f"Every key of {where} must be a known one. Received: {key!r}. {advice}"
+  return f"Every key of {source} must be a known one. Received: {key!r}. {advice}"
 
 
 def read_json_object(path: str) -> dict[str, Any]:

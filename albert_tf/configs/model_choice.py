@@ -3,12 +3,16 @@
 import dataclasses
 from typing import Any, Literal
 
-from albert_tf.configs.albert_config import AlbertConfig
-from albert_tf.configs.sizes import named_sizes
+from albert_tf.configs.albert_config import AlbertConfig, named_sizes
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 
-_OWN = " Default: the size's or file's own."
+
+def _changed(name: str) -> Any:
+  """A field of `AlbertConfig` that a flag may change."""
+  own = dict(AlbertConfig.__dataclass_fields__[name].metadata)
+  own["help"] += " Default: the size's or file's own."
+  return setting(None, **own)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,28 +30,15 @@ class ModelChoice(Settings):
   albert_config_file: str | None = setting(
     None, help="JSON of the model, instead of --size; without a vocab_size it takes the records'."
   )
-  sharing: Literal["all", "attention", "ffn", "none"] | None = setting(
-    None, help="What the layers share (ALBERT, table 4)." + _OWN
-  )
-  embedding_size: int | None = setting(None, help="E, width of the embedding tables." + _OWN, minimum=1)
-  hidden_size: int | None = setting(
-    None,
-    help="H. F becomes 4 H and the heads H / 64 where their own flags do not say else (ALBERT, section 4.1)."
-    + _OWN,
-    minimum=1,
-  )
-  num_hidden_layers: int | None = setting(None, help="How often a block is applied." + _OWN, minimum=1)
-  num_attention_heads: int | None = setting(None, help="N; H / N must be whole." + _OWN, minimum=1)
-  intermediate_size: int | None = setting(None, help="F, width of the feed-forward layer." + _OWN, minimum=1)
-  num_hidden_groups: int | None = setting(
-    None, help="Distinct blocks that the layers are divided into, with --sharing=all." + _OWN, minimum=1
-  )
-  hidden_dropout_prob: float | None = setting(
-    None, help="Dropout after embeddings, attention output and feed-forward." + _OWN
-  )
-  attention_probs_dropout_prob: float | None = setting(
-    None, help="Dropout on the attention probabilities." + _OWN
-  )
+  sharing: Literal["all", "attention", "ffn", "none"] | None = _changed("sharing")
+  embedding_size: int | None = _changed("embedding_size")
+  hidden_size: int | None = _changed("hidden_size")
+  num_hidden_layers: int | None = _changed("num_hidden_layers")
+  num_attention_heads: int | None = _changed("num_attention_heads")
+  intermediate_size: int | None = _changed("intermediate_size")
+  num_hidden_groups: int | None = _changed("num_hidden_groups")
+  hidden_dropout_prob: float | None = _changed("hidden_dropout_prob")
+  attention_probs_dropout_prob: float | None = _changed("attention_probs_dropout_prob")
 
   @property
   def changes(self) -> dict[str, Any]:

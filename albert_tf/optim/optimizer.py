@@ -1,12 +1,11 @@
-"""The optimizer of the custom training loop: holds the slots, calls the pure update function."""
+"""The optimizers of the custom training loop: they clip, hold the slots and apply an update."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.errors import UserError
-from albert_tf.optim.clipping import global_norm
+from albert_tf import compat
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.optim.groups import assign_decay
 from albert_tf.optim.lamb import lamb_update, moving_average
@@ -35,8 +34,6 @@ def build_optimizer(config: OptimizerConfig, named_variables: Mapping[str, tf.Va
     ['kernel/adam_m', 'kernel/adam_v']
   """
   if config.name == "tfa_lamb":
-    from albert_tf.optim.tfa_lamb import TfaLambOptimizer  # Deferred: needs the addons stack.
-
     return TfaLambOptimizer(config, named_variables)
   return Optimizer(config, named_variables)
 
@@ -91,11 +88,7 @@ class Optimizer(tf.Module):
       learning_rate: η of this update, a scalar.
       only_if: scalar bool, equal on all replicas: where it is false, weights, moments and averages stay bit
         for bit as they are and only the step moves on. None for always, at no cost.
-
-    Raises:
-      UserError: gradients missing, or for unknown variables.
     """
-    self._check_names(gradients)
     step = self.step + 1
     learning_rate = tf.cast(learning_rate, tf.float32)
     assignments: list[tuple[tf.Variable, tf.Tensor]] = [(self.step, step)]
@@ -126,16 +119,118 @@ class Optimizer(tf.Module):
     assign_everywhere(assignments)
     return StepNorms(weight_norm=global_norm(weights), update_norm=global_norm(deltas))
 
-  def _check_names(self, gradients: Mapping[str, tf.Tensor]) -> None:
-    missing = sorted(
-      set(self._variables) - {name for name, gradient in gradients.items() if gradient is not None}
-    )
-    unknown = sorted(set(gradients) - set(self._variables))
-    if missing or unknown:
-      raise UserError(
-        f"Every variable needs one gradient. Received: none for {missing}, unknown names {unknown}. "
-        "Leave unused variables out of the optimizer."
+
+class TfaLambOptimizer(Optimizer):
+  """Drives `tensorflow_addons.optimizers.LAMB`, which always corrects the bias of the moments.
+
+  Same slots, step and `apply` as `Optimizer`, so that a run can switch between the two. There are two of it, because
+  Addons excludes by the names of variables, which need not be those of the checkpoint: one for the variables that
+  decay and adapt, and one that excludes all of its own.
+
+  Raises:
+    UserError: on a stack without TensorFlow Addons.
+  """
+
+  def __init__(self, config: OptimizerConfig, named_variables: Mapping[str, tf.Variable]):
+    lamb = compat.tensorflow_addons().optimizers.LAMB
+    settings = {
+      "learning_rate": lambda: self._learning_rate,
+      "beta_1": config.beta_1,
+      "beta_2": config.beta_2,
+      "epsilon": config.epsilon,
+      "weight_decay": config.weight_decay,
+    }
+    self._learning_rate: tf.Tensor | float = 0.0  # Set by `apply` while it is traced.
+    # Whether a variable decays → its optimizer; "" is found in every name.
+    self._addons = {True: lamb(**settings), False: lamb(**settings, exclude_from_weight_decay=[""])}
+    super().__init__(config, named_variables)
+
+  def _create_state(self) -> tuple[tf.Variable, dict[str, tf.Variable], dict[str, tf.Variable]]:
+    # Not during the first update, whose trace may hold them in a loop.
+    for kind, addons in self._addons.items():
+      addons._create_all_weights(
+        [self._variables[name] for name, decays in self._decays.items() if decays == kind]
       )
+    m, v = (
+      {
+        name: self._addons[self._decays[name]].get_slot(variable, slot)
+        for name, variable in self._variables.items()
+      }
+      for slot in ("m", "v")
+    )
+    return self._addons[True].iterations, m, v
+
+  def apply(
+    self,
+    gradients: Mapping[str, tf.Tensor],
+    learning_rate: tf.Tensor | float,
+    *,
+    only_if: tf.Tensor | None = None,
+  ) -> StepNorms:
+    """As `Optimizer.apply`."""
+    before = {name: tf.identity(variable) for name, variable in self._variables.items()}
+    moments = [*self._m.values(), *self._v.values()] if only_if is not None else []
+    moments_before = [tf.identity(moment) for moment in moments]
+    self._update(gradients, tf.cast(learning_rate, tf.float32))
+    if only_if is not None:  # Addons' optimizer assigns by itself: what must not have happened is taken back.
+      changed = zip([*self._variables.values(), *moments], [*before.values(), *moments_before], strict=True)
+      assign_everywhere([(target, select(only_if, tf.identity(target), old)) for target, old in changed])
+    after = {name: tf.identity(variable) for name, variable in self._variables.items()}
+    if self._ema:
+      assign_everywhere(
+        [(self._ema[name], self._average_after(name, after[name], only_if)) for name in after]
+      )
+    delta = {name: before[name] - after[name] for name in before}
+    return StepNorms(weight_norm=global_norm(before), update_norm=global_norm(delta))
+
+  def _update(self, gradients: Mapping[str, tf.Tensor], learning_rate: tf.Tensor) -> None:
+    # A checkpoint holds one step; it is also that of the other optimizer.
+    assign_everywhere([(self._addons[False].iterations, tf.identity(self.step))])
+    self._learning_rate = learning_rate
+    for decays in (False, True):
+      pairs = [
+        (tf.cast(gradients[name], tf.float32), variable)
+        for name, variable in self._variables.items()
+        if self._decays[name] == decays
+      ]
+      if pairs:
+        self._addons[decays].apply_gradients(pairs, experimental_aggregate_gradients=False)
+    self._learning_rate = 0.0  # Keep no tensor of a finished trace.
+
+  def _average_after(self, name: str, p: tf.Tensor, only_if: tf.Tensor | None) -> tf.Tensor:
+    averaged = moving_average(self._ema[name], p, step=self.step, decay=self.config.ema_decay or 0.0)
+    # The average starts at the weights, whether or not the first update is made.
+    return averaged if only_if is None else tf.where(only_if | (self.step == 1), averaged, self._ema[name])
+
+
+def global_norm(tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
+  """√Σ‖x‖² over all tensors, a float32 scalar."""
+  return tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(tf.cast(x, tf.float32))) for x in tensors.values()]))
+
+
+def clip_by_global_norm(
+  gradients: Mapping[str, tf.Tensor], clip_norm: float
+) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+  """Scales all gradients together so that their global norm is at most `clip_norm`.
+
+  g ← g c / max(‖g‖, c)
+
+  Args:
+    gradients: name → dense gradient, aggregated over replicas and micro-batches.
+    clip_norm: c; 0 turns clipping off.
+
+  Returns:
+    The clipped gradients and ‖g‖ before clipping. A non-finite norm leaves non-finite gradients, so that a
+    run can notice.
+
+  Reference: ALBERT's original release, clip 1.0.
+  """
+  norm = global_norm(gradients)
+  if not clip_norm:
+    return dict(gradients), norm
+  scale = clip_norm / tf.maximum(norm, clip_norm)
+  scale = tf.where(tf.math.is_finite(norm), scale, norm * 0.0)  # inf·0 and NaN·0 are NaN.
+  return {name: gradient * scale for name, gradient in gradients.items()}, norm
 
 
 def select(condition: tf.Tensor | None, new: tf.Tensor, old: tf.Tensor) -> tf.Tensor:

@@ -13,7 +13,9 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
+from albert_tf.checkpoints import load_weights
 from albert_tf.checkpoints.bundle import (
+  HOST_PREFIX,
   checkpoint_steps,
   is_bundle,
   latest_checkpoint,
@@ -22,7 +24,6 @@ from albert_tf.checkpoints.bundle import (
   write_bundle,
   write_pointer,
 )
-from albert_tf.checkpoints.restore import HOST_PREFIX, assign_exactly, averages_of, require_bundle
 from albert_tf.errors import UserError
 
 
@@ -160,7 +161,7 @@ class CheckpointStore:
       for name in list(tensors)
       if name.startswith(HOST_PREFIX)
     }
-    assign_exactly(self._variables, tensors, source=prefix)
+    load_weights(self._variables, tensors, source=prefix)
     if "examples_seen" not in host:
       raise UserError(
         f"A checkpoint of a run must hold its position in the data. Received: {prefix}, which was not written by "
@@ -185,18 +186,3 @@ def _remove(prefix: str) -> None:
   # The index goes first: a kill in between leaves data nobody takes for a checkpoint.
   for path in [f"{prefix}.index", *files.glob(f"{prefix}.data-*")]:
     files.remove(path)
-
-
-def save_averages(checkpoint: str, target: str) -> None:
-  """Writes a checkpoint `target` (a prefix) of the averages that the one of a run with `ema_decay` keeps; weights only.
-
-  Raises:
-    UserError: no checkpoint there, or no averages in it.
-
-  Example:
-    >>> save_averages("run", "run/averaged/model.ckpt-best")
-  """
-  prefix = require_bundle(checkpoint)
-  averages = averages_of(read_bundle(prefix), prefix)
-  files.makedirs(os.path.dirname(target) or ".")
-  write_bundle(target, averages)

@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.checkpoints.bundle import checkpoint_steps
-from albert_tf.checkpoints.restore import HOST_PREFIX, restore_variables
+from albert_tf.checkpoints import load_weights
+from albert_tf.checkpoints.bundle import HOST_PREFIX, checkpoint_steps
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.tokenization import Tokenizer, load_tokenizer
@@ -74,7 +74,7 @@ def replay_step(run_dir: str, step: int, *, input_files: Sequence[str] = ()) -> 
   set_precision(settings.distribution.precision)
   model = AlbertForPreTraining(settings.model, read_positions_only=True)
   if prefix:
-    restore_variables(named_variables(model), prefix)
+    load_weights(model, prefix)
     weights = os.path.basename(prefix)
   else:
     weights = start_weights(named_variables(model), settings)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from albert_tf.configs import AlbertConfig, count_parameters, named_sizes
-from albert_tf.configs.param_count import count_head_parameters
+from albert_tf.configs import AlbertConfig, count_head_parameters, count_parameters, named_sizes
 
 # Encoder and pooler.
 GOLDEN = {

@@ -10,15 +10,13 @@ import numpy as np
 import pytest
 from support.commands.command_runs import end, start, write_inputs
 from support.tiny_pretraining import tiny_settings
-from support.tiny_records import random_examples, tiny_config, write_records
+from support.tiny_records import random_examples, write_records
 import tensorflow as tf
 
+from albert_tf.checkpoints import read_checkpoint
 from albert_tf.checkpoints.bundle import read_bundle, write_bundle
-from albert_tf.checkpoints.restore import restore_variables
 from albert_tf.errors import UserError
-from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.pipelines.record_index import DataIdentity
-from albert_tf.training.checkpoints import save_averages
 from albert_tf.training.metrics_log import MetricsLog
 from albert_tf.training.pretraining import run_pretraining
 from albert_tf.training.reporting.reporter import Reporter
@@ -54,13 +52,10 @@ def test_averages_are_kept_and_can_be_taken_out(finished, tmp_path):
   name = "bert/pooler/dense/kernel"
   average, weights = reader.get_tensor(f"{name}/ema"), reader.get_tensor(name)
   assert abs(average - weights).max() > 0
-  variables = named_variables(AlbertForPreTraining(tiny_config()))
-  target = str(tmp_path / "averaged/model.ckpt-best")
-  save_averages(finished.output_dir, target)
-  restore_variables(variables, target)
-  assert (variables[name].numpy() == average).all()
-  with pytest.raises(UserError, match=r"only in checkpoints of a run with --ema_decay.*model\.ckpt-best"):
-    save_averages(target, str(tmp_path / "again/model.ckpt-best"))
+  averaged = read_checkpoint(finished.output_dir).averaged()
+  assert (averaged.variables[name] == average).all()
+  with pytest.raises(UserError, match=r"only in checkpoints of a run with --ema_decay"):
+    dataclasses.replace(averaged, slots={}).averaged()
 
 
 @pytest.mark.slow
@@ -104,9 +99,7 @@ def test_a_checkpoint_of_another_model_is_refused(copied, tmp_path):
   foreign = {name: value for name, value in values.items() if "pooler" not in name}
   foreign["bert/encoder/strange"] = np.zeros(3, np.float32)
   write_bundle(str(checkpoints / "model.ckpt-13"), foreign)
-  with pytest.raises(
-    UserError, match=r"model\.ckpt-13: bert/pooler/dense/bias is missing.*strange is unknown"
-  ):
+  with pytest.raises(UserError, match=r"model\.ckpt-13, missing: bert/pooler/dense/bias"):
     run_pretraining(copied)
   write_bundle(str(checkpoints / "model.ckpt-13"), {k: v for k, v in values.items() if "albert_tf/" not in k})
   with pytest.raises(

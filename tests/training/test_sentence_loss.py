@@ -11,15 +11,14 @@ from support.tiny_records import random_examples, tiny_config, write_records
 from support.tiny_step import distributed_iterator, make_step
 import tensorflow as tf
 
+from albert_tf.checkpoints import load_weights
 from albert_tf.checkpoints.bundle import latest_checkpoint, read_bundle
 from albert_tf.checkpoints.checkpoint import read_checkpoint
-from albert_tf.checkpoints.restore import restore_variables
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, initialize_variables, losses, named_variables
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.training import step as step_module
-from albert_tf.training.checkpoints import save_averages
 from albert_tf.training.metrics_log import read_metrics
 from albert_tf.training.pretraining import run_pretraining
 from albert_tf.training.replay import replay_step
@@ -121,12 +120,8 @@ def test_its_checkpoints_hold_the_whole_model_and_its_reports_no_sentence_metric
   slots = {name.rsplit("/", 1)[0] for name in values if name.endswith("/adam_m")}
   model = AlbertForPreTraining(tiny_config())
   assert set(named_variables(model)) - slots == UNTRAINED
-  restore_variables(named_variables(model), run_dir)  # As fine-tuning, and what starts from it.
+  load_weights(model, run_dir)  # As fine-tuning, and what starts from it.
   assert read_checkpoint(run_dir).averaged().variables.keys() == named_variables(model).keys()
-  save_averages(run_dir, f"{folder}/averaged/model.ckpt-best")
-  averages = read_bundle(f"{folder}/averaged/model.ckpt-best")
-  assert averages.keys() == named_variables(model).keys()
-  restore_variables(named_variables(model), f"{folder}/averaged")
   reports = read_metrics(f"{run_dir}/metrics.jsonl")
   assert {record["split"] for record in reports} == {"train", "eval"}
   assert not [name for record in reports for name in record if "sentence" in name]

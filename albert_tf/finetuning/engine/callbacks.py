@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
+from albert_tf.checkpoints import load_weights
 from albert_tf.checkpoints.bundle import coordinator_cpu, latest_bundle, read_bundle, write_bundle
-from albert_tf.checkpoints.restore import assign_exactly
 from albert_tf.compat import keras
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.results import shown
@@ -108,7 +108,7 @@ class TrainingState:
       tensors = read_bundle(prefix)
       progress = Progress.from_json(bytes(tensors.pop(_PROGRESS)))
       self._optimizer.iterations.assign(tensors.pop(_STEP))
-      assign_exactly(self._variables, tensors, source=prefix)
+      load_weights(self._variables, tensors, source=prefix)
     except (UserError, KeyError, ValueError, TypeError) as error:
       raise UserError(
         f"A killed training goes on from whole files. Received: {prefix} ({error}). Remove {self._state_dir} to "
