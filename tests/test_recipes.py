@@ -1,6 +1,5 @@
 """Every recipe and the command in its comment are understood by that command, and agree with what they say."""
 
-import json
 import pathlib
 import re
 import shlex
@@ -8,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from support.commands.script_runs import read_flags
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.finetuning.tasks.glue import TASKS
@@ -17,24 +17,6 @@ from albert_tf.training.watch import schedule_warnings
 
 FOLDER = pathlib.Path(__file__).parent.parent / "recipes"
 RECIPES = sorted(FOLDER.glob("*.flags")) + sorted(FOLDER.glob("glue/*.flags"))
-# In a process of its own, as flags of two commands must not meet: prints what each list of arguments sets.
-READ_FLAGS = """
-import importlib, json, sys
-sys.path[:0] = [".", "tpu_scripts"]
-from absl import flags
-from albert_tf.commands import expand_flag_files
-importlib.import_module(sys.argv[1])
-values = []
-for arguments in json.loads(sys.argv[2]):
-  flags.FLAGS.unparse_flags()
-  for name in flags.FLAGS:
-    flags.FLAGS[name].unparse()
-  flags.FLAGS([sys.argv[1], *expand_flag_files(arguments)])
-  read = flags.FLAGS.flag_values_dict().items()
-  read = ((name, ",".join(value) if isinstance(value, list) else value) for name, value in read)
-  values.append({name: value for name, value in read if isinstance(value, (int, float, str, type(None)))})
-print(json.dumps(values))
-"""
 # ALBERT, appendix A.4, table 14.
 TABLE_14 = """
 task  learning_rate train_batch_size albert_dropout classifier_dropout num_train_steps num_warmup_steps max_seq_length
@@ -61,18 +43,6 @@ def example_of(path):
   return found[1], shlex.split(re.sub(r"\\\n# +", "", found[2]))
 
 
-def read_flags(repository_dir, command, argument_lists):
-  done = subprocess.run(
-    [sys.executable, "-c", READ_FLAGS, command, json.dumps(argument_lists)],
-    capture_output=True,
-    text=True,
-    check=False,
-    cwd=repository_dir,
-  )
-  assert done.returncode == 0, done.stderr
-  return json.loads(done.stdout)
-
-
 @pytest.fixture(scope="module")
 def values(repository_dir):
   """Stem of each recipe → the flags' values of the command in its comment."""
@@ -82,9 +52,7 @@ def values(repository_dir):
     mine = {path: arguments for path, (name, arguments) in examples.items() if name == command}
     for path, arguments in mine.items():  # Each comment names its own recipe.
       assert f"--flagfile={path.relative_to(repository_dir).as_posix()}" in arguments, path
-    read.update(
-      zip((path.stem for path in mine), read_flags(repository_dir, command, [*mine.values()]), strict=True)
-    )
+    read.update(zip((path.stem for path in mine), read_flags(command, [*mine.values()]), strict=True))
   return read
 
 
@@ -192,13 +160,6 @@ def test_the_median_of_five_runs_and_what_starts_from_mnli(values):
     task for task in TASKS if task != "ax" and "=MNLI_RUN" in (FOLDER / f"glue/{task}.flags").read_text()
   }
   assert starts == {"rte", "sts-b", "mrpc"}
-
-
-def test_race_without_pretraining_dropout_differs_in_rate_and_dropout_alone(values):
-  v1, v2 = values["race"], values["race_v2"]
-  differing = {name for name in v1 if v1[name] != v2[name] and name != "flagfile"}
-  assert differing == {"learning_rate", "albert_dropout"}
-  assert v2["learning_rate"] == v1["learning_rate"] / 2
 
 
 def test_passes_said_are_those_of_the_updates(values):

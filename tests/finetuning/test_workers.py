@@ -6,8 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from support.commands.child_processes import ending_with_this
-from support.commands.command_runs import free_addresses
+from support.commands.child_processes import ending_with_this, free_addresses
 
 pytestmark = pytest.mark.slow
 

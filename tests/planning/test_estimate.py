@@ -9,7 +9,6 @@ import sys
 import pytest
 
 from albert_tf.configs import AlbertConfig
-from albert_tf.errors import UserError
 from albert_tf.planning.chips import CHIPS
 from albert_tf.planning.estimate import (
   CYCLES_ERROR,
@@ -99,8 +98,3 @@ def test_no_tensorflow_is_needed():
   )
   done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
   assert done.returncode == 0, done.stderr
-
-
-def test_sizes_below_one_are_refused():
-  with pytest.raises(UserError, match="max_seq_length must be at least 1"):
-    StepShape(per_core_batch_size=8, max_seq_length=0)

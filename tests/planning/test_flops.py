@@ -33,9 +33,3 @@ def test_equal_widths_have_no_mapping_and_sharing_saves_nothing():
     assert forward_flops_per_example(
       shared.replace(sharing=kind), max_seq_length=1
     ) == forward_flops_per_example(shared, max_seq_length=1)
-
-
-def test_two_inner_blocks_cost_twice():
-  one, two = (forward_flops_per_example(small_config(inner_group_num=n), max_seq_length=5) for n in (1, 2))
-  fixed = 2 * 5 * 4 * 6 + 2 * 36
-  assert two - fixed == 2 * (one - fixed)

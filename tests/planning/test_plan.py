@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from support.commands.script_runs import run_script
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.planning import plan
@@ -72,29 +73,24 @@ def test_every_recipe_is_understood(repository_dir):
     repository_dir, f"--flagfile={path}", "--remat", "--topology=v3:16x16", "--estimate_only"
   )
   assert "1,500,000 steps" in done.stdout
-  for path in recipes:
-    done = run_command(repository_dir, f"--flagfile={path}", "--only_check_args")
-    assert done.returncode == 0, (path, done.stderr)
+  runs = run_script("compile_for_tpu", [[f"--flagfile={path}", "--only_check_args"] for path in recipes])
+  for path, run in zip(recipes, runs, strict=True):
+    assert run.status == 0, (path, run)
 
 
-@pytest.mark.parametrize(
-  ("arguments", "message"),
-  [
-    (["--size=base", "--topology=v3:3x3", "--per_core_batch_size=8"], "v3:16x16"),
-    (["--size=base", "--topology=v9:2x2", "--per_core_batch_size=8"], "v6e:2x2"),
-    (["--size=base", "--per_core_batch_size=8"], "v5p:2x2x1"),
-    (["--topology=v3:2x2", "--per_core_batch_size=8"], "--size"),
-    (["--size=base", "--topology=v3:2x2", "--train_batch_size=9"], "Use 8 or 16"),
-    (["--size=base", "--topology=v3:2x2", "--per_core_batch_size=0"], "at least 1"),
-    ([*BATCH, "--max_seq_length=1024"], "max_position"),
-    ([*BATCH, "--output_json=."], "must be a file"),
-  ],
-)
-def test_bad_input(repository_dir, arguments, message):
-  done = run_command(repository_dir, "--estimate_only", *arguments)
-  assert done.returncode == 2, done.stdout
-  assert done.stderr.startswith("error: ")
-  assert message in done.stderr
+def test_bad_input():
+  cases = {
+    "v3:16x16": ["--size=base", "--topology=v3:3x3", "--per_core_batch_size=8"],
+    "v6e:2x2": ["--size=base", "--topology=v9:2x2", "--per_core_batch_size=8"],
+    "--size": ["--topology=v3:2x2", "--per_core_batch_size=8"],
+    "Use 8 or 16": ["--size=base", "--topology=v3:2x2", "--train_batch_size=9"],
+    "at least 1": ["--size=base", "--topology=v3:2x2", "--per_core_batch_size=0"],
+    "max_position": [*BATCH, "--max_seq_length=1024"],
+    "must be a file": [*BATCH, "--output_json=."],
+  }
+  runs = run_script("compile_for_tpu", [["--estimate_only", *arguments] for arguments in cases.values()])
+  for message, run in zip(cases, runs, strict=True):
+    assert (run.status, message in run.stderr) == (2, True), run
 
 
 @pytest.mark.slow

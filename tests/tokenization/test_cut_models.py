@@ -7,12 +7,8 @@ read in a process of its own.
 import subprocess
 import sys
 
-import pytest
 from support import tiny_corpus
 from support.goldens import SPM_MODEL
-
-from albert_tf.errors import UserError
-from albert_tf.tokenization.tokenizer import load_processor
 
 # Reads the model cut to each length; prints the lengths that were not refused with a message.
 _READ_CUTS = """
@@ -52,12 +48,3 @@ def test_cut_at_every_length(tmp_path):
 def test_cut_between_pieces():
   """A real model: 8,000 pieces, then what trained it, then the normaliser's table."""
   assert _accepted(SPM_MODEL, step=397) == "[]"
-
-
-@pytest.mark.parametrize(
-  ("model", "message"),
-  [(b"", "which is empty"), (b"<pad>\t0\n", "cannot be read"), (b"\n\x04\n\x02ab", "after 1")],
-)
-def test_messages(model: bytes, message: str):
-  with pytest.raises(UserError, match=message):
-    load_processor(model, source="spm.model")

@@ -9,7 +9,6 @@ from support.goldens import golden_rows
 from support.wordpiece import write_vocabulary
 
 from albert_tf.errors import UserError
-from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.wordpiece import WordPieceTokenizer
 
 
@@ -58,5 +57,3 @@ def test_user_mistakes(tmp_path: pathlib.Path):
   (tmp_path / "vocab.txt").write_text("[UNK]\n[PAD]\n[CLS]\n[SEP]\n[MASK]\n")
   with pytest.raises(UserError, match="without that order"):
     WordPieceTokenizer(vocab_file=str(tmp_path / "vocab.txt"))
-  with pytest.raises(UserError, match=r"vocab\.txt is a WordPiece vocabulary: use WordPieceTokenizer"):
-    AlbertTokenizer.from_pretrained(str(tmp_path))

@@ -3,7 +3,7 @@
     with FakeBucket(folder) as bucket:
       bucket.faults = Faults(rate=0.02, latency=0.02)
       subprocess.run([sys.executable, …, bucket.url("records/train-*")], env=bucket.environment())
-      print(bucket.proxy.counts(), bucket.proxy.bytes_read(r"train-"))
+      print(bucket.proxy.counts())
 
 Only processes that start with `environment()` see it: TensorFlow registers its file systems when it is imported.
 """
@@ -14,7 +14,6 @@ import importlib.resources
 import json
 import os
 import pathlib
-import socket
 import ssl
 import subprocess
 import time
@@ -24,16 +23,10 @@ import urllib.parse
 import urllib.request
 
 from support.bucket.gcs_proxy import Faults, GcsProxy
-from support.commands.child_processes import ending_with_this
+from support.commands.child_processes import ending_with_this, free_addresses
 import trustme
 
 BUCKET = "albert"
-
-
-def _free_port() -> int:
-  with socket.socket() as probe:
-    probe.bind(("127.0.0.1", 0))
-    return int(probe.getsockname()[1])
 
 
 class FakeBucket:
@@ -49,7 +42,7 @@ class FakeBucket:
 
   def __enter__(self) -> "FakeBucket":
     with contextlib.ExitStack() as stack:
-      self._port = _free_port()
+      self._port = int(free_addresses(1)[0].rpartition(":")[2])
       self._start_server(stack)
       authority = trustme.CA()
       authority.cert_pem.write_to_path(self._folder / "authority.pem")
@@ -58,7 +51,7 @@ class FakeBucket:
       self.proxy = GcsProxy(tls=tls, target_port=self._port)
       stack.callback(self.proxy.server_close)
       stack.callback(self.proxy.shutdown)
-      self.make_bucket(BUCKET)
+      self._request("POST", "b", json.dumps({"name": BUCKET}).encode())
       self._stack = stack.pop_all()
     return self
 
@@ -126,9 +119,6 @@ class FakeBucket:
       "GCS_RETRY_CONFIG_INIT_DELAY_TIME_US": "0",  # Any other adds up to a second at random.
       **changes,
     }
-
-  def make_bucket(self, name: str) -> None:
-    self._request("POST", "b", json.dumps({"name": name}).encode())
 
   def put(self, name: str, data: bytes) -> None:
     """Stores an object, past the proxy."""

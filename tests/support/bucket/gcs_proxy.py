@@ -31,12 +31,10 @@ class Exchange:
 
   kind: str  # read | stat | list | upload_start | upload | upload_status | copy | delete | bucket
   object: str  # bucket/name; the prefix for a list
-  start: int  # First byte of a read; 0 elsewhere.
   requested: int  # Bytes of a read's range, or sent by an upload.
   received: int  # Bytes of the answer's body that were passed on.
   status: int  # Of HTTP; 0 where the connection was cut.
   fault: str  # "" or what happened to it: 503 | cut_before | cut_upload | cut_after | cut_answer | refused
-  seconds: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,18 +60,18 @@ class Faults:
   refuse: tuple[tuple[str, int], ...] = ()
 
 
-def _classify(method: str, path: str, headers: Any) -> tuple[str, str, int, int]:
-  """Kind, bucket/name, first byte and bytes asked for."""
+def _classify(method: str, path: str, headers: Any) -> tuple[str, str, int]:
+  """Kind, bucket/name and bytes asked for."""
   parts = urllib.parse.urlsplit(path)
   query = urllib.parse.parse_qs(parts.query)
   length = int(headers.get("Content-Length") or 0)
   match = _JSON_OBJECT.match(parts.path)
   if not match:
     if parts.path.startswith("/storage/v1/b"):
-      return "bucket", parts.path.removeprefix("/storage/v1/b/"), 0, 0
+      return "bucket", parts.path.removeprefix("/storage/v1/b/"), 0
     ranges = re.match(r"bytes=(\d+)-(\d+)", headers.get("Range") or "")
-    start, end = (int(ranges[1]), int(ranges[2])) if ranges else (0, -1)
-    return "read", urllib.parse.unquote(parts.path.lstrip("/")), start, end - start + 1
+    requested = int(ranges[2]) - int(ranges[1]) + 1 if ranges else 0
+    return "read", urllib.parse.unquote(parts.path.lstrip("/")), requested
   bucket, name, rewrite = match.groups()
   name = urllib.parse.unquote(name or query.get("name", query.get("prefix", [""]))[0])
   if parts.path.startswith("/upload"):
@@ -85,7 +83,7 @@ def _classify(method: str, path: str, headers: Any) -> tuple[str, str, int, int]
     kind = "delete"
   else:
     kind = "stat" if match[2] else "list"
-  return kind, f"{bucket}/{name}", 0, length
+  return kind, f"{bucket}/{name}", length
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -122,8 +120,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     self.upstream = http.client.HTTPConnection("127.0.0.1", self.server.target_port, timeout=60)
 
   def _answer(self) -> None:
-    began = time.monotonic()
-    kind, name, start, requested = _classify(self.command, self.path, self.headers)
+    kind, name, requested = _classify(self.command, self.path, self.headers)
     status, fault = self.server.draw(kind, name)
     time.sleep(self.server.faults.latency)
     received = 0
@@ -133,9 +130,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
       else:
         status, received = self._pass_on(fault)
     finally:
-      self.server.exchanges.append(
-        Exchange(kind, name, start, requested, received, status, fault, time.monotonic() - began)
-      )
+      self.server.exchanges.append(Exchange(kind, name, requested, received, status, fault))
 
   do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = _answer  # noqa: N815
 
@@ -216,28 +211,17 @@ class _Handler(http.server.BaseHTTPRequestHandler):
       for header, value in answer.getheaders()
       if header.lower() not in _HOP_BY_HOP
     ]
-    first: bytes | None = None
-    if answer.length is None:  # Chunked: these are small.
-      first = answer.read()
-      headers.append(("Content-Length", str(len(first))))
+    in_chunks = answer.length is None
+    body = answer.read()
+    if in_chunks:
+      headers.append(("Content-Length", str(len(body))))
     self._head(answer.status, headers)
-    sent, limit = 0, None
-    if cut:
-      limit = (len(first) if first is not None else answer.length or 0) // 2
-    while block := first if first is not None else answer.read(_BLOCK):
-      first = b"" if first is not None else None
-      if limit is not None and sent + len(block) > limit:
-        self.wfile.write(block[: limit - sent])
-        self.wfile.flush()
-        answer.close()
-        self._cut()
-        return limit
-      self.wfile.write(block)
-      sent += len(block)
+    sent = body[: len(body) // 2] if cut else body
+    self.wfile.write(sent)
     self.wfile.flush()
     if cut:
       self._cut()
-    return sent
+    return len(sent)
 
 
 class GcsProxy(http.server.ThreadingHTTPServer):
@@ -291,7 +275,3 @@ class GcsProxy(http.server.ThreadingHTTPServer):
       if exchange.fault:
         counter[f"fault:{exchange.fault}"] += 1
     return dict(counter)
-
-  def bytes_read(self, pattern: str = "") -> int:
-    """Bytes of the answers to reads of objects that match."""
-    return sum(e.received for e in list(self.exchanges) if e.kind == "read" and re.search(pattern, e.object))

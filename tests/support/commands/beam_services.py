@@ -11,8 +11,7 @@ import time
 from typing import NamedTuple
 
 import psutil
-from support.commands.child_processes import ending_with_this
-from support.commands.command_runs import free_addresses
+from support.commands.child_processes import ending_with_this, free_addresses
 
 _ROOT = pathlib.Path(__file__).parents[3]
 _START_SECONDS = 60

@@ -1,10 +1,13 @@
 """Processes that end with the one that started them, however that ends: a killed test run leaves none behind."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+import contextlib
 import ctypes
 import os
 import signal
+import socket
 import sys
+from typing import Any
 
 _PR_SET_PDEATHSIG = 1  # Kept over exec. Linux alone; elsewhere children live as long as they like.
 _FOLLOW = (
@@ -25,3 +28,17 @@ def end_with_parent() -> None:
   """For a process that was forked."""
   if sys.platform == "linux":
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def words(flags: Mapping[str, Any]) -> list[str]:
+  """The flags of a command line; `True` as a value is a flag without one."""
+  return [f"--{name}" if value is True else f"--{name}={value}" for name, value in flags.items()]
+
+
+def free_addresses(count: int) -> list[str]:
+  """Different ones of this machine, at which nothing listens yet."""
+  with contextlib.ExitStack() as stack:  # All at once, so that no port is given twice.
+    sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+    for each in sockets:
+      each.bind(("127.0.0.1", 0))
+    return [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]

@@ -1,19 +1,17 @@
-"""Runs `run_pretrain.py` in processes of its own, alone or as workers of one cluster."""
+"""Runs `run_pretrain.py`, or another command, in processes of its own, alone or as workers of one cluster."""
 
 from collections.abc import Mapping
-import contextlib
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 from typing import Any
 
-from support.commands.child_processes import ending_with_this
+from support.commands.child_processes import ending_with_this, free_addresses, words
 from support.tiny_records import SPEC, random_examples, tiny_config, write_records
 
-_COMMAND = pathlib.Path(__file__).parents[3] / "tpu_scripts/run_pretrain.py"
+_SCRIPTS = pathlib.Path(__file__).parents[3] / "tpu_scripts"
 
 
 def write_inputs(folder: pathlib.Path, **config: Any) -> dict[str, Any]:
@@ -29,15 +27,12 @@ def write_inputs(folder: pathlib.Path, **config: Any) -> dict[str, Any]:
   }
 
 
-def words(flags: Mapping[str, Any]) -> list[str]:
-  """The flags of a command line; `True` as a value is a flag without one."""
-  return [f"--{name}" if value is True else f"--{name}={value}" for name, value in flags.items()]
-
-
-def start(flags: Mapping[str, Any], **environment: str) -> subprocess.Popen[str]:
-  """Starts the command."""
+def start(
+  flags: Mapping[str, Any], *, script: str = "run_pretrain", **environment: str
+) -> subprocess.Popen[str]:
+  """Starts a command of tpu_scripts."""
   return subprocess.Popen(
-    ending_with_this([sys.executable, str(_COMMAND), *words(flags)]),
+    ending_with_this([sys.executable, str(_SCRIPTS / f"{script}.py"), *words(flags)]),
     env={**os.environ, **environment},
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
@@ -45,23 +40,19 @@ def start(flags: Mapping[str, Any], **environment: str) -> subprocess.Popen[str]
   )
 
 
-def free_addresses(count: int) -> list[str]:
-  """Different ones of this machine, at which nothing listens yet."""
-  with contextlib.ExitStack() as stack:  # All at once, so that no port is given twice.
-    sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-    for each in sockets:
-      each.bind(("127.0.0.1", 0))
-    return [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
-
-
 def start_workers(
-  flags: Mapping[str, Any], count: int, *, last_worker: Mapping[str, Any] | None = None
+  flags: Mapping[str, Any],
+  count: int,
+  *,
+  script: str = "run_pretrain",
+  last_worker: Mapping[str, Any] | None = None,
 ) -> list[subprocess.Popen[str]]:
   """Starts one run as `count` workers on the loopback address; the first is the chief.
 
   Args:
     flags: of the command.
     count: workers.
+    script: the command.
     last_worker: flags that differ for the last one.
   """
   cluster = {"worker": free_addresses(count)}
@@ -69,7 +60,7 @@ def start_workers(
   for index in range(count):
     task = {"cluster": cluster, "task": {"type": "worker", "index": index}}
     own = last_worker or {} if index == count - 1 else {}
-    processes.append(start({**flags, **own}, TF_CONFIG=json.dumps(task)))
+    processes.append(start({**flags, **own}, script=script, TF_CONFIG=json.dumps(task)))
   return processes
 
 

@@ -13,7 +13,7 @@ import tempfile
 from types import TracebackType
 from typing import Any
 
-from support.commands.child_processes import end_with_parent, ending_with_this
+from support.commands.child_processes import end_with_parent, ending_with_this, words
 
 _ROOT = pathlib.Path(__file__).parents[3]
 
@@ -53,10 +53,9 @@ class ForkedCommands:
 
   def __enter__(self) -> "ForkedCommands":
     self._folder = tempfile.TemporaryDirectory()
-    words = ending_with_this([sys.executable, __file__, self._preload])
     path = os.pathsep.join([str(_ROOT), str(_ROOT / "tests"), self._environment.get("PYTHONPATH", "")])
     self._process = subprocess.Popen(
-      words,
+      ending_with_this([sys.executable, __file__, self._preload]),
       env={**self._environment, "PYTHONPATH": path},
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
@@ -85,8 +84,7 @@ class ForkedCommands:
     folder = pathlib.Path(self._folder.name) / str(self._count)
     folder.mkdir()
     self._count += 1
-    words = [f"--{name}" if value is True else f"--{name}={value}" for name, value in flags.items()]
-    return Command(self._ask(["start", str(folder), str(_ROOT / script), *words]), folder)
+    return Command(self._ask(["start", str(folder), str(_ROOT / script), *words(flags)]), folder)
 
   def ended(self, command: Command) -> bool:
     if command.status is None:

@@ -9,46 +9,18 @@ Usage, with the repository and tests/ in PYTHONPATH:
 """
 
 from collections.abc import Sequence
-import contextlib
 import importlib
-import io
 import json
 import os
-import pathlib
 import sys
-import traceback
 from typing import Any
 
-_TPU_SCRIPTS = pathlib.Path(__file__).parents[3] / "tpu_scripts"
-
-
-def _run_once(module: Any, words: Sequence[str]) -> tuple[int | str, str, str]:
-  from albert_tf import commands
-
-  sys.argv = [module.__name__, *words]
-  out, err = io.StringIO(), io.StringIO()
-  with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-    status: int | str = 0
-    try:
-      commands.run(module.main)
-    except SystemExit as end:
-      status = end.code or 0
-    except Exception:
-      status = traceback.format_exc()
-  return status, out.getvalue(), err.getvalue()
-
-
-def _forget_flags() -> None:
-  from absl import flags
-
-  flags.FLAGS.unparse_flags()
-  for name in flags.FLAGS:
-    flags.FLAGS[name].unparse()
+from support.commands.script_runs import SCRIPT_FOLDERS, run_once
 
 
 def run(script: str, runs: Sequence[dict[str, Any]]) -> None:
   """Runs `script` with the flags of each of `runs`; those without `--tpu` run on the host's CPU."""
-  sys.path.insert(0, str(_TPU_SCRIPTS))
+  sys.path[:0] = SCRIPT_FOLDERS
   from albert_tf.startup import load_tensorflow
 
   load_tensorflow()
@@ -61,10 +33,8 @@ def run(script: str, runs: Sequence[dict[str, Any]]) -> None:
   for each in runs:
     emulator.cores = each["cores"]
     emulator.programs.clear()
-    status, stdout, stderr = _run_once(module, each["flags"])
-    programs = [describe(program) for program in emulator.programs]
-    results.append({"status": status, "stdout": stdout, "stderr": stderr, "programs": programs})
-    _forget_flags()
+    found = run_once(module, each["flags"])
+    results.append({**found._asdict(), "programs": [describe(program) for program in emulator.programs]})
   print(json.dumps(results))
 
 

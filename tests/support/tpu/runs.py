@@ -9,8 +9,7 @@ import subprocess
 import sys
 from typing import Any, NamedTuple
 
-from support.commands.child_processes import ending_with_this
-from support.commands.command_runs import free_addresses, words
+from support.commands.child_processes import ending_with_this, free_addresses, words
 from support.tpu.programs import FAULTS
 
 _TESTS = pathlib.Path(__file__).parents[2]
