@@ -9,6 +9,7 @@ versions, the ops of the graph, and which of them core TensorFlow has not.
 
 from collections.abc import Mapping, Sequence
 import importlib.util
+import io
 import json
 import os
 import sys
@@ -23,7 +24,7 @@ class Call(NamedTuple):
   """A signature with arrays by input name; strings are object arrays of bytes."""
 
   signature: str
-  inputs: Mapping[str, np.ndarray]
+  inputs: dict[str, np.ndarray]
 
   @property
   def num_rows(self) -> int:
@@ -33,35 +34,29 @@ class Call(NamedTuple):
 class Answer(NamedTuple):
   """What a call gave: arrays by output name, or an error, "InvalidArgumentError: …"."""
 
-  outputs: Mapping[str, np.ndarray]
+  outputs: dict[str, np.ndarray]
   error: str = ""
 
 
 def dump_calls(calls: Sequence[Call], answers: Sequence[Answer] = ()) -> bytes:
-  """Calls, with their answers where they have any: one serialized string tensor with a tf.Example a call.
+  """Calls, with their answers where they have any: an .npz of serialized tensors.
 
-  An Example has `signature`, `in/NAME` and `out/NAME`, serialized tensors, and `error`.
+  Their names are "NUMBER SIGNATURE in NAME", "… out NAME" and, of an answer, "… error ".
   """
   import tensorflow as tf
 
-  records = []
+  tensors: dict[str, Any] = {}
   for number, call in enumerate(calls):
-    features = {"signature": call.signature.encode()}
-    features |= {f"in/{name}": _serialized(array) for name, array in call.inputs.items()}
-    for answer in answers[number : number + 1]:
-      features |= {f"out/{name}": _serialized(array) for name, array in answer.outputs.items()}
-      features["error"] = answer.error.encode()
-    example = tf.train.Example()
-    for name, data in features.items():
-      example.features.feature[name].bytes_list.value.append(data)
-    records.append(example.SerializeToString(deterministic=True))
-  return tf.io.serialize_tensor(tf.constant(records, tf.string, [len(records)])).numpy()
-
-
-def _serialized(array: np.ndarray) -> bytes:
-  import tensorflow as tf
-
-  return tf.io.serialize_tensor(tf.constant(array, shape=np.shape(array))).numpy()
+    sides: dict[str, Mapping[str, Any]] = {"in": call.inputs}
+    if answers:
+      sides |= {"out": answers[number].outputs, "error": {"": answers[number].error}}
+    for side, arrays in sides.items():
+      for name, array in arrays.items():
+        data = tf.io.serialize_tensor(tf.constant(array, shape=np.shape(array))).numpy()
+        tensors[f"{number} {call.signature} {side} {name}"] = np.frombuffer(data, np.uint8)
+  stream = io.BytesIO()
+  np.savez(stream, **tensors)
+  return stream.getvalue()
 
 
 def parse_calls(data: bytes) -> tuple[list[Call], list[Answer]]:
@@ -69,21 +64,20 @@ def parse_calls(data: bytes) -> tuple[list[Call], list[Answer]]:
   import tensorflow as tf
   from tensorflow.core.framework import tensor_pb2
 
-  calls, answers = [], []
-  for record in tf.io.parse_tensor(data, tf.string).numpy():
-    features = {
-      name: feature.bytes_list.value[0]
-      for name, feature in tf.train.Example.FromString(record).features.feature.items()
-    }
-    arrays: dict[str, dict[str, np.ndarray]] = {"in": {}, "out": {}}
-    for name in features:
-      side, slash, key = name.partition("/")
-      if slash:
-        arrays[side][key] = tf.make_ndarray(tensor_pb2.TensorProto.FromString(features[name]))
-    calls.append(Call(features["signature"].decode(), arrays["in"]))
-    if "error" in features:
-      answers.append(Answer(arrays["out"], features["error"].decode("utf-8", "replace")))
-  return calls, answers
+  calls: dict[str, Call] = {}
+  answers: dict[str, Answer] = {}
+  with np.load(io.BytesIO(data)) as tensors:
+    for key, content in tensors.items():
+      number, signature, side, name = key.split(" ", 3)
+      array = tf.make_ndarray(tensor_pb2.TensorProto.FromString(content.tobytes()))
+      if side == "in":
+        calls.setdefault(number, Call(signature, {})).inputs[name] = array
+      elif side == "out":
+        answers.setdefault(number, Answer({})).outputs[name] = array
+      else:
+        outputs = answers[number].outputs if number in answers else {}
+        answers[number] = Answer(outputs, array.item().decode("utf-8", "replace"))
+  return list(calls.values()), list(answers.values())
 
 
 def main(saved_model: str, calls_path: str, answers_path: str) -> None:

@@ -18,13 +18,7 @@ class Candidate(NamedTuple):
 
 
 class FillMask:
-  """A loaded `fill_mask` SavedModel.
-
-  Args:
-    path: a version directory, or the folder of versions (the highest is taken).
-
-  Raises:
-    UserError: there is no such export.
+  """A loaded `fill_mask` SavedModel: a version directory, or the folder of versions (the highest is taken).
 
   Example:
     >>> FillMask("run/saved_model")("The sky is [MASK].")
@@ -44,18 +38,7 @@ class FillMask:
       )
 
   def __call__(self, text: str, *, top_k: int = 5) -> list[list[Candidate]]:
-    """The best words for each [MASK] of `text`.
-
-    Args:
-      text: a sentence or more with at least one "[MASK]".
-      top_k: answers a mask, at most as many as were exported.
-
-    Returns:
-      For each mask, in order, `top_k` candidates, best first.
-
-    Raises:
-      UserError: the text has no mask, or is too long.
-    """
+    """For each [MASK] of `text`, in order, the `top_k` best words, at most as many as were exported."""
     if MASK not in text:
       raise UserError(f'The text must hold "{MASK}" where a word is wanted. Received: {text!r}.')
     outputs = {name: tensor.numpy() for name, tensor in self._signature(text=tf.constant([text])).items()}

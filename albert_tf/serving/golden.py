@@ -11,7 +11,7 @@ from albert_tf import files
 from albert_tf.serving.bare_loader import Answer, Call, dump_calls, parse_calls
 from albert_tf.serving.saved_model import EXTRA_DIR, Signature, read_signatures
 
-GOLDEN_NAME = "golden.tensor"  # Servers ignore it.
+GOLDEN_NAME = "golden.npz"  # Servers ignore it.
 
 TEXTS = (
   "The capital of France is [MASK].",
@@ -33,12 +33,9 @@ _NUM_POSITIONS = 2
 
 
 def write_golden(directory: str, signatures: Mapping[str, Callable[..., Mapping[str, Any]]]) -> None:
-  """Records what Python functions give for sample inputs of an export's signatures.
+  """Records what `tf.function`s by signature name give for sample inputs of the SavedModel in `directory`.
 
-  Args:
-    directory: the SavedModel, already written.
-    signatures: `tf.function`s by signature name. Called eagerly, so that the Keras model in this process answers, not
-      the saved graph.
+  They are called eagerly, so that the Keras model in this process answers, not the saved graph.
   """
   calls = make_calls(read_signatures(directory))
   answers = [_call_python(signatures[call.signature], call) for call in calls]
@@ -76,17 +73,15 @@ def make_calls(signatures: Mapping[str, Signature]) -> list[Call]:
 
 def make_inputs(signature: Signature, signatures: Mapping[str, Signature]) -> dict[str, np.ndarray]:
   """A batch of three different rows, chosen by the names and shapes of the inputs."""
-  if list(signature.inputs) == ["inputs"]:
-    return {"inputs": _examples(signatures["serving_default"])}
+  if list(signature.inputs) == ["inputs"]:  # tf.Examples with the strings that the default signature takes.
+    return {"inputs": _examples(make_inputs(signatures["serving_default"], signatures))}
   return {
     name: _strings(name, spec) if spec.dtype == tf.string else _ids(name, spec)
     for name, spec in signature.inputs.items()
   }
 
 
-def _examples(signature: Signature) -> np.ndarray:
-  """Serialized tf.Examples with the strings that a signature takes."""
-  arrays = {name: _strings(name, spec) for name, spec in signature.inputs.items()}
+def _examples(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
   examples = []
   for row in zip(*arrays.values(), strict=True):
     example = tf.train.Example()

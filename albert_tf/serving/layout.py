@@ -1,12 +1,11 @@
 """The files that TensorFlow Serving wants beside the versions of a model, and how to start it."""
 
-from collections.abc import Mapping
 import json
 import os
 
 from albert_tf import files
 from albert_tf.serving.golden import make_inputs
-from albert_tf.serving.saved_model import Signature, read_signatures
+from albert_tf.serving.saved_model import read_signatures
 
 MODELS_CONFIG = "models.config"
 GUIDE = "README.md"
@@ -46,26 +45,23 @@ def write_layout(output_dir: str, *, model_name: str, version_dir: str) -> None:
   """Writes models.config and README.md beside the versions.
 
   What is there already stays: a person may have changed it. Servers skip names that are no numbers.
-
-  Args:
-    output_dir: the folder of versions.
-    model_name: under which the model is served.
-    version_dir: one of its versions.
   """
   signatures = read_signatures(version_dir)
   rows = []
   for name, signature in signatures.items():
     inputs, outputs = (
-      ", ".join(f"`{key}`" for key in keys) for keys in (signature.inputs, signature.outputs)
+      ", ".join(f"`{key}`" for key in side) for side in (signature.inputs, signature.outputs)
     )
     rows.append(f"| `{name}` | {signature.method.rpartition('/')[2]} | {inputs} | {outputs} |")
+  example = make_inputs(signatures["serving_default"], signatures)
+  body = {"inputs": {name: array[:1].astype(str).tolist() for name, array in example.items()}}
   texts = {
     MODELS_CONFIG: _MODELS_CONFIG_TEXT.format(name=model_name),
     GUIDE: _GUIDE_TEXT.format(
       name=model_name,
       command=docker_command(model_name=model_name),
       signatures="\n".join(rows),
-      body=_request(signatures),
+      body=json.dumps(body, ensure_ascii=False),
     ),
   }
   for name, text in texts.items():
@@ -82,10 +78,3 @@ def docker_command(output_dir: str = "", *, model_name: str) -> str:
     f'docker run --rm -p 8500:8500 -p 8501:8501 -v "{source}:/models/{model_name}:ro" {IMAGE} '
     f"--model_config_file=/models/{model_name}/{MODELS_CONFIG}"
   )
-
-
-def _request(signatures: Mapping[str, Signature]) -> str:
-  """The JSON of a request of one row."""
-  inputs = make_inputs(signatures["serving_default"], signatures)
-  rows = {name: array[:1].astype(str).tolist() for name, array in inputs.items()}
-  return json.dumps({"inputs": rows}, ensure_ascii=False)

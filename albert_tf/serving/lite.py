@@ -22,7 +22,6 @@ from albert_tf.startup import native_stderr_kept_back
 
 Tensors = dict[str, tf.Tensor]
 Arrays = dict[str, np.ndarray]
-_SIGNATURE = "serving_default"
 _COMPARED_ROWS = 8
 _MIN_COSINE = 0.9  # Dynamic-range int8 stays above 0.99; below this a file answers something else.
 
@@ -52,11 +51,7 @@ class IdsModel:
   task: TaskSpec | None = None
 
   def input_specs(self, settings: LiteSettings) -> list[tf.TensorSpec]:
-    """The inputs in order; a free batch is None.
-
-    Raises:
-      UserError: the rows are longer than the model's positions.
-    """
+    """The inputs in order; a free batch is None."""
     limit = self.model.config.max_position_embeddings
     length = settings.max_seq_length or min(self.task.max_seq_length if self.task else limit, limit)
     if length > limit:
@@ -65,14 +60,12 @@ class IdsModel:
       )
     batch = settings.batch_size or None
     shape = [batch, settings.num_choices, length] if self.kind == "multiple_choice" else [batch, length]
-    names = ["input_ids", "input_mask", "segment_ids"]
+    shapes = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), shape)
     if self.task and self.task.squad_version == "2.0":
-      names.append("p_mask")
-    specs = [tf.TensorSpec(shape, tf.int32, name=name) for name in names]
+      shapes["p_mask"] = shape
     if self.kind == "fill_mask":
-      positions = [batch, settings.max_predictions_per_seq]
-      specs.append(tf.TensorSpec(positions, tf.int32, name="positions"))
-    return specs
+      shapes["positions"] = [batch, settings.max_predictions_per_seq]
+    return [tf.TensorSpec(shape, tf.int32, name=name) for name, shape in shapes.items()]
 
   def __call__(self, inputs: Mapping[str, Any]) -> Tensors:
     """The outputs, eagerly or in a graph."""
@@ -92,8 +85,7 @@ class IdsModel:
 
   def sample(self, specs: Sequence[tf.TensorSpec], *, rows: int, seed: int = 0) -> Arrays:
     """Random inputs of many lengths, from full rows to one token; two segments in each."""
-    rng = np.random.default_rng(seed)
-    config = self.model.config
+    rng, config = np.random.default_rng(seed), self.model.config
     shape = [rows, *specs[0].shape[1:]]  # [B, S] or [B, C, S]
     fractions = np.linspace(1, 0, rows) if rows > 1 else rng.random(1)
     sizes = np.maximum(fractions * shape[-1], 1).round().astype(np.int32)
@@ -131,27 +123,20 @@ def export_lite(
 
   Returns:
     Float output → how near it is to the Python model's, on random ids of many lengths.
-
-  Raises:
-    UserError: the file exists, the sizes do not fit, or the file answers something else; then it is not written.
   """
   if files.exists(output):
-    raise UserError(
-      f"The output file must not exist. Received: {output}, which does. Choose another name, or remove it."
-    )
+    raise UserError(f"The output file must not exist. Received: {output}. Choose another name, or remove it.")
   settings = settings or LiteSettings()
   ids_model = IdsModel(kind=kind, model=model, task=task)
   specs = ids_model.input_specs(settings)
   content = to_tflite(ids_model, specs, weights=settings.weights)
   parity = measure_parity(ids_model, LiteRunner(content), specs)
-  bad = [
-    name for name, p in parity.items() if not (np.isfinite(p.max_difference) and p.cosine >= _MIN_COSINE)
-  ]
-  if bad:
-    raise UserError(
-      f"A converted file must give the model's outputs. Received: {settings.weights} with {bad[0]}: "
-      f"{parity[bad[0]]}. Nothing was written. Take weights of higher precision."
-    )
+  for name, found in parity.items():
+    if not (np.isfinite(found.max_difference) and found.cosine >= _MIN_COSINE):
+      raise UserError(
+        f"A converted file must give the model's outputs. Received: {settings.weights} with {name}: {found}. "
+        "Nothing was written. Take weights of higher precision."
+      )
   files.makedirs(os.path.dirname(output) or ".")
   with files.atomic_writer(output) as stream:
     stream.write(content)
@@ -159,22 +144,13 @@ def export_lite(
 
 
 def to_tflite(model: IdsModel, specs: Sequence[tf.TensorSpec], *, weights: str = "float32") -> bytes:
-  """The content of a LiteRT file; its signature `serving_default` has the inputs `specs` and the model's outputs.
-
-  Args:
-    model: what to convert.
-    specs: see `IdsModel.input_specs`.
-    weights: see `LiteSettings`.
-  """
-
-  def call(**inputs: tf.Tensor) -> Tensors:
-    return model(inputs)
-
-  function = tf.function(call, autograph=False).get_concrete_function(**{spec.name: spec for spec in specs})
+  """A LiteRT file with these inputs, see `IdsModel.input_specs`; its one signature is `serving_default`."""
+  function = tf.function(lambda **inputs: model(inputs), autograph=False)
+  concrete = function.get_concrete_function(**{spec.name: spec for spec in specs})
   holder = tf.Module()
   # Without one of them the file has no signature.
   holder.captured = list(named_variables(model.model).values())
-  converter = tf.lite.TFLiteConverter.from_concrete_functions([function], holder)
+  converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], holder)
   if weights != "float32":
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
   if weights == "float16":
@@ -197,7 +173,7 @@ class LiteRunner:
     with _chatter_left_out():
       interpreter: Any = tf.lite.Interpreter(model_content=content)
       interpreter.allocate_tensors()
-      self._run: Any = interpreter.get_signature_runner(_SIGNATURE)
+      self._run = interpreter.get_signature_runner("serving_default")
 
   def __call__(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
     """Outputs by name; a free batch takes the size of the inputs."""
@@ -207,16 +183,13 @@ class LiteRunner:
 def measure_parity(model: IdsModel, run: LiteRunner, specs: Sequence[tf.TensorSpec]) -> dict[str, Parity]:
   """Compares a loaded file with its model on random ids; the parity of each float output."""
   rows = specs[0].shape[0] or _COMPARED_ROWS
-  parity: dict[str, Parity] = {}
-  for seed in range(-(-_COMPARED_ROWS // rows)):
-    inputs = model.sample(specs, rows=rows, seed=seed)
-    expected, actual = model(inputs), run(inputs)
-    for name, tensor in expected.items():
-      if tensor.dtype.is_floating:
-        found = _compare(tensor.numpy(), actual[name])
-        known = parity.get(name, found)
-        worst = np.maximum(found.max_difference, known.max_difference)  # NaN stays.
-        parity[name] = Parity(float(worst), float(np.minimum(found.cosine, known.cosine)))
+  batches = [model.sample(specs, rows=rows, seed=seed) for seed in range(-(-_COMPARED_ROWS // rows))]
+  pairs = [(model(batch), run(batch)) for batch in batches]
+  parity = {}
+  for name, tensor in pairs[0][0].items():
+    if tensor.dtype.is_floating:
+      differences, cosines = zip(*(_compare(a[name].numpy(), b[name]) for a, b in pairs), strict=True)
+      parity[name] = Parity(float(np.max(differences)), float(np.min(cosines)))  # NaN stays.
   return parity
 
 

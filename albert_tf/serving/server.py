@@ -13,7 +13,6 @@ import os
 import re
 import socket
 import threading
-import time
 from typing import Any
 from urllib import parse as urllib_parse
 
@@ -30,7 +29,7 @@ MAX_BODY_BYTES = 32 << 20
 MAX_BATCH_SIZE = 64
 MAX_ELEMENTS = 1 << 22  # Of all inputs of a request together; bounds memory.
 MAX_CONNECTIONS = 64  # Each has a thread.
-READ_SECONDS = 30  # For the headers, and again for the body: a client that stops sending is left.
+READ_SECONDS = 30  # For the headers and the body together: a client that stops sending is left.
 _PATH = re.compile(
   r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>\d{1,18}))?(?P<verb>:predict|/metadata)?"
 )
@@ -38,12 +37,7 @@ _PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsaf
 
 
 class RequestError(Exception):
-  """A request that cannot be answered.
-
-  Args:
-    message: for the client.
-    status: HTTP's number.
-  """
+  """A request that cannot be answered: a message for the client, and HTTP's number."""
 
   def __init__(self, message: str, *, status: int = 400):
     super().__init__(message)
@@ -56,9 +50,6 @@ class Servable:
   Args:
     text: PATH or NAME=PATH of a version directory, or of a folder of versions; without a name that of the
       `models.config` beside it, else "albert".
-
-  Raises:
-    UserError: there is no SavedModel.
   """
 
   def __init__(self, text: str):
@@ -78,11 +69,7 @@ class Servable:
     self.signatures = {k: v for k, v in graph.signature_def.items() if k != INIT_SIGNATURE}
 
   def predict(self, request: Any) -> dict[str, Any]:
-    """The answer to the JSON of a `predict` request, with `instances` (rows) or `inputs` (columns).
-
-    Raises:
-      RequestError: names, types or sizes are not the signature's, or the graph refuses the values.
-    """
+    """The answer to the JSON of a `predict` request, with `instances` (rows) or `inputs` (columns)."""
     if not isinstance(request, dict) or ("instances" in request) == ("inputs" in request):
       raise RequestError("The body must be a JSON object with one of `instances` and `inputs`.")
     name = request.get("signature_name", "serving_default")
@@ -92,13 +79,9 @@ class Servable:
       )
     definition = self.signatures[name]
     by_row = "instances" in request
-    columns = _columns(request["instances"], definition.inputs) if by_row else request["inputs"]
-    if not isinstance(columns, dict) and len(definition.inputs) == 1:
-      columns = {next(iter(definition.inputs)): columns}
-    if not isinstance(columns, dict) or set(columns) != set(definition.inputs):
-      raise RequestError(
-        f"The inputs must be named {', '.join(sorted(definition.inputs))}. Received: {_short(columns)}."
-      )
+    columns = _columns(
+      request["instances"] if by_row else request["inputs"], definition.inputs, by_row=by_row
+    )
     arrays = {key: _array(key, value, definition.inputs[key]) for key, value in columns.items()}
     if sum(array.size for array in arrays.values()) > MAX_ELEMENTS:
       raise RequestError(f"A request may hold {MAX_ELEMENTS:,} values. Send smaller batches.", status=413)
@@ -117,11 +100,10 @@ class Servable:
 
   def metadata(self) -> dict[str, Any]:
     """The signatures, as TensorFlow Serving describes them."""
+    signatures = {name: message_fields(definition) for name, definition in self.signatures.items()}
     return {
       "model_spec": {"name": self.name, "signature_name": "", "version": str(self.version)},
-      "metadata": {
-        "signature_def": {"signature_def": {k: message_fields(v) for k, v in self.signatures.items()}}
-      },
+      "metadata": {"signature_def": {"signature_def": signatures}},
     }
 
   def status(self) -> dict[str, Any]:
@@ -137,17 +119,16 @@ def _configured_name(folder: str) -> str:
   return names[0] if len(names) == 1 else ""
 
 
-def _columns(rows: Any, inputs: Mapping[str, Any]) -> Any:
-  """Rows of `instances` as columns by input name."""
+def _columns(values: Any, inputs: Mapping[str, Any], *, by_row: bool) -> dict[str, Any]:
+  """Values by input name, of rows or of columns; a single input need not be named."""
+  rows = values if by_row else [values]
   if not isinstance(rows, list) or not rows:
     raise RequestError("`instances` must be a list with at least one row.")
   if len(inputs) == 1 and not isinstance(rows[0], dict):
-    return {next(iter(inputs)): rows}
+    rows = [{next(iter(inputs)): row} for row in rows]
   if not all(isinstance(row, dict) and set(row) == set(inputs) for row in rows):
-    raise RequestError(
-      f"Each row must be an object with {', '.join(sorted(inputs))}. Received: {_short(rows)}."
-    )
-  return {name: [row[name] for row in rows] for name in inputs}
+    raise RequestError(f"The inputs must be named {', '.join(sorted(inputs))}. Received: {_short(values)}.")
+  return {name: [row[name] for row in rows] if by_row else rows[0][name] for name in rows[0]}
 
 
 def _array(name: str, value: Any, info: Any) -> np.ndarray:
@@ -183,11 +164,8 @@ def _array(name: str, value: Any, info: Any) -> np.ndarray:
 def _jsonable(array: np.ndarray) -> Any:
   """Nested lists, strings as text."""
   if array.dtype == object:
-    return (
-      np.vectorize(lambda value: value.decode("utf-8", "replace"), otypes=[object])(array).tolist()
-      if array.size
-      else array.tolist()
-    )
+    texts = [value.decode("utf-8", "replace") for value in array.reshape(-1)]
+    array = np.array(texts, object).reshape(array.shape)
   return array.tolist()
 
 
@@ -226,15 +204,14 @@ class _Handler(http_server.BaseHTTPRequestHandler):
   server: "LocalServer"
 
   def handle_one_request(self) -> None:
-    """One request, whose headers must come within `READ_SECONDS`; a socket's own limit is for each read alone."""
-    late = threading.Timer(READ_SECONDS, self._shut)
-    late.daemon = True
-    late.start()
-    self._late = late
+    """One request, which must come within `READ_SECONDS`; a socket's own limit is for each read alone."""
+    self._late = threading.Timer(READ_SECONDS, self._shut)
+    self._late.daemon = True
+    self._late.start()
     try:
       super().handle_one_request()
     finally:
-      late.cancel()
+      self._late.cancel()
 
   def _shut(self) -> None:
     with contextlib.suppress(OSError):
@@ -247,24 +224,20 @@ class _Handler(http_server.BaseHTTPRequestHandler):
     self._answer("POST")
 
   def _answer(self, method: str) -> None:
-    self._late.cancel()  # The headers are here.
     try:
       reason = foreign(self.headers.get("Host", ""), self.headers.get("Origin"), self.server.host)
       if reason:
         self.close_connection = True  # A body may follow.
         raise RequestError(reason, status=403)
       body = self._read_body() if method == "POST" else b""
-      value = self._value(method, urllib_parse.urlsplit(self.path).path, body)
-      if isinstance(value, bytes):
-        self._send(200, value, "text/html; charset=utf-8")
-      else:
-        self._send_json(200, value)
+      self._late.cancel()
+      self._send(200, self._value(method, urllib_parse.urlsplit(self.path).path, body))
     except RequestError as error:
-      self._send_json(error.status, {"error": str(error)})
+      self._send(error.status, {"error": str(error)})
     except OSError:
       self.close_connection = True  # The client left.
     except Exception as error:  # A server outlives whatever a request brings.
-      self._send_json(500, {"error": f"{type(error).__name__}: {error}"})
+      self._send(500, {"error": f"{type(error).__name__}: {error}"})
 
   def _value(self, method: str, path: str, body: bytes) -> Any:
     """The answer: JSON's value, or the page."""
@@ -296,38 +269,30 @@ class _Handler(http_server.BaseHTTPRequestHandler):
     if int(length) > MAX_BODY_BYTES:
       self.close_connection = True
       raise RequestError(f"A body may have {MAX_BODY_BYTES:,} bytes. Received: {length}.", status=413)
-    body, deadline = bytearray(), time.monotonic() + READ_SECONDS
-    while len(body) < int(length):
-      self.connection.settimeout(max(deadline - time.monotonic(), 1e-3))
-      chunk = self.rfile.read1(int(length) - len(body))
-      if not chunk:
-        raise OSError("the client left")
-      body += chunk
-    self.connection.settimeout(self.timeout)
-    return bytes(body)
+    body = self.rfile.read(int(length))
+    if len(body) < int(length):
+      raise OSError("the client left")
+    return body
 
   def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
     """The base class's own refusals (bad request line, unknown method), as JSON."""
     del explain
     self.close_connection = True
-    self._send_json(code, {"error": message or "Malformed request"})
+    self._send(code, {"error": message or "Malformed request"})
 
-  def _send_json(self, status: int, value: Any) -> None:
-    data = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
-    self._send(status, data + b"\n", "application/json")
-
-  def _send(self, status: int, data: bytes, content_type: str) -> None:
+  def _send(self, status: int, value: Any) -> None:
+    """Sends the page's bytes, or a value as JSON."""
+    is_page = isinstance(value, bytes)
+    data = value if is_page else json.dumps(value, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
     with contextlib.suppress(OSError):  # The client left.
       self.send_response(status)
-      headers = {
-        "Content-Type": content_type,
-        "Content-Length": len(data),
-        "X-Content-Type-Options": "nosniff",
-      }
-      if content_type.startswith("text/html"):
+      headers = {"Content-Type": "application/json", "X-Content-Type-Options": "nosniff"}
+      if is_page:
         headers |= {"Content-Security-Policy": _PAGE_POLICY, "Cache-Control": "no-cache"}
+        headers |= {"Content-Type": "text/html; charset=utf-8"}
       for name, value in headers.items():
-        self.send_header(name, str(value))
+        self.send_header(name, value)
+      self.send_header("Content-Length", str(len(data)))
       if self.close_connection:
         self.send_header("Connection", "close")
       self.end_headers()
@@ -338,18 +303,12 @@ class _Handler(http_server.BaseHTTPRequestHandler):
 
 
 class LocalServer(http_server.ThreadingHTTPServer):
-  """Serves models until `shutdown`.
+  """Serves models until `shutdown`, at `url`, which has no slash at the end.
 
   Args:
     models: each PATH or NAME=PATH, see `Servable`.
     host: the address to listen on; only this machine reaches the default.
     port: 0 for any free one.
-
-  Attributes:
-    url: without a slash at the end.
-
-  Raises:
-    UserError: two models have one name, or the port is taken.
   """
 
   daemon_threads = True

@@ -18,10 +18,6 @@ def write_warmup(directory: str, *, model_name: str) -> None:
   """Writes `assets.extra/tf_serving_warmup_requests` of an export: each signature with each of `BATCH_SIZES`.
 
   Without the package that defines the messages nothing is written: the first requests of each size are slower then.
-
-  Args:
-    directory: the SavedModel, already written.
-    model_name: under which it is served.
   """
   try:
     from tensorflow_serving.apis import prediction_log_pb2

@@ -44,7 +44,7 @@ def test_every_kind_passes(exported, key: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", ["squad_1.1", "tags"])
+@pytest.mark.parametrize("key", ["squad_1.1", "squad_2.0", "tags"])
 def test_an_export_passes_on_the_other_stack_too(exported, repository_dir, key: str) -> None:
   python = other_python(repository_dir)
   if python is None:
@@ -102,6 +102,18 @@ def test_rows_that_depend_on_others_are_found() -> None:
   assert "2 rows" in checks.check_batches([call], [batch], alone)  # Padding may differ.
   with pytest.raises(CheckFailed, match="row 1 in a batch and alone: y differs by 1"):
     checks.check_batches([call], [batch], [alone[0], alone[0]])
+
+
+def test_equal_scores_may_change_places() -> None:
+  scores = np.array([[3.0, 1.0, 1.0 + 1e-7, 0.0]], np.float32)
+  call = Call("s", {"x": np.zeros([1, 1], np.int32)})
+
+  def answer(*ends: int) -> list[Answer]:
+    return [Answer({"ends": np.array([ends], np.int32), "scores": scores})]
+
+  assert checks.compare([call], answer(1, 3, 2, 4), answer(1, 2, 3, 4)) == 0
+  with pytest.raises(CheckFailed, match="ends is .*2.* instead of .*1"):
+    checks.compare([call], answer(2, 1, 3, 4), answer(1, 2, 3, 4))
 
 
 def test_golden_outputs_come_from_python_not_from_the_graph(exported, tmp_path: pathlib.Path) -> None:

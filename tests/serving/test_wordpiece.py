@@ -21,8 +21,6 @@ from albert_tf.serving.check import check_saved_model
 from albert_tf.serving.fill_mask import FillMask
 from albert_tf.tokenization import WordPieceTokenizer
 
-pytest.importorskip("tokenizers")
-
 TEXTS = ["The sky, über all!", "small birdsong 天空", "", "a\u0301\u200bb Σ ?"]
 PAIRS = ["green grasses", "", "the sky", "old\ttrees"]
 

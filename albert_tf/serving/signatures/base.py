@@ -77,6 +77,11 @@ def strings(*names: str) -> tuple[tf.TensorSpec, ...]:
 class ServingModule(tf.Module):
   """Tracks a model's variables, its tokenizer, and the files that must travel with it.
 
+  Signatures of every kind:
+    serving_default: strings → what `text` gives.
+    examples: `inputs` [B] serialized tf.Example with a feature of bytes for each of these strings → the same.
+    tokens: what the tokenizer makes of them → what `tokens` gives.
+
   Args:
     parts: of what it is made.
 
@@ -106,7 +111,11 @@ class ServingModule(tf.Module):
 
   def signatures(self) -> Signatures:
     """The functions that clients call, by signature name."""
-    raise NotImplementedError
+    return {
+      "serving_default": self.shared(self.text, self.text_inputs()),
+      "examples": graph(self.examples, strings("inputs")),
+      "tokens": self.shared(self.tokens, self.token_inputs()),
+    }
 
   def method_names(self) -> Mapping[str, str]:
     """Signatures that a server offers as Classify or Regress, by name; all others are Predict."""
@@ -123,8 +132,21 @@ class ServingModule(tf.Module):
     """An input `[B, S]`."""
     return tf.TensorSpec([None, self._fixed_length], tf.int32, name=name)
 
+  def text_inputs(self) -> tuple[tf.TensorSpec, ...]:
+    return strings("text")
+
   def token_inputs(self) -> tuple[tf.TensorSpec, ...]:
     return tuple(map(self.ids, TOKEN_KEYS))
+
+  def text(self, *strings: tf.Tensor) -> Tensors:
+    raise NotImplementedError
+
+  def tokens(self, *ids: tf.Tensor) -> Tensors:
+    raise NotImplementedError
+
+  def examples(self, inputs: tf.Tensor) -> Tensors:
+    specs = self.text_inputs()
+    return self.shared(self.text, specs)(**parse_examples(inputs, specs))
 
   def pack(self, text: tf.Tensor, text_pair: tf.Tensor | None = None, *, allow_mask: bool = False) -> Tensors:
     """Strings as a batch."""
@@ -151,17 +173,28 @@ class ServingModule(tf.Module):
       return {name: tf.identity(tensor) for name, tensor in inputs.items()}
 
 
-def parse_strings(serialized: tf.Tensor, *, required: Sequence[str], optional: Sequence[str] = ()) -> Tensors:
-  """One string a feature and example.
+def parse_examples(
+  serialized: tf.Tensor, specs: Sequence[tf.TensorSpec], *, optional: Sequence[str] = ()
+) -> Tensors:
+  """Strings by feature name, as `specs` has them: one an example, [B], or equally many, [B, C].
 
   Args:
     serialized: [B] tf.Examples.
-    required: features without which an example is an error that names them.
-    optional: features that are "" where they are not given.
-
-  Returns:
-    Feature name → [B] strings.
+    specs: features without which an example is an error that names them.
+    optional: of these, the features that are "" where they are not given.
   """
-  features = {name: tf.io.FixedLenFeature([], tf.string) for name in required}
-  features |= {name: tf.io.FixedLenFeature([], tf.string, default_value="") for name in optional}
-  return dict(tf.io.parse_example(serialized, features))
+  features = {
+    spec.name: tf.io.FixedLenFeature([], tf.string, default_value="" if spec.name in optional else None)
+    if spec.shape.rank == 1
+    else tf.io.RaggedFeature(tf.string, row_splits_dtype=tf.int64)
+    for spec in specs
+  }
+  parsed = dict(tf.io.parse_example(serialized, features))
+  for name, value in parsed.items():
+    if isinstance(value, tf.RaggedTensor):
+      dense, lengths = value.to_tensor(), value.row_lengths()
+      message = f"Every example must hold the same number of strings in {name}, at least one."
+      wanted = tf.maximum(tf.shape(dense, tf.int64)[1], 1)
+      with tf.control_dependencies([tf.debugging.assert_equal(lengths, wanted, message=message)]):
+        parsed[name] = tf.identity(dense)
+  return parsed

@@ -5,15 +5,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from albert_tf.serving.saved_model import CLASSIFY, REGRESS
-from albert_tf.serving.signatures.base import (
-  Parts,
-  ServingModule,
-  Signatures,
-  Tensors,
-  graph,
-  parse_strings,
-  strings,
-)
+from albert_tf.serving.signatures.base import Parts, ServingModule, Tensors, strings
 
 
 class ClassifierModule(ServingModule):
@@ -23,8 +15,7 @@ class ClassifierModule(ServingModule):
     serving_default: `text` [B] strings, for a task of pairs `text_pair` [B] too → `probabilities` [B, C],
       `label_names` strings [B, C] (the same in every row), `predictions` int32 [B], `label` strings [B].
     tokens: `input_ids`, `input_mask`, `segment_ids` [B, S] → the same.
-    examples: `inputs` [B] serialized tf.Example → `classes` strings and `scores` float32 [B, C]; the
-      Classify method of servers. An example holds `text` (and `text_pair`).
+    examples: `classes` strings and `scores` float32 [B, C]; the Classify method of servers.
 
   Signatures of a regression: the same, with the one output `value` [B]; `examples` gives `outputs` [B]
   and is the Regress method.
@@ -35,17 +26,13 @@ class ClassifierModule(ServingModule):
     assert parts.task is not None
     self._is_regression = parts.task.kind == "regression"
     self._label_names = parts.task.label_names
-    self._text_names = ("text", "text_pair") if parts.task.pair else ("text",)
-
-  def signatures(self) -> Signatures:
-    return {
-      "serving_default": graph(self.text, strings(*self._text_names)),
-      "tokens": self.shared(self.tokens, self.token_inputs()),
-      "examples": graph(self.examples, strings("inputs")),
-    }
+    self._is_pair = parts.task.pair
 
   def method_names(self) -> Mapping[str, str]:
     return {"examples": REGRESS if self._is_regression else CLASSIFY}
+
+  def text_inputs(self) -> tuple[tf.TensorSpec, ...]:
+    return strings("text", "text_pair") if self._is_pair else strings("text")
 
   def text(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Tensors:
     return self.shared(self.tokens, self.token_inputs())(**self.pack(text, text_pair))
@@ -64,7 +51,7 @@ class ClassifierModule(ServingModule):
     }
 
   def examples(self, inputs: tf.Tensor) -> Tensors:
-    outputs = self.text(**parse_strings(inputs, required=self._text_names))
+    outputs = super().examples(inputs)
     if self._is_regression:
       return {"outputs": outputs["value"]}
     return {"classes": outputs["label_names"], "scores": outputs["probabilities"]}

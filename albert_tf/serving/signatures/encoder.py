@@ -6,10 +6,11 @@ from albert_tf.serving.signatures.base import (
   ServingModule,
   Signatures,
   Tensors,
-  graph,
-  parse_strings,
+  parse_examples,
   strings,
 )
+
+_PAIR = strings("text", "text_pair")
 
 
 class EncoderModule(ServingModule):
@@ -18,19 +19,14 @@ class EncoderModule(ServingModule):
   Signatures:
     serving_default: `text` [B] strings → the outputs of `tokens`, and `input_ids`, `input_mask` [B, S].
     pairs: `text`, `text_pair` [B] → the same; an empty `text_pair` makes a single segment.
-    examples: `inputs` [B] serialized tf.Example with `text` and, if wanted, `text_pair` → the same.
+    examples: of `text` and, if wanted, `text_pair`.
     tokens: `input_ids`, `input_mask`, `segment_ids` [B, S] → `pooled_output` [B, H], `sequence_output`
       [B, S, H], and `mean_output` [B, H], the mean of `sequence_output` over the pieces of the text, that
       is where `input_mask` is 1 but at [CLS] and [SEP]; zeros for a text without any.
   """
 
   def signatures(self) -> Signatures:
-    return {
-      "serving_default": graph(self.text, strings("text")),
-      "pairs": self.shared(self.pairs, strings("text", "text_pair")),
-      "examples": graph(self.examples, strings("inputs")),
-      "tokens": self.shared(self.tokens, self.token_inputs()),
-    }
+    return super().signatures() | {"pairs": self.shared(self.pairs, _PAIR)}
 
   def text(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Tensors:
     batch = self.pack(text, text_pair)
@@ -41,8 +37,7 @@ class EncoderModule(ServingModule):
     return self.text(text, text_pair)
 
   def examples(self, inputs: tf.Tensor) -> Tensors:
-    texts = parse_strings(inputs, required=["text"], optional=["text_pair"])
-    return self.shared(self.pairs, strings("text", "text_pair"))(**texts)
+    return self.shared(self.pairs, _PAIR)(**parse_examples(inputs, _PAIR, optional=["text_pair"]))
 
   def tokens(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
     outputs = self.run_model(input_ids, input_mask, segment_ids)

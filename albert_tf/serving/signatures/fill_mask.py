@@ -13,8 +13,6 @@ from albert_tf.serving.signatures.base import (
   Signatures,
   Tensors,
   graph,
-  parse_strings,
-  strings,
 )
 from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE as SPACE_MARK
 
@@ -31,7 +29,6 @@ class FillMaskModule(ServingModule):
     serving_default: `text` [B] strings → `words` strings and `probabilities` float32 [B, M, K], best
       first, for M masks at most in a text; `num_masks` int32 [B], behind which a row is padding.
       A word is the piece without its "▁". A longer text is cut at the packing's length.
-    examples: `inputs` [B] serialized tf.Example with `text` → the same.
     tokens: ids and `positions` int32 [B, P] → `top_ids` int32 and `top_probabilities` float32, [B, P, K].
     mlm: the same inputs → `mlm_logits` float32 [B, P, V].
     sop: `input_ids`, `input_mask`, `segment_ids` → `sop_log_probs` float32 [B, 2]: the two segments are in
@@ -61,16 +58,11 @@ class FillMaskModule(ServingModule):
     self._words = [piece.removeprefix(SPACE_MARK) or SPACE_MARK for piece in tokenizer.pieces]
 
   def signatures(self) -> Signatures:
-    return {
-      "serving_default": self.shared(self.text, strings("text")),
-      "examples": graph(self.examples, strings("inputs")),
-      "tokens": self.shared(self.tokens, self.position_inputs()),
-      "mlm": self.shared(self.mlm, self.position_inputs()),
-      **({"sop": graph(self.sop, self.token_inputs())} if self._has_sentence_order else {}),
-    }
+    found = super().signatures() | {"mlm": graph(self.mlm, self.token_inputs())}
+    return found | ({"sop": graph(self.sop, super().token_inputs())} if self._has_sentence_order else {})
 
-  def position_inputs(self) -> tuple[tf.TensorSpec, ...]:
-    return (*self.token_inputs(), tf.TensorSpec([None, None], tf.int32, name="positions"))
+  def token_inputs(self) -> tuple[tf.TensorSpec, ...]:
+    return (*super().token_inputs(), tf.TensorSpec([None, None], tf.int32, name="positions"))
 
   def text(self, text: tf.Tensor) -> Tensors:
     batch = self.pack(text, allow_mask=True)
@@ -78,7 +70,7 @@ class FillMaskModule(ServingModule):
     places = tf.RaggedTensor.from_value_rowids(
       tf.where(is_mask)[:, 1], tf.where(is_mask)[:, 0], nrows=tf.shape(text, tf.int64)[0]
     )
-    tokens = self.shared(self.tokens, self.position_inputs())
+    tokens = self.shared(self.tokens, self.token_inputs())
     top = tokens(**batch, positions=tf.cast(places.to_tensor(), tf.int32))
     num_masks = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1)
     real = tf.sequence_mask(num_masks, tf.shape(top["top_ids"])[1])[:, :, tf.newaxis]  # [B, M, 1]
@@ -87,9 +79,6 @@ class FillMaskModule(ServingModule):
       "probabilities": tf.where(real, top["top_probabilities"], 0.0),
       "num_masks": num_masks,
     }
-
-  def examples(self, inputs: tf.Tensor) -> Tensors:
-    return self.shared(self.text, strings("text"))(**parse_strings(inputs, required=["text"]))
 
   def mlm(
     self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor

@@ -2,20 +2,9 @@
 
 import tensorflow as tf
 
-from albert_tf.serving.signatures.base import (
-  TOKEN_KEYS,
-  Parts,
-  ServingModule,
-  Signatures,
-  Tensors,
-  cut,
-  graph,
-  strings,
-)
+from albert_tf.serving.signatures.base import TOKEN_KEYS, Parts, ServingModule, Tensors, cut, strings
 from albert_tf.tokenization.graph import GraphTokenizer
 from albert_tf.tokenization.graph_inputs import choice_batch
-
-_TEXT_INPUTS = (*strings("context", "question"), tf.TensorSpec([None, None], tf.string, name="choices"))
 
 
 class MultipleChoiceModule(ServingModule):
@@ -27,9 +16,7 @@ class MultipleChoiceModule(ServingModule):
     serving_default: `context`, `question` [B] and `choices` [B, C] strings → `probabilities` and
       `scores` (logits) float32 [B, C], `predictions` int32 [B], `answer` strings [B]. "_" in the
       question is the choice's place. An empty context or question is allowed.
-    examples: `inputs` [B] serialized tf.Example with `context`, `question`, and `choices`, C strings → the same.
     tokens: `input_ids`, `input_mask`, `segment_ids` [B, C, S] → the same without `answer`.
-
   """
 
   sentencepiece_only = True
@@ -39,12 +26,8 @@ class MultipleChoiceModule(ServingModule):
     assert parts.task is not None
     self._max_qa_length = parts.task.max_qa_length
 
-  def signatures(self) -> Signatures:
-    return {
-      "serving_default": self.shared(self.text, _TEXT_INPUTS),
-      "examples": graph(self.examples, strings("inputs")),
-      "tokens": self.shared(self.tokens, self.token_inputs()),
-    }
+  def text_inputs(self) -> tuple[tf.TensorSpec, ...]:
+    return (*strings("context", "question"), tf.TensorSpec([None, None], tf.string, name="choices"))
 
   def token_inputs(self) -> tuple[tf.TensorSpec, ...]:
     return tuple(tf.TensorSpec([None, None, self._fixed_length], tf.int32, name=name) for name in TOKEN_KEYS)
@@ -60,18 +43,6 @@ class MultipleChoiceModule(ServingModule):
     )
     outputs = self.shared(self.tokens, self.token_inputs())(**batch)
     return {**outputs, "answer": tf.gather(choices, outputs["predictions"], batch_dims=1)}
-
-  def examples(self, inputs: tf.Tensor) -> Tensors:
-    features = {name: tf.io.FixedLenFeature([], tf.string) for name in ("context", "question")}
-    features["choices"] = tf.io.RaggedFeature(tf.string, row_splits_dtype=tf.int64)
-    parsed = tf.io.parse_example(inputs, features)
-    choices = parsed["choices"].to_tensor()
-    message = "Every example must hold the same number of strings in choices, at least one."
-    lengths = parsed["choices"].row_lengths()
-    check = tf.debugging.assert_equal(lengths, tf.maximum(tf.shape(choices, tf.int64)[1], 1), message=message)
-    with tf.control_dependencies([check]):
-      text = self.shared(self.text, _TEXT_INPUTS)
-      return text(parsed["context"], parsed["question"], tf.identity(choices))
 
   def tokens(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
     message = "A question must have at least one choice."

@@ -3,16 +3,7 @@
 import tensorflow as tf
 
 from albert_tf.errors import UserError
-from albert_tf.serving.signatures.base import (
-  Parts,
-  ServingModule,
-  Signatures,
-  Tensors,
-  cut,
-  graph,
-  parse_strings,
-  strings,
-)
+from albert_tf.serving.signatures.base import Parts, ServingModule, Tensors, cut, strings
 from albert_tf.serving.signatures.question_windows import (
   best_answers,
   find_spans,
@@ -38,7 +29,6 @@ class QuestionAnsweringModule(ServingModule):
       `ends` int32 (half-open, characters of the context), [B, N], best first, padded with "" and 0;
       `truncated` bool [B]; SQuAD 2.0 also `null_scores` float32 [B]: `answer` is "" where it is at least
       the threshold of the run's task.json.
-    examples: `inputs` [B] serialized tf.Example with `question` and `context` → the same.
     tokens: `input_ids`, `input_mask`, `segment_ids`, for SQuAD 2.0 `p_mask` [B, S] → the head's outputs
       for these windows.
 
@@ -63,15 +53,11 @@ class QuestionAnsweringModule(ServingModule):
       )
     self._max_windows = parts.settings.max_windows
 
-  def signatures(self) -> Signatures:
-    return {
-      "serving_default": self.shared(self.text, strings("question", "context")),
-      "examples": graph(self.examples, strings("inputs")),
-      "tokens": self.shared(self.tokens, self.window_inputs()),
-    }
+  def text_inputs(self) -> tuple[tf.TensorSpec, ...]:
+    return strings("question", "context")
 
-  def window_inputs(self) -> tuple[tf.TensorSpec, ...]:
-    return (*self.token_inputs(), *([self.ids("p_mask")] if self._has_null else []))
+  def token_inputs(self) -> tuple[tf.TensorSpec, ...]:
+    return (*super().token_inputs(), *([self.ids("p_mask")] if self._has_null else []))
 
   def text(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
     is_cut = tf.strings.length(context, unit="UTF8_CHAR") > LONGEST_TEXT
@@ -88,7 +74,7 @@ class QuestionAnsweringModule(ServingModule):
     batch = pack_windows(self.tokenizer, query, located.ids, windows, length=self._fixed_length)
     if not self._has_null:
       del batch["p_mask"]
-    tokens = self.shared(self.tokens, self.window_inputs())
+    tokens = self.shared(self.tokens, self.token_inputs())
     outputs = in_chunks(lambda chunk: tokens(**chunk), batch, self._output_specs())
     longest = self._task.max_answer_length
     spans = find_spans(windows, outputs, n_best=self._n_best, max_answer_length=longest)
@@ -102,10 +88,6 @@ class QuestionAnsweringModule(ServingModule):
       is_null = nulls >= self._task.null_score_diff_threshold
       best |= {"answer": tf.where(is_null, "", best["answer"]), "null_scores": nulls}
     return best
-
-  def examples(self, inputs: tf.Tensor) -> Tensors:
-    texts = parse_strings(inputs, required=["question", "context"])
-    return self.shared(self.text, strings("question", "context"))(**texts)
 
   def tokens(
     self,

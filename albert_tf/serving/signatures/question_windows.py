@@ -13,10 +13,8 @@ from albert_tf.tokenization.graph import GraphPacker
 from albert_tf.tokenization.graph_inputs import SHORTEST_WINDOW, answer_mask, at_least
 from albert_tf.tokenization.graph_offsets import Located
 
-NO_ANSWER_SCORE = (
-  -1e6
-)  # At the start and at the end of the empty answer, where nothing else is left (original code).
-
+# At the start and at the end of the empty answer, where nothing else is left (original code).
+NO_ANSWER_SCORE = -1e6
 _SPECIAL_PIECES = 3  # [CLS] question [SEP] context [SEP]
 _CONTEXT_WEIGHT = 0.01  # Of a window's length beside a piece's context (original code).
 
@@ -110,10 +108,8 @@ def max_context(windows: Windows) -> tf.Tensor:
   segments = (tf.reduce_max(tf.concat([windows.row, [-1]], axis=0)) + 1) * width
   best = tf.math.unsorted_segment_max(tf.reshape(score, [-1]), key, segments)
   chosen = inside & (score == tf.reshape(tf.gather(best, key), tf.shape(score)))
-  number = tf.broadcast_to(tf.range(tf.size(windows.row))[:, tf.newaxis], tf.shape(score))
-  first = tf.math.unsorted_segment_min(
-    tf.reshape(tf.where(chosen, number, tf.size(windows.row)), [-1]), key, segments
-  )
+  number = tf.where(chosen, tf.range(tf.size(windows.row))[:, tf.newaxis], tf.size(windows.row))
+  first = tf.math.unsorted_segment_min(tf.reshape(number, [-1]), key, segments)
   return chosen & (number == tf.reshape(tf.gather(first, key), tf.shape(score)))
 
 
@@ -191,14 +187,9 @@ def _chosen_pairs(windows: Windows, outputs: Tensors) -> tuple[tf.Tensor, ...]:
 def best_answers(spans: Spans, located: Located, *, n_best: int) -> Tensors:
   """The best spans with different texts.
 
-  Args:
-    spans: of all contexts.
-    located: the B contexts.
-    n_best: N.
-
   Returns:
-    [B, N] each, best first, then padding: `answers` strings, `start_scores` and `end_scores` float64 (padding
-    `NO_ANSWER_SCORE`), `starts` and `ends` int32, in characters.
+    [B, N = `n_best`] each, best first, then padding: `answers` strings, `start_scores` and `end_scores` float64
+    (padding `NO_ANSWER_SCORE`), `starts` and `ends` int32, in characters.
   """
   order = tf.argsort(spans.start_score + spans.end_score, direction="DESCENDING", stable=True)
   order = tf.gather(order, tf.argsort(tf.gather(spans.row, order), stable=True))

@@ -11,9 +11,6 @@ from albert_tf.serving.signatures.base import (
   Signatures,
   Tensors,
   cut,
-  graph,
-  parse_strings,
-  strings,
 )
 from albert_tf.serving.signatures.windows import in_chunks, substrings
 from albert_tf.serving.signatures.word_windows import locate_words, make_word_windows
@@ -39,7 +36,6 @@ class TokenClassificationModule(ServingModule):
       `entity_ends` int32 (characters), `entity_first_words`, `entity_end_words` int32 (half-open),
       `entity_probabilities` float32 (the mean of its words'), [B, E]; `num_entities` int32 [B].
     words: `words` [B, N] strings; "" is padding → the same without what counts characters, `entities` among it.
-    examples: `inputs` [B] serialized tf.Example with `text` → as `serving_default`.
     tokens: `input_ids`, `input_mask`, `segment_ids` [B, S] → `tag_probabilities` float32 [B, S, C].
   """
 
@@ -51,12 +47,7 @@ class TokenClassificationModule(ServingModule):
     self._marks_entities = marks_entities(self._names)
 
   def signatures(self) -> Signatures:
-    return {
-      "serving_default": self.shared(self.text, strings("text")),
-      "words": self.shared(self.words, _WORD_INPUTS),
-      "examples": graph(self.examples, strings("inputs")),
-      "tokens": self.shared(self.tokens, self.token_inputs()),
-    }
+    return super().signatures() | {"words": self.shared(self.words, _WORD_INPUTS)}
 
   def text(self, text: tf.Tensor) -> Tensors:
     located = locate_words(cut(text))
@@ -102,9 +93,6 @@ class TokenClassificationModule(ServingModule):
       tagged |= group_entities(self._names, tag, windows.is_read, certain)
     return tagged
 
-  def examples(self, inputs: tf.Tensor) -> Tensors:
-    return self.shared(self.text, strings("text"))(**parse_strings(inputs, required=["text"]))
-
   def tokens(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
     return {"tag_probabilities": tf.nn.softmax(self.run_model(input_ids, input_mask, segment_ids))}
 
@@ -144,9 +132,7 @@ def group_entities(names: Sequence[str], tag: tf.Tensor, is_read: tf.Tensor, cer
   inside = kind >= 0
   before = lambda value, fill: tf.pad(value, [[0, 0], [1, 0]], constant_values=fill)[:, :-1]  # noqa: E731
   is_first = inside & (begins | before(ends, False) | (before(kind, -1) != kind))
-  number = tf.cumsum(
-    tf.cast(is_first, tf.int32), axis=1
-  )  # 1, 2, … of the entity that a word is in, where it is.
+  number = tf.cumsum(tf.cast(is_first, tf.int32), axis=1)  # 1, 2, … of a word's entity, where it is in one.
   count = tf.reduce_sum(tf.cast(is_first, tf.int32), axis=1)
   most = tf.reduce_max(tf.concat([count, [0]], axis=0))
   shape = tf.shape(tag)
