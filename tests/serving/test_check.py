@@ -112,7 +112,7 @@ def test_equal_scores_may_change_places() -> None:
     return [Answer({"ends": np.array([ends], np.int32), "scores": scores})]
 
   assert checks.compare([call], answer(1, 3, 2, 4), answer(1, 2, 3, 4)) == 0
-  with pytest.raises(CheckFailed, match="ends is .*2.* instead of .*1"):
+  with pytest.raises(CheckFailed, match=r"ends is .*2.* instead of .*1"):
     checks.compare([call], answer(2, 1, 3, 4), answer(1, 2, 3, 4))
 
 
