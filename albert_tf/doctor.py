@@ -11,12 +11,9 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from typing import NamedTuple
-import uuid
 
 from albert_tf import files, tpu_host
-from albert_tf.errors import UserError
 
 PLAIN, WITH_TPU = ("tensorflow", "tensorflow-cpu"), "tensorflow-tpu"
 _MIN_MEMORY, _MIN_DISK = 4 << 30, 5 << 30
@@ -37,9 +34,21 @@ import tensorflow as tf
 tf.tpu.experimental.initialize_tpu_system(tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local"))
 print(len(tf.config.list_logical_devices("TPU")), "cores")
 """
-_TRY_DIRECTORY = (
-  "import sys; from albert_tf.doctor import try_directory; sys.exit(try_directory(sys.argv[1]) or 0)"
-)
+_TRY_DIRECTORY = """
+import os, sys, uuid
+from albert_tf import files
+name, content = os.path.join(sys.argv[1], f".doctor-{uuid.uuid4().hex[:8]}"), b"albert_tf doctor"
+try:
+  files.makedirs(sys.argv[1])
+  with files.atomic_writer(name) as stream:
+    stream.write(content)
+  returned = files.read_bytes(name)
+  files.remove(name)
+except (OSError, ValueError) as error:
+  sys.exit(str(error))
+if returned != content:
+  sys.exit(f"{len(returned)} bytes came back of {len(content)}")
+"""
 
 
 class Check(NamedTuple):
@@ -85,24 +94,14 @@ def _packages(tpu: str) -> Iterator[Check]:
     advice = f"both unpack into one folder: rm -rf {sys.prefix}, then {_INSTALL}"
   found = ", ".join(f"{name} {_version(name)}" for name in wheels)
   yield Check("TensorFlow wheel", found or "none", advice)
-  told = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True).stdout
-  meant = (
-    "requires tensorflow, which is not installed" if _version(WITH_TPU) else "No broken"
-  )  # It has the module.
-  conflicts = [line for line in told.splitlines() if meant not in line and "No broken" not in line]
-  yield Check(
-    "pip check", "; ".join(conflicts) or "no conflict", "make clean-env install" if conflicts else ""
-  )
   answer, reason = _in_child(_IMPORT, TPU_LOAD_LIBRARY="0")
   if reason:
-    yield Check(
-      "TensorFlow starts", reason, "the environment is broken: make it anew (make clean-env install)"
-    )
+    yield Check("TensorFlow starts", reason, "make the environment anew (make clean-env install)")
     return
   _, version, kernels = answer.split()
-  advice = f"--tpu needs them: {_INSTALL}" if tpu and kernels != "True" else ""
+  found = f"{version}, {'with' if kernels == 'True' else 'without'} kernels for TPUs"
   yield Check(
-    "TensorFlow starts", f"{version}, {'with' if kernels == 'True' else 'without'} kernels for TPUs", advice
+    "TensorFlow starts", found, f"--tpu needs them: {_INSTALL}" if tpu and kernels != "True" else ""
   )
 
 
@@ -111,13 +110,10 @@ def _room(output_dir: str) -> Iterator[Check]:
     memory = next(int(line.split()[1]) << 10 for line in stream if line.startswith("MemAvailable"))
     advice = "" if memory >= _MIN_MEMORY else "end other programs, or take a larger machine"
     yield Check("memory", f"{memory / 2**30:.1f} GiB free; a start needs {_MIN_MEMORY >> 30}", advice)
-  places = {"temporary files": tempfile.gettempdir()}
-  if not files.is_remote(output_dir) and os.path.isdir(output_dir):
-    places["checkpoints"] = output_dir
-  for what, place in places.items():
-    free = shutil.disk_usage(place).free
-    found = f"{free / 2**30:.1f} GiB free in {place}"
-    yield Check(f"disk for {what}", found, "" if free >= _MIN_DISK else "make room")
+  if os.path.isdir(output_dir):
+    free = shutil.disk_usage(output_dir).free
+    found = f"{free / 2**30:.1f} GiB free in {output_dir}"
+    yield Check("disk for checkpoints", found, "" if free >= _MIN_DISK else "make room")
 
 
 def _tpu(tpu: str) -> Iterator[Check]:
@@ -149,20 +145,6 @@ def _tpu(tpu: str) -> Iterator[Check]:
   if tpu == "local" and chips:
     cores, reason = _in_child(_START_TPU)
     yield Check("TPU starts", cores or reason, "see docs/tpu.md" if reason else "")
-
-
-def try_directory(path: str) -> str:
-  """Writes, reads back and removes a small object under `path`; what failed, or nothing."""
-  name, content = os.path.join(path, f".doctor-{uuid.uuid4().hex[:8]}"), b"albert_tf doctor"
-  try:
-    files.makedirs(path)
-    with files.atomic_writer(name) as stream:
-      stream.write(content)
-    returned = files.read_bytes(name)
-    files.remove(name)
-  except (OSError, UserError) as error:
-    return str(error)
-  return "" if returned == content else f"{len(returned)} bytes came back of {len(content)}"
 
 
 def check_directory(path: str) -> Iterator[Check]:
