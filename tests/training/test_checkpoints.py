@@ -73,29 +73,11 @@ def test_a_failed_write_is_said_once_with_its_cause_and_the_next_checkpoint_may_
   assert store.last.endswith("model.ckpt-3")
 
 
-def test_closing_ends_the_write_and_says_nothing(tmp_path, store, monkeypatch):
-  gate = Gate(monkeypatch)
-  store.save(1, HostState())
-  threading.Timer(0.1, gate.open).start()
-  store.close()
-  assert latest_bundle(str(tmp_path)) == f"{tmp_path}/model.ckpt-1"
-
-
 def test_what_a_kill_left_is_no_checkpoint(tmp_path):
   """Between its two files: the data has its name, the index not yet."""
   write_bundle(f"{tmp_path}/model.ckpt-1", {"weights": np.ones(2, np.float32)})
   (tmp_path / "model.ckpt-1.index").rename(tmp_path / "model.ckpt-1.tmp-0a1b2c3d.index")
   assert latest_bundle(str(tmp_path)) is None
-
-
-def test_a_process_that_lost_the_directory_saves_no_more(tmp_path, variable):
-  def refuse():
-    raise UserError("taken over")
-
-  store = CheckpointStore(str(tmp_path), {"weights": variable}, may_write=refuse)
-  with pytest.raises(UserError, match="taken over"):
-    store.save(1, HostState())
-  assert list(tmp_path.iterdir()) == []
 
 
 def test_the_best_is_pointed_to_and_stays(tmp_path, store):

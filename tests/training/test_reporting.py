@@ -3,16 +3,13 @@
 import dataclasses
 import io
 import json
-import math
 
 from matplotlib.image import imread
 import pytest
 from support.tiny_records import tiny_config
 import tensorflow as tf
 
-from albert_tf.errors import UserError
 from albert_tf.optim.config import OptimizerConfig
-from albert_tf.training.metrics_log import MetricsLog, read_metrics
 from albert_tf.training.reporting.curves import draw_curves
 from albert_tf.training.reporting.goodput import Machine
 from albert_tf.training.reporting.reporter import Reporter
@@ -106,18 +103,6 @@ def test_resume_forgets_reports_beyond_the_checkpoint(tmp_path):
     (step, split) for step in (10, 20, 30, 40, 50) for split in ("train", "eval")
   ]
   assert tensorboard_steps(tmp_path, "train") == [10, 20, 30, 40, 50]
-
-
-def test_not_finite_becomes_null(tmp_path):
-  path = str(tmp_path / "metrics.jsonl")
-  MetricsLog(path).append(1, "train", {"loss": math.nan, "gradient_norm": math.inf})
-  assert read_metrics(path) == [{"step": 1, "split": "train", "loss": None, "gradient_norm": None}]
-
-
-def test_a_foreign_file_is_refused(tmp_path):
-  (tmp_path / "metrics.jsonl").write_text('{"step": 1, "split": "train"}\nhello\n')
-  with pytest.raises(UserError, match="line 2"):
-    run(tmp_path, [10])
 
 
 def test_only_the_chief_writes(tmp_path):
