@@ -177,8 +177,7 @@ def test_columns_for_each_choice_and_a_context():
 @pytest.mark.parametrize(
   ("row", "columns", "message"),
   [
-    ({"question": "q", "choices": ["a"]}, {}, r"Received: t.csv without label; it has question, choices"),
-    (listed(0, "ab"), {"choice_columns": ("a", "b")}, "without a, b"),
+    ({"question": "q", "choices": ["a"]}, {}, r"columns question, choices, label"),
     ({**listed(0), "choices": "a b"}, {}, r"one of lists. Received: 'a b' in line 2 of t.csv"),
     (listed(0, ("a", "", "c")), {}, r"all its choices.* Received: .'a', '', 'c'. in line 2"),
     ({"question": "q", "a": "x", "b": np.nan, "label": 0}, {"choice_columns": ("a", "b")}, "all its choices"),

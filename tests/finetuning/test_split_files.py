@@ -23,12 +23,8 @@ def test_files_by_name(tmp_path):
 
 
 def test_what_is_missing(tmp_path):
-  with pytest.raises(UserError, match=r"which holds none"):
+  with pytest.raises(UserError, match=r"Received: files for nothing alone"):
     find(tmp_path, "train")
-  with pytest.raises(UserError, match=r"Received: no --data_dir"):
-    find("", "train")
-  with pytest.raises(UserError, match=r"does not. Check"):
-    find(tmp_path / "nowhere", "train")
   (tmp_path / "train.csv").touch()
   assert set(find(tmp_path, "train", "eval")) == {"train"}  # A part of it will be held out.
   with pytest.raises(UserError, match=r"needs test data. Received: files for train alone"):
@@ -41,9 +37,6 @@ def test_held_out_examples_are_always_the_same():
   assert (train, held) == hold_out(examples, 0.1, source="f")
   assert len(held) == 2
   assert sorted(train + held) == examples
-  for fraction in (0.0, 1.0):
-    with pytest.raises(UserError, match="held out"):
-      hold_out(examples, fraction, source="f")
   with pytest.raises(UserError, match=r"0\.1 of 1 in f"):
     hold_out(["one"], 0.1, source="f")
   assert [len(part) for part in hold_out("abcd", 0.01, source="f")] == [3, 1]

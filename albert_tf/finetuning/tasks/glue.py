@@ -1,6 +1,6 @@
 """GLUE: the columns of each task's files, its metrics, and the files that GLUE's site takes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 import dataclasses
 import os
 
@@ -11,7 +11,7 @@ from albert_tf import files
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import read_lines
-from albert_tf.finetuning.tasks.base import FeatureSet, Outputs, write_tsv
+from albert_tf.finetuning.tasks.base import Outputs, write_tsv
 from albert_tf.finetuning.tasks.text import Texts, TextTask
 from albert_tf.tokenization import Tokenizer
 
@@ -22,7 +22,17 @@ _BINARY = ("0", "1")
 _SENTENCES = ("sentence1", "sentence2")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+_FILES = {"train": "train.tsv", "eval": "dev.tsv", "test": "test.tsv"}
+_MNLI_FILES = {
+  "train": "train.tsv",
+  "eval": "dev_matched.tsv",
+  "eval_mismatched": "dev_mismatched.tsv",
+  "test": "test_matched.tsv",
+  "test_mismatched": "test_mismatched.tsv",
+}
+
+
+@dataclasses.dataclass(frozen=True)
 class GlueTask:
   """One task of GLUE.
 
@@ -35,7 +45,6 @@ class GlueTask:
     metrics: the first decides.
     columns: names by position where train and dev have no header; else empty.
     files: split → file name; "eval_…" and "test_…" are further ones.
-    drop_short: rows with too few columns are dropped and counted, as in QQP's release.
     submission: split → name of GLUE's submission file.
   """
 
@@ -46,76 +55,39 @@ class GlueTask:
   label_names: tuple[str, ...] = _BINARY
   metrics: tuple[str, ...] = ("accuracy",)
   columns: tuple[str, ...] = ()
-  files: Mapping[str, str] = dataclasses.field(
-    default_factory=lambda: {"train": "train.tsv", "eval": "dev.tsv", "test": "test.tsv"}
-  )
-  drop_short: bool = False
+  files: Mapping[str, str] = dataclasses.field(default_factory=lambda: _FILES)
   submission: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-_MNLI_FILES = {
-  "train": "train.tsv",
-  "eval": "dev_matched.tsv",
-  "eval_mismatched": "dev_mismatched.tsv",
-  "test": "test_matched.tsv",
-  "test_mismatched": "test_mismatched.tsv",
-}
 _ALL_TASKS = (
   GlueTask(
-    name="cola",
-    folder="CoLA",
-    texts=("sentence",),
+    "cola",
+    "CoLA",
+    ("sentence",),
     metrics=("matthews_correlation", "accuracy"),
     columns=("source", "label", "mark", "sentence"),
   ),
-  GlueTask(name="sst-2", folder="SST-2", texts=("sentence",)),
+  GlueTask("sst-2", "SST-2", ("sentence",)),
+  GlueTask("mrpc", "MRPC", ("#1 String", "#2 String"), "Quality", metrics=("accuracy", "f1")),
   GlueTask(
-    name="mrpc",
-    folder="MRPC",
-    texts=("#1 String", "#2 String"),
-    label="Quality",
-    metrics=("accuracy", "f1"),
+    "sts-b", "STS-B", label="score", label_names=(), metrics=("pearson", "spearman", "mean_squared_error")
   ),
+  GlueTask("qqp", "QQP", ("question1", "question2"), "is_duplicate", metrics=("accuracy", "f1")),
   GlueTask(
-    name="sts-b",
-    folder="STS-B",
-    label="score",
-    label_names=(),
-    metrics=("pearson", "spearman", "mean_squared_error"),
-  ),
-  GlueTask(
-    name="qqp",
-    folder="QQP",
-    texts=("question1", "question2"),
-    label="is_duplicate",
-    metrics=("accuracy", "f1"),
-    drop_short=True,
-  ),
-  GlueTask(
-    name="mnli",
-    folder="MNLI",
+    "mnli",
+    "MNLI",
     label="gold_label",
     label_names=_MNLI_LABELS,
     files=_MNLI_FILES,
     submission={"test": "MNLI-m", "test_mismatched": "MNLI-mm", "test_ax": "AX"},
   ),
-  GlueTask(name="qnli", folder="QNLI", texts=("question", "sentence"), label_names=_NLI_LABELS),
-  GlueTask(name="rte", folder="RTE", label_names=_NLI_LABELS),
-  GlueTask(name="wnli", folder="WNLI"),
-  GlueTask(name="ax", folder="AX", label_names=_MNLI_LABELS, files={"test": "AX.tsv"}),
+  GlueTask("qnli", "QNLI", ("question", "sentence"), label_names=_NLI_LABELS),
+  GlueTask("rte", "RTE", label_names=_NLI_LABELS),
+  GlueTask("wnli", "WNLI"),
+  GlueTask("ax", "AX", label_names=_MNLI_LABELS, files={"test": "AX.tsv"}),
 )
 TASKS: Mapping[str, GlueTask] = {task.name: task for task in _ALL_TASKS}
-_OTHER_NAMES = {
-  "sst2": "sst-2",
-  "stsb": "sts-b",
-  "sts": "sts-b",
-  "mnli-m": "mnli",
-  "mismnli": "mnli",
-  "diagnostic": "ax",
-}
-# The diagnostic set has been distributed under several names.
-_AX_FOLDERS = ("AX", "ax", "diagnostic", "")
-_AX_FILES = ("AX.tsv", "diagnostic.tsv")
+_OTHER_NAMES = {"sst2": "sst-2", "stsb": "sts-b"}
 
 
 def find_task(name: str) -> GlueTask:
@@ -134,7 +106,7 @@ def find_task(name: str) -> GlueTask:
 
 
 def read_splits(task: GlueTask, data_dir: str) -> dict[str, Texts]:
-  """Every split whose file is there.
+  """Every split whose file is there; of MNLI also the diagnostic set, which has been distributed under several names.
 
   Args:
     task: of `TASKS`.
@@ -143,36 +115,34 @@ def read_splits(task: GlueTask, data_dir: str) -> dict[str, Texts]:
   Raises:
     UserError: no file is there, or one cannot be read as this task's.
   """
-  if task.name == "ax":
-    found = _find_diagnostic(data_dir)
-    if found is None:
-      raise _no_files(task, _AX_FILES, data_dir)
-    return {"test": read_tsv(task, found, "test")}
-  names = (task.folder, f"{task.folder}-sample", task.folder.lower())
-  folders = [data_dir, *(os.path.join(data_dir, name) for name in names)]
-  for folder in folders:
+  for folder in (
+    data_dir,
+    *(os.path.join(data_dir, name) for name in (task.folder, f"{task.folder}-sample")),
+  ):
     paths = {split: os.path.join(folder, name) for split, name in task.files.items()}
-    splits = {split: read_tsv(task, path, split) for split, path in paths.items() if files.exists(path)}
-    if not splits:
-      continue
-    if task.name == "mnli":
-      found = _find_diagnostic(folder) or _find_diagnostic(os.path.dirname(folder.rstrip("/")))
-      if found is not None:
-        splits["test_ax"] = read_tsv(TASKS["ax"], found, "test")
-    return splits
-  raise _no_files(task, task.files.values(), data_dir)
-
-
-def _find_diagnostic(directory: str) -> str | None:
-  places = (os.path.join(directory, folder, name) for folder in _AX_FOLDERS for name in _AX_FILES)
-  return next((path for path in places if files.exists(path)), None)
-
-
-def _no_files(task: GlueTask, names: Iterable[str], data_dir: str) -> UserError:
-  return UserError(
-    f"data_dir must hold {' or '.join(names)}, itself or in {task.folder}/. Received: {data_dir!r}, which has none of "
-    "them. Download GLUE, and name its folder or the task's."
+    paths = {split: path for split, path in paths.items() if files.exists(path)}
+    if task.name == "ax":
+      paths = _diagnostic_file("test", folder)
+    elif task.name == "mnli" and paths:
+      paths |= _diagnostic_file("test_ax", folder, os.path.dirname(folder.rstrip("/")))
+    if paths:
+      return {
+        split: read_tsv(TASKS["ax"] if split == "test_ax" else task, path, split)
+        for split, path in paths.items()
+      }
+  raise UserError(
+    f"data_dir must hold {' or '.join(task.files.values())}, itself or in {task.folder}/. Received: {data_dir!r}, "
+    "which has none of them. Download GLUE, and name its folder or the task's."
   )
+
+
+def _diagnostic_file(split: str, *folders: str) -> dict[str, str]:
+  for directory in folders:
+    for name in ("AX.tsv", "diagnostic.tsv"):
+      for place in ("AX", "diagnostic", ""):
+        if files.exists(path := os.path.join(directory, place, name)):
+          return {split: path}
+  return {}
 
 
 def read_tsv(task: GlueTask, path: str, split: str) -> Texts:
@@ -191,37 +161,30 @@ def read_tsv(task: GlueTask, path: str, split: str) -> Texts:
   if len(lines) <= first:
     raise UserError(f"{task.folder}'s {split} file needs rows. Received: {path}, which is empty.")
   wanted = [*task.texts, *([] if test else [task.label])]
-  missing = [name for name in wanted if name not in columns]
-  if missing:
+  if not set(wanted) <= set(columns):
     raise UserError(
-      f"{task.folder}'s {split} file needs the columns {', '.join(wanted)}. Received: {path} without "
-      f"{', '.join(missing)}; it has {', '.join(columns)}. Is it the file of another task?"
+      f"{task.folder}'s {split} file needs the columns {', '.join(wanted)}. Received: {path}, which has "
+      f"{', '.join(columns)}. Is it the file of another task?"
     )
   places = [columns.index(name) for name in wanted]
+  rows = list(enumerate(line.split("\t") for line in lines[first:]))
+  short = [number for number, cells in rows if len(cells) <= max(places)]
+  if short and task.name != "qqp":
+    raise UserError(
+      f"Every row of {task.folder} has {max(places) + 1} columns or more. Received: fewer in {path}, line "
+      f"{first + short[0] + 1}. Download the file again."
+    )
+  if short:  # QQP's release has some.
+    logging.warning("%s: %d rows have too few columns and are left out, as in the original", path, len(short))
+    rows = [(number, cells) for number, cells in rows if len(cells) > max(places)]
   # Test rows are told apart by their first column, "index" or "id"; the others have no number of their own.
   numbered = test and columns[0] in ("index", "id")
-  ids: list[str] = []
-  rows: list[list[str]] = []
-  short: list[int] = []
-  for number, line in enumerate(lines[first:]):
-    fields = line.split("\t")
-    if len(fields) <= max(places):
-      short.append(first + number + 1)
-      continue
-    ids.append(fields[0] if numbered else str(number))
-    rows.append([fields[place] for place in places])
-  if short and not task.drop_short:
-    raise UserError(
-      f"Every row of {task.folder} has {max(places) + 1} columns or more. Received: fewer in {path}, line {short[0]}"
-      f"{f' and {len(short) - 1} more' if len(short) > 1 else ''}. Download the file again."
-    )
-  if short:
-    logging.warning("%s: %d rows have too few columns and are left out, as in the original", path, len(short))
+  cells = [[row[place] for place in places] for _, row in rows]
   return Texts(
-    ids=ids,
-    firsts=[row[0] for row in rows],
-    seconds=[row[1] for row in rows] if len(task.texts) > 1 else None,
-    labels=None if test else [row[-1].strip() for row in rows],
+    ids=[row[0] if numbered else str(number) for number, row in rows],
+    firsts=[row[0] for row in cells],
+    seconds=[row[1] for row in cells] if len(task.texts) > 1 else None,
+    labels=None if test else [row[-1].strip() for row in cells],
     source=path,
     first_line=first + 1,
   )
@@ -266,14 +229,6 @@ class GlueTextTask(TextTask):
       metric_names=self.glue.metrics,
       data={"data_dir": data_dir},
     )
-
-  def features(self, split: str) -> FeatureSet:
-    if self.glue.name == "ax" and split == "train":
-      raise UserError(
-        "GLUE's diagnostic set AX has no training data. Received: --do_train with --task_name=ax. Train mnli, and "
-        "predict AX with --init_checkpoint=<its output_dir> --do_predict."
-      )
-    return super().features(split)
 
   def write_predictions(
     self, outputs: Outputs, split: str, directory: str, *, spec: TaskSpec | None = None

@@ -87,7 +87,6 @@ def hold_out_articles(data: SquadData, source: SquadFiles) -> tuple[SquadData, S
     source=source.train_file,
     groups=groups,
     seed=source.split_seed,
-    advice="Use --selection_split=predict",
   )
   return data.subset(train), data.subset(held)
 
