@@ -17,7 +17,7 @@ from typing import Any
 from albert_tf import commands, files
 from albert_tf.settings import Settings, setting
 from albert_tf.tokenization import Tokenizer, load_tokenizer
-from tfrecords_tools.inspection.inspector import Findings, inspect_files, render, views
+from tfrecords_tools.inspection import Findings, inspect_files, render, views
 from tfrecords_tools.pretraining.statistics import torn_words_warning
 
 _MOST_PROBLEMS = 20  # Printed; all are counted.
@@ -29,8 +29,6 @@ class Command(Settings):
 
   validate: bool = setting(False, help="Check every record and file, and exit with 1 if one is wrong.")
   show: int = setting(3, minimum=0, help="Number of instances to print.")
-  skip: int = setting(0, minimum=0, help="Number of instances to leave out before.")
-  max_records: int | None = setting(None, minimum=1, help="Read at most so many records of each file.")
   spm_model_file: str | None = setting(None, help="Vocabulary (.model, .txt); default: beside the records.")
   json: bool = setting(False, help="Print the statistics as one JSON line and nothing else.")
   num_workers: int | None = setting(
@@ -63,14 +61,10 @@ def format_statistics(summary: dict[str, Any]) -> str:
   return "\n".join(lines)
 
 
-def show(paths: Sequence[str], tokenizer: Tokenizer, command: Command) -> None:
-  """Prints the first sound instances that are not left out."""
-  instances = (
-    (path, *found)
-    for path in paths
-    for found in views(path, tokenizer, Findings(tokenizer), max_records=command.max_records)
-  )
-  for path, index, view in itertools.islice(instances, command.skip, command.skip + command.show):
+def show(paths: Sequence[str], tokenizer: Tokenizer, count: int) -> None:
+  """Prints the first sound instances."""
+  instances = ((path, *found) for path in paths for found in views(path, tokenizer, Findings(tokenizer)))
+  for path, index, view in itertools.islice(instances, count):
     print(
       f"--- {os.path.basename(path)} record {index}: {len(view.ids)} tokens, {len(view.positions)} predictions, "
       f"label {view.order_label}\n{render(view, tokenizer)}"
@@ -82,12 +76,11 @@ def main(patterns: Sequence[str]) -> int:
   paths = files.expand_globs(patterns, what="record file")
   tokenizer = load_tokenizer(command.spm_model_file or os.path.dirname(paths[0]) or ".")
   if command.show and not command.json:
-    show(paths, tokenizer, command)
+    show(paths, tokenizer, command.show)
   found = inspect_files(
     paths,
     tokenizer,
     validate=command.validate,
-    max_records=command.max_records,
     num_workers=command.num_workers,
   )
   summary = found.measurements.summary()

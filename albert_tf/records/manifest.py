@@ -21,17 +21,13 @@ _NAMED = 5  # Of the files that are missing.
 
 @dataclasses.dataclass(frozen=True)
 class RecordFile:
-  """One file: its name in the directory, its split (train|eval), and what it must contain.
-
-  `source` is the named part of the corpus that held-out records are of; empty where none is named, and of train.
-  """
+  """One file: its name in the directory, its split (train|eval), and what it must contain."""
 
   name: str
   split: str
   num_records: int
   num_bytes: int
   crc32c: str
-  source: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from albert_tf.records import features as names
 from albert_tf.records.example import decode_example
 from albert_tf.tokenization import WORD_RULES, AlbertTokenizer
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats, iter_documents
-from tfrecords_tools.inspection.validation import Validator, view_instance
+from tfrecords_tools.inspection import Validator, view_instance
 from tfrecords_tools.pretraining.documents import BlockTokenizer, TokenizedDocument
 from tfrecords_tools.pretraining.instances import InstanceMaker
 from tfrecords_tools.pretraining.masking import prediction_budget

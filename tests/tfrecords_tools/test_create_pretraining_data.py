@@ -18,7 +18,7 @@ from support.made_records import contents, make
 from albert_tf.errors import UserError
 from albert_tf.records import Manifest, masked_crc32c, read_records
 from albert_tf.records.example import decode_example
-from tfrecords_tools.inspection.validation import view_instance
+from tfrecords_tools.inspection import view_instance
 from tfrecords_tools.pretraining.local import LocalRunner
 from tfrecords_tools.pretraining.settings import RecordSettings
 

@@ -18,8 +18,7 @@ from albert_tf.records import PretrainingSpec, TFRecordWriter, encode_example, r
 from albert_tf.records import features as names
 from albert_tf.records.example import decode_example
 from tfrecords_tools.corpus import CorpusOptions
-from tfrecords_tools.inspection.inspector import inspect_files
-from tfrecords_tools.inspection.validation import Validator
+from tfrecords_tools.inspection import Validator, inspect_files
 from tfrecords_tools.pretraining.create import create_records
 from tfrecords_tools.pretraining.local import LocalRunner
 from tfrecords_tools.pretraining.settings import RecordSettings

@@ -13,8 +13,7 @@ from support.goldens import SPM_MODEL
 from albert_tf.records import read_records
 from albert_tf.records.example import decode_example
 from albert_tf.tokenization import AlbertTokenizer
-from tfrecords_tools.inspection.inspector import Measurements
-from tfrecords_tools.inspection.validation import view_instance
+from tfrecords_tools.inspection import Measurements, view_instance
 from tfrecords_tools.pretraining import masking
 from tfrecords_tools.pretraining.randomness import Stream
 from tfrecords_tools.pretraining.settings import RecordSettings

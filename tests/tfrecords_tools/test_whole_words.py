@@ -17,8 +17,7 @@ from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.training.inputs import fresh_masking
 from albert_tf.training.record_source import describe_records
 from tfrecords_tools.corpus import CorpusOptions
-from tfrecords_tools.inspection.inspector import inspect_files
-from tfrecords_tools.inspection.validation import view_instance
+from tfrecords_tools.inspection import inspect_files, view_instance
 from tfrecords_tools.pretraining import documents
 from tfrecords_tools.pretraining.create import create_records
 from tfrecords_tools.pretraining.documents import BlockTokenizer

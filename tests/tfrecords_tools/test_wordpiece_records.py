@@ -29,7 +29,7 @@ from albert_tf.training.pretraining import run_pretraining
 from albert_tf.training.record_source import describe_records
 from albert_tf.training.run_directory import RunDirectory
 from albert_tf.training.settings import PretrainingSettings
-from tfrecords_tools.inspection.inspector import Findings, inspect_files, render, views
+from tfrecords_tools.inspection import Findings, inspect_files, render, views
 from tfrecords_tools.pretraining.documents import BlockTokenizer
 
 _SYLLABLES = ("ka", "to", "mi", "ren", "sol", "vi", "an", "tur", "pel", "go", "ish", "er")

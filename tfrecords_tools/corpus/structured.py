@@ -43,16 +43,12 @@ def read_parquet(
   import pyarrow as pa  # A second to import, and most corpora are text.
   import pyarrow.parquet as pq
 
-  if not head.startswith(PARQUET_MAGIC):
-    raise UserError(
-      f"A file of --input_format=parquet must be one. Received: {path}. Try --input_format=auto."
-    )
   with files.open_binary(path) as raw:
     try:
       table = pq.ParquetFile(raw, pre_buffer=False)
     except pa.ArrowInvalid as error:
       raise UserError(
-        f"A Parquet file must be complete. Received: {path} ({error}). Copy it again."
+        f"A file of --input_format=parquet must be a complete one. Received: {path} ({error})."
       ) from error
     if options.text_field not in table.schema_arrow.names:
       raise UserError(_no_field(options.text_field, path, sorted(table.schema_arrow.names)))

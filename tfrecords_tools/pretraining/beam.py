@@ -21,11 +21,10 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import RecordFile
 from tfrecords_tools.pretraining.blocks import Block, BlockMaker, BlockResult, read_blocks
-from tfrecords_tools.pretraining.job import Job, Progress
+from tfrecords_tools.pretraining.job import Job, Progress, read_description, write_shard
 from tfrecords_tools.pretraining.plan import PLAN_NAME
 from tfrecords_tools.pretraining.randomness import Place
 from tfrecords_tools.pretraining.settings import RECORD_BYTES_PER_TEXT_BYTE, SPLITS
-from tfrecords_tools.pretraining.shards import read_description, write_shard
 from tfrecords_tools.pretraining.sorted_runs import KEY_SPACE
 
 _LOCAL_RUNNER = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"

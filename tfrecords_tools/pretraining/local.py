@@ -14,10 +14,9 @@ from typing import Any
 from albert_tf import files
 from albert_tf.records import RecordFile
 from tfrecords_tools.pretraining.blocks import Block, BlockMaker, BlockResult, read_blocks
-from tfrecords_tools.pretraining.job import Job, Progress
+from tfrecords_tools.pretraining.job import Job, Progress, read_description, write_shard
 from tfrecords_tools.pretraining.randomness import Place
 from tfrecords_tools.pretraining.settings import SPLITS
-from tfrecords_tools.pretraining.shards import read_description, write_shard
 from tfrecords_tools.pretraining.sorted_runs import KEY_SPACE, Run, RunWriter, read_sorted
 
 _WORTH_PROCESSES = 32 << 20  # Bytes of text times passes; for fewer, their start takes longer than they save.

@@ -13,7 +13,7 @@ from albert_tf.tokenization import WORD_RULES
 SPLITS = ("train", "eval")
 _MOST_SHARDS = 99_999  # Five digits in a name.
 _SHARD_BYTES = 192e6  # Of a file, where the size of the corpus decides their number.
-# Bytes of records that a byte of text gives in one pass, with 512 tokens (benchmarks/data_creation.py measures it).
+# About the bytes of records that a byte of text gives in one pass; only the number of files depends on it.
 RECORD_BYTES_PER_TEXT_BYTE = 1.3
 
 

@@ -96,10 +96,7 @@ class Statistics:
     return {
       "instances": instances,
       **self.counters,
-      "instance_tokens": tokens,
       "mean_length": _share(tokens, instances),
-      "length_percentiles": _percentiles(lengths),
-      "full_length_share": _share(int(lengths[-1]), instances),
       "label_1_share": _share(int(arrays["labels"][1]), instances),
       "mean_predictions": _share(predictions, instances),
       "truncated_share": _share(
@@ -114,14 +111,6 @@ class Statistics:
 
 def _share(count: int, total: int) -> float | None:
   return round(count / total, 6) if total else None
-
-
-def _percentiles(histogram: np.ndarray) -> dict[str, int]:
-  total = histogram.sum()
-  if not total:
-    return {}
-  running = np.cumsum(histogram)
-  return {str(p): int(np.searchsorted(running, max(1, p / 100 * total))) for p in (0, 5, 25, 50, 75, 95, 100)}
 
 
 def baseline(train: Statistics, held_out: Statistics, tokenizer: Tokenizer) -> Baseline | None:

@@ -1,1 +1,0 @@
-"""Shows, measures and validates records, whoever made them."""
