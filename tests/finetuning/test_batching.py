@@ -1,9 +1,6 @@
 """Batches: every row once, one shape, order from (seed, epoch), padding and filling that cannot be seen."""
 
 import dataclasses
-import subprocess
-import sys
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,12 +9,10 @@ from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task,
 import tensorflow as tf
 
 from albert_tf.compat import keras
-from albert_tf.errors import UserError
 from albert_tf.finetuning.engine import fit as one_seed
 from albert_tf.finetuning.engine.batches import (
   Batching,
   FlatFeatures,
-  Plan,
   epoch_plan,
   planned_dataset,
   training_plan,
@@ -124,23 +119,6 @@ def test_batches_are_those_of_the_twin(kind, multiple):
     assert_equal(joined([part for host in hosts for part in host[2 * step : 2 * step + 2]]), whole)
 
 
-def test_a_batch_is_padded_filled_and_weighted():
-  rows = [
-    {"input_ids": np.arange(1, n + 1, dtype=np.int32), "p_mask": np.zeros(n, np.int32), "start": np.int32(n)}
-    for n in (2, 3, 4)
-  ]
-  tags = [np.full(len(row["input_ids"]), 7, np.int32) for row in rows]
-  features = FeatureSet(rows, tags, pad_values={"p_mask": 1, "labels": -1})
-  flat, batching = FlatFeatures.of(features), Batching(batch_size=3, max_length=5)
-  plan = Plan.of([np.array([2, 0])], flat, batching)
-  x, y, weights = next(planned_dataset(flat, plan, batching, shard=ONE_HOST).as_numpy_iterator())
-  np.testing.assert_array_equal(x["input_ids"], [[1, 2, 3, 4, 0], [1, 2, 0, 0, 0], [1, 2, 3, 4, 0]])
-  np.testing.assert_array_equal(x["p_mask"][1], [0, 0, 1, 1, 1])
-  np.testing.assert_array_equal(x["start"], [4, 2, 4])
-  np.testing.assert_array_equal(y[1], [7, 7, -1, -1, -1])
-  np.testing.assert_array_equal(weights, [1.5, 1.5, 0.0])  # Mean 1 over the batch, 0 for what fills up.
-
-
 @pytest.mark.parametrize("multiple", [0, 8])
 def test_the_graph_does_not_grow_with_the_data(multiple):
   """Rows are inputs of the pipeline, no constants in it; shapes are static where they can be."""
@@ -179,55 +157,3 @@ def test_prediction_does_not_depend_on_batches_or_replicas(mirrored_2):
   assert outputs[0].shape == (13, 2)
   for other in outputs[1:]:
     np.testing.assert_allclose(outputs[0], other, atol=2e-5)
-
-
-# A batch takes long to put together: one that is read ahead would still be made when its iterator goes.
-_PREDICTS_OFTEN = """
-import numpy as np
-import tensorflow as tf
-from albert_tf.finetuning.engine import batches
-from albert_tf.finetuning.tasks.base import FeatureSet
-from albert_tf.finetuning.engine.batches import FlatFeatures
-from albert_tf.finetuning.engine.predict import Predictor
-
-def slow_gather(flat, rows, length):
-  noise = tf.reduce_sum(tf.random.stateless_uniform([1_000_000], tf.stack([rows[0], 1])))
-  ids = tf.cast(tf.gather(flat.features["input_ids"].values, rows), tf.float32)
-  return {"input_ids": ids + noise}, None, 1.0
-
-FlatFeatures.gather = slow_gather
-features = FeatureSet([{"input_ids": np.array([row], np.int32)} for row in range(12)])
-predict = Predictor(
-  lambda x, training: x["input_ids"],
-  strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),
-  batching=batches.Batching(batch_size=2, max_length=1),
-)
-for _ in range(20):
-  outputs = predict(features)
-print(len(outputs["logits"]))
-"""
-
-
-def test_prediction_leaves_no_iterator_that_still_reads():
-  """It would end the process, with a segmentation fault."""
-  done = subprocess.run([sys.executable, "-c", _PREDICTS_OFTEN], capture_output=True, text=True, timeout=250)
-  assert done.returncode == 0, done.stderr[-2000:]
-  assert done.stdout.split() == ["12"]
-
-
-def test_an_evaluation_cut_short_starts_again_at_the_first_row():
-  strategy, batching = tf.distribute.get_strategy(), Batching(batch_size=4, max_length=20)
-  features = made_up_splits()["plain"]
-  predict = Predictor(lambda x, training: x["input_ids"], strategy=strategy, batching=batching)
-  whole = predict(features)["logits"]
-  with mock.patch.object(predict, "_run", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-    predict(features)
-  np.testing.assert_array_equal(predict(features)["logits"], whole)
-
-
-def test_rows_that_do_not_fit_are_refused():
-  batching = Batching(batch_size=4, max_length=8)
-  with pytest.raises(UserError, match="needs examples"):
-    batching.check(FeatureSet([]), "dev.tsv")
-  with pytest.raises(UserError, match="longer than 8"):
-    batching.check(FeatureSet([{"input_ids": np.ones(9, np.int32)}]), "dev.tsv")

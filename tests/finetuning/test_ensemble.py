@@ -128,15 +128,6 @@ def test_what_cannot_be_a_member_is_refused(members, tmp_path):
     run_directories([members[0], f"{members[0]}/"])
 
 
-def test_seeds_are_runs_of_their_own(tmp_path):
-  for seed in (2, 11):
-    write_member(text_task(), tmp_path / f"run/seed_{seed}", seed)
-  text_task().spec.save(str(tmp_path / "run"))
-  write_member(text_task(), tmp_path / "one", 3)
-  found = run_directories([str(tmp_path / "run"), str(tmp_path / "one")])
-  assert [path.removeprefix(f"{tmp_path}/") for path in found] == ["one", "run/seed_11", "run/seed_2"]
-
-
 def test_choices(tmp_path):
   texts = {"context": "the sky", "question": "is", "choices": ("blue", "green", "old")}
   examples = [ChoiceExample(example_id=f"{i}", label=i % 3, group="high", **texts) for i in range(12)]
@@ -211,22 +202,6 @@ def test_spans_are_averaged_over_the_union_as_in_numpy(squad):
     assert [each.candidates for each in task.ensemble(order)["decoded"]] == [
       each.candidates for each in together["decoded"]
     ]
-
-
-def test_one_run_answers_as_it_did(squad, tmp_path):
-  task, directories = squad
-  for number, directory in enumerate(directories):
-    one = task.stored(directory, "eval")
-    alone = {key: value for key, value in task.evaluate(one).items() if "thresh" not in key}
-    again = task.evaluate(task.ensemble([one]))
-    assert {key: value for key, value in again.items() if "thresh" not in key} == alone
-    folder = tmp_path / f"{number}"
-    folder.mkdir()
-    task.write_predictions(task.ensemble([one]), "eval", str(folder))
-    before, after = load(directory, "nbest_predictions.json"), load(folder, "nbest_predictions.json")
-    assert before.keys() == after.keys()
-    for key in before:  # A list is cut to the best four here.
-      assert [each["text"] for each in after[key]] == [each["text"] for each in before[key]][:4]
 
 
 def test_questions_of_an_ensemble(squad, tmp_path):

@@ -1,6 +1,5 @@
 """The engine: learns, repeats, gives the same on more replicas, keeps the best, continues, refuses."""
 
-import contextlib
 import dataclasses
 import json
 
@@ -12,7 +11,6 @@ from albert_tf.checkpoints import read_checkpoint
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
 from albert_tf.compat import keras
 from albert_tf.errors import UserError
-from albert_tf.finetuning.engine.callbacks import EvaluateAndKeepBest, Progress
 from albert_tf.finetuning.engine.fit import fine_tune
 from albert_tf.finetuning.engine.predict import Predictor
 from albert_tf.modeling import AlbertForPreTraining, named_variables
@@ -50,21 +48,6 @@ def test_a_tiny_model_learns_64_examples_by_heart(tmp_path, family):
   assert results["pearson" if "regression" in family else "accuracy"] >= 0.95
   if "regression" not in family:
     assert (tmp_path / "run/evaluation.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.slow
-def test_two_replicas_make_the_updates_of_one(tmp_path, mirrored_2):
-  """13 examples in batches of 4: the last one is filled up with rows that must not count."""
-  one = fine_tune(small_task(), SHORT, start=tiny_start(), output_dir=str(tmp_path / "one")).results
-  two = fine_tune(
-    small_task(), SHORT, start=tiny_start(), output_dir=str(tmp_path / "two"), strategy=mirrored_2
-  ).results
-  first, second = weights(tmp_path / "one"), weights(tmp_path / "two")
-  assert one["train_steps"] == two["train_steps"] == 8
-  assert first.keys() == second.keys() > {"output_weights", "output_bias"}
-  for name in first:
-    np.testing.assert_allclose(first[name], second[name], atol=2e-5, err_msg=name)
-  assert one["loss"] == pytest.approx(two["loss"], abs=1e-5)
 
 
 @pytest.mark.slow
@@ -173,62 +156,6 @@ def read_checkpoint_of(start, values, folder):
   from support.synthetic_checkpoint import write_tf1
 
   return read_checkpoint(write_tf1(folder, start.config, values))
-
-
-class _Trainer:
-  """As much of a Keras model as the callback uses."""
-
-  stop_training = False
-
-
-class _State:
-  """As much of `TrainingState` as the callback uses."""
-
-  def __init__(self):
-    self.steps = []
-    self.keep, self.averaged = self.steps.append, contextlib.nullcontext
-
-  def save(self, progress):
-    pass
-
-
-def scripted(values, *, num_steps, **settings):
-  state = _State()
-  answers = iter(values)
-  callback = EvaluateAndKeepBest(
-    evaluate=lambda: {"accuracy": next(answers)},
-    state=state,
-    best_metric="accuracy",
-    num_steps=num_steps,
-    settings=dataclasses.replace(SHORT, **settings),
-    progress=Progress(),
-  )
-  callback.set_model(_Trainer())
-  return callback, state.steps
-
-
-def test_the_first_best_evaluation_is_kept_and_patience_ends_training():
-  callback, kept = scripted([0.5, 0.7, 0.7, 0.6, 0.9], num_steps=100, eval_steps=2, early_stopping_patience=2)
-  for step in range(1, 9):
-    callback.on_train_batch_end(step, {"loss": 1.0})
-    assert callback.model.stop_training == (step == 8)
-  assert kept == [2, 4] == [2, callback.progress.best_step]
-  logs = {"loss": 1.0}
-  callback.on_epoch_end(0, logs)
-  assert logs["val_accuracy"] == 0.6
-
-
-def test_a_run_ends_at_its_last_update_and_evaluates_there():
-  callback, kept = scripted([float("nan"), 0.1], num_steps=3)
-  callback.on_train_batch_end(0, {})
-  callback.on_epoch_end(0, {})
-  for step in range(2):
-    callback.on_train_batch_end(step, {})
-  assert callback.model.stop_training
-  callback.on_epoch_end(1, {})
-  assert kept == [1, 3]  # Something is kept even where no value is a number.
-  with pytest.raises(UserError, match="must stay finite"):
-    callback.on_epoch_end(2, {"loss": float("inf")})
 
 
 @pytest.mark.slow

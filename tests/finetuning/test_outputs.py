@@ -17,12 +17,11 @@ from albert_tf.tokenization import WordPieceTokenizer
 
 def test_median_spread_and_best_seed():
   values = {1: 0.5, 5: 0.9, 9: 0.6}
-  metrics = {seed: {"accuracy": value, "total": 182.0} for seed, value in values.items()}
   runs = {
-    seed: {"seed": seed, "train_steps": 4, "train_examples": 9, "best_step": 2, **metrics[seed]}
-    for seed in values
+    seed: {"seed": seed, "train_steps": 4, "train_seconds": 1.5, "accuracy": value, "total": 182.0}
+    for seed, value in values.items()
   }
-  results = summarize(runs, metrics, best_seed=5)
+  results = summarize(runs, {}, best_seed=5)
   assert results["best_seed"] == 5
   assert results["accuracy"] == 0.9
   assert results["median"] == {"accuracy": 0.6, "total": 182.0}
@@ -54,12 +53,6 @@ def test_the_card_says_what_was_done_and_what_works():
   card = model_card(tiny_task({}), QUICK, answers, own_weights=False)
   assert "--init_checkpoint weights " in card
   assert "learning_rate" not in card
-
-
-def test_a_length_without_place_for_a_text_is_refused():
-  for length in (0, -3, 4):
-    with pytest.raises(UserError, match=f"max_seq_length must be at least 5.*Received: {length}"):
-      tiny_task({}, max_seq_length=length)
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +143,7 @@ def made_up(text):
 @pytest.mark.parametrize(("accuracy", "warned"), [(0.4, True), (0.5, True), (0.6, False)])
 def test_a_model_no_better_than_the_most_frequent_answer_is_said(accuracy, warned):
   metrics = {"accuracy": accuracy, "majority_accuracy": 0.5}
-  several = summarize({1: {}, 2: {}}, {1: metrics, 2: metrics}, best_seed=1)
+  several = summarize({1: metrics, 2: metrics}, {}, best_seed=1)
   for results in (metrics, several, {"accuracy": accuracy}):
     said = any("not better than always giving" in line for line in lines(results))
     assert said == (warned and results != {"accuracy": accuracy})

@@ -162,21 +162,3 @@ def test_what_is_refused_leaves_no_directory(tmp_path):
       with pytest.raises(UserError, match=message):
         run(tmp_path / "run", seeds=seeds, **changes)
       assert not (tmp_path / "run").exists()
-
-
-def test_a_batch_that_replicas_cannot_share_leaves_no_directory(tmp_path, mirrored_2):
-  settings = dataclasses.replace(SETTINGS, train_batch_size=3, seeds=(1, 2))
-  with pytest.raises(UserError, match="divisible by replicas"):
-    fine_tune(task(), settings, start=tiny_start(), output_dir=str(tmp_path / "run"), strategy=mirrored_2)
-  assert not (tmp_path / "run").exists()
-
-
-def test_every_evaluation_is_said(tmp_path, caplog):
-  caplog.set_level("INFO", "absl")
-  run(tmp_path / "run", of=scored(0.25, 0.5, 0.5))
-  said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("update ")]
-  assert [line[:33] for line in said] == [
-    "update 2 of 4: accuracy 0.2500, f",
-    "update 4 of 4: accuracy 0.5000, f",
-  ]
-  assert said[1].endswith(", the best")

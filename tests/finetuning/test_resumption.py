@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 import pytest
-from support.tiny_finetuning import BFLOAT16, QUICK, made_up_texts, tiny_start, tiny_task
+from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
 
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
 from albert_tf.compat import keras
@@ -141,16 +141,6 @@ def test_patience_that_had_run_out_is_not_forgotten(tmp_path, monkeypatch):
     with pytest.raises(Killed):
       run(tmp_path / "run", settings)
   assert run(tmp_path / "run", settings)["train_steps"] == 6
-  same_runs(tmp_path / "run", tmp_path / "expected")
-
-
-@pytest.mark.slow
-def test_two_replicas_and_lamb_go_on_too(tmp_path, mirrored_2):
-  settings = dataclasses.replace(SETTINGS, optimizer="lamb", distribution=BFLOAT16)
-  run(tmp_path / "expected", settings, strategy=mirrored_2)
-  with pytest.raises(Killed):
-    run(tmp_path / "run", settings, strategy=mirrored_2, callbacks=[KillAfter(7)])
-  run(tmp_path / "run", settings, strategy=mirrored_2)
   same_runs(tmp_path / "run", tmp_path / "expected")
 
 

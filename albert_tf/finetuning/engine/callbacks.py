@@ -163,8 +163,8 @@ class EvaluateAndKeepBest(keras.callbacks.Callback):
   of the user see them.
 
   Args:
-    evaluate: → the metrics of the model as it is.
-    on_best: called where the model as it was evaluated is the best so far.
+    predict: → the outputs of the model as it is for the evaluation data.
+    evaluate: outputs → metrics.
     state: where it and the best weights go.
     best_metric: which one; higher is better, the first of equal ones stays.
     num_steps: updates of the run.
@@ -174,13 +174,14 @@ class EvaluateAndKeepBest(keras.callbacks.Callback):
   Attributes:
     progress: how far training is.
     seconds_evaluating: of this process.
+    best_outputs: of the best weights; None also where an earlier process has found them.
   """
 
   def __init__(
     self,
     *,
-    evaluate: Callable[[], dict[str, float]],
-    on_best: Callable[[], None] = lambda: None,
+    predict: Callable[[], Any],
+    evaluate: Callable[[Any], dict[str, float]],
     state: Any,
     best_metric: str,
     num_steps: int,
@@ -188,7 +189,7 @@ class EvaluateAndKeepBest(keras.callbacks.Callback):
     progress: Progress,
   ):
     super().__init__()
-    self._evaluate, self._on_best = evaluate, on_best
+    self._predict, self._evaluate = predict, evaluate
     self._state = state
     self._best_metric = best_metric
     self._num_steps = num_steps
@@ -196,6 +197,7 @@ class EvaluateAndKeepBest(keras.callbacks.Callback):
     self._patience = settings.early_stopping_patience
     self.progress = progress
     self.seconds_evaluating = 0.0
+    self.best_outputs: Any = None
     self._began, self._seconds_before = time.monotonic(), progress.seconds
 
   @property
@@ -240,7 +242,8 @@ class EvaluateAndKeepBest(keras.callbacks.Callback):
       return
     began = time.monotonic()
     with self._state.averaged():
-      metrics = progress.history[progress.step] = self._evaluate()
+      outputs = self._predict()
+      metrics = progress.history[progress.step] = self._evaluate(outputs)
     self.seconds_evaluating += time.monotonic() - began
     if self._best_metric not in metrics:
       raise KeyError(f"evaluate() must return {self._best_metric!r}. Received: {sorted(metrics)}.")
@@ -255,7 +258,7 @@ class EvaluateAndKeepBest(keras.callbacks.Callback):
     # First: should `keep` not come to its end, the best weights are those of the state.
     self._state.save(progress)
     if better:
-      self._on_best()
+      self.best_outputs = outputs
       self._state.keep(progress.step)
 
 

@@ -21,7 +21,8 @@ from albert_tf.finetuning import initialize
 from albert_tf.finetuning.engine import batches, run_directory
 from albert_tf.finetuning.engine import callbacks as engine_callbacks
 from albert_tf.finetuning.engine import results as reporting
-from albert_tf.finetuning.engine.predict import Evaluation, Predictor
+from albert_tf.finetuning.engine.callbacks import Progress
+from albert_tf.finetuning.engine.predict import Predictor
 from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.tasks.base import FeatureSet, FineTuningTask, Outputs
@@ -39,6 +40,7 @@ from albert_tf.training.distribution import (
 from albert_tf.training.settings import StepConfig
 
 PLOT_FILE = "evaluation.png"
+TRAINED = ("best_step", "train_steps", "train_examples", "train_seconds", "history")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,10 +101,10 @@ def fine_tune(
     if workers.is_chief:
       run_directory.check(output_dir, task, settings, start)
   check_model(task, settings, start)
-  train_features = _train_features(task, settings) if settings.do_train else None
   splits = _answered_splits(task, settings)
-  content = {}
-  if train_features is not None:
+  train_features, content = None, {}
+  if settings.do_train:
+    train_features = _train_features(task, settings)
     check_training(task, settings, train_features, strategy=strategy)
     content = {"train": train_features.fingerprint(), "eval": splits["eval"].fingerprint()}
   with workers.together():
@@ -127,15 +129,11 @@ def fine_tune(
       callbacks=callbacks,
       strategy=strategy,
     )
-  results = (
-    _finish_seeds(task, settings, runs, output_dir, flags_text, writes=workers.is_chief) if several else None
-  )
-
+  results = runs[settings.seeds[0]]
+  if several:
+    results = _finish_seeds(task, settings, runs, output_dir, flags_text, writes=workers.is_chief)
   elsewhere = start.checkpoint if run_directory.best_weights(output_dir) is None else None
-  return FineTuned(
-    results=results or runs[settings.seeds[0]].results,
-    checkpoint=elsewhere.directory if elsewhere else output_dir,
-  )
+  return FineTuned(results=results, checkpoint=elsewhere.directory if elsewhere else output_dir)
 
 
 def _train_features(task: FineTuningTask, settings: FineTuneSettings) -> FeatureSet:
@@ -189,16 +187,6 @@ def _answered_splits(task: FineTuningTask, settings: FineTuneSettings) -> dict[s
   return {name: task.features(name) for name in names}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _SeedRun:
-  """A seed's run: its directory, what results.json holds of it, its metrics, and whether this command trained it."""
-
-  directory: str
-  results: Mapping[str, Any]
-  metrics: Mapping[str, float]
-  trained: bool
-
-
 def _run_seed(
   task: FineTuningTask,
   settings: FineTuneSettings,
@@ -211,8 +199,8 @@ def _run_seed(
   flags_text: str,
   callbacks: Sequence[Any],
   strategy: tf.distribute.Strategy,
-) -> _SeedRun:
-  """Trains one seed unless it is finished, then evaluates and predicts with its best weights."""
+) -> dict[str, Any]:
+  """Trains one seed unless it is finished, evaluates and predicts with its best weights; returns its results."""
   (seed,) = settings.seeds
   workers = Workers(strategy)
   with workers.together():
@@ -224,76 +212,69 @@ def _run_seed(
   model = build_model(task, settings, start=start, strategy=strategy)
   predict = make_predictor(model, task, settings, strategy=strategy)
   source = run_directory.recorded_source(directory) or start.source
-  earlier = _earlier_results(directory, evaluates="eval" in splits)
+  known = _known_results(directory, evaluates="eval" in splits)
   # Of all workers, and before one of them writes what another still reads.
-  trains = settings.do_train and workers.any(earlier is None)
-  described = earlier is not None and not trains  # What training recorded stays.
-  if workers.is_chief and not described:
-    if trains and not run_directory.has_state(directory):  # Of a training that is about to begin.
-      run_directory.remove(directory, "checkpoints", run_directory.RESULTS_FILE)
-    if trains or not files.exists(os.path.join(directory, run_directory.RUN_FILE)):
-      run_directory.write_run_file(directory, task, settings, start, content)
-      task.spec.save(directory)
-      config = os.path.join(directory, run_directory.CONFIG_FILE)
-      run_directory.write_text(config, model.config.to_json_string())
-      start.tokenizer.save_pretrained(directory)
-      if flags_text:
-        run_directory.write_text(os.path.join(directory, run_directory.FLAGS_FILE), flags_text)
+  trains = settings.do_train and workers.any(not known)
+  describes = trains or not known  # Else what training recorded stays.
+  if (
+    workers.is_chief and trains and not run_directory.has_state(directory)
+  ):  # Of a training that is about to begin.
+    run_directory.remove(directory, "checkpoints", run_directory.RESULTS_FILE)
+  if workers.is_chief and (
+    trains or (describes and not files.exists(os.path.join(directory, run_directory.RUN_FILE)))
+  ):
+    run_directory.write_run_file(directory, task, settings, start, content)
+    run_directory.write_start(directory, task.spec, model.config, start.tokenizer, flags_text)
 
-  made: dict[str, Outputs] = {}
+  outputs: dict[str, Outputs] = {}
   if trains and train_features is not None:
     initialize.load_encoder_weights(model, start, seed=seed)
-    # Each worker has its own, equal but for rounding; whether training goes on is the chief's decision.
-    evaluation = Evaluation(predict, splits["eval"], lambda outputs: workers.of_chief(task.evaluate(outputs)))
     trained = train(
       model,
       task,
       settings,
       features=train_features,
-      evaluate=evaluation,
-      on_best=evaluation.keep,
+      predict=lambda: predict(splits["eval"]),
+      # Each worker has its own, equal but for rounding; whether training goes on is the chief's decision.
+      evaluate=lambda found: workers.of_chief(task.evaluate(found)),
       strategy=strategy,
       directory=directory,
       writes=workers.is_chief,
       callbacks=callbacks,
     )
-    earlier = {**dataclasses.asdict(trained), "seed": seed}
-    if evaluation.best is not None:
-      made["eval"] = evaluation.best
+    known = trained.results()
+    if trained.outputs is not None:
+      outputs["eval"] = trained.outputs
   else:
     _load_finished(model, directory, start, settings)
-  for name, features in splits.items():
-    if name not in made:
-      made[name] = predict(features, name=name)
+  outputs |= {name: predict(features, name=name) for name, features in splits.items() if name not in outputs}
 
-  metrics = workers.of_chief(_metrics(task, made, splits))
-  results = {**reporting.head(task, source), **(earlier or {"seed": seed}), **metrics}
+  metrics = workers.of_chief(_metrics(task, outputs, splits))
+  results = {**reporting.head(task, source), **known, "seed": seed, **metrics}
   if workers.is_chief:
     spec = task.spec.settled(metrics)
-    if not described:
+    if describes:
       spec.save(directory)
-      card = reporting.model_card(
-        task, settings, results, own_weights=run_directory.best_weights(directory) is not None
-      )
+      own = run_directory.best_weights(directory) is not None
+      card = reporting.model_card(task, settings, results, own_weights=own)
       run_directory.write_text(os.path.join(directory, run_directory.CARD_FILE), card)
-    for name, outputs in made.items():
-      task.write_predictions(outputs, name, directory, spec=spec)
-    if "eval" in made:
-      task.plot(made["eval"], os.path.join(directory, PLOT_FILE))
+    for name, found in outputs.items():
+      task.write_predictions(found, name, directory, spec=spec)
+    if "eval" in outputs:
+      task.plot(outputs["eval"], os.path.join(directory, PLOT_FILE))
     run_directory.write_json(os.path.join(directory, run_directory.RESULTS_FILE), results)
     run_directory.remove(directory, run_directory.STATE)  # Three times the size of the weights.
-  return _SeedRun(directory=directory, results=results, metrics=metrics, trained=trains)
+  return results
 
 
-def _earlier_results(directory: str, *, evaluates: bool) -> dict[str, Any] | None:
-  """What an earlier command found of these weights and this one does not find anew; None of an unfinished run."""
+def _known_results(directory: str, *, evaluates: bool) -> dict[str, Any]:
+  """What an earlier command found of these weights and this one does not find anew; empty of an unfinished run."""
+  if run_directory.best_weights(directory) is None:
+    return {}
   results = run_directory.read_results(directory)
-  if not results or run_directory.best_weights(directory) is None:
-    return None
-  if not evaluates:  # Prediction alone adds to what is known; of other test data nothing is.
-    return {key: value for key, value in results.items() if not key.startswith("test")}
-  of_training = {field.name for field in dataclasses.fields(Trained)} | {"seed"}
-  return {key: value for key, value in results.items() if key in of_training}
+  if evaluates:
+    return {key: value for key, value in results.items() if key in TRAINED}
+  return {key: value for key, value in results.items() if not key.startswith("test")}
 
 
 def _load_finished(model: Any, directory: str, start: Start, settings: FineTuneSettings) -> None:
@@ -311,13 +292,13 @@ def _load_finished(model: Any, directory: str, start: Start, settings: FineTuneS
 
 
 def _metrics(
-  task: FineTuningTask, made: Mapping[str, Outputs], splits: Mapping[str, FeatureSet]
+  task: FineTuningTask, outputs: Mapping[str, Outputs], splits: Mapping[str, FeatureSet]
 ) -> dict[str, float]:
   """Those of "eval" under their names, those of other splits behind the split's."""
-  metrics = task.evaluate(made["eval"]) if "eval" in made else {}
-  for name, outputs in made.items():
+  metrics = task.evaluate(outputs["eval"]) if "eval" in outputs else {}
+  for name, of_split in outputs.items():
     if name != "eval" and (name.startswith("eval") or splits[name].labels is not None):
-      found = task.evaluate(outputs, name)
+      found = task.evaluate(of_split, name)
       metrics |= {f"{name.removeprefix('eval_')}_{key}": value for key, value in found.items()}
   return {key: float(value) for key, value in metrics.items()}
 
@@ -325,30 +306,23 @@ def _metrics(
 def _finish_seeds(
   task: FineTuningTask,
   settings: FineTuneSettings,
-  runs: Mapping[int, _SeedRun],
+  runs: Mapping[int, Mapping[str, Any]],
   output_dir: str,
   flags_text: str,
   *,
   writes: bool,
 ) -> dict[str, Any]:
-  """The results of several seeds, and the best one's run as that of the whole directory."""
-  before = run_directory.read_results(output_dir)
-  scored = {seed: run.metrics for seed, run in runs.items() if task.best_metric in run.metrics}
-  # Also where an earlier command was killed before it came here.
-  chooses = any(run.trained for run in runs.values()) or set(before.get("seeds", ())) != set(map(str, runs))
-  best_seed = before["best_seed"] if before.get("best_seed") in runs else settings.seeds[0]
-  if scored and chooses:
-    best_seed = max(scored, key=lambda seed: scored[seed][task.best_metric])
-  best = runs[best_seed]
-  head = reporting.head(task, best.results["init_checkpoint"])
-  of_seeds = {seed: {k: v for k, v in run.results.items() if k not in head} for seed, run in runs.items()}
-  # Prediction alone adds to what is known; of other test data nothing is.
-  known = {} if scored else {key: value for key, value in before.items() if not key.startswith("test")}
-  results = {**known, **head}
-  results |= reporting.summarize(of_seeds, scored, best_seed=best_seed)
+  """The results of several seeds (seed → its own), and copies of the best one's files for the whole directory."""
+  before = run_directory.read_results(output_dir).get("best_seed")
+  best_seed = before
+  if settings.do_train or before not in runs:
+    best_seed = max(runs, key=lambda seed: runs[seed].get(task.best_metric, -math.inf))
+  results = reporting.summarize(runs, reporting.head(task, ""), best_seed=best_seed)
   if writes:
-    run_directory.copy_run(best.directory, output_dir, with_weights=chooses)
-    if flags_text and chooses:
+    new = settings.do_train or best_seed != before
+    directory = os.path.join(output_dir, f"seed_{best_seed}")
+    run_directory.copy_run(directory, output_dir, with_weights=new)
+    if flags_text and new:
       run_directory.write_text(os.path.join(output_dir, run_directory.FLAGS_FILE), flags_text)
     run_directory.write_json(os.path.join(output_dir, run_directory.RESULTS_FILE), results)
   return results
@@ -359,13 +333,17 @@ def _finish_seeds(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trained:
-  """What training leaves beside the weights: for results.json."""
+  """What training leaves beside the weights; `outputs` are those of the best ones, if this process found them."""
 
-  best_step: int
-  train_steps: int
+  progress: Progress
   train_examples: int
-  train_seconds: float
-  history: dict[int, dict[str, float]]
+  outputs: Outputs | None
+
+  def results(self) -> dict[str, Any]:
+    """For results.json; the names are `TRAINED`."""
+    progress = self.progress
+    values = progress.best_step, progress.step, self.train_examples, progress.seconds, progress.history
+    return dict(zip(TRAINED, values, strict=True))
 
 
 def check_model(task: FineTuningTask, settings: FineTuneSettings, start: Start) -> None:
@@ -434,8 +412,8 @@ def train(
   settings: FineTuneSettings,
   *,
   features: FeatureSet,
-  evaluate: Callable[[], dict[str, float]],
-  on_best: Callable[[], None] = lambda: None,
+  predict: Callable[[], Outputs],
+  evaluate: Callable[[Outputs], dict[str, float]],
   strategy: tf.distribute.Strategy,
   directory: str,
   writes: bool = True,
@@ -449,8 +427,7 @@ def train(
     model: of `build_model` on this `strategy`, with the weights to start from.
     task, settings: the loss and the metric; how, and the seed of the order of examples.
     features: the training examples.
-    evaluate: → metrics of the model as it is.
-    on_best: called where what was evaluated last is the best so far.
+    predict, evaluate: → the outputs of the model as it is for the evaluation data → metrics.
     directory: the seed's; `writes`: whether this process writes there, or another one does.
     callbacks: Keras callbacks beside the engine's.
   """
@@ -461,8 +438,8 @@ def train(
   compile_model(model, task, settings, schedule, strategy=strategy)
   state = engine_callbacks.TrainingState(model, directory, writes=writes)
   evaluation = engine_callbacks.EvaluateAndKeepBest(
+    predict=predict,
     evaluate=evaluate,
-    on_best=on_best,
     state=state,
     best_metric=task.best_metric,
     num_steps=num_steps,
@@ -492,13 +469,7 @@ def train(
     callbacks=[evaluation, *writers, *callbacks],
   )
   state.assign_best()
-  return Trained(
-    best_step=evaluation.progress.best_step,
-    train_steps=evaluation.progress.step,
-    train_examples=len(features),
-    train_seconds=evaluation.progress.seconds,
-    history=evaluation.progress.history,
-  )
+  return Trained(progress=evaluation.progress, train_examples=len(features), outputs=evaluation.best_outputs)
 
 
 def _num_steps(settings: FineTuneSettings, count: int) -> int:

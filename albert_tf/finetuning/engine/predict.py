@@ -1,6 +1,6 @@
 """The outputs of a model for every row of a split, in order, on all replicas."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 import dataclasses
 from typing import Any
 
@@ -98,25 +98,6 @@ class _Split:
   features: FeatureSet  # Held, so that its `id` stays its own.
   parts: Sequence[np.ndarray]
   batches: Iterable[Any]
-
-
-class Evaluation:
-  """Evaluates a split, and keeps the outputs of the best weights, so that they are not computed once more."""
-
-  def __init__(
-    self, predict: Predictor, features: FeatureSet, evaluate: Callable[[Outputs], dict[str, float]]
-  ):
-    self._predict, self._features, self._evaluate = predict, features, evaluate
-    self._last: Outputs | None = None
-    self.best: Outputs | None = None  # None also where an earlier process has found the best.
-
-  def __call__(self) -> dict[str, float]:
-    self._last = self._predict(self._features)
-    return self._evaluate(self._last)
-
-  def keep(self) -> None:
-    """What was evaluated last is the best so far."""
-    self.best = self._last
 
 
 def _stacked(column: list[np.ndarray]) -> Any:

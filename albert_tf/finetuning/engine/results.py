@@ -20,27 +20,33 @@ def head(task: FineTuningTask, source: str) -> dict[str, Any]:
 
 
 def summarize(
-  runs: Mapping[int, Mapping[str, Any]], metrics: Mapping[int, Mapping[str, float]], *, best_seed: int
+  runs: Mapping[int, Mapping[str, Any]], head: Mapping[str, Any], *, best_seed: int
 ) -> dict[str, Any]:
-  """The metrics of the best seed's model, and median and spread of all.
+  """What results.json holds of several seeds: the best one's metrics, and median and spread of all.
 
   Args:
     runs: seed → its results.
-    metrics: seed → its metrics; empty where nothing was evaluated.
+    head: of `head`; what it names is said once.
     best_seed: whose model is that of the directory.
   """
-  summary: dict[str, Any] = {"best_seed": best_seed}
-  if metrics:
-    columns = {key: [of_seed[key] for of_seed in metrics.values()] for key in metrics[best_seed]}
-    summary |= {
-      **metrics[best_seed],
-      "median": {key: statistics.median(values) for key, values in columns.items()},
-      "spread": {
-        key: {"min": min(values), "max": max(values), "standard_deviation": statistics.stdev(values)}
-        for key, values in columns.items()
-      },
+  best = runs[best_seed]
+  found = {
+    key: [of_seed[key] for of_seed in runs.values()]
+    for key, value in best.items()
+    if isinstance(value, float)
+    and key != "train_seconds"
+    and all(key in of_seed for of_seed in runs.values())
+  }
+  summary = {**{key: best[key] for key in head if key in best}, "best_seed": best_seed}
+  if found:
+    summary |= {key: best[key] for key in found}
+    summary["median"] = {key: statistics.median(values) for key, values in found.items()}
+    summary["spread"] = {
+      key: {"min": min(values), "max": max(values), "standard_deviation": statistics.stdev(values)}
+      for key, values in found.items()
     }
-  return {**summary, "seeds": {str(seed): dict(values) for seed, values in runs.items()}}
+  seeds = {str(seed): {k: v for k, v in run.items() if k not in head} for seed, run in runs.items()}
+  return {**summary, "seeds": seeds}
 
 
 def shown(name: str, value: float) -> str:

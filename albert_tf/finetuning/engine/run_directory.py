@@ -24,11 +24,13 @@ import tensorflow as tf
 
 from albert_tf import __version__, compat, files
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
+from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TASK_FILE, TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.tasks.base import FineTuningTask
+from albert_tf.tokenization import Tokenizer
 
 RUN_FILE, RESULTS_FILE, CONFIG_FILE = "run.json", "results.json", "albert_config.json"
 FLAGS_FILE, METRICS_FILE, CARD_FILE = "flags.txt", "metrics.jsonl", "README.md"
@@ -172,6 +174,17 @@ def write_run_file(
     "versions": versions,
   }
   write_json(os.path.join(directory, RUN_FILE), record)
+
+
+def write_start(
+  directory: str, spec: TaskSpec, config: AlbertConfig, tokenizer: Tokenizer, flags_text: str
+) -> None:
+  """What the weights need to be a model: the task, the configuration, the tokenizer; and the command's flags."""
+  spec.save(directory)
+  write_text(os.path.join(directory, CONFIG_FILE), config.to_json_string())
+  tokenizer.save_pretrained(directory)
+  if flags_text:
+    write_text(os.path.join(directory, FLAGS_FILE), flags_text)
 
 
 def best_weights(directory: str) -> str | None:
