@@ -313,11 +313,11 @@ def _finish_seeds(
   writes: bool,
 ) -> dict[str, Any]:
   """The results of several seeds (seed → its own), and copies of the best one's files for the whole directory."""
-  before = run_directory.read_results(output_dir).get("best_seed")
+  before = run_directory.read_results(output_dir).get("best_seed", -1)
   if settings.do_train or before not in runs:
     best_seed = max(runs, key=lambda seed: runs[seed].get(task.best_metric, -math.inf))
   else:
-    best_seed = int(before)
+    best_seed = before
   results = reporting.summarize(runs, reporting.head(task, ""), best_seed=best_seed)
   if writes:
     new = settings.do_train or best_seed != before
