@@ -10,6 +10,7 @@ import numpy as np
 from albert_tf import files, tokenization
 from albert_tf.checkpoints import bundle, huggingface
 from albert_tf.configs import AlbertConfig
+from albert_tf.configs.json_keys import read_json_object
 from albert_tf.errors import UserError
 from albert_tf.tokenization import Tokenizer, TokenizerConfig
 from albert_tf.tokenization.config import WordPieceConfig
@@ -101,9 +102,34 @@ def read_checkpoint(path: str, *, config_file: str = "") -> Checkpoint:
   if not path:
     raise UserError("A checkpoint path is needed. Received: an empty path. Name a directory or a prefix.")
   found, location = find_checkpoint(path)
-  if found == "huggingface":
-    return _read_huggingface(location, config_file=config_file)
-  return _read_bundle(location, config_file=config_file)
+  is_huggingface = found == "huggingface"
+  names = ("config.json",) if is_huggingface else ("albert_config.json", "assets/albert_config.json")
+  config_path = find_config(location, config_file=config_file, names=names)
+  config = AlbertConfig.from_json_file(config_path, huggingface=is_huggingface or None)
+  slots: dict[str, np.ndarray] = {}
+  step = 0
+  if is_huggingface:
+    architectures = tuple(read_json_object(config_path).get("architectures") or ())
+    variables, dropped = huggingface.to_original(
+      huggingface.read_tensors(location), config, architectures=architectures, source=location
+    )
+  else:
+    variables = _without_module_prefix(bundle.read_bundle(location), location)
+    step = int(variables.pop("global_step", 0))
+    slots = {name: v for name, v in variables.items() if (m := _SLOT.match(name)) and m["name"] in variables}
+    state = [name for name in variables if name.startswith(bundle.HOST_PREFIX)]
+    dropped = [(name, "training state of a run, not a weight") for name in state]
+    variables = {name: value for name, value in variables.items() if name not in {*slots, *state}}
+  return Checkpoint(
+    config=config,
+    variables={name: _as_float32(name, value, location) for name, value in variables.items()},
+    slots=slots,
+    global_step=step,
+    tokenizer=find_tokenizer(os.path.dirname(config_path)),
+    dropped=tuple(dropped),
+    path=location,
+    directory=os.path.dirname(config_path) or ".",
+  )
 
 
 def find_checkpoint(path: str) -> tuple[str, str]:
@@ -154,50 +180,6 @@ def find_config(weights: str, *, config_file: str, names: tuple[str, ...]) -> st
   raise UserError(
     f"A checkpoint needs its configuration. Received: {weights} without {names[0]} beside it. "
     "Put the file there, or name it with --albert_config_file."
-  )
-
-
-def _read_huggingface(path: str, *, config_file: str) -> Checkpoint:
-  config_path = find_config(path, config_file=config_file, names=("config.json",))
-  config = AlbertConfig.from_json_file(config_path, huggingface=True)
-  architectures = huggingface.read_architectures(config_path)
-  variables, dropped = huggingface.to_original(
-    huggingface.read_tensors(path), config, architectures=architectures, source=path
-  )
-  return Checkpoint(
-    config=config,
-    variables={name: _as_float32(name, value, path) for name, value in variables.items()},
-    tokenizer=find_tokenizer(os.path.dirname(config_path)),
-    dropped=tuple(dropped),
-    path=path,
-    directory=os.path.dirname(config_path) or ".",
-  )
-
-
-def _read_bundle(prefix: str, *, config_file: str) -> Checkpoint:
-  names = ("albert_config.json", "assets/albert_config.json")
-  config_path = find_config(prefix, config_file=config_file, names=names)
-  config = AlbertConfig.from_json_file(config_path)
-  tensors = _without_module_prefix(bundle.read_bundle(prefix), prefix)
-  slots = {
-    name: value for name, value in tensors.items() if (m := _SLOT.match(name)) and m["name"] in tensors
-  }
-  dropped = [
-    (name, "training state of a run, not a weight") for name in tensors if name.startswith(bundle.HOST_PREFIX)
-  ]
-  left_out = {*slots, "global_step", *(name for name, _ in dropped)}
-  variables = {
-    name: _as_float32(name, value, prefix) for name, value in tensors.items() if name not in left_out
-  }
-  return Checkpoint(
-    config=config,
-    variables=variables,
-    slots=slots,
-    global_step=int(tensors.get("global_step", 0)),
-    tokenizer=find_tokenizer(os.path.dirname(config_path)),
-    dropped=tuple(dropped),
-    path=prefix,
-    directory=os.path.dirname(config_path) or ".",
   )
 
 

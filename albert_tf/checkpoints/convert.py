@@ -11,7 +11,7 @@ from albert_tf import files
 from albert_tf.checkpoints import bundle, fast_tokenizer, huggingface
 from albert_tf.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from albert_tf.checkpoints.load import MatchReport, match
-from albert_tf.checkpoints.name_map import expand_sharing, expected_entries, heads_present
+from albert_tf.checkpoints.name_map import encoder_entries, expand_sharing, head_entries, heads_present
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.conversion import ConvertOptions
 from albert_tf.errors import UserError
@@ -54,9 +54,11 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
   if options.spm_model_file:
     named = find_tokenizer(options.spm_model_file) or find_model(options.spm_model_file)
     checkpoint = dataclasses.replace(checkpoint, tokenizer=named)
+  heads = heads_present(checkpoint.config, checkpoint.variables)
   report = match(
     checkpoint.variables,
-    expected_entries(checkpoint.config, checkpoint.variables),
+    encoder_entries(checkpoint.config)
+    + [entry for head in heads for entry in head_entries(checkpoint.config, head)],
     allow_missing=options.allow_missing,
     allow_unused=options.allow_unused,
     source=checkpoint.path,
@@ -70,7 +72,7 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
     report,
     dropped=tuple(dropped),
     notes=_notes(checkpoint, options),
-    heads=tuple(heads_present(checkpoint.config, report.matched)),
+    heads=tuple(heads),
   )
   variables = {name: checkpoint.variables[name] for name in report.matched}
   config, weights, slots = _unshare(checkpoint, variables, options)

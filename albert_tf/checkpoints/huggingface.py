@@ -11,7 +11,6 @@ import safetensors.numpy
 from albert_tf import files
 from albert_tf.checkpoints.name_map import HEADS, Entry, encoder_entries, head_entries, heads_present
 from albert_tf.configs import AlbertConfig
-from albert_tf.configs.json_keys import read_json_object
 from albert_tf.errors import UserError
 
 SAFETENSORS_FILE = "model.safetensors"
@@ -47,11 +46,6 @@ def read_tensors(path: str) -> dict[str, np.ndarray]:
       f"A weights file must be complete and undamaged. Received: {path} ({str(error).splitlines()[0]}). "
       "Copy it again."
     ) from error
-
-
-def read_architectures(config_path: str) -> tuple[str, ...]:
-  """The `architectures` of a `config.json`."""
-  return tuple(read_json_object(config_path).get("architectures") or ())
 
 
 def to_original(

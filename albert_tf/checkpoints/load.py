@@ -122,8 +122,8 @@ def _refuse_unless_allowed(names: Sequence[str], allowed: str, *, state: str, so
     )
     more = f", and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
     raise UserError(
-      f"{rule} Received: {source}, {state}: {', '.join(refused[:_SHOWN])}{more}. Give the configuration and the "
-      f"checkpoint of an ALBERT that belong together; if it is meant, convert_checkpoint.py takes "
+      f"{rule} Received: {source}, {state}: {', '.join(refused[:_SHOWN])}{more}. Give the configuration that it was "
+      f"made with and, to continue a run, its optimizer. If it is meant, convert_checkpoint.py takes "
       f"--allow_{state}=REGEX, as load_weights does."
     )
 

@@ -122,17 +122,6 @@ def head_entries(config: AlbertConfig, head: str) -> list[Entry]:
   return list(_entries(config, _HEADS[head], "", ""))
 
 
-def expected_entries(config: AlbertConfig, present: Iterable[str]) -> list[Entry]:
-  """The encoder's variables, and those of each head of which `present` holds at least one name."""
-  names = set(present)
-  entries = encoder_entries(config)
-  for head in HEADS:
-    of_head = head_entries(config, head)
-    if any(entry.name in names for entry in of_head):
-      entries += of_head
-  return entries
-
-
 def heads_present(config: AlbertConfig, present: Iterable[str]) -> list[str]:
   """Heads of which at least one variable is there."""
   names = set(present)

@@ -6,10 +6,8 @@ import tensorflow as tf
 
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
-from albert_tf.modeling.base import ConfigLayer
 from albert_tf.modeling.dot_product_attention import lean_attention, plain_attention
-from albert_tf.modeling.dropout import dropout, split_seed
-from albert_tf.modeling.layer_norm import LayerNorm
+from albert_tf.modeling.layers import ConfigLayer, LayerNorm, dropout, split_seed
 
 
 @keras.saving.register_keras_serializable("albert_tf")

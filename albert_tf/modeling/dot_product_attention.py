@@ -6,7 +6,7 @@ import math
 import tensorflow as tf
 
 from albert_tf.compat import device_kind
-from albert_tf.modeling.dropout import dropout
+from albert_tf.modeling.layers import dropout
 
 # Added to the score of a padded key (original code); finite, so that a row of padding stays finite.
 MASKED_SCORE = -10000.0

@@ -7,9 +7,7 @@ import tensorflow as tf
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.modeling.base import ConfigLayer
-from albert_tf.modeling.dropout import dropout
-from albert_tf.modeling.layer_norm import LayerNorm
+from albert_tf.modeling.layers import ConfigLayer, LayerNorm, dropout
 
 
 @keras.saving.register_keras_serializable("albert_tf")

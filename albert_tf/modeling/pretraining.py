@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
-from albert_tf.modeling.base import ConfigModel
 from albert_tf.modeling.encoder import Encoder
+from albert_tf.modeling.layers import ConfigModel
 from albert_tf.modeling.pretraining_heads import MaskedLmHead, SentenceOrderHead
 from albert_tf.modeling.text_inputs import integers, text_inputs
 from albert_tf.modeling.variables import named_variables

@@ -6,8 +6,7 @@ import tensorflow as tf
 
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
-from albert_tf.modeling.base import ConfigLayer
-from albert_tf.modeling.layer_norm import LayerNorm
+from albert_tf.modeling.layers import ConfigLayer, LayerNorm
 
 
 def _product_in_float32(rows: tf.Tensor, table: tf.Tensor) -> tf.Tensor:

@@ -14,7 +14,7 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TASK_FILE, TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.modeling import Encoder
-from albert_tf.modeling.dropout import resolve_seed, split_seed
+from albert_tf.modeling.layers import resolve_seed, split_seed
 from albert_tf.modeling.micro_batches import sum_over_micro_batches
 from albert_tf.modeling.text_inputs import integers, text_inputs
 from albert_tf.models.text_model import TextModel

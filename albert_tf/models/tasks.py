@@ -1,6 +1,6 @@
 """The models of downstream tasks: classification, multiple choice, tagging, question answering."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -71,11 +71,25 @@ class AlbertClassifier(_WithLabels):
     return "classification" if num_labels > 1 else "regression"
 
   def checked_labels(self, labels: Any) -> Any:
-    """Class ids, for names of classes too."""
-    values = np.asarray(labels)
+    """Class ids, for names of classes too; those beyond the model's would only give NaN on an accelerator."""
+    values, names = np.asarray(labels), self.task.label_names
     if values.size and isinstance(values.flat[0], str):
-      return class_ids(values, self.task.label_names)
-    check_class_ids(values, self.task.num_labels)
+      unknown = sorted(set(values.ravel().tolist()) - set(names))
+      if unknown:
+        raise UserError(
+          f"Labels given as texts must be the model's label_names, {', '.join(names) or 'of which it has none'}. "
+          f"Received: {', '.join(map(repr, unknown[:4]))}. Give label_names to from_pretrained, or number the classes."
+        )
+      places = {name: place for place, name in enumerate(names)}
+      return np.array([places[name] for name in values.flat]).reshape(values.shape)
+    if values.ndim != 1 or len(names) < 2 or not np.issubdtype(values.dtype, np.integer):
+      return labels
+    wrong = np.flatnonzero((values < 0) | (values >= len(names)))
+    if len(wrong):
+      raise UserError(
+        f"Labels must be from 0 to {len(names) - 1}. Received: {values[wrong[0]]} in row {wrong[0]}"
+        f"{f' and {len(wrong) - 1:,} more' if len(wrong) > 1 else ''}. Number the classes from 0, or raise num_labels."
+      )
     return labels
 
 
@@ -204,27 +218,3 @@ def make_model(task: TaskSpec, config: AlbertConfig, **options: Any) -> TaskMode
     **options: of the class and of `keras.Model`, such as `head_options` and `dtype`.
   """
   return model_class(task)(config, task=task, **options)
-
-
-def class_ids(names: np.ndarray, label_names: Sequence[str]) -> np.ndarray:
-  """The place of each name among the model's; a `UserError` for one that is not there."""
-  unknown = sorted(set(names.ravel().tolist()) - set(label_names))
-  if unknown:
-    raise UserError(
-      f"Labels given as texts must be the model's label_names, {', '.join(label_names) or 'of which it has none'}. "
-      f"Received: {', '.join(map(repr, unknown[:4]))}. Give label_names to from_pretrained, or number the classes."
-    )
-  places = {name: place for place, name in enumerate(label_names)}
-  return np.array([places[name] for name in names.flat]).reshape(names.shape)
-
-
-def check_class_ids(labels: np.ndarray, num_labels: int) -> None:
-  """Raises a `UserError` for class ids `[n]` beyond the model's; a loss on an accelerator would only give NaN."""
-  if labels.ndim != 1 or num_labels < 2 or not np.issubdtype(labels.dtype, np.integer):
-    return
-  wrong = np.flatnonzero((labels < 0) | (labels >= num_labels))
-  if len(wrong):
-    raise UserError(
-      f"Labels must be from 0 to {num_labels - 1}. Received: {labels[wrong[0]]} in row {wrong[0]}"
-      f"{f' and {len(wrong) - 1:,} more' if len(wrong) > 1 else ''}. Number the classes from 0, or raise num_labels."
-    )

@@ -14,7 +14,7 @@ from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.compat import keras, raw_variable
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.modeling.base import ConfigModel
+from albert_tf.modeling.layers import ConfigModel
 from albert_tf.modeling.variables import (
   merged_values,
   named_variables,

@@ -30,20 +30,16 @@ _HEADS = {
 def start_weights(variables: Mapping[str, tf.Variable], settings: PretrainingSettings) -> str:
   """Gives a model the weights that its run starts from, every one accounted for; returns in words where they are from.
 
-  Without `init_checkpoint` they are the initial values of the seed. Else it may be a run, of the original release, of
-  TF-Hub or of Hugging Face. A head of pretraining that it has nothing of starts anew: masked LM; sentence order, and
-  the pooler, which nothing else reads. A head of fine-tuning is left out. All else must be there.
-
-  A model of another depth may take them where layers share whole blocks (`sharing="all"`): they are the same
-  variables at any depth. With groups, both must have the same number, and group g gives to group g.
+  Without `init_checkpoint` they are the initial values of the seed. A head of pretraining that the checkpoint has
+  nothing of starts anew, and the pooler; a head of fine-tuning is left out. Where layers share whole blocks
+  (`sharing="all"`) the checkpoint may be of another depth.
 
   Args:
     variables: checkpoint name → variable, of a model of `settings.model`.
     settings: of the run.
 
   Raises:
-    UserError: a weight on one side only or of another shape, weights or a vocabulary that would mean something else
-      here, or layers that would have none.
+    UserError: a weight on one side only or of another shape, or weights or a vocabulary that would mean something else.
 
   Reference: ALBERT table 11, whose deeper models start from the one before.
   """

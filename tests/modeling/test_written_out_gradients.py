@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.modeling.dense import gelu
+from albert_tf.modeling.layers import gelu
 from albert_tf.modeling.losses import masked_lm_sums
 
 V = 11

@@ -99,7 +99,7 @@ def test_a_checkpoint_of_another_model_is_refused(copied, tmp_path):
   foreign = {name: value for name, value in values.items() if "pooler" not in name}
   foreign["bert/encoder/strange"] = np.zeros(3, np.float32)
   write_bundle(str(checkpoints / "model.ckpt-13"), foreign)
-  with pytest.raises(UserError, match=r"model\.ckpt-13, missing: bert/pooler/dense/bias"):
+  with pytest.raises(UserError, match=r"model\.ckpt-13, missing: .*bert/pooler/dense/bias"):
     run_pretraining(copied)
   write_bundle(str(checkpoints / "model.ckpt-13"), {k: v for k, v in values.items() if "albert_tf/" not in k})
   with pytest.raises(

@@ -1,4 +1,7 @@
-"""A linear map over the last axis, with the original's initialisation and precision rules, and the activations."""
+"""What all layers are made of: dropout, LayerNorm, activations, a linear map, bases with a configuration.
+
+Layers' checkpoint names are in `checkpoint_items`; see `variables.named_variables`.
+"""
 
 from collections.abc import Callable
 import math
@@ -6,10 +9,101 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.compat import keras
+from albert_tf.compat import ModelBase, keras
+from albert_tf.configs import AlbertConfig
 
 _GELU_C = math.sqrt(2.0 / math.pi)
 _GELU_CA = 0.044715 * _GELU_C
+
+
+def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
+  """Zeroes a share `rate` of `x` and scales the rest by `1 / (1 - rate)`.
+
+  Args:
+    x: any shape.
+    rate: probability of zeroing an entry, in [0, 1).
+    seed: int32 `[2]`, the whole randomness of the mask; None means no dropout.
+
+  Returns:
+    A tensor like `x`; `x` itself where `rate` is 0 or `seed` is None.
+  """
+  if rate == 0.0 or seed is None:
+    return x
+  return tf.nn.experimental.stateless_dropout(x, rate=rate, seed=seed)
+
+
+def split_seed(seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
+  """`count` independent seeds derived from one, or as many None."""
+  if seed is None:
+    return [None] * count
+  children = tf.random.stateless_uniform([count, 2], seed=seed, minval=None, maxval=None, dtype=tf.int32)
+  return tf.unstack(children, num=count)
+
+
+def resolve_seed(seed: tf.Tensor | None, *, training: bool | None) -> tf.Tensor | None:
+  """The seed a training call uses: the caller's, or a fresh one; None at inference.
+
+  `model.fit` passes no seed: then `keras.utils.set_random_seed` governs it.
+  """
+  if not training:
+    return None
+  if seed is not None:
+    return seed
+  return tf.random.uniform([2], minval=0, maxval=tf.int32.max, dtype=tf.int32)
+
+
+def moments(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+  r"""Mean and biased variance over the last axis, kept; float32.
+
+  Of 16-bit values in one pass, $\mathrm{E}[x^2] - \mu^2$: what that loses in float32 is less than what their own
+  rounding has lost. Of float32 values in two.
+  """
+  one_pass = x.dtype.size < 4
+  x = tf.cast(x, tf.float32)
+  if not one_pass:
+    return tf.nn.moments(x, axes=[-1], keepdims=True)
+  mean = tf.reduce_mean(x, axis=-1, keepdims=True)
+  return mean, tf.maximum(tf.reduce_mean(x * x, axis=-1, keepdims=True) - mean * mean, 0.0)
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class LayerNorm(keras.layers.Layer):
+  r"""$y = \gamma (x - \mu) / \sqrt{\sigma^2 + \epsilon} + \beta$ over the last axis.
+
+  Biased variance. Everything is float32 under any precision policy, the result
+  too: the caller casts it back.
+
+  Args:
+    epsilon: 1e-12 in ALBERT; Keras's default is 1e-3.
+
+  Reference: arXiv 1607.06450, equation 4.
+  """
+
+  def __init__(self, *, epsilon: float = 1e-12, **kwargs: Any):
+    kwargs["dtype"] = "float32"  # A float32 island: gamma and beta too.
+    super().__init__(**{**kwargs, "autocast": False})  # `moments` must see the type x comes in.
+    self.epsilon = epsilon
+
+  def build(self, input_shape: Any) -> None:
+    width = int(input_shape[-1])
+    self.gamma = self.add_weight(name="gamma", shape=(width,), initializer="ones")
+    self.beta = self.add_weight(name="beta", shape=(width,), initializer="zeros")
+    self.built = True
+
+  def call(self, x: tf.Tensor) -> tf.Tensor:
+    mean, variance = moments(x)
+    x = tf.cast(x, tf.float32)
+    scale = self.gamma * tf.math.rsqrt(variance + self.epsilon)
+    return x * scale + (self.beta - mean * scale)
+
+  def compute_output_shape(self, input_shape: Any) -> Any:
+    return input_shape
+
+  def checkpoint_items(self) -> dict[str, Any]:
+    return {"beta": self.beta, "gamma": self.gamma}
+
+  def get_config(self) -> dict[str, Any]:
+    return {**super().get_config(), "epsilon": self.epsilon}
 
 
 @tf.custom_gradient
@@ -153,3 +247,66 @@ class Dense(keras.layers.Layer):
       "join_rows": self.join_rows,
       "lora_rank": self.lora_rank,
     }
+
+
+class ConfigLayer(keras.layers.Layer):
+  """Holds the configuration and carries it through Keras's serialisation.
+
+  Args:
+    config: the model's configuration.
+    accelerated, lora_rank: see `Encoder`.
+  """
+
+  def __init__(self, config: AlbertConfig, *, accelerated: bool = False, lora_rank: int = 0, **kwargs: Any):
+    super().__init__(**kwargs)
+    self.config = config
+    self.accelerated = accelerated
+    self.lora_rank = lora_rank
+
+  def _dense(self, units: int, name: str, **kwargs: Any) -> Dense:
+    """A part of this layer, with its precision and the configuration's initialisation."""
+    return Dense(
+      units,
+      initializer_range=self.config.initializer_range,
+      join_rows=not self.accelerated,
+      lora_rank=self.lora_rank,
+      name=name,
+      dtype=self.dtype_policy,
+      **kwargs,
+    )
+
+  def get_config(self) -> dict[str, Any]:
+    return {
+      **super().get_config(),
+      "config": self.config.to_dict(),
+      "accelerated": self.accelerated,
+      "lora_rank": self.lora_rank,
+    }
+
+  @classmethod
+  def from_config(cls, config: dict[str, Any]) -> "ConfigLayer":
+    return cls(**{**config, "config": AlbertConfig.from_dict(config["config"])})
+
+
+class ConfigModel(ModelBase):
+  """As `ConfigLayer`, for models.
+
+  Args:
+    config: the model's configuration.
+    preprocessor: a layer that makes ids of strings, for models that take them; see `models.text_model.TextModel`.
+  """
+
+  built: bool  # Keras sets it.
+
+  def __init__(self, config: AlbertConfig, *, preprocessor: Any = None, **kwargs: Any):
+    super().__init__(**kwargs, autocast=False)  # Ids would lose digits in bfloat16.
+    self.config = config
+    self.preprocessor = preprocessor
+
+  def get_config(self) -> dict[str, Any]:
+    return {**super().get_config(), "name": self.name, "config": self.config.to_dict()}
+
+  @classmethod
+  def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
+    del custom_objects
+    return cls(**{**config, "config": AlbertConfig.from_dict(config["config"])})
