@@ -166,21 +166,6 @@ def test_metrics_by_hand():
   assert METRICS["matthews_correlation"](labels, np.ones(6, int)) == 0.0
 
 
-@pytest.mark.parametrize(
-  ("content", "message"),
-  [
-    ("Quality\t#1 ID\n1\t2\n", r"which has Quality, #1 ID"),
-    ("", "empty"),
-    ("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n", "empty"),
-    ("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t1\t2\tA\tB\n1\tA\n", "line 3"),
-  ],
-)
-def test_a_broken_file_is_named(tmp_path, content, message):
-  (tmp_path / "train.tsv").write_text(content)
-  with pytest.raises(UserError, match=message):
-    GlueTextTask("mrpc", data_dir=str(tmp_path), tokenizer=tokenizer())
-
-
 def test_wrong_names_and_labels(tmp_path):
   with pytest.raises(UserError, match="mrpc"):
     glue.find_task("mrcp")

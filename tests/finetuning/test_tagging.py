@@ -1,7 +1,6 @@
 """Tagging: reading files, words to pieces and back, scores."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -79,11 +78,6 @@ def test_json_lines(tmp_path):
   [
     ("a.jsonl", '\n{"tokens": ["a", "b"], "tags": ["O"]}', r"2 words and 1 tags in .*a.jsonl:2"),
     ("a.jsonl", '{"words": ["a"]}', r"lists of texts under 'tokens' .* Received: .*words.* in .*:1"),
-    ("a.jsonl", '{"tokens": "a b"}', r"lists of texts under 'tokens'"),
-    ("a.jsonl", '{"tokens": ["a"], "tags": [3]}', r"lists of texts under 'tokens'"),
-    ("a.jsonl", "[1]", "lists of texts"),
-    ("a.jsonl", '{"tokens": ["a"], "tags": [""]}', r"1 words and 0 tags in .*:1"),
-    ("a.jsonl", '{"tokens": ["a"], "tags": ["O"]}\n{"tokens": ["b"]}', r"1 words and 0 tags in .*:2"),
     ("a.txt", "a O\nb\n", r"2 words and 1 tags in .*a.txt:1"),
     ("a.txt", "a O\n\nb\n", r"1 words and 0 tags in .*a.txt:3"),
     ("a.txt", "\n-DOCSTART- O\n\n", "at least one. Received: .*a.txt, which has none"),
@@ -92,11 +86,6 @@ def test_json_lines(tmp_path):
 def test_what_is_no_tagged_file(tmp_path, name, text, message):
   with pytest.raises(UserError, match=message):
     read(tmp_path, name, text)
-
-
-def test_missing_word_column(tmp_path):
-  with pytest.raises(UserError, match=r"column 4 \(counted from 0\). Received: 2 columns in .*:1: 'a O'"):
-    read(tmp_path, "a.txt", "a O\n", token_column=4)
 
 
 @pytest.mark.parametrize("max_seq_length", [64, 12, 4, 3])
@@ -200,9 +189,3 @@ def test_entity_scores_by_hand():
   assert entity_scores([["O"]], [["O"]], kinds=[])["f1"] == 0.0
   assert marks_entities(["O", "B-X", "I-X"])
   assert not marks_entities(["NOUN", "VERB"])
-
-
-def test_without_seqeval_the_extra_is_named(monkeypatch):
-  monkeypatch.setitem(sys.modules, "seqeval.metrics", None)
-  with pytest.raises(UserError, match=r"albert-tf\[tagging\]"):
-    entity_scores([["O"]], [["O"]], kinds=[])

@@ -82,7 +82,7 @@ def test_parts_of_speech(runs, folder):
     ("uneven", "2 words and 1 tags in"),
     ("unknown tag", "Received: 'ADJ' in"),
     ("no tags", "The train sentences have a tag for each word"),
-    ("no file", "which holds none"),
+    ("no file", "files for nothing alone"),
   ],
 )
 def test_mistakes(runs, folder, name, message):

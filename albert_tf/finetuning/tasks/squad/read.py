@@ -1,6 +1,6 @@
 """SQuAD files: reading of versions 1.1 and 2.0, with or without answers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from albert_tf.errors import UserError
@@ -74,7 +74,8 @@ def read_squad(path: str, *, version: str, require_answers: bool = False) -> Squ
     require_answers: refuse a file without answers, as training must.
 
   Raises:
-    UserError: not JSON, not SQuAD's layout, of the other version, ids twice, or answers for some questions only.
+    UserError: not JSON, not SQuAD's layout, or what would give wrong scores or teach wrong answers without a word: of
+      the other version, ids twice, or answers for some questions only.
 
   Example:
     >>> read_squad("train-v2.0.json", version="2.0", require_answers=True).questions[0].text
@@ -87,67 +88,39 @@ def read_squad(path: str, *, version: str, require_answers: bool = False) -> Squ
     stated = str(document.get("version", "")).lower().removeprefix("v")
     for number, article in enumerate(document["data"]):
       for paragraph in article["paragraphs"]:
-        paragraphs.append(Paragraph(_text(paragraph, "context"), number))
+        paragraphs.append(Paragraph(paragraph["context"], number))
         for item in paragraph["qas"]:
           questions.append(_question(item, len(paragraphs) - 1, version))
           says_answers |= bool(questions[-1].answers) or "is_impossible" in item
   except (AttributeError, KeyError, TypeError, ValueError) as error:
-    place = f" in paragraph {len(paragraphs)}, after {len(questions)} questions" if paragraphs else ""
     raise UserError(
       f"{path} must have SQuAD's layout: data, paragraphs, context, qas with id, question and answers. Received: "
-      f"{type(error).__name__} ({error}){place}."
+      f"{type(error).__name__} ({error}), after {len(questions)} questions."
     ) from error
   if not says_answers:  # Empty lists everywhere: the answers were taken out.
     questions = [question._replace(is_impossible=False) for question in questions]
   lacking = [question.id for question in questions if not (question.answers or question.is_impossible)]
-  _check(path, version, stated, questions, lacking, require_answers)
+  if len({question.id for question in questions}) < len(questions):
+    raise UserError(f"Each question has an id of its own. Received: an id more than once in {path}.")
+  impossible = sum(question.is_impossible for question in questions)
+  # The other way round the questions decide.
+  if (version == "2.0" and stated.startswith("1")) or (version == "1.1" and impossible):
+    raise UserError(
+      f"The file's version must be the one asked for. Received: --version={version} and {path}, of version "
+      f"{stated or 'unknown'} with {impossible} impossible questions."
+    )
+  if not questions or (lacking and (require_answers or len(lacking) < len(questions))):
+    raise UserError(
+      "All questions of a file have answers, or none has; those of a training file have. Received: "
+      f"{len(lacking)} of {len(questions)} without in {path}{f', such as {lacking[0]}' if lacking else ''}."
+    )
   return SquadData(version, paragraphs, questions, labelled=not lacking)
 
 
-def _question(item: Mapping[str, Any], paragraph: int, version: str) -> Question:
-  answers = tuple(
-    Answer(_text(answer, "text"), int(answer["answer_start"])) for answer in item.get("answers") or ()
-  )
+def _question(item: Any, paragraph: int, version: str) -> Question:
+  answers = tuple(Answer(answer["text"], int(answer["answer_start"])) for answer in item.get("answers") or ())
   empty_means_none = version == "2.0" and item.get("answers") == []
   impossible = item.get("is_impossible", empty_means_none)
-  if not isinstance(impossible, bool):
-    raise TypeError(f"is_impossible is {impossible!r}, not true or false")
   if impossible and answers:
     raise ValueError(f"the question {item['id']!r} is impossible and has answers")
-  return Question(str(item["id"]), _text(item, "question"), paragraph, answers, impossible)
-
-
-def _text(item: Mapping[str, Any], key: str) -> str:
-  if not isinstance(item[key], str):
-    raise TypeError(f"{key} is {item[key]!r:.60}, not a text")
-  return str(item[key])
-
-
-def _check(
-  path: str,
-  version: str,
-  stated: str,
-  questions: list[Question],
-  lacking: list[str],
-  require_answers: bool,
-) -> None:
-  """Refuses what would give wrong scores or teach wrong answers without a word."""
-  if not questions:
-    raise UserError(f"A SQuAD file needs at least one question. Received: {path}, which has none.")
-  if len({question.id for question in questions}) < len(questions):
-    raise UserError(f"Each question has an id of its own. Received: an id more than once in {path}.")
-  if version == "2.0" and stated.startswith("1"):  # The other way round the questions decide.
-    raise UserError(
-      f"The file's version must be the one asked for. Received: --version=2.0 and {path}, of version {stated}."
-    )
-  impossible = sum(question.is_impossible for question in questions)
-  if version == "1.1" and impossible:
-    raise UserError(
-      f"SQuAD 1.1 has an answer for every question. Received: {impossible} that are impossible in {path}. Use "
-      "--version=2.0."
-    )
-  if lacking and (require_answers or len(lacking) < len(questions)):
-    raise UserError(
-      "All questions of a file have answers, or none has; those of a training file have. Received: "
-      f"{len(lacking)} of {len(questions)} without in {path}, such as {lacking[0]}."
-    )
+  return Question(str(item["id"]), item["question"], paragraph, answers, bool(impossible))
