@@ -23,7 +23,7 @@ from albert_tf.startup import load_tensorflow, read_buckets_in_extents
 from albert_tf.training.settings import DistributionConfig, PretrainingSettings, StepConfig
 
 if TYPE_CHECKING:  # At run time it would import TensorFlow before the flags are read.
-  from albert_tf.training.reporting.goodput import Machine
+  from albert_tf.training.reporting.reporter import Machine
 
 EXIT_PREEMPTED = 143  # What a shell reports for SIGTERM.
 
@@ -119,7 +119,7 @@ def read_settings(command: Command, distribution: DistributionConfig) -> Pretrai
 def _machine(settings: PretrainingSettings, usd_per_hour: float) -> "Machine":
   from albert_tf.planning.chips import accelerator_peak_flops
   from albert_tf.planning.flops import training_flops_per_example
-  from albert_tf.training.reporting.goodput import Machine
+  from albert_tf.training.reporting.reporter import Machine
 
   flops = training_flops_per_example(
     settings.model,

@@ -19,8 +19,8 @@ from albert_tf.training.failures import readable_errors
 from albert_tf.training.inputs import checked_input
 from albert_tf.training.interruption import stop_on_signal
 from albert_tf.training.loop import LoopResult, TrainingLoop
-from albert_tf.training.reporting.goodput import GOODPUT_FILE, Goodput, Machine
-from albert_tf.training.reporting.reporter import TRAIN, Reporter
+from albert_tf.training.reporting.goodput import GOODPUT_FILE, Goodput
+from albert_tf.training.reporting.reporter import TRAIN, Machine, Reporter
 from albert_tf.training.run_directory import RunDirectory
 from albert_tf.training.run_lock import RunLock
 from albert_tf.training.settings import PretrainingSettings

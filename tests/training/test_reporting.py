@@ -11,8 +11,7 @@ import tensorflow as tf
 
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.training.reporting.curves import draw_curves
-from albert_tf.training.reporting.goodput import Machine
-from albert_tf.training.reporting.reporter import Reporter
+from albert_tf.training.reporting.reporter import Machine, Reporter
 from albert_tf.training.settings import PretrainingSettings, StepConfig
 
 pytestmark = pytest.mark.draws

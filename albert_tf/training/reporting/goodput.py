@@ -1,7 +1,6 @@
 """Where every second since the first start of a run went, over all its lives."""
 
 from collections.abc import Mapping
-import dataclasses
 import datetime
 import json
 import time
@@ -24,15 +23,6 @@ CATEGORIES = {
   "down": "no process; a killed one's last seconds",
 }
 _WRITE_SECONDS, _REMOTE_WRITE_SECONDS = 10.0, 60.0  # Between two writes of the record.
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Machine:
-  """What all devices of a run together could do (FLOP/s) and cost; 0 for what is not known."""
-
-  model_flops_per_example: float = 0.0  # Of one example in a training step.
-  peak_flops: float = 0.0
-  usd_per_hour: float = 0.0
 
 
 class Goodput:

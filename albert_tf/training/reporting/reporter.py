@@ -1,6 +1,7 @@
 """What a run says about itself: metrics.jsonl, TensorBoard, curves.png and progress."""
 
 from collections.abc import Callable, Mapping
+import dataclasses
 import time
 from typing import Any, TextIO
 
@@ -10,12 +11,21 @@ from albert_tf import files
 from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.training.metrics_log import MetricsLog
 from albert_tf.training.reporting.curves import draw_curves
-from albert_tf.training.reporting.goodput import PREFIX, Machine
+from albert_tf.training.reporting.goodput import PREFIX
 from albert_tf.training.reporting.progress import Progress, describe
 from albert_tf.training.settings import PretrainingSettings
 
 TRAIN, EVAL = "train", "eval"
 DRAWING_SHARE = 0.01  # Of the run's time, at most; all of reporting shall cost less than 2%.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Machine:
+  """What all devices of a run together could do (FLOP/s) and cost; 0 for what is not known."""
+
+  model_flops_per_example: float = 0.0  # Of one example in a training step.
+  peak_flops: float = 0.0
+  usd_per_hour: float = 0.0
 
 
 class Reporter:
@@ -27,12 +37,6 @@ class Reporter:
     machine: for the rates that depend on what the devices can do.
     may_write: raises where the directory is another process's by now; asked before the last writing.
     stream: where progress goes; standard error unless given.
-
-  Example:
-    >>> reporter = Reporter(settings)
-    >>> reporter.train(100, {"loss": 9.1}, updates=100, seconds=12.0, examples=3200, tokens=409600)
-    >>> reporter.eval(100, {"loss": 9.0})
-    >>> reporter.close()
   """
 
   def __init__(
