@@ -199,3 +199,11 @@ def test_what_cannot_be_trained_is_refused(tmp_path):
   for changes in ({"seeds": (1, 1)}, {"optimizer": "sgd"}, {"dropout": 1.0}):
     with pytest.raises(UserError):
       dataclasses.replace(SHORT, **changes)
+
+
+@pytest.mark.slow
+def test_a_loss_that_is_not_finite_ends_training(tmp_path):
+  task = small_task()
+  task.loss = lambda: lambda labels, logits: logits[:, 0] * float("nan")
+  with pytest.raises(UserError, match="must stay finite"):
+    fine_tune(task, SHORT, start=tiny_start(), output_dir=str(tmp_path / "run"))
