@@ -184,33 +184,26 @@ def _write_tokenizer(
   if tokenizer is None:
     return
   path, settings = tokenizer
-  if isinstance(settings, WordPieceConfig):
-    _write_wordpiece(directory, path, settings, hugging_face=name == HUGGING_FACE_MODEL)
-    return
-  files.copy(path, os.path.join(directory, name))
+  is_wordpiece = isinstance(settings, WordPieceConfig)
+  files.copy(path, os.path.join(directory, VOCABULARY_FILE if is_wordpiece else name))
   if name != HUGGING_FACE_MODEL:
     _write_text(os.path.join(directory, "tokenizer.json"), settings.to_json())
     return
-  fast = fast_tokenizer.tokenizer_json(files.read_bytes(path), settings)
-  if fast is not None:
-    _write_text(os.path.join(directory, "tokenizer.json"), fast)
-  # The class that takes tokenizer.json as it is; their ALBERT class would put its own rules in their place.
-  tokenizer_class = "AlbertTokenizer" if fast is None else "PreTrainedTokenizerFast"
-  text = fast_tokenizer.tokenizer_config_json(settings, tokenizer_class=tokenizer_class)
+  if isinstance(settings, WordPieceConfig):
+    values = {
+      "tokenizer_class": "BertTokenizer",
+      "do_lower_case": settings.do_lower_case,
+      "strip_accents": not settings.keep_accents,
+    }
+    text = json.dumps(values, indent=2) + "\n"
+  else:
+    fast = fast_tokenizer.tokenizer_json(files.read_bytes(path), settings)
+    if fast is not None:
+      _write_text(os.path.join(directory, "tokenizer.json"), fast)
+    # The class that takes tokenizer.json as it is; their ALBERT class would put its own rules in their place.
+    tokenizer_class = "AlbertTokenizer" if fast is None else "PreTrainedTokenizerFast"
+    text = fast_tokenizer.tokenizer_config_json(settings, tokenizer_class=tokenizer_class)
   _write_text(os.path.join(directory, "tokenizer_config.json"), text)
-
-
-def _write_wordpiece(directory: str, path: str, settings: WordPieceConfig, *, hugging_face: bool) -> None:
-  files.copy(path, os.path.join(directory, VOCABULARY_FILE))
-  if not hugging_face:
-    _write_text(os.path.join(directory, "tokenizer.json"), settings.to_json())
-    return
-  values = {
-    "tokenizer_class": "BertTokenizer",
-    "do_lower_case": settings.do_lower_case,
-    "strip_accents": not settings.keep_accents,
-  }
-  _write_text(os.path.join(directory, "tokenizer_config.json"), json.dumps(values, indent=2) + "\n")
 
 
 def _write_text(path: str, text: str) -> None:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from albert_tf import files
 from albert_tf.errors import UserError
+from albert_tf.settings import Settings, setting
 
 TASK_FILE = "task.json"
-_SHORTEST = 5  # [CLS] a [SEP] b [SEP]
 SQUAD_VERSIONS = ("1.1", "2.0")
 
 
@@ -18,7 +18,7 @@ class TaskKind(NamedTuple):
   """What belongs to a kind of task.
 
   Attributes:
-    model: the class of `finetuning.models`.
+    model: the class of `models.tasks`.
     export_kind: the kind of SavedModel, `export_saved_model.py --model`.
     command: the script of `tpu_scripts/` that trains it.
   """
@@ -42,44 +42,31 @@ EXPORT_KINDS = (*PRETRAINED_KINDS, *dict.fromkeys(kind.export_kind for kind in T
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskSpec:
-  """The kind of task and what must be known to use its model on new text.
+class TaskSpec(Settings):
+  """The kind of task and what must be known to use its model on new text."""
 
-  Attributes:
-    kind: one of `TASK_KINDS`.
-    name: for people and file names, such as "mrpc", "squad", "custom".
-    label_names: names of the classes or tags, by id; empty for regression, questions and choices.
-    pair: whether an example has two texts.
-    max_seq_length: S, the length it was trained with.
-    squad_version: question_answering: "1.1" (`SpanHead`) or "2.0" (`Squad2Head`); else empty.
-    max_query_length, doc_stride, max_answer_length: question_answering, in pieces.
-    null_score_diff_threshold: question_answering 2.0: no answer where the null score is at least this.
-    max_qa_length: multiple_choice: pieces of question and choice that are kept, its last ones.
-    columns: of a person's own file, which column is what, as `TableColumns`, `ChoiceColumns` or `Columns` name them;
-      empty otherwise.
-  """
-
-  kind: str
-  name: str
-  label_names: tuple[str, ...] = ()
-  pair: bool = False
-  max_seq_length: int = 512
-  squad_version: str = ""
-  max_query_length: int = 64
-  doc_stride: int = 128
-  max_answer_length: int = 30
-  null_score_diff_threshold: float = 0.0
-  max_qa_length: int = 128
+  kind: str = setting(help="The kind of task.", choices=tuple(TASK_KINDS))
+  name: str = setting(help="For people and file names, such as mrpc, squad, custom.")
+  label_names: tuple[str, ...] = setting((), help="Names of the classes or tags, by id; else empty.")
+  pair: bool = setting(False, help="Whether an example has two texts.")
+  max_seq_length: int = setting(  # [CLS] a [SEP] b [SEP]
+    512, help="S, the length it was trained with.", minimum=5
+  )
+  squad_version: str = setting("", help="question_answering: 1.1 (`SpanHead`) or 2.0 (`Squad2Head`).")
+  max_query_length: int = setting(64, help="question_answering: pieces of a question that are kept.")
+  doc_stride: int = setting(128, help="question_answering: pieces between the starts of two windows.")
+  max_answer_length: int = setting(30, help="question_answering: pieces of the longest answer.")
+  null_score_diff_threshold: float = setting(
+    0.0, help="question_answering 2.0: no answer where the null score is at least this."
+  )
+  max_qa_length: int = setting(
+    128, help="multiple_choice: pieces of question and choice that are kept, its last ones."
+  )
+  # Of a person's own file, which column is what, as `TableColumns`, `ChoiceColumns` or `Columns` name them.
   columns: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
   def __post_init__(self) -> None:
-    if self.kind not in TASK_KINDS:
-      raise UserError(f"kind must be one of {', '.join(TASK_KINDS)}. Received: {self.kind!r}.")
-    if self.max_seq_length < _SHORTEST:
-      raise UserError(
-        f"max_seq_length must be at least {_SHORTEST}: [CLS], [SEP] and a token of each text. "
-        f"Received: {self.max_seq_length}."
-      )
+    super().__post_init__()
     if (self.kind == "question_answering") != (self.squad_version in SQUAD_VERSIONS):
       raise UserError(
         f"squad_version must be one of {', '.join(SQUAD_VERSIONS)} for question_answering and empty otherwise. "
@@ -93,7 +80,7 @@ class TaskSpec:
 
   @property
   def model(self) -> str:
-    """The class of `finetuning.models`."""
+    """The class of `models.tasks`."""
     return TASK_KINDS[self.kind].model
 
   @property
@@ -141,11 +128,6 @@ class TaskSpec:
   @classmethod
   def from_dict(cls, values: Mapping[str, Any], *, source: str) -> "TaskSpec":
     """The specification that `save` wrote; unknown keys are refused."""
-    known = {field.name for field in dataclasses.fields(cls)}
-    unknown = sorted(set(values) - known)
-    if unknown:
-      raise UserError(
-        f"{TASK_FILE} has only the keys {', '.join(sorted(known))}. Received: {unknown} in {source}."
-      )
     columns = {name: tuple(v) if isinstance(v, list) else v for name, v in values.get("columns", {}).items()}
-    return cls(**{**values, "label_names": tuple(values.get("label_names", ())), "columns": columns})
+    labels = tuple(values.get("label_names", ()))
+    return super().from_dict({**values, "label_names": labels, "columns": columns}, source=source)

@@ -9,12 +9,11 @@ import tensorflow as tf
 from albert_tf.compat import device_kind
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.modeling.attention import AttentionSublayer
 from albert_tf.modeling.dot_product_attention import attention_bias
 from albert_tf.modeling.embeddings import AlbertEmbeddings
-from albert_tf.modeling.feed_forward import FeedForwardSublayer
 from albert_tf.modeling.layers import ConfigModel, Dense, resolve_seed, split_seed
 from albert_tf.modeling.rematerialization import rematerialize, rematerialize_repeated
+from albert_tf.modeling.sublayers import AttentionSublayer, FeedForwardSublayer
 from albert_tf.modeling.text_inputs import TEXT_INPUTS, integers, refuse_unknown, text_inputs
 
 LAYER_LOOPS = ("unrolled", "while")

@@ -12,7 +12,7 @@ from albert_tf.modeling import (
   AlbertForPreTraining,
   encoder,
   initialize_variables,
-  layer_norm,
+  layers,
   named_variables,
 )
 from albert_tf.modeling.dot_product_attention import attention_bias, lean_attention, plain_attention
@@ -171,7 +171,7 @@ def test_layer_norm_sees_the_type_of_its_input(monkeypatch, dtype):
   """Keras would cast it to the layer's float32 first: right, but in two passes."""
   seen = []
   monkeypatch.setattr(layer_norm, "moments", lambda x: (seen.append(x.dtype.name), moments(x))[1])
-  layer = layer_norm.LayerNorm()
+  layer = layers.LayerNorm()
   x = tf.cast(tf.random.stateless_normal([3, 16], [1, 2], mean=1.0), dtype)
   y = layer(x)
   assert seen == [dtype]

@@ -69,12 +69,8 @@ def test_scaling_rules():
   ("change", "message"),
   [
     ({"num_warmup_steps": 101}, "warm-up must end within the run"),
-    ({"learning_rate": 0.0}, "learning_rate must be above 0"),
     ({"learning_rate": float("nan")}, "learning_rate must be above 0"),
-    ({"start_warmup_step": -1}, "start_warmup_step must be at least 0"),
-    ({"poly_power": 0.0}, "poly_power"),
     ({"end_learning_rate": 0.5}, "end_learning_rate"),
-    ({"schedule": "cosine"}, "schedule must be one of"),
   ],
 )
 def test_bad_settings_are_refused(change, message):
