@@ -45,7 +45,7 @@ class Checkpoint:
   directory: str = ""
 
   def averaged(self) -> "Checkpoint":
-    """The same with the averages that a run kept instead of its weights; a `UserError` where it kept none.
+    """The same with the averages that a run kept instead of its weights, and no slots; a `UserError` where it kept none.
 
     What was not trained has no average: it is as it was.
     """
@@ -55,7 +55,7 @@ class Checkpoint:
         f"Averaged weights are only in checkpoints of a run with --ema_decay. Received: {self.path}, which has none. "
         "Take the weights themselves."
       )
-    return dataclasses.replace(self, variables={**self.variables, **averages})
+    return dataclasses.replace(self, variables={**self.variables, **averages}, slots={})
 
   def load_tokenizer(self, path: str = "", *, do_lower_case: bool | None = None) -> Tokenizer:
     """The tokenizer that the weights were trained with: `path`, or the one beside the configuration.

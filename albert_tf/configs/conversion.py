@@ -22,6 +22,7 @@ class ConvertOptions(Settings):
   optimizer_slots: Literal["keep", "drop"] = setting(
     "keep", help="Whether TensorFlow outputs keep adam_m and adam_v."
   )
+  use_ema: bool = setting(False, help="Write the averages that a run with --ema_decay kept, not its weights.")
   expand_sharing: bool = setting(False, help="Give every layer its own copy of shared parameters.")
   huggingface_architecture: str = setting(
     "", help="Class that config.json names, for example AlbertForMultipleChoice."
