@@ -45,7 +45,7 @@ class Checkpoint:
   directory: str = ""
 
   def averaged(self) -> "Checkpoint":
-    """The same with the averages that a run kept instead of its weights, and no slots; a `UserError` where it kept none.
+    """The same with the averages that a run kept as weights, without slots; a `UserError` where it kept none.
 
     What was not trained has no average: it is as it was.
     """

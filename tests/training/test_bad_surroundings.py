@@ -13,7 +13,7 @@ from support.tiny_pretraining import tiny_settings
 from support.tiny_records import random_examples, write_records
 import tensorflow as tf
 
-from albert_tf.checkpoints import read_checkpoint
+from albert_tf.checkpoints import ConvertOptions, convert, read_checkpoint
 from albert_tf.checkpoints.bundle import read_bundle, write_bundle
 from albert_tf.errors import UserError
 from albert_tf.pipelines.record_index import DataIdentity
@@ -52,7 +52,9 @@ def test_averages_are_kept_and_can_be_taken_out(finished, tmp_path):
   name = "bert/pooler/dense/kernel"
   average, weights = reader.get_tensor(f"{name}/ema"), reader.get_tensor(name)
   assert abs(average - weights).max() > 0
-  averaged = read_checkpoint(finished.output_dir).averaged()
+  target = str(tmp_path / "averaged")
+  convert(finished.output_dir, target, ConvertOptions(use_ema=True))
+  averaged = read_checkpoint(target)
   assert (averaged.variables[name] == average).all()
   with pytest.raises(UserError, match=r"only in checkpoints of a run with --ema_decay"):
     averaged.averaged()
