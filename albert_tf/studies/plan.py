@@ -38,8 +38,8 @@ class Command(NamedTuple):
 class Plan:
   """Everything that one call of run_study.py is to do.
 
-  The flags are lists for the commands: `text_flags` for extract_installed_docs.py, and so on; `device_flags` for all
-  that compute on devices. They change no result. The paths are those of run_study.py's flags.
+  The flags are lists for the commands: `text_flags` for extract_installed_docs.py, and so on; `device_flags`, which
+  change no result, for all that compute on devices. The other fields are those of run_study.py's flags.
   """
 
   study: Study

@@ -19,7 +19,7 @@ from support.bucket.story import (
 )
 from support.commands.forked_commands import ForkedCommands
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 KILLS = 10
 LONG = {

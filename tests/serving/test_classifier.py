@@ -79,14 +79,6 @@ def test_ids_and_examples_give_what_strings_give(classifier: Any, tokenizer: Alb
     session.run("examples", {"inputs": np.array([example(text_pair="the")], object)})
 
 
-def test_servers_find_the_methods(classifier: Any) -> None:
-  task, _, _, session, *_ = classifier
-  methods = {name: definition.method_name for name, definition in session.signatures.items()}
-  method = "regress" if task.kind == "regression" else "classify"
-  assert methods["examples"] == f"tensorflow/serving/{method}"
-  assert methods["serving_default"] == methods["tokens"] == "tensorflow/serving/predict"
-
-
 def test_another_kind_of_run_is_refused(
   run_dir: pathlib.Path, tmp_path: pathlib.Path, config, tokenizer
 ) -> None:

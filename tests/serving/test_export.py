@@ -27,16 +27,6 @@ TEXTS = ["the sky is [MASK]", "small [MASK] sing all [MASK] long and the grass g
 
 
 @pytest.fixture(scope="module")
-def fill_mask_dir(exported: Callable[[str], Any]) -> str:
-  return exported("fill_mask").path
-
-
-@pytest.fixture(scope="module")
-def encoder_dir(exported: Callable[[str], Any]) -> str:
-  return exported("encoder").path
-
-
-@pytest.fixture(scope="module")
 def fill_mask(exported: Callable[[str], Any]) -> SessionModel:
   return exported("fill_mask").session
 
@@ -121,22 +111,8 @@ def test_strings_give_what_ids_give(
   np.testing.assert_allclose(encoded["sequence_output"], expected["sequence_output"], atol=1e-6)
 
 
-def test_odd_strings_get_an_answer(fill_mask: SessionModel, encoder: SessionModel) -> None:
-  odd = np.array(
-    [b"", b"\x00", b"a\x00[MASK]", b"\xff\xfe [MASK]", b"\xf0\x9f\x98\x80", b"sky " * 5000, b"[MASK]" * 99],
-    object,
-  )
-  outputs = fill_mask.run("serving_default", {"text": odd})
-  np.testing.assert_array_equal(
-    outputs["num_masks"], [0, 0, 1, 1, 0, 0, 30]
-  )  # 32 positions, two of them special.
-  assert np.isfinite(encoder.run("serving_default", {"text": odd})["pooled_output"]).all()
-  none = encoder.run("serving_default", {"text": np.array([], object)})
-  assert none["pooled_output"].shape == (0, 12)
-
-
-def test_words_for_each_mask_and_no_special_piece(fill_mask_dir: str) -> None:
-  answers = FillMask(os.path.dirname(fill_mask_dir))(TEXTS[1])
+def test_words_for_each_mask_and_no_special_piece(exported: Callable[[str], Any]) -> None:
+  answers = FillMask(os.path.dirname(exported("fill_mask").path))(TEXTS[1])
   assert [len(row) for row in answers] == [5, 5]
   for row in answers:
     assert [c.probability for c in row] == sorted((c.probability for c in row), reverse=True)
@@ -159,14 +135,14 @@ def test_many_masks_are_answered_in_chunks(
 
 
 def test_what_travels_in_the_export(
-  fill_mask_dir: str, encoder_dir: str, config: AlbertConfig, tokenizer: AlbertTokenizer
+  exported: Callable[[str], Any], config: AlbertConfig, tokenizer: AlbertTokenizer
 ) -> None:
-  assets = pathlib.Path(fill_mask_dir, "assets")
+  assets = pathlib.Path(exported("fill_mask").path, "assets")
   assert sorted(os.listdir(assets)) == ["albert_config.json", "spm.model", "tokenizer.json"]
   assert AlbertConfig.from_json_file(str(assets / "albert_config.json")) == config
   assert AlbertTokenizer.from_pretrained(str(assets)).model_sha256 == tokenizer.model_sha256
   # Each weight once, and an encoder without heads.
-  reader = tf.train.load_checkpoint(os.path.join(encoder_dir, "variables/variables"))
+  reader = tf.train.load_checkpoint(os.path.join(exported("encoder").path, "variables/variables"))
   sizes = [int(np.prod(shape)) for shape in reader.get_variable_to_shape_map().values()]
   weights = AlbertEncoder(config).trainable_variables
   assert sum(size for size in sizes if size > 1) == sum(int(np.prod(weight.shape)) for weight in weights)
@@ -200,32 +176,27 @@ def test_golden_outputs_of_the_original(tmp_path: pathlib.Path) -> None:
   tiny.assert_close("mlm_logits", logits, atol=1e-5)
 
 
-def test_refusals_leave_nothing(run_dir: pathlib.Path, fill_mask_dir: str, tmp_path: pathlib.Path) -> None:
-  with pytest.raises(UserError, match="exists"):
-    export_saved_model(
-      model="fill_mask", init_checkpoint=str(run_dir), output_dir=os.path.dirname(fill_mask_dir), version=3
-    )
-  with pytest.raises(UserError, match="checkpoint directory must hold"):
-    export_saved_model(model="encoder", init_checkpoint=str(tmp_path), output_dir=str(tmp_path / "e"))
-  wrong = tmp_path / "wrong"
+def test_refusals_leave_nothing(
+  exported: Callable[[str], Any], run_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+  wrong, there = tmp_path / "wrong", os.path.dirname(exported("fill_mask").path)
   shutil.copytree(run_dir, wrong)
   text = (wrong / "albert_config.json").read_text()
   (wrong / "albert_config.json").write_text(text.replace('"hidden_size": 12', '"hidden_size": 15'))
-  with pytest.raises(UserError):
-    export_saved_model(model="encoder", init_checkpoint=str(wrong), output_dir=str(tmp_path / "e"))
+  for source, place, message in (
+    (run_dir, there, "exists"),
+    (tmp_path, str(tmp_path / "e"), "checkpoint directory must hold"),
+    (wrong, str(tmp_path / "e"), "."),
+  ):
+    with pytest.raises(UserError, match=message):
+      export_saved_model(model="fill_mask", init_checkpoint=str(source), output_dir=place, version=3)
   assert not (tmp_path / "e").exists() or os.listdir(tmp_path / "e") == []
-
-
-def test_bad_text_is_refused(fill_mask_dir: str, encoder_dir: str) -> None:
-  model = FillMask(fill_mask_dir)
-  with pytest.raises(UserError, match="must hold"):
-    model("no blank here")
-  with pytest.raises(UserError, match="Received: 40 of them, and 30 within it"):
-    model("[MASK] " * 40)
+  model = FillMask(there)
+  for text, message in (("no blank here", "must hold"), ("[MASK] " * 40, "of them, and 30 within it")):
+    with pytest.raises(UserError, match=message):
+      model(text)
   with pytest.raises(UserError, match="Export with --model fill_mask"):
-    FillMask(encoder_dir)
-  with pytest.raises(UserError, match="which is neither"):
-    FillMask("nowhere")
+    FillMask(exported("encoder").path)
 
 
 def test_which_checkpoint_is_taken(run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:

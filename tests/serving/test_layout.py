@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.errors import UserError
 from albert_tf.records import read_records
 from albert_tf.serving.layout import docker_command, write_layout
 from albert_tf.serving.saved_model import EXTRA_DIR, read_signatures
-from albert_tf.serving.settings import ExportSettings
 from albert_tf.serving.warmup import BATCH_SIZES, WARMUP_NAME
 
 
@@ -48,8 +46,3 @@ def test_files_for_the_server_are_written_once(exported, tmp_path: pathlib.Path)
   assert '"choices": [["Paris", "the old trees", "the sea", "the grass"]]' in guide
   written = (pathlib.Path(export).parent / "models.config").read_text()
   assert 'base_path: "/models/multiple_choice"' in written
-
-
-def test_a_name_is_part_of_a_url() -> None:
-  with pytest.raises(UserError, match="model_name has letters"):
-    ExportSettings(model_name="a/b")

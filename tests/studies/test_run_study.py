@@ -38,6 +38,7 @@ def run_study(*arguments: str) -> subprocess.Popen:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_stopped_in_the_middle_of_a_run_it_goes_on_there(tmp_path):
   arguments = [
     "--study=dropout", "--arms=with", f"--output_dir={tmp_path}/lab", f"--input={write_text(tmp_path)}", "--seeds=1",

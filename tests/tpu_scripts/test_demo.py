@@ -24,6 +24,7 @@ def run_demo(repository_dir: pathlib.Path, *arguments: str) -> subprocess.Comple
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_from_text_to_words(repository_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
   sizes = {
     "vocab_size": 1000,
@@ -80,7 +81,9 @@ def test_a_folder_of_something_else_is_left_alone(
   assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
-def test_an_earlier_model_is_moved_aside(repository_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_an_earlier_model_is_moved_aside_and_the_first_failure_ends_it(
+  repository_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
   work, earlier = tmp_path / "demo", tmp_path / "demo.previous"
   for folder, content in ((work, "the last"), (earlier, "the one before")):
     (folder / "run").mkdir(parents=True)
@@ -90,10 +93,6 @@ def test_an_earlier_model_is_moved_aside(repository_dir: pathlib.Path, tmp_path:
   assert "The earlier demo is now in" in done.stdout
   assert (earlier / "run/model").read_text() == "the last"
   assert not (work / "run").exists()
-
-
-def test_the_first_failure_ends_it(repository_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
-  done = run_demo(repository_dir, f"--output_dir={tmp_path}", "--max_megabytes=0.01", "--vocab_size=100000")
   assert done.returncode == 2
   assert "from [2/6] Vocabulary" in done.stderr
   assert "Traceback" not in done.stderr

@@ -84,6 +84,7 @@ def test_mistakes_are_told_in_one_message(tmp_path, pretrained):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_two_workers_leave_the_run_of_one(tmp_path, pretrained):
   """Processes on the loopback address: the weights are those of one; only the chief writes, reports and exports."""
   write_mrpc(tmp_path / "MRPC", 14)
