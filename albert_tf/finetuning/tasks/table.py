@@ -101,12 +101,10 @@ class TableTask(TextTask):
       for split, path in tables.items()
       if path
     }
-    if not splits:
-      raise UserError(
-        "A table task needs a file. Received: none. Name --train_file, --eval_file or --test_file."
-      )
     if "train" in splits and "eval" not in splits:
-      splits["train"], splits["eval"] = _hold_out(splits["train"], eval_fraction)
+      texts = splits["train"]
+      held_out = hold_out(range(len(texts)), eval_fraction, source=texts.source)
+      splits["train"], splits["eval"] = map(texts.take, held_out)
     names = [] if regression else [label_text(each) for each in label_names]
     spec = TaskSpec(
       kind="regression" if regression else "classification",
@@ -139,20 +137,3 @@ def _classes(train: Texts | None, columns: TableColumns) -> list[str]:
       f"{columns.label!r} of {train.source}. Is it the right column? Use --regression for numbers."
     )
   return names
-
-
-def _hold_out(texts: Texts, fraction: float) -> tuple[Texts, Texts]:
-  def take(rows: Sequence[int]) -> Texts:
-    def pick(column: Sequence[str]) -> list[str]:
-      return [column[i] for i in rows]
-
-    return dataclasses.replace(
-      texts,
-      ids=pick(texts.ids),
-      firsts=pick(texts.firsts),
-      seconds=texts.seconds and pick(texts.seconds),
-      labels=texts.labels and pick(texts.labels),
-    )
-
-  train, held = hold_out(range(len(texts)), fraction, source=texts.source)
-  return take(train), take(held)

@@ -113,7 +113,8 @@ class TaggingTask(FineTuningTask):
     """
     gold = [sentence.tags or () for sentence in self.splits[split]]
     predicted = self.predict(outputs, split)
-    scores = {"accuracy": word_accuracy(gold, predicted)}
+    right = [a == b for pair in zip(gold, predicted, strict=True) for a, b in zip(*pair, strict=True)]
+    scores = {"accuracy": float(np.mean(right))}
     if self._entities:
       scores |= entity_scores(gold, predicted, kinds=entity_kinds(self.spec.label_names))
     return scores | {"loss": self._mean_loss(outputs, split)}
@@ -228,14 +229,6 @@ def _tags_by_frequency(splits: Mapping[str, Sequence[TaggedSentence]]) -> tuple[
       "Check --tag_column (or --tag_key); to predict alone, name the fine-tuned run as --init_checkpoint."
     )
   return tuple(sorted(counts, key=lambda tag: (-counts[tag], tag)))
-
-
-def word_accuracy(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> float:
-  """Share of words with the right tag."""
-  right = [
-    a == b for left, right in zip(gold, predicted, strict=True) for a, b in zip(left, right, strict=True)
-  ]
-  return float(np.mean(right)) if right else 0.0
 
 
 def entity_scores(

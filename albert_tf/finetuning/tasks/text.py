@@ -45,6 +45,13 @@ class Texts:
   def __len__(self) -> int:
     return len(self.firsts)
 
+  def take(self, rows: Sequence[int]) -> "Texts":
+    """The examples of these numbers."""
+    names = ("ids", "firsts", "seconds", "labels")
+    columns = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+    taken: Any = {name: [column[i] for i in rows] for name, column in columns.items()}
+    return dataclasses.replace(self, **taken)
+
 
 class TextTask(ScoresTask):
   """A classification or regression task on texts.

@@ -23,9 +23,6 @@ class SquadSettings(Settings):
   )
   start_n_top: int = setting(5, help="2.0: starts followed in each window.", minimum=1, maximum=_MOST_BEAMS)
   end_n_top: int = setting(5, help="2.0: ends kept for each start.", minimum=1, maximum=_MOST_BEAMS)
-  keep_empty_windows: bool = setting(
-    True, help="Train on windows without their question's answer, at [CLS], as the original does."
-  )
 
   def __post_init__(self) -> None:
     super().__post_init__()

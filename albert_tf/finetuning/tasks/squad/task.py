@@ -20,11 +20,6 @@ from albert_tf.tokenization import AlbertTokenizer
 
 DECODED, THRESHOLD = "decoded", "threshold"  # Of runs that have answered, in place of a model's outputs.
 SELECTION = "selection_"  # Before the scores of the held-out questions.
-_LISTED = 5  # Ids in a message.
-_ODD_ANSWERS = {
-  "moved": "elsewhere in their paragraph than the file says; the nearest place is taken",
-  "missing": "not in their paragraph; their questions are not trained on",
-}
 
 
 def build_task(
@@ -67,10 +62,11 @@ def build_task(
   }
   for name, each in converted.items():
     logging.info("%s: %d questions, %d windows", name, len(each.data.questions), len(each))
-    for status, meaning in _ODD_ANSWERS.items():
-      ids = [q.id for q, found in zip(each.data.questions, each.answers, strict=True) if found == status]
-      if ids:
-        logging.info("  %d answers are %s: %s", len(ids), meaning, ", ".join(ids[:_LISTED]))
+    ids = [q.id for q, found in zip(each.data.questions, each.answers, strict=True) if found == "missing"]
+    if ids:
+      logging.info(
+        "  %d questions whose answer is not in their paragraph are not trained on: %s", len(ids), ids[:5]
+      )
   return SquadTask(
     version=source.version, settings=settings, threshold=threshold, data=source.record(), **converted
   )
@@ -180,12 +176,9 @@ class SquadTask(FineTuningTask):
   def _training_features(self) -> FeatureSet:
     (train,) = self.split("train")
     starts, ends, lacking = train.positions
-    impossible = np.array([question.is_impossible for question in train.data.questions])
     of_window = train.windows.row
     # An answer that is not in the text teaches nothing.
     usable = np.array(train.answers)[of_window] != "missing"
-    if not self.settings.keep_empty_windows:
-      usable &= (lacking == 0) | impossible[of_window]
     chosen = np.flatnonzero(usable)
     if not len(chosen):
       raise UserError(
