@@ -141,7 +141,8 @@ def chosen_positions(words: Words, budget: tf.Tensor, length: tf.Tensor) -> tf.T
   """Which pieces the n-grams cover until the budget is spent; bool [B, S].
 
   One word after the other: its n-gram is shortened word by word while it has more pieces than are left, and skipped
-  where it touches a covered word; what then is left goes to single words.
+  where it touches a covered word; what then is left goes to single words. All n-grams before the first that has to
+  be shortened are found at once.
 
   Args:
     words: in the order in which they are looked at.
@@ -149,44 +150,40 @@ def chosen_positions(words: Words, budget: tf.Tensor, length: tf.Tensor) -> tf.T
     length: S.
   """
   begins = words.begins
-  pieces = words.ends - begins[..., tf.newaxis]  # [B, K, N] of 1, 2, … words
-  ngrams = tf.where(tf.range(tf.shape(pieces)[2]) < words.lengths[..., tf.newaxis], pieces, 0)
-  taken = _taken(begins, ngrams, budget, may_touch=True)
-  covered = _cover(tf.where(taken > 0, begins, length), tf.where(taken > 0, begins + taken, length), length)
-  is_covered = tf.gather(tf.pad(covered, [[0, 0], [0, 1]]), begins, batch_dims=1)
-  singles = tf.where(is_covered[..., tf.newaxis], 0, ngrams[..., :1])
-  rest = _taken(begins, singles, budget - tf.reduce_sum(taken, axis=1), may_touch=False)
-  return covered | _cover(
-    tf.where(rest > 0, begins, length), tf.where(rest > 0, begins + rest, length), length
-  )
-
-
-def _taken(begins: tf.Tensor, pieces: tf.Tensor, budget: tf.Tensor, *, may_touch: bool) -> tf.Tensor:
-  """int32 [B, K]: how many pieces each of K candidates covers if they are looked at one after the other.
-
-  Args:
-    begins: [B, K] their first places.
-    pieces: [B, K, N] what each may cover; the most that fits is taken.
-    budget: [B] pieces to cover in all.
-    may_touch: whether candidates overlap; one that touches an earlier taken one is skipped.
-  """
+  ends = _shortened(words, budget)
   order = tf.range(tf.shape(begins)[1])
-  earlier = order < order[:, tf.newaxis]  # [K, K]
+  earlier = order[tf.newaxis, :] < order[:, tf.newaxis]
+  touches = (begins[:, :, tf.newaxis] < ends[:, tf.newaxis, :]) & (
+    begins[:, tf.newaxis, :] < ends[:, :, tf.newaxis]
+  )
+  touches &= earlier[tf.newaxis]  # [B, K, K] of an earlier n-gram.
+  some = ends > begins
 
-  def look_again(taken: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """What each covers if those before it cover `taken`."""
-    left = budget[:, tf.newaxis] - tf.cumsum(taken, axis=1, exclusive=True)
-    fitting = tf.reduce_max(tf.where(pieces <= left[..., tf.newaxis], pieces, 0), axis=2)
-    if may_touch:
-      taken_ends = tf.where(taken > 0, begins + taken, 0)  # What covers nothing ends before all begin.
-      touches = (begins[:, :, tf.newaxis] < taken_ends[:, tf.newaxis]) & earlier
-      touches &= begins[:, tf.newaxis] < (begins + fitting)[:, :, tf.newaxis]
-      fitting = tf.where(tf.reduce_any(touches, axis=2), 0, fitting)
-    return fitting, tf.reduce_any(fitting != taken)
+  def settle(taken: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    again = some & ~tf.reduce_any(touches & taken[:, tf.newaxis, :], axis=2)
+    return again, tf.reduce_any(again != taken)
 
-  # Each pass settles at least one more candidate of every row; a few passes settle all.
-  taken, _ = tf.while_loop(lambda _, changed: changed, look_again, (tf.zeros_like(begins), tf.constant(True)))
-  return taken
+  # Each pass settles at least one more n-gram of every row; a few passes settle all.
+  taken, _ = tf.while_loop(lambda _, changed: changed, settle, (some, tf.constant(True)))
+  before = tf.cumsum(tf.where(taken, ends - begins, 0), axis=1, exclusive=True)
+  too_long = tf.cast(ends - begins > budget[:, tf.newaxis] - before, tf.int32)
+  in_time = tf.cumsum(too_long, axis=1) == 0
+  next_word = tf.reduce_sum(tf.cast(in_time, tf.int32), axis=1)
+  taken &= in_time
+  left = budget - tf.reduce_sum(tf.where(taken, ends - begins, 0), axis=1)
+  covered = _cover(tf.where(taken, begins, length), tf.where(taken, ends, length), length)
+  covered, left = _spend(words, covered, left, next_word)
+  singles = words._replace(lengths=tf.minimum(words.lengths, 1))
+  covered, _ = _spend(singles, covered, left, tf.zeros_like(next_word))
+  return covered
+
+
+def _shortened(words: Words, left: tf.Tensor) -> tf.Tensor:
+  """int32 [B, K]: where each n-gram ends with at most `left` [B] pieces; its begin if no word fits."""
+  begins = words.begins[..., tf.newaxis]
+  fits = words.ends - begins <= left[:, tf.newaxis, tf.newaxis]
+  fits &= tf.range(tf.shape(words.ends)[2]) < words.lengths[..., tf.newaxis]
+  return tf.reduce_max(tf.where(fits, words.ends, begins), axis=2)
 
 
 def _cover(begins: tf.Tensor, ends: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
@@ -197,6 +194,34 @@ def _cover(begins: tf.Tensor, ends: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
   ones = tf.ones_like(begins)
   steps = tf.scatter_nd(flat, tf.concat([ones, -ones], axis=1), [rows, length + 1])
   return tf.cumsum(steps, axis=1)[:, :-1] > 0
+
+
+def _spend(
+  words: Words, covered: tf.Tensor, left: tf.Tensor, next_word: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """Goes on one n-gram at a time from word `next_word` [B]; returns what is covered then, and the pieces left."""
+  order = tf.range(tf.shape(words.begins)[1])[tf.newaxis]
+  place = tf.range(tf.shape(covered)[1])[tf.newaxis]
+
+  def take(
+    covered: tf.Tensor, left: tf.Tensor, next_word: tf.Tensor, _: tf.Tensor
+  ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    ends = _shortened(words, left)
+    before = tf.cumsum(tf.cast(covered, tf.int32), axis=1)
+    before = tf.pad(before, [[0, 0], [1, 0]])
+    touched = tf.gather(before, ends, batch_dims=1) > tf.gather(before, words.begins, batch_dims=1)
+    can = (ends > words.begins) & ~touched & (order >= next_word[:, tf.newaxis])
+    first = tf.argmax(can, axis=1, output_type=tf.int32)
+    found = tf.reduce_any(can, axis=1)
+    begin, end = (tf.gather(values, first, batch_dims=1) for values in (words.begins, ends))
+    new = found[:, tf.newaxis] & (place >= begin[:, tf.newaxis]) & (place < end[:, tf.newaxis])
+    left -= tf.where(found, end - begin, 0)
+    return covered | new, left, tf.where(found, first + 1, next_word), tf.reduce_any(found & (left > 0))
+
+  covered, left, _, _ = tf.while_loop(
+    lambda *state: state[-1], take, (covered, left, next_word, tf.reduce_any(left > 0))
+  )
+  return covered, left
 
 
 def with_order(batch: Batch, swap: tf.Tensor) -> Batch:
