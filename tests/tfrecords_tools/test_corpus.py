@@ -1,11 +1,13 @@
-"""Corpus readers: bytes to lines, layouts of plain text, and what bad input does."""
+"""Corpus readers: bytes to lines, every format, what auto takes a file for, and what bad input does."""
 
 import bz2
 import gzip
+import io
 import json
 import lzma
 import os
 import pathlib
+import random
 import subprocess
 import sys
 
@@ -18,11 +20,45 @@ from support.corpora import read_corpus as _read
 import zstandard
 
 from albert_tf.errors import UserError
-from tfrecords_tools.corpus import CorpusOptions, CorpusStats, bytestreams, iter_documents
+from tfrecords_tools.corpus import CorpusOptions, CorpusStats, bytestreams, describe_formats, iter_documents
 from tfrecords_tools.corpus.sentences import split_sentences
 
 _TWO = b"The first sentence.\nThe second one.\n\nAnother document is here.\nIt ends now.\n"
 _TWO_DOCUMENTS = [["The first sentence.", "The second one."], ["Another document is here.", "It ends now."]]
+_SENTENCES = [f"This is sentence number {n} of the text." for n in range(500)]
+_SPACED = "\n\n".join(_SENTENCES)
+_LONGER = "\n\n".join(f"{text}\n{text}" if n % 3 == 0 else text for n, text in enumerate(_SENTENCES))
+_COMPRESSIONS = (gzip.compress, bz2.compress, lzma.compress, zstandard.compress)
+_WIKI = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/" version="0.10" xml:lang="en"><siteinfo>
+<sitename>W</sitename><namespaces><namespace key="0" case="first-letter" /></namespaces></siteinfo>
+<page><title>A</title><ns>0</ns><id>1</id><revision><id>1</id><timestamp>2014-10-26T04:50:23Z</timestamp><text>
+{{Infobox|x=1}}'''A''' ({{IPA|a}}; , ''x'') ({{lang|y}}) is a
+[[letter (alphabet)|letter]].&lt;ref&gt;Not kept.&lt;/ref&gt;
+[[File:a.png|thumb|No caption.]]
+It is %s first.
+
+== Use ==
+* It begins [[word]]s.
+* no sentence
+{| class="x"
+| Not kept.
+|}
+== References ==
+Not kept.
+=== Deeper ===
+Not kept.
+</text></revision></page>
+<page><title>B</title><ns>0</ns><id>2</id><redirect title="A" />
+<revision><id>2</id><timestamp>2014-10-26T04:50:23Z</timestamp>
+<text>#REDIRECT [[A]]</text></revision></page>
+<page><title>Talk:A</title><ns>1</ns><id>3</id><revision><id>3</id><timestamp>2014-10-26T04:50:23Z</timestamp>
+<text>Talk is not kept.</text></revision></page></mediawiki>"""
+_BAD_WIKI = (_WIKI % "th\udcff").encode("utf-8", errors="surrogateescape")
+
+
+def _half_of(compress) -> bytes:
+  data = compress(random.Random(1).randbytes(30000).hex().encode())
+  return data[: len(data) // 2]
 
 
 # ---------------------------------------------------------------------- bytes and lines
@@ -43,13 +79,6 @@ def test_compressions(tmp_path: pathlib.Path, suffix: str, compress):
   documents, stats = _read(tmp_path / f"in{suffix}", compress(_TWO))
   assert documents == _TWO_DOCUMENTS
   assert (stats.bytes_read, stats.files, dict(stats.formats)) == (len(_TWO), 1, {"lines": 1})
-
-
-@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress, zstandard.compress])
-def test_damaged_compressed_file(tmp_path: pathlib.Path, compress):
-  data = compress(os.urandom(30000).hex().encode())
-  with pytest.raises(UserError, match=r"readable to its end. Received: .*in\.bin"):
-    _read(tmp_path / "in.bin", data[: len(data) // 2])
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
@@ -137,29 +166,59 @@ def test_remote_paths_go_through_gfile(tmp_path: pathlib.Path):
 # ---------------------------------------------------------------------- bad input
 
 
-def test_bad_text(tmp_path: pathlib.Path):
-  content = b"The first is good.\nThe second \xff\xfe is not.\nThe third is good.\n"
-  with pytest.raises(
-    UserError, match=r"Received: b'.*The second .*in\.txt, line 2\. .*--on_bad_text=replace"
-  ):
-    _read(tmp_path / "in.txt", content)
-  documents, stats = _read(tmp_path / "in.txt", on_bad_text="replace")
-  assert documents[0][1] == "The second \ufffd\ufffd is not."
-  assert stats.bad_text_replaced == 1
+_HALF_A_PAIR = json.dumps({"text": "One \ud83d here."}).encode()
+_RECORD = b'{"id": 1, "text": "One."}\n'
+
+
+def _parquet(columns: dict[str, list[object]]) -> bytes:
+  stream = io.BytesIO()
+  pq.write_table(pa.table(columns), stream)
+  return stream.getvalue()
 
 
 @pytest.mark.parametrize(
-  ("content", "message"),
+  ("content", "options", "message"),
   [
-    (b"\x7fELF\x02\x01\x01\0\0\0", "which is binary"),
-    (bytes(range(1, 9)) * 50 + b"text", "which is binary"),
-    ("text\n".encode("utf-16"), "iconv -f UTF-16"),
+    (b"\x7fELF\x02\x01\x01\0\0\0", {}, "which is binary"),
+    (bytes(range(1, 9)) * 50 + b"text", {"input_format": "lines"}, "which is binary"),
+    ("text\n".encode("utf-16"), {}, "iconv -f UTF-16"),
+    ("text\n".encode("utf-16"), {"input_format": "jsonl"}, "iconv -f UTF-16"),
+    (b"Good.\nThe second \xff\xfe is not.\n", {}, r"b'.*second .*in\.bin, line 2\. .*--on_bad_text=replace"),
+    (_SPACED.encode(), {}, "--input_format=lines.*--input_format=paragraphs"),
+    (_LONGER.encode(), {}, "must be certain"),
+    (_TWO, {"input_format": "wikiextractor"}, r"<doc …> blocks .* Received: 'The first sentence\.'"),
+    (_RECORD + b'{"text": \n', {}, "one JSON object a line"),
+    (_RECORD, {"text_field": "body"}, r"must have the column 'body'. Received: \['id', 'text'\]"),
+    (_RECORD, {"text_field": "id"}, "must hold text, or lists of sentences"),
+    (_HALF_A_PAIR, {}, "Text must be UTF-8.*column 'text'"),
+    (_TWO, {"input_format": "parquet"}, "must be a complete one"),
+    (_parquet({"text": ["One."]})[:-20], {}, "must be a complete one"),
+    (_parquet({"text": ["One."], "n": [1]}), {"text_field": "body"}, r"'body'. Received: \['n', 'text'\]"),
+    (_parquet({"text": [b"Bad \xff one."]}), {}, "Text must be UTF-8.*column 'text'"),
+    ((_WIKI % "the").encode()[:-200], {}, "complete, well-formed XML"),
+    (_BAD_WIKI, {}, "--on_bad_text=replace"),
+    *((_half_of(compress), {}, "readable to its end") for compress in _COMPRESSIONS),
   ],
 )
-@pytest.mark.parametrize("input_format", ["auto", "lines", "paragraphs", "jsonl"])
-def test_binary_and_other_encodings(tmp_path: pathlib.Path, content: bytes, message: str, input_format: str):
-  with pytest.raises(UserError, match=message):
-    _read(tmp_path / "in.txt", content, input_format=input_format)
+def test_a_bad_file_is_named_with_what_is_wrong(
+  tmp_path: pathlib.Path, content: bytes, options: dict[str, str], message: str
+):
+  with pytest.raises(UserError, match=message) as refused:
+    _read(tmp_path / "in.bin", content, **options)
+  assert "in.bin" in str(refused.value)
+
+
+def test_bad_text_is_replaced_where_asked(tmp_path: pathlib.Path):
+  content = b"The first is good.\nThe second \xff\xfe is not.\nThe third is good.\n"
+  documents, stats = _read(tmp_path / "in.txt", content, on_bad_text="replace")
+  assert documents[0][1] == "The second \ufffd\ufffd is not."
+  assert stats.bad_text_replaced == 1
+  documents, stats = _read(tmp_path / "in.jsonl", _HALF_A_PAIR, on_bad_text="replace")
+  assert documents[0][0].replace("\ufffd", "") == "One  here."
+  assert stats.bad_text_replaced == 1
+  content = _parquet({"text": [b"Good one.", b"Bad \xff one."]})
+  documents, stats = _read(tmp_path / "in.parquet", content, on_bad_text="replace")
+  assert (documents, stats.bad_text_replaced) == ([["Good one."], ["Bad \ufffd one."]], 1)
 
 
 def test_missing_and_empty_files(tmp_path: pathlib.Path):
@@ -233,3 +292,129 @@ def test_enumerators_stay_with_their_sentence():
     "3.",
   ]
   assert split_sentences(" \n ") == []
+
+
+# ---------------------------------------------------------------------- what `auto` takes a file for
+
+
+def test_single_sentences_with_blank_lines_between_are_read_as_told(tmp_path: pathlib.Path):
+  """500 documents of a sentence, or one of 500: nothing in the file tells."""
+  path = tmp_path / "in.txt"
+  assert len(_read(path, _SPACED.encode(), input_format="lines")[0]) == 500
+  assert len(_read(path, input_format="paragraphs")[0]) == 1
+
+
+@pytest.mark.parametrize(
+  ("text", "kind", "documents"),
+  [
+    ("\n".join(_SENTENCES), "lines", 1),
+    ("\n\n".join("\n".join(_SENTENCES[n : n + 5]) for n in range(0, 500, 5)), "lines", 100),
+    ("\n\n".join(f"{text} {text}" for text in _SENTENCES), "paragraphs", 1),
+    (f"CHAPTER I\n\n{_SPACED}", "paragraphs", 1),
+    (f"{_SPACED}\n\n\n\n\n{_SPACED}", "paragraphs", 1),  # The large gap is beyond the first bytes.
+    ("\n\n\n\n".join(_SENTENCES), "paragraphs", 500),
+    (f"{_SPACED[:2000]}\f{_SPACED[2000:]}", "paragraphs", 2),
+    ("One sentence.\n\nAnother one.", "lines", 2),
+  ],
+)
+def test_what_is_certain_is_read(tmp_path: pathlib.Path, text: str, kind: str, documents: int):
+  if "\n\n\n\n\n" in text:
+    text, documents = f"{_SENTENCES[0]}\n\n\n\n\n{text}", 3
+  found, stats = _read(tmp_path / "in.txt", text.encode())
+  assert (dict(stats.formats), len(found)) == ({kind: 1}, documents)
+
+
+def test_the_format_is_told_once_a_format(tmp_path: pathlib.Path):
+  contents = {"a.txt": "One.\nTwo.\n\nFour.\n", "b.txt": "One.\n", "c.jsonl": '{"text": "One. Two."}\n'}
+  contents |= {f"d{n:03}.txt": "One.\nTwo.\n" for n in range(200)} | {"empty.txt": ""}
+  for name, content in contents.items():
+    (tmp_path / name).write_text(content)
+  paths = [str(tmp_path / name) for name in contents]
+  lines, json_lines = describe_formats(paths[:3], CorpusOptions())
+  assert lines == f"--input_format=auto: {paths[0]} and 1 more of the files looked at are read as lines"
+  assert json_lines == f"--input_format=auto: {paths[2]} is read as jsonl"
+  (line,) = describe_formats(
+    paths, CorpusOptions()
+  )  # Of many files some are looked at, the first in any case.
+  assert line.startswith(f"--input_format=auto: {paths[0]} and 63 more of")
+  assert describe_formats(paths, CorpusOptions(input_format="lines")) == []
+  (tmp_path / "b.txt").write_text(_SPACED)
+  with pytest.raises(UserError, match="must be certain"):  # Before the first record is made of the others.
+    describe_formats(paths[:3], CorpusOptions())
+
+
+# ---------------------------------------------------------------------- marked-up and structured formats
+
+
+def test_wikiextractor(tmp_path: pathlib.Path):
+  content = (
+    '<doc id="1" url="u" title="A &amp; B">\nA & B\n\nA and B are two. They are letters.\n\nSection.\n</doc>\n'
+    '<doc id="2" url="u" title="Empty">\nEmpty\n\n</doc>\n<doc id="3" url="u" title="C">\nC\n\nC is one.\n</doc>\n'
+  )
+  documents, stats = _read(tmp_path / "wiki_00", content.encode())
+  assert documents == [["A and B are two.", "They are letters.", "Section."], ["C is one."]]
+  assert (stats.skipped_records, dict(stats.formats)) == (1, {"wikiextractor": 1})
+
+
+def test_json_lines(tmp_path: pathlib.Path):
+  rows = [
+    {"text": "One is here. Two\u2028is here.\nThree.", "id": 1},
+    {"text": ["As it is.", " ", "No split. Kept."]},
+  ]
+  content = "\n".join(map(json.dumps, [*rows, {"text": None}])).encode()
+  documents, stats = _read(tmp_path / "in.jsonl", content)
+  assert documents == [["One is here.", "Two", "is here.", "Three."], ["As it is.", "No split. Kept."]]
+  assert stats.skipped_records == 1
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_parquet(tmp_path: pathlib.Path, kind: pa.DataType):
+  path = tmp_path / "in.parquet"
+  column = pa.array(["One is here. Two is here.", None, "Three."]).cast(kind)
+  pq.write_table(pa.table({"text": column, "n": [1, 2, 3]}), path)
+  documents, stats = _read(path)
+  assert documents == [["One is here.", "Two is here."], ["Three."]]
+  assert (stats.skipped_records, dict(stats.formats)) == (1, {"parquet": 1})
+  pq.write_table(pa.table({"text": [["One.", "Two."], []]}), path)
+  assert _read(path)[0] == [["One.", "Two."]]
+
+
+def test_mediawiki(tmp_path: pathlib.Path):
+  documents, stats = _read(tmp_path / "dump.xml.bz2", bz2.compress((_WIKI % "the").encode()))
+  assert documents == [["A (x) is a letter.", "It is the first.", "It begins words."]]
+  assert (stats.skipped_records, dict(stats.formats)) == (2, {"mediawiki": 1})
+  documents, _ = _read(tmp_path / "dump.xml", (_WIKI % "the&amp;#xD800;").encode())
+  assert documents[0][1] == "It is the\ufffd first."  # No half of a pair, which no tokenizer takes.
+  documents, stats = _read(tmp_path / "bad.xml", _BAD_WIKI, on_bad_text="replace")
+  assert (documents[0][1], stats.bad_text_replaced) == ("It is th\ufffd first.", 1)
+
+
+# ---------------------------------------------------------------------- real corpora
+
+_REAL = {
+  "novels/Doyle_Hound_1902.txt": ("paragraphs", 16),
+  "novels/Cbronte_Jane_1847.txt": ("paragraphs", 39),
+  "novels/Chesterton_Thursday_1908.txt": ("paragraphs", 18),
+  "wikitext-2/valid.txt": ("paragraphs", 60),
+  "wikiextractor/wiki_01": ("wikiextractor", 78),
+}
+_REAL_SLOW = {"wikidump/enwiki-slice.xml.bz2": ("mediawiki", 106)}
+
+
+@pytest.mark.parametrize(
+  "name", [*_REAL, *(pytest.param(name, marks=pytest.mark.slow) for name in _REAL_SLOW)]
+)
+def test_real_corpora(shared_dir: pathlib.Path, name: str):
+  path = shared_dir / "data" / "corpora" / name
+  documents, stats = _read(path)
+  assert (*stats.formats, stats.documents) == {**_REAL, **_REAL_SLOW}[name]
+  assert stats.bad_text_replaced == 0
+  lengths = sorted(len(sentence.split()) for document in documents for sentence in document)
+  assert 8 <= lengths[len(lengths) // 2] <= 30  # Sentences of English, not lines or paragraphs.
+  assert lengths[-1] < 700
+
+
+def test_all_novels_are_paragraphs(shared_dir: pathlib.Path):
+  for path in (shared_dir / "data/corpora/novels").iterdir():
+    assert _read(path)[1].formats == {"paragraphs": 1}, path.name
+  assert _read(shared_dir / "oracle/golden_pretrain_input.txt")[1].formats == {"lines": 1}

@@ -1,5 +1,6 @@
 """The command and the job: equal bytes everywhere, held-out documents, restarts, and users' mistakes."""
 
+import dataclasses
 import itertools
 import os
 import pathlib
@@ -102,6 +103,19 @@ def test_bytes_do_not_depend_on_workers_blocks_or_machine(corpus, tiny_tokenizer
   assert contents(tmp_path / "two") == expected
 
 
+@pytest.mark.parametrize(("kind", "label_1"), [("nsp", 0.5), ("ordered", 0.0)])
+def test_every_kind_of_pair_has_the_same_bytes_from_any_number_of_workers(
+  corpus, tiny_tokenizer, tmp_path, kind, label_1
+):
+  choices = dataclasses.replace(_CHOICES, sentence_pair=kind)
+  for workers in (1, 2):
+    manifest = _make(corpus, tmp_path / str(workers), tiny_tokenizer, choices=choices, num_workers=workers)
+  assert contents(tmp_path / "1") == contents(tmp_path / "2")
+  train = manifest.statistics["train"]
+  spread = 0.5 / np.sqrt(train["instances"])
+  assert abs(train["label_1_share"] - label_1) < 5 * spread * (label_1 > 0) + 1e-9
+
+
 def test_manifest_tells_the_truth(corpus, tiny_tokenizer, tmp_path):
   made = _make(corpus, tmp_path, tiny_tokenizer)
   manifest = Manifest.load(str(tmp_path))
@@ -154,8 +168,6 @@ def test_held_out_documents_are_never_in_train(corpus, tiny_tokenizer, tmp_path)
 
 
 def test_a_small_corpus_still_has_a_held_out_document(corpus, tiny_tokenizer, tmp_path):
-  import dataclasses
-
   path = tmp_path / "small.txt"
   path.write_text(tiny_corpus.as_text(tiny_corpus.documents(np.random.default_rng(1), 3)), encoding="utf-8")
   choices = dataclasses.replace(_CHOICES, eval_fraction=1e-9)
@@ -167,8 +179,6 @@ def test_a_small_corpus_still_has_a_held_out_document(corpus, tiny_tokenizer, tm
 
 
 def test_another_seed_gives_other_records(corpus, tiny_tokenizer, tmp_path):
-  import dataclasses
-
   _make(corpus, tmp_path / "a", tiny_tokenizer)
   _make(corpus, tmp_path / "b", tiny_tokenizer, choices=dataclasses.replace(_CHOICES, random_seed=1))
   a, b = contents(tmp_path / "a"), contents(tmp_path / "b")
@@ -230,8 +240,6 @@ def test_a_killed_command_continues(tiny_model, tmp_path):
 
 
 def test_finished_output_is_kept_and_other_settings_are_refused(corpus, tiny_tokenizer, tmp_path):
-  import dataclasses
-
   first = _make(corpus, tmp_path / "out", tiny_tokenizer)
   times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
   assert _make(corpus, tmp_path / "out", tiny_tokenizer) == first
@@ -253,7 +261,6 @@ def test_unfinished_files_of_other_settings_are_refused_whatever_the_work_dir(
   corpus, tiny_tokenizer, tmp_path, scheme
 ):
   """Finished files wait beside the output, so a second run with a work_dir of its own would take them."""
-  import dataclasses
 
   class StopError(Exception):
     pass
