@@ -14,7 +14,7 @@ from support.tiny_pretraining import tiny_settings
 from albert_tf.records import Manifest, read_records
 from albert_tf.records.example import decode_example
 from albert_tf.tokenization import AlbertTokenizer
-from albert_tf.training.inputs import fresh_masking
+from albert_tf.training.inputs import fresh_masks
 from albert_tf.training.record_source import describe_records
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.inspection import inspect_files, view_instance
@@ -113,7 +113,7 @@ def test_fresh_masks_follow_the_records(tmp_path: pathlib.Path, tokenizer: Alber
   masking = source.masking(None)
   assert masking.whole_word == "sentencepiece"
   settings = tiny_settings(tmp_path, "run", masking=masking, tokenizer_path=source.tokenizer_path)
-  table = fresh_masking(settings).word_starts
+  table = fresh_masks(settings)._word_starts
   np.testing.assert_array_equal(table, tokenizer.word_starts("sentencepiece"))
   assert not np.array_equal(table, tokenizer.word_starts("original"))
 
