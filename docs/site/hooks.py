@@ -24,11 +24,10 @@ COPIED = {
   "contributing.md": "CONTRIBUTING.md",
   "changelog.md": "CHANGELOG.md",
   "benchmarks/tpu_compile.md": "benchmarks/tpu_compile.md",
-  "benchmarks/tpu_sweep.md": "benchmarks/tpu_sweep.md",
 }
 _PAGES = {source: page for page, source in COPIED.items()}
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
-_MAIN_ROOMS = ("configs", "tokenization", "modeling", "optim", "finetuning", "interop", "records", "training")
+_MAIN_ROOMS = ("configs", "tokenization", "modeling", "optim", "checkpoints", "models", "finetuning", "records", "training")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
