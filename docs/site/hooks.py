@@ -65,7 +65,7 @@ def commands_page() -> str:
   parts = ["# Commands\n", "Made from the commands themselves. `--help` of each prints the same.\n"]
   for folder in COMMAND_FOLDERS:
     for path in sorted((ROOT / folder).glob("*.py")):
-      if "app.run" in path.read_text(encoding="utf-8"):
+      if "commands.run(" in path.read_text(encoding="utf-8"):
         parts.append(_command_section(f"{folder}/{path.name}"))
   return "\n".join(parts)
 
