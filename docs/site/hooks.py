@@ -27,7 +27,17 @@ COPIED = {
 }
 _PAGES = {source: page for page, source in COPIED.items()}
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
-_MAIN_ROOMS = ("configs", "tokenization", "modeling", "optim", "checkpoints", "models", "finetuning", "records", "training")
+_MAIN_ROOMS = (
+  "configs",
+  "tokenization",
+  "modeling",
+  "optim",
+  "checkpoints",
+  "models",
+  "finetuning",
+  "records",
+  "training",
+)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
