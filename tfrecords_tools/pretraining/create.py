@@ -13,7 +13,7 @@ from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.corpus import CorpusOptions, describe_formats, expected_text_bytes
 from tfrecords_tools.pretraining import plan as plans
 from tfrecords_tools.pretraining.blocks import BlockResult
-from tfrecords_tools.pretraining.job import STAGE_DIR_NAME, Job, Progress
+from tfrecords_tools.pretraining.job import STAGE_DIR_NAME, Job, Progress, block_bytes_for
 from tfrecords_tools.pretraining.randomness import Place
 from tfrecords_tools.pretraining.settings import SPLITS, RecordSettings
 from tfrecords_tools.pretraining.statistics import baseline
@@ -73,7 +73,17 @@ def create_records(
     return finished
   for line in describe_formats(paths, options):
     notice(line)
-  job = Job(paths, sizes, options, tokenizer, settings, output_dir, work_dir, plan=plans.plan_sha256(plan))
+  job = Job(
+    paths,
+    sizes,
+    options,
+    tokenizer,
+    settings,
+    output_dir,
+    work_dir,
+    block_bytes=block_bytes_for(sum(sizes)),
+    plan=plans.plan_sha256(plan),
+  )
   plans.prepare_work(output_dir, (stage_dir, work_dir), plan)
   with contextlib.closing(runner):
     result = runner.make(job, None, progress)

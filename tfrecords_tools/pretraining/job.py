@@ -31,6 +31,7 @@ class Job:
     settings: what to make.
     output_dir: where the final files go.
     work_dir: directory of unfinished work.
+    block_bytes: text of a block, see `block_bytes_for`.
     plan: hash of the plan; files of finished work carry it, so that none of another plan is ever taken.
   """
 
@@ -41,6 +42,7 @@ class Job:
   settings: RecordSettings
   output_dir: str
   work_dir: str
+  block_bytes: int
   plan: str
 
   @property
@@ -53,10 +55,10 @@ class Job:
     """About how much text each input file gives, in bytes."""
     return [expected_text_bytes(path, size) for path, size in zip(self.paths, self.sizes, strict=True)]
 
-  @property
-  def block_bytes(self) -> int:
-    """Text of a block: larger ones of a huge corpus, so that they stay few."""
-    return min(max(sum(self.sizes) // _MOST_BLOCKS, SMALLEST_BLOCK), _LARGEST_BLOCK)
+
+def block_bytes_for(total_bytes: int) -> int:
+  """Text of a block, of an input of so many bytes: larger ones of a huge corpus, so that they stay few."""
+  return min(max(total_bytes // _MOST_BLOCKS, SMALLEST_BLOCK), _LARGEST_BLOCK)
 
 
 def write_shard(path: str, split: str, records: Iterable[bytes | memoryview], *, plan: str) -> RecordFile:
