@@ -85,6 +85,7 @@ def test_empty_answers_everywhere_are_no_answers(write, version):
     (b'{"data": []}', "0 of 0 without"),
     (changed(lambda d, p, a, b: b.pop("id")), r"'id'.* after 1 questions"),
     (changed(lambda d, p, a, b: a.update(is_impossible=True)), "'a' is impossible and has answers"),
+    (changed(lambda d, p, a, b: b.update(is_impossible="no")), "true or false, not .no."),
     (changed(lambda d, p, a, b: b.update(id="a")), "an id more than once"),
     (changed(lambda d, p, a, b: a.pop("answers")), "All questions of a file have answers, or none"),
     (changed(lambda d, p, a, b: d.update(version="1.1")), r"--version=2.0 and .* of version 1.1"),

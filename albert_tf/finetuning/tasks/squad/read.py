@@ -121,6 +121,8 @@ def _question(item: Any, paragraph: int, version: str) -> Question:
   answers = tuple(Answer(answer["text"], int(answer["answer_start"])) for answer in item.get("answers") or ())
   empty_means_none = version == "2.0" and item.get("answers") == []
   impossible = item.get("is_impossible", empty_means_none)
+  if not isinstance(impossible, bool):  # The text "false" would count as true.
+    raise TypeError(f"is_impossible is true or false, not {impossible!r}")
   if impossible and answers:
     raise ValueError(f"the question {item['id']!r} is impossible and has answers")
   return Question(str(item["id"]), item["question"], paragraph, answers, bool(impossible))
