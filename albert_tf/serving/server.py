@@ -154,6 +154,8 @@ def _array(name: str, value: Any, info: Any) -> np.ndarray:
     raise RequestError(
       f"A request may hold {MAX_BATCH_SIZE} rows. Received: {rows} in {name}. Send smaller batches."
     )
+  if wanted is int and not all(dtype.min <= item <= dtype.max for item in flat):  # NumPy 1 lets them wrap.
+    raise RequestError(f"{name} takes {dtype.name} values from {dtype.min} to {dtype.max}.")
   try:
     values = [item.encode() for item in flat] if wanted is str else flat
     return np.array(values, object if wanted is str else dtype.as_numpy_dtype).reshape(array.shape)
