@@ -48,8 +48,8 @@ demo: install  ## Text -> vocabulary -> TFRecords -> pretraining -> SavedModel -
 test: install  ## The tests of STACK, without those marked slow or nightly.
 	@$(LIMIT) $(if $(LIMIT),3600) $(BIN)/python $(PYTEST) -m "not slow and not nightly" $(TESTS)
 
-test-ci: install  ## What CI runs of STACK: of the default stack all but nightly tests, of the others those marked `stack`.
-	@$(LIMIT) $(if $(LIMIT),4500) $(BIN)/python $(PYTEST) -m "$(if $(filter keras3,$(STACK)),,stack and )not nightly" $(TESTS)
+test-ci: install  ## What CI runs of STACK: of the default stack all but nightly tests, of the others the quick ones marked `stack`.
+	@$(LIMIT) $(if $(LIMIT),4500) $(BIN)/python $(PYTEST) -m "$(if $(filter keras3,$(STACK)),,stack and not slow and )not nightly" $(TESTS)
 
 test-all: install  ## All tests of STACK.
 	@$(LIMIT) $(if $(LIMIT),9000) $(BIN)/python $(PYTEST) $(TESTS)
