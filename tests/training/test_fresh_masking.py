@@ -100,7 +100,7 @@ def test_masking_belongs_to_the_run(settings):
   other = dataclasses.replace(settings.masking, vocab_sha256="another")
   with pytest.raises(UserError, match=r"vocab_sha256 .* → another"):
     run_pretraining(dataclasses.replace(settings, masking=other))
-  assert PretrainingSettings.from_dict(settings.to_dict()) == settings
+  assert PretrainingSettings.from_dict(settings.to_dict(), source="run.json") == settings
   with pytest.raises(UserError, match=r"Fresh masks need the vocabulary.*--spm_model_file"):
     dataclasses.replace(settings, tokenizer_path="")  # Before anything is written.
   with pytest.raises(UserError, match=r"masked_lm_prob must be above 0.0 and below 1.0"):
