@@ -88,7 +88,7 @@ def test_step_one_million_costs_a_seek(index):
   [
     (2, 16, 32_768 - 40),
     pytest.param(4, 50, 2 * NUM_RECORDS - 700, marks=pytest.mark.slow),
-    pytest.param(128, 2, NUM_RECORDS - 40, marks=pytest.mark.slow),
+    pytest.param(128, 2, NUM_RECORDS - 40, marks=[pytest.mark.nightly, pytest.mark.timeout(900)]),
   ],
 )
 def test_hosts_share_every_batch_without_overlap(index, two_epochs, hosts, rows, start):
