@@ -94,7 +94,7 @@ def _lines(path: pathlib.Path) -> list[str]:
   return (bz2.decompress(data) if path.suffix == ".bz2" else data).decode("utf-8").splitlines()
 
 
-@pytest.mark.parametrize("name", ["wikiextractor/small", pytest.param("*/*", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["wikiextractor/small", pytest.param("*/*", marks=pytest.mark.nightly)])
 def test_real_text(shared_dir: pathlib.Path, name: str):
   """Every line of the corpora; the XML dump's with their markup."""
   tokenizer = AlbertTokenizer.from_pretrained(str(shared_dir / "data" / "vocab"))

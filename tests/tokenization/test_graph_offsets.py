@@ -102,7 +102,7 @@ def test_empty_batch(both: Both) -> None:
   assert located.starts.to_list() == located.ids.to_list() == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_real_text(shared_dir: pathlib.Path) -> None:
   tokenizer, module = make_both(str(shared_dir / "data/vocab/30k-clean.model"))
   for name in ("wikitext-2/valid.txt", "wikiextractor/small"):

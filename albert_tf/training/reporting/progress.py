@@ -56,7 +56,9 @@ def describe(values: Mapping[str, float]) -> str:
     if f"{name}_loss" in values:
       parts.append(f"{label} {values[f'{name}_loss']:.4g} {values[f'{name}_accuracy']:.1%}")
   if "learning_rate" in values:
-    parts.append(f"rate {values['learning_rate']:.3g} · grad {values['gradient_norm']:.3g}")
+    parts.append(f"rate {values['learning_rate']:.3g}")
+  if "gradient_norm" in values:  # Absent where every update was left out.
+    parts.append(f"grad {values['gradient_norm']:.3g}")
   return " · ".join(parts)
 
 
