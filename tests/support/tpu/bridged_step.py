@@ -16,11 +16,9 @@ from support.tpu.emulator import TpuEmulator
 import tensorflow as tf
 
 from albert_tf.modeling import AlbertForPreTraining
-from albert_tf.pipelines.batches import evaluation_batches
 from albert_tf.pipelines.record_index import build_record_index
-from albert_tf.records.parse import parse_pretraining_batch
-from albert_tf.training.distribution import host_shard, set_precision
-from albert_tf.training.evaluation import EvaluationSet, Evaluator
+from albert_tf.training.distribution import set_precision
+from albert_tf.training.evaluation import Evaluator, HeldOut
 
 CORES = 8
 MICRO_BATCHES = 2
@@ -47,18 +45,9 @@ def traced_step(strategy: tf.distribute.Strategy, records: str) -> Any:
 def traced_evaluation(strategy: tf.distribute.Strategy, records: str) -> Any:
   with strategy.scope():
     model = AlbertForPreTraining(CONFIG, encoder_options=ENCODER_OPTIONS, read_positions_only=True)
-
-  def batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
-    return evaluation_batches(
-      build_record_index([records]),
-      lambda serialized: parse_pretraining_batch(serialized, SPEC),
-      global_batch_size=BATCH,
-      shard=host_shard(strategy, context),
-    )
-
-  evaluator = Evaluator(strategy=strategy, model=model, sets=[EvaluationSet("", batches, 1)])
-  ((_, dataset, _),) = evaluator.sums._sets
-  return evaluator.sums.run.get_concrete_function(iter(dataset), tf.constant(1), tf.zeros([6]))
+  held_out = HeldOut(build_record_index([records]), SPEC, "sentence_order", BATCH, 1)
+  evaluator = Evaluator(strategy=strategy, model=model, sets={"": held_out})
+  return evaluator.run.get_concrete_function(iter(evaluator._datasets[""]), tf.constant(1), tf.zeros([6]))
 
 
 def main() -> None:
