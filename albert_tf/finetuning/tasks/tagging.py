@@ -174,7 +174,8 @@ def align(
   Raises:
     UserError: a tag is not in `label_ids`.
   """
-  packer = graph_tokenizer(tokenizer)
+  with tf.device(coordinator_cpu()):  # Its tables too: a slice's first host could not give them to this process.
+    packer = graph_tokenizer(tokenizer)
   rows: list[np.ndarray] = []
   found: list[np.ndarray] = []
   for begin in range(0, len(sentences), _SENTENCES_AT_ONCE):
