@@ -174,7 +174,9 @@ def align(
   Raises:
     UserError: a tag is not in `label_ids`.
   """
-  with tf.device(coordinator_cpu()):  # Its tables too: a slice's first host could not give them to this process.
+  with tf.device(
+    coordinator_cpu()
+  ):  # Its tables too: a slice's first host could not give them to this process.
     packer = graph_tokenizer(tokenizer)
   rows: list[np.ndarray] = []
   found: list[np.ndarray] = []

@@ -68,7 +68,9 @@ def make_features(data: SquadData, *, tokenizer: AlbertTokenizer, settings: Squa
     >>> features = make_features(data, tokenizer=tokenizer, settings=SquadSettings())
     >>> features.input_ids[0]
   """
-  with tf.device(coordinator_cpu()):  # Their tables too: a slice's first host could not give them to this process.
+  with tf.device(
+    coordinator_cpu()
+  ):  # Their tables too: a slice's first host could not give them to this process.
     graph = GraphTokenizer(tokenizer)
     offsets = GraphOffsets(tokenizer, graph)
   contexts = [paragraph.context for paragraph in data.paragraphs]
