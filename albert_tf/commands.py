@@ -21,6 +21,7 @@ FLAGS = flags.FLAGS
 _PACKAGE = pathlib.Path(__file__).resolve().parent
 _RECIPE_FOLDERS = (_PACKAGE.parent, _PACKAGE)  # Of a checkout, of an installation.
 _Settings = TypeVar("_Settings")
+installed_name = ""  # Such as "albert-run-glue", of a command that pip has installed.
 
 
 def define_flags(cls: type, *, leave_out: Iterable[str] = (), **defaults: Any) -> None:
@@ -127,12 +128,9 @@ def _parse(argv: Sequence[str]) -> list[str]:
 def _print_help(program: str, *, everything: bool) -> None:
   """Prints the command's description and flags, under the name that the person typed."""
   script = sys.modules["__main__"].__doc__ or ""
-  typed = (
-    os.path.basename(program) if os.path.basename(program).startswith("albert-") else f"python {program}"
-  )
+  typed = installed_name or f"python {program}"
   for folder in ("tpu_scripts", "tfrecords_tools"):
-    name = os.path.basename(program).removeprefix("albert-").replace("-", "_").removesuffix(".py")
-    script = script.replace(f"python {folder}/{name}.py", typed)
+    script = script.replace(f"python {folder}/{os.path.basename(program)}", typed)
   print(f"{script.strip()}\n\nusage: {typed} [flags]\n")
   print(FLAGS.get_help() if everything else FLAGS.main_module_help())
 

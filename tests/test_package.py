@@ -64,7 +64,7 @@ def test_wheel_and_sdist_in_an_empty_environment(tmp_path):
     )
     assert usage.returncode == 0, (command, usage.stderr[-2000:])
     assert f"usage: {command} [flags]" in usage.stdout, (command, usage.stdout[-500:])
-    assert ".py" not in usage.stdout.partition("usage:")[0], command
+    assert "python " not in usage.stdout.partition("usage:")[0], command
   recipe = subprocess.run(
     [environment / "bin/albert-run-pretrain", "--flagfile=recipes/laptop.flags"],
     cwd=tmp_path,

@@ -5,6 +5,8 @@ import pathlib
 import runpy
 import sys
 
+from albert_tf import commands
+
 _HERE = pathlib.Path(__file__).resolve().parent
 _FOLDERS = (_HERE, _HERE.parent / "tfrecords_tools")
 
@@ -15,4 +17,5 @@ def main() -> None:
   script = program.removeprefix("albert-").replace("-", "_") + ".py"
   folder = next(folder for folder in _FOLDERS if (folder / script).is_file())
   sys.path.insert(0, str(folder))  # Where Python puts it for a script: some share modules that lie there.
+  commands.installed_name = program
   runpy.run_path(str(folder / script), run_name="__main__")
