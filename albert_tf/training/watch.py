@@ -129,7 +129,7 @@ class TrainingWatch:
       return []
     message = (
       f"left out {len(steps)} update(s) whose loss or gradient is not finite: step {', '.join(steps[:8])}. "
-      "tpu_scripts/replay_step.py shows the batch."
+      f"tpu_scripts/replay_step.py --step={steps[0].replace(',', '')} shows the batch."
     )
     return [message]
 
