@@ -35,7 +35,7 @@ def holders(paths: list[str], proc: str = "/proc") -> dict[int, str]:
 def unreachable(tpu: str, reason: str) -> UserError:
   """The error of a TPU that does not answer."""
   return UserError(
-    f"No TPU could be reached at --tpu={tpu} ({reason[:240]}): run on a TPU VM, check name, zone and project, or leave "
+    f"No TPU could be reached at --tpu={tpu} ({reason[:600]}): run on a TPU VM, check name, zone and project, or leave "
     "--tpu empty to use GPUs or the CPU. `make doctor` looks for the cause."
   )
 
