@@ -11,7 +11,9 @@ from albert_tf.errors import UserError
 from albert_tf.training.distribution import make_strategy
 from albert_tf.training.settings import DistributionConfig
 
-client = pytest.importorskip("oauth2client.client", reason="installed where TPUs are: on the stacks tpu and addons")
+client = pytest.importorskip(
+  "oauth2client.client", reason="installed where TPUs are: on the stacks tpu and addons"
+)
 pytest.importorskip("googleapiclient")
 
 NODES = {
@@ -49,7 +51,7 @@ def discovery_document(port):
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-  def do_GET(self):  # noqa: N802
+  def do_GET(self):
     name = self.path.partition("?")[0].removeprefix("/v1/")
     if self.path.startswith("/discovery"):
       status, answer = 200, discovery_document(self.server.server_port)
@@ -57,7 +59,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
       status, answer = 200, NODES[name]
     else:
       status = 403 if name == FORBIDDEN else 404
-      answer = {"error": {"code": status, "message": "permission denied" if status == 403 else f"{name} not found"}}
+      answer = {
+        "error": {"code": status, "message": "permission denied" if status == 403 else f"{name} not found"}
+      }
     body = json.dumps(answer).encode()
     self.send_response(status)
     self.send_header("Content-Type", "application/json")
