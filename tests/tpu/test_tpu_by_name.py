@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.errors import UserError
-from albert_tf.training.distribution import make_strategy
+from albert_tf.training import distribution
 from albert_tf.training.settings import DistributionConfig
 
 client = pytest.importorskip(
@@ -102,7 +102,8 @@ def test_a_name_becomes_the_address_of_its_host():
     ("creating", "z", 'not yet ready; state: "CREATING"'),
   ],
 )
-def test_a_tpu_that_cannot_be_had_is_a_users_error(name, zone, words):
+def test_a_tpu_that_cannot_be_had_is_a_users_error(monkeypatch, name, zone, words):
+  monkeypatch.setattr(distribution, "probe_tpu", lambda config: None)  # Plain TensorFlow is refused before.
   with pytest.raises(UserError, match="check name, zone and project") as caught:
-    make_strategy(config(name, zone))
+    distribution.make_strategy(config(name, zone))
   assert words in str(caught.value)
