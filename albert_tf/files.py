@@ -15,6 +15,7 @@ import fcntl
 import functools
 import glob as glob_lib
 import io
+import json
 import os
 import posixpath
 import re
@@ -215,6 +216,16 @@ def read_bytes(path: str) -> bytes:
   """The whole file."""
   with open_binary(path) as stream:
     return stream.read()
+
+
+def read_json(path: str) -> dict[str, Any]:
+  """The JSON object in a file; a `UserError` names a file that is missing or holds something else."""
+  if not exists(path):
+    raise UserError(f"The file must exist. Received: {path}. Check the path.")
+  try:
+    return dict(json.loads(read_bytes(path)))
+  except (ValueError, TypeError) as error:
+    raise UserError(f"The file must hold a JSON object. Received: {path} ({error}).") from error
 
 
 def exists(path: str) -> bool:

@@ -10,7 +10,6 @@ import numpy as np
 from albert_tf import files, tokenization
 from albert_tf.checkpoints import bundle, huggingface
 from albert_tf.configs import AlbertConfig
-from albert_tf.configs.json_keys import read_json_object
 from albert_tf.errors import UserError
 from albert_tf.tokenization import Tokenizer, TokenizerConfig
 from albert_tf.tokenization.config import WordPieceConfig
@@ -109,7 +108,7 @@ def read_checkpoint(path: str, *, config_file: str = "") -> Checkpoint:
   slots: dict[str, np.ndarray] = {}
   step = 0
   if is_huggingface:
-    architectures = tuple(read_json_object(config_path).get("architectures") or ())
+    architectures = tuple(files.read_json(config_path).get("architectures") or ())
     variables, dropped = huggingface.to_original(
       huggingface.read_tensors(location), config, architectures=architectures, source=location
     )

@@ -6,11 +6,33 @@ import json
 import math
 from typing import Any, Literal, NamedTuple
 
-from albert_tf.configs import json_keys
+from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 
 _HEAD_SIZE = 64  # Section 3.1: H / 64 heads, and F = 4 H. The release's xlarge alone has 16 heads of 128.
+
+# In the original's files, but read by none of its code paths that build a model.
+_ORIGINAL_UNUSED = (
+  "down_scale_factor",
+  "gap_size",
+  "layers_to_keep",
+  "net_structure_type",
+  "num_memory_blocks",
+)
+_HUGGINGFACE_MARKS = ("model_type", "architectures", "transformers_version")
+# Keys of Hugging Face that change the mathematics, and the values that this project computes.
+_HUGGINGFACE_MUST_BE: dict[str, tuple[Any, ...]] = {
+  "model_type": ("albert",),
+  "add_cross_attention": (False,),
+  "is_decoder": (False,),
+  "position_embedding_type": ("absolute",),
+  "pruned_heads": ({}, None),
+  "tie_word_embeddings": (True,),
+}
+_TO_HUGGINGFACE_ACTIVATION = {"gelu": "gelu_new", "gelu_exact": "gelu"}
+_FROM_HUGGINGFACE_ACTIVATION = {"gelu": "gelu_exact"}
+_ACTIVATION_SYNONYMS = {None: "linear", "": "linear", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,12 +112,6 @@ class AlbertConfig(Settings):
     """D = H / N."""
     return self.hidden_size // self.num_attention_heads
 
-  def group_of_layer(self, layer: int) -> int:
-    """floor(layer / layers * groups), in exact integers (12 layers, 4 groups: 0,0,0,1,1,1,…)."""
-    if not 0 <= layer < self.num_hidden_layers:
-      raise IndexError(f"layer must be in [0, {self.num_hidden_layers}). Received: {layer}.")
-    return layer * self.num_hidden_groups // self.num_hidden_layers
-
   def attention_owner(self, layer: int, inner: int) -> tuple[int, int]:
     """(group, inner) that owns attention and LayerNorm 1 of inner block `inner` of `layer`."""
     return self._owner(layer, inner, "attention")
@@ -105,25 +121,16 @@ class AlbertConfig(Settings):
     return self._owner(layer, inner, "ffn")
 
   def _owner(self, layer: int, inner: int, part: str) -> tuple[int, int]:
-    group = self.group_of_layer(layer)  # Checks the range of `layer`.
-    if not 0 <= inner < self.inner_group_num:
-      raise IndexError(f"inner must be in [0, {self.inner_group_num}). Received: {inner}.")
-    if self.sharing == "all":
-      return group, inner
+    if self.sharing == "all":  # floor(layer / layers * groups): 12 layers in 4 groups are 0,0,0,1,1,1,…
+      return layer * self.num_hidden_groups // self.num_hidden_layers, inner
     return (0, inner) if self.sharing == part else (layer, inner)
 
   def check_separable(self, count: int) -> None:
     """Raises a `UserError` where the first `count` layers share parameters with those above them."""
-    owners = [
-      {
-        (part, owner(layer, inner))
-        for part, owner in (("a", self.attention_owner), ("f", self.ffn_owner))
-        for inner in range(self.inner_group_num)
-      }
-      for layer in range(self.num_hidden_layers)
-    ]
+    layers = range(self.num_hidden_layers)
+    parts = [{("attention", self.attention_owner(i, 0)), ("ffn", self.ffn_owner(i, 0))} for i in layers]
     depths = range(self.num_hidden_layers + 1)
-    separable = [n for n in depths if not set().union(*owners[:n]) & set().union(*owners[n:])]
+    separable = [n for n in depths if not set().union(*parts[:n]) & set().union(*parts[n:])]
     if count not in separable:
       raise UserError(
         f"Layers that share parameters are frozen together. Received: freeze_layers={count} of "
@@ -140,11 +147,7 @@ class AlbertConfig(Settings):
   # In and out.
 
   def replace(self, **changes: Any) -> "AlbertConfig":
-    """A copy with some fields changed; an unknown name is an error."""
-    known = [field.name for field in dataclasses.fields(self)]
-    for name in changes:
-      if name not in known:
-        raise UserError(json_keys.unknown_key_message(name, known, source="AlbertConfig"))
+    """A copy with some fields changed."""
     return dataclasses.replace(self, **changes)
 
   def resized(self, **changes: Any) -> "AlbertConfig":
@@ -191,13 +194,25 @@ class AlbertConfig(Settings):
     values = self.to_dict()
     if values.pop("sharing") == "none":
       values["num_hidden_groups"] = self.num_hidden_layers
-    return json_keys.to_huggingface(values)
+    return {
+      **values,
+      "hidden_act": _TO_HUGGINGFACE_ACTIVATION.get(self.hidden_act, self.hidden_act),
+      "architectures": ["AlbertForPreTraining"],
+      "bos_token_id": 2,
+      "classifier_dropout_prob": 0.1,
+      "eos_token_id": 3,
+      "model_type": "albert",
+      "pad_token_id": 0,
+      "position_embedding_type": "absolute",
+    }
 
   @classmethod
   def from_dict(
     cls, values: Mapping[str, Any], *, source: str = "the configuration", huggingface: bool | None = None
   ) -> "AlbertConfig":
-    """Reads the original's, Hugging Face's or this project's keys, and nothing else.
+    """Reads the original's, Hugging Face's or this project's keys.
+
+    Of Hugging Face's, those that say nothing about the encoder are passed over; any other unknown key is refused.
 
     Args:
       values: the parsed JSON object.
@@ -206,10 +221,22 @@ class AlbertConfig(Settings):
         where `model_type`, `architectures` or `transformers_version` is there.
 
     Raises:
-      UserError: an unknown key (with close matches), a missing key, or a bad value.
+      UserError: an unknown key, a missing key, or a bad value.
     """
-    known = [field.name for field in dataclasses.fields(cls)]
-    return cls(**json_keys.select_fields(values, known=known, source=source, huggingface=huggingface))
+    fields = {key: value for key, value in values.items() if key not in _ORIGINAL_UNUSED}
+    activation = fields.get("hidden_act", "gelu")
+    if any(key in values for key in _HUGGINGFACE_MARKS) if huggingface is None else huggingface:
+      for key, allowed in _HUGGINGFACE_MUST_BE.items():
+        if key in values and values[key] not in allowed:
+          raise UserError(
+            f"{key} must be {allowed[0]!r}: this project computes nothing else. Received: {key}={values[key]!r} in "
+            f"{source}."
+          )
+      fields = {key: value for key, value in fields.items() if key in cls.__dataclass_fields__}
+      activation = _FROM_HUGGINGFACE_ACTIVATION.get(activation, activation)
+    if "hidden_act" in fields:
+      fields["hidden_act"] = _ACTIVATION_SYNONYMS.get(activation, activation)
+    return super().from_dict(fields, source=source)
 
   @classmethod
   def from_json_file(
@@ -217,14 +244,14 @@ class AlbertConfig(Settings):
   ) -> "AlbertConfig":
     """`from_dict` of a JSON file; `vocab_size` is that of a file which gives none."""
     unsaid = {} if vocab_size is None else {"vocab_size": vocab_size}
-    return cls.from_dict({**unsaid, **json_keys.read_json_object(path)}, source=path, huggingface=huggingface)
+    return cls.from_dict({**unsaid, **files.read_json(path)}, source=path, huggingface=huggingface)
 
   @classmethod
   def from_name(cls, name: str, **changes: Any) -> "AlbertConfig":
     """A named size (`named_sizes()`), with fields changed: `from_name("base_v1", vocab_size=8000)`."""
     if name not in SIZES:
       raise UserError(f"The size must be one of {', '.join(SIZES)}. Received: {name!r}.")
-    return cls(**SIZES[name]).replace(**changes)
+    return cls(**{**SIZES[name], **changes})
 
 
 class ParameterCount(NamedTuple):
@@ -307,21 +334,20 @@ def _size(
 # H, layers, N. The ALBERTs of Table 1. Section 3.1 has H / 64 heads; xlarge's 16, not 32, are the release's. In the
 # paper all were trained with dropout until section 4.8 takes it from xxlarge; the release calls that version 1, and
 # models of every size without dropout version 2, which a plain name means.
+_RELEASED = {
+  "base": (768, 12, 12),
+  "large": (1024, 24, 16),
+  "xlarge": (2048, 24, 16),
+  "xxlarge": (4096, 12, 64),
+}
 SIZES: dict[str, dict[str, Any]] = {
   "tiny": _size(256, 4, 4),  # Not in the paper: small enough to pretrain on one CPU
   "small": _size(512, 6, 8),  # or one small GPU.
-  "base": _size(768, 12, 12),
-  "base_v2": _size(768, 12, 12),
-  "base_v1": _size(768, 12, 12, dropout=0.1),
-  "large": _size(1024, 24, 16),
-  "large_v2": _size(1024, 24, 16),
-  "large_v1": _size(1024, 24, 16, dropout=0.1),
-  "xlarge": _size(2048, 24, 16),
-  "xlarge_v2": _size(2048, 24, 16),
-  "xlarge_v1": _size(2048, 24, 16, dropout=0.1),
-  "xxlarge": _size(4096, 12, 64),
-  "xxlarge_v2": _size(4096, 12, 64),
-  "xxlarge_v1": _size(4096, 12, 64),
+  **{
+    name + version: _size(*shape, dropout=0.1 if version == "_v1" and name != "xxlarge" else 0.0)
+    for name, shape in _RELEASED.items()
+    for version in ("", "_v2", "_v1")
+  },
   # The BERTs of Table 1: this model with nothing shared and embeddings as wide as the layers, on the same records.
   # So has the paper: BERT-base of its table 2 and the unshared E = 768 of table 3 are one row. BERT-xlarge is of the
   # paper's first version; its heads are ALBERT-xlarge's, so that the pair differs in sharing and E alone.

@@ -78,12 +78,7 @@ class WordPieceConfig(_Noted):
 
 def _read_json(path: str) -> dict[str, Any]:
   """The object in a file; empty where there is none."""
-  if not files.exists(path):
-    return {}
-  try:
-    return dict(json.loads(files.read_bytes(path)))
-  except (ValueError, TypeError) as error:
-    raise UserError(f"The tokenizer's settings must be a JSON object. Received: {path} ({error}).") from error
+  return files.read_json(path) if files.exists(path) else {}
 
 
 def model_in(directory: str) -> str:
