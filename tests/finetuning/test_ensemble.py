@@ -101,7 +101,6 @@ def test_the_directory_of_an_ensemble(members, tmp_path):
   mean = task.ensemble([task.stored(member, "test") for member in sorted(chosen)])
   rows = (tmp_path / "a/predictions_test.tsv").read_text().splitlines()[1:]
   assert [row.split("\t")[1] for row in rows] == [task.label_text(each) for each in task.predictions(mean)]
-  assert (tmp_path / "a/evaluation.png").exists()
   # The same again is allowed; other members are another ensemble.
   first = (tmp_path / "a/predictions_test.tsv").read_bytes()
   combine(task, members, output_dir=str(tmp_path / "a"), predict=True)

@@ -46,8 +46,6 @@ def test_a_tiny_model_learns_64_examples_by_heart(tmp_path, family):
   task = tiny_task({"train": texts, "eval": texts}, **family)
   results = fine_tune(task, QUICK, start=tiny_start(), output_dir=str(tmp_path / "run")).results
   assert results["pearson" if "regression" in family else "accuracy"] >= 0.95
-  if "regression" not in family:
-    assert (tmp_path / "run/evaluation.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow

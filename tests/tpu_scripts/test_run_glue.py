@@ -52,7 +52,6 @@ def test_train_predict_export_and_predict_again(tmp_path, pretrained):
     "run.json",
     "README.md",
     "saved_model/1/saved_model.pb",
-    "evaluation.png",
   ):
     assert (tmp_path / "out" / name).exists(), name
   first = (tmp_path / "out/predictions_test.tsv").read_text()

@@ -81,7 +81,6 @@ def test_race(runs, folder):
   } <= results.keys()
   assert f"accuracy: {results['accuracy']:.4f}" in runs["race"].stdout
   assert (folder / "out/saved_model/1/saved_model.pb").exists()
-  assert (folder / "out/evaluation.png").exists()
   assert "multiple_choice" in (folder / "out/README.md").read_text()
   lines = (folder / "out/predictions_test.tsv").read_text().splitlines()
   assert len(lines) == 1 + 2 * 2 * 2

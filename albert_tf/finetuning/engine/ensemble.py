@@ -11,7 +11,6 @@ from albert_tf import __version__, files
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine import run_directory
-from albert_tf.finetuning.engine.fit import PLOT_FILE
 from albert_tf.finetuning.engine.results import scores, shown
 from albert_tf.finetuning.tasks.base import FineTuningTask, Outputs
 
@@ -70,7 +69,7 @@ def greedy(candidates: Sequence[Outputs], score: Callable[[Sequence[Outputs]], f
 def combine(
   task: FineTuningTask, directories: Sequence[str], *, output_dir: str, predict: bool = False
 ) -> dict[str, Any]:
-  """Makes an ensemble's directory: results.json with its members, its predictions and plot. No model is run.
+  """Makes an ensemble's directory: results.json with its members, its predictions. No model is run.
 
   The members are chosen on the evaluation data, greedily; without such data all runs are members.
 
@@ -128,8 +127,6 @@ def combine(
   )
   for name, outputs in made.items():
     task.write_predictions(outputs, name, output_dir, spec=task.spec.settled(metrics))
-  if "eval" in made:
-    task.plot(made["eval"], os.path.join(output_dir, PLOT_FILE))
   run_directory.write_json(os.path.join(output_dir, run_directory.RESULTS_FILE), results)
   return results
 

@@ -39,7 +39,6 @@ from albert_tf.training.distribution import (
 )
 from albert_tf.training.settings import StepConfig
 
-PLOT_FILE = "evaluation.png"
 TRAINED = ("best_step", "train_steps", "train_examples", "train_seconds", "history")
 
 
@@ -260,8 +259,6 @@ def _run_seed(
       run_directory.write_text(os.path.join(directory, run_directory.CARD_FILE), card)
     for name, found in outputs.items():
       task.write_predictions(found, name, directory, spec=spec)
-    if "eval" in outputs:
-      task.plot(outputs["eval"], os.path.join(directory, PLOT_FILE))
     run_directory.write_json(os.path.join(directory, run_directory.RESULTS_FILE), results)
     run_directory.remove(directory, run_directory.STATE)  # Three times the size of the weights.
   return results

@@ -5,7 +5,7 @@
     checkpoints/best    the best weights; checkpoints/training: the state of a training that was killed
     metrics.jsonl, tensorboard/
     results.json        metrics; written last: a directory that has it is finished
-    predictions_….tsv, evaluation.png, README.md (the model card), saved_model/1
+    predictions_….tsv, README.md (the model card), saved_model/1
 
 With several seeds each run is in `seed_N/`, and the directory itself is a copy of the best one, whose results.json has
 the median and the spread of all.

@@ -131,11 +131,6 @@ class FineTuningTask(abc.ABC):
     `spec` has what the model's evaluation found out, such as a threshold; None: the task's.
     """
 
-  def plot(self, outputs: Outputs, path: str) -> bool:
-    """Draws the evaluation predictions into the PNG file `path`; false where there is nothing to draw."""
-    del outputs, path
-    return False
-
   def stored(self, directory: str, split: str) -> Outputs:
     """The outputs for a split that a run left in its directory with its predictions, for `ensemble`.
 

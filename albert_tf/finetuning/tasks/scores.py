@@ -7,19 +7,14 @@ import io
 import os
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 import numpy as np
 from scipy import special
-from sklearn import metrics
 
 from albert_tf import files
 from albert_tf.compat import keras
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FineTuningTask, Outputs, write_tsv
-
-_MOST_NUMBERS = 20  # Classes up to which each cell of the confusion matrix has its share written in.
 
 
 class ScoresTask(FineTuningTask):
@@ -104,36 +99,6 @@ class ScoresTask(FineTuningTask):
     if self.names:
       mean = special.logsumexp(special.log_softmax(scores, axis=-1), axis=0) - np.log(len(scores))
     return {UNNAMED_OUTPUT: mean}
-
-  def plot(self, outputs: Outputs, path: str) -> bool:
-    """Draws the confusion matrix of classes: the shares of each true class, and how often it occurs."""
-    if not self.names:
-      return False
-    labels, predictions = self.gold("eval"), self.predictions(outputs)
-    count = len(self.names)
-    shares = metrics.confusion_matrix(labels, predictions, labels=range(count), normalize="true")
-    names = [name if len(name) <= 20 else f"{name[:19]}…" for name in self.names]
-    side = min(max(3.2, 0.75 * count + 1.8), 16.0)
-    figure = Figure(figsize=(side + 1.2, side), layout="constrained")
-    axes = figure.add_subplot()
-    metrics.ConfusionMatrixDisplay(shares, display_labels=names).plot(
-      ax=axes,
-      cmap="Blues",
-      include_values=count <= _MOST_NUMBERS,
-      values_format=".0%",
-      xticks_rotation=45 if max(map(len, names)) > 6 and count > 2 else "horizontal",
-      im_kw={"vmin": 0.0, "vmax": 1.0},
-    )
-    axes.set_yticklabels([f"{name} ({(labels == index).sum():,})" for index, name in enumerate(names)])
-    score = self.evaluate(outputs)[self.best_metric]
-    title = f"{self.spec.name}, {len(labels):,} evaluation examples\n{self.best_metric} {score:.3f}"
-    axes.set(xlabel="predicted", ylabel="true", title=title)
-    FigureCanvasAgg(figure)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=120)
-    with files.atomic_writer(path) as stream:
-      stream.write(buffer.getvalue())
-    return True
 
 
 def _scores_file(directory: str, split: str) -> str:
