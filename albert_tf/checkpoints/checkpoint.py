@@ -12,8 +12,7 @@ from albert_tf.checkpoints import bundle, huggingface
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.tokenization import Tokenizer, TokenizerConfig
-from albert_tf.tokenization.config import WordPieceConfig
-from albert_tf.tokenization.loading import find_tokenizer
+from albert_tf.tokenization.config import WordPieceConfig, find_tokenizer, holds_tokenizer
 
 _SLOT = re.compile(r"^(?P<name>.+)/(adam_m|adam_v|ema)$")
 _HUB_PREFIX = re.compile(r"^module(_\d+)?/")
@@ -104,6 +103,7 @@ def read_checkpoint(path: str, *, config_file: str = "") -> Checkpoint:
   is_huggingface = found == "huggingface"
   names = ("config.json",) if is_huggingface else ("albert_config.json", "assets/albert_config.json")
   config_path = find_config(location, config_file=config_file, names=names)
+  folder = os.path.dirname(config_path)
   config = AlbertConfig.from_json_file(config_path, huggingface=is_huggingface or None)
   slots: dict[str, np.ndarray] = {}
   step = 0
@@ -124,10 +124,10 @@ def read_checkpoint(path: str, *, config_file: str = "") -> Checkpoint:
     variables={name: _as_float32(name, value, location) for name, value in variables.items()},
     slots=slots,
     global_step=step,
-    tokenizer=find_tokenizer(os.path.dirname(config_path)),
+    tokenizer=find_tokenizer(folder) if holds_tokenizer(folder) else None,
     dropped=tuple(dropped),
     path=location,
-    directory=os.path.dirname(config_path) or ".",
+    directory=folder or ".",
   )
 
 

@@ -23,9 +23,8 @@ from albert_tf.tokenization.config import (
   VOCABULARY_FILE,
   TokenizerConfig,
   WordPieceConfig,
-  find_model,
+  find_tokenizer,
 )
-from albert_tf.tokenization.loading import find_tokenizer
 
 # Keys of the original's JSON that no code path of it needs except --init_from_group0.
 _ORIGINAL_UNUSED = {"down_scale_factor": 1, "gap_size": 0, "net_structure_type": 0, "num_memory_blocks": 0}
@@ -54,8 +53,7 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
   if options.use_ema:
     checkpoint = checkpoint.averaged()
   if options.spm_model_file:
-    named = find_tokenizer(options.spm_model_file) or find_model(options.spm_model_file)
-    checkpoint = dataclasses.replace(checkpoint, tokenizer=named)
+    checkpoint = dataclasses.replace(checkpoint, tokenizer=find_tokenizer(options.spm_model_file))
   heads = heads_present(checkpoint.config, checkpoint.variables)
   report = match(
     checkpoint.variables,

@@ -61,7 +61,7 @@ _METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "alwa
 
 
 def tokenizer_config_json(config: TokenizerConfig, *, tokenizer_class: str) -> str:
-  """The text of `tokenizer_config.json`; `find_model` reads this project's own settings back from it."""
+  """The text of `tokenizer_config.json`; `find_tokenizer` reads this project's own settings back from it."""
   pieces = {"cls": "[CLS]", "sep": "[SEP]", "pad": "<pad>", "mask": "[MASK]", "unk": "<unk>"}
   values = {
     "tokenizer_class": tokenizer_class,

@@ -1,7 +1,9 @@
 """Text to ids as the original ALBERT does it. The TensorFlow form is in `albert_tf.tokenization.graph`."""
 
-from albert_tf.tokenization.config import TokenizerConfig
-from albert_tf.tokenization.loading import Tokenizer, load_tokenizer
+from typing import Any
+
+from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.config import TokenizerConfig, find_tokenizer
 from albert_tf.tokenization.normalization import normalize_text
 from albert_tf.tokenization.tokenizer import AlbertTokenizer
 from albert_tf.tokenization.word_starts import WORD_RULES, is_word_start
@@ -17,3 +19,17 @@ __all__ = [
   "load_tokenizer",
   "normalize_text",
 ]
+
+
+def load_tokenizer(path: str, **choices: Any) -> Tokenizer:
+  """Loads from a run directory, records, a released model's, Hugging Face's, or a vocabulary file (.model, .txt).
+
+  Args:
+    path: the directory, or the file.
+    **choices: fields of the tokenizer's settings, instead of what is noted beside the vocabulary.
+
+  Raises:
+    UserError: there is no vocabulary, or it is damaged.
+  """
+  is_sentencepiece = isinstance(find_tokenizer(path)[1], TokenizerConfig)
+  return (AlbertTokenizer if is_sentencepiece else WordPieceTokenizer).from_pretrained(path, **choices)

@@ -28,15 +28,14 @@ class _Noted(Settings):
     return json.dumps({"format": self.FORMAT, **self.to_dict()}, indent=2) + "\n"
 
   @classmethod
-  def from_json(cls, path: str) -> Self:
-    """Reads the file that `to_json` wrote; strict about names."""
-    values = _read_json(path)
-    if values.pop("format", None) != cls.FORMAT:
+  def from_json(cls, values: dict[str, Any], *, source: str) -> Self:
+    """The settings of what `to_json` wrote; strict about names."""
+    if values.get("format") != cls.FORMAT:
       raise UserError(
-        f'{CONFIG_FILE} beside {MODEL_FILE} must hold "format": "{cls.FORMAT}". Received: another in {path}. '
+        f'{CONFIG_FILE} beside {MODEL_FILE} must hold "format": "{cls.FORMAT}". Received: another in {source}. '
         f"Remove it, or rename the model file to {HUGGING_FACE_MODEL} if both are theirs."
       )
-    return cls.from_dict(values, source=path)
+    return cls.from_dict({name: value for name, value in values.items() if name != "format"}, source=source)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,80 +75,58 @@ class WordPieceConfig(_Noted):
   )
 
 
+def _in_directory(path: str) -> str:
+  """The vocabulary's file of a directory; a SentencePiece model comes first. Empty if there is none."""
+  for names in ((MODEL_FILE, HUGGING_FACE_MODEL, RELEASED_MODEL), (VOCABULARY_FILE, RELEASED_VOCABULARY)):
+    for folder in ("", "assets"):
+      for file in (os.path.join(path, folder, name) for name in names):
+        if files.exists(file):
+          return file
+  return ""
+
+
+def _is_file(path: str) -> bool:
+  return path.endswith((".model", ".txt")) or (files.exists(path) and not files.isdir(path))
+
+
+def holds_tokenizer(path: str) -> bool:
+  """Whether a path is a vocabulary's file, or a directory with one."""
+  return _is_file(path) or bool(_in_directory(path))
+
+
+def find_tokenizer(path: str) -> tuple[str, TokenizerConfig | WordPieceConfig]:
+  """Finds the vocabulary in a run directory, a released one or Hugging Face's, with its settings.
+
+  Args:
+    path: a directory, or a SentencePiece model or a WordPiece vocabulary (.txt) itself.
+
+  Returns:
+    (path of the vocabulary's file, settings from beside it, where there are any).
+
+  Raises:
+    UserError: there is no vocabulary, or its settings cannot be read.
+  """
+  file = path if _is_file(path) else _in_directory(path)
+  if not file:
+    raise UserError(
+      f"A tokenizer directory must hold one of {MODEL_FILE}, {HUGGING_FACE_MODEL}, {RELEASED_MODEL}, "
+      f"{VOCABULARY_FILE}. Received: {path}, which has none. Name a run directory, or the file itself."
+    )
+  folder = os.path.dirname(file)
+  ours, theirs = (_read_json(os.path.join(folder, name)) for name in (CONFIG_FILE, _HUGGING_FACE_CONFIG))
+  if file.endswith(".txt"):
+    if ours.get("format") == WordPieceConfig.FORMAT:  # Hugging Face has a file of that name, too.
+      return file, WordPieceConfig.from_json(ours, source=folder)
+    lower = theirs.get("do_lower_case", True)
+    strip = theirs.get("strip_accents")  # None: as BERT's code, together with case.
+    return file, WordPieceConfig(do_lower_case=lower, keep_accents=not lower if strip is None else not strip)
+  if os.path.basename(file) == HUGGING_FACE_MODEL:  # Theirs always applies the quote rule.
+    known = {name: value for name, value in theirs.items() if name in TokenizerConfig.__dataclass_fields__}
+    return file, TokenizerConfig(**{"normalize_quotes": True, **known})
+  own = _read_json(file.removesuffix(".model") + ".json") or ours  # Beside a new vocabulary, under its name.
+  return file, TokenizerConfig.from_json(own, source=folder) if own else TokenizerConfig()
+
+
 def _read_json(path: str) -> dict[str, Any]:
   """The object in a file; empty where there is none."""
   return files.read_json(path) if files.exists(path) else {}
-
-
-def model_in(directory: str) -> str:
-  """The SentencePiece model of a directory, by its name there; empty if there is none."""
-  return _first_there(directory, (MODEL_FILE, HUGGING_FACE_MODEL, RELEASED_MODEL))
-
-
-def vocabulary_in(directory: str) -> str:
-  """The same for a WordPiece vocabulary."""
-  return _first_there(directory, (VOCABULARY_FILE, RELEASED_VOCABULARY))
-
-
-def _first_there(directory: str, names: tuple[str, ...]) -> str:
-  candidates = [os.path.join(folder, name) for folder in ("", "assets") for name in names]
-  return next((name for name in candidates if files.exists(os.path.join(directory, name))), "")
-
-
-def find_model(path: str) -> tuple[str, TokenizerConfig]:
-  """Finds the SentencePiece model in a run directory, a released one or Hugging Face's, with its settings.
-
-  Args:
-    path: a directory, or a SentencePiece model file itself (settings from beside it, where there are any).
-
-  Returns:
-    (path of the model file, settings).
-
-  Raises:
-    UserError: there is no model, or its settings cannot be read.
-  """
-  if path.endswith(".model") or (files.exists(path) and not files.isdir(path)):
-    directory, name = os.path.split(path)
-  else:
-    directory = path
-    name = model_in(path)
-    if not name and files.exists(os.path.join(path, VOCABULARY_FILE)):
-      raise UserError(
-        f"A SentencePiece model was expected in {path}. Received: {VOCABULARY_FILE}. "
-        f"{VOCABULARY_FILE} is a WordPiece vocabulary: use WordPieceTokenizer(vocab_file=…)."
-      )
-    if not name:
-      raise UserError(
-        f"A tokenizer directory must hold one of {MODEL_FILE}, {HUGGING_FACE_MODEL}, {RELEASED_MODEL}. "
-        f"Received: {path}, which has none. Name a run directory, or the SentencePiece model file itself."
-      )
-  model_path = os.path.join(directory, name)
-  if os.path.basename(name) == HUGGING_FACE_MODEL:
-    return model_path, _hugging_face_config(os.path.join(directory, _HUGGING_FACE_CONFIG))
-  beside = [
-    model_path.removesuffix(".model") + ".json",
-    os.path.join(os.path.dirname(model_path), CONFIG_FILE),
-  ]
-  config_path = next((path for path in beside if files.exists(path)), None)
-  return model_path, TokenizerConfig.from_json(config_path) if config_path else TokenizerConfig()
-
-
-def find_vocabulary(path: str) -> tuple[str, WordPieceConfig]:
-  """Finds a WordPiece vocabulary, a .txt file or a directory's, with the settings noted beside it."""
-  vocabulary = path if path.endswith(".txt") else os.path.join(path, vocabulary_in(path) or VOCABULARY_FILE)
-  ours = os.path.join(os.path.dirname(vocabulary), CONFIG_FILE)
-  if _read_json(ours).get("format") == WordPieceConfig.FORMAT:  # Hugging Face has a file of that name, too.
-    return vocabulary, WordPieceConfig.from_json(ours)
-  theirs = _read_json(os.path.join(os.path.dirname(vocabulary), _HUGGING_FACE_CONFIG))
-  lower = theirs.get("do_lower_case", True)
-  strip = theirs.get("strip_accents")  # None: as BERT's code, together with case.
-  return vocabulary, WordPieceConfig(
-    do_lower_case=lower, keep_accents=not lower if strip is None else not strip
-  )
-
-
-def _hugging_face_config(path: str) -> TokenizerConfig:
-  """Their tokenizer's settings, with their defaults; theirs always applies the quote rule."""
-  names = {field.name for field in dataclasses.fields(TokenizerConfig)}
-  values = {name: value for name, value in _read_json(path).items() if name in names}
-  return TokenizerConfig(**{"normalize_quotes": True, **values})

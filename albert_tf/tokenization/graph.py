@@ -13,9 +13,9 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.tokenization import unicode_tables
+from albert_tf.tokenization.base import MASK_PIECE, Tokenizer
 from albert_tf.tokenization.config import WordPieceConfig
-from albert_tf.tokenization.loading import Tokenizer
-from albert_tf.tokenization.tokenizer import MASK_PIECE, AlbertTokenizer
+from albert_tf.tokenization.tokenizer import AlbertTokenizer
 from albert_tf.tokenization.wordpiece import MAX_WORD_CHARS, WordPieceTokenizer, text_rules
 
 _INVALID = 0xFFFD  # What bytes that are not UTF-8 become.
@@ -152,7 +152,7 @@ class GraphPacker(tf.Module):
 def _truncate(
   first: tf.RaggedTensor, second: tf.RaggedTensor, max_length: int
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-  """`packing.truncate_pair` for every row; a row without a second segment has room for one token more."""
+  """`base.truncate_pair` for every row; a row without a second segment has room for one token more."""
   size, other = first.row_lengths(), second.row_lengths()
   budget = tf.where(
     other > 0, tf.constant(max_length - 3, size.dtype), tf.constant(max_length - 2, size.dtype)
@@ -388,6 +388,7 @@ def _between_words(config: WordPieceConfig, characters: Iterable[str]) -> list[s
 
 def graph_tokenizer(tokenizer: Tokenizer) -> GraphPacker:
   """The tokenizer as a module, whichever kind it is."""
-  if isinstance(tokenizer, WordPieceTokenizer):
-    return WordPieceGraph(tokenizer)
-  return GraphTokenizer(tokenizer)
+  if isinstance(tokenizer, AlbertTokenizer):
+    return GraphTokenizer(tokenizer)
+  assert isinstance(tokenizer, WordPieceTokenizer)
+  return WordPieceGraph(tokenizer)

@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from albert_tf.tokenization import unicode_tables
 from albert_tf.tokenization.graph import GraphPacker, GraphTokenizer, head, tail
-from albert_tf.tokenization.packing import BLANK
 
 Tensors = dict[str, tf.Tensor]
+BLANK = "_"  # RACE's mark for the place in a question where the choice belongs.
 _PAIR_SPECIALS = 3  # [CLS] a [SEP] b [SEP]
 SHORTEST_WINDOW = 8  # Positions: more than the starts and ends that the head of SQuAD 2.0 follows.
 

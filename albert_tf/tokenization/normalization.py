@@ -39,23 +39,11 @@ def normalize_text(
     text = " ".join(text.split())
   if normalize_quotes:
     text = _TEX_QUOTES.sub('"', text)
-  if (
-    not keep_accents and not text.isascii()
-  ):  # NFKD and combining characters cannot touch ASCII; most lines stop here.
+  if not keep_accents and not text.isascii():  # ASCII has neither; most lines stop here.
     text = unicodedata.normalize("NFKD", text)
     if any(map(unicodedata.combining, text)):
       text = "".join(char for char in text if not unicodedata.combining(char))
   return text.lower() if do_lower_case else text
-
-
-def check_text(text: str) -> str:
-  """`text`, if it is one: bytes and missing values would be tokenized as something else, or fail far from here."""
-  if not isinstance(text, str):
-    raise TypeError(
-      f"A text must be a Python string. Received: {text!r:.60} of type {type(text).__name__}. "
-      'Decode bytes with .decode("utf-8"), leave missing values out, and give tensors to GraphTokenizer.'
-    )
-  return text
 
 
 def visible_width(text: str) -> int:

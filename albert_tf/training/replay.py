@@ -15,7 +15,7 @@ from albert_tf.checkpoints.bundle import HOST_PREFIX, checkpoint_steps
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.tokenization import Tokenizer, load_tokenizer
-from albert_tf.tokenization.loading import find_tokenizer
+from albert_tf.tokenization.config import holds_tokenizer
 from albert_tf.training.distribution import set_precision
 from albert_tf.training.inputs import checked_input
 from albert_tf.training.run_directory import RUN_FILE, RunDirectory
@@ -78,7 +78,7 @@ def replay_step(run_dir: str, step: int, *, input_files: Sequence[str] = ()) -> 
     weights = os.path.basename(prefix)
   else:
     weights = start_weights(named_variables(model), settings)
-  tokenizer = load_tokenizer(run_dir) if find_tokenizer(run_dir) else None
+  tokenizer = load_tokenizer(run_dir) if holds_tokenizer(run_dir) else None
   examples: list[ReplayedExample] = []
   for begin in range(0, batch_size, _ROWS_AT_ONCE):
     rows = {name: value[begin : begin + _ROWS_AT_ONCE] for name, value in batch.items()}

@@ -8,7 +8,7 @@ from support.goldens import SPM_MODEL
 
 from albert_tf.checkpoints.fast_tokenizer import tokenizer_config_json, tokenizer_json
 from albert_tf.configs import AlbertConfig
-from albert_tf.tokenization.config import TokenizerConfig, find_model
+from albert_tf.tokenization.config import TokenizerConfig, find_tokenizer
 from albert_tf.tokenization.tokenizer import AlbertTokenizer
 
 # White space, accents, a ligature, final sigmas, other scripts, numbers before commas, unknown characters.
@@ -69,4 +69,4 @@ def test_transformers_gives_our_ids(name, most, shared_dir, tmp_path):
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_our_settings_come_back_from_their_folder(settings, tmp_path):
   write_folder(tmp_path / "model", pathlib.Path(SPM_MODEL).read_bytes(), settings)
-  assert find_model(str(tmp_path / "model"))[1] == settings
+  assert find_tokenizer(str(tmp_path / "model"))[1] == settings

@@ -341,8 +341,8 @@ def test_a_full_disk_is_one_message(corpus, tiny_model, tmp_path):
     ({"max_predictions_per_seq": 999}, "max_predictions_per_seq must be between"),
     ({"masked_lm_prob": 1.5}, "masked_lm_prob must be at least 0 and at most 1"),
     ({"ngram_distribution": "zipf"}, "ngram_distribution must be one of"),
-    ({"spm_model_file": "/nonexistent.model"}, "must be readable"),
-    ({"spm_model_file": "/dev/null"}, "Received: /dev/null, which is empty."),
+    ({"spm_model_file": "/nonexistent.model"}, "must be a readable file"),
+    ({"spm_model_file": "/dev/null"}, "Received: /dev/null, which is another file or cut off"),
     ({"output_dir": "gs://bucket/records"}, "must be on a local disk"),
   ],
 )

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints import fast_tokenizer
 from albert_tf.tokenization import AlbertTokenizer, TokenizerConfig
-from albert_tf.tokenization.config import find_model
+from albert_tf.tokenization.config import find_tokenizer
 from albert_tf.tokenization.graph import GraphTokenizer
 from albert_tf.tokenization.graph_offsets import GraphOffsets, Located
 
@@ -41,7 +41,7 @@ def test_the_choice_travels(cased: AlbertTokenizer, tmp_path: pathlib.Path):
   (tmp_path / "spm.model").unlink()
   values = fast_tokenizer.tokenizer_config_json(cased.config, tokenizer_class="AlbertTokenizer")
   (tmp_path / "tokenizer_config.json").write_text(values)
-  assert find_model(str(tmp_path))[1] == cased.config
+  assert find_tokenizer(str(tmp_path))[1] == cased.config
   steps = json.loads(fast_tokenizer.tokenizer_json(cased.model_bytes, cased.config))["normalizer"][
     "normalizers"
   ]

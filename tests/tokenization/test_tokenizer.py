@@ -14,7 +14,7 @@ import sentencepiece
 from support.goldens import SPM_MODEL, golden_rows
 
 from albert_tf.errors import UserError
-from albert_tf.tokenization import AlbertTokenizer, config, packing
+from albert_tf.tokenization import AlbertTokenizer, base, config
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +167,7 @@ def test_batch_for_the_model(tokenizer: AlbertTokenizer):
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 40))
 def test_pair_truncation_equals_popping_one_at_a_time(len_a: int, len_b: int, budget: int):
   a, b = list(range(len_a)), list(range(len_b))
-  kept = packing.truncate_pair(a, b, budget)
+  kept = base.truncate_pair(a, b, budget)
   while len(a) + len(b) > budget:
     (a if len(a) > len(b) else b).pop()
   assert kept == (a, b)
@@ -176,10 +176,10 @@ def test_pair_truncation_equals_popping_one_at_a_time(len_a: int, len_b: int, bu
 @pytest.mark.parametrize(
   ("name", "content", "message"),
   [
-    ("none", None, r"must hold one of spm\.model"),
-    ("spm.model", b"<pad>\t0\n", "cannot be read as one"),
-    ("spm.model", b"", "which is empty"),
-    ("vocab.txt", b"[UNK]\n[PAD]\n[CLS]\n[SEP]\n[MASK]\n", r"use WordPieceTokenizer"),
+    ("none", None, r"must hold one of"),
+    ("spm.model", b"<pad>\t0\n", "another file or cut off"),
+    ("spm.model", b"", "0 bytes"),
+    ("vocab.txt", b"[UNK]\n[PAD]\n[CLS]\n[SEP]\n[MASK]\n", "Use load_tokenizer"),
     ("tokenizer.json", b'{"format": "albert_tf", "do_lower": true}', "do_lower that it does not know"),
   ],
 )

@@ -52,8 +52,8 @@ def test_rules_by_example(tmp_path: pathlib.Path):
 
 
 def test_user_mistakes(tmp_path: pathlib.Path):
-  with pytest.raises(UserError, match="must be a readable UTF-8 file"):
+  with pytest.raises(UserError, match="must be a readable file"):
     WordPieceTokenizer(vocab_file=str(tmp_path / "none.txt"))
   (tmp_path / "vocab.txt").write_text("[UNK]\n[PAD]\n[CLS]\n[SEP]\n[MASK]\n")
-  with pytest.raises(UserError, match="without that order"):
+  with pytest.raises(UserError, match=r"with \[PAD\] at id 0"):
     WordPieceTokenizer(vocab_file=str(tmp_path / "vocab.txt"))

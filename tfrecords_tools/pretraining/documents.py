@@ -7,7 +7,7 @@ import itertools
 
 import numpy as np
 
-from albert_tf.tokenization import Tokenizer, WordPieceTokenizer
+from albert_tf.tokenization import AlbertTokenizer, Tokenizer
 
 _SPACE_MARK = "▁"  # U+2581
 _KNOWN_CHARACTERS = 1 << 19  # Of words that are remembered, about 20 MB; more are forgotten and found again.
@@ -141,7 +141,7 @@ def _encode(tokenizer: Tokenizer, texts: list[str]) -> tuple[np.ndarray, np.ndar
 
 def _word_splitter(tokenizer: Tokenizer) -> Callable[[str], list[str]] | None:
   """What splits text into words that may be tokenized one by one; None where that would give other ids."""
-  if isinstance(tokenizer, WordPieceTokenizer):
+  if not isinstance(tokenizer, AlbertTokenizer):
     return None
   word_by_word = (
     tokenizer.config.remove_space

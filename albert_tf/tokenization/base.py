@@ -1,0 +1,200 @@
+"""`Tokenizer`: what the two kinds of vocabulary share: files, batches, `[CLS] a [SEP] b [SEP]`."""
+
+from collections.abc import Iterable, Sequence
+import dataclasses
+import functools
+import hashlib
+import os
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from albert_tf import files
+from albert_tf.errors import UserError
+from albert_tf.tokenization import config as config_lib
+
+MASK_PIECE = "[MASK]"
+
+
+def truncate_pair(first: list[int], second: list[int], budget: int) -> tuple[list[int], list[int]]:
+  """Drops tokens from the end of the longer one (of `second` when equal) until both fit in `budget`.
+
+  Equals the original's loop that pops one token at a time, in closed form.
+  """
+  excess = len(first) + len(second) - budget
+  if excess <= 0:
+    return first, second
+  # The longer one shrinks alone to the length of the other; then they shrink in turn, `second` first.
+  keep_first = min(len(first), max(budget - len(second), (budget + 1) // 2))
+  return first[:keep_first], second[: budget - keep_first]
+
+
+def read_vocabulary(path: str) -> bytes:
+  """The content of a vocabulary's file."""
+  try:
+    return files.read_bytes(path)
+  except OSError as error:
+    raise UserError(
+      f"The vocabulary must be a readable file. Received: {path} ({error.strerror or error}). Check the path."
+    ) from error
+
+
+class Tokenizer:
+  """Text to ids and back; it may be pickled, so worker processes can have it as it is.
+
+  Attributes:
+    config: its settings.
+    model_bytes: the vocabulary's file.
+    pieces: all pieces, by id.
+    pad_id, unk_id, cls_id, sep_id, mask_id: of the special pieces.
+  """
+
+  FILE: ClassVar[str]  # The vocabulary's name in a directory.
+  CONFIG: ClassVar[type]
+  config: config_lib.TokenizerConfig | config_lib.WordPieceConfig
+  model_bytes: bytes
+  pieces: list[str]
+  pad_id: int
+  unk_id: int
+  cls_id: int
+  sep_id: int
+  mask_id: int
+
+  @classmethod
+  def from_pretrained(cls, path: str, **overrides: Any) -> Self:
+    """Loads from a run directory, a released model's, Hugging Face's, or a vocabulary file.
+
+    Args:
+      path: the directory, or the file.
+      **overrides: fields of the settings noted there to change.
+    """
+    file, config = config_lib.find_tokenizer(path)
+    if not isinstance(config, cls.CONFIG):
+      raise UserError(f"A vocabulary of {cls.__name__} was expected. Received: {file}. Use load_tokenizer.")
+    return cls.from_model_bytes(read_vocabulary(file), dataclasses.replace(config, **overrides), source=file)
+
+  @classmethod
+  def from_model_bytes(cls, model: bytes, config: Any, *, source: str = "bytes") -> Self:
+    """Makes a tokenizer of a vocabulary file's content; `source` names it in messages."""
+    tokenizer = cls.__new__(cls)
+    tokenizer._load(model, config, source=source)
+    return tokenizer
+
+  def _load(self, model: bytes, config: Any, *, source: str) -> None:
+    raise NotImplementedError
+
+  def save_pretrained(self, directory: str) -> None:
+    """Writes vocabulary and tokenizer.json, which `from_pretrained` reads."""
+    files.makedirs(directory)
+    for name, content in (
+      (self.FILE, self.model_bytes),
+      (config_lib.CONFIG_FILE, self.config.to_json().encode()),
+    ):
+      with files.atomic_writer(os.path.join(directory, name)) as stream:
+        stream.write(content)
+
+  def __getstate__(self) -> dict[str, Any]:
+    return {"model": self.model_bytes, "config": self.config}
+
+  def __setstate__(self, state: dict[str, Any]) -> None:
+    self._load(state["model"], state["config"], source="pickle")
+
+  @functools.cached_property
+  def model_sha256(self) -> str:
+    """Of the vocabulary's file."""
+    return hashlib.sha256(self.model_bytes).hexdigest()
+
+  @property
+  def vocab_size(self) -> int:
+    return len(self.pieces)
+
+  def id_to_piece(self, index: int) -> str:
+    return self.pieces[index]
+
+  def piece_to_id(self, piece: str) -> int:
+    """The id of a piece, or that of the unknown one."""
+    raise NotImplementedError
+
+  def piece_text(self, piece: str) -> str:
+    """The piece as text: behind a space where it begins a word."""
+    raise NotImplementedError
+
+  def word_starts(self, rule: str) -> np.ndarray:
+    """Bool [V]: whether the piece of each id starts a word by one of `WORD_RULES`, for whole-word masking."""
+    raise NotImplementedError
+
+  @property
+  def torn_pieces(self) -> np.ndarray:
+    """Bool [V]: pieces that the original's rule takes out of their words, for letters beyond ASCII."""
+    raise NotImplementedError
+
+  def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
+    """Ids of many texts; much faster than one call a text."""
+    raise NotImplementedError
+
+  def encode_pieces(self, text: str) -> list[str]:
+    """The pieces whose ids `encode` returns."""
+    return [self.pieces[index] for index in self.encode(text)]
+
+  def encode(self, text: str, *, allow_mask: bool = False) -> list[int]:
+    """Ids of one text, without [CLS] and [SEP]; `allow_mask` reads a literal "[MASK]" as the mask piece."""
+    parts = text.split(MASK_PIECE) if allow_mask else [text]
+    ids, *others = self.encode_batch(parts)
+    for part, row in zip(parts[1:], others, strict=True):
+      ids += [self.mask_id, *self._behind_mask(part, row)]
+    return ids
+
+  def _behind_mask(self, text: str, ids: list[int]) -> list[int]:
+    """The ids of a text that stands right behind a mask."""
+    del text
+    return ids
+
+  def decode(self, ids: Iterable[int]) -> str:
+    """Text of ids, without special pieces."""
+    raise NotImplementedError
+
+  def __call__(
+    self,
+    texts: Sequence[str],
+    pairs: Sequence[str] | None = None,
+    *,
+    max_length: int = 512,
+    pad_to_max_length: bool = False,
+    allow_mask: bool = False,
+  ) -> dict[str, np.ndarray]:
+    """Texts, or pairs of texts, as a batch for the encoder.
+
+    Args:
+      texts: B strings.
+      pairs: B second segments, or None. An empty one makes a single segment.
+      max_length: longer rows are cut at the end; of a pair, the longer segment first. At least 5.
+      pad_to_max_length: S = max_length; else S = the longest row.
+      allow_mask: read a literal "[MASK]" as the mask piece.
+
+    Returns:
+      int32 arrays `input_ids`, `input_mask`, `segment_ids`, each [B, S].
+    """
+    if isinstance(texts, str) or isinstance(pairs, str):
+      raise TypeError("texts and pairs are sequences of strings. Received: one string. Put it in a list.")
+    firsts, seconds = (
+      [self.encode(text, allow_mask=True) for text in part] if allow_mask else self.encode_batch(part)
+      for part in (texts, [""] * len(texts) if pairs is None else pairs)
+    )
+    rows: list[list[int]] = []
+    segments: list[list[int]] = []
+    for first, second in zip(firsts, seconds, strict=True):
+      first, second = truncate_pair(first, second, max_length - 3 if second else max_length - 2)
+      tail = [*second, self.sep_id] if second else []
+      rows.append([self.cls_id, *first, self.sep_id, *tail])
+      segments.append([0] * (len(first) + 2) + [1] * len(tail))
+    length = max_length if pad_to_max_length else max(map(len, rows), default=0)
+
+    def padded(rows: list[list[int]], fill: int = 0) -> np.ndarray:
+      full = [row + [fill] * (length - len(row)) for row in rows]
+      return np.array(full, np.int32).reshape(len(rows), length)
+
+    return {
+      "input_ids": padded(rows, self.pad_id),
+      "input_mask": padded([[1] * len(row) for row in rows]),
+      "segment_ids": padded(segments),
+    }
