@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from absl import flags, logging
 
 from albert_tf import commands, files
-from albert_tf.configs.task import TASK_FILE, TaskSpec
+from albert_tf.configs.task import RESULTS_FILE, TASK_FILE, TaskSpec, best_run
 from albert_tf.errors import UserError
 from albert_tf.finetuning import data
 from albert_tf.finetuning.settings import FineTuneSettings
@@ -100,7 +100,11 @@ def _read_start(options: RunOptions, vocab_file: str | None) -> "Start":
   from albert_tf.tokenization import WordPieceTokenizer
 
   checkpoint = options.init_checkpoint
-  if not checkpoint and not FLAGS.do_train and files.exists(os.path.join(FLAGS.output_dir, TASK_FILE)):
+  if (
+    not checkpoint
+    and not FLAGS.do_train
+    and files.exists(os.path.join(best_run(FLAGS.output_dir), TASK_FILE))
+  ):
     checkpoint = FLAGS.output_dir
   start = read_start(
     checkpoint,
@@ -121,7 +125,6 @@ def _read_start(options: RunOptions, vocab_file: str | None) -> "Start":
 def _finish(task: "FineTuningTask", results: Mapping[str, Any]) -> None:
   """Prints the results and leaves a SavedModel, unless an earlier command did."""
   from albert_tf.finetuning.engine.results import lines
-  from albert_tf.finetuning.engine.run_directory import RESULTS_FILE
   from albert_tf.models.exports import export_saved_model
 
   print(*lines(results), f"results: {os.path.join(FLAGS.output_dir, RESULTS_FILE)}", sep="\n")
@@ -156,7 +159,7 @@ def _combine(prepare: "Callable[[Start, FineTuneSettings], Prepared]", ensemble_
   prepared = prepare(start, settings)
   predict = (prepared.settings or settings).do_predict
   results = ensemble.combine(prepared.task, directories, output_dir=FLAGS.output_dir, predict=predict)
-  path = os.path.join(FLAGS.output_dir, run_directory.RESULTS_FILE)
+  path = os.path.join(FLAGS.output_dir, RESULTS_FILE)
   print(*ensemble.lines(results), f"results: {path}", sep="\n")
 
 
@@ -166,8 +169,8 @@ def _combine(prepare: "Callable[[Start, FineTuneSettings], Prepared]", ensemble_
 def trained_spec() -> TaskSpec | None:
   """What the fine-tuned model is for whose weights are used without training; None with training."""
   for folder in () if FLAGS.do_train else (FLAGS.init_checkpoint, FLAGS.output_dir):
-    if folder and files.exists(os.path.join(folder, TASK_FILE)):
-      return TaskSpec.load(folder)
+    if folder and files.exists(os.path.join(best_run(folder), TASK_FILE)):
+      return TaskSpec.load(best_run(folder))
   return None
 
 

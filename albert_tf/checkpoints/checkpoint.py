@@ -10,6 +10,7 @@ import numpy as np
 from albert_tf import files, tokenization
 from albert_tf.checkpoints import bundle, huggingface
 from albert_tf.configs import AlbertConfig
+from albert_tf.configs.task import best_run
 from albert_tf.errors import UserError
 from albert_tf.tokenization import Tokenizer, TokenizerConfig
 from albert_tf.tokenization.config import WordPieceConfig, find_tokenizer, holds_tokenizer
@@ -132,7 +133,7 @@ def read_checkpoint(path: str, *, config_file: str = "") -> Checkpoint:
 
 
 def find_checkpoint(path: str) -> tuple[str, str]:
-  """(format, weights file or bundle prefix) of a path; of a run the best (`checkpoints/best`) before the latest."""
+  """(format, weights file or bundle prefix); of a run the best before the latest, of several runs the best one's."""
   if path.endswith(".safetensors"):
     if not files.exists(path):
       raise UserError(f"The weights file must exist. Received: {path}. Check the path.")
@@ -150,7 +151,7 @@ def find_checkpoint(path: str) -> tuple[str, str]:
   safetensors = os.path.join(path, huggingface.SAFETENSORS_FILE)
   if files.exists(safetensors):
     return "huggingface", safetensors
-  found = bundle.find_bundle(path)
+  found = bundle.find_bundle(best_run(path))
   if found is not None:
     return ("tf1" if os.path.dirname(found) == path.rstrip("/") else "albert_tf"), found
   raise UserError(

@@ -125,19 +125,6 @@ class AlbertConfig(Settings):
       return layer * self.num_hidden_groups // self.num_hidden_layers, inner
     return (0, inner) if self.sharing == part else (layer, inner)
 
-  def check_separable(self, count: int) -> None:
-    """Raises a `UserError` where the first `count` layers share parameters with those above them."""
-    layers = range(self.num_hidden_layers)
-    parts = [{("attention", self.attention_owner(i, 0)), ("ffn", self.ffn_owner(i, 0))} for i in layers]
-    depths = range(self.num_hidden_layers + 1)
-    separable = [n for n in depths if not set().union(*parts[:n]) & set().union(*parts[n:])]
-    if count not in separable:
-      raise UserError(
-        f"Layers that share parameters are frozen together. Received: freeze_layers={count} of "
-        f"{self.num_hidden_layers} layers with sharing={self.sharing!r} and {self.num_hidden_groups} groups. Choose "
-        f"one of {', '.join(map(str, separable))}."
-      )
-
   # Numbers.
 
   def param_count(self, heads: Sequence[str] = ()) -> int:

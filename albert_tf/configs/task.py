@@ -10,7 +10,7 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 
-TASK_FILE = "task.json"
+TASK_FILE, RESULTS_FILE = "task.json", "results.json"
 SQUAD_VERSIONS = ("1.1", "2.0")
 
 
@@ -131,3 +131,10 @@ class TaskSpec(Settings):
     columns = {name: tuple(v) if isinstance(v, list) else v for name, v in values.get("columns", {}).items()}
     labels = tuple(values.get("label_names", ()))
     return super().from_dict({**values, "label_names": labels, "columns": columns}, source=source)
+
+
+def best_run(directory: str) -> str:
+  """The run directory that a name stands for: of a fine-tuning with several seeds the best one's, else the same."""
+  path = os.path.join(directory, RESULTS_FILE)
+  found = json.loads(files.read_bytes(path)).get("best_run") if files.exists(path) else None
+  return os.path.join(directory, found) if found else directory

@@ -1,20 +1,14 @@
 """What fine-tuning starts from: configuration, tokenizer and weights of a checkpoint of any known format."""
 
-from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
 from absl import logging
-import numpy as np
 
 from albert_tf.checkpoints import Checkpoint, load_tokenizer, load_weights, read_checkpoint
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.modeling import named_variables
 from albert_tf.tokenization import Tokenizer
-
-_ENCODER = "bert/"
-_HEAD = rf"^(?!{_ENCODER})"  # Every variable that is not of the encoder.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,7 +72,7 @@ def read_start(
 
 
 def load_encoder_weights(model: Any, start: Start, *, seed: int) -> None:
-  """Gives a new model the encoder's weights and says so; its head keeps its random ones of `seed`.
+  """Gives a new model the encoder's weights; its head keeps the random ones of `seed`.
 
   Heads in the checkpoint, of pretraining or of another task, are left out.
 
@@ -88,43 +82,13 @@ def load_encoder_weights(model: Any, start: Start, *, seed: int) -> None:
   if start.checkpoint is None:
     logging.warning("seed %d starts from random weights", seed)
     return
-  every = start.checkpoint.variables
-  encoder = {name: value for name, value in every.items() if name.startswith(_ENCODER)}
-  if not encoder:
-    raise UserError(
-      f"The weights must be those of an ALBERT encoder ({_ENCODER}…). Received: {start.source}, which holds "
-      f"{', '.join(sorted(every)[:4])}. Name another checkpoint."
-    )
-  report = load_weights(model, dataclasses.replace(start.checkpoint, variables=encoder), allow_missing=_HEAD)
-  dropped = [
-    *(name for name, _ in start.checkpoint.dropped),
-    *(name for name in every if name not in encoder),
-  ]
+  encoder = {name: v for name, v in start.checkpoint.variables.items() if name.startswith("bert/")}
+  report = load_weights(model, encoder, allow_missing="^(?!bert/)", source=start.source)
   logging.info(
     "seed %d: %d variables restored from %s; new: %s; left out: %s",
     seed,
     len(report.matched),
     start.source,
     ", ".join(report.missing) or "none",
-    ", ".join(name for name in dropped if not name.startswith("albert_tf/")) or "none",
+    ", ".join(name for name in start.checkpoint.variables if name not in encoder) or "none",
   )
-
-
-def load_all_weights(model: Any, variables: Mapping[str, np.ndarray], *, source: str) -> None:
-  """Gives a model the weights of a fine-tuned checkpoint, head included.
-
-  Raises:
-    UserError: a variable is missing or has another shape, as where the checkpoint is of another task.
-  """
-  own = named_variables(model)
-  unfit = [
-    name for name, v in own.items() if name not in variables or variables[name].shape != tuple(v.shape)
-  ]
-  if unfit:
-    raise UserError(
-      "Without --do_train the weights must be of a model fine-tuned for this task. Received: "
-      f"{source}, where {', '.join(unfit[:4])} is missing or has another shape. Train first, or name "
-      "the --output_dir of such a run as --init_checkpoint."
-    )
-  for name, variable in own.items():
-    variable.assign(variables[name])

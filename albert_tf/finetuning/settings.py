@@ -42,25 +42,10 @@ class FineTuneSettings(Settings):
   optimizer: Literal["adamw", "lamb"] = setting("adamw", help="Which update.")
   weight_decay: float = setting(0.01, help="Not for biases and LayerNorm.", minimum=0)
   clip_norm: float = setting(1.0, help="Bound on the global gradient norm; 0 for none.", minimum=0)
-  freeze_layers: int | None = setting(
-    None,
-    help="The embeddings and this many layers above them stay as they are; layers that share parameters only "
-    "together.",
-    minimum=0,
-  )
-  ema_decay: float | None = setting(
-    None,
-    help="Evaluate and keep an average of the weights with this decay, in their place.",
-    above=0,
-    below=1,
-  )
   class_weights: str = setting(
     "",
     help="Factors on the loss of classes: balanced (number of examples / (number of classes x examples of the "
     "class)), or for example negative=1,positive=3; others have 1.",
-  )
-  layer_decay: float = setting(
-    1.0, help="Factor on the rate for each block below the head.", above=0, maximum=1
   )
   dropout: float | None = setting(
     None,
@@ -76,11 +61,6 @@ class FineTuneSettings(Settings):
     minimum=0,
     flag="save_checkpoints_steps",
     aliases=("eval_steps",),
-  )
-  report_steps: int = setting(
-    0,
-    help="Updates between lines of metrics.jsonl; 0: one an epoch, which there is in any case.",
-    minimum=0,
   )
   early_stopping_patience: int = setting(
     0, help="Evaluations without a better one before training ends; 0: never.", minimum=0
@@ -141,7 +121,6 @@ _WITHOUT_INFLUENCE = (
   "eval_batch_size",
   "gradient_accumulation_steps",
   "remat",
-  "report_steps",
   "verbose",
   "distribution",
 )

@@ -133,20 +133,6 @@ class Encoder(ConfigModel):
     """Whether all layers share all parameters."""
     return len(self.attention_sublayers) == len(self.ffn_sublayers) == 1
 
-  def freeze_layers(self, count: int) -> None:
-    """Keeps embeddings, their mapping and the first `count` layers as they are; call it before `compile`.
-
-    Raises:
-      UserError: those layers share parameters with layers above them.
-    """
-    self.config.check_separable(count)
-    frozen: list[Any] = [self.embeddings, self.embedding_hidden_mapping_in]
-    for block in self._blocks()[: count * self.config.inner_group_num]:
-      frozen += block
-    for layer in frozen:
-      if layer is not None:
-        layer.trainable = False
-
   def build(self, input_shape: Any = None) -> None:
     del input_shape  # Every size is in the configuration, so weights exist from construction on.
     if self.built:

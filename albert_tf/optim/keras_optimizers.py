@@ -8,10 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf import compat
-from albert_tf.errors import UserError
 from albert_tf.optim.config import MomentHyperparameters, ScheduleConfig
-from albert_tf.optim.groups import layerwise_multipliers
-from albert_tf.optim.lamb import lamb_update, moving_average
+from albert_tf.optim.lamb import lamb_update
 from albert_tf.optim.schedules import rate_after_steps
 
 # The original's LayerNorm|layer_norm|bias, as Keras users spell them.
@@ -27,9 +25,6 @@ class Lamb(compat.OptimizerBase):
     beta_1, beta_2, epsilon, weight_decay_rate, bias_correction: see `MomentHyperparameters`.
     exclude_from_weight_decay: regular expression; variables whose path it finds do not decay.
     exclude_from_layer_adaptation: the same for the trust ratio; None takes `exclude_from_weight_decay`.
-    ema_decay: decay of an average of the weights, in the slots "ema", which begins at those of the first update. Keras'
-      own `use_ema` begins differently on each stack, and replaces the weights whenever `fit` ends. None: no average.
-    rate_multipliers: factor on the rate of each trainable variable, in order; see `layerwise_rate_multipliers`.
     name: the optimizer's name.
     **kwargs: what every Keras optimizer takes, such as `global_clipnorm=1.0`.
 
@@ -51,8 +46,6 @@ class Lamb(compat.OptimizerBase):
     bias_correction: bool = False,
     exclude_from_weight_decay: str = KERAS_EXCLUDED_PATTERN,
     exclude_from_layer_adaptation: str | None = None,
-    ema_decay: float | None = None,
-    rate_multipliers: Sequence[float] | None = None,
     name: str = "lamb",
     **kwargs: Any,
   ):
@@ -71,43 +64,34 @@ class Lamb(compat.OptimizerBase):
     )
     self.exclude_from_weight_decay_pattern = exclude_from_weight_decay
     self.exclude_from_layer_adaptation = exclude_from_layer_adaptation
-    self.ema_decay = ema_decay
-    self.rate_multipliers = None if rate_multipliers is None else [float(x) for x in rate_multipliers]
 
   def build(self, variables: Sequence[Any]) -> None:
-    """Creates the slots `adam_m`, `adam_v` and `ema`, and notes the paths: a replica's copy has another."""
+    """Creates the slots `adam_m` and `adam_v`, and notes the paths: a replica's copy has another."""
     if getattr(self, "_built", False):
       return
     super().build(variables)
     self._m = [self.add_slot(variable, "adam_m") for variable in variables]
     self._v = [self.add_slot(variable, "adam_v") for variable in variables]
-    self._ema = [self.add_slot(variable, "ema") for variable in variables if self.ema_decay is not None]
     self._slot_index = {self._var_key(variable): i for i, variable in enumerate(variables)}
     self._paths = [compat.variable_path(variable) for variable in variables]
-    if self.rate_multipliers is not None and len(self.rate_multipliers) != len(variables):
-      raise UserError(
-        "rate_multipliers must have one number for each trainable variable, in the model's order. Received: "
-        f"{len(self.rate_multipliers)} for {len(variables)}. Make them with layerwise_rate_multipliers."
-      )
     self._built = True
 
   def named_slots(
     self, variables: Sequence[Any], named_variables: Mapping[str, tf.Variable]
   ) -> dict[str, tf.Variable]:
-    """Checkpoint name → slot, as `…/adam_m`, `…/adam_v` and, where it is kept, `…/ema`.
+    """Checkpoint name → slot, as `…/adam_m` and `…/adam_v`.
 
     Args:
       variables: what the optimizer was built for.
       named_variables: checkpoint name → variable, from `albert_tf.modeling.named_variables(model)`.
     """
     names = {id(variable): name for name, variable in named_variables.items()}
-    families = {"adam_m": self._m, "adam_v": self._v, "ema": self._ema}
+    families = {"adam_m": self._m, "adam_v": self._v}
     slots = {}
     for variable in variables:
       name, index = names[id(compat.raw_variable(variable))], self._slot_index[self._var_key(variable)]
       for suffix, family in families.items():
-        if family:
-          slots[f"{name}/{suffix}"] = compat.raw_variable(family[index])
+        slots[f"{name}/{suffix}"] = compat.raw_variable(family[index])
     return slots
 
   def update_step(self, gradient: Any, variable: Any, learning_rate: Any = None) -> None:
@@ -122,18 +106,13 @@ class Lamb(compat.OptimizerBase):
       tf.cast(tf.convert_to_tensor(gradient), tf.float32),  # Indexed slices become dense: LAMB needs ‖u‖.
       tf.cast(m, tf.float32),
       tf.cast(v, tf.float32),
-      learning_rate=rate if self.rate_multipliers is None else rate * self.rate_multipliers[index],
+      learning_rate=rate,
       step=self.iterations + 1,
       hyperparameters=self.hyperparameters,
       decay=not re.search(excluded, path),
       adapt=not re.search(excluded if not_adapted is None else not_adapted, path),
     )
-    changes = [(variable, result.p), (m, result.m), (v, result.v)]
-    if self.ema_decay is not None:
-      e = compat.raw_variable(self._ema[index])
-      average = moving_average(e, result.p, step=self.iterations + 1, decay=self.ema_decay)
-      changes.append((e, average))
-    for target, value in changes:
+    for target, value in ((variable, result.p), (m, result.m), (v, result.v)):
       target.assign(tf.cast(value, target.dtype))
 
   def get_config(self) -> dict[str, Any]:
@@ -147,8 +126,6 @@ class Lamb(compat.OptimizerBase):
       **moments,
       "exclude_from_weight_decay": self.exclude_from_weight_decay_pattern,
       "exclude_from_layer_adaptation": self.exclude_from_layer_adaptation,
-      "ema_decay": self.ema_decay,
-      "rate_multipliers": self.rate_multipliers,
     }
 
 
@@ -171,29 +148,6 @@ class AdamW(Lamb):
     config = super().get_config()
     del config["exclude_from_layer_adaptation"]
     return config
-
-
-def layerwise_rate_multipliers(
-  trainable_variables: Sequence[Any], named_variables: Mapping[str, tf.Variable], *, layer_decay: float
-) -> list[float]:
-  """`layerwise_multipliers` in the order of a model's trainable variables, for `rate_multipliers`.
-
-  Raises:
-    UserError: a trainable variable has no name, or `layer_decay` is out of range.
-
-  Example:
-    multipliers = layerwise_rate_multipliers(model.trainable_variables, named_variables(model), layer_decay=0.8)
-    model.compile(AdamW(3e-5, rate_multipliers=multipliers), …)
-  """
-  by_name = layerwise_multipliers(named_variables, layer_decay=layer_decay)
-  by_variable = {id(variable): by_name[name] for name, variable in named_variables.items()}
-  raw = [compat.raw_variable(variable) for variable in trainable_variables]
-  unnamed = [compat.variable_path(variable) for variable in raw if id(variable) not in by_variable]
-  if unnamed:
-    raise UserError(
-      f"Every trainable variable needs a checkpoint name. Received: none for {unnamed}. Take both from one model."
-    )
-  return [by_variable[id(variable)] for variable in raw]
 
 
 @compat.keras.saving.register_keras_serializable(package="albert_tf")

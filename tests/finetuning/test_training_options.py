@@ -1,4 +1,4 @@
-"""Micro-batches, recomputation, frozen layers, averaged weights, class weights, reports by update; killed and alone."""
+"""Micro-batches, recomputation and class weights; killed and alone."""
 
 import dataclasses
 import json
@@ -24,10 +24,7 @@ EVERYTHING = dataclasses.replace(
   PLAIN,
   gradient_accumulation_steps=2,
   remat=True,
-  freeze_layers=0,
-  ema_decay=0.7,
   class_weights="c1=3.0",
-  report_steps=2,
 )
 
 
@@ -74,37 +71,12 @@ def train_lines(directory):
 def test_micro_batches_and_recomputation_make_the_same_updates(tmp_path):
   whole, parts = Watch(), Watch()
   run(tmp_path / "whole", callbacks=[whole])
-  settings = dataclasses.replace(PLAIN, gradient_accumulation_steps=2, remat=True, report_steps=3)
+  settings = dataclasses.replace(PLAIN, gradient_accumulation_steps=2, remat=True)
   run(tmp_path / "parts", settings, callbacks=[parts])
   for name, value in whole.seen[7].items():
     np.testing.assert_allclose(value, parts.seen[7][name], atol=5e-5, err_msg=name)
-  # Lines of epochs alone, and every 3 updates too: the losses of an epoch are the same, only divided.
-  epochs, lines = train_lines(tmp_path / "whole"), train_lines(tmp_path / "parts")
-  assert [line["step"] for line in epochs] == [4, 7]
-  assert [line["step"] for line in lines] == [3, 4, 6, 7]
-  assert (3 * lines[0]["loss"] + lines[1]["loss"]) / 4 == pytest.approx(epochs[0]["loss"], rel=1e-4)
-  speeds = {line["tokens_per_second"] / line["examples_per_second"] for line in (*epochs, *lines)}
-  assert all(3 < tokens < 40 for tokens in speeds)  # Of an example, without padding.
-
-
-def test_averages_are_evaluated_and_kept_and_the_model_has_them(tmp_path):
-  watch = Watch()
-  settings = dataclasses.replace(PLAIN, ema_decay=0.7, freeze_layers=2, eval_steps=0, num_train_steps=4)
-  tuned = run(tmp_path / "run", settings, callbacks=[watch])
-  first, last = watch.seen[0], watch.seen[4]
-  best = kept(tmp_path / "run")
-  for name in first:
-    average = watch.seen[1][name]
-    for step in range(2, 5):
-      average = np.float32(0.7) * average + np.float32(0.3) * watch.seen[step][name]
-    np.testing.assert_allclose(best[name], average, atol=1e-6, err_msg=name)
-    frozen = name.startswith("bert/") and not name.startswith("bert/pooler/")
-    assert np.array_equal(first[name], last[name]) == frozen, name
-  labels = {"c0": 0, "c1": 1}
-  texts = made_up_texts(9, seed=6)
-  logits = tuned.model.predict(list(texts.firsts), verbose=0)
-  gold = np.array([labels[each] for each in texts.labels])
-  assert np.mean(logits.argmax(axis=1) == gold) == pytest.approx(tuned.results["accuracy"])
+  losses = [[line["loss"] for line in train_lines(tmp_path / name)] for name in ("whole", "parts")]
+  assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
 @pytest.mark.slow
@@ -121,7 +93,7 @@ def test_everything_on_two_replicas_killed(tmp_path, mirrored_2):
   ours, theirs = kept(tmp_path / "run"), kept(tmp_path / "expected")
   for name, value in ours.items():
     np.testing.assert_array_equal(value, theirs[name], err_msg=name)
-  assert [line["step"] for line in train_lines(tmp_path / "run")] == [2, 4, 6, 7]
+  assert [line["step"] for line in train_lines(tmp_path / "run")] == [4, 7]
 
 
 def test_class_weights_are_keras_factors_on_each_example():
@@ -136,12 +108,10 @@ def test_class_weights_are_keras_factors_on_each_example():
   rows = [{"input_ids": np.arange(2, dtype=np.int32), "input_mask": np.array([1, 0], np.int32)}] * 6
   flat = FlatFeatures.of(FeatureSet(rows, labels, factors=balanced))
   np.testing.assert_array_equal(flat.row_factors, balanced)
-  np.testing.assert_array_equal(flat.tokens, np.ones(6))
 
 
 def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path):
   refused = {
-    "Choose one of 0, 2": {"freeze_layers": 1, "seeds": (1, 2)},
     "weights of c7": {"class_weights": "c7=2.0"},
     r"train_batch_size must be divisible.*gradient_accumulation_steps=3": {"gradient_accumulation_steps": 3},
   }
@@ -149,7 +119,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(UserError, match=message):
       run(tmp_path / "run", dataclasses.replace(PLAIN, **changes))
     assert not (tmp_path / "run").exists()
-  for changes in ({"ema_decay": 1.0}, {"class_weights": "equal"}, {"class_weights": "c0=-1.0"}):
+  for changes in ({"class_weights": "equal"}, {"class_weights": "c0=-1.0"}):
     with pytest.raises(UserError):
       dataclasses.replace(PLAIN, **changes)
   texts = made_up_texts(4, regression=True)

@@ -10,15 +10,13 @@ import tensorflow as tf
 
 from albert_tf import compat
 from albert_tf.configs import AlbertConfig
-from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, named_variables
-from albert_tf.optim.groups import assign_decay, layerwise_multipliers
+from albert_tf.optim.groups import assign_decay
 from albert_tf.optim.keras_optimizers import (
   KERAS_EXCLUDED_PATTERN,
   AdamW,
   Lamb,
   WarmupPolynomialDecay,
-  layerwise_rate_multipliers,
 )
 
 
@@ -108,26 +106,6 @@ def test_an_albert_is_excluded_and_scaled_as_in_the_training_loop():
   assert paths.keys() == named.keys()
   for name, path in paths.items():
     assert decays[name] == (not re.search(KERAS_EXCLUDED_PATTERN, path)), (name, path)
-  by_name = layerwise_multipliers(named, layer_decay=0.5)
-  assert len(set(by_name.values())) == 6
-  in_order = layerwise_rate_multipliers(model.trainable_variables, named, layer_decay=0.5)
-  assert in_order == [by_name[names[id(compat.raw_variable(v))]] for v in model.trainable_variables]
-  with pytest.raises(UserError, match="needs a checkpoint name"):
-    layerwise_rate_multipliers(model.trainable_variables, {}, layer_decay=0.5)
-
-
-def test_rate_multipliers_scale_the_update():
-  model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3), keras.layers.Dense(3)])
-  optimizer = AdamW(0.1, rate_multipliers=[0.5, 0.5, 1.0, 0.0], epsilon=1e-12, weight_decay_rate=0.0)
-  model.compile(optimizer, loss="mse")
-  before = model.get_weights()
-  model.fit(np.ones((2, 3), "f"), np.full((2, 3), 9.0, "f"), batch_size=2, verbose=0)
-  lower, _, upper, frozen = (np.abs(a - b).max() for a, b in zip(before, model.get_weights(), strict=True))
-  assert lower == pytest.approx(0.5 * upper, rel=1e-3)
-  assert frozen == 0.0
-  assert AdamW.from_config(optimizer.get_config()).rate_multipliers == [0.5, 0.5, 1.0, 0.0]
-  with pytest.raises(UserError, match="one number for each"):
-    AdamW(0.1, rate_multipliers=[1.0]).build(model.trainable_variables)
 
 
 def test_paths_name_the_layers():

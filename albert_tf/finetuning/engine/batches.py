@@ -58,7 +58,6 @@ class FlatFeatures:
     lengths: int64 `[n]`.
     row_weights: float32 `[n]`, the sum of each row's weights.
     row_factors: float32 `[n]`; see `FeatureSet.factors`.
-    tokens: int64 `[n]`, without padding.
     offsets: int64 `[n + 1]`, sums of the lengths.
     features, labels: name → column; the labels' name is "" where they are one column.
     weights: None: 1.
@@ -67,7 +66,6 @@ class FlatFeatures:
   lengths: np.ndarray
   row_weights: np.ndarray
   row_factors: np.ndarray
-  tokens: np.ndarray
   offsets: Any
   features: Mapping[str, _Flat]
   labels: Mapping[str, _Flat]
@@ -81,14 +79,12 @@ class FlatFeatures:
     sums = np.ones(len(features)) if weights is None else [np.sum(of_row) for of_row in weights]
     offsets = np.concatenate([[0], np.cumsum(features.lengths)])
     with tf.device(coordinator_cpu()):
-      columns = _flatten_rows(features)
       return cls(
         lengths=features.lengths,
         row_weights=np.array(sums, np.float32),
         row_factors=np.ones(len(features), np.float32) if features.factors is None else features.factors,
-        tokens=_row_sums(columns["input_mask"], offsets) if "input_mask" in columns else features.lengths,
         offsets=tf.constant(offsets),
-        features=columns,
+        features=_flatten_rows(features),
         labels={name: _Flat.of(column, fill.get("labels", 0)) for name, column in named.items()},
         weights=None if weights is None else _Flat.of(weights, 0, np.float32),
       )
@@ -148,11 +144,6 @@ def _flatten_rows(features: FeatureSet) -> dict[str, _Flat]:
     values = tf.constant(np.concatenate(parts.pop(name)))
     columns[name] = _Flat(values, np.asarray(value).dtype, inner, features.pad_values.get(name, 0))
   return columns
-
-
-def _row_sums(column: _Flat, offsets: np.ndarray) -> np.ndarray:
-  begins = offsets[:-1] * math.prod(column.inner or ())
-  return np.add.reduceat(column.values.numpy(), begins, dtype=np.int64)
 
 
 def _small(values: np.ndarray) -> np.ndarray:
@@ -224,14 +215,12 @@ class Plan:
     factors: float32 `[steps, B]`, of each row's weights: 0 for what fills up, else what makes the mean weight of
       the batch 1. Keras' mean over the batch is then the weighted mean over its real rows.
     lengths: int32 `[steps]`, S.
-    tokens: int64 `[steps]`, without padding.
     dropout_seeds: int32 `[steps, B, 2]`, or None.
   """
 
   rows: np.ndarray
   factors: np.ndarray
   lengths: np.ndarray
-  tokens: np.ndarray
   dropout_seeds: np.ndarray | None = None
 
   @classmethod
@@ -248,7 +237,6 @@ class Plan:
       rows=rows.astype(np.int32),
       factors=(factors[:, np.newaxis] * real).astype(np.float32) * flat.row_factors[rows],
       lengths=lengths.astype(np.int32),
-      tokens=(flat.tokens[rows] * real).sum(axis=1),
     )
 
   def of_host(self, shard: HostShard) -> dict[str, np.ndarray]:

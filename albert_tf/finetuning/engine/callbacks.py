@@ -1,7 +1,6 @@
 """Keras callbacks of a fine-tuning: evaluation, the best weights, the state of a killed training, and reports."""
 
-from collections.abc import Callable, Iterator, Mapping
-import contextlib
+from collections.abc import Callable, Mapping
 import dataclasses
 import json
 import math
@@ -36,36 +35,38 @@ class Progress:
   """How far a training is.
 
   Attributes:
+    metric: the one that chooses the best weights; higher is better.
     step: updates made.
-    best: value of the best metric; best_step: when it was reached, 0: never.
-    since_best: evaluations since then.
-    history: step → metrics.
+    history: step → metrics, of each evaluation.
     seconds: of training, over all its processes.
   """
 
+  metric: str
   step: int = 0
-  best: float = -math.inf
-  best_step: int = 0
-  since_best: int = 0
   history: dict[int, dict[str, float]] = dataclasses.field(default_factory=dict)
   seconds: float = 0.0
 
-  def to_json(self) -> str:
-    return json.dumps(dataclasses.asdict(self))
+  @property
+  def best_step(self) -> int:
+    """The first evaluation with the best value; 0 before any."""
 
-  @classmethod
-  def from_json(cls, text: str | bytes) -> "Progress":
-    values = json.loads(text)
-    history = {int(step): metrics for step, metrics in values.pop("history").items()}
-    return cls(**values, history=history)
+    def value(step: int) -> float:
+      found = self.history[step][self.metric]
+      return found if math.isfinite(found) else -math.inf
+
+    return max(self.history, key=lambda step: (value(step), -step), default=0)
+
+  @property
+  def evaluations_since_best(self) -> int:
+    return sum(step > self.best_step for step in self.history)
 
 
 class TrainingState:
-  """The best weights of a training, and its state should it be killed; each on disk whole or not at all.
+  """The best weights of a training, and its state should it be killed; each is on disk whole or not at all.
 
   Args:
     model: compiled; its optimizer is one of `albert_tf.optim.keras_optimizers`.
-    directory: the seed's.
+    directory: the run's.
     writes: whether this process writes there.
   """
 
@@ -75,72 +76,57 @@ class TrainingState:
     with self._strategy.scope():
       self._optimizer.build(model.trainable_variables)
     slots = self._optimizer.named_slots(model.trainable_variables, self._weights)
-    self._averages = {name: slots[f"{name}/ema"] for name in self._weights if f"{name}/ema" in slots}
     self._variables = {**self._weights, **slots}
     self._state_dir, self._best_dir = os.path.join(directory, STATE), os.path.join(directory, BEST)
     self._writes = writes
     self._best: Mapping[str, np.ndarray] = {}
 
-  def restore(self) -> Progress:
-    """The state that was saved last, which the model gets; where none was, a fresh one.
+  def restore(self, metric: str) -> Progress:
+    """Gives the model the state that was saved last; without one the progress is that of a new training.
 
     Raises:
-      UserError: it is damaged, of another model, or not what other workers see.
+      UserError: the state is damaged, of another model, or not what other workers see.
     """
     prefix = latest_bundle(self._state_dir)
-    progress = Progress() if prefix is None else self._read(prefix)
+    progress = Progress(metric=metric)
+    if prefix is not None:
+      try:
+        tensors = read_bundle(prefix)
+        values = json.loads(bytes(tensors.pop(_PROGRESS)))
+        values["history"] = {int(step): metrics for step, metrics in values["history"].items()}
+        progress = Progress(**values)
+        self._optimizer.iterations.assign(tensors.pop(_STEP))
+        load_weights(self._variables, tensors, source=prefix)
+      except (UserError, KeyError, ValueError, TypeError) as error:
+        raise UserError(
+          f"A killed training continues from whole files. Received: {prefix} ({error}). Remove {self._state_dir} to "
+          "train this seed from the beginning."
+        ) from error
     if not Workers(self._strategy).same(str(progress.step)):
       raise UserError(
-        "All workers must see the same output directory. Received: they differ; this worker would go on from "
+        "All workers must see the same output directory. Received: they differ; this worker would continue from "
         f"update {progress.step} of {self._state_dir}. Use a file system that all of them share."
       )
-    if prefix is None:
-      return progress
-    logging.info("goes on from update %d, where it was last evaluated", progress.step)
-    if progress.best_step == progress.step:
-      self.keep(progress.step)  # The process may have ended before it did.
-    else:
-      self._best = read_bundle(os.path.join(self._best_dir, f"model.ckpt-{progress.best_step}"))
-    return progress
-
-  def _read(self, prefix: str) -> Progress:
-    try:
-      tensors = read_bundle(prefix)
-      progress = Progress.from_json(bytes(tensors.pop(_PROGRESS)))
-      self._optimizer.iterations.assign(tensors.pop(_STEP))
-      load_weights(self._variables, tensors, source=prefix)
-    except (UserError, KeyError, ValueError, TypeError) as error:
-      raise UserError(
-        f"A killed training goes on from whole files. Received: {prefix} ({error}). Remove {self._state_dir} to "
-        "train this seed from the beginning."
-      ) from error
+    if prefix is not None:
+      logging.info("continuing from update %d, where it was last evaluated", progress.step)
+      if progress.best_step == progress.step:
+        self.keep_best(progress.step)  # The process may have ended before it did.
+      else:
+        self._best = read_bundle(os.path.join(self._best_dir, f"model.ckpt-{progress.best_step}"))
     return progress
 
   def save(self, progress: Progress) -> None:
-    """Writes the state as it is, in place of an earlier one."""
+    """Writes the state, in place of an earlier one."""
     values = {name: variable.numpy() for name, variable in self._variables.items()}
-    self._write({**values, _PROGRESS: np.array(progress.to_json().encode())}, progress.step, self._state_dir)
+    progress_json = np.array(json.dumps(dataclasses.asdict(progress)).encode())
+    self._write({**values, _PROGRESS: progress_json}, progress.step, self._state_dir)
 
-  def keep(self, step: int) -> None:
-    """Takes the weights, where they are averaged the averages, for the best so far."""
-    best = {**self._weights, **self._averages}
-    self._best = {name: variable.numpy() for name, variable in best.items()}
+  def keep_best(self, step: int) -> None:
+    """Writes the weights as the best so far."""
+    self._best = {name: variable.numpy() for name, variable in self._weights.items()}
     self._write(self._best, step, self._best_dir)
 
-  @contextlib.contextmanager
-  def averaged(self) -> Iterator[None]:
-    """Within it the model has the averages of its weights, where the optimizer keeps them."""
-    trained = {name: self._weights[name].numpy() for name in self._averages}
-    for name, average in self._averages.items():
-      self._weights[name].assign(average.numpy())
-    try:
-      yield
-    finally:
-      for name, value in trained.items():
-        self._weights[name].assign(value)
-
   def _write(self, values: Mapping[str, np.ndarray], step: int, directory: str) -> None:
-    """`model.ckpt-<step>`; what the directory held before goes."""
     if not self._writes:
       return
     files.makedirs(directory)
@@ -159,20 +145,17 @@ class TrainingState:
 class EvaluateAndKeepBest(keras.callbacks.Callback):
   """Evaluates every epoch or every `eval_steps` updates, keeps the best weights, ends the run when it is time.
 
-  The metrics join Keras' epoch logs as `val_<metric>`, so that its progress bar, TensorBoard and any callback
-  of the user see them.
+  The metrics join Keras' epoch logs as `val_<metric>`, for its progress bar, TensorBoard and callbacks of the user.
 
   Args:
     predict: → the outputs of the model as it is for the evaluation data.
     evaluate: outputs → metrics.
-    state: where it and the best weights go.
-    best_metric: which one; higher is better, the first of equal ones stays.
+    state: where the best weights and the state go.
+    progress: how far training is.
     num_steps: updates of the run.
     settings: eval_steps and early_stopping_patience.
-    progress: where a killed training was.
 
   Attributes:
-    progress: how far training is.
     seconds_evaluating: of this process.
     best_outputs: of the best weights; None also where an earlier process has found them.
   """
@@ -182,90 +165,76 @@ class EvaluateAndKeepBest(keras.callbacks.Callback):
     *,
     predict: Callable[[], Any],
     evaluate: Callable[[Any], dict[str, float]],
-    state: Any,
-    best_metric: str,
+    state: TrainingState,
+    progress: Progress,
     num_steps: int,
     settings: FineTuneSettings,
-    progress: Progress,
   ):
     super().__init__()
-    self._predict, self._evaluate = predict, evaluate
-    self._state = state
-    self._best_metric = best_metric
+    self._predict, self._evaluate, self._state = predict, evaluate, state
     self._num_steps = num_steps
-    self._eval_steps = settings.eval_steps
-    self._patience = settings.early_stopping_patience
+    self._eval_steps, self._patience = settings.eval_steps, settings.early_stopping_patience
     self.progress = progress
     self.seconds_evaluating = 0.0
     self.best_outputs: Any = None
-    self._began, self._seconds_before = time.monotonic(), progress.seconds
+    self._began = time.monotonic() - progress.seconds
 
   @property
   def ended(self) -> bool:
     """Whether no update is left: all are made, or patience is at its end."""
     progress = self.progress
-    return progress.step >= self._num_steps or bool(self._patience and progress.since_best >= self._patience)
+    out_of_patience = 0 < self._patience <= progress.evaluations_since_best
+    return progress.step >= self._num_steps or out_of_patience
 
   def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
     self.progress.step += 1
     if self._eval_steps and self.progress.step % self._eval_steps == 0:
-      self._check_loss(logs)
-      self._evaluate_now()
+      self._evaluate_now(logs)
     if self.ended:
       self.model.stop_training = True
 
   def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-    self._check_loss(logs)
+    history = self.progress.history
     if not self._eval_steps or self.progress.step >= self._num_steps:
-      self._evaluate_now()
+      self._evaluate_now(logs)
     if self.ended:
       self.model.stop_training = True
-    history = self.progress.history
     if logs is not None and history:
       logs |= {f"val_{name}": value for name, value in history[max(history)].items()}
 
   def on_train_end(self, logs: Any = None) -> None:
     if not self.progress.history:  # A user's callback ended training before the first evaluation.
-      self._evaluate_now()
+      self._evaluate_now(logs)
 
-  def _check_loss(self, logs: Any) -> None:
-    loss = (logs or {}).get("loss", 0.0)
-    if not math.isfinite(float(loss)):
-      raise UserError(
-        f"The loss must stay finite. Received: loss={loss} by step {self.progress.step}. Lower --learning_rate or "
-        "lengthen the warm-up, and use --mixed_precision=float32 if it was bfloat16."
-      )
-
-  def _evaluate_now(self) -> None:
+  def _evaluate_now(self, logs: Any) -> None:
     progress = self.progress
     if progress.step in progress.history:
       return
+    loss = float((logs or {}).get("loss", 0.0))
+    if not math.isfinite(loss):
+      raise UserError(
+        f"The loss must stay finite. Received: loss={loss} by step {progress.step}. Lower --learning_rate or "
+        "lengthen the warm-up, and use --mixed_precision=float32 if it was bfloat16."
+      )
     began = time.monotonic()
-    with self._state.averaged():
-      outputs = self._predict()
-      metrics = progress.history[progress.step] = self._evaluate(outputs)
+    outputs = self._predict()
+    metrics = progress.history[progress.step] = self._evaluate(outputs)
     self.seconds_evaluating += time.monotonic() - began
-    if self._best_metric not in metrics:
-      raise KeyError(f"evaluate() must return {self._best_metric!r}. Received: {sorted(metrics)}.")
-    value = metrics[self._best_metric]
-    better = value > progress.best or not progress.best_step
-    if better:
-      progress.best, progress.best_step = value if math.isfinite(value) else -math.inf, progress.step
-    progress.since_best = 0 if better else progress.since_best + 1
-    progress.seconds = self._seconds_before + time.monotonic() - self._began
+    progress.seconds = time.monotonic() - self._began
+    is_best = progress.best_step == progress.step
     scores = ", ".join(f"{name} {shown(name, score)}" for name, score in metrics.items())
-    logging.info("update %d of %d: %s%s", progress.step, self._num_steps, scores, ", the best" * better)
-    # First: should `keep` not come to its end, the best weights are those of the state.
+    logging.info("update %d of %d: %s%s", progress.step, self._num_steps, scores, ", the best" * is_best)
+    # First: should `keep_best` not come to its end, the best weights are those of the state.
     self._state.save(progress)
-    if better:
+    if is_best:
       self.best_outputs = outputs
-      self._state.keep(progress.step)
+      self._state.keep_best(progress.step)
 
 
 class WriteMetrics(keras.callbacks.Callback):
-  """Adds a line to metrics.jsonl every `report_steps` updates, after each epoch, and after each evaluation.
+  """Adds a line to metrics.jsonl after each epoch and after each evaluation; `evaluation` must run before it.
 
-  Losses are means over the updates since the line before, speeds leave evaluations out.
+  Losses are means over the epoch, or over what was left of it after a kill. Speeds leave evaluations out.
   """
 
   def __init__(
@@ -273,52 +242,29 @@ class WriteMetrics(keras.callbacks.Callback):
     directory: str,
     evaluation: EvaluateAndKeepBest,
     schedule: WarmupPolynomialDecay,
-    tokens: Callable[[int, int], int],
     settings: FineTuneSettings,
   ):
-    """`evaluation` must run before; `tokens` counts those without padding of the updates after one up to another."""
     super().__init__()
-    self._evaluation, self._schedule, self._tokens = evaluation, schedule, tokens
-    self._batch_size, self._report_steps = settings.train_batch_size, settings.report_steps
+    self._evaluation, self._schedule, self._batch_size = evaluation, schedule, settings.train_batch_size
     self._log = MetricsLog(os.path.join(directory, METRICS_FILE), start_step=evaluation.progress.step)
-    self._epoch_begin = self._since = evaluation.progress.step
-    self._sums: dict[str, float] = {}  # Of the epoch, up to the last line.
-    self._clock = self._training_seconds()
 
-  def _training_seconds(self) -> float:
-    return time.monotonic() - self._evaluation.seconds_evaluating
+  def _now(self) -> tuple[int, float]:
+    """Updates made, and seconds of training without evaluations."""
+    return self._evaluation.progress.step, time.monotonic() - self._evaluation.seconds_evaluating
 
   def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-    self._epoch_begin, self._sums = self._evaluation.progress.step, {}
+    self._begin = self._now()
 
   def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-    if self._report_steps and self._evaluation.progress.step % self._report_steps == 0:
-      self._write_training(logs)
     self._write_evaluations()
 
   def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-    self._write_training(logs)
+    (step, now), (step_before, before) = self._now(), self._begin
+    means = {name: float(np.ravel(v)[0]) for name, v in (logs or {}).items() if not name.startswith("val_")}
+    speed = (step - step_before) * self._batch_size / max(now - before, 1e-9)
+    rate = float(self._schedule(step - 1))
+    self._log.append(step, "train", {**means, "learning_rate": rate, "examples_per_second": speed})
     self._write_evaluations()
-
-  def _write_training(self, logs: Any) -> None:
-    """Keras' logs are means over the epoch so far."""
-    step, before, now = self._evaluation.progress.step, self._since, self._training_seconds()
-    if step == before:
-      return
-    done, count = step - self._epoch_begin, step - before
-    means = {n: float(np.ravel(value)[0]) for n, value in (logs or {}).items() if not n.startswith("val_")}
-    sums = {name: value * done for name, value in means.items()}
-    losses = means
-    if before > self._epoch_begin:
-      losses = {name: (value - self._sums[name]) / count for name, value in sums.items()}
-    seconds = max(now - self._clock, 1e-9)
-    speeds = {
-      "learning_rate": float(self._schedule(step - 1)),
-      "examples_per_second": count * self._batch_size / seconds,
-      "tokens_per_second": self._tokens(before, step) / seconds,  # Without padding.
-    }
-    self._log.append(step, "train", {**losses, **speeds})
-    self._since, self._sums, self._clock = step, sums, now
 
   def on_train_end(self, logs: Any = None) -> None:
     self._log.close()

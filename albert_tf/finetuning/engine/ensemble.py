@@ -8,10 +8,10 @@ from typing import Any
 from absl import logging
 
 from albert_tf import __version__, files
-from albert_tf.configs.task import TaskSpec
+from albert_tf.configs.task import RESULTS_FILE, TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine import run_directory
-from albert_tf.finetuning.engine.results import scores, shown
+from albert_tf.finetuning.engine.results import head, scores, shown
 from albert_tf.finetuning.tasks.base import FineTuningTask, Outputs
 
 
@@ -112,9 +112,7 @@ def combine(
       found = task.evaluate(made[name], name)
       metrics |= {f"{name.removeprefix('eval_')}_{key}": value for key, value in found.items()}
   results = {
-    "task": task.spec.name,
-    "kind": task.spec.kind,
-    "best_metric": task.best_metric,
+    **head(task, ", ".join(directories)),
     **{key: float(value) for key, value in metrics.items()},
     "chosen_on": "the evaluation data" if selection.scores else "nothing: all runs",
     "members": _described([directories[n] for n in selection.chosen], "score_with_it", selection.scores),
@@ -127,7 +125,7 @@ def combine(
   )
   for name, outputs in made.items():
     task.write_predictions(outputs, name, output_dir, spec=task.spec.settled(metrics))
-  run_directory.write_json(os.path.join(output_dir, run_directory.RESULTS_FILE), results)
+  run_directory.write_json(os.path.join(output_dir, RESULTS_FILE), results)
   return results
 
 

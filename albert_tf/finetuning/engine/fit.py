@@ -12,24 +12,21 @@ from absl import logging
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import files
+from albert_tf.checkpoints import load_weights
 from albert_tf.checkpoints.bundle import read_bundle
 from albert_tf.compat import device_kind, keras
-from albert_tf.configs.task import TaskSpec
+from albert_tf.configs.task import RESULTS_FILE, TaskSpec, best_run
 from albert_tf.errors import UserError
 from albert_tf.finetuning import initialize
-from albert_tf.finetuning.engine import batches, run_directory
+from albert_tf.finetuning.engine import batches, results, run_directory
 from albert_tf.finetuning.engine import callbacks as engine_callbacks
-from albert_tf.finetuning.engine import results as reporting
-from albert_tf.finetuning.engine.callbacks import Progress
 from albert_tf.finetuning.engine.predict import Predictor
 from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.tasks.base import FeatureSet, FineTuningTask, Outputs
-from albert_tf.modeling import named_variables
 from albert_tf.models.task_model import TaskModel
 from albert_tf.models.tasks import make_model, model_class
-from albert_tf.optim.keras_optimizers import AdamW, Lamb, WarmupPolynomialDecay, layerwise_rate_multipliers
+from albert_tf.optim.keras_optimizers import AdamW, Lamb, WarmupPolynomialDecay
 from albert_tf.training.distribution import (
   Workers,
   host_shard,
@@ -72,9 +69,9 @@ def fine_tune(
 ) -> FineTuned:
   """Trains (`do_train`), evaluates (`do_eval`), predicts (`do_predict`) and leaves a fine-tuned run directory.
 
-  A run that finished before is not trained again; one that was killed goes on from its last evaluation, to the same
+  A run that finished before is not trained again. One that was killed continues from its last evaluation, to the same
   weights. Without `do_train` the weights are those of `output_dir`, or, if that is new, the fine-tuned ones of `start`.
-  With several seeds there is a run directory for each, `seed_N/`, and the best one is copied to the top.
+  With several seeds there is a run directory for each, `seed_N/`; results.json sums them up and names the best one.
 
   Args:
     task: the task on its data, made with `start.tokenizer`.
@@ -96,43 +93,52 @@ def fine_tune(
     logging.warning("%s", slow)
   # 1. What cannot be is refused before anything is written; the chief decides for all workers.
   workers = Workers(strategy)
+  several = len(settings.seeds) > 1
+  directories = {
+    seed: os.path.join(output_dir, f"seed_{seed}") if several else output_dir for seed in settings.seeds
+  }
   with workers.together():
     if workers.is_chief:
       run_directory.check(output_dir, task, settings, start)
-  check_model(task, settings, start)
+  check_model(task, start)
   splits = _answered_splits(task, settings)
-  train_features, content = None, {}
   if settings.do_train:
-    train_features = _train_features(task, settings)
-    check_training(task, settings, train_features, strategy=strategy)
-    content = {"train": train_features.fingerprint(), "eval": splits["eval"].fingerprint()}
+    splits["train"] = _train_features(task, settings)
+    check_training(task, settings, splits["train"], strategy=strategy)
+  identity = {}
   with workers.together():
     if workers.is_chief:
-      run_directory.check_content(output_dir, content)
+      if settings.do_train:
+        content = {"train": splits["train"], "evaluation": splits["eval"]}
+        identity = run_directory.identity(task, settings, start, **content)
+      for seed, directory in directories.items():
+        one = dataclasses.replace(settings, seeds=(seed,))
+        run_directory.check(directory, task, one, start)
+        if settings.do_train:
+          run_directory.check_identity(directory, {**identity, "seed": seed})
 
   # 2. Each seed has a run of its own.
-  several = len(settings.seeds) > 1
-  if several and workers.is_chief and settings.do_train:
-    run_directory.write_run_file(output_dir, task, settings, start, content)
   runs = {}
-  for seed in settings.seeds:
+  for seed, directory in directories.items():
     runs[seed] = _run_seed(
       task,
       dataclasses.replace(settings, seeds=(seed,)),
       start=start,
-      directory=os.path.join(output_dir, f"seed_{seed}") if several else output_dir,
-      train_features=train_features,
+      directory=directory,
       splits=splits,
-      content=content,
+      identity={**identity, "seed": seed},
       flags_text=flags_text,
       callbacks=callbacks,
       strategy=strategy,
     )
-  results = runs[settings.seeds[0]]
+  found = runs[settings.seeds[0]]
   if several:
-    results = _finish_seeds(task, settings, runs, output_dir, flags_text, writes=workers.is_chief)
-  elsewhere = start.checkpoint if run_directory.best_weights(output_dir) is None else None
-  return FineTuned(results=results, checkpoint=elsewhere.directory if elsewhere else output_dir)
+    found = results.summarize(runs, best_metric=task.best_metric)
+    if workers.is_chief:
+      run_directory.write_json(os.path.join(output_dir, RESULTS_FILE), found)
+  own = best_run(output_dir) if workers.is_chief else output_dir
+  elsewhere = start.checkpoint if run_directory.best_weights(own) is None else None
+  return FineTuned(results=found, checkpoint=elsewhere.directory if elsewhere else own)
 
 
 def _train_features(task: FineTuningTask, settings: FineTuneSettings) -> FeatureSet:
@@ -192,9 +198,8 @@ def _run_seed(
   *,
   start: Start,
   directory: str,
-  train_features: FeatureSet | None,
   splits: Mapping[str, FeatureSet],
-  content: Mapping[str, str],
+  identity: Mapping[str, Any],
   flags_text: str,
   callbacks: Sequence[Any],
   strategy: tf.distribute.Strategy,
@@ -202,37 +207,33 @@ def _run_seed(
   """Trains one seed unless it is finished, evaluates and predicts with its best weights; returns its results."""
   (seed,) = settings.seeds
   workers = Workers(strategy)
-  with workers.together():
-    if settings.do_train and workers.is_chief:
-      run_directory.check(directory, task, settings, start)
   logging.info("seed %d: %s", seed, directory)
   keras.backend.clear_session()
   keras.utils.set_random_seed(seed)
   model = build_model(task, settings, start=start, strategy=strategy)
   predict = make_predictor(model, task, settings, strategy=strategy)
-  source = run_directory.recorded_source(directory) or start.source
   known = _known_results(directory, evaluates="eval" in splits)
   # Of all workers, and before one of them writes what another still reads.
   trains = settings.do_train and workers.any(not known)
   describes = trains or not known  # Else what training recorded stays.
+  source = known.get("init_checkpoint", start.source)
   if (
     workers.is_chief and trains and not run_directory.has_state(directory)
   ):  # Of a training that is about to begin.
-    run_directory.remove(directory, "checkpoints", run_directory.RESULTS_FILE)
-  if workers.is_chief and (
-    trains or (describes and not files.exists(os.path.join(directory, run_directory.RUN_FILE)))
-  ):
-    run_directory.write_run_file(directory, task, settings, start, content)
-    run_directory.write_start(directory, task.spec, model.config, start.tokenizer, flags_text)
+    run_directory.remove(directory, "checkpoints", RESULTS_FILE)
+  if workers.is_chief and describes:
+    run_directory.write_run_files(
+      directory, task, settings, start, config=model.config, of_run=identity, flags_text=flags_text
+    )
 
   outputs: dict[str, Outputs] = {}
-  if trains and train_features is not None:
+  if trains:
     initialize.load_encoder_weights(model, start, seed=seed)
-    trained = train(
+    progress, best_outputs = train(
       model,
       task,
       settings,
-      features=train_features,
+      features=splits["train"],
       predict=lambda: predict(splits["eval"]),
       # Each worker has its own, equal but for rounding; whether training goes on is the chief's decision.
       evaluate=lambda found: workers.of_chief(task.evaluate(found)),
@@ -241,51 +242,62 @@ def _run_seed(
       writes=workers.is_chief,
       callbacks=callbacks,
     )
-    known = trained.results()
-    if trained.outputs is not None:
-      outputs["eval"] = trained.outputs
+    count = len(splits["train"])
+    values = progress.best_step, progress.step, count, progress.seconds, progress.history
+    known = dict(zip(TRAINED, values, strict=True))
+    if best_outputs is not None:
+      outputs["eval"] = best_outputs
   else:
     _load_finished(model, directory, start, settings)
-  outputs |= {name: predict(features, name=name) for name, features in splits.items() if name not in outputs}
+  answered = {name: features for name, features in splits.items() if name != "train"}
+  outputs |= {name: predict(answered[name], name=name) for name in answered if name not in outputs}
 
   metrics = workers.of_chief(_metrics(task, outputs, splits))
-  results = {**reporting.head(task, source), **known, "seed": seed, **metrics}
+  found = {**results.head(task, source), **known, "seed": seed, **metrics}
   if workers.is_chief:
     spec = task.spec.settled(metrics)
     if describes:
       spec.save(directory)
       own = run_directory.best_weights(directory) is not None
-      card = reporting.model_card(task, settings, results, own_weights=own)
+      card = results.model_card(task, found, own_weights=own)
       run_directory.write_text(os.path.join(directory, run_directory.CARD_FILE), card)
-    for name, found in outputs.items():
-      task.write_predictions(found, name, directory, spec=spec)
-    run_directory.write_json(os.path.join(directory, run_directory.RESULTS_FILE), results)
+    for name, of_split in outputs.items():
+      task.write_predictions(of_split, name, directory, spec=spec)
+    run_directory.write_json(os.path.join(directory, RESULTS_FILE), found)
     run_directory.remove(directory, run_directory.STATE)  # Three times the size of the weights.
-  return results
+  return found
 
 
 def _known_results(directory: str, *, evaluates: bool) -> dict[str, Any]:
   """What an earlier command found of these weights and this one does not find anew; empty of an unfinished run."""
   if run_directory.best_weights(directory) is None:
     return {}
-  results = run_directory.read_results(directory)
+  found = run_directory.read_results(directory)
   if evaluates:
-    return {key: value for key, value in results.items() if key in TRAINED}
-  return {key: value for key, value in results.items() if not key.startswith("test")}
+    return {key: value for key, value in found.items() if key in (*TRAINED, "init_checkpoint")}
+  return {key: value for key, value in found.items() if not key.startswith("test")}
 
 
 def _load_finished(model: Any, directory: str, start: Start, settings: FineTuneSettings) -> None:
+  """Gives the model the directory's best weights, or those of `start`."""
   best = run_directory.best_weights(directory)
   if best is not None:
     if settings.do_train:
       logging.info("%s finished earlier and is not trained again", directory)
-    initialize.load_all_weights(model, read_bundle(best), source=best)
+    variables, source = read_bundle(best), best
   elif start.checkpoint is None:
     raise UserError(
       f"Without --do_train the weights must be there. Received: {directory} without {run_directory.BEST}. Train first."
     )
   else:
-    initialize.load_all_weights(model, start.checkpoint.variables, source=start.source)
+    variables, source = dict(start.checkpoint.variables), start.source
+  try:
+    load_weights(model, variables, allow_unused=".", source=source)
+  except UserError as error:
+    raise UserError(
+      f"Without --do_train the weights must be of a model fine-tuned for this task. {error} Train first, or name "
+      "the --output_dir of such a run as --init_checkpoint."
+    ) from error
 
 
 def _metrics(
@@ -300,54 +312,11 @@ def _metrics(
   return {key: float(value) for key, value in metrics.items()}
 
 
-def _finish_seeds(
-  task: FineTuningTask,
-  settings: FineTuneSettings,
-  runs: Mapping[int, Mapping[str, Any]],
-  output_dir: str,
-  flags_text: str,
-  *,
-  writes: bool,
-) -> dict[str, Any]:
-  """The results of several seeds (seed → its own), and copies of the best one's files for the whole directory."""
-  before = run_directory.read_results(output_dir).get("best_seed", -1)
-  if settings.do_train or before not in runs:
-    best_seed = max(runs, key=lambda seed: runs[seed].get(task.best_metric, -math.inf))
-  else:
-    best_seed = before
-  results = reporting.summarize(runs, reporting.head(task, ""), best_seed=best_seed)
-  if writes:
-    new = settings.do_train or best_seed != before
-    directory = os.path.join(output_dir, f"seed_{best_seed}")
-    run_directory.copy_run(directory, output_dir, with_weights=new)
-    if flags_text and new:
-      run_directory.write_text(os.path.join(output_dir, run_directory.FLAGS_FILE), flags_text)
-    run_directory.write_json(os.path.join(output_dir, run_directory.RESULTS_FILE), results)
-  return results
-
-
 # ------------------------------------------------------------------ one training
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Trained:
-  """What training leaves beside the weights; `outputs` are those of the best ones, if this process found them."""
-
-  progress: Progress
-  train_examples: int
-  outputs: Outputs | None
-
-  def results(self) -> dict[str, Any]:
-    """For results.json; the names are `TRAINED`."""
-    progress = self.progress
-    values = progress.best_step, progress.step, self.train_examples, progress.seconds, progress.history
-    return dict(zip(TRAINED, values, strict=True))
-
-
-def check_model(task: FineTuningTask, settings: FineTuneSettings, start: Start) -> None:
-  """Raises a `UserError` where rows may be longer than what the model reads, or layers are not frozen apart."""
-  if settings.freeze_layers is not None:
-    start.config.check_separable(settings.freeze_layers)
+def check_model(task: FineTuningTask, start: Start) -> None:
+  """Raises a `UserError` where rows may be longer than what the model reads."""
   limit = start.config.max_position_embeddings
   if task.spec.max_seq_length > limit:
     raise UserError(
@@ -391,8 +360,6 @@ def build_model(
       dtype=precision_policy(settings.distribution.precision),
     )
   model.gradient_accumulation_steps = settings.gradient_accumulation_steps
-  if settings.freeze_layers is not None:
-    model.encoder.freeze_layers(settings.freeze_layers)
   return model
 
 
@@ -414,60 +381,87 @@ def train(
   evaluate: Callable[[Outputs], dict[str, float]],
   strategy: tf.distribute.Strategy,
   directory: str,
-  writes: bool = True,
-  callbacks: Sequence[Any] = (),
-) -> Trained:
+  writes: bool,
+  callbacks: Sequence[Any],
+) -> tuple[engine_callbacks.Progress, Outputs | None]:
   """Trains with `model.fit`; the model has its best weights afterwards, and so has `directory`.
 
-  A training that was killed goes on from its last evaluation, to the weights it would have had.
+  A training that was killed continues from its last evaluation, to the weights it would have had.
 
   Args:
     model: of `build_model` on this `strategy`, with the weights to start from.
     task, settings: the loss and the metric; how, and the seed of the order of examples.
     features: the training examples.
     predict, evaluate: → the outputs of the model as it is for the evaluation data → metrics.
-    directory: the seed's; `writes`: whether this process writes there, or another one does.
+    directory: the run's; `writes`: whether this process writes there, or another one does.
     callbacks: Keras callbacks beside the engine's.
+
+  Returns:
+    The progress, and the outputs of the best weights if this process found them.
   """
   batching = make_batching(task, settings, settings.train_batch_size, strategy)
   num_steps = _num_steps(settings, len(features))
   schedule = make_schedule(settings, num_steps=num_steps)
-  data = _TrainingData(features, batching, seed=settings.seeds[0], num_steps=num_steps, strategy=strategy)
   compile_model(model, task, settings, schedule, strategy=strategy)
   state = engine_callbacks.TrainingState(model, directory, writes=writes)
+  progress = state.restore(task.best_metric)
   evaluation = engine_callbacks.EvaluateAndKeepBest(
     predict=predict,
     evaluate=evaluate,
     state=state,
-    best_metric=task.best_metric,
+    progress=progress,
     num_steps=num_steps,
     settings=settings,
-    progress=state.restore(),
   )
-  writers = []
+  joined: list[Any] = [evaluation]
   if writes:
-    if not evaluation.progress.step:  # What a run left that was killed before its first evaluation.
+    if not progress.step:  # What a run left that was killed before its first evaluation.
       run_directory.remove(directory, run_directory.METRICS_FILE, "tensorboard")
-    writers = [
-      engine_callbacks.WriteMetrics(directory, evaluation, schedule, data.tokens, settings),
-      engine_callbacks.TensorBoard(
-        os.path.join(directory, "tensorboard"), write_graph=False, profile_batch=0
-      ),
+    events = os.path.join(directory, "tensorboard")
+    joined += [
+      engine_callbacks.WriteMetrics(directory, evaluation, schedule, settings),
+      engine_callbacks.TensorBoard(events, write_graph=False, profile_batch=0),
     ]
     if settings.verbose:
-      writers.append(engine_callbacks.ProgressLines(num_steps - evaluation.progress.step))
-  _fit(
-    model,
-    data.dataset,
-    evaluation,
-    epoch_steps=batches.steps_per_epoch(len(features), batching.batch_size),
-    num_steps=num_steps,
-    # Keras' bar on a terminal, a line an epoch elsewhere.
-    verbose=(1 if sys.stdout.isatty() else 2) if settings.verbose else 0,
-    callbacks=[evaluation, *writers, *callbacks],
-  )
+      joined.append(engine_callbacks.ProgressLines(num_steps - progress.step))
+
+  # Of an epoch begun before the kill first the rest, then whole epochs.
+  epoch_steps = batches.steps_per_epoch(len(features), batching.batch_size)
+  epoch, done = divmod(progress.step, epoch_steps)
+  per_epoch = min(epoch_steps, num_steps)
+  parts = [(epoch, epoch + 1, per_epoch - done)] if done else []
+  parts.append((epoch + len(parts), math.ceil(num_steps / epoch_steps), per_epoch))
+  flat = batches.FlatFeatures.of(features)
+  for first, last, steps in parts:
+    if evaluation.ended or model.stop_training:  # A callback of the user may end it too.
+      break
+    plan = batches.training_plan(
+      flat, batching, seed=settings.seeds[0], num_steps=num_steps, first_step=progress.step
+    )
+    model.fit(
+      _distributed(flat, plan, batching, strategy),
+      initial_epoch=first,
+      epochs=last,
+      steps_per_epoch=steps,
+      shuffle=False,  # The data set has its own order.
+      # Keras' bar on a terminal, a line an epoch elsewhere.
+      verbose=(1 if sys.stdout.isatty() else 2) if settings.verbose else 0,
+      callbacks=[*joined, *callbacks],
+    )
   state.assign_best()
-  return Trained(progress=evaluation.progress, train_examples=len(features), outputs=evaluation.best_outputs)
+  return progress, evaluation.best_outputs
+
+
+def _distributed(
+  flat: batches.FlatFeatures, plan: batches.Plan, batching: batches.Batching, strategy: tf.distribute.Strategy
+) -> Any:
+  """What `model.fit` reads: on each input host its own rows of every batch."""
+
+  def of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
+    dataset = batches.planned_dataset(flat, plan, batching, shard=host_shard(strategy, context))
+    return dataset.repeat()  # Keras asks for whole epochs, and is stopped in the last.
+
+  return strategy.distribute_datasets_from_function(of_host)
 
 
 def _num_steps(settings: FineTuneSettings, count: int) -> int:
@@ -494,12 +488,7 @@ def compile_model(
   *,
   strategy: tf.distribute.Strategy,
 ) -> None:
-  """The task's loss, and AdamW or LAMB with clipping and the layers' rates, join the model."""
-  multipliers = None
-  if settings.layer_decay != 1.0:
-    multipliers = layerwise_rate_multipliers(
-      model.trainable_variables, named_variables(model), layer_decay=settings.layer_decay
-    )
+  """The task's loss, and AdamW or LAMB with clipping, join the model."""
   optimizer = {"adamw": AdamW, "lamb": Lamb}[settings.optimizer]
   with strategy.scope():
     model.compile(
@@ -507,8 +496,6 @@ def compile_model(
         schedule,
         weight_decay_rate=settings.weight_decay,
         global_clipnorm=settings.clip_norm or None,
-        ema_decay=settings.ema_decay,
-        rate_multipliers=multipliers,
       ),
       loss=task.loss(),
       loss_weights=task.loss_weights,
@@ -526,65 +513,3 @@ def make_batching(
     max_length=task.spec.max_seq_length,
     bucket_multiple=(0 if device_kind(strategy) == "tpu" else 32) if multiple is None else multiple,
   )
-
-
-class _TrainingData:
-  """The batches of a training, from any update on."""
-
-  def __init__(
-    self,
-    features: FeatureSet,
-    batching: batches.Batching,
-    *,
-    seed: int,
-    num_steps: int,
-    strategy: tf.distribute.Strategy,
-  ):
-    self._flat, self._batching, self._strategy = batches.FlatFeatures.of(features), batching, strategy
-    self._options = {"seed": seed, "num_steps": num_steps}
-    self._first, self._tokens = 0, np.zeros(0, np.int64)
-
-  def dataset(self, first_step: int) -> Any:
-    """What `model.fit` reads from an update on: on each input host its own rows of every batch."""
-    flat, batching, strategy = self._flat, self._batching, self._strategy
-    plan = batches.training_plan(flat, batching, **self._options, first_step=first_step)
-    self._first, self._tokens = first_step, plan.tokens
-
-    def of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
-      dataset = batches.planned_dataset(flat, plan, batching, shard=host_shard(strategy, context))
-      return dataset.repeat()  # Keras asks for whole epochs, and is stopped in the last.
-
-    return strategy.distribute_datasets_from_function(of_host)
-
-  def tokens(self, before: int, step: int) -> int:
-    """Tokens without padding of the updates after `before` up to `step`, of those that were asked for last."""
-    return int(self._tokens[max(before - self._first, 0) : step - self._first].sum())
-
-
-def _fit(
-  model: Any,
-  dataset_from: Callable[[int], Any],
-  evaluation: engine_callbacks.EvaluateAndKeepBest,
-  *,
-  epoch_steps: int,
-  num_steps: int,
-  **options: Any,
-) -> None:
-  """`model.fit` up to `num_steps` updates, from where `evaluation` is: of an epoch begun before, first the rest."""
-  epoch, done = divmod(evaluation.progress.step, epoch_steps)
-  per_epoch = min(epoch_steps, num_steps)
-  parts = [(epoch, epoch + 1, per_epoch - done)] if done else []
-  parts.append((epoch + len(parts), math.ceil(num_steps / epoch_steps), per_epoch))
-  for first, last, steps in parts:
-    if evaluation.ended:
-      return
-    model.fit(
-      dataset_from(evaluation.progress.step),
-      initial_epoch=first,
-      epochs=last,
-      steps_per_epoch=steps,
-      shuffle=False,  # The data set has its own order.
-      **options,
-    )
-    if model.stop_training:  # A callback of the user may end it too.
-      return

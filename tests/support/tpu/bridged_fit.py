@@ -27,11 +27,9 @@ SETTINGS = dataclasses.replace(
   distribution=BFLOAT16,
   dropout=0.1,
   classifier_dropout=0.1,
-  layer_decay=0.9,
   train_batch_size=16,
   gradient_accumulation_steps=2,
   remat=True,
-  ema_decay=0.9,
 )
 
 
