@@ -67,5 +67,5 @@ def test_a_folder_that_is_not_race(tmp_path):
     read_race(str(tmp_path), "train")
   (tmp_path / "train/high").mkdir(parents=True)
   (tmp_path / "train/high/1.txt").write_text("[]")
-  with pytest.raises(UserError, match=r"1.txt \(TypeError"):
+  with pytest.raises(UserError, match=r"1.txt:1 \(TypeError"):
     read_race(str(tmp_path), "train", levels=["high"])

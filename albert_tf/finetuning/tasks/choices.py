@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.finetuning.data import Table, parse_json, read_lines, read_text
+from albert_tf.finetuning.data import Table, cell_text, parse_json, read_lines
 from albert_tf.settings import Settings, setting
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -48,9 +48,8 @@ def letter(index: int) -> str:
 def read_race(data_dir: str, split: str, *, levels: Sequence[str] = LEVELS) -> list[ChoiceExample]:
   """The questions of one split, each with its level as group.
 
-  Both layouts of `{train,dev,test}/{middle,high}/` are read: one JSON object a file, as the data set is
-  distributed, and `all.txt` with one JSON object a line, as the original ALBERT wants it. Where both are in a
-  folder, `all.txt` alone counts.
+  The files of `{train,dev,test}/{middle,high}/` hold one JSON object a line: a passage each, as the data set is
+  distributed, or all of them, as the original ALBERT's `all.txt`, which then alone counts.
 
   Args:
     data_dir: the folder `RACE`, or the one that holds it.
@@ -86,15 +85,11 @@ def _race_folder(data_dir: str, split: str, level: str) -> str:
 def _passages(folder: str) -> Iterator[tuple[str, str]]:
   """Where it is, and the JSON text of each passage."""
   names = [name for name in files.listdir(folder) if name.endswith(".txt")]
-  if _RACE_LINES in names:
-    path = os.path.join(folder, _RACE_LINES)
+  for name in [_RACE_LINES] if _RACE_LINES in names else names:
+    path = os.path.join(folder, name)
     for number, line in enumerate(read_lines(path), 1):
       if line.strip():
         yield f"{path}:{number}", line
-    return
-  for name in names:
-    path = os.path.join(folder, name)
-    yield path, read_text(path)
 
 
 def _questions(passage: Any, *, where: str, level: str) -> Iterator[ChoiceExample]:
@@ -167,13 +162,13 @@ def _example(table: Table, number: int, columns: ChoiceColumns) -> ChoiceExample
   cells = [row[name] for name in columns.choice_columns]
   if len(cells) == 1 and isinstance(cells[0], list):
     cells = cells[0]
-  choices = [_text(cell) for cell in cells]
+  choices = [cell_text(cell) for cell in cells]
   if not all(map(str.strip, choices)) or len(choices) < 2:
     raise UserError(
       "Every question has all its choices, two or more, in a column each (--choice_columns=a,b,c,d) or in one of "
       f"lists. Received: {cells!r:.80} in {where}."
     )
-  label = _text(row.get(columns.label_column)).strip()
+  label = cell_text(row.get(columns.label_column)).strip()
   index = None if not label else _index(label, choices, columns.label_format)
   if label and index is None:
     raise UserError(
@@ -181,19 +176,12 @@ def _example(table: Table, number: int, columns: ChoiceColumns) -> ChoiceExample
       f"{len(choices)} choices in {where}."
     )
   return ChoiceExample(
-    example_id=_text(row.get(columns.id_column)) or where,
-    context=_text(row.get(columns.context_column)),
-    question=_text(row[columns.question_column]),
+    example_id=cell_text(row.get(columns.id_column)) or where,
+    context=cell_text(row.get(columns.context_column)),
+    question=cell_text(row[columns.question_column]),
     choices=tuple(choices),
     label=index,
   )
-
-
-def _text(value: Any) -> str:
-  """A cell as text; empty where there is nothing (None or NaN)."""
-  if isinstance(value, float) and value.is_integer():
-    value = int(value)  # A column of integers with gaps is read as floats.
-  return "" if value is None or value != value else str(value)
 
 
 def _index(label: str, choices: Sequence[str], label_format: str) -> int | None:
@@ -204,5 +192,5 @@ def _index(label: str, choices: Sequence[str], label_format: str) -> int | None:
   if label_format == "letter":
     index = LETTERS.find(label.upper()) if len(label) == 1 else -1
   else:
-    index = int(label) - (label_format == "index1") if label.isascii() and label.isdigit() else -1
+    index = int(label) - (label_format == "index1") if label.isdecimal() else -1
   return index if 0 <= index < len(choices) else None

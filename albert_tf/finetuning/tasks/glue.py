@@ -87,17 +87,15 @@ _ALL_TASKS = (
   GlueTask("ax", "AX", label_names=_MNLI_LABELS, files={"test": "AX.tsv"}),
 )
 TASKS: Mapping[str, GlueTask] = {task.name: task for task in _ALL_TASKS}
-_OTHER_NAMES = {"sst2": "sst-2", "stsb": "sts-b"}
 
 
 def find_task(name: str) -> GlueTask:
-  """The task of a name, however it is spelled.
+  """The task of a name.
 
   Raises:
     UserError: GLUE has no such task.
   """
-  key = name.strip().lower().replace("_", "-")
-  task = TASKS.get(_OTHER_NAMES.get(key, key))
+  task = TASKS.get(name.lower())
   if task is None:
     raise UserError(
       f"task_name must be one of {', '.join(TASKS)}, custom. Received: {name!r}. A table of your own is 'custom'."
@@ -115,14 +113,11 @@ def read_splits(task: GlueTask, data_dir: str) -> dict[str, Texts]:
   Raises:
     UserError: no file is there, or one cannot be read as this task's.
   """
-  for folder in (
-    data_dir,
-    *(os.path.join(data_dir, name) for name in (task.folder, f"{task.folder}-sample")),
-  ):
+  for folder in (data_dir, os.path.join(data_dir, task.folder)):
     paths = {split: os.path.join(folder, name) for split, name in task.files.items()}
     paths = {split: path for split, path in paths.items() if files.exists(path)}
     if task.name == "ax":
-      paths = _diagnostic_file("test", folder)
+      paths = paths or _diagnostic_file("test", folder)
     elif task.name == "mnli" and paths:
       paths |= _diagnostic_file("test_ax", folder, os.path.dirname(folder.rstrip("/")))
     if paths:
@@ -137,12 +132,10 @@ def read_splits(task: GlueTask, data_dir: str) -> dict[str, Texts]:
 
 
 def _diagnostic_file(split: str, *folders: str) -> dict[str, str]:
-  for directory in folders:
-    for name in ("AX.tsv", "diagnostic.tsv"):
-      for place in ("AX", "diagnostic", ""):
-        if files.exists(path := os.path.join(directory, place, name)):
-          return {split: path}
-  return {}
+  names = ("AX/AX.tsv", "diagnostic/diagnostic.tsv")
+  paths = [os.path.join(folder, name) for folder in folders for name in names]
+  found = [path for path in paths if files.exists(path)]
+  return {split: found[0]} if found else {}
 
 
 def read_tsv(task: GlueTask, path: str, split: str) -> Texts:
@@ -186,7 +179,6 @@ def read_tsv(task: GlueTask, path: str, split: str) -> Texts:
     seconds=[row[1] for row in cells] if len(task.texts) > 1 else None,
     labels=None if test else [row[-1].strip() for row in cells],
     source=path,
-    first_line=first + 1,
   )
 
 

@@ -2,17 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 import dataclasses
-import re
-from typing import Any
 
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.data import TableColumns, hold_out, read_table
+from albert_tf.finetuning.data import TableColumns, cell_text, hold_out, read_table
 from albert_tf.finetuning.tasks.text import Texts, TextTask
 from albert_tf.tokenization import Tokenizer
 
 _MOST_CLASSES = 1000  # More different labels than this are no classes, but numbers or free text.
-_WHOLE_NUMBER = re.compile(r"([+-]?\d+)\.0+")
 
 
 def read_texts(path: str, columns: TableColumns, *, with_label: bool | None) -> Texts:
@@ -35,36 +32,17 @@ def read_texts(path: str, columns: TableColumns, *, with_label: bool | None) -> 
     empty = next((i for i, value in enumerate(table.columns[name]) if value is None), None)
     if empty is not None:
       raise UserError(
-        f"Every row needs {', '.join(wanted)}. Received: {path} without {name!r} at line {table.first_line + empty}. "
-        "Remove the row, or fill it."
+        f"Every row needs {', '.join(wanted)}. Received: none for {name!r} in {table.where(empty)}. Remove the row, "
+        "or fill it."
       )
-  texts = [[_text(value) for value in table.columns[name]] for name in columns.texts]
+  texts = {name: [cell_text(value) for value in table.columns[name]] for name in wanted}
   return Texts(
-    ids=[_text(v) for v in table.columns[columns.id]] if columns.id else [str(i) for i in range(len(table))],
-    firsts=texts[0],
-    seconds=texts[1] if len(texts) > 1 else None,
-    labels=[label_text(value) for value in table.columns[columns.label]] if with_label else None,
+    ids=texts[columns.id] if columns.id else [str(i) for i in range(len(table))],
+    firsts=texts[columns.texts[0]],
+    seconds=texts[columns.texts[1]] if len(columns.texts) > 1 else None,
+    labels=[label.strip() for label in texts[columns.label]] if with_label else None,
     source=path,
-    first_line=table.first_line,
   )
-
-
-def _text(value: Any) -> str:
-  """A cell as text; 1.0 of a column that Parquet or JSON holds as floats is "1"."""
-  if isinstance(value, bool):
-    return str(value).lower()
-  if isinstance(value, float) and value.is_integer():
-    return str(int(value))
-  return re.sub(r"[\t\r\n]", " ", str(value))
-
-
-def label_text(value: Any) -> str:
-  """A label as text: 1, 1.0, and in a .tsv "1", which has no quoting, are one class."""
-  text = _text(value).strip()
-  if len(text) > 2 and text[0] == text[-1] == '"':
-    text = text[1:-1].strip()
-  whole = _WHOLE_NUMBER.fullmatch(text)
-  return whole[1] if whole else text
 
 
 class TableTask(TextTask):
@@ -105,11 +83,11 @@ class TableTask(TextTask):
       texts = splits["train"]
       held_out = hold_out(range(len(texts)), eval_fraction, source=texts.source)
       splits["train"], splits["eval"] = map(texts.take, held_out)
-    names = [] if regression else [label_text(each) for each in label_names]
+    names = () if regression else tuple(label_names) or _classes(splits.get("train"), columns)
     spec = TaskSpec(
       kind="regression" if regression else "classification",
       name=name,
-      label_names=tuple(names or ([] if regression else _classes(splits.get("train"), columns))),
+      label_names=names,
       pair=len(columns.texts) > 1,
       max_seq_length=max_seq_length,
       columns=dataclasses.asdict(columns),
@@ -123,7 +101,7 @@ class TableTask(TextTask):
     )
 
 
-def _classes(train: Texts | None, columns: TableColumns) -> list[str]:
+def _classes(train: Texts | None, columns: TableColumns) -> tuple[str, ...]:
   if train is None:
     raise UserError(
       "The classes come from the training data. Received: no --train_file. Name them with --label_names, or the "
@@ -136,4 +114,4 @@ def _classes(train: Texts | None, columns: TableColumns) -> list[str]:
       f"Classification needs 2 to {_MOST_CLASSES} classes. Received: {len(names)} different values in the column "
       f"{columns.label!r} of {train.source}. Is it the right column? Use --regression for numbers."
     )
-  return names
+  return tuple(names)

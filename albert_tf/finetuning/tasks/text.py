@@ -32,7 +32,6 @@ class Texts:
     seconds: the second texts, or None.
     labels: strings as in the file, or None.
     source: the file, for messages.
-    first_line: of the first example, for messages.
   """
 
   ids: Sequence[str]
@@ -40,7 +39,6 @@ class Texts:
   seconds: Sequence[str] | None
   labels: Sequence[str] | None
   source: str
-  first_line: int = 1
 
   def __len__(self) -> int:
     return len(self.firsts)
@@ -103,8 +101,7 @@ class TextTask(ScoresTask):
     if unknown:
       raise UserError(
         f"A label must be one of {', '.join(self.spec.label_names)}. Received: "
-        f"{', '.join(map(repr, unknown[:5]))}{' and more' if len(unknown) > 5 else ''} in {texts.source}, first at "
-        f"line {texts.first_line + list(labels).index(unknown[0])}. Fix the file, or name the classes (--label_names)."
+        f"{', '.join(map(repr, unknown[:5]))} in {texts.source}. Fix the file, or name the classes (--label_names)."
       )
     return np.array([index[label] for label in labels], np.int32)
 
@@ -153,17 +150,14 @@ def text_rows(texts: Texts, tokenizer: Tokenizer, *, max_length: int) -> list[di
 
 
 def _numbers(texts: Texts) -> np.ndarray:
-  values = np.empty(len(texts), np.float32)
-  for i, label in enumerate(texts.labels or ()):
-    try:
-      values[i] = float(label)
-    except ValueError:
-      values[i] = np.nan
-    if not np.isfinite(values[i]):
-      raise UserError(
-        f"A regression task's labels are numbers. Received: {label!r} at line {texts.first_line + i} of {texts.source}."
-      )
-  return values
+  try:
+    values = np.array([float(label) for label in texts.labels or ()], np.float32)
+    if np.isfinite(values).all():
+      return values
+    wrong = "one that is not finite"
+  except ValueError as error:
+    wrong = str(error)
+  raise UserError(f"A regression task's labels are numbers. Received: {wrong} in {texts.source}.")
 
 
 def class_scores(labels: np.ndarray, predictions: np.ndarray, *, names: Sequence[str]) -> dict[str, float]:

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints.bundle import coordinator_cpu
-from albert_tf.finetuning.tasks.squad.read import Answer, SquadData
+from albert_tf.finetuning.tasks.squad.read import SquadData
 from albert_tf.finetuning.tasks.squad.settings import SquadSettings
 from albert_tf.progress import track
 from albert_tf.serving.signatures.question_windows import Windows, make_windows, pack_windows
@@ -33,8 +33,7 @@ class SquadFeatures:
     windows: W windows as NumPy arrays, in the order of the questions; `row` is the question.
     input_ids: int32 ragged [W, (S)] `[CLS] question [SEP] text [SEP]`.
     spans: int32 [Q, 2] first and last piece of the first answer in the paragraph; -1 without one.
-    answers: of each question "found"; "moved", where the answer is elsewhere in the paragraph than stated;
-      "missing", where it is not in the paragraph; "none", where no answer is given.
+    missing: bool [Q] whether the answer is not in the paragraph where the file says.
   """
 
   data: SquadData
@@ -43,7 +42,7 @@ class SquadFeatures:
   windows: Windows
   input_ids: tf.RaggedTensor
   spans: np.ndarray
-  answers: Sequence[str]
+  missing: np.ndarray
 
   def __len__(self) -> int:
     return len(self.windows.row)
@@ -68,13 +67,11 @@ def make_features(data: SquadData, *, tokenizer: AlbertTokenizer, settings: Squa
     >>> features = make_features(data, tokenizer=tokenizer, settings=SquadSettings())
     >>> features.input_ids[0]
   """
-  with tf.device(
-    coordinator_cpu()
-  ):  # Their tables too: a slice's first host could not give them to this process.
+  contexts = [paragraph.context for paragraph in data.paragraphs]
+  # The tables too: a slice's first host could not give them to this process.
+  with tf.device(coordinator_cpu()):
     graph = GraphTokenizer(tokenizer)
     offsets = GraphOffsets(tokenizer, graph)
-  contexts = [paragraph.context for paragraph in data.paragraphs]
-  with tf.device(coordinator_cpu()):
     columns = zip(*_in_blocks(offsets, contexts, unit="paragraphs"), strict=True)
     located = Located(*(tf.concat(column, axis=0) for column in columns))
     query = tf.concat(
@@ -91,7 +88,7 @@ def make_features(data: SquadData, *, tokenizer: AlbertTokenizer, settings: Squa
       lengths = tf.reduce_sum(packed["input_mask"], axis=1)
       rows.append(tf.RaggedTensor.from_tensor(packed["input_ids"], lengths))
     input_ids = tf.concat(rows, axis=0)
-  spans, answers = _align(data, located)
+  spans, missing = _align(data, located)
   return SquadFeatures(
     data=data,
     settings=settings,
@@ -99,7 +96,7 @@ def make_features(data: SquadData, *, tokenizer: AlbertTokenizer, settings: Squa
     windows=Windows(*(column.numpy() for column in windows)),
     input_ids=input_ids,
     spans=spans,
-    answers=answers,
+    missing=missing,
   )
 
 
@@ -109,23 +106,8 @@ def _in_blocks(function: Callable[[tf.Tensor], Any], texts: Sequence[str], *, un
   return [function(tf.constant(block)) for block in shown]
 
 
-def locate(context: str, answer: Answer) -> tuple[int, str]:
-  """Where the answer's text begins in the paragraph: as stated, or its nearest occurrence; -1 if nowhere."""
-  text, stated = answer
-  if not text.strip():
-    return -1, "missing"
-  if stated >= 0 and context.startswith(text, stated):
-    return stated, "found"
-  places = []
-  at = context.find(text)
-  while at >= 0:
-    places.append(at)
-    at = context.find(text, at + 1)
-  return (min(places, key=lambda place: abs(place - stated)), "moved") if places else (-1, "missing")
-
-
-def _align(data: SquadData, located: Located) -> tuple[np.ndarray, list[str]]:
-  """`spans` and `answers` of `SquadFeatures`.
+def _align(data: SquadData, located: Located) -> tuple[np.ndarray, np.ndarray]:
+  """`spans` and `missing` of `SquadFeatures`.
 
   A span begins with the first piece that ends behind the answer's first character, and ends with the last one that
   begins before its end: of a character that became several pieces all belong to it; a lone "▁", which has no
@@ -134,12 +116,14 @@ def _align(data: SquadData, located: Located) -> tuple[np.ndarray, list[str]]:
   paragraphs = np.array([question.paragraph for question in data.questions])
   begins = np.full(len(paragraphs), -1, np.int64)
   ends = begins.copy()
-  answers = ["none"] * len(paragraphs)
+  missing = np.zeros(len(paragraphs), bool)
   for index, question in enumerate(data.questions):
-    if question.answers:
+    for text, start in question.answers[:1]:
       context = data.paragraphs[question.paragraph].context
-      begins[index], answers[index] = locate(context, question.answers[0])
-      ends[index] = begins[index] + len(question.answers[0].text)
+      if start >= 0 and text.strip() and context.startswith(text, start):
+        begins[index], ends[index] = start, start + len(text)
+      else:
+        missing[index] = True
   # All paragraphs' pieces one after another, each in a range of its own, so that one search finds all.
   splits = located.ids.row_splits.numpy()
   base = np.repeat(np.arange(len(splits) - 1), np.diff(splits)) * _ROW
@@ -151,4 +135,4 @@ def _align(data: SquadData, located: Located) -> tuple[np.ndarray, list[str]]:
   last = np.searchsorted(base + piece_starts, paragraphs * _ROW + ends - 1, side="right") - 1
   spans = np.stack([first, np.maximum(first, last)], axis=1) - row[:, np.newaxis]
   spans[(begins < 0) | (row == row_end)] = -1
-  return spans.astype(np.int32), answers
+  return spans.astype(np.int32), missing

@@ -62,10 +62,10 @@ def build_task(
   }
   for name, each in converted.items():
     logging.info("%s: %d questions, %d windows", name, len(each.data.questions), len(each))
-    ids = [q.id for q, found in zip(each.data.questions, each.answers, strict=True) if found == "missing"]
+    ids = [each.data.questions[index].id for index in np.flatnonzero(each.missing)]
     if ids:
-      logging.info(
-        "  %d questions whose answer is not in their paragraph are not trained on: %s", len(ids), ids[:5]
+      logging.warning(
+        "  %d questions whose answer is not at its answer_start teach nothing: %s", len(ids), ids[:5]
       )
   return SquadTask(
     version=source.version, settings=settings, threshold=threshold, data=source.record(), **converted
@@ -176,14 +176,11 @@ class SquadTask(FineTuningTask):
   def _training_features(self) -> FeatureSet:
     (train,) = self.split("train")
     starts, ends, lacking = train.positions
-    of_window = train.windows.row
-    # An answer that is not in the text teaches nothing.
-    usable = np.array(train.answers)[of_window] != "missing"
-    chosen = np.flatnonzero(usable)
+    chosen = np.flatnonzero(~train.missing[train.windows.row])
     if not len(chosen):
       raise UserError(
-        f"Training needs windows with answers. Received: none of {len(of_window)} windows. Check the answers of "
-        "--train_file and --max_seq_length."
+        f"Training needs windows with answers. Received: none of {len(train)} windows. Check answer_start in "
+        "--train_file."
       )
     starts, ends = starts[chosen], ends[chosen]
     if self.version == "1.1":
