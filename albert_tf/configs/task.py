@@ -136,5 +136,5 @@ class TaskSpec(Settings):
 def best_run(directory: str) -> str:
   """The run directory that a name stands for: of a fine-tuning with several seeds the best one's, else the same."""
   path = os.path.join(directory, RESULTS_FILE)
-  found = json.loads(files.read_bytes(path)).get("best_run") if files.exists(path) else None
+  found = files.read_json(path).get("best_run") if files.exists(path) else None
   return os.path.join(directory, found) if found else directory

@@ -147,7 +147,7 @@ def _stored(task: FineTuningTask, directory: str, splits: Sequence[str]) -> dict
 
 def _check_directory(output_dir: str, identity: Mapping[str, Any]) -> None:
   path = os.path.join(output_dir, run_directory.RUN_FILE)
-  same = files.exists(path) and run_directory.read_json(path).get("identity") == identity
+  same = files.exists(path) and files.read_json(path).get("identity") == identity
   if not same and [name for name in files.listdir(output_dir) if not files.is_unfinished(name)]:
     raise UserError(
       f"An ensemble needs a new or empty output directory, or its own. Received: {output_dir}, which holds something "

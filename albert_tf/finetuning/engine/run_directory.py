@@ -98,7 +98,7 @@ def check(output_dir: str, task: FineTuningTask, settings: FineTuneSettings, sta
   if (
     best
     and start.checkpoint
-    and start.source not in (output_dir, best, read_json(path)["sources"]["init_checkpoint"])
+    and start.source not in (output_dir, best, files.read_json(path)["sources"]["init_checkpoint"])
   ):
     raise UserError(
       f"A run is evaluated with its own weights. Received: {output_dir}, which has its own, and {start.source}. Leave "
@@ -112,7 +112,7 @@ def check(output_dir: str, task: FineTuningTask, settings: FineTuneSettings, sta
 def check_identity(output_dir: str, of_run: Mapping[str, Any]) -> None:
   """Raises a `UserError` where the directory is of a training with another `identity`."""
   path = os.path.join(output_dir, RUN_FILE)
-  before = read_json(path)["identity"] if files.exists(path) else of_run
+  before = files.read_json(path)["identity"] if files.exists(path) else of_run
   changes = list(_differences(before, of_run))
   if changes:
     raise UserError(
@@ -207,15 +207,10 @@ def remove(directory: str, *names: str) -> None:
       files.remove(path)
 
 
-def read_json(path: str) -> dict[str, Any]:
-  """A JSON object."""
-  return dict(json.loads(files.read_bytes(path)))
-
-
 def read_results(directory: str) -> dict[str, Any]:
   """What results.json holds of an earlier command; empty without."""
   path = os.path.join(directory, RESULTS_FILE)
-  return read_json(path) if files.exists(path) else {}
+  return files.read_json(path) if files.exists(path) else {}
 
 
 def write_json(path: str, values: Any) -> None:
