@@ -1,7 +1,6 @@
 """What decides an update apart from the gradient: moments, schedule, optimizer. No TensorFlow."""
 
 import dataclasses
-import math
 from typing import Literal
 
 from albert_tf.errors import UserError
@@ -50,11 +49,6 @@ class ScheduleConfig(Settings):
         f"start_warmup_step={self.start_warmup_step}, num_warmup_steps={self.num_warmup_steps}, "
         f"num_train_steps={self.num_train_steps}. Shorten the warm-up (ALBERT warms up for 2.5% of the run)."
       )
-    if self.end_learning_rate > self.learning_rate:
-      raise UserError(
-        "end_learning_rate must be at most learning_rate. Received: "
-        f"end_learning_rate={self.end_learning_rate}, learning_rate={self.learning_rate}."
-      )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,9 +78,5 @@ def scale_learning_rate(
     >>> round(scale_learning_rate(0.00176, 1024, rule="sqrt"), 8)
     0.00088
   """
-  factor = {
-    "none": 1.0,
-    "sqrt": math.sqrt(batch_size / REFERENCE_BATCH_SIZE),
-    "linear": batch_size / REFERENCE_BATCH_SIZE,
-  }
-  return learning_rate * factor[rule]
+  exponent = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}[rule]
+  return learning_rate * (batch_size / REFERENCE_BATCH_SIZE) ** exponent

@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from albert_tf import compat
 from albert_tf.optim.config import MomentHyperparameters, ScheduleConfig
-from albert_tf.optim.lamb import lamb_update
-from albert_tf.optim.schedules import rate_after_steps
+from albert_tf.optim.lamb import lamb_update, rate_after_steps
 
 # The original's LayerNorm|layer_norm|bias, as Keras users spell them.
 KERAS_EXCLUDED_PATTERN = r"(?i)layer_?norm|bias|(^|/)(gamma|beta)$"

@@ -1,10 +1,67 @@
-"""LAMB as the original ALBERT release applies it: one pure function of one variable. Without adaptation it is AdamW."""
+"""The equations of an update, as pure functions: the rate, clipping, LAMB. Without adaptation LAMB is AdamW."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.optim.config import MomentHyperparameters
+from albert_tf.optim.config import MomentHyperparameters, ScheduleConfig
+
+
+def rate_after_steps(completed_steps: tf.Tensor | int, config: ScheduleConfig) -> tf.Tensor:
+  """The rate η(t) of the update made after `completed_steps`, t = `completed_steps` + 1; float32, of its shape.
+
+  warm-up, t - s₀ < W:  η₀ (t - s₀) / W, never negative
+  decay, continuous:    η_T + (η₀ - η_T) (1 - (t - s₀ - W) / (T - s₀ - W))^a
+  decay, original:      η_T + (η₀ - η_T) (1 - t / T)^a
+
+  So the first update is not a no-op and the last (t = T) has `end_learning_rate`; the original code does the same.
+
+  Reference: ALBERT, arXiv 1909.11942, section 4.1.
+  """
+  c = config
+  t = tf.cast(completed_steps, tf.float32) + 1.0
+  since_start = t - float(c.start_warmup_step)
+  decay_start = c.start_warmup_step + c.num_warmup_steps if c.schedule == "continuous" else 0
+  decay_steps = max(c.num_train_steps - decay_start, 1)
+  remaining = 1.0 - tf.clip_by_value((t - float(decay_start)) / float(decay_steps), 0.0, 1.0)
+  if c.poly_power != 1.0:
+    remaining = tf.pow(remaining, c.poly_power)
+  decayed = c.end_learning_rate + (c.learning_rate - c.end_learning_rate) * remaining
+  if c.num_warmup_steps == 0:
+    return tf.where(since_start > 0.0, decayed, tf.zeros_like(decayed))
+  warmup = c.learning_rate * tf.maximum(since_start, 0.0) / float(c.num_warmup_steps)
+  return tf.where(since_start < float(c.num_warmup_steps), warmup, decayed)
+
+
+def global_norm(tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
+  """√Σ‖x‖² over all tensors, a float32 scalar."""
+  return tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(tf.cast(x, tf.float32))) for x in tensors.values()]))
+
+
+def clip_by_global_norm(
+  gradients: Mapping[str, tf.Tensor], clip_norm: float
+) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+  """Scales all gradients together so that their global norm is at most `clip_norm`.
+
+  g ← g c / max(‖g‖, c)
+
+  Args:
+    gradients: name → dense gradient, aggregated over replicas and micro-batches.
+    clip_norm: c; 0 turns clipping off.
+
+  Returns:
+    The clipped gradients and ‖g‖ before clipping. A non-finite norm leaves non-finite gradients, so that a
+    run can notice.
+
+  Reference: ALBERT's original release, clip 1.0.
+  """
+  norm = global_norm(gradients)
+  if not clip_norm:
+    return dict(gradients), norm
+  scale = clip_norm / tf.maximum(norm, clip_norm)
+  scale = tf.where(tf.math.is_finite(norm), scale, norm * 0.0)  # inf·0 and NaN·0 are NaN.
+  return {name: gradient * scale for name, gradient in gradients.items()}, norm
 
 
 class UpdateResult(NamedTuple):

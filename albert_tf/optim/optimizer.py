@@ -1,6 +1,6 @@
-"""The optimizers of the custom training loop: they clip, hold the slots and apply an update."""
+"""The optimizers of the custom training loop: they hold the slots and apply an update."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -8,7 +8,7 @@ import tensorflow as tf
 from albert_tf import compat
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.optim.groups import assign_decay
-from albert_tf.optim.lamb import lamb_update, moving_average
+from albert_tf.optim.lamb import global_norm, lamb_update, moving_average
 
 
 class StepNorms(NamedTuple):
@@ -92,14 +92,13 @@ class Optimizer(tf.Module):
     step = self.step + 1
     learning_rate = tf.cast(learning_rate, tf.float32)
     assignments: list[tuple[tf.Variable, tf.Tensor]] = [(self.step, step)]
-    weights, deltas = {}, {}
+    before, after, deltas = {}, {}, {}
     for name, variable in self._variables.items():
-      p = weights[name] = tf.convert_to_tensor(variable)
-      g = tf.cast(gradients[name], tf.float32)
-      m, v = tf.convert_to_tensor(self._m[name]), tf.convert_to_tensor(self._v[name])
+      slots = variable, self._m[name], self._v[name]
+      p, m, v = map(tf.convert_to_tensor, slots)
       result = lamb_update(
         p,
-        g,
+        tf.cast(gradients[name], tf.float32),
         m,
         v,
         learning_rate=learning_rate,
@@ -108,16 +107,22 @@ class Optimizer(tf.Module):
         decay=self._decays[name],
         adapt=self._decays[name] and self.config.name == "lamb",
       )
-      deltas[name] = select(only_if, result.delta, tf.zeros_like(p))
-      changes = [(variable, p, result.p), (self._m[name], m, result.m), (self._v[name], v, result.v)]
-      if self._ema:
-        # The average starts at the weights, whether or not the first update is made.
-        average = self._ema[name] if only_if is None else tf.where(step == 1, p, self._ema[name])
-        new = moving_average(self._ema[name], result.p, step=step, decay=self.config.ema_decay or 0.0)
-        changes.append((self._ema[name], average, new))
-      assignments += [(target, select(only_if, new, old)) for target, old, new in changes]
-    assign_everywhere(assignments)
-    return StepNorms(weight_norm=global_norm(weights), update_norm=global_norm(deltas))
+      new = [select(only_if, new, old) for new, old in zip(result, (p, m, v, tf.zeros_like(p)), strict=True)]
+      assignments += zip(slots, new, strict=False)
+      before[name], after[name], deltas[name] = p, new[0], new[3]
+    assign_everywhere([*assignments, *self._averages(after, step, only_if)])
+    return StepNorms(weight_norm=global_norm(before), update_norm=global_norm(deltas))
+
+  def _averages(
+    self, weights: Mapping[str, tf.Tensor], step: tf.Tensor, only_if: tf.Tensor | None
+  ) -> list[tuple[tf.Variable, tf.Tensor]]:
+    """The averages after an update that gave `weights`; they start at the weights, whether or not it is made."""
+    moves = None if only_if is None else only_if | (step == 1)
+    decay = self.config.ema_decay or 0.0
+    return [
+      (e, select(moves, moving_average(e, weights[name], step=step, decay=decay), e))
+      for name, e in self._ema.items()
+    ]
 
 
 class TfaLambOptimizer(Optimizer):
@@ -133,13 +138,8 @@ class TfaLambOptimizer(Optimizer):
 
   def __init__(self, config: OptimizerConfig, named_variables: Mapping[str, tf.Variable]):
     lamb = compat.tensorflow_addons().optimizers.LAMB
-    settings = {
-      "learning_rate": lambda: self._learning_rate,
-      "beta_1": config.beta_1,
-      "beta_2": config.beta_2,
-      "epsilon": config.epsilon,
-      "weight_decay": config.weight_decay,
-    }
+    settings = {name: getattr(config, name) for name in ("beta_1", "beta_2", "epsilon", "weight_decay")}
+    settings["learning_rate"] = lambda: self._learning_rate
     self._learning_rate: tf.Tensor | float = 0.0  # Set by `apply` while it is traced.
     # Whether a variable decays → its optimizer; "" is found in every name.
     self._addons = {True: lamb(**settings), False: lamb(**settings, exclude_from_weight_decay=[""])}
@@ -147,15 +147,10 @@ class TfaLambOptimizer(Optimizer):
 
   def _create_state(self) -> tuple[tf.Variable, dict[str, tf.Variable], dict[str, tf.Variable]]:
     # Not during the first update, whose trace may hold them in a loop.
-    for kind, addons in self._addons.items():
-      addons._create_all_weights(
-        [self._variables[name] for name, decays in self._decays.items() if decays == kind]
-      )
+    for decays, addons in self._addons.items():
+      addons._create_all_weights([v for name, v in self._variables.items() if self._decays[name] == decays])
     m, v = (
-      {
-        name: self._addons[self._decays[name]].get_slot(variable, slot)
-        for name, variable in self._variables.items()
-      }
+      {name: self._addons[self._decays[name]].get_slot(p, slot) for name, p in self._variables.items()}
       for slot in ("m", "v")
     )
     return self._addons[True].iterations, m, v
@@ -171,66 +166,23 @@ class TfaLambOptimizer(Optimizer):
     before = {name: tf.identity(variable) for name, variable in self._variables.items()}
     moments = [*self._m.values(), *self._v.values()] if only_if is not None else []
     moments_before = [tf.identity(moment) for moment in moments]
-    self._update(gradients, tf.cast(learning_rate, tf.float32))
+    # A checkpoint holds one step; it is also that of the other optimizer.
+    assign_everywhere([(self._addons[False].iterations, tf.identity(self.step))])
+    self._learning_rate = tf.cast(learning_rate, tf.float32)
+    for decays in (False, True):
+      names = [name for name in self._variables if self._decays[name] == decays]
+      pairs = [(tf.cast(gradients[name], tf.float32), self._variables[name]) for name in names]
+      if pairs:
+        self._addons[decays].apply_gradients(pairs, experimental_aggregate_gradients=False)
+    self._learning_rate = 0.0  # Keep no tensor of a finished trace.
     if only_if is not None:  # Addons' optimizer assigns by itself: what must not have happened is taken back.
       changed = zip([*self._variables.values(), *moments], [*before.values(), *moments_before], strict=True)
       assign_everywhere([(target, select(only_if, tf.identity(target), old)) for target, old in changed])
     after = {name: tf.identity(variable) for name, variable in self._variables.items()}
     if self._ema:
-      assign_everywhere(
-        [(self._ema[name], self._average_after(name, after[name], only_if)) for name in after]
-      )
+      assign_everywhere(self._averages(after, self.step, only_if))
     delta = {name: before[name] - after[name] for name in before}
     return StepNorms(weight_norm=global_norm(before), update_norm=global_norm(delta))
-
-  def _update(self, gradients: Mapping[str, tf.Tensor], learning_rate: tf.Tensor) -> None:
-    # A checkpoint holds one step; it is also that of the other optimizer.
-    assign_everywhere([(self._addons[False].iterations, tf.identity(self.step))])
-    self._learning_rate = learning_rate
-    for decays in (False, True):
-      pairs = [
-        (tf.cast(gradients[name], tf.float32), variable)
-        for name, variable in self._variables.items()
-        if self._decays[name] == decays
-      ]
-      if pairs:
-        self._addons[decays].apply_gradients(pairs, experimental_aggregate_gradients=False)
-    self._learning_rate = 0.0  # Keep no tensor of a finished trace.
-
-  def _average_after(self, name: str, p: tf.Tensor, only_if: tf.Tensor | None) -> tf.Tensor:
-    averaged = moving_average(self._ema[name], p, step=self.step, decay=self.config.ema_decay or 0.0)
-    # The average starts at the weights, whether or not the first update is made.
-    return averaged if only_if is None else tf.where(only_if | (self.step == 1), averaged, self._ema[name])
-
-
-def global_norm(tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
-  """√Σ‖x‖² over all tensors, a float32 scalar."""
-  return tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(tf.cast(x, tf.float32))) for x in tensors.values()]))
-
-
-def clip_by_global_norm(
-  gradients: Mapping[str, tf.Tensor], clip_norm: float
-) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-  """Scales all gradients together so that their global norm is at most `clip_norm`.
-
-  g ← g c / max(‖g‖, c)
-
-  Args:
-    gradients: name → dense gradient, aggregated over replicas and micro-batches.
-    clip_norm: c; 0 turns clipping off.
-
-  Returns:
-    The clipped gradients and ‖g‖ before clipping. A non-finite norm leaves non-finite gradients, so that a
-    run can notice.
-
-  Reference: ALBERT's original release, clip 1.0.
-  """
-  norm = global_norm(gradients)
-  if not clip_norm:
-    return dict(gradients), norm
-  scale = clip_norm / tf.maximum(norm, clip_norm)
-  scale = tf.where(tf.math.is_finite(norm), scale, norm * 0.0)  # inf·0 and NaN·0 are NaN.
-  return {name: gradient * scale for name, gradient in gradients.items()}, norm
 
 
 def select(condition: tf.Tensor | None, new: tf.Tensor, old: tf.Tensor) -> tf.Tensor:
@@ -238,7 +190,7 @@ def select(condition: tf.Tensor | None, new: tf.Tensor, old: tf.Tensor) -> tf.Te
   return new if condition is None else tf.where(condition, new, old)
 
 
-def assign_everywhere(assignments: list[tuple[tf.Variable, tf.Tensor]]) -> None:
+def assign_everywhere(assignments: Sequence[tuple[tf.Variable, tf.Tensor]]) -> None:
   """Assigns values, equal on all replicas, to variables of any strategy; callable in replica context.
 
   Each replica writes its own copy from its own value: nothing is communicated.

@@ -15,8 +15,8 @@ from albert_tf.modeling.losses import (
 )
 from albert_tf.modeling.micro_batches import sum_over_micro_batches
 from albert_tf.modeling.pretraining import trained_variables
-from albert_tf.optim.optimizer import Optimizer, clip_by_global_norm
-from albert_tf.optim.schedules import rate_after_steps
+from albert_tf.optim.lamb import clip_by_global_norm, rate_after_steps
+from albert_tf.optim.optimizer import Optimizer
 from albert_tf.training.settings import StepConfig
 
 WEIGHT_EPSILON = 1e-5  # Original: the masked-LM denominator is never 0.

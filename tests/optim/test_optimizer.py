@@ -7,8 +7,8 @@ from support.stacks import needs_addons, needs_host_xla
 import tensorflow as tf
 
 from albert_tf.optim.config import OptimizerConfig
-from albert_tf.optim.optimizer import build_optimizer, clip_by_global_norm
-from albert_tf.optim.schedules import rate_after_steps
+from albert_tf.optim.lamb import clip_by_global_norm, rate_after_steps
+from albert_tf.optim.optimizer import build_optimizer
 
 CONFIG = OptimizerConfig(num_train_steps=10, num_warmup_steps=2, learning_rate=0.1, ema_decay=0.9)
 

@@ -7,7 +7,7 @@ from support.goldens import golden
 
 from albert_tf.errors import UserError
 from albert_tf.optim.config import ScheduleConfig, scale_learning_rate
-from albert_tf.optim.schedules import rate_after_steps, rate_of_update
+from albert_tf.optim.lamb import rate_after_steps
 
 CASES = [
   {"total": 20, "warmup": 5},
@@ -33,10 +33,9 @@ def test_equals_numpy_for_every_update(case):
   )
   t = np.arange(1, case["total"] + 5)
   want = [rate(int(i), peak=0.002, **case) for i in t]
-  got = rate_of_update(t, config).numpy()
+  got = rate_after_steps(t - 1, config).numpy()
   np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-9)
   assert (got >= 0).all()
-  np.testing.assert_array_equal(rate_after_steps(t - 1, config), got)
   if not case.get("original") and case["warmup"]:
     assert got.max() == pytest.approx(0.002)
 
@@ -51,9 +50,9 @@ def test_original_schedule_equals_the_recorded_rates():
 
 def test_continuous_has_no_jump_and_original_has():
   settings = {"learning_rate": 1.0, "num_train_steps": 1000, "num_warmup_steps": 100}
-  t = np.arange(1, 1001)
-  continuous = np.diff(rate_of_update(t, ScheduleConfig(**settings)).numpy())
-  original = np.diff(rate_of_update(t, ScheduleConfig(**settings, schedule="original")).numpy())
+  t = np.arange(1000)
+  continuous = np.diff(rate_after_steps(t, ScheduleConfig(**settings)).numpy())
+  original = np.diff(rate_after_steps(t, ScheduleConfig(**settings, schedule="original")).numpy())
   assert np.abs(continuous).max() < 0.0101
   assert original.min() == pytest.approx(-0.09, abs=1e-3)  # 0.99 → 1 - 100/1000.
 
@@ -70,7 +69,6 @@ def test_scaling_rules():
   [
     ({"num_warmup_steps": 101}, "warm-up must end within the run"),
     ({"learning_rate": float("nan")}, "learning_rate must be above 0"),
-    ({"end_learning_rate": 0.5}, "end_learning_rate"),
   ],
 )
 def test_bad_settings_are_refused(change, message):
