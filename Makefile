@@ -91,7 +91,7 @@ lab-docs:  ## Copy the tables and pictures of .lab into docs/paper_lab.
 	@for study in $(patsubst .lab/%/table.md,%,$(wildcard .lab/*/table.md)); do \
 	  cp .lab/$$study/table.md docs/paper_lab/$$study.md && cp .lab/$$study/$$study.png docs/paper_lab/; done
 
-doctor: install  ## Check this machine: packages, TPU, memory, disk; TPU=local and OUTPUT_DIR=gs://… check those too.
+doctor: install  ## Check this machine: packages, TPU; TPU=local and OUTPUT_DIR=gs://… check those too.
 	@$(BIN)/python tpu_scripts/run_pretrain.py --doctor --tpu="$(TPU)" --output_dir="$(OUTPUT_DIR)"
 
 clean:  ## Remove caches and what the demo and builds wrote.

@@ -8,11 +8,9 @@ A leaf: every package may import it. TensorFlow is imported only when a remote p
 workers on local files never load it.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 import contextlib
 import errno
-import fcntl
-import functools
 import glob as glob_lib
 import io
 import json
@@ -21,7 +19,6 @@ import posixpath
 import re
 import shutil
 import tempfile
-import time
 from typing import IO, Any
 import uuid
 
@@ -30,21 +27,16 @@ from albert_tf.errors import UserError
 _REMOTE = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*://)([^/]*)(.*)$", re.DOTALL)
 _UNFINISHED = re.compile(r"\.tmp-[0-9a-f]{8}$")
 _TRANSFERS = 4  # Of one file until its size is right; TensorFlow's client repeats single requests by itself.
-_NO_CREDENTIALS = (
-  "the credentials are missing or have expired (HTTP 401). Run `gcloud auth application-default login` or "
-  "fix the machine's service account"
-)
-_NO_PERMISSION = "this account has no permission (HTTP 403). Grant it roles/storage.objectAdmin on the bucket"
 _NO_BUCKET = "there is no such bucket (HTTP 404). Make it, or check its name"
-_SCRATCH, _SCRATCH_SECONDS = "albert_tf-", 60.0
-_REFUSALS = {"401": _NO_CREDENTIALS, "403": _NO_PERMISSION}
+_REFUSALS = {
+  "401": "the credentials are missing or have expired (HTTP 401). Run `gcloud auth application-default login` or fix "
+  "the machine's service account",
+  "403": "this account has no permission (HTTP 403). Grant it roles/storage.objectAdmin on the bucket",
+}
 
 
 class StoreError(OSError, UserError):
   """A remote store that refuses or does not answer; commands print the message alone."""
-
-  def __init__(self, number: int, reason: str, path: str):
-    super().__init__(number, reason, path)
 
   def __str__(self) -> str:
     return f"Files must be within reach. Received: {self.filename}: {self.strerror}."
@@ -56,25 +48,20 @@ def _gfile() -> Any:
   return tf.io.gfile
 
 
-def as_os_error(error: Any, path: str) -> OSError:
+def _as_os_error(error: Any, path: str) -> OSError:
   """A `tf.errors.OpError` about a file as the `OSError` that says what happened."""
   import tensorflow as tf
 
-  reason = error.message.strip().splitlines()[0] if error.message.strip() else type(error).__name__
+  reason = (error.message.strip().splitlines() or [type(error).__name__])[0]
   status = re.search(r"HTTP response code (\d+)", error.message)
   if status and status[1] in _REFUSALS:
     return StoreError(errno.EACCES, _REFUSALS[status[1]], path)
   if error.error_code == tf.errors.UNIMPLEMENTED:
-    scheme = path.partition("://")[0]
-    return StoreError(
-      errno.ENOSYS,
-      f"TensorFlow has no file system for {scheme}:// ({reason}). Take gs://, or mount it as a folder",
-      path,
-    )
+    words = f"TensorFlow has no file system for {path.partition('://')[0]}:// ({reason}). Take gs://, or mount it as a folder"
+    return StoreError(errno.ENOSYS, words, path)
   if error.error_code in (tf.errors.UNAVAILABLE, tf.errors.ABORTED, tf.errors.DEADLINE_EXCEEDED):
-    return StoreError(
-      errno.EIO, f"the store did not answer, nor when asked again ({reason}). Wait until it does", path
-    )
+    words = f"the store did not answer, nor when asked again ({reason}). Wait until it does"
+    return StoreError(errno.EIO, words, path)
   numbers = {
     tf.errors.NOT_FOUND: errno.ENOENT,
     tf.errors.ALREADY_EXISTS: errno.EEXIST,
@@ -86,14 +73,14 @@ def as_os_error(error: Any, path: str) -> OSError:
 
 
 @contextlib.contextmanager
-def os_errors(path: str) -> Iterator[None]:
+def _os_errors(path: str) -> Iterator[None]:
   """What TensorFlow says of `path` becomes an `OSError`."""
   import tensorflow as tf
 
   try:
     yield
   except tf.errors.OpError as error:
-    raise as_os_error(error, path) from error
+    raise _as_os_error(error, path) from error
 
 
 def _stat(path: str) -> Any:
@@ -102,7 +89,7 @@ def _stat(path: str) -> Any:
   import tensorflow as tf
 
   try:
-    with os_errors(path):
+    with _os_errors(path):
       return _gfile().stat(path)
   except FileNotFoundError as error:
     # A missing object is TensorFlow's own message; HTTP's is about the bucket that should have listed it.
@@ -112,12 +99,10 @@ def _stat(path: str) -> Any:
     return None
 
 
-class RemoteFile(io.RawIOBase):
+class _RemoteFile(io.RawIOBase):
   """A file opened for reading, as Python's io layer expects one; its failures are OSError."""
 
   def __init__(self, path: str):
-    super().__init__()
-    self._file: Any = None  # `close` is called on collection, even when opening fails.
     self._path = path
     if _stat(path) is None:
       raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -130,53 +115,17 @@ class RemoteFile(io.RawIOBase):
     return True
 
   def readinto(self, buffer: Any) -> int:
-    with os_errors(self._path):
+    with _os_errors(self._path):
       data = self._file.read(len(buffer))
     buffer[: len(data)] = data
     return len(data)
 
   def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-    with os_errors(self._path):
+    with _os_errors(self._path):
       if whence == io.SEEK_END:
         offset, whence = self._file.size() + offset, io.SEEK_SET
       self._file.seek(offset, whence)
       return int(self._file.tell())
-
-  def tell(self) -> int:
-    return int(self._file.tell())
-
-  def close(self) -> None:
-    if self._file is not None and not self.closed:
-      self._file.close()
-    super().close()
-
-
-@contextlib.contextmanager
-def scratch_folder() -> Iterator[str]:
-  """A new folder below TMPDIR, removed at the end; where that is a kill, by the next process that needs one."""
-  _remove_abandoned()
-  folder = tempfile.mkdtemp(prefix=_SCRATCH)
-  lock = os.open(folder, os.O_RDONLY)
-  try:
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    yield folder
-  finally:
-    shutil.rmtree(folder, ignore_errors=True)
-    os.close(lock)
-
-
-@functools.cache  # Once a process is enough.
-def _remove_abandoned() -> None:
-  """Removes the scratch folders whose lock nobody holds: their processes have ended."""
-  for folder in glob_lib.glob(os.path.join(glob_lib.escape(tempfile.gettempdir()), f"{_SCRATCH}*")):
-    with contextlib.suppress(OSError):  # Another user's, or one in use.
-      lock = os.open(folder, os.O_RDONLY)
-      try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if time.time() - os.path.getmtime(folder) > _SCRATCH_SECONDS:  # A younger one may not be locked yet.
-          shutil.rmtree(folder)
-      finally:
-        os.close(lock)
 
 
 def is_remote(path: str) -> bool:
@@ -209,7 +158,7 @@ def abspath(path: str) -> str:
 
 def open_binary(path: str) -> IO[bytes]:
   """Opens `path` for reading bytes."""
-  return io.BufferedReader(RemoteFile(path), 1 << 20) if is_remote(path) else open(path, "rb")
+  return io.BufferedReader(_RemoteFile(path), 1 << 20) if is_remote(path) else open(path, "rb")
 
 
 def read_bytes(path: str) -> bytes:
@@ -249,7 +198,7 @@ def size_and_time(path: str) -> tuple[int, int]:
   if not is_remote(path):
     found = os.stat(path)
     return found.st_size, found.st_mtime_ns
-  with os_errors(path):
+  with _os_errors(path):
     remote = _gfile().stat(path)
   return int(remote.length), int(remote.mtime_nsec)
 
@@ -260,7 +209,7 @@ def listdir(path: str) -> list[str]:
     return []
   if not is_remote(path):
     return sorted(os.listdir(path))
-  with os_errors(path):
+  with _os_errors(path):
     return sorted(name.rstrip("/") for name in _gfile().listdir(path))
 
 
@@ -278,7 +227,7 @@ def glob(pattern: str) -> list[str]:
   if not is_remote(pattern):
     return sorted(glob_lib.glob(pattern, recursive=True))
   _stat(pattern)  # Names a missing bucket.
-  with os_errors(pattern):
+  with _os_errors(pattern):
     return sorted(_gfile().glob(pattern))
 
 
@@ -291,7 +240,7 @@ def makedirs(path: str) -> None:
     if not is_remote(path):
       os.makedirs(path, exist_ok=True)
     elif not exists(path) and not path.startswith("gs://"):
-      with os_errors(path):
+      with _os_errors(path):
         _gfile().makedirs(path)
   except StoreError:
     raise
@@ -305,7 +254,7 @@ def makedirs(path: str) -> None:
 def remove(path: str) -> None:
   """Removes a file, or a directory with all it holds."""
   if is_remote(path):
-    with os_errors(path):
+    with _os_errors(path):
       _gfile().rmtree(path) if isdir(path) else _gfile().remove(path)
   elif os.path.isdir(path):
     shutil.rmtree(path)
@@ -316,7 +265,7 @@ def remove(path: str) -> None:
 def rename(source: str, target: str) -> None:
   """Renames a file over `target`, both on one file system; atomic on a disk, copied by the server in a bucket."""
   if is_remote(target):
-    with os_errors(target):
+    with _os_errors(target):
       _gfile().rename(source, target, overwrite=True)
   else:
     os.replace(source, target)
@@ -331,7 +280,7 @@ def copy(source: str, target: str) -> None:
       shutil.copyfile(source, temporary)
     else:
       for _ in range(_TRANSFERS):
-        with os_errors(target if is_remote(target) else source):
+        with _os_errors(target if is_remote(target) else source):
           _gfile().copy(source, temporary, overwrite=True)
         arrived = size(temporary)
         if arrived == expected:
@@ -346,13 +295,12 @@ def copy(source: str, target: str) -> None:
     raise
 
 
-def copy_tree(source: str, target: str, *, skip: Collection[str] = (), last: str = "") -> None:
-  """Copies all files below `source` but those in `skip` to the same names below `target`, `last` at the end."""
+def copy_tree(source: str, target: str, *, last: str = "") -> None:
+  """Copies all files below `source` to the same names below `target`, `last` at the end."""
   for name in sorted(tree(source), key=lambda name: name == last):
-    if name.split("/")[0] not in skip:
-      if not is_remote(target):
-        makedirs(os.path.dirname(os.path.join(target, name)))
-      copy(os.path.join(source, name), os.path.join(target, name))
+    if not is_remote(target):
+      makedirs(os.path.dirname(os.path.join(target, name)))
+    copy(os.path.join(source, name), os.path.join(target, name))
 
 
 def sync(path: str) -> None:
@@ -375,7 +323,7 @@ def publish(source: str, target: str) -> None:
 def workplace(path: str) -> Iterator[str]:
   """The local folder to write a file in that becomes `path` by `publish`: its own, for a store a scratch folder."""
   if is_remote(path):
-    with scratch_folder() as folder:
+    with tempfile.TemporaryDirectory() as folder:
       yield folder
   else:
     yield os.path.dirname(path) or "."
@@ -387,7 +335,7 @@ def local_copy(path: str) -> Iterator[str]:
   if not is_remote(path):
     yield path
     return
-  with scratch_folder() as folder:
+  with tempfile.TemporaryDirectory() as folder:
     target = os.path.join(folder, os.path.basename(path.rstrip("/")))
     (copy_tree if isdir(path) else copy)(path, target)
     yield target
@@ -444,7 +392,7 @@ def atomic_directory(path: str, *, last: str = "") -> Iterator[str]:
   path = abspath(path)  # The unfinished one goes beside "." too, not into it.
   if is_remote(path):
     makedirs(path)
-    with scratch_folder() as folder:
+    with tempfile.TemporaryDirectory() as folder:
       yield folder
       try:
         copy_tree(folder, path, last=last)

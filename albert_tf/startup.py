@@ -21,11 +21,7 @@ _SHOW_UNLESS_DONE = (
 def native_stderr_kept_back() -> Iterator[None]:
   """Keeps back what the body writes to file descriptor 2; shows it only if the body fails or ends the process."""
   sys.stderr.flush()
-  try:
-    terminal = os.dup(2)
-  except OSError:  # No standard error to keep back.
-    yield
-    return
+  terminal = os.dup(2)
   shower = subprocess.Popen([sys.executable, "-ISc", _SHOW_UNLESS_DONE], stdin=subprocess.PIPE)
   assert shower.stdin is not None
   os.dup2(shower.stdin.fileno(), 2)

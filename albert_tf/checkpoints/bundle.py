@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import contextlib
 import os
 import re
+import tempfile
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,7 @@ def _local_bundle(prefix: str) -> Iterator[str]:
     yield prefix
     return
   folder, name = os.path.split(prefix)
-  with files.scratch_folder() as local:
+  with tempfile.TemporaryDirectory() as local:
     for each in files.listdir(folder):
       if strip_suffix(each) == name:
         files.copy(os.path.join(folder, each), os.path.join(local, each))

@@ -1,4 +1,4 @@
-"""`run_pretrain.py --doctor`: a line a check, what to do below it, status 1 if something is to be mended."""
+"""`run_pretrain.py --doctor`: a line a check, what to do below it, status 1 if something is to be fixed."""
 
 import os
 import pathlib
@@ -23,11 +23,8 @@ def _doctor(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 def test_this_environment_fits_its_own_stack(tmp_path):
   done = _doctor(f"--output_dir={tmp_path / 'run'}")
-  to_mend = re.findall(
-    r"^NO  (?!memory|disk).*", done.stdout, re.MULTILINE
-  )  # A busy machine is no fault here.
-  assert to_mend == [], done.stdout + done.stderr
-  assert (done.returncode == 0) == (done.stdout.splitlines()[-1] == "All fit.")
+  assert done.returncode == 0, done.stdout + done.stderr
+  assert done.stdout.splitlines()[-1] == "All fit."
   lines = dict(line[4:].split(": ", 1) for line in done.stdout.splitlines()[:-1])
   assert ("tensorflow-tpu" in lines["TensorFlow wheel"]) == (compat.STACK == "tpu")
   assert lines["TensorFlow starts"].endswith(
