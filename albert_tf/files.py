@@ -57,7 +57,8 @@ def _as_os_error(error: Any, path: str) -> OSError:
   if status and status[1] in _REFUSALS:
     return StoreError(errno.EACCES, _REFUSALS[status[1]], path)
   if error.error_code == tf.errors.UNIMPLEMENTED:
-    words = f"TensorFlow has no file system for {path.partition('://')[0]}:// ({reason}). Take gs://, or mount it as a folder"
+    scheme = path.partition("://")[0]
+    words = f"TensorFlow has no file system for {scheme}:// ({reason}). Take gs://, or mount it as a folder"
     return StoreError(errno.ENOSYS, words, path)
   if error.error_code in (tf.errors.UNAVAILABLE, tf.errors.ABORTED, tf.errors.DEADLINE_EXCEEDED):
     words = f"the store did not answer, nor when asked again ({reason}). Wait until it does"

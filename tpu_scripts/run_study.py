@@ -53,7 +53,7 @@ class Command(Settings):
   )
   text_flags: str = setting("", help="Without --input: more flags of extract_installed_docs.py.")
   data_flags: str = setting("", help="More flags of create_pretraining_data.py.")
-  train_flags: str = setting("", help="More flags of run_pretrain.py, for all arms.")
+  train_flags: str = setting("", help="More flags of run_pretrain.py, for all arms: --name=value …")
   task_flags: str = setting("", help="More flags of the commands that fine-tune.")
 
 
@@ -65,20 +65,7 @@ def _recipe(study: Study, scale: str, ending: str, more: str = "") -> tuple[str,
   """Flags of recipes/studies/STUDY/SCALE{ending}.flags, else of recipes/studies/, if there is one; then those given."""
   folder, name = ROOT / "recipes/studies", f"{scale}{ending}.flags"
   found = [path for path in (folder / study.name / name, folder / name) if path.exists()][:1]
-  return tuple(commands.expand_flag_files([*(f"--flagfile={path}" for path in found), *_words(more)]))
-
-
-def _words(text: str) -> list[str]:
-  """Flags of one text, each as `--name=value`, however the value was given."""
-  words: list[str] = []
-  for word in shlex.split(text):
-    if word.startswith("-"):
-      words.append(word)
-    elif words and "=" not in words[-1]:
-      words[-1] += f"={word}"
-    else:
-      raise UserError(f"More flags are given as one text of --name=value. Received: {word!r} in {text!r}.")
-  return words
+  return tuple(commands.expand_flag_files([*(f"--flagfile={path}" for path in found), *shlex.split(more)]))
 
 
 def _absolute(patterns: str) -> str:
@@ -94,9 +81,7 @@ def _plan(study: Study, command: Command) -> Plan:
       "took BookCorpus and English Wikipedia, 16 GB."
     )
   if command.data_dir and not files.isdir(command.data_dir):
-    raise UserError(
-      f"--data_dir holds a folder for each task. Received: {command.data_dir}, which is no directory."
-    )
+    raise UserError(f"--data_dir must be a directory. Received: {command.data_dir}, which is no directory.")
   device = [
     flags.FLAGS[field.flag] for field in fields_of(DistributionConfig) if flags.FLAGS[field.flag].present
   ]
@@ -104,7 +89,7 @@ def _plan(study: Study, command: Command) -> Plan:
     study=study,
     scale=scale,
     arms=study.choose(command.arms, scale),
-    seeds=command.seeds or study.seeds[scale],
+    seeds=command.seeds or (study.laptop_seeds if scale == "laptop" else (1,)),
     output_dir=files.abspath(command.output_dir),
     input=_absolute(command.input),
     spm_model_file=_absolute(command.spm_model_file),
@@ -114,37 +99,32 @@ def _plan(study: Study, command: Command) -> Plan:
     train_flags=_recipe(study, scale, "", command.train_flags),
     device_flags=tuple(flag.serialize() for flag in device),
     data_dir=_absolute(command.data_dir),
-    task_flags=tuple(_words(command.task_flags)),
+    task_flags=tuple(shlex.split(command.task_flags)),
   )
 
 
 def check_directory(output_dir: str, identity: Mapping[str, Any]) -> None:
-  """Refuses a directory of another study; notes whose a new one is.
-
-  Raises:
-    UserError: the directory holds something else.
-  """
+  """Refuses a directory of anything but this study; notes whose a new one is."""
   path = os.path.join(output_dir, STUDY_FILE)
-  if files.exists(path):
-    before = json.loads(files.read_bytes(path))
-    changed = [
-      f"{key} {before.get(key)} → {value}" for key, value in identity.items() if before.get(key) != value
-    ]
-    if changed:
+  if not files.exists(path):
+    found = [name for name in files.listdir(output_dir) if not files.is_unfinished(name)]
+    if found:
       raise UserError(
-        f"An output directory holds one study. Received: {output_dir}, begun with other settings: "
-        f"{'; '.join(changed)}. Give the settings it was begun with, or choose another --output_dir."
+        f"A new study needs an empty or new output directory. Received: {output_dir}, which holds "
+        f"{', '.join(found[:4])} and no {STUDY_FILE}. Choose another --output_dir."
       )
-    return
-  found = [name for name in files.listdir(output_dir) if not files.is_unfinished(name)]
-  if found:
+    files.makedirs(output_dir)
+    with files.atomic_writer(path, "w") as stream:
+      stream.write(json.dumps(identity, indent=2) + "\n")
+  before = files.read_json(path)
+  changed = [
+    f"{key} {before.get(key)} → {value}" for key, value in identity.items() if before.get(key) != value
+  ]
+  if changed:
     raise UserError(
-      f"A new study needs an empty or new output directory. Received: {output_dir}, which holds "
-      f"{', '.join(found[:4])} and no {STUDY_FILE}. Choose another --output_dir."
+      f"An output directory holds one study. Received: {output_dir}, begun with other settings: "
+      f"{'; '.join(changed)}. Give the settings it was begun with, or choose another --output_dir."
     )
-  files.makedirs(output_dir)
-  with files.atomic_writer(path, "w") as stream:
-    stream.write(json.dumps(identity, indent=2) + "\n")
 
 
 def run_plan(plan: Plan) -> None:

@@ -35,8 +35,7 @@ SIZES = Study(
   paper="tables 1 and 2",
   question="What do parameters, width and depth buy, and what do they cost in speed?",
   columns=("parameters", "tpu_speed", "masked_lm_loss", "masked_lm_accuracy", SENTENCE_ACCURACY),
-  speed_beside="bert_large",
-  seeds={"laptop": (1,), "paper": (1,)},
+  laptop_seeds=(1,),
   arms=(
     arm("bert_base", "BERT base", "--size=bert_base", _laptop_size(48, 2, bert=True),
          paper={"parameters": "108M", "average": 82.3, "speed": 4.7}),
@@ -173,8 +172,7 @@ LAYER_SIMILARITY = Study(
   question="Are the steps from layer to layer smaller and smoother where the layers share their parameters?",
   columns=("parameters", "layer_l2", "layer_degrees", "masked_lm_accuracy"),
   layers=True,
-  fine_tuned=False,
-  seeds={"laptop": (1,), "paper": (1,)},
+  laptop_seeds=(1,),
   arms=(
     arm("bert_large", "BERT large: not shared", "--size=bert_large", UNSHARED, laptop_title="not shared"),
     arm("large", "ALBERT large: shared", "--size=large_v1", SHARED, laptop_title="shared"),
@@ -260,7 +258,6 @@ LEARNING_CURVES = Study(
   question="How do these runs compare, update by update?",
   columns=("parameters", "steps", "train_masked_lm_loss", "masked_lm_loss", "masked_lm_accuracy", SENTENCE_ACCURACY),
   curves=(("eval", "masked_lm_accuracy"), ("train", "masked_lm_accuracy")),
-  fine_tuned=False,
   arms=(),
 )  # fmt: skip
 

@@ -84,7 +84,7 @@ class Plan:
     for seed in self.seeds:
       for arm in self.arms:
         yield from self._training_commands(arm, seed)
-    for seed in self.seeds if self.data_dir and self.study.fine_tuned else ():
+    for seed in self.seeds if self.data_dir else ():
       for arm in self.arms:
         yield from self._task_commands(arm, seed)
 
@@ -92,21 +92,14 @@ class Plan:
     text, vocabulary = self.input, self.spm_model_file
     if not text:
       text = self.path("text", "docs-*.txt")
-      words = [
-        "tfrecords_tools/extract_installed_docs.py",
-        f"--output_dir={self.path('text')}",
-        *self.text_flags,
-      ]
+      tool = "tfrecords_tools/extract_installed_docs.py"
+      words = [tool, f"--output_dir={self.path('text')}", *self.text_flags]
       yield Command("text", words, self.path("text", "docs-00000-of-00004.txt"))
     if not vocabulary:
       prefix = self.path("vocabulary", "spm")
       vocabulary = f"{prefix}.model"
-      words = [
-        "tfrecords_tools/train_vocab.py",
-        f"--input={text}",
-        f"--model_prefix={prefix}",
-        *self.vocab_flags,
-      ]
+      tool = "tfrecords_tools/train_vocab.py"
+      words = [tool, f"--input={text}", f"--model_prefix={prefix}", *self.vocab_flags]
       yield Command("vocabulary", words, vocabulary)
     wanted = [*(arm.data for arm in self.arms), *self.study.probes, *filter(None, [self.study.eval_data])]
     for kind in dict.fromkeys(wanted):
@@ -142,17 +135,10 @@ class Plan:
     if earlier and arm.time_of:
       # How many updates fit into the other arm's hours must be known before the rate can decay over them.
       timed = self.path("speed", place)
-      few = [
-        "--num_train_steps=60",
-        "--num_warmup_steps=1",
-        "--iterations_per_loop=20",
-        f"--output_dir={timed}",
-      ]
-      yield Command(f"speed/{place}", [*words, *few], timed)
-      hours, rate = (
-        results.training_hours(self.seed_dir("runs", earlier, seed)),
-        results.examples_per_second(timed),
-      )
+      few = ("--num_train_steps=60", "--num_warmup_steps=1", "--iterations_per_loop=20")
+      yield Command(f"speed/{place}", [*words, *few, f"--output_dir={timed}"], timed)
+      hours = results.training_hours(self.seed_dir("runs", earlier, seed))
+      rate = results.examples_per_second(timed)
       if hours is None or rate is None:
         raise UserError(
           f"{arm.name} takes the time of another arm, whose run has no report of updates. Let it report at least once, "

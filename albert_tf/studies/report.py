@@ -1,6 +1,6 @@
 """What a study has found so far: a table with a row an arm, and a picture."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import datetime
 import io
@@ -22,17 +22,16 @@ _HEADINGS = {
   "tpu_speed": "speed, TPU v3",
   "masked_lm_loss": "masked-LM loss",
   "masked_lm_accuracy": "masked LM",
-  "train_masked_lm_loss": "masked-LM loss in training",
-  "train_masked_lm_accuracy": "masked LM in training",
   "sentence_accuracy": "sentence task",
-  "masked_lm_accuracy@ordered": "masked LM",
-  "next_sentence_accuracy@nsp": "NSP",
-  "sentence_order_accuracy@sop": "SOP",
+  "next_sentence_accuracy": "NSP",
+  "sentence_order_accuracy": "SOP",
   "layer_l2": "L2 of a layer",
   "layer_degrees": "angle of a layer",
-  "score@average": "average of tasks",
   "steps": "updates",
 }
+_Curve = tuple[
+  Sequence[int], Sequence[Sequence[float]]
+]  # Steps or layers, and of each seed the values there.
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -80,16 +79,15 @@ def write_report(plan: Plan) -> str:
     f"Text: {text}; {', '.join(shared)}; {seeds}. Held-out documents are the same for all arms.",
   ]
   rows = []
-  speeds = _tpu_speeds(plan.study)
+  speeds = _tpu_speeds(plan.study) if "tpu_speed" in plan.study.columns else {}
   for arm in plan.arms:
     row = Row(title=arm.titles[plan.scale], paper=arm.paper)
     row.add({"tpu_speed": speeds[arm.name]} if speeds else {})
     for seed in plan.seeds:
       run_dir = plan.seed_dir("runs", arm, seed)
       probes, layers = results.read_probes(plan.seed_dir("probes", arm, seed))
-      row.add(
-        {**results.read_run(run_dir), **probes, **results.read_tasks(plan.seed_dir("tasks", arm, seed))}
-      )
+      tasks = results.read_tasks(plan.seed_dir("tasks", arm, seed))
+      row.add({**results.read_run(run_dir), **probes, **tasks})
       row.reports += filter(None, [results.read_reports(run_dir)])
       row.layers += filter(None, [layers])
     rows.append(row)
@@ -113,14 +111,12 @@ def write_curves(study: Study, run_dirs: Sequence[str], output_dir: str) -> str:
 
 
 def _tpu_speeds(study: Study) -> dict[str, float]:
-  """Steps a second of the paper's models beside one of them: a TPU v3 core, 8 examples of length 512, by formula."""
-  if not study.speed_beside:
-    return {}
+  """Steps a second beside BERT large, of the paper's models: a TPU v3 core, 8 examples of length 512, by formula."""
   cycles = {}
   for arm in study.arms_at("paper"):
     config = AlbertConfig.from_name(flag_values(arm.flags["paper"])["size"], vocab_size=30_000)
     cycles[arm.name] = estimate_step(config, StepShape(per_core_batch_size=8), CHIPS["v3"]).cycles
-  return {name: cycles[study.speed_beside] / each for name, each in cycles.items()}
+  return {name: cycles["bert_large"] / each for name, each in cycles.items()}
 
 
 def _write(study: Study, directory: str, rows: Sequence[Row], lines: Sequence[str]) -> str:
@@ -146,7 +142,12 @@ def _write(study: Study, directory: str, rows: Sequence[Row], lines: Sequence[st
 
 
 def _heading(metric: str) -> str:
-  return _HEADINGS.get(metric, metric.removeprefix("score@").replace("_", " "))
+  if metric.startswith("score@"):
+    return "average of tasks" if metric == "score@average" else metric.removeprefix("score@")
+  name = metric.partition("@")[0]
+  if name.startswith("train_"):
+    return f"{_heading(name.removeprefix('train_'))} in training"
+  return _HEADINGS.get(name, name.replace("_", " "))
 
 
 def _cell(key: str, values: Sequence[float]) -> str:
@@ -168,44 +169,27 @@ def _draw(study: Study, rows: Sequence[Row], path: str) -> None:
   """Draws the study's curves, a panel each, as a PNG: the mean over the seeds, and their range."""
   from matplotlib.figure import Figure  # Slow to load, and needed by no other command.
 
-  panels: list[tuple[str, str, str, list[tuple[Iterable[int], list[list[float]]]]]] = []
   if study.layers:
-    for key, title in (
-      ("l2", "L2 distance of a layer's input and output"),
-      ("degrees", "angle between them, degrees"),
-    ):
-      values = [[list(of_seed[key]) for of_seed in row.layers] for row in rows]
-      panels.append(
-        (title, "layer", "o", [(range(1, len(each[0]) + 1) if each else (), each) for each in values])
-      )
+    titles = {"l2": "L2 distance of a layer's input and output", "degrees": "angle between them, degrees"}
+    panels = [(title, "layer", [_layer_curve(row, key) for row in rows]) for key, title in titles.items()]
   else:
-    for split, key in study.curves:
-      percent = ", %" if "accuracy" in key else ""
-      title = f"{'held-out' if split == 'eval' else 'training'} {_heading(key)}{percent}"
-      panels.append(
-        (title, "update", "", [_curve(row, split, key, 100.0 if percent else 1.0) for row in rows])
-      )
-  figure = Figure(figsize=(1.5 + 5.4 * len(panels), 4.6), dpi=100, layout="constrained", facecolor="white")
+    panels = [
+      (_curve_title(split, key), "update", [_curve(row, split, key) for row in rows])
+      for split, key in study.curves
+    ]
+  figure = Figure(figsize=(1.5 + 5.4 * len(panels), 4.6), dpi=100, layout="constrained")
   grid = figure.subplots(1, len(panels), squeeze=False)[0]
-  for axes, (title, below, marker, curves) in zip(grid, panels, strict=True):
+  for axes, (title, unit, curves) in zip(grid, panels, strict=True):
     for number, (row, (x, seeds)) in enumerate(zip(rows, curves, strict=True)):
-      if seeds and seeds[0]:
-        by_point = list(zip(*seeds, strict=True))  # [points][seeds]
-        color, style = f"C{number % 10}", "-" if number < 10 else "--"
-        axes.plot(
-          x,
-          [*map(statistics.fmean, by_point)],
-          style,
-          color=color,
-          marker=marker,
-          markersize=3,
-          label=row.title,
-        )
+      if x:
+        points = list(zip(*seeds, strict=True))  # [points][seeds]
+        style = f"C{number % 10}{'-' if number < 10 else '--'}"
+        axes.plot(x, [*map(statistics.fmean, points)], style, label=row.title)
         axes.fill_between(
-          x, [*map(min, by_point)], [*map(max, by_point)], color=color, alpha=0.18, linewidth=0
+          x, [*map(min, points)], [*map(max, points)], color=style[:2], alpha=0.18, linewidth=0
         )
     axes.set_title(title, fontsize=10, loc="left")
-    axes.set_xlabel(below, fontsize=9)
+    axes.set_xlabel(unit, fontsize=9)
     axes.grid(color="#e6e6e6")
   figure.suptitle(f"{study.title} ({study.paper})")
   figure.legend(*grid[-1].get_legend_handles_labels(), loc="outside right center", frameon=False, fontsize=8)
@@ -215,15 +199,22 @@ def _draw(study: Study, rows: Sequence[Row], path: str) -> None:
     stream.write(image.getvalue())
 
 
-def _curve(row: Row, split: str, key: str, scale: float) -> tuple[list[int], list[list[float]]]:
-  """The steps that all seeds have reported, and a seed's values at them."""
-  curves = [
-    {
-      each["step"]: scale * each[key]
-      for each in reports
-      if each["split"] == split and each.get(key) is not None
-    }
-    for reports in row.reports
-  ]
+def _layer_curve(row: Row, key: str) -> _Curve:
+  values = [of_seed[key] for of_seed in row.layers]
+  return range(1, len(values[0]) + 1) if values else (), values
+
+
+def _curve_title(split: str, key: str) -> str:
+  percent = ", %" if "accuracy" in key else ""
+  return f"{'held-out' if split == 'eval' else 'training'} {_heading(key)}{percent}"
+
+
+def _curve(row: Row, split: str, key: str) -> _Curve:
+  """The steps that all seeds have reported, and each seed's values at them."""
+  scale = 100.0 if "accuracy" in key else 1.0
+  curves = []
+  for reports in row.reports:
+    own = [report for report in reports if report["split"] == split and report.get(key) is not None]
+    curves.append({report["step"]: scale * report[key] for report in own})
   steps = sorted(set.intersection(*map(set, curves))) if curves else []
   return steps, [[curve[step] for step in steps] for curve in curves]

@@ -1,7 +1,6 @@
 """What finished commands have left, read back: metrics, hours, probes, scores of tasks."""
 
 from collections.abc import Mapping
-import json
 import os
 import statistics
 from typing import Any, NamedTuple
@@ -89,20 +88,15 @@ def read_run(run_dir: str) -> dict[str, float]:
 
 
 def read_probes(probe_dir: str) -> tuple[dict[str, float], dict[str, list[float]]]:
-  """Figures of eval.json as `metric@set`; and, where it has them, two values for each layer of the first set."""
+  """Figures of eval.json as `metric@set`; and, where it has them, two values for each layer."""
   path = os.path.join(probe_dir, "eval.json")
   if not files.exists(path):
     return {}, {}
-  sets: Mapping[str, Mapping[str, Any]] = json.loads(files.read_bytes(path))["sets"]
-  found = {
-    f"{key}@{name}": float(value)
-    for name, of_set in sets.items()
-    for key, value in of_set.items()
-    if isinstance(value, (int, float))
-  }
-  layers = next(
-    (dict(of_set["layer_similarity"]) for of_set in sets.values() if "layer_similarity" in of_set), {}
-  )
+  found: dict[str, float] = {}
+  layers: dict[str, list[float]] = {}
+  for name, of_set in files.read_json(path)["sets"].items():
+    layers = of_set.pop("layer_similarity", layers)
+    found |= {f"{key}@{name}": value for key, value in of_set.items() if isinstance(value, (int, float))}
   return found | {f"layer_{key}": statistics.fmean(values) for key, values in layers.items()}, layers
 
 
@@ -116,7 +110,7 @@ def read_tasks(tasks_dir: str) -> dict[str, float]:
   for name, task in TASKS.items():
     path = os.path.join(tasks_dir, name, "results.json")
     if files.exists(path):
-      record = json.loads(files.read_bytes(path))
+      record = files.read_json(path)
       metrics = record.get("median", record)
       found[f"score@{name}"] = task.factor * statistics.fmean(metrics[metric] for metric in task.metrics)
   return {**found, "score@average": statistics.fmean(found.values())} if len(found) == len(TASKS) else found

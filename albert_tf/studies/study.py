@@ -86,9 +86,7 @@ class Study:
     probes: record sets on whose held-out part every trained arm is measured by evaluate.py.
     eval_data: the one held-out set of all arms; None: each arm's own.
     layers: measure what every layer does to its input (figure 1).
-    speed_beside: the arm whose step on a TPU, by the planner's formula, has the speed 1; "" for no such column.
-    seeds: default of --seeds, by scale.
-    fine_tuned: the paper's rows are scores of tasks: with --data_dir every arm is fine-tuned.
+    laptop_seeds: default of --seeds on a laptop; at the paper's scale it is 1.
   """
 
   name: str
@@ -101,11 +99,7 @@ class Study:
   probes: tuple[DataKind, ...] = ()
   eval_data: DataKind | None = None
   layers: bool = False
-  speed_beside: str = ""
-  seeds: Mapping[str, tuple[int, ...]] = dataclasses.field(
-    default_factory=lambda: {"laptop": (1, 2, 3), "paper": (1,)}
-  )
-  fine_tuned: bool = True
+  laptop_seeds: tuple[int, ...] = (1, 2, 3)
 
   def arms_at(self, scale: str) -> tuple[Arm, ...]:
     """The arms that run at a scale."""

@@ -75,7 +75,6 @@ def test_what_it_refuses(tmp_path):
     "There are: with, without": ["--study=dropout", "--arms=half", output],
     "needs a text of gigabytes": ["--study=dropout", "--scale=paper", output],
     "which is no directory": ["--study=dropout", f"--data_dir={tmp_path}/none", output],
-    "'100' in '100 --use_xla'": ["--study=dropout", "--train_flags=100 --use_xla", output],
     "no --runs": ["--study=learning_curves", output],
   }
   runs = run_script("run_study", list(cases.values()))
