@@ -36,7 +36,6 @@ INPUT_NAMES: Mapping[str, tuple[str, ...]] = {
 _OPTIONAL = ("text_pair",)
 _MATRICES = ("words", "choices")  # `[B, N]`; the others are `[B]`.
 _SENTENCEPIECE_KINDS = ("choices", "question")
-_FILLERS = {"p_mask": 1}  # All others are filled up with 0, which is the id of [PAD], too.
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -153,10 +152,6 @@ class AlbertPreprocessor(keras.layers.Layer):
   def output_shape(self) -> tuple[int | None, ...]:
     """For Keras' summary: that of the ids."""
     return None, self.max_length if self.pad_to_max_length else None
-
-  def filler(self, name: str) -> int:
-    """What rows of an output are filled up with."""
-    return _FILLERS.get(name, 0)
 
   def get_config(self) -> dict[str, Any]:
     return {

@@ -20,9 +20,7 @@ from albert_tf.modeling.text_inputs import integers, text_inputs
 from albert_tf.models.text_model import TextModel
 
 WITHOUT_POOLER = f"{ANY_HEAD}|^bert/pooler/"  # What may be new where the pooler is not read.
-_TASK_FIELDS = tuple(
-  field.name for field in dataclasses.fields(TaskSpec) if field.name not in ("kind", "name")
-)
+_OF_TASK = {field.name for field in dataclasses.fields(TaskSpec)} - {"kind", "name", "max_seq_length"}
 DROPOUT_SEED = "dropout_seed"  # An input of training alone, int32 `[B, 2]`; its first row seeds the call.
 
 
@@ -103,12 +101,7 @@ class TaskModel(TextModel):
   ) -> tuple[Checkpoint, dict[str, Any], dict[str, Any]]:
     """A fine-tuned run's own task where it is of this class; else the one that the fields of `TaskSpec` make."""
     limit = checkpoint.config.max_position_embeddings
-    given = {name: options.pop(name) for name in ("num_labels", *_TASK_FIELDS) if name in options}
-    if given.get("max_seq_length", 0) > limit:
-      raise UserError(
-        f"max_seq_length must not exceed the model's positions. Received: max_seq_length={given['max_seq_length']}, "
-        f"max_position_embeddings={limit} in {checkpoint.path}. Use {limit} or less."
-      )
+    given = {name: options.pop(name) for name in ("num_labels", *_OF_TASK) if name in options}
     if "label_names" in given:
       given["label_names"] = tuple(given["label_names"])
     is_fine_tuned = files.exists(os.path.join(checkpoint.directory, TASK_FILE))
