@@ -18,8 +18,8 @@ class TaskKind(NamedTuple):
   """What belongs to a kind of task.
 
   Attributes:
-    model: the class of `models.tasks`.
-    export_kind: the kind of SavedModel, `export_saved_model.py --model`.
+    model: the model's class, with its module.
+    export_kind: the kind of SavedModel, `export_saved_model.py --model`; `serving/signatures/` has its file.
     command: the script of `tpu_scripts/` that trains it.
   """
 
@@ -29,11 +29,17 @@ class TaskKind(NamedTuple):
 
 
 TASK_KINDS: Mapping[str, TaskKind] = {
-  "classification": TaskKind("AlbertClassifier", "classifier", "run_glue.py"),
-  "regression": TaskKind("AlbertClassifier", "classifier", "run_glue.py"),
-  "question_answering": TaskKind("AlbertQuestionAnswering", "question_answering", "run_squad.py"),
-  "multiple_choice": TaskKind("AlbertMultipleChoice", "multiple_choice", "run_race.py"),
-  "token_classification": TaskKind("AlbertTagger", "token_classification", "run_tagging.py"),
+  "classification": TaskKind("albert_tf.models.tasks.AlbertClassifier", "classifier", "run_glue.py"),
+  "regression": TaskKind("albert_tf.models.tasks.AlbertClassifier", "classifier", "run_glue.py"),
+  "question_answering": TaskKind(
+    "albert_tf.models.tasks.AlbertQuestionAnswering", "question_answering", "run_squad.py"
+  ),
+  "multiple_choice": TaskKind(
+    "albert_tf.models.tasks.AlbertMultipleChoice", "multiple_choice", "run_race.py"
+  ),
+  "token_classification": TaskKind(
+    "albert_tf.models.tasks.AlbertTagger", "token_classification", "run_tagging.py"
+  ),
 }
 
 # What can be served: two kinds straight from pretraining, the others from a fine-tuned run.
@@ -80,7 +86,7 @@ class TaskSpec(Settings):
 
   @property
   def model(self) -> str:
-    """The class of `models.tasks`."""
+    """The model's class, with its module."""
     return TASK_KINDS[self.kind].model
 
   @property

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 import dataclasses
 import os
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
@@ -44,6 +44,8 @@ class TaskModel(TextModel):
     preprocessor: see `TextModel`.
   """
 
+  task_kind: str  # See `configs.task.TASK_KINDS`.
+  task_defaults: ClassVar[Mapping[str, Any]] = {"name": "custom"}  # Fields of `TaskSpec`.
   new_variables = ANY_HEAD
   # Micro-batches of an update; set it before `fit`. Metrics beside the loss need 1.
   gradient_accumulation_steps = 1
@@ -89,7 +91,7 @@ class TaskModel(TextModel):
         f"{cls.__name__} has no labels of its own. Received: num_labels={num_labels}. Leave it out: the number of "
         "choices, or the place of an answer, is the input's."
       )
-    return TaskSpec(**fields)
+    return TaskSpec(**{"kind": cls.task_kind, **cls.task_defaults, **fields})
 
   @property
   def export_kind(self) -> str:  # type: ignore[override]
@@ -106,7 +108,7 @@ class TaskModel(TextModel):
       given["label_names"] = tuple(given["label_names"])
     is_fine_tuned = files.exists(os.path.join(checkpoint.directory, TASK_FILE))
     saved = TaskSpec.load(checkpoint.directory) if is_fine_tuned else None
-    if saved is not None and saved.model == cls.__name__:
+    if saved is not None and saved.model == f"{cls.__module__}.{cls.__name__}":
       task = dataclasses.replace(saved, **{k: v for k, v in given.items() if k != "num_labels"})
       if given.get("num_labels", task.num_labels) != task.num_labels:
         raise UserError(

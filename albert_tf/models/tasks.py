@@ -1,7 +1,8 @@
 """The models of downstream tasks: classification, multiple choice, tagging, question answering."""
 
 from collections.abc import Mapping
-from typing import Any
+import importlib
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -35,14 +36,10 @@ class _WithLabels(TaskModel):
         f"num_labels and label_names must agree. Received: {num_labels}, and {len(names)} names. Leave num_labels out."
       )
     names = names or tuple(map(str, range(num_labels)))
-    kind = cls._kind(num_labels)
-    return TaskSpec(
-      **{"kind": kind, "name": "custom", "label_names": () if kind == "regression" else names, **fields}
-    )
-
-  @classmethod
-  def _kind(cls, num_labels: int) -> str:
-    raise NotImplementedError
+    own: dict[str, Any] = {"label_names": names}
+    if cls.task_kind == "classification" and num_labels == 1:
+      own = {"kind": "regression"}
+    return super().make_task(**own, **fields)
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -64,32 +61,28 @@ class AlbertClassifier(_WithLabels):
     >>> model.predict(["A text.", "Another."])
   """
 
+  task_kind = "classification"
   _reads_pooler = True
-
-  @classmethod
-  def _kind(cls, num_labels: int) -> str:
-    return "classification" if num_labels > 1 else "regression"
 
   def checked_labels(self, labels: Any) -> Any:
     """Class ids, for names of classes too; those beyond the model's would only give NaN on an accelerator."""
     values, names = np.asarray(labels), self.task.label_names
     if values.size and isinstance(values.flat[0], str):
-      unknown = sorted(set(values.ravel().tolist()) - set(names))
+      places = {name: place for place, name in enumerate(names)}
+      unknown = sorted(set(values.ravel().tolist()) - places.keys())
       if unknown:
         raise UserError(
           f"Labels given as texts must be the model's label_names, {', '.join(names) or 'of which it has none'}. "
           f"Received: {', '.join(map(repr, unknown[:4]))}. Give label_names to from_pretrained, or number the classes."
         )
-      places = {name: place for place, name in enumerate(names)}
       return np.array([places[name] for name in values.flat]).reshape(values.shape)
-    if values.ndim != 1 or len(names) < 2 or not np.issubdtype(values.dtype, np.integer):
-      return labels
-    wrong = np.flatnonzero((values < 0) | (values >= len(names)))
-    if len(wrong):
-      raise UserError(
-        f"Labels must be from 0 to {len(names) - 1}. Received: {values[wrong[0]]} in row {wrong[0]}"
-        f"{f' and {len(wrong) - 1:,} more' if len(wrong) > 1 else ''}. Number the classes from 0, or raise num_labels."
-      )
+    if values.ndim == 1 and len(names) > 1 and np.issubdtype(values.dtype, np.integer):
+      wrong = np.flatnonzero((values < 0) | (values >= len(names)))
+      if len(wrong):
+        raise UserError(
+          f"Labels must be from 0 to {len(names) - 1}. Received: {values[wrong[0]]} in row {wrong[0]}. Number the "
+          "classes from 0, or raise num_labels."
+        )
     return labels
 
 
@@ -105,15 +98,12 @@ class AlbertMultipleChoice(TaskModel):
     Logits over the choices, float32 `[B, C]`.
   """
 
+  task_kind = "multiple_choice"
   text_kind = "choices"
   _reads_pooler = True
 
   def _make_head(self, **options: Any) -> Any:
     return ClassificationHead(self.config, num_labels=1, **options)
-
-  @classmethod
-  def make_task(cls, *, num_labels: int | None = None, **fields: Any) -> TaskSpec:
-    return super().make_task(num_labels=num_labels, **{"kind": "multiple_choice", "name": "custom", **fields})
 
   def _encode(self, inputs: Mapping[str, tf.Tensor], seed: tf.Tensor | None, *, training: bool) -> tf.Tensor:
     texts = text_inputs(inputs)
@@ -143,14 +133,10 @@ class AlbertTagger(_WithLabels):
     Logits, float32 `[B, S, C]`, or `[B, N, C]` of words.
   """
 
+  task_kind = "token_classification"
   text_kind = "words"
   per_piece = True
   new_variables = WITHOUT_POOLER
-
-  @classmethod
-  def _kind(cls, num_labels: int) -> str:
-    del num_labels
-    return "token_classification"
 
   def _encode(self, inputs: Mapping[str, tf.Tensor], seed: tf.Tensor | None, *, training: bool) -> tf.Tensor:
     if "word_positions" not in inputs:
@@ -175,6 +161,8 @@ class AlbertQuestionAnswering(TaskModel):
     1.1: `start_logits` and `end_logits`, float32 `[B, S]`. 2.0: see `Squad2Head`.
   """
 
+  task_kind = "question_answering"
+  task_defaults: ClassVar = {"name": "squad", "squad_version": "2.0"}
   text_kind = "question"
   per_piece = True
   new_variables = WITHOUT_POOLER
@@ -186,11 +174,6 @@ class AlbertQuestionAnswering(TaskModel):
   def _make_head(self, **options: Any) -> Any:
     self._head_dropout = not self._is_span
     return (SpanHead if self._is_span else Squad2Head)(self.config, **options)
-
-  @classmethod
-  def make_task(cls, *, num_labels: int | None = None, **fields: Any) -> TaskSpec:
-    own = {"kind": "question_answering", "name": "squad", "squad_version": "2.0"}
-    return super().make_task(num_labels=num_labels, **{**own, **fields})
 
   def _answer(self, encoded: tf.Tensor, inputs: Mapping[str, tf.Tensor], **options: Any) -> Any:
     if self._is_span:
@@ -206,7 +189,8 @@ class AlbertQuestionAnswering(TaskModel):
 
 def model_class(task: TaskSpec) -> type[TaskModel]:
   """The class of a task's model."""
-  return globals()[task.model]
+  module, _, name = task.model.rpartition(".")
+  return getattr(importlib.import_module(module), name)
 
 
 def make_model(task: TaskSpec, config: AlbertConfig, **options: Any) -> TaskModel:

@@ -1,7 +1,7 @@
 """What a task is to the engine: examples as rows, a loss, and what the model's outputs come to.
 
-A new kind of task is a subclass of `FineTuningTask` in a file of this folder, a row of `configs.task.TASK_KINDS`, and a
-command that reads the data; the model of its kind is in `models/tasks.py`.
+A new kind of task is a subclass of `FineTuningTask` in a file of this folder, which may hold the class of its model,
+a row of `configs.task.TASK_KINDS`, a file in `serving/signatures/`, and a command that reads the data.
 """
 
 import abc
