@@ -43,21 +43,17 @@ def main() -> None:
   command, settings = commands.from_flags(Command), commands.from_flags(ExportSettings)
   load_tensorflow()
   from albert_tf.models.exports import export_saved_model
-  from albert_tf.serving.layout import docker_command
+  from albert_tf.serving.export import docker_command
 
   path = export_saved_model(**dataclasses.asdict(command), settings=settings)
   print(f"Exported {command.model} to {path}")
-  name = settings.model_name or command.model
   if files.is_remote(command.output_dir):  # Docker mounts folders alone.
-    print(
-      f"Copy {command.output_dir} to a disk, and serve it there with\n  {docker_command(model_name=name)}"
-    )
-  else:
-    here = f"albert-serve-locally --saved_model {command.output_dir}"
-    print(
-      f"Serve it with\n  {docker_command(command.output_dir, model_name=name)}\n"
-      f"or try it on this machine, with a page:\n  {here}"
-    )
+    print("Copy it to a disk to serve it.")
+    return
+  print(
+    f"Serve it with\n  {docker_command(command.output_dir, name=command.model)}\n"
+    f"or try it on this machine, with a page:\n  albert-serve-locally --saved_model {command.output_dir}"
+  )
 
 
 if __name__ == "__main__":

@@ -132,8 +132,7 @@ def check_layout(directory: str, signatures: Mapping[str, Signature]) -> str:
     if any(not spec.shape.rank or spec.shape[0] is not None for spec in signature.inputs.values()):
       raise CheckFailed(f"the batch dimension is not free in {name}")
   size = sum(files.size(os.path.join(directory, name)) for name in files.tree(directory))
-  methods = [f"{name} ({signature.method.rsplit('/', 1)[-1]})" for name, signature in signatures.items()]
-  return f"version {base}, {size / 1e6:.1f} MB: {', '.join(methods)}"
+  return f"version {base}, {size / 1e6:.1f} MB: {', '.join(signatures)}"
 
 
 def check_loaded(info: Mapping[str, Any], calls: Sequence[Call], answers: Sequence[Answer]) -> str:
@@ -260,7 +259,7 @@ def odd_calls(signatures: Mapping[str, Signature]) -> list[Call]:
   calls = []
   for name, signature in signatures.items():
     specs = signature.inputs
-    if "inputs" not in specs and all(spec.dtype == tf.string for spec in specs.values()):
+    if all(spec.dtype == tf.string for spec in specs.values()):
       for rows in map(string_array, (ODD_TEXTS, LONG_TEXTS)):
         pairs = np.stack([rows, rows], axis=-1)  # [B, 2], where a row has several strings.
         inputs = {key: rows if spec.shape.rank == 1 else pairs for key, spec in specs.items()}

@@ -1,25 +1,24 @@
 """A model in memory becomes a SavedModel; `<folder>/<number>/` is TensorFlow Serving's layout."""
 
-from collections.abc import Mapping
 import importlib
 import os
 import tempfile
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.saved_model import fingerprinting_utils
 
 from albert_tf import files
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.serving.golden import write_golden
-from albert_tf.serving.layout import write_layout
 from albert_tf.serving.settings import ExportSettings
 from albert_tf.serving.signatures.base import Parts, ServingModule
 from albert_tf.serving.warmup import write_warmup
 from albert_tf.tokenization import Tokenizer
 
 CONFIG_NAME = "albert_config.json"
+# Its releases 2.12 to 2.19 link the tokenizer's ops.
+IMAGE = "tensorflow/serving:2.18.0"
 
 
 def export_model(
@@ -39,7 +38,7 @@ def export_model(
 
   Args:
     model: a built model of this package.
-    directory: that of the SavedModel; for servers its last part is a number, and what they want lies beside it.
+    directory: that of the SavedModel; for servers its last part is a number.
     kind: one of `configs.task.EXPORT_KINDS`; `signatures/<kind>.py` makes its signatures.
     tokenizer: the one that the weights were trained with.
     task: what the model was fine-tuned for; None for a pretrained model.
@@ -57,9 +56,7 @@ def export_model(
       f"A version is exported once and never changed. Received: {directory}, which exists. "
       "Choose a higher --version, or remove the directory."
     )
-  output_dir, version = os.path.split(directory)
   settings = settings or ExportSettings()
-  name = settings.model_name or kind
   with tempfile.TemporaryDirectory() as assets:
     tokenizer.save_pretrained(assets)
     with files.atomic_writer(os.path.join(assets, CONFIG_NAME), "w") as stream:
@@ -69,10 +66,8 @@ def export_model(
     paths = [os.path.join(assets, asset) for asset in files.listdir(assets)]
     parts = Parts(model=model, tokenizer=tokenizer, task=task, settings=settings, asset_files=paths)
     module = _module_class(kind)(parts)
-    files.makedirs(output_dir or ".")
-    _save(module, directory, model_name=name)
-  if version.isdigit():
-    write_layout(output_dir, model_name=name, version_dir=directory)
+    files.makedirs(os.path.dirname(directory) or ".")
+    _save(module, directory)
   return directory
 
 
@@ -82,23 +77,19 @@ def _module_class(kind: str) -> type[ServingModule]:
   return getattr(module, "".join(word.title() for word in kind.split("_")) + "Module")
 
 
-def _save(module: ServingModule, target: str, *, model_name: str) -> None:
+def _save(module: ServingModule, target: str) -> None:
   functions = module.signatures()
   signatures = {name: function.get_concrete_function() for name, function in functions.items()}
   # Servers take directories whose name is a number, and of those the ones with this file.
   with files.atomic_directory(target, last="saved_model.pb") as directory:
     tf.saved_model.save(module, directory, signatures=signatures)
-    _set_methods(directory, module.method_names())
     write_golden(directory, functions)
-    write_warmup(directory, model_name=model_name)
+    write_warmup(directory)
 
 
-def _set_methods(directory: str, names: Mapping[str, str]) -> None:
-  """Rewrites saved_model.pb: TensorFlow saves every signature as Predict, which Classify and Regress refuse."""
-  if not names:
-    return
-  updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(directory)
-  for signature, method in names.items():
-    updater.replace_method_name(signature_key=signature, method_name=method)
-  updater.save()
-  fingerprinting_utils.write_fingerprint(directory)  # It covers the signatures.
+def docker_command(output_dir: str, *, name: str) -> str:
+  """The line that serves a folder of versions as the model `name`; REST at 8501, gRPC at 8500."""
+  return (
+    f'docker run --rm -p 8500:8500 -p 8501:8501 -v "{files.abspath(output_dir)}:/models/{name}:ro" '
+    f"-e MODEL_NAME={name} {IMAGE}"
+  )

@@ -66,29 +66,17 @@ def make_calls(signatures: Mapping[str, Signature]) -> list[Call]:
   """Two calls of every signature: a batch of three, and an empty one."""
   calls = []
   for name, signature in signatures.items():
-    inputs = make_inputs(signature, signatures)
+    inputs = make_inputs(signature)
     calls += [Call(name, inputs), Call(name, {key: array[:0] for key, array in inputs.items()})]
   return calls
 
 
-def make_inputs(signature: Signature, signatures: Mapping[str, Signature]) -> dict[str, np.ndarray]:
+def make_inputs(signature: Signature) -> dict[str, np.ndarray]:
   """A batch of three different rows, chosen by the names and shapes of the inputs."""
-  if list(signature.inputs) == ["inputs"]:  # tf.Examples with the strings that the default signature takes.
-    return {"inputs": _examples(make_inputs(signatures["serving_default"], signatures))}
   return {
     name: _strings(name, spec) if spec.dtype == tf.string else _ids(name, spec)
     for name, spec in signature.inputs.items()
   }
-
-
-def _examples(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-  examples = []
-  for row in zip(*arrays.values(), strict=True):
-    example = tf.train.Example()
-    for name, value in zip(arrays, row, strict=True):
-      example.features.feature[name].bytes_list.value.extend(np.atleast_1d(value).tolist())
-    examples.append(example.SerializeToString(deterministic=True))
-  return string_array(examples)
 
 
 def _strings(name: str, spec: tf.TensorSpec) -> np.ndarray:

@@ -11,20 +11,13 @@ from tensorflow.core.protobuf import saved_model_pb2
 from albert_tf import files
 from albert_tf.errors import UserError
 
-PREDICT, CLASSIFY, REGRESS = (f"tensorflow/serving/{verb}" for verb in ("predict", "classify", "regress"))
 EXTRA_DIR = "assets.extra"  # Beside the graph: what it does not need.
 INIT_SIGNATURE = "__saved_model_init_op"  # Not for clients.
 
 
 class Signature(NamedTuple):
-  """What clients can call.
+  """What clients can call: inputs and outputs by name, sorted."""
 
-  Attributes:
-    method: `PREDICT`, `CLASSIFY` or `REGRESS`.
-    inputs, outputs: by name, sorted.
-  """
-
-  method: str
   inputs: Mapping[str, tf.TensorSpec]
   outputs: Mapping[str, tf.TensorSpec]
 
@@ -46,7 +39,7 @@ def read_signatures(directory: str) -> dict[str, Signature]:
   for meta_graph in proto.meta_graphs:
     if "serve" in meta_graph.meta_info_def.tags:
       return {
-        name: Signature(definition.method_name, _specs(definition.inputs), _specs(definition.outputs))
+        name: Signature(_specs(definition.inputs), _specs(definition.outputs))
         for name, definition in sorted(meta_graph.signature_def.items())
         if name != INIT_SIGNATURE
       }

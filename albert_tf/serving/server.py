@@ -19,7 +19,6 @@ from urllib import parse as urllib_parse
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import files
 from albert_tf.compat import message_fields
 from albert_tf.errors import UserError
 from albert_tf.serving.saved_model import INIT_SIGNATURE, find_version
@@ -48,8 +47,7 @@ class Servable:
   """One version of a model, loaded through a Session as TensorFlow Serving loads it.
 
   Args:
-    text: PATH or NAME=PATH of a version directory, or of a folder of versions; without a name that of the
-      `models.config` beside it, else "albert".
+    text: PATH or NAME=PATH of a version directory, or of a folder of versions; without a name that of the folder.
   """
 
   def __init__(self, text: str):
@@ -57,11 +55,11 @@ class Servable:
 
     name, _, path = text.rpartition("=")
     directory = find_version(path)
-    self.name = name or _configured_name(os.path.dirname(directory)) or "albert"
+    folder, base = os.path.split(directory)
+    self.name = name or (os.path.basename(folder) if base.isdigit() else base)
     if not re.fullmatch(r"[^/: ]+", self.name):
       raise UserError(f"A model's name has no '/', ':' or space. Received: {self.name!r}. Write NAME=PATH.")
     self.directory = directory
-    base = os.path.basename(directory)
     self.version = int(base) if base.isdigit() else 1
     self._session = tf.compat.v1.Session(graph=tf.Graph())
     with self._session.graph.as_default():
@@ -110,13 +108,6 @@ class Servable:
     """That the model is loaded, as TensorFlow Serving says it."""
     state = {"state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
     return {"model_version_status": [{"version": str(self.version), **state}]}
-
-
-def _configured_name(folder: str) -> str:
-  path = os.path.join(folder, "models.config")
-  text = files.read_bytes(path).decode("utf-8", "replace") if files.exists(path) else ""
-  names = re.findall(r'^\s*name:\s*"([^"/: ]+)"', text, re.MULTILINE)
-  return names[0] if len(names) == 1 else ""
 
 
 def _columns(values: Any, inputs: Mapping[str, Any], *, by_row: bool) -> dict[str, Any]:

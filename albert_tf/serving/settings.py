@@ -1,10 +1,8 @@
 """What an export may be told beside what is exported. Imports no TensorFlow, so that `--help` is quick."""
 
 import dataclasses
-import re
 from typing import Literal
 
-from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 
 
@@ -31,14 +29,6 @@ class ExportSettings(Settings):
     help="question_answering, token_classification: how many windows of a text are read; what lies behind is not.",
     minimum=1,
   )
-  model_name: str = setting(
-    "", help="The name under which servers offer the model. Default: the kind of model."
-  )
-
-  def __post_init__(self) -> None:
-    super().__post_init__()
-    if not re.fullmatch(r"[A-Za-z0-9_.-]*", self.model_name):  # It is part of a URL and of a path.
-      raise UserError(f"model_name has letters, digits, '_', '-' and '.'. Received: {self.model_name!r}.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

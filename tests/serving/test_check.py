@@ -123,7 +123,6 @@ def test_golden_outputs_come_from_python_not_from_the_graph(exported, tmp_path: 
   functions = {
     "serving_default": lambda text: {"value": tf.zeros(tf.shape(text)[0])},
     "tokens": lambda input_ids, **rest: {"value": tf.zeros(tf.shape(input_ids)[0])},
-    "examples": lambda inputs: {"outputs": tf.zeros(tf.shape(inputs)[0])},
   }
   write_golden(directory, functions)
   calls, answers = read_golden(directory)

@@ -58,25 +58,6 @@ def test_choices_equal_the_python_model(exported: Callable[[str], Any], tokenize
   assert none["scores"].shape == (0, 2)
 
 
-def test_examples_hold_choices(exported: Callable[[str], Any]) -> None:
-  session = exported("choice").session
-
-  def example(b: int, count: int = 2) -> bytes:
-    lists = {"context": [CONTEXTS[b]], "question": [QUESTIONS[b]], "choices": CHOICES[b][:count]}
-    feature = {
-      name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[text.encode() for text in texts]))
-      for name, texts in lists.items()
-    }
-    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
-
-  inputs = {"context": as_bytes(CONTEXTS), "question": as_bytes(QUESTIONS), "choices": as_bytes(CHOICES)}
-  expected = session.run("serving_default", inputs)
-  outputs = session.run("examples", {"inputs": np.array([example(b) for b in range(3)], object)})
-  np.testing.assert_allclose(outputs["scores"], expected["scores"], atol=1e-6)
-  with pytest.raises(tf.errors.InvalidArgumentError, match="same number of strings in choices"):
-    session.run("examples", {"inputs": np.array([example(0), example(1, count=1)], object)})
-
-
 def test_tags_equal_the_python_model(exported: Callable[[str], Any], tokenizer: AlbertTokenizer) -> None:
   task, model, _, session, *_ = exported("tags")
   outputs = session.run("serving_default", {"text": as_bytes(SENTENCES)})

@@ -35,7 +35,7 @@ def inputs_of(session: SessionModel) -> dict[str, np.ndarray]:
 def test_every_kind_has_the_signatures_clients_expect(exports: dict[str, Any]) -> None:
   for kind, export in exports.items():
     session = export.session
-    assert {"serving_default", "tokens", "examples"} <= set(session.signatures), kind
+    assert {"serving_default", "tokens"} <= set(session.signatures), kind
     for name, signature in session.signatures.items():
       for spec in (*signature.inputs.values(), *signature.outputs.values()):
         if not name.startswith("__"):

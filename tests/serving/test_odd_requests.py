@@ -50,8 +50,6 @@ def test_wrong_requests_are_errors(classifier: SessionModel) -> None:
     classifier.run("tokens", {name: array([b"a"]) for name in ("input_ids", "input_mask", "segment_ids")})
   with pytest.raises(tf.errors.InvalidArgumentError):
     classifier.run("serving_default", {"text": array([b"a", b"b"]), "text_pair": array([b"a"])})
-  with pytest.raises(tf.errors.InvalidArgumentError):
-    classifier.run("examples", {"inputs": array([b"not an example"])})
   assert (
     len(classifier.run("serving_default", {"text": array([b"a"]), "text_pair": array([b""])})["label"]) == 1
   )

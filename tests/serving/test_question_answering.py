@@ -120,25 +120,12 @@ def test_contexts_are_read_up_to_a_limit(squad) -> None:
   assert all(text.decode() is not None for row in outputs["answers"] for text in row)
 
 
-def test_windows_of_ids_and_examples(squad, expected) -> None:
+def test_windows_of_ids(squad, expected) -> None:
   _, model, _, session, *_ = squad
   row = {name: array[1:2] for name, array in expected[1].items()}
   got = session.run("tokens", row)
   for name, array in model({name: tf.constant(array) for name, array in row.items()}).items():
     np.testing.assert_allclose(got[name], array, atol=1e-5)
-  feature = {
-    name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[text.encode()]))
-    for name, text in (("question", QUESTIONS[1]), ("context", CONTEXTS[1]))
-  }
-  example = tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
-  got = session.run("examples", {"inputs": np.array([example], object)})
-  strings = session.run(
-    "serving_default", {"question": as_bytes(QUESTIONS[1:2]), "context": as_bytes(CONTEXTS[1:2])}
-  )
-  np.testing.assert_array_equal(got["answers"], strings["answers"])
-  empty = tf.train.Example(features=tf.train.Features(feature={"question": feature["question"]}))
-  with pytest.raises(tf.errors.InvalidArgumentError, match="Feature: context"):
-    session.run("examples", {"inputs": np.array([empty.SerializeToString()], object)})
 
 
 def test_a_length_without_room_for_text_is_refused(config, tokenizer, tmp_path) -> None:

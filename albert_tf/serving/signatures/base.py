@@ -6,7 +6,7 @@ Serving's included; one that tracks the bare `tf.Variable`s loads everywhere, an
 on either stack.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 import types
 from typing import Any
@@ -79,7 +79,6 @@ class ServingModule(tf.Module):
 
   Signatures of every kind:
     serving_default: strings → what `text` gives.
-    examples: `inputs` [B] serialized tf.Example with a feature of bytes for each of these strings → the same.
     tokens: what the tokenizer makes of them → what `tokens` gives.
 
   Args:
@@ -113,13 +112,8 @@ class ServingModule(tf.Module):
     """The functions that clients call, by signature name."""
     return {
       "serving_default": self.shared(self.text, self.text_inputs()),
-      "examples": graph(self.examples, strings("inputs")),
       "tokens": self.shared(self.tokens, self.token_inputs()),
     }
-
-  def method_names(self) -> Mapping[str, str]:
-    """Signatures that a server offers as Classify or Regress, by name; all others are Predict."""
-    return {}
 
   def shared(self, method: Callable[..., Tensors], inputs: Sequence[tf.TensorSpec]) -> Any:
     """A method as one function in the SavedModel, however many signatures call it."""
@@ -144,10 +138,6 @@ class ServingModule(tf.Module):
   def tokens(self, *ids: tf.Tensor) -> Tensors:
     raise NotImplementedError
 
-  def examples(self, inputs: tf.Tensor) -> Tensors:
-    specs = self.text_inputs()
-    return self.shared(self.text, specs)(**parse_examples(inputs, specs))
-
   def pack(self, text: tf.Tensor, text_pair: tf.Tensor | None = None, *, allow_mask: bool = False) -> Tensors:
     """Strings as a batch."""
     batch = self.tokenizer(
@@ -171,30 +161,3 @@ class ServingModule(tf.Module):
     message = f"A sequence must not be longer than max_position_embeddings={self._limit}."
     with tf.control_dependencies([tf.debugging.assert_less_equal(length, self._limit, message=message)]):
       return {name: tf.identity(tensor) for name, tensor in inputs.items()}
-
-
-def parse_examples(
-  serialized: tf.Tensor, specs: Sequence[tf.TensorSpec], *, optional: Sequence[str] = ()
-) -> Tensors:
-  """Strings by feature name, as `specs` has them: one an example, [B], or equally many, [B, C].
-
-  Args:
-    serialized: [B] tf.Examples.
-    specs: features without which an example is an error that names them.
-    optional: of these, the features that are "" where they are not given.
-  """
-  features = {
-    spec.name: tf.io.FixedLenFeature([], tf.string, default_value="" if spec.name in optional else None)
-    if spec.shape.rank == 1
-    else tf.io.RaggedFeature(tf.string, row_splits_dtype=tf.int64)
-    for spec in specs
-  }
-  parsed = dict(tf.io.parse_example(serialized, features))
-  for name, value in parsed.items():
-    if isinstance(value, tf.RaggedTensor):
-      dense, lengths = value.to_tensor(), value.row_lengths()
-      message = f"Every example must hold the same number of strings in {name}, at least one."
-      wanted = tf.maximum(tf.shape(dense, tf.int64)[1], 1)
-      with tf.control_dependencies([tf.debugging.assert_equal(lengths, wanted, message=message)]):
-        parsed[name] = tf.identity(dense)
-  return parsed

@@ -1,10 +1,7 @@
 """Classification and regression of a text or a pair, as signatures."""
 
-from collections.abc import Mapping
-
 import tensorflow as tf
 
-from albert_tf.serving.saved_model import CLASSIFY, REGRESS
 from albert_tf.serving.signatures.base import Parts, ServingModule, Tensors, strings
 
 
@@ -15,10 +12,8 @@ class ClassifierModule(ServingModule):
     serving_default: `text` [B] strings, for a task of pairs `text_pair` [B] too → `probabilities` [B, C],
       `label_names` strings [B, C] (the same in every row), `predictions` int32 [B], `label` strings [B].
     tokens: `input_ids`, `input_mask`, `segment_ids` [B, S] → the same.
-    examples: `classes` strings and `scores` float32 [B, C]; the Classify method of servers.
 
-  Signatures of a regression: the same, with the one output `value` [B]; `examples` gives `outputs` [B]
-  and is the Regress method.
+  Signatures of a regression: the same, with the one output `value` [B].
   """
 
   def __init__(self, parts: Parts):
@@ -27,9 +22,6 @@ class ClassifierModule(ServingModule):
     self._is_regression = parts.task.kind == "regression"
     self._label_names = parts.task.label_names
     self._is_pair = parts.task.pair
-
-  def method_names(self) -> Mapping[str, str]:
-    return {"examples": REGRESS if self._is_regression else CLASSIFY}
 
   def text_inputs(self) -> tuple[tf.TensorSpec, ...]:
     return strings("text", "text_pair") if self._is_pair else strings("text")
@@ -49,9 +41,3 @@ class ClassifierModule(ServingModule):
       "predictions": best,
       "label": tf.gather(names, best),
     }
-
-  def examples(self, inputs: tf.Tensor) -> Tensors:
-    outputs = super().examples(inputs)
-    if self._is_regression:
-      return {"outputs": outputs["value"]}
-    return {"classes": outputs["label_names"], "scores": outputs["probabilities"]}

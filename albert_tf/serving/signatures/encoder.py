@@ -6,7 +6,6 @@ from albert_tf.serving.signatures.base import (
   ServingModule,
   Signatures,
   Tensors,
-  parse_examples,
   strings,
 )
 
@@ -19,7 +18,6 @@ class EncoderModule(ServingModule):
   Signatures:
     serving_default: `text` [B] strings → the outputs of `tokens`, and `input_ids`, `input_mask` [B, S].
     pairs: `text`, `text_pair` [B] → the same; an empty `text_pair` makes a single segment.
-    examples: of `text` and, if wanted, `text_pair`.
     tokens: `input_ids`, `input_mask`, `segment_ids` [B, S] → `pooled_output` [B, H], `sequence_output`
       [B, S, H], and `mean_output` [B, H], the mean of `sequence_output` over the pieces of the text, that
       is where `input_mask` is 1 but at [CLS] and [SEP]; zeros for a text without any.
@@ -35,9 +33,6 @@ class EncoderModule(ServingModule):
 
   def pairs(self, text: tf.Tensor, text_pair: tf.Tensor) -> Tensors:
     return self.text(text, text_pair)
-
-  def examples(self, inputs: tf.Tensor) -> Tensors:
-    return self.shared(self.pairs, _PAIR)(**parse_examples(inputs, _PAIR, optional=["text_pair"]))
 
   def tokens(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
     outputs = self.run_model(input_ids, input_mask, segment_ids)
