@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Mapping
+import itertools
 import os
 import tempfile
 from typing import Any
@@ -84,10 +85,6 @@ class AlbertPreprocessor(keras.layers.Layer):
         f"{' and '.join(_SENTENCEPIECE_KINDS)} are tokenized with SentencePiece. Received: kind={kind!r} with a "
         f"{type(tokenizer).__name__}. Tokenize before, and give a model with preprocessor=None ids."
       )
-    if kind not in INPUT_NAMES:
-      raise UserError(f"kind must be one of {', '.join(INPUT_NAMES)}. Received: {kind!r}.")
-    if max_length < 8:
-      raise UserError(f"max_length must leave room beside the special tokens. Received: {max_length}.")
     if kind == "question" and max_length <= max_query_length + 3:
       raise UserError(
         "max_length must be more than max_query_length + 3, else no text is left to answer from. Received: "
@@ -117,8 +114,7 @@ class AlbertPreprocessor(keras.layers.Layer):
     names = INPUT_NAMES[self.kind]
     if not isinstance(inputs, Mapping):
       columns = inputs if isinstance(inputs, tuple) else (inputs,)
-      numbers = [f"input {number + 1}" for number in range(len(names), len(columns))]
-      inputs = dict(zip([*names, *numbers], columns, strict=False))
+      inputs = dict(itertools.zip_longest(names[: len(columns)], columns, fillvalue="one more"))
     if self.kind == "words" and set(inputs) == {"text"}:
       names = ("text",)
     if not set(names) - set(_OPTIONAL) <= set(inputs) <= set(names):
@@ -193,13 +189,11 @@ def _strings(value: Any, name: str) -> Any:
   if isinstance(value, tf.RaggedTensor):
     value = value.to_tensor()
   if isinstance(value, (list, tuple)) and name in _MATRICES:
-    if any(isinstance(row, (str, bytes)) for row in value):
+    if any(isinstance(row, (str, bytes)) for row in value) or (
+      name == "choices" and len(set(map(len, value))) > 1  # One without text would be scored.
+    ):
       raise UserError(
-        f"{name} is a list of strings for each row. Received: a row that is one string. Split it."
-      )
-    if name == "choices" and len({len(row) for row in value}) > 1:
-      raise UserError(
-        "All rows must have as many choices, else one without text would be scored. Received: not so."
+        f"Each row of {name} is a list of strings; rows of choices have as many. Received: not so."
       )
     value = tf.ragged.constant(value, dtype=tf.string, ragged_rank=1).to_tensor()
   elif not hasattr(value, "dtype") or hasattr(value, "to_numpy"):  # A list, or a column of pandas.

@@ -64,7 +64,8 @@ class TaskModel(TextModel):
     super().__init__(config, **kwargs)
     self.head_options = dict(head_options or {})
     self.encoder_options = dict(encoder_options or {})
-    self.task = task or self.make_task(num_labels=self.head_options.get("num_labels"))
+    labels = {name: value for name, value in self.head_options.items() if name == "num_labels"}
+    self.task = task or self.make_task(**labels)
     self.encoder = Encoder(config, **self.encoder_options, dtype=self.dtype_policy)
     self.encoder.pooler.trainable = self._reads_pooler and not self.encoder.lora_rank
     self.head = self._make_head(name="head", dtype=self.dtype_policy, **self.head_options)
@@ -76,21 +77,8 @@ class TaskModel(TextModel):
   # ------------------------------------------------------------------ the task
 
   @classmethod
-  def make_task(cls, *, num_labels: int | None = None, **fields: Any) -> TaskSpec:
-    """The task of a model of this class.
-
-    Args:
-      num_labels: classes or tags; 1: a value.
-      **fields: of `TaskSpec`.
-
-    Raises:
-      UserError: the model has labels and they are not said, or it has none and they are.
-    """
-    if num_labels is not None:
-      raise UserError(
-        f"{cls.__name__} has no labels of its own. Received: num_labels={num_labels}. Leave it out: the number of "
-        "choices, or the place of an answer, is the input's."
-      )
+  def make_task(cls, **fields: Any) -> TaskSpec:
+    """The task of a model of this class, with these fields; classes and tags may be given as `num_labels`."""
     return TaskSpec(**{"kind": cls.task_kind, **cls.task_defaults, **fields})
 
   @property

@@ -119,8 +119,6 @@ class TextModel(ConfigModel):
 
   def _prepared(self, x: Any, y: Any = None) -> tuple[Any, Any]:
     """Ids for texts; labels as an array."""
-    if isinstance(x, (list, tuple, np.ndarray)) and not len(x):
-      raise UserError(f"{type(self).__name__} takes at least one row. Received: none. Give a text or more.")
     if hasattr(x, "element_spec"):
       first = keras.utils.unpack_x_y_sample_weight(x.element_spec)[0]
       return (self._mapped(x) if holds_text(first) else x), y

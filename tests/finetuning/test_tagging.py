@@ -172,9 +172,6 @@ def test_a_tag_that_is_not_known(tokenizer):
   splits = {"train": [sentence("old", "sky")]}
   with pytest.raises(UserError, match="train sentences have a tag"):
     TaggingTask(splits=splits, tokenizer=tokenizer, max_seq_length=8)
-  splits = {"train": [sentence("old", tags=("A",))]}
-  with pytest.raises(UserError, match=r"at least two tags. Received: A"):
-    TaggingTask(splits=splits, tokenizer=tokenizer, max_seq_length=8)
 
 
 def test_entity_scores_by_hand():

@@ -14,7 +14,6 @@ from albert_tf.modeling import named_variables
 from albert_tf.models.heads import answerability_loss
 from albert_tf.models.tasks import (
   AlbertClassifier,
-  AlbertMultipleChoice,
   AlbertQuestionAnswering,
   AlbertTagger,
 )
@@ -131,13 +130,3 @@ def test_parts_that_are_frozen_stay_so_in_a_file(tmp_path):
 def trained_names(model):
   ids = {id(raw_variable(variable)) for variable in model.trainable_variables}
   return {name for name, variable in named_variables(model).items() if id(variable) in ids}
-
-
-def test_mistakes_are_answered_in_a_sentence(tmp_path):
-  model = AlbertClassifier(CONFIG, head_options={"num_labels": 3})
-  model.save_pretrained(str(tmp_path / "saved"))
-  for model_class in (AlbertMultipleChoice, AlbertQuestionAnswering):
-    with pytest.raises(UserError, match=r"has no labels of its own\. Received: num_labels=4"):
-      model_class.from_pretrained(str(tmp_path / "saved"), num_labels=4)
-  with pytest.raises(UserError, match="at least one row"):
-    model.predict([])

@@ -317,9 +317,9 @@ def test_what_is_refused(run, tmp_path):
     (lambda: model.predict(["a", None]), "text with None among them"),
     (
       lambda: choices.named({"context": TEXTS[:2], "question": TEXTS[:2], "choices": [["a"], ["b", "c"]]}),
-      "as many choices",
+      "choices have as many",
     ),
-    (lambda: AlbertPreprocessor(tokenizer, kind="words")(TEXTS), "list of strings for each row"),
+    (lambda: AlbertPreprocessor(tokenizer, kind="words")(TEXTS), "row of words is a list of strings"),
     (lambda: AlbertPreprocessor(tokenizer, kind="question", max_length=67), r"max_query_length \+ 3"),
     (lambda: model.fit(TEXTS, [0, 2, 1]), "from 0 to 1. Received: 2 in row 1"),
     (lambda: model.fit(TEXTS, ["0", "1", "good"]), "label_names, 0, 1. Received: 'good'"),

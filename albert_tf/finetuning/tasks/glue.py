@@ -151,13 +151,11 @@ def read_tsv(task: GlueTask, path: str, split: str) -> Texts:
   columns, first = list(task.columns), 0
   if lines and (test or not task.columns):
     columns, first = lines[0].split("\t"), 1
-  if len(lines) <= first:
-    raise UserError(f"{task.folder}'s {split} file needs rows. Received: {path}, which is empty.")
   wanted = [*task.texts, *([] if test else [task.label])]
-  if not set(wanted) <= set(columns):
+  if len(lines) <= first or not set(wanted) <= set(columns):
     raise UserError(
-      f"{task.folder}'s {split} file needs the columns {', '.join(wanted)}. Received: {path}, which has "
-      f"{', '.join(columns)}. Is it the file of another task?"
+      f"{task.folder}'s {split} file needs rows, and the columns {', '.join(wanted)}. Received: {path} with "
+      f"{len(lines)} lines and {', '.join(columns)}. Is it the file of another task?"
     )
   places = [columns.index(name) for name in wanted]
   rows = list(enumerate(line.split("\t") for line in lines[first:]))

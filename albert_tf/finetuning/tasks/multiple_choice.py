@@ -134,9 +134,7 @@ def pack_choices(
   examples: Sequence[ChoiceExample], tokenizer: AlbertTokenizer, *, max_seq_length: int, max_qa_length: int
 ) -> PackedRows:
   """The rows of each question's choices, `[C, s]`, packed by the ops that a SavedModel has in its graph."""
-  with tf.device(
-    coordinator_cpu()
-  ):  # Its tables too: a slice's first host could not give them to this process.
+  with tf.device(coordinator_cpu()):  # Its tables too: a slice's first host could not give them to us.
     graph = GraphTokenizer(tokenizer)
   smallest = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.int32
   ids: list[np.ndarray] = []

@@ -63,7 +63,7 @@ class TaggingTask(FineTuningTask):
     columns: of a person's own files; see `TaskSpec.columns`.
 
   Raises:
-    UserError: training or evaluation sentences have no tags, or there are fewer than two tags.
+    UserError: training or evaluation sentences have no tags.
   """
 
   def __init__(
@@ -174,9 +174,7 @@ def align(
   Raises:
     UserError: a tag is not in `label_ids`.
   """
-  with tf.device(
-    coordinator_cpu()
-  ):  # Its tables too: a slice's first host could not give them to this process.
+  with tf.device(coordinator_cpu()):  # Its tables too: a slice's first host could not give them to us.
     packer = graph_tokenizer(tokenizer)
   rows: list[np.ndarray] = []
   found: list[np.ndarray] = []
@@ -226,11 +224,6 @@ def _tags_by_frequency(splits: Mapping[str, Sequence[TaggedSentence]]) -> tuple[
           "Choose the column with --tag_column or the key with --tag_key."
         )
       counts.update(sentence.tags)
-  if len(counts) < 2:
-    raise UserError(
-      f"There are at least two tags. Received: {', '.join(counts) or 'none'}. "
-      "Check --tag_column (or --tag_key); to predict alone, name the fine-tuned run as --init_checkpoint."
-    )
   return tuple(sorted(counts, key=lambda tag: (-counts[tag], tag)))
 
 
