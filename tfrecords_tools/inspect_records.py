@@ -20,8 +20,6 @@ from albert_tf.tokenization import Tokenizer, load_tokenizer
 from tfrecords_tools.inspection import Findings, inspect_files, render, views
 from tfrecords_tools.pretraining.statistics import torn_words_warning
 
-_MOST_PROBLEMS = 20  # Printed; all are counted.
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
@@ -31,9 +29,6 @@ class Command(Settings):
   show: int = setting(3, minimum=0, help="Number of instances to print.")
   spm_model_file: str | None = setting(None, help="Vocabulary (.model, .txt); default: beside the records.")
   json: bool = setting(False, help="Print the statistics as one JSON line and nothing else.")
-  num_workers: int | None = setting(
-    None, minimum=1, help="Processes; default one for each processor, and one alone for few bytes."
-  )
 
 
 commands.define_flags(Command)
@@ -77,18 +72,13 @@ def main(patterns: Sequence[str]) -> int:
   tokenizer = load_tokenizer(command.spm_model_file or os.path.dirname(paths[0]) or ".")
   if command.show and not command.json:
     show(paths, tokenizer, command.show)
-  found = inspect_files(
-    paths,
-    tokenizer,
-    validate=command.validate,
-    num_workers=command.num_workers,
-  )
+  found = inspect_files(paths, tokenizer, validate=command.validate)
   summary = found.measurements.summary()
   print(json.dumps(summary, ensure_ascii=False) if command.json else format_statistics(summary))
-  for problem in found.problems[:_MOST_PROBLEMS]:
+  for problem in found.problems:
     print(f"problem: {problem}")
-  if found.num_problems > _MOST_PROBLEMS:
-    print(f"… and {found.num_problems - _MOST_PROBLEMS} more")
+  if found.num_problems > len(found.problems):
+    print(f"… and {found.num_problems - len(found.problems)} more")
   if command.validate and not found.num_problems:
     print(f"valid: {len(paths)} file(s)")
   return 1 if command.validate and found.num_problems else 0

@@ -2,13 +2,10 @@
 
 import collections
 from collections.abc import Iterator, Mapping, Sequence
-import concurrent.futures
 import dataclasses
-import functools
 import math
-import multiprocessing
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +21,7 @@ from tfrecords_tools.corpus import Checksum
 from tfrecords_tools.pretraining.masking import prediction_budget
 from tfrecords_tools.pretraining.statistics import KINDS
 
-_MOST_PROBLEMS = 20  # Described of each file; all are counted.
-_WORTH_A_WORKER = 64 << 20  # Bytes of records that take longer than its start.
+_MOST_PROBLEMS = 20  # Described; all are counted.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,82 +92,63 @@ class Validator:
 
   def problems(self, features: Mapping[str, np.ndarray]) -> list[str]:
     """What is wrong with an instance; empty where nothing is."""
-    found = self._shape_problems(features)
+    if set(features) != set(names.ALL_FEATURES):
+      return [f"the features are {sorted(features)} and not {list(names.ALL_FEATURES)}"]
+    found = [
+      f"{name} has {len(values)} values of {values.dtype} and not {self.spec.length(name)} of its kind"
+      for name, values in features.items()
+      if values.dtype.kind != ("f" if name in names.FLOAT_FEATURES else "i")
+      or len(values) != self.spec.length(name)
+    ]
     if found:
       return found
     view = view_instance(features)
-    return (
-      self._padding_problems(features, len(view.ids))
-      or self._prediction_problems(view)
-      or [*self._structure_problems(view), *self._word_problems(view)]
-    )
+    return [*self._value_problems(features, view)] or [*self._sequence_problems(view)]
 
-  def _shape_problems(self, features: Mapping[str, np.ndarray]) -> list[str]:
-    if set(features) != set(names.ALL_FEATURES):
-      return [f"the features are {sorted(features)} and not {list(names.ALL_FEATURES)}"]
-    found = []
-    for name, values in features.items():
-      kind = "f" if name in names.FLOAT_FEATURES else "i"
-      if values.dtype.kind != kind or len(values) != self.spec.length(name):
-        found.append(
-          f"{name} has {len(values)} values of {values.dtype} and not {self.spec.length(name)} of kind {kind}"
-        )
-    return found
-
-  def _padding_problems(self, features: Mapping[str, np.ndarray], num_tokens: int) -> list[str]:
-    found = []
-    mask, weights = features[names.INPUT_MASK], features[names.MASKED_LM_WEIGHTS]
-    if not np.array_equal(mask, np.arange(len(mask)) < num_tokens):
-      found.append("input_mask is not ones followed by zeros")
-    used = int((weights > 0).sum())
-    if not np.array_equal(weights, np.arange(len(weights)) < used):
-      found.append("masked_lm_weights is not ones followed by zeros")
-    for name, real in (
-      *((name, num_tokens) for name in names.TOKEN_FEATURES),
-      (names.MASKED_LM_POSITIONS, used),
-      (names.MASKED_LM_IDS, used),
-    ):
-      if features[name][real:].any():
-        found.append(f"{name} is not 0 in its padding")
+  def _value_problems(self, features: Mapping[str, np.ndarray], view: View) -> Iterator[str]:
+    """Of masks, padding, ids and labels."""
+    real, used = len(view.ids), len(view.positions)
+    for name, count in ((names.INPUT_MASK, real), (names.MASKED_LM_WEIGHTS, used)):
+      if not np.array_equal(features[name], np.arange(len(features[name])) < count):
+        yield f"{name} is not ones followed by zeros"
+    padded = dict.fromkeys(names.TOKEN_FEATURES, real)
+    for name, count in {**padded, names.MASKED_LM_POSITIONS: used, names.MASKED_LM_IDS: used}.items():
+      if features[name][count:].any():
+        yield f"{name} is not 0 in its padding"
+    size = self._tokenizer.vocab_size
     for name in (names.INPUT_IDS, names.MASKED_LM_IDS):
-      if features[name].min() < 0 or features[name].max() >= self._tokenizer.vocab_size:
-        found.append(
-          f"{name} holds {features[name].max()}, outside the vocabulary of {self._tokenizer.vocab_size}"
-        )
-    if features[names.SENTENCE_ORDER_LABELS_FEATURE][0] not in self._labels:
-      found.append(f"the sentence order label is {features[names.SENTENCE_ORDER_LABELS_FEATURE][0]}")
-    return found
+      if features[name].min() < 0 or features[name].max() >= size:
+        yield f"{name} holds {features[name].max()}, outside the vocabulary of {size}"
+    if view.order_label not in self._labels:
+      yield f"the sentence order label is {view.order_label}"
+    if used and (view.positions[-1] >= real or (np.diff(view.positions) <= 0).any()):
+      yield "masked_lm_positions are not increasing positions of the sequence"
+    elif np.isin(view.labels, self._special).any():
+      yield "a special piece is an answer"
 
-  def _prediction_problems(self, view: View) -> list[str]:
-    if len(view.positions) and (view.positions[-1] >= len(view.ids) or (np.diff(view.positions) <= 0).any()):
-      return ["masked_lm_positions are not increasing positions of the sequence"]
-    return ["a special piece is an answer"] if np.isin(view.labels, self._special).any() else []
-
-  def _structure_problems(self, view: View) -> list[str]:
-    tokenizer = self._tokenizer
-    separators = np.flatnonzero(view.restored == tokenizer.sep_id)
-    if len(view.ids) < 3 or view.ids[0] != tokenizer.cls_id or view.ids[-1] != tokenizer.sep_id:
-      return ["the sequence is not [CLS] … [SEP]"]
-    if len(separators) != self._num_separators:
-      return [f"the sequence has {len(separators)} [SEP] and not {self._num_separators}"]
-    if not np.array_equal(view.segments, np.arange(len(view.ids)) > separators[0]):
-      return ["segment_ids do not change behind the first [SEP]"]
-    return []
-
-  def _word_problems(self, view: View) -> list[str]:
+  def _sequence_problems(self, view: View) -> Iterator[str]:
+    """Of segments and words."""
+    ids, tokenizer = view.restored, self._tokenizer
+    separators = np.flatnonzero(ids == tokenizer.sep_id)
+    if len(ids) < 3 or ids[0] != tokenizer.cls_id or ids[-1] != tokenizer.sep_id:
+      yield "the sequence is not [CLS] … [SEP]"
+    elif len(separators) != self._num_separators:
+      yield f"the sequence has {len(separators)} [SEP] and not {self._num_separators}"
+    elif not np.array_equal(view.segments, np.arange(len(ids)) > separators[0]):
+      yield "segment_ids do not change behind the first [SEP]"
     if not self._has_words:
-      return []
-    special = np.isin(view.restored, self._special)
-    expected = self._word_starts[view.restored] | special
-    if not np.array_equal(view.boundary, expected):
-      return ["token_boundary is not where words start"]
-    opens = expected | np.concatenate([[True], special[:-1]])  # What follows a special piece opens a word.
-    word = np.cumsum(opens)
-    masked = np.zeros(len(view.ids), bool)
+      return
+    special = np.isin(ids, self._special)
+    starts = self._word_starts[ids] | special
+    word = np.cumsum(
+      starts | np.concatenate([[True], special[:-1]])
+    )  # What follows a special piece opens one.
+    masked = np.zeros(len(ids), bool)
     masked[view.positions] = True
-    if np.isin(word[masked], word[~masked]).any():
-      return ["a word is masked in part"]
-    return []
+    if not np.array_equal(view.boundary, starts):
+      yield "token_boundary is not where words start"
+    elif np.isin(word[masked], word[~masked]).any():
+      yield "a word is masked in part"
 
 
 class Measurements:
@@ -200,11 +177,6 @@ class Measurements:
     }
     for name, values in columns.items():
       self._histograms[name].update(values)
-
-  def update(self, other: "Measurements") -> None:
-    """Adds those of other files."""
-    for name, histogram in other._histograms.items():
-      self._histograms[name].update(histogram)
 
   def summary(self) -> dict[str, Any]:
     """Means, percentiles and shares; {} without an instance."""
@@ -247,75 +219,36 @@ def _distribution(histogram: collections.Counter[int]) -> dict[str, float]:
   return {str(value): histogram[value] / histogram.total() for value in sorted(histogram)}
 
 
-class Problem(NamedTuple):
-  """Something wrong: with a record, or with the file where `record` is None."""
-
-  path: str
-  record: int | None
-  what: str
-
-  def __str__(self) -> str:
-    where = self.path if self.record is None else f"{self.path}, record {self.record}"
-    return f"{where}: {self.what}"
-
-
 class Findings:
   """What was found in some files; its size does not depend on theirs.
 
   Attributes:
     measurements: of the sound instances.
-    problems: the first of each file.
+    problems: the first ones, as sentences.
     num_problems: of all.
   """
 
   def __init__(self, tokenizer: Tokenizer):
     self.measurements = Measurements(tokenizer)
-    self.problems: list[Problem] = []
+    self.problems: list[str] = []
     self.num_problems = 0
 
-  def report(self, problem: Problem) -> None:
+  def report(self, where: str, what: str) -> None:
     self.num_problems += 1
     if len(self.problems) < _MOST_PROBLEMS:
-      self.problems.append(problem)
-
-  def add(self, other: "Findings") -> None:
-    """Adds what was found in other files."""
-    self.measurements.update(other.measurements)
-    self.problems += other.problems
-    self.num_problems += other.num_problems
+      self.problems.append(f"{where}: {what}")
 
 
-def inspect_files(
-  paths: Sequence[str],
-  tokenizer: Tokenizer,
-  *,
-  validate: bool,
-  num_workers: int | None = None,
-) -> Findings:
-  """What is found in all files; it does not depend on the number of processes."""
-  if num_workers is None:
-    num_workers = min(os.cpu_count() or 1, sum(map(files.size, paths)) // _WORTH_A_WORKER)
-  inspect = functools.partial(inspect_file, tokenizer=tokenizer, validate=validate)
-  total = Findings(tokenizer)
-  context = multiprocessing.get_context("forkserver")
-  with concurrent.futures.ProcessPoolExecutor(
-    max(1, min(num_workers, len(paths))), mp_context=context
-  ) as pool:
-    found_by_file = pool.map(inspect, paths) if num_workers > 1 else map(inspect, paths)
-    for found in track(found_by_file, len(paths), desc="Inspecting", unit="files"):
-      total.add(found)
+def inspect_files(paths: Sequence[str], tokenizer: Tokenizer, *, validate: bool) -> Findings:
+  """Reads each file to its end, or to the first record that cannot be read; measures, and reports what is wrong."""
+  findings = Findings(tokenizer)
+  for path in track(paths, len(paths), desc="Inspecting", unit="files"):
+    for _, view in views(path, tokenizer, findings, validate=validate):
+      findings.measurements.add(view)
   for directory in sorted(set(map(os.path.dirname, paths))) if validate else ():
     manifest = Manifest.find(directory)
     for name in missing_files(directory, manifest) if manifest else ():
-      total.report(Problem(os.path.join(directory, name), None, "it is missing"))
-  return total
-
-
-def inspect_file(path: str, tokenizer: Tokenizer, *, validate: bool) -> Findings:
-  """Reads a file to its end, or to the first record that cannot be read; measures, and reports what is wrong."""
-  findings = Findings(tokenizer)
-  for _, view in views(path, tokenizer, findings, validate=validate):
-    findings.measurements.add(view)
+      findings.report(os.path.join(directory, name), "it is missing")
   return findings
 
 
@@ -339,7 +272,7 @@ def views(
     manifest.check(vocab_size=tokenizer.vocab_size, vocab_sha256=tokenizer.model_sha256, source=path)
   if validate:
     for what in _file_problems(path, manifest):
-      findings.report(Problem(path, None, what))
+      findings.report(path, what)
   validator: Validator | None = None
   try:
     for index, record in enumerate(read_records(path)):
@@ -353,9 +286,9 @@ def views(
         yield index, view
         wrong = _budget_problem(view, manifest) if manifest else []
       for what in wrong:
-        findings.report(Problem(path, index, what))
+        findings.report(f"{path}, record {index}", what)
   except UserError as error:
-    findings.report(Problem(path, None, str(error)))
+    findings.report(path, str(error))
 
 
 def _make_validator(tokenizer: Tokenizer, manifest: Manifest | None, lengths: Sequence[int]) -> Validator:

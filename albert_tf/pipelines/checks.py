@@ -1,5 +1,6 @@
 """What is wrong with record files: looked for before the first step, and when a reader fails."""
 
+import collections
 from collections.abc import Mapping, Sequence
 import itertools
 import re
@@ -11,8 +12,7 @@ from albert_tf.errors import UserError
 from albert_tf.records import PretrainingSpec, read_records
 from albert_tf.records.example import decode_example
 from albert_tf.records.features import ALL_FEATURES, INPUT_IDS, MASKED_LM_IDS, TOKEN_BOUNDARY
-from albert_tf.records.shard_index import load_shard_index
-from albert_tf.records.tfrecord import HEADER_BYTES, walk_records
+from albert_tf.records.shard_index import BLOCK_RECORDS, load_shard_index
 
 _CHECKED_RECORDS = 200
 _BYTE = re.compile(r"(?:corrupted|truncated) record at (\d+)")  # Of the length or, 12 further, of the data.
@@ -95,11 +95,12 @@ def find_fault(paths: Sequence[str], message: str) -> str | None:
 
 
 def _damage_at(path: str, byte: int) -> bool:
-  """Whether the record whose length, or whose data, begins at `byte` is damaged; reads that record's block alone."""
+  """Whether a record of the block that holds `byte` is damaged; reads that block alone."""
   index = load_shard_index(path)
   begins = index.offsets if index is not None else np.zeros(1, np.int64)
   block = max(int(np.searchsorted(begins, byte, side="right")) - 1, 0)
-  for record in walk_records(path, start=int(begins[block])):
-    if record.fault or record.end > byte:
-      return record.fault is not None and byte in (record.start, record.start + HEADER_BYTES)
+  try:
+    collections.deque(itertools.islice(read_records(path, start=int(begins[block])), BLOCK_RECORDS), maxlen=0)
+  except UserError:
+    return True
   return False

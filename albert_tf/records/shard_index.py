@@ -17,7 +17,7 @@ import numpy as np
 
 from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.records.tfrecord import FOOTER_BYTES, frame_record, walk_records
+from albert_tf.records.tfrecord import FOOTER_BYTES, frame_record, read_records
 
 BLOCK_RECORDS = 64
 INDEX_FOLDER = "index"
@@ -96,10 +96,8 @@ class ShardIndexer:
 def scan_shard(path: str) -> ShardIndex:
   """Reads all of a shard, which `load_shard_index` spares; `UserError` at a damaged or truncated record."""
   indexer = ShardIndexer()
-  for record in walk_records(path):
-    if record.fault:
-      raise record.fault
-    indexer.add(frame_record(record.data))
+  for data in read_records(path):
+    indexer.add(frame_record(data))
   return indexer.finish()
 
 

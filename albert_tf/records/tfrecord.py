@@ -7,7 +7,7 @@ masked CRC32C of the data (uint32), all little-endian.
 from collections.abc import Iterator
 import itertools
 import struct
-from typing import IO, NamedTuple
+from typing import IO
 
 import google_crc32c
 
@@ -63,62 +63,24 @@ def damaged(path: str, record: int, offset: int, what: str) -> UserError:
   )
 
 
-def length_at(path: str, header: bytes, record: int, offset: int) -> int:
-  """Length of the data behind `header`, checked."""
-  if len(header) < HEADER_BYTES:
-    raise damaged(path, record, offset, "the file ends inside the header")
-  length, crc = _HEADER.unpack(header)
-  if masked_crc32c(header[:8]) != crc:
-    raise damaged(path, record, offset, "the checksum of the length does not match")
-  return length
-
-
-class WalkedRecord(NamedTuple):
-  """A record as it lies in its file.
-
-  Attributes:
-    start, end: its first byte and the one behind its last, as its length says; `end` is `start` where that is damaged.
-    data: what it holds; empty where the file ends before.
-    fault: what is wrong with it, if anything.
-  """
-
-  start: int
-  end: int
-  data: bytes
-  fault: UserError | None = None
-
-
-def walk_records(path: str, *, start: int = 0) -> Iterator[WalkedRecord]:
-  """The records of `path` from byte `start` on, both checksums verified.
-
-  It ends at a damaged length, which hides all that follows.
-  """
-  size = files.size(path)
+def read_records(path: str, *, start: int = 0) -> Iterator[bytes]:
+  """Yields the data of each record of `path` from byte `start` on; a `UserError` names the one that is not whole."""
   with files.open_binary(path) as stream:
     stream.seek(start)
+    offset = start
     for record in itertools.count():
       header = stream.read(HEADER_BYTES)
       if not header:
         return
-      try:
-        length = length_at(path, header, record, start)
-      except UserError as error:
-        yield WalkedRecord(start, start, b"", error)
-        return
-      end = start + HEADER_BYTES + length + FOOTER_BYTES
-      if end > size:
-        yield WalkedRecord(start, end, b"", damaged(path, record, start, "the file ends inside the record"))
-        return
-      data, footer = stream.read(length), stream.read(FOOTER_BYTES)
-      whole = _CRC.pack(masked_crc32c(data)) == footer
-      fault = None if whole else damaged(path, record, start, "the checksum of the data does not match")
-      yield WalkedRecord(start, end, data, fault)
-      start = end
-
-
-def read_records(path: str) -> Iterator[bytes]:
-  """Yields the data of each record of `path`; a `UserError` names the one that is damaged or cut."""
-  for record in walk_records(path):
-    if record.fault:
-      raise record.fault
-    yield record.data
+      if len(header) < HEADER_BYTES:
+        raise damaged(path, record, offset, "the file ends inside the header")
+      length, crc = _HEADER.unpack(header)
+      if masked_crc32c(header[:8]) != crc:
+        raise damaged(path, record, offset, "the checksum of the length does not match")
+      body = stream.read(length + FOOTER_BYTES)
+      if len(body) < length + FOOTER_BYTES:
+        raise damaged(path, record, offset, "the file ends inside the record")
+      if _CRC.pack(masked_crc32c(body[:length])) != body[length:]:
+        raise damaged(path, record, offset, "the checksum of the data does not match")
+      yield body[:length]
+      offset += HEADER_BYTES + len(body)

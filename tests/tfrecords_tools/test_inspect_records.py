@@ -194,9 +194,7 @@ def test_listed_files_that_are_not_there_are_named(records, tiny_tokenizer, tmp_
   lost = tmp_path / "train-00001-of-00002.tfrecord"
   lost.unlink()
   there = str(tmp_path / "train-00000-of-00002.tfrecord")
-  assert [str(problem) for problem in inspect_files([there], tiny_tokenizer, validate=True).problems] == [
-    f"{lost}: it is missing"
-  ]
+  assert inspect_files([there], tiny_tokenizer, validate=True).problems == [f"{lost}: it is missing"]
 
 
 def test_mistakes_are_one_message(records, tmp_path):
@@ -217,7 +215,7 @@ def test_a_record_that_is_no_example_is_refused():
     decode_example(b"\x0a\xff\x01nonsense")
 
 
-def test_processes_find_what_one_finds_and_remember_no_record(records, tiny_tokenizer, tmp_path):
+def test_all_problems_are_counted_and_few_kept(records, tiny_tokenizer, tmp_path):
   shutil.copytree(records, tmp_path, dirs_exist_ok=True)
   wrong = tmp_path / "train-00001-of-00002.tfrecord"
   spec = PretrainingSpec(64, 8)
@@ -229,9 +227,6 @@ def test_processes_find_what_one_finds_and_remember_no_record(records, tiny_toke
     writer = TFRecordWriter(stream)
     for record in bad:
       writer.write(record)
-  paths = sorted(map(str, tmp_path.glob("*.tfrecord")))
-  one, two = (inspect_files(paths, tiny_tokenizer, validate=True, num_workers=workers) for workers in (1, 2))
-  assert two.measurements.summary() == one.measurements.summary()
-  assert two.problems == one.problems
-  assert two.num_problems == one.num_problems > len(bad) > len(one.problems)  # All are counted, few are kept.
-  assert {problem.path for problem in one.problems} == {str(wrong)}
+  found = inspect_files(sorted(map(str, tmp_path.glob("*.tfrecord"))), tiny_tokenizer, validate=True)
+  assert found.num_problems > len(bad) > len(found.problems)
+  assert all(problem.startswith(str(wrong)) for problem in found.problems)
