@@ -6,7 +6,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import time
 from typing import Any, NamedTuple
 
@@ -121,22 +120,3 @@ def write_lines(documents: list[list[str]], path: str, *, megabytes: float | Non
           return
       if megabytes is None:
         return
-
-
-def make_records(text: str, *, tokenizer: Any, settings: Any) -> tuple[Any, float]:
-  """Manifest of the records of a file of lines, and the seconds of this processor that they took; they are removed."""
-  from tfrecords_tools.corpus import CorpusOptions
-  from tfrecords_tools.pretraining.create import create_records
-  from tfrecords_tools.pretraining.local import LocalRunner
-
-  with tempfile.TemporaryDirectory(dir=os.path.dirname(text)) as output:
-    begin = time.process_time()
-    manifest = create_records(
-      [text],
-      output,
-      tokenizer=tokenizer,
-      settings=settings,
-      options=CorpusOptions(input_format="lines"),
-      runner=LocalRunner(),
-    )
-    return manifest, time.process_time() - begin

@@ -8,17 +8,14 @@ machines.
 `start_up_seconds` is the command without a text to read: imports and flags.
 
 Two workers against one (claimed: 1.8 times at 100 MB, and never slower) are whole commands by the clock, in turn, best
-against best, so a quiet machine is needed; `by_cpu_time` is what two quiet cores could reach, by the work that both do.
+against best, so a quiet machine is needed.
 
 Example:
   python benchmarks/data_creation.py --input 'corpus/*.txt' --spm_model_file 30k.model
 """
 
-import contextlib
 import functools
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from typing import Any, NamedTuple
@@ -26,9 +23,11 @@ from typing import Any, NamedTuple
 from absl import flags
 import common
 import plain_data_creation
-import psutil
 
 from albert_tf.tokenization import AlbertTokenizer
+from tfrecords_tools.corpus import CorpusOptions
+from tfrecords_tools.pretraining.create import create_records
+from tfrecords_tools.pretraining.local import LocalRunner
 from tfrecords_tools.pretraining.settings import RecordSettings
 
 _CORPUS = common.define_corpus_flags()
@@ -38,9 +37,6 @@ _WORKER_MEGABYTES = flags.DEFINE_list(
   "worker_megabytes", ["3", "30", "100"], "Text for 2 workers against 1; empty leaves it out."
 )
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Repetitions; the best of each side counts.")
-
-_CHILDREN_SECONDS = 1.0  # Looking for them goes through all processes, on a core that two workers would use.
-_COMMAND = [sys.executable, "-m", "tfrecords_tools.create_pretraining_data"]
 
 
 class _Instances(NamedTuple):
@@ -75,52 +71,41 @@ def _time_original(documents: list[list[str]], tokenizer: AlbertTokenizer, direc
 
 
 def _time_ours(text: str, tokenizer: AlbertTokenizer) -> _Instances:
-  manifest, seconds = common.make_records(text, tokenizer=tokenizer, settings=_settings())
-  return _Instances(manifest.num_records("train"), seconds)
+  with tempfile.TemporaryDirectory(dir=os.path.dirname(text)) as output:
+    begin = time.process_time()
+    manifest = create_records(
+      [text],
+      output,
+      tokenizer=tokenizer,
+      settings=_settings(),
+      options=CorpusOptions(input_format="lines"),
+      runner=LocalRunner(),
+    )
+    return _Instances(manifest.num_records("train"), time.process_time() - begin)
 
 
-def _time_workers(text: str, model: str, directory: str, num_workers: int) -> common.Times:
-  """Seconds of the command; of the processor with its workers."""
+def _time_workers(text: str, model: str, directory: str, num_workers: int) -> float:
+  """Seconds of the command by the clock."""
   with tempfile.TemporaryDirectory(dir=directory) as output:
-    begin = time.perf_counter()
-    process = subprocess.Popen(
-      [*_COMMAND, f"--input={text}", "--input_format=lines", f"--spm_model_file={model}"]
-      + [
+    return common.timed(
+      lambda: common.data_tool(
+        "create_pretraining_data",
+        f"--input={text}",
+        "--input_format=lines",
+        f"--spm_model_file={model}",
         f"--output_dir={output}/records",
         f"--dupe_factor={_DUPE_FACTOR.value}",
         "--eval_fraction=0",
         f"--num_workers={num_workers}",
-      ],
-      stdout=subprocess.DEVNULL,
-      stderr=subprocess.DEVNULL,
-    )
-    cpu: dict[int, float] = {}  # Last seen, by process: workers are not the benchmark's to wait for.
-    root = psutil.Process(process.pid)
-    known: list[psutil.Process] = []
-    looked = 0.0
-    while process.poll() is None:
-      if time.perf_counter() - looked > _CHILDREN_SECONDS:
-        with contextlib.suppress(psutil.Error):
-          known, looked = [root, *root.children(recursive=True)], time.perf_counter()
-      for each in known:
-        with contextlib.suppress(psutil.Error):
-          times = each.cpu_times()
-          cpu[each.pid] = times.user + times.system
-      time.sleep(0.1)
-    if process.returncode:
-      raise RuntimeError(f"create_pretraining_data.py ended with status {process.returncode}.")
-    return common.Times(time.perf_counter() - begin, sum(cpu.values()))
+      )
+    ).wall
 
 
 def _time_start_up() -> float:
   """Best seconds of the whole command up to the point where it has read its flags and would open its input."""
-  required = ["--input=text", "--spm_model_file=model", "--output_dir=records"]
-  found = []
-  for _ in range(5 * _ROUNDS.value):
-    begin = time.perf_counter()
-    subprocess.run([*_COMMAND, "--only_check_args", *required], check=True, stdout=subprocess.DEVNULL)
-    found.append(time.perf_counter() - begin)
-  return min(found)
+  required = ("--only_check_args", "--input=text", "--spm_model_file=model", "--output_dir=records")
+  tool = functools.partial(common.data_tool, "create_pretraining_data", *required)
+  return min(common.timed(tool).wall for _ in range(5 * _ROUNDS.value))
 
 
 def benchmark() -> dict[str, Any]:
@@ -155,16 +140,8 @@ def benchmark() -> dict[str, Any]:
 
 def _compare_workers(text: str, model: str, directory: str) -> dict[str, Any]:
   sides = {f"{n}": functools.partial(_time_workers, text, model, directory, n) for n in (1, 2)}
-  found = common.in_turn(sides, _ROUNDS.value)
-  one, two = (common.Times(*map(min, zip(*each, strict=True))) for each in found.values())
-  return {
-    "one_worker_seconds": one.wall,
-    "two_workers_seconds": two.wall,
-    "speed_up": one.wall / two.wall,
-    "one_worker_cpu_seconds": one.cpu,
-    "two_workers_cpu_seconds": two.cpu,
-    "speed_up_by_cpu_time": one.cpu / (two.cpu / 2),
-  }
+  one, two = (min(found) for found in common.in_turn(sides, _ROUNDS.value).values())
+  return {"one_worker_seconds": one, "two_workers_seconds": two, "speed_up": one / two}
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def _own_step() -> bytes:
     use_one_hot_embeddings=_ONE_HOT.value,
   )
   config = config.replace(num_hidden_layers=_LAYERS.value or config.num_hidden_layers)
-  return lower_train_step(config, shape).hlo
+  return lower_train_step(config, shape)
 
 
 def benchmark() -> dict[str, Any]:
