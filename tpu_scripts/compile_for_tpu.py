@@ -81,8 +81,8 @@ def _compile(config: AlbertConfig, shape: StepShape, topology: Topology, python:
   load_tensorflow()
   from albert_tf.planning.lowering import lower_train_step
 
-  lowered = lower_train_step(config, shape, num_replicas=topology.num_cores)
-  return compile_hlo(lowered.hlo, topology.name, num_replicas=topology.num_cores, python=python)
+  hlo = lower_train_step(config, shape, num_replicas=topology.num_cores)
+  return compile_hlo(hlo, topology.name, num_replicas=topology.num_cores, python=python)
 
 
 def main() -> int:

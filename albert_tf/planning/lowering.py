@@ -1,8 +1,8 @@
 """The exact training step of a replica, alone or of many, as XLA's HLO, without running it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops  # No public name: TPUs know them as CrossReplicaSum.
@@ -17,13 +17,6 @@ from albert_tf.planning.estimate import StepShape
 from albert_tf.training.distribution import precision_policy
 from albert_tf.training.settings import StepConfig
 from albert_tf.training.step import TrainStep
-
-
-class LoweredStep(NamedTuple):
-  """One replica's training step, ready for an XLA compiler."""
-
-  hlo: bytes  # A serialized `HloModuleProto`; its arguments are the batch, the weights and the optimizer's state.
-  parameters: int  # Trainable numbers of the model.
 
 
 class _Replica(tf.distribute.ReplicaContext):
@@ -65,13 +58,7 @@ class _ReplicasToCompile(tf.distribute.OneDeviceStrategy):
       return function(*arguments)
 
 
-def lower_train_step(
-  config: AlbertConfig,
-  shape: StepShape,
-  *,
-  num_replicas: int = 1,
-  encoder_options: Mapping[str, Any] | None = None,
-) -> LoweredStep:
+def lower_train_step(config: AlbertConfig, shape: StepShape, *, num_replicas: int = 1) -> bytes:
   """Lowers the step function that training runs: forward, losses, backward, clip, optimizer.
 
   With several replicas the program holds their sums as collectives: of the masked-LM weights, the gradients and the
@@ -81,13 +68,15 @@ def lower_train_step(
     config: the architecture.
     shape: the step of one replica.
     num_replicas: cores that share the update; with 1 the program has no collectives.
-    encoder_options: of `AlbertEncoder`, beside those of `shape`.
+
+  Returns:
+    A serialized `HloModuleProto`; its arguments are the batch, the weights and the optimizer's state.
 
   Raises:
     UserError: this TensorFlow cannot lower it, or the model or the step refuses the settings.
 
   Example:
-    >>> lowered = lower_train_step(AlbertConfig.from_name("base"), StepShape(per_core_batch_size=8))
+    >>> hlo = lower_train_step(AlbertConfig.from_name("base"), StepShape(per_core_batch_size=8))
   """
   if not compat.HOST_XLA:
     raise UserError(
@@ -104,16 +93,14 @@ def lower_train_step(
       "remat": shape.remat,
       "use_one_hot_embeddings": shape.use_one_hot_embeddings,
       "layer_loop": shape.layer_loop,
-      **(encoder_options or {}),
     },
     read_positions_only=True,
     dtype=precision_policy(shape.mixed_precision),
   )
-  variables = named_variables(model)
   step = TrainStep(
     strategy=strategy,
     model=model,
-    optimizer=build_optimizer(OptimizerConfig(name=shape.optimizer), variables),
+    optimizer=build_optimizer(OptimizerConfig(name=shape.optimizer), named_variables(model)),
     config=StepConfig(
       global_batch_size=shape.examples * num_replicas,
       gradient_accumulation_steps=shape.gradient_accumulation_steps,
@@ -121,8 +108,15 @@ def lower_train_step(
     ),
   )
   function = tf.function(partial(strategy.trace, step.on_replica), autograph=False, jit_compile=True)
-  parameters = sum(variable.shape.num_elements() for variable in variables.values())
-  return LoweredStep(_hlo(function, _empty_batch(shape)), parameters)
+  try:
+    return bytes(function.experimental_get_compiler_ir(_empty_batch(shape))(stage="hlo_serialized"))
+  except ValueError as error:
+    if "XlaAllReduce" not in str(error):
+      raise
+    raise UserError(
+      "Many cores together are lowered by a TensorFlow that has XLA's all-reduce for the CPU, such as 2.21. Received: "
+      f"{tf.__version__}, which has not. Use the default stack."
+    ) from error
 
 
 def _empty_batch(shape: StepShape) -> dict[str, tf.Tensor]:
@@ -135,15 +129,3 @@ def _empty_batch(shape: StepShape) -> dict[str, tf.Tensor]:
     "masked_lm_weights": tf.zeros(predictions, tf.float32),
     "sentence_order_labels": tf.zeros([shape.examples], tf.int32),
   }
-
-
-def _hlo(function: Any, batch: Mapping[str, tf.Tensor]) -> bytes:
-  try:
-    return function.experimental_get_compiler_ir(batch)(stage="hlo_serialized")
-  except ValueError as error:
-    if "XlaAllReduce" not in str(error):
-      raise
-    raise UserError(
-      "Many cores together are lowered by a TensorFlow that has XLA's all-reduce for the CPU, such as 2.21. Received: "
-      f"{tf.__version__}, which has not. Use the default stack."
-    ) from error

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from albert_tf.errors import UserError
 from albert_tf.planning import tpu_compiler_worker as worker
@@ -34,13 +34,7 @@ class CompiledStep(NamedTuple):
 
 
 def compile_hlo(
-  hlo: bytes,
-  topology: str = "v3:2x2",
-  *,
-  num_replicas: int = 1,
-  python: str = "",
-  libtpu_flags: str = "",
-  timeout_seconds: float = 3600.0,
+  hlo: bytes, topology: str = "v3:2x2", *, num_replicas: int = 1, python: str = "", libtpu_flags: str = ""
 ) -> CompiledStep:
   """Compiles the program of one core, or of many together, for a TPU topology, in a child process.
 
@@ -50,82 +44,61 @@ def compile_hlo(
     num_replicas: cores of the topology that run it together, as many as it was lowered for.
     python: an interpreter with jax and libtpu; default: this one.
     libtpu_flags: for LIBTPU_INIT_ARGS.
-    timeout_seconds: after which to give up.
 
   Raises:
-    UserError: jax or libtpu is missing, an unknown topology, a program that the compiler refuses for another
-      reason than memory, a crash of the compiler, or no answer in time.
+    UserError: jax or libtpu is missing, or the compiler refuses the program for another reason than memory, or crashes.
 
   Example:
-    >>> compile_hlo(lowered.hlo, "v5e:2x2").required_bytes
+    >>> compile_hlo(lower_train_step(config, shape), "v5e:2x2").required_bytes
   """
+  # TPU_LOAD_LIBRARY=0 is for a TensorFlow with TPU kernels on a machine without a TPU.
+  unwanted = ("JAX_PLATFORMS", "PYTHONPATH", "TPU_LOAD_LIBRARY")
+  environment = {key: value for key, value in os.environ.items() if key not in unwanted} | worker.ENVIRONMENT
+  if libtpu_flags:
+    environment["LIBTPU_INIT_ARGS"] = f"{environment.get('LIBTPU_INIT_ARGS', '')} {libtpu_flags}".strip()
+  python = python or sys.executable
   with tempfile.TemporaryDirectory() as folder:
     step, result, text = (pathlib.Path(folder, name) for name in ("step.hlo", "result.json", "program.txt"))
     step.write_bytes(hlo)
-    command = [python or sys.executable, worker.__file__]
-    command += [str(step), topology, str(num_replicas), str(result), str(text)]
-    output = _run(command, timeout_seconds, libtpu_flags)
-    if not result.exists():
-      raise UserError(
-        f"The TPU compiler must answer. Received: it ended without one for {topology}; its last words: "
-        f"{output[-1500:].strip()!r}. Try a smaller batch or another topology."
-      )
-    answer = json.loads(result.read_text(encoding="utf-8"))
-    program = text.read_text(encoding="utf-8") if text.exists() else ""
-  return _compiled_step(answer, topology, program, python)
-
-
-def _run(command: list[str], timeout_seconds: float, libtpu_flags: str = "") -> str:
-  """Everything that the child printed."""
-  # TPU_LOAD_LIBRARY=0 is for a TensorFlow with TPU kernels on a machine without a TPU.
-  unwanted = ("JAX_PLATFORMS", "PYTHONPATH", "TPU_LOAD_LIBRARY")
-  environment = {key: value for key, value in os.environ.items() if key not in unwanted}
-  if libtpu_flags:
-    environment["LIBTPU_INIT_ARGS"] = f"{environment.get('LIBTPU_INIT_ARGS', '')} {libtpu_flags}".strip()
-  try:
     done = subprocess.run(
-      command,
-      env={**environment, **worker.ENVIRONMENT},
+      [python, worker.__file__, str(step), topology, str(num_replicas), str(result), str(text)],
+      env=environment,
       stdout=subprocess.PIPE,
       stderr=subprocess.STDOUT,
-      timeout=timeout_seconds,
       check=False,
     )
-  except subprocess.TimeoutExpired as error:
-    raise UserError(
-      f"The TPU compiler must answer within {timeout_seconds:.0f} s. Received: no answer. Allow more time, or "
-      "try a smaller model."
-    ) from error
-  except OSError as error:
-    raise UserError(f"The interpreter must be a Python. Received: {command[0]} ({error}).") from error
-  return done.stdout.decode(errors="replace")
+    if not result.exists():
+      last_words = done.stdout.decode(errors="replace")[-1500:].strip()
+      raise UserError(
+        f"The TPU compiler must answer. Received: it ended without one for {topology}; its last words: "
+        f"{last_words!r}. Try a smaller batch or another topology."
+      )
+    answer = json.loads(result.read_text(encoding="utf-8"))
+    if "error" in answer:
+      return _refusal(answer["error"], answer["message"], topology, python)
+    required = (
+      answer["temporary_bytes"]
+      + answer["argument_bytes"]
+      + answer.pop("output_bytes")
+      - answer["alias_bytes"]
+    )
+    return CompiledStep(
+      fits=True, required_bytes=required, program=text.read_text(encoding="utf-8"), **answer
+    )
 
 
-def _compiled_step(answer: dict[str, Any], topology: str, program: str, python: str) -> CompiledStep:
-  fault, message = answer.pop("error", None), answer.pop("message", "")
-  if fault == worker.MISSING:
+def _refusal(error: str, message: str, topology: str, python: str) -> CompiledStep:
+  """Of a program that needs too much memory how much; of anything else the error."""
+  if error == worker.MISSING:
     raise UserError(
-      f"The TPU compiler needs jax and libtpu. Received: {message} in {python or sys.executable}. Install "
+      f"The TPU compiler needs jax and libtpu. Received: {message} in {python}. Install "
       'albert-tf[tpu-compile] (pip install -e ".[tpu-compile]"), or name an interpreter that has them.'
     )
-  if fault == worker.REFUSED_TOPOLOGY:
+  short = _OUT_OF_MEMORY.search(message)
+  if short is None:
     raise UserError(
-      f"The topology must be one that libtpu knows. Received: {topology!r} ({_first_line(message)}). "
-      "Use a name such as v3:2x2, v4:2x2x1, v5e:2x2, v5p:2x2x1 or v6e:2x2."
+      f"The program must compile for {topology}. Received: {message[:1500]}. Try another topology or batch."
     )
-  if fault == worker.REFUSED_PROGRAM:
-    short = _OUT_OF_MEMORY.search(message)
-    if short is None:
-      raise UserError(
-        f"The program must compile for {topology}. Received: {message[:1500]}. Try another topology or batch."
-      )
-    used, capacity, missing = (int(float(short[i] or 0) * _UNITS[short[i + 1] or ""]) for i in (1, 3, 5))
-    missing = max(missing, used - capacity, 1)  # The first two are rounded; the third is not always there.
-    return CompiledStep(fits=False, required_bytes=capacity + missing, missing_bytes=missing)
-  output_bytes = answer.pop("output_bytes")
-  required = answer["temporary_bytes"] + answer["argument_bytes"] + output_bytes - answer["alias_bytes"]
-  return CompiledStep(fits=True, required_bytes=required, program=program, **answer)
-
-
-def _first_line(message: str) -> str:
-  return message.strip().splitlines()[0][:300] if message.strip() else "no reason given"
+  used, capacity, missing = (int(float(short[i] or 0) * _UNITS[short[i + 1] or ""]) for i in (1, 3, 5))
+  missing = max(missing, used - capacity, 1)  # The first two are rounded; the third is not always there.
+  return CompiledStep(fits=False, required_bytes=capacity + missing, missing_bytes=missing)

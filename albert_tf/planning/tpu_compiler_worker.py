@@ -8,11 +8,12 @@ the compiler is a result too.
 from collections.abc import Sequence
 import json
 import os
+import pathlib
 import sys
 import time
 from typing import Any
 
-MISSING, REFUSED_TOPOLOGY, REFUSED_PROGRAM = "missing", "topology", "program"
+MISSING, REFUSED = "missing", "refused"
 # Without the first three libtpu asks Google Cloud's metadata server which machine this is; without the last it takes a
 # lock as if it were to use a TPU, and of two compilers at a time one fails.
 ENVIRONMENT = {
@@ -51,13 +52,12 @@ def _compile(hlo: bytes, devices: Sequence[Any]) -> tuple[dict[str, Any], str]:
   from jaxlib import _jax
   import numpy as np
 
-  module = _module(hlo)
   options = compiler.get_compile_options(
     num_replicas=len(devices),
     num_partitions=1,
     device_assignment=np.array([[device.id] for device in devices]),
   )
-  started = time.perf_counter()
+  module, started = _module(hlo), time.perf_counter()
   executable = devices[0].client.compile(module, _jax.DeviceList(tuple(devices)), options)
   seconds = time.perf_counter() - started
   memory = executable.get_compiled_memory_stats()
@@ -70,32 +70,21 @@ def _compile(hlo: bytes, devices: Sequence[Any]) -> tuple[dict[str, Any], str]:
   }, executable.hlo_modules()[0].to_string()
 
 
-def _answer(hlo_path: str, topology_name: str, replicas: int, program_path: str) -> dict[str, Any]:
+def main(hlo_path: str, topology_name: str, replicas: str, result_path: str, program_path: str) -> None:
   os.environ.update(ENVIRONMENT)
   try:
     from jax.experimental import topologies
     import libtpu  # noqa: F401  The compiler itself.
-  except ImportError as error:
-    return {"error": MISSING, "message": str(error)}
-  try:
+
+    hlo = pathlib.Path(hlo_path).read_bytes()
     topology = topologies.get_topology_desc(platform="tpu", topology_name=topology_name)
+    answer, program = _compile(hlo, topology.devices[: int(replicas)])
+    pathlib.Path(program_path).write_text(program, encoding="utf-8")
+  except ImportError as error:
+    answer = {"error": MISSING, "message": str(error)}
   except Exception as error:  # Whatever it raises, the answer is that it cannot.
-    return {"error": REFUSED_TOPOLOGY, "message": str(error)}
-  with open(hlo_path, "rb") as file:
-    hlo = file.read()
-  try:
-    result, program = _compile(hlo, topology.devices[:replicas])
-  except Exception as error:
-    return {"error": REFUSED_PROGRAM, "message": str(error)}
-  with open(program_path, "w", encoding="utf-8") as file:
-    file.write(program)
-  return result
-
-
-def main(hlo_path: str, topology_name: str, replicas: str, result_path: str, program_path: str) -> None:
-  answer = _answer(hlo_path, topology_name, int(replicas), program_path)
-  with open(result_path, "w", encoding="utf-8") as file:
-    json.dump(answer, file)
+    answer = {"error": REFUSED, "message": str(error)}
+  pathlib.Path(result_path).write_text(json.dumps(answer), encoding="utf-8")
 
 
 if __name__ == "__main__":
