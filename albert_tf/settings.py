@@ -4,8 +4,9 @@
 them. A leaf: it imports nothing of ours but `errors`, and no TensorFlow.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
+import operator
 import types
 import typing
 from typing import Any, Self
@@ -37,42 +38,39 @@ def setting(
     flag: the name of its flag where that differs from the field's; "" for a field without one.
     aliases: further names of the flag.
   """
-  bounds = {"minimum": minimum, "maximum": maximum, "above": above, "below": below, "choices": choices}
-  metadata = {"help": help, "flag": flag, "aliases": tuple(aliases), **bounds}
+  bounds = {"minimum": minimum, "above": above, "maximum": maximum, "below": below}
+  metadata = {"help": help, "flag": flag, "aliases": tuple(aliases), "choices": choices, **bounds}
   return dataclasses.field(default=default, default_factory=default_factory, metadata=metadata)
 
 
-class Field(typing.NamedTuple):
-  """What is known of one field.
+_BOUNDS = {
+  "minimum": ("at least", operator.ge),
+  "above": ("above", operator.gt),
+  "maximum": ("at most", operator.le),
+  "below": ("below", operator.lt),
+}
 
-  Attributes:
-    name: in the class.
-    flag: the name of its flag; "" for none.
-    type: without None, such as `int`, `tuple[str, ...]` or a `Settings` class.
-    optional: whether None is allowed.
-    choices: the only values, or None.
-    default: `dataclasses.MISSING` where there is none.
-    metadata: what `setting` was given; empty for a plain field.
-  """
+
+class Field(typing.NamedTuple):
+  """What is known of one field."""
 
   name: str
-  flag: str
-  type: Any
-  optional: bool
+  flag: str  # "": it has none.
+  type: Any  # Without None, such as `int`, `tuple[str, ...]` or a `Settings` class.
+  optional: bool  # Whether None is allowed.
   choices: tuple[Any, ...] | None
-  default: Any
-  metadata: Mapping[str, Any]
+  default: Any  # `dataclasses.MISSING` where there is none.
+  metadata: Mapping[str, Any]  # What `setting` was given; empty for a plain field.
 
   @property
   def bounds(self) -> str:
     """The bounds in words, such as "at least 1"; empty for none."""
-    words = {"minimum": "at least", "above": "above", "maximum": "at most", "below": "below"}
-    given = [
-      f"{word} {self.metadata[key]}"
-      for key, word in words.items()
-      if self.metadata and self.metadata[key] is not None
-    ]
-    return " and ".join(given)
+    return " and ".join(f"{words} {bound}" for words, _, bound in self.given_bounds())
+
+  def given_bounds(self) -> list[tuple[str, Callable[[Any, Any], bool], float]]:
+    """Words, comparison and value of each bound."""
+    values = ((*_BOUNDS[name], self.metadata.get(name)) for name in _BOUNDS)
+    return [(words, holds, bound) for words, holds, bound in values if bound is not None]
 
 
 def fields_of(cls: type) -> list[Field]:
@@ -82,21 +80,15 @@ def fields_of(cls: type) -> list[Field]:
 
 
 def _describe(field: Any, hint: Any) -> Field:
-  parts = (
-    typing.get_args(hint)
-    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
-    else ()
-  )
-  optional = type(None) in parts
-  if optional:
-    others = [part for part in parts if part is not type(None)]
-    hint = others[0] if len(others) == 1 else Any
+  is_union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
+  others = [part for part in typing.get_args(hint) if part is not type(None)] if is_union else [hint]
+  optional = is_union and len(others) < len(typing.get_args(hint))
+  hint = others[0] if len(others) == 1 else Any
   choices = field.metadata.get("choices")
   if typing.get_origin(hint) is typing.Literal:
     choices, hint = typing.get_args(hint), type(typing.get_args(hint)[0])
-  default = field.default
-  if field.default_factory is not dataclasses.MISSING:
-    default = field.default_factory()
+  has_factory = field.default_factory is not dataclasses.MISSING
+  default = field.default_factory() if has_factory else field.default
   flag = field.metadata.get("flag")
   if flag is None:
     flag = field.name if field.metadata else ""
@@ -144,16 +136,10 @@ class Settings:
 
 
 def _parsed(field: Field, value: Any, source: str) -> Any:
-  if isinstance(value, Mapping) and isinstance(field.type, type) and hasattr(field.type, "from_dict"):
-    is_settings = issubclass(field.type, Settings)
-    return (
-      field.type.from_dict(value, source=f"{field.name} in {source}")
-      if is_settings
-      else field.type.from_dict(value)
-    )
-  if isinstance(value, list) and typing.get_origin(field.type) is tuple:
-    return tuple(value)
-  return value
+  if isinstance(value, Mapping) and hasattr(field.type, "from_dict"):
+    named = {"source": f"{field.name} in {source}"} if issubclass(field.type, Settings) else {}
+    return field.type.from_dict(value, **named)
+  return tuple(value) if isinstance(value, list) and typing.get_origin(field.type) is tuple else value
 
 
 def _plain(value: Any) -> Any:
@@ -173,20 +159,8 @@ def _check(field: Field, value: Any) -> None:
   kinds = {int: (int,), float: (int, float), bool: (bool,), str: (str,)}.get(field.type)
   if kinds and (not isinstance(value, kinds) or (isinstance(value, bool) and field.type is not bool)):
     raise UserError(f"{name} must be of the type {field.type.__name__}. Received: {value!r}.")
-  if field.choices is not None:
-    if value not in field.choices:
-      raise UserError(f"{name} must be one of {', '.join(map(str, field.choices))}. Received: {value!r}.")
-    return
-  if not field.bounds:
-    return
-  tests = {
-    "minimum": lambda v, bound: v >= bound,
-    "above": lambda v, bound: v > bound,
-    "maximum": lambda v, bound: v <= bound,
-    "below": lambda v, bound: v < bound,
-  }
+  if field.choices is not None and value not in field.choices:
+    raise UserError(f"{name} must be one of {', '.join(map(str, field.choices))}. Received: {value!r}.")
   for item in value if isinstance(value, tuple) else (value,):
-    if not all(
-      test(item, field.metadata[key]) for key, test in tests.items() if field.metadata[key] is not None
-    ):
+    if not all(holds(item, bound) for _, holds, bound in field.given_bounds()):
       raise UserError(f"{name} must be {field.bounds}. Received: {item}.")

@@ -23,22 +23,16 @@ import common
 from tpu.final_schedule import Scheduled, dump_flags, final_schedule
 from tpu.program_text import estimated_cycles
 
-from albert_tf.configs import AlbertConfig, named_sizes
+from albert_tf import commands
+from albert_tf.configs import ModelChoice
 from albert_tf.errors import UserError
 from albert_tf.planning.chips import parse_topology
 from albert_tf.planning.estimate import StepShape
 from albert_tf.planning.lowering import lower_train_step
 from albert_tf.planning.tpu_compiler import compile_hlo
 
-_SIZE = flags.DEFINE_enum("size", "base", named_sizes(), "The model.")
-_LAYERS = flags.DEFINE_integer("num_hidden_layers", None, "Instead of the size's.", lower_bound=1)
-_BATCH_SIZE = flags.DEFINE_integer("per_core_batch_size", 8, "Examples of a core.", lower_bound=1)
-_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Tokens of an example.", lower_bound=1)
-_PREDICTIONS = flags.DEFINE_integer(
-  "max_predictions_per_seq", 77, "Masked tokens of an example.", lower_bound=1
-)
-_ONE_HOT = flags.DEFINE_bool("use_one_hot_embeddings", False, "Look-ups as products.")
-_REMAT = flags.DEFINE_bool("remat", False, "Compute activations again for the gradient.")
+commands.define_flags(ModelChoice, size="base")
+commands.define_flags(StepShape, per_core_batch_size=8, max_predictions_per_seq=77)
 _HLO = flags.DEFINE_string("hlo", "", "Another program instead, such as tpu/lower_model_garden.py writes.")
 _TOPOLOGIES = flags.DEFINE_list("topology", ["v3:2x2"], "Chips and shapes, with commas.")
 _CSV = flags.DEFINE_string("csv", "", "File for every instruction.")
@@ -100,26 +94,13 @@ def measure(topology: str, hlo: bytes) -> tuple[dict[str, Any], tuple[Scheduled,
   }, schedule.instructions
 
 
-def _own_step() -> bytes:
-  config = AlbertConfig.from_name(_SIZE.value)
-  shape = StepShape(
-    per_core_batch_size=_BATCH_SIZE.value,
-    max_seq_length=_MAX_SEQ_LENGTH.value,
-    max_predictions_per_seq=_PREDICTIONS.value,
-    remat=_REMAT.value,
-    use_one_hot_embeddings=_ONE_HOT.value,
-  )
-  config = config.replace(num_hidden_layers=_LAYERS.value or config.num_hidden_layers)
-  return lower_train_step(config, shape)
-
-
 def benchmark() -> dict[str, Any]:
   if _HLO.value:
     path = pathlib.Path(_HLO.value)
     program, hlo = {"hlo": path.name}, path.read_bytes()
   else:
-    shown = (_SIZE, _LAYERS, _BATCH_SIZE, _MAX_SEQ_LENGTH, _PREDICTIONS, _ONE_HOT, _REMAT)
-    program, hlo = {flag.name: str(flag.value) for flag in shown}, _own_step()
+    model, shape = commands.from_flags(ModelChoice), commands.from_flags(StepShape)
+    program, hlo = {**model.to_dict(), **shape.to_dict()}, lower_train_step(model.config(), shape)
   found = {topology: measure(topology, hlo) for topology in _TOPOLOGIES.value}
   if _CSV.value:
     with open(_CSV.value, "w", newline="", encoding="utf-8") as stream:

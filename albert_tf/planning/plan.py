@@ -1,5 +1,6 @@
 """Will the step fit, how long does the run take: the answer for one model, one step and one slice."""
 
+import bisect
 from collections.abc import Mapping
 import dataclasses
 from typing import Any
@@ -69,14 +70,12 @@ def fewest_micro_batches(config: AlbertConfig, shape: StepShape, chip: Chip) -> 
 
 def largest_batch(config: AlbertConfig, shape: StepShape, chip: Chip) -> int:
   """The largest micro-batch of a core that fits by formula; 0 where not even one example does."""
-  low, high = 0, _LARGEST_BATCH
-  while high - low > 1:
-    middle = (low + high) // 2
-    if fits_by_formula(config, dataclasses.replace(shape, per_core_batch_size=middle), chip):
-      low = middle
-    else:
-      high = middle
-  return low
+  sizes = range(1, _LARGEST_BATCH)
+  return bisect.bisect_left(
+    sizes,
+    True,
+    key=lambda size: not fits_by_formula(config, dataclasses.replace(shape, per_core_batch_size=size), chip),
+  )
 
 
 def step_seconds(config: AlbertConfig, shape: StepShape, topology: Topology) -> tuple[float, float, float]:
@@ -87,20 +86,14 @@ def step_seconds(config: AlbertConfig, shape: StepShape, topology: Topology) -> 
   """
   chip = topology.chip
   gradients = trainable_parameters(config) * _ALL_REDUCE_ITEM_BYTES[shape.all_reduce_dtype]
-  at_least = estimate_step(config, shape, chip).cycles / chip.clock_hz + topology.all_reduce_seconds(
-    gradients
+  at_least = estimate_step(config, shape, chip).cycles / chip.clock_hz
+  at_least += topology.all_reduce_seconds(gradients)
+  flops = training_flops_per_example(
+    config, max_seq_length=shape.max_seq_length, max_predictions_per_seq=shape.max_predictions_per_seq
   )
-  at_peak = shape.examples * _flops_per_example(config, shape) / chip.peak_flops
+  at_peak = shape.examples * flops / chip.peak_flops
   low, high = (max(at_least, at_peak / utilization) for utilization in reversed(PUBLISHED_UTILIZATION))
   return at_least, low, high
-
-
-def _flops_per_example(config: AlbertConfig, shape: StepShape) -> float:
-  return training_flops_per_example(
-    config,
-    max_seq_length=shape.max_seq_length,
-    max_predictions_per_seq=shape.max_predictions_per_seq,
-  )
 
 
 def plan_run(
@@ -127,11 +120,13 @@ def plan_run(
     `largest_batch` and what was asked. Of each pair under `time` the first is from and the second to what is likely.
   """
   chip = topology.chip
-  estimate = estimate_step(config, shape, chip)
-  fits = compiled.fits if compiled else estimate.required_bytes <= chip.hbm_bytes
-  required = compiled.required_bytes if compiled else estimate.required_bytes
+  required = (compiled or estimate_step(config, shape, chip)).required_bytes
+  fits = compiled.fits if compiled else required <= chip.hbm_bytes
   examples = shape.examples * topology.num_cores
-  with_remat = dataclasses.replace(shape, remat=True)
+  largest = {
+    name: largest_batch(config, dataclasses.replace(shape, remat=name == "remat"), chip)
+    for name in ("plain", "remat")
+  }
   answer: dict[str, Any] = {
     "topology": {
       "name": topology.name,
@@ -151,10 +146,7 @@ def plan_run(
     },
     "time": None,
     "alternatives": [] if fits else _alternatives(config, shape, chip),
-    "largest_batch": {
-      "plain": largest_batch(config, dataclasses.replace(shape, remat=False), chip),
-      "remat": largest_batch(config, with_remat, chip),
-    },
+    "largest_batch": largest,
     "compile_seconds": compiled.compile_seconds if compiled else None,
   }
   if fits:
@@ -189,10 +181,6 @@ def _alternatives(config: AlbertConfig, shape: StepShape, chip: Chip) -> list[di
   return [{"flags": flags, "required_bytes": required} for flags, required in found.items()]
 
 
-def _gib(num_bytes: float) -> str:
-  return f"{num_bytes / GIB:.2f}"
-
-
 def _duration(hours: float) -> str:
   return f"{hours:.3g} hours" if hours < 48 else f"{hours / 24:.3g} days"
 
@@ -215,15 +203,17 @@ def describe(answer: Mapping[str, Any]) -> str:
   error = memory["relative_error"] or 0
   about = f" ± {100 * error:.0f}%" if error else ""
   required, available = memory["required_bytes"], memory["available_bytes"]
-  needs = f"{_gib(required)} GiB{about} of {_gib(available)} GiB a core"
+  needs = f"{required / GIB:.2f} GiB{about} of {available / GIB:.2f} GiB a core"
   if answer["fits"]:
     lines.append(f"It fits: {needs} [{memory['by']}]")
     if required * (1 + error) > available:
       lines.append("That is within its error: let the compiler check it, or leave more memory free.")
   else:
-    lines.append(f"It does NOT fit: {needs}, {_gib(memory['missing_bytes'])} GiB too much [{memory['by']}]")
+    lines.append(
+      f"It does NOT fit: {needs}, {memory['missing_bytes'] / GIB:.2f} GiB too much [{memory['by']}]"
+    )
   for option in answer["alternatives"]:
-    lines.append(f"with {option['flags']}: {_gib(option['required_bytes'])} GiB, fits [formula]")
+    lines.append(f"with {option['flags']}: {option['required_bytes'] / GIB:.2f} GiB, fits [formula]")
   if time:
     low, high = (100 * share for share in PUBLISHED_UTILIZATION)
     seconds, hours = time["step_seconds_likely"], time["hours_likely"]

@@ -14,7 +14,6 @@ from albert_tf.studies.study import (
   SHARED,
   SOP,
   UNSHARED,
-  Arm,
   Study,
   arm,
 )
@@ -104,37 +103,26 @@ SHARING = Study(
   ),
 )  # fmt: skip
 
-_DEPTHS: Mapping[int, float] = {1: 52.9, 3: 71.2, 6: 77.2, 12: 81.5, 24: 82.1, 48: 81.8}
-_LAPTOP_DEPTHS = (1, 2, 4, 8)
-
-
-def _depth_arms() -> tuple[Arm, ...]:
-  """Each begins with the weights of the depth before (appendix A.1)."""
-  arms = []
-  for depth in sorted({*_DEPTHS, *_LAPTOP_DEPTHS}):
-    scales = {"paper": tuple(_DEPTHS), "laptop": _LAPTOP_DEPTHS}
-    mine = tuple(scale for scale, depths in scales.items() if depth in depths)
-    shallower = [other for other in scales[mine[0]] if other < depth]  # Of both scales only the first depth.
-    arms.append(
-      arm(
-        f"layers_{depth}",
-        "1 layer" if depth == 1 else f"{depth} layers",
-        f"--num_hidden_layers={depth}",
-        after=f"layers_{shallower[-1]}" if shallower else "",
-        scales=mine,
-        paper={"parameters": "18M", "average": _DEPTHS[depth]} if depth in _DEPTHS else {},
-      )
-    )
-  return tuple(arms)
-
-
 DEPTH = Study(
   name="depth",
   title="Depth",
   paper="table 11",
   question="How many times can one block be applied before another application no longer helps?",
-  arms=_depth_arms(),
-)
+  # Each begins with the weights of the depth before (appendix A.1).
+  arms=(
+    arm("layers_1", "1 layer", "--num_hidden_layers=1", paper={"parameters": "18M", "average": 52.9}),
+    *(
+      arm(f"layers_{depth}", f"{depth} layers", f"--num_hidden_layers={depth}", after=f"layers_{shallower}",
+           scales=("paper",), paper={"parameters": "18M", "average": average})
+      for shallower, depth, average in ((1, 3, 71.2), (3, 6, 77.2), (6, 12, 81.5), (12, 24, 82.1), (24, 48, 81.8))
+    ),
+    *(
+      arm(f"layers_{depth}", f"{depth} layers", f"--num_hidden_layers={depth}", after=f"layers_{depth // 2}",
+           scales=("laptop",))
+      for depth in (2, 4, 8)
+    ),
+  ),
+)  # fmt: skip
 
 WIDTH = Study(
   name="width",
