@@ -20,26 +20,18 @@ class TaskKind(NamedTuple):
   Attributes:
     model: the model's class, with its module.
     export_kind: the kind of SavedModel, `export_saved_model.py --model`; `serving/signatures/` has its file.
-    command: the script of `tpu_scripts/` that trains it.
   """
 
   model: str
   export_kind: str
-  command: str
 
 
 TASK_KINDS: Mapping[str, TaskKind] = {
-  "classification": TaskKind("albert_tf.models.tasks.AlbertClassifier", "classifier", "run_glue.py"),
-  "regression": TaskKind("albert_tf.models.tasks.AlbertClassifier", "classifier", "run_glue.py"),
-  "question_answering": TaskKind(
-    "albert_tf.models.tasks.AlbertQuestionAnswering", "question_answering", "run_squad.py"
-  ),
-  "multiple_choice": TaskKind(
-    "albert_tf.models.tasks.AlbertMultipleChoice", "multiple_choice", "run_race.py"
-  ),
-  "token_classification": TaskKind(
-    "albert_tf.models.tasks.AlbertTagger", "token_classification", "run_tagging.py"
-  ),
+  "classification": TaskKind("albert_tf.models.tasks.AlbertClassifier", "classifier"),
+  "regression": TaskKind("albert_tf.models.tasks.AlbertClassifier", "classifier"),
+  "question_answering": TaskKind("albert_tf.models.tasks.AlbertQuestionAnswering", "question_answering"),
+  "multiple_choice": TaskKind("albert_tf.models.tasks.AlbertMultipleChoice", "multiple_choice"),
+  "token_classification": TaskKind("albert_tf.models.tasks.AlbertTagger", "token_classification"),
 }
 
 # What can be served: two kinds straight from pretraining, the others from a fine-tuned run.
@@ -123,10 +115,9 @@ class TaskSpec(Settings):
     """
     path = os.path.join(directory, TASK_FILE)
     if not files.exists(path):
-      commands = dict.fromkeys(kind.command for kind in TASK_KINDS.values())
       raise UserError(
-        f"A fine-tuned run directory holds {TASK_FILE}. Received: {directory}, which has none. "
-        f"Name the --output_dir of {', '.join(commands)}."
+        f"A fine-tuned run directory holds {TASK_FILE}. Received: {directory}, which has none. Name the "
+        "--output_dir of run_glue.py or of another fine-tuning command."
       )
     with files.open_binary(path) as stream:
       return cls.from_dict(json.load(stream), source=path)

@@ -61,15 +61,11 @@ def test_every_format_gives_the_same_task(tmp_path, suffix):
 
 
 def test_rows_are_held_out_where_no_evaluation_is_named(tmp_path):
-  rows = [{"text": f"the sky {i}", "label": "ab"[i % 2]} for i in range(20)]
-  path = write(tmp_path / "train.tsv", rows)
-  tasks = [
-    TableTask({"train": path}, columns=TableColumns(texts=("text",), label="label"), tokenizer=tokenizer())
-    for _ in range(2)
-  ]
-  assert [(len(t.features("train")), len(t.features("eval"))) for t in tasks] == [(18, 2)] * 2
-  first, second = ([row["input_ids"].tolist() for row in t.features("eval").rows] for t in tasks)
-  assert first == second
+  path = write(tmp_path / "train.tsv", [{"text": f"the sky {i}", "label": "ab"[i % 2]} for i in range(20)])
+  task = TableTask(
+    {"train": path}, columns=TableColumns(texts=("text",), label="label"), tokenizer=tokenizer()
+  )
+  assert (len(task.features("train")), len(task.features("eval"))) == (18, 2)
 
 
 @pytest.mark.parametrize(
