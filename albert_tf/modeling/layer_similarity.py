@@ -1,5 +1,6 @@
 """How far a layer moves its input: the figure with which the paper argues that shared layers are stable."""
 
+import math
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -43,4 +44,4 @@ def layer_similarity(x_in: tf.Tensor, x_out: tf.Tensor, mask: tf.Tensor) -> Laye
   def mean(values: tf.Tensor) -> tf.Tensor:
     return tf.math.divide_no_nan(tf.reduce_sum(values * mask, axis=[-2, -1]), count)
 
-  return LayerSimilarity(mean(distance), mean(angle * (180.0 / 3.141592653589793)))
+  return LayerSimilarity(mean(distance), mean(angle * (180.0 / math.pi)))

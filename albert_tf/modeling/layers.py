@@ -96,9 +96,6 @@ class LayerNorm(keras.layers.Layer):
     scale = self.gamma * tf.math.rsqrt(variance + self.epsilon)
     return x * scale + (self.beta - mean * scale)
 
-  def compute_output_shape(self, input_shape: Any) -> Any:
-    return input_shape
-
   def checkpoint_items(self) -> dict[str, Any]:
     return {"beta": self.beta, "gamma": self.gamma}
 
@@ -229,9 +226,6 @@ class Dense(keras.layers.Layer):
 
   def _plus_bias(self, y: tf.Tensor) -> tf.Tensor:
     return y if self.bias is None else tf.nn.bias_add(y, tf.cast(self.bias, self.compute_dtype))
-
-  def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
-    return (*input_shape[:-1], self.units)
 
   def checkpoint_items(self) -> dict[str, Any]:
     items = {"kernel": self.kernel} | ({"bias": self.bias} if self.bias is not None else {})

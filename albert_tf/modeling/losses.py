@@ -7,23 +7,15 @@ from typing import NamedTuple
 import tensorflow as tf
 
 
-class MaskedLmSums(NamedTuple):
-  """Sums over the predictions of a (part of a) batch; float32 scalars."""
+class LossSums(NamedTuple):
+  """Sums over the predictions, or the examples, of a (part of a) batch; float32 scalars."""
 
   loss: tf.Tensor
   correct: tf.Tensor
-  weight: tf.Tensor
+  weight: tf.Tensor  # The number of those that count.
 
 
-class SentenceOrderSums(NamedTuple):
-  """Sums over the examples of a (part of a) batch; float32 scalars."""
-
-  loss: tf.Tensor
-  correct: tf.Tensor
-  count: tf.Tensor
-
-
-def masked_lm_sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> MaskedLmSums:
+def masked_lm_sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSums:
   r"""$\sum w \cdot (-\log \mathrm{softmax}(\text{logits})[\text{label}])$ and its company.
 
   Args:
@@ -38,7 +30,7 @@ def masked_lm_sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> 
     tf.reshape(tf.cast(logits, tf.float32), [-1, logits.shape[-1]]), tf.reshape(labels, [-1])
   )
   weights = tf.reshape(tf.cast(weights, tf.float32), [-1])
-  return MaskedLmSums(
+  return LossSums(
     loss=tf.reduce_sum(weights * losses),
     correct=tf.reduce_sum(weights * correct),
     weight=tf.reduce_sum(weights),
@@ -72,7 +64,7 @@ def _cross_entropy(
 
 def sentence_order_sums(
   logits: tf.Tensor, labels: tf.Tensor, example_weights: tf.Tensor | None = None
-) -> SentenceOrderSums:
+) -> LossSums:
   """Cross-entropy sum of the sentence labels: 0 = in order, 1 = swapped, or from another document (NSP).
 
   Args:
@@ -85,15 +77,15 @@ def sentence_order_sums(
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=tf.cast(logits, tf.float32))
   weights = tf.ones_like(losses) if example_weights is None else tf.cast(example_weights, tf.float32)
   correct = tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=labels.dtype), labels), tf.float32)
-  return SentenceOrderSums(
+  return LossSums(
     loss=tf.reduce_sum(weights * losses),
     correct=tf.reduce_sum(weights * correct),
-    count=tf.reduce_sum(weights),
+    weight=tf.reduce_sum(weights),
   )
 
 
 def mean_metrics(
-  masked_lm: MaskedLmSums, sentence: SentenceOrderSums, sentence_task: str = "sentence_order"
+  masked_lm: LossSums, sentence: LossSums, sentence_task: str = "sentence_order"
 ) -> dict[str, float]:
   """Means over predictions and examples, by the names of metrics.jsonl; 0 where there are none.
 
@@ -101,14 +93,10 @@ def mean_metrics(
     sentence_task: "sentence_order" or "next_sentence", which names what was learned of the sentences; empty for
       nothing, and then no metric of it.
   """
-  weight, count = max(float(masked_lm.weight), 1.0), max(float(sentence.count), 1.0)
-  masked_lm_loss, sentence_loss = float(masked_lm.loss) / weight, float(sentence.loss) / count
-  means = {
-    "loss": masked_lm_loss + (sentence_loss if sentence_task else 0.0),
-    "masked_lm_loss": masked_lm_loss,
-    "masked_lm_accuracy": float(masked_lm.correct) / weight,
-  }
-  if sentence_task:
-    means[f"{sentence_task}_loss"] = sentence_loss
-    means[f"{sentence_task}_accuracy"] = float(sentence.correct) / count
+  means = {"loss": 0.0}
+  for name, sums in {"masked_lm": masked_lm, **({sentence_task: sentence} if sentence_task else {})}.items():
+    weight = max(float(sums.weight), 1.0)
+    means[f"{name}_loss"] = float(sums.loss) / weight
+    means[f"{name}_accuracy"] = float(sums.correct) / weight
+    means["loss"] += means[f"{name}_loss"]
   return means

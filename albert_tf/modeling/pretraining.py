@@ -1,4 +1,4 @@
-"""ALBERT with its pretraining heads."""
+"""ALBERT with its pretraining heads: masked LM and sentence order."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,12 +8,129 @@ import tensorflow as tf
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.modeling.encoder import Encoder
-from albert_tf.modeling.layers import ConfigModel
-from albert_tf.modeling.pretraining_heads import MaskedLmHead, SentenceOrderHead
+from albert_tf.modeling.layers import ConfigLayer, ConfigModel, LayerNorm
 from albert_tf.modeling.text_inputs import integers, text_inputs
 from albert_tf.modeling.variables import named_variables
 
 _OF_THE_SENTENCE_LOSS = ("bert/pooler/", "cls/seq_relationship/")  # Nothing else reads the pooled output.
+
+
+def _product_in_float32(rows: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
+  """`rows` `table`^T, `[R, E]` and `[V, E]`, float32 to the last sum whatever their type; gradients in their type.
+
+  A TPU multiplies 16-bit values as such and adds in float32; asked for a 16-bit result, it would round the sums before
+  the softmax. The other way round nothing is gained: what is added up there is rounded to 16 bits before.
+  """
+  if rows.dtype.size >= tf.float32.size:
+    return tf.matmul(rows, table, transpose_b=True)
+
+  @tf.custom_gradient
+  def product(rows: tf.Tensor, table: tf.Tensor) -> tuple[tf.Tensor, Any]:
+    def gradient(d_logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+      d_logits = tf.cast(d_logits, rows.dtype)
+      return tf.matmul(d_logits, table), tf.matmul(d_logits, rows, transpose_a=True)
+
+    return tf.matmul(tf.cast(rows, tf.float32), tf.cast(table, tf.float32), transpose_b=True), gradient
+
+  return product(rows, table)
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class MaskedLmHead(ConfigLayer):
+  r"""Vocabulary logits: $\mathrm{LN}(f(h W_t + b_t)) W^T + b$, `W` the word embeddings.
+
+  Args:
+    config: the model's configuration.
+
+  Call args:
+    sequence_output: `[B, S, H]`; `[B, P, H]` where `positions` is None.
+    positions: int32 `[B, P]`, which positions to predict; None: all that are given.
+    word_embeddings: the tied table `[V, E]`.
+
+  Returns:
+    float32 `[B, P, V]`.
+
+  Reference: arXiv 1810.04805, section 3.1, task 1; the original's `get_masked_lm_output`.
+  """
+
+  def __init__(self, config: AlbertConfig, **kwargs: Any):
+    super().__init__(config, **kwargs)
+    self.transform = self._dense(config.embedding_size, "transform", activation=config.hidden_act)
+    self.layer_norm = LayerNorm(epsilon=config.layer_norm_eps, name="layer_norm")
+
+  def build(self, input_shape: Any) -> None:
+    del input_shape  # Every size is in the configuration.
+    self.transform.build((None, None, self.config.hidden_size))
+    self.layer_norm.build((None, None, self.config.embedding_size))
+    self.output_bias = self.add_weight(
+      name="output_bias", shape=(self.config.vocab_size,), initializer="zeros"
+    )
+    self.built = True
+
+  def call(self, sequence_output: tf.Tensor, positions: tf.Tensor | None, word_embeddings: Any) -> tf.Tensor:
+    h = sequence_output  # [B, P, H]
+    if positions is not None:
+      h = tf.gather(h, positions, batch_dims=1)
+    shape = tf.shape(h)[:2]
+    h = tf.cast(self.layer_norm(self.transform(h)), self.compute_dtype)  # [B, P, E]
+    rows = tf.reshape(h, [-1, self.config.embedding_size])
+    table = tf.cast(tf.convert_to_tensor(word_embeddings), self.compute_dtype)
+    logits = tf.nn.bias_add(_product_in_float32(rows, table), tf.cast(self.output_bias, tf.float32))
+    return tf.reshape(logits, tf.concat([shape, [self.config.vocab_size]], axis=0))
+
+  @property
+  def output_shape(self) -> tuple[int | None, ...]:
+    """For Keras' summary."""
+    return None, None, self.config.vocab_size
+
+  def checkpoint_items(self) -> dict[str, Any]:
+    return {
+      "transform/dense": self.transform,
+      "transform/LayerNorm": self.layer_norm,
+      "output_bias": self.output_bias,
+    }
+
+
+class RowsHead(ConfigLayer):
+  """Logits $x W^T + b$ in float32 with `W` stored as rows, `[C, H]`, as the original does."""
+
+  _rows: int  # C
+
+  def build(self, input_shape: Any) -> None:
+    del input_shape  # Every size is in the configuration.
+    initializer = keras.initializers.TruncatedNormal(stddev=self.config.initializer_range)
+    self.output_weights = self.add_weight(
+      name="output_weights", shape=(self._rows, self.config.hidden_size), initializer=initializer
+    )
+    self.output_bias = self.add_weight(name="output_bias", shape=(self._rows,), initializer="zeros")
+    self.built = True
+
+  def _logits(self, x: tf.Tensor) -> tf.Tensor:
+    rows = tf.reshape(tf.cast(x, tf.float32), [-1, self.config.hidden_size])
+    logits = tf.matmul(rows, tf.cast(self.output_weights, tf.float32), transpose_b=True)
+    logits = tf.nn.bias_add(logits, tf.cast(self.output_bias, tf.float32))
+    return tf.reshape(logits, tf.concat([tf.shape(x)[:-1], [self._rows]], axis=0))
+
+  @property
+  def output_shape(self) -> tuple[int | None, ...]:
+    """For Keras' summary, of one row."""
+    return None, self._rows
+
+  def checkpoint_items(self) -> dict[str, Any]:
+    return {"output_weights": self.output_weights, "output_bias": self.output_bias}
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class SentenceOrderHead(RowsHead):
+  """Logits of (in order, swapped) of the pooled output, float32 `[B, 2]`.
+
+  Reference: ALBERT section 3.1, "Inter-sentence coherence loss".
+  """
+
+  _rows = 2
+
+  def call(self, pooled_output: tf.Tensor) -> tf.Tensor:
+    return self._logits(pooled_output)
 
 
 @keras.saving.register_keras_serializable("albert_tf")

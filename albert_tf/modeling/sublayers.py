@@ -66,9 +66,6 @@ class AttentionSublayer(ConfigLayer):
     output = dropout(self.output_dense.from_heads(context), self.config.hidden_dropout_prob, output_seed)
     return tf.cast(self.layer_norm(output + tf.cast(queries, output.dtype)), self.compute_dtype)
 
-  def compute_output_shape(self, input_shape: Any, *_: Any) -> Any:
-    return input_shape
-
   def checkpoint_items(self) -> dict[str, Any]:
     return {
       "attention_1/self/query": self.query,
@@ -108,9 +105,6 @@ class FeedForwardSublayer(ConfigLayer):
     output = self.output_dense(self.intermediate(x))  # [B, S, F] -> [B, S, H]
     output = dropout(output, self.config.hidden_dropout_prob, seed)
     return tf.cast(self.layer_norm(output + tf.cast(x, output.dtype)), self.compute_dtype)
-
-  def compute_output_shape(self, input_shape: Any, *_: Any) -> Any:
-    return input_shape
 
   def checkpoint_items(self) -> dict[str, Any]:
     return {

@@ -31,13 +31,13 @@ def text_inputs(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
       f"A model takes a mapping with input_ids, input_mask and segment_ids, int32 [B, S]. Received: {received}. "
       'Write {"input_ids": ids}, with the mask of padded rows; an AlbertTokenizer makes all three of texts.'
     )
-  found = {name: inputs[name] for name in TEXT_INPUTS if name in inputs}
-  for name, ours in _SYNONYMS.items():
+  found = {}
+  for name, ours in (*zip(TEXT_INPUTS, TEXT_INPUTS, strict=True), *_SYNONYMS.items()):
     if name in inputs:
       if ours in found:
         raise UserError(f"An input is given once. Received: {ours} and {name}, which are the same. Drop one.")
-      found[ours] = inputs[name]
-  return {name: integers(value) for name, value in found.items()}
+      found[ours] = integers(inputs[name])
+  return found
 
 
 def refuse_unknown(inputs: Mapping[str, tf.Tensor], *more: str) -> None:

@@ -7,7 +7,7 @@ import tensorflow as tf
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.modeling.layers import ConfigLayer, Dense, LayerNorm, dropout, resolve_seed
-from albert_tf.modeling.pretraining_heads import RowsHead
+from albert_tf.modeling.pretraining import RowsHead
 
 NEVER = 1e30  # Subtracted from the logit of a position that cannot be an answer (original code).
 

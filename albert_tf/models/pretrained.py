@@ -9,7 +9,7 @@ from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.modeling.encoder import Encoder
 from albert_tf.modeling.pretraining import AlbertForPreTraining as AlbertForPreTraining
-from albert_tf.modeling.pretraining_heads import MaskedLmHead
+from albert_tf.modeling.pretraining import MaskedLmHead
 from albert_tf.modeling.text_inputs import integers, text_inputs
 from albert_tf.models.text_model import TextModel
 

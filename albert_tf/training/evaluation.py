@@ -11,8 +11,7 @@ from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.modeling.layer_similarity import layer_similarity
 from albert_tf.modeling.losses import (
-  MaskedLmSums,
-  SentenceOrderSums,
+  LossSums,
   masked_lm_sums,
   mean_metrics,
   sentence_order_sums,
@@ -129,9 +128,7 @@ class Evaluator:
     for name, held_out in self._sets.items():
       sums = self._sums(name, num_steps or held_out.num_steps)
       losses, layers = np.split(sums, [_NUM_SUMS])
-      found[name] = mean_metrics(
-        MaskedLmSums(*losses[:3]), SentenceOrderSums(*losses[3:]), held_out.sentence_task
-      )
+      found[name] = mean_metrics(LossSums(*losses[:3]), LossSums(*losses[3:]), held_out.sentence_task)
       if self._num_layers:
         l2, degrees = np.split(layers[:-1] / max(layers[-1], 1.0), 2)
         found[name]["layer_similarity"] = {"l2": l2.tolist(), "degrees": degrees.tolist()}

@@ -7,8 +7,7 @@ import tensorflow as tf
 
 from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.modeling.losses import (
-  MaskedLmSums,
-  SentenceOrderSums,
+  LossSums,
   masked_lm_sums,
   mean_metrics,
   sentence_order_sums,
@@ -67,8 +66,8 @@ class StepMetrics(NamedTuple):
       last["skipped_updates"] = num_left_out
     if num_left_out == num_steps:
       return last
-    masked_lm = MaskedLmSums(self.masked_lm_loss, self.masked_lm_correct, self.masked_lm_weight)
-    sentence = SentenceOrderSums(self.sentence_loss, self.sentence_correct, self.sentence_count)
+    masked_lm = LossSums(self.masked_lm_loss, self.masked_lm_correct, self.masked_lm_weight)
+    sentence = LossSums(self.sentence_loss, self.sentence_correct, self.sentence_count)
     return {
       **mean_metrics(masked_lm, sentence, sentence_task),
       "gradient_norm": float(self.gradient_norm) / (num_steps - num_left_out),
@@ -196,7 +195,7 @@ class TrainStep:
       outputs = self._model(batch, training=True, seed=seed)
       mlm = masked_lm_sums(outputs["mlm_logits"], batch["masked_lm_ids"], batch["masked_lm_weights"])
       loss = mlm.loss / (weight + WEIGHT_EPSILON)
-      sop = SentenceOrderSums(*[tf.zeros([])] * 3)
+      sop = LossSums(*[tf.zeros([])] * 3)
       if self._config.sentence_task:
         sop = sentence_order_sums(outputs["sop_logits"], batch["sentence_order_labels"])
         loss += sop.loss / self._config.global_batch_size

@@ -44,7 +44,7 @@ class Case:
       outputs["mlm_logits"], self.inputs["masked_lm_ids"], self.inputs["masked_lm_weights"]
     )
     sop = sentence_order_sums(outputs["sop_logits"], self.inputs["next_sentence_labels"][:, 0])
-    return mlm.loss / (mlm.weight + ORIGINAL_EPSILON), sop.loss / sop.count
+    return mlm.loss / (mlm.weight + ORIGINAL_EPSILON), sop.loss / sop.weight
 
 
 @pytest.fixture(scope="module", params=["tiny", "tiny_groups"])

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.modeling import initialize_variables, named_variables
-from albert_tf.modeling.pretraining_heads import MaskedLmHead
+from albert_tf.modeling.pretraining import MaskedLmHead
 
 B, P, V, E, H = 2, 3, 50, 24, 40
 CONFIG = AlbertConfig.from_name("tiny", vocab_size=V, embedding_size=E, hidden_size=H)

@@ -55,7 +55,7 @@ def test_off_is_the_update_with_a_sentence_term_of_zero(mirrored_2, index, monke
 
   def zero(logits, labels, example_weights=None):
     nothing = 0.0 * tf.reduce_sum(logits)
-    return losses.SentenceOrderSums(nothing, nothing, nothing)
+    return losses.LossSums(nothing, nothing, nothing)
 
   monkeypatch.setattr(step_module, "sentence_order_sums", zero)
   on, _ = updated(one, index)
