@@ -89,12 +89,10 @@ def _scores(proto: model_proto.ModelProto) -> list[tuple[str, float]]:
 
 def _normalizers(proto: model_proto.ModelProto, config: TokenizerConfig) -> list[dict[str, Any]]:
   """`normalize_text`, then SentencePiece's own rules."""
-  steps = []
-  if config.remove_space:
-    steps += [
-      _replace(f"[{space_class()}]+", " "),
-      {"type": "Strip", "strip_left": True, "strip_right": True},
-    ]
+  steps = [
+    _replace(f"[{space_class()}]+", " "),
+    {"type": "Strip", "strip_left": True, "strip_right": True},
+  ]
   if config.normalize_quotes:
     steps.append(_replace("``|''", '"'))
   if not config.keep_accents:

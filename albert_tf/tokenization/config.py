@@ -48,7 +48,6 @@ class TokenizerConfig(_Noted):
     False,
     help="Leave characters as they are, where else NFKD takes them apart and combining marks are dropped.",
   )
-  remove_space: bool = setting(True, help="Collapse white space.")
   normalize_quotes: bool = setting(
     False, help="`` and '' become a double quote (Hugging Face does it, the original does not)."
   )

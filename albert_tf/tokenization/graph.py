@@ -259,35 +259,30 @@ class GraphTokenizer(GraphPacker):
     super().__init__(tokenizer, name)
     self._config = tokenizer.config
     self._sentencepiece = tf_text.SentencepieceTokenizer(model=tokenizer.model_bytes, out_type=tf.int32)
-    self._digit_commas = make_table(tokenizer.digit_comma_ids)
+    self.digit_commas = make_table(tokenizer.digit_comma_ids)
     self._vocab_size = tokenizer.vocab_size
     # Row V + v: piece v where text touches the mask before it, without its "▁".
     bare = tokenizer.without_space_mark
     self._after_mask = make_table({self._vocab_size + i: bare.get(i, [i]) for i in range(self._vocab_size)})
-    self._decomposition, self._lower = (as_table(*arrays) for arrays in _unicode_arrays())
+    self.decomposition, self._lower = (as_table(*arrays) for arrays in _unicode_arrays())
 
   def normalize(self, texts: tf.Tensor) -> tf.Tensor:
     """What `normalize_text` does, on any shape of strings; bytes that are not UTF-8 become U+FFFD."""
     if texts.shape.rank != 1:
       return tf.reshape(self.normalize(tf.reshape(texts, [-1])), tf.shape(texts))
-    if self._config.remove_space:
-      texts = tf.strings.regex_replace(texts, f"[{unicode_tables.space_class()}]+", " ")
-      texts = tf.strings.regex_replace(texts, "^ | $", "")
+    texts = tf.strings.regex_replace(texts, f"[{unicode_tables.space_class()}]+", " ")
+    texts = tf.strings.regex_replace(texts, "^ | $", "")
     if self._config.normalize_quotes:
       texts = tf.strings.regex_replace(texts, "``|''", '"')
     codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace", replacement_char=_INVALID)
     if not self._config.keep_accents:
       # NFKD and dropping combining characters look at one character alone, so together they are a table.
-      codes = self.decompose(codes)
+      codes = replace(codes, self.decomposition)
     if self._config.do_lower_case:
       pattern, replacement = unicode_tables.final_sigma_pattern()
       texts = tf.strings.regex_replace(tf.strings.unicode_encode(codes, "UTF-8"), pattern, replacement)
       codes = replace(tf.strings.unicode_decode(texts, "UTF-8"), self._lower)
     return tf.strings.unicode_encode(codes, "UTF-8")
-
-  def decompose(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
-    """NFKD of ragged code points [B, (length)], without combining characters."""
-    return replace(codes, self._decomposition)
 
   def _behind_mask(
     self, texts: tf.Tensor, ids: tf.RaggedTensor, is_behind: tf.Tensor
@@ -300,11 +295,7 @@ class GraphTokenizer(GraphPacker):
     return first, ids[:, 1:]
 
   def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    return self.split_digit_commas(self.raw_ids(self.normalize(texts)))
-
-  def split_digit_commas(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
-    """The digit-comma rule, on what `raw_ids` returns."""
-    return replace(ids, self._digit_commas)
+    return replace(self.raw_ids(self.normalize(texts)), self.digit_commas)
 
   def raw_ids(self, normalized: tf.Tensor) -> tf.RaggedTensor:
     """Ids of normalised texts, before the digit-comma rule."""

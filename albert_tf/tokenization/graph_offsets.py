@@ -82,7 +82,7 @@ class GraphOffsets(tf.Module):
     starts, ends = _characters_of(widths, begins, sizes)
     sizes_in_bytes = tf.cast(tf.strings.length(texts), tf.int64)[:, tf.newaxis]
     char_bytes = tf.concat([offsets, sizes_in_bytes], axis=1)
-    return Located(texts, self._graph.split_digit_commas(ids), starts, ends, char_bytes)
+    return Located(texts, replace(ids, self._graph.digit_commas), starts, ends, char_bytes)
 
   def _widths_of_characters(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
     flat = codes.flat_values
@@ -99,7 +99,7 @@ class GraphOffsets(tf.Module):
   ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Where each piece begins in its text's common characters, and how many it has; int32 ragged [B, (P)]."""
     codes = tf.strings.unicode_decode(surfaces.flat_values, "UTF-8")
-    codes = self._graph.decompose(codes)
+    codes = replace(codes, self._graph.decomposition)
     solid = tf.cast(~_is_space(codes.flat_values), tf.int32)
     sizes = tf.reduce_sum(codes.with_flat_values(solid), axis=1)  # [all pieces]
     parts = replace(ids, self._part_widths)
@@ -180,9 +180,10 @@ def _character_widths(model: bytes, do_lower_case: bool, keep_accents: bool) -> 
   """int8 [code points] the width of each character, `_MARK` for a combining one; beyond, it is 1."""
   processor = load_processor(model, source="the tokenizer's model")
   codes = [code for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Co", "Cs")]
-  normalize = functools.partial(normalize_text, do_lower_case=do_lower_case, remove_space=False)
+  normalize = functools.partial(normalize_text, do_lower_case=do_lower_case)
   again = processor.normalize([normalize(chr(code), keep_accents=keep_accents) for code in codes])
   widths = np.ones(codes[-1] + 1, np.int8)
   for code, normal in zip(codes, again, strict=True):
-    widths[code] = visible_width(normal) if normalize(chr(code)) else _MARK
+    is_mark = not chr(code).isspace() and not normalize(chr(code))
+    widths[code] = _MARK if is_mark else visible_width(normal)
   return widths[: int(np.flatnonzero(widths != 1)[-1]) + 2]

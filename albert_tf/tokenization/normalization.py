@@ -16,7 +16,6 @@ def normalize_text(
   *,
   do_lower_case: bool,
   keep_accents: bool = False,
-  remove_space: bool = True,
   normalize_quotes: bool = False,
 ) -> str:
   """Normalises text as the original ALBERT does.
@@ -25,7 +24,6 @@ def normalize_text(
     text: any string.
     do_lower_case: whether to lower-case (all released English models do).
     keep_accents: neither take characters apart nor drop combining marks.
-    remove_space: strip, and collapse each run of Unicode white space to one space.
     normalize_quotes: Hugging Face's extra rule, `` and '' become a double quote. The original has none.
 
   Returns:
@@ -35,8 +33,7 @@ def normalize_text(
     >>> normalize_text("  Café\\u00a0½ ", do_lower_case=True)
     'cafe 1⁄2'
   """
-  if remove_space:
-    text = " ".join(text.split())
+  text = " ".join(text.split())
   if normalize_quotes:
     text = _TEX_QUOTES.sub('"', text)
   if not keep_accents and not text.isascii():  # ASCII has neither; most lines stop here.

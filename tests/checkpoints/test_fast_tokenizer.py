@@ -22,7 +22,7 @@ ODD_LINES = (
 SETTINGS = (
   TokenizerConfig(),
   TokenizerConfig(normalize_quotes=True),
-  TokenizerConfig(do_lower_case=False, remove_space=False),
+  TokenizerConfig(do_lower_case=False),
 )
 
 

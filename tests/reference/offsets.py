@@ -85,7 +85,6 @@ def normalize_with_alignment(
   *,
   do_lower_case: bool,
   keep_accents: bool = False,
-  remove_space: bool = True,
   normalize_quotes: bool = False,
 ) -> AlignedText:
   """`normalize_text` that also says which original characters each result character came from.
@@ -94,12 +93,10 @@ def normalize_with_alignment(
   treating each character alone gives the same text. A combining character, dropped or kept, belongs to the
   character before it, to all that this one became.
   """
-  if text.isascii() and not normalize_quotes and (not remove_space or text == " ".join(text.split())):
+  if text.isascii() and not normalize_quotes and text == " ".join(text.split()):
     size = len(text)  # Every character stays, or is lower-cased.
     return AlignedText(text.lower() if do_lower_case else text, list(range(size)), list(range(1, size + 1)))
-  spans = [(char, index, index + 1) for index, char in enumerate(text)]
-  if remove_space:
-    spans = _collapse_space(spans)
+  spans = _collapse_space([(char, index, index + 1) for index, char in enumerate(text)])
   if normalize_quotes:
     spans = _join_quotes(spans)
   result: list[tuple[str, int, int]] = []

@@ -68,18 +68,17 @@ def test_every_character(tokenizer: AlbertTokenizer, module: GraphTokenizer):
     min_size=1,
     max_size=20,
   ),
-  space=st.booleans(),
   quotes=st.booleans(),
 )
-def test_any_text(texts: list[str], space: bool, quotes: bool):
-  tokenizer = AlbertTokenizer(spm_model_file=SPM_MODEL, remove_space=space, normalize_quotes=quotes)
-  module = _MODULES.setdefault((space, quotes), GraphTokenizer(tokenizer))
+def test_any_text(texts: list[str], quotes: bool):
+  tokenizer = AlbertTokenizer(spm_model_file=SPM_MODEL, normalize_quotes=quotes)
+  module = _MODULES.setdefault(quotes, GraphTokenizer(tokenizer))
   normalized = [text.decode() for text in module.normalize(tf.constant(texts)).numpy()]
   assert normalized == [tokenizer.normalize(text) for text in texts]
   assert module.tokenize(tf.constant(texts)).to_list() == tokenizer.encode_batch(texts)
 
 
-_MODULES: dict[tuple[bool, bool], GraphTokenizer] = {}
+_MODULES: dict[bool, GraphTokenizer] = {}
 
 
 def test_bytes_that_are_not_utf8(tokenizer: AlbertTokenizer, module: GraphTokenizer):

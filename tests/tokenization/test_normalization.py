@@ -14,14 +14,14 @@ _TEXT = st.text(st.characters(codec="utf-8"), max_size=30) | st.text(
 )
 
 
-@given(text=_TEXT, lower=st.booleans(), space=st.booleans(), quotes=st.booleans())
-def test_equals_the_definition_and_the_aligned_form(text: str, lower: bool, space: bool, quotes: bool):
-  expected = " ".join(text.strip().split()) if space else text
+@given(text=_TEXT, lower=st.booleans(), quotes=st.booleans())
+def test_equals_the_definition_and_the_aligned_form(text: str, lower: bool, quotes: bool):
+  expected = " ".join(text.strip().split())
   if quotes:
     expected = expected.replace("``", '"').replace("''", '"')
   expected = "".join(c for c in unicodedata.normalize("NFKD", expected) if not unicodedata.combining(c))
   expected = expected.lower() if lower else expected
-  settings = {"do_lower_case": lower, "remove_space": space, "normalize_quotes": quotes}
+  settings = {"do_lower_case": lower, "normalize_quotes": quotes}
   assert normalize_text(text, **settings) == expected
   aligned = normalize_with_alignment(text, **settings)
   assert aligned.text == expected

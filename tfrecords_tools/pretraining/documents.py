@@ -143,11 +143,9 @@ def _word_splitter(tokenizer: Tokenizer) -> Callable[[str], list[str]] | None:
   """What splits text into words that may be tokenized one by one; None where that would give other ids."""
   if not isinstance(tokenizer, AlbertTokenizer):
     return None
-  word_by_word = (
-    tokenizer.config.remove_space
-    and not any(_SPACE_MARK in piece[1:] for piece in tokenizer.pieces)
-    and tokenizer.encode("a b") == tokenizer.encode("a") + tokenizer.encode("b")
-  )
+  word_by_word = not any(_SPACE_MARK in piece[1:] for piece in tokenizer.pieces) and tokenizer.encode(
+    "a b"
+  ) == tokenizer.encode("a") + tokenizer.encode("b")
   return str.split if word_by_word else None
 
 
