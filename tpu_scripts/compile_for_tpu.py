@@ -46,7 +46,7 @@ class Command(Settings):
 commands.define_flags(Command)
 _FLAGS_OF_THE_RUN = (
   "size albert_config_file train_batch_size gradient_accumulation_steps max_seq_length max_predictions_per_seq "
-  "num_train_steps optimizer mixed_precision all_reduce_dtype remat use_one_hot_embeddings layer_loop"
+  "num_train_steps optimizer mixed_precision all_reduce_dtype remat layer_loop"
 )
 for _name in _FLAGS_OF_THE_RUN.split():
   flags.declare_key_flag(_name)  # Of run_pretrain.py, read here: --help shows them.
@@ -69,7 +69,6 @@ def _shape(config: AlbertConfig, topology: Topology, per_core_batch_size: int | 
     all_reduce_dtype=FLAGS.all_reduce_dtype,
     optimizer=FLAGS.optimizer,
     remat=FLAGS.remat,
-    use_one_hot_embeddings=FLAGS.use_one_hot_embeddings,
     layer_loop=FLAGS.layer_loop,
   )
   plan.check_shape(config, shape)

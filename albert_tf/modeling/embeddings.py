@@ -16,8 +16,6 @@ class AlbertEmbeddings(ConfigLayer):
 
   Args:
     config: the model's configuration.
-    use_one_hot_embeddings: fetch rows by a matrix product with one-hot ids, as the original does on TPUs; the values
-      and gradients are those of a gather.
 
   Raises:
     UserError: the sequence is longer than the position table.
@@ -25,9 +23,8 @@ class AlbertEmbeddings(ConfigLayer):
   Reference: ALBERT section 3.1, "Factorized embedding parameterization".
   """
 
-  def __init__(self, config: AlbertConfig, *, use_one_hot_embeddings: bool = False, **kwargs: Any):
+  def __init__(self, config: AlbertConfig, **kwargs: Any):
     super().__init__(config, **kwargs, autocast=False)  # Ids would lose digits in bfloat16.
-    self.use_one_hot_embeddings = use_one_hot_embeddings
     self.layer_norm = LayerNorm(epsilon=config.layer_norm_eps, name="layer_norm")
 
   def build(self, input_shape: Any) -> None:
@@ -44,12 +41,6 @@ class AlbertEmbeddings(ConfigLayer):
     self.layer_norm.build((None, None, config.embedding_size))
     self.built = True
 
-  def _rows(self, table: tf.Tensor, ids: tf.Tensor, *, one_hot: bool) -> tf.Tensor:
-    table = tf.cast(tf.convert_to_tensor(table), self.compute_dtype)
-    if not one_hot:
-      return tf.gather(table, ids)
-    return tf.tensordot(tf.one_hot(ids, table.shape[0], dtype=table.dtype), table, 1)
-
   def call(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
     length, limit = input_ids.shape[1], self.config.max_position_embeddings
     if length is not None and length > limit:
@@ -57,11 +48,13 @@ class AlbertEmbeddings(ConfigLayer):
         f"A sequence must not be longer than max_position_embeddings={limit}. Received: {length} pieces. "
         "Cut the input, or train with a larger max_position_embeddings."
       )
-    positions = tf.cast(tf.convert_to_tensor(self.position_embeddings), self.compute_dtype)
-    x = self._rows(self.word_embeddings, input_ids, one_hot=self.use_one_hot_embeddings)
-    x += self._rows(
-      self.token_type_embeddings, segment_ids, one_hot=True
-    )  # Two rows: a product is always cheap.
+    words, segments, positions = (
+      tf.cast(tf.convert_to_tensor(table), self.compute_dtype)
+      for table in (self.word_embeddings, self.token_type_embeddings, self.position_embeddings)
+    )
+    x = tf.gather(words, input_ids)
+    # Two rows: a product is always cheap.
+    x += tf.tensordot(tf.one_hot(segment_ids, segments.shape[0], dtype=segments.dtype), segments, 1)
     x += positions[tf.newaxis, : tf.shape(input_ids)[1]]
     x = tf.cast(self.layer_norm(x), self.compute_dtype)
     return dropout(x, self.config.hidden_dropout_prob, seed)
@@ -70,9 +63,6 @@ class AlbertEmbeddings(ConfigLayer):
   def output_shape(self) -> tuple[int | None, ...]:
     """For Keras' summary."""
     return None, None, self.config.embedding_size
-
-  def get_config(self) -> dict[str, Any]:
-    return {**super().get_config(), "use_one_hot_embeddings": self.use_one_hot_embeddings}
 
   def checkpoint_items(self) -> dict[str, Any]:
     return {

@@ -46,7 +46,6 @@ class Encoder(ConfigModel):
 
   Args:
     config: the model's configuration.
-    use_one_hot_embeddings: see `AlbertEmbeddings`.
     remat: recompute each block's activations in the backward pass: less memory, about a third more computation.
     layer_loop: "unrolled" repeats the block in the graph; "while" runs it in a
       loop, which compiles faster and needs one shared block (`sharing="all"`, one group).
@@ -78,7 +77,6 @@ class Encoder(ConfigModel):
     self,
     config: AlbertConfig,
     *,
-    use_one_hot_embeddings: bool = False,
     remat: bool = False,
     layer_loop: str = "unrolled",
     accelerated: bool | None = None,
@@ -86,7 +84,6 @@ class Encoder(ConfigModel):
     **kwargs: Any,
   ):
     super().__init__(config, **{"name": "encoder", **kwargs})
-    self.use_one_hot_embeddings = use_one_hot_embeddings
     self.remat = remat
     self.layer_loop = layer_loop
     if accelerated is None:
@@ -95,9 +92,7 @@ class Encoder(ConfigModel):
     self.lora_rank = lora_rank
     policy = {"dtype": self.dtype_policy}
     sublayer = {**policy, "accelerated": accelerated, "lora_rank": lora_rank}
-    self.embeddings = AlbertEmbeddings(
-      config, use_one_hot_embeddings=use_one_hot_embeddings, name="embeddings", **policy
-    )
+    self.embeddings = AlbertEmbeddings(config, name="embeddings", **policy)
     dense = {"initializer_range": config.initializer_range, "join_rows": not accelerated, **policy}
     self.embedding_hidden_mapping_in = (
       Dense(config.hidden_size, name="embedding_hidden_mapping_in", **dense)
@@ -237,7 +232,6 @@ class Encoder(ConfigModel):
   def get_config(self) -> dict[str, Any]:
     return {
       **super().get_config(),
-      "use_one_hot_embeddings": self.use_one_hot_embeddings,
       "remat": self.remat,
       "layer_loop": self.layer_loop,
       "accelerated": self.accelerated,

@@ -61,7 +61,6 @@ class StepShape(Settings):
   )
   optimizer: Literal["lamb", "adamw", "tfa_lamb"] = setting("lamb", help="The optimizer.")
   remat: bool = setting(False, help="Recompute activations in the backward pass.")
-  use_one_hot_embeddings: bool = setting(False, help="Look tokens up by a matrix product.")
   layer_loop: Literal["unrolled", "while"] = setting("unrolled", help="How the shared block is repeated.")
 
   @property
@@ -114,9 +113,8 @@ def step_features(config: AlbertConfig, shape: StepShape) -> StepFeatures:
   # What the last block saves: query, output, attention and feed-forward at the positions that nobody reads.
   saved = (S - read) * (4 * H * H + 4 * S * H + 4 * H * F) if blocks else 0
   forward = forward_flops_per_example(config, max_seq_length=S, max_predictions_per_seq=P) - saved
-  lookup = 2 * S * config.vocab_size * config.embedding_size if shape.use_one_hot_embeddings else 0
   return StepFeatures(
-    flops=3.0 * B * forward + 2.0 * B * lookup,  # A look-up has no gradient for its ids.
+    flops=3.0 * B * forward,
     scores=B * config.num_attention_heads * S * positions,
     rows=B * _row_width(config) * positions,
     layer_inputs=B * S * H * blocks,

@@ -91,7 +91,6 @@ def lower_train_step(config: AlbertConfig, shape: StepShape, *, num_replicas: in
     encoder_options={
       "accelerated": shape.mixed_precision != "float32",
       "remat": shape.remat,
-      "use_one_hot_embeddings": shape.use_one_hot_embeddings,
       "layer_loop": shape.layer_loop,
     },
     read_positions_only=True,

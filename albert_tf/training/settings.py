@@ -129,9 +129,6 @@ class PretrainingSettings(Settings):
     help="Weights to start from: a run directory, the original release, TF-Hub or a Hugging Face folder. A pretraining "
     "head that is not there starts anew. The optimizer starts anew.",
   )
-  use_one_hot_embeddings: bool = setting(
-    False, help="Look tokens up by a matrix product, as the original on TPUs."
-  )
   remat: bool = setting(False, help="Recompute activations in the backward pass: less memory, more time.")
   layer_loop: Literal["unrolled", "while"] = setting("unrolled", help="How the shared block is repeated.")
   iterations_per_loop: int = setting(1000, help="Updates between returns to the host.", minimum=1)
@@ -189,11 +186,7 @@ class PretrainingSettings(Settings):
   @property
   def encoder_options(self) -> dict[str, Any]:
     """See `AlbertEncoder`."""
-    return {
-      "use_one_hot_embeddings": self.use_one_hot_embeddings,
-      "remat": self.remat,
-      "layer_loop": self.layer_loop,
-    }
+    return {"remat": self.remat, "layer_loop": self.layer_loop}
 
   @property
   def spec(self) -> "PretrainingSpec":

@@ -31,7 +31,7 @@ def test_features_of_a_small_model():
   """Every size distinct, so that no two can be exchanged."""
   config = AlbertConfig(vocab_size=11, embedding_size=4, hidden_size=6, num_hidden_layers=3,
                         num_attention_heads=2, intermediate_size=10, max_position_embeddings=8)  # fmt: skip
-  B, S, P, H, N, F, V, E, L = 7, 5, 2, 6, 2, 10, 11, 4, 3
+  B, S, P, H, N, F, V, L = 7, 5, 2, 6, 2, 10, 11, 3
   shape = StepShape(per_core_batch_size=B, max_seq_length=S, max_predictions_per_seq=P)
   size = step_features(config, shape)
   read = P + 1
@@ -42,10 +42,6 @@ def test_features_of_a_small_model():
   assert (
     size.weights == config.param_count(heads=("masked_lm", "sentence_order")) == trainable_parameters(config)
   )
-  multiplied = (
-    step_features(config, dataclasses.replace(shape, use_one_hot_embeddings=True)).flops - size.flops
-  )
-  assert multiplied == 2 * B * 2 * S * V * E
   all_read = dataclasses.replace(shape, max_predictions_per_seq=S - 1)
   whole = training_flops_per_example(config, max_seq_length=S, max_predictions_per_seq=S - 1)
   assert step_features(config, all_read).flops == B * whole
@@ -73,6 +69,7 @@ def errors(what):
   """Relative errors of the formula on recorded programs."""
   found = []
   for record in json.loads(FIGURES.read_text()):
+    record["shape"].pop("use_one_hot_embeddings", None)  # Some were; the look-up is a small part of a step.
     config, shape = AlbertConfig.from_dict(record["config"]), StepShape(**record["shape"])
     estimate = estimate_step(config, shape, CHIPS[record["chip"]])
     if (

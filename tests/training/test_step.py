@@ -107,12 +107,11 @@ def test_dropout_is_a_function_of_seed_step_and_micro_batch(index):
   ],
 )
 def test_options_leave_the_update_as_it_is(request, index, reference_weights, options, how):
-  """Rematerialisation, the loop over layers, one-hot look-ups and XLA change how, not what."""
+  """Rematerialisation, the loop over layers and XLA change how, not what."""
   replicas, use_xla = how
   strategy = (
     tf.distribute.OneDeviceStrategy("cpu:0") if replicas == 1 else request.getfixturevalue("mirrored_2")
   )
-  options = {"use_one_hot_embeddings": True, **options}
   step, variables, _ = make_step(
     strategy, tiny_config(), encoder_options=options, global_batch_size=32, use_xla=use_xla
   )
