@@ -9,7 +9,6 @@ import dataclasses
 import io
 import json
 import os
-import re
 from typing import Any, TypeVar
 
 from absl import logging
@@ -187,12 +186,12 @@ class Table:
 
 
 def cell_text(value: Any) -> str:
-  """A cell as text on one line: empty for None and NaN; "1" for 1.0, as columns of integers with gaps are read."""
+  """A cell as text: empty for None and NaN; "1" for 1.0, as columns of integers with gaps are read."""
   if isinstance(value, bool):
     return str(value).lower()
   if isinstance(value, float) and value.is_integer():
     value = int(value)
-  return "" if value is None or value != value else re.sub(r"[\t\r\n]", " ", str(value))
+  return "" if value is None or value != value else str(value)
 
 
 def read_table(path: str) -> Table:

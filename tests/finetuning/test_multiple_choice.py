@@ -8,7 +8,7 @@ from support.tiny_run import train_tokenizer
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import Table
 from albert_tf.finetuning.tasks.choices import ChoiceColumns, ChoiceExample, choice_examples
-from albert_tf.finetuning.tasks.multiple_choice import MultipleChoiceTask, number_of_choices
+from albert_tf.finetuning.tasks.multiple_choice import MultipleChoiceTask
 
 
 @pytest.fixture(scope="module")
@@ -68,10 +68,10 @@ def test_packing_equals_the_rule(tokenizer, max_seq_length, max_qa_length):
       assert x["input_mask"][row, choice].tolist() == [1] * len(ids) + rest
 
 
-def test_every_question_has_the_same_number_of_choices():
+def test_every_question_has_the_same_number_of_choices(tokenizer):
   splits = {"train": [example()], "eval": [example(example_id="row 5", choices=("a", "b"))]}
   with pytest.raises(UserError, match="3 in q, 2 in row 5"):
-    number_of_choices(splits)
+    MultipleChoiceTask(splits=splits, tokenizer=tokenizer, max_seq_length=64, max_qa_length=32)
 
 
 def test_scores_by_group_and_predictions(tokenizer, tmp_path):

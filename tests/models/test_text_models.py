@@ -334,22 +334,15 @@ def test_what_is_refused(run, tmp_path):
       call()
 
 
-def test_names_of_classes_are_labels_too(run):
+def test_names_of_classes_are_labels_and_lists_are_weights(run):
   model = AlbertClassifier.from_pretrained(str(run), label_names=["bad", "good"])
   model.compile(AdamW(0.0), loss=LOSS)
   by_number, by_name = (
     model.evaluate(TEXTS, labels, verbose=0) for labels in ([0, 1, 1], np.array(["bad", "good", "good"]))
   )
   assert by_number == by_name
-
-
-def test_weights_of_rows_are_a_list_too(run):
-  model = AlbertClassifier.from_pretrained(str(run), num_labels=2)
-  model.compile(AdamW(0.0), loss=LOSS)
   held = (TEXTS, [0, 1, 1], [0.0, 0.0, 0.0])
-  history = model.fit(
-    TEXTS, [0, 1, 1], sample_weight=[0.0, 0.0, 0.0], validation_data=held, verbose=0
-  ).history
+  history = model.fit(*held[:2], sample_weight=held[2], validation_data=held, verbose=0).history
   assert history["loss"] == history["val_loss"] == [0.0]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import functools
 import hashlib
+import re
 from typing import Any, ClassVar
 
 import numpy as np
@@ -152,6 +153,6 @@ def cross_entropy(logits: Any, labels: Any) -> np.ndarray:
 
 
 def write_tsv(path: str, rows: Iterable[Sequence[str]]) -> None:
-  """Writes rows of cells, the header first."""
+  """Writes rows of cells, the header first; a cell's tabs and line ends become spaces."""
   with files.atomic_writer(path, "w") as stream:
-    stream.writelines("\t".join(cells) + "\n" for cells in rows)
+    stream.writelines("\t".join(re.sub(r"[\t\r\n]", " ", cell) for cell in cells) + "\n" for cells in rows)

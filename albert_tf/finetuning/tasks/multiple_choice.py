@@ -22,22 +22,6 @@ from albert_tf.tokenization.graph_inputs import choice_batch
 _QUESTIONS_AT_ONCE = 256
 
 
-def number_of_choices(examples: Mapping[str, Sequence[ChoiceExample]]) -> int:
-  """C of a data set, the same for every question of all its splits.
-
-  Raises:
-    UserError: two questions differ, or there are none.
-  """
-  counts = {len(example.choices): example for split in examples.values() for example in split}
-  if len(counts) != 1:
-    received = ", ".join(f"{count} in {example.example_id}" for count, example in counts.items())
-    raise UserError(
-      f"All questions have the same number of choices. Received: {received or 'no question'}. Add or drop choices, or "
-      "make two data sets."
-    )
-  return next(iter(counts))
-
-
 class MultipleChoiceTask(ScoresTask):
   """Multiple choice; the score is the share of questions answered right.
 
@@ -75,7 +59,14 @@ class MultipleChoiceTask(ScoresTask):
     self.data = dict(data or {})
     self.splits = splits
     self._tokenizer = tokenizer
-    self.names = [letter(index) for index in range(number_of_choices(splits))]
+    counts = {len(example.choices): example for split in splits.values() for example in split}
+    if len(counts) != 1:
+      received = ", ".join(f"{count} in {example.example_id}" for count, example in counts.items())
+      raise UserError(
+        f"All questions have the same number of choices. Received: {received or 'no question'}. Add or drop choices, "
+        "or make two data sets."
+      )
+    self.names = [letter(index) for index in range(*counts)]
     self.spec = TaskSpec(
       kind="multiple_choice",
       name=name,
@@ -121,7 +112,7 @@ class MultipleChoiceTask(ScoresTask):
   def columns(self, split: str) -> Mapping[str, Sequence[str]]:
     examples = self.splits[split]
     return {
-      "id": [" ".join(example.example_id.split()) for example in examples],
+      "id": [example.example_id for example in examples],
       "label": ["" if example.label is None else self.names[example.label] for example in examples],
       "group": [example.group for example in examples],
     }

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import itertools
 import os
-import re
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,6 @@ from albert_tf.tokenization import Tokenizer
 from albert_tf.tokenization.graph import graph_tokenizer
 
 _SENTENCES_AT_ONCE = 512
-_IN_CELL = re.compile(r"[\t\r\n]")  # What a cell of a table cannot hold.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,8 +146,7 @@ class TaggingTask(FineTuningTask):
     for sentence, tags in zip(self.splits[split], self.predict(outputs, split), strict=True):
       if sentence.new_document:
         yield from (["-DOCSTART-"], [""])
-      words = [_IN_CELL.sub(" ", word) for word in sentence.words]
-      yield from zip(words, *([sentence.tags] if sentence.tags else []), tags, strict=True)
+      yield from zip(sentence.words, *([sentence.tags] if sentence.tags else []), tags, strict=True)
       yield [""]
 
 

@@ -1,4 +1,4 @@
-"""Multiple choice and tagging with the engine: learning by heart, files left behind, two replicas."""
+"""Tagging with the engine: learning by heart, files left behind, two replicas."""
 
 import dataclasses
 
@@ -9,27 +9,10 @@ from support.tiny_run import WORDS
 
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
 from albert_tf.finetuning.engine.fit import fine_tune
-from albert_tf.finetuning.tasks.choices import ChoiceExample
 from albert_tf.finetuning.tasks.conll import TaggedSentence
-from albert_tf.finetuning.tasks.multiple_choice import MultipleChoiceTask
 from albert_tf.finetuning.tasks.tagging import TaggingTask
 
 pytestmark = pytest.mark.slow
-
-
-def random_questions(count):
-  rng = np.random.default_rng(0)
-  return [
-    ChoiceExample(
-      example_id=str(number),
-      context=" ".join(rng.choice(WORDS, rng.integers(3, 8))),
-      question=" ".join([*rng.choice(WORDS, 2), "_"]),
-      choices=tuple(" ".join(rng.choice(WORDS, 2)) for _ in range(3)),
-      label=int(rng.integers(3)),
-      group=("middle", "high")[number % 2],
-    )
-    for number in range(count)
-  ]
 
 
 def random_sentences(count, *, tags, seed):
@@ -40,24 +23,6 @@ def random_sentences(count, *, tags, seed):
     chosen = rng.choice(tags, len(words)).tolist()
     sentences.append(TaggedSentence(words=tuple(words), tags=tuple(chosen), where=f"f:{number}"))
   return sentences
-
-
-def test_64_questions_are_learnt_by_heart(tmp_path):
-  start = tiny_start(initializer_range=0.2)  # At 0.02 so small a model begins almost constant.
-  questions = random_questions(64)
-  task = MultipleChoiceTask(
-    splits={"train": questions, "eval": questions},
-    tokenizer=start.tokenizer,
-    max_seq_length=24,
-    max_qa_length=8,
-  )
-  settings = dataclasses.replace(QUICK, learning_rate=1e-3, num_train_steps=80, eval_steps=40)
-  results = fine_tune(task, settings, start=start, output_dir=str(tmp_path / "run")).results
-  assert results["accuracy"] >= 0.95
-  assert results["accuracy"] == pytest.approx((results["accuracy_middle"] + results["accuracy_high"]) / 2)
-  lines = (tmp_path / "run/predictions_eval.tsv").read_text().splitlines()[1:]
-  right = [line.split("\t")[1] == line.split("\t")[2] for line in lines]
-  assert np.mean(right) == results["accuracy"]  # Of the best checkpoint.
 
 
 def test_64_sentences_are_learnt_by_heart(tmp_path):
