@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from absl import flags, logging
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags 
   from albert_tf.finetuning.initialize import Start
   from albert_tf.finetuning.tasks.base import FineTuningTask
 
-_Columns = TypeVar("_Columns")
 FLAGS = flags.FLAGS
 
 
@@ -42,6 +41,45 @@ class RunOptions(Settings):
   ensemble_of: tuple[str, ...] = setting(
     (), help="Instead of running a model: the best ensemble of these runs, from what each has answered."
   )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataFiles(Settings):
+  """Examples of your own, and how long a row is."""
+
+  train_file: str = setting("", help="Training examples.")
+  eval_file: str = setting("", help="Evaluation examples. Default: --eval_fraction of the training examples.")
+  test_file: str = setting("", help="Examples to predict; need no labels.")
+  eval_fraction: float = setting(
+    0.1, help="Held out of --train_file without --eval_file.", above=0.0, below=1.0
+  )
+  max_seq_length: int | None = setting(
+    None, help="Tokens of a row. Default: as it was trained, else the task's usual number.", minimum=5
+  )
+
+  def paths(self, settings: FineTuneSettings) -> dict[str, str]:
+    """Split → file, of the splits that what is to be done reads.
+
+    Raises:
+      UserError: a file is not named.
+    """
+    named = {"train": self.train_file, "eval": self.eval_file, "test": self.test_file}
+    needed = needed_splits(settings)
+    if "eval" in needed and not self.eval_file and self.train_file:
+      needed += ["train"]  # A part of it.
+      needed.remove("eval")
+    for split in needed:
+      if not named[split]:
+        raise UserError(f"What is to be done needs {split} data. Received: no --{split}_file. Name it.")
+    return {split: named[split] for split in dict.fromkeys(needed)}
+
+  def with_evaluation(self, splits: dict[str, Any]) -> dict[str, Any]:
+    """The splits; without evaluation examples a part of the training ones is held out."""
+    if "train" in splits and "eval" not in splits:
+      splits["train"], splits["eval"] = data.hold_out(
+        splits["train"], self.eval_fraction, source=self.train_file
+      )
+    return splits
 
 
 commands.define_flags(DistributionConfig)
@@ -182,15 +220,6 @@ def max_seq_length(given: int | None, start: "Start", *, default: int = 512) -> 
   return trained.max_seq_length if trained else min(default, start.config.max_position_embeddings)
 
 
-def columns(kind: type[_Columns]) -> _Columns:
-  """Which column is what, as the settings `kind`; a flag that is not given is as the fine-tuned run had it."""
-  trained = trained_spec()
-  before = trained.columns if trained else {}  # Those of another kind of task too, which is refused later.
-  fields = {field.name: field.metadata["flag"] or field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-  known = {name: before[name] for name, flag in fields.items() if name in before and not FLAGS[flag].present}
-  return commands.from_flags(kind, **known)
-
-
 def refuse_flags(names: Sequence[str], *, of: str) -> None:
   """Raises a `UserError` where a flag was given that is of another --task_name."""
   given = [name for name in names if FLAGS[name].present]
@@ -205,22 +234,3 @@ def needed_splits(settings: FineTuneSettings) -> list[str]:
   evaluates = settings.do_train or settings.do_eval
   wanted = {"train": settings.do_train, "eval": evaluates, "test": settings.do_predict}
   return [split for split, is_wanted in wanted.items() if is_wanted]
-
-
-def split_paths(settings: FineTuneSettings, suffixes: Sequence[str]) -> dict[str, str]:
-  """The files of those splits, named or in --data_dir; the training file's too if evaluation is held out of it."""
-  needed = needed_splits(settings)
-  named = {split: FLAGS[f"{split}_file"].value for split in ("train", "eval", "test")}
-  paths = data.find_split_files(FLAGS.data_dir, suffixes, needed=needed, **named)
-  if "eval" in needed and "eval" not in paths:
-    needed.append("train")
-  return {split: path for split, path in paths.items() if split in needed}
-
-
-def with_evaluation(splits: dict[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:
-  """The splits; without evaluation examples --eval_fraction of the training ones are held out."""
-  if "train" in splits and "eval" not in splits:
-    splits["train"], splits["eval"] = data.hold_out(
-      splits["train"], FLAGS.eval_fraction, source=paths["train"]
-    )
-  return splits

@@ -28,27 +28,14 @@ flags.adopt_module_key_flags(finetuning)  # --help shows them too.
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
-  """What is read, and how long a row is."""
+  """Which task, and where its data are."""
 
   task_name: str | None = setting(
     None, help="cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, ax, or custom."
   )
   data_dir: str = setting("", help="The task's folder, or the one with GLUE's folders.")
-  max_seq_length: int | None = setting(
-    None,
-    help="Tokens of an example; longer ones are cut. Default: as it was trained, else at most 512.",
-    minimum=5,
-  )
   vocab_file: str = setting(
     "", help="WordPiece vocabulary (.txt), for models without a SentencePiece model, as the Chinese ones."
-  )
-  train_file: str = setting("", help="custom: training table: .tsv, .csv, .jsonl or .parquet.")
-  eval_file: str = setting(
-    "", help="custom: evaluation table. Default: --eval_fraction of the training rows."
-  )
-  test_file: str = setting("", help="custom: table to predict; needs no labels.")
-  eval_fraction: float = setting(
-    0.1, help="custom: held out of --train_file without --eval_file.", above=0, below=1
   )
   label_names: tuple[str, ...] = setting(
     (), help="custom: the classes in order. Default: those of the training data."
@@ -57,6 +44,7 @@ class Command(Settings):
 
 
 commands.define_flags(Command)
+commands.define_flags(finetuning.DataFiles)
 commands.define_flags(TableColumns, label="label")
 flags.mark_flag_as_required("task_name")
 _CUSTOM_ONLY = (
@@ -66,45 +54,35 @@ _CUSTOM_ONLY = (
 
 
 def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning.Prepared:
-  del settings
-  command = commands.from_flags(Command)
-  command = dataclasses.replace(
-    command, max_seq_length=finetuning.max_seq_length(command.max_seq_length, start)
-  )
-  is_custom = str(command.task_name).lower() == "custom"
-  return finetuning.Prepared((_custom_task if is_custom else _glue_task)(command, start))
-
-
-def _custom_task(command: Command, start: "Start") -> "FineTuningTask":
-  from albert_tf.finetuning.tasks.table import TableTask
-
-  if command.data_dir:
-    raise UserError(
-      "--data_dir is of GLUE's tasks. Received: it with --task_name=custom. Name --train_file, …"
-    )
-  trained = finetuning.trained_spec()
-  return TableTask(
-    {"train": command.train_file, "eval": command.eval_file, "test": command.test_file},
-    columns=finetuning.columns(TableColumns),
-    tokenizer=start.tokenizer,
-    regression=command.regression or (trained is not None and trained.kind == "regression"),
-    label_names=command.label_names or (trained.label_names if trained else ()),
-    max_seq_length=command.max_seq_length or 0,
-    eval_fraction=command.eval_fraction,
-  )
-
-
-def _glue_task(command: Command, start: "Start") -> "FineTuningTask":
+  command, given = commands.from_flags(Command), commands.from_flags(finetuning.DataFiles)
+  length = finetuning.max_seq_length(given.max_seq_length, start)
+  if str(command.task_name).lower() == "custom":
+    return finetuning.Prepared(_custom_task(command, given, start, max_seq_length=length))
   from albert_tf.finetuning.tasks.glue import GlueTextTask
 
   finetuning.refuse_flags(_CUSTOM_ONLY, of="custom")
   if not command.data_dir:
     raise UserError("GLUE's tasks need their data. Received: an empty --data_dir. Name GLUE's folder.")
-  return GlueTextTask(
-    str(command.task_name),
-    data_dir=command.data_dir,
+  task = GlueTextTask(
+    str(command.task_name), data_dir=command.data_dir, tokenizer=start.tokenizer, max_seq_length=length
+  )
+  return finetuning.Prepared(task)
+
+
+def _custom_task(
+  command: Command, given: finetuning.DataFiles, start: "Start", *, max_seq_length: int
+) -> "FineTuningTask":
+  from albert_tf.finetuning.tasks.table import TableTask
+
+  trained = finetuning.trained_spec()
+  return TableTask(
+    {"train": given.train_file, "eval": given.eval_file, "test": given.test_file},
+    columns=commands.from_flags(TableColumns),
     tokenizer=start.tokenizer,
-    max_seq_length=command.max_seq_length or 0,
+    regression=command.regression or (trained is not None and trained.kind == "regression"),
+    label_names=command.label_names or (trained.label_names if trained else ()),
+    max_seq_length=max_seq_length,
+    eval_fraction=given.eval_fraction,
   )
 
 

@@ -3,7 +3,7 @@
 Example:
   python tpu_scripts/run_race.py --flagfile=recipes/race.flags --data_dir=RACE --init_checkpoint=RUN \
     --output_dir=race --do_train --do_eval --do_predict
-  python tpu_scripts/run_race.py --task_name=custom --data_dir=quiz --question_column=question \
+  python tpu_scripts/run_race.py --task_name=custom --train_file=quiz.csv --question_column=question \
     --choice_columns=a,b,c --label_column=answer --init_checkpoint=RUN --output_dir=quiz_model --do_train
 """
 
@@ -15,7 +15,7 @@ import finetuning
 
 from albert_tf import commands
 from albert_tf.errors import UserError
-from albert_tf.finetuning.data import FORMATS, read_table
+from albert_tf.finetuning.data import read_table
 from albert_tf.finetuning.tasks.choices import (
   LEVELS,
   ChoiceColumns,
@@ -39,12 +39,7 @@ class Command(Settings):
   """What is read, and how long a row is."""
 
   task_name: Literal["race", "custom"] = setting("race", help="RACE, or a table of your own.")
-  data_dir: str = setting(
-    "", help="Folder RACE, or the one that holds it; custom: with train, dev and test tables."
-  )
-  max_seq_length: int | None = setting(
-    None, help="Tokens of a passage with one choice. Default: as it was trained, else at most 512.", minimum=5
-  )
+  data_dir: str = setting("", help="race: the folder RACE, or the one that holds it.")
   max_qa_length: int | None = setting(
     None,
     help="Tokens of question and choice; the last ones stay. Default: as it was trained, else 128.",
@@ -52,31 +47,25 @@ class Command(Settings):
   )
   high_only: bool = setting(False, help="RACE: only the questions for high schools.")
   middle_only: bool = setting(False, help="RACE: only the questions for middle schools.")
-  train_file: str = setting("", help="custom: training table: .tsv, .csv, .jsonl or .parquet.")
-  eval_file: str = setting(
-    "", help="custom: evaluation table. Default: --eval_fraction of the training rows."
-  )
-  test_file: str = setting("", help="custom: table to predict; needs no labels.")
-  eval_fraction: float = setting(
-    0.1, help="custom: held out of the training rows without an evaluation table.", above=0.0, below=1.0
-  )
 
 
 commands.define_flags(Command)
+commands.define_flags(finetuning.DataFiles)
 commands.define_flags(ChoiceColumns)
 
 
 def _read(
-  command: Command, columns: ChoiceColumns, settings: "FineTuneSettings"
+  command: Command, given: finetuning.DataFiles, settings: "FineTuneSettings"
 ) -> dict[str, list[ChoiceExample]]:
   """The questions of each split that is needed."""
   if command.task_name == "custom":
-    paths = finetuning.split_paths(settings, FORMATS)
-    splits = {
-      split: choice_examples(read_table(path), columns, labelled=split != "test")
-      for split, path in paths.items()
-    }
-    return finetuning.with_evaluation(splits, paths)
+    columns, paths = commands.from_flags(ChoiceColumns), given.paths(settings)
+    return given.with_evaluation(
+      {
+        split: choice_examples(read_table(path), columns, labelled=split != "test")
+        for split, path in paths.items()
+      }
+    )
   if not command.data_dir:
     raise UserError("RACE is read from a folder. Received: an empty --data_dir. Name the folder RACE.")
   left_out = {"middle": command.high_only, "high": command.middle_only}
@@ -92,17 +81,16 @@ def _read(
 def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning.Prepared:
   from albert_tf.finetuning.tasks.multiple_choice import MultipleChoiceTask
 
-  command, columns = commands.from_flags(Command), finetuning.columns(ChoiceColumns)
+  command, given = commands.from_flags(Command), commands.from_flags(finetuning.DataFiles)
   trained = finetuning.trained_spec()
-  names = ("data_dir", "train_file", "eval_file")  # What the weights depend on.
+  sources = {"data_dir": command.data_dir, "train_file": given.train_file, "eval_file": given.eval_file}
   task = MultipleChoiceTask(
-    splits=_read(command, columns, settings),
+    splits=_read(command, given, settings),
     tokenizer=start.tokenizer,
-    max_seq_length=finetuning.max_seq_length(command.max_seq_length, start),
+    max_seq_length=finetuning.max_seq_length(given.max_seq_length, start),
     max_qa_length=command.max_qa_length or (trained.max_qa_length if trained else 128),
     name=command.task_name,
-    columns=dataclasses.asdict(columns) if command.task_name == "custom" else {},
-    data={name: getattr(command, name) for name in names if getattr(command, name)},
+    data={name: value for name, value in sources.items() if value},  # What the weights depend on.
   )
   return finetuning.Prepared(task)
 

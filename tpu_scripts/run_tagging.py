@@ -20,50 +20,35 @@ if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags 
   from albert_tf.finetuning.settings import FineTuneSettings
 
 flags.adopt_module_key_flags(finetuning)  # --help shows them too.
-_SUFFIXES = (".jsonl", ".json", ".conllu", ".conll", ".txt", ".tsv", ".bio", ".iob2")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
-  """What is read, and how long a row is."""
+  """What the task is called."""
 
   task_name: str | None = setting(
     None, help="For results and messages, such as ner or pos. Default: tagging, or as it was trained."
   )
-  data_dir: str = setting("", help="Folder with train, dev and test files, instead of naming them.")
-  train_file: str = setting("", help="Training sentences: columns (CoNLL), .conllu or .jsonl.")
-  eval_file: str = setting(
-    "", help="Evaluation sentences. Default: --eval_fraction of the training sentences."
-  )
-  test_file: str = setting("", help="Sentences to tag; need no tags.")
-  eval_fraction: float = setting(
-    0.1, help="Held out of the training sentences without an evaluation file.", above=0.0, below=1.0
-  )
-  max_seq_length: int | None = setting(
-    None,
-    help="Tokens of a sentence; longer ones become several windows. Default: as it was trained, else at most 128.",
-    minimum=5,
-  )
 
 
 commands.define_flags(Command)
+commands.define_flags(finetuning.DataFiles)
 commands.define_flags(Columns)
 
 
 def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning.Prepared:
   from albert_tf.finetuning.tasks.tagging import TaggingTask
 
-  command, columns = commands.from_flags(Command), finetuning.columns(Columns)
-  paths = finetuning.split_paths(settings, _SUFFIXES)
-  splits = {split: read_tagged(path, columns) for split, path in paths.items()}
+  command, columns = commands.from_flags(Command), commands.from_flags(Columns)
+  given = commands.from_flags(finetuning.DataFiles)
+  paths = given.paths(settings)
   trained = finetuning.trained_spec()
   task = TaggingTask(
-    splits=finetuning.with_evaluation(splits, paths),
+    splits=given.with_evaluation({split: read_tagged(path, columns) for split, path in paths.items()}),
     tokenizer=start.tokenizer,
-    max_seq_length=finetuning.max_seq_length(command.max_seq_length, start, default=128),
+    max_seq_length=finetuning.max_seq_length(given.max_seq_length, start, default=128),
     name=command.task_name or (trained.name if trained else "tagging"),
     label_names=trained.label_names if trained else (),
-    columns=dataclasses.asdict(columns),
     # What the weights depend on.
     data={f"{split}_file": path for split, path in paths.items() if split != "test"},
   )

@@ -60,8 +60,6 @@ class TaskSpec(Settings):
   max_qa_length: int = setting(
     128, help="multiple_choice: pieces of question and choice that are kept, its last ones."
   )
-  # Of a person's own file, which column is what, as `TableColumns`, `ChoiceColumns` or `Columns` name them.
-  columns: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -125,9 +123,8 @@ class TaskSpec(Settings):
   @classmethod
   def from_dict(cls, values: Mapping[str, Any], *, source: str) -> "TaskSpec":
     """The specification that `save` wrote; unknown keys are refused."""
-    columns = {name: tuple(v) if isinstance(v, list) else v for name, v in values.get("columns", {}).items()}
     labels = tuple(values.get("label_names", ()))
-    return super().from_dict({**values, "label_names": labels, "columns": columns}, source=source)
+    return super().from_dict({**values, "label_names": labels}, source=source)
 
 
 def best_run(directory: str) -> str:

@@ -19,47 +19,7 @@ from albert_tf.errors import UserError, optional_package
 from albert_tf.settings import Settings, setting
 
 FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
-# Split → what its file is called before the suffix.
-STEMS: Mapping[str, tuple[str, ...]] = {
-  "train": ("train",),
-  "eval": ("dev", "valid", "validation", "eval"),
-  "test": ("test",),
-}
 _Example = TypeVar("_Example")
-
-
-def find_split_files(
-  data_dir: str, suffixes: Sequence[str], *, needed: Sequence[str], **named: str
-) -> dict[str, str]:
-  """The file of each split; splits without one are absent.
-
-  Args:
-    data_dir: holds `train.SUFFIX`, `dev.SUFFIX` (or valid, validation, eval) and `test.SUFFIX`; may be empty.
-    suffixes: which suffixes count.
-    needed: the splits that must be there; training examples may stand in for "eval" (see `hold_out`).
-    **named: split → file that was named by the user, instead of the folder's; empty: none.
-
-  Raises:
-    UserError: there is no such folder, a split that is needed has no file, or a split has two.
-  """
-  found = {split: path for split, path in named.items() if path}
-  for split, stems in STEMS.items() if data_dir else ():
-    names = [stem + suffix for stem in stems for suffix in suffixes]
-    there = [name for name in names if files.exists(os.path.join(data_dir, name))]
-    if len(there) > 1 and split not in found:
-      raise UserError(
-        f"data_dir holds one file for each split. Received: {', '.join(there)} in {data_dir}. "
-        f"Name the one to take with --{split}_file."
-      )
-    if there:
-      found.setdefault(split, os.path.join(data_dir, there[0]))
-  for split in needed:
-    if split not in found and not (split == "eval" and "train" in found):
-      raise UserError(
-        f"What is to be done needs {split} data. Received: files for {', '.join(found) or 'nothing'} alone. Name "
-        f"--{split}_file, or a --data_dir that holds one of {', '.join(STEMS[split])} with {', '.join(suffixes)}."
-      )
-  return found
 
 
 def hold_out(

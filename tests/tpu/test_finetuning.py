@@ -31,6 +31,7 @@ TRAINING = {
 # Keras 2 sums the loss that it shows over the cores in every micro-batch; the emulator has no sums within loops.
 PARTS = 2 if KERAS_3 else 1
 LEAN = {"gradient_accumulation_steps": PARTS, "remat": True}
+SPLITS, FILES = ("train", "eval", "test"), ("train", "dev", "test")
 SQUAD = {"max_seq_length": 32, "max_query_length": 8, "doc_stride": 8, "max_answer_length": 6}
 
 
@@ -48,6 +49,7 @@ def families(tmp_path_factory):
   (data / "ner").mkdir()
   for split, count in (("train", 20), ("dev", 6), ("test", 3)):
     write_columns(data / f"ner/{split}.txt", count)
+  tagged = {f"{split}_file": data / f"ner/{name}.txt" for split, name in zip(SPLITS, FILES, strict=True)}
   squad = {
     f"squad{version}": {
       **SQUAD,
@@ -62,7 +64,7 @@ def families(tmp_path_factory):
     "run_glue": {"mrpc": {"task_name": "MRPC", "data_dir": data, "max_seq_length": 32, **LEAN}},
     "run_squad": squad,
     "run_race": {"race": {"data_dir": data / "RACE", "max_seq_length": 32, "max_qa_length": 16}},
-    "run_tagging": {"ner": {"data_dir": data / "ner", "task_name": "ner", "max_seq_length": 16}},
+    "run_tagging": {"ner": {**tagged, "task_name": "ner", "max_seq_length": 16}},
   }
 
 

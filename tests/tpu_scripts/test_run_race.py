@@ -52,10 +52,11 @@ def runs(folder):
   commands = {
     "race": [*train, f"--data_dir={folder}", f"--output_dir={folder}/out", "--do_predict"],
     "own": [
-      *train, *custom, f"--data_dir={folder}/quiz", f"--output_dir={folder}/own", "--do_predict", "--noexport",
+      *train, *custom, f"--train_file={folder}/quiz/train.jsonl", f"--test_file={folder}/quiz/test.jsonl",
+      f"--output_dir={folder}/own", "--do_predict", "--noexport",
     ],
-    # Neither columns nor lengths: they are the run's.
-    "later": ["--task_name=custom", f"--test_file={folder}/quiz/test.jsonl", f"--output_dir={folder}/own",
+    # No lengths: they are the run's.
+    "later": [*custom, f"--test_file={folder}/quiz/test.jsonl", f"--output_dir={folder}/own",
               "--do_predict", "--noprogress"],
     "levels": [
       *common, "--do_eval", f"--data_dir={folder}", f"--output_dir={folder}/x", "--high_only", "--middle_only",

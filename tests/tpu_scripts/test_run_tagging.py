@@ -28,13 +28,19 @@ def folder(tmp_path_factory):
   return path
 
 
+FILES = {"train": "train", "eval": "dev", "test": "test"}
+
+
 @pytest.fixture(scope="module")
 def runs(folder):
   start = f"--init_checkpoint={folder}/pretrained"
   common = ["--max_seq_length=16", "--noprogress", "--distribution=one_device"]
   train = [*common, start, "--train_batch_size=8", "--num_train_steps=4", "--do_train"]
   commands = {
-    "ner": [*train, f"--data_dir={folder}/ner", f"--output_dir={folder}/out", "--do_predict", "--task_name=ner"],
+    "ner": [
+      *train, *(f"--{split}_file={folder}/ner/{name}.txt" for split, name in FILES.items()),
+      f"--output_dir={folder}/out", "--do_predict", "--task_name=ner",
+    ],
     "predict": [f"--test_file={folder}/untagged.jsonl", f"--output_dir={folder}/out", "--do_predict", "--noprogress"],
     "pos": [
       *train, f"--train_file={folder}/pos.jsonl", f"--eval_file={folder}/pos.jsonl", f"--output_dir={folder}/pos",
@@ -46,7 +52,7 @@ def runs(folder):
     ],
     "no tags": [*train, f"--train_file={folder}/untagged.jsonl", f"--eval_file={folder}/untagged.jsonl",
                 f"--output_dir={folder}/x"],
-    "no file": [*train, f"--data_dir={folder}/pretrained", f"--output_dir={folder}/x"],
+    "no file": [*train, f"--output_dir={folder}/x"],
   }  # fmt: skip
   return dict(zip(commands, run_script("run_tagging", list(commands.values())), strict=True))
 
@@ -82,7 +88,7 @@ def test_parts_of_speech(runs, folder):
     ("uneven", "2 words and 1 tags in"),
     ("unknown tag", "Received: 'ADJ' in"),
     ("no tags", "The train sentences have a tag for each word"),
-    ("no file", "files for nothing alone"),
+    ("no file", "needs train data. Received: no --train_file"),
   ],
 )
 def test_mistakes(runs, folder, name, message):

@@ -48,7 +48,6 @@ def identity(
   """What makes two trainings the same: the task, every setting, and the content of weights and examples."""
   spec = dataclasses.asdict(task.spec)
   spec.pop("null_score_diff_threshold")  # Found in evaluation.
-  spec.pop("columns")  # What they hold is compared.
   record = {
     "task": spec,
     "settings": settings.training_values(),

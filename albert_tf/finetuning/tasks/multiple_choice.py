@@ -1,7 +1,6 @@
 """Multiple choice as a fine-tuning task: questions and choices packed as the original packs RACE."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from absl import logging
 import numpy as np
@@ -35,7 +34,6 @@ class MultipleChoiceTask(ScoresTask):
     max_qa_length: most pieces of question and choice.
     name: for people and file names.
     data: what the questions were read from, by flag.
-    columns: of a person's own files; see `TaskSpec.columns`.
 
   Raises:
     UserError: questions differ in their number of choices.
@@ -54,7 +52,6 @@ class MultipleChoiceTask(ScoresTask):
     max_qa_length: int,
     name: str = "race",
     data: Mapping[str, str] | None = None,
-    columns: Mapping[str, Any] | None = None,
   ):
     self.data = dict(data or {})
     self.splits = splits
@@ -73,7 +70,6 @@ class MultipleChoiceTask(ScoresTask):
       pair=True,
       max_seq_length=max_seq_length,
       max_qa_length=max_qa_length,
-      columns=columns or {},
     )
 
   def features(self, split: str) -> FeatureSet:

@@ -1,7 +1,6 @@
 """Classification or regression of a person's own table."""
 
 from collections.abc import Mapping, Sequence
-import dataclasses
 
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
@@ -90,7 +89,6 @@ class TableTask(TextTask):
       label_names=names,
       pair=len(columns.texts) > 1,
       max_seq_length=max_seq_length,
-      columns=dataclasses.asdict(columns),
     )
     super().__init__(
       spec,

@@ -58,7 +58,6 @@ class TaggingTask(FineTuningTask):
     label_names: the tags by id, of an earlier run; empty: those of the training and evaluation sentences, the most
       frequent first.
     data: what the sentences were read from, by flag.
-    columns: of a person's own files; see `TaskSpec.columns`.
 
   Raises:
     UserError: training or evaluation sentences have no tags.
@@ -73,7 +72,6 @@ class TaggingTask(FineTuningTask):
     name: str = "tagging",
     label_names: Sequence[str] = (),
     data: Mapping[str, str] | None = None,
-    columns: Mapping[str, Any] | None = None,
   ):
     self.data = dict(data or {})
     self.splits = splits
@@ -84,7 +82,6 @@ class TaggingTask(FineTuningTask):
       name=name,
       label_names=names,
       max_seq_length=max_seq_length,
-      columns=columns or {},
     )
     self._label_ids = {tag: index for index, tag in enumerate(names)}
     self._entities = marks_entities(names)

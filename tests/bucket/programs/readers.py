@@ -25,9 +25,6 @@ READERS: dict[str, Callable[[str], Any]] = {
   "squad.json": lambda path: read_squad(path, version="1.1", require_answers=True).questions,
   "RACE": lambda path: choices.read_race(os.path.dirname(path), "train", levels=["high"]),
   "glue": lambda path: glue.read_splits(glue.find_task("mrpc"), path),
-  "glue/MRPC": lambda path: sorted(
-    name for name in data.find_split_files(path, (".tsv",), needed=("train",))
-  ),
   "corpus/0.txt": _documents,
   "corpus/0.txt.gz": _documents,
   "text.parquet": _documents,
