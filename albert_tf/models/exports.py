@@ -4,7 +4,7 @@ import os
 from typing import Any, NamedTuple
 
 from albert_tf.checkpoints import ANY_HEAD, Checkpoint, load_weights, read_checkpoint
-from albert_tf.configs.task import EXPORT_KINDS, PRETRAINED_KINDS, TaskSpec
+from albert_tf.configs.task import PRETRAINED_KINDS, TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.models.pretrained import AlbertEncoder, AlbertMaskedLM
@@ -25,15 +25,13 @@ def restore(kind: str, init_checkpoint: str, *, use_ema: bool = False) -> Restor
   """The model of a kind of export, with all of its weights from a checkpoint.
 
   Args:
-    kind: one of `EXPORT_KINDS`.
+    kind: one of `configs.task.EXPORT_KINDS`.
     init_checkpoint: see `read_checkpoint`.
     use_ema: take the averages that a run kept instead of its weights.
 
   Raises:
     UserError: the checkpoint is of another kind, or lacks a weight.
   """
-  if kind not in EXPORT_KINDS:
-    raise UserError(f"model must be one of {', '.join(EXPORT_KINDS)}. Received: {kind!r}.")
   checkpoint = read_checkpoint(init_checkpoint)
   if use_ema:
     checkpoint = checkpoint.averaged()

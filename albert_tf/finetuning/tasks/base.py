@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import re
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -93,7 +93,7 @@ class FineTuningTask(abc.ABC):
   spec: TaskSpec
   best_metric: str
   data: Mapping[str, str] = {}
-  head_options: ClassVar[Mapping[str, Any]] = {}
+  head_options: Mapping[str, Any] = {}
   loss_weights: Mapping[str, float] | None = None
   splits: Mapping[str, Any]
 

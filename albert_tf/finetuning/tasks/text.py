@@ -12,11 +12,11 @@ import numpy as np
 from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
-from albert_tf import progress
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FeatureSet, Outputs, cross_entropy
 from albert_tf.finetuning.tasks.scores import ScoresTask
+from albert_tf.progress import track
 from albert_tf.tokenization import Tokenizer
 
 _ROWS_AT_ONCE = 4096  # Examples that are tokenized together.
@@ -78,19 +78,16 @@ class TextTask(ScoresTask):
     self.data = dict(data or {})
     self._tokenizer = tokenizer
     self._metric_names = tuple(metric_names)
-    self._features: dict[str, FeatureSet] = {}
 
+  @functools.cache  # noqa: B019  A task lives as long as the command.
   def features(self, split: str) -> FeatureSet:
-    if split not in self._features:
-      texts: Texts = self.split(split)
-      if texts.labels is None and not split.startswith("test"):
-        raise UserError(
-          f"Training and evaluation need labels. Received: {texts.source} without. Predict it as test data instead."
-        )
-      labels = None if texts.labels is None else self._label_array(texts)
-      rows = text_rows(texts, self._tokenizer, max_length=self.spec.max_seq_length)
-      self._features[split] = FeatureSet(rows, labels)
-    return self._features[split]
+    texts: Texts = self.split(split)
+    if texts.labels is None and not split.startswith("test"):
+      raise UserError(
+        f"Training and evaluation need labels. Received: {texts.source} without. Predict it as test data instead."
+      )
+    labels = None if texts.labels is None else self._label_array(texts)
+    return FeatureSet(text_rows(texts, self._tokenizer, max_length=self.spec.max_seq_length), labels)
 
   def _label_array(self, texts: Texts) -> np.ndarray:
     labels = texts.labels or ()
@@ -135,14 +132,13 @@ def text_rows(texts: Texts, tokenizer: Tokenizer, *, max_length: int) -> list[di
   The longer text is cut at its end until both fit; an empty second text makes a single segment.
   """
   rows: list[dict[str, np.ndarray]] = []
-  with progress.bar(len(texts), desc=f"Tokenizing {texts.source}", unit="examples") as shown:
-    for begin in range(0, len(texts), _ROWS_AT_ONCE):
-      part = slice(begin, begin + _ROWS_AT_ONCE)
-      seconds = None if texts.seconds is None else list(texts.seconds[part])
-      packed = tokenizer(list(texts.firsts[part]), seconds, max_length=max_length)
-      for i, length in enumerate(packed["input_mask"].sum(axis=1)):
-        rows.append({name: array[i, :length].copy() for name, array in packed.items()})
-      shown.update(len(seconds or texts.firsts[part]))
+  begins = range(0, len(texts), _ROWS_AT_ONCE)
+  for begin in track(begins, len(begins), desc=f"Tokenizing {texts.source}", unit=f"x {_ROWS_AT_ONCE}"):
+    part = slice(begin, begin + _ROWS_AT_ONCE)
+    seconds = None if texts.seconds is None else list(texts.seconds[part])
+    packed = tokenizer(list(texts.firsts[part]), seconds, max_length=max_length)
+    for i, length in enumerate(packed["input_mask"].sum(axis=1)):
+      rows.append({name: array[i, :length].copy() for name, array in packed.items()})
   full = sum(len(row["input_ids"]) == max_length for row in rows)
   if full:
     logging.info("%s: %d of %d examples fill or exceed %d pieces", texts.source, full, len(rows), max_length)

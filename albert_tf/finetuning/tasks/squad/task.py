@@ -151,11 +151,7 @@ class SquadTask(FineTuningTask):
     self.best_metric = f"{SELECTION}f1" if self._selects else "f1"
     self.loss_weights = dict.fromkeys(self.loss(), 0.5)  # The original's, in both versions.
     if version == "2.0":
-      # A class variable of the base, here decided by settings.
-      self.head_options = {  # type: ignore[misc]
-        "start_n_top": settings.start_n_top,
-        "end_n_top": settings.end_n_top,
-      }
+      self.head_options = {"start_n_top": settings.start_n_top, "end_n_top": settings.end_n_top}
     self.spec = TaskSpec(
       kind="question_answering",
       name="squad",
