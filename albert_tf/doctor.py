@@ -13,6 +13,7 @@ import sys
 from typing import NamedTuple
 
 from albert_tf import files, tpu_host
+from albert_tf.errors import UserError
 
 _PLAIN, _WITH_TPU = ("tensorflow", "tensorflow-cpu"), "tensorflow-tpu"
 _INSTALL = "make install STACK=tpu, then use .venv-tpu/bin/python"
@@ -96,20 +97,14 @@ def _packages(tpu: str) -> Iterator[Check]:
   )
 
 
-def _tpu(tpu: str) -> Iterator[Check]:
-  chips, lock = tpu_host.chips(), tpu_host.LOCK_FILE
-  if chips or tpu == "local":
-    advice = "" if chips else "--tpu=local is for a TPU VM; leave --tpu empty elsewhere"
-    yield Check("TPU chips", ", ".join(chips) or "none here (/dev/accel*, /dev/vfio/*)", advice)
-  if chips:
-    held = [f"{pid} ({command[:60]})" for pid, command in tpu_host.holders([*chips, lock]).items()]
-    advice = "end that process if it is yours" if held else ""
-    yield Check("chips in use by", ", ".join(held) or "nobody", advice)
-    if os.path.exists(lock) and not os.access(lock, os.W_OK):
-      advice = f"sudo rm {lock}, once nothing runs on the TPU"
-      yield Check("libtpu's lock file", f"{lock} of another user", advice)
-  if tpu == "local" and _version(_WITH_TPU) and _version("libtpu"):
-    # They must be set before Python starts where tensorflow-tpu shall take this machine's chips.
+def _own_tpu() -> Iterator[Check]:
+  try:
+    tpu_host.check_chips()
+    yield Check("TPU chips", ", ".join(tpu_host.chips()))
+  except UserError as error:
+    yield Check("TPU chips", "not to be had", str(error))
+  if _version(_WITH_TPU) and _version("libtpu"):
+    # Set before Python starts; without them tensorflow-tpu does not take this machine's chips.
     wanted = {
       "PJRT_DEVICE": "TPU",
       "NEXT_PLUGGABLE_DEVICE_USE_C_API": "true",
@@ -119,9 +114,8 @@ def _tpu(tpu: str) -> Iterator[Check]:
       "TF_XLA_FLAGS": _TF_XLA_FLAGS,
     }
     lines = [f"export {name}={value!r}" for name, value in wanted.items() if os.environ.get(name) != value]
-    lines += ["unset TPU_LOAD_LIBRARY"] if os.environ.get("TPU_LOAD_LIBRARY") == "0" else []
     yield Check("environment", "to be set" if lines else "as tensorflow-tpu needs it", "\n".join(lines))
-  if tpu == "local" and chips:
+  if tpu_host.chips():
     cores, reason = _in_child(_START_TPU)
     yield Check("TPU starts", cores or reason, "see docs/tpu.md" if reason else "")
 
@@ -142,7 +136,7 @@ def check_directory(path: str) -> Iterator[Check]:
 def report(*, tpu: str, output_dir: str) -> int:
   """Prints a line a check, and what to do below those that do not fit; returns the exit status, 0 if all fit."""
   failed = 0
-  for checks in (_packages(tpu), _tpu(tpu), check_directory(output_dir)):
+  for checks in (_packages(tpu), _own_tpu() if tpu == "local" else (), check_directory(output_dir)):
     for check in checks:
       failed += bool(check.advice)
       print(f"{'NO' if check.advice else 'ok'}  {check.name}: {check.found}", flush=True)

@@ -49,7 +49,6 @@ _DATA_FLAGS = (
   "--random_seed=12345",
   "--num_shards=4",
 )
-_FOLDERS = ("text", "vocabulary", "records", "run")
 # What the corpus is about: documentation.
 SENTENCES = (
   "Returns a list of all the [MASK] in the directory.",
@@ -149,7 +148,6 @@ def report(work: pathlib.Path, times: Mapping[str, float], answers: str) -> floa
     "training speed": f"{rate:,.0f} examples/s of {manifest.max_seq_length} tokens",
     "examples, train and held out": " and ".join(f"{manifest.num_records(s):,}" for s in ("train", "eval")),
     "files written": "{} ({}) in {}".format(*_count(work), work),
-    **{f"  {name}/": "{} files, {}".format(*_count(work / name)) for name in _FOLDERS},
     **{f"time: {title}": f"{seconds:.0f} s" for title, seconds in times.items()},
     "time in all": f"{sum(times.values()):.0f} s",
   }

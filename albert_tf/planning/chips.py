@@ -1,4 +1,4 @@
-"""TPU chips and slices: memory, peak, clock and interconnect, with the source of every figure."""
+"""TPU chips and slices: memory, peak and clock, with the source of every figure."""
 
 import math
 import re
@@ -7,8 +7,6 @@ from typing import NamedTuple
 from albert_tf.errors import UserError
 
 GIB = 2**30
-# One hop between neighbours: the usual order of magnitude, not a measurement.
-HOP_SECONDS = 1e-6
 
 
 class Chip(NamedTuple):
@@ -20,9 +18,7 @@ class Chip(NamedTuple):
   peak_flops: float  # bfloat16 FLOP/s of one core.
   clock_hz: float  # Turns the compiler's cycles into seconds.
   hbm_bytes_per_second: float  # Of one core.
-  link_bytes_per_second: float  # One interconnect link, one direction.
   slices: tuple[str, ...]  # In chips, that can be rented and that libtpu 0.0.51 answers; first one chip.
-  one_ring: tuple[str, ...] = ()  # Of these, where gradients are summed on one ring, not on one an axis.
 
 
 _FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
@@ -36,20 +32,20 @@ def _gib(value: float) -> int:
 
 
 # Memory: what libtpu 0.0.51 says a program may use ("exceeds available HBM") of 8, 16, 16, 16, 95 and 32 GiB.
-# Peak and links of v2 and v3: Jouppi et al. 2020, "A Domain-Specific Supercomputer for Training Deep Neural
-# Networks", table 2 (46 and 123 TFLOP/s a chip, four links of 496 and 656 Gbit/s). v4: Jouppi et al. 2023,
-# arXiv 2304.01433, table 4 (275 TFLOP/s, six links of 50 GB/s). v5e, v5p, v6e: cloud.google.com/tpu/docs/v5e, v5p, v6e
-# (197, 459 and 918 TFLOP/s; 400, 1200 and 800 GB/s a chip, both directions of its four, six and four links together).
+# Peak of v2 and v3: Jouppi et al. 2020, "A Domain-Specific Supercomputer for Training Deep Neural
+# Networks", table 2 (46 and 123 TFLOP/s a chip). v4: Jouppi et al. 2023,
+# arXiv 2304.01433, table 4 (275 TFLOP/s). v5e, v5p, v6e: cloud.google.com/tpu/docs/v5e, v5p, v6e
+# (197, 459 and 918 TFLOP/s).
 # Clocks of v2 to v4: the same papers. The others are peak / FLOPs in a cycle: 131,072 for four matrix units of
 # 128 x 128 (v5e; v5p twice), 524,288 for v6e. HBM of a chip, the same sources: 700, 900, 1,200, 819, 2,765, 1,640 GB/s.
 _CHIPS = (
-  Chip("v2", 2, _gib(7.48), 23e12, 700e6, 350e9, 62e9, _FLAT),
-  Chip("v3", 2, _gib(15.48), 61.5e12, 940e6, 450e9, 82e9, (*_FLAT, "16x32", "32x32")),
+  Chip("v2", 2, _gib(7.48), 23e12, 700e6, 350e9, _FLAT),
+  Chip("v3", 2, _gib(15.48), 61.5e12, 940e6, 450e9, (*_FLAT, "16x32", "32x32")),
   # v4: two cores are libtpu's default; as one "megacore" a chip is a single device with twice of everything.
-  Chip("v4", 2, _gib(15.25), 137.5e12, 1050e6, 600e9, 50e9, _CUBES),
-  Chip("v5e", 1, _gib(15.75), 197e12, 1500e6, 819e9, 50e9, _FLAT, one_ring=("2x2", "2x4")),
-  Chip("v5p", 1, _gib(95.73), 459e12, 1750e6, 2765e9, 100e9, _CUBES),  # Two tensor cores that are one device.
-  Chip("v6e", 1, _gib(31.24), 918e12, 1750e6, 1640e9, 100e9, _FLAT, one_ring=("2x2", "2x4")),
+  Chip("v4", 2, _gib(15.25), 137.5e12, 1050e6, 600e9, _CUBES),
+  Chip("v5e", 1, _gib(15.75), 197e12, 1500e6, 819e9, _FLAT),
+  Chip("v5p", 1, _gib(95.73), 459e12, 1750e6, 2765e9, _CUBES),  # Two tensor cores that are one device.
+  Chip("v6e", 1, _gib(31.24), 918e12, 1750e6, 1640e9, _FLAT),
 )
 CHIPS = {chip.name: chip for chip in _CHIPS}
 
@@ -62,11 +58,7 @@ class Topology(NamedTuple):
 
   @property
   def name(self) -> str:
-    return f"{self.chip.name}:{self._grid}"
-
-  @property
-  def _grid(self) -> str:
-    return "x".join(map(str, self.shape))
+    return f"{self.chip.name}:{'x'.join(map(str, self.shape))}"
 
   @property
   def num_chips(self) -> int:
@@ -76,26 +68,6 @@ class Topology(NamedTuple):
   def num_cores(self) -> int:
     """Replicas of a training run on the slice."""
     return self.num_chips * self.chip.cores_per_chip
-
-  def all_reduce_seconds(self, num_bytes: int) -> float:
-    r"""Time to add up one buffer over all chips, at full link rate and with nothing else running.
-
-    $t = 2 \frac{n - 1}{n} \frac{\text{bytes}}{k \cdot \text{link}} + 2 \cdot \text{hops} \cdot t_{hop}$
-
-    Reduce-scatter and all-gather send 2 bytes (n - 1) / n a chip over k of its links at once: both directions of every
-    ring. n: chips. The sum of a chip's own two cores goes through its memory and is left out.
-
-    Args:
-      num_bytes: size of the buffer on one core.
-    """
-    axes = [length for length in self.shape if length > 1]
-    if not axes:
-      return 0.0
-    share = (self.num_chips - 1) / self.num_chips
-    hops = sum(length - 1 for length in axes)
-    rings = 1 if self._grid in self.chip.one_ring else len(axes)
-    rate = 2 * rings * self.chip.link_bytes_per_second
-    return 2 * share * num_bytes / rate + 2 * hops * HOP_SECONDS
 
 
 def accelerator_peak_flops(accelerator_type: str) -> float:

@@ -15,7 +15,6 @@ from albert_tf.planning.tpu_compiler import CompiledStep
 # Model FLOPs over the chips' peak, of whole runs of such models on TPUs: docs/tpu.md has the sources.
 PUBLISHED_UTILIZATION = (0.43, 0.65)
 _LARGEST_BATCH = 1 << 14  # Nobody gives a core more.
-_ALL_REDUCE_ITEM_BYTES = {"float32": 4, "bfloat16": 2}
 
 
 def micro_batch_size(
@@ -78,16 +77,13 @@ def largest_batch(config: AlbertConfig, shape: StepShape, chip: Chip) -> int:
   )
 
 
-def step_seconds(config: AlbertConfig, shape: StepShape, topology: Topology) -> tuple[float, float, float]:
+def step_seconds(config: AlbertConfig, shape: StepShape, chip: Chip) -> tuple[float, float, float]:
   """Seconds of a step: at least, and from and to what is likely.
 
-  At least: the formula for the cycles of the final schedules, and the all-reduce of the gradients at full link
-  rate. Likely: at `PUBLISHED_UTILIZATION`.
+  At least: the formula for the cycles of the final schedules, without the sum of the gradients over the cores.
+  Likely: at `PUBLISHED_UTILIZATION`.
   """
-  chip = topology.chip
-  gradients = trainable_parameters(config) * _ALL_REDUCE_ITEM_BYTES[shape.all_reduce_dtype]
   at_least = estimate_step(config, shape, chip).cycles / chip.clock_hz
-  at_least += topology.all_reduce_seconds(gradients)
   flops = training_flops_per_example(
     config, max_seq_length=shape.max_seq_length, max_predictions_per_seq=shape.max_predictions_per_seq
   )
@@ -150,7 +146,7 @@ def plan_run(
     "compile_seconds": compiled.compile_seconds if compiled else None,
   }
   if fits:
-    at_least, low, high = step_seconds(config, shape, topology)
+    at_least, low, high = step_seconds(config, shape, chip)
     hours = [num_train_steps * seconds / 3600 for seconds in (at_least, low, high)]
     price = None if usd_per_chip_hour is None else usd_per_chip_hour * topology.num_chips
     answer["time"] = {

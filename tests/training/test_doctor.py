@@ -3,13 +3,12 @@
 import os
 import pathlib
 import re
-import signal
 import subprocess
 import sys
 
 import pytest
 
-from albert_tf import compat, doctor, tpu_host
+from albert_tf import compat
 
 COMMAND = pathlib.Path(__file__).parent.parent.parent / "tpu_scripts/run_pretrain.py"
 
@@ -36,20 +35,14 @@ def test_this_environment_fits_its_own_stack(tmp_path):
 
 @pytest.mark.slow
 def test_a_tpu_on_a_machine_without_one(tmp_path):
-  """A file where the run directory should be, as well; each line to mend is followed by what to do."""
+  """A file where the run directory should be, as well; each line to fix is followed by what to do."""
   (tmp_path / "file").touch()
   done = _doctor("--tpu=local", f"--output_dir={tmp_path / 'file'}", TPU_LOAD_LIBRARY="0")
   assert done.returncode == 1, done.stderr
-  assert re.search(
-    r"^NO  TPU chips: none here.*\n      --tpu=local is for a TPU VM", done.stdout, re.MULTILINE
-  )
+  assert re.search(r"^NO  TPU chips: .*\n.*this machine has no TPU chip", done.stdout, re.MULTILINE)
   assert re.search(r"^NO  output_dir: .*file.*\n      choose a directory", done.stdout, re.MULTILINE)
   if compat.STACK == "tpu":
-    for line in (
-      "export PJRT_DEVICE='TPU'",
-      "export TF_PLUGGABLE_DEVICE_LIBRARY_PATH='/",
-      "unset TPU_LOAD_LIBRARY",
-    ):
+    for line in ("export PJRT_DEVICE='TPU'", "export TF_PLUGGABLE_DEVICE_LIBRARY_PATH='/"):
       assert f"\n      {line}" in done.stdout
   else:
     assert "\n      --tpu needs them: make install STACK=tpu" in done.stdout
@@ -60,18 +53,3 @@ def test_a_tensorflow_that_ends_the_process(tmp_path):
   done = _doctor(PYTHONPATH=f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
   assert done.returncode == 1
   assert "NO  TensorFlow starts: ended with status -6" in done.stdout
-
-
-def test_chips_held_by_another_process(monkeypatch, tmp_path):
-  (tmp_path / "accel0").touch()
-  monkeypatch.setattr(tpu_host, "chips", lambda: [str(tmp_path / "accel0")])
-  code = (
-    f"import sys; stream = open({str(tmp_path / 'accel0')!r}); print('open', flush=True); sys.stdin.read()"
-  )
-  pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-  with subprocess.Popen([sys.executable, "-c", code], **pipes) as holder:
-    assert holder.stdout.readline() == "open\n"
-    found = {check.name: check for check in doctor._tpu("grpc://10.0.0.2:8470")}
-    holder.send_signal(signal.SIGTERM)
-  assert found["chips in use by"].found.startswith(f"{holder.pid} ({sys.executable}")
-  assert found["chips in use by"].advice
