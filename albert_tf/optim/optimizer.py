@@ -73,21 +73,13 @@ class Optimizer(tf.Module):
     families = {"adam_m": self._m, "adam_v": self._v, "ema": self._ema}
     return {f"{name}/{suffix}": slot for suffix, family in families.items() for name, slot in family.items()}
 
-  def apply(
-    self,
-    gradients: Mapping[str, tf.Tensor],
-    learning_rate: tf.Tensor | float,
-    *,
-    only_if: tf.Tensor | None = None,
-  ) -> StepNorms:
+  def apply(self, gradients: Mapping[str, tf.Tensor], learning_rate: tf.Tensor | float) -> StepNorms:
     """Makes one update of all variables.
 
     Args:
       gradients: name → dense gradient, already summed over replicas and micro-batches and clipped, so
         that all replicas hold the same values.
       learning_rate: η of this update, a scalar.
-      only_if: scalar bool, equal on all replicas: where it is false, weights, moments and averages stay bit
-        for bit as they are and only the step moves on. None for always, at no cost.
     """
     step = self.step + 1
     learning_rate = tf.cast(learning_rate, tf.float32)
@@ -107,21 +99,19 @@ class Optimizer(tf.Module):
         decay=self._decays[name],
         adapt=self._decays[name] and self.config.name == "lamb",
       )
-      new = [select(only_if, new, old) for new, old in zip(result, (p, m, v, tf.zeros_like(p)), strict=True)]
-      assignments += zip(slots, new, strict=False)
-      before[name], after[name], deltas[name] = p, new[0], new[3]
-    assign_everywhere([*assignments, *self._averages(after, step, only_if)])
+      assignments += zip(slots, result, strict=False)
+      before[name], after[name], deltas[name] = p, result.p, result.delta
+    assign_everywhere([*assignments, *self._averages(after, step)])
     return StepNorms(weight_norm=global_norm(before), update_norm=global_norm(deltas))
 
   def _averages(
-    self, weights: Mapping[str, tf.Tensor], step: tf.Tensor, only_if: tf.Tensor | None
+    self, weights: Mapping[str, tf.Tensor], step: tf.Tensor
   ) -> list[tuple[tf.Variable, tf.Tensor]]:
-    """The averages after an update that gave `weights`; they start at the weights, whether or not it is made."""
-    moves = None if only_if is None else only_if | (step == 1)
+    """The averages after an update that gave `weights`."""
     decay = self.config.ema_decay or 0.0
     return [
-      (e, select(moves, moving_average(e, weights[name], step=step, decay=decay), e))
-      for name, e in self._ema.items()
+      (average, moving_average(average, weights[name], step=step, decay=decay))
+      for name, average in self._ema.items()
     ]
 
 
@@ -155,17 +145,9 @@ class TfaLambOptimizer(Optimizer):
     )
     return self._addons[True].iterations, m, v
 
-  def apply(
-    self,
-    gradients: Mapping[str, tf.Tensor],
-    learning_rate: tf.Tensor | float,
-    *,
-    only_if: tf.Tensor | None = None,
-  ) -> StepNorms:
+  def apply(self, gradients: Mapping[str, tf.Tensor], learning_rate: tf.Tensor | float) -> StepNorms:
     """As `Optimizer.apply`."""
     before = {name: tf.identity(variable) for name, variable in self._variables.items()}
-    moments = [*self._m.values(), *self._v.values()] if only_if is not None else []
-    moments_before = [tf.identity(moment) for moment in moments]
     # A checkpoint holds one step; it is also that of the other optimizer.
     assign_everywhere([(self._addons[False].iterations, tf.identity(self.step))])
     self._learning_rate = tf.cast(learning_rate, tf.float32)
@@ -175,19 +157,11 @@ class TfaLambOptimizer(Optimizer):
       if pairs:
         self._addons[decays].apply_gradients(pairs, experimental_aggregate_gradients=False)
     self._learning_rate = 0.0  # Keep no tensor of a finished trace.
-    if only_if is not None:  # Addons' optimizer assigns by itself: what must not have happened is taken back.
-      changed = zip([*self._variables.values(), *moments], [*before.values(), *moments_before], strict=True)
-      assign_everywhere([(target, select(only_if, tf.identity(target), old)) for target, old in changed])
     after = {name: tf.identity(variable) for name, variable in self._variables.items()}
     if self._ema:
-      assign_everywhere(self._averages(after, self.step, only_if))
+      assign_everywhere(self._averages(after, self.step))
     delta = {name: before[name] - after[name] for name in before}
     return StepNorms(weight_norm=global_norm(before), update_norm=global_norm(delta))
-
-
-def select(condition: tf.Tensor | None, new: tf.Tensor, old: tf.Tensor) -> tf.Tensor:
-  """`new` where the scalar `condition` holds or is None, else `old`; a non-finite `new` leaves no trace."""
-  return new if condition is None else tf.where(condition, new, old)
 
 
 def assign_everywhere(assignments: Sequence[tuple[tf.Variable, tf.Tensor]]) -> None:

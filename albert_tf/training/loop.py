@@ -161,15 +161,13 @@ class TrainingLoop:
       self._store.check()  # First: where another process took the directory over, its files stay as they are.
     saved = self._store.last if self._store is not None else None
     check_finite(averages, first_step=step + 1, last_step=step + num_steps, last_checkpoint=saved)
-    warnings = self._watch.skipped(step + 1, chunk.metrics.left_out.numpy(), last_checkpoint=saved)
     self._unreported = chunk if self._unreported is None else self._unreported.add(chunk)
     every = self._settings.report_steps
     if not every or (step + num_steps) % every == 0:
       self._report(step + num_steps)
     if chunk.timed is chunk.metrics:  # The first chunk includes the compilation.
-      warnings += [*self._watch.chunk_time(num_steps, chunk.seconds)]
-    for warning in warnings:
-      self._reporter.message(warning)
+      for warning in self._watch.chunk_time(num_steps, chunk.seconds):
+        self._reporter.message(warning)
     self._report_saved()
 
   def _start_trace(self, step: int) -> None:

@@ -73,11 +73,6 @@ class StepConfig(Settings):
   all_reduce_dtype: Literal["float32", "bfloat16"] = setting(
     "float32", help="bfloat16 halves the gradients' traffic, inexactly."
   )
-  on_nonfinite: Literal["stop", "skip"] = setting(
-    "stop",
-    help="Stop at a loss or gradient that is not finite, or leave that update out (at most 10 in a row): weights, "
-    "moments and averages stay as they are, step and data move on.",
-  )
   sentence_task: Literal["sentence_order", "next_sentence", ""] = setting(
     "sentence_order",
     help="What the sentence labels say, and reports call their loss. Empty: none; pooler and sentence head are not "

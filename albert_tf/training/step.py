@@ -28,9 +28,7 @@ class StepMetrics(NamedTuple):
   of a step, or from asking for the next batch if that is later, until the batch is there). Last values:
   `weight_norm`, `update_norm`, `learning_rate`. One non-finite step leaves a sum non-finite.
 
-  A replica returns all but the last two as one vector in this order: one transfer from the device a step. With
-  `on_nonfinite="skip"` the vector has one more element, and `left_out` [steps] is 1 for every update left out, whose
-  values are in no sum; else it is empty.
+  A replica returns all but the last as one vector in this order: one transfer from the device a step.
   """
 
   masked_lm_loss: tf.Tensor
@@ -45,39 +43,25 @@ class StepMetrics(NamedTuple):
   update_norm: tf.Tensor
   learning_rate: tf.Tensor
   input_seconds: tf.Tensor
-  left_out: tf.Tensor
 
   def add(self, later: "StepMetrics") -> "StepMetrics":
     """The metrics of the steps so far and those after them."""
-    numbers = zip(_IS_LAST_VALUE, self[:-1], later[:-1], strict=True)
-    added = [new if last else old + new for last, old, new in numbers]
-    return StepMetrics._make([*added, tf.concat([self.left_out, later.left_out], axis=0)])
+    numbers = zip(_IS_LAST_VALUE, self, later, strict=True)
+    return StepMetrics._make([new if last else old + new for last, old, new in numbers])
 
   def averages(self, num_steps: int, sentence_task: str = "sentence_order") -> dict[str, float]:
-    """What a report shows: means over predictions, examples and steps; no means where no update was made.
-
-    Args:
-      num_steps: updates, those left out included.
-      sentence_task: see `StepConfig`.
-    """
-    last = {name: float(getattr(self, name)) for name in ("learning_rate", "weight_norm", "update_norm")}
-    num_left_out = int(tf.reduce_sum(self.left_out))
-    if self.left_out.shape[0]:
-      last["skipped_updates"] = num_left_out
-    if num_left_out == num_steps:
-      return last
+    """What a report shows: means over predictions, examples and steps; for the task see `StepConfig`."""
     masked_lm = LossSums(self.masked_lm_loss, self.masked_lm_correct, self.masked_lm_weight)
     sentence = LossSums(self.sentence_loss, self.sentence_correct, self.sentence_count)
     return {
       **mean_metrics(masked_lm, sentence, sentence_task),
-      "gradient_norm": float(self.gradient_norm) / (num_steps - num_left_out),
-      **last,
+      "gradient_norm": float(self.gradient_norm) / num_steps,
+      **{name: float(getattr(self, name)) for name in _LAST_VALUES},
     }
 
 
-_LAST_VALUES = ("weight_norm", "update_norm", "learning_rate")
-_IS_LAST_VALUE = [name in _LAST_VALUES for name in StepMetrics._fields[:-1]]
-_REPORTED = len(StepMetrics._fields) - 2  # What a replica returns of a step.
+_LAST_VALUES = ("learning_rate", "weight_norm", "update_norm")
+_IS_LAST_VALUE = [name in _LAST_VALUES for name in StepMetrics._fields]
 
 
 class TrainStep:
@@ -108,33 +92,29 @@ class TrainStep:
     self._variables = trained_variables(model, sentence_loss=bool(config.sentence_task))
     self._optimizer = optimizer
     self._config = config
-    self._may_skip = config.on_nonfinite == "skip"
     config.micro_batch_size(strategy.num_replicas_in_sync)  # Raises where the batch cannot be split so.
     # AutoGraph is only wanted in `_run`: converting the model as well takes longer than tracing it.
     self._micro_gradients = tf.function(
       self._compute_micro_gradients, autograph=False, jit_compile=True if use_xla else None
     )
-    self.on_replica = tf.autograph.experimental.do_not_convert(self._replica_step)  # (batch) -> [11] or [12]
+    self.on_replica = tf.autograph.experimental.do_not_convert(self._replica_step)  # (batch) -> [11]
     self.run = tf.function(self._run)
 
   def _run(self, iterator: Iterator[Mapping[str, tf.Tensor]], num_steps: tf.Tensor) -> StepMetrics:
     """Makes `num_steps` updates without returning to the host in between."""
-    metrics = tf.zeros([_REPORTED])
-    left_out = tf.zeros([num_steps if self._may_skip else 0])
+    metrics = tf.zeros([len(StepMetrics._fields) - 1])
     waited, done = tf.zeros([], tf.float64), tf.timestamp()
-    for i in tf.range(num_steps):
+    for _ in tf.range(num_steps):
       asked = tf.timestamp()
       with tf.control_dependencies([asked]):
         batch = next(iterator)
       with tf.control_dependencies([self._of_first_replica(value) for value in batch.values()]):
         waited += tf.maximum(tf.timestamp() - tf.maximum(asked, done), 0.0)
       step = self._of_first_replica(self._strategy.run(self.on_replica, args=(batch,)))
-      metrics = tf.where(_IS_LAST_VALUE[:-1], step[:_REPORTED], metrics + step[:_REPORTED])
+      metrics = tf.where(_IS_LAST_VALUE[:-1], step, metrics + step)
       with tf.control_dependencies([metrics]):
         done = tf.timestamp()
-      if self._may_skip:
-        left_out = tf.where(tf.range(num_steps) == i, step[-1], left_out)
-    return StepMetrics._make([*tf.unstack(metrics), tf.cast(waited, tf.float32), left_out])
+    return StepMetrics._make([*tf.unstack(metrics), tf.cast(waited, tf.float32)])
 
   def _of_first_replica(self, per_replica: Any) -> tf.Tensor:
     return self._strategy.experimental_local_results(per_replica)[0]
@@ -148,14 +128,8 @@ class TrainStep:
     sums = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.concat([sums, [tokens]], axis=0))
     gradients, norm = clip_by_global_norm(gradients, self._optimizer.config.clip_norm)
     learning_rate = rate_after_steps(self._optimizer.step, self._optimizer.config)
-    finite = None
-    if self._may_skip:  # Decided on the device, from sums that all replicas hold.
-      finite = tf.math.is_finite(norm) & tf.reduce_all(tf.math.is_finite(sums))
-      sums, norm = tf.where(finite, sums, 0.0), tf.where(finite, norm, 0.0)
-    norms = self._optimizer.apply(gradients, learning_rate, only_if=finite)
-    left_out = [] if finite is None else [1.0 - tf.cast(finite, tf.float32)]
-    last = [norm, norms.weight_norm, norms.update_norm, learning_rate, *left_out]
-    return tf.concat([sums, last], axis=0)
+    norms = self._optimizer.apply(gradients, learning_rate)
+    return tf.concat([sums, [norm, norms.weight_norm, norms.update_norm, learning_rate]], axis=0)
 
   def _sum_over_replicas(self, context: Any, gradients: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     dtype = tf.as_dtype(self._config.all_reduce_dtype)

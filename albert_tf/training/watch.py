@@ -1,7 +1,7 @@
 """Early words when training goes wrong: non-finite values, plateaus, collapse, settings that clash."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 import math
 
 from albert_tf.errors import UserError
@@ -15,7 +15,6 @@ _TOO_HIGH, _TOO_LOW = 6.0, 16.0  # Times the rule of thumb; short runs of small 
 _USUAL_BASELINE = 0.06  # Share of the most frequent piece among the masked ones; English, 30,000 pieces.
 _UNIGRAM_SHARE = 0.68  # Entropy of the pieces over log V: 7.0 nats of 10.3 in English with 30,000 pieces.
 _GRACE_SECONDS, _CHUNK_SECONDS = 20.0, 10.0  # Cloud machines give 30 s from SIGTERM to the end.
-MAX_SKIPPED = 10  # A damaged batch costs one update, a rare overflow two or three; diverged weights cost all.
 
 
 class NonFiniteError(UserError):
@@ -32,9 +31,8 @@ def check_finite(
   raise NonFiniteError(
     f"Losses and norms must stay finite. Received: {', '.join(f'{key}={metrics[key]}' for key in bad)} "
     f"between steps {first_step} and {last_step}. {_resumption(last_checkpoint)} The same data "
-    "would fail the same way: tpu_scripts/replay_step.py shows it. Lower --learning_rate or lengthen "
-    "--num_warmup_steps, use --mixed_precision=float32 if it was bfloat16, or leave such updates out "
-    "(--on_nonfinite=skip)."
+    "would fail the same way: lower --learning_rate, lengthen --num_warmup_steps, or use --mixed_precision=float32 if "
+    "it was bfloat16."
   )
 
 
@@ -62,12 +60,9 @@ class TrainingWatch:
     self._next_plateau_warning = 0
     self._best_accuracy = 0.0
     self._collapsed = self._named_chunks = False
-    self._skipped_in_a_row = 0
 
   def observe(self, step: int, metrics: Mapping[str, float]) -> Iterator[str]:
     """Takes the training report after `step` updates; yields what the person should hear, mostly nothing."""
-    if "masked_lm_loss" not in metrics:
-      return
     loss, accuracy = metrics["masked_lm_loss"], metrics["masked_lm_accuracy"]
     if step > self._num_warmup_steps:
       self._recent.append((step, loss, accuracy))
@@ -108,30 +103,6 @@ class TrainingWatch:
         f"{num_steps:,} updates took {seconds:.0f} s. SIGTERM is only noticed between returns to the host, and a "
         f"preempted machine has about 30 s: --iterations_per_loop={better} would save in time."
       )
-
-  def skipped(self, first_step: int, left_out: Sequence[float], *, last_checkpoint: str | None) -> list[str]:
-    """Takes, for each update from `first_step` on, 1 if --on_nonfinite=skip left it out; names those.
-
-    Raises:
-      NonFiniteError: more than `MAX_SKIPPED` updates in a row were left out, counted from the start of the process.
-    """
-    for step, flag in enumerate(left_out, first_step):
-      self._skipped_in_a_row = self._skipped_in_a_row + 1 if flag else 0
-      if self._skipped_in_a_row > MAX_SKIPPED:
-        raise NonFiniteError(
-          f"At most {MAX_SKIPPED} updates in a row may be left out. Received: {self._skipped_in_a_row} up to step "
-          f"{step} whose loss or gradient is not finite: it is the weights, not a batch. "
-          f"{_resumption(last_checkpoint)} Start from an earlier checkpoint with a lower --learning_rate or with "
-          "--mixed_precision=float32."
-        )
-    steps = [f"{step:,}" for step, flag in enumerate(left_out, first_step) if flag]
-    if not steps:
-      return []
-    message = (
-      f"left out {len(steps)} update(s) whose loss or gradient is not finite: step {', '.join(steps[:8])}. "
-      f"tpu_scripts/replay_step.py --step={steps[0].replace(',', '')} shows the batch."
-    )
-    return [message]
 
 
 def schedule_warnings(settings: PretrainingSettings) -> list[str]:

@@ -21,7 +21,6 @@ from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.training import step as step_module
 from albert_tf.training.metrics_log import read_metrics
 from albert_tf.training.pretraining import run_pretraining
-from albert_tf.training.replay import replay_step
 from albert_tf.training.reporting.reporter import Reporter
 from albert_tf.training.settings import StepConfig
 
@@ -136,8 +135,3 @@ def test_the_run_of_next_sentence_records_reports_by_that_name(run):
   for record in read_metrics(f"{settings.output_dir}/metrics.jsonl"):
     names = {name for name in record if "sentence" in name}
     assert names == {"next_sentence_loss", "next_sentence_accuracy"}, record["split"]
-
-
-def test_a_replayed_update_has_no_sentence_loss_where_its_run_has_none(run):
-  folder, _ = run
-  assert {example.sentence_loss for example in replay_step(str(folder / "whole"), 1).examples} == {0.0}

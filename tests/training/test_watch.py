@@ -112,13 +112,3 @@ def test_chunks_longer_than_a_preemption_waits_are_told_once():
   assert not [*watch.chunk_time(1, 60.0)]
   assert "--iterations_per_loop=250 would save in time" in next(watch.chunk_time(1000, 40.0))
   assert not [*watch.chunk_time(1000, 40.0)]
-
-
-def test_updates_left_out_are_counted_over_reports_until_a_good_one():
-  watch = TrainingWatch(settings(num_train_steps=100, num_warmup_steps=0))
-  assert watch.skipped(1, [], last_checkpoint=None) == []
-  assert "left out 9 update(s)" in watch.skipped(1, [0.0] + [1.0] * 9, last_checkpoint=None)[0]
-  assert watch.skipped(11, [1.0, 0.0, 1.0], last_checkpoint=None)
-  watch.skipped(14, [1.0] * 9, last_checkpoint=None)
-  with pytest.raises(NonFiniteError, match=r"up to step 23 .*ckpt-5; running"):
-    watch.skipped(23, [1.0], last_checkpoint="ckpt-5")
