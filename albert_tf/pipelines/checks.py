@@ -1,21 +1,16 @@
-"""What is wrong with record files: looked for before the first step, and when a reader fails."""
+"""What is wrong with record files, looked for before the first step."""
 
-import collections
 from collections.abc import Mapping, Sequence
 import itertools
-import re
 
 import numpy as np
 
-from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import PretrainingSpec, read_records
 from albert_tf.records.example import decode_example
 from albert_tf.records.features import ALL_FEATURES, INPUT_IDS, MASKED_LM_IDS, TOKEN_BOUNDARY
-from albert_tf.records.shard_index import BLOCK_RECORDS, load_shard_index
 
 _CHECKED_RECORDS = 200
-_BYTE = re.compile(r"(?:corrupted|truncated) record at (\d+)")  # Of the length or, 12 further, of the data.
 
 
 def check_records(
@@ -71,36 +66,3 @@ def _check_lengths(features: Mapping[str, np.ndarray], spec: PretrainingSpec, *,
         f"{found} values of {name}, expected {spec.length(name)} ({where}). "
         "Set --max_seq_length and --max_predictions_per_seq to those the records were made with."
       )
-
-
-def find_fault(paths: Sequence[str], message: str) -> str | None:
-  """Says which file is gone, or which is damaged at which byte; None where nothing wrong was found.
-
-  Args:
-    paths: the files that were read.
-    message: of TensorFlow's reader, which may name the file, and the byte at which it found the damage.
-  """
-  suspects = [path for path in paths if path in message] or list(paths)
-  for path in suspects:
-    if not files.exists(path):
-      return f"Record files must stay where they are while a run reads them. Received: {path}, which is gone."
-  byte = _BYTE.search(message)
-  if not byte:
-    return None
-  damaged = next((path for path in suspects if _damage_at(path, int(byte[1]))), None)
-  return damaged and (
-    f"Every record of a TFRecord file must be complete. Received: a damaged one at byte {byte[1]} of {damaged}. Copy "
-    "the file again from its source, or make it again."
-  )
-
-
-def _damage_at(path: str, byte: int) -> bool:
-  """Whether a record of the block that holds `byte` is damaged; reads that block alone."""
-  index = load_shard_index(path)
-  begins = index.offsets if index is not None else np.zeros(1, np.int64)
-  block = max(int(np.searchsorted(begins, byte, side="right")) - 1, 0)
-  try:
-    collections.deque(itertools.islice(read_records(path, start=int(begins[block])), BLOCK_RECORDS), maxlen=0)
-  except UserError:
-    return True
-  return False

@@ -1,6 +1,7 @@
 """What a model reaches on held-out sets, on all replicas: during a run, and of a finished one."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,12 +20,10 @@ from albert_tf.modeling.losses import (
 from albert_tf.pipelines.batches import EXAMPLE_WEIGHTS, evaluation_batches
 from albert_tf.pipelines.checks import check_records
 from albert_tf.pipelines.record_index import RecordIndex, build_record_index
-from albert_tf.progress import track
 from albert_tf.records import PretrainingSpec, find_manifests
 from albert_tf.records.parse import parse_pretraining_batch
-from albert_tf.training.distribution import Workers, host_shard
+from albert_tf.training.distribution import host_shard
 
-_BATCHES_AT_ONCE = 100  # Between two returns to the host, which show how far it is.
 _NUM_SUMS = 6  # Of the losses; those of the layers follow.
 # What only the sentence task needs: some models for masked LM alone come without.
 _SENTENCE_VARIABLES = ("bert/pooler/dense/kernel", "cls/seq_relationship/output_weights")
@@ -105,7 +104,7 @@ class Evaluator:
     config = model.encoder.config
     self._num_layers = config.num_hidden_layers * config.inner_group_num if with_layers else 0
     self._datasets = {
-      name: strategy.distribute_datasets_from_function(self._batches_of(held_out))
+      name: strategy.distribute_datasets_from_function(functools.partial(_batches, strategy, held_out))
       for name, held_out in sets.items()
     }
     sums: Any = self._replica_sums
@@ -125,34 +124,16 @@ class Evaluator:
       angle `degrees` of each.
     """
     found: dict[str, dict[str, Any]] = {}
+    zeros = tf.zeros([_NUM_SUMS + (2 * self._num_layers + 1 if self._num_layers else 0)])
     for name, held_out in self._sets.items():
-      sums = self._sums(name, num_steps or held_out.num_steps)
+      num_batches = tf.constant(num_steps or held_out.num_steps)
+      sums = self.run(iter(self._datasets[name]), num_batches, zeros).numpy().astype(np.float64)
       losses, layers = np.split(sums, [_NUM_SUMS])
       found[name] = mean_metrics(LossSums(*losses[:3]), LossSums(*losses[3:]), held_out.sentence_task)
       if self._num_layers:
         l2, degrees = np.split(layers[:-1] / max(layers[-1], 1.0), 2)
         found[name]["layer_similarity"] = {"l2": l2.tolist(), "degrees": degrees.tolist()}
     return found
-
-  def _batches_of(self, held_out: HeldOut) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
-    return lambda context: evaluation_batches(
-      held_out.records,
-      lambda serialized: parse_pretraining_batch(serialized, held_out.spec),
-      global_batch_size=held_out.batch_size,
-      max_steps=held_out.num_steps,
-      shard=host_shard(self._strategy, context),
-    )
-
-  def _sums(self, name: str, num_steps: int) -> np.ndarray:
-    """float64 sums over the first batches of a set."""
-    size = _NUM_SUMS + (2 * self._num_layers + 1 if self._num_layers else 0)
-    iterator, sums = iter(self._datasets[name]), tf.zeros([size])
-    begins = range(0, num_steps, _BATCHES_AT_ONCE)
-    shown = Workers(self._strategy).is_chief and len(begins) > 1
-    unit = f"x {_BATCHES_AT_ONCE} batches"
-    for begin in track(begins, len(begins), desc=f"Evaluating {name}".strip(), unit=unit, shown=shown):
-      sums = self.run(iterator, tf.constant(min(_BATCHES_AT_ONCE, num_steps - begin)), sums)
-    return sums.numpy().astype(np.float64)
 
   def _sum_all(
     self, iterator: Iterator[Mapping[str, tf.Tensor]], num_steps: tf.Tensor, sums: tf.Tensor
@@ -182,6 +163,18 @@ class Evaluator:
     return tf.concat([similarity.l2 * count, similarity.degrees * count, [count]], axis=0)
 
 
+def _batches(
+  strategy: tf.distribute.Strategy, held_out: HeldOut, context: tf.distribute.InputContext
+) -> tf.data.Dataset:
+  return evaluation_batches(
+    held_out.records,
+    lambda serialized: parse_pretraining_batch(serialized, held_out.spec),
+    global_batch_size=held_out.batch_size,
+    max_steps=held_out.num_steps,
+    shard=host_shard(strategy, context),
+  )
+
+
 def evaluate_checkpoint(
   checkpoint: Checkpoint,
   files: Mapping[str, Sequence[str]],
@@ -193,7 +186,7 @@ def evaluate_checkpoint(
   with_layers: bool = False,
   use_xla: bool = False,
 ) -> dict[str, dict[str, Any]]:
-  """What a trained model reaches on sets of any length and sentence task: to compare them is the purpose.
+  """What a trained model reaches on sets of any length and sentence task.
 
   Args:
     files: name → record files.
@@ -203,10 +196,7 @@ def evaluate_checkpoint(
 
   Returns:
     Name → losses and accuracies, `num_examples`, and `record_content`, a hash of the records. The sentence metrics
-    have the name of the set's own task, and are left out where the model has not learned any.
-
-  Raises:
-    UserError: records of another vocabulary, longer than the model has positions, or damaged.
+    have the name of the set's own task; a model that has not learned any has none.
   """
   config = checkpoint.config
   vocab_sha256 = checkpoint.load_tokenizer().model_sha256 if checkpoint.tokenizer else None

@@ -11,13 +11,11 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.pipelines.checks import find_fault
 from albert_tf.training.settings import PretrainingSettings
 
 _CONTINUES = "The same command continues from the last checkpoint."
-# What a runtime's message has → what to do. The type of its error does not tell: a bucket that does not answer and a
-# worker that died are both `UnavailableError`, a batch too large and a full disk both `ResourceExhaustedError`.
-# On-chip memory (vmem, smem) is the compiler's affair: no smaller batch helps.
+# What a runtime's message has → what to do. The type of its error does not tell: a batch too large and a full disk are
+# both `ResourceExhaustedError`. On-chip memory (vmem, smem) is the compiler's affair: no smaller batch helps.
 _MEMORY = (
   r"[Oo]ut of memory(?! in memory space [vs]mem)|OOM when allocating|Attempting to (?:allocate|reserve) \S"
 )
@@ -34,7 +32,7 @@ _GONE = (
 _ADVICE = {
   _MEMORY: "The step must fit into the devices' memory: raise --gradient_accumulation_steps, add --remat or use more "
   "devices; if it was the evaluation, lower --eval_batch_size. tpu_scripts/compile_for_tpu.py says what fits.",
-  _RECORDS: "Records must be whole, and stay as they are while a run reads them: "
+  _RECORDS: "Records must be whole, and stay where and as they are while a run reads them: "
   "tfrecords_tools/inspect_records.py --validate names one that is not.",
   _REFUSED: f"Renew the credentials or grant the role. {_CONTINUES}",
   _GONE: f"All workers, TPUs and stores of a run must answer until it ends. {_CONTINUES}",
@@ -50,9 +48,6 @@ def readable_errors(settings: PretrainingSettings) -> Iterator[None]:
     for pattern, advice in _ADVICE.items():
       line = next((line for line in error.message.splitlines() if re.search(pattern, line)), None)
       if line is not None:
-        if pattern is _RECORDS:
-          found = find_fault([*settings.input_files, *settings.eval_input_files], error.message)
-          raise UserError(found or f"{line.strip()[-300:].rstrip('.')}. {advice}") from error
         task = re.search(r"/job:(?!localhost\b)(\w+)/replica:\d+/task:(\d+)", error.message)
         worker = f"{task[1]} {task[2]}: " if task else ""
         raise UserError(f"{worker}{line.strip()[-300:].rstrip('.')}. {advice}") from error

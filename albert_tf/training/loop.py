@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
@@ -35,27 +35,16 @@ class LoopResult:
   interrupted: bool
 
 
-class _Chunk(NamedTuple):
-  """Updates one after the other: `metrics` of all, `timed` of the `num_timed` that took `seconds`.
+@dataclasses.dataclass
+class _Unreported:
+  """The updates since the last report; only those without the compilation are timed."""
 
-  All but the one that includes the compilation are timed.
-  """
-
-  num_steps: int
-  metrics: StepMetrics
-  timed: StepMetrics
-  num_timed: int
-  seconds: float
-
-  def add(self, later: "_Chunk") -> "_Chunk":
-    """These updates and those after them."""
-    return _Chunk(
-      self.num_steps + later.num_steps,
-      self.metrics.add(later.metrics),
-      self.timed.add(later.timed),
-      self.num_timed + later.num_timed,
-      self.seconds + later.seconds,
-    )
+  metrics: StepMetrics | None = None
+  num_steps: int = 0
+  num_timed: int = 0
+  seconds: float = 0.0
+  tokens: float = 0.0
+  input_seconds: float = 0.0
 
 
 class TrainingLoop:
@@ -90,9 +79,7 @@ class TrainingLoop:
     self._watch = TrainingWatch(settings)
     self._saved = store.last if store is not None else None
     self._compiled = self._tracing = False
-    self._traced = settings.profile_steps if store is not None else None
-    self._trace_directory = f"{settings.output_dir.rstrip('/')}/tensorboard/profile"
-    self._unreported: _Chunk | None = None
+    self._unreported = _Unreported()
     self._evaluation: Mapping[str, float] | None = None
 
   def run(self, iterator: Iterator[Any], *, step: int, state: HostState) -> LoopResult:
@@ -107,25 +94,26 @@ class TrainingLoop:
       NonFiniteError: a loss or norm is not finite; nothing bad was saved.
       UserError: a checkpoint could not be written, or another process took the directory over.
     """
+    self._goodput.mark("restart")
     stopping = self._stopping()
-    self._goodput.mark("restart")
     over = step > 0 and self._is_over(step)  # A run that has saved nothing yet trains a little in any case.
-    if not stopping:
-      state = self._catch_up(step, state, over=over)
+    if step > 0 and not stopping and self._evaluates_at(step, over):  # Killed before it could.
+      state = self._evaluate(step, state, saved=over or self._saves_at(step))
     self._goodput.mark("restart")
-    while not over and not stopping:
+    while not (over or stopping):
       self._goodput.mark("report")
-      chunk = next_boundary(self._settings, step) - step
-      self._train(iterator, step, chunk)
-      step += chunk
-      examples = chunk * self._settings.step.global_batch_size
+      self._trace(step)
+      num_steps = next_boundary(self._settings, step) - step
+      self._train(iterator, step, num_steps)
+      step += num_steps
+      examples = num_steps * self._settings.step.global_batch_size
       state = dataclasses.replace(state, examples_seen=state.examples_seen + examples)
       stopping, over = self._stopping(), self._is_over(step)
       saves = stopping or over or self._saves_at(step)
       if saves:
         # First: a kill during the evaluation loses nothing. A preempted machine has seconds left for no more.
         self._save(step, state)
-      if not stopping and (over or self._evaluates_at(step)):
+      if not stopping and self._evaluates_at(step, over):
         state = self._evaluate(step, state, saved=saves)
         stopping = not over and self._stopping()  # Asked for meanwhile.
         if stopping and not saves:
@@ -147,85 +135,77 @@ class TrainingLoop:
   def _saves_at(self, step: int) -> bool:
     return step % self._settings.save_checkpoints_steps == 0
 
-  def _evaluates_at(self, step: int) -> bool:
-    return step % (self._settings.eval_steps or self._settings.save_checkpoints_steps) == 0
+  def _evaluates_at(self, step: int, over: bool) -> bool:
+    interval = self._settings.eval_steps or self._settings.save_checkpoints_steps
+    return self._evaluator is not None and (over or step % interval == 0)
 
   def _train(self, iterator: Iterator[Any], step: int, num_steps: int) -> None:
     """Makes the updates after `step`, checks them, and reports them where a report is due."""
-    self._start_trace(step)
     with tf.profiler.experimental.Trace("updates", step_num=step + 1, _r=1):  # _r: the root of a step.
-      chunk = self._run_steps(iterator, num_steps)
-    self._end_trace(step + num_steps)
-    averages = chunk.metrics.averages(num_steps, self._settings.step.sentence_task)
-    if self._store is not None:
-      self._store.check()  # First: where another process took the directory over, its files stay as they are.
+      metrics = self._run_steps(iterator, num_steps)
+    self._check_store()  # First: where another process took the directory over, its files stay as they are.
+    averages = metrics.averages(num_steps, self._settings.step.sentence_task)
     saved = self._store.last if self._store is not None else None
     check_finite(averages, first_step=step + 1, last_step=step + num_steps, last_checkpoint=saved)
-    self._unreported = chunk if self._unreported is None else self._unreported.add(chunk)
     every = self._settings.report_steps
     if not every or (step + num_steps) % every == 0:
       self._report(step + num_steps)
-    if chunk.timed is chunk.metrics:  # The first chunk includes the compilation.
-      for warning in self._watch.chunk_time(num_steps, chunk.seconds):
-        self._reporter.message(warning)
-    self._report_saved()
 
-  def _start_trace(self, step: int) -> None:
-    """Starts the trace of --profile_steps, whose edges are boundaries; a run does not end for want of one."""
-    if self._traced is None or self._tracing or not self._traced[0] <= step + 1 <= self._traced[1]:
-      return
-    try:
-      tf.profiler.experimental.start(self._trace_directory)
-      self._tracing = True
-    except tf.errors.OpError as error:
-      self._traced = None  # Not tried again.
-      self._reporter.message(f"no trace (--profile_steps): {error.message}")
+  def _run_steps(self, iterator: Iterator[Any], num_steps: int) -> StepMetrics:
+    if not self._compiled:  # One update by itself, so that the time of the others is known.
+      self._compiled = True
+      first = self._timed_steps(iterator, 1, "compile", counts=num_steps == 1)
+      return first if num_steps == 1 else first.add(self._timed_steps(iterator, num_steps - 1, "step"))
+    return self._timed_steps(iterator, num_steps, "step")
 
-  def _end_trace(self, step: int) -> None:
-    if self._traced is None or not self._tracing or step < self._traced[1]:
-      return
-    self._tracing = False
-    try:
+  def _timed_steps(
+    self, iterator: Iterator[Any], num_steps: int, category: str, *, counts: bool = True
+  ) -> StepMetrics:
+    metrics = self._train_step.run(iterator, tf.constant(num_steps))
+    waited = float(metrics.input_seconds)  # Waits for the device.
+    seconds = self._goodput.mark(category, waited=waited)
+    unreported = self._unreported
+    unreported.metrics = metrics if unreported.metrics is None else unreported.metrics.add(metrics)
+    unreported.num_steps += num_steps
+    if counts:
+      unreported.num_timed += num_steps
+      unreported.seconds += seconds
+      unreported.tokens += float(metrics.tokens)
+      unreported.input_seconds += waited
+    for warning in self._watch.chunk_time(num_steps, seconds):
+      self._reporter.message(warning)
+    return metrics
+
+  def _trace(self, step: int) -> None:
+    """Starts or ends the trace of --profile_steps, whose edges are boundaries."""
+    first, last = self._settings.profile_steps or (0, 0)
+    traced = self._store is not None and first <= step + 1 <= last
+    directory = f"{self._settings.output_dir.rstrip('/')}/tensorboard/profile"
+    if traced and not self._tracing:
+      tf.profiler.experimental.start(directory)
+    elif self._tracing and not traced:
       tf.profiler.experimental.stop()
-      self._reporter.message(
-        f"wrote a trace below {self._trace_directory} (--profile_steps); tensorboard --logdir shows it"
-      )
-    except tf.errors.OpError as error:
-      self._reporter.message(f"no trace (--profile_steps): {error.message}")
+      self._reporter.message(f"wrote a trace below {directory}; tensorboard --logdir shows it")
+    self._tracing = traced
 
   def _report(self, step: int) -> None:
     """Reports the updates up to `step` that were not yet."""
-    chunk, self._unreported = self._unreported, None
-    if chunk is None:
+    made, self._unreported = self._unreported, _Unreported()
+    if made.metrics is None:
       return
-    averages = chunk.metrics.averages(chunk.num_steps, self._settings.step.sentence_task)
-    waited = {"input_share": float(chunk.timed.input_seconds) / max(chunk.seconds, 1e-9)}
+    averages = made.metrics.averages(made.num_steps, self._settings.step.sentence_task)
+    waited = {"input_share": made.input_seconds / max(made.seconds, 1e-9)}
     self._reporter.train(
       step,
       {**averages, **waited, **self._goodput.fields()},
-      updates=chunk.num_timed,
-      seconds=chunk.seconds,
-      examples=chunk.num_timed * self._settings.step.global_batch_size,
-      tokens=round(float(chunk.timed.tokens)),
+      updates=made.num_timed,
+      seconds=made.seconds,
+      examples=made.num_timed * self._settings.step.global_batch_size,
+      tokens=round(made.tokens),
     )
     self._goodput.write()
     for warning in self._watch.observe(step, averages):
       self._reporter.message(warning)
-
-  def _run_steps(self, iterator: Iterator[Any], num_steps: int) -> _Chunk:
-    if self._compiled:
-      return self._timed(iterator, num_steps, "step")
-    self._compiled = True  # One update by itself, so that the time of the others is known.
-    first = self._timed(iterator, 1, "compile")
-    if num_steps == 1:
-      return first
-    others = self._timed(iterator, num_steps - 1, "step")
-    return others._replace(num_steps=num_steps, metrics=first.metrics.add(others.metrics))
-
-  def _timed(self, iterator: Iterator[Any], num_steps: int, category: str) -> _Chunk:
-    metrics = self._train_step.run(iterator, tf.constant(num_steps))
-    waited = float(metrics.input_seconds)  # Waits for the device.
-    return _Chunk(num_steps, metrics, metrics, num_steps, self._goodput.mark(category, waited=waited))
 
   def _save(self, step: int, state: HostState) -> None:
     self._report(step)  # The log first: a checkpoint is only seen with the reports up to it.
@@ -236,39 +216,7 @@ class TrainingLoop:
       self._store.save(step, state)
     self._goodput.mark("checkpoint")
 
-  def _evaluate(self, step: int, state: HostState, *, saved: bool) -> HostState:
-    if self._evaluator is None:
-      return state
-    metrics = self._evaluator()[HELD_OUT]
-    self._goodput.mark("evaluation")
-    self._reporter.eval(step, metrics)
-    state = self._note_evaluation(step, state, metrics, saved=saved)
-    if state.best_step == step:
-      self._reporter.message(f"step {step:,} is the best so far")
-    return state
-
-  def _catch_up(self, step: int, state: HostState, *, over: bool) -> HostState:
-    """The checkpoint a run starts from is evaluated now if the process that saved it was killed before it could."""
-    if self._evaluator is None or step == 0 or not (over or self._evaluates_at(step)):
-      return state
-    saved = over or self._saves_at(step)  # And not between, where a run that was not stopped saves nothing.
-    known = self._reporter.find(step, EVAL)
-    if self._workers.any(self._store is not None and known is None):
-      return self._evaluate(step, state, saved=saved)
-    return state if known is None else self._note_evaluation(step, state, known, saved=saved)
-
-  def _note_evaluation(
-    self, step: int, state: HostState, metrics: Mapping[str, float], *, saved: bool
-  ) -> HostState:
-    self._evaluation = metrics
-    if self._settings.select_best == "last" or not saved:
-      return state
-    state = state.evaluated(step, metrics)
-    if state.best_step == step and self._store is not None:
-      self._store.point_best(step)
-    return state
-
-  def _report_saved(self) -> None:
+  def _check_store(self) -> None:
     """Says so when a checkpoint has become whole; raises what went wrong with it."""
     if self._store is not None:
       self._store.check()
@@ -276,23 +224,41 @@ class TrainingLoop:
         self._saved = self._store.last
         self._reporter.message(f"saved {self._saved}")
 
+  def _evaluate(self, step: int, state: HostState, *, saved: bool) -> HostState:
+    """Evaluates unless that was done before a kill; a `saved` step may become the best."""
+    metrics: Mapping[str, Any] | None = self._reporter.find(step, EVAL)
+    if self._workers.any(self._store is not None and metrics is None):
+      metrics = self._evaluator()[HELD_OUT] if self._evaluator else {}
+      self._goodput.mark("evaluation")
+      self._reporter.eval(step, metrics)
+    self._evaluation = metrics
+    if metrics is None or self._settings.select_best == "last" or not saved:
+      return state
+    state = state.evaluated(step, metrics)
+    if state.best_step == step:
+      self._reporter.message(f"step {step:,} is the best so far")
+      if self._store is not None:
+        self._store.point_best(step)
+    return state
+
   def _end(self, step: int, state: HostState, *, stopping: bool, over: bool) -> LoopResult:
-    self._end_trace(self._settings.num_train_steps)
+    self._trace(self._settings.num_train_steps)
     self._goodput.mark("report")
     if self._store is not None:
       self._store.wait()
     self._goodput.mark("checkpoint")
-    self._report_saved()
+    self._check_store()
     self._goodput.write(now=True)
     self._reporter.message(self._goodput.table())
-    if over and step < self._settings.num_train_steps:
+    settings = self._settings
+    if over and step < settings.num_train_steps:
       self._reporter.message(
-        f"ended at step {step:,} of {self._settings.num_train_steps:,}: the run has taken its "
-        f"--max_train_hours={self._settings.max_train_hours:g}"
+        f"ended at step {step:,} of {settings.num_train_steps:,}: the run has taken its "
+        f"--max_train_hours={settings.max_train_hours:g}"
       )
     best = f", model.ckpt-{state.best_step} is the best" if state.best_step > 0 else ""
     self._reporter.message(
-      f"the run is in {self._settings.output_dir}: metrics.jsonl, curves.png, tensorboard/, goodput.json; the last "
+      f"the run is in {settings.output_dir}: metrics.jsonl, curves.png, tensorboard/, goodput.json; the last "
       f"checkpoint is {self._saved}{best}. The commands take the directory as --init_checkpoint"
     )
     interrupted = stopping and (not over or self._evaluator is not None)

@@ -127,13 +127,12 @@ def run_pretraining(
     with workers.together():
       if workers.is_chief:
         with readable_errors(settings):
-          previous = lock.acquire()
+          lock.acquire()
           _check_nothing_was_saved(store, directory)
           directory.write(settings, inputs.identity, versions=_versions(), flags_text=flags_text)
           store.tidy()
           if settings.select_best == "last":
             store.forget_best()
-          origin += f"; took the lock over from {previous}" if previous else ""
     stop = stack.enter_context(stop_on_signal())
     reporter = Reporter(
       settings, start_step=step, machine=machine, is_chief=workers.is_chief, may_write=lock.check

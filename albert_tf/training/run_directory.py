@@ -31,14 +31,17 @@ class RunDirectory:
       stream.write(text)
 
   def check_place(self) -> None:
-    """Refuses a directory with other files than a run's, or without write permission; needs no look at the records."""
-    self._refuse_write_protection()
-    if self._read_identity() is None:
-      self._refuse_foreign_files()
+    """Refuses a directory with other files than a run's; needs no look at the records."""
+    found = [name for name in files.listdir(self.path) if name != LOCK_FILE and not files.is_unfinished(name)]
+    if found and self._identity() is None:
+      raise UserError(
+        f"A new run needs an empty or new output directory. Received: {self.path}, which holds {', '.join(found[:4])}"
+        f"{', …' if len(found) > 4 else ''} and no {RUN_FILE} of pretraining. Choose another --output_dir."
+      )
 
   def check(self, settings: PretrainingSettings, data: DataIdentity) -> None:
     """Refuses a directory that holds another run; writes nothing."""
-    before, identity = self._read_identity(), json.loads(json.dumps(settings.identity(data)))
+    before, identity = self._identity(), json.loads(json.dumps(settings.identity(data)))
     if before is not None and before != identity:
       changed = sorted(key for key in before.keys() | identity.keys() if before.get(key) != identity.get(key))
       raise UserError(
@@ -55,66 +58,26 @@ class RunDirectory:
     versions: Mapping[str, str],
     flags_text: str = "",
   ) -> None:
-    """Writes run.json, flags.txt, albert_config.json and the tokenizer; `UserError` where that cannot be done.
-
-    Args:
-      versions: of the software, for the record.
-      flags_text: the command's resolved flags, if a command made the settings.
-    """
+    """Writes run.json, flags.txt, albert_config.json and the tokenizer."""
     files.makedirs(self.path)
     record = {
       "identity": settings.identity(data),
       "settings": settings.to_dict(),
       "versions": {"albert_tf": __version__, **versions},
     }
-    try:
-      # First, so that a directory with any other file of ours has it: one killed here can be continued.
-      self._write(RUN_FILE, json.dumps(record, indent=2) + "\n")
-      for name in filter(files.is_unfinished, files.listdir(self.path)):
-        files.remove(os.path.join(self.path, name))
-      self._write(CONFIG_FILE, settings.model.to_json_string())
-      if flags_text:
-        self._write(FLAGS_FILE, flags_text)
-      if settings.tokenizer_path:
-        load_tokenizer(settings.tokenizer_path).save_pretrained(self.path)
-    except files.StoreError:
-      raise
-    except OSError as error:
-      raise UserError(
-        f"The output directory must be writable. Received: {self.path} ({error.strerror or error}). "
-        "Choose another --output_dir or change its permissions."
-      ) from error
+    # First, so that a directory with any other file of ours has it: one killed here can be continued.
+    self._write(RUN_FILE, json.dumps(record, indent=2) + "\n")
+    for name in filter(files.is_unfinished, files.listdir(self.path)):
+      files.remove(os.path.join(self.path, name))
+    self._write(CONFIG_FILE, settings.model.to_json_string())
+    if flags_text:
+      self._write(FLAGS_FILE, flags_text)
+    if settings.tokenizer_path:
+      load_tokenizer(settings.tokenizer_path).save_pretrained(self.path)
 
-  def _read_identity(self) -> dict[str, Any] | None:
+  def _identity(self) -> dict[str, Any] | None:
     path = os.path.join(self.path, RUN_FILE)
-    if not files.exists(path):
-      return None
-    try:
-      return json.loads(files.read_bytes(path))["identity"]
-    except (ValueError, KeyError, TypeError) as error:
-      raise UserError(
-        f"{RUN_FILE} must be one that run_pretrain.py wrote. Received: {path} ({error}). Choose a new --output_dir."
-      ) from error
-
-  def _refuse_write_protection(self) -> None:
-    if files.is_remote(self.path):
-      return
-    existing = self.path or "."
-    while not files.exists(existing):
-      existing = os.path.dirname(existing) or "."
-    if not (files.isdir(existing) and os.access(existing, os.W_OK | os.X_OK)):
-      raise UserError(
-        f"The output directory must be writable. Received: {self.path}, where {existing} allows no writing. "
-        "Choose another --output_dir or change its permissions."
-      )
-
-  def _refuse_foreign_files(self) -> None:
-    found = [name for name in files.listdir(self.path) if name != LOCK_FILE and not files.is_unfinished(name)]
-    if found:
-      raise UserError(
-        f"A new run needs an empty or new output directory. Received: {self.path}, which holds {', '.join(found[:4])}"
-        f"{', …' if len(found) > 4 else ''} and no {RUN_FILE}. Choose another --output_dir."
-      )
+    return files.read_json(path).get("identity") if files.exists(path) else None
 
 
 def _difference(before: Any, now: Any, key: str) -> str:

@@ -114,7 +114,7 @@ def test_a_directory_in_use_is_refused_and_stays_as_it_is(copied, tmp_path):
   lock = RunLock(copied.output_dir)
   lock.acquire()
   before = snapshot(tmp_path)
-  with pytest.raises(UserError, match=rf"run, where process {os.getpid()} on .* holds lock\.json"):
+  with pytest.raises(UserError, match=rf"run, whose lock\.json is held by process {os.getpid()} on"):
     run_pretraining(copied)
   assert snapshot(tmp_path) == before
   lock.release()
@@ -159,18 +159,13 @@ def test_records_that_vanish_or_shrink_during_the_run_are_named(finished, tmp_pa
       records.unlink() if harm == "deleted" else write_records(records, random_examples(40, seed=1))
 
   monkeypatch.setattr(Reporter, "train", harmed_at_2)
-  with pytest.raises(UserError, match=r"stay .*while a run reads them"):
+  with pytest.raises(UserError, match=r"stay where and as they are while a run reads them"):
     run_pretraining(settings)
 
 
 @pytest.mark.slow
-def test_no_permission_is_said_before_the_start_and_during_the_run(finished, tmp_path, monkeypatch):
+def test_a_full_disk_is_said_at_the_start_and_during_the_run(finished, tmp_path, monkeypatch):
   settings = dataclasses.replace(finished, output_dir=str(tmp_path / "sealed/run"))
-  monkeypatch.setattr(os, "access", lambda path, mode: False)  # Root may write everywhere.
-  with pytest.raises(UserError, match=rf"must be writable.*sealed/run, where {tmp_path} allows no writing"):
-    run_pretraining(settings)
-  monkeypatch.undo()
-  assert not (tmp_path / "sealed").exists()
 
   def full(*args, **kwargs):
     raise OSError(28, "No space left on device")

@@ -3,12 +3,10 @@
 import dataclasses
 import os
 import pathlib
-import signal
 import time
 
 import numpy as np
 import pytest
-from support.commands.command_runs import end, reports, start, write_inputs
 from support.tiny_pretraining import NUM_STEPS, tiny_settings
 
 from albert_tf.checkpoints.bundle import checkpoint_steps, find_bundle, read_bundle
@@ -113,41 +111,6 @@ def test_the_hours_end_a_run_like_its_last_step_and_more_of_them_continue_it_exa
 def test_bounds_that_mean_nothing_are_refused(tmp_path, changes, message):
   with pytest.raises(UserError, match=message):
     tiny_settings(tmp_path, "refused", **changes)
-
-
-@pytest.mark.slow
-def test_the_hours_are_those_of_all_lives_and_the_same_command_then_does_nothing(tmp_path):
-  run = tmp_path / "run"
-  flags = {
-    **write_inputs(tmp_path),
-    "output_dir": run,
-    "train_batch_size": 8,
-    "eval_batch_size": 4,
-    "num_train_steps": 1_000_000,
-    "num_warmup_steps": 4,
-    "iterations_per_loop": 20,
-    "save_checkpoints_steps": 40,
-    "keep_checkpoint_every_n_steps": 200,
-    "keep_checkpoint_max": 1,
-    "max_train_hours": 25 / 3600,  # A busy machine takes a dozen seconds to its first checkpoint.
-  }
-  first = start(flags)
-  while not list(run.glob("checkpoints/model.ckpt-*.index")) and first.poll() is None:
-    time.sleep(0.01)
-  first.send_signal(signal.SIGKILL)
-  assert end(first)[0] == -signal.SIGKILL
-  status, stderr = end(start(flags))
-  assert status == 0, stderr[-2000:]
-  assert "the run has taken its --max_train_hours" in stderr
-  log, steps = reports(run), checkpoint_steps(str(run / "checkpoints"))
-  last = steps[-1]
-  assert set(range(200, last, 200)) <= set(steps)
-  assert [r["step"] for r in log if r["split"] == "eval"][-1] == last == log[-1]["step"]
-  lives = [r for r in log if r["split"] == "train"][-1]
-  running = sum(lives[f"seconds_{name}"] for name in goodput.CATEGORIES if name != "down")
-  assert 24 < running < 60
-  assert end(start(flags))[0] == 0
-  assert reports(run) == log
 
 
 @pytest.mark.slow

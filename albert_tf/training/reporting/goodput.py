@@ -7,7 +7,6 @@ import time
 from typing import Any
 
 from albert_tf import files
-from albert_tf.errors import UserError
 
 GOODPUT_FILE = "goodput.json"
 PREFIX = "seconds_"  # Of the keys in metrics.jsonl.
@@ -22,7 +21,7 @@ CATEGORIES = {
   "lost": "updates made again after a kill",
   "down": "no process; a killed one's last seconds",
 }
-_WRITE_SECONDS, _REMOTE_WRITE_SECONDS = 10.0, 60.0  # Between two writes of the record.
+_WRITE_SECONDS = {False: 10.0, True: 60.0}  # Between two writes of the record; True: to a bucket.
 
 
 class Goodput:
@@ -31,8 +30,9 @@ class Goodput:
   Args:
     path: of goodput.json; None on a process that writes none.
     began: when this life began, seconds since 1970.
-    at_checkpoint: the report of the step this life starts from, with `seconds_step` and `seconds_input`; empty at
-      step 0; None where it is not known. What earlier lives have spent on updates beyond it was lost.
+    at_checkpoint: the report of the step this life starts from; empty at step 0, None where it is not known. What
+      earlier lives have spent on updates beyond it was lost.
+    usd_per_hour: price of all devices.
   """
 
   def __init__(
@@ -51,16 +51,12 @@ class Goodput:
     self._last_written = -float("inf")
     if path is None or not files.exists(path):
       return
-    try:
-      before = json.loads(files.read_bytes(path))
-      self.seconds |= before["seconds"]
-      self.seconds["down"] += max(0.0, began - before["updated"])
-      self.lives, self._started = before["lives"] + 1, before["started"]
-    except (ValueError, KeyError, TypeError) as error:
-      raise UserError(f"{path} is damaged ({error}). Remove it to count from now.") from error
+    before = files.read_json(path)
+    self.seconds |= before["seconds"]
+    self.seconds["down"] += max(0.0, began - before["updated"])
+    self.lives, self._started = before["lives"] + 1, before["started"]
     for name in ("step", "input") if at_checkpoint is not None else ():
-      kept = at_checkpoint.get(PREFIX + name, self.seconds[name]) if at_checkpoint else 0.0
-      lost = max(0.0, self.seconds[name] - kept)
+      lost = max(0.0, self.seconds[name] - at_checkpoint.get(PREFIX + name, 0.0))
       self.seconds[name] -= lost
       self.seconds["lost"] += lost
 
@@ -88,8 +84,7 @@ class Goodput:
     """Writes the record; unless `now`, only when the last writing is some seconds old."""
     if self._path is None:
       return
-    interval = _REMOTE_WRITE_SECONDS if files.is_remote(self._path) else _WRITE_SECONDS
-    if not now and self._last - self._last_written < interval:
+    if not now and self._last - self._last_written < _WRITE_SECONDS[files.is_remote(self._path)]:
       return
     self._last_written = self._last
     updated = time.time() - (time.monotonic() - self._last)
@@ -100,13 +95,14 @@ class Goodput:
   def table(self) -> str:
     """What is shown at the end: a line for each category, the largest first."""
     total = sum(self.seconds.values())
-    lives = "life" if self.lives == 1 else "lives"
-    lines = [f"{_clock(total)} since the first start, in {self.lives} {lives}:"]
+    lines = [
+      f"{_clock(total)} since the first start, in {self.lives} {'life' if self.lives == 1 else 'lives'}:"
+    ]
     for name, seconds in sorted(self.seconds.items(), key=lambda item: -item[1]):
       if seconds >= 0.0005 * total:
         lines.append(f"  {name:<10} {_clock(seconds):>17} {seconds / total:6.1%}  {CATEGORIES[name]}")
-    if "usd" in (fields := self.fields()):
-      lines.append(f"  {fields['usd']:,.2f} US dollars, without the time that no process ran")
+    if self._usd_per_hour:
+      lines.append(f"  {self.fields()['usd']:,.2f} US dollars, without the time that no process ran")
     return "\n".join(lines)
 
 

@@ -32,9 +32,7 @@ class Reporter:
   """Reports of one run, in all their forms; every process may call it, only the chief writes.
 
   Args:
-    settings: of the run.
     start_step: completed steps of the checkpoint the run starts from; reports beyond it are removed.
-    machine: for the rates that depend on what the devices can do.
     may_write: raises where the directory is another process's by now; asked before the last writing.
     stream: where progress goes; standard error unless given.
   """
@@ -54,7 +52,6 @@ class Reporter:
     self._machine = machine or Machine()
     self._baselines = settings.baselines
     self._next_drawing = 0.0
-    self._drawn = -1  # Reports in the picture; the same ones are not drawn twice.
     if not is_chief:
       return
     run_dir = settings.output_dir.rstrip("/")
@@ -69,13 +66,9 @@ class Reporter:
   def train(
     self, step: int, metrics: Mapping[str, float], *, updates: int, seconds: float, examples: int, tokens: int
   ) -> None:
-    """Reports the training since the last report, by the names of metrics.jsonl.
+    """Reports the training since the last report.
 
-    Args:
-      step: completed steps.
-      updates: those that are timed, all but one that includes the compilation.
-      seconds: their wall time; evaluation and checkpoints left out.
-      examples, tokens: what they were made of, on all replicas, without padding.
+    The times are those of `updates` timed ones, made of so many examples and tokens (no padding) on all replicas.
     """
     if not self._is_chief:
       return
@@ -116,11 +109,8 @@ class Reporter:
 
   def draw(self, *, now: bool = False) -> None:
     """Draws curves.png, unless that would take more than `DRAWING_SHARE` of the run's time, or `now`."""
-    if not self._is_chief or len(self._log.records) == self._drawn:
-      return
     started = time.monotonic()
-    if now or started >= self._next_drawing:
-      self._drawn = len(self._log.records)
+    if self._is_chief and (now or started >= self._next_drawing):
       draw_curves(self._log.records, self._curves_path, baselines=self._baselines)
       ended = time.monotonic()
       self._next_drawing = ended + (ended - started) / DRAWING_SHARE
