@@ -52,9 +52,6 @@ class Command(Settings):
   scale_learning_rate: Literal["none", "sqrt", "linear"] = setting(
     "none", help="Scale the rate by train_batch_size / 4096."
   )
-  usd_per_hour: float = setting(
-    0.0, help="Price of all devices together; reports then say what the run has cost.", minimum=0.0
-  )
   dry_run: bool = setting(
     False,
     help="Check everything, make one update and one evaluation batch on the devices, keep and write nothing.",
@@ -116,7 +113,7 @@ def read_settings(command: Command, distribution: DistributionConfig) -> Pretrai
   )
 
 
-def _machine(settings: PretrainingSettings, usd_per_hour: float) -> "Machine":
+def _machine(settings: PretrainingSettings) -> "Machine":
   from albert_tf.planning.chips import accelerator_peak_flops
   from albert_tf.planning.flops import training_flops_per_example
   from albert_tf.training.reporting.reporter import Machine
@@ -132,7 +129,6 @@ def _machine(settings: PretrainingSettings, usd_per_hour: float) -> "Machine":
   return Machine(
     model_flops_per_example=flops,
     peak_flops=accelerator_peak_flops(accelerator) if accelerator else 0.0,
-    usd_per_hour=usd_per_hour,
   )
 
 
@@ -155,7 +151,7 @@ def main() -> int:
   result = run_pretraining(
     settings,
     flags_text=flags_text,
-    machine=_machine(settings, command.usd_per_hour),
+    machine=_machine(settings),
     check_only=command.dry_run,
   )
   if result is None:

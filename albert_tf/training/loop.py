@@ -35,18 +35,6 @@ class LoopResult:
   interrupted: bool
 
 
-@dataclasses.dataclass
-class _Unreported:
-  """The updates since the last report; only those without the compilation are timed."""
-
-  metrics: StepMetrics | None = None
-  num_steps: int = 0
-  num_timed: int = 0
-  seconds: float = 0.0
-  tokens: float = 0.0
-  input_seconds: float = 0.0
-
-
 class TrainingLoop:
   """Trains from a step to the last one.
 
@@ -79,7 +67,6 @@ class TrainingLoop:
     self._watch = TrainingWatch(settings)
     self._saved = store.last if store is not None else None
     self._compiled = self._tracing = False
-    self._unreported = _Unreported()
     self._evaluation: Mapping[str, float] | None = None
 
   def run(self, iterator: Iterator[Any], *, step: int, state: HostState) -> LoopResult:
@@ -94,11 +81,11 @@ class TrainingLoop:
       NonFiniteError: a loss or norm is not finite; nothing bad was saved.
       UserError: a checkpoint could not be written, or another process took the directory over.
     """
-    self._goodput.mark("restart")
     stopping = self._stopping()
     over = step > 0 and self._is_over(step)  # A run that has saved nothing yet trains a little in any case.
-    if step > 0 and not stopping and self._evaluates_at(step, over):  # Killed before it could.
-      state = self._evaluate(step, state, saved=over or self._saves_at(step))
+    if step > 0 and not stopping and (over or self._saves_at(step)):  # Killed before it could.
+      self._goodput.mark("restart")
+      state = self._evaluate(step, state)
     self._goodput.mark("restart")
     while not (over or stopping):
       self._goodput.mark("report")
@@ -109,16 +96,12 @@ class TrainingLoop:
       examples = num_steps * self._settings.step.global_batch_size
       state = dataclasses.replace(state, examples_seen=state.examples_seen + examples)
       stopping, over = self._stopping(), self._is_over(step)
-      saves = stopping or over or self._saves_at(step)
-      if saves:
+      if stopping or over or self._saves_at(step):
         # First: a kill during the evaluation loses nothing. A preempted machine has seconds left for no more.
         self._save(step, state)
-      if not stopping and self._evaluates_at(step, over):
-        state = self._evaluate(step, state, saved=saves)
-        stopping = not over and self._stopping()  # Asked for meanwhile.
-        if stopping and not saves:
-          self._save(step, state)
-      if saves:
+        if not stopping:
+          state = self._evaluate(step, state)
+          stopping = not over and self._stopping()  # Asked for meanwhile.
         self._reporter.draw()
     return self._end(step, state, stopping=stopping, over=over)
 
@@ -135,46 +118,47 @@ class TrainingLoop:
   def _saves_at(self, step: int) -> bool:
     return step % self._settings.save_checkpoints_steps == 0
 
-  def _evaluates_at(self, step: int, over: bool) -> bool:
-    interval = self._settings.eval_steps or self._settings.save_checkpoints_steps
-    return self._evaluator is not None and (over or step % interval == 0)
-
   def _train(self, iterator: Iterator[Any], step: int, num_steps: int) -> None:
-    """Makes the updates after `step`, checks them, and reports them where a report is due."""
+    """Makes the updates after `step`, checks and reports them."""
     with tf.profiler.experimental.Trace("updates", step_num=step + 1, _r=1):  # _r: the root of a step.
-      metrics = self._run_steps(iterator, num_steps)
+      metrics, timed, seconds = self._run_steps(iterator, num_steps)
+    step += num_steps
     self._check_store()  # First: where another process took the directory over, its files stay as they are.
     averages = metrics.averages(num_steps, self._settings.step.sentence_task)
     saved = self._store.last if self._store is not None else None
-    check_finite(averages, first_step=step + 1, last_step=step + num_steps, last_checkpoint=saved)
-    every = self._settings.report_steps
-    if not every or (step + num_steps) % every == 0:
-      self._report(step + num_steps)
-
-  def _run_steps(self, iterator: Iterator[Any], num_steps: int) -> StepMetrics:
-    if not self._compiled:  # One update by itself, so that the time of the others is known.
-      self._compiled = True
-      first = self._timed_steps(iterator, 1, "compile", counts=num_steps == 1)
-      return first if num_steps == 1 else first.add(self._timed_steps(iterator, num_steps - 1, "step"))
-    return self._timed_steps(iterator, num_steps, "step")
-
-  def _timed_steps(
-    self, iterator: Iterator[Any], num_steps: int, category: str, *, counts: bool = True
-  ) -> StepMetrics:
-    metrics = self._train_step.run(iterator, tf.constant(num_steps))
-    waited = float(metrics.input_seconds)  # Waits for the device.
-    seconds = self._goodput.mark(category, waited=waited)
-    unreported = self._unreported
-    unreported.metrics = metrics if unreported.metrics is None else unreported.metrics.add(metrics)
-    unreported.num_steps += num_steps
-    if counts:
-      unreported.num_timed += num_steps
-      unreported.seconds += seconds
-      unreported.tokens += float(metrics.tokens)
-      unreported.input_seconds += waited
-    for warning in self._watch.chunk_time(num_steps, seconds):
+    check_finite(averages, first_step=step - num_steps + 1, last_step=step, last_checkpoint=saved)
+    num_timed = num_steps if timed is metrics else num_steps - 1
+    waited = {"input_share": float(timed.input_seconds) / max(seconds, 1e-9)}
+    self._reporter.train(
+      step,
+      {**averages, **waited, **self._goodput.fields()},
+      updates=num_timed,
+      seconds=seconds,
+      examples=num_timed * self._settings.step.global_batch_size,
+      tokens=round(float(timed.tokens)),
+    )
+    self._goodput.write()
+    for warning in [*self._watch.chunk_time(num_timed, seconds), *self._watch.observe(step, averages)]:
       self._reporter.message(warning)
-    return metrics
+
+  def _run_steps(self, iterator: Iterator[Any], num_steps: int) -> tuple[StepMetrics, StepMetrics, float]:
+    """Metrics of all updates, and of those that are timed, with their seconds.
+
+    The first update of a process includes the compilation: it is made by itself, and timed only where it is alone.
+    """
+
+    def run(num_steps: int, category: str) -> tuple[StepMetrics, float]:
+      metrics = self._train_step.run(iterator, tf.constant(num_steps))
+      waited = float(metrics.input_seconds)  # Waits for the device.
+      return metrics, self._goodput.mark(category, waited=waited)
+
+    first, self._compiled = not self._compiled, True
+    if first and num_steps > 1:
+      compiled, _ = run(1, "compile")
+      timed, seconds = run(num_steps - 1, "step")
+      return compiled.add(timed), timed, seconds
+    metrics, seconds = run(num_steps, "compile" if first else "step")
+    return metrics, metrics, seconds
 
   def _trace(self, step: int) -> None:
     """Starts or ends the trace of --profile_steps, whose edges are boundaries."""
@@ -188,28 +172,8 @@ class TrainingLoop:
       self._reporter.message(f"wrote a trace below {directory}; tensorboard --logdir shows it")
     self._tracing = traced
 
-  def _report(self, step: int) -> None:
-    """Reports the updates up to `step` that were not yet."""
-    made, self._unreported = self._unreported, _Unreported()
-    if made.metrics is None:
-      return
-    averages = made.metrics.averages(made.num_steps, self._settings.step.sentence_task)
-    waited = {"input_share": made.input_seconds / max(made.seconds, 1e-9)}
-    self._reporter.train(
-      step,
-      {**averages, **waited, **self._goodput.fields()},
-      updates=made.num_timed,
-      seconds=made.seconds,
-      examples=made.num_timed * self._settings.step.global_batch_size,
-      tokens=round(made.tokens),
-    )
-    self._goodput.write()
-    for warning in self._watch.observe(step, averages):
-      self._reporter.message(warning)
-
   def _save(self, step: int, state: HostState) -> None:
-    self._report(step)  # The log first: a checkpoint is only seen with the reports up to it.
-    self._reporter.flush()
+    self._reporter.flush()  # First: a checkpoint is only seen with the reports up to it.
     self._goodput.write(now=True)
     self._goodput.mark("report")
     if self._store is not None:
@@ -224,15 +188,17 @@ class TrainingLoop:
         self._saved = self._store.last
         self._reporter.message(f"saved {self._saved}")
 
-  def _evaluate(self, step: int, state: HostState, *, saved: bool) -> HostState:
-    """Evaluates unless that was done before a kill; a `saved` step may become the best."""
+  def _evaluate(self, step: int, state: HostState) -> HostState:
+    """Evaluates, unless that was done before a kill; the step may become the best."""
+    if self._evaluator is None:
+      return state
     metrics: Mapping[str, Any] | None = self._reporter.find(step, EVAL)
     if self._workers.any(self._store is not None and metrics is None):
-      metrics = self._evaluator()[HELD_OUT] if self._evaluator else {}
+      metrics = self._evaluator()[HELD_OUT]
       self._goodput.mark("evaluation")
       self._reporter.eval(step, metrics)
     self._evaluation = metrics
-    if metrics is None or self._settings.select_best == "last" or not saved:
+    if metrics is None or self._settings.select_best == "last":
       return state
     state = state.evaluated(step, metrics)
     if state.best_step == step:
@@ -268,10 +234,9 @@ class TrainingLoop:
 def next_boundary(settings: PretrainingSettings, step: int) -> int:
   """The step at which the host is returned to after `step`.
 
-  Boundaries are multiples of all intervals, wherever the run was resumed, and the edges of a trace.
+  Boundaries are multiples of the intervals, wherever the run was resumed, and the edges of a trace.
   """
-  s = settings
-  intervals = filter(None, (s.iterations_per_loop, s.save_checkpoints_steps, s.report_steps, s.eval_steps))
+  intervals = (settings.iterations_per_loop, settings.save_checkpoints_steps)
   first, last = settings.profile_steps or (0, 0)
   edges = [edge for edge in (first - 1, last) if edge > step]
   return min(*[step // n * n + n for n in intervals], settings.num_train_steps, *edges)

@@ -143,7 +143,6 @@ def run_pretraining(
       os.path.join(settings.output_dir, GOODPUT_FILE) if workers.is_chief else None,
       began=began,
       at_checkpoint=reporter.find(step, TRAIN) if step else {},
-      usd_per_hour=machine.usd_per_hour if machine else 0.0,
     )
     reporter.message(
       f"{origin}; {strategy.num_replicas_in_sync} replica(s); {inputs.index.num_records:,} training records"

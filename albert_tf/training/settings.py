@@ -126,10 +126,12 @@ class PretrainingSettings(Settings):
   )
   remat: bool = setting(False, help="Recompute activations in the backward pass: less memory, more time.")
   layer_loop: Literal["unrolled", "while"] = setting("unrolled", help="How the shared block is repeated.")
-  iterations_per_loop: int = setting(1000, help="Updates between returns to the host.", minimum=1)
-  save_checkpoints_steps: int = setting(5000, help="Updates between checkpoints.", minimum=1)
-  report_steps: int = setting(0, help="Updates between reports; 0: with every return to the host.", minimum=0)
-  eval_steps: int = setting(0, help="Updates between evaluations; 0: with every checkpoint.", minimum=0)
+  iterations_per_loop: int = setting(
+    1000, help="Updates between returns to the host, each with a report.", minimum=1
+  )
+  save_checkpoints_steps: int = setting(
+    5000, help="Updates between checkpoints, each with an evaluation.", minimum=1
+  )
   keep_checkpoint_max: int = setting(5, help="Newest checkpoints that stay.", minimum=1)
   keep_checkpoint_every_n_steps: int = setting(0, help="Multiples of this stay, too; 0: none.", minimum=0)
   select_best: Literal["held_out", "last"] = setting(
@@ -149,16 +151,10 @@ class PretrainingSettings(Settings):
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    evaluates, saves = self.eval_steps or self.save_checkpoints_steps, self.save_checkpoints_steps
-    if evaluates % saves and saves % evaluates:
+    if self.keep_checkpoint_every_n_steps % self.save_checkpoints_steps:
       raise UserError(
-        "eval_steps must be a multiple or a divisor of save_checkpoints_steps. "
-        f"Received: {self.eval_steps} and {saves}. Use 0 for what is usual."
-      )
-    if self.keep_checkpoint_every_n_steps % saves:
-      raise UserError(
-        "keep_checkpoint_every_n_steps must be a multiple of save_checkpoints_steps, since only what is saved can be "
-        f"kept. Received: {self.keep_checkpoint_every_n_steps} and {saves}."
+        "keep_checkpoint_every_n_steps must be a multiple of save_checkpoints_steps. Received: "
+        f"{self.keep_checkpoint_every_n_steps} and {self.save_checkpoints_steps}."
       )
     traced, last = self.profile_steps, self.num_train_steps
     if traced and not (len(traced) == 2 and 1 <= traced[0] <= traced[1] <= last):

@@ -4,10 +4,9 @@ import json
 import pathlib
 
 from albert_tf.records import Manifest
-from albert_tf.training.reporting.curves import PANELS, draw_curves
+from albert_tf.training.reporting.curves import draw_curves
 
 ROOT = pathlib.Path(__file__).parents[2]
-_TITLES = ("masked-LM loss (nats)", "masked-LM accuracy", "sentence accuracy")
 
 
 def main() -> None:
@@ -18,8 +17,6 @@ def main() -> None:
     [json.loads(line) for line in lines],
     str(ROOT / "docs/images/learning_curve.png"),
     baselines={"masked_lm_accuracy": baseline.eval_share or baseline.train_share} if baseline else None,
-    panels=[panel for panel in PANELS if panel.title in _TITLES],
-    dpi=60,
   )
 
 

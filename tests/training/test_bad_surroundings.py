@@ -171,7 +171,7 @@ def test_a_full_disk_is_said_at_the_start_and_during_the_run(finished, tmp_path,
     raise OSError(28, "No space left on device")
 
   with monkeypatch.context() as patch:
-    patch.setattr(RunLock, "_write", full)
+    patch.setattr(RunLock, "acquire", full)
     with pytest.raises(UserError, match=r"stay writable.*\(No space left on device"):
       run_pretraining(settings)
   monkeypatch.setattr(MetricsLog, "append", full)

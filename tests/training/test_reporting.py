@@ -71,25 +71,13 @@ def test_a_report_has_the_documented_keys_and_rates(tmp_path):
   assert imread(tmp_path / "curves.png").shape[1] > 1000
 
 
-def test_progress_is_plain_lines_without_a_terminal(tmp_path):
+def test_progress_is_a_line_a_report(tmp_path):
   text = run(tmp_path, [10, 20]).splitlines()
   assert text[2].startswith(
     "step 20/100 (20%) · loss 7.5 · masked LM 6.8 12.5% · order 0.7 50.0% · rate 0.001"
   )
   assert text[2].endswith("160 ex/s · 20,480 tok/s · 0.8 TFLOP/s · ETA 0:00:16")
   assert text[3] == "held-out at step 20 · loss 7 · masked LM 6.5 25.0%"
-
-
-@pytest.mark.slow
-def test_progress_on_a_terminal_is_one_bar(tmp_path):
-  stream = io.StringIO()
-  stream.isatty = lambda: True
-  reporter = make(tmp_path, 20, stream=stream)
-  reporter.train(20, METRICS, updates=20, seconds=1.0, examples=1, tokens=1)
-  reporter.message("saved")
-  reporter.close()
-  assert "saved\n" in stream.getvalue()
-  assert "20/20 100%" in stream.getvalue()
 
 
 def test_resume_forgets_reports_beyond_the_checkpoint(tmp_path):

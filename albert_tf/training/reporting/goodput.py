@@ -32,19 +32,10 @@ class Goodput:
     began: when this life began, seconds since 1970.
     at_checkpoint: the report of the step this life starts from; empty at step 0, None where it is not known. What
       earlier lives have spent on updates beyond it was lost.
-    usd_per_hour: price of all devices.
   """
 
-  def __init__(
-    self,
-    path: str | None,
-    *,
-    began: float,
-    at_checkpoint: Mapping[str, Any] | None,
-    usd_per_hour: float = 0.0,
-  ):
+  def __init__(self, path: str | None, *, began: float, at_checkpoint: Mapping[str, Any] | None):
     self._path = path
-    self._usd_per_hour = usd_per_hour
     self.seconds = dict.fromkeys(CATEGORIES, 0.0)
     self.lives, self._started = 1, began
     self._last = time.monotonic() - max(0.0, time.time() - began)
@@ -55,7 +46,9 @@ class Goodput:
     self.seconds |= before["seconds"]
     self.seconds["down"] += max(0.0, began - before["updated"])
     self.lives, self._started = before["lives"] + 1, before["started"]
-    for name in ("step", "input") if at_checkpoint is not None else ():
+    if at_checkpoint is None:
+      return
+    for name in ("step", "input"):
       lost = max(0.0, self.seconds[name] - at_checkpoint.get(PREFIX + name, 0.0))
       self.seconds[name] -= lost
       self.seconds["lost"] += lost
@@ -75,10 +68,9 @@ class Goodput:
     return sum(self.seconds.values()) - self.seconds["down"]
 
   def fields(self) -> dict[str, float]:
-    """For a report: seconds of each category since the first start, `goodput`, and money where there is a price."""
+    """For a report: seconds of each category since the first start, and `goodput`."""
     values = {PREFIX + name: round(seconds, 3) for name, seconds in self.seconds.items()}
-    values["goodput"] = self.seconds["step"] / max(sum(self.seconds.values()), 1e-9)
-    return {**values, "usd": self.running / 3600 * self._usd_per_hour} if self._usd_per_hour else values
+    return {**values, "goodput": self.seconds["step"] / max(sum(self.seconds.values()), 1e-9)}
 
   def write(self, *, now: bool = False) -> None:
     """Writes the record; unless `now`, only when the last writing is some seconds old."""
@@ -101,8 +93,6 @@ class Goodput:
     for name, seconds in sorted(self.seconds.items(), key=lambda item: -item[1]):
       if seconds >= 0.0005 * total:
         lines.append(f"  {name:<10} {_clock(seconds):>17} {seconds / total:6.1%}  {CATEGORIES[name]}")
-    if self._usd_per_hour:
-      lines.append(f"  {self.fields()['usd']:,.2f} US dollars, without the time that no process ran")
     return "\n".join(lines)
 
 

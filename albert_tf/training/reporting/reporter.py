@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 import dataclasses
+import sys
 import time
 from typing import Any, TextIO
 
@@ -12,7 +13,7 @@ from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.training.metrics_log import MetricsLog
 from albert_tf.training.reporting.curves import draw_curves
 from albert_tf.training.reporting.goodput import PREFIX
-from albert_tf.training.reporting.progress import Progress, describe
+from albert_tf.training.reporting.progress import describe, training_line
 from albert_tf.training.settings import PretrainingSettings
 
 TRAIN, EVAL = "train", "eval"
@@ -21,11 +22,10 @@ DRAWING_SHARE = 0.01  # Of the run's time, at most; all of reporting shall cost 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Machine:
-  """What all devices of a run together could do (FLOP/s) and cost; 0 for what is not known."""
+  """What all devices of a run together could do (FLOP/s); 0 for what is not known."""
 
   model_flops_per_example: float = 0.0  # Of one example in a training step.
   peak_flops: float = 0.0
-  usd_per_hour: float = 0.0
 
 
 class Reporter:
@@ -51,6 +51,8 @@ class Reporter:
     self._may_write = may_write
     self._machine = machine or Machine()
     self._baselines = settings.baselines
+    self._num_train_steps = settings.num_train_steps
+    self._stream = stream or sys.stderr
     self._next_drawing = 0.0
     if not is_chief:
       return
@@ -61,7 +63,6 @@ class Reporter:
     self._tensorboard = _TensorBoard(f"{run_dir}/tensorboard")
     if self._log.dropped:
       self._tensorboard.restart(self._log.records)
-    self._progress = Progress(num_train_steps=settings.num_train_steps, start_step=start_step, stream=stream)
 
   def train(
     self, step: int, metrics: Mapping[str, float], *, updates: int, seconds: float, examples: int, tokens: int
@@ -83,7 +84,10 @@ class Reporter:
     if self._machine.peak_flops:
       values["model_flops_utilization"] = flops / self._machine.peak_flops
     self._tensorboard.write(self._log.append(step, TRAIN, values))
-    self._progress.train(step, values, seconds_per_update=seconds / max(updates, 1))
+    line = training_line(
+      step, values, num_train_steps=self._num_train_steps, seconds_per_update=seconds / max(updates, 1)
+    )
+    self.message(line)
 
   def eval(self, step: int, metrics: Mapping[str, float]) -> None:
     """Reports a held-out evaluation of the weights after `step` steps."""
@@ -93,9 +97,9 @@ class Reporter:
       self.message(f"held-out at step {step:,} · {describe(values)}")
 
   def message(self, text: str) -> None:
-    """Shows a line to the person watching, without breaking the bar."""
+    """Shows a line to the person watching."""
     if self._is_chief:
-      self._progress.message(text)
+      print(text, file=self._stream, flush=True)
 
   def find(self, step: int, split: str) -> dict[str, Any] | None:
     """The report of a step, if there is one; None on other processes than the chief."""
@@ -116,9 +120,8 @@ class Reporter:
       self._next_drawing = ended + (ended - started) / DRAWING_SHARE
 
   def close(self) -> None:
-    """Draws the curves a last time and ends log and progress."""
+    """Draws the curves a last time and ends log."""
     if self._is_chief:
-      self._progress.close()
       self._may_write()
       self._log.close()
       self.draw(now=True)
