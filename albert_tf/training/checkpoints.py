@@ -57,12 +57,10 @@ class HostState:
 
 
 class CheckpointStore:
-  """The checkpoints of one run: `model.ckpt-<step>`, the newest `keep`, and the best, which `best/` points to.
+  """The checkpoints of one run: `model.ckpt-<step>`; the newest `keep`, the best, and multiples of `keep_every` stay.
 
-  Besides, every one of a multiple of `keep_every` stays.
-
-  Files are TensorFlow bundles with the original release's names (`bert/…`, `cls/…`,
-  `…/adam_m`, `…/adam_v`, `global_step`), so the original's tools read them too.
+  Files are TensorFlow bundles with the original release's names (`bert/…`, `cls/…`, `…/adam_m`, `…/adam_v`,
+  `global_step`), so the original's tools read them too. `tf.train.Checkpoint` would give them names of its own.
 
   One checkpoint at a time is written, by a thread of its own, from a copy in host memory. What goes wrong there is
   raised by the next `check`, `wait` or `save`.
@@ -153,9 +151,7 @@ class CheckpointStore:
     try:
       tensors = read_bundle(prefix)
     except UserError as error:
-      older = [f"model.ckpt-{step}" for step in checkpoint_steps(self._directory)[:-1]]
-      choice = f"continue from {older[-1]}" if older else "start again"
-      raise UserError(f"{error} Or take the files of {os.path.basename(prefix)} away to {choice}.") from error
+      raise UserError(f"{error} Without these files the run continues from the checkpoint before.") from error
     host = {
       name.removeprefix(HOST_PREFIX): tensors.pop(name).item()
       for name in list(tensors)

@@ -81,7 +81,7 @@ def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
   """The strategy that `config` asks for. Call it before anything else touches a device.
 
   Raises:
-    UserError: the TPU cannot be reached, a device was used before, or XLA is missing.
+    UserError: the TPU cannot be reached, or XLA is missing.
   """
   if config.use_xla and not compat.HOST_XLA:
     raise UserError(
@@ -91,13 +91,7 @@ def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
   if config.num_virtual_devices > 1:
     cpu = tf.config.list_physical_devices("CPU")[0]
     logical = [tf.config.LogicalDeviceConfiguration()] * config.num_virtual_devices
-    try:
-      tf.config.set_logical_device_configuration(cpu, logical)
-    except RuntimeError as error:
-      raise UserError(
-        "num_virtual_devices must be set before TensorFlow first uses the CPU. Received: "
-        f"{config.num_virtual_devices}, too late. Make the strategy first."
-      ) from error
+    tf.config.set_logical_device_configuration(cpu, logical)
   if config.tpu:
     return _tpu_strategy(config)
   if config.distribution == "multi_worker" or (not config.distribution and _several_workers()):

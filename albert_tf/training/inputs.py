@@ -11,7 +11,7 @@ from albert_tf.pipelines.batches import training_batches
 from albert_tf.pipelines.checks import check_enough_records, check_records
 from albert_tf.pipelines.fresh_masks import FreshMasks
 from albert_tf.pipelines.order import host_part
-from albert_tf.pipelines.record_index import DataIdentity, RecordIndex, build_record_index
+from albert_tf.pipelines.record_index import RecordIndex, build_record_index
 from albert_tf.records.parse import parse_pretraining_batch
 from albert_tf.tokenization import load_tokenizer
 from albert_tf.training.distribution import host_shard
@@ -19,13 +19,6 @@ from albert_tf.training.evaluation import Evaluator, HeldOut, read_held_out
 from albert_tf.training.settings import PretrainingSettings
 
 HELD_OUT = "held-out"  # What the evaluator calls the run's only set.
-
-
-def fresh_masks(settings: PretrainingSettings) -> FreshMasks | None:
-  """What masks the training records of a run anew; None where it takes the stored masks."""
-  if settings.masking is None:
-    return None
-  return FreshMasks(settings.masking, load_tokenizer(settings.tokenizer_path), seed=settings.step.seed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,18 +30,16 @@ class PretrainingInput:
   index: RecordIndex
   held_out: HeldOut | None
 
-  @property
-  def identity(self) -> DataIdentity:
-    return self.index.identity
-
   def training_iterator(self, start_position: int) -> Any:
     """Over the batches from example `start_position` on."""
-    step, mask = self.settings.step, fresh_masks(self.settings)
+    settings, step, mask = self.settings, self.settings.step, None
+    if settings.masking is not None:
+      mask = FreshMasks(settings.masking, load_tokenizer(settings.tokenizer_path), seed=step.seed)
     return iter(
       self.strategy.distribute_datasets_from_function(
         lambda context: training_batches(
           self.index,
-          lambda serialized: parse_pretraining_batch(serialized, self.settings.spec),
+          lambda serialized: parse_pretraining_batch(serialized, settings.spec),
           seed=step.seed,
           global_batch_size=step.global_batch_size,
           start_position=start_position,
@@ -88,16 +79,16 @@ def checked_input(
   index = build_record_index(settings.input_files, write=write, notice=notice)
   check_enough_records(index.num_records, settings.step.global_batch_size)
   check_records(settings.input_files, spec=settings.spec, vocab_size=settings.model.vocab_size)
-  held_out = None
-  if settings.eval_input_files:
-    held_out = read_held_out(
-      settings.eval_input_files,
-      spec=settings.spec,
-      sentence_task=settings.step.sentence_task,
-      vocab_size=settings.model.vocab_size,
-      batch_size=settings.eval_batch_size,
-      max_steps=settings.max_eval_steps,
-      write=write,
-      notice=notice,
-    )
+  if not settings.eval_input_files:
+    return PretrainingInput(settings, strategy, index, None)
+  held_out = read_held_out(
+    settings.eval_input_files,
+    spec=settings.spec,
+    sentence_task=settings.step.sentence_task,
+    vocab_size=settings.model.vocab_size,
+    batch_size=settings.eval_batch_size,
+    max_steps=settings.max_eval_steps,
+    write=write,
+    notice=notice,
+  )
   return PretrainingInput(settings, strategy, index, held_out)

@@ -13,18 +13,14 @@ class MetricsLog:
   """The reports of a run, in memory and on disk.
 
   Locally every report is appended to metrics.jsonl. Object stores cannot append: there `flush`, which is called before
-  each checkpoint, writes the small file anew.
+  each checkpoint, writes the small file anew. What a killed run reported beyond `start_step`, that of its last
+  checkpoint, is forgotten.
 
   Attributes:
-    dropped: reports found on disk that lie beyond the resumed step.
+    dropped: how many reports that were.
   """
 
   def __init__(self, path: str, *, start_step: int = 0):
-    """Opens the log and forgets what a killed run reported beyond its last checkpoint, that of `start_step`.
-
-    Raises:
-      UserError: a line other than the last is not a report.
-    """
     self.path = path
     found, is_torn = _read(path)
     self._records = {key: record for key, record in found.items() if record["step"] <= start_step}
@@ -72,11 +68,7 @@ class MetricsLog:
 
 
 def read_metrics(path: str) -> list[dict[str, Any]]:
-  """The reports of a metrics.jsonl, oldest first; an unfinished last line is left out.
-
-  Raises:
-    UserError: a line other than the last is not a report.
-  """
+  """The reports of a metrics.jsonl, oldest first; an unfinished last line is left out."""
   return list(_read(path)[0].values())
 
 

@@ -25,10 +25,9 @@ class RecordsSource:
 
   Attributes:
     vocab_size: pieces of their vocabulary, or None if nothing tells.
-    tokenizer_path: a vocabulary or a directory with one; empty if there is none.
+    tokenizer_path, vocab_sha256: a vocabulary or a directory with one, and its hash; empty if there is none.
     directory: where the first file lies.
     baselines: held-out metrics of a model that ignores its input, as far as the manifests tell.
-    vocab_sha256: hash of that vocabulary; empty if there is none.
     settings: how the training records of each directory were made; empty if nothing tells.
     sentence_task: what their labels say, see `StepConfig`; that of the original release if nothing tells.
   """
@@ -62,14 +61,13 @@ class RecordsSource:
       max_predictions_per_seq=predictions,
       ngram_probabilities=tuple(ngrams.tolist()),
       whole_word=self._setting("whole_word", "original"),
-      redraw_order=self._order_may_change(),
+      # Where label 1 means the swapped order and nothing else, in all training records.
+      redraw_order={
+        (of.get("sentence_pair"), of.get("compatibility", "none")) for of in self.settings.values()
+      }
+      == {("sop", "none")},
       vocab_sha256=self.vocab_sha256,
     )
-
-  def _order_may_change(self) -> bool:
-    """Whether label 1 means the swapped order and nothing else, in all training records."""
-    kinds = {(of.get("sentence_pair"), of.get("compatibility", "none")) for of in self.settings.values()}
-    return kinds == {("sop", "none")}
 
   def _setting(self, name: str, default: Any) -> Any:
     """How all training records were made."""
@@ -100,15 +98,11 @@ def describe_records(
   max_seq_length: int | None,
   max_predictions_per_seq: int | None,
 ) -> RecordsSource:
-  """Reads the manifests beside the files and checks them against each other and the command.
+  """Reads the manifests beside the training and held-out files and checks them against each other and the command.
 
   Args:
-    paths, eval_paths: training and held-out files.
     spm_model_file: the vocabulary the command names; empty for the one beside the records.
     max_seq_length, max_predictions_per_seq: what the command asks for; None takes the manifest's.
-
-  Raises:
-    UserError: command and records contradict each other, or records of two directories do, or files are missing.
   """
   directory = os.path.dirname(paths[0])
   manifests, eval_manifests = (

@@ -156,11 +156,11 @@ class PretrainingSettings(Settings):
         "keep_checkpoint_every_n_steps must be a multiple of save_checkpoints_steps. Received: "
         f"{self.keep_checkpoint_every_n_steps} and {self.save_checkpoints_steps}."
       )
-    traced, last = self.profile_steps, self.num_train_steps
-    if traced and not (len(traced) == 2 and 1 <= traced[0] <= traced[1] <= last):
+    traced = self.profile_steps
+    if traced and not (len(traced) == 2 and 1 <= traced[0] <= traced[1] <= self.num_train_steps):
       raise UserError(
-        "profile_steps must be the first and the last update of a trace. Received: "
-        f"{','.join(map(str, traced))}; the run has updates 1 to {last}. Write, for example, 100,110."
+        "profile_steps must be the first and the last update of a trace, such as 100,110. Received: "
+        f"{','.join(map(str, traced))}; the run has updates 1 to {self.num_train_steps}."
       )
     if self.max_seq_length > self.model.max_position_embeddings:
       raise UserError(
