@@ -67,16 +67,6 @@ def set_precision(precision: str) -> None:
   compat.keras.mixed_precision.set_global_policy(precision_policy(precision))
 
 
-def precision_warning(precision: str, strategy: tf.distribute.Strategy) -> str:
-  """What to say of a precision that this machine may have no instructions for; else empty."""
-  if precision != "bfloat16" or compat.device_kind(strategy) != "cpu":
-    return ""
-  return (
-    "on a CPU without AVX512_BF16 or AMX, bfloat16 takes several times as long as float32; "
-    "--mixed_precision=float32 trains faster there"
-  )
-
-
 def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
   """The strategy that `config` asks for. Call it before anything else touches a device.
 

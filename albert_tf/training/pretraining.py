@@ -14,7 +14,7 @@ from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.modeling.pretraining import trained_variables
 from albert_tf.optim.optimizer import build_optimizer
 from albert_tf.training.checkpoints import CheckpointStore, HostState
-from albert_tf.training.distribution import Workers, make_strategy, precision_warning, set_precision
+from albert_tf.training.distribution import Workers, make_strategy, set_precision
 from albert_tf.training.failures import readable_errors
 from albert_tf.training.inputs import checked_input
 from albert_tf.training.interruption import stop_on_signal
@@ -147,8 +147,7 @@ def run_pretraining(
     reporter.message(
       f"{origin}; {strategy.num_replicas_in_sync} replica(s); {inputs.index.num_records:,} training records"
     )
-    slow = precision_warning(settings.distribution.precision, strategy)
-    for warning in [*schedule_warnings(settings), *filter(None, [slow])]:
+    for warning in schedule_warnings(settings):
       reporter.message(f"warning: {warning}")
     loop = TrainingLoop(
       settings=settings,

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pipelines.record_index import build_record_index
-from albert_tf.training.distribution import precision_warning, set_precision
+from albert_tf.training.distribution import set_precision
 
 STEPS = 60
 # One batch for ever, so that there is something to learn.
@@ -58,9 +58,3 @@ def test_gradients_summed_in_bfloat16_learn_the_same(rows, float32_losses, mirro
   curve, _ = losses(mirrored_2, rows, all_reduce_dtype="bfloat16")
   np.testing.assert_allclose(curve, float32_losses, rtol=0.03)
   assert np.abs(curve - float32_losses).max() > 1e-6
-
-
-def test_a_slow_precision_is_named():
-  strategy = tf.distribute.OneDeviceStrategy("cpu:0")
-  assert "float32 trains faster" in precision_warning("bfloat16", strategy)
-  assert precision_warning("float32", strategy) == ""

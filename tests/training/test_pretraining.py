@@ -220,13 +220,21 @@ def other_seed(settings):
   return dataclasses.replace(settings, step=dataclasses.replace(settings.step, seed=99))
 
 
+def without_sentence_loss(settings):
+  return dataclasses.replace(settings, step=dataclasses.replace(settings.step, sentence_task=""))
+
+
 def wider_model(settings):
   return dataclasses.replace(settings, model=settings.model.replace(intermediate_size=24))
 
 
 @pytest.mark.parametrize(
   ("change", "message"),
-  [(other_seed, r"made with another seed: seed 12345 → 99"), (wider_model, r"intermediate_size 20 → 24")],
+  [
+    (other_seed, r"made with another seed: seed 12345 → 99"),
+    (wider_model, r"intermediate_size 20 → 24"),
+    (without_sentence_loss, "another sentence_loss: sentence_loss on → off"),
+  ],
 )
 def test_the_directory_of_another_run_is_refused(finished, change, message):
   before = (finished / "whole/run.json").read_text()

@@ -1,8 +1,6 @@
 """A run without a sentence loss trains nothing of it, and one of next-sentence records says so."""
 
 import dataclasses
-import os
-import signal
 
 import numpy as np
 import pytest
@@ -14,14 +12,12 @@ import tensorflow as tf
 from albert_tf.checkpoints import load_weights
 from albert_tf.checkpoints.bundle import latest_checkpoint, read_bundle
 from albert_tf.checkpoints.checkpoint import read_checkpoint
-from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, initialize_variables, losses, named_variables
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.training import step as step_module
 from albert_tf.training.metrics_log import read_metrics
 from albert_tf.training.pretraining import run_pretraining
-from albert_tf.training.reporting.reporter import Reporter
 from albert_tf.training.settings import StepConfig
 
 pytestmark = pytest.mark.slow
@@ -88,28 +84,6 @@ def run(tmp_path_factory):
 
 def weights_of(run_dir):
   return read_bundle(latest_checkpoint(f"{run_dir}/checkpoints"))
-
-
-def test_a_killed_run_without_the_loss_goes_on_to_the_same_weights(run, monkeypatch):
-  folder, settings = run
-  settings = dataclasses.replace(settings, output_dir=str(folder / "killed"))
-  report = Reporter.train
-
-  def preempted(self, step, *args, **kwargs):
-    report(self, step, *args, **kwargs)
-    if step == 6:
-      os.kill(os.getpid(), signal.SIGTERM)
-
-  monkeypatch.setattr(Reporter, "train", preempted)
-  assert run_pretraining(settings).interrupted
-  monkeypatch.undo()
-  with pytest.raises(UserError, match="another sentence_loss: sentence_loss off → on"):
-    run_pretraining(dataclasses.replace(settings, step=StepConfig(global_batch_size=8)))
-  assert run_pretraining(settings).step == 8
-  whole, resumed = weights_of(folder / "whole"), weights_of(folder / "killed")
-  assert whole.keys() == resumed.keys()
-  for name, value in whole.items():
-    np.testing.assert_array_equal(value, resumed[name], err_msg=name)
 
 
 def test_its_checkpoints_hold_the_whole_model_and_its_reports_no_sentence_metric(run):

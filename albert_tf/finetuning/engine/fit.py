@@ -32,7 +32,6 @@ from albert_tf.training.distribution import (
   host_shard,
   make_strategy,
   precision_policy,
-  precision_warning,
 )
 from albert_tf.training.settings import StepConfig
 
@@ -89,8 +88,6 @@ def fine_tune(
     UserError: the weights do not fit, or the directory holds something else.
   """
   strategy = strategy or make_strategy(settings.distribution)
-  if settings.do_train and (slow := precision_warning(settings.distribution.precision, strategy)):
-    logging.warning("%s", slow)
   # 1. What cannot be is refused before anything is written; the chief decides for all workers.
   workers = Workers(strategy)
   several = len(settings.seeds) > 1
