@@ -85,9 +85,6 @@ class AlbertConfig(Settings):
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    for field in dataclasses.fields(self):
-      if field.type is float:  # JSON may have written 0.
-        object.__setattr__(self, field.name, float(getattr(self, field.name)))
     if self.hidden_size % self.num_attention_heads:
       raise UserError(
         "hidden_size must be divisible by num_attention_heads. "

@@ -43,9 +43,8 @@ class ModelChoice(Settings):
   @property
   def changes(self) -> dict[str, Any]:
     """What is changed in the size or file, by the names of `AlbertConfig`."""
-    named = {"size", "albert_config_file"}
-    given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-    return {name: value for name, value in given.items() if name not in named and value is not None}
+    given = {name: value for name, value in self.to_dict().items() if value is not None}
+    return {name: value for name, value in given.items() if name not in ("size", "albert_config_file")}
 
   def config(self, records_vocab_size: int | None = None) -> AlbertConfig:
     """The model's configuration, with the vocabulary size of the records where that is given.

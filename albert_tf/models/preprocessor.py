@@ -19,7 +19,6 @@ from albert_tf.tokenization.graph import graph_tokenizer
 from albert_tf.tokenization.graph_inputs import (
   choice_batch,
   cut,
-  mask_batch,
   question_batch,
   text_batch,
   word_batch,
@@ -141,8 +140,9 @@ class AlbertPreprocessor(keras.layers.Layer):
       return choice_batch(self._graph, **columns, max_qa_length=self.max_qa_length, **sizes)
     if self.kind == "question":
       return question_batch(self._graph, **columns, max_query_length=self.max_query_length, **sizes)
-    make: Any = {"text": text_batch, "masked_text": mask_batch, "words": word_batch}[self.kind]
-    return make(self._graph, **columns, **sizes)
+    if self.kind == "words":
+      return word_batch(self._graph, **columns, **sizes)
+    return text_batch(self._graph, **columns, allow_mask=self.kind == "masked_text", **sizes)
 
   @property
   def output_shape(self) -> tuple[int | None, ...]:

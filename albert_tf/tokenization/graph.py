@@ -7,6 +7,7 @@ TensorFlow Serving links. What Python decides about characters is in constants, 
 from collections.abc import Iterable, Mapping, Sequence
 import copy
 import functools
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -197,20 +198,11 @@ class Table(NamedTuple):
 
 def make_table(replacements: Mapping[int, Sequence[int]]) -> Table:
   """The table in which each key is replaced by its values."""
-  return as_table(*table_arrays(replacements))
-
-
-def as_table(values: np.ndarray, lengths: np.ndarray) -> Table:
-  """The table of what `table_arrays` gave."""
-  with tf.init_scope():  # One copy in a SavedModel, however many functions use it.
-    return Table(*(tf.constant(array, tf.int32) for array in (values, np.cumsum(lengths) - lengths, lengths)))
-
-
-def table_arrays(replacements: Mapping[int, Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-  """Values and lengths of a table."""
   rows = [replacements.get(index, (index,)) for index in range(max(replacements, default=-1) + 1)]
   lengths = np.array([len(row) for row in rows], np.int32)
-  return np.array([index for row in rows for index in row], np.int32), lengths
+  values = np.fromiter(itertools.chain.from_iterable(rows), np.int32, int(lengths.sum()))
+  with tf.init_scope():  # One copy in a SavedModel, however many functions use it.
+    return Table(*(tf.constant(array, tf.int32) for array in (values, np.cumsum(lengths) - lengths, lengths)))
 
 
 def replace(numbers: tf.RaggedTensor, table: Table) -> tf.RaggedTensor:
@@ -233,12 +225,6 @@ def replace(numbers: tf.RaggedTensor, table: Table) -> tf.RaggedTensor:
 
 
 # SentencePiece.
-
-
-@functools.cache
-def _unicode_arrays() -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-  """Of decomposition and of lower-casing; the same for every tokenizer."""
-  return table_arrays(unicode_tables.decomposition_rows()), table_arrays(unicode_tables.lower_rows())
 
 
 class GraphTokenizer(GraphPacker):
@@ -264,7 +250,8 @@ class GraphTokenizer(GraphPacker):
     # Row V + v: piece v where text touches the mask before it, without its "▁".
     bare = tokenizer.without_space_mark
     self._after_mask = make_table({self._vocab_size + i: bare.get(i, [i]) for i in range(self._vocab_size)})
-    self.decomposition, self._lower = (as_table(*arrays) for arrays in _unicode_arrays())
+    self.decomposition = make_table(unicode_tables.decomposition_rows())
+    self._lower = make_table(unicode_tables.lower_rows())
 
   def normalize(self, texts: tf.Tensor) -> tf.Tensor:
     """What `normalize_text` does, on any shape of strings; bytes that are not UTF-8 become U+FFFD."""
@@ -331,7 +318,7 @@ class WordPieceGraph(GraphPacker):
 
     super().__init__(tokenizer, name)
     replacements, self._dropped = _characters(tokenizer.config)
-    self._characters = as_table(*replacements)
+    self._characters = make_table(replacements)
     ids = {piece: index for index, piece in reversed(list(enumerate(tokenizer.pieces)))}  # The first counts.
     with tf.init_scope():
       self._vocabulary = tf.lookup.StaticHashTable(
@@ -358,7 +345,7 @@ class WordPieceGraph(GraphPacker):
 
 
 @functools.cache
-def _characters(config: WordPieceConfig) -> tuple[tuple[np.ndarray, np.ndarray], str]:
+def _characters(config: WordPieceConfig) -> tuple[dict[int, list[int]], str]:
   """The table of what becomes of each character, and a class (RE2) of those beyond it that are dropped."""
   codes = [*range(1, 0xD800), *range(0xE000, _LAST_TABLE), *_TAGS]
   codes.remove(ord(_BETWEEN))
@@ -366,7 +353,7 @@ def _characters(config: WordPieceConfig) -> tuple[tuple[np.ndarray, np.ndarray],
   changed = {code: [ord(char) for char in result] for code, result in results.items() if result != chr(code)}
   table = {0: [], **{code: result for code, result in changed.items() if code < _LAST_TABLE}}
   dropped = unicode_tables.character_class(chr(code) for code in changed if code >= _LAST_TABLE)
-  return table_arrays(table), dropped + _PRIVATE
+  return table, dropped + _PRIVATE
 
 
 def _between_words(config: WordPieceConfig, characters: Iterable[str]) -> list[str]:

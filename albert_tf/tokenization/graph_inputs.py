@@ -1,7 +1,7 @@
 """Strings to batches for a model, a function for each kind of input; the packing of fine-tuning and of exports."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
@@ -16,20 +16,6 @@ SHORTEST_WINDOW = 8  # Positions: more than the starts and ends that the head of
 # Characters that are read of a text. SentencePiece takes a time that grows with the square of a run of unknown
 # characters: 5 s for a megabyte of them, less than one for these.
 LONGEST_TEXT = 1 << 17
-
-
-class WordPlaces(NamedTuple):
-  """Where the words of a row are, `[B, N]`.
-
-  Attributes:
-    position: int64, of a word's first token, [CLS] included; 0 where none is.
-    fits: bool, whether the whole word is in the row.
-    has_token: bool, whether normalisation leaves anything of the word.
-  """
-
-  position: tf.Tensor
-  fits: tf.Tensor
-  has_token: tf.Tensor
 
 
 def holds_text(inputs: Any) -> bool:
@@ -62,26 +48,22 @@ def text_batch(
   *,
   max_length: int,
   pad_to_max_length: bool,
+  allow_mask: bool = False,
 ) -> Tensors:
-  """A text `[B]`, or the two of a pair; see `GraphTokenizer.__call__`."""
-  sizes: dict[str, Any] = {"max_length": max_length, "pad_to_max_length": pad_to_max_length}
-  return at_least(tokenizer(text, text_pair, **sizes), 1)
+  """A text `[B]`, or the two of a pair; see `GraphTokenizer.__call__`.
 
-
-def mask_batch(
-  tokenizer: GraphPacker, text: tf.Tensor, *, max_length: int, pad_to_max_length: bool
-) -> Tensors:
-  """A text with "[MASK]" in it, and `masked_lm_positions` `[B, M]`, 0 behind a row's last mask."""
-  sizes: dict[str, Any] = {"max_length": max_length, "pad_to_max_length": pad_to_max_length}
-  batch = at_least(tokenizer(text, allow_mask=True, **sizes), 1)
-  positions = mask_positions(batch["input_ids"], tokenizer.mask_id)
+  Where "[MASK]" is allowed, with `masked_lm_positions` `[B, M]`, 0 behind a row's last mask.
+  """
+  packed = tokenizer(
+    text, text_pair, max_length=max_length, pad_to_max_length=pad_to_max_length, allow_mask=allow_mask
+  )
+  batch = at_least(packed, 1)
+  if not allow_mask:
+    return batch
+  places = tf.where(batch["input_ids"] == tokenizer.mask_id)
+  rows = tf.shape(batch["input_ids"], tf.int64)[0]
+  positions = tf.RaggedTensor.from_value_rowids(places[:, 1], places[:, 0], nrows=rows)
   return {**batch, "masked_lm_positions": tf.cast(positions.to_tensor(), tf.int32)}
-
-
-def mask_positions(input_ids: tf.Tensor, mask_id: int) -> tf.RaggedTensor:
-  """Where `[B, S]` has the mask, int64 ragged `[B, (M)]`."""
-  places = tf.where(input_ids == mask_id)
-  return tf.RaggedTensor.from_value_rowids(places[:, 1], places[:, 0], nrows=tf.shape(input_ids, tf.int64)[0])
 
 
 def choice_batch(
@@ -149,12 +131,25 @@ def word_batch(
   max_length: int,
   pad_to_max_length: bool,
 ) -> Tensors:
-  """Words `[B, N]` or texts `[B]`, and `word_positions` `[B, N]`: where a word's tag is read, 0 for none."""
+  """Words `[B, N]` or texts `[B]`, encoded word by word as in training, as one row each; what does not fit is cut away.
+
+  `word_positions` `[B, N]` are the words' first tokens, where their tags are read; 0 for none.
+  """
   ragged = split_words(text) if words is None else _without_fill(words)
-  batch, places = pack_words(tokenizer, ragged, max_length=max_length, pad_to_max_length=pad_to_max_length)
-  count = tf.shape(places.position)[1] if words is None else tf.shape(words)[1]
-  positions = tf.cast(places.position, tf.int32)
-  return {**batch, "word_positions": tf.pad(positions, [[0, 0], [0, count - tf.shape(positions)[1]]])}
+  budget = max_length - 2
+  pieces = tokenizer.tokenize(ragged.flat_values)  # [all words, (length)]
+  pieces = head(pieces, tf.minimum(pieces.row_lengths(), budget))
+  widths = ragged.with_flat_values(pieces.row_lengths()).to_tensor()  # [B, N]
+  place = tf.cumsum(widths, axis=1, exclusive=True)
+  # The last word that does not fit whole is cut away, so that no tag is of half a word.
+  fits = place + widths <= budget
+  kept = tf.reduce_sum(tf.where(fits, widths, 0), axis=1)
+  ids = head(ragged.with_flat_values(pieces).merge_dims(1, 2), kept)
+  batch = at_least(tokenizer.pack(ids, length=max_length if pad_to_max_length else None), 1)
+  positions = tf.cast(tf.where(fits & (widths > 0), place + 1, 0), tf.int32)
+  found = tf.shape(positions)[1]
+  count = found if words is None else tf.shape(words)[1]
+  return {**batch, "word_positions": tf.pad(positions, [[0, 0], [0, count - found]])}
 
 
 def _without_fill(words: tf.Tensor) -> tf.RaggedTensor:
@@ -162,24 +157,6 @@ def _without_fill(words: tf.Tensor) -> tf.RaggedTensor:
   places = tf.where(words != "", tf.range(1, tf.shape(words)[1] + 1), 0)
   lengths = tf.reduce_max(tf.pad(places, [[0, 0], [0, 1]]), axis=1)
   return tf.RaggedTensor.from_tensor(words, lengths)
-
-
-def pack_words(
-  tokenizer: GraphPacker, words: tf.RaggedTensor, *, max_length: int, pad_to_max_length: bool
-) -> tuple[Tensors, WordPlaces]:
-  """Ragged `[B, (words)]`, encoded one by one as in training, as one row each; what does not fit is cut away."""
-  budget = max_length - 2
-  pieces = tokenizer.tokenize(words.flat_values)  # [all words, (length)]
-  pieces = head(pieces, tf.minimum(pieces.row_lengths(), budget))
-  widths = words.with_flat_values(pieces.row_lengths()).to_tensor()  # [B, N]
-  place = tf.cumsum(widths, axis=1, exclusive=True)
-  # The last word that does not fit whole is cut away, so that no tag is of half a word.
-  fits = place + widths <= budget
-  kept = tf.reduce_sum(tf.where(fits, widths, 0), axis=1)
-  ids = words.with_flat_values(pieces).merge_dims(1, 2)
-  batch = at_least(tokenizer.pack(head(ids, kept), length=max_length if pad_to_max_length else None), 1)
-  has_token = widths > 0
-  return batch, WordPlaces(tf.where(fits & has_token, place + 1, 0), fits, has_token)
 
 
 def question_batch(

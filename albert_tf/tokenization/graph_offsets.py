@@ -8,7 +8,6 @@ as many of them as the original's do, in the same order.
 
 import functools
 from typing import NamedTuple
-import unicodedata
 
 import numpy as np
 import tensorflow as tf
@@ -16,6 +15,7 @@ import tensorflow as tf
 from albert_tf.tokenization.graph import GraphTokenizer, make_table, replace
 from albert_tf.tokenization.normalization import normalize_text, visible_width
 from albert_tf.tokenization.tokenizer import AlbertTokenizer, load_processor
+from albert_tf.tokenization.unicode_tables import assigned_characters
 from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE
 
 _MARK = -1  # Width of a character that belongs to the one before it.
@@ -166,24 +166,19 @@ def _is_second_of_pair(codes: tf.RaggedTensor, quote: int) -> tf.RaggedTensor:
 
 def _is_space(codes: tf.Tensor) -> tf.Tensor:
   """White space of any code point, and "▁"."""
-  spaces = tf.constant(_space_codes(), tf.int32)
-  return tf.reduce_any(codes[:, tf.newaxis] == spaces, axis=1)
-
-
-@functools.cache
-def _space_codes() -> list[int]:
-  return [*(ord(char) for char in map(chr, range(0x3001)) if char.isspace()), ord(SPIECE_UNDERLINE)]
+  spaces = [ord(char) for char in assigned_characters() if char.isspace() or char == SPIECE_UNDERLINE]
+  return tf.reduce_any(codes[:, tf.newaxis] == tf.constant(spaces, tf.int32), axis=1)
 
 
 @functools.lru_cache(maxsize=4)
 def _character_widths(model: bytes, do_lower_case: bool, keep_accents: bool) -> np.ndarray:
   """int8 [code points] the width of each character, `_MARK` for a combining one; beyond, it is 1."""
   processor = load_processor(model, source="the tokenizer's model")
-  codes = [code for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Co", "Cs")]
+  chars = assigned_characters()
   normalize = functools.partial(normalize_text, do_lower_case=do_lower_case)
-  again = processor.normalize([normalize(chr(code), keep_accents=keep_accents) for code in codes])
-  widths = np.ones(codes[-1] + 1, np.int8)
-  for code, normal in zip(codes, again, strict=True):
-    is_mark = not chr(code).isspace() and not normalize(chr(code))
-    widths[code] = _MARK if is_mark else visible_width(normal)
+  again = processor.normalize([normalize(char, keep_accents=keep_accents) for char in chars])
+  widths = np.ones(ord(chars[-1]) + 1, np.int8)
+  for char, normal in zip(chars, again, strict=True):
+    is_mark = not char.isspace() and not normalize(char)
+    widths[ord(char)] = _MARK if is_mark else visible_width(normal)
   return widths[: int(np.flatnonzero(widths != 1)[-1]) + 2]

@@ -13,7 +13,7 @@ _SIGMA, _FINAL_SIGMA = "Σ", "ς"
 
 
 @functools.cache
-def _all_characters() -> Sequence[str]:
+def assigned_characters() -> Sequence[str]:
   """Those that have properties: of a million code points most are private, or nobody's yet."""
   return [
     char
@@ -36,14 +36,14 @@ def character_class(characters: Iterable[str]) -> str:
 @functools.cache
 def space_class() -> str:
   """What `str.split()` splits at."""
-  return character_class(char for char in _all_characters() if char.isspace())
+  return character_class(char for char in assigned_characters() if char.isspace())
 
 
 @functools.cache
 def decomposition_rows() -> dict[int, list[int]]:
   """For each code point that NFKD and dropping combining characters change, what is left of it."""
   rows: dict[int, list[int]] = {}
-  for char in _all_characters():
+  for char in assigned_characters():
     if unicodedata.is_normalized("NFKD", char) and not unicodedata.combining(char):
       continue
     kept = "".join(part for part in unicodedata.normalize("NFKD", char) if not unicodedata.combining(part))
@@ -56,7 +56,7 @@ def decomposition_rows() -> dict[int, list[int]]:
 def lower_rows() -> dict[int, list[int]]:
   """For each code point that lower-casing changes, its lower case."""
   return {
-    ord(char): [ord(part) for part in char.lower()] for char in _all_characters() if char.lower() != char
+    ord(char): [ord(part) for part in char.lower()] for char in assigned_characters() if char.lower() != char
   }
 
 
@@ -71,7 +71,7 @@ def final_sigma_pattern() -> tuple[str, str]:
   def final_after(prefix: str) -> bool:
     return (prefix + _SIGMA).lower().endswith(_FINAL_SIGMA)
 
-  marks = [char for char in _all_characters() if final_after("A" + char)]  # Cased, or ignorable.
+  marks = [char for char in assigned_characters() if final_after("A" + char)]  # Cased, or ignorable.
   ignorable = [char for char in marks if not final_after(" " + char)]
   cased = character_class(set(marks) - set(ignorable))
   ignored = character_class(ignorable)
@@ -82,4 +82,4 @@ def final_sigma_pattern() -> tuple[str, str]:
 @functools.cache
 def combining_class() -> str:
   """What normalisation drops once NFKD has taken characters apart."""
-  return character_class(char for char in _all_characters() if unicodedata.combining(char))
+  return character_class(char for char in assigned_characters() if unicodedata.combining(char))

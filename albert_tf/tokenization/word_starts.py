@@ -54,18 +54,14 @@ _RULES: dict[str, Callable[[str], bool]] = {
 
 def word_start_table(pieces: Sequence[str], rule: str) -> np.ndarray:
   """Bool array [V]: whether each piece of a SentencePiece vocabulary starts a word by one of `WORD_RULES`."""
-  return np.fromiter(map(_RULES[rule], pieces), dtype=bool, count=len(pieces))
+  return np.array(list(map(_RULES[rule], pieces)))
 
 
 def torn_piece_table(pieces: Sequence[str]) -> np.ndarray:
   """Bool array [V]: pieces with letters beyond ASCII that continue a word, and start one by the original's rule."""
-  return np.fromiter(
-    (
-      not piece.isascii()
-      and not is_marked_start(piece)
-      and any(char.isalpha() and not char.isascii() for char in piece)
+  return np.array(
+    [
+      not is_marked_start(piece) and any(char.isalpha() and not char.isascii() for char in piece)
       for piece in pieces
-    ),
-    dtype=bool,
-    count=len(pieces),
+    ]
   )

@@ -48,15 +48,6 @@ def test_original_schedule_equals_the_recorded_rates():
   np.testing.assert_allclose(rate_after_steps(np.arange(len(recorded)), config), recorded, rtol=1e-6)
 
 
-def test_continuous_has_no_jump_and_original_has():
-  settings = {"learning_rate": 1.0, "num_train_steps": 1000, "num_warmup_steps": 100}
-  t = np.arange(1000)
-  continuous = np.diff(rate_after_steps(t, ScheduleConfig(**settings)).numpy())
-  original = np.diff(rate_after_steps(t, ScheduleConfig(**settings, schedule="original")).numpy())
-  assert np.abs(continuous).max() < 0.0101
-  assert original.min() == pytest.approx(-0.09, abs=1e-3)  # 0.99 → 1 - 100/1000.
-
-
 def test_scaling_rules():
   assert scale_learning_rate(0.00176, 4096, rule="sqrt") == 0.00176
   assert scale_learning_rate(0.00176, 1024, rule="sqrt") == pytest.approx(0.00088)

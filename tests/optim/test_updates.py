@@ -10,9 +10,8 @@ import tensorflow as tf
 from albert_tf import compat
 from albert_tf.errors import UserError
 from albert_tf.optim.config import MomentHyperparameters, OptimizerConfig
-from albert_tf.optim.groups import assign_decay
 from albert_tf.optim.lamb import lamb_update, trust_ratio
-from albert_tf.optim.optimizer import build_optimizer
+from albert_tf.optim.optimizer import assign_decay, build_optimizer
 
 
 def random_state(rng, shape=(3, 5)):
@@ -78,6 +77,8 @@ def test_groups_of_the_original():
   excluded = {name for name in names if "LayerNorm" in name or "bias" in name}
   assert {name for name, decays in assign_decay(names).items() if not decays} == excluded
   assert len(excluded) == 19
+  with pytest.raises(UserError, match=r"lora/A \(no group\); x/bias/kernel \(decayed, excluded\)"):
+    assign_decay(["bert/pooler/dense/kernel", "lora/A", "x/bias/kernel"])
 
 
 @needs_addons

@@ -128,17 +128,6 @@ def test_empty_batch(tokenizer: AlbertTokenizer, module: GraphTokenizer):
     assert {key: value.shape for key, value in got.items()} == {key: expected[key].shape for key in _KEYS}
 
 
-def test_mask_literal_is_text_unless_asked(tokenizer: AlbertTokenizer, module: GraphTokenizer):
-  assert module.tokenize(tf.constant(_MASKED)).to_list() == tokenizer.encode_batch(_MASKED)
-  ids = module.tokenize(tf.constant(_MASKED[:1]), allow_mask=True)
-  pieces = [tokenizer.id_to_piece(int(index)) for index in ids.flat_values.numpy()]
-  assert pieces == tokenizer_pieces(tokenizer, _MASKED[0])
-
-
-def tokenizer_pieces(tokenizer: AlbertTokenizer, text: str) -> list[str]:
-  return [tokenizer.id_to_piece(index) for index in tokenizer.encode(text, allow_mask=True)]
-
-
 class _Exported(tf.Module):
   """As serving exports it: the tokenizer is an attribute, the signature a function of strings."""
 

@@ -90,12 +90,3 @@ def test_served_graph_equals_python(cased: AlbertTokenizer, tmp_path: pathlib.Pa
     assert [(a, b) for a, b in graph if a < b] == shown, [text[a:b] for a, b in shown]
     if text in TEXTS.values():  # Nothing is lost and nothing is said twice.
       assert "".join(text[a:b] for a, b in shown) == "".join(text.split())
-
-
-def test_marks_stay_with_their_letters(cased: AlbertTokenizer):
-  """A cut between a letter and its accent would give an answer without it."""
-  for text in ("cafe\u0301 x", "tie\u0302\u0301ng", "ф\u0301ы"):
-    _, places = encode_with_offsets(cased, text)
-    ends = {b for a, b in places if a < b}
-    assert all(text[b : b + 1] not in ("\u0301", "\u0302") for b in ends)
-    assert len(text) in ends

@@ -11,6 +11,7 @@ import pytest
 from reference import tokenization as reference
 from reference.offsets import encode_with_offsets
 import sentencepiece
+from sentencepiece import sentencepiece_model_pb2 as model_proto
 from support.goldens import SPM_MODEL, golden_rows
 
 from albert_tf.errors import UserError
@@ -52,21 +53,6 @@ def test_golden_rows_with_the_intended_digit_comma_rule(tokenizer: AlbertTokeniz
     else:  # No other row has a comma piece that the two rules treat differently.
       assert tokenizer.encode(row["text"]) == row["ids_nostrip"]
   assert seen == set(expected)
-
-
-def test_both_digit_comma_rules_on_every_comma_piece():
-  """The table of the rule equals applying its definition to each piece of the vocabulary."""
-  processor = sentencepiece.SentencePieceProcessor(model_file=SPM_MODEL)
-  for rule in ("strip", "nostrip"):
-    tokenizer = AlbertTokenizer(spm_model_file=SPM_MODEL, digit_comma=rule)
-    affected = [p for p in tokenizer.pieces if len(p) > 1 and p[-1] == "," and p[-2].isdigit()]
-    assert len(affected) == 20
-    for piece in affected:
-      number = processor.encode(piece[:-1].replace("▁", ""), out_type=str)
-      if rule == "strip" and not piece.startswith("▁"):
-        number = [part for part in [number[0].replace("▁", ""), *number[1:]] if part]
-      ids = [processor.piece_to_id(part) for part in [*number, ","]]
-      assert tokenizer.digit_comma_ids[processor.piece_to_id(piece)] == ids
 
 
 _REAL = ("wikiextractor/wiki_01", "novels/Dickens_Expectations_1861.txt", "wikitext-2/valid.txt")
@@ -190,6 +176,15 @@ def test_a_folder_that_cannot_be_read(tmp_path: pathlib.Path, name: str, content
     (tmp_path / name).write_bytes(content)
   with pytest.raises(UserError, match=message):
     AlbertTokenizer.from_pretrained(str(tmp_path))
+
+
+@pytest.mark.parametrize("field", ["trainer_spec", "normalizer_spec"])
+def test_a_model_cut_off_between_two_fields_is_refused(field: str):
+  """It is valid protobuf: the library would load it, and crash at the first call."""
+  proto = model_proto.ModelProto.FromString(pathlib.Path(SPM_MODEL).read_bytes())
+  proto.ClearField(field)
+  with pytest.raises(UserError, match=r"Received: bytes, which is another file or cut off"):
+    AlbertTokenizer.from_model_bytes(proto.SerializeToString(), config.TokenizerConfig())
 
 
 def test_a_vocabulary_of_another_kind(tmp_path: pathlib.Path):
