@@ -28,7 +28,7 @@ SCRIPTS = {
   if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
 }
 # Flags of others: Beam, TensorFlow Serving and its clients, gcloud, TensorBoard, pip.
-OTHERS = ("setup_file", "enable_batching", "method", "spot", "logdir", "no-deps")
+OTHERS = ("setup_file", "enable_batching", "model_config_file", "method", "spot", "logdir", "no-deps")
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 # A script by its path, or in a sentence by its name alone.
