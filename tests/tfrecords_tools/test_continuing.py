@@ -98,25 +98,6 @@ def test_an_upgrade_is_refused_in_the_middle_of_a_job_and_not_at_its_end(
   assert _make(corpus, tmp_path / "out", tiny_tokenizer) == made  # Nothing is made by another version.
 
 
-def test_a_run_that_stopped_at_bad_text_goes_on_when_told_to_replace_it(corpus, tiny_tokenizer, tmp_path):
-  bad = tmp_path / "z.txt"
-  bad.write_bytes(b"kato.\n\nmi \xff ren.\nsol.\n")
-  both = [*corpus, str(bad)]
-  with pytest.raises(UserError, match=r"z\.txt, line 3\..*--on_bad_text=replace"):
-    _make(both, tmp_path / "out", tiny_tokenizer)
-  runs = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "_unfinished").glob("block-*.run")}
-  assert runs
-
-  def untouched(stage, done, total):
-    assert {path: path.stat().st_mtime_ns for path in runs} == runs
-
-  replace = CorpusOptions(input_format="lines", on_bad_text="replace")
-  manifest = _make(both, tmp_path / "out", tiny_tokenizer, options=replace, progress=untouched)
-  assert manifest.statistics["corpus"]["bad_text_replaced"] == 1
-  _make(both, tmp_path / "whole", tiny_tokenizer, options=replace)
-  assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-
-
 def test_finished_files_are_not_read_again(tiny_tokenizer, tmp_path, monkeypatch):
   paths = [tmp_path / f"{number}.txt" for number in range(5)]
   for number, path in enumerate(paths):

@@ -15,7 +15,7 @@ import zstandard
 
 from albert_tf import files
 from albert_tf.errors import UserError
-from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
+from tfrecords_tools.corpus.options import CorpusStats
 
 _OPENERS: dict[bytes, Callable[[IO[bytes]], Any]] = {
   b"\x1f\x8b": gzip.open,
@@ -119,92 +119,41 @@ def split_head(chunks: Iterator[bytes], size: int = _CHUNK) -> tuple[bytes, Iter
   return start[:size], itertools.chain([start], chunks)
 
 
-def read_text_lines(
-  chunks: Iterable[bytes], path: str, *, options: CorpusOptions, stats: CorpusStats, limit: int | None = None
-) -> Iterator[str]:
-  """Lines of text without their end, of at most `limit` bytes (default `options.max_line_bytes`).
+def read_text_lines(chunks: Iterable[bytes], *, stats: CorpusStats, limit: int) -> Iterator[str]:
+  """Lines of text without their end (LF or CRLF); a longer one than `limit` bytes comes in parts, which are counted.
 
-  Bad bytes are handled as `on_bad_text` says; bytes, long lines and bad lines are counted in `stats`.
+  Bytes that are not UTF-8 become U+FFFD; such lines are counted. A leading byte-order mark is dropped.
   """
-  number = 0
-  for line, begins in _read_lines(chunks, limit or options.max_line_bytes, stats):
-    number += begins
-    try:
-      yield line.decode()
-    except UnicodeDecodeError:
-      yield decode(line, path, f"line {number}", options=options, stats=stats)
+  rest = b""
+  for number, chunk in enumerate(chunks):
+    stats.bytes_read += len(chunk)
+    *lines, rest = (rest + (chunk if number else chunk.removeprefix(_BOM))).split(b"\n")
+    for line in lines:
+      if len(line) > limit:
+        line = yield from _cut(line, limit, stats)
+      yield decode(line.removesuffix(b"\r"), stats)
+    if len(rest) > limit:
+      rest = yield from _cut(rest, limit, stats)
+  if rest:
+    yield decode(rest.removesuffix(b"\r"), stats)
 
 
-def decode(data: bytes, path: str, where: str, *, options: CorpusOptions, stats: CorpusStats) -> str:
-  """Text of UTF-8; of what is not, what `on_bad_text` says: an error, or U+FFFD put in and counted.
-
-  Args:
-    data: bytes of the text.
-    path, where: what an error names.
-    options, stats: of the reader.
-  """
+def decode(data: bytes, stats: CorpusStats) -> str:
+  """Text of UTF-8; what is not becomes U+FFFD, and is counted."""
   try:
     return data.decode()
-  except UnicodeDecodeError as error:
-    if options.on_bad_text == "error":
-      found = data[max(0, error.start - 20) : error.start + 20]
-      raise UserError(
-        f"Text must be UTF-8. Received: {found!r} in {path}, {where}. Convert the file; or give the same command with "
-        "--on_bad_text=replace, which puts U+FFFD in and goes on from the finished parts."
-      ) from error
+  except UnicodeDecodeError:
     stats.bad_text_replaced += 1
     return data.decode(errors="replace")
 
 
-def _read_lines(chunks: Iterable[bytes], limit: int, stats: CorpusStats) -> Iterator[tuple[bytes, bool]]:
-  """(line, whether a line of the file begins here); ends are LF, CRLF or CR; a leading BOM is dropped."""
-  rest = b""
-  at_start = True  # Of the file: only there a byte-order mark means anything.
-  continues = False  # Whether `rest` is of a line of which a part has been given out.
-  for chunk in chunks:
-    stats.bytes_read += len(chunk)
-    if at_start:
-      chunk = chunk.removeprefix(_BOM)
-      at_start = False
-    lines = (rest + chunk).split(b"\n")
-    rest = lines.pop()
-    for line in lines:
-      line = line.removesuffix(b"\r")
-      if b"\r" in line or len(line) > limit:
-        yield from _split(line, limit, continues, stats)
-      else:
-        yield line, not continues
-      continues = False
-    while len(rest) > limit:
-      at = _cut_position(rest, limit)
-      stats.long_lines += not continues
-      for line, begins in _split(rest[:at], limit, continues, stats):
-        yield line, begins
-      continues = True
-      rest = rest[at:]
-  if rest:
-    yield from _split(rest.removesuffix(b"\r"), limit, continues, stats)
-
-
-def _split(text: bytes, limit: int, continues: bool, stats: CorpusStats) -> Iterator[tuple[bytes, bool]]:
-  """Splits at CR, and cuts what is longer than the limit."""
-  for line in text.split(b"\r"):
-    if len(line) > limit:
-      stats.long_lines += not continues
-      while len(line) > limit:
-        at = _cut_position(line, limit)
-        yield line[:at], not continues
-        line = line[at:]
-        continues = True
-    yield line, not continues
-    continues = False
-
-
-def _cut_position(line: bytes, limit: int) -> int:
-  """The last position <= limit after a space; else one that does not cut a UTF-8 character."""
-  at = line.rfind(b" ", limit // 2, limit) + 1
-  if not at:
-    at = limit
+def _cut(line: bytes, limit: int, stats: CorpusStats) -> Generator[str, None, bytes]:
+  """Yields parts that end after a space, or at least not inside a character; returns the rest."""
+  while len(line) > limit:
+    at = line.rfind(b" ", limit // 2, limit) + 1 or limit
     while at > limit - 4 and line[at] & 0xC0 == 0x80:
       at -= 1
-  return at
+    stats.long_lines += 1
+    yield decode(line[:at], stats)
+    line = line[at:]
+  return line

@@ -40,7 +40,7 @@ def read_mediawiki(
 
   mwxml = optional_package("mwxml", extra="data", purpose=f"{path} is a dump of Wikipedia, which needs")
   try:
-    dump = mwxml.Dump.from_file(io.BufferedReader(_Utf8Stream(chunks, options, stats)))
+    dump = mwxml.Dump.from_file(io.BufferedReader(_Utf8Stream(chunks, stats)))
     for page in dump.pages:
       revision = None
       for revision in page:  # noqa: B007  The last one is the newest.
@@ -54,18 +54,16 @@ def read_mediawiki(
       yield from builder.end()
   except (ElementTree.ParseError, mwxml.errors.MalformedXML) as error:
     raise UserError(
-      f"A MediaWiki dump must be complete, well-formed XML in UTF-8. Received: {path} ({error}). Download it again, or "
-      "pass --on_bad_text=replace where it holds other bytes."
+      f"A MediaWiki dump must be complete, well-formed XML in UTF-8. Received: {path} ({error}). Download it again."
     ) from error
 
 
 class _Utf8Stream(io.RawIOBase):
-  """Passes UTF-8 on; puts U+FFFD in for what is not, and counts, unless bad text is an error of the XML parser."""
+  """Passes UTF-8 on; puts U+FFFD in for what is not, and counts."""
 
-  def __init__(self, chunks: Iterable[bytes], options: CorpusOptions, stats: CorpusStats):
+  def __init__(self, chunks: Iterable[bytes], stats: CorpusStats):
     self._chunks = iter(chunks)
     self._stats = stats
-    self._replace = options.on_bad_text == "replace"
     self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
     self._ready = b""
 
@@ -76,11 +74,9 @@ class _Utf8Stream(io.RawIOBase):
     while not self._ready:
       chunk = next(self._chunks, None)
       self._stats.bytes_read += len(chunk or b"")
-      self._ready = chunk or b""
-      if self._replace:
-        text = self._decoder.decode(self._ready, final=chunk is None)
-        self._stats.bad_text_replaced += text.count("\ufffd")
-        self._ready = text.encode()
+      text = self._decoder.decode(chunk or b"", final=chunk is None)
+      self._stats.bad_text_replaced += text.count("\ufffd")
+      self._ready = text.encode()
       if chunk is None:
         break
     size = min(len(buffer), len(self._ready))

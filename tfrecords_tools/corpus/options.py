@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from typing import Any, Literal
+from typing import Any
 
 from albert_tf.settings import Settings, setting
 
@@ -22,9 +22,6 @@ class CorpusOptions(Settings):
     "auto",
     choices=("auto", "lines", "paragraphs", "wikiextractor", "mediawiki", "jsonl", "parquet"),
     help="How documents and sentences are marked. auto: by the name and the first bytes of each file.",
-  )
-  on_bad_text: Literal["error", "replace"] = setting(
-    "error", help="What to do with text that is not UTF-8: stop, or put U+FFFD in and count."
   )
   language: str = setting("en", help="ISO 639 code for the sentence splitter (all formats but lines).")
   text_field: str = setting(
@@ -46,7 +43,7 @@ class CorpusStats:
   documents: int = 0
   sentences: int = 0
   bad_text_replaced: int = 0  # Lines or records with U+FFFD put in.
-  long_lines: int = 0  # Lines longer than max_line_bytes or, in `lines`, max_sentence_chars.
+  long_lines: int = 0  # Cuts of lines longer than max_line_bytes or, in `lines`, max_sentence_chars.
   long_documents: int = 0  # Documents cut because of max_document_bytes.
   skipped_records: int = 0  # Redirects, non-article pages, records without text.
   formats: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # Files of each.

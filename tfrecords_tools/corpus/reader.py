@@ -37,7 +37,7 @@ def iter_documents(
 
   Args:
     path: a local file, or whatever `tf.io.gfile` opens; gzip, bzip2, xz and zstd are decompressed on the way.
-    options: format, what to do with bad text, limits.
+    options: format, limits.
     stats: counts are added to it while the generator runs.
     checksum: is of the whole file when the generator has ended.
 
@@ -45,7 +45,7 @@ def iter_documents(
     Lists of at least one sentence; no sentence is empty or holds a line break.
 
   Raises:
-    UserError: unreadable, damaged, binary, not of the format named, or (with `on_bad_text=error`) not UTF-8.
+    UserError: unreadable, damaged, binary, or not of the format named.
 
   Example:
     >>> for document in iter_documents("wiki_00", CorpusOptions(), stats=CorpusStats()):

@@ -20,7 +20,7 @@ def read_json_lines(
 ) -> Iterator[list[str]]:
   """`jsonl`: one JSON object a line; its `text_field` is a string, or a list of sentences."""
   limit = options.max_record_bytes
-  for line in read_text_lines(chunks, path, options=options, stats=stats, limit=limit):
+  for line in read_text_lines(chunks, stats=stats, limit=limit):
     if not line.strip():
       continue
     try:
@@ -87,13 +87,7 @@ def _text_document(
     )
   texts = [
     # JSON can escape half a surrogate pair, which is no character of UTF-8.
-    decode(
-      item.encode(errors="surrogatepass") if isinstance(item, str) else item,
-      path,
-      f"column {options.text_field!r}",
-      options=options,
-      stats=stats,
-    )
+    decode(item.encode(errors="surrogatepass") if isinstance(item, str) else item, stats)
     for item in (value if isinstance(value, list) else [value])
     if isinstance(item, (str, bytes))
   ]

@@ -32,7 +32,7 @@ def read_sentence_lines(
 ) -> Iterator[list[str]]:
   """`lines`: one sentence a line, a blank line (or the end of the file) ends a document."""
   builder = DocumentBuilder(options, stats)
-  for line in read_text_lines(chunks, path, options=options, stats=stats):
+  for line in read_text_lines(chunks, stats=stats, limit=options.max_line_bytes):
     text = line.strip()
     if not text:
       yield from builder.end()
@@ -63,7 +63,7 @@ def read_paragraphs(
     pending_size = 0
     return sentences
 
-  for line in read_text_lines(chunks, path, options=options, stats=stats):
+  for line in read_text_lines(chunks, stats=stats, limit=options.max_line_bytes):
     text = line.strip()
     if not text:
       blank += 1
@@ -112,7 +112,7 @@ def read_wikiextractor(
   inside = False
   title = ""  # Until the block's first line, which repeats it, is past.
   count = 0  # Sentences of the block so far.
-  for line in read_text_lines(chunks, path, options=options, stats=stats):
+  for line in read_text_lines(chunks, stats=stats, limit=options.max_line_bytes):
     text = line.strip()
     if _DOC_OPEN.match(text):
       yield from builder.end()  # An unclosed block ends here too.

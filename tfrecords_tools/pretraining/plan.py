@@ -46,12 +46,7 @@ def make_plan(
   settings: RecordSettings,
   options: CorpusOptions,
 ) -> dict[str, Any]:
-  """Everything the bytes depend on, as JSON holds it: `settings`, `input` as far as it is known, and `versions`.
-
-  What is done with bad text is left out: a run that stopped at some goes on when it is told to replace it, and what was
-  finished before holds none.
-  """
-  corpus = {name: value for name, value in options.to_dict().items() if name != "on_bad_text"}
+  """Everything the bytes depend on, as JSON holds it: `settings`, `input` as far as it is known, and `versions`."""
   versions = {"unicode": unicodedata.unidata_version}
   for package in _PACKAGES:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -59,7 +54,7 @@ def make_plan(
   plan = {
     "settings": {
       **settings.to_dict(),
-      "corpus": corpus,
+      "corpus": options.to_dict(),
       "tokenizer": {**dataclasses.asdict(tokenizer.config), "sha256": tokenizer.model_sha256},
       "code_version": CODE_VERSION,
     },
