@@ -59,7 +59,7 @@ def write_random_records(path: str, spec: PretrainingSpec, count: int) -> None:
         names.MASKED_LM_WEIGHTS: np.ones(predictions, np.float32),
         names.SENTENCE_ORDER_LABELS_FEATURE: rng.integers(0, 2, 1),
       }
-      writer.write(encode_example(features, spec))
+      writer.write(encode_example(features))
 
 
 def plain_batches(paths: Sequence[str], spec: PretrainingSpec, batch_size: int) -> tf.data.Dataset:

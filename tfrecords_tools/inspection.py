@@ -3,7 +3,6 @@
 import collections
 from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
-import math
 import os
 from typing import Any
 
@@ -15,13 +14,13 @@ from albert_tf.progress import track
 from albert_tf.records import Manifest, PretrainingSpec, missing_files, read_records
 from albert_tf.records import features as names
 from albert_tf.records.example import decode_example
-from albert_tf.records.shard_index import index_problem
 from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.corpus import Checksum
 from tfrecords_tools.pretraining.masking import prediction_budget
 from tfrecords_tools.pretraining.statistics import KINDS
 
 _MOST_PROBLEMS = 20  # Described; all are counted.
+_PERCENTILES = (0, 5, 10, 25, 50, 75, 90, 100)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,11 +184,12 @@ class Measurements:
       return {}
     lengths, predictions = self._histograms["lengths"], self._histograms["predictions"]
     answers = max(1, _total(predictions))
+    percentiles = np.percentile(np.repeat(list(lengths), list(lengths.values())), _PERCENTILES).tolist()
     return {
       "instances": instances,
       "label1_fraction": self._histograms["labels"][1] / instances,
       "seq_len_mean": _total(lengths) / instances,
-      "seq_len_pct": {str(p): _percentile(lengths, p) for p in (0, 5, 10, 25, 50, 75, 90, 100)},
+      "seq_len_pct": dict(zip(map(str, _PERCENTILES), percentiles, strict=True)),
       "full_fraction": lengths[max(lengths)] / instances,
       "segA_len_mean": _total(self._histograms["segment_a"]) / instances,
       "predictions_mean": _total(predictions) / instances,
@@ -204,15 +204,6 @@ class Measurements:
 
 def _total(histogram: collections.Counter[int]) -> int:
   return sum(value * count for value, count in histogram.items())
-
-
-def _percentile(histogram: collections.Counter[int], percent: float) -> float:
-  """As NumPy's, with linear interpolation, of the values that the histogram counts."""
-  values = sorted(histogram)
-  last = np.cumsum([histogram[value] for value in values]) - 1  # Place of the last of each value.
-  place = percent / 100 * last[-1]
-  low, high = (values[int(np.searchsorted(last, at))] for at in (math.floor(place), math.ceil(place)))
-  return float(low + (high - low) * (place - math.floor(place)))
 
 
 def _distribution(histogram: collections.Counter[int]) -> dict[str, float]:
@@ -265,7 +256,7 @@ def views(
     path: a file of records.
     tokenizer: the vocabulary of the records.
     findings: where problems go.
-    validate: compare the file with its manifest and its index, too.
+    validate: compare the file with its manifest, too.
   """
   manifest = Manifest.find(os.path.dirname(path))
   if manifest is not None:
@@ -301,12 +292,7 @@ def _make_validator(tokenizer: Tokenizer, manifest: Manifest | None, lengths: Se
 
 
 def _file_problems(path: str, manifest: Manifest | None) -> Iterator[str]:
-  """What is wrong with the file as a whole, compared with its index and its manifest."""
-  try:
-    if what := index_problem(path):
-      yield what
-  except UserError:
-    pass  # Reading the records says it.
+  """What is wrong with the file as a whole, compared with its manifest."""
   if manifest is None:
     return
   entry = next((file for file in manifest.files if file.name == os.path.basename(path)), None)

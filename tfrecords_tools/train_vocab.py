@@ -48,7 +48,7 @@ def main() -> None:
   print(
     f"Wrote {command.model_prefix}.model, .vocab, .json in {time.monotonic() - start:.0f} s: "
     f"{spec.vocab_size:,} pieces of {stats.sentences:,} sentences in {stats.files} files. Checked: special ids 0-4, "
-    f"{len(spec.user_symbols)} user symbols, round trip; unknown pieces {unknown:.4%}."
+    f"{len(spec.user_symbols)} user symbols; unknown pieces {unknown:.4%}."
   )
   if stats.empty_files:
     print(f"Files without text: {stats.empty_files} of {stats.files}.")

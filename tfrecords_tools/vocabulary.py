@@ -126,7 +126,7 @@ def train(sentences: Iterator[str], spec: VocabularySpec, *, large: bool = False
 
 
 def check(model: bytes, sentences: Sequence[str], spec: VocabularySpec) -> float:
-  """Checks a trained model: special ids, user symbols, size, and that these sentences survive a round trip.
+  """Checks a trained model: special ids, user symbols and size.
 
   Returns:
     The share of unknown pieces in the sentences.
@@ -147,10 +147,6 @@ def check(model: bytes, sentences: Sequence[str], spec: VocabularySpec) -> float
     ids = processor.encode(sentence)
     total += len(ids)
     unknown += ids.count(processor.unk_id())
-    normalized = processor.normalize(sentence).replace("▁", " ").strip()
-    if processor.unk_id() not in ids and processor.decode(ids) != normalized:
-      decoded = processor.decode(ids)
-      raise RuntimeError(f"Text must survive encoding and decoding. Received: {decoded!r} for {sentence!r}.")
   return unknown / max(total, 1)
 
 

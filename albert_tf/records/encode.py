@@ -16,7 +16,6 @@ import itertools
 import numpy as np
 
 from albert_tf.records import features as feature_names
-from albert_tf.records.features import PretrainingSpec
 
 _FIELD_1 = b"\x0a"  # Field 1, length-delimited.
 _FIELD_2 = b"\x12"
@@ -100,27 +99,11 @@ def encode_packed(payloads: Mapping[str, bytes]) -> bytes:
   return _FIELD_1 + _varint(len(body)) + body
 
 
-def encode_example(features: Mapping[str, np.ndarray], spec: PretrainingSpec) -> bytes:
-  """A serialized `tf.train.Example` of one pretraining instance.
-
-  Args:
-    features: the eight features of `ALL_FEATURES`; integer arrays, and floats
-      for `masked_lm_weights`, of the lengths that `spec` gives.
-
-  Raises:
-    ValueError: a feature that is missing, unknown or of another length.
-  """
-  if set(features) != set(feature_names.ALL_FEATURES):
-    raise ValueError(
-      f"A record has exactly the features {list(feature_names.ALL_FEATURES)}. Received: {sorted(features)}."
-    )
-  payloads = {}
-  for name, values in features.items():
-    values = np.asarray(values)
-    if values.shape != (spec.length(name),):
-      raise ValueError(f"{name} must have shape [{spec.length(name)}]. Received: {list(values.shape)}.")
-    if name in feature_names.FLOAT_FEATURES:
-      payloads[name] = values.astype("<f4").tobytes()
-    else:
-      payloads[name] = pack_varints(values)
-  return encode_packed(payloads)
+def encode_example(features: Mapping[str, np.ndarray]) -> bytes:
+  """A serialized `tf.train.Example` of the eight features of `ALL_FEATURES`, of any lengths."""
+  return encode_packed(
+    {
+      name: values.astype("<f4").tobytes() if name in feature_names.FLOAT_FEATURES else pack_varints(values)
+      for name, values in features.items()
+    }
+  )

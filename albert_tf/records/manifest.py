@@ -105,10 +105,8 @@ class Manifest:
     path = os.path.join(directory, MANIFEST_NAME)
     if not file_lib.exists(path):
       return None
-    with file_lib.open_binary(path) as stream:
-      raw = stream.read()
+    fields = file_lib.read_json(path)
     try:
-      fields = json.loads(raw)
       if fields["format_version"] != FORMAT_VERSION:
         raise ValueError(f"format_version {fields['format_version']} and not {FORMAT_VERSION}")
       fields["files"] = tuple(RecordFile(**entry) for entry in fields["files"])

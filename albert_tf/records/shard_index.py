@@ -46,18 +46,6 @@ class ShardIndex:
     )
     return stream.getvalue()
 
-  @classmethod
-  def from_bytes(cls, data: bytes) -> "ShardIndex":
-    """The inverse; `ValueError` for what is damaged or of another format."""
-    numbers = np.load(io.BytesIO(data), allow_pickle=False)
-    if numbers.dtype != np.int64 or numbers.ndim != 1 or len(numbers) < 4:
-      raise ValueError("it is of another format")
-    num_records, offsets, num_bytes = int(numbers[0]), numbers[3:-1], int(numbers[-1])
-    lengths = np.diff(offsets, append=num_bytes, prepend=0)
-    if len(offsets) != -(-num_records // BLOCK_RECORDS) or (lengths < 0).any():
-      raise ValueError("its numbers contradict each other")
-    return cls(num_bytes, num_records, offsets, numbers[1:3].tobytes())
-
   def save(self, shard: str) -> None:
     """Writes the index of `shard` to its place, atomically."""
     files.makedirs(os.path.dirname(index_path(shard)))
@@ -105,16 +93,10 @@ def load_shard_index(shard: str) -> ShardIndex | None:
   """The index beside a shard; None where there is none, or it is damaged, or the shard has another size."""
   num_bytes = files.size(shard)
   try:
-    index = ShardIndex.from_bytes(files.read_bytes(index_path(shard)))
-  except (OSError, EOFError, ValueError, UserError):
+    numbers = np.load(io.BytesIO(files.read_bytes(index_path(shard))), allow_pickle=False)
+    num_records, offsets = int(numbers[0]), numbers[3:-1]
+    if numbers[-1] != num_bytes or len(offsets) != -(-num_records // BLOCK_RECORDS):
+      return None
+  except (OSError, EOFError, ValueError, IndexError, UserError):
     return None
-  return index if index.num_bytes == num_bytes else None
-
-
-def index_problem(shard: str) -> str | None:
-  """What is wrong with the index beside a shard, by reading both; None where nothing is or there is no index."""
-  if not files.exists(index_path(shard)):
-    return None
-  if files.read_bytes(index_path(shard)) != scan_shard(shard).to_bytes():
-    return f"its index {index_path(shard)} is of another file. Remove the index; training makes it again"
-  return None
+  return ShardIndex(num_bytes, num_records, offsets, numbers[1:3].tobytes())

@@ -58,5 +58,5 @@ def write_records(path: pathlib.Path, examples: list[Mapping[str, np.ndarray]]) 
   with path.open("wb") as stream:
     writer = TFRecordWriter(stream)
     for example in examples:
-      writer.write(encode_example(example, SPEC))
+      writer.write(encode_example(example))
   return str(path)

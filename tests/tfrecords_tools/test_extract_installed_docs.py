@@ -55,7 +55,7 @@ _SOURCE = textwrap.dedent('''
       def inner():
         """Functions inside functions are left out."""
 ''')
-_TOPIC = "Topics are read as well. They have many sentences. This is one of them."
+_OTHER = "Others are read as well. They have many sentences. This is one of them."
 _PROSE = [
   "A tree has roots and leaves.",
   "See Tree for the whole story:",
@@ -99,7 +99,7 @@ def environment(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> path
     "trees.py": _SOURCE,
     "copy_of_trees.py": _SOURCE,
     "package/tests/test_trees.py": '"""Tests are left out here. They say nothing new. Not one word of it."""',
-    "pydoc_data/topics.py": f"topics = {{'a': '{_TOPIC}'}}",
+    "zoo.py": f"'{_OTHER}'",
     "broken.py": "print 'Python 2'",
     "binary.py": "\udcff",
   }.items():
@@ -120,7 +120,7 @@ def _extract(output: pathlib.Path, **changes: float | bool) -> list[str]:
 
 def test_each_sentence_once_and_the_same_bytes_again(tmp_path: pathlib.Path, environment: pathlib.Path):
   texts = _extract(tmp_path / "one")
-  assert texts == ["\n".join(_PROSE) + "\n\n", _TOPIC.replace(". ", ".\n") + "\n\n"]
+  assert texts == ["\n".join(_PROSE) + "\n\n", _OTHER.replace(". ", ".\n") + "\n\n"]
   assert _extract(tmp_path / "two") == texts
   assert _extract(tmp_path / "three", num_files=1, max_megabytes=1e-5) == texts[:1]
 

@@ -17,7 +17,6 @@ from tfrecords_tools.corpus.sentences import split_sentences
 
 _MAX_SOURCE_BYTES = 4_000_000  # Larger ones are generated tables.
 _MIN_SENTENCES = 3  # A document of fewer is no document.
-_TOPICS = os.path.join("pydoc_data", "topics.py")
 # Tests and vendored copies are not documentation; generated files repeat one sentence.
 _SKIPPED = re.compile(
   r"(^|[/\\])((tests?|testing|_?vendor(ed)?|lib2to3|idle_test)[/\\]|test_[^/\\]*$)|(_pb2|_pb2_grpc|_tests?)\.py$"
@@ -72,11 +71,10 @@ def _read_source(path: str, by_docstring: bool) -> list[list[str]]:
     with open(path, encoding="utf-8") as stream, warnings.catch_warnings():
       warnings.simplefilter("ignore")  # Invalid escapes and the like in the sources of others.
       tree = ast.parse(stream.read())
-      is_topics = path.endswith(_TOPICS)
-      documents = [prose(text) for text in (topic_texts(tree) if is_topics else docstrings(tree))]
+      documents = list(map(prose, docstrings(tree)))
   except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
     return []  # Not this Python's syntax (templates, Python 2), or not text.
-  return documents if by_docstring or is_topics else [list(itertools.chain.from_iterable(documents))]
+  return documents if by_docstring else [list(itertools.chain.from_iterable(documents))]
 
 
 def docstrings(node: ast.AST) -> Iterator[str]:
@@ -86,15 +84,6 @@ def docstrings(node: ast.AST) -> Iterator[str]:
   if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):  # Functions inside functions are details.
     for child in getattr(node, "body", ()):
       yield from docstrings(child)
-
-
-def topic_texts(tree: ast.Module) -> list[str]:
-  """The texts of `pydoc_data/topics.py`: the language reference that `help()` shows."""
-  for node in tree.body:
-    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
-      topics: dict[str, str] = ast.literal_eval(node.value)
-      return [topics[name] for name in sorted(topics)]
-  return []
 
 
 def prose(docstring: str) -> list[str]:
