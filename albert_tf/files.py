@@ -384,6 +384,17 @@ def atomic_writer(path: str, mode: str = "wb") -> Iterator[IO[Any]]:
       raise
 
 
+def write_text(path: str, text: str) -> None:
+  """Writes a file of text, atomically."""
+  with atomic_writer(path, "w") as stream:
+    stream.write(text)
+
+
+def write_json(path: str, values: Any) -> None:
+  """Writes a JSON object, atomically."""
+  write_text(path, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
+
+
 @contextlib.contextmanager
 def atomic_directory(path: str, *, last: str = "") -> Iterator[str]:
   """A local folder to fill, which becomes `path`, so far missing or empty, when it is whole.

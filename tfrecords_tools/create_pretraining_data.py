@@ -115,8 +115,8 @@ def write_flags(output_dir: str) -> None:
     for field in dataclasses.fields(settings)
     if field.name in flags.FLAGS and flags.FLAGS[field.name].value is not None
   ]
-  with files.atomic_writer(os.path.join(output_dir, "flags.txt"), "w") as stream:
-    stream.write("".join(f"{flags.FLAGS[name].serialize()}\n" for name in names))
+  lines = "".join(f"{flags.FLAGS[name].serialize()}\n" for name in names)
+  files.write_text(os.path.join(output_dir, "flags.txt"), lines)
 
 
 def main(beam_options: Sequence[str]) -> None:

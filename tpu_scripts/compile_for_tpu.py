@@ -10,7 +10,6 @@ Example:
 """
 
 import dataclasses
-import json
 import os
 
 from absl import flags
@@ -103,9 +102,7 @@ def main() -> int:
   )
   print(plan.describe(answer))
   if command.output_json:
-    with files.atomic_writer(command.output_json, "w") as stream:
-      json.dump(answer, stream, indent=2)
-      stream.write("\n")
+    files.write_json(command.output_json, answer)
   return 0
 
 

@@ -8,7 +8,6 @@ Example:
 """
 
 import dataclasses
-import json
 import os
 
 from absl import flags
@@ -105,8 +104,7 @@ def main() -> None:
         "sets": results,
       }
       files.makedirs(directory)
-      with files.atomic_writer(path, "w") as stream:
-        stream.write(json.dumps(record, indent=2) + "\n")
+      files.write_json(path, record)
       print(f"{checkpoint.path}, step {checkpoint.global_step:,}", *table(results), path, sep="\n")
 
 

@@ -12,7 +12,6 @@ Example:
 
 from collections.abc import Mapping
 import dataclasses
-import json
 import os
 import shlex
 import sys
@@ -114,8 +113,7 @@ def check_directory(output_dir: str, identity: Mapping[str, Any]) -> None:
         f"{', '.join(found[:4])} and no {STUDY_FILE}. Choose another --output_dir."
       )
     files.makedirs(output_dir)
-    with files.atomic_writer(path, "w") as stream:
-      stream.write(json.dumps(identity, indent=2) + "\n")
+    files.write_json(path, identity)
   before = files.read_json(path)
   changed = [
     f"{key} {before.get(key)} → {value}" for key, value in identity.items() if before.get(key) != value

@@ -180,8 +180,7 @@ def find_bundle(path: str) -> str | None:
 def write_pointer(directory: str, name: str) -> None:
   """Makes `directory`, such as `RUN/checkpoints/best`, stand for the checkpoint `name` one directory above."""
   files.makedirs(directory)
-  with files.atomic_writer(os.path.join(directory, "checkpoint"), "w") as stream:
-    stream.write(f'model_checkpoint_path: "../{name}"\n')
+  files.write_text(os.path.join(directory, "checkpoint"), f'model_checkpoint_path: "../{name}"\n')
 
 
 def read_pointer(directory: str) -> str | None:

@@ -146,7 +146,7 @@ def _write(
     )
     text = config.to_json_string()
     _write_tokenizer(directory, checkpoint.tokenizer, name=MODEL_FILE)
-  _write_text(os.path.join(directory, "albert_config.json"), text)
+  files.write_text(os.path.join(directory, "albert_config.json"), text)
 
 
 def original_config_dict(config: AlbertConfig) -> dict[str, object]:
@@ -187,7 +187,7 @@ def _write_tokenizer(
   is_wordpiece = isinstance(settings, WordPieceConfig)
   files.copy(path, os.path.join(directory, VOCABULARY_FILE if is_wordpiece else name))
   if name != HUGGING_FACE_MODEL:
-    _write_text(os.path.join(directory, "tokenizer.json"), settings.to_json())
+    files.write_text(os.path.join(directory, "tokenizer.json"), settings.to_json())
     return
   if isinstance(settings, WordPieceConfig):
     values = {
@@ -199,13 +199,8 @@ def _write_tokenizer(
   else:
     fast = fast_tokenizer.tokenizer_json(files.read_bytes(path), settings)
     if fast is not None:
-      _write_text(os.path.join(directory, "tokenizer.json"), fast)
+      files.write_text(os.path.join(directory, "tokenizer.json"), fast)
     # The class that takes tokenizer.json as it is; their ALBERT class would put its own rules in their place.
     tokenizer_class = "AlbertTokenizer" if fast is None else "PreTrainedTokenizerFast"
     text = fast_tokenizer.tokenizer_config_json(settings, tokenizer_class=tokenizer_class)
-  _write_text(os.path.join(directory, "tokenizer_config.json"), text)
-
-
-def _write_text(path: str, text: str) -> None:
-  with files.atomic_writer(path, "w") as stream:
-    stream.write(text)
+  files.write_text(os.path.join(directory, "tokenizer_config.json"), text)

@@ -1,7 +1,6 @@
 """Hugging Face's ALBERT: its tensor names and its files."""
 
 from collections.abc import Mapping, Sequence
-import json
 import os
 
 import numpy as np
@@ -154,8 +153,7 @@ def write_directory(
     values["id2label"] = {str(i): label for i, label in enumerate(labels)}
     values["label2id"] = {label: i for i, label in enumerate(labels)}
   safetensors.numpy.save_file(tensors, os.path.join(directory, SAFETENSORS_FILE), metadata={"format": "pt"})
-  with files.atomic_writer(os.path.join(directory, "config.json"), "w") as stream:
-    stream.write(json.dumps(values, indent=2, sort_keys=True) + "\n")
+  files.write_json(os.path.join(directory, "config.json"), dict(sorted(values.items())))
 
 
 def _all_entries(config: AlbertConfig) -> list[Entry]:

@@ -101,8 +101,7 @@ class TaskSpec(Settings):
 
   def save(self, directory: str) -> None:
     """Writes `task.json`."""
-    with files.atomic_writer(os.path.join(directory, TASK_FILE), "w") as stream:
-      stream.write(json.dumps(dataclasses.asdict(self), indent=2) + "\n")
+    files.write_json(os.path.join(directory, TASK_FILE), dataclasses.asdict(self))
 
   @classmethod
   def load(cls, directory: str) -> "TaskSpec":

@@ -208,8 +208,7 @@ class TextModel(ConfigModel):
     optimizer = getattr(self, "optimizer", None)
     step = int(raw_variable(optimizer.iterations).numpy()) if optimizer is not None else 0
     with files.atomic_directory(directory) as folder:
-      with files.atomic_writer(os.path.join(folder, "albert_config.json"), "w") as stream:
-        stream.write(self.config.to_json_string())
+      files.write_text(os.path.join(folder, "albert_config.json"), self.config.to_json_string())
       if self.preprocessor is not None:
         self.preprocessor.tokenizer.save_pretrained(folder)
       if getattr(self, "task", None) is not None:

@@ -85,8 +85,7 @@ class Manifest:
 
   def save(self, directory: str) -> None:
     """Writes `directory`/manifest.json atomically."""
-    with file_lib.atomic_writer(os.path.join(directory, MANIFEST_NAME), "w") as stream:
-      stream.write(json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n")
+    file_lib.write_json(os.path.join(directory, MANIFEST_NAME), dataclasses.asdict(self))
 
   @classmethod
   def load(cls, directory: str) -> "Manifest":

@@ -59,8 +59,7 @@ def export_model(
   settings = settings or ExportSettings()
   with tempfile.TemporaryDirectory() as assets:
     tokenizer.save_pretrained(assets)
-    with files.atomic_writer(os.path.join(assets, CONFIG_NAME), "w") as stream:
-      stream.write(model.config.to_json_string())
+    files.write_text(os.path.join(assets, CONFIG_NAME), model.config.to_json_string())
     if task:
       task.save(assets)
     paths = [os.path.join(assets, asset) for asset in files.listdir(assets)]

@@ -136,8 +136,7 @@ def _write(study: Study, directory: str, rows: Sequence[Row], lines: Sequence[st
     table.append([row.title, *measured, *(str(row.paper.get(key, "–")) for key in papers)])
   body = ["| " + " | ".join(cells) + " |" for cells in table]
   text = "\n".join([f"# {study.title}", "", *lines, "", *body, ""])
-  with files.atomic_writer(os.path.join(directory, "table.md"), "w") as stream:
-    stream.write(text)
+  files.write_text(os.path.join(directory, "table.md"), text)
   return text
 
 

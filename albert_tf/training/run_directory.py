@@ -26,10 +26,6 @@ class RunDirectory:
   def checkpoints(self) -> str:
     return os.path.join(self.path, "checkpoints")
 
-  def _write(self, name: str, text: str) -> None:
-    with files.atomic_writer(os.path.join(self.path, name), "w") as stream:
-      stream.write(text)
-
   def check_place(self) -> None:
     """Refuses a directory with other files than a run's; needs no look at the records."""
     found = [name for name in files.listdir(self.path) if name != LOCK_FILE and not files.is_unfinished(name)]
@@ -66,12 +62,12 @@ class RunDirectory:
       "versions": {"albert_tf": __version__, **versions},
     }
     # First, so that a directory with any other file of ours has it: one killed here can be continued.
-    self._write(RUN_FILE, json.dumps(record, indent=2) + "\n")
+    files.write_json(os.path.join(self.path, RUN_FILE), record)
     for name in filter(files.is_unfinished, files.listdir(self.path)):
       files.remove(os.path.join(self.path, name))
-    self._write(CONFIG_FILE, settings.model.to_json_string())
+    files.write_text(os.path.join(self.path, CONFIG_FILE), settings.model.to_json_string())
     if flags_text:
-      self._write(FLAGS_FILE, flags_text)
+      files.write_text(os.path.join(self.path, FLAGS_FILE), flags_text)
     if settings.tokenizer_path:
       load_tokenizer(settings.tokenizer_path).save_pretrained(self.path)
 

@@ -116,8 +116,7 @@ class RunLock:
 
   def _write(self) -> None:
     self._renewed = time.time()
-    with files.atomic_writer(self._path, "w") as stream:
-      stream.write(json.dumps({**self._owner, "expires": self._renewed + LEASE_SECONDS}) + "\n")
+    files.write_json(self._path, {**self._owner, "expires": self._renewed + LEASE_SECONDS})
 
   def _refusal(self, owner: dict[str, Any], advice: str) -> UserError:
     return UserError(

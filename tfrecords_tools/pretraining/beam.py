@@ -197,5 +197,4 @@ def _result_path(job: Job) -> str:
 
 
 def _write_result(fields: dict[str, Any], job: Job) -> None:
-  with files.atomic_writer(_result_path(job), "w") as stream:
-    json.dump(fields, stream)
+  files.write_json(_result_path(job), fields)

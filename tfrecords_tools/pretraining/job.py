@@ -80,8 +80,7 @@ def write_shard(path: str, split: str, records: Iterable[bytes | memoryview], *,
   index = indexer.finish()
   index.save(path)
   written = RecordFile(os.path.basename(path), split, index.num_records, index.num_bytes, checksum.crc32c)
-  with files.atomic_writer(f"{path}.json", "w") as stream:
-    json.dump({"plan": plan, "file": dataclasses.asdict(written)}, stream)
+  files.write_json(f"{path}.json", {"plan": plan, "file": dataclasses.asdict(written)})
   return written
 
 

@@ -161,8 +161,7 @@ class ProgressFiles:
       "last": block.corpus is not None,
       "result": result.to_json(),
     }
-    with files.atomic_writer(f"{self.prefix(block, held_out)}.json", "w") as stream:
-      stream.write(json.dumps(fields))
+    files.write_json(f"{self.prefix(block, held_out)}.json", fields)
 
   def read(self, block: Block, held_out: Place | None) -> BlockResult | None:
     """What an earlier run made of a block; None where it did not, or not all of it is there."""

@@ -149,8 +149,7 @@ def prepare_work(output_dir: str, work_dirs: Sequence[str], plan: Mapping[str, A
       f"{MANIFEST_NAME}. Choose an empty directory."
     )
   for path in written:
-    with files.atomic_writer(path, "w") as stream:
-      stream.write(json.dumps(plan, indent=2) + "\n")
+    files.write_json(path, plan)
 
 
 def _check_same(directory: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:

@@ -120,12 +120,12 @@ def combine(
   }
 
   files.makedirs(output_dir)
-  run_directory.write_json(
+  files.write_json(
     os.path.join(output_dir, run_directory.RUN_FILE), {"identity": identity, "albert_tf": __version__}
   )
   for name, outputs in made.items():
     task.write_predictions(outputs, name, output_dir, spec=task.spec.settled(metrics))
-  run_directory.write_json(os.path.join(output_dir, RESULTS_FILE), results)
+  files.write_json(os.path.join(output_dir, RESULTS_FILE), results)
   return results
 
 

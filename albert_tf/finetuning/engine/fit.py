@@ -12,6 +12,7 @@ from absl import logging
 import numpy as np
 import tensorflow as tf
 
+from albert_tf import files
 from albert_tf.checkpoints import load_weights
 from albert_tf.checkpoints.bundle import read_bundle
 from albert_tf.compat import device_kind, keras
@@ -132,7 +133,7 @@ def fine_tune(
   if several:
     found = results.summarize(runs, best_metric=task.best_metric)
     if workers.is_chief:
-      run_directory.write_json(os.path.join(output_dir, RESULTS_FILE), found)
+      files.write_json(os.path.join(output_dir, RESULTS_FILE), found)
   own = best_run(output_dir) if workers.is_chief else output_dir
   elsewhere = start.checkpoint if run_directory.best_weights(own) is None else None
   return FineTuned(results=found, checkpoint=elsewhere.directory if elsewhere else own)
@@ -257,10 +258,10 @@ def _run_seed(
       spec.save(directory)
       own = run_directory.best_weights(directory) is not None
       card = results.model_card(task, found, own_weights=own)
-      run_directory.write_text(os.path.join(directory, run_directory.CARD_FILE), card)
+      files.write_text(os.path.join(directory, run_directory.CARD_FILE), card)
     for name, of_split in outputs.items():
       task.write_predictions(of_split, name, directory, spec=spec)
-    run_directory.write_json(os.path.join(directory, RESULTS_FILE), found)
+    files.write_json(os.path.join(directory, RESULTS_FILE), found)
     run_directory.remove(directory, run_directory.STATE)  # Three times the size of the weights.
   return found
 

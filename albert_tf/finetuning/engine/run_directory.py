@@ -180,13 +180,13 @@ def write_run_files(
     "settings": settings.to_dict(),
     "versions": versions,
   }
-  write_json(os.path.join(directory, RUN_FILE), record)
+  files.write_json(os.path.join(directory, RUN_FILE), record)
   task.spec.save(directory)
-  write_text(os.path.join(directory, CONFIG_FILE), config.to_json_string())
+  files.write_text(os.path.join(directory, CONFIG_FILE), config.to_json_string())
   tokenizer: Tokenizer = start.tokenizer
   tokenizer.save_pretrained(directory)
   if flags_text:
-    write_text(os.path.join(directory, FLAGS_FILE), flags_text)
+    files.write_text(os.path.join(directory, FLAGS_FILE), flags_text)
 
 
 def best_weights(directory: str) -> str | None:
@@ -210,14 +210,3 @@ def read_results(directory: str) -> dict[str, Any]:
   """What results.json holds of an earlier command; empty without."""
   path = os.path.join(directory, RESULTS_FILE)
   return files.read_json(path) if files.exists(path) else {}
-
-
-def write_json(path: str, values: Any) -> None:
-  """Writes a JSON object, atomically."""
-  write_text(path, json.dumps(values, indent=2) + "\n")
-
-
-def write_text(path: str, text: str) -> None:
-  """Writes a file, atomically."""
-  with files.atomic_writer(path, "w") as stream:
-    stream.write(text)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 import datetime
-import json
 import time
 from typing import Any
 
@@ -81,8 +80,7 @@ class Goodput:
     self._last_written = self._last
     updated = time.time() - (time.monotonic() - self._last)
     record = {"lives": self.lives, "started": self._started, "updated": updated, "seconds": self.seconds}
-    with files.atomic_writer(self._path, "w") as stream:
-      stream.write(json.dumps(record, indent=2) + "\n")
+    files.write_json(self._path, record)
 
   def table(self) -> str:
     """What is shown at the end: a line for each category, the largest first."""

@@ -128,8 +128,7 @@ def write_answers(
   if data.version == "2.0":
     contents[NULL_ODDS_FILE] = {key: each.null_score for key, each in zip(ids, decoded, strict=True)}
   for name, content in contents.items():
-    with files.atomic_writer(os.path.join(directory, name), "w") as stream:
-      stream.write(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    files.write_json(os.path.join(directory, name), content)
 
 
 def _n_best(candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
