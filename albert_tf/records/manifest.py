@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 import dataclasses
-import json
 import os
 from typing import Any
 
