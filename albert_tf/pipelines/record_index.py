@@ -6,8 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import os
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,13 +13,6 @@ from albert_tf.errors import UserError
 from albert_tf.records.shard_index import ShardIndex, load_shard_index, scan_shard
 
 _PARALLEL_FILES = 32  # A bucket answers each request only after a while.
-
-
-class DataIdentity(NamedTuple):
-  """What decides which example is in which step, besides seed and batch: a run keeps it."""
-
-  fingerprint: str
-  content: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,30 +26,18 @@ class RecordIndex:
     first_record: int64 `[files + 1]`, number of a file's first record in the list; at the end that of all records.
     first_block: int64 `[files]`, place of a file's first entry in `block_bytes`.
     block_bytes: int64 `[blocks + files]`, of each file the first byte of its blocks and the byte behind the last.
-    fingerprint: hash of names, sizes and counts.
-    content: hash of all records' checksums; equal records in equal order, equal content.
+    content: hash of all records' checksums; equal records in equal files, equal content. A run keeps it.
   """
 
   paths: tuple[str, ...]
   first_record: np.ndarray
   first_block: np.ndarray
   block_bytes: np.ndarray
-  fingerprint: str
   content: str
 
   @property
   def num_records(self) -> int:
     return int(self.first_record[-1])
-
-  @property
-  def num_bytes(self) -> int:
-    """Of all records with their frames."""
-    last = np.append(self.first_block[1:], len(self.block_bytes)) - 1
-    return int(self.block_bytes[last].sum())
-
-  @property
-  def identity(self) -> DataIdentity:
-    return DataIdentity(self.fingerprint, self.content)
 
 
 def _walk(path: str, *, write: bool) -> ShardIndex:
@@ -97,13 +76,11 @@ def build_record_index(
     )
   counts = np.array([index.num_records for _, index in full], np.int64)
   blocks = [np.append(index.offsets, index.num_bytes) for _, index in full]
-  described = [(os.path.basename(path), index.num_bytes) for path, index in shards]
   content = hashlib.sha256(b"".join(index.digest for _, index in shards))
   return RecordIndex(
     paths=tuple(path for path, _ in full),
     first_record=np.append(0, np.cumsum(counts)),
     first_block=np.cumsum([0, *map(len, blocks[:-1])], dtype=np.int64),
     block_bytes=np.concatenate(blocks),
-    fingerprint=hashlib.sha256(repr((described, counts.tolist())).encode()).hexdigest()[:16],
     content=content.hexdigest()[:16],
   )

@@ -69,7 +69,7 @@ def run_pretraining(
   with workers.together():
     if workers.is_chief:
       inputs = checked_input(settings, strategy, write=not check_only, verbose=True)
-      directory.check(settings, inputs.index.identity)
+      directory.check(settings, inputs.index.content)
   inputs = inputs or checked_input(settings, strategy, write=False, verbose=False)
 
   # Model and optimizer.
@@ -106,7 +106,7 @@ def run_pretraining(
     # With "last" the best is forgotten: should it be "held_out" again, it is looked for anew.
     state = HostState(examples_seen=restored.examples_seen) if settings.select_best == "last" else restored
     origin = f"continuing from step {step:,} ({state.examples_seen:,} examples)"
-  if not workers.same(f"{inputs.index.identity} {state}"):
+  if not workers.same(f"{inputs.index.content} {state}"):
     raise UserError(
       "All workers must see the same records and the same output directory. Received: they differ; this worker has "
       f"{inputs.index.num_records:,} records and is {origin}. Use a file system that all of them share."
@@ -129,7 +129,7 @@ def run_pretraining(
         with readable_errors(settings):
           lock.acquire()
           _check_nothing_was_saved(store, directory)
-          directory.write(settings, inputs.index.identity, versions=_versions(), flags_text=flags_text)
+          directory.write(settings, inputs.index.content, versions=_versions(), flags_text=flags_text)
           store.tidy()
           if settings.select_best == "last":
             store.forget_best()

@@ -8,7 +8,6 @@ from typing import Any
 
 from albert_tf import __version__, files
 from albert_tf.errors import UserError
-from albert_tf.pipelines.record_index import DataIdentity
 from albert_tf.tokenization import load_tokenizer
 from albert_tf.training.run_lock import LOCK_FILE
 from albert_tf.training.settings import PretrainingSettings
@@ -35,9 +34,9 @@ class RunDirectory:
         f"{', …' if len(found) > 4 else ''} and no {RUN_FILE} of pretraining. Choose another --output_dir."
       )
 
-  def check(self, settings: PretrainingSettings, data: DataIdentity) -> None:
+  def check(self, settings: PretrainingSettings, record_content: str) -> None:
     """Refuses a directory that holds another run; writes nothing."""
-    before, identity = self._identity(), json.loads(json.dumps(settings.identity(data)))
+    before, identity = self._identity(), json.loads(json.dumps(settings.identity(record_content)))
     if before is not None and before != identity:
       changed = sorted(key for key in before.keys() | identity.keys() if before.get(key) != identity.get(key))
       raise UserError(
@@ -49,7 +48,7 @@ class RunDirectory:
   def write(
     self,
     settings: PretrainingSettings,
-    data: DataIdentity,
+    record_content: str,
     *,
     versions: Mapping[str, str],
     flags_text: str = "",
@@ -57,7 +56,7 @@ class RunDirectory:
     """Writes run.json, flags.txt, albert_config.json and the tokenizer."""
     files.makedirs(self.path)
     record = {
-      "identity": settings.identity(data),
+      "identity": settings.identity(record_content),
       "settings": settings.to_dict(),
       "versions": {"albert_tf": __version__, **versions},
     }

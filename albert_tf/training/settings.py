@@ -11,7 +11,6 @@ from albert_tf.pipelines.masking import MaskingConfig
 from albert_tf.settings import Settings, setting
 
 if TYPE_CHECKING:  # At run time these would import NumPy, and the flags are read from here.
-  from albert_tf.pipelines.record_index import DataIdentity
   from albert_tf.records import PretrainingSpec
 
 PRECISIONS = ("float32", "bfloat16")
@@ -195,7 +194,7 @@ class PretrainingSettings(Settings):
   def num_train_steps(self) -> int:
     return self.optimizer.num_train_steps
 
-  def identity(self, data: "DataIdentity") -> dict[str, Any]:
+  def identity(self, record_content: str) -> dict[str, Any]:
     """What must not change when a run is continued; everything else may."""
     masking = {} if self.masking is None else {"masking": self.masking.to_dict()}
     return {
@@ -205,6 +204,5 @@ class PretrainingSettings(Settings):
       "ema_decay": self.optimizer.ema_decay,
       "seed": self.step.seed,
       "sentence_loss": "on" if self.step.sentence_task else "off",
-      "records": data.fingerprint,
-      "record_content": data.content,
+      "record_content": record_content,
     }

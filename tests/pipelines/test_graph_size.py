@@ -25,7 +25,6 @@ def index_of(blocks_per_file):
     first_record=np.arange(FILES + 1, dtype=np.int64) * blocks_per_file * BLOCK_RECORDS,
     first_block=np.arange(FILES, dtype=np.int64) * len(marks),
     block_bytes=np.tile(marks, FILES),
-    fingerprint="0",
     content="0",
   )
 

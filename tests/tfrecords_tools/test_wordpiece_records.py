@@ -20,7 +20,6 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning.initialize import read_start
 from albert_tf.models.exports import export_saved_model
 from albert_tf.optim.config import OptimizerConfig
-from albert_tf.pipelines.record_index import DataIdentity
 from albert_tf.records import Manifest
 from albert_tf.serving.fill_mask import FillMask
 from albert_tf.tokenization import WordPieceTokenizer, load_tokenizer
@@ -140,7 +139,7 @@ def test_a_run_takes_words_and_vocabulary_from_the_records(
   tokenizer, run = load_tokenizer(vocab_file, do_lower_case=False), _settings(records, tmp_path)
   assert run.masking.vocab_sha256 == tokenizer.model_sha256
   np.testing.assert_array_equal(fresh_masks(run)._word_starts, tokenizer.word_starts("original"))
-  RunDirectory(run.output_dir).write(run, DataIdentity("made up", "made up"), versions={})
+  RunDirectory(run.output_dir).write(run, "made up", versions={})
   kept = load_tokenizer(run.output_dir)
   assert (kept.config, kept.model_sha256) == (tokenizer.config, tokenizer.model_sha256)
 

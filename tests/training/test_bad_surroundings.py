@@ -16,7 +16,6 @@ import tensorflow as tf
 from albert_tf.checkpoints import ConvertOptions, convert, read_checkpoint
 from albert_tf.checkpoints.bundle import read_bundle, write_bundle
 from albert_tf.errors import UserError
-from albert_tf.pipelines.record_index import DataIdentity
 from albert_tf.training.metrics_log import MetricsLog
 from albert_tf.training.pretraining import run_pretraining
 from albert_tf.training.reporting.reporter import Reporter
@@ -75,9 +74,8 @@ def test_a_run_killed_in_its_first_write_can_start_again(finished, tmp_path):
   run = tmp_path / "run"
   run.mkdir()
   (run / "run.json.tmp-0a1b2c3d").write_text('{"identity": {"albert_')
-  data = DataIdentity("fingerprint", "content")
-  RunDirectory(str(run)).check(finished, data)
-  RunDirectory(str(run)).write(finished, data, versions={})
+  RunDirectory(str(run)).check(finished, "content")
+  RunDirectory(str(run)).write(finished, "content", versions={})
   assert {path.name for path in run.iterdir()} == {"run.json", "albert_config.json"}
 
 

@@ -120,7 +120,7 @@ class Reporter:
       self._next_drawing = ended + (ended - started) / DRAWING_SHARE
 
   def close(self) -> None:
-    """Draws the curves a last time and ends log."""
+    """Draws the curves a last time and ends the log."""
     if self._is_chief:
       self._may_write()
       self._log.close()
