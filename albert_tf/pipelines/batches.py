@@ -9,7 +9,6 @@ import tensorflow as tf
 from tensorflow.python.data.ops import multi_device_iterator_ops
 
 from albert_tf.errors import UserError
-from albert_tf.pipelines.checks import check_enough_records
 from albert_tf.pipelines.order import DataOrder, HostPart, host_part
 from albert_tf.pipelines.reader import ExtentReader
 from albert_tf.pipelines.record_index import RecordIndex
@@ -122,11 +121,9 @@ def training_batches(
     Batches of `global_batch_size / num_replicas` examples, `replicas_per_host` a step.
 
   Raises:
-    UserError: the batch is not divisible by the replicas, there are fewer records than one batch, or the hosts
-      cannot share the reading.
+    UserError: the batch is not divisible by the replicas, or the hosts cannot share the reading.
   """
   rows = _rows_per_replica(global_batch_size, shard, flag="train_batch_size")
-  check_enough_records(index.num_records, global_batch_size)
   order = DataOrder(num_records=index.num_records, seed=seed)
   part = host_part(shard.num_hosts, shard.host)
   start = order.locate(start_position)

@@ -46,15 +46,6 @@ def check_records(
       return
 
 
-def check_enough_records(num_records: int, batch_size: int) -> None:
-  """Refuses a batch larger than the whole training set."""
-  if num_records < batch_size:
-    raise UserError(
-      "There must be at least as many training records as one batch holds. Received: "
-      f"{num_records} records, train_batch_size={batch_size}. Make more records or use a smaller batch."
-    )
-
-
 def _check_lengths(features: Mapping[str, np.ndarray], spec: PretrainingSpec, *, where: str) -> None:
   for name in ALL_FEATURES:
     if name == TOKEN_BOUNDARY:  # Training has no use for it.

@@ -129,9 +129,8 @@ class CheckpointStore:
         _remove(os.path.join(self._directory, f"model.ckpt-{old}"))
 
   def _point(self, name: str) -> None:
-    if not is_bundle(os.path.join(self._directory, name)):
-      return  # Its writing failed, as `check` says; the old best stays.
-    write_pointer(os.path.join(self._directory, "best"), name)
+    if is_bundle(os.path.join(self._directory, name)):  # Else its writing failed, as `check` says.
+      write_pointer(os.path.join(self._directory, "best"), name)
 
   def forget_best(self) -> None:
     """Removes `best/`: whoever is given the run then takes the newest checkpoint."""

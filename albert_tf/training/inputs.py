@@ -6,9 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.pipelines.batches import training_batches
-from albert_tf.pipelines.checks import check_enough_records, check_records
+from albert_tf.pipelines.checks import check_records
 from albert_tf.pipelines.fresh_masks import FreshMasks
 from albert_tf.pipelines.order import host_part
 from albert_tf.pipelines.record_index import RecordIndex, build_record_index
@@ -77,7 +78,11 @@ def checked_input(
   extended = strategy.extended  # Of a TPU slice, of several workers, of one machine.
   host_part(getattr(extended, "num_hosts", 0) or getattr(extended, "_num_workers", 1), 0)
   index = build_record_index(settings.input_files, write=write, notice=notice)
-  check_enough_records(index.num_records, settings.step.global_batch_size)
+  if index.num_records < settings.step.global_batch_size:
+    raise UserError(
+      "There must be at least as many training records as one batch holds. Received: "
+      f"{index.num_records} records, train_batch_size={settings.step.global_batch_size}."
+    )
   check_records(settings.input_files, spec=settings.spec, vocab_size=settings.model.vocab_size)
   if not settings.eval_input_files:
     return PretrainingInput(settings, strategy, index, None)

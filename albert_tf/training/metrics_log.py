@@ -39,14 +39,11 @@ class MetricsLog:
     return self._records.get((step, split))
 
   def append(self, step: int, split: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Adds a report, in place of an earlier one of the same step and split; returns the record."""
+    """Adds a report and returns the record; of two of one step and split the later counts."""
     record = {"step": int(step), "split": split} | {key: _plain(value) for key, value in values.items()}
-    earlier = self._records.pop(_key(record), None)
     self._records[_key(record)] = record
     if files.is_remote(self.path):
       self._unwritten = True
-    elif earlier is not None:
-      self._rewrite()
     else:
       with open(self.path, "a", encoding="utf-8") as stream:
         stream.write(json.dumps(record) + "\n")

@@ -28,22 +28,21 @@ def check_finite(
   bad = sorted(key for key, value in metrics.items() if not math.isfinite(value))
   if not bad:
     return
+  good = (
+    f"The last good checkpoint is {last_checkpoint}."
+    if last_checkpoint
+    else "No checkpoint had been made yet."
+  )
   raise NonFiniteError(
     f"Losses and norms must stay finite. Received: {', '.join(f'{key}={metrics[key]}' for key in bad)} "
-    f"between steps {first_step} and {last_step}. {_resumption(last_checkpoint)} The same data "
-    "would fail the same way: lower --learning_rate, lengthen --num_warmup_steps, or use --mixed_precision=float32 if "
+    f"between steps {first_step} and {last_step}. {good} The same command would "
+    "fail the same way: lower --learning_rate, lengthen --num_warmup_steps, or use --mixed_precision=float32 if "
     "it was bfloat16."
   )
 
 
-def _resumption(last_checkpoint: str | None) -> str:
-  if last_checkpoint:
-    return f"The last good checkpoint is {last_checkpoint}; running the same command again continues from it."
-  return "No checkpoint had been made yet."
-
-
 class TrainingWatch:
-  """Reads the training reports and says when a run is stuck, has collapsed or makes no updates any more."""
+  """Reads the training reports and says when a run is stuck, has collapsed or returns to the host too rarely."""
 
   _BELOW_ENTROPY = 0.25  # A loss this far below the entropy has left the plateau, nats.
   _PROGRESS = 0.1  # A fall of the loss over the window that counts as progress, nats.
