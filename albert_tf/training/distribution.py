@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 import contextlib
 import json
 import os
+import re
 import sys
 import zlib
 
@@ -50,8 +51,11 @@ def _tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     tf.tpu.experimental.initialize_tpu_system(resolver)
     return tf.distribute.TPUStrategy(resolver)
   except Exception as error:  # The resolver and the runtime raise many types, none of them documented.
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    raise tpu_host.unreachable(config.tpu, lines[0].strip()) from error
+    lines = [line.strip() for line in (str(error) or type(error).__name__).splitlines()]
+    # Not where in the graph it happened.
+    place = r"\[\[|\[Op:|Registered |<|Graph execution|Detected at"
+    telling = [line for line in lines if line and not re.match(place, line)]
+    raise tpu_host.unreachable(config.tpu, (telling or lines)[-1]) from error
 
 
 def precision_policy(precision: str) -> str:
