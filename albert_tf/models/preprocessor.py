@@ -49,7 +49,7 @@ class AlbertPreprocessor(keras.layers.Layer):
     kind: what the strings are, and what else comes out.
       "text": a text, or the two of a pair (an empty second one makes a single segment).
       "masked_text": a text with "[MASK]" in it; `masked_lm_positions` `[B, M]` are those places.
-      "words": the words of a text, `[B, N]`, filled up with ""; or a text, split at white space.
+      "words": the words of a text, `[B, N]`, filled up with "".
         `word_positions` `[B, N]` are the words' first tokens, 0 for none.
       "choices": a context and a question `[B]`, and choices `[B, C]`; what comes out is `[B, C, S]`.
       "question": a question and a context, cut to one window; `p_mask` `[B, S]` is 1 where no answer can be.
@@ -114,8 +114,6 @@ class AlbertPreprocessor(keras.layers.Layer):
     if not isinstance(inputs, Mapping):
       columns = inputs if isinstance(inputs, tuple) else (inputs,)
       inputs = dict(itertools.zip_longest(names[: len(columns)], columns, fillvalue="one more"))
-    if self.kind == "words" and set(inputs) == {"text"}:
-      names = ("text",)
     if not set(names) - set(_OPTIONAL) <= set(inputs) <= set(names):
       raise UserError(
         f"A preprocessor of the kind {self.kind!r} takes {' and '.join(names)}"
@@ -134,7 +132,7 @@ class AlbertPreprocessor(keras.layers.Layer):
     """What a call returns, for inputs by name."""
     columns = {name: cut(tf.convert_to_tensor(value)) for name, value in inputs.items()}
     for name, column in columns.items():
-      _check_rank(name, column, text_of_words=self.kind == "words" and name == "text")
+      _check_rank(name, column)
     sizes: dict[str, Any] = {"max_length": self.max_length, "pad_to_max_length": pad_to_max_length}
     if self.kind == "choices":
       return choice_batch(self._graph, **columns, max_qa_length=self.max_qa_length, **sizes)
@@ -214,9 +212,9 @@ def _strings(value: Any, name: str) -> Any:
   return value
 
 
-def _check_rank(name: str, column: tf.Tensor, *, text_of_words: bool) -> None:
+def _check_rank(name: str, column: tf.Tensor) -> None:
   want = 2 if name in _MATRICES else 1
-  if column.shape.rank not in (None, want) and not text_of_words:
+  if column.shape.rank not in (None, want):
     raise UserError(
       f"{name} must be strings {'[B, N]' if want == 2 else '[B]'}. Received: the shape {column.shape}. "
       f"{'Batch the data set first.' if column.shape.rank < want else 'Give pairs as a tuple of two.'}"

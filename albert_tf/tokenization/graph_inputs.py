@@ -5,7 +5,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.tokenization import unicode_tables
 from albert_tf.tokenization.graph import GraphPacker, GraphTokenizer, head, tail
 
 Tensors = dict[str, tf.Tensor]
@@ -116,26 +115,18 @@ def choice_texts(question: tf.Tensor, choices: tf.Tensor) -> tf.Tensor:
   return tf.reshape(tf.where(parts.row_lengths() > 1, joined, followed), shape)
 
 
-def split_words(text: tf.Tensor) -> tf.RaggedTensor:
-  """The words of texts `[B]`, split at white space: ragged `[B, (N)]`."""
-  spaced = tf.strings.regex_replace(text, f"[{unicode_tables.space_class()}]+", " ")
-  words = tf.strings.split(tf.strings.regex_replace(spaced, "^ | $", ""), sep=" ")
-  return tf.ragged.boolean_mask(words, words != "")
-
-
 def word_batch(
   tokenizer: GraphPacker,
-  words: tf.Tensor | None = None,
-  text: tf.Tensor | None = None,
+  words: tf.Tensor,
   *,
   max_length: int,
   pad_to_max_length: bool,
 ) -> Tensors:
-  """Words `[B, N]` or texts `[B]`, encoded word by word as in training, as one row each; what does not fit is cut away.
+  """Words `[B, N]`, encoded word by word as in training, as one row each; what does not fit is cut away.
 
   `word_positions` `[B, N]` are the words' first tokens, where their tags are read; 0 for none.
   """
-  ragged = split_words(text) if words is None else _without_fill(words)
+  ragged = _without_fill(words)
   budget = max_length - 2
   pieces = tokenizer.tokenize(ragged.flat_values)  # [all words, (length)]
   pieces = head(pieces, tf.minimum(pieces.row_lengths(), budget))
@@ -147,9 +138,8 @@ def word_batch(
   ids = head(ragged.with_flat_values(pieces).merge_dims(1, 2), kept)
   batch = at_least(tokenizer.pack(ids, length=max_length if pad_to_max_length else None), 1)
   positions = tf.cast(tf.where(fits & (widths > 0), place + 1, 0), tf.int32)
-  found = tf.shape(positions)[1]
-  count = found if words is None else tf.shape(words)[1]
-  return {**batch, "word_positions": tf.pad(positions, [[0, 0], [0, count - found]])}
+  count = tf.shape(words)[1] - tf.shape(positions)[1]
+  return {**batch, "word_positions": tf.pad(positions, [[0, 0], [0, count]])}
 
 
 def _without_fill(words: tf.Tensor) -> tf.RaggedTensor:

@@ -35,7 +35,7 @@ class LocatedWords(NamedTuple):
 
 
 def locate_words(texts: tf.Tensor) -> LocatedWords:
-  """`graph_inputs.split_words` of texts [B], with the words' places."""
+  """The words of texts [B], split at white space, with their places."""
   texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
   chars, offsets = tf.strings.unicode_split_with_offsets(texts, "UTF-8")
   solid = ~tf.strings.regex_full_match(chars.flat_values, f"[{unicode_tables.space_class()}]")
