@@ -14,9 +14,6 @@ from albert_tf.modeling.layers import ConfigLayer, LayerNorm, dropout
 class AlbertEmbeddings(ConfigLayer):
   r"""$\mathrm{dropout}(\mathrm{LN}(W[\text{ids}] + T[\text{segments}] + P[0..S-1]))$, `[B, S, E]`.
 
-  Args:
-    config: the model's configuration.
-
   Raises:
     UserError: the sequence is longer than the position table.
 

@@ -39,9 +39,6 @@ def _product_in_float32(rows: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
 class MaskedLmHead(ConfigLayer):
   r"""Vocabulary logits: $\mathrm{LN}(f(h W_t + b_t)) W^T + b$, `W` the word embeddings.
 
-  Args:
-    config: the model's configuration.
-
   Call args:
     sequence_output: `[B, S, H]`; `[B, P, H]` where `positions` is None.
     positions: int32 `[B, P]`, which positions to predict; None: all that are given.

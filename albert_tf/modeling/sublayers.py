@@ -16,9 +16,6 @@ class AttentionSublayer(ConfigLayer):
 
   Post-norm, with the norm inside: it is shared together with the attention.
 
-  Args:
-    config: the model's configuration.
-
   Call args:
     x: `[B, S, H]`.
     bias: see `attention_bias`.
@@ -81,9 +78,6 @@ class FeedForwardSublayer(ConfigLayer):
   r"""$\mathrm{LN}_2(x + \mathrm{dropout}(f(x W_1 + b_1) W_2 + b_2))$.
 
   Post-norm, with the norm inside: it is shared together with the feed-forward.
-
-  Args:
-    config: the model's configuration.
 
   Reference: arXiv 1706.03762, equation 2; checkpoint names `ffn_1`, `LayerNorm_1`.
   """

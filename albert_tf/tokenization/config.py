@@ -19,7 +19,7 @@ RELEASED_VOCABULARY = "vocab_chinese.txt"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Noted(Settings):
+class _StoredSettings(Settings):
   """Settings that say in their file of which tokenizer they are."""
 
   FORMAT: ClassVar[str]
@@ -39,7 +39,7 @@ class _Noted(Settings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TokenizerConfig(_Noted):
+class TokenizerConfig(_StoredSettings):
   """What text goes through before and after SentencePiece."""
 
   FORMAT: ClassVar[str] = "albert_tf"
@@ -64,7 +64,7 @@ class TokenizerConfig(_Noted):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WordPieceConfig(_Noted):
+class WordPieceConfig(_StoredSettings):
   """What text goes through before WordPiece."""
 
   FORMAT: ClassVar[str] = "albert_tf_wordpiece"

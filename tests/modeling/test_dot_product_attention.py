@@ -136,11 +136,6 @@ def test_mixed_precision_has_the_gradients_of_float32(options, float32_gradients
   assert np.linalg.norm(got) == pytest.approx(np.linalg.norm(float32_gradients), rel=0.02)
 
 
-def test_in_float32_both_formulations_have_the_same_gradients(float32_gradients):
-  got = pretraining_gradients("float32", accelerated=True)
-  np.testing.assert_allclose(got, float32_gradients, atol=1e-5 * np.abs(float32_gradients).max())
-
-
 @pytest.mark.parametrize(
   ("kind", "dtype", "accelerated"),
   [

@@ -1,5 +1,7 @@
 """Outputs, losses and gradients against arrays recorded from the original code, from its own checkpoints."""
 
+import functools
+
 import numpy as np
 import pytest
 from support.goldens import golden, golden_checkpoint
@@ -46,16 +48,6 @@ class Case:
     return mlm.loss / (mlm.weight + ORIGINAL_EPSILON), sop.loss / sop.weight
 
 
-@pytest.fixture(scope="module", params=["tiny", "tiny_groups"])
-def case(request):
-  return Case(request.param)
-
-
-@pytest.fixture(scope="module")
-def tiny():
-  return Case("tiny")
-
-
 def assert_outputs(case, outputs, *, every_layer=True):
   golden = case.golden
   hidden = golden["sequence_output"]
@@ -73,37 +65,29 @@ def assert_outputs(case, outputs, *, every_layer=True):
   np.testing.assert_allclose(sentence_order, golden["sentence_order_loss"], atol=TOLERANCE)
 
 
-def test_outputs_and_losses(case):
-  assert_outputs(case, case.model()(case.inputs))
+@functools.cache
+def case_of(name):
+  return Case(name)
 
 
-@pytest.mark.parametrize("options", ENCODER_OPTIONS)
-def test_gradients(options, tiny):
-  """Every way to run the encoder has the recorded outputs and gradients, in a graph and eagerly."""
-  model = tiny.model(**ENCODER_OPTIONS[options])
+@pytest.mark.parametrize(
+  ("name", "options"), [*(("tiny", options) for options in ENCODER_OPTIONS), ("tiny_groups", "gather")]
+)
+def test_outputs_losses_and_gradients(name, options):
+  """Every way to run the encoder has the recorded ones, in a graph and eagerly."""
+  case = case_of(name)
+  model = case.model(**ENCODER_OPTIONS[options])
   variables = named_variables(model)
+  assert case.golden.names("grad/") == set(variables)
 
   def gradients():
     with tf.GradientTape() as tape:
-      outputs = model(tiny.inputs, training=True)
-      total = tf.add_n(tiny.losses(outputs))
+      outputs = model(case.inputs, training=True)
+      total = tf.add_n(case.losses(outputs))
     return outputs, [tf.convert_to_tensor(g) for g in tape.gradient(total, list(variables.values()))]
 
   for run in (gradients, tf.function(gradients)):
     outputs, got = run()
-    assert_outputs(tiny, outputs, every_layer=options in ("gather", "accelerated"))
-    for name, gradient in zip(variables, got, strict=True):
-      tiny.golden.assert_close(f"grad/{name}", gradient, atol=TOLERANCE, rtol=TOLERANCE)
-
-
-def test_gradients_of_groups():
-  case = Case("tiny_groups")
-  model = case.model()
-  variables = named_variables(model)
-  with tf.GradientTape() as tape:
-    total = tf.add_n(case.losses(model(case.inputs, training=True)))
-  got = tape.gradient(total, list(variables.values()))
-  assert case.golden.names("grad/") == set(variables)
-  for name, gradient in zip(variables, got, strict=True):
-    gradient = tf.convert_to_tensor(gradient)
-    case.golden.assert_close(f"grad/{name}", gradient, atol=TOLERANCE, rtol=TOLERANCE)
+    assert_outputs(case, outputs, every_layer=options in ("gather", "accelerated"))
+    for variable, gradient in zip(variables, got, strict=True):
+      case.golden.assert_close(f"grad/{variable}", gradient, atol=TOLERANCE, rtol=TOLERANCE)
