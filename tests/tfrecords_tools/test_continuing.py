@@ -7,7 +7,6 @@ import importlib.metadata
 import lzma
 import os
 import pathlib
-import types
 
 import google_crc32c
 import numpy as np
@@ -218,23 +217,6 @@ def test_a_corpus_has_as_many_files_as_its_size_asks_for(text_bytes, train, held
   decided = RecordSettings().with_num_shards(text_bytes)
   assert (decided.num_shards, decided.num_eval_shards) == (train, held_out)
   assert RecordSettings(num_shards=5, num_eval_shards=2).with_num_shards(text_bytes).num_shards == 5
-
-
-@pytest.mark.parametrize(
-  ("text_sizes", "passes", "expected"),
-  [
-    ([3_000_000], 2, False),  # Their start would take longer than the work.
-    ([30_000_000], 2, True),
-    ([3_000_000], 40, True),
-    ([1_900_000], 40, False),  # Cut in a large block and a small one: one process would make nearly all.
-    ([950_000, 950_000], 40, True),
-  ],
-)
-def test_processes_start_only_where_they_save_time(text_sizes, passes, expected):
-  some = types.SimpleNamespace(
-    text_sizes=text_sizes, block_bytes=1 << 20, settings=RecordSettings(dupe_factor=passes)
-  )
-  assert local.is_worth_processes(some) is expected
 
 
 @pytest.mark.parametrize("sorted_bytes", [1 << 20, 700])

@@ -220,16 +220,6 @@ def test_missing_and_empty_files(tmp_path: pathlib.Path):
     assert (documents, stats.files, stats.empty_files) == ([], 1, 1)
 
 
-def test_stats_add_up(tmp_path: pathlib.Path):
-  _, one = _read(tmp_path / "in.txt", _TWO)
-  total = CorpusStats()
-  total.update(one)
-  total.update(one)
-  assert (total.documents, total.sentences, total.files) == (4, 8, 2)
-  assert total.to_dict()["formats"] == {"lines": 2}
-  assert json.loads(json.dumps(total.to_dict())) == total.to_dict()
-
-
 # ---------------------------------------------------------------------- layouts of plain text
 
 

@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import os
 import pathlib
-import resource
 import signal
 import subprocess
 import sys
@@ -178,13 +177,6 @@ def test_a_small_corpus_still_has_a_held_out_document(corpus, tiny_tokenizer, tm
   assert contents(tmp_path / "again") == contents(tmp_path / "out")
 
 
-def test_another_seed_gives_other_records(corpus, tiny_tokenizer, tmp_path):
-  _make(corpus, tmp_path / "a", tiny_tokenizer)
-  _make(corpus, tmp_path / "b", tiny_tokenizer, choices=dataclasses.replace(_CHOICES, random_seed=1))
-  a, b = contents(tmp_path / "a"), contents(tmp_path / "b")
-  assert all(a[name] != b[name] for name in a if name.endswith("tfrecord"))
-
-
 @pytest.mark.parametrize("stop_at", [("read", 3), ("write", 2)])
 def test_an_interrupted_run_shows_nothing_and_continues(corpus, tiny_tokenizer, tmp_path, stop_at):
   class StopError(Exception):
@@ -318,19 +310,6 @@ def test_command_works_without_tensorflow_in_any_worker(corpus, tiny_model, tmp_
   assert contents(tmp_path / "again") == contents(tmp_path / "out")
   finished = _run([f"--flagfile={tmp_path / 'out' / 'flags.txt'}", f"--output_dir={tmp_path / 'out'}"])
   assert finished.stderr == f"nothing to do: {tmp_path / 'out'} is finished\n"
-
-
-def test_a_full_disk_is_one_message(corpus, tiny_model, tmp_path):
-  result = _run(
-    _flags(corpus, tiny_model, tmp_path / "out"),
-    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
-  )
-  assert result.returncode == 1
-  assert "error: OSError: [Errno 27] File too large" in result.stderr
-  assert "Traceback" not in result.stderr
-  assert [path.name for path in (tmp_path / "out").iterdir()] == ["_unfinished"]
-  again = _run(_flags(corpus, tiny_model, tmp_path / "out"))  # The same command, once there is room.
-  assert again.returncode == 0, again.stderr
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ import textwrap
 
 import pytest
 
-from albert_tf.errors import UserError
 from tfrecords_tools.corpus import installed_docs
-from tfrecords_tools.corpus.installed_docs import docstrings, is_prose, prose
+from tfrecords_tools.corpus.installed_docs import docstrings, prose
 
 _SOURCE = textwrap.dedent('''
   """Tools for trees.
@@ -74,24 +73,6 @@ def test_only_prose_is_left_of_docstrings():
   assert sentences == _PROSE
 
 
-@pytest.mark.parametrize(
-  ("sentence", "expected"),
-  [
-    ("The quick brown fox jumps.", True),
-    ('"Is it really so," he asked?', True),
-    ("Too short here.", False),
-    ("no capital at the start of it.", False),
-    ("There is no full stop here", False),
-    ("Call foo(x) before the bar.", False),
-    ("Set x = 5 in the file.", False),
-    ("Use my_own_function before the others.", False),
-    ("The values 12 34 56 78 90 12 34 are 5.", False),
-  ],
-)
-def test_what_reads_as_prose(sentence: str, expected: bool):
-  assert is_prose(sentence) == expected
-
-
 @pytest.fixture
 def environment(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
   root = tmp_path / "lib"
@@ -137,10 +118,3 @@ def test_a_docstring_can_be_a_document(tmp_path: pathlib.Path, monkeypatch: pyte
   as_lines = [text.replace(". ", ".\n") for text in texts]
   assert _extract(tmp_path / "module", num_files=1) == ["\n".join([*as_lines, "Too short to be."]) + "\n\n"]
   assert _extract(tmp_path / "docstring", by_docstring=True) == [f"{lines}\n\n" for lines in as_lines]
-
-
-def test_no_documentation(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
-  monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path / "none"))
-  with pytest.raises(UserError, match="must hold documentation"):
-    _extract(tmp_path / "out")
-  assert list((tmp_path / "out").iterdir()) == []

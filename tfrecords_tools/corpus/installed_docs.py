@@ -12,7 +12,6 @@ import sysconfig
 import warnings
 
 from albert_tf import files, progress
-from albert_tf.errors import UserError
 from tfrecords_tools.corpus.sentences import split_sentences
 
 _MAX_SOURCE_BYTES = 4_000_000  # Larger ones are generated tables.
@@ -135,9 +134,6 @@ def extract(*, output_dir: str, max_megabytes: float, num_files: int, by_docstri
     max_megabytes: stop after this much text (10^6 bytes); 0 takes all there is.
     num_files: files to spread the documents over.
     by_docstring: a document is one docstring, not one module.
-
-  Raises:
-    UserError: no documentation was found.
   """
   files.makedirs(output_dir)
   sources = source_files()
@@ -153,8 +149,6 @@ def extract(*, output_dir: str, max_megabytes: float, num_files: int, by_docstri
       if max_megabytes and size >= max_megabytes * 1e6:
         pool.shutdown(wait=False, cancel_futures=True)
         break
-  if not chosen:
-    raise UserError("The installed packages must hold documentation. Use a Python with sources.")
   for index in range(num_files):
     path = os.path.join(output_dir, f"docs-{index:05d}-of-{num_files:05d}.txt")
     with files.atomic_writer(path) as stream:
