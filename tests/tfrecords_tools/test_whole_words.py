@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from support import tiny_corpus
 from support.languages import sentences, train_model
-from support.tiny_pretraining import tiny_settings
 
+from albert_tf.pipelines.fresh_masks import FreshMasks
 from albert_tf.records import Manifest, read_records
 from albert_tf.records.example import decode_example
-from albert_tf.tokenization import AlbertTokenizer
-from albert_tf.training.inputs import fresh_masks
+from albert_tf.tokenization import AlbertTokenizer, load_tokenizer
 from albert_tf.training.record_source import describe_records
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.inspection import inspect_files, view_instance
@@ -112,8 +111,7 @@ def test_fresh_masks_follow_the_records(tmp_path: pathlib.Path, tokenizer: Alber
   source = describe_records([path], [], spm_model_file="", max_seq_length=None, max_predictions_per_seq=None)
   masking = source.masking(None)
   assert masking.whole_word == "sentencepiece"
-  settings = tiny_settings(tmp_path, "run", masking=masking, tokenizer_path=source.tokenizer_path)
-  table = fresh_masks(settings)._word_starts
+  table = FreshMasks(masking, load_tokenizer(source.tokenizer_path), seed=0)._word_starts
   np.testing.assert_array_equal(table, tokenizer.word_starts("sentencepiece"))
   assert not np.array_equal(table, tokenizer.word_starts("original"))
 

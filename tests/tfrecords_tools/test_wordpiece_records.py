@@ -20,10 +20,10 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning.initialize import read_start
 from albert_tf.models.exports import export_saved_model
 from albert_tf.optim.config import OptimizerConfig
+from albert_tf.pipelines.fresh_masks import FreshMasks
 from albert_tf.records import Manifest
 from albert_tf.serving.fill_mask import FillMask
 from albert_tf.tokenization import WordPieceTokenizer, load_tokenizer
-from albert_tf.training.inputs import fresh_masks
 from albert_tf.training.pretraining import run_pretraining
 from albert_tf.training.record_source import describe_records
 from albert_tf.training.run_directory import RunDirectory
@@ -138,7 +138,10 @@ def test_a_run_takes_words_and_vocabulary_from_the_records(
 ):
   tokenizer, run = load_tokenizer(vocab_file, do_lower_case=False), _settings(records, tmp_path)
   assert run.masking.vocab_sha256 == tokenizer.model_sha256
-  np.testing.assert_array_equal(fresh_masks(run)._word_starts, tokenizer.word_starts("original"))
+  np.testing.assert_array_equal(
+    FreshMasks(run.masking, load_tokenizer(run.tokenizer_path), seed=0)._word_starts,
+    tokenizer.word_starts("original"),
+  )
   RunDirectory(run.output_dir).write(run, "made up", versions={})
   kept = load_tokenizer(run.output_dir)
   assert (kept.config, kept.model_sha256) == (tokenizer.config, tokenizer.model_sha256)
