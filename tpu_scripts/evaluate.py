@@ -26,7 +26,6 @@ class Command(Settings):
   """What is evaluated, on what."""
 
   init_checkpoint: str = setting(
-    "",
     help="The model: a run directory (its best checkpoint), a checkpoint in one, an original or Hugging Face folder.",
   )
   albert_config_file: str = setting("", help="JSON of the model. Default: the one beside the weights.")
@@ -48,7 +47,6 @@ class Command(Settings):
 
 commands.define_flags(DistributionConfig)
 commands.define_flags(Command)
-flags.mark_flag_as_required("init_checkpoint")
 _EVAL_INPUT_FILE = flags.DEFINE_multi_string(
   "eval_input_file", None, "NAME=GLOB: held-out TFRecords, and their name in the reports.", required=True
 )
