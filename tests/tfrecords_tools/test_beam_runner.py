@@ -126,8 +126,8 @@ def test_a_failed_pipeline_runs_again_without_duplicates(corpus, make, tmp_path,
 
 def test_a_mistake_found_by_a_worker_is_one_message(make, tmp_path):
   text = tmp_path / "text.txt"
-  text.write_bytes(b"One sentence.\nAnother \xff sentence.\n")
-  with pytest.raises(UserError, match=r"^Text must be UTF-8\. .*line 2\. Convert.*parts\.$"):
+  text.write_bytes(b"\x7fELF\0")
+  with pytest.raises(UserError, match=r"^Input must be text .*Leave it out of --input\.$"):
     make([str(text)], tmp_path / "out")
 
 
