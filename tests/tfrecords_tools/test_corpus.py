@@ -178,6 +178,11 @@ def _parquet(columns: dict[str, list[object]]) -> bytes:
     (bytes(range(1, 9)) * 50 + b"text", {"input_format": "lines"}, "which is binary"),
     ("text\n".encode("utf-16"), {}, "iconv -f UTF-16"),
     ("text\n".encode("utf-16"), {"input_format": "jsonl"}, "iconv -f UTF-16"),
+    (
+      "Où naît l’été à Nîmes, où naît la forêt. ".replace("’", "").encode("latin-1") * 3,
+      {},
+      "must be UTF-8. Received: .*iconv -f LATIN1",
+    ),
     (_SPACED.encode(), {}, "--input_format=lines.*--input_format=paragraphs"),
     (_LONGER.encode(), {}, "must be certain"),
     (_TWO, {"input_format": "wikiextractor"}, r"<doc …> blocks .* Received: 'The first sentence\.'"),

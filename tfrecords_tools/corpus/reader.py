@@ -13,6 +13,7 @@ from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _TEXT_CONTROLS = frozenset(b"\t\n\v\f\r\x1b\x1c\x1d\x1e\x1f\b")
 _MAX_CONTROL_SHARE = 0.02
+_MAX_BAD_SHARE = 0.001  # Of the first bytes: more is another encoding. Fewer are replaced and counted.
 _LOOKED_AT = (
   64  # Files whose format is found before the work begins; a mistake in a later one stops it there.
 )
@@ -103,6 +104,12 @@ def _check_is_text(head: bytes, path: str) -> None:
     raise UserError(
       "Input must be text (plain or compressed by gzip, bzip2, xz or zstd) or Parquet. Received: "
       f"{path}, which is binary. Leave it out of --input."
+    )
+  bad = head.decode(errors="replace").count("\ufffd") - head.count("\ufffd".encode())
+  if bad > max(3, _MAX_BAD_SHARE * len(head)):
+    raise UserError(
+      f"Text must be UTF-8. Received: {path}, where {bad} of the first {len(head):,} bytes are not. Convert it: "
+      "iconv -f LATIN1 -t UTF-8 FILE."
     )
 
 
