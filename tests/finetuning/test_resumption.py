@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
 
+from albert_tf import files
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
 from albert_tf.compat import keras
 from albert_tf.errors import UserError
@@ -68,7 +69,7 @@ class KillAfter(keras.callbacks.Callback):
 def killed_at_results(path, values):
   if path.endswith(run_directory.RESULTS_FILE):
     raise Killed
-  run_directory.write_text(path, json.dumps(values))
+  files.write_text(path, json.dumps(values))
 
 
 def kill_at_checkpoint(monkeypatch, folder, number):
@@ -137,7 +138,7 @@ def test_patience_that_had_run_out_is_not_forgotten(tmp_path, monkeypatch):
   expected = run(tmp_path / "expected", settings)
   assert expected["train_steps"] == 6  # The second evaluation is no better than the first.
   with monkeypatch.context() as patch:
-    patch.setattr(run_directory, "write_json", killed_at_results)
+    patch.setattr(files, "write_json", killed_at_results)
     with pytest.raises(Killed):
       run(tmp_path / "run", settings)
   assert run(tmp_path / "run", settings)["train_steps"] == 6
