@@ -29,7 +29,7 @@ class RunLock:
   def __init__(self, directory: str):
     self._directory, self._in_bucket = directory, files.is_remote(directory)
     self._path = os.path.join(directory, LOCK_FILE)
-    self._owner = {"id": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid()}
+    self._owner = {"id": uuid.uuid4().hex, "host": _host(), "pid": os.getpid()}
     self._descriptor: int | None = None  # Open as long as the lock on a disk is held.
     self._renewer: threading.Thread | None = None
     self._released = threading.Event()
@@ -43,7 +43,7 @@ class RunLock:
         os.close(self._locked_file(os.O_RDWR, fcntl.LOCK_SH))
       return
     owner = self._other()
-    if owner and owner["expires"] > time.time():
+    if owner and owner["expires"] > time.time() and _may_live(owner):
       left = owner["expires"] - time.time()
       raise self._refusal(owner, f"if it is dead, wait until its lock expires in {left:.0f} s")
 
@@ -121,5 +121,23 @@ class RunLock:
   def _refusal(self, owner: dict[str, Any], advice: str) -> UserError:
     return UserError(
       f"One process at a time trains in a directory. Received: {self._directory}, whose {LOCK_FILE} is held by "
-      f"process {owner.get('pid', '?')} on {owner.get('host', '?')}: {advice}."
+      f"process {owner.get('pid', '?')} on {owner.get('host', '?').split(' ')[0]}: {advice}."
     )
+
+
+def _host() -> str:
+  """This machine's name; processes counted apart, as in a container, make another host."""
+  with contextlib.suppress(OSError):
+    return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
+  return socket.gethostname()
+
+
+def _may_live(owner: dict[str, Any]) -> bool:
+  """False where a process of this machine has ended."""
+  if owner["host"] == _host():
+    with contextlib.suppress(PermissionError):  # Another user's.
+      try:
+        os.kill(owner["pid"], 0)  # Sends nothing.
+      except ProcessLookupError:
+        return False
+  return True

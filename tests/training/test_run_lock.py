@@ -108,6 +108,14 @@ def test_in_a_bucket_another_machine_is_waited_for_until_its_lock_expires(bucket
   bucket(expires=time.time() - 5)
   lock.acquire()
   lock.release()
+  ended = subprocess.Popen([sys.executable, "-c", ""])
+  ended.wait()
+  bucket(host=run_lock._host(), pid=os.getppid())
+  with pytest.raises(UserError, match="if it is dead"):
+    lock.refuse_others()
+  bucket(host=run_lock._host(), pid=ended.pid)  # Of this machine: known to be dead.
+  lock.acquire()
+  lock.release()
   assert not files.exists(f"{BUCKET}/lock.json")
 
 
