@@ -126,9 +126,9 @@ class RunLock:
 
 
 def _host() -> str:
-  """This machine's name; processes counted apart, as in a container, make another host."""
-  with contextlib.suppress(OSError):
-    return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
+  """This machine's name and its kernel's boot; processes counted apart, as in a container, make another host."""
+  with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
+    return f"{socket.gethostname()} {stream.read().strip()} {os.readlink('/proc/self/ns/pid')}"
   return socket.gethostname()
 
 
