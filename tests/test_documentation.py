@@ -1,6 +1,6 @@
 """What README and guides name exists: scripts, flags and their choices, targets of make, files, headings.
 
-Python blocks are executed by `tests/finetuning/test_text_models.py`, notebooks by `tests/test_tutorials.py`.
+Python blocks are executed by `tests/models/test_text_models.py`, notebooks by `tests/test_tutorials.py`.
 """
 
 from concurrent.futures import ThreadPoolExecutor
