@@ -63,11 +63,10 @@ def damaged(path: str, record: int, offset: int, what: str) -> UserError:
   )
 
 
-def read_records(path: str, *, start: int = 0) -> Iterator[bytes]:
-  """Yields the data of each record of `path` from byte `start` on; a `UserError` names the one that is not whole."""
+def read_records(path: str) -> Iterator[bytes]:
+  """Yields the data of each record of `path`; a `UserError` names the one that is not whole."""
   with files.open_binary(path) as stream:
-    stream.seek(start)
-    offset = start
+    offset = 0
     for record in itertools.count():
       header = stream.read(HEADER_BYTES)
       if not header:
