@@ -10,13 +10,13 @@ from albert_tf.compat import device_kind
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.modeling.dot_product_attention import attention_bias
-from albert_tf.modeling.embeddings import AlbertEmbeddings
 from albert_tf.modeling.layers import ConfigModel, Dense, resolve_seed, split_seed
 from albert_tf.modeling.rematerialization import rematerialize, rematerialize_repeated
-from albert_tf.modeling.sublayers import AttentionSublayer, FeedForwardSublayer
+from albert_tf.modeling.sublayers import AlbertEmbeddings, AttentionSublayer, FeedForwardSublayer
 from albert_tf.modeling.text_inputs import TEXT_INPUTS, integers, refuse_unknown, text_inputs
 
 LAYER_LOOPS = ("unrolled", "while")
+_GROUP = "transformer/group_{}/inner_group_{}"  # Of the variables' names.
 
 
 class _Block(NamedTuple):
@@ -94,22 +94,22 @@ class Encoder(ConfigModel):
     sublayer = {**policy, "accelerated": accelerated, "lora_rank": lora_rank}
     self.embeddings = AlbertEmbeddings(config, name="embeddings", **policy)
     dense = {"initializer_range": config.initializer_range, "join_rows": not accelerated, **policy}
-    self.embedding_hidden_mapping_in = (
-      Dense(config.hidden_size, name="embedding_hidden_mapping_in", **dense)
-      if config.embedding_size != config.hidden_size
-      else None
-    )
-    layers = [(i, k) for i in range(config.num_hidden_layers) for k in range(config.inner_group_num)]
-    self._attention_owners = [config.attention_owner(i, k) for i, k in layers]
-    self._ffn_owners = [config.ffn_owner(i, k) for i, k in layers]
-    self.attention_sublayers = [
-      AttentionSublayer(config, name=f"attention_{g}_{k}", **sublayer)
-      for g, k in dict.fromkeys(self._attention_owners)
-    ]
-    self.ffn_sublayers = [
-      FeedForwardSublayer(config, name=f"ffn_{g}_{k}", **sublayer) for g, k in dict.fromkeys(self._ffn_owners)
-    ]
-    self.pooler = Dense(config.hidden_size, activation="tanh", name="pooler", **dense)
+    width, self.embedding_hidden_mapping_in = config.hidden_size, None
+    if config.embedding_size != width:
+      self.embedding_hidden_mapping_in = Dense(
+        config.embedding_size, width, name="embedding_hidden_mapping_in", **dense
+      )
+    blocks = [(i, k) for i in range(config.num_hidden_layers) for k in range(config.inner_group_num)]
+    self._owners = [(config.attention_owner(*block), config.ffn_owner(*block)) for block in blocks]
+    attention_owners, ffn_owners = map(dict.fromkeys, zip(*self._owners, strict=True))
+    self.attention_sublayers = {
+      _GROUP.format(g, k): AttentionSublayer(config, name=f"attention_{g}_{k}", **sublayer)
+      for g, k in attention_owners
+    }
+    self.ffn_sublayers = {
+      _GROUP.format(g, k): FeedForwardSublayer(config, name=f"ffn_{g}_{k}", **sublayer) for g, k in ffn_owners
+    }
+    self.pooler = Dense(width, width, activation="tanh", name="pooler", **dense)
     if layer_loop not in LAYER_LOOPS or (layer_loop == "while" and not self._one_block):
       raise UserError(
         f"layer_loop must be one of {', '.join(LAYER_LOOPS)}; a loop needs one block shared by all layers. Received: "
@@ -117,34 +117,22 @@ class Encoder(ConfigModel):
         'parameter sets. Use layer_loop="unrolled", or sharing="all" with one group.'
       )
     if lora_rank:
-      norms = [sublayer.layer_norm for sublayer in (*self.attention_sublayers, *self.ffn_sublayers)]
+      sublayers = (*self.attention_sublayers.values(), *self.ffn_sublayers.values())
+      norms = [sublayer.layer_norm for sublayer in sublayers]
       for layer in (self.embeddings, self.embedding_hidden_mapping_in, self.pooler, *norms):
         if layer is not None:
           layer.trainable = False
-    self.build((None, None))
+    self.build()
 
   @property
   def _one_block(self) -> bool:
     """Whether all layers share all parameters."""
     return len(self.attention_sublayers) == len(self.ffn_sublayers) == 1
 
-  def build(self, input_shape: Any = None) -> None:
-    del input_shape  # Every size is in the configuration, so weights exist from construction on.
-    if self.built:
-      return
-    self.embeddings.build((None, None))
-    if self.embedding_hidden_mapping_in is not None:
-      self.embedding_hidden_mapping_in.build((None, None, self.config.embedding_size))
-    for layer in (*self.attention_sublayers, *self.ffn_sublayers):
-      layer.build((None, None, self.config.hidden_size))
-    self.pooler.build((None, self.config.hidden_size))
-    self.built = True
-
   def _blocks(self) -> list[_Block]:
-    attention = dict(zip(dict.fromkeys(self._attention_owners), self.attention_sublayers, strict=True))
-    ffn = dict(zip(dict.fromkeys(self._ffn_owners), self.ffn_sublayers, strict=True))
     return [
-      _Block(attention[a], ffn[f]) for a, f in zip(self._attention_owners, self._ffn_owners, strict=True)
+      _Block(self.attention_sublayers[_GROUP.format(*a)], self.ffn_sublayers[_GROUP.format(*f)])
+      for a, f in self._owners
     ]
 
   def _run(
@@ -211,22 +199,13 @@ class Encoder(ConfigModel):
     x = blocks[-1].apply(x, bias, seeds[-1], positions)  # [B, 1 + Q, H]
     return {**outputs, "sequence_output": x[:, 1:], "pooled_output": self.pooler(x[:, 0])}
 
-  @property
-  def output_shape(self) -> tuple[int | None, ...]:
-    """For Keras' summary: that of `sequence_output`."""
-    return None, None, self.config.hidden_size
-
   def checkpoint_items(self) -> dict[str, Any]:
     items: dict[str, Any] = {"embeddings": self.embeddings}
     if self.embedding_hidden_mapping_in is not None:
       items["encoder/embedding_hidden_mapping_in"] = self.embedding_hidden_mapping_in
-    for owners, sublayers in (
-      (self._attention_owners, self.attention_sublayers),
-      (self._ffn_owners, self.ffn_sublayers),
-    ):
-      for (group, inner), sublayer in zip(dict.fromkeys(owners), sublayers, strict=True):
-        for name, item in sublayer.checkpoint_items().items():
-          items[f"encoder/transformer/group_{group}/inner_group_{inner}/{name}"] = item
+    for sublayers in (self.attention_sublayers, self.ffn_sublayers):
+      for group, sublayer in sublayers.items():
+        items |= {f"encoder/{group}/{name}": item for name, item in sublayer.checkpoint_items().items()}
     return {**items, "pooler/dense": self.pooler}
 
   def get_config(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Layers' checkpoint names are in `checkpoint_items`; see `variables.named_variabl
 """
 
 from collections.abc import Callable
+import functools
 import math
 from typing import Any
 
@@ -66,7 +67,6 @@ def moments(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
   return mean, tf.maximum(tf.reduce_mean(x * x, axis=-1, keepdims=True) - mean * mean, 0.0)
 
 
-@keras.saving.register_keras_serializable("albert_tf")
 class LayerNorm(keras.layers.Layer):
   r"""$y = \gamma (x - \mu) / \sqrt{\sigma^2 + \epsilon} + \beta$ over the last axis.
 
@@ -74,20 +74,21 @@ class LayerNorm(keras.layers.Layer):
   too: the caller casts it back.
 
   Args:
+    width: of the last axis.
     epsilon: 1e-12 in ALBERT; Keras's default is 1e-3.
 
   Reference: arXiv 1607.06450, equation 4.
   """
 
-  def __init__(self, *, epsilon: float = 1e-12, **kwargs: Any):
+  def __init__(self, width: int, *, epsilon: float = 1e-12, **kwargs: Any):
     kwargs["dtype"] = "float32"  # A float32 island: gamma and beta too.
     super().__init__(**{**kwargs, "autocast": False})  # `moments` must see the type x comes in.
+    self.width = width
     self.epsilon = epsilon
 
-  def build(self, input_shape: Any) -> None:
-    width = int(input_shape[-1])
-    self.gamma = self.add_weight(name="gamma", shape=(width,), initializer="ones")
-    self.beta = self.add_weight(name="beta", shape=(width,), initializer="zeros")
+  def build(self, input_shape: Any = None) -> None:
+    self.gamma = self.add_weight(name="gamma", shape=(self.width,), initializer="ones")
+    self.beta = self.add_weight(name="beta", shape=(self.width,), initializer="zeros")
     self.built = True
 
   def call(self, x: tf.Tensor) -> tf.Tensor:
@@ -98,9 +99,6 @@ class LayerNorm(keras.layers.Layer):
 
   def checkpoint_items(self) -> dict[str, Any]:
     return {"beta": self.beta, "gamma": self.gamma}
-
-  def get_config(self) -> dict[str, Any]:
-    return {**super().get_config(), "epsilon": self.epsilon}
 
 
 @tf.custom_gradient
@@ -137,12 +135,11 @@ ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 }
 
 
-@keras.saving.register_keras_serializable("albert_tf")
 class Dense(keras.layers.Layer):
   r"""Linear map and activation: $y = f(x W + b)$.
 
   Args:
-    units: size of the last axis of the result.
+    inputs, units: sizes of the last axis, before and after.
     activation: one of `ACTIVATIONS`.
     use_bias: whether `b` exists (the SQuAD 2 answerability logit has none).
     initializer_range: standard deviation of the normal, cut at two deviations.
@@ -156,6 +153,7 @@ class Dense(keras.layers.Layer):
 
   def __init__(
     self,
+    inputs: int,
     units: int,
     *,
     activation: str = "linear",
@@ -166,30 +164,24 @@ class Dense(keras.layers.Layer):
     **kwargs: Any,
   ):
     super().__init__(**kwargs)
+    self.inputs = inputs
     self.units = units
     self.join_rows = join_rows
     self.lora_rank = lora_rank
-    self.activation = activation
     self.use_bias = use_bias
     self.initializer_range = initializer_range
     self._activation = ACTIVATIONS[activation]
     self.bias = None
 
-  def build(self, input_shape: Any) -> None:
-    width, rank = int(input_shape[-1]), self.lora_rank
-
-    def normal() -> Any:
-      return keras.initializers.TruncatedNormal(stddev=self.initializer_range)
-
-    def weight(name: str, shape: tuple[int, ...], initializer: Any, *, trainable: bool = True) -> Any:
-      return self.add_weight(name=name, shape=shape, initializer=initializer, trainable=trainable)
-
-    self.kernel = weight("kernel", (width, self.units), normal(), trainable=not rank)
+  def build(self, input_shape: Any = None) -> None:
+    rank, own = self.lora_rank, {"trainable": not self.lora_rank}
+    normal = functools.partial(keras.initializers.TruncatedNormal, stddev=self.initializer_range)
+    self.kernel = self.add_weight(name="kernel", shape=(self.inputs, self.units), initializer=normal(), **own)
     if self.use_bias:
-      self.bias = weight("bias", (self.units,), "zeros", trainable=not rank)
+      self.bias = self.add_weight(name="bias", shape=(self.units,), initializer="zeros", **own)
     if rank:
-      self.lora_a = weight("lora_a", (width, rank), normal())
-      self.lora_b = weight("lora_b", (rank, self.units), "zeros")
+      self.lora_a = self.add_weight(name="lora_a", shape=(self.inputs, rank), initializer=normal())
+      self.lora_b = self.add_weight(name="lora_b", shape=(rank, self.units), initializer="zeros")
     self.built = True
 
   def _kernel(self) -> tf.Tensor:
@@ -231,20 +223,19 @@ class Dense(keras.layers.Layer):
     items = {"kernel": self.kernel} | ({"bias": self.bias} if self.bias is not None else {})
     return items | ({"lora_a": self.lora_a, "lora_b": self.lora_b} if self.lora_rank else {})
 
-  def get_config(self) -> dict[str, Any]:
-    return {
-      **super().get_config(),
-      "units": self.units,
-      "activation": self.activation,
-      "use_bias": self.use_bias,
-      "initializer_range": self.initializer_range,
-      "join_rows": self.join_rows,
-      "lora_rank": self.lora_rank,
-    }
+
+class _Composite:
+  """Builds the layers it is made of; every size is in the configuration, whatever the shape of the input."""
+
+  def build(self: Any, input_shape: Any = None) -> None:
+    for part in self._flatten_layers(include_self=False, recursive=False):
+      if not part.built:
+        part.build(None)
+    self.built = True
 
 
-class ConfigLayer(keras.layers.Layer):
-  """Holds the configuration and carries it through Keras's serialisation.
+class ConfigLayer(_Composite, keras.layers.Layer):
+  """A layer by the model's configuration.
 
   Args:
     config: the model's configuration.
@@ -257,9 +248,10 @@ class ConfigLayer(keras.layers.Layer):
     self.accelerated = accelerated
     self.lora_rank = lora_rank
 
-  def _dense(self, units: int, name: str, **kwargs: Any) -> Dense:
+  def _dense(self, inputs: int, units: int, name: str, **kwargs: Any) -> Dense:
     """A part of this layer, with its precision and the configuration's initialisation."""
     return Dense(
+      inputs,
       units,
       initializer_range=self.config.initializer_range,
       join_rows=not self.accelerated,
@@ -269,21 +261,12 @@ class ConfigLayer(keras.layers.Layer):
       **kwargs,
     )
 
-  def get_config(self) -> dict[str, Any]:
-    return {
-      **super().get_config(),
-      "config": self.config.to_dict(),
-      "accelerated": self.accelerated,
-      "lora_rank": self.lora_rank,
-    }
-
-  @classmethod
-  def from_config(cls, config: dict[str, Any]) -> "ConfigLayer":
-    return cls(**{**config, "config": AlbertConfig.from_dict(config["config"])})
+  def _layer_norm(self, width: int, name: str = "layer_norm") -> LayerNorm:
+    return LayerNorm(width, epsilon=self.config.layer_norm_eps, name=name)
 
 
-class ConfigModel(ModelBase):
-  """As `ConfigLayer`, for models.
+class ConfigModel(_Composite, ModelBase):
+  """A model by its configuration, which Keras saves with it. Weights exist from construction on.
 
   Args:
     config: the model's configuration.

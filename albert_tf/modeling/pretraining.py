@@ -8,7 +8,7 @@ import tensorflow as tf
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.modeling.encoder import Encoder
-from albert_tf.modeling.layers import ConfigLayer, ConfigModel, LayerNorm
+from albert_tf.modeling.layers import ConfigLayer, ConfigModel
 from albert_tf.modeling.text_inputs import integers, text_inputs
 from albert_tf.modeling.variables import named_variables
 
@@ -35,7 +35,6 @@ def _product_in_float32(rows: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
   return product(rows, table)
 
 
-@keras.saving.register_keras_serializable("albert_tf")
 class MaskedLmHead(ConfigLayer):
   r"""Vocabulary logits: $\mathrm{LN}(f(h W_t + b_t)) W^T + b$, `W` the word embeddings.
 
@@ -52,17 +51,16 @@ class MaskedLmHead(ConfigLayer):
 
   def __init__(self, config: AlbertConfig, **kwargs: Any):
     super().__init__(config, **kwargs)
-    self.transform = self._dense(config.embedding_size, "transform", activation=config.hidden_act)
-    self.layer_norm = LayerNorm(epsilon=config.layer_norm_eps, name="layer_norm")
+    self.transform = self._dense(
+      config.hidden_size, config.embedding_size, "transform", activation=config.hidden_act
+    )
+    self.layer_norm = self._layer_norm(config.embedding_size)
 
-  def build(self, input_shape: Any) -> None:
-    del input_shape  # Every size is in the configuration.
-    self.transform.build((None, None, self.config.hidden_size))
-    self.layer_norm.build((None, None, self.config.embedding_size))
+  def build(self, input_shape: Any = None) -> None:
     self.output_bias = self.add_weight(
       name="output_bias", shape=(self.config.vocab_size,), initializer="zeros"
     )
-    self.built = True
+    super().build()
 
   def call(self, sequence_output: tf.Tensor, positions: tf.Tensor | None, word_embeddings: Any) -> tf.Tensor:
     h = sequence_output  # [B, P, H]
@@ -75,11 +73,6 @@ class MaskedLmHead(ConfigLayer):
     logits = tf.nn.bias_add(_product_in_float32(rows, table), tf.cast(self.output_bias, tf.float32))
     return tf.reshape(logits, tf.concat([shape, [self.config.vocab_size]], axis=0))
 
-  @property
-  def output_shape(self) -> tuple[int | None, ...]:
-    """For Keras' summary."""
-    return None, None, self.config.vocab_size
-
   def checkpoint_items(self) -> dict[str, Any]:
     return {
       "transform/dense": self.transform,
@@ -89,45 +82,31 @@ class MaskedLmHead(ConfigLayer):
 
 
 class RowsHead(ConfigLayer):
-  """Logits $x W^T + b$ in float32 with `W` stored as rows, `[C, H]`, as the original does."""
+  """Logits $x W^T + b$ of `[…, H]` in float32, with `W` stored as rows, `[rows, H]`, as the original does.
 
-  _rows: int  # C
+  With two rows of the pooled output it is the sentence-order head: in order, swapped (ALBERT section 3.1).
+  """
 
-  def build(self, input_shape: Any) -> None:
-    del input_shape  # Every size is in the configuration.
+  def __init__(self, config: AlbertConfig, *, rows: int, **kwargs: Any):
+    super().__init__(config, **kwargs)
+    self.rows = rows
+
+  def build(self, input_shape: Any = None) -> None:
     initializer = keras.initializers.TruncatedNormal(stddev=self.config.initializer_range)
     self.output_weights = self.add_weight(
-      name="output_weights", shape=(self._rows, self.config.hidden_size), initializer=initializer
+      name="output_weights", shape=(self.rows, self.config.hidden_size), initializer=initializer
     )
-    self.output_bias = self.add_weight(name="output_bias", shape=(self._rows,), initializer="zeros")
+    self.output_bias = self.add_weight(name="output_bias", shape=(self.rows,), initializer="zeros")
     self.built = True
 
-  def _logits(self, x: tf.Tensor) -> tf.Tensor:
+  def call(self, x: tf.Tensor) -> tf.Tensor:
     rows = tf.reshape(tf.cast(x, tf.float32), [-1, self.config.hidden_size])
     logits = tf.matmul(rows, tf.cast(self.output_weights, tf.float32), transpose_b=True)
     logits = tf.nn.bias_add(logits, tf.cast(self.output_bias, tf.float32))
-    return tf.reshape(logits, tf.concat([tf.shape(x)[:-1], [self._rows]], axis=0))
-
-  @property
-  def output_shape(self) -> tuple[int | None, ...]:
-    """For Keras' summary, of one row."""
-    return None, self._rows
+    return tf.reshape(logits, tf.concat([tf.shape(x)[:-1], [self.rows]], axis=0))
 
   def checkpoint_items(self) -> dict[str, Any]:
     return {"output_weights": self.output_weights, "output_bias": self.output_bias}
-
-
-@keras.saving.register_keras_serializable("albert_tf")
-class SentenceOrderHead(RowsHead):
-  """Logits of (in order, swapped) of the pooled output, float32 `[B, 2]`.
-
-  Reference: ALBERT section 3.1, "Inter-sentence coherence loss".
-  """
-
-  _rows = 2
-
-  def call(self, pooled_output: tf.Tensor) -> tf.Tensor:
-    return self._logits(pooled_output)
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -167,16 +146,8 @@ class AlbertForPreTraining(ConfigModel):
     policy = {"dtype": self.dtype_policy}
     self.encoder = Encoder(config, **self.encoder_options, **policy)
     self.masked_lm = MaskedLmHead(config, name="masked_lm", accelerated=self.encoder.accelerated, **policy)
-    self.sentence_order = SentenceOrderHead(config, name="sentence_order", **policy)
+    self.sentence_order = RowsHead(config, rows=2, name="sentence_order", **policy)
     self.build()
-
-  def build(self, input_shape: Any = None) -> None:
-    del input_shape  # Every size is in the configuration, so weights exist from construction on.
-    if self.built:
-      return
-    self.masked_lm.build((None, None, self.config.hidden_size))
-    self.sentence_order.build((None, self.config.hidden_size))
-    self.built = True
 
   def call(
     self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None

@@ -1,4 +1,4 @@
-"""The two sublayers of a transformer block: multi-head self-attention and the position-wise feed-forward."""
+"""What an encoder is made of: embeddings of width E, multi-head self-attention, position-wise feed-forward."""
 
 from typing import Any
 
@@ -6,11 +6,63 @@ import tensorflow as tf
 
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
 from albert_tf.modeling.dot_product_attention import lean_attention, plain_attention
-from albert_tf.modeling.layers import ConfigLayer, LayerNorm, dropout, split_seed
+from albert_tf.modeling.layers import ConfigLayer, dropout, split_seed
 
 
-@keras.saving.register_keras_serializable("albert_tf")
+class AlbertEmbeddings(ConfigLayer):
+  r"""$\mathrm{dropout}(\mathrm{LN}(W[\text{ids}] + T[\text{segments}] + P[0..S-1]))$, `[B, S, E]`.
+
+  Raises:
+    UserError: the sequence is longer than the position table.
+
+  Reference: ALBERT section 3.1, "Factorized embedding parameterization".
+  """
+
+  def __init__(self, config: AlbertConfig, **kwargs: Any):
+    super().__init__(config, **kwargs, autocast=False)  # Ids would lose digits in bfloat16.
+    self.layer_norm = self._layer_norm(config.embedding_size)
+
+  def build(self, input_shape: Any = None) -> None:
+    config = self.config
+
+    def table(name: str, rows: int) -> Any:
+      initializer = keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+      return self.add_weight(name=name, shape=(rows, config.embedding_size), initializer=initializer)
+
+    self.word_embeddings = table("word_embeddings", config.vocab_size)
+    self.token_type_embeddings = table("token_type_embeddings", config.type_vocab_size)
+    self.position_embeddings = table("position_embeddings", config.max_position_embeddings)
+    super().build()
+
+  def call(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
+    length, limit = input_ids.shape[1], self.config.max_position_embeddings
+    if length is not None and length > limit:
+      raise UserError(
+        f"A sequence must not be longer than max_position_embeddings={limit}. Received: {length} pieces. "
+        "Cut the input, or train with a larger max_position_embeddings."
+      )
+    words, segments, positions = (
+      tf.cast(tf.convert_to_tensor(table), self.compute_dtype)
+      for table in (self.word_embeddings, self.token_type_embeddings, self.position_embeddings)
+    )
+    x = tf.gather(words, input_ids)
+    # Two rows: a product is always cheap.
+    x += tf.tensordot(tf.one_hot(segment_ids, segments.shape[0], dtype=segments.dtype), segments, 1)
+    x += positions[tf.newaxis, : tf.shape(input_ids)[1]]
+    x = tf.cast(self.layer_norm(x), self.compute_dtype)
+    return dropout(x, self.config.hidden_dropout_prob, seed)
+
+  def checkpoint_items(self) -> dict[str, Any]:
+    return {
+      "word_embeddings": self.word_embeddings,
+      "token_type_embeddings": self.token_type_embeddings,
+      "position_embeddings": self.position_embeddings,
+      "LayerNorm": self.layer_norm,
+    }
+
+
 class AttentionSublayer(ConfigLayer):
   r"""$\mathrm{LN}_1(x + \mathrm{dropout}(\mathrm{concat}_n(\mathrm{head}_n) W_o + b_o))$.
 
@@ -30,16 +82,11 @@ class AttentionSublayer(ConfigLayer):
 
   def __init__(self, config: AlbertConfig, **kwargs: Any):
     super().__init__(config, **kwargs)
+    width = config.hidden_size
     self.query, self.key, self.value, self.output_dense = (
-      self._dense(config.hidden_size, name) for name in ("query", "key", "value", "output_dense")
+      self._dense(width, width, name) for name in ("query", "key", "value", "output_dense")
     )
-    self.layer_norm = LayerNorm(epsilon=config.layer_norm_eps, name="layer_norm")
-
-  def build(self, input_shape: Any) -> None:
-    del input_shape  # Every size is in the configuration.
-    for layer in (self.query, self.key, self.value, self.output_dense, self.layer_norm):
-      layer.build((None, None, self.config.hidden_size))
-    self.built = True
+    self.layer_norm = self._layer_norm(width)
 
   def call(
     self,
@@ -73,7 +120,6 @@ class AttentionSublayer(ConfigLayer):
     }
 
 
-@keras.saving.register_keras_serializable("albert_tf")
 class FeedForwardSublayer(ConfigLayer):
   r"""$\mathrm{LN}_2(x + \mathrm{dropout}(f(x W_1 + b_1) W_2 + b_2))$.
 
@@ -84,16 +130,10 @@ class FeedForwardSublayer(ConfigLayer):
 
   def __init__(self, config: AlbertConfig, **kwargs: Any):
     super().__init__(config, **kwargs)
-    self.intermediate = self._dense(config.intermediate_size, "intermediate", activation=config.hidden_act)
-    self.output_dense = self._dense(config.hidden_size, "output_dense")
-    self.layer_norm = LayerNorm(epsilon=config.layer_norm_eps, name="layer_norm")
-
-  def build(self, input_shape: Any) -> None:
-    del input_shape  # Every size is in the configuration.
-    self.intermediate.build((None, None, self.config.hidden_size))
-    self.output_dense.build((None, None, self.config.intermediate_size))
-    self.layer_norm.build((None, None, self.config.hidden_size))
-    self.built = True
+    width, inner = config.hidden_size, config.intermediate_size
+    self.intermediate = self._dense(width, inner, "intermediate", activation=config.hidden_act)
+    self.output_dense = self._dense(inner, width, "output_dense")
+    self.layer_norm = self._layer_norm(width)
 
   def call(self, x: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
     output = self.output_dense(self.intermediate(x))  # [B, S, F] -> [B, S, H]

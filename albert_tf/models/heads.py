@@ -6,13 +6,12 @@ import tensorflow as tf
 
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
-from albert_tf.modeling.layers import ConfigLayer, Dense, LayerNorm, dropout, resolve_seed
+from albert_tf.modeling.layers import ConfigLayer, dropout, resolve_seed
 from albert_tf.modeling.pretraining import RowsHead
 
 NEVER = 1e30  # Subtracted from the logit of a position that cannot be an answer (original code).
 
 
-@keras.saving.register_keras_serializable("albert_tf")
 class ClassificationHead(RowsHead):
   r"""Logits of C classes (or one value): $\mathrm{dropout}(\text{pooled}) W^T + b$.
 
@@ -34,22 +33,16 @@ class ClassificationHead(RowsHead):
   def __init__(
     self, config: AlbertConfig, *, num_labels: int, classifier_dropout: float = 0.1, **kwargs: Any
   ):
-    super().__init__(config, **kwargs)
-    self.num_labels = self._rows = num_labels
+    super().__init__(config, rows=num_labels, **kwargs)
     self.classifier_dropout = classifier_dropout
 
   def call(
     self, pooled_output: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None
   ) -> tf.Tensor:
     seed = resolve_seed(seed, training=training)
-    return self._logits(dropout(pooled_output, self.classifier_dropout, seed))
-
-  def get_config(self) -> dict[str, Any]:
-    options = {"num_labels": self.num_labels, "classifier_dropout": self.classifier_dropout}
-    return {**super().get_config(), **options}
+    return super().call(dropout(pooled_output, self.classifier_dropout, seed))
 
 
-@keras.saving.register_keras_serializable("albert_tf")
 class SpanHead(RowsHead):
   r"""SQuAD 1.1 start and end logits, each position on its own: $x W^T + b$, `W` `[2, H]`.
 
@@ -62,14 +55,14 @@ class SpanHead(RowsHead):
   Reference: arXiv 1810.04805, section 4.2; the original's `run_squad_v1`.
   """
 
-  _rows = 2
+  def __init__(self, config: AlbertConfig, **kwargs: Any):
+    super().__init__(config, rows=2, **kwargs)
 
   def call(self, sequence_output: tf.Tensor) -> dict[str, tf.Tensor]:
-    start, end = tf.unstack(self._logits(sequence_output), num=2, axis=-1)
+    start, end = tf.unstack(super().call(sequence_output), num=2, axis=-1)
     return {"start_logits": start, "end_logits": end}
 
 
-@keras.saving.register_keras_serializable("albert_tf")
 class Squad2Head(ConfigLayer):
   r"""SQuAD 2: start, end given the start, and whether there is an answer.
 
@@ -113,22 +106,12 @@ class Squad2Head(ConfigLayer):
     self.end_n_top = end_n_top
     self.classifier_dropout = classifier_dropout
     width = config.hidden_size
-    dense = {"initializer_range": config.initializer_range, "dtype": self.dtype_policy}
-    self.start_dense = Dense(1, name="start_dense", **dense)
-    self.end_dense_0 = Dense(width, activation="tanh", name="end_dense_0", **dense)
-    self.end_norm = LayerNorm(epsilon=config.layer_norm_eps, name="end_norm")
-    self.end_dense_1 = Dense(1, name="end_dense_1", **dense)
-    self.answer_dense_0 = Dense(width, activation="tanh", name="answer_dense_0", **dense)
-    self.answer_dense_1 = Dense(1, use_bias=False, name="answer_dense_1", **dense)
-
-  def build(self, input_shape: Any) -> None:
-    del input_shape  # Every size is in the configuration.
-    width = self.config.hidden_size
-    for layer in (self.start_dense, self.end_norm, self.end_dense_1, self.answer_dense_1):
-      layer.build((None, width))
-    for layer in (self.end_dense_0, self.answer_dense_0):
-      layer.build((None, 2 * width))
-    self.built = True
+    self.start_dense = self._dense(width, 1, "start_dense")
+    self.end_dense_0 = self._dense(2 * width, width, "end_dense_0", activation="tanh")
+    self.end_norm = self._layer_norm(width, "end_norm")
+    self.end_dense_1 = self._dense(width, 1, "end_dense_1")
+    self.answer_dense_0 = self._dense(2 * width, width, "answer_dense_0", activation="tanh")
+    self.answer_dense_1 = self._dense(width, 1, "answer_dense_1", use_bias=False)
 
   def call(
     self,
@@ -173,11 +156,6 @@ class Squad2Head(ConfigLayer):
     logits = self.answer_dense_1(dropout(hidden, self.classifier_dropout, seed))
     return tf.cast(tf.squeeze(logits, -1), tf.float32)
 
-  @property
-  def output_shape(self) -> tuple[int | None, ...]:
-    """For Keras' summary: that of `cls_logits`."""
-    return (None,)
-
   def checkpoint_items(self) -> dict[str, Any]:
     return {
       "start_logits/dense": self.start_dense,
@@ -186,14 +164,6 @@ class Squad2Head(ConfigLayer):
       "end_logits/dense_1": self.end_dense_1,
       "answer_class/dense_0": self.answer_dense_0,
       "answer_class/dense_1": self.answer_dense_1,
-    }
-
-  def get_config(self) -> dict[str, Any]:
-    return {
-      **super().get_config(),
-      "start_n_top": self.start_n_top,
-      "end_n_top": self.end_n_top,
-      "classifier_dropout": self.classifier_dropout,
     }
 
 

@@ -64,12 +64,6 @@ class AlbertMaskedLM(TextModel):
     self.masked_lm = MaskedLmHead(config, name="masked_lm", accelerated=self.encoder.accelerated, **policy)
     self.build()
 
-  def build(self, input_shape: Any = None) -> None:
-    del input_shape  # Every size is in the configuration, so weights exist from construction on.
-    if not self.built:
-      self.masked_lm.build((None, None, self.config.hidden_size))
-      self.built = True
-
   def call(
     self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
   ) -> tf.Tensor:

@@ -140,12 +140,6 @@ class TaskModel(TextModel):
     self.optimizer.apply_gradients(list(zip(gradients, variables, strict=True)))
     return self.shown_metrics(self.get_metrics_result())
 
-  def build(self, input_shape: Any = None) -> None:
-    del input_shape  # Every size is in the configuration, so weights exist from construction on.
-    if not self.built:
-      self.head.build((None, None, self.config.hidden_size))
-      self.built = True
-
   def call(
     self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
   ) -> Any:

@@ -20,7 +20,7 @@ def exact(x):
 def test_logits_are_not_rounded_to_16_bits(dtype):
   """Against float64 sums of the same 16-bit factors: rounded, they were off by up to 2^-9 of themselves."""
   head = MaskedLmHead(CONFIG, dtype=f"mixed_{dtype}")
-  head.build((None, None, H))
+  head.build()
   initialize_variables(named_variables(head), seed=1, initializer_range=0.5)
   rng = np.random.default_rng(0)
   hidden = tf.constant(rng.normal(size=(B, P, H)), dtype)

@@ -126,7 +126,7 @@ def test_parts_that_are_frozen_stay_so_in_a_file(tmp_path):
   model = AlbertClassifier(CONFIG, head_options={"num_labels": 3})
   everything = len(model.trainable_variables)
   model.encoder.embeddings.trainable = False
-  model.encoder.attention_sublayers[0].layer_norm.trainable = False
+  model.encoder.attention_sublayers["transformer/group_0/inner_group_0"].layer_norm.trainable = False
   model.head.trainable = False
   assert 0 < len(model.trainable_variables) < everything - 6
   model.save(tmp_path / "m.keras")
