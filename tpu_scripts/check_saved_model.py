@@ -1,7 +1,7 @@
 """Checks that an exported model loads and answers without this project's code.
 
-Prints a line a check: layout, loading in a process without this project, ops, golden outputs, batches, odd text, and
-other versions of TensorFlow. Ends with status 1 where one failed.
+Loads it in a process without this project, and prints a line a check: layout, ops, golden outputs, batches, odd text.
+Ends with status 1 where one failed.
 
 Example:
   python tpu_scripts/check_saved_model.py --saved_model E/1 --python=other/bin/python

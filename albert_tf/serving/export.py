@@ -10,10 +10,9 @@ import tensorflow as tf
 from albert_tf import files
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.serving.golden import write_golden
+from albert_tf.serving.golden import write_golden, write_warmup
 from albert_tf.serving.settings import ExportSettings
 from albert_tf.serving.signatures.base import Parts, ServingModule
-from albert_tf.serving.warmup import write_warmup
 from albert_tf.tokenization import Tokenizer
 
 CONFIG_NAME = "albert_config.json"
@@ -83,7 +82,7 @@ def _save(module: ServingModule, target: str) -> None:
   with files.atomic_directory(target, last="saved_model.pb") as directory:
     tf.saved_model.save(module, directory, signatures=signatures)
     write_golden(directory, functions)
-    write_warmup(directory)
+    write_warmup(directory, functions)
 
 
 def docker_command(output_dir: str, *, name: str) -> str:

@@ -1,6 +1,6 @@
-"""Golden outputs: what the Python model gave for sample inputs when it was exported, kept in `assets.extra/`."""
+"""What lies beside the graph in `assets.extra/`: golden outputs for `check.py`, and warm-up requests for servers."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 import os
 from typing import Any
 
@@ -8,10 +8,11 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.serving.bare_loader import Answer, Call, dump_calls, parse_calls
-from albert_tf.serving.saved_model import EXTRA_DIR, Signature, read_signatures
+from albert_tf.records import TFRecordWriter
+from albert_tf.serving.check import GOLDEN
 
-GOLDEN_NAME = "golden.npz"  # Servers ignore it.
+WARMUP_NAME = "tf_serving_warmup_requests"
+BATCH_SIZES = (1, 8, 32)
 
 TEXTS = (
   "The capital of France is [MASK].",
@@ -32,69 +33,66 @@ _LENGTH = 12  # Of rows of ids, where the signature leaves it free.
 _NUM_POSITIONS = 2
 
 
-def write_golden(directory: str, signatures: Mapping[str, Callable[..., Mapping[str, Any]]]) -> None:
-  """Records what `tf.function`s by signature name give for sample inputs of the SavedModel in `directory`.
+def write_golden(directory: str, signatures: Mapping[str, Any]) -> None:
+  """Records what `tf.function`s by signature name give for a batch of three and for an empty one.
 
   They are called eagerly, so that the Keras model in this process answers, not the saved graph.
   """
-  calls = make_calls(read_signatures(directory))
-  answers = [_call_python(signatures[call.signature], call) for call in calls]
-  files.makedirs(os.path.join(directory, EXTRA_DIR))
-  with files.atomic_writer(os.path.join(directory, EXTRA_DIR, GOLDEN_NAME)) as stream:
-    stream.write(dump_calls(calls, answers))
+  tensors = {}
+  for name, function in signatures.items():
+    for number, size in enumerate((3, 0)):
+      inputs = {key: tensor[:size] for key, tensor in sample_inputs(function).items()}
+      for side, each in (("inputs", inputs), ("outputs", function.python_function(**inputs))):
+        tensors |= {f"{number}/{name}/{side}/{key}": tensor for key, tensor in each.items()}
+  files.makedirs(os.path.join(directory, os.path.dirname(GOLDEN)))
+  tf.raw_ops.SaveV2(
+    prefix=os.path.join(directory, GOLDEN),
+    tensor_names=list(tensors),
+    shape_and_slices=[""] * len(tensors),
+    tensors=list(tensors.values()),
+  )
 
 
-def _call_python(function: Callable[..., Mapping[str, Any]], call: Call) -> Answer:
-  """Runs one call eagerly. A refusal of an empty batch is an answer too."""
-  python = getattr(function, "python_function", function)
+def write_warmup(directory: str, signatures: Mapping[str, Any]) -> None:
+  """Writes requests that a server answers before it takes a model into use: each signature with each batch size.
+
+  Without the package that defines the messages nothing is written: the first requests of each size are slower then.
+  """
   try:
-    outputs = python(**{name: tf.constant(array) for name, array in call.inputs.items()})
-  except tf.errors.InvalidArgumentError as error:
-    if call.num_rows:
-      raise
-    return Answer({}, f"{type(error).__name__}: {error.message}")
-  return Answer({name: np.asarray(array) for name, array in outputs.items()})
+    from tensorflow_serving.apis import prediction_log_pb2
+  except ImportError:
+    return
+  with files.atomic_writer(os.path.join(directory, os.path.dirname(GOLDEN), WARMUP_NAME)) as stream:
+    writer = TFRecordWriter(stream)
+    for name, function in sorted(signatures.items()):
+      for size in BATCH_SIZES:
+        log = prediction_log_pb2.PredictionLog()
+        request = log.predict_log.request
+        request.model_spec.signature_name = name
+        for key, tensor in sample_inputs(function).items():
+          rows = tf.gather(tensor, np.arange(size) % 3)
+          request.inputs[key].CopyFrom(tf.make_tensor_proto(rows))
+        writer.write(log.SerializeToString(deterministic=True))
 
 
-def read_golden(directory: str) -> tuple[list[Call], list[Answer]] | None:
-  """The calls and their answers, or None where none were recorded."""
-  path = os.path.join(directory, EXTRA_DIR, GOLDEN_NAME)
-  return parse_calls(files.read_bytes(path)) if files.exists(path) else None
-
-
-def make_calls(signatures: Mapping[str, Signature]) -> list[Call]:
-  """Two calls of every signature: a batch of three, and an empty one."""
-  calls = []
-  for name, signature in signatures.items():
-    inputs = make_inputs(signature)
-    calls += [Call(name, inputs), Call(name, {key: array[:0] for key, array in inputs.items()})]
-  return calls
-
-
-def make_inputs(signature: Signature) -> dict[str, np.ndarray]:
+def sample_inputs(function: Any) -> dict[str, tf.Tensor]:
   """A batch of three different rows, chosen by the names and shapes of the inputs."""
   return {
-    name: _strings(name, spec) if spec.dtype == tf.string else _ids(name, spec)
-    for name, spec in signature.inputs.items()
+    spec.name: tf.constant(_strings(spec) if spec.dtype == tf.string else _ids(spec))
+    for spec in function.input_signature
   }
 
 
-def _strings(name: str, spec: tf.TensorSpec) -> np.ndarray:
+def _strings(spec: tf.TensorSpec) -> Any:
   if spec.shape.rank == 1:
-    return string_array(_STRINGS.get(name, TEXTS))
-  return np.stack([string_array(CHOICES[row:] + CHOICES[:row]) for row in range(3)])
+    return _STRINGS.get(spec.name, TEXTS)
+  return [CHOICES[row:] + CHOICES[:row] for row in range(3)]
 
 
-def string_array(texts: Sequence[str | bytes]) -> np.ndarray:
-  """[B] bytes of any length, NULs included."""
-  array = np.empty(len(texts), object)
-  array[:] = [text.encode() if isinstance(text, str) else text for text in texts]
-  return array
-
-
-def _ids(name: str, spec: tf.TensorSpec) -> np.ndarray:
+def _ids(spec: tf.TensorSpec) -> np.ndarray:
   """Ids of three rows, the second and third padded; all choices of a row are alike but for one id."""
-  length = spec.shape[-1] or (_NUM_POSITIONS if name == "positions" else _LENGTH)
+  name, length = spec.name, spec.shape[-1]
+  length = length or (_NUM_POSITIONS if name == "positions" else _LENGTH)
   array = np.zeros([3, *[len(CHOICES)] * (spec.shape.rank - 2), length], spec.dtype.as_numpy_dtype)
   for row, count in enumerate((length, max(length - 2, 1), max(length // 2, 1))):
     if name == "input_mask":

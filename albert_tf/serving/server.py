@@ -12,7 +12,6 @@ import json
 import os
 import re
 import socket
-import threading
 from typing import Any
 from urllib import parse as urllib_parse
 
@@ -21,14 +20,12 @@ import tensorflow as tf
 
 from albert_tf.compat import message_fields
 from albert_tf.errors import UserError
-from albert_tf.serving.saved_model import INIT_SIGNATURE, find_version
+from albert_tf.serving.saved_model import find_version
 
 MAX_BODY_BYTES = 32 << 20
 # Of a request. Attention scores of so many rows of 512 tokens take 0.8 GB in ALBERT base, 4.3 GB in xxlarge.
 MAX_BATCH_SIZE = 64
-MAX_ELEMENTS = 1 << 22  # Of all inputs of a request together; bounds memory.
-MAX_CONNECTIONS = 64  # Each has a thread.
-READ_SECONDS = 30  # For the headers and the body together: a client that stops sending is left.
+READ_SECONDS = 30  # A client that stops sending is left.
 _PATH = re.compile(
   r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>\d{1,18}))?(?P<verb>:predict|/metadata)?"
 )
@@ -64,7 +61,7 @@ class Servable:
     self._session = tf.compat.v1.Session(graph=tf.Graph())
     with self._session.graph.as_default():
       graph = tf.compat.v1.saved_model.load(self._session, ["serve"], directory)
-    self.signatures = {k: v for k, v in graph.signature_def.items() if k != INIT_SIGNATURE}
+    self.signatures = {k: v for k, v in graph.signature_def.items() if not k.startswith("__")}
 
   def predict(self, request: Any) -> dict[str, Any]:
     """The answer to the JSON of a `predict` request, with `instances` (rows) or `inputs` (columns)."""
@@ -81,8 +78,6 @@ class Servable:
       request["instances"] if by_row else request["inputs"], definition.inputs, by_row=by_row
     )
     arrays = {key: _array(key, value, definition.inputs[key]) for key, value in columns.items()}
-    if sum(array.size for array in arrays.values()) > MAX_ELEMENTS:
-      raise RequestError(f"A request may hold {MAX_ELEMENTS:,} values. Send smaller batches.", status=413)
     fetches = {key: info.name for key, info in definition.outputs.items()}
     try:
       outputs = self._session.run(fetches, {definition.inputs[key].name: a for key, a in arrays.items()})
@@ -118,7 +113,7 @@ def _columns(values: Any, inputs: Mapping[str, Any], *, by_row: bool) -> dict[st
   if len(inputs) == 1 and not isinstance(rows[0], dict):
     rows = [{next(iter(inputs)): row} for row in rows]
   if not all(isinstance(row, dict) and set(row) == set(inputs) for row in rows):
-    raise RequestError(f"The inputs must be named {', '.join(sorted(inputs))}. Received: {_short(values)}.")
+    raise RequestError(f"The inputs must be named {', '.join(sorted(inputs))}, in every row.")
   return {name: [row[name] for row in rows] if by_row else rows[0][name] for name in rows[0]}
 
 
@@ -126,32 +121,20 @@ def _array(name: str, value: Any, info: Any) -> np.ndarray:
   """One input's array, of the type and the shape that `info`, a TensorInfo, wants."""
   dtype = tf.as_dtype(info.dtype)
   try:
-    array = np.array(value, dtype=object)
-  except ValueError as error:  # Rows of different lengths.
-    raise RequestError(f"{name}: rows must have one length. Pad them.") from error
-  flat = array.reshape(-1).tolist()
-  wanted = str if dtype == tf.string else int if dtype.is_integer else float
-  allowed = (int, float) if wanted is float else (wanted,)
-  wrong = [item for item in flat if type(item) not in allowed]
-  if wrong:
-    raise RequestError(
-      f"{name} takes {wanted.__name__} values, in lists of one length. Received: {_short(wrong[0])}."
-    )
+    array = tf.constant(value, tf.int64 if dtype.is_integer else dtype).numpy()
+  except (TypeError, ValueError, OverflowError) as error:
+    raise RequestError(f"{name}: {error}") from error
+  if dtype.is_integer and np.any(array.astype(dtype.as_numpy_dtype) != array):
+    raise RequestError(f"{name} takes {dtype.name} values from {dtype.min} to {dtype.max}.")
   shape = tf.TensorShape(info.tensor_shape)
-  if not shape.is_compatible_with(array.shape):
-    raise RequestError(f"{name} must have the shape {shape}. Received: {list(array.shape)}.")
+  if not shape.is_compatible_with(np.shape(array)):
+    raise RequestError(f"{name} must have the shape {shape}. Received: {list(np.shape(array))}.")
   rows = int(np.prod(array.shape[:2])) if name == "choices" or array.ndim == 3 else len(array)
   if rows > MAX_BATCH_SIZE:
     raise RequestError(
       f"A request may hold {MAX_BATCH_SIZE} rows. Received: {rows} in {name}. Send smaller batches."
     )
-  if wanted is int and not all(dtype.min <= item <= dtype.max for item in flat):  # NumPy 1 lets them wrap.
-    raise RequestError(f"{name} takes {dtype.name} values from {dtype.min} to {dtype.max}.")
-  try:
-    values = [item.encode() for item in flat] if wanted is str else flat
-    return np.array(values, object if wanted is str else dtype.as_numpy_dtype).reshape(array.shape)
-  except (OverflowError, UnicodeEncodeError) as error:
-    raise RequestError(f"{name}: {error}") from error
+  return array
 
 
 def _jsonable(array: np.ndarray) -> Any:
@@ -160,11 +143,6 @@ def _jsonable(array: np.ndarray) -> Any:
     texts = [value.decode("utf-8", "replace") for value in array.reshape(-1)]
     array = np.array(texts, object).reshape(array.shape)
   return array.tolist()
-
-
-def _short(value: Any) -> str:
-  text = repr(value)
-  return text if len(text) <= 100 else f"{text[:100]}…"
 
 
 def foreign(host: str, origin: str | None, own_name: str) -> str:
@@ -196,20 +174,6 @@ class _Handler(http_server.BaseHTTPRequestHandler):
   timeout = READ_SECONDS
   server: "LocalServer"
 
-  def handle_one_request(self) -> None:
-    """One request, which must come within `READ_SECONDS`; a socket's own limit is for each read alone."""
-    self._late = threading.Timer(READ_SECONDS, self._shut)
-    self._late.daemon = True
-    self._late.start()
-    try:
-      super().handle_one_request()
-    finally:
-      self._late.cancel()
-
-  def _shut(self) -> None:
-    with contextlib.suppress(OSError):
-      self.connection.shutdown(socket.SHUT_RDWR)
-
   def do_GET(self) -> None:
     self._answer("GET")
 
@@ -223,7 +187,6 @@ class _Handler(http_server.BaseHTTPRequestHandler):
         self.close_connection = True  # A body may follow.
         raise RequestError(reason, status=403)
       body = self._read_body() if method == "POST" else b""
-      self._late.cancel()
       self._send(200, self._value(method, urllib_parse.urlsplit(self.path).path, body))
     except RequestError as error:
       self._send(error.status, {"error": str(error)})
@@ -315,7 +278,6 @@ class LocalServer(http_server.ThreadingHTTPServer):
         f"Each model needs its own name. Received: {', '.join(s.name for s in loaded)}. Write NAME=PATH."
       )
     self.host = host
-    self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
     self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
       super().__init__((host, port), _Handler)
@@ -324,20 +286,6 @@ class LocalServer(http_server.ThreadingHTTPServer):
         f"The port must be free. Received: {host}:{port} ({error}). Choose another --port."
       ) from error
     self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.server_address[1]}"
-
-  def process_request(self, request: Any, client_address: Any) -> None:
-    if self._free.acquire(blocking=False):
-      super().process_request(request, client_address)
-      return
-    with contextlib.suppress(OSError):
-      request.sendall(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-    self.shutdown_request(request)
-
-  def process_request_thread(self, request: Any, client_address: Any) -> None:
-    try:
-      super().process_request_thread(request, client_address)
-    finally:
-      self._free.release()
 
   def handle_error(self, request: Any, client_address: Any) -> None:
     """A connection that broke concerns nobody else."""

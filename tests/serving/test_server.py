@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import socket
 import subprocess
 import sys
 from urllib import error as urllib_error
@@ -13,8 +12,7 @@ import pytest
 from support.commands.child_processes import ending_with_this
 
 from albert_tf.errors import UserError
-from albert_tf.serving import server as server_module
-from albert_tf.serving.server import MAX_BATCH_SIZE, LocalServer, foreign
+from albert_tf.serving.server import MAX_BATCH_SIZE, MAX_BODY_BYTES, LocalServer, foreign
 
 
 def ask(url, body=None, **headers):
@@ -80,13 +78,13 @@ DEEP = b'{"instances":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     ("words:predict", {"instances": ["a"], "inputs": ["a"]}, 400, "one of"),
     ("words:predict", {"instances": []}, 400, "at least one row"),
     ("words:predict", {"signature_name": "x", "instances": ["a"]}, 400, "The model has: mlm, serving_default"),
-    ("words:predict", {"instances": [5]}, 400, "text takes str"),
+    ("words:predict", {"instances": [5]}, 400, "text: "),
     ("words:predict", {"inputs": {"text": ["a"], "more": ["b"]}}, 400, "must be named text"),
     ("words:predict", {"inputs": {"text": "a"}}, 400, "must have the shape"),
-    ("words:predict", {"instances": ["\ud800"]}, 400, "surrogates"),
+    ("words:predict", {"instances": ["\ud800"]}, 400, "text: "),
     ("words:predict", {"instances": ["a"] * (MAX_BATCH_SIZE + 1)}, 400, "smaller batches"),
     ("pairs:predict", {"instances": [{"text": "a"}]}, 400, "text, text_pair"),
-    ("pairs:predict", TOKENS | {"inputs": {key: [[2**40]] for key in IDS}}, 400, "input"),
+    ("pairs:predict", TOKENS | {"inputs": {key: [[2**40]] for key in IDS}}, 400, "int32 values"),
     ("pairs:predict", TOKENS | {"inputs": {key: [[1] * 600] for key in IDS}}, 400, "max_position_embeddings"),
   ],
 )  # fmt: skip
@@ -107,21 +105,13 @@ def test_other_sites_and_hosts_are_refused(served):
   assert foreign("[::1]:8501", None, "::1") == ""
 
 
-def test_bodies_and_slow_clients_are_bounded(served, monkeypatch):
+def test_bodies_are_bounded(served):
   host, port = served.server_address[:2]
   connection = http.client.HTTPConnection(host, port, timeout=30)
   connection.putrequest("POST", "/v1/models/words:predict")
-  connection.putheader("Content-Length", str(server_module.MAX_BODY_BYTES + 1))
+  connection.putheader("Content-Length", str(MAX_BODY_BYTES + 1))
   connection.endheaders()
   assert connection.getresponse().status == 413
-  monkeypatch.setattr(server_module, "READ_SECONDS", 0.2)
-  for sent in (
-    b"GET / HT",
-    b"POST /v1/models/words:predict HTTP/1.1\r\nContent-Length: 9\r\nHost: localhost\r\n\r\n{",
-  ):
-    with socket.create_connection((host, port), timeout=20) as slow:
-      slow.sendall(sent)
-      assert slow.recv(1) == b""  # The server has left, long before its usual limit.
 
 
 def test_names_and_ports(served, exported):
