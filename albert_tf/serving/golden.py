@@ -38,7 +38,7 @@ def write_golden(directory: str, signatures: Mapping[str, Any]) -> None:
 
   They are called eagerly, so that the Keras model in this process answers, not the saved graph.
   """
-  tensors = {}
+  tensors: dict[str, tf.Tensor] = {}
   for name, function in signatures.items():
     for number, size in enumerate((3, 0)):
       inputs = {key: tensor[:size] for key, tensor in sample_inputs(function).items()}
