@@ -5,18 +5,80 @@ and 2.0, MNLI, SST-2, RACE.
 """
 
 from collections.abc import Mapping
+import dataclasses
 
-from albert_tf.studies.study import (
-  HALF,
-  NSP,
-  ORDERED,
-  SENTENCE_ACCURACY,
-  SHARED,
-  SOP,
-  UNSHARED,
-  Study,
-  arm,
-)
+SCALES = ("laptop", "paper")
+SHARED, UNSHARED = "--sharing=all", "--sharing=none"
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+  """One row of a study's table.
+
+  Attributes:
+    name: of its directories, and for --arms.
+    title: what the table calls it.
+    flags: those of run_pretrain.py that make it.
+    laptop_flags: the same on a laptop; None: as in the paper.
+    laptop_title: the same; none: the paper's.
+    scales: where it runs.
+    data: the records it is trained on: sop, nsp or ordered segments; half: sop of the first half of the text files.
+    after: the arm whose weights, of the same seed, it starts from, where that one runs at the scale.
+    paper: heading → the paper's figure in this row.
+  """
+
+  name: str
+  title: str
+  flags: str
+  laptop_flags: str | None = None
+  laptop_title: str = ""
+  scales: tuple[str, ...] = SCALES
+  data: str = "sop"
+  after: str = ""
+  paper: Mapping[str, float | str] = dataclasses.field(default_factory=dict)
+
+  def flags_at(self, scale: str) -> list[str]:
+    """The flags of run_pretrain.py at a scale."""
+    return (self.flags if scale == "paper" or self.laptop_flags is None else self.laptop_flags).split()
+
+  def title_at(self, scale: str) -> str:
+    """What the table of a scale calls it."""
+    return self.title if scale == "paper" else self.laptop_title or self.title
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Study:
+  """One table or figure of the paper.
+
+  Attributes:
+    name: for --study.
+    title: of its table.
+    paper: which table or figure.
+    question: what it answers, in a sentence.
+    arms: in the order of the table.
+    columns: metrics of the table, in order; see `report`.
+    curves: panels of its picture: (split, metric) each.
+    probes: records on whose held-out part every trained arm is measured by evaluate.py.
+    eval_data: the one held-out set of all arms; "": each arm's own.
+    layers: measure what every layer does to its input (figure 1).
+    laptop_seeds: default of --seeds on a laptop; at the paper's scale it is 1.
+  """
+
+  name: str
+  title: str
+  paper: str
+  question: str
+  arms: tuple[Arm, ...]
+  columns: tuple[str, ...] = ("parameters", "masked_lm_loss", "masked_lm_accuracy", "sentence_accuracy")
+  curves: tuple[tuple[str, str], ...] = (("eval", "masked_lm_loss"),)
+  probes: tuple[str, ...] = ()
+  eval_data: str = ""
+  layers: bool = False
+  laptop_seeds: tuple[int, ...] = (1, 2, 3)
+
+  def arms_at(self, scale: str) -> tuple[Arm, ...]:
+    """The arms that run at a scale."""
+    return tuple(arm for arm in self.arms if scale in arm.scales)
 
 
 def _laptop_size(hidden: int, layers: int, *, bert: bool = False) -> str:
@@ -33,22 +95,22 @@ SIZES = Study(
   title="Sizes",
   paper="tables 1 and 2",
   question="What do parameters, width and depth buy, and what do they cost in speed?",
-  columns=("parameters", "tpu_speed", "masked_lm_loss", "masked_lm_accuracy", SENTENCE_ACCURACY),
+  columns=("parameters", "tpu_speed", "masked_lm_loss", "masked_lm_accuracy", "sentence_accuracy"),
   laptop_seeds=(1,),
   arms=(
-    arm("bert_base", "BERT base", "--size=bert_base", _laptop_size(48, 2, bert=True),
+    Arm("bert_base", "BERT base", "--size=bert_base", _laptop_size(48, 2, bert=True),
          paper={"parameters": "108M", "average": 82.3, "speed": 4.7}),
-    arm("bert_large", "BERT large", "--size=bert_large", _laptop_size(64, 4, bert=True),
+    Arm("bert_large", "BERT large", "--size=bert_large", _laptop_size(64, 4, bert=True),
          paper={"parameters": "334M", "average": 85.2, "speed": 1.0}),
     # Of the paper's first version; table 1 has its size alone.
-    arm("bert_xlarge", "BERT xlarge", "--size=bert_xlarge", scales=("paper",), paper={"parameters": "1270M"}),
-    arm("base", "ALBERT base", "--size=base_v1", _laptop_size(48, 2),
+    Arm("bert_xlarge", "BERT xlarge", "--size=bert_xlarge", scales=("paper",), paper={"parameters": "1270M"}),
+    Arm("base", "ALBERT base", "--size=base_v1", _laptop_size(48, 2),
          paper={"parameters": "12M", "average": 80.1, "speed": 5.6}),
-    arm("large", "ALBERT large", "--size=large_v1", _laptop_size(64, 4),
+    Arm("large", "ALBERT large", "--size=large_v1", _laptop_size(64, 4),
          paper={"parameters": "18M", "average": 82.4, "speed": 1.7}),
-    arm("xlarge", "ALBERT xlarge", "--size=xlarge_v1", _laptop_size(128, 4),
+    Arm("xlarge", "ALBERT xlarge", "--size=xlarge_v1", _laptop_size(128, 4),
          paper={"parameters": "60M", "average": 85.5, "speed": 0.6}),
-    arm("xxlarge", "ALBERT xxlarge", "--size=xxlarge_v1", _laptop_size(256, 2),
+    Arm("xxlarge", "ALBERT xxlarge", "--size=xxlarge_v1", _laptop_size(256, 2),
          paper={"parameters": "235M", "average": 88.7, "speed": 0.3}),
   ),
 )  # fmt: skip
@@ -60,7 +122,7 @@ EMBEDDING = Study(
   question="Does a wider embedding help, with and without shared layers?",
   arms=tuple(
     # H = 768 in the paper, 128 on the laptop: E is a sixteenth, an eighth, a quarter and all of H there.
-    arm(f"{'shared' if sharing == SHARED else 'not_shared'}_e{size}",
+    Arm(f"{'shared' if sharing == SHARED else 'not_shared'}_e{size}",
          f"{'all-shared' if sharing == SHARED else 'not-shared'}, E = {size}",
          f"{sharing} --embedding_size={size}", f"{sharing} --embedding_size={laptop}",
          laptop_title=f"{'all-shared' if sharing == SHARED else 'not-shared'}, E = {laptop} for {size}",
@@ -82,7 +144,7 @@ SHARING = Study(
   arms=(
     # On a laptop two layers of H = 128, and E = 128 or 16.
     *(
-      arm(f"{kind}_e{size}", f"{title}, E = {size}",
+      Arm(f"{kind}_e{size}", f"{title}, E = {size}",
            f"--sharing={kind} --embedding_size={size}", f"--sharing={kind} --embedding_size={laptop}",
            laptop_title=f"{title}, E = {laptop} for {size}",
            paper={"parameters": parameters, "average": average})
@@ -94,11 +156,11 @@ SHARING = Study(
       )
     ),
     # Section 4.5: "divide the L layers into N groups of size M"; the paper gives no figures.
-    arm("groups_2", "two groups of layers, E = 128",
+    Arm("groups_2", "two groups of layers, E = 128",
          "--sharing=all --num_hidden_groups=2 --embedding_size=128",
          "--sharing=all --num_hidden_layers=4 --num_hidden_groups=2 --embedding_size=16",
          laptop_title="four layers in two groups, E = 16 for 128"),
-    arm("groups_4", "four groups of three layers, E = 128",
+    Arm("groups_4", "four groups of three layers, E = 128",
          "--sharing=all --num_hidden_groups=4 --embedding_size=128", scales=("paper",)),
   ),
 )  # fmt: skip
@@ -110,14 +172,14 @@ DEPTH = Study(
   question="How many times can one block be applied before another application no longer helps?",
   # Each begins with the weights of the depth before (appendix A.1).
   arms=(
-    arm("layers_1", "1 layer", "--num_hidden_layers=1", paper={"parameters": "18M", "average": 52.9}),
+    Arm("layers_1", "1 layer", "--num_hidden_layers=1", paper={"parameters": "18M", "average": 52.9}),
     *(
-      arm(f"layers_{depth}", f"{depth} layers", f"--num_hidden_layers={depth}", after=f"layers_{shallower}",
+      Arm(f"layers_{depth}", f"{depth} layers", f"--num_hidden_layers={depth}", after=f"layers_{shallower}",
            scales=("paper",), paper={"parameters": "18M", "average": average})
       for shallower, depth, average in ((1, 3, 71.2), (3, 6, 77.2), (6, 12, 81.5), (12, 24, 82.1), (24, 48, 81.8))
     ),
     *(
-      arm(f"layers_{depth}", f"{depth} layers", f"--num_hidden_layers={depth}", after=f"layers_{depth // 2}",
+      Arm(f"layers_{depth}", f"{depth} layers", f"--num_hidden_layers={depth}", after=f"layers_{depth // 2}",
            scales=("laptop",))
       for depth in (2, 4, 8)
     ),
@@ -130,7 +192,7 @@ WIDTH = Study(
   paper="table 12",
   question="How wide can a model of three layers be before more no longer helps?",
   arms=tuple(
-    arm(f"h{width}", f"H = {width}",
+    Arm(f"h{width}", f"H = {width}",
          f"--hidden_size={width} --num_attention_heads={width // 64} --intermediate_size={4 * width}",
          f"--hidden_size={laptop} --num_attention_heads={laptop // 12} --intermediate_size={4 * laptop}",
          laptop_title=f"H = {laptop} for {width}", paper={"parameters": parameters, "average": average})
@@ -146,9 +208,9 @@ WIDE_DEPTH = Study(
   paper="table 13",
   question="Does a wide model gain from twice the layers?",
   arms=(
-    arm("layers_12", "12 layers", "--num_hidden_layers=12", "--num_hidden_layers=2",
+    Arm("layers_12", "12 layers", "--num_hidden_layers=12", "--num_hidden_layers=2",
         laptop_title="2 layers for 12", paper={"average": 88.7}),
-    arm("layers_24", "24 layers", "--num_hidden_layers=24", "--num_hidden_layers=4",
+    Arm("layers_24", "24 layers", "--num_hidden_layers=24", "--num_hidden_layers=4",
         laptop_title="4 layers for 24", paper={"average": 88.7}),
   ),
 )  # fmt: skip
@@ -162,8 +224,8 @@ LAYER_SIMILARITY = Study(
   layers=True,
   laptop_seeds=(1,),
   arms=(
-    arm("bert_large", "BERT large: not shared", "--size=bert_large", UNSHARED, laptop_title="not shared"),
-    arm("large", "ALBERT large: shared", "--size=large_v1", SHARED, laptop_title="shared"),
+    Arm("bert_large", "BERT large: not shared", "--size=bert_large", UNSHARED, laptop_title="not shared"),
+    Arm("large", "ALBERT large: shared", "--size=large_v1", SHARED, laptop_title="shared"),
   ),
 )
 
@@ -178,16 +240,16 @@ SENTENCE_LOSS = Study(
     "next_sentence_accuracy@nsp",
     "sentence_order_accuracy@sop",
   ),
-  probes=(ORDERED, NSP, SOP),
+  probes=("ordered", "nsp", "sop"),
   arms=(
     # Of a few thousand updates a sentence loss takes most for itself; so on a laptop all arms begin beyond the plateau.
-    arm("start", "", "--num_train_steps=6000 --num_warmup_steps=400 --learning_rate=0.005", data=ORDERED,
+    Arm("start", "", "--num_train_steps=6000 --num_warmup_steps=400 --learning_rate=0.005", data="ordered",
          laptop_title="where the others start", scales=("laptop",)),
-    arm("none", "none", "", data=ORDERED, after="start",
+    Arm("none", "none", "", data="ordered", after="start",
          paper={"masked LM": 54.9, "NSP": 52.4, "SOP": 53.3, "average": 79.0}),
-    arm("nsp", "NSP", "", data=NSP, after="start",
+    Arm("nsp", "NSP", "", data="nsp", after="start",
          paper={"masked LM": 54.5, "NSP": 90.5, "SOP": 52.0, "average": 79.2}),
-    arm("sop", "SOP", "", data=SOP, after="start",
+    Arm("sop", "SOP", "", data="sop", after="start",
          paper={"masked LM": 54.0, "NSP": 78.9, "SOP": 86.5, "average": 80.1}),
   ),
 )  # fmt: skip
@@ -197,17 +259,15 @@ EQUAL_TIME = Study(
   title="The same time",
   paper="table 6",
   question="Which is better after the same hours: a deep model that is fast, or a wide one that is slow?",
-  columns=("parameters", "steps", "hours", "masked_lm_loss", "masked_lm_accuracy", SENTENCE_ACCURACY),
+  columns=("parameters", "steps", "hours", "masked_lm_loss", "masked_lm_accuracy", "sentence_accuracy"),
   arms=(
-    arm("bert_large", "BERT large, 400,000 steps", "--size=bert_large --num_train_steps=400000",
-         "--num_hidden_layers=4 --hidden_size=64 --num_attention_heads=4 --intermediate_size=256 "
-         f"--embedding_size=64 {UNSHARED}",
+    # The paper's updates; a laptop's were measured to take as long.
+    Arm("bert_large", "BERT large, 400,000 steps", "--size=bert_large --num_train_steps=400000",
+         f"{_laptop_size(64, 4, bert=True)} --num_train_steps=6000",
          laptop_title="four layers of 64, not shared", paper={"hours": 34, "average": 87.2}),
-    arm("xxlarge", "ALBERT xxlarge, as long", "--size=xxlarge_v1",
-         "--num_hidden_layers=2 --hidden_size=256 --num_attention_heads=16 --intermediate_size=1024 "
-         f"--embedding_size=32 {SHARED}",
-         laptop_title="two layers of 256, shared, as long",
-         time_of="bert_large", paper={"hours": 32, "average": 88.7}),
+    Arm("xxlarge", "ALBERT xxlarge, 125,000 steps", "--size=xxlarge_v1 --num_train_steps=125000",
+         f"{_laptop_size(256, 2)} {SHARED} --num_train_steps=4700",
+         laptop_title="two layers of 256, shared, as long", paper={"hours": 32, "average": 88.7}),
   ),
 )  # fmt: skip
 
@@ -216,11 +276,11 @@ MORE_DATA = Study(
   title="More data",
   paper="table 7, figure 2a",
   question="Does more text help at the same number of updates? Half of the files of the text against all of them.",
-  eval_data=HALF,
+  eval_data="half",
   curves=(("eval", "masked_lm_accuracy"),),
   arms=(
-    arm("half", "half of the text", "", data=HALF, paper={"average": 80.1}),
-    arm("all", "all of the text", "", paper={"average": 80.8}),
+    Arm("half", "half of the text", "", data="half", paper={"average": 80.1}),
+    Arm("all", "all of the text", "", paper={"average": 80.8}),
   ),
 )
 
@@ -230,25 +290,15 @@ DROPOUT = Study(
   paper="table 8, figure 2b",
   question="Does a model that has not yet fitted its text gain from training without dropout?",
   curves=(("eval", "masked_lm_accuracy"), ("train", "masked_lm_accuracy")),
-  columns=("parameters", "train_masked_lm_accuracy", "masked_lm_loss", "masked_lm_accuracy", SENTENCE_ACCURACY),
+  columns=("parameters", "train_masked_lm_accuracy", "masked_lm_loss", "masked_lm_accuracy", "sentence_accuracy"),
   arms=(
-    arm("with", "with dropout, 0.1", "--hidden_dropout_prob=0.1 --attention_probs_dropout_prob=0.1",
+    Arm("with", "with dropout, 0.1", "--hidden_dropout_prob=0.1 --attention_probs_dropout_prob=0.1",
         paper={"average": 90.4}),
-    arm("without", "without", "--hidden_dropout_prob=0 --attention_probs_dropout_prob=0",
+    Arm("without", "without", "--hidden_dropout_prob=0 --attention_probs_dropout_prob=0",
         paper={"average": 90.7}),
   ),
 )  # fmt: skip
 
-LEARNING_CURVES = Study(
-  name="learning_curves",
-  title="Learning curves",
-  paper="figure 2",
-  question="How do these runs compare, update by update?",
-  columns=("parameters", "steps", "train_masked_lm_loss", "masked_lm_loss", "masked_lm_accuracy", SENTENCE_ACCURACY),
-  curves=(("eval", "masked_lm_accuracy"), ("train", "masked_lm_accuracy")),
-  arms=(),
-)  # fmt: skip
-
 # What all arms of a study share is in recipes/studies/STUDY/SCALE.flags; a study says what sets its arms apart.
 _ALL = (SIZES, EMBEDDING, SHARING, SENTENCE_LOSS, EQUAL_TIME, MORE_DATA, DROPOUT, DEPTH, WIDTH, WIDE_DEPTH)
-STUDIES: Mapping[str, Study] = {study.name: study for study in (*_ALL, LAYER_SIMILARITY, LEARNING_CURVES)}
+STUDIES: Mapping[str, Study] = {study.name: study for study in (*_ALL, LAYER_SIMILARITY)}

@@ -5,17 +5,17 @@ import dataclasses
 import datetime
 import io
 import os
+import shlex
 import statistics
 from typing import Any
 
 from albert_tf import files
 from albert_tf.configs import AlbertConfig
-from albert_tf.errors import UserError
 from albert_tf.planning.chips import CHIPS
 from albert_tf.planning.estimate import StepShape, estimate_step
-from albert_tf.studies import results
-from albert_tf.studies.plan import Plan
-from albert_tf.studies.study import Study, flag_values
+from albert_tf.studies.catalogue import Study
+from albert_tf.studies.plan import TASKS, Plan, flag_values
+from albert_tf.training.metrics_log import read_metrics
 
 _HEADINGS = {
   "examples_per_second": "examples/s",
@@ -28,15 +28,15 @@ _HEADINGS = {
   "layer_l2": "L2 of a layer",
   "layer_degrees": "angle of a layer",
   "steps": "updates",
+  "score@average": "average of tasks",
 }
-_Curve = tuple[
-  Sequence[int], Sequence[Sequence[float]]
-]  # Steps or layers, and of each seed the values there.
+# The x of a curve, steps or layers, and of each seed the values there.
+_Curve = tuple[Sequence[int], Sequence[Sequence[float]]]
 
 
 @dataclasses.dataclass(kw_only=True)
 class Row:
-  """An arm, or one run of `--runs`.
+  """An arm.
 
   Attributes:
     title: of the arm.
@@ -47,15 +47,61 @@ class Row:
   """
 
   title: str
-  paper: Mapping[str, float | str] = dataclasses.field(default_factory=dict)
+  paper: Mapping[str, float | str]
   values: dict[str, list[float]] = dataclasses.field(default_factory=dict)
   reports: list[Sequence[Mapping[str, Any]]] = dataclasses.field(default_factory=list)
   layers: list[Mapping[str, Sequence[float]]] = dataclasses.field(default_factory=list)
 
-  def add(self, figures: Mapping[str, float]) -> None:
-    """Adds the figures of a seed."""
-    for key, value in figures.items():
-      self.values.setdefault(key, []).append(value)
+
+def _read_run(run_dir: str, reports: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+  """The figures of one trained run: of its last held-out evaluation and, with `train_`, its last tenth of reports."""
+  train = [row for row in reports if row["split"] == "train"]
+  if not train:
+    return {}
+  last: Mapping[str, Any] = next((row for row in reversed(reports) if row["split"] == "eval"), {})
+  rates = [row["examples_per_second"] for row in train]
+  hours = (
+    sum(v for key, v in train[-1].items() if key.startswith("seconds_") and key != "seconds_down") / 3600
+  )
+  found: dict[str, float | None] = {
+    "parameters": AlbertConfig.from_json_file(os.path.join(run_dir, "albert_config.json")).param_count(),
+    "steps": train[-1]["step"],
+    "examples_per_second": statistics.median(rates[1:] or rates),  # The first has the compilation.
+    "hours": hours,
+    "sentence_accuracy": last.get("sentence_order_accuracy", last.get("next_sentence_accuracy")),
+  }
+  for key in ("masked_lm_loss", "masked_lm_accuracy"):
+    found[key] = last.get(key)
+    values = [row[key] for row in train[-max(1, len(train) // 10) :] if row.get(key) is not None]
+    found[f"train_{key}"] = statistics.fmean(values) if values else None
+  return {key: value for key, value in found.items() if value is not None}
+
+
+def _read_probes(probe_dir: str) -> tuple[dict[str, float], dict[str, list[float]]]:
+  """Figures of eval.json as `metric@set`; and, where it has them, two values for each layer."""
+  path = os.path.join(probe_dir, "eval.json")
+  found: dict[str, float] = {}
+  layers: dict[str, list[float]] = {}
+  for name, of_set in files.read_json(path)["sets"].items() if files.exists(path) else ():
+    layers = of_set.pop("layer_similarity", layers)
+    found |= {f"{key}@{name}": value for key, value in of_set.items() if isinstance(value, (int, float))}
+  return found | {f"layer_{key}": statistics.fmean(values) for key, values in layers.items()}, layers
+
+
+def read_tasks(tasks_dir: str) -> dict[str, float]:
+  """Scores in percent of one seed, or the median of several; and the paper's average where all five are there.
+
+  SQuAD counts with the mean of F1 and exact match, and the five scores count alike. So ALBERT-base in table 2:
+  (89.3 + 82.3) / 2, (80.0 + 77.1) / 2, 81.6, 90.3, 64.0 → 80.1.
+  """
+  found = {}
+  for name, task in TASKS.items():
+    path = os.path.join(tasks_dir, name, "results.json")
+    if files.exists(path):
+      record = files.read_json(path)
+      metrics = record.get("median", record)
+      found[f"score@{name}"] = task.factor * statistics.fmean(metrics[metric] for metric in task.metrics)
+  return {**found, "score@average": statistics.fmean(found.values())} if len(found) == len(TASKS) else found
 
 
 def write_report(plan: Plan) -> str:
@@ -63,67 +109,59 @@ def write_report(plan: Plan) -> str:
 
   An arm of which nothing is finished has a row with the paper's figures.
   """
-  values = {**flag_values(plan.data_flags), **flag_values(plan.train_flags)}
+  study, seeds = plan.definition, plan.all_seeds()
+  rows = []
+  speeds = _tpu_speeds(study) if "tpu_speed" in study.columns else {}
+  for arm in plan.chosen_arms():
+    row = Row(title=arm.title_at(plan.scale), paper=arm.paper)
+    if speeds:
+      row.values["tpu_speed"] = [speeds[arm.name]]
+    for seed in seeds:
+      run_dir = plan.seed_dir("runs", arm.name, seed)
+      reports = read_metrics(os.path.join(run_dir, "metrics.jsonl")) if files.isdir(run_dir) else []
+      probes, layers = _read_probes(plan.seed_dir("probes", arm.name, seed))
+      tasks = read_tasks(plan.seed_dir("tasks", arm.name, seed))
+      for key, value in {**_read_run(run_dir, reports), **probes, **tasks}.items():
+        row.values.setdefault(key, []).append(value)
+      row.reports += filter(None, [reports])
+      row.layers += filter(None, [layers])
+    rows.append(row)
+  lines = [f"# {study.title}", "", study.question, "", _settings(plan), ""]
+  if any(row.reports for row in rows):
+    _draw(study, rows, plan.path(f"{study.name}.png"))
+    lines += [f"![{study.title}]({study.name}.png)", ""]
+  text = "\n".join([*lines, *_table(study, rows), ""])
+  files.write_text(plan.path("table.md"), text)
+  return text
+
+
+def _settings(plan: Plan) -> str:
+  """Scale, text and settings in two sentences."""
+  values = flag_values(shlex.split(f"{plan.text_flags} {plan.data_flags} {plan.train_flags}"))
   names = ("max_seq_length", "hidden_size", "num_hidden_layers", "train_batch_size", "num_train_steps")
   shared = [f"{name.replace('_', ' ')} {values[name]}" for name in names if name in values]
   shared += ["masked LM alone"] if values.get("sentence_loss") == "off" else []
-  text = (
-    plan.input or f"{flag_values(plan.text_flags).get('max_megabytes', '0')} MB of installed documentation"
+  text = plan.input or f"{values.get('max_megabytes', 'all')} MB of installed documentation"
+  seeds = len(plan.all_seeds())
+  return (
+    f"{plan.definition.paper.capitalize()} of the ALBERT paper, scale: {plan.scale}; "
+    f"{datetime.date.today():%d %B %Y}.\n"
+    f"Text: {text}; {', '.join(shared)}; {f'{seeds} seeds, mean ± standard deviation' if seeds > 1 else 'one seed'}. "
+    "Held-out documents are the same for all arms."
   )
-  seeds = f"{len(plan.seeds)} seeds, mean ± standard deviation" if len(plan.seeds) > 1 else "one seed"
-  scale = {"laptop": "a laptop", "paper": "the paper"}[plan.scale]
-  lines = [
-    plan.study.question,
-    "",
-    f"{plan.study.paper.capitalize()} of the ALBERT paper, at the scale of {scale}; {datetime.date.today():%d %B %Y}.",
-    f"Text: {text}; {', '.join(shared)}; {seeds}. Held-out documents are the same for all arms.",
-  ]
-  rows = []
-  speeds = _tpu_speeds(plan.study) if "tpu_speed" in plan.study.columns else {}
-  for arm in plan.arms:
-    row = Row(title=arm.titles[plan.scale], paper=arm.paper)
-    row.add({"tpu_speed": speeds[arm.name]} if speeds else {})
-    for seed in plan.seeds:
-      run_dir = plan.seed_dir("runs", arm, seed)
-      probes, layers = results.read_probes(plan.seed_dir("probes", arm, seed))
-      tasks = results.read_tasks(plan.seed_dir("tasks", arm, seed))
-      row.add({**results.read_run(run_dir), **probes, **tasks})
-      row.reports += filter(None, [results.read_reports(run_dir)])
-      row.layers += filter(None, [layers])
-    rows.append(row)
-  return _write(plan.study, plan.output_dir, rows, lines)
-
-
-def write_curves(study: Study, run_dirs: Sequence[str], output_dir: str) -> str:
-  """The same of any runs, wherever they come from.
-
-  Raises:
-    UserError: a directory holds no reports.
-  """
-  rows = []
-  for run_dir in run_dirs:
-    row = Row(title=run_dir, reports=[results.read_reports(run_dir)])
-    if not row.reports[0]:
-      raise UserError(f"A run directory holds reports. Received: {run_dir}, which does not.")
-    row.add(results.read_run(run_dir))
-    rows.append(row)
-  return _write(study, output_dir, rows, [f"{len(run_dirs)} runs; {datetime.date.today():%d %B %Y}."])
 
 
 def _tpu_speeds(study: Study) -> dict[str, float]:
   """Steps a second beside BERT large, of the paper's models: a TPU v3 core, 8 examples of length 512, by formula."""
   cycles = {}
   for arm in study.arms_at("paper"):
-    config = AlbertConfig.from_name(flag_values(arm.flags["paper"])["size"], vocab_size=30_000)
+    config = AlbertConfig.from_name(flag_values(arm.flags_at("paper"))["size"])
     cycles[arm.name] = estimate_step(config, StepShape(per_core_batch_size=8), CHIPS["v3"]).cycles
   return {name: cycles["bert_large"] / each for name, each in cycles.items()}
 
 
-def _write(study: Study, directory: str, rows: Sequence[Row], lines: Sequence[str]) -> str:
-  files.makedirs(directory)
-  if any(row.reports for row in rows):
-    _draw(study, rows, os.path.join(directory, f"{study.name}.png"))
-    lines = [*lines, "", f"![{study.title}]({study.name}.png)"]
+def _table(study: Study, rows: Sequence[Row]) -> list[str]:
+  """The lines of a Markdown table."""
   found = {key for row in rows for key in row.values}
   first, *rest = study.columns
   wanted = [first, "examples_per_second", *rest, *sorted(key for key in found if key.startswith("score@"))]
@@ -134,19 +172,14 @@ def _write(study: Study, directory: str, rows: Sequence[Row], lines: Sequence[st
   for row in rows:
     measured = [_cell(key, row.values.get(key, ())) for key in columns]
     table.append([row.title, *measured, *(str(row.paper.get(key, "–")) for key in papers)])
-  body = ["| " + " | ".join(cells) + " |" for cells in table]
-  text = "\n".join([f"# {study.title}", "", *lines, "", *body, ""])
-  files.write_text(os.path.join(directory, "table.md"), text)
-  return text
+  return ["| " + " | ".join(cells) + " |" for cells in table]
 
 
 def _heading(metric: str) -> str:
-  if metric.startswith("score@"):
-    return "average of tasks" if metric == "score@average" else metric.removeprefix("score@")
-  name = metric.partition("@")[0]
-  if name.startswith("train_"):
-    return f"{_heading(name.removeprefix('train_'))} in training"
-  return _HEADINGS.get(name, name.replace("_", " "))
+  if metric.startswith("train_"):
+    return f"{_heading(metric.removeprefix('train_'))} in training"
+  name = metric if metric.startswith("score@") else metric.partition("@")[0]
+  return _HEADINGS.get(name, name.removeprefix("score@"))
 
 
 def _cell(key: str, values: Sequence[float]) -> str:

@@ -72,10 +72,10 @@ def test_stopped_in_the_middle_of_a_run_it_goes_on_there(tmp_path):
 def test_what_it_refuses(tmp_path):
   output = f"--output_dir={tmp_path}/lab"
   cases = {
-    "There are: with, without": ["--study=dropout", "--arms=half", output],
+    "some of with, without": ["--study=dropout", "--arms=half", output],
+    "with the one it starts from": ["--study=depth", "--arms=layers_2", output],
     "needs a text of gigabytes": ["--study=dropout", "--scale=paper", output],
     "which is no directory": ["--study=dropout", f"--data_dir={tmp_path}/none", output],
-    "no --runs": ["--study=learning_curves", output],
   }
   runs = run_script("run_study", list(cases.values()))
   for message, run in zip(cases, runs, strict=True):
@@ -89,5 +89,5 @@ def test_what_it_refuses(tmp_path):
   foreign, other = run_script(
     "run_study", [["--study=dropout", output], ["--study=dropout", f"--output_dir={tmp_path}/other"]]
   )
-  assert "holds thesis.txt and no study.json" in foreign.stderr
+  assert "or nothing yet" in foreign.stderr
   assert "study sizes → dropout" in other.stderr

@@ -6,39 +6,28 @@ import pathlib
 from support.goldens import SPM_MODEL
 
 from albert_tf.configs import AlbertConfig
-from albert_tf.studies.catalogue import STUDIES
-from albert_tf.studies.plan import Plan
-from albert_tf.studies.study import flag_values
+from albert_tf.studies.plan import Plan, flag_values
 
 CONFIG = AlbertConfig.from_name("tiny", vocab_size=8000)
 
 
 def make_plan(tmp_path, study="sentence_loss", **changes):
-  study = STUDIES[study]
   values = {
-    "scale": "laptop",
-    "arms": study.arms_at("laptop"),
     "seeds": (1, 2),
     "output_dir": str(tmp_path / "lab"),
     "spm_model_file": SPM_MODEL,
-    "train_flags": ("--size=tiny", "--num_train_steps=100", "--train_batch_size=8"),
-    "data_flags": ("--max_seq_length=32", "--max_predictions_per_seq=5"),
+    "train_flags": "--size=tiny --num_train_steps=100 --train_batch_size=8",
+    "data_flags": "--max_seq_length=32 --max_predictions_per_seq=5",
   }
   return Plan(study=study, **{**values, **changes})
 
 
 class Commands:
-  """Runs what is left of a plan; ends like a killed process at the command whose number is `die_at`."""
-
-  def __init__(self, *, die_at=None):
-    self.finished, self.die_at = [], die_at
+  """Runs a plan, and leaves what its commands leave."""
 
   def run(self, plan):
+    self.finished = []
     for command in plan.commands():
-      if command.is_done():
-        continue
-      if len(self.finished) + 1 == self.die_at:
-        raise KeyboardInterrupt
       values = flag_values(command.words)
       getattr(self, pathlib.Path(command.words[0]).stem)(values)
       self.finished.append((command.name, values))
