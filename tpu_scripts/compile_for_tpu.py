@@ -10,12 +10,11 @@ Example:
 """
 
 import dataclasses
-import os
 
 from absl import flags
 import run_pretrain  # noqa: F401  Its flags are read here.
 
-from albert_tf import commands, files
+from albert_tf import commands
 from albert_tf.configs import AlbertConfig, ModelChoice
 from albert_tf.errors import UserError
 from albert_tf.planning import plan
@@ -24,6 +23,7 @@ from albert_tf.planning.estimate import StepShape
 from albert_tf.planning.tpu_compiler import CompiledStep, compile_hlo
 from albert_tf.settings import Settings, setting
 from albert_tf.startup import load_tensorflow
+from albert_tf.training.settings import StepConfig
 
 FLAGS = flags.FLAGS
 
@@ -39,7 +39,6 @@ class Command(Settings):
   usd_per_chip_hour: float | None = setting(None, help="Price of a chip, for the cost of the run.", minimum=0)
   estimate_only: bool = setting(False, help="By formula, without the compiler: milliseconds.")
   compiler_python: str = setting("", help="An interpreter that has jax and libtpu, if it is not this one.")
-  output_json: str = setting("", help="Where the answer goes as JSON.")
 
 
 commands.define_flags(Command)
@@ -53,25 +52,27 @@ for _name in _FLAGS_OF_THE_RUN.split():
 
 def _shape(config: AlbertConfig, topology: Topology, per_core_batch_size: int | None) -> StepShape:
   """The step of one core; --gradient_accumulation_steps=0 takes the fewest micro-batches that fit by formula."""
-  accumulation = FLAGS.gradient_accumulation_steps
+  parts = FLAGS.gradient_accumulation_steps or 1
+  step = StepConfig(global_batch_size=FLAGS.train_batch_size, gradient_accumulation_steps=parts)
   shape = StepShape(
-    per_core_batch_size=per_core_batch_size
-    or plan.micro_batch_size(
-      topology,
-      train_batch_size=FLAGS.train_batch_size,
-      gradient_accumulation_steps=accumulation or 1,
-    ),
+    per_core_batch_size=per_core_batch_size or step.micro_batch_size(topology.num_cores),
     max_seq_length=FLAGS.max_seq_length or StepShape.max_seq_length,
     max_predictions_per_seq=FLAGS.max_predictions_per_seq or StepShape.max_predictions_per_seq,
-    gradient_accumulation_steps=accumulation or 1,
+    gradient_accumulation_steps=parts,
     mixed_precision=FLAGS.mixed_precision or StepShape.mixed_precision,
     all_reduce_dtype=FLAGS.all_reduce_dtype,
     optimizer=FLAGS.optimizer,
     remat=FLAGS.remat,
     layer_loop=FLAGS.layer_loop,
   )
-  plan.check_shape(config, shape)
-  return shape if accumulation else plan.fewest_micro_batches(config, shape, topology.chip)
+  if shape.max_seq_length > config.max_position_embeddings:
+    raise UserError(
+      "max_seq_length must not exceed the model's max_position_embeddings. Received: "
+      f"{shape.max_seq_length} and {config.max_position_embeddings}."
+    )
+  if FLAGS.gradient_accumulation_steps:
+    return shape
+  return plan.fewest_micro_batches(config, shape, topology.chip)
 
 
 def _compile(config: AlbertConfig, shape: StepShape, topology: Topology, python: str) -> CompiledStep:
@@ -83,27 +84,22 @@ def _compile(config: AlbertConfig, shape: StepShape, topology: Topology, python:
   return compile_hlo(hlo, topology.name, num_replicas=topology.num_cores, python=python)
 
 
-def main() -> int:
+def main() -> None:
   command = commands.from_flags(Command)
-  if command.output_json:  # Minutes of compilation must not end in a name that cannot be written.
-    files.makedirs(os.path.dirname(command.output_json) or ".")
-    if files.isdir(command.output_json):
-      raise UserError(f"--output_json must be a file. Received: the directory {command.output_json}.")
   topology = parse_topology(command.topology)
   config = commands.from_flags(ModelChoice).config()
   shape = _shape(config, topology, command.per_core_batch_size)
-  answer = plan.plan_run(
-    config,
-    shape,
-    topology,
-    compiled=None if command.estimate_only else _compile(config, shape, topology, command.compiler_python),
-    num_train_steps=FLAGS.num_train_steps,
-    usd_per_chip_hour=command.usd_per_chip_hour,
+  compiled = None if command.estimate_only else _compile(config, shape, topology, command.compiler_python)
+  print(
+    plan.describe(
+      config,
+      shape,
+      topology,
+      compiled=compiled,
+      num_train_steps=FLAGS.num_train_steps,
+      usd_per_chip_hour=command.usd_per_chip_hour,
+    )
   )
-  print(plan.describe(answer))
-  if command.output_json:
-    files.write_json(command.output_json, answer)
-  return 0
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ class CompiledStep(NamedTuple):
 
   fits: bool  # Whether the program fits the memory of a core.
   required_bytes: int  # Memory the program needs, as far as the compiler says.
-  missing_bytes: int = 0  # Memory a core lacks, after the compiler did what it could to save some.
   temporary_bytes: int = 0  # Activations, gradients and scratch.
   argument_bytes: int = 0  # Weights, the optimizer's state and the batch.
   alias_bytes: int = 0  # Of these, what is updated in place.
@@ -101,4 +100,4 @@ def _refusal(error: str, message: str, topology: str, python: str) -> CompiledSt
     )
   used, capacity, missing = (int(float(short[i] or 0) * _UNITS[short[i + 1] or ""]) for i in (1, 3, 5))
   missing = max(missing, used - capacity, 1)  # The first two are rounded; the third is not always there.
-  return CompiledStep(fits=False, required_bytes=capacity + missing, missing_bytes=missing)
+  return CompiledStep(fits=False, required_bytes=capacity + missing)
