@@ -156,8 +156,8 @@ def align(
 ) -> TaggingFeatures:
   """Makes the features of tagged, or of untagged, sentences by the ops that a SavedModel has in its graph.
 
-  Words are encoded one by one; the first piece of a word carries its tag, the others carry none. A word longer than a
-  whole row is cut at its end. Sentences longer than a row become several; see `make_word_windows`.
+  Words are encoded one by one; the first piece of a word carries its tag, the others carry none. Sentences longer than
+  a row become several; see `make_word_windows`.
 
   Args:
     sentences: all with tags, or all without.

@@ -7,10 +7,9 @@ from albert_tf.serving.signatures.base import Parts, ServingModule, Tensors, cut
 from albert_tf.serving.signatures.question_windows import (
   best_answers,
   find_spans,
-  make_windows,
   pack_windows,
 )
-from albert_tf.serving.signatures.windows import in_chunks
+from albert_tf.serving.signatures.windows import in_chunks, make_windows
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.graph import GraphTokenizer, head
 from albert_tf.tokenization.graph_inputs import LONGEST_TEXT
@@ -65,7 +64,7 @@ class QuestionAnsweringModule(ServingModule):
     query = self.tokenizer.tokenize(cut(question))
     query = head(query, tf.minimum(query.row_lengths(), self._task.max_query_length))
     windows, has_more = make_windows(
-      query.row_lengths(),
+      query.row_lengths() + 2,  # [CLS] question [SEP]
       located.ids.row_lengths(),
       max_seq_length=self._max_length,
       doc_stride=self._task.doc_stride,

@@ -8,61 +8,14 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from albert_tf.serving.signatures.base import Tensors
-from albert_tf.serving.signatures.windows import cut_pieces, substrings
+from albert_tf.serving.signatures.windows import Windows, cut_pieces, substrings
 from albert_tf.tokenization.graph import GraphPacker
 from albert_tf.tokenization.graph_inputs import SHORTEST_WINDOW, answer_mask, at_least
 from albert_tf.tokenization.graph_offsets import Located
 
 # At the start and at the end of the empty answer, where nothing else is left (original code).
 NO_ANSWER_SCORE = -1e6
-_SPECIAL_PIECES = 3  # [CLS] question [SEP] context [SEP]
 _CONTEXT_WEIGHT = 0.01  # Of a window's length beside a piece's context (original code).
-
-
-class Windows(NamedTuple):
-  """W windows of B contexts, in order.
-
-  Attributes:
-    row: int32 [W] which context.
-    begin, length: int32 [W] its pieces.
-    text_begin: int32 [W] where they begin in the window, after [CLS] question [SEP].
-  """
-
-  row: tf.Tensor
-  begin: tf.Tensor
-  length: tf.Tensor
-  text_begin: tf.Tensor
-
-
-def make_windows(
-  query_lengths: tf.Tensor,
-  context_lengths: tf.Tensor,
-  *,
-  max_seq_length: int,
-  doc_stride: int,
-  max_windows: int | None = None,
-) -> tuple[Windows, tf.Tensor]:
-  """Each window begins `doc_stride` after the one before, until the context ends.
-
-  Args:
-    query_lengths, context_lengths: [B] pieces.
-    max_seq_length: S of a window with its question.
-    doc_stride: distance of two windows' beginnings, in pieces.
-    max_windows: of one context, which is cut behind them.
-
-  Returns:
-    The windows, and bool [B] whether a context is longer than its windows.
-  """
-  query_lengths, total = tf.cast(query_lengths, tf.int32), tf.cast(context_lengths, tf.int32)
-  room = max_seq_length - query_lengths - _SPECIAL_PIECES
-  step = tf.minimum(room, doc_stride)
-  wanted = 1 + tf.maximum(0, (total - room + step - 1) // step)  # One also for an empty context.
-  count = wanted if max_windows is None else tf.minimum(wanted, max_windows)
-  row = tf.repeat(tf.range(tf.size(count)), count)
-  ordinal = tf.range(tf.size(row)) - tf.repeat(tf.cumsum(count, exclusive=True), count)
-  begin = ordinal * tf.gather(step, row)
-  length = tf.minimum(tf.gather(total, row) - begin, tf.gather(room, row))
-  return Windows(row, begin, length, tf.gather(query_lengths, row) + 2), wanted > count
 
 
 def pack_windows(

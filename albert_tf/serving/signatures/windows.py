@@ -1,12 +1,63 @@
-"""What windows of long texts share: their pieces, the model on many of them, and parts of a text by its characters."""
+"""Long texts as overlapping windows: where they are, their pieces, the model on many of them; TensorFlow ops.
+
+Fine-tuning calls these functions eagerly, and a SavedModel has them in its graph.
+"""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from albert_tf.serving.signatures.base import Tensors
 
 _WINDOWS_AT_ONCE = 32
+
+
+class Windows(NamedTuple):
+  """W windows of B texts, in order.
+
+  Attributes:
+    row: int32 [W] which text.
+    begin, length: int32 [W] its pieces.
+    text_begin: int32 [W] where they begin in the window.
+  """
+
+  row: tf.Tensor
+  begin: tf.Tensor
+  length: tf.Tensor
+  text_begin: tf.Tensor
+
+
+def make_windows(
+  text_begins: tf.Tensor,
+  text_lengths: tf.Tensor,
+  *,
+  max_seq_length: int,
+  doc_stride: int,
+  max_windows: int | None = None,
+) -> tuple[Windows, tf.Tensor]:
+  """Each window begins `doc_stride` after the one before, until the text ends.
+
+  Args:
+    text_begins: [B] where the text begins in a window: after [CLS], or after [CLS] question [SEP].
+    text_lengths: [B] pieces.
+    max_seq_length: S of a window with its question and [SEP].
+    doc_stride: distance of two windows' beginnings, in pieces.
+    max_windows: of one text, which is cut behind them.
+
+  Returns:
+    The windows, and bool [B] whether a text is longer than its windows.
+  """
+  text_begins, total = tf.cast(text_begins, tf.int32), tf.cast(text_lengths, tf.int32)
+  room = max_seq_length - text_begins - 1
+  step = tf.minimum(room, doc_stride)
+  wanted = 1 + tf.maximum(0, (total - room + step - 1) // step)  # One also for an empty text.
+  count = wanted if max_windows is None else tf.minimum(wanted, max_windows)
+  row = tf.repeat(tf.range(tf.size(count)), count)
+  ordinal = tf.range(tf.size(row)) - tf.repeat(tf.cumsum(count, exclusive=True), count)
+  begin = ordinal * tf.gather(step, row)
+  length = tf.minimum(tf.gather(total, row) - begin, tf.gather(room, row))
+  return Windows(row, begin, length, tf.gather(text_begins, row)), wanted > count
 
 
 def cut_pieces(ids: tf.RaggedTensor, row: tf.Tensor, begin: tf.Tensor, length: tf.Tensor) -> tf.RaggedTensor:

@@ -1,21 +1,14 @@
-"""Words of a text with their places, and long texts as overlapping windows of whole words; TensorFlow ops.
+"""Words of a text with their places, and the windows that decide their tags."""
 
-Fine-tuning calls these functions eagerly, and a SavedModel has them in its graph.
-"""
-
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from albert_tf.serving.signatures.base import Tensors
-from albert_tf.serving.signatures.windows import cut_pieces, substrings
+from albert_tf.serving.signatures.windows import cut_pieces, make_windows, substrings
 from albert_tf.tokenization import unicode_tables
-from albert_tf.tokenization.graph import GraphPacker, head
+from albert_tf.tokenization.graph import GraphPacker
 from albert_tf.tokenization.graph_inputs import at_least
-
-_CONTEXT_SHARE = 4  # Neighbouring windows of a long text share up to a quarter of their pieces.
-_NO_LIMIT = 2**31 - 1
-
 
 class LocatedWords(NamedTuple):
   """The words of texts, split at white space.
@@ -81,13 +74,13 @@ def make_word_windows(
   words: tf.RaggedTensor,
   *,
   max_length: int,
-  max_windows: int = _NO_LIMIT,
+  max_windows: int | None = None,
   fixed: bool = False,
 ) -> WordWindows:
   """Overlapping windows in which every word is decided exactly once.
 
-  Each window but the first begins with up to a quarter of its pieces as context; the words that two windows share are
-  decided half by the one, half by the other.
+  Neighbours share a quarter of their pieces. Of the words that begin there, each decides those that are nearer to its
+  middle.
 
   Args:
     tokenizer: encodes the words one by one, and packs.
@@ -96,74 +89,27 @@ def make_word_windows(
     max_windows: of one text, which is cut behind them.
     fixed: S is `max_length`; else the longest window's.
   """
-  budget = max_length - 2
+  room = max_length - 2
+  shared = room // 4
   pieces = tokenizer.tokenize(words.flat_values)  # [all words, (length)]
-  pieces = head(pieces, tf.minimum(pieces.row_lengths(), budget))
-  counts = tf.cast(words.row_lengths(), tf.int32)
   widths = words.with_flat_values(tf.cast(pieces.row_lengths(), tf.int32)).to_tensor()  # [B, N]
-  ends = tf.pad(tf.cumsum(widths, axis=1), [[0, 0], [1, 0]])  # [B, N + 1] pieces before each word.
-  start, end, last, number, is_cut = _split(ends, counts, budget=budget, max_windows=max_windows)
-
-  is_window = tf.sequence_mask(number, tf.shape(start)[1])  # [B, at most `max_windows`]
-  row = tf.cast(tf.where(is_window)[:, 0], tf.int32)
-  begin = tf.boolean_mask(tf.gather(ends, start, batch_dims=1), is_window)
-  length = tf.boolean_mask(tf.gather(ends, end, batch_dims=1), is_window) - begin
-  text = cut_pieces(words.with_flat_values(pieces).merge_dims(1, 2), row, begin, length)
-  batch = at_least(tokenizer.pack(text, length=max_length if fixed else None), 1)
-
-  ends_here = tf.stack([row, tf.boolean_mask(last, is_window)], axis=1)
-  passed = tf.scatter_nd(ends_here, tf.ones_like(row), tf.shape(ends))  # Windows that decide up to here.
-  of_word = tf.cumsum(passed, axis=1)[:, :-1]  # [B, N] the window of the text that decides it.
-  is_read = (of_word < number[:, tf.newaxis]) & tf.sequence_mask(counts, tf.shape(widths)[1])
-  of_word = tf.where(is_read, of_word, 0)
-  first_piece = tf.gather(ends, tf.gather(start, of_word, batch_dims=1), batch_dims=1)
-  window = tf.cumsum(number, exclusive=True)[:, tf.newaxis] + of_word
-  has_token = widths > 0
-  position = tf.where(is_read & has_token, ends[:, :-1] - first_piece + 1, 0)  # After [CLS].
-  return WordWindows(batch, window, position, is_read, has_token, is_cut)
-
-
-def _split(
-  ends: tf.Tensor, counts: tf.Tensor, *, budget: int, max_windows: int
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-  """The windows of all rows at once.
-
-  Args:
-    ends: int32 [B, N + 1] pieces before each word, and of all.
-    counts: int32 [B] words.
-    budget: pieces of a window, at most; no word has more.
-    max_windows: of one row.
-
-  Returns:
-    `start`, `end` and `last` int32 [B, I] of each window, words: its text, and the end of those it decides; how many
-    of these windows there are, int32 [B]; and whether words are left behind them, bool [B].
-  """
-
-  def at(index: tf.Tensor) -> tf.Tensor:
-    return tf.gather(ends, index, batch_dims=1)
-
-  def search(values: tf.Tensor, side: str) -> tf.Tensor:
-    return tf.searchsorted(ends, values[:, tf.newaxis], side=side)[:, 0]
-
-  def window(i: tf.Tensor, start: tf.Tensor, first: tf.Tensor, open_: tf.Tensor, found: list[Any]) -> Any:
-    end = tf.minimum(search(at(start) + budget, "right") - 1, counts)
-    # The next one's context; the word that did not fit must fit there.
-    following = tf.minimum(end, tf.maximum(first + 1, search(at(end) - budget // _CONTEXT_SHARE, "left")))
-    following = tf.maximum(following, search(at(tf.minimum(end + 1, counts)) - budget, "left"))
-    middle = (following + end + 1) // 2  # Of the words both have; their end where they share none.
-    is_end = (end == counts) | (i + 1 == max_windows)
-    values = (start, end, tf.where(is_end, end, middle), tf.cast(open_, tf.int32))
-    found = [array.write(i, value) for array, value in zip(found, values, strict=True)]
-    still = open_ & (end < counts)
-    return i + 1, tf.where(still, following, start), tf.where(still, middle, first), still, found
-
-  zeros = tf.zeros_like(counts)
-  arrays = [tf.TensorArray(tf.int32, size=0, dynamic_size=True, element_shape=[None]) for _ in range(4)]
-  *_, is_cut, found = tf.while_loop(
-    lambda i, start, first, open_, found: (i == 0) | (tf.reduce_any(open_) & (i < max_windows)),
-    window,
-    (tf.constant(0), zeros, zeros, tf.ones_like(counts, tf.bool), arrays),
-    maximum_iterations=max_windows,
+  text = words.with_flat_values(pieces).merge_dims(1, 2)
+  total = text.row_lengths()
+  windows, is_cut = make_windows(
+    tf.ones_like(total), total, max_seq_length=max_length, doc_stride=room - shared, max_windows=max_windows
   )
-  start, end, last, is_window = (tf.transpose(array.stack()) for array in found)
-  return start, end, last, tf.reduce_sum(is_window, axis=1), is_cut
+  parts = cut_pieces(text, windows.row, windows.begin, windows.length)
+  batch = at_least(tokenizer.pack(parts, length=max_length if fixed else None), 1)
+
+  rows = tf.range(tf.size(total))
+  first, last = (tf.searchsorted(windows.row, rows, side=side) for side in ("left", "right"))
+  start = tf.cumsum(widths, axis=1, exclusive=True)  # [B, N] pieces before each word.
+  ordinal = tf.clip_by_value((start - shared // 2) // (room - shared), 0, (last - first - 1)[:, tf.newaxis])
+  window = first[:, tf.newaxis] + ordinal
+  has_token = widths > 0
+  end = tf.gather(windows.begin + windows.length, last - 1)[:, tf.newaxis]  # Of the last window.
+  is_read = (start + tf.cast(has_token, tf.int32) <= end) & tf.sequence_mask(
+    words.row_lengths(), tf.shape(widths)[1]
+  )
+  position = tf.where(is_read & has_token, start - tf.gather(windows.begin, window) + 1, 0)  # After [CLS].
+  return WordWindows(batch, window, position, is_read, has_token, is_cut)

@@ -17,6 +17,7 @@ from albert_tf.finetuning.tasks.squad.features import SquadFeatures
 from albert_tf.finetuning.tasks.squad.read import SquadData
 from albert_tf.serving.signatures import question_windows
 from albert_tf.serving.signatures.question_windows import NO_ANSWER_SCORE
+from albert_tf.serving.signatures.windows import Windows
 from albert_tf.tokenization.graph_offsets import Located
 
 PREDICTIONS_FILE, N_BEST_FILE, NULL_ODDS_FILE = (
@@ -73,7 +74,7 @@ def _decode(
 ) -> list[Decoded]:
   """Of the questions from `begin` to `end`."""
   first, last = np.searchsorted(features.windows.row, [begin, end])
-  windows = question_windows.Windows(*(tf.constant(column[first:last]) for column in features.windows))
+  windows = Windows(*(tf.constant(column[first:last]) for column in features.windows))
   windows = windows._replace(row=windows.row - begin)
   paragraphs = [question.paragraph for question in features.data.questions[begin:end]]
   located = Located(*(tf.gather(column, paragraphs) for column in features.located))

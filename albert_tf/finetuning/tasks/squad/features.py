@@ -12,7 +12,8 @@ from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.finetuning.tasks.squad.read import SquadData
 from albert_tf.finetuning.tasks.squad.settings import SquadSettings
 from albert_tf.progress import track
-from albert_tf.serving.signatures.question_windows import Windows, make_windows, pack_windows
+from albert_tf.serving.signatures.question_windows import pack_windows
+from albert_tf.serving.signatures.windows import Windows, make_windows
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.graph import GraphTokenizer, head
 from albert_tf.tokenization.graph_offsets import GraphOffsets, Located
@@ -80,7 +81,7 @@ def make_features(data: SquadData, *, tokenizer: AlbertTokenizer, settings: Squa
     query = head(query, tf.minimum(query.row_lengths(), settings.max_query_length))
     context = tf.gather(located.ids, [question.paragraph for question in data.questions])
     sizes = {"max_seq_length": settings.max_seq_length, "doc_stride": settings.doc_stride}
-    windows, _ = make_windows(query.row_lengths(), context.row_lengths(), **sizes)
+    windows, _ = make_windows(query.row_lengths() + 2, context.row_lengths(), **sizes)  # [CLS] query [SEP]
     rows = []
     for begin in range(0, len(windows.row), _WINDOWS_AT_ONCE):
       block = Windows(*(column[begin : begin + _WINDOWS_AT_ONCE] for column in windows))
