@@ -37,13 +37,11 @@ commands.define_flags(LiteSettings)
 def main() -> None:
   command, settings = commands.from_flags(Command), commands.from_flags(LiteSettings)
   load_tensorflow()
-  from albert_tf.models.exports import restore
+  from albert_tf.models.exports import open_model
   from albert_tf.serving.lite import export_lite
 
-  restored = restore(command.model, command.init_checkpoint, use_ema=command.use_ema)
-  parity = export_lite(
-    restored.model, command.output, kind=command.model, task=restored.task, settings=settings
-  )
+  model = open_model(command.model, command.init_checkpoint, use_ema=command.use_ema, preprocessor=None)
+  parity = export_lite(model, command.output, settings=settings)
   print(f"Exported {command.model} to {command.output}: {files.size(command.output):,} bytes")
   for name, near in parity.items():
     print(f"  {name}: largest difference {near.max_difference:.2g}, cosine >= {near.cosine:.6f}")

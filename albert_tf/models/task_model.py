@@ -88,7 +88,7 @@ class TaskModel(TextModel):
   @classmethod
   def _of_checkpoint(
     cls, checkpoint: Checkpoint, max_length: int | None, options: dict[str, Any]
-  ) -> tuple[Checkpoint, dict[str, Any], dict[str, Any]]:
+  ) -> tuple[Checkpoint, dict[str, Any], dict[str, Any], str]:
     """A fine-tuned run's own task where it is of this class; else the one that the fields of `TaskSpec` make."""
     limit = checkpoint.config.max_position_embeddings
     given = {name: options.pop(name) for name in ("num_labels", *_OF_TASK) if name in options}
@@ -96,7 +96,8 @@ class TaskModel(TextModel):
       given["label_names"] = tuple(given["label_names"])
     is_fine_tuned = files.exists(os.path.join(checkpoint.directory, TASK_FILE))
     saved = TaskSpec.load(checkpoint.directory) if is_fine_tuned else None
-    if saved is not None and saved.model == f"{cls.__module__}.{cls.__name__}":
+    is_own = saved is not None and saved.model == f"{cls.__module__}.{cls.__name__}"
+    if saved is not None and is_own:
       task = dataclasses.replace(saved, **{k: v for k, v in given.items() if k != "num_labels"})
       if given.get("num_labels", task.num_labels) != task.num_labels:
         raise UserError(
@@ -117,7 +118,12 @@ class TaskModel(TextModel):
     head = {name: options.pop(name) for name in list(options) if name not in known}
     options |= {"task": task, "head_options": {**options.get("head_options", {}), **head}}
     sizes = {"max_qa_length": task.max_qa_length, "max_query_length": task.max_query_length}
-    return checkpoint, {"max_length": task.max_seq_length, **sizes}, options
+    return (
+      checkpoint,
+      {"max_length": task.max_seq_length, **sizes},
+      options,
+      "" if is_own else cls.new_variables,
+    )
 
   # ------------------------------------------------------------------ the model
 

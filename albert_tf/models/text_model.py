@@ -73,21 +73,21 @@ class TextModel(ConfigModel):
         f"max_length must not exceed the model's positions. Received: max_length={max_length}, "
         f"max_position_embeddings={config.max_position_embeddings} in {checkpoint.path}."
       )
-    checkpoint, lengths, options = cls._of_checkpoint(checkpoint, max_length, options)
+    checkpoint, lengths, options, new = cls._of_checkpoint(checkpoint, max_length, options)
     if checkpoint.tokenizer is not None and "preprocessor" not in options:
       lengths["max_length"] = min(lengths["max_length"], config.max_position_embeddings)
       options["preprocessor"] = AlbertPreprocessor(checkpoint.load_tokenizer(), kind=cls.text_kind, **lengths)
     model = cls(config, **options)
-    new = f"{cls.new_variables or '(?!)'}|/lora_[ab]$"
-    load_weights(model, checkpoint, allow_missing=new, allow_unused=ANY_HEAD)
+    load_weights(model, checkpoint, allow_missing=f"{new or '(?!)'}|/lora_[ab]$", allow_unused=ANY_HEAD)
     return model
 
   @classmethod
   def _of_checkpoint(
     cls, checkpoint: Checkpoint, max_length: int | None, options: dict[str, Any]
-  ) -> tuple[Checkpoint, dict[str, Any], dict[str, Any]]:
-    """The weights that are for this class, the preprocessor's lengths, and the arguments of the class."""
-    return checkpoint, {"max_length": max_length or checkpoint.config.max_position_embeddings}, options
+  ) -> tuple[Checkpoint, dict[str, Any], dict[str, Any], str]:
+    """The weights that are for this class, the preprocessor's lengths, the arguments of the class, and what is new."""
+    length = max_length or checkpoint.config.max_position_embeddings
+    return checkpoint, {"max_length": length}, options, cls.new_variables
 
   def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
     if holds_text(inputs):
@@ -162,7 +162,8 @@ class TextModel(ConfigModel):
     if self.preprocessor is None:
       raise UserError(
         f"{type(self).__name__} takes texts once it has a preprocessor. Received: strings, and a model without one. "
-        "Make the model with from_pretrained(…) of a checkpoint with its tokenizer, pass preprocessor=, or give ids."
+        "Make the model with from_pretrained(…) of a checkpoint with its tokenizer (or --spm_model_file), pass "
+        "preprocessor=, or give ids."
       )
 
   def export(self, filepath: str, format: str = "tf_saved_model", **settings: Any) -> None:

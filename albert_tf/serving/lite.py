@@ -41,14 +41,18 @@ class IdsModel:
     others: `probabilities` [B, C], of token_classification [B, S, C].
 
   Attributes:
-    kind: one of `configs.task.EXPORT_KINDS`.
-    model: a built model of this package.
-    task: of a fine-tuned model, else None.
+    model: a built `TextModel`.
   """
 
-  kind: str
   model: Any
-  task: TaskSpec | None = None
+
+  @property
+  def kind(self) -> str:
+    return self.model.export_kind
+
+  @property
+  def task(self) -> TaskSpec | None:
+    return getattr(self.model, "task", None)
 
   def input_specs(self, settings: LiteSettings) -> list[tf.TensorSpec]:
     """The inputs in order; a free batch is None."""
@@ -76,7 +80,7 @@ class IdsModel:
     if self.kind == "encoder":
       return {name: tf.cast(outputs[name], tf.float32) for name in ("pooled_output", "sequence_output")}
     if self.kind == "fill_mask":
-      return {"mlm_logits": outputs["mlm_logits"] if isinstance(outputs, Mapping) else outputs}
+      return {"mlm_logits": outputs}
     if self.kind == "question_answering":
       return dict(outputs)
     if self.task is not None and self.task.kind == "regression":
@@ -111,13 +115,11 @@ class Parity(NamedTuple):
   cosine: float
 
 
-def export_lite(
-  model: Any, output: str, *, kind: str, task: TaskSpec | None = None, settings: LiteSettings | None = None
-) -> dict[str, Parity]:
+def export_lite(model: Any, output: str, *, settings: LiteSettings | None = None) -> dict[str, Parity]:
   """Converts a model, compares the file with the model, and writes it.
 
   Args:
-    model, kind, task: see `IdsModel`.
+    model: see `IdsModel`.
     output: the file, which must not exist.
     settings: of the file.
 
@@ -127,7 +129,7 @@ def export_lite(
   if files.exists(output):
     raise UserError(f"The output file must not exist. Received: {output}. Choose another name, or remove it.")
   settings = settings or LiteSettings()
-  ids_model = IdsModel(kind=kind, model=model, task=task)
+  ids_model = IdsModel(model=model)
   specs = ids_model.input_specs(settings)
   content = to_tflite(ids_model, specs, weights=settings.weights)
   parity = measure_parity(ids_model, LiteRunner(content), specs)

@@ -74,10 +74,10 @@ def test_a_file_that_answers_something_else_is_not_written(
   monkeypatch.setattr(lite, "_compare", lambda expected, actual: parity)
   encoder = ids_model("encoder")
   with pytest.raises(UserError, match=r"must give the model's outputs.*Nothing was written"):
-    export_lite(encoder.model, str(tmp_path / "new/x"), kind="encoder")
+    export_lite(encoder.model, str(tmp_path / "new/x"))
   (tmp_path / "x").write_text("mine")
   with pytest.raises(UserError, match="The output file must not exist"):
-    export_lite(encoder.model, str(tmp_path / "x"), kind="encoder")
+    export_lite(encoder.model, str(tmp_path / "x"))
   with pytest.raises(UserError, match=r"max_seq_length must not exceed .*=20. Received: 21"):
-    export_lite(encoder.model, str(tmp_path / "y"), kind="encoder", settings=LiteSettings(max_seq_length=21))
+    export_lite(encoder.model, str(tmp_path / "y"), settings=LiteSettings(max_seq_length=21))
   assert [path.name for path in tmp_path.iterdir()] == ["x"]

@@ -17,7 +17,7 @@ from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.modeling import named_variables
 from albert_tf.serving.settings import ExportSettings
-from albert_tf.tokenization import AlbertTokenizer, Tokenizer
+from albert_tf.tokenization import Tokenizer
 from albert_tf.tokenization.graph import graph_tokenizer
 from albert_tf.tokenization.graph_inputs import at_least, cut
 
@@ -83,20 +83,10 @@ class ServingModule(tf.Module):
 
   Args:
     parts: of what it is made.
-
-  Raises:
-    UserError: the kind needs a SentencePiece model, and the tokenizer is another.
   """
-
-  sentencepiece_only = False  # Whether the signatures need the places of tokens in a text, which it tells.
 
   def __init__(self, parts: Parts):
     super().__init__(name="albert_serving")
-    if self.sentencepiece_only and not isinstance(parts.tokenizer, AlbertTokenizer):
-      raise UserError(
-        f"{type(self).__name__} needs a SentencePiece model, as its training does. Received: a WordPiece vocabulary. "
-        "Export the model of ids with export_lite.py."
-      )
     # A lambda hides the Keras model from what is tracked.
     self._call: Callable[..., Any] = lambda inputs: parts.model(inputs, training=False)
     self._limit = parts.limit

@@ -1,7 +1,6 @@
 """The most likely words for the blanks of a text, as signatures."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -14,6 +13,7 @@ from albert_tf.serving.signatures.base import (
   Tensors,
   graph,
 )
+from albert_tf.serving.signatures.windows import in_chunks
 from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE as SPACE_MARK
 
 # Positions whose logits are in memory at a time: 30 MB of 30,000 pieces, and the head's products stay large.
@@ -31,8 +31,6 @@ class FillMaskModule(ServingModule):
       A word is the piece without its "▁". A longer text is cut at the packing's length.
     tokens: ids and `positions` int32 [B, P] → `top_ids` int32 and `top_probabilities` float32, [B, P, K].
     mlm: the same inputs → `mlm_logits` float32 [B, P, V].
-    sop: `input_ids`, `input_mask`, `segment_ids` → `sop_log_probs` float32 [B, 2]: the two segments are in
-      order, or swapped; of a model with that head.
 
   K is `ExportSettings.top_k`.
   """
@@ -45,7 +43,6 @@ class FillMaskModule(ServingModule):
     self._head: Callable[[tf.Tensor], tf.Tensor] = lambda rows: model.masked_lm(  # [n, H] → [n, V]
       rows[tf.newaxis], None, model.encoder.embeddings.word_embeddings
     )[0]
-    self._has_sentence_order = hasattr(model, "sentence_order")
     self._top_k = top_k
     self._ordinary = np.ones(tokenizer.vocab_size, bool)
     special = [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id]
@@ -58,8 +55,7 @@ class FillMaskModule(ServingModule):
     self._words = [piece.removeprefix(SPACE_MARK) or SPACE_MARK for piece in tokenizer.pieces]
 
   def signatures(self) -> Signatures:
-    found = super().signatures() | {"mlm": graph(self.mlm, self.token_inputs())}
-    return found | ({"sop": graph(self.sop, super().token_inputs())} if self._has_sentence_order else {})
+    return super().signatures() | {"mlm": graph(self.mlm, self.token_inputs())}
 
   def token_inputs(self) -> tuple[tf.TensorSpec, ...]:
     return (*super().token_inputs(), tf.TensorSpec([None, None], tf.int32, name="positions"))
@@ -83,41 +79,24 @@ class FillMaskModule(ServingModule):
   def mlm(
     self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor
   ) -> Tensors:
-    outputs = self.run_model(input_ids, input_mask, segment_ids, masked_lm_positions=positions)
-    return {"mlm_logits": outputs["mlm_logits"] if self._has_sentence_order else outputs}
-
-  def sop(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
-    none = input_ids[:, :0]
-    outputs = self.run_model(input_ids, input_mask, segment_ids, masked_lm_positions=none)
-    return {"sop_log_probs": tf.nn.log_softmax(tf.cast(outputs["sop_logits"], tf.float32))}
+    return {"mlm_logits": self.run_model(input_ids, input_mask, segment_ids, masked_lm_positions=positions)}
 
   def tokens(
     self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor
   ) -> Tensors:
     inputs = self.checked(input_ids, input_mask, segment_ids)
     hidden = self._encode({**inputs, "read_positions": positions})["sequence_output"]  # [B, P, H]
-    size = hidden.shape[-1]
-    ids, probabilities = self._best(tf.reshape(tf.cast(hidden, tf.float32), [-1, size]))
+    rows = {"hidden": tf.reshape(tf.cast(hidden, tf.float32), [-1, hidden.shape[-1]])}
+    outputs = {
+      "top_ids": tf.TensorSpec([None, self._top_k], tf.int32),
+      "top_probabilities": tf.TensorSpec([None, self._top_k], tf.float32),
+    }
+    best = in_chunks(self._best, rows, outputs, size=_CHUNK)  # A request may ask for half a million.
     shape = tf.concat([tf.shape(positions), [self._top_k]], axis=0)
-    return {"top_ids": tf.reshape(ids, shape), "top_probabilities": tf.reshape(probabilities, shape)}
+    return {name: tf.reshape(tensor, shape) for name, tensor in best.items()}
 
-  def _best(self, hidden: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Ids and probabilities `[n, K]` of rows `[n, H]`, a chunk at a time: a request may ask for half a million."""
-    chunks = tf.maximum(1, -(-tf.shape(hidden)[0] // _CHUNK))
-
-    def array(dtype: tf.DType) -> tf.TensorArray:
-      return tf.TensorArray(dtype, size=chunks, infer_shape=False, element_shape=[None, self._top_k])
-
-    def step(i: tf.Tensor, ids: tf.TensorArray, found: tf.TensorArray) -> tuple[Any, ...]:
-      logits = self._head(hidden[i * _CHUNK : (i + 1) * _CHUNK])
-      probabilities = tf.where(self._ordinary, tf.nn.softmax(logits), -1.0)  # [n, V]
-      top = tf.math.top_k(probabilities, k=self._top_k)
-      return i + 1, ids.write(i, top.indices), found.write(i, top.values)
-
-    _, ids, probabilities = tf.while_loop(
-      lambda i, *_: i < chunks,
-      step,
-      (tf.constant(0), array(tf.int32), array(tf.float32)),
-      parallel_iterations=1,
-    )
-    return ids.concat(), probabilities.concat()
+  def _best(self, rows: Tensors) -> Tensors:
+    """Ids and probabilities `[n, K]` of rows `[n, H]`."""
+    probabilities = tf.where(self._ordinary, tf.nn.softmax(self._head(rows["hidden"])), -1.0)  # [n, V]
+    top = tf.math.top_k(probabilities, k=self._top_k)
+    return {"top_ids": top.indices, "top_probabilities": top.values}

@@ -19,8 +19,6 @@ class MultipleChoiceModule(ServingModule):
     tokens: `input_ids`, `input_mask`, `segment_ids` [B, C, S] → the same without `answer`.
   """
 
-  sentencepiece_only = True
-
   def __init__(self, parts: Parts):
     super().__init__(parts)
     assert parts.task is not None

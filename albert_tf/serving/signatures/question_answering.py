@@ -34,8 +34,6 @@ class QuestionAnsweringModule(ServingModule):
   N is `ExportSettings.n_best`.
   """
 
-  sentencepiece_only = True
-
   def __init__(self, parts: Parts):
     super().__init__(parts)
     assert parts.task is not None

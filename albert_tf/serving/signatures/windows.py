@@ -10,8 +10,6 @@ import tensorflow as tf
 
 from albert_tf.serving.signatures.base import Tensors
 
-_WINDOWS_AT_ONCE = 32
-
 
 class Windows(NamedTuple):
   """W windows of B texts, in order.
@@ -70,17 +68,22 @@ def cut_pieces(ids: tf.RaggedTensor, row: tf.Tensor, begin: tf.Tensor, length: t
 
 
 def in_chunks(
-  function: Callable[[Tensors], Tensors], batch: Tensors, outputs: dict[str, tf.TensorSpec]
+  function: Callable[[Tensors], Tensors],
+  batch: Tensors,
+  outputs: dict[str, tf.TensorSpec],
+  *,
+  size: int = 32,
 ) -> Tensors:
-  """Runs a function on windows in chunks, one after the other, so that memory is bounded.
+  """Runs a function on rows in chunks of `size` at most, one after the other, so that memory is bounded.
 
   Args:
     function: of tensors [rows, S] to tensors [rows, …].
     batch: [W, S] each.
     outputs: what the function returns.
+    size: rows of a chunk.
   """
-  total = tf.shape(batch["input_ids"])[0]
-  chunks = tf.maximum((total + _WINDOWS_AT_ONCE - 1) // _WINDOWS_AT_ONCE, 1)
+  total = tf.shape(next(iter(batch.values())))[0]
+  chunks = tf.maximum((total + size - 1) // size, 1)
   rows = (total + chunks - 1) // chunks
   stacked = {}
   for name, tensor in batch.items():

@@ -10,6 +10,7 @@ from albert_tf.tokenization import unicode_tables
 from albert_tf.tokenization.graph import GraphPacker
 from albert_tf.tokenization.graph_inputs import at_least
 
+
 class LocatedWords(NamedTuple):
   """The words of texts, split at white space.
 

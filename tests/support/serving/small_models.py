@@ -2,10 +2,10 @@
 
 import tensorflow as tf
 
-from albert_tf import AlbertEncoder
+from albert_tf import AlbertEncoder, AlbertMaskedLM
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
-from albert_tf.modeling import AlbertForPreTraining, named_variables
+from albert_tf.modeling import named_variables
 from albert_tf.models.tasks import make_model
 from albert_tf.serving.lite import IdsModel
 
@@ -38,11 +38,10 @@ TASKS = {
 def ids_model(which: str, config: AlbertConfig = CONFIG, *, stddev: float = 0.3) -> IdsModel:
   """The model of a key of `TASKS` with random weights, biases too: a swapped one is visible."""
   task = TASKS[which]
-  kind = task.export_kind if task else which
   if task is None:
-    model = (AlbertEncoder if kind == "encoder" else AlbertForPreTraining)(config)
+    model = (AlbertEncoder if which == "encoder" else AlbertMaskedLM)(config)
   else:
     model = make_model(task, config)
   for number, variable in enumerate(named_variables(model).values()):
     variable.assign(tf.random.stateless_normal(variable.shape, seed=[number, 7], stddev=stddev))
-  return IdsModel(kind=kind, model=model, task=task)
+  return IdsModel(model=model)
