@@ -15,21 +15,20 @@ class LossSums(NamedTuple):
   weight: tf.Tensor  # The number of those that count.
 
 
-def masked_lm_sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> LossSums:
-  r"""$\sum w \cdot (-\log \mathrm{softmax}(\text{logits})[\text{label}])$ and its company.
+def cross_entropy_sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor | None = None) -> LossSums:
+  r"""$\sum w \cdot (-\log \mathrm{softmax}(\text{logits})[\text{label}])$, right answers and weights.
 
   Args:
-    logits: float32 `[B, P, V]`.
-    labels: int32 `[B, P]`.
-    weights: float32 `[B, P]`, 0 for padding.
+    logits: `[…, C]`: of masked pieces `[B, P, V]`; of sentences `[B, 2]`.
+    labels: int32 `[…]`; of sentences 0 = in order, 1 = swapped, or from another document (NSP).
+    weights: float32 `[…]`, 0 for padding; default ones.
 
   Reference: ALBERT section 3.1; the division by the global weight is the caller's.
   """
   # Rows as they come from the product: TPUs would copy `[B, P, V]`.
-  losses, correct = _cross_entropy(
-    tf.reshape(tf.cast(logits, tf.float32), [-1, logits.shape[-1]]), tf.reshape(labels, [-1])
-  )
-  weights = tf.reshape(tf.cast(weights, tf.float32), [-1])
+  logits = tf.reshape(tf.cast(logits, tf.float32), [-1, logits.shape[-1]])
+  losses, correct = _cross_entropy(logits, tf.reshape(labels, [-1]))
+  weights = tf.ones_like(losses) if weights is None else tf.reshape(tf.cast(weights, tf.float32), [-1])
   return LossSums(
     loss=tf.reduce_sum(weights * losses),
     correct=tf.reduce_sum(weights * correct),
@@ -60,28 +59,6 @@ def _cross_entropy(
 
   losses, correct = log_sum - label_logit, tf.cast(tf.equal(label_logit, largest), tf.float32)
   return (losses[:, 0], correct[:, 0]), gradient
-
-
-def sentence_order_sums(
-  logits: tf.Tensor, labels: tf.Tensor, example_weights: tf.Tensor | None = None
-) -> LossSums:
-  """Cross-entropy sum of the sentence labels: 0 = in order, 1 = swapped, or from another document (NSP).
-
-  Args:
-    logits: float32 `[B, 2]`.
-    labels: int32 `[B]`.
-    example_weights: float32 `[B]`, 0 for an example that only fills a batch; default ones.
-
-  Reference: ALBERT section 3.1, "Inter-sentence coherence loss".
-  """
-  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=tf.cast(logits, tf.float32))
-  weights = tf.ones_like(losses) if example_weights is None else tf.cast(example_weights, tf.float32)
-  correct = tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=labels.dtype), labels), tf.float32)
-  return LossSums(
-    loss=tf.reduce_sum(weights * losses),
-    correct=tf.reduce_sum(weights * correct),
-    weight=tf.reduce_sum(weights),
-  )
 
 
 def mean_metrics(

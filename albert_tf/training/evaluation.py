@@ -13,9 +13,8 @@ from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.modeling.layer_similarity import layer_similarity
 from albert_tf.modeling.losses import (
   LossSums,
-  masked_lm_sums,
+  cross_entropy_sums,
   mean_metrics,
-  sentence_order_sums,
 )
 from albert_tf.pipelines.batches import EXAMPLE_WEIGHTS, evaluation_batches
 from albert_tf.pipelines.checks import check_records
@@ -146,10 +145,10 @@ class Evaluator:
   def _replica_sums(self, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
     outputs = self._model(batch, training=False)
     weights = batch[EXAMPLE_WEIGHTS]
-    masked_lm = masked_lm_sums(
+    masked_lm = cross_entropy_sums(
       outputs["mlm_logits"], batch["masked_lm_ids"], batch["masked_lm_weights"] * weights[:, tf.newaxis]
     )
-    sentence = sentence_order_sums(outputs["sop_logits"], batch["sentence_order_labels"], weights)
+    sentence = cross_entropy_sums(outputs["sop_logits"], batch["sentence_order_labels"], weights)
     sums = tf.stack([*masked_lm, *sentence])
     return tf.concat([sums, self._layer_sums(batch)], axis=0) if self._num_layers else sums
 

@@ -8,9 +8,8 @@ import tensorflow as tf
 from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.modeling.losses import (
   LossSums,
-  masked_lm_sums,
+  cross_entropy_sums,
   mean_metrics,
-  sentence_order_sums,
 )
 from albert_tf.modeling.micro_batches import sum_over_micro_batches
 from albert_tf.modeling.pretraining import trained_variables
@@ -167,11 +166,11 @@ class TrainStep:
   ) -> tuple[list[tf.Tensor], tf.Tensor]:
     with tf.GradientTape() as tape:
       outputs = self._model(batch, training=True, seed=seed)
-      mlm = masked_lm_sums(outputs["mlm_logits"], batch["masked_lm_ids"], batch["masked_lm_weights"])
+      mlm = cross_entropy_sums(outputs["mlm_logits"], batch["masked_lm_ids"], batch["masked_lm_weights"])
       loss = mlm.loss / (weight + WEIGHT_EPSILON)
       sop = LossSums(*[tf.zeros([])] * 3)
       if self._config.sentence_task:
-        sop = sentence_order_sums(outputs["sop_logits"], batch["sentence_order_labels"])
+        sop = cross_entropy_sums(outputs["sop_logits"], batch["sentence_order_labels"])
         loss += sop.loss / self._config.global_batch_size
     gradients = tape.gradient(loss, list(self._variables.values()))
     dense = [tf.convert_to_tensor(gradient) for gradient in gradients]  # Clipping needs the true norm.

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints import load_weights, read_checkpoint
 from albert_tf.modeling import AlbertForPreTraining, named_variables
-from albert_tf.modeling.losses import masked_lm_sums, sentence_order_sums
+from albert_tf.modeling.losses import cross_entropy_sums
 
 TOLERANCE = 1e-5
 ORIGINAL_EPSILON = 1e-5  # The original divides the masked-LM sum by the sum of weights plus this.
@@ -41,10 +41,10 @@ class Case:
     return model
 
   def losses(self, outputs):
-    mlm = masked_lm_sums(
+    mlm = cross_entropy_sums(
       outputs["mlm_logits"], self.inputs["masked_lm_ids"], self.inputs["masked_lm_weights"]
     )
-    sop = sentence_order_sums(outputs["sop_logits"], self.inputs["next_sentence_labels"][:, 0])
+    sop = cross_entropy_sums(outputs["sop_logits"], self.inputs["next_sentence_labels"][:, 0])
     return mlm.loss / (mlm.weight + ORIGINAL_EPSILON), sop.loss / sop.weight
 
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.modeling.layers import gelu
-from albert_tf.modeling.losses import masked_lm_sums
+from albert_tf.modeling.losses import cross_entropy_sums
 
 V = 11
 
@@ -40,7 +40,7 @@ def test_masked_lm_sums_are_those_of_tensorflow(predictions):
   logits, labels, weights = predictions
   with tf.GradientTape(persistent=True) as tape:
     tape.watch(logits)
-    got = masked_lm_sums(logits, labels, weights)
+    got = cross_entropy_sums(logits, labels, weights)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
     want = tf.reduce_sum(weights * losses)
   np.testing.assert_allclose(got.loss, want, rtol=1e-6)
@@ -54,4 +54,4 @@ def test_masked_lm_sums_are_those_of_tensorflow(predictions):
 def test_a_label_outside_of_the_vocabulary_is_not_passed_over(predictions, label):
   logits, labels, weights = predictions
   labels = tf.tensor_scatter_nd_update(labels, [[1, 2]], [label])
-  assert np.isnan(masked_lm_sums(logits, labels, weights).loss)
+  assert np.isnan(cross_entropy_sums(logits, labels, weights).loss)
