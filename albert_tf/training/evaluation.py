@@ -157,9 +157,7 @@ class Evaluator:
     outputs = self._model.encoder({name: batch[name] for name in ("input_ids", "input_mask", "segment_ids")})
     x = tf.stack([outputs["encoder_input"], *outputs["all_encoder_layers"]])  # [1 + L, B, S, H]
     mask = tf.cast(batch["input_mask"], tf.float32) * batch[EXAMPLE_WEIGHTS][:, tf.newaxis]
-    count = tf.reduce_sum(mask)
-    similarity = layer_similarity(x[:-1], x[1:], mask)
-    return tf.concat([similarity.l2 * count, similarity.degrees * count, [count]], axis=0)
+    return tf.concat([*layer_similarity(x[:-1], x[1:], mask), [tf.reduce_sum(mask)]], axis=0)
 
 
 def _batches(
