@@ -48,32 +48,6 @@ def named_variables(model: Any) -> dict[str, tf.Variable]:
   return names
 
 
-def trainable_flags(model: Any) -> dict[str, bool]:
-  """Which parts of a model are trained: path → flag, "" of the whole, of the parts whose flag is not the one above."""
-  found = {"": bool(model.trainable)}
-
-  def walk(layer: Any, prefix: str) -> None:
-    for part in layer._flatten_layers(include_self=False, recursive=False):
-      if bool(part.trainable) != bool(layer.trainable):
-        found[prefix + part.name] = bool(part.trainable)
-      walk(part, f"{prefix}{part.name}/")
-
-  walk(model, "")
-  return found
-
-
-def set_trainable_flags(model: Any, flags: Mapping[str, bool]) -> None:
-  """The inverse of `trainable_flags`, for a model with the same parts."""
-
-  def walk(layer: Any, prefix: str) -> None:
-    for part in layer._flatten_layers(include_self=False, recursive=False):
-      part.trainable = flags.get(prefix + part.name, bool(layer.trainable))
-      walk(part, f"{prefix}{part.name}/")
-
-  model.trainable = flags[""]
-  walk(model, "")
-
-
 def initialize_variables(
   variables: Mapping[str, tf.Variable], *, seed: int, initializer_range: float
 ) -> None:

@@ -15,12 +15,7 @@ from albert_tf.compat import keras, raw_variable
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.modeling.layers import ConfigModel
-from albert_tf.modeling.variables import (
-  merged_values,
-  named_variables,
-  set_trainable_flags,
-  trainable_flags,
-)
+from albert_tf.modeling.variables import merged_values, named_variables
 from albert_tf.models.preprocessor import AlbertPreprocessor
 from albert_tf.tokenization.graph_inputs import holds_text
 
@@ -233,7 +228,8 @@ class TextModel(ConfigModel):
 
   def get_config(self) -> dict[str, Any]:
     preprocessor = self.preprocessor and keras.saving.serialize_keras_object(self.preprocessor)
-    own = {"file_version": FILE_VERSION, "trained": trainable_flags(self), "preprocessor": preprocessor}
+    trained = [bool(layer.trainable) for layer in self._flatten_layers()]  # Whole before parts.
+    own = {"file_version": FILE_VERSION, "trained": trained, "preprocessor": preprocessor}
     return {**super().get_config(), **own}
 
   @classmethod
@@ -251,7 +247,8 @@ class TextModel(ConfigModel):
       )
     flags = config.pop("trained")
     model = super().from_config(config)
-    set_trainable_flags(model, flags)
+    for layer, is_trained in zip(model._flatten_layers(), flags, strict=True):
+      layer.trainable = is_trained
     return model
 
 
