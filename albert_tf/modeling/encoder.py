@@ -1,8 +1,8 @@
 """The ALBERT encoder: embeddings, the E→H mapping, layers that share parameters, the pooler."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
@@ -11,28 +11,16 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.modeling.dot_product_attention import attention_bias
 from albert_tf.modeling.layers import ConfigModel, Dense, resolve_seed, split_seed
-from albert_tf.modeling.rematerialization import rematerialize, rematerialize_repeated
+from albert_tf.modeling.rematerialization import Step, rematerialize
 from albert_tf.modeling.sublayers import AlbertEmbeddings, AttentionSublayer, FeedForwardSublayer
-from albert_tf.modeling.text_inputs import TEXT_INPUTS, integers, refuse_unknown, text_inputs
+from albert_tf.modeling.text_inputs import SYNONYMS, TEXT_INPUTS, integers, text_inputs
 
 LAYER_LOOPS = ("unrolled", "while")
 _GROUP = "transformer/group_{}/inner_group_{}"  # Of the variables' names.
 
 
-class _Block(NamedTuple):
-  """One application of a transformer block: which parameters it uses."""
-
-  attention: AttentionSublayer
-  feed_forward: FeedForwardSublayer
-
-  def apply(
-    self, x: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor | None, positions: tf.Tensor | None = None
-  ) -> tf.Tensor:
-    """`[B, S, H]` → `[B, S, H]`, or `[B, Q, H]` of `positions` `[B, Q]` alone."""
-    attention_seed, ffn_seed = split_seed(seed, 2)
-    queries = None if positions is None else tf.gather(x, positions, batch_dims=1)
-    a = self.attention(x, bias, seed=attention_seed, queries=queries)
-    return self.feed_forward(a, seed=ffn_seed)
+def _without_index(block: Callable[[tf.Tensor], tf.Tensor]) -> Step:
+  return lambda x, i: block(x)
 
 
 class Encoder(ConfigModel):
@@ -129,36 +117,44 @@ class Encoder(ConfigModel):
     """Whether all layers share all parameters."""
     return len(self.attention_sublayers) == len(self.ffn_sublayers) == 1
 
-  def _blocks(self) -> list[_Block]:
-    return [
-      _Block(self.attention_sublayers[_GROUP.format(*a)], self.ffn_sublayers[_GROUP.format(*f)])
-      for a, f in self._owners
-    ]
+  def _block(
+    self,
+    number: int,
+    bias: tf.Tensor,
+    seed: tf.Tensor | None,
+    x: tf.Tensor,
+    positions: tf.Tensor | None = None,
+  ) -> tf.Tensor:
+    """One transformer block: `[B, S, H]` → `[B, S, H]`, or `[B, Q, H]` of `positions` `[B, Q]` alone."""
+    attention, ffn = (_GROUP.format(*owner) for owner in self._owners[number])
+    attention_seed, ffn_seed = split_seed(seed, 2)
+    queries = None if positions is None else tf.gather(x, positions, batch_dims=1)
+    x = self.attention_sublayers[attention](x, bias, seed=attention_seed, queries=queries)
+    return self.ffn_sublayers[ffn](x, seed=ffn_seed)
 
   def _run(
     self, x: tf.Tensor, bias: tf.Tensor, seeds: list[tf.Tensor | None], *, training: bool
   ) -> list[tf.Tensor]:
     """What the first `len(seeds)` blocks put out; of a loop over one shared block the last one's alone."""
-    blocks, count = self._blocks(), len(seeds)
-    remat = self.remat and training
+    count, remat = len(seeds), self.remat and training
     if not count or not self._one_block or (self.layer_loop == "unrolled" and not remat):
       outputs = []
-      for block, seed in zip(blocks, seeds, strict=False):
-        run = partial(block.apply, bias=bias, seed=seed)
-        x = rematerialize(run, x) if remat else run(x)
+      for number, seed in enumerate(seeds):
+        block = partial(self._block, number, bias, seed)
+        x = rematerialize(_without_index(block), x) if remat else block(x)
         outputs.append(x)
       return outputs
 
     stacked = None if seeds[0] is None else tf.stack(seeds)
 
     def step(x: tf.Tensor, i: tf.Tensor | int) -> tf.Tensor:
-      return blocks[0].apply(x, bias, None if stacked is None else stacked[i])
+      return self._block(0, bias, None if stacked is None else stacked[i], x)
 
     if remat:
       # All but the last: its gradient comes first, so keeping it costs one block's memory and saves one block's time.
       last = count - 1
       if last:
-        x = rematerialize_repeated(step, x, last, loop=self.layer_loop == "while")
+        x = rematerialize(step, x, last, loop=self.layer_loop == "while")
       return [step(x, last)]
     _, x = tf.while_loop(
       lambda i, _: i < count,
@@ -171,8 +167,9 @@ class Encoder(ConfigModel):
   def call(
     self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
   ) -> dict[str, Any]:
-    refuse_unknown(inputs, "read_positions")
     text = text_inputs(inputs)
+    if unknown := set(inputs) - {*TEXT_INPUTS, *SYNONYMS, "read_positions"}:
+      raise UserError(f"The encoder does not take {', '.join(sorted(unknown))}. Drop or rename it.")
     input_ids, input_mask, segment_ids = (text.get(name) for name in TEXT_INPUTS)
     input_mask = tf.ones_like(input_ids) if input_mask is None else input_mask
     segment_ids = tf.zeros_like(input_ids) if segment_ids is None else segment_ids
@@ -185,8 +182,7 @@ class Encoder(ConfigModel):
     bias = attention_bias(input_mask)
     outputs: dict[str, Any] = {"embedding_output": embedding_output, "encoder_input": x}
     read = inputs.get("read_positions")
-    blocks = self._blocks()
-    seeds = split_seed(layers_seed, len(blocks))
+    seeds = split_seed(layers_seed, len(self._owners))
     if read is None:
       layers = self._run(x, bias, seeds, training=bool(training))
       x = [x, *layers][-1]
@@ -196,7 +192,7 @@ class Encoder(ConfigModel):
     # The last block at the positions that are read alone; it keeps little, so computing it again would not pay.
     x = [x, *self._run(x, bias, seeds[:-1], training=bool(training))][-1]
     positions = tf.pad(integers(read), [[0, 0], [1, 0]])  # [CLS], position 0, is always read: by the pooler.
-    x = blocks[-1].apply(x, bias, seeds[-1], positions)  # [B, 1 + Q, H]
+    x = self._block(-1, bias, seeds[-1], x, positions)  # [B, 1 + Q, H]
     return {**outputs, "sequence_output": x[:, 1:], "pooled_output": self.pooler(x[:, 0])}
 
   def checkpoint_items(self) -> dict[str, Any]:

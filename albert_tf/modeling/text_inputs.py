@@ -7,7 +7,7 @@ import tensorflow as tf
 from albert_tf.errors import UserError
 
 TEXT_INPUTS = ("input_ids", "input_mask", "segment_ids")
-_SYNONYMS = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
+SYNONYMS = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 
 
 def integers(x: tf.Tensor) -> tf.Tensor:
@@ -32,19 +32,9 @@ def text_inputs(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
       'Write {"input_ids": ids}, with the mask of padded rows; an AlbertTokenizer makes all three of texts.'
     )
   found = {}
-  for name, ours in (*zip(TEXT_INPUTS, TEXT_INPUTS, strict=True), *_SYNONYMS.items()):
+  for name, ours in (*zip(TEXT_INPUTS, TEXT_INPUTS, strict=True), *SYNONYMS.items()):
     if name in inputs:
       if ours in found:
         raise UserError(f"An input is given once. Received: {ours} and {name}, which are the same. Drop one.")
       found[ours] = integers(inputs[name])
   return found
-
-
-def refuse_unknown(inputs: Mapping[str, tf.Tensor], *more: str) -> None:
-  """Raises a `UserError` for inputs beyond the text's own and `more`: the encoder would pass them over."""
-  known = (*TEXT_INPUTS, *_SYNONYMS, *more)
-  unknown = sorted(set(inputs) - set(known))
-  if unknown:
-    raise UserError(
-      f"The encoder takes {', '.join(known)}. Received: {', '.join(unknown)}. Drop or rename it."
-    )

@@ -166,7 +166,7 @@ def test_layer_norm_sees_the_type_of_its_input(monkeypatch, dtype):
   """Keras would cast it to the layer's float32 first: right, but in two passes."""
   seen = []
   monkeypatch.setattr(layers, "moments", lambda x: (seen.append(x.dtype.name), moments(x))[1])
-  layer = layers.LayerNorm()
+  layer = layers.LayerNorm(16)
   x = tf.cast(tf.random.stateless_normal([3, 16], [1, 2], mean=1.0), dtype)
   y = layer(x)
   assert seen == [dtype]

@@ -8,7 +8,7 @@ import tensorflow as tf
 from albert_tf import AlbertEncoder
 from albert_tf.configs import AlbertConfig
 from albert_tf.modeling import initialize_variables, named_variables
-from albert_tf.modeling.rematerialization import rematerialize, rematerialize_repeated
+from albert_tf.modeling.rematerialization import rematerialize
 
 CONFIG = AlbertConfig.from_name(
   "tiny", vocab_size=90, num_hidden_layers=4, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1
@@ -73,7 +73,7 @@ def test_only_the_inputs_of_steps_are_kept(loop):
 
   @tf.function
   def forward(x):
-    return rematerialize_repeated(step, x, count, loop=loop)
+    return rematerialize(step, x, count, loop=loop)
 
   with tf.GradientTape() as tape:
     y = forward(tf.ones([3, 8]))
@@ -94,11 +94,9 @@ def test_a_gradient_without_variables():
   x = tf.constant([[0.3, -0.2]])
   with tf.GradientTape(persistent=True) as tape:
     tape.watch(x)
-    once = rematerialize(tf.nn.tanh, x)
-    also_once = rematerialize_repeated(lambda x, i: tf.nn.tanh(x), x, 1)
-    thrice = rematerialize_repeated(lambda x, i: tf.nn.tanh(x), x, 3)
-  for y in (once, also_once):
-    np.testing.assert_allclose(tape.gradient(y, x), 1 - np.tanh(x) ** 2, rtol=1e-6)
+    once = rematerialize(lambda x, i: tf.nn.tanh(x), x)
+    thrice = rematerialize(lambda x, i: tf.nn.tanh(x), x, 3)
+  np.testing.assert_allclose(tape.gradient(once, x), 1 - np.tanh(x) ** 2, rtol=1e-6)
   a, b = np.tanh(x), np.tanh(np.tanh(x))
   expected = (1 - np.tanh(b) ** 2) * (1 - b**2) * (1 - a**2)
   np.testing.assert_allclose(tape.gradient(thrice, x), expected, rtol=1e-5)
