@@ -12,10 +12,10 @@ import subprocess
 import sys
 from typing import NamedTuple
 
-from albert_tf import files, tpu_host
+from albert_tf import tpu_host
 from albert_tf.errors import UserError
 
-_PLAIN, _WITH_TPU = ("tensorflow", "tensorflow-cpu"), "tensorflow-tpu"
+_WITH_TPU = "tensorflow-tpu"
 _INSTALL = "make install STACK=tpu, then use .venv-tpu/bin/python"
 # Of Keras' own example for TPUs with tensorflow-tpu.
 _TF_XLA_FLAGS = (
@@ -25,7 +25,8 @@ _TF_XLA_FLAGS = (
 _IMPORT = """
 import tensorflow as tf
 from tensorflow.python.framework import kernels
-print("answer:", tf.__version__, bool(kernels.get_registered_kernels_for_op("TPUExecute").kernel))
+tpu = bool(kernels.get_registered_kernels_for_op("TPUExecute").kernel)
+print(f"{tf.__version__}, {'with' if tpu else 'without'} kernels for TPUs")
 """
 _START_TPU = """
 import tensorflow as tf
@@ -38,12 +39,12 @@ from albert_tf import files
 name = os.path.join(sys.argv[1], f".doctor-{uuid.uuid4().hex[:8]}")
 try:
   files.makedirs(sys.argv[1])
-  with files.atomic_writer(name) as stream:
-    stream.write(b"albert_tf doctor")
+  files.write_text(name, "albert_tf doctor")
   assert files.read_bytes(name) == b"albert_tf doctor"
   files.remove(name)
 except (OSError, ValueError) as error:
   sys.exit(str(error))
+print("written, read back, removed")
 """
 
 
@@ -62,8 +63,8 @@ def _version(package: str) -> str:
   return ""
 
 
-def _in_child(code: str, *arguments: str, **environment: str) -> tuple[str, str]:
-  """The last line that a Python child prints, and why it failed (empty if it did not)."""
+def _in_child(name: str, code: str, *arguments: str, advice: str, **environment: str) -> Check:
+  """The last line that a Python child prints, or why it failed."""
   child = subprocess.run(
     [sys.executable, "-c", code, *arguments],
     capture_output=True,
@@ -71,30 +72,23 @@ def _in_child(code: str, *arguments: str, **environment: str) -> tuple[str, str]
     errors="replace",
     env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **environment},
   )
-  told = (child.stderr.strip().splitlines() or [""])[-1]
-  reason = f"ended with status {child.returncode}: {told[:240]}" if child.returncode else ""
-  return (child.stdout.strip().splitlines() or [""])[-1], reason
+  last = ((child.stderr if child.returncode else child.stdout).strip().splitlines() or [""])[-1]
+  if child.returncode:
+    return Check(name, f"ended with status {child.returncode}: {last[:240]}", advice)
+  return Check(name, last)
 
 
 def _packages(tpu: str) -> Iterator[Check]:
-  plain = [name for name in _PLAIN if _version(name)]
-  wheels = [*plain, *([_WITH_TPU] if _version(_WITH_TPU) else [])]
-  advice = ""
-  if not wheels:
-    advice = "make install (STACK=tpu on a TPU VM)"
-  elif plain and _WITH_TPU in wheels:
+  wheels = [name for name in ("tensorflow", "tensorflow-cpu", _WITH_TPU) if _version(name)]
+  advice = "" if wheels else "make install (STACK=tpu on a TPU VM)"
+  if len(wheels) > 1 and _WITH_TPU in wheels:
     advice = f"both unpack into one folder: rm -rf {sys.prefix}, then {_INSTALL}"
-  found = ", ".join(f"{name} {_version(name)}" for name in wheels)
-  yield Check("TensorFlow wheel", found or "none", advice)
-  answer, reason = _in_child(_IMPORT, TPU_LOAD_LIBRARY="0")
-  if reason:
-    yield Check("TensorFlow starts", reason, "make the environment anew (make clean-env install)")
-    return
-  _, version, kernels = answer.split()
-  found = f"{version}, {'with' if kernels == 'True' else 'without'} kernels for TPUs"
-  yield Check(
-    "TensorFlow starts", found, f"--tpu needs them: {_INSTALL}" if tpu and kernels != "True" else ""
-  )
+  yield Check("TensorFlow wheel", ", ".join(f"{name} {_version(name)}" for name in wheels) or "none", advice)
+  advice = "make the environment anew (make clean-env install)"
+  starts = _in_child("TensorFlow starts", _IMPORT, advice=advice, TPU_LOAD_LIBRARY="0")
+  if tpu and "without kernels" in starts.found:
+    starts = starts._replace(advice=f"--tpu needs them: {_INSTALL}")
+  yield starts
 
 
 def _own_tpu() -> Iterator[Check]:
@@ -105,38 +99,31 @@ def _own_tpu() -> Iterator[Check]:
     yield Check("TPU chips", "not to be had", str(error))
   if _version(_WITH_TPU) and _version("libtpu"):
     # Set before Python starts; without them tensorflow-tpu does not take this machine's chips.
+    library = metadata.distribution("libtpu").locate_file("libtpu/libtpu.so")
     wanted = {
       "PJRT_DEVICE": "TPU",
       "NEXT_PLUGGABLE_DEVICE_USE_C_API": "true",
-      "TF_PLUGGABLE_DEVICE_LIBRARY_PATH": str(
-        metadata.distribution("libtpu").locate_file("libtpu/libtpu.so")
-      ),
+      "TF_PLUGGABLE_DEVICE_LIBRARY_PATH": str(library),
       "TF_XLA_FLAGS": _TF_XLA_FLAGS,
     }
     lines = [f"export {name}={value!r}" for name, value in wanted.items() if os.environ.get(name) != value]
     yield Check("environment", "to be set" if lines else "as tensorflow-tpu needs it", "\n".join(lines))
   if tpu_host.chips():
-    cores, reason = _in_child(_START_TPU)
-    yield Check("TPU starts", cores or reason, "see docs/tpu.md" if reason else "")
+    yield _in_child("TPU starts", _START_TPU, advice="see docs/tpu.md")
 
 
-def check_directory(path: str) -> Iterator[Check]:
+def check_directory(path: str) -> Check:
   """Whether a run directory can be written."""
-  if path:
-    _, reason = _in_child(_TRY_DIRECTORY, path, TPU_LOAD_LIBRARY="0")
-    advice = "choose a directory you may write to"
-    if files.is_remote(path):
-      advice = (
-        "take gs://, create the bucket, and give the account of this machine the role Storage Object Admin on it; on "
-        "your own computer: gcloud auth application-default login"
-      )
-    yield Check("output_dir", f"{path}: {reason or 'written, read back, removed'}", advice if reason else "")
+  advice = "choose a directory you may write to; of a bucket that this account may write to, as gs://BUCKET/…"
+  check = _in_child("output_dir", _TRY_DIRECTORY, path, advice=advice, TPU_LOAD_LIBRARY="0")
+  return check._replace(found=f"{path}: {check.found}")
 
 
 def report(*, tpu: str, output_dir: str) -> int:
   """Prints a line a check, and what to do below those that do not fit; returns the exit status, 0 if all fit."""
   failed = 0
-  for checks in (_packages(tpu), _own_tpu() if tpu == "local" else (), check_directory(output_dir)):
+  directory = [check_directory(output_dir)] if output_dir else []
+  for checks in (_packages(tpu), _own_tpu() if tpu == "local" else (), directory):
     for check in checks:
       failed += bool(check.advice)
       print(f"{'NO' if check.advice else 'ok'}  {check.name}: {check.found}", flush=True)

@@ -8,7 +8,7 @@ A leaf: every package may import it. TensorFlow is imported only when a remote p
 workers on local files never load it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 import contextlib
 import errno
 import glob as glob_lib
@@ -18,8 +18,9 @@ import os
 import posixpath
 import re
 import shutil
+import stat
 import tempfile
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 import uuid
 
 from albert_tf.errors import UserError
@@ -27,11 +28,12 @@ from albert_tf.errors import UserError
 _REMOTE = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*://)([^/]*)(.*)$", re.DOTALL)
 _UNFINISHED = re.compile(r"\.tmp-[0-9a-f]{8}$")
 _TRANSFERS = 4  # Of one file until its size is right; TensorFlow's client repeats single requests by itself.
-_NO_BUCKET = "there is no such bucket (HTTP 404). Make it, or check its name"
+# What to do, by HTTP status.
 _REFUSALS = {
   "401": "the credentials are missing or have expired (HTTP 401). Run `gcloud auth application-default login` or fix "
   "the machine's service account",
   "403": "this account has no permission (HTTP 403). Grant it roles/storage.objectAdmin on the bucket",
+  "404": "there is no such bucket (HTTP 404). Make it, or check its name",
 }
 
 
@@ -48,55 +50,49 @@ def _gfile() -> Any:
   return tf.io.gfile
 
 
-def _as_os_error(error: Any, path: str) -> OSError:
-  """A `tf.errors.OpError` about a file as the `OSError` that says what happened."""
-  import tensorflow as tf
-
-  reason = (error.message.strip().splitlines() or [type(error).__name__])[0]
-  status = re.search(r"HTTP response code (\d+)", error.message)
-  if status and status[1] in _REFUSALS:
-    return StoreError(errno.EACCES, _REFUSALS[status[1]], path)
-  if error.error_code == tf.errors.UNIMPLEMENTED:
-    scheme = path.partition("://")[0]
-    words = f"TensorFlow has no file system for {scheme}:// ({reason}). Take gs://, or mount it as a folder"
-    return StoreError(errno.ENOSYS, words, path)
-  if error.error_code in (tf.errors.UNAVAILABLE, tf.errors.ABORTED, tf.errors.DEADLINE_EXCEEDED):
-    words = f"the store did not answer, nor when asked again ({reason}). Wait until it does"
-    return StoreError(errno.EIO, words, path)
-  numbers = {
-    tf.errors.NOT_FOUND: errno.ENOENT,
-    tf.errors.ALREADY_EXISTS: errno.EEXIST,
-    tf.errors.PERMISSION_DENIED: errno.EACCES,
-    tf.errors.UNAUTHENTICATED: errno.EACCES,
-    tf.errors.RESOURCE_EXHAUSTED: errno.ENOSPC,
-  }
-  return OSError(numbers.get(error.error_code, errno.EIO), reason, path)
-
-
 @contextlib.contextmanager
-def _os_errors(path: str) -> Iterator[None]:
-  """What TensorFlow says of `path` becomes an `OSError`."""
+def _os_errors(path: str, *, whole_bucket: bool = False) -> Iterator[None]:
+  """What TensorFlow says of `path` becomes an `OSError`; with `whole_bucket` what is missing is the bucket."""
   import tensorflow as tf
 
   try:
     yield
   except tf.errors.OpError as error:
-    raise _as_os_error(error, path) from error
+    reason = (error.message.strip().splitlines() or [type(error).__name__])[0]
+    status = re.search(r"HTTP response code (\d+)", error.message)
+    words = _REFUSALS.get(status[1], "") if status else ""
+    if isinstance(error, tf.errors.NotFoundError) and not (words and whole_bucket):
+      raise FileNotFoundError(errno.ENOENT, reason, path) from error
+    if isinstance(error, tf.errors.UnimplementedError):
+      scheme = path.partition("://")[0]
+      words = f"TensorFlow has no file system for {scheme}:// ({reason}). Take gs://, or mount it as a folder"
+    if isinstance(
+      error, (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
+    ):
+      words = f"the store did not answer, nor when asked again ({reason}). Wait until it does"
+    raise (StoreError if words else OSError)(errno.EIO, words or reason, path) from error
 
 
-def _stat(path: str) -> Any:
-  """Size and kind of what is at `path`; None where nothing is. Its bucket must exist."""
-  # `gfile.exists` and `isdir` are no use: they take a store that refuses for one that has no such file.
-  import tensorflow as tf
+class _Found(NamedTuple):
+  """What is at a path."""
 
+  size: int
+  time: int  # Of its last change, in nanoseconds.
+  is_directory: bool
+
+
+def _stat(path: str) -> _Found | None:
+  """What is at `path`; None where nothing is. A bucket must exist."""
   try:
-    with _os_errors(path):
-      return _gfile().stat(path)
-  except FileNotFoundError as error:
+    if not is_remote(path):
+      local = os.stat(path)
+      return _Found(local.st_size, local.st_mtime_ns, stat.S_ISDIR(local.st_mode))
+    # `gfile.exists` and `isdir` are no use: they take a store that refuses for one that has no such file.
     # A missing object is TensorFlow's own message; HTTP's is about the bucket that should have listed it.
-    cause = error.__cause__
-    if isinstance(cause, tf.errors.OpError) and "HTTP response code 404" in cause.message:
-      raise StoreError(errno.ENOENT, _NO_BUCKET, path) from error
+    with _os_errors(path, whole_bucket=True):
+      remote = _gfile().stat(path)
+      return _Found(int(remote.length), int(remote.mtime_nsec), bool(remote.is_directory))
+  except (FileNotFoundError, NotADirectoryError):
     return None
 
 
@@ -105,8 +101,7 @@ class _RemoteFile(io.RawIOBase):
 
   def __init__(self, path: str):
     self._path = path
-    if _stat(path) is None:
-      raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    size(path)  # It must be there.
     self._file = _gfile().GFile(path, "rb")
 
   def readable(self) -> bool:
@@ -144,17 +139,13 @@ def unfinished(path: str) -> str:
   return f"{path}.tmp-{uuid.uuid4().hex[:8]}"
 
 
-def normpath(path: str) -> str:
-  """`path` without "." and ".."; of a remote one the scheme and the bucket stay."""
+def abspath(path: str) -> str:
+  """`path` without "." and "..", from the root or, of a remote one, from its scheme and bucket."""
   match = _REMOTE.match(path)
   if not match:
-    return os.path.normpath(path)
+    return os.path.abspath(path)
   scheme, bucket, rest = match.groups()
   return scheme + bucket + posixpath.normpath("/" + rest.lstrip("/")).rstrip("/")
-
-
-def abspath(path: str) -> str:
-  return normpath(path) if is_remote(path) else os.path.abspath(path)
 
 
 def open_binary(path: str) -> IO[bytes]:
@@ -179,14 +170,12 @@ def read_json(path: str) -> dict[str, Any]:
 
 
 def exists(path: str) -> bool:
-  return _stat(path) is not None if is_remote(path) else os.path.exists(path)
+  return _stat(path) is not None
 
 
 def isdir(path: str) -> bool:
-  if not is_remote(path):
-    return os.path.isdir(path)
   found = _stat(path)
-  return found is not None and bool(found.is_directory)
+  return found is not None and found.is_directory
 
 
 def size(path: str) -> int:
@@ -196,12 +185,10 @@ def size(path: str) -> int:
 
 def size_and_time(path: str) -> tuple[int, int]:
   """Size of the file in bytes, and when it was last changed, in nanoseconds."""
-  if not is_remote(path):
-    found = os.stat(path)
-    return found.st_size, found.st_mtime_ns
-  with _os_errors(path):
-    remote = _gfile().stat(path)
-  return int(remote.length), int(remote.mtime_nsec)
+  found = _stat(path)
+  if found is None:
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+  return found.size, found.time
 
 
 def listdir(path: str) -> list[str]:
@@ -342,7 +329,7 @@ def local_copy(path: str) -> Iterator[str]:
     yield target
 
 
-def expand_globs(patterns: str | Sequence[str], *, what: str = "input") -> list[str]:
+def expand_globs(patterns: str | list[str], *, what: str = "input") -> list[str]:
   """Files that match glob patterns, in a list or separated by commas, sorted within each pattern.
 
   Raises:
@@ -351,7 +338,7 @@ def expand_globs(patterns: str | Sequence[str], *, what: str = "input") -> list[
   if isinstance(patterns, str):
     patterns = [part.strip() for part in patterns.split(",") if part.strip()]
   paths: dict[str, None] = {}  # Ordered, without repeats.
-  for pattern in patterns:
+  for pattern in patterns or [""]:
     found = [path for path in glob(pattern) if is_remote(path) or os.path.isfile(path)]
     if not found:
       raise UserError(
@@ -359,10 +346,6 @@ def expand_globs(patterns: str | Sequence[str], *, what: str = "input") -> list[
         "Check the path, and quote the pattern so that the shell does not expand it."
       )
     paths.update(dict.fromkeys(found))
-  if not paths:
-    raise UserError(
-      f"At least one {what} file is needed. Received: no pattern. Name files or quoted glob patterns."
-    )
   return list(paths)
 
 

@@ -174,7 +174,7 @@ def find_config(weights: str, *, config_file: str, names: tuple[str, ...]) -> st
   directory = os.path.dirname(weights)
   for folder in (directory, os.path.join(directory, ".."), os.path.join(directory, "..", "..")):
     for name in names:
-      candidate = files.normpath(os.path.join(folder, name))
+      candidate = files.abspath(os.path.join(folder, name))
       if files.exists(candidate):
         return candidate
   raise UserError(

@@ -31,7 +31,7 @@ def run_directories(names: Sequence[str]) -> list[str]:
     UserError: one is no fine-tuned run, or they are fewer than two.
   """
   found: set[str] = set()
-  for name in map(files.normpath, names):
+  for name in map(files.abspath, names):
     seeds = [os.path.join(name, each) for each in files.listdir(name) if each.startswith("seed_")]
     for directory in seeds or [name]:
       TaskSpec.load(directory)

@@ -48,7 +48,7 @@ def main(place: str) -> None:
   files.remove(path("a"))
   files.remove(path("c"))
   seen.append(files.tree(place))
-  seen.append(files.normpath(path("x/../y/./")).removeprefix(files.normpath(place)))
+  seen.append(files.abspath(path("x/../y/./")).removeprefix(files.abspath(place)))
   print(json.dumps(seen))
 
 
