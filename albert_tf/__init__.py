@@ -27,17 +27,12 @@ __version__ = "0.1.0"
 
 _WITHOUT_KERAS = {"AlbertConfig": "albert_tf.configs", "AlbertTokenizer": "albert_tf.tokenization"}
 _KERAS = {
-  "albert_tf.models.preprocessor": ("AlbertPreprocessor",),
-  "albert_tf.models.pretrained": ("AlbertEncoder", "AlbertForPreTraining", "AlbertMaskedLM"),
-  "albert_tf.models.tasks": (
-    "AlbertClassifier",
-    "AlbertMultipleChoice",
-    "AlbertQuestionAnswering",
-    "AlbertTagger",
-  ),
-  "albert_tf.optim.keras_optimizers": ("AdamW", "Lamb", "WarmupPolynomialDecay"),
+  "albert_tf.models.preprocessor": "AlbertPreprocessor",
+  "albert_tf.models.pretrained": "AlbertEncoder AlbertForPreTraining AlbertMaskedLM",
+  "albert_tf.models.tasks": "AlbertClassifier AlbertMultipleChoice AlbertQuestionAnswering AlbertTagger",
+  "albert_tf.optim.keras_optimizers": "AdamW Lamb WarmupPolynomialDecay",
 }
-__all__ = sorted([*_WITHOUT_KERAS, *(name for names in _KERAS.values() for name in names)])
+__all__ = sorted([*_WITHOUT_KERAS, *" ".join(_KERAS.values()).split()])
 
 
 def __getattr__(name: str) -> Any:
@@ -46,7 +41,7 @@ def __getattr__(name: str) -> Any:
   if name not in __all__:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
   modules = {module: importlib.import_module(module) for module in _KERAS}
-  return next(getattr(modules[module], name) for module, names in _KERAS.items() if name in names)
+  return next(getattr(modules[module], name) for module, names in _KERAS.items() if name in names.split())
 
 
 def __dir__() -> list[str]:

@@ -21,42 +21,37 @@ FLAGS = flags.FLAGS
 _PACKAGE = pathlib.Path(__file__).resolve().parent
 _RECIPE_FOLDERS = (_PACKAGE.parent, _PACKAGE)  # Of a checkout, of an installation.
 _Settings = TypeVar("_Settings")
+_DEFINE: dict[type, Callable[..., Any]] = {
+  bool: flags.DEFINE_bool,
+  int: flags.DEFINE_integer,
+  float: flags.DEFINE_float,
+  str: flags.DEFINE_string,
+}
 installed_name = ""  # Such as "albert-run-glue", of a command that pip has installed.
 
 
-def define_flags(cls: type, *, leave_out: Iterable[str] = (), **defaults: Any) -> None:
+def define_flags(cls: type, **defaults: Any) -> None:
   """Defines a flag for each field of the settings `cls` that was made by `setting`.
 
   Args:
     cls: a `Settings` class.
-    leave_out: fields that have no flag in this command.
     **defaults: of this command, by field, where they differ from the class's.
   """
   for field in settings.fields_of(cls):
-    if not field.flag or field.name in leave_out or field.flag in FLAGS:
+    if not field.flag or field.flag in FLAGS:
       continue
     default = defaults.get(field.name, field.default)
     if not isinstance(default, (int, float, str, tuple)):
       default = None
-    _define(field, default)
+    words = field.metadata["help"] + (f" ({field.bounds})" if field.bounds else "")
+    if field.type is str and field.choices:
+      flags.DEFINE_enum(field.flag, default, field.choices, words)
+    elif field.type in _DEFINE:
+      _DEFINE[field.type](field.flag, default, words)
+    else:
+      flags.DEFINE_list(field.flag, default and [str(value) for value in default], words)
     for alias in field.metadata["aliases"]:
       flags.DEFINE_alias(alias, field.flag)
-
-
-def _define(field: settings.Field, default: Any) -> None:
-  words = field.metadata["help"] + (f" ({field.bounds})" if field.bounds else "")
-  if field.choices and all(isinstance(choice, str) for choice in field.choices):
-    flags.DEFINE_enum(field.flag, default, [str(choice) for choice in field.choices], words)
-  elif field.type in (bool, int, float, str):
-    define: dict[type, Callable[..., Any]] = {
-      bool: flags.DEFINE_bool,
-      int: flags.DEFINE_integer,
-      float: flags.DEFINE_float,
-      str: flags.DEFINE_string,
-    }
-    define[field.type](field.flag, default, words)
-  else:
-    flags.DEFINE_list(field.flag, default and [str(value) for value in default], words)
 
 
 def from_flags(cls: type[_Settings], **given: Any) -> _Settings:
@@ -135,16 +130,13 @@ def _print_help(program: str, *, everything: bool) -> None:
   print(FLAGS.get_help() if everything else FLAGS.main_module_help())
 
 
-def expand_flag_files(
-  arguments: Iterable[str], *, folder: str = "", above: tuple[str, ...] = ()
-) -> list[str]:
+def expand_flag_files(arguments: Iterable[str], *, folder: str = "") -> list[str]:
   """The arguments, with the content of each flag file in its place.
 
   Args:
     arguments: of a command line, or the lines of a flag file.
     folder: where that flag file lies. A `--flagfile` in it is looked for there, then in the working directory, then
       among the recipes of this installation; one that is nowhere is left to absl, which reports it.
-    above: the flag files around it.
   """
   expanded: list[str] = []
   words = iter(arguments)
@@ -153,18 +145,16 @@ def expand_flag_files(
       word = f"--flagfile={next(words, '')}"
     name, _, value = word.partition("=")
     path = _find(value, folder) if name in ("--flagfile", "-flagfile") else None
-    if path is not None and path not in above:
+    if path is not None:
       lines = [line.strip() for line in files.read_bytes(path).decode().splitlines()]
       kept = [line for line in lines if line and not line.startswith(("#", "//"))]
-      expanded += expand_flag_files(kept, folder=os.path.dirname(path), above=(*above, path))
+      expanded += expand_flag_files(kept, folder=os.path.dirname(path))
     else:
       expanded.append(word)
   return expanded
 
 
 def _find(name: str, folder: str) -> str | None:
-  name = os.path.expanduser(name)
   places = (folder, "", *map(str, _RECIPE_FOLDERS)) if name else ()
-  return next(
-    (p for place in places if os.path.isfile(p := os.path.abspath(os.path.join(place, name)))), None
-  )
+  found = [os.path.join(place, os.path.expanduser(name)) for place in places]
+  return next(filter(os.path.isfile, found), None)

@@ -60,9 +60,8 @@ def tensorflow_addons() -> Any:
       import tensorflow_addons
     except ImportError as error:
       raise UserError(
-        "tfa_lamb needs TensorFlow Addons, which ended in May 2024 and cannot be imported beside "
-        f"TensorFlow 2.16 or newer. Received: TensorFlow {tf.__version__} without it. Use --optimizer=lamb "
-        '--bias_correction, which is the same update, or install ".[addons]" on Python 3.11.'
+        f"tfa_lamb needs TensorFlow Addons, which ended with TensorFlow 2.15. Received: TensorFlow {tf.__version__} "
+        "without it. Use --optimizer=lamb --bias_correction: it is the same update."
       ) from error
   return tensorflow_addons
 

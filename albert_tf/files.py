@@ -8,7 +8,7 @@ A leaf: every package may import it. TensorFlow is imported only when a remote p
 workers on local files never load it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 import contextlib
 import errno
 import glob as glob_lib
@@ -329,7 +329,7 @@ def local_copy(path: str) -> Iterator[str]:
     yield target
 
 
-def expand_globs(patterns: str | list[str], *, what: str = "input") -> list[str]:
+def expand_globs(patterns: str | Sequence[str], *, what: str = "input") -> list[str]:
   """Files that match glob patterns, in a list or separated by commas, sorted within each pattern.
 
   Raises:

@@ -4,7 +4,7 @@
 them. A leaf: it imports nothing of ours but `errors`, and no TensorFlow.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import operator
 import types
@@ -25,12 +25,11 @@ def setting(
   choices: Sequence[Any] | None = None,
   flag: str | None = None,
   aliases: Sequence[str] = (),
-  default_factory: Any = dataclasses.MISSING,
 ) -> Any:
   """A field of a `Settings` class, for `x: int = setting(3, help="Number of x.", minimum=1)`.
 
   Args:
-    default, default_factory: as of `dataclasses.field`; neither: the field must be given.
+    default: without one the field must be given.
     help: one sentence for `--help` and the documentation.
     minimum, maximum: bounds that the value may have.
     above, below: bounds that it may not have.
@@ -40,7 +39,7 @@ def setting(
   """
   bounds = {"minimum": minimum, "above": above, "maximum": maximum, "below": below}
   metadata = {"help": help, "flag": flag, "aliases": tuple(aliases), "choices": choices, **bounds}
-  return dataclasses.field(default=default, default_factory=default_factory, metadata=metadata)
+  return dataclasses.field(default=default, metadata=metadata)
 
 
 _BOUNDS = {
@@ -60,17 +59,19 @@ class Field(typing.NamedTuple):
   optional: bool  # Whether None is allowed.
   choices: tuple[Any, ...] | None
   default: Any  # `dataclasses.MISSING` where there is none.
+  is_needed: bool  # Whether it must be given.
   metadata: Mapping[str, Any]  # What `setting` was given; empty for a plain field.
 
   @property
   def bounds(self) -> str:
     """The bounds in words, such as "at least 1"; empty for none."""
-    return " and ".join(f"{words} {bound}" for words, _, bound in self.given_bounds())
+    given = ((words, self.metadata.get(name)) for name, (words, _) in _BOUNDS.items())
+    return " and ".join(f"{words} {bound}" for words, bound in given if bound is not None)
 
-  def given_bounds(self) -> list[tuple[str, Callable[[Any, Any], bool], float]]:
-    """Words, comparison and value of each bound."""
-    values = ((*_BOUNDS[name], self.metadata.get(name)) for name in _BOUNDS)
-    return [(words, holds, bound) for words, holds, bound in values if bound is not None]
+  def holds(self, value: Any) -> bool:
+    """Whether a value is within the bounds."""
+    given = ((compare, self.metadata.get(name)) for name, (_, compare) in _BOUNDS.items())
+    return all(bound is None or compare(value, bound) for compare, bound in given)
 
 
 def fields_of(cls: type) -> list[Field]:
@@ -87,12 +88,12 @@ def _describe(field: Any, hint: Any) -> Field:
   choices = field.metadata.get("choices")
   if typing.get_origin(hint) is typing.Literal:
     choices, hint = typing.get_args(hint), type(typing.get_args(hint)[0])
-  has_factory = field.default_factory is not dataclasses.MISSING
-  default = field.default_factory() if has_factory else field.default
-  flag = field.metadata.get("flag")
-  if flag is None:
-    flag = field.name if field.metadata else ""
-  return Field(field.name, flag, hint, optional, choices and tuple(choices), default, field.metadata)
+  is_needed = field.default is field.default_factory  # Neither is there.
+  flag = field.metadata.get("flag", "")
+  flag = field.name if flag is None else flag
+  return Field(
+    field.name, flag, hint, optional, choices and tuple(choices), field.default, is_needed, field.metadata
+  )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,7 +127,7 @@ class Settings:
     if not isinstance(values, Mapping):
       raise UserError(f"{source} must hold a JSON object. Received: {values!r:.60}.")
     unknown = sorted(set(values) - set(fields))
-    missing = sorted(n for n, f in fields.items() if f.default is dataclasses.MISSING and n not in values)
+    missing = sorted(name for name, field in fields.items() if field.is_needed and name not in values)
     if unknown or missing:
       raise UserError(
         f"{source} must hold the settings of {cls.__name__}. Received: {', '.join(unknown) or 'nothing'} that it does "
@@ -162,5 +163,5 @@ def _check(field: Field, value: Any) -> None:
   if field.choices is not None and value not in field.choices:
     raise UserError(f"{name} must be one of {', '.join(map(str, field.choices))}. Received: {value!r}.")
   for item in value if isinstance(value, tuple) else (value,):
-    if not all(holds(item, bound) for _, holds, bound in field.given_bounds()):
+    if not field.holds(item):
       raise UserError(f"{name} must be {field.bounds}. Received: {item}.")

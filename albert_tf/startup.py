@@ -37,21 +37,19 @@ def native_stderr_kept_back() -> Iterator[None]:
     shower.wait()
 
 
-def read_buckets_in_extents() -> None:
-  """Makes TensorFlow ask a bucket for the bytes that are read, and not for the 64 MiB (on TPUs 512) behind them.
-
-  For commands that read extents of many large files; call it before `load_tensorflow`. What the user has set wins.
-  """
-  os.environ.setdefault("GCS_READAHEAD_BUFFER_SIZE_BYTES", str(16 << 10))  # For small reads only.
-  os.environ.setdefault("GCS_READ_CACHE_MAX_SIZE_MB", "0")  # It would round a read to whole blocks.
-
-
-def load_tensorflow(tpu: str = "") -> None:
+def load_tensorflow(tpu: str = "", *, reads_extents: bool = False) -> None:
   """Imports TensorFlow quietly; call it in a command's `main`, before any library import that needs it.
 
-  With TF_CPP_MIN_LOG_LEVEL=0, set by the user, everything is shown. A --tpu that is this machine's own and cannot be
-  used is a `UserError`.
+  With TF_CPP_MIN_LOG_LEVEL=0, set by the user, everything is shown.
+
+  Args:
+    tpu: the command's --tpu. One that is this machine's own and cannot be used is a `UserError`.
+    reads_extents: of many large files. A bucket is then asked for the bytes that are read, and not for the 64 MiB (on
+      TPUs 512) behind them. What the user has set wins.
   """
+  if reads_extents:
+    os.environ.setdefault("GCS_READAHEAD_BUFFER_SIZE_BYTES", str(16 << 10))  # For small reads only.
+    os.environ.setdefault("GCS_READ_CACHE_MAX_SIZE_MB", "0")  # It would round a read to whole blocks.
   tpu_host.prepare_import(tpu)
   if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2") == "0":
     importlib.import_module("keras")

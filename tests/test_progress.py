@@ -30,4 +30,4 @@ def test_a_terminal_gets_a_bar(monkeypatch):
     shown.update(1)
   assert "Letters:" in terminal.getvalue()
   assert "\n" not in terminal.getvalue()
-  assert list(progress.track("abc", 3, desc="x", unit="y", shown=False)) == ["a", "b", "c"]
+  assert [*progress.track("abc", 3, desc="x", unit="y")] == ["a", "b", "c"]

@@ -15,7 +15,7 @@ from absl import flags
 from albert_tf import commands, files
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
-from albert_tf.startup import load_tensorflow, read_buckets_in_extents
+from albert_tf.startup import load_tensorflow
 from albert_tf.training.settings import DistributionConfig
 
 EVAL_FILE = "eval.json"
@@ -68,8 +68,7 @@ def _named_files() -> dict[str, list[str]]:
 
 def main() -> None:
   command, distribution = commands.from_flags(Command), commands.from_flags(DistributionConfig)
-  read_buckets_in_extents()
-  load_tensorflow(distribution.tpu)
+  load_tensorflow(distribution.tpu, reads_extents=True)
   from albert_tf.checkpoints import read_checkpoint
   from albert_tf.records import PretrainingSpec
   from albert_tf.training.distribution import Workers, make_strategy, set_precision

@@ -19,7 +19,7 @@ from albert_tf.configs import ModelChoice
 from albert_tf.errors import UserError
 from albert_tf.optim.config import OptimizerConfig, scale_learning_rate
 from albert_tf.settings import Settings, setting
-from albert_tf.startup import load_tensorflow, read_buckets_in_extents
+from albert_tf.startup import load_tensorflow
 from albert_tf.training.settings import DistributionConfig, PretrainingSettings, StepConfig
 
 if TYPE_CHECKING:  # At run time it would import TensorFlow before the flags are read.
@@ -143,8 +143,7 @@ def main() -> int:
       f"--input_file={command.input_file}, --output_dir={output_dir or ''}. Give both."
     )
   flags_text = flags.FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
-  read_buckets_in_extents()
-  load_tensorflow(distribution.tpu)
+  load_tensorflow(distribution.tpu, reads_extents=True)
   from albert_tf.training.pretraining import run_pretraining
 
   settings = read_settings(command, distribution)

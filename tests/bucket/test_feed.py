@@ -12,9 +12,8 @@ from albert_tf.records import TFRecordWriter, scan_shard
 NUM_RECORDS, BATCH = 40_000, 500
 CHILD = f"""
 import json, sys
-from albert_tf.startup import load_tensorflow, read_buckets_in_extents
-read_buckets_in_extents()
-load_tensorflow()
+from albert_tf.startup import load_tensorflow
+load_tensorflow(reads_extents=True)
 import tensorflow as tf
 from albert_tf import files
 from albert_tf.pipelines.batches import HostShard, training_batches

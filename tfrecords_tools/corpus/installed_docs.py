@@ -142,8 +142,8 @@ def extract(*, output_dir: str, max_megabytes: float, num_files: int, by_docstri
   size = 0
   with concurrent.futures.ProcessPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
     found = pool.map(functools.partial(read_documents, by_docstring=by_docstring), batches)
-    found = progress.track(found, len(batches), desc="Reading documentation", unit="batches of files")
-    for document in unique_documents(itertools.chain.from_iterable(found)):
+    shown = progress.track(found, len(batches), desc="Reading documentation", unit="batches of files")
+    for document in unique_documents(itertools.chain.from_iterable(shown)):
       chosen.append(document)
       size += sum(len(sentence.encode()) + 1 for sentence in document) + 1
       if max_megabytes and size >= max_megabytes * 1e6:
