@@ -25,8 +25,8 @@ _TF_XLA_FLAGS = (
 _IMPORT = """
 import tensorflow as tf
 from tensorflow.python.framework import kernels
-tpu = bool(kernels.get_registered_kernels_for_op("TPUExecute").kernel)
-print(f"{tf.__version__}, {'with' if tpu else 'without'} kernels for TPUs")
+word = "with" if kernels.get_registered_kernels_for_op("TPUExecute").kernel else "without"
+print(f"{tf.__version__}, {word} kernels for TPUs")
 """
 _START_TPU = """
 import tensorflow as tf

@@ -9,18 +9,16 @@ Example:
 from collections.abc import Sequence
 
 from albert_tf import commands
-from albert_tf.configs import AlbertConfig, ModelChoice, count_head_parameters, count_parameters, named_sizes
+from albert_tf.configs import HEADS, AlbertConfig, ModelChoice, count_parameters, named_sizes
 from albert_tf.errors import UserError
 
 commands.define_flags(ModelChoice)
-_HEADS = ("masked_lm", "sentence_order")
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+def _table(*lines: Sequence[object]) -> str:
   """A Markdown table."""
-  lines = [header, ["---"] * len(header), *rows]
-  cells = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in line] for line in lines]
-  return "\n".join("| " + " | ".join(line) + " |" for line in cells)
+  header, *rows = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in line] for line in lines]
+  return "\n".join("| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rows))
 
 
 def all_sizes() -> str:
@@ -29,27 +27,20 @@ def all_sizes() -> str:
   for name in named_sizes():
     config = AlbertConfig.from_name(name)
     shape = (config.num_hidden_layers, config.hidden_size, config.embedding_size, config.sharing)
-    rows.append(
-      (name, *shape, count_parameters(config).block, config.param_count(), config.param_count(heads=_HEADS))
-    )
+    block = sum(one for part, (_, one) in count_parameters(config).items() if part.endswith("LayerNorm"))
+    rows.append((name, *shape, block, config.param_count(), config.param_count(heads=HEADS)))
   header = ("size", "layers", "H", "E", "shared", "one block", "encoder + pooler", "with both heads")
-  return _table(header, rows)
+  return _table(header, *rows)
 
 
 def one_configuration(config: AlbertConfig) -> str:
   """The parts of one configuration."""
-  parts = count_parameters(config)
-  rows = [
-    ("embeddings", 1, parts.embeddings),
-    ("mapping E to H", int(parts.mapping > 0), parts.mapping),
-    ("attention + LayerNorm", parts.attention_copies, parts.attention),
-    ("feed-forward + LayerNorm", parts.ffn_copies, parts.ffn),
-    ("pooler", 1, parts.pooler),
-    ("encoder + pooler", "", parts.total),
-    *((f"head: {head}", 1, count_head_parameters(config, head)) for head in _HEADS),
-    ("with both heads", "", config.param_count(heads=_HEADS)),
-  ]
-  return _table(("part", "copies", "parameters of one"), rows)
+  return _table(
+    ("part", "copies", "parameters of one"),
+    *((part, *numbers) for part, numbers in count_parameters(config).items()),
+    ("encoder + pooler", "", config.param_count()),
+    ("with both heads", "", config.param_count(heads=HEADS)),
+  )
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 import dataclasses
 import json
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from albert_tf import files
 from albert_tf.errors import UserError
@@ -85,29 +85,25 @@ class AlbertConfig(Settings):
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    if self.hidden_size % self.num_attention_heads:
-      raise UserError(
-        "hidden_size must be divisible by num_attention_heads. "
-        f"Received: hidden_size={self.hidden_size}, num_attention_heads={self.num_attention_heads}."
-      )
-    if self.num_hidden_groups > self.num_hidden_layers:
-      raise UserError(
-        "num_hidden_groups must be at most num_hidden_layers. Received: "
-        f"num_hidden_groups={self.num_hidden_groups}, num_hidden_layers={self.num_hidden_layers}."
-      )
-    if self.sharing != "all" and self.num_hidden_groups != 1:
-      raise UserError(
-        "num_hidden_groups divides layers that share everything, so it must be 1 with any other sharing. "
-        f"Received: sharing={self.sharing!r}, num_hidden_groups={self.num_hidden_groups}. "
-        "Leave num_hidden_groups out, or use sharing='all'."
-      )
+    groups = self.num_hidden_groups
+    for holds, rule in (
+      (
+        self.hidden_size % self.num_attention_heads == 0,
+        "hidden_size must be divisible by num_attention_heads. Received: {hidden_size} and {num_attention_heads}.",
+      ),
+      (
+        groups <= self.num_hidden_layers,
+        "num_hidden_groups must be at most num_hidden_layers. Received: {num_hidden_groups} and {num_hidden_layers}.",
+      ),
+      (
+        groups == 1 or self.sharing == "all",
+        "num_hidden_groups divides layers that share everything. Received: {num_hidden_groups} with sharing={sharing}.",
+      ),
+    ):
+      if not holds:
+        raise UserError(rule.format(**vars(self)))
 
   # Where parameters live. A block is named (group, inner) as in the original's variable names.
-
-  @property
-  def head_size(self) -> int:
-    """D = H / N."""
-    return self.hidden_size // self.num_attention_heads
 
   def attention_owner(self, layer: int, inner: int) -> tuple[int, int]:
     """(group, inner) that owns attention and LayerNorm 1 of inner block `inner` of `layer`."""
@@ -126,7 +122,8 @@ class AlbertConfig(Settings):
 
   def param_count(self, heads: Sequence[str] = ()) -> int:
     """Parameters of encoder and pooler, plus those of the heads, of "masked_lm" and "sentence_order"; by formula."""
-    return count_parameters(self).total + sum(count_head_parameters(self, head) for head in heads)
+    left_out = {f"head: {head}" for head in HEADS if head not in heads}
+    return sum(copies * one for part, (copies, one) in count_parameters(self).items() if part not in left_out)
 
   # In and out.
 
@@ -140,9 +137,6 @@ class AlbertConfig(Settings):
     F = 4 H and N = H / 64, as the paper sets them in all models (section 3.1). E stays as it is, but where it was H,
     as in a BERT: there it is H again.
 
-    Raises:
-      UserError: a width that 64 does not divide, without a number of heads.
-
     Example:
       >>> AlbertConfig.from_name("base").resized(hidden_size=2048).num_attention_heads
       32
@@ -152,8 +146,7 @@ class AlbertConfig(Settings):
       return self.replace(**changes)
     if width % _HEAD_SIZE and "num_attention_heads" not in changes:
       raise UserError(
-        f"Another hidden_size has hidden_size / {_HEAD_SIZE} heads unless their number is given. Received: "
-        f"hidden_size={width}. Give num_attention_heads too, or a multiple of {_HEAD_SIZE}."
+        f"Another hidden_size needs num_attention_heads too, or is a multiple of 64. Received: {width}."
       )
     follows = {"intermediate_size": 4 * width, "num_attention_heads": width // _HEAD_SIZE}
     if self.embedding_size == self.hidden_size:
@@ -212,10 +205,7 @@ class AlbertConfig(Settings):
     if any(key in values for key in _HUGGINGFACE_MARKS) if huggingface is None else huggingface:
       for key, allowed in _HUGGINGFACE_MUST_BE.items():
         if key in values and values[key] not in allowed:
-          raise UserError(
-            f"{key} must be {allowed[0]!r}: this project computes nothing else. Received: {key}={values[key]!r} in "
-            f"{source}."
-          )
+          raise UserError(f"{key} must be {allowed[0]!r}. Received: {key}={values[key]!r} in {source}.")
       fields = {key: value for key, value in fields.items() if key in cls.__dataclass_fields__}
       activation = _FROM_HUGGINGFACE_ACTIVATION.get(activation, activation)
     if "hidden_act" in fields:
@@ -223,11 +213,8 @@ class AlbertConfig(Settings):
     return super().from_dict(fields, source=source)
 
   @classmethod
-  def from_json_file(
-    cls, path: str, *, huggingface: bool | None = None, vocab_size: int | None = None
-  ) -> "AlbertConfig":
-    """`from_dict` of a JSON file; `vocab_size` is that of a file which gives none."""
-    unsaid = {} if vocab_size is None else {"vocab_size": vocab_size}
+  def from_json_file(cls, path: str, *, huggingface: bool | None = None, **unsaid: Any) -> "AlbertConfig":
+    """`from_dict` of a JSON file; `unsaid` are values of keys that it may leave out."""
     return cls.from_dict({**unsaid, **files.read_json(path)}, source=path, huggingface=huggingface)
 
   @classmethod
@@ -238,77 +225,51 @@ class AlbertConfig(Settings):
     return cls(**{**SIZES[name], **changes})
 
 
-class ParameterCount(NamedTuple):
-  """Parameters of encoder and pooler, by part. `total` is the paper's number."""
-
-  embeddings: int  # (V + positions + types) E + LayerNorm
-  mapping: int  # E -> H; 0 if E = H
-  attention: int  # One attention with its LayerNorm
-  attention_copies: int
-  ffn: int  # One feed-forward with its LayerNorm
-  ffn_copies: int
-  pooler: int
-
-  @property
-  def block(self) -> int:
-    """One transformer block: what one layer would cost unshared."""
-    return self.attention + self.ffn
-
-  @property
-  def total(self) -> int:
-    layers = self.attention * self.attention_copies + self.ffn * self.ffn_copies
-    return self.embeddings + self.mapping + layers + self.pooler
+HEADS = ("masked_lm", "sentence_order")
 
 
-def count_parameters(config: AlbertConfig) -> ParameterCount:
-  """Counts encoder and pooler.
+def count_parameters(config: AlbertConfig) -> dict[str, tuple[int, int]]:
+  """Part → how many copies there are, and the parameters of one; the paper's number is that without the heads.
 
   Equation: (V + P + T + 2) E + [E != H] (E + 1) H + n_a (4 (H + 1) H + 2 H)
     + n_f ((H + 1) F + (F + 1) H + 2 H) + (H + 1) H, where n_a and n_f are the numbers of
     distinct attentions and feed-forwards that `sharing` leaves.
 
+  The masked-LM decoder is tied to the word table, but for its bias.
+
   Reference:
     ALBERT, section 3.1 and Tables 1, 3 and 4.
   """
-  width, hidden, inner = config.embedding_size, config.hidden_size, config.intermediate_size
+  E, H, F = config.embedding_size, config.hidden_size, config.intermediate_size
   blocks = [(layer, k) for layer in range(config.num_hidden_layers) for k in range(config.inner_group_num)]
   tables = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
-  return ParameterCount(
-    embeddings=tables * width + 2 * width,
-    mapping=0 if width == hidden else _dense(width, hidden),
-    attention=4 * _dense(hidden, hidden) + 2 * hidden,
-    attention_copies=len({config.attention_owner(*block) for block in blocks}),
-    ffn=_dense(hidden, inner) + _dense(inner, hidden) + 2 * hidden,
-    ffn_copies=len({config.ffn_owner(*block) for block in blocks}),
-    pooler=_dense(hidden, hidden),
-  )
-
-
-def count_head_parameters(config: AlbertConfig, head: str) -> int:
-  """Parameters that a pretraining head adds; the masked-LM decoder is tied to the word table, but for its bias."""
-  if head == "sentence_order":
-    return _dense(config.hidden_size, 2)
-  width = config.embedding_size
-  return _dense(config.hidden_size, width) + 2 * width + config.vocab_size
+  attentions = len({config.attention_owner(*block) for block in blocks})
+  return {
+    "embeddings": (1, tables * E + 2 * E),
+    "mapping E to H": (int(E != H), _dense(E, H)),
+    "attention + LayerNorm": (attentions, 4 * _dense(H, H) + 2 * H),
+    "feed-forward + LayerNorm": (
+      len({config.ffn_owner(*block) for block in blocks}),
+      _dense(H, F) + _dense(F, H) + 2 * H,
+    ),
+    "pooler": (1, _dense(H, H)),
+    "head: masked_lm": (1, _dense(H, E) + 2 * E + config.vocab_size),
+    "head: sentence_order": (1, _dense(H, 2)),
+  }
 
 
 def _dense(inputs: int, outputs: int) -> int:
   return (inputs + 1) * outputs
 
 
-_VOCAB_SIZE = 30_000  # Section 4.1; the size every released English model has.
-
-
-def _size(
-  hidden_size: int, layers: int, heads: int, *, dropout: float = 0.0, **changes: Any
-) -> dict[str, Any]:
+def _size(H: int, layers: int, heads: int, *, dropout: float = 0.0, **changes: Any) -> dict[str, Any]:
   return {
-    "vocab_size": _VOCAB_SIZE,
+    "vocab_size": 30_000,  # Section 4.1; the size every released English model has.
     "embedding_size": 128,  # Section 3.1: E = 128 is best when everything is shared.
-    "hidden_size": hidden_size,
+    "hidden_size": H,
     "num_hidden_layers": layers,
     "num_attention_heads": heads,
-    "intermediate_size": 4 * hidden_size,  # Section 3.1: F = 4 H.
+    "intermediate_size": 4 * H,  # Section 3.1: F = 4 H.
     "hidden_dropout_prob": dropout,
     "attention_probs_dropout_prob": dropout,
     **changes,

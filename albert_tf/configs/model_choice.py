@@ -47,18 +47,13 @@ class ModelChoice(Settings):
     return {name: value for name, value in given.items() if name not in ("size", "albert_config_file")}
 
   def config(self, records_vocab_size: int | None = None) -> AlbertConfig:
-    """The model's configuration, with the vocabulary size of the records where that is given.
-
-    Raises:
-      UserError: neither or both of `size` and `albert_config_file`, or values that fit no model.
-    """
+    """The model's configuration, with the vocabulary size of the records where that is given."""
     if (self.size is None) == (self.albert_config_file is None):
       raise UserError(
         "The model is given by exactly one of --size and --albert_config_file. Received: "
-        f"--size={self.size}, --albert_config_file={self.albert_config_file}. Give one, for example --size=base."
+        f"{self.size} and {self.albert_config_file}."
       )
+    vocabulary: dict[str, Any] = {} if records_vocab_size is None else {"vocab_size": records_vocab_size}
     if self.albert_config_file is not None:
-      given = AlbertConfig.from_json_file(self.albert_config_file, vocab_size=records_vocab_size)
-      return given.resized(**self.changes)
-    config = AlbertConfig.from_name(self.size or "").resized(**self.changes)
-    return config if records_vocab_size is None else config.replace(vocab_size=records_vocab_size)
+      return AlbertConfig.from_json_file(self.albert_config_file, **vocabulary).resized(**self.changes)
+    return AlbertConfig.from_name(self.size or "", **vocabulary).resized(**self.changes)
