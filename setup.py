@@ -40,8 +40,6 @@ DATA = ["mwparserfromhell", "mwxml"]
 # Spreads tfrecords_tools over Dataflow, Flink or Spark.
 BEAM = ["apache-beam"]
 DATAFLOW = ["apache-beam[gcp]", *DATA]
-# Entity-level scores of tagging.
-TAGGING = ["seqeval"]
 # WordPiece vocabularies, of models that were trained with one.
 WORDPIECE = ["tokenizers"]
 # Warm-up requests beside a SavedModel, and clients that speak gRPC.
@@ -72,6 +70,7 @@ DEV = [
   "pytest-xdist",
   "ruff",
   "selenium",
+  "seqeval",  # Scores of entities, to compare with.
 ]
 
 # Every command, by the name of its file: tpu_scripts/run_glue.py is `albert-run-glue`. These need the checkout.
@@ -122,9 +121,8 @@ setup(
     "beam": BEAM,
     "data": DATA,
     "dataflow": DATAFLOW,
-    "dev": DEV + BUCKET + DATA + BEAM + TAGGING + SERVING + WORDPIECE,
+    "dev": DEV + BUCKET + DATA + BEAM + SERVING + WORDPIECE,
     "serving": SERVING,
-    "tagging": TAGGING,
     "tpu": TPU,
     "tpu-compile": TPU_COMPILE,
     "wordpiece": WORDPIECE,

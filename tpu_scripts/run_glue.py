@@ -72,10 +72,10 @@ def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning.Prepare
 def _custom_task(
   command: Command, given: finetuning.DataFiles, start: "Start", *, max_seq_length: int
 ) -> "FineTuningTask":
-  from albert_tf.finetuning.tasks.table import TableTask
+  from albert_tf.finetuning.tasks.text import table_task
 
   trained = finetuning.trained_spec()
-  return TableTask(
+  return table_task(
     {"train": given.train_file, "eval": given.eval_file, "test": given.test_file},
     columns=commands.from_flags(TableColumns),
     tokenizer=start.tokenizer,

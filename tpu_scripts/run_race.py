@@ -90,6 +90,7 @@ def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning.Prepare
     max_seq_length=finetuning.max_seq_length(given.max_seq_length, start),
     max_qa_length=command.max_qa_length or (trained.max_qa_length if trained else 128),
     name=command.task_name,
+    choice_names=commands.from_flags(ChoiceColumns).choice_names,
     data={name: value for name, value in sources.items() if value},  # What the weights depend on.
   )
   return finetuning.Prepared(task)

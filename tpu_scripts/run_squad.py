@@ -62,9 +62,8 @@ def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning.Prepare
     tokenizer=start.tokenizer,
     default_threshold=None if FLAGS.ensemble_of else threshold,
   )
-  # One file serves both: with answers it is evaluated, without it is predicted. Either writes the answers.
-  unlabelled = "test" in task.splits
-  settings = dataclasses.replace(settings, do_eval=settings.do_train or not unlabelled, do_predict=unlabelled)
+  # What is evaluated and what is predicted follows from the files.
+  settings = dataclasses.replace(settings, do_eval="eval" in task.splits, do_predict="test" in task.splits)
   return finetuning.Prepared(task, settings)
 
 

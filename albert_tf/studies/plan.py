@@ -31,7 +31,7 @@ class Task(NamedTuple):
 
 def _squad(recipe: str, version: str) -> Task:
   data = {"train_file": f"train-v{version}.json", "predict_file": f"dev-v{version}.json"}
-  return Task("run_squad.py", recipe, data, ("f1", "exact"), 1.0)
+  return Task("run_squad.py", recipe, data, ("test_f1", "test_exact"), 1.0)
 
 
 TASKS = {

@@ -129,7 +129,7 @@ def test_what_cannot_be_a_member_is_refused(members, tmp_path):
 
 def test_choices(tmp_path):
   texts = {"context": "the sky", "question": "is", "choices": ("blue", "green", "old")}
-  examples = [ChoiceExample(example_id=f"{i}", label=i % 3, group="high", **texts) for i in range(12)]
+  examples = [ChoiceExample(id=f"{i}", label="ABC"[i % 3], group="high", **texts) for i in range(12)]
   task = MultipleChoiceTask(
     splits={"eval": examples}, tokenizer=tokenizer(), max_seq_length=20, max_qa_length=8
   )
@@ -145,7 +145,7 @@ def test_choices(tmp_path):
 def write_answers(folder, task, seed, *, threshold):
   """What run_squad.py leaves: of each question up to five of its paragraph's words, and how unanswerable it is."""
   rng = np.random.default_rng(seed)
-  data = task._predict.data
+  data = task.splits["eval"].data
   n_best, nulls = {}, {}
   for question in data.questions:
     words = rng.permutation(data.paragraphs[question.paragraph].context.split())[
@@ -158,7 +158,7 @@ def write_answers(folder, task, seed, *, threshold):
       {"text": text, "probability": float(p), "start_log_prob": start, "end_log_prob": end}
       for text, p, start, end in zip(texts, probabilities, starts, ends, strict=True)
     ]
-    nulls[question.id] = float(rng.normal() + (1.5 if question.is_impossible else -1.5))
+    nulls[question.id] = float(rng.normal() + (1.5 if not question.answers else -1.5))
   folder.mkdir()
   (folder / "nbest_predictions.json").write_text(json.dumps(n_best))
   (folder / "null_odds.json").write_text(json.dumps(nulls))
@@ -190,7 +190,7 @@ def test_spans_are_averaged_over_the_union_as_in_numpy(squad):
   together = task.ensemble(stored)
   n_best = [load(directory, "nbest_predictions.json") for directory in directories]
   nulls = [load(directory, "null_odds.json") for directory in directories]
-  for question, decoded in zip(task._predict.data.questions, together["decoded"], strict=True):
+  for question, decoded in zip(task.splits["eval"].data.questions, together["decoded"], strict=True):
     texts, means, impossible = merged([of[question.id] for of in n_best], [of[question.id] for of in nulls])
     assert [candidate.text for candidate in decoded.candidates] == texts[:4]
     np.testing.assert_allclose(np.exp([c.score for c in decoded.candidates]), means[:4], rtol=1e-12)
@@ -208,8 +208,8 @@ def test_questions_of_an_ensemble(squad, tmp_path):
   results = combine(task, directories, output_dir=str(tmp_path / "out"))
   assert results["f1"] >= max(each["score"] for each in results["candidates"])
   answers = load(tmp_path / "out", "predictions.json")
-  impossible = {question.id for question in task._predict.data.questions if question.is_impossible}
-  assert answers.keys() == {question.id for question in task._predict.data.questions}
+  impossible = {question.id for question in task.splits["eval"].data.questions if not question.answers}
+  assert answers.keys() == {question.id for question in task.splits["eval"].data.questions}
   assert any(not answers[key] for key in impossible)
   (tmp_path / "lost").mkdir()
   task.spec.save(str(tmp_path / "lost"))

@@ -1,4 +1,6 @@
-"""Multiple choice: packing as the original's, scores and predictions."""
+"""Multiple choice: packing as the original's, scores; RACE in both layouts and a person's own tables."""
+
+import json
 
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ from support.tiny_run import train_tokenizer
 
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import Table
-from albert_tf.finetuning.tasks.choices import ChoiceColumns, ChoiceExample, choice_examples
+from albert_tf.finetuning.tasks.choices import ChoiceColumns, ChoiceExample, choice_examples, read_race
 from albert_tf.finetuning.tasks.multiple_choice import MultipleChoiceTask
 
 
@@ -22,7 +24,7 @@ def example(**changes):
     "question": "the Grass is",
     "choices": ("Green", "small", "old trees"),
   }
-  return ChoiceExample(**{"example_id": "q", "label": 1, **values, **changes})  # fmt: skip
+  return ChoiceExample(**{"id": "q", "label": "B", **values, **changes})
 
 
 def plain_row(tokenizer, context, text, *, max_seq_length, max_qa_length):
@@ -41,7 +43,7 @@ def plain_row(tokenizer, context, text, *, max_seq_length, max_qa_length):
 )
 def test_packing_equals_the_rule(tokenizer, max_seq_length, max_qa_length):
   examples = [
-    example(),
+    example(label=None),
     example(context="the sky " * 40, question="ＢＬＵＥ _ and ＿", choices=("a", "small birds sing", "")),
     example(context="", question="", choices=("day", "day long", "the sky is blue and green")),
   ]
@@ -69,35 +71,34 @@ def test_packing_equals_the_rule(tokenizer, max_seq_length, max_qa_length):
 
 
 def test_every_question_has_the_same_number_of_choices(tokenizer):
-  splits = {"train": [example()], "eval": [example(example_id="row 5", choices=("a", "b"))]}
+  splits = {"train": [example()], "eval": [example(id="row 5", choices=("a", "b"))]}
   with pytest.raises(UserError, match="3 in q, 2 in row 5"):
     MultipleChoiceTask(splits=splits, tokenizer=tokenizer, max_seq_length=64, max_qa_length=32)
 
 
 def test_scores_by_group_and_predictions(tokenizer, tmp_path):
-  labels, groups = [0, 1, 2, 0], ["middle", "middle", "high", "high"]
+  labels = ["A", "B", "C", "A"]
   examples = [
-    example(example_id=f"q{number}\tx", label=label, group=group)
-    for number, (label, group) in enumerate(zip(labels, groups, strict=True))
+    example(id=f"q{number}\tx", label=label, group="high" if number > 1 else "middle")
+    for number, label in enumerate(labels)
   ]
-  unknown = [example(label=None)]
-  task = MultipleChoiceTask(
-    splits={"eval": examples, "test": unknown}, tokenizer=tokenizer, max_seq_length=24, max_qa_length=12
-  )
+  splits = {"eval": examples, "test": [example(label=None)], "eval_wrong": [example(label="D")]}
+  task = MultipleChoiceTask(splits=splits, tokenizer=tokenizer, max_seq_length=24, max_qa_length=12)
   logits = np.log([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.7, 0.2, 0.1], [0.5, 0.25, 0.25]])
   wanted = {"accuracy": 0.75, "accuracy_middle": 1.0, "accuracy_high": 0.5}
   wanted["loss"] = -np.log([0.6, 0.5, 0.1, 0.5]).mean()
   assert task.evaluate({"logits": logits}) == pytest.approx(wanted)
   task.write_predictions({"logits": logits}, "eval", str(tmp_path))
   lines = (tmp_path / "predictions_eval.tsv").read_text().splitlines()
-  assert lines[0] == "id\tprediction\tlabel\tgroup\tprobability_A\tprobability_B\tprobability_C"
-  assert lines[3] == "q2 x\tA\tC\thigh\t0.700000\t0.200000\t0.100000"
-  assert task.features("eval").labels.tolist() == labels
+  assert lines[0] == "id\tprediction\tlabel\tprobability_A\tprobability_B\tprobability_C"
+  assert lines[3] == "q2 x\tA\tC\t0.700000\t0.200000\t0.100000"
+  assert task.features("eval").labels.tolist() == [0, 1, 2, 0]
   assert task.features("test").labels is None
   task.write_predictions({"logits": logits[:1]}, "test", str(tmp_path))
-  assert "\tA\t\t\t0.6" in (tmp_path / "predictions_test.tsv").read_text()
-  with pytest.raises(UserError, match="needs train data"):
-    task.features("train")
+  assert "\tA\t\t0.6" in (tmp_path / "predictions_test.tsv").read_text()
+  for split, message in (("train", "needs train data"), ("eval_wrong", "one of A, B, C. Received: 'D'")):
+    with pytest.raises(UserError, match=message):
+      task.features(split)
 
 
 # ------------------------------------------------------------------ a person's own table
@@ -109,29 +110,9 @@ def table(*rows):
   return Table(source="t.csv", columns=columns, first_line=2)
 
 
-def listed(label, choices=("red", "blue", "green"), **more):
-  return {"question": "what is it?", "choices": list(choices), "label": label, **more}
-
-
-@pytest.mark.parametrize(
-  ("label_format", "values", "choices", "expected"),
-  [
-    ("index", (0, np.int64(2), 1.0), ("red", "blue", "green"), [0, 2, 1]),
-    ("index1", (1, 3), ("red", "blue", "green"), [0, 2]),
-    ("letter", ("A", "c "), ("red", "blue", "green"), [0, 2]),
-    ("text", ("blue", " green"), ("red", "blue", "green"), [1, 2]),
-    ("text", ("1", "2"), ("1", "0", "2"), [0, 2]),
-  ],
-)
-def test_labels_in_every_format(label_format, values, choices, expected):
-  rows = table(*(listed(value, choices) for value in values))
-  examples = choice_examples(rows, ChoiceColumns(label_format=label_format))
-  assert [each.label for each in examples] == expected
-
-
-def test_columns_for_each_choice_and_a_context():
+def test_columns_for_each_choice_and_a_context(tokenizer):
   rows = [
-    {"passage": "p", "q": "", "a": "x", "b": 3.0, "gold": "B", "n": "first"},
+    {"passage": "p", "q": "", "a": "x", "b": 3.0, "gold": 1, "n": "first"},
     {"passage": None, "q": "q", "a": "x", "b": 4, "gold": None, "n": ""},
   ]
   columns = ChoiceColumns(
@@ -139,30 +120,87 @@ def test_columns_for_each_choice_and_a_context():
     question_column="q",
     choice_columns=("a", "b"),
     label_column="gold",
-    label_format="letter",
     id_column="n",
   )
   first, second = choice_examples(table(*rows), columns)
-  assert (first.example_id, first.context, first.question, first.choices, first.label) == (
-    "first", "p", "", ("x", "3"), 1,
-  )  # fmt: skip
-  assert (second.example_id, second.context, second.label) == ("line 3 of t.csv", "", None)
+  assert first == ("first", "p", "", ("x", "3"), "1", "")
+  assert second == ("line 3 of t.csv", "", "q", ("x", "4"), None, "")
   (bare,) = choice_examples(table({"question": "q", "choices": ["a", "b"]}), ChoiceColumns(), labelled=False)
-  assert bare.label is None
+  assert (bare.choices, bare.label) == (("a", "b"), None)
+  task = MultipleChoiceTask(
+    splits={"eval": [first]},
+    tokenizer=tokenizer,
+    max_seq_length=24,
+    max_qa_length=12,
+    choice_names=("0", "1", "2"),
+  )
+  assert task.gold("eval").tolist() == [1]
 
 
 @pytest.mark.parametrize(
-  ("row", "columns", "message"),
+  ("row", "message"),
   [
-    ({"question": "q", "choices": ["a"]}, {}, r"columns question, choices, label"),
-    (listed("3"), {}, "Received: '3' for 3 choices in line 2 of t.csv"),
-    (listed("E"), {"label_format": "letter"}, "Received: 'E' for 3 choices"),
-    (listed("x"), {"label_format": "text"}, "Received: 'x' for 3 choices"),
-    ({**listed(0), "choices": "a b"}, {}, r"one of lists. Received: .'a b'. in line 2 of t.csv"),
-    (listed(0, ("a", "", "c")), {}, r"all its choices.* Received: .'a', '', 'c'. in line 2"),
-    ({"question": "q", "a": "x", "b": np.nan, "label": 0}, {"choice_columns": ("a", "b")}, "all its choices"),
+    ({"question": "q", "choices": ["a"]}, r"columns question, choices, label"),
+    (
+      {"question": "q", "label": "A", "choices": "a b"},
+      r"one of lists. Received: .'a b'. in line 2 of t.csv",
+    ),
+    (
+      {"question": "q", "label": "A", "choices": ["a", "", "c"]},
+      r"all its choices.* Received: .*'a', '', 'c'",
+    ),
   ],
 )
-def test_rows_that_are_no_questions(row, columns, message):
+def test_rows_that_are_no_questions(row, message):
   with pytest.raises(UserError, match=message):
-    choice_examples(table(row), ChoiceColumns(**columns))
+    choice_examples(table(row), ChoiceColumns())
+
+
+# ------------------------------------------------------------------ RACE
+
+PASSAGE = {
+  "article": "the sky is blue\u2028and green",  # RACE holds characters that `splitlines` splits at.
+  "questions": ["the sky is _ .", ""],
+  "options": [["blue", "old", "small", "long"], ["a", "b", "c", "d"]],
+  "answers": ["A", "D"],
+  "id": "high7.txt",
+}
+
+
+def write(folder, name, *passages):
+  folder.mkdir(parents=True, exist_ok=True)
+  lines = [json.dumps(passage, ensure_ascii=False) for passage in passages]
+  (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def test_both_layouts_give_the_same_questions(tmp_path):
+  other = {**PASSAGE, "id": "high9.txt", "answers": None}  # A test set needs no answers.
+  for level in ("middle", "high"):
+    write(tmp_path / "files/RACE/dev" / level, "7.txt", PASSAGE)
+    write(tmp_path / "files/RACE/dev" / level, "9.txt", other)
+    write(tmp_path / "lines/dev" / level, "all.txt", PASSAGE, other)
+  write(tmp_path / "lines/dev/high", "7.txt", PASSAGE)  # Left from making all.txt: not read twice.
+  one_file_each = read_race(str(tmp_path / "files"), "dev")
+  assert one_file_each == read_race(str(tmp_path / "lines"), "dev")
+  assert one_file_each == read_race(str(tmp_path / "files/RACE"), "dev")
+  assert [example.group for example in one_file_each] == ["middle"] * 4 + ["high"] * 4
+  assert [example.label for example in one_file_each[:4]] == ["A", "D", None, None]
+  assert [example.id for example in one_file_each[:3]] == ["high7.txt:0", "high7.txt:1", "high9.txt:0"]
+  assert one_file_each[1].context == PASSAGE["article"]
+  assert len(read_race(str(tmp_path / "lines"), "dev", levels=["high"])) == 4
+  with pytest.raises(UserError, match=r"without train/middle"):
+    read_race(str(tmp_path / "files"), "train")
+
+
+@pytest.mark.parametrize(
+  ("passage", "message"),
+  [
+    ({**PASSAGE, "answers": ["A"]}, "zip"),
+    ({**PASSAGE, "options": [["a", "b", "c"], list("abcd")]}, "4 options a question.*task_name=custom"),
+    ([], r"1.txt:1 \(AttributeError"),
+  ],
+)
+def test_wrong_passages_are_named(tmp_path, passage, message):
+  write(tmp_path / "train/high", "1.txt", passage)
+  with pytest.raises(UserError, match=message):
+    read_race(str(tmp_path), "train", levels=["high"])

@@ -10,7 +10,7 @@ from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.results import lines, model_card, summarize
 from albert_tf.finetuning.initialize import read_start
-from albert_tf.finetuning.tasks.text import Texts, text_rows
+from albert_tf.finetuning.tasks.text import TextExample, text_rows
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.tokenization import WordPieceTokenizer
 
@@ -102,9 +102,9 @@ def test_predictions_without_labels(tmp_path):
   task = tiny_task({"test": texts, "eval": texts})
   task.write_predictions({"logits": np.eye(3, 2)}, "test", str(tmp_path))
   rows = [line.split("\t") for line in (tmp_path / "predictions_test.tsv").read_text().splitlines()]
-  assert rows[0] == ["id", "prediction", "probability_c0", "probability_c1"]
+  assert rows[0] == ["id", "prediction", "label", "probability_c0", "probability_c1"]
   assert [row[1] for row in rows[1:]] == ["c0", "c1", "c0"]
-  with pytest.raises(UserError, match="need labels"):
+  with pytest.raises(UserError, match=r"one of c0, c1\. Received: None"):
     task.features("eval")
 
 
@@ -132,7 +132,7 @@ def test_a_wordpiece_vocabulary(run_folder, tmp_path):
 
 
 def made_up(text):
-  return Texts(ids=["0"], firsts=[text], seconds=None, labels=None, source="made up")
+  return [TextExample("0", text)]
 
 
 @pytest.mark.parametrize(("accuracy", "warned"), [(0.4, True), (0.5, True), (0.6, False)])

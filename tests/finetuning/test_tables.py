@@ -9,8 +9,8 @@ import pytest
 from support.tiny_finetuning import tokenizer
 
 from albert_tf.errors import UserError
-from albert_tf.finetuning.data import TableColumns
-from albert_tf.finetuning.tasks.table import TableTask, read_texts
+from albert_tf.finetuning.data import TableColumns, read_table
+from albert_tf.finetuning.tasks.text import table_examples, table_task
 
 ROWS = [
   {"key": "r1", "question": 'the "blue" sky, old', "answer": "green", "stars": 10},
@@ -18,6 +18,7 @@ ROWS = [
   {"key": "r3", "question": "sing", "answer": "all day", "stars": 10},
 ]
 COLUMNS = TableColumns(texts=("question", "answer"), label="stars", id="key")
+ONE_TEXT = TableColumns(texts=("text",), label="label")
 
 
 def write(path, rows=ROWS):
@@ -30,9 +31,7 @@ def write(path, rows=ROWS):
     quoted = [['"' + str(row[name]).replace('"', '""') + '"' for name in names] for row in rows]
     path.write_text("\n".join(",".join(row) for row in [names, *quoted]) + "\n")
   else:
-    path.write_text(
-      "\n".join("\t".join(map(str, row.values())) for row in [dict(zip(names, names, strict=True)), *rows])
-    )
+    path.write_text("\n".join("\t".join(map(str, row)) for row in [names, *(row.values() for row in rows)]))
   return str(path)
 
 
@@ -40,7 +39,7 @@ def write(path, rows=ROWS):
 def test_every_format_gives_the_same_task(tmp_path, suffix):
   train = write(tmp_path / f"train{suffix}")
   test = write(tmp_path / f"test{suffix}", [{k: v for k, v in row.items() if k != "stars"} for row in ROWS])
-  task = TableTask({"train": train, "eval": train, "test": test}, columns=COLUMNS, tokenizer=tokenizer())
+  task = table_task({"train": train, "eval": train, "test": test}, columns=COLUMNS, tokenizer=tokenizer())
   assert task.spec.label_names == ("2", "10")  # Numbers in their order.
   assert task.features("train").labels.tolist() == [1, 0, 1]
   assert task.features("test").labels is None
@@ -54,17 +53,14 @@ def test_every_format_gives_the_same_task(tmp_path, suffix):
   lines = (tmp_path / "predictions_eval.tsv").read_text().splitlines()
   assert lines[0].split("\t") == ["id", "prediction", "label", "probability_2", "probability_10"]
   assert lines[1].split("\t") == ["r1", "10", "10", "0.119203", "0.880797"]
-  scored = TableTask({"train": train, "eval": train, "test": train}, columns=COLUMNS, tokenizer=tokenizer())
-  assert scored.features("test").labels.tolist() == [1, 0, 1]
-  value = TableTask({"train": train, "eval": train}, columns=COLUMNS, tokenizer=tokenizer(), regression=True)
-  assert value.features("train").labels.tolist() == [[10.0], [2.0], [10.0]]
+  tables = {"train": train, "eval": train, "test": train}
+  value = table_task(tables, columns=COLUMNS, tokenizer=tokenizer(), regression=True)
+  assert value.features("test").labels.tolist() == [[10.0], [2.0], [10.0]]
 
 
 def test_rows_are_held_out_where_no_evaluation_is_named(tmp_path):
   path = write(tmp_path / "train.tsv", [{"text": f"the sky {i}", "label": "ab"[i % 2]} for i in range(20)])
-  task = TableTask(
-    {"train": path}, columns=TableColumns(texts=("text",), label="label"), tokenizer=tokenizer()
-  )
+  task = table_task({"train": path, "eval": ""}, columns=ONE_TEXT, tokenizer=tokenizer())
   assert (len(task.features("train")), len(task.features("eval"))) == (18, 2)
 
 
@@ -73,49 +69,46 @@ def test_rows_are_held_out_where_no_evaluation_is_named(tmp_path):
   [
     ("a.tsv", "text\tlable\nx\ty\n", r"needs rows, and the columns text, label.*it has text, lable"),
     ("a.tsv", "text\tlabel\n", "with 0 rows"),
-    ("a.jsonl", '{"text": "x", "label": 1}\n{"text": "y"}\n', "'label' in line 2"),
     ("a.tsv", "text\tlabel\nx\ty\tz\n", "3 in row 1"),
+    ("a.jsonl", '{"text": "x", "label": 1}\n{"text": "y"}\n', "1 different labels"),
+    (
+      "a.jsonl",
+      '{"text": "x", "label": 1}\n{"text": "y", "label": 2}\n{"text": "z"}',
+      "1, 2. Received: None",
+    ),
   ],
 )
 def test_a_broken_table_is_named(tmp_path, name, content, message):
   (tmp_path / name).write_text(content)
+  tables = dict.fromkeys(("train", "eval"), str(tmp_path / name))
   with pytest.raises(UserError, match=message):
-    read_texts(str(tmp_path / name), TableColumns(texts=("text",), label="label"), with_label=True)
+    table_task(tables, columns=ONE_TEXT, tokenizer=tokenizer()).features("eval")
 
 
 def test_labels_that_do_not_fit(tmp_path):
   columns = TableColumns(texts=("question",), label="stars")
   train = write(tmp_path / "train.tsv")
-  other = write(tmp_path / "eval.tsv", [{**row, "stars": 3} for row in ROWS])
-  task = TableTask({"train": train, "eval": other}, columns=columns, tokenizer=tokenizer())
-  with pytest.raises(UserError, match=r"one of 2, 10\. Received: '3'.*eval\.tsv"):
-    task.features("eval")
-  one_class = write(tmp_path / "one.tsv", [ROWS[0]] * 3)
-  with pytest.raises(UserError, match="2 to 1000 classes"):
-    TableTask({"train": one_class, "eval": one_class}, columns=columns, tokenizer=tokenizer())
-  words = write(tmp_path / "words.tsv", [{**row, "stars": "many"} for row in ROWS])
-  task = TableTask({"train": words, "eval": words}, columns=columns, tokenizer=tokenizer(), regression=True)
-  with pytest.raises(UserError, match="labels are numbers"):
-    task.features("train")
+  other = write(tmp_path / "eval.tsv", [{**row, "stars": "many"} for row in ROWS])
+  tables = {"train": train, "eval": other}
+  for regression, rule in ((False, "one of 2, 10"), (True, "numbers")):
+    task = table_task(tables, columns=columns, tokenizer=tokenizer(), regression=regression)
+    with pytest.raises(UserError, match=rf"eval data must be {rule}\. Received: .*'many'"):
+      task.features("eval")
   with pytest.raises(UserError, match="--label_names"):
-    TableTask({"test": train}, columns=columns, tokenizer=tokenizer())
+    table_task({"test": train}, columns=columns, tokenizer=tokenizer())
   with pytest.raises(UserError, match="one column, or two"):
     TableColumns(texts=("a", "b", "c"))
 
 
-@pytest.mark.parametrize("suffix", [".tsv", ".csv"])
-def test_an_empty_row_of_a_single_column_is_a_row(tmp_path, suffix):
+@pytest.mark.parametrize(("suffix", "separator"), [(".tsv", "\t"), (".csv", ",")])
+def test_an_empty_row_of_a_single_column_is_a_row(tmp_path, suffix, separator):
   """Left out, the rows after it would get each other's numbers as ids."""
   path = tmp_path / f"test{suffix}"
   path.write_bytes(b"text\r\nthe sky\r\n\r\ntrees\r\n")
-  texts = read_texts(str(path), TableColumns(texts=("text",)), with_label=None)
-  assert list(zip(texts.ids, texts.firsts, strict=True)) == [("0", "the sky"), ("1", ""), ("2", "trees")]
-  two = tmp_path / f"two{suffix}"
-  separator = "," if suffix == ".csv" else "\t"
-  two.write_text(
-    f"text{separator}label\na{separator}0\n\n{separator}1\n"
-  )  # A blank line is no row of two columns.
-  assert read_texts(str(two), TableColumns(texts=("text",), label="label"), with_label=True).firsts == [
+  found = table_examples(read_table(str(path)), TableColumns(texts=("text",)), labelled=False)
+  assert [(example.id, example.text) for example in found] == [("0", "the sky"), ("1", ""), ("2", "trees")]
+  path.write_text(f"text{separator}label\na{separator}0\n\n{separator}1\n")  # Of two columns it is no row.
+  assert [example.text for example in table_examples(read_table(str(path)), ONE_TEXT, labelled=True)] == [
     "a",
     "",
   ]

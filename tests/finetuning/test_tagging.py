@@ -1,15 +1,20 @@
-"""Tagging: reading files, words to pieces and back, scores."""
+"""Tagging: reading files, words to pieces and back, scores; learning by heart, two replicas."""
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 from reference.batches import numpy_batch
-from support.tiny_run import train_tokenizer
+from seqeval.metrics import classification_report
+from support.tiny_finetuning import QUICK, tiny_start
+from support.tiny_run import WORDS, train_tokenizer
 
+from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
 from albert_tf.errors import UserError
+from albert_tf.finetuning.engine.fit import fine_tune
 from albert_tf.finetuning.tasks.conll import Columns, TaggedSentence, read_tagged
-from albert_tf.finetuning.tasks.tagging import TaggingTask, align, entity_scores, marks_entities
+from albert_tf.finetuning.tasks.tagging import TaggingTask, align, entity_scores
 
 CONLL = """-DOCSTART- -X- O O
 
@@ -50,7 +55,7 @@ def test_columns(tmp_path):
     ("B-PER", "I-PER"),
     False,
   )
-  assert second.where.endswith("a.txt:6")
+  assert second.where.startswith("line 6 of")
   assert read(tmp_path, "a.txt", CONLL, tag_column=1)[0].tags == ("NNP", "VBZ")
   assert read(tmp_path, "a.txt", CONLL.replace("\n", "\r\n"))[1].tags == ("B-PER", "I-PER")
   spaces = read(tmp_path, "b.txt", "New York\tB-LOC\n\u00a0\tO\na\u2028b\tO")
@@ -59,30 +64,35 @@ def test_columns(tmp_path):
   assert (universal.words, universal.tags) == (("vamos", "nos"), ("VERB", "PRON"))
 
 
-def test_files_without_tags(tmp_path):
-  assert read(tmp_path, "a.txt", "EU\nrejects\n\nPeter\n")[0].tags is None
-  assert read(tmp_path, "a.txt", "EU _\nrejects _\n")[0].tags is None
-  assert read(tmp_path, "a.txt", "EU NNP\n", tag_column=3)[0].tags is None
-  assert read(tmp_path, "a.jsonl", '{"tokens": ["EU"], "tags": null}\n')[0].tags is None
+@pytest.mark.parametrize(
+  ("name", "text", "columns"),
+  [
+    ("a.txt", "EU\nrejects\n\nPeter\n", {}),
+    ("a.txt", "EU _\nrejects _\n", {}),
+    ("a.txt", "EU NNP\n", {"tag_column": 3}),
+    ("a.jsonl", '{"tokens": ["EU"], "tags": null}\n', {}),
+  ],
+)
+def test_files_without_tags(tmp_path, name, text, columns):
+  assert read(tmp_path, name, text, **columns)[0].tags is None
 
 
 def test_json_lines(tmp_path):
   rows = [{"w": ["EU", "rejects"], "ner": ["B-ORG", "O"]}, {"w": [], "ner": []}, {"w": ["x"], "ner": ["O"]}]
-  text = "\n\n".join(map(json.dumps, rows))
-  found = read(tmp_path, "a.jsonl", text, token_key="w", tag_key="ner")
+  found = read(tmp_path, "a.jsonl", "\n\n".join(map(json.dumps, rows)), token_key="w", tag_key="ner")
   assert [each.tags for each in found] == [("B-ORG", "O"), ("O",)]
 
 
 @pytest.mark.parametrize(
   ("name", "text", "message"),
   [
-    ("a.jsonl", '\n{"tokens": ["a", "b"], "tags": ["O"]}', r"2 words and 1 tags in .*a.jsonl:2"),
-    ("a.jsonl", '{"words": ["a"]}', r"lists of texts under 'tokens' .* Received: .*words.* in .*:1"),
-    ("a.txt", "a O\nb\n", r"2 words and 1 tags in .*a.txt:1"),
-    ("a.txt", "a O\n\nb\n", r"1 words and 0 tags in .*a.txt:3"),
-    ("a.txt", "\n-DOCSTART- O\n\n", "at least one. Received: .*a.txt, which has none"),
+    ("a.jsonl", '{"tokens": ["a", "b"], "tags": ["O"]}', r"2 words and 1 tags in .* line 1 of .*a.jsonl"),
+    ("a.jsonl", '{"words": ["a"]}', r"the columns tokens. Received: .*a.jsonl.* has words"),
+    ("a.jsonl", '{"tokens": "a b"}', r"list of words. Received: 'a b' in line 1"),
+    ("a.txt", "a O\nb\n", r"2 words and 1 tags in .* line 1 of .*a.txt"),
+    ("a.txt", "a O\n\nb\n", r"1 words and 0 tags in .* line 3 of .*a.txt"),
   ],
-)  # fmt: skip
+)
 def test_what_is_no_tagged_file(tmp_path, name, text, message):
   with pytest.raises(UserError, match=message):
     read(tmp_path, name, text)
@@ -145,44 +155,83 @@ def test_predictions_return_to_words(tokenizer, tmp_path):
   assert (tmp_path / "predictions_test.tsv").read_text() == "sky\tB-X\nday\tB-X\n\n"
 
 
-def test_the_loss_is_the_mean_over_words(tokenizer):
-  """Neither the other pieces of a word, nor padding, nor a batch that is not full changes it."""
-  sentences = [
-    sentence("birdsgreen", "old", tags=("A", "B")),
-    sentence(*["small"] * 9, tags=("A",) * 9),
-    sentence("\u0301", tags=("B",)),
-  ]
-  task = TaggingTask(splits={"train": sentences}, tokenizer=tokenizer, max_seq_length=16)
-  _, labels, weights = numpy_batch(task.features("train"), [0, 1, 2], batch_size=5, length=16)
-  logits = np.random.default_rng(0).normal(size=(5, 16, 2)).astype(np.float32)
-  by_word = [
-    np.log(np.exp(logits[row, position]).sum()) - logits[row, position, task.spec.label_names.index(tag)]
-    for tag, (row, position) in zip(
-      [tag for each in sentences for tag in each.tags], task.aligned("train").places, strict=True
-    )
-    if row >= 0
-  ]
-  assert len(by_word) == 11
-  np.testing.assert_allclose(task.loss()(labels, logits, weights), np.mean(by_word), rtol=1e-5)
-
-
 def test_a_tag_that_is_not_known(tokenizer):
   with pytest.raises(UserError, match=r"one of A. Received: 'Z' in the sentence of f:1"):
     align([sentence("old", tags=("Z",))], tokenizer, label_ids={"A": 0}, max_seq_length=8)
   splits = {"train": [sentence("old", "sky")]}
-  with pytest.raises(UserError, match="train sentences have a tag"):
+  with pytest.raises(UserError, match="sentences have a tag"):
     TaggingTask(splits=splits, tokenizer=tokenizer, max_seq_length=8)
 
 
-def test_entity_scores_by_hand():
+def test_entity_scores():
+  """By hand, and of random tags those of seqeval."""
+  names = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-ORG"]
   gold = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-PER"]]
   predicted = [["B-PER", "I-PER", "O", "B-PER"], ["B-LOC", "O"]]
-  scores = entity_scores(
-    gold, predicted, kinds=["LOC", "PER", "ORG"]
-  )  # Three predicted, three gold, one right.
+  scores = entity_scores(gold, predicted, names=names)  # Three predicted, three gold, one right.
   np.testing.assert_allclose([scores["precision"], scores["recall"], scores["f1"]], 1 / 3)
   np.testing.assert_allclose([scores["f1_PER"], scores["f1_LOC"], scores["f1_ORG"]], [0.5, 0.0, 0.0])
-  assert entity_scores([["U-LOC", "B-PER", "L-PER"]], [["B-LOC", "B-PER", "I-PER"]], kinds=[])["f1"] == 1.0
-  assert entity_scores([["O"]], [["O"]], kinds=[])["f1"] == 0.0
-  assert marks_entities(["O", "B-X", "I-X"])
-  assert not marks_entities(["NOUN", "VERB"])
+  assert entity_scores([["O"]], [["O"]], names=names)["f1"] == 0.0
+  for letters in ("BI", "I", "BIES"):
+    names = ["O", *(f"{letter}-{kind}" for letter in letters for kind in ("PER", "LOC"))]
+    rng = np.random.default_rng(0)
+    gold, predicted = ([rng.choice(names, n).tolist() for n in range(1, 40)] for _ in range(2))
+    scores = entity_scores(gold, predicted, names=names)
+    wanted = classification_report(gold, predicted, output_dict=True)
+    total = wanted["micro avg"]
+    found = [scores[name] for name in ("precision", "recall", "f1", "f1_PER", "f1_LOC")]
+    assert found == pytest.approx(
+      [
+        total["precision"],
+        total["recall"],
+        total["f1-score"],
+        wanted["PER"]["f1-score"],
+        wanted["LOC"]["f1-score"],
+      ]
+    )
+
+
+# ------------------------------------------------------------------ with the engine
+
+
+def random_sentences(count, *, tags, seed):
+  rng = np.random.default_rng(seed)
+  sentences = []
+  for _ in range(count):
+    words = rng.choice(WORDS, rng.integers(2, 6)).tolist()
+    sentences.append(sentence(*words, tags=tuple(rng.choice(tags, len(words)).tolist())))
+  return sentences
+
+
+@pytest.mark.slow
+def test_64_sentences_are_learnt_by_heart(tmp_path):
+  start = tiny_start(initializer_range=0.2)
+  sentences = random_sentences(64, tags=["O", "B-X", "I-X"], seed=0)
+  splits = {"train": sentences, "eval": sentences}
+  task = TaggingTask(splits=splits, tokenizer=start.tokenizer, max_seq_length=12)
+  assert len(task.features("eval")) > 64  # Some sentences are cut into windows.
+  settings = dataclasses.replace(QUICK, learning_rate=3e-3, num_train_steps=200, eval_steps=100)
+  results = fine_tune(task, settings, start=start, output_dir=str(tmp_path / "run")).results
+  assert min(results["accuracy"], results["f1"]) >= 0.95
+  lines = (tmp_path / "run/predictions_eval.tsv").read_text().split("\n")
+  pairs = [line.split("\t")[1:] for line in lines if line]
+  assert len(pairs) == sum(len(sentence.words) for sentence in sentences)
+  assert np.mean([gold == predicted for gold, predicted in pairs]) == results["accuracy"]
+
+
+@pytest.mark.slow
+def test_two_replicas_make_the_updates_of_one(tmp_path, mirrored_2):
+  """The mean over a batch's words is over all replicas, whose words and windows differ in number."""
+  start = tiny_start(initializer_range=0.2)
+  sentences = random_sentences(13, tags=["O", "B-X"], seed=1)
+  settings = dataclasses.replace(
+    QUICK, learning_rate=1e-3, num_train_steps=5, eval_steps=5, train_batch_size=4, eval_batch_size=4
+  )
+  weights = []
+  for name, strategy in (("one", None), ("two", mirrored_2)):
+    splits = {"train": sentences, "eval": sentences}
+    task = TaggingTask(splits=splits, tokenizer=start.tokenizer, max_seq_length=12)
+    fine_tune(task, settings, start=start, output_dir=str(tmp_path / name), strategy=strategy)
+    weights.append(read_bundle(latest_bundle(str(tmp_path / name / "checkpoints/best"))))
+  for name, value in weights[0].items():
+    np.testing.assert_allclose(weights[1][name], value, atol=2e-5, err_msg=name)

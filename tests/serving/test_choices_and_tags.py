@@ -36,7 +36,7 @@ def as_bytes(texts) -> np.ndarray:
 def test_choices_equal_the_python_model(exported: Callable[[str], Any], tokenizer: AlbertTokenizer) -> None:
   _, model, _, session, *_ = exported("choice")
   questions = [
-    ChoiceExample(example_id=str(b), context=CONTEXTS[b], question=QUESTIONS[b], choices=tuple(CHOICES[b]))
+    ChoiceExample(id=str(b), context=CONTEXTS[b], question=QUESTIONS[b], choices=tuple(CHOICES[b]))
     for b in range(3)
   ]
   task = MultipleChoiceTask(

@@ -52,7 +52,7 @@ def expected(squad, tokenizer):
     labelled=False,
   )
   features = make_features(data, tokenizer=tokenizer, settings=SquadSettings(**SIZES))
-  task = SquadTask(version=task.squad_version, settings=features.settings, predict=features)
+  task = SquadTask(version=task.squad_version, settings=features.settings, splits={"test": features})
   x, _, _ = numpy_batch(task.features("test"), range(len(features)), batch_size=len(features), length=24)
   outputs = {name: array.numpy() for name, array in model(x).items()}
   return features, x, decode(features, outputs)

@@ -79,7 +79,7 @@ class Commands:
     self._task(values, accuracy=0.7)
 
   def run_squad(self, values):
-    self._task(values, median={"f1": 90.0, "exact": 80.0})
+    self._task(values, median={"test_f1": 90.0, "test_exact": 80.0})
 
   def run_race(self, values):
     self._task(values, accuracy=0.6)

@@ -11,7 +11,7 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
 from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
-from albert_tf.finetuning.tasks.text import Texts, TextTask
+from albert_tf.finetuning.tasks.text import TextExample, TextTask
 from albert_tf.training.settings import DistributionConfig
 
 # A learning rate at which random weights learn 64 examples by heart in seconds.
@@ -60,17 +60,11 @@ def made_up_texts(count, *, pair=False, classes=2, regression=False, labelled=Tr
   def sentence():
     return " ".join(rng.choice(WORDS, size=rng.integers(3, 13)))
 
-  firsts = [sentence() for _ in range(count)]
-  seconds = [sentence() for _ in range(count)] if pair else None
+  texts = [sentence() for _ in range(count)]
+  pairs = [sentence() if pair else None for _ in range(count)]
   values = rng.uniform(0, 5, count) if regression else rng.integers(0, classes, count)
   labels = [f"{value:.3f}" if regression else f"c{value}" for value in values]
-  return Texts(
-    ids=[str(i) for i in range(count)],
-    firsts=firsts,
-    seconds=seconds,
-    labels=labels if labelled else None,
-    source="made up",
-  )
+  return [TextExample(str(i), texts[i], pairs[i], labels[i] if labelled else None) for i in range(count)]
 
 
 def tiny_task(splits, *, pair=False, classes=2, regression=False, name="tiny", max_seq_length=40):

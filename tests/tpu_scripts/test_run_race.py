@@ -19,13 +19,15 @@ def write_quiz(folder):
   rng = np.random.default_rng(0)
   folder.mkdir()
   rows = [
-    json.dumps({"q": words(rng, 3), "options": [words(rng, 1), words(rng, 2)], "right": int(rng.integers(2))})
+    json.dumps(
+      {"q": words(rng, 3), "options": [words(rng, 1), words(rng, 2)], "right": "AB"[rng.integers(2)]}
+    )
     for _ in range(20)
   ]
   (folder / "train.jsonl").write_text("\n".join(rows))
   (folder / "test.jsonl").write_text(json.dumps({"q": "the sky", "options": ["is", "blue"]}))
   (folder / "bad.jsonl").write_text(
-    rows[0] + '\n{"q": "the sky", "options": ["is", "blue", "x"], "right": 0}'
+    rows[0] + '\n{"q": "the sky", "options": ["is", "blue", "x"], "right": "A"}'
   )
 
 

@@ -87,7 +87,7 @@ def test_parts_of_speech(runs, folder):
   [
     ("uneven", "2 words and 1 tags in"),
     ("unknown tag", "Received: 'ADJ' in"),
-    ("no tags", "The train sentences have a tag for each word"),
+    ("no tags", "sentences have a tag for each word"),
     ("no file", "needs train data. Received: no --train_file"),
   ],
 )

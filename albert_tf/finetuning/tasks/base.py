@@ -1,7 +1,6 @@
 """What a task is to the engine: examples as rows, a loss, and what the model's outputs come to.
 
-A new kind of task is a subclass of `FineTuningTask` in a file of this folder, which may hold the class of its model,
-a row of `configs.task.TASK_KINDS`, a file in `serving/signatures/`, and a command that reads the data.
+`docs/architecture.md` says what belongs to a new kind of task.
 """
 
 import abc
@@ -60,16 +59,12 @@ class FeatureSet:
   def fingerprint(self) -> str:
     """A hash of everything that training or evaluation on these examples depends on."""
     digest = hashlib.sha256()
-    labels = self.labels if isinstance(self.labels, Mapping) else {"labels": self.labels}
-    columns = {
-      name: column for name, column in {**labels, "weights": self.weights}.items() if column is not None
-    }
+    named = self.labels if isinstance(self.labels, Mapping) else {"labels": self.labels}
+    columns = {name: c for name, c in {**named, "weights": self.weights}.items() if c is not None}
     for name, arrays in (*columns.items(), *(("", row.values()) for row in self.rows)):
       digest.update(name.encode())
-      for value in arrays:
-        array = np.ascontiguousarray(value)
-        digest.update(f"{array.dtype.str}{array.shape}".encode())
-        digest.update(array.tobytes())
+      for array in map(np.ascontiguousarray, arrays):
+        digest.update(f"{array.dtype.str}{array.shape}".encode() + array.tobytes())
     return digest.hexdigest()
 
 
@@ -111,7 +106,7 @@ class FineTuningTask(abc.ABC):
     Raises:
       UserError: there are none.
     """
-    if name not in self.splits:
+    if not self.splits.get(name):
       raise UserError(f"{self.spec.name} needs {name} data here. Received: none. Name its file or folder.")
     return self.splits[name]
 

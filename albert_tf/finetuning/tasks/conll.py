@@ -1,12 +1,11 @@
-"""Tagged sentences from files: columns as in the CoNLL tasks, CoNLL-U, and JSON lines."""
+"""Tagged sentences from files: columns as in the CoNLL tasks, CoNLL-U, JSON lines and Parquet."""
 
 from collections.abc import Iterator
 import dataclasses
 import re
-from typing import Any
 
 from albert_tf.errors import UserError
-from albert_tf.finetuning.data import parse_json, read_lines
+from albert_tf.finetuning.data import read_lines, read_table
 from albert_tf.settings import Settings, setting
 
 _DOCUMENT = "-DOCSTART-"
@@ -35,88 +34,72 @@ class TaggedSentence:
 class Columns(Settings):
   """Where words and tags are."""
 
-  token_column: int | None = setting(None, help="The words' column, from 0. Default: 0; .conllu: 1.")
+  token_column: int | None = setting(
+    None, help="The words' column, from 0. Default: 0; .conllu: 1.", minimum=0
+  )
   tag_column: int | None = setting(None, help="The tags' column; -1 is the last. Default: -1; .conllu: 3.")
-  token_key: str = setting("tokens", help="The words' key in .jsonl.")
-  tag_key: str = setting("tags", help="The tags' key in .jsonl.")
+  token_key: str = setting("tokens", help="The words' key in .jsonl and .parquet.")
+  tag_key: str = setting("tags", help="The tags' key there.")
 
 
 def read_tagged(path: str, columns: Columns) -> list[TaggedSentence]:
-  """Reads `.jsonl` (or `.json`) as JSON lines, anything else as columns.
+  """Reads `.jsonl` and `.parquet` as tables of lists, anything else as columns.
 
   Column files: a word a line, a blank line between sentences, lines of -DOCSTART- between documents. A line that holds
   a tab is split at tabs, so words may hold spaces; any other at spaces. In `.conllu`, comments, multi-word tokens and
   empty nodes are left out. A file whose tag column does not exist, is the words' own or holds only "_" has no tags.
 
   Raises:
-    UserError: no sentence, a column or key that is not there, or words without a tag beside others; with the line.
+    UserError: no sentence, a key that is not there, or words without a tag beside others; with the line.
   """
-  read = _from_json if path.endswith((".jsonl", ".json")) else _from_columns
-  sentences = list(read(path, read_lines(path), columns))
-  if not sentences:
-    raise UserError(f"A file of sentences holds at least one. Received: {path}, which has none.")
+  is_table = path.endswith((".jsonl", ".parquet"))
+  sentences = list((_from_table if is_table else _from_columns)(path, columns))
   if all(set(sentence.tags or ()) <= {_BLANK_TAG} for sentence in sentences):
-    return [dataclasses.replace(sentence, tags=None) for sentence in sentences]
-  for sentence in sentences:
-    if sentence.tags is None or len(sentence.tags) != len(sentence.words) or not all(sentence.tags):
-      raise UserError(
-        f"Every word of a file has a tag, or none has. Received: {len(sentence.words)} words and "
-        f"{sum(map(bool, sentence.tags or ()))} tags in the sentence of {sentence.where}. Fix it, or name the tags' "
-        "column (--tag_column) or key (--tag_key)."
-      )
+    sentences = [dataclasses.replace(sentence, tags=None) for sentence in sentences]
+  elif wrong := [each for each in sentences if len(each.tags or ()) != len(each.words)]:
+    raise UserError(
+      f"Every word of a file has a tag, or none has. Received: {len(wrong[0].words)} words and "
+      f"{len(wrong[0].tags or ())} tags in the sentence of {wrong[0].where}. Fix it, or name the tags' column "
+      "(--tag_column) or key (--tag_key)."
+    )
   return sentences
 
 
-def _from_json(path: str, lines: list[str], columns: Columns) -> Iterator[TaggedSentence]:
-  for number, line in enumerate(lines, 1):
-    if not line.strip():
-      continue
-    where = f"{path}:{number}"
-    row = parse_json(line, where=where)
-    words, tags = (
-      row.get(key) if isinstance(row, dict) else None for key in (columns.token_key, columns.tag_key)
-    )
-    if not _are_texts(words) or not (tags is None or _are_texts(tags)):
-      raise UserError(
-        f"A sentence has lists of texts under {columns.token_key!r} and, where they are known, {columns.tag_key!r}. "
-        f"Received: {line[:60]} in {where}. Name the keys with --token_key and --tag_key."
-      )
+def _from_table(path: str, columns: Columns) -> Iterator[TaggedSentence]:
+  table = read_table(path)
+  table.check_columns([columns.token_key], "--token_key")
+  known = table.columns.get(columns.tag_key, [None] * len(table))
+  for number, (words, tags) in enumerate(zip(table.columns[columns.token_key], known, strict=True)):
+    if not isinstance(words, list):
+      raise UserError(f"A sentence is a list of words. Received: {words!r:.60} in {table.where(number)}.")
     if words:
-      yield TaggedSentence(words=tuple(words), tags=None if tags is None else tuple(tags), where=where)
+      tags = tuple(map(str, tags)) if tags else None
+      yield TaggedSentence(words=tuple(map(str, words)), tags=tags, where=table.where(number))
 
 
-def _are_texts(value: Any) -> bool:
-  return isinstance(value, list) and all(isinstance(text, str) for text in value)
-
-
-def _from_columns(path: str, lines: list[str], columns: Columns) -> Iterator[TaggedSentence]:
+def _from_columns(path: str, columns: Columns) -> Iterator[TaggedSentence]:
   conllu = path.endswith(".conllu")
-  token_column = columns.token_column if columns.token_column is not None else int(conllu)
-  tag_column = columns.tag_column if columns.tag_column is not None else (3 if conllu else -1)
-  words: list[str] = []
-  tags: list[str] = []
+  word_at = columns.token_column if columns.token_column is not None else int(conllu)
+  tag_at = columns.tag_column if columns.tag_column is not None else (3 if conllu else -1)
+  rows: list[list[str]] = []
   start, new_document = 0, False
-  for number, line in enumerate([*lines, ""], 1):
+  for number, line in enumerate([*read_lines(path), ""], 1):
     if conllu and _CONLLU_SKIPPED.match(line):
       continue
     cells = _cells(line)
     if cells and cells[0] != _DOCUMENT:
       start = start or number
-      count = len(cells)
-      if not -count <= token_column < count:
-        raise UserError(
-          f"Words are in column {token_column} (counted from 0). Received: {count} columns in {path}:{number}: "
-          f"{' '.join(cells)!r}. Set --token_column."
-        )
-      words.append(cells[token_column])
-      if -count <= tag_column < count and tag_column % count != token_column % count:
-        tags.append(cells[tag_column])
+      rows.append(cells)
       continue
-    if words:
+    if rows:
+      tagged = [row for row in rows if -len(row) <= tag_at < len(row) and tag_at % len(row) != word_at]
       yield TaggedSentence(
-        words=tuple(words), tags=tuple(tags) or None, where=f"{path}:{start}", new_document=new_document
+        words=tuple(row[word_at] for row in rows),
+        tags=tuple(row[tag_at] for row in tagged) or None,
+        where=f"line {start} of {path}",
+        new_document=new_document,
       )
-      words, tags, start, new_document = [], [], 0, False
+      rows, start, new_document = [], 0, False
     new_document = new_document or bool(cells)
 
 

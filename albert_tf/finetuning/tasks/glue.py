@@ -12,16 +12,12 @@ from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import read_lines
 from albert_tf.finetuning.tasks.base import Outputs, write_tsv
-from albert_tf.finetuning.tasks.text import Texts, TextTask
+from albert_tf.finetuning.tasks.text import TextExample, TextTask
 from albert_tf.tokenization import Tokenizer
 
 SUBMISSION_FOLDER = "submission"
 _MNLI_LABELS = ("contradiction", "entailment", "neutral")
 _NLI_LABELS = ("entailment", "not_entailment")
-_BINARY = ("0", "1")
-_SENTENCES = ("sentence1", "sentence2")
-
-
 _FILES = {"train": "train.tsv", "eval": "dev.tsv", "test": "test.tsv"}
 _MNLI_FILES = {
   "train": "train.tsv",
@@ -29,7 +25,9 @@ _MNLI_FILES = {
   "eval_mismatched": "dev_mismatched.tsv",
   "test": "test_matched.tsv",
   "test_mismatched": "test_mismatched.tsv",
+  "test_ax": "AX/AX.tsv",
 }
+_DIAGNOSTIC_FILE = "diagnostic/diagnostic.tsv"  # Another name under which AX.tsv is distributed.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,9 +48,9 @@ class GlueTask:
 
   name: str
   folder: str
-  texts: tuple[str, ...] = _SENTENCES
+  texts: tuple[str, ...] = ("sentence1", "sentence2")
   label: str = "label"
-  label_names: tuple[str, ...] = _BINARY
+  label_names: tuple[str, ...] = ("0", "1")
   metrics: tuple[str, ...] = ("accuracy",)
   columns: tuple[str, ...] = ()
   files: Mapping[str, str] = dataclasses.field(default_factory=lambda: _FILES)
@@ -95,16 +93,15 @@ def find_task(name: str) -> GlueTask:
   Raises:
     UserError: GLUE has no such task.
   """
-  task = TASKS.get(name.lower())
-  if task is None:
+  if name.lower() not in TASKS:
     raise UserError(
       f"task_name must be one of {', '.join(TASKS)}, custom. Received: {name!r}. A table of your own is 'custom'."
     )
-  return task
+  return TASKS[name.lower()]
 
 
-def read_splits(task: GlueTask, data_dir: str) -> dict[str, Texts]:
-  """Every split whose file is there; of MNLI also the diagnostic set, which has been distributed under several names.
+def read_splits(task: GlueTask, data_dir: str) -> dict[str, list[TextExample]]:
+  """Every split whose file is there.
 
   Args:
     task: of `TASKS`.
@@ -113,71 +110,57 @@ def read_splits(task: GlueTask, data_dir: str) -> dict[str, Texts]:
   Raises:
     UserError: no file is there, or one cannot be read as this task's.
   """
-  for folder in (data_dir, os.path.join(data_dir, task.folder)):
-    paths = {split: os.path.join(folder, name) for split, name in task.files.items()}
-    paths = {split: path for split, path in paths.items() if files.exists(path)}
-    if task.name == "ax":
-      paths = paths or _diagnostic_file("test", folder)
-    elif task.name == "mnli" and paths:
-      paths |= _diagnostic_file("test_ax", folder, os.path.dirname(folder.rstrip("/")))
-    if paths:
-      return {
-        split: read_tsv(TASKS["ax"] if split == "test_ax" else task, path, split)
-        for split, path in paths.items()
-      }
-  raise UserError(
-    f"data_dir must hold {' or '.join(task.files.values())}, itself or in {task.folder}/. Received: {data_dir!r}, "
-    "which has none of them. Download GLUE, and name its folder or the task's."
-  )
+  folders = (data_dir, os.path.join(data_dir, task.folder), os.path.dirname(data_dir.rstrip("/")))
+  found = {}
+  for split, name in task.files.items():
+    names = (name, _DIAGNOSTIC_FILE) if name.endswith("AX.tsv") else (name,)
+    paths = [os.path.join(folder, each) for folder in folders for each in names]
+    path = next(filter(files.exists, paths), None)
+    if path is not None:
+      found[split] = read_tsv(TASKS["ax"] if split == "test_ax" else task, path, split)
+  if not found:
+    raise UserError(
+      f"data_dir must hold {' or '.join(task.files.values())}, itself or in {task.folder}/. Received: {data_dir!r}, "
+      "which has none of them. Download GLUE, and name its folder or the task's."
+    )
+  return found
 
 
-def _diagnostic_file(split: str, *folders: str) -> dict[str, str]:
-  names = ("AX/AX.tsv", "diagnostic/diagnostic.tsv")
-  paths = [os.path.join(folder, name) for folder in folders for name in names]
-  found = [path for path in paths if files.exists(path)]
-  return {split: found[0]} if found else {}
-
-
-def read_tsv(task: GlueTask, path: str, split: str) -> Texts:
+def read_tsv(task: GlueTask, path: str, split: str) -> list[TextExample]:
   """One of GLUE's TSVs: tabs between columns, no quoting; a header or none as the task has it.
 
   Raises:
     UserError: a column is missing, a row is too short, or there is no row.
   """
-  lines = read_lines(path)
-  while lines and not lines[-1].strip():
-    lines.pop()
+  rows = [line.split("\t") for line in read_lines(path) if line.strip()]
   test = split.startswith("test")
-  columns, first = list(task.columns), 0
-  if lines and (test or not task.columns):
-    columns, first = lines[0].split("\t"), 1
+  columns = list(task.columns)
+  if test or not columns:
+    columns, rows = (rows or [[]])[0], rows[1:]
   wanted = [*task.texts, *([] if test else [task.label])]
-  if len(lines) <= first or not set(wanted) <= set(columns):
+  if not rows or not set(wanted) <= set(columns):
     raise UserError(
       f"{task.folder}'s {split} file needs rows, and the columns {', '.join(wanted)}. Received: {path} with "
-      f"{len(lines)} lines and {', '.join(columns)}. Is it the file of another task?"
+      f"{len(rows)} rows and {', '.join(columns)}. Is it the file of another task?"
     )
   places = [columns.index(name) for name in wanted]
-  rows = list(enumerate(line.split("\t") for line in lines[first:]))
-  short = [number for number, cells in rows if len(cells) <= max(places)]
-  if short and task.name != "qqp":
-    raise UserError(
-      f"Every row of {task.folder} has {max(places) + 1} columns or more. Received: fewer in {path}, line "
-      f"{first + short[0] + 1}. Download the file again."
-    )
-  if short:  # QQP's release has some.
-    logging.warning("%s: %d rows have too few columns and are left out, as in the original", path, len(short))
-    rows = [(number, cells) for number, cells in rows if len(cells) > max(places)]
   # Test rows are told apart by their first column, "index" or "id"; the others have no number of their own.
   numbered = test and columns[0] in ("index", "id")
-  cells = [[row[place] for place in places] for _, row in rows]
-  return Texts(
-    ids=[row[0] if numbered else str(number) for number, row in rows],
-    firsts=[row[0] for row in cells],
-    seconds=[row[1] for row in cells] if len(task.texts) > 1 else None,
-    labels=None if test else [row[-1].strip() for row in cells],
-    source=path,
-  )
+  found = []
+  for number, cells in enumerate(rows):
+    if len(cells) > max(places):
+      texts = [cells[place] for place in places]
+      label = None if test else texts.pop().strip()
+      pair = texts[1] if len(texts) > 1 else None
+      found.append(TextExample(cells[0] if numbered else str(number), texts[0], pair, label))
+    elif task.name != "qqp":  # QQP's release has some.
+      raise UserError(
+        f"Every row of {task.folder} has {max(places) + 1} columns or more. Received: {len(cells)} in row {number + 1} "
+        f"of {path}. Download the file again."
+      )
+  if len(found) < len(rows):
+    logging.warning("%s: %d rows have too few columns and are left out", path, len(rows) - len(found))
+  return found
 
 
 class GlueTextTask(TextTask):
@@ -195,14 +178,7 @@ class GlueTextTask(TextTask):
   Reference: Wang et al. 2019, arXiv 1804.07461.
   """
 
-  def __init__(
-    self,
-    name: str,
-    *,
-    data_dir: str,
-    tokenizer: Tokenizer,
-    max_seq_length: int = 512,
-  ):
+  def __init__(self, name: str, *, data_dir: str, tokenizer: Tokenizer, max_seq_length: int = 512):
     self.glue = find_task(name)
     spec = TaskSpec(
       kind="classification" if self.glue.label_names else "regression",
@@ -232,6 +208,7 @@ class GlueTextTask(TextTask):
       predictions = np.clip(predictions, 0.0, 5.0)  # STS-B's scale; GLUE refuses others.
     folder = os.path.join(directory, SUBMISSION_FOLDER)
     files.makedirs(folder)
-    rows = zip(self.splits[split].ids, map(self.label_text, predictions), strict=True)
+    ids = [example.id for example in self.splits[split]]
+    rows = zip(ids, map(self.label_text, predictions), strict=True)
     name = self.glue.submission.get(split, self.glue.folder)
     write_tsv(os.path.join(folder, f"{name}.tsv"), [("index", "prediction"), *rows])

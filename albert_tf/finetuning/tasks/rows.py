@@ -1,49 +1,73 @@
 """Examples as packed rows of ids; everything else about a row follows from three numbers."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+import dataclasses
+from typing import Any, TypeVar
 
 import numpy as np
 
+from albert_tf.progress import track
 
+_Example = TypeVar("_Example")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class PackedRows(Sequence[Mapping[str, np.ndarray]]):
   """`[CLS] first [SEP] second [SEP]` of n examples, put together when asked for: RACE's would take 2 GB.
 
-  Args:
+  Items: int32 `input_ids`, `input_mask`, `segment_ids` `[…, s]` and the rest.
+
+  Attributes:
     ids: of each example `[…, s]`, padded where its rows have different lengths, such as a question's choices.
     lengths: of each example `[…]`: without padding.
-    second: of each example `[…]`: where its second segment begins; None: it has none.
+    second: of each example `[…]`: where its second segment begins.
     p_mask: adds "p_mask", 1 where no answer can be: outside of the second segment and [CLS].
     more: further scalars of each example, by name, `[n]`.
-
-  Items: int32 `input_ids`, `input_mask`, `segment_ids` `[…, s]` and the rest.
   """
 
-  def __init__(
-    self,
-    ids: Sequence[np.ndarray],
-    lengths: Any,
-    second: Any = None,
-    *,
-    p_mask: bool = False,
-    more: Mapping[str, np.ndarray] | None = None,
-  ):
-    self._ids, self._lengths, self._second = ids, lengths, second
-    self._p_mask, self._more = p_mask, more or {}
+  ids: Sequence[np.ndarray]
+  lengths: Sequence[Any]
+  second: Sequence[Any]
+  p_mask: bool = False
+  more: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+  @classmethod
+  def of(cls, batches: Iterable[Mapping[str, Any]], **options: Any) -> "PackedRows":
+    """The rows of batches of `input_ids`, `input_mask` and `segment_ids` `[b, …, S]`, without their padding."""
+    ids: list[np.ndarray] = []
+    lengths: list[Any] = []
+    second: list[Any] = []
+    for batch in batches:
+      every = np.asarray(batch["input_ids"])
+      every = every.astype(np.uint16 if every.max(initial=0) < 1 << 16 else np.int32)
+      sizes = np.asarray(batch["input_mask"]).sum(axis=-1)
+      ids += [row[..., : np.max(size)].copy() for row, size in zip(every, sizes, strict=True)]
+      lengths += list(sizes)
+      second += list(sizes - np.asarray(batch["segment_ids"]).sum(axis=-1))
+    return cls(ids, lengths, second, **options)
+
+  def take(self, chosen: Sequence[int] | np.ndarray, **more: np.ndarray) -> "PackedRows":
+    """The examples of these numbers, with further scalars of each."""
+    ids, lengths, second = ([column[i] for i in chosen] for column in (self.ids, self.lengths, self.second))
+    return PackedRows(ids, lengths, second, self.p_mask, more)
 
   def __len__(self) -> int:
-    return len(self._ids)
+    return len(self.ids)
 
   def __getitem__(self, index: Any) -> Any:
-    ids = np.asarray(self._ids[index], np.int32)
+    ids = np.asarray(self.ids[index], np.int32)
     place = np.arange(ids.shape[-1])
-    length = np.asarray(self._lengths[index])[..., np.newaxis]
+    length, second = (np.asarray(column[index])[..., np.newaxis] for column in (self.lengths, self.second))
     real = place < length
-    in_second = np.zeros_like(real)
-    if self._second is not None:
-      in_second = real & (place >= np.asarray(self._second[index])[..., np.newaxis])
+    in_second = real & (place >= second)
     row = {"input_ids": ids, "input_mask": real.astype(np.int32), "segment_ids": in_second.astype(np.int32)}
-    if self._p_mask:
+    if self.p_mask:
       may_answer = (in_second & (place < length - 1)) | (place == 0)
       row["p_mask"] = (~may_answer).astype(np.int32)
-    return row | {name: column[index] for name, column in self._more.items()}
+    return row | {name: column[index] for name, column in self.more.items()}
+
+
+def in_blocks(examples: Sequence[_Example], size: int, *, desc: str) -> Iterator[Sequence[_Example]]:
+  """The examples, so many at a time, with a progress bar."""
+  blocks = [examples[begin : begin + size] for begin in range(0, len(examples), size)]
+  return track(blocks, len(blocks), desc=desc, unit=f"x {size}")

@@ -1,12 +1,14 @@
 """What tasks share whose model gives each example one row of scores: classes of texts, values, choices."""
 
 import abc
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import functools
 import hashlib
 import io
 import os
 from typing import Any
 
+from absl import logging
 import numpy as np
 from scipy import special
 
@@ -14,29 +16,62 @@ from albert_tf import files
 from albert_tf.compat import keras
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FineTuningTask, Outputs, write_tsv
+from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FeatureSet, FineTuningTask, Outputs, write_tsv
+from albert_tf.finetuning.tasks.rows import PackedRows
 
 
 class ScoresTask(FineTuningTask):
   """A task whose model's output is logits `[n, C]`, or values `[n, 1]`.
 
-  Attributes:
-    names: of the C classes; empty: values.
+  Args:
+    spec: what the model is for.
+    splits: "train", "eval", "test", "eval_…", "test_…" → examples with an `id` and, where it is known, a `label`.
+    names: of the C classes or choices, as labels name them; empty: labels are values.
+    data: what the splits were read from, by flag.
   """
 
-  names: Sequence[str]
+  def __init__(
+    self,
+    spec: TaskSpec,
+    splits: Mapping[str, Sequence[Any]],
+    *,
+    names: Sequence[str],
+    data: Mapping[str, str] | None = None,
+  ):
+    self.spec, self.splits, self.names, self.data = spec, dict(splits), tuple(names), dict(data or {})
 
   @abc.abstractmethod
+  def rows(self, examples: Sequence[Any]) -> PackedRows:
+    """What the model reads of the examples."""
+
+  @functools.cache  # noqa: B019  A task lives as long as the command.
+  def features(self, split: str) -> FeatureSet:
+    examples = self.split(split)
+    unknown = split.startswith("test") and any(example.label is None for example in examples)
+    labels = None if unknown else self.gold(split)
+    if labels is not None and not self.names:
+      labels = labels[:, np.newaxis]  # [n, 1], like the logits.
+    found = FeatureSet(self.rows(examples), labels)
+    full = (found.lengths >= self.spec.max_seq_length).sum()
+    logging.info("%s: %d examples, %d fill or exceed --max_seq_length", split, len(found), full)
+    return found
+
   def gold(self, split: str) -> np.ndarray:
-    """The labels of a split, `[n]`."""
+    """The labels of a split as class numbers or values, `[n]`.
 
-  @abc.abstractmethod
-  def columns(self, split: str) -> Mapping[str, Sequence[str]]:
-    """What the predictions file says of the examples: "id", and what follows the prediction, such as "label"."""
-
-  @abc.abstractmethod
-  def examples(self, split: str) -> Iterable[str]:
-    """What tells a split's examples from others."""
+    Raises:
+      UserError: one is missing, or is no class or number.
+    """
+    index = {name: number for number, name in enumerate(self.names)}
+    to_number: Callable[[Any], float] = index.__getitem__ if index else float
+    try:
+      values = [to_number(example.label) for example in self.split(split)]
+    except (KeyError, TypeError, ValueError) as error:
+      rule = f"one of {', '.join(self.names)}" if self.names else "numbers"
+      raise UserError(
+        f"Labels of {split} data must be {rule}. Received: {error}. Fix the file, or name another column."
+      ) from error
+    return np.array(values, np.int32 if index else np.float32)
 
   def loss(self) -> Any:
     if not self.names:
@@ -62,20 +97,17 @@ class ScoresTask(FineTuningTask):
     write_tsv(os.path.join(directory, f"predictions_{split}.tsv"), self._prediction_rows(outputs, split))
     with files.atomic_writer(_scores_file(directory, split)) as stream:
       scores = np.asarray(outputs[UNNAMED_OUTPUT], np.float32)
-      np.savez(stream, scores=scores, examples=np.array(_digest(self.examples(split))))
+      np.savez(stream, scores=scores, examples=np.array(_digest(self.splits[split])))
 
   def _prediction_rows(self, outputs: Outputs, split: str) -> Iterator[list[str]]:
-    columns = dict(self.columns(split))
-    ids = columns.pop("id")
-    yield ["id", "prediction", *columns, *(f"probability_{name}" for name in self.names)]
+    yield ["id", "prediction", "label", *(f"probability_{name}" for name in self.names)]
     probabilities = special.softmax(np.asarray(outputs[UNNAMED_OUTPUT], np.float64), axis=-1)
     predictions = map(self.label_text, self.predictions(outputs))
-    written = ([f"{value:.6f}" for value in row[: len(self.names)]] for row in probabilities)
-    for example, prediction, *cells, row in zip(ids, predictions, *columns.values(), written, strict=True):
-      yield [example, prediction, *cells, *row]
+    for example, prediction, row in zip(self.splits[split], predictions, probabilities, strict=True):
+      written = [f"{value:.6f}" for value in row[: len(self.names)]]
+      yield [example.id, prediction, example.label or "", *written]
 
   def stored(self, directory: str, split: str) -> Outputs:
-    self.split(split)
     path = _scores_file(directory, split)
     if not files.exists(path):
       command = "--do_predict" if split.startswith("test") else "--do_eval"
@@ -85,7 +117,7 @@ class ScoresTask(FineTuningTask):
       )
     with np.load(io.BytesIO(files.read_bytes(path))) as stored:
       scores, found = stored["scores"], str(stored["examples"])
-    if found != _digest(self.examples(split)):
+    if found != _digest(self.split(split)):
       raise UserError(
         f"All runs of an ensemble answer the same examples. Received: {path}, of other texts, labels or order. Let "
         "that run evaluate or predict these data, in an --output_dir of its own."
@@ -105,8 +137,6 @@ def _scores_file(directory: str, split: str) -> str:
   return os.path.join(directory, f"scores_{split}.npz")
 
 
-def _digest(examples: Iterable[str]) -> str:
-  total = hashlib.sha256()
-  for example in examples:
-    total.update(example.encode() + b"\0")
-  return total.hexdigest()
+def _digest(examples: Sequence[Any]) -> str:
+  """What tells a split's examples from others."""
+  return hashlib.sha256("\0".join(map(repr, examples)).encode()).hexdigest()

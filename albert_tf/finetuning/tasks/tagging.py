@@ -2,11 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-import dataclasses
 import functools
 import itertools
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -14,7 +13,7 @@ import tensorflow as tf
 from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.compat import keras
 from albert_tf.configs.task import TaskSpec
-from albert_tf.errors import UserError, optional_package
+from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.base import (
   UNNAMED_OUTPUT,
   FeatureSet,
@@ -24,8 +23,13 @@ from albert_tf.finetuning.tasks.base import (
   write_tsv,
 )
 from albert_tf.finetuning.tasks.conll import TaggedSentence
-from albert_tf.finetuning.tasks.rows import PackedRows
-from albert_tf.serving.signatures.token_classification import OUTSIDE, entity_kinds, iobes, marks_entities
+from albert_tf.finetuning.tasks.rows import PackedRows, in_blocks
+from albert_tf.serving.signatures.token_classification import (
+  OUTSIDE,
+  entity_kinds,
+  group_entities,
+  marks_entities,
+)
 from albert_tf.serving.signatures.word_windows import make_word_windows
 from albert_tf.tokenization import Tokenizer
 from albert_tf.tokenization.graph import graph_tokenizer
@@ -33,8 +37,7 @@ from albert_tf.tokenization.graph import graph_tokenizer
 _SENTENCES_AT_ONCE = 512
 
 
-@dataclasses.dataclass(frozen=True)
-class TaggingFeatures:
+class TaggingFeatures(NamedTuple):
   """Sentences as rows for the model, and the way back.
 
   Attributes:
@@ -78,16 +81,11 @@ class TaggingTask(FineTuningTask):
     self._tokenizer = tokenizer
     names = tuple(label_names) or _tags_by_frequency(splits)
     self.spec = TaskSpec(
-      kind="token_classification",
-      name=name,
-      label_names=names,
-      max_seq_length=max_seq_length,
+      kind="token_classification", name=name, label_names=names, max_seq_length=max_seq_length
     )
     self._label_ids = {tag: index for index, tag in enumerate(names)}
     self._entities = marks_entities(names)
     self.best_metric = "f1" if self._entities else "accuracy"
-    if self._entities:  # Says now, not after training, that a package is missing.
-      entity_scores([[OUTSIDE]], [[OUTSIDE]], kinds=[])
 
   @functools.cache  # noqa: B019  A task lives as long as the command.
   def aligned(self, split: str) -> TaggingFeatures:
@@ -102,7 +100,7 @@ class TaggingTask(FineTuningTask):
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
   def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
-    """`accuracy` of words; of entities `precision`, `recall`, `f1` and `f1_TYPE`; the words' mean `loss`.
+    """`accuracy` of words; of entities `precision`, `recall`, `f1` and `f1_TYPE`; the mean `loss` of words with pieces.
 
     Every word counts once; one without pieces counts with the tag it is given, "O" or the most frequent.
     """
@@ -111,8 +109,12 @@ class TaggingTask(FineTuningTask):
     right = [a == b for pair in zip(gold, predicted, strict=True) for a, b in zip(*pair, strict=True)]
     scores = {"accuracy": float(np.mean(right))}
     if self._entities:
-      scores |= entity_scores(gold, predicted, kinds=entity_kinds(self.spec.label_names))
-    return scores | {"loss": self._mean_loss(outputs, split)}
+      scores |= entity_scores(gold, predicted, names=self.spec.label_names)
+    places = self.aligned(split).places
+    has_piece = places[:, 0] >= 0
+    logits = [outputs[UNNAMED_OUTPUT][row][position] for row, position in places[has_piece]]
+    losses = cross_entropy(np.stack(logits), _tag_ids(self.splits[split], self._label_ids)[has_piece])
+    return scores | {"loss": float(losses.mean())}
 
   def predict(self, outputs: Outputs, split: str) -> list[list[str]]:
     """A tag for every word of every sentence."""
@@ -122,16 +124,6 @@ class TaggingTask(FineTuningTask):
     places = self.aligned(split).places.tolist()
     tags = iter(without_piece if row < 0 else names[best[row][position]] for row, position in places)
     return [list(itertools.islice(tags, len(sentence.words))) for sentence in self.splits[split]]
-
-  def _mean_loss(self, outputs: Outputs, split: str) -> float:
-    """Mean cross-entropy of the words that have pieces."""
-    places = self.aligned(split).places
-    has_piece = places[:, 0] >= 0
-    if not has_piece.any():
-      return 0.0
-    logits = [outputs[UNNAMED_OUTPUT][row][position] for row, position in places[has_piece]]
-    gold = _tag_ids(self.splits[split], self._label_ids)
-    return float(cross_entropy(np.stack(logits), gold[has_piece]).mean())
 
   def write_predictions(
     self, outputs: Outputs, split: str, directory: str, *, spec: TaskSpec | None = None
@@ -170,30 +162,29 @@ def align(
   """
   with tf.device(coordinator_cpu()):  # Its tables too: a slice's first host could not give them to us.
     packer = graph_tokenizer(tokenizer)
-  rows: list[np.ndarray] = []
+  batches: list[Mapping[str, tf.Tensor]] = []
   found: list[np.ndarray] = []
-  for begin in range(0, len(sentences), _SENTENCES_AT_ONCE):
-    block = sentences[begin : begin + _SENTENCES_AT_ONCE]
-    counts = np.array([len(sentence.words) for sentence in block])
+  count = 0  # Windows before those of a block.
+  for block in in_blocks(sentences, _SENTENCES_AT_ONCE, desc="Tokenizing sentences"):
+    sizes = np.array([len(sentence.words) for sentence in block])
     with tf.device(coordinator_cpu()):
       words = tf.constant([word for sentence in block for word in sentence.words])
-      words = tf.RaggedTensor.from_row_lengths(words, counts)
+      words = tf.RaggedTensor.from_row_lengths(words, sizes)
       windows = make_word_windows(packer, words, max_length=max_seq_length)
-    place = np.stack([windows.window.numpy() + len(rows), windows.position.numpy()], axis=-1)  # [B, N, 2]
+    place = np.stack([windows.window.numpy() + count, windows.position.numpy()], axis=-1)  # [B, N, 2]
     place[~windows.has_token.numpy()] = -1
-    found.append(place[np.arange(place.shape[1]) < counts[:, np.newaxis]])
-    lengths = windows.batch["input_mask"].numpy().sum(axis=1)
-    rows += [row[:n] for row, n in zip(windows.batch["input_ids"].numpy(), lengths, strict=True)]
-  places = np.concatenate(found)
-  inputs = PackedRows(rows, [len(row) for row in rows])
+    found.append(place[np.arange(place.shape[1]) < sizes[:, np.newaxis]])
+    batches.append(windows.batch)
+    count += len(windows.batch["input_ids"])
+  rows, places = PackedRows.of(batches), np.concatenate(found)
   if sentences[0].tags is None:
-    return TaggingFeatures(FeatureSet(inputs), places)
-  labels = [np.zeros_like(row) for row in rows]
-  weights = [np.zeros(len(row), np.float32) for row in rows]
+    return TaggingFeatures(FeatureSet(rows), places)
+  labels = [np.zeros(length, np.int32) for length in rows.lengths]
+  weights = [np.zeros(length, np.float32) for length in rows.lengths]
   for (row, position), tag in zip(places, _tag_ids(sentences, label_ids), strict=True):
     if row >= 0:
       labels[row][position], weights[row][position] = tag, 1.0
-  return TaggingFeatures(FeatureSet(inputs, labels, weights=weights), places)
+  return TaggingFeatures(FeatureSet(rows, labels, weights=weights), places)
 
 
 def _tag_ids(sentences: Sequence[TaggedSentence], label_ids: Mapping[str, int]) -> np.ndarray:
@@ -210,39 +201,46 @@ def _tag_ids(sentences: Sequence[TaggedSentence], label_ids: Mapping[str, int]) 
 
 def _tags_by_frequency(splits: Mapping[str, Sequence[TaggedSentence]]) -> tuple[str, ...]:
   counts: Counter[str] = Counter()
-  for split in ("train", "eval"):
-    for sentence in splits.get(split, ()):
-      if sentence.tags is None:
-        raise UserError(
-          f"The {split} sentences have a tag for each word. Received: none in {sentence.where}. "
-          "Choose the column with --tag_column or the key with --tag_key."
-        )
-      counts.update(sentence.tags)
+  for sentence in itertools.chain(splits.get("train", ()), splits.get("eval", ())):
+    if sentence.tags is None:
+      raise UserError(
+        f"Training and evaluation sentences have a tag for each word. Received: none in {sentence.where}. "
+        "Choose the column with --tag_column or the key with --tag_key."
+      )
+    counts.update(sentence.tags)
   return tuple(sorted(counts, key=lambda tag: (-counts[tag], tag)))
 
 
 def entity_scores(
-  gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], *, kinds: Sequence[str]
+  gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], *, names: Sequence[str]
 ) -> dict[str, float]:
   """Precision, recall and F1 of whole entities, over all types and `f1_TYPE` of each, as `conlleval` counts.
 
-  An entity is right when its type, first and last word are. IOB1, IOB2, IOBES and BILOU are understood.
+  An entity is right when its type, first and last word are; `group_entities` finds them, in a SavedModel too.
 
   Args:
     gold, predicted: tags of each sentence.
-    kinds: the types to score one by one; one that does not occur has 0.
-
-  Raises:
-    UserError: seqeval is not installed.
+    names: all tags, in IOB1, IOB2, IOBES or BILOU.
   """
-  metrics = optional_package("seqeval.metrics", extra="tagging", purpose="Scores of entities (B-X, I-X) need")
-  sequence_labeling = metrics.sequence_labeling
-  left, right = ([[iobes(tag) for tag in sentence] for sentence in each] for each in (gold, predicted))
-  scores = dict.fromkeys(["precision", "recall", "f1", *(f"f1_{kind}" for kind in kinds)], 0.0)
-  if not (sequence_labeling.get_entities(left) or sequence_labeling.get_entities(right)):
-    return scores
-  report = sequence_labeling.classification_report(left, right, output_dict=True, zero_division=0)
-  total = report["micro avg"]
-  scores |= {"precision": total["precision"], "recall": total["recall"], "f1": total["f1-score"]}
-  scores |= {f"f1_{kind}": report[kind]["f1-score"] for kind in kinds if kind in report}
-  return {name: float(value) for name, value in scores.items()}
+  theirs, ours = _entities(gold, names), _entities(predicted, names)
+  right = len(theirs & ours)
+  scores = {"precision": right / max(len(ours), 1), "recall": right / max(len(theirs), 1)}
+  for kind in (None, *entity_kinds(names)):
+    left, found = ({each for each in side if kind in (None, each[1])} for side in (theirs, ours))
+    f1 = 2 * len(left & found) / max(len(left) + len(found), 1)
+    scores["f1" if kind is None else f"f1_{kind}"] = f1
+  return scores
+
+
+def _entities(tags: Sequence[Sequence[str]], names: Sequence[str]) -> set[tuple[Any, ...]]:
+  """The sentence, type, first and end word of each entity."""
+  index = {name: number for number, name in enumerate(names)}
+  with tf.device(coordinator_cpu()):
+    ids = tf.ragged.constant([[index[tag] for tag in sentence] for sentence in tags], tf.int32)
+    padded, is_read = ids.to_tensor(), tf.sequence_mask(ids.row_lengths())
+    made = group_entities(names, padded, is_read, tf.ones(tf.shape(padded)))
+  kinds, first, end = (made[f"entity_{name}"].numpy() for name in ("types", "first_words", "end_words"))
+  return {
+    (row, kinds[row, each].decode(), first[row, each], end[row, each])
+    for row, each in zip(*np.nonzero(kinds != b""), strict=True)
+  }

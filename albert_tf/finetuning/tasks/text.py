@@ -1,54 +1,39 @@
 """Classification and regression of texts and pairs of texts: what GLUE and a person's own table share."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 import functools
-import itertools
-from typing import Any
-import warnings
+from typing import Any, NamedTuple
 
-from absl import logging
 import numpy as np
 from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FeatureSet, Outputs, cross_entropy
+from albert_tf.finetuning.data import Table, TableColumns, cell_text, hold_out, read_table
+from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, Outputs, cross_entropy
+from albert_tf.finetuning.tasks.rows import PackedRows, in_blocks
 from albert_tf.finetuning.tasks.scores import ScoresTask
-from albert_tf.progress import track
 from albert_tf.tokenization import Tokenizer
 
-_ROWS_AT_ONCE = 4096  # Examples that are tokenized together.
+_TEXTS_AT_ONCE = 4096
+_MOST_CLASSES = 1000  # More different labels than this are no classes, but numbers or free text.
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Texts:
-  """The examples of one split as they are in the file.
+class TextExample(NamedTuple):
+  """A text or a pair of texts as it is in the file.
 
   Attributes:
-    ids: of each example, for predictions.
-    firsts: the texts.
-    seconds: the second texts, or None.
-    labels: strings as in the file, or None.
-    source: the file, for messages.
+    id: names it in predictions.
+    text: the text, or the first one.
+    pair: the second text; None: there is none.
+    label: None: it is not known.
   """
 
-  ids: Sequence[str]
-  firsts: Sequence[str]
-  seconds: Sequence[str] | None
-  labels: Sequence[str] | None
-  source: str
-
-  def __len__(self) -> int:
-    return len(self.firsts)
-
-  def take(self, rows: Sequence[int]) -> "Texts":
-    """The examples of these numbers."""
-    names = ("ids", "firsts", "seconds", "labels")
-    columns = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-    taken: Any = {name: [column[i] for i in rows] for name, column in columns.items()}
-    return dataclasses.replace(self, **taken)
+  id: str
+  text: str
+  pair: str | None = None
+  label: str | None = None
 
 
 class TextTask(ScoresTask):
@@ -56,7 +41,7 @@ class TextTask(ScoresTask):
 
   Args:
     spec: kind "classification" or "regression".
-    splits: "train", "eval", "test", "eval_…", "test_…" → texts.
+    splits: "train", "eval", "test", "eval_…", "test_…" → examples.
     tokenizer: of the weights.
     metric_names: keys of `METRICS`; the first decides which checkpoint is the best.
     data: what the splits were read from.
@@ -65,118 +50,58 @@ class TextTask(ScoresTask):
   def __init__(
     self,
     spec: TaskSpec,
-    splits: Mapping[str, Texts],
+    splits: Mapping[str, Sequence[TextExample]],
     *,
     tokenizer: Tokenizer,
     metric_names: Sequence[str],
     data: Mapping[str, str] | None = None,
   ):
-    self.spec = spec
-    self.names = spec.label_names if spec.kind == "classification" else ()
-    self.splits = dict(splits)
+    super().__init__(spec, splits, names=spec.label_names, data=data)
     self.best_metric = metric_names[0]
-    self.data = dict(data or {})
     self._tokenizer = tokenizer
     self._metric_names = tuple(metric_names)
 
-  @functools.cache  # noqa: B019  A task lives as long as the command.
-  def features(self, split: str) -> FeatureSet:
-    texts: Texts = self.split(split)
-    if texts.labels is None and not split.startswith("test"):
-      raise UserError(
-        f"Training and evaluation need labels. Received: {texts.source} without. Predict it as test data instead."
-      )
-    labels = None if texts.labels is None else self._label_array(texts)
-    return FeatureSet(text_rows(texts, self._tokenizer, max_length=self.spec.max_seq_length), labels)
-
-  def _label_array(self, texts: Texts) -> np.ndarray:
-    labels = texts.labels or ()
-    if not self.names:
-      return _numbers(texts)[:, np.newaxis]  # [n, 1], like the logits.
-    index = {name: i for i, name in enumerate(self.spec.label_names)}
-    unknown = sorted(set(labels) - index.keys())
-    if unknown:
-      raise UserError(
-        f"A label must be one of {', '.join(self.spec.label_names)}. Received: "
-        f"{', '.join(map(repr, unknown[:5]))} in {texts.source}. Fix the file, or name the classes (--label_names)."
-      )
-    return np.array([index[label] for label in labels], np.int32)
-
-  def gold(self, split: str) -> np.ndarray:
-    """The labels of a split, `[n]`."""
-    return self._label_array(self.split(split)).reshape(-1)
+  def rows(self, examples: Sequence[TextExample]) -> PackedRows:
+    return text_rows(examples, self._tokenizer, max_length=self.spec.max_seq_length)
 
   def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
+    """The task's metrics and `loss`; of classes `f1_CLASS` of each, and `majority_accuracy`, that of always answering
+    with the most frequent label."""
     labels, predictions = self.gold(split), self.predictions(outputs)
     values = {name: float(METRICS[name](labels, predictions)) for name in self._metric_names}
     if not self.names:
       return values | {"loss": float(METRICS["mean_squared_error"](labels, predictions))}
-    return (
-      values
-      | class_scores(labels, predictions, names=self.spec.label_names)
-      | {"loss": float(cross_entropy(outputs[UNNAMED_OUTPUT], labels).mean())}
-    )
-
-  def columns(self, split: str) -> Mapping[str, Sequence[str]]:
-    texts: Texts = self.splits[split]
-    return {"id": texts.ids} | ({} if texts.labels is None else {"label": texts.labels})
-
-  def examples(self, split: str) -> Iterable[str]:
-    texts: Texts = self.splits[split]
-    return itertools.chain(texts.ids, texts.firsts, texts.seconds or (), texts.labels or ())
+    classes = range(len(self.names))
+    each = sklearn_metrics.f1_score(labels, predictions, labels=classes, average=None, zero_division=0)
+    values |= {f"f1_{name}": float(score) for name, score in zip(self.names, each, strict=True)}
+    values["majority_accuracy"] = float(np.bincount(labels).max() / len(labels))
+    return values | {"loss": float(cross_entropy(outputs[UNNAMED_OUTPUT], labels).mean())}
 
 
-def text_rows(texts: Texts, tokenizer: Tokenizer, *, max_length: int) -> list[dict[str, np.ndarray]]:
-  """[CLS] a [SEP] b [SEP] of each example, int32 `input_ids`, `input_mask`, `segment_ids`, unpadded.
+def text_rows(examples: Sequence[TextExample], tokenizer: Tokenizer, *, max_length: int) -> PackedRows:
+  """[CLS] a [SEP] b [SEP] of each example.
 
   The longer text is cut at its end until both fit; an empty second text makes a single segment.
   """
-  rows: list[dict[str, np.ndarray]] = []
-  begins = range(0, len(texts), _ROWS_AT_ONCE)
-  for begin in track(begins, len(begins), desc=f"Tokenizing {texts.source}", unit=f"x {_ROWS_AT_ONCE}"):
-    part = slice(begin, begin + _ROWS_AT_ONCE)
-    seconds = None if texts.seconds is None else list(texts.seconds[part])
-    packed = tokenizer(list(texts.firsts[part]), seconds, max_length=max_length)
-    for i, length in enumerate(packed["input_mask"].sum(axis=1)):
-      rows.append({name: array[i, :length].copy() for name, array in packed.items()})
-  full = sum(len(row["input_ids"]) == max_length for row in rows)
-  if full:
-    logging.info("%s: %d of %d examples fill or exceed %d pieces", texts.source, full, len(rows), max_length)
-  return rows
-
-
-def _numbers(texts: Texts) -> np.ndarray:
-  try:
-    values = np.array([float(label) for label in texts.labels or ()], np.float32)
-    if np.isfinite(values).all():
-      return values
-    wrong = "one that is not finite"
-  except ValueError as error:
-    wrong = str(error)
-  raise UserError(f"A regression task's labels are numbers. Received: {wrong} in {texts.source}.")
-
-
-def class_scores(labels: np.ndarray, predictions: np.ndarray, *, names: Sequence[str]) -> dict[str, float]:
-  """`f1_CLASS` of each class, and `majority_accuracy`: that of always answering with the most frequent label."""
-  each = sklearn_metrics.f1_score(
-    labels, predictions, labels=range(len(names)), average=None, zero_division=0
+  return PackedRows.of(
+    tokenizer(
+      [example.text for example in block],
+      None if block[0].pair is None else [str(example.pair) for example in block],
+      max_length=max_length,
+    )
+    for block in in_blocks(examples, _TEXTS_AT_ONCE, desc="Tokenizing texts")
   )
-  scores = {f"f1_{name}": float(score) for name, score in zip(names, each, strict=True)}
-  return {**scores, "majority_accuracy": float(np.bincount(labels).max() / len(labels))}
 
 
 def _correlation(function: Callable[..., Any], labels: np.ndarray, predictions: np.ndarray) -> float:
   """0 where one side is constant."""
-  if len(labels) < 2:
+  if not (np.ptp(labels) and np.ptp(predictions)):
     return 0.0
-  with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # Constant input: the value is then not a number.
-    value = float(function(np.asarray(labels, np.float64), np.asarray(predictions, np.float64))[0])
-  return value if np.isfinite(value) else 0.0
+  return float(function(labels.astype(np.float64), predictions.astype(np.float64))[0])
 
 
 # (labels, predictions) → score, as GLUE defines them. "f1" is of class 1 (MRPC's paraphrases, QQP's duplicates),
-# "macro_f1" the mean over the classes that occur; a correlation of constants is 0.
+# "macro_f1" the mean over the classes that occur.
 METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
   "accuracy": sklearn_metrics.accuracy_score,
   "f1": functools.partial(sklearn_metrics.f1_score, zero_division=0),
@@ -186,3 +111,85 @@ METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
   "spearman": functools.partial(_correlation, stats.spearmanr),
   "mean_squared_error": lambda labels, values: np.mean((np.asarray(labels, np.float64) - values) ** 2),
 }
+
+
+# ------------------------------------------------------------------ a person's own table
+
+
+def table_examples(table: Table, columns: TableColumns, *, labelled: bool) -> list[TextExample]:
+  """The rows of a table; without `labelled` they need no labels.
+
+  Raises:
+    UserError: a column is missing, or there is no row.
+  """
+  wanted = [*columns.texts, *([columns.label] if labelled else []), *([columns.id] if columns.id else [])]
+  table.check_columns(wanted, "--text_columns and --label_column")
+  wanted += [columns.label] if columns.label in table.columns else []
+  cells = {name: list(map(cell_text, table.columns[name])) for name in wanted}
+  return [
+    TextExample(*row)
+    for row in zip(
+      cells[columns.id] if columns.id else map(str, range(len(table))),
+      cells[columns.texts[0]],
+      cells[columns.texts[1]] if len(columns.texts) > 1 else [None] * len(table),
+      [label.strip() or None for label in cells.get(columns.label, [""] * len(table))],
+      strict=True,
+    )
+  ]
+
+
+def table_task(
+  tables: Mapping[str, str],
+  *,
+  columns: TableColumns,
+  tokenizer: Tokenizer,
+  regression: bool = False,
+  label_names: Sequence[str] = (),
+  max_seq_length: int = 128,
+  eval_fraction: float = 0.1,
+) -> TextTask:
+  """Classification or regression of a person's own tables.
+
+  Args:
+    tables: "train", "eval", "test" → file, "" for none. Without "eval", `eval_fraction` of the training rows are held
+      out, always the same ones.
+    columns: which column is what.
+    tokenizer: of the weights.
+    regression: whether labels are numbers to predict.
+    label_names: the classes in order; empty: those of the training data, sorted.
+    max_seq_length: S.
+
+  Raises:
+    UserError: no such file or column, or no classes.
+  """
+  paths = {split: path for split, path in tables.items() if path}
+  splits = {
+    split: table_examples(read_table(path), columns, labelled=split != "test")
+    for split, path in paths.items()
+  }
+  if "train" in splits and "eval" not in splits:
+    splits["train"], splits["eval"] = hold_out(splits["train"], eval_fraction, source=paths["train"])
+  return TextTask(
+    TaskSpec(
+      kind="regression" if regression else "classification",
+      name="custom",
+      label_names=() if regression else tuple(label_names) or _classes(splits.get("train", ())),
+      pair=len(columns.texts) > 1,
+      max_seq_length=max_seq_length,
+    ),
+    splits,
+    tokenizer=tokenizer,
+    metric_names=("pearson", "spearman", "mean_squared_error") if regression else ("accuracy", "macro_f1"),
+    data={f"{split}_file": path for split, path in paths.items() if split != "test"},
+  )
+
+
+def _classes(train: Sequence[TextExample]) -> tuple[str, ...]:
+  labels = {example.label for example in train if example.label is not None}
+  if not 2 <= len(labels) <= _MOST_CLASSES:
+    raise UserError(
+      f"Classification needs 2 to {_MOST_CLASSES} classes. Received: {len(labels)} different labels in training data. "
+      "Is it the right column? Name the classes with --label_names, or use --regression for numbers."
+    )
+  # Whole numbers in their order, after everything else.
+  return tuple(sorted(labels, key=lambda label: (len(label) if label.isdigit() else 0, label)))

@@ -62,7 +62,7 @@ def best_of(spans):
 
 def test_spans_of_1_1(features):
   rng = np.random.default_rng(0)
-  lengths = features.input_ids.row_lengths().numpy()
+  lengths = features.rows.lengths
   logits = {  # A few equal values, and padding beyond the rows that must not matter.
     name: [np.append(np.round(rng.normal(size=n), 1), [9.0] * 5) for n in lengths]
     for name in ("start_logits", "end_logits")
@@ -70,16 +70,10 @@ def test_spans_of_1_1(features):
   expected = collections.defaultdict(list)
   for window, length in enumerate(lengths):
     starts, ends = logits["start_logits"][window][:length], logits["end_logits"][window][:length]
-    allowed = [
-      i
-      for i in range(length)
-      if features.windows.text_begin[window]
-      <= i
-      < features.windows.text_begin[window] + features.windows.length[window]
-    ]
-    top_starts = sorted(
-      (i for i in allowed if text_of(features, window, i, i) is not None), key=lambda i: -starts[i]
-    )
+    begin = features.windows.text_begin[window]
+    allowed = range(begin, begin + features.windows.length[window])
+    may_start = [i for i in allowed if text_of(features, window, i, i) is not None]
+    top_starts = sorted(may_start, key=lambda i: -starts[i])
     top_ends = sorted(allowed, key=lambda i: -ends[i])
     for i in top_starts[: SETTINGS.n_best_size]:
       for j in top_ends[: SETTINGS.n_best_size]:
@@ -106,17 +100,13 @@ def test_beams_of_2_0(features):
   expected = collections.defaultdict(list)
   for window in range(count):
     for column in range(k * beams):
-      start, end = (
-        outputs["start_top_index"][window][column // beams],
-        outputs["end_top_index"][window][column],
+      (start, start_score), (end, end_score) = (
+        (outputs[f"{side}_top_index"][window][place], outputs[f"{side}_top_log_probs"][window][place])
+        for side, place in (("start", column // beams), ("end", column))
       )
       text = text_of(features, window, int(start), int(end))
       if text is not None:
-        scores = (
-          outputs["start_top_log_probs"][window][column // beams],
-          outputs["end_top_log_probs"][window][column],
-        )
-        expected[features.windows.row[window]].append((text, *scores))
+        expected[features.windows.row[window]].append((text, start_score, end_score))
   decoded = decoding.decode(features, outputs)
   for question, each in enumerate(decoded):
     assert [tuple(candidate) for candidate in each.candidates] == best_of(expected[question])
@@ -128,7 +118,7 @@ def test_beams_of_2_0(features):
 
 def logits_at(features, first, last):
   """1.1's logits that choose the span of pieces `first` to `last` of the paragraph."""
-  length = features.input_ids[0].shape[0]
+  length = features.rows.lengths[0]
   logits = {name: [np.zeros(length)] for name in ("start_logits", "end_logits")}
   logits["start_logits"][0][features.windows.text_begin[0] + first] = 5.0
   logits["end_logits"][0][features.windows.text_begin[0] + last] = 5.0

@@ -35,22 +35,11 @@ def cut_span(features, question):
   return features.data.paragraphs[paragraph].context[starts[first] : ends[last]]
 
 
-def one_paragraph(context, *questions, version="2.0"):
-  """Data of one paragraph; a question is (text, answer or None)."""
-  rows = [
-    Question(
-      str(n), text, 0, () if answer is None else (Answer(answer, context.find(answer)),), answer is None
-    )
-    for n, (text, answer) in enumerate(questions)
-  ]
-  return SquadData(version, [Paragraph(context, 0)], rows, True)
-
-
 def test_rows_equal_the_originals(golden):
   recorded, features = golden
   assert len(features) == len(recorded["eval"]) == len(recorded["train"])
-  task = SquadTask(version="2.0", settings=GOLDEN, predict=features)
-  x, _, _ = numpy_batch(task.features("eval"), range(len(features)), batch_size=len(features), length=64)
+  task = SquadTask(version="2.0", settings=GOLDEN, splits={"test": features})
+  x, _, _ = numpy_batch(task.features("test"), range(len(features)), batch_size=len(features), length=64)
   for name in ("input_ids", "input_mask", "segment_ids", "p_mask"):
     assert x[name].tolist() == [expected[name] for expected in recorded["train"]], name
 
@@ -97,13 +86,13 @@ def test_every_question_of_real_files_converts(shared_dir):
     assert not features.missing.any()
     starts, _, lacking = features.positions
     answered = set(features.windows.row[lacking == 0])
-    assert answered == {n for n, question in enumerate(data.questions) if not question.is_impossible}
+    assert answered == {n for n, question in enumerate(data.questions) if question.answers}
     assert all(starts[lacking == 0] >= features.windows.text_begin[lacking == 0])
     # Every gold answer round-trips: the span's characters, cut from the original text, contain it.
     rows = features.located.ids.row_splits.numpy()
     begins, ends = features.located.starts.flat_values.numpy(), features.located.ends.flat_values.numpy()
     for question, (first, last) in zip(data.questions, features.spans, strict=True):
-      if not question.is_impossible:
+      if question.answers:
         answer, row = question.answers[0], rows[question.paragraph]
         assert begins[row + first] <= answer.start
         assert ends[row + last] >= answer.start + len(answer.text), answer
@@ -144,16 +133,16 @@ def test_empty_and_long_texts(tokenizer):
     "2.0",
     [Paragraph("", 0), Paragraph("word " * 5000, 0)],
     [
-      Question("a", "Who?", 0, (), True),
-      Question("b", "", 1, (), True),
+      Question("a", "Who?", 0),
+      Question("b", "", 1),
       Question("c", "why " * 50, 1, (Answer("word", 20),)),
     ],
     True,
   )
   features = make_features(data, tokenizer=tokenizer, settings=settings)
-  assert features.input_ids[0].numpy().tolist() == [2, *tokenizer.encode("Who?"), 3, 3]
-  assert features.input_ids[1][:2].numpy().tolist() == [2, 3]  # An empty question.
-  assert features.input_ids.row_lengths().numpy().max() == 40
+  assert features.rows[0]["input_ids"].tolist() == [2, *tokenizer.encode("Who?"), 3, 3]
+  assert features.rows[1]["input_ids"][:2].tolist() == [2, 3]  # An empty question.
+  assert max(features.rows.lengths) == 40
   row, begin, length, _ = features.windows
   most_context = max_context(features.windows).numpy()
   for question in (1, 2):  # The windows cover the whole text, and each piece has one best window.

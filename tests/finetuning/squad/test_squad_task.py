@@ -1,6 +1,5 @@
 """The task with the engine: learning by heart, the original's loss and checkpoint, the files, what chooses."""
 
-import collections
 import dataclasses
 import json
 
@@ -52,7 +51,7 @@ def write(path, articles, **changes):
 def test_64_questions_are_learnt_by_heart(tmp_path, tokenizer, version):
   data = read_squad(write(tmp_path / "a.json", 11, version=version), version=version).subset(range(64))
   features = make_features(data, tokenizer=tokenizer, settings=SIZES)
-  task = SquadTask(version=version, settings=SIZES, train=features, predict=features)
+  task = SquadTask(version=version, settings=SIZES, splits={"train": features, "eval": features})
   config = AlbertConfig.from_name(
     "tiny",
     vocab_size=tokenizer.vocab_size,
@@ -109,7 +108,7 @@ def test_losses_are_the_originals():
   rng = np.random.default_rng(0)
   starts, ends, impossible = np.array([3, 0, 5]), np.array([4, 0, 5]), np.array([0.0, 1.0, 0.0], np.float32)
   logits = {name: tf.constant(rng.normal(size=(3, 7)), tf.float32) for name in ("start", "end")}
-  one, two = (SquadTask(version=version, settings=SIZES) for version in ("1.1", "2.0"))
+  one, two = (SquadTask(version=version, settings=SIZES, splits={}) for version in ("1.1", "2.0"))
   ours = compiled_loss(
     one,
     {"start_logits": starts, "end_logits": ends},
@@ -157,7 +156,7 @@ def test_training_windows(tmp_path, tokenizer, caplog):
   files = SquadFiles(version="2.0", train_file=path, predict_file=path, selection_split="predict")
   task = build_task(files, settings=small, tokenizer=tokenizer)
   assert "not at its answer_start teach nothing: ['a-0-0-0']" in caplog.text
-  (features,) = task.splits["train"]
+  features = task.splits["train"]
   assert np.flatnonzero(features.missing).tolist() == [0]
   every = task.features("train")
   lacking = np.asarray(every.labels["cls_logits"])
@@ -173,18 +172,16 @@ def test_training_windows(tmp_path, tokenizer, caplog):
   assert set(weights) == {"start_log_probs", "end_log_probs", "cls_logits"}
 
 
-def fake_outputs(task, null_scores):
-  """Outputs for the task's evaluation rows: the beam is the gold answer, the null scores are given by question id."""
-  columns = collections.defaultdict(list)
-  for part in task.splits["eval"]:
-    starts, ends, _ = part.positions
-    for window, question in enumerate(part.windows.row):
-      columns["cls_logits"].append(null_scores(part.data.questions[question]))
-      columns["start_top_index"].append([starts[window]])
-      columns["end_top_index"].append([ends[window]])
-      columns["start_top_log_probs"].append([-0.1])
-      columns["end_top_log_probs"].append([-0.2])
-  return {name: np.array(column) for name, column in columns.items()}
+def fake_outputs(features, null_scores):
+  """Outputs for windows: the beam is the gold answer, the null scores are given by question."""
+  starts, ends, _ = features.positions
+  return {
+    "cls_logits": np.array([null_scores(features.data.questions[row]) for row in features.windows.row]),
+    "start_top_index": starts[:, np.newaxis],
+    "end_top_index": ends[:, np.newaxis],
+    "start_top_log_probs": np.full((len(features), 1), -0.1),
+    "end_top_log_probs": np.full((len(features), 1), -0.2),
+  }
 
 
 def test_held_out_questions_choose_and_others_are_reported(tmp_path, tokenizer):
@@ -192,26 +189,24 @@ def test_held_out_questions_choose_and_others_are_reported(tmp_path, tokenizer):
   train, predict = write(tmp_path / "train.json", 10), write(tmp_path / "predict.json", 6)
   files = SquadFiles(version="2.0", train_file=train, predict_file=predict, held_out_fraction=0.3)
   task = build_task(files, settings=SIZES, tokenizer=tokenizer)
-  assert task.best_metric == "selection_f1"
-  own = {question.id for question in task.splits["eval"][-1].data.questions}
-
-  def null_scores(question):
-    return (1.0 if question.is_impossible else -1.0) + (10.0 if question.id in own else 0.0)
-
-  report = task.evaluate(fake_outputs(task, null_scores))
+  counts = {split: len(each.data.questions) for split, each in task.splits.items()}
+  assert (counts["train"] + counts["eval"], counts["test"]) == (60, 36)
+  outputs = {
+    split: fake_outputs(task.splits[split], lambda q, extra=extra: extra + (-1.0 if q.answers else 1.0))
+    for split, extra in (("eval", 0.0), ("test", 10.0))
+  }
+  report = task.evaluate(outputs["eval"])
   assert report["null_score_diff_threshold"] == 0.0
-  assert report["selection_f1"] > 97.0  # A few answers are longer than 30 pieces, or less than theirs.
-  assert report["HasAns_f1"] == 0.0
-  assert report["NoAns_f1"] == 100.0
+  assert report["f1"] > 97.0  # A few answers are longer than 30 pieces, or less than theirs.
+  report = task.evaluate(outputs["test"], "test")
+  assert (report["HasAns_f1"], report["NoAns_f1"], report["best_f1_thresh"]) == (0.0, 100.0, 10.0)
   assert report["best_f1"] > 97.0
-  assert report["best_f1_thresh"] == 10.0
-  assert report["total"] == len(own)
-  assert sum(len(each.data.questions) for each in (task.splits["eval"][0], *task.splits["train"])) == 60
+  assert report["total"] == 36
   # Asked for, the reported questions choose: as in the original.
   same = dataclasses.replace(files, selection_split="predict")
   task = build_task(same, settings=SIZES, tokenizer=tokenizer)
-  report = task.evaluate(fake_outputs(task, null_scores))
-  assert task.best_metric == "f1"
+  assert {split: len(each.data.questions) for split, each in task.splits.items()} == {"train": 60, "eval": 36}
+  report = task.evaluate(outputs["test"])
   assert report["f1"] == pytest.approx(report["best_f1"])
   assert report["null_score_diff_threshold"] == 10.0
 
@@ -221,8 +216,8 @@ def test_the_threshold_that_was_found_withholds_answers_to_a_file_without(tmp_pa
   held, bare = (
     make_features(each, tokenizer=tokenizer, settings=SIZES) for each in (data, data._replace(labelled=False))
   )
-  task = SquadTask(version="2.0", settings=SIZES, held_out=held, predict=bare)
-  outputs = fake_outputs(task, lambda question: 3.0)
+  task = SquadTask(version="2.0", settings=SIZES, splits={"eval": held, "test": bare})
+  outputs = fake_outputs(held, lambda question: 3.0)
   task.write_predictions(outputs, "eval", str(tmp_path))
   assert not (tmp_path / "predictions.json").exists()  # Those questions only choose.
   for threshold, withheld in ((4.0, 4), (2.0, 12)):  # Impossible ones have no span here.

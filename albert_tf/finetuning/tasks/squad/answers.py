@@ -1,7 +1,6 @@
 """From the heads' outputs to answers cut from the original text; several runs' answers as one."""
 
 from collections.abc import Mapping, Sequence
-import json
 import math
 import os
 from typing import Any, NamedTuple
@@ -20,11 +19,8 @@ from albert_tf.serving.signatures.question_windows import NO_ANSWER_SCORE
 from albert_tf.serving.signatures.windows import Windows
 from albert_tf.tokenization.graph_offsets import Located
 
-PREDICTIONS_FILE, N_BEST_FILE, NULL_ODDS_FILE = (
-  "predictions.json",
-  "nbest_predictions.json",
-  "null_odds.json",
-)
+PREDICTIONS_FILE, N_BEST_FILE = "predictions.json", "nbest_predictions.json"
+NULL_ODDS_FILE = "null_odds.json"
 _QUESTIONS_AT_ONCE = 1024
 
 
@@ -61,11 +57,11 @@ def decode(features: SquadFeatures, outputs: Mapping[str, Sequence[np.ndarray]])
   Returns:
     In the order of the questions.
   """
-  questions = features.data.questions
+  count = len(features.data.questions)
   found: list[Decoded] = []
   with tf.device(coordinator_cpu()):
-    for begin in range(0, len(questions), _QUESTIONS_AT_ONCE):
-      found += _decode(features, outputs, begin, min(begin + _QUESTIONS_AT_ONCE, len(questions)))
+    for begin in range(0, count, _QUESTIONS_AT_ONCE):
+      found += _decode(features, outputs, begin, min(begin + _QUESTIONS_AT_ONCE, count))
   return found
 
 
@@ -78,37 +74,33 @@ def _decode(
   windows = windows._replace(row=windows.row - begin)
   paragraphs = [question.paragraph for question in features.data.questions[begin:end]]
   located = Located(*(tf.gather(column, paragraphs) for column in features.located))
-  settings = features.settings
-  spans = question_windows.find_spans(
-    windows,
-    {name: _stacked(column[first:last]) for name, column in outputs.items()},
-    n_best=settings.n_best_size,
-    max_answer_length=settings.max_answer_length,
+  n_best, longest = features.settings.n_best_size, features.settings.max_answer_length
+  parts = {name: column[first:last] for name, column in outputs.items()}
+  padded = {  # Rows of windows may have different lengths.
+    name: tf.constant(rows) if isinstance(rows, np.ndarray) else tf.ragged.stack(rows).to_tensor()
+    for name, rows in parts.items()
+  }
+  spans = question_windows.find_spans(windows, padded, n_best=n_best, max_answer_length=longest)
+  best = question_windows.best_answers(spans, located, n_best=n_best)
+  rows = zip(
+    *(best[name].numpy().tolist() for name in ("answers", "start_scores", "end_scores")), strict=True
   )
-  best = question_windows.best_answers(spans, located, n_best=settings.n_best_size)
-  texts, *scores = (best[name].numpy() for name in ("answers", "start_scores", "end_scores"))
   candidates = [
     [Candidate(text.decode(), *each) for text, *each in zip(*row, strict=True) if text] or [NO_CANDIDATE]
-    for row in zip(texts.tolist(), *(column.tolist() for column in scores), strict=True)
+    for row in rows
   ]
-  if "cls_logits" not in outputs:
-    return [Decoded(each, None) for each in candidates]
-  nulls = np.asarray(outputs["cls_logits"][first:last], np.float64)
-  # The least unanswerable window counts.
-  nulls = np.minimum.reduceat(nulls, np.searchsorted(windows.row, np.arange(end - begin)))
-  return [Decoded(each, null) for each, null in zip(candidates, nulls.tolist(), strict=True)]
-
-
-def _stacked(rows: Any) -> tf.Tensor:
-  """Rows, perhaps of different lengths, as one tensor."""
-  return tf.constant(rows) if isinstance(rows, np.ndarray) else tf.ragged.stack(rows).to_tensor()
+  nulls: Sequence[float | None] = [None] * (end - begin)
+  if "cls_logits" in parts:  # The least unanswerable window counts.
+    of_windows = np.asarray(parts["cls_logits"], np.float64)
+    nulls = np.minimum.reduceat(of_windows, np.searchsorted(windows.row, np.arange(end - begin))).tolist()
+  return [Decoded(each, null) for each, null in zip(candidates, nulls, strict=True)]
 
 
 def best_texts(data: SquadData, decoded: Sequence[Decoded], *, threshold: float | None) -> dict[str, str]:
   """Question id → answer; the empty one where the null score is at least `threshold` (None: never)."""
   return {
     question.id: ""
-    if threshold is not None and each.null_score is not None and each.null_score >= threshold
+    if threshold is not None and (each.null_score or 0.0) >= threshold
     else each.candidates[0].text
     for question, each in zip(data.questions, decoded, strict=True)
   }
@@ -122,22 +114,19 @@ def write_answers(
 ) -> None:
   """Writes predictions.json, nbest_predictions.json and, for 2.0, null_odds.json, under the original's names."""
   ids = [question.id for question in data.questions]
-  contents: dict[str, Any] = {
-    PREDICTIONS_FILE: best_texts(data, decoded, threshold=threshold),
-    N_BEST_FILE: {key: _n_best(each.candidates) for key, each in zip(ids, decoded, strict=True)},
-  }
+  contents: dict[str, Sequence[Any]] = {N_BEST_FILE: [_n_best(each.candidates) for each in decoded]}
   if data.version == "2.0":
-    contents[NULL_ODDS_FILE] = {key: each.null_score for key, each in zip(ids, decoded, strict=True)}
-  for name, content in contents.items():
-    files.write_json(os.path.join(directory, name), content)
+    contents[NULL_ODDS_FILE] = [each.null_score for each in decoded]
+  files.write_json(os.path.join(directory, PREDICTIONS_FILE), best_texts(data, decoded, threshold=threshold))
+  for name, values in contents.items():
+    files.write_json(os.path.join(directory, name), dict(zip(ids, values, strict=True)))
 
 
 def _n_best(candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
   """Candidates with their probability among each other."""
   probabilities = special.softmax([candidate.score for candidate in candidates]).tolist()
-  names = ("text", "probability", "start_log_prob", "end_log_prob")
   return [
-    dict(zip(names, (text, probability, start, end), strict=True))
+    {"text": text, "probability": probability, "start_log_prob": start, "end_log_prob": end}
     for (text, start, end), probability in zip(candidates, probabilities, strict=True)
   ]
 
@@ -151,24 +140,15 @@ def read_answers(directory: str, data: SquadData) -> list[Decoded]:
   ids = [question.id for question in data.questions]
   n_best = _read(directory, N_BEST_FILE, ids)
   nulls = _read(directory, NULL_ODDS_FILE, ids) if data.version == "2.0" else dict.fromkeys(ids)
+  names = ("text", "start_log_prob", "end_log_prob")
   return [
-    Decoded(
-      [Candidate(each["text"], each["start_log_prob"], each["end_log_prob"]) for each in n_best[key]],
-      nulls[key],
-    )
-    for key in ids
+    Decoded([Candidate(*(each[name] for name in names)) for each in n_best[key]], nulls[key]) for key in ids
   ]
 
 
 def _read(directory: str, name: str, ids: Sequence[str]) -> dict[str, Any]:
   path = os.path.join(directory, name)
-  if not files.exists(path):
-    raise UserError(
-      f"A run must have answered the questions to be one of an ensemble. Received: {directory} without {name}. Let it "
-      "answer them: run_squad.py --do_predict with it as --init_checkpoint."
-    )
-  with files.open_binary(path) as stream:
-    found = dict(json.load(stream))
+  found = files.read_json(path)
   if found.keys() != set(ids):
     raise UserError(
       f"All runs of an ensemble answer the same questions. Received: {path} with {len(found)} questions for "

@@ -1,17 +1,15 @@
 """Questions as windows over their paragraph, with the answer's place in each."""
 
-from collections.abc import Callable, Sequence
 import dataclasses
 import functools
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints.bundle import coordinator_cpu
+from albert_tf.finetuning.tasks.rows import PackedRows, in_blocks
 from albert_tf.finetuning.tasks.squad.read import SquadData
 from albert_tf.finetuning.tasks.squad.settings import SquadSettings
-from albert_tf.progress import track
 from albert_tf.serving.signatures.question_windows import pack_windows
 from albert_tf.serving.signatures.windows import Windows, make_windows
 from albert_tf.tokenization import AlbertTokenizer
@@ -32,7 +30,7 @@ class SquadFeatures:
     settings: sizes.
     located: the paragraphs as pieces, with the characters that each stands for.
     windows: W windows as NumPy arrays, in the order of the questions; `row` is the question.
-    input_ids: int32 ragged [W, (S)] `[CLS] question [SEP] text [SEP]`.
+    rows: `[CLS] question [SEP] text [SEP]` of each window, with "p_mask" in 2.0.
     spans: int32 [Q, 2] first and last piece of the first answer in the paragraph; -1 without one.
     missing: bool [Q] whether the answer is not in the paragraph where the file says.
   """
@@ -41,7 +39,7 @@ class SquadFeatures:
   settings: SquadSettings
   located: Located
   windows: Windows
-  input_ids: tf.RaggedTensor
+  rows: PackedRows
   spans: np.ndarray
   missing: np.ndarray
 
@@ -66,45 +64,36 @@ def make_features(data: SquadData, *, tokenizer: AlbertTokenizer, settings: Squa
   Example:
     >>> data = read_squad("dev-v1.1.json", version="1.1")
     >>> features = make_features(data, tokenizer=tokenizer, settings=SquadSettings())
-    >>> features.input_ids[0]
+    >>> features.rows[0]
   """
   contexts = [paragraph.context for paragraph in data.paragraphs]
   # The tables too: a slice's first host could not give them to this process.
   with tf.device(coordinator_cpu()):
     graph = GraphTokenizer(tokenizer)
     offsets = GraphOffsets(tokenizer, graph)
-    columns = zip(*_in_blocks(offsets, contexts, unit="paragraphs"), strict=True)
-    located = Located(*(tf.concat(column, axis=0) for column in columns))
-    query = tf.concat(
-      _in_blocks(graph.tokenize, [question.text for question in data.questions], unit="questions"), axis=0
-    )
+    parts = [offsets(tf.constant(block)) for block in in_blocks(contexts, _TEXTS_AT_ONCE, desc="Paragraphs")]
+    located = Located(*(tf.concat(column, axis=0) for column in zip(*parts, strict=True)))
+    query = graph.tokenize(tf.constant([question.text for question in data.questions]))
     query = head(query, tf.minimum(query.row_lengths(), settings.max_query_length))
     context = tf.gather(located.ids, [question.paragraph for question in data.questions])
     sizes = {"max_seq_length": settings.max_seq_length, "doc_stride": settings.doc_stride}
     windows, _ = make_windows(query.row_lengths() + 2, context.row_lengths(), **sizes)  # [CLS] query [SEP]
-    rows = []
-    for begin in range(0, len(windows.row), _WINDOWS_AT_ONCE):
-      block = Windows(*(column[begin : begin + _WINDOWS_AT_ONCE] for column in windows))
-      packed = pack_windows(graph, query, context, block)
-      lengths = tf.reduce_sum(packed["input_mask"], axis=1)
-      rows.append(tf.RaggedTensor.from_tensor(packed["input_ids"], lengths))
-    input_ids = tf.concat(rows, axis=0)
+    blocks = in_blocks(range(len(windows.row)), _WINDOWS_AT_ONCE, desc="Windows")
+    batches = (
+      pack_windows(graph, query, context, Windows(*(column[block[0] : block[-1] + 1] for column in windows)))
+      for block in blocks
+    )
+    rows = PackedRows.of(batches, p_mask=data.version == "2.0")
   spans, missing = _align(data, located)
   return SquadFeatures(
     data=data,
     settings=settings,
     located=located,
     windows=Windows(*(column.numpy() for column in windows)),
-    input_ids=input_ids,
+    rows=rows,
     spans=spans,
     missing=missing,
   )
-
-
-def _in_blocks(function: Callable[[tf.Tensor], Any], texts: Sequence[str], *, unit: str) -> list[Any]:
-  blocks = [texts[begin : begin + _TEXTS_AT_ONCE] for begin in range(0, len(texts), _TEXTS_AT_ONCE)]
-  shown = track(blocks, len(blocks), desc=f"Tokenizing {unit}", unit=f"x {_TEXTS_AT_ONCE}")
-  return [function(tf.constant(block)) for block in shown]
 
 
 def _align(data: SquadData, located: Located) -> tuple[np.ndarray, np.ndarray]:
@@ -115,16 +104,14 @@ def _align(data: SquadData, located: Located) -> tuple[np.ndarray, np.ndarray]:
   character, belongs to nothing.
   """
   paragraphs = np.array([question.paragraph for question in data.questions])
-  begins = np.full(len(paragraphs), -1, np.int64)
-  ends = begins.copy()
+  begins, ends = np.full((2, len(paragraphs)), -1, np.int64)
   missing = np.zeros(len(paragraphs), bool)
   for index, question in enumerate(data.questions):
     for text, start in question.answers[:1]:
       context = data.paragraphs[question.paragraph].context
-      if start >= 0 and text.strip() and context.startswith(text, start):
+      missing[index] = start < 0 or not text.strip() or not context.startswith(text, start)
+      if not missing[index]:
         begins[index], ends[index] = start, start + len(text)
-      else:
-        missing[index] = True
   # All paragraphs' pieces one after another, each in a range of its own, so that one search finds all.
   splits = located.ids.row_splits.numpy()
   base = np.repeat(np.arange(len(splits) - 1), np.diff(splits)) * _ROW

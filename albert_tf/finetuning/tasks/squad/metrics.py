@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert_tf.finetuning.tasks.squad.read import Question, SquadData
+from albert_tf.finetuning.tasks.squad.read import SquadData
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -17,10 +17,6 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 def normalize_answer(text: str) -> str:
   """Lower-cases, then drops ASCII punctuation and the articles, and collapses white space."""
   return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
-
-
-def exact_match(prediction: str, gold: str) -> float:
-  return float(normalize_answer(prediction) == normalize_answer(gold))
 
 
 def token_f1(prediction: str, gold: str, *, version: str) -> float:
@@ -33,14 +29,6 @@ def token_f1(prediction: str, gold: str, *, version: str) -> float:
     return float(ours == theirs)
   common = sum((collections.Counter(ours) & collections.Counter(theirs)).values())
   return 2.0 * common / (len(ours) + len(theirs)) if common else 0.0
-
-
-def gold_texts(question: Question, *, version: str) -> list[str]:
-  """What a prediction is compared with; the empty answer where 2.0 knows none."""
-  texts = [answer.text for answer in question.answers]
-  if version == "1.1":
-    return texts
-  return [text for text in texts if normalize_answer(text)] or [""]
 
 
 class Scores(NamedTuple):
@@ -60,8 +48,11 @@ def score_answers(data: SquadData, predictions: Mapping[str, str]) -> Scores:
   exact, f1 = [], []
   for question in data.questions:
     prediction = predictions.get(question.id, "")
-    golds = gold_texts(question, version=data.version)
-    exact.append(max((exact_match(prediction, gold) for gold in golds), default=0.0))
+    golds = [answer.text for answer in question.answers]
+    if data.version == "2.0":
+      golds = list(filter(normalize_answer, golds)) or [""]
+    ours = normalize_answer(prediction)
+    exact.append(max((float(ours == normalize_answer(gold)) for gold in golds), default=0.0))
     f1.append(max((token_f1(prediction, gold, version=data.version) for gold in golds), default=0.0))
   return Scores(np.array(exact), np.array(f1))
 
@@ -73,21 +64,17 @@ def has_answer(data: SquadData) -> np.ndarray:
 
 def summarize(data: SquadData, scores: Scores) -> dict[str, float]:
   """The official report, in percent: `exact`, `f1`, `total`; in 2.0 also `HasAns_…` and `NoAns_…`."""
-  report = _means(scores, np.ones(len(data.questions), bool), "")
+  answerable = has_answer(data)
+  parts = {"": np.ones_like(answerable)}
   if data.version == "2.0":
-    answerable = has_answer(data)
-    for prefix, chosen in (("HasAns_", answerable), ("NoAns_", ~answerable)):
-      if chosen.any():
-        report |= _means(scores, chosen, prefix)
+    parts |= {"HasAns_": answerable, "NoAns_": ~answerable}
+  report: dict[str, float] = {}
+  for prefix, chosen in parts.items():
+    if chosen.any():
+      report[f"{prefix}exact"] = 100.0 * float(scores.exact[chosen].mean())
+      report[f"{prefix}f1"] = 100.0 * float(scores.f1[chosen].mean())
+      report[f"{prefix}total"] = int(chosen.sum())
   return report
-
-
-def _means(scores: Scores, chosen: np.ndarray, prefix: str) -> dict[str, float]:
-  return {
-    f"{prefix}exact": 100.0 * float(scores.exact[chosen].mean()),
-    f"{prefix}f1": 100.0 * float(scores.f1[chosen].mean()),
-    f"{prefix}total": int(chosen.sum()),
-  }
 
 
 class Threshold(NamedTuple):

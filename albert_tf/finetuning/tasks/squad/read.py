@@ -1,7 +1,7 @@
 """SQuAD files: reading of versions 1.1 and 2.0, with or without answers."""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import parse_json, read_text
@@ -22,14 +22,12 @@ class Question(NamedTuple):
     text: may be empty.
     paragraph: index into `SquadData.paragraphs`.
     answers: gold answers; empty where there is none, or where the file does not tell.
-    is_impossible: 2.0: the paragraph does not answer it.
   """
 
   id: str
   text: str
   paragraph: int
   answers: tuple[Answer, ...] = ()
-  is_impossible: bool = False
 
 
 class Paragraph(NamedTuple):
@@ -69,13 +67,12 @@ def read_squad(path: str, *, version: str, require_answers: bool = False) -> Squ
 
   Args:
     path: the file.
-    version: "1.1" (every question has an answer in its paragraph, whatever the file calls itself) or "2.0" (some
-      have none: `is_impossible`, or without it an empty list of answers in a file where others have some).
+    version: "1.1" (every question has an answer in its paragraph) or "2.0" (some have none: `is_impossible`, or
+      without it an empty list of answers in a file where others have some).
     require_answers: refuse a file without answers, as training must.
 
   Raises:
-    UserError: not JSON, not SQuAD's layout, or what would give wrong scores or teach wrong answers without a word: of
-      the other version, ids twice, or answers for some questions only.
+    UserError: not JSON, not SQuAD's layout, ids twice, impossible questions in 1.1, or answers for some questions only.
 
   Example:
     >>> read_squad("train-v2.0.json", version="2.0", require_answers=True).questions[0].text
@@ -83,46 +80,31 @@ def read_squad(path: str, *, version: str, require_answers: bool = False) -> Squ
   document = parse_json(read_text(path), where=path)
   paragraphs: list[Paragraph] = []
   questions: list[Question] = []
-  says_answers = False  # Whether a question has an answer, or is said to have none.
+  lacking: list[str] = []  # Neither an answer nor said to have none.
+  labelled = False
   try:
-    stated = str(document.get("version", "")).lower().removeprefix("v")
     for number, article in enumerate(document["data"]):
       for paragraph in article["paragraphs"]:
-        paragraphs.append(Paragraph(paragraph["context"], number))
         for item in paragraph["qas"]:
-          questions.append(_question(item, len(paragraphs) - 1, version))
-          says_answers |= bool(questions[-1].answers) or "is_impossible" in item
+          given = item.get("answers") or ()
+          answers = tuple(Answer(answer["text"], int(answer["answer_start"])) for answer in given)
+          questions.append(Question(str(item["id"]), item["question"], len(paragraphs), answers))
+          labelled |= bool(answers) or item.get("is_impossible") is True
+          impossible = version == "2.0" and item.get("is_impossible", item.get("answers") == [])
+          if bool(impossible) == bool(answers):
+            lacking.append(item["id"])
+        paragraphs.append(Paragraph(paragraph["context"], number))
   except (AttributeError, KeyError, TypeError, ValueError) as error:
     raise UserError(
       f"{path} must have SQuAD's layout: data, paragraphs, context, qas with id, question and answers. Received: "
       f"{type(error).__name__} ({error}), after {len(questions)} questions."
     ) from error
-  if not says_answers:  # Empty lists everywhere: the answers were taken out.
-    questions = [question._replace(is_impossible=False) for question in questions]
-  lacking = [question.id for question in questions if not (question.answers or question.is_impossible)]
   if len({question.id for question in questions}) < len(questions):
     raise UserError(f"Each question has an id of its own. Received: an id more than once in {path}.")
-  impossible = sum(question.is_impossible for question in questions)
-  # The other way round the questions decide.
-  if (version == "2.0" and stated.startswith("1")) or (version == "1.1" and impossible):
+  # Where lists are empty everywhere, the answers were taken out.
+  if not questions or (lacking and labelled) or (require_answers and not labelled):
     raise UserError(
-      f"The file's version must be the one asked for. Received: --version={version} and {path}, of version "
-      f"{stated or 'unknown'} with {impossible} impossible questions."
+      "All questions of a file have answers, or are said to have none in 2.0, or no question has; those of a training "
+      f"file have. Received: {path} for --version={version}, {len(questions)} questions, not so {lacking[:3]}."
     )
-  if not questions or (lacking and (require_answers or len(lacking) < len(questions))):
-    raise UserError(
-      "All questions of a file have answers, or none has; those of a training file have. Received: "
-      f"{len(lacking)} of {len(questions)} without in {path}{f', such as {lacking[0]}' if lacking else ''}."
-    )
-  return SquadData(version, paragraphs, questions, labelled=not lacking)
-
-
-def _question(item: Any, paragraph: int, version: str) -> Question:
-  answers = tuple(Answer(answer["text"], int(answer["answer_start"])) for answer in item.get("answers") or ())
-  empty_means_none = version == "2.0" and item.get("answers") == []
-  impossible = item.get("is_impossible", empty_means_none)
-  if not isinstance(impossible, bool):  # The text "false" would count as true.
-    raise TypeError(f"is_impossible is true or false, not {impossible!r}")
-  if impossible and answers:
-    raise ValueError(f"the question {item['id']!r} is impossible and has answers")
-  return Question(str(item["id"]), item["question"], paragraph, answers, bool(impossible))
+  return SquadData(version, paragraphs, questions, labelled)

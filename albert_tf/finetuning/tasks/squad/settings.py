@@ -58,11 +58,3 @@ class SquadFiles(Settings):
     super().__post_init__()
     if not (self.train_file or self.predict_file):
       raise UserError("SQuAD needs questions. Received: no file. Name --train_file, --predict_file or both.")
-
-  def record(self) -> dict[str, str]:
-    """What a run depends on, for run.json."""
-    names = ["train_file", "predict_file"]
-    if self.train_file:
-      names += ["selection_split"]
-      names += ["held_out_fraction", "split_seed"] if self.selection_split == "train" else []
-    return {name: str(getattr(self, name)) for name in names if getattr(self, name) != ""}
