@@ -1,6 +1,6 @@
 """Examples as packed rows of ids; everything else about a row follows from three numbers."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 from typing import Any, TypeVar
 
@@ -67,7 +67,7 @@ class PackedRows(Sequence[Mapping[str, np.ndarray]]):
     return row | {name: column[index] for name, column in self.more.items()}
 
 
-def in_blocks(examples: Sequence[_Example], size: int, *, desc: str) -> Iterator[Sequence[_Example]]:
+def in_blocks(examples: Sequence[_Example], size: int, *, desc: str) -> Iterable[Sequence[_Example]]:
   """The examples, so many at a time, with a progress bar."""
   blocks = [examples[begin : begin + size] for begin in range(0, len(examples), size)]
   return track(blocks, len(blocks), desc=desc, unit=f"x {size}")
