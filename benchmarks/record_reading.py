@@ -25,12 +25,11 @@ from albert_tf.pipelines.batches import training_batches
 from albert_tf.pipelines.fresh_masks import FreshMasks
 from albert_tf.pipelines.masking import MaskingConfig
 from albert_tf.pipelines.record_index import build_record_index
-from albert_tf.records import PretrainingSpec, TFRecordWriter, encode_example, read_records
+from albert_tf.records import PretrainingSpec, encode_example, frame_record, read_records
 from albert_tf.records import features as names
-from albert_tf.records.example import decode_example
 from albert_tf.records.features import TOKEN_BOUNDARY
 from albert_tf.records.ngrams import ngram_probabilities
-from albert_tf.records.parse import feature_description, parse_pretraining_batch
+from albert_tf.records.parse import decode_example, feature_description, parse_pretraining_batch
 
 _RECORDS = flags.DEFINE_list(
   "records", None, "Files of the example layout; default: random ones of length 512."
@@ -47,7 +46,6 @@ def write_random_records(path: str, spec: PretrainingSpec, count: int) -> None:
   rng = np.random.default_rng(0)
   length, predictions = spec.max_seq_length, spec.max_predictions_per_seq
   with open(path, "wb") as stream:
-    writer = TFRecordWriter(stream)
     for _ in range(count):
       features: dict[str, np.ndarray] = {
         names.INPUT_IDS: rng.integers(5, _VOCAB_SIZE, length),
@@ -59,7 +57,7 @@ def write_random_records(path: str, spec: PretrainingSpec, count: int) -> None:
         names.MASKED_LM_WEIGHTS: np.ones(predictions, np.float32),
         names.SENTENCE_ORDER_LABELS_FEATURE: rng.integers(0, 2, 1),
       }
-      writer.write(encode_example(features))
+      stream.write(frame_record(encode_example(features)))
 
 
 def plain_batches(paths: Sequence[str], spec: PretrainingSpec, batch_size: int) -> tf.data.Dataset:

@@ -9,15 +9,14 @@ google-research/albert are read too. Exit status 1: --validate found something.
 
 from collections.abc import Sequence
 import dataclasses
-import itertools
 import json
 import os
 from typing import Any
 
 from albert_tf import commands, files
 from albert_tf.settings import Settings, setting
-from albert_tf.tokenization import Tokenizer, load_tokenizer
-from tfrecords_tools.inspection import Findings, inspect_files, render, views
+from albert_tf.startup import load_tensorflow
+from albert_tf.tokenization import load_tokenizer
 from tfrecords_tools.pretraining.statistics import torn_words_warning
 
 
@@ -36,42 +35,26 @@ commands.define_flags(Command)
 
 def format_statistics(summary: dict[str, Any]) -> str:
   """The summary for a person."""
-  if not summary:
-    return "no instance could be read"
-  s = summary
-  lengths = " ".join(f"{name}%:{value:.0f}" for name, value in s["seq_len_pct"].items())
-  lines = [
-    f"instances            {s['instances']:,}",
-    f"length               mean {s['seq_len_mean']:.1f}; {lengths}",
-    f"segment A            mean {s['segA_len_mean']:.1f}, with [CLS] and [SEP]",
-    f"label 1              {s['label1_fraction']:.4f}",
-    f"predictions          mean {s['predictions_mean']:.2f}, {s['predictions_min']} to {s['predictions_max']}",
-    f"masked/kept/random   {s['masked']:.4f} / {s['kept']:.4f} / {s['random']:.4f}",
-    f"word starts          {s['word_start_fraction']:.4f} of the tokens",
-  ]
-  for name, label in (("run_words", "masked runs, words  "), ("run_pieces", "masked runs, pieces ")):
-    shares = " ".join(f"{length}:{share:.3f}" for length, share in list(s[name].items())[:6])
-    lines.append(f"{label} {shares}")
-  lines += filter(None, [torn_words_warning(s["torn_fraction"])])
-  return "\n".join(lines)
-
-
-def show(paths: Sequence[str], tokenizer: Tokenizer, count: int) -> None:
-  """Prints the first sound instances."""
-  instances = ((path, *found) for path in paths for found in views(path, tokenizer, Findings(tokenizer)))
-  for path, index, view in itertools.islice(instances, count):
-    print(
-      f"--- {os.path.basename(path)} record {index}: {len(view.ids)} tokens, {len(view.positions)} predictions, "
-      f"label {view.order_label}\n{render(view, tokenizer)}"
-    )
+  lines = []
+  for name, value in summary.items():
+    if isinstance(value, dict):
+      shown = " ".join(f"{length}:{share:.3f}" for length, share in list(value.items())[:6])
+    else:
+      shown = f"{value:,.4f}".removesuffix(".0000")
+    lines.append(f"{name:20} {shown}")
+  lines += filter(None, [torn_words_warning(summary.get("torn_fraction"))])
+  return "\n".join(lines) or "no instance could be read"
 
 
 def main(patterns: Sequence[str]) -> int:
   command = commands.from_flags(Command)
   paths = files.expand_globs(patterns, what="record file")
   tokenizer = load_tokenizer(command.spm_model_file or os.path.dirname(paths[0]) or ".")
-  if command.show and not command.json:
-    show(paths, tokenizer, command.show)
+  load_tensorflow()
+  from tfrecords_tools.inspection import inspect_files, render_first
+
+  for text in render_first(paths, tokenizer, 0 if command.json else command.show):
+    print(text)
   found = inspect_files(paths, tokenizer, validate=command.validate)
   summary = found.measurements.summary()
   print(json.dumps(summary, ensure_ascii=False) if command.json else format_statistics(summary))

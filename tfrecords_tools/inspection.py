@@ -3,9 +3,11 @@
 import collections
 from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
+import itertools
 import os
 from typing import Any
 
+import google_crc32c
 import numpy as np
 
 from albert_tf import files
@@ -13,14 +15,12 @@ from albert_tf.errors import UserError
 from albert_tf.progress import track
 from albert_tf.records import Manifest, PretrainingSpec, missing_files, read_records
 from albert_tf.records import features as names
-from albert_tf.records.example import decode_example
+from albert_tf.records.parse import decode_example
 from albert_tf.tokenization import Tokenizer
-from tfrecords_tools.corpus import Checksum
 from tfrecords_tools.pretraining.masking import prediction_budget
 from tfrecords_tools.pretraining.statistics import KINDS
 
 _MOST_PROBLEMS = 20  # Described; all are counted.
-_PERCENTILES = (0, 5, 10, 25, 50, 75, 90, 100)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +71,7 @@ class Validator:
     spec: S and P.
     whole_word: where words start, none of which may be masked in part: one of `WORD_RULES`.
     sentence_pair: kind of the pairs; `none` has one segment, and no label 1, as `ordered`.
+    masked_lm_prob: share of the tokens that may be masked; None: any.
   """
 
   def __init__(
@@ -80,27 +81,23 @@ class Validator:
     spec: PretrainingSpec,
     whole_word: str = "original",
     sentence_pair: str = "sop",
+    masked_lm_prob: float | None = None,
   ):
     self._tokenizer = tokenizer
-    self.spec = spec
+    self._spec = spec
+    self._lengths = {name: spec.length(name) for name in names.ALL_FEATURES}
     self._special = np.array([tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id])
     self._word_starts = tokenizer.word_starts(whole_word)
     self._has_words = whole_word != "none"
     self._num_separators = 1 if sentence_pair == "none" else 2
     self._labels = (0,) if sentence_pair in ("none", "ordered") else (0, 1)
+    self._masked_lm_prob = masked_lm_prob
 
   def problems(self, features: Mapping[str, np.ndarray]) -> list[str]:
     """What is wrong with an instance; empty where nothing is."""
-    if set(features) != set(names.ALL_FEATURES):
-      return [f"the features are {sorted(features)} and not {list(names.ALL_FEATURES)}"]
-    found = [
-      f"{name} has {len(values)} values of {values.dtype} and not {self.spec.length(name)} of its kind"
-      for name, values in features.items()
-      if values.dtype.kind != ("f" if name in names.FLOAT_FEATURES else "i")
-      or len(values) != self.spec.length(name)
-    ]
-    if found:
-      return found
+    lengths = {name: len(features[name]) for name in sorted(features)}
+    if lengths != self._lengths:
+      return [f"the features are {lengths} and not {self._lengths}"]
     view = view_instance(features)
     return [*self._value_problems(features, view)] or [*self._sequence_problems(view)]
 
@@ -110,8 +107,8 @@ class Validator:
     for name, count in ((names.INPUT_MASK, real), (names.MASKED_LM_WEIGHTS, used)):
       if not np.array_equal(features[name], np.arange(len(features[name])) < count):
         yield f"{name} is not ones followed by zeros"
-    padded = dict.fromkeys(names.TOKEN_FEATURES, real)
-    for name, count in {**padded, names.MASKED_LM_POSITIONS: used, names.MASKED_LM_IDS: used}.items():
+    padded = dict.fromkeys(names.TOKEN_FEATURES, real) | dict.fromkeys(names.PREDICTION_FEATURES, used)
+    for name, count in padded.items():
       if features[name][count:].any():
         yield f"{name} is not 0 in its padding"
     size = self._tokenizer.vocab_size
@@ -124,6 +121,11 @@ class Validator:
       yield "masked_lm_positions are not increasing positions of the sequence"
     elif np.isin(view.labels, self._special).any():
       yield "a special piece is an answer"
+    if self._masked_lm_prob is not None:
+      most = self._spec.max_predictions_per_seq
+      budget = prediction_budget(real, masked_lm_prob=self._masked_lm_prob, max_predictions=most)
+      if used > budget:
+        yield f"{used} pieces are masked and not {budget}"
 
   def _sequence_problems(self, view: View) -> Iterator[str]:
     """Of segments and words."""
@@ -139,9 +141,8 @@ class Validator:
       return
     special = np.isin(ids, self._special)
     starts = self._word_starts[ids] | special
-    word = np.cumsum(
-      starts | np.concatenate([[True], special[:-1]])
-    )  # What follows a special piece opens one.
+    opens = starts | np.concatenate([[True], special[:-1]])  # What follows a special piece opens a word.
+    word = np.cumsum(opens)
     masked = np.zeros(len(ids), bool)
     masked[view.positions] = True
     if not np.array_equal(view.boundary, starts):
@@ -167,7 +168,6 @@ class Measurements:
       "lengths": [len(view.ids)],
       "predictions": [len(view.positions)],
       "segment_a": [int((view.segments == 0).sum())],
-      "word_starts": [int(view.boundary.sum())],
       "torn": [int((self._torn[view.restored] & (view.boundary > 0)).sum())],
       "labels": [view.order_label],
       "kinds": kinds,
@@ -178,27 +178,21 @@ class Measurements:
       self._histograms[name].update(values)
 
   def summary(self) -> dict[str, Any]:
-    """Means, percentiles and shares; {} without an instance."""
-    instances = self._histograms["lengths"].total()
+    """Means and shares; {} without an instance. `segA_len_mean` is with [CLS] and [SEP]."""
+    histograms = self._histograms
+    instances = histograms["lengths"].total()
     if not instances:
       return {}
-    lengths, predictions = self._histograms["lengths"], self._histograms["predictions"]
-    answers = max(1, _total(predictions))
-    percentiles = np.percentile(np.repeat(list(lengths), list(lengths.values())), _PERCENTILES).tolist()
+    tokens, answers = _total(histograms["lengths"]), _total(histograms["predictions"])
     return {
       "instances": instances,
-      "label1_fraction": self._histograms["labels"][1] / instances,
-      "seq_len_mean": _total(lengths) / instances,
-      "seq_len_pct": dict(zip(map(str, _PERCENTILES), percentiles, strict=True)),
-      "full_fraction": lengths[max(lengths)] / instances,
-      "segA_len_mean": _total(self._histograms["segment_a"]) / instances,
-      "predictions_mean": _total(predictions) / instances,
-      "predictions_min": min(predictions),
-      "predictions_max": max(predictions),
-      **{kind: self._histograms["kinds"][kind] / answers for kind in KINDS},
-      "word_start_fraction": _total(self._histograms["word_starts"]) / _total(lengths),
-      "torn_fraction": _total(self._histograms["torn"]) / _total(lengths),
-      **{name: _distribution(self._histograms[name]) for name in ("run_pieces", "run_words")},
+      "label1_fraction": histograms["labels"][1] / instances,
+      "seq_len_mean": tokens / instances,
+      "segA_len_mean": _total(histograms["segment_a"]) / instances,
+      "predictions_mean": answers / instances,
+      **{kind: histograms["kinds"][kind] / max(1, answers) for kind in KINDS},
+      "torn_fraction": _total(histograms["torn"]) / tokens,
+      **{name: _distribution(histograms[name]) for name in ("run_pieces", "run_words")},
     }
 
 
@@ -234,7 +228,9 @@ def inspect_files(paths: Sequence[str], tokenizer: Tokenizer, *, validate: bool)
   """Reads each file to its end, or to the first record that cannot be read; measures, and reports what is wrong."""
   findings = Findings(tokenizer)
   for path in track(paths, len(paths), desc="Inspecting", unit="files"):
-    for _, view in views(path, tokenizer, findings, validate=validate):
+    if validate:
+      _check_file(path, findings)
+    for _, view in views(path, tokenizer, findings):
       findings.measurements.add(view)
   for directory in sorted(set(map(os.path.dirname, paths))) if validate else ():
     manifest = Manifest.find(directory)
@@ -243,81 +239,56 @@ def inspect_files(paths: Sequence[str], tokenizer: Tokenizer, *, validate: bool)
   return findings
 
 
-def views(
-  path: str,
-  tokenizer: Tokenizer,
-  findings: Findings,
-  *,
-  validate: bool = False,
-) -> Iterator[tuple[int, View]]:
-  """Yields the sound instances with their places; reports what is wrong with the others, and with the file.
-
-  Args:
-    path: a file of records.
-    tokenizer: the vocabulary of the records.
-    findings: where problems go.
-    validate: compare the file with its manifest, too.
-  """
+def views(path: str, tokenizer: Tokenizer, findings: Findings) -> Iterator[tuple[int, View]]:
+  """Yields the sound instances with their places; reports what is wrong with the others."""
   manifest = Manifest.find(os.path.dirname(path))
+  validator: Validator | None = None
   if manifest is not None:
     manifest.check(vocab_size=tokenizer.vocab_size, vocab_sha256=tokenizer.model_sha256, source=path)
-  if validate:
-    for what in _file_problems(path, manifest):
-      findings.report(path, what)
-  validator: Validator | None = None
+    rules = {"whole_word": manifest.whole_word, "sentence_pair": manifest.sentence_pair}
+    share = manifest.settings["masked_lm_prob"]
+    validator = Validator(tokenizer, spec=manifest.spec, masked_lm_prob=share, **rules)
   try:
     for index, record in enumerate(read_records(path)):
       features = decode_example(record)
-      if validator is None:
-        lengths = [len(features.get(name, ())) for name in (names.INPUT_IDS, names.MASKED_LM_IDS)]
-        validator = _make_validator(tokenizer, manifest, lengths)
+      if validator is None:  # Records of other programs have the lengths of the first.
+        lengths = (len(features.get(name, ())) for name in (names.INPUT_IDS, names.MASKED_LM_IDS))
+        validator = Validator(tokenizer, spec=PretrainingSpec(*lengths))
       wrong = validator.problems(features)
-      if not wrong:
-        view = view_instance(features)
-        yield index, view
-        wrong = _budget_problem(view, manifest) if manifest else []
       for what in wrong:
         findings.report(f"{path}, record {index}", what)
+      if not wrong:
+        yield index, view_instance(features)
   except UserError as error:
     findings.report(path, str(error))
 
 
-def _make_validator(tokenizer: Tokenizer, manifest: Manifest | None, lengths: Sequence[int]) -> Validator:
-  """Lengths and rules from the manifest; of records without one, the lengths of the first record."""
-  if manifest is None:
-    return Validator(tokenizer, spec=PretrainingSpec(*lengths))
-  return Validator(
-    tokenizer, spec=manifest.spec, whole_word=manifest.whole_word, sentence_pair=manifest.sentence_pair
-  )
-
-
-def _file_problems(path: str, manifest: Manifest | None) -> Iterator[str]:
-  """What is wrong with the file as a whole, compared with its manifest."""
+def _check_file(path: str, findings: Findings) -> None:
+  """Compares the bytes of a file with what its manifest says, where there is one."""
+  manifest = Manifest.find(os.path.dirname(path))
   if manifest is None:
     return
   entry = next((file for file in manifest.files if file.name == os.path.basename(path)), None)
   if entry is None:
-    yield "the manifest does not list it"
+    findings.report(path, "the manifest does not list it")
     return
-  checksum = Checksum()
+  crc = 0
   with files.open_binary(path) as stream:
-    while checksum.add(stream.read(1 << 20)):
-      pass
-  if (checksum.num_bytes, checksum.crc32c) != (entry.num_bytes, entry.crc32c):
+    while chunk := stream.read(1 << 20):
+      crc = google_crc32c.extend(crc, chunk)
+  there, listed = (files.size(path), f"{crc:08x}"), (entry.num_bytes, entry.crc32c)
+  if there != listed:
+    findings.report(path, f"its bytes and CRC32C are {there}, and not {listed} as the manifest says")
+
+
+def render_first(paths: Sequence[str], tokenizer: Tokenizer, count: int) -> Iterator[str]:
+  """Yields the first sound instances as text."""
+  instances = ((path, *found) for path in paths for found in views(path, tokenizer, Findings(tokenizer)))
+  for path, index, view in itertools.islice(instances, count):
     yield (
-      f"it has {checksum.num_bytes} bytes and the CRC32C {checksum.crc32c}, and not {entry.num_bytes} and "
-      f"{entry.crc32c}, as the manifest says"
+      f"--- {os.path.basename(path)} record {index}: {len(view.ids)} tokens, {len(view.positions)} predictions, "
+      f"label {view.order_label}\n{render(view, tokenizer)}"
     )
-
-
-def _budget_problem(view: View, manifest: Manifest) -> list[str]:
-  budget = prediction_budget(
-    len(view.ids),
-    masked_lm_prob=manifest.settings["masked_lm_prob"],
-    max_predictions=manifest.max_predictions_per_seq,
-  )
-  count = len(view.positions)
-  return [f"{count} pieces are masked and not {budget}"] if count > budget else []
 
 
 def render(view: View, tokenizer: Tokenizer) -> str:

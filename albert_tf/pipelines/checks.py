@@ -7,8 +7,8 @@ import numpy as np
 
 from albert_tf.errors import UserError
 from albert_tf.records import PretrainingSpec, read_records
-from albert_tf.records.example import decode_example
 from albert_tf.records.features import ALL_FEATURES, INPUT_IDS, MASKED_LM_IDS, TOKEN_BOUNDARY
+from albert_tf.records.parse import decode_example
 
 _CHECKED_RECORDS = 200
 

@@ -4,12 +4,7 @@ from albert_tf.records.encode import encode_example, encode_packed, pack_varint_
 from albert_tf.records.features import PretrainingSpec
 from albert_tf.records.manifest import Baseline, Manifest, RecordFile, find_manifests, missing_files
 from albert_tf.records.shard_index import ShardIndex, ShardIndexer, scan_shard
-from albert_tf.records.tfrecord import (
-  TFRecordWriter,
-  frame_record,
-  masked_crc32c,
-  read_records,
-)
+from albert_tf.records.tfrecord import frame_record, masked_crc32c, read_records
 
 __all__ = [
   "Baseline",
@@ -18,7 +13,6 @@ __all__ = [
   "RecordFile",
   "ShardIndex",
   "ShardIndexer",
-  "TFRecordWriter",
   "encode_example",
   "encode_packed",
   "find_manifests",

@@ -1,6 +1,6 @@
 """What a directory of records holds: `manifest.json`."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 import dataclasses
 import os
 from typing import Any
@@ -15,7 +15,6 @@ FORMAT_VERSION = 1
 MODEL_FIELDS = ("vocab_size", "vocab_sha256", "max_seq_length", "max_predictions_per_seq", "sentence_pair")
 # Kind of pair → what its labels say, by the name that reports give it; other kinds have no label to learn.
 TASK_OF_PAIR = {"sop": "sentence_order", "nsp": "next_sentence"}
-_NAMED = 5  # Of the files that are missing.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,22 +116,8 @@ class Manifest:
         "Make the records again."
       ) from error
 
-  def check(
-    self,
-    *,
-    vocab_size: int | None = None,
-    vocab_sha256: str | None = None,
-    max_seq_length: int | None = None,
-    max_predictions_per_seq: int | None = None,
-    source: str = "the records",
-  ) -> None:
-    """Refuses a model that contradicts the records, with every field that differs; `None` is not compared."""
-    wanted = {
-      "vocab_size": vocab_size,
-      "vocab_sha256": vocab_sha256,
-      "max_seq_length": max_seq_length,
-      "max_predictions_per_seq": max_predictions_per_seq,
-    }
+  def check(self, *, source: str = "the records", **wanted: Any) -> None:
+    """Refuses a model that contradicts the records, with every one of `MODEL_FIELDS` that differs; None: any."""
     wrong = [
       f"{name}: records {getattr(self, name)}, asked {value}"
       for name, value in wanted.items()
@@ -145,14 +130,8 @@ class Manifest:
       )
 
 
-def find_manifests(
-  record_files: Sequence[str], *, notice: Callable[[str], None] = lambda text: None
-) -> dict[str, Manifest]:
+def find_manifests(record_files: Sequence[str]) -> dict[str, Manifest]:
   """The manifests of all directories that `record_files` lie in, by directory; {} where none has one (foreign records).
-
-  Args:
-    record_files: what will be read together, in one kind of batch.
-    notice: told of listed files that are there and not among `record_files`.
 
   Raises:
     UserError: the directories contradict each other, only some have a manifest, or a listed file of a split that is
@@ -172,18 +151,27 @@ def find_manifests(
     )
   check_agreement(manifests, MODEL_FIELDS)
   for directory, manifest in manifests.items():
-    _check_shards(directory, manifest, names[directory], notice)
+    # A listed file that is not read may have been left out on purpose; one that is not there has been lost.
+    splits = {file.split for file in manifest.files if file.name in names[directory]}
+    lost = [name for name in missing_files(directory, manifest, splits) if name not in names[directory]]
+    if lost:
+      raise UserError(
+        f"All files that a {MANIFEST_NAME} lists must be beside it. Received: {directory or '.'}, where {len(lost)} "
+        f"are missing, such as {lost[0]}. Copy them too; to go on with a part of the records on purpose, remove the "
+        f"others from the list `files` in its {MANIFEST_NAME}."
+      )
   return manifests
 
 
 def check_agreement(manifests: Mapping[str, Manifest], fields: Collection[str]) -> None:
   """Refuses manifests that differ from the first in one of `fields`, or in how the text was normalised."""
   first = next(iter(manifests), "")
+  values = {directory: _compared(manifest, fields) for directory, manifest in manifests.items()}
   wrong = [
-    f"{name} {theirs!r} in {directory}, {ours!r} in {first}"
-    for directory in manifests
-    for name, ours, theirs in _shared(manifests[first], manifests[directory], fields)
-    if ours != theirs
+    f"{name} {value!r} in {directory}, {values[first][name]!r} in {first}"
+    for directory, each in values.items()
+    for name, value in each.items()
+    if value != values[first].get(name, value)
   ]
   if wrong:
     raise UserError(
@@ -192,37 +180,16 @@ def check_agreement(manifests: Mapping[str, Manifest], fields: Collection[str]) 
     )
 
 
-def missing_files(directory: str, manifest: Manifest) -> list[str]:
-  """Names that the manifest lists and that are not in its directory; costs one listing."""
+def _compared(manifest: Manifest, fields: Collection[str]) -> dict[str, Any]:
+  """The values of `fields`, and of all that the manifest says about its tokenizer."""
+  tokenizer = {**manifest.settings.get("tokenizer", {})}
+  tokenizer.pop("sha256", None)
+  return {**{name: getattr(manifest, name) for name in fields}, **tokenizer}
+
+
+def missing_files(
+  directory: str, manifest: Manifest, splits: Collection[str] = ("train", "eval")
+) -> list[str]:
+  """Names of these splits that the manifest lists and that are not in its directory; costs one listing."""
   there = set(file_lib.listdir(directory or "."))
-  return [file.name for file in manifest.files if file.name not in there]
-
-
-def _shared(ours: Manifest, theirs: Manifest, fields: Collection[str]) -> list[tuple[str, Any, Any]]:
-  """(name, ours, theirs) of `fields`, and of what both say about their tokenizer."""
-  pairs = [(name, getattr(ours, name), getattr(theirs, name)) for name in fields]
-  a, b = (manifest.settings.get("tokenizer", {}) for manifest in (ours, theirs))
-  return pairs + [(name, a[name], b[name]) for name in a if name in b and name != "sha256"]
-
-
-def _check_shards(
-  directory: str, manifest: Manifest, given: Collection[str], notice: Callable[[str], None]
-) -> None:
-  """A listed file that is not read may have been left out on purpose; one that is not there has been lost."""
-  splits = {file.split for file in manifest.files if file.name in given}
-  listed = {file.name for file in manifest.files if file.split in splits}
-  if listed <= set(given):
-    return  # Without a request for the directory's listing.
-  where = directory or "."
-  missing = [name for name in missing_files(directory, manifest) if name in listed]
-  if missing:
-    more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-    raise UserError(
-      f"All files that a {MANIFEST_NAME} lists must be beside it. Received: {where}, where {len(missing)} of "
-      f"{len(listed)} are missing: {', '.join(missing[:_NAMED])}{more}. Copy them too; to go on with a part of the "
-      f"records on purpose, remove the others from the list `files` in its {MANIFEST_NAME}."
-    )
-  notice(
-    f"note: {len(listed & set(given))} of the {len(listed)} files are read that the {MANIFEST_NAME} of {where} lists "
-    f"as {' and '.join(sorted(splits))}."
-  )
+  return [file.name for file in manifest.files if file.split in splits and file.name not in there]

@@ -1,7 +1,10 @@
-"""Reads serialized pretraining records into a batch of tensors (needs TensorFlow)."""
+"""Reads serialized pretraining records (needs TensorFlow)."""
 
+from google.protobuf.message import DecodeError
+import numpy as np
 import tensorflow as tf
 
+from albert_tf.errors import UserError
 from albert_tf.records import features as names
 from albert_tf.records.features import PretrainingSpec
 
@@ -33,3 +36,24 @@ def parse_pretraining_batch(serialized: tf.Tensor, spec: PretrainingSpec) -> dic
   }
   batch[names.SENTENCE_ORDER_LABELS] = tf.squeeze(batch.pop(names.SENTENCE_ORDER_LABELS_FEATURE), -1)  # [B]
   return batch
+
+
+def decode_example(data: bytes) -> dict[str, np.ndarray]:
+  """The features of one record, int64 or float32 `[N]`; one that holds another type is empty.
+
+  Raises:
+    UserError: `data` is not a `tf.train.Example`.
+  """
+  try:
+    found = tf.train.Example.FromString(data).features.feature
+  except DecodeError as error:
+    raise UserError(
+      f"A record must be a tf.train.Example. Received: {len(data)} bytes that are not one ({error}). "
+      "Is it a file of pretraining records?"
+    ) from error
+  return {
+    name: np.array(feature.float_list.value, np.float32)
+    if name in names.FLOAT_FEATURES
+    else np.array(feature.int64_list.value, np.int64)
+    for name, feature in found.items()
+  }

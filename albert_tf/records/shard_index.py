@@ -1,10 +1,8 @@
 """Beside every shard: where every 64th of its records lies, so that a start need not walk the shard.
 
 `DIR/train-0.tfrecord` has `DIR/index/offsets-train-0.tfrecord.npy`, a name that no pattern for shards matches. It is
-written with the shard, or made on demand; a shard of another size than the index says makes it stale.
-
-The file is NumPy's: int64 `[3 + blocks + 1]`, the number of records, a digest of the records' own checksums (two
-numbers), the byte where each block of 64 records starts, and the size of the shard.
+written with the shard, or made on demand. The file is NumPy's: int64 `[3 + blocks + 1]`, the number of records, a
+digest of their checksums (two numbers), the byte where each block of 64 records starts, and the size of the shard.
 """
 
 import array
@@ -21,7 +19,6 @@ from albert_tf.records.tfrecord import FOOTER_BYTES, frame_record, read_records
 
 BLOCK_RECORDS = 64
 INDEX_FOLDER = "index"
-DIGEST_BYTES = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,10 +37,8 @@ class ShardIndex:
 
   def to_bytes(self) -> bytes:
     stream = io.BytesIO()
-    digest = np.frombuffer(self.digest, "<i8")
-    np.save(
-      stream, np.concatenate([[self.num_records], digest, self.offsets, [self.num_bytes]]).astype("<i8")
-    )
+    numbers = [self.num_records, *np.frombuffer(self.digest, "<i8"), *self.offsets, self.num_bytes]
+    np.save(stream, np.array(numbers, "<i8"))
     return stream.getvalue()
 
   def save(self, shard: str) -> None:
@@ -63,10 +58,9 @@ class ShardIndexer:
   """Makes an index of a shard from its framed records, one after the other."""
 
   def __init__(self) -> None:
-    self._num_bytes = 0
-    self._num_records = 0
+    self._num_bytes = self._num_records = 0
     self._offsets = array.array("q")
-    self._digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    self._digest = hashlib.blake2b(digest_size=16)
 
   def add(self, framed: bytes) -> None:
     if self._num_records % BLOCK_RECORDS == 0:

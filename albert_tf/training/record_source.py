@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 import dataclasses
 import os
-import sys
 from typing import Any
 
 from albert_tf import files
@@ -105,9 +104,7 @@ def describe_records(
     max_seq_length, max_predictions_per_seq: what the command asks for; None takes the manifest's.
   """
   directory = os.path.dirname(paths[0])
-  manifests, eval_manifests = (
-    find_manifests(files_of_split, notice=_say) for files_of_split in (paths, eval_paths)
-  )
+  manifests, eval_manifests = find_manifests(paths), find_manifests(eval_paths)
   tokenizer_path, tokenizer = _tokenizer_of(spm_model_file, directory or ".", is_ours=bool(manifests))
   vocab_sha256 = tokenizer.model_sha256 if tokenizer else ""
   if not manifests:
@@ -166,7 +163,3 @@ def _baselines(manifests: Mapping[str, Manifest]) -> dict[str, float]:
   if len(shares) < len(told) or len(answers) != 1 or not total:
     return {}
   return {"masked_lm_accuracy": sum(share * records for share, records in shares) / total}
-
-
-def _say(text: str) -> None:
-  print(text, file=sys.stderr, flush=True)

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from albert_tf.records import TFRecordWriter, scan_shard
+from albert_tf.records import frame_record, scan_shard
 
 NUM_RECORDS, BATCH = 40_000, 500
 CHILD = f"""
@@ -42,9 +42,8 @@ def test_a_window_is_few_long_reads_and_a_host_reads_its_own_rows(bucket, tmp_pa
   shards, number = [tmp_path / "0", tmp_path / "1"], 0
   for shard in shards:
     with shard.open("wb") as stream:
-      writer = TFRecordWriter(stream)
       for _ in range(NUM_RECORDS // 2):
-        writer.write(f"{number:06d}".encode() + bytes(int(rng.integers(300, 500))))
+        stream.write(frame_record(f"{number:06d}".encode() + bytes(int(rng.integers(300, 500)))))
         number += 1
   size = sum(shard.stat().st_size for shard in shards)
   for folder in ("one", "two-0", "two-1", "none"):

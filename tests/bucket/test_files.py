@@ -9,7 +9,7 @@ import pytest
 from support.bucket.gcs_proxy import Faults
 from support.bucket.story import write_inputs
 
-from albert_tf.records import Manifest, RecordFile, TFRecordWriter
+from albert_tf.records import Manifest, RecordFile, frame_record
 
 _ROWS = [{"key": "r1", "question": "the sky", "answer": "green", "stars": 10}] * 2
 _SQUAD = {
@@ -51,9 +51,8 @@ def write_data(folder):
   (folder / "corpus/0.txt.gz").write_bytes(gzip.compress((folder / "corpus/0.txt").read_bytes()))
   (folder / "records").mkdir()
   with (folder / "records/train-00000-of-00001.tfrecord").open("wb") as stream:
-    writer = TFRecordWriter(stream)
     for number in range(300):
-      writer.write(bytes(number))
+      stream.write(frame_record(bytes(number)))
   Manifest(
     vocab_size=7,
     vocab_sha256="0",

@@ -11,7 +11,7 @@ from albert_tf.errors import UserError
 from albert_tf.pipelines.batches import HostShard, evaluation_batches, training_batches
 from albert_tf.pipelines.order import DataOrder, HostPart, StreamPosition, host_part
 from albert_tf.pipelines.record_index import build_record_index
-from albert_tf.records import TFRecordWriter
+from albert_tf.records import frame_record
 from albert_tf.records.shard_index import BLOCK_RECORDS
 
 FILE_COUNTS = (30, 10, 700, 5000, 7, 4000, 25_000)  # Extents span files; an epoch is one window and a rest.
@@ -30,9 +30,8 @@ def paths(tmp_path_factory):
   for file, count in enumerate(FILE_COUNTS):
     result.append(str(folder / f"train-{file}.tfrecord"))
     with open(result[-1], "wb") as stream:
-      writer = TFRecordWriter(stream)
       for _ in range(count):
-        writer.write(f"{number}{' ' * (number % 7)}".encode())  # Records of several lengths.
+        stream.write(frame_record(f"{number}{' ' * (number % 7)}".encode()))  # Records of several lengths.
         number += 1
   return result
 

@@ -15,8 +15,8 @@ from albert_tf.records import (
   Manifest,
   PretrainingSpec,
   RecordFile,
-  TFRecordWriter,
   encode_example,
+  frame_record,
   pack_varint_rows,
   pack_varints,
   read_records,
@@ -40,9 +40,8 @@ def _features(spec: PretrainingSpec, seed: int) -> dict[str, np.ndarray]:
 
 def _write(path, payloads):
   with open(path, "wb") as stream:
-    writer = TFRecordWriter(stream)
     for payload in payloads:
-      writer.write(payload)
+      stream.write(frame_record(payload))
 
 
 def test_bytes_equal_protobuf_and_parse_back():

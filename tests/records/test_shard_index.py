@@ -9,7 +9,7 @@ import pytest
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.pipelines.record_index import build_record_index
-from albert_tf.records import TFRecordWriter, shard_index
+from albert_tf.records import frame_record, shard_index
 from albert_tf.records.shard_index import (
   index_path,
   load_shard_index,
@@ -20,9 +20,8 @@ from albert_tf.records.shard_index import (
 def write_shard(path: pathlib.Path, count: int, *, seed: int = 0, length: int | None = None) -> str:
   rng = np.random.default_rng(seed)
   with path.open("wb") as stream:
-    writer = TFRecordWriter(stream)
     for _ in range(count):
-      writer.write(rng.bytes(length if length is not None else int(rng.integers(0, 300))))
+      stream.write(frame_record(rng.bytes(length if length is not None else int(rng.integers(0, 300)))))
   return str(path)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf.configs import AlbertConfig
-from albert_tf.records import PretrainingSpec, TFRecordWriter, encode_example
+from albert_tf.records import PretrainingSpec, encode_example, frame_record
 
 SPEC = PretrainingSpec(max_seq_length=10, max_predictions_per_seq=3)
 VOCAB_SIZE = 37
@@ -56,7 +56,6 @@ def random_examples(count: int, *, seed: int) -> list[dict[str, np.ndarray]]:
 
 def write_records(path: pathlib.Path, examples: list[Mapping[str, np.ndarray]]) -> str:
   with path.open("wb") as stream:
-    writer = TFRecordWriter(stream)
     for example in examples:
-      writer.write(encode_example(example))
+      stream.write(frame_record(encode_example(example)))
   return str(path)

@@ -13,7 +13,7 @@ from support import tiny_corpus
 from support.goldens import SPM_MODEL
 
 from albert_tf.records import features as names
-from albert_tf.records.example import decode_example
+from albert_tf.records.parse import decode_example
 from albert_tf.tokenization import WORD_RULES, AlbertTokenizer
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats, iter_documents
 from tfrecords_tools.inspection import Validator, view_instance
@@ -223,7 +223,7 @@ def test_original_segments_match_the_recorded_statistics(shared_dir):
 
 
 def test_bytes_of_a_seed_are_pinned():
-  """Where this fails, users' records change: raise CODE_VERSION in plan.py in the same commit, and say why."""
+  """Where this fails, users' records change: raise CODE_VERSION in job.py in the same commit, and say why."""
   tokenizer = types.SimpleNamespace(pad_id=0, unk_id=1, cls_id=2, sep_id=3, mask_id=4, vocab_size=20_000)
   ids = (np.arange(3000, dtype=np.int64) * 7919 % 19_995 + 5).astype(np.int32)
   starts = (ids % 3 > 0).astype(np.uint8)

@@ -11,7 +11,7 @@ from reference import masking as twin
 from support.goldens import SPM_MODEL
 
 from albert_tf.records import read_records
-from albert_tf.records.example import decode_example
+from albert_tf.records.parse import decode_example
 from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.inspection import Measurements, view_instance
 from tfrecords_tools.pretraining import masking

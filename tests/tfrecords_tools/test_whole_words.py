@@ -12,7 +12,7 @@ from support.languages import sentences, train_model
 
 from albert_tf.pipelines.fresh_masks import FreshMasks
 from albert_tf.records import Manifest, read_records
-from albert_tf.records.example import decode_example
+from albert_tf.records.parse import decode_example
 from albert_tf.tokenization import AlbertTokenizer, load_tokenizer
 from albert_tf.training.record_source import describe_records
 from tfrecords_tools.corpus import CorpusOptions
