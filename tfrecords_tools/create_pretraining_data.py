@@ -8,10 +8,9 @@ tokenizer. The same input, settings and seed give the same bytes, whatever the n
 was cut short continues when the same command is given again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 import contextlib
 import dataclasses
-import os
 import sys
 import time
 from typing import Any, Literal
@@ -24,7 +23,6 @@ from albert_tf.settings import Settings, setting
 from albert_tf.tokenization import load_tokenizer
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.pretraining.create import Runner, create_records
-from tfrecords_tools.pretraining.job import Progress
 from tfrecords_tools.pretraining.local import LocalRunner
 from tfrecords_tools.pretraining.settings import SPLITS, RecordSettings
 from tfrecords_tools.pretraining.statistics import format_summary
@@ -64,28 +62,23 @@ flags.mark_flags_as_required(["input", "output_dir"])
 flags.mark_flags_as_mutual_exclusive(["spm_model_file", "vocab_file"], required=True)
 
 
-@contextlib.contextmanager
-def progress_bars() -> Iterator[Progress]:
+class ProgressBars:
   """Shows a bar for reading, then one for writing."""
-  bars: dict[str, Any] = {}
 
-  def report(stage: str, done: int, total: int) -> None:
-    if stage not in bars:
-      close()
+  def __init__(self) -> None:
+    self._bars: dict[str, Any] = {}
+
+  def __call__(self, stage: str, done: int, total: int) -> None:
+    if stage not in self._bars:
+      self.close()
       reads = stage == "read"
-      bars[stage] = progress.bar(
-        total, desc="making instances" if reads else "writing files", unit="B" if reads else "files"
-      )
-    bars[stage].update(done - bars[stage].n)
+      desc, unit = ("making instances", "B") if reads else ("writing files", "files")
+      self._bars[stage] = progress.bar(total, desc=desc, unit=unit)
+    self._bars[stage].update(done - self._bars[stage].n)
 
-  def close() -> None:
-    for bar in bars.values():
+  def close(self) -> None:
+    for bar in self._bars.values():
       bar.close()
-
-  try:
-    yield report
-  finally:
-    close()
 
 
 def make_runner(work: Work, beam_options: Sequence[str]) -> Runner:
@@ -107,18 +100,6 @@ def make_runner(work: Work, beam_options: Sequence[str]) -> Runner:
   return LocalRunner(num_workers=work.num_workers)
 
 
-def write_flags(output_dir: str) -> None:
-  """Writes flags.txt: what to give as --flagfile to make the same records again."""
-  names = [
-    field.name
-    for settings in (Source, CorpusOptions, RecordSettings)
-    for field in dataclasses.fields(settings)
-    if field.name in flags.FLAGS and flags.FLAGS[field.name].value is not None
-  ]
-  lines = "".join(f"{flags.FLAGS[name].serialize()}\n" for name in names)
-  files.write_text(os.path.join(output_dir, "flags.txt"), lines)
-
-
 def main(beam_options: Sequence[str]) -> None:
   begin = time.monotonic()
   source, work = commands.from_flags(Source), commands.from_flags(Work)
@@ -128,7 +109,7 @@ def main(beam_options: Sequence[str]) -> None:
     source.spm_model_file or source.vocab_file or "",
     **{name: value for name, value in normalization.items() if value is not None},
   )
-  with progress_bars() as report:
+  with contextlib.closing(ProgressBars()) as report:
     manifest = create_records(
       paths,
       work.output_dir,
@@ -140,7 +121,6 @@ def main(beam_options: Sequence[str]) -> None:
       progress=report,
       notice=lambda text: print(text, file=sys.stderr, flush=True),
     )
-  write_flags(work.output_dir)
   print(format_summary(manifest))
   instances = sum(manifest.statistics[split]["instances"] for split in SPLITS)
   print(f"{instances:,} instances in {time.monotonic() - begin:.1f} s")

@@ -15,7 +15,7 @@ from absl import flags
 from albert_tf import commands, files
 from albert_tf.settings import Settings, setting
 from tfrecords_tools import vocabulary
-from tfrecords_tools.corpus import CorpusOptions, CorpusStats, describe_formats
+from tfrecords_tools.corpus import CorpusOptions, CorpusStats
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,19 +41,13 @@ def main() -> None:
   options, stats = commands.from_flags(CorpusOptions), CorpusStats()
   files.makedirs(os.path.dirname(command.model_prefix) or ".")  # Before the long work.
   paths = files.expand_globs(command.input)
-  for line in describe_formats(paths, options):
-    print(line, flush=True)
   start = time.monotonic()
-  unknown = vocabulary.make(paths, options, spec, model_prefix=command.model_prefix, stats=stats)
+  vocabulary.make(paths, options, spec, model_prefix=command.model_prefix, stats=stats)
   print(
     f"Wrote {command.model_prefix}.model, .vocab, .json in {time.monotonic() - start:.0f} s: "
-    f"{spec.vocab_size:,} pieces of {stats.sentences:,} sentences in {stats.files} files. Checked: special ids 0-4, "
-    f"{len(spec.user_symbols)} user symbols; unknown pieces {unknown:.4%}."
+    f"{spec.vocab_size:,} pieces of {stats.sentences:,} sentences in {stats.files} files, of which "
+    f"{stats.empty_files} without text; lines with U+FFFD put in for what is not UTF-8: {stats.bad_text_replaced}."
   )
-  if stats.empty_files:
-    print(f"Files without text: {stats.empty_files} of {stats.files}.")
-  if stats.bad_text_replaced:
-    print(f"Lines that were not UTF-8, with U+FFFD put in: {stats.bad_text_replaced}.")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A SentencePiece unigram vocabulary with ALBERT's special ids: read, normalise, train, check, write."""
+"""A SentencePiece unigram vocabulary with ALBERT's special ids: read, normalise, train, write."""
 
 from collections.abc import Iterator, Sequence
 import dataclasses
@@ -10,16 +10,13 @@ import sentencepiece
 from albert_tf import files, progress
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
-from albert_tf.tokenization import AlbertTokenizer, TokenizerConfig, normalize_text
+from albert_tf.tokenization import TokenizerConfig, normalize_text
 from albert_tf.tokenization.tokenizer import load_processor
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats, iter_documents
 
 # Passed as a list: as a comma-separated string, as in the original's README, the lone quote is read as the
 # beginning of a quoted field and the vocabulary gets one wrong symbol in the place of six.
 USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
-CONTROL_SYMBOLS = ("[CLS]", "[SEP]", "[MASK]")
-SPECIAL_PIECES = ("<pad>", "<unk>", *CONTROL_SYMBOLS)
-_CHECKED_SENTENCES = 1000
 _SHOW_LOG_ABOVE_BYTES = 50_000_000  # Training takes minutes: show SentencePiece's own progress.
 
 
@@ -51,8 +48,8 @@ class VocabularySpec(Settings):
 
 def make(
   paths: Sequence[str], options: CorpusOptions, spec: VocabularySpec, *, model_prefix: str, stats: CorpusStats
-) -> float:
-  """Trains on the text of all files, checks, writes; returns the share of unknown pieces in its first sentences.
+) -> None:
+  """Trains on the text of all files and writes the model.
 
   Args:
     paths: the files.
@@ -61,15 +58,9 @@ def make(
     model_prefix: begins the paths that are written.
     stats: counts what is read.
   """
-  sentences = read_sentences(paths, options, spec, stats=stats)
-  first = list(itertools.islice(sentences, _CHECKED_SENTENCES))
-  if not first:
-    raise UserError("The input must hold text. Received: files without a single sentence. Check --input.")
   large = sum(map(files.size, paths)) > _SHOW_LOG_ABOVE_BYTES
-  model = train(itertools.chain(first, sentences), spec, large=large)
-  unknown = check(model, first, spec)
+  model = train(read_sentences(paths, options, spec, stats=stats), spec, large=large)
   write(model, model_prefix=model_prefix, spec=spec)
-  return unknown
 
 
 def read_sentences(
@@ -85,20 +76,24 @@ def read_sentences(
 
 
 def train(sentences: Iterator[str], spec: VocabularySpec, *, large: bool = False) -> bytes:
-  """A serialized SentencePiece model, of normalised sentences; SentencePiece samples them by a fixed seed of its own.
+  """A serialized SentencePiece model of normalised sentences, which are sampled by a fixed seed.
 
   Args:
     sentences: read once.
     spec: what is trained.
-    large: it takes minutes; SentencePiece shows its progress.
+    large: it takes minutes, so SentencePiece shows its progress.
 
   Raises:
-    UserError: SentencePiece cannot make such a vocabulary of the text; it says which `vocab_size` would fit.
+    UserError: there is no text, or SentencePiece cannot make such a vocabulary of it; it says which `vocab_size` would
+      fit.
   """
   writer = io.BytesIO()
+  first = next(sentences, None)
+  if first is None:
+    raise UserError("The input must hold text. Received: files without a single sentence. Check --input.")
   try:
     sentencepiece.SentencePieceTrainer.train(
-      sentence_iterator=sentences,
+      sentence_iterator=itertools.chain([first], sentences),
       model_writer=writer,
       model_type="unigram",
       vocab_size=spec.vocab_size,
@@ -106,9 +101,9 @@ def train(sentences: Iterator[str], spec: VocabularySpec, *, large: bool = False
       unk_id=1,
       bos_id=-1,
       eos_id=-1,
-      pad_piece=SPECIAL_PIECES[0],
-      unk_piece=SPECIAL_PIECES[1],
-      control_symbols=list(CONTROL_SYMBOLS),
+      pad_piece="<pad>",
+      unk_piece="<unk>",
+      control_symbols=["[CLS]", "[SEP]", "[MASK]"],
       user_defined_symbols=list(spec.user_symbols),
       character_coverage=spec.character_coverage,
       num_threads=spec.num_threads,
@@ -125,40 +120,11 @@ def train(sentences: Iterator[str], spec: VocabularySpec, *, large: bool = False
   return writer.getvalue()
 
 
-def check(model: bytes, sentences: Sequence[str], spec: VocabularySpec) -> float:
-  """Checks a trained model: special ids, user symbols and size.
-
-  Returns:
-    The share of unknown pieces in the sentences.
-
-  Raises:
-    RuntimeError: the model is not what was asked for; a fault of this program or of SentencePiece.
-  """
-  tokenizer = AlbertTokenizer.from_model_bytes(model, spec.tokenizer)
-  expected = [*SPECIAL_PIECES, *spec.user_symbols]
-  if tokenizer.pieces[: len(expected)] != expected or tokenizer.vocab_size != spec.vocab_size:
-    raise RuntimeError(
-      f"The vocabulary must have {spec.vocab_size} pieces and begin with {expected}. Received: "
-      f"{tokenizer.vocab_size} pieces that begin with {tokenizer.pieces[: len(expected)]}."
-    )
-  processor = load_processor(model, source="the trained model")
-  unknown = total = 0
-  for sentence in sentences:
-    ids = processor.encode(sentence)
-    total += len(ids)
-    unknown += ids.count(processor.unk_id())
-  return unknown / max(total, 1)
-
-
 def write(model: bytes, *, model_prefix: str, spec: VocabularySpec) -> None:
   """Writes PREFIX.vocab (pieces and scores), PREFIX.json (settings) and, last, PREFIX.model."""
   processor = load_processor(model, source="the trained model")
   rows = (f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n" for i in range(processor.vocab_size()))
-  contents = {
-    ".vocab": "".join(rows).encode(),
-    ".json": spec.tokenizer.to_json().encode(),
-    ".model": model,
-  }
-  for suffix, content in contents.items():
-    with files.atomic_writer(model_prefix + suffix) as stream:
-      stream.write(content)
+  files.write_text(f"{model_prefix}.vocab", "".join(rows))
+  files.write_text(f"{model_prefix}.json", spec.tokenizer.to_json())
+  with files.atomic_writer(f"{model_prefix}.model") as stream:
+    stream.write(model)

@@ -79,28 +79,6 @@ def test_bytes_are_those_of_the_local_runner(corpus, make, tmp_path):
   assert calls == [("write", 4, 4)]
 
 
-def test_files_made_before_a_document_was_held_out_are_not_taken_by_another_runner(
-  corpus, make, tmp_path, monkeypatch
-):
-  """No document is drawn for eval, so one is held out in a second pipeline; the command dies before it."""
-  choices = dataclasses.replace(_CHOICES, eval_fraction=1e-9)
-  make(corpus, tmp_path / "whole", choices=choices, runner=LocalRunner())
-  pipelines = []
-
-  def once(pipeline):
-    pipelines.append(pipeline)
-    if len(pipelines) == 2:
-      raise KeyboardInterrupt
-    run(pipeline)
-
-  run = beam_runner._run
-  monkeypatch.setattr(beam_runner, "_run", once)
-  with pytest.raises(KeyboardInterrupt):
-    make(corpus, tmp_path / "out", choices=choices)
-  make(corpus, tmp_path / "out", choices=choices, runner=LocalRunner())
-  assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-
-
 def test_a_failed_pipeline_runs_again_without_duplicates(corpus, make, tmp_path, monkeypatch):
   make(corpus, tmp_path / "whole", runner=LocalRunner())
   written = []

@@ -20,7 +20,7 @@ from support.corpora import read_corpus as _read
 import zstandard
 
 from albert_tf.errors import UserError
-from tfrecords_tools.corpus import CorpusOptions, CorpusStats, bytestreams, describe_formats, iter_documents
+from tfrecords_tools.corpus import CorpusOptions, CorpusStats, bytestreams, iter_documents
 from tfrecords_tools.corpus.sentences import split_sentences
 
 _TWO = b"The first sentence.\nThe second one.\n\nAnother document is here.\nIt ends now.\n"
@@ -185,7 +185,7 @@ def _parquet(columns: dict[str, list[object]]) -> bytes:
     ),
     (_SPACED.encode(), {}, "--input_format=lines.*--input_format=paragraphs"),
     (_LONGER.encode(), {}, "must be certain"),
-    (_TWO, {"input_format": "wikiextractor"}, r"<doc …> blocks .* Received: 'The first sentence\.'"),
+    (b'<doc id="1" url="u" title="A">\nA\n\nA is one.\n</doc>\n', {}, "Run it with --json"),
     (_RECORD + b'{"text": \n', {}, "one JSON object a line"),
     (_RECORD, {"text_field": "body"}, r"must have the column 'body'. Received: \['id', 'text'\]"),
     (_RECORD, {"text_field": "id"}, "must hold text, or lists of sentences"),
@@ -310,36 +310,7 @@ def test_what_is_certain_is_read(tmp_path: pathlib.Path, text: str, kind: str, d
   assert (dict(stats.formats), len(found)) == ({kind: 1}, documents)
 
 
-def test_the_format_is_told_once_a_format(tmp_path: pathlib.Path):
-  contents = {"a.txt": "One.\nTwo.\n\nFour.\n", "b.txt": "One.\n", "c.jsonl": '{"text": "One. Two."}\n'}
-  contents |= {f"d{n:03}.txt": "One.\nTwo.\n" for n in range(200)} | {"empty.txt": ""}
-  for name, content in contents.items():
-    (tmp_path / name).write_text(content)
-  paths = [str(tmp_path / name) for name in contents]
-  lines, json_lines = describe_formats(paths[:3], CorpusOptions())
-  assert lines == f"--input_format=auto: {paths[0]} and 1 more of the files looked at are read as lines"
-  assert json_lines == f"--input_format=auto: {paths[2]} is read as jsonl"
-  (line,) = describe_formats(
-    paths, CorpusOptions()
-  )  # Of many files some are looked at, the first in any case.
-  assert line.startswith(f"--input_format=auto: {paths[0]} and 63 more of")
-  assert describe_formats(paths, CorpusOptions(input_format="lines")) == []
-  (tmp_path / "b.txt").write_text(_SPACED)
-  with pytest.raises(UserError, match="must be certain"):  # Before the first record is made of the others.
-    describe_formats(paths[:3], CorpusOptions())
-
-
 # ---------------------------------------------------------------------- marked-up and structured formats
-
-
-def test_wikiextractor(tmp_path: pathlib.Path):
-  content = (
-    '<doc id="1" url="u" title="A &amp; B">\nA & B\n\nA and B are two. They are letters.\n\nSection.\n</doc>\n'
-    '<doc id="2" url="u" title="Empty">\nEmpty\n\n</doc>\n<doc id="3" url="u" title="C">\nC\n\nC is one.\n</doc>\n'
-  )
-  documents, stats = _read(tmp_path / "wiki_00", content.encode())
-  assert documents == [["A and B are two.", "They are letters.", "Section."], ["C is one."]]
-  assert (stats.skipped_records, dict(stats.formats)) == (1, {"wikiextractor": 1})
 
 
 def test_json_lines(tmp_path: pathlib.Path):
@@ -382,7 +353,6 @@ _REAL = {
   "novels/Cbronte_Jane_1847.txt": ("paragraphs", 39),
   "novels/Chesterton_Thursday_1908.txt": ("paragraphs", 18),
   "wikitext-2/valid.txt": ("paragraphs", 60),
-  "wikiextractor/wiki_01": ("wikiextractor", 78),
 }
 _REAL_SLOW = {"wikidump/enwiki-slice.xml.bz2": ("mediawiki", 106)}
 

@@ -17,7 +17,7 @@ from support.made_records import contents, make
 
 from albert_tf.errors import UserError
 from albert_tf.records import Manifest, masked_crc32c, read_records
-from albert_tf.records.example import decode_example
+from albert_tf.records.parse import decode_example
 from tfrecords_tools.inspection import view_instance
 from tfrecords_tools.pretraining.local import LocalRunner
 from tfrecords_tools.pretraining.settings import RecordSettings
@@ -166,15 +166,12 @@ def test_held_out_documents_are_never_in_train(corpus, tiny_tokenizer, tmp_path)
   assert manifest.statistics["eval"]["documents"] + manifest.statistics["train"]["documents"] == 120
 
 
-def test_a_small_corpus_still_has_a_held_out_document(corpus, tiny_tokenizer, tmp_path):
+def test_a_small_corpus_still_has_a_held_out_document(tiny_tokenizer, tmp_path):
   path = tmp_path / "small.txt"
   path.write_text(tiny_corpus.as_text(tiny_corpus.documents(np.random.default_rng(1), 3)), encoding="utf-8")
   choices = dataclasses.replace(_CHOICES, eval_fraction=1e-9)
   manifest = _make([str(path)], tmp_path / "out", tiny_tokenizer, choices=choices, block_bytes=100)
-  assert manifest.statistics["eval"]["documents"] == 1
-  assert manifest.statistics["train"]["documents"] == 2
-  _make([str(path)], tmp_path / "again", tiny_tokenizer, choices=choices, num_workers=2)
-  assert contents(tmp_path / "again") == contents(tmp_path / "out")
+  assert [manifest.statistics[split]["documents"] for split in ("train", "eval")] == [2, 1]
 
 
 @pytest.mark.parametrize("stop_at", [("read", 3), ("write", 2)])
@@ -238,7 +235,7 @@ def test_finished_output_is_kept_and_other_settings_are_refused(corpus, tiny_tok
   assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == times
   with pytest.raises(UserError, match=r"settings\.dupe_factor: there 2, now 3"):
     _make(corpus, tmp_path / "out", tiny_tokenizer, choices=dataclasses.replace(_CHOICES, dupe_factor=3))
-  with pytest.raises(UserError, match="input: there"):
+  with pytest.raises(UserError, match=r"input: there"):
     _make(corpus[:1], tmp_path / "out", tiny_tokenizer)
   (tmp_path / "out" / "train-00000-of-00002.tfrecord").unlink()
   with pytest.raises(UserError, match=r"train-00000-of-00002\.tfrecord, which is missing"):
@@ -305,10 +302,7 @@ def test_command_works_without_tensorflow_in_any_worker(corpus, tiny_model, tmp_
   assert "masked 0." in result.stdout
   assert "120 documents" in result.stdout
   assert Manifest.load(str(tmp_path / "out")).num_records("train") > 100
-  again = _run([f"--flagfile={tmp_path / 'out' / 'flags.txt'}", f"--output_dir={tmp_path / 'again'}"])
-  assert again.returncode == 0, again.stderr
-  assert contents(tmp_path / "again") == contents(tmp_path / "out")
-  finished = _run([f"--flagfile={tmp_path / 'out' / 'flags.txt'}", f"--output_dir={tmp_path / 'out'}"])
+  finished = _run(_flags(corpus, tiny_model, tmp_path / "out"))
   assert finished.stderr == f"nothing to do: {tmp_path / 'out'} is finished\n"
 
 
@@ -340,7 +334,5 @@ def test_other_file_systems_give_the_same_records(corpus, tiny_model, tmp_path):
   urls = [f"file://{path}" for path in corpus]
   result = _run(_flags(urls, tiny_model, f"file://{tmp_path}/remote", work_dir=tmp_path / "work"))
   assert result.returncode == 0, result.stderr
-  local, remote = contents(tmp_path / "local"), contents(tmp_path / "remote")
-  del local["flags.txt"], remote["flags.txt"]
-  assert remote == local
+  assert contents(tmp_path / "remote") == contents(tmp_path / "local")
   assert not list((tmp_path / "work").iterdir())

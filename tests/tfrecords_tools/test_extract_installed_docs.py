@@ -4,11 +4,11 @@ import ast
 import pathlib
 import sysconfig
 import textwrap
+from typing import Any
 
 import pytest
 
-from tfrecords_tools.corpus import installed_docs
-from tfrecords_tools.corpus.installed_docs import docstrings, prose
+from tfrecords_tools.corpus.installed_docs import Extraction, docstrings, extract, prose
 
 _SOURCE = textwrap.dedent('''
   """Tools for trees.
@@ -90,12 +90,10 @@ def environment(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> path
   return root
 
 
-def _extract(output: pathlib.Path, **changes: float | bool) -> list[str]:
+def _extract(output: pathlib.Path, *, num_files: int = 2, **changes: Any) -> list[str]:
   """The texts of the files that are written."""
-  settings = {"max_megabytes": 0.0, "num_files": 2, **changes}
-  assert f"{settings['num_files']} file(s) of {output}" in installed_docs.extract(
-    output_dir=str(output), **settings
-  )
+  settings = Extraction(output_dir=str(output), num_files=num_files, **changes)
+  assert f"{num_files} file(s) of {output}" in extract(settings)
   return [path.read_text() for path in sorted(output.iterdir())]
 
 
@@ -117,4 +115,4 @@ def test_a_docstring_can_be_a_document(tmp_path: pathlib.Path, monkeypatch: pyte
   monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path / "lib"))
   as_lines = [text.replace(". ", ".\n") for text in texts]
   assert _extract(tmp_path / "module", num_files=1) == ["\n".join([*as_lines, "Too short to be."]) + "\n\n"]
-  assert _extract(tmp_path / "docstring", by_docstring=True) == [f"{lines}\n\n" for lines in as_lines]
+  assert _extract(tmp_path / "docstring", documents="docstring") == [f"{lines}\n\n" for lines in as_lines]

@@ -10,7 +10,6 @@ import os
 from typing import IO, Any
 import zlib
 
-import google_crc32c
 import zstandard
 
 from albert_tf import files
@@ -35,58 +34,19 @@ def expected_text_bytes(path: str, num_bytes: int) -> int:
   return num_bytes * _EXPANSION.get(os.path.splitext(path)[1], 1)
 
 
-class Checksum:
-  """Size and CRC32C of a file as it is stored, summed up while it is read from its begin to its end."""
-
-  def __init__(self) -> None:
-    self.num_bytes = 0
-    self._crc = 0
-
-  @property
-  def crc32c(self) -> str:
-    return f"{self._crc:08x}"
-
-  def add(self, data: bytes) -> bytes:
-    self._crc = google_crc32c.extend(self._crc, data)
-    self.num_bytes += len(data)
-    return data
-
-
-class _Summed:
-  """A file whose bytes are added to a checksum as they are read."""
-
-  def __init__(self, raw: IO[bytes], checksum: Checksum):
-    self._raw = raw
-    self._checksum = checksum
-
-  def read(self, size: int = -1) -> bytes:
-    return self._checksum.add(self._raw.read(size))
-
-
-def read_chunks(path: str, checksum: Checksum | None = None) -> Generator[bytes, None, None]:
-  """The bytes of a file, decompressed by its first bytes, whatever the name says.
-
-  Args:
-    path: of the file.
-    checksum: gets the bytes of the file as they are; all of them, if the generator is read to its end.
-
-  Raises:
-    UserError: the compressed data are damaged.
-  """
+def read_chunks(path: str) -> Generator[bytes, None, None]:
+  """The bytes of a file, decompressed by its first bytes, whatever the name says; `UserError` if they are damaged."""
   with files.open_binary(path) as raw:
     magic = raw.read(6)
     raw.seek(0)
-    stored: Any = _Summed(raw, checksum) if checksum else raw
     opener = next((opener for begin, opener in _OPENERS.items() if magic.startswith(begin)), None)
     try:
       if magic.startswith(_ZSTD):
-        yield from _zstd_chunks(stored)
+        yield from _zstd_chunks(raw)
       else:
-        with opener(stored) if opener else contextlib.nullcontext(stored) as stream:
+        with opener(raw) if opener else contextlib.nullcontext(raw) as stream:
           while chunk := stream.read(_CHUNK):
             yield chunk
-      while checksum and stored.read(_CHUNK):
-        pass  # What follows compressed data and is none.
     except _DAMAGE as error:
       raise UserError(
         f"An input file must be readable to its end. Received: {path} ({error}). It is damaged or "

@@ -1,20 +1,22 @@
 """A corpus made of the documentation of installed packages: docstrings as English prose."""
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 import concurrent.futures
+import dataclasses
 import functools
 import inspect
 import itertools
 import os
 import re
 import sysconfig
+from typing import Literal
 import warnings
 
 from albert_tf import files, progress
+from albert_tf.settings import Settings, setting
 from tfrecords_tools.corpus.sentences import split_sentences
 
-_MAX_SOURCE_BYTES = 4_000_000  # Larger ones are generated tables.
 _MIN_SENTENCES = 3  # A document of fewer is no document.
 # Tests and vendored copies are not documentation; generated files repeat one sentence.
 _SKIPPED = re.compile(
@@ -40,40 +42,45 @@ _MIN_WORDS = 4
 _MAX_CHARS = 600
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Extraction(Settings):
+  """How much is written, and where."""
+
+  output_dir: str = setting(help="Directory for docs-?????-of-?????.txt.")
+  max_megabytes: float = setting(0.0, minimum=0, help="Stop after this much text (10^6 bytes); 0: take all.")
+  # A docstring begins with what the thing does, so small models learn its order; over a module there is hardly any.
+  documents: Literal["module", "docstring"] = setting(
+    "module",
+    help="What a document is. The order of sentences is easier to learn within a docstring than over a module.",
+  )
+  num_files: int = setting(4, minimum=1, help="Files to spread the documents over.")
+
+
 def source_files() -> list[str]:
   """Python files of the standard library and site-packages, in a fixed order."""
   found: dict[str, str] = {}  # Path below its root → path.
   for root in dict.fromkeys(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")):
     for directory, subdirectories, names in os.walk(root):
-      subdirectories[:] = [
-        name
-        for name in subdirectories
-        if name not in ("site-packages", "dist-packages") and not name.startswith(".")
-      ]
-      for name in names:
-        path = os.path.join(directory, name)
+      subdirectories[:] = [name for name in subdirectories if not re.match(r"\.|(site|dist)-packages$", name)]
+      for path in (os.path.join(directory, name) for name in names if name.endswith(".py")):
         relative = os.path.relpath(path, root)
-        if name.endswith(".py") and not _SKIPPED.search(relative):
+        if not _SKIPPED.search(relative):
           found.setdefault(relative, path)
   return [found[relative] for relative in sorted(found)]
 
 
-def read_documents(paths: Sequence[str], *, by_docstring: bool) -> list[list[str]]:
-  """The documents of some source files, each a list of sentences: one a file, or one a docstring."""
-  return [document for path in paths for document in _read_source(path, by_docstring)]
-
-
-def _read_source(path: str, by_docstring: bool) -> list[list[str]]:
-  try:
-    if os.path.getsize(path) > _MAX_SOURCE_BYTES:
-      return []
-    with open(path, encoding="utf-8") as stream, warnings.catch_warnings():
-      warnings.simplefilter("ignore")  # Invalid escapes and the like in the sources of others.
-      tree = ast.parse(stream.read())
-      documents = list(map(prose, docstrings(tree)))
-  except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-    return []  # Not this Python's syntax (templates, Python 2), or not text.
-  return documents if by_docstring else [list(itertools.chain.from_iterable(documents))]
+def read_documents(paths: Sequence[str], *, documents: str) -> list[list[str]]:
+  """The documents of some source files, each a list of sentences: one a `module`, or one a `docstring`."""
+  found: list[list[str]] = []
+  for path in paths:
+    try:
+      with open(path, encoding="utf-8") as stream, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Invalid escapes and the like in the sources of others.
+        texts = list(map(prose, docstrings(ast.parse(stream.read()))))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+      continue  # Not this Python's syntax (templates, Python 2), or not text.
+    found += texts if documents == "docstring" else [list(itertools.chain.from_iterable(texts))]
+  return found
 
 
 def docstrings(node: ast.AST) -> Iterator[str]:
@@ -116,45 +123,32 @@ def is_prose(sentence: str) -> bool:
   return sum(map(str.isalpha, sentence)) + len(words) >= 0.85 * len(sentence)
 
 
-def unique_documents(documents: Iterable[list[str]]) -> Iterator[list[str]]:
-  """Yields documents with each sentence only where it is first met; short documents are left out."""
-  seen: set[str] = set()
-  for document in documents:
-    sentences = [sentence for sentence in dict.fromkeys(document) if sentence not in seen]
-    seen.update(sentences)
-    if len(sentences) >= _MIN_SENTENCES:
-      yield sentences
-
-
-def extract(*, output_dir: str, max_megabytes: float, num_files: int, by_docstring: bool = False) -> str:
-  """Writes `docs-?????-of-?????.txt`, and says what they hold.
-
-  Args:
-    output_dir: directory of the files.
-    max_megabytes: stop after this much text (10^6 bytes); 0 takes all there is.
-    num_files: files to spread the documents over.
-    by_docstring: a document is one docstring, not one module.
-  """
-  files.makedirs(output_dir)
+def extract(settings: Extraction) -> str:
+  """Writes the documents, each sentence only where it is first met, and says what they hold."""
+  files.makedirs(settings.output_dir)
   sources = source_files()
   batches = [sources[start : start + _BATCH] for start in range(0, len(sources), _BATCH)]
   chosen: list[list[str]] = []
+  seen: set[str] = set()
   size = 0
   with concurrent.futures.ProcessPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
-    found = pool.map(functools.partial(read_documents, by_docstring=by_docstring), batches)
+    found = pool.map(functools.partial(read_documents, documents=settings.documents), batches)
     shown = progress.track(found, len(batches), desc="Reading documentation", unit="batches of files")
-    for document in unique_documents(itertools.chain.from_iterable(shown)):
-      chosen.append(document)
-      size += sum(len(sentence.encode()) + 1 for sentence in document) + 1
-      if max_megabytes and size >= max_megabytes * 1e6:
+    for document in itertools.chain.from_iterable(shown):
+      sentences = [sentence for sentence in dict.fromkeys(document) if sentence not in seen]
+      seen.update(sentences)
+      if len(sentences) < _MIN_SENTENCES:
+        continue
+      chosen.append(sentences)
+      size += sum(len(sentence.encode()) + 1 for sentence in sentences) + 1
+      if settings.max_megabytes and size >= settings.max_megabytes * 1e6:
         pool.shutdown(wait=False, cancel_futures=True)
         break
-  for index in range(num_files):
-    path = os.path.join(output_dir, f"docs-{index:05d}-of-{num_files:05d}.txt")
-    with files.atomic_writer(path) as stream:
-      for document in chosen[index::num_files]:
-        stream.write("\n".join([*document, "", ""]).encode())
+  total = settings.num_files
+  for index in range(total):
+    text = "".join("\n".join([*document, "", ""]) for document in chosen[index::total])
+    files.write_text(os.path.join(settings.output_dir, f"docs-{index:05d}-of-{total:05d}.txt"), text)
   return (
     f"{len(chosen):,} documents with {sum(map(len, chosen)):,} sentences, {size / 1e6:.1f} MB, from {len(sources):,} "
-    f"source files in {num_files} file(s) of {output_dir}"
+    f"source files in {total} file(s) of {settings.output_dir}"
   )

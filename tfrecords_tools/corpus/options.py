@@ -20,7 +20,7 @@ class CorpusOptions(Settings):
 
   input_format: str = setting(
     "auto",
-    choices=("auto", "lines", "paragraphs", "wikiextractor", "mediawiki", "jsonl", "parquet"),
+    choices=("auto", "lines", "paragraphs", "mediawiki", "jsonl", "parquet"),
     help="How documents and sentences are marked. auto: by the name and the first bytes of each file.",
   )
   language: str = setting("en", help="ISO 639 code for the sentence splitter (all formats but lines).")
@@ -47,18 +47,14 @@ class CorpusStats:
   long_documents: int = 0  # Documents cut because of max_document_bytes.
   skipped_records: int = 0  # Redirects, non-article pages, records without text.
   formats: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # Files of each.
-  # Of each file by its number: its size as stored, and CRC32C.
-  checksums: dict[int, tuple[int, str]] = dataclasses.field(default_factory=dict)
 
   def update(self, other: "CorpusStats") -> None:
     for field in dataclasses.fields(self):
-      ours, theirs = getattr(self, field.name), getattr(other, field.name)
-      setattr(self, field.name, ours | theirs if field.name == "checksums" else ours + theirs)
+      setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
   @classmethod
   def from_dict(cls, fields: dict[str, Any]) -> "CorpusStats":
-    checksums = {int(number): tuple(value) for number, value in fields["checksums"].items()}
-    return cls(**{**fields, "formats": collections.Counter(fields["formats"]), "checksums": checksums})
+    return cls(**{**fields, "formats": collections.Counter(fields["formats"])})
 
   def to_dict(self) -> dict[str, Any]:
     return {**dataclasses.asdict(self), "formats": dict(sorted(self.formats.items()))}

@@ -1,35 +1,29 @@
 """Files to documents: what a file holds, and `iter_documents`, the one entry the data tools use."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 import contextlib
 import json
 import re
 
 from albert_tf.errors import UserError
 from tfrecords_tools.corpus import mediawiki, structured, text
-from tfrecords_tools.corpus.bytestreams import Checksum, read_chunks, split_head
+from tfrecords_tools.corpus.bytestreams import read_chunks, split_head
 from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
 
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _TEXT_CONTROLS = frozenset(b"\t\n\v\f\r\x1b\x1c\x1d\x1e\x1f\b")
 _MAX_CONTROL_SHARE = 0.02
 _MAX_BAD_SHARE = 0.001  # Of the first bytes: more is another encoding. Fewer are replaced and counted.
-_LOOKED_AT = (
-  64  # Files whose format is found before the work begins; a mistake in a later one stops it there.
-)
 _READERS = {
   "lines": text.read_sentence_lines,
   "paragraphs": text.read_paragraphs,
-  "wikiextractor": text.read_wikiextractor,
   "mediawiki": mediawiki.read_mediawiki,
   "jsonl": structured.read_json_lines,
   "parquet": structured.read_parquet,
 }
 
 
-def iter_documents(
-  path: str, options: CorpusOptions, *, stats: CorpusStats, checksum: Checksum | None = None
-) -> Iterator[list[str]]:
+def iter_documents(path: str, options: CorpusOptions, *, stats: CorpusStats) -> Iterator[list[str]]:
   """Yields the documents of one file, each a list of raw (un-normalised) sentences, in file order.
 
   The n-th document of a file is the same for the same file and options on every machine, so
@@ -40,7 +34,6 @@ def iter_documents(
     path: a local file, or whatever `tf.io.gfile` opens; gzip, bzip2, xz and zstd are decompressed on the way.
     options: format, limits.
     stats: counts are added to it while the generator runs.
-    checksum: is of the whole file when the generator has ended.
 
   Yields:
     Lists of at least one sentence; no sentence is empty or holds a line break.
@@ -54,43 +47,15 @@ def iter_documents(
   """
   stats.files += 1
   before = stats.documents
-  with contextlib.closing(read_chunks(path, checksum)) as file_chunks:
+  with contextlib.closing(read_chunks(path)) as file_chunks:
     head, chunks = split_head(file_chunks)
-    kind = options.input_format
-    if kind == "auto":
-      kind = _detect(head, path) if head else "lines"
-    elif kind != "parquet":
-      _check_is_text(head, path)
+    kind = _detect(head, path, options)
     stats.formats[kind] += 1
     for document in _READERS[kind](chunks, head, path, options=options, stats=stats) if head else ():
       stats.documents += 1
       stats.sentences += len(document)
       yield document
-    while checksum and next(file_chunks, None) is not None:
-      pass  # Of Parquet, which is not read from begin to end, nearly all.
   stats.empty_files += stats.documents == before
-
-
-def describe_formats(paths: Sequence[str], options: CorpusOptions) -> list[str]:
-  """What `auto` takes some of the files for, one line for each format.
-
-  Raises:
-    UserError: as `iter_documents`, before anything is made of the other files.
-  """
-  if options.input_format != "auto":
-    return []
-  looked_at = [paths[number * len(paths) // _LOOKED_AT] for number in range(_LOOKED_AT)]
-  by_format: dict[str, list[str]] = {}
-  for path in dict.fromkeys(looked_at):
-    with contextlib.closing(read_chunks(path)) as chunks:
-      if head := split_head(chunks)[0]:
-        by_format.setdefault(_detect(head, path), []).append(path)
-  return [
-    f"--input_format=auto: {first} "
-    + (f"and {len(others):,} more of the files looked at are" if others else "is")
-    + f" read as {kind}"
-    for kind, (first, *others) in by_format.items()
-  ]
 
 
 def _check_is_text(head: bytes, path: str) -> None:
@@ -113,16 +78,29 @@ def _check_is_text(head: bytes, path: str) -> None:
     )
 
 
-def _detect(head: bytes, path: str) -> str:
-  """One of the formats but `auto`."""
-  if head.startswith(structured.PARQUET_MAGIC):
+def detect_format(path: str, options: CorpusOptions) -> str:
+  """How `iter_documents` will read a file."""
+  with contextlib.closing(read_chunks(path)) as chunks:
+    return _detect(split_head(chunks)[0], path, options)
+
+
+def _detect(head: bytes, path: str, options: CorpusOptions) -> str:
+  """The format of a file: the one that is named, or the one that it begins like."""
+  if options.input_format == "parquet" or (
+    options.input_format == "auto" and head.startswith(structured.PARQUET_MAGIC)
+  ):
     return "parquet"
   _check_is_text(head, path)
+  if options.input_format != "auto" or not head:
+    return options.input_format.replace("auto", "lines")
   start = head.decode("utf-8-sig", errors="replace").lstrip()
   if re.match(r"(<\?xml[^>]*>\s*)?<mediawiki\b", start):
     return "mediawiki"
   if re.match(r"<doc\s[^>]*\bid=", start):
-    return "wikiextractor"
+    raise UserError(
+      f"Of WikiExtractor's output the JSON lines are read. Received: {path}, with blocks <doc …>. Run it with --json, "
+      "or give the dump itself."
+    )
   if start.startswith("{") and _is_json_lines(start):
     return "jsonl"
   found = text.plain_format(start)

@@ -1,10 +1,9 @@
-"""Plain text: one sentence a line, paragraphs in several layouts, WikiExtractor's blocks."""
+"""Plain text: one sentence a line, or paragraphs in several layouts."""
 
 from collections.abc import Iterable, Iterator
 import itertools
 import re
 
-from albert_tf.errors import UserError
 from tfrecords_tools.corpus.bytestreams import read_text_lines
 from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
 from tfrecords_tools.corpus.sentences import DocumentBuilder, split_sentences
@@ -22,8 +21,6 @@ _SAMPLED_LINES = 400
 _SEVERAL = 0.3  # Share of lines with several sentences above which lines are paragraphs,
 _SEVERAL_SPACED = 0.2  # and where blank lines stand around each; one sentence a line stays below.
 _LARGE_GAP = re.compile(r"\n\s*\n\s*\n\s*\n|\f")
-_DOC_OPEN = re.compile(r"^<doc\s[^>]*>\s*$")
-_DOC_TITLE = re.compile(r'\btitle="([^"]*)"')
 _PARAGRAPH_CHARS = 1 << 16  # A wrapped paragraph that never ends is split into sentences in parts.
 
 
@@ -100,41 +97,6 @@ def _join_wrapped(lines: list[str]) -> str:
     hyphen = text[-1:] == "-" and text[-2:-1].isalpha() and line[:1].islower()
     text += line if hyphen or not text else " " + line
   return text
-
-
-def read_wikiextractor(
-  chunks: Iterable[bytes], head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
-) -> Iterator[list[str]]:
-  """`wikiextractor`: blocks `<doc …>` … `</doc>`, a paragraph a line; its title is left out."""
-  import html  # Its tables are slow to load, and nothing else needs them.
-
-  builder = DocumentBuilder(options, stats)
-  inside = False
-  title = ""  # Until the block's first line, which repeats it, is past.
-  count = 0  # Sentences of the block so far.
-  for line in read_text_lines(chunks, stats=stats, limit=options.max_line_bytes):
-    text = line.strip()
-    if _DOC_OPEN.match(text):
-      yield from builder.end()  # An unclosed block ends here too.
-      match = _DOC_TITLE.search(text)
-      title = html.unescape(match[1]) if match else ""
-      inside, count = True, 0
-    elif text == "</doc>":
-      stats.skipped_records += inside and not count
-      inside = False
-      yield from builder.end()
-    elif text and not inside:
-      raise UserError(
-        "A file of --input_format=wikiextractor must hold <doc …> blocks and nothing else. Received: "
-        f"{text[:60]!r} in {path}. Choose the format that fits, or --input_format=auto."
-      )
-    elif text:
-      if text != title:
-        sentences = split_sentences(text, language=options.language)
-        count += len(sentences)
-        yield from builder.add(sentences)
-      title = ""
-  yield from builder.end()
 
 
 def plain_format(text: str) -> str | None:

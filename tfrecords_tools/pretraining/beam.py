@@ -8,7 +8,7 @@ A failed pipeline is run again from the start; Beam repeats failed bundles. Eith
 
 from collections.abc import Iterable, Iterator, Sequence
 import contextlib
-import json
+import functools
 import os
 import re
 import struct
@@ -21,9 +21,7 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import RecordFile
 from tfrecords_tools.pretraining.blocks import Block, BlockMaker, BlockResult, read_blocks
-from tfrecords_tools.pretraining.job import Job, Progress, read_description, write_shard
-from tfrecords_tools.pretraining.plan import PLAN_NAME
-from tfrecords_tools.pretraining.randomness import Place
+from tfrecords_tools.pretraining.job import PLAN_NAME, Job, Progress, read_description, write_shard
 from tfrecords_tools.pretraining.settings import RECORD_BYTES_PER_TEXT_BYTE, SPLITS
 from tfrecords_tools.pretraining.sorted_runs import KEY_SPACE
 
@@ -50,46 +48,32 @@ class BeamRunner:
     if not any(argument.split("=")[0] == "--runner" for argument in arguments):
       # Beam's own default would first look for a faster runner to download.
       self._arguments.append(f"--runner={_LOCAL_RUNNER}")
-    self._plan = ""  # Of the final files made last: another run or runner may hold out another document.
 
-  def make(self, job: Job, held_out: Place | None, progress: Progress) -> BlockResult:
-    """Runs the whole pipeline, final files included; `write` returns what it wrote."""
+  def __call__(self, job: Job, progress: Progress) -> tuple[BlockResult, list[RecordFile]]:
     _check_shards(job)
-    # What a pipeline wrote that failed, or held out something else.
-    for path in filter(files.exists, (_result_path(job), *(f"{path}.json" for path in _staged(job)))):
-      files.remove(path)
-    self._plan = f"{job.plan} on Beam, held out: {held_out}"
     pipeline = beam.Pipeline(options=PipelineOptions(self._arguments, save_main_session=False))
-    blocks = (
+    made = (
       pipeline
       | "files" >> beam.Create(range(len(job.paths)))
       | "distribute files" >> beam.Reshuffle()
       | "blocks" >> beam.FlatMap(_read_blocks, job)
-    )
-    made = (
-      blocks
       | "distribute blocks" >> beam.Reshuffle()
-      | "instances" >> beam.ParDo(_MakeInstances(job, held_out)).with_outputs("result", main="records")
+      | "instances" >> beam.ParDo(_MakeInstances(job)).with_outputs("result", main="records")
     )
     by_file = made.records | "by file" >> beam.GroupByKey()
-    _ = by_file | "sort and write" >> beam.Map(_write_file, job, self._plan)
-    _ = (
-      made.result | "add up" >> beam.CombineGlobally(_AddUp(job)) | "describe" >> beam.Map(_write_result, job)
-    )
+    _ = by_file | "sort and write" >> beam.Map(_write_file, job)
+    result_path = os.path.join(job.work_dir, _RESULT_NAME)
+    total = made.result | "add up" >> beam.CombineGlobally(_AddUp(job))
+    _ = total | "describe" >> beam.Map(functools.partial(files.write_json, result_path))
     _run(pipeline)
-    return BlockResult.from_json(job, json.loads(files.read_bytes(_result_path(job))))
-
-  def write(self, job: Job, result: BlockResult, progress: Progress) -> list[RecordFile]:
     # A file that no record fell into is not there yet.
     record_files = [
-      read_description(path, plan=self._plan) or write_shard(path, split, (), plan=self._plan)
-      for path, split in _staged(job).items()
+      read_description(path, plan=job.plan_sha256) or write_shard(path, split, (), plan=job.plan_sha256)
+      for split in SPLITS
+      for path in (os.path.join(job.stage_dir, name) for name in job.settings.shard_names(split))
     ]
     progress("write", len(record_files), len(record_files))
-    return record_files
-
-  def close(self) -> None:
-    """A pipeline holds nothing once it has ended."""
+    return BlockResult.from_json(job, files.read_json(result_path)), record_files
 
 
 def _run(pipeline: Any) -> None:
@@ -108,13 +92,6 @@ def _run(pipeline: Any) -> None:
     if not found:
       raise
     raise UserError(_STEP.sub("", found[-1])) from error
-
-
-def _staged(job: Job) -> dict[str, str]:
-  """Where the final files are written, and the split of each."""
-  return {
-    os.path.join(job.stage_dir, name): split for split in SPLITS for name in job.settings.shard_names(split)
-  }
 
 
 def _check_shards(job: Job) -> None:
@@ -145,16 +122,15 @@ def _read_blocks(file_index: int, job: Job) -> Iterator[Block]:
 class _MakeInstances(beam.DoFn):
   """A block to (final file, ordered record), and its result."""
 
-  def __init__(self, job: Job, held_out: Place | None):
+  def __init__(self, job: Job):
     self._job = job
-    self._held_out = held_out
 
   def setup(self) -> None:
     self._make = BlockMaker(self._job)
 
   def process(self, block: Block) -> Iterator[Any]:
     result = BlockResult(self._job)
-    for split, instances in self._make(block, result, held_out=self._held_out):
+    for split, instances in self._make(block, result):
       shards = self._job.settings.num_shards_of(split)
       for instance in instances:
         order = _ORDER.pack(instance.key, block.file_index, block.index)
@@ -162,11 +138,11 @@ class _MakeInstances(beam.DoFn):
     yield beam.pvalue.TaggedOutput("result", result.to_json())
 
 
-def _write_file(element: tuple[tuple[str, int], Iterable[bytes]], job: Job, plan: str) -> None:
+def _write_file(element: tuple[tuple[str, int], Iterable[bytes]], job: Job) -> None:
   """Writes all records of a final file, sorted, to their place; what an attempt before has left there is replaced."""
   (split, shard), grouped = element
   path = os.path.join(job.stage_dir, job.settings.shard_names(split)[shard])
-  write_shard(path, split, (record[_ORDER.size :] for record in sorted(grouped)), plan=plan)
+  write_shard(path, split, (record[_ORDER.size :] for record in sorted(grouped)), plan=job.plan_sha256)
 
 
 class _AddUp(beam.CombineFn):
@@ -190,11 +166,3 @@ class _AddUp(beam.CombineFn):
 
   def extract_output(self, accumulator: BlockResult) -> dict[str, Any]:
     return accumulator.to_json()
-
-
-def _result_path(job: Job) -> str:
-  return os.path.join(job.work_dir, _RESULT_NAME)
-
-
-def _write_result(fields: dict[str, Any], job: Job) -> None:
-  files.write_json(_result_path(job), fields)

@@ -1,20 +1,18 @@
 """The whole work: make the instances, write the final files, describe them."""
 
 from collections.abc import Callable, Sequence
-import contextlib
 import os
-from typing import Any, Protocol
+from typing import Protocol
 
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import Manifest, RecordFile
 from albert_tf.records.shard_index import INDEX_FOLDER, index_path
 from albert_tf.tokenization import Tokenizer
-from tfrecords_tools.corpus import CorpusOptions, describe_formats, expected_text_bytes
-from tfrecords_tools.pretraining import plan as plans
+from tfrecords_tools.corpus import CorpusOptions, detect_format
+from tfrecords_tools.pretraining import job as jobs
 from tfrecords_tools.pretraining.blocks import BlockResult
-from tfrecords_tools.pretraining.job import STAGE_DIR_NAME, Job, Progress, block_bytes_for
-from tfrecords_tools.pretraining.randomness import Place
+from tfrecords_tools.pretraining.job import Job, Progress
 from tfrecords_tools.pretraining.settings import SPLITS, RecordSettings
 from tfrecords_tools.pretraining.statistics import baseline
 
@@ -22,14 +20,8 @@ from tfrecords_tools.pretraining.statistics import baseline
 class Runner(Protocol):
   """Does the work somewhere."""
 
-  def make(self, job: Job, held_out: Place | None, progress: Progress) -> BlockResult:
-    """Makes all instances and keeps them in `job.work_dir`; holds that document out whatever was drawn for it."""
-
-  def write(self, job: Job, result: BlockResult, progress: Progress) -> list[RecordFile]:
-    """Writes the final files of the instances made last into `job.stage_dir`, in their order."""
-
-  def close(self) -> None:
-    """Gives back what the runner holds."""
+  def __call__(self, job: Job, progress: Progress) -> tuple[BlockResult, list[RecordFile]]:
+    """Makes all instances and writes the final files into `job.stage_dir`; these are named in their order."""
 
 
 def create_records(
@@ -53,7 +45,7 @@ def create_records(
     runner: what does the work; the bytes do not depend on it.
     work_dir: where a folder for unfinished work is made, and removed at the end; default `output_dir`.
     progress: told how far each stage is.
-    notice: told what a person should know before it begins.
+    notice: told how the first file is read, or that there is nothing to do.
 
   Returns:
     The manifest, saved in `output_dir` as the last step.
@@ -61,43 +53,24 @@ def create_records(
   Raises:
     UserError: nothing to make records of, or a directory made with other settings.
   """
-  described = plans.describe_input(paths)
-  sizes = [file["num_bytes"] for file in described]
-  settings = settings.with_num_shards(sum(map(expected_text_bytes, paths, sizes)))
-  plan = plans.make_plan(described, tokenizer, settings, options)
-  stage_dir, work_dir = (os.path.join(each, STAGE_DIR_NAME) for each in (output_dir, work_dir or output_dir))
-  finished = plans.finished_before(output_dir, plan)
+  job = jobs.make_job(
+    paths, output_dir, work_dir or output_dir, tokenizer=tokenizer, settings=settings, options=options
+  )
+  finished = jobs.finished_before(job)
   if finished is not None:
-    plans.remove_work((stage_dir, work_dir), plan)  # Of a run that was cut short while it did so.
+    jobs.remove_work(job)  # Of a run that was cut short while it did so.
     notice(f"nothing to do: {output_dir} is finished")
     return finished
-  for line in describe_formats(paths, options):
-    notice(line)
-  job = Job(
-    paths,
-    sizes,
-    options,
-    tokenizer,
-    settings,
-    output_dir,
-    work_dir,
-    block_bytes=block_bytes_for(sum(sizes)),
-    plan=plans.plan_sha256(plan),
-  )
-  plans.prepare_work(output_dir, (stage_dir, work_dir), plan)
-  with contextlib.closing(runner):
-    result = runner.make(job, None, progress)
-    if settings.eval_fraction and result.lacks_held_out and result.nearest:
-      # A small corpus may have no document drawn for eval: then its nearest one is held out.
-      result = runner.make(job, result.nearest.place, progress)
-    _check_result(result, paths, settings)
-    read = plans.input_as_read(described, result.corpus.checksums)
-    record_files = runner.write(job, result, progress)
-  manifest = _manifest({**plan, "input": read}, job, result, record_files)
+  if options.input_format == "auto":
+    notice(f"--input_format=auto: {paths[0]} is read as {detect_format(paths[0], options)}")
+  jobs.prepare_work(job)
+  result, record_files = runner(job, progress)
+  _check_result(result, job)
+  manifest = _manifest(job, result, record_files)
   tokenizer.save_pretrained(output_dir)
   _publish(job, record_files)
   manifest.save(output_dir)
-  plans.remove_work((stage_dir, work_dir), plan)
+  jobs.remove_work(job)
   return manifest
 
 
@@ -112,23 +85,20 @@ def _publish(job: Job, record_files: Sequence[RecordFile]) -> None:
         files.rename(source, target)
 
 
-def _check_result(result: BlockResult, paths: Sequence[str], settings: RecordSettings) -> None:
+def _check_result(result: BlockResult, job: Job) -> None:
   train, held_out = (result.statistics[split].num_instances for split in SPLITS)
-  if not train or (settings.eval_fraction and not held_out):
+  if not train or (job.settings.eval_fraction and not held_out):
     raise UserError(
-      f"The input must hold text{' for train and eval' if train + held_out else ''}. Received: {len(paths)} file(s), "
-      f"the first {paths[0]}, with {result.corpus.documents} document(s), of which {train:,} instances for train and "
-      f"{held_out:,} for eval could be made. Check --input and --input_format; pass --eval_fraction=0 to hold nothing "
-      "out."
+      f"The input must hold text{' for train and eval' if train + held_out else ''}. Received: {len(job.paths)} "
+      f"file(s), the first {job.paths[0]}, with {result.corpus.documents} document(s), of which {train:,} instances "
+      f"for train and {held_out:,} for eval could be made. Check --input and --input_format; pass --eval_fraction=0 "
+      "to hold nothing out."
     )
 
 
-def _manifest(
-  plan: dict[str, Any], job: Job, result: BlockResult, record_files: Sequence[RecordFile]
-) -> Manifest:
+def _manifest(job: Job, result: BlockResult, record_files: Sequence[RecordFile]) -> Manifest:
   settings, tokenizer = job.settings, job.tokenizer
-  corpus = result.corpus.to_dict()
-  del corpus["checksums"]
+  statistics = {split: result.statistics[split].summary() for split in SPLITS}
   return Manifest(
     vocab_size=tokenizer.vocab_size,
     vocab_sha256=tokenizer.model_sha256,
@@ -138,8 +108,8 @@ def _manifest(
     random_seed=settings.random_seed,
     files=tuple(record_files),
     baseline=baseline(result.statistics["train"], result.statistics["eval"], tokenizer),
-    settings=plan["settings"],
-    input=plan["input"],
-    statistics={"corpus": corpus, **{split: result.statistics[split].summary() for split in SPLITS}},
-    versions=plan["versions"],
+    settings=job.plan["settings"],
+    input={"files": jobs.input_of(job.plan)},
+    statistics={"corpus": result.corpus.to_dict(), **statistics},
+    versions=job.plan["versions"],
   )

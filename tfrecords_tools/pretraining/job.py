@@ -1,17 +1,37 @@
-"""What every worker needs to know of the work, and how each final file is written."""
+"""What is to be made, and what a directory holds of it: equal plans give equal bytes, others are refused.
 
-from collections.abc import Callable, Iterable, Sequence
+Nobody reads a terabyte to start or to continue: name, size and time of change stand for an input file. Its folder may
+be another.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+import concurrent.futures
+import contextlib
 import dataclasses
+import functools
+import hashlib
+import importlib.metadata
 import json
 import os
+from typing import Any
+import unicodedata
+
+import google_crc32c
 
 from albert_tf import files
-from albert_tf.records import RecordFile, ShardIndexer
+from albert_tf.errors import UserError
+from albert_tf.records import Manifest, RecordFile, ShardIndexer
+from albert_tf.records.manifest import MANIFEST_NAME
 from albert_tf.tokenization import Tokenizer
-from tfrecords_tools.corpus import Checksum, CorpusOptions, expected_text_bytes
+from tfrecords_tools.corpus import CorpusOptions, expected_text_bytes
 from tfrecords_tools.pretraining.settings import RecordSettings
 
 STAGE_DIR_NAME = "_unfinished"
+PLAN_NAME = "plan.json"
+CODE_VERSION = 2  # Raise it when the same settings begin to give other bytes.
+# Whose versions decide the bytes: the pieces, the sentences, and what the formats beside text are read with.
+_PACKAGES = ("mwparserfromhell", "mwxml", "pyarrow", "sentencepiece", "sentencex")
+_AT_ONCE = 16  # Files looked at together: a bucket takes its time to answer for each.
 # Bytes of text in a block: enough to be worth a task, few enough to divide a small corpus among workers.
 SMALLEST_BLOCK, _LARGEST_BLOCK, _MOST_BLOCKS = 1 << 20, 4 << 20, 4096
 
@@ -26,13 +46,11 @@ class Job:
   Args:
     paths: input files, in the order that numbers them.
     sizes: bytes of each.
-    options: how they are read.
-    tokenizer: the vocabulary.
-    settings: what to make.
+    options, tokenizer, settings: how they are read, and what is made.
     output_dir: where the final files go.
     work_dir: directory of unfinished work.
-    block_bytes: text of a block, see `block_bytes_for`.
-    plan: hash of the plan; files of finished work carry it, so that none of another plan is ever taken.
+    block_bytes: text of a block.
+    plan: everything the bytes depend on, as JSON holds it: `settings`, `input` and `versions`.
   """
 
   paths: Sequence[str]
@@ -43,7 +61,7 @@ class Job:
   output_dir: str
   work_dir: str
   block_bytes: int
-  plan: str
+  plan: Mapping[str, Any]
 
   @property
   def stage_dir(self) -> str:
@@ -53,12 +71,130 @@ class Job:
   @property
   def text_sizes(self) -> list[int]:
     """About how much text each input file gives, in bytes."""
-    return [expected_text_bytes(path, size) for path, size in zip(self.paths, self.sizes, strict=True)]
+    return list(map(expected_text_bytes, self.paths, self.sizes))
+
+  @functools.cached_property
+  def plan_sha256(self) -> str:
+    """Files of finished work carry it, so that none of another plan is ever taken."""
+    return hashlib.sha256(json.dumps(self.plan, sort_keys=True).encode()).hexdigest()
 
 
-def block_bytes_for(total_bytes: int) -> int:
-  """Text of a block, of an input of so many bytes: larger ones of a huge corpus, so that they stay few."""
-  return min(max(total_bytes // _MOST_BLOCKS, SMALLEST_BLOCK), _LARGEST_BLOCK)
+def make_job(
+  paths: Sequence[str],
+  output_dir: str,
+  work_dir: str,
+  *,
+  tokenizer: Tokenizer,
+  settings: RecordSettings,
+  options: CorpusOptions,
+) -> Job:
+  """The job of making records of `paths`, which are looked at and not read."""
+  with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
+    found = list(pool.map(files.size_and_time, paths))
+  sizes = [size for size, _ in found]
+  settings = settings.with_num_shards(sum(map(expected_text_bytes, paths, sizes)))
+  versions = {"unicode": unicodedata.unidata_version}
+  for package in _PACKAGES:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+      versions[package] = importlib.metadata.version(package)
+  plan = {
+    "settings": {
+      **settings.to_dict(),
+      "corpus": options.to_dict(),
+      "tokenizer": {**dataclasses.asdict(tokenizer.config), "sha256": tokenizer.model_sha256},
+      "code_version": CODE_VERSION,
+    },
+    "input": [
+      {"name": os.path.basename(path), "num_bytes": size, "modified": modified}
+      for path, (size, modified) in zip(paths, found, strict=True)
+    ],
+    "versions": versions,
+  }
+  block_bytes = min(max(sum(sizes) // _MOST_BLOCKS, SMALLEST_BLOCK), _LARGEST_BLOCK)
+  work_dir = os.path.join(work_dir, STAGE_DIR_NAME)
+  as_read_back = json.loads(json.dumps(plan))
+  return Job(paths, sizes, options, tokenizer, settings, output_dir, work_dir, block_bytes, as_read_back)
+
+
+def input_of(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
+  """The input as the manifest names it: without times, so that copied files are the same."""
+  return [{"name": file["name"], "num_bytes": file["num_bytes"]} for file in plan["input"]]
+
+
+def finished_before(job: Job) -> Manifest | None:
+  """The manifest of an earlier, finished run with the same settings and input; by which versions does not matter then.
+
+  Raises:
+    UserError: the directory was made with another plan, or a file of it is gone.
+  """
+  manifest = Manifest.find(job.output_dir)
+  if manifest is None:
+    return None
+  theirs = {"settings": manifest.settings, "input": manifest.input["files"]}
+  _check_same(job.output_dir, theirs, {"settings": job.plan["settings"], "input": input_of(job.plan)})
+  for file in manifest.files:
+    path = os.path.join(job.output_dir, file.name)
+    if not files.exists(path) or files.size(path) != file.num_bytes:
+      raise UserError(
+        f"Finished records must be complete. Received: {path}, which is missing or has another size than "
+        f"{MANIFEST_NAME} says. Remove the directory and run again."
+      )
+  return manifest
+
+
+def remove_work(job: Job) -> None:
+  """Removes the directories that hold unfinished work with these settings."""
+  for directory in (job.stage_dir, job.work_dir):
+    path = os.path.join(directory, PLAN_NAME)
+    if files.exists(path) and files.read_json(path)["settings"] == job.plan["settings"]:
+      files.remove(directory)
+
+
+def prepare_work(job: Job) -> None:
+  """Makes the directories and writes the plan into those of unfinished work, or checks the one that is there.
+
+  Raises:
+    UserError: unfinished work of another plan, records of unknown origin, a directory that is not writable.
+  """
+  for directory in (job.output_dir, job.stage_dir, job.work_dir):
+    files.makedirs(directory)
+  written = [os.path.join(directory, PLAN_NAME) for directory in (job.stage_dir, job.work_dir)]
+  for path in filter(files.exists, written):
+    _check_same(os.path.dirname(path), files.read_json(path), job.plan)
+  foreign = [name for name in files.listdir(job.output_dir) if name.startswith(("train-", "eval-"))]
+  if foreign and not any(map(files.exists, written)):
+    raise UserError(
+      f"Records must not be mixed with others. Received: {job.output_dir}, which holds {foreign[0]} and no "
+      f"{MANIFEST_NAME}. Choose an empty directory."
+    )
+  for path in written:
+    files.write_json(path, job.plan)
+
+
+def _check_same(directory: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+  differing = _differences(theirs, ours)
+  if differing:
+    raise UserError(
+      "An output directory holds the records of one input, made with one set of settings and versions. Received: "
+      f"{directory}, made with others ({'; '.join(differing)}). Choose another directory, remove this one, or use its "
+      "settings and versions."
+    )
+
+
+def _differences(theirs: Any, ours: Any, name: str = "") -> list[str]:
+  """What differs between two plans, by the dotted names of the values."""
+  if isinstance(theirs, Mapping) and isinstance(ours, Mapping):
+    return [
+      each
+      for key in sorted({*theirs, *ours})
+      for each in _differences(theirs.get(key), ours.get(key), f"{name}.{key}".lstrip("."))
+    ]
+  if theirs == ours:
+    return []
+  if isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
+    return [each for a, b in zip(theirs, ours, strict=True) for each in _differences(a, b, name)]
+  there, now = (f"{json.dumps(value):.100}" for value in (theirs, ours))
+  return [f"{name}: there {there}, now {now}"]
 
 
 def write_shard(path: str, split: str, records: Iterable[bytes | memoryview], *, plan: str) -> RecordFile:
@@ -68,18 +204,18 @@ def write_shard(path: str, split: str, records: Iterable[bytes | memoryview], *,
     path: of the file.
     split: train or eval.
     records: framed.
-    plan: what a later run must have in common with this one.
+    plan: `plan_sha256`.
   """
-  checksum = Checksum()
-  indexer = ShardIndexer()
+  crc, indexer = 0, ShardIndexer()
   with files.atomic_writer(path) as stream:
     for record in records:
       data = bytes(record)
-      stream.write(checksum.add(data))
+      stream.write(data)
+      crc = google_crc32c.extend(crc, data)
       indexer.add(data)
   index = indexer.finish()
   index.save(path)
-  written = RecordFile(os.path.basename(path), split, index.num_records, index.num_bytes, checksum.crc32c)
+  written = RecordFile(os.path.basename(path), split, index.num_records, index.num_bytes, f"{crc:08x}")
   files.write_json(f"{path}.json", {"plan": plan, "file": dataclasses.asdict(written)})
   return written
 
@@ -88,5 +224,5 @@ def read_description(path: str, *, plan: str) -> RecordFile | None:
   """What `write_shard` wrote beside a file; None where there is nothing, or of another plan."""
   if not files.exists(f"{path}.json"):
     return None
-  described = json.loads(files.read_bytes(f"{path}.json"))
+  described = files.read_json(f"{path}.json")
   return RecordFile(**described["file"]) if described["plan"] == plan else None

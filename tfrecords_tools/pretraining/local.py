@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 import concurrent.futures
+import contextlib
+import dataclasses
 import functools
 import itertools
-import json
 import multiprocessing
 import os
 import signal
@@ -15,7 +16,6 @@ from albert_tf import files
 from albert_tf.records import RecordFile
 from tfrecords_tools.pretraining.blocks import Block, BlockMaker, BlockResult, read_blocks
 from tfrecords_tools.pretraining.job import Job, Progress, read_description, write_shard
-from tfrecords_tools.pretraining.randomness import Place
 from tfrecords_tools.pretraining.settings import SPLITS
 from tfrecords_tools.pretraining.sorted_runs import KEY_SPACE, Run, RunWriter, read_sorted
 
@@ -33,6 +33,7 @@ def is_worth_processes(job: Job) -> bool:
   return work >= _WORTH_PROCESSES and tasks > 1
 
 
+@dataclasses.dataclass(frozen=True)
 class LocalRunner:
   """A `Runner` of processes on this machine; a single one does everything in this process.
 
@@ -40,57 +41,55 @@ class LocalRunner:
   than the others is read here, and its blocks are handed out.
   """
 
-  def __init__(self, *, num_workers: int = 1):
-    self._num_workers = num_workers
-    self._workers: _Workers | None = None
+  num_workers: int = 1
 
-  def make(self, job: Job, held_out: Place | None, progress: Progress) -> BlockResult:
-    workers = self._workers = self._workers or _Workers(job, self._num_workers)
-    workers.bytes_read.value = 0
-    total = sum(job.text_sizes)
-    largest = _LARGEST_TASK * sum(job.sizes) / workers.count
-    result = BlockResult(job)
+  def __call__(self, job: Job, progress: Progress) -> tuple[BlockResult, list[RecordFile]]:
+    with contextlib.closing(_Workers(job, self.num_workers)) as workers:
+      result = _make(job, workers, progress)
+      return result, _write(job, workers, result, progress)
 
-    def tasks() -> Iterator[tuple[Any, ...]]:
-      # The largest file first, so that the last to end is a small one.
-      for index in sorted(range(len(job.paths)), key=lambda index: -job.sizes[index]):
-        finished = ProgressFiles(job).read_file(index, held_out)
-        if finished is not None:
-          result.add(finished)
-          _count(workers.bytes_read, job.text_sizes[index])
-        elif workers.count > 1 and job.sizes[index] <= largest:
-          yield "make_file", index, held_out
-        else:
-          for block in read_blocks(job, index, functools.partial(_count, workers.bytes_read)):
-            yield "make_block", block, held_out
 
-    def report() -> None:
-      progress("read", min(workers.bytes_read.value, total), total)
+def _make(job: Job, workers: "_Workers", progress: Progress) -> BlockResult:
+  """Makes all instances, as sorted runs in `job.work_dir`."""
+  total = sum(job.text_sizes)
+  largest = _LARGEST_TASK * sum(job.sizes) / workers.count
+  result = BlockResult(job)
 
-    for made in workers.run(tasks(), report):
-      result.add(made)
-    progress("read", total, total)
-    return result
+  def tasks() -> Iterator[tuple[Any, ...]]:
+    # The largest file first, so that the last to end is a small one.
+    for index in sorted(range(len(job.paths)), key=lambda index: -job.sizes[index]):
+      finished = _finished_file(job, index)
+      if finished is not None:
+        result.add(finished)
+        _count(workers.bytes_read, job.text_sizes[index])
+      elif workers.count > 1 and job.sizes[index] <= largest:
+        yield "make_file", index
+      else:
+        for block in read_blocks(job, index, functools.partial(_count, workers.bytes_read)):
+          yield "make_block", block
 
-  def write(self, job: Job, result: BlockResult, progress: Progress) -> list[RecordFile]:
-    workers = self._workers = self._workers or _Workers(job, self._num_workers)
-    runs = sorted(result.runs, key=lambda run: run.path)  # In the order of the blocks.
-    tasks = [
-      ("write_shard", [run for run in runs if run.split == split], split, shard)
-      for split in SPLITS
-      for shard in range(job.settings.num_shards_of(split))
-    ]
-    done: list[RecordFile] = []
-    for record_file in workers.run(iter(tasks)):
-      done.append(record_file)
-      progress("write", len(done), len(tasks))
-    return sorted(done, key=lambda file: (file.split != "train", file.name))
+  def report() -> None:
+    progress("read", min(workers.bytes_read.value, total), total)
 
-  def close(self) -> None:
-    """Ends the workers at once: unfinished tasks have left nothing that counts."""
-    if self._workers is not None:
-      self._workers.close()
-    self._workers = None
+  for made in workers.run(tasks(), report):
+    result.add(made)
+  progress("read", total, total)
+  return result
+
+
+def _write(job: Job, workers: "_Workers", result: BlockResult, progress: Progress) -> list[RecordFile]:
+  """Writes the final files from the sorted runs."""
+  runs = sorted(result.runs, key=lambda run: run.path)  # In the order of the blocks.
+  tasks = [
+    ("write_shard", [run for run in runs if run.split == split], split, shard)
+    for split in SPLITS
+    for shard in range(job.settings.num_shards_of(split))
+  ]
+  done: list[RecordFile] = []
+  for record_file in workers.run(iter(tasks)):
+    done.append(record_file)
+    progress("write", len(done), len(tasks))
+  return sorted(done, key=lambda file: (file.split != "train", file.name))
 
 
 class Worker:
@@ -99,31 +98,29 @@ class Worker:
   def __init__(self, job: Job, bytes_read: Any):
     self._job = job
     self._bytes_read = bytes_read
-    self._progress_files = ProgressFiles(job)
-    self._block_maker = functools.cache(
-      functools.partial(BlockMaker, job)
-    )  # Those who only write final files need none.
+    # Those who only write final files need none.
+    self._block_maker = functools.cache(functools.partial(BlockMaker, job))
 
-  def make_file(self, file_index: int, held_out: Place | None) -> BlockResult:
+  def make_file(self, file_index: int) -> BlockResult:
     """Makes all blocks of a file."""
     result = BlockResult(self._job)
     for block in read_blocks(self._job, file_index, functools.partial(_count, self._bytes_read)):
-      result.add(self.make_block(block, held_out))
+      result.add(self.make_block(block))
     return result
 
-  def make_block(self, block: Block, held_out: Place | None) -> BlockResult:
+  def make_block(self, block: Block) -> BlockResult:
     """Writes the sorted runs of a block, or takes those of an earlier run of the command."""
-    finished = self._progress_files.read(block, held_out)
+    finished = _finished_block(self._job, block.file_index, block.index)
     if finished is not None:
       return finished
     result = BlockResult(self._job)
-    prefix = self._progress_files.prefix(block, held_out)
+    prefix = _prefix(self._job, block.file_index, block.index)
     writers = {split: RunWriter(prefix, split) for split in SPLITS}
-    for split, instances in self._block_maker()(block, result, held_out=held_out):
+    for split, instances in self._block_maker()(block, result):
       writers[split].add(instances)
     for writer in writers.values():
       result.runs += writer.finish()
-    self._progress_files.write(block, held_out, result)
+    files.write_json(f"{prefix}.json", {"plan": self._job.plan_sha256, "result": result.to_json()})
     return result
 
   def write_shard(self, runs: Sequence[Run], split: str, shard: int) -> RecordFile:
@@ -131,71 +128,41 @@ class Worker:
     job = self._job
     names = job.settings.shard_names(split)
     staged, final = (os.path.join(folder, names[shard]) for folder in (job.stage_dir, job.output_dir))
-    before = read_description(staged, plan=job.plan)
+    before = read_description(staged, plan=job.plan_sha256)
     if before and any(
       files.exists(path) and files.size(path) == before.num_bytes for path in (staged, final)
     ):
       return before
     low, high = (number * KEY_SPACE // len(names) for number in (shard, shard + 1))
-    return write_shard(staged, split, read_sorted(runs, low=low, high=high), plan=job.plan)
+    return write_shard(staged, split, read_sorted(runs, low=low, high=high), plan=job.plan_sha256)
 
 
-class ProgressFiles:
-  """What has been made of the text: a file for each finished block, in the job's directory of unfinished work.
+def _prefix(job: Job, file_index: int, index: int) -> str:
+  """What the paths of a block's files begin with, in the directory of unfinished work."""
+  return os.path.join(job.work_dir, f"block-{file_index:05d}-{index:06d}")
 
-  The last block of an input file is marked as such, so a finished file is recognised without reading its text.
-  """
 
-  def __init__(self, job: Job):
-    self._job = job
+def _finished_block(job: Job, file_index: int, index: int) -> BlockResult | None:
+  """What an earlier run made of a block; None where it did not, or not all of it is there."""
+  path = f"{_prefix(job, file_index, index)}.json"
+  fields = files.read_json(path) if files.exists(path) else {}
+  if fields.get("plan") != job.plan_sha256:
+    return None
+  result = BlockResult.from_json(job, fields["result"])
+  return result if all(run.is_complete() for run in result.runs) else None
 
-  def prefix(self, block: Block, held_out: Place | None) -> str:
-    """What the paths of a block's files begin with; a block is made again where a document of it is held out."""
-    return self._prefix(block.file_index, block.index, held_out in block.places)
 
-  def write(self, block: Block, held_out: Place | None, result: BlockResult) -> None:
-    first = block.first_document
-    fields = {
-      "plan": self._job.plan,
-      "documents": [first, first + len(block.documents)],
-      "last": block.corpus is not None,
-      "result": result.to_json(),
-    }
-    files.write_json(f"{self.prefix(block, held_out)}.json", fields)
-
-  def read(self, block: Block, held_out: Place | None) -> BlockResult | None:
-    """What an earlier run made of a block; None where it did not, or not all of it is there."""
-    return self._result(self._read(self.prefix(block, held_out)))
-
-  def read_file(self, file_index: int, held_out: Place | None) -> BlockResult | None:
-    """What an earlier run made of a file; None where a block of it is missing."""
-    total = BlockResult(self._job)
-    for index in itertools.count():
-      fields = self._read(self._prefix(file_index, index, False))
-      documents = range(*fields["documents"]) if fields else ()
-      if held_out is not None and held_out.file_index == file_index and held_out.document in documents:
-        fields = self._read(self._prefix(file_index, index, True))
-      result = self._result(fields)
-      if fields is None or result is None:
-        return None
-      total.add(result)
-      if fields["last"]:
-        break
-    return total
-
-  def _prefix(self, file_index: int, index: int, held_out: bool) -> str:
-    name = f"block-{file_index:05d}-{index:06d}{'-held-out' if held_out else ''}"
-    return os.path.join(self._job.work_dir, name)
-
-  def _read(self, prefix: str) -> dict[str, Any] | None:
-    if not files.exists(f"{prefix}.json"):
+def _finished_file(job: Job, file_index: int) -> BlockResult | None:
+  """What an earlier run made of a file, whose text need not be read again; None where a block of it is missing."""
+  total = BlockResult(job)
+  for index in itertools.count():
+    result = _finished_block(job, file_index, index)
+    if result is None:
       return None
-    fields: dict[str, Any] = json.loads(files.read_bytes(f"{prefix}.json"))
-    return fields if fields["plan"] == self._job.plan else None
-
-  def _result(self, fields: dict[str, Any] | None) -> BlockResult | None:
-    result = BlockResult.from_json(self._job, fields["result"]) if fields else None
-    return result if result and all(run.is_complete() for run in result.runs) else None
+    total.add(result)
+    if result.corpus.files:  # Counted with the last block.
+      break
+  return total
 
 
 class _Workers:
@@ -237,6 +204,7 @@ class _Workers:
       yield from (future.result() for future in done)
 
   def close(self) -> None:
+    """Ends the workers at once: unfinished tasks have left nothing that counts."""
     if self._pool is None:
       return
     workers = [child for child in multiprocessing.active_children() if child not in self._others]

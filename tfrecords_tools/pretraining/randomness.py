@@ -7,28 +7,12 @@ what is made of them is written here, so the same seed gives the same records
 on every version of NumPy.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 _TO_UNIT = 2.0**-53
 _SCALARS_AT_ONCE = 32
 _WORDS_AHEAD = 256  # A call for a few costs NumPy as much as one for so many.
 SPLIT_PASS = 2**32 - 1  # The "pass" that only decides whether a document is held out.
-
-
-class Place(NamedTuple):
-  """A document: its file among the inputs, and its place there."""
-
-  file_index: int
-  document: int
-
-
-class SplitDraw(NamedTuple):
-  """What was drawn for a document; the smallest draws are held out."""
-
-  draw: float
-  place: Place
 
 
 class Stream:

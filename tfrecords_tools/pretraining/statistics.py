@@ -12,15 +12,9 @@ from tfrecords_tools.pretraining.settings import SPLITS, RecordSettings
 
 KINDS = ("masked", "kept", "random")
 _MUCH_TORN = 0.05  # English has below 0.001, Russian with a vocabulary of its own 0.15 and more.
-_COUNTERS = (
-  "documents",
-  "empty_documents",
-  "sentences",
-  "tokens",
-  "unknown",
-  "torn",
-  "truncated_tokens",
-)
+_COUNTERS = ("documents", "empty_documents", "sentences", "tokens", "unknown", "torn", "truncated_tokens")
+# Of `CorpusStats`, told where they are not 0.
+_ODD = ("empty_files", "bad_text_replaced", "long_lines", "long_documents", "skipped_records")
 
 
 class Statistics:
@@ -88,29 +82,25 @@ class Statistics:
 
   def summary(self) -> dict[str, Any]:
     """Shares and means for people and for the manifest."""
-    arrays = self.arrays
-    instances = self.num_instances
-    lengths, kinds, ngrams = arrays["lengths"], arrays["kinds"], arrays["ngrams"]
-    tokens = int(lengths @ np.arange(len(lengths)))  # Without padding.
-    predictions = int(kinds.sum())
+    arrays, counters, instances = self.arrays, self.counters, self.num_instances
+    kinds, ngrams = arrays["kinds"], arrays["ngrams"][1:]
+    tokens = int(arrays["lengths"] @ np.arange(len(arrays["lengths"])))  # Without padding.
     return {
       "instances": instances,
-      **self.counters,
+      **counters,
       "mean_length": _share(tokens, instances),
-      "label_1_share": _share(int(arrays["labels"][1]), instances),
-      "mean_predictions": _share(predictions, instances),
-      "truncated_share": _share(
-        self.counters["truncated_tokens"], tokens + self.counters["truncated_tokens"]
-      ),
-      "unknown_share": _share(self.counters["unknown"], self.counters["tokens"]),
-      "torn_share": _share(self.counters["torn"], self.counters["tokens"]),
-      **{f"{kind}_share": _share(int(count), predictions) for kind, count in zip(KINDS, kinds, strict=True)},
-      "ngram_shares": [_share(int(count), int(ngrams.sum())) for count in ngrams[1:]],
+      "label_1_share": _share(arrays["labels"][1], instances),
+      "mean_predictions": _share(kinds.sum(), instances),
+      "truncated_share": _share(counters["truncated_tokens"], tokens + counters["truncated_tokens"]),
+      "unknown_share": _share(counters["unknown"], counters["tokens"]),
+      "torn_share": _share(counters["torn"], counters["tokens"]),
+      **{f"{kind}_share": _share(count, kinds.sum()) for kind, count in zip(KINDS, kinds, strict=True)},
+      "ngram_shares": [_share(count, ngrams.sum()) for count in ngrams],
     }
 
 
-def _share(count: int, total: int) -> float | None:
-  return round(count / total, 6) if total else None
+def _share(count: Any, total: Any) -> float | None:
+  return round(float(count / total), 6) if total else None
 
 
 def baseline(train: Statistics, held_out: Statistics, tokenizer: Tokenizer) -> Baseline | None:
@@ -119,12 +109,8 @@ def baseline(train: Statistics, held_out: Statistics, tokenizer: Tokenizer) -> B
   if not train_counts.sum():
     return None
   piece_id = int(train_counts.argmax())
-  return Baseline(
-    piece_id=piece_id,
-    piece=tokenizer.id_to_piece(piece_id),
-    train_share=round(float(train_counts[piece_id] / train_counts.sum()), 6),
-    eval_share=round(float(eval_counts[piece_id] / eval_counts.sum()), 6) if eval_counts.sum() else None,
-  )
+  shares = [_share(counts[piece_id], counts.sum()) for counts in (train_counts, eval_counts)]
+  return Baseline(piece_id, tokenizer.id_to_piece(piece_id), shares[0] or 0.0, shares[1])
 
 
 def torn_words_warning(share: float | None) -> str:
@@ -141,17 +127,11 @@ def format_summary(manifest: Manifest) -> str:
   """What the records are, for a person to read."""
   corpus = manifest.statistics["corpus"]
   formats = ", ".join(f"{count:,} of {kind}" for kind, count in corpus["formats"].items())
-  counted = {
-    "empty_files": "empty files",
-    "bad_text_replaced": "lines or records not UTF-8, with U+FFFD put in",
-    "long_lines": "overlong lines cut",
-    "long_documents": "overlong documents cut",
-    "skipped_records": "records without an article",
-  }
+  odd = {name: corpus[name] for name in _ODD if corpus[name]}
   lines = [
     f"read   {corpus['bytes_read'] / 1e6:,.1f} MB in {corpus['files']:,} file(s), {formats}: "
     f"{corpus['documents']:,} documents, {corpus['sentences']:,} sentences"
-    + "".join(f"; {corpus[name]:,} {what}" for name, what in counted.items() if corpus[name])
+    + "".join(f"; {name.replace('_', ' ')}: {count:,}" for name, count in odd.items())
   ]
   for split in SPLITS:
     s = manifest.statistics[split]
@@ -164,9 +144,7 @@ def format_summary(manifest: Manifest) -> str:
       f"{s['unknown_share'] or 0:.5f}; cut off {s['truncated_share'] or 0:.4f}"
     )
     if s["masked_share"] is not None:
-      ngrams = " ".join(
-        f"{n}:{share:.3f}" for n, share in enumerate(s["ngram_shares"], 1) if share is not None
-      )
+      ngrams = " ".join(f"{n}:{share:.3f}" for n, share in enumerate(s["ngram_shares"], 1))
       lines.append(
         f"       masked {s['masked_share']:.3f} kept {s['kept_share']:.3f} random {s['random_share']:.3f}; "
         f"n-grams {ngrams}"
