@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.records import TFRecordWriter
+from albert_tf.records import frame_record
 from albert_tf.serving.check import GOLDEN
 
 WARMUP_NAME = "tf_serving_warmup_requests"
@@ -63,7 +63,6 @@ def write_warmup(directory: str, signatures: Mapping[str, Any]) -> None:
   except ImportError:
     return
   with files.atomic_writer(os.path.join(directory, os.path.dirname(GOLDEN), WARMUP_NAME)) as stream:
-    writer = TFRecordWriter(stream)
     for name, function in sorted(signatures.items()):
       for size in BATCH_SIZES:
         log = prediction_log_pb2.PredictionLog()
@@ -72,7 +71,7 @@ def write_warmup(directory: str, signatures: Mapping[str, Any]) -> None:
         for key, tensor in sample_inputs(function).items():
           rows = tf.gather(tensor, np.arange(size) % 3)
           request.inputs[key].CopyFrom(tf.make_tensor_proto(rows))
-        writer.write(log.SerializeToString(deterministic=True))
+        stream.write(frame_record(log.SerializeToString(deterministic=True)))
 
 
 def sample_inputs(function: Any) -> dict[str, tf.Tensor]:
