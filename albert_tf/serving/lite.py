@@ -3,9 +3,8 @@
 The converter keeps equal constants in one buffer, so twelve uses of one block cost one block's bytes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
-import dataclasses
 import os
 from typing import Any, NamedTuple
 import warnings
@@ -14,98 +13,81 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.modeling import named_variables
 from albert_tf.serving.settings import LiteSettings
 from albert_tf.startup import native_stderr_kept_back
 
-Tensors = dict[str, tf.Tensor]
 Arrays = dict[str, np.ndarray]
 _COMPARED_ROWS = 8
 _MIN_COSINE = 0.9  # Dynamic-range int8 stays above 0.99; below this a file answers something else.
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class IdsModel:
-  """A trained model as a function of ids.
+def input_specs(model: Any, settings: LiteSettings) -> list[tf.TensorSpec]:
+  """The inputs of a model's file in order, all int32; a free batch is None.
 
-  Inputs, all int32: `input_ids`, `input_mask`, `segment_ids` [B, S], of multiple choice [B, C, S]; fill_mask also
-  `positions` [B, P]; question answering of SQuAD 2 also `p_mask` [B, S].
-
-  Outputs, float32 unless said otherwise:
-    encoder: `pooled_output` [B, H], `sequence_output` [B, S, H].
-    fill_mask: `mlm_logits` [B, P, V].
-    question_answering: `start_logits`, `end_logits` [B, S]; for SQuAD 2 those of `Squad2Head`, with int32 indices.
-    of a regression: `value` [B].
-    others: `probabilities` [B, C], of token_classification [B, S, C].
-
-  Attributes:
-    model: a built `TextModel`.
+  `input_ids`, `input_mask`, `segment_ids` [B, S], of multiple choice [B, C, S]; fill_mask also `positions` [B, P];
+  question answering of SQuAD 2 also `p_mask` [B, S].
   """
+  task, limit = getattr(model, "task", None), model.config.max_position_embeddings
+  length = settings.max_seq_length or min(task.max_seq_length if task else limit, limit)
+  if length > limit:
+    raise UserError(
+      f"max_seq_length must not exceed the model's max_position_embeddings={limit}. Received: {length}."
+    )
+  batch = settings.batch_size or None
+  is_choice = model.export_kind == "multiple_choice"
+  shape = [batch, settings.num_choices, length] if is_choice else [batch, length]
+  shapes = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), shape)
+  if task and task.squad_version == "2.0":
+    shapes["p_mask"] = shape
+  if model.export_kind == "fill_mask":
+    shapes["positions"] = [batch, settings.max_predictions_per_seq]
+  return [tf.TensorSpec(shape, tf.int32, name=name) for name, shape in shapes.items()]
 
-  model: Any
 
-  @property
-  def kind(self) -> str:
-    return self.model.export_kind
+def run_model(model: Any, inputs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+  """What a file gives, by the model itself; float32 unless said otherwise.
 
-  @property
-  def task(self) -> TaskSpec | None:
-    return getattr(self.model, "task", None)
+  encoder: `pooled_output` [B, H], `sequence_output` [B, S, H].
+  fill_mask: `mlm_logits` [B, P, V].
+  question_answering: `start_logits`, `end_logits` [B, S]; for SQuAD 2 those of `Squad2Head`, with int32 indices.
+  of a regression: `value` [B].
+  others: `probabilities` [B, C], of token_classification [B, S, C].
+  """
+  inputs = {name: tf.convert_to_tensor(array) for name, array in inputs.items()}
+  if "positions" in inputs:
+    inputs["masked_lm_positions"] = inputs.pop("positions")
+  outputs = model(inputs, training=False)
+  if model.export_kind == "encoder":
+    return {name: tf.cast(outputs[name], tf.float32) for name in ("pooled_output", "sequence_output")}
+  if model.export_kind == "fill_mask":
+    return {"mlm_logits": outputs}
+  if model.export_kind == "question_answering":
+    return dict(outputs)
+  if model.task.kind == "regression":
+    return {"value": outputs[:, 0]}
+  return {"probabilities": tf.nn.softmax(outputs)}
 
-  def input_specs(self, settings: LiteSettings) -> list[tf.TensorSpec]:
-    """The inputs in order; a free batch is None."""
-    limit = self.model.config.max_position_embeddings
-    length = settings.max_seq_length or min(self.task.max_seq_length if self.task else limit, limit)
-    if length > limit:
-      raise UserError(
-        f"max_seq_length must not exceed the model's max_position_embeddings={limit}. Received: {length}."
-      )
-    batch = settings.batch_size or None
-    shape = [batch, settings.num_choices, length] if self.kind == "multiple_choice" else [batch, length]
-    shapes = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), shape)
-    if self.task and self.task.squad_version == "2.0":
-      shapes["p_mask"] = shape
-    if self.kind == "fill_mask":
-      shapes["positions"] = [batch, settings.max_predictions_per_seq]
-    return [tf.TensorSpec(shape, tf.int32, name=name) for name, shape in shapes.items()]
 
-  def __call__(self, inputs: Mapping[str, Any]) -> Tensors:
-    """The outputs, eagerly or in a graph."""
-    inputs = {name: tf.convert_to_tensor(array) for name, array in inputs.items()}
-    if "positions" in inputs:
-      inputs["masked_lm_positions"] = inputs.pop("positions")
-    outputs = self.model(inputs, training=False)
-    if self.kind == "encoder":
-      return {name: tf.cast(outputs[name], tf.float32) for name in ("pooled_output", "sequence_output")}
-    if self.kind == "fill_mask":
-      return {"mlm_logits": outputs}
-    if self.kind == "question_answering":
-      return dict(outputs)
-    if self.task is not None and self.task.kind == "regression":
-      return {"value": outputs[:, 0]}
-    return {"probabilities": tf.nn.softmax(outputs)}
-
-  def sample(self, specs: Sequence[tf.TensorSpec], *, rows: int, seed: int = 0) -> Arrays:
-    """Random inputs of many lengths, from full rows to one token; two segments in each."""
-    rng, config = np.random.default_rng(seed), self.model.config
-    shape = [rows, *specs[0].shape[1:]]  # [B, S] or [B, C, S]
-    fractions = np.linspace(1, 0, rows) if rows > 1 else rng.random(1)
-    sizes = np.maximum(fractions * shape[-1], 1).round().astype(np.int32)
-    sizes = sizes.reshape([rows] + [1] * (len(shape) - 1))
-    place = np.broadcast_to(np.arange(shape[-1]), shape)
-    real = place < sizes
-    second = real & (place >= sizes // 2) & (config.type_vocab_size > 1)
-    arrays = {
-      "input_ids": np.where(real, rng.integers(0, config.vocab_size, shape), 0),
-      "input_mask": real,
-      "segment_ids": second,
-      "p_mask": ~second & (place > 0),  # 0 at [CLS] and in the second segment, the text.
-    }
-    if specs[-1].name == "positions":
-      arrays["positions"] = rng.integers(0, shape[-1], [rows, specs[-1].shape[1]]) % sizes
-    return {spec.name: arrays[spec.name].astype(np.int32) for spec in specs}
+def sample_inputs(model: Any, specs: Sequence[tf.TensorSpec], *, rows: int, seed: int = 0) -> Arrays:
+  """Random inputs of many lengths, the first of full rows; two segments in each."""
+  rng, config = np.random.default_rng(seed), model.config
+  shape = [rows, *specs[0].shape[1:]]  # [B, S] or [B, C, S]
+  sizes = rng.integers(1, shape[-1] + 1, [*shape[:-1], 1])
+  sizes[0] = shape[-1]
+  place = np.broadcast_to(np.arange(shape[-1]), shape)
+  real = place < sizes
+  second = real & (place >= sizes // 2) & (config.type_vocab_size > 1)
+  arrays = {
+    "input_ids": np.where(real, rng.integers(0, config.vocab_size, shape), 0),
+    "input_mask": real,
+    "segment_ids": second,
+    "p_mask": ~second & (place > 0),  # 0 at [CLS] and in the second segment, the text.
+  }
+  if specs[-1].name == "positions":
+    arrays["positions"] = rng.integers(0, shape[-1], [rows, specs[-1].shape[1]]) % sizes
+  return {spec.name: arrays[spec.name].astype(np.int32) for spec in specs}
 
 
 class Parity(NamedTuple):
@@ -119,7 +101,7 @@ def export_lite(model: Any, output: str, *, settings: LiteSettings | None = None
   """Converts a model, compares the file with the model, and writes it.
 
   Args:
-    model: see `IdsModel`.
+    model: a built `TextModel`.
     output: the file, which must not exist.
     settings: of the file.
 
@@ -129,10 +111,9 @@ def export_lite(model: Any, output: str, *, settings: LiteSettings | None = None
   if files.exists(output):
     raise UserError(f"The output file must not exist. Received: {output}. Choose another name, or remove it.")
   settings = settings or LiteSettings()
-  ids_model = IdsModel(model=model)
-  specs = ids_model.input_specs(settings)
-  content = to_tflite(ids_model, specs, weights=settings.weights)
-  parity = measure_parity(ids_model, LiteRunner(content), specs)
+  specs = input_specs(model, settings)
+  content = to_tflite(model, specs, weights=settings.weights)
+  parity = measure_parity(model, load_lite(content), specs)
   for name, found in parity.items():
     if not (np.isfinite(found.max_difference) and found.cosine >= _MIN_COSINE):
       raise UserError(
@@ -145,54 +126,46 @@ def export_lite(model: Any, output: str, *, settings: LiteSettings | None = None
   return parity
 
 
-def to_tflite(model: IdsModel, specs: Sequence[tf.TensorSpec], *, weights: str = "float32") -> bytes:
-  """A LiteRT file with these inputs, see `IdsModel.input_specs`; its one signature is `serving_default`."""
-  function = tf.function(lambda **inputs: model(inputs), autograph=False)
+def to_tflite(model: Any, specs: Sequence[tf.TensorSpec], *, weights: str = "float32") -> bytes:
+  """A LiteRT file with these inputs; its one signature is `serving_default`."""
+  function = tf.function(lambda **inputs: run_model(model, inputs), autograph=False)
   concrete = function.get_concrete_function(**{spec.name: spec for spec in specs})
   holder = tf.Module()
   # Without one of them the file has no signature.
-  holder.captured = list(named_variables(model.model).values())
+  holder.captured = list(named_variables(model).values())
   converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], holder)
   if weights != "float32":
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
   if weights == "float16":
     converter.target_spec.supported_types = [tf.float16]
-  if model.kind == "fill_mask":
+  if model.export_kind == "fill_mask":
     # A scale a row would be stored with a copy of the word embeddings for the head; the lookup takes one scale.
     converter._experimental_disable_per_channel_quantization_for_dense_layers = True
   with _chatter_left_out():
     return bytes(converter.convert())
 
 
-class LiteRunner:
-  """Runs a LiteRT file with the interpreter that TensorFlow brings.
-
-  Example:
-    >>> LiteRunner(pathlib.Path("classifier.tflite").read_bytes())(batch)["probabilities"]
-  """
-
-  def __init__(self, content: bytes):
-    with _chatter_left_out():
-      interpreter: Any = tf.lite.Interpreter(model_content=content)
-      interpreter.allocate_tensors()
-      self._run = interpreter.get_signature_runner("serving_default")
-
-  def __call__(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
-    """Outputs by name; a free batch takes the size of the inputs."""
-    return dict(self._run(**inputs))
+def load_lite(content: bytes) -> Callable[..., Arrays]:
+  """A LiteRT file as a function of arrays by name, by the interpreter that TensorFlow brings."""
+  with _chatter_left_out():
+    interpreter: Any = tf.lite.Interpreter(model_content=content)
+    interpreter.allocate_tensors()
+    run: Callable[..., Arrays] = interpreter.get_signature_runner("serving_default")
+  return run
 
 
-def measure_parity(model: IdsModel, run: LiteRunner, specs: Sequence[tf.TensorSpec]) -> dict[str, Parity]:
+def measure_parity(
+  model: Any, run: Callable[..., Arrays], specs: Sequence[tf.TensorSpec]
+) -> dict[str, Parity]:
   """Compares a loaded file with its model on random ids; the parity of each float output."""
   rows = specs[0].shape[0] or _COMPARED_ROWS
-  batches = [model.sample(specs, rows=rows, seed=seed) for seed in range(-(-_COMPARED_ROWS // rows))]
-  pairs = [(model(batch), run(batch)) for batch in batches]
-  parity = {}
-  for name, tensor in pairs[0][0].items():
-    if tensor.dtype.is_floating:
-      differences, cosines = zip(*(_compare(a[name].numpy(), b[name]) for a, b in pairs), strict=True)
-      parity[name] = Parity(float(np.max(differences)), float(np.min(cosines)))  # NaN stays.
-  return parity
+  batches = [sample_inputs(model, specs, rows=rows, seed=seed) for seed in range(-(-_COMPARED_ROWS // rows))]
+  expected, actual = [run_model(model, batch) for batch in batches], [run(**batch) for batch in batches]
+  return {
+    name: _compare(*(np.concatenate([batch[name] for batch in each]) for each in (expected, actual)))
+    for name, tensor in expected[0].items()
+    if tensor.dtype.is_floating
+  }
 
 
 def _compare(expected: np.ndarray, actual: np.ndarray) -> Parity:
@@ -207,10 +180,8 @@ def _compare(expected: np.ndarray, actual: np.ndarray) -> Parity:
 
 @contextlib.contextmanager
 def _chatter_left_out() -> Iterator[None]:
-  """Keeps back native libraries' messages, and one known warning of Python's; others are shown afterwards."""
-  with warnings.catch_warnings(record=True) as caught, native_stderr_kept_back():
+  """Keeps back native libraries' messages, and one known warning of Python's."""
+  with warnings.catch_warnings(), native_stderr_kept_back():
     # TensorFlow 2.20 and later: the interpreter moves to the package ai-edge-litert.
     warnings.filterwarnings("ignore", r"\s*Warning: tf\.lite\.Interpreter is deprecated", UserWarning)
     yield
-  for warning in caught:
-    warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)

@@ -4,7 +4,7 @@ import pathlib
 
 import numpy as np
 import pytest
-from support.serving.small_models import CONFIG, DEEP, TASKS, ids_model
+from support.serving.small_models import CONFIG, DEEP, TASKS, small_model
 import tensorflow as tf
 from tensorflow.lite.tools import flatbuffer_utils
 
@@ -13,22 +13,31 @@ from albert_tf.compat import keras
 from albert_tf.errors import UserError
 from albert_tf.modeling import named_variables
 from albert_tf.serving import lite
-from albert_tf.serving.lite import LiteRunner, Parity, export_lite, measure_parity, to_tflite
+from albert_tf.serving.lite import (
+  Parity,
+  export_lite,
+  input_specs,
+  load_lite,
+  measure_parity,
+  run_model,
+  sample_inputs,
+  to_tflite,
+)
 from albert_tf.serving.settings import LiteSettings
 
 
 @pytest.mark.parametrize("which", [which for which in TASKS if which != "regression"])
 def test_every_kind_equals_the_model(which: str) -> None:
-  model = ids_model(which)
+  model = small_model(which)
   free = which == "classifier"
   settings = LiteSettings(
     batch_size=0 if free else 3, max_seq_length=11, max_predictions_per_seq=2, num_choices=2
   )
-  specs = model.input_specs(settings)
-  run = LiteRunner(to_tflite(model, specs))
+  specs = input_specs(model, settings)
+  run = load_lite(to_tflite(model, specs))
   for rows in (3, 5) if free else (3,):
-    inputs = model.sample(specs, rows=rows)
-    expected, actual = model(inputs), run(inputs)
+    inputs = sample_inputs(model, specs, rows=rows)
+    expected, actual = run_model(model, inputs), run(**inputs)
     assert set(actual) == set(expected)
     for name, array in actual.items():
       np.testing.assert_allclose(array, expected[name], atol=2e-5, rtol=1e-5, err_msg=name)
@@ -45,16 +54,16 @@ def test_every_kind_equals_the_model(which: str) -> None:
 def test_shared_weights_are_stored_once_and_answers_stay_near(
   which: str, weights: str, bytes_a_parameter: int
 ) -> None:
-  model = ids_model(which, DEEP, stddev=0.1)
-  specs = model.input_specs(LiteSettings(batch_size=4, max_seq_length=20, max_predictions_per_seq=3))
+  model = small_model(which, DEEP, stddev=0.1)
+  specs = input_specs(model, LiteSettings(batch_size=4, max_seq_length=20, max_predictions_per_seq=3))
   content = to_tflite(model, specs, weights=weights)
   buffers = flatbuffer_utils.convert_bytearray_to_object(bytearray(content)).buffers
   stored = sum(len(buffer.data) for buffer in buffers if buffer.data is not None)
-  variables = named_variables(model.model).values()
+  variables = named_variables(model).values()
   vectors = sum(v.shape.num_elements() for v in variables if v.shape.rank == 1)  # Never int8.
   total = sum(v.shape.num_elements() for v in variables)
   assert stored <= 1.08 * bytes_a_parameter * total + 4 * vectors
-  for name, parity in measure_parity(model, LiteRunner(content), specs).items():
+  for name, parity in measure_parity(model, load_lite(content), specs).items():
     assert parity.cosine > {"float32": 0.999999, "float16": 0.99999, "int8": 0.999}[weights], name
     assert parity.max_difference < {"float32": 1e-5, "float16": 1e-3, "int8": 0.05}[weights], name
 
@@ -72,12 +81,12 @@ def test_a_file_that_answers_something_else_is_not_written(
   tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, parity: Parity
 ) -> None:
   monkeypatch.setattr(lite, "_compare", lambda expected, actual: parity)
-  encoder = ids_model("encoder")
+  encoder = small_model("encoder")
   with pytest.raises(UserError, match=r"must give the model's outputs.*Nothing was written"):
-    export_lite(encoder.model, str(tmp_path / "new/x"))
+    export_lite(encoder, str(tmp_path / "new/x"))
   (tmp_path / "x").write_text("mine")
   with pytest.raises(UserError, match="The output file must not exist"):
-    export_lite(encoder.model, str(tmp_path / "x"))
+    export_lite(encoder, str(tmp_path / "x"))
   with pytest.raises(UserError, match=r"max_seq_length must not exceed .*=20. Received: 21"):
-    export_lite(encoder.model, str(tmp_path / "y"), settings=LiteSettings(max_seq_length=21))
+    export_lite(encoder, str(tmp_path / "y"), settings=LiteSettings(max_seq_length=21))
   assert [path.name for path in tmp_path.iterdir()] == ["x"]

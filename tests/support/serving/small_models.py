@@ -1,4 +1,4 @@
-"""Models of every kind, as functions of ids."""
+"""Models of every kind with random weights."""
 
 import tensorflow as tf
 
@@ -7,7 +7,7 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
 from albert_tf.modeling import named_variables
 from albert_tf.models.tasks import make_model
-from albert_tf.serving.lite import IdsModel
+from albert_tf.models.text_model import TextModel
 
 CONFIG = AlbertConfig.from_name(
   "tiny",
@@ -35,7 +35,7 @@ TASKS = {
 }
 
 
-def ids_model(which: str, config: AlbertConfig = CONFIG, *, stddev: float = 0.3) -> IdsModel:
+def small_model(which: str, config: AlbertConfig = CONFIG, *, stddev: float = 0.3) -> TextModel:
   """The model of a key of `TASKS` with random weights, biases too: a swapped one is visible."""
   task = TASKS[which]
   if task is None:
@@ -44,4 +44,4 @@ def ids_model(which: str, config: AlbertConfig = CONFIG, *, stddev: float = 0.3)
     model = make_model(task, config)
   for number, variable in enumerate(named_variables(model).values()):
     variable.assign(tf.random.stateless_normal(variable.shape, seed=[number, 7], stddev=stddev))
-  return IdsModel(model=model)
+  return model
