@@ -18,7 +18,9 @@ class Command(Settings):
   """What is asked of which model."""
 
   saved_model: str = setting(help="A SavedModel, or a folder of versions of which the highest is taken.")
-  top_k: int = setting(5, help="How many words to print for each [MASK].", minimum=1)
+  top_k: int = setting(
+    5, help="How many words to print for each [MASK], at most as many as were exported.", minimum=1
+  )
 
 
 commands.define_flags(Command)
@@ -30,14 +32,29 @@ _TEXTS = flags.DEFINE_multi_string(
 def main() -> None:
   command = commands.from_flags(Command)
   load_tensorflow()
-  from albert_tf.serving.fill_mask import FillMask
+  import tensorflow as tf
+  import tensorflow_text  # noqa: F401  Registers the ops of the exported tokenizer.
 
-  fill_mask = FillMask(command.saved_model)
-  for text in _TEXTS.value:
+  from albert_tf.serving.saved_model import find_version
+
+  path = find_version(command.saved_model)
+  loaded = tf.saved_model.load(path)  # Holds the variables: a signature alone does not.
+  fill_mask = loaded.signatures["serving_default"]
+  if "words" not in fill_mask.structured_outputs:
+    raise commands.UserError(
+      f"A fill_mask export is needed. Received: {path}, which gives {sorted(fill_mask.structured_outputs)}. "
+      "Export with --model fill_mask."
+    )
+  answers = {name: tensor.numpy() for name, tensor in fill_mask(text=tf.constant(_TEXTS.value)).items()}
+  for text, count, words, chances in zip(
+    _TEXTS.value, answers["num_masks"], answers["words"], answers["probabilities"], strict=True
+  ):
     print(text)
-    for number, candidates in enumerate(fill_mask(text, top_k=command.top_k), 1):
-      words = "  ".join(f"{candidate.word} {candidate.probability:.3f}" for candidate in candidates)
-      print(f"  [MASK] {number}: {words}")
+    for number in range(count):
+      best = zip(words[number][: command.top_k], chances[number], strict=False)
+      print(f"  [MASK] {number + 1}: " + "  ".join(f"{word.decode()} {chance:.3f}" for word, chance in best))
+    if count < max(1, text.count("[MASK]")):
+      print(f"  {count} [MASK] within the length that the model knows")
 
 
 if __name__ == "__main__":

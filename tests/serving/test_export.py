@@ -19,7 +19,6 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.models.exports import export_saved_model
-from albert_tf.serving.fill_mask import FillMask
 from albert_tf.serving.signatures import fill_mask as fill_mask_module
 from albert_tf.tokenization import AlbertTokenizer
 
@@ -109,13 +108,13 @@ def test_strings_give_what_ids_give(
   np.testing.assert_allclose(encoded["sequence_output"], expected["sequence_output"], atol=1e-6)
 
 
-def test_words_for_each_mask_and_no_special_piece(exported: Callable[[str], Any]) -> None:
-  answers = FillMask(os.path.dirname(exported("fill_mask").path))(TEXTS[1])
-  assert [len(row) for row in answers] == [5, 5]
-  for row in answers:
-    assert [c.probability for c in row] == sorted((c.probability for c in row), reverse=True)
-    assert not {c.word for c in row} & {"<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"}
-    assert all(not c.word.startswith("▁") or c.word == "▁" for c in row)
+def test_words_for_each_mask_and_no_special_piece(fill_mask: SessionModel) -> None:
+  outputs = fill_mask.run("serving_default", {"text": np.array([TEXTS[1].encode()], object)})
+  assert outputs["words"].shape == (1, 2, 10)
+  assert (np.diff(outputs["probabilities"], axis=-1) <= 0).all()
+  words = {word.decode() for word in outputs["words"].ravel()}
+  assert not words & {"<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"}
+  assert all(not word.startswith("▁") or word == "▁" for word in words)
 
 
 def test_many_masks_are_answered_in_chunks(
@@ -189,12 +188,6 @@ def test_refusals_leave_nothing(
     with pytest.raises(UserError, match=message):
       export_saved_model(model="fill_mask", init_checkpoint=str(source), output_dir=place, version=3)
   assert not (tmp_path / "e").exists() or os.listdir(tmp_path / "e") == []
-  model = FillMask(there)
-  for text, message in (("no blank here", "must hold"), ("[MASK] " * 40, "of them, and 30 within it")):
-    with pytest.raises(UserError, match=message):
-      model(text)
-  with pytest.raises(UserError, match="Export with --model fill_mask"):
-    FillMask(exported("encoder").path)
 
 
 def test_which_checkpoint_is_taken(run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
