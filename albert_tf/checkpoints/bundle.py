@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
+from tensorflow.python.eager import context
 
 from albert_tf import files
 from albert_tf.errors import UserError
@@ -118,15 +120,11 @@ def write_bundle(prefix: str, variables: Mapping[str, Any]) -> None:
 
 def coordinator_cpu() -> str:
   """This process's own CPU: once it drives a slice of TPU hosts, "/cpu:0" means that of the first host."""
-  from tensorflow.python.eager import context
-
   return f"{context.context().host_address_space()}/device:CPU:0"
 
 
 def _object_names(serialized: bytes) -> dict[str, str]:
   """Checkpoint key → the variable's own name, from the object graph."""
-  from tensorflow.core.protobuf import trackable_object_graph_pb2
-
   graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(serialized)
   names = {}
   for node in graph.nodes:
@@ -157,9 +155,9 @@ def latest_bundle(directory: str) -> str | None:
   latest = latest_checkpoint(directory)
   if latest is not None:
     return latest
-  prefixes = [strip_suffix(name) for name in files.listdir(directory) if name.endswith(".index")]
   # A kill may leave an index under its first name, and no data beside it.
-  prefixes = [prefix for prefix in prefixes if not files.is_unfinished(prefix)]
+  names = [name for name in files.listdir(directory) if name.endswith(".index")]
+  prefixes = [prefix for prefix in map(strip_suffix, names) if not files.is_unfinished(prefix)]
   if len(prefixes) > 1:
     raise UserError(
       f"A directory with several checkpoints leaves open which is meant. Received: {directory} with "

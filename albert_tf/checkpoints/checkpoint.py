@@ -16,7 +16,6 @@ from albert_tf.tokenization import Tokenizer, TokenizerConfig
 from albert_tf.tokenization.config import WordPieceConfig, find_tokenizer, holds_tokenizer
 
 _SLOT = re.compile(r"^(?P<name>.+)/(adam_m|adam_v|ema)$")
-_HUB_PREFIX = re.compile(r"^module(_\d+)?/")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,10 +97,8 @@ def read_checkpoint(path: str, *, config_file: str = "") -> Checkpoint:
   Raises:
     UserError: nothing is there, or it is damaged.
   """
-  if not path:
-    raise UserError("A checkpoint path is needed. Received: an empty path. Name a directory or a prefix.")
-  found, location = find_checkpoint(path)
-  is_huggingface = found == "huggingface"
+  location = find_checkpoint(path)
+  is_huggingface = location.endswith(".safetensors")
   names = ("config.json",) if is_huggingface else ("albert_config.json", "assets/albert_config.json")
   config_path = find_config(location, config_file=config_file, names=names)
   folder = os.path.dirname(config_path)
@@ -132,39 +129,31 @@ def read_checkpoint(path: str, *, config_file: str = "") -> Checkpoint:
   )
 
 
-def find_checkpoint(path: str) -> tuple[str, str]:
-  """(format, weights file or bundle prefix); of a run the best before the latest, of several runs the best one's."""
-  if path.endswith(".safetensors"):
-    if not files.exists(path):
-      raise UserError(f"The weights file must exist. Received: {path}. Check the path.")
-    return "huggingface", path
+def find_checkpoint(path: str) -> str:
+  """The weights file or bundle prefix; of a run the best before the latest, of several runs the best one's."""
+  if path.endswith(".safetensors") and files.exists(path):
+    return path
   prefix = bundle.strip_suffix(path)
   if bundle.is_bundle(prefix):
-    return "tf1", prefix
+    return prefix
   if not files.isdir(path):
     raise UserError(
-      f"A checkpoint must be a directory, a weights file or the prefix of a .index file. Received: {path}, "
+      f"A checkpoint must be a directory, a weights file or the prefix of a .index file. Received: {path!r}, "
       "which does not exist. Check the path; names of hubs are not downloaded: fetch the files, and name their folder."
     )
   if files.exists(os.path.join(path, "saved_model.pb")):
-    return "tfhub", os.path.join(path, "variables", "variables")
+    return os.path.join(path, "variables", "variables")
   safetensors = os.path.join(path, huggingface.SAFETENSORS_FILE)
   if files.exists(safetensors):
-    return "huggingface", safetensors
+    return safetensors
   found = bundle.find_bundle(best_run(path))
   if found is not None:
-    return ("tf1" if os.path.dirname(found) == path.rstrip("/") else "albert_tf"), found
+    return found
   raise UserError(
     "A checkpoint directory must hold model.ckpt-*.index, saved_model.pb, model.safetensors or a run's checkpoints/. "
-    f"Received: {path}, which holds {_contents(path)}. Name the folder of a run, of the original release, of a TF-Hub "
-    "module or of Hugging Face's files."
+    f"Received: {path}, which holds {', '.join(sorted(files.listdir(path))[:6]) or 'nothing'}. Name the folder of "
+    "a run, of the original release, of a TF-Hub module or of Hugging Face's files."
   )
-
-
-def _contents(path: str, limit: int = 6) -> str:
-  names = sorted(files.listdir(path))
-  more = f" and {len(names) - limit} more" if len(names) > limit else ""
-  return (", ".join(names[:limit]) or "nothing") + more
 
 
 def find_config(weights: str, *, config_file: str, names: tuple[str, ...]) -> str:
@@ -185,13 +174,9 @@ def find_config(weights: str, *, config_file: str, names: tuple[str, ...]) -> st
 
 def _without_module_prefix(tensors: Mapping[str, np.ndarray], source: str) -> dict[str, np.ndarray]:
   """Takes `module/` or `module_N/` off names, as graphs that instantiated a TF-Hub module have it."""
-  found = sorted({m.group(0) for name in tensors if (m := _HUB_PREFIX.match(name))})
-  renamed = {_HUB_PREFIX.sub("", name): value for name, value in tensors.items()}
-  if len(found) > 1 or len(renamed) != len(tensors):
-    raise UserError(
-      f"A checkpoint must hold one model. Received: {source} with {', '.join(found)}. "
-      "Save the one that is meant into a checkpoint of its own."
-    )
+  renamed = {re.sub(r"^module(_\d+)?/", "", name): value for name, value in tensors.items()}
+  if len(renamed) != len(tensors):
+    raise UserError(f"A checkpoint must hold one model. Received: {source} with module/ and module_1/.")
   return renamed
 
 

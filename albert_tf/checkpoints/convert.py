@@ -15,7 +15,6 @@ from albert_tf.checkpoints.name_map import encoder_entries, expand_sharing, head
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.conversion import ConvertOptions
 from albert_tf.errors import UserError
-from albert_tf.tokenization import load_tokenizer
 from albert_tf.tokenization.config import (
   HUGGING_FACE_MODEL,
   MODEL_FILE,
@@ -54,6 +53,8 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
     checkpoint = checkpoint.averaged()
   if options.spm_model_file:
     checkpoint = dataclasses.replace(checkpoint, tokenizer=find_tokenizer(options.spm_model_file))
+  if checkpoint.tokenizer is not None:
+    checkpoint.load_tokenizer()  # Another vocabulary is refused now.
   heads = heads_present(checkpoint.config, checkpoint.variables)
   report = match(
     checkpoint.variables,
@@ -63,53 +64,32 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
     allow_unused=options.allow_unused,
     source=checkpoint.path,
   )
-  _check_vocabulary(checkpoint)
-  dropped = list(checkpoint.dropped)
-  if checkpoint.slots and (options.optimizer_slots == "drop" or options.output_format == "huggingface"):
-    dropped += [(name, "optimizer state") for name in checkpoint.slots]
-    checkpoint = dataclasses.replace(checkpoint, slots={})
-  report = dataclasses.replace(
-    report,
-    dropped=tuple(dropped),
-    notes=_notes(checkpoint, options),
-    heads=tuple(heads),
+  keeps_slots = options.output_format != "huggingface" and not options.expand_sharing
+  slots = checkpoint.slots if keeps_slots else {}
+  dropped = [(name, "optimizer state") for name in checkpoint.slots if not keeps_slots]
+  report = dataclasses.replace(report, dropped=(*checkpoint.dropped, *dropped), heads=tuple(heads))
+  config, variables = _unshare(
+    checkpoint.config, {name: checkpoint.variables[name] for name in report.matched}, options
   )
-  variables = {name: checkpoint.variables[name] for name in report.matched}
-  config, weights, slots = _unshare(checkpoint, variables, options)
   with files.atomic_directory(output_path) as directory:
-    _write(directory, checkpoint, config, weights, slots, options)
+    if options.output_format == "huggingface":
+      huggingface.write_directory(directory, variables, config)
+      _write_tokenizer(directory, checkpoint.tokenizer, name=HUGGING_FACE_MODEL)
+    else:
+      tensors = {**variables, **slots, "global_step": np.array(checkpoint.global_step, np.int64)}
+      _write_tensorflow(directory, checkpoint, config, tensors, is_original=options.output_format == "tf1")
   return report
 
 
-def _notes(checkpoint: Checkpoint, options: ConvertOptions) -> tuple[str, ...]:
-  """What the user should know of what was read and of what the output cannot say."""
-  step = f", step {checkpoint.global_step:,}" if checkpoint.global_step else ""
-  notes = [f"read: {checkpoint.path}{step}"]
-  if checkpoint.tokenizer is None:
-    notes.append("tokenizer: none beside the weights, so none is written; --spm_model_file names one")
-  elif options.output_format == "huggingface":
-    notes.append(
-      "tokenizer: load it with AutoTokenizer; AlbertTokenizer of transformers replaces its rules by its own. "
-      "docs/checkpoints.md says where the ids can still differ"
-    )
-  return tuple(notes)
-
-
 def _unshare(
-  checkpoint: Checkpoint, variables: Mapping[str, np.ndarray], options: ConvertOptions
-) -> tuple[AlbertConfig, Mapping[str, np.ndarray], Mapping[str, np.ndarray]]:
+  config: AlbertConfig, variables: Mapping[str, np.ndarray], options: ConvertOptions
+) -> tuple[AlbertConfig, Mapping[str, np.ndarray]]:
   """Resolves sharing that the target cannot say: one group a layer says "none"; the rest needs a flag."""
-  config, slots = checkpoint.config, checkpoint.slots
   if options.expand_sharing:
-    if slots:
-      raise UserError(
-        "Expanding shared parameters leaves no meaning to their optimizer state. "
-        "Received: --expand_sharing with optimizer slots. Add --optimizer_slots=drop."
-      )
-    variables = expand_sharing(config, variables)  # type: ignore[assignment]
+    variables = expand_sharing(config, variables)
     config = config.replace(sharing="none", num_hidden_groups=1)
   if options.output_format == "albert_tf":
-    return config, variables, slots
+    return config, variables
   if config.sharing in ("attention", "ffn"):
     raise UserError(
       f"Only this project shares attention or feed-forward alone. Received: sharing={config.sharing!r} for "
@@ -118,34 +98,26 @@ def _unshare(
     )
   if config.sharing == "none":
     config = config.replace(sharing="all", num_hidden_groups=config.num_hidden_layers)
-  return config, variables, slots
+  return config, variables
 
 
-def _write(
+def _write_tensorflow(
   directory: str,
   checkpoint: Checkpoint,
   config: AlbertConfig,
-  variables: Mapping[str, np.ndarray],
-  slots: Mapping[str, np.ndarray],
-  options: ConvertOptions,
+  tensors: Mapping[str, np.ndarray],
+  *,
+  is_original: bool,
 ) -> None:
-  if options.output_format == "huggingface":
-    huggingface.write_directory(directory, variables, config, architecture=options.huggingface_architecture)
-    _write_tokenizer(directory, checkpoint.tokenizer, name=HUGGING_FACE_MODEL)
-    return
-  tensors = {**variables, **slots, "global_step": np.array(checkpoint.global_step, np.int64)}
-  if options.output_format == "tf1":
-    bundle.write_bundle(os.path.join(directory, "model.ckpt-best"), tensors)
+  prefix, text, name = f"checkpoints/model.ckpt-{checkpoint.global_step}", config.to_json_string(), MODEL_FILE
+  if is_original:
+    prefix = "model.ckpt-best"
     text = json.dumps(original_config_dict(config), indent=2, sort_keys=True) + "\n"
-    released = checkpoint.tokenizer and os.path.basename(checkpoint.tokenizer[0]) == RELEASED_MODEL
-    _write_tokenizer(directory, checkpoint.tokenizer, name=RELEASED_MODEL if released else MODEL_FILE)
-  else:
-    files.makedirs(os.path.join(directory, "checkpoints"))
-    bundle.write_bundle(
-      os.path.join(directory, "checkpoints", f"model.ckpt-{checkpoint.global_step}"), tensors
-    )
-    text = config.to_json_string()
-    _write_tokenizer(directory, checkpoint.tokenizer, name=MODEL_FILE)
+    if checkpoint.tokenizer and os.path.basename(checkpoint.tokenizer[0]) == RELEASED_MODEL:
+      name = RELEASED_MODEL
+  files.makedirs(os.path.dirname(os.path.join(directory, prefix)))
+  bundle.write_bundle(os.path.join(directory, prefix), tensors)
+  _write_tokenizer(directory, checkpoint.tokenizer, name=name)
   files.write_text(os.path.join(directory, "albert_config.json"), text)
 
 
@@ -165,17 +137,6 @@ def original_config_dict(config: AlbertConfig) -> dict[str, object]:
     )
   assert values.pop("sharing") == "all"  # `_unshare` has resolved the others.
   return {**values, **_ORIGINAL_UNUSED}
-
-
-def _check_vocabulary(checkpoint: Checkpoint) -> None:
-  """Raises a `UserError` where there are more pieces than the table has rows: it would be read past its end."""
-  if checkpoint.tokenizer is not None:
-    path, pieces = checkpoint.tokenizer[0], load_tokenizer(checkpoint.tokenizer[0]).vocab_size
-    if pieces > checkpoint.config.vocab_size:
-      raise UserError(
-        f"The vocabulary must fit the word embeddings. Received: {path} with {pieces} pieces, and "
-        f"vocab_size={checkpoint.config.vocab_size}. Give the vocabulary this checkpoint was trained with."
-      )
 
 
 def _write_tokenizer(

@@ -32,11 +32,11 @@ def tokenizer_json(model: bytes, config: TokenizerConfig) -> str | None:
   if proto.trainer_spec.model_type != model_proto.TrainerSpec.UNIGRAM:
     return None
   ids = {piece.piece: index for index, piece in enumerate(proto.pieces)}
+  unknown = proto.pieces[proto.trainer_spec.unk_id].piece
+  flags = {"single_word": False, "rstrip": False, "normalized": False, "special": True}
   special = [
-    _added_token(index, piece.piece, strip_left=piece.piece == "[MASK]")
-    for index, piece in enumerate(proto.pieces)
-    if piece.type == model_proto.ModelProto.SentencePiece.UNKNOWN
-    or piece.piece in ("<pad>", "[CLS]", "[SEP]", "[MASK]")
+    {"id": ids[piece], "content": piece, "lstrip": piece == "[MASK]", **flags}
+    for piece in sorted({unknown, "<pad>", "[CLS]", "[SEP]", "[MASK]"} & ids.keys(), key=ids.__getitem__)
   ]
   values = {
     "version": "1.0",
@@ -89,55 +89,43 @@ def _scores(proto: model_proto.ModelProto) -> list[tuple[str, float]]:
 
 def _normalizers(proto: model_proto.ModelProto, config: TokenizerConfig) -> list[dict[str, Any]]:
   """`normalize_text`, then SentencePiece's own rules."""
-  steps = [
-    _replace(f"[{space_class()}]+", " "),
-    {"type": "Strip", "strip_left": True, "strip_right": True},
-  ]
+
+  def replace(pattern: str, content: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
+
+  strip = {"type": "Strip", "strip_left": True, "strip_right": True}
+  steps = [replace(f"[{space_class()}]+", " "), strip]
   if config.normalize_quotes:
-    steps.append(_replace("``|''", '"'))
+    steps.append(replace("``|''", '"'))
   if not config.keep_accents:
-    steps += [{"type": "NFKD"}, _replace(f"[{combining_class()}]", "")]
+    steps += [{"type": "NFKD"}, replace(f"[{combining_class()}]", "")]
   if config.do_lower_case:
-    steps += [
-      _replace(r"(?<=\p{L})\x{3a3}(?!\p{L})", "\N{GREEK SMALL LETTER FINAL SIGMA}"),
-      {"type": "Lowercase"},
-    ]
+    final_sigma = replace(r"(?<=\p{L})\x{3a3}(?!\p{L})", "\N{GREEK SMALL LETTER FINAL SIGMA}")
+    steps += [final_sigma, {"type": "Lowercase"}]
   charsmap = proto.normalizer_spec.precompiled_charsmap
   if charsmap:
     steps.append({"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode()})
   if proto.normalizer_spec.remove_extra_whitespaces:
-    steps += [_replace(" {2,}", " "), {"type": "Strip", "strip_left": True, "strip_right": True}]
+    steps += [replace(" {2,}", " "), strip]
   return steps
-
-
-def _replace(pattern: str, content: str) -> dict[str, Any]:
-  return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
 
 
 def _template(ids: dict[str, int]) -> dict[str, Any]:
   """[CLS] A [SEP], and [CLS] A [SEP] B [SEP]."""
-  first = [_piece("[CLS]", 0), {"Sequence": {"id": "A", "type_id": 0}}, _piece("[SEP]", 0)]
+
+  def item(kind: str, name: str, segment: int) -> dict[str, Any]:
+    return {kind: {"id": name, "type_id": segment}}
+
+  first = [
+    item("SpecialToken", "[CLS]", 0),
+    item("Sequence", "A", 0),
+    item("SpecialToken", "[SEP]", 0),
+  ]
   return {
     "type": "TemplateProcessing",
     "single": first,
-    "pair": [*first, {"Sequence": {"id": "B", "type_id": 1}}, _piece("[SEP]", 1)],
+    "pair": [*first, item("Sequence", "B", 1), item("SpecialToken", "[SEP]", 1)],
     "special_tokens": {
       piece: {"id": piece, "ids": [ids[piece]], "tokens": [piece]} for piece in ("[CLS]", "[SEP]")
     },
-  }
-
-
-def _piece(piece: str, segment: int) -> dict[str, Any]:
-  return {"SpecialToken": {"id": piece, "type_id": segment}}
-
-
-def _added_token(index: int, piece: str, *, strip_left: bool) -> dict[str, Any]:
-  return {
-    "id": index,
-    "content": piece,
-    "single_word": False,
-    "lstrip": strip_left,
-    "rstrip": False,
-    "normalized": False,
-    "special": True,
   }

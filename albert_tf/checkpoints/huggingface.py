@@ -129,25 +129,18 @@ def from_original(variables: Mapping[str, np.ndarray], config: AlbertConfig) -> 
   return tensors
 
 
-def write_directory(
-  directory: str,
-  variables: Mapping[str, np.ndarray],
-  config: AlbertConfig,
-  *,
-  architecture: str = "",
-) -> None:
+def write_directory(directory: str, variables: Mapping[str, np.ndarray], config: AlbertConfig) -> None:
   """Writes `config.json` and the weights; `AutoModel.from_pretrained(directory)` loads them.
 
   Args:
     directory: an existing local directory.
     variables: original name → array.
     config: the architecture.
-    architecture: the class `config.json` names; empty: the one whose heads these are.
   """
   tensors = from_original(variables, config)
   values = config.to_huggingface_dict()
   heads = tuple(heads_present(config, variables))
-  values["architectures"] = [architecture or _ARCHITECTURES.get(heads, "AlbertModel")]
+  values["architectures"] = [_ARCHITECTURES.get(heads, "AlbertModel")]
   if "classifier" in heads and len(variables["output_bias"]) != 2:  # 2 is their default.
     labels = [f"LABEL_{i}" for i in range(len(variables["output_bias"]))]
     values["id2label"] = {str(i): label for i, label in enumerate(labels)}

@@ -24,8 +24,7 @@ _SHOWN = 12  # Names listed in a message before "and N more".
 class MatchReport:
   """What became of every variable, by the original's name (or by its own where it has none).
 
-  `dropped` are those left out knowingly (optimizer slots, tied copies, …), with the reason; `notes`
-  are for the user: what was read, what the output cannot say.
+  `dropped` are those left out knowingly (optimizer slots, tied copies, …), with the reason.
   """
 
   matched: tuple[str, ...]
@@ -33,10 +32,9 @@ class MatchReport:
   unused: tuple[str, ...] = ()
   dropped: tuple[tuple[str, str], ...] = ()
   heads: tuple[str, ...] = ()
-  notes: tuple[str, ...] = ()
 
   def lines(self) -> list[str]:
-    """One line a variable, missing and unused first; then a summary, and the notes."""
+    """One line a variable, missing and unused first; then a summary."""
     listed = [(name, "missing") for name in self.missing] + [(name, "unused") for name in self.unused]
     listed += [(name, f"left out: {reason}") for name, reason in self.dropped]
     listed += [(name, "matched") for name in self.matched]
@@ -44,7 +42,7 @@ class MatchReport:
       f"{len(self.matched)} variables matched, {len(self.missing)} missing, {len(self.unused)} unused, "
       f"{len(self.dropped)} left out; heads: {', '.join(self.heads) or 'none'}"
     )
-    return [*(f"{name}  {state}" for name, state in listed), summary, *self.notes]
+    return [*(f"{name}  {state}" for name, state in listed), summary]
 
 
 def load_weights(

@@ -5,7 +5,7 @@ transpose of a `kernel`; every other tensor is stored alike.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from albert_tf.configs import AlbertConfig
 
@@ -132,7 +132,7 @@ def block_prefix(group: int, inner: int) -> str:
   return f"bert/encoder/transformer/group_{group}/inner_group_{inner}/"
 
 
-def expand_sharing(config: AlbertConfig, variables: Mapping[str, object]) -> dict[str, object]:
+def expand_sharing(config: AlbertConfig, variables: Mapping[str, Any]) -> dict[str, Any]:
   """Gives each layer its own copy of whatever it shares: the same function in the names of a `none` model."""
   unshared = config.replace(sharing="none", num_hidden_groups=1)
   prefix = "bert/encoder/transformer/"

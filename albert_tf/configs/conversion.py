@@ -19,11 +19,5 @@ class ConvertOptions(Settings):
   )
   allow_missing: str = setting("", help="Regular expression of variables that may be missing.")
   allow_unused: str = setting("", help="Regular expression of variables that may be left over.")
-  optimizer_slots: Literal["keep", "drop"] = setting(
-    "keep", help="Whether TensorFlow outputs keep adam_m and adam_v."
-  )
   use_ema: bool = setting(False, help="Write the averages that a run with --ema_decay kept, not its weights.")
   expand_sharing: bool = setting(False, help="Give every layer its own copy of shared parameters.")
-  huggingface_architecture: str = setting(
-    "", help="Class that config.json names, for example AlbertForMultipleChoice."
-  )

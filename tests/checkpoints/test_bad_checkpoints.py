@@ -105,10 +105,10 @@ def test_bert_of_huggingface_and_an_untied_decoder(tmp_path):
 
 def test_paths_and_formats(tmp_path):
   write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
-  refuse("", tmp_path, "empty path")
+  refuse("", tmp_path, "'', which does not exist")
   refuse(tmp_path / "nowhere", tmp_path, "does not exist")
   refuse(tmp_path, tmp_path, "which holds ")
-  refuse(tmp_path / "x.safetensors", tmp_path, "must exist")
+  refuse(tmp_path / "x.safetensors", tmp_path, "does not exist")
   with pytest.raises(UserError, match="'onnx'"):
     ConvertOptions(output_format="onnx")
   write_tf1(tmp_path / "b", CONFIG, random_variables(CONFIG), name="one")
@@ -140,7 +140,7 @@ def test_what_a_format_cannot_say(output_format, tmp_path):
 
 def test_vocabulary_larger_than_the_table(tmp_path):
   path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
-  refuse(path, tmp_path, "8000 pieces, and vocab_size=29", spm_model_file=SPM_MODEL)
+  refuse(path, tmp_path, "8000 pieces for a model of 29", spm_model_file=SPM_MODEL)
 
 
 @pytest.mark.slow

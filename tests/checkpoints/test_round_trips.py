@@ -123,7 +123,7 @@ def test_module_prefix(tmp_path):
   both = {f"module/{name}": value for name, value in one.items()}
   both |= {f"module_1/{name}": value for name, value in two.items()}
   path = write_tf1(tmp_path / "two", CONFIG, both)
-  with pytest.raises(ValueError, match=r"one model.*module/, module_1/"):
+  with pytest.raises(ValueError, match="one model"):
     read_checkpoint(path)
 
 
@@ -208,7 +208,7 @@ def test_a_wordpiece_vocabulary_is_named_and_travels(tmp_path):
   convert(str(tmp_path / "run"), str(tmp_path / "hf"), ConvertOptions(output_format="huggingface"))
   assert (tmp_path / "hf" / "vocab.txt").read_bytes() == vocabulary.read_bytes()
   vocabulary.write_text("\n".join([*pieces, "more"]), encoding="utf-8")
-  with pytest.raises(UserError, match=f"{size + 1} pieces, and vocab_size={size}"):
+  with pytest.raises(UserError, match=f"{size + 1} pieces for a model of {size}"):
     convert(source, str(tmp_path / "none"), ConvertOptions(spm_model_file=str(vocabulary)))
   assert not (tmp_path / "none").exists()
 

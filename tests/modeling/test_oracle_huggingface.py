@@ -129,11 +129,7 @@ def test_fine_tuned_heads(head, labels, ours_class, task, theirs_name, shape, hu
   path = write_tf1(tmp_path / "a", CONFIG, variables)
   ours = ours_class(CONFIG, task=ours_class.make_task(**task))
   load_weights(ours, path)
-  convert(
-    path,
-    str(tmp_path / "b"),
-    ConvertOptions(output_format="huggingface", huggingface_architecture=theirs_name),
-  )
+  convert(path, str(tmp_path / "b"), ConvertOptions(output_format="huggingface"))
   theirs, info = getattr(hugging_face, theirs_name).from_pretrained(tmp_path / "b", output_loading_info=True)
   assert not list(info["missing_keys"])
   ids = np.random.default_rng(0).integers(0, CONFIG.vocab_size, size=shape)
