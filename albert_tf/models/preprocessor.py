@@ -142,11 +142,6 @@ class AlbertPreprocessor(keras.layers.Layer):
       return word_batch(self._graph, **columns, **sizes)
     return text_batch(self._graph, **columns, allow_mask=self.kind == "masked_text", **sizes)
 
-  @property
-  def output_shape(self) -> tuple[int | None, ...]:
-    """For Keras' summary: that of the ids."""
-    return None, self.max_length if self.pad_to_max_length else None
-
   def get_config(self) -> dict[str, Any]:
     return {
       **super().get_config(),

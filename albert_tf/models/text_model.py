@@ -20,7 +20,6 @@ from albert_tf.models.preprocessor import AlbertPreprocessor
 from albert_tf.tokenization.graph_inputs import holds_text
 
 _ROWS_AT_ONCE = 1024  # Texts that are tokenized together: twice as fast as all at once, in half the memory.
-FILE_VERSION = 1  # Of a `.keras` file; raised with every change after which older ones cannot be read.
 
 
 class TextModel(ConfigModel):
@@ -229,18 +228,11 @@ class TextModel(ConfigModel):
   def get_config(self) -> dict[str, Any]:
     preprocessor = self.preprocessor and keras.saving.serialize_keras_object(self.preprocessor)
     trained = [bool(layer.trainable) for layer in self._flatten_layers()]  # Whole before parts.
-    own = {"file_version": FILE_VERSION, "trained": trained, "preprocessor": preprocessor}
-    return {**super().get_config(), **own}
+    return {**super().get_config(), "trained": trained, "preprocessor": preprocessor}
 
   @classmethod
   def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Any:
     config = dict(config)
-    version = config.pop("file_version", None)
-    if version != FILE_VERSION:
-      raise UserError(
-        f"A saved {cls.__name__} must have the format {FILE_VERSION}, which this version of albert_tf reads. Received: "
-        f"the format {version}. Load it with the version that saved it, and save it from there as a checkpoint."
-      )
     if config["preprocessor"] is not None:
       config["preprocessor"] = keras.saving.deserialize_keras_object(
         config["preprocessor"], custom_objects=custom_objects

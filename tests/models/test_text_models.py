@@ -5,7 +5,6 @@ import pathlib
 import re
 import subprocess
 import sys
-import zipfile
 
 import keras
 import numpy as np
@@ -158,7 +157,7 @@ def test_every_model_from_its_run_to_file_and_export(kind, run, tmp_path):
   ours, theirs = (
     tf.saved_model.load(str(tmp_path / name / "1")).signatures for name in ("of_model", "of_run")
   )
-  assert set(theirs) - set(ours) == ({"sop"} if kind is AlbertMaskedLM else set())
+  assert set(theirs) == set(ours)
   texts = kind is AlbertTagger and {"text": TEXTS}
   texts = texts or dict(again.preprocessor.named(INPUTS[kind]))
   texts = {name: tf.constant(value) for name, value in texts.items()}
@@ -278,13 +277,6 @@ def test_the_encoder_inside_a_functional_model(run, tmp_path):
     model.export(str(tmp_path / "e"))
     served = tf.saved_model.load(str(tmp_path / "e"))
     np.testing.assert_allclose(served.serve(tf.constant(TEXTS)), want, atol=1e-5)
-  lines = []
-  for each in (model, AlbertClassifier.from_pretrained(str(run), num_labels=2)):
-    each.summary(print_fn=lambda line, **_: lines.append(str(line)))
-  shown = "\n".join(lines)
-  assert "encoder (Encoder)" in shown
-  assert "bert (" not in shown
-  assert "?" not in shown
   assert {name.split("/")[0] for name in named_variables(encoder)} == {"bert"}
 
 
@@ -352,16 +344,3 @@ def test_an_empty_word_keeps_its_place(run):
   assert positions[0] == 1
   assert positions[2] > 1
   assert positions[1] == positions[3] == 0
-
-
-def test_a_file_of_another_version_is_refused(run, tmp_path):
-  model = AlbertEncoder.from_pretrained(str(run))
-  model.save(tmp_path / "m.keras")
-  with zipfile.ZipFile(tmp_path / "m.keras") as old, zipfile.ZipFile(tmp_path / "n.keras", "w") as new:
-    for name in old.namelist():
-      content = old.read(name)
-      if name == "config.json":
-        content = re.sub(rb'"file_version": \d+', b'"file_version": 99', content)
-      new.writestr(name, content)
-  with pytest.raises(UserError, match=r"must have the format 1.*the format 99"):
-    keras.saving.load_model(tmp_path / "n.keras")
