@@ -26,7 +26,7 @@ class Command(Settings):
   """What is evaluated, on what."""
 
   init_checkpoint: str = setting(
-    help="The model: a run directory (its best checkpoint), a checkpoint in one, an original or Hugging Face folder.",
+    help="The model: a run directory (its newest checkpoint), a checkpoint in one, an original or Hugging Face folder.",
   )
   albert_config_file: str = setting("", help="JSON of the model. Default: the one beside the weights.")
   use_ema: bool = setting(False, help="The averages of a run with --ema_decay, not its weights.")

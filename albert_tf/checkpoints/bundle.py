@@ -23,9 +23,6 @@ _SUFFIX = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
 _DATA_SUFFIX = ".data-00000-of-00001"
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _OBJECT_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
-# The file `checkpoint` in TensorFlow's own format: `tf.train.latest_checkpoint("RUN/checkpoints/best")` reads it too.
-# Only what points upwards is one of ours; the file beside a released checkpoint may name its author's machine.
-_POINTER = re.compile(r'^model_checkpoint_path: "\.\./([^"/]+)"$', re.MULTILINE)
 
 
 def strip_suffix(path: str) -> str:
@@ -147,11 +144,10 @@ def latest_checkpoint(directory: str) -> str | None:
 
 
 def latest_bundle(directory: str) -> str | None:
-  """The bundle a directory points to, else `model.ckpt-best` in it, else the highest step, else the only one."""
+  """The bundle `model.ckpt-best` in a directory, else that of the highest step, else the only one."""
   best = os.path.join(directory, "model.ckpt-best")
-  for meant in (read_pointer(directory), best):
-    if meant is not None and is_bundle(meant):
-      return meant
+  if is_bundle(best):
+    return best
   latest = latest_checkpoint(directory)
   if latest is not None:
     return latest
@@ -173,21 +169,3 @@ def find_bundle(path: str) -> str | None:
     return prefix
   folders = (os.path.join(path, "checkpoints", "best"), os.path.join(path, "checkpoints"), path)
   return next((found for folder in folders if (found := latest_bundle(folder)) is not None), None)
-
-
-def write_pointer(directory: str, name: str) -> None:
-  """Makes `directory`, such as `RUN/checkpoints/best`, stand for the checkpoint `name` one directory above."""
-  files.makedirs(directory)
-  files.write_text(os.path.join(directory, "checkpoint"), f'model_checkpoint_path: "../{name}"\n')
-
-
-def read_pointer(directory: str) -> str | None:
-  """Prefix of the checkpoint that `directory` stands for, whether it is still there or not; None without a pointer."""
-  path = os.path.join(directory, "checkpoint")
-  found = _POINTER.search(files.read_bytes(path).decode("utf-8", "replace")) if files.exists(path) else None
-  if not found:
-    return None
-  parent, own = os.path.split(directory.rstrip("/"))
-  if own in ("", ".", ".."):
-    parent = os.path.join(directory, "..")
-  return os.path.join(parent or ".", found[1])

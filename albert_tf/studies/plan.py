@@ -161,7 +161,6 @@ class Plan(Settings):
       f"--input_file={self.path('records', arm.data)}/train-*",
       f"--eval_input_file={self.path('records', held_out)}/eval-*",
       f"--output_dir={run_dir}",
-      "--select_best=last",  # The held-out set compares arms, so it selects in none.
       *last_of_each([*shlex.split(self.train_flags), *arm.flags_at(self.scale)]),
       f"--seed={seed}",
       *devices,

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.training.checkpoints import CheckpointStore, HostState
+from albert_tf.training.checkpoints import CheckpointStore
 from albert_tf.training.distribution import Workers
 from albert_tf.training.evaluation import Evaluator
 from albert_tf.training.inputs import HELD_OUT
@@ -69,13 +69,12 @@ class TrainingLoop:
     self._compiled = self._tracing = False
     self._evaluation: Mapping[str, float] | None = None
 
-  def run(self, iterator: Iterator[Any], *, step: int, state: HostState) -> LoopResult:
+  def run(self, iterator: Iterator[Any], *, step: int, examples_seen: int) -> LoopResult:
     """Runs to the last update or the first return to the host after `max_train_hours`, or until SIGTERM.
 
     Args:
-      iterator: over the batches from `state.examples_seen` on.
+      iterator: over the batches from `examples_seen` on.
       step: completed updates.
-      state: what was restored, or a fresh one.
 
     Raises:
       NonFiniteError: a loss or norm is not finite; nothing bad was saved.
@@ -85,7 +84,7 @@ class TrainingLoop:
     over = step > 0 and self._is_over(step)  # A run that has saved nothing yet trains a little in any case.
     if step > 0 and not stopping and (over or self._saves_at(step)):  # Killed before it could.
       self._goodput.mark("restart")
-      state = self._evaluate(step, state)
+      self._evaluate(step)
     self._goodput.mark("restart")
     while not (over or stopping):
       self._goodput.mark("report")
@@ -93,17 +92,16 @@ class TrainingLoop:
       num_steps = next_boundary(self._settings, step) - step
       self._train(iterator, step, num_steps)
       step += num_steps
-      examples = num_steps * self._settings.step.global_batch_size
-      state = dataclasses.replace(state, examples_seen=state.examples_seen + examples)
+      examples_seen += num_steps * self._settings.step.global_batch_size
       stopping, over = self._stopping(), self._is_over(step)
       if stopping or over or self._saves_at(step):
         # First: a kill during the evaluation loses nothing. A preempted machine has seconds left for no more.
-        self._save(step, state)
+        self._save(step, examples_seen)
         if not stopping:
-          state = self._evaluate(step, state)
+          self._evaluate(step)
           stopping = not over and self._stopping()  # Asked for meanwhile.
         self._reporter.draw()
-    return self._end(step, state, stopping=stopping, over=over)
+    return self._end(step, stopping=stopping, over=over)
 
   def _stopping(self) -> bool:
     return self._workers.any(self._stop.received)
@@ -172,12 +170,12 @@ class TrainingLoop:
       self._reporter.message(f"wrote a trace below {directory}; tensorboard --logdir shows it")
     self._tracing = traced
 
-  def _save(self, step: int, state: HostState) -> None:
+  def _save(self, step: int, examples_seen: int) -> None:
     self._reporter.flush()  # First: a checkpoint is only seen with the reports up to it.
     self._goodput.write(now=True)
     self._goodput.mark("report")
     if self._store is not None:
-      self._store.save(step, state)
+      self._store.save(step, examples_seen)
     self._goodput.mark("checkpoint")
 
   def _check_store(self) -> None:
@@ -188,26 +186,17 @@ class TrainingLoop:
         self._saved = self._store.last
         self._reporter.message(f"saved {self._saved}")
 
-  def _evaluate(self, step: int, state: HostState) -> HostState:
-    """Evaluates, unless that was done before a kill; the step may become the best."""
+  def _evaluate(self, step: int) -> None:
+    """Evaluates, unless that was done before a kill."""
     if self._evaluator is None:
-      return state
-    metrics: Mapping[str, Any] | None = self._reporter.find(step, EVAL)
-    if self._workers.any(self._store is not None and metrics is None):
-      metrics = self._evaluator()[HELD_OUT]
+      return
+    self._evaluation = self._reporter.find(step, EVAL)
+    if self._workers.any(self._store is not None and self._evaluation is None):
+      self._evaluation = self._evaluator()[HELD_OUT]
       self._goodput.mark("evaluation")
-      self._reporter.eval(step, metrics)
-    self._evaluation = metrics
-    if metrics is None or self._settings.select_best == "last":
-      return state
-    state = state.evaluated(step, metrics)
-    if state.best_step == step:
-      self._reporter.message(f"step {step:,} is the best so far")
-      if self._store is not None:
-        self._store.point_best(step)
-    return state
+      self._reporter.eval(step, self._evaluation)
 
-  def _end(self, step: int, state: HostState, *, stopping: bool, over: bool) -> LoopResult:
+  def _end(self, step: int, *, stopping: bool, over: bool) -> LoopResult:
     self._trace(self._settings.num_train_steps)
     self._goodput.mark("report")
     if self._store is not None:
@@ -222,10 +211,9 @@ class TrainingLoop:
         f"ended at step {step:,} of {settings.num_train_steps:,}: the run has taken its "
         f"--max_train_hours={settings.max_train_hours:g}"
       )
-    best = f", model.ckpt-{state.best_step} is the best" if state.best_step > 0 else ""
     self._reporter.message(
       f"the run is in {settings.output_dir}: metrics.jsonl, curves.png, tensorboard/, goodput.json; the last "
-      f"checkpoint is {self._saved}{best}. The commands take the directory as --init_checkpoint"
+      f"checkpoint is {self._saved}. The commands take the directory as --init_checkpoint"
     )
     interrupted = stopping and (not over or self._evaluator is not None)
     return LoopResult(step, self._saved, self._evaluation, interrupted)

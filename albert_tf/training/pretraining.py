@@ -13,7 +13,7 @@ from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.modeling.pretraining import trained_variables
 from albert_tf.optim.optimizer import build_optimizer
-from albert_tf.training.checkpoints import CheckpointStore, HostState
+from albert_tf.training.checkpoints import CheckpointStore
 from albert_tf.training.distribution import Workers, make_strategy, set_precision
 from albert_tf.training.failures import readable_errors
 from albert_tf.training.inputs import checked_input
@@ -99,14 +99,12 @@ def run_pretraining(
     may_write=lock.check,
   )
   restored = store.restore_latest()
-  step = int(optimizer.step.numpy())
+  step, examples_seen = int(optimizer.step.numpy()), restored or 0
   if restored is None:
-    state, origin = HostState(), start_weights(variables, settings)
+    origin = start_weights(variables, settings)
   else:
-    # With "last" the best is forgotten: should it be "held_out" again, it is looked for anew.
-    state = HostState(examples_seen=restored.examples_seen) if settings.select_best == "last" else restored
-    origin = f"continuing from step {step:,} ({state.examples_seen:,} examples)"
-  if not workers.same(f"{inputs.index.content} {state}"):
+    origin = f"continuing from step {step:,} ({examples_seen:,} examples)"
+  if not workers.same(f"{inputs.index.content} {examples_seen}"):
     raise UserError(
       "All workers must see the same records and the same output directory. Received: they differ; this worker has "
       f"{inputs.index.num_records:,} records and is {origin}. Use a file system that all of them share."
@@ -114,7 +112,7 @@ def run_pretraining(
 
   if check_only:
     with readable_errors(settings):
-      metrics = train_step.run(inputs.training_iterator(state.examples_seen), tf.constant(1))
+      metrics = train_step.run(inputs.training_iterator(examples_seen), tf.constant(1))
       averages = metrics.averages(1, settings.step.sentence_task)
       check_finite(averages, first_step=step + 1, last_step=step + 1, last_checkpoint=None)
       if evaluator is not None:
@@ -131,8 +129,6 @@ def run_pretraining(
           _check_nothing_was_saved(store, directory)
           directory.write(settings, inputs.index.content, versions=_versions(), flags_text=flags_text)
           store.tidy()
-          if settings.select_best == "last":
-            store.forget_best()
     stop = stack.enter_context(stop_on_signal())
     reporter = Reporter(
       settings, start_step=step, machine=machine, is_chief=workers.is_chief, may_write=lock.check
@@ -159,7 +155,7 @@ def run_pretraining(
       workers=workers,
       stop=stop,
     )
-    return loop.run(inputs.training_iterator(state.examples_seen), step=step, state=state)
+    return loop.run(inputs.training_iterator(examples_seen), step=step, examples_seen=examples_seen)
 
 
 def _check_nothing_was_saved(store: CheckpointStore, directory: RunDirectory) -> None:

@@ -133,10 +133,6 @@ class PretrainingSettings(Settings):
   )
   keep_checkpoint_max: int = setting(5, help="Newest checkpoints that stay.", minimum=1)
   keep_checkpoint_every_n_steps: int = setting(0, help="Multiples of this stay, too; 0: none.", minimum=0)
-  select_best: Literal["held_out", "last"] = setting(
-    "held_out",
-    help="The checkpoint others take from the run: best in held-out masked-LM accuracy, or last.",
-  )
   max_train_hours: float | None = setting(
     None,
     help="End when the run's processes have taken this long, over all its lives; the schedule stays as it is.",

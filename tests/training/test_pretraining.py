@@ -15,14 +15,7 @@ from support.tiny_records import random_examples, tiny_config, write_records
 import tensorflow as tf
 
 from albert_tf.checkpoints import find_checkpoint, load_weights
-from albert_tf.checkpoints.bundle import (
-  checkpoint_steps,
-  find_bundle,
-  latest_bundle,
-  latest_checkpoint,
-  read_bundle,
-  read_pointer,
-)
+from albert_tf.checkpoints.bundle import checkpoint_steps, find_bundle, latest_checkpoint, read_bundle
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.training.evaluation import Evaluator
@@ -71,13 +64,7 @@ def test_a_run_leaves_what_it_promises(finished):
   assert values["global_step"] == NUM_STEPS
   assert values["albert_tf/examples_seen"] == 8 * NUM_STEPS
   assert "bert/pooler/dense/kernel/adam_m" in values
-  best = max(held_out, key=lambda r: (r["masked_lm_accuracy"], -r["masked_lm_loss"]))
-  pointed = f"{run}/checkpoints/model.ckpt-{best['step']}"
-  assert latest_bundle(f"{run}/checkpoints/best") == pointed
-  assert find_checkpoint(str(run)) == pointed
-  assert os.path.samefile(
-    tf.train.latest_checkpoint(f"{run}/checkpoints/best") + ".index", f"{pointed}.index"
-  )
+  assert find_checkpoint(str(run)) == f"{run}/checkpoints/model.ckpt-{NUM_STEPS}"
 
 
 def test_held_out_metrics_are_means_over_all_real_predictions(finished):
@@ -162,8 +149,6 @@ def test_killed_between_checkpoint_and_evaluation_the_restart_evaluates(finished
   whole, resumed = checkpoint_values(str(finished / "whole")), checkpoint_values(settings.output_dir)
   for name, value in whole.items():
     np.testing.assert_array_equal(value, resumed[name], err_msg=name)
-  pointers = {read_pointer(f"{run}/checkpoints/best") for run in (finished / "whole", settings.output_dir)}
-  assert len({os.path.basename(pointer) for pointer in pointers}) == 1
 
 
 @pytest.mark.slow
@@ -184,12 +169,9 @@ def test_killed_at_twenty_moments_the_weights_are_those_of_an_undisturbed_run(fi
   assert summary["inside_writes"] >= 2
   whole, killed = checkpoint_values(str(finished / "whole")), checkpoint_values(str(finished / "killed"))
   for name, value in whole.items():
-    if not name.startswith("albert_tf/best"):  # It evaluates after every step, so its best is another.
-      np.testing.assert_array_equal(value, killed[name], err_msg=name)
+    np.testing.assert_array_equal(value, killed[name], err_msg=name)
   assert not [path for path in (finished / "killed").glob("**/*") if ".tmp-" in path.name]
-  best = int(killed["albert_tf/best_step"])
-  kept = checkpoint_steps(f"{finished}/killed/checkpoints")
-  assert {3, 6, 9, 11, 12} <= set(kept) <= {3, 6, 9, 11, 12, best}
+  assert checkpoint_steps(f"{finished}/killed/checkpoints") == [3, 6, 9, 11, 12]
 
 
 @pytest.mark.slow
@@ -211,8 +193,8 @@ def test_init_checkpoint_gives_weights_but_not_the_optimizer(finished):
   run_pretraining(settings)
   warm, kernel = checkpoint_values(settings.output_dir), "bert/pooler/dense/kernel"
   assert warm["global_step"] == NUM_STEPS  # Counted from 0.
-  best = tf.train.load_checkpoint(find_bundle(whole))
-  np.testing.assert_allclose(warm[kernel], best.get_tensor(kernel), atol=1e-6)
+  newest = tf.train.load_checkpoint(find_bundle(whole))
+  np.testing.assert_allclose(warm[kernel], newest.get_tensor(kernel), atol=1e-6)
   assert np.abs(checkpoint_values(whole)[f"{kernel}/adam_m"] - warm[f"{kernel}/adam_m"]).max() > 0
 
 

@@ -1,7 +1,6 @@
-"""What ends a run besides its last step, which checkpoints stay for good, and which one it hands on."""
+"""What ends a run besides its last step, and which checkpoints stay for good."""
 
 import dataclasses
-import os
 import pathlib
 import time
 
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 from support.tiny_pretraining import NUM_STEPS, tiny_settings
 
-from albert_tf.checkpoints.bundle import checkpoint_steps, find_bundle, read_bundle
+from albert_tf.checkpoints.bundle import checkpoint_steps, read_bundle
 from albert_tf.errors import UserError
 from albert_tf.training.evaluation import Evaluator
 from albert_tf.training.metrics_log import read_metrics
@@ -18,7 +17,7 @@ from albert_tf.training.reporting import goodput
 from albert_tf.training.reporting.reporter import Reporter
 from albert_tf.training.step import TrainStep
 
-_KEPT = {"keep_checkpoint_max": 1, "keep_checkpoint_every_n_steps": 8, "select_best": "last"}
+_KEPT = {"keep_checkpoint_max": 1, "keep_checkpoint_every_n_steps": 8}
 
 
 class Clock:
@@ -51,11 +50,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.mark.slow
-def test_the_multiples_stay_and_the_last_is_handed_on(folder):
+def test_the_multiples_stay(folder):
   checkpoints = f"{folder}/whole/checkpoints"
   assert checkpoint_steps(checkpoints) == [8, NUM_STEPS]
-  assert find_bundle(f"{folder}/whole") == f"{checkpoints}/model.ckpt-{NUM_STEPS}"
-  assert not os.path.exists(f"{checkpoints}/best")
   assert [r["step"] for r in read_metrics(f"{folder}/whole/metrics.jsonl") if r["split"] == "eval"] == [
     4,
     8,
@@ -81,9 +78,6 @@ def test_the_hours_end_a_run_like_its_last_step_and_more_of_them_continue_it_exa
     patch.setattr(Evaluator, "__call__", killed_at_the_second)
     with pytest.raises(KeyboardInterrupt):  # Behind the last checkpoint, which is not yet evaluated.
       run_pretraining(settings)
-  assert (
-    find_bundle(settings.output_dir) == f"{settings.output_dir}/checkpoints/model.ckpt-4"
-  )  # The best so far.
   with monkeypatch.context() as patch:
     patch.setattr(TrainStep, "_run", None)  # Nothing is left to train.
     result = run_pretraining(settings)
@@ -95,7 +89,6 @@ def test_the_hours_end_a_run_like_its_last_step_and_more_of_them_continue_it_exa
   assert run_pretraining(dataclasses.replace(settings, max_train_hours=None, **_KEPT)).step == NUM_STEPS
   runs = [f"{folder}/{name}/checkpoints" for name in ("whole", "bounded")]
   assert checkpoint_steps(runs[0]) == checkpoint_steps(runs[1])
-  assert not os.path.exists(f"{runs[1]}/best")  # It was there as long as the best was wanted.
   whole, bounded = (read_bundle(f"{run}/model.ckpt-{NUM_STEPS}") for run in runs)
   for name, value in whole.items():
     np.testing.assert_array_equal(value, bounded[name], err_msg=name)
