@@ -61,7 +61,7 @@ def _read_run(run_dir: str, reports: Sequence[Mapping[str, Any]]) -> dict[str, f
   last: Mapping[str, Any] = next((row for row in reversed(reports) if row["split"] == "eval"), {})
   rates = [row["examples_per_second"] for row in train]
   hours = (
-    sum(v for key, v in train[-1].items() if key.startswith("seconds_") and key != "seconds_down") / 3600
+    sum(v for key, v in train[-1].items() if key.startswith("seconds_") and key != "seconds_lost") / 3600
   )
   found: dict[str, float | None] = {
     "parameters": AlbertConfig.from_json_file(os.path.join(run_dir, "albert_config.json")).param_count(),

@@ -135,7 +135,6 @@ class TrainingLoop:
       examples=num_timed * self._settings.step.global_batch_size,
       tokens=round(float(timed.tokens)),
     )
-    self._goodput.write()
     for warning in [*self._watch.chunk_time(num_timed, seconds), *self._watch.observe(step, averages)]:
       self._reporter.message(warning)
 
@@ -172,7 +171,6 @@ class TrainingLoop:
 
   def _save(self, step: int, examples_seen: int) -> None:
     self._reporter.flush()  # First: a checkpoint is only seen with the reports up to it.
-    self._goodput.write(now=True)
     self._goodput.mark("report")
     if self._store is not None:
       self._store.save(step, examples_seen)
@@ -203,7 +201,6 @@ class TrainingLoop:
       self._store.wait()
     self._goodput.mark("checkpoint")
     self._check_store()
-    self._goodput.write(now=True)
     self._reporter.message(self._goodput.table())
     settings = self._settings
     if over and step < settings.num_train_steps:
@@ -212,7 +209,7 @@ class TrainingLoop:
         f"--max_train_hours={settings.max_train_hours:g}"
       )
     self._reporter.message(
-      f"the run is in {settings.output_dir}: metrics.jsonl, curves.png, tensorboard/, goodput.json; the last "
+      f"the run is in {settings.output_dir}: metrics.jsonl, curves.png, tensorboard/; the last "
       f"checkpoint is {self._saved}. The commands take the directory as --init_checkpoint"
     )
     interrupted = stopping and (not over or self._evaluator is not None)

@@ -1,7 +1,6 @@
 """A pretraining run from settings to result: distribution, input, model, optimizer, checkpoint, loop."""
 
 import contextlib
-import os
 import platform
 import time
 
@@ -19,7 +18,7 @@ from albert_tf.training.failures import readable_errors
 from albert_tf.training.inputs import checked_input
 from albert_tf.training.interruption import stop_on_signal
 from albert_tf.training.loop import LoopResult, TrainingLoop
-from albert_tf.training.reporting.goodput import GOODPUT_FILE, Goodput
+from albert_tf.training.reporting.goodput import Goodput
 from albert_tf.training.reporting.reporter import TRAIN, Machine, Reporter
 from albert_tf.training.run_directory import RunDirectory
 from albert_tf.training.run_lock import RunLock
@@ -135,11 +134,7 @@ def run_pretraining(
     )
     stack.enter_context(contextlib.closing(reporter))
     stack.enter_context(contextlib.closing(store))
-    goodput = Goodput(
-      os.path.join(settings.output_dir, GOODPUT_FILE) if workers.is_chief else None,
-      began=began,
-      at_checkpoint=reporter.find(step, TRAIN) if step else {},
-    )
+    goodput = Goodput(began=began, at_checkpoint=reporter.find(step, TRAIN) or {})
     reporter.message(
       f"{origin}; {strategy.num_replicas_in_sync} replica(s); {inputs.index.num_records:,} training records"
     )

@@ -54,7 +54,7 @@ class Commands:
       common = {"step": step, "masked_lm_loss": loss - step / steps, "masked_lm_accuracy": 0.2}
       rate = 10.0 if step < steps else 40.0
       rows.append({**common, "split": "train", "examples_per_second": rate, "seconds_step": 3600.0 * step / steps,
-                   "seconds_input": 0.0, "seconds_evaluation": 1800.0, "seconds_down": 99.0})  # fmt: skip
+                   "seconds_input": 0.0, "seconds_evaluation": 1800.0, "seconds_lost": 99.0})  # fmt: skip
       rows.append({**common, "split": "eval", "sentence_order_accuracy": 0.6})
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 

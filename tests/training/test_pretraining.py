@@ -29,7 +29,7 @@ METRICS = ("masked_lm_loss", "masked_lm_accuracy", "sentence_order_loss", "sente
 METRIC_KEYS = {"step", "split", "loss", *METRICS}
 TRAIN_KEYS = METRIC_KEYS | {
   *"learning_rate gradient_norm weight_norm update_norm examples_per_second tokens_per_second".split(),
-  *("model_tflops_per_second", "input_share", "goodput"),
+  *("model_tflops_per_second", "input_share", "goodput", "time"),
   *(f"seconds_{name}" for name in CATEGORIES),
 }
 

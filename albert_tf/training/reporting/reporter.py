@@ -156,7 +156,7 @@ class _TensorBoard:
         self._writers[split] = tf.summary.create_file_writer(f"{self._directory}/{split}", max_queue=10_000)
       with self._writers[split].as_default():
         for key, value in record.items():
-          if key not in ("step", "split") and value is not None and not key.startswith(PREFIX):
+          if key not in ("step", "split", "time") and value is not None and not key.startswith(PREFIX):
             tf.summary.scalar(key, value, step=record["step"])
       self._written[split] = self._written.get(split, 0) + 1
       if self._written[split] % self._RECORDS_PER_FILE == 0:
