@@ -110,7 +110,7 @@ def run_pretraining(
     )
 
   if check_only:
-    with readable_errors(settings):
+    with readable_errors():
       metrics = train_step.run(inputs.training_iterator(examples_seen), tf.constant(1))
       averages = metrics.averages(1, settings.step.sentence_task)
       check_finite(averages, first_step=step + 1, last_step=step + 1, last_checkpoint=None)
@@ -119,11 +119,11 @@ def run_pretraining(
     return None
 
   # Loop. What is written from here on is this process's alone.
-  with readable_errors(settings), contextlib.ExitStack() as stack:
+  with readable_errors(), contextlib.ExitStack() as stack:
     stack.callback(lock.release)
     with workers.together():
       if workers.is_chief:
-        with readable_errors(settings):
+        with readable_errors():
           lock.acquire()
           _check_nothing_was_saved(store, directory)
           directory.write(settings, inputs.index.content, versions=_versions(), flags_text=flags_text)
