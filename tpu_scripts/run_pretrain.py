@@ -109,7 +109,6 @@ def read_settings(command: Command, distribution: DistributionConfig) -> Pretrai
     max_predictions_per_seq=records.max_predictions_per_seq,
     masking=records.masking(command.masked_lm_prob) if command.masking == "fresh" else None,
     tokenizer_path=records.tokenizer_path,
-    baselines=records.baselines,
   )
 
 

@@ -22,8 +22,8 @@ _PLACE = re.compile(
   r"Graph execution|Detected at|\d+ root error|\s*(File|Node:|\[\[)"
 )  # Where in the graph it was.
 _MEMORY_ADVICE = (
-  "The step must fit into the devices' memory: raise --gradient_accumulation_steps, add --remat or use more devices; if "
-  "it was the evaluation, lower --eval_batch_size. tpu_scripts/compile_for_tpu.py says what fits."
+  "The step must fit into the devices' memory: raise --gradient_accumulation_steps, add --remat or use more devices; "
+  "if it was the evaluation, lower --eval_batch_size. tpu_scripts/compile_for_tpu.py says what fits."
 )
 
 

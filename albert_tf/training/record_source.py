@@ -8,14 +8,11 @@ from typing import Any
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.pipelines.masking import MaskingConfig
-from albert_tf.records import Manifest, find_manifests
+from albert_tf.records import find_manifests
 from albert_tf.records.manifest import MODEL_FIELDS, check_agreement
 from albert_tf.records.ngrams import ngram_probabilities
 from albert_tf.tokenization import Tokenizer, load_tokenizer
 from albert_tf.tokenization.config import holds_tokenizer
-
-# Lengths of records that carry no manifest: the original release's defaults.
-_DEFAULT_SEQ_LENGTH, _DEFAULT_PREDICTIONS = 512, 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,8 +22,6 @@ class RecordsSource:
   Attributes:
     vocab_size: pieces of their vocabulary, or None if nothing tells.
     tokenizer_path, vocab_sha256: a vocabulary or a directory with one, and its hash; empty if there is none.
-    directory: where the first file lies.
-    baselines: held-out metrics of a model that ignores its input, as far as the manifests tell.
     settings: how the training records of each directory were made; empty if nothing tells.
     sentence_task: what their labels say, see `StepConfig`; that of the original release if nothing tells.
   """
@@ -36,8 +31,6 @@ class RecordsSource:
   max_predictions_per_seq: int
   tokenizer_path: str
   vocab_sha256: str
-  directory: str
-  baselines: Mapping[str, float]
   settings: Mapping[str, Mapping[str, Any]]
   sentence_task: str = "sentence_order"
 
@@ -84,7 +77,7 @@ class RecordsSource:
     if self.vocab_size is not None and vocab_size != self.vocab_size:
       raise UserError(
         "The model and its records must have the same vocabulary. Received: vocab_size="
-        f"{vocab_size} in the model's configuration, {self.vocab_size} in {self.directory}. "
+        f"{vocab_size} in the model's configuration, {self.vocab_size} in the records. "
         "Correct the configuration, or make the records again with the model's vocabulary."
       )
 
@@ -104,21 +97,19 @@ def describe_records(
     max_seq_length, max_predictions_per_seq: what the command asks for; None takes the manifest's.
   """
   directory = os.path.dirname(paths[0])
-  manifests, eval_manifests = find_manifests(paths), find_manifests(eval_paths)
+  manifests = find_manifests(paths)
   tokenizer_path, tokenizer = _tokenizer_of(spm_model_file, directory or ".", is_ours=bool(manifests))
   vocab_sha256 = tokenizer.model_sha256 if tokenizer else ""
-  if not manifests:
+  if not manifests:  # The original release's, whose lengths these are by default.
     return RecordsSource(
       vocab_size=tokenizer.vocab_size if tokenizer else None,
-      max_seq_length=max_seq_length or _DEFAULT_SEQ_LENGTH,
-      max_predictions_per_seq=max_predictions_per_seq or _DEFAULT_PREDICTIONS,
+      max_seq_length=max_seq_length or 512,
+      max_predictions_per_seq=max_predictions_per_seq or 20,
       tokenizer_path=tokenizer_path,
       vocab_sha256=vocab_sha256,
-      directory=directory,
-      baselines={},
       settings={},
     )
-  check_agreement({**manifests, **eval_manifests}, MODEL_FIELDS)
+  check_agreement({**manifests, **find_manifests(eval_paths)}, MODEL_FIELDS)
   manifest = manifests[directory]
   manifest.check(
     vocab_sha256=vocab_sha256 or None,
@@ -132,8 +123,6 @@ def describe_records(
     max_predictions_per_seq=manifest.max_predictions_per_seq,
     tokenizer_path=tokenizer_path,
     vocab_sha256=vocab_sha256,
-    directory=directory,
-    baselines=_baselines(eval_manifests or manifests),
     sentence_task=manifest.sentence_task,
     settings={where: {**each.settings, "whole_word": each.whole_word} for where, each in manifests.items()},
   )
@@ -152,14 +141,3 @@ def _tokenizer_of(named: str, beside: str, *, is_ours: bool) -> tuple[str, Token
   if is_ours and own and own.model_sha256 == tokenizer.model_sha256:
     return beside, own
   return named, tokenizer
-
-
-def _baselines(manifests: Mapping[str, Manifest]) -> dict[str, float]:
-  """The share of one answer in the held-out records; of several directories only where it is the same answer in all."""
-  told = [(each.baseline, each.num_records("eval")) for each in manifests.values()]
-  shares = [(each.eval_share, records) for each, records in told if each and each.eval_share is not None]
-  answers = {each.piece_id for each, _ in told if each}
-  total = sum(records for _, records in shares)
-  if len(shares) < len(told) or len(answers) != 1 or not total:
-    return {}
-  return {"masked_lm_accuracy": sum(share * records for share, records in shares) / total}

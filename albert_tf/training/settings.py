@@ -1,6 +1,5 @@
 """All settings of a pretraining run: what `run_pretrain.py` makes its flags of. No TensorFlow."""
 
-from collections.abc import Mapping
 import dataclasses
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -102,7 +101,6 @@ class PretrainingSettings(Settings):
     max_seq_length, max_predictions_per_seq: lengths of the records.
     masking: masks for training drawn anew; None for those of the records. Evaluation always takes the records'.
     tokenizer_path: vocabulary, or directory with one, to copy into the run directory; empty for none.
-    baselines: metric → what a model without input reaches, drawn into the curves.
   """
 
   input_files: tuple[str, ...]
@@ -115,7 +113,6 @@ class PretrainingSettings(Settings):
   max_predictions_per_seq: int
   masking: MaskingConfig | None = None
   tokenizer_path: str = ""
-  baselines: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
   output_dir: str = setting(help="The run directory; local or gs://.")
   init_checkpoint: str = setting(

@@ -3,7 +3,6 @@
 import json
 import pathlib
 
-from albert_tf.records import Manifest
 from albert_tf.training.reporting.curves import draw_curves
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -12,12 +11,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 def main() -> None:
   demo = ROOT / ".demo"
   lines = (demo / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-  baseline = Manifest.load(str(demo / "records")).baseline
-  draw_curves(
-    [json.loads(line) for line in lines],
-    str(ROOT / "docs/images/learning_curve.png"),
-    baselines={"masked_lm_accuracy": baseline.eval_share or baseline.train_share} if baseline else None,
-  )
+  draw_curves([json.loads(line) for line in lines], str(ROOT / "docs/images/learning_curve.png"))
 
 
 if __name__ == "__main__":

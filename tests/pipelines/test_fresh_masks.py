@@ -234,7 +234,7 @@ def test_the_order_is_drawn_only_where_labels_say_nothing_else():
   def source(*kinds):
     return RecordsSource(
       max_seq_length=64, max_predictions_per_seq=9, vocab_size=VOCABULARY, tokenizer_path="", vocab_sha256="",
-      directory="", baselines={}, settings={str(i): kind for i, kind in enumerate(kinds)},
+      settings={str(i): kind for i, kind in enumerate(kinds)},
     ).masking(None).redraw_order  # fmt: skip
 
   pure = {"sentence_pair": "sop", "compatibility": "none"}

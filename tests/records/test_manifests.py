@@ -105,27 +105,9 @@ def test_missing_shards_are_an_error_and_a_part_is_read(tmp_path, scheme):
     find_manifests([paths[0], paths[2]])
 
 
-def test_the_baseline_is_that_of_the_held_out_records(tmp_path):
-  one, one_held_out = _directory(tmp_path, "a")
-  _, other = _directory(tmp_path, "b", held_out=6, baseline=Baseline(13, "▁the", 0.04, 0.09))
-  _, odd = _directory(tmp_path, "c", baseline=Baseline(14, ",", 0.04, 0.09))
-  assert _describe(one).baselines == {"masked_lm_accuracy": 0.05}
-  assert _describe(one, [other]).baselines == pytest.approx({"masked_lm_accuracy": 0.09})
-  both = _describe(one, [one_held_out, other]).baselines["masked_lm_accuracy"]
-  assert both == pytest.approx((2 * 0.05 + 6 * 0.09) / 8)
-  assert _describe(one, [one_held_out, odd]).baselines == {}  # Two answers: neither share is that of one.
-
-
 def test_fresh_masks_need_one_rule(tmp_path):
   one, _ = _directory(tmp_path, "a")
   other, _ = _directory(tmp_path, "b", settings={"ngram": 1})
   assert len(_describe(one).masking(None).ngram_probabilities) == 3
   with pytest.raises(UserError, match=rf"Received: ngram 3 in {tmp_path}/a, 1 in {tmp_path}/b"):
     _describe([*one, *other]).masking(None)
-
-
-def test_a_manifest_without_held_out_files_gives_no_baseline_where_none_are_read(tmp_path):
-  one, _ = _directory(tmp_path, "a")
-  manifest = Manifest.load(str(tmp_path / "a"))
-  dataclasses.replace(manifest, files=manifest.files[:-1]).save(str(tmp_path / "a"))
-  assert _describe(one).baselines == {}

@@ -103,5 +103,5 @@ def test_curves_draw_from_any_number_of_reports(tmp_path):
     records = [
       {"step": i, "split": "train", "loss": 1.0 / (i + 1), "gradient_norm": None} for i in range(count)
     ]
-    draw_curves(records, path, baselines={"loss": 0.5})
+    draw_curves(records, path)
     assert imread(path).ndim == 3

@@ -12,7 +12,6 @@ from matplotlib.ticker import EngFormatter
 from albert_tf import files
 
 _COLORS = {"train": "#2f6fab", "eval": "#d1495b"}
-_GREY = "#8a8a8a"
 # Title → keys in a report, of which a run has one.
 _PANELS = {
   "masked-LM loss (nats)": ("masked_lm_loss",),
@@ -27,14 +26,8 @@ _PANELS = {
 }
 
 
-def draw_curves(
-  records: Sequence[Mapping[str, Any]], path: str, *, baselines: Mapping[str, float] | None = None
-) -> None:
-  """Draws reports, as in metrics.jsonl, into a PNG, written atomically.
-
-  Args:
-    baselines: metric → value of a horizontal line, such as the accuracy of the most frequent piece.
-  """
+def draw_curves(records: Sequence[Mapping[str, Any]], path: str) -> None:
+  """Draws reports, as in metrics.jsonl, into a PNG, written atomically."""
   figure = Figure(figsize=(16, 11), dpi=110, layout="constrained", facecolor="white")
   for axes, (title, keys) in zip(figure.subplots(3, 3).flat, _PANELS.items(), strict=True):
     axes.set_title(title, fontsize=11, loc="left")
@@ -44,14 +37,12 @@ def draw_curves(
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     if "accuracy" in title:
       axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
-    if not any(_draw_line(axes, key, records, baselines or {}) for key in keys):
-      axes.text(0.5, 0.5, "no report", ha="center", va="center", transform=axes.transAxes, color=_GREY)
+    if not any(_draw_line(axes, key, records) for key in keys):
+      axes.text(0.5, 0.5, "no report", ha="center", va="center", transform=axes.transAxes, color="#8a8a8a")
   legend = {
     "training batches": Line2D([], [], color=_COLORS["train"], linewidth=2),
     "held-out documents": Line2D([], [], color=_COLORS["eval"], linewidth=2, marker="o", markersize=4),
   }
-  if baselines:
-    legend["without a model"] = Line2D([], [], color=_GREY, linestyle="--")
   figure.legend(legend.values(), legend, loc="outside lower center", ncols=3, frameon=False, fontsize=11)
   image = io.BytesIO()
   figure.savefig(image, format="png")
@@ -59,9 +50,7 @@ def draw_curves(
     stream.write(image.getvalue())
 
 
-def _draw_line(
-  axes: Axes, key: str, records: Sequence[Mapping[str, Any]], baselines: Mapping[str, float]
-) -> bool:
+def _draw_line(axes: Axes, key: str, records: Sequence[Mapping[str, Any]]) -> bool:
   """Draws a line for each split that has the key; returns whether there is any."""
   drawn = False
   for split, color in _COLORS.items():
@@ -70,6 +59,4 @@ def _draw_line(
       drawn = True
       marker = "o" if split == "eval" or len(points) == 1 else None
       axes.plot(*zip(*points, strict=True), color=color, linewidth=1.6, marker=marker, markersize=4)
-  if drawn and key in baselines:
-    axes.axhline(baselines[key], color=_GREY, linestyle="--", linewidth=1.2)
   return drawn

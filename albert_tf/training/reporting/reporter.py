@@ -50,7 +50,6 @@ class Reporter:
     self._is_chief = is_chief
     self._may_write = may_write
     self._machine = machine or Machine()
-    self._baselines = settings.baselines
     self._num_train_steps = settings.num_train_steps
     self._stream = stream or sys.stderr
     self._next_drawing = 0.0
@@ -115,7 +114,7 @@ class Reporter:
     """Draws curves.png, unless that would take more than `DRAWING_SHARE` of the run's time, or `now`."""
     started = time.monotonic()
     if self._is_chief and (now or started >= self._next_drawing):
-      draw_curves(self._log.records, self._curves_path, baselines=self._baselines)
+      draw_curves(self._log.records, self._curves_path)
       ended = time.monotonic()
       self._next_drawing = ended + (ended - started) / DRAWING_SHARE
 
