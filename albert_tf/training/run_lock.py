@@ -20,7 +20,7 @@ _SETTLING_SECONDS = 1.0  # Two that write at once both see who was the later.
 
 
 class RunLock:
-  """The lock of one run directory; `lock.json` says who holds it.
+  """The lock of one run directory; `lock.json` says who holds it, or held it last.
 
   The kernel gives a lock on a disk back when its process ends, in whatever way. A bucket has no locks: there the owner
   renews its record, and another process takes the directory once the record has expired.
@@ -40,31 +40,25 @@ class RunLock:
     """Refuses a directory that another live process holds."""
     if not self._in_bucket:
       with contextlib.suppress(FileNotFoundError):
-        os.close(self._locked_file(os.O_RDWR, fcntl.LOCK_SH))
-      return
-    owner = self._other()
-    if owner and owner["expires"] > time.time() and _may_live(owner):
+        os.close(self._locked_file(os.O_RDWR))
+    elif (owner := self._other()) and owner["expires"] > time.time() and not _has_ended(owner):
       left = owner["expires"] - time.time()
       raise self._refusal(owner, f"if it is dead, wait until its lock expires in {left:.0f} s")
 
   def acquire(self) -> None:
     """Takes the lock and keeps it; raises as `refuse_others`."""
     files.makedirs(self._directory)
-    if self._in_bucket:
-      self.refuse_others()
-      self._write()
-      time.sleep(_SETTLING_SECONDS)
-      self.refuse_others()
-      self._renewer = threading.Thread(target=self._keep_renewing, name="lock", daemon=True)
-      self._renewer.start()
+    if not self._in_bucket:
+      self._descriptor = self._locked_file(os.O_RDWR | os.O_CREAT)
+      os.truncate(self._descriptor, 0)
+      os.write(self._descriptor, json.dumps(self._owner).encode())
       return
-    while self._descriptor is None:
-      descriptor = self._locked_file(os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
-      with contextlib.suppress(FileNotFoundError):  # Its last owner may have removed it since it was opened.
-        if os.path.samestat(os.fstat(descriptor), os.stat(self._path)):
-          self._descriptor = descriptor
-    os.truncate(self._descriptor, 0)
-    os.write(self._descriptor, json.dumps(self._owner).encode())
+    self.refuse_others()
+    self._write()
+    time.sleep(_SETTLING_SECONDS)
+    self.refuse_others()
+    self._renewer = threading.Thread(target=self._keep_renewing, name="lock", daemon=True)
+    self._renewer.start()
 
   def check(self) -> None:
     """Refuses a lock that another process took over, while this one was stopped; ask before writing."""
@@ -74,10 +68,8 @@ class RunLock:
       raise self._refusal(self._usurper, "it took over while this process did not renew the lock")
 
   def release(self) -> None:
-    """Gives the lock back."""
+    """Gives the lock back; on a disk the file stays, so that all who wait have the same one open."""
     if self._descriptor is not None:
-      with contextlib.suppress(FileNotFoundError):
-        os.remove(self._path)
       os.close(self._descriptor)
       self._descriptor = None
     elif self._renewer is not None:
@@ -88,10 +80,10 @@ class RunLock:
         if not self._other():
           files.remove(self._path)
 
-  def _locked_file(self, flags: int, kind: int) -> int:
+  def _locked_file(self, flags: int) -> int:
     descriptor = os.open(self._path, flags)
     try:
-      fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+      fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
       os.close(descriptor)
       raise self._refusal(self._other(), "stop that run, or choose another --output_dir") from error
@@ -132,12 +124,11 @@ def _host() -> str:
   return socket.gethostname()
 
 
-def _may_live(owner: dict[str, Any]) -> bool:
-  """False where a process of this machine has ended."""
+def _has_ended(owner: dict[str, Any]) -> bool:
+  """Whether it was a process of this machine, and is no more."""
   if owner["host"] == _host():
-    with contextlib.suppress(PermissionError):  # Another user's.
-      try:
-        os.kill(owner["pid"], 0)  # Sends nothing.
-      except ProcessLookupError:
-        return False
-  return True
+    try:
+      os.kill(owner["pid"], 0)  # Sends nothing.
+    except OSError as error:
+      return isinstance(error, ProcessLookupError)  # Else it is another user's.
+  return False

@@ -65,7 +65,7 @@ def test_a_live_process_is_respected_and_a_dead_one_is_not_waited_for(tmp_path):
   assert content(tmp_path)["pid"] == os.getpid()
   mine.check()
   mine.release()
-  assert not (tmp_path / "lock.json").exists()
+  RunLock(str(tmp_path)).acquire()
 
 
 def test_of_many_that_start_together_one_trains(tmp_path):
