@@ -267,7 +267,7 @@ class WriteMetrics(keras.callbacks.Callback):
     self._write_evaluations()
 
   def on_train_end(self, logs: Any = None) -> None:
-    self._log.close()
+    self._log.flush()
 
   def _write_evaluations(self) -> None:
     for step, metrics in self._evaluation.progress.history.items():

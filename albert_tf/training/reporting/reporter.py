@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping
 import dataclasses
+import datetime
 import sys
 import time
-from typing import Any, TextIO
+from typing import Any
 
 import tensorflow as tf
 
@@ -13,10 +14,10 @@ from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.training.metrics_log import MetricsLog
 from albert_tf.training.reporting.curves import draw_curves
 from albert_tf.training.reporting.goodput import PREFIX
-from albert_tf.training.reporting.progress import describe, training_line
 from albert_tf.training.settings import PretrainingSettings
 
 TRAIN, EVAL = "train", "eval"
+_METRICS = {"masked_lm": "masked LM", "sentence_order": "order", "next_sentence": "next sentence"}
 DRAWING_SHARE = 0.01  # Of the run's time, at most; all of reporting shall cost less than 2%.
 
 
@@ -34,7 +35,6 @@ class Reporter:
   Args:
     start_step: completed steps of the checkpoint the run starts from; reports beyond it are removed.
     may_write: raises where the directory is another process's by now; asked before the last writing.
-    stream: where progress goes; standard error unless given.
   """
 
   def __init__(
@@ -45,13 +45,11 @@ class Reporter:
     machine: Machine | None = None,
     is_chief: bool = True,
     may_write: Callable[[], None] = lambda: None,
-    stream: TextIO | None = None,
   ):
     self._is_chief = is_chief
     self._may_write = may_write
     self._machine = machine or Machine()
     self._num_train_steps = settings.num_train_steps
-    self._stream = stream or sys.stderr
     self._next_drawing = 0.0
     if not is_chief:
       return
@@ -83,22 +81,26 @@ class Reporter:
     if self._machine.peak_flops:
       values["model_flops_utilization"] = flops / self._machine.peak_flops
     self._tensorboard.write(self._log.append(step, TRAIN, values))
-    line = training_line(
-      step, values, num_train_steps=self._num_train_steps, seconds_per_update=seconds / max(updates, 1)
+    total = self._num_train_steps
+    left = datetime.timedelta(seconds=round((total - step) * seconds / max(updates, 1)))
+    speeds = {"ex/s": values["examples_per_second"], "tok/s": values["tokens_per_second"]}
+    shown = [f"{v:,.0f} {unit}" if v >= 100 else f"{v:.3g} {unit}" for unit, v in speeds.items()]
+    self.message(
+      f"step {step:,}/{total:,} ({step / total:.0%}) · {_describe(values)} · {' · '.join(shown)} · "
+      f"{flops / 1e12:.3g} TFLOP/s · ETA {left}"
     )
-    self.message(line)
 
   def eval(self, step: int, metrics: Mapping[str, float]) -> None:
     """Reports a held-out evaluation of the weights after `step` steps."""
     if self._is_chief:
       values = {key: float(value) for key, value in metrics.items()}
       self._tensorboard.write(self._log.append(step, EVAL, values))
-      self.message(f"held-out at step {step:,} · {describe(values)}")
+      self.message(f"held-out at step {step:,} · {_describe(values)}")
 
   def message(self, text: str) -> None:
     """Shows a line to the person watching."""
     if self._is_chief:
-      print(text, file=self._stream, flush=True)
+      print(text, file=sys.stderr, flush=True)
 
   def find(self, step: int, split: str) -> dict[str, Any] | None:
     """The report of a step, if there is one; None on other processes than the chief."""
@@ -122,23 +124,31 @@ class Reporter:
     """Draws the curves a last time and ends the log."""
     if self._is_chief:
       self._may_write()
-      self._log.close()
+      self._log.flush()
       self.draw(now=True)
       self._tensorboard.close()
+
+
+def _describe(values: Mapping[str, float]) -> str:
+  """Losses, accuracies, rate and norm of a report; what is absent is left out."""
+  parts = [f"loss {values['loss']:.4g}"] if "loss" in values else []
+  for name, label in _METRICS.items():
+    if f"{name}_loss" in values:
+      parts.append(f"{label} {values[f'{name}_loss']:.4g} {values[f'{name}_accuracy']:.1%}")
+  if "learning_rate" in values:
+    parts.append(f"rate {values['learning_rate']:.3g} · grad {values['gradient_norm']:.3g}")
+  return " · ".join(parts)
 
 
 class _TensorBoard:
   """One writer a split, made when the split has its first report.
 
-  A bucket takes only whole files: every flush uploads the file again. So they are flushed rarely and stay short.
+  A bucket takes only whole files: every flush uploads the file again. So they are flushed rarely.
   """
-
-  _RECORDS_PER_FILE = 1000
 
   def __init__(self, directory: str):
     self._directory = directory
     self._writers: dict[str, Any] = {}
-    self._written: dict[str, int] = {}
 
   def restart(self, records: list[dict[str, Any]]) -> None:
     """Begins anew with these records, so that the curves have no branch of a killed run."""
@@ -157,9 +167,6 @@ class _TensorBoard:
         for key, value in record.items():
           if key not in ("step", "split", "time") and value is not None and not key.startswith(PREFIX):
             tf.summary.scalar(key, value, step=record["step"])
-      self._written[split] = self._written.get(split, 0) + 1
-      if self._written[split] % self._RECORDS_PER_FILE == 0:
-        self._writers.pop(split).close()
 
   def flush(self) -> None:
     with tf.device(coordinator_cpu()):
