@@ -35,6 +35,7 @@ class LoopResult:
   interrupted: bool
 
 
+@dataclasses.dataclass(kw_only=True)
 class TrainingLoop:
   """Trains from a step to the last one.
 
@@ -44,33 +45,23 @@ class TrainingLoop:
     workers: the processes of the run; `stop` is asked once after every chunk, on all of them.
   """
 
-  def __init__(
-    self,
-    *,
-    settings: PretrainingSettings,
-    train_step: TrainStep,
-    evaluator: Evaluator | None,
-    store: CheckpointStore | None,
-    reporter: Reporter,
-    goodput: Goodput,
-    workers: Workers,
-    stop: StopRequest,
-  ):
-    self._settings = settings
-    self._train_step = train_step
-    self._evaluator = evaluator
-    self._store = store
-    self._reporter = reporter
-    self._goodput = goodput
-    self._workers = workers
-    self._stop = stop
-    self._watch = TrainingWatch(settings)
-    self._saved = store.last if store is not None else None
+  settings: PretrainingSettings
+  train_step: TrainStep
+  evaluator: Evaluator | None
+  store: CheckpointStore | None
+  reporter: Reporter
+  goodput: Goodput
+  workers: Workers
+  stop: StopRequest
+
+  def __post_init__(self) -> None:
+    self._watch = TrainingWatch(self.settings)
+    self._saved = self.store.last if self.store is not None else None
     self._compiled = self._tracing = False
     self._evaluation: Mapping[str, float] | None = None
 
   def run(self, iterator: Iterator[Any], *, step: int, examples_seen: int) -> LoopResult:
-    """Runs to the last update or the first return to the host after `max_train_hours`, or until SIGTERM.
+    """Runs to the last update, or until SIGTERM.
 
     Args:
       iterator: over the batches from `examples_seen` on.
@@ -80,41 +71,34 @@ class TrainingLoop:
       NonFiniteError: a loss or norm is not finite; nothing bad was saved.
       UserError: a checkpoint could not be written, or another process took the directory over.
     """
+    last = self.settings.num_train_steps
     stopping = self._stopping()
-    over = step > 0 and self._is_over(step)  # A run that has saved nothing yet trains a little in any case.
-    if step > 0 and not stopping and (over or self._saves_at(step)):  # Killed before it could.
-      self._goodput.mark("restart")
+    if step > 0 and not stopping and (step >= last or self._saves_at(step)):  # Killed before it could.
+      self.goodput.mark("restart")
       self._evaluate(step)
-    self._goodput.mark("restart")
-    while not (over or stopping):
-      self._goodput.mark("report")
+    self.goodput.mark("restart")
+    while step < last and not stopping:
+      self.goodput.mark("report")
       self._trace(step)
-      num_steps = next_boundary(self._settings, step) - step
+      num_steps = next_boundary(self.settings, step) - step
       self._train(iterator, step, num_steps)
       step += num_steps
-      examples_seen += num_steps * self._settings.step.global_batch_size
-      stopping, over = self._stopping(), self._is_over(step)
-      if stopping or over or self._saves_at(step):
+      examples_seen += num_steps * self.settings.step.global_batch_size
+      stopping = self._stopping()
+      if stopping or step >= last or self._saves_at(step):
         # First: a kill during the evaluation loses nothing. A preempted machine has seconds left for no more.
         self._save(step, examples_seen)
         if not stopping:
           self._evaluate(step)
-          stopping = not over and self._stopping()  # Asked for meanwhile.
-        self._reporter.draw()
-    return self._end(step, stopping=stopping, over=over)
+          stopping = step < last and self._stopping()  # Asked for meanwhile.
+        self.reporter.draw()
+    return self._end(step, stopping=stopping)
 
   def _stopping(self) -> bool:
-    return self._workers.any(self._stop.received)
-
-  def _is_over(self, step: int) -> bool:
-    """Whether `step` is the run's last: of the schedule, or of the time that it may take."""
-    if step >= self._settings.num_train_steps:
-      return True
-    hours = self._settings.max_train_hours  # The chief's clock knows of earlier lives.
-    return hours is not None and self._workers.any(self._goodput.running >= hours * 3600)
+    return self.workers.any(self.stop.received)
 
   def _saves_at(self, step: int) -> bool:
-    return step % self._settings.save_checkpoints_steps == 0
+    return step % self.settings.save_checkpoints_steps == 0
 
   def _train(self, iterator: Iterator[Any], step: int, num_steps: int) -> None:
     """Makes the updates after `step`, checks and reports them."""
@@ -122,21 +106,21 @@ class TrainingLoop:
       metrics, timed, seconds = self._run_steps(iterator, num_steps)
     step += num_steps
     self._check_store()  # First: where another process took the directory over, its files stay as they are.
-    averages = metrics.averages(num_steps, self._settings.step.sentence_task)
-    saved = self._store.last if self._store is not None else None
+    averages = metrics.averages(num_steps, self.settings.step.sentence_task)
+    saved = self.store.last if self.store is not None else None
     check_finite(averages, first_step=step - num_steps + 1, last_step=step, last_checkpoint=saved)
     num_timed = num_steps if timed is metrics else num_steps - 1
     waited = {"input_share": float(timed.input_seconds) / max(seconds, 1e-9)}
-    self._reporter.train(
+    self.reporter.train(
       step,
-      {**averages, **waited, **self._goodput.fields()},
+      {**averages, **waited, **self.goodput.fields()},
       updates=num_timed,
       seconds=seconds,
-      examples=num_timed * self._settings.step.global_batch_size,
+      examples=num_timed * self.settings.step.global_batch_size,
       tokens=round(float(timed.tokens)),
     )
     for warning in [*self._watch.chunk_time(num_timed, seconds), *self._watch.observe(step, averages)]:
-      self._reporter.message(warning)
+      self.reporter.message(warning)
 
   def _run_steps(self, iterator: Iterator[Any], num_steps: int) -> tuple[StepMetrics, StepMetrics, float]:
     """Metrics of all updates, and of those that are timed, with their seconds.
@@ -145,9 +129,9 @@ class TrainingLoop:
     """
 
     def run(num_steps: int, category: str) -> tuple[StepMetrics, float]:
-      metrics = self._train_step.run(iterator, tf.constant(num_steps))
+      metrics = self.train_step.run(iterator, tf.constant(num_steps))
       waited = float(metrics.input_seconds)  # Waits for the device.
-      return metrics, self._goodput.mark(category, waited=waited)
+      return metrics, self.goodput.mark(category, waited=waited)
 
     first, self._compiled = not self._compiled, True
     if first and num_steps > 1:
@@ -159,60 +143,54 @@ class TrainingLoop:
 
   def _trace(self, step: int) -> None:
     """Starts or ends the trace of --profile_steps, whose edges are boundaries."""
-    first, last = self._settings.profile_steps or (0, 0)
-    traced = self._store is not None and first <= step + 1 <= last
-    directory = f"{self._settings.output_dir.rstrip('/')}/tensorboard/profile"
+    first, last = self.settings.profile_steps or (0, 0)
+    traced = self.store is not None and first <= step + 1 <= last
+    directory = f"{self.settings.output_dir.rstrip('/')}/tensorboard/profile"
     if traced and not self._tracing:
       tf.profiler.experimental.start(directory)
     elif self._tracing and not traced:
       tf.profiler.experimental.stop()
-      self._reporter.message(f"wrote a trace below {directory}; tensorboard --logdir shows it")
+      self.reporter.message(f"wrote a trace below {directory}; tensorboard --logdir shows it")
     self._tracing = traced
 
   def _save(self, step: int, examples_seen: int) -> None:
-    self._reporter.flush()  # First: a checkpoint is only seen with the reports up to it.
-    self._goodput.mark("report")
-    if self._store is not None:
-      self._store.save(step, examples_seen)
-    self._goodput.mark("checkpoint")
+    self.reporter.flush()  # First: a checkpoint is only seen with the reports up to it.
+    self.goodput.mark("report")
+    if self.store is not None:
+      self.store.save(step, examples_seen)
+    self.goodput.mark("checkpoint")
 
   def _check_store(self) -> None:
     """Says so when a checkpoint has become whole; raises what went wrong with it."""
-    if self._store is not None:
-      self._store.check()
-      if self._store.last != self._saved:
-        self._saved = self._store.last
-        self._reporter.message(f"saved {self._saved}")
+    if self.store is not None:
+      self.store.check()
+      if self.store.last != self._saved:
+        self._saved = self.store.last
+        self.reporter.message(f"saved {self._saved}")
 
   def _evaluate(self, step: int) -> None:
     """Evaluates, unless that was done before a kill."""
-    if self._evaluator is None:
+    if self.evaluator is None:
       return
-    self._evaluation = self._reporter.find(step, EVAL)
-    if self._workers.any(self._store is not None and self._evaluation is None):
-      self._evaluation = self._evaluator()[HELD_OUT]
-      self._goodput.mark("evaluation")
-      self._reporter.eval(step, self._evaluation)
+    self._evaluation = self.reporter.find(step, EVAL)
+    if self.workers.any(self.store is not None and self._evaluation is None):
+      self._evaluation = self.evaluator()[HELD_OUT]
+      self.goodput.mark("evaluation")
+      self.reporter.eval(step, self._evaluation)
 
-  def _end(self, step: int, *, stopping: bool, over: bool) -> LoopResult:
-    self._trace(self._settings.num_train_steps)
-    self._goodput.mark("report")
-    if self._store is not None:
-      self._store.wait()
-    self._goodput.mark("checkpoint")
+  def _end(self, step: int, *, stopping: bool) -> LoopResult:
+    self._trace(self.settings.num_train_steps)
+    self.goodput.mark("report")
+    if self.store is not None:
+      self.store.wait()
+    self.goodput.mark("checkpoint")
     self._check_store()
-    self._reporter.message(self._goodput.table())
-    settings = self._settings
-    if over and step < settings.num_train_steps:
-      self._reporter.message(
-        f"ended at step {step:,} of {settings.num_train_steps:,}: the run has taken its "
-        f"--max_train_hours={settings.max_train_hours:g}"
-      )
-    self._reporter.message(
-      f"the run is in {settings.output_dir}: metrics.jsonl, curves.png, tensorboard/; the last "
-      f"checkpoint is {self._saved}. The commands take the directory as --init_checkpoint"
+    self.reporter.message(self.goodput.table())
+    self.reporter.message(
+      f"the run is in {self.settings.output_dir}: metrics.jsonl, curves.png, tensorboard/; the last checkpoint is "
+      f"{self._saved}. The commands take the directory as --init_checkpoint"
     )
-    interrupted = stopping and (not over or self._evaluator is not None)
+    interrupted = stopping and (step < self.settings.num_train_steps or self.evaluator is not None)
     return LoopResult(step, self._saved, self._evaluation, interrupted)
 
 

@@ -130,11 +130,6 @@ class PretrainingSettings(Settings):
   )
   keep_checkpoint_max: int = setting(5, help="Newest checkpoints that stay.", minimum=1)
   keep_checkpoint_every_n_steps: int = setting(0, help="Multiples of this stay, too; 0: none.", minimum=0)
-  max_train_hours: float | None = setting(
-    None,
-    help="End when the run's processes have taken this long, over all its lives; the schedule stays as it is.",
-    above=0.0,
-  )
   eval_batch_size: int = setting(64, help="Examples of one evaluation batch.", minimum=1)
   max_eval_steps: int = setting(100, help="At most this many evaluation batches.", minimum=1)
   profile_steps: tuple[int, int] | None = setting(

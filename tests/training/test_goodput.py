@@ -48,7 +48,6 @@ def test_what_follows_the_report_of_the_checkpoint_is_lost(clock):
   }  # fmt: skip
   assert sum(second.seconds.values()) == clock.now - 1000
   assert second.fields()["goodput"] == pytest.approx(30 / 100)
-  assert second.running == 50
   table = second.table().splitlines()
   assert table[0] == "0:01:40 since the first start:"
   assert table[1].split()[:3] == ["lost", "0:00:50", "50.0%"]

@@ -40,11 +40,6 @@ class Goodput:
     self.seconds["input"] += waited
     return seconds
 
-  @property
-  def running(self) -> float:
-    """Seconds since the first start, without what was lost."""
-    return sum(self.seconds.values()) - self.seconds["lost"]
-
   def fields(self) -> dict[str, float]:
     """For a report: seconds of each category since the first start, `goodput`, and the time (since 1970)."""
     values = {PREFIX + name: seconds for name, seconds in self.seconds.items()}
