@@ -29,7 +29,6 @@ class Command(Settings):
     help="The model: a run directory (its newest checkpoint), a checkpoint in one, an original or Hugging Face folder.",
   )
   albert_config_file: str = setting("", help="JSON of the model. Default: the one beside the weights.")
-  use_ema: bool = setting(False, help="The averages of a run with --ema_decay, not its weights.")
   max_seq_length: int = setting(512, help="Of records that no manifest.json describes.", minimum=1)
   max_predictions_per_seq: int = setting(20, help="Of records that no manifest.json describes.", minimum=1)
   output_dir: str = setting(
@@ -77,7 +76,6 @@ def main() -> None:
   strategy = make_strategy(distribution)
   set_precision(distribution.precision)
   checkpoint = read_checkpoint(command.init_checkpoint, config_file=command.albert_config_file)
-  checkpoint = checkpoint.averaged() if command.use_ema else checkpoint
   results = evaluate_checkpoint(
     checkpoint,
     _named_files(),
@@ -97,7 +95,6 @@ def main() -> None:
       record = {
         "step": checkpoint.global_step,
         "checkpoint": checkpoint.path,
-        "averaged": command.use_ema,
         "sets": results,
       }
       files.makedirs(directory)

@@ -27,7 +27,6 @@ class Command(Settings):
     help="Run directory (its best checkpoint is taken, else its newest), or a checkpoint prefix."
   )
   output: str = setting(help="The file, which must not exist.")
-  use_ema: bool = setting(False, help="The averages of a run with --ema_decay, not its weights.")
 
 
 commands.define_flags(Command)
@@ -40,7 +39,7 @@ def main() -> None:
   from albert_tf.models.exports import open_model
   from albert_tf.serving.lite import export_lite
 
-  model = open_model(command.model, command.init_checkpoint, use_ema=command.use_ema, preprocessor=None)
+  model = open_model(command.model, command.init_checkpoint, preprocessor=None)
   parity = export_lite(model, command.output, settings=settings)
   print(f"Exported {command.model} to {command.output}: {files.size(command.output):,} bytes")
   for name, near in parity.items():

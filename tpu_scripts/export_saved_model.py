@@ -32,7 +32,6 @@ class Command(Settings):
     help="SentencePiece model, or WordPiece vocabulary (.txt), where none lies beside the checkpoint or another is "
     "meant.",
   )
-  use_ema: bool = setting(False, help="The averages of a run with --ema_decay, not its weights.")
 
 
 commands.define_flags(Command)

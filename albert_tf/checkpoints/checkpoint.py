@@ -15,7 +15,7 @@ from albert_tf.errors import UserError
 from albert_tf.tokenization import Tokenizer, TokenizerConfig
 from albert_tf.tokenization.config import WordPieceConfig, find_tokenizer, holds_tokenizer
 
-_SLOT = re.compile(r"^(?P<name>.+)/(adam_m|adam_v|ema)$")
+_SLOT = re.compile(r"^(?P<name>.+)/(adam_m|adam_v)$")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class Checkpoint:
   Args:
     config: the architecture.
     variables: original name → float32 array (and leftovers under the names they have).
-    slots: `<name>/adam_m`, `<name>/adam_v` and `<name>/ema`, where there are any.
+    slots: `<name>/adam_m` and `<name>/adam_v`, where there are any.
     global_step: the step, 0 where none is recorded.
     tokenizer: (path of the SentencePiece model or WordPiece vocabulary, its settings), or None.
     dropped: (name, reason) of what was left out knowingly.
@@ -41,19 +41,6 @@ class Checkpoint:
   dropped: tuple[tuple[str, str], ...] = ()
   path: str = ""
   directory: str = ""
-
-  def averaged(self) -> "Checkpoint":
-    """The same with the averages that a run kept as weights, without slots; a `UserError` where it kept none.
-
-    What was not trained has no average: it is as it was.
-    """
-    averages = {name.removesuffix("/ema"): v for name, v in self.slots.items() if name.endswith("/ema")}
-    if not averages:
-      raise UserError(
-        f"Averaged weights are only in checkpoints of a run with --ema_decay. Received: {self.path}, which has none. "
-        "Take the weights themselves."
-      )
-    return dataclasses.replace(self, variables={**self.variables, **averages}, slots={})
 
   def load_tokenizer(self, path: str = "", *, do_lower_case: bool | None = None) -> Tokenizer:
     """The tokenizer that the weights were trained with: `path`, or the one beside the configuration.

@@ -49,8 +49,6 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
       "Choose another name, or remove it."
     )
   checkpoint = read_checkpoint(input_path, config_file=options.config_file)
-  if options.use_ema:
-    checkpoint = checkpoint.averaged()
   if options.spm_model_file:
     checkpoint = dataclasses.replace(checkpoint, tokenizer=find_tokenizer(options.spm_model_file))
   if checkpoint.tokenizer is not None:

@@ -19,5 +19,4 @@ class ConvertOptions(Settings):
   )
   allow_missing: str = setting("", help="Regular expression of variables that may be missing.")
   allow_unused: str = setting("", help="Regular expression of variables that may be left over.")
-  use_ema: bool = setting(False, help="Write the averages that a run with --ema_decay kept, not its weights.")
   expand_sharing: bool = setting(False, help="Give every layer its own copy of shared parameters.")

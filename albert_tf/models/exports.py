@@ -14,15 +14,12 @@ from albert_tf.serving.settings import ExportSettings
 from albert_tf.tokenization.config import find_tokenizer
 
 
-def open_model(
-  kind: str, init_checkpoint: str, *, use_ema: bool = False, spm_model_file: str = "", **options: Any
-) -> Any:
+def open_model(kind: str, init_checkpoint: str, *, spm_model_file: str = "", **options: Any) -> Any:
   """The model of a kind of export, with all of its weights from a checkpoint.
 
   Args:
     kind: one of `configs.task.EXPORT_KINDS`.
     init_checkpoint: see `read_checkpoint`.
-    use_ema: take the averages that a run kept instead of its weights.
     spm_model_file: a SentencePiece model, or a WordPiece vocabulary (.txt), instead of the one beside the checkpoint.
     **options: see `TextModel.from_pretrained`.
 
@@ -30,8 +27,6 @@ def open_model(
     UserError: the checkpoint is of another kind, or lacks a weight.
   """
   checkpoint = read_checkpoint(init_checkpoint)
-  if use_ema:
-    checkpoint = checkpoint.averaged()
   if spm_model_file:
     checkpoint = dataclasses.replace(checkpoint, tokenizer=find_tokenizer(spm_model_file))
   opened: type[TextModel] = AlbertEncoder if kind == "encoder" else AlbertMaskedLM

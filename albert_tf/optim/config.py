@@ -62,9 +62,6 @@ class OptimizerConfig(ScheduleConfig, MomentHyperparameters):
   num_train_steps: int = setting(125_000, help="Updates.", minimum=1)
   num_warmup_steps: int = setting(3_125, help="Updates of linear warm-up.", minimum=0)
   clip_norm: float = setting(1.0, help="Bound on the global gradient norm; 0 for none.", minimum=0.0)
-  ema_decay: float | None = setting(
-    None, help="Keep an average of the weights with this decay, such as 0.999.", above=0.0, below=1.0
-  )
 
 
 def scale_learning_rate(

@@ -127,11 +127,6 @@ def lamb_update(
   return UpdateResult(p=p - delta, m=m, v=v, delta=delta)
 
 
-def moving_average(e: tf.Tensor, p: tf.Tensor, *, step: tf.Tensor, decay: float) -> tf.Tensor:
-  """e ← d e + (1 - d) p; the first update, t = 1, starts the average at its p."""
-  return tf.where(step == 1, p, decay * e + (1.0 - decay) * p)
-
-
 def trust_ratio(p: tf.Tensor, u: tf.Tensor) -> tf.Tensor:
   """r = ‖p‖₂ / ‖u‖₂ over the whole variable when both norms are positive, else 1; not clamped."""
   p_norm = tf.norm(p)

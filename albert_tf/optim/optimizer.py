@@ -9,7 +9,7 @@ import tensorflow as tf
 from albert_tf import compat
 from albert_tf.errors import UserError
 from albert_tf.optim.config import OptimizerConfig
-from albert_tf.optim.lamb import global_norm, lamb_update, moving_average
+from albert_tf.optim.lamb import global_norm, lamb_update
 
 # The two groups. Decayed variables also adapt under LAMB; excluded ones do neither (the original's exclusion list).
 DECAYED_PATTERN = r"(^|/)(kernel|(word|token_type|position)_embeddings|output_weights)$"
@@ -69,7 +69,7 @@ def build_optimizer(config: OptimizerConfig, named_variables: Mapping[str, tf.Va
 
 
 class Optimizer(tf.Module):
-  """Moments, step and weight average of every variable, updated by `lamb_update`.
+  """Moments of every variable and the step, updated by `lamb_update`.
 
   Build it under the scope of the strategy that made the variables. `apply` runs in replica context (inside
   `strategy.run`), inside `tf.function` and `tf.while_loop`, or with no strategy at all.
@@ -84,7 +84,6 @@ class Optimizer(tf.Module):
     self.config = config
     self._variables = dict(named_variables)
     self._decays = assign_decay(named_variables)
-    self._ema = self._zeros("ema") if config.ema_decay is not None else {}
     self.step, self._m, self._v = self._create_state()
 
   def _create_state(self) -> tuple[tf.Variable, dict[str, tf.Variable], dict[str, tf.Variable]]:
@@ -99,8 +98,8 @@ class Optimizer(tf.Module):
     }
 
   def slots(self) -> dict[str, tf.Variable]:
-    """All per-variable state by checkpoint name: `<name>/adam_m`, `<name>/adam_v`, `<name>/ema` if kept."""
-    families = {"adam_m": self._m, "adam_v": self._v, "ema": self._ema}
+    """All per-variable state by checkpoint name: `<name>/adam_m`, `<name>/adam_v`."""
+    families = {"adam_m": self._m, "adam_v": self._v}
     return {f"{name}/{suffix}": slot for suffix, family in families.items() for name, slot in family.items()}
 
   def apply(self, gradients: Mapping[str, tf.Tensor], learning_rate: tf.Tensor | float) -> StepNorms:
@@ -114,7 +113,7 @@ class Optimizer(tf.Module):
     step = self.step + 1
     learning_rate = tf.cast(learning_rate, tf.float32)
     assignments: list[tuple[tf.Variable, tf.Tensor]] = [(self.step, step)]
-    before, after, deltas = {}, {}, {}
+    before, deltas = {}, {}
     for name, variable in self._variables.items():
       slots = variable, self._m[name], self._v[name]
       p, m, v = map(tf.convert_to_tensor, slots)
@@ -130,19 +129,9 @@ class Optimizer(tf.Module):
         adapt=self._decays[name] and self.config.name == "lamb",
       )
       assignments += zip(slots, result, strict=False)
-      before[name], after[name], deltas[name] = p, result.p, result.delta
-    assign_everywhere([*assignments, *self._averages(after, step)])
+      before[name], deltas[name] = p, result.delta
+    assign_everywhere(assignments)
     return StepNorms(weight_norm=global_norm(before), update_norm=global_norm(deltas))
-
-  def _averages(
-    self, weights: Mapping[str, tf.Tensor], step: tf.Tensor
-  ) -> list[tuple[tf.Variable, tf.Tensor]]:
-    """The averages after an update that gave `weights`."""
-    decay = self.config.ema_decay or 0.0
-    return [
-      (average, moving_average(average, weights[name], step=step, decay=decay))
-      for name, average in self._ema.items()
-    ]
 
 
 class TfaLambOptimizer(Optimizer):
@@ -187,10 +176,7 @@ class TfaLambOptimizer(Optimizer):
       if pairs:
         self._addons[decays].apply_gradients(pairs, experimental_aggregate_gradients=False)
     self._learning_rate = 0.0  # Keep no tensor of a finished trace.
-    after = {name: tf.identity(variable) for name, variable in self._variables.items()}
-    if self._ema:
-      assign_everywhere(self._averages(after, self.step))
-    delta = {name: before[name] - after[name] for name in before}
+    delta = {name: before[name] - variable for name, variable in self._variables.items()}
     return StepNorms(weight_norm=global_norm(before), update_norm=global_norm(delta))
 
 

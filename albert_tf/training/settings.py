@@ -189,7 +189,6 @@ class PretrainingSettings(Settings):
       **masking,
       "albert_config": self.model.to_dict(),
       "optimizer": self.optimizer.name,
-      "ema_decay": self.optimizer.ema_decay,
       "seed": self.step.seed,
       "sentence_loss": "on" if self.step.sentence_task else "off",
       "record_content": record_content,

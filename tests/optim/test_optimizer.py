@@ -9,7 +9,7 @@ from albert_tf.optim.config import OptimizerConfig
 from albert_tf.optim.lamb import clip_by_global_norm, rate_after_steps
 from albert_tf.optim.optimizer import build_optimizer
 
-CONFIG = OptimizerConfig(num_train_steps=10, num_warmup_steps=2, learning_rate=0.1, ema_decay=0.9)
+CONFIG = OptimizerConfig(num_train_steps=10, num_warmup_steps=2, learning_rate=0.1)
 
 
 def initial_values():
@@ -79,7 +79,7 @@ def test_same_update_for_every_split_of_the_batch(mirrored_2):
 @needs_addons
 def test_tensorflow_addons_lamb_on_two_replicas(mirrored_2):
   examples = tf.constant(np.random.default_rng(2).standard_normal((8, 3)), tf.float32)
-  settings = {"num_train_steps": 10, "learning_rate": 0.1, "num_warmup_steps": 0, "ema_decay": 0.9}
+  settings = {"num_train_steps": 10, "learning_rate": 0.1, "num_warmup_steps": 0}
   addons = OptimizerConfig(name="tfa_lamb", **settings)
   ours = OptimizerConfig(name="lamb", bias_correction=True, **settings)
   want = train(tf.distribute.get_strategy(), examples, config=ours)
@@ -93,7 +93,7 @@ def test_compiles_with_xla_to_the_same_update(name):
   results = []
   for compiled in (False, True):
     variables = {key: tf.Variable(value) for key, value in initial_values().items()}
-    config = OptimizerConfig(name=name, bias_correction=True, ema_decay=0.9, num_warmup_steps=2)
+    config = OptimizerConfig(name=name, bias_correction=True, num_warmup_steps=2)
     optimizer = build_optimizer(config, variables)
 
     @tf.function(jit_compile=compiled)
@@ -116,17 +116,6 @@ def test_norms_are_those_of_the_weights_and_of_what_was_applied():
   after = np.concatenate([variable.numpy().ravel() for variable in variables.values()])
   np.testing.assert_allclose(norms.weight_norm, np.linalg.norm(before), rtol=1e-6)
   np.testing.assert_allclose(norms.update_norm, np.linalg.norm(before - after), rtol=1e-5)
-
-
-def test_average_starts_at_the_first_weights_and_follows():
-  variables = {"a/kernel": tf.Variable(tf.ones([2, 3]))}
-  optimizer = build_optimizer(OptimizerConfig(name="adamw", ema_decay=0.75), variables)
-  optimizer.apply({"a/kernel": tf.ones([2, 3])}, 0.1)
-  first = variables["a/kernel"].numpy()
-  np.testing.assert_array_equal(optimizer.slots()["a/kernel/ema"], first)
-  optimizer.apply({"a/kernel": tf.ones([2, 3])}, 0.1)
-  want = 0.75 * first + 0.25 * variables["a/kernel"].numpy()
-  np.testing.assert_allclose(optimizer.slots()["a/kernel/ema"], want, rtol=1e-6)
 
 
 def test_clip_bounds_the_norm_and_keeps_non_finite_visible():

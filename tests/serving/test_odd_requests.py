@@ -1,7 +1,5 @@
 """What may come over the wire, at the graph: an answer or a clear error, and the next request is answered."""
 
-import os
-import pathlib
 import time
 
 import numpy as np
@@ -53,20 +51,3 @@ def test_wrong_requests_are_errors(classifier: SessionModel) -> None:
   assert (
     len(classifier.run("serving_default", {"text": array([b"a"]), "text_pair": array([b""])})["label"]) == 1
   )
-
-
-def test_averages_are_exported_on_demand(config, tokenizer, tmp_path: pathlib.Path) -> None:
-  from albert_tf.checkpoints.bundle import read_bundle, write_bundle
-
-  write_fine_tuned_run(tmp_path / "run", PAIR, config, tokenizer)
-  prefix = str(tmp_path / "run/checkpoints/best/model.ckpt-7")
-  weights = read_bundle(prefix)
-  write_bundle(prefix, {**weights, **{f"{name}/ema": value + 1.0 for name, value in weights.items()}})
-  path = export_saved_model(
-    model="encoder", init_checkpoint=str(tmp_path / "run"), output_dir=str(tmp_path / "e"), use_ema=True
-  )
-  exported = read_bundle(os.path.join(path, "variables/variables"))
-  total = sum(float(value.sum()) for value in exported.values() if value.dtype == np.float32)
-  encoder = [value for name, value in weights.items() if name.startswith("bert/")]
-  expected = sum(float(value.sum()) + value.size for value in encoder)
-  np.testing.assert_allclose(total, expected, rtol=1e-4)

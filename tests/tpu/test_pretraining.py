@@ -16,15 +16,15 @@ EQUAL = (2e-6, 2e-5)  # In metrics, and in weights and moments: sums are made in
 ROUNDED, ROUNDED_METRICS = 0.005, ("loss", "gradient_norm", "weight_norm", "update_norm")
 SETTINGS = {
   # Cores, and what is special. The reference computes as many micro-batches one after the other.
-  "lamb": (2, {"gradient_accumulation_steps": 2, "remat": True, "ema_decay": 0.9}),
+  "lamb": (2, {"gradient_accumulation_steps": 2, "remat": True}),
   "adamw": (8, {"optimizer": "adamw", "layer_loop": "while", "learning_rate": 0.001}),
   "bfloat16": (2, {"mixed_precision": "bfloat16", "bias_correction": True}),
   "one_core": (1, {"gradient_accumulation_steps": 2}),
   "rounded": (
     2,
-    {"all_reduce_dtype": "bfloat16", "ema_decay": 0.9, "num_train_steps": 2, "save_checkpoints_steps": 2},
+    {"all_reduce_dtype": "bfloat16", "num_train_steps": 2, "save_checkpoints_steps": 2},
   ),
-  "addons": (2, {"optimizer": "tfa_lamb", "ema_decay": 0.9}),
+  "addons": (2, {"optimizer": "tfa_lamb"}),
 }
 
 

@@ -33,7 +33,6 @@ def flags(tmp_path_factory):
     "iterations_per_loop": 2,
     "save_checkpoints_steps": 4,
     "mixed_precision": "float32",
-    "ema_decay": 0.9,
   }
 
 

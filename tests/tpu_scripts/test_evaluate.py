@@ -34,9 +34,7 @@ def _describe(folder: pathlib.Path, task: str, *, vocab_size: int = VOCAB_SIZE, 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   folder = tmp_path_factory.mktemp("probes")
-  optimizer = OptimizerConfig(
-    learning_rate=0.01, num_train_steps=NUM_STEPS, num_warmup_steps=2, ema_decay=0.5
-  )
+  optimizer = OptimizerConfig(learning_rate=0.01, num_train_steps=NUM_STEPS, num_warmup_steps=2)
   run_pretraining(tiny_settings(folder, "run", optimizer=optimizer))
   return folder
 
@@ -55,10 +53,10 @@ def runs(folder: pathlib.Path) -> dict[str, Run]:
       *(f"--init_checkpoint={last}", f"--output_dir={folder}/o", "--layer_similarity"),
       *("--num_virtual_devices=2", *lengths, *sets),
     ],
-    "ema": [
+    "some": [
       *(*base, f"--eval_input_file=a={folder}/eval-0.tfrecord", "--max_eval_steps=2"),
       # In one process, TensorFlow's collectives must have the sizes of the run before.
-      *("--layer_similarity", "--use_ema", compat.HOST_XLA * "--use_xla" or "--nouse_xla"),
+      *("--layer_similarity", compat.HOST_XLA * "--use_xla" or "--nouse_xla"),
     ],
     "unnamed": [*base, f"--eval_input_file={folder}/one.tfrecord"],
     "twice": [*base, one, one],
@@ -92,17 +90,15 @@ def test_it_says_what_the_runs_own_evaluation_said_by_the_names_of_each_sets_tas
   assert "next_sentence_accuracy" in runs["last"].stdout
 
 
-def test_layers_are_compared_and_the_averaged_weights_are_others(folder, runs):
+def test_layers_are_compared_and_some_batches_are_enough(folder, runs):
   sets = json.loads((folder / "o/eval.json").read_text())["sets"]
   similarity = sets["sop"]["layer_similarity"]
   assert {len(values) for values in similarity.values()} == {2}
   assert np.all(np.array(similarity["l2"]) > 0)
   assert all(0 < angle < 180 for angle in similarity["degrees"])
-  assert runs["ema"].status == 0, runs["ema"]
-  averaged = json.loads((folder / "run/eval.json").read_text())
-  assert averaged["sets"]["a"]["num_examples"] == 8
-  assert averaged["averaged"]
-  assert averaged["sets"]["a"]["masked_lm_loss"] != sets["sop"]["masked_lm_loss"]
+  assert runs["some"].status == 0, runs["some"]
+  some = json.loads((folder / "run/eval.json").read_text())
+  assert some["sets"]["a"]["num_examples"] == 8
 
 
 @pytest.mark.parametrize(

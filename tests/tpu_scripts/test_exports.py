@@ -64,7 +64,6 @@ def test_a_lite_file_and_how_good_it_is(run, run_dir: pathlib.Path, tmp_path: pa
 def test_mistakes_are_one_message(run_dir, tmp_path: pathlib.Path) -> None:
   cases = {
     "A fine-tuned run directory holds task.json": ["--model=classifier"],
-    "Averaged weights are only in checkpoints of a run with --ema_decay": ["--model=encoder", "--use_ema"],
     "model is needed": [],
   }
   common = [f"--init_checkpoint={run_dir}", f"--output_dir={tmp_path}/e"]

@@ -11,9 +11,7 @@ import pytest
 from support.commands.command_runs import end, start, write_inputs
 from support.tiny_pretraining import tiny_settings
 from support.tiny_records import random_examples, write_records
-import tensorflow as tf
 
-from albert_tf.checkpoints import ConvertOptions, convert, read_checkpoint
 from albert_tf.checkpoints.bundle import read_bundle, write_bundle
 from albert_tf.errors import UserError
 from albert_tf.training.pretraining import run_pretraining
@@ -24,11 +22,9 @@ from albert_tf.training.run_lock import RunLock
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-  """A folder with records and a run that kept averages, with checkpoints of steps 4, 8 and 12."""
+  """A folder with records and a run with checkpoints of steps 4, 8 and 12."""
   folder = tmp_path_factory.mktemp("runs")
   settings = tiny_settings(folder, "whole", eval_input_files=())
-  optimizer = dataclasses.replace(settings.optimizer, ema_decay=0.5)
-  settings = dataclasses.replace(settings, optimizer=optimizer)
   run_pretraining(settings)
   return settings
 
@@ -43,19 +39,6 @@ def copied(finished, tmp_path):
 
 def snapshot(folder):
   return {str(path): path.read_bytes() for path in pathlib.Path(folder).glob("**/*") if path.is_file()}
-
-
-def test_averages_are_kept_and_can_be_taken_out(finished, tmp_path):
-  reader = tf.train.load_checkpoint(f"{finished.output_dir}/checkpoints/model.ckpt-12")
-  name = "bert/pooler/dense/kernel"
-  average, weights = reader.get_tensor(f"{name}/ema"), reader.get_tensor(name)
-  assert abs(average - weights).max() > 0
-  target = str(tmp_path / "averaged")
-  convert(finished.output_dir, target, ConvertOptions(use_ema=True))
-  averaged = read_checkpoint(target)
-  assert (averaged.variables[name] == average).all()
-  with pytest.raises(UserError, match=r"only in checkpoints of a run with --ema_decay"):
-    averaged.averaged()
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from albert_tf.training.distribution import set_precision
 
 STEPS = 60
 # One batch for ever, so that there is something to learn.
-MEMORIZE = OptimizerConfig(learning_rate=0.02, num_train_steps=STEPS, num_warmup_steps=6, ema_decay=0.9)
+MEMORIZE = OptimizerConfig(learning_rate=0.02, num_train_steps=STEPS, num_warmup_steps=6)
 
 
 @pytest.fixture(scope="module")

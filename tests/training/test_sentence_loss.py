@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from albert_tf.checkpoints import load_weights
 from albert_tf.checkpoints.bundle import latest_checkpoint, read_bundle
-from albert_tf.checkpoints.checkpoint import read_checkpoint
 from albert_tf.modeling import AlbertForPreTraining, initialize_variables, losses, named_variables
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pipelines.record_index import build_record_index
@@ -77,7 +76,7 @@ def run(tmp_path_factory):
     folder,
     "whole",
     step=StepConfig(global_batch_size=8, sentence_task=""),
-    optimizer=OptimizerConfig(learning_rate=0.01, num_train_steps=8, num_warmup_steps=2, ema_decay=0.5),
+    optimizer=OptimizerConfig(learning_rate=0.01, num_train_steps=8, num_warmup_steps=2),
   )
   run_pretraining(settings)
   return folder, settings
@@ -95,7 +94,6 @@ def test_its_checkpoints_hold_the_whole_model_and_its_reports_no_sentence_metric
   model = AlbertForPreTraining(tiny_config())
   assert set(named_variables(model)) - slots == UNTRAINED
   load_weights(model, run_dir)  # As fine-tuning, and what starts from it.
-  assert read_checkpoint(run_dir).averaged().variables.keys() == named_variables(model).keys()
   reports = read_metrics(f"{run_dir}/metrics.jsonl")
   assert {record["split"] for record in reports} == {"train", "eval"}
   assert not [name for record in reports for name in record if "sentence" in name]

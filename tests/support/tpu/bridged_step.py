@@ -3,7 +3,6 @@
 Prints what `bridged` says of each as one JSON object; null where this TensorFlow lacks the bridge.
 """
 
-import dataclasses
 import json
 import pathlib
 import tempfile
@@ -32,7 +31,7 @@ def traced_step(strategy: tf.distribute.Strategy, records: str) -> Any:
   step, _, _ = make_step(
     strategy,
     CONFIG,
-    dataclasses.replace(OPTIMIZER, ema_decay=0.99),
+    OPTIMIZER,
     ENCODER_OPTIONS,
     global_batch_size=BATCH,
     gradient_accumulation_steps=MICRO_BATCHES,
