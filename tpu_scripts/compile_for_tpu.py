@@ -44,7 +44,7 @@ class Command(Settings):
 commands.define_flags(Command)
 _FLAGS_OF_THE_RUN = (
   "size albert_config_file train_batch_size gradient_accumulation_steps max_seq_length max_predictions_per_seq "
-  "num_train_steps optimizer mixed_precision all_reduce_dtype remat layer_loop"
+  "num_train_steps optimizer mixed_precision remat layer_loop"
 )
 for _name in _FLAGS_OF_THE_RUN.split():
   flags.declare_key_flag(_name)  # Of run_pretrain.py, read here: --help shows them.
@@ -60,7 +60,6 @@ def _shape(config: AlbertConfig, topology: Topology, per_core_batch_size: int | 
     max_predictions_per_seq=FLAGS.max_predictions_per_seq or StepShape.max_predictions_per_seq,
     gradient_accumulation_steps=parts,
     mixed_precision=FLAGS.mixed_precision or StepShape.mixed_precision,
-    all_reduce_dtype=FLAGS.all_reduce_dtype,
     optimizer=FLAGS.optimizer,
     remat=FLAGS.remat,
     layer_loop=FLAGS.layer_loop,

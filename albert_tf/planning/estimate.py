@@ -56,9 +56,6 @@ class StepShape(Settings):
   max_predictions_per_seq: int = setting(20, help="Masked-LM predictions of an example.", minimum=1)
   gradient_accumulation_steps: int = setting(1, help="Micro-batches of one step.", minimum=1)
   mixed_precision: Literal["bfloat16", "float32"] = setting("bfloat16", help="Type of the activations.")
-  all_reduce_dtype: Literal["float32", "bfloat16"] = setting(
-    "float32", help="Type in which gradients travel."
-  )
   optimizer: Literal["lamb", "adamw", "tfa_lamb"] = setting("lamb", help="The optimizer.")
   remat: bool = setting(False, help="Recompute activations in the backward pass.")
   layer_loop: Literal["unrolled", "while"] = setting("unrolled", help="How the shared block is repeated.")

@@ -103,7 +103,6 @@ def lower_train_step(config: AlbertConfig, shape: StepShape, *, num_replicas: in
     config=StepConfig(
       global_batch_size=shape.examples * num_replicas,
       gradient_accumulation_steps=shape.gradient_accumulation_steps,
-      all_reduce_dtype=shape.all_reduce_dtype if num_replicas > 1 else "float32",
     ),
   )
   function = tf.function(partial(strategy.trace, step.on_replica), autograph=False, jit_compile=True)

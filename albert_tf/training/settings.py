@@ -68,9 +68,6 @@ class StepConfig(Settings):
     1, help="Micro-batches an update is computed in; the update is that of the whole batch.", minimum=0
   )
   seed: int = setting(12345, help="Keys initial values, data order, dropout and fresh masks.", minimum=0)
-  all_reduce_dtype: Literal["float32", "bfloat16"] = setting(
-    "float32", help="bfloat16 halves the gradients' traffic, inexactly."
-  )
   sentence_task: Literal["sentence_order", "next_sentence", ""] = setting(
     "sentence_order",
     help="What the sentence labels say, and reports call their loss. Empty: none; pooler and sentence head are not "

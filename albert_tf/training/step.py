@@ -122,19 +122,14 @@ class TrainStep:
     context = tf.distribute.get_replica_context()
     weight = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.reduce_sum(batch["masked_lm_weights"]))
     gradients, sums = self._accumulate(batch, weight, context.replica_id_in_sync_group)
-    gradients = self._sum_over_replicas(context, gradients)
+    summed = context.all_reduce(tf.distribute.ReduceOp.SUM, list(gradients.values()))
+    gradients = dict(zip(gradients, summed, strict=True))
     tokens = tf.reduce_sum(tf.cast(batch["input_mask"], tf.float32))
     sums = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.concat([sums, [tokens]], axis=0))
     gradients, norm = clip_by_global_norm(gradients, self._optimizer.config.clip_norm)
     learning_rate = rate_after_steps(self._optimizer.step, self._optimizer.config)
     norms = self._optimizer.apply(gradients, learning_rate)
     return tf.concat([sums, [norm, norms.weight_norm, norms.update_norm, learning_rate]], axis=0)
-
-  def _sum_over_replicas(self, context: Any, gradients: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    dtype = tf.as_dtype(self._config.all_reduce_dtype)
-    cast = [tf.cast(gradient, dtype) for gradient in gradients.values()]
-    summed = context.all_reduce(tf.distribute.ReduceOp.SUM, cast)
-    return {name: tf.cast(value, tf.float32) for name, value in zip(gradients, summed, strict=True)}
 
   def _accumulate(
     self, batch: Mapping[str, tf.Tensor], weight: tf.Tensor, replica: tf.Tensor | int

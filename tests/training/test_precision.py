@@ -51,10 +51,3 @@ def test_bfloat16_learns_like_float32_with_float32_state(rows, float32_losses):
   np.testing.assert_allclose(curve, float32_losses, rtol=0.03)
   assert np.abs(curve - float32_losses).max() > 0  # It was bfloat16.
   assert {variable.dtype for variable in state} == {tf.float32}
-
-
-@pytest.mark.slow
-def test_gradients_summed_in_bfloat16_learn_the_same(rows, float32_losses, mirrored_2):
-  curve, _ = losses(mirrored_2, rows, all_reduce_dtype="bfloat16")
-  np.testing.assert_allclose(curve, float32_losses, rtol=0.03)
-  assert np.abs(curve - float32_losses).max() > 1e-6

@@ -35,7 +35,6 @@ def traced_step(strategy: tf.distribute.Strategy, records: str) -> Any:
     ENCODER_OPTIONS,
     global_batch_size=BATCH,
     gradient_accumulation_steps=MICRO_BATCHES,
-    all_reduce_dtype="bfloat16",
   )
   iterator = distributed_iterator(strategy, build_record_index([records]), BATCH)
   return step.run.get_concrete_function(iterator, tf.constant(1))
