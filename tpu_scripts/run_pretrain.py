@@ -54,7 +54,7 @@ class Command(Settings):
   )
   dry_run: bool = setting(
     False,
-    help="Check everything, make one update and one evaluation batch on the devices, keep and write nothing.",
+    help="Check everything, make one update and one evaluation batch on the devices, write no run.",
   )
   doctor: bool = setting(
     False, help="Only check this machine: packages, TPU, --output_dir; a line each, with what to do."
@@ -153,10 +153,7 @@ def main() -> int:
     check_only=command.dry_run,
   )
   if result is None:
-    print(
-      "dry run: settings, records, devices and model fit together; one update and one evaluation batch were made. "
-      "Nothing was written."
-    )
+    print("dry run: settings, records, devices and model fit together; no run was written.")
   elif result.interrupted:
     print(f"stopped at step {result.step:,}, saved. The same command continues.", file=sys.stderr)
     return EXIT_PREEMPTED

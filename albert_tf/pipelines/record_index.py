@@ -1,11 +1,11 @@
 """Where every record lies, in blocks: what makes the input seekable."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 import concurrent.futures
 import contextlib
 import dataclasses
-import functools
 import hashlib
+import sys
 
 import numpy as np
 
@@ -40,23 +40,18 @@ class RecordIndex:
     return int(self.first_record[-1])
 
 
-def _walk(path: str, *, write: bool) -> ShardIndex:
+def _walk(path: str) -> ShardIndex:
   index = scan_shard(path)
-  if write:
-    with contextlib.suppress(OSError, UserError):  # Records that may only be read are walked at every start.
-      index.save(path)
+  with contextlib.suppress(OSError, UserError):  # Records that may only be read are walked at every start.
+    index.save(path)
   return index
 
 
-def build_record_index(
-  paths: Sequence[str], *, write: bool = True, notice: Callable[[str], None] = lambda text: None
-) -> RecordIndex:
-  """Reads the indexes beside the files; walks only the files that have none.
+def build_record_index(paths: Sequence[str]) -> RecordIndex:
+  """Reads the indexes beside the files; walks only the files that have none, and leaves one where it can.
 
   Args:
     paths: TFRecord files; their order is part of the data order.
-    write: leave an index beside the files that had none, where that can be written. One process of a run does.
-    notice: told before files are walked, which takes a while.
 
   Raises:
     UserError: no record at all, or a file that is walked is damaged; names the file and the record.
@@ -65,8 +60,9 @@ def build_record_index(
     found = dict(zip(paths, pool.map(load_shard_index, paths), strict=True))
     missing = [path for path, index in found.items() if index is None]
     if missing:
-      notice(f"{len(missing):,} of {len(paths):,} record files have no index beside them: reading them once")
-    found |= zip(missing, pool.map(functools.partial(_walk, write=write), missing), strict=True)
+      text = f"{len(missing):,} of {len(paths):,} record files have no index beside them: reading them once"
+      print(text, file=sys.stderr, flush=True)
+    found |= zip(missing, pool.map(_walk, missing), strict=True)
   shards = [(path, index) for path in paths if (index := found[path]) is not None]
   full = [(path, index) for path, index in shards if index.num_records]
   if not full:

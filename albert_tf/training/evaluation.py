@@ -1,6 +1,6 @@
 """What a model reaches on held-out sets, on all replicas: during a run, and of a finished one."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import functools
 from typing import Any, NamedTuple
 
@@ -59,19 +59,16 @@ def read_held_out(
   vocab_size: int,
   batch_size: int,
   max_steps: int | None = None,
-  write: bool = False,
-  notice: Callable[[str], None] = lambda text: None,
 ) -> HeldOut:
   """Indexes a set and looks at the first records that an evaluation reads.
 
   Args:
     max_steps: at most this many batches of it; None for all.
-    write, notice: as of `build_record_index`.
 
   Raises:
     UserError: no records, damaged ones, or those of another vocabulary or other lengths.
   """
-  records = build_record_index(paths, write=write, notice=notice)
+  records = build_record_index(paths)
   num_steps = -(-records.num_records // batch_size)
   num_steps = num_steps if max_steps is None else min(num_steps, max_steps)
   check_records(paths, spec=spec, vocab_size=vocab_size, at_most=num_steps * batch_size)

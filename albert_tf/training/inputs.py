@@ -1,7 +1,6 @@
 """The records of a run, checked at the start and read as distributed datasets."""
 
 import dataclasses
-import sys
 from typing import Any
 
 import tensorflow as tf
@@ -57,27 +56,16 @@ class PretrainingInput:
     return Evaluator(strategy=self.strategy, model=model, sets={HELD_OUT: self.held_out})
 
 
-def checked_input(
-  settings: PretrainingSettings, strategy: tf.distribute.Strategy, *, write: bool, verbose: bool
-) -> PretrainingInput:
+def checked_input(settings: PretrainingSettings, strategy: tf.distribute.Strategy) -> PretrainingInput:
   """Indexes all records and looks at the first: some of those to train on, all that an evaluation reads.
-
-  Args:
-    write: leave an index beside record files that have none; one process of a run does.
-    verbose: tell that such files are read now, which may take long.
 
   Raises:
     UserError: damaged or too few records, of other lengths or another vocabulary, or a number of hosts that cannot
       share them.
   """
-
-  def notice(text: str) -> None:
-    if verbose:
-      print(text, file=sys.stderr, flush=True)
-
   extended = strategy.extended  # Of a TPU slice, of several workers, of one machine.
   host_part(getattr(extended, "num_hosts", 0) or getattr(extended, "_num_workers", 1), 0)
-  index = build_record_index(settings.input_files, write=write, notice=notice)
+  index = build_record_index(settings.input_files)
   if index.num_records < settings.step.global_batch_size:
     raise UserError(
       "There must be at least as many training records as one batch holds. Received: "
@@ -93,7 +81,5 @@ def checked_input(
     vocab_size=settings.model.vocab_size,
     batch_size=settings.eval_batch_size,
     max_steps=settings.max_eval_steps,
-    write=write,
-    notice=notice,
   )
   return PretrainingInput(settings, strategy, index, held_out)

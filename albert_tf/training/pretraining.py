@@ -67,9 +67,9 @@ def run_pretraining(
   inputs = None
   with workers.together():
     if workers.is_chief:
-      inputs = checked_input(settings, strategy, write=not check_only, verbose=True)
+      inputs = checked_input(settings, strategy)
       directory.check(settings, inputs.index.content)
-  inputs = inputs or checked_input(settings, strategy, write=False, verbose=False)
+  inputs = inputs or checked_input(settings, strategy)
 
   # Model and optimizer.
   with strategy.scope():  # The slots must lie where the weights lie.

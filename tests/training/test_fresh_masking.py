@@ -45,7 +45,7 @@ def settings(tmp_path_factory):
 
 def batches(settings, count):
   strategy = tf.distribute.OneDeviceStrategy("cpu:0")
-  source = checked_input(settings, strategy, write=False, verbose=False)
+  source = checked_input(settings, strategy)
   iterator = source.training_iterator(0)
   return [{name: value.numpy() for name, value in next(iterator).items()} for _ in range(count)]
 
