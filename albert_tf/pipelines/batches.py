@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops import multi_device_iterator_ops
 
 from albert_tf.errors import UserError
-from albert_tf.pipelines.order import DataOrder, HostPart, host_part
+from albert_tf.pipelines.order import DataOrder
 from albert_tf.pipelines.reader import ExtentReader
 from albert_tf.pipelines.record_index import RecordIndex
 
@@ -66,25 +66,6 @@ if _device_dataset is not None:  # Private to TensorFlow: 2.15 to 2.21 have it.
   )
 
 
-def _per_replica(
-  dataset: tf.data.Dataset, shard: HostShard, rows_per_replica: int, part: HostPart
-) -> tf.data.Dataset:
-  """A part's stream of examples, in pieces of any size → this host's per-replica batches.
-
-  `rebatch` cuts and joins whole tensors; elements are never handled one by one.
-  """
-  sharers = shard.num_hosts // part.parts  # Hosts that read the same part.
-  if sharers > 1:
-    rows = rows_per_replica * shard.replicas_per_host
-    first = shard.host // part.parts * rows
-    dataset = dataset.rebatch(rows * sharers, drop_remainder=True).map(
-      _as_it_is(
-        lambda rows_of_all: {name: values[first : first + rows] for name, values in rows_of_all.items()}
-      )
-    )
-  return dataset.rebatch(rows_per_replica, drop_remainder=True)
-
-
 def _rows_per_replica(batch_size: int, shard: HostShard, *, flag: str) -> int:
   if batch_size % shard.num_replicas:
     raise UserError(
@@ -124,17 +105,15 @@ def training_batches(
     UserError: the batch is not divisible by the replicas, or the hosts cannot share the reading.
   """
   rows = _rows_per_replica(global_batch_size, shard, flag="train_batch_size")
-  order = DataOrder(num_records=index.num_records, seed=seed)
-  part = host_part(shard.num_hosts, shard.host)
-  start = order.locate(start_position)
-  skipped = order.before(start, part)
+  order = DataOrder(num_records=index.num_records, seed=seed, num_hosts=shard.num_hosts, host=shard.host)
+  first_window, skipped = order.locate(start_position)
   reader = ExtentReader(index)
 
   @_as_it_is
   def read_window(window: tf.Tensor) -> Batch:
-    extents = order.extents(window, part)
-    places = order.arrangement(window, part, extents)
-    places = places[tf.where(tf.equal(window, start.window), skipped, 0) :]
+    extents = order.extents(window)
+    places = order.arrangement(window, extents)
+    places = places[tf.where(tf.equal(window, first_window), skipped, 0) :]
     serialized = tf.gather(reader.read_all(extents), places)
     if mask is None:
       return {"serialized": serialized}
@@ -151,12 +130,19 @@ def training_batches(
     batch = parse(rows["serialized"])
     return batch if mask is None else mask(batch, rows["epoch"], rows["record"])
 
-  dataset = tf.data.Dataset.range(start.window, tf.int64.max)
+  dataset = tf.data.Dataset.range(first_window, tf.int64.max)
   # One window is used up while the next is read: memory holds two.
   dataset = dataset.map(read_window).prefetch(1)
   # A host may have no part of an epoch's rest.
   dataset = dataset.filter(_as_it_is(lambda rows: tf.size(rows["serialized"]) > 0))
-  dataset = _per_replica(dataset, shard, rows, part)
+  sharers = shard.num_hosts // order.parts  # Hosts that read the same examples.
+  if sharers > 1:
+    of_host = rows * shard.replicas_per_host
+    first = shard.host // order.parts * of_host
+    dataset = dataset.rebatch(of_host * sharers, drop_remainder=True).map(
+      _as_it_is(lambda of_all: {name: values[first : first + of_host] for name, values in of_all.items()})
+    )
+  dataset = dataset.rebatch(rows, drop_remainder=True)  # Cuts and joins whole tensors.
   dataset = dataset.map(finish, num_parallel_calls=_PARALLEL, deterministic=True)
   return without_autotune(dataset.prefetch(2 * shard.replicas_per_host))
 

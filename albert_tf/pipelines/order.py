@@ -15,45 +15,11 @@ _WINDOW = LANES * LANE_RECORDS
 _EXTENT_SALT, _RECORD_SALT, _REST_SALT, _STRATUM_SALT = 0x1A4E, 0xC0DE, 0x7A11, 0x57A7
 
 
-class StreamPosition(NamedTuple):
-  """A place in the endless stream of training examples."""
-
-  window: int  # Number of the window since the start of epoch 0.
-  offset: int  # Examples of that window already consumed.
-
-
-class HostPart(NamedTuple):
-  """The examples at positions p of the stream with p % parts == part."""
-
-  parts: int = 1
-  part: int = 0
-
-
 class Extents(NamedTuple):
   """Stretches of the list of all records; int64 `[extents]` each. A count may be 0."""
 
   starts: tf.Tensor
   counts: tf.Tensor
-
-
-def host_part(num_hosts: int, host: int) -> HostPart:
-  """What host `host` of `num_hosts` reads: its rows of every global batch are in it.
-
-  Raises:
-    UserError: so many hosts cannot share the `LANES`, and each would read all records.
-  """
-  if LANES % num_hosts and num_hosts % LANES:
-    fewer = (
-      max(n for n in range(1, LANES + 1) if LANES % n == 0 and n < num_hosts)
-      if num_hosts < LANES
-      else (num_hosts // LANES * LANES)
-    )
-    raise UserError(
-      f"Hosts share the reading if their number divides {LANES}, or {LANES} divides it. Received: {num_hosts} hosts, "
-      f"of which each would have to read all records. Use {fewer}, or one host with more replicas."
-    )
-  parts = min(num_hosts, LANES)
-  return HostPart(parts, host % parts)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,10 +34,29 @@ class DataOrder:
   A batch of B successive examples has B / n examples with p % n == h, wherever it begins. So host h of n reads only
   the lanes with lane % n == h, and the batch is complete, for every n that divides `LANES`. Of more hosts than lanes,
   those that have lane h in common read it together, each for its own rows.
+
+  Raises:
+    UserError: so many hosts cannot share the `LANES`, and each would read all records.
   """
 
   num_records: int
   seed: int
+  num_hosts: int = 1
+  host: int = 0
+
+  def __post_init__(self) -> None:
+    n = self.num_hosts
+    if LANES % n and n % LANES:
+      fewer = max(k for k in (1, 2, 4, 8, 16, 32, n // LANES * LANES) if k < n)
+      raise UserError(
+        f"Hosts share the reading if their number divides {LANES}, or {LANES} divides it. Received: {n} hosts, "
+        f"of which each would have to read all records. Use {fewer}, or one host with more replicas."
+      )
+
+  @property
+  def parts(self) -> int:
+    """The host reads the examples at positions p of the stream with p % `parts` == `host` % `parts`."""
+    return min(self.num_hosts, LANES)
 
   @property
   def _full_windows(self) -> int:
@@ -82,17 +67,12 @@ class DataOrder:
     """Window w is of epoch w // windows_per_epoch."""
     return -(-self.num_records // _WINDOW)
 
-  def locate(self, position: int) -> StreamPosition:
-    """Where example `position` (0, 1, … over all epochs) lies."""
+  def locate(self, position: int) -> tuple[int, int]:
+    """The window of example `position` (0, 1, … over all epochs), and how many of the host's in it come before."""
     epoch, in_epoch = divmod(position, self.num_records)
     window, offset = divmod(in_epoch, _WINDOW)
-    return StreamPosition(window=epoch * self.windows_per_epoch + window, offset=offset)
-
-  def before(self, position: StreamPosition, part: HostPart) -> int:
-    """Examples of a part in the window of `position` that come before it."""
-    epoch, number = divmod(position.window, self.windows_per_epoch)
-    lead = (part.part - epoch * self.num_records - number * _WINDOW) % part.parts
-    return max(0, -(-(position.offset - lead) // part.parts))
+    lead = (self.host - (position - offset)) % self.parts
+    return epoch * self.windows_per_epoch + window, max(0, -(-(offset - lead) // self.parts))
 
   def _key(self, salt: int, *more: tf.Tensor) -> tf.Tensor:
     return tf.stack([tf.constant((self.seed ^ salt) % 2**31, tf.int64), *more])
@@ -100,11 +80,11 @@ class DataOrder:
   def _epoch_and_number(self, window: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return window // self.windows_per_epoch, window % self.windows_per_epoch
 
-  def _lanes(self, epoch: tf.Tensor, number: tf.Tensor, part: HostPart) -> tuple[tf.Tensor, tf.Tensor]:
-    """A part's lanes and how many records each has in a window, in the order in which the stream takes them."""
+  def _lanes(self, epoch: tf.Tensor, number: tf.Tensor, parts: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """The host's lanes and how many records each has in a window, in the order in which the stream takes them."""
     first = epoch * self.num_records + number * _WINDOW  # Position of the window's first example.
     size = tf.minimum(self.num_records - number * _WINDOW, _WINDOW)
-    leads = tf.range((part.part - first) % part.parts, LANES, part.parts)
+    leads = tf.range((self.host - first) % parts, LANES, parts)
     return (first + leads) % LANES, tf.maximum((size - leads + LANES - 1) // LANES, 0)
 
   def _strata(self, epoch: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
@@ -116,14 +96,14 @@ class DataOrder:
   def _rest(self, epoch: tf.Tensor) -> tf.Tensor:
     """int64 `[LANES]`: records of each stratum that the full windows of an epoch leave over."""
     number = tf.constant(self._full_windows, tf.int64)
-    lanes, counts = self._lanes(epoch, number, HostPart())
+    lanes, counts = self._lanes(epoch, number, 1)
     by_lane = tf.gather(counts, tf.argsort(lanes))
     return tf.gather(by_lane, tf.argsort(self._strata(epoch, number)))
 
-  def extents(self, window: tf.Tensor, part: HostPart) -> Extents:
-    """What to read of a window."""
+  def extents(self, window: tf.Tensor) -> Extents:
+    """What the host reads of a window."""
     epoch, number = self._epoch_and_number(window)
-    lanes, counts = self._lanes(epoch, number, part)
+    lanes, counts = self._lanes(epoch, number, self.parts)
     windows = self._full_windows
     strata = tf.gather(self._strata(epoch, number), lanes)
     rest = self._rest(epoch)
@@ -142,9 +122,9 @@ class DataOrder:
     turn_start = turn * LANE_RECORDS + tf.where(turn >= hole, tf.gather(rest, strata), 0)
     return Extents(starts + tf.where(number < windows, turn_start, hole * LANE_RECORDS), counts)
 
-  def arrangement(self, window: tf.Tensor, part: HostPart, extents: Extents) -> tf.Tensor:
-    """int64 `[n]`: for each example of a part in the order of the stream, its place among the records read."""
-    lanes, counts = self._lanes(*self._epoch_and_number(window), part)
+  def arrangement(self, window: tf.Tensor, extents: Extents) -> tf.Tensor:
+    """int64 `[n]`: for each example of the host in the order of the stream, its place among the records read."""
+    lanes, counts = self._lanes(*self._epoch_and_number(window), self.parts)
     draws = tf.map_fn(  # A lane's draws do not depend on who else reads.
       lambda lane: tf.random.stateless_uniform(
         [LANE_RECORDS], self._key(_RECORD_SALT, window * LANES + lane), 0, 2**31, tf.int64, alg="philox"

@@ -10,7 +10,7 @@ from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.pipelines.batches import training_batches
 from albert_tf.pipelines.checks import check_records
 from albert_tf.pipelines.fresh_masks import FreshMasks
-from albert_tf.pipelines.order import host_part
+from albert_tf.pipelines.order import DataOrder
 from albert_tf.pipelines.record_index import RecordIndex, build_record_index
 from albert_tf.records.parse import parse_pretraining_batch
 from albert_tf.tokenization import load_tokenizer
@@ -64,7 +64,8 @@ def checked_input(settings: PretrainingSettings, strategy: tf.distribute.Strateg
       share them.
   """
   extended = strategy.extended  # Of a TPU slice, of several workers, of one machine.
-  host_part(getattr(extended, "num_hosts", 0) or getattr(extended, "_num_workers", 1), 0)
+  hosts = getattr(extended, "num_hosts", 0) or getattr(extended, "_num_workers", 1)
+  DataOrder(num_records=1, seed=0, num_hosts=hosts)  # First: records without an index are read whole.
   index = build_record_index(settings.input_files)
   if index.num_records < settings.step.global_batch_size:
     raise UserError(
