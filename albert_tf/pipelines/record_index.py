@@ -1,15 +1,19 @@
-"""Where every record lies, in blocks: what makes the input seekable."""
+"""Where every record lies, in blocks, which makes the input seekable; and whether the first ones fit."""
 
 from collections.abc import Sequence
 import concurrent.futures
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import sys
 
 import numpy as np
 
 from albert_tf.errors import UserError
+from albert_tf.records import PretrainingSpec, read_records
+from albert_tf.records.example import decode_example
+from albert_tf.records.features import ALL_FEATURES, INPUT_IDS, MASKED_LM_IDS, TOKEN_BOUNDARY
 from albert_tf.records.shard_index import ShardIndex, load_shard_index, scan_shard
 
 _PARALLEL_FILES = 32  # A bucket answers each request only after a while.
@@ -80,3 +84,35 @@ def build_record_index(paths: Sequence[str]) -> RecordIndex:
     block_bytes=np.concatenate(blocks),
     content=content.hexdigest()[:16],
   )
+
+
+def check_records(
+  paths: Sequence[str], *, spec: PretrainingSpec, vocab_size: int, at_most: int = 200
+) -> None:
+  """Looks at the first `at_most` records of all files together.
+
+  Raises:
+    UserError: a damaged record, a feature that is missing or has another length, or a piece id beyond the vocabulary.
+  """
+  for path in paths:
+    for number, data in enumerate(itertools.islice(read_records(path), at_most)):
+      features = decode_example(data)
+      for name in ALL_FEATURES:
+        found = len(features.get(name, ()))
+        if found != spec.length(name) and name != TOKEN_BOUNDARY:  # Training has no use for that one.
+          raise UserError(
+            "The records must have the lengths that training expects. Received: "
+            f"{found} values of {name}, expected {spec.length(name)} ({path}, record {number}). "
+            "Set --max_seq_length and --max_predictions_per_seq to those the records were made with."
+          )
+      for name in (INPUT_IDS, MASKED_LM_IDS):
+        largest = int(features[name].max(initial=0))
+        if largest >= vocab_size:
+          raise UserError(
+            "The records' piece ids must lie within the model's vocabulary. Received: "
+            f"id {largest} in {name} of {path}, record {number}; the model's vocab_size is {vocab_size}. "
+            "Use the configuration of the vocabulary that the records were made with, or make them again."
+          )
+      at_most -= 1
+    if at_most <= 0:
+      return

@@ -17,8 +17,7 @@ from albert_tf.modeling.losses import (
   mean_metrics,
 )
 from albert_tf.pipelines.batches import EXAMPLE_WEIGHTS, evaluation_batches
-from albert_tf.pipelines.checks import check_records
-from albert_tf.pipelines.record_index import RecordIndex, build_record_index
+from albert_tf.pipelines.record_index import RecordIndex, build_record_index, check_records
 from albert_tf.records import PretrainingSpec, find_manifests
 from albert_tf.records.parse import parse_pretraining_batch
 from albert_tf.training.distribution import host_shard

@@ -1,24 +1,21 @@
 """The records of a run, checked at the start and read as distributed datasets."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import tensorflow as tf
 
 from albert_tf.errors import UserError
-from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.pipelines.batches import training_batches
-from albert_tf.pipelines.checks import check_records
 from albert_tf.pipelines.fresh_masks import FreshMasks
 from albert_tf.pipelines.order import DataOrder
-from albert_tf.pipelines.record_index import RecordIndex, build_record_index
+from albert_tf.pipelines.record_index import RecordIndex, build_record_index, check_records
 from albert_tf.records.parse import parse_pretraining_batch
 from albert_tf.tokenization import load_tokenizer
 from albert_tf.training.distribution import host_shard
-from albert_tf.training.evaluation import Evaluator, HeldOut, read_held_out
+from albert_tf.training.evaluation import HeldOut, read_held_out
 from albert_tf.training.settings import PretrainingSettings
-
-HELD_OUT = "held-out"  # What the evaluator calls the run's only set.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,25 +32,20 @@ class PretrainingInput:
     settings, step, mask = self.settings, self.settings.step, None
     if settings.masking is not None:
       mask = FreshMasks(settings.masking, load_tokenizer(settings.tokenizer_path), seed=step.seed)
+    make_batches = functools.partial(
+      training_batches,
+      self.index,
+      functools.partial(parse_pretraining_batch, spec=settings.spec),
+      seed=step.seed,
+      global_batch_size=step.global_batch_size,
+      start_position=start_position,
+      mask=mask,
+    )
     return iter(
       self.strategy.distribute_datasets_from_function(
-        lambda context: training_batches(
-          self.index,
-          lambda serialized: parse_pretraining_batch(serialized, settings.spec),
-          seed=step.seed,
-          global_batch_size=step.global_batch_size,
-          start_position=start_position,
-          shard=host_shard(self.strategy, context),
-          mask=mask,
-        )
+        lambda context: make_batches(shard=host_shard(self.strategy, context))
       )
     )
-
-  def evaluator(self, model: AlbertForPreTraining) -> Evaluator | None:
-    """Of the held-out records; None where the run has none. The batch must be divisible by the replicas."""
-    if self.held_out is None:
-      return None
-    return Evaluator(strategy=self.strategy, model=model, sets={HELD_OUT: self.held_out})
 
 
 def checked_input(settings: PretrainingSettings, strategy: tf.distribute.Strategy) -> PretrainingInput:

@@ -9,7 +9,6 @@ import tensorflow as tf
 from albert_tf.training.checkpoints import CheckpointStore
 from albert_tf.training.distribution import Workers
 from albert_tf.training.evaluation import Evaluator
-from albert_tf.training.inputs import HELD_OUT
 from albert_tf.training.interruption import StopRequest
 from albert_tf.training.reporting.goodput import Goodput
 from albert_tf.training.reporting.reporter import EVAL, Reporter
@@ -174,7 +173,7 @@ class TrainingLoop:
       return
     self._evaluation = self.reporter.find(step, EVAL)
     if self.workers.any(self.store is not None and self._evaluation is None):
-      self._evaluation = self.evaluator()[HELD_OUT]
+      self._evaluation = self.evaluator()[EVAL]
       self.goodput.mark("evaluation")
       self.reporter.eval(step, self._evaluation)
 

@@ -1,25 +1,24 @@
 """A pretraining run from settings to result: distribution, input, model, optimizer, checkpoint, loop."""
 
 import contextlib
-import platform
 import time
 
 import tensorflow as tf
 
 from albert_tf.checkpoints.bundle import latest_checkpoint
-from albert_tf.compat import STACK, keras
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.modeling.pretraining import trained_variables
 from albert_tf.optim.optimizer import build_optimizer
 from albert_tf.training.checkpoints import CheckpointStore
 from albert_tf.training.distribution import Workers, make_strategy, set_precision
+from albert_tf.training.evaluation import Evaluator
 from albert_tf.training.failures import readable_errors
 from albert_tf.training.inputs import checked_input
 from albert_tf.training.interruption import stop_on_signal
 from albert_tf.training.loop import LoopResult, TrainingLoop
 from albert_tf.training.reporting.goodput import Goodput
-from albert_tf.training.reporting.reporter import TRAIN, Machine, Reporter
+from albert_tf.training.reporting.reporter import EVAL, TRAIN, Machine, Reporter
 from albert_tf.training.run_directory import RunDirectory
 from albert_tf.training.run_lock import RunLock
 from albert_tf.training.settings import PretrainingSettings
@@ -87,7 +86,9 @@ def run_pretraining(
     config=settings.step,
     use_xla=settings.distribution.use_xla,
   )
-  evaluator = inputs.evaluator(model)
+  evaluator = (
+    Evaluator(strategy=strategy, model=model, sets={EVAL: inputs.held_out}) if inputs.held_out else None
+  )
 
   # Checkpoint. Weights are 1. those of this run's last one; 2. those of --init_checkpoint; 3. initial values.
   store = CheckpointStore(
@@ -126,7 +127,7 @@ def run_pretraining(
         with readable_errors():
           lock.acquire()
           _check_nothing_was_saved(store, directory)
-          directory.write(settings, inputs.index.content, versions=_versions(), flags_text=flags_text)
+          directory.write(settings, inputs.index.content, flags_text=flags_text)
           store.tidy()
     stop = stack.enter_context(stop_on_signal())
     reporter = Reporter(
@@ -160,12 +161,3 @@ def _check_nothing_was_saved(store: CheckpointStore, directory: RunDirectory) ->
       f"One process at a time trains in a directory. Received: {directory.path}, where another one has saved a "
       "checkpoint since this one read the last. Run the command again to continue from there."
     )
-
-
-def _versions() -> dict[str, str]:
-  return {
-    "python": platform.python_version(),
-    "tensorflow": tf.__version__,
-    "keras": keras.__version__,
-    "stack": STACK,
-  }

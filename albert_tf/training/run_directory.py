@@ -1,12 +1,14 @@
 """The run directory: whose it is, and the files that make it self-contained."""
 
-from collections.abc import Mapping
 import dataclasses
 import json
 import os
+import platform
 from typing import Any
 
-from albert_tf import __version__, files
+import tensorflow as tf
+
+from albert_tf import __version__, compat, files
 from albert_tf.errors import UserError
 from albert_tf.tokenization import load_tokenizer
 from albert_tf.training.run_lock import LOCK_FILE
@@ -41,24 +43,22 @@ class RunDirectory:
       changed = sorted(key for key in before.keys() | identity.keys() if before.get(key) != identity.get(key))
       raise UserError(
         f"An output directory holds one run. Received: {self.path}, made with another {', '.join(changed)}: "
-        + "; ".join(_difference(before.get(key), identity.get(key), key) for key in changed)
+        + "; ".join(_difference(key, before.get(key), identity.get(key)) for key in changed)
         + ". Choose a new --output_dir (with --init_checkpoint to start from these weights)."
       )
 
-  def write(
-    self,
-    settings: PretrainingSettings,
-    record_content: str,
-    *,
-    versions: Mapping[str, str],
-    flags_text: str = "",
-  ) -> None:
+  def write(self, settings: PretrainingSettings, record_content: str, *, flags_text: str = "") -> None:
     """Writes run.json, flags.txt, albert_config.json and the tokenizer."""
     files.makedirs(self.path)
     record = {
       "identity": settings.identity(record_content),
       "settings": settings.to_dict(),
-      "versions": {"albert_tf": __version__, **versions},
+      "versions": {
+        "albert_tf": __version__,
+        "python": platform.python_version(),
+        "tensorflow": tf.__version__,
+        "keras": compat.keras.__version__,
+      },
     }
     # First, so that a directory with any other file of ours has it: one killed here can be continued.
     files.write_json(os.path.join(self.path, RUN_FILE), record)
@@ -75,8 +75,8 @@ class RunDirectory:
     return files.read_json(path).get("identity") if files.exists(path) else None
 
 
-def _difference(before: Any, now: Any, key: str) -> str:
+def _difference(name: str, before: Any, now: Any) -> str:
   if isinstance(before, dict) and isinstance(now, dict):
-    changed = [name for name in before.keys() | now.keys() if before.get(name) != now.get(name)]
-    return ", ".join(f"{name} {before.get(name)} → {now.get(name)}" for name in sorted(changed))
-  return f"{key} {before} → {now}"
+    names = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+    return ", ".join(_difference(key, before.get(key), now.get(key)) for key in names)
+  return f"{name} {before} → {now}"

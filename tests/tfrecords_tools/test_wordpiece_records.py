@@ -139,7 +139,7 @@ def test_a_run_takes_words_and_vocabulary_from_the_records(
     FreshMasks(run.masking, load_tokenizer(run.tokenizer_path), seed=0)._word_starts,
     tokenizer.word_starts("original"),
   )
-  RunDirectory(run.output_dir).write(run, "made up", versions={})
+  RunDirectory(run.output_dir).write(run, "made up")
   kept = load_tokenizer(run.output_dir)
   assert (kept.config, kept.model_sha256) == (tokenizer.config, tokenizer.model_sha256)
 

@@ -57,7 +57,7 @@ def test_a_run_killed_in_its_first_write_can_start_again(finished, tmp_path):
   run.mkdir()
   (run / "run.json.tmp-0a1b2c3d").write_text('{"identity": {"albert_')
   RunDirectory(str(run)).check(finished, "content")
-  RunDirectory(str(run)).write(finished, "content", versions={})
+  RunDirectory(str(run)).write(finished, "content")
   assert {path.name for path in run.iterdir()} == {"run.json", "albert_config.json"}
 
 

@@ -19,7 +19,7 @@ def settings(tmp_path: pathlib.Path):
 def test_a_run_keeps_its_records(settings):
   directory = RunDirectory(settings.output_dir)
   directory.check(settings, NEW)
-  directory.write(settings, NEW, versions={})
+  directory.write(settings, NEW)
   directory.check(settings, NEW)
   with pytest.raises(UserError, match="made with another record_content: record_content checksums → others"):
     directory.check(settings, "others")
