@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 import contextlib
 import json
 import os
-import re
 import sys
 import zlib
 
@@ -14,6 +13,7 @@ from albert_tf import compat, tpu_host
 from albert_tf.errors import UserError
 from albert_tf.pipelines.batches import HostShard
 from albert_tf.training import slice_hosts
+from albert_tf.training.failures import telling_line
 from albert_tf.training.settings import DistributionConfig
 
 
@@ -51,11 +51,7 @@ def _tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     tf.tpu.experimental.initialize_tpu_system(resolver)
     return tf.distribute.TPUStrategy(resolver)
   except Exception as error:  # The resolver and the runtime raise many types, none of them documented.
-    lines = [line.strip() for line in (str(error) or type(error).__name__).splitlines()]
-    # Not where in the graph it happened.
-    place = r"\[\[|\[Op:|Registered |<|Graph execution|Detected at"
-    telling = [line for line in lines if line and not re.match(place, line)]
-    raise tpu_host.unreachable(config.tpu, (telling or lines)[-1]) from error
+    raise tpu_host.unreachable(config.tpu, telling_line(str(error)) or type(error).__name__) from error
 
 
 def precision_policy(precision: str) -> str:

@@ -29,14 +29,9 @@ _MAY_BE_MISSING = "^(bert/pooler|cls/seq_relationship)/"
 
 
 class HeldOut(NamedTuple):
-  """Held-out records that a model is evaluated on.
+  """Held-out records that a model is evaluated on, in batches of `batch_size` on all replicas, at most `num_steps`.
 
-  Attributes:
-    records: where they lie.
-    spec: their lengths.
-    sentence_task: what their labels say, see `StepConfig`; empty leaves the sentences out.
-    batch_size: examples of a batch on all replicas.
-    num_steps: batches that an evaluation takes.
+  `sentence_task` is what their labels say, see `StepConfig`; empty leaves the sentences out.
   """
 
   records: RecordIndex
@@ -44,10 +39,6 @@ class HeldOut(NamedTuple):
   sentence_task: str
   batch_size: int
   num_steps: int
-
-  @property
-  def num_examples(self) -> int:
-    return min(self.records.num_records, self.num_steps * self.batch_size)
 
 
 def read_held_out(
@@ -59,17 +50,13 @@ def read_held_out(
   batch_size: int,
   max_steps: int | None = None,
 ) -> HeldOut:
-  """Indexes a set and looks at the first records that an evaluation reads.
-
-  Args:
-    max_steps: at most this many batches of it; None for all.
+  """Indexes a set and looks at the records that an evaluation reads: all, or those of `max_steps` batches.
 
   Raises:
     UserError: no records, damaged ones, or those of another vocabulary or other lengths.
   """
   records = build_record_index(paths)
-  num_steps = -(-records.num_records // batch_size)
-  num_steps = num_steps if max_steps is None else min(num_steps, max_steps)
+  num_steps = min(-(-records.num_records // batch_size), max_steps or records.num_records)
   check_records(paths, spec=spec, vocab_size=vocab_size, at_most=num_steps * batch_size)
   return HeldOut(records, spec, sentence_task, batch_size, num_steps)
 
@@ -99,7 +86,7 @@ class Evaluator:
     config = model.encoder.config
     self._num_layers = config.num_hidden_layers * config.inner_group_num if with_layers else 0
     self._datasets = {
-      name: strategy.distribute_datasets_from_function(functools.partial(_batches, strategy, held_out))
+      name: strategy.distribute_datasets_from_function(functools.partial(self._batches, held_out))
       for name, held_out in sets.items()
     }
     sums: Any = self._replica_sums
@@ -130,6 +117,15 @@ class Evaluator:
         found[name]["layer_similarity"] = {"l2": l2.tolist(), "degrees": degrees.tolist()}
     return found
 
+  def _batches(self, held_out: HeldOut, context: tf.distribute.InputContext) -> tf.data.Dataset:
+    return evaluation_batches(
+      held_out.records,
+      functools.partial(parse_pretraining_batch, spec=held_out.spec),
+      global_batch_size=held_out.batch_size,
+      max_steps=held_out.num_steps,
+      shard=host_shard(self._strategy, context),
+    )
+
   def _sum_all(
     self, iterator: Iterator[Mapping[str, tf.Tensor]], num_steps: tf.Tensor, sums: tf.Tensor
   ) -> tf.Tensor:
@@ -154,18 +150,6 @@ class Evaluator:
     x = tf.stack([outputs["encoder_input"], *outputs["all_encoder_layers"]])  # [1 + L, B, S, H]
     mask = tf.cast(batch["input_mask"], tf.float32) * batch[EXAMPLE_WEIGHTS][:, tf.newaxis]
     return tf.concat([*layer_similarity(x[:-1], x[1:], mask), [tf.reduce_sum(mask)]], axis=0)
-
-
-def _batches(
-  strategy: tf.distribute.Strategy, held_out: HeldOut, context: tf.distribute.InputContext
-) -> tf.data.Dataset:
-  return evaluation_batches(
-    held_out.records,
-    lambda serialized: parse_pretraining_batch(serialized, held_out.spec),
-    global_batch_size=held_out.batch_size,
-    max_steps=held_out.num_steps,
-    shard=host_shard(strategy, context),
-  )
 
 
 def evaluate_checkpoint(
@@ -221,18 +205,16 @@ def evaluate_checkpoint(
   results = evaluator()
   for name, of_set_results in results.items():
     of_set_results.pop("loss")  # Of different tasks it means different things.
-    of_set_results["num_examples"] = sets[name].num_examples
-    of_set_results["record_content"] = sets[name].records.content
+    records, read = sets[name].records, sets[name].num_steps * batch_size
+    of_set_results["num_examples"] = min(records.num_records, read)
+    of_set_results["record_content"] = records.content
   return results
 
 
 def _has_sentence_head(checkpoint: Checkpoint) -> bool:
   """Whether a trained one is there; a run without a sentence loss has one without moments."""
-  has_moments = any(name.endswith("/adam_m") for name in checkpoint.slots)
-  return all(
-    name in checkpoint.variables and (not has_moments or f"{name}/adam_m" in checkpoint.slots)
-    for name in _SENTENCE_VARIABLES
-  )
+  moments = {name.removesuffix("/adam_m") for name in checkpoint.slots if name.endswith("/adam_m")}
+  return set(_SENTENCE_VARIABLES) <= checkpoint.variables.keys() & (moments or checkpoint.variables.keys())
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -18,13 +18,18 @@ _CONTINUES = "The same command continues from the last checkpoint"
 _MEMORY = re.compile(
   r"[Oo]ut of memory(?! in memory space [vs]mem)|OOM when allocating|Attempting to (?:allocate|reserve) \S"
 )
-_PLACE = re.compile(
-  r"Graph execution|Detected at|\d+ root error|\s*(File|Node:|\[\[)"
-)  # Where in the graph it was.
+_PLACE = re.compile(  # Where in the graph it was.
+  r"\s*(Graph execution|Detected at|\d+ root error|File|Node:|Registered |<|\[\[|\[Op:|$)"
+)
 _MEMORY_ADVICE = (
   "The step must fit into the devices' memory: raise --gradient_accumulation_steps, add --remat or use more devices; "
   "if it was the evaluation, lower --eval_batch_size. tpu_scripts/compile_for_tpu.py says what fits."
 )
+
+
+def telling_line(message: str) -> str:
+  """The first line of a runtime's message that says what happened."""
+  return next((line.strip() for line in message.splitlines() if not _PLACE.match(line)), message)
 
 
 @contextlib.contextmanager
@@ -33,12 +38,11 @@ def readable_errors() -> Iterator[None]:
   try:
     yield
   except tf.errors.OpError as error:
-    lines = error.message.splitlines()
-    of_memory = next((line for line in lines if _MEMORY.search(line)), None)
-    telling = of_memory or next((line for line in lines if line and not _PLACE.match(line)), error.message)
+    of_memory = next((line for line in error.message.splitlines() if _MEMORY.search(line)), None)
+    line = (of_memory or telling_line(error.message)).strip()[-300:].rstrip(".")
     task = re.search(r"/job:(?!localhost\b)(\w+)/replica:\d+/task:(\d+)", error.message)
     raise UserError(
-      f"{f'{task[1]} {task[2]}: ' if task else ''}{telling.strip()[-300:].rstrip('.')}. "
+      f"{f'{task[1]} {task[2]}: ' if task else ''}{line}. "
       + (_MEMORY_ADVICE if of_memory else f"{_CONTINUES}; docs/training_trouble.md has the causes.")
     ) from error
   except files.StoreError as error:  # Says itself what to do.
