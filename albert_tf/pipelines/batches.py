@@ -67,12 +67,13 @@ if _device_dataset is not None:  # Private to TensorFlow: 2.15 to 2.21 have it.
 
 
 def _rows_per_replica(batch_size: int, shard: HostShard, *, flag: str) -> int:
-  if batch_size % shard.num_replicas:
+  rows, rest = divmod(batch_size, shard.num_replicas)
+  if rest:
     raise UserError(
       f"{flag} must be divisible by the number of replicas. Received: {flag}={batch_size}, "
-      f"{shard.num_replicas} replicas. Use {max(1, batch_size // shard.num_replicas) * shard.num_replicas}."
+      f"{shard.num_replicas} replicas. Use {max(1, rows) * shard.num_replicas}."
     )
-  return batch_size // shard.num_replicas
+  return rows
 
 
 def training_batches(
@@ -164,28 +165,23 @@ def evaluation_batches(
   steps = steps if max_steps is None else min(steps, max_steps)
   total = min(index.num_records, steps * global_batch_size)
   first, end = (total * host // shard.num_hosts for host in (shard.host, shard.host + 1))
-  missing = steps * rows * shard.replicas_per_host - (end - first)
+  count = steps * rows * shard.replicas_per_host
   reader = ExtentReader(index)
 
   @_as_it_is
   def read(start: tf.Tensor) -> Batch:
-    records = reader.read(start, tf.minimum(end - start, _EVALUATION_RECORDS))
-    return {"records": records, EXAMPLE_WEIGHTS: tf.ones_like(records, tf.float32)}
-
-  @_as_it_is
-  def fill(start: tf.Tensor) -> Batch:
-    one = reader.read(tf.minimum(start, index.num_records - 1), tf.constant(1, tf.int64))
-    return {"records": tf.repeat(one, missing), EXAMPLE_WEIGHTS: tf.zeros([missing])}
-
-  dataset = tf.data.Dataset.range(first, end, _EVALUATION_RECORDS)
-  dataset = dataset.map(read, num_parallel_calls=2, deterministic=True)
-  if missing:
-    dataset = dataset.concatenate(tf.data.Dataset.from_tensors(tf.constant(first, tf.int64)).map(fill))
+    row = tf.range(tf.minimum(count - start, _EVALUATION_RECORDS))
+    real = tf.clip_by_value(end - first - start, 0, tf.size(row, tf.int64))
+    some = tf.maximum(real, 1)
+    records = reader.read(tf.minimum(first + start, index.num_records - 1), some)
+    weights = tf.cast(row < real, tf.float32)
+    return {"records": tf.gather(records, tf.minimum(row, some - 1)), EXAMPLE_WEIGHTS: weights}
 
   @_as_it_is
   def finish(part: Batch) -> Batch:
     return {**parse(part["records"]), EXAMPLE_WEIGHTS: part[EXAMPLE_WEIGHTS]}
 
-  dataset = dataset.rebatch(rows, drop_remainder=True)
+  dataset = tf.data.Dataset.range(0, count, _EVALUATION_RECORDS)
+  dataset = dataset.map(read, num_parallel_calls=2, deterministic=True).rebatch(rows, drop_remainder=True)
   dataset = dataset.map(finish, num_parallel_calls=_PARALLEL, deterministic=True)
   return without_autotune(dataset.prefetch(2 * shard.replicas_per_host))

@@ -57,15 +57,12 @@ def run_pretraining(
   set_precision(settings.distribution.precision)
   workers = Workers(strategy)
   directory, lock = RunDirectory(settings.output_dir), RunLock(settings.output_dir)
-  with workers.together():  # First: records without an index are read whole.
-    if workers.is_chief:
-      directory.check_place()
-      lock.refuse_others()
 
   # Input. The chief looks at the records first: what it must walk, the others then find an index of.
   inputs = None
   with workers.together():
     if workers.is_chief:
+      lock.refuse_others()
       inputs = checked_input(settings, strategy)
       directory.check(settings, inputs.index.content)
   inputs = inputs or checked_input(settings, strategy)

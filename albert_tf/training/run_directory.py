@@ -27,18 +27,15 @@ class RunDirectory:
   def checkpoints(self) -> str:
     return os.path.join(self.path, "checkpoints")
 
-  def check_place(self) -> None:
-    """Refuses a directory with other files than a run's; needs no look at the records."""
+  def check(self, settings: PretrainingSettings, record_content: str) -> None:
+    """Refuses a directory that holds another run, or other files than a run's; writes nothing."""
     found = [name for name in files.listdir(self.path) if name != LOCK_FILE and not files.is_unfinished(name)]
-    if found and self._identity() is None:
+    before, identity = self._identity(), json.loads(json.dumps(settings.identity(record_content)))
+    if found and before is None:
       raise UserError(
         f"A new run needs an empty or new output directory. Received: {self.path}, which holds {', '.join(found[:4])}"
         f"{', …' if len(found) > 4 else ''} and no {RUN_FILE} of pretraining. Choose another --output_dir."
       )
-
-  def check(self, settings: PretrainingSettings, record_content: str) -> None:
-    """Refuses a directory that holds another run; writes nothing."""
-    before, identity = self._identity(), json.loads(json.dumps(settings.identity(record_content)))
     if before is not None and before != identity:
       changed = sorted(key for key in before.keys() | identity.keys() if before.get(key) != identity.get(key))
       raise UserError(
