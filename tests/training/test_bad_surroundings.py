@@ -41,24 +41,17 @@ def snapshot(folder):
   return {str(path): path.read_bytes() for path in pathlib.Path(folder).glob("**/*") if path.is_file()}
 
 
-@pytest.mark.slow
-def test_a_dry_run_changes_nothing(copied, tmp_path):
-  before = snapshot(tmp_path)
-  assert run_pretraining(copied, check_only=True) is None
-  assert (
-    run_pretraining(dataclasses.replace(copied, output_dir=str(tmp_path / "new")), check_only=True) is None
-  )
-  assert snapshot(tmp_path) == before
-  assert not (tmp_path / "new").exists()
-
-
 def test_a_run_killed_in_its_first_write_can_start_again(finished, tmp_path):
   run = tmp_path / "run"
   run.mkdir()
   (run / "run.json.tmp-0a1b2c3d").write_text('{"identity": {"albert_')
-  RunDirectory(str(run)).check(finished, "content")
-  RunDirectory(str(run)).write(finished, "content")
+  directory = RunDirectory(str(run))
+  directory.check(finished, "content")
+  directory.write(finished, "content")
   assert {path.name for path in run.iterdir()} == {"run.json", "albert_config.json"}
+  directory.check(finished, "content")
+  with pytest.raises(UserError, match="made with another record_content: record_content content → others"):
+    directory.check(finished, "others")
 
 
 def test_a_truncated_checkpoint_is_named_and_taking_it_away_continues_from_the_one_before(copied):

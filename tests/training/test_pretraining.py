@@ -253,17 +253,6 @@ def test_mistakes_are_refused_before_anything_is_written(finished, tmp_path):
   assert [path.name for path in foreign.iterdir()] == ["thesis.tex"]
 
 
-def test_a_damaged_record_is_named(finished, tmp_path):
-  settings = tiny_settings(finished, "damaged", eval_input_files=())
-  data = bytearray(pathlib.Path(settings.input_files[0]).read_bytes())
-  data[300] ^= 0xFF  # Inside the data of record 1.
-  damaged = tmp_path / "train-0.tfrecord"
-  damaged.write_bytes(bytes(data))
-  settings = dataclasses.replace(settings, input_files=(str(damaged),), output_dir=str(tmp_path / "run"))
-  with pytest.raises(UserError, match=r"train-0.tfrecord, record \d+ .*checksum of the data"):
-    run_pretraining(settings)
-
-
 @pytest.mark.slow
 def test_a_full_disk_during_a_checkpoint_leaves_the_old_one(finished, monkeypatch):
   settings = tiny_settings(finished, "full_disk", eval_input_files=())
