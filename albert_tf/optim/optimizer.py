@@ -52,20 +52,15 @@ def build_optimizer(config: OptimizerConfig, named_variables: Mapping[str, tf.Va
   """The optimizer of `config.name` for these variables, its slots zero; call it under the strategy's scope.
 
   Args:
-    config: the settings.
     named_variables: checkpoint name → float32 variable to train.
-
-  Raises:
-    UserError: a name in no group or in both, or "tfa_lamb" without TensorFlow Addons.
 
   Example:
     >>> optimizer = build_optimizer(OptimizerConfig(), {"kernel": tf.Variable(tf.ones([2, 3]))})
     >>> sorted(optimizer.slots())
     ['kernel/adam_m', 'kernel/adam_v']
   """
-  if config.name == "tfa_lamb":
-    return TfaLambOptimizer(config, named_variables)
-  return Optimizer(config, named_variables)
+  kind = TfaLambOptimizer if config.name == "tfa_lamb" else Optimizer
+  return kind(config, named_variables)
 
 
 class Optimizer(tf.Module):
@@ -140,9 +135,6 @@ class TfaLambOptimizer(Optimizer):
   Same slots, step and `apply` as `Optimizer`, so that a run can switch between the two. There are two of it, because
   Addons excludes by the names of variables, which need not be those of the checkpoint: one for the variables that
   decay and adapt, and one that excludes all of its own.
-
-  Raises:
-    UserError: on a stack without TensorFlow Addons.
   """
 
   def __init__(self, config: OptimizerConfig, named_variables: Mapping[str, tf.Variable]):

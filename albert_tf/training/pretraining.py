@@ -69,9 +69,8 @@ def run_pretraining(
 
   # Model and optimizer.
   with strategy.scope():  # The slots must lie where the weights lie.
-    model = AlbertForPreTraining(
-      settings.model, encoder_options=settings.encoder_options, read_positions_only=True
-    )
+    options = {"remat": settings.remat, "layer_loop": settings.layer_loop}
+    model = AlbertForPreTraining(settings.model, encoder_options=options, read_positions_only=True)
     variables = named_variables(model)
     optimizer = build_optimizer(
       settings.optimizer, trained_variables(model, sentence_loss=bool(settings.step.sentence_task))

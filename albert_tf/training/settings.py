@@ -12,8 +12,6 @@ from albert_tf.settings import Settings, setting
 if TYPE_CHECKING:  # At run time these would import NumPy, and the flags are read from here.
   from albert_tf.records import PretrainingSpec
 
-PRECISIONS = ("float32", "bfloat16")
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DistributionConfig(Settings):
@@ -126,7 +124,9 @@ class PretrainingSettings(Settings):
     5000, help="Updates between checkpoints, each with an evaluation.", minimum=1
   )
   keep_checkpoint_max: int = setting(5, help="Newest checkpoints that stay.", minimum=1)
-  keep_checkpoint_every_n_steps: int = setting(0, help="Multiples of this stay, too; 0: none.", minimum=0)
+  keep_checkpoint_every_n_steps: int = setting(
+    0, help="Checkpoints of multiples of this stay, too; 0: none.", minimum=0
+  )
   eval_batch_size: int = setting(64, help="Examples of one evaluation batch.", minimum=1)
   max_eval_steps: int = setting(100, help="At most this many evaluation batches.", minimum=1)
   profile_steps: tuple[int, int] | None = setting(
@@ -135,11 +135,6 @@ class PretrainingSettings(Settings):
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    if self.keep_checkpoint_every_n_steps % self.save_checkpoints_steps:
-      raise UserError(
-        "keep_checkpoint_every_n_steps must be a multiple of save_checkpoints_steps. Received: "
-        f"{self.keep_checkpoint_every_n_steps} and {self.save_checkpoints_steps}."
-      )
     traced = self.profile_steps
     if traced and not (len(traced) == 2 and 1 <= traced[0] <= traced[1] <= self.num_train_steps):
       raise UserError(
@@ -157,11 +152,6 @@ class PretrainingSettings(Settings):
         "Fresh masks need the vocabulary, to know where words begin. Received: --masking=fresh with records that have "
         "no spm.model or vocab.txt beside them. Name it with --spm_model_file."
       )
-
-  @property
-  def encoder_options(self) -> dict[str, Any]:
-    """See `AlbertEncoder`."""
-    return {"remat": self.remat, "layer_loop": self.layer_loop}
 
   @property
   def spec(self) -> "PretrainingSpec":
