@@ -10,8 +10,7 @@ from tensorflow.python.data.ops import multi_device_iterator_ops
 
 from albert_tf.errors import UserError
 from albert_tf.pipelines.order import DataOrder
-from albert_tf.pipelines.reader import ExtentReader
-from albert_tf.pipelines.record_index import RecordIndex
+from albert_tf.pipelines.record_index import ExtentReader, RecordIndex
 
 # float32 [B]: 0 for an example that only fills the last evaluation batch.
 EXAMPLE_WEIGHTS = "example_weights"

@@ -125,7 +125,7 @@ class PretrainingSettings(Settings):
   )
   keep_checkpoint_max: int = setting(5, help="Newest checkpoints that stay.", minimum=1)
   keep_checkpoint_every_n_steps: int = setting(
-    0, help="Checkpoints of multiples of this stay, too; 0: none.", minimum=0
+    0, help="Those of multiples of this stay, too; 0: none.", minimum=0
   )
   eval_batch_size: int = setting(64, help="Examples of one evaluation batch.", minimum=1)
   max_eval_steps: int = setting(100, help="At most this many evaluation batches.", minimum=1)
