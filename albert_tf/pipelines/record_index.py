@@ -1,4 +1,4 @@
-"""Where every record lies, in blocks, whether the first ones fit, and the reading of any stretch of them in the graph."""
+"""Where every record lies, in blocks; whether the first ones fit; reading any stretch of them in the graph."""
 
 from collections.abc import Sequence
 import concurrent.futures

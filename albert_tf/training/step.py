@@ -69,9 +69,8 @@ class TrainStep:
   $L = \sum w \ell_{mlm} / \sum w + \sum \ell_{sop} / B$, all sums over the global batch; without the second term, and
   without updates of what only it reaches, where `config.sentence_task` is empty.
 
-  Both denominators are those of the global batch, so any number of replicas and
-  micro-batches makes the same update; gradients are summed over replicas before they
-  are clipped. Model and optimizer were made under the strategy's scope. `use_xla` compiles forward and backward pass on
+  Any number of replicas and micro-batches makes the same update; gradients are summed over replicas before they are
+  clipped. Model and optimizer were made under the strategy's scope. `use_xla` compiles forward and backward pass on
   CPU and GPU; a TPU always does.
 
   Reference: DESIGN decisions 6 and 8 (PAPER_MAP.md); ALBERT section 4.1.

@@ -34,10 +34,6 @@ def start_weights(variables: Mapping[str, tf.Variable], settings: PretrainingSet
   nothing of starts anew, and the pooler; a head of fine-tuning is left out. Where layers share whole blocks
   (`sharing="all"`) the checkpoint may be of another depth.
 
-  Args:
-    variables: checkpoint name → variable, of a model of `settings.model`.
-    settings: of the run.
-
   Raises:
     UserError: a weight on one side only or of another shape, or weights or a vocabulary that would mean something else.
 
@@ -67,18 +63,12 @@ def start_weights(variables: Mapping[str, tf.Variable], settings: PretrainingSet
         f"with {source.tokenizer[0]}, records with {settings.tokenizer_path}. Make the records with the checkpoint's: "
         f"create_pretraining_data.py --spm_model_file={source.tokenizer[0]}."
       )
-  absent = {
-    head: start
-    for head, start in _HEADS.items()
-    if not any(name.startswith(start) for name in source.variables)
-  }
-  new = {name: v for name, v in variables.items() if name.startswith(tuple(absent.values()))}
+  absent = [
+    head for head, start in _HEADS.items() if not any(name.startswith(start) for name in source.variables)
+  ]
+  new = {name: v for name, v in variables.items() if name.startswith(tuple(_HEADS[head] for head in absent))}
   rest = {name: v for name, v in variables.items() if name not in new}
   load_weights(rest, source, allow_unused=FINETUNED_HEADS)
   initialize_variables(new, seed=seed, initializer_range=config.initializer_range)
   told = f"starting from the weights of {source.path}"
-  if absent:
-    told += f"; {' and '.join(absent)} not in it: new, of seed {seed}"
-  if source.config.num_hidden_layers != config.num_hidden_layers:
-    told += f", of {source.config.num_hidden_layers} layers; here {config.num_hidden_layers} share them"
-  return told
+  return f"{told}; {' and '.join(absent)} not in it: new, of seed {seed}" if absent else told
