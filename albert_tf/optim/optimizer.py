@@ -26,13 +26,8 @@ def assign_decay(names: Iterable[str]) -> dict[str, bool]:
     >>> assign_decay(["bert/pooler/dense/bias"])
     {'bert/pooler/dense/bias': False}
   """
-  decays: dict[str, bool] = {}
-  faults = []
-  for name in names:
-    decayed, excluded = bool(re.search(DECAYED_PATTERN, name)), bool(re.search(EXCLUDED_PATTERN, name))
-    decays[name] = decayed
-    if decayed == excluded:
-      faults.append(f"{name} ({'decayed, excluded' if decayed else 'no group'})")
+  decays = {name: bool(re.search(DECAYED_PATTERN, name)) for name in names}
+  faults = [name for name, decayed in decays.items() if decayed == bool(re.search(EXCLUDED_PATTERN, name))]
   if faults:
     raise UserError(
       f"Every variable must match exactly one optimizer group. Received: {'; '.join(faults)}. "

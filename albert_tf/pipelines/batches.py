@@ -34,13 +34,6 @@ class HostShard:
   num_hosts: int = 1
   host: int = 0
 
-  def __post_init__(self) -> None:
-    if self.num_replicas % self.num_hosts:
-      raise UserError(
-        "Every host must have the same number of replicas. Received: "
-        f"{self.num_replicas} replicas on {self.num_hosts} hosts. Use equal hosts."
-      )
-
   @property
   def replicas_per_host(self) -> int:
     return self.num_replicas // self.num_hosts

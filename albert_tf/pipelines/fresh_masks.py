@@ -77,7 +77,7 @@ class FreshMasks:
       batch = with_order(batch, _row_keys(self._seed, epochs, records, _ORDER_STREAM) >= _word(2**63))
     ids = batch[names.INPUT_IDS]  # [B, S]
     length = tf.shape(ids)[1]
-    draws = draws_of_rows(self._seed, epochs, records, length)
+    draws = [_draws(_row_keys(self._seed, epochs, records, stream), length) for stream in _MASK_STREAMS]
     tokens = tf.reduce_sum(batch[names.INPUT_MASK], axis=1)  # [B]
     budget = tf.cast(tf.round(tf.cast(tokens, tf.float64) * masking.masked_lm_prob), tf.int32)
     budget = tf.minimum(tf.maximum(budget, 1), masking.max_predictions_per_seq)
@@ -207,13 +207,6 @@ def with_order(batch: Batch, swap: tf.Tensor) -> Batch:
     names.SEGMENT_IDS: tf.where(swap[:, tf.newaxis], segments, batch[names.SEGMENT_IDS]),
     names.SENTENCE_ORDER_LABELS: tf.where(swap, 1 - labels, labels),
   }
-
-
-def draws_of_rows(
-  seed: int, epochs: tf.Tensor, records: tf.Tensor, length: tf.Tensor
-) -> list[tuple[tf.Tensor, tf.Tensor]]:
-  """Two pairs of independent draws in [0, 2^31), int32 [B, S] each."""
-  return [_draws(_row_keys(seed, epochs, records, stream), length) for stream in _MASK_STREAMS]
 
 
 def _row_keys(seed: int, epochs: tf.Tensor, records: tf.Tensor, stream: int) -> tf.Tensor:

@@ -77,9 +77,6 @@ class DataOrder:
   def _key(self, salt: int, *more: tf.Tensor) -> tf.Tensor:
     return tf.stack([tf.constant((self.seed ^ salt) % 2**31, tf.int64), *more])
 
-  def _epoch_and_number(self, window: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    return window // self.windows_per_epoch, window % self.windows_per_epoch
-
   def _lanes(self, epoch: tf.Tensor, number: tf.Tensor, parts: int) -> tuple[tf.Tensor, tf.Tensor]:
     """The host's lanes and how many records each has in a window, in the order in which the stream takes them."""
     first = epoch * self.num_records + number * _WINDOW  # Position of the window's first example.
@@ -102,7 +99,7 @@ class DataOrder:
 
   def extents(self, window: tf.Tensor) -> Extents:
     """What the host reads of a window."""
-    epoch, number = self._epoch_and_number(window)
+    epoch, number = window // self.windows_per_epoch, window % self.windows_per_epoch
     lanes, counts = self._lanes(epoch, number, self.parts)
     windows = self._full_windows
     strata = tf.gather(self._strata(epoch, number), lanes)
@@ -124,7 +121,8 @@ class DataOrder:
 
   def arrangement(self, window: tf.Tensor, extents: Extents) -> tf.Tensor:
     """int64 `[n]`: for each example of the host in the order of the stream, its place among the records read."""
-    lanes, counts = self._lanes(*self._epoch_and_number(window), self.parts)
+    epoch, number = window // self.windows_per_epoch, window % self.windows_per_epoch
+    lanes, counts = self._lanes(epoch, number, self.parts)
     draws = tf.map_fn(  # A lane's draws do not depend on who else reads.
       lambda lane: tf.random.stateless_uniform(
         [LANE_RECORDS], self._key(_RECORD_SALT, window * LANES + lane), 0, 2**31, tf.int64, alg="philox"

@@ -9,8 +9,9 @@ from reference import masking as twin
 from support.tiny_records import SPEC, random_examples, write_records
 import tensorflow as tf
 
+from albert_tf.pipelines import fresh_masks
 from albert_tf.pipelines.batches import HostShard, training_batches
-from albert_tf.pipelines.fresh_masks import FreshMasks, draws_of_rows, unmasked
+from albert_tf.pipelines.fresh_masks import FreshMasks, unmasked
 from albert_tf.pipelines.masking import MaskingConfig
 from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.records import features as names
@@ -87,8 +88,10 @@ def test_masks_are_those_of_one_word_after_the_other(length, predictions, probab
   batch, texts = stored_batch(60, length, 7)
   np.testing.assert_array_equal(unmasked(batch), texts)
   result = mask_again(masking, batch)
-  draws = draws_of_rows(7, tf.zeros([60], tf.int64), tf.range(60, dtype=tf.int64), length)
-  words = FreshMasks(masking, TOKENIZER, seed=7).words_of(unmasked(batch), batch[names.INPUT_MASK], *draws[0])
+  keys = fresh_masks._row_keys(7, tf.zeros([60], tf.int64), tf.range(60, dtype=tf.int64), 0)
+  words = FreshMasks(masking, TOKENIZER, seed=7).words_of(
+    unmasked(batch), batch[names.INPUT_MASK], *fresh_masks._draws(keys, length)
+  )
   for row, text in enumerate(texts):
     tokens = int(np.sum(batch[names.INPUT_MASK][row]))
     separators = (text[:tokens] == CLS) | (text[:tokens] == SEP)
