@@ -23,7 +23,6 @@ _as_it_is = tf.autograph.experimental.do_not_convert
 
 Batch = dict[str, tf.Tensor]
 ParseFunction = Callable[[tf.Tensor], Batch]
-MaskFunction = Callable[[Batch, tf.Tensor, tf.Tensor], Batch]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,13 +75,12 @@ def training_batches(
   global_batch_size: int,
   start_position: int = 0,
   shard: HostShard = HostShard(),
-  mask: MaskFunction | None = None,
+  mask: Callable[[Batch, tf.Tensor, tf.Tensor], Batch] | None = None,
 ) -> tf.data.Dataset:
   """Endless per-replica training batches from example `start_position` of the stream on.
 
-  The example at a position depends on the index and the seed alone. So a restart costs a
-  seek, not a replay, and every global batch has the same examples for any number of hosts,
-  replicas and micro-batches. Which host holds which of them is free.
+  The example at a position depends on the index and the seed alone. So a restart costs a seek, and every global batch
+  has the same examples for any number of hosts, replicas and micro-batches. Which host holds which of them is free.
 
   Args:
     parse: serialized `[B]` → features; see `records.parse`.
@@ -111,12 +109,8 @@ def training_batches(
     if mask is None:
       return {"serialized": serialized}
     numbers = tf.ragged.range(extents.starts, extents.starts + extents.counts).flat_values
-    epoch = window // order.windows_per_epoch
-    return {
-      "serialized": serialized,
-      "record": tf.gather(numbers, places),
-      "epoch": tf.fill(tf.shape(places), epoch),
-    }
+    epoch = tf.fill(tf.shape(places), window // order.windows_per_epoch)
+    return {"serialized": serialized, "record": tf.gather(numbers, places), "epoch": epoch}
 
   @_as_it_is
   def finish(rows: Batch) -> Batch:

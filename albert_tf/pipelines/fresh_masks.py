@@ -185,11 +185,8 @@ def _spend(
 def with_order(batch: Batch, swap: tf.Tensor) -> Batch:
   """The batch with the two segments of some rows in the other order, and their labels turned.
 
-  `[CLS] A [SEP] B [SEP]` becomes `[CLS] B [SEP] A [SEP]`; a row of one segment stays as it is.
-
-  Args:
-    batch: records without masks, S tokens a row; label 1 is the swapped order (ALBERT, section 3.1).
-    swap: bool [B], which rows.
+  `[CLS] A [SEP] B [SEP]` becomes `[CLS] B [SEP] A [SEP]`; a row of one segment stays as it is. Label 1 is the swapped
+  order (ALBERT, section 3.1).
   """
   second = tf.reduce_sum(batch[names.SEGMENT_IDS], axis=1, keepdims=True)  # B and its [SEP]
   tokens = tf.reduce_sum(batch[names.INPUT_MASK], axis=1, keepdims=True)
