@@ -14,8 +14,8 @@ import tensorflow as tf
 from albert_tf.errors import UserError
 from albert_tf.pipelines.order import Extents
 from albert_tf.records import PretrainingSpec, read_records
-from albert_tf.records.example import decode_example
 from albert_tf.records.features import ALL_FEATURES, INPUT_IDS, MASKED_LM_IDS, TOKEN_BOUNDARY
+from albert_tf.records.parse import decode_example
 from albert_tf.records.shard_index import BLOCK_RECORDS, ShardIndex, load_shard_index, scan_shard
 
 _PARALLEL_FILES = 32  # A bucket answers each request only after a while.
