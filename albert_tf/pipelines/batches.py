@@ -147,8 +147,7 @@ def evaluation_batches(
   Each host reads its own stretch of the records, and fills up with copies whose `example_weights` are 0.
   """
   rows = _rows_per_replica(global_batch_size, shard, flag="eval_batch_size")
-  steps = -(-index.num_records // global_batch_size)
-  steps = steps if max_steps is None else min(steps, max_steps)
+  steps = min(-(-index.num_records // global_batch_size), max_steps or index.num_records)
   total = min(index.num_records, steps * global_batch_size)
   first, end = (total * host // shard.num_hosts for host in (shard.host, shard.host + 1))
   count = steps * rows * shard.replicas_per_host

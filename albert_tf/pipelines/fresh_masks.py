@@ -74,7 +74,7 @@ class FreshMasks:
     masking = self._masking
     batch = {**batch, names.INPUT_IDS: unmasked(batch)}
     if masking.redraw_order:
-      batch = with_order(batch, _row_keys(self._seed, epochs, records, _ORDER_STREAM) >= _word(2**63))
+      batch = with_order(batch, _row_keys(self._seed, epochs, records, _ORDER_STREAM) >= np.uint64(2**63))
     ids = batch[names.INPUT_IDS]  # [B, S]
     length = tf.shape(ids)[1]
     draws = [_draws(_row_keys(self._seed, epochs, records, stream), length) for stream in _MASK_STREAMS]
@@ -219,8 +219,8 @@ def _draws(keys: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
   places = tf.range(tf.cast(count, tf.int64))[tf.newaxis]
   bits = _splitmix64(keys[:, tf.newaxis] + tf.cast(places, tf.uint64) * _GOLDEN)
   return (
-    tf.cast(tf.bitwise.right_shift(bits, _word(33)), tf.int32),
-    tf.cast(tf.bitwise.bitwise_and(bits, _word(2**31 - 1)), tf.int32),
+    tf.cast(tf.bitwise.right_shift(bits, np.uint64(33)), tf.int32),
+    tf.cast(tf.bitwise.bitwise_and(bits, np.uint64(2**31 - 1)), tf.int32),
   )
 
 
@@ -228,12 +228,8 @@ def _splitmix64(state: tf.Tensor) -> tf.Tensor:
   """The generator of Steele, Lea and Flood (OOPSLA 2014): the output that follows `state`."""
   bits = state + _GOLDEN
   for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-    bits = (bits ^ tf.bitwise.right_shift(bits, _word(shift))) * _word(factor)
-  return bits ^ tf.bitwise.right_shift(bits, _word(31))
-
-
-def _word(value: int) -> tf.Tensor:
-  return tf.constant(value, tf.uint64)
+    bits = (bits ^ tf.bitwise.right_shift(bits, np.uint64(shift))) * np.uint64(factor)
+  return bits ^ tf.bitwise.right_shift(bits, np.uint64(31))
 
 
 _MASK_STREAMS, _ORDER_STREAM = (0, 1), 2
