@@ -31,7 +31,7 @@ class Command(Settings):
   """Which task, and where its data are."""
 
   task_name: str | None = setting(
-    None, help="cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, ax, or custom."
+    None, help="cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, or custom."
   )
   data_dir: str = setting("", help="The task's folder, or the one with GLUE's folders.")
   vocab_file: str = setting(

@@ -15,7 +15,7 @@ import finetuning
 
 from albert_tf import commands
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.squad.settings import SquadFiles, SquadSettings
+from albert_tf.finetuning.tasks.squad.settings import SPEC_SIZES, SquadFiles, SquadSettings
 
 if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
   from albert_tf.configs.task import TaskSpec
@@ -24,9 +24,8 @@ if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags 
 
 FLAGS = flags.FLAGS
 flags.adopt_module_key_flags(finetuning)  # --help shows them too.
-_SIZES = ("max_seq_length", "max_query_length", "doc_stride", "max_answer_length")  # Of a fine-tuned run.
 commands.define_flags(SquadFiles)
-commands.define_flags(SquadSettings, **dict.fromkeys(_SIZES))
+commands.define_flags(SquadSettings, **dict.fromkeys(SPEC_SIZES))
 
 
 def _trained_spec() -> "TaskSpec | None":
@@ -54,7 +53,9 @@ def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning.Prepare
     raise UserError("Without --do_train there must be questions to answer. Received: no --predict_file.")
   train_file = FLAGS.train_file if settings.do_train else ""
   source = commands.from_flags(SquadFiles, version=version, train_file=train_file)
-  sizes = {name: getattr(trained or SquadSettings(), name) for name in _SIZES if FLAGS[name].value is None}
+  sizes = {
+    name: getattr(trained or SquadSettings(), name) for name in SPEC_SIZES if FLAGS[name].value is None
+  }
   threshold = trained.null_score_diff_threshold if trained else 0.0
   task = build_task(
     source,

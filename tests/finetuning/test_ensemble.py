@@ -213,6 +213,7 @@ def test_questions_of_an_ensemble(squad, tmp_path):
   assert any(not answers[key] for key in impossible)
   (tmp_path / "lost").mkdir()
   task.spec.save(str(tmp_path / "lost"))
-  (tmp_path / "lost/nbest_predictions.json").write_text("{}")
+  for name in ("nbest_predictions", "null_odds"):
+    (tmp_path / f"lost/{name}.json").write_text("{}")
   with pytest.raises(UserError, match=r"with 0 questions for 24 of --predict_file"):
     combine(task, [directories[0], str(tmp_path / "lost")], output_dir=str(tmp_path / "x"))

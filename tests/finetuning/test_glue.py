@@ -99,10 +99,6 @@ def test_mnli_has_two_evaluations_and_the_diagnostic_set(tmp_path, place):
     task.write_predictions({"logits": np.array([[0.0, 1.0, 0.0]])}, split, str(tmp_path))
   assert (tmp_path / "submission/MNLI-mm.tsv").read_text() == "index\tprediction\n7\tentailment\n"
   assert (tmp_path / "submission/AX.tsv").read_text() == "index\tprediction\n9\tentailment\n"
-  diagnostic = GlueTextTask("ax", data_dir=root, tokenizer=tokenizer(), max_seq_length=32)
-  assert (diagnostic.spec.name, len(diagnostic.features("test"))) == ("mnli", 1)
-  with pytest.raises(UserError, match="needs train data"):
-    diagnostic.features("train")
 
 
 def test_packing_equals_the_original():
@@ -140,13 +136,12 @@ def test_metrics_by_hand():
   # Deviations -1.5 -.5 .5 1.5 and -4.5 -1.5 3.5 2.5: 13 / sqrt(5 · 41); ranks 1 2 4 3.
   assert METRICS["pearson"](x, y) == pytest.approx(13 / np.sqrt(5 * 41))
   assert METRICS["spearman"](x, y) == pytest.approx(1 - 6 * 2 / (4 * 15))
-  assert METRICS["mean_squared_error"](x, y) == pytest.approx((0 + 4 + 36 + 16) / 4)
   assert METRICS["pearson"](x, np.ones(4)) == METRICS["spearman"](x, np.ones(4)) == 0.0
 
 
 def test_wrong_names_and_labels(tmp_path):
   with pytest.raises(UserError, match="mrpc"):
-    glue.find_task("mrcp")
+    GlueTextTask("mrcp", data_dir="", tokenizer=None)
   with pytest.raises(UserError, match=r"train\.tsv"):
     GlueTextTask("mrpc", data_dir=str(tmp_path), tokenizer=tokenizer())
   (tmp_path / "train.tsv").write_text("sentence\tlabel\ngood\t1\nbad\t2\n")

@@ -196,7 +196,6 @@ def test_both_layouts_give_the_same_questions(tmp_path):
   ("passage", "message"),
   [
     ({**PASSAGE, "answers": ["A"]}, "zip"),
-    ({**PASSAGE, "options": [["a", "b", "c"], list("abcd")]}, "4 options a question.*task_name=custom"),
     ([], r"1.txt:1 \(AttributeError"),
   ],
 )

@@ -69,13 +69,13 @@ def test_tags_equal_the_python_model(exported: Callable[[str], Any], tokenizer: 
     assert not outputs["tags"][b][len(words) :].any()
     if not words:
       continue
-    aligned = align(
+    features, places = align(
       [TaggedSentence(words=tuple(words), tags=None, where="")], tokenizer, label_ids={}, max_seq_length=12
     )
-    count = len(aligned.features)
-    x, _, _ = numpy_batch(aligned.features, range(count), batch_size=count, length=12)
+    count = len(features)
+    x, _, _ = numpy_batch(features, range(count), batch_size=count, length=12)
     chances = tf.nn.softmax(model(x)).numpy()  # Of each window.
-    for word, (row, position) in enumerate(aligned.places):
+    for word, (row, position) in enumerate(places):
       at = np.eye(4)[0] if row < 0 else chances[row, position]
       assert outputs["tags"][b][word].decode() == task.label_names[at.argmax()]
       assert row < 0 or outputs["probabilities"][b][word] == pytest.approx(at.max(), abs=1e-5)

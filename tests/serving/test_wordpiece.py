@@ -121,11 +121,11 @@ def test_a_tagger(tmp_path: pathlib.Path, model, tokenizer: WordPieceTokenizer):
   outputs = SessionModel(str(tmp_path / "e" / "1")).run("serving_default", {"text": as_bytes(texts)})
   for b, text in enumerate(texts):
     words = text.split()
-    aligned = align(
+    features, places = align(
       [TaggedSentence(words=tuple(words), tags=None, where="")], tokenizer, label_ids={}, max_seq_length=12
     )
-    for word, (row, position) in enumerate(aligned.places):
-      x, _, _ = numpy_batch(aligned.features, [row], batch_size=1, length=12)
+    for word, (row, position) in enumerate(places):
+      x, _, _ = numpy_batch(features, [row], batch_size=1, length=12)
       chances = tf.nn.softmax(tagger(x))[0][position]
       assert outputs["probabilities"][b][word] == pytest.approx(float(tf.reduce_max(chances)), abs=1e-5)
 

@@ -12,7 +12,6 @@ import re
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from albert_tf import files
 from albert_tf.configs.task import TaskSpec
@@ -76,10 +75,10 @@ class FineTuningTask(abc.ABC):
   directory (`run_directory`), from where `stored` and `ensemble` make one answer of many runs.
 
   Attributes:
-    spec: what is saved as `task.json`; decides the model (`models.make_model`). It stays as it is: the engine saves
+    spec: what is saved as `task.json`; decides the model (`models.make_model`). The engine saves
       `spec.settled(metrics)`.
     best_metric: the key of `evaluate`'s result by which the best checkpoint is chosen; higher is better.
-    data: what the examples are read from, by flag name, such as {"train_file": …}; recorded in run.json.
+    data: what the examples are read from, by flag name; recorded in run.json.
     head_options: of the head, beside the number of labels and dropout, which the engine gives.
     loss_weights: what Keras' `compile` takes as `loss_weights`.
     splits: name → the examples; those not needed may be absent.
@@ -94,18 +93,10 @@ class FineTuningTask(abc.ABC):
 
   @abc.abstractmethod
   def features(self, split: str) -> FeatureSet:
-    """The examples of a split, with labels where it is scored.
-
-    Raises:
-      UserError: there is none of that name, or labels that it must have are missing.
-    """
+    """The examples of a split, with labels where it is scored."""
 
   def split(self, name: str) -> Any:
-    """The examples of a split.
-
-    Raises:
-      UserError: there are none.
-    """
+    """The examples of a split; a `UserError` where there are none."""
     if not self.splits.get(name):
       raise UserError(f"{self.spec.name} needs {name} data here. Received: none. Name its file or folder.")
     return self.splits[name]
@@ -133,18 +124,11 @@ class FineTuningTask(abc.ABC):
     Raises:
       UserError: it left none, or for other examples.
     """
-    del directory, split
     raise UserError(f"{self.spec.kind} has no --ensemble_of. Received: it.")
 
   def ensemble(self, outputs: Sequence[Outputs]) -> Outputs:
     """What several runs left (`stored`) as one run's outputs: means of probabilities, or of values (section 4.9)."""
     raise NotImplementedError
-
-
-def cross_entropy(logits: Any, labels: Any) -> np.ndarray:
-  """Of each example, float64 `[n]`: -log softmax(logits)[label] of logits `[n, C]` and labels `[n]`."""
-  labels = np.asarray(labels, np.int64)
-  return -special.log_softmax(np.asarray(logits, np.float64), axis=-1)[np.arange(len(labels)), labels]
 
 
 def write_tsv(path: str, rows: Iterable[Sequence[str]]) -> None:

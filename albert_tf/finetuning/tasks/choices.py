@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 import dataclasses
 import os
 import string
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from albert_tf import files
 from albert_tf.errors import UserError
@@ -12,7 +12,6 @@ from albert_tf.finetuning.data import Table, cell_text, parse_json, read_lines
 from albert_tf.settings import Settings, setting
 
 LEVELS = ("middle", "high")  # Of RACE.
-_RACE_CHOICES = 4
 _RACE_LINES = "all.txt"
 
 
@@ -40,7 +39,7 @@ class ChoiceExample(NamedTuple):
 
 
 def read_race(data_dir: str, split: str, *, levels: Sequence[str] = LEVELS) -> list[ChoiceExample]:
-  """The questions of one split, each with its level as group.
+  """The questions of one split in the order of the files' names, each with its level as group.
 
   The files of `{train,dev,test}/{middle,high}/` hold one JSON object a line: a passage each, as the data set is
   distributed, or all of them, as the original ALBERT's `all.txt`, which then alone counts.
@@ -50,60 +49,42 @@ def read_race(data_dir: str, split: str, *, levels: Sequence[str] = LEVELS) -> l
     split: train, dev or test.
     levels: middle, high or both.
 
-  Returns:
-    The questions in the order of the files' names.
-
   Raises:
     UserError: no files, or a passage that is not RACE's.
 
   Reference: Lai et al. 2017, arXiv 1704.04683.
   """
-  return [
-    example
-    for level in levels
-    for where, text in _passages(_race_folder(data_dir, split, level))
-    for example in _questions(parse_json(text, where=where), where=where, level=level)
-  ]
+  found: list[ChoiceExample] = []
+  for level in levels:
+    folders = [os.path.join(root, split, level) for root in (os.path.join(data_dir, "RACE"), data_dir)]
+    folder = next(filter(files.exists, folders), None)
+    if folder is None:
+      raise UserError(
+        "RACE lies in {train,dev,test}/{middle,high}/ of --data_dir or of its folder RACE. Received: "
+        f"{data_dir} without {split}/{level}. If one level is all there is, give --middle_only or --high_only."
+      )
+    names = [name for name in files.listdir(folder) if name.endswith(".txt")]
+    for name in [_RACE_LINES] if _RACE_LINES in names else names:
+      path = os.path.join(folder, name)
+      for number, line in enumerate(read_lines(path), 1):
+        if line.strip():
+          found += _questions(line, where=f"{path}:{number}", level=level)
+  return found
 
 
-def _race_folder(data_dir: str, split: str, level: str) -> str:
-  for root in (os.path.join(data_dir, "RACE"), data_dir):
-    if files.exists(os.path.join(root, split, level)):
-      return os.path.join(root, split, level)
-  raise UserError(
-    "RACE lies in {train,dev,test}/{middle,high}/ of --data_dir or of its folder RACE. Received: "
-    f"{data_dir} without {split}/{level}. If one level is all there is, give --middle_only or --high_only."
-  )
-
-
-def _passages(folder: str) -> Iterator[tuple[str, str]]:
-  """Where it is, and the JSON text of each passage."""
-  names = [name for name in files.listdir(folder) if name.endswith(".txt")]
-  for name in [_RACE_LINES] if _RACE_LINES in names else names:
-    path = os.path.join(folder, name)
-    for number, line in enumerate(read_lines(path), 1):
-      if line.strip():
-        yield f"{path}:{number}", line
-
-
-def _questions(passage: Any, *, where: str, level: str) -> Iterator[ChoiceExample]:
+def _questions(line: str, *, where: str, level: str) -> Iterator[ChoiceExample]:
+  passage = parse_json(line, where=where)
   try:
-    name, article, questions = (
-      passage.get("id") or os.path.basename(where),
-      passage["article"],
-      passage["questions"],
-    )
+    name, questions = passage.get("id") or os.path.basename(where), passage["questions"]
     labels = passage.get("answers") or [None] * len(questions)
-    rows = list(zip(questions, passage["options"], labels, strict=True))
-    if {len(choices) for _, choices, _ in rows} != {_RACE_CHOICES}:
-      raise ValueError(f"not {_RACE_CHOICES} options a question")
+    for number, row in enumerate(zip(questions, passage["options"], labels, strict=True)):
+      question, choices, label = row
+      yield ChoiceExample(f"{name}:{number}", passage["article"], question, tuple(choices), label, level)
   except (AttributeError, KeyError, TypeError, ValueError) as error:
     raise UserError(
-      f"A passage of RACE is a JSON object with article, questions, {_RACE_CHOICES} options each and, where known, "
-      f"answers. Received: {where} ({type(error).__name__}: {error}). Other questions: --task_name=custom."
+      "A passage of RACE is a JSON object with article, questions, options and, where known, answers. Received: "
+      f"{where} ({type(error).__name__}: {error}). Other questions: --task_name=custom."
     ) from error
-  for number, (question, choices, label) in enumerate(rows):
-    yield ChoiceExample(f"{name}:{number}", article, question, tuple(choices), label, level)
 
 
 # ------------------------------------------------------------------ tables
@@ -124,12 +105,7 @@ class ChoiceColumns(Settings):
 
 
 def choice_examples(table: Table, columns: ChoiceColumns, *, labelled: bool = True) -> list[ChoiceExample]:
-  """The questions of a table.
-
-  Args:
-    table: of `read_table`.
-    columns: which column is what.
-    labelled: whether the labels must be there, as they need not in test data.
+  """The questions of a table; without `labelled` they need no labels.
 
   Raises:
     UserError: a column is missing, or a choice is empty.

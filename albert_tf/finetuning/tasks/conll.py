@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 import dataclasses
 import re
+from typing import NamedTuple
 
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import read_lines, read_table
@@ -13,21 +14,18 @@ _BLANK_TAG = "_"  # How column files write "not known".
 _CONLLU_SKIPPED = re.compile(r"#|\d+[-.]\d+\t")  # Comments, multi-word tokens and empty nodes of CoNLL-U.
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TaggedSentence:
+class TaggedSentence(NamedTuple):
   """The words of a sentence and their tags.
 
   Attributes:
     words: at least one.
     tags: one a word; None where the file has none.
     where: file and line of its first word, for messages.
-    new_document: whether a document begins with it, so that predictions can say so too.
   """
 
   words: tuple[str, ...]
   tags: tuple[str, ...] | None
   where: str
-  new_document: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,7 +53,7 @@ def read_tagged(path: str, columns: Columns) -> list[TaggedSentence]:
   is_table = path.endswith((".jsonl", ".parquet"))
   sentences = list((_from_table if is_table else _from_columns)(path, columns))
   if all(set(sentence.tags or ()) <= {_BLANK_TAG} for sentence in sentences):
-    sentences = [dataclasses.replace(sentence, tags=None) for sentence in sentences]
+    sentences = [sentence._replace(tags=None) for sentence in sentences]
   elif wrong := [each for each in sentences if len(each.tags or ()) != len(each.words)]:
     raise UserError(
       f"Every word of a file has a tag, or none has. Received: {len(wrong[0].words)} words and "
@@ -74,7 +72,7 @@ def _from_table(path: str, columns: Columns) -> Iterator[TaggedSentence]:
       raise UserError(f"A sentence is a list of words. Received: {words!r:.60} in {table.where(number)}.")
     if words:
       tags = tuple(map(str, tags)) if tags else None
-      yield TaggedSentence(words=tuple(map(str, words)), tags=tags, where=table.where(number))
+      yield TaggedSentence(tuple(map(str, words)), tags, table.where(number))
 
 
 def _from_columns(path: str, columns: Columns) -> Iterator[TaggedSentence]:
@@ -82,28 +80,20 @@ def _from_columns(path: str, columns: Columns) -> Iterator[TaggedSentence]:
   word_at = columns.token_column if columns.token_column is not None else int(conllu)
   tag_at = columns.tag_column if columns.tag_column is not None else (3 if conllu else -1)
   rows: list[list[str]] = []
-  start, new_document = 0, False
   for number, line in enumerate([*read_lines(path), ""], 1):
+    cells = _cells(line)
     if conllu and _CONLLU_SKIPPED.match(line):
       continue
-    cells = _cells(line)
     if cells and cells[0] != _DOCUMENT:
-      start = start or number
       rows.append(cells)
-      continue
-    if rows:
+    elif rows:
       tagged = [row for row in rows if -len(row) <= tag_at < len(row) and tag_at % len(row) != word_at]
-      yield TaggedSentence(
-        words=tuple(row[word_at] for row in rows),
-        tags=tuple(row[tag_at] for row in tagged) or None,
-        where=f"line {start} of {path}",
-        new_document=new_document,
-      )
-      rows, start, new_document = [], 0, False
-    new_document = new_document or bool(cells)
+      words, tags = tuple(row[word_at] for row in rows), tuple(row[tag_at] for row in tagged)
+      yield TaggedSentence(words, tags or None, f"line {number - len(rows)} of {path}")
+      rows = []
 
 
 def _cells(line: str) -> list[str]:
   """Not `split()`: a word may hold a no-break space."""
-  line = line.strip(" \t") if "\t" not in line.strip(" \t") else line.rstrip(" \t")
-  return (line.split("\t") if "\t" in line else re.split(" +", line)) if line else []
+  line = line.strip(" \t")
+  return re.split("\t" if "\t" in line else " +", line) if line else []

@@ -16,7 +16,6 @@ from albert_tf.finetuning.tasks.text import TextExample, TextTask
 from albert_tf.tokenization import Tokenizer
 
 SUBMISSION_FOLDER = "submission"
-_MNLI_LABELS = ("contradiction", "entailment", "neutral")
 _NLI_LABELS = ("entailment", "not_entailment")
 _FILES = {"train": "train.tsv", "eval": "dev.tsv", "test": "test.tsv"}
 _MNLI_FILES = {
@@ -67,45 +66,25 @@ _ALL_TASKS = (
   ),
   GlueTask("sst-2", "SST-2", ("sentence",)),
   GlueTask("mrpc", "MRPC", ("#1 String", "#2 String"), "Quality", metrics=("accuracy", "f1")),
-  GlueTask(
-    "sts-b", "STS-B", label="score", label_names=(), metrics=("pearson", "spearman", "mean_squared_error")
-  ),
+  GlueTask("sts-b", "STS-B", label="score", label_names=(), metrics=("pearson", "spearman")),
   GlueTask("qqp", "QQP", ("question1", "question2"), "is_duplicate", metrics=("accuracy", "f1")),
   GlueTask(
     "mnli",
     "MNLI",
     label="gold_label",
-    label_names=_MNLI_LABELS,
+    label_names=("contradiction", "entailment", "neutral"),
     files=_MNLI_FILES,
     submission={"test": "MNLI-m", "test_mismatched": "MNLI-mm", "test_ax": "AX"},
   ),
   GlueTask("qnli", "QNLI", ("question", "sentence"), label_names=_NLI_LABELS),
   GlueTask("rte", "RTE", label_names=_NLI_LABELS),
   GlueTask("wnli", "WNLI"),
-  GlueTask("ax", "AX", label_names=_MNLI_LABELS, files={"test": "AX.tsv"}),
 )
 TASKS: Mapping[str, GlueTask] = {task.name: task for task in _ALL_TASKS}
 
 
-def find_task(name: str) -> GlueTask:
-  """The task of a name.
-
-  Raises:
-    UserError: GLUE has no such task.
-  """
-  if name.lower() not in TASKS:
-    raise UserError(
-      f"task_name must be one of {', '.join(TASKS)}, custom. Received: {name!r}. A table of your own is 'custom'."
-    )
-  return TASKS[name.lower()]
-
-
 def read_splits(task: GlueTask, data_dir: str) -> dict[str, list[TextExample]]:
-  """Every split whose file is there.
-
-  Args:
-    task: of `TASKS`.
-    data_dir: the task's own folder, or the one that holds GLUE's folders.
+  """Every split whose file is in the task's folder, or in the one that holds GLUE's folders.
 
   Raises:
     UserError: no file is there, or one cannot be read as this task's.
@@ -117,11 +96,11 @@ def read_splits(task: GlueTask, data_dir: str) -> dict[str, list[TextExample]]:
     paths = [os.path.join(folder, each) for folder in folders for each in names]
     path = next(filter(files.exists, paths), None)
     if path is not None:
-      found[split] = read_tsv(TASKS["ax"] if split == "test_ax" else task, path, split)
+      found[split] = read_tsv(task, path, split)
   if not found:
     raise UserError(
-      f"data_dir must hold {' or '.join(task.files.values())}, itself or in {task.folder}/. Received: {data_dir!r}, "
-      "which has none of them. Download GLUE, and name its folder or the task's."
+      f"data_dir holds {' or '.join(task.files.values())}, itself or in {task.folder}/. Received: {data_dir!r}, which "
+      "has none of them. Download GLUE, and name its folder or the task's."
     )
   return found
 
@@ -179,11 +158,14 @@ class GlueTextTask(TextTask):
   """
 
   def __init__(self, name: str, *, data_dir: str, tokenizer: Tokenizer, max_seq_length: int = 512):
-    self.glue = find_task(name)
+    if name.lower() not in TASKS:
+      raise UserError(
+        f"task_name must be one of {', '.join(TASKS)}, custom. Received: {name!r}. A table of your own is 'custom'."
+      )
+    self.glue = TASKS[name.lower()]
     spec = TaskSpec(
       kind="classification" if self.glue.label_names else "regression",
-      # The diagnostic set is predicted with MNLI's model.
-      name="mnli" if self.glue.name == "ax" else self.glue.name,
+      name=self.glue.name,
       label_names=self.glue.label_names,
       pair=len(self.glue.texts) > 1,
       max_seq_length=max_seq_length,

@@ -9,7 +9,6 @@ import tensorflow as tf
 from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, Outputs, cross_entropy
 from albert_tf.finetuning.tasks.choices import ChoiceExample
 from albert_tf.finetuning.tasks.rows import PackedRows, in_blocks
 from albert_tf.finetuning.tasks.scores import ScoresTask
@@ -86,12 +85,12 @@ class MultipleChoiceTask(ScoresTask):
         )
       yield batch
 
-  def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
-    """`accuracy`, `accuracy_GROUP` of each group, as RACE's "middle" and "high", and the mean `loss`."""
-    labels = self.gold(split)
-    right = self.predictions(outputs) == labels
-    groups = np.array([example.group for example in self.splits[split]])
-    scores = {"accuracy": float(np.mean(right))}
-    for group in sorted(set(groups) - {""}):
-      scores[f"accuracy_{group}"] = float(np.mean(right[groups == group]))
-    return scores | {"loss": float(cross_entropy(outputs[UNNAMED_OUTPUT], labels).mean())}
+  def metrics(
+    self, labels: np.ndarray, predictions: np.ndarray, examples: Sequence[ChoiceExample]
+  ) -> dict[str, float]:
+    """`accuracy`, and `accuracy_GROUP` of each group, as RACE's "middle" and "high"."""
+    right = predictions == labels
+    groups = np.array([example.group for example in examples])
+    names = sorted(set(groups) - {""})
+    of_groups = {f"accuracy_{name}": float(np.mean(right[groups == name])) for name in names}
+    return {"accuracy": float(np.mean(right)), **of_groups}

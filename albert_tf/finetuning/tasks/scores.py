@@ -1,7 +1,7 @@
 """What tasks share whose model gives each example one row of scores: classes of texts, values, choices."""
 
 import abc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import functools
 import hashlib
 import io
@@ -43,6 +43,10 @@ class ScoresTask(FineTuningTask):
   @abc.abstractmethod
   def rows(self, examples: Sequence[Any]) -> PackedRows:
     """What the model reads of the examples."""
+
+  @abc.abstractmethod
+  def metrics(self, labels: np.ndarray, predictions: np.ndarray, examples: Sequence[Any]) -> dict[str, float]:
+    """The task's own scores."""
 
   @functools.cache  # noqa: B019  A task lives as long as the command.
   def features(self, split: str) -> FeatureSet:
@@ -87,6 +91,16 @@ class ScoresTask(FineTuningTask):
     """How a prediction is written."""
     return self.names[int(prediction)] if self.names else f"{float(prediction):.4f}"
 
+  def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
+    """The task's `metrics` and the mean `loss`."""
+    labels, predictions = self.gold(split), self.predictions(outputs)
+    if self.names:
+      log_probs = special.log_softmax(np.asarray(outputs[UNNAMED_OUTPUT], np.float64), axis=-1)
+      losses = -log_probs[np.arange(len(labels)), labels]
+    else:
+      losses = (labels.astype(np.float64) - predictions) ** 2
+    return self.metrics(labels, predictions, self.split(split)) | {"loss": float(losses.mean())}
+
   def write_predictions(
     self, outputs: Outputs, split: str, directory: str, *, spec: TaskSpec | None = None
   ) -> None:
@@ -94,33 +108,28 @@ class ScoresTask(FineTuningTask):
 
     Beside it `scores_<split>.npz`, for `ensemble`: `scores` float32 `[n, C]`, and in `examples` whose they are.
     """
-    write_tsv(os.path.join(directory, f"predictions_{split}.tsv"), self._prediction_rows(outputs, split))
-    with files.atomic_writer(_scores_file(directory, split)) as stream:
-      scores = np.asarray(outputs[UNNAMED_OUTPUT], np.float32)
+    scores = np.asarray(outputs[UNNAMED_OUTPUT], np.float32)
+    rows = [["id", "prediction", "label", *(f"probability_{name}" for name in self.names)]]
+    probabilities = special.softmax(scores.astype(np.float64), axis=-1)[:, : len(self.names)]
+    texts = map(self.label_text, self.predictions(outputs))
+    for example, text, row in zip(self.splits[split], texts, probabilities, strict=True):
+      rows.append([example.id, text, example.label or "", *(f"{value:.6f}" for value in row)])
+    write_tsv(os.path.join(directory, f"predictions_{split}.tsv"), rows)
+    with files.atomic_writer(os.path.join(directory, f"scores_{split}.npz")) as stream:
       np.savez(stream, scores=scores, examples=np.array(_digest(self.splits[split])))
 
-  def _prediction_rows(self, outputs: Outputs, split: str) -> Iterator[list[str]]:
-    yield ["id", "prediction", "label", *(f"probability_{name}" for name in self.names)]
-    probabilities = special.softmax(np.asarray(outputs[UNNAMED_OUTPUT], np.float64), axis=-1)
-    predictions = map(self.label_text, self.predictions(outputs))
-    for example, prediction, row in zip(self.splits[split], predictions, probabilities, strict=True):
-      written = [f"{value:.6f}" for value in row[: len(self.names)]]
-      yield [example.id, prediction, example.label or "", *written]
-
   def stored(self, directory: str, split: str) -> Outputs:
-    path = _scores_file(directory, split)
+    path = os.path.join(directory, f"scores_{split}.npz")
     if not files.exists(path):
-      command = "--do_predict" if split.startswith("test") else "--do_eval"
       raise UserError(
         f"A run must have left its scores to be one of an ensemble. Received: {directory} without "
-        f"{os.path.basename(path)}. Let it make them: the same command with {command} instead of --do_train."
+        f"{os.path.basename(path)}. Let it make them with --do_eval or --do_predict instead of --do_train."
       )
     with np.load(io.BytesIO(files.read_bytes(path))) as stored:
       scores, found = stored["scores"], str(stored["examples"])
     if found != _digest(self.split(split)):
       raise UserError(
-        f"All runs of an ensemble answer the same examples. Received: {path}, of other texts, labels or order. Let "
-        "that run evaluate or predict these data, in an --output_dir of its own."
+        f"All runs of an ensemble answer the same examples. Received: {path}, of other texts, labels or order."
       )
     return {UNNAMED_OUTPUT: scores}
 
@@ -131,10 +140,6 @@ class ScoresTask(FineTuningTask):
     if self.names:
       mean = special.logsumexp(special.log_softmax(scores, axis=-1), axis=0) - np.log(len(scores))
     return {UNNAMED_OUTPUT: mean}
-
-
-def _scores_file(directory: str, split: str) -> str:
-  return os.path.join(directory, f"scores_{split}.npz")
 
 
 def _digest(examples: Sequence[Any]) -> str:

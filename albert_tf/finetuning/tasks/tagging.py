@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import functools
 import itertools
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -19,7 +19,6 @@ from albert_tf.finetuning.tasks.base import (
   FeatureSet,
   FineTuningTask,
   Outputs,
-  cross_entropy,
   write_tsv,
 )
 from albert_tf.finetuning.tasks.conll import TaggedSentence
@@ -35,19 +34,6 @@ from albert_tf.tokenization import Tokenizer
 from albert_tf.tokenization.graph import graph_tokenizer
 
 _SENTENCES_AT_ONCE = 512
-
-
-class TaggingFeatures(NamedTuple):
-  """Sentences as rows for the model, and the way back.
-
-  Attributes:
-    features: rows, and labels and weights by piece where the sentences have tags.
-    places: int32 [words of all sentences, 2]: the row and the position where a word's tag is read; -1 for a word of
-      which normalisation leaves nothing.
-  """
-
-  features: FeatureSet
-  places: np.ndarray
 
 
 class TaggingTask(FineTuningTask):
@@ -83,24 +69,22 @@ class TaggingTask(FineTuningTask):
     self.spec = TaskSpec(
       kind="token_classification", name=name, label_names=names, max_seq_length=max_seq_length
     )
-    self._label_ids = {tag: index for index, tag in enumerate(names)}
     self._entities = marks_entities(names)
     self.best_metric = "f1" if self._entities else "accuracy"
 
   @functools.cache  # noqa: B019  A task lives as long as the command.
-  def aligned(self, split: str) -> TaggingFeatures:
-    """The features of a split, and where each word's tag is read."""
-    sentences, length = self.split(split), self.spec.max_seq_length
-    return align(sentences, self._tokenizer, label_ids=self._label_ids, max_seq_length=length)
+  def _aligned(self, split: str) -> tuple[FeatureSet, np.ndarray]:
+    ids = {tag: index for index, tag in enumerate(self.spec.label_names)}
+    return align(self.split(split), self._tokenizer, label_ids=ids, max_seq_length=self.spec.max_seq_length)
 
   def features(self, split: str) -> FeatureSet:
-    return self.aligned(split).features
+    return self._aligned(split)[0]
 
   def loss(self) -> Any:
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
   def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
-    """`accuracy` of words; of entities `precision`, `recall`, `f1` and `f1_TYPE`; the mean `loss` of words with pieces.
+    """`accuracy` of words; of entities `precision`, `recall`, `f1` and `f1_TYPE`.
 
     Every word counts once; one without pieces counts with the tag it is given, "O" or the most frequent.
     """
@@ -110,18 +94,14 @@ class TaggingTask(FineTuningTask):
     scores = {"accuracy": float(np.mean(right))}
     if self._entities:
       scores |= entity_scores(gold, predicted, names=self.spec.label_names)
-    places = self.aligned(split).places
-    has_piece = places[:, 0] >= 0
-    logits = [outputs[UNNAMED_OUTPUT][row][position] for row, position in places[has_piece]]
-    losses = cross_entropy(np.stack(logits), _tag_ids(self.splits[split], self._label_ids)[has_piece])
-    return scores | {"loss": float(losses.mean())}
+    return scores
 
   def predict(self, outputs: Outputs, split: str) -> list[list[str]]:
     """A tag for every word of every sentence."""
     names = self.spec.label_names
     without_piece = OUTSIDE if OUTSIDE in names else names[0]
     best = [np.argmax(row, axis=-1) for row in outputs[UNNAMED_OUTPUT]]
-    places = self.aligned(split).places.tolist()
+    places = self._aligned(split)[1].tolist()
     tags = iter(without_piece if row < 0 else names[best[row][position]] for row, position in places)
     return [list(itertools.islice(tags, len(sentence.words))) for sentence in self.splits[split]]
 
@@ -133,8 +113,6 @@ class TaggingTask(FineTuningTask):
 
   def _prediction_rows(self, outputs: Outputs, split: str) -> Iterator[Sequence[str]]:
     for sentence, tags in zip(self.splits[split], self.predict(outputs, split), strict=True):
-      if sentence.new_document:
-        yield from (["-DOCSTART-"], [""])
       yield from zip(sentence.words, *([sentence.tags] if sentence.tags else []), tags, strict=True)
       yield [""]
 
@@ -145,7 +123,7 @@ def align(
   *,
   label_ids: Mapping[str, int],
   max_seq_length: int,
-) -> TaggingFeatures:
+) -> tuple[FeatureSet, np.ndarray]:
   """Makes the features of tagged, or of untagged, sentences by the ops that a SavedModel has in its graph.
 
   Words are encoded one by one; the first piece of a word carries its tag, the others carry none. Sentences longer than
@@ -156,6 +134,10 @@ def align(
     tokenizer: of the pretrained model.
     label_ids: tag → id.
     max_seq_length: no row is longer, [CLS] and [SEP] included.
+
+  Returns:
+    Rows, with labels and weights by piece where the sentences have tags; and int32 [words of all sentences, 2]: the
+    row and the position where a word's tag is read, -1 for a word of which normalisation leaves nothing.
 
   Raises:
     UserError: a tag is not in `label_ids`.
@@ -178,25 +160,19 @@ def align(
     count += len(windows.batch["input_ids"])
   rows, places = PackedRows.of(batches), np.concatenate(found)
   if sentences[0].tags is None:
-    return TaggingFeatures(FeatureSet(rows), places)
+    return FeatureSet(rows), places
   labels = [np.zeros(length, np.int32) for length in rows.lengths]
   weights = [np.zeros(length, np.float32) for length in rows.lengths]
-  for (row, position), tag in zip(places, _tag_ids(sentences, label_ids), strict=True):
-    if row >= 0:
-      labels[row][position], weights[row][position] = tag, 1.0
-  return TaggingFeatures(FeatureSet(rows, labels, weights=weights), places)
-
-
-def _tag_ids(sentences: Sequence[TaggedSentence], label_ids: Mapping[str, int]) -> np.ndarray:
-  """The ids of all sentences' tags, one after another."""
-  for sentence in sentences:
-    unknown = set(sentence.tags or ()) - label_ids.keys()
-    if unknown:
+  tags = ((tag, sentence) for sentence in sentences for tag in sentence.tags or ())
+  for (row, position), (tag, sentence) in zip(places.tolist(), tags, strict=True):
+    if tag not in label_ids:
       raise UserError(
-        f"A tag must be one of {', '.join(label_ids)}. Received: {min(unknown)!r} in the sentence of "
-        f"{sentence.where}. Fix the file, or choose the column with --tag_column."
+        f"A tag must be one of {', '.join(label_ids)}. Received: {tag!r} in the sentence of {sentence.where}. Fix the "
+        "file, or choose the column with --tag_column."
       )
-  return np.array([label_ids[tag] for sentence in sentences for tag in sentence.tags or ()], np.int32)
+    if row >= 0:
+      labels[row][position], weights[row][position] = label_ids[tag], 1.0
+  return FeatureSet(rows, labels, weights=weights), places
 
 
 def _tags_by_frequency(splits: Mapping[str, Sequence[TaggedSentence]]) -> tuple[str, ...]:

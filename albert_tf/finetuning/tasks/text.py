@@ -11,7 +11,6 @@ from sklearn import metrics as sklearn_metrics
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import Table, TableColumns, cell_text, hold_out, read_table
-from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, Outputs, cross_entropy
 from albert_tf.finetuning.tasks.rows import PackedRows, in_blocks
 from albert_tf.finetuning.tasks.scores import ScoresTask
 from albert_tf.tokenization import Tokenizer
@@ -64,18 +63,18 @@ class TextTask(ScoresTask):
   def rows(self, examples: Sequence[TextExample]) -> PackedRows:
     return text_rows(examples, self._tokenizer, max_length=self.spec.max_seq_length)
 
-  def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
-    """The task's metrics and `loss`; of classes `f1_CLASS` of each, and `majority_accuracy`, that of always answering
+  def metrics(
+    self, labels: np.ndarray, predictions: np.ndarray, examples: Sequence[TextExample]
+  ) -> dict[str, float]:
+    """Those of `metric_names`; of classes `f1_CLASS` of each too, and `majority_accuracy`, that of always answering
     with the most frequent label."""
-    labels, predictions = self.gold(split), self.predictions(outputs)
     values = {name: float(METRICS[name](labels, predictions)) for name in self._metric_names}
-    if not self.names:
-      return values | {"loss": float(METRICS["mean_squared_error"](labels, predictions))}
-    classes = range(len(self.names))
-    each = sklearn_metrics.f1_score(labels, predictions, labels=classes, average=None, zero_division=0)
-    values |= {f"f1_{name}": float(score) for name, score in zip(self.names, each, strict=True)}
-    values["majority_accuracy"] = float(np.bincount(labels).max() / len(labels))
-    return values | {"loss": float(cross_entropy(outputs[UNNAMED_OUTPUT], labels).mean())}
+    if self.names:
+      classes = range(len(self.names))
+      each = sklearn_metrics.f1_score(labels, predictions, labels=classes, average=None, zero_division=0)
+      values |= {f"f1_{name}": float(score) for name, score in zip(self.names, each, strict=True)}
+      values["majority_accuracy"] = float(np.bincount(labels).max() / len(labels))
+    return values
 
 
 def text_rows(examples: Sequence[TextExample], tokenizer: Tokenizer, *, max_length: int) -> PackedRows:
@@ -109,7 +108,6 @@ METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
   "matthews_correlation": sklearn_metrics.matthews_corrcoef,
   "pearson": functools.partial(_correlation, stats.pearsonr),
   "spearman": functools.partial(_correlation, stats.spearmanr),
-  "mean_squared_error": lambda labels, values: np.mean((np.asarray(labels, np.float64) - values) ** 2),
 }
 
 
@@ -169,27 +167,23 @@ def table_task(
   }
   if "train" in splits and "eval" not in splits:
     splits["train"], splits["eval"] = hold_out(splits["train"], eval_fraction, source=paths["train"])
-  return TextTask(
-    TaskSpec(
-      kind="regression" if regression else "classification",
-      name="custom",
-      label_names=() if regression else tuple(label_names) or _classes(splits.get("train", ())),
-      pair=len(columns.texts) > 1,
-      max_seq_length=max_seq_length,
-    ),
-    splits,
-    tokenizer=tokenizer,
-    metric_names=("pearson", "spearman", "mean_squared_error") if regression else ("accuracy", "macro_f1"),
-    data={f"{split}_file": path for split, path in paths.items() if split != "test"},
+  names = (
+    set() if regression else set(label_names) or {each.label for each in splits.get("train", ())} - {None}
   )
-
-
-def _classes(train: Sequence[TextExample]) -> tuple[str, ...]:
-  labels = {example.label for example in train if example.label is not None}
-  if not 2 <= len(labels) <= _MOST_CLASSES:
+  if not regression and not 2 <= len(names) <= _MOST_CLASSES:
     raise UserError(
-      f"Classification needs 2 to {_MOST_CLASSES} classes. Received: {len(labels)} different labels in training data. "
+      f"Classification needs 2 to {_MOST_CLASSES} classes. Received: {len(names)} different labels in training data. "
       "Is it the right column? Name the classes with --label_names, or use --regression for numbers."
     )
   # Whole numbers in their order, after everything else.
-  return tuple(sorted(labels, key=lambda label: (len(label) if label.isdigit() else 0, label)))
+  ordered = sorted(map(str, names), key=lambda label: (len(label) if label.isdigit() else 0, label))
+  spec = TaskSpec(
+    kind="regression" if regression else "classification",
+    name="custom",
+    label_names=tuple(label_names or ordered),
+    pair=len(columns.texts) > 1,
+    max_seq_length=max_seq_length,
+  )
+  metric_names = ("pearson", "spearman") if regression else ("accuracy", "macro_f1")
+  data = {f"{split}_file": path for split, path in paths.items() if split != "test"}
+  return TextTask(spec, splits, tokenizer=tokenizer, metric_names=metric_names, data=data)

@@ -24,7 +24,7 @@ READERS: dict[str, Callable[[str], Any]] = {
   "words.conll": lambda path: conll.read_tagged(path, conll.Columns()),
   "squad.json": lambda path: read_squad(path, version="1.1", require_answers=True).questions,
   "RACE": lambda path: choices.read_race(os.path.dirname(path), "train", levels=["high"]),
-  "glue": lambda path: glue.read_splits(glue.find_task("mrpc"), path),
+  "glue": lambda path: glue.read_splits(glue.TASKS["mrpc"], path),
   "corpus/0.txt": _documents,
   "corpus/0.txt.gz": _documents,
   "text.parquet": _documents,

@@ -155,7 +155,7 @@ def test_training_windows(tmp_path, tokenizer, caplog):
   (tmp_path / "a.json").write_text(json.dumps(document))
   files = SquadFiles(version="2.0", train_file=path, predict_file=path, selection_split="predict")
   task = build_task(files, settings=small, tokenizer=tokenizer)
-  assert "not at its answer_start teach nothing: ['a-0-0-0']" in caplog.text
+  assert "1 answers are not at their answer_start and teach nothing: ['a-0-0-0']" in caplog.text
   features = task.splits["train"]
   assert np.flatnonzero(features.missing).tolist() == [0]
   every = task.features("train")

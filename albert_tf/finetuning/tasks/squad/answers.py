@@ -47,53 +47,44 @@ NO_CANDIDATE = Candidate("", NO_ANSWER_SCORE, NO_ANSWER_SCORE)
 
 
 def decode(features: SquadFeatures, outputs: Mapping[str, Sequence[np.ndarray]]) -> list[Decoded]:
-  """The n best answers of every question, over all its windows, by the ops that a SavedModel has in its graph.
+  """The n best answers of every question in order, over all its windows, by the ops that a SavedModel has in its graph.
 
   Args:
     features: whose windows were given to the model.
     outputs: of the model, by name, one row a window: `start_logits` and `end_logits` `[S]` (1.1), or those of
       `Squad2Head` at inference.
-
-  Returns:
-    In the order of the questions.
   """
-  count = len(features.data.questions)
   found: list[Decoded] = []
-  with tf.device(coordinator_cpu()):
-    for begin in range(0, count, _QUESTIONS_AT_ONCE):
-      found += _decode(features, outputs, begin, min(begin + _QUESTIONS_AT_ONCE, count))
+  for begin in range(0, len(features.data.questions), _QUESTIONS_AT_ONCE):
+    questions = features.data.questions[begin : begin + _QUESTIONS_AT_ONCE]
+    first, last = np.searchsorted(features.windows.row, [begin, begin + len(questions)])
+    parts = {name: column[first:last] for name, column in outputs.items()}
+    row = features.windows.row[first:last] - begin
+    with tf.device(coordinator_cpu()):
+      columns = (tf.constant(column[first:last]) for column in features.windows)
+      windows = Windows(*columns)._replace(row=tf.constant(row))
+      padded = {  # Rows of windows may have different lengths.
+        name: tf.constant(rows) if isinstance(rows, np.ndarray) else tf.ragged.stack(rows).to_tensor()
+        for name, rows in parts.items()
+      }
+      paragraphs = [question.paragraph for question in questions]
+      located = Located(*(tf.gather(column, paragraphs) for column in features.located))
+      n_best, longest = features.settings.n_best_size, features.settings.max_answer_length
+      spans = question_windows.find_spans(windows, padded, n_best=n_best, max_answer_length=longest)
+      best = question_windows.best_answers(spans, located, n_best=n_best)
+    nulls: Sequence[float | None] = [None] * len(questions)
+    if "cls_logits" in parts:  # The least unanswerable window counts.
+      of_windows = np.asarray(parts["cls_logits"], np.float64)
+      nulls = np.minimum.reduceat(of_windows, np.searchsorted(row, np.arange(len(questions)))).tolist()
+    lists = (best[name].numpy().tolist() for name in ("answers", "start_scores", "end_scores"))
+    for texts, starts, ends, null in zip(*lists, nulls, strict=True):
+      candidates = [
+        Candidate(text.decode(), start, end)
+        for text, start, end in zip(texts, starts, ends, strict=True)
+        if text
+      ]
+      found.append(Decoded(candidates or [NO_CANDIDATE], null))
   return found
-
-
-def _decode(
-  features: SquadFeatures, outputs: Mapping[str, Sequence[np.ndarray]], begin: int, end: int
-) -> list[Decoded]:
-  """Of the questions from `begin` to `end`."""
-  first, last = np.searchsorted(features.windows.row, [begin, end])
-  windows = Windows(*(tf.constant(column[first:last]) for column in features.windows))
-  windows = windows._replace(row=windows.row - begin)
-  paragraphs = [question.paragraph for question in features.data.questions[begin:end]]
-  located = Located(*(tf.gather(column, paragraphs) for column in features.located))
-  n_best, longest = features.settings.n_best_size, features.settings.max_answer_length
-  parts = {name: column[first:last] for name, column in outputs.items()}
-  padded = {  # Rows of windows may have different lengths.
-    name: tf.constant(rows) if isinstance(rows, np.ndarray) else tf.ragged.stack(rows).to_tensor()
-    for name, rows in parts.items()
-  }
-  spans = question_windows.find_spans(windows, padded, n_best=n_best, max_answer_length=longest)
-  best = question_windows.best_answers(spans, located, n_best=n_best)
-  rows = zip(
-    *(best[name].numpy().tolist() for name in ("answers", "start_scores", "end_scores")), strict=True
-  )
-  candidates = [
-    [Candidate(text.decode(), *each) for text, *each in zip(*row, strict=True) if text] or [NO_CANDIDATE]
-    for row in rows
-  ]
-  nulls: Sequence[float | None] = [None] * (end - begin)
-  if "cls_logits" in parts:  # The least unanswerable window counts.
-    of_windows = np.asarray(parts["cls_logits"], np.float64)
-    nulls = np.minimum.reduceat(of_windows, np.searchsorted(windows.row, np.arange(end - begin))).tolist()
-  return [Decoded(each, null) for each, null in zip(candidates, nulls, strict=True)]
 
 
 def best_texts(data: SquadData, decoded: Sequence[Decoded], *, threshold: float | None) -> dict[str, str]:
@@ -138,23 +129,20 @@ def read_answers(directory: str, data: SquadData) -> list[Decoded]:
     UserError: a file is missing, or answers other questions.
   """
   ids = [question.id for question in data.questions]
-  n_best = _read(directory, N_BEST_FILE, ids)
-  nulls = _read(directory, NULL_ODDS_FILE, ids) if data.version == "2.0" else dict.fromkeys(ids)
-  names = ("text", "start_log_prob", "end_log_prob")
-  return [
-    Decoded([Candidate(*(each[name] for name in names)) for each in n_best[key]], nulls[key]) for key in ids
-  ]
-
-
-def _read(directory: str, name: str, ids: Sequence[str]) -> dict[str, Any]:
-  path = os.path.join(directory, name)
-  found = files.read_json(path)
-  if found.keys() != set(ids):
+  names = [N_BEST_FILE, *([NULL_ODDS_FILE] if data.version == "2.0" else [])]
+  n_best, *nulls = [files.read_json(os.path.join(directory, name)) for name in names]
+  if n_best.keys() != set(ids):
     raise UserError(
-      f"All runs of an ensemble answer the same questions. Received: {path} with {len(found)} questions for "
+      f"All runs of an ensemble answer the same questions. Received: {directory} with {len(n_best)} questions for "
       f"{len(ids)} of --predict_file, not the same ones. Let that run answer this file."
     )
-  return found
+  names = ["text", "start_log_prob", "end_log_prob"]
+  return [
+    Decoded(
+      [Candidate(*(each[name] for name in names)) for each in n_best[key]], nulls[0][key] if nulls else None
+    )
+    for key in ids
+  ]
 
 
 # ------------------------------------------------------------------ ensembles
@@ -165,8 +153,7 @@ def merge_answers(models: Sequence[Sequence[Decoded]], *, n_best_size: int) -> l
 
   A model's probabilities are those of its own n best among each other, $p_m(t)$; a text that it does not list counts 0
   there. The result's candidates are the `n_best_size` best of the union by $\bar p(t) = \frac{1}{M} \sum_m p_m(t)$,
-  equal ones by their best place in any model, then by text: the order of the models has no say. As scores they
-  have $\log \bar p$ at the start and 0 at the end.
+  equal ones by text. As scores they have $\log \bar p$ at the start and 0 at the end.
 
   Args:
     models: of each model, the questions in one order.
@@ -179,15 +166,12 @@ def merge_answers(models: Sequence[Sequence[Decoded]], *, n_best_size: int) -> l
 
 def _merge(answers: Sequence[Decoded], n_best_size: int) -> Decoded:
   parts: dict[str, list[float]] = {}
-  places: dict[str, int] = {}
   for answer in answers:
-    probabilities = special.softmax(np.array([candidate.score for candidate in answer.candidates]))
-    for place, (candidate, probability) in enumerate(zip(answer.candidates, probabilities, strict=True)):
-      if candidate.text:  # The empty one stands where a model found no span at all.
-        parts.setdefault(candidate.text, []).append(float(probability))
-        places[candidate.text] = min(place, places.get(candidate.text, place))
-  means = {text: math.fsum(each) / len(answers) for text, each in parts.items()}
-  best = sorted(means, key=lambda text: (-means[text], places[text], text))[:n_best_size]
+    for entry in _n_best(answer.candidates):
+      parts.setdefault(entry["text"], []).append(entry["probability"])
+  parts.pop("", None)  # It stands where a model found no span at all.
+  means = {text: math.fsum(each) / len(answers) for text, each in parts.items()}  # In any order the same sum.
+  best = sorted(means, key=lambda text: (-means[text], text))[:n_best_size]
   candidates = [
     Candidate(text, math.log(means[text]) if means[text] else NO_ANSWER_SCORE, 0.0) for text in best
   ]

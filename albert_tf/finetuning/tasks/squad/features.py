@@ -21,7 +21,7 @@ _WINDOWS_AT_ONCE = 4096
 _ROW = 1 << 32  # More than any paragraph has characters.
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False)
 class SquadFeatures:
   """The windows of a file, and what is needed to label and read them.
 
@@ -59,13 +59,7 @@ class SquadFeatures:
 
 
 def make_features(data: SquadData, *, tokenizer: AlbertTokenizer, settings: SquadSettings) -> SquadFeatures:
-  """Converts a file by the ops that a SavedModel has in its graph.
-
-  Example:
-    >>> data = read_squad("dev-v1.1.json", version="1.1")
-    >>> features = make_features(data, tokenizer=tokenizer, settings=SquadSettings())
-    >>> features.rows[0]
-  """
+  """Converts a file by the ops that a SavedModel has in its graph."""
   contexts = [paragraph.context for paragraph in data.paragraphs]
   # The tables too: a slice's first host could not give them to this process.
   with tf.device(coordinator_cpu()):
@@ -84,16 +78,8 @@ def make_features(data: SquadData, *, tokenizer: AlbertTokenizer, settings: Squa
       for block in blocks
     )
     rows = PackedRows.of(batches, p_mask=data.version == "2.0")
-  spans, missing = _align(data, located)
-  return SquadFeatures(
-    data=data,
-    settings=settings,
-    located=located,
-    windows=Windows(*(column.numpy() for column in windows)),
-    rows=rows,
-    spans=spans,
-    missing=missing,
-  )
+  columns = Windows(*(column.numpy() for column in windows))
+  return SquadFeatures(data, settings, located, columns, rows, *_align(data, located))
 
 
 def _align(data: SquadData, located: Located) -> tuple[np.ndarray, np.ndarray]:

@@ -77,18 +77,12 @@ def summarize(data: SquadData, scores: Scores) -> dict[str, float]:
   return report
 
 
-class Threshold(NamedTuple):
-  """Abstaining where the null score is at least `value` gives `score` (percent), the most that is possible."""
+def best_threshold(
+  answering: np.ndarray, answerable: np.ndarray, null_scores: np.ndarray
+) -> tuple[float, float]:
+  """The threshold that is best for these questions, and the score (percent) of abstaining from it on.
 
-  value: float
-  score: float
-
-
-def best_threshold(answering: np.ndarray, answerable: np.ndarray, null_scores: np.ndarray) -> Threshold:
-  """The threshold that is best for these questions.
-
-  It lies midway between two null scores, so that it does not depend on which side "at least" includes; the first
-  best one wins, as officially.
+  It lies midway between two null scores; the first best one wins, as officially.
 
   Args:
     answering: `[n]` score of each question's answer (0..1) if it is given.
@@ -103,13 +97,12 @@ def best_threshold(answering: np.ndarray, answerable: np.ndarray, null_scores: n
   count = int(np.argmax(np.where(possible, np.round(totals, 9), -np.inf)))
   below = nulls[count - 1] if count else nulls[0] - 2.0
   above = nulls[count] if count < len(nulls) else nulls[-1] + 2.0
-  return Threshold(float((below + above) / 2.0), 100.0 * float(totals[count]) / len(nulls))
+  return float((below + above) / 2.0), 100.0 * float(totals[count]) / len(nulls)
 
 
 def best_thresholds(scores: Scores, answerable: np.ndarray, null_scores: np.ndarray) -> dict[str, float]:
   """`best_exact`, `best_f1` and their thresholds, chosen on the very questions they describe (official report)."""
   report: dict[str, float] = {}
-  for name, values in (("exact", scores.exact), ("f1", scores.f1)):
-    found = best_threshold(values, answerable, null_scores)
-    report |= {f"best_{name}": found.score, f"best_{name}_thresh": found.value}
+  for name, values in scores._asdict().items():
+    report[f"best_{name}_thresh"], report[f"best_{name}"] = best_threshold(values, answerable, null_scores)
   return report

@@ -8,21 +8,14 @@ from albert_tf.finetuning.data import parse_json, read_text
 
 
 class Answer(NamedTuple):
-  """A gold answer: its text as written in the file, and where the file says it begins."""
+  """A gold answer, and at which character the file says it begins."""
 
   text: str
   start: int
 
 
 class Question(NamedTuple):
-  """One question.
-
-  Attributes:
-    id: unique in its file.
-    text: may be empty.
-    paragraph: index into `SquadData.paragraphs`.
-    answers: gold answers; empty where there is none, or where the file does not tell.
-  """
+  """One question; `paragraph` is its paragraph's index. Without answers there is none, or the file does not tell."""
 
   id: str
   text: str
@@ -38,15 +31,9 @@ class Paragraph(NamedTuple):
 
 
 class SquadData(NamedTuple):
-  """A file's content.
+  """A file's paragraphs and questions, in its order; `labelled`: whether the questions have their answers."""
 
-  Attributes:
-    version: "1.1" or "2.0", as asked for.
-    paragraphs, questions: in the file's order.
-    labelled: whether the questions have their answers, so that they can be scored or trained on.
-  """
-
-  version: str
+  version: str  # "1.1" or "2.0", as asked for.
   paragraphs: list[Paragraph]
   questions: list[Question]
   labelled: bool
@@ -72,10 +59,7 @@ def read_squad(path: str, *, version: str, require_answers: bool = False) -> Squ
     require_answers: refuse a file without answers, as training must.
 
   Raises:
-    UserError: not JSON, not SQuAD's layout, ids twice, impossible questions in 1.1, or answers for some questions only.
-
-  Example:
-    >>> read_squad("train-v2.0.json", version="2.0", require_answers=True).questions[0].text
+    UserError: not SQuAD's layout, ids twice, impossible questions in 1.1, or answers for some questions only.
   """
   document = parse_json(read_text(path), where=path)
   paragraphs: list[Paragraph] = []

@@ -6,6 +6,12 @@ from typing import Literal
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 
+SPEC_SIZES = (
+  "max_seq_length",
+  "max_query_length",
+  "doc_stride",
+  "max_answer_length",
+)  # They travel with a model.
 _SPECIAL_PIECES = 3  # [CLS] question [SEP] text [SEP]
 _MOST_BEAMS = 32  # Batches are padded to multiples of this: short windows have no more places.
 
@@ -48,13 +54,7 @@ class SquadFiles(Settings):
   held_out_fraction: float = setting(
     0.05, help="Of the training questions, in whole articles.", above=0.0, below=1.0
   )
-  split_seed: int = setting(12345, help="Decides which articles are held out.")
   null_score_diff_threshold: float | None = setting(
     None,
     help="2.0: no answer where the null score is at least this. Default: searched, or the fine-tuned run's.",
   )
-
-  def __post_init__(self) -> None:
-    super().__post_init__()
-    if not (self.train_file or self.predict_file):
-      raise UserError("SQuAD needs questions. Received: no file. Name --train_file, --predict_file or both.")

@@ -12,7 +12,7 @@ from albert_tf.finetuning.tasks.base import FeatureSet, FineTuningTask, Outputs
 from albert_tf.finetuning.tasks.squad import answers, metrics
 from albert_tf.finetuning.tasks.squad.features import SquadFeatures, make_features
 from albert_tf.finetuning.tasks.squad.read import SquadData, read_squad
-from albert_tf.finetuning.tasks.squad.settings import SquadFiles, SquadSettings
+from albert_tf.finetuning.tasks.squad.settings import SPEC_SIZES, SquadFiles, SquadSettings
 from albert_tf.models.heads import answerability_loss, position_loss
 from albert_tf.tokenization import AlbertTokenizer
 
@@ -28,15 +28,8 @@ def build_task(
 ) -> "SquadTask":
   """Reads and converts the files: "train"; the questions that choose as "eval"; others to predict as "test".
 
-  Args:
-    source: the files.
-    settings: sizes.
-    tokenizer: of the model.
-    default_threshold: 2.0: where no questions choose it, such as that of the fine-tuned run; None: of the members of
-      an ensemble.
-
-  Raises:
-    UserError: a file is not as it must be.
+  `default_threshold` is 2.0's where no questions choose it, such as that of the fine-tuned run; None: that of the
+  members of an ensemble.
   """
   data: dict[str, SquadData] = {}
   if source.train_file:
@@ -54,31 +47,17 @@ def build_task(
     logging.info("%s: %d questions, %d windows", name, len(each.data.questions), len(each))
     ids = [each.data.questions[index].id for index in np.flatnonzero(each.missing)]
     if ids:
-      logging.warning(
-        "  %d questions whose answer is not at its answer_start teach nothing: %s", len(ids), ids[:5]
-      )
+      logging.warning("  %d answers are not at their answer_start and teach nothing: %s", len(ids), ids[:5])
   files = {"train_file": source.train_file, "predict_file": source.predict_file}
-  return SquadTask(
-    version=source.version,
-    settings=settings,
-    splits=splits,
-    threshold=threshold,
-    data={name: path for name, path in files.items() if path},
-  )
+  named = {name: path for name, path in files.items() if path}
+  return SquadTask(version=source.version, settings=settings, splits=splits, threshold=threshold, data=named)
 
 
 def hold_out_articles(data: SquadData, source: SquadFiles) -> tuple[SquadData, SquadData]:
-  """Training and held-out questions: whole articles, so that no paragraph is in both; of one article paragraphs."""
+  """Training and held-out questions: whole articles, so that no paragraph is in both."""
   groups = [data.paragraphs[question.paragraph].article for question in data.questions]
-  if len(set(groups)) < 2:
-    groups = [question.paragraph for question in data.questions]
-  train, held = hold_out(
-    range(len(data.questions)),
-    source.held_out_fraction,
-    source=source.train_file,
-    groups=groups,
-    seed=source.split_seed,
-  )
+  numbers = range(len(data.questions))
+  train, held = hold_out(numbers, source.held_out_fraction, source=source.train_file, groups=groups)
   return data.subset(train), data.subset(held)
 
 
@@ -114,16 +93,14 @@ class SquadTask(FineTuningTask):
     self.loss_weights = dict.fromkeys(self.loss(), 0.5)  # The original's, in both versions.
     if version == "2.0":
       self.head_options = {"start_n_top": settings.start_n_top, "end_n_top": settings.end_n_top}
+    sizes = {name: getattr(settings, name) for name in SPEC_SIZES}
     self.spec = TaskSpec(
       kind="question_answering",
       name="squad",
       pair=True,
       squad_version=version,
-      max_seq_length=settings.max_seq_length,
-      max_query_length=settings.max_query_length,
-      doc_stride=settings.doc_stride,
-      max_answer_length=settings.max_answer_length,
       null_score_diff_threshold=self._chosen,
+      **sizes,
     )
 
   def features(self, split: str) -> FeatureSet:
