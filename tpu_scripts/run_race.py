@@ -83,7 +83,6 @@ def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning.Prepare
 
   command, given = commands.from_flags(Command), commands.from_flags(finetuning.DataFiles)
   trained = finetuning.trained_spec()
-  sources = {"data_dir": command.data_dir, "train_file": given.train_file, "eval_file": given.eval_file}
   task = MultipleChoiceTask(
     splits=_read(command, given, settings),
     tokenizer=start.tokenizer,
@@ -91,7 +90,6 @@ def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning.Prepare
     max_qa_length=command.max_qa_length or (trained.max_qa_length if trained else 128),
     name=command.task_name,
     choice_names=commands.from_flags(ChoiceColumns).choice_names,
-    data={name: value for name, value in sources.items() if value},  # What the weights depend on.
   )
   return finetuning.Prepared(task)
 

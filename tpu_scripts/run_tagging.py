@@ -49,8 +49,6 @@ def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning.Prepare
     max_seq_length=finetuning.max_seq_length(given.max_seq_length, start, default=128),
     name=command.task_name or (trained.name if trained else "tagging"),
     label_names=trained.label_names if trained else (),
-    # What the weights depend on.
-    data={f"{split}_file": path for split, path in paths.items() if split != "test"},
   )
   return finetuning.Prepared(task)
 

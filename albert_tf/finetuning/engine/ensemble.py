@@ -92,7 +92,7 @@ def combine(
     raise UserError(
       f"An ensemble needs data to answer. Received: neither evaluation nor test data of {task.spec.name}."
     )
-  identity = {"task": task.spec.name, "data": dict(task.data), "ensemble_of": list(directories)}
+  identity = {"task": task.spec.name, "ensemble_of": list(directories)}
   _check_directory(output_dir, identity)
   candidates = [_stored(task, directory, splits) for directory in directories]
 
@@ -124,7 +124,7 @@ def combine(
     os.path.join(output_dir, run_directory.RUN_FILE), {"identity": identity, "albert_tf": __version__}
   )
   for name, outputs in made.items():
-    task.write_predictions(outputs, name, output_dir, spec=task.spec.settled(metrics))
+    task.write_predictions(outputs, name, output_dir)
   files.write_json(os.path.join(output_dir, RESULTS_FILE), results)
   return results
 

@@ -260,7 +260,7 @@ def _run_seed(
       card = results.model_card(task, found, own_weights=own)
       files.write_text(os.path.join(directory, run_directory.CARD_FILE), card)
     for name, of_split in outputs.items():
-      task.write_predictions(of_split, name, directory, spec=spec)
+      task.write_predictions(of_split, name, directory)
     files.write_json(os.path.join(directory, RESULTS_FILE), found)
     run_directory.remove(directory, run_directory.STATE)  # Three times the size of the weights.
   return found

@@ -85,7 +85,7 @@ _CARD = """\
 |---|---|
 {metrics}
 
-`run.json` has every setting, path and version; `flags.txt`, where there is one, repeats the run (`--flagfile`).
+`run.json` has every setting and version; `flags.txt`, where there is one, repeats the run (`--flagfile`).
 
 ```
 albert-export-saved-model --model {export_kind} --init_checkpoint {weights} --output_dir saved_model --version 2

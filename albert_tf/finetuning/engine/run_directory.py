@@ -176,7 +176,7 @@ def write_run_files(
   }
   record = {
     "identity": dict(of_run),
-    "sources": {"init_checkpoint": start.source, **task.data},
+    "sources": {"init_checkpoint": start.source},
     "settings": settings.to_dict(),
     "versions": versions,
   }

@@ -78,7 +78,6 @@ class FineTuningTask(abc.ABC):
     spec: what is saved as `task.json`; decides the model (`models.make_model`). The engine saves
       `spec.settled(metrics)`.
     best_metric: the key of `evaluate`'s result by which the best checkpoint is chosen; higher is better.
-    data: what the examples are read from, by flag name; recorded in run.json.
     head_options: of the head, beside the number of labels and dropout, which the engine gives.
     loss_weights: what Keras' `compile` takes as `loss_weights`.
     splits: name → the examples; those not needed may be absent.
@@ -86,7 +85,6 @@ class FineTuningTask(abc.ABC):
 
   spec: TaskSpec
   best_metric: str
-  data: Mapping[str, str] = {}
   head_options: Mapping[str, Any] = {}
   loss_weights: Mapping[str, float] | None = None
   splits: Mapping[str, Any]
@@ -110,13 +108,8 @@ class FineTuningTask(abc.ABC):
     """The task's metrics of the model's outputs for every row of a split, in order."""
 
   @abc.abstractmethod
-  def write_predictions(
-    self, outputs: Outputs, split: str, directory: str, *, spec: TaskSpec | None = None
-  ) -> None:
-    """Writes predictions of a split into an existing directory.
-
-    `spec` has what the model's evaluation found out, such as a threshold; None: the task's.
-    """
+  def write_predictions(self, outputs: Outputs, split: str, directory: str) -> None:
+    """Writes predictions of a split into an existing directory."""
 
   def stored(self, directory: str, split: str) -> Outputs:
     """The outputs for a split that a run left in its directory with its predictions, for `ensemble`.

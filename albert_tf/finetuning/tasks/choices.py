@@ -16,23 +16,14 @@ _RACE_LINES = "all.txt"
 
 
 class ChoiceExample(NamedTuple):
-  """One question.
+  """One question. Where there is no "_" in it for the choice, the choice follows."""
 
-  Attributes:
-    id: names it in predictions.
-    context: the passage; empty where the data has none.
-    question: may be empty, or hold "_" where a choice belongs; without any, the choice follows.
-    choices: C texts.
-    label: the right choice, as it is written in the data, such as "A"; None where it is not known.
-    group: a part of the data that gets a score of its own, such as "middle"; may be empty.
-  """
-
-  id: str
-  context: str
+  id: str  # Names it in predictions.
+  context: str  # The passage; empty where the data has none.
   question: str
   choices: tuple[str, ...]
-  label: str | None = None
-  group: str = ""
+  label: str | None = None  # The right choice, as it is written in the data, such as "A"; None: not known.
+  group: str = ""  # A part of the data that gets a score of its own, such as "middle".
 
 
 # ------------------------------------------------------------------ RACE

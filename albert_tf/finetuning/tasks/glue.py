@@ -31,38 +31,23 @@ _DIAGNOSTIC_FILE = "diagnostic/diagnostic.tsv"  # Another name under which AX.ts
 
 @dataclasses.dataclass(frozen=True)
 class GlueTask:
-  """One task of GLUE.
-
-  Attributes:
-    name: as on the command line.
-    folder: as GLUE names it, also of its submission file.
-    texts: columns of the first and the second text.
-    label: its column.
-    label_names: the classes; empty: regression.
-    metrics: the first decides.
-    columns: names by position where train and dev have no header; else empty.
-    files: split → file name; "eval_…" and "test_…" are further ones.
-    submission: split → name of GLUE's submission file.
-  """
+  """One task of GLUE."""
 
   name: str
-  folder: str
-  texts: tuple[str, ...] = ("sentence1", "sentence2")
-  label: str = "label"
-  label_names: tuple[str, ...] = ("0", "1")
-  metrics: tuple[str, ...] = ("accuracy",)
-  columns: tuple[str, ...] = ()
+  folder: str  # As GLUE names it, also of its submission file.
+  texts: tuple[str, ...] = ("sentence1", "sentence2")  # Their columns.
+  label: str = "label"  # Its column.
+  label_names: tuple[str, ...] = ("0", "1")  # Empty: regression.
+  metrics: tuple[str, ...] = ("accuracy",)  # The first decides.
+  columns: tuple[str, ...] = ()  # Names by position where train and dev have no header.
   files: Mapping[str, str] = dataclasses.field(default_factory=lambda: _FILES)
-  submission: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  submission: Mapping[str, str] = dataclasses.field(default_factory=dict)  # Split → name of its file.
 
 
+_COLA_METRICS = ("matthews_correlation", "accuracy")
 _ALL_TASKS = (
   GlueTask(
-    "cola",
-    "CoLA",
-    ("sentence",),
-    metrics=("matthews_correlation", "accuracy"),
-    columns=("source", "label", "mark", "sentence"),
+    "cola", "CoLA", ("sentence",), metrics=_COLA_METRICS, columns=("source", "label", "mark", "sentence")
   ),
   GlueTask("sst-2", "SST-2", ("sentence",)),
   GlueTask("mrpc", "MRPC", ("#1 String", "#2 String"), "Quality", metrics=("accuracy", "f1")),
@@ -109,7 +94,7 @@ def read_tsv(task: GlueTask, path: str, split: str) -> list[TextExample]:
   """One of GLUE's TSVs: tabs between columns, no quoting; a header or none as the task has it.
 
   Raises:
-    UserError: a column is missing, a row is too short, or there is no row.
+    UserError: a column is missing, or there is no row.
   """
   rows = [line.split("\t") for line in read_lines(path) if line.strip()]
   test = split.startswith("test")
@@ -132,12 +117,7 @@ def read_tsv(task: GlueTask, path: str, split: str) -> list[TextExample]:
       label = None if test else texts.pop().strip()
       pair = texts[1] if len(texts) > 1 else None
       found.append(TextExample(cells[0] if numbered else str(number), texts[0], pair, label))
-    elif task.name != "qqp":  # QQP's release has some.
-      raise UserError(
-        f"Every row of {task.folder} has {max(places) + 1} columns or more. Received: {len(cells)} in row {number + 1} "
-        f"of {path}. Download the file again."
-      )
-  if len(found) < len(rows):
+  if len(found) < len(rows):  # QQP's release has some.
     logging.warning("%s: %d rows have too few columns and are left out", path, len(rows) - len(found))
   return found
 
@@ -170,17 +150,10 @@ class GlueTextTask(TextTask):
       pair=len(self.glue.texts) > 1,
       max_seq_length=max_seq_length,
     )
-    super().__init__(
-      spec,
-      read_splits(self.glue, data_dir),
-      tokenizer=tokenizer,
-      metric_names=self.glue.metrics,
-      data={"data_dir": data_dir},
-    )
+    splits = read_splits(self.glue, data_dir)
+    super().__init__(spec, splits, tokenizer=tokenizer, metric_names=self.glue.metrics)
 
-  def write_predictions(
-    self, outputs: Outputs, split: str, directory: str, *, spec: TaskSpec | None = None
-  ) -> None:
+  def write_predictions(self, outputs: Outputs, split: str, directory: str) -> None:
     """Also GLUE's own `submission/<name>.tsv` for test splits."""
     super().write_predictions(outputs, split, directory)
     if not split.startswith("test"):
@@ -190,7 +163,6 @@ class GlueTextTask(TextTask):
       predictions = np.clip(predictions, 0.0, 5.0)  # STS-B's scale; GLUE refuses others.
     folder = os.path.join(directory, SUBMISSION_FOLDER)
     files.makedirs(folder)
-    ids = [example.id for example in self.splits[split]]
-    rows = zip(ids, map(self.label_text, predictions), strict=True)
+    rows = [(each.id, self.label_text(p)) for each, p in zip(self.splits[split], predictions, strict=True)]
     name = self.glue.submission.get(split, self.glue.folder)
     write_tsv(os.path.join(folder, f"{name}.tsv"), [("index", "prediction"), *rows])

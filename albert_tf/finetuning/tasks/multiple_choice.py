@@ -1,6 +1,6 @@
 """Multiple choice as a fine-tuning task: questions and choices packed as the original packs RACE."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import string
 
 import numpy as np
@@ -32,7 +32,6 @@ class MultipleChoiceTask(ScoresTask):
     max_qa_length: most pieces of question and choice.
     name: for people and file names.
     choice_names: how labels name the choices, in order; at least as many.
-    data: what the questions were read from, by flag.
 
   Raises:
     UserError: questions differ in their number of choices.
@@ -51,7 +50,6 @@ class MultipleChoiceTask(ScoresTask):
     max_qa_length: int,
     name: str = "race",
     choice_names: Sequence[str] = string.ascii_uppercase,
-    data: Mapping[str, str] | None = None,
   ):
     counts = {len(example.choices): example for split in splits.values() for example in split}
     if len(counts) != 1 or max(counts) > len(choice_names):
@@ -63,27 +61,24 @@ class MultipleChoiceTask(ScoresTask):
     spec = TaskSpec(
       kind="multiple_choice", name=name, pair=True, max_seq_length=max_seq_length, max_qa_length=max_qa_length
     )
-    super().__init__(spec, splits, names=choice_names[: max(counts)], data=data)
+    super().__init__(spec, splits, names=choice_names[: max(counts)])
     self._tokenizer = tokenizer
 
   def rows(self, examples: Sequence[ChoiceExample]) -> PackedRows:
-    return PackedRows.of(self._batches(examples))
-
-  def _batches(self, examples: Sequence[ChoiceExample]) -> Iterator[Mapping[str, tf.Tensor]]:
-    """`[questions, C, S]`, by the ops that a SavedModel has in its graph."""
-    with tf.device(coordinator_cpu()):  # Its tables too: a slice's first host could not give them to us.
+    """`[C, S]` of each question, by the ops that a SavedModel has in its graph."""
+    sizes = {"max_length": self.spec.max_seq_length, "max_qa_length": self.spec.max_qa_length}
+    names = ("context", "question", "choices")
+    with tf.device(coordinator_cpu()):  # The tables too: a slice's first host could not give them to us.
       graph = GraphTokenizer(self._tokenizer)
-    for block in in_blocks(examples, _QUESTIONS_AT_ONCE, desc="Tokenizing questions"):
-      columns = ([getattr(each, name) for each in block] for name in ("context", "question", "choices"))
-      with tf.device(coordinator_cpu()):
-        batch = choice_batch(
+      return PackedRows.of(
+        choice_batch(
           graph,
-          *map(tf.constant, columns),
-          max_length=self.spec.max_seq_length,
-          max_qa_length=self.spec.max_qa_length,
+          *(tf.constant([getattr(each, name) for each in block]) for name in names),
+          **sizes,
           pad_to_max_length=False,
         )
-      yield batch
+        for block in in_blocks(examples, _QUESTIONS_AT_ONCE, desc="Tokenizing questions")
+      )
 
   def metrics(
     self, labels: np.ndarray, predictions: np.ndarray, examples: Sequence[ChoiceExample]

@@ -27,18 +27,10 @@ class ScoresTask(FineTuningTask):
     spec: what the model is for.
     splits: "train", "eval", "test", "eval_…", "test_…" → examples with an `id` and, where it is known, a `label`.
     names: of the C classes or choices, as labels name them; empty: labels are values.
-    data: what the splits were read from, by flag.
   """
 
-  def __init__(
-    self,
-    spec: TaskSpec,
-    splits: Mapping[str, Sequence[Any]],
-    *,
-    names: Sequence[str],
-    data: Mapping[str, str] | None = None,
-  ):
-    self.spec, self.splits, self.names, self.data = spec, dict(splits), tuple(names), dict(data or {})
+  def __init__(self, spec: TaskSpec, splits: Mapping[str, Sequence[Any]], *, names: Sequence[str]):
+    self.spec, self.splits, self.names = spec, dict(splits), tuple(names)
 
   @abc.abstractmethod
   def rows(self, examples: Sequence[Any]) -> PackedRows:
@@ -101,9 +93,7 @@ class ScoresTask(FineTuningTask):
       losses = (labels.astype(np.float64) - predictions) ** 2
     return self.metrics(labels, predictions, self.split(split)) | {"loss": float(losses.mean())}
 
-  def write_predictions(
-    self, outputs: Outputs, split: str, directory: str, *, spec: TaskSpec | None = None
-  ) -> None:
+  def write_predictions(self, outputs: Outputs, split: str, directory: str) -> None:
     """`predictions_<split>.tsv`: id, prediction, the label where known, probability of each class.
 
     Beside it `scores_<split>.npz`, for `ensemble`: `scores` float32 `[n, C]`, and in `examples` whose they are.

@@ -1,7 +1,7 @@
 """Tagging of words as a fine-tuning task: named entities, parts of speech, or any tags of a person's own."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import functools
 import itertools
 import os
@@ -14,13 +14,7 @@ from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.compat import keras
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.base import (
-  UNNAMED_OUTPUT,
-  FeatureSet,
-  FineTuningTask,
-  Outputs,
-  write_tsv,
-)
+from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FeatureSet, FineTuningTask, Outputs, write_tsv
 from albert_tf.finetuning.tasks.conll import TaggedSentence
 from albert_tf.finetuning.tasks.rows import PackedRows, in_blocks
 from albert_tf.serving.signatures.token_classification import (
@@ -46,7 +40,6 @@ class TaggingTask(FineTuningTask):
     name: for people and file names.
     label_names: the tags by id, of an earlier run; empty: those of the training and evaluation sentences, the most
       frequent first.
-    data: what the sentences were read from, by flag.
 
   Raises:
     UserError: training or evaluation sentences have no tags.
@@ -60,9 +53,7 @@ class TaggingTask(FineTuningTask):
     max_seq_length: int,
     name: str = "tagging",
     label_names: Sequence[str] = (),
-    data: Mapping[str, str] | None = None,
   ):
-    self.data = dict(data or {})
     self.splits = splits
     self._tokenizer = tokenizer
     names = tuple(label_names) or _tags_by_frequency(splits)
@@ -105,16 +96,12 @@ class TaggingTask(FineTuningTask):
     tags = iter(without_piece if row < 0 else names[best[row][position]] for row, position in places)
     return [list(itertools.islice(tags, len(sentence.words))) for sentence in self.splits[split]]
 
-  def write_predictions(
-    self, outputs: Outputs, split: str, directory: str, *, spec: TaskSpec | None = None
-  ) -> None:
+  def write_predictions(self, outputs: Outputs, split: str, directory: str) -> None:
     """`predictions_SPLIT.tsv`: a word a line with its tag, where known, and the predicted one, a blank line between."""
-    write_tsv(os.path.join(directory, f"predictions_{split}.tsv"), self._prediction_rows(outputs, split))
-
-  def _prediction_rows(self, outputs: Outputs, split: str) -> Iterator[Sequence[str]]:
+    rows: list[Sequence[str]] = []
     for sentence, tags in zip(self.splits[split], self.predict(outputs, split), strict=True):
-      yield from zip(sentence.words, *([sentence.tags] if sentence.tags else []), tags, strict=True)
-      yield [""]
+      rows += [*zip(sentence.words, *([sentence.tags] if sentence.tags else []), tags, strict=True), [""]]
+    write_tsv(os.path.join(directory, f"predictions_{split}.tsv"), rows)
 
 
 def align(
@@ -142,23 +129,25 @@ def align(
   Raises:
     UserError: a tag is not in `label_ids`.
   """
-  with tf.device(coordinator_cpu()):  # Its tables too: a slice's first host could not give them to us.
-    packer = graph_tokenizer(tokenizer)
-  batches: list[Mapping[str, tf.Tensor]] = []
   found: list[np.ndarray] = []
-  count = 0  # Windows before those of a block.
-  for block in in_blocks(sentences, _SENTENCES_AT_ONCE, desc="Tokenizing sentences"):
+  begins = [0]  # The number of each block's first window.
+
+  def windows_of(block: Sequence[TaggedSentence]) -> Mapping[str, tf.Tensor]:
     sizes = np.array([len(sentence.words) for sentence in block])
-    with tf.device(coordinator_cpu()):
-      words = tf.constant([word for sentence in block for word in sentence.words])
-      words = tf.RaggedTensor.from_row_lengths(words, sizes)
-      windows = make_word_windows(packer, words, max_length=max_seq_length)
-    place = np.stack([windows.window.numpy() + count, windows.position.numpy()], axis=-1)  # [B, N, 2]
+    words = tf.constant([word for sentence in block for word in sentence.words])
+    words = tf.RaggedTensor.from_row_lengths(words, sizes)
+    windows = make_word_windows(packer, words, max_length=max_seq_length)
+    place = np.stack([windows.window.numpy() + begins[-1], windows.position.numpy()], axis=-1)  # [B, N, 2]
     place[~windows.has_token.numpy()] = -1
     found.append(place[np.arange(place.shape[1]) < sizes[:, np.newaxis]])
-    batches.append(windows.batch)
-    count += len(windows.batch["input_ids"])
-  rows, places = PackedRows.of(batches), np.concatenate(found)
+    begins.append(begins[-1] + len(windows.batch["input_ids"]))
+    return windows.batch
+
+  with tf.device(coordinator_cpu()):  # The tables too: a slice's first host could not give them to us.
+    packer = graph_tokenizer(tokenizer)
+    blocks = in_blocks(sentences, _SENTENCES_AT_ONCE, desc="Tokenizing sentences")
+    rows = PackedRows.of(map(windows_of, blocks))
+  places = np.concatenate(found)
   if sentences[0].tags is None:
     return FeatureSet(rows), places
   labels = [np.zeros(length, np.int32) for length in rows.lengths]

@@ -20,19 +20,12 @@ _MOST_CLASSES = 1000  # More different labels than this are no classes, but numb
 
 
 class TextExample(NamedTuple):
-  """A text or a pair of texts as it is in the file.
+  """A text or a pair of texts as it is in the file."""
 
-  Attributes:
-    id: names it in predictions.
-    text: the text, or the first one.
-    pair: the second text; None: there is none.
-    label: None: it is not known.
-  """
-
-  id: str
+  id: str  # Names it in predictions.
   text: str
-  pair: str | None = None
-  label: str | None = None
+  pair: str | None = None  # The second text.
+  label: str | None = None  # None: it is not known.
 
 
 class TextTask(ScoresTask):
@@ -43,7 +36,6 @@ class TextTask(ScoresTask):
     splits: "train", "eval", "test", "eval_…", "test_…" → examples.
     tokenizer: of the weights.
     metric_names: keys of `METRICS`; the first decides which checkpoint is the best.
-    data: what the splits were read from.
   """
 
   def __init__(
@@ -53,9 +45,8 @@ class TextTask(ScoresTask):
     *,
     tokenizer: Tokenizer,
     metric_names: Sequence[str],
-    data: Mapping[str, str] | None = None,
   ):
-    super().__init__(spec, splits, names=spec.label_names, data=data)
+    super().__init__(spec, splits, names=spec.label_names)
     self.best_metric = metric_names[0]
     self._tokenizer = tokenizer
     self._metric_names = tuple(metric_names)
@@ -185,5 +176,4 @@ def table_task(
     max_seq_length=max_seq_length,
   )
   metric_names = ("pearson", "spearman") if regression else ("accuracy", "macro_f1")
-  data = {f"{split}_file": path for split, path in paths.items() if split != "test"}
-  return TextTask(spec, splits, tokenizer=tokenizer, metric_names=metric_names, data=data)
+  return TextTask(spec, splits, tokenizer=tokenizer, metric_names=metric_names)

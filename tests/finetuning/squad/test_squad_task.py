@@ -211,17 +211,16 @@ def test_held_out_questions_choose_and_others_are_reported(tmp_path, tokenizer):
   assert report["null_score_diff_threshold"] == 10.0
 
 
-def test_the_threshold_that_was_found_withholds_answers_to_a_file_without(tmp_path, tokenizer):
+def test_the_threshold_withholds_answers_to_a_file_without(tmp_path, tokenizer):
   data = read_squad(write(tmp_path / "a.json", 2), version="2.0")
   held, bare = (
     make_features(each, tokenizer=tokenizer, settings=SIZES) for each in (data, data._replace(labelled=False))
   )
-  task = SquadTask(version="2.0", settings=SIZES, splits={"eval": held, "test": bare})
+  splits = {"eval": held, "test": bare}
   outputs = fake_outputs(held, lambda question: 3.0)
-  task.write_predictions(outputs, "eval", str(tmp_path))
-  assert not (tmp_path / "predictions.json").exists()  # Those questions only choose.
   for threshold, withheld in ((4.0, 4), (2.0, 12)):  # Impossible ones have no span here.
-    spec = task.spec.settled({"null_score_diff_threshold": threshold})
-    task.write_predictions(outputs, "test", str(tmp_path), spec=spec)
+    task = SquadTask(version="2.0", settings=SIZES, splits=splits, threshold=threshold)
+    task.write_predictions(outputs, "eval", str(tmp_path / "held"))  # Those questions only choose.
+    task.write_predictions(outputs, "test", str(tmp_path))
     answers = json.loads((tmp_path / "predictions.json").read_text(encoding="utf-8"))
     assert sum(not text for text in answers.values()) == withheld

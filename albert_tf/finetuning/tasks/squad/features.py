@@ -23,25 +23,15 @@ _ROW = 1 << 32  # More than any paragraph has characters.
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SquadFeatures:
-  """The windows of a file, and what is needed to label and read them.
+  """The windows of a file, and what is needed to label and read them."""
 
-  Attributes:
-    data: what was read, with Q questions.
-    settings: sizes.
-    located: the paragraphs as pieces, with the characters that each stands for.
-    windows: W windows as NumPy arrays, in the order of the questions; `row` is the question.
-    rows: `[CLS] question [SEP] text [SEP]` of each window, with "p_mask" in 2.0.
-    spans: int32 [Q, 2] first and last piece of the first answer in the paragraph; -1 without one.
-    missing: bool [Q] whether the answer is not in the paragraph where the file says.
-  """
-
-  data: SquadData
+  data: SquadData  # With Q questions.
   settings: SquadSettings
-  located: Located
-  windows: Windows
-  rows: PackedRows
-  spans: np.ndarray
-  missing: np.ndarray
+  located: Located  # The paragraphs as pieces, with the characters that each stands for.
+  windows: Windows  # W windows as NumPy arrays, in the order of the questions; `row` is the question.
+  rows: PackedRows  # `[CLS] question [SEP] text [SEP]` of each window, with "p_mask" in 2.0.
+  spans: np.ndarray  # int32 [Q, 2] first and last piece of the first answer in the paragraph; -1 without one.
+  missing: np.ndarray  # bool [Q] whether the answer is not in the paragraph where the file says.
 
   def __len__(self) -> int:
     return len(self.windows.row)

@@ -83,12 +83,12 @@ def read_squad(path: str, *, version: str, require_answers: bool = False) -> Squ
       f"{path} must have SQuAD's layout: data, paragraphs, context, qas with id, question and answers. Received: "
       f"{type(error).__name__} ({error}), after {len(questions)} questions."
     ) from error
-  if len({question.id for question in questions}) < len(questions):
-    raise UserError(f"Each question has an id of its own. Received: an id more than once in {path}.")
   # Where lists are empty everywhere, the answers were taken out.
   if not questions or (lacking and labelled) or (require_answers and not labelled):
     raise UserError(
       "All questions of a file have answers, or are said to have none in 2.0, or no question has; those of a training "
       f"file have. Received: {path} for --version={version}, {len(questions)} questions, not so {lacking[:3]}."
     )
+  if len({question.id for question in questions}) < len(questions):
+    raise UserError(f"Each question has an id of its own. Received: an id more than once in {path}.")
   return SquadData(version, paragraphs, questions, labelled)

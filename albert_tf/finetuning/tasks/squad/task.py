@@ -48,9 +48,7 @@ def build_task(
     ids = [each.data.questions[index].id for index in np.flatnonzero(each.missing)]
     if ids:
       logging.warning("  %d answers are not at their answer_start and teach nothing: %s", len(ids), ids[:5])
-  files = {"train_file": source.train_file, "predict_file": source.predict_file}
-  named = {name: path for name, path in files.items() if path}
-  return SquadTask(version=source.version, settings=settings, splits=splits, threshold=threshold, data=named)
+  return SquadTask(version=source.version, settings=settings, splits=splits, threshold=threshold)
 
 
 def hold_out_articles(data: SquadData, source: SquadFiles) -> tuple[SquadData, SquadData]:
@@ -69,7 +67,6 @@ class SquadTask(FineTuningTask):
     settings: sizes.
     splits: "train"; "eval", which chooses the checkpoint and the threshold; "test", with or without answers.
     threshold: 2.0: no answer where the null score is at least this; None: the best one of "eval".
-    data: what the questions were read from, for run.json.
   """
 
   best_metric = "f1"
@@ -81,14 +78,12 @@ class SquadTask(FineTuningTask):
     settings: SquadSettings,
     splits: Mapping[str, SquadFeatures],
     threshold: float | None = None,
-    data: Mapping[str, str] | None = None,
   ):
     self.version = version
     self.settings = settings
     self.splits: Mapping[str, SquadFeatures] = splits
-    self.data = dict(data or {})
     self._given = threshold
-    self._chosen = threshold or 0.0
+    self._found = 0.0
     self._decoded: tuple[Outputs, list[answers.Decoded]] = ({}, [])
     self.loss_weights = dict.fromkeys(self.loss(), 0.5)  # The original's, in both versions.
     if version == "2.0":
@@ -99,7 +94,7 @@ class SquadTask(FineTuningTask):
       name="squad",
       pair=True,
       squad_version=version,
-      null_score_diff_threshold=self._chosen,
+      null_score_diff_threshold=threshold or 0.0,
       **sizes,
     )
 
@@ -137,10 +132,11 @@ class SquadTask(FineTuningTask):
     answerable, nulls = metrics.has_answer(data), np.array([each.null_score for each in decoded])
     best = metrics.best_thresholds(scores, answerable, nulls)
     if split == "eval":
-      self._chosen = self._threshold(outputs, best["best_f1_thresh"])
-    given = answers.best_texts(data, decoded, threshold=self._chosen)
+      self._found = best["best_f1_thresh"]
+    threshold = self._threshold(outputs)
+    given = answers.best_texts(data, decoded, threshold=threshold)
     report = metrics.summarize(data, metrics.score_answers(data, given))
-    return report | best | {"null_score_diff_threshold": self._chosen}
+    return report | best | {"null_score_diff_threshold": threshold}
 
   def _decode(self, outputs: Outputs, split: str) -> list[answers.Decoded]:
     """The answers to a split; those of the last outputs are kept, and those of several runs are decoded already."""
@@ -150,21 +146,17 @@ class SquadTask(FineTuningTask):
       self._decoded = outputs, answers.decode(self.splits[split], outputs)
     return self._decoded[1]
 
-  def _threshold(self, outputs: Outputs, found: float) -> float:
-    """The one that was given, or that of the runs whose answers these are, or what was found."""
+  def _threshold(self, outputs: Outputs) -> float:
+    """The one that was given; else that of the runs whose answers these are, or what "eval" chose last."""
     if self._given is not None:
       return self._given
-    return float(outputs[THRESHOLD][0]) if THRESHOLD in outputs else found
+    return float(outputs[THRESHOLD][0]) if THRESHOLD in outputs else self._found
 
-  def write_predictions(
-    self, outputs: Outputs, split: str, directory: str, *, spec: TaskSpec | None = None
-  ) -> None:
+  def write_predictions(self, outputs: Outputs, split: str, directory: str) -> None:
     """predictions.json, nbest_predictions.json and, for 2.0, null_odds.json, of "test", without it of "eval"."""
     if split == "eval" and "test" in self.splits:
       return
-    threshold = None
-    if self.version == "2.0":
-      threshold = self._threshold(outputs, (spec or self.spec).null_score_diff_threshold)
+    threshold = self._threshold(outputs) if self.version == "2.0" else None
     answers.write_answers(
       directory, self.splits[split].data, self._decode(outputs, split), threshold=threshold
     )
