@@ -11,60 +11,38 @@ from albert_tf.finetuning.tasks.glue import GlueTextTask
 from albert_tf.finetuning.tasks.text import METRICS, TextExample, text_rows
 from albert_tf.tokenization import AlbertTokenizer
 
-NLI = "index\tsentence1\tsentence2"
-STS = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
-LINES = {  # Header, a row of each class in their order, header and row of the test file.
-  "cola": ("", ["gj04\t0\t*\tHim sings.", "gj04\t1\t\tHe sings."], "index\tsentence", "7\tShe sings."),
-  "sst-2": ("sentence\tlabel", ["bad film \t0", "good film \t1"], "index\tsentence", "7\tthe film"),
-  "mrpc": (
-    "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String",
-    ['0\t1\t2\tA "quote .\tB .', "1\t1\t2\tA .\tA ."],
-    "index\t#1 ID\t#2 ID\t#1 String\t#2 String",
-    "7\t1\t2\tA\tB",
-  ),
-  "sts-b": (
-    f"{STS}\tscore",
-    ["0\tg\tf\ty\to\ts\ts\tA man.\tA boy.\t2.5", "1\tg\tf\ty\to\ts\ts\tA man.\tA man.\t5.000"],
-    STS,
-    "7\tg\tf\ty\to\ts\ts\tA\tB",
-  ),
-  "qqp": (
-    "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
-    ["133\t1\t2\tWho?\tWhom?\t0", "134\t1\t2\tWho?\tWho?\t1", "135\tbroken"],
-    "id\tquestion1\tquestion2",
-    "7\tWhy?\tHow?",
-  ),
-  "mnli": (
-    "index\tpromptID\tsentence1\tsentence2\tlabel1\tgold_label",
-    [f"0\t1\tA\tB\tx\t{label}" for label in ("contradiction", "entailment", "neutral")],
-    "index\tpromptID\tsentence1\tsentence2",
-    "7\t1\tA\tB",
-  ),
-  "qnli": (
-    "index\tquestion\tsentence\tlabel",
-    ["0\tQ?\tA.\tentailment", "1\tQ?\tB.\tnot_entailment"],
-    "index\tquestion\tsentence",
-    "7\tQ?\tC.",
-  ),
-  "rte": (f"{NLI}\tlabel", ["0\tA\tB\tentailment", "1\tA\tC\tnot_entailment"], NLI, "7\tA\tD"),
-  "wnli": (f"{NLI}\tlabel", ["0\tA\tB\t0", "1\tA\tC\t1"], NLI, "7\tA\tD"),
+COLUMNS = {  # Of the files for training.
+  "cola": ["source", "label", "mark", "sentence"],
+  "sst-2": ["sentence", "label"],
+  "mrpc": ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"],
+  "sts-b": [*"index genre filename year old_index source1 source2 sentence1 sentence2 score".split()],
+  "qqp": ["id", "qid1", "qid2", "question1", "question2", "is_duplicate"],
+  "mnli": ["index", "promptID", "sentence1", "sentence2", "label1", "gold_label"],
+  "qnli": ["index", "question", "sentence", "label"],
+  "rte": ["index", "sentence1", "sentence2", "label"],
+  "wnli": ["index", "sentence1", "sentence2", "label"],
 }
 
 
 def write_task(root, name):
-  """The task's folder with every file GLUE has, in GLUE's layout."""
-  task = glue.TASKS[name]
-  header, rows, test_header, test_row = LINES[name]
-  folder = root / task.folder
-  folder.mkdir(parents=True)
+  """The task's folder with every file GLUE has, in GLUE's layout: a row of each class, and one to predict."""
+  task, columns = glue.TASKS[name], COLUMNS[name]
+  (root / task.folder).mkdir(parents=True)
+  rows = [
+    [f"{label} " if column == task.label else f'A "{column} .' for column in columns]
+    for label in task.label_names or ("2.5", "5.000")
+  ]
+  train = [*([] if task.columns else [columns]), *rows, *([["135", "broken"]] if name == "qqp" else [])]
+  test = [["index", *task.texts], ["7", *task.texts]]
   for split, file in task.files.items():
-    lines = [test_header, test_row] if split.startswith("test") else ([header] if header else []) + rows
-    if split != "test_ax":
-      (folder / file).write_text("\r\n".join(lines) + "\n" if name == "rte" else "\n".join(lines) + "\n")
+    lines = ["\t".join(cells) for cells in (test if split.startswith("test") else train)]
+    if split != "test_ax":  # A byte-order mark and other line ends must not matter.
+      text = ("\ufeff" if name == "mrpc" else "") + ("\r\n" if name == "rte" else "\n").join(lines)
+      (root / task.folder / file).write_text(text + "\n")
   return str(root)
 
 
-@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("name", COLUMNS)
 def test_each_layout(tmp_path, name, caplog):
   root = write_task(tmp_path, name)
   task = GlueTextTask(name, data_dir=root, tokenizer=tokenizer(), max_seq_length=32)

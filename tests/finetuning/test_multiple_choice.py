@@ -48,10 +48,7 @@ def test_packing_equals_the_rule(tokenizer, max_seq_length, max_qa_length):
     example(context="", question="", choices=("day", "day long", "the sky is blue and green")),
   ]
   task = MultipleChoiceTask(
-    splits={"test": examples},
-    tokenizer=tokenizer,
-    max_seq_length=max_seq_length,
-    max_qa_length=max_qa_length,
+    splits={"test": examples}, tokenizer=tokenizer, max_seq_length=max_seq_length, max_qa_length=max_qa_length
   )
   x, _, _ = numpy_batch(task.features("test"), range(3), batch_size=3, length=max_seq_length)
   texts = [
@@ -138,22 +135,17 @@ def test_columns_for_each_choice_and_a_context(tokenizer):
 
 
 @pytest.mark.parametrize(
-  ("row", "message"),
+  ("choices", "message"),
   [
-    ({"question": "q", "choices": ["a"]}, r"columns question, choices, label"),
-    (
-      {"question": "q", "label": "A", "choices": "a b"},
-      r"one of lists. Received: .'a b'. in line 2 of t.csv",
-    ),
-    (
-      {"question": "q", "label": "A", "choices": ["a", "", "c"]},
-      r"all its choices.* Received: .*'a', '', 'c'",
-    ),
+    (None, r"columns question, choices, label"),
+    ("a b", r"one of lists. Received: .'a b'. in line 2 of t.csv"),
+    (["a", "", "c"], r"all its choices.* Received: .*'a', '', 'c'"),
   ],
 )
-def test_rows_that_are_no_questions(row, message):
+def test_rows_that_are_no_questions(choices, message):
+  row = {"question": "q", "label": "A", "choices": choices}
   with pytest.raises(UserError, match=message):
-    choice_examples(table(row), ChoiceColumns())
+    choice_examples(table({key: value for key, value in row.items() if value}), ChoiceColumns())
 
 
 # ------------------------------------------------------------------ RACE
@@ -193,11 +185,7 @@ def test_both_layouts_give_the_same_questions(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ("passage", "message"),
-  [
-    ({**PASSAGE, "answers": ["A"]}, "zip"),
-    ([], r"1.txt:1 \(AttributeError"),
-  ],
+  ("passage", "message"), [({**PASSAGE, "answers": ["A"]}, "zip"), ([], r"1.txt:1 \(AttributeError")]
 )
 def test_wrong_passages_are_named(tmp_path, passage, message):
   write(tmp_path / "train/high", "1.txt", passage)

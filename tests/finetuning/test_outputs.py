@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from support.tiny_finetuning import made_up_texts, tiny_start, tiny_task, tokenizer
+from support.tiny_finetuning import tiny_start, tiny_task, tokenizer
 
 from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.errors import UserError
@@ -95,17 +95,6 @@ def test_a_start_that_lacks_something(run_folder, tmp_path):
   (tmp_path / "spm.model").unlink()
   with pytest.raises(UserError, match="--spm_model_file"):
     read_start(str(tmp_path))
-
-
-def test_predictions_without_labels(tmp_path):
-  texts = made_up_texts(3, labelled=False)
-  task = tiny_task({"test": texts, "eval": texts})
-  task.write_predictions({"logits": np.eye(3, 2)}, "test", str(tmp_path))
-  rows = [line.split("\t") for line in (tmp_path / "predictions_test.tsv").read_text().splitlines()]
-  assert rows[0] == ["id", "prediction", "label", "probability_c0", "probability_c1"]
-  assert [row[1] for row in rows[1:]] == ["c0", "c1", "c0"]
-  with pytest.raises(UserError, match=r"one of c0, c1\. Received: None"):
-    task.features("eval")
 
 
 def test_a_wordpiece_vocabulary(run_folder, tmp_path):

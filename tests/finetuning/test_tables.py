@@ -1,5 +1,6 @@
 """A user's own table: four formats give the same task; what is wrong is named."""
 
+import csv
 import json
 
 import numpy as np
@@ -22,16 +23,16 @@ ONE_TEXT = TableColumns(texts=("text",), label="label")
 
 
 def write(path, rows=ROWS):
-  names = list(rows[0])
   if path.suffix == ".parquet":
     parquet.write_table(pyarrow.Table.from_pylist(rows), str(path))
   elif path.suffix == ".jsonl":
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-  elif path.suffix == ".csv":
-    quoted = [['"' + str(row[name]).replace('"', '""') + '"' for name in names] for row in rows]
-    path.write_text("\n".join(",".join(row) for row in [names, *quoted]) + "\n")
   else:
-    path.write_text("\n".join("\t".join(map(str, row)) for row in [names, *(row.values() for row in rows)]))
+    with path.open("w", newline="") as stream:
+      tsv = {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None} if path.suffix == ".tsv" else {}
+      writer = csv.DictWriter(stream, list(rows[0]), **tsv)
+      writer.writeheader()
+      writer.writerows(rows)
   return str(path)
 
 

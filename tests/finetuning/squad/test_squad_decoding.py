@@ -9,7 +9,7 @@ from support.goldens import SPM_MODEL, SQUAD_INPUT
 
 from albert_tf.finetuning.tasks.squad import answers as decoding
 from albert_tf.finetuning.tasks.squad.features import make_features
-from albert_tf.finetuning.tasks.squad.read import Answer, Paragraph, Question, SquadData, read_squad
+from albert_tf.finetuning.tasks.squad.read import Paragraph, Question, SquadData, read_squad
 from albert_tf.finetuning.tasks.squad.settings import SquadSettings
 from albert_tf.tokenization import AlbertTokenizer
 
@@ -114,35 +114,6 @@ def test_beams_of_2_0(features):
   texts = decoding.best_texts(features.data, decoded, threshold=decoded[0].null_score)
   assert texts["q1"] == ""  # At the threshold: no answer.
   assert texts != decoding.best_texts(features.data, decoded, threshold=None)
-
-
-def logits_at(features, first, last):
-  """1.1's logits that choose the span of pieces `first` to `last` of the paragraph."""
-  length = features.rows.lengths[0]
-  logits = {name: [np.zeros(length)] for name in ("start_logits", "end_logits")}
-  logits["start_logits"][0][features.windows.text_begin[0] + first] = 5.0
-  logits["end_logits"][0][features.windows.text_begin[0] + last] = 5.0
-  return logits
-
-
-@pytest.mark.parametrize(
-  ("context", "answer"),
-  [
-    ("The ﬁrst Oﬃce of Flour opened.", "Oﬃce"),
-    ("It weighs ½ kg and ¾ LB today.", "½ kg"),
-    ("From İstanbul to the İZMİR road.", "İZMİR"),
-    ("Cafe\u0301s and nai\u0308ve Fiance\u0301s met.", "Fiance\u0301s"),
-    ("One Cafe\u0301 here.", "Cafe\u0301"),  # It ends with what normalisation drops.
-    ("A 😀 face made   Two  Spaces here.", "Two  Spaces"),
-  ],
-)
-def test_answers_are_the_original_characters(context, answer):
-  tokenizer = AlbertTokenizer(spm_model_file=SPM_MODEL)
-  question = Question("q", "what?", 0, (Answer(answer, context.index(answer)),))
-  data = SquadData("1.1", [Paragraph(context, 0)], [question], True)
-  features = make_features(data, tokenizer=tokenizer, settings=SETTINGS)
-  decoded = decoding.decode(features, logits_at(features, *features.spans[0]))
-  assert decoding.best_texts(data, decoded, threshold=None) == {"q": answer}
 
 
 def test_empty_context_has_the_empty_answer(tmp_path):

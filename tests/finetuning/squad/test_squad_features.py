@@ -42,13 +42,9 @@ def test_rows_equal_the_originals(golden):
   x, _, _ = numpy_batch(task.features("test"), range(len(features)), batch_size=len(features), length=64)
   for name in ("input_ids", "input_mask", "segment_ids", "p_mask"):
     assert x[name].tolist() == [expected[name] for expected in recorded["train"]], name
-
-
-def test_positions_equal_the_originals(golden):
-  recorded, features = golden
   keys = ("start_position", "end_position", "is_impossible")
-  expected = [[int(each[key]) for each in recorded["train"]] for key in keys]
-  assert [column.tolist() for column in features.positions] == expected
+  positions = [[int(each[key]) for each in recorded["train"]] for key in keys]
+  assert [column.tolist() for column in features.positions] == positions
 
 
 def test_alignment_and_context_equal_the_originals(golden):
@@ -129,16 +125,13 @@ def test_any_part_of_any_text_round_trips(tokenizer):
 
 def test_empty_and_long_texts(tokenizer):
   settings = SquadSettings(max_seq_length=40, max_query_length=8, doc_stride=10)
-  data = SquadData(
-    "2.0",
-    [Paragraph("", 0), Paragraph("word " * 5000, 0)],
-    [
-      Question("a", "Who?", 0),
-      Question("b", "", 1),
-      Question("c", "why " * 50, 1, (Answer("word", 20),)),
-    ],
-    True,
-  )
+  paragraphs = [Paragraph("", 0), Paragraph("word " * 5000, 0)]
+  questions = [
+    Question("a", "Who?", 0),
+    Question("b", "", 1),
+    Question("c", "why " * 50, 1, (Answer("word", 20),)),
+  ]
+  data = SquadData("2.0", paragraphs, questions, True)
   features = make_features(data, tokenizer=tokenizer, settings=settings)
   assert features.rows[0]["input_ids"].tolist() == [2, *tokenizer.encode("Who?"), 3, 3]
   assert features.rows[1]["input_ids"][:2].tolist() == [2, 3]  # An empty question.
@@ -153,9 +146,8 @@ def test_empty_and_long_texts(tokenizer):
 
 
 def test_answers_that_are_not_where_the_file_says(tokenizer):
-  context = "Python is big. Python is old."
   answers = [Answer("Python", 13), Answer("London", 0), Answer("old.", 25), Answer(" ", 6), Answer("big", -4)]
   questions = [Question(str(n), "what?", 0, (answer,)) for n, answer in enumerate(answers)]
-  data = SquadData("1.1", [Paragraph(context, 0)], questions, True)
+  data = SquadData("1.1", [Paragraph("Python is big. Python is old.", 0)], questions, True)
   features = make_features(data, tokenizer=tokenizer, settings=SquadSettings())
   assert features.missing.tolist() == [True, True, False, True, True]
