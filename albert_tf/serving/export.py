@@ -15,7 +15,6 @@ from albert_tf.serving.settings import ExportSettings
 from albert_tf.serving.signatures.base import Parts, ServingModule
 from albert_tf.tokenization import Tokenizer
 
-CONFIG_NAME = "albert_config.json"
 # Its releases 2.12 to 2.19 link the tokenizer's ops.
 IMAGE = "tensorflow/serving:2.18.0"
 
@@ -58,7 +57,7 @@ def export_model(
   settings = settings or ExportSettings()
   with tempfile.TemporaryDirectory() as assets:
     tokenizer.save_pretrained(assets)
-    files.write_text(os.path.join(assets, CONFIG_NAME), model.config.to_json_string())
+    files.write_text(os.path.join(assets, "albert_config.json"), model.config.to_json_string())
     if task:
       task.save(assets)
     paths = [os.path.join(assets, asset) for asset in files.listdir(assets)]

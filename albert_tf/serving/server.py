@@ -54,8 +54,6 @@ class Servable:
     directory = find_version(path)
     folder, base = os.path.split(directory)
     self.name = name or (os.path.basename(folder) if base.isdigit() else base)
-    if not re.fullmatch(r"[^/: ]+", self.name):
-      raise UserError(f"A model's name has no '/', ':' or space. Received: {self.name!r}. Write NAME=PATH.")
     self.directory = directory
     self.version = int(base) if base.isdigit() else 1
     self._session = tf.compat.v1.Session(graph=tf.Graph())
@@ -69,14 +67,10 @@ class Servable:
       raise RequestError("The body must be a JSON object with one of `instances` and `inputs`.")
     name = request.get("signature_name", "serving_default")
     if name not in self.signatures:
-      raise RequestError(
-        f"Signature {name!r} not found. The model has: {', '.join(sorted(self.signatures))}."
-      )
-    definition = self.signatures[name]
-    by_row = "instances" in request
-    columns = _columns(
-      request["instances"] if by_row else request["inputs"], definition.inputs, by_row=by_row
-    )
+      raise RequestError(f"No signature {name!r}. The model has: {', '.join(sorted(self.signatures))}.")
+    definition, by_row = self.signatures[name], "instances" in request
+    values = request["instances" if by_row else "inputs"]
+    columns = _columns(values, definition.inputs, by_row=by_row)
     arrays = {key: _array(key, value, definition.inputs[key]) for key, value in columns.items()}
     fetches = {key: info.name for key, info in definition.outputs.items()}
     try:
@@ -146,13 +140,9 @@ def _jsonable(array: np.ndarray) -> Any:
 
 
 def foreign(host: str, origin: str | None, own_name: str) -> str:
-  """Why a request is refused; empty where it comes from this machine.
+  """Why a request with these headers is refused; empty where it comes from this machine.
 
   A page of another site may send requests here. Its own name may even point here (DNS rebinding).
-
-  Args:
-    host, origin: the request's headers.
-    own_name: the address that the server listens on.
   """
   try:
     name = urllib_parse.urlsplit(f"//{host}").hostname or ""
@@ -219,22 +209,10 @@ class _Handler(http_server.BaseHTTPRequestHandler):
 
   def _read_body(self) -> bytes:
     length = self.headers.get("Content-Length", "")
-    if not length.isascii() or not length.isdigit():
+    if not length.isdecimal() or int(length) > MAX_BODY_BYTES:
       self.close_connection = True
-      raise RequestError("A Content-Length header is needed.", status=411)
-    if int(length) > MAX_BODY_BYTES:
-      self.close_connection = True
-      raise RequestError(f"A body may have {MAX_BODY_BYTES:,} bytes. Received: {length}.", status=413)
-    body = self.rfile.read(int(length))
-    if len(body) < int(length):
-      raise OSError("the client left")
-    return body
-
-  def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-    """The base class's own refusals (bad request line, unknown method), as JSON."""
-    del explain
-    self.close_connection = True
-    self._send(code, {"error": message or "Malformed request"})
+      raise RequestError(f"A body needs a Content-Length of at most {MAX_BODY_BYTES:,} bytes.", status=413)
+    return self.rfile.read(int(length))
 
   def _send(self, status: int, value: Any) -> None:
     """Sends the page's bytes, or a value as JSON."""

@@ -1,9 +1,7 @@
 """What a SavedModel holds: a `tf.Module` that tracks plain variables, and its signatures.
 
-The Keras model is used only while the functions are traced. Saving a Keras 3
-model itself gives a SavedModel that no Session-style loader takes, TensorFlow
-Serving's included; one that tracks the bare `tf.Variable`s loads everywhere, and
-on either stack.
+The Keras model is used only while the functions are traced. A saved Keras 3 model itself loads in no Session, which
+TensorFlow Serving needs; one that tracks the bare `tf.Variable`s loads everywhere.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,15 +26,7 @@ TOKEN_KEYS = ("input_ids", "input_mask", "segment_ids")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parts:
-  """What every module is made of.
-
-  Attributes:
-    model: a built model of this package.
-    tokenizer: its tokenizer.
-    task: what it was fine-tuned for; None for a pretrained model.
-    settings: of the export.
-    asset_files: local files that are copied into the SavedModel's `assets/`.
-  """
+  """What every module is made of; see `export_model`. `asset_files` are copied into the SavedModel's `assets/`."""
 
   model: Any
   tokenizer: Tokenizer
@@ -87,10 +77,7 @@ class ServingModule(tf.Module):
 
   def __init__(self, parts: Parts):
     super().__init__(name="albert_serving")
-    # A lambda hides the Keras model from what is tracked.
-    self._call: Callable[..., Any] = lambda inputs: parts.model(inputs, training=False)
-    self._limit = parts.limit
-    self._max_length = parts.max_length
+    self._parts = parts  # A dataclass is not tracked, so neither is the Keras model in it.
     # S where every row has it; None: a batch has its longest row's.
     self._fixed_length = parts.max_length if parts.settings.pad_to_max_length else None
     self.model_variables = list(named_variables(parts.model).values())
@@ -111,6 +98,12 @@ class ServingModule(tf.Module):
     if method.__name__ not in functions:
       functions[method.__name__] = graph(method, inputs)
     return functions[method.__name__]
+
+  @property
+  def task(self) -> TaskSpec:
+    """What the model was fine-tuned for."""
+    assert self._parts.task is not None
+    return self._parts.task
 
   def ids(self, name: str) -> tf.TensorSpec:
     """An input `[B, S]`."""
@@ -133,7 +126,7 @@ class ServingModule(tf.Module):
     batch = self.tokenizer(
       cut(text),
       None if text_pair is None else cut(text_pair),
-      max_length=self._max_length,
+      max_length=self._parts.max_length,
       pad_to_max_length=self._fixed_length is not None,
       allow_mask=allow_mask,
     )
@@ -142,12 +135,13 @@ class ServingModule(tf.Module):
   def run_model(self, *ids: tf.Tensor, **more: tf.Tensor) -> Any:
     """Calls the model with `TOKEN_KEYS` in order and other inputs by name."""
     # Outside of the check: ops that wait for one are harder to fold and to fuse.
-    return self._call(self.checked(*ids, **more))
+    return self._parts.model(self.checked(*ids, **more), training=False)
 
   def checked(self, *ids: tf.Tensor, **more: tf.Tensor) -> Tensors:
     """The inputs by name, once their length is known to be one that the model has positions for."""
     inputs = {**dict(zip(TOKEN_KEYS, ids, strict=True)), **more}
     length = tf.shape(inputs["input_ids"])[-1]
-    message = f"A sequence must not be longer than max_position_embeddings={self._limit}."
-    with tf.control_dependencies([tf.debugging.assert_less_equal(length, self._limit, message=message)]):
+    limit = self._parts.limit
+    message = f"A sequence must not be longer than max_position_embeddings={limit}."
+    with tf.control_dependencies([tf.debugging.assert_less_equal(length, limit, message=message)]):
       return {name: tf.identity(tensor) for name, tensor in inputs.items()}

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from albert_tf.serving.signatures.base import Parts, ServingModule, Tensors, strings
+from albert_tf.serving.signatures.base import ServingModule, Tensors, strings
 
 
 class ClassifierModule(ServingModule):
@@ -16,25 +16,18 @@ class ClassifierModule(ServingModule):
   Signatures of a regression: the same, with the one output `value` [B].
   """
 
-  def __init__(self, parts: Parts):
-    super().__init__(parts)
-    assert parts.task is not None
-    self._is_regression = parts.task.kind == "regression"
-    self._label_names = parts.task.label_names
-    self._is_pair = parts.task.pair
-
   def text_inputs(self) -> tuple[tf.TensorSpec, ...]:
-    return strings("text", "text_pair") if self._is_pair else strings("text")
+    return strings("text", "text_pair") if self.task.pair else strings("text")
 
   def text(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Tensors:
     return self.shared(self.tokens, self.token_inputs())(**self.pack(text, text_pair))
 
   def tokens(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
     logits = self.run_model(input_ids, input_mask, segment_ids)  # [B, C]
-    if self._is_regression:
+    if self.task.kind == "regression":
       return {"value": logits[:, 0]}
     best = tf.argmax(logits, axis=-1, output_type=tf.int32)
-    names = tf.constant(self._label_names)
+    names = tf.constant(self.task.label_names)
     return {
       "probabilities": tf.nn.softmax(logits),
       "label_names": tf.tile(names[tf.newaxis], [tf.shape(logits)[0], 1]),

@@ -1,7 +1,5 @@
 """The most likely words for the blanks of a text, as signatures."""
 
-from collections.abc import Callable
-
 import numpy as np
 import tensorflow as tf
 
@@ -37,19 +35,13 @@ class FillMaskModule(ServingModule):
 
   def __init__(self, parts: Parts):
     super().__init__(parts)
-    tokenizer, top_k = parts.tokenizer, parts.settings.top_k
-    model = parts.model  # In functions, so that the Keras model is not tracked.
-    self._encode: Callable[[Tensors], Tensors] = lambda inputs: model.encoder(inputs, training=False)
-    self._head: Callable[[tf.Tensor], tf.Tensor] = lambda rows: model.masked_lm(  # [n, H] → [n, V]
-      rows[tf.newaxis], None, model.encoder.embeddings.word_embeddings
-    )[0]
-    self._top_k = top_k
+    tokenizer, self._top_k = parts.tokenizer, parts.settings.top_k
     self._ordinary = np.ones(tokenizer.vocab_size, bool)
     special = [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id]
     self._ordinary[special] = False
-    if not 1 <= top_k <= self._ordinary.sum():
+    if self._top_k > self._ordinary.sum():
       raise UserError(
-        f"top_k must be between 1 and the number of ordinary pieces. Received: {top_k}, with "
+        f"top_k must not exceed the number of ordinary pieces. Received: {self._top_k}, with "
         f"{tokenizer.vocab_size} pieces of which {len(set(special))} are special."
       )
     self._words = [piece.removeprefix(SPACE_MARK) or SPACE_MARK for piece in tokenizer.pieces]
@@ -85,7 +77,8 @@ class FillMaskModule(ServingModule):
     self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor
   ) -> Tensors:
     inputs = self.checked(input_ids, input_mask, segment_ids)
-    hidden = self._encode({**inputs, "read_positions": positions})["sequence_output"]  # [B, P, H]
+    encoder = self._parts.model.encoder
+    hidden = encoder({**inputs, "read_positions": positions}, training=False)["sequence_output"]  # [B, P, H]
     rows = {"hidden": tf.reshape(tf.cast(hidden, tf.float32), [-1, hidden.shape[-1]])}
     outputs = {
       "top_ids": tf.TensorSpec([None, self._top_k], tf.int32),
@@ -97,6 +90,9 @@ class FillMaskModule(ServingModule):
 
   def _best(self, rows: Tensors) -> Tensors:
     """Ids and probabilities `[n, K]` of rows `[n, H]`."""
-    probabilities = tf.where(self._ordinary, tf.nn.softmax(self._head(rows["hidden"])), -1.0)  # [n, V]
+    model = self._parts.model
+    embeddings = model.encoder.embeddings.word_embeddings
+    logits = model.masked_lm(rows["hidden"][tf.newaxis], None, embeddings)[0]  # [n, V]
+    probabilities = tf.where(self._ordinary, tf.nn.softmax(logits), -1.0)
     top = tf.math.top_k(probabilities, k=self._top_k)
     return {"top_ids": top.indices, "top_probabilities": top.values}

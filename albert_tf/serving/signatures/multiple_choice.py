@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from albert_tf.serving.signatures.base import TOKEN_KEYS, Parts, ServingModule, Tensors, cut, strings
+from albert_tf.serving.signatures.base import TOKEN_KEYS, ServingModule, Tensors, cut, strings
 from albert_tf.tokenization.graph import GraphTokenizer
 from albert_tf.tokenization.graph_inputs import choice_batch
 
@@ -19,11 +19,6 @@ class MultipleChoiceModule(ServingModule):
     tokens: `input_ids`, `input_mask`, `segment_ids` [B, C, S] → the same without `answer`.
   """
 
-  def __init__(self, parts: Parts):
-    super().__init__(parts)
-    assert parts.task is not None
-    self._max_qa_length = parts.task.max_qa_length
-
   def text_inputs(self) -> tuple[tf.TensorSpec, ...]:
     return (*strings("context", "question"), tf.TensorSpec([None, None], tf.string, name="choices"))
 
@@ -35,8 +30,8 @@ class MultipleChoiceModule(ServingModule):
     batch = choice_batch(
       self.tokenizer,
       *map(cut, (context, question, choices)),
-      max_length=self._max_length,
-      max_qa_length=self._max_qa_length,
+      max_length=self._parts.max_length,
+      max_qa_length=self.task.max_qa_length,
       pad_to_max_length=self._fixed_length is not None,
     )
     outputs = self.shared(self.tokens, self.token_inputs())(**batch)

@@ -36,19 +36,15 @@ class QuestionAnsweringModule(ServingModule):
 
   def __init__(self, parts: Parts):
     super().__init__(parts)
-    assert parts.task is not None
     assert isinstance(parts.tokenizer, AlbertTokenizer)
     assert isinstance(self.tokenizer, GraphTokenizer)
-    self._task = task = parts.task
-    self._has_null = task.squad_version == "2.0"
-    self._n_best = parts.settings.n_best
+    self._has_null = self.task.squad_version == "2.0"
     self.offsets = GraphOffsets(parts.tokenizer, self.tokenizer)
-    if self._max_length <= task.max_query_length + 3:
+    if parts.max_length <= self.task.max_query_length + 3:
       raise UserError(
-        f"max_seq_length must be more than max_query_length + 3. Received: {self._max_length}, with "
-        f"max_query_length={task.max_query_length} in the run's task.json. Raise --max_seq_length."
+        f"max_seq_length must be more than max_query_length + 3. Received: {parts.max_length}, with "
+        f"max_query_length={self.task.max_query_length} in the run's task.json. Raise --max_seq_length."
       )
-    self._max_windows = parts.settings.max_windows
 
   def text_inputs(self) -> tuple[tf.TensorSpec, ...]:
     return strings("question", "context")
@@ -60,29 +56,29 @@ class QuestionAnsweringModule(ServingModule):
     is_cut = tf.strings.length(context, unit="UTF8_CHAR") > LONGEST_TEXT
     located = self.offsets(cut(context))
     query = self.tokenizer.tokenize(cut(question))
-    query = head(query, tf.minimum(query.row_lengths(), self._task.max_query_length))
+    query = head(query, tf.minimum(query.row_lengths(), self.task.max_query_length))
     windows, has_more = make_windows(
       query.row_lengths() + 2,  # [CLS] question [SEP]
       located.ids.row_lengths(),
-      max_seq_length=self._max_length,
-      doc_stride=self._task.doc_stride,
-      max_windows=self._max_windows,
+      max_seq_length=self._parts.max_length,
+      doc_stride=self.task.doc_stride,
+      max_windows=self._parts.settings.max_windows,
     )
     batch = pack_windows(self.tokenizer, query, located.ids, windows, length=self._fixed_length)
     if not self._has_null:
       del batch["p_mask"]
     tokens = self.shared(self.tokens, self.token_inputs())
     outputs = in_chunks(lambda chunk: tokens(**chunk), batch, self._output_specs())
-    longest = self._task.max_answer_length
-    spans = find_spans(windows, outputs, n_best=self._n_best, max_answer_length=longest)
-    best = best_answers(spans, located, n_best=self._n_best)
+    n_best, longest = self._parts.settings.n_best, self.task.max_answer_length
+    spans = find_spans(windows, outputs, n_best=n_best, max_answer_length=longest)
+    best = best_answers(spans, located, n_best=n_best)
     scores = tf.cast(best.pop("start_scores") + best.pop("end_scores"), tf.float32)
     chances = tf.where(best["answers"] != "", tf.nn.softmax(scores), 0.0)
     best |= {"scores": scores, "probabilities": chances}
     best |= {"answer": best["answers"][:, 0], "truncated": is_cut | has_more}
     if self._has_null:  # The least unanswerable window counts.
       nulls = tf.math.unsorted_segment_min(outputs["cls_logits"], windows.row, tf.shape(question)[0])
-      is_null = nulls >= self._task.null_score_diff_threshold
+      is_null = nulls >= self.task.null_score_diff_threshold
       best |= {"answer": tf.where(is_null, "", best["answer"]), "null_scores": nulls}
     return best
 

@@ -6,7 +6,6 @@ import re
 import tensorflow as tf
 
 from albert_tf.serving.signatures.base import (
-  Parts,
   ServingModule,
   Signatures,
   Tensors,
@@ -39,13 +38,6 @@ class TokenClassificationModule(ServingModule):
     tokens: `input_ids`, `input_mask`, `segment_ids` [B, S] → `tag_probabilities` float32 [B, S, C].
   """
 
-  def __init__(self, parts: Parts):
-    super().__init__(parts)
-    assert parts.task is not None
-    self._names = parts.task.label_names
-    self._max_windows = parts.settings.max_windows
-    self._marks_entities = marks_entities(self._names)
-
   def signatures(self) -> Signatures:
     return super().signatures() | {"words": self.shared(self.words, _WORD_INPUTS)}
 
@@ -55,7 +47,7 @@ class TokenClassificationModule(ServingModule):
     starts, ends = located.starts.to_tensor(), located.ends.to_tensor()  # [B, N]
     tagged |= {"starts": starts, "ends": ends}
     tagged["truncated"] |= tf.strings.length(text, unit="UTF8_CHAR") > LONGEST_TEXT
-    if not self._marks_entities:
+    if not marks_entities(self.task.label_names):
       return tagged
     real = tf.sequence_mask(tagged["num_entities"], tf.shape(tagged["entity_types"])[1])
     first = tagged["entity_first_words"]
@@ -67,30 +59,31 @@ class TokenClassificationModule(ServingModule):
     return tagged | {"entity_starts": start, "entity_ends": end, "entities": found}
 
   def words(self, words: tf.Tensor) -> Tensors:
+    names = self.task.label_names
     ragged = tf.ragged.boolean_mask(words, words != "")
     windows = make_word_windows(
       self.tokenizer,
       ragged.with_flat_values(cut(ragged.flat_values)),
-      max_length=self._max_length,
-      max_windows=self._max_windows,
+      max_length=self._parts.max_length,
+      max_windows=self._parts.settings.max_windows,
       fixed=self._fixed_length is not None,
     )
     tokens = self.shared(self.tokens, self.token_inputs())
-    outputs = {"tag_probabilities": tf.TensorSpec([None, None, len(self._names)], tf.float32)}
+    outputs = {"tag_probabilities": tf.TensorSpec([None, None, len(names)], tf.float32)}
     probabilities = in_chunks(lambda chunk: tokens(**chunk), windows.batch, outputs)["tag_probabilities"]
     at = tf.gather_nd(probabilities, tf.stack([windows.window, windows.position], axis=-1))  # [B, N, C]
-    without = self._names.index(OUTSIDE) if OUTSIDE in self._names else 0
+    without = names.index(OUTSIDE) if OUTSIDE in names else 0
     tag = tf.where(windows.has_token, tf.argmax(at, axis=-1, output_type=tf.int32), without)
     certain = tf.where(windows.is_read & windows.has_token, tf.reduce_max(at, axis=-1), 0.0)
     tagged = {
       "words": ragged.to_tensor(),
-      "tags": tf.where(windows.is_read, tf.gather(tf.constant(self._names), tag), ""),
+      "tags": tf.where(windows.is_read, tf.gather(tf.constant(names), tag), ""),
       "probabilities": certain,
       "num_words": tf.cast(ragged.row_lengths(), tf.int32),
       "truncated": windows.is_cut,
     }
-    if self._marks_entities:
-      tagged |= group_entities(self._names, tag, windows.is_read, certain)
+    if marks_entities(names):
+      tagged |= group_entities(names, tag, windows.is_read, certain)
     return tagged
 
   def tokens(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
