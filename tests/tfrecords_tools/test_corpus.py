@@ -228,42 +228,46 @@ def test_missing_and_empty_files(tmp_path: pathlib.Path):
 # ---------------------------------------------------------------------- layouts of plain text
 
 
-def test_dense_paragraphs_have_blank_lines_between_documents(tmp_path: pathlib.Path):
-  content = b"One is here. Two is here.\nThree is here. Four is here.\n\nFive is new. Six is last.\n"
-  documents, stats = _read(tmp_path / "in.txt", content)
-  assert documents == [
-    ["One is here.", "Two is here.", "Three is here.", "Four is here."],
-    ["Five is new.", "Six is last."],
-  ]
-  assert dict(stats.formats) == {"paragraphs": 1}
-
-
-def test_spaced_paragraphs_and_chapters(tmp_path: pathlib.Path):
-  content = b'CHAPTER I\n\n"Well?" he said.\n\nNobody spoke.\n\n'
-  content += b"Chapter 2: The Moor\n\nIt rained.\n\n\n\n\nThe end came.\n"
-  assert _read(tmp_path / "in.txt", content)[0] == [
-    ["CHAPTER I", '"Well?" he said.', "Nobody spoke."],
-    ["Chapter 2: The Moor", "It rained."],
-    ["The end came."],
-  ]
-
-
-def test_wrapped_paragraphs(tmp_path: pathlib.Path):
-  content = b"It was a long\nsentence of self-\nimportance. It\nended here.\n\n"
-  content += b"Another one\nfollowed it.\n\fNew page\nbegins.\n"
-  assert _read(tmp_path / "in.txt", content)[0] == [
-    ["It was a long sentence of self-importance.", "It ended here.", "Another one followed it."],
-    ["New page", "begins."],
-  ]
-
-
-def test_wikitext_titles_begin_documents(tmp_path: pathlib.Path):
-  content = b" \n = First = \n \n It ran 34 @.@ 7 mi . It was well @-@ known . \n"
-  content += b" = = Part = = \n \n More . \n \n = Second = \n \n Last . \n"
-  assert _read(tmp_path / "in.txt", content)[0] == [
-    ["It ran 34.7 mi .", "It was well-known .", "More ."],
-    ["Last ."],
-  ]
+@pytest.mark.parametrize(
+  ("content", "documents"),
+  [
+    (  # Blank lines between documents.
+      b"One is here. Two is here.\nThree is here. Four is here.\n\nFive is new. Six is last.\n",
+      [["One is here.", "Two is here.", "Three is here.", "Four is here."], ["Five is new.", "Six is last."]],
+    ),
+    (  # Spaced paragraphs and chapters.
+      (
+        b'CHAPTER I\n\n"Well?" he said.\n\nNobody spoke.\n\n'
+        b"Chapter 2: The Moor\n\nIt rained.\n\n\n\n\nThe end came.\n"
+      ),
+      [
+        ["CHAPTER I", '"Well?" he said.', "Nobody spoke."],
+        ["Chapter 2: The Moor", "It rained."],
+        ["The end came."],
+      ],
+    ),
+    (  # Wrapped paragraphs.
+      (
+        b"It was a long\nsentence of self-\nimportance. It\nended here.\n\n"
+        b"Another one\nfollowed it.\n\fNew page\nbegins.\n"
+      ),
+      [
+        ["It was a long sentence of self-importance.", "It ended here.", "Another one followed it."],
+        ["New page", "begins."],
+      ],
+    ),
+    (  # WikiText's titles.
+      (
+        b" \n = First = \n \n It ran 34 @.@ 7 mi . It was well @-@ known . \n"
+        b" = = Part = = \n \n More . \n \n = Second = \n \n Last . \n"
+      ),
+      [["It ran 34.7 mi .", "It was well-known .", "More ."], ["Last ."]],
+    ),
+  ],
+)
+def test_paragraphs(tmp_path: pathlib.Path, content: bytes, documents: list[list[str]]):
+  found, stats = _read(tmp_path / "in.txt", content)
+  assert (found, dict(stats.formats)) == (documents, {"paragraphs": 1})
 
 
 def test_lower_cased_sentences_are_not_wrapped_paragraphs(tmp_path: pathlib.Path):
@@ -281,13 +285,6 @@ def test_enumerators_stay_with_their_sentence():
 
 
 # ---------------------------------------------------------------------- what `auto` takes a file for
-
-
-def test_single_sentences_with_blank_lines_between_are_read_as_told(tmp_path: pathlib.Path):
-  """500 documents of a sentence, or one of 500: nothing in the file tells."""
-  path = tmp_path / "in.txt"
-  assert len(_read(path, _SPACED.encode(), input_format="lines")[0]) == 500
-  assert len(_read(path, input_format="paragraphs")[0]) == 1
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import pytest
 from support import tiny_corpus
 from support.goldens import SPM_MODEL
 
-from albert_tf.records import features as names
 from albert_tf.records.parse import decode_example
 from albert_tf.tokenization import WORD_RULES, AlbertTokenizer
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats, iter_documents
@@ -113,21 +112,6 @@ def test_without_truncation_all_text_is_used_once(tiny_tokenizer):
     assert second.size > 0
 
 
-def test_short_targets_are_drawn_per_instance(tiny_tokenizer):
-  """The original draws once a document, so one document in ten falls to pieces; the default does not."""
-  document = [[tiny_corpus.sentence(np.random.default_rng(4), max_words=6) for _ in range(3000)]]
-  short = {}
-  for compatibility in ("none", "original"):
-    choices = RecordSettings(max_seq_length=128, short_seq_prob=0.5, compatibility=compatibility)
-    sizes = [
-      [instance.num_tokens for _, instance in _instances(tiny_tokenizer, document, choices, seed)]
-      for seed in range(8)
-    ]
-    short[compatibility] = [np.mean(np.array(each) < 90) for each in sizes]
-  assert np.std(short["none"]) < 0.1
-  assert np.std(short["original"]) > 0.3
-
-
 def test_random_pieces_leave_special_ones_out(tiny_tokenizer):
   documents = tiny_corpus.documents(np.random.default_rng(5), 150)
   special = [tiny_tokenizer.piece_to_id(piece) for piece in tiny_corpus.SPECIAL_PIECES]
@@ -174,18 +158,6 @@ def test_words_one_by_one_give_the_tokenizers_ids(tiny_tokenizer, shared_dir):
       assert tokenized.sentence_offsets == [0, *ends.tolist()]
       np.testing.assert_array_equal(tokenized.starts, tokenizer.word_starts("original")[tokenized.ids])
   assert BlockTokenizer(released)._split is str.split  # The fast way is the one that was tested.
-
-
-def test_packed_bytes_equal_the_general_encoder(tiny_tokenizer):
-  from albert_tf.records import encode_example
-
-  choices = RecordSettings(max_seq_length=40, max_predictions_per_seq=6)
-  documents = tiny_corpus.documents(np.random.default_rng(7), 10)
-  for _, instance in _instances(tiny_tokenizer, documents, choices, 7):
-    data = instance.record[12:-4]
-    features = decode_example(data)
-    assert set(features) == set(names.ALL_FEATURES)
-    assert encode_example(features) == data
 
 
 def test_original_segments_match_the_recorded_statistics(shared_dir):
@@ -287,28 +259,3 @@ def test_nsp_takes_a_random_b_from_another_document_or_not_at_all(tiny_tokenizer
     assert pair.label == 0 or len(sizes) > 1
     if pair.label == 0:
       assert pair.a.end <= pair.b.begin
-
-
-def test_ordered_is_the_text_of_sop_without_the_swap(tiny_tokenizer):
-  """So that a model of either sees the same input, and only the loss differs."""
-  choices = RecordSettings(max_seq_length=64)
-  documents = tiny_corpus.documents(np.random.default_rng(9), 60)
-  sop, ordered = (
-    [
-      pair
-      for _, pair in _pairs(tiny_tokenizer, documents, dataclasses.replace(choices, sentence_pair=kind), 5)
-    ]
-    for kind in ("sop", "ordered")
-  )
-
-  def places(pair):
-    first, second = (pair.b, pair.a) if pair.label else (pair.a, pair.b)
-    return (first.begin, first.end, second.begin, second.end)
-
-  for pair, other in zip(ordered, sop, strict=True):
-    assert pair.truncated == other.truncated
-    assert pair.truncated or places(pair) == places(other)
-  assert len(ordered) > 200
-  assert np.mean([places(pair) == places(other) for pair, other in zip(ordered, sop, strict=True)]) > 0.5
-  assert not any(pair.label for pair in ordered)
-  assert 0.3 < np.mean([pair.label for pair in sop]) < 0.7

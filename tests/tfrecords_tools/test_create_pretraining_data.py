@@ -1,14 +1,17 @@
 """The command and the job: equal bytes everywhere, held-out documents, restarts, and users' mistakes."""
 
 import dataclasses
+import importlib.metadata
 import itertools
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
+import google_crc32c
 import numpy as np
 import psutil
 import pytest
@@ -16,11 +19,14 @@ from support import tiny_corpus
 from support.made_records import contents, make
 
 from albert_tf.errors import UserError
-from albert_tf.records import Manifest, masked_crc32c, read_records
+from albert_tf.records import Manifest, read_records
 from albert_tf.records.parse import decode_example
 from tfrecords_tools.inspection import view_instance
+from tfrecords_tools.pretraining import create, local, sorted_runs
+from tfrecords_tools.pretraining.instances import Instance
 from tfrecords_tools.pretraining.local import LocalRunner
 from tfrecords_tools.pretraining.settings import RecordSettings
+from tfrecords_tools.pretraining.sorted_runs import KEY_SPACE, RunWriter, read_sorted
 
 _COMMAND = pathlib.Path(__file__).parents[2] / "tfrecords_tools" / "create_pretraining_data.py"
 _CHOICES = RecordSettings(
@@ -28,17 +34,19 @@ _CHOICES = RecordSettings(
 )
 
 
+def _write_texts(directory, counts):
+  """A file of so many documents for each."""
+  paths = [directory / f"{number}.txt" for number in range(len(counts))]
+  for number, (path, count) in enumerate(zip(paths, counts, strict=True)):
+    text = tiny_corpus.as_text(tiny_corpus.documents(np.random.default_rng(number), count))
+    path.write_text(text, encoding="utf-8")
+  return list(map(str, paths))
+
+
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
   """Two files of 60 documents."""
-  directory = tmp_path_factory.mktemp("corpus")
-  rng = np.random.default_rng(11)
-  paths = []
-  for name in ("a.txt", "b.txt"):
-    path = directory / name
-    path.write_text(tiny_corpus.as_text(tiny_corpus.documents(rng, 60)), encoding="utf-8")
-    paths.append(str(path))
-  return paths
+  return _write_texts(tmp_path_factory.mktemp("corpus"), (60, 60))
 
 
 def _make(corpus, output_dir, tokenizer, *, choices=_CHOICES, block_bytes=4000, num_workers=1, **more):
@@ -102,36 +110,19 @@ def test_bytes_do_not_depend_on_workers_blocks_or_machine(corpus, tiny_tokenizer
   assert contents(tmp_path / "two") == expected
 
 
-@pytest.mark.parametrize(("kind", "label_1"), [("nsp", 0.5), ("ordered", 0.0)])
-def test_every_kind_of_pair_has_the_same_bytes_from_any_number_of_workers(
-  corpus, tiny_tokenizer, tmp_path, kind, label_1
-):
-  choices = dataclasses.replace(_CHOICES, sentence_pair=kind)
-  for workers in (1, 2):
-    manifest = _make(corpus, tmp_path / str(workers), tiny_tokenizer, choices=choices, num_workers=workers)
-  assert contents(tmp_path / "1") == contents(tmp_path / "2")
-  train = manifest.statistics["train"]
-  spread = 0.5 / np.sqrt(train["instances"])
-  assert abs(train["label_1_share"] - label_1) < 5 * spread * (label_1 > 0) + 1e-9
-
-
 def test_manifest_tells_the_truth(corpus, tiny_tokenizer, tmp_path):
-  made = _make(corpus, tmp_path, tiny_tokenizer)
-  manifest = Manifest.load(str(tmp_path))
-  assert manifest == made
+  manifest = _make(corpus, tmp_path, tiny_tokenizer)
+  assert Manifest.load(str(tmp_path)) == manifest
   manifest.check(vocab_size=tiny_tokenizer.vocab_size, vocab_sha256=tiny_tokenizer.model_sha256)
   labels = {"train": [], "eval": []}
   for file in manifest.files:
-    path = tmp_path / file.name
-    records = list(read_records(str(path)))
-    assert (len(records), path.stat().st_size) == (file.num_records, file.num_bytes)
-    raw = (masked_crc32c(path.read_bytes()) - 0xA282EAD8) & 0xFFFFFFFF
-    assert f"{((raw >> 17) | (raw << 15)) & 0xFFFFFFFF:08x}" == file.crc32c
+    data, records = (tmp_path / file.name).read_bytes(), list(read_records(str(tmp_path / file.name)))
+    assert (len(records), len(data)) == (file.num_records, file.num_bytes)
+    assert f"{google_crc32c.value(data):08x}" == file.crc32c
     labels[file.split] += [view_instance(decode_example(record)).labels for record in records]
   train, held_out = (np.concatenate(labels[split]) for split in ("train", "eval"))
   assert manifest.num_records("train") == manifest.statistics["train"]["instances"] == len(labels["train"])
-  piece = int(np.bincount(train).argmax())
-  baseline = manifest.baseline
+  piece, baseline = int(np.bincount(train).argmax()), manifest.baseline
   assert (baseline.piece_id, baseline.piece) == (piece, tiny_tokenizer.id_to_piece(piece))
   assert baseline.train_share == pytest.approx((train == piece).mean(), abs=1e-6)
   assert baseline.eval_share == pytest.approx((held_out == piece).mean(), abs=1e-6)
@@ -148,46 +139,46 @@ def test_held_out_documents_are_never_in_train(corpus, tiny_tokenizer, tmp_path)
   for file in manifest.files:
     for record in read_records(str(tmp_path / file.name)):
       view = view_instance(decode_example(record))
-      parts = np.split(view.restored, np.flatnonzero(view.restored == tiny_tokenizer.sep_id) + 1)[:2]
-      a, b = parts[0][1:-1], parts[1][:-1]
-      if len(a) < 8 or len(b) < 8:
+      a, b, _ = np.split(view.restored, np.flatnonzero(view.restored == tiny_tokenizer.sep_id) + 1)
+      if len(a) < 10 or len(b) < 9:
         continue  # So short that it may occur by chance.
-      a, b = (f",{','.join(map(str, part))}," for part in (a, b))
-      places = [number for number, document in enumerate(documents) if a in document and b in document]
-      assert len(places) == 1
-      found[file.split].add(places[0])
-      document = documents[places[0]]
-      if view.order_label:
-        assert document.index(b) < document.rindex(a)
-      else:
-        assert document.index(a) < document.rindex(b)
+      a, b = (f",{','.join(map(str, part))}," for part in (a[1:-1], b[:-1]))
+      (place,) = (number for number, document in enumerate(documents) if a in document and b in document)
+      found[file.split].add(place)
+      first, second = (b, a) if view.order_label else (a, b)
+      assert documents[place].index(first) < documents[place].rindex(second)
   assert found["eval"]
   assert not found["eval"] & found["train"]
   assert manifest.statistics["eval"]["documents"] + manifest.statistics["train"]["documents"] == 120
 
 
 def test_a_small_corpus_still_has_a_held_out_document(tiny_tokenizer, tmp_path):
-  path = tmp_path / "small.txt"
-  path.write_text(tiny_corpus.as_text(tiny_corpus.documents(np.random.default_rng(1), 3)), encoding="utf-8")
   choices = dataclasses.replace(_CHOICES, eval_fraction=1e-9)
-  manifest = _make([str(path)], tmp_path / "out", tiny_tokenizer, choices=choices, block_bytes=100)
+  manifest = _make(
+    _write_texts(tmp_path, [3]), tmp_path / "out", tiny_tokenizer, choices=choices, block_bytes=100
+  )
   assert [manifest.statistics[split]["documents"] for split in ("train", "eval")] == [2, 1]
+
+
+class _StopError(Exception):
+  """Ends a job where it stands."""
+
+
+def _stop_at(stage, number):
+  calls = []
+
+  def progress(stage_now, done, total):
+    calls.append(stage_now)
+    if stage_now == stage and calls.count(stage) == number:
+      raise _StopError
+
+  return progress
 
 
 @pytest.mark.parametrize("stop_at", [("read", 3), ("write", 2)])
 def test_an_interrupted_run_shows_nothing_and_continues(corpus, tiny_tokenizer, tmp_path, stop_at):
-  class StopError(Exception):
-    pass
-
-  calls = {"read": 0, "write": 0}
-
-  def stop(stage, done, total):
-    calls[stage] += 1
-    if (stage, calls[stage]) == stop_at:
-      raise StopError
-
-  with pytest.raises(StopError):
-    _make(corpus, tmp_path / "cut", tiny_tokenizer, progress=stop)
+  with pytest.raises(_StopError):
+    _make(corpus, tmp_path / "cut", tiny_tokenizer, progress=_stop_at(*stop_at))
   assert [path.name for path in (tmp_path / "cut").iterdir()] == ["_unfinished"]
   runs = {path: path.stat().st_mtime_ns for path in (tmp_path / "cut" / "_unfinished").glob("block*.run")}
   assert runs
@@ -243,30 +234,6 @@ def test_finished_output_is_kept_and_other_settings_are_refused(corpus, tiny_tok
   (tmp_path / "out" / "manifest.json").unlink()
   with pytest.raises(UserError, match="must not be mixed with others"):
     _make(corpus, tmp_path / "out", tiny_tokenizer)
-
-
-@pytest.mark.parametrize("scheme", ["", "file://"])
-def test_unfinished_files_of_other_settings_are_refused_whatever_the_work_dir(
-  corpus, tiny_tokenizer, tmp_path, scheme
-):
-  """Finished files wait beside the output, so a second run with a work_dir of its own would take them."""
-
-  class StopError(Exception):
-    pass
-
-  def stop(stage, done, total):
-    if (stage, done) == ("write", 2):
-      raise StopError
-
-  output = f"{scheme}{tmp_path / 'out'}"
-  with pytest.raises(StopError):
-    _make(corpus, output, tiny_tokenizer, progress=stop, work_dir=str(tmp_path / "one"))
-  other = dataclasses.replace(_CHOICES, random_seed=1)
-  with pytest.raises(UserError, match=r"settings\.random_seed: there 12345, now 1"):
-    _make(corpus, output, tiny_tokenizer, choices=other, work_dir=str(tmp_path / "two"))
-  _make(corpus, output, tiny_tokenizer, work_dir=str(tmp_path / "three"))  # The same plan continues.
-  _make(corpus, tmp_path / "whole", tiny_tokenizer)
-  assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
 @pytest.mark.parametrize(
@@ -336,3 +303,138 @@ def test_other_file_systems_give_the_same_records(corpus, tiny_model, tmp_path):
   assert result.returncode == 0, result.stderr
   assert contents(tmp_path / "remote") == contents(tmp_path / "local")
   assert not list((tmp_path / "work").iterdir())
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_work_of_another_plan_is_never_taken(corpus, tiny_tokenizer, tmp_path, scheme):
+  """Even where nothing but the files of finished work tells whose they are."""
+  output = f"{scheme}{tmp_path}/out"
+  with pytest.raises(_StopError):
+    _make(corpus, output, tiny_tokenizer, progress=_stop_at("write", 2), work_dir=str(tmp_path / "work"))
+  assert len(list((tmp_path / "out" / "_unfinished").glob("*.tfrecord"))) == 2
+  for directory in (tmp_path / "out" / "_unfinished", tmp_path / "work" / "_unfinished"):
+    (directory / "plan.json").unlink()
+  other = dataclasses.replace(_CHOICES, random_seed=1)
+  _make(corpus, output, tiny_tokenizer, choices=other, work_dir=str(tmp_path / "work"))
+  _make(corpus, tmp_path / "whole", tiny_tokenizer, choices=other)
+  assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_an_upgrade_is_refused_in_the_middle_of_a_job_and_not_at_its_end(
+  corpus, tiny_tokenizer, tmp_path, monkeypatch
+):
+  with pytest.raises(_StopError):
+    _make(corpus, tmp_path / "out", tiny_tokenizer, progress=_stop_at("write", 2))
+  installed = importlib.metadata.version
+  before = installed("sentencex")
+
+  def upgraded(name):
+    return "99.0" if name == "sentencex" else installed(name)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(importlib.metadata, "version", upgraded)
+    with pytest.raises(UserError, match=rf'versions\.sentencex: there "{before}", now "99\.0"'):
+      _make(corpus, tmp_path / "out", tiny_tokenizer)
+  made = _make(corpus, tmp_path / "out", tiny_tokenizer)
+  assert {"unicode", "sentencex", "sentencepiece", "mwparserfromhell", "pyarrow"} <= set(made.versions)
+  monkeypatch.setattr(importlib.metadata, "version", upgraded)
+  assert _make(corpus, tmp_path / "out", tiny_tokenizer) == made  # Nothing is made by another version.
+
+
+def test_finished_files_are_not_read_again(tiny_tokenizer, tmp_path, monkeypatch):
+  paths = _write_texts(tmp_path, [20] * 5)
+  _make(paths, tmp_path / "whole", tiny_tokenizer)
+  read_blocks = local.read_blocks
+  opened = []
+
+  def only_three(job, file_index, count):
+    opened.append(file_index)
+    if len(opened) == 4:
+      raise _StopError
+    return read_blocks(job, file_index, count)
+
+  monkeypatch.setattr(local, "read_blocks", only_three)
+  with pytest.raises(_StopError):
+    _make(paths, tmp_path / "cut", tiny_tokenizer)
+  # As a machine that loses power may leave them: two runs of one of the finished files.
+  runs = sorted((tmp_path / "cut" / "_unfinished").glob(f"block-{opened[0]:05}*.run"))
+  runs[0].write_bytes(runs[0].read_bytes()[:-5])
+  runs[1].unlink()
+  _make(paths, tmp_path / "cut", tiny_tokenizer)
+  assert sorted(opened[4:]) == sorted({0, 1, 2, 3, 4} - set(opened[1:3]))
+  assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
+
+
+def test_the_directory_for_work_keeps_what_is_not_of_the_job(corpus, tiny_tokenizer, tmp_path, monkeypatch):
+  scratch, output = tmp_path / "scratch", tmp_path / "out"
+  scratch.mkdir()
+  (scratch / "thesis.txt").write_text("mine")
+  with monkeypatch.context() as patch:
+    patch.setattr(create.jobs, "remove_work", lambda job: 1 / 0)  # Killed before it is removed.
+    with pytest.raises(ZeroDivisionError):
+      _make(corpus, output, tiny_tokenizer, work_dir=str(scratch))
+  assert (scratch / "_unfinished").exists()
+  monkeypatch.setattr(local, "read_blocks", None)  # Nothing is made again.
+  _make(corpus, output, tiny_tokenizer, work_dir=str(scratch))
+  assert [path.name for path in scratch.iterdir()] == ["thesis.txt"]
+  assert not (output / "_unfinished").exists()
+
+
+def test_the_same_input_is_known_wherever_it_is(corpus, tiny_tokenizer, tmp_path):
+  manifest = _make(corpus, tmp_path / "out", tiny_tokenizer)
+  moved = [shutil.copy(path, tmp_path) for path in corpus]
+  assert _make(moved, tmp_path / "out", tiny_tokenizer) == manifest
+  with open(moved[0], "ab") as stream:
+    stream.write(b"More.\n")
+  with pytest.raises(UserError, match=r"input\.num_bytes: there \d+, now \d+"):
+    _make(moved, tmp_path / "out", tiny_tokenizer)
+
+
+def test_unfinished_work_goes_on_with_the_same_input_alone(tiny_tokenizer, tmp_path):
+  """Else the blocks that are finished would be of other text than those to come."""
+  corpus = _write_texts(tmp_path, (40, 40))
+  with pytest.raises(_StopError):
+    _make(corpus, tmp_path / "out", tiny_tokenizer, progress=_stop_at("write", 2))
+  os.utime(corpus[1], ns=(0, 0))
+  with pytest.raises(UserError, match=r"input\.modified: there \d+, now \d+"):
+    _make(corpus, tmp_path / "out", tiny_tokenizer)
+
+
+@pytest.mark.parametrize(
+  ("text_bytes", "train", "held_out"), [(1_000, 1, 1), (100_000_000, 27, 1), (5_000_000_000, 1341, 14)]
+)
+def test_a_corpus_has_as_many_files_as_its_size_asks_for(text_bytes, train, held_out):
+  decided = RecordSettings().with_num_shards(text_bytes)
+  assert (decided.num_shards, decided.num_eval_shards) == (train, held_out)
+  assert RecordSettings(num_shards=5, num_eval_shards=2).with_num_shards(text_bytes).num_shards == 5
+
+
+@pytest.mark.parametrize("sorted_bytes", [1 << 20, 700])
+@pytest.mark.parametrize("num_shards", [1, 3])
+def test_reading_runs_is_a_stable_sort_of_a_range(tmp_path, monkeypatch, sorted_bytes, num_shards):
+  monkeypatch.setattr(sorted_runs, "SORTED_BYTES", sorted_bytes)
+  rng = np.random.default_rng(5)
+  shared = rng.integers(0, KEY_SPACE, 40, np.uint64).tolist()  # Drawn again and again: ties across runs.
+  runs, everything = [], []
+  for number in range(23):
+    keys = rng.choice([*shared, *rng.integers(0, KEY_SPACE, 40, np.uint64).tolist()], 50).tolist()
+    keys += [0, KEY_SPACE - 1] * (number == 3)  # The two ends of the range.
+    pairs = [
+      (key, f"<{number}:{place}>".encode() * int(rng.integers(1, 9))) for place, key in enumerate(keys)
+    ]
+    writer = RunWriter(str(tmp_path / f"block-{number:03d}"), "train")
+    writer.add([Instance(key, record, None, 0, None, None, []) for key, record in pairs])
+    runs += writer.finish()
+    everything += pairs
+  for shard in range(num_shards):
+    low, high = (number * KEY_SPACE // num_shards for number in (shard, shard + 1))
+    expected = sorted((pair for pair in everything if low <= pair[0] < high), key=lambda pair: pair[0])
+    assert [bytes(record) for record in read_sorted(runs, low=low, high=high)] == [r for _, r in expected]
+
+
+def test_several_workers_divide_many_files(tiny_tokenizer, tmp_path):
+  """Small ones are read by the workers, a large one by the command."""
+  paths = _write_texts(tmp_path, (60, 3, 3, 5))
+  _make(paths, tmp_path / "one", tiny_tokenizer)
+  _make(paths, tmp_path / "two", tiny_tokenizer, num_workers=2)
+  assert contents(tmp_path / "one") == contents(tmp_path / "two")

@@ -104,15 +104,11 @@ def test_each_sentence_once_and_the_same_bytes_again(tmp_path: pathlib.Path, env
   assert _extract(tmp_path / "three", num_files=1, max_megabytes=1e-5) == texts[:1]
 
 
-def test_a_docstring_can_be_a_document(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
-  texts = [
-    "Opens the front door. Takes a key for that. Then rings the bell.",
-    "Shuts it once again. Keeps the key here. Says not one word.",
-  ]
-  functions = "".join(f'def f{n}():\n  """{text}"""\n' for n, text in enumerate(texts))
-  (tmp_path / "lib").mkdir()
-  (tmp_path / "lib/doors.py").write_text(functions + 'def g():\n  """Too short to be."""\n')
-  monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path / "lib"))
-  as_lines = [text.replace(". ", ".\n") for text in texts]
-  assert _extract(tmp_path / "module", num_files=1) == ["\n".join([*as_lines, "Too short to be."]) + "\n\n"]
-  assert _extract(tmp_path / "docstring", documents="docstring") == [f"{lines}\n\n" for lines in as_lines]
+def test_a_docstring_can_be_a_document(tmp_path: pathlib.Path, environment: pathlib.Path):
+  (text,) = _extract(tmp_path / "out", num_files=1, documents="docstring")
+  documents = [
+    _PROSE[:3],
+    _PROSE[3:7],
+    _OTHER.replace(". ", ".\n").split("\n"),
+  ]  # One has two sentences only.
+  assert text == "".join("\n".join([*document, "", ""]) for document in documents)

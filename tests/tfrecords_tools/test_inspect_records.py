@@ -12,14 +12,12 @@ import numpy as np
 import pytest
 from support import tiny_corpus
 from support.goldens import SPM_MODEL
+from support.made_records import make
 
 from albert_tf.records import PretrainingSpec, read_records
 from albert_tf.records import features as names
 from albert_tf.records.parse import decode_example
-from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.inspection import Validator, inspect_files
-from tfrecords_tools.pretraining.create import create_records
-from tfrecords_tools.pretraining.local import LocalRunner
 from tfrecords_tools.pretraining.settings import RecordSettings
 
 _COMMAND = pathlib.Path(__file__).parents[2] / "tfrecords_tools" / "inspect_records.py"
@@ -29,16 +27,8 @@ _CHOICES = RecordSettings(max_seq_length=64, max_predictions_per_seq=8, dupe_fac
 def _make(directory, tokenizer, choices=_CHOICES):
   text = directory / "text.txt"
   text.write_text(tiny_corpus.as_text(tiny_corpus.documents(np.random.default_rng(3), 80)), encoding="utf-8")
-  out = directory / "out"
-  create_records(
-    [str(text)],
-    str(out),
-    tokenizer=tokenizer,
-    settings=choices,
-    options=CorpusOptions(input_format="lines"),
-    runner=LocalRunner(),
-  )
-  return out
+  make([str(text)], directory / "out", tokenizer, settings=choices)
+  return directory / "out"
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +49,6 @@ def _run(*arguments):
 @pytest.mark.parametrize(
   "change",
   [
-    {},
     {"sentence_pair": "none"},
     {"sentence_pair": "nsp"},
     {"sentence_pair": "ordered"},
@@ -71,7 +60,14 @@ def _run(*arguments):
 )
 def test_our_own_records_are_valid(tmp_path, tiny_tokenizer, change):
   out = _make(tmp_path, tiny_tokenizer, dataclasses.replace(_CHOICES, **change))
-  result = _run("--validate", f"{out}/*.tfrecord")
+  paths = list(map(str, out.glob("*.tfrecord")))
+  found = inspect_files(paths, tiny_tokenizer, validate=True)
+  assert (len(paths), found.problems) == (3, [])
+  assert found.measurements.summary()["instances"] > 100
+
+
+def test_the_command_shows_and_validates(records):
+  result = _run("--validate", f"{records}/*.tfrecord")
   assert result.returncode == 0, result.stdout + result.stderr
   assert "valid: 3 file(s)" in result.stdout
   assert result.stdout.count("[CLS]") >= 3  # Instances are shown as text.
@@ -120,17 +116,6 @@ def _set(name, index, value):
   return change
 
 
-def _drop(name):
-  return lambda features: features.pop(name)
-
-
-def _shorten(name):
-  def change(features):
-    features[name] = features[name][:-1]
-
-  return change
-
-
 def _swap_positions(features):
   features[names.MASKED_LM_POSITIONS][:2] = features[names.MASKED_LM_POSITIONS][1::-1]
 
@@ -139,8 +124,8 @@ def _swap_positions(features):
   ("change", "message"),
   [
     (_unmask_half_a_word, "a word is masked in part"),
-    (_drop(names.TOKEN_BOUNDARY), "the features are"),
-    (_shorten(names.INPUT_IDS), "'input_ids': 63"),
+    (lambda features: features.pop(names.TOKEN_BOUNDARY), "the features are"),
+    (lambda features: features.update({names.INPUT_IDS: np.zeros(63, int)}), "'input_ids': 63"),
     (_set(names.INPUT_MASK, 3, 0), "input_mask is not ones followed by zeros"),
     (_set(names.SEGMENT_IDS, -1, 1), "segment_ids is not 0 in its padding"),
     (_set(names.SEGMENT_IDS, 1, 1), "segment_ids do not change"),

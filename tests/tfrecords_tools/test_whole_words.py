@@ -2,25 +2,21 @@
 
 import dataclasses
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from support import tiny_corpus
 from support.languages import sentences, train_model
+from support.made_records import make
 
 from albert_tf.pipelines.fresh_masks import FreshMasks
 from albert_tf.records import Manifest, read_records
 from albert_tf.records.parse import decode_example
 from albert_tf.tokenization import AlbertTokenizer, load_tokenizer
 from albert_tf.training.record_source import describe_records
-from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.inspection import inspect_files, view_instance
 from tfrecords_tools.pretraining import documents
-from tfrecords_tools.pretraining.create import create_records
 from tfrecords_tools.pretraining.documents import BlockTokenizer
-from tfrecords_tools.pretraining.local import LocalRunner
 from tfrecords_tools.pretraining.settings import RecordSettings
 from tfrecords_tools.pretraining.statistics import torn_words_warning
 
@@ -44,14 +40,8 @@ def _write(directory: pathlib.Path, language: str) -> str:
 
 
 def _make(directory: pathlib.Path, tokenizer: AlbertTokenizer, language: str, rule: str) -> Manifest:
-  return create_records(
-    [_write(directory, language)],
-    str(directory / "records"),
-    tokenizer=tokenizer,
-    settings=dataclasses.replace(_CHOICES, whole_word=rule),
-    options=CorpusOptions(input_format="lines"),
-    runner=LocalRunner(),
-  )
+  settings = dataclasses.replace(_CHOICES, whole_word=rule)
+  return make([_write(directory, language)], directory / "records", tokenizer, settings=settings)
 
 
 def _views(directory: pathlib.Path, manifest: Manifest):
@@ -114,37 +104,6 @@ def test_fresh_masks_follow_the_records(tmp_path: pathlib.Path, tokenizer: Alber
   table = FreshMasks(masking, load_tokenizer(source.tokenizer_path), seed=0)._word_starts
   np.testing.assert_array_equal(table, tokenizer.word_starts("sentencepiece"))
   assert not np.array_equal(table, tokenizer.word_starts("original"))
-
-
-def test_commands_say_it_and_follow_the_vocabulary(tmp_path: pathlib.Path):
-  model = train_model(tmp_path / "cased.model", do_lower_case=False, keep_accents=True)
-  out = tmp_path / "out"
-  create = [
-    f"--input={_write(tmp_path, 'Russian')}",
-    "--input_format=lines",
-    f"--spm_model_file={model}",
-    f"--output_dir={out}",
-  ]
-  said = _run(
-    "create_pretraining_data", *create, "--max_seq_length=64", "--dupe_factor=1", "--eval_fraction=0"
-  )
-  assert "continue a word" in said
-  assert "--whole_word=sentencepiece" in said
-  noted = Manifest.load(str(out)).settings["tokenizer"]  # As beside the vocabulary; no flag says it.
-  assert (noted["do_lower_case"], noted["keep_accents"]) == (False, True)
-  assert AlbertTokenizer.from_pretrained(str(out)).config.keep_accents
-  said = _run("inspect_records", "--validate", "--show=2", f"{out}/*.tfrecord")
-  assert "--whole_word=sentencepiece" in said
-  assert "Москва" in said
-  assert "valid: " in said
-
-
-def _run(command: str, *flags: str) -> str:
-  done = subprocess.run(
-    [sys.executable, "-m", f"tfrecords_tools.{command}", *flags], capture_output=True, text=True, check=False
-  )
-  assert done.returncode == 0, done.stdout + done.stderr
-  return done.stdout
 
 
 def test_words_are_remembered_up_to_a_bound_and_found_again(tiny_tokenizer, monkeypatch):
