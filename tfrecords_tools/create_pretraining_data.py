@@ -9,15 +9,14 @@ was cut short continues when the same command is given again.
 """
 
 from collections.abc import Sequence
-import contextlib
 import dataclasses
 import sys
 import time
-from typing import Any, Literal
+from typing import Literal
 
 from absl import flags
 
-from albert_tf import commands, files, progress
+from albert_tf import commands, files
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 from albert_tf.tokenization import load_tokenizer
@@ -62,25 +61,6 @@ flags.mark_flags_as_required(["input", "output_dir"])
 flags.mark_flags_as_mutual_exclusive(["spm_model_file", "vocab_file"], required=True)
 
 
-class ProgressBars:
-  """Shows a bar for reading, then one for writing."""
-
-  def __init__(self) -> None:
-    self._bars: dict[str, Any] = {}
-
-  def __call__(self, stage: str, done: int, total: int) -> None:
-    if stage not in self._bars:
-      self.close()
-      reads = stage == "read"
-      desc, unit = ("making instances", "B") if reads else ("writing files", "files")
-      self._bars[stage] = progress.bar(total, desc=desc, unit=unit)
-    self._bars[stage].update(done - self._bars[stage].n)
-
-  def close(self) -> None:
-    for bar in self._bars.values():
-      bar.close()
-
-
 def make_runner(work: Work, beam_options: Sequence[str]) -> Runner:
   """The runner that the flags ask for."""
   if work.runner == "beam":
@@ -109,18 +89,16 @@ def main(beam_options: Sequence[str]) -> None:
     source.spm_model_file or source.vocab_file or "",
     **{name: value for name, value in normalization.items() if value is not None},
   )
-  with contextlib.closing(ProgressBars()) as report:
-    manifest = create_records(
-      paths,
-      work.output_dir,
-      tokenizer=tokenizer,
-      settings=commands.from_flags(RecordSettings),
-      options=commands.from_flags(CorpusOptions),
-      runner=make_runner(work, beam_options),
-      work_dir=work.work_dir,
-      progress=report,
-      notice=lambda text: print(text, file=sys.stderr, flush=True),
-    )
+  manifest = create_records(
+    paths,
+    work.output_dir,
+    tokenizer=tokenizer,
+    settings=commands.from_flags(RecordSettings),
+    options=commands.from_flags(CorpusOptions),
+    runner=make_runner(work, beam_options),
+    work_dir=work.work_dir,
+    notice=lambda text: print(text, file=sys.stderr, flush=True),
+  )
   print(format_summary(manifest))
   instances = sum(manifest.statistics[split]["instances"] for split in SPLITS)
   print(f"{instances:,} instances in {time.monotonic() - begin:.1f} s")

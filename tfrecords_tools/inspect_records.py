@@ -17,7 +17,6 @@ from albert_tf import commands, files
 from albert_tf.settings import Settings, setting
 from albert_tf.startup import load_tensorflow
 from albert_tf.tokenization import load_tokenizer
-from tfrecords_tools.pretraining.statistics import torn_words_warning
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,7 +41,6 @@ def format_statistics(summary: dict[str, Any]) -> str:
     else:
       shown = f"{value:,.4f}".removesuffix(".0000")
     lines.append(f"{name:20} {shown}")
-  lines += filter(None, [torn_words_warning(summary.get("torn_fraction"))])
   return "\n".join(lines) or "no instance could be read"
 
 

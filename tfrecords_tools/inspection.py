@@ -156,7 +156,6 @@ class Measurements:
 
   def __init__(self, tokenizer: Tokenizer):
     self._mask_id = tokenizer.mask_id
-    self._torn = tokenizer.torn_pieces
     self._histograms: dict[str, collections.Counter[Any]] = collections.defaultdict(collections.Counter)
 
   def add(self, view: View) -> None:
@@ -168,7 +167,6 @@ class Measurements:
       "lengths": [len(view.ids)],
       "predictions": [len(view.positions)],
       "segment_a": [int((view.segments == 0).sum())],
-      "torn": [int((self._torn[view.restored] & (view.boundary > 0)).sum())],
       "labels": [view.order_label],
       "kinds": kinds,
       "run_pieces": [len(run) for run in runs],
@@ -191,7 +189,6 @@ class Measurements:
       "segA_len_mean": _total(histograms["segment_a"]) / instances,
       "predictions_mean": answers / instances,
       **{kind: histograms["kinds"][kind] / max(1, answers) for kind in KINDS},
-      "torn_fraction": _total(histograms["torn"]) / tokens,
       **{name: _distribution(histograms[name]) for name in ("run_pieces", "run_words")},
     }
 

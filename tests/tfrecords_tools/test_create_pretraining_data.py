@@ -1,5 +1,6 @@
 """The command and the job: equal bytes everywhere, held-out documents, restarts, and users' mistakes."""
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import itertools
@@ -164,29 +165,36 @@ class _StopError(Exception):
   """Ends a job where it stands."""
 
 
-def _stop_at(stage, number):
-  calls = []
+@contextlib.contextmanager
+def _stopping(name, number):
+  """A function of the local runner fails when it is called for the `number`-th time."""
+  calls, original = [], getattr(local, name)
 
-  def progress(stage_now, done, total):
-    calls.append(stage_now)
-    if stage_now == stage and calls.count(stage) == number:
+  def stop(*arguments, **more):
+    calls.append(arguments)
+    if len(calls) == number:
       raise _StopError
+    return original(*arguments, **more)
 
-  return progress
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(local, name, stop)
+    with pytest.raises(_StopError):
+      yield
 
 
-@pytest.mark.parametrize("stop_at", [("read", 3), ("write", 2)])
-def test_an_interrupted_run_shows_nothing_and_continues(corpus, tiny_tokenizer, tmp_path, stop_at):
-  with pytest.raises(_StopError):
-    _make(corpus, tmp_path / "cut", tiny_tokenizer, progress=_stop_at(*stop_at))
+@pytest.mark.parametrize("stop_at", [("RunWriter", 5), ("write_shard", 2)])
+def test_an_interrupted_run_shows_nothing_and_continues(
+  corpus, tiny_tokenizer, tmp_path, stop_at, monkeypatch
+):
+  with _stopping(*stop_at):
+    _make(corpus, tmp_path / "cut", tiny_tokenizer)
   assert [path.name for path in (tmp_path / "cut").iterdir()] == ["_unfinished"]
-  runs = {path: path.stat().st_mtime_ns for path in (tmp_path / "cut" / "_unfinished").glob("block*.run")}
-  assert runs
-
-  def untouched(stage, done, total):
-    assert all(path.stat().st_mtime_ns == before for path, before in runs.items() if path.exists())
-
-  _make(corpus, tmp_path / "cut", tiny_tokenizer, progress=untouched)
+  finished = {path.stem for path in (tmp_path / "cut" / "_unfinished").glob("block*.json")}
+  assert finished
+  again = []
+  monkeypatch.setattr(local, "RunWriter", lambda *block: again.append(block[0]) or RunWriter(*block))
+  _make(corpus, tmp_path / "cut", tiny_tokenizer)
+  assert not finished & {pathlib.Path(prefix).name for prefix in again}
   _make(corpus, tmp_path / "whole", tiny_tokenizer)
   assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
 
@@ -309,8 +317,8 @@ def test_other_file_systems_give_the_same_records(corpus, tiny_model, tmp_path):
 def test_work_of_another_plan_is_never_taken(corpus, tiny_tokenizer, tmp_path, scheme):
   """Even where nothing but the files of finished work tells whose they are."""
   output = f"{scheme}{tmp_path}/out"
-  with pytest.raises(_StopError):
-    _make(corpus, output, tiny_tokenizer, progress=_stop_at("write", 2), work_dir=str(tmp_path / "work"))
+  with _stopping("write_shard", 3):
+    _make(corpus, output, tiny_tokenizer, work_dir=str(tmp_path / "work"))
   assert len(list((tmp_path / "out" / "_unfinished").glob("*.tfrecord"))) == 2
   for directory in (tmp_path / "out" / "_unfinished", tmp_path / "work" / "_unfinished"):
     (directory / "plan.json").unlink()
@@ -323,8 +331,8 @@ def test_work_of_another_plan_is_never_taken(corpus, tiny_tokenizer, tmp_path, s
 def test_an_upgrade_is_refused_in_the_middle_of_a_job_and_not_at_its_end(
   corpus, tiny_tokenizer, tmp_path, monkeypatch
 ):
-  with pytest.raises(_StopError):
-    _make(corpus, tmp_path / "out", tiny_tokenizer, progress=_stop_at("write", 2))
+  with _stopping("write_shard", 2):
+    _make(corpus, tmp_path / "out", tiny_tokenizer)
   installed = importlib.metadata.version
   before = installed("sentencex")
 
@@ -344,24 +352,18 @@ def test_an_upgrade_is_refused_in_the_middle_of_a_job_and_not_at_its_end(
 def test_finished_files_are_not_read_again(tiny_tokenizer, tmp_path, monkeypatch):
   paths = _write_texts(tmp_path, [20] * 5)
   _make(paths, tmp_path / "whole", tiny_tokenizer)
-  read_blocks = local.read_blocks
-  opened = []
-
-  def only_three(job, file_index, count):
-    opened.append(file_index)
-    if len(opened) == 4:
-      raise _StopError
-    return read_blocks(job, file_index, count)
-
-  monkeypatch.setattr(local, "read_blocks", only_three)
-  with pytest.raises(_StopError):
+  opened, read_blocks = [], local.read_blocks
+  monkeypatch.setattr(
+    local, "read_blocks", lambda job, index, count: opened.append(index) or read_blocks(job, index, count)
+  )
+  with _stopping("read_blocks", 4):
     _make(paths, tmp_path / "cut", tiny_tokenizer)
   # As a machine that loses power may leave them: two runs of one of the finished files.
   runs = sorted((tmp_path / "cut" / "_unfinished").glob(f"block-{opened[0]:05}*.run"))
   runs[0].write_bytes(runs[0].read_bytes()[:-5])
   runs[1].unlink()
   _make(paths, tmp_path / "cut", tiny_tokenizer)
-  assert sorted(opened[4:]) == sorted({0, 1, 2, 3, 4} - set(opened[1:3]))
+  assert sorted(opened[3:]) == sorted({0, 1, 2, 3, 4} - set(opened[1:3]))
   assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
 
 
@@ -393,8 +395,8 @@ def test_the_same_input_is_known_wherever_it_is(corpus, tiny_tokenizer, tmp_path
 def test_unfinished_work_goes_on_with_the_same_input_alone(tiny_tokenizer, tmp_path):
   """Else the blocks that are finished would be of other text than those to come."""
   corpus = _write_texts(tmp_path, (40, 40))
-  with pytest.raises(_StopError):
-    _make(corpus, tmp_path / "out", tiny_tokenizer, progress=_stop_at("write", 2))
+  with _stopping("write_shard", 2):
+    _make(corpus, tmp_path / "out", tiny_tokenizer)
   os.utime(corpus[1], ns=(0, 0))
   with pytest.raises(UserError, match=r"input\.modified: there \d+, now \d+"):
     _make(corpus, tmp_path / "out", tiny_tokenizer)

@@ -74,10 +74,7 @@ def test_words_are_masked_whole(tmp_path: pathlib.Path, tokenizer: AlbertTokeniz
     warning = torn_words_warning(manifest.statistics["train"]["torn_share"])
     assert ("--whole_word=sentencepiece" in warning) == (rule == "original")
     path = str(tmp_path / rule / "records" / manifest.files[0].name)
-    findings = inspect_files([path], tokenizer, validate=True)
-    assert findings.problems == []
-    torn = findings.measurements.summary()["torn_fraction"]
-    assert bool(torn_words_warning(torn)) == (rule == "original")
+    assert inspect_files([path], tokenizer, validate=True).problems == []
   assert found["sentencepiece"] == 0 < found["original"]
 
 

@@ -35,7 +35,7 @@ class CorpusOptions(Settings):
 
 @dataclasses.dataclass
 class CorpusStats:
-  """Counts over everything read so far; `update` adds those of another worker."""
+  """Counts over everything read so far; `add` adds those of another worker."""
 
   files: int = 0
   empty_files: int = 0
@@ -48,13 +48,11 @@ class CorpusStats:
   skipped_records: int = 0  # Redirects, non-article pages, records without text.
   formats: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # Files of each.
 
-  def update(self, other: "CorpusStats") -> None:
-    for field in dataclasses.fields(self):
-      setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
-
-  @classmethod
-  def from_dict(cls, fields: dict[str, Any]) -> "CorpusStats":
-    return cls(**{**fields, "formats": collections.Counter(fields["formats"])})
+  def add(self, fields: dict[str, Any]) -> None:
+    """Adds what `to_dict` gave."""
+    for name, value in fields.items():
+      ours = getattr(self, name)
+      setattr(self, name, ours + (collections.Counter(value) if name == "formats" else value))
 
   def to_dict(self) -> dict[str, Any]:
     return {**dataclasses.asdict(self), "formats": dict(sorted(self.formats.items()))}

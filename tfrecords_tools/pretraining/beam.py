@@ -21,7 +21,7 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import RecordFile
 from tfrecords_tools.pretraining.blocks import Block, BlockMaker, BlockResult, read_blocks
-from tfrecords_tools.pretraining.job import PLAN_NAME, Job, Progress, read_description, write_shard
+from tfrecords_tools.pretraining.job import PLAN_NAME, Job, read_description, write_shard
 from tfrecords_tools.pretraining.settings import RECORD_BYTES_PER_TEXT_BYTE, SPLITS
 from tfrecords_tools.pretraining.sorted_runs import KEY_SPACE
 
@@ -49,7 +49,7 @@ class BeamRunner:
       # Beam's own default would first look for a faster runner to download.
       self._arguments.append(f"--runner={_LOCAL_RUNNER}")
 
-  def __call__(self, job: Job, progress: Progress) -> tuple[BlockResult, list[RecordFile]]:
+  def __call__(self, job: Job) -> tuple[BlockResult, list[RecordFile]]:
     _check_shards(job)
     pipeline = beam.Pipeline(options=PipelineOptions(self._arguments, save_main_session=False))
     made = (
@@ -63,7 +63,7 @@ class BeamRunner:
     by_file = made.records | "by file" >> beam.GroupByKey()
     _ = by_file | "sort and write" >> beam.Map(_write_file, job)
     result_path = os.path.join(job.work_dir, _RESULT_NAME)
-    total = made.result | "add up" >> beam.CombineGlobally(_AddUp(job))
+    total = made.result | "add up" >> beam.CombineGlobally(_total, job)
     _ = total | "describe" >> beam.Map(functools.partial(files.write_json, result_path))
     _run(pipeline)
     # A file that no record fell into is not there yet.
@@ -72,8 +72,9 @@ class BeamRunner:
       for split in SPLITS
       for path in (os.path.join(job.stage_dir, name) for name in job.settings.shard_names(split))
     ]
-    progress("write", len(record_files), len(record_files))
-    return BlockResult.from_json(job, files.read_json(result_path)), record_files
+    result = BlockResult(job)
+    result.add(files.read_json(result_path))
+    return result, record_files
 
 
 def _run(pipeline: Any) -> None:
@@ -145,24 +146,9 @@ def _write_file(element: tuple[tuple[str, int], Iterable[bytes]], job: Job) -> N
   write_shard(path, split, (record[_ORDER.size :] for record in sorted(grouped)), plan=job.plan_sha256)
 
 
-class _AddUp(beam.CombineFn):
-  """Adds the results of all blocks."""
-
-  def __init__(self, job: Job):
-    self._job = job
-
-  def create_accumulator(self) -> BlockResult:
-    return BlockResult(self._job)
-
-  def add_input(self, accumulator: BlockResult, fields: dict[str, Any]) -> BlockResult:
-    accumulator.add(BlockResult.from_json(self._job, fields))
-    return accumulator
-
-  def merge_accumulators(self, accumulators: Iterable[BlockResult]) -> BlockResult:
-    merged = self.create_accumulator()
-    for result in accumulators:
-      merged.add(result)
-    return merged
-
-  def extract_output(self, accumulator: BlockResult) -> dict[str, Any]:
-    return accumulator.to_json()
+def _total(results: Iterable[dict[str, Any]], job: Job) -> dict[str, Any]:
+  """Adds results of blocks."""
+  total = BlockResult(job)
+  for fields in results:
+    total.add(fields)
+  return total.to_json()

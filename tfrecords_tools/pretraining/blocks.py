@@ -94,12 +94,6 @@ class BlockResult:
     self.corpus = CorpusStats()
     self.runs: list[Run] = []
 
-  def add(self, other: "BlockResult") -> None:
-    self.corpus.update(other.corpus)
-    for split in SPLITS:
-      self.statistics[split].add(other.statistics[split])
-    self.runs += other.runs
-
   def to_json(self) -> dict[str, Any]:
     return {
       "statistics": {split: statistics.to_json() for split, statistics in self.statistics.items()},
@@ -107,14 +101,12 @@ class BlockResult:
       "runs": [dataclasses.asdict(run) for run in self.runs],
     }
 
-  @classmethod
-  def from_json(cls, job: Job, fields: dict[str, Any]) -> "BlockResult":
-    result = cls(job)
+  def add(self, fields: dict[str, Any]) -> None:
+    """Adds what `to_json` gave."""
     for split in SPLITS:
-      result.statistics[split].add_json(fields["statistics"][split])
-    result.corpus = CorpusStats.from_dict(fields["corpus"])
-    result.runs = [Run(**run) for run in fields["runs"]]
-    return result
+      self.statistics[split].add(fields["statistics"][split])
+    self.corpus.add(fields["corpus"])
+    self.runs += [Run(**run) for run in fields["runs"]]
 
 
 class BlockMaker:
@@ -131,7 +123,7 @@ class BlockMaker:
   def __call__(self, block: Block, result: BlockResult) -> Iterator[tuple[str, list[Instance]]]:
     """Yields (split, instances) a few at a time, and counts them in `result`, which is empty."""
     if block.corpus is not None:
-      result.corpus.update(block.corpus)
+      result.corpus.add(block.corpus.to_dict())
     for split, numbered in self._split(block, result).items():
       others = [document for _, document in numbered]  # Never from the other split.
       drafts = (

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 import os
-from typing import Protocol
 
 from albert_tf import files
 from albert_tf.errors import UserError
@@ -12,16 +11,12 @@ from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.corpus import CorpusOptions, detect_format
 from tfrecords_tools.pretraining import job as jobs
 from tfrecords_tools.pretraining.blocks import BlockResult
-from tfrecords_tools.pretraining.job import Job, Progress
+from tfrecords_tools.pretraining.job import Job
 from tfrecords_tools.pretraining.settings import SPLITS, RecordSettings
 from tfrecords_tools.pretraining.statistics import baseline
 
-
-class Runner(Protocol):
-  """Does the work somewhere."""
-
-  def __call__(self, job: Job, progress: Progress) -> tuple[BlockResult, list[RecordFile]]:
-    """Makes all instances and writes the final files into `job.stage_dir`; these are named in their order."""
+Runner = Callable[[Job], tuple[BlockResult, list[RecordFile]]]
+"""Makes all instances and writes the final files into `job.stage_dir`; these are named in their order."""
 
 
 def create_records(
@@ -33,7 +28,6 @@ def create_records(
   options: CorpusOptions,
   runner: Runner,
   work_dir: str | None = None,
-  progress: Progress = lambda stage, done, total: None,
   notice: Callable[[str], None] = lambda text: None,
 ) -> Manifest:
   """Makes the records of a corpus, or continues an earlier run of the same plan.
@@ -44,7 +38,6 @@ def create_records(
     tokenizer, settings, options: what decides the bytes.
     runner: what does the work; the bytes do not depend on it.
     work_dir: where a folder for unfinished work is made, and removed at the end; default `output_dir`.
-    progress: told how far each stage is.
     notice: told how the first file is read, or that there is nothing to do.
 
   Returns:
@@ -64,7 +57,7 @@ def create_records(
   if options.input_format == "auto":
     notice(f"--input_format=auto: {paths[0]} is read as {detect_format(paths[0], options)}")
   jobs.prepare_work(job)
-  result, record_files = runner(job, progress)
+  result, record_files = runner(job)
   _check_result(result, job)
   manifest = _manifest(job, result, record_files)
   tokenizer.save_pretrained(output_dir)

@@ -4,7 +4,7 @@ Nobody reads a terabyte to start or to continue: name, size and time of change s
 be another.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import concurrent.futures
 import contextlib
 import dataclasses
@@ -34,9 +34,6 @@ _PACKAGES = ("mwparserfromhell", "mwxml", "pyarrow", "sentencepiece", "sentencex
 _AT_ONCE = 16  # Files looked at together: a bucket takes its time to answer for each.
 # Bytes of text in a block: enough to be worth a task, few enough to divide a small corpus among workers.
 SMALLEST_BLOCK, _LARGEST_BLOCK, _MOST_BLOCKS = 1 << 20, 4 << 20, 4096
-
-Progress = Callable[[str, int, int], None]
-"""Called with a stage (read|write), how much of it is done, and its total."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,10 +12,10 @@ import signal
 import threading
 from typing import Any
 
-from albert_tf import files
+from albert_tf import files, progress
 from albert_tf.records import RecordFile
 from tfrecords_tools.pretraining.blocks import Block, BlockMaker, BlockResult, read_blocks
-from tfrecords_tools.pretraining.job import Job, Progress, read_description, write_shard
+from tfrecords_tools.pretraining.job import Job, read_description, write_shard
 from tfrecords_tools.pretraining.settings import SPLITS
 from tfrecords_tools.pretraining.sorted_runs import KEY_SPACE, Run, RunWriter, read_sorted
 
@@ -43,15 +43,14 @@ class LocalRunner:
 
   num_workers: int = 1
 
-  def __call__(self, job: Job, progress: Progress) -> tuple[BlockResult, list[RecordFile]]:
+  def __call__(self, job: Job) -> tuple[BlockResult, list[RecordFile]]:
     with contextlib.closing(_Workers(job, self.num_workers)) as workers:
-      result = _make(job, workers, progress)
-      return result, _write(job, workers, result, progress)
+      result = _make(job, workers)
+      return result, _write(job, workers, result)
 
 
-def _make(job: Job, workers: "_Workers", progress: Progress) -> BlockResult:
+def _make(job: Job, workers: "_Workers") -> BlockResult:
   """Makes all instances, as sorted runs in `job.work_dir`."""
-  total = sum(job.text_sizes)
   largest = _LARGEST_TASK * sum(job.sizes) / workers.count
   result = BlockResult(job)
 
@@ -68,16 +67,13 @@ def _make(job: Job, workers: "_Workers", progress: Progress) -> BlockResult:
         for block in read_blocks(job, index, functools.partial(_count, workers.bytes_read)):
           yield "make_block", block
 
-  def report() -> None:
-    progress("read", min(workers.bytes_read.value, total), total)
-
-  for made in workers.run(tasks(), report):
-    result.add(made)
-  progress("read", total, total)
+  with progress.bar(sum(job.text_sizes), desc="making instances", unit="B") as shown:
+    for made in workers.run(tasks(), lambda: shown.update(workers.bytes_read.value - shown.n)):
+      result.add(made)
   return result
 
 
-def _write(job: Job, workers: "_Workers", result: BlockResult, progress: Progress) -> list[RecordFile]:
+def _write(job: Job, workers: "_Workers", result: BlockResult) -> list[RecordFile]:
   """Writes the final files from the sorted runs."""
   runs = sorted(result.runs, key=lambda run: run.path)  # In the order of the blocks.
   tasks = [
@@ -85,11 +81,8 @@ def _write(job: Job, workers: "_Workers", result: BlockResult, progress: Progres
     for split in SPLITS
     for shard in range(job.settings.num_shards_of(split))
   ]
-  done: list[RecordFile] = []
-  for record_file in workers.run(iter(tasks)):
-    done.append(record_file)
-    progress("write", len(done), len(tasks))
-  return sorted(done, key=lambda file: (file.split != "train", file.name))
+  written = progress.track(workers.run(iter(tasks)), len(tasks), desc="writing files", unit="files")
+  return sorted(written, key=lambda file: (file.split != "train", file.name))
 
 
 class Worker:
@@ -101,15 +94,15 @@ class Worker:
     # Those who only write final files need none.
     self._block_maker = functools.cache(functools.partial(BlockMaker, job))
 
-  def make_file(self, file_index: int) -> BlockResult:
-    """Makes all blocks of a file."""
+  def make_file(self, file_index: int) -> dict[str, Any]:
+    """Makes all blocks of a file; returns the sum of their results."""
     result = BlockResult(self._job)
     for block in read_blocks(self._job, file_index, functools.partial(_count, self._bytes_read)):
       result.add(self.make_block(block))
-    return result
+    return result.to_json()
 
-  def make_block(self, block: Block) -> BlockResult:
-    """Writes the sorted runs of a block, or takes those of an earlier run of the command."""
+  def make_block(self, block: Block) -> dict[str, Any]:
+    """Writes the sorted runs of a block, or takes those of an earlier run of the command; returns its result."""
     finished = _finished_block(self._job, block.file_index, block.index)
     if finished is not None:
       return finished
@@ -120,8 +113,9 @@ class Worker:
       writers[split].add(instances)
     for writer in writers.values():
       result.runs += writer.finish()
-    files.write_json(f"{prefix}.json", {"plan": self._job.plan_sha256, "result": result.to_json()})
-    return result
+    made = result.to_json()
+    files.write_json(f"{prefix}.json", {"plan": self._job.plan_sha256, "result": made})
+    return made
 
   def write_shard(self, runs: Sequence[Run], split: str, shard: int) -> RecordFile:
     """Writes one final file into the stage, or takes the one an earlier run of the command finished."""
@@ -142,27 +136,27 @@ def _prefix(job: Job, file_index: int, index: int) -> str:
   return os.path.join(job.work_dir, f"block-{file_index:05d}-{index:06d}")
 
 
-def _finished_block(job: Job, file_index: int, index: int) -> BlockResult | None:
+def _finished_block(job: Job, file_index: int, index: int) -> dict[str, Any] | None:
   """What an earlier run made of a block; None where it did not, or not all of it is there."""
   path = f"{_prefix(job, file_index, index)}.json"
   fields = files.read_json(path) if files.exists(path) else {}
   if fields.get("plan") != job.plan_sha256:
     return None
-  result = BlockResult.from_json(job, fields["result"])
-  return result if all(run.is_complete() for run in result.runs) else None
+  made: dict[str, Any] = fields["result"]
+  return made if all(Run(**run).is_complete() for run in made["runs"]) else None
 
 
-def _finished_file(job: Job, file_index: int) -> BlockResult | None:
+def _finished_file(job: Job, file_index: int) -> dict[str, Any] | None:
   """What an earlier run made of a file, whose text need not be read again; None where a block of it is missing."""
   total = BlockResult(job)
   for index in itertools.count():
-    result = _finished_block(job, file_index, index)
-    if result is None:
+    made = _finished_block(job, file_index, index)
+    if made is None:
       return None
-    total.add(result)
-    if result.corpus.files:  # Counted with the last block.
+    total.add(made)
+    if made["corpus"]["files"]:  # Counted with the last block.
       break
-  return total
+  return total.to_json()
 
 
 class _Workers:

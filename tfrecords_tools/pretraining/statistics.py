@@ -56,12 +56,6 @@ class Statistics:
       total += np.bincount(np.asarray(values, np.int64), minlength=len(total))
     self.counters["truncated_tokens"] += sum(instance.pair.truncated for instance in instances)
 
-  def add(self, other: "Statistics") -> None:
-    for name, value in other.counters.items():
-      self.counters[name] += value
-    for name, array in other.arrays.items():
-      self.arrays[name] += array
-
   @property
   def num_instances(self) -> int:
     return int(self.arrays["labels"].sum())
@@ -73,7 +67,7 @@ class Statistics:
     }
     return {"counters": self.counters, "arrays": arrays}
 
-  def add_json(self, fields: dict[str, Any]) -> None:
+  def add(self, fields: dict[str, Any]) -> None:
     """Adds what `to_json` gave."""
     for name, value in fields["counters"].items():
       self.counters[name] += value
