@@ -1,7 +1,7 @@
 """Before renting a TPU: does the pretraining step fit, how long does the run take, what does it cost.
 
-The step that training runs is compiled with Google's TPU compiler (libtpu), for all cores of the slice together; it
-needs no TPU: pip install -e ".[tpu-compile]". With --estimate_only a formula answers, and needs nothing.
+The step that training runs on a core is compiled with Google's TPU compiler (libtpu), which needs no TPU:
+pip install -e ".[tpu-compile]". With --estimate_only a formula answers, and needs nothing.
 The model and the step are given by the flags of run_pretrain.py, so a recipe works too.
 
 Example:
@@ -75,12 +75,11 @@ def _shape(config: AlbertConfig, topology: Topology, per_core_batch_size: int | 
 
 
 def _compile(config: AlbertConfig, shape: StepShape, topology: Topology, python: str) -> CompiledStep:
-  print(f"compiling for all {topology.num_cores:,} cores of {topology.name}", flush=True)
+  print(f"compiling for a core of {topology.name}", flush=True)
   load_tensorflow()
   from albert_tf.planning.lowering import lower_train_step
 
-  hlo = lower_train_step(config, shape, num_replicas=topology.num_cores)
-  return compile_hlo(hlo, topology.name, num_replicas=topology.num_cores, python=python)
+  return compile_hlo(lower_train_step(config, shape), topology.name, python=python)
 
 
 def main() -> None:

@@ -114,10 +114,10 @@ def read_settings(command: Command, distribution: DistributionConfig) -> Pretrai
 
 def _machine(settings: PretrainingSettings) -> "Machine":
   from albert_tf.planning.chips import accelerator_peak_flops
-  from albert_tf.planning.flops import training_flops_per_example
+  from albert_tf.planning.flops import TRAINING, forward_flops_per_example
   from albert_tf.training.reporting.reporter import Machine
 
-  flops = training_flops_per_example(
+  flops = TRAINING * forward_flops_per_example(
     settings.model,
     max_seq_length=settings.max_seq_length,
     max_predictions_per_seq=settings.train_predictions,

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.planning.chips import Chip
-from albert_tf.planning.flops import forward_flops_per_example
+from albert_tf.planning.flops import TRAINING, forward_flops_per_example
 from albert_tf.settings import Settings, setting
 
 # Largest relative errors against the compiler on programs that nothing here was fitted to, goldens/
@@ -111,7 +111,7 @@ def step_features(config: AlbertConfig, shape: StepShape) -> StepFeatures:
   saved = (S - read) * (4 * H * H + 4 * S * H + 4 * H * F) if blocks else 0
   forward = forward_flops_per_example(config, max_seq_length=S, max_predictions_per_seq=P) - saved
   return StepFeatures(
-    flops=3.0 * B * forward,
+    flops=float(TRAINING * B * forward),
     scores=B * config.num_attention_heads * S * positions,
     rows=B * _row_width(config) * positions,
     layer_inputs=B * S * H * blocks,

@@ -2,11 +2,13 @@
 
 from albert_tf.configs import AlbertConfig
 
+TRAINING = 3  # Each product has two more in the backward pass.
+
 
 def forward_flops_per_example(
   config: AlbertConfig, *, max_seq_length: int, max_predictions_per_seq: int = 0, sentence_loss: bool = True
 ) -> float:
-  """Operations of the matrix products in one forward pass; a multiply and an add are two.
+  """Operations of the matrix products in one forward pass; a multiply and an add are two. A step has `TRAINING` times.
 
   [E ≠ H] 2 S E H  +  layers · inner · (8 S H² + 4 S² H + 4 S H F)  +  2 H²
     +  [P > 0] (P (2 H E + 2 E V) + 4 H)
@@ -36,15 +38,3 @@ def forward_flops_per_example(
   sentence_head = 4 * H if P and sentence_loss else 0
   layers = blocks * (projections + attention + feed_forward)
   return float(mapping + layers + pooler + masked_lm_head + sentence_head)
-
-
-def training_flops_per_example(
-  config: AlbertConfig, *, max_seq_length: int, max_predictions_per_seq: int, sentence_loss: bool = True
-) -> float:
-  """The same of a training step, without rematerialisation: each product has two more in the backward pass."""
-  return 3 * forward_flops_per_example(
-    config,
-    max_seq_length=max_seq_length,
-    max_predictions_per_seq=max_predictions_per_seq,
-    sentence_loss=sentence_loss,
-  )

@@ -6,7 +6,7 @@ import dataclasses
 from albert_tf.configs import AlbertConfig
 from albert_tf.planning.chips import GIB, Chip, Topology
 from albert_tf.planning.estimate import MEMORY_ERROR, StepShape, estimate_step, trainable_parameters
-from albert_tf.planning.flops import training_flops_per_example
+from albert_tf.planning.flops import TRAINING, forward_flops_per_example
 from albert_tf.planning.tpu_compiler import CompiledStep
 
 # Model FLOPs over the chips' peak, of whole runs of such models on TPUs: docs/tpu.md has the sources.
@@ -47,7 +47,7 @@ def step_seconds(config: AlbertConfig, shape: StepShape, chip: Chip) -> tuple[fl
   Likely: at `PUBLISHED_UTILIZATION`.
   """
   at_least = estimate_step(config, shape, chip).cycles / chip.clock_hz
-  flops = training_flops_per_example(
+  flops = TRAINING * forward_flops_per_example(
     config, max_seq_length=shape.max_seq_length, max_predictions_per_seq=shape.max_predictions_per_seq
   )
   at_peak = shape.examples * flops / chip.peak_flops

@@ -33,14 +33,13 @@ class CompiledStep(NamedTuple):
 
 
 def compile_hlo(
-  hlo: bytes, topology: str = "v3:2x2", *, num_replicas: int = 1, python: str = "", libtpu_flags: str = ""
+  hlo: bytes, topology: str = "v3:2x2", *, python: str = "", libtpu_flags: str = ""
 ) -> CompiledStep:
-  """Compiles the program of one core, or of many together, for a TPU topology, in a child process.
+  """Compiles the program of one core for a TPU topology, in a child process.
 
   Args:
     hlo: a serialized `HloModuleProto`, from `lower_train_step`.
     topology: chip and shape, such as "v3:2x2", "v4:2x2x1", "v5e:2x2".
-    num_replicas: cores of the topology that run it together, as many as it was lowered for.
     python: an interpreter with jax and libtpu; default: this one.
     libtpu_flags: for LIBTPU_INIT_ARGS.
 
@@ -60,7 +59,7 @@ def compile_hlo(
     step, result, text = (pathlib.Path(folder, name) for name in ("step.hlo", "result.json", "program.txt"))
     step.write_bytes(hlo)
     done = subprocess.run(
-      [python, worker.__file__, str(step), topology, str(num_replicas), str(result), str(text)],
+      [python, worker.__file__, str(step), topology, str(result), str(text)],
       env=environment,
       stdout=subprocess.PIPE,
       stderr=subprocess.STDOUT,

@@ -1,11 +1,9 @@
 """Compiles an HLO module for a TPU in a process of its own; run as a file, it imports nothing of this library.
 
-`python tpu_compiler_worker.py HLO TOPOLOGY REPLICAS RESULT PROGRAM`: reads a serialized `HloModuleProto` that so many
-devices of the topology run together, writes JSON to RESULT and the optimized program's text to PROGRAM. A refusal of
-the compiler is a result too.
+`python tpu_compiler_worker.py HLO TOPOLOGY RESULT PROGRAM`: reads a serialized `HloModuleProto`, writes JSON to RESULT
+and the optimized program's text to PROGRAM. A refusal of the compiler is a result too.
 """
 
-from collections.abc import Sequence
 import json
 import os
 import pathlib
@@ -47,18 +45,15 @@ def _module(hlo: bytes) -> Any:
   return module
 
 
-def _compile(hlo: bytes, devices: Sequence[Any]) -> tuple[dict[str, Any], str]:
+def _compile(hlo: bytes, device: Any) -> tuple[dict[str, Any], str]:
   from jax._src import compiler
   from jaxlib import _jax
   import numpy as np
 
-  options = compiler.get_compile_options(
-    num_replicas=len(devices),
-    num_partitions=1,
-    device_assignment=np.array([[device.id] for device in devices]),
-  )
+  assignment = np.array([[device.id]])
+  options = compiler.get_compile_options(num_replicas=1, num_partitions=1, device_assignment=assignment)
   module, started = _module(hlo), time.perf_counter()
-  executable = devices[0].client.compile(module, _jax.DeviceList(tuple(devices)), options)
+  executable = device.client.compile(module, _jax.DeviceList((device,)), options)
   seconds = time.perf_counter() - started
   memory = executable.get_compiled_memory_stats()
   return {
@@ -70,7 +65,7 @@ def _compile(hlo: bytes, devices: Sequence[Any]) -> tuple[dict[str, Any], str]:
   }, executable.hlo_modules()[0].to_string()
 
 
-def main(hlo_path: str, topology_name: str, replicas: str, result_path: str, program_path: str) -> None:
+def main(hlo_path: str, topology_name: str, result_path: str, program_path: str) -> None:
   os.environ.update(ENVIRONMENT)
   try:
     from jax.experimental import topologies
@@ -78,7 +73,7 @@ def main(hlo_path: str, topology_name: str, replicas: str, result_path: str, pro
 
     hlo = pathlib.Path(hlo_path).read_bytes()
     topology = topologies.get_topology_desc(platform="tpu", topology_name=topology_name)
-    answer, program = _compile(hlo, topology.devices[: int(replicas)])
+    answer, program = _compile(hlo, topology.devices[0])
     pathlib.Path(program_path).write_text(program, encoding="utf-8")
   except ImportError as error:
     answer = {"error": MISSING, "message": str(error)}
