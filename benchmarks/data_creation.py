@@ -115,7 +115,7 @@ def benchmark() -> dict[str, Any]:
     documents, model = _CORPUS(directory, megabytes=_MEGABYTES.value)
     text = os.path.join(directory, "text.txt")
     common.write_lines(documents, text)
-    tokenizer = AlbertTokenizer(spm_model_file=model)
+    tokenizer = AlbertTokenizer.from_pretrained(model)
     sides = {
       "ours": lambda: _time_ours(text, tokenizer),
       "original": lambda: _time_original(documents, tokenizer, directory),

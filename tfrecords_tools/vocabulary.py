@@ -125,6 +125,6 @@ def write(model: bytes, *, model_prefix: str, spec: VocabularySpec) -> None:
   processor = load_processor(model, source="the trained model")
   rows = (f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n" for i in range(processor.vocab_size()))
   files.write_text(f"{model_prefix}.vocab", "".join(rows))
-  files.write_text(f"{model_prefix}.json", spec.tokenizer.to_json())
+  files.write_json(f"{model_prefix}.json", spec.tokenizer.to_dict())
   with files.atomic_writer(f"{model_prefix}.model") as stream:
     stream.write(model)

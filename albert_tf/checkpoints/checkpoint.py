@@ -13,7 +13,7 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import best_run
 from albert_tf.errors import UserError
 from albert_tf.tokenization import Tokenizer, TokenizerConfig
-from albert_tf.tokenization.config import WordPieceConfig, find_tokenizer, holds_tokenizer
+from albert_tf.tokenization.config import WordPieceConfig, find_tokenizer, find_vocabulary
 
 _SLOT = re.compile(r"^(?P<name>.+)/(adam_m|adam_v)$")
 
@@ -109,7 +109,7 @@ def read_checkpoint(path: str, *, config_file: str = "") -> Checkpoint:
     variables={name: _as_float32(name, value, location) for name, value in variables.items()},
     slots=slots,
     global_step=step,
-    tokenizer=find_tokenizer(folder) if holds_tokenizer(folder) else None,
+    tokenizer=find_tokenizer(folder) if find_vocabulary(folder) else None,
     dropped=tuple(dropped),
     path=location,
     directory=folder or ".",

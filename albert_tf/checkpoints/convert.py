@@ -146,13 +146,13 @@ def _write_tokenizer(
   is_wordpiece = isinstance(settings, WordPieceConfig)
   files.copy(path, os.path.join(directory, VOCABULARY_FILE if is_wordpiece else name))
   if name != HUGGING_FACE_MODEL:
-    files.write_text(os.path.join(directory, "tokenizer.json"), settings.to_json())
+    files.write_json(os.path.join(directory, "tokenizer.json"), settings.to_dict())
     return
   if isinstance(settings, WordPieceConfig):
     values = {
       "tokenizer_class": "BertTokenizer",
       "do_lower_case": settings.do_lower_case,
-      "strip_accents": not settings.keep_accents,
+      "strip_accents": settings.strip_accents,
     }
     text = json.dumps(values, indent=2) + "\n"
   else:

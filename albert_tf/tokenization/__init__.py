@@ -6,7 +6,7 @@ from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.config import TokenizerConfig, find_tokenizer
 from albert_tf.tokenization.normalization import normalize_text
 from albert_tf.tokenization.tokenizer import AlbertTokenizer
-from albert_tf.tokenization.word_starts import WORD_RULES, is_word_start
+from albert_tf.tokenization.word_starts import WORD_RULES
 from albert_tf.tokenization.wordpiece import WordPieceTokenizer
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
   "Tokenizer",
   "TokenizerConfig",
   "WordPieceTokenizer",
-  "is_word_start",
   "load_tokenizer",
   "normalize_text",
 ]

@@ -29,36 +29,33 @@ def truncate_pair(first: list[int], second: list[int], budget: int) -> tuple[lis
   return first[:keep_first], second[: budget - keep_first]
 
 
-def read_vocabulary(path: str) -> bytes:
-  """The content of a vocabulary's file."""
-  try:
-    return files.read_bytes(path)
-  except OSError as error:
-    raise UserError(
-      f"The vocabulary must be a readable file. Received: {path} ({error.strerror or error}). Check the path."
-    ) from error
-
-
 class Tokenizer:
   """Text to ids and back; it may be pickled, so worker processes can have it as it is.
 
+  Args:
+    model: the content of the vocabulary's file.
+    config: the settings.
+    source: names the vocabulary in messages.
+
   Attributes:
-    config: its settings.
-    model_bytes: the vocabulary's file.
     pieces: all pieces, by id.
     pad_id, unk_id, cls_id, sep_id, mask_id: of the special pieces.
   """
 
   FILE: ClassVar[str]  # The vocabulary's name in a directory.
-  CONFIG: ClassVar[type]
+  CONFIG: ClassVar[Any]
   config: config_lib.TokenizerConfig | config_lib.WordPieceConfig
-  model_bytes: bytes
   pieces: list[str]
   pad_id: int
   unk_id: int
   cls_id: int
   sep_id: int
   mask_id: int
+
+  def __init__(self, model: bytes, config: Any, *, source: str = "bytes"):
+    del source
+    self.model_bytes = model
+    self.config = config
 
   @classmethod
   def from_pretrained(cls, path: str, **overrides: Any) -> Self:
@@ -71,33 +68,17 @@ class Tokenizer:
     file, config = config_lib.find_tokenizer(path)
     if not isinstance(config, cls.CONFIG):
       raise UserError(f"A vocabulary of {cls.__name__} was expected. Received: {file}. Use load_tokenizer.")
-    return cls.from_model_bytes(read_vocabulary(file), dataclasses.replace(config, **overrides), source=file)
-
-  @classmethod
-  def from_model_bytes(cls, model: bytes, config: Any, *, source: str = "bytes") -> Self:
-    """Makes a tokenizer of a vocabulary file's content; `source` names it in messages."""
-    tokenizer = cls.__new__(cls)
-    tokenizer._load(model, config, source=source)
-    return tokenizer
-
-  def _load(self, model: bytes, config: Any, *, source: str) -> None:
-    raise NotImplementedError
+    return cls(files.read_bytes(file), dataclasses.replace(config, **overrides), source=file)
 
   def save_pretrained(self, directory: str) -> None:
     """Writes vocabulary and tokenizer.json, which `from_pretrained` reads."""
     files.makedirs(directory)
-    for name, content in (
-      (self.FILE, self.model_bytes),
-      (config_lib.CONFIG_FILE, self.config.to_json().encode()),
-    ):
-      with files.atomic_writer(os.path.join(directory, name)) as stream:
-        stream.write(content)
+    with files.atomic_writer(os.path.join(directory, self.FILE)) as stream:
+      stream.write(self.model_bytes)
+    files.write_json(os.path.join(directory, config_lib.CONFIG_FILE), self.config.to_dict())
 
-  def __getstate__(self) -> dict[str, Any]:
-    return {"model": self.model_bytes, "config": self.config}
-
-  def __setstate__(self, state: dict[str, Any]) -> None:
-    self._load(state["model"], state["config"], source="pickle")
+  def __reduce__(self) -> Any:
+    return type(self), (self.model_bytes, self.config)
 
   @functools.cached_property
   def model_sha256(self) -> str:
@@ -111,9 +92,14 @@ class Tokenizer:
   def id_to_piece(self, index: int) -> str:
     return self.pieces[index]
 
+  @functools.cached_property
+  def ids(self) -> dict[str, int]:
+    """The id of each piece; of a repeated one the first."""
+    return {piece: index for index, piece in reversed(list(enumerate(self.pieces)))}
+
   def piece_to_id(self, piece: str) -> int:
     """The id of a piece, or that of the unknown one."""
-    raise NotImplementedError
+    return self.ids.get(piece, self.unk_id)
 
   def piece_text(self, piece: str) -> str:
     """The piece as text: behind a space where it begins a word."""
@@ -126,7 +112,8 @@ class Tokenizer:
   @property
   def torn_pieces(self) -> np.ndarray:
     """Bool [V]: pieces that the original's rule takes out of their words, for letters beyond ASCII."""
-    raise NotImplementedError
+    beyond = [any(char.isalpha() and not char.isascii() for char in piece) for piece in self.pieces]
+    return np.array(beyond) & ~self.word_starts("sentencepiece") & self.word_starts("original")
 
   def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
     """Ids of many texts; much faster than one call a text."""

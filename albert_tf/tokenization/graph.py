@@ -319,7 +319,7 @@ class WordPieceGraph(GraphPacker):
     super().__init__(tokenizer, name)
     replacements, self._dropped = _characters(tokenizer.config)
     self._characters = make_table(replacements)
-    ids = {piece: index for index, piece in reversed(list(enumerate(tokenizer.pieces)))}  # The first counts.
+    ids = tokenizer.ids
     with tf.init_scope():
       self._vocabulary = tf.lookup.StaticHashTable(
         tf.lookup.KeyValueTensorInitializer(list(ids), list(ids.values()), value_dtype=tf.int64),

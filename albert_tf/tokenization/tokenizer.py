@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 import functools
-from typing import Any
 
 from google.protobuf.message import DecodeError
 import numpy as np
@@ -10,10 +9,10 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2 as model_proto
 
 from albert_tf.errors import UserError
-from albert_tf.tokenization.base import MASK_PIECE, Tokenizer, read_vocabulary
+from albert_tf.tokenization.base import MASK_PIECE, Tokenizer
 from albert_tf.tokenization.config import MODEL_FILE, TokenizerConfig
 from albert_tf.tokenization.normalization import normalize_text
-from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE, torn_piece_table, word_start_table
+from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE, WORD_RULES
 
 
 def load_processor(model: bytes, *, source: str) -> sentencepiece.SentencePieceProcessor:
@@ -76,16 +75,11 @@ class AlbertTokenizer(Tokenizer):
 
   Control pieces in text ("[CLS]", "<pad>") are ordinary text; only `allow_mask` gives "[MASK]" a meaning.
 
-  Args:
-    spm_model_file: a SentencePiece model with <pad>, <unk>, [CLS], [SEP], [MASK].
-    do_lower_case: as the vocabulary was made; true for the released English models.
-    **settings: the other fields of `TokenizerConfig`.
-
   Raises:
-    UserError: the file is not a SentencePiece model, or lacks ALBERT's special pieces.
+    UserError: the vocabulary is not a SentencePiece model, or lacks ALBERT's special pieces.
 
   Example:
-    >>> tokenizer = AlbertTokenizer(spm_model_file="30k-clean.model")
+    >>> tokenizer = AlbertTokenizer.from_pretrained("30k-clean.model")
     >>> tokenizer.encode_pieces("In 1990, it worked.")
     ['▁in', '▁1990', ',', '▁it', '▁worked', '.']
   """
@@ -94,13 +88,8 @@ class AlbertTokenizer(Tokenizer):
   CONFIG = TokenizerConfig
   config: TokenizerConfig
 
-  def __init__(self, *, spm_model_file: str, do_lower_case: bool = True, **settings: Any):
-    config = TokenizerConfig(do_lower_case=do_lower_case, **settings)
-    self._load(read_vocabulary(spm_model_file), config, source=spm_model_file)
-
-  def _load(self, model: bytes, config: TokenizerConfig, *, source: str) -> None:
-    self.config = config
-    self.model_bytes = model
+  def __init__(self, model: bytes, config: TokenizerConfig, *, source: str = "bytes"):
+    super().__init__(model, config)
     self._processor = processor = load_processor(model, source=source)
     self.pieces = processor.id_to_piece(list(range(processor.vocab_size())))
     self._normalize: Callable[[str], str] = functools.partial(normalize_text, **config.normalization)
@@ -118,14 +107,7 @@ class AlbertTokenizer(Tokenizer):
     self._digit_comma_keys = frozenset(self.digit_comma_ids)
 
   def word_starts(self, rule: str) -> np.ndarray:
-    return word_start_table(self.pieces, rule)
-
-  @property
-  def torn_pieces(self) -> np.ndarray:
-    return torn_piece_table(self.pieces)
-
-  def piece_to_id(self, piece: str) -> int:
-    return self._processor.piece_to_id(piece)
+    return np.array(list(map(WORD_RULES[rule], self.pieces)))
 
   def piece_text(self, piece: str) -> str:
     return piece.replace(SPIECE_UNDERLINE, " ")
@@ -138,14 +120,6 @@ class AlbertTokenizer(Tokenizer):
     normalized = [self._normalize(text) for text in texts]
     rows: list[list[int]] = self._processor.encode(normalized, out_type=int, num_threads=1)
     return [row if self._digit_comma_keys.isdisjoint(row) else self._split_digit_commas(row) for row in rows]
-
-  def encode_pieces(self, text: str) -> list[str]:
-    """The pieces whose ids `encode` returns; characters outside the vocabulary stay as they are."""
-    pieces: list[str] = []
-    for piece in self._processor.encode(self.normalize(text), out_type=str):
-      parts = self.digit_comma_ids.get(self._processor.piece_to_id(piece))
-      pieces += [piece] if parts is None else [self.pieces[part] for part in parts]
-    return pieces
 
   def _split_digit_commas(self, row: list[int]) -> list[int]:
     return [part for index in row for part in self.digit_comma_ids.get(index, (index,))]

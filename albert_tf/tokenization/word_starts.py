@@ -1,13 +1,10 @@
 """Which pieces begin a word, for whole-word masking: by the original's rule, or by SentencePiece's marks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import string
 import unicodedata
 
-import numpy as np
-
 SPIECE_UNDERLINE = "▁"  # U+2581, SentencePiece's mark for a space.
-WORD_RULES = ("original", "sentencepiece", "none")
 _PUNCTUATION = frozenset(string.punctuation) - frozenset("'<=>")
 _CONTINUING = _PUNCTUATION | frozenset(string.ascii_letters)
 # Scripts written without spaces between words, as the names of their characters begin.
@@ -45,23 +42,9 @@ def is_marked_start(piece: str) -> bool:
   return piece.startswith(SPIECE_UNDERLINE) or unicodedata.name(piece[:1], "").startswith(_WITHOUT_SPACES)
 
 
-_RULES: dict[str, Callable[[str], bool]] = {
+# Whether a piece of a SentencePiece vocabulary starts a word.
+WORD_RULES: dict[str, Callable[[str], bool]] = {
   "original": is_word_start,
   "sentencepiece": is_marked_start,
   "none": lambda piece: True,
 }
-
-
-def word_start_table(pieces: Sequence[str], rule: str) -> np.ndarray:
-  """Bool array [V]: whether each piece of a SentencePiece vocabulary starts a word by one of `WORD_RULES`."""
-  return np.array(list(map(_RULES[rule], pieces)))
-
-
-def torn_piece_table(pieces: Sequence[str]) -> np.ndarray:
-  """Bool array [V]: pieces with letters beyond ASCII that continue a word, and start one by the original's rule."""
-  return np.array(
-    [
-      not is_marked_start(piece) and any(char.isalpha() and not char.isascii() for char in piece)
-      for piece in pieces
-    ]
-  )

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from albert_tf.errors import UserError
-from albert_tf.tokenization.base import Tokenizer, read_vocabulary
-from albert_tf.tokenization.config import VOCABULARY_FILE, WordPieceConfig, find_tokenizer
+from albert_tf.tokenization.base import Tokenizer
+from albert_tf.tokenization.config import VOCABULARY_FILE, WordPieceConfig
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MAX_WORD_CHARS = 200  # A longer word is unknown, as in the original.
@@ -32,7 +32,7 @@ def text_rules(config: WordPieceConfig) -> tuple[Any, Any]:
   """What BERT does to a text before its words are split into pieces: a normalizer, and what finds the words."""
   library = _tokenizers()
   normalizer = library.normalizers.BertNormalizer(
-    lowercase=config.do_lower_case, strip_accents=not config.keep_accents
+    lowercase=config.do_lower_case, strip_accents=config.strip_accents
   )
   return normalizer, library.pre_tokenizers.BertPreTokenizer()
 
@@ -40,17 +40,14 @@ def text_rules(config: WordPieceConfig) -> tuple[Any, Any]:
 class WordPieceTokenizer(Tokenizer):
   """Text to ids by a BERT vocabulary; the same calls as `AlbertTokenizer` for ids, pieces and batches.
 
-  Args:
-    vocab_file: a text file, one piece a line (its first field); the line number is the id, and of a
-      repeated piece the first counts.
-    do_lower_case: lower-case the text.
-    keep_accents: keep combining marks; None: BERT's rule, lower-cased text loses them and other text keeps them.
+  Its vocabulary is a text file, one piece a line (the first field). The line number is the id; of a repeated piece the
+  first counts.
 
   Raises:
-    UserError: the file cannot be read, or lacks BERT's special pieces.
+    UserError: the file lacks BERT's special pieces.
 
   Example:
-    >>> WordPieceTokenizer(vocab_file="vocab_chinese.txt").encode_pieces("unaffable")
+    >>> WordPieceTokenizer.from_pretrained("vocab_chinese.txt").encode_pieces("unaffable")
     ['una', '##ffa', '##ble']
   """
 
@@ -58,40 +55,25 @@ class WordPieceTokenizer(Tokenizer):
   CONFIG = WordPieceConfig
   config: WordPieceConfig
 
-  def __init__(self, *, vocab_file: str, do_lower_case: bool = True, keep_accents: bool | None = None):
-    keep = not do_lower_case if keep_accents is None else keep_accents
-    config = WordPieceConfig(do_lower_case=do_lower_case, keep_accents=keep)
-    self._load(read_vocabulary(vocab_file), config, source=vocab_file)
-
-  @classmethod
-  def from_pretrained(cls, path: str, **overrides: Any) -> "WordPieceTokenizer":
-    """As of `Tokenizer`; where case is overridden and accents are not, BERT's rule says what becomes of them."""
-    lower = overrides.get("do_lower_case")
-    if lower is not None and lower != find_tokenizer(path)[1].do_lower_case:
-      overrides = {"keep_accents": not lower, **overrides}
-    return super().from_pretrained(path, **overrides)
-
-  def _load(self, model: bytes, config: WordPieceConfig, *, source: str) -> None:
+  def __init__(self, model: bytes, config: WordPieceConfig, *, source: str = "bytes"):
     try:
       lines = model.decode("utf-8").removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
       raise UserError(f"A vocabulary must be UTF-8. Received: {source} ({error}).") from error
-    self.config = config
     self.pieces = [fields[0] if (fields := line.split()) else " " for line in lines]
-    self.model_bytes = ("\n".join(self.pieces) + "\n").encode()
-    self._ids = {piece: index for index, piece in reversed(list(enumerate(self.pieces)))}  # The first counts.
-    if not set(_SPECIAL) <= set(self._ids) or self._ids["[PAD]"] != 0:
+    super().__init__(("\n".join(self.pieces) + "\n").encode(), config)
+    if not set(_SPECIAL) <= set(self.ids) or self.ids["[PAD]"] != 0:
       raise UserError(
         f"A WordPiece vocabulary has {', '.join(_SPECIAL)}, with [PAD] at id 0. Received: {source}, "
         "which has not. Name the vocab.txt of the model."
       )
-    self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = map(self._ids.__getitem__, _SPECIAL)
+    self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = map(self.ids.__getitem__, _SPECIAL)
 
   @functools.cached_property
   def _tokenizer(self) -> Any:
     """The `tokenizers.Tokenizer` that splits words into pieces."""
     library = _tokenizers()
-    model = library.models.WordPiece(self._ids, unk_token="[UNK]", max_input_chars_per_word=MAX_WORD_CHARS)
+    model = library.models.WordPiece(self.ids, unk_token="[UNK]", max_input_chars_per_word=MAX_WORD_CHARS)
     tokenizer = library.Tokenizer(model)
     tokenizer.normalizer, tokenizer.pre_tokenizer = text_rules(self.config)
     return tokenizer
@@ -99,13 +81,6 @@ class WordPieceTokenizer(Tokenizer):
   def word_starts(self, rule: str) -> np.ndarray:
     """Bool [V]: "##" says where no word starts, whatever the rule but "none"."""
     return np.array([rule == "none" or not piece.startswith(_CONTINUES) for piece in self.pieces])
-
-  @property
-  def torn_pieces(self) -> np.ndarray:
-    return np.zeros(self.vocab_size, bool)
-
-  def piece_to_id(self, piece: str) -> int:
-    return self._ids.get(piece, self.unk_id)
 
   def piece_text(self, piece: str) -> str:
     return piece.removeprefix(_CONTINUES) if piece.startswith(_CONTINUES) else f" {piece}"

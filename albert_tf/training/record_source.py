@@ -12,7 +12,7 @@ from albert_tf.records import find_manifests
 from albert_tf.records.manifest import MODEL_FIELDS, check_agreement
 from albert_tf.records.ngrams import ngram_probabilities
 from albert_tf.tokenization import Tokenizer, load_tokenizer
-from albert_tf.tokenization.config import holds_tokenizer
+from albert_tf.tokenization.config import find_vocabulary
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,7 +133,7 @@ def _tokenizer_of(named: str, beside: str, *, is_ours: bool) -> tuple[str, Token
 
   Beside foreign records only `spm.model` counts: what else lies there may be of something else.
   """
-  there = holds_tokenizer(beside) if is_ours else files.exists(os.path.join(beside, "spm.model"))
+  there = bool(find_vocabulary(beside)) if is_ours else files.exists(os.path.join(beside, "spm.model"))
   own = load_tokenizer(beside) if there else None
   if not named:
     return (beside, own) if own else ("", None)

@@ -107,7 +107,7 @@ def test_a_wordpiece_vocabulary(run_folder, tmp_path):
   rows = text_rows(made_up("Skys 天空"), start.tokenizer, max_length=16)
   assert rows[0]["input_ids"].tolist() == [2, 7, 8, 5, 6, 3]
   start.tokenizer.save_pretrained(str(tmp_path))
-  assert WordPieceTokenizer(vocab_file=str(tmp_path / "vocab.txt")).pieces == start.tokenizer.pieces
+  assert WordPieceTokenizer.from_pretrained(str(tmp_path / "vocab.txt")).pieces == start.tokenizer.pieces
   (tmp_path / "albert_config.json").write_text(tiny_start().config.to_json_string())
   write_bundle(str(tmp_path / "model.ckpt-1"), {"bert/pooler/dense/bias": np.zeros(3, np.float32)})
   assert isinstance(read_start(str(tmp_path)).tokenizer, WordPieceTokenizer)

@@ -30,7 +30,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> WordPieceTokenizer:
   pieces = [*SPECIAL, *tiny_run.WORDS, *string.ascii_lowercase, *inner, "天", "空", ",", "!", "σ"]
   path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
   path.write_text("\n".join(dict.fromkeys(pieces)) + "\n", encoding="utf-8")
-  return WordPieceTokenizer(vocab_file=str(path))
+  return WordPieceTokenizer.from_pretrained(str(path))
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ def train_tokenizer(directory: pathlib.Path) -> AlbertTokenizer:
     hard_vocab_limit=False,
     minloglevel=2,
   )
-  return AlbertTokenizer(spm_model_file=f"{prefix}.model")
+  return AlbertTokenizer.from_pretrained(f"{prefix}.model")
 
 
 def tiny_model(vocab_size: int, **changes: Any) -> AlbertForPreTraining:

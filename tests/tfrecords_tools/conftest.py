@@ -13,4 +13,4 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def tiny_tokenizer(tiny_model: str) -> AlbertTokenizer:
-  return AlbertTokenizer(spm_model_file=tiny_model)
+  return AlbertTokenizer.from_pretrained(tiny_model)

@@ -31,7 +31,7 @@ _SETTINGS = st.builds(
   short_seq_prob=st.sampled_from([0.0, 0.3, 1.0]),
   sentence_pair=st.sampled_from(["sop", "nsp", "none", "ordered"]),
   ngram=st.integers(1, 4),
-  whole_word=st.sampled_from(WORD_RULES),
+  whole_word=st.sampled_from(list(WORD_RULES)),
   compatibility=st.just("none"),
 )
 _many = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -147,7 +147,7 @@ def test_words_one_by_one_give_the_tokenizers_ids(tiny_tokenizer, shared_dir):
   """Segmenting each distinct word once equals segmenting whole sentences, on real text."""
   novel = (shared_dir / "data/corpora/novels/Doyle_Hound_1902.txt").read_text(encoding="utf-8-sig")
   wiki = (shared_dir / "data/corpora/wikiextractor/small").read_text(encoding="utf-8")
-  released = AlbertTokenizer(spm_model_file=str(shared_dir / "data/vocab/30k-clean.model"))
+  released = AlbertTokenizer.from_pretrained(str(shared_dir / "data/vocab/30k-clean.model"))
   odd = ["a\u200bb \u00a8 x", "\u00a0Ünï 1,990, (12,)", "``a'' 'b'", "ΣΑΣ ΣΑΣ.", "が ﬁ ½", ""]
   documents = [[line for line in text.splitlines() if line.strip()] for text in (novel, wiki)] + [odd]
   for tokenizer in (released, tiny_tokenizer):
@@ -167,7 +167,7 @@ def test_original_segments_match_the_recorded_statistics(shared_dir):
   sentence and so with label 1. Such a seed was recorded.
   """
   golden = json.loads((shared_dir / "oracle/golden_data_stats_small.json").read_text())
-  tokenizer = AlbertTokenizer(spm_model_file=SPM_MODEL)
+  tokenizer = AlbertTokenizer.from_pretrained(SPM_MODEL)
   documents = list(
     iter_documents(
       str(shared_dir / "oracle/golden_pretrain_input.txt"),

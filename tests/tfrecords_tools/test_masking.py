@@ -145,7 +145,7 @@ def test_stream_values_are_pinned_and_independent():
 
 def test_masked_runs_match_the_original_on_its_own_sequences(shared_dir):
   """The original's recorded sequences, masked again here, give its distribution of masked runs."""
-  tokenizer = AlbertTokenizer(spm_model_file=SPM_MODEL)
+  tokenizer = AlbertTokenizer.from_pretrained(SPM_MODEL)
   golden = json.loads((shared_dir / "oracle/golden_data_stats_small.json").read_text())
   measured, again = Measurements(tokenizer), Measurements(tokenizer)
   cumulative = np.cumsum(RecordSettings().ngram_probabilities)

@@ -52,7 +52,7 @@ def vocab_file(tmp_path_factory: pytest.TempPathFactory) -> str:
   lower=st.booleans(),
 )
 def test_word_by_word_gives_the_ids_of_whole_sentences(vocab_file: str, sentences: list[str], lower: bool):
-  tokenizer = WordPieceTokenizer(vocab_file=vocab_file, do_lower_case=lower)
+  tokenizer = WordPieceTokenizer.from_pretrained(vocab_file, do_lower_case=lower)
   (document,) = BlockTokenizer(tokenizer)([sentences])
   rows = [tokenizer.encode(sentence) for sentence in sentences]
   assert document.ids.tolist() == [index for row in rows for index in row]

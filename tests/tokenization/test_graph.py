@@ -27,7 +27,7 @@ _PAIRS = ["hello there my friend", "", "one", "", "x"]
 
 @pytest.fixture(scope="module")
 def tokenizer() -> AlbertTokenizer:
-  return AlbertTokenizer(spm_model_file=SPM_MODEL)
+  return AlbertTokenizer.from_pretrained(SPM_MODEL)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def module(tokenizer: AlbertTokenizer) -> GraphTokenizer:
 @pytest.mark.parametrize("rule", ["strip", "nostrip"])
 def test_golden_rows(lower: bool, rule: str):
   rows = [row for row in golden_rows("tokenization")["sentencepiece"] if row["lower"] == lower]
-  tokenizer = AlbertTokenizer(spm_model_file=SPM_MODEL, do_lower_case=lower, digit_comma=rule)
+  tokenizer = AlbertTokenizer.from_pretrained(SPM_MODEL, do_lower_case=lower, digit_comma=rule)
   texts = [row["text"] for row in rows]
   got = GraphTokenizer(tokenizer).tokenize(tf.constant(texts)).to_list()
   assert got == tokenizer.encode_batch(texts)
@@ -71,7 +71,7 @@ def test_every_character(tokenizer: AlbertTokenizer, module: GraphTokenizer):
   quotes=st.booleans(),
 )
 def test_any_text(texts: list[str], quotes: bool):
-  tokenizer = AlbertTokenizer(spm_model_file=SPM_MODEL, normalize_quotes=quotes)
+  tokenizer = AlbertTokenizer.from_pretrained(SPM_MODEL, normalize_quotes=quotes)
   module = _MODULES.setdefault(quotes, GraphTokenizer(tokenizer))
   normalized = [text.decode() for text in module.normalize(tf.constant(texts)).numpy()]
   assert normalized == [tokenizer.normalize(text) for text in texts]

@@ -54,7 +54,7 @@ def both(request: pytest.FixtureRequest) -> Both:
 
 
 def make_both(model: str, **options: object) -> Both:
-  tokenizer = AlbertTokenizer(spm_model_file=model, **options)
+  tokenizer = AlbertTokenizer.from_pretrained(model, **options)
   return tokenizer, GraphOffsets(tokenizer, GraphTokenizer(tokenizer))
 
 

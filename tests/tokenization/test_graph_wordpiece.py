@@ -29,7 +29,7 @@ def vocab_file(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @functools.cache
 def _both(vocab_file: str, lower: bool, accents: bool):
-  tokenizer = WordPieceTokenizer(vocab_file=vocab_file, do_lower_case=lower, keep_accents=accents)
+  tokenizer = WordPieceTokenizer.from_pretrained(vocab_file, do_lower_case=lower, keep_accents=accents)
   module = graph_tokenizer(tokenizer)
   function = tf.function(module.tokenize, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
   return tokenizer, module, function

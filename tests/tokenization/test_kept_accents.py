@@ -52,7 +52,7 @@ def test_the_choice_travels(cased: AlbertTokenizer, tmp_path: pathlib.Path):
 def test_text_survives(cased: AlbertTokenizer, language: str):
   text = TEXTS[language]
   assert cased.decode(cased.encode(text)) == text
-  plain = AlbertTokenizer.from_model_bytes(cased.model_bytes, TokenizerConfig())
+  plain = AlbertTokenizer(cased.model_bytes, TokenizerConfig())
   assert (plain.encode(text) == cased.encode(text)) == (language == "Chinese")
 
 
@@ -77,7 +77,7 @@ class _Served(tf.Module):
 @pytest.mark.parametrize("lower", [False, True])
 def test_served_graph_equals_python(cased: AlbertTokenizer, tmp_path: pathlib.Path, lower: bool):
   config = TokenizerConfig(do_lower_case=lower, keep_accents=True)
-  tokenizer = AlbertTokenizer.from_model_bytes(cased.model_bytes, config)
+  tokenizer = AlbertTokenizer(cased.model_bytes, config)
   module = _Served(tokenizer)
   tf.saved_model.save(module, str(tmp_path / "1"), signatures=module.serve)
   served = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"](text=tf.constant(_ALL))

@@ -44,7 +44,7 @@ class RecordSettings(Settings):
   )
   whole_word: str = setting(
     "original",
-    choices=WORD_RULES,
+    choices=tuple(WORD_RULES),
     help="Where a word begins, whose tokens are masked together. original: every token with letters beyond ASCII is a "
     "word. sentencepiece: where a space was. none: mask single tokens.",
   )

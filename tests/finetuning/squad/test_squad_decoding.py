@@ -26,7 +26,7 @@ SETTINGS = SquadSettings(
 
 @pytest.fixture(scope="module")
 def features():
-  tokenizer = AlbertTokenizer(spm_model_file=SPM_MODEL)
+  tokenizer = AlbertTokenizer.from_pretrained(SPM_MODEL)
   data = read_squad(SQUAD_INPUT, version="2.0")
   return make_features(data, tokenizer=tokenizer, settings=SETTINGS)
 
@@ -117,7 +117,7 @@ def test_beams_of_2_0(features):
 
 
 def test_empty_context_has_the_empty_answer(tmp_path):
-  tokenizer = AlbertTokenizer(spm_model_file=SPM_MODEL)
+  tokenizer = AlbertTokenizer.from_pretrained(SPM_MODEL)
   data = SquadData("1.1", [Paragraph("", 0)], [Question("q", "", 0)], False)
   features = make_features(data, tokenizer=tokenizer, settings=SETTINGS)
   logits = {name: [np.ones(3)] for name in ("start_logits", "end_logits")}

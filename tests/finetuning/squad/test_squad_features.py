@@ -18,14 +18,14 @@ GOLDEN = SquadSettings(max_seq_length=64, doc_stride=16, max_query_length=12)
 @pytest.fixture(scope="module")
 def golden():
   """Recorded features, and ours. The original's tokenizer is `nostrip` (its digit-comma rule)."""
-  tokenizer = AlbertTokenizer(spm_model_file=SPM_MODEL, digit_comma="nostrip")
+  tokenizer = AlbertTokenizer.from_pretrained(SPM_MODEL, digit_comma="nostrip")
   data = read_squad(SQUAD_INPUT, version="2.0", require_answers=True)
   return golden_rows("squad_features"), make_features(data, tokenizer=tokenizer, settings=GOLDEN)
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
-  return AlbertTokenizer(spm_model_file=SPM_MODEL)
+  return AlbertTokenizer.from_pretrained(SPM_MODEL)
 
 
 def cut_span(features, question):
@@ -73,7 +73,7 @@ def test_alignment_and_context_equal_the_originals(golden):
 
 
 def test_every_question_of_real_files_converts(shared_dir):
-  tokenizer = AlbertTokenizer(spm_model_file=str(shared_dir / "data/vocab/30k-clean.model"))
+  tokenizer = AlbertTokenizer.from_pretrained(str(shared_dir / "data/vocab/30k-clean.model"))
   for name, count in (("train-subset-v2.0.json", 4719), ("dev-half-v2.0.json", 6078)):
     data = read_squad(str(shared_dir / "data/squad" / name), version="2.0", require_answers=True)
     features = make_features(data, tokenizer=tokenizer, settings=SquadSettings())

@@ -28,7 +28,7 @@ WORDS = [one + two for one in SYLLABLES for two in SYLLABLES if one != two]  # E
 
 @pytest.fixture(scope="module")
 def tokenizer():
-  return AlbertTokenizer(spm_model_file=SPM_MODEL)
+  return AlbertTokenizer.from_pretrained(SPM_MODEL)
 
 
 def write(path, articles, **changes):
