@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 import dataclasses
-import json
 import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from albert_tf import files
 from albert_tf.errors import UserError
@@ -116,14 +115,7 @@ class TaskSpec(Settings):
         f"A fine-tuned run directory holds {TASK_FILE}. Received: {directory}, which has none. Name the "
         "--output_dir of run_glue.py or of another fine-tuning command."
       )
-    with files.open_binary(path) as stream:
-      return cls.from_dict(json.load(stream), source=path)
-
-  @classmethod
-  def from_dict(cls, values: Mapping[str, Any], *, source: str) -> "TaskSpec":
-    """The specification that `save` wrote; unknown keys are refused."""
-    labels = tuple(values.get("label_names", ()))
-    return super().from_dict({**values, "label_names": labels}, source=source)
+    return cls.from_dict(files.read_json(path), source=path)
 
 
 def best_run(directory: str) -> str:

@@ -112,24 +112,16 @@ def test_columns_for_each_choice_and_a_context(tokenizer):
     {"passage": "p", "q": "", "a": "x", "b": 3.0, "gold": 1, "n": "first"},
     {"passage": None, "q": "q", "a": "x", "b": 4, "gold": None, "n": ""},
   ]
-  columns = ChoiceColumns(
-    context_column="passage",
-    question_column="q",
-    choice_columns=("a", "b"),
-    label_column="gold",
-    id_column="n",
-  )
+  names = {"context_column": "passage", "question_column": "q", "label_column": "gold", "id_column": "n"}
+  columns = ChoiceColumns(choice_columns=("a", "b"), **names)
   first, second = choice_examples(table(*rows), columns)
   assert first == ("first", "p", "", ("x", "3"), "1", "")
   assert second == ("line 3 of t.csv", "", "q", ("x", "4"), None, "")
   (bare,) = choice_examples(table({"question": "q", "choices": ["a", "b"]}), ChoiceColumns(), labelled=False)
   assert (bare.choices, bare.label) == (("a", "b"), None)
+  sizes = {"max_seq_length": 24, "max_qa_length": 12}
   task = MultipleChoiceTask(
-    splits={"eval": [first]},
-    tokenizer=tokenizer,
-    max_seq_length=24,
-    max_qa_length=12,
-    choice_names=("0", "1", "2"),
+    splits={"eval": [first]}, tokenizer=tokenizer, choice_names=("0", "1", "2"), **sizes
   )
   assert task.gold("eval").tolist() == [1]
 

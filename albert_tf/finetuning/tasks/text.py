@@ -57,14 +57,12 @@ class TextTask(ScoresTask):
   def metrics(
     self, labels: np.ndarray, predictions: np.ndarray, examples: Sequence[TextExample]
   ) -> dict[str, float]:
-    """Those of `metric_names`; of classes `f1_CLASS` of each too, and `majority_accuracy`, that of always answering
-    with the most frequent label."""
+    """Those of `metric_names`; of classes `f1_CLASS` of each too."""
     values = {name: float(METRICS[name](labels, predictions)) for name in self._metric_names}
     if self.names:
       classes = range(len(self.names))
       each = sklearn_metrics.f1_score(labels, predictions, labels=classes, average=None, zero_division=0)
       values |= {f"f1_{name}": float(score) for name, score in zip(self.names, each, strict=True)}
-      values["majority_accuracy"] = float(np.bincount(labels).max() / len(labels))
     return values
 
 

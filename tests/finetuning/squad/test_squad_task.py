@@ -1,4 +1,4 @@
-"""The task with the engine: learning by heart, the original's loss and checkpoint, the files, what chooses."""
+"""The task with the engine: the original's loss and checkpoint, the files, what chooses."""
 
 import dataclasses
 import json
@@ -12,9 +12,8 @@ from support.task_files import write_squad
 from support.tiny_finetuning import QUICK
 import tensorflow as tf
 
-from albert_tf.configs import AlbertConfig
 from albert_tf.finetuning.engine.fit import fine_tune
-from albert_tf.finetuning.initialize import Start, read_start
+from albert_tf.finetuning.initialize import read_start
 from albert_tf.finetuning.tasks.squad.features import make_features
 from albert_tf.finetuning.tasks.squad.read import read_squad
 from albert_tf.finetuning.tasks.squad.settings import SquadFiles, SquadSettings
@@ -42,27 +41,6 @@ def write(path, articles, **changes):
 
   write_squad(path, articles=articles, words=WORDS, change=rename, **changes)
   return str(path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("version", ["1.1", "2.0"])
-def test_64_questions_are_learnt_by_heart(tmp_path, tokenizer, version):
-  data = read_squad(write(tmp_path / "a.json", 11, version=version), version=version).subset(range(64))
-  features = make_features(data, tokenizer=tokenizer, settings=SIZES)
-  task = SquadTask(version=version, settings=SIZES, splits={"train": features, "eval": features})
-  heads = {"num_attention_heads": 4, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-  sizes = {"embedding_size": 64, "hidden_size": 64, "intermediate_size": 256, "num_hidden_layers": 2}
-  config = AlbertConfig.from_name("tiny", vocab_size=tokenizer.vocab_size, **sizes, **heads)
-  settings = dataclasses.replace(
-    QUICK, learning_rate=1e-3, num_train_steps=0, num_train_epochs=180, eval_steps=10_000, bucket_multiple=32
-  )
-  start = Start(config=config, tokenizer=tokenizer, checkpoint=None, source="random weights")
-  run = tmp_path / "run"
-  results = fine_tune(task, settings, start=start, output_dir=str(run)).results
-  assert results["f1"] >= 95.0
-  assert results["total"] == 64
-  spec = json.loads((run / "task.json").read_text())
-  assert (spec["squad_version"], spec["doc_stride"]) == (version, 64)
 
 
 def compiled_loss(task, labels, outputs):
