@@ -67,12 +67,6 @@ def test_packing_equals_the_rule(tokenizer, max_seq_length, max_qa_length):
       assert x["input_mask"][row, choice].tolist() == [1] * len(ids) + rest
 
 
-def test_every_question_has_the_same_number_of_choices(tokenizer):
-  splits = {"train": [example()], "eval": [example(id="row 5", choices=("a", "b"))]}
-  with pytest.raises(UserError, match="3 in q, 2 in row 5"):
-    MultipleChoiceTask(splits=splits, tokenizer=tokenizer, max_seq_length=64, max_qa_length=32)
-
-
 def test_scores_by_group_and_predictions(tokenizer, tmp_path):
   labels = ["A", "B", "C", "A"]
   examples = [
@@ -80,6 +74,9 @@ def test_scores_by_group_and_predictions(tokenizer, tmp_path):
     for number, label in enumerate(labels)
   ]
   splits = {"eval": examples, "test": [example(label=None)], "eval_wrong": [example(label="D")]}
+  mixed = {"train": [example()], "eval": [example(id="row 5", choices=("a", "b"))]}
+  with pytest.raises(UserError, match="3 in q, 2 in row 5"):
+    MultipleChoiceTask(splits=mixed, tokenizer=tokenizer, max_seq_length=64, max_qa_length=32)
   task = MultipleChoiceTask(splits=splits, tokenizer=tokenizer, max_seq_length=24, max_qa_length=12)
   logits = np.log([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.7, 0.2, 0.1], [0.5, 0.25, 0.25]])
   wanted = {"accuracy": 0.75, "accuracy_middle": 1.0, "accuracy_high": 0.5}

@@ -5,8 +5,6 @@ import pytest
 
 from albert_tf.finetuning.tasks.squad import metrics
 from albert_tf.finetuning.tasks.squad.read import Answer, Paragraph, Question, SquadData
-from albert_tf.finetuning.tasks.squad.settings import SquadFiles
-from albert_tf.finetuning.tasks.squad.task import hold_out_articles
 
 
 def data_of(version, *golds):
@@ -62,17 +60,3 @@ def test_best_threshold_is_the_best_of_all():
     threshold, best = metrics.best_threshold(answering, answerable, nulls)
     assert score(threshold) == pytest.approx(best)
     assert best >= max(score(threshold) for threshold in np.arange(-4, 6) - 0.5) - 1e-9
-
-
-def test_held_out_articles_are_whole():
-  paragraphs = [Paragraph("", article) for article in (0, 0, 1, 1, 2, 3, 4)]
-  questions = [Question(f"{n}", "?", n % 7) for n in range(70)]
-  data = SquadData("2.0", paragraphs, questions, True)
-  source = SquadFiles(version="2.0", train_file="f", held_out_fraction=0.2)
-  train, held = hold_out_articles(data, source)
-  sides = [{side.paragraphs[q.paragraph].article for q in side.questions} for side in (train, held)]
-  assert sides[0].isdisjoint(sides[1])
-  assert sides[0] | sides[1] == {0, 1, 2, 3, 4}
-  assert len(train.questions) + len(held.questions) == 70
-  assert 10 <= len(held.questions) <= 20
-  assert hold_out_articles(data, source)[1].questions == held.questions

@@ -126,6 +126,10 @@ def test_held_out_questions_choose_and_others_are_reported(tmp_path, tokenizer):
   task = build_task(files, settings=SIZES, tokenizer=tokenizer)
   counts = {split: len(each.data.questions) for split, each in task.splits.items()}
   assert (counts["train"] + counts["eval"], counts["test"]) == (60, 36)
+  contexts = [
+    {paragraph.context for paragraph in task.splits[split].data.paragraphs} for split in ("train", "eval")
+  ]
+  assert contexts[0].isdisjoint(contexts[1])
   outputs = {
     split: fake_outputs(task.splits[split], lambda q, extra=extra: extra + (-1.0 if q.answers else 1.0))
     for split, extra in (("eval", 0.0), ("test", 10.0))
