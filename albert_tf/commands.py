@@ -31,12 +31,7 @@ installed_name = ""  # Such as "albert-run-glue", of a command that pip has inst
 
 
 def define_flags(cls: type, **defaults: Any) -> None:
-  """Defines a flag for each field of the settings `cls` that was made by `setting`.
-
-  Args:
-    cls: a `Settings` class.
-    **defaults: of this command, by field, where they differ from the class's.
-  """
+  """Defines a flag for each field of the `Settings` class that was made by `setting`; `defaults` are this command's."""
   for field in settings.fields_of(cls):
     if not field.flag or field.flag in FLAGS:
       continue
@@ -55,16 +50,9 @@ def define_flags(cls: type, **defaults: Any) -> None:
 
 
 def from_flags(cls: type[_Settings], **given: Any) -> _Settings:
-  """The settings `cls`: the fields that are given, and every other one that has a flag as the flag says.
-
-  Example:
-    >>> schedule = from_flags(ScheduleConfig, num_train_steps=9)  # --learning_rate, --num_warmup_steps, …
-  """
-  read = {}
-  for field in settings.fields_of(cls):
-    if field.flag and field.flag in FLAGS and field.name not in given:
-      read[field.name] = _value(field)
-  return cls(**read, **given)
+  """The settings `cls`: the fields that are given, and every other one that has a flag as the flag says."""
+  fields = [field for field in settings.fields_of(cls) if field.flag and field.flag in FLAGS]
+  return cls(**{field.name: _value(field) for field in fields if field.name not in given}, **given)
 
 
 def _value(field: settings.Field) -> Any:

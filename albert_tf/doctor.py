@@ -1,7 +1,6 @@
 """Whether this machine can train: one line a check, with what to do where it cannot.
 
-Nothing here imports TensorFlow into this process: an import can end it, and would take the TPU's chips. What needs
-TensorFlow runs in a child.
+An import of TensorFlow can end the process, and takes the TPU's chips: a child does it, this process only for a bucket.
 """
 
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ import subprocess
 import sys
 from typing import NamedTuple
 
-from albert_tf import tpu_host
+from albert_tf import files, tpu_host
 from albert_tf.errors import UserError
 
 _WITH_TPU = "tensorflow-tpu"
@@ -33,19 +32,6 @@ import tensorflow as tf
 tf.tpu.experimental.initialize_tpu_system(tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local"))
 print(len(tf.config.list_logical_devices("TPU")), "cores")
 """
-_TRY_DIRECTORY = """
-import os, sys, uuid
-from albert_tf import files
-name = os.path.join(sys.argv[1], f".doctor-{uuid.uuid4().hex[:8]}")
-try:
-  files.makedirs(sys.argv[1])
-  files.write_text(name, "albert_tf doctor")
-  assert files.read_bytes(name) == b"albert_tf doctor"
-  files.remove(name)
-except (OSError, ValueError) as error:
-  sys.exit(str(error))
-print("written, read back, removed")
-"""
 
 
 class Check(NamedTuple):
@@ -63,10 +49,10 @@ def _version(package: str) -> str:
   return ""
 
 
-def _in_child(name: str, code: str, *arguments: str, advice: str, **environment: str) -> Check:
+def _in_child(name: str, code: str, *, advice: str, **environment: str) -> Check:
   """The last line that a Python child prints, or why it failed."""
   child = subprocess.run(
-    [sys.executable, "-c", code, *arguments],
+    [sys.executable, "-c", code],
     capture_output=True,
     text=True,
     errors="replace",
@@ -114,9 +100,19 @@ def _own_tpu() -> Iterator[Check]:
 
 def check_directory(path: str) -> Check:
   """Whether a run directory can be written."""
-  advice = "choose a directory you may write to; of a bucket that this account may write to, as gs://BUCKET/…"
-  check = _in_child("output_dir", _TRY_DIRECTORY, path, advice=advice, TPU_LOAD_LIBRARY="0")
-  return check._replace(found=f"{path}: {check.found}")
+  name = os.path.join(path, f".doctor-{os.getpid()}")
+  os.environ.setdefault("TPU_LOAD_LIBRARY", "0")
+  try:
+    files.makedirs(path)
+    files.write_text(name, "albert_tf doctor")
+    assert files.read_bytes(name) == b"albert_tf doctor"
+    files.remove(name)
+  except (OSError, UserError) as error:
+    advice = (
+      "choose a directory you may write to; of a bucket that this account may write to, as gs://BUCKET/…"
+    )
+    return Check("output_dir", f"{path}: {error}", advice)
+  return Check("output_dir", f"{path}: written, read back, removed")
 
 
 def report(*, tpu: str, output_dir: str) -> int:

@@ -114,15 +114,7 @@ class Settings:
 
   @classmethod
   def from_dict(cls, values: Mapping[str, Any], *, source: str) -> Self:
-    """The inverse of `to_dict`.
-
-    Args:
-      values: by field name; nested settings are mappings.
-      source: the file they come from, for messages.
-
-    Raises:
-      UserError: a name that is no field, or a value that is not allowed.
-    """
+    """The inverse of `to_dict`; `source` is the file that messages name."""
     fields = {field.name: field for field in fields_of(cls)}
     if not isinstance(values, Mapping):
       raise UserError(f"{source} must hold a JSON object. Received: {values!r:.60}.")

@@ -21,10 +21,6 @@ class StoppedError(Exception):
 def run_command(title: str, words: Sequence[str], *, capture: bool = False) -> str:
   """Runs a command, its output shown as it comes or, with `capture`, returned. SIGTERM is passed on to it.
 
-  Args:
-    title: printed above the command line.
-    words: a script by its path in the checkout, and its flags.
-
   Raises:
     UserError: it has failed.
     StoppedError: SIGTERM has reached this process, or the command; the command has ended.
@@ -47,16 +43,13 @@ def run_command(title: str, words: Sequence[str], *, capture: bool = False) -> s
   before = signal.signal(signal.SIGTERM, stop)
   try:
     output, _ = child.communicate()
-  except KeyboardInterrupt:  # Control-C reaches the child as well.
-    child.wait()
-    raise
   finally:
+    child.wait()  # Control-C reaches the child as well.
     signal.signal(signal.SIGTERM, before)
   if stopped or child.returncode in (EXIT_STOPPED, -signal.SIGTERM):
     raise StoppedError
   if child.returncode:
     raise UserError(
-      f"Every command must succeed. Received: status {child.returncode} from {title}, whose message is above. Fix what "
-      "it names, and start again."
+      f"Every command must succeed. Received: status {child.returncode} from {title}; see above."
     )
   return output or ""

@@ -89,16 +89,11 @@ def accelerator_peak_flops(accelerator_type: str) -> float:
   return num_chips * chip.cores_per_chip * chip.peak_flops
 
 
-def known_topologies(chip: str | None = None) -> list[str]:
-  """Names of all known slices, or those of one kind of chip."""
-  return [f"{c.name}:{shape}" for c in _CHIPS if chip in (None, c.name) for shape in c.slices]
-
-
 def parse_topology(name: str) -> Topology:
   """Reads a slice's name: chip and grid of chips, two axes, on v4 and v5p three.
 
   Raises:
-    UserError: not one of `known_topologies()`.
+    UserError: not a slice of `CHIPS`.
 
   Example:
     >>> parse_topology("v3:16x16").num_cores
@@ -107,11 +102,11 @@ def parse_topology(name: str) -> Topology:
   chip, _, shape = name.strip().lower().partition(":")
   if chip in CHIPS and shape in CHIPS[chip].slices:
     return Topology(chip=CHIPS[chip], shape=tuple(int(part) for part in shape.split("x")))
-  if chip in CHIPS:
-    known = "  " + " ".join(known_topologies(chip))
-  else:
-    known = "\n".join("  " + " ".join(known_topologies(kind)) for kind in CHIPS)
+  known = "\n".join(
+    "  " + " ".join(f"{each.name}:{grid}" for grid in each.slices)
+    for each in _CHIPS
+    if chip not in CHIPS or chip == each.name
+  )
   raise UserError(
-    "The topology (--topology) is a chip and the slice's grid of chips, with a colon between. "
-    f"Received: {name!r}. Known are:\n{known}"
+    f"--topology is a chip and the slice's grid of chips. Received: {name!r}. Known are:\n{known}"
   )

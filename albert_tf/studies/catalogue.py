@@ -46,7 +46,7 @@ class Arm:
     return self.title if scale == "paper" else self.laptop_title or self.title
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Study:
   """One table or figure of the paper.
 
@@ -91,10 +91,8 @@ def _laptop_size(hidden: int, layers: int, *, bert: bool = False) -> str:
 
 
 SIZES = Study(
-  name="sizes",
-  title="Sizes",
-  paper="tables 1 and 2",
-  question="What do parameters, width and depth buy, and what do they cost in speed?",
+  "sizes", "Sizes", "tables 1 and 2",
+  "What do parameters, width and depth buy, and what do they cost in speed?",
   columns=("parameters", "tpu_speed", "masked_lm_loss", "masked_lm_accuracy", "sentence_accuracy"),
   laptop_seeds=(1,),
   arms=(
@@ -115,46 +113,41 @@ SIZES = Study(
   ),
 )  # fmt: skip
 
+_KINDS = {"all": "all-shared", "attention": "shared-attention", "ffn": "shared-FFN", "none": "not-shared"}
+
+
+def _sharing(kind: str, E: int, parameters: str, average: float) -> Arm:
+  """A row of tables 3 and 4. H = 768 in the paper, 128 on the laptop, where E is as much of it."""
+  laptop = E // 8 if E < 768 else 128
+  return Arm(
+    f"{kind}_e{E}",
+    f"{_KINDS[kind]}, E = {E}",
+    f"--sharing={kind} --embedding_size={E}",
+    f"--sharing={kind} --embedding_size={laptop}",
+    laptop_title=f"{_KINDS[kind]}, E = {laptop} for {E}",
+    paper={"parameters": parameters, "average": average},
+  )
+
+
 EMBEDDING = Study(
-  name="embedding",
-  title="Embedding size",
-  paper="table 3",
-  question="Does a wider embedding help, with and without shared layers?",
-  arms=tuple(
-    # H = 768 in the paper, 128 on the laptop: E is a sixteenth, an eighth, a quarter and all of H there.
-    Arm(f"{'shared' if sharing == SHARED else 'not_shared'}_e{size}",
-         f"{'all-shared' if sharing == SHARED else 'not-shared'}, E = {size}",
-         f"{sharing} --embedding_size={size}", f"{sharing} --embedding_size={laptop}",
-         laptop_title=f"{'all-shared' if sharing == SHARED else 'not-shared'}, E = {laptop} for {size}",
-         paper={"parameters": parameters, "average": average})
-    for sharing, size, laptop, parameters, average in (
-      (UNSHARED, 64, 8, "87M", 81.3), (UNSHARED, 128, 16, "89M", 81.7),
-      (UNSHARED, 256, 32, "93M", 81.8), (UNSHARED, 768, 128, "108M", 82.3),
-      (SHARED, 64, 8, "10M", 79.0), (SHARED, 128, 16, "12M", 80.1),
-      (SHARED, 256, 32, "16M", 79.6), (SHARED, 768, 128, "31M", 79.8),
-    )
+  "embedding", "Embedding size", "table 3",
+  "Does a wider embedding help, with and without shared layers?",
+  arms=(
+    _sharing("none", 64, "87M", 81.3), _sharing("none", 128, "89M", 81.7), _sharing("none", 256, "93M", 81.8),
+    _sharing("none", 768, "108M", 82.3),
+    _sharing("all", 64, "10M", 79.0), _sharing("all", 128, "12M", 80.1), _sharing("all", 256, "16M", 79.6),
+    _sharing("all", 768, "31M", 79.8),
   ),
 )  # fmt: skip
 
 SHARING = Study(
-  name="sharing",
-  title="What the layers share",
-  paper="table 4",
-  question="What does sharing attention, feed-forward or both cost?",
+  "sharing", "What the layers share", "table 4",
+  "What does sharing attention, feed-forward or both cost?",
   arms=(
-    # On a laptop two layers of H = 128, and E = 128 or 16.
-    *(
-      Arm(f"{kind}_e{size}", f"{title}, E = {size}",
-           f"--sharing={kind} --embedding_size={size}", f"--sharing={kind} --embedding_size={laptop}",
-           laptop_title=f"{title}, E = {laptop} for {size}",
-           paper={"parameters": parameters, "average": average})
-      for kind, title, size, laptop, parameters, average in (
-        ("all", "all-shared", 768, 128, "31M", 79.8), ("attention", "shared-attention", 768, 128, "83M", 81.6),
-        ("ffn", "shared-FFN", 768, 128, "57M", 79.5), ("none", "not-shared", 768, 128, "108M", 82.3),
-        ("all", "all-shared", 128, 16, "12M", 80.1), ("attention", "shared-attention", 128, 16, "64M", 81.7),
-        ("ffn", "shared-FFN", 128, 16, "38M", 80.2), ("none", "not-shared", 128, 16, "89M", 81.6),
-      )
-    ),
+    _sharing("all", 768, "31M", 79.8), _sharing("attention", 768, "83M", 81.6), _sharing("ffn", 768, "57M", 79.5),
+    _sharing("none", 768, "108M", 82.3),
+    _sharing("all", 128, "12M", 80.1), _sharing("attention", 128, "64M", 81.7), _sharing("ffn", 128, "38M", 80.2),
+    _sharing("none", 128, "89M", 81.6),
     # Section 4.5: "divide the L layers into N groups of size M"; the paper gives no figures.
     Arm("groups_2", "two groups of layers, E = 128",
          "--sharing=all --num_hidden_groups=2 --embedding_size=128",
@@ -166,10 +159,8 @@ SHARING = Study(
 )  # fmt: skip
 
 DEPTH = Study(
-  name="depth",
-  title="Depth",
-  paper="table 11",
-  question="How many times can one block be applied before another application no longer helps?",
+  "depth", "Depth", "table 11",
+  "How many times can one block be applied before another application no longer helps?",
   # Each begins with the weights of the depth before (appendix A.1).
   arms=(
     Arm("layers_1", "1 layer", "--num_hidden_layers=1", paper={"parameters": "18M", "average": 52.9}),
@@ -187,10 +178,8 @@ DEPTH = Study(
 )  # fmt: skip
 
 WIDTH = Study(
-  name="width",
-  title="Width",
-  paper="table 12",
-  question="How wide can a model of three layers be before more no longer helps?",
+  "width", "Width", "table 12",
+  "How wide can a model of three layers be before more no longer helps?",
   arms=tuple(
     Arm(f"h{width}", f"H = {width}",
          f"--hidden_size={width} --num_attention_heads={width // 64} --intermediate_size={4 * width}",
@@ -203,10 +192,8 @@ WIDTH = Study(
 )  # fmt: skip
 
 WIDE_DEPTH = Study(
-  name="wide_depth",
-  title="Depth of a wide model",
-  paper="table 13",
-  question="Does a wide model gain from twice the layers?",
+  "wide_depth", "Depth of a wide model", "table 13",
+  "Does a wide model gain from twice the layers?",
   arms=(
     Arm("layers_12", "12 layers", "--num_hidden_layers=12", "--num_hidden_layers=2",
         laptop_title="2 layers for 12", paper={"average": 88.7}),
@@ -216,10 +203,10 @@ WIDE_DEPTH = Study(
 )  # fmt: skip
 
 LAYER_SIMILARITY = Study(
-  name="layer_similarity",
-  title="What a layer does to its input",
-  paper="figure 1",
-  question="Are the steps from layer to layer smaller and smoother where the layers share their parameters?",
+  "layer_similarity",
+  "What a layer does to its input",
+  "figure 1",
+  "Are the steps from layer to layer smaller and smoother where the layers share their parameters?",
   columns=("parameters", "layer_l2", "layer_degrees", "masked_lm_accuracy"),
   layers=True,
   laptop_seeds=(1,),
@@ -230,10 +217,8 @@ LAYER_SIMILARITY = Study(
 )
 
 SENTENCE_LOSS = Study(
-  name="sentence_loss",
-  title="Sentence loss",
-  paper="table 5",
-  question="What does a model learn from sentence order that it does not learn from next sentence?",
+  "sentence_loss", "Sentence loss", "table 5",
+  "What does a model learn from sentence order that it does not learn from next sentence?",
   columns=(
     "parameters",
     "masked_lm_accuracy@ordered",
@@ -255,10 +240,8 @@ SENTENCE_LOSS = Study(
 )  # fmt: skip
 
 EQUAL_TIME = Study(
-  name="equal_time",
-  title="The same time",
-  paper="table 6",
-  question="Which is better after the same hours: a deep model that is fast, or a wide one that is slow?",
+  "equal_time", "The same time", "table 6",
+  "Which is better after the same hours: a deep model that is fast, or a wide one that is slow?",
   columns=("parameters", "steps", "hours", "masked_lm_loss", "masked_lm_accuracy", "sentence_accuracy"),
   arms=(
     # The paper's updates; a laptop's were measured to take as long.
@@ -272,10 +255,10 @@ EQUAL_TIME = Study(
 )  # fmt: skip
 
 MORE_DATA = Study(
-  name="more_data",
-  title="More data",
-  paper="table 7, figure 2a",
-  question="Does more text help at the same number of updates? Half of the files of the text against all of them.",
+  "more_data",
+  "More data",
+  "table 7, figure 2a",
+  "Does more text help at the same number of updates? Half of the files of the text against all of them.",
   eval_data="half",
   curves=(("eval", "masked_lm_accuracy"),),
   arms=(
@@ -285,10 +268,8 @@ MORE_DATA = Study(
 )
 
 DROPOUT = Study(
-  name="dropout",
-  title="Dropout",
-  paper="table 8, figure 2b",
-  question="Does a model that has not yet fitted its text gain from training without dropout?",
+  "dropout", "Dropout", "table 8, figure 2b",
+  "Does a model that has not yet fitted its text gain from training without dropout?",
   curves=(("eval", "masked_lm_accuracy"), ("train", "masked_lm_accuracy")),
   columns=("parameters", "train_masked_lm_accuracy", "masked_lm_loss", "masked_lm_accuracy", "sentence_accuracy"),
   arms=(
