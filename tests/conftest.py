@@ -27,7 +27,7 @@ STACK_TESTS = (
   "models/",
   "optim/",
   "pipelines/test_order.py",
-  "serving/test_every_kind.py",
+  "serving/test_check.py",
   "serving/test_export.py",
   "tokenization/test_graph.py",
   "tokenization/test_graph_offsets.py",

@@ -6,7 +6,7 @@ Example:
 
 import dataclasses
 
-from albert_tf import commands, files
+from albert_tf import commands
 from albert_tf.configs.task import EXPORT_KINDS
 from albert_tf.serving.settings import ExportSettings
 from albert_tf.settings import Settings, setting
@@ -42,17 +42,10 @@ def main() -> None:
   command, settings = commands.from_flags(Command), commands.from_flags(ExportSettings)
   load_tensorflow()
   from albert_tf.models.exports import export_saved_model
-  from albert_tf.serving.export import docker_command
 
   path = export_saved_model(**dataclasses.asdict(command), settings=settings)
   print(f"Exported {command.model} to {path}")
-  if files.is_remote(command.output_dir):  # Docker mounts folders alone.
-    print("Copy it to a disk to serve it.")
-    return
-  print(
-    f"Serve it with\n  {docker_command(command.output_dir, name=command.model)}\n"
-    f"or try it on this machine, with a page:\n  albert-serve-locally --saved_model {command.output_dir}"
-  )
+  print(f"Try it on this machine, with a page:\n  albert-serve-locally --saved_model {command.output_dir}")
 
 
 if __name__ == "__main__":

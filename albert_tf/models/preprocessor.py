@@ -191,19 +191,13 @@ def _strings(value: Any, name: str) -> Any:
     value = tf.ragged.constant(value, dtype=tf.string, ragged_rank=1).to_tensor()
   elif not hasattr(value, "dtype") or hasattr(value, "to_numpy"):  # A list, or a column of pandas.
     value = np.asarray(value, dtype=object)
-  dtype = value.dtype
+  wrong, dtype = "", value.dtype
   if dtype not in (tf.string, "string") and getattr(dtype, "kind", "") not in ("O", "S", "U"):
-    raise UserError(
-      f"A preprocessor takes strings. Received: {name} of {getattr(dtype, 'name', dtype)}. "
-      "Ids go into the model itself."
-    )
-  if isinstance(value, np.ndarray) and dtype.kind == "O":
-    wrong = [text for text in value.ravel() if not isinstance(text, (str, bytes))]
-    if wrong:
-      raise UserError(
-        f"A preprocessor takes strings. Received: {name} with {wrong[0]!r:.60} among them. "
-        "Drop these rows, or fill them."
-      )
+    wrong = f"of {getattr(dtype, 'name', dtype)}"
+  elif isinstance(value, np.ndarray) and dtype.kind == "O":
+    wrong = next((f"with {t!r:.60} among them" for t in value.ravel() if not isinstance(t, (str, bytes))), "")
+  if wrong:
+    raise UserError(f"A preprocessor takes strings. Received: {name} {wrong}. Ids go into the model itself.")
   return value
 
 

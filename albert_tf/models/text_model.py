@@ -160,12 +160,11 @@ class TextModel(ConfigModel):
         "preprocessor=, or give ids."
       )
 
-  def export(self, filepath: str, format: str = "tf_saved_model", **settings: Any) -> None:
-    """Writes the SavedModel of `export_saved_model.py`, with its signatures: it takes strings.
+  def export(self, filepath: str, **settings: Any) -> None:
+    """Writes the SavedModel of `export_saved_model.py`; `export_lite.py` writes LiteRT files.
 
     Args:
       filepath: its directory; servers want a number as the last part.
-      format: "tf_saved_model"; `tpu_scripts/export_lite.py` writes LiteRT files.
       **settings: of `serving.settings.ExportSettings`, such as `top_k`.
 
     Raises:
@@ -174,11 +173,6 @@ class TextModel(ConfigModel):
     from albert_tf.serving.export import export_model
     from albert_tf.serving.settings import ExportSettings
 
-    if format != "tf_saved_model":
-      raise UserError(
-        f'A model exports itself as "tf_saved_model". Received: format={format!r}. '
-        "LiteRT files of a run are made by tpu_scripts/export_lite.py."
-      )
     self._require_preprocessor()
     export_model(
       self.merged(),

@@ -24,14 +24,8 @@ TEXT_OPS = {"SentencepieceOp", "SentencepieceTokenizeOp", "WordpieceTokenizeWith
 # Core ops that call back into the Python process that made them.
 PYTHON_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc", "PyCall"}
 ODD_TEXTS = (
-  b"",
-  b" ",
-  b"\x00",
-  b"a\x00b",
-  b"\xff\xfe\xf0\x9f",
-  b"\xed\xa0\x80",
+  *(b"", b" ", b"\x00", b"a\x00b", b"\xff\xfe\xf0\x9f", b"\xed\xa0\x80", b"[CLS] [SEP] [MASK] <pad>"),
   "😀👩‍👩‍👧‍👦 e\u0301\u202e \ufeff".encode(),
-  b"[CLS] [SEP] [MASK] <pad>",
 )
 LONG_TEXTS = (b"word " * 2000,)  # In a call of its own, so that no other text is padded to it.
 

@@ -15,9 +15,6 @@ from albert_tf.serving.settings import ExportSettings
 from albert_tf.serving.signatures.base import Parts, ServingModule
 from albert_tf.tokenization import Tokenizer
 
-# Its releases 2.12 to 2.19 link the tokenizer's ops.
-IMAGE = "tensorflow/serving:2.18.0"
-
 
 def export_model(
   model: Any,
@@ -82,11 +79,3 @@ def _save(module: ServingModule, target: str) -> None:
     tf.saved_model.save(module, directory, signatures=signatures)
     write_golden(directory, functions)
     write_warmup(directory, functions)
-
-
-def docker_command(output_dir: str, *, name: str) -> str:
-  """The line that serves a folder of versions as the model `name`; REST at 8501, gRPC at 8500."""
-  return (
-    f'docker run --rm -p 8500:8500 -p 8501:8501 -v "{files.abspath(output_dir)}:/models/{name}:ro" '
-    f"-e MODEL_NAME={name} {IMAGE}"
-  )

@@ -15,9 +15,6 @@ class ExportSettings(Settings):
     help="Texts are cut to this many tokens. Default: the length of fine-tuning, else the longest the model knows.",
     minimum=8,
   )
-  pad_to_max_length: bool = setting(
-    False, help="Every row has --max_seq_length tokens; else a batch has its longest row's."
-  )
   top_k: int = setting(10, help="fill_mask: how many answers a mask gets.", minimum=1)
   n_best: int = setting(
     20,

@@ -6,10 +6,8 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import AlbertEncoder
-from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.compat import raw_variable
 from albert_tf.configs import AlbertConfig
-from albert_tf.errors import UserError
 from albert_tf.modeling import named_variables
 from albert_tf.models.heads import answerability_loss
 from albert_tf.models.tasks import (
@@ -103,22 +101,6 @@ def test_ids_given_as_floats_are_not_rounded():
   x = inputs()
   floats = {name: value.astype(np.float32) for name, value in x.items()}
   np.testing.assert_array_equal(encoder(x)["sequence_output"], encoder(floats)["sequence_output"])
-
-
-def test_from_pretrained(tmp_path):
-  """All weights of a model fine-tuned for the same, the encoder's of any other."""
-  trained = AlbertClassifier(CONFIG, head_options={"num_labels": 3})
-  (tmp_path / "albert_config.json").write_text(CONFIG.to_json_string())
-  values = {name: variable.numpy() for name, variable in named_variables(trained).items()}
-  write_bundle(str(tmp_path / "model.ckpt-1"), values)
-  again = AlbertClassifier.from_pretrained(str(tmp_path), num_labels=3)
-  np.testing.assert_array_equal(again(inputs()), trained(inputs()))
-  other = AlbertQuestionAnswering.from_pretrained(str(tmp_path))
-  np.testing.assert_array_equal(
-    other.encoder(inputs())["sequence_output"], trained.encoder(inputs())["sequence_output"]
-  )
-  with pytest.raises(UserError, match="output_weights must have the shape"):
-    AlbertClassifier.from_pretrained(str(tmp_path), num_labels=2)
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn.t accept:DeprecationWarning")

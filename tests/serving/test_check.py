@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from albert_tf.errors import UserError
 from albert_tf.serving import check as checks
-from albert_tf.serving.check import CHECKS, GOLDEN, Call, CheckFailed, check_saved_model, ops_of
+from albert_tf.serving.check import CHECKS, Call, CheckFailed, check_saved_model, ops_of
 from albert_tf.serving.golden import write_golden
 
 SLOW = ["encoder", "fill_mask", "value", "squad_1.1", "squad_2.0", "choice", "tags"]
@@ -124,10 +124,6 @@ def test_equal_scores_may_change_places() -> None:
   assert checks.largest_difference("s", outputs(1, 3, 2, 4), outputs(1, 2, 3, 4)) == 0
   with pytest.raises(CheckFailed, match=r"ends is .*2.* instead of .*1"):
     checks.largest_difference("s", outputs(2, 1, 3, 4), outputs(1, 2, 3, 4))
-
-
-def test_golden_outputs_lie_where_servers_do_not_look(exported) -> None:
-  assert pathlib.Path(exported("value").path, GOLDEN + ".index").exists()
 
 
 def test_warm_up_requests_are_of_every_signature(exported) -> None:

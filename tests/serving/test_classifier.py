@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import pathlib
+import time
 from typing import Any
 
 import numpy as np
@@ -21,14 +22,6 @@ PAIRS = ["green grass", "old trees", "the sky", ""]
 
 def as_bytes(texts: list[str]) -> np.ndarray:
   return np.array([text.encode() for text in texts], object)
-
-
-def example(**features: str) -> bytes:
-  feature = {
-    name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value.encode()]))
-    for name, value in features.items()
-  }
-  return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
 
 
 @pytest.fixture(scope="module", params=["pair", "value"])
@@ -61,14 +54,6 @@ def test_strings_equal_the_python_model(classifier: Any, tokenizer: AlbertTokeni
     assert all([name.decode() for name in row] == list(names) for row in outputs["label_names"])
 
 
-def test_ids_give_what_strings_give(classifier: Any, tokenizer: AlbertTokenizer) -> None:
-  task, _, _, session, *_ = classifier
-  key = "value" if task.kind == "regression" else "probabilities"
-  ids = tokenizer(TEXTS, PAIRS if task.pair else None, max_length=task.max_seq_length)
-  expected = session.run("serving_default", inputs_of(task))[key]
-  np.testing.assert_allclose(session.run("tokens", ids)[key], expected, atol=1e-6)
-
-
 def test_another_kind_of_run_is_refused(
   run_dir: pathlib.Path, tmp_path: pathlib.Path, config, tokenizer
 ) -> None:
@@ -87,3 +72,13 @@ def test_another_kind_of_run_is_refused(
       output_dir=str(tmp_path / "e"),
       settings=ExportSettings(max_seq_length=99),
     )
+
+
+def test_a_megabyte_is_cut(exported: Callable[[str], Any]) -> None:
+  session = exported("value").session
+  texts = [b"grass " * 170_000, b"x" * 1_000_000, b"\xff" * 1_000_000]
+  start = time.monotonic()
+  values = session.run("serving_default", {"text": np.array(texts, object)})["value"]
+  assert time.monotonic() - start < 60
+  short = session.run("serving_default", {"text": np.array([b"grass " * 100], object)})["value"]
+  np.testing.assert_allclose(values[0], short[0], atol=1e-5)

@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import tiny_run
 from support.goldens import SPM_MODEL, TINY, golden
 from support.serving.session_loader import SessionModel
 import tensorflow as tf
 
 from albert_tf import AlbertEncoder
-from albert_tf.checkpoints import read_checkpoint
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining
@@ -108,15 +106,6 @@ def test_strings_give_what_ids_give(
   np.testing.assert_allclose(encoded["sequence_output"], expected["sequence_output"], atol=1e-6)
 
 
-def test_words_for_each_mask_and_no_special_piece(fill_mask: SessionModel) -> None:
-  outputs = fill_mask.run("serving_default", {"text": np.array([TEXTS[1].encode()], object)})
-  assert outputs["words"].shape == (1, 2, 10)
-  assert (np.diff(outputs["probabilities"], axis=-1) <= 0).all()
-  words = {word.decode() for word in outputs["words"].ravel()}
-  assert not words & {"<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"}
-  assert all(not word.startswith("▁") or word == "▁" for word in words)
-
-
 def test_many_masks_are_answered_in_chunks(
   fill_mask: SessionModel, monkeypatch: pytest.MonkeyPatch, run_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
@@ -188,31 +177,3 @@ def test_refusals_leave_nothing(
     with pytest.raises(UserError, match=message):
       export_saved_model(model="fill_mask", init_checkpoint=str(source), output_dir=place, version=3)
   assert not (tmp_path / "e").exists() or os.listdir(tmp_path / "e") == []
-
-
-def test_which_checkpoint_is_taken(run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
-  run = tmp_path / "run"
-  shutil.copytree(run_dir, run)
-  for step in (9, 100):
-    for suffix in ("index", "data-00000-of-00001"):
-      shutil.copy(
-        run / f"checkpoints/model.ckpt-10.{suffix}", run / f"checkpoints/model.ckpt-{step}.{suffix}"
-      )
-  newest = str(run / "checkpoints/model.ckpt-100")
-  assert read_checkpoint(str(run)).path == newest
-  assert read_checkpoint(f"{newest}.index").path == newest
-  assert read_checkpoint(newest).directory == str(run)
-  (run / "checkpoints/best").mkdir()
-  for suffix in ("index", "data-00000-of-00001"):
-    shutil.copy(run / f"checkpoints/model.ckpt-10.{suffix}", run / f"checkpoints/best/model.ckpt-10.{suffix}")
-  assert read_checkpoint(str(run)).path == str(run / "checkpoints/best/model.ckpt-10")
-
-
-@pytest.mark.parametrize("kind", ["fill_mask", pytest.param("encoder", marks=pytest.mark.slow)])
-def test_straight_from_a_tf_hub_module(exported, model, tokenizer, tmp_path, kind) -> None:
-  hub = tiny_run.write_hub(tmp_path / "hub", model, tokenizer, "30k-clean.model")
-  path = export_saved_model(model=kind, init_checkpoint=hub, output_dir=str(tmp_path / "e"))
-  texts = {"text": np.array([text.encode() for text in TEXTS], object)}
-  ours, theirs = (each.run("serving_default", texts) for each in (exported(kind).session, SessionModel(path)))
-  for name, value in ours.items():
-    np.testing.assert_array_equal(value, theirs[name], err_msg=name)

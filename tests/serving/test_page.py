@@ -129,22 +129,3 @@ def test_models_are_listed_and_errors_are_said(browser, served) -> None:
   Select(page.element("model")).select_by_visible_text("pairs")
   page.wait(lambda: page.text("title") == "Classify")
   assert "not found" in Page(browser, served, "nobody").text("error")
-
-
-def test_nothing_is_loaded_from_elsewhere_and_narrow_windows_fit(browser, served) -> None:
-  browser.get_log("performance")
-  page = Page(browser, served, "words")
-  device = {"width": 340, "height": 700, "deviceScaleFactor": 1, "mobile": True}
-  browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", device)
-  page.write("text", "wordwithoutanyspace" * 20 + " [MASK]")
-  page.run()
-  width = browser.execute_script("return document.documentElement.scrollWidth")
-  browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-  assert width <= 340
-  requests = [entry["message"] for entry in browser.get_log("performance")]
-  sent = [message for message in requests if '"Network.requestWillBeSent"' in message]
-  assert sent
-  assert all(f'"url":"{served.url}/' in message for message in sent)
-  # The unknown model of the test before is the one thing the console may speak of.
-  spoken = [entry["message"] for entry in browser.get_log("browser") if "nobody" not in entry["message"]]
-  assert spoken == []

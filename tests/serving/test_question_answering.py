@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from reference.batches import numpy_batch
 from support.tiny_run import WORDS, write_fine_tuned_run
-import tensorflow as tf
 
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
@@ -86,19 +85,6 @@ def test_answers_equal_those_of_fine_tuning(squad, expected) -> None:
   assert not outputs["truncated"].any()
 
 
-def test_an_answer_depends_on_its_row_alone(squad) -> None:
-  session = squad.session
-  inputs = {"question": as_bytes(QUESTIONS), "context": as_bytes(CONTEXTS)}
-  whole = session.run("serving_default", inputs)
-  for b in range(len(QUESTIONS)):
-    one = session.run("serving_default", {name: array[b : b + 1] for name, array in inputs.items()})
-    np.testing.assert_array_equal(one["answers"][0], whole["answers"][b])
-    np.testing.assert_allclose(one["scores"][0], whole["scores"][b], rtol=1e-5, atol=1e-5)
-  none = session.run("serving_default", {name: array[:0] for name, array in inputs.items()})
-  assert none["answers"].shape == (0, 20)
-  assert none["answer"].shape == (0,)
-
-
 def test_answers_are_cut_from_the_original_text(squad) -> None:
   session = squad.session
   context = "\u00a0Ｂirds (ﬁve ½ 😀)\u0301 İS the\u0301  GRASS\u200b 한국 sing"
@@ -118,14 +104,6 @@ def test_contexts_are_read_up_to_a_limit(squad) -> None:
   broken = np.array([b"the \xff\xfe sky \xe2\x82", b"\x00", b"\xf0\x9f\x98\x80"], object)
   outputs = session.run("serving_default", {"question": broken, "context": broken})
   assert all(text.decode() is not None for row in outputs["answers"] for text in row)
-
-
-def test_windows_of_ids(squad, expected) -> None:
-  _, model, _, session, *_ = squad
-  row = {name: array[1:2] for name, array in expected[1].items()}
-  got = session.run("tokens", row)
-  for name, array in model({name: tf.constant(array) for name, array in row.items()}).items():
-    np.testing.assert_allclose(got[name], array, atol=1e-5)
 
 
 def test_a_length_without_room_for_text_is_refused(config, tokenizer, tmp_path) -> None:

@@ -56,19 +56,6 @@ def assert_passes(path: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_classifier(tmp_path: pathlib.Path, model, tokenizer: WordPieceTokenizer):
-  task = TaskSpec(kind="classification", name="t", label_names=("no", "yes"), pair=True, max_seq_length=16)
-  classifier = tiny_run.write_fine_tuned_run(tmp_path / "run", task, model.config, tokenizer)
-  path = export_saved_model(
-    model="classifier", init_checkpoint=str(tmp_path / "run"), output_dir=str(tmp_path / "e")
-  )
-  outputs = SessionModel(path).run("serving_default", {"text": as_bytes(TEXTS), "text_pair": as_bytes(PAIRS)})
-  logits = classifier(tokenizer(TEXTS, PAIRS, max_length=16), training=False)
-  np.testing.assert_allclose(outputs["probabilities"], tf.nn.softmax(logits), atol=1e-5)
-  assert_passes(path)
-
-
-@pytest.mark.slow
 def test_fill_mask(tmp_path: pathlib.Path, run_dir: str, model, tokenizer: WordPieceTokenizer):
   path = export_saved_model(model="fill_mask", init_checkpoint=run_dir, output_dir=str(tmp_path))
   text = "The Sky is [MASK]birds, [MASK]!"
@@ -93,17 +80,6 @@ def test_straight_from_a_tf_hub_module(tmp_path: pathlib.Path, model, tokenizer,
   np.testing.assert_array_equal(outputs["input_ids"], batch["input_ids"])
   expected = model.encoder(batch, training=False)["pooled_output"]
   np.testing.assert_allclose(outputs["pooled_output"], expected, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_an_encoder(tmp_path: pathlib.Path, run_dir: str, model, tokenizer: WordPieceTokenizer):
-  path = export_saved_model(model="encoder", init_checkpoint=run_dir, output_dir=str(tmp_path))
-  outputs = SessionModel(path).run("serving_default", {"text": as_bytes(TEXTS)})
-  batch = tokenizer(TEXTS)
-  np.testing.assert_array_equal(outputs["input_ids"], batch["input_ids"])
-  expected = model.encoder(batch, training=False)["pooled_output"]
-  np.testing.assert_allclose(outputs["pooled_output"], expected, atol=1e-5)
-  assert_passes(path)
 
 
 @pytest.mark.slow

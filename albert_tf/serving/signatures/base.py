@@ -64,6 +64,11 @@ def strings(*names: str) -> tuple[tf.TensorSpec, ...]:
   return tuple(tf.TensorSpec([None], tf.string, name=name) for name in names)
 
 
+def ids(*names: str) -> tuple[tf.TensorSpec, ...]:
+  """Inputs `[B, S]`."""
+  return tuple(tf.TensorSpec([None, None], tf.int32, name=name) for name in names)
+
+
 class ServingModule(tf.Module):
   """Tracks a model's variables, its tokenizer, and the files that must travel with it.
 
@@ -78,8 +83,6 @@ class ServingModule(tf.Module):
   def __init__(self, parts: Parts):
     super().__init__(name="albert_serving")
     self._parts = parts  # A dataclass is not tracked, so neither is the Keras model in it.
-    # S where every row has it; None: a batch has its longest row's.
-    self._fixed_length = parts.max_length if parts.settings.pad_to_max_length else None
     self.model_variables = list(named_variables(parts.model).values())
     self.tokenizer = graph_tokenizer(parts.tokenizer)
     self._shared = types.SimpleNamespace(functions={})  # Not tracked: it would be saved once more.
@@ -105,15 +108,11 @@ class ServingModule(tf.Module):
     assert self._parts.task is not None
     return self._parts.task
 
-  def ids(self, name: str) -> tf.TensorSpec:
-    """An input `[B, S]`."""
-    return tf.TensorSpec([None, self._fixed_length], tf.int32, name=name)
-
   def text_inputs(self) -> tuple[tf.TensorSpec, ...]:
     return strings("text")
 
   def token_inputs(self) -> tuple[tf.TensorSpec, ...]:
-    return tuple(map(self.ids, TOKEN_KEYS))
+    return ids(*TOKEN_KEYS)
 
   def text(self, *strings: tf.Tensor) -> Tensors:
     raise NotImplementedError
@@ -127,7 +126,7 @@ class ServingModule(tf.Module):
       cut(text),
       None if text_pair is None else cut(text_pair),
       max_length=self._parts.max_length,
-      pad_to_max_length=self._fixed_length is not None,
+      pad_to_max_length=False,
       allow_mask=allow_mask,
     )
     return at_least(batch, 1)

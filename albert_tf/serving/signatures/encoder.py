@@ -2,14 +2,7 @@
 
 import tensorflow as tf
 
-from albert_tf.serving.signatures.base import (
-  ServingModule,
-  Signatures,
-  Tensors,
-  strings,
-)
-
-_PAIR = strings("text", "text_pair")
+from albert_tf.serving.signatures.base import ServingModule, Signatures, Tensors, strings
 
 
 class EncoderModule(ServingModule):
@@ -24,7 +17,7 @@ class EncoderModule(ServingModule):
   """
 
   def signatures(self) -> Signatures:
-    return super().signatures() | {"pairs": self.shared(self.pairs, _PAIR)}
+    return super().signatures() | {"pairs": self.shared(self.pairs, strings("text", "text_pair"))}
 
   def text(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Tensors:
     batch = self.pack(text, text_pair)

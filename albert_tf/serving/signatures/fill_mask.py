@@ -5,11 +5,13 @@ import tensorflow as tf
 
 from albert_tf.errors import UserError
 from albert_tf.serving.signatures.base import (
+  TOKEN_KEYS,
   Parts,
   ServingModule,
   Signatures,
   Tensors,
   graph,
+  ids,
 )
 from albert_tf.serving.signatures.windows import in_chunks
 from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE as SPACE_MARK
@@ -50,7 +52,7 @@ class FillMaskModule(ServingModule):
     return super().signatures() | {"mlm": graph(self.mlm, self.token_inputs())}
 
   def token_inputs(self) -> tuple[tf.TensorSpec, ...]:
-    return (*super().token_inputs(), tf.TensorSpec([None, None], tf.int32, name="positions"))
+    return ids(*TOKEN_KEYS, "positions")
 
   def text(self, text: tf.Tensor) -> Tensors:
     batch = self.pack(text, allow_mask=True)

@@ -23,7 +23,7 @@ class MultipleChoiceModule(ServingModule):
     return (*strings("context", "question"), tf.TensorSpec([None, None], tf.string, name="choices"))
 
   def token_inputs(self) -> tuple[tf.TensorSpec, ...]:
-    return tuple(tf.TensorSpec([None, None, self._fixed_length], tf.int32, name=name) for name in TOKEN_KEYS)
+    return tuple(tf.TensorSpec([None, None, None], tf.int32, name=name) for name in TOKEN_KEYS)
 
   def text(self, context: tf.Tensor, question: tf.Tensor, choices: tf.Tensor) -> Tensors:
     assert isinstance(self.tokenizer, GraphTokenizer)
@@ -32,7 +32,7 @@ class MultipleChoiceModule(ServingModule):
       *map(cut, (context, question, choices)),
       max_length=self._parts.max_length,
       max_qa_length=self.task.max_qa_length,
-      pad_to_max_length=self._fixed_length is not None,
+      pad_to_max_length=False,
     )
     outputs = self.shared(self.tokens, self.token_inputs())(**batch)
     return {**outputs, "answer": tf.gather(choices, outputs["predictions"], batch_dims=1)}

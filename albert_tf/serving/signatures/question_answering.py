@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from albert_tf.errors import UserError
-from albert_tf.serving.signatures.base import Parts, ServingModule, Tensors, cut, strings
+from albert_tf.serving.signatures.base import TOKEN_KEYS, Parts, ServingModule, Tensors, cut, ids, strings
 from albert_tf.serving.signatures.question_windows import (
   best_answers,
   find_spans,
@@ -50,7 +50,7 @@ class QuestionAnsweringModule(ServingModule):
     return strings("question", "context")
 
   def token_inputs(self) -> tuple[tf.TensorSpec, ...]:
-    return (*super().token_inputs(), *([self.ids("p_mask")] if self._has_null else []))
+    return ids(*TOKEN_KEYS, *(["p_mask"] if self._has_null else []))
 
   def text(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
     is_cut = tf.strings.length(context, unit="UTF8_CHAR") > LONGEST_TEXT
@@ -64,7 +64,7 @@ class QuestionAnsweringModule(ServingModule):
       doc_stride=self.task.doc_stride,
       max_windows=self._parts.settings.max_windows,
     )
-    batch = pack_windows(self.tokenizer, query, located.ids, windows, length=self._fixed_length)
+    batch = pack_windows(self.tokenizer, query, located.ids, windows)
     if not self._has_null:
       del batch["p_mask"]
     tokens = self.shared(self.tokens, self.token_inputs())

@@ -23,8 +23,6 @@ def pack_windows(
   query: tf.RaggedTensor,
   context: tf.RaggedTensor,
   windows: Windows,
-  *,
-  length: int | None = None,
 ) -> Tensors:
   """`[CLS] question [SEP] part of the context [SEP]` of each window.
 
@@ -32,13 +30,13 @@ def pack_windows(
     packer: puts the special pieces in.
     query, context: int32 ragged [B, (length)].
     windows: of the contexts.
-    length: S; None: the longest window's, and at least `SHORTEST_WINDOW`.
 
   Returns:
-    `input_ids`, `input_mask`, `segment_ids` and `p_mask`, 1 where no answer can be, int32 [W, S].
+    `input_ids`, `input_mask`, `segment_ids` and `p_mask`, 1 where no answer can be, int32 [W, S]; S is that of the
+    longest window, and at least `SHORTEST_WINDOW`.
   """
   text = cut_pieces(context, windows.row, windows.begin, windows.length)
-  batch = packer.pack(tf.gather(query, windows.row), text, length=length, always_two=True)
+  batch = packer.pack(tf.gather(query, windows.row), text, always_two=True)
   batch = at_least(batch, SHORTEST_WINDOW)
   return {**batch, "p_mask": answer_mask(batch, windows.text_begin, windows.length)}
 

@@ -5,12 +5,7 @@ import re
 
 import tensorflow as tf
 
-from albert_tf.serving.signatures.base import (
-  ServingModule,
-  Signatures,
-  Tensors,
-  cut,
-)
+from albert_tf.serving.signatures.base import ServingModule, Signatures, Tensors, cut
 from albert_tf.serving.signatures.windows import in_chunks, substrings
 from albert_tf.serving.signatures.word_windows import locate_words, make_word_windows
 from albert_tf.tokenization.graph_inputs import LONGEST_TEXT
@@ -66,7 +61,6 @@ class TokenClassificationModule(ServingModule):
       ragged.with_flat_values(cut(ragged.flat_values)),
       max_length=self._parts.max_length,
       max_windows=self._parts.settings.max_windows,
-      fixed=self._fixed_length is not None,
     )
     tokens = self.shared(self.tokens, self.token_inputs())
     outputs = {"tag_probabilities": tf.TensorSpec([None, None, len(names)], tf.float32)}

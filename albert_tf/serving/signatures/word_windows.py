@@ -76,7 +76,6 @@ def make_word_windows(
   *,
   max_length: int,
   max_windows: int | None = None,
-  fixed: bool = False,
 ) -> WordWindows:
   """Overlapping windows in which every word is decided exactly once.
 
@@ -88,7 +87,6 @@ def make_word_windows(
     words: ragged [B, (words)].
     max_length: S at most.
     max_windows: of one text, which is cut behind them.
-    fixed: S is `max_length`; else the longest window's.
   """
   room = max_length - 2
   shared = room // 4
@@ -100,7 +98,7 @@ def make_word_windows(
     tf.ones_like(total), total, max_seq_length=max_length, doc_stride=room - shared, max_windows=max_windows
   )
   parts = cut_pieces(text, windows.row, windows.begin, windows.length)
-  batch = at_least(tokenizer.pack(parts, length=max_length if fixed else None), 1)
+  batch = at_least(tokenizer.pack(parts), 1)
 
   rows = tf.range(tf.size(total))
   first, last = (tf.searchsorted(windows.row, rows, side=side) for side in ("left", "right"))

@@ -1,11 +1,5 @@
-"""Runs signatures of a SavedModel as servers do: Session loader, tensors by name, no code of this project.
+"""Runs signatures of a SavedModel as servers do: Session loader, tensors by name, no code of this project."""
 
-As a program: `python session_loader.py DIRECTORY SIGNATURE INPUTS.npz OUTPUTS.npz`.
-"""
-
-import sys
-
-import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  Registers its ops, as servers link them.
 
@@ -31,10 +25,3 @@ class SessionModel:
     fetches = {name: tensor.name for name, tensor in definition.outputs.items()}
     feeds = {definition.inputs[name].name: array for name, array in inputs.items()}
     return self._session.run(fetches, feeds)
-
-
-if __name__ == "__main__":
-  _, directory, signature, inputs_path, outputs_path = sys.argv
-  with np.load(inputs_path, allow_pickle=True) as arrays:
-    outputs = SessionModel(directory).run(signature, dict(arrays))
-  np.savez(outputs_path, **outputs)
