@@ -174,14 +174,8 @@ class TextModel(ConfigModel):
     from albert_tf.serving.settings import ExportSettings
 
     self._require_preprocessor()
-    export_model(
-      self.merged(),
-      str(filepath),
-      kind=self.export_kind,
-      tokenizer=self.preprocessor.tokenizer,
-      task=getattr(self, "task", None),
-      settings=ExportSettings(**{"max_seq_length": self.preprocessor.max_length, **settings}),
-    )
+    chosen = ExportSettings(**{"max_seq_length": self.preprocessor.max_length, **settings})
+    export_model(self.merged(), str(filepath), chosen)
 
   def save_pretrained(self, directory: str) -> None:
     """Writes a checkpoint that `from_pretrained` and every command take, as a run leaves it.

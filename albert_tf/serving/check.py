@@ -79,35 +79,44 @@ def check_saved_model(path: str, *, pythons: Sequence[str] = ()) -> list[Result]
   return results
 
 
-class Export:
-  """A SavedModel in a Session, as TensorFlow Serving loads it.
+class LoadedModel:
+  """A SavedModel in a Session, as TensorFlow Serving loads it; `signatures` are its SignatureDefs by name."""
+
+  def __init__(self, directory: str):
+    import tensorflow_text  # noqa: F401  Registers its ops, as servers link them.
+
+    self.directory = directory
+    self._session = tf.compat.v1.Session(graph=tf.Graph())
+    with self._session.graph.as_default():
+      graph = tf.compat.v1.saved_model.load(self._session, ["serve"], directory)
+    self.signatures = {k: v for k, v in sorted(graph.signature_def.items()) if not k.startswith("__")}
+
+  def run(self, signature: str, inputs: Arrays) -> dict[str, np.ndarray]:
+    """The outputs by name."""
+    definition = self.signatures[signature]
+    fetches = {name: info.name for name, info in definition.outputs.items()}
+    feeds = {definition.inputs[name].name: array for name, array in inputs.items()}
+    return dict(self._session.run(fetches, feeds))
+
+
+class Export(LoadedModel):
+  """What is checked.
 
   Attributes:
-    directory: of the version.
-    definitions: signature name → SignatureDef.
     ops: every op of the graph and of its functions; foreign_ops: those that core TensorFlow has not.
     golden: the calls that were recorded when it was exported, with the Python model's answers.
   """
 
   def __init__(self, directory: str):
-    self.directory = directory
     self.ops = ops_of(directory)
     self.foreign_ops = {op for op in self.ops if op_def_registry.get(op) is None}
-    import tensorflow_text  # noqa: F401  Registers its ops, as servers link them.
-
-    self._session = tf.compat.v1.Session(graph=tf.Graph())
-    with self._session.graph.as_default():
-      graph = tf.compat.v1.saved_model.load(self._session, ["serve"], directory)
-    self.definitions = {k: v for k, v in graph.signature_def.items() if not k.startswith("__")}
+    super().__init__(directory)
     self.golden = read_golden(directory)
 
   def run(self, signature: str, inputs: Arrays) -> dict[str, np.ndarray]:
     """The outputs by name; raises `CheckFailed` for an error, and where numbers are not finite."""
-    definition = self.definitions[signature]
-    fetches = {name: info.name for name, info in definition.outputs.items()}
     try:
-      feeds = {definition.inputs[name].name: array for name, array in inputs.items()}
-      outputs = self._session.run(fetches, feeds)
+      outputs = super().run(signature, inputs)
     except tf.errors.OpError as error:
       raise CheckFailed(f"{signature}: {error.message}") from error
     for name, array in outputs.items():
@@ -146,12 +155,12 @@ def check_layout(export: Export) -> str:
   base = os.path.basename(export.directory)
   if not base.isdigit():
     raise CheckFailed(f"servers take directories whose name is a number, and this one is {base!r}")
-  if "serving_default" not in export.definitions:
-    raise CheckFailed(f"there is no signature serving_default, only {', '.join(export.definitions)}")
-  for name, definition in export.definitions.items():
+  if "serving_default" not in export.signatures:
+    raise CheckFailed(f"there is no signature serving_default, only {', '.join(export.signatures)}")
+  for name, definition in export.signatures.items():
     if any(spec.tensor_shape.dim[0].size != -1 for spec in definition.inputs.values()):
       raise CheckFailed(f"the batch dimension is not free in {name}")
-  return f"version {base}: {', '.join(sorted(export.definitions))}"
+  return f"version {base}: {', '.join(export.signatures)}"
 
 
 def check_ops(export: Export) -> str:
@@ -233,7 +242,7 @@ def check_batches(export: Export) -> str:
 def check_odd(export: Export) -> str:
   """Odd texts and a long one, in every input of every signature of strings, get finite answers."""
   count = 0
-  for signature, definition in export.definitions.items():
+  for signature, definition in export.signatures.items():
     specs = definition.inputs
     if all(spec.dtype == tf.string.as_datatype_enum for spec in specs.values()):
       for texts in (ODD_TEXTS, LONG_TEXTS):

@@ -14,21 +14,10 @@ from albert_tf.serving.check import GOLDEN
 WARMUP_NAME = "tf_serving_warmup_requests"
 BATCH_SIZES = (1, 8, 32)
 
-TEXTS = (
-  "The capital of France is [MASK].",
-  "A [MASK] of birds flew over the old [MASK] trees.",
-  "Paris",
-)
+TEXTS = ("The capital of France is [MASK].", "A [MASK] of birds flew over the old [MASK] trees.", "Paris")
 CHOICES = ("Paris", "the old trees", "the sea", "the grass")
-_STRINGS = {  # By the name of an input; others: TEXTS.
-  "text_pair": ("It lies on the river Seine.", "Trees do not fly, birds do.", "Is it a city?"),
-  "question": ("Where does the river flow?", "Who sang all day long?", "What is green?"),
-  "context": (
-    "The Seine is a river. It flows through Paris, and then to the sea.",
-    "Small birds sang all day long in the old trees, while the sky was blue.",
-    "The grass is green and the sky is blue.",
-  ),
-}
+# By the name of an input; others: TEXTS.
+_STRINGS = {"text_pair": TEXTS[::-1], "context": tuple(" ".join(TEXTS[row:]) for row in range(3))}
 _LENGTH = 12  # Of rows of ids, where the signature leaves it free.
 _NUM_POSITIONS = 2
 
@@ -90,21 +79,19 @@ def _strings(spec: tf.TensorSpec) -> Any:
 
 def _ids(spec: tf.TensorSpec) -> np.ndarray:
   """Ids of three rows, the second and third padded; all choices of a row are alike but for one id."""
-  name, length = spec.name, spec.shape[-1]
-  length = length or (_NUM_POSITIONS if name == "positions" else _LENGTH)
-  array = np.zeros([3, *[len(CHOICES)] * (spec.shape.rank - 2), length], spec.dtype.as_numpy_dtype)
-  for row, count in enumerate((length, max(length - 2, 1), max(length // 2, 1))):
-    if name == "input_mask":
-      array[row, ..., :count] = 1
-    elif name == "segment_ids":
-      array[row, ..., count // 2 : count] = 1
-    elif name == "positions":
-      array[row] = np.arange(length) + 1 + row
-    elif name == "p_mask":
-      array[row] = 1
-      array[row, ..., count // 2 : count - 1] = 0
-    else:
-      array[row, ..., :count] = np.arange(count) % 10 + 5
-      if array.ndim == 3:
-        array[row, :, 1] += np.arange(array.shape[1], dtype=array.dtype)
+  length = spec.shape[-1] or (_NUM_POSITIONS if spec.name == "positions" else _LENGTH)
+  choices = [len(CHOICES)] * (spec.shape.rank - 2)
+  place = np.arange(length)
+  end = np.reshape([length, max(length - 2, 1), max(length // 2, 1)], [3, *[1] * (spec.shape.rank - 1)])
+  real, second = place < end, place >= end // 2
+  values = {
+    "input_mask": real,
+    "segment_ids": real & second,
+    "positions": place + 1 + np.arange(3)[:, np.newaxis],
+    "p_mask": ~(second & (place < end - 1)),
+  }
+  array: Any = values.get(spec.name, np.where(real, place % 10 + 5, 0))
+  array = np.broadcast_to(array, [3, *choices, length]).astype(spec.dtype.as_numpy_dtype)
+  if choices and spec.name == "input_ids":
+    array[..., 1] += np.arange(len(CHOICES), dtype=array.dtype)
   return array

@@ -20,15 +20,14 @@ import tensorflow as tf
 
 from albert_tf.compat import message_fields
 from albert_tf.errors import UserError
+from albert_tf.serving.check import LoadedModel
 from albert_tf.serving.saved_model import find_version
 
 MAX_BODY_BYTES = 32 << 20
 # Of a request. Attention scores of so many rows of 512 tokens take 0.8 GB in ALBERT base, 4.3 GB in xxlarge.
 MAX_BATCH_SIZE = 64
 READ_SECONDS = 30  # A client that stops sending is left.
-_PATH = re.compile(
-  r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>\d{1,18}))?(?P<verb>:predict|/metadata)?"
-)
+_PATH = re.compile(r"/v1/models/(?P<name>[^/:]+)(?P<verb>:predict|/metadata)")
 _PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
 
 
@@ -40,26 +39,19 @@ class RequestError(Exception):
     self.status = status
 
 
-class Servable:
-  """One version of a model, loaded through a Session as TensorFlow Serving loads it.
+class Servable(LoadedModel):
+  """One version of a model.
 
   Args:
     text: PATH or NAME=PATH of a version directory, or of a folder of versions; without a name that of the folder.
   """
 
   def __init__(self, text: str):
-    import tensorflow_text  # noqa: F401  Registers the ops of the exported tokenizer.
-
     name, _, path = text.rpartition("=")
-    directory = find_version(path)
-    folder, base = os.path.split(directory)
+    super().__init__(find_version(path))
+    folder, base = os.path.split(self.directory)
     self.name = name or (os.path.basename(folder) if base.isdigit() else base)
-    self.directory = directory
     self.version = int(base) if base.isdigit() else 1
-    self._session = tf.compat.v1.Session(graph=tf.Graph())
-    with self._session.graph.as_default():
-      graph = tf.compat.v1.saved_model.load(self._session, ["serve"], directory)
-    self.signatures = {k: v for k, v in graph.signature_def.items() if not k.startswith("__")}
 
   def predict(self, request: Any) -> dict[str, Any]:
     """The answer to the JSON of a `predict` request, with `instances` (rows) or `inputs` (columns)."""
@@ -67,14 +59,13 @@ class Servable:
       raise RequestError("The body must be a JSON object with one of `instances` and `inputs`.")
     name = request.get("signature_name", "serving_default")
     if name not in self.signatures:
-      raise RequestError(f"No signature {name!r}. The model has: {', '.join(sorted(self.signatures))}.")
+      raise RequestError(f"No signature {name!r}. The model has: {', '.join(self.signatures)}.")
     definition, by_row = self.signatures[name], "instances" in request
     values = request["instances" if by_row else "inputs"]
     columns = _columns(values, definition.inputs, by_row=by_row)
     arrays = {key: _array(key, value, definition.inputs[key]) for key, value in columns.items()}
-    fetches = {key: info.name for key, info in definition.outputs.items()}
     try:
-      outputs = self._session.run(fetches, {definition.inputs[key].name: a for key, a in arrays.items()})
+      outputs = self.run(name, arrays)
     except tf.errors.OpError as error:
       words = [line for line in error.message.splitlines() if line.strip() and "[[" not in line]
       raise RequestError("\n".join(words[:3]) or error.message) from error
@@ -92,11 +83,6 @@ class Servable:
       "model_spec": {"name": self.name, "signature_name": "", "version": str(self.version)},
       "metadata": {"signature_def": {"signature_def": signatures}},
     }
-
-  def status(self) -> dict[str, Any]:
-    """That the model is loaded, as TensorFlow Serving says it."""
-    state = {"state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
-    return {"model_version_status": [{"version": str(self.version), **state}]}
 
 
 def _columns(values: Any, inputs: Mapping[str, Any], *, by_row: bool) -> dict[str, Any]:
@@ -125,9 +111,7 @@ def _array(name: str, value: Any, info: Any) -> np.ndarray:
     raise RequestError(f"{name} must have the shape {shape}. Received: {list(np.shape(array))}.")
   rows = int(np.prod(array.shape[:2])) if name == "choices" or array.ndim == 3 else len(array)
   if rows > MAX_BATCH_SIZE:
-    raise RequestError(
-      f"A request may hold {MAX_BATCH_SIZE} rows. Received: {rows} in {name}. Send smaller batches."
-    )
+    raise RequestError(f"A request may hold {MAX_BATCH_SIZE} rows. Received: {rows}. Send smaller batches.")
   return array
 
 
@@ -197,10 +181,10 @@ class _Handler(http_server.BaseHTTPRequestHandler):
     if match is None or (match["verb"] == ":predict") != (method == "POST"):
       raise RequestError(f"Nothing answers {method} {path}.", status=404)
     servable = self.server.servables.get(urllib_parse.unquote(match["name"]))
-    if servable is None or match["version"] not in (None, str(servable.version)):
+    if servable is None:
       raise RequestError(f"Servable not found for request: {path}", status=404)
     if method == "GET":
-      return servable.metadata() if match["verb"] else servable.status()
+      return servable.metadata()
     try:
       request = json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import pytest
 from support import tiny_run
-from support.serving.session_loader import SessionModel
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
 from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.models.exports import export_saved_model
+from albert_tf.serving.check import LoadedModel
 from albert_tf.serving.settings import ExportSettings
 from albert_tf.tokenization import AlbertTokenizer
 
@@ -53,7 +53,7 @@ class Exported(NamedTuple):
   task: TaskSpec | None
   model: Any
   path: str
-  session: SessionModel
+  session: LoadedModel
   kind: str
   source: str
 
@@ -107,7 +107,7 @@ def exported(
       version=3,
       settings=ExportSettings(max_windows=12),
     )
-    return Exported(task, keras_model, path, SessionModel(path), kind, str(source))
+    return Exported(task, keras_model, path, LoadedModel(path), kind, str(source))
 
   return make
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from support.goldens import SPM_MODEL, TINY, golden
-from support.serving.session_loader import SessionModel
 import tensorflow as tf
 
 from albert_tf import AlbertEncoder
@@ -17,6 +16,7 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.models.exports import export_saved_model
+from albert_tf.serving.check import LoadedModel
 from albert_tf.serving.signatures import fill_mask as fill_mask_module
 from albert_tf.tokenization import AlbertTokenizer
 
@@ -24,12 +24,12 @@ TEXTS = ["the sky is [MASK]", "small [MASK] sing all [MASK] long and the grass g
 
 
 @pytest.fixture(scope="module")
-def fill_mask(exported: Callable[[str], Any]) -> SessionModel:
+def fill_mask(exported: Callable[[str], Any]) -> LoadedModel:
   return exported("fill_mask").session
 
 
 @pytest.fixture(scope="module")
-def encoder(exported: Callable[[str], Any]) -> SessionModel:
+def encoder(exported: Callable[[str], Any]) -> LoadedModel:
   return exported("encoder").session
 
 
@@ -44,7 +44,7 @@ def mask_batch(tokenizer: AlbertTokenizer) -> dict[str, np.ndarray]:
 
 
 def test_encoder_equals_the_model_in_a_session(
-  encoder: SessionModel, model: AlbertForPreTraining, tokenizer: AlbertTokenizer
+  encoder: LoadedModel, model: AlbertForPreTraining, tokenizer: AlbertTokenizer
 ) -> None:
   batch = token_batch(tokenizer)
   expected = model.encoder({name: tf.constant(array) for name, array in batch.items()})
@@ -61,7 +61,7 @@ def test_encoder_equals_the_model_in_a_session(
 
 
 def test_fill_mask_equals_the_model_in_a_session(
-  fill_mask: SessionModel, model: AlbertForPreTraining, tokenizer: AlbertTokenizer
+  fill_mask: LoadedModel, model: AlbertForPreTraining, tokenizer: AlbertTokenizer
 ) -> None:
   inputs = mask_batch(tokenizer)
   call = {name: tf.constant(array) for name, array in inputs.items()}
@@ -80,7 +80,7 @@ def test_fill_mask_equals_the_model_in_a_session(
 
 
 def test_strings_give_what_ids_give(
-  fill_mask: SessionModel, encoder: SessionModel, tokenizer: AlbertTokenizer
+  fill_mask: LoadedModel, encoder: LoadedModel, tokenizer: AlbertTokenizer
 ) -> None:
   texts = np.array([text.encode() for text in [*TEXTS, "no blank", ""]], object)
   batch = tokenizer([text.decode() for text in texts], allow_mask=True)
@@ -107,14 +107,14 @@ def test_strings_give_what_ids_give(
 
 
 def test_many_masks_are_answered_in_chunks(
-  fill_mask: SessionModel, monkeypatch: pytest.MonkeyPatch, run_dir: pathlib.Path, tmp_path: pathlib.Path
+  fill_mask: LoadedModel, monkeypatch: pytest.MonkeyPatch, run_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
   """One row full of masks would make every other row's logits as many; the answers are those of one chunk."""
   rows = np.array([b"[MASK] sky [MASK] " * 3, b"the [MASK]", b"none"] * 3, object)
   whole = fill_mask.run("serving_default", {"text": rows})
   monkeypatch.setattr(fill_mask_module, "_CHUNK", 4)
   export_saved_model(model="fill_mask", init_checkpoint=str(run_dir), output_dir=str(tmp_path / "e"))
-  parts = SessionModel(str(tmp_path / "e" / "1")).run("serving_default", {"text": rows})
+  parts = LoadedModel(str(tmp_path / "e" / "1")).run("serving_default", {"text": rows})
   assert parts["probabilities"].shape[1] == 6
   np.testing.assert_array_equal(parts["words"], whole["words"])
   np.testing.assert_allclose(parts["probabilities"], whole["probabilities"], rtol=1e-5)
@@ -134,7 +134,7 @@ def test_what_travels_in_the_export(
   assert sum(size for size in sizes if size > 1) == sum(int(np.prod(weight.shape)) for weight in weights)
 
 
-def test_too_long_is_an_error_not_a_crash(encoder: SessionModel) -> None:
+def test_too_long_is_an_error_not_a_crash(encoder: LoadedModel) -> None:
   too_long = {name: np.ones([1, 33], np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
   with pytest.raises(tf.errors.InvalidArgumentError, match="max_position_embeddings=32"):
     encoder.run("tokens", too_long)
@@ -147,7 +147,7 @@ def test_golden_outputs_of_the_original(tmp_path: pathlib.Path) -> None:
   tiny = golden("tiny")
   batch = {name: tiny[f"in/{name}"] for name in ("input_ids", "input_mask", "segment_ids")}
   exports = {
-    kind: SessionModel(
+    kind: LoadedModel(
       export_saved_model(
         model=kind, init_checkpoint=str(run / "model.ckpt-best"), output_dir=str(tmp_path / kind)
       )

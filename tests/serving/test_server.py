@@ -52,12 +52,7 @@ def test_rows_and_columns_are_what_the_model_answers(served, exported):
 def test_a_client_learns_what_a_model_takes(served):
   _, metadata = ask(f"{served.url}/v1/models/words/metadata")
   assert "text" in metadata["metadata"]["signature_def"]["signature_def"]["serving_default"]["inputs"]
-  _, status = ask(f"{served.url}/v1/models/words/versions/3")
-  assert status["model_version_status"][0] | {"status": ""} == {
-    "version": "3",
-    "state": "AVAILABLE",
-    "status": "",
-  }
+  assert metadata["model_spec"]["version"] == "3"
 
 
 IDS = ("input_ids", "input_mask", "segment_ids")
@@ -69,7 +64,6 @@ DEEP = b'{"instances":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
   ("path", "body", "status", "words"),
   [
     ("nobody:predict", {"instances": ["a"]}, 404, "not found"),
-    ("words/versions/9:predict", {"instances": ["a"]}, 404, "not found"),
     ("words:classify", {"examples": []}, 404, "Nothing answers"),
     ("words:predict", b"{", 400, "must be JSON"),
     ("words:predict", b'"\xff"', 400, "must be JSON"),

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from reference.batches import numpy_batch
 from support import tiny_run
-from support.serving.session_loader import SessionModel
 from support.wordpiece import SPECIAL
 import tensorflow as tf
 
@@ -17,7 +16,7 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.conll import TaggedSentence
 from albert_tf.finetuning.tasks.tagging import align
 from albert_tf.models.exports import export_saved_model
-from albert_tf.serving.check import check_saved_model
+from albert_tf.serving.check import LoadedModel, check_saved_model
 from albert_tf.tokenization import WordPieceTokenizer
 
 TEXTS = ["The sky, über all!", "small birdsong 天空", "", "a\u0301\u200bb Σ ?"]
@@ -64,7 +63,7 @@ def test_fill_mask(tmp_path: pathlib.Path, run_dir: str, model, tokenizer: WordP
   logits = model({**batch, "masked_lm_positions": positions}, training=False)["mlm_logits"][0].numpy()
   logits[:, : len(SPECIAL)] = -np.inf
   expected = [[tokenizer.id_to_piece(index) for index in row] for row in np.argsort(-logits)[:, :5]]
-  outputs = SessionModel(path).run("serving_default", {"text": as_bytes([text])})
+  outputs = LoadedModel(path).run("serving_default", {"text": as_bytes([text])})
   assert [[word.decode() for word in row[:5]] for row in outputs["words"][0]] == expected
   assert_passes(path)
 
@@ -75,7 +74,7 @@ def test_fill_mask(tmp_path: pathlib.Path, run_dir: str, model, tokenizer: WordP
 def test_straight_from_a_tf_hub_module(tmp_path: pathlib.Path, model, tokenizer, vocabulary: str):
   hub = tiny_run.write_hub(tmp_path / "hub", model, tokenizer, vocabulary)
   path = export_saved_model(model="encoder", init_checkpoint=hub, output_dir=str(tmp_path / "e"))
-  outputs = SessionModel(path).run("serving_default", {"text": as_bytes(TEXTS)})
+  outputs = LoadedModel(path).run("serving_default", {"text": as_bytes(TEXTS)})
   batch = tokenizer(TEXTS)
   np.testing.assert_array_equal(outputs["input_ids"], batch["input_ids"])
   expected = model.encoder(batch, training=False)["pooled_output"]
@@ -94,7 +93,7 @@ def test_a_tagger(tmp_path: pathlib.Path, model, tokenizer: WordPieceTokenizer):
     tagger.export(str(tmp_path / "e" / "1"), verbose=True)
   tagger.export(str(tmp_path / "e" / "1"))
   texts = ["The sky, small birdsong over über all", "天空 birds"]
-  outputs = SessionModel(str(tmp_path / "e" / "1")).run("serving_default", {"text": as_bytes(texts)})
+  outputs = LoadedModel(str(tmp_path / "e" / "1")).run("serving_default", {"text": as_bytes(texts)})
   for b, text in enumerate(texts):
     words = text.split()
     features, places = align(

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 from support import tiny_corpus
-from support.serving.session_loader import SessionModel
 from support.tiny_pretraining import tiny_settings
 from support.tiny_records import tiny_config
 
@@ -23,6 +22,7 @@ from albert_tf.models.exports import export_saved_model
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pipelines.fresh_masks import FreshMasks
 from albert_tf.records import Manifest
+from albert_tf.serving.check import LoadedModel
 from albert_tf.tokenization import WordPieceTokenizer, load_tokenizer
 from albert_tf.training.pretraining import run_pretraining
 from albert_tf.training.record_source import describe_records
@@ -162,7 +162,7 @@ def test_pretraining_with_fresh_masks_and_what_follows(
   served = export_saved_model(
     model="fill_mask", init_checkpoint=run.output_dir, output_dir=str(tmp_path / "served")
   )
-  outputs = SessionModel(served).run(
+  outputs = LoadedModel(served).run(
     "serving_default", {"text": np.array(["Über [MASK] café".encode()], object)}
   )
   assert {word.decode() for word in outputs["words"].ravel()} <= set(tokenizer.pieces[5:])

@@ -29,7 +29,6 @@ class Parts:
   """What every module is made of; see `export_model`. `asset_files` are copied into the SavedModel's `assets/`."""
 
   model: Any
-  tokenizer: Tokenizer
   settings: ExportSettings
   task: TaskSpec | None = None
   asset_files: Sequence[str] = ()
@@ -42,6 +41,10 @@ class Parts:
       )
 
   @property
+  def tokenizer(self) -> Tokenizer:
+    return self.model.preprocessor.tokenizer
+
+  @property
   def limit(self) -> int:
     """The longest sequence that the model knows."""
     return self.model.config.max_position_embeddings
@@ -52,11 +55,6 @@ class Parts:
     return self.settings.max_seq_length or min(
       self.task.max_seq_length if self.task else self.limit, self.limit
     )
-
-
-def graph(function: Callable[..., Tensors], inputs: Sequence[tf.TensorSpec]) -> Any:
-  """The function as a graph with these inputs; without Python control flow to convert."""
-  return tf.function(function, input_signature=inputs, autograph=False)
 
 
 def strings(*names: str) -> tuple[tf.TensorSpec, ...]:
@@ -80,6 +78,9 @@ class ServingModule(tf.Module):
     parts: of what it is made.
   """
 
+  text: Callable[..., Tensors]
+  tokens: Callable[..., Tensors]
+
   def __init__(self, parts: Parts):
     super().__init__(name="albert_serving")
     self._parts = parts  # A dataclass is not tracked, so neither is the Keras model in it.
@@ -99,7 +100,7 @@ class ServingModule(tf.Module):
     """A method as one function in the SavedModel, however many signatures call it."""
     functions = self._shared.functions
     if method.__name__ not in functions:
-      functions[method.__name__] = graph(method, inputs)
+      functions[method.__name__] = tf.function(method, input_signature=inputs, autograph=False)
     return functions[method.__name__]
 
   @property
@@ -113,12 +114,6 @@ class ServingModule(tf.Module):
 
   def token_inputs(self) -> tuple[tf.TensorSpec, ...]:
     return ids(*TOKEN_KEYS)
-
-  def text(self, *strings: tf.Tensor) -> Tensors:
-    raise NotImplementedError
-
-  def tokens(self, *ids: tf.Tensor) -> Tensors:
-    raise NotImplementedError
 
   def pack(self, text: tf.Tensor, text_pair: tf.Tensor | None = None, *, allow_mask: bool = False) -> Tensors:
     """Strings as a batch."""

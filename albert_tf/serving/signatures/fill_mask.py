@@ -3,14 +3,12 @@
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.errors import UserError
 from albert_tf.serving.signatures.base import (
   TOKEN_KEYS,
   Parts,
   ServingModule,
   Signatures,
   Tensors,
-  graph,
   ids,
 )
 from albert_tf.serving.signatures.windows import in_chunks
@@ -41,15 +39,10 @@ class FillMaskModule(ServingModule):
     self._ordinary = np.ones(tokenizer.vocab_size, bool)
     special = [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id]
     self._ordinary[special] = False
-    if self._top_k > self._ordinary.sum():
-      raise UserError(
-        f"top_k must not exceed the number of ordinary pieces. Received: {self._top_k}, with "
-        f"{tokenizer.vocab_size} pieces of which {len(set(special))} are special."
-      )
     self._words = [piece.removeprefix(SPACE_MARK) or SPACE_MARK for piece in tokenizer.pieces]
 
   def signatures(self) -> Signatures:
-    return super().signatures() | {"mlm": graph(self.mlm, self.token_inputs())}
+    return super().signatures() | {"mlm": self.shared(self.mlm, self.token_inputs())}
 
   def token_inputs(self) -> tuple[tf.TensorSpec, ...]:
     return ids(*TOKEN_KEYS, "positions")

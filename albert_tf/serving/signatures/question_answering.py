@@ -68,7 +68,11 @@ class QuestionAnsweringModule(ServingModule):
     if not self._has_null:
       del batch["p_mask"]
     tokens = self.shared(self.tokens, self.token_inputs())
-    outputs = in_chunks(lambda chunk: tokens(**chunk), batch, self._output_specs())
+    specs = tf.nest.map_structure(
+      lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype),
+      tokens.get_concrete_function().structured_outputs,
+    )
+    outputs = in_chunks(lambda chunk: tokens(**chunk), batch, specs)
     n_best, longest = self._parts.settings.n_best, self.task.max_answer_length
     spans = find_spans(windows, outputs, n_best=n_best, max_answer_length=longest)
     best = best_answers(spans, located, n_best=n_best)
@@ -91,14 +95,3 @@ class QuestionAnsweringModule(ServingModule):
   ) -> Tensors:
     more = {} if p_mask is None else {"p_mask": p_mask}
     return dict(self.run_model(input_ids, input_mask, segment_ids, **more))
-
-  def _output_specs(self) -> dict[str, tf.TensorSpec]:
-    """What `tokens` gives."""
-    if not self._has_null:
-      return {name: tf.TensorSpec([None, None], tf.float32) for name in ("start_logits", "end_logits")}
-    specs = {
-      f"{side}_top_{kind}": tf.TensorSpec([None, None], dtype)
-      for side in ("start", "end")
-      for kind, dtype in (("log_probs", tf.float32), ("index", tf.int32))
-    }
-    return {**specs, "cls_logits": tf.TensorSpec([None], tf.float32)}
