@@ -1,8 +1,7 @@
 """Names, types and lengths of the features of a pretraining record.
 
-The names are those of google-research/albert, so that records made by either
-code train either; `next_sentence_labels` is the format's name for the sentence
-order label.
+The names are those of google-research/albert, so that records made by either code train either;
+`next_sentence_labels` is the format's name for the sentence order label.
 """
 
 import dataclasses
@@ -60,6 +59,4 @@ class PretrainingSpec:
       return self.max_seq_length
     if name in PREDICTION_FEATURES:
       return self.max_predictions_per_seq
-    if name == SENTENCE_ORDER_LABELS_FEATURE:
-      return 1
-    raise KeyError(name)
+    return {SENTENCE_ORDER_LABELS_FEATURE: 1}[name]

@@ -40,11 +40,7 @@ class Baseline:
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-  """Everything training must know about records, and everything that made them.
-
-  It holds no times, host names or worker counts: equal input, settings and seed
-  give an equal manifest.
-  """
+  """Everything training must know about records, and all that made them. It holds no times and no names of machines."""
 
   vocab_size: int
   vocab_sha256: str
@@ -72,8 +68,7 @@ class Manifest:
   @property
   def whole_word(self) -> str:
     """Where words begin: the setting of that name."""
-    word: str = self.settings.get("whole_word", "original")
-    return word
+    return str(self.settings.get("whole_word", "original"))
 
   def files_of(self, split: str) -> tuple[RecordFile, ...]:
     return tuple(file for file in self.files if file.split == split)

@@ -14,10 +14,7 @@ def ngram_probabilities(ngram: int, distribution: str = "inverse") -> np.ndarray
   Args:
     ngram: the longest, in words.
     distribution: `inverse` p(n) = (1/n) / sum_k (1/k), the paper's; `uniform`; `reverse` p(n) ~ 1/(ngram + 1 - n), the
-      original's favor_shorter_ngram=false; or `ngram` weights as "0.6,0.4".
-
-  Raises:
-    UserError: another distribution.
+      original's favor_shorter_ngram=false; or `ngram` weights as "0.6,0.4". `UserError` for another.
   """
   n = np.arange(1, ngram + 1, dtype=np.float64)
   named = {"inverse": 1.0 / n, "uniform": np.ones_like(n), "reverse": 1.0 / n[::-1]}

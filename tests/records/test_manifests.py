@@ -1,12 +1,13 @@
 """Manifests of several directories: compared, complete, and combined into what a run is told."""
 
 import dataclasses
+import json
 import os
 
 import pytest
 
 from albert_tf.errors import UserError
-from albert_tf.records import Baseline, Manifest, RecordFile, find_manifests
+from albert_tf.records import Baseline, Manifest, PretrainingSpec, RecordFile, find_manifests
 from albert_tf.training.record_source import describe_records
 
 _TRAIN = [f"train-0000{n}-of-00003" for n in range(3)]
@@ -111,3 +112,21 @@ def test_fresh_masks_need_one_rule(tmp_path):
   assert len(_describe(one).masking(None).ngram_probabilities) == 3
   with pytest.raises(UserError, match=rf"Received: ngram 3 in {tmp_path}/a, 1 in {tmp_path}/b"):
     _describe([*one, *other]).masking(None)
+
+
+def test_a_manifest_is_read_back_and_compared(tmp_path):
+  _directory(tmp_path, "a")
+  loaded = Manifest.load(str(tmp_path / "a"))
+  assert loaded == _MANIFEST
+  assert (loaded.num_records("train"), loaded.spec) == (21, PretrainingSpec(128, 20))
+  loaded.check(vocab_size=8000, max_seq_length=128)
+  with pytest.raises(UserError, match="vocab_size: records 8000, asked 30000"):
+    loaded.check(vocab_size=30000)
+  path = tmp_path / "a" / "manifest.json"
+  newer = {**json.loads(path.read_text()), "format_version": 2}
+  for fields, message in (({"files": []}, "must be one"), (newer, "format_version 2 and not 1")):
+    path.write_text(json.dumps(fields))
+    with pytest.raises(UserError, match=rf"manifest\.json {message}|{message}"):
+      Manifest.load(str(tmp_path / "a"))
+  with pytest.raises(UserError, match="which has none"):
+    Manifest.load(str(tmp_path / "none"))

@@ -1,4 +1,4 @@
-"""The index beside a shard: what it holds, when it is believed, and what a start costs with it."""
+"""Files of records: damage is named; the index beside one holds the truth, and spares a start the reading."""
 
 import os
 import pathlib
@@ -9,12 +9,8 @@ import pytest
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.pipelines.record_index import build_record_index
-from albert_tf.records import frame_record, shard_index
-from albert_tf.records.shard_index import (
-  index_path,
-  load_shard_index,
-  scan_shard,
-)
+from albert_tf.records import frame_record, read_records, scan_shard, shard_index
+from albert_tf.records.shard_index import index_path, load_shard_index
 
 
 def write_shard(path: pathlib.Path, count: int, *, seed: int = 0, length: int | None = None) -> str:
@@ -23,10 +19,6 @@ def write_shard(path: pathlib.Path, count: int, *, seed: int = 0, length: int | 
     for _ in range(count):
       stream.write(frame_record(rng.bytes(length if length is not None else int(rng.integers(0, 300)))))
   return str(path)
-
-
-def equal(a, b):
-  return a.to_bytes() == b.to_bytes()
 
 
 @pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 1000])
@@ -40,7 +32,7 @@ def test_it_holds_every_64th_offset_and_survives_the_disk(tmp_path, count):
   assert (index.num_records, index.num_bytes) == (count, len(data))
   np.testing.assert_array_equal(index.offsets, offsets[::64])
   index.save(shard)
-  assert equal(load_shard_index(shard), index)
+  assert load_shard_index(shard).to_bytes() == index.to_bytes()
 
 
 def test_no_pattern_for_shards_matches_it(tmp_path):
@@ -98,9 +90,25 @@ def test_other_records_of_the_same_sizes_have_another_content(tmp_path):
   assert indexes[0].content != indexes[1].content
 
 
-def test_damage_is_refused_when_it_is_walked(tmp_path):
-  shard = write_shard(tmp_path / "train-0.tfrecord", 100)
-  pathlib.Path(shard).write_bytes(pathlib.Path(shard).read_bytes()[:-3])
-  with pytest.raises(UserError, match=r"record 99 .*ends inside the record"):
+@pytest.mark.parametrize(
+  ("damage", "message"),
+  [
+    (lambda data: data[:-3], r"record 1 \(byte 56\): the file ends inside the record"),
+    (lambda data: data[:60], r"record 1 \(byte 56\): the checksum of the length"),
+    (lambda data: data[:56] + b"x" + data[57:], r"record 1 \(byte 56\): the checksum of the length"),
+    (lambda data: data[:70] + b"x" + data[71:], r"record 1 \(byte 56\): the checksum of the data"),
+  ],
+)
+def test_damage_is_refused_when_it_is_walked(tmp_path, damage, message):
+  shard = write_shard(tmp_path / "train-0.tfrecord", 2, length=40)
+  pathlib.Path(shard).write_bytes(damage(pathlib.Path(shard).read_bytes()))
+  with pytest.raises(UserError, match=rf"train-0\.tfrecord, {message}"):
     build_record_index([shard])
   assert not os.path.exists(index_path(shard))
+
+
+def test_tensorflow_reads_our_file(tmp_path):
+  import tensorflow as tf
+
+  path = write_shard(tmp_path / "a.tfrecord", 7)
+  assert [record.numpy() for record in tf.data.TFRecordDataset(path)] == list(read_records(path))

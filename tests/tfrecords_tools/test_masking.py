@@ -67,18 +67,13 @@ def test_spans_equal_the_twin(sequence, original):
     assert all(len(group) > left for group in groups if not masked & set(group))
 
 
-def test_budget_rounds_as_the_original():
-  def budget(n: int, prob: float = 0.15) -> int:
-    return masking.prediction_budget(n, masked_lm_prob=prob, max_predictions=20)
-
-  assert [budget(3), budget(10), budget(30), budget(128), budget(512)] == [
-    1,
-    2,
-    4,
-    19,
-    20,
-  ]  # 1.5 → 2, 4.5 → 4
-  assert budget(512, 0.0) == 0
+@pytest.mark.parametrize(
+  ("tokens", "share", "budget"),
+  [(3, 0.15, 1), (10, 0.15, 2), (30, 0.15, 4), (128, 0.15, 19), (512, 0.15, 20), (512, 0.0, 0)],
+)
+def test_budget_rounds_as_the_original(tokens: int, share: float, budget: int):
+  """1.5 → 2, 4.5 → 4."""
+  assert masking.prediction_budget(tokens, masked_lm_prob=share, max_predictions=20) == budget
 
 
 @pytest.mark.parametrize("distribution", ["inverse", "uniform", "reverse", "0.6,0.3,0.1"])

@@ -9,11 +9,9 @@ from support import tiny_corpus
 from support.languages import sentences, train_model
 from support.made_records import make
 
-from albert_tf.pipelines.fresh_masks import FreshMasks
 from albert_tf.records import Manifest, read_records
 from albert_tf.records.parse import decode_example
-from albert_tf.tokenization import AlbertTokenizer, load_tokenizer
-from albert_tf.training.record_source import describe_records
+from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.inspection import inspect_files, view_instance
 from tfrecords_tools.pretraining import documents
 from tfrecords_tools.pretraining.documents import BlockTokenizer
@@ -90,17 +88,6 @@ def test_chinese_is_masked_by_pieces(tmp_path: pathlib.Path, tokenizer: AlbertTo
   (tmp_path / "other").mkdir()
   original = _make(tmp_path / "other", tokenizer, "Chinese", "original")
   assert torn_words_warning(original.statistics["train"]["torn_share"]) == ""
-
-
-def test_fresh_masks_follow_the_records(tmp_path: pathlib.Path, tokenizer: AlbertTokenizer):
-  manifest = _make(tmp_path, tokenizer, "Russian", "sentencepiece")
-  path = str(tmp_path / "records" / manifest.files[0].name)
-  source = describe_records([path], [], spm_model_file="", max_seq_length=None, max_predictions_per_seq=None)
-  masking = source.masking(None)
-  assert masking.whole_word == "sentencepiece"
-  table = FreshMasks(masking, load_tokenizer(source.tokenizer_path), seed=0)._word_starts
-  np.testing.assert_array_equal(table, tokenizer.word_starts("sentencepiece"))
-  assert not np.array_equal(table, tokenizer.word_starts("original"))
 
 
 def test_words_are_remembered_up_to_a_bound_and_found_again(tiny_tokenizer, monkeypatch):
