@@ -220,22 +220,20 @@ def glob(pattern: str) -> list[str]:
 
 
 def makedirs(path: str) -> None:
-  """Makes sure that files can be put below `path`; a `UserError` where that cannot be done.
-
-  A bucket has no directories to create, but must exist; TensorFlow's `makedirs` looks for a missing one for ever.
-  """
+  """Makes sure that files can be put below `path`; a `UserError` where that cannot be done."""
   try:
     if not is_remote(path):
       os.makedirs(path, exist_ok=True)
-    elif not exists(path) and not path.startswith("gs://"):
+    elif not exists(path) and not path.startswith(
+      "gs://"
+    ):  # Buckets have none, and must exist: `exists` looks.
       with _os_errors(path):
         _gfile().makedirs(path)
   except StoreError:
     raise
   except OSError as error:
     raise UserError(
-      f"The directory must be writable. Received: {path} ({error.strerror or error}). "
-      "Choose another directory or change its permissions."
+      f"The directory must be writable. Received: {path} ({error.strerror or error})."
     ) from error
 
 
@@ -330,11 +328,7 @@ def local_copy(path: str) -> Iterator[str]:
 
 
 def expand_globs(patterns: str | Sequence[str], *, what: str = "input") -> list[str]:
-  """Files that match glob patterns, in a list or separated by commas, sorted within each pattern.
-
-  Raises:
-    UserError: a pattern matches no file; the message calls it a pattern of `what`.
-  """
+  """Files that match glob patterns, in a list or separated by commas, sorted within each; a `UserError` for none."""
   if isinstance(patterns, str):
     patterns = [part.strip() for part in patterns.split(",") if part.strip()]
   paths: dict[str, None] = {}  # Ordered, without repeats.
@@ -342,8 +336,7 @@ def expand_globs(patterns: str | Sequence[str], *, what: str = "input") -> list[
     found = [path for path in glob(pattern) if is_remote(path) or os.path.isfile(path)]
     if not found:
       raise UserError(
-        f"Every {what} pattern must match at least one file. Received: {pattern!r}, which matches none. "
-        "Check the path, and quote the pattern so that the shell does not expand it."
+        f"Every {what} pattern must match at least one file. Received: {pattern!r}. Check it, and quote it."
       )
     paths.update(dict.fromkeys(found))
   return list(paths)
@@ -387,21 +380,24 @@ def atomic_directory(path: str, *, last: str = "") -> Iterator[str]:
   path = abspath(path)  # The unfinished one goes beside "." too, not into it.
   if is_remote(path):
     makedirs(path)
-    with tempfile.TemporaryDirectory() as folder:
-      yield folder
-      try:
-        copy_tree(folder, path, last=last)
-      except BaseException:
-        with contextlib.suppress(OSError):
-          remove(path)
-        raise
-    return
-  temporary = unfinished(path)
+  temporary = tempfile.mkdtemp() if is_remote(path) else unfinished(path)
   makedirs(temporary)
   try:
     yield temporary
-    if isdir(path):
-      os.rmdir(path)  # Only an empty one is taken away.
-    os.rename(temporary, path)
+    if is_remote(path):
+      _upload_tree(temporary, path, last=last)
+    else:
+      with contextlib.suppress(FileNotFoundError):
+        os.rmdir(path)  # Only an empty one is taken away.
+      os.rename(temporary, path)
   finally:
     shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _upload_tree(source: str, target: str, *, last: str) -> None:
+  try:
+    copy_tree(source, target, last=last)
+  except BaseException:
+    with contextlib.suppress(OSError):
+      remove(target)
+    raise

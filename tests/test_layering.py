@@ -191,26 +191,3 @@ def test_stack_differences_live_in_compat() -> None:
     if VERSION_TEST.search(line) and re.search(r"\bif\b|\bwhile\b|[<>=]=|startswith|split", line)
   ]
   assert found == []
-
-
-def test_the_checks_see_a_violation(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-  (tmp_path / "albert_tf/records").mkdir(parents=True)
-  (tmp_path / "tfrecords_tools").mkdir()
-  (tmp_path / "albert_tf/records/a.py").write_text(
-    "def f():\n  from albert_tf import modeling\n"
-    "from ..optim import lamb\nfrom . import b\nfrom absl import flags\n"
-  )
-  (tmp_path / "albert_tf/records/b.py").write_text(
-    "import tfrecords_tools.x\nfrom albert_tf.errors import UserError\n"
-  )
-  (tmp_path / "tfrecords_tools/x.py").write_text(
-    "import albert_tf.training.loop\nfrom albert_tf import records\n"
-  )
-  monkeypatch.setitem(globals(), "ROOT", tmp_path)
-  assert [violation.split(": ")[0] for violation in violations()] == [
-    "albert_tf/records/a.py:3",
-    "albert_tf/records/a.py:5",
-    "albert_tf/records/a.py:2",
-    "albert_tf/records/b.py:1",
-    "tfrecords_tools/x.py:1",
-  ]

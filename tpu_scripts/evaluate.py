@@ -18,8 +18,6 @@ from albert_tf.settings import Settings, setting
 from albert_tf.startup import load_tensorflow
 from albert_tf.training.settings import DistributionConfig
 
-EVAL_FILE = "eval.json"
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
@@ -58,8 +56,7 @@ def _named_files() -> dict[str, list[str]]:
     name, equals, pattern = text.partition("=")
     if not (name and equals and pattern) or "/" in name or name in named:
       raise UserError(
-        "Each held-out set has a name of its own, without a slash, and files: --eval_input_file=NAME=GLOB. Received: "
-        f"{text!r}{' a second time' if name in named else ''}. For example --eval_input_file='sop=records/eval-*'."
+        f"Each held-out set has a name of its own: --eval_input_file=NAME=GLOB. Received: {text!r}."
       )
     named[name] = files.expand_globs(pattern, what=f"--eval_input_file={name}")
   return named
@@ -90,14 +87,13 @@ def main() -> None:
   workers = Workers(strategy)
   with workers.together():
     if workers.is_chief:
-      directory = command.output_dir or checkpoint.directory
-      path = os.path.join(directory, EVAL_FILE)
+      path = os.path.join(command.output_dir or checkpoint.directory, "eval.json")
       record = {
         "step": checkpoint.global_step,
         "checkpoint": checkpoint.path,
         "sets": results,
       }
-      files.makedirs(directory)
+      files.makedirs(os.path.dirname(path))
       files.write_json(path, record)
       print(f"{checkpoint.path}, step {checkpoint.global_step:,}", *table(results), path, sep="\n")
 

@@ -130,11 +130,6 @@ def estimate_step(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepEst
   m, s and k are the chip's. With micro-batches gradients are there twice, and all but the weights' term of the cycles
   counts for each of them. With rematerialisation a layer keeps its input alone, one is there whole, and all are
   computed a second time.
-
-  Args:
-    config: the architecture.
-    shape: the step of one core.
-    chip: where it runs.
   """
   size, constants = step_features(config, shape), CONSTANTS[chip.name]
   layers, gradients = size.scores + _ROWS_KEPT * size.rows, 1.0

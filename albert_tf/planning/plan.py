@@ -87,9 +87,7 @@ def describe(
   """Says whether a step fits, how long it and the run take, and what else would fit.
 
   Args:
-    config: the architecture.
-    shape: the step of one core.
-    topology: the slice.
+    config, shape, topology: the architecture, the step of one core, and the slice.
     compiled: what the compiler says of the step; None: by formula.
     num_train_steps: updates of the run; 125,000 as in ALBERT, section 4.1.
     usd_per_chip_hour: price; None leaves the cost out.

@@ -102,13 +102,3 @@ def test_an_upload_taken_for_complete_is_made_again(bucket, commands):
   assert "of 200000 bytes arrived, 4 times" in done.stderr
   assert bucket.names("cut/") == ["cut/a"]
   assert bucket.get("cut/a") == b"x" * 100_000
-
-
-def test_what_tensorflow_itself_would_have_taken_for_written(bucket, commands):
-  """The reason for the check: without it the file would be there, and empty."""
-  bucket.faults = Faults(rate=1, how=("cut_upload",), on="^upload ", at_most=1)
-  done = commands.run(
-    "tests/bucket/programs/write_one.py", path=bucket.url("plain/a"), size=100_000, plain=True
-  )
-  assert done.status == 0, done.stderr
-  assert bucket.get("plain/a") == b""

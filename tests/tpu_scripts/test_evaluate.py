@@ -105,7 +105,7 @@ def test_layers_are_compared_and_some_batches_are_enough(folder, runs):
   ("name", "message"),
   [
     ("unnamed", "--eval_input_file=NAME=GLOB"),
-    ("twice", "a second time"),
+    ("twice", "a name of its own"),
     ("vocabulary", f"vocab_size: records 99, asked {VOCAB_SIZE}"),
     ("long", "max_seq_length=17 in the set a, max_position_embeddings=16"),
     ("nothing", "--eval_input_file=a"),

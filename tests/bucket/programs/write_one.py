@@ -1,24 +1,15 @@
-"""Writes one file; arguments: --path=PATH --size=BYTES, and --plain to do it as TensorFlow does."""
+"""Writes one file; arguments: --path=PATH --size=BYTES."""
 
-from collections.abc import Sequence
 import sys
-
-import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.errors import EXIT_USER_ERROR, UserError
 
-
-def main(argv: Sequence[str]) -> None:
-  path, size = (word.partition("=")[2] for word in argv[1:3])
-  writer = tf.io.gfile.GFile(path, "wb") if "--plain" in argv else files.atomic_writer(path)
-  with writer as stream:
-    stream.write(b"x" * int(size))
-
-
 if __name__ == "__main__":
+  path, size = (word.partition("=")[2] for word in sys.argv[1:3])
   try:
-    main(sys.argv)
+    with files.atomic_writer(path) as stream:
+      stream.write(b"x" * int(size))
   except UserError as error:
     print(f"error: {error}", file=sys.stderr)
     sys.exit(EXIT_USER_ERROR)
