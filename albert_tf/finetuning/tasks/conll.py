@@ -50,7 +50,7 @@ def read_tagged(path: str, columns: Columns) -> list[TaggedSentence]:
   Raises:
     UserError: no sentence, a key that is not there, or words without a tag beside others; with the line.
   """
-  is_table = path.endswith((".jsonl", ".parquet"))
+  is_table = path.endswith((".jsonl", ".json", ".parquet"))  # `read_table` refuses .json.
   sentences = list((_from_table if is_table else _from_columns)(path, columns))
   if all(set(sentence.tags or ()) <= {_BLANK_TAG} for sentence in sentences):
     sentences = [sentence._replace(tags=None) for sentence in sentences]
