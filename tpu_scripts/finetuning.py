@@ -1,9 +1,9 @@
 """What the fine-tuning commands share: their flags, how their data are found, and the run itself."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from absl import flags, logging
 
@@ -15,10 +15,6 @@ from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.settings import Settings, setting
 from albert_tf.startup import load_tensorflow
 from albert_tf.training.settings import DistributionConfig
-
-if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
-  from albert_tf.finetuning.initialize import Start
-  from albert_tf.finetuning.tasks.base import FineTuningTask
 
 FLAGS = flags.FLAGS
 
@@ -57,21 +53,23 @@ class DataFiles(Settings):
     None, help="Tokens of a row. Default: as it was trained, else the task's usual number.", minimum=5
   )
 
-  def paths(self, settings: FineTuneSettings) -> dict[str, str]:
+  def paths(self) -> dict[str, str]:
     """Split → file, of the splits that what is to be done reads.
 
     Raises:
       UserError: a file is not named.
     """
     named = {"train": self.train_file, "eval": self.eval_file, "test": self.test_file}
-    needed = needed_splits(settings)
+    needed = needed_splits()
     if "eval" in needed and not self.eval_file and self.train_file:
-      needed += ["train"]  # A part of it.
-      needed.remove("eval")
+      needed = [
+        "train",
+        *(split for split in needed if split == "test"),
+      ]  # Evaluation takes a part of training.
     for split in needed:
       if not named[split]:
         raise UserError(f"What is to be done needs {split} data. Received: no --{split}_file. Name it.")
-    return {split: named[split] for split in dict.fromkeys(needed)}
+    return {split: named[split] for split in needed}
 
   def with_evaluation(self, splits: dict[str, Any]) -> dict[str, Any]:
     """The splits; without evaluation examples a part of the training ones is held out."""
@@ -88,18 +86,11 @@ commands.define_flags(FineTuneSettings, do_train=False, do_eval=False)
 flags.mark_flag_as_required("output_dir")
 
 
-class Prepared(NamedTuple):
-  """A task on its data, and settings instead of the flags'; None: theirs."""
-
-  task: "FineTuningTask"
-  settings: FineTuneSettings | None = None
-
-
-def run(prepare: "Callable[[Start, FineTuneSettings], Prepared]", *, vocab_file: str | None = None) -> None:
+def run(prepare: Callable[[Any], Any], *, vocab_file: str | None = None) -> None:
   """What a fine-tuning command does: trains, evaluates and predicts as the flags say, and exports.
 
   Args:
-    prepare: reads the examples.
+    prepare: reads the examples; `initialize.Start` → the task (`FineTuningTask`).
     vocab_file: the WordPiece vocabulary that is named, perhaps none; None of a command that cannot use one.
   """
   flags_text = FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
@@ -111,41 +102,15 @@ def run(prepare: "Callable[[Start, FineTuneSettings], Prepared]", *, vocab_file:
     _combine(prepare, options.ensemble_of)
     return
   from albert_tf.finetuning.engine.fit import fine_tune
+  from albert_tf.finetuning.engine.results import lines
+  from albert_tf.finetuning.initialize import read_start
+  from albert_tf.models.exports import export_saved_model
+  from albert_tf.tokenization import WordPieceTokenizer
   from albert_tf.training.distribution import Workers, make_strategy
 
   settings = commands.from_flags(FineTuneSettings, distribution=commands.from_flags(DistributionConfig))
-  start = _read_start(options, vocab_file)
-  prepared = prepare(start, settings)
-  settings = prepared.settings or settings
-  strategy = make_strategy(settings.distribution)
-  tuned = fine_tune(
-    prepared.task,
-    settings,
-    start=start,
-    output_dir=FLAGS.output_dir,
-    flags_text=flags_text,
-    strategy=strategy,
-  )
-  # Of several workers the chief reports and exports; the others wait: none may leave before.
-  workers = Workers(strategy)
-  with workers.together():
-    if workers.is_chief:
-      _finish(prepared.task, tuned.results)
-
-
-def _read_start(options: RunOptions, vocab_file: str | None) -> "Start":
-  from albert_tf.finetuning.initialize import read_start
-  from albert_tf.tokenization import WordPieceTokenizer
-
-  checkpoint = options.init_checkpoint
-  if (
-    not checkpoint
-    and not FLAGS.do_train
-    and files.exists(os.path.join(best_run(FLAGS.output_dir), TASK_FILE))
-  ):
-    checkpoint = FLAGS.output_dir
   start = read_start(
-    checkpoint,
+    options.init_checkpoint or (FLAGS.output_dir if trained_spec() else ""),
     spm_model_file=options.spm_model_file,
     vocab_file=vocab_file or "",
     albert_config_file=options.albert_config_file,
@@ -155,50 +120,43 @@ def _read_start(options: RunOptions, vocab_file: str | None) -> "Start":
   if vocab_file is None and isinstance(start.tokenizer, WordPieceTokenizer):
     raise UserError(
       "This task needs a SentencePiece model, which tells the place of each piece in the text. Received: "
-      f"{checkpoint or options.spm_model_file}, with a WordPiece vocabulary. Only run_glue.py takes one."
+      f"{start.source}, with a WordPiece vocabulary. Only run_glue.py takes one."
     )
-  return start
+  task = prepare(start)
+  strategy = make_strategy(settings.distribution)
+  place = FLAGS.output_dir
+  results = fine_tune(task, settings, start=start, output_dir=place, flags_text=flags_text, strategy=strategy)
+  workers, folder = Workers(strategy), os.path.join(place, "saved_model")
+  with workers.together():  # The chief reports and exports; the others wait: none may leave before.
+    if workers.is_chief:
+      print(*lines(results), f"results: {os.path.join(place, RESULTS_FILE)}", sep="\n")
+      if FLAGS.do_train and options.export and not files.exists(os.path.join(folder, "1")):
+        logging.set_verbosity(logging.ERROR)  # TensorFlow's words while it saves.
+        kind = task.spec.export_kind
+        made = export_saved_model(model=kind, init_checkpoint=place, output_dir=folder, version=1)
+        print(f"SavedModel: {made}")
 
 
-def _finish(task: "FineTuningTask", results: Mapping[str, Any]) -> None:
-  """Prints the results and leaves a SavedModel, unless an earlier command did."""
-  from albert_tf.finetuning.engine.results import lines
-  from albert_tf.models.exports import export_saved_model
-
-  print(*lines(results), f"results: {os.path.join(FLAGS.output_dir, RESULTS_FILE)}", sep="\n")
-  folder = os.path.join(FLAGS.output_dir, "saved_model")
-  if FLAGS.do_train and FLAGS.export and not files.exists(os.path.join(folder, "1")):
-    logging.set_verbosity(logging.ERROR)  # TensorFlow's words while it saves.
-    exported = export_saved_model(
-      model=task.spec.export_kind, init_checkpoint=FLAGS.output_dir, output_dir=folder, version=1
-    )
-    print(f"SavedModel: {exported}")
-
-
-def _combine(prepare: "Callable[[Start, FineTuneSettings], Prepared]", ensemble_of: Sequence[str]) -> None:
+def _combine(prepare: Callable[[Any], Any], names: Sequence[str]) -> None:
   """Leaves an ensemble's directory; the first run's tokenizer, lengths and columns read the data."""
   from albert_tf.configs import AlbertConfig
   from albert_tf.finetuning.engine import ensemble, run_directory
   from albert_tf.finetuning.initialize import Start
   from albert_tf.tokenization import load_tokenizer
 
-  refused = [name for name in ("do_train", "init_checkpoint") if FLAGS[name].value]
-  if refused:
+  if FLAGS.do_train or FLAGS.init_checkpoint:
     raise UserError(
-      f"--ensemble_of combines what runs have answered. Received: it with --{refused[0]}. Leave that out; a recipe "
-      "is not needed either."
+      "--ensemble_of combines what runs have answered. Received: it with --do_train or --init_checkpoint. Leave that "
+      "out; a recipe is not needed either."
     )
-  directories = ensemble.run_directories(ensemble_of)
+  directories = ensemble.run_directories(names)
   first = directories[0]
   FLAGS["init_checkpoint"].value, FLAGS["do_eval"].value = first, True
   config = AlbertConfig.from_json_file(os.path.join(first, run_directory.CONFIG_FILE))
-  settings = commands.from_flags(FineTuneSettings)
   start = Start(config=config, tokenizer=load_tokenizer(first), checkpoint=None, source=first)
-  prepared = prepare(start, settings)
-  predict = (prepared.settings or settings).do_predict
-  results = ensemble.combine(prepared.task, directories, output_dir=FLAGS.output_dir, predict=predict)
-  path = os.path.join(FLAGS.output_dir, RESULTS_FILE)
-  print(*ensemble.lines(results), f"results: {path}", sep="\n")
+  task = prepare(start)
+  results = ensemble.combine(task, directories, output_dir=FLAGS.output_dir, predict=FLAGS.do_predict)
+  print(*ensemble.lines(results), f"results: {os.path.join(FLAGS.output_dir, RESULTS_FILE)}", sep="\n")
 
 
 # ------------------------------------------------------------------ what the flags say of the data
@@ -212,7 +170,7 @@ def trained_spec() -> TaskSpec | None:
   return None
 
 
-def max_seq_length(given: int | None, start: "Start", *, default: int = 512) -> int:
+def max_seq_length(given: int | None, start: Any, *, default: int = 512) -> int:
   """--max_seq_length; without it that of the fine-tuned run, or `default`, as far as the model has positions."""
   if given is not None:
     return given
@@ -220,17 +178,8 @@ def max_seq_length(given: int | None, start: "Start", *, default: int = 512) -> 
   return trained.max_seq_length if trained else min(default, start.config.max_position_embeddings)
 
 
-def refuse_flags(names: Sequence[str], *, of: str) -> None:
-  """Raises a `UserError` where a flag was given that is of another --task_name."""
-  given = [name for name in names if FLAGS[name].present]
-  if given:
-    raise UserError(
-      f"--{given[0]} belongs to --task_name={of}. Received: it with --task_name={FLAGS.task_name}. Leave it out."
-    )
-
-
-def needed_splits(settings: FineTuneSettings) -> list[str]:
+def needed_splits() -> list[str]:
   """The splits that what is to be done reads."""
-  evaluates = settings.do_train or settings.do_eval
-  wanted = {"train": settings.do_train, "eval": evaluates, "test": settings.do_predict}
+  evaluates = FLAGS.do_train or FLAGS.do_eval
+  wanted = {"train": FLAGS.do_train, "eval": evaluates, "test": FLAGS.do_predict}
   return [split for split, is_wanted in wanted.items() if is_wanted]

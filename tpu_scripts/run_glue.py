@@ -8,7 +8,7 @@ Example:
 """
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import Any
 
 from absl import flags
 import finetuning
@@ -17,11 +17,6 @@ from albert_tf import commands
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import TableColumns
 from albert_tf.settings import Settings, setting
-
-if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
-  from albert_tf.finetuning.initialize import Start
-  from albert_tf.finetuning.settings import FineTuneSettings
-  from albert_tf.finetuning.tasks.base import FineTuningTask
 
 flags.adopt_module_key_flags(finetuning)  # --help shows them too.
 
@@ -47,33 +42,22 @@ commands.define_flags(Command)
 commands.define_flags(finetuning.DataFiles)
 commands.define_flags(TableColumns, label="label")
 flags.mark_flag_as_required("task_name")
-_CUSTOM_ONLY = (
-  "train_file", "eval_file", "test_file", "eval_fraction", "text_columns", "label_column", "id_column",
-  "label_names", "regression",
-)  # fmt: skip
 
 
-def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning.Prepared:
-  command, given = commands.from_flags(Command), commands.from_flags(finetuning.DataFiles)
-  length = finetuning.max_seq_length(given.max_seq_length, start)
-  if str(command.task_name).lower() == "custom":
-    return finetuning.Prepared(_custom_task(command, given, start, max_seq_length=length))
+def _prepare(start: Any) -> Any:
   from albert_tf.finetuning.tasks.glue import GlueTextTask
-
-  finetuning.refuse_flags(_CUSTOM_ONLY, of="custom")
-  if not command.data_dir:
-    raise UserError("GLUE's tasks need their data. Received: an empty --data_dir. Name GLUE's folder.")
-  task = GlueTextTask(
-    str(command.task_name), data_dir=command.data_dir, tokenizer=start.tokenizer, max_seq_length=length
-  )
-  return finetuning.Prepared(task)
-
-
-def _custom_task(
-  command: Command, given: finetuning.DataFiles, start: "Start", *, max_seq_length: int
-) -> "FineTuningTask":
   from albert_tf.finetuning.tasks.text import table_task
 
+  command, given = commands.from_flags(Command), commands.from_flags(finetuning.DataFiles)
+  name = str(command.task_name).lower()
+  length = finetuning.max_seq_length(given.max_seq_length, start)
+  if (name == "custom") == bool(command.data_dir):
+    raise UserError(
+      "GLUE's tasks need --data_dir, GLUE's folder; --task_name=custom has --train_file and the like instead. "
+      f"Received: --task_name={name}, --data_dir={command.data_dir}."
+    )
+  if name != "custom":
+    return GlueTextTask(name, data_dir=command.data_dir, tokenizer=start.tokenizer, max_seq_length=length)
   trained = finetuning.trained_spec()
   return table_task(
     {"train": given.train_file, "eval": given.eval_file, "test": given.test_file},
@@ -81,7 +65,7 @@ def _custom_task(
     tokenizer=start.tokenizer,
     regression=command.regression or (trained is not None and trained.kind == "regression"),
     label_names=command.label_names or (trained.label_names if trained else ()),
-    max_seq_length=max_seq_length,
+    max_seq_length=length,
     eval_fraction=given.eval_fraction,
   )
 

@@ -8,7 +8,7 @@ Example:
 """
 
 import dataclasses
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 from absl import flags
 import finetuning
@@ -25,11 +25,6 @@ from albert_tf.finetuning.tasks.choices import (
 )
 from albert_tf.settings import Settings, setting
 
-if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
-  from albert_tf.finetuning.initialize import Start
-  from albert_tf.finetuning.settings import FineTuneSettings
-
-FLAGS = flags.FLAGS
 flags.adopt_module_key_flags(finetuning)  # --help shows them too.
 _FOLDERS = {"train": "train", "eval": "dev", "test": "test"}
 
@@ -54,44 +49,41 @@ commands.define_flags(finetuning.DataFiles)
 commands.define_flags(ChoiceColumns)
 
 
-def _read(
-  command: Command, given: finetuning.DataFiles, settings: "FineTuneSettings"
-) -> dict[str, list[ChoiceExample]]:
+def _read(command: Command, given: finetuning.DataFiles) -> dict[str, list[ChoiceExample]]:
   """The questions of each split that is needed."""
   if command.task_name == "custom":
-    columns, paths = commands.from_flags(ChoiceColumns), given.paths(settings)
+    columns, paths = commands.from_flags(ChoiceColumns), given.paths()
     return given.with_evaluation(
       {
         split: choice_examples(read_table(path), columns, labelled=split != "test")
         for split, path in paths.items()
       }
     )
-  if not command.data_dir:
-    raise UserError("RACE is read from a folder. Received: an empty --data_dir. Name the folder RACE.")
   left_out = {"middle": command.high_only, "high": command.middle_only}
   levels = [level for level in LEVELS if not left_out[level]]
-  if not levels:
-    raise UserError("One level is left out at most. Received: --high_only and --middle_only.")
+  if not (command.data_dir and levels):
+    raise UserError(
+      "RACE is read from a folder, --data_dir, and one level is left out at most. Received: "
+      f"--data_dir={command.data_dir} for {len(levels)} levels."
+    )
   return {
-    split: read_race(command.data_dir, _FOLDERS[split], levels=levels)
-    for split in finetuning.needed_splits(settings)
+    split: read_race(command.data_dir, _FOLDERS[split], levels=levels) for split in finetuning.needed_splits()
   }
 
 
-def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning.Prepared:
+def _prepare(start: Any) -> Any:
   from albert_tf.finetuning.tasks.multiple_choice import MultipleChoiceTask
 
   command, given = commands.from_flags(Command), commands.from_flags(finetuning.DataFiles)
   trained = finetuning.trained_spec()
-  task = MultipleChoiceTask(
-    splits=_read(command, given, settings),
+  return MultipleChoiceTask(
+    splits=_read(command, given),
     tokenizer=start.tokenizer,
     max_seq_length=finetuning.max_seq_length(given.max_seq_length, start),
     max_qa_length=command.max_qa_length or (trained.max_qa_length if trained else 128),
     name=command.task_name,
     choice_names=commands.from_flags(ChoiceColumns).choice_names,
   )
-  return finetuning.Prepared(task)
 
 
 def main() -> None:

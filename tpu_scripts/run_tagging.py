@@ -6,7 +6,7 @@ Example:
 """
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import Any
 
 from absl import flags
 import finetuning
@@ -14,10 +14,6 @@ import finetuning
 from albert_tf import commands
 from albert_tf.finetuning.tasks.conll import Columns, read_tagged
 from albert_tf.settings import Settings, setting
-
-if TYPE_CHECKING:  # At run time these would import TensorFlow before the flags are read.
-  from albert_tf.finetuning.initialize import Start
-  from albert_tf.finetuning.settings import FineTuneSettings
 
 flags.adopt_module_key_flags(finetuning)  # --help shows them too.
 
@@ -36,21 +32,19 @@ commands.define_flags(finetuning.DataFiles)
 commands.define_flags(Columns)
 
 
-def _prepare(start: "Start", settings: "FineTuneSettings") -> finetuning.Prepared:
+def _prepare(start: Any) -> Any:
   from albert_tf.finetuning.tasks.tagging import TaggingTask
 
-  command, columns = commands.from_flags(Command), commands.from_flags(Columns)
-  given = commands.from_flags(finetuning.DataFiles)
-  paths = given.paths(settings)
+  given, columns = commands.from_flags(finetuning.DataFiles), commands.from_flags(Columns)
+  paths = given.paths()
   trained = finetuning.trained_spec()
-  task = TaggingTask(
+  return TaggingTask(
     splits=given.with_evaluation({split: read_tagged(path, columns) for split, path in paths.items()}),
     tokenizer=start.tokenizer,
     max_seq_length=finetuning.max_seq_length(given.max_seq_length, start, default=128),
-    name=command.task_name or (trained.name if trained else "tagging"),
+    name=flags.FLAGS.task_name or (trained.name if trained else "tagging"),
     label_names=trained.label_names if trained else (),
   )
-  return finetuning.Prepared(task)
 
 
 def main() -> None:

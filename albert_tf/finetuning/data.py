@@ -18,7 +18,6 @@ from albert_tf import files
 from albert_tf.errors import UserError, optional_package
 from albert_tf.settings import Settings, setting
 
-FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
 _Example = TypeVar("_Example")
 
 
@@ -34,22 +33,21 @@ def hold_out(
 
   Args:
     examples: all of them.
-    fraction: to be held out, as near as whole groups come to it.
+    fraction: to be held out, above 0 and below 1, as near as whole groups come to it.
     source: the file, for messages.
     groups: the group of each example, which is not torn apart; None: each is one.
     seed: decides which.
 
   Raises:
-    UserError: the fraction is not between 0 and 1, or there are fewer than two groups.
+    UserError: there are fewer than two groups.
   """
   names, numbers, sizes = np.unique(
     np.arange(len(examples)) if groups is None else groups, return_inverse=True, return_counts=True
   )
-  if not 0.0 < fraction < 1.0 or len(names) < 2:
-    what = "examples" if groups is None else "paragraphs with questions"
+  if len(names) < 2:
     raise UserError(
-      "Some training examples are held out for evaluation: a fraction above 0 and below 1, of two or more "
-      f"{what}. Received: {fraction} of {len(names)} in {source}. Name evaluation data, or change the fraction."
+      "Some training examples are held out for evaluation, of two or more examples or paragraphs. Received: "
+      f"{len(names)} in {source}. Name evaluation data."
     )
   order = np.random.default_rng(seed).permutation(len(names))
   reached = np.cumsum(sizes[order])[:-1]
@@ -64,11 +62,7 @@ def hold_out(
 
 
 def read_text(path: str) -> str:
-  """A UTF-8 file, with or without a byte-order mark.
-
-  Raises:
-    UserError: it is not UTF-8.
-  """
+  """A UTF-8 file, with or without a byte-order mark."""
   try:
     return files.read_bytes(path).decode("utf-8-sig")
   except UnicodeDecodeError as error:
@@ -84,11 +78,7 @@ def read_lines(path: str) -> list[str]:
 
 
 def parse_json(text: str, *, where: str) -> Any:
-  """The value of a JSON text; `where`, file and line, is for messages.
-
-  Raises:
-    UserError: it is not JSON.
-  """
+  """The value of a JSON text; `where`, file and line, is for messages."""
   try:
     return json.loads(text)
   except (ValueError, RecursionError) as error:
@@ -160,15 +150,15 @@ def read_table(path: str) -> Table:
   TSV has no quoting: tabs and line ends are what separates. A blank line is a row where there is but one column.
 
   Raises:
-    UserError: the file is empty, or is not what its suffix says.
+    UserError: the file is not what its suffix says.
   """
   suffix = os.path.splitext(path)[1].lower()
-  if suffix not in FORMATS:
-    raise UserError(f"A table's file name ends in {', '.join(FORMATS)}. Received: {path}.")
   if suffix == ".parquet":
     return Table(source=path, columns=_parquet_columns(path))
   if suffix == ".jsonl":
     return Table(source=path, columns=_json_columns(path))
+  if suffix not in (".tsv", ".csv"):
+    raise UserError(f"A table's file name ends in .tsv, .csv, .jsonl or .parquet. Received: {path}.")
   rows = _csv_rows(path) if suffix == ".csv" else [line.split("\t") for line in read_lines(path)]
   return Table(source=path, columns=_text_columns(rows, path), first_line=2)
 
@@ -180,19 +170,14 @@ def _csv_rows(path: str) -> list[list[str]]:
 
 
 def _text_columns(rows: list[list[str]], path: str) -> dict[str, list[str]]:
-  if not rows:
-    raise UserError(f"A table needs a header and rows. Received: {path}, which is empty. Check the file.")
-  header = rows[0]
+  header = rows[0] if rows else []
   rows = [row for row in rows[1:] if row != [""] or len(header) == 1]
-  if len(set(header)) < len(header):
+  wrong = next((number for number, row in enumerate(rows, 1) if len(row) != len(header)), 0)
+  if wrong or len(set(header)) < len(header):
     raise UserError(
-      f"Every column has a name of its own. Received: {', '.join(header)} in {path}. Rename one."
-    )
-  wrong = next((number for number, row in enumerate(rows, 1) if len(row) != len(header)), None)
-  if wrong is not None:
-    raise UserError(
-      f"Every row has as many columns as the header. Received: {path} with {len(header)} columns, and "
-      f"{len(rows[wrong - 1])} in row {wrong}. Is a text with tabs or commas not quoted, or the suffix the wrong one?"
+      "A table has a header of different names, and as many columns in every row. Received: "
+      f"{path} with {', '.join(header)}, and {len(rows[wrong - 1])} in row {wrong}. Is a text with tabs or commas not "
+      "quoted, or the suffix the wrong one?"
     )
   return {name: [row[i] for row in rows] for i, name in enumerate(header)}
 

@@ -51,23 +51,19 @@ def read_start(
   Raises:
     UserError: nothing is there, or parts are missing.
   """
+  path = vocab_file or spm_model_file
+  if bool(init_checkpoint) == from_scratch or (from_scratch and not (path and albert_config_file)):
+    raise UserError(
+      "Fine-tuning starts from pretrained weights, --init_checkpoint, or from random ones: --from_scratch with "
+      f"--albert_config_file and --spm_model_file. Received: --init_checkpoint={init_checkpoint}, "
+      f"--albert_config_file={albert_config_file}, --spm_model_file={path}."
+    )
   if from_scratch:
-    path = vocab_file or spm_model_file
-    if init_checkpoint or not path or not albert_config_file:
-      raise UserError(
-        "--from_scratch takes --albert_config_file and --spm_model_file, and no --init_checkpoint. Received: "
-        f"--init_checkpoint={init_checkpoint}, --albert_config_file={albert_config_file}, --spm_model_file={path}."
-      )
     config = AlbertConfig.from_json_file(albert_config_file)
     tokenizer = load_tokenizer(path, config, do_lower_case=do_lower_case)
     return Start(config=config, tokenizer=tokenizer, checkpoint=None, source="random weights")
-  if not init_checkpoint:
-    raise UserError(
-      "Fine-tuning starts from pretrained weights. Received: an empty --init_checkpoint. Name a run directory, "
-      "a checkpoint or a Hugging Face folder; --from_scratch starts from random weights."
-    )
   checkpoint = read_checkpoint(init_checkpoint, config_file=albert_config_file)
-  tokenizer = checkpoint.load_tokenizer(vocab_file or spm_model_file, do_lower_case=do_lower_case)
+  tokenizer = checkpoint.load_tokenizer(path, do_lower_case=do_lower_case)
   return Start(config=checkpoint.config, tokenizer=tokenizer, checkpoint=checkpoint, source=checkpoint.path)
 
 
@@ -84,11 +80,7 @@ def load_encoder_weights(model: Any, start: Start, *, seed: int) -> None:
     return
   encoder = {name: v for name, v in start.checkpoint.variables.items() if name.startswith("bert/")}
   report = load_weights(model, encoder, allow_missing="^(?!bert/)", source=start.source)
-  logging.info(
-    "seed %d: %d variables restored from %s; new: %s; left out: %s",
-    seed,
-    len(report.matched),
-    start.source,
-    ", ".join(report.missing) or "none",
-    ", ".join(name for name in start.checkpoint.variables if name not in encoder) or "none",
-  )
+  new = ", ".join(report.missing) or "none"
+  left_out = ", ".join(name for name in start.checkpoint.variables if name not in encoder) or "none"
+  restored = f"{len(report.matched)} variables restored from {start.source}"
+  logging.info("seed %d: %s; new: %s; left out: %s", seed, restored, new, left_out)

@@ -1,14 +1,11 @@
 """How a model is fine-tuned: everything that is not the task, the weights or the directory."""
 
 import dataclasses
-import math
 from typing import Any, Literal
 
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 from albert_tf.training.settings import DistributionConfig
-
-BALANCED = "balanced"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,11 +39,6 @@ class FineTuneSettings(Settings):
   optimizer: Literal["adamw", "lamb"] = setting("adamw", help="Which update.")
   weight_decay: float = setting(0.01, help="Not for biases and LayerNorm.", minimum=0)
   clip_norm: float = setting(1.0, help="Bound on the global gradient norm; 0 for none.", minimum=0)
-  class_weights: str = setting(
-    "",
-    help="Factors on the loss of classes: balanced (number of examples / (number of classes x examples of the "
-    "class)), or for example negative=1,positive=3; others have 1.",
-  )
   dropout: float | None = setting(
     None,
     help="Hidden and attention dropout (the paper's 'ALBERT DR'). Default: the configuration's.",
@@ -61,9 +53,6 @@ class FineTuneSettings(Settings):
     minimum=0,
     flag="save_checkpoints_steps",
     aliases=("eval_steps",),
-  )
-  early_stopping_patience: int = setting(
-    0, help="Evaluations without a better one before training ends; 0: never.", minimum=0
   )
   bucket_multiple: int | None = setting(
     None,
@@ -82,27 +71,6 @@ class FineTuneSettings(Settings):
       )
     if not self.seeds or len(set(self.seeds)) != len(self.seeds):
       raise UserError(f"Seeds are different numbers. Received: {list(self.seeds)}.")
-    self.weights_by_class()
-
-  def weights_by_class(self) -> dict[str, float]:
-    """`class_weights` that are numbers, by class; empty for "balanced" and for none.
-
-    Raises:
-      UserError: they are neither.
-    """
-    if self.class_weights in ("", BALANCED):
-      return {}
-    try:
-      pairs = [pair.rpartition("=") for pair in self.class_weights.split(",")]
-      weights = {name: float(weight) for name, _, weight in pairs}
-    except ValueError:
-      weights = {}
-    if "" in weights or not all(0 <= w < math.inf for w in weights.values()) or not any(weights.values()):
-      raise UserError(
-        f"class_weights are {BALANCED}, or a number a class, at least 0. Received: {self.class_weights}. For "
-        "example negative=1,positive=3."
-      )
-    return weights
 
   def training_values(self) -> dict[str, Any]:
     """What the weights depend on, as JSON's types: runs of different values are different runs.
@@ -114,13 +82,6 @@ class FineTuneSettings(Settings):
 
 
 _WITHOUT_INFLUENCE = (
-  "do_train",
-  "do_eval",
-  "do_predict",
-  "seeds",
-  "eval_batch_size",
-  "gradient_accumulation_steps",
-  "remat",
-  "verbose",
+  "do_train", "do_eval", "do_predict", "seeds", "eval_batch_size", "gradient_accumulation_steps", "remat", "verbose",
   "distribution",
-)
+)  # fmt: skip

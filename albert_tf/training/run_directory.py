@@ -40,7 +40,7 @@ class RunDirectory:
       changed = sorted(key for key in before.keys() | identity.keys() if before.get(key) != identity.get(key))
       raise UserError(
         f"An output directory holds one run. Received: {self.path}, made with another {', '.join(changed)}: "
-        + "; ".join(_difference(key, before.get(key), identity.get(key)) for key in changed)
+        + "; ".join(difference(key, before.get(key), identity.get(key)) for key in changed)
         + ". Choose a new --output_dir (with --init_checkpoint to start from these weights)."
       )
 
@@ -72,8 +72,9 @@ class RunDirectory:
     return files.read_json(path).get("identity") if files.exists(path) else None
 
 
-def _difference(name: str, before: Any, now: Any) -> str:
+def difference(name: str, before: Any, now: Any) -> str:
+  """What differs, as "name before → now"."""
   if isinstance(before, dict) and isinstance(now, dict):
     names = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
-    return ", ".join(_difference(key, before.get(key), now.get(key)) for key in names)
+    return ", ".join(difference(key, before.get(key), now.get(key)) for key in names)
   return f"{name} {before} → {now}"

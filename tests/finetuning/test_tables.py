@@ -10,7 +10,7 @@ import pytest
 from support.tiny_finetuning import tokenizer
 
 from albert_tf.errors import UserError
-from albert_tf.finetuning.data import TableColumns, read_table
+from albert_tf.finetuning.data import TableColumns, hold_out, read_table
 from albert_tf.finetuning.tasks.text import table_examples, table_task
 
 ROWS = [
@@ -113,3 +113,17 @@ def test_an_empty_row_of_a_single_column_is_a_row(tmp_path, suffix, separator):
     "a",
     "",
   ]
+
+
+def test_groups_are_held_out_whole_and_always_the_same_ones():
+  groups = [4, 4, 4, 9, 9, 2, 2, 2, 2, 7]
+  for seed in range(5):
+    train, held = hold_out(range(10), 0.3, source="f", groups=groups, seed=seed)
+    assert (train, held) == hold_out(range(10), 0.3, source="f", groups=groups, seed=seed)
+    assert sorted([*train, *held]) == list(range(10))
+    assert {groups[i] for i in train}.isdisjoint(groups[i] for i in held)
+    assert held
+    assert train
+  assert [len(part) for part in hold_out("abcd", 0.01, source="f")] == [3, 1]
+  with pytest.raises(UserError, match="1 in f"):
+    hold_out(["one"], 0.1, source="f")

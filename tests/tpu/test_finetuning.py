@@ -122,5 +122,3 @@ def test_glue(families):
 def test_every_family_on_one_host_and_on_a_slice_of_two(families, tmp_path, script):
   with runs.slice_of(tmp_path, hosts=2, cores_per_host=1) as hosts:
     check(families, script, tpus=("local", hosts.tpu))
-    assert list(families[0].rglob("events.out.tfevents.*"))
-    assert hosts.events_in(families[0]) == []  # Their disks are not the coordinator's.

@@ -26,9 +26,6 @@ def write_quiz(folder):
   ]
   (folder / "train.jsonl").write_text("\n".join(rows))
   (folder / "test.jsonl").write_text(json.dumps({"q": "the sky", "options": ["is", "blue"]}))
-  (folder / "bad.jsonl").write_text(
-    rows[0] + '\n{"q": "the sky", "options": ["is", "blue", "x"], "right": "A"}'
-  )
 
 
 @pytest.fixture(scope="module")
@@ -63,11 +60,6 @@ def runs(folder):
     "levels": [
       *common, "--do_eval", f"--data_dir={folder}", f"--output_dir={folder}/x", "--high_only", "--middle_only",
     ],
-    "three options": [
-      *train, *custom, f"--train_file={folder}/quiz/bad.jsonl", f"--eval_file={folder}/quiz/bad.jsonl",
-      f"--output_dir={folder}/x",
-    ],
-    "no data": [*train, f"--output_dir={folder}/x"],
   }  # fmt: skip
   return dict(zip(commands, run_script("run_race", list(commands.values())), strict=True))
 
@@ -75,16 +67,9 @@ def runs(folder):
 def test_race(runs, folder):
   assert runs["race"].status == 0, runs["race"].stderr
   results = json.loads((folder / "out/results.json").read_text())
-  assert {
-    "accuracy",
-    "accuracy_middle",
-    "accuracy_high",
-    "test_accuracy",
-    "test_accuracy_high",
-  } <= results.keys()
+  assert {"accuracy", "accuracy_middle", "accuracy_high", "test_accuracy_high"} <= results.keys()
   assert f"accuracy: {results['accuracy']:.4f}" in runs["race"].stdout
   assert (folder / "out/saved_model/1/saved_model.pb").exists()
-  assert "multiple_choice" in (folder / "out/README.md").read_text()
   lines = (folder / "out/predictions_test.tsv").read_text().splitlines()
   assert len(lines) == 1 + 2 * 2 * 2
   assert lines[1].startswith("middle0.txt:0\t")
@@ -99,15 +84,7 @@ def test_own_questions(runs, folder):
   assert runs["later"].status == 0, runs["later"].stderr
 
 
-@pytest.mark.parametrize(
-  ("name", "message"),
-  [
-    ("levels", "Received: --high_only and --middle_only"),
-    ("three options", "Received: 2 in line 1"),
-    ("no data", "an empty --data_dir"),
-  ],
-)
-def test_mistakes(runs, folder, name, message):
-  assert runs[name].status == 2
-  assert message in runs[name].stderr
+def test_a_mistake(runs, folder):
+  assert runs["levels"].status == 2
+  assert "one level is left out at most" in runs["levels"].stderr
   assert not (folder / "x").exists()

@@ -24,7 +24,6 @@ def folder(tmp_path_factory):
     {"tokens": ["birds", "sing"], "tags": ["NOUN", "VERB"]},
   ]
   (path / "pos.jsonl").write_text("\n".join(map(json.dumps, pos)))
-  (path / "uneven.jsonl").write_text(json.dumps({"tokens": ["the", "sky"], "tags": ["O"]}))
   return path
 
 
@@ -46,12 +45,6 @@ def runs(folder):
       *train, f"--train_file={folder}/pos.jsonl", f"--eval_file={folder}/pos.jsonl", f"--output_dir={folder}/pos",
       "--noexport",
     ],
-    "uneven": [*train, f"--train_file={folder}/uneven.jsonl", f"--output_dir={folder}/x"],
-    "unknown tag": [
-      *common, f"--eval_file={folder}/pos.jsonl", f"--output_dir={folder}/out", "--do_eval", "--task_name=ner",
-    ],
-    "no tags": [*train, f"--train_file={folder}/untagged.jsonl", f"--eval_file={folder}/untagged.jsonl",
-                f"--output_dir={folder}/x"],
     "no file": [*train, f"--output_dir={folder}/x"],
   }  # fmt: skip
   return dict(zip(commands, run_script("run_tagging", list(commands.values())), strict=True))
@@ -81,16 +74,7 @@ def test_parts_of_speech(runs, folder):
   assert json.loads((folder / "pos/task.json").read_text())["label_names"] == ["NOUN", "ADJ", "VERB"]
 
 
-@pytest.mark.parametrize(
-  ("name", "message"),
-  [
-    ("uneven", "2 words and 1 tags in"),
-    ("unknown tag", "Received: 'ADJ' in"),
-    ("no tags", "sentences have a tag for each word"),
-    ("no file", "needs train data. Received: no --train_file"),
-  ],
-)
-def test_mistakes(runs, folder, name, message):
-  assert runs[name].status == 2
-  assert message in runs[name].stderr
+def test_a_mistake(runs, folder):
+  assert runs["no file"].status == 2
+  assert "needs train data. Received: no --train_file" in runs["no file"].stderr
   assert not (folder / "x").exists()

@@ -9,8 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints.bundle import coordinator_cpu
-from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.base import Column, FeatureSet
+from albert_tf.finetuning.tasks.base import FeatureSet
 from albert_tf.models.task_model import DROPOUT_SEED
 from albert_tf.pipelines.batches import HostShard, without_autotune
 
@@ -18,7 +17,6 @@ _DROPOUT_STREAM = 1  # Numbers apart from those of the order.
 # Batches are sorted by length within windows of this many, so that an epoch's order stays random across them.
 _WINDOW_BATCHES = 64
 _AHEAD = 4  # Batches that are put together before they are asked for.
-_SMALL_TYPES = (np.uint8, np.uint16)  # Most features are masks, and vocabularies are below 65,536.
 _CHUNK_ROWS = 4096  # Rows that are built at once, as int32, before they are stored small.
 
 
@@ -26,132 +24,101 @@ _CHUNK_ROWS = 4096  # Rows that are built at once, as int32, before they are sto
 
 
 @dataclasses.dataclass(frozen=True)
-class _Stored:
-  """One column of a split: `[n, …]`, or a ragged tensor whose last axis differs from row to row.
-
-  Attributes:
-    values: in the smallest type that holds them.
-    dtype: of the batches.
-    fill: what ragged rows are filled up with.
-  """
-
-  values: Any
-  dtype: Any
-  fill: int = 0
-
-  @classmethod
-  def of(cls, column: Column, fill: int = 0, dtype: Any = None) -> "_Stored":
-    """A column of labels or weights."""
-    if isinstance(column, np.ndarray):
-      return cls(tf.constant(column), dtype or column.dtype)
-    dtype = dtype or column[0].dtype
-    values = _small(np.concatenate(column).astype(dtype))
-    return cls(tf.RaggedTensor.from_row_lengths(values, [len(row) for row in column]), dtype, fill)
-
-  @property
-  def is_ragged(self) -> bool:
-    return isinstance(self.values, tf.RaggedTensor)
-
-  def take(self, rows: tf.Tensor, length: tf.Tensor | int) -> tf.Tensor:
-    """Chosen rows `[b]`; ragged ones padded to `length`."""
-    taken = tf.cast(tf.gather(self.values, rows), self.dtype)
-    if not self.is_ragged:
-      return taken
-    shape = [rows.shape[0], *self.values.shape[1:-1], length]
-    target = shape if isinstance(length, int) else tf.stack(shape)
-    padded = taken.to_tensor(tf.cast(self.fill, self.dtype), shape=target)
-    padded.set_shape([*shape[:-1], length if isinstance(length, int) else None])
-    return padded
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class FlatFeatures:
-  """A split's features, labels and weights as a few tensors; see `FeatureSet`.
+  """A split as a few tensors, integers in the smallest type that holds them; see `FeatureSet`.
 
   Attributes:
     lengths: int64 `[n]`.
     row_weights: float32 `[n]`, the sum of each row's weights.
-    row_factors: float32 `[n]`; see `FeatureSet.factors`.
-    features, labels: name → column; the labels' name is "" where they are one column.
-    weights: None: 1.
+    columns: `(x, y, weights)`, each a tensor `[n, …]`, ragged in its last axis where rows differ, or a mapping of
+      them; y is () without labels.
+    fills: like `columns`: what ragged rows are filled up with.
   """
 
   lengths: np.ndarray
   row_weights: np.ndarray
-  row_factors: np.ndarray
-  features: Mapping[str, _Stored]
-  labels: Mapping[str, _Stored]
-  weights: _Stored | None
+  columns: Any
+  fills: Any
 
   @classmethod
   def of(cls, features: FeatureSet) -> "FlatFeatures":
     """The tensors of a split on the coordinator; its rows are read once."""
-    labels, weights, fill = features.labels, features.weights, features.pad_values
-    named = {} if labels is None else labels if isinstance(labels, Mapping) else {"": labels}
-    sums = np.ones(len(features)) if weights is None else [np.sum(of_row) for of_row in weights]
+
+    def tensors(column: Any) -> Any:
+      if isinstance(column, Mapping):
+        return {name: tensors(each) for name, each in column.items()}
+      if isinstance(column, np.ndarray):
+        return tf.constant(column)
+      return _columns([{"": row} for row in column], features.lengths)[""]
+
+    weights: Any = np.ones(len(features)) if features.weights is None else features.weights
+    weights = weights.astype(np.float32) if isinstance(weights, np.ndarray) else weights
     with tf.device(coordinator_cpu()):
-      return cls(
-        lengths=features.lengths,
-        row_weights=np.array(sums, np.float32),
-        row_factors=np.ones(len(features), np.float32) if features.factors is None else features.factors,
-        features=_stored_rows(features),
-        labels={name: _Stored.of(column, fill.get("labels", 0)) for name, column in named.items()},
-        weights=None if weights is None else _Stored.of(weights, dtype=np.float32),
-      )
-
-  def on_current_device(self) -> "FlatFeatures":
-    """A copy for another host; the same tensors on the coordinator itself."""
-
-    def moved(column: _Stored) -> _Stored:
-      values = tf.nest.map_structure(tf.identity, column.values, expand_composites=True)
-      return dataclasses.replace(column, values=values)
-
-    return dataclasses.replace(
-      self,
-      features={name: moved(column) for name, column in self.features.items()},
-      labels={name: moved(column) for name, column in self.labels.items()},
-      weights=None if self.weights is None else moved(self.weights),
-    )
+      x = _columns(features.rows, features.lengths)
+      y = () if features.labels is None else tensors(features.labels)
+      columns = (x, y, tensors(weights))
+    fill = features.pad_values
+    of_labels = tf.nest.map_structure(lambda _: fill.get("labels", 0), y)
+    fills = ({name: fill.get(name, 0) for name in x}, of_labels, 0)
+    sums = np.array([np.sum(of_row) for of_row in weights], np.float32)
+    return cls(features.lengths, sums, columns, fills)
 
   @property
   def weights_by_piece(self) -> bool:
     """Whether weights are `[B, S]`."""
-    return self.weights is not None and self.weights.is_ragged
+    return isinstance(self.columns[2], tf.RaggedTensor)
+
+  def on_current_device(self) -> "FlatFeatures":
+    """A copy for another host; the same tensors on the coordinator itself."""
+    moved = tf.nest.map_structure(tf.identity, self.columns, expand_composites=True)
+    return dataclasses.replace(self, columns=moved)
 
   def gather(self, rows: tf.Tensor, length: tf.Tensor | int) -> tuple[dict[str, tf.Tensor], Any, tf.Tensor]:
-    """`(x, y, weights)` of chosen rows `[b]`, padded to `length`; y is None without labels."""
-    x = {name: column.take(rows, length) for name, column in self.features.items()}
-    labels = {name: column.take(rows, length) for name, column in self.labels.items()}
-    weights = tf.ones([rows.shape[0]]) if self.weights is None else self.weights.take(rows, length)
-    return x, (labels.get("", labels) if labels else None), weights
+    """`(x, y, weights)` of chosen rows `[b]`, int32 and float32, padded to `length`; y is None without labels."""
+
+    def take(column: Any, fill: int) -> tf.Tensor:
+      taken = tf.gather(column, rows)
+      taken = tf.cast(taken, tf.float32 if taken.dtype.is_floating else tf.int32)
+      if not isinstance(column, tf.RaggedTensor):
+        return taken
+      shape = [rows.shape[0], *column.shape[1:-1], length]
+      padded = taken.to_tensor(tf.cast(fill, taken.dtype), shape=tf.stack(shape))
+      padded.set_shape([*shape[:-1], length if isinstance(length, int) else None])
+      return padded
+
+    x, y, weights = tf.nest.map_structure(take, self.columns, self.fills)
+    return x, None if isinstance(y, tuple) else y, weights
 
 
-def _stored_rows(features: FeatureSet) -> dict[str, _Stored]:
-  """Each feature as a column; rows may be put together when asked for, so few are held at a time."""
-  rows, first = features.rows, features.rows[0]
+def _columns(rows: Sequence[Mapping[str, np.ndarray]], lengths: np.ndarray) -> dict[str, Any]:
+  """Each feature as a tensor; rows may be put together when asked for, so few are held at a time."""
+  first = rows[0]
   parts: dict[str, list[np.ndarray]] = {name: [] for name in first}
   for begin in range(0, len(rows), _CHUNK_ROWS):
     chunk = [rows[i] for i in range(begin, min(begin + _CHUNK_ROWS, len(rows)))]
-    for name in first:
-      parts[name].append(_small(np.concatenate([np.ravel(row[name]) for row in chunk])))
+    for name, part in parts.items():
+      part.append(_small(np.concatenate([np.ravel(row[name]) for row in chunk])))
   columns = {}
   for name, value in first.items():
-    values: Any = tf.constant(np.concatenate(parts.pop(name)))
+    column: Any = tf.constant(np.concatenate(parts.pop(name)))
     if np.ndim(value):
       count = math.prod(np.shape(value)[:-1])  # Ragged rows of an example: 1, or C choices.
-      values = tf.RaggedTensor.from_row_lengths(values, np.repeat(features.lengths, count))
+      column = tf.RaggedTensor.from_row_lengths(column, np.repeat(lengths, count))
       if np.ndim(value) > 1:
-        values = tf.RaggedTensor.from_uniform_row_length(values, count)
-    columns[name] = _Stored(values, np.asarray(value).dtype, features.pad_values.get(name, 0))
+        column = tf.RaggedTensor.from_uniform_row_length(column, count)
+    columns[name] = column
   return columns
 
 
 def _small(values: np.ndarray) -> np.ndarray:
-  """The same integers in the smallest type that holds them."""
+  """The same integers as uint8 or uint16 where they fit: most features are masks, and vocabularies are below 65,536."""
   if values.dtype.kind != "i" or not values.size or values.min() < 0:
     return values
-  fitting = (small for small in _SMALL_TYPES if values.max() <= np.iinfo(small).max)
-  return values.astype(next(fitting, values.dtype))
+  fitting = np.min_scalar_type(int(values.max()))
+  return values.astype(fitting) if fitting.itemsize <= 2 else values
+
+
+# ------------------------------------------------------------------ which rows, at which length
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -174,22 +141,6 @@ class Batching:
     if not self.bucket_multiple:
       return self.max_length
     return min(-(-longest // self.bucket_multiple) * self.bucket_multiple, self.max_length)
-
-  def check(self, features: FeatureSet, what: str) -> None:
-    """Raises a `UserError` where there is nothing, or a row is too long."""
-    if not len(features):
-      raise UserError(f"A split needs examples. Received: {what} without any. Check the file.")
-    longest = int(features.lengths.max())
-    if longest > self.max_length:
-      raise UserError(f"No row may be longer than {self.max_length}. Received: {longest} in {what}.")
-
-
-# ------------------------------------------------------------------ which rows, at which length
-
-
-def steps_per_epoch(count: int, batch_size: int) -> int:
-  """Batches of an epoch; the last one may be filled up with rows of weight 0."""
-  return -(-count // batch_size)
 
 
 def epoch_plan(lengths: np.ndarray, batching: Batching, *, seed: int, epoch: int) -> list[np.ndarray]:
@@ -233,11 +184,8 @@ class Plan:
     totals = (flat.row_weights[rows] * real).sum(axis=1)
     counts = size * (lengths if flat.weights_by_piece else np.ones_like(lengths))
     factors = np.divide(counts, totals, out=np.ones(len(rows)), where=totals > 0)
-    return cls(
-      rows=rows.astype(np.int32),
-      factors=(factors[:, np.newaxis] * real).astype(np.float32) * flat.row_factors[rows],
-      lengths=lengths.astype(np.int32),
-    )
+    factors = (factors[:, np.newaxis] * real).astype(np.float32)
+    return cls(rows.astype(np.int32), factors, lengths.astype(np.int32))
 
   def of_host(self, shard: HostShard) -> dict[str, np.ndarray]:
     """The per-replica batches of one host, those of a step one after another; `[steps replicas, B / replicas]`."""
@@ -259,7 +207,7 @@ def training_plan(
 
   Their dropout seeds are a function of seed and update; each replica's model takes the first row of its part.
   """
-  epoch, done = divmod(first_step, steps_per_epoch(len(flat.lengths), batching.batch_size))
+  epoch, done = divmod(first_step, math.ceil(len(flat.lengths) / batching.batch_size))
   batches: list[np.ndarray] = []
   while len(batches) < num_steps - first_step:
     batches += epoch_plan(flat.lengths, batching, seed=seed, epoch=epoch)[done:]

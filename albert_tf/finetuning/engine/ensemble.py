@@ -1,9 +1,8 @@
 """One answer of many runs: members chosen on the evaluation data, from what each run left in its directory."""
 
 from collections.abc import Callable, Mapping, Sequence
-import dataclasses
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import logging
 
@@ -11,31 +10,29 @@ from albert_tf import __version__, files
 from albert_tf.configs.task import RESULTS_FILE, TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine import run_directory
+from albert_tf.finetuning.engine.fit import answered_splits, metrics_of
 from albert_tf.finetuning.engine.results import head, scores, shown
 from albert_tf.finetuning.tasks.base import FineTuningTask, Outputs
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Selection:
+class Selection(NamedTuple):
   """Which candidates, by number in the order they were taken, the score after each, and every candidate's own."""
 
-  chosen: tuple[int, ...]
-  scores: tuple[float, ...] = ()
-  alone: tuple[float, ...] = ()
+  chosen: Sequence[int]
+  scores: Sequence[float] = ()
+  alone: Sequence[float] = ()
 
 
 def run_directories(names: Sequence[str]) -> list[str]:
   """The directories of single runs, sorted; of a run with several seeds those of its seeds.
 
   Raises:
-    UserError: one is no fine-tuned run, or they are fewer than two.
+    UserError: they are fewer than two.
   """
   found: set[str] = set()
   for name in map(files.abspath, names):
     seeds = [os.path.join(name, each) for each in files.listdir(name) if each.startswith("seed_")]
-    for directory in seeds or [name]:
-      TaskSpec.load(directory)
-      found.add(directory)
+    found |= set(seeds or [name])
   if len(found) < 2:
     raise UserError(
       f"An ensemble needs several runs. Received: --ensemble_of={','.join(names)}, which is {len(found)}. Name more."
@@ -52,18 +49,18 @@ def greedy(candidates: Sequence[Outputs], score: Callable[[Sequence[Outputs]], f
   """
   chosen: list[int] = []
   reached: list[float] = []
-  alone: tuple[float, ...] = ()
+  alone: list[float] = []
   left = list(range(len(candidates)))
   while left:
     found = {number: score([candidates[each] for each in sorted([*chosen, number])]) for number in left}
-    alone = alone or tuple(found.values())
+    alone = alone or list(found.values())
     best = max(left, key=lambda number: (found[number], -number))
     if reached and not found[best] > reached[-1]:
       break
     chosen.append(best)
     reached.append(found[best])
     left.remove(best)
-  return Selection(chosen=tuple(chosen), scores=tuple(reached), alone=alone)
+  return Selection(chosen, reached, alone)
 
 
 def combine(
@@ -87,42 +84,41 @@ def combine(
 
   Reference: ALBERT, section 4.9; the search is forward selection (Caruana et al. 2004).
   """
-  splits = [name for name in task.splits if name.startswith("eval") or (predict and name.startswith("test"))]
-  if not splits:
-    raise UserError(
-      f"An ensemble needs data to answer. Received: neither evaluation nor test data of {task.spec.name}."
-    )
+  evaluates = "eval" in task.splits
+  splits = answered_splits(task, evaluates=evaluates, predicts=predict or not evaluates)
   identity = {"task": task.spec.name, "ensemble_of": list(directories)}
-  _check_directory(output_dir, identity)
-  candidates = [_stored(task, directory, splits) for directory in directories]
+  path = os.path.join(output_dir, run_directory.RUN_FILE)
+  same = files.exists(path) and files.read_json(path).get("identity") == identity
+  if not same and [name for name in files.listdir(output_dir) if not files.is_unfinished(name)]:
+    raise UserError(
+      f"An ensemble needs a new or empty output directory, or its own. Received: {output_dir}, which holds something "
+      "else. Choose another --output_dir."
+    )
+  for directory in directories:
+    TaskSpec.load(directory)
+    run_directory.check_task(directory, task.spec)
+  candidates = [{name: task.stored(each, name) for name in splits} for each in directories]
 
   def score(chosen: Sequence[Outputs]) -> float:
     value = task.evaluate(task.ensemble(chosen))[task.best_metric]
     logging.info("%d runs: %s %s", len(chosen), task.best_metric, shown(task.best_metric, value))
     return value
 
-  if "eval" in splits:
+  selection = Selection(range(len(candidates)))
+  if evaluates:
     selection = greedy([each["eval"] for each in candidates], score)
-  else:
-    selection = Selection(chosen=tuple(range(len(candidates))))
   made = {name: task.ensemble([candidates[n][name] for n in sorted(selection.chosen)]) for name in splits}
-  metrics = task.evaluate(made["eval"]) if "eval" in made else {}
-  for name in splits:
-    if name.startswith("eval_"):
-      found = task.evaluate(made[name], name)
-      metrics |= {f"{name.removeprefix('eval_')}_{key}": value for key, value in found.items()}
+  metrics = metrics_of(task, made, [name for name in splits if name.startswith("eval")])
   results = {
     **head(task, ", ".join(directories)),
-    **{key: float(value) for key, value in metrics.items()},
-    "chosen_on": "the evaluation data" if selection.scores else "nothing: all runs",
+    **metrics,
+    "chosen_on": "the evaluation data" if evaluates else "nothing: all runs",
     "members": _described([directories[n] for n in selection.chosen], "score_with_it", selection.scores),
     "candidates": _described(directories, "score", selection.alone),
   }
 
   files.makedirs(output_dir)
-  files.write_json(
-    os.path.join(output_dir, run_directory.RUN_FILE), {"identity": identity, "albert_tf": __version__}
-  )
+  files.write_json(path, {"identity": identity, "albert_tf": __version__})
   for name, outputs in made.items():
     task.write_predictions(outputs, name, output_dir)
   files.write_json(os.path.join(output_dir, RESULTS_FILE), results)
@@ -135,31 +131,9 @@ def _described(directories: Sequence[str], key: str, values: Sequence[float]) ->
   return [{"directory": each, key: value} for each, value in zip(directories, values, strict=True)]
 
 
-def _stored(task: FineTuningTask, directory: str, splits: Sequence[str]) -> dict[str, Outputs]:
-  """What a run left for each split."""
-  found = run_directory.task_difference(TaskSpec.load(directory), task.spec)
-  if found:
-    raise UserError(
-      f"All runs of an ensemble are of one task. Received: {directory} of {found}. Leave it out of --ensemble_of."
-    )
-  return {name: task.stored(directory, name) for name in splits}
-
-
-def _check_directory(output_dir: str, identity: Mapping[str, Any]) -> None:
-  path = os.path.join(output_dir, run_directory.RUN_FILE)
-  same = files.exists(path) and files.read_json(path).get("identity") == identity
-  if not same and [name for name in files.listdir(output_dir) if not files.is_unfinished(name)]:
-    raise UserError(
-      f"An ensemble needs a new or empty output directory, or its own. Received: {output_dir}, which holds something "
-      "else. Choose another --output_dir."
-    )
-
-
 def lines(results: Mapping[str, Any]) -> list[str]:
   """What a command prints."""
   number, of = len(results["members"]), len(results["candidates"])
   added = [f"member: {each['directory']}" for each in results["members"]]
   values = [f"{name}: {shown(name, value)}" for name, value in scores(results).items()]
-  single = [each["score"] for each in results["candidates"] if "score" in each]
-  best = [f"best member alone: {shown(results['best_metric'], max(single))}"] if single else []
-  return [f"{number} of {of} runs, chosen on {results['chosen_on']}", *added, *values, *best]
+  return [f"{number} of {of} runs, chosen on {results['chosen_on']}", *added, *values]

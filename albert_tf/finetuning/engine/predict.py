@@ -1,6 +1,5 @@
 """The outputs of a model for every row of a split, in order, on all replicas."""
 
-from collections.abc import Iterable, Sequence
 import dataclasses
 from typing import Any
 
@@ -12,8 +11,6 @@ from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FeatureSet, Outputs
 from albert_tf.pipelines.batches import HostShard
 from albert_tf.progress import track
 from albert_tf.training.distribution import host_shard
-
-_BAR_FROM_BATCHES = 50
 
 
 class Predictor:
@@ -29,56 +26,47 @@ class Predictor:
   def __init__(
     self, model: Any, *, strategy: tf.distribute.Strategy, batching: Batching, verbose: bool = False
   ):
-    self._strategy = strategy
-    self._batching = batching
-    self._verbose = verbose
+    self._strategy, self._verbose = strategy, verbose
     # The default strategy cannot name its one device.
     devices = 1 if strategy.num_replicas_in_sync == 1 else len(strategy.extended.worker_devices)
     self._worker = HostShard(num_replicas=devices)
-    self._several = strategy.num_replicas_in_sync > devices
-    self._splits: dict[int, _Split] = {}  # A split is evaluated many times.
+    self._batching = dataclasses.replace(batching, batch_size=-(-batching.batch_size // devices) * devices)
+    # A split is evaluated many times: its batches, by its `id`, with the split, so that the `id` stays its own.
+    self._splits: dict[int, tuple[FeatureSet, list[np.ndarray], Any]] = {}
 
     def step(x: dict[str, tf.Tensor]) -> Any:
       return strategy.run(lambda inputs: model(inputs, training=False), args=(x,))
 
     self._step = tf.function(step, autograph=False, reduce_retracing=True)
 
-  def __call__(self, features: FeatureSet, *, name: str = "") -> Outputs:
+  def __call__(self, features: FeatureSet, *, name: str = "evaluating") -> Outputs:
     """Output name → one array a row; see `task.Outputs`."""
-    self._batching.check(features, name or "the split")
     if id(features) not in self._splits:
-      self._splits[id(features)] = self._split(features)
-    split = self._splits[id(features)]
-    count = len(split.parts)
-    quiet = not self._verbose or count < _BAR_FROM_BATCHES
+      self._splits[id(features)] = (features, *self._batches(features))
+    _, parts, batches = self._splits[id(features)]
     rows: dict[str, list[Any]] = {}
     # To the end of the batches: TensorFlow 2.21 crashes where a distributed iterator is dropped that still reads ahead.
-    batches = zip(split.parts, split.batches, strict=True)
-    for indices, (x, _, _) in track(
-      batches, count, desc=name or "evaluating", unit="batches", shown=not quiet
-    ):
+    paired = zip(parts, batches, strict=True)
+    for indices, (x, _, _) in track(paired, len(parts), desc=name, unit="batches", shown=self._verbose):
       for key, array in self._run(x).items():
         rows.setdefault(key, []).extend(array[: len(indices)])
-    back = np.argsort(np.concatenate(split.parts), kind="stable")
+    back = np.argsort(np.concatenate(parts), kind="stable")
     return {key: _stacked([column[i] for i in back]) for key, column in rows.items()}
 
-  def _split(self, features: FeatureSet) -> "_Split":
-    replicas = self._worker.num_replicas
-    batching = dataclasses.replace(
-      self._batching, batch_size=-(-self._batching.batch_size // replicas) * replicas
-    )
-    lengths, size = features.lengths, batching.batch_size
+  def _batches(self, features: FeatureSet) -> tuple[list[np.ndarray], Any]:
+    """The row numbers `[at most B]` of each batch, and the batches `(x, y, weights)`."""
+    batching, lengths = self._batching, features.lengths
     order = np.argsort(lengths, kind="stable") if batching.bucket_multiple else np.arange(len(lengths))
-    parts = [order[start : start + size] for start in range(0, len(order), size)]
+    parts = np.split(order, range(batching.batch_size, len(order), batching.batch_size))
     flat = FlatFeatures.of(FeatureSet(features.rows, pad_values=features.pad_values))
     plan = Plan.of(parts, flat, batching)
+    several = self._strategy.num_replicas_in_sync > self._worker.num_replicas
 
     def of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
-      shard = self._worker if self._several else host_shard(self._strategy, context)
+      shard = self._worker if several else host_shard(self._strategy, context)
       return planned_dataset(flat, plan, batching, shard=shard)
 
-    batches = self._strategy.distribute_datasets_from_function(of_host)
-    return _Split(features=features, parts=parts, batches=batches)
+    return parts, self._strategy.distribute_datasets_from_function(of_host)
 
   def _run(self, x: dict[str, tf.Tensor]) -> dict[str, np.ndarray]:
     outputs = self._step(x)
@@ -89,15 +77,6 @@ class Predictor:
       for key, value in named.items()
       if value is not None
     }
-
-
-@dataclasses.dataclass(frozen=True)
-class _Split:
-  """The batches `(x, y, weights)` of a split, and the row numbers `[at most B]` of each."""
-
-  features: FeatureSet  # Held, so that its `id` stays its own.
-  parts: Sequence[np.ndarray]
-  batches: Iterable[Any]
 
 
 def _stacked(column: list[np.ndarray]) -> Any:

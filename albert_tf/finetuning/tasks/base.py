@@ -38,14 +38,12 @@ class FeatureSet:
     pad_values: name → what a row is filled up with, 0 unless said; "labels" for tags.
     weights: of each example `[n]` or of each piece, n arrays `[s]`; None: 1. A batch's loss is the weighted
       mean over the whole of it, all replicas together.
-    factors: on each example's part of that mean, `[n]`, as those of classes; None: 1.
   """
 
   rows: Sequence[Mapping[str, np.ndarray]]
   labels: Column | Mapping[str, Column] | None = None
   pad_values: Mapping[str, int] = dataclasses.field(default_factory=dict)
   weights: Column | None = None
-  factors: np.ndarray | None = None
 
   def __len__(self) -> int:
     return len(self.rows)

@@ -80,7 +80,7 @@ def test_the_originals_checkpoint_answers(tmp_path, tokenizer):
     does = {"do_train": False, "do_eval": answered, "do_predict": not answered}
     settings = dataclasses.replace(QUICK, **does, bucket_multiple=0)
     run = tmp_path / f"run-{answered}"
-    results = fine_tune(task, settings, start=start, output_dir=str(run)).results
+    results = fine_tune(task, settings, start=start, output_dir=str(run))
     assert ("f1" in results) == answered
     answers[answered] = json.loads((run / "predictions.json").read_text(encoding="utf-8"))
     assert len(json.loads((run / "null_odds.json").read_text())) == 12

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from albert_tf.finetuning.engine import fit as one_seed
 from albert_tf.finetuning.engine.batches import FlatFeatures, planned_dataset, training_plan
+from albert_tf.finetuning.engine.predict import Predictor
 from albert_tf.modeling import named_variables
 from albert_tf.training.distribution import host_shard
 
@@ -55,7 +56,7 @@ def main() -> None:
   task = tiny_task({"train": made_up_texts(32)})
   model = one_seed.build_model(task, SETTINGS, start=tiny_start(), strategy=strategy)
   schedule = one_seed.make_schedule(SETTINGS, num_steps=10)
-  one_seed.compile_model(model, task, SETTINGS, schedule, strategy=strategy)
+  one_seed.compile_model(model, task, SETTINGS, schedule)
   with strategy.scope():
     model.optimizer.build(model.trainable_variables)
   batching = one_seed.make_batching(task, SETTINGS, 16, strategy)
@@ -67,7 +68,7 @@ def main() -> None:
     )
   )
   batch = next(batches)
-  predictor = one_seed.make_predictor(model, task, SETTINGS, strategy=strategy)
+  predictor = Predictor(model, strategy=strategy, batching=batching)
   traced = {
     "fit": built_by(model.make_train_function).get_concrete_function(batches),
     "predict": built_by(model.make_predict_function).get_concrete_function([batch]),

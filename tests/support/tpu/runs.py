@@ -112,11 +112,6 @@ class Slice:
     assert stream is not None
     assert stream.readline().startswith("listening")
 
-  def events_in(self, folder: pathlib.Path) -> list[pathlib.Path]:
-    """TensorBoard's files below `folder` that a host wrote: their names hold the process."""
-    own = {str(process.pid) for process in self.processes.values()}
-    return [path for path in folder.rglob("events.out.tfevents.*") if own & set(path.name.split("."))]
-
   def kill(self, index: int) -> None:
     self.processes[index].kill()
     self.processes[index].communicate()
