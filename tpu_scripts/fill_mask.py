@@ -35,7 +35,7 @@ def main() -> None:
   import tensorflow as tf
   import tensorflow_text  # noqa: F401  Registers the ops of the exported tokenizer.
 
-  from albert_tf.serving.saved_model import find_version
+  from albert_tf.serving.check import find_version
 
   path = find_version(command.saved_model)
   loaded = tf.saved_model.load(path)  # Holds the variables: a signature alone does not.

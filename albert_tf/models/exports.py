@@ -22,9 +22,6 @@ def open_model(kind: str, init_checkpoint: str, *, spm_model_file: str = "", **o
     init_checkpoint: see `read_checkpoint`.
     spm_model_file: a SentencePiece model, or a WordPiece vocabulary (.txt), instead of the one beside the checkpoint.
     **options: see `TextModel.from_pretrained`.
-
-  Raises:
-    UserError: the checkpoint is of another kind, or lacks a weight.
   """
   checkpoint = read_checkpoint(init_checkpoint)
   if spm_model_file:
@@ -44,13 +41,10 @@ def open_model(kind: str, init_checkpoint: str, *, spm_model_file: str = "", **o
 def export_saved_model(
   *, model: str, output_dir: str, version: int = 1, settings: ExportSettings | None = None, **options: Any
 ) -> str:
-  """Exports the model of a run directory; returns `<output_dir>/<version>`.
+  """Exports the model of a run directory; returns `<output_dir>/<version>`, where servers take the highest.
 
   Args:
     model: the kind; `options` are the other arguments of `open_model`.
-    output_dir: the folder that servers watch.
-    version: the version's number; servers take the highest.
-    settings: of the export.
   """
   path = os.path.join(output_dir, str(version))
   open_model(model, **options).export(path, **dataclasses.asdict(settings or ExportSettings()))

@@ -37,7 +37,7 @@ class CheckFailed(Exception):  # noqa: N818  Read as a sentence.
 
 
 class Result(NamedTuple):
-  """One check: whether it passed, and what was found."""
+  """One check, and what was found."""
 
   name: str
   passed: bool
@@ -45,7 +45,7 @@ class Result(NamedTuple):
 
 
 class Call(NamedTuple):
-  """A signature with arrays by name; strings are object arrays of bytes."""
+  """Arrays by name; strings are object arrays of bytes."""
 
   signature: str
   inputs: dict[str, np.ndarray]
@@ -63,7 +63,6 @@ def check_saved_model(path: str, *, pythons: Sequence[str] = ()) -> list[Result]
     The results with this interpreter, then with each of the others; one alone where it does not load.
   """
   from albert_tf import files
-  from albert_tf.serving.saved_model import find_version
 
   results: list[Result] = []
   environment = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2", **os.environ}
@@ -77,6 +76,24 @@ def check_saved_model(path: str, *, pythons: Sequence[str] = ()) -> list[Result]
         last = [line.strip() for line in done.stderr.splitlines() if line.strip()][-3:]
         results.append(Result("loads without this project", False, f"{python}: {' | '.join(last)}"))
   return results
+
+
+def find_version(path: str) -> str:
+  """The SavedModel at `path`, or the highest version in it."""
+  from albert_tf import errors, files
+
+  path = files.abspath(path)
+  if files.exists(os.path.join(path, "saved_model.pb")):
+    return path
+  versions = [
+    name for name in files.listdir(path) if name.isdigit() and files.isdir(os.path.join(path, name))
+  ]
+  if not versions:
+    raise errors.UserError(
+      f"A SavedModel or a folder of numbered versions is needed. Received: {path}, which is neither. "
+      "Make one with tpu_scripts/export_saved_model.py."
+    )
+  return os.path.join(path, max(versions, key=int))
 
 
 class LoadedModel:
@@ -100,18 +117,13 @@ class LoadedModel:
 
 
 class Export(LoadedModel):
-  """What is checked.
-
-  Attributes:
-    ops: every op of the graph and of its functions; foreign_ops: those that core TensorFlow has not.
-    golden: the calls that were recorded when it was exported, with the Python model's answers.
-  """
+  """What is checked."""
 
   def __init__(self, directory: str):
     self.ops = ops_of(directory)
-    self.foreign_ops = {op for op in self.ops if op_def_registry.get(op) is None}
+    self.foreign_ops = {op for op in self.ops if op_def_registry.get(op) is None}  # Not of core TensorFlow.
     super().__init__(directory)
-    self.golden = read_golden(directory)
+    self.golden = read_golden(directory)  # The Python model's answers.
 
   def run(self, signature: str, inputs: Arrays) -> dict[str, np.ndarray]:
     """The outputs by name; raises `CheckFailed` for an error, and where numbers are not finite."""
@@ -182,10 +194,7 @@ def check_golden(export: Export) -> str:
     largest_difference(call.signature, export.run(call.signature, call.inputs), call.outputs)
     for call in export.golden
   ]
-  return (
-    f"{len(differences)} calls, largest difference {max(differences):.1e} (allowed {TOLERANCE:.0e}), "
-    f"TensorFlow {tf.__version__}"
-  )
+  return f"{len(differences)} calls, largest difference {max(differences):.1e}, TensorFlow {tf.__version__}"
 
 
 def largest_difference(where: str, outputs: Arrays, expected: Arrays) -> float:
@@ -196,8 +205,7 @@ def largest_difference(where: str, outputs: Arrays, expected: Arrays) -> float:
   for name, array in outputs.items():
     wanted = expected[name]
     if (array.shape, array.dtype.kind) != (wanted.shape, wanted.dtype.kind):
-      shapes = f"{array.dtype} {array.shape} instead of {wanted.dtype} {wanted.shape}"
-      raise CheckFailed(f"{where}: {name} is {shapes}")
+      raise CheckFailed(f"{where}: {name} is {array.dtype} {array.shape}, not {wanted.dtype} {wanted.shape}")
     if array.dtype.kind != "f":
       wrong = (array != wanted) & ~_ties(expected.get("scores"), array.shape)
       if wrong.any():
@@ -219,10 +227,7 @@ def _ties(scores: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def check_batches(export: Export) -> str:
-  """A row's answer does not depend on the rows beside it; an empty batch has an empty answer.
-
-  A batch is padded to its longest row: what lies within the row's own size is compared.
-  """
+  """A row's answer, within its own size, does not depend on the rows beside it; an empty batch has an empty answer."""
   largest, count = 0.0, 0
   for call in export.golden:
     outputs = export.run(call.signature, call.inputs)

@@ -18,8 +18,6 @@ TEXTS = ("The capital of France is [MASK].", "A [MASK] of birds flew over the ol
 CHOICES = ("Paris", "the old trees", "the sea", "the grass")
 # By the name of an input; others: TEXTS.
 _STRINGS = {"text_pair": TEXTS[::-1], "context": tuple(" ".join(TEXTS[row:]) for row in range(3))}
-_LENGTH = 12  # Of rows of ids, where the signature leaves it free.
-_NUM_POSITIONS = 2
 
 
 def write_golden(directory: str, signatures: Mapping[str, Any]) -> None:
@@ -79,7 +77,7 @@ def _strings(spec: tf.TensorSpec) -> Any:
 
 def _ids(spec: tf.TensorSpec) -> np.ndarray:
   """Ids of three rows, the second and third padded; all choices of a row are alike but for one id."""
-  length = spec.shape[-1] or (_NUM_POSITIONS if spec.name == "positions" else _LENGTH)
+  length = 2 if spec.name == "positions" else 12
   choices = [len(CHOICES)] * (spec.shape.rank - 2)
   place = np.arange(length)
   end = np.reshape([length, max(length - 2, 1), max(length // 2, 1)], [3, *[1] * (spec.shape.rank - 1)])

@@ -91,22 +91,17 @@ def sample_inputs(model: Any, specs: Sequence[tf.TensorSpec], *, rows: int, seed
 
 
 class Parity(NamedTuple):
-  """How near an output of a file is to the model's: largest absolute difference, and smallest cosine of two vectors."""
+  """How near a file's output is to the model's: largest absolute difference, smallest cosine of two vectors."""
 
   max_difference: float
   cosine: float
 
 
 def export_lite(model: Any, output: str, *, settings: LiteSettings | None = None) -> dict[str, Parity]:
-  """Converts a model, compares the file with the model, and writes it.
-
-  Args:
-    model: a built `TextModel`.
-    output: the file, which must not exist.
-    settings: of the file.
+  """Converts a built `TextModel`, compares the file with it on random ids of many lengths, and writes the file.
 
   Returns:
-    Float output → how near it is to the Python model's, on random ids of many lengths.
+    Float output → how near it is to the Python model's.
   """
   if files.exists(output):
     raise UserError(f"The output file must not exist. Received: {output}. Choose another name, or remove it.")
@@ -131,8 +126,7 @@ def to_tflite(model: Any, specs: Sequence[tf.TensorSpec], *, weights: str = "flo
   function = tf.function(lambda **inputs: run_model(model, inputs), autograph=False)
   concrete = function.get_concrete_function(**{spec.name: spec for spec in specs})
   holder = tf.Module()
-  # Without one of them the file has no signature.
-  holder.captured = list(named_variables(model).values())
+  holder.captured = list(named_variables(model).values())  # Without one of them the file has no signature.
   converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], holder)
   if weights != "float32":
     converter.optimizations = [tf.lite.Optimize.DEFAULT]

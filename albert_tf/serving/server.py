@@ -20,8 +20,7 @@ import tensorflow as tf
 
 from albert_tf.compat import message_fields
 from albert_tf.errors import UserError
-from albert_tf.serving.check import LoadedModel
-from albert_tf.serving.saved_model import find_version
+from albert_tf.serving.check import LoadedModel, find_version
 
 MAX_BODY_BYTES = 32 << 20
 # Of a request. Attention scores of so many rows of 512 tokens take 0.8 GB in ALBERT base, 4.3 GB in xxlarge.
@@ -221,13 +220,7 @@ class _Handler(http_server.BaseHTTPRequestHandler):
 
 
 class LocalServer(http_server.ThreadingHTTPServer):
-  """Serves models until `shutdown`, at `url`, which has no slash at the end.
-
-  Args:
-    models: each PATH or NAME=PATH, see `Servable`.
-    host: the address to listen on; only this machine reaches the default.
-    port: 0 for any free one.
-  """
+  """Serves models, each PATH or NAME=PATH, at `url`; only this machine reaches the default host."""
 
   daemon_threads = True
   request_queue_size = 64

@@ -73,9 +73,6 @@ class ServingModule(tf.Module):
   Signatures of every kind:
     serving_default: strings → what `text` gives.
     tokens: what the tokenizer makes of them → what `tokens` gives.
-
-  Args:
-    parts: of what it is made.
   """
 
   text: Callable[..., Tensors]

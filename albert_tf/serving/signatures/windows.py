@@ -77,10 +77,8 @@ def in_chunks(
   """Runs a function on rows in chunks of `size` at most, one after the other, so that memory is bounded.
 
   Args:
-    function: of tensors [rows, S] to tensors [rows, …].
+    function: of tensors [rows, S] to tensors [rows, …], which `outputs` describes.
     batch: [W, S] each.
-    outputs: what the function returns.
-    size: rows of a chunk.
   """
   total = tf.shape(next(iter(batch.values())))[0]
   chunks = tf.maximum((total + size - 1) // size, 1)
