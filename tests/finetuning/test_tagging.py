@@ -154,14 +154,11 @@ def test_a_tag_that_is_not_known(tokenizer):
 
 
 def test_entity_scores():
-  """By hand, and of random tags those of seqeval."""
-  names = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-ORG"]
-  gold = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-PER"]]
-  predicted = [["B-PER", "I-PER", "O", "B-PER"], ["B-LOC", "O"]]
-  scores = entity_scores(gold, predicted, names=names)  # Three predicted, three gold, one right.
-  np.testing.assert_allclose([scores["precision"], scores["recall"], scores["f1"]], 1 / 3)
-  np.testing.assert_allclose([scores["f1_PER"], scores["f1_LOC"], scores["f1_ORG"]], [0.5, 0.0, 0.0])
-  assert entity_scores([["O"]], [["O"]], names=names)["f1"] == 0.0
+  """Of random tags those of seqeval."""
+  names = ["O", "B-PER", "I-PER"]
+  assert entity_scores([["O"]], [["O"]], names=names) == dict.fromkeys(
+    ["precision", "recall", "f1", "f1_PER"], 0.0
+  )
   for letters in ("BI", "I", "BIES"):
     names = ["O", *(f"{letter}-{kind}" for letter in letters for kind in ("PER", "LOC"))]
     rng = np.random.default_rng(0)
