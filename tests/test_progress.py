@@ -5,11 +5,6 @@ import io
 from albert_tf import progress
 
 
-class Terminal(io.StringIO):
-  def isatty(self):
-    return True
-
-
 def test_short_works_say_nothing_and_long_ones_a_line_in_a_file():
   stream = io.StringIO()
   with progress.bar(5000, desc="Short", unit="files", stream=stream) as shown:
@@ -20,14 +15,3 @@ def test_short_works_say_nothing_and_long_ones_a_line_in_a_file():
     shown.last_print_t -= 60
     shown.update(300_000_000)
   assert "Reading text: 300M/3.00GB (10%), " in stream.getvalue()
-
-
-def test_a_terminal_gets_a_bar(monkeypatch):
-  terminal = Terminal()
-  with progress.bar(3, desc="Letters", unit="letters", stream=terminal) as shown:
-    shown.start_t -= 60
-    shown.last_print_t -= 60
-    shown.update(1)
-  assert "Letters:" in terminal.getvalue()
-  assert "\n" not in terminal.getvalue()
-  assert [*progress.track("abc", 3, desc="x", unit="y")] == ["a", "b", "c"]

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal, NamedTuple
 
-from albert_tf.configs import AlbertConfig
+from albert_tf.configs import HEADS, AlbertConfig
 from albert_tf.planning.chips import Chip
 from albert_tf.planning.flops import TRAINING, forward_flops_per_example
 from albert_tf.settings import Settings, setting
@@ -66,11 +66,6 @@ class StepShape(Settings):
     return self.per_core_batch_size * self.gradient_accumulation_steps
 
 
-def trainable_parameters(config: AlbertConfig) -> int:
-  """Trainable numbers of the pretraining model: encoder, pooler and both heads."""
-  return config.param_count(heads=("masked_lm", "sentence_order"))
-
-
 class StepEstimate(NamedTuple):
   """What one core's step needs, by formula."""
 
@@ -116,7 +111,7 @@ def step_features(config: AlbertConfig, shape: StepShape) -> StepFeatures:
     rows=B * _row_width(config) * positions,
     layer_inputs=B * S * H * blocks,
     logits=B * P * config.vocab_size,
-    weights=trainable_parameters(config),
+    weights=config.param_count(heads=HEADS),
   )
 
 

@@ -3,9 +3,9 @@
 import bisect
 import dataclasses
 
-from albert_tf.configs import AlbertConfig
+from albert_tf.configs import HEADS, AlbertConfig
 from albert_tf.planning.chips import GIB, Chip, Topology
-from albert_tf.planning.estimate import MEMORY_ERROR, StepShape, estimate_step, trainable_parameters
+from albert_tf.planning.estimate import MEMORY_ERROR, StepShape, estimate_step
 from albert_tf.planning.flops import TRAINING, forward_flops_per_example
 from albert_tf.planning.tpu_compiler import CompiledStep
 
@@ -100,7 +100,7 @@ def describe(
     f"{shape.max_predictions_per_seq} predictions, {shape.mixed_precision}, {shape.optimizer}"
   )
   lines = [
-    f"{trainable_parameters(config) / 1e6:.1f} M parameters on {where}",
+    f"{config.param_count(heads=HEADS) / 1e6:.1f} M parameters on {where}",
     f"{asked}, remat" if shape.remat else asked,
     "",
     *_memory(config, shape, chip, compiled),

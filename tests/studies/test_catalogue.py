@@ -66,18 +66,6 @@ def test_parameters_are_those_that_the_paper_prints():
   assert compared == 7 + 8 + 8 + 6 + 4
 
 
-def test_arms_differ_in_what_their_study_is_about():
-  embedding = paper_models("embedding")
-  assert {model.embedding_size for model in embedding.values()} == {64, 128, 256, 768}
-  assert {model.sharing for model in paper_models("sharing").values()} == {"all", "attention", "ffn", "none"}
-  assert {model.hidden_dropout_prob for model in paper_models("dropout").values()} == {0.0, 0.1}
-  assert [model.num_hidden_layers for model in paper_models("depth").values()] == [1, 3, 6, 12, 24, 48]
-  assert [model.hidden_size for model in paper_models("width").values()] == [1024, 2048, 4096, 6144]
-  assert {model.hidden_size for model in paper_models("wide_depth").values()} == {4096}
-  depth = {arm.name: arm.after for arm in STUDIES["depth"].arms}
-  assert (depth["layers_8"], depth["layers_3"], depth["layers_1"]) == ("layers_4", "layers_1", "")
-
-
 @pytest.mark.parametrize(
   ("module", "ending", "always"),
   [
