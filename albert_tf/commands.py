@@ -67,11 +67,9 @@ def _value(field: settings.Field) -> Any:
 
 
 def run(main: Callable[..., int | None], *, takes_arguments: bool = False) -> None:
-  """Runs a command: parses its flags, calls `main()`, and exits with its status.
+  """Parses flags, calls `main()`, or with `takes_arguments` `main(what is no flag)`, and exits with its status.
 
-  With `takes_arguments` it calls `main(arguments)` with what is no flag, such as names of files. `--help` ends with
-  status 0. A `UserError` is one message and status 2. Of any other error the last line is shown,
-  and the traceback with `--debug`.
+  A `UserError` is one message and status 2. Of any other error it shows the last line, with `--debug` the traceback.
   """
   if "debug" not in FLAGS:
     flags.DEFINE_bool("debug", False, "Show the traceback of an error.")
@@ -121,10 +119,8 @@ def _print_help(program: str, *, everything: bool) -> None:
 def expand_flag_files(arguments: Iterable[str], *, folder: str = "") -> list[str]:
   """The arguments, with the content of each flag file in its place.
 
-  Args:
-    arguments: of a command line, or the lines of a flag file.
-    folder: where that flag file lies. A `--flagfile` in it is looked for there, then in the working directory, then
-      among the recipes of this installation; one that is nowhere is left to absl, which reports it.
+  A `--flagfile` in a flag file is looked for in its `folder`, then in the working directory, then among the recipes of
+  this installation; one that is nowhere is left to absl, which reports it.
   """
   expanded: list[str] = []
   words = iter(arguments)

@@ -344,10 +344,7 @@ def expand_globs(patterns: str | Sequence[str], *, what: str = "input") -> list[
 
 @contextlib.contextmanager
 def atomic_writer(path: str, mode: str = "wb") -> Iterator[IO[Any]]:
-  """Writes a file that gets its name when it is whole.
-
-  On any exception the unfinished file is removed and `path` is untouched.
-  """
+  """Writes a file that gets its name when it is whole; on any exception `path` is untouched."""
   with workplace(path) as folder:
     temporary = unfinished(os.path.join(folder, os.path.basename(path)))
     try:

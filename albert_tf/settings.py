@@ -31,8 +31,7 @@ def setting(
   Args:
     default: without one the field must be given.
     help: one sentence for `--help` and the documentation.
-    minimum, maximum: bounds that the value may have.
-    above, below: bounds that it may not have.
+    minimum, maximum, above, below: bounds; those with `above` and `below` are excluded.
     choices: the only values. A `Literal` type says them too.
     flag: the name of its flag where that differs from the field's; "" for a field without one.
     aliases: further names of the flag.

@@ -196,9 +196,6 @@ class AlbertConfig(Settings):
       source: what messages call it.
       huggingface: whether "gelu" means the erf form, as there, and not the tanh form, as in the original. None:
         where `model_type`, `architectures` or `transformers_version` is there.
-
-    Raises:
-      UserError: an unknown key, a missing key, or a bad value.
     """
     fields = {key: value for key, value in values.items() if key not in _ORIGINAL_UNUSED}
     activation = fields.get("hidden_act", "gelu")

@@ -101,9 +101,9 @@ def step_features(config: AlbertConfig, shape: StepShape) -> StepFeatures:
   blocks = config.num_hidden_layers * config.inner_group_num
   read = min(P + 1, S)
   # Positions of a layer of scores and rows: S in every block but the last; there what is read.
-  positions = (blocks - 1) * S + read if blocks else 0
+  positions = (blocks - 1) * S + read
   # What the last block saves: query, output, attention and feed-forward at the positions that nobody reads.
-  saved = (S - read) * (4 * H * H + 4 * S * H + 4 * H * F) if blocks else 0
+  saved = (S - read) * (4 * H * H + 4 * S * H + 4 * H * F)
   forward = forward_flops_per_example(config, max_seq_length=S, max_predictions_per_seq=P) - saved
   return StepFeatures(
     flops=float(TRAINING * B * forward),
@@ -129,7 +129,7 @@ def estimate_step(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepEst
   size, constants = step_features(config, shape), CONSTANTS[chip.name]
   layers, gradients = size.scores + _ROWS_KEPT * size.rows, 1.0
   if shape.remat:
-    layers = size.layer_inputs + layers / max(1, config.num_hidden_layers * config.inner_group_num)
+    layers = size.layer_inputs + layers / (config.num_hidden_layers * config.inner_group_num)
     gradients = _GRADIENTS_WITH_REMAT
   gradients += shape.gradient_accumulation_steps > 1
   kept = _ITEM_BYTES[shape.mixed_precision] * (layers + constants.logits * size.logits)

@@ -20,8 +20,7 @@ def forward_flops_per_example(
 
   Args:
     config: the architecture.
-    max_seq_length: S, tokens of an example, padding included.
-    max_predictions_per_seq: P, masked-LM predictions; 0 for an encoder without pretraining heads.
+    max_seq_length, max_predictions_per_seq: S and P; P = 0 is an encoder without pretraining heads.
     sentence_loss: whether pretraining has one.
 
   Reference: ALBERT, arXiv 1909.11942, section 3.1.

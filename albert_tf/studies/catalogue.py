@@ -13,29 +13,21 @@ SHARED, UNSHARED = "--sharing=all", "--sharing=none"
 
 @dataclasses.dataclass(frozen=True)
 class Arm:
-  """One row of a study's table.
+  """One row of a study's table."""
 
-  Attributes:
-    name: of its directories, and for --arms.
-    title: what the table calls it.
-    flags: those of run_pretrain.py that make it.
-    laptop_flags: the same on a laptop; None: as in the paper.
-    laptop_title: the same; none: the paper's.
-    scales: where it runs.
-    data: the records it is trained on: sop, nsp or ordered segments; half: sop of the first half of the text files.
-    after: the arm whose weights, of the same seed, it starts from, where that one runs at the scale.
-    paper: heading → the paper's figure in this row.
-  """
-
-  name: str
-  title: str
-  flags: str
-  laptop_flags: str | None = None
+  name: str  # Of its directories, and for --arms.
+  title: str  # What the table calls it.
+  flags: str  # Those of run_pretrain.py that make it.
+  laptop_flags: str | None = None  # The same on a laptop; None: as in the paper.
   laptop_title: str = ""
-  scales: tuple[str, ...] = SCALES
-  data: str = "sop"
-  after: str = ""
-  paper: Mapping[str, float | str] = dataclasses.field(default_factory=dict)
+  scales: tuple[str, ...] = SCALES  # Where it runs.
+  data: str = (
+    "sop"  # Its records: sop, nsp or ordered segments; half: sop of the first half of the text files.
+  )
+  after: str = (
+    ""  # The arm whose weights, of the same seed, it starts from, where that one runs at the scale.
+  )
+  paper: Mapping[str, float | str] = dataclasses.field(default_factory=dict)  # Heading → the paper's figure.
 
   def flags_at(self, scale: str) -> list[str]:
     """The flags of run_pretrain.py at a scale."""
@@ -48,33 +40,22 @@ class Arm:
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-  """One table or figure of the paper.
+  """One table or figure of the paper."""
 
-  Attributes:
-    name: for --study.
-    title: of its table.
-    paper: which table or figure.
-    question: what it answers, in a sentence.
-    arms: in the order of the table.
-    columns: metrics of the table, in order; see `report`.
-    curves: panels of its picture: (split, metric) each.
-    probes: records on whose held-out part every trained arm is measured by evaluate.py.
-    eval_data: the one held-out set of all arms; "": each arm's own.
-    layers: measure what every layer does to its input (figure 1).
-    laptop_seeds: default of --seeds on a laptop; at the paper's scale it is 1.
-  """
-
-  name: str
-  title: str
-  paper: str
-  question: str
-  arms: tuple[Arm, ...]
+  name: str  # For --study.
+  title: str  # Of its table.
+  paper: str  # Which table or figure.
+  question: str  # What it answers, in a sentence.
+  arms: tuple[Arm, ...]  # In the order of the table.
+  # Metrics of the table, in order; see `report`.
   columns: tuple[str, ...] = ("parameters", "masked_lm_loss", "masked_lm_accuracy", "sentence_accuracy")
-  curves: tuple[tuple[str, str], ...] = (("eval", "masked_lm_loss"),)
-  probes: tuple[str, ...] = ()
-  eval_data: str = ""
-  layers: bool = False
-  laptop_seeds: tuple[int, ...] = (1, 2, 3)
+  curves: tuple[tuple[str, str], ...] = (
+    ("eval", "masked_lm_loss"),
+  )  # Panels of its picture: (split, metric).
+  probes: tuple[str, ...] = ()  # Records on whose held-out part evaluate.py measures every trained arm.
+  eval_data: str = ""  # The one held-out set of all arms; "": each arm's own.
+  layers: bool = False  # Measure what every layer does to its input (figure 1).
+  laptop_seeds: tuple[int, ...] = (1, 2, 3)  # Default of --seeds on a laptop; at the paper's scale it is 1.
 
   def arms_at(self, scale: str) -> tuple[Arm, ...]:
     """The arms that run at a scale."""

@@ -13,20 +13,13 @@ from albert_tf.studies.catalogue import SCALES, STUDIES, Arm, Study
 
 
 class Task(NamedTuple):
-  """One of the five tasks whose average the paper's tables show.
-
-  Attributes:
-    script, recipe: of its command.
-    data: name of a flag → file in the task's folder; "" for the folder.
-    metrics: of results.json; the score is their mean.
-    factor: makes it percent.
-  """
+  """One of the five tasks whose average the paper's tables show."""
 
   script: str
   recipe: str
-  data: Mapping[str, str] = {"data_dir": ""}
-  metrics: tuple[str, ...] = ("accuracy",)
-  factor: float = 100.0
+  data: Mapping[str, str] = {"data_dir": ""}  # Name of a flag → file in the task's folder; "" for the folder.
+  metrics: tuple[str, ...] = ("accuracy",)  # Of results.json; the score is their mean.
+  factor: float = 100.0  # Makes it percent.
 
 
 def _squad(recipe: str, version: str) -> Task:
@@ -75,7 +68,6 @@ class Plan(Settings):
 
   @property
   def definition(self) -> Study:
-    """What the paper asks."""
     return STUDIES[self.study]
 
   def all_seeds(self) -> tuple[int, ...]:

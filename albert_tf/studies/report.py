@@ -36,20 +36,15 @@ _Curve = tuple[Sequence[int], Sequence[Sequence[float]]]
 
 @dataclasses.dataclass(kw_only=True)
 class Row:
-  """An arm.
-
-  Attributes:
-    title: of the arm.
-    paper: heading → the paper's figure.
-    values: metric → one number a seed.
-    reports: a run's reports, for each trained seed.
-    layers: what the layers do (`l2`, `degrees`: a value a layer), for each seed.
-  """
+  """An arm."""
 
   title: str
-  paper: Mapping[str, float | str]
-  values: dict[str, list[float]] = dataclasses.field(default_factory=dict)
-  reports: list[Sequence[Mapping[str, Any]]] = dataclasses.field(default_factory=list)
+  paper: Mapping[str, float | str]  # Heading → the paper's figure.
+  values: dict[str, list[float]] = dataclasses.field(default_factory=dict)  # Metric → one number a seed.
+  reports: list[Sequence[Mapping[str, Any]]] = dataclasses.field(
+    default_factory=list
+  )  # Of each trained seed.
+  # Of each seed what the layers do (`l2`, `degrees`): a value a layer.
   layers: list[Mapping[str, Sequence[float]]] = dataclasses.field(default_factory=list)
 
 
