@@ -1,4 +1,4 @@
-"""run_race.py as a user runs it: RACE, own questions, and mistakes."""
+"""run_race.py as a user runs it: RACE and own questions."""
 
 import json
 
@@ -57,9 +57,6 @@ def runs(folder):
     # No lengths: they are the run's.
     "later": [*custom, f"--test_file={folder}/quiz/test.jsonl", f"--output_dir={folder}/own",
               "--do_predict", "--noprogress"],
-    "levels": [
-      *common, "--do_eval", f"--data_dir={folder}", f"--output_dir={folder}/x", "--high_only", "--middle_only",
-    ],
   }  # fmt: skip
   return dict(zip(commands, run_script("run_race", list(commands.values())), strict=True))
 
@@ -82,9 +79,3 @@ def test_own_questions(runs, folder):
   assert len((folder / "own/predictions_test.tsv").read_text().splitlines()) == 2
   assert not (folder / "own/saved_model").exists()
   assert runs["later"].status == 0, runs["later"].stderr
-
-
-def test_a_mistake(runs, folder):
-  assert runs["levels"].status == 2
-  assert "one level is left out at most" in runs["levels"].stderr
-  assert not (folder / "x").exists()
