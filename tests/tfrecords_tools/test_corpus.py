@@ -10,13 +10,13 @@ import pathlib
 import random
 import subprocess
 import sys
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.corpora import read_corpus as _read
 import zstandard
 
 from albert_tf.errors import UserError
@@ -54,6 +54,20 @@ Not kept.
 <page><title>Talk:A</title><ns>1</ns><id>3</id><revision><id>3</id><timestamp>2014-10-26T04:50:23Z</timestamp>
 <text>Talk is not kept.</text></revision></page></mediawiki>"""
 _BAD_WIKI = (_WIKI % "th\udcff").encode("utf-8", errors="surrogateescape")
+
+
+def _read(
+  path: pathlib.Path, content: bytes | None = None, **options: Any
+) -> tuple[list[list[str]], CorpusStats]:
+  """Documents and counts of `path`, into which `content` is written first; `options` are of `CorpusOptions`."""
+  if content is not None:
+    path.write_bytes(content)
+  stats = CorpusStats()
+  documents = list(iter_documents(str(path), CorpusOptions(**options), stats=stats))
+  sentences = [sentence for document in documents for sentence in document]
+  assert (stats.documents, stats.sentences) == (len(documents), len(sentences))
+  assert all(sentence.strip() == sentence != "" and "\n" not in sentence for sentence in sentences)
+  return documents, stats
 
 
 def _half_of(compress) -> bytes:
@@ -127,21 +141,13 @@ def test_memory_does_not_grow_with_the_file(tmp_path: pathlib.Path):
     "  print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
   )
   line = b"These are some words that make a line of text.\n"
-  paths = []
-  for name, content in (("small", line), ("lines", line), ("one_line", line.replace(b"\n", b" "))):
-    paths.append(tmp_path / name)
-    with open(paths[-1], "wb") as stream:
-      for _ in range(1 if name == "small" else 6):
-        stream.write(content * 200_000)
+  contents = (line * 200_000, line * 1_200_000, line.replace(b"\n", b" ") * 1_200_000)
+  paths = [str(tmp_path / name) for name in ("small", "lines", "one_line")]
+  for path, content in zip(paths, contents, strict=True):
+    pathlib.Path(path).write_bytes(content)
   environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-  result = subprocess.run(
-    [sys.executable, "-c", script, *map(str, paths)],
-    capture_output=True,
-    text=True,
-    check=True,
-    env=environment,
-  )
-  small, lines, one_line = map(int, result.stdout.split())
+  told = subprocess.check_output([sys.executable, "-c", script, *paths], text=True, env=environment)
+  small, lines, one_line = map(int, told.split())
   assert lines < 1.1 * small
   assert one_line < 1.2 * small
 

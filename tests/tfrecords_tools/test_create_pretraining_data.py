@@ -66,12 +66,7 @@ def _command(arguments, *, always_workers=False):
 
 def _run(arguments, *, always_workers=False, **kwargs):
   return subprocess.run(
-    _command(arguments, always_workers=always_workers),
-    capture_output=True,
-    text=True,
-    check=False,
-    timeout=120,
-    **kwargs,
+    _command(arguments, always_workers=always_workers), capture_output=True, text=True, check=False, **kwargs
   )
 
 
@@ -244,22 +239,11 @@ def test_finished_output_is_kept_and_other_settings_are_refused(corpus, tiny_tok
     _make(corpus, tmp_path / "out", tiny_tokenizer)
 
 
-@pytest.mark.parametrize(
-  ("text", "message"),
-  [
-    ("", "The input must hold text"),
-    ("\n\n \n", "The input must hold text"),
-    (
-      "Only one document.\nIt has two sentences.\n",
-      "The input must hold text for train and eval|The input must hold text",
-    ),
-  ],
-)
-def test_nothing_to_make_is_an_error(tiny_tokenizer, tmp_path, text, message):
-  path = tmp_path / "text.txt"
-  path.write_text(text)
-  with pytest.raises(UserError, match=message):
-    _make([str(path)], tmp_path / "out", tiny_tokenizer)
+@pytest.mark.parametrize("text", ["", "\n\n \n", "Only one document.\nIt has two sentences.\n"])
+def test_nothing_to_make_is_an_error(tiny_tokenizer, tmp_path, text):
+  (tmp_path / "text.txt").write_text(text)
+  with pytest.raises(UserError, match="The input must hold text"):
+    _make([str(tmp_path / "text.txt")], tmp_path / "out", tiny_tokenizer)
   assert not (tmp_path / "out" / "manifest.json").exists()
 
 

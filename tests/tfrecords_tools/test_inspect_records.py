@@ -150,31 +150,25 @@ def test_each_wrong_instance_is_named(records, tiny_tokenizer, change, message):
   assert any(re.search(message, problem) for problem in problems), problems
 
 
-def test_damaged_files_are_named(records, tiny_tokenizer, tmp_path):
+def test_damaged_and_lost_files_are_named(records, tmp_path):
   shutil.copytree(records, tmp_path, dirs_exist_ok=True)
-  flipped = tmp_path / "train-00000-of-00002.tfrecord"
+  flipped, lost = (tmp_path / f"train-0000{number}-of-00002.tfrecord" for number in (0, 1))
   raw = bytearray(flipped.read_bytes())
-  first = int.from_bytes(raw[:8], "little") + 16
-  raw[first + 100] ^= 4
+  raw[int.from_bytes(raw[:8], "little") + 116] ^= 4
   flipped.write_bytes(bytes(raw))
+  lost.unlink()
   cut = tmp_path / "eval-00000-of-00001.tfrecord"
   cut.write_bytes(cut.read_bytes()[:-5])
   result = _run("--validate", "--show=0", f"{tmp_path}/*.tfrecord")
   assert result.returncode == 1
-  assert "train-00000-of-00002.tfrecord, record 1 (byte" in result.stdout
-  assert "its bytes and CRC32C are" in result.stdout
-  assert "eval-00000-of-00001.tfrecord, record" in result.stdout
-  assert "as the manifest says" in result.stdout
-  assert "train-00001" not in result.stdout.split("problem", 1)[1]
+  for message in (
+    f"{flipped}: its bytes and CRC32C are",
+    f"{flipped}: Every record of a TFRecord file must be whole. Received: {flipped}, record 1 (byte",
+    f"{cut}: its bytes and CRC32C are",
+    f"{lost}: it is missing",
+  ):
+    assert message in result.stdout
   assert "Traceback" not in result.stderr
-
-
-def test_listed_files_that_are_not_there_are_named(records, tiny_tokenizer, tmp_path):
-  shutil.copytree(records, tmp_path, dirs_exist_ok=True)
-  lost = tmp_path / "train-00001-of-00002.tfrecord"
-  lost.unlink()
-  there = str(tmp_path / "train-00000-of-00002.tfrecord")
-  assert inspect_files([there], tiny_tokenizer, validate=True).problems == [f"{lost}: it is missing"]
 
 
 def test_mistakes_are_one_message(records, tmp_path):
@@ -182,9 +176,4 @@ def test_mistakes_are_one_message(records, tmp_path):
   result = _run(f"--spm_model_file={other}", records / "train-00000-of-00002.tfrecord")
   assert result.returncode == 2
   assert "vocab_size: records" in result.stderr
-  text = tmp_path / "text.txt"
-  text.write_text("not records, but a line of text that is long enough")
-  result = _run("--validate", f"--spm_model_file={other}", text)
-  assert result.returncode == 1
-  assert "text.txt, record 0 (byte 0): the checksum of the length" in result.stdout
   assert _run().returncode == 2
