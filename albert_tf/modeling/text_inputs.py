@@ -29,7 +29,7 @@ def text_inputs(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     received = ", ".join(map(str, inputs)) if isinstance(inputs, Mapping) else repr(inputs)[:80]
     raise UserError(
       f"A model takes a mapping with input_ids, input_mask and segment_ids, int32 [B, S]. Received: {received}. "
-      'Write {"input_ids": ids}, with the mask of padded rows; an AlbertTokenizer makes all three of texts.'
+      'Write {"input_ids": ids}, with the mask of padded rows; an AlbertPreprocessor makes all three of texts.'
     )
   found = {}
   for name, ours in (*zip(TEXT_INPUTS, TEXT_INPUTS, strict=True), *SYNONYMS.items()):

@@ -1,6 +1,6 @@
-"""`Tokenizer`: what the two kinds of vocabulary share: files, batches, `[CLS] a [SEP] b [SEP]`."""
+"""`Tokenizer`: what the two kinds of vocabulary share. Batches for a model are packed in `tokenization.graph`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 import dataclasses
 import functools
 import hashlib
@@ -14,19 +14,6 @@ from albert_tf.errors import UserError
 from albert_tf.tokenization import config as config_lib
 
 MASK_PIECE = "[MASK]"
-
-
-def truncate_pair(first: list[int], second: list[int], budget: int) -> tuple[list[int], list[int]]:
-  """Drops tokens from the end of the longer one (of `second` when equal) until both fit in `budget`.
-
-  Equals the original's loop that pops one token at a time, in closed form.
-  """
-  excess = len(first) + len(second) - budget
-  if excess <= 0:
-    return first, second
-  # The longer one shrinks alone to the length of the other; then they shrink in turn, `second` first.
-  keep_first = min(len(first), max(budget - len(second), (budget + 1) // 2))
-  return first[:keep_first], second[: budget - keep_first]
 
 
 class Tokenizer:
@@ -123,65 +110,10 @@ class Tokenizer:
     """The pieces whose ids `encode` returns."""
     return [self.pieces[index] for index in self.encode(text)]
 
-  def encode(self, text: str, *, allow_mask: bool = False) -> list[int]:
-    """Ids of one text, without [CLS] and [SEP]; `allow_mask` reads a literal "[MASK]" as the mask piece."""
-    parts = text.split(MASK_PIECE) if allow_mask else [text]
-    ids, *others = self.encode_batch(parts)
-    for part, row in zip(parts[1:], others, strict=True):
-      ids += [self.mask_id, *self._behind_mask(part, row)]
-    return ids
-
-  def _behind_mask(self, text: str, ids: list[int]) -> list[int]:
-    """The ids of a text that stands right behind a mask."""
-    del text
-    return ids
+  def encode(self, text: str) -> list[int]:
+    """Ids of one text, without [CLS] and [SEP]; "[MASK]" in it is text."""
+    return self.encode_batch([text])[0]
 
   def decode(self, ids: Iterable[int]) -> str:
     """Text of ids, without special pieces."""
     raise NotImplementedError
-
-  def __call__(
-    self,
-    texts: Sequence[str],
-    pairs: Sequence[str] | None = None,
-    *,
-    max_length: int = 512,
-    pad_to_max_length: bool = False,
-    allow_mask: bool = False,
-  ) -> dict[str, np.ndarray]:
-    """Texts, or pairs of texts, as a batch for the encoder.
-
-    Args:
-      texts: B strings.
-      pairs: B second segments, or None. An empty one makes a single segment.
-      max_length: longer rows are cut at the end; of a pair, the longer segment first. At least 5.
-      pad_to_max_length: S = max_length; else S = the longest row.
-      allow_mask: read a literal "[MASK]" as the mask piece.
-
-    Returns:
-      int32 arrays `input_ids`, `input_mask`, `segment_ids`, each [B, S].
-    """
-    if isinstance(texts, str) or isinstance(pairs, str):
-      raise TypeError("texts and pairs are sequences of strings. Received: one string. Put it in a list.")
-    firsts, seconds = (
-      [self.encode(text, allow_mask=True) for text in part] if allow_mask else self.encode_batch(part)
-      for part in (texts, [""] * len(texts) if pairs is None else pairs)
-    )
-    rows: list[list[int]] = []
-    segments: list[list[int]] = []
-    for first, second in zip(firsts, seconds, strict=True):
-      first, second = truncate_pair(first, second, max_length - 3 if second else max_length - 2)
-      tail = [*second, self.sep_id] if second else []
-      rows.append([self.cls_id, *first, self.sep_id, *tail])
-      segments.append([0] * (len(first) + 2) + [1] * len(tail))
-    length = max_length if pad_to_max_length else max(map(len, rows), default=0)
-
-    def padded(rows: list[list[int]], fill: int = 0) -> np.ndarray:
-      full = [row + [fill] * (length - len(row)) for row in rows]
-      return np.array(full, np.int32).reshape(len(rows), length)
-
-    return {
-      "input_ids": padded(rows, self.pad_id),
-      "input_mask": padded([[1] * len(row) for row in rows]),
-      "segment_ids": padded(segments),
-    }

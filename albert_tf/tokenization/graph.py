@@ -17,7 +17,8 @@ from albert_tf.tokenization import unicode_tables
 from albert_tf.tokenization.base import MASK_PIECE, Tokenizer
 from albert_tf.tokenization.config import WordPieceConfig
 from albert_tf.tokenization.tokenizer import AlbertTokenizer
-from albert_tf.tokenization.wordpiece import MAX_WORD_CHARS, WordPieceTokenizer, text_rules
+from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE
+from albert_tf.tokenization.wordpiece import MAX_WORD_CHARS, text_rules
 
 _INVALID = 0xFFFD  # What bytes that are not UTF-8 become.
 # Characters from here on stay as they are, but for tags and private ones: a table of them would take megabytes.
@@ -84,7 +85,7 @@ class GraphPacker(tf.Module):
     pad_to_max_length: bool = False,
     allow_mask: bool = False,
   ) -> dict[str, tf.Tensor]:
-    """Texts, or pairs of texts, as a batch for the encoder; equal to the Python tokenizer's.
+    """Texts, or pairs of texts, as a batch for the encoder.
 
     Args:
       texts: [B] strings.
@@ -153,7 +154,10 @@ class GraphPacker(tf.Module):
 def _truncate(
   first: tf.RaggedTensor, second: tf.RaggedTensor, max_length: int
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-  """`base.truncate_pair` for every row; a row without a second segment has room for one token more."""
+  """Cuts the longer one of every row (the second when equal) until both fit in `max_length` with [CLS] and [SEP].
+
+  Equals the original's loop, which pops one token at a time. A row without a second segment has room for one more.
+  """
   size, other = first.row_lengths(), second.row_lengths()
   budget = tf.where(
     other > 0, tf.constant(max_length - 3, size.dtype), tf.constant(max_length - 2, size.dtype)
@@ -186,10 +190,7 @@ def _rows(ids: tf.RaggedTensor, starts: tf.Tensor, limits: tf.Tensor) -> tf.Ragg
 
 
 class Table(NamedTuple):
-  """For each number, those that replace it: row v is values[starts[v] : starts[v] + lengths[v]].
-
-  A number beyond the table stays as it is.
-  """
+  """For each number v those that replace it, values[starts[v] : starts[v] + lengths[v]]; one beyond it stays."""
 
   values: tf.Tensor
   starts: tf.Tensor
@@ -247,9 +248,10 @@ class GraphTokenizer(GraphPacker):
     self._sentencepiece = tf_text.SentencepieceTokenizer(model=tokenizer.model_bytes, out_type=tf.int32)
     self.digit_commas = make_table(tokenizer.digit_comma_ids)
     self._vocab_size = tokenizer.vocab_size
-    # Row V + v: piece v where text touches the mask before it, without its "▁".
-    bare = tokenizer.without_space_mark
-    self._after_mask = make_table({self._vocab_size + i: bare.get(i, [i]) for i in range(self._vocab_size)})
+    # Row V + v: piece v where text touches the mask before it: "▁x" becomes "x" if that is a piece, "▁" nothing.
+    bare = [piece.removeprefix(SPIECE_UNDERLINE) for piece in tokenizer.pieces]
+    rows = ([tokenizer.ids.get(text, i)] if text else [] for i, text in enumerate(bare))
+    self._after_mask = make_table(dict(enumerate(rows, self._vocab_size)))
     self.decomposition = make_table(unicode_tables.decomposition_rows())
     self._lower = make_table(unicode_tables.lower_rows())
 
@@ -303,17 +305,9 @@ class WordPieceGraph(GraphPacker):
 
   One thing is left out: combining marks that are no accents (of musical notes and Hangul tones) and stand in another
   than Unicode's order stay in it.
-
-  Args:
-    tokenizer: whose vocabulary and settings it takes.
-
-  Example:
-    >>> module = WordPieceGraph(WordPieceTokenizer.from_pretrained(run_dir))
-    >>> module(tf.constant(["A sentence.", "Another."]), max_length=128)["input_ids"].shape
-    TensorShape([2, 5])
   """
 
-  def __init__(self, tokenizer: WordPieceTokenizer, name: str = "tokenizer"):
+  def __init__(self, tokenizer: Tokenizer, name: str = "tokenizer"):
     import tensorflow_text as tf_text  # Most of its import is for layers that nothing here uses.
 
     super().__init__(tokenizer, name)
@@ -366,7 +360,4 @@ def _between_words(config: WordPieceConfig, characters: Iterable[str]) -> list[s
 
 def graph_tokenizer(tokenizer: Tokenizer) -> GraphPacker:
   """The tokenizer as a module, whichever kind it is."""
-  if isinstance(tokenizer, AlbertTokenizer):
-    return GraphTokenizer(tokenizer)
-  assert isinstance(tokenizer, WordPieceTokenizer)
-  return WordPieceGraph(tokenizer)
+  return GraphTokenizer(tokenizer) if isinstance(tokenizer, AlbertTokenizer) else WordPieceGraph(tokenizer)

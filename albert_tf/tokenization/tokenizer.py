@@ -73,7 +73,7 @@ class AlbertTokenizer(Tokenizer):
 
   text → normalise → SentencePiece's best segmentation → "12," into "12" and "," → ids
 
-  Control pieces in text ("[CLS]", "<pad>") are ordinary text; only `allow_mask` gives "[MASK]" a meaning.
+  Control pieces in text ("[CLS]", "<pad>") are ordinary text.
 
   Raises:
     UserError: the vocabulary is not a SentencePiece model, or lacks ALBERT's special pieces.
@@ -123,19 +123,6 @@ class AlbertTokenizer(Tokenizer):
 
   def _split_digit_commas(self, row: list[int]) -> list[int]:
     return [part for index in row for part in self.digit_comma_ids.get(index, (index,))]
-
-  def _behind_mask(self, text: str, ids: list[int]) -> list[int]:
-    """Text that touches the mask before it gets no "▁"."""
-    if not ids or text[0].isspace():
-      return ids
-    return self.without_space_mark.get(ids[0], ids[:1]) + ids[1:]
-
-  @functools.cached_property
-  def without_space_mark(self) -> dict[int, list[int]]:
-    """For each id of a piece "▁x" whose "x" is in the vocabulary too, [id of "x"]; for "▁" alone, []."""
-    marked = {i: piece[1:] for i, piece in enumerate(self.pieces) if piece.startswith(SPIECE_UNDERLINE)}
-    bare = {i: [self.piece_to_id(text)] if text else [] for i, text in marked.items()}
-    return {i: ids for i, ids in bare.items() if ids != [self.unk_id]}
 
   def decode(self, ids: Iterable[int]) -> str:
     return self._processor.decode([int(index) for index in ids])

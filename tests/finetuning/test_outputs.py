@@ -68,7 +68,7 @@ def test_a_wordpiece_vocabulary(run_folder, tmp_path):
   count = tiny_start().config.vocab_size
   vocabulary.write_text("\n".join(pieces + [f"x{i}" for i in range(count - len(pieces))]) + "\n")
   start = read_start(str(run_folder / "checkpoints/model.ckpt-7"), vocab_file=str(vocabulary))
-  assert start.tokenizer(["Skys 天空"], max_length=6)["input_ids"].tolist() == [[2, 7, 8, 5, 6, 3]]
+  assert start.tokenizer.encode("Skys 天空") == [7, 8, 5, 6]
   start.tokenizer.save_pretrained(str(tmp_path))
   assert WordPieceTokenizer.from_pretrained(str(tmp_path / "vocab.txt")).pieces == start.tokenizer.pieces
   (tmp_path / "albert_config.json").write_text(tiny_start().config.to_json_string())

@@ -9,6 +9,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+from reference import tokenization as reference
 from support import tiny_run
 import tensorflow as tf
 
@@ -186,7 +187,7 @@ def test_a_masked_lm_of_hugging_face_has_no_sentence_head(run, tmp_path):
 
 def test_texts_are_the_ids_of_the_tokenizer(run):
   model = AlbertClassifier.from_pretrained(str(run), num_labels=2)
-  ids = model.preprocessor.tokenizer(TEXTS, TEXTS[::-1])
+  ids = reference.batch(model.preprocessor.tokenizer, TEXTS, TEXTS[::-1])
   want = model.predict(ids, verbose=0)
   pairs = tf.data.Dataset.from_tensor_slices({"text": TEXTS, "text_pair": TEXTS[::-1]}).batch(2)
   for x in ((TEXTS, TEXTS[::-1]), (np.array(TEXTS), np.array(TEXTS[::-1], object)), pairs):

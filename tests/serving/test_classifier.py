@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reference import tokenization as reference
 from support.tiny_run import write_fine_tuned_run
 import tensorflow as tf
 
@@ -35,7 +36,7 @@ def inputs_of(task: TaskSpec, rows: slice = slice(None)) -> dict[str, np.ndarray
 
 
 def expected_logits(task, model, tokenizer: AlbertTokenizer) -> np.ndarray:
-  batch = tokenizer(TEXTS, PAIRS if task.pair else None, max_length=task.max_seq_length)
+  batch = reference.batch(tokenizer, TEXTS, PAIRS if task.pair else None, max_length=task.max_seq_length)
   return model({name: tf.constant(array) for name, array in batch.items()}).numpy()
 
 

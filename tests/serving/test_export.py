@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reference import tokenization as reference
 from support.goldens import SPM_MODEL, TINY, golden
 import tensorflow as tf
 
@@ -34,7 +35,7 @@ def encoder(exported: Callable[[str], Any]) -> LoadedModel:
 
 
 def token_batch(tokenizer: AlbertTokenizer) -> dict[str, np.ndarray]:
-  return tokenizer(TEXTS, allow_mask=True)
+  return reference.batch(tokenizer, TEXTS, allow_mask=True)
 
 
 def mask_batch(tokenizer: AlbertTokenizer) -> dict[str, np.ndarray]:
@@ -83,7 +84,7 @@ def test_strings_give_what_ids_give(
   fill_mask: LoadedModel, encoder: LoadedModel, tokenizer: AlbertTokenizer
 ) -> None:
   texts = np.array([text.encode() for text in [*TEXTS, "no blank", ""]], object)
-  batch = tokenizer([text.decode() for text in texts], allow_mask=True)
+  batch = reference.batch(tokenizer, [text.decode() for text in texts], allow_mask=True)
   outputs = fill_mask.run("serving_default", {"text": texts})
   np.testing.assert_array_equal(outputs["num_masks"], [1, 2, 0, 0])
   assert outputs["words"].shape == outputs["probabilities"].shape == (4, 2, 10)
@@ -98,7 +99,7 @@ def test_strings_give_what_ids_give(
         p.removeprefix("▁") or "▁" for p in pieces
       ]
     assert not outputs["probabilities"][b, count:].any()
-  plain = tokenizer([text.decode() for text in texts])
+  plain = reference.batch(tokenizer, [text.decode() for text in texts])
   encoded = encoder.run("serving_default", {"text": texts})
   np.testing.assert_array_equal(encoded["input_ids"], plain["input_ids"])
   expected = encoder.run("tokens", plain)

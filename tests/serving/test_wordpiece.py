@@ -5,6 +5,7 @@ import string
 
 import numpy as np
 import pytest
+from reference import tokenization as reference
 from reference.batches import numpy_batch
 from support import tiny_run
 from support.wordpiece import SPECIAL
@@ -58,7 +59,7 @@ def assert_passes(path: str) -> None:
 def test_fill_mask(tmp_path: pathlib.Path, run_dir: str, model, tokenizer: WordPieceTokenizer):
   path = export_saved_model(model="fill_mask", init_checkpoint=run_dir, output_dir=str(tmp_path))
   text = "The Sky is [MASK]birds, [MASK]!"
-  batch = tokenizer([text], allow_mask=True)
+  batch = reference.batch(tokenizer, [text], allow_mask=True)
   positions = np.nonzero(batch["input_ids"] == tokenizer.mask_id)[1][np.newaxis]
   logits = model({**batch, "masked_lm_positions": positions}, training=False)["mlm_logits"][0].numpy()
   logits[:, : len(SPECIAL)] = -np.inf
@@ -75,7 +76,7 @@ def test_straight_from_a_tf_hub_module(tmp_path: pathlib.Path, model, tokenizer,
   hub = tiny_run.write_hub(tmp_path / "hub", model, tokenizer, vocabulary)
   path = export_saved_model(model="encoder", init_checkpoint=hub, output_dir=str(tmp_path / "e"))
   outputs = LoadedModel(path).run("serving_default", {"text": as_bytes(TEXTS)})
-  batch = tokenizer(TEXTS)
+  batch = reference.batch(tokenizer, TEXTS)
   np.testing.assert_array_equal(outputs["input_ids"], batch["input_ids"])
   expected = model.encoder(batch, training=False)["pooled_output"]
   np.testing.assert_allclose(outputs["pooled_output"], expected, atol=1e-5)

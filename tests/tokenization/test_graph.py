@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 import numpy as np
 import pytest
+from reference.tokenization import batch
 from support.goldens import SPM_MODEL, golden_rows
 import tensorflow as tf
 
@@ -112,7 +113,7 @@ def test_batches_equal_python(tokenizer: AlbertTokenizer, module: GraphTokenizer
   for pairs in (None, _PAIRS):
     for pad in (False, True):
       options = {"max_length": max_length, "pad_to_max_length": pad, "allow_mask": True}
-      expected = tokenizer(_MASKED, pairs, **options)
+      expected = batch(tokenizer, _MASKED, pairs, **options)
       got = module(tf.constant(_MASKED), None if pairs is None else tf.constant(pairs), **options)
       assert tuple(got) == _KEYS
       for key in _KEYS:
@@ -124,41 +125,5 @@ def test_empty_batch(tokenizer: AlbertTokenizer, module: GraphTokenizer):
   nothing = tf.constant([], tf.string)
   for pairs, pad in ((None, False), (nothing, True)):
     got = module(nothing, pairs, max_length=16, pad_to_max_length=pad, allow_mask=True)
-    expected = tokenizer([], None if pairs is None else [], max_length=16, pad_to_max_length=pad)
+    expected = batch(tokenizer, [], None if pairs is None else [], max_length=16, pad_to_max_length=pad)
     assert {key: value.shape for key, value in got.items()} == {key: expected[key].shape for key in _KEYS}
-
-
-class _Exported(tf.Module):
-  """As serving exports it: the tokenizer is an attribute, the signature a function of strings."""
-
-  def __init__(self, tokenizer: AlbertTokenizer):
-    super().__init__()
-    self.tokenizer = GraphTokenizer(tokenizer)
-    self.traces = 0
-
-  @tf.function(input_signature=[tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.string)])
-  def serve(self, text: tf.Tensor, pair: tf.Tensor) -> dict[str, tf.Tensor]:
-    self.traces += 1
-    return self.tokenizer(text, pair, max_length=32, pad_to_max_length=True, allow_mask=True)
-
-
-def test_saved_model_loads_anywhere(tmp_path: pathlib.Path, tokenizer: AlbertTokenizer):
-  exported = _Exported(tokenizer)
-  tf.saved_model.save(exported, str(tmp_path / "model"), signatures=exported.serve)
-  assert exported.traces == 1
-  expected = tokenizer(_MASKED, _PAIRS, max_length=32, pad_to_max_length=True, allow_mask=True)
-  signature = tf.saved_model.load(str(tmp_path / "model")).signatures["serving_default"]
-  got = signature(text=tf.constant(_MASKED), pair=tf.constant(_PAIRS))
-  for key in _KEYS:
-    np.testing.assert_array_equal(got[key], expected[key])
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    meta = tf.compat.v1.saved_model.load(session, ["serve"], str(tmp_path / "model"))
-    info = meta.signature_def["serving_default"]
-    values = session.run(
-      {key: info.outputs[key].name for key in _KEYS},
-      {info.inputs["text"].name: _MASKED, info.inputs["pair"].name: _PAIRS},
-    )
-  for key in _KEYS:
-    np.testing.assert_array_equal(values[key], expected[key])
-  size = sum(path.stat().st_size for path in (tmp_path / "model").rglob("*") if path.is_file())
-  assert size < 10_000_000

@@ -6,7 +6,6 @@ import shutil
 
 from hypothesis import given
 from hypothesis import strategies as st
-import numpy as np
 import pytest
 from reference import tokenization as reference
 from reference.offsets import encode_with_offsets
@@ -15,7 +14,7 @@ from sentencepiece import sentencepiece_model_pb2 as model_proto
 from support.goldens import SPM_MODEL, golden_rows
 
 from albert_tf.errors import UserError
-from albert_tf.tokenization import AlbertTokenizer, base, config
+from albert_tf.tokenization import AlbertTokenizer, config
 
 
 @pytest.fixture(scope="module")
@@ -123,38 +122,6 @@ def test_hugging_face_directory_has_their_quote_rule(tmp_path: pathlib.Path):
   assert AlbertTokenizer.from_pretrained(str(tmp_path), normalize_quotes=False).encode(
     "''"
   ) != tokenizer.encode('"')
-
-
-def test_mask_literal_only_when_asked(tokenizer: AlbertTokenizer):
-  assert tokenizer.mask_id not in tokenizer.encode("the [MASK] is")
-  ids = tokenizer.encode("The [MASK] is [MASK].", allow_mask=True)
-  assert [tokenizer.id_to_piece(index) for index in ids] == ["▁the", "[MASK]", "▁is", "[MASK]", "."]
-  assert tokenizer.decode(ids) == "the is."
-
-
-def test_batch_for_the_model(tokenizer: AlbertTokenizer):
-  batch = tokenizer(["one", "one two three"], ["", "four"], max_length=12)
-  assert {key: value.dtype for key, value in batch.items()} == dict.fromkeys(
-    ("input_ids", "input_mask", "segment_ids"), np.dtype(np.int32)
-  )
-  length = batch["input_mask"].sum(axis=1)
-  assert batch["input_ids"].shape == (2, length.max())
-  assert (batch["input_ids"][:, 0] == tokenizer.cls_id).all()
-  assert batch["segment_ids"][0].sum() == 0
-  assert batch["segment_ids"][1].sum() == len(tokenizer.encode("four")) + 1
-  assert (batch["input_ids"][np.arange(2), length - 1] == tokenizer.sep_id).all()
-  assert tokenizer(["a b c"], max_length=4, pad_to_max_length=True)["input_mask"].sum() == 4
-  with pytest.raises(TypeError, match="Put it in a list"):
-    tokenizer("text")
-
-
-@given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 40))
-def test_pair_truncation_equals_popping_one_at_a_time(len_a: int, len_b: int, budget: int):
-  a, b = list(range(len_a)), list(range(len_b))
-  kept = base.truncate_pair(a, b, budget)
-  while len(a) + len(b) > budget:
-    (a if len(a) > len(b) else b).pop()
-  assert kept == (a, b)
 
 
 @pytest.mark.parametrize(

