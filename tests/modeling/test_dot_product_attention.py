@@ -12,7 +12,6 @@ from albert_tf.modeling import (
   AlbertForPreTraining,
   encoder,
   initialize_variables,
-  layers,
   named_variables,
 )
 from albert_tf.modeling.dot_product_attention import attention_bias, lean_attention, plain_attention
@@ -159,18 +158,3 @@ def test_moments_of_16_bit_values(mean):
   np.testing.assert_allclose(variance[:, 0], exact.var(-1), rtol=0.01)
   constant = moments(tf.fill([2, 768], tf.constant(mean, tf.bfloat16)))[1]
   assert (constant.numpy() >= 0).all()
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_layer_norm_sees_the_type_of_its_input(monkeypatch, dtype):
-  """Keras would cast it to the layer's float32 first: right, but in two passes."""
-  seen = []
-  monkeypatch.setattr(layers, "moments", lambda x: (seen.append(x.dtype.name), moments(x))[1])
-  layer = layers.LayerNorm(16)
-  x = tf.cast(tf.random.stateless_normal([3, 16], [1, 2], mean=1.0), dtype)
-  y = layer(x)
-  assert seen == [dtype]
-  assert y.dtype == layer.gamma.dtype == tf.float32
-  exact = tf.cast(x, tf.float64).numpy()
-  expected = (exact - exact.mean(-1, keepdims=True)) / exact.std(-1, keepdims=True)
-  np.testing.assert_allclose(y, expected, atol=1e-4)

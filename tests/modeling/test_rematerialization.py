@@ -88,15 +88,3 @@ def test_only_the_inputs_of_steps_are_kept(loop):
   np.testing.assert_allclose(
     tape.gradient(y, weights), plain_tape.gradient(plain, weights), rtol=1e-4, atol=1e-4
   )
-
-
-def test_a_gradient_without_variables():
-  x = tf.constant([[0.3, -0.2]])
-  with tf.GradientTape(persistent=True) as tape:
-    tape.watch(x)
-    once = rematerialize(lambda x, i: tf.nn.tanh(x), x)
-    thrice = rematerialize(lambda x, i: tf.nn.tanh(x), x, 3)
-  np.testing.assert_allclose(tape.gradient(once, x), 1 - np.tanh(x) ** 2, rtol=1e-6)
-  a, b = np.tanh(x), np.tanh(np.tanh(x))
-  expected = (1 - np.tanh(b) ** 2) * (1 - b**2) * (1 - a**2)
-  np.testing.assert_allclose(tape.gradient(thrice, x), expected, rtol=1e-5)

@@ -23,6 +23,10 @@ TEXTS = [
   "a\u0301\u0302b \u0301c … ﷺ ™ ㎏ Å",
   "12,34, 5,, ,6 ``quoted'' '''x",
   "\u200eone\u200e \u200e \u200btwo\u200b\u200bthree ▁four \ufefffive\u0001 1\u200e2,\u200e ½\u0301\u0302 \u200e\u0301",
+  # Composed, in parts, in parts of another order, a mark on nothing; and what changes its length in lower case.
+  "Ấ\u0301 e\u0301e\u0302\u0323 \u0301c İIıi ẞß ΌΣΟΣ ΣΑΣ, ﬁn ½ が か\u3099 ｶﾞ",
+  "عَرَبِيّ  ي\u0651 12, 1990,é ''x''",
+  "क्षि हिन्दी",
 ]
 UNITS = [
   *"ab 9,.'`ßΣς",
@@ -44,7 +48,14 @@ UNITS = [
   "\u200e",
   "▁",
 ]
-SETTINGS = [{}, {"do_lower_case": False}, {"normalize_quotes": True}, {"digit_comma": "nostrip"}]
+SETTINGS = [
+  {},
+  {"do_lower_case": False},
+  {"normalize_quotes": True},
+  {"digit_comma": "nostrip"},
+  {"keep_accents": True},
+  {"keep_accents": True, "do_lower_case": False},
+]
 Both = tuple[AlbertTokenizer, GraphOffsets]
 
 
