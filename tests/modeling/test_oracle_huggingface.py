@@ -90,27 +90,6 @@ def test_hidden_states_and_heads(hidden_act, hugging_face, tmp_path):
   check(again.eval())
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_equal_sizes_of_embedding_and_hidden(hugging_face, tmp_path):
-  """Theirs maps E to H even where they are equal, ours does not: both heads agree all the same."""
-  import torch
-
-  config = CONFIG.replace(embedding_size=CONFIG.hidden_size)
-  path = write_tf1(tmp_path / "a", config, random_variables(config, ("masked_lm", "sentence_order")))
-  ours = AlbertForPreTraining(config)
-  load_weights(ours, path)
-  convert(path, str(tmp_path / "b"), ConvertOptions(output_format="huggingface"))
-  theirs, info = hugging_face.AlbertForPreTraining.from_pretrained(tmp_path / "b", output_loading_info=True)
-  assert not list(info["missing_keys"]) + list(info["unexpected_keys"])
-  ids = np.random.default_rng(0).integers(0, config.vocab_size, size=(2, 7))
-  positions = tf.tile(tf.range(7)[tf.newaxis], [2, 1])
-  got = ours({"input_ids": tf.constant(ids, tf.int32), "masked_lm_positions": positions})
-  with torch.no_grad():
-    want = theirs.eval()(input_ids=torch.tensor(ids))
-  np.testing.assert_allclose(got["mlm_logits"], want.prediction_logits.numpy(), atol=TOLERANCE)
-  np.testing.assert_allclose(got["sop_logits"], want.sop_logits.numpy(), atol=TOLERANCE)
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(

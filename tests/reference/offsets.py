@@ -93,9 +93,6 @@ def normalize_with_alignment(
   treating each character alone gives the same text. A combining character, dropped or kept, belongs to the
   character before it, to all that this one became.
   """
-  if text.isascii() and not normalize_quotes and text == " ".join(text.split()):
-    size = len(text)  # Every character stays, or is lower-cased.
-    return AlignedText(text.lower() if do_lower_case else text, list(range(size)), list(range(1, size + 1)))
   spans = _collapse_space([(char, index, index + 1) for index, char in enumerate(text)])
   if normalize_quotes:
     spans = _join_quotes(spans)

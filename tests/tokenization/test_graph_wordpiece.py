@@ -6,9 +6,7 @@ import unicodedata
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-import numpy as np
 import pytest
-from reference.tokenization import batch
 from support.goldens import golden_rows
 from support.wordpiece import SPECIAL, write_vocabulary
 import tensorflow as tf
@@ -102,24 +100,6 @@ def test_long_words_and_bytes_that_are_not_utf8(vocab_file: str):
   broken = [b"the \xff\xfe sky", b"AS\xc3", b"\xed\xa0\x80", "A\u03a3".encode() + b"\xffB"]
   expected = [tokenizer.encode(text.decode(errors="replace")) for text in broken]
   assert module.tokenize(tf.constant(broken)).to_list() == expected
-
-
-def test_batches_and_masks_equal_python(vocab_file: str):
-  tokenizer, module, _ = _both(vocab_file, True, False)
-  texts = [
-    "The capital of [MASK] is Paris, [MASK].",
-    "[MASK]",
-    "x [MASK][MASK]y",
-    "",
-    "un[MASK] able [MASK] 12,",
-  ]
-  pairs = ["hello there my friend", "", "one", "", "x"]
-  for options in ({"max_length": 8, "allow_mask": True}, {"max_length": 64, "pad_to_max_length": True}):
-    expected = batch(tokenizer, texts, pairs, **options)
-    got = module(tf.constant(texts), tf.constant(pairs), **options)
-    for name, array in expected.items():
-      np.testing.assert_array_equal(got[name], array)
-  assert module(tf.constant([], tf.string))["input_ids"].shape[0] == 0
 
 
 def test_real_text(shared_dir: pathlib.Path, vocab_file: str):
