@@ -14,8 +14,8 @@ def test_the_bridge_makes_one_program_of_the_step_and_one_of_the_evaluation():
   if found is None:
     pytest.skip("this TensorFlow does not let Python run the bridge")
   whole = {"programs": 1, "replicas": [8], "reads": 1, "inside": 0, "outside": 0, "must_compile": 0}
-  weights, step, moments_and_average = 32, 1, 3
-  assert found["step"] == {**whole, "writes": 1, "variables": step + weights * (1 + moments_and_average)}
+  weights, step, moments = 32, 1, 2
+  assert found["step"] == {**whole, "writes": 1, "variables": step + weights * (1 + moments)}
   assert found["evaluation"] == {**whole, "writes": 0, "variables": weights}
 
 
