@@ -141,45 +141,87 @@ def chosen_positions(words: Words, budget: tf.Tensor, length: tf.Tensor) -> tf.T
   """Which pieces the n-grams cover until the budget is spent; bool [B, S].
 
   One word after the other: its n-gram is shortened word by word while it has more pieces than are left, and skipped
-  where it touches a covered word; what then is left goes to single words.
+  where it touches a covered word; what then is left goes to single words. All n-grams before the first that has to
+  be shortened are found at once.
 
   Args:
     words: in the order in which they are looked at.
     budget: int32 [B] pieces to cover.
     length: S.
   """
-  covered, touched = tf.zeros([tf.size(budget), length], tf.bool), tf.zeros_like(words.ends, tf.bool)
-  covered, touched, left = _spend(words, covered, touched, budget)
-  singles = words._replace(ends=words.ends[..., :1], lengths=tf.minimum(words.lengths, 1))
-  return _spend(singles, covered, touched[..., :1], left)[0]
+  begins = words.begins
+  ends = _shortened(words, budget)
+  order = tf.range(tf.shape(begins)[1])
+  earlier = order[tf.newaxis, :] < order[:, tf.newaxis]
+  touches = (begins[:, :, tf.newaxis] < ends[:, tf.newaxis, :]) & (
+    begins[:, tf.newaxis, :] < ends[:, :, tf.newaxis]
+  )
+  touches &= earlier[tf.newaxis]  # [B, K, K] of an earlier n-gram.
+  some = ends > begins
+
+  def settle(taken: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    again = some & ~tf.reduce_any(touches & taken[:, tf.newaxis, :], axis=2)
+    return again, tf.reduce_any(again != taken)
+
+  # Each pass settles at least one more n-gram of every row; a few passes settle all.
+  taken, _ = tf.while_loop(lambda _, changed: changed, settle, (some, tf.constant(True)))
+  before = tf.cumsum(tf.where(taken, ends - begins, 0), axis=1, exclusive=True)
+  too_long = tf.cast(ends - begins > budget[:, tf.newaxis] - before, tf.int32)
+  in_time = tf.cumsum(too_long, axis=1) == 0
+  next_word = tf.reduce_sum(tf.cast(in_time, tf.int32), axis=1)
+  taken &= in_time
+  left = budget - tf.reduce_sum(tf.where(taken, ends - begins, 0), axis=1)
+  covered = _cover(tf.where(taken, begins, length), tf.where(taken, ends, length), length)
+  covered, left = _spend(words, covered, left, next_word)
+  singles = words._replace(lengths=tf.minimum(words.lengths, 1))
+  covered, _ = _spend(singles, covered, left, tf.zeros_like(next_word))
+  return covered
+
+
+def _shortened(words: Words, left: tf.Tensor) -> tf.Tensor:
+  """int32 [B, K]: where each n-gram ends with at most `left` [B] pieces; its begin if no word fits."""
+  begins = words.begins[..., tf.newaxis]
+  fits = words.ends - begins <= left[:, tf.newaxis, tf.newaxis]
+  fits &= tf.range(tf.shape(words.ends)[2]) < words.lengths[..., tf.newaxis]
+  return tf.reduce_max(tf.where(fits, words.ends, begins), axis=2)
+
+
+def _cover(begins: tf.Tensor, ends: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+  """bool [B, S]: the places inside disjoint spans [B, K]; begins and ends of S are none."""
+  rows = tf.shape(begins)[0]
+  row = tf.broadcast_to(tf.range(rows)[:, tf.newaxis], tf.shape(begins))
+  flat = tf.concat([tf.stack([row, begins], -1), tf.stack([row, ends], -1)], axis=1)
+  ones = tf.ones_like(begins)
+  steps = tf.scatter_nd(flat, tf.concat([ones, -ones], axis=1), [rows, length + 1])
+  return tf.cumsum(steps, axis=1)[:, :-1] > 0
 
 
 def _spend(
-  words: Words, covered: tf.Tensor, touched: tf.Tensor, left: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-  """Covers one n-gram of every row at a time; `touched` [B, K, N]: which n-grams reach into a covered place."""
-  begins, order = words.begins[..., tf.newaxis], tf.range(tf.shape(words.begins)[1])
-  drawn = tf.range(tf.shape(words.ends)[2]) < words.lengths[..., tf.newaxis]  # [B, K, N]
-  place = tf.range(tf.shape(covered)[1])
+  words: Words, covered: tf.Tensor, left: tf.Tensor, next_word: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """Goes on one n-gram at a time from word `next_word` [B]; returns what is covered then, and the pieces left."""
+  order = tf.range(tf.shape(words.begins)[1])[tf.newaxis]
+  place = tf.range(tf.shape(covered)[1])[tf.newaxis]
 
   def take(
-    covered: tf.Tensor, touched: tf.Tensor, left: tf.Tensor, next_word: tf.Tensor, _: tf.Tensor
-  ) -> tuple[tf.Tensor, ...]:
-    fits = drawn & (words.ends - begins <= left[:, tf.newaxis, tf.newaxis])
-    # The longest that fits is meant; where a shorter one of the word is touched, it is as well.
-    can = tf.reduce_any(fits, axis=2) & ~tf.reduce_any(fits & touched, axis=2)
-    can &= order >= next_word[:, tf.newaxis]
-    first, found = tf.argmax(can, axis=1, output_type=tf.int32), tf.reduce_any(can, axis=1)
-    begin = tf.gather(words.begins, first, batch_dims=1)
-    ends = tf.where(fits, words.ends, 0)
-    end = tf.where(found, tf.reduce_max(tf.gather(ends, first, batch_dims=1), axis=1), 0)  # 0: of no place.
-    covered |= (place >= begin[:, tf.newaxis]) & (place < end[:, tf.newaxis])
-    touched |= (begins < end[:, tf.newaxis, tf.newaxis]) & (words.ends > begin[:, tf.newaxis, tf.newaxis])
-    left -= tf.maximum(end - begin, 0)
-    return covered, touched, left, tf.where(found, first + 1, next_word), tf.reduce_any(found & (left > 0))
+    covered: tf.Tensor, left: tf.Tensor, next_word: tf.Tensor, _: tf.Tensor
+  ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    ends = _shortened(words, left)
+    before = tf.cumsum(tf.cast(covered, tf.int32), axis=1)
+    before = tf.pad(before, [[0, 0], [1, 0]])
+    touched = tf.gather(before, ends, batch_dims=1) > tf.gather(before, words.begins, batch_dims=1)
+    can = (ends > words.begins) & ~touched & (order >= next_word[:, tf.newaxis])
+    first = tf.argmax(can, axis=1, output_type=tf.int32)
+    found = tf.reduce_any(can, axis=1)
+    begin, end = (tf.gather(values, first, batch_dims=1) for values in (words.begins, ends))
+    new = found[:, tf.newaxis] & (place >= begin[:, tf.newaxis]) & (place < end[:, tf.newaxis])
+    left -= tf.where(found, end - begin, 0)
+    return covered | new, left, tf.where(found, first + 1, next_word), tf.reduce_any(found & (left > 0))
 
-  state = covered, touched, left, tf.zeros_like(left), tf.reduce_any(left > 0)
-  return tf.while_loop(lambda *state: state[-1], take, state)[:3]
+  covered, left, _, _ = tf.while_loop(
+    lambda *state: state[-1], take, (covered, left, next_word, tf.reduce_any(left > 0))
+  )
+  return covered, left
 
 
 def with_order(batch: Batch, swap: tf.Tensor) -> Batch:
