@@ -386,6 +386,20 @@ def test_unfinished_work_goes_on_with_the_same_input_alone(tiny_tokenizer, tmp_p
     _make(corpus, tmp_path / "out", tiny_tokenizer)
 
 
+def test_input_that_changes_meanwhile_is_refused(tiny_tokenizer, tmp_path, monkeypatch):
+  corpus = _write_texts(tmp_path, (40, 40))
+  write = local.Worker.write_shard
+
+  def cut_and_write(*arguments):
+    os.truncate(corpus[1], 100)
+    return write(*arguments)
+
+  monkeypatch.setattr(local.Worker, "write_shard", cut_and_write)
+  with pytest.raises(UserError, match=r"1\.txt, of 100 bytes now"):
+    _make(corpus, tmp_path / "out", tiny_tokenizer)
+  assert not list((tmp_path / "out").glob("train-*"))
+
+
 @pytest.mark.parametrize(
   ("text_bytes", "train", "held_out"), [(1_000, 1, 1), (100_000_000, 27, 1), (5_000_000_000, 1341, 14)]
 )

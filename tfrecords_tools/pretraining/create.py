@@ -44,7 +44,7 @@ def create_records(
     The manifest, saved in `output_dir` as the last step.
 
   Raises:
-    UserError: nothing to make records of, or a directory made with other settings.
+    UserError: nothing to make records of, a directory made with other settings, input that changed meanwhile.
   """
   job = jobs.make_job(
     paths, output_dir, work_dir or output_dir, tokenizer=tokenizer, settings=settings, options=options
@@ -58,6 +58,7 @@ def create_records(
     notice(f"--input_format=auto: {paths[0]} is read as {detect_format(paths[0], options)}")
   jobs.prepare_work(job)
   result, record_files = runner(job)
+  jobs.check_input(job)
   _check_result(result, job)
   manifest = _manifest(job, result, record_files)
   tokenizer.save_pretrained(output_dir)

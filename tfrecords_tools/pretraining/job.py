@@ -86,9 +86,8 @@ def make_job(
   options: CorpusOptions,
 ) -> Job:
   """The job of making records of `paths`, which are looked at and not read."""
-  with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
-    found = list(pool.map(files.size_and_time, paths))
-  sizes = [size for size, _ in found]
+  found = _input_files(paths)
+  sizes = [file["num_bytes"] for file in found]
   settings = settings.with_num_shards(sum(map(expected_text_bytes, paths, sizes)))
   versions = {"unicode": unicodedata.unidata_version}
   for package in _PACKAGES:
@@ -101,16 +100,30 @@ def make_job(
       "tokenizer": {**dataclasses.asdict(tokenizer.config), "sha256": tokenizer.model_sha256},
       "code_version": CODE_VERSION,
     },
-    "input": [
-      {"name": os.path.basename(path), "num_bytes": size, "modified": modified}
-      for path, (size, modified) in zip(paths, found, strict=True)
-    ],
+    "input": found,
     "versions": versions,
   }
   block_bytes = min(max(sum(sizes) // _MOST_BLOCKS, SMALLEST_BLOCK), _LARGEST_BLOCK)
   work_dir = os.path.join(work_dir, STAGE_DIR_NAME)
   as_read_back = json.loads(json.dumps(plan))
   return Job(paths, sizes, options, tokenizer, settings, output_dir, work_dir, block_bytes, as_read_back)
+
+
+def _input_files(paths: Sequence[str]) -> list[dict[str, Any]]:
+  with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
+    found = pool.map(files.size_and_time, paths)
+  names = map(os.path.basename, paths)
+  return [{"name": name, "num_bytes": size, "modified": at} for name, (size, at) in zip(names, found, strict=True)]
+
+
+def check_input(job: Job) -> None:
+  """Raises `UserError` if an input file is another than when the job was made."""
+  for path, before, now in zip(job.paths, job.plan["input"], _input_files(job.paths), strict=True):
+    if before != now:
+      raise UserError(
+        f"Input files must not change while they are read. Received: {path}, of {now['num_bytes']:,} bytes now and "
+        f"{before['num_bytes']:,} at the start. Remove {job.stage_dir} and run again."
+      )
 
 
 def input_of(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
