@@ -113,7 +113,9 @@ def _input_files(paths: Sequence[str]) -> list[dict[str, Any]]:
   with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
     found = pool.map(files.size_and_time, paths)
   names = map(os.path.basename, paths)
-  return [{"name": name, "num_bytes": size, "modified": at} for name, (size, at) in zip(names, found, strict=True)]
+  return [
+    {"name": name, "num_bytes": size, "modified": at} for name, (size, at) in zip(names, found, strict=True)
+  ]
 
 
 def check_input(job: Job) -> None:
