@@ -384,9 +384,16 @@ def atomic_directory(path: str, *, last: str = "") -> Iterator[str]:
     if is_remote(path):
       _upload_tree(temporary, path, last=last)
     else:
-      with contextlib.suppress(FileNotFoundError):
-        os.rmdir(path)  # Only an empty one is taken away.
-      os.rename(temporary, path)
+      try:
+        with contextlib.suppress(FileNotFoundError):
+          os.rmdir(path)  # Only an empty one is taken away.
+        os.rename(temporary, path)
+      except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+          raise
+        raise UserError(
+          f"A directory is written once. Received: {path}, which another process has written meanwhile."
+        ) from error
   finally:
     shutil.rmtree(temporary, ignore_errors=True)
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.bundle import latest_checkpoint
 from albert_tf.errors import UserError
+from albert_tf.lock import DirectoryLock
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.modeling.pretraining import trained_variables
 from albert_tf.optim.optimizer import build_optimizer
@@ -20,7 +21,6 @@ from albert_tf.training.loop import LoopResult, TrainingLoop
 from albert_tf.training.reporting.goodput import Goodput
 from albert_tf.training.reporting.reporter import EVAL, TRAIN, Machine, Reporter
 from albert_tf.training.run_directory import RunDirectory
-from albert_tf.training.run_lock import RunLock
 from albert_tf.training.settings import PretrainingSettings
 from albert_tf.training.step import TrainStep
 from albert_tf.training.warm_start import start_weights
@@ -56,7 +56,7 @@ def run_pretraining(
   settings.step.micro_batch_size(strategy.num_replicas_in_sync)
   set_precision(settings.distribution.precision)
   workers = Workers(strategy)
-  directory, lock = RunDirectory(settings.output_dir), RunLock(settings.output_dir)
+  directory, lock = RunDirectory(settings.output_dir), DirectoryLock(settings.output_dir)
 
   # Input. The chief looks at the records first: what it must walk, the others then find an index of.
   inputs = None
@@ -154,6 +154,6 @@ def _check_nothing_was_saved(store: CheckpointStore, directory: RunDirectory) ->
   """Refuses a directory where another process has saved a checkpoint since this one read the last."""
   if latest_checkpoint(directory.checkpoints) != store.last:
     raise UserError(
-      f"One process at a time trains in a directory. Received: {directory.path}, where another one has saved a "
+      f"One process at a time writes in a directory. Received: {directory.path}, where another one has saved a "
       "checkpoint since this one read the last. Run the command again to continue from there."
     )

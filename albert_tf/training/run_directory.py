@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from albert_tf import __version__, compat, files
 from albert_tf.errors import UserError
+from albert_tf.lock import LOCK_FILE
 from albert_tf.tokenization import load_tokenizer
-from albert_tf.training.run_lock import LOCK_FILE
 from albert_tf.training.settings import PretrainingSettings
 
 RUN_FILE, CONFIG_FILE, FLAGS_FILE = "run.json", "albert_config.json", "flags.txt"

@@ -14,10 +14,10 @@ from support.tiny_records import random_examples, write_records
 
 from albert_tf.checkpoints.bundle import read_bundle, write_bundle
 from albert_tf.errors import UserError
+from albert_tf.lock import DirectoryLock
 from albert_tf.training.pretraining import run_pretraining
 from albert_tf.training.reporting.reporter import Reporter
 from albert_tf.training.run_directory import RunDirectory
-from albert_tf.training.run_lock import RunLock
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_a_checkpoint_of_another_model_is_refused(copied, tmp_path):
 
 
 def test_a_directory_in_use_is_refused_and_stays_as_it_is(copied, tmp_path):
-  lock = RunLock(copied.output_dir)
+  lock = DirectoryLock(copied.output_dir)
   lock.acquire()
   before = snapshot(tmp_path)
   with pytest.raises(UserError, match=rf"run, whose lock\.json is held by process {os.getpid()} on"):
@@ -107,7 +107,7 @@ def test_a_run_whose_directory_was_taken_over_ends_at_its_next_report_and_writes
       raise UserError("another process took over")
 
   monkeypatch.setattr(Reporter, "train", taken_over_at_2)
-  monkeypatch.setattr(RunLock, "check", check)
+  monkeypatch.setattr(DirectoryLock, "check", check)
   with pytest.raises(UserError, match="another process took over"):
     run_pretraining(dataclasses.replace(finished, output_dir=str(tmp_path / "run")))
   lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()

@@ -1,10 +1,12 @@
 """The whole work: make the instances, write the final files, describe them."""
 
 from collections.abc import Callable, Sequence
+import contextlib
 import os
 
 from albert_tf import files
 from albert_tf.errors import UserError
+from albert_tf.lock import DirectoryLock
 from albert_tf.records import Manifest, RecordFile
 from albert_tf.records.shard_index import INDEX_FOLDER, index_path
 from albert_tf.tokenization import Tokenizer
@@ -44,7 +46,8 @@ def create_records(
     The manifest, saved in `output_dir` as the last step.
 
   Raises:
-    UserError: nothing to make records of, a directory made with other settings, input that changed meanwhile.
+    UserError: nothing to make records of, a directory made with other settings or held by another process, input that
+      changed meanwhile.
   """
   job = jobs.make_job(
     paths, output_dir, work_dir or output_dir, tokenizer=tokenizer, settings=settings, options=options
@@ -57,15 +60,23 @@ def create_records(
   if options.input_format == "auto":
     notice(f"--input_format=auto: {paths[0]} is read as {detect_format(paths[0], options)}")
   jobs.prepare_work(job)
-  result, record_files = runner(job)
-  jobs.check_input(job)
-  _check_result(result, job)
-  manifest = _manifest(job, result, record_files)
-  tokenizer.save_pretrained(output_dir)
-  _publish(job, record_files)
-  manifest.save(output_dir)
-  jobs.remove_work(job)
-  return manifest
+  with contextlib.ExitStack() as stack:
+    locks = list(map(DirectoryLock, dict.fromkeys((job.stage_dir, job.work_dir))))
+    for lock in locks:
+      stack.enter_context(lock.held())
+    finished = jobs.finished_before(job)  # Another process may have, before it gave the lock back.
+    if finished is None:
+      result, record_files = runner(job)
+      jobs.check_input(job)
+      _check_result(result, job)
+      for lock in locks:
+        lock.check()
+      finished = _manifest(job, result, record_files)
+      tokenizer.save_pretrained(output_dir)
+      _publish(job, record_files)
+      finished.save(output_dir)
+    jobs.remove_work(job)
+  return finished
 
 
 def _publish(job: Job, record_files: Sequence[RecordFile]) -> None:

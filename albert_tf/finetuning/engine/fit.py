@@ -1,6 +1,7 @@
 """Fine-tunes a task from a set of weights, for one or several seeds, with Keras' `model.fit`."""
 
 from collections.abc import Mapping, Sequence
+import contextlib
 import dataclasses
 import math
 import os
@@ -22,6 +23,7 @@ from albert_tf.finetuning.engine.predict import Predictor
 from albert_tf.finetuning.initialize import Start, load_encoder_weights
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.tasks.base import FeatureSet, FineTuningTask, Outputs
+from albert_tf.lock import DirectoryLock
 from albert_tf.models.tasks import make_model
 from albert_tf.optim.keras_optimizers import AdamW, Lamb, WarmupPolynomialDecay
 from albert_tf.training.distribution import Workers, host_shard, make_strategy, precision_policy
@@ -58,7 +60,7 @@ def fine_tune(
     What `results.json` holds.
 
   Raises:
-    UserError: the weights do not fit, or the directory holds something else.
+    UserError: the weights do not fit, or the directory holds something else or is held by another process.
   """
   strategy = strategy or make_strategy(settings.distribution)
   # 1. What cannot be is refused before anything is written; the chief decides for all workers.
@@ -96,13 +98,19 @@ def fine_tune(
 
   # 2. Each seed has a run of its own.
   job = _FineTuning(task, settings, start, splits, identity, flags_text, callbacks, strategy)
-  runs = {seed: job.run(seed, directory) for seed, directory in directories.items()}
-  if len(runs) == 1:
-    return runs[settings.seeds[0]]
-  summary = results.summarize(runs, best_metric=task.best_metric)
-  if workers.is_chief:
-    files.write_json(os.path.join(output_dir, RESULTS_FILE), summary)
-  return summary
+  lock = DirectoryLock(output_dir)
+  with contextlib.ExitStack() as stack:
+    stack.callback(lock.release)
+    with workers.together():
+      if workers.is_chief:
+        lock.acquire()
+    runs = {seed: job.run(seed, directory) for seed, directory in directories.items()}
+    if len(runs) == 1:
+      return runs[settings.seeds[0]]
+    summary = results.summarize(runs, best_metric=task.best_metric)
+    if workers.is_chief:
+      files.write_json(os.path.join(output_dir, RESULTS_FILE), summary)
+    return summary
 
 
 def answered_splits(task: FineTuningTask, *, evaluates: bool, predicts: bool) -> list[str]:

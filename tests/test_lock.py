@@ -12,16 +12,16 @@ import time
 import pytest
 
 from albert_tf import files
+from albert_tf import lock as locks
 from albert_tf.errors import UserError
-from albert_tf.training import run_lock
-from albert_tf.training.run_lock import RunLock
+from albert_tf.lock import DirectoryLock
 
 _HOLDER = """
 import sys, time
-from albert_tf.training.run_lock import RunLock
+from albert_tf.lock import DirectoryLock
 from albert_tf import files
 from albert_tf.errors import UserError
-lock = RunLock(sys.argv[1])
+lock = DirectoryLock(sys.argv[1])
 try:
   lock.acquire()
   print("took", flush=True)
@@ -34,7 +34,7 @@ lock.release()
 
 def hold(directory):
   """A process that takes the lock and keeps it until its standard input ends."""
-  root = str(pathlib.Path(run_lock.__file__).parents[2])
+  root = str(pathlib.Path(locks.__file__).parents[1])
   return subprocess.Popen(
     [sys.executable, "-c", _HOLDER, str(directory)],
     env={**os.environ, "PYTHONPATH": root},
@@ -52,7 +52,7 @@ def content(directory):
 def test_a_live_process_is_respected_and_a_dead_one_is_not_waited_for(tmp_path):
   holder = hold(tmp_path)
   assert holder.stdout.readline() == "took\n"
-  mine = RunLock(str(tmp_path))
+  mine = DirectoryLock(str(tmp_path))
   for attempt in (mine.refuse_others, mine.acquire):
     with pytest.raises(UserError, match=rf"lock.json is held by process {holder.pid} on \S+: stop that run"):
       attempt()
@@ -65,7 +65,7 @@ def test_a_live_process_is_respected_and_a_dead_one_is_not_waited_for(tmp_path):
   assert content(tmp_path)["pid"] == os.getpid()
   mine.check()
   mine.release()
-  RunLock(str(tmp_path)).acquire()
+  DirectoryLock(str(tmp_path)).acquire()
 
 
 def test_of_many_that_start_together_one_trains(tmp_path):
@@ -97,12 +97,12 @@ def bucket():
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch):
-  monkeypatch.setattr(run_lock, "_SETTLING_SECONDS", 0.3)
+  monkeypatch.setattr(locks, "_SETTLING_SECONDS", 0.3)
 
 
 def test_in_a_bucket_another_machine_is_waited_for_until_its_lock_expires(bucket):
   bucket()
-  lock = RunLock(BUCKET)
+  lock = DirectoryLock(BUCKET)
   with pytest.raises(UserError, match=r"held by process 7 on elsewhere: if it is dead, .* expires in \d\d s"):
     lock.acquire()
   bucket(expires=time.time() - 5)
@@ -110,21 +110,21 @@ def test_in_a_bucket_another_machine_is_waited_for_until_its_lock_expires(bucket
   lock.release()
   ended = subprocess.Popen([sys.executable, "-c", ""])
   ended.wait()
-  bucket(host=run_lock._host(), pid=os.getppid())
+  bucket(host=locks._host(), pid=os.getppid())
   with pytest.raises(UserError, match="if it is dead"):
     lock.refuse_others()
-  bucket(host=run_lock._host(), pid=ended.pid)  # Of this machine: known to be dead.
+  bucket(host=locks._host(), pid=ended.pid)  # Of this machine: known to be dead.
   lock.acquire()
   lock.release()
   assert not files.exists(f"{BUCKET}/lock.json")
 
 
 def test_in_a_bucket_the_owner_renews_and_notices_that_it_lost_the_lock(bucket, monkeypatch):
-  monkeypatch.setattr(run_lock, "_RENEWAL_SECONDS", 0.02)
-  lock = RunLock(BUCKET)
+  monkeypatch.setattr(locks, "_RENEWAL_SECONDS", 0.02)
+  lock = DirectoryLock(BUCKET)
   lock.acquire()
   first, deadline = lock._renewed, time.monotonic() + 10
-  while files.read_json(f"{BUCKET}/lock.json")["expires"] == first + run_lock.LEASE_SECONDS:
+  while files.read_json(f"{BUCKET}/lock.json")["expires"] == first + locks.LEASE_SECONDS:
     assert time.monotonic() < deadline
     time.sleep(0.01)
   lock.check()
@@ -139,12 +139,12 @@ def test_in_a_bucket_the_owner_renews_and_notices_that_it_lost_the_lock(bucket, 
 
 
 def test_in_a_bucket_a_process_that_was_suspended_looks_before_it_writes(bucket):
-  lock = RunLock(BUCKET)
+  lock = DirectoryLock(BUCKET)
   lock.acquire()
-  lock._renewed -= 2 * run_lock.LEASE_SECONDS
+  lock._renewed -= 2 * locks.LEASE_SECONDS
   lock.check()  # Nobody came meanwhile.
   assert files.read_json(f"{BUCKET}/lock.json")["expires"] > time.time() + 100
-  lock._renewed -= 2 * run_lock.LEASE_SECONDS
+  lock._renewed -= 2 * locks.LEASE_SECONDS
   bucket()
   with pytest.raises(UserError, match="process 7 on elsewhere: it took over"):
     lock.check()
@@ -152,9 +152,9 @@ def test_in_a_bucket_a_process_that_was_suspended_looks_before_it_writes(bucket)
 
 
 def test_in_a_bucket_the_later_of_two_writers_has_the_lock(bucket, monkeypatch):
-  locks, refused = [RunLock(BUCKET) for _ in range(2)], []
+  locks, refused = [DirectoryLock(BUCKET) for _ in range(2)], []
   both_have_read = threading.Barrier(2)
-  write = RunLock._write
+  write = DirectoryLock._write
 
   def write_together(self):
     both_have_read.wait()
@@ -166,7 +166,7 @@ def test_in_a_bucket_the_later_of_two_writers_has_the_lock(bucket, monkeypatch):
     except UserError:
       refused.append(lock)
 
-  monkeypatch.setattr(RunLock, "_write", write_together)
+  monkeypatch.setattr(DirectoryLock, "_write", write_together)
   threads = [threading.Thread(target=acquire, args=(lock,)) for lock in locks]
   for thread in threads:
     thread.start()

@@ -1,5 +1,6 @@
-"""One process at a time trains in a directory: a lock of the kernel's, in a bucket a record that expires."""
+"""One process at a time writes in a directory: a lock of the kernel's, in a bucket a record that expires."""
 
+from collections.abc import Iterator
 import contextlib
 import fcntl
 import json
@@ -19,8 +20,8 @@ _RENEWAL_SECONDS = 30.0
 _SETTLING_SECONDS = 1.0  # Two that write at once both see who was the later.
 
 
-class RunLock:
-  """The lock of one run directory; `lock.json` says who holds it, or held it last.
+class DirectoryLock:
+  """The lock of one directory; `lock.json` says who holds it, or held it last.
 
   The kernel gives a lock on a disk back when its process ends, in whatever way. A bucket has no locks: there the owner
   renews its record, and another process takes the directory once the record has expired.
@@ -59,6 +60,15 @@ class RunLock:
     self.refuse_others()
     self._renewer = threading.Thread(target=self._keep_renewing, name="lock", daemon=True)
     self._renewer.start()
+
+  @contextlib.contextmanager
+  def held(self) -> Iterator[None]:
+    """Takes the lock, and gives it back at the end."""
+    self.acquire()
+    try:
+      yield
+    finally:
+      self.release()
 
   def check(self) -> None:
     """Refuses a lock that another process took over, while this one was stopped; ask before writing."""
@@ -112,7 +122,7 @@ class RunLock:
 
   def _refusal(self, owner: dict[str, Any], advice: str) -> UserError:
     return UserError(
-      f"One process at a time trains in a directory. Received: {self._directory}, whose {LOCK_FILE} is held by "
+      f"One process at a time writes in a directory. Received: {self._directory}, whose {LOCK_FILE} is held by "
       f"process {owner.get('pid', '?')} on {owner.get('host', '?').split(' ')[0]}: {advice}."
     )
 
