@@ -95,6 +95,9 @@ class TableColumns(Settings):
   texts: tuple[str, ...] = setting(("text",), help="One column, or two for pairs.", flag="text_columns")
   label: str = setting("", help="The label's column.", flag="label_column")
   id: str = setting("", help="Names the rows in predictions. Default: their numbers.", flag="id_column")
+  skip_incomplete_rows: bool = setting(
+    False, help="Leave out training and evaluation rows without a text or a label; the log has their number."
+  )
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -112,19 +115,19 @@ class Table:
   Attributes:
     source: the file, for messages.
     columns: name → values: strings of .tsv and .csv, else what the file has, None where it has nothing.
-    first_line: where the first row is in the file.
+    lines: where each row begins in the file, from 1; empty for a file without lines.
   """
 
   source: str
   columns: Mapping[str, Sequence[Any]]
-  first_line: int = 1
+  lines: Sequence[int] = ()
 
   def __len__(self) -> int:
     return len(next(iter(self.columns.values()), ()))
 
   def where(self, row: int) -> str:
     """Names a row in messages."""
-    return f"line {self.first_line + row} of {self.source}"
+    return f"{f'line {self.lines[row]}' if self.lines else f'row {row + 1}'} of {self.source}"
 
   def check_columns(self, wanted: Sequence[str], flags: str) -> None:
     """Raises a `UserError` where a column or every row is missing; `flags` name the columns."""
@@ -156,41 +159,57 @@ def read_table(path: str) -> Table:
   if suffix == ".parquet":
     return Table(source=path, columns=_parquet_columns(path))
   if suffix == ".jsonl":
-    return Table(source=path, columns=_json_columns(path))
+    return _json_table(path)
   if suffix not in (".tsv", ".csv"):
     raise UserError(f"A table's file name ends in .tsv, .csv, .jsonl or .parquet. Received: {path}.")
-  rows = _csv_rows(path) if suffix == ".csv" else [line.split("\t") for line in read_lines(path)]
-  return Table(source=path, columns=_text_columns(rows, path), first_line=2)
+  if suffix == ".csv":
+    return _text_table(_csv_rows(path), path)
+  return _text_table([(number, line.split("\t")) for number, line in enumerate(read_lines(path), 1)], path)
 
 
-def _csv_rows(path: str) -> list[list[str]]:
+def _csv_rows(path: str) -> list[tuple[int, list[str]]]:
+  """Each row with the line where it begins; a cell may have several lines."""
   text = read_text(path)
   csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # A cell may be a whole document.
-  return [row or [""] for row in csv.reader(io.StringIO(text, newline=""))]
+  reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+  rows, line = [], 1
+  try:
+    for row in reader:
+      rows.append((line, row or [""]))
+      line = reader.line_num + 1
+  except csv.Error as error:
+    raise UserError(
+      "A cell of a .csv file that has commas, quotes or line ends is quoted as a whole, with its own quotes doubled. "
+      f"Received: the row at line {line} of {path} ({error})."
+    ) from error
+  return rows
 
 
-def _text_columns(rows: list[list[str]], path: str) -> dict[str, list[str]]:
-  header = rows[0] if rows else []
-  rows = [row for row in rows[1:] if row != [""] or len(header) == 1]
-  wrong = next((number for number, row in enumerate(rows, 1) if len(row) != len(header)), 0)
+def _text_table(rows: list[tuple[int, list[str]]], path: str) -> Table:
+  header = rows[0][1] if rows else []
+  rows = [(line, row) for line, row in rows[1:] if row != [""] or len(header) == 1]
+  wrong = [(line, len(row)) for line, row in rows if len(row) != len(header)]
   if wrong or len(set(header)) < len(header):
+    line, count = wrong[0] if wrong else (1, len(header))
     raise UserError(
       "A table has a header of different names, and as many columns in every row. Received: "
-      f"{path} with {', '.join(header)}, and {len(rows[wrong - 1])} in row {wrong}. Is a text with tabs or commas not "
-      "quoted, or the suffix the wrong one?"
+      f"{path} with {', '.join(header)}, and {count} in line {line}. Is a text with tabs or commas not quoted, or the "
+      "suffix the wrong one?"
     )
-  return {name: [row[i] for row in rows] for i, name in enumerate(header)}
+  columns = {name: [row[i] for _, row in rows] for i, name in enumerate(header)}
+  return Table(source=path, columns=columns, lines=[line for line, _ in rows])
 
 
-def _json_columns(path: str) -> dict[str, list[Any]]:
-  rows = []
+def _json_table(path: str) -> Table:
+  rows = {}
   for number, line in enumerate(read_lines(path), 1):
     if line.strip():
-      rows.append(parse_json(line, where=f"line {number} of {path}"))
-      if not isinstance(rows[-1], dict):
+      rows[number] = parse_json(line, where=f"line {number} of {path}")
+      if not isinstance(rows[number], dict):
         raise UserError(f"Every line is a JSON object. Received: line {number} of {path} is none.")
-  names = dict.fromkeys(name for row in rows for name in row)
-  return {name: [row.get(name) for row in rows] for name in names}
+  names = dict.fromkeys(name for row in rows.values() for name in row)
+  columns = {name: [row.get(name) for row in rows.values()] for name in names}
+  return Table(source=path, columns=columns, lines=list(rows))
 
 
 def _parquet_columns(path: str) -> dict[str, list[Any]]:

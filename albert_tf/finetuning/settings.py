@@ -16,7 +16,7 @@ class FineTuneSettings(Settings):
   do_eval: bool = setting(True, help="Evaluate.")
   do_predict: bool = setting(False, help="Predict the test data.")
   seeds: tuple[int, ...] = setting(
-    (1,), help="A run each, with median and spread; for example 1,2,3.", minimum=0
+    (1,), help="A run each, with median and spread; for example 1,2,3.", minimum=0, maximum=2**31 - 1
   )
   train_batch_size: int = setting(32, help="Examples of one update, over all replicas.", minimum=1)
   gradient_accumulation_steps: int = setting(

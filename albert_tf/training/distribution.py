@@ -18,7 +18,11 @@ from albert_tf.training.settings import DistributionConfig
 
 
 def _several_workers() -> bool:
-  cluster = json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {})
+  text = os.environ.get("TF_CONFIG") or "{}"
+  try:
+    cluster = json.loads(text).get("cluster", {})
+  except (ValueError, AttributeError) as error:
+    raise UserError(f"TF_CONFIG holds a JSON object. Received: {text:.80} ({error}).") from error
   return sum(len(cluster.get(job, ())) for job in ("chief", "worker")) > 1
 
 

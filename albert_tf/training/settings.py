@@ -65,7 +65,9 @@ class StepConfig(Settings):
   gradient_accumulation_steps: int = setting(
     1, help="Micro-batches an update is computed in; the update is that of the whole batch.", minimum=0
   )
-  seed: int = setting(12345, help="Keys initial values, data order, dropout and fresh masks.", minimum=0)
+  seed: int = setting(
+    12345, help="Keys initial values, data order, dropout and fresh masks.", minimum=0, maximum=2**31 - 1
+  )
   sentence_task: Literal["sentence_order", "next_sentence", ""] = setting(
     "sentence_order",
     help="What the sentence labels say, and reports call their loss. Empty: none; pooler and sentence head are not "

@@ -1,13 +1,17 @@
 """results.json, and what a start is made of."""
 
+import dataclasses
+
 import numpy as np
 import pytest
-from support.tiny_finetuning import tiny_start, tokenizer
+from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task, tokenizer
 
 from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.errors import UserError
+from albert_tf.finetuning.engine.fit import fine_tune
 from albert_tf.finetuning.engine.results import lines, summarize
 from albert_tf.finetuning.initialize import read_start
+from albert_tf.lock import DirectoryLock
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.tokenization import WordPieceTokenizer
 
@@ -31,6 +35,16 @@ def test_median_spread_and_best_seed():
     "total: 182  (median; 182 to 182)",
     "best seed: 5, in seed_5/",
   ]
+
+
+def test_a_directory_that_another_process_writes_in_is_refused(tmp_path):
+  task = tiny_task({"train": made_up_texts(16), "eval": made_up_texts(16)})
+  settings = dataclasses.replace(QUICK, num_train_steps=1)
+  with DirectoryLock(str(tmp_path)).held():
+    with pytest.raises(UserError, match="One process at a time"):
+      fine_tune(task, settings, start=tiny_start(), output_dir=str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["lock.json"]
+  fine_tune(task, settings, start=tiny_start(), output_dir=str(tmp_path))
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """A user's own table: four formats give the same task; what is wrong is named."""
 
 import csv
+import dataclasses
 import json
 
 import numpy as np
@@ -70,13 +71,15 @@ def test_rows_are_held_out_where_no_evaluation_is_named(tmp_path):
   [
     ("a.tsv", "text\tlable\nx\ty\n", r"needs rows, and the columns text, label.*it has text, lable"),
     ("a.tsv", "text\tlabel\n", "with 0 rows"),
-    ("a.tsv", "text\tlabel\nx\ty\tz\n", "3 in row 1"),
-    ("a.jsonl", '{"text": "x", "label": 1}\n{"text": "y"}\n', "1 different labels"),
-    (
-      "a.jsonl",
-      '{"text": "x", "label": 1}\n{"text": "y", "label": 2}\n{"text": "z"}',
-      "1, 2. Received: None",
-    ),
+    ("a.tsv", "text\tlabel\nx\ty\tz\n", "3 in line 2"),
+    ("a.jsonl", '{"text": "x", "label": 1}\n{"text": "y", "label": 1}\n', "1 different labels"),
+    # What would be a class of its own, or train on nothing.
+    ("a.jsonl", '{"text": "x", "label": 1}\n\n{"text": "y"}\n', "none in line 3 of .*and 0 more"),
+    ("a.csv", 'text,label\n"x\ny",a\nz,\nz,nan\n', "none in line 4 of .*and 1 more.*--skip_incomplete_rows"),
+    ("a.tsv", "text\tlabel\n \ta\n", "none in line 2 of"),
+    # A stray quote would merge rows.
+    ("a.csv", 'text,label\nx,a\n"abc,x\ndef" more,y\nz,b\n', "row at line 3 of"),
+    ("a.csv", 'text,label\nx,a\n"abc,x\n', "row at line 3 of"),
   ],
 )
 def test_a_broken_table_is_named(tmp_path, name, content, message):
@@ -108,11 +111,17 @@ def test_an_empty_row_of_a_single_column_is_a_row(tmp_path, suffix, separator):
   path.write_bytes(b"text\r\nthe sky\r\n\r\ntrees\r\n")
   found = table_examples(read_table(str(path)), TableColumns(texts=("text",)), labelled=False)
   assert [(example.id, example.text) for example in found] == [("0", "the sky"), ("1", ""), ("2", "trees")]
-  path.write_text(f"text{separator}label\na{separator}0\n\n{separator}1\n")  # Of two columns it is no row.
-  assert [example.text for example in table_examples(read_table(str(path)), ONE_TEXT, labelled=True)] == [
-    "a",
-    "",
-  ]
+  path.write_text(f"text{separator}label\na{separator}0\n\nb{separator}1\n")  # Of two columns it is no row.
+  table = read_table(str(path))
+  assert [example.text for example in table_examples(table, ONE_TEXT, labelled=True)] == ["a", "b"]
+  assert table.where(1) == f"line 4 of {path}"
+
+
+def test_incomplete_rows_can_be_left_out(tmp_path):
+  path = write(tmp_path / "train.csv", [{"text": text, "label": "1"} for text in "ab cd"])
+  columns = dataclasses.replace(ONE_TEXT, skip_incomplete_rows=True)
+  found = table_examples(read_table(path), columns, labelled=True)
+  assert [(example.id, example.text) for example in found] == [("0", "a"), ("1", "b"), ("3", "c"), ("4", "d")]
 
 
 def test_groups_are_held_out_whole_and_always_the_same_ones():

@@ -12,7 +12,7 @@ from reference import tokenization as reference
 from support.goldens import SPM_MODEL, TINY, golden
 import tensorflow as tf
 
-from albert_tf import AlbertEncoder
+from albert_tf import AlbertEncoder, files
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining
@@ -42,6 +42,18 @@ def mask_batch(tokenizer: AlbertTokenizer) -> dict[str, np.ndarray]:
   batch = token_batch(tokenizer)
   rows = [np.nonzero(ids == tokenizer.mask_id)[0] for ids in batch["input_ids"]]
   return {**batch, "positions": np.stack([np.resize(row, 2) for row in rows]).astype(np.int32)}
+
+
+def test_of_two_exports_of_a_version_one_is_refused(tmp_path):
+  def export_late():
+    with files.atomic_directory(str(tmp_path / "1")) as folder:
+      pathlib.Path(folder, "late").touch()
+      (tmp_path / "1").mkdir()
+      (tmp_path / "1/first").touch()
+
+  with pytest.raises(UserError, match="which another process has written meanwhile"):
+    export_late()
+  assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == ["1", "1/first"]
 
 
 def test_encoder_equals_the_model_in_a_session(

@@ -20,6 +20,7 @@ from support import tiny_corpus
 from support.made_records import contents, make
 
 from albert_tf.errors import UserError
+from albert_tf.lock import DirectoryLock
 from albert_tf.records import Manifest, read_records
 from albert_tf.records.parse import decode_example
 from tfrecords_tools.inspection import view_instance
@@ -220,6 +221,22 @@ def test_a_killed_command_continues(tiny_model, tmp_path):
   again = _run(_flags([str(text)], tiny_model, tmp_path / "cut", **flags), always_workers=True)
   assert again.returncode == 0, again.stderr
   assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_of_commands_that_start_together_one_works(corpus, tiny_model, tiny_tokenizer, tmp_path):
+  arguments = _command(_flags(corpus, tiny_model, tmp_path / "out"))
+  refused = pytest.raises(UserError, match=r"One process at a time .*_unfinished, .* held by process")
+  with DirectoryLock(str(tmp_path / "held/_unfinished")).held(), refused:
+    _make(corpus, tmp_path / "held", tiny_tokenizer)
+  streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+  processes = [subprocess.Popen(arguments, **streams) for _ in range(6)]
+  ends = [(*process.communicate(), process.returncode) for process in processes]
+  # One that comes late finds the records finished.
+  assert sum("nothing to do" not in out + err for out, err, code in ends if code == 0) == 1, ends
+  assert all("One process at a time" in err and code == 2 for _, err, code in ends if code), ends
+  assert _run(_flags(corpus, tiny_model, tmp_path / "alone")).returncode == 0
+  assert contents(tmp_path / "out") == contents(tmp_path / "alone")
 
 
 def test_finished_output_is_kept_and_other_settings_are_refused(corpus, tiny_tokenizer, tmp_path):

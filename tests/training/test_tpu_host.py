@@ -90,3 +90,10 @@ def test_keras_never_chooses_xla_by_itself(monkeypatch):
   if compat.HOST_XLA:
     encoder.compile("sgd", loss="mse", jit_compile=True)
     assert encoder.jit_compile is True
+
+
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_a_malformed_tf_config_is_one_message(monkeypatch, text):
+  monkeypatch.setenv("TF_CONFIG", text)
+  with pytest.raises(UserError, match="TF_CONFIG holds a JSON object"):
+    make_strategy(DistributionConfig())

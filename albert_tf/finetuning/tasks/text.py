@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import functools
 from typing import Any, NamedTuple
 
+from absl import logging
 import numpy as np
 from scipy import stats
 from sklearn import metrics as sklearn_metrics
@@ -115,22 +116,43 @@ def table_examples(table: Table, columns: TableColumns, *, labelled: bool) -> li
   """The rows of a table; without `labelled` they need no labels.
 
   Raises:
-    UserError: a column is missing, or there is no row.
+    UserError: a column is missing, there is no row, or one lacks its text or label and is not to be left out.
   """
   wanted = [*columns.texts, *([columns.label] if labelled else []), *([columns.id] if columns.id else [])]
   table.check_columns(wanted, "--text_columns and --label_column")
   wanted += [columns.label] if columns.label in table.columns else []
   cells = {name: list(map(cell_text, table.columns[name])) for name in wanted}
-  return [
+  examples = [
     TextExample(*row)
     for row in zip(
       cells[columns.id] if columns.id else map(str, range(len(table))),
       cells[columns.texts[0]],
       cells[columns.texts[1]] if len(columns.texts) > 1 else [None] * len(table),
-      [label.strip() or None for label in cells.get(columns.label, [""] * len(table))],
+      [_label(text) for text in cells.get(columns.label, [""] * len(table))],
       strict=True,
     )
   ]
+  incomplete = [
+    number
+    for number, (_, text, pair, label) in enumerate(examples)
+    if labelled and (label is None or not (text.strip() or (pair or "").strip()))
+  ]
+  if incomplete and not columns.skip_incomplete_rows:
+    raise UserError(
+      "Rows for training and evaluation need a text and a label. Received: none in "
+      f"{table.where(incomplete[0])}, and {len(incomplete) - 1:,} more such rows. Fix them, or leave them out with "
+      "--skip_incomplete_rows."
+    )
+  if incomplete:
+    logging.warning("%s: %d rows without a text or a label are left out", table.source, len(incomplete))
+  left_out = set(incomplete)
+  return [example for number, example in enumerate(examples) if number not in left_out]
+
+
+def _label(text: str) -> str | None:
+  """None where it is missing: empty, or "nan", as tables of numbers write it."""
+  text = text.strip()
+  return None if text.lower() in ("", "nan") else text
 
 
 def table_task(
