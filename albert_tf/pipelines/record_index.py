@@ -15,6 +15,7 @@ from albert_tf.errors import UserError
 from albert_tf.pipelines.order import Extents
 from albert_tf.records import PretrainingSpec, read_records
 from albert_tf.records.features import ALL_FEATURES, INPUT_IDS, MASKED_LM_IDS, TOKEN_BOUNDARY
+from albert_tf.records.manifest import check_files
 from albert_tf.records.parse import decode_example
 from albert_tf.records.shard_index import BLOCK_RECORDS, ShardIndex, load_shard_index, scan_shard
 
@@ -61,7 +62,8 @@ def build_record_index(paths: Sequence[str]) -> RecordIndex:
     paths: TFRecord files; their order is part of the data order.
 
   Raises:
-    UserError: no record at all, or a file that is walked is damaged; names the file and the record.
+    UserError: no record at all, a file that is not the one its manifest describes, or one that is walked is damaged;
+      names the file and the record.
   """
   with concurrent.futures.ThreadPoolExecutor(_PARALLEL_FILES) as pool:
     found = dict(zip(paths, pool.map(load_shard_index, paths), strict=True))
@@ -71,6 +73,7 @@ def build_record_index(paths: Sequence[str]) -> RecordIndex:
       print(text, file=sys.stderr, flush=True)
     found |= zip(missing, pool.map(_walk, missing), strict=True)
   shards = [(path, index) for path in paths if (index := found[path]) is not None]
+  check_files({path: (index.num_records, index.num_bytes) for path, index in shards})
   full = [(path, index) for path, index in shards if index.num_records]
   if not full:
     raise UserError(

@@ -158,6 +158,20 @@ def find_manifests(record_files: Sequence[str]) -> dict[str, Manifest]:
   return manifests
 
 
+def check_files(found: Mapping[str, tuple[int, int]]) -> None:
+  """Refuses record files, path → records and bytes, that are not what the manifest beside them says."""
+  for directory in {os.path.dirname(path) for path in found}:
+    manifest = Manifest.find(directory)
+    for file in manifest.files if manifest else ():
+      path, listed = os.path.join(directory, file.name), (file.num_records, file.num_bytes)
+      if found.get(path, listed) != listed:
+        raise UserError(
+          f"A record file must be the one that its {MANIFEST_NAME} describes. Received: {path} with "
+          "{:,} records in {:,} bytes, described with {:,} in {:,}. ".format(*found[path], *listed)
+          + "Copy it again from where the records were made, or make them again."
+        )
+
+
 def check_agreement(manifests: Mapping[str, Manifest], fields: Collection[str]) -> None:
   """Refuses manifests that differ from the first in one of `fields`, or in how the text was normalised."""
   first = next(iter(manifests), "")

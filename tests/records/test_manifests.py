@@ -7,7 +7,15 @@ import os
 import pytest
 
 from albert_tf.errors import UserError
-from albert_tf.records import Baseline, Manifest, PretrainingSpec, RecordFile, find_manifests
+from albert_tf.pipelines.record_index import build_record_index
+from albert_tf.records import (
+  Baseline,
+  Manifest,
+  PretrainingSpec,
+  RecordFile,
+  find_manifests,
+  frame_record,
+)
 from albert_tf.training.record_source import describe_records
 
 _TRAIN = [f"train-0000{n}-of-00003" for n in range(3)]
@@ -130,3 +138,24 @@ def test_a_manifest_is_read_back_and_compared(tmp_path):
       Manifest.load(str(tmp_path / "a"))
   with pytest.raises(UserError, match="which has none"):
     Manifest.load(str(tmp_path / "none"))
+
+
+def test_a_file_that_is_not_the_one_described_is_refused(tmp_path):
+  """A copy of another file, or one that was cut behind a record: nothing else would notice."""
+  records = [[frame_record(bytes([number]) * 20) for number in range(count)] for count in (3, 4)]
+  shards = [tmp_path / name for name in _TRAIN[:2]]
+  for shard, framed in zip(shards, records, strict=True):
+    shard.write_bytes(b"".join(framed))
+  listed = [
+    RecordFile(shard.name, "train", len(framed), shard.stat().st_size, "00")
+    for shard, framed in zip(shards, records, strict=True)
+  ]
+  dataclasses.replace(_MANIFEST, files=tuple(listed)).save(str(tmp_path))
+  paths = list(map(str, shards))
+  assert build_record_index(paths).num_records == 7
+  for damage in (shards[0].read_bytes(), b"".join(records[1][:2])):
+    shards[1].write_bytes(damage)
+    with pytest.raises(
+      UserError, match=rf"{_TRAIN[1]} with \d records in \d+ bytes, described with 4 in 144"
+    ):
+      build_record_index(paths)
