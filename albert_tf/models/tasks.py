@@ -64,6 +64,12 @@ class AlbertClassifier(_WithLabels):
   task_kind = "classification"
   _reads_pooler = True
 
+  def fit(self, *args: Any, class_weight: Mapping[Any, float] | None = None, **kwargs: Any) -> Any:
+    """`TextModel.fit`; `class_weight` may name the classes too."""
+    if class_weight:
+      class_weight = {int(self.checked_labels([name])[0]): weight for name, weight in class_weight.items()}
+    return super().fit(*args, class_weight=class_weight, **kwargs)
+
   def checked_labels(self, labels: Any) -> Any:
     """Class ids, for names of classes too; those beyond the model's would only give NaN on an accelerator."""
     values, names = np.asarray(labels), self.task.label_names
@@ -76,12 +82,12 @@ class AlbertClassifier(_WithLabels):
           f"Received: {', '.join(map(repr, unknown[:4]))}. Give label_names to from_pretrained, or number the classes."
         )
       return np.array([places[name] for name in values.flat]).reshape(values.shape)
-    if values.ndim == 1 and len(names) > 1 and np.issubdtype(values.dtype, np.integer):
-      wrong = np.flatnonzero((values < 0) | (values >= len(names)))
+    if values.ndim == 1 and len(names) > 1 and np.issubdtype(values.dtype, np.number):
+      wrong = np.flatnonzero(~np.isin(values, range(len(names))))  # NaN and 0.5 too.
       if len(wrong):
         raise UserError(
-          f"Labels must be from 0 to {len(names) - 1}. Received: {values[wrong[0]]} in row {wrong[0]}. Number the "
-          "classes from 0, or raise num_labels."
+          f"Labels must be whole numbers from 0 to {len(names) - 1}. Received: {values[wrong[0]]} in row {wrong[0]}. "
+          "Number the classes from 0, or raise num_labels."
         )
     return labels
 

@@ -315,6 +315,9 @@ def test_what_is_refused(run, tmp_path):
     (lambda: AlbertPreprocessor(tokenizer, kind="words")(TEXTS), "row of words is a list of strings"),
     (lambda: AlbertPreprocessor(tokenizer, kind="question", max_length=67), r"max_query_length \+ 3"),
     (lambda: model.fit(TEXTS, [0, 2, 1]), "from 0 to 1. Received: 2 in row 1"),
+    (lambda: model.fit(TEXTS, [0, 1, 0.5]), r"from 0 to 1. Received: 0\.5 in row 2"),
+    (lambda: model.fit(TEXTS, np.array([0, float("nan"), 1])), "from 0 to 1. Received: nan in row 1"),
+    (lambda: model.fit(TEXTS, [0, 1, 1], class_weight={0: 1.0, 2: 0.0}), "from 0 to 1. Received: 2"),
     (lambda: model.fit(TEXTS, ["0", "1", "good"]), "label_names, 0, 1. Received: 'good'"),
     (lambda: model.fit(tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1, 1]))), "Batch the data set first"),
     (lambda: model.export(str(tmp_path)), "exists"),
@@ -334,6 +337,8 @@ def test_names_of_classes_are_labels_and_lists_are_weights(run):
     model.evaluate(TEXTS, labels, verbose=0) for labels in ([0, 1, 1], np.array(["bad", "good", "good"]))
   )
   assert by_number == by_name
+  history = model.fit(TEXTS, [0, 1, 1], class_weight={"bad": 0.0, "good": 0.0}, verbose=0).history
+  assert history["loss"] == [0.0]
   held = (TEXTS, [0, 1, 1], [0.0, 0.0, 0.0])
   history = model.fit(*held[:2], sample_weight=held[2], validation_data=held, verbose=0).history
   assert history["loss"] == history["val_loss"] == [0.0]
