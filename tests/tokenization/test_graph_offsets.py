@@ -2,6 +2,7 @@
 
 import itertools
 import pathlib
+import unicodedata
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -92,8 +93,8 @@ def test_ranges_equal_python(both: Both) -> None:
 @given(texts=st.lists(st.lists(st.sampled_from(UNITS), max_size=12).map("".join), min_size=1, max_size=20))
 def test_any_mixture(both: Both, texts: list[str]) -> None:
   if both[0].config.keep_accents:
-    # SentencePiece makes four words of it, and attributes all of them but the first to nothing.
-    texts = [text.replace("ﷺ", "") for text in texts]
+    # What SentencePiece takes apart itself: a piece with some of it has all of its place here, by its own offsets none.
+    texts = ["".join(char for char in text if len(unicodedata.normalize("NFKC", char)) == 1) for text in texts]
   assert differences(*both, texts) == []
 
 
