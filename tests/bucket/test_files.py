@@ -2,9 +2,11 @@
 
 import json
 
+import pytest
 from support.bucket.gcs_proxy import Faults
 
 
+@pytest.mark.slow
 def test_the_file_module_does_the_same_on_a_disk_and_in_a_bucket(bucket, commands, tmp_path):
   program = "tests/bucket/programs/file_module.py"
   local = commands.run(program, place=tmp_path / "files")

@@ -33,6 +33,7 @@ def refused(commands, bucket, inputs, **changes):
   return done.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_bucket_that_does_not_exist(bucket, commands, inputs):
   for flag, value in (
     ("output_dir", "gs://no-such-bucket/run"),  # TensorFlow's own makedirs would look for it for ever.

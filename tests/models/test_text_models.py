@@ -171,6 +171,7 @@ def test_every_model_from_its_run_to_file_and_export(kind, run, tmp_path):
       np.testing.assert_allclose(one[name], two[name], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_masked_lm_of_hugging_face_has_no_sentence_head(run, tmp_path):
   model = AlbertMaskedLM.from_pretrained(str(run))
   model.save_pretrained(str(tmp_path / "own"))

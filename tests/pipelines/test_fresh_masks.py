@@ -166,6 +166,7 @@ def test_draws_depend_on_seed_epoch_and_record_alone():
     assert np.mean(same) < 0.3  # Of a short row there are few choices.
 
 
+@pytest.mark.slow
 def test_any_number_of_hosts_makes_the_same_global_batches(tmp_path):
   index = build_record_index([write_records(tmp_path / "train-0", random_examples(70, seed=3))])
   masking = dataclasses.replace(MASKING, masked_lm_prob=0.4, max_predictions_per_seq=4, redraw_order=True)

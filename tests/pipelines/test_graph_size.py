@@ -65,6 +65,7 @@ def function_bytes(dataset):
   return sum(function.ByteSize() for function in graph.library.function)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["training", "fresh", "evaluation"])
 def test_a_corpus_a_thousand_times_larger_has_the_same_functions(kind):
   small, large = (function_bytes(batches(kind, index_of(blocks))) for blocks in (40, 40_000))

@@ -108,6 +108,7 @@ def test_hosts_that_would_each_read_everything_are_refused(index, hosts, fitting
     numbers(index, 0, 1, batch_size=hosts, shard=HostShard(num_replicas=hosts, num_hosts=hosts, host=1))
 
 
+@pytest.mark.slow
 def test_hosts_of_several_replicas(index):
   shards = [HostShard(num_replicas=4, num_hosts=2, host=host) for host in range(2)]
   parts = [numbers(index, 100, 6, shard=shard) for shard in shards]
@@ -127,6 +128,7 @@ def window_records(order, window):
   return read[order.arrangement(window, extents).numpy()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_records", [1, 63, 1000, 32_768, 32_769, 70_001])
 def test_parts_of_hosts_are_the_whole_for_any_size(num_records):
   """What a host reads is what it uses: each part holds the positions p with p % hosts == host, in order."""

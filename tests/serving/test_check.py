@@ -75,6 +75,7 @@ def test_the_command_says_what_is_wrong(
   assert len(failed) == 2
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_load_fails(tmp_path: pathlib.Path, exported) -> None:
   broken = tmp_path / "1"
   shutil.copytree(exported("value").path, broken)

@@ -304,6 +304,7 @@ def test_mistakes_are_one_message(corpus, tiny_model, tmp_path, change, message)
   assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_other_file_systems_give_the_same_records(corpus, tiny_model, tmp_path):
   """file:// goes through tf.io.gfile, as gs:// does."""
   _run(_flags(corpus, tiny_model, tmp_path / "local"))

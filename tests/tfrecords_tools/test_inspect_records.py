@@ -150,6 +150,7 @@ def test_each_wrong_instance_is_named(records, tiny_tokenizer, change, message):
   assert any(re.search(message, problem) for problem in problems), problems
 
 
+@pytest.mark.slow
 def test_damaged_and_lost_files_are_named(records, tmp_path):
   shutil.copytree(records, tmp_path, dirs_exist_ok=True)
   flipped, lost = (tmp_path / f"train-0000{number}-of-00002.tfrecord" for number in (0, 1))
@@ -171,6 +172,7 @@ def test_damaged_and_lost_files_are_named(records, tmp_path):
   assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 def test_mistakes_are_one_message(records, tmp_path):
   other = tiny_corpus.train_model(str(tmp_path / "other.model"), vocab_size=120)
   result = _run(f"--spm_model_file={other}", records / "train-00000-of-00002.tfrecord")

@@ -94,7 +94,9 @@ def test_ranges_equal_python(both: Both) -> None:
 def test_any_mixture(both: Both, texts: list[str]) -> None:
   if both[0].config.keep_accents:
     # What SentencePiece takes apart itself: a piece with some of it has all of its place here, by its own offsets none.
-    texts = ["".join(char for char in text if len(unicodedata.normalize("NFKC", char)) == 1) for text in texts]
+    texts = [
+      "".join(char for char in text if len(unicodedata.normalize("NFKC", char)) == 1) for text in texts
+    ]
   assert differences(*both, texts) == []
 
 

@@ -56,6 +56,7 @@ def test_golden_rows_with_the_intended_digit_comma_rule(tokenizer: AlbertTokeniz
 _REAL = ("wikiextractor/wiki_01", "novels/Dickens_Expectations_1861.txt", "wikitext-2/valid.txt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lower", "strip"), [(True, True), (False, False)])
 def test_real_text_equals_the_specification(shared_dir: pathlib.Path, lower: bool, strip: bool):
   path = str(shared_dir / "data/vocab/30k-clean.model")

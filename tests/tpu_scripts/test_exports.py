@@ -27,6 +27,7 @@ def run(repository_dir: pathlib.Path):
   return ask
 
 
+@pytest.mark.slow
 def test_export_then_fill_mask(run, run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
   versions = tmp_path / "versions"
   exported = run(
@@ -50,6 +51,7 @@ def test_export_then_fill_mask(run, run_dir: pathlib.Path, tmp_path: pathlib.Pat
     assert re.fullmatch(rf"  \[MASK\] {number}: (\S+ 0\.\d{{3}}  ){{4}}\S+ 0\.\d{{3}}", line)
 
 
+@pytest.mark.slow
 def test_a_lite_file_and_how_good_it_is(run, run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
   output = tmp_path / "new/fill_mask.tflite"
   arguments = (f"--init_checkpoint={run_dir}", f"--output={output}", "--max_seq_length=16")

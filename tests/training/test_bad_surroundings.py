@@ -54,6 +54,7 @@ def test_a_run_killed_in_its_first_write_can_start_again(finished, tmp_path):
     directory.check(finished, "others")
 
 
+@pytest.mark.slow
 def test_a_truncated_checkpoint_is_named_and_taking_it_away_continues_from_the_one_before(copied):
   checkpoints = pathlib.Path(copied.output_dir, "checkpoints")
   data = checkpoints / "model.ckpt-12.data-00000-of-00001"

@@ -20,6 +20,7 @@ def _doctor(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]
   )
 
 
+@pytest.mark.slow
 def test_this_environment_fits_its_own_stack(tmp_path):
   done = _doctor(f"--output_dir={tmp_path / 'run'}")
   assert done.returncode == 0, done.stdout + done.stderr

@@ -95,6 +95,7 @@ def test_the_rest_that_a_run_would_refuse(folder, tmp_path, monkeypatch):
   assert not (folder / "run").exists()
 
 
+@pytest.mark.slow
 def test_an_update_that_is_not_finite_is_refused(folder, tmp_path):
   examples = random_examples(70, seed=1)
   for example in examples:

@@ -114,6 +114,7 @@ def test_sigterm_saves_and_the_same_settings_continue_bit_for_bit(finished, monk
   assert [r["step"] for r in log if r["split"] == "eval"] == [4, 8, NUM_STEPS]
 
 
+@pytest.mark.slow
 def test_sigterm_during_an_evaluation_makes_no_further_update(finished, monkeypatch):
   monkeypatch.setattr(Reporter, "eval", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
   result = run_pretraining(tiny_settings(finished, "preempted_in_evaluation"))
