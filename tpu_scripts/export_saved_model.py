@@ -6,6 +6,8 @@ Example:
 
 import dataclasses
 
+from absl import logging
+
 from albert_tf import commands
 from albert_tf.configs.task import EXPORT_KINDS
 from albert_tf.serving.settings import ExportSettings
@@ -41,6 +43,7 @@ commands.define_flags(ExportSettings)
 def main() -> None:
   command, settings = commands.from_flags(Command), commands.from_flags(ExportSettings)
   load_tensorflow()
+  logging.set_verbosity(logging.ERROR)  # TensorFlow's words while it saves.
   from albert_tf.models.exports import export_saved_model
 
   path = export_saved_model(**dataclasses.asdict(command), settings=settings)

@@ -11,7 +11,11 @@ ROOT = pathlib.Path(__file__).parents[2]
 def main() -> None:
   demo = ROOT / ".demo"
   lines = (demo / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-  draw_curves([json.loads(line) for line in lines], str(ROOT / "docs/images/learning_curve.png"))
+  draw_curves(
+    [json.loads(line) for line in lines],
+    str(ROOT / "docs/images/learning_curve.png"),
+    panels=("masked-LM loss (nats)", "masked-LM accuracy", "sentence accuracy"),
+  )
 
 
 if __name__ == "__main__":

@@ -24,16 +24,19 @@ _PANELS = {
 }
 
 
-def draw_curves(records: Sequence[Mapping[str, Any]], path: str) -> None:
-  """Draws reports, as in metrics.jsonl, into a PNG, written atomically."""
-  figure = Figure(figsize=(16, 11), dpi=110, layout="constrained", facecolor="white")
-  for axes, (title, keys) in zip(figure.subplots(3, 3).flat, _PANELS.items(), strict=True):
+def draw_curves(
+  records: Sequence[Mapping[str, Any]], path: str, *, panels: Sequence[str] = tuple(_PANELS)
+) -> None:
+  """Draws reports, as in metrics.jsonl, into a PNG, written atomically; `panels` are titles, a multiple of three."""
+  rows = len(panels) // 3
+  figure = Figure(figsize=(16, 3.7 * rows), dpi=110, layout="constrained", facecolor="white")
+  for axes, title in zip(figure.subplots(rows, 3).flat, panels, strict=True):
     axes.set_title(title, fontsize=11, loc="left")
     axes.set_xlabel("step", fontsize=10)
     axes.grid(color="#e6e6e6", linewidth=0.8)
     if "accuracy" in title:
       axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
-    for key, (split, (color, label)) in itertools.product(keys, _SPLITS.items()):
+    for key, (split, (color, label)) in itertools.product(_PANELS[title], _SPLITS.items()):
       points = [(r["step"], r[key]) for r in records if r["split"] == split and r.get(key) is not None]
       if points:
         marker = "o" if split == "eval" or len(points) == 1 else None
