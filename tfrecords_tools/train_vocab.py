@@ -45,8 +45,8 @@ def main() -> None:
   vocabulary.make(paths, options, spec, model_prefix=command.model_prefix, stats=stats)
   print(
     f"Wrote {command.model_prefix}.model, .vocab, .json in {time.monotonic() - start:.0f} s: "
-    f"{spec.vocab_size:,} pieces of {stats.sentences:,} sentences in {stats.files} files, of which "
-    f"{stats.empty_files} without text; lines with U+FFFD put in for what is not UTF-8: {stats.bad_text_replaced}."
+    f"{spec.vocab_size:,} pieces of {stats.sentences:,} sentences in {stats.files} files; "
+    f"files without text: {stats.empty_files}; lines that were not UTF-8: {stats.bad_text_replaced}."
   )
 
 

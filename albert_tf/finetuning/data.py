@@ -15,7 +15,7 @@ from absl import logging
 import numpy as np
 
 from albert_tf import files
-from albert_tf.errors import UserError, optional_package
+from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 
 _Example = TypeVar("_Example")
@@ -27,7 +27,6 @@ def hold_out(
   *,
   source: str,
   groups: Sequence[int] | None = None,
-  seed: int = 0,
 ) -> tuple[list[_Example], list[_Example]]:
   """Training and evaluation examples of one file, each in the file's order; always the same ones.
 
@@ -36,7 +35,6 @@ def hold_out(
     fraction: to be held out, above 0 and below 1, as near as whole groups come to it.
     source: the file, for messages.
     groups: the group of each example, which is not torn apart; None: each is one.
-    seed: decides which.
 
   Raises:
     UserError: there are fewer than two groups.
@@ -49,7 +47,7 @@ def hold_out(
       "Some training examples are held out for evaluation, of two or more examples or paragraphs. Received: "
       f"{len(names)} in {source}. Name evaluation data."
     )
-  order = np.random.default_rng(seed).permutation(len(names))
+  order = np.random.default_rng(0).permutation(len(names))
   reached = np.cumsum(sizes[order])[:-1]
   count = 1 + int(np.argmin(np.abs(reached - fraction * len(examples))))
   held = np.isin(numbers.reshape(-1), order[:count])
@@ -213,5 +211,6 @@ def _json_table(path: str) -> Table:
 
 
 def _parquet_columns(path: str) -> dict[str, list[Any]]:
-  parquet = optional_package("pyarrow.parquet", extra="data", purpose=f"{path} is Parquet, which needs")
+  from pyarrow import parquet  # Slow to import.
+
   return parquet.read_table(io.BytesIO(files.read_bytes(path))).to_pydict()

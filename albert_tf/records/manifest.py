@@ -165,10 +165,11 @@ def check_files(found: Mapping[str, tuple[int, int]]) -> None:
     for file in manifest.files if manifest else ():
       path, listed = os.path.join(directory, file.name), (file.num_records, file.num_bytes)
       if found.get(path, listed) != listed:
+        records, size = found[path]
         raise UserError(
-          f"A record file must be the one that its {MANIFEST_NAME} describes. Received: {path} with "
-          "{:,} records in {:,} bytes, described with {:,} in {:,}. ".format(*found[path], *listed)
-          + "Copy it again from where the records were made, or make them again."
+          f"A record file must be the one that its {MANIFEST_NAME} describes. Received: {path} with {records:,} "
+          f"records in {size:,} bytes, described with {file.num_records:,} in {file.num_bytes:,}. Copy it again "
+          "from where the records were made, or make them again."
         )
 
 

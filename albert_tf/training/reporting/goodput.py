@@ -1,4 +1,4 @@
-"""Where every second since the first start of a run went, over all its lives."""
+"""Where every second since the first start of a run went, over all its processes."""
 
 from collections.abc import Mapping
 import datetime
@@ -9,11 +9,11 @@ PREFIX = "seconds_"  # Of the keys in metrics.jsonl.
 CATEGORIES = {
   "step": "updates the weights have",
   "input": "devices waiting for batches",
-  "compile": "compiling, and the first update of each life",
+  "compile": "compiling, and the first update after each start",
   "evaluation": "held-out evaluation",
   "checkpoint": "copying weights and waiting for the disk",
   "report": "logs, curves, agreement of workers",
-  "restart": "start of each life until its first update",
+  "restart": "from each start to its first update",
   "lost": "from a restored checkpoint to the start of the next life",
 }
 
