@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 import contextlib
 from http import server as http_server
 import importlib.resources
+import io
 import ipaddress
 import json
 import os
 import re
 import socket
+import time
 from typing import Any
 from urllib import parse as urllib_parse
 
@@ -25,7 +27,7 @@ from albert_tf.serving.check import LoadedModel, find_version
 MAX_BODY_BYTES = 32 << 20
 # Of a request. Attention scores of so many rows of 512 tokens take 0.8 GB in ALBERT base, 4.3 GB in xxlarge.
 MAX_BATCH_SIZE = 64
-READ_SECONDS = 30  # A client that stops sending is left.
+READ_SECONDS = 30  # For a request to arrive, headers and body together, and for its answer to be taken.
 _PATH = re.compile(r"/v1/models/(?P<name>[^/:]+)(?P<verb>:predict|/metadata)")
 _PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
 
@@ -139,13 +141,36 @@ def foreign(host: str, origin: str | None, own_name: str) -> str:
   return ""
 
 
+class _Until(io.RawIOBase):
+  """Reads a connection until `deadline`, of `time.monotonic`, also where each single read is fast."""
+
+  def __init__(self, connection: socket.socket):
+    self._connection = connection
+    self.deadline = 0.0
+
+  def readable(self) -> bool:
+    return True
+
+  def readinto(self, buffer: Any) -> int:
+    self._connection.settimeout(max(1e-3, self.deadline - time.monotonic()))
+    return self._connection.recv_into(buffer)
+
+
 class _Handler(http_server.BaseHTTPRequestHandler):
   """One connection."""
 
   protocol_version = "HTTP/1.1"
   server_version = "albert_tf"
-  timeout = READ_SECONDS
   server: "LocalServer"
+
+  def setup(self) -> None:
+    super().setup()
+    self._input = _Until(self.connection)
+    self.rfile = io.BufferedReader(self._input)
+
+  def handle_one_request(self) -> None:
+    self._input.deadline = time.monotonic() + READ_SECONDS
+    super().handle_one_request()
 
   def do_GET(self) -> None:
     self._answer("GET")
@@ -202,6 +227,7 @@ class _Handler(http_server.BaseHTTPRequestHandler):
     is_page = isinstance(value, bytes)
     data = value if is_page else json.dumps(value, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
     with contextlib.suppress(OSError):  # The client left.
+      self.connection.settimeout(READ_SECONDS)
       self.send_response(status)
       headers = {"Content-Type": "application/json", "X-Content-Type-Options": "nosniff"}
       if is_page:

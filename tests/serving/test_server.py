@@ -1,9 +1,12 @@
 """The local server: TensorFlow Serving's REST `predict`, and whom it refuses."""
 
+import contextlib
 import http.client
 import json
+import socket
 import subprocess
 import sys
+import time
 from urllib import error as urllib_error
 from urllib import request as urllib_request
 
@@ -12,6 +15,7 @@ import pytest
 from support.commands.child_processes import ending_with_this
 
 from albert_tf.errors import UserError
+from albert_tf.serving import server as server_module
 from albert_tf.serving.server import MAX_BATCH_SIZE, MAX_BODY_BYTES, LocalServer, foreign
 
 
@@ -106,6 +110,37 @@ def test_bodies_are_bounded(served):
   connection.putheader("Content-Length", str(MAX_BODY_BYTES + 1))
   connection.endheaders()
   assert connection.getresponse().status == 413
+
+
+def _is_closed(connection):
+  """Whether the server has closed a connection, to which it sent nothing."""
+  try:
+    return connection.recv(1, socket.MSG_DONTWAIT) == b""
+  except BlockingIOError:
+    return False
+  except ConnectionResetError:
+    return True
+
+
+def test_slow_clients_neither_hold_others_up_nor_stay(served, monkeypatch):
+  """A hundred that send half of their headers or of a body: some are silent then, some send a byte now and then."""
+  monkeypatch.setattr(server_module, "READ_SECONDS", 3)
+  parts = [b"GET /models.json HTTP/1.1\r\nHost: local", b"POST / HTTP/1.1\r\nContent-Length: 999\r\n\r\n{"]
+  begun, address = time.monotonic(), served.server_address[:2]
+  with contextlib.ExitStack() as opened:
+    clients = [opened.enter_context(socket.create_connection(address)) for _ in range(100)]
+    for number, client in enumerate(clients):
+      client.sendall(parts[number % 2])
+    before = time.monotonic()
+    assert predict(served, "words", {"instances": ["the [MASK]"]})[0] == 200
+    assert time.monotonic() - before < 2
+    assert not any(map(_is_closed, clients))
+    while not all(map(_is_closed, clients)):
+      assert time.monotonic() - begun < 10
+      for client in clients[: len(clients) // 2]:
+        with contextlib.suppress(OSError):
+          client.sendall(b" ")
+      time.sleep(0.3)
 
 
 def test_names_and_ports(served, exported):
