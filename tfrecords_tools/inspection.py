@@ -33,6 +33,7 @@ class View:
     positions, labels: int64 [M] the predictions.
     segments, boundary: int64 [T].
     order_label: 0 or 1.
+    row_length: S, with padding.
   """
 
   ids: np.ndarray
@@ -42,6 +43,7 @@ class View:
   segments: np.ndarray
   boundary: np.ndarray
   order_label: int
+  row_length: int
 
 
 def view_instance(features: Mapping[str, np.ndarray]) -> View:
@@ -60,6 +62,7 @@ def view_instance(features: Mapping[str, np.ndarray]) -> View:
     features[names.SEGMENT_IDS][:num_tokens],
     features[names.TOKEN_BOUNDARY][:num_tokens],
     int(features[names.SENTENCE_ORDER_LABELS_FEATURE][0]),
+    len(features[names.INPUT_IDS]),
   )
 
 
@@ -165,6 +168,7 @@ class Measurements:
     runs = np.split(view.positions, np.flatnonzero(np.diff(view.positions) > 1) + 1) if len(shown) else []
     columns: dict[str, Mapping[Any, int] | Sequence[Any]] = {
       "lengths": [len(view.ids)],
+      "row_lengths": [view.row_length],
       "predictions": [len(view.positions)],
       "segment_a": [int((view.segments == 0).sum())],
       "labels": [view.order_label],
@@ -176,7 +180,7 @@ class Measurements:
       self._histograms[name].update(values)
 
   def summary(self) -> dict[str, Any]:
-    """Means and shares; {} without an instance. `segA_len_mean` is with [CLS] and [SEP]."""
+    """Means and shares; {} without an instance. `segA_len_mean` is with [CLS] and [SEP]; `filled_fraction` is without padding."""
     histograms = self._histograms
     instances = histograms["lengths"].total()
     if not instances:
@@ -186,6 +190,7 @@ class Measurements:
       "instances": instances,
       "label1_fraction": histograms["labels"][1] / instances,
       "seq_len_mean": tokens / instances,
+      "filled_fraction": tokens / _total(histograms["row_lengths"]),
       "segA_len_mean": _total(histograms["segment_a"]) / instances,
       "predictions_mean": answers / instances,
       **{kind: histograms["kinds"][kind] / max(1, answers) for kind in KINDS},

@@ -22,13 +22,15 @@ from support.made_records import contents, make
 from albert_tf.errors import UserError
 from albert_tf.lock import DirectoryLock
 from albert_tf.records import Manifest, read_records
+from albert_tf.records import features as names
 from albert_tf.records.parse import decode_example
-from tfrecords_tools.inspection import view_instance
+from tfrecords_tools.inspection import inspect_files, view_instance
 from tfrecords_tools.pretraining import create, local, sorted_runs
 from tfrecords_tools.pretraining.instances import Instance
 from tfrecords_tools.pretraining.local import LocalRunner
 from tfrecords_tools.pretraining.settings import RecordSettings
 from tfrecords_tools.pretraining.sorted_runs import KEY_SPACE, RunWriter, read_sorted
+from tfrecords_tools.pretraining.statistics import format_summary
 
 _COMMAND = pathlib.Path(__file__).parents[2] / "tfrecords_tools" / "create_pretraining_data.py"
 _CHOICES = RecordSettings(
@@ -123,6 +125,19 @@ def test_manifest_tells_the_truth(corpus, tiny_tokenizer, tmp_path):
   assert (baseline.piece_id, baseline.piece) == (piece, tiny_tokenizer.id_to_piece(piece))
   assert baseline.train_share == pytest.approx((train == piece).mean(), abs=1e-6)
   assert baseline.eval_share == pytest.approx((held_out == piece).mean(), abs=1e-6)
+
+
+def test_how_full_rows_are_is_printed_and_inspected(corpus, tiny_tokenizer, tmp_path):
+  manifest = _make(corpus, tmp_path, tiny_tokenizer)
+  lines = format_summary(manifest).splitlines()
+  for split in ("train", "eval"):
+    paths = [str(tmp_path / file.name) for file in manifest.files_of(split)]
+    masks = [decode_example(record)[names.INPUT_MASK] for path in paths for record in read_records(path)]
+    share = np.mean(masks)
+    assert 0 < share < 1
+    assert f", {share:.1%} of the row;" in next(line for line in lines if line.startswith(split))
+    found = inspect_files(paths, tiny_tokenizer, validate=False)
+    assert found.measurements.summary()["filled_fraction"] == pytest.approx(share)
 
 
 def test_held_out_documents_are_never_in_train(corpus, tiny_tokenizer, tmp_path):

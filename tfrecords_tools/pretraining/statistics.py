@@ -133,7 +133,8 @@ def format_summary(manifest: Manifest) -> str:
       continue
     lines.append(
       f"{split:5}  {s['instances']:,} instances of {s['documents']:,} documents in "
-      f"{len(manifest.files_of(split))} file(s); mean length {s['mean_length']:.1f}; label 1 "
+      f"{len(manifest.files_of(split))} file(s); mean length {s['mean_length']:.1f}, "
+      f"{s['mean_length'] / manifest.max_seq_length:.1%} of the row; label 1 "
       f"{s['label_1_share']:.3f}; predictions {s['mean_predictions']:.1f}; unknown pieces "
       f"{s['unknown_share'] or 0:.5f}; cut off {s['truncated_share'] or 0:.4f}"
     )
