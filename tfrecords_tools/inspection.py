@@ -180,7 +180,7 @@ class Measurements:
       self._histograms[name].update(values)
 
   def summary(self) -> dict[str, Any]:
-    """Means and shares; {} without an instance. `segA_len_mean` is with [CLS] and [SEP]; `filled_fraction` is without padding."""
+    """Means and shares; {} without an instance. `segA_len_mean` has [CLS] and [SEP], `filled_fraction` no padding."""
     histograms = self._histograms
     instances = histograms["lengths"].total()
     if not instances:
