@@ -4,6 +4,7 @@
 
 STACK ?= keras3
 JOBS ?= 2
+MINUTES ?= 60
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -32,7 +33,7 @@ ifeq ($(wildcard /dev/accel0 /dev/vfio/0),)
 export TPU_LOAD_LIBRARY ?= 0
 endif
 
-.PHONY: help demo lab lab-docs doctor test test-ci test-all test-interop lint types check format site pictures install clean clean-env
+.PHONY: help demo lab lab-docs doctor test test-ci test-all test-interop fuzz lint types check format site pictures install clean clean-env
 
 help:  ## This list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -57,6 +58,9 @@ test-all: install  ## All tests of STACK.
 test-interop:  ## Comparisons with Hugging Face's ALBERT (PyTorch) and compilation for TPUs (libtpu); a large install.
 	@$(MAKE) --no-print-directory STACK=interop install
 	@$(LIMIT) $(if $(LIMIT),1800) $(VENV_interop)/bin/python $(PYTEST) tests/modeling/test_oracle_huggingface.py tests/checkpoints tests/planning
+
+fuzz: install  ## Damaged files and odd input with fresh seeds, in rounds for MINUTES=60; prints seeds, cases, and how to repeat a failure.
+	@$(BIN)/python tests/fuzz/rounds.py $(MINUTES)
 
 lint: install  ## Format and lint, without changing anything.
 	@$(BIN)/ruff format --check --quiet $(CODE) || { echo "Run: make format"; exit 1; }

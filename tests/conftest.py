@@ -21,6 +21,7 @@ STACK_TESTS = (
   "finetuning/test_fit.py",
   "finetuning/test_resumption.py",
   "finetuning/test_workers.py",
+  "fuzz/test_tokenizers.py",
   "modeling/test_dot_product_attention.py",
   "modeling/test_keras_citizenship.py",
   "modeling/test_oracle.py",

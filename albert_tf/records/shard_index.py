@@ -3,6 +3,7 @@
 `DIR/train-0.tfrecord` has `DIR/index/offsets-train-0.tfrecord.npy`, a name that no pattern for shards matches. It is
 written with the shard, or made on demand. The file is NumPy's: int64 `[3 + blocks + 1]`, the number of records, a
 digest of their checksums (two numbers), the byte where each block of 64 records starts, and the size of the shard.
+The masked CRC-32C of all this follows.
 """
 
 import array
@@ -15,7 +16,7 @@ import numpy as np
 
 from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.records.tfrecord import FOOTER_BYTES, frame_record, read_records
+from albert_tf.records.tfrecord import FOOTER_BYTES, frame_record, masked_crc32c, read_records
 
 BLOCK_RECORDS = 64
 INDEX_FOLDER = "index"
@@ -39,7 +40,7 @@ class ShardIndex:
     stream = io.BytesIO()
     numbers = [self.num_records, *np.frombuffer(self.digest, "<i8"), *self.offsets, self.num_bytes]
     np.save(stream, np.array(numbers, "<i8"))
-    return stream.getvalue()
+    return stream.getvalue() + masked_crc32c(stream.getvalue()).to_bytes(4, "little")
 
   def save(self, shard: str) -> None:
     """Writes the index of `shard` to its place, atomically."""
@@ -87,10 +88,12 @@ def load_shard_index(shard: str) -> ShardIndex | None:
   """The index beside a shard; None where there is none, or it is damaged, or the shard has another size."""
   num_bytes = files.size(shard)
   try:
-    numbers = np.load(io.BytesIO(files.read_bytes(index_path(shard))), allow_pickle=False)
-    num_records, offsets = int(numbers[0]), numbers[3:-1]
-    if numbers[-1] != num_bytes or len(offsets) != -(-num_records // BLOCK_RECORDS):
-      return None
-  except (OSError, EOFError, ValueError, IndexError, UserError):
+    data = files.read_bytes(index_path(shard))
+  except (OSError, UserError):
     return None
-  return ShardIndex(num_bytes, num_records, offsets, numbers[1:3].tobytes())
+  if data[-4:] != masked_crc32c(data[:-4]).to_bytes(4, "little"):
+    return None
+  numbers = np.load(io.BytesIO(data), allow_pickle=False)
+  if numbers[-1] != num_bytes:
+    return None
+  return ShardIndex(num_bytes, int(numbers[0]), numbers[3:-1], numbers[1:3].tobytes())

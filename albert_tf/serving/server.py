@@ -59,7 +59,7 @@ class Servable(LoadedModel):
     if not isinstance(request, dict) or ("instances" in request) == ("inputs" in request):
       raise RequestError("The body must be a JSON object with one of `instances` and `inputs`.")
     name = request.get("signature_name", "serving_default")
-    if name not in self.signatures:
+    if not isinstance(name, str) or name not in self.signatures:
       raise RequestError(f"No signature {name!r}. The model has: {', '.join(self.signatures)}.")
     definition, by_row = self.signatures[name], "instances" in request
     values = request["instances" if by_row else "inputs"]

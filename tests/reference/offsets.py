@@ -4,7 +4,7 @@ from collections.abc import Callable
 import functools
 import itertools
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 import unicodedata
 
 import sentencepiece
@@ -55,6 +55,21 @@ def encode_with_offsets(tokenizer: AlbertTokenizer, text: str) -> tuple[list[int
       ranges.append(original_range(first, last))
       first = last
   return ids, ranges
+
+
+def differences(tokenizer: AlbertTokenizer, located: Any, texts: list[str]) -> list[tuple[str, ...]]:
+  """(text, piece, its characters here, those of `GraphOffsets`' result) of each piece that differs."""
+  rows = zip(texts, located.ids.to_list(), located.starts.to_list(), located.ends.to_list(), strict=True)
+  found = []
+  for text, ids, starts, ends in rows:
+    expected_ids, expected = encode_with_offsets(tokenizer, text)
+    assert ids == expected_ids
+    before = 0  # Of a lone "▁", the graph gives the end of the piece before.
+    for piece, (start, end), a, b in zip(ids, expected, starts, ends, strict=True):
+      before = end if start < end else before
+      if (start, max(start, before)) != (a, max(a, b)):
+        found.append((text, tokenizer.id_to_piece(piece), text[start:before], text[a:b]))
+  return found
 
 
 def visibility(processor: sentencepiece.SentencePieceProcessor) -> Callable[[str], bool]:

@@ -4,8 +4,6 @@ import bz2
 import pathlib
 import sys
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
 import numpy as np
 import pytest
 from reference.tokenization import batch
@@ -59,27 +57,6 @@ def test_every_character(tokenizer: AlbertTokenizer, module: GraphTokenizer):
   normalized = module.normalize(tf.constant(texts)).numpy()
   assert [text.decode() for text in normalized] == [tokenizer.normalize(text) for text in texts]
   assert module.tokenize(tf.constant(texts[::7])).to_list() == tokenizer.encode_batch(texts[::7])
-
-
-@settings(max_examples=20, deadline=None)
-@given(
-  texts=st.lists(
-    st.text(st.characters(codec="utf-8").filter(lambda char: _is_character(ord(char))), max_size=20)
-    | st.text("aAΣσς'. \u0301\u00ad\u02b0\u00a0\u2003'`İ½´9,", max_size=12),
-    min_size=1,
-    max_size=20,
-  ),
-  quotes=st.booleans(),
-)
-def test_any_text(texts: list[str], quotes: bool):
-  tokenizer = AlbertTokenizer.from_pretrained(SPM_MODEL, normalize_quotes=quotes)
-  module = _MODULES.setdefault(quotes, GraphTokenizer(tokenizer))
-  normalized = [text.decode() for text in module.normalize(tf.constant(texts)).numpy()]
-  assert normalized == [tokenizer.normalize(text) for text in texts]
-  assert module.tokenize(tf.constant(texts)).to_list() == tokenizer.encode_batch(texts)
-
-
-_MODULES: dict[bool, GraphTokenizer] = {}
 
 
 def test_bytes_that_are_not_utf8(tokenizer: AlbertTokenizer, module: GraphTokenizer):
