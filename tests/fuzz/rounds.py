@@ -30,7 +30,10 @@ def main(minutes: float) -> int:
       print(done.stdout, flush=True)
       print(f"repeat: FUZZ_SEED={seed} {' '.join(command)}", flush=True)
   print("\n".join(f"{count:8,} cases of {name}" for name, count in sorted(cases.items())))
-  print(f"{sum(cases.values()):,} cases, {len(failed)} rounds failed" + "".join(f", seed {each}" for each in failed))
+  print(
+    f"{sum(cases.values()):,} cases, {len(failed)} rounds failed"
+    + "".join(f", seed {each}" for each in failed)
+  )
   return int(bool(failed))
 
 

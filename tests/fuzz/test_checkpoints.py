@@ -30,7 +30,9 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.mark.parametrize("part", ["index", "data-00000-of-00001"])
 @fuzz(data=st.data())
-def test_a_bundle(child: Child, checkpoint: pathlib.Path, part: str, tmp_path: pathlib.Path, data: Any) -> None:
+def test_a_bundle(
+  child: Child, checkpoint: pathlib.Path, part: str, tmp_path: pathlib.Path, data: Any
+) -> None:
   for file in checkpoint.iterdir():
     content = file.read_bytes()
     (tmp_path / file.name).write_bytes(data.draw(damaged(content)) if file.name.endswith(part) else content)

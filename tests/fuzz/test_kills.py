@@ -22,7 +22,9 @@ pytestmark = pytest.mark.nightly
 MOMENTS = st.lists(st.floats(0, 1.1), min_size=1, max_size=4)  # Parts of an undisturbed command's time.
 
 
-def run_with_kills(commands: ForkedCommands, moments: list[float], seconds: float, script: str, **flags: Any) -> None:
+def run_with_kills(
+  commands: ForkedCommands, moments: list[float], seconds: float, script: str, **flags: Any
+) -> None:
   """Each life is ended at its moment by a signal that nothing can catch; the last one comes to its end."""
   for moment in moments:
     life = commands.start(script, **flags)
@@ -51,7 +53,9 @@ def making(tmp_path_factory: pytest.TempPathFactory) -> Any:
   flags = {"input": f"{folder}/*.txt", "input_format": "lines", "spm_model_file": model, "max_seq_length": 64}
   flags |= {"max_predictions_per_seq": 8, "dupe_factor": 2, "num_shards": 3, "eval_fraction": 0.1}
   script = "tfrecords_tools/create_pretraining_data.py"
-  with ForkedCommands(preload="numpy,sentencepiece,google_crc32c,tfrecords_tools.pretraining.create") as commands:
+  with ForkedCommands(
+    preload="numpy,sentencepiece,google_crc32c,tfrecords_tools.pretraining.create"
+  ) as commands:
     seconds = timed(commands, script, output_dir=folder / "whole", **flags)
     yield folder, lambda moments, **more: run_with_kills(commands, moments, seconds, script, **flags, **more)
 
@@ -68,7 +72,12 @@ def test_data_creation(making: Any, moments: list[float], workers: int) -> None:
 def training(tmp_path_factory: pytest.TempPathFactory) -> Any:
   folder = tmp_path_factory.mktemp("training")
   flags = {**write_inputs(folder, hidden_dropout_prob=0.1), "train_batch_size": 8, "num_train_steps": 40}
-  flags |= {"num_warmup_steps": 2, "save_checkpoints_steps": 3, "iterations_per_loop": 1, "eval_batch_size": 4}
+  flags |= {
+    "num_warmup_steps": 2,
+    "save_checkpoints_steps": 3,
+    "iterations_per_loop": 1,
+    "eval_batch_size": 4,
+  }
   script = "tpu_scripts/run_pretrain.py"
   with ForkedCommands() as commands:
     seconds = timed(commands, script, output_dir=folder / "whole", **flags)
@@ -80,7 +89,9 @@ def test_pretraining(training: Any, moments: list[float]) -> None:
   folder, run = training
   shutil.rmtree(folder / "killed", ignore_errors=True)
   run(moments, output_dir=folder / "killed")
-  whole, killed = (read_bundle(latest_checkpoint(str(folder / name / "checkpoints"))) for name in ("whole", "killed"))
+  whole, killed = (
+    read_bundle(latest_checkpoint(str(folder / name / "checkpoints"))) for name in ("whole", "killed")
+  )
   assert whole.keys() == killed.keys()
   for name, value in whole.items():
     np.testing.assert_array_equal(value, killed[name], err_msg=name)

@@ -1,7 +1,6 @@
 """Requests of any shape to the local server, and answers that are parts of their context."""
 
 import json
-import pathlib
 import threading
 from typing import Any
 from urllib import error as urllib_error
@@ -77,10 +76,15 @@ def test_a_request(served: LocalServer, name: str, data: st.DataObject) -> None:
   bodies = [{"instances": [row, row]}, {"inputs": columns}, {"signature_name": "tokens", "inputs": ids}]
   body = data.draw(st.sampled_from(bodies).flatmap(lambda body: damaged_json(json.dumps(body))))
   status, answer = ask(served, name, body)
-  assert (status == 200 and "error" not in answer) or (400 <= status < 500 and answer["error"]), (status, answer)
+  assert (status == 200 and "error" not in answer) or (400 <= status < 500 and answer["error"]), (
+    status,
+    answer,
+  )
 
 
-TEXT = st.lists(st.sampled_from([*ODD, *(f"{word} " for word in tiny_run.WORDS)]) | st.characters(), max_size=60)
+TEXT = st.lists(
+  st.sampled_from([*ODD, *(f"{word} " for word in tiny_run.WORDS)]) | st.characters(), max_size=60
+)
 RAW = st.binary(max_size=40) | TEXT.map(lambda parts: "".join(parts).encode("utf-8", "surrogatepass"))
 
 

@@ -22,7 +22,7 @@ SETTINGS = [
   {"keep_accents": True, "digit_comma": "nostrip"},
 ]
 # Whatever words, marks, their order and their ends depend on.
-ODD = "aAΣσς'. \u0301\u0302\u0327\u00ad\u02b0\u00a0\u2003\u3000\t`İıß½´9,\u200b\u200e\ufeff▁각ﷺﬁ😀日か\u3099ｶﾞ\u1d15\u0903[]"
+ODD = "aAΣσς'. \u0301\u0302\u0327\u00ad\u02b0\u00a0\u2003\u3000\t`İıß½´9,\u200b\u200e\ufeff▁각ﷺﬁ😀日か\u3099ｶﾞ\u0903"
 UNITS = st.sampled_from(["12,", "1,2,", "the ", "'' ", "``", "[MASK]", "e\u0301", "क्षि", "👨‍👩‍👧"])
 
 
@@ -32,7 +32,9 @@ def is_character(char: str) -> bool:
 
 
 ANY = st.characters(codec="utf-8", max_codepoint=sys.maxunicode).filter(is_character)
-TEXTS = st.lists(st.lists(ANY | st.sampled_from(ODD) | UNITS, max_size=20).map("".join), min_size=1, max_size=20)
+TEXTS = st.lists(
+  st.lists(ANY | st.sampled_from(ODD) | UNITS, max_size=20).map("".join), min_size=1, max_size=20
+)
 
 
 @functools.cache
@@ -48,9 +50,13 @@ def both(choice: int):
 @fuzz(texts=TEXTS)
 def test_ids_and_offsets(choice: int, texts: list[str]) -> None:
   tokenizer, graph, located = both(choice)
-  assert [text.decode() for text in graph.normalize(tf.constant(texts)).numpy()] == list(map(tokenizer.normalize, texts))
+  assert [text.decode() for text in graph.normalize(tf.constant(texts)).numpy()] == list(
+    map(tokenizer.normalize, texts)
+  )
   assert graph.tokenize(tf.constant(texts)).to_list() == tokenizer.encode_batch(texts)
   if tokenizer.config.keep_accents:
     # What SentencePiece takes apart itself: a piece with some of it has all of its place here, by its own offsets none.
-    texts = ["".join(char for char in text if len(unicodedata.normalize("NFKC", char)) == 1) for text in texts]
+    texts = [
+      "".join(char for char in text if len(unicodedata.normalize("NFKC", char)) == 1) for text in texts
+    ]
   assert differences(tokenizer, located(tf.constant(texts)), texts) == []

@@ -45,7 +45,9 @@ def fuzz(*, cost: int = 1, **strategies: st.SearchStrategy[Any]) -> Callable[...
       CASES[f"{pathlib.Path(test.__code__.co_filename).stem.removeprefix('test_')}.{test.__name__}"] += 1
       test(*args, **kwargs)
 
-    phases = [phase for phase in Phase if phase is not Phase.explain and (cost < 20 or phase is not Phase.shrink)]
+    phases = [
+      phase for phase in Phase if phase is not Phase.explain and (cost < 20 or phase is not Phase.shrink)
+    ]
     chosen = hypothesis.settings(
       max_examples=max(1, (_LONG if SEED else _SHORT) // cost),
       derandomize=not SEED,
@@ -112,7 +114,9 @@ class Child:
   def __call__(self, function: str, path: str | os.PathLike[str]) -> Any:
     """As `result_or_refusal`, of `module:function`, which takes a path and returns what JSON holds."""
     if self._process is None:
-      folders = os.pathsep.join(map(str, [pathlib.Path(__file__).parents[2], pathlib.Path(__file__).parents[1]]))
+      folders = os.pathsep.join(
+        map(str, [pathlib.Path(__file__).parents[2], pathlib.Path(__file__).parents[1]])
+      )
       self._process = subprocess.Popen(
         ending_with_this([sys.executable, "-m", "support.fuzzing"]),
         env={**os.environ, "PYTHONPATH": folders, "TF_CPP_MIN_LOG_LEVEL": "3"},
@@ -132,7 +136,9 @@ class Child:
       self.end()
       self._errors.seek(0)
       last = self._errors.read()[-2000:].decode(errors="replace")
-      raise AssertionError(f"{function} ended the process (status {process.returncode}), or took too long: {last}")
+      raise AssertionError(
+        f"{function} ended the process (status {process.returncode}), or took too long: {last}"
+      )
     kind, value = json.loads(line)
     assert kind in ("result", "refusal"), value
     if kind == "refusal":
@@ -164,7 +170,17 @@ def _serve() -> None:
 # ------------------------------------------------------------------ damage
 
 _BYTES = st.binary(min_size=1, max_size=12) | st.sampled_from(
-  [b"\0", b"\xff" * 8, b"\x7f" + b"\xff" * 7, b"\xed\xa0\x80", b"\xef\xbb\xbf", b'"', b"\n", b"\x80" * 10, b"{[" * 9]
+  [
+    b"\0",
+    b"\xff" * 8,
+    b"\x7f" + b"\xff" * 7,
+    b"\xed\xa0\x80",
+    b"\xef\xbb\xbf",
+    b'"',
+    b"\n",
+    b"\x80" * 10,
+    b"{[" * 9,
+  ]
 )
 
 
@@ -172,7 +188,9 @@ _BYTES = st.binary(min_size=1, max_size=12) | st.sampled_from(
 def damaged(draw: st.DrawFn, content: bytes) -> bytes:
   """A file with one to three damages."""
   data = bytearray(content)
-  for kind in draw(st.lists(st.sampled_from(["flip", "write", "cut", "take", "copy", "insert"]), min_size=1, max_size=3)):
+  for kind in draw(
+    st.lists(st.sampled_from(["flip", "write", "cut", "take", "copy", "insert"]), min_size=1, max_size=3)
+  ):
     begin = draw(st.integers(0, len(data)))
     end = min(len(data), begin + draw(st.integers(0, 1 << draw(st.integers(0, 16)))))
     match kind:
