@@ -1,0 +1,82 @@
+"""docs/tpu.md: its `gcloud` commands, in the page's order, find what they name and leave nothing that costs money."""
+
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+from support.tpu import gcloud
+
+_PAGE = pathlib.Path(__file__).parents[2] / "docs/tpu.md"
+_NOTHING = {"services": [], "buckets": {}, "objects": [], "machines": {}, "queued": {}, "preempted": False}
+_CODE = re.compile(r"^```bash\n(.*?)^```$|(?<!`)`(gcloud [^`\n]*\$[^`\n]*)`", re.DOTALL | re.MULTILINE)
+_SSH = "gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE"
+
+
+def _script(page, *, queued):
+  """The page's commands; of the two ways to a machine, one."""
+  for block, sentence in _CODE.findall(page):
+    if "for attempt" not in block and ("tpu-vm create" if queued else "queued-resources create") in block:
+      continue
+    for line in (block or f"{sentence}\n").replace("\\\n", " ").splitlines():
+      command = line.removeprefix("tpu$ ")
+      if command != line and not command.startswith("#"):
+        yield f"{_SSH} --on-tpu={shlex.quote(command)}"
+      elif command == line and (queued or "# if you asked for one" not in line):
+        yield line
+
+
+def _follow(page, directory, *, queued=False):
+  """Runs the page's commands with stand-ins; what then exists, and what was printed."""
+  programs, state = directory / "bin", directory / "state.json"
+  for path in (programs, directory / "records", directory / "vocabulary"):
+    path.mkdir()
+  for name in ("records/train-00000.tfrecord", "vocabulary/spm.model"):
+    (directory / name).touch()
+  for name, line in {
+    "gcloud": f'exec {sys.executable} -I -S {gcloud.__file__} "$@"',
+    **dict.fromkeys(("python", "pip", "nproc"), "exit 0"),
+  }.items():
+    (programs / name).write_text(f"#!/bin/sh\n{line}\n")
+    (programs / name).chmod(0o755)
+  state.write_text(json.dumps(_NOTHING))
+  environment = {"PATH": f"{programs}{os.pathsep}/usr/bin{os.pathsep}/bin", "GCLOUD_STATE": str(state)}
+  done = subprocess.run(
+    ["bash", "-euo", "pipefail", "-c", "\n".join(_script(page, queued=queued))],
+    cwd=directory,
+    env=environment,
+    capture_output=True,
+    text=True,
+    timeout=100,
+  )
+  return json.loads(state.read_text()), done
+
+
+@pytest.mark.parametrize("queued", [False, True])
+def test_every_command_finds_what_it_names_and_nothing_is_left(tmp_path, queued):
+  left, done = _follow(_PAGE.read_text(encoding="utf-8"), tmp_path, queued=queued)
+  assert done.returncode == 0, done.stderr
+  assert left == _NOTHING | {"services": left["services"], "preempted": True}
+
+
+@pytest.mark.parametrize(
+  ("command", "instead", "problem"),
+  [
+    ("tpu-vm create $TPU --zone=$ZONE", "tpu-vm create $TPU --zone=us-west4-b", "not found in us-west4-a"),
+    ("--location=${ZONE%-*}", "--location=us-central1", "the bucket is in another region"),
+    ("gcloud compute tpus tpu-vm scp tpu.env", "true", "is not set on the VM"),
+    ("gcloud compute tpus tpu-vm delete $TPU --zone=$ZONE\n", "", "machines"),
+    ("gcloud storage rm -r $BUCKET ", "true", "buckets"),
+    (" --soft-delete-duration=0", "", "objects"),
+  ],
+)
+def test_a_page_that_is_wrong_is_found(tmp_path, command, instead, problem):
+  """Another zone or region, no variables on the VM, and what is left undeleted."""
+  page = _PAGE.read_text(encoding="utf-8")
+  assert command in page
+  left, done = _follow(page.replace(command, instead), tmp_path)
+  assert problem in done.stderr if done.returncode else left[problem], done.stderr
