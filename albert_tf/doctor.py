@@ -32,7 +32,7 @@ import tensorflow as tf
 tf.tpu.experimental.initialize_tpu_system(tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local"))
 print(len(tf.config.list_logical_devices("TPU")), "cores")
 """
-# What TensorFlow's client imports to find a TPU by its name, and the package of each.
+# What TensorFlow's client imports to find a TPU by its name: module → package.
 _TPU_CLIENT = {"googleapiclient.discovery": "google-api-python-client", "oauth2client.client": "oauth2client"}
 
 
@@ -77,6 +77,9 @@ def _packages(tpu: str) -> Iterator[Check]:
   if tpu and "without kernels" in starts.found:
     starts = starts._replace(advice=f"--tpu needs them: {_INSTALL}")
   yield starts
+  for module, package in _TPU_CLIENT.items() if tpu not in ("", "local") and "://" not in tpu else ():
+    advice = f"--tpu=NAME needs it: {sys.executable} -m pip install {package}"
+    yield _in_child(module, f"import {module}; print('imported')", advice=advice)
 
 
 def _own_tpu() -> Iterator[Check]:
@@ -100,12 +103,6 @@ def _own_tpu() -> Iterator[Check]:
     yield _in_child("TPU starts", _START_TPU, advice="see docs/tpu.md")
 
 
-def _named_tpu() -> Iterator[Check]:
-  for module, package in _TPU_CLIENT.items():
-    code = f"import {module}; print('imported')"
-    yield _in_child(module, code, advice=f"--tpu=NAME needs it: {sys.executable} -m pip install {package}")
-
-
 def check_directory(path: str) -> Check:
   """Whether a run directory can be written."""
   name = os.path.join(path, f".doctor-{os.getpid()}")
@@ -127,9 +124,7 @@ def report(*, tpu: str, output_dir: str) -> int:
   """Prints a line a check, and what to do below those that do not fit; returns the exit status, 0 if all fit."""
   failed = 0
   directory = [check_directory(output_dir)] if output_dir else []
-  by_name = tpu not in ("", "local") and "://" not in tpu
-  machine = _own_tpu() if tpu == "local" else _named_tpu() if by_name else ()
-  for checks in (_packages(tpu), machine, directory):
+  for checks in (_packages(tpu), _own_tpu() if tpu == "local" else (), directory):
     for check in checks:
       failed += bool(check.advice)
       print(f"{'NO' if check.advice else 'ok'}  {check.name}: {check.found}", flush=True)

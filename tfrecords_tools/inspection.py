@@ -32,8 +32,7 @@ class View:
     restored: int64 [T] the same with the original pieces at the masked positions.
     positions, labels: int64 [M] the predictions.
     segments, boundary: int64 [T].
-    order_label: 0 or 1.
-    row_length: S, with padding.
+    order_label, row_length: 0 or 1; S, with padding.
   """
 
   ids: np.ndarray

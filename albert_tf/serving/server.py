@@ -141,19 +141,15 @@ def foreign(host: str, origin: str | None, own_name: str) -> str:
   return ""
 
 
-class _Until(io.RawIOBase):
+class _Until(socket.SocketIO):
   """Reads a connection until `deadline`, of `time.monotonic`, also where each single read is fast."""
 
-  def __init__(self, connection: socket.socket):
-    self._connection = connection
-    self.deadline = 0.0
+  _sock: socket.socket
+  deadline = 0.0
 
-  def readable(self) -> bool:
-    return True
-
-  def readinto(self, buffer: Any) -> int:
-    self._connection.settimeout(max(1e-3, self.deadline - time.monotonic()))
-    return self._connection.recv_into(buffer)
+  def readinto(self, buffer: Any) -> int | None:
+    self._sock.settimeout(max(1e-3, self.deadline - time.monotonic()))
+    return super().readinto(buffer)
 
 
 class _Handler(http_server.BaseHTTPRequestHandler):
@@ -165,7 +161,7 @@ class _Handler(http_server.BaseHTTPRequestHandler):
 
   def setup(self) -> None:
     super().setup()
-    self._input = _Until(self.connection)
+    self._input = _Until(self.connection, "rb")
     self.rfile = io.BufferedReader(self._input)
 
   def handle_one_request(self) -> None:
