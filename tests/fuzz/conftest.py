@@ -1,21 +1,19 @@
-"""Fuzzers: a short, always equal profile in `make test`; fresh seeds in `make fuzz` (`tests/support/fuzzing.py`)."""
+"""Fuzzers: few cases, always equal, in `make test`; many from fresh seeds in `make fuzz`."""
 
 from collections.abc import Iterator
-import tempfile
 
+from fuzz.fuzzing import CASES, SEED, Child
 import pytest
-from support.fuzzing import CASES, SEED, Child
+from serving.conftest import config, exported, model, run_dir, served, tokenizer  # noqa: F401
 
 
 @pytest.fixture(scope="module")
 def child() -> Iterator[Child]:
-  with tempfile.TemporaryFile() as errors:
-    process = Child(errors)
-    yield process
-    process.end()
+  yield (process := Child())
+  if process.pool is not None:
+    process.pool.shutdown()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
   if SEED:
-    cases = [f"{name} {count}" for name, count in CASES.items()]
-    terminalreporter.write_line(f"cases: {', '.join(cases)}")
+    terminalreporter.write_line(f"cases: {', '.join(f'{name} {count}' for name, count in CASES.items())}")

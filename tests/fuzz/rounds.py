@@ -9,31 +9,23 @@ import subprocess
 import sys
 import time
 
-_FOLDER = pathlib.Path(__file__).parent
-
 
 def main(minutes: float) -> int:
-  end = time.monotonic() + 60 * minutes
-  failed: list[str] = []
+  end, failed = time.monotonic() + 60 * minutes, []
   cases: collections.Counter[str] = collections.Counter()
+  command = [sys.executable, "-m", "pytest", "-q", "--timeout=1800", str(pathlib.Path(__file__).parent)]
   while time.monotonic() < end:
     seed = str(random.SystemRandom().randrange(1 << 32))
     print(f"round with FUZZ_SEED={seed}", flush=True)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=1800", str(_FOLDER)]
-    done = subprocess.run(
-      command, env={**os.environ, "FUZZ_SEED": seed}, stdout=subprocess.PIPE, text=True, check=False
-    )
-    for found in re.finditer(r"(\w+\.\w+) (\d+)", done.stdout.partition("\ncases: ")[2].partition("\n")[0]):
-      cases[found[1]] += int(found[2])
+    environment = {**os.environ, "FUZZ_SEED": seed}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    for name, count in re.findall(r"(\w+) (\d+)", done.stdout.partition("\ncases: ")[2].partition("\n")[0]):
+      cases[name] += int(count)
     if done.returncode:
       failed.append(seed)
-      print(done.stdout, flush=True)
-      print(f"repeat: FUZZ_SEED={seed} {' '.join(command)}", flush=True)
-  print("\n".join(f"{count:8,} cases of {name}" for name, count in sorted(cases.items())))
-  print(
-    f"{sum(cases.values()):,} cases, {len(failed)} rounds failed"
-    + "".join(f", seed {each}" for each in failed)
-  )
+      print(f"{done.stdout}\nrepeat: FUZZ_SEED={seed} {' '.join(command)}", flush=True)
+  print("\n".join(f"{count:9,} {name}" for name, count in sorted(cases.items())))
+  print(f"{sum(cases.values()):9,} cases; failed: {', '.join(failed) or 'none'}")
   return int(bool(failed))
 
 

@@ -4,10 +4,10 @@ import functools
 import sys
 import unicodedata
 
+from fuzz.fuzzing import fuzz
 from hypothesis import strategies as st
 import pytest
 from reference.offsets import differences
-from support.fuzzing import fuzz
 from support.goldens import SPM_MODEL
 import tensorflow as tf
 
