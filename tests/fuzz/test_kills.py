@@ -30,7 +30,7 @@ def making(tmp_path_factory: pytest.TempPathFactory) -> Any:
   for number in range(3):
     documents = tiny_corpus.documents(np.random.default_rng(number), 600)
     (folder / f"{number}.txt").write_text(tiny_corpus.as_text(documents), encoding="utf-8")
-  flags = {"input": f"{folder}/*.txt", "input_format": "lines", "max_seq_length": 64, "eval_fraction": 0.1}
+  flags = {"input": f"{folder}/*.txt", "input_format": "lines", "max_seq_length": 64, "dupe_factor": 2}
   flags |= {
     "spm_model_file": tiny_corpus.train_model(str(folder / "tiny.model")),
     "max_predictions_per_seq": 8,
