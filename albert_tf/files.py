@@ -333,7 +333,13 @@ def expand_globs(patterns: str | Sequence[str], *, what: str = "input") -> list[
     patterns = [part.strip() for part in patterns.split(",") if part.strip()]
   paths: dict[str, None] = {}  # Ordered, without repeats.
   for pattern in patterns or [""]:
-    found = [path for path in glob(pattern) if is_remote(path) or os.path.isfile(path)]
+    matched = glob(pattern)
+    found = [path for path in matched if is_remote(path) or os.path.isfile(path)]
+    broken = next((path for path in matched if os.path.islink(path) and not os.path.exists(path)), "")
+    if broken:
+      raise UserError(
+        f"A link must lead to a file. Received: {broken}, which leads to none. Correct or remove it."
+      )
     if not found:
       raise UserError(
         f"Every {what} pattern must match at least one file. Received: {pattern!r}. Check it, and quote it."

@@ -251,7 +251,7 @@ def views(path: str, tokenizer: Tokenizer, findings: Findings) -> Iterator[tuple
     validator = Validator(tokenizer, spec=manifest.spec, masked_lm_prob=share, **rules)
   try:
     for index, record in enumerate(read_records(path)):
-      features = decode_example(record)
+      features = decode_example(record, source=f"record {index}")
       if validator is None:  # Records of other programs have the lengths of the first.
         lengths = (len(features.get(name, ())) for name in (names.INPUT_IDS, names.MASKED_LM_IDS))
         validator = Validator(tokenizer, spec=PretrainingSpec(*lengths))

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 import dataclasses
 import io
 import itertools
+import sys
 
 import sentencepiece
 
@@ -17,6 +18,7 @@ from tfrecords_tools.corpus import CorpusOptions, CorpusStats, iter_documents
 # Passed as a list: as a comma-separated string, as in the original's README, the lone quote is read as the
 # beginning of a quoted field and the vocabulary gets one wrong symbol in the place of six.
 USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
+_MEMORY_PER_CHARACTER = 25  # Bytes: SentencePiece sorts all suffixes of its sample.
 _SHOW_LOG_ABOVE_BYTES = 50_000_000  # Training takes minutes: show SentencePiece's own progress.
 
 
@@ -31,9 +33,10 @@ class VocabularySpec(Settings):
     0.99995, minimum=0.9, maximum=1.0, help="Share of the text's characters that get a token."
   )
   input_sentence_size: int = setting(
-    10_000_000,
+    1_000_000,
     minimum=0,
-    help="Train on a uniform sample of this many sentences, the same for the same text; 0: on all.",
+    help="Train on a uniform sample of this many sentences, the same for the same text; 0: on all. A million take "
+    "about 3 GiB of memory.",
   )
   num_threads: int = setting(
     8, minimum=1, help="Threads; a fixed number, so that every machine trains the same vocabulary."
@@ -66,13 +69,19 @@ def make(
 def read_sentences(
   paths: Sequence[str], options: CorpusOptions, spec: VocabularySpec, *, stats: CorpusStats
 ) -> Iterator[str]:
-  """Yields the sentences of all files as the tokenizer will see them, without empty ones."""
+  """Yields the sentences of all files as the tokenizer will see them, without empty ones; then says what comes."""
+  count = characters = 0
   with progress.bar(sum(map(files.size, paths)), desc="Reading text", unit="B") as shown:
     for path in paths:
       for sentence in itertools.chain.from_iterable(iter_documents(path, options, stats=stats)):
         if text := normalize_text(sentence, do_lower_case=spec.do_lower_case, keep_accents=spec.keep_accents):
+          count, characters = count + 1, characters + len(text)
           yield text
       shown.update(files.size(path))
+  sampled = min(count, spec.input_sentence_size or count)
+  memory = _MEMORY_PER_CHARACTER * characters * sampled / max(1, count) / 2**20
+  text = f"training on {sampled:,} of {count:,} sentences, which takes about {memory:,.0f} MiB of memory"
+  print(text, file=sys.stderr, flush=True)
 
 
 def train(sentences: Iterator[str], spec: VocabularySpec, *, large: bool = False) -> bytes:

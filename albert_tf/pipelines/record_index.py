@@ -18,6 +18,7 @@ from albert_tf.records.features import ALL_FEATURES, INPUT_IDS, MASKED_LM_IDS, T
 from albert_tf.records.manifest import check_files
 from albert_tf.records.parse import decode_example
 from albert_tf.records.shard_index import BLOCK_RECORDS, ShardIndex, load_shard_index, scan_shard
+from albert_tf.records.tfrecord import FOOTER_BYTES, HEADER_BYTES
 
 _PARALLEL_FILES = 32  # A bucket answers each request only after a while.
 _PARALLEL_READS = 16  # Extents asked for at once: a bucket answers each only after a while.
@@ -101,14 +102,17 @@ def check_records(
     UserError: a damaged record, a feature that is missing or has another length, or a piece id beyond the vocabulary.
   """
   for path in paths:
+    offset = 0
     for number, data in enumerate(itertools.islice(read_records(path), at_most)):
-      features = decode_example(data)
+      where = f"{path}, record {number} (byte {offset})"
+      offset += HEADER_BYTES + len(data) + FOOTER_BYTES
+      features = decode_example(data, source=where)
       for name in ALL_FEATURES:
         found = len(features.get(name, ()))
         if found != spec.length(name) and name != TOKEN_BOUNDARY:  # Training has no use for that one.
           raise UserError(
             "The records must have the lengths that training expects. Received: "
-            f"{found} values of {name}, expected {spec.length(name)} ({path}, record {number}). "
+            f"{found} values of {name}, expected {spec.length(name)} ({where}). "
             "Set --max_seq_length and --max_predictions_per_seq to those the records were made with."
           )
       for name in (INPUT_IDS, MASKED_LM_IDS):
@@ -116,7 +120,7 @@ def check_records(
         if largest >= vocab_size:
           raise UserError(
             "The records' piece ids must lie within the model's vocabulary. Received: "
-            f"id {largest} in {name} of {path}, record {number}; the model's vocab_size is {vocab_size}. "
+            f"id {largest} in {name} of {where}; the model's vocab_size is {vocab_size}. "
             "Use the configuration of the vocabulary that the records were made with, or make them again."
           )
       at_most -= 1

@@ -38,17 +38,17 @@ def parse_pretraining_batch(serialized: tf.Tensor, spec: PretrainingSpec) -> dic
   return batch
 
 
-def decode_example(data: bytes) -> dict[str, np.ndarray]:
+def decode_example(data: bytes, *, source: str = "a record") -> dict[str, np.ndarray]:
   """The features of one record, int64 or float32 `[N]`; one that holds another type is empty.
 
   Raises:
-    UserError: `data` is not a `tf.train.Example`.
+    UserError: `data` is not a `tf.train.Example`; it names the `source`.
   """
   try:
-    found = tf.train.Example.FromString(data).features.feature
-  except DecodeError as error:
+    found = dict(tf.train.Example.FromString(data).features.feature)
+  except (DecodeError, UnicodeDecodeError) as error:
     raise UserError(
-      f"A record must be a tf.train.Example. Received: {len(data)} bytes that are not one ({error}). "
+      f"A record must be a tf.train.Example. Received: {source}, {len(data)} bytes that are not one ({error}). "
       "Is it a file of pretraining records?"
     ) from error
   return {

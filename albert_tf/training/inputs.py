@@ -1,16 +1,19 @@
 """The records of a run, checked at the start and read as distributed datasets."""
 
+from collections.abc import Iterator
+import contextlib
 import dataclasses
 import functools
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import UserError
 from albert_tf.pipelines.batches import training_batches
 from albert_tf.pipelines.fresh_masks import FreshMasks
 from albert_tf.pipelines.order import DataOrder
-from albert_tf.pipelines.record_index import RecordIndex, build_record_index, check_records
+from albert_tf.pipelines.record_index import ExtentReader, RecordIndex, build_record_index, check_records
 from albert_tf.records.parse import parse_pretraining_batch
 from albert_tf.tokenization import load_tokenizer
 from albert_tf.training.distribution import host_shard
@@ -46,6 +49,26 @@ class PretrainingInput:
         lambda context: make_batches(shard=host_shard(self.strategy, context))
       )
     )
+
+  @contextlib.contextmanager
+  def naming_damage(self, start_position: int, num_examples: int) -> Iterator[None]:
+    """Where the body fails on these examples of the stream, reads them again and names the damaged record."""
+    try:
+      yield
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
+      index, spec, reader = self.index, self.settings.spec, ExtentReader(self.index)
+      order = DataOrder(num_records=index.num_records, seed=self.settings.step.seed)
+      first, last = (order.locate(start_position + ahead)[0] for ahead in (0, num_examples - 1))
+      for window in range(first, last + 1):
+        extents = np.stack(order.extents(tf.constant(window, tf.int64)), axis=1)
+        for start, count in extents[extents[:, 1] > 0]:
+          try:
+            parse_pretraining_batch(reader.read(start, count), spec)
+          except tf.errors.OpError:  # Of an extent; its files are then checked record by record.
+            ends = index.first_record.searchsorted([start, start + count - 1], "right")
+            limits = {"vocab_size": self.settings.model.vocab_size, "at_most": index.num_records}
+            check_records(index.paths[ends[0] - 1 : ends[1]], spec=spec, **limits)
+      raise
 
 
 def checked_input(settings: PretrainingSettings, strategy: tf.distribute.Strategy) -> PretrainingInput:

@@ -9,6 +9,7 @@ import tensorflow as tf
 from albert_tf.training.checkpoints import CheckpointStore
 from albert_tf.training.distribution import Workers
 from albert_tf.training.evaluation import Evaluator
+from albert_tf.training.inputs import PretrainingInput
 from albert_tf.training.interruption import StopRequest
 from albert_tf.training.reporting.goodput import Goodput
 from albert_tf.training.reporting.reporter import EVAL, Reporter
@@ -45,6 +46,7 @@ class TrainingLoop:
   """
 
   settings: PretrainingSettings
+  inputs: PretrainingInput
   train_step: TrainStep
   evaluator: Evaluator | None
   store: CheckpointStore | None
@@ -59,18 +61,19 @@ class TrainingLoop:
     self._compiled = self._tracing = False
     self._evaluation: Mapping[str, float] | None = None
 
-  def run(self, iterator: Iterator[Any], *, step: int, examples_seen: int) -> LoopResult:
+  def run(self, *, step: int, examples_seen: int) -> LoopResult:
     """Runs to the last update, or until SIGTERM.
 
     Args:
-      iterator: over the batches from `examples_seen` on.
       step: completed updates.
+      examples_seen: by them.
 
     Raises:
       NonFiniteError: a loss or norm is not finite; nothing bad was saved.
-      UserError: a checkpoint could not be written, or another process took the directory over.
+      UserError: a record is damaged, a checkpoint could not be written, or another process took the directory over.
     """
-    last = self.settings.num_train_steps
+    last, batch_size = self.settings.num_train_steps, self.settings.step.global_batch_size
+    iterator = self.inputs.training_iterator(examples_seen)
     stopping = self._stopping()
     if step > 0 and not stopping and (step >= last or self._saves_at(step)):  # Killed before it could.
       self.goodput.mark("restart")
@@ -80,9 +83,10 @@ class TrainingLoop:
       self.goodput.mark("report")
       self._trace(step)
       num_steps = next_boundary(self.settings, step) - step
-      self._train(iterator, step, num_steps)
+      with self.inputs.naming_damage(examples_seen, num_steps * batch_size):
+        self._train(iterator, step, num_steps)
       step += num_steps
-      examples_seen += num_steps * self.settings.step.global_batch_size
+      examples_seen += num_steps * batch_size
       stopping = self._stopping()
       if stopping or step >= last or self._saves_at(step):
         # First: a kill during the evaluation loses nothing. A preempted machine has seconds left for no more.

@@ -107,7 +107,7 @@ def run_pretraining(
     )
 
   if check_only:
-    with readable_errors():
+    with readable_errors(), inputs.naming_damage(examples_seen, settings.step.global_batch_size):
       metrics = train_step.run(inputs.training_iterator(examples_seen), tf.constant(1))
       averages = metrics.averages(1, settings.step.sentence_task)
       check_finite(averages, first_step=step + 1, last_step=step + 1, last_checkpoint=None)
@@ -139,6 +139,7 @@ def run_pretraining(
       reporter.message(f"warning: {warning}")
     loop = TrainingLoop(
       settings=settings,
+      inputs=inputs,
       train_step=train_step,
       evaluator=evaluator,
       store=store if workers.is_chief else None,
@@ -147,7 +148,7 @@ def run_pretraining(
       workers=workers,
       stop=stop,
     )
-    return loop.run(inputs.training_iterator(examples_seen), step=step, examples_seen=examples_seen)
+    return loop.run(step=step, examples_seen=examples_seen)
 
 
 def _check_nothing_was_saved(store: CheckpointStore, directory: RunDirectory) -> None:

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from albert_tf import files
 from albert_tf.errors import UserError
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats, bytestreams, iter_documents
 from tfrecords_tools.corpus.sentences import split_sentences
@@ -165,14 +166,18 @@ def test_remote_paths_go_through_gfile(tmp_path: pathlib.Path):
 # ---------------------------------------------------------------------- bad input
 
 
+_MANY = [f"One {number}." for number in range(9000)]
 _HALF_A_PAIR = json.dumps({"text": "One \ud83d here."}).encode()
 _RECORD = b'{"id": 1, "text": "One."}\n'
 
 
-def _parquet(columns: dict[str, list[object]]) -> bytes:
+def _parquet(columns: dict[str, list[object]], damage: int | None = None, **more: Any) -> bytes:
   stream = io.BytesIO()
-  pq.write_table(pa.table(columns), stream)
-  return stream.getvalue()
+  pq.write_table(pa.table(columns), stream, **more)
+  content = bytearray(stream.getvalue())
+  if damage is not None:
+    content[damage] ^= 0xFF
+  return bytes(content)
 
 
 @pytest.mark.parametrize(
@@ -190,13 +195,24 @@ def _parquet(columns: dict[str, list[object]]) -> bytes:
     (_SPACED.encode(), {}, "--input_format=lines.*--input_format=paragraphs"),
     (_LONGER.encode(), {}, "must be certain"),
     (b'<doc id="1" url="u" title="A">\nA\n\nA is one.\n</doc>\n', {}, "Run it with --json"),
-    (_RECORD + b'{"text": \n', {}, "one JSON object a line"),
-    (_RECORD, {"text_field": "body"}, r"must have the column 'body'. Received: \['id', 'text'\]"),
-    (_RECORD, {"text_field": "id"}, "must hold text, or lists of sentences"),
+    (_RECORD + b'\n{"text": \n', {}, "one JSON object a line.*line 3"),
+    (_RECORD + b"[" * 10**5, {}, "one JSON object a line.*line 2"),
+    (_RECORD, {"text_field": "body"}, r"must have the column 'body'. Received: \['id', 'text'\] in .*line 1"),
+    (_RECORD, {"text_field": "id"}, "must hold text, or lists of sentences. Received: int .*line 1"),
+    (
+      _RECORD + b'{"text": ["One.", {}]}',
+      {},
+      "must hold text, or lists of sentences. Received: dict .*line 2",
+    ),
+    (_parquet({"text": [None, 5]}), {}, "must hold text, or lists of sentences. Received: int .*row 2"),
+    (_parquet({"text": _MANY}, row_group_size=3000, damage=-5170), {}, "behind row 5952 .*header failed"),
+    (_TWO * 10**4 + b"\0", {}, "a NUL at byte 760,000 of its text.* binary"),
     (_TWO, {"input_format": "parquet"}, "must be a complete one"),
     (_parquet({"text": ["One."]})[:-20], {}, "must be a complete one"),
     (_parquet({"text": ["One."], "n": [1]}), {"text_field": "body"}, r"'body'. Received: \['n', 'text'\]"),
-    ((_WIKI % "the").encode()[:-200], {}, "complete, well-formed XML"),
+    ((_WIKI % "the").encode()[:-200], {}, "complete, well-formed XML.*page 2"),
+    ((_WIKI % "the").replace("<title>B</title>", "").encode(), {}, "well-formed XML.*page 1 .*replace"),
+    ((_WIKI % "the").replace("2014", "long ago", 1).encode(), {}, "well-formed XML.*page 1 .*date"),
     *((_half_of(compress), {}, "readable to its end") for compress in _COMPRESSIONS),
   ],
 )
@@ -311,6 +327,64 @@ def test_what_is_certain_is_read(tmp_path: pathlib.Path, text: str, kind: str, d
   assert (dict(stats.formats), len(found)) == ({kind: 1}, documents)
 
 
+_ONE_MORE = {  # Begin or look a little like another format, and are text.
+  "<unk> is a token.\nIt is common.": "lines",
+  "<3 is a heart.\nSo is this. </3 is not.": "paragraphs",
+  "[Illustration: a <b>]\n\nCHAPTER I\n\nIt was.": "paragraphs",
+  '["Yes", said he, and left.]\nNobody spoke.': "lines",
+  "[[Link]] is here.\n{So is this.}": "lines",
+  "However, I left.\nThen, I came.\nSo, we met.": "lines",
+  "1,000 people came.\n2,000 people left.\n3,000 stayed.": "lines",
+  "床前明月光,疑是地上霜。\n举头望明月,低头思故乡。": "lines",
+  '"Yes", he said.\n"No", she said.': "lines",
+  "\tIt was a night.\n\tIt was a day.\n\tIt was late.": "lines",
+}
+_OTHER_FORMATS = {
+  "JSON": (
+    '[{"text": "One."}]',
+    '[\n {\n  "a": 1}]',
+    '["One.", "Two."]',
+    '[["One.", 1]]',
+    '{\n "data": [1]\n}',
+  ),
+  "HTML or XML": (
+    "<!DOCTYPE html>\n<p>One.",
+    "<HTML>\nOne.",
+    "<p class='x'>One.</p>",
+    "<?xml version='1.0'?>\n<a/>",
+  ),
+  "a table": (
+    'id,text\n1,One.\n2,"Two,\nand three."\n',
+    ",text,label\n0,One.,1\n1,Two.,0\n",
+    "id;text\n1;One.\n2;Two.\n",
+    '"3","One, two."\n"2","Three, four."\n',
+    "cj\t1\t\tOne.\ncj\t0\t*\tTwo.\n",
+  ),
+}
+
+
+@pytest.mark.parametrize("text", _ONE_MORE)
+def test_prose_that_looks_like_another_format_is_read(tmp_path: pathlib.Path, text: str):
+  assert _read(tmp_path / "in.txt", text.encode())[1].formats == {_ONE_MORE[text]: 1}
+
+
+@pytest.mark.parametrize(
+  ("kind", "text"), [(kind, text) for kind, texts in _OTHER_FORMATS.items() for text in texts]
+)
+def test_another_format_is_refused_unless_one_is_named(tmp_path: pathlib.Path, kind: str, text: str):
+  with pytest.raises(UserError, match=rf"in\.txt, which begins like {kind}.*pass --input_format=lines"):
+    _read(tmp_path / "in.txt", text.encode())
+  assert _read(tmp_path / "in.txt", text.encode(), input_format="lines")[0]
+
+
+def test_a_link_that_leads_nowhere_is_refused_by_name(tmp_path: pathlib.Path):
+  (tmp_path / "a.txt").write_bytes(_TWO)
+  (tmp_path / "b.txt").symlink_to(tmp_path / "gone")
+  (tmp_path / "c").mkdir()
+  with pytest.raises(UserError, match=r"b\.txt, which leads to none"):
+    files.expand_globs(f"{tmp_path}/*")
+
+
 # ---------------------------------------------------------------------- marked-up and structured formats
 
 
@@ -328,11 +402,11 @@ def test_json_lines(tmp_path: pathlib.Path):
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
 def test_parquet(tmp_path: pathlib.Path, kind: pa.DataType):
   path = tmp_path / "in.parquet"
-  column = pa.array(["One is here. Two is here.", None, "Three."]).cast(kind)
-  pq.write_table(pa.table({"text": column, "n": [1, 2, 3]}), path)
+  column = pa.array(["One is here. Two is here.", None, "", "Three."]).cast(kind)
+  pq.write_table(pa.table({"text": column, "n": [1, 2, 3, 4]}), path)
   documents, stats = _read(path)
   assert documents == [["One is here.", "Two is here."], ["Three."]]
-  assert (stats.skipped_records, dict(stats.formats)) == (1, {"parquet": 1})
+  assert (stats.skipped_records, dict(stats.formats)) == (2, {"parquet": 1})
   pq.write_table(pa.table({"text": [["One.", "Two."], []]}), path)
   assert _read(path)[0] == [["One.", "Two."]]
 

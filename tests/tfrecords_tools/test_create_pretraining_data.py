@@ -6,6 +6,7 @@ import importlib.metadata
 import itertools
 import os
 import pathlib
+import random
 import shutil
 import signal
 import subprocess
@@ -19,13 +20,15 @@ import pytest
 from support import tiny_corpus
 from support.made_records import contents, make
 
+from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.lock import DirectoryLock
 from albert_tf.records import Manifest, read_records
 from albert_tf.records import features as names
 from albert_tf.records.parse import decode_example
+from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.inspection import inspect_files, view_instance
-from tfrecords_tools.pretraining import create, local, sorted_runs
+from tfrecords_tools.pretraining import create, job, local, sorted_runs
 from tfrecords_tools.pretraining.instances import Instance
 from tfrecords_tools.pretraining.local import LocalRunner
 from tfrecords_tools.pretraining.settings import RecordSettings
@@ -216,23 +219,27 @@ def test_a_killed_command_continues(tiny_model, tmp_path):
   documents = tiny_corpus.documents(np.random.default_rng(2), 3000)
   text.write_text(tiny_corpus.as_text(documents) * 6, encoding="utf-8")
   flags = {"dupe_factor": 1, "num_workers": 2}
-  whole = _run(_flags([str(text)], tiny_model, tmp_path / "whole", **flags))
+  began = time.monotonic()
+  whole = _run(_flags([str(text)], tiny_model, tmp_path / "whole", **flags), always_workers=True)
+  seconds = time.monotonic() - began
   assert whole.returncode == 0, whole.stderr
   arguments = _command(_flags([str(text)], tiny_model, tmp_path / "cut", **flags), always_workers=True)
-  finished = 0
-  for _ in range(3):
+  finished, moments = 0, random.Random(5)
+  for kill in range(8):
     process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    before = finished
-    while process.poll() is None and finished < before + 1:  # One more block, then the end comes.
-      time.sleep(0.05)
-      finished = len(list((tmp_path / "cut").glob("_unfinished/block*.json")))
+    if kill < 3:  # One more block, then the end comes; later at any moment.
+      before = finished
+      while process.poll() is None and finished < before + 1:
+        time.sleep(0.05)
+        finished = len(list((tmp_path / "cut").glob("_unfinished/block*.json")))
+    else:
+      time.sleep(moments.uniform(0, seconds))
     workers = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
     process.send_signal(signal.SIGKILL)
     if process.wait() == 0:
       break
     assert not psutil.wait_procs(workers, timeout=10)[1]  # No worker is left behind.
-    assert not (tmp_path / "cut" / "manifest.json").exists()
-    assert not list((tmp_path / "cut").glob("train-*"))
+    assert kill >= 3 or not [*(tmp_path / "cut").glob("manifest.json"), *(tmp_path / "cut").glob("train-*")]
   again = _run(_flags([str(text)], tiny_model, tmp_path / "cut", **flags), always_workers=True)
   assert again.returncode == 0, again.stderr
   assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
@@ -409,28 +416,111 @@ def test_the_same_input_is_known_wherever_it_is(corpus, tiny_tokenizer, tmp_path
     _make(moved, tmp_path / "out", tiny_tokenizer)
 
 
-def test_unfinished_work_goes_on_with_the_same_input_alone(tiny_tokenizer, tmp_path):
-  """Else the blocks that are finished would be of other text than those to come."""
-  corpus = _write_texts(tmp_path, (40, 40))
+@pytest.mark.parametrize("keeps_time", [True, False])
+def test_a_file_that_is_cut_while_it_is_read_is_noticed_and_read_again(
+  tiny_tokenizer, tmp_path, monkeypatch, keeps_time
+):
+  """A block that was made of less text is never taken; those from before the cut are, if the time is as it was."""
+  (path,) = _write_texts(tmp_path, [40])
+  text, made = pathlib.Path(path).read_bytes(), []
+  before, make_block = os.stat(path), local.Worker.make_block
+
+  def cut_and_make(*arguments):
+    made.append(arguments)
+    if len(made) == 2:
+      os.truncate(path, len(text) // 2)
+    return make_block(*arguments)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(local.Worker, "make_block", cut_and_make)
+    with pytest.raises(UserError, match=r"0\.txt, of [\d,]+ bytes now"):
+      _make([path], tmp_path / "out", tiny_tokenizer)
+  assert len(made) == 2
+  pathlib.Path(path).write_bytes(text)
+  if keeps_time:
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+  again = []
+  monkeypatch.setattr(local, "RunWriter", lambda *block: again.append(block[0]) or RunWriter(*block))
+  _make([path], tmp_path / "out", tiny_tokenizer)
+  assert any("block-00000-000000" in prefix for prefix in again) != keeps_time
+  _make([path], tmp_path / "whole", tiny_tokenizer)
+  assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_a_file_of_another_time_alone_is_read_again(tiny_tokenizer, tmp_path, monkeypatch):
+  corpus, again = _write_texts(tmp_path, (40, 20)), []
   with _stopping("write_shard", 2):
     _make(corpus, tmp_path / "out", tiny_tokenizer)
   os.utime(corpus[1], ns=(0, 0))
-  with pytest.raises(UserError, match=r"input\.modified: there \d+, now \d+"):
-    _make(corpus, tmp_path / "out", tiny_tokenizer)
+  monkeypatch.setattr(local, "RunWriter", lambda *block: again.append(block[0]) or RunWriter(*block))
+  _make(corpus, tmp_path / "out", tiny_tokenizer)
+  assert {pathlib.Path(prefix).name[:11] for prefix in again} == {"block-00001"}
+  _make(corpus, tmp_path / "whole", tiny_tokenizer)
+  assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
-def test_input_that_changes_meanwhile_is_refused(tiny_tokenizer, tmp_path, monkeypatch):
+def test_unfinished_work_of_other_text_is_refused(tiny_tokenizer, tmp_path):
   corpus = _write_texts(tmp_path, (40, 40))
-  write = local.Worker.write_shard
-
-  def cut_and_write(*arguments):
-    os.truncate(corpus[1], 100)
-    return write(*arguments)
-
-  monkeypatch.setattr(local.Worker, "write_shard", cut_and_write)
-  with pytest.raises(UserError, match=r"1\.txt, of 100 bytes now"):
+  with _stopping("write_shard", 2):
     _make(corpus, tmp_path / "out", tiny_tokenizer)
-  assert not list((tmp_path / "out").glob("train-*"))
+  pathlib.Path(corpus[1]).write_text("Less.\n")
+  with pytest.raises(UserError, match=r"input\.num_bytes: there \d+, now 6"):
+    _make(corpus, tmp_path / "out", tiny_tokenizer)
+
+
+@pytest.mark.parametrize("work_dir", [None, "work"])
+def test_a_kill_while_it_cleans_up_leaves_what_the_next_start_removes(
+  corpus, tiny_tokenizer, tmp_path, monkeypatch, work_dir
+):
+  """Killed again and again, each time one file or folder later, it ends with nothing left."""
+  remove, calls = files.remove, []
+
+  def remove_once(path):
+    if calls:
+      raise _StopError
+    remove(path)
+    calls.append(path)
+
+  monkeypatch.setattr(files, "remove", remove_once)
+  calls.append("")
+  kills = 0
+  while calls:
+    calls.clear()
+    with contextlib.suppress(_StopError):
+      _make(corpus, tmp_path / "out", tiny_tokenizer, work_dir=work_dir and str(tmp_path / work_dir))
+    kills += bool(calls)
+  assert kills > 20
+  assert not list(tmp_path.glob("*/_unfinished"))
+  monkeypatch.undo()
+  _make(corpus, tmp_path / "whole", tiny_tokenizer)
+  assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+class _Deadly:
+  """Ends the process that it is sent to."""
+
+  def __reduce__(self):
+    return os._exit, (1,)
+
+
+@pytest.mark.parametrize("found_by", ["result", "submit"])
+def test_a_killed_worker_is_one_line(corpus, tiny_tokenizer, tmp_path, monkeypatch, found_by):
+  monkeypatch.setattr(local, "_WORTH_PROCESSES", 0)
+  monkeypatch.setattr(job, "SMALLEST_BLOCK", 1000)
+  options = CorpusOptions(input_format="lines")
+  work = job.make_job(
+    corpus, str(tmp_path), str(tmp_path), tokenizer=tiny_tokenizer, settings=_CHOICES, options=options
+  )
+  with contextlib.closing(local._Workers(work, 2)) as workers:
+
+    def tasks():
+      yield "make_file", _Deadly()
+      while found_by == "submit" and not workers._pool._broken:
+        time.sleep(0.05)
+      yield "make_file", 0
+
+    with pytest.raises(UserError, match=r"one that was killed.*Give the same command again"):
+      list(workers.run(tasks()))
 
 
 @pytest.mark.parametrize(

@@ -36,10 +36,12 @@ def test_command_makes_albert_ids_and_the_same_bytes(tmp_path: pathlib.Path, sen
       f"--input={tmp_path}/part*.txt",
       f"--model_prefix={tmp_path}/{prefix}",
       "--vocab_size=120",
+      "--input_sentence_size=300",
     ]
     result = _run(*flags)
     assert result.returncode == 0, result.stderr
     assert "120 pieces of 400 sentences in 2 files" in result.stdout
+    assert "training on 300 of 400 sentences, which takes about " in result.stderr
     models.append((tmp_path / f"{prefix}.model").read_bytes())
   assert models[0] == models[1]
   assert sorted(path.name for path in (tmp_path / "one").iterdir()) == ["spm.json", "spm.model", "spm.vocab"]

@@ -10,6 +10,7 @@ from support.tiny_records import random_examples, tiny_config, write_records
 import tensorflow as tf
 
 from albert_tf.errors import UserError
+from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.records.tfrecord import frame_record
 from albert_tf.training.evaluation import Evaluator
 from albert_tf.training.pretraining import run_pretraining
@@ -66,6 +67,8 @@ def test_bad_evaluation_records_are_refused_before_anything_is_written(folder, t
   short = tf.train.Example()
   short.features.feature["input_ids"].int64_list.value.extend(range(9))
   (tmp_path / "short").write_bytes(frame_record(short.SerializeToString()))
+  named = short.SerializeToString().replace(b"input_ids", b"input_\xffds")
+  (tmp_path / "named").write_bytes(frame_record(named))
   foreign = [{**e, "masked_lm_ids": np.array([36, 5, 99])} for e in good[:2]]
   (tmp_path / "empty").touch()
   settings = tiny_settings(folder, "run", max_eval_steps=100)
@@ -73,12 +76,37 @@ def test_bad_evaluation_records_are_refused_before_anything_is_written(folder, t
     ({"eval_input_files": broken(tmp_path, "late", good, 271 * 290 + 60)}, r"late, record 290 .*the data"),
     ({"eval_input_files": broken(tmp_path, "cut", good, 271 * 5 + 1)}, r"cut, record 5 .*of the length"),
     ({"eval_input_files": (str(tmp_path / "short"),)}, r"9 values of input_ids, expected 10"),
+    (
+      {"eval_input_files": (str(tmp_path / "named"),)},
+      r"named, record 0 \(byte 0\), \d+ bytes that are not one",
+    ),
     ({"eval_input_files": broken(tmp_path, "foreign", foreign)}, r"id 99 in masked_lm_ids of .*foreign"),
     ({"eval_input_files": (str(tmp_path / "empty"),)}, r"at least one record.*empty"),
   ):
     with pytest.raises(UserError, match=message):
       run_pretraining(dataclasses.replace(settings, **changes), check_only=check_only)
   assert not (folder / "run").exists()
+
+
+@pytest.mark.parametrize("check_only", [True, False])
+@pytest.mark.parametrize("kind", ["damaged", "short"])
+def test_a_bad_record_beyond_the_first_ones_is_named_when_it_is_read(folder, tmp_path, kind, check_only):
+  """Its place is found again: the reader of batches does not tell the file."""
+  good = random_examples(300, seed=3)
+  (path,) = broken(tmp_path, "late", good)
+  if kind == "short":
+    short = tf.train.Example()
+    short.features.feature["input_ids"].int64_list.value.extend(range(9))
+    with open(path, "ab") as stream:
+      stream.write(frame_record(short.SerializeToString()) * 900)
+  build_record_index([path])  # As if it had been made with the records: nobody walks them.
+  if kind == "damaged":
+    broken(tmp_path, "late", good, 271 * 250 + 60)
+  settings = tiny_settings(folder, "run", input_files=(path,), eval_input_files=())
+  settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
+  number = {"damaged": 250, "short": 300}[kind]
+  with pytest.raises(UserError, match=rf"late, record {number} \(byte {271 * number}\)"):
+    run_pretraining(settings, check_only=check_only)
 
 
 def test_the_rest_that_a_run_would_refuse(folder, tmp_path, monkeypatch):

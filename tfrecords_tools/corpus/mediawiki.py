@@ -39,9 +39,10 @@ def read_mediawiki(
   from xml.etree import ElementTree
 
   mwxml = optional_package("mwxml", extra="data", purpose=f"{path} is a dump of Wikipedia, which needs")
+  number = 0
   try:
     dump = mwxml.Dump.from_file(io.BufferedReader(_Utf8Stream(chunks, stats)))
-    for page in dump.pages:
+    for number, page in enumerate(dump.pages, 1):  # noqa: B007
       revision = None
       for revision in page:  # noqa: B007  The last one is the newest.
         pass
@@ -52,9 +53,13 @@ def read_mediawiki(
       for paragraph in plain_paragraphs(revision.text):
         yield from builder.add(split_sentences(paragraph, language=options.language))
       yield from builder.end()
-  except (ElementTree.ParseError, mwxml.errors.MalformedXML) as error:
+  except UserError:
+    raise
+  # The last three are of a page without a title, or with an id or a time that is none.
+  except (ElementTree.ParseError, mwxml.errors.MalformedXML, AttributeError, TypeError, ValueError) as error:
     raise UserError(
-      f"A MediaWiki dump must be complete, well-formed XML in UTF-8. Received: {path} ({error}). Download it again."
+      f"A MediaWiki dump must be complete, well-formed XML in UTF-8. Received: {path}, in or behind page {number} "
+      f"({error}). Download it again."
     ) from error
 
 

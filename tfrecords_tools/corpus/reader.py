@@ -1,6 +1,6 @@
 """Files to documents: what a file holds, and `iter_documents`, the one entry the data tools use."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 import contextlib
 import json
 import re
@@ -14,6 +14,15 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _TEXT_CONTROLS = frozenset(b"\t\n\v\f\r\x1b\x1c\x1d\x1e\x1f\b")
 _MAX_CONTROL_SHARE = 0.02
 _MAX_BAD_SHARE = 0.001  # Of the first bytes: more is another encoding. Fewer are replaced and counted.
+_BINARY = (
+  "Input must be text (plain or compressed by gzip, bzip2, xz or zstd) or Parquet. Received: {}, which is binary. "
+  "Leave it out of --input."
+)
+# What plain text does not begin with. Prose may begin with a bracket, a quote or "<", and hold commas.
+_NOT_PLAIN = {
+  "HTML or XML": r"<(!doctype|\?xml|html)\b|<(!--|[a-z][^<>]*>).*?</[a-z]+\s*>",
+  "JSON": r'\{\s*"([^"\\]|\\.)*"\s*:|\[\s*(\{\s*"|\[\s*"|"([^"\\]|\\.)*"\s*(,\s*"|\]))',
+}
 _READERS = {
   "lines": text.read_sentence_lines,
   "paragraphs": text.read_paragraphs,
@@ -51,7 +60,8 @@ def iter_documents(path: str, options: CorpusOptions, *, stats: CorpusStats) -> 
     head, chunks = split_head(file_chunks)
     kind = _detect(head, path, options)
     stats.formats[kind] += 1
-    for document in _READERS[kind](chunks, head, path, options=options, stats=stats) if head else ():
+    text_chunks = chunks if kind == "parquet" else _without_nul(chunks, path)
+    for document in _READERS[kind](text_chunks, head, path, options=options, stats=stats) if head else ():
       stats.documents += 1
       stats.sentences += len(document)
       yield document
@@ -66,16 +76,23 @@ def _check_is_text(head: bytes, path: str) -> None:
     )
   controls = sum(byte < 32 and byte not in _TEXT_CONTROLS for byte in head)
   if b"\0" in head or controls > _MAX_CONTROL_SHARE * len(head):
-    raise UserError(
-      "Input must be text (plain or compressed by gzip, bzip2, xz or zstd) or Parquet. Received: "
-      f"{path}, which is binary. Leave it out of --input."
-    )
+    raise UserError(_BINARY.format(path))
   bad = head.decode(errors="replace").count("\ufffd") - head.count("\ufffd".encode())
   if bad > max(3, _MAX_BAD_SHARE * len(head)):
     raise UserError(
       f"Text must be UTF-8. Received: {path}, where {bad} of the first {len(head):,} bytes are not. Convert it: "
       "iconv -f LATIN1 -t UTF-8 FILE."
     )
+
+
+def _without_nul(chunks: Iterable[bytes], path: str) -> Iterator[bytes]:
+  """Passes text on; raises a `UserError` where it holds a NUL, such as what a disk failure leaves."""
+  position = 0
+  for chunk in chunks:
+    if b"\0" in chunk:
+      raise UserError(_BINARY.format(f"{path}, with a NUL at byte {position + chunk.index(0):,} of its text"))
+    position += len(chunk)
+    yield chunk
 
 
 def detect_format(path: str, options: CorpusOptions) -> str:
@@ -103,6 +120,12 @@ def _detect(head: bytes, path: str, options: CorpusOptions) -> str:
     )
   if start.startswith("{") and _is_json_lines(start):
     return "jsonl"
+  kinds = (kind for kind, begin in _NOT_PLAIN.items() if re.match(begin, start, re.DOTALL | re.IGNORECASE))
+  if kind := next(kinds, "") or text.is_table(start) * "a table, as CSV":
+    raise UserError(
+      f"--input_format=auto takes plain text, MediaWiki dumps, Parquet, and JSON with one object a line. Received: "
+      f"{path}, which begins like {kind}. Convert it, or if it is text pass --input_format=lines or paragraphs."
+    )
   found = text.plain_format(start)
   if found is None:
     raise UserError(

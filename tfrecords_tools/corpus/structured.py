@@ -1,6 +1,7 @@
 """JSON lines and Parquet: a column holds each document's text."""
 
 from collections.abc import Iterable, Iterator
+import contextlib
 import itertools
 import json
 from typing import Any
@@ -20,20 +21,21 @@ def read_json_lines(
 ) -> Iterator[list[str]]:
   """`jsonl`: one JSON object a line; its `text_field` is a string, or a list of sentences."""
   limit = options.max_record_bytes
-  for line in read_text_lines(chunks, stats=stats, limit=limit):
+  for number, line in enumerate(read_text_lines(chunks, stats=stats, limit=limit), 1):
     if not line.strip():
       continue
+    where = f"{path}, line {number}"
     try:
       record = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
       raise UserError(
         f"A file of --input_format=jsonl must hold one JSON object a line, of at most {limit >> 20} MiB. "
-        f"Received: {line[:60]!r} in {path} ({error})."
+        f"Received: {line[:60]!r} in {where} ({error})."
       ) from error
     if not isinstance(record, dict) or options.text_field not in record:
       received = sorted(record) if isinstance(record, dict) else type(record).__name__
-      raise UserError(_no_field(options.text_field, path, received))
-    yield from _text_document(record[options.text_field], path, options=options, stats=stats)
+      raise UserError(_no_field(options.text_field, where, received))
+    yield from _text_document(record[options.text_field], where, options=options, stats=stats)
 
 
 def read_parquet(
@@ -43,53 +45,59 @@ def read_parquet(
   import pyarrow as pa  # A second to import, and most corpora are text.
   import pyarrow.parquet as pq
 
-  with files.open_binary(path) as raw:
-    try:
+  row = 0
+  try:
+    with files.open_binary(path) as raw:
       table = pq.ParquetFile(raw, pre_buffer=False)
-    except pa.ArrowInvalid as error:
-      raise UserError(
-        f"A file of --input_format=parquet must be a complete one. Received: {path} ({error})."
-      ) from error
-    if options.text_field not in table.schema_arrow.names:
-      raise UserError(_no_field(options.text_field, path, sorted(table.schema_arrow.names)))
-    for batch in table.iter_batches(
-      batch_size=_PARQUET_ROWS, columns=[options.text_field], use_threads=False
-    ):
-      for value in _as_bytes(batch.column(0), pa):
-        items = value if isinstance(value, list) else [value]
-        stats.bytes_read += sum(map(len, filter(None, items)))
-        yield from _text_document(value, path, options=options, stats=stats)
+      if options.text_field not in table.schema_arrow.names:
+        raise UserError(_no_field(options.text_field, path, sorted(table.schema_arrow.names)))
+      for batch in table.iter_batches(
+        batch_size=_PARQUET_ROWS, columns=[options.text_field], use_threads=False
+      ):
+        for value in _as_bytes(batch.column(0), pa):
+          row += 1
+          yield from _text_document(value, f"{path}, row {row}", options=options, stats=stats)
+          items = value if isinstance(value, list) else [value]
+          stats.bytes_read += sum(map(len, filter(None, items)))
+  except UserError:
+    raise
+  except (pa.ArrowException, OSError) as error:
+    raise UserError(
+      f"A file of --input_format=parquet must be a complete one. Received: {path}, which cannot be read behind row "
+      f"{row} ({' '.join(str(error).split())}). Copy it again, or leave it out."
+    ) from error
 
 
 def _as_bytes(column: Any, pa: Any) -> list[Any]:
-  """Values as bytes: Arrow's own conversion to text would stop at bad UTF-8."""
+  """Values as bytes: Arrow's own conversion to text would stop at bad UTF-8. Of another type as they are."""
   if pa.types.is_dictionary(column.type):
     column = column.dictionary_decode()
-  if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-    return column.cast(pa.large_list(pa.large_binary())).to_pylist()
-  return column.cast(pa.large_binary()).to_pylist()
+  is_list = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
+  with contextlib.suppress(pa.ArrowNotImplementedError):
+    column = column.cast(pa.large_list(pa.large_binary()) if is_list else pa.large_binary())
+  return column.to_pylist()
 
 
 def _text_document(
-  value: Any, path: str, *, options: CorpusOptions, stats: CorpusStats
+  value: Any, where: str, *, options: CorpusOptions, stats: CorpusStats
 ) -> Iterator[list[str]]:
   """The document of a text, or of a list of sentences; nothing, but counted, where there is no sentence.
 
   Args:
     value: strings, or bytes of UTF-8.
-    path: of the file, for messages.
+    where: the record, for messages.
     options, stats: of the reader.
   """
-  if not isinstance(value, (str, bytes, list, type(None))):
-    raise UserError(
-      f"The column {options.text_field!r} must hold text, or lists of sentences. Received: "
-      f"{type(value).__name__} in {path}. Name another with --text_field."
-    )
+  items = [item for item in (value if isinstance(value, list) else [value]) if item is not None]
+  for item in items:
+    if not isinstance(item, (str, bytes)):
+      raise UserError(
+        f"The column {options.text_field!r} must hold text, or lists of sentences. Received: "
+        f"{type(item).__name__} in {where}. Name another with --text_field."
+      )
+  # JSON can escape half a surrogate pair, which is no character of UTF-8.
   texts = [
-    # JSON can escape half a surrogate pair, which is no character of UTF-8.
-    decode(item.encode(errors="surrogatepass") if isinstance(item, str) else item, stats)
-    for item in (value if isinstance(value, list) else [value])
-    if isinstance(item, (str, bytes))
+    decode(item.encode(errors="surrogatepass") if isinstance(item, str) else item, stats) for item in items
   ]
   if isinstance(value, list):
     sentences = [" ".join(text.split()) for text in texts if text.strip()]
@@ -102,5 +110,5 @@ def _text_document(
   yield from builder.end()
 
 
-def _no_field(name: str, path: str, received: object) -> str:
-  return f"Records must have the column {name!r}. Received: {received} in {path}. Name it with --text_field."
+def _no_field(name: str, where: str, received: object) -> str:
+  return f"Records must have the column {name!r}. Received: {received} in {where}. Name it with --text_field."

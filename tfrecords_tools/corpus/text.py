@@ -1,6 +1,8 @@
 """Plain text: one sentence a line, or paragraphs in several layouts."""
 
+import collections
 from collections.abc import Iterable, Iterator
+import csv
 import itertools
 import re
 
@@ -21,6 +23,10 @@ _SAMPLED_LINES = 400
 _SEVERAL = 0.3  # Share of lines with several sentences above which lines are paragraphs,
 _SEVERAL_SPACED = 0.2  # and where blank lines stand around each; one sentence a line stays below.
 _LARGE_GAP = re.compile(r"\n\s*\n\s*\n\s*\n|\f")
+_COLUMN = re.compile(
+  r'"?([^\W\d][\w ./()-]*(?<!\.))?"?'
+)  # A name in the first line of a table; pandas has empty ones.
+_TABLE_ROWS = 0.9  # So many of a table's rows have as many cells as the first.
 _PARAGRAPH_CHARS = 1 << 16  # A wrapped paragraph that never ends is split into sentences in parts.
 
 
@@ -115,6 +121,22 @@ def plain_format(text: str) -> str | None:
     return "lines"
   marked = any(map(_CHAPTER.match, filled)) or _WIKITEXT_TITLE.search(text) or _LARGE_GAP.search(text)
   return "paragraphs" if several > _SEVERAL_SPACED or marked else None
+
+
+def is_table(text: str) -> bool:
+  """Whether the lines are rows of cells between commas, semicolons or tabs.
+
+  Prose has a space behind its commas, and not the same number in each line. So the first line must name columns or
+  have quoted cells, unless tabs divide them.
+  """
+  lines = text.splitlines() or [""]
+  for mark in ",;\t":
+    if mark == "\t" or f'"{mark}"' in lines[0] or all(map(_COLUMN.fullmatch, lines[0].split(mark))):
+      rows = list(csv.reader(lines, delimiter=mark))[: max(2, len(lines) - 1)]  # The last may be cut.
+      size, count = collections.Counter(map(len, rows)).most_common(1)[0]
+      if len(rows) > 1 and size == len(rows[0]) > 1 and count >= _TABLE_ROWS * len(rows):
+        return True
+  return False
 
 
 def _is_wrapped(lines: list[str]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from tfrecords_tools.corpus import CorpusStats, iter_documents
 from tfrecords_tools.pretraining.documents import BlockTokenizer, TokenizedDocument
 from tfrecords_tools.pretraining.instances import Instance, InstanceMaker
-from tfrecords_tools.pretraining.job import Job
+from tfrecords_tools.pretraining.job import Job, check_input
 from tfrecords_tools.pretraining.randomness import SPLIT_PASS, Stream
 from tfrecords_tools.pretraining.settings import SPLITS
 from tfrecords_tools.pretraining.sorted_runs import Run
@@ -40,6 +40,8 @@ class Block:
 def read_blocks(job: Job, file_index: int, count: Callable[[int], None]) -> Iterator[Block]:
   """Reads the blocks of one file, at least one; where they are cut depends on the file alone.
 
+  Before it hands one over it looks whether the file is still the same: what was cut short looks like an end.
+
   Args:
     job: names the file and how to read it.
     file_index: its number.
@@ -50,6 +52,7 @@ def read_blocks(job: Job, file_index: int, count: Callable[[int], None]) -> Iter
   size = index = first = counted = 0
   for document in iter_documents(job.paths[file_index], job.options, stats=stats):
     if size >= job.block_bytes:
+      check_input(job, file_index)
       count(stats.bytes_read - counted)
       counted = stats.bytes_read
       yield Block(file_index, index, first, documents)
@@ -58,6 +61,7 @@ def read_blocks(job: Job, file_index: int, count: Callable[[int], None]) -> Iter
       documents, size = [], 0
     documents.append(document)
     size += _size(document)
+  check_input(job, file_index)
   count(stats.bytes_read - counted)
   yield Block(file_index, index, first, documents, stats)
 

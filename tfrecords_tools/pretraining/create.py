@@ -47,7 +47,7 @@ def create_records(
 
   Raises:
     UserError: nothing to make records of, a directory made with other settings or held by another process, input that
-      changed meanwhile.
+      changes while it is read.
   """
   job = jobs.make_job(
     paths, output_dir, work_dir or output_dir, tokenizer=tokenizer, settings=settings, options=options
@@ -67,7 +67,6 @@ def create_records(
     finished = jobs.finished_before(job)  # Another process may have, before it gave the lock back.
     if finished is None:
       result, record_files = runner(job)
-      jobs.check_input(job)
       _check_result(result, job)
       for lock in locks:
         lock.check()

@@ -72,8 +72,16 @@ class Job:
 
   @functools.cached_property
   def plan_sha256(self) -> str:
-    """Files of finished work carry it, so that none of another plan is ever taken."""
-    return hashlib.sha256(json.dumps(self.plan, sort_keys=True).encode()).hexdigest()
+    """Final files carry it, so that none of another plan is ever taken."""
+    return _sha256(self.plan)
+
+  def block_sha256(self, file_index: int) -> str:
+    """The same for the blocks of a file: when another input file was changed does not matter to them."""
+    return _sha256({**self.plan, "input": self.plan["input"][file_index]})
+
+
+def _sha256(plan: Mapping[str, Any]) -> str:
+  return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
 
 
 def make_job(
@@ -118,19 +126,25 @@ def _input_files(paths: Sequence[str]) -> list[dict[str, Any]]:
   ]
 
 
-def check_input(job: Job) -> None:
+def check_input(job: Job, file_index: int) -> None:
   """Raises `UserError` if an input file is another than when the job was made."""
-  for path, before, now in zip(job.paths, job.plan["input"], _input_files(job.paths), strict=True):
-    if before != now:
-      raise UserError(
-        f"Input files must not change while they are read. Received: {path}, of {now['num_bytes']:,} bytes now and "
-        f"{before['num_bytes']:,} at the start. Remove {job.stage_dir} and run again."
-      )
+  before, (now,) = job.plan["input"][file_index], _input_files([job.paths[file_index]])
+  if before != now:
+    raise UserError(
+      f"Input files must not change while they are read. Received: {job.paths[file_index]}, of {now['num_bytes']:,} "
+      f"bytes now and {before['num_bytes']:,} at the start. Restore it and give the same command again; for other text "
+      f"remove {job.stage_dir} first."
+    )
 
 
 def input_of(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
   """The input as the manifest names it: without times, so that copied files are the same."""
   return [{"name": file["name"], "num_bytes": file["num_bytes"]} for file in plan["input"]]
+
+
+def _lasting(plan: Mapping[str, Any]) -> dict[str, Any]:
+  """What decides whose finished records, or remains, a directory holds."""
+  return {"settings": plan["settings"], "input": input_of(plan)}
 
 
 def finished_before(job: Job) -> Manifest | None:
@@ -143,7 +157,7 @@ def finished_before(job: Job) -> Manifest | None:
   if manifest is None:
     return None
   theirs = {"settings": manifest.settings, "input": manifest.input["files"]}
-  _check_same(job.output_dir, theirs, {"settings": job.plan["settings"], "input": input_of(job.plan)})
+  _check_same(job.output_dir, theirs, _lasting(job.plan))
   for file in manifest.files:
     path = os.path.join(job.output_dir, file.name)
     if not files.exists(path) or files.size(path) != file.num_bytes:
@@ -155,10 +169,17 @@ def finished_before(job: Job) -> Manifest | None:
 
 
 def remove_work(job: Job) -> None:
-  """Removes the directories that hold unfinished work with these settings."""
+  """Removes the directories that hold unfinished work of such a plan; an empty one is what a kill here left."""
+  for name in filter(files.is_unfinished, files.listdir(job.output_dir)):
+    files.remove(os.path.join(job.output_dir, name))
   for directory in (job.stage_dir, job.work_dir):
-    path = os.path.join(directory, PLAN_NAME)
-    if files.exists(path) and files.read_json(path)["settings"] == job.plan["settings"]:
+    path, names = os.path.join(directory, PLAN_NAME), files.listdir(directory)
+    if names and not (PLAN_NAME in names and _lasting(files.read_json(path)) == _lasting(job.plan)):
+      continue
+    with contextlib.suppress(FileNotFoundError):  # In a bucket, or where another process does the same.
+      # The plan last: by it the next start knows what is left.
+      for name in sorted(names, key=PLAN_NAME.__eq__):
+        files.remove(os.path.join(directory, name))
       files.remove(directory)
 
 
@@ -172,7 +193,8 @@ def prepare_work(job: Job) -> None:
     files.makedirs(directory)
   written = [os.path.join(directory, PLAN_NAME) for directory in (job.stage_dir, job.work_dir)]
   for path in filter(files.exists, written):
-    _check_same(os.path.dirname(path), files.read_json(path), job.plan)
+    theirs, ours = ({**plan, "input": input_of(plan)} for plan in (files.read_json(path), job.plan))
+    _check_same(os.path.dirname(path), theirs, ours)
   foreign = [name for name in files.listdir(job.output_dir) if name.startswith(("train-", "eval-"))]
   if foreign and not any(map(files.exists, written)):
     raise UserError(

@@ -13,6 +13,7 @@ import threading
 from typing import Any
 
 from albert_tf import files, progress
+from albert_tf.errors import UserError
 from albert_tf.records import RecordFile
 from tfrecords_tools.pretraining.blocks import Block, BlockMaker, BlockResult, read_blocks
 from tfrecords_tools.pretraining.job import Job, read_description, write_shard
@@ -114,7 +115,7 @@ class Worker:
     for writer in writers.values():
       result.runs += writer.finish()
     made = result.to_json()
-    files.write_json(f"{prefix}.json", {"plan": self._job.plan_sha256, "result": made})
+    files.write_json(f"{prefix}.json", {"plan": self._job.block_sha256(block.file_index), "result": made})
     return made
 
   def write_shard(self, runs: Sequence[Run], split: str, shard: int) -> RecordFile:
@@ -140,7 +141,7 @@ def _finished_block(job: Job, file_index: int, index: int) -> dict[str, Any] | N
   """What an earlier run made of a block; None where it did not, or not all of it is there."""
   path = f"{_prefix(job, file_index, index)}.json"
   fields = files.read_json(path) if files.exists(path) else {}
-  if fields.get("plan") != job.plan_sha256:
+  if fields.get("plan") != job.block_sha256(file_index):
     return None
   made: dict[str, Any] = fields["result"]
   return made if all(Run(**run).is_complete() for run in made["runs"]) else None
@@ -188,14 +189,20 @@ class _Workers:
         yield getattr(self._worker, method)(*arguments)
       return
     waiting: set[concurrent.futures.Future[Any]] = set()
-    while True:
-      room = _IN_FLIGHT * self.count - len(waiting)
-      waiting |= {self._pool.submit(_work, *task) for task in itertools.islice(tasks, room)}
-      report()
-      if not waiting:
-        return
-      done, waiting = concurrent.futures.wait(waiting, _POLL_SECONDS, concurrent.futures.FIRST_COMPLETED)
-      yield from (future.result() for future in done)
+    try:
+      while True:
+        room = _IN_FLIGHT * self.count - len(waiting)
+        waiting |= {self._pool.submit(_work, *task) for task in itertools.islice(tasks, room)}
+        report()
+        if not waiting:
+          return
+        done, waiting = concurrent.futures.wait(waiting, _POLL_SECONDS, concurrent.futures.FIRST_COMPLETED)
+        yield from (future.result() for future in done)
+    except concurrent.futures.BrokenExecutor as error:
+      raise UserError(
+        "Every worker process must go on to its end. Received: one that was killed, as the system does when memory is "
+        "short. Give the same command again, which continues, perhaps with fewer --num_workers."
+      ) from error
 
   def close(self) -> None:
     """Ends the workers at once: unfinished tasks have left nothing that counts."""
