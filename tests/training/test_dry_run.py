@@ -88,8 +88,7 @@ def test_bad_evaluation_records_are_refused_before_anything_is_written(folder, t
   assert not (folder / "run").exists()
 
 
-@pytest.mark.parametrize("check_only", [True, False])
-@pytest.mark.parametrize("kind", ["damaged", "short"])
+@pytest.mark.parametrize(("kind", "check_only"), [("damaged", False), ("short", True)])
 def test_a_bad_record_beyond_the_first_ones_is_named_when_it_is_read(folder, tmp_path, kind, check_only):
   """Its place is found again: the reader of batches does not tell the file."""
   good = random_examples(300, seed=3)
