@@ -23,9 +23,8 @@ _SAMPLED_LINES = 400
 _SEVERAL = 0.3  # Share of lines with several sentences above which lines are paragraphs,
 _SEVERAL_SPACED = 0.2  # and where blank lines stand around each; one sentence a line stays below.
 _LARGE_GAP = re.compile(r"\n\s*\n\s*\n\s*\n|\f")
-_COLUMN = re.compile(
-  r'"?([^\W\d][\w ./()-]*(?<!\.))?"?'
-)  # A name in the first line of a table; pandas has empty ones.
+# A name in the first line of a table; pandas leaves one empty.
+_COLUMN = re.compile(r'"?([^\W\d][\w ./()-]*(?<!\.))?"?')
 _TABLE_ROWS = 0.9  # So many of a table's rows have as many cells as the first.
 _PARAGRAPH_CHARS = 1 << 16  # A wrapped paragraph that never ends is split into sentences in parts.
 
