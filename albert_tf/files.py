@@ -8,7 +8,7 @@ A leaf: every package may import it. TensorFlow is imported only when a remote p
 workers on local files never load it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import errno
 import glob as glob_lib
@@ -27,6 +27,7 @@ from albert_tf.errors import UserError
 
 _REMOTE = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*://)([^/]*)(.*)$", re.DOTALL)
 _UNFINISHED = re.compile(r"\.tmp-[0-9a-f]{8}$")
+_DEEPEST_JSON = 64  # Levels; Python's own recursion ends near 1,000.
 _TRANSFERS = 4  # Of one file until its size is right; TensorFlow's client repeats single requests by itself.
 # What to do, by HTTP status.
 _REFUSALS = {
@@ -159,14 +160,49 @@ def read_bytes(path: str) -> bytes:
     return stream.read()
 
 
-def read_json(path: str) -> dict[str, Any]:
-  """The JSON object in a file; a `UserError` names a file that is missing or holds something else."""
-  if not exists(path):
-    raise UserError(f"The file must exist. Received: {path}. Check the path.")
+def read_json(path: str, **types: Any) -> dict[str, Any]:
+  """`parse_json` of a file, which must exist."""
   try:
-    return dict(json.loads(read_bytes(path)))
-  except (ValueError, TypeError) as error:
-    raise UserError(f"The file must hold a JSON object. Received: {path} ({error}).") from error
+    return parse_json(read_bytes(path), path, **types)
+  except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+    raise UserError(f"The file must exist. Received: {path}. Check the path.") from error
+
+
+def parse_json(text: bytes | str, source: str, **types: Any) -> dict[str, Any]:
+  """The JSON object in a text, which is UTF-8.
+
+  Args:
+    text: of one object.
+    source: names it in messages.
+    **types: see `check_fields`.
+
+  Raises:
+    UserError: it is something else, or is nested too deeply.
+  """
+  try:
+    values = json.loads(text if isinstance(text, str) else text.decode("utf-8-sig"))
+    if not isinstance(values, dict):
+      raise ValueError(type(values).__name__)
+    level = [values]
+    for _ in range(_DEEPEST_JSON):
+      containers = (each for each in level if isinstance(each, (dict, list)))
+      level = [child for each in containers for child in (each.values() if isinstance(each, dict) else each)]
+    if level:
+      raise ValueError(f"more than {_DEEPEST_JSON} levels")
+  except (ValueError, RecursionError) as error:
+    raise UserError(
+      f"{source} must hold one JSON object, in UTF-8. Received: {error}. It may have been cut off: write it again."
+    ) from error
+  check_fields(values, source, **types)
+  return values
+
+
+def check_fields(values: Mapping[str, Any], source: str, **types: Any) -> None:
+  """Refuses an object without a field of the type, such as `dict`, or `str | None` for one that may be missing."""
+  for name, kind in types.items():
+    if not isinstance(values.get(name), kind):
+      words = getattr(kind, "__name__", kind)
+      raise UserError(f"{source} must hold {name}, of type {words}. Received: {values.get(name)!r:.60}.")
 
 
 def exists(path: str) -> bool:

@@ -42,7 +42,7 @@ class DirectoryLock:
     if not self._in_bucket:
       with contextlib.suppress(FileNotFoundError):
         os.close(self._locked_file(os.O_RDWR))
-    elif (owner := self._other()) and owner["expires"] > time.time() and not _has_ended(owner):
+    elif (owner := self._other()) and owner.get("expires", 0.0) > time.time() and not _has_ended(owner):
       left = owner["expires"] - time.time()
       raise self._refusal(owner, f"if it is dead, wait until its lock expires in {left:.0f} s")
 
@@ -111,8 +111,8 @@ class DirectoryLock:
 
   def _other(self) -> dict[str, Any]:
     """The record of another process; empty where there is none."""
-    with contextlib.suppress(FileNotFoundError, ValueError):
-      record = json.loads(files.read_bytes(self._path))
+    with contextlib.suppress(UserError):  # There is none, or it is damaged.
+      record = files.read_json(self._path, id=str, host=str, pid=int, expires=float | None)
       return {} if record["id"] == self._owner["id"] else record
     return {}
 

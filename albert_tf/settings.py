@@ -118,20 +118,36 @@ class Settings:
     if not isinstance(values, Mapping):
       raise UserError(f"{source} must hold a JSON object. Received: {values!r:.60}.")
     unknown = sorted(set(values) - set(fields))
-    missing = sorted(name for name, field in fields.items() if field.is_needed and name not in values)
+    needed = {name for name, field in fields.items() if field.is_needed or len(field.choices or ()) == 1}
+    missing = sorted(needed - set(values))  # One choice marks a format and its version: a file must have it.
     if unknown or missing:
       raise UserError(
         f"{source} must hold the settings of {cls.__name__}. Received: {', '.join(unknown) or 'nothing'} that it does "
         f"not know, without {', '.join(missing) or 'nothing'}. It was written by another version, or damaged."
       )
-    return cls(**{name: _parsed(fields[name], value, source) for name, value in values.items()})
+    parsed = {name: _parsed(fields[name].type, each, f"{name} in {source}") for name, each in values.items()}
+    try:
+      return cls(**parsed)
+    except UserError as error:
+      raise UserError(f"In {source}: {error}") from error
 
 
-def _parsed(field: Field, value: Any, source: str) -> Any:
-  if isinstance(value, Mapping) and hasattr(field.type, "from_dict"):
-    named = {"source": f"{field.name} in {source}"} if issubclass(field.type, Settings) else {}
-    return field.type.from_dict(value, **named)
-  return tuple(value) if isinstance(value, list) and typing.get_origin(field.type) is tuple else value
+def _parsed(kind: Any, value: Any, source: str) -> Any:
+  if isinstance(value, list) and typing.get_origin(kind) is tuple:
+    return tuple(_parsed(typing.get_args(kind)[0], item, source) for item in value)
+  is_settings = isinstance(kind, type) and issubclass(kind, Settings)
+  return kind.from_dict(value, source=source) if is_settings and isinstance(value, Mapping) else value
+
+
+def _is_of(kind: Any, value: Any) -> bool:
+  """Whether a value has a field's type; a list may stand for a tuple."""
+  plain = typing.get_origin(kind) or kind
+  if plain is tuple:
+    item = typing.get_args(kind)[0]
+    return isinstance(value, (tuple, list)) and all(_is_of(item, each) for each in value)
+  if isinstance(value, bool):
+    return kind in (bool, Any)
+  return kind is Any or isinstance(value, (int, float) if kind is float else plain)
 
 
 def _plain(value: Any) -> Any:
@@ -148,9 +164,9 @@ def _check(field: Field, value: Any) -> None:
   name = field.flag or field.name
   if value is None:
     raise UserError(f"{name} is needed. Received: none.")
-  kinds = {int: (int,), float: (int, float), bool: (bool,), str: (str,)}.get(field.type)
-  if kinds and (not isinstance(value, kinds) or (isinstance(value, bool) and field.type is not bool)):
-    raise UserError(f"{name} must be of the type {field.type.__name__}. Received: {value!r}.")
+  if not _is_of(field.type, value):
+    kind = field.type.__name__ if isinstance(field.type, type) else field.type
+    raise UserError(f"{name} must be of the type {kind}. Received: {value!r:.60}.")
   if field.choices is not None and value not in field.choices:
     raise UserError(f"{name} must be one of {', '.join(map(str, field.choices))}. Received: {value!r}.")
   for item in value if isinstance(value, tuple) else (value,):

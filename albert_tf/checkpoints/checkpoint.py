@@ -9,6 +9,7 @@ import numpy as np
 
 from albert_tf import files, tokenization
 from albert_tf.checkpoints import bundle, huggingface
+from albert_tf.checkpoints.name_map import check_encoder
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import best_run
 from albert_tf.errors import UserError
@@ -93,7 +94,8 @@ def read_checkpoint(path: str, *, config_file: str = "") -> Checkpoint:
   slots: dict[str, np.ndarray] = {}
   step = 0
   if is_huggingface:
-    architectures = tuple(files.read_json(config_path).get("architectures") or ())
+    named = files.read_json(config_path, architectures=list | None)
+    architectures = tuple(named.get("architectures") or ())
     variables, dropped = huggingface.to_original(
       huggingface.read_tensors(location), config, architectures=architectures, source=location
     )
@@ -104,6 +106,7 @@ def read_checkpoint(path: str, *, config_file: str = "") -> Checkpoint:
     state = [name for name in variables if name.startswith(bundle.HOST_PREFIX)]
     dropped = [(name, "training state of a run, not a weight") for name in state]
     variables = {name: value for name, value in variables.items() if name not in {*slots, *state}}
+  check_encoder(config, variables, source=location)
   return Checkpoint(
     config=config,
     variables={name: _as_float32(name, value, location) for name, value in variables.items()},

@@ -1,6 +1,7 @@
 """Hugging Face's ALBERT: its tensor names and its files."""
 
 from collections.abc import Mapping, Sequence
+import math
 import os
 
 import numpy as np
@@ -95,7 +96,10 @@ def _identity_mapping(tensors: Mapping[str, np.ndarray], size: int, source: str)
   weight, bias = tensors.get(f"{_MAPPING}.weight"), tensors.get(f"{_MAPPING}.bias")
   if weight is None and bias is None:
     return []
-  if weight is None or bias is None or not np.array_equal(weight, np.eye(size)) or bias.any():
+  identity = np.eye(
+    math.isqrt(getattr(weight, "size", 0))
+  )  # Of its own size, whatever the configuration says.
+  if weight is None or bias is None or not np.array_equal(weight, identity) or bias.any():
     raise UserError(
       "A model with embedding_size equal to hidden_size has no mapping between them here. Received: "
       f"{_MAPPING} in {source}, which is not the identity. Give the model another embedding_size, or fold the "

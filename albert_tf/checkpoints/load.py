@@ -99,7 +99,7 @@ def match(
   names = {entry.name for entry in expected}
   matched = [entry for entry in expected if entry.name in tensors]
   for entry in matched:
-    _check_shape(entry, tuple(tensors[entry.name].shape), source=source)
+    entry.check(tuple(tensors[entry.name].shape), source=source)
   missing = [entry.name for entry in expected if entry.name not in tensors]
   unused = [name for name in tensors if name not in names]
   _refuse_unless_allowed(missing, allow_missing, state="missing", source=source)
@@ -123,14 +123,4 @@ def _refuse_unless_allowed(names: Sequence[str], allowed: str, *, state: str, so
       f"{rule} Received: {source}, {state}: {', '.join(refused[:_SHOWN])}{more}. Give the configuration that it was "
       f"made with and, to continue a run, its optimizer. If it is meant, convert_checkpoint.py takes "
       f"--allow_{state}=REGEX, as load_weights does."
-    )
-
-
-def _check_shape(entry: Entry, shape: tuple[int, ...], *, source: str) -> None:
-  if len(shape) != len(entry.shape) or any(
-    want not in (None, have) for want, have in zip(entry.shape, shape, strict=True)
-  ):
-    raise UserError(
-      f"{entry.name} must have the shape its configuration says, {list(entry.shape)}. Received: {list(shape)} in "
-      f"{source}. Give the configuration this checkpoint was made with."
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
 
 
 class Entry(NamedTuple):
@@ -21,6 +22,15 @@ class Entry(NamedTuple):
   def transposed(self) -> bool:
     """Whether Hugging Face stores the transpose."""
     return self.name.endswith("/kernel")
+
+  def check(self, shape: tuple[int, ...], *, source: str) -> None:
+    """Refuses a variable of another shape; `source` is the checkpoint."""
+    pairs = zip(self.shape, shape, strict=False)
+    if len(shape) != len(self.shape) or any(want not in (None, have) for want, have in pairs):
+      raise UserError(
+        f"{self.name} must have the shape its configuration says, {list(self.shape)}. Received: {list(shape)} in "
+        f"{source}. Give the configuration this checkpoint was made with."
+      )
 
 
 # (original, shape, Hugging Face); shape letters: V vocabulary, E embedding, H hidden, F feed-forward,
@@ -115,6 +125,20 @@ def encoder_entries(config: AlbertConfig) -> list[Entry]:
         f"albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}.",
       )
   return [*entries, *_entries(config, _POOLER, "bert/pooler/dense/", "albert.pooler.")]
+
+
+def check_encoder(config: AlbertConfig, variables: Mapping[str, Any], *, source: str) -> None:
+  """Refuses the configuration of another encoder than the variables', before anything of its sizes is built."""
+  entries = encoder_entries(config)
+  for entry in entries:
+    if entry.name in variables:
+      entry.check(tuple(variables[entry.name].shape), source=source)
+  missing = [entry.name for entry in entries if entry.name not in variables]
+  if 2 * len(missing) > len(entries):  # Single ones are for `match`, which knows what may be missing.
+    raise UserError(
+      f"A checkpoint must hold what its configuration names. Received: {source}, missing: {missing[0]} and "
+      f"{len(missing) - 1} others of {len(entries)}. Give the configuration this checkpoint was made with."
+    )
 
 
 def head_entries(config: AlbertConfig, head: str) -> list[Entry]:

@@ -11,6 +11,8 @@ from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 
 _HEAD_SIZE = 64  # Section 3.1: H / 64 heads, and F = 4 H. The release's xlarge alone has 16 heads of 128.
+# Far beyond any model: what a damaged file says is refused before memory is asked for. 10^11 parameters are 400 GB.
+MOST_POSITIONS, _MOST_PARAMETERS = 1 << 16, 10**11
 
 # In the original's files, but read by none of its code paths that build a model.
 _ORIGINAL_UNUSED = (
@@ -31,7 +33,6 @@ _HUGGINGFACE_MUST_BE: dict[str, tuple[Any, ...]] = {
   "tie_word_embeddings": (True,),
 }
 _TO_HUGGINGFACE_ACTIVATION = {"gelu": "gelu_new", "gelu_exact": "gelu"}
-_FROM_HUGGINGFACE_ACTIVATION = {"gelu": "gelu_exact"}
 _ACTIVATION_SYNONYMS = {None: "linear", "": "linear", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
 
 
@@ -50,18 +51,18 @@ class AlbertConfig(Settings):
     ALBERT, https://arxiv.org/abs/1909.11942, sections 3.1 and 4.
   """
 
-  vocab_size: int = setting(help="V, number of pieces.", minimum=1)
+  vocab_size: int = setting(help="V, number of pieces.", minimum=1, maximum=1 << 24)
   embedding_size: int = setting(
-    help="E, width of the embedding tables. E = H has no mapping to H.", minimum=1
+    help="E, width of the embedding tables. E = H has no mapping to H.", minimum=1, maximum=1 << 16
   )
-  hidden_size: int = setting(help="H; a multiple of num_attention_heads.", minimum=1)
-  num_hidden_layers: int = setting(help="How often a block is applied.", minimum=1)
+  hidden_size: int = setting(help="H; a multiple of num_attention_heads.", minimum=1, maximum=1 << 16)
+  num_hidden_layers: int = setting(help="How often a block is applied.", minimum=1, maximum=1024)
   num_attention_heads: int = setting(help="N; H / N must be whole.", minimum=1)
-  intermediate_size: int = setting(help="F, width of the feed-forward layer.", minimum=1)
+  intermediate_size: int = setting(help="F, width of the feed-forward layer.", minimum=1, maximum=1 << 18)
   num_hidden_groups: int = setting(
     1, help="Distinct blocks that the layers are divided into, with sharing=all.", minimum=1
   )
-  inner_group_num: int = setting(1, help="Blocks inside one group, applied one after the other.", minimum=1)
+  inner_group_num: int = setting(1, help="Blocks of a group, applied in turn.", minimum=1, maximum=16)
   hidden_act: Literal["gelu", "gelu_exact", "relu", "tanh", "linear"] = setting(
     "gelu", help="'gelu' is the tanh form, as in the original code; 'gelu_exact' the erf form."
   )
@@ -71,8 +72,8 @@ class AlbertConfig(Settings):
   attention_probs_dropout_prob: float = setting(
     0.0, help="Dropout on the attention probabilities.", minimum=0.0, below=1.0
   )
-  max_position_embeddings: int = setting(512, help="Longest sequence.", minimum=1)
-  type_vocab_size: int = setting(2, help="Number of segments.", minimum=1)
+  max_position_embeddings: int = setting(512, help="Longest sequence.", minimum=1, maximum=MOST_POSITIONS)
+  type_vocab_size: int = setting(2, help="Number of segments.", minimum=1, maximum=1024)
   initializer_range: float = setting(
     0.02, help="Standard deviation of the truncated normal of kernels and tables.", above=0.0, below=math.inf
   )
@@ -98,6 +99,10 @@ class AlbertConfig(Settings):
       (
         groups == 1 or self.sharing == "all",
         "num_hidden_groups divides layers that share everything. Received: {num_hidden_groups} with sharing={sharing}.",
+      ),
+      (
+        self.param_count() <= _MOST_PARAMETERS,
+        "A model has at most 100 billion parameters. Received: more, with hidden_size={hidden_size}.",
       ),
     ):
       if not holds:
@@ -204,8 +209,8 @@ class AlbertConfig(Settings):
         if key in values and values[key] not in allowed:
           raise UserError(f"{key} must be {allowed[0]!r}. Received: {key}={values[key]!r} in {source}.")
       fields = {key: value for key, value in fields.items() if key in cls.__dataclass_fields__}
-      activation = _FROM_HUGGINGFACE_ACTIVATION.get(activation, activation)
-    if "hidden_act" in fields:
+      activation = "gelu_exact" if activation == "gelu" else activation
+    if isinstance(activation, str | None) and "hidden_act" in fields:
       fields["hidden_act"] = _ACTIVATION_SYNONYMS.get(activation, activation)
     return super().from_dict(fields, source=source)
 

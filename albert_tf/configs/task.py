@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 import dataclasses
 import os
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from albert_tf import files
+from albert_tf.configs.albert_config import MOST_POSITIONS
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 
@@ -42,22 +43,23 @@ EXPORT_KINDS = (*PRETRAINED_KINDS, *dict.fromkeys(kind.export_kind for kind in T
 class TaskSpec(Settings):
   """The kind of task and what must be known to use its model on new text."""
 
+  format_version: Literal[1] = 1
   kind: str = setting(help="The kind of task.", choices=tuple(TASK_KINDS))
   name: str = setting(help="For people and file names, such as mrpc, squad, custom.")
   label_names: tuple[str, ...] = setting((), help="Names of the classes or tags, by id; else empty.")
   pair: bool = setting(False, help="Whether an example has two texts.")
   max_seq_length: int = setting(  # [CLS] a [SEP] b [SEP]
-    512, help="S, the length it was trained with.", minimum=5
+    512, help="S, the length it was trained with.", minimum=5, maximum=MOST_POSITIONS
   )
   squad_version: str = setting("", help="question_answering: 1.1 (`SpanHead`) or 2.0 (`Squad2Head`).")
-  max_query_length: int = setting(64, help="question_answering: pieces of a question that are kept.")
-  doc_stride: int = setting(128, help="question_answering: pieces between the starts of two windows.")
-  max_answer_length: int = setting(30, help="question_answering: pieces of the longest answer.")
+  max_query_length: int = setting(64, help="question_answering: pieces of a question kept.", minimum=1)
+  doc_stride: int = setting(128, help="question_answering: pieces from window to window.", minimum=1)
+  max_answer_length: int = setting(30, help="question_answering: pieces of the longest answer.", minimum=1)
   null_score_diff_threshold: float = setting(
     0.0, help="question_answering 2.0: no answer where the null score is at least this."
   )
   max_qa_length: int = setting(
-    128, help="multiple_choice: pieces of question and choice that are kept, its last ones."
+    128, help="multiple_choice: pieces of question and choice that are kept, its last ones.", minimum=1
   )
 
   def __post_init__(self) -> None:
@@ -121,5 +123,5 @@ class TaskSpec(Settings):
 def best_run(directory: str) -> str:
   """The run directory that a name stands for: of a fine-tuning with several seeds the best one's, else the same."""
   path = os.path.join(directory, RESULTS_FILE)
-  found = files.read_json(path).get("best_run") if files.exists(path) else None
+  found = files.read_json(path, best_run=str | None).get("best_run") if files.exists(path) else None
   return os.path.join(directory, found) if found else directory

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 import csv
 import dataclasses
 import io
-import json
 import os
 from typing import Any, TypeVar
 
@@ -73,14 +72,6 @@ def read_lines(path: str) -> list[str]:
   """Lines without their ends. Only line feeds end one: texts hold other characters that `splitlines` takes for ends."""
   lines = [line.removesuffix("\r") for line in read_text(path).split("\n")]
   return lines if lines[-1] else lines[:-1]  # Nothing follows the last line end.
-
-
-def parse_json(text: str, *, where: str) -> Any:
-  """The value of a JSON text; `where`, file and line, is for messages."""
-  try:
-    return json.loads(text)
-  except (ValueError, RecursionError) as error:
-    raise UserError(f"JSON is expected here. Received: {where}, not JSON ({error}).") from error
 
 
 # ------------------------------------------------------------------ tables
@@ -202,9 +193,7 @@ def _json_table(path: str) -> Table:
   rows = {}
   for number, line in enumerate(read_lines(path), 1):
     if line.strip():
-      rows[number] = parse_json(line, where=f"line {number} of {path}")
-      if not isinstance(rows[number], dict):
-        raise UserError(f"Every line is a JSON object. Received: line {number} of {path} is none.")
+      rows[number] = files.parse_json(line, f"line {number} of {path}")
   names = dict.fromkeys(name for row in rows.values() for name in row)
   columns = {name: [row.get(name) for row in rows.values()] for name in names}
   return Table(source=path, columns=columns, lines=list(rows))

@@ -3,14 +3,14 @@
 from collections.abc import Collection, Mapping, Sequence
 import dataclasses
 import os
-from typing import Any
+from typing import Any, Literal
 
 from albert_tf import files as file_lib
 from albert_tf.errors import UserError
 from albert_tf.records.features import PretrainingSpec
+from albert_tf.settings import Settings
 
 MANIFEST_NAME = "manifest.json"
-FORMAT_VERSION = 1
 # What records that a model learns and is measured by must have in common.
 MODEL_FIELDS = ("vocab_size", "vocab_sha256", "max_seq_length", "max_predictions_per_seq", "sentence_pair")
 # Kind of pair → what its labels say, by the name that reports give it; other kinds have no label to learn.
@@ -18,7 +18,7 @@ TASK_OF_PAIR = {"sop": "sentence_order", "nsp": "next_sentence"}
 
 
 @dataclasses.dataclass(frozen=True)
-class RecordFile:
+class RecordFile(Settings):
   """One file: its name in the directory, its split (train|eval), and what it must contain."""
 
   name: str
@@ -29,7 +29,7 @@ class RecordFile:
 
 
 @dataclasses.dataclass(frozen=True)
-class Baseline:
+class Baseline(Settings):
   """The piece most often masked in train: the accuracy, on train and held out, of always answering it."""
 
   piece_id: int
@@ -39,7 +39,7 @@ class Baseline:
 
 
 @dataclasses.dataclass(frozen=True)
-class Manifest:
+class Manifest(Settings):
   """Everything training must know about records, and all that made them. It holds no times and no names of machines."""
 
   vocab_size: int
@@ -54,7 +54,7 @@ class Manifest:
   input: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   statistics: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
-  format_version: int = FORMAT_VERSION
+  format_version: Literal[1] = 1
 
   @property
   def spec(self) -> PretrainingSpec:
@@ -78,7 +78,7 @@ class Manifest:
 
   def save(self, directory: str) -> None:
     """Writes `directory`/manifest.json atomically."""
-    file_lib.write_json(os.path.join(directory, MANIFEST_NAME), dataclasses.asdict(self))
+    file_lib.write_json(os.path.join(directory, MANIFEST_NAME), self.to_dict())
 
   @classmethod
   def load(cls, directory: str) -> "Manifest":
@@ -95,21 +95,7 @@ class Manifest:
   def find(cls, directory: str) -> "Manifest | None":
     """As `load`; None where there is none."""
     path = os.path.join(directory, MANIFEST_NAME)
-    if not file_lib.exists(path):
-      return None
-    fields = file_lib.read_json(path)
-    try:
-      if fields["format_version"] != FORMAT_VERSION:
-        raise ValueError(f"format_version {fields['format_version']} and not {FORMAT_VERSION}")
-      fields["files"] = tuple(RecordFile(**entry) for entry in fields["files"])
-      if fields.get("baseline"):
-        fields["baseline"] = Baseline(**fields["baseline"])
-      return cls(**fields)
-    except (ValueError, KeyError, TypeError) as error:
-      raise UserError(
-        f"{MANIFEST_NAME} must be one that create_pretraining_data.py wrote. Received: {path} ({error}). "
-        "Make the records again."
-      ) from error
+    return cls.from_dict(file_lib.read_json(path), source=path) if file_lib.exists(path) else None
 
   def check(self, *, source: str = "the records", **wanted: Any) -> None:
     """Refuses a model that contradicts the records, with every one of `MODEL_FIELDS` that differs; None: any."""

@@ -77,7 +77,7 @@ def _read_probes(probe_dir: str) -> tuple[dict[str, float], dict[str, list[float
   path = os.path.join(probe_dir, "eval.json")
   found: dict[str, float] = {}
   layers: dict[str, list[float]] = {}
-  for name, of_set in files.read_json(path)["sets"].items() if files.exists(path) else ():
+  for name, of_set in files.read_json(path, sets=dict)["sets"].items() if files.exists(path) else ():
     layers = of_set.pop("layer_similarity", layers)
     found |= {f"{key}@{name}": value for key, value in of_set.items() if isinstance(value, (int, float))}
   return found | {f"layer_{key}": statistics.fmean(values) for key, values in layers.items()}, layers

@@ -89,20 +89,26 @@ def find_tokenizer(path: str) -> tuple[str, TokenizerConfig | WordPieceConfig]:
       f"or {VOCABULARY_FILE}. Received: {path}."
     )
   folder = os.path.dirname(file)
-  ours, theirs = (_read_json(os.path.join(folder, name)) for name in (CONFIG_FILE, _HUGGING_FACE_CONFIG))
+  ours, theirs = (os.path.join(folder, name) for name in (CONFIG_FILE, _HUGGING_FACE_CONFIG))
   if file.endswith(".txt"):
-    if ours.get("format") == WordPieceConfig.format:
-      return file, WordPieceConfig.from_dict(ours, source=folder)
-    strip = theirs.get("strip_accents")
+    own = _read_json(ours)
+    if own.get("format") == WordPieceConfig.format:
+      return file, WordPieceConfig.from_dict(own, source=ours)
+    found = _read_json(theirs, do_lower_case=bool | None, strip_accents=bool | None)
+    strip = found.get("strip_accents")
     keep = None if strip is None else not strip
-    return file, WordPieceConfig(do_lower_case=theirs.get("do_lower_case", True), keep_accents=keep)
+    return file, WordPieceConfig(do_lower_case=found.get("do_lower_case") is not False, keep_accents=keep)
   if os.path.basename(file) == HUGGING_FACE_MODEL:  # Theirs always applies the quote rule.
-    known = {name: value for name, value in theirs.items() if name in TokenizerConfig.__dataclass_fields__}
-    return file, TokenizerConfig(**{"normalize_quotes": True, **known})
-  own = _read_json(file.removesuffix(".model") + ".json") or ours  # Beside a new vocabulary, under its name.
-  return file, TokenizerConfig.from_dict(own, source=folder) if own else TokenizerConfig()
+    known = {n: v for n, v in _read_json(theirs).items() if n in TokenizerConfig.__dataclass_fields__}
+    values = {"format": TokenizerConfig.format, "normalize_quotes": True, **known}
+    return file, TokenizerConfig.from_dict(values, source=theirs)
+  named = file.removesuffix(".model") + ".json"  # Beside a new vocabulary, under its name.
+  path = named if files.exists(named) else ours
+  if not files.exists(path):
+    return file, TokenizerConfig()
+  return file, TokenizerConfig.from_dict(files.read_json(path), source=path)
 
 
-def _read_json(path: str) -> dict[str, Any]:
+def _read_json(path: str, **types: Any) -> dict[str, Any]:
   """The object in a file; empty where there is none."""
-  return files.read_json(path) if files.exists(path) else {}
+  return files.read_json(path, **types) if files.exists(path) else {}

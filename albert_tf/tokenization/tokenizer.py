@@ -14,6 +14,8 @@ from albert_tf.tokenization.config import MODEL_FILE, TokenizerConfig
 from albert_tf.tokenization.normalization import normalize_text
 from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE, WORD_RULES
 
+_MOST_CHARACTERS = 1_000  # Of a piece: 100,000 overflow the stack of SentencePiece's code.
+
 
 def load_processor(model: bytes, *, source: str) -> sentencepiece.SentencePieceProcessor:
   """The processor of a serialized model.
@@ -26,18 +28,47 @@ def load_processor(model: bytes, *, source: str) -> sentencepiece.SentencePieceP
     UserError: it is empty, cut off, or no SentencePiece model.
   """
   try:
-    proto = model_proto.ModelProto.FromString(model)
-    # The pieces come first in the file and what splits and normalises text after them: a copy that broke off between
-    # two fields is valid protobuf, loads, and crashes at the first call.
-    if proto.pieces and proto.HasField("trainer_spec") and proto.HasField("normalizer_spec"):
+    fault = _fault(model_proto.ModelProto.FromString(model))
+    if not fault:
       return sentencepiece.SentencePieceProcessor(model_proto=model)
-    fault = f"{len(model):,} bytes, {len(proto.pieces)} pieces"
-  except (DecodeError, RuntimeError) as error:
+  except (DecodeError, RuntimeError, ValueError) as error:
     fault = str(error).strip()
   raise UserError(
-    f"A SentencePiece model was expected. Received: {source}, which is another file or cut off ({fault}). "
+    f"A SentencePiece model was expected. Received: {source}, which is another file or damaged ({fault}). "
     "Check the path (a text vocabulary, .vocab, is not the model), and copy or train the model again."
   )
+
+
+def _fault(proto: model_proto.ModelProto) -> str:
+  """What would crash SentencePiece's code, which trusts a model that is valid protobuf; empty for nothing."""
+  if not (proto.pieces and proto.HasField("trainer_spec") and proto.HasField("normalizer_spec")):
+    return f"{proto.ByteSize():,} bytes, {len(proto.pieces)} pieces"
+  pieces = [piece.piece for piece in proto.pieces]
+  if not all(isinstance(text, str) for text in (*pieces, proto.trainer_spec.unk_surface)):
+    return (
+      "pieces that are not UTF-8"  # Of those the library gives the bytes, or raises a UnicodeDecodeError.
+    )
+  lengths = list(map(len, pieces))
+  if min(lengths) < 1 or max(lengths) > _MOST_CHARACTERS:
+    return f"pieces of {min(lengths)} to {max(lengths):,} characters"
+  for spec in (proto.normalizer_spec, proto.denormalizer_spec):
+    if spec.precompiled_charsmap and not _is_sound(spec.precompiled_charsmap):
+      return "a damaged table of normalisation"
+  return ""
+
+
+def _is_sound(charsmap: bytes) -> bool:
+  """Whether no text leads out of a table: the size of its trie, a double array of nodes, and what replaces text."""
+  size = int.from_bytes(charsmap[:4], "little")
+  trie, texts = charsmap[4 : 4 + size], charsmap[4 + size :]
+  if not trie or size % 1024 or trie[3] & 128 or not texts or texts[-1]:  # The first node is no value.
+    return False
+  units = np.frombuffer(trie, np.uint32)
+  nodes = np.flatnonzero(units < 1 << 31)  # Others are values: where in `texts` the replacement begins.
+  offsets = (units[nodes] >> 10) << ((units[nodes] & 512) >> 6)
+  children = nodes ^ offsets
+  values = children[(units[nodes] & 256) > 0]
+  return children.max() < len(units) and bool((units[values] & 0x7FFFFFFF < len(texts)).all())
 
 
 def ends_in_digit_comma(piece: str) -> bool:

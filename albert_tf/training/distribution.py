@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 import contextlib
-import json
 import os
 import sys
 import zlib
 
 import tensorflow as tf
 
-from albert_tf import compat, tpu_host
+from albert_tf import compat, files, tpu_host
 from albert_tf.errors import UserError
 from albert_tf.pipelines.batches import HostShard
 from albert_tf.training import slice_hosts
@@ -19,11 +18,9 @@ from albert_tf.training.settings import DistributionConfig
 
 def _several_workers() -> bool:
   text = os.environ.get("TF_CONFIG") or "{}"
-  try:
-    cluster = json.loads(text).get("cluster", {})
-  except (ValueError, AttributeError) as error:
-    raise UserError(f"TF_CONFIG holds a JSON object. Received: {text:.80} ({error}).") from error
-  return sum(len(cluster.get(job, ())) for job in ("chief", "worker")) > 1
+  cluster = files.parse_json(text, "TF_CONFIG", cluster=dict | None, task=dict | None).get("cluster") or {}
+  files.check_fields(cluster, "The cluster of TF_CONFIG", chief=list | None, worker=list | None)
+  return sum(len(cluster.get(job) or ()) for job in ("chief", "worker")) > 1
 
 
 def probe_tpu(config: DistributionConfig) -> None:

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from albert_tf import files
-from albert_tf.errors import UserError
 
 
 class MetricsLog:
@@ -55,10 +54,10 @@ class MetricsLog:
 def read_metrics(path: str) -> list[dict[str, Any]]:
   """The reports of a metrics.jsonl, oldest first."""
   lines = files.read_bytes(path).splitlines() if files.exists(path) else []
-  try:
-    return [json.loads(line) for line in lines]
-  except ValueError as error:
-    raise UserError(f"Every line of a metrics log must be a report. Received: {path} ({error}).") from error
+  return [
+    files.parse_json(line, f"line {number} of {path}", step=int, split=str)
+    for number, line in enumerate(lines, 1)
+  ]
 
 
 def _plain(value: Any) -> Any:

@@ -69,7 +69,7 @@ class RunDirectory:
 
   def _identity(self) -> dict[str, Any] | None:
     path = os.path.join(self.path, RUN_FILE)
-    return files.read_json(path).get("identity") if files.exists(path) else None
+    return files.read_json(path, identity=dict | None).get("identity") if files.exists(path) else None
 
 
 def difference(name: str, before: Any, now: Any) -> str:

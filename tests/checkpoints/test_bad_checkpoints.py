@@ -60,6 +60,21 @@ def test_wrong_configuration(changes, match, tmp_path):
   refuse(path, tmp_path, match)
 
 
+@pytest.mark.parametrize(
+  "changes",
+  [
+    {"hidden_size": 2**16},
+    {"max_position_embeddings": 2**16},
+    {"num_hidden_layers": 1000, "sharing": "none"},
+  ],
+)
+def test_a_configuration_of_another_model_is_refused_before_one_is_built(changes, tmp_path):
+  path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
+  (tmp_path / "a" / "albert_config.json").write_text(CONFIG.replace(**changes).to_json_string())
+  with pytest.raises(UserError, match=r"Give the configuration this checkpoint was made with"):
+    read_checkpoint(path)
+
+
 def test_unknown_key_and_missing_configuration(tmp_path):
   path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
   config = tmp_path / "a" / "albert_config.json"

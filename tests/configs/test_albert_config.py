@@ -71,6 +71,12 @@ def test_activation_names_by_source(huggingface, given, expected):
     ({"sharing": "some"}, "sharing must be one of"),
     ({"num_hidden_groups": 6}, "Received: 6 and 5"),
     ({"num_hidden_groups": 2, "sharing": "ffn"}, "Received: 2 with sharing=ffn"),
+    ({"num_hidden_layers": 10**9}, "num_hidden_layers must be at least 1 and at most 1024"),
+    ({"max_position_embeddings": 2**63}, "max_position_embeddings must be at least 1 and at most 65536"),
+    (
+      {"hidden_size": 3 * 2**14, "num_hidden_layers": 1000, "sharing": "none"},
+      "at most 100 billion parameters",
+    ),
   ],
 )
 def test_bad_values_say_what_was_received(changes, message):
@@ -86,11 +92,6 @@ def test_missing_key_and_unknown_name_and_bad_file(tmp_path):
     AlbertConfig.from_name("huge")
   with pytest.raises(TypeError, match="vocabsize"):
     AlbertConfig.from_name("base", vocabsize=3)
-  for content in ("{", "[1]"):
-    path = tmp_path / "bad.json"
-    path.write_text(content)
-    with pytest.raises(UserError, match=r"bad\.json"):
-      AlbertConfig.from_json_file(str(path))
   with pytest.raises(UserError, match="must exist"):
     AlbertConfig.from_json_file(str(tmp_path / "none.json"))
 

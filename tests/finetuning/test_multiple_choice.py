@@ -174,7 +174,7 @@ def test_both_layouts_give_the_same_questions(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ("passage", "message"), [({**PASSAGE, "answers": ["A"]}, "zip"), ([], r"1.txt:1 \(AttributeError")]
+  ("passage", "message"), [({**PASSAGE, "answers": ["A"]}, "zip"), ([], "1.txt:1 must hold one JSON object")]
 )
 def test_wrong_passages_are_named(tmp_path, passage, message):
   write(tmp_path / "train/high", "1.txt", passage)

@@ -131,11 +131,9 @@ def test_a_manifest_is_read_back_and_compared(tmp_path):
   with pytest.raises(UserError, match="vocab_size: records 8000, asked 30000"):
     loaded.check(vocab_size=30000)
   path = tmp_path / "a" / "manifest.json"
-  newer = {**json.loads(path.read_text()), "format_version": 2}
-  for fields, message in (({"files": []}, "must be one"), (newer, "format_version 2 and not 1")):
-    path.write_text(json.dumps(fields))
-    with pytest.raises(UserError, match=rf"manifest\.json {message}|{message}"):
-      Manifest.load(str(tmp_path / "a"))
+  path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": 2}))
+  with pytest.raises(UserError, match=r"manifest\.json: format_version must be one of 1"):
+    Manifest.load(str(tmp_path / "a"))
   with pytest.raises(UserError, match="which has none"):
     Manifest.load(str(tmp_path / "none"))
 

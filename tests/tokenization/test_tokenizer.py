@@ -1,8 +1,10 @@
 """`AlbertTokenizer` against the original's recorded rows, and its own promises."""
 
+from collections.abc import Callable
 import pathlib
 import pickle
 import shutil
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -129,7 +131,7 @@ def test_hugging_face_directory_has_their_quote_rule(tmp_path: pathlib.Path):
   ("name", "content", "message"),
   [
     ("none", None, "must be a readable file"),
-    ("spm.model", b"<pad>\t0\n", "another file or cut off"),
+    ("spm.model", b"<pad>\t0\n", "another file or damaged"),
     ("spm.model", b"", "0 bytes"),
     ("vocab.txt", b"[UNK]\n[PAD]\n[CLS]\n[SEP]\n[MASK]\n", "Use load_tokenizer"),
     ("tokenizer.json", b'{"format": "albert_tf", "do_lower": true}', "do_lower that it does not know"),
@@ -144,13 +146,32 @@ def test_a_folder_that_cannot_be_read(tmp_path: pathlib.Path, name: str, content
     AlbertTokenizer.from_pretrained(str(tmp_path))
 
 
-@pytest.mark.parametrize("field", ["trainer_spec", "normalizer_spec"])
-def test_a_model_cut_off_between_two_fields_is_refused(field: str):
-  """It is valid protobuf: the library would load it, and crash at the first call."""
+@pytest.mark.parametrize(
+  ("damage", "message"),
+  [
+    (lambda proto: proto.ClearField("trainer_spec"), "8000 pieces"),
+    (lambda proto: proto.ClearField("normalizer_spec"), "8000 pieces"),
+    (lambda proto: setattr(proto.pieces[500], "piece", ""), "0 to 16 characters"),
+    (lambda proto: setattr(proto.pieces[500], "piece", "a" * 100_000), "1 to 100,000 characters"),
+    (lambda proto: setattr(proto.pieces[500], "piece", "\u2581\u2581here"), "not UTF-8"),
+    (lambda proto: setattr(proto.normalizer_spec, "precompiled_charsmap", _bent(proto, 2**30)), "table"),
+    (lambda proto: setattr(proto.normalizer_spec, "precompiled_charsmap", _bent(proto, 2**31)), "table"),
+  ],
+)
+def test_a_model_that_would_crash_the_library_is_refused(damage: Callable[[Any], None], message: str):
+  """Each is valid protobuf: SentencePiece loads it, and most end the process at the first call."""
   proto = model_proto.ModelProto.FromString(pathlib.Path(SPM_MODEL).read_bytes())
-  proto.ClearField(field)
-  with pytest.raises(UserError, match=r"Received: bytes, which is another file or cut off"):
-    AlbertTokenizer(proto.SerializeToString(), config.TokenizerConfig())
+  damage(proto)
+  model = proto.SerializeToString().replace("\u2581\u2581here".encode(), b"\xe2\x96\x06\xd9\x81\xffhere")
+  with pytest.raises(UserError, match=rf"Received: bytes, which is another file or damaged .*{message}"):
+    AlbertTokenizer(model, config.TokenizerConfig())
+
+
+def _bent(proto: Any, root: int) -> bytes:
+  """The table of normalisation with a first node that leads out of it."""
+  table = bytearray(proto.normalizer_spec.precompiled_charsmap)
+  table[4:8] = root.to_bytes(4, "little")
+  return bytes(table)
 
 
 def test_a_vocabulary_of_another_kind(tmp_path: pathlib.Path):

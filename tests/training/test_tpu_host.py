@@ -92,8 +92,8 @@ def test_keras_never_chooses_xla_by_itself(monkeypatch):
     assert encoder.jit_compile is True
 
 
-@pytest.mark.parametrize("text", ["{", "[]"])
+@pytest.mark.parametrize("text", ["{", "[]", '{"cluster": 3}', '{"cluster": {"worker": 3}}', '{"task": 3}'])
 def test_a_malformed_tf_config_is_one_message(monkeypatch, text):
   monkeypatch.setenv("TF_CONFIG", text)
-  with pytest.raises(UserError, match="TF_CONFIG holds a JSON object"):
+  with pytest.raises(UserError, match="TF_CONFIG must hold"):
     make_strategy(DistributionConfig())

@@ -258,5 +258,5 @@ def read_description(path: str, *, plan: str) -> RecordFile | None:
   """What `write_shard` wrote beside a file; None where there is nothing, or of another plan."""
   if not files.exists(f"{path}.json"):
     return None
-  described = files.read_json(f"{path}.json")
-  return RecordFile(**described["file"]) if described["plan"] == plan else None
+  described = files.read_json(f"{path}.json", plan=str)
+  return RecordFile.from_dict(described["file"], source=f"{path}.json") if described["plan"] == plan else None

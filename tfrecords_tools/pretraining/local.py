@@ -140,7 +140,7 @@ def _prefix(job: Job, file_index: int, index: int) -> str:
 def _finished_block(job: Job, file_index: int, index: int) -> dict[str, Any] | None:
   """What an earlier run made of a block; None where it did not, or not all of it is there."""
   path = f"{_prefix(job, file_index, index)}.json"
-  fields = files.read_json(path) if files.exists(path) else {}
+  fields = files.read_json(path, result=dict) if files.exists(path) else {}
   if fields.get("plan") != job.block_sha256(file_index):
     return None
   made: dict[str, Any] = fields["result"]

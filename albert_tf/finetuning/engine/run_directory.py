@@ -81,8 +81,8 @@ def check(
     return
   check_task(start.checkpoint.directory, task.spec)
   if best_weights(directory) and not start.source.startswith(output_dir):
-    trained_from = files.read_json(os.path.join(directory, RUN_FILE))["sources"]["init_checkpoint"]
-    if start.source != trained_from:
+    run = files.read_json(os.path.join(directory, RUN_FILE), sources=dict)
+    if start.source != run["sources"].get("init_checkpoint"):
       raise UserError(
         f"A run is evaluated with its own weights. Received: {directory}, which has its own, and {start.source}. Leave "
         "--init_checkpoint out, or choose another --output_dir."
@@ -92,7 +92,7 @@ def check(
 def check_identity(directory: str, of_run: Mapping[str, Any]) -> None:
   """Raises a `UserError` where the directory is of a training with another `identity`."""
   path = os.path.join(directory, RUN_FILE)
-  before = files.read_json(path)["identity"] if files.exists(path) else of_run
+  before = files.read_json(path, identity=dict)["identity"] if files.exists(path) else of_run
   if before != of_run:
     raise UserError(
       f"An output directory holds one run. Received: {directory}, made with other settings or data: "

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.finetuning.data import Table, cell_text, parse_json, read_lines
+from albert_tf.finetuning.data import Table, cell_text, read_lines
 from albert_tf.settings import Settings, setting
 
 LEVELS = ("middle", "high")  # Of RACE.
@@ -64,7 +64,7 @@ def read_race(data_dir: str, split: str, *, levels: Sequence[str] = LEVELS) -> l
 
 
 def _questions(line: str, *, where: str, level: str) -> Iterator[ChoiceExample]:
-  passage = parse_json(line, where=where)
+  passage = files.parse_json(line, where)
   try:
     name, questions = passage.get("id") or os.path.basename(where), passage["questions"]
     labels = passage.get("answers") or [None] * len(questions)

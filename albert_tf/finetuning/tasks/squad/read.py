@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.finetuning.data import parse_json, read_text
 
 
 class Answer(NamedTuple):
@@ -61,7 +61,7 @@ def read_squad(path: str, *, version: str, require_answers: bool = False) -> Squ
   Raises:
     UserError: not SQuAD's layout, ids twice, impossible questions in 1.1, or answers for some questions only.
   """
-  document = parse_json(read_text(path), where=path)
+  document = files.read_json(path)
   paragraphs: list[Paragraph] = []
   questions: list[Question] = []
   lacking: list[str] = []  # Neither an answer nor said to have none.
