@@ -8,7 +8,7 @@ from typing import Any, Literal
 from albert_tf import files as file_lib
 from albert_tf.errors import UserError
 from albert_tf.records.features import PretrainingSpec
-from albert_tf.settings import Settings
+from albert_tf.settings import Settings, setting
 
 MANIFEST_NAME = "manifest.json"
 # What records that a model learns and is measured by must have in common.
@@ -23,8 +23,8 @@ class RecordFile(Settings):
 
   name: str
   split: str
-  num_records: int
-  num_bytes: int
+  num_records: int = setting(help="Records in it.", minimum=0)
+  num_bytes: int = setting(help="Its size.", minimum=0)
   crc32c: str
 
 

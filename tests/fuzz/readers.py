@@ -79,7 +79,7 @@ def config(path: str) -> None:
 
 def manifest(path: str) -> None:
   read = Manifest.load(os.path.dirname(path))
-  read.check(vocab_size=37)
+  read.check(vocab_size=37, source=path)
   assert read.num_records("train") >= 0
   assert [read.spec, read.sentence_task, read.whole_word]
 
