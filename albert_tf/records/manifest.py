@@ -25,7 +25,7 @@ class RecordFile(Settings):
   split: str
   num_records: int = setting(help="Records in it.", minimum=0)
   num_bytes: int = setting(help="Its size.", minimum=0)
-  crc32c: str
+  crc32c: str = setting(help="Of its bytes.")
 
 
 @dataclasses.dataclass(frozen=True)
