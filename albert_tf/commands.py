@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from absl import app, flags
 
 from albert_tf import files, settings
-from albert_tf.errors import EXIT_USER_ERROR, UserError
+from albert_tf.errors import EXIT_STOPPED, EXIT_USER_ERROR, StoppedError, UserError
 
 flags.disclaim_key_flags()  # A flag that is defined here belongs to the command, and its --help shows it.
 
@@ -83,6 +83,9 @@ def run(main: Callable[..., int | None], *, takes_arguments: bool = False) -> No
           f"All arguments are flags. Received: {' '.join(argv[1:])}. Write --name=value, in quotes."
         )
       return main()
+    except StoppedError as stop:
+      print(stop, file=sys.stderr)
+      return EXIT_STOPPED
     except KeyboardInterrupt:
       print("error: interrupted.", file=sys.stderr)
       return 130

@@ -1,4 +1,4 @@
-"""The exception for a mistake of the user.
+"""What ends a command that is not at fault: a mistake of the user, or a signal.
 
 A leaf: every package may import it, and it imports nothing of ours.
 """
@@ -6,7 +6,7 @@ A leaf: every package may import it, and it imports nothing of ours.
 import importlib
 from typing import Any
 
-EXIT_USER_ERROR = 2
+EXIT_USER_ERROR, EXIT_STOPPED = 2, 143  # 143 is what a shell reports for SIGTERM.
 
 
 class UserError(ValueError):
@@ -15,6 +15,10 @@ class UserError(ValueError):
   Commands print the message alone, without a traceback, and exit with status 2.
   Library callers may treat it as the `ValueError` it is.
   """
+
+
+class StoppedError(Exception):
+  """SIGTERM or Control-C has ended the work. What was done is saved; commands print the message and exit with 143."""
 
 
 def optional_package(name: str, *, extra: str, purpose: str) -> Any:

@@ -8,14 +8,9 @@ import signal
 import subprocess
 import sys
 
-from albert_tf.errors import UserError
+from albert_tf.errors import EXIT_STOPPED, StoppedError, UserError
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-EXIT_STOPPED = 143  # What a shell reports for SIGTERM.
-
-
-class StoppedError(Exception):
-  """SIGTERM has ended the command that ran."""
 
 
 def run_command(title: str, words: Sequence[str], *, capture: bool = False) -> str:
@@ -47,7 +42,7 @@ def run_command(title: str, words: Sequence[str], *, capture: bool = False) -> s
     child.wait()  # Control-C reaches the child as well.
     signal.signal(signal.SIGTERM, before)
   if stopped or child.returncode in (EXIT_STOPPED, -signal.SIGTERM):
-    raise StoppedError
+    raise StoppedError("stopped by SIGTERM.")
   if child.returncode:
     raise UserError(
       f"Every command must succeed. Received: status {child.returncode} from {title}; see above."

@@ -12,7 +12,7 @@ import statistics
 import sys
 import time
 
-from child_commands import EXIT_STOPPED, ROOT, StoppedError, run_command
+from child_commands import ROOT, run_command
 
 from albert_tf import commands
 from albert_tf.errors import UserError
@@ -126,7 +126,7 @@ def report(work: pathlib.Path, times: Mapping[str, float], answers: str) -> None
   print(f"\n{answers.rstrip()}")
 
 
-def main() -> int | None:
+def main() -> None:
   command = commands.from_flags(Command)
   work = pathlib.Path(command.output_dir).resolve()
   if work.exists() and any(work.iterdir()):
@@ -139,15 +139,11 @@ def main() -> int | None:
   for number, (title, words) in enumerate(road.items(), 1):
     begun = time.monotonic()
     heading = f"[{number}/{len(road)}] {title}   ({sum(times.values()):.0f} s so far)"
-    try:
-      answers = run_command(heading, words, capture=number == len(road))
-    except StoppedError:
-      return EXIT_STOPPED
+    answers = run_command(heading, words, capture=number == len(road))
     times[title] = time.monotonic() - begun
   report(work, times, answers)
   print(f"\nTry your own: {os.path.relpath(sys.executable)} tpu_scripts/fill_mask.py "
         f'--saved_model {os.path.relpath(work)}/run/saved_model --text "…[MASK]…"')  # fmt: skip
-  return 0
 
 
 if __name__ == "__main__":

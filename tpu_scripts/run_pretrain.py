@@ -9,14 +9,13 @@ Example:
 
 import dataclasses
 import os
-import sys
 from typing import TYPE_CHECKING, Literal
 
 from absl import flags
 
 from albert_tf import commands, doctor, files
 from albert_tf.configs import ModelChoice
-from albert_tf.errors import UserError
+from albert_tf.errors import StoppedError, UserError
 from albert_tf.optim.config import OptimizerConfig, scale_learning_rate
 from albert_tf.settings import Settings, setting
 from albert_tf.startup import load_tensorflow
@@ -24,8 +23,6 @@ from albert_tf.training.settings import DistributionConfig, PretrainingSettings,
 
 if TYPE_CHECKING:  # At run time it would import TensorFlow before the flags are read.
   from albert_tf.training.reporting.reporter import Machine
-
-EXIT_PREEMPTED = 143  # What a shell reports for SIGTERM.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -155,8 +152,7 @@ def main() -> int:
   if result is None:
     print("dry run: settings, records, devices and model fit together; no run was written.")
   elif result.interrupted:
-    print(f"stopped at step {result.step:,}, saved. The same command continues.", file=sys.stderr)
-    return EXIT_PREEMPTED
+    raise StoppedError(f"stopped at step {result.step:,}, saved. The same command continues.")
   return 0
 
 

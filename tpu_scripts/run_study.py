@@ -12,13 +12,12 @@ Example:
 import dataclasses
 import os
 import shlex
-import sys
 
 from absl import flags
-from child_commands import EXIT_STOPPED, ROOT, StoppedError, run_command
+from child_commands import ROOT, run_command
 
 from albert_tf import commands, files
-from albert_tf.errors import UserError
+from albert_tf.errors import StoppedError, UserError
 from albert_tf.settings import fields_of
 from albert_tf.studies.plan import Plan
 from albert_tf.studies.report import write_report
@@ -68,7 +67,7 @@ def _check_directory(plan: Plan) -> None:
   files.write_json(path, identity)
 
 
-def main() -> int:
+def main() -> None:
   plan = _plan()
   plan.chosen_arms()  # Unknown ones are refused before anything is written.
   os.chdir(ROOT)  # Commands and recipes are named from here.
@@ -81,11 +80,9 @@ def main() -> int:
         files.makedirs(plan.path("done"))
         files.write_text(done, "")
         write_report(plan)
-  except StoppedError:
-    print("stopped by SIGTERM; the same command continues.", file=sys.stderr)
-    return EXIT_STOPPED
+  except StoppedError as stop:
+    raise StoppedError("stopped by SIGTERM; the same command continues.") from stop
   print(f"\n{write_report(plan)}\n{plan.output_dir}: table.md, {plan.study}.png")
-  return 0
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from albert_tf.planning.estimate import StepShape, estimate_step
 from albert_tf.studies.catalogue import Study
 from albert_tf.studies.plan import TASKS, Plan, flag_values
 from albert_tf.training.metrics_log import read_metrics
+from albert_tf.training.watch import not_learned
 
 _HEADINGS = {
   "examples_per_second": "examples/s",
@@ -105,7 +106,7 @@ def write_report(plan: Plan) -> str:
   An arm of which nothing is finished has a row with the paper's figures.
   """
   study, seeds = plan.definition, plan.all_seeds()
-  rows = []
+  rows, warnings = [], []
   speeds = _tpu_speeds(study) if "tpu_speed" in study.columns else {}
   for arm in plan.chosen_arms():
     row = Row(title=arm.title_at(plan.scale), paper=arm.paper)
@@ -120,12 +121,17 @@ def write_report(plan: Plan) -> str:
         row.values.setdefault(key, []).append(value)
       row.reports += filter(None, [reports])
       row.layers += filter(None, [layers])
+      for last in [report for report in reports if report["split"] == "eval"][-1:]:
+        settings = files.read_json(os.path.join(run_dir, "run.json"))["settings"]
+        warnings += [f"- {row.title}, seed {seed}: {words}" for words in not_learned(last, settings)]
     rows.append(row)
   lines = [f"# {study.title}", "", study.question, "", _settings(plan), ""]
   if any(row.reports for row in rows):
     _draw(study, rows, plan.path(f"{study.name}.png"))
     lines += [f"![{study.title}]({study.name}.png)", ""]
-  text = "\n".join([*lines, *_table(study, rows), ""])
+  lines += [*_table(study, rows), ""]
+  lines += ["Not learned, so no result about it:", "", *warnings, ""] if warnings else []
+  text = "\n".join(lines)
   files.write_text(plan.path("table.md"), text)
   return text
 

@@ -24,7 +24,7 @@ from albert_tf.training.run_directory import RunDirectory
 from albert_tf.training.settings import PretrainingSettings
 from albert_tf.training.step import TrainStep
 from albert_tf.training.warm_start import start_weights
-from albert_tf.training.watch import check_finite, schedule_warnings
+from albert_tf.training.watch import check_finite, not_learned, schedule_warnings
 
 
 def run_pretraining(
@@ -148,7 +148,11 @@ def run_pretraining(
       workers=workers,
       stop=stop,
     )
-    return loop.run(step=step, examples_seen=examples_seen)
+    result = loop.run(step=step, examples_seen=examples_seen)
+    if result.evaluation and not result.interrupted:
+      for sentence in not_learned(result.evaluation, settings.to_dict()):
+        reporter.message(f"warning: {sentence}")
+    return result
 
 
 def _check_nothing_was_saved(store: CheckpointStore, directory: RunDirectory) -> None:

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 import math
+from typing import Any
 
 from albert_tf.errors import UserError
+from albert_tf.records import find_manifests
 from albert_tf.training.settings import PretrainingSettings
 
 # Rate and batch of ALBERT, section 4.1, and of BERT (arXiv 1810.04805, appendix A.2); other batches are compared with
@@ -72,6 +74,35 @@ class TrainingWatch:
         f"{num_steps:,} updates took {seconds:.0f} s. SIGTERM is only noticed between returns to the host, and a "
         f"preempted machine has about 30 s: --iterations_per_loop={better} would save in time."
       )
+
+
+def not_learned(evaluation: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
+  """What a run has not learned by its last held-out evaluation: a sentence each, with what to change.
+
+  A sentence task is at chance within two binomial standard errors of 50 %. Masked LM is on the plateau where always
+  answering the most frequent token is as good.
+
+  Args:
+    evaluation: metrics by the names of metrics.jsonl.
+    settings: of the run, as run.json has them. The manifest of its held-out records has their number and that share.
+  """
+  manifests = find_manifests(settings["eval_input_files"]).values()
+  count = settings["max_eval_steps"] * settings["eval_batch_size"]
+  count = min([count, *([sum(each.num_records("eval") for each in manifests)] if manifests else [])])
+  bases = [each.baseline for each in manifests if each.baseline]
+  frequent = bases[0].eval_share or bases[0].train_share if bases else _USES_CONTEXT
+  found, error = [], 1 / math.sqrt(max(count, 1))
+  for task in ("sentence_order", "next_sentence"):
+    if (accuracy := evaluation.get(f"{task}_accuracy")) is not None and accuracy <= 0.5 + error:
+      found.append(
+        f"{task.replace('_', ' ')} is at chance: {accuracy:.1%} of {count:,}, chance 50 ± {error:.1%}"
+      )
+  if (accuracy := evaluation["masked_lm_accuracy"]) <= frequent:
+    found.append(
+      f"masked LM is on its plateau: {accuracy:.1%}, with the most frequent token alone {frequent:.1%}"
+    )
+  advice = "Make more updates, change --learning_rate by a factor of 3, or make records of longer rows"
+  return [f"{words}. {advice} (docs/training_trouble.md)." for words in found]
 
 
 def schedule_warnings(settings: PretrainingSettings) -> list[str]:

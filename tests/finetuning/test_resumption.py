@@ -1,15 +1,21 @@
-"""A fine-tuning that is killed at any moment ends with the weights of one that was not."""
+"""A fine-tuning that is killed or stopped at any moment ends with the weights of one that was not."""
 
 import dataclasses
 import json
 import os
+import re
+import signal
+import time
 
 import numpy as np
 import pytest
+from support.commands.forked_commands import ForkedCommands
+from support.task_files import write_mrpc
 from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
 
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
 from albert_tf.compat import keras
+from albert_tf.errors import StoppedError
 from albert_tf.finetuning.engine import callbacks, run_directory
 from albert_tf.finetuning.engine.fit import fine_tune
 from albert_tf.modeling import named_variables
@@ -25,11 +31,16 @@ class Killed(BaseException):
 
 
 class Watch(keras.callbacks.Callback):
-  """Notes the weights after the last update; may end everything after one."""
+  """Notes the weights after the last update; may end everything after one, or ask for it before one."""
 
-  def __init__(self, kill_after=0):
+  def __init__(self, kill_after=0, stop_at=0):
     super().__init__()
-    self.weights, self._left = {}, kill_after
+    self.weights, self._left, self._stop_at = {}, kill_after, stop_at
+
+  def on_train_batch_begin(self, batch, logs=None):
+    self._stop_at -= 1
+    if not self._stop_at:
+      os.kill(os.getpid(), signal.SIGTERM)
 
   def on_train_batch_end(self, batch, logs=None):
     self.weights = {name: variable.numpy() for name, variable in named_variables(self.model).items()}
@@ -47,6 +58,13 @@ def run(directory, settings=SETTINGS, *, dropout=0.1, **options):
 def killed(directory, step, settings=SETTINGS, **options):
   with pytest.raises(Killed):
     run(directory, settings, callbacks=[Watch(step)], **options)
+
+
+def stopped(directory, updates, settings=SETTINGS, **options):
+  """A process that gets SIGTERM in the last of so many updates."""
+  with pytest.raises(StoppedError) as end:
+    run(directory, settings, callbacks=[Watch(stop_at=updates)], **options)
+  return str(end.value)
 
 
 def same_runs(directory, other):
@@ -79,7 +97,24 @@ def test_killed_between_updates(tmp_path, undisturbed, step):
   assert {**again, "train_seconds": 0} == {**results, "train_seconds": 0}
 
 
-# Evaluations write the state, then, where they are better, the best weights.
+# Twice in one of Keras' epochs; at an evaluation, in the first update after it, and in the last of all.
+@pytest.mark.parametrize(
+  "ends",
+  [
+    (4, 1, 2),
+    pytest.param((1, 1, 2, 6), marks=pytest.mark.slow),
+    pytest.param((3, 7), marks=pytest.mark.slow),
+  ],
+)
+def test_stopped_by_sigterm(tmp_path, undisturbed, ends):
+  for number, updates in enumerate(ends, 1):
+    assert f"stopped at update {sum(ends[:number])}, saved" in stopped(tmp_path / "run", updates)
+  again = run(tmp_path / "run")
+  same_runs(tmp_path / "run", undisturbed[0])
+  assert {**again, "train_seconds": 0} == {**undisturbed[1], "train_seconds": 0}
+
+
+# An evaluation follows the writing of the state; where it is better, the best weights are written.
 @pytest.mark.slow
 @pytest.mark.parametrize(
   ("folder", "number"), [(run_directory.STATE, 1), (run_directory.BEST, 1), (run_directory.STATE, 2)]
@@ -99,6 +134,55 @@ def test_killed_while_it_writes(tmp_path, undisturbed, monkeypatch, folder, numb
       run(tmp_path / "run")
   run(tmp_path / "run")
   same_runs(tmp_path / "run", undisturbed[0])
+
+
+def test_killed_in_an_evaluation_it_is_made_first(tmp_path, undisturbed, monkeypatch):
+  def shown(name, value):
+    raise Killed
+
+  with monkeypatch.context() as patch:
+    patch.setattr(callbacks, "shown", shown)
+    with pytest.raises(Killed):
+      run(tmp_path / "run")
+  stopped(tmp_path / "run", 1)  # The next update.
+  assert '"step": 3, "split": "eval"' in (tmp_path / "run" / run_directory.METRICS_FILE).read_text()
+  run(tmp_path / "run")
+  same_runs(tmp_path / "run", undisturbed[0])
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_the_command_stopped_at_random_times(tmp_path, replicas):
+  write_mrpc(tmp_path / "MRPC", 60)
+  start = tiny_start(hidden_dropout_prob=0.1)
+  (tmp_path / "config.json").write_text(start.config.to_json_string())
+  start.tokenizer.save_pretrained(str(tmp_path))
+  flags = {
+    "task_name": "mrpc", "data_dir": tmp_path, "from_scratch": True, "albert_config_file": tmp_path / "config.json",
+    "spm_model_file": tmp_path / "spm.model", "do_train": True, "noexport": True, "noprogress": True,
+    "max_seq_length": 32, "train_batch_size": 4, "num_train_steps": 900, "save_checkpoints_steps": 250,
+    "num_virtual_devices": replicas, "distribution": "mirrored",
+  }  # fmt: skip
+  rng, ends, states = np.random.default_rng(replicas), [], []
+  with ForkedCommands() as commands:
+    assert commands.run("tpu_scripts/run_glue.py", **flags, output_dir=tmp_path / "expected").status == 0
+    while 0 not in ends:
+      command = commands.start("tpu_scripts/run_glue.py", **flags, output_dir=tmp_path / "run")
+      # Some time after the training has begun; the third life may go on to its end.
+      until = time.monotonic() + rng.uniform(0, 4) + 200 * (ends.count(143) >= 2)
+      while time.monotonic() < until and not commands.ended(command):
+        time.sleep(0.02)
+        if "seed 1" not in command.stderr:
+          until += 0.02
+      if not commands.ended(command):
+        os.kill(command.pid, signal.SIGTERM)
+      ends.append(commands.wait(command).status)
+      assert ends[-1] in (0, 143, -signal.SIGTERM), command.stderr[-3000:]
+      states += re.findall(r"stopped at update (\d+), saved", command.stderr)
+  print(f"{replicas} replicas: statuses {ends}, stopped at updates {states}")
+  assert ends.count(143) >= 2, ends
+  same_runs(tmp_path / "run", tmp_path / "expected")
 
 
 @pytest.mark.slow
@@ -122,7 +206,9 @@ def test_micro_batches_and_recomputation_on_two_replicas_killed(tmp_path, mirror
   run(tmp_path / "expected", parts, dropout=0.0, callbacks=[two], strategy=mirrored_2)
   for name, value in whole.weights.items():
     np.testing.assert_allclose(value, two.weights[name], atol=5e-5, err_msg=name)
-  killed(tmp_path / "run", 5, parts, dropout=0.0, strategy=mirrored_2)
+  stopped(tmp_path / "run", 2, parts, dropout=0.0, strategy=mirrored_2)
+  killed(tmp_path / "run", 3, parts, dropout=0.0, strategy=mirrored_2)
+  stopped(tmp_path / "run", 1, parts, dropout=0.0, strategy=mirrored_2)
   run(tmp_path / "run", parts, dropout=0.0, strategy=mirrored_2)
   same_runs(tmp_path / "run", tmp_path / "expected")
 

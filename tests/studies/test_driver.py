@@ -34,6 +34,10 @@ def test_table_and_plot_of_what_was_measured(tmp_path):
   assert "| 52.0 ± 0.0 % |" in rows[0]
   assert "| 54.0 | 78.9 | 86.5 | 80.1 |" in rows[1]
   assert "| 40 ± 0 |" in rows[1]  # The first report, with the compilation, does not count.
+  below = text.split("Not learned, so no result about it:\n\n")[1]
+  words = "sentence order is at chance: 54.0% of 400, chance 50 ± 5.0%. Make more updates"
+  assert below.startswith(f"- SOP, seed 2: {words}")
+  assert below.count("\n- ") == 0
   assert (tmp_path / "lab/sentence_loss.png").read_bytes()[:4] == b"\x89PNG"
 
 

@@ -7,11 +7,13 @@ import pytest
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.optim.config import OptimizerConfig
+from albert_tf.records.manifest import Baseline, Manifest, RecordFile
 from albert_tf.training.settings import PretrainingSettings, StepConfig
 from albert_tf.training.watch import (
   NonFiniteError,
   TrainingWatch,
   check_finite,
+  not_learned,
   schedule_warnings,
 )
 
@@ -83,6 +85,30 @@ def test_settings_that_do_not_fit_together(change, words):
   assert len(heard) == len(words)
   for sentence, word in zip(heard, words, strict=True):
     assert word in sentence
+
+
+@pytest.mark.parametrize(
+  ("order", "masked_lm", "words"),
+  [
+    (0.501, 0.2, ["sentence order is at chance: 50.1% of 6,400, chance 50 ± 1.2%"]),
+    (0.512, 0.2, ["sentence order is at chance"]),
+    (0.514, 0.2, []),
+    (None, 0.058, ["masked LM is on its plateau: 5.8%, with the most frequent token alone 5.8%"]),
+    (None, 0.059, []),
+    (0.4, 0.01, ["at chance: 40.0%", "on its plateau: 1.0%"]),
+  ],
+)
+def test_what_was_not_learned(tmp_path, order, masked_lm, words):
+  parts = (RecordFile("eval-0", "eval", 9000, 0, ""), RecordFile("train-0", "train", 9, 0, ""))
+  Manifest(8000, "", 32, 5, "sop", 1, parts, Baseline(5, "the", 0.07, 0.058)).save(str(tmp_path))
+  for each in parts:
+    (tmp_path / each.name).touch()
+  run = {"eval_input_files": [f"{tmp_path}/eval-0"], "max_eval_steps": 100, "eval_batch_size": 64}
+  heard = not_learned({"masked_lm_accuracy": masked_lm, "sentence_order_accuracy": order}, run)
+  assert len(heard) == len(words)
+  for sentence, word in zip(heard, words, strict=True):
+    assert word in sentence
+    assert "Make more updates, change --learning_rate" in sentence
 
 
 def test_chunks_longer_than_a_preemption_waits_are_told_once():

@@ -1,7 +1,6 @@
-"""The Keras callback of a fine-tuning: evaluation, the best weights, the state of a killed training, and reports."""
+"""The Keras callback of a fine-tuning: evaluation, the best weights, the state of a stopped training, and reports."""
 
 from collections.abc import Callable, Mapping
-import json
 import math
 import os
 import time
@@ -9,27 +8,30 @@ from typing import Any
 
 from absl import logging
 import numpy as np
+import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.checkpoints import load_weights
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle, write_bundle
-from albert_tf.compat import keras
+from albert_tf.compat import keras, raw_variable
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.results import shown
 from albert_tf.finetuning.engine.run_directory import BEST, METRICS_FILE, STATE
 from albert_tf.modeling import named_variables
 from albert_tf.optim.keras_optimizers import WarmupPolynomialDecay
 from albert_tf.training.distribution import Workers
-from albert_tf.training.metrics_log import MetricsLog
+from albert_tf.training.interruption import StopRequest
+from albert_tf.training.metrics_log import MetricsLog, read_metrics
 
-_PROGRESS, _STEP = "albert_tf/progress", "global_step"
+_STEP, _SECONDS, _MEANS = "global_step", "albert_tf/seconds", "albert_tf/means"
 
 
 class TrainingProgress(keras.callbacks.Callback):
-  """Evaluates after each of Keras' epochs, keeps the best weights, and lets a killed training continue.
+  """Evaluates after each of Keras' epochs, keeps the best weights, and lets a stopped training continue.
 
-  An evaluation writes its line of metrics.jsonl, the state, and, if it is the best, the weights, each whole or not at
-  all. The metrics join Keras' logs as `val_<metric>`.
+  The state is written before an evaluation, and after the update in which a signal came. An evaluation writes its line
+  of metrics.jsonl and, if it is the best, the weights. Each is written whole or not at all. The metrics join Keras'
+  logs as `val_<metric>`.
 
   Args:
     model: compiled; it gets the state that was saved last, if there is one.
@@ -37,12 +39,16 @@ class TrainingProgress(keras.callbacks.Callback):
     evaluate: → the outputs of the model as it is for the evaluation data, and their metrics.
     metric: the one that chooses the best weights; higher is better.
     num_steps: updates of the run.
+    interval: updates from evaluation to evaluation: one of Keras' epochs, of which a stopped process made a part.
     batch_size: of an update.
     schedule: of the learning rate, for the reports.
     writes: whether this process writes in the directory, or another worker does.
+    may_write: raises where the directory is another process's by now.
+    stop: asked after every update, on all workers.
 
   Attributes:
     step: updates made.
+    stopped: whether a signal ended the training; what is left is the next process's.
     history: step → metrics, of each evaluation.
     seconds: of training, over all its processes.
     best_outputs: of the best weights; None also where an earlier process has found them.
@@ -59,47 +65,62 @@ class TrainingProgress(keras.callbacks.Callback):
     evaluate: Callable[[], tuple[Any, dict[str, float]]],
     metric: str,
     num_steps: int,
+    interval: int,
     batch_size: int,
     schedule: WarmupPolynomialDecay,
     writes: bool,
+    may_write: Callable[[], None],
+    stop: StopRequest,
   ):
     super().__init__()
-    self._evaluate, self._metric, self._num_steps = evaluate, metric, num_steps
-    self._batch_size, self._schedule, self._writes = batch_size, schedule, writes
+    self._evaluate, self._metric, self._num_steps, self._interval = evaluate, metric, num_steps, interval
+    self._batch_size, self._schedule, self._stop = batch_size, schedule, stop
+    self._writes, self._may_write = writes, may_write
     self._state_dir, self._best_dir = os.path.join(directory, STATE), os.path.join(directory, BEST)
+    self._log_path = os.path.join(directory, METRICS_FILE)
+    self._strategy, self._workers = model.distribute_strategy, Workers(model.distribute_strategy)
     self._weights, self._optimizer = named_variables(model), model.optimizer
-    with model.distribute_strategy.scope():
+    with self._strategy.scope():
       self._optimizer.build(model.trainable_variables)
     slots = self._optimizer.named_slots(model.trainable_variables, self._weights)
     self._variables = {**self._weights, **slots}
-    self.step, self.seconds = 0, 0.0
+    self.step, self.seconds, self.stopped = 0, 0.0, False
     self.history: dict[int, dict[str, float]] = {}
     self.best_outputs: Any = None
     self._best: Mapping[str, np.ndarray] = {}
-    self._restore(Workers(model.distribute_strategy))
+    self._means: dict[str, np.ndarray] = {}  # What an earlier process left of Keras' means over the epoch.
+    self._restore()
+    self._first_end = (
+      self.step + -self.step % interval
+    )  # Of this process's first epoch, perhaps a shorter one.
     self._began = time.monotonic() - self.seconds
     if writes:
       files.makedirs(directory)
-      self._log = MetricsLog(os.path.join(directory, METRICS_FILE), start_step=self.step)
+      self._log = MetricsLog(self._log_path, start_step=self.step)
+    if self._evaluates() and self.step not in self.history:
+      self._score()  # An earlier process ended before it could.
 
-  def _restore(self, workers: Workers) -> None:
+  def _restore(self) -> None:
     prefix = latest_bundle(self._state_dir)
     if prefix is not None:
       tensors = read_bundle(prefix)
-      self.step, self.seconds, history = json.loads(bytes(tensors.pop(_PROGRESS)))
-      self.history = {int(step): metrics for step, metrics in history.items()}
+      self.seconds, self.step = float(tensors.pop(_SECONDS)), int(tensors[_STEP])
+      self._means = {name: tensors.pop(name) for name in list(tensors) if name.startswith(_MEANS)}
       self._optimizer.iterations.assign(tensors.pop(_STEP))
       load_weights(self._variables, tensors, source=prefix)
-    if not workers.same(str(self.step)):
+      for report in read_metrics(self._log_path):
+        if report.pop("split") == "eval" and (step := report.pop("step")) <= self.step:
+          self.history[step] = {name: math.nan if v is None else v for name, v in report.items()}
+    if not self._workers.same(f"{self.step} {len(self.history)}"):
       raise UserError(
         "All workers must see the same output directory. Received: they differ; this worker would continue from "
         f"update {self.step} of {self._state_dir}. Use a file system that all of them share."
       )
     if prefix is not None:
-      logging.info("continuing from update %d, where it was last evaluated", self.step)
+      logging.info("continuing from update %d", self.step)
       if self.best_step == self.step:
         self._keep_best()  # The process may have ended before it did.
-      else:
+      elif self.best_step:
         self._best = read_bundle(os.path.join(self._best_dir, f"model.ckpt-{self.best_step}"))
 
   @property
@@ -122,11 +143,41 @@ class TrainingProgress(keras.callbacks.Callback):
 
   def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
     self.step += 1
-    if self.step >= self._num_steps:
+    for name, value in self._mean_parts().items() if self._means else ():
+      value.assign_add(self._means[name])  # Here: Keras has set them to 0, and made them all. a + b = b + a.
+    self._means = {}
+    self.stopped = self._workers.any(self._stop.received)
+    if self.stopped or self.step in (self._first_end, self._num_steps):
       self.model.stop_training = True
 
   def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-    means = {name: float(np.ravel(value)[0]) for name, value in (logs or {}).items()}
+    means: Mapping[str, np.ndarray] = {}
+    if self.stopped and not self._evaluates():
+      means = _values(self._mean_parts())
+    else:
+      self._report({name: float(np.ravel(value)[0]) for name, value in (logs or {}).items()})
+    self.seconds = time.monotonic() - self._began
+    self._write(self._state_dir, {**_values(self._variables), **means, _SECONDS: np.array(self.seconds)})
+    if self.stopped:
+      self._workers.any(False)  # None leaves before the state is written.
+      return
+    metrics = self._score()
+    if self.step == self._first_end < self._num_steps:
+      self.model.stop_training = False
+    if logs is not None:
+      logs |= {f"val_{name}": value for name, value in metrics.items()}
+
+  def _evaluates(self) -> bool:
+    return self.step > 0 and (self.step % self._interval == 0 or self.step == self._num_steps)
+
+  def _mean_parts(self) -> dict[str, tf.Variable]:
+    """The sums and counts of Keras' means, each replica's own."""
+    local = self._strategy.experimental_local_results
+    sums = [raw_variable(variable) for metric in self.model.metrics for variable in metric.variables]
+    return {f"{_MEANS}/{i}/{j}": part for i, each in enumerate(sums) for j, part in enumerate(local(each))}
+
+  def _report(self, means: dict[str, float]) -> None:
+    """Reports the training since the last evaluation."""
     if not math.isfinite(means["loss"]):
       raise UserError(
         f"The loss must stay finite. Received: loss={means['loss']} by step {self.step}. Lower --learning_rate or "
@@ -135,6 +186,12 @@ class TrainingProgress(keras.callbacks.Callback):
     first, began = self._epoch
     speed = (self.step - first) * self._batch_size / max(time.monotonic() - began, 1e-9)
     rate = float(self._schedule(self.step - 1))
+    if self._writes:
+      self._log.append(self.step, "train", {**means, "learning_rate": rate, "examples_per_second": speed})
+      self._log.flush()
+
+  def _score(self) -> dict[str, float]:
+    """Evaluates, reports it, and keeps the weights if they are the best."""
     outputs, metrics = self._evaluate()
     self.history[self.step] = metrics
     self.seconds = time.monotonic() - self._began
@@ -142,17 +199,12 @@ class TrainingProgress(keras.callbacks.Callback):
     scores = ", ".join(f"{name} {shown(name, score)}" for name, score in metrics.items())
     logging.info("update %d of %d: %s%s", self.step, self._num_steps, scores, ", the best" * is_best)
     if self._writes:
-      self._log.append(self.step, "train", {**means, "learning_rate": rate, "examples_per_second": speed})
       self._log.append(self.step, "eval", metrics)
       self._log.flush()
-    progress = json.dumps([self.step, self.seconds, self.history]).encode()
-    # Before the best weights: should the process end between the two, they are those of the state.
-    self._write(self._state_dir, {**_values(self._variables), _PROGRESS: np.array(progress)})
     if is_best:
       self.best_outputs = outputs
       self._keep_best()
-    if logs is not None:
-      logs |= {f"val_{name}": value for name, value in metrics.items()}
+    return metrics
 
   def _keep_best(self) -> None:
     self._best = _values(self._weights)
@@ -162,6 +214,7 @@ class TrainingProgress(keras.callbacks.Callback):
     """Writes a checkpoint of this step in place of earlier ones."""
     if not self._writes:
       return
+    self._may_write()
     files.makedirs(directory)
     before = files.listdir(directory)
     write_bundle(os.path.join(directory, f"model.ckpt-{self.step}"), {**values, _STEP: np.int64(self.step)})

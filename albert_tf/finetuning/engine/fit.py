@@ -1,6 +1,6 @@
 """Fine-tunes a task from a set of weights, for one or several seeds, with Keras' `model.fit`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import contextlib
 import dataclasses
 import math
@@ -16,7 +16,7 @@ from albert_tf.checkpoints import load_weights
 from albert_tf.checkpoints.bundle import read_bundle
 from albert_tf.compat import device_kind, keras
 from albert_tf.configs.task import RESULTS_FILE
-from albert_tf.errors import UserError
+from albert_tf.errors import StoppedError, UserError
 from albert_tf.finetuning.engine import batches, results, run_directory
 from albert_tf.finetuning.engine.callbacks import TrainingProgress
 from albert_tf.finetuning.engine.predict import Predictor
@@ -27,6 +27,7 @@ from albert_tf.lock import DirectoryLock
 from albert_tf.models.tasks import make_model
 from albert_tf.optim.keras_optimizers import AdamW, Lamb, WarmupPolynomialDecay
 from albert_tf.training.distribution import Workers, host_shard, make_strategy, precision_policy
+from albert_tf.training.interruption import stop_on_signal
 from albert_tf.training.settings import StepConfig
 
 
@@ -42,8 +43,9 @@ def fine_tune(
 ) -> dict[str, Any]:
   """Trains (`do_train`), evaluates (`do_eval`), predicts (`do_predict`) and leaves a fine-tuned run directory.
 
-  A run that finished before is not trained again. One that was killed continues from its last evaluation, to the same
-  weights. Without `do_train` the weights are those of `output_dir`, or, if that is new, the fine-tuned ones of `start`.
+  A run that finished before is not trained again. SIGTERM and Control-C save the updates that were made; a killed run
+  continues from its last evaluation. Both end with the weights of a run that was never stopped. Without `do_train` the
+  weights are those of `output_dir`, or, if that is new, the fine-tuned ones of `start`.
   With several seeds there is a run directory for each, `seed_N/`; results.json sums them up and names the best one.
   `from_pretrained` of the model's class takes `output_dir`: the best weights of the best seed.
 
@@ -60,6 +62,7 @@ def fine_tune(
     What `results.json` holds.
 
   Raises:
+    StoppedError: a signal ended the training, and the state is saved.
     UserError: the weights do not fit, or the directory holds something else or is held by another process.
   """
   strategy = strategy or make_strategy(settings.distribution)
@@ -97,8 +100,8 @@ def fine_tune(
           run_directory.check_identity(directory, {**identity, "seed": seed})
 
   # 2. Each seed has a run of its own.
-  job = _FineTuning(task, settings, start, splits, identity, flags_text, callbacks, strategy)
   lock = DirectoryLock(output_dir)
+  job = _FineTuning(task, settings, start, splits, identity, flags_text, callbacks, strategy, lock.check)
   with contextlib.ExitStack() as stack:
     stack.callback(lock.release)
     with workers.together():
@@ -132,6 +135,7 @@ class _FineTuning:
   flags_text: str
   callbacks: Sequence[Any]
   strategy: tf.distribute.Strategy
+  may_write: Callable[[], None]
 
   def run(self, seed: int, directory: str) -> dict[str, Any]:
     """Trains one seed unless it is finished, evaluates and predicts with its best weights; returns its results."""
@@ -218,29 +222,35 @@ class _FineTuning:
       # Each worker has its own, equal but for rounding; which weights are the best is the chief's decision.
       return outputs, workers.of_chief(task.evaluate(outputs))
 
-    progress = TrainingProgress(
-      model,
-      directory,
-      evaluate=evaluate,
-      metric=task.best_metric,
-      num_steps=num_steps,
-      batch_size=settings.train_batch_size,
-      schedule=schedule,
-      writes=workers.is_chief,
-    )
-    if progress.step < num_steps:
-      # One of Keras' epochs lasts from evaluation to evaluation, so a killed training continues between two.
-      per_epoch = min(settings.eval_steps or epoch_steps, num_steps)
-      model.fit(
-        self._batches(seed, num_steps, progress.step),
-        initial_epoch=progress.step // per_epoch,
-        epochs=math.ceil(num_steps / per_epoch),
-        steps_per_epoch=per_epoch,
-        shuffle=False,  # The data set has its own order.
-        # Keras' bar on a terminal, a line an epoch elsewhere.
-        verbose=(1 if sys.stdout.isatty() else 2) if settings.verbose else 0,
-        callbacks=[progress, *self.callbacks],
+    # One of Keras' epochs lasts from evaluation to evaluation.
+    per_epoch = min(settings.eval_steps or epoch_steps, num_steps)
+    with stop_on_signal() as stop:
+      progress = TrainingProgress(
+        model,
+        directory,
+        evaluate=evaluate,
+        metric=task.best_metric,
+        num_steps=num_steps,
+        interval=per_epoch,
+        batch_size=settings.train_batch_size,
+        schedule=schedule,
+        writes=workers.is_chief,
+        may_write=self.may_write,
+        stop=stop,
       )
+      if progress.step < num_steps:
+        model.fit(
+          self._batches(seed, num_steps, progress.step),
+          initial_epoch=progress.step // per_epoch,
+          epochs=math.ceil(num_steps / per_epoch),
+          steps_per_epoch=per_epoch,
+          shuffle=False,  # The data set has its own order.
+          # Keras' bar on a terminal, a line an epoch elsewhere.
+          verbose=(1 if sys.stdout.isatty() else 2) if settings.verbose else 0,
+          callbacks=[progress, *self.callbacks],
+        )
+    if progress.stopped:
+      raise StoppedError(f"stopped at update {progress.step:,}, saved. The same command continues.")
     progress.assign_best()
     trained = {
       "best_step": progress.best_step,
