@@ -167,10 +167,11 @@ def test_the_command_stopped_at_random_times(tmp_path, replicas):
   rng, ends, states = np.random.default_rng(replicas), [], []
   with ForkedCommands() as commands:
     assert commands.run("tpu_scripts/run_glue.py", **flags, output_dir=tmp_path / "expected").status == 0
+    seconds = json.loads((tmp_path / "expected/results.json").read_text())["train_seconds"]
     while 0 not in ends:
       command = commands.start("tpu_scripts/run_glue.py", **flags, output_dir=tmp_path / "run")
       # Some time after the training has begun; the third life may go on to its end.
-      until = time.monotonic() + rng.uniform(0, 4) + 200 * (ends.count(143) >= 2)
+      until = time.monotonic() + rng.uniform(0.2, 0.6) * seconds + 200 * (ends.count(143) >= 2)
       while time.monotonic() < until and not commands.ended(command):
         time.sleep(0.02)
         if "seed 1" not in command.stderr:
