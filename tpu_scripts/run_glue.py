@@ -58,13 +58,16 @@ def _prepare(start: Any) -> Any:
     )
   if name != "custom":
     return GlueTextTask(name, data_dir=command.data_dir, tokenizer=start.tokenizer, max_seq_length=length)
-  trained = finetuning.trained_spec()
+  trained, columns = finetuning.trained_spec(), commands.from_flags(TableColumns)
+  if trained and trained.kind == "multi_label":
+    columns = dataclasses.replace(columns, multi_label=True)
   return table_task(
     {"train": given.train_file, "eval": given.eval_file, "test": given.test_file},
-    columns=commands.from_flags(TableColumns),
+    columns=columns,
     tokenizer=start.tokenizer,
     regression=command.regression or (trained is not None and trained.kind == "regression"),
     label_names=command.label_names or (trained.label_names if trained else ()),
+    thresholds=trained.thresholds if trained else (),
     max_seq_length=length,
     eval_fraction=given.eval_fraction,
   )

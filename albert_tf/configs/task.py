@@ -27,7 +27,8 @@ class TaskKind(NamedTuple):
 
 
 TASK_KINDS: Mapping[str, TaskKind] = {
-  "classification": TaskKind("albert_tf.models.tasks.AlbertClassifier", "classifier"),
+  "classification": TaskKind("albert_tf.models.tasks.AlbertClassifier", "classifier"),  # One of the labels.
+  "multi_label": TaskKind("albert_tf.models.tasks.AlbertClassifier", "classifier"),  # Any of them, or none.
   "regression": TaskKind("albert_tf.models.tasks.AlbertClassifier", "classifier"),
   "question_answering": TaskKind("albert_tf.models.tasks.AlbertQuestionAnswering", "question_answering"),
   "multiple_choice": TaskKind("albert_tf.models.tasks.AlbertMultipleChoice", "multiple_choice"),
@@ -47,6 +48,9 @@ class TaskSpec(Settings):
   kind: str = setting(help="The kind of task.", choices=tuple(TASK_KINDS))
   name: str = setting(help="For people and file names, such as mrpc, squad, custom.")
   label_names: tuple[str, ...] = setting((), help="Names of the classes or tags, by id; else empty.")
+  thresholds: tuple[float, ...] = setting(
+    (), help="multi_label: the probability from which each label is given. Empty: 0.5.", minimum=0, maximum=1
+  )
   pair: bool = setting(False, help="Whether an example has two texts.")
   max_seq_length: int = setting(  # [CLS] a [SEP] b [SEP]
     512, help="S, the length it was trained with.", minimum=5, maximum=MOST_POSITIONS
@@ -69,11 +73,14 @@ class TaskSpec(Settings):
         f"squad_version must be one of {', '.join(SQUAD_VERSIONS)} for question_answering and empty otherwise. "
         f"Received: kind={self.kind!r}, squad_version={self.squad_version!r}."
       )
-    if (self.kind in ("classification", "token_classification")) != bool(self.label_names):
+    labelled = ("classification", "multi_label", "token_classification")
+    if (self.kind in labelled) != bool(self.label_names):
       raise UserError(
-        "label_names belong to classification and token_classification, and only there. "
-        f"Received: kind={self.kind!r}, label_names={self.label_names!r}."
+        f"label_names belong to {', '.join(labelled)}, and only there. Received: kind={self.kind!r}, "
+        f"label_names={self.label_names!r}."
       )
+    if self.thresholds and (self.kind != "multi_label" or len(self.thresholds) != len(self.label_names)):
+      raise UserError(f"thresholds belong to multi_label, one to a label. Received: {self.thresholds!r}.")
 
   @property
   def model(self) -> str:
@@ -96,9 +103,11 @@ class TaskSpec(Settings):
     return len(self.label_names) or 1
 
   def settled(self, metrics: Mapping[str, float]) -> "TaskSpec":
-    """With what an evaluation found out: the threshold of SQuAD 2.0."""
+    """With what an evaluation found out: the threshold of SQuAD 2.0, or those of labels."""
     found = metrics.get("null_score_diff_threshold", self.null_score_diff_threshold)
-    return dataclasses.replace(self, null_score_diff_threshold=float(found))
+    names = [f"threshold_{name}" for name in self.label_names]
+    each = tuple(metrics[name] for name in names if name in metrics) or self.thresholds
+    return dataclasses.replace(self, null_score_diff_threshold=float(found), thresholds=each)
 
   def save(self, directory: str) -> None:
     """Writes `task.json`."""

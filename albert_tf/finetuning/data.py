@@ -82,7 +82,10 @@ class TableColumns(Settings):
   """The columns of a person's own table of texts."""
 
   texts: tuple[str, ...] = setting(("text",), help="One column, or two for pairs.", flag="text_columns")
-  label: str = setting("", help="The label's column.", flag="label_column")
+  label: str = setting(
+    "", help="The label's column; with --multi_label also a 0/1 column for each label.", flag="label_column"
+  )
+  multi_label: bool = setting(False, help="custom: a text may have several labels, or none.")
   id: str = setting("", help="Names the rows in predictions. Default: their numbers.", flag="id_column")
   skip_incomplete_rows: bool = setting(
     False, help="Leave out training and evaluation rows without a text or a label; the log has their number."
@@ -95,6 +98,11 @@ class TableColumns(Settings):
         f"text_columns names one column, or two with a comma. Received: {','.join(self.texts)!r}. For example "
         "--text_columns=question,answer."
       )
+
+  @property
+  def labels(self) -> tuple[str, ...]:
+    """The columns of the labels."""
+    return tuple(self.label.split(",")) if self.multi_label else (self.label,)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -39,6 +39,7 @@ class TaskModel(TextModel):
   Args:
     config: the encoder's configuration.
     task: what the model is for; decides the head, and travels with its exports. None: as `head_options` say.
+    problem: of `AlbertClassifier`.
     head_options: of the head.
     encoder_options: of `Encoder`.
     preprocessor: see `TextModel`.
@@ -57,6 +58,7 @@ class TaskModel(TextModel):
     config: AlbertConfig,
     *,
     task: TaskSpec | None = None,
+    problem: str | None = None,
     head_options: Mapping[str, Any] | None = None,
     encoder_options: Mapping[str, Any] | None = None,
     **kwargs: Any,
@@ -64,8 +66,8 @@ class TaskModel(TextModel):
     super().__init__(config, **kwargs)
     self.head_options = dict(head_options or {})
     self.encoder_options = dict(encoder_options or {})
-    labels = {name: value for name, value in self.head_options.items() if name == "num_labels"}
-    self.task = task or self.make_task(**labels)
+    given = {"num_labels": self.head_options.get("num_labels"), "problem": problem}
+    self.task = task or self.make_task(**{name: value for name, value in given.items() if value})
     self.encoder = Encoder(config, **self.encoder_options, dtype=self.dtype_policy)
     self.encoder.pooler.trainable = self._reads_pooler and not self.encoder.lora_rank
     self.head = self._make_head(name="head", dtype=self.dtype_policy, **self.head_options)
@@ -91,19 +93,20 @@ class TaskModel(TextModel):
   ) -> tuple[Checkpoint, dict[str, Any], dict[str, Any], str]:
     """A fine-tuned run's own task where it is of this class; else the one that the fields of `TaskSpec` make."""
     limit = checkpoint.config.max_position_embeddings
-    given = {name: options.pop(name) for name in ("num_labels", *_OF_TASK) if name in options}
-    if "label_names" in given:
-      given["label_names"] = tuple(given["label_names"])
+    given = {name: options.pop(name) for name in ("num_labels", "problem", *_OF_TASK) if name in options}
+    given |= {name: tuple(given[name]) for name in ("label_names", "thresholds") if name in given}
     is_fine_tuned = files.exists(os.path.join(checkpoint.directory, TASK_FILE))
     saved = TaskSpec.load(checkpoint.directory) if is_fine_tuned else None
     is_own = saved is not None and saved.model == f"{cls.__module__}.{cls.__name__}"
     if saved is not None and is_own:
-      task = dataclasses.replace(saved, **{k: v for k, v in given.items() if k != "num_labels"})
-      if given.get("num_labels", task.num_labels) != task.num_labels:
-        raise UserError(
-          f"A fine-tuned run has its own labels. Received: num_labels={given['num_labels']}, and {checkpoint.path} "
-          f"with {task.num_labels}. Leave num_labels out, or name the run that this one was fine-tuned from."
-        )
+      of_run = {"num_labels": saved.num_labels, "problem": saved.kind}
+      task = dataclasses.replace(saved, **{k: v for k, v in given.items() if k not in of_run})
+      for name, value in of_run.items():
+        if given.get(name, value) != value:
+          raise UserError(
+            f"A fine-tuned run has its own labels. Received: {name}={given[name]}, and {checkpoint.path} with {value}. "
+            f"Leave {name} out, or name the run that this one was fine-tuned from."
+          )
     else:
       task = cls.make_task(max_seq_length=max_length or limit, **given)
       if saved is not None:  # The encoder alone: two heads may have the same names, and even shapes.

@@ -1,6 +1,8 @@
 """The models of downstream tasks: classification, multiple choice, tagging, question answering."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+import contextlib
+import dataclasses
 import importlib
 from typing import Any, ClassVar
 
@@ -23,9 +25,9 @@ class _WithLabels(TaskModel):
     return ClassificationHead(self.config, **{"num_labels": self.task.num_labels, **options})
 
   @classmethod
-  def make_task(cls, *, num_labels: int | None = None, **fields: Any) -> TaskSpec:
+  def make_task(cls, *, num_labels: int | None = None, problem: str | None = None, **fields: Any) -> TaskSpec:
     names = tuple(fields.pop("label_names", ()))
-    num_labels = num_labels or len(names)
+    num_labels = num_labels or len(names) or int(problem == "regression")
     if not num_labels:
       raise UserError(
         f"{cls.__name__} needs its labels. Received: neither num_labels nor label_names, and no run that was "
@@ -36,10 +38,9 @@ class _WithLabels(TaskModel):
         f"num_labels and label_names must agree. Received: {num_labels}, and {len(names)} names. Leave num_labels out."
       )
     names = names or tuple(map(str, range(num_labels)))
-    own: dict[str, Any] = {"label_names": names}
-    if cls.task_kind == "classification" and num_labels == 1:
-      own = {"kind": "regression"}
-    return super().make_task(**own, **fields)
+    is_value = cls.task_kind == "classification" and num_labels == 1 and not problem
+    kind = problem or ("regression" if is_value else cls.task_kind)
+    return super().make_task(kind=kind, label_names=() if kind == "regression" else names, **fields)
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -49,6 +50,8 @@ class AlbertClassifier(_WithLabels):
   Args:
     config: the encoder's configuration.
     head_options: `num_labels`, `classifier_dropout`; see `ClassificationHead`.
+    problem: "classification", one of the labels; "multi_label", any of them; "regression". Default: regression with
+      one label, else classification. `compile` with a binary cross-entropy makes it "multi_label".
 
   Call args:
     inputs: those of `AlbertEncoder`; with a preprocessor texts `[B]`, or a tuple of two for pairs.
@@ -64,15 +67,40 @@ class AlbertClassifier(_WithLabels):
   task_kind = "classification"
   _reads_pooler = True
 
+  def compile(self, *args: Any, **kwargs: Any) -> None:
+    """`keras.Model.compile`; a binary cross-entropy makes the problem "multi_label"."""
+    super().compile(*args, **kwargs)
+    loss = keras.losses.get(self.loss) if isinstance(self.loss, str) else self.loss
+    reads = loss.get_config() if isinstance(loss, keras.losses.Loss) else {}
+    if not reads.get("from_logits", not getattr(loss, "__name__", "").endswith("crossentropy")):
+      raise UserError(
+        f"A loss of this model reads logits. Received: {self.loss!r}. Use Keras' class of it, with from_logits=True."
+      )
+    binary = (keras.losses.BinaryCrossentropy, keras.losses.BinaryFocalCrossentropy)
+    if isinstance(loss, binary) and self.task.kind != "multi_label":
+      names = self.task.label_names or ("1",)
+      self.task = dataclasses.replace(self.task, kind="multi_label", label_names=names)
+
   def fit(self, *args: Any, class_weight: Mapping[Any, float] | None = None, **kwargs: Any) -> Any:
     """`TextModel.fit`; `class_weight` may name the classes too."""
-    if class_weight:
-      class_weight = {int(self.checked_labels([name])[0]): weight for name, weight in class_weight.items()}
+    if class_weight and self.task.kind == "multi_label" and self.task.num_labels > 1:
+      raise UserError(
+        "class_weight is for classes that exclude each other. Received: it for a model of several labels. Leave it out."
+      )
+    if class_weight and self.task.kind == "classification":
+      class_weight = {
+        int(self.checked_labels(np.array([name]))[0]): weight for name, weight in class_weight.items()
+      }
     return super().fit(*args, class_weight=class_weight, **kwargs)
 
   def checked_labels(self, labels: Any) -> Any:
     """Class ids, for names of classes too; those beyond the model's would only give NaN on an accelerator."""
-    values, names = np.asarray(labels), self.task.label_names
+    names = self.task.label_names
+    if self.task.kind == "multi_label":
+      return multi_hot(labels, names)
+    if isinstance(labels, (list, tuple)):
+      return labels  # Rows of numbers.
+    values = np.asarray(labels)
     if values.size and isinstance(values.flat[0], str):
       places = {name: place for place, name in enumerate(names)}
       unknown = sorted(set(values.ravel().tolist()) - places.keys())
@@ -90,6 +118,23 @@ class AlbertClassifier(_WithLabels):
           "Number the classes from 0, or raise num_labels."
         )
     return labels
+
+
+def multi_hot(labels: Any, names: Sequence[str]) -> np.ndarray:
+  """0/1 float32 `[n, C]`, of such a matrix or of a list of names a row; a `UserError` of anything else."""
+  rows = labels.to_numpy() if hasattr(labels, "to_numpy") else labels
+  by_name = all(np.ndim(row) == 1 and all(isinstance(name, str) for name in row) for row in rows)
+  received = sorted(set().union(*rows) - set(names)) if by_name else list(rows[:2])
+  if by_name and not received:
+    return np.array([[name in row for name in names] for row in rows], np.float32)
+  with contextlib.suppress(TypeError, ValueError):  # Texts, or rows of different lengths.
+    matrix = np.asarray(rows, np.float32).reshape(len(rows), -1)  # [n] of a single label too.
+    if not by_name and matrix.shape[1] == len(names) and np.isin(matrix, (0, 1)).all():
+      return matrix
+  raise UserError(
+    f"Labels are 0/1, [n, {len(names)}], or in each row a list of names of {', '.join(names)}. Received: "
+    f"{received!r:.200}. Give label_names to from_pretrained."
+  )
 
 
 @keras.saving.register_keras_serializable("albert_tf")

@@ -117,7 +117,7 @@ class TextModel(ConfigModel):
       first = keras.utils.unpack_x_y_sample_weight(x.element_spec)[0]
       return (self._mapped(x) if holds_text(first) else x), y
     y = _column(y)
-    if isinstance(y, np.ndarray) or hasattr(y, "to_numpy"):
+    if isinstance(y, (np.ndarray, list, tuple)) or hasattr(y, "to_numpy"):
       y = self.checked_labels(y)
     return (self._tokenized(x) if holds_text(x) else x), y
 

@@ -53,6 +53,7 @@ def run_model(model: Any, inputs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
   fill_mask: `mlm_logits` [B, P, V].
   question_answering: `start_logits`, `end_logits` [B, S]; for SQuAD 2 those of `Squad2Head`, with int32 indices.
   of a regression: `value` [B].
+  of several labels: `probabilities` [B, C] of each label alone.
   others: `probabilities` [B, C], of token_classification [B, S, C].
   """
   inputs = {name: tf.convert_to_tensor(array) for name, array in inputs.items()}
@@ -67,7 +68,8 @@ def run_model(model: Any, inputs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
     return dict(outputs)
   if model.task.kind == "regression":
     return {"value": outputs[:, 0]}
-  return {"probabilities": tf.nn.softmax(outputs)}
+  several = model.task.kind == "multi_label"
+  return {"probabilities": tf.sigmoid(outputs) if several else tf.nn.softmax(outputs)}
 
 
 def sample_inputs(model: Any, specs: Sequence[tf.TensorSpec], *, rows: int, seed: int = 0) -> Arrays:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow
 from pyarrow import parquet
 import pytest
+from sklearn import metrics
 from support.tiny_finetuning import tokenizer
 
 from albert_tf.errors import UserError
@@ -115,6 +116,89 @@ def test_an_empty_row_of_a_single_column_is_a_row(tmp_path, suffix, separator):
   table = read_table(str(path))
   assert [example.text for example in table_examples(table, ONE_TEXT, labelled=True)] == ["a", "b"]
   assert table.where(1) == f"line 4 of {path}"
+
+
+TOPICS = [("the sky", ["air", "blue"]), ("old trees", []), ("sing", ["air"]), ("all day", ["long", "air"])]
+SEVERAL = TableColumns(label="labels", multi_label=True)
+
+
+@pytest.mark.parametrize(
+  ("suffix", "cell"),
+  [
+    (".csv", ",".join),
+    (".tsv", "|".join),
+    (".csv", json.dumps),
+    (".jsonl", lambda labels: labels),
+    (".parquet", lambda labels: labels),
+    (".jsonl", None),
+    (".csv", None),
+  ],
+)
+def test_labels_that_overlap(tmp_path, suffix, cell):
+  """Names with a separator, lists, or a column each, booleans too, give the same task; it scores as scikit-learn."""
+  names = ("air", "blue", "long")
+  columns = SEVERAL if cell else dataclasses.replace(SEVERAL, label=",".join(names))
+  mark = bool if suffix == ".jsonl" else int
+  rows = [
+    {"text": text} | ({"labels": cell(of)} if cell else {name: mark(name in of) for name in names})
+    for text, of in TOPICS
+  ]
+  path = write(tmp_path / f"train{suffix}", rows)
+  task = table_task({"train": path, "eval": path, "test": path}, columns=columns, tokenizer=tokenizer())
+  assert (task.spec.kind, task.spec.label_names) == ("multi_label", names)
+  gold = np.array([[1, 1, 0], [0, 0, 0], [1, 0, 0], [1, 0, 1]], np.float32)
+  np.testing.assert_array_equal(task.features("test").labels, gold)
+  logits = np.array([[3.0, 1.0, -2.0], [0.5, 0.0, -4.0], [1.0, -1.0, -3.0], [-1.0, -2.0, 0.0]])
+  found, p = task.evaluate({"logits": logits}), 1 / (1 + np.exp(-logits))
+  assert found["threshold_air"] == pytest.approx(p[3, 0] / 2)  # Three of four are right: the best F1.
+  assert found["threshold_blue"] == pytest.approx((p[0, 1] + p[1, 1]) / 2)
+  given = p >= [found[f"threshold_{name}"] for name in names]
+  for average in ("micro", "macro"):
+    assert found[f"{average}_f1"] == metrics.f1_score(gold, given, average=average)
+  assert [found[f"f1_{name}"] for name in names] == metrics.f1_score(gold, given, average=None).tolist()
+  assert found["average_precision"] == pytest.approx(metrics.average_precision_score(gold, p))
+  assert found["loss"] == pytest.approx(metrics.log_loss(gold.ravel(), p.ravel()))
+  assert task.spec.settled(found).thresholds[1] == found["threshold_blue"]
+  assert "threshold_air" not in task.evaluate({"logits": logits - 9}, "test")  # Of "eval" they stay.
+  task.write_predictions({"logits": logits}, "test", str(tmp_path))
+  lines = (tmp_path / "predictions_test.tsv").read_text().splitlines()
+  assert lines[1].split("\t")[1:3] == ['["air", "blue"]', '["air", "blue"]']
+  assert lines[3].split("\t")[1:3] == ['["air"]', '["air"]']
+  mean = task.ensemble([{"logits": logits}, {"logits": logits + 2}])
+  assert task.evaluate(mean)["average_precision"] == pytest.approx(found["average_precision"])
+
+
+@pytest.mark.parametrize(
+  ("train", "evaluation", "options", "message"),
+  [
+    ("a|b", "a|x", {}, "eval data must be one of a, b. Received: 'x' in the example with the id 1"),
+    ("a|b", "a", {"label_names": ("a", "b", "c")}, "training example. Received: none for c in 2 rows"),
+    ("[1, b", "a", {}, "JSON is expected.*line 3 of"),
+    ("a|b", "a", {"regression": True}, "--regression and --multi_label"),
+    ("a", "a", {}, "2 to 1000 classes. Received: 1"),
+  ],
+)
+def test_labels_that_overlap_and_do_not_fit(tmp_path, train, evaluation, options, message):
+  paths = {}
+  for split, label in (("train", train), ("eval", evaluation)):
+    paths[split] = write(
+      tmp_path / f"{split}.tsv", [{"text": "x", "labels": ""}, {"text": "y", "labels": label}]
+    )
+  with pytest.raises(UserError, match=message):
+    table_task(paths, columns=SEVERAL, tokenizer=tokenizer(), **options).features("eval")
+
+
+def test_rows_without_any_label_are_kept_and_counted(tmp_path, caplog):
+  path = write(tmp_path / "a.jsonl", [{"text": "x", "labels": None}, {"text": "y", "labels": ["a"]}])
+  with caplog.at_level("INFO"):
+    assert [each.label for each in table_examples(read_table(path), SEVERAL, labelled=True)] == [(), ("a",)]
+  assert "1 of 2 rows have none of the labels" in caplog.text
+  path = write(tmp_path / "test.tsv", [{"text": "x", "labels": ""}])  # Nothing to be scored.
+  assert table_examples(read_table(path), SEVERAL, labelled=False)[0].label is None
+  path = write(tmp_path / "marks.csv", [{"text": "x", "a": 1, "b": ""}, {"text": "x", "a": 2, "b": 0}])
+  marks = dataclasses.replace(SEVERAL, label="a,b")
+  with pytest.raises(UserError, match=r"holds 0 or 1\. Received: '2' in line 3 of"):
+    table_examples(read_table(path), marks, labelled=True)
 
 
 def test_incomplete_rows_can_be_left_out(tmp_path):

@@ -345,6 +345,61 @@ def test_names_of_classes_are_labels_and_lists_are_weights(run):
   assert history["loss"] == history["val_loss"] == [0.0]
 
 
+@pytest.mark.stack
+@pytest.mark.parametrize(
+  ("options", "labels"),
+  [
+    ({"label_names": ["sky", "bird"], "problem": "multi_label"}, [["sky"], ["sky", "bird"], []]),
+    ({"num_labels": 2, "problem": "multi_label"}, np.array([[1, 0], [1, 1], [0, 0]])),
+    ({"num_labels": 1}, [1, 1, 0]),  # The loss says that it is no value.
+    ({"label_names": ["sky", "bird"]}, np.array([[True, False], [True, True], [False, False]])),
+  ],
+)
+def test_labels_that_do_not_exclude_each_other(run, tmp_path, options, labels):
+  """Names and 0/1 give the same loss; the file and the export know that each label has its own probability."""
+  model = AlbertClassifier.from_pretrained(str(run), **options)
+  model.compile(AdamW(0.01), loss=keras.losses.BinaryCrossentropy(from_logits=True))
+  logits = model.predict(TEXTS, verbose=0)
+  gold = np.array([[1, 0], [1, 1], [0, 0]], float)[:, : logits.shape[1]]
+  want = (np.logaddexp(0, logits) - logits * gold).mean()
+  assert model.evaluate(TEXTS, labels, verbose=0) == pytest.approx(want, rel=1e-4)
+  model.fit(TEXTS, labels, validation_data=(TEXTS, labels), verbose=0)
+  model.save(tmp_path / "m.keras")
+  again = keras.saving.load_model(tmp_path / "m.keras")
+  model.save_pretrained(str(tmp_path / "saved"))
+  for each in (again, AlbertClassifier.from_pretrained(str(tmp_path / "saved"))):
+    assert each.task == model.task
+    assert each.task.kind == "multi_label"
+  again.export(str(tmp_path / "e"))
+  served = tf.saved_model.load(str(tmp_path / "e")).signatures["serving_default"](text=tf.constant(TEXTS))
+  want = tf.sigmoid(model.predict(TEXTS, verbose=0))
+  np.testing.assert_allclose(served["probabilities"], want, atol=1e-5)
+  np.testing.assert_array_equal(served["above_threshold"], want >= 0.5)
+  if options == {"num_labels": 1}:
+    assert served["label_names"].numpy().tolist() == [[b"1"]] * 3
+
+
+def test_labels_of_a_multi_label_model_are_checked(run):
+  model = AlbertClassifier.from_pretrained(str(run), label_names=["sky", "bird"], problem="multi_label")
+  model.compile(AdamW(0.0), loss=keras.losses.BinaryCrossentropy(from_logits=True))
+  for labels, message in [
+    ([["sky"], ["tree"], []], r"list of names of sky, bird. Received: \['tree'\]"),
+    (["sky", "bird", "sky"], r"0/1, \[n, 2\]"),
+    ([0, 1, 1], r"0/1, \[n, 2\]"),
+    (np.array([[0, 1], [1, 0.5], [0, 0]]), r"0/1, \[n, 2\]"),
+  ]:
+    with pytest.raises(UserError, match=message):
+      model.fit(TEXTS, labels)
+  with pytest.raises(UserError, match="exclude each other"):
+    model.fit(TEXTS, np.zeros([3, 2]), class_weight={0: 1.0, 1: 2.0})
+  with pytest.raises(UserError, match=r"reads logits\. Received: 'binary_crossentropy'"):
+    model.compile("adam", loss="binary_crossentropy")
+  with pytest.raises(UserError, match="one to a label"):
+    AlbertClassifier.from_pretrained(str(run), num_labels=2, problem="multi_label", thresholds=[0.5])
+  task = AlbertClassifier(model.config, head_options={"num_labels": 3}, problem="multi_label").task
+  assert (task.kind, task.label_names) == ("multi_label", ("0", "1", "2"))
+
+
 def test_an_empty_word_keeps_its_place(run):
   words = AlbertPreprocessor.from_pretrained(str(run), kind="words")
   positions = words({"words": [["sky", "", "sky", ""]]})["word_positions"].numpy()[0]

@@ -22,6 +22,13 @@ TASKS = {
   "pair": TaskSpec(
     kind="classification", name="t", label_names=("no", "yes", "both"), pair=True, max_seq_length=16
   ),
+  "labels": TaskSpec(
+    kind="multi_label",
+    name="l",
+    label_names=("bird", "sky", "tree"),
+    thresholds=(0.0, 0.5, 1.0),
+    max_seq_length=16,
+  ),
   "value": TaskSpec(kind="regression", name="v", max_seq_length=20),
   "squad_1.1": TaskSpec(kind="question_answering", name="squad", squad_version="1.1", **_SQUAD_SIZES),
   "squad_2.0": TaskSpec(
@@ -114,10 +121,10 @@ def exported(
 
 @pytest.fixture(scope="session")
 def served(exported: Callable[[str], Exported]) -> Iterator[Any]:
-  """A local server of four tiny models."""
+  """A local server of five tiny models."""
   from albert_tf.serving.server import LocalServer
 
-  keys = {"words": "fill_mask", "pairs": "pair", "value": "value", "answers": "squad_1.1"}
+  keys = {"words": "fill_mask", "pairs": "pair", "value": "value", "labels": "labels", "answers": "squad_1.1"}
   server = LocalServer([f"{name}={exported(key).path}" for name, key in keys.items()])
   threading.Thread(target=server.serve_forever, daemon=True).start()
   yield server

@@ -25,7 +25,7 @@ def as_bytes(texts: list[str]) -> np.ndarray:
   return np.array([text.encode() for text in texts], object)
 
 
-@pytest.fixture(scope="module", params=["pair", "value"])
+@pytest.fixture(scope="module", params=["pair", "labels", "value"])
 def classifier(request: pytest.FixtureRequest, exported: Callable[[str], Any]) -> Any:
   return exported(request.param)
 
@@ -47,12 +47,17 @@ def test_strings_equal_the_python_model(classifier: Any, tokenizer: AlbertTokeni
   if task.kind == "regression":
     assert set(outputs) == {"value"}
     np.testing.assert_allclose(outputs["value"], logits[:, 0], atol=1e-5)
+    return
+  names = np.array(task.label_names)
+  assert all([name.decode() for name in row] == list(names) for row in outputs["label_names"])
+  if task.kind == "multi_label":
+    assert set(outputs) == {"probabilities", "label_names", "above_threshold"}
+    np.testing.assert_allclose(outputs["probabilities"], tf.sigmoid(logits), atol=1e-5)
+    np.testing.assert_array_equal(outputs["above_threshold"], tf.sigmoid(logits) >= task.thresholds)
   else:
     np.testing.assert_allclose(outputs["probabilities"], tf.nn.softmax(logits), atol=1e-5)
     np.testing.assert_array_equal(outputs["predictions"], logits.argmax(-1))
-    names = np.array(task.label_names)
     assert [label.decode() for label in outputs["label"]] == list(names[logits.argmax(-1)])
-    assert all([name.decode() for name in row] == list(names) for row in outputs["label_names"])
 
 
 def test_another_kind_of_run_is_refused(

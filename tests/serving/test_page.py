@@ -108,6 +108,21 @@ def test_sentence_pair_and_value(browser, served) -> None:
   assert float(page.text("result"))
 
 
+def test_every_label_with_its_probability(browser, served) -> None:
+  page = Page(browser, served, "labels")
+  assert page.text("title") == "Classify"
+  page.write("text", "small birds sing under old trees")
+  page.run()
+  bars = page.bars()
+  assert [share for _, share in bars] == sorted((share for _, share in bars), reverse=True)
+  given = {name.strip("✓ ") for name, _ in bars if name.startswith("✓")}
+  assert {name.strip("✓ ") for name, _ in bars} == {"bird", "sky", "tree"}
+  assert given == {"bird"} | {name.strip("✓ ") for name, share in bars if "sky" in name and share >= 50}
+  best = browser.find_elements(By.CSS_SELECTOR, "ol.bars > li.best .name")
+  assert {line.text.strip("✓ ") for line in best} == given
+  assert "above their thresholds" in page.text("result")
+
+
 def test_question(browser, served) -> None:
   page = Page(browser, served, "answers")
   assert page.text("title") == "Answer a question"
@@ -125,7 +140,7 @@ def test_question(browser, served) -> None:
 def test_models_are_listed_and_errors_are_said(browser, served) -> None:
   page = Page(browser, served)
   names = [option.text for option in Select(page.element("model")).options]
-  assert names == ["answers", "pairs", "value", "words"]
+  assert names == ["answers", "labels", "pairs", "value", "words"]
   Select(page.element("model")).select_by_visible_text("pairs")
   page.wait(lambda: page.text("title") == "Classify")
   assert "not found" in Page(browser, served, "nobody").text("error")

@@ -8,9 +8,12 @@ from support.commands.child_processes import words
 from support.commands.script_runs import run_script
 from support.task_files import write_mrpc
 from support.tiny_finetuning import tiny_start, tokenizer
+from support.tiny_run import WORDS
 
 from albert_tf.checkpoints.bundle import write_bundle
+from albert_tf.configs.task import TaskSpec
 from albert_tf.modeling import AlbertForPreTraining, named_variables
+from albert_tf.serving.check import LoadedModel
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +58,50 @@ def test_train_predict_export_and_predict_again(tmp_path, pretrained):
     np.array([line.split("\t")[3:] for line in text.splitlines()[1:]], float) for text in (first, second)
   )
   np.testing.assert_allclose(one, two, atol=2e-6)
+
+
+TOPICS = {"colour": {"blue", "green"}, "bird": {"birds", "sing"}, "plant": {"grass", "trees"}}
+
+
+@pytest.mark.slow
+@pytest.mark.stack
+def test_labels_that_overlap(tmp_path, pretrained):
+  """Trained with a threshold for each label, which the run, a later prediction and the SavedModel share."""
+  rng, rows = np.random.default_rng(3), ["text,topics"]
+  for _ in range(120):
+    text = rng.choice(WORDS, 4, replace=False).tolist()
+    rows.append(f'{" ".join(text)},"{",".join(topic for topic, of in TOPICS.items() if of & set(text))}"')
+  for name, part in (("train", rows), ("test", [row.partition(",")[0] for row in rows[:21]])):
+    (tmp_path / f"{name}.csv").write_text("\n".join(part) + "\n")
+  common = {"task_name": "custom", "output_dir": tmp_path / "out", "do_predict": True}
+  common |= {"test_file": tmp_path / "test.csv", "max_seq_length": 16}
+  columns = {"train_file": tmp_path / "train.csv", "label_column": "topics", "multi_label": True}
+  training = {"do_train": True, "init_checkpoint": pretrained, "train_batch_size": 16, "albert_dropout": 0}
+  training |= {"learning_rate": 0.003, "num_train_epochs": 12, "classifier_dropout": 0}
+  done, again = run_script(
+    "run_glue",
+    [
+      words({**common, **columns, **training}),
+      words({**common, "init_checkpoint": tmp_path / "out", "output_dir": tmp_path / "again"}),
+    ],
+  )
+  assert done.status == again.status == 0, done.stderr + again.stderr
+  assert "of 120 rows have none of the labels" in done.stderr
+  results = json.loads((tmp_path / "out/results.json").read_text())
+  assert f"average_precision: {results['average_precision']:.4f}" in done.stdout
+  assert results["average_precision"] > 0.9
+  task = TaskSpec.load(str(tmp_path / "out"))
+  assert (task.kind, task.label_names) == ("multi_label", ("bird", "colour", "plant"))
+  assert task.thresholds == tuple(results[f"threshold_{name}"] for name in task.label_names)
+  first, second = ((tmp_path / name / "predictions_test.tsv").read_text() for name in ("out", "again"))
+  rows = [line.split("\t") for line in first.splitlines()[1:]]
+  assert [row[1] for row in rows] == [line.split("\t")[1] for line in second.splitlines()[1:]]
+  model = LoadedModel(str(tmp_path / "out/saved_model/1"))
+  texts = (tmp_path / "test.csv").read_text().splitlines()[1:]
+  served = model.run("serving_default", {"text": np.array([text.encode() for text in texts], object)})
+  np.testing.assert_allclose(served["probabilities"], np.array([row[3:] for row in rows], float), atol=2e-6)
+  given = [list(np.array(task.label_names)[above]) for above in served["above_threshold"]]
+  assert given == [json.loads(row[1]) for row in rows]
 
 
 def test_mistakes_are_told_in_one_message(tmp_path, pretrained):

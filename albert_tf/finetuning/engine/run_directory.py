@@ -40,7 +40,7 @@ def identity(
 ) -> dict[str, Any]:
   """What makes two trainings the same: the task, every setting, and the content of weights and examples."""
   spec = dataclasses.asdict(task.spec)
-  spec.pop("null_score_diff_threshold")  # Found in evaluation.
+  del spec["null_score_diff_threshold"], spec["thresholds"]  # Found in evaluation.
   content = {
     "init_checkpoint": _fingerprint(start.checkpoint.variables) if start.checkpoint else "random",
     "train examples": splits["train"].fingerprint(),

@@ -1,10 +1,11 @@
 """What tasks share whose model gives each example one row of scores: classes of texts, values, choices."""
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import functools
 import hashlib
 import io
+import json
 import os
 from typing import Any
 
@@ -31,6 +32,7 @@ class ScoresTask(FineTuningTask):
 
   def __init__(self, spec: TaskSpec, splits: Mapping[str, Sequence[Any]], *, names: Sequence[str]):
     self.spec, self.splits, self.names = spec, dict(splits), tuple(names)
+    self._places = {name: number for number, name in enumerate(self.names)}
 
   @abc.abstractmethod
   def rows(self, examples: Sequence[Any]) -> PackedRows:
@@ -52,22 +54,28 @@ class ScoresTask(FineTuningTask):
     logging.info("%s: %d examples, %d fill or exceed --max_seq_length", split, len(found), full)
     return found
 
+  @functools.cache  # noqa: B019
   def gold(self, split: str) -> np.ndarray:
     """The labels of a split as class numbers or values, `[n]`.
 
     Raises:
       UserError: one is missing, or is no class or number.
     """
-    index = {name: number for number, name in enumerate(self.names)}
-    to_number: Callable[[Any], float] = index.__getitem__ if index else float
-    try:
-      values = [to_number(example.label) for example in self.split(split)]
-    except (KeyError, TypeError, ValueError) as error:
-      rule = f"one of {', '.join(self.names)}" if self.names else "numbers"
-      raise UserError(
-        f"Labels of {split} data must be {rule}. Received: {error}. Fix the file, or name another column."
-      ) from error
-    return np.array(values, np.int32 if index else np.float32)
+    values = []
+    for example in self.split(split):
+      try:
+        values.append(self.target(example.label))
+      except (KeyError, TypeError, ValueError) as error:
+        rule = f"one of {', '.join(self.names)}" if self.names else "numbers"
+        raise UserError(
+          f"Labels of {split} data must be {rule}. Received: {error} in the example with the id {example.id}. Fix the "
+          "file, or name another column."
+        ) from error
+    return np.array(values)
+
+  def target(self, label: Any) -> Any:
+    """The class number, or the value, of a label."""
+    return np.int32(self._places[label]) if self.names else np.float32(label)
 
   def loss(self) -> Any:
     if not self.names:
@@ -93,6 +101,10 @@ class ScoresTask(FineTuningTask):
       losses = (labels.astype(np.float64) - predictions) ** 2
     return self.metrics(labels, predictions, self.split(split)) | {"loss": float(losses.mean())}
 
+  def probabilities(self, scores: np.ndarray) -> Any:
+    """Those of the classes, `[n, C]` like the scores."""
+    return special.softmax(scores, axis=-1)
+
   def write_predictions(self, outputs: Outputs, split: str, directory: str) -> None:
     """`predictions_<split>.tsv`: id, prediction, the label where known, probability of each class.
 
@@ -100,10 +112,10 @@ class ScoresTask(FineTuningTask):
     """
     scores = np.asarray(outputs[UNNAMED_OUTPUT], np.float32)
     rows = [["id", "prediction", "label", *(f"probability_{name}" for name in self.names)]]
-    probabilities = special.softmax(scores.astype(np.float64), axis=-1)[:, : len(self.names)]
+    probabilities = self.probabilities(scores.astype(np.float64))[:, : len(self.names)]
     texts = map(self.label_text, self.predictions(outputs))
     for example, text, row in zip(self.splits[split], texts, probabilities, strict=True):
-      rows.append([example.id, text, example.label or "", *(f"{value:.6f}" for value in row)])
+      rows.append([example.id, text, written(example.label), *(f"{value:.6f}" for value in row)])
     write_tsv(os.path.join(directory, f"predictions_{split}.tsv"), rows)
     with files.atomic_writer(os.path.join(directory, f"scores_{split}.npz")) as stream:
       np.savez(stream, scores=scores, examples=np.array(_digest(self.splits[split])))
@@ -130,6 +142,11 @@ class ScoresTask(FineTuningTask):
     if self.names:
       mean = special.logsumexp(special.log_softmax(scores, axis=-1), axis=0) - np.log(len(scores))
     return {UNNAMED_OUTPUT: mean}
+
+
+def written(label: str | tuple[str, ...] | None) -> str:
+  """A label as it is, several of them as a JSON list; empty where it is not known."""
+  return json.dumps(label, ensure_ascii=False) if isinstance(label, tuple) else label or ""
 
 
 def _digest(examples: Sequence[Any]) -> str:

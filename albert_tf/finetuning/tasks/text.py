@@ -2,20 +2,24 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import functools
+import itertools
+import re
 from typing import Any, NamedTuple
 
 from absl import logging
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 from sklearn import metrics as sklearn_metrics
 import tensorflow as tf
 
 from albert_tf.checkpoints.bundle import coordinator_cpu
+from albert_tf.compat import keras
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.data import Table, TableColumns, cell_text, hold_out, read_table
+from albert_tf.finetuning.data import Table, TableColumns, cell_text, hold_out, parse_json, read_table
+from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, Outputs
 from albert_tf.finetuning.tasks.rows import PackedRows, in_blocks
-from albert_tf.finetuning.tasks.scores import ScoresTask
+from albert_tf.finetuning.tasks.scores import ScoresTask, written
 from albert_tf.tokenization import Tokenizer
 from albert_tf.tokenization.graph import graph_tokenizer
 
@@ -29,14 +33,14 @@ class TextExample(NamedTuple):
   id: str  # Names it in predictions.
   text: str
   pair: str | None = None  # The second text.
-  label: str | None = None  # None: it is not known.
+  label: str | tuple[str, ...] | None = None  # Of "multi_label" all of them; None: it is not known.
 
 
 class TextTask(ScoresTask):
   """A classification or regression task on texts.
 
   Args:
-    spec: kind "classification" or "regression".
+    spec: kind "classification" or "regression"; `MultiLabelTask` has "multi_label".
     splits: "train", "eval", "test", "eval_…", "test_…" → examples.
     tokenizer: of the weights.
     metric_names: keys of `METRICS`; the first decides which checkpoint is the best.
@@ -68,6 +72,73 @@ class TextTask(ScoresTask):
       each = sklearn_metrics.f1_score(labels, predictions, labels=classes, average=None, zero_division=0)
       values |= {f"f1_{name}": float(score) for name, score in zip(self.names, each, strict=True)}
     return values
+
+
+class MultiLabelTask(TextTask):
+  r"""Labels that do not exclude each other: $p_c = \sigma(z_c)$, and label c is given where $p_c \ge t_c$.
+
+  The loss is the mean of C binary cross-entropies. Thresholds of `spec` stay; else each evaluation of "eval" chooses
+  them. The average precision, which needs none, chooses the checkpoint.
+  """
+
+  def __init__(self, spec: TaskSpec, splits: Mapping[str, Sequence[TextExample]], *, tokenizer: Tokenizer):
+    super().__init__(spec, splits, tokenizer=tokenizer, metric_names=("micro_f1", "macro_f1"))
+    self.best_metric = "average_precision"
+    self._given = self._thresholds = spec.thresholds
+
+  def target(self, label: Any) -> Any:
+    """0/1, float32 `[C]`."""
+    return np.isin(range(len(self.names)), [self._places[name] for name in label]).astype(np.float32)
+
+  def loss(self) -> Any:
+    return keras.losses.BinaryCrossentropy(from_logits=True)
+
+  def probabilities(self, scores: np.ndarray) -> Any:
+    return special.expit(scores)
+
+  def predictions(self, outputs: Outputs) -> np.ndarray:
+    """Whether each label is given, `[n, C]`."""
+    return np.asarray(special.expit(outputs[UNNAMED_OUTPUT]) >= (self._thresholds or 0.5))
+
+  def label_text(self, prediction: Any) -> str:
+    return written(tuple(itertools.compress(self.names, prediction)))
+
+  def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
+    """`average_precision` over the labels that occur, F1 and `loss`; for "eval" also the threshold of each label."""
+    gold, scores = self.gold(split), np.asarray(outputs[UNNAMED_OUTPUT], np.float64)
+    probabilities, occurs = special.expit(scores), gold.any(axis=0)
+    found = {"loss": float((np.logaddexp(0, scores) - scores * gold).mean())}
+    if split == "eval":
+      self._thresholds = self._given or best_thresholds(gold, probabilities)
+      found |= {f"threshold_{name}": at for name, at in zip(self.names, self._thresholds, strict=True)}
+    precision = (
+      sklearn_metrics.average_precision_score(gold[:, occurs], probabilities[:, occurs])
+      if occurs.any()
+      else 0.0
+    )
+    f1 = self.metrics(gold, self.predictions(outputs), self.split(split))
+    return {"average_precision": float(precision), **f1, **found}
+
+  def ensemble(self, outputs: Sequence[Outputs]) -> Outputs:
+    """Means of scores; "eval" chooses their thresholds."""
+    self._given = () if "eval" in self.splits else self._given
+    return {UNNAMED_OUTPUT: np.mean([each[UNNAMED_OUTPUT] for each in outputs], axis=0)}
+
+
+def best_thresholds(gold: np.ndarray, probabilities: np.ndarray) -> tuple[float, ...]:
+  """The threshold of each label with the best F1, midway between two probabilities; 0.5 where it does not occur.
+
+  `gold` is 0/1, both are `[n, C]`.
+  """
+  chosen = []
+  for truth, scores in zip(gold.T, probabilities.T, strict=True):
+    if not truth.any():
+      chosen.append(0.5)
+      continue
+    precision, recall, at = sklearn_metrics.precision_recall_curve(truth, scores)  # `at` rises.
+    best = int(np.argmax(precision * recall / np.maximum(precision + recall, 1e-30)))
+    chosen.append(float(at[best] + at[best - 1] * (best > 0)) / 2)
+  return tuple(chosen)
 
 
 def text_rows(examples: Sequence[TextExample], tokenizer: Tokenizer, *, max_length: int) -> PackedRows:
@@ -102,6 +173,7 @@ def _correlation(function: Callable[..., Any], labels: np.ndarray, predictions: 
 METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
   "accuracy": sklearn_metrics.accuracy_score,
   "f1": functools.partial(sklearn_metrics.f1_score, zero_division=0),
+  "micro_f1": functools.partial(sklearn_metrics.f1_score, average="micro", zero_division=0),
   "macro_f1": functools.partial(sklearn_metrics.f1_score, average="macro", zero_division=0),
   "matthews_correlation": sklearn_metrics.matthews_corrcoef,
   "pearson": functools.partial(_correlation, stats.pearsonr),
@@ -118,17 +190,21 @@ def table_examples(table: Table, columns: TableColumns, *, labelled: bool) -> li
   Raises:
     UserError: a column is missing, there is no row, or one lacks its text or label and is not to be left out.
   """
-  wanted = [*columns.texts, *([columns.label] if labelled else []), *([columns.id] if columns.id else [])]
+  wanted = [*columns.texts, *(columns.labels if labelled else []), *([columns.id] if columns.id else [])]
   table.check_columns(wanted, "--text_columns and --label_column")
-  wanted += [columns.label] if columns.label in table.columns else []
   cells = {name: list(map(cell_text, table.columns[name])) for name in wanted}
+  labels: list[Any] = [None] * len(table)
+  if set(columns.labels) <= set(table.columns):
+    labels = _label_sets(table, columns) if columns.multi_label else _labels(table.columns[columns.label])
+  if columns.multi_label and not labelled and not any(labels):
+    labels = [None] * len(table)  # Empty cells of a table that is to be predicted.
   examples = [
     TextExample(*row)
     for row in zip(
       cells[columns.id] if columns.id else map(str, range(len(table))),
       cells[columns.texts[0]],
       cells[columns.texts[1]] if len(columns.texts) > 1 else [None] * len(table),
-      [_label(text) for text in cells.get(columns.label, [""] * len(table))],
+      labels,
       strict=True,
     )
   ]
@@ -145,14 +221,39 @@ def table_examples(table: Table, columns: TableColumns, *, labelled: bool) -> li
     )
   if incomplete:
     logging.warning("%s: %d rows without a text or a label are left out", table.source, len(incomplete))
+  without = sum(example.label == () for example in examples)
+  if without:
+    logging.info("%s: %d of %d rows have none of the labels", table.source, without, len(table))
   left_out = set(incomplete)
   return [example for number, example in enumerate(examples) if number not in left_out]
 
 
-def _label(text: str) -> str | None:
-  """None where it is missing: empty, or "nan", as tables of numbers write it."""
-  text = text.strip()
-  return None if text.lower() in ("", "nan") else text
+def _labels(cells: Sequence[Any]) -> list[str | None]:
+  """None where one is missing: empty, or "nan", as tables of numbers write it."""
+  texts = [cell_text(cell).strip() for cell in cells]
+  return [None if text.lower() in ("", "nan") else text for text in texts]
+
+
+def _label_sets(table: Table, columns: TableColumns) -> list[tuple[str, ...] | None]:
+  """The labels of each row: a list in one column, or a 0/1 column for each; None where such a cell is empty."""
+  found: list[tuple[str, ...] | None] = []
+  if len(columns.labels) == 1:
+    for row, cell in enumerate(table.columns[columns.label]):
+      if isinstance(cell, str) and cell.lstrip().startswith("["):
+        cell = parse_json(cell, where=table.where(row))
+      parts = cell if isinstance(cell, list) else re.split("[,;|]", cell_text(cell))
+      found.append(tuple(dict.fromkeys(label for label in _labels(parts) if label)))
+    return found
+  marks = {"0": False, "false": False, "1": True, "true": True}
+  for row, cells in enumerate(zip(*(_labels(table.columns[name]) for name in columns.labels), strict=True)):
+    given = [marks.get((cell or "0").lower()) for cell in cells]
+    if None in given:
+      raise UserError(
+        f"Each of several label columns holds 0 or 1. Received: {cells[given.index(None)]!r} in {table.where(row)}. A "
+        "column with names of labels is named alone."
+      )
+    found.append(None if None in cells else tuple(itertools.compress(columns.labels, given)))
+  return found
 
 
 def table_task(
@@ -162,10 +263,11 @@ def table_task(
   tokenizer: Tokenizer,
   regression: bool = False,
   label_names: Sequence[str] = (),
+  thresholds: Sequence[float] = (),
   max_seq_length: int = 128,
   eval_fraction: float = 0.1,
 ) -> TextTask:
-  """Classification or regression of a person's own tables.
+  """Classification, with one label or several to a text, or regression of a person's own tables.
 
   Args:
     tables: "train", "eval", "test" → file, "" for none. Without "eval", `eval_fraction` of the training rows are held
@@ -173,12 +275,15 @@ def table_task(
     columns: which column is what.
     tokenizer: of the weights.
     regression: whether labels are numbers to predict.
-    label_names: the classes in order; empty: those of the training data, sorted.
+    label_names: the classes in order; empty: the 0/1 columns, or those of the training data, sorted.
+    thresholds: of the labels; empty: chosen on the evaluation data.
     max_seq_length: S.
 
   Raises:
-    UserError: no such file or column, or no classes.
+    UserError: no such file or column, no classes, or one of several labels without a training example.
   """
+  if regression and columns.multi_label:
+    raise UserError("Labels are numbers or names. Received: --regression and --multi_label. Choose one.")
   paths = {split: path for split, path in tables.items() if path}
   splits = {
     split: table_examples(read_table(path), columns, labelled=split != "test")
@@ -186,22 +291,32 @@ def table_task(
   }
   if "train" in splits and "eval" not in splits:
     splits["train"], splits["eval"] = hold_out(splits["train"], eval_fraction, source=paths["train"])
-  names = (
-    set() if regression else set(label_names) or {each.label for each in splits.get("train", ())} - {None}
-  )
+  labels = [each.label for each in splits.get("train", ())]
+  taught = set().union(*(label if isinstance(label, tuple) else (label,) for label in labels))
+  columns_of_labels = columns.labels if len(columns.labels) > 1 else ()
+  # Whole numbers in their order, after everything else.
+  ordered = sorted(map(str, taught), key=lambda label: (len(label) if label.isdigit() else 0, label))
+  names = () if regression else tuple(label_names or columns_of_labels or ordered)
   if not regression and not 2 <= len(names) <= _MOST_CLASSES:
     raise UserError(
       f"Classification needs 2 to {_MOST_CLASSES} classes. Received: {len(names)} different labels in training data. "
       "Is it the right column? Name the classes with --label_names, or use --regression for numbers."
     )
-  # Whole numbers in their order, after everything else.
-  ordered = sorted(map(str, names), key=lambda label: (len(label) if label.isdigit() else 0, label))
+  untaught = ", ".join(name for name in names if name not in taught)
+  if columns.multi_label and labels and untaught:
+    raise UserError(
+      f"Each of several labels needs a training example. Received: none for {untaught} in {len(labels)} rows. Add one, "
+      "or leave the label out."
+    )
   spec = TaskSpec(
-    kind="regression" if regression else "classification",
+    kind="regression" if regression else "multi_label" if columns.multi_label else "classification",
     name="custom",
-    label_names=tuple(label_names or ordered),
+    label_names=names,
+    thresholds=tuple(thresholds),
     pair=len(columns.texts) > 1,
     max_seq_length=max_seq_length,
   )
+  if columns.multi_label:
+    return MultiLabelTask(spec, splits, tokenizer=tokenizer)
   metric_names = ("pearson", "spearman") if regression else ("accuracy", "macro_f1")
   return TextTask(spec, splits, tokenizer=tokenizer, metric_names=metric_names)

@@ -1,4 +1,4 @@
-"""Classification and regression of a text or a pair, as signatures."""
+"""Classification, with one label or several, and regression of a text or a pair, as signatures."""
 
 import tensorflow as tf
 
@@ -6,12 +6,15 @@ from albert_tf.serving.signatures.base import ServingModule, Tensors, strings
 
 
 class ClassifierModule(ServingModule):
-  """The class, or the value, of a text or of a pair of texts.
+  """The class, the labels or the value of a text or of a pair of texts.
 
   Signatures of a classifier:
     serving_default: `text` [B] strings, for a task of pairs `text_pair` [B] too → `probabilities` [B, C],
       `label_names` strings [B, C] (the same in every row), `predictions` int32 [B], `label` strings [B].
     tokens: `input_ids`, `input_mask`, `segment_ids` [B, S] → the same.
+
+  Signatures of several labels: the same, with `probabilities` of each label alone, `label_names`, and `above_threshold`
+  bool [B, C], which says whether the label is given.
 
   Signatures of a regression: the same, with the one output `value` [B].
   """
@@ -26,11 +29,15 @@ class ClassifierModule(ServingModule):
     logits = self.run_model(input_ids, input_mask, segment_ids)  # [B, C]
     if self.task.kind == "regression":
       return {"value": logits[:, 0]}
-    best = tf.argmax(logits, axis=-1, output_type=tf.int32)
     names = tf.constant(self.task.label_names)
+    named = {"label_names": tf.tile(names[tf.newaxis], [tf.shape(logits)[0], 1])}
+    if self.task.kind == "multi_label":
+      each = tf.sigmoid(logits)
+      return {"probabilities": each, **named, "above_threshold": each >= (self.task.thresholds or 0.5)}
+    best = tf.argmax(logits, axis=-1, output_type=tf.int32)
     return {
       "probabilities": tf.nn.softmax(logits),
-      "label_names": tf.tile(names[tf.newaxis], [tf.shape(logits)[0], 1]),
+      **named,
       "predictions": best,
       "label": tf.gather(names, best),
     }

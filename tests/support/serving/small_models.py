@@ -27,6 +27,7 @@ TASKS = {
   "encoder": None,
   "fill_mask": None,
   "classifier": TaskSpec(kind="classification", name="custom", label_names=("a", "b", "c", "d")),
+  "labels": TaskSpec(kind="multi_label", name="custom", label_names=("a", "b", "c")),
   "regression": TaskSpec(kind="regression", name="stsb"),
   "choices": TaskSpec(kind="multiple_choice", name="race"),
   "tags": TaskSpec(kind="token_classification", name="ner", label_names=("O", "B-X", "I-X")),
