@@ -106,18 +106,14 @@ class MultiLabelTask(TextTask):
   def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
     """`average_precision` over the labels that occur, F1 and `loss`; for "eval" also the threshold of each label."""
     gold, scores = self.gold(split), np.asarray(outputs[UNNAMED_OUTPUT], np.float64)
-    probabilities, occurs = special.expit(scores), gold.any(axis=0)
+    p, occurs = special.expit(scores), gold.any(axis=0)
     found = {"loss": float((np.logaddexp(0, scores) - scores * gold).mean())}
     if split == "eval":
-      self._thresholds = self._given or best_thresholds(gold, probabilities)
+      self._thresholds = self._given or best_thresholds(gold, p)
       found |= {f"threshold_{name}": at for name, at in zip(self.names, self._thresholds, strict=True)}
-    precision = (
-      sklearn_metrics.average_precision_score(gold[:, occurs], probabilities[:, occurs])
-      if occurs.any()
-      else 0.0
-    )
+    mean = sklearn_metrics.average_precision_score(gold[:, occurs], p[:, occurs]) if occurs.any() else 0.0
     f1 = self.metrics(gold, self.predictions(outputs), self.split(split))
-    return {"average_precision": float(precision), **f1, **found}
+    return {"average_precision": float(mean), **f1, **found}
 
   def ensemble(self, outputs: Sequence[Outputs]) -> Outputs:
     """Means of scores; "eval" chooses their thresholds."""
