@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
-from albert_tf.configs.task import TaskSpec
+from albert_tf.configs.task import TASK_KINDS, TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.modeling.text_inputs import integers, text_inputs
 from albert_tf.models.heads import ClassificationHead, SpanHead, Squad2Head
@@ -26,6 +26,9 @@ class _WithLabels(TaskModel):
 
   @classmethod
   def make_task(cls, *, num_labels: int | None = None, problem: str | None = None, **fields: Any) -> TaskSpec:
+    problems = [kind for kind, of in TASK_KINDS.items() if of.model == TASK_KINDS[cls.task_kind].model]
+    if problem and problem not in problems:
+      raise UserError(f"problem must be one of {', '.join(problems)}. Received: {problem!r}.")
     names = tuple(fields.pop("label_names", ()))
     num_labels = num_labels or len(names) or int(problem == "regression")
     if not num_labels:

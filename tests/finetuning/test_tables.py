@@ -190,7 +190,7 @@ def test_labels_that_overlap_and_do_not_fit(tmp_path, train, evaluation, options
 
 def test_rows_without_any_label_are_kept_and_counted(tmp_path, caplog):
   path = write(tmp_path / "a.jsonl", [{"text": "x", "labels": None}, {"text": "y", "labels": ["a"]}])
-  with caplog.at_level("INFO"):
+  with caplog.at_level("INFO", logger="absl"):
     assert [each.label for each in table_examples(read_table(path), SEVERAL, labelled=True)] == [(), ("a",)]
   assert "1 of 2 rows have none of the labels" in caplog.text
   path = write(tmp_path / "test.tsv", [{"text": "x", "labels": ""}])  # Nothing to be scored.

@@ -396,6 +396,8 @@ def test_labels_of_a_multi_label_model_are_checked(run):
     model.compile("adam", loss="binary_crossentropy")
   with pytest.raises(UserError, match="one to a label"):
     AlbertClassifier.from_pretrained(str(run), num_labels=2, problem="multi_label", thresholds=[0.5])
+  with pytest.raises(UserError, match=r"one of token_classification\. Received: 'multi_label'"):
+    AlbertTagger.from_pretrained(str(run), label_names=["sky"], problem="multi_label")
   task = AlbertClassifier(model.config, head_options={"num_labels": 3}, problem="multi_label").task
   assert (task.kind, task.label_names) == ("multi_label", ("0", "1", "2"))
 

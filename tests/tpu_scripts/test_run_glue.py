@@ -88,7 +88,7 @@ def test_labels_that_overlap(tmp_path, pretrained):
   assert done.status == again.status == 0, done.stderr + again.stderr
   results = json.loads((tmp_path / "out/results.json").read_text())
   assert f"average_precision: {results['average_precision']:.4f}" in done.stdout
-  assert results["average_precision"] > 0.9
+  assert results["average_precision"] > 0.8
   task = TaskSpec.load(str(tmp_path / "out"))
   assert (task.kind, task.label_names) == ("multi_label", ("bird", "colour", "plant"))
   assert task.thresholds == tuple(results[f"threshold_{name}"] for name in task.label_names)
