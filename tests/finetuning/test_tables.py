@@ -173,7 +173,7 @@ def test_labels_that_overlap(tmp_path, suffix, cell):
   [
     ("a|b", "a|x", {}, "eval data must be one of a, b. Received: 'x' in the example with the id 1"),
     ("a|b", "a", {"label_names": ("a", "b", "c")}, "training example. Received: none for c in 2 rows"),
-    ("[1, b", "a", {}, "JSON is expected.*line 3 of"),
+    ("[1, b", "a", {}, "line 3 of .* must hold one JSON object"),
     ("a|b", "a", {"regression": True}, "--regression and --multi_label"),
     ("a", "a", {}, "2 to 1000 classes. Received: 1"),
   ],

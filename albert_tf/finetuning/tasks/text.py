@@ -12,11 +12,12 @@ from scipy import special, stats
 from sklearn import metrics as sklearn_metrics
 import tensorflow as tf
 
+from albert_tf import files
 from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.compat import keras
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.data import Table, TableColumns, cell_text, hold_out, parse_json, read_table
+from albert_tf.finetuning.data import Table, TableColumns, cell_text, hold_out, read_table
 from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, Outputs
 from albert_tf.finetuning.tasks.rows import PackedRows, in_blocks
 from albert_tf.finetuning.tasks.scores import ScoresTask, written
@@ -236,7 +237,7 @@ def _label_sets(table: Table, columns: TableColumns) -> list[tuple[str, ...] | N
   if len(columns.labels) == 1:
     for row, cell in enumerate(table.columns[columns.label]):
       if isinstance(cell, str) and cell.lstrip().startswith("["):
-        cell = parse_json(cell, where=table.where(row))
+        cell = files.parse_json(f'{{"labels": {cell}}}', table.where(row), labels=list)["labels"]
       parts = cell if isinstance(cell, list) else re.split("[,;|]", cell_text(cell))
       found.append(tuple(dict.fromkeys(label for label in _labels(parts) if label)))
     return found
