@@ -1,4 +1,4 @@
-"""One process at a time writes in a directory: a lock of the kernel's, in a bucket a record that expires."""
+"""One process at a time writes in a directory: a lock of the kernel's, in a bucket records that expire."""
 
 from collections.abc import Iterator
 import contextlib
@@ -14,23 +14,28 @@ import uuid
 from albert_tf import files
 from albert_tf.errors import UserError
 
-LOCK_FILE = "lock.json"
+LOCK_FILE = "lock.json"  # In a bucket `lock.json.ID`, one for each process that asks.
 LEASE_SECONDS = 120.0  # In a bucket, an owner that has not renewed for so long counts as dead.
 _RENEWAL_SECONDS = 30.0
-_SETTLING_SECONDS = 1.0  # Two that write at once both see who was the later.
+_WITHDRAWAL_SECONDS, _POLL_SECONDS = (
+  30.0,
+  0.2,
+)  # So long the first of several waits for the others to withdraw.
 
 
 class DirectoryLock:
   """The lock of one directory; `lock.json` says who holds it, or held it last.
 
-  The kernel gives a lock on a disk back when its process ends, in whatever way. A bucket has no locks: there the owner
-  renews its record, and another process takes the directory once the record has expired.
+  The kernel gives a lock on a disk back when its process ends, in whatever way. A bucket has no locks, and TensorFlow
+  does not offer its "create only if absent". There each process writes a record of its own, and then lists all: of two
+  the later one sees the earlier, however long an upload takes. It withdraws where another holds the lock or has a
+  smaller id. The owner renews its record; one that has expired counts no more.
   """
 
   def __init__(self, directory: str):
     self._directory, self._in_bucket = directory, files.is_remote(directory)
-    self._path = os.path.join(directory, LOCK_FILE)
     self._owner = {"id": uuid.uuid4().hex, "host": _host(), "pid": os.getpid()}
+    self._path = os.path.join(directory, LOCK_FILE + (f".{self._owner['id']}" if self._in_bucket else ""))
     self._descriptor: int | None = None  # Open as long as the lock on a disk is held.
     self._renewer: threading.Thread | None = None
     self._released = threading.Event()
@@ -42,9 +47,9 @@ class DirectoryLock:
     if not self._in_bucket:
       with contextlib.suppress(FileNotFoundError):
         os.close(self._locked_file(os.O_RDWR))
-    elif (owner := self._other()) and owner.get("expires", 0.0) > time.time() and not _has_ended(owner):
-      left = owner["expires"] - time.time()
-      raise self._refusal(owner, f"if it is dead, wait until its lock expires in {left:.0f} s")
+    else:
+      for owner in self._others():
+        raise self._refusal(owner)
 
   def acquire(self) -> None:
     """Takes the lock and keeps it; raises as `refuse_others`."""
@@ -55,9 +60,19 @@ class DirectoryLock:
       os.write(self._descriptor, json.dumps(self._owner).encode())
       return
     self.refuse_others()
-    self._write()
-    time.sleep(_SETTLING_SECONDS)
-    self.refuse_others()
+    self._write(held=False)
+    until = time.monotonic() + _WITHDRAWAL_SECONDS
+    try:
+      while others := self._others():
+        for owner in others:
+          if owner.get("held") or owner["id"] < self._owner["id"] or time.monotonic() > until:
+            raise self._refusal(owner)
+        time.sleep(_POLL_SECONDS)
+      self._write()
+    except BaseException:
+      with contextlib.suppress(OSError):
+        files.remove(self._path)
+      raise
     self._renewer = threading.Thread(target=self._keep_renewing, name="lock", daemon=True)
     self._renewer.start()
 
@@ -75,7 +90,7 @@ class DirectoryLock:
     if self._renewer is not None and time.time() - self._renewed > LEASE_SECONDS:
       self._renew()
     if self._usurper:
-      raise self._refusal(self._usurper, "it took over while this process did not renew the lock")
+      raise self._refusal(self._usurper, "It took over while this process did not renew the lock")
 
   def release(self) -> None:
     """Gives the lock back; on a disk the file stays, so that all who wait have the same one open."""
@@ -87,8 +102,7 @@ class DirectoryLock:
       self._renewer.join()
       self._renewer = None
       with contextlib.suppress(OSError):
-        if not self._other():
-          files.remove(self._path)
+        files.remove(self._path)
 
   def _locked_file(self, flags: int) -> int:
     descriptor = os.open(self._path, flags)
@@ -96,7 +110,7 @@ class DirectoryLock:
       fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
       os.close(descriptor)
-      raise self._refusal(self._other(), "stop that run, or choose another --output_dir") from error
+      raise self._refusal(_read(self._path), "Stop that run, or choose another --output_dir") from error
     return descriptor
 
   def _keep_renewing(self) -> None:
@@ -105,26 +119,45 @@ class DirectoryLock:
         self._renew()
 
   def _renew(self) -> None:
-    self._usurper = self._other()
+    self._usurper = next((owner for owner in self._others() if owner.get("held")), {})
     if not self._usurper:
       self._write()
 
-  def _other(self) -> dict[str, Any]:
-    """The record of another process; empty where there is none."""
-    with contextlib.suppress(UserError):  # There is none, or it is damaged.
-      record = files.read_json(self._path, id=str, host=str, pid=int, expires=float | None)
-      return {} if record["id"] == self._owner["id"] else record
-    return {}
+  def _others(self) -> list[dict[str, Any]]:
+    """The records of other live processes in a bucket."""
+    found = []
+    for name in files.listdir(self._directory):
+      path = os.path.join(self._directory, name)
+      if is_lock(name) and not files.is_unfinished(name) and path != self._path:
+        found.append(_read(path))
+    return [owner for owner in found if owner.get("expires", 0) > time.time() and not _has_ended(owner)]
 
-  def _write(self) -> None:
+  def _write(self, *, held: bool = True) -> None:
     self._renewed = time.time()
-    files.write_json(self._path, {**self._owner, "expires": self._renewed + LEASE_SECONDS})
+    files.write_json(self._path, {**self._owner, "held": held, "expires": self._renewed + LEASE_SECONDS})
 
-  def _refusal(self, owner: dict[str, Any], advice: str) -> UserError:
+  def _refusal(self, owner: dict[str, Any], advice: str = "") -> UserError:
+    left = owner.get("expires", 0) - time.time()
     return UserError(
       f"One process at a time writes in a directory. Received: {self._directory}, whose {LOCK_FILE} is held by "
-      f"process {owner.get('pid', '?')} on {owner.get('host', '?').split(' ')[0]}: {advice}."
+      f"process {owner.get('pid', '?')} on {owner.get('host', '?').split(' ')[0]}. "
+      f"{advice or f'If it is dead, wait until its lock expires in {left:.0f} s'}."
     )
+
+
+def is_lock(name: str) -> bool:
+  """Whether a file in a directory is of its lock."""
+  return name.startswith(LOCK_FILE)
+
+
+def _read(path: str) -> dict[str, Any]:
+  """A process's record; empty where it has just been withdrawn, is written now, or is damaged."""
+  try:
+    return files.read_json(path, id=str, host=str, pid=int, expires=float | None, held=bool | None)
+  except files.StoreError:  # Nothing is known then.
+    raise
+  except (FileNotFoundError, UserError):
+    return {}
 
 
 def _host() -> str:

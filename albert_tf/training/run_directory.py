@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from albert_tf import __version__, compat, files
 from albert_tf.errors import UserError
-from albert_tf.lock import LOCK_FILE
+from albert_tf.lock import is_lock
 from albert_tf.tokenization import load_tokenizer
 from albert_tf.training.settings import PretrainingSettings
 
@@ -29,7 +29,7 @@ class RunDirectory:
 
   def check(self, settings: PretrainingSettings, record_content: str) -> None:
     """Refuses a directory that holds another run, or other files than a run's; writes nothing."""
-    found = [name for name in files.listdir(self.path) if name != LOCK_FILE and not files.is_unfinished(name)]
+    found = [name for name in files.listdir(self.path) if not (is_lock(name) or files.is_unfinished(name))]
     before, identity = self._identity(), json.loads(json.dumps(settings.identity(record_content)))
     if found and before is None:
       raise UserError(

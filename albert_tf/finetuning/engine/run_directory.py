@@ -28,7 +28,7 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.tasks.base import FeatureSet, FineTuningTask
-from albert_tf.lock import LOCK_FILE
+from albert_tf.lock import is_lock
 from albert_tf.training.run_directory import CONFIG_FILE, FLAGS_FILE, RUN_FILE, difference
 
 METRICS_FILE = "metrics.jsonl"
@@ -68,7 +68,7 @@ def check(
   Raises:
     UserError: it is not so.
   """
-  names = [name for name in files.listdir(directory) if not (files.is_unfinished(name) or name == LOCK_FILE)]
+  names = [name for name in files.listdir(directory) if not (files.is_unfinished(name) or is_lock(name))]
   if len(settings.seeds) > 1:
     names = [name for name in names if not name.startswith(("seed_", RESULTS_FILE, "saved_model"))]
   if names and RUN_FILE not in names:
