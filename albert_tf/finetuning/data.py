@@ -208,6 +208,13 @@ def _json_table(path: str) -> Table:
 
 
 def _parquet_columns(path: str) -> dict[str, list[Any]]:
-  from pyarrow import parquet  # Slow to import.
+  import pyarrow  # Slow to import.
+  from pyarrow import parquet
 
-  return parquet.read_table(io.BytesIO(files.read_bytes(path))).to_pydict()
+  data = io.BytesIO(files.read_bytes(path))
+  try:
+    return parquet.read_table(data).to_pydict()
+  except (pyarrow.ArrowException, OSError, ValueError) as error:
+    raise UserError(
+      f"A .parquet file is complete and undamaged. Received: {path} ({' '.join(str(error).split())}). Copy it again."
+    ) from error

@@ -14,7 +14,13 @@ import tensorflow as tf
 from albert_tf.errors import UserError
 from albert_tf.pipelines.order import Extents
 from albert_tf.records import PretrainingSpec, read_records
-from albert_tf.records.features import ALL_FEATURES, INPUT_IDS, MASKED_LM_IDS, TOKEN_BOUNDARY
+from albert_tf.records.features import (
+  ALL_FEATURES,
+  INPUT_IDS,
+  MASKED_LM_IDS,
+  MASKED_LM_POSITIONS,
+  TOKEN_BOUNDARY,
+)
 from albert_tf.records.manifest import check_files
 from albert_tf.records.parse import decode_example
 from albert_tf.records.shard_index import BLOCK_RECORDS, ShardIndex, load_shard_index, scan_shard
@@ -99,7 +105,7 @@ def check_records(
   """Looks at the first `at_most` records of all files together.
 
   Raises:
-    UserError: a damaged record, a feature that is missing or has another length, or a piece id beyond the vocabulary.
+    UserError: a damaged record, a feature that is missing or has another length, an id or position out of bounds.
   """
   for path in paths:
     offset = 0
@@ -115,12 +121,13 @@ def check_records(
             f"{found} values of {name}, expected {spec.length(name)} ({where}). "
             "Set --max_seq_length and --max_predictions_per_seq to those the records were made with."
           )
-      for name in (INPUT_IDS, MASKED_LM_IDS):
-        largest = int(features[name].max(initial=0))
-        if largest >= vocab_size:
+      bounds = {INPUT_IDS: vocab_size, MASKED_LM_IDS: vocab_size, MASKED_LM_POSITIONS: spec.max_seq_length}
+      for name, bound in bounds.items():
+        wrong = [int(value) for value in features[name] if not 0 <= value < bound]
+        if wrong:
           raise UserError(
-            "The records' piece ids must lie within the model's vocabulary. Received: "
-            f"id {largest} in {name} of {where}; the model's vocab_size is {vocab_size}. "
+            "Piece ids must lie within the model's vocabulary, and positions within their row. Received: "
+            f"{wrong[0]} in {name} of {where}; the model's vocab_size is {vocab_size}. "
             "Use the configuration of the vocabulary that the records were made with, or make them again."
           )
       at_most -= 1

@@ -34,6 +34,7 @@ def frame_record(data: bytes) -> bytes:
 
 def read_records(path: str) -> Iterator[bytes]:
   """Yields the data of each record of `path`; a `UserError` names the one that is not whole."""
+  num_bytes = files.size(path)
   with files.open_binary(path) as stream:
     offset = 0
     for record in itertools.count():
@@ -45,7 +46,7 @@ def read_records(path: str) -> Iterator[bytes]:
         fault = "the checksum of the length does not match"
       else:
         (length,) = _LENGTH.unpack_from(header)
-        body = stream.read(length + FOOTER_BYTES)
+        body = stream.read(min(length + FOOTER_BYTES, num_bytes))  # A wrong length may be beyond all memory.
         if len(body) < length + FOOTER_BYTES:
           fault = "the file ends inside the record"
         elif _CRC.pack(masked_crc32c(body[:length])) != body[length:]:

@@ -81,6 +81,7 @@ def test_rows_are_held_out_where_no_evaluation_is_named(tmp_path):
     # A stray quote would merge rows.
     ("a.csv", 'text,label\nx,a\n"abc,x\ndef" more,y\nz,b\n', "row at line 3 of"),
     ("a.csv", 'text,label\nx,a\n"abc,x\n', "row at line 3 of"),
+    ("a.parquet", "PAR1", "complete and undamaged"),
   ],
 )
 def test_a_broken_table_is_named(tmp_path, name, content, message):

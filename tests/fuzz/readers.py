@@ -21,6 +21,7 @@ from albert_tf.finetuning.tasks.squad.read import read_squad
 from albert_tf.finetuning.tasks.text import table_examples
 from albert_tf.records import Manifest, encode_example, frame_record, read_records, scan_shard
 from albert_tf.records.manifest import Baseline, RecordFile
+from albert_tf.records.parse import decode_example
 from albert_tf.tokenization import TokenizerConfig, load_tokenizer
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats, iter_documents
 
@@ -42,6 +43,9 @@ def records(path: str) -> None:
   shutil.rmtree(os.path.join(os.path.dirname(path), "index"), ignore_errors=True)
   assert build_record_index([path]).num_records == len(list(read_records(path)))
   check_records([path], spec=SPEC, vocab_size=VOCAB_SIZE)
+  for features in map(decode_example, read_records(path)):
+    assert all(0 <= each < VOCAB_SIZE for name in ("input_ids", "masked_lm_ids") for each in features[name])
+    assert all(0 <= each < SPEC.max_seq_length for each in features["masked_lm_positions"])
 
 
 def index(path: str) -> None:

@@ -45,8 +45,10 @@ def test_file(child: Child, tmp_path: pathlib.Path, name: str, data: st.DataObje
   child(readers.read, path, name)
 
 
-@fuzz(line=damaged_json(readers.ROWS[0]), name=st.sampled_from(["a.jsonl", "text.jsonl"]))
-def test_json_lines(child: Child, tmp_path: pathlib.Path, line: bytes, name: str) -> None:
+@pytest.mark.parametrize("name", ["a.jsonl", "text.jsonl"])
+@fuzz(data=st.data(), cost=2)
+def test_json_lines(child: Child, tmp_path: pathlib.Path, data: st.DataObject, name: str) -> None:
+  line = data.draw(damaged_json(readers.ROWS[0]))
   (tmp_path / name).write_bytes(readers.LINES + line + b"\n" + readers.LINES)
   child(readers.read, tmp_path / name, name)
 
@@ -58,12 +60,13 @@ def frame_length(length: int) -> bytes:
 
 RECORDS = st.lists(st.sampled_from(readers.EXAMPLES[:3]) | damaged(readers.EXAMPLES[0]), max_size=4)
 FRAMED = RECORDS.map(lambda records: b"".join(map(frame_record, records)))
+LENGTHS = st.integers(0, 64).map(lambda bits: frame_length((1 << bits) - 1))
 
 
-@fuzz(framed=FRAMED | st.integers(0, 64).map(lambda bits: frame_length((1 << bits) - 1)))
-def test_records_with_good_checksums(child: Child, tmp_path: pathlib.Path, framed: bytes) -> None:
+@fuzz(data=st.data())
+def test_records_with_good_checksums(child: Child, tmp_path: pathlib.Path, data: st.DataObject) -> None:
   path = tmp_path / "train-0.tfrecord"
-  path.write_bytes(readers.SHARD + framed)
+  path.write_bytes(readers.SHARD + data.draw(FRAMED | LENGTHS))
   child(readers.records, path)
 
 

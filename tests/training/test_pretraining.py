@@ -241,7 +241,7 @@ def test_mistakes_are_refused_before_anything_is_written(finished, tmp_path):
     ({"input_files": (str(empty),)}, r"at least one record.*empty\.tfrecord"),
     ({"input_files": (str(torn),)}, r"torn.tfrecord, record 69 .*the file ends inside the record"),
     ({"input_files": (few,)}, "5 records, train_batch_size=8"),
-    ({"model": tiny_config(vocab_size=30)}, r"id 3\d in (input_ids|masked_lm_ids) of .*vocab_size is 30"),
+    ({"model": tiny_config(vocab_size=30)}, r"3\d in (input_ids|masked_lm_ids) of .*vocab_size is 30"),
     ({"max_seq_length": 12}, "10 values of input_ids, expected 12"),
     (
       {"init_checkpoint": str(tmp_path / "nothing")},
