@@ -47,7 +47,7 @@ def both(choice: int):
 
 
 @pytest.mark.parametrize("choice", [0, 1, *(pytest.param(each, marks=pytest.mark.slow) for each in (2, 3))])
-@fuzz(texts=TEXTS)
+@fuzz(texts=TEXTS, cost=2)
 def test_ids_and_offsets(choice: int, texts: list[str]) -> None:
   tokenizer, graph, located = both(choice)
   assert [text.decode() for text in graph.normalize(tf.constant(texts)).numpy()] == list(
