@@ -60,6 +60,10 @@ def _os_errors(path: str, *, whole_bucket: bool = False) -> Iterator[None]:
     yield
   except tf.errors.OpError as error:
     reason = (error.message.strip().splitlines() or [type(error).__name__])[0]
+    if (
+      "internal temporary file" in reason or "No space left on device" in reason
+    ):  # What it uploads, or loads.
+      raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), reason.partition(";")[0]) from error
     status = re.search(r"HTTP response code (\d+)", error.message)
     words = _REFUSALS.get(status[1], "") if status else ""
     if isinstance(error, tf.errors.NotFoundError) and not (words and whole_bucket):
@@ -342,10 +346,25 @@ def publish(source: str, target: str) -> None:
 
 
 @contextlib.contextmanager
+def _scratch() -> Iterator[str]:
+  """A temporary folder of this machine; where its disk is full, the error names it and not the store."""
+  with tempfile.TemporaryDirectory() as folder:
+    try:
+      yield folder
+    except OSError as error:
+      if error.errno != errno.ENOSPC:
+        raise
+      reason = (
+        "no space is left for this machine's temporary files. Free some, or set TMPDIR to a larger disk"
+      )
+      raise StoreError(errno.ENOSPC, reason, tempfile.gettempdir()) from error
+
+
+@contextlib.contextmanager
 def workplace(path: str) -> Iterator[str]:
   """The local folder to write a file in that becomes `path` by `publish`: its own, for a store a scratch folder."""
   if is_remote(path):
-    with tempfile.TemporaryDirectory() as folder:
+    with _scratch() as folder:
       yield folder
   else:
     yield os.path.dirname(path) or "."
@@ -357,7 +376,7 @@ def local_copy(path: str) -> Iterator[str]:
   if not is_remote(path):
     yield path
     return
-  with tempfile.TemporaryDirectory() as folder:
+  with _scratch() as folder:
     target = os.path.join(folder, os.path.basename(path.rstrip("/")))
     (copy_tree if isdir(path) else copy)(path, target)
     yield target

@@ -1,9 +1,13 @@
 """What the library reads and writes in a bucket is what it reads and writes on a disk."""
 
+import errno
 import json
+import tempfile
 
 import pytest
 from support.bucket.gcs_proxy import Faults
+
+from albert_tf import files
 
 
 @pytest.mark.slow
@@ -36,3 +40,12 @@ def test_an_upload_taken_for_complete_is_made_again(bucket, commands):
   assert "of 200000 bytes arrived, 4 times" in done.stderr
   assert bucket.names("cut/") == ["cut/a"]
   assert bucket.get("cut/a") == b"x" * 100_000
+
+
+def test_a_full_disk_of_temporary_files_is_not_the_stores_fault(monkeypatch):
+  def publish(source, target):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+  monkeypatch.setattr(files, "publish", publish)
+  with pytest.raises(files.StoreError, match=f"{tempfile.gettempdir()}: no space is left .* set TMPDIR"):
+    files.write_text("gs://albert/file", "text")
