@@ -25,8 +25,11 @@ STACK = "addons" if not KERAS_3 else "tpu" if TPU_KERNELS else "keras3"
 
 def device_kind(strategy: tf.distribute.Strategy | None = None) -> str:
   """Where a strategy computes, by default the one whose scope this is: "tpu", "gpu" or "cpu"."""
-  if isinstance(strategy or tf.distribute.get_strategy(), tf.distribute.TPUStrategy):
+  strategy = strategy or tf.distribute.get_strategy()
+  if isinstance(strategy, tf.distribute.TPUStrategy):
     return "tpu"
+  if isinstance(strategy, tf.distribute.OneDeviceStrategy):
+    return "gpu" if "GPU" in strategy.extended.worker_devices[0] else "cpu"
   return "gpu" if tf.config.get_visible_devices("GPU") else "cpu"
 
 

@@ -67,11 +67,10 @@ def main() -> None:
   load_tensorflow(distribution.tpu, reads_extents=True)
   from albert_tf.checkpoints import read_checkpoint
   from albert_tf.records import PretrainingSpec
-  from albert_tf.training.distribution import Workers, make_strategy, set_precision
+  from albert_tf.training.distribution import Workers, make_strategy
   from albert_tf.training.evaluation import evaluate_checkpoint, table
 
   strategy = make_strategy(distribution)
-  set_precision(distribution.precision)
   checkpoint = read_checkpoint(command.init_checkpoint, config_file=command.albert_config_file)
   results = evaluate_checkpoint(
     checkpoint,
@@ -80,6 +79,7 @@ def main() -> None:
     spec=PretrainingSpec(command.max_seq_length, command.max_predictions_per_seq),
     batch_size=command.eval_batch_size,
     max_steps=command.max_eval_steps,
+    precision=distribution.precision,
     with_layers=command.layer_similarity,
     use_xla=distribution.use_xla,
   )

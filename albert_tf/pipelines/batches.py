@@ -1,6 +1,7 @@
 """Record files → batches for pretraining, from any position, for any host."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+import contextlib
 import dataclasses
 import os
 from typing import Any
@@ -49,12 +50,22 @@ def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
   return dataset.with_options(options)
 
 
-# A strategy reads through a further dataset of each replica, which takes no options from anywhere.
-_device_dataset: Any = getattr(multi_device_iterator_ops, "_create_device_dataset", None)
-if _device_dataset is not None:  # Private to TensorFlow: 2.15 to 2.21 have it.
-  multi_device_iterator_ops._create_device_dataset = lambda *args, **kwargs: without_autotune(
-    _device_dataset(*args, **kwargs)
-  )
+@contextlib.contextmanager
+def iterators_without_autotune() -> Iterator[None]:
+  """In the body a strategy's iterators are made without that thread, too.
+
+  They read through a further dataset of each replica, which takes no options from anywhere.
+  """
+  private = "_create_device_dataset"  # TensorFlow 2.15 to 2.21 have it.
+  made: Any = getattr(multi_device_iterator_ops, private, None)
+  if made is None:
+    yield
+    return
+  setattr(multi_device_iterator_ops, private, lambda *args, **named: without_autotune(made(*args, **named)))
+  try:
+    yield
+  finally:
+    setattr(multi_device_iterator_ops, private, made)
 
 
 def _rows_per_replica(batch_size: int, shard: HostShard, *, flag: str) -> int:

@@ -37,29 +37,33 @@ def lower_train_step(config: AlbertConfig, shape: StepShape) -> bytes:
       "Lowering a step needs a TensorFlow with XLA for the CPU. Received: one with TPU kernels, which has none. "
       "Use the default stack, or --estimate_only."
     )
-  # The column of ones is for TPUs, and left out where a GPU is seen.
-  tf.config.set_visible_devices([], "GPU")
-  model = AlbertForPreTraining(
-    config,
-    encoder_options={
-      "accelerated": shape.mixed_precision != "float32",
-      "remat": shape.remat,
-      "layer_loop": shape.layer_loop,
-    },
-    read_positions_only=True,
-    dtype=precision_policy(shape.mixed_precision),
-  )
+  strategy = tf.distribute.OneDeviceStrategy("/cpu:0")  # Whatever else this machine has.
+  with strategy.scope():
+    model = AlbertForPreTraining(
+      config,
+      encoder_options={
+        "accelerated": shape.mixed_precision != "float32",
+        "remat": shape.remat,
+        "layer_loop": shape.layer_loop,
+      },
+      read_positions_only=True,
+      dtype=precision_policy(shape.mixed_precision),
+    )
+    optimizer = build_optimizer(OptimizerConfig(name=shape.optimizer), named_variables(model))
   step = TrainStep(
-    strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),
+    strategy=strategy,
     model=model,
-    optimizer=build_optimizer(OptimizerConfig(name=shape.optimizer), named_variables(model)),
+    optimizer=optimizer,
     config=StepConfig(
       global_batch_size=shape.examples,
       gradient_accumulation_steps=shape.gradient_accumulation_steps,
     ),
   )
-  function = tf.function(step.on_replica, autograph=False, jit_compile=True)
-  return bytes(function.experimental_get_compiler_ir(_empty_batch(shape))(stage="hlo_serialized"))
+  function = tf.function(
+    lambda batch: strategy.run(step.on_replica, args=(batch,)), autograph=False, jit_compile=True
+  )
+  with tf.device("/cpu:0"):
+    return bytes(function.experimental_get_compiler_ir(_empty_batch(shape))(stage="hlo_serialized"))
 
 
 def _empty_batch(shape: StepShape) -> dict[str, tf.Tensor]:

@@ -63,11 +63,6 @@ def precision_policy(precision: str) -> str:
   return "float32" if precision == "float32" else "mixed_bfloat16"
 
 
-def set_precision(precision: str) -> None:
-  """Makes the precision that of every layer built from now on."""
-  compat.keras.mixed_precision.set_global_policy(precision_policy(precision))
-
-
 def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
   """The strategy that `config` asks for. Call it before anything else touches a device.
 

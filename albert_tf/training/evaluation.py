@@ -16,11 +16,11 @@ from albert_tf.modeling.losses import (
   cross_entropy_sums,
   mean_metrics,
 )
-from albert_tf.pipelines.batches import EXAMPLE_WEIGHTS, evaluation_batches
+from albert_tf.pipelines.batches import EXAMPLE_WEIGHTS, evaluation_batches, iterators_without_autotune
 from albert_tf.pipelines.record_index import RecordIndex, build_record_index, check_records
 from albert_tf.records import PretrainingSpec, find_manifests
 from albert_tf.records.parse import parse_pretraining_batch
-from albert_tf.training.distribution import host_shard
+from albert_tf.training.distribution import host_shard, precision_policy
 
 _NUM_SUMS = 6  # Of the losses; those of the layers follow.
 # What only the sentence task needs: some models for masked LM alone come without.
@@ -109,7 +109,9 @@ class Evaluator:
     zeros = tf.zeros([_NUM_SUMS + (2 * self._num_layers + 1 if self._num_layers else 0)])
     for name, held_out in self._sets.items():
       num_batches = tf.constant(num_steps or held_out.num_steps)
-      sums = self.run(iter(self._datasets[name]), num_batches, zeros).numpy().astype(np.float64)
+      with iterators_without_autotune():
+        batches = iter(self._datasets[name])
+      sums = self.run(batches, num_batches, zeros).numpy().astype(np.float64)
       losses, layers = np.split(sums, [_NUM_SUMS])
       found[name] = mean_metrics(LossSums(*losses[:3]), LossSums(*losses[3:]), held_out.sentence_task)
       if self._num_layers:
@@ -160,6 +162,7 @@ def evaluate_checkpoint(
   spec: PretrainingSpec,
   batch_size: int,
   max_steps: int | None = None,
+  precision: str = "float32",
   with_layers: bool = False,
   use_xla: bool = False,
 ) -> dict[str, dict[str, Any]]:
@@ -169,6 +172,7 @@ def evaluate_checkpoint(
     files: name → record files.
     spec: lengths of records that no manifest describes.
     max_steps: at most this many batches of each set; None for all.
+    precision: see `precision_policy`.
     with_layers, use_xla: as of `Evaluator`.
 
   Returns:
@@ -199,7 +203,7 @@ def evaluate_checkpoint(
       max_steps=max_steps,
     )
   with strategy.scope():
-    model = AlbertForPreTraining(config, read_positions_only=True)
+    model = AlbertForPreTraining(config, read_positions_only=True, dtype=precision_policy(precision))
   load_weights(model, checkpoint, allow_missing=_MAY_BE_MISSING)
   evaluator = Evaluator(strategy=strategy, model=model, sets=sets, with_layers=with_layers, use_xla=use_xla)
   results = evaluator()

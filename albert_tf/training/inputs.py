@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import UserError
-from albert_tf.pipelines.batches import training_batches
+from albert_tf.pipelines.batches import iterators_without_autotune, training_batches
 from albert_tf.pipelines.fresh_masks import FreshMasks
 from albert_tf.pipelines.order import DataOrder
 from albert_tf.pipelines.record_index import ExtentReader, RecordIndex, build_record_index, check_records
@@ -44,11 +44,11 @@ class PretrainingInput:
       start_position=start_position,
       mask=mask,
     )
-    return iter(
-      self.strategy.distribute_datasets_from_function(
-        lambda context: make_batches(shard=host_shard(self.strategy, context))
-      )
+    dataset = self.strategy.distribute_datasets_from_function(
+      lambda context: make_batches(shard=host_shard(self.strategy, context))
     )
+    with iterators_without_autotune():
+      return iter(dataset)
 
   @contextlib.contextmanager
   def naming_damage(self, start_position: int, num_examples: int) -> Iterator[None]:

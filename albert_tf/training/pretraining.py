@@ -12,7 +12,7 @@ from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.modeling.pretraining import trained_variables
 from albert_tf.optim.optimizer import build_optimizer
 from albert_tf.training.checkpoints import CheckpointStore
-from albert_tf.training.distribution import Workers, make_strategy, set_precision
+from albert_tf.training.distribution import Workers, make_strategy, precision_policy
 from albert_tf.training.evaluation import Evaluator
 from albert_tf.training.failures import readable_errors
 from albert_tf.training.inputs import checked_input
@@ -54,7 +54,6 @@ def run_pretraining(
   # Distribution.
   strategy = make_strategy(settings.distribution)
   settings.step.micro_batch_size(strategy.num_replicas_in_sync)
-  set_precision(settings.distribution.precision)
   workers = Workers(strategy)
   directory, lock = RunDirectory(settings.output_dir), DirectoryLock(settings.output_dir)
 
@@ -70,7 +69,10 @@ def run_pretraining(
   # Model and optimizer.
   with strategy.scope():  # The slots must lie where the weights lie.
     options = {"remat": settings.remat, "layer_loop": settings.layer_loop}
-    model = AlbertForPreTraining(settings.model, encoder_options=options, read_positions_only=True)
+    policy = precision_policy(settings.distribution.precision)
+    model = AlbertForPreTraining(
+      settings.model, encoder_options=options, read_positions_only=True, dtype=policy
+    )
     variables = named_variables(model)
     optimizer = build_optimizer(
       settings.optimizer, trained_variables(model, sentence_loss=bool(settings.step.sentence_task))

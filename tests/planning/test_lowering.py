@@ -4,6 +4,7 @@ import importlib.util
 
 import pytest
 from support.stacks import needs_host_xla
+import tensorflow as tf
 
 from albert_tf import compat
 from albert_tf.configs import AlbertConfig
@@ -34,6 +35,14 @@ def test_the_whole_step_is_lowered(lowered):
 def test_accumulation_is_a_loop_over_micro_batches():
   shape = StepShape(**SIZES, gradient_accumulation_steps=3, mixed_precision="float32")
   assert b"while" in lower_train_step(CONFIG, shape)
+
+
+@needs_host_xla
+def test_a_gpu_is_left_alone_and_changes_nothing(lowered, monkeypatch):
+  monkeypatch.setattr(tf.config, "set_visible_devices", lambda *_: pytest.fail("devices were hidden"))
+  monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind=None: [f"a {kind}"])
+  assert compat.device_kind() == "gpu"
+  assert abs(len(lower_train_step(CONFIG, SHAPE)) - len(lowered)) < 100  # Names are numbered on.
 
 
 @pytest.mark.skipif(compat.HOST_XLA, reason="this TensorFlow can lower a step")

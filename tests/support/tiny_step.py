@@ -27,10 +27,13 @@ def make_step(
   optimizer_config: OptimizerConfig = OPTIMIZER,
   encoder_options: Mapping[str, Any] | None = None,
   use_xla: bool = False,
+  dtype: str = "float32",
   **step_config: Any,
 ) -> tuple[TrainStep, dict[str, tf.Variable], Optimizer]:
   with strategy.scope():
-    model = AlbertForPreTraining(config, encoder_options=encoder_options, read_positions_only=True)
+    model = AlbertForPreTraining(
+      config, encoder_options=encoder_options, read_positions_only=True, dtype=dtype
+    )
     variables = named_variables(model)
     trained = trained_variables(model, sentence_loss=bool(step_config.get("sentence_task", True)))
     optimizer = build_optimizer(optimizer_config, trained)

@@ -8,8 +8,11 @@ import pytest
 from support.tiny_pretraining import tiny_settings
 from support.tiny_records import random_examples, tiny_config, write_records
 import tensorflow as tf
+from tensorflow.python.data.ops import multi_device_iterator_ops as iterators
 
+from albert_tf.compat import keras
 from albert_tf.errors import UserError
+from albert_tf.pipelines import batches
 from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.records.tfrecord import frame_record
 from albert_tf.training.evaluation import Evaluator
@@ -59,6 +62,22 @@ def broken(folder, name, examples, damage=None):
     data[damage] ^= 0xFF
     path.write_bytes(bytes(data))
   return (str(path),)
+
+
+def test_a_run_leaves_the_process_as_it_was(folder, monkeypatch):
+  """Keras' precision and TensorFlow's iterators are the caller's; this run's have no thread for tuning."""
+  policy, device_dataset = keras.layers.Dense(1).dtype_policy, iterators._create_device_dataset
+  assert device_dataset.__module__ == iterators.__name__
+  quiet: list[tf.data.Dataset] = []
+  without_autotune = batches.without_autotune
+  monkeypatch.setattr(
+    batches, "without_autotune", lambda dataset: quiet.append(dataset) or without_autotune(dataset)
+  )
+  distribution = DistributionConfig(distribution="one_device", mixed_precision="bfloat16")
+  run_pretraining(tiny_settings(folder, "run", distribution=distribution), check_only=True)
+  assert len(quiet) == 4  # Of training and evaluation: the records, and the device's part of them.
+  assert keras.layers.Dense(1).dtype_policy.name == policy.name
+  assert iterators._create_device_dataset is device_dataset
 
 
 @pytest.mark.parametrize("check_only", [True, False])

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pipelines.record_index import build_record_index
-from albert_tf.training.distribution import set_precision
+from albert_tf.training.distribution import precision_policy
 
 STEPS = 60
 # One batch for ever, so that there is something to learn.
@@ -43,11 +43,8 @@ def float32_losses(rows):
 
 @pytest.mark.slow
 def test_bfloat16_learns_like_float32_with_float32_state(rows, float32_losses):
-  set_precision("bfloat16")
-  try:
-    curve, state = losses(tf.distribute.OneDeviceStrategy("cpu:0"), rows)
-  finally:
-    set_precision("float32")
+  strategy = tf.distribute.OneDeviceStrategy("cpu:0")
+  curve, state = losses(strategy, rows, dtype=precision_policy("bfloat16"))
   np.testing.assert_allclose(curve, float32_losses, rtol=0.03)
   assert np.abs(curve - float32_losses).max() > 0  # It was bfloat16.
   assert {variable.dtype for variable in state} == {tf.float32}

@@ -26,6 +26,7 @@ from albert_tf.finetuning.tasks.base import FeatureSet, FineTuningTask, Outputs
 from albert_tf.lock import DirectoryLock
 from albert_tf.models.tasks import make_model
 from albert_tf.optim.keras_optimizers import AdamW, Lamb, WarmupPolynomialDecay
+from albert_tf.pipelines.batches import iterators_without_autotune
 from albert_tf.training.distribution import Workers, host_shard, make_strategy, precision_policy
 from albert_tf.training.interruption import stop_on_signal
 from albert_tf.training.settings import StepConfig
@@ -224,7 +225,7 @@ class _FineTuning:
 
     # One of Keras' epochs lasts from evaluation to evaluation.
     per_epoch = min(settings.eval_steps or epoch_steps, num_steps)
-    with stop_on_signal() as stop:
+    with stop_on_signal() as stop, iterators_without_autotune():
       progress = TrainingProgress(
         model,
         directory,

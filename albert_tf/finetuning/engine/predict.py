@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from albert_tf.finetuning.engine.batches import Batching, FlatFeatures, Plan, planned_dataset
 from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FeatureSet, Outputs
-from albert_tf.pipelines.batches import HostShard
+from albert_tf.pipelines.batches import HostShard, iterators_without_autotune
 from albert_tf.progress import track
 from albert_tf.training.distribution import host_shard
 
@@ -46,7 +46,8 @@ class Predictor:
     _, parts, batches = self._splits[id(features)]
     rows: dict[str, list[Any]] = {}
     # To the end of the batches: TensorFlow 2.21 crashes where a distributed iterator is dropped that still reads ahead.
-    paired = zip(parts, batches, strict=True)
+    with iterators_without_autotune():
+      paired = zip(parts, batches, strict=True)
     for indices, (x, _, _) in track(paired, len(parts), desc=name, unit="batches", shown=self._verbose):
       for key, array in self._run(x).items():
         rows.setdefault(key, []).extend(array[: len(indices)])

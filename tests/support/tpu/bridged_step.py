@@ -16,9 +16,10 @@ import tensorflow as tf
 
 from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.pipelines.record_index import build_record_index
-from albert_tf.training.distribution import set_precision
+from albert_tf.training.distribution import precision_policy
 from albert_tf.training.evaluation import Evaluator, HeldOut
 
+POLICY = precision_policy("bfloat16")
 CORES = 8
 MICRO_BATCHES = 2
 BATCH = 2 * CORES * MICRO_BATCHES
@@ -34,6 +35,7 @@ def traced_step(strategy: tf.distribute.Strategy, records: str) -> Any:
     OPTIMIZER,
     ENCODER_OPTIONS,
     global_batch_size=BATCH,
+    dtype=POLICY,
     gradient_accumulation_steps=MICRO_BATCHES,
   )
   iterator = distributed_iterator(strategy, build_record_index([records]), BATCH)
@@ -42,7 +44,9 @@ def traced_step(strategy: tf.distribute.Strategy, records: str) -> Any:
 
 def traced_evaluation(strategy: tf.distribute.Strategy, records: str) -> Any:
   with strategy.scope():
-    model = AlbertForPreTraining(CONFIG, encoder_options=ENCODER_OPTIONS, read_positions_only=True)
+    model = AlbertForPreTraining(
+      CONFIG, encoder_options=ENCODER_OPTIONS, read_positions_only=True, dtype=POLICY
+    )
   held_out = HeldOut(build_record_index([records]), SPEC, "sentence_order", BATCH, 1)
   evaluator = Evaluator(strategy=strategy, model=model, sets={"": held_out})
   return evaluator.run.get_concrete_function(iter(evaluator._datasets[""]), tf.constant(1), tf.zeros([6]))
@@ -54,7 +58,6 @@ def main() -> None:
     print(json.dumps(None))
     return
   strategy = tf.distribute.TPUStrategy(tf.distribute.cluster_resolver.TPUClusterResolver("local"))
-  set_precision("bfloat16")
   with tempfile.TemporaryDirectory() as folder:
     records = write_records(pathlib.Path(folder) / "records.tfrecord", random_examples(2 * BATCH, seed=1))
     traced = {"step": traced_step(strategy, records), "evaluation": traced_evaluation(strategy, records)}
