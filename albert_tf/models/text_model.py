@@ -11,7 +11,7 @@ import tensorflow as tf
 from albert_tf import files
 from albert_tf.checkpoints import ANY_HEAD, Checkpoint, load_weights, read_checkpoint
 from albert_tf.checkpoints.bundle import write_bundle
-from albert_tf.compat import keras, raw_variable
+from albert_tf.compat import device_kind, keras, raw_variable
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.modeling.layers import ConfigModel
@@ -127,7 +127,7 @@ class TextModel(ConfigModel):
 
   def _mapped(self, dataset: Any) -> Any:
     self._require_preprocessor()
-    pad = self.per_piece or self.preprocessor.pad_to_max_length
+    pad = self.per_piece or self._pads_to_max_length()
 
     @tf.autograph.experimental.do_not_convert  # It would hide the types of our errors.
     def prepare(*element: Any) -> Any:
@@ -143,7 +143,7 @@ class TextModel(ConfigModel):
     counts = {name: len(column) for name, column in named.items()}
     if len(set(counts.values())) > 1:
       raise UserError(f"All inputs must have as many rows. Received: {counts}.")
-    pad = self.preprocessor.pad_to_max_length
+    pad = self._pads_to_max_length()
     parts = [
       self.preprocessor.pack(
         {n: c[start : start + _ROWS_AT_ONCE] for n, c in named.items()}, pad_to_max_length=pad
@@ -151,6 +151,10 @@ class TextModel(ConfigModel):
       for start in range(0, max(1, *counts.values()), _ROWS_AT_ONCE)
     ]
     return {name: _stacked(name, [part[name].numpy() for part in parts]) for name in parts[0]}
+
+  def _pads_to_max_length(self) -> bool:
+    """Also on a TPU, which would compile the model anew for every other length."""
+    return self.preprocessor.pad_to_max_length or device_kind(self.distribute_strategy) == "tpu"
 
   def _require_preprocessor(self) -> None:
     if self.preprocessor is None:

@@ -195,6 +195,21 @@ def test_texts_are_the_ids_of_the_tokenizer(run):
     np.testing.assert_allclose(model.predict(x, verbose=0), want, atol=1e-5)
 
 
+def test_a_tpu_gets_one_length(run, monkeypatch):
+  """It would compile the model anew for each."""
+  model = AlbertClassifier.from_pretrained(str(run), num_labels=2, max_length=30)
+  dataset = tf.data.Dataset.from_tensor_slices(TEXTS).batch(1)
+
+  def lengths():
+    (batches, _), (ids, _) = model._prepared(dataset), model._prepared(TEXTS)
+    return {batch["input_ids"].shape[1] for batch in batches}, ids["input_ids"].shape[1], batches.element_spec
+
+  assert lengths()[:2] == ({3, 11, 16}, 16)
+  monkeypatch.setattr(tf.distribute, "TPUStrategy", type(model.distribute_strategy))
+  assert lengths()[:2] == ({30}, 30)
+  assert {spec.shape[1] for spec in lengths()[2].values()} == {30}  # Static.
+
+
 @pytest.mark.slow
 def test_replicas_callbacks_and_mixed_precision(run, mirrored_2, tmp_path):
   """As on one device, with everything else that Keras offers at once."""
