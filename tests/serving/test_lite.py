@@ -5,13 +5,17 @@ import pathlib
 import numpy as np
 import pytest
 from support.serving.small_models import CONFIG, DEEP, TASKS, small_model
+from support.synthetic_checkpoint import CONFIG as SYNTHETIC
+from support.synthetic_checkpoint import random_variables, write_tf1
 import tensorflow as tf
 from tensorflow.lite.tools import flatbuffer_utils
 
 from albert_tf import AlbertEncoder
+from albert_tf.checkpoints import ConvertOptions, convert
 from albert_tf.compat import keras
 from albert_tf.errors import UserError
 from albert_tf.modeling import named_variables
+from albert_tf.models.exports import open_model
 from albert_tf.serving import lite
 from albert_tf.serving.lite import (
   Parity,
@@ -66,6 +70,20 @@ def test_shared_weights_are_stored_once_and_answers_stay_near(
   for name, parity in measure_parity(model, load_lite(content), specs).items():
     assert parity.cosine > {"float32": 0.999999, "float16": 0.99999, "int8": 0.999}[weights], name
     assert parity.max_difference < {"float32": 1e-5, "float16": 1e-3, "int8": 0.05}[weights], name
+
+
+def test_a_masked_lm_needs_no_pooler_and_no_sentence_head(tmp_path: pathlib.Path) -> None:
+  """TF-Hub's and Hugging Face's have none."""
+  variables = random_variables(SYNTHETIC, ("masked_lm",))
+  kept = {name: value for name, value in variables.items() if "pooler" not in name}
+  options = ConvertOptions(output_format="huggingface", allow_missing="^bert/pooler/")
+  convert(write_tf1(tmp_path / "a", SYNTHETIC, kept), str(tmp_path / "b"), options)
+  for folder in ("a", "b"):
+    model = open_model("fill_mask", str(tmp_path / folder), preprocessor=None)
+    found = export_lite(
+      model, f"{tmp_path}/{folder}.tflite", settings=LiteSettings(max_predictions_per_seq=2)
+    )
+    assert found["mlm_logits"].cosine > 0.99999
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
