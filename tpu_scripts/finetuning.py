@@ -8,7 +8,7 @@ from typing import Any
 from absl import flags, logging
 
 from albert_tf import commands, files
-from albert_tf.configs.task import RESULTS_FILE, TASK_FILE, TaskSpec, best_run
+from albert_tf.configs.task import RESULTS_FILE, TaskSpec, best_run
 from albert_tf.errors import UserError
 from albert_tf.finetuning import data
 from albert_tf.finetuning.settings import FineTuneSettings
@@ -165,8 +165,8 @@ def _combine(prepare: Callable[[Any], Any], names: Sequence[str]) -> None:
 def trained_spec() -> TaskSpec | None:
   """What the fine-tuned model is for whose weights are used without training; None with training."""
   for folder in () if FLAGS.do_train else (FLAGS.init_checkpoint, FLAGS.output_dir):
-    if folder and files.exists(os.path.join(best_run(folder), TASK_FILE)):
-      return TaskSpec.load(best_run(folder))
+    if folder and (found := TaskSpec.find(best_run(folder))):
+      return found
   return None
 
 

@@ -94,11 +94,7 @@ def read_checkpoint(path: str, *, config_file: str = "") -> Checkpoint:
   slots: dict[str, np.ndarray] = {}
   step = 0
   if is_huggingface:
-    named = files.read_json(config_path, architectures=list | None)
-    architectures = tuple(named.get("architectures") or ())
-    variables, dropped = huggingface.to_original(
-      huggingface.read_tensors(location), config, architectures=architectures, source=location
-    )
+    variables, dropped = huggingface.to_original(huggingface.read_tensors(location), config, source=location)
   else:
     variables = _without_module_prefix(bundle.read_bundle(location), location)
     step = int(variables.pop("global_step", 0))

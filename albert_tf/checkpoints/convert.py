@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 import dataclasses
 import json
+import math
 import os
 
 import numpy as np
@@ -14,6 +15,7 @@ from albert_tf.checkpoints.load import MatchReport, match
 from albert_tf.checkpoints.name_map import encoder_entries, expand_sharing, head_entries, heads_present
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.conversion import ConvertOptions
+from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.tokenization.config import (
   HUGGING_FACE_MODEL,
@@ -69,10 +71,14 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
   config, variables = _unshare(
     checkpoint.config, {name: checkpoint.variables[name] for name in report.matched}, options
   )
+  task = TaskSpec.find(checkpoint.directory)
   with files.atomic_directory(output_path) as directory:
+    if task:
+      task.save(directory)
     if options.output_format == "huggingface":
-      huggingface.write_directory(directory, variables, config)
-      _write_tokenizer(directory, checkpoint.tokenizer, name=HUGGING_FACE_MODEL)
+      huggingface.write_directory(directory, variables, config, task)
+      longest = min(task.max_seq_length if task else math.inf, config.max_position_embeddings)
+      _write_tokenizer(directory, checkpoint.tokenizer, name=HUGGING_FACE_MODEL, max_length=int(longest))
     else:
       tensors = {**variables, **slots, "global_step": np.array(checkpoint.global_step, np.int64)}
       _write_tensorflow(directory, checkpoint, config, tensors, is_original=options.output_format == "tf1")
@@ -138,7 +144,11 @@ def original_config_dict(config: AlbertConfig) -> dict[str, object]:
 
 
 def _write_tokenizer(
-  directory: str, tokenizer: tuple[str, TokenizerConfig | WordPieceConfig] | None, *, name: str
+  directory: str,
+  tokenizer: tuple[str, TokenizerConfig | WordPieceConfig] | None,
+  *,
+  name: str,
+  max_length: int = 0,
 ) -> None:
   if tokenizer is None:
     return
@@ -153,6 +163,7 @@ def _write_tokenizer(
       "tokenizer_class": "BertTokenizer",
       "do_lower_case": settings.do_lower_case,
       "strip_accents": settings.strip_accents,
+      "model_max_length": max_length,
     }
     text = json.dumps(values, indent=2) + "\n"
   else:
@@ -161,5 +172,7 @@ def _write_tokenizer(
       files.write_text(os.path.join(directory, "tokenizer.json"), fast)
     # The class that takes tokenizer.json as it is; their ALBERT class would put its own rules in their place.
     tokenizer_class = "AlbertTokenizer" if fast is None else "PreTrainedTokenizerFast"
-    text = fast_tokenizer.tokenizer_config_json(settings, tokenizer_class=tokenizer_class)
+    text = fast_tokenizer.tokenizer_config_json(
+      settings, tokenizer_class=tokenizer_class, max_length=max_length
+    )
   files.write_text(os.path.join(directory, "tokenizer_config.json"), text)

@@ -60,11 +60,12 @@ def tokenizer_json(model: bytes, config: TokenizerConfig) -> str | None:
 _METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": False}
 
 
-def tokenizer_config_json(config: TokenizerConfig, *, tokenizer_class: str) -> str:
+def tokenizer_config_json(config: TokenizerConfig, *, tokenizer_class: str, max_length: int = 512) -> str:
   """The text of `tokenizer_config.json`; `find_tokenizer` reads this project's own settings back from it."""
   pieces = {"cls": "[CLS]", "sep": "[SEP]", "pad": "<pad>", "mask": "[MASK]", "unk": "<unk>"}
   values = {
     "tokenizer_class": tokenizer_class,
+    "model_max_length": max_length,  # Where pipelines cut a text.
     "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
     **{f"{name}_token": piece for name, piece in pieces.items()},
     **dataclasses.asdict(config),

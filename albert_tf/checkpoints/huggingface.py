@@ -1,6 +1,6 @@
 """Hugging Face's ALBERT: its tensor names and its files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import math
 import os
 
@@ -11,6 +11,7 @@ import safetensors.numpy
 from albert_tf import files
 from albert_tf.checkpoints.name_map import HEADS, Entry, encoder_entries, head_entries, heads_present
 from albert_tf.configs import AlbertConfig
+from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 
 SAFETENSORS_FILE = "model.safetensors"
@@ -49,14 +50,13 @@ def read_tensors(path: str) -> dict[str, np.ndarray]:
 
 
 def to_original(
-  tensors: Mapping[str, np.ndarray], config: AlbertConfig, *, architectures: Sequence[str] = (), source: str
+  tensors: Mapping[str, np.ndarray], config: AlbertConfig, *, source: str
 ) -> tuple[dict[str, np.ndarray], list[tuple[str, str]]]:
   """Renames and transposes Hugging Face's tensors.
 
   Args:
     tensors: name → array, as stored. The `albert.` of a bare encoder may be absent.
     config: the architecture.
-    architectures: of its `config.json`.
     source: for messages.
 
   Returns:
@@ -77,11 +77,7 @@ def to_original(
       dropped.append((copy, f"tied to {name}"))
   if config.embedding_size == config.hidden_size:
     dropped += _identity_mapping(tensors, config.hidden_size, source)
-  entries = _all_entries(config)
-  if "AlbertForTokenClassification" in architectures:
-    # Its classifier reads every token; ours of the same name reads the pooled vector.
-    entries = [entry for entry in entries if not entry.name.startswith("output_")]
-  by_name = {entry.huggingface: entry for entry in entries}
+  by_name = {entry.huggingface: entry for entry in _all_entries(config)}
   left_out = {name for name, _ in dropped}
   variables = {}
   for name, value in tensors.items():
@@ -133,13 +129,16 @@ def from_original(variables: Mapping[str, np.ndarray], config: AlbertConfig) -> 
   return tensors
 
 
-def write_directory(directory: str, variables: Mapping[str, np.ndarray], config: AlbertConfig) -> None:
+def write_directory(
+  directory: str, variables: Mapping[str, np.ndarray], config: AlbertConfig, task: TaskSpec | None = None
+) -> None:
   """Writes `config.json` and the weights; `AutoModel.from_pretrained(directory)` loads them.
 
   Args:
     directory: an existing local directory.
     variables: original name → array.
     config: the architecture.
+    task: of a fine-tuned model; without it labels have numbers.
   """
   tensors = from_original(variables, config)
   values = config.to_huggingface_dict()
@@ -149,6 +148,7 @@ def write_directory(directory: str, variables: Mapping[str, np.ndarray], config:
     labels = [f"LABEL_{i}" for i in range(len(variables["output_bias"]))]
     values["id2label"] = {str(i): label for i, label in enumerate(labels)}
     values["label2id"] = {label: i for i, label in enumerate(labels)}
+  values |= task.to_huggingface_dict() if task else {}
   safetensors.numpy.save_file(tensors, os.path.join(directory, SAFETENSORS_FILE), metadata={"format": "pt"})
   files.write_json(os.path.join(directory, "config.json"), dict(sorted(values.items())))
 

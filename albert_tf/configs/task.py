@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 import dataclasses
 import os
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from albert_tf import files
 from albert_tf.configs.albert_config import MOST_POSITIONS
@@ -34,6 +34,17 @@ TASK_KINDS: Mapping[str, TaskKind] = {
   "multiple_choice": TaskKind("albert_tf.models.tasks.AlbertMultipleChoice", "multiple_choice"),
   "token_classification": TaskKind("albert_tf.models.tasks.AlbertTagger", "token_classification"),
 }
+
+# Kind → the class in Hugging Face's `config.json`, and the `problem_type` of a class for several kinds.
+_HUGGINGFACE: Mapping[str, tuple[str, str]] = {
+  "classification": ("AlbertForSequenceClassification", "single_label_classification"),
+  "multi_label": ("AlbertForSequenceClassification", "multi_label_classification"),
+  "regression": ("AlbertForSequenceClassification", "regression"),
+  "question_answering": ("AlbertForQuestionAnswering", ""),  # Of SQuAD 1.1.
+  "multiple_choice": ("AlbertForMultipleChoice", ""),
+  "token_classification": ("AlbertForTokenClassification", ""),
+}
+_WITHOUT_LABELS = ("regression", "question_answering", "multiple_choice")
 
 # What can be served: two kinds straight from pretraining, the others from a fine-tuned run.
 PRETRAINED_KINDS = ("encoder", "fill_mask")
@@ -115,18 +126,69 @@ class TaskSpec(Settings):
 
   @classmethod
   def load(cls, directory: str) -> "TaskSpec":
-    """Reads `task.json` of a fine-tuned run directory.
-
-    Raises:
-      UserError: there is none, or it is not one of this project's.
-    """
-    path = os.path.join(directory, TASK_FILE)
-    if not files.exists(path):
+    """`find`; a `UserError` where there is none."""
+    found = cls.find(directory)
+    if found is None:
       raise UserError(
         f"A fine-tuned run directory holds {TASK_FILE}. Received: {directory}, which has none. Name the "
         "--output_dir of run_glue.py or of another fine-tuning command."
       )
-    return cls.from_dict(files.read_json(path), source=path)
+    return found
+
+  @classmethod
+  def find(cls, directory: str) -> "TaskSpec | None":
+    """Reads `task.json` of a fine-tuned run directory, or `config.json` of a fine-tuned model of Hugging Face.
+
+    Raises:
+      UserError: it is not one of this project's, or the class there has another problem type or unnumbered labels.
+    """
+    path, theirs = (os.path.join(directory, name) for name in (TASK_FILE, "config.json"))
+    saved = cls.from_dict(files.read_json(path), source=path) if files.exists(path) else None
+    found = _of_huggingface(theirs) if files.exists(theirs) else None
+    if found is None or (saved is not None and saved.kind == found[0]):
+      return saved and dataclasses.replace(saved, label_names=found[1] if found else saved.label_names)
+    longest, tokenizer = found[2], os.path.join(directory, "tokenizer_config.json")
+    if files.exists(tokenizer):  # A number such as 1e30 means: no limit.
+      length = files.read_json(tokenizer, model_max_length=float | int | None).get("model_max_length")
+      longest = min(longest, int(length or longest))
+    version = "1.1" if found[0] == "question_answering" else ""
+    return cls(
+      kind=found[0], name="custom", label_names=found[1], max_seq_length=longest, squad_version=version
+    )
+
+  def to_huggingface_dict(self) -> dict[str, Any]:
+    """What `config.json` of Hugging Face says of a task; nothing for SQuAD 2.0, which no ALBERT class there knows."""
+    if self.squad_version == "2.0":
+      return {}
+    architecture, problem = _HUGGINGFACE[self.kind]
+    values: dict[str, Any] = {"architectures": [architecture]}
+    if problem:
+      values["problem_type"] = problem
+    if self.label_names:
+      values["id2label"] = {str(i): name for i, name in enumerate(self.label_names)}
+      values["label2id"] = {name: i for i, name in enumerate(self.label_names)}
+    return values
+
+
+def _of_huggingface(path: str) -> tuple[str, tuple[str, ...], int] | None:
+  """Kind of task, names of labels and longest text of a `config.json`; None where its class is for no task."""
+  config = files.read_json(
+    path, problem_type=str | None, id2label=dict | None, max_position_embeddings=int | None
+  )
+  architectures = config.get("architectures")
+  kinds = {problem: kind for kind, (name, problem) in _HUGGINGFACE.items() if [name] == architectures}
+  if not kinds:
+    return None
+  labels = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}  # Transformers' own.
+  names: Any = tuple(labels.get(str(i)) for i in range(len(labels)))
+  problem = config.get("problem_type") or ("regression" if len(names) == 1 else "single_label_classification")
+  kind = kinds.get("") or kinds.get(problem)
+  if kind is None or not all(isinstance(name, str) for name in names):
+    raise UserError(
+      f"problem_type must be one of {', '.join(kinds)}, and id2label name the labels from 0 on. Received: {problem}, "
+      f"{labels!r:.80} in {path}. Fine-tune its encoder instead (AlbertModel in architectures)."
+    )
+  return kind, () if kind in _WITHOUT_LABELS else names, config.get("max_position_embeddings") or 512
 
 
 def best_run(directory: str) -> str:

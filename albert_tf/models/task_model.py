@@ -2,16 +2,14 @@
 
 from collections.abc import Mapping
 import dataclasses
-import os
 from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from albert_tf import files
 from albert_tf.checkpoints import ANY_HEAD, Checkpoint
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
-from albert_tf.configs.task import TASK_FILE, TaskSpec
+from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.modeling import Encoder
 from albert_tf.modeling.layers import resolve_seed, split_seed
@@ -95,8 +93,7 @@ class TaskModel(TextModel):
     limit = checkpoint.config.max_position_embeddings
     given = {name: options.pop(name) for name in ("num_labels", "problem", *_OF_TASK) if name in options}
     given |= {name: tuple(given[name]) for name in ("label_names", "thresholds") if name in given}
-    is_fine_tuned = files.exists(os.path.join(checkpoint.directory, TASK_FILE))
-    saved = TaskSpec.load(checkpoint.directory) if is_fine_tuned else None
+    saved = TaskSpec.find(checkpoint.directory)
     is_own = saved is not None and saved.model == f"{cls.__module__}.{cls.__name__}"
     if saved is not None and is_own:
       of_run = {"num_labels": saved.num_labels, "problem": saved.kind}
@@ -121,12 +118,10 @@ class TaskModel(TextModel):
     head = {name: options.pop(name) for name in list(options) if name not in known}
     options |= {"task": task, "head_options": {**options.get("head_options", {}), **head}}
     sizes = {"max_qa_length": task.max_qa_length, "max_query_length": task.max_query_length}
-    return (
-      checkpoint,
-      {"max_length": task.max_seq_length, **sizes},
-      options,
-      "" if is_own else cls.new_variables,
-    )
+    new = cls.new_variables
+    if is_own:  # Complete; but Hugging Face has no pooler where it is not read.
+      new = "" if cls._reads_pooler else "^bert/pooler/"
+    return checkpoint, {"max_length": task.max_seq_length, **sizes}, options, new
 
   # ------------------------------------------------------------------ the model
 

@@ -1,5 +1,6 @@
 """Every format in and out, bit for bit."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -16,6 +17,7 @@ from albert_tf import AlbertEncoder
 from albert_tf.checkpoints import ConvertOptions, convert, load_weights, read_checkpoint
 from albert_tf.checkpoints.name_map import HEADS, encoder_entries, head_entries
 from albert_tf.configs import AlbertConfig
+from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.tokenization.config import TokenizerConfig
@@ -193,6 +195,44 @@ def test_tokenizer_travels(tmp_path):
     assert (tmp_path / name).read_bytes() == spm.read_bytes()
   settings = [read_checkpoint(str(tmp_path / folder)).tokenizer[1] for folder in ("hf", "run", "tf1")]
   assert settings == [TokenizerConfig()] * 3  # The quote rule of Hugging Face is not taken on, on the way.
+
+
+@pytest.mark.parametrize(
+  ("kind", "architecture", "problem", "names"),
+  [
+    ("classification", "SequenceClassification", "single_label_classification", ("no", "yes")),
+    ("multi_label", "SequenceClassification", "multi_label_classification", ("news", "sport")),
+    ("regression", "SequenceClassification", "regression", ()),
+    ("token_classification", "TokenClassification", None, ("O", "B", "I")),
+    ("multiple_choice", "MultipleChoice", None, ()),
+    ("question_answering", "QuestionAnswering", None, ()),
+  ],
+)
+def test_tasks_of_hugging_face_out_and_in(kind, architecture, problem, names, tmp_path):
+  head = "span" if kind == "question_answering" else "classifier"
+  path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG, (head,), num_labels=len(names) or 1))
+  version = "1.1" if head == "span" else ""
+  task = TaskSpec(
+    kind=kind, name="x", label_names=names, max_seq_length=6, doc_stride=9, squad_version=version
+  )
+  task.save(path)
+  vocabulary, folder = tmp_path / "x.txt", tmp_path / "hf"
+  vocabulary.write_text("\n".join([*SPECIAL, *(f"piece{i}" for i in range(24))]), encoding="utf-8")
+  convert(path, str(folder), ConvertOptions(output_format="huggingface", spm_model_file=str(vocabulary)))
+  config = json.loads((folder / "config.json").read_text())
+  assert (config["architectures"], config.get("problem_type")) == ([f"AlbertFor{architecture}"], problem)
+  if names:
+    assert config["id2label"] == {str(i): name for i, name in enumerate(names)}
+    assert config["label2id"] == {name: i for i, name in enumerate(names)}
+  convert(str(folder), str(tmp_path / "b"), ConvertOptions())
+  assert TaskSpec.load(str(tmp_path / "b")) == TaskSpec.load(str(folder)) == task
+  (folder / "task.json").unlink()
+  assert TaskSpec.load(str(folder)) == dataclasses.replace(task, name="custom", doc_stride=128)
+  for change in ({"problem_type": "other"}, {"id2label": {"1": "one"}}):
+    if problem or "id2label" in change:
+      (folder / "config.json").write_text(json.dumps({**config, **change}))
+      with pytest.raises(UserError, match="id2label name the labels from 0 on"):
+        TaskSpec.load(str(folder))
 
 
 def test_a_wordpiece_vocabulary_is_named_and_travels(tmp_path):

@@ -23,7 +23,7 @@ import tensorflow as tf
 from albert_tf import __version__, compat, files
 from albert_tf.checkpoints.bundle import latest_bundle
 from albert_tf.configs import AlbertConfig
-from albert_tf.configs.task import RESULTS_FILE, TASK_FILE, TaskSpec
+from albert_tf.configs.task import RESULTS_FILE, TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
@@ -106,12 +106,13 @@ def check_task(directory: str, now: TaskSpec) -> None:
 
   A table of one's own ("custom") may hold what a model of GLUE or RACE has learned, and the other way round.
   """
-  if not files.exists(os.path.join(directory, TASK_FILE)):
+  before = TaskSpec.find(directory)
+  if before is None:
     return
-  before = TaskSpec.load(directory)
   for field in ("kind", "name", "label_names", "squad_version"):
     old, new = getattr(before, field), getattr(now, field)
-    if old != new and not (field == "name" and "custom" in (old, new)):
+    unnamed = old == tuple(f"LABEL_{i}" for i in range(before.num_labels))  # By transformers.
+    if old != new and not (field == "name" and "custom" in (old, new)) and not unnamed:
       raise UserError(
         f"A fine-tuned run is for one task. Received: {directory} of the {before.kind} task {before.name!r}, for "
         f"{now.name!r} ({field} {old!r} → {new!r}). Name a directory of this task, or a new one and train."

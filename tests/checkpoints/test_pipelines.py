@@ -1,0 +1,100 @@
+"""Fine-tuned models in `transformers.pipeline` and back: names and scores are equal, on texts that must be cut."""
+
+import dataclasses
+import random
+import shutil
+import types
+import warnings
+
+import numpy as np
+import pytest
+from support import tiny_run
+import tensorflow as tf
+
+from albert_tf.checkpoints import ConvertOptions, convert
+from albert_tf.configs.task import TaskSpec
+from albert_tf.models.tasks import model_class
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+WORDS = random.Random(0).choices(tiny_run.WORDS, k=320)
+TEXT, QUESTION = " ".join(WORDS), "small birds sing"
+TASKS = {
+  "text-classification": TaskSpec(kind="classification", label_names=("bad", "so-so", "good"), name="custom"),
+  "text-classification of a value": TaskSpec(kind="regression", name="custom"),
+  "token-classification": TaskSpec(
+    kind="token_classification", label_names=("O", "B-X", "I-X"), name="custom"
+  ),
+  "question-answering": TaskSpec(
+    kind="question_answering", name="squad", squad_version="1.1", max_seq_length=100
+  ),
+}
+
+
+@pytest.fixture(scope="module")
+def hugging_face():
+  pytest.importorskip("torch", reason="needs requirements/interop.txt (torch, transformers)")
+  with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    return pytest.importorskip("transformers", reason="needs requirements/interop.txt (torch, transformers)")
+
+
+def same_classes(pipe, ours):
+  logits = ours.predict([TEXT], verbose=0)[0]
+  scores = {"LABEL_0": logits[0]}
+  if ours.task.label_names:
+    scores = dict(zip(ours.task.label_names, tf.nn.softmax(logits).numpy(), strict=True))
+  found = {row["label"]: row["score"] for row in pipe(TEXT, truncation=True, top_k=None)}
+  assert found == pytest.approx(scores, abs=1e-5)
+
+
+def same_tags(pipe, ours):
+  """Of every word that fits; a word's first piece has its tag."""
+  of_words = tf.nn.softmax(ours.predict({"words": [WORDS]}, verbose=0)[0]).numpy()
+  pieces = [row for row in pipe(TEXT, ignore_labels=[]) if row["word"].startswith("▁")]
+  assert len(pieces) == 21
+  for piece, probabilities in zip(pieces, of_words, strict=False):
+    assert piece["entity"] == ours.task.label_names[probabilities.argmax()]
+    assert piece["score"] == pytest.approx(probabilities.max(), abs=1e-5)
+
+
+def same_answers(pipe, ours):
+  """Transformers 5 has no pipeline for it: both ends of every answer in the part of the text that fits."""
+  found = pipe.model(**pipe.tokenizer(QUESTION, TEXT, truncation="only_second", return_tensors="pt"))
+  logits = ours.predict({"question": [QUESTION], "context": [TEXT]}, verbose=0)
+  for name in ("start_logits", "end_logits"):
+    np.testing.assert_allclose(found[name].detach(), logits[name], atol=1e-4)
+
+
+def load(transformers, name, folder):
+  if name != "question-answering":
+    return transformers.pipeline(name.partition(" ")[0], model=folder)
+  model = transformers.AutoModelForQuestionAnswering.from_pretrained(folder)
+  return types.SimpleNamespace(model=model, tokenizer=transformers.AutoTokenizer.from_pretrained(folder))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_there_and_back(name, hugging_face, tmp_path):
+  import torch
+
+  tokenizer = tiny_run.train_tokenizer(tmp_path)
+  task, config = TASKS[name], tiny_run.tiny_model(61, max_position_embeddings=128).config
+  config = config.replace(vocab_size=tokenizer.vocab_size)
+  if name != "question-answering":  # Whole words: ours does not tag one that is cut.
+    ends = np.cumsum([len(tokenizer.encode(word)) for word in WORDS])
+    task = dataclasses.replace(task, max_seq_length=2 + int(ends[20]))
+  ours = tiny_run.write_fine_tuned_run(tmp_path / "run", task, config, tokenizer)
+  convert(str(tmp_path / "run"), str(tmp_path / "hf"), ConvertOptions(output_format="huggingface"))
+  same = {"text": same_classes, "token": same_tags, "question": same_answers}[name.partition("-")[0]]
+  pipe = load(hugging_face, name, str(tmp_path / "hf"))
+  same(pipe, type(ours).from_pretrained(str(tmp_path / "run")))
+
+  with torch.no_grad():  # As if it was trained there.
+    for parameter in pipe.model.parameters():
+      parameter.add_(0.1 * torch.randn_like(parameter))
+  pipe.model.save_pretrained(tmp_path / "back")
+  pipe.tokenizer.save_pretrained(tmp_path / "back")
+  shutil.copy(tmp_path / "hf/spiece.model", tmp_path / "back")
+  found = TaskSpec.load(str(tmp_path / "back"))
+  assert (found.kind, found.label_names) == (task.kind, task.label_names)
+  assert found.max_seq_length == task.max_seq_length
+  same(pipe, model_class(found).from_pretrained(str(tmp_path / "back")))
