@@ -185,7 +185,8 @@ def _of_huggingface(path: str) -> tuple[str, tuple[str, ...], int] | None:
   kind = kinds.get("") or kinds.get(problem)
   if kind is None or not all(isinstance(name, str) for name in names):
     raise UserError(
-      f"problem_type must be one of {', '.join(kinds)}, and id2label name the labels from 0 on. Received: {problem}, "
+      f"problem_type must be one of {', '.join(filter(None, kinds)) or 'any'}, and id2label name the labels from 0 on. "
+      f"Received: {problem}, "
       f"{labels!r:.80} in {path}. Fine-tune its encoder instead (AlbertModel in architectures)."
     )
   return kind, () if kind in _WITHOUT_LABELS else names, config.get("max_position_embeddings") or 512
