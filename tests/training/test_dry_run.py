@@ -99,7 +99,7 @@ def test_bad_evaluation_records_are_refused_before_anything_is_written(folder, t
       {"eval_input_files": (str(tmp_path / "named"),)},
       r"named, record 0 \(byte 0\), \d+ bytes that are not one",
     ),
-    ({"eval_input_files": broken(tmp_path, "foreign", foreign)}, r"id 99 in masked_lm_ids of .*foreign"),
+    ({"eval_input_files": broken(tmp_path, "foreign", foreign)}, r"99 in masked_lm_ids of .*foreign"),
     ({"eval_input_files": (str(tmp_path / "empty"),)}, r"at least one record.*empty"),
   ):
     with pytest.raises(UserError, match=message):
