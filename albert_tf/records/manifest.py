@@ -56,6 +56,13 @@ class Manifest(Settings):
   versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
   format_version: Literal[1] = 1
 
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    if not self.spec or not isinstance(self.settings.get("tokenizer", {}), Mapping):
+      raise UserError(
+        f"The tokenizer in settings must be an object. Received: {self.settings['tokenizer']!r:.60}."
+      )
+
   @property
   def spec(self) -> PretrainingSpec:
     return PretrainingSpec(self.max_seq_length, self.max_predictions_per_seq)

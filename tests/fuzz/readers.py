@@ -20,7 +20,7 @@ from albert_tf.finetuning.tasks.choices import read_race
 from albert_tf.finetuning.tasks.squad.read import read_squad
 from albert_tf.finetuning.tasks.text import table_examples
 from albert_tf.records import Manifest, encode_example, frame_record, read_records, scan_shard
-from albert_tf.records.manifest import Baseline, RecordFile
+from albert_tf.records.manifest import Baseline, RecordFile, check_agreement
 from albert_tf.records.parse import decode_example
 from albert_tf.tokenization import TokenizerConfig, load_tokenizer
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats, iter_documents
@@ -84,6 +84,7 @@ def config(path: str) -> None:
 def manifest(path: str) -> None:
   read = Manifest.load(os.path.dirname(path))
   read.check(vocab_size=37, source=path)
+  check_agreement({path: read}, ["vocab_size"])
   assert read.num_records("train") >= 0
   assert [read.spec, read.sentence_task, read.whole_word]
 

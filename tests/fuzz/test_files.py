@@ -1,5 +1,6 @@
 """Damaged files of every kind end well or in a `UserError` that names the file."""
 
+import json
 import pathlib
 import shutil
 from typing import Any
@@ -66,6 +67,25 @@ def test_records_with_good_checksums(child: Child, tmp_path: pathlib.Path, data:
   path = tmp_path / "train-0.tfrecord"
   path.write_bytes(readers.SHARD + data.draw(FRAMED | LENGTHS))
   child(readers.records, path)
+
+
+FOUND = [
+  ("index/offsets-train-0.tfrecord.npy", b"\x93NUMPY\x01\x00v\x00{"),
+  ("train-0.tfrecord", frame_length((1 << 33) - 1)),
+  ("train-0.tfrecord", frame_record(b"\0")),
+  ("manifest.json", json.dumps({**readers.FILES["manifest.json"][0], "max_seq_length": 0}).encode()),
+  ("results.json", b'{"best_run": 1}'),
+  ("a.parquet", b"PAR1"),
+  ("text.mediawiki", b"<page/>"),
+  ("text.jsonl", b"[" * 20_000),
+]
+
+
+@pytest.mark.parametrize(("name", "content"), FOUND, ids=[name for name, _ in FOUND])
+def test_found_once(child: Child, tmp_path: pathlib.Path, name: str, content: bytes) -> None:
+  write_beside(tmp_path / name)
+  (tmp_path / name).write_bytes(content)
+  child(readers.read, tmp_path / name, name)
 
 
 PIECES = st.text(max_size=3) | st.sampled_from(

@@ -55,8 +55,15 @@ def read_mediawiki(
       yield from builder.end()
   except UserError:
     raise
-  # The last three are of a page without a title, or with an id or a time that is none.
-  except (ElementTree.ParseError, mwxml.errors.MalformedXML, AttributeError, TypeError, ValueError) as error:
+  # The last four are of another root, a page without a title, or with an id or a time that is none.
+  except (
+    ElementTree.ParseError,
+    mwxml.errors.MalformedXML,
+    AssertionError,
+    AttributeError,
+    TypeError,
+    ValueError,
+  ) as error:
     raise UserError(
       f"A MediaWiki dump must be complete, well-formed XML in UTF-8. Received: {path}, in or behind page {number} "
       f"({error}). Download it again."
