@@ -44,7 +44,7 @@ class Command(Settings):
 commands.define_flags(Command)
 _FLAGS_OF_THE_RUN = (
   "size albert_config_file train_batch_size gradient_accumulation_steps max_seq_length max_predictions_per_seq "
-  "num_train_steps optimizer mixed_precision remat layer_loop"
+  "num_train_steps optimizer mixed_precision remat layer_loop train_depths"
 )
 for _name in _FLAGS_OF_THE_RUN.split():
   flags.declare_key_flag(_name)  # Of run_pretrain.py, read here: --help shows them.
@@ -53,7 +53,8 @@ for _name in _FLAGS_OF_THE_RUN.split():
 def _shape(config: AlbertConfig, topology: Topology, per_core_batch_size: int | None) -> StepShape:
   """The step of one core; --gradient_accumulation_steps=0 takes the fewest micro-batches that fit by formula."""
   parts = FLAGS.gradient_accumulation_steps or 1
-  step = StepConfig(global_batch_size=FLAGS.train_batch_size, gradient_accumulation_steps=parts)
+  step = commands.from_flags(StepConfig, gradient_accumulation_steps=parts)
+  step.check_depths(config)
   shape = StepShape(
     per_core_batch_size=per_core_batch_size or step.micro_batch_size(topology.num_cores),
     max_seq_length=FLAGS.max_seq_length or StepShape.max_seq_length,
@@ -63,6 +64,7 @@ def _shape(config: AlbertConfig, topology: Topology, per_core_batch_size: int | 
     optimizer=FLAGS.optimizer,
     remat=FLAGS.remat,
     layer_loop=FLAGS.layer_loop,
+    train_depths=step.train_depths,
   )
   if shape.max_seq_length > config.max_position_embeddings:
     raise UserError(

@@ -27,6 +27,11 @@ class Command(Settings):
     help="The model: a run directory (its newest checkpoint), a checkpoint in one, an original or Hugging Face folder.",
   )
   albert_config_file: str = setting("", help="JSON of the model. Default: the one beside the weights.")
+  num_hidden_layers: int | None = setting(
+    None,
+    help="Another depth, of a model whose layers share all weights. Default: the weights' own.",
+    minimum=1,
+  )
   max_seq_length: int = setting(512, help="Of records that no manifest.json describes.", minimum=1)
   max_predictions_per_seq: int = setting(20, help="Of records that no manifest.json describes.", minimum=1)
   output_dir: str = setting(
@@ -72,6 +77,8 @@ def main() -> None:
 
   strategy = make_strategy(distribution)
   checkpoint = read_checkpoint(command.init_checkpoint, config_file=command.albert_config_file)
+  config = checkpoint.config.at_depth(command.num_hidden_layers)
+  checkpoint = dataclasses.replace(checkpoint, config=config)
   results = evaluate_checkpoint(
     checkpoint,
     _named_files(),
@@ -91,6 +98,7 @@ def main() -> None:
       record = {
         "step": checkpoint.global_step,
         "checkpoint": checkpoint.path,
+        "num_hidden_layers": config.num_hidden_layers,
         "sets": results,
       }
       files.makedirs(os.path.dirname(path))

@@ -21,6 +21,9 @@ class Command(Settings):
   top_k: int = setting(
     5, help="How many words to print for each [MASK], at most as many as were exported.", minimum=1
   )
+  num_hidden_layers: int | None = setting(
+    None, help="One of the depths that were exported. Default: the greatest.", minimum=1
+  )
 
 
 commands.define_flags(Command)
@@ -39,7 +42,13 @@ def main() -> None:
 
   path = find_version(command.saved_model)
   loaded = tf.saved_model.load(path)  # Holds the variables: a signature alone does not.
-  fill_mask = loaded.signatures["serving_default"]
+  name = f"depth_{command.num_hidden_layers}" if command.num_hidden_layers else "serving_default"
+  if name not in loaded.signatures:
+    raise commands.UserError(
+      f"num_hidden_layers must be a depth of the export. Received: {command.num_hidden_layers}, and {path} with "
+      f"{', '.join(sorted(loaded.signatures))}. Export it with --depths={command.num_hidden_layers}."
+    )
+  fill_mask = loaded.signatures[name]
   if "words" not in fill_mask.structured_outputs:
     raise commands.UserError(
       f"A fill_mask export is needed. Received: {path}, which gives {sorted(fill_mask.structured_outputs)}. "

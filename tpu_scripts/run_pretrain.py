@@ -9,6 +9,7 @@ Example:
 
 import dataclasses
 import os
+import statistics
 from typing import TYPE_CHECKING, Literal
 
 from absl import flags
@@ -114,11 +115,14 @@ def _machine(settings: PretrainingSettings) -> "Machine":
   from albert_tf.planning.flops import TRAINING, forward_flops_per_example
   from albert_tf.training.reporting.reporter import Machine
 
-  flops = TRAINING * forward_flops_per_example(
-    settings.model,
-    max_seq_length=settings.max_seq_length,
-    max_predictions_per_seq=settings.train_predictions,
-    sentence_loss=bool(settings.step.sentence_task),
+  flops = TRAINING * statistics.fmean(
+    forward_flops_per_example(
+      settings.model.at_depth(depth),
+      max_seq_length=settings.max_seq_length,
+      max_predictions_per_seq=settings.train_predictions,
+      sentence_loss=bool(settings.step.sentence_task),
+    )
+    for depth in settings.step.train_depths or (None,)
   )
   # Google Cloud names the slice in this variable (GKE does by itself).
   accelerator = os.environ.get("TPU_ACCELERATOR_TYPE", "") if settings.distribution.tpu else ""

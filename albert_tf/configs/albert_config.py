@@ -136,6 +136,22 @@ class AlbertConfig(Settings):
     """A copy with some fields changed."""
     return dataclasses.replace(self, **changes)
 
+  def at_depth(self, layers: int | None) -> "AlbertConfig":
+    """The same weights applied `layers` times; None: as often as before.
+
+    Raises:
+      UserError: the layers have weights of their own.
+    """
+    if layers in (None, self.num_hidden_layers):
+      return self
+    if (self.sharing, self.num_hidden_groups, self.inner_group_num) != ("all", 1, 1):
+      raise UserError(
+        "Another depth needs one block that all layers share. Received: "
+        f"{layers} layers for a model of {self.num_hidden_layers} with sharing={self.sharing}, num_hidden_groups="
+        f"{self.num_hidden_groups}, inner_group_num={self.inner_group_num}. Keep its depth."
+      )
+    return self.replace(num_hidden_layers=layers)
+
   def resized(self, **changes: Any) -> "AlbertConfig":
     """`replace`; with another `hidden_size`, what follows from it in the paper does so unless it is given too.
 

@@ -4,12 +4,12 @@ import dataclasses
 from typing import Any, Literal
 
 from albert_tf.errors import UserError
-from albert_tf.settings import Settings, setting
-from albert_tf.training.settings import DistributionConfig
+from albert_tf.settings import setting
+from albert_tf.training.settings import DepthSettings, DistributionConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FineTuneSettings(Settings):
+class FineTuneSettings(DepthSettings):
   """Settings of `fit.fine_tune`; the defaults are the ALBERT paper's where its table has one value."""
 
   do_train: bool = setting(True, help="Train, and evaluate the best checkpoint.")
@@ -21,6 +21,11 @@ class FineTuneSettings(Settings):
   train_batch_size: int = setting(32, help="Examples of one update, over all replicas.", minimum=1)
   gradient_accumulation_steps: int = setting(
     1, help="Micro-batches an update is computed in; the update is that of the whole batch.", minimum=1
+  )
+  num_hidden_layers: int | None = setting(
+    None,
+    help="Another depth, of a model whose layers share all weights. Default: the weights' own.",
+    minimum=1,
   )
   remat: bool = setting(False, help="Recompute activations in the backward pass: less memory, more time.")
   eval_batch_size: int = setting(

@@ -49,11 +49,13 @@ class Encoder(ConfigModel):
       so that the last block is not computed for the others.
     training: whether dropout is active.
     seed: int32 `[2]`, all randomness of the call; see `dropout.resolve_seed`.
+    depth: how many layers are applied, where all share one block. A number may be any; an int32 scalar tensor, at most
+      the configuration's, makes one program for all depths: a loop. None: the configuration's.
 
   Returns:
     `sequence_output` `[B, S, H]` (`[B, Q, H]` with `read_positions`), `pooled_output` `[B, H]`,
     `embedding_output` `[B, S, E]`, `encoder_input` `[B, S, H]`, $x_0$, and, of an encoder with neither `remat` nor
-    `layer_loop="while"` that computes all positions, `all_encoder_layers`: a tuple with one `[B, S, H]` a block.
+    a loop that computes all positions, `all_encoder_layers`: a tuple with one `[B, S, H]` a block.
 
   Reference: ALBERT section 3.1; the original's `AlbertModel`.
   """
@@ -126,18 +128,26 @@ class Encoder(ConfigModel):
     positions: tf.Tensor | None = None,
   ) -> tf.Tensor:
     """One transformer block: `[B, S, H]` → `[B, S, H]`, or `[B, Q, H]` of `positions` `[B, Q]` alone."""
-    attention, ffn = (_GROUP.format(*owner) for owner in self._owners[number])
+    # Any number where all layers share one block.
+    attention, ffn = (_GROUP.format(*owner) for owner in self._owners[number % len(self._owners)])
     attention_seed, ffn_seed = split_seed(seed, 2)
     queries = None if positions is None else tf.gather(x, positions, batch_dims=1)
     x = self.attention_sublayers[attention](x, bias, seed=attention_seed, queries=queries)
     return self.ffn_sublayers[ffn](x, seed=ffn_seed)
 
   def _run(
-    self, x: tf.Tensor, bias: tf.Tensor, seeds: list[tf.Tensor | None], *, training: bool
+    self,
+    x: tf.Tensor,
+    bias: tf.Tensor,
+    seeds: list[tf.Tensor | None],
+    *,
+    training: bool,
+    count: int | tf.Tensor,
   ) -> list[tf.Tensor]:
-    """What the first `len(seeds)` blocks put out; of a loop over one shared block the last one's alone."""
-    count, remat = len(seeds), self.remat and training
-    if not count or not self._one_block or (self.layer_loop == "unrolled" and not remat):
+    """What the first `count` blocks put out; of a loop over one shared block the last one's alone."""
+    limit, remat = len(seeds), self.remat and training
+    loop = self.layer_loop == "while" or tf.is_tensor(count)
+    if not limit or not self._one_block or not (loop or remat):
       outputs = []
       for number, seed in enumerate(seeds):
         block = partial(self._block, number, bias, seed)
@@ -150,22 +160,28 @@ class Encoder(ConfigModel):
     def step(x: tf.Tensor, i: tf.Tensor | int) -> tf.Tensor:
       return self._block(0, bias, None if stacked is None else stacked[i], x)
 
+    if remat and tf.is_tensor(count):
+      return [rematerialize(step, x, count, limit=limit)]
     if remat:
       # All but the last: its gradient comes first, so keeping it costs one block's memory and saves one block's time.
       last = count - 1
       if last:
-        x = rematerialize(step, x, last, loop=self.layer_loop == "while")
+        x = rematerialize(step, x, last, loop=loop)
       return [step(x, last)]
     _, x = tf.while_loop(
       lambda i, _: i < count,
       lambda i, x: (i + 1, tf.ensure_shape(step(x, i), x.shape)),
       (tf.constant(0), x),
-      maximum_iterations=count,
+      maximum_iterations=limit,
     )
     return [x]
 
   def call(
-    self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
+    self,
+    inputs: Mapping[str, tf.Tensor],
+    training: bool = False,
+    seed: tf.Tensor | None = None,
+    depth: int | tf.Tensor | None = None,
   ) -> dict[str, Any]:
     text = text_inputs(inputs)
     if unknown := set(inputs) - {*TEXT_INPUTS, *SYNONYMS, "read_positions"}:
@@ -182,17 +198,22 @@ class Encoder(ConfigModel):
     bias = attention_bias(input_mask)
     outputs: dict[str, Any] = {"embedding_output": embedding_output, "encoder_input": x}
     read = inputs.get("read_positions")
-    seeds = split_seed(layers_seed, len(self._owners))
+    if depth is None:
+      depth = len(self._owners)
+    elif not tf.is_tensor(depth):
+      depth = self.config.at_depth(depth).num_hidden_layers
+    seeds = split_seed(layers_seed, len(self._owners) if tf.is_tensor(depth) else depth)
     if read is None:
-      layers = self._run(x, bias, seeds, training=bool(training))
+      layers = self._run(x, bias, seeds, training=bool(training), count=depth)
       x = [x, *layers][-1]
-      if self.layer_loop == "unrolled" and not self.remat:
+      if self.layer_loop == "unrolled" and not self.remat and not tf.is_tensor(depth):
         outputs["all_encoder_layers"] = tuple(layers)
       return {**outputs, "sequence_output": x, "pooled_output": self.pooler(x[:, 0])}
     # The last block at the positions that are read alone; it keeps little, so computing it again would not pay.
-    x = [x, *self._run(x, bias, seeds[:-1], training=bool(training))][-1]
+    x = [x, *self._run(x, bias, seeds[:-1], training=bool(training), count=depth - 1)][-1]
     positions = tf.pad(integers(read), [[0, 0], [1, 0]])  # [CLS], position 0, is always read: by the pooler.
-    x = self._block(-1, bias, seeds[-1], x, positions)  # [B, 1 + Q, H]
+    last = seeds[-1] if seeds[0] is None or not tf.is_tensor(depth) else tf.stack(seeds)[depth - 1]
+    x = self._block(-1, bias, last, x, positions)  # [B, 1 + Q, H]
     return {**outputs, "sequence_output": x[:, 1:], "pooled_output": self.pooler(x[:, 0])}
 
   def checkpoint_items(self) -> dict[str, Any]:

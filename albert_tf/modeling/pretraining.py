@@ -121,7 +121,7 @@ class AlbertForPreTraining(ConfigModel):
 
   Call args:
     inputs: those of `Encoder`, and `masked_lm_positions` int32 `[B, P]`.
-    training, seed: see `Encoder`.
+    training, seed, depth: see `Encoder`.
 
   Returns:
     The encoder's outputs, `mlm_logits` float32 `[B, P, V]`, `sop_logits` float32 `[B, 2]`. With
@@ -150,14 +150,18 @@ class AlbertForPreTraining(ConfigModel):
     self.build()
 
   def call(
-    self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
+    self,
+    inputs: Mapping[str, tf.Tensor],
+    training: bool = False,
+    seed: tf.Tensor | None = None,
+    depth: int | tf.Tensor | None = None,
   ) -> dict[str, Any]:
     encoder_inputs = text_inputs(inputs)
     positions = integers(inputs["masked_lm_positions"])
     if self.read_positions_only:
       encoder_inputs["read_positions"] = positions
       positions = None
-    outputs = self.encoder(encoder_inputs, training=training, seed=seed)
+    outputs = self.encoder(encoder_inputs, training=training, seed=seed, depth=depth)
     mlm_logits = self.masked_lm(
       outputs["sequence_output"], positions, self.encoder.embeddings.word_embeddings
     )

@@ -9,7 +9,9 @@ import tensorflow as tf
 Step = Callable[[tf.Tensor, tf.Tensor | int], tf.Tensor]
 
 
-def rematerialize(step: Step, x: tf.Tensor, count: int = 1, *, loop: bool = False) -> tf.Tensor:
+def rematerialize(
+  step: Step, x: tf.Tensor, count: int | tf.Tensor = 1, *, loop: bool = False, limit: int | None = None
+) -> tf.Tensor:
   """x_count of $x_{l+1} = \\text{step}(x_l, l)$; only the x_l are kept, the backward pass computes the rest again.
 
   `tf.recompute_grad` says the same of one step, but XLA sees two equal computations, makes them one and keeps its
@@ -24,16 +26,17 @@ def rematerialize(step: Step, x: tf.Tensor, count: int = 1, *, loop: bool = Fals
     step: from x and l, a number or a scalar tensor, to a tensor like x; what else it reads, beside variables, gets
       no gradient.
     x: any shape, floating point.
-    count: steps, at least 1.
+    count: steps, at least 1; or an int32 scalar tensor, from 0 to `limit`: a loop.
     loop: whether the forward pass of several is a loop too, which is traced and compiled faster.
 
   Reference: arXiv 1604.06174.
   """
+  most: Any = count if limit is None else limit
 
   @tf.custom_gradient
   def run(x: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
-    if loop and count > 1:
-      inputs, y = _forward_loop(step, x, count)
+    if limit is not None or (loop and count > 1):
+      inputs, y = _forward_loop(step, x, count, most)
     else:
       *inputs, y = itertools.accumulate(range(count), step, initial=x)
       inputs = tf.stack(inputs) if count > 1 else inputs
@@ -46,13 +49,15 @@ def rematerialize(step: Step, x: tf.Tensor, count: int = 1, *, loop: bool = Fals
         dx, terms = _vector_jacobian_product(step, inputs[i], i, dx, trained)
         return done + 1, dx, [s + tf.cast(term, s.dtype) for s, term in zip(sums, terms, strict=True)]
 
-      if count == 1:  # XLA takes a loop that runs once apart, and would find the two computations to be one.
+      if (
+        limit is None and count == 1
+      ):  # XLA takes a loop that runs once apart, and would find the two computations to be one.
         zero = tf.cast(tf.reduce_sum(tf.reshape(dy, [-1])[:1]) * 0.0, x.dtype)
         dx, sums = _vector_jacobian_product(step, x + zero, 0, dy, trained)
       else:
         zeros = [tf.zeros(variable.shape, variable.dtype) for variable in trained]
         start = (tf.constant(0), dy, zeros)
-        _, dx, sums = tf.while_loop(lambda done, *_: done < count, body, start, maximum_iterations=count)
+        _, dx, sums = tf.while_loop(lambda done, *_: done < count, body, start, maximum_iterations=most)
         dx = tf.ensure_shape(dx, x.shape)
       return (dx, sums) if trained else dx
 
@@ -61,14 +66,17 @@ def rematerialize(step: Step, x: tf.Tensor, count: int = 1, *, loop: bool = Fals
   return run(x)
 
 
-def _forward_loop(step: Step, x: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
-  """The inputs of all steps, `[count, …]`, and the last one's result."""
+def _forward_loop(step: Step, x: tf.Tensor, count: int | tf.Tensor, most: int) -> tuple[tf.Tensor, tf.Tensor]:
+  """The inputs of all steps, `[most, …]`, and the last one's result."""
 
   def body(i: tf.Tensor, x: tf.Tensor, inputs: tf.TensorArray) -> Any:
     return i + 1, tf.ensure_shape(step(x, i), x.shape), inputs.write(i, x)
 
-  start = (tf.constant(0), x, tf.TensorArray(x.dtype, size=count, element_shape=x.shape))
-  _, y, inputs = tf.while_loop(lambda i, *_: i < count, body, start, maximum_iterations=count)
+  inputs = tf.TensorArray(x.dtype, size=most, element_shape=x.shape)
+  if tf.is_tensor(count):
+    inputs = inputs.write(0, x)  # Without any step there would be nothing to stack.
+  start = (tf.constant(0), x, inputs)
+  _, y, inputs = tf.while_loop(lambda i, *_: i < count, body, start, maximum_iterations=most)
   return inputs.stack(), y
 
 

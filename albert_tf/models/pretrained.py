@@ -65,12 +65,16 @@ class AlbertMaskedLM(TextModel):
     self.build()
 
   def call(
-    self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
+    self,
+    inputs: Mapping[str, tf.Tensor],
+    training: bool = False,
+    seed: tf.Tensor | None = None,
+    depth: int | tf.Tensor | None = None,
   ) -> tf.Tensor:
     texts = text_inputs(inputs)
     if "masked_lm_positions" in inputs:
       texts["read_positions"] = integers(inputs["masked_lm_positions"])
-    hidden = self.encoder(texts, training=training, seed=seed)["sequence_output"]
+    hidden = self.encoder(texts, training=training, seed=seed, depth=depth)["sequence_output"]
     return self.masked_lm(hidden, None, self.encoder.embeddings.word_embeddings)
 
   def checkpoint_items(self) -> dict[str, Any]:

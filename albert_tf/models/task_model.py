@@ -20,6 +20,9 @@ from albert_tf.models.text_model import TextModel
 WITHOUT_POOLER = f"{ANY_HEAD}|^bert/pooler/"  # What may be new where the pooler is not read.
 _OF_TASK = {field.name for field in dataclasses.fields(TaskSpec)} - {"kind", "name", "max_seq_length"}
 DROPOUT_SEED = "dropout_seed"  # An input of training alone, int32 `[B, 2]`; its first row seeds the call.
+TRAIN_DEPTH = (
+  "train_depth"  # An input of training alone, int32 `[B]`; its first value is the depth of the call.
+)
 
 
 def _dropout_seed(
@@ -145,20 +148,26 @@ class TaskModel(TextModel):
     return self.shown_metrics(self.get_metrics_result())
 
   def call(
-    self, inputs: Mapping[str, tf.Tensor], training: bool = False, seed: tf.Tensor | None = None
+    self,
+    inputs: Mapping[str, tf.Tensor],
+    training: bool = False,
+    seed: tf.Tensor | None = None,
+    depth: int | tf.Tensor | None = None,
   ) -> Any:
     seed = _dropout_seed(inputs, seed, training=training)
     encoder_seed, head_seed = split_seed(seed, 2) if self._head_dropout else (seed, None)
-    encoded = self._encode(inputs, encoder_seed, training=training)
+    if isinstance(inputs, Mapping) and TRAIN_DEPTH in inputs:
+      depth = integers(inputs[TRAIN_DEPTH][0])
+    encoded = self._encode(inputs, training=training, seed=encoder_seed, depth=depth)
     return self._answer(encoded, inputs, training=training, seed=head_seed)
 
-  def _encode(self, inputs: Mapping[str, tf.Tensor], seed: tf.Tensor | None, *, training: bool) -> tf.Tensor:
+  def _encode(self, inputs: Mapping[str, tf.Tensor], **options: Any) -> tf.Tensor:
     """What the head reads: `[B, S, H]`, or the pooled output `[B, H]`, with the last block computed at [CLS] only."""
     texts = text_inputs(inputs)
     if not self._reads_pooler:
-      return self.encoder(texts, training=training, seed=seed)["sequence_output"]
+      return self.encoder(texts, **options)["sequence_output"]
     nowhere = {"read_positions": texts["input_ids"][:, :0]}
-    return self.encoder({**texts, **nowhere}, training=training, seed=seed)["pooled_output"]
+    return self.encoder({**texts, **nowhere}, **options)["pooled_output"]
 
   def _answer(self, encoded: tf.Tensor, inputs: Mapping[str, tf.Tensor], **options: Any) -> Any:
     """The head's outputs; `inputs` are the model's."""

@@ -159,13 +159,13 @@ class AlbertMultipleChoice(TaskModel):
   def _make_head(self, **options: Any) -> Any:
     return ClassificationHead(self.config, num_labels=1, **options)
 
-  def _encode(self, inputs: Mapping[str, tf.Tensor], seed: tf.Tensor | None, *, training: bool) -> tf.Tensor:
+  def _encode(self, inputs: Mapping[str, tf.Tensor], **options: Any) -> tf.Tensor:
     texts = text_inputs(inputs)
     dynamic, length = tf.shape(texts["input_ids"])[2], texts["input_ids"].shape[-1]
     flat = {  # [B, C, S] → [B C, S]
       key: tf.reshape(value, [-1, dynamic if length is None else length]) for key, value in texts.items()
     }
-    return super()._encode(flat, seed, training=training)
+    return super()._encode(flat, **options)
 
   def _answer(self, encoded: tf.Tensor, inputs: Mapping[str, tf.Tensor], **options: Any) -> tf.Tensor:
     return tf.reshape(self.head(encoded, **options), tf.shape(inputs["input_ids"])[:2])  # [B C, 1] → [B, C]
@@ -192,11 +192,11 @@ class AlbertTagger(_WithLabels):
   per_piece = True
   new_variables = WITHOUT_POOLER
 
-  def _encode(self, inputs: Mapping[str, tf.Tensor], seed: tf.Tensor | None, *, training: bool) -> tf.Tensor:
+  def _encode(self, inputs: Mapping[str, tf.Tensor], **options: Any) -> tf.Tensor:
     if "word_positions" not in inputs:
-      return super()._encode(inputs, seed, training=training)
+      return super()._encode(inputs, **options)
     words = {"read_positions": integers(inputs["word_positions"])}
-    return self.encoder({**text_inputs(inputs), **words}, training=training, seed=seed)["sequence_output"]
+    return self.encoder({**text_inputs(inputs), **words}, **options)["sequence_output"]
 
 
 @keras.saving.register_keras_serializable("albert_tf")

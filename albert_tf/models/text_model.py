@@ -45,6 +45,7 @@ class TextModel(ConfigModel):
     *,
     max_length: int | None = None,
     config: AlbertConfig | None = None,
+    num_hidden_layers: int | None = None,
     **options: Any,
   ) -> Any:
     """The model with the weights of a checkpoint, and with its tokenizer as preprocessor where it has one.
@@ -55,13 +56,14 @@ class TextModel(ConfigModel):
       max_length: texts are cut to this many tokens. Default: the length of fine-tuning, else the longest that the
         model knows.
       config: instead of the checkpoint's own, for example with other dropout rates.
+      num_hidden_layers: another depth, of a model whose layers share all weights.
       **options: of the class, such as `dtype`; `preprocessor=None` makes a model of ids alone.
 
     Raises:
       UserError: nothing known is there, or its weights do not fit.
     """
     checkpoint = path if isinstance(path, Checkpoint) else read_checkpoint(path)
-    config = config or checkpoint.config
+    config = (config or checkpoint.config).at_depth(num_hidden_layers)
     if max_length is not None and max_length > config.max_position_embeddings:
       raise UserError(
         f"max_length must not exceed the model's positions. Received: max_length={max_length}, "

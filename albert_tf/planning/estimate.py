@@ -60,6 +60,8 @@ class StepShape(Settings):
   remat: bool = setting(False, help="Recompute activations in the backward pass.")
   layer_loop: Literal["unrolled", "while"] = setting("unrolled", help="How the shared block is repeated.")
 
+  train_depths: tuple[int, ...] = setting((), help="Numbers of layers, of which each step runs one.")
+
   @property
   def examples(self) -> int:
     """Examples of one core's step, all micro-batches together."""

@@ -57,6 +57,7 @@ def lower_train_step(config: AlbertConfig, shape: StepShape) -> bytes:
     config=StepConfig(
       global_batch_size=shape.examples,
       gradient_accumulation_steps=shape.gradient_accumulation_steps,
+      train_depths=shape.train_depths,
     ),
   )
   function = tf.function(

@@ -35,18 +35,22 @@ def export_model(model: Any, directory: str, settings: ExportSettings) -> None:
       f"A version is exported once and never changed. Received: {directory}, which exists. "
       "Choose a higher --version, or remove the directory."
     )
-  task = getattr(model, "task", None)
+  task, depth = getattr(model, "task", None), max(settings.depths, default=None)
   with tempfile.TemporaryDirectory() as assets:
     model.preprocessor.tokenizer.save_pretrained(assets)
-    files.write_text(os.path.join(assets, "albert_config.json"), model.config.to_json_string())
+    files.write_text(
+      os.path.join(assets, "albert_config.json"), model.config.at_depth(depth).to_json_string()
+    )
     if task:
       task.save(assets)
     paths = [os.path.join(assets, asset) for asset in files.listdir(assets)]
-    parts = Parts(model=model, task=task, settings=settings, asset_files=paths)
+    parts = Parts(model=model, task=task, settings=settings, asset_files=paths, depth=depth)
     # `QuestionAnsweringModule` of `signatures/question_answering.py` for "question_answering".
     found = importlib.import_module(f"albert_tf.serving.signatures.{model.export_kind}")
     module = getattr(found, "".join(word.title() for word in model.export_kind.split("_")) + "Module")(parts)
     functions = module.signatures()
+    for each in settings.depths:
+      functions[f"depth_{each}"] = module.at_depth(each).signatures()["serving_default"]
     signatures = {name: function.get_concrete_function() for name, function in functions.items()}
     files.makedirs(os.path.dirname(directory) or ".")
     # Servers take directories whose name is a number, and of those the ones with this file.

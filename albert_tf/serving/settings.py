@@ -15,6 +15,13 @@ class ExportSettings(Settings):
     help="Texts are cut to this many tokens. Default: the length of fine-tuning, else the longest the model knows.",
     minimum=8,
   )
+  depths: tuple[int, ...] = setting(
+    (),
+    help="Numbers of layers, of a model whose layers share all weights: a signature depth_N for each, over one copy of "
+    "the weights; serving_default has the greatest. Default: the model's own number alone.",
+    minimum=1,
+    aliases=("num_hidden_layers",),
+  )
   top_k: int = setting(10, help="fill_mask: how many answers a mask gets.", minimum=1)
   n_best: int = setting(
     20,

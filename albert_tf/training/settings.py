@@ -56,7 +56,30 @@ class DistributionConfig(Settings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StepConfig(Settings):
+class DepthSettings(Settings):
+  """One set of weights that answers at several depths."""
+
+  train_depths: tuple[int, ...] = setting(
+    (),
+    help="Each update runs one of these numbers of layers, drawn by seed and step; for example 4,8,12. The greatest is "
+    "the model's own.",
+    minimum=1,
+  )
+
+  def check_depths(self, model: AlbertConfig) -> None:
+    """Raises a `UserError` where a model cannot be trained at these depths."""
+    depths = self.train_depths
+    for depth in depths:
+      model.at_depth(depth)
+    if depths and (len(set(depths)) < len(depths) or max(depths) != model.num_hidden_layers):
+      raise UserError(
+        "train_depths are different numbers, and the greatest is the model's number of layers. Received: "
+        f"{','.join(map(str, depths))} for {model.num_hidden_layers} layers. Use --num_hidden_layers={max(depths)}."
+      )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepConfig(DepthSettings):
   """How a global batch becomes one update."""
 
   global_batch_size: int = setting(
@@ -137,6 +160,7 @@ class PretrainingSettings(Settings):
 
   def __post_init__(self) -> None:
     super().__post_init__()
+    self.step.check_depths(self.model)
     traced = self.profile_steps
     if traced and not (len(traced) == 2 and 1 <= traced[0] <= traced[1] <= self.num_train_steps):
       raise UserError(
@@ -174,8 +198,10 @@ class PretrainingSettings(Settings):
   def identity(self, record_content: str) -> dict[str, Any]:
     """What must not change when a run is continued; everything else may."""
     masking = {} if self.masking is None else {"masking": self.masking.to_dict()}
+    depths = {"train_depths": list(self.step.train_depths)} if self.step.train_depths else {}
     return {
       **masking,
+      **depths,
       "albert_config": self.model.to_dict(),
       "optimizer": self.optimizer.name,
       "seed": self.step.seed,

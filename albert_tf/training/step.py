@@ -139,16 +139,21 @@ class TrainStep:
       [tf.constant(self._config.seed % 2**31, tf.int32), tf.cast(self._optimizer.step, tf.int32)]
     )
     first_micro_batch = tf.cast(replica, tf.int32) * count
+    depth = None
+    if depths := self._config.train_depths:
+      depth_seed = tf.random.experimental.stateless_fold_in(step_seed, -1)  # No micro-batch has this number.
+      drawn = tf.random.stateless_uniform([], depth_seed, minval=0, maxval=len(depths), dtype=tf.int32)
+      depth = tf.gather(depths, drawn)
 
     def micro_seed(i: tf.Tensor | int) -> tf.Tensor:
       return tf.random.experimental.stateless_fold_in(step_seed, first_micro_batch + i)
 
     if count == 1:
-      gradients, sums = self._micro_gradients(dict(batch), weight, micro_seed(0))
+      gradients, sums = self._micro_gradients(dict(batch), weight, micro_seed(0), depth)
       return dict(zip(self._variables, gradients, strict=True)), sums
 
     def micro_batch(part: dict[str, tf.Tensor], i: tf.Tensor) -> list[tf.Tensor]:
-      gradients, sums = self._micro_gradients(part, weight, micro_seed(i))
+      gradients, sums = self._micro_gradients(part, weight, micro_seed(i), depth)
       return [sums, *gradients]
 
     zeros = [tf.zeros([6]), *[tf.zeros(variable.shape) for variable in self._variables.values()]]
@@ -156,10 +161,10 @@ class TrainStep:
     return dict(zip(self._variables, gradients, strict=True)), sums
 
   def _compute_micro_gradients(
-    self, batch: dict[str, tf.Tensor], weight: tf.Tensor, seed: tf.Tensor
+    self, batch: dict[str, tf.Tensor], weight: tf.Tensor, seed: tf.Tensor, depth: tf.Tensor | None
   ) -> tuple[list[tf.Tensor], tf.Tensor]:
     with tf.GradientTape() as tape:
-      outputs = self._model(batch, training=True, seed=seed)
+      outputs = self._model(batch, training=True, seed=seed, depth=depth)
       mlm = cross_entropy_sums(outputs["mlm_logits"], batch["masked_lm_ids"], batch["masked_lm_weights"])
       loss = mlm.loss / (weight + WEIGHT_EPSILON)
       sop = LossSums(*[tf.zeros([])] * 3)

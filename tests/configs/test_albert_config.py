@@ -121,6 +121,16 @@ def test_owners_by_sharing():
   }
 
 
+def test_another_depth_needs_one_block_for_all_layers():
+  config = AlbertConfig(**SMALL)
+  assert config.at_depth(40) == config.replace(num_hidden_layers=40)
+  for changes in ({"sharing": "ffn"}, {"num_hidden_groups": 2}, {"inner_group_num": 2}):
+    other = config.replace(**changes)
+    assert other.at_depth(None) == other.at_depth(other.num_hidden_layers) == other
+    with pytest.raises(UserError, match=r"one block that all layers share. Received: 3 layers"):
+      other.at_depth(3)
+
+
 def test_plain_names_are_version_2_and_frozen():
   for size in ("base", "large", "xlarge", "xxlarge"):
     assert AlbertConfig.from_name(size) == AlbertConfig.from_name(f"{size}_v2")

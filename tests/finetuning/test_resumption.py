@@ -22,7 +22,13 @@ from albert_tf.modeling import named_variables
 
 # 4 updates an epoch, the last batch of each filled up; evaluations after 3, 6, 9 and 10: within epochs and at the end.
 SETTINGS = dataclasses.replace(
-  QUICK, num_train_steps=10, eval_steps=3, train_batch_size=4, eval_batch_size=8, classifier_dropout=0.1
+  QUICK,
+  num_train_steps=10,
+  eval_steps=3,
+  train_batch_size=4,
+  eval_batch_size=8,
+  classifier_dropout=0.1,
+  train_depths=(1, 2),
 )
 
 

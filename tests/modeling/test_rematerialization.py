@@ -15,7 +15,8 @@ CONFIG = AlbertConfig.from_name(
 )
 
 
-def loss_and_gradients(config, options, *, jit):
+def loss_and_gradients(config, options, *, jit, depths=(None,)):
+  """The loss and name → gradient at each depth, of one program."""
   encoder = AlbertEncoder(config, **options)
   variables = named_variables(encoder)
   initialize_variables(variables, seed=3, initializer_range=0.1)
@@ -28,15 +29,26 @@ def loss_and_gradients(config, options, *, jit):
   scale = tf.constant(rng.normal(size=(2, 2, config.hidden_size)), tf.float32)
 
   @tf.function(jit_compile=jit)
-  def compute():
+  def compute(depth):
     with tf.GradientTape() as tape:
-      outputs = encoder(inputs, training=True, seed=tf.constant([1, 2]))
+      outputs = encoder(inputs, training=True, seed=tf.constant([1, 2]), depth=depth)
       loss = tf.reduce_sum(outputs["sequence_output"] * scale) + tf.reduce_sum(outputs["pooled_output"])
     gradients = tape.gradient(loss, list(variables.values()))
     return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
-  loss, gradients = compute()
-  return loss.numpy(), {name: g.numpy() for name, g in zip(variables, gradients, strict=True)}
+  found = []
+  for depth in depths:
+    loss, gradients = compute(None if depth is None else tf.constant(depth))
+    found.append((loss.numpy(), {name: g.numpy() for name, g in zip(variables, gradients, strict=True)}))
+  assert compute.experimental_get_tracing_count() == 1
+  return found
+
+
+def assert_same(found, expected):
+  assert found[0] == pytest.approx(expected[0], rel=1e-5)
+  largest = max(np.abs(g).max() for g in expected[1].values())
+  for name, value in expected[1].items():
+    np.testing.assert_allclose(found[1][name], value, atol=1e-5 * largest, err_msg=name)
 
 
 @pytest.mark.parametrize(
@@ -53,12 +65,23 @@ def loss_and_gradients(config, options, *, jit):
 )
 def test_gradients_are_those_of_what_is_kept(sharing, options, jit):
   config = CONFIG.replace(sharing=sharing)
-  loss, expected = loss_and_gradients(config, {}, jit=jit)
-  again, gradients = loss_and_gradients(config, options, jit=jit)
-  assert again == pytest.approx(loss, rel=1e-5)
-  largest = max(np.abs(g).max() for g in expected.values())
-  for name, value in expected.items():
-    np.testing.assert_allclose(gradients[name], value, atol=1e-5 * largest, err_msg=name)
+  [expected] = loss_and_gradients(config, {}, jit=jit)
+  [found] = loss_and_gradients(config, options, jit=jit)
+  assert_same(found, expected)
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize(
+  ("remat", "jit"),
+  [(False, False), (True, False), pytest.param(True, True, marks=[needs_host_xla, pytest.mark.slow])],
+)
+def test_one_program_computes_every_depth(remat, jit):
+  """Dropout included, an update at a depth is that of a model with so many layers."""
+  depths = (1, 2, 4)
+  found = loss_and_gradients(CONFIG, {"remat": remat}, jit=jit, depths=depths)
+  for depth, of_depth in zip(depths, found, strict=True):
+    [expected] = loss_and_gradients(CONFIG.at_depth(depth), {}, jit=jit)
+    assert_same(of_depth, expected)
 
 
 @pytest.mark.parametrize("loop", [False, True])

@@ -79,8 +79,12 @@ def test_rematerialised_layers_leave_nothing_but_their_inputs():
 
 
 @needs_compiler
-def test_the_step_compiles_for_a_tpu(lowered):
-  compiled = compile_hlo(lowered, "v3:2x2")
+@pytest.mark.parametrize(
+  "changes", [{}, {"train_depths": (1, 2, 4)}, {"train_depths": (1, 2, 4), "remat": True}]
+)
+def test_the_step_compiles_for_a_tpu(changes):
+  """One program for all depths."""
+  compiled = compile_hlo(lower_train_step(CONFIG, StepShape(**SIZES, **changes)), "v3:2x2")
   parameters = CONFIG.param_count(heads=("masked_lm", "sentence_order"))
   assert compiled.fits
   assert compiled.temporary_bytes > 0

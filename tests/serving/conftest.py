@@ -112,7 +112,7 @@ def exported(
       init_checkpoint=str(source),
       output_dir=str(folder / "e"),
       version=3,
-      settings=ExportSettings(max_windows=12),
+      settings=ExportSettings(max_windows=12, depths=(1, 2) if key == "fill_mask" else ()),
     )
     return Exported(task, keras_model, path, LoadedModel(path), kind, str(source))
 

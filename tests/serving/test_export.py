@@ -12,7 +12,7 @@ from reference import tokenization as reference
 from support.goldens import SPM_MODEL, TINY, golden
 import tensorflow as tf
 
-from albert_tf import AlbertEncoder, files
+from albert_tf import AlbertEncoder, AlbertMaskedLM, files
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining
@@ -145,6 +145,32 @@ def test_what_travels_in_the_export(
   sizes = [int(np.prod(shape)) for shape in reader.get_variable_to_shape_map().values()]
   weights = AlbertEncoder(config).trainable_variables
   assert sum(size for size in sizes if size > 1) == sum(int(np.prod(weight.shape)) for weight in weights)
+
+
+@pytest.mark.stack
+def test_a_signature_for_each_depth_over_one_copy_of_the_weights(
+  fill_mask: LoadedModel, exported: Callable[[str], Any], run_dir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+  texts = {"text": np.array([text.encode() for text in TEXTS], object)}
+  answers = {name: fill_mask.run(name, texts) for name in ("serving_default", "depth_1", "depth_2")}
+  for depth in (1, 2):
+    model = AlbertMaskedLM.from_pretrained(str(run_dir), num_hidden_layers=depth)
+    model.export(str(tmp_path / str(depth)))
+    alone = LoadedModel(str(tmp_path / str(depth)))
+    for name, array in alone.run("serving_default", texts).items():
+      np.testing.assert_array_equal(answers[f"depth_{depth}"][name], array)
+    assert AlbertConfig.from_json_file(f"{alone.directory}/assets/albert_config.json") == model.config
+  for name, array in answers["serving_default"].items():
+    np.testing.assert_array_equal(answers["depth_2"][name], array)
+  assert np.abs(answers["depth_1"]["probabilities"] - answers["depth_2"]["probabilities"]).max() > 1e-3
+  sizes = [
+    os.path.getsize(os.path.join(path, "variables/variables.data-00000-of-00001"))
+    for path in (exported("fill_mask").path, tmp_path / "1")
+  ]
+  assert sizes[0] == pytest.approx(sizes[1], rel=0.05)  # Beside the weights, the names of what is saved.
+  unshared = AlbertMaskedLM(model.config.replace(sharing="none"), preprocessor=model.preprocessor)
+  with pytest.raises(UserError, match="one block that all layers share"):
+    unshared.export(str(tmp_path / "unshared"), depths=(1, 2))
 
 
 def test_too_long_is_an_error_not_a_crash(encoder: LoadedModel) -> None:

@@ -85,6 +85,13 @@ def test_fill_the_blanks(browser, served) -> None:
   assert page.text("filled") == f"the <b>sky</b> is {bars[0][0]}"  # Markup is text.
   browser.find_elements(By.CSS_SELECTOR, "ol.bars button")[3].click()
   assert page.text("filled").endswith(f" {bars[3][0]}")
+  assert page.text("layers") == "2"
+  browser.execute_script(
+    "const slider = document.getElementById('depth'); slider.value = 0; slider.dispatchEvent(new Event('input'))"
+  )
+  page.run()
+  assert (page.text("layers"), page.bars() != bars) == ("1", True)
+  assert '"signature_name": "depth_1"' in page.element("request").get_attribute("textContent")
   page.write("text", "[MASK] [MASK]")
   page.run()
   assert len(page.bars()) == 20

@@ -15,7 +15,7 @@ EQUAL = (2e-6, 2e-5)  # In metrics, and in weights and moments: sums are made in
 SETTINGS = {
   # Cores, and what is special. The reference computes as many micro-batches one after the other.
   "lamb": (2, {"gradient_accumulation_steps": 2, "remat": True}),
-  "adamw": (8, {"optimizer": "adamw", "layer_loop": "while", "learning_rate": 0.001}),
+  "adamw": (8, {"optimizer": "adamw", "layer_loop": "while", "train_depths": "1,2", "learning_rate": 0.001}),
   "bfloat16": (2, {"mixed_precision": "bfloat16", "bias_correction": True}),
   "one_core": (1, {"gradient_accumulation_steps": 2}),
   "addons": (2, {"optimizer": "tfa_lamb"}),

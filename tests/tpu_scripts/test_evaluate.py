@@ -56,7 +56,7 @@ def runs(folder: pathlib.Path) -> dict[str, Run]:
     "some": [
       *(*base, f"--eval_input_file=a={folder}/eval-0.tfrecord", "--max_eval_steps=2"),
       # In one process, TensorFlow's collectives must have the sizes of the run before.
-      *("--layer_similarity", compat.HOST_XLA * "--use_xla" or "--nouse_xla"),
+      *("--num_hidden_layers=3", "--layer_similarity", compat.HOST_XLA * "--use_xla" or "--nouse_xla"),
     ],
     "unnamed": [*base, f"--eval_input_file={folder}/one.tfrecord"],
     "twice": [*base, one, one],
@@ -98,6 +98,7 @@ def test_layers_are_compared_and_some_batches_are_enough(folder, runs):
   assert all(0 < angle < 180 for angle in similarity["degrees"])
   assert runs["some"].status == 0, runs["some"]
   some = json.loads((folder / "run/eval.json").read_text())
+  assert (some["num_hidden_layers"], len(some["sets"]["a"]["layer_similarity"]["l2"])) == (3, 3)
   assert some["sets"]["a"]["num_examples"] == 8
 
 

@@ -36,6 +36,7 @@ def test_export_then_fill_mask(run, run_dir: pathlib.Path, tmp_path: pathlib.Pat
     f"--init_checkpoint={run_dir}",
     f"--output_dir={versions}",
     "--version=2",
+    "--num_hidden_layers=3",
   )
   assert exported.returncode == 0, exported.stderr
   first, _, here = exported.stdout.splitlines()
@@ -44,6 +45,12 @@ def test_export_then_fill_mask(run, run_dir: pathlib.Path, tmp_path: pathlib.Pat
   text = "the [MASK] is blue and green [MASK] grows"
   answered = run("fill_mask.py", f"--saved_model={versions}", f"--text={text}")
   assert answered.returncode == 0, answered.stderr
+  depths = [
+    run("fill_mask.py", f"--saved_model={versions}", f"--text={text}", f"--num_hidden_layers={n}")
+    for n in (3, 4)
+  ]
+  assert depths[0].stdout == answered.stdout
+  assert (depths[1].returncode, "must be a depth of the export" in depths[1].stderr) == (2, True)
   lines = answered.stdout.splitlines()
   assert lines[0] == text
   assert len(lines) == 3

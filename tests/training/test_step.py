@@ -66,9 +66,9 @@ def test_one_trace_and_metrics_add_up(index):
   assert averages["update_norm"] > 0
 
 
-def updates_with_dropout(rows, steps, **step_config):
+def updates_with_dropout(rows, steps, *, layers=1, **step_config):
   """The weights after one update from the same start, for each number of updates said to be made before it."""
-  config = tiny_config(num_hidden_layers=1, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3)
+  config = tiny_config(num_hidden_layers=layers, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3)
   constant = OptimizerConfig(
     learning_rate=0.02, end_learning_rate=0.02, num_train_steps=9, num_warmup_steps=0
   )
@@ -95,6 +95,33 @@ def test_dropout_is_a_function_of_seed_step_and_micro_batch(index):
   (parts,) = updates_with_dropout(twice, (0,), global_batch_size=16, gradient_accumulation_steps=2, seed=1)
   for different in (later, other, parts):
     assert np.abs(first - different).max() > 1e-4
+
+
+@pytest.mark.stack
+def test_an_update_has_one_of_the_depths_by_seed_and_step(index):
+  """It is the update of a model with so many layers."""
+  rows, steps = next(distributed_iterator(tf.distribute.OneDeviceStrategy("cpu:0"), index, 8)), range(6)
+  settings = {"global_batch_size": 8, "seed": 1}
+  drawn = updates_with_dropout(rows, steps, layers=2, train_depths=(1, 2), **settings)
+  fixed = [updates_with_dropout(rows, steps, layers=depth, **settings) for depth in (1, 2)]
+  gaps = np.array([[np.abs(a - b).max() for a, b in zip(drawn, each, strict=True)] for each in fixed])
+  assert {tuple(of_step) for of_step in (gaps < 1e-5).T} == {(True, False), (False, True)}
+  assert gaps.max(axis=0).min() > 1e-3
+
+
+@pytest.mark.parametrize("options", [{"remat": True}, pytest.param({}, marks=pytest.mark.slow)])
+def test_one_trace_for_all_depths_and_all_replicas_have_the_same(index, mirrored_2, options):
+  weights = []
+  for strategy, parts in ((tf.distribute.OneDeviceStrategy("cpu:0"), 1), (mirrored_2, 2)):
+    depths = {"train_depths": (1, 2), "global_batch_size": 32, "gradient_accumulation_steps": parts}
+    step, variables, _ = make_step(strategy, tiny_config(), encoder_options=options, **depths)
+    iterator = distributed_iterator(strategy, index, 32)
+    for updates in (3, 6):
+      step.run(iterator, tf.constant(updates))
+    assert step.run.experimental_get_tracing_count() == 1
+    weights.append({name: variable.numpy() for name, variable in variables.items()})
+  for name, value in weights[0].items():
+    np.testing.assert_allclose(weights[1][name], value, rtol=2e-4, atol=2e-5, err_msg=name)
 
 
 @pytest.mark.slow
@@ -163,3 +190,21 @@ def test_a_batch_that_cannot_be_divided_is_refused():
   config = StepConfig(global_batch_size=30, gradient_accumulation_steps=4)
   with pytest.raises(UserError, match=r"divisible.*train_batch_size=30, 2 replicas.*Use 24\."):
     config.micro_batch_size(2)
+
+
+@pytest.mark.parametrize(
+  ("depths", "changes", "message"),
+  [
+    ((1, 3), {}, "Received: 1,3 for 2 layers. Use --num_hidden_layers=3"),
+    ((1, 1, 2), {}, "different numbers"),
+    (
+      (1, 2),
+      {"sharing": "attention"},
+      "one block that all layers share. Received: 1 layers .* sharing=attention",
+    ),
+    ((0, 2), {}, "train_depths must be at least 1"),
+  ],
+)
+def test_depths_that_cannot_be_trained_are_refused(depths, changes, message):
+  with pytest.raises(UserError, match=message):
+    StepConfig(train_depths=depths).check_depths(tiny_config(**changes))

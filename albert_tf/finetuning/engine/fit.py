@@ -67,6 +67,8 @@ def fine_tune(
     UserError: the weights do not fit, or the directory holds something else or is held by another process.
   """
   strategy = strategy or make_strategy(settings.distribution)
+  start = dataclasses.replace(start, config=start.config.at_depth(settings.num_hidden_layers))
+  settings.check_depths(start.config)
   # 1. What cannot be is refused before anything is written; the chief decides for all workers.
   workers = Workers(strategy)
   directories = {seed: os.path.join(output_dir, f"seed_{seed}") for seed in settings.seeds}
@@ -266,7 +268,9 @@ class _FineTuning:
     """What `model.fit` reads: on each input host its own rows of every batch."""
     batching = make_batching(self.task, self.settings, self.settings.train_batch_size, self.strategy)
     flat = batches.FlatFeatures.of(self.splits["train"])
-    plan = batches.training_plan(flat, batching, seed=seed, num_steps=num_steps, first_step=first_step)
+    plan = batches.training_plan(
+      flat, batching, seed=seed, num_steps=num_steps, first_step=first_step, depths=self.settings.train_depths
+    )
 
     def of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
       dataset = batches.planned_dataset(flat, plan, batching, shard=host_shard(self.strategy, context))

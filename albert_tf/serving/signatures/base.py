@@ -5,6 +5,7 @@ TensorFlow Serving needs; one that tracks the bare `tf.Variable`s loads everywhe
 """
 
 from collections.abc import Callable, Sequence
+import copy
 import dataclasses
 import types
 from typing import Any
@@ -26,12 +27,18 @@ TOKEN_KEYS = ("input_ids", "input_mask", "segment_ids")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parts:
-  """What every module is made of; see `export_model`. `asset_files` are copied into the SavedModel's `assets/`."""
+  """What every module is made of; see `export_model`.
+
+  Attributes:
+    asset_files: copied into the SavedModel's `assets/`.
+    depth: see `Encoder`.
+  """
 
   model: Any
   settings: ExportSettings
   task: TaskSpec | None = None
   asset_files: Sequence[str] = ()
+  depth: int | None = None
 
   def __post_init__(self) -> None:
     if not 8 <= self.max_length <= self.limit:
@@ -71,7 +78,7 @@ class ServingModule(tf.Module):
   """Tracks a model's variables, its tokenizer, and the files that must travel with it.
 
   Signatures of every kind:
-    serving_default: strings → what `text` gives.
+    serving_default: strings → what `text` gives; `depth_N` the same with N layers, of an export with `depths`.
     tokens: what the tokenizer makes of them → what `tokens` gives.
   """
 
@@ -85,6 +92,13 @@ class ServingModule(tf.Module):
     self.tokenizer = graph_tokenizer(parts.tokenizer)
     self._shared = types.SimpleNamespace(functions={})  # Not tracked: it would be saved once more.
     self.assets = [tf.saved_model.Asset(path) for path in parts.asset_files]
+
+  def at_depth(self, depth: int) -> "ServingModule":
+    """The same variables and tokenizer, with other functions: those of `depth` layers."""
+    other = copy.copy(self)
+    other._parts = dataclasses.replace(self._parts, depth=depth)
+    other._shared = types.SimpleNamespace(functions={})
+    return other
 
   def signatures(self) -> Signatures:
     """The functions that clients call, by signature name."""
@@ -126,7 +140,7 @@ class ServingModule(tf.Module):
   def run_model(self, *ids: tf.Tensor, **more: tf.Tensor) -> Any:
     """Calls the model with `TOKEN_KEYS` in order and other inputs by name."""
     # Outside of the check: ops that wait for one are harder to fold and to fuse.
-    return self._parts.model(self.checked(*ids, **more), training=False)
+    return self._parts.model(self.checked(*ids, **more), training=False, depth=self._parts.depth)
 
   def checked(self, *ids: tf.Tensor, **more: tf.Tensor) -> Tensors:
     """The inputs by name, once their length is known to be one that the model has positions for."""

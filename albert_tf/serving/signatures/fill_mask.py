@@ -1,5 +1,7 @@
 """The most likely words for the blanks of a text, as signatures."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
@@ -72,8 +74,8 @@ class FillMaskModule(ServingModule):
     self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor
   ) -> Tensors:
     inputs = self.checked(input_ids, input_mask, segment_ids)
-    encoder = self._parts.model.encoder
-    hidden = encoder({**inputs, "read_positions": positions}, training=False)["sequence_output"]  # [B, P, H]
+    encode = functools.partial(self._parts.model.encoder, training=False, depth=self._parts.depth)
+    hidden = encode({**inputs, "read_positions": positions})["sequence_output"]  # [B, P, H]
     rows = {"hidden": tf.reshape(tf.cast(hidden, tf.float32), [-1, hidden.shape[-1]])}
     outputs = {
       "top_ids": tf.TensorSpec([None, self._top_k], tf.int32),

@@ -37,6 +37,7 @@ def traced_step(strategy: tf.distribute.Strategy, records: str) -> Any:
     global_batch_size=BATCH,
     dtype=POLICY,
     gradient_accumulation_steps=MICRO_BATCHES,
+    train_depths=(1, 2),
   )
   iterator = distributed_iterator(strategy, build_record_index([records]), BATCH)
   return step.run.get_concrete_function(iterator, tf.constant(1))
