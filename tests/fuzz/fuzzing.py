@@ -33,7 +33,9 @@ def fuzz(*, cost: int = 1, **strategies: Any) -> Callable[..., Any]:
   def decorate(test: Callable[..., Any]) -> Any:
     @functools.wraps(test)
     def counted(*args: Any, **kwargs: Any) -> None:
-      CASES[test.__name__.removeprefix("test_")] += 1
+      CASES[
+        " ".join([test.__name__.removeprefix("test_"), kwargs.get("name", "")]).strip().replace(" ", ":")
+      ] += 1
       test(*args, **kwargs)
 
     choose = hypothesis.settings(

@@ -19,7 +19,7 @@ def main(minutes: float) -> int:
     print(f"round with FUZZ_SEED={seed}", flush=True)
     environment = {**os.environ, "FUZZ_SEED": seed}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
-    for name, count in re.findall(r"(\w+) (\d+)", done.stdout.partition("\ncases: ")[2].partition("\n")[0]):
+    for name, count in re.findall(r"(\S+) (\d+)", done.stdout.partition("\ncases: ")[2].partition("\n")[0]):
       cases[name] += int(count)
     if done.returncode:
       failed.append(seed)
