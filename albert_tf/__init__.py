@@ -14,6 +14,9 @@ if TYPE_CHECKING:
   from albert_tf.models.pretrained import AlbertEncoder as AlbertEncoder
   from albert_tf.models.pretrained import AlbertForPreTraining as AlbertForPreTraining
   from albert_tf.models.pretrained import AlbertMaskedLM as AlbertMaskedLM
+  from albert_tf.models.sentence_vectors import AlbertSentenceEncoder as AlbertSentenceEncoder
+  from albert_tf.models.sentence_vectors import InBatchNegatives as InBatchNegatives
+  from albert_tf.models.sentence_vectors import cosine_regression as cosine_regression
   from albert_tf.models.tasks import AlbertClassifier as AlbertClassifier
   from albert_tf.models.tasks import AlbertMultipleChoice as AlbertMultipleChoice
   from albert_tf.models.tasks import AlbertQuestionAnswering as AlbertQuestionAnswering
@@ -29,6 +32,7 @@ _WITHOUT_KERAS = {"AlbertConfig": "albert_tf.configs", "AlbertTokenizer": "alber
 _KERAS = {
   "albert_tf.models.preprocessor": "AlbertPreprocessor",
   "albert_tf.models.pretrained": "AlbertEncoder AlbertForPreTraining AlbertMaskedLM",
+  "albert_tf.models.sentence_vectors": "AlbertSentenceEncoder InBatchNegatives cosine_regression",
   "albert_tf.models.tasks": "AlbertClassifier AlbertMultipleChoice AlbertQuestionAnswering AlbertTagger",
   "albert_tf.optim.keras_optimizers": "AdamW Lamb WarmupPolynomialDecay",
 }

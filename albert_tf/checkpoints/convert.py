@@ -77,6 +77,8 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
       task.save(directory)
     if options.output_format == "huggingface":
       huggingface.write_directory(directory, variables, config, task)
+      if task and task.kind == "sentence_vectors":
+        huggingface.write_sentence_modules(directory, config, task)
       longest = min(task.max_seq_length if task else math.inf, config.max_position_embeddings)
       _write_tokenizer(directory, checkpoint.tokenizer, name=HUGGING_FACE_MODEL, max_length=int(longest))
     else:

@@ -153,6 +153,28 @@ def write_directory(
   files.write_json(os.path.join(directory, "config.json"), dict(sorted(values.items())))
 
 
+def write_sentence_modules(directory: str, config: AlbertConfig, task: TaskSpec) -> None:
+  """Makes a written directory one that `SentenceTransformer(directory)` of sentence-transformers loads."""
+  paths = {"Transformer": "", "Pooling": "1_Pooling"} | (
+    {"Normalize": "2_Normalize"} if task.normalize else {}
+  )
+  kind = "sentence_transformers.models."
+  modules = [
+    {"idx": i, "name": str(i), "path": path, "type": kind + name}
+    for i, (name, path) in enumerate(paths.items())
+  ]
+  modes = {"mean_tokens": task.pooling == "mean", "cls_token": task.pooling == "cls", "max_tokens": False}
+  pooling = {f"pooling_mode_{mode}": value for mode, value in modes.items()}
+  for path in filter(None, paths.values()):
+    files.makedirs(os.path.join(directory, path))
+  for name, values in {
+    "modules.json": modules,
+    "1_Pooling/config.json": {"word_embedding_dimension": config.hidden_size, **pooling},
+    "sentence_bert_config.json": {"max_seq_length": task.max_seq_length, "do_lower_case": False},
+  }.items():
+    files.write_json(os.path.join(directory, name), values)
+
+
 def _all_entries(config: AlbertConfig) -> list[Entry]:
   return encoder_entries(config) + [entry for head in HEADS for entry in head_entries(config, head)]
 

@@ -33,6 +33,7 @@ TASK_KINDS: Mapping[str, TaskKind] = {
   "question_answering": TaskKind("albert_tf.models.tasks.AlbertQuestionAnswering", "question_answering"),
   "multiple_choice": TaskKind("albert_tf.models.tasks.AlbertMultipleChoice", "multiple_choice"),
   "token_classification": TaskKind("albert_tf.models.tasks.AlbertTagger", "token_classification"),
+  "sentence_vectors": TaskKind("albert_tf.models.sentence_vectors.AlbertSentenceEncoder", "sentence_encoder"),
 }
 
 # Kind → the class in Hugging Face's `config.json`, and the `problem_type` of a class for several kinds.
@@ -76,6 +77,12 @@ class TaskSpec(Settings):
   max_qa_length: int = setting(
     128, help="multiple_choice: pieces of question and choice that are kept, its last ones.", minimum=1
   )
+  pooling: str = setting(
+    "mean",
+    help="sentence_vectors: the mean over the tokens, or the vector at [CLS].",
+    choices=("mean", "cls"),
+  )
+  normalize: bool = setting(True, help="sentence_vectors: whether vectors have length 1.")
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -105,8 +112,8 @@ class TaskSpec(Settings):
 
   @property
   def has_head_dropout(self) -> bool:
-    """Whether there is dropout before the head's logits; SQuAD 1.1's has none."""
-    return self.squad_version != "1.1"
+    """Whether there is dropout before the head's logits; SQuAD 1.1's has none, and vectors are no logits."""
+    return self.squad_version != "1.1" and self.kind != "sentence_vectors"
 
   @property
   def num_labels(self) -> int:

@@ -86,6 +86,7 @@ class TableColumns(Settings):
     "", help="The label's column; with --multi_label also a 0/1 column for each label.", flag="label_column"
   )
   multi_label: bool = setting(False, help="custom: a text may have several labels, or none.")
+  negative: str = setting("", help="A third text's column.", flag="")
   id: str = setting("", help="Names the rows in predictions. Default: their numbers.", flag="id_column")
   skip_incomplete_rows: bool = setting(
     False, help="Leave out training and evaluation rows without a text or a label; the log has their number."

@@ -28,12 +28,13 @@ Tensors = dict[str, tf.Tensor]
 # Kind → (names of the inputs, of which those behind the first may be left out where they are in `_OPTIONAL`).
 INPUT_NAMES: Mapping[str, tuple[str, ...]] = {
   "text": ("text", "text_pair"),
+  "sentences": ("text", "positive", "negative"),
   "masked_text": ("text",),
   "choices": ("context", "question", "choices"),
   "words": ("words",),
   "question": ("question", "context"),
 }
-_OPTIONAL = ("text_pair",)
+_OPTIONAL = ("text_pair", "positive", "negative")
 _MATRICES = ("words", "choices")  # `[B, N]`; the others are `[B]`.
 _SENTENCEPIECE_KINDS = ("choices", "question")
 
@@ -48,6 +49,7 @@ class AlbertPreprocessor(keras.layers.Layer):
     tokenizer: whose vocabulary and settings it takes.
     kind: what the strings are, and what else comes out.
       "text": a text, or the two of a pair (an empty second one makes a single segment).
+      "sentences": a text, or two or three, each a row of its own: `[B, N, S]` then.
       "masked_text": a text with "[MASK]" in it; `masked_lm_positions` `[B, M]` are those places.
       "words": the words of a text, `[B, N]`, filled up with "".
         `word_positions` `[B, N]` are the words' first tokens, 0 for none.
@@ -138,6 +140,10 @@ class AlbertPreprocessor(keras.layers.Layer):
       return choice_batch(self._graph, **columns, max_qa_length=self.max_qa_length, **sizes)
     if self.kind == "question":
       return question_batch(self._graph, **columns, max_query_length=self.max_query_length, **sizes)
+    if self.kind == "sentences" and len(columns) > 1:
+      batch = text_batch(self._graph, tf.concat(list(columns.values()), axis=0), **sizes)  # [N B, S]
+      of_text = {name: tf.split(tensor, len(columns)) for name, tensor in batch.items()}
+      return {name: tf.stack(parts, axis=1) for name, parts in of_text.items()}
     if self.kind == "words":
       return word_batch(self._graph, **columns, **sizes)
     return text_batch(self._graph, **columns, allow_mask=self.kind == "masked_text", **sizes)

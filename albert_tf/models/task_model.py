@@ -34,6 +34,13 @@ def _dropout_seed(
   return resolve_seed(seed, training=training)
 
 
+def joined_rows(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+  """`[B, C, S]` → `[B C, S]`; `[B, S]` stays."""
+  texts = text_inputs(inputs)
+  dynamic, length = tf.shape(texts["input_ids"])[-1], texts["input_ids"].shape[-1]
+  return {key: tf.reshape(value, [-1, dynamic if length is None else length]) for key, value in texts.items()}
+
+
 class TaskModel(TextModel):
   """Encoder and head, built on construction.
 

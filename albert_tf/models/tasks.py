@@ -15,7 +15,7 @@ from albert_tf.configs.task import TASK_KINDS, TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.modeling.text_inputs import integers, text_inputs
 from albert_tf.models.heads import ClassificationHead, SpanHead, Squad2Head
-from albert_tf.models.task_model import WITHOUT_POOLER, TaskModel
+from albert_tf.models.task_model import WITHOUT_POOLER, TaskModel, joined_rows
 
 
 class _WithLabels(TaskModel):
@@ -160,12 +160,7 @@ class AlbertMultipleChoice(TaskModel):
     return ClassificationHead(self.config, num_labels=1, **options)
 
   def _encode(self, inputs: Mapping[str, tf.Tensor], **options: Any) -> tf.Tensor:
-    texts = text_inputs(inputs)
-    dynamic, length = tf.shape(texts["input_ids"])[2], texts["input_ids"].shape[-1]
-    flat = {  # [B, C, S] → [B C, S]
-      key: tf.reshape(value, [-1, dynamic if length is None else length]) for key, value in texts.items()
-    }
-    return super()._encode(flat, **options)
+    return super()._encode(joined_rows(inputs), **options)
 
   def _answer(self, encoded: tf.Tensor, inputs: Mapping[str, tf.Tensor], **options: Any) -> tf.Tensor:
     return tf.reshape(self.head(encoded, **options), tf.shape(inputs["input_ids"])[:2])  # [B C, 1] → [B, C]

@@ -50,6 +50,7 @@ def run_model(model: Any, inputs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
   """What a file gives, by the model itself; float32 unless said otherwise.
 
   encoder: `pooled_output` [B, H], `sequence_output` [B, S, H].
+  sentence_encoder: `vector` [B, H].
   fill_mask: `mlm_logits` [B, P, V].
   question_answering: `start_logits`, `end_logits` [B, S]; for SQuAD 2 those of `Squad2Head`, with int32 indices.
   of a regression: `value` [B].
@@ -62,6 +63,8 @@ def run_model(model: Any, inputs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
   outputs = model(inputs, training=False)
   if model.export_kind == "encoder":
     return {name: tf.cast(outputs[name], tf.float32) for name in ("pooled_output", "sequence_output")}
+  if model.export_kind == "sentence_encoder":
+    return {"vector": outputs}
   if model.export_kind == "fill_mask":
     return {"mlm_logits": outputs}
   if model.export_kind == "question_answering":

@@ -21,6 +21,7 @@ from albert_tf.errors import UserError
 from albert_tf.modeling import named_variables
 from albert_tf.models.exports import export_saved_model
 from albert_tf.models.pretrained import AlbertMaskedLM
+from albert_tf.models.sentence_vectors import AlbertSentenceEncoder
 from albert_tf.models.tasks import AlbertMultipleChoice, AlbertQuestionAnswering, AlbertTagger
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn.t accept:DeprecationWarning")
@@ -40,6 +41,9 @@ TASKS = {
     doc_stride=6,
   ),
   AlbertMultipleChoice: TaskSpec(kind="multiple_choice", name="c", max_seq_length=24, max_qa_length=10),
+  AlbertSentenceEncoder: TaskSpec(
+    kind="sentence_vectors", name="v", pooling="cls", normalize=False, max_seq_length=12
+  ),
   AlbertTagger: TaskSpec(
     kind="token_classification", name="t", label_names=("O", "B", "I"), max_seq_length=12
   ),
@@ -52,6 +56,7 @@ INPUTS = {
     "question": ["the _ is", "", "birds"],
     "choices": [["sky", "grass"]] * 3,
   },
+  AlbertSentenceEncoder: TEXTS,
   AlbertTagger: {"words": [text.split() for text in TEXTS]},
   AlbertMaskedLM: ["the [MASK] is [MASK]", "[MASK] sing"],
   AlbertEncoder: TEXTS,

@@ -38,6 +38,7 @@ TASKS = {
     null_score_diff_threshold=-0.3,
     **_SQUAD_SIZES,
   ),
+  "vectors": TaskSpec(kind="sentence_vectors", name="s", max_seq_length=16),
   "choice": TaskSpec(kind="multiple_choice", name="c", max_seq_length=24, max_qa_length=10),
   "tags": TaskSpec(
     kind="token_classification", name="t", label_names=("O", "B-X", "I-X", "I-Y"), max_seq_length=12
@@ -121,10 +122,10 @@ def exported(
 
 @pytest.fixture(scope="session")
 def served(exported: Callable[[str], Exported]) -> Iterator[Any]:
-  """A local server of five tiny models."""
+  """A local server of tiny models."""
   from albert_tf.serving.server import LocalServer
 
-  keys = {"words": "fill_mask", "pairs": "pair", "value": "value", "labels": "labels", "answers": "squad_1.1"}
+  keys = {"words": "fill_mask", "pairs": "pair", "value": "value", "labels": "labels", "answers": "squad_1.1", "vectors": "vectors"}
   server = LocalServer([f"{name}={exported(key).path}" for name, key in keys.items()])
   threading.Thread(target=server.serve_forever, daemon=True).start()
   yield server

@@ -130,6 +130,20 @@ def test_every_label_with_its_probability(browser, served) -> None:
   assert "above their thresholds" in page.text("result")
 
 
+def test_two_texts_are_compared(browser, served) -> None:
+  page = Page(browser, served, "vectors")
+  assert page.text("title") == "Compare two texts"
+  cosines = []
+  for other in ("the sky", "small birds sing"):
+    page.write("text", "the sky")
+    page.write("other", other)
+    page.run()
+    value, note = page.text("result").split("\n")
+    cosines.append(float(value))
+    assert note == "Cosine of the two texts' vectors (vector, 12 numbers)."
+  assert cosines[0] == 1.0 > cosines[1]
+
+
 def test_question(browser, served) -> None:
   page = Page(browser, served, "answers")
   assert page.text("title") == "Answer a question"
@@ -147,7 +161,7 @@ def test_question(browser, served) -> None:
 def test_models_are_listed_and_errors_are_said(browser, served) -> None:
   page = Page(browser, served)
   names = [option.text for option in Select(page.element("model")).options]
-  assert names == ["answers", "labels", "pairs", "value", "words"]
+  assert names == ["answers", "labels", "pairs", "value", "vectors", "words"]
   Select(page.element("model")).select_by_visible_text("pairs")
   page.wait(lambda: page.text("title") == "Classify")
   assert "not found" in Page(browser, served, "nobody").text("error")

@@ -77,6 +77,7 @@ class FineTuningTask(abc.ABC):
       `spec.settled(metrics)`.
     best_metric: the key of `evaluate`'s result by which the best checkpoint is chosen; higher is better.
     head_options: of the head, beside the number of labels and dropout, which the engine gives.
+    training_options: what else the weights depend on; a run's identity has it.
     loss_weights: what Keras' `compile` takes as `loss_weights`.
     splits: name → the examples; those not needed may be absent.
   """
@@ -84,6 +85,7 @@ class FineTuningTask(abc.ABC):
   spec: TaskSpec
   best_metric: str
   head_options: Mapping[str, Any] = {}
+  training_options: Mapping[str, Any] = {}
   loss_weights: Mapping[str, float] | None = None
   splits: Mapping[str, Any]
 

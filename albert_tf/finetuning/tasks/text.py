@@ -35,6 +35,7 @@ class TextExample(NamedTuple):
   text: str
   pair: str | None = None  # The second text.
   label: str | tuple[str, ...] | None = None  # Of "multi_label" all of them; None: it is not known.
+  negative: str | None = None  # A third text, unlike the first one.
 
 
 class TextTask(ScoresTask):
@@ -187,11 +188,12 @@ def table_examples(table: Table, columns: TableColumns, *, labelled: bool) -> li
   Raises:
     UserError: a column is missing, there is no row, or one lacks its text or label and is not to be left out.
   """
-  wanted = [*columns.texts, *(columns.labels if labelled else []), *([columns.id] if columns.id else [])]
+  wanted = [*columns.texts, *(columns.labels if labelled else [])]
+  wanted += [name for name in (columns.id, columns.negative) if name]
   table.check_columns(wanted, "--text_columns and --label_column")
   cells = {name: list(map(cell_text, table.columns[name])) for name in wanted}
   labels: list[Any] = [None] * len(table)
-  if set(columns.labels) <= set(table.columns):
+  if columns.label and set(columns.labels) <= set(table.columns):
     labels = _label_sets(table, columns) if columns.multi_label else _labels(table.columns[columns.label])
   if columns.multi_label and not labelled and not any(labels):
     labels = [None] * len(table)  # Empty cells of a table that is to be predicted.
@@ -202,12 +204,13 @@ def table_examples(table: Table, columns: TableColumns, *, labelled: bool) -> li
       cells[columns.texts[0]],
       cells[columns.texts[1]] if len(columns.texts) > 1 else [None] * len(table),
       labels,
+      cells[columns.negative] if columns.negative else [None] * len(table),
       strict=True,
     )
   ]
   incomplete = [
     number
-    for number, (_, text, pair, label) in enumerate(examples)
+    for number, (_, text, pair, label, _) in enumerate(examples)
     if labelled and (label is None or not (text.strip() or (pair or "").strip()))
   ]
   if incomplete and not columns.skip_incomplete_rows:

@@ -29,6 +29,7 @@ TASKS = {
   "classifier": TaskSpec(kind="classification", name="custom", label_names=("a", "b", "c", "d")),
   "labels": TaskSpec(kind="multi_label", name="custom", label_names=("a", "b", "c")),
   "regression": TaskSpec(kind="regression", name="stsb"),
+  "vectors": TaskSpec(kind="sentence_vectors", name="search"),
   "choices": TaskSpec(kind="multiple_choice", name="race"),
   "tags": TaskSpec(kind="token_classification", name="ner", label_names=("O", "B-X", "I-X")),
   "squad1": TaskSpec(kind="question_answering", name="squad", squad_version="1.1"),

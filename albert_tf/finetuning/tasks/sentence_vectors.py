@@ -1,0 +1,111 @@
+"""Vectors of texts as a fine-tuning task: pairs with scores, or texts that belong together."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.checkpoints.bundle import coordinator_cpu
+from albert_tf.configs.task import TaskSpec
+from albert_tf.errors import UserError
+from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FineTuningTask, Outputs
+from albert_tf.finetuning.tasks.rows import PackedRows, in_blocks
+from albert_tf.finetuning.tasks.text import TextExample, TextTask
+from albert_tf.models.preprocessor import INPUT_NAMES, AlbertPreprocessor
+from albert_tf.models.sentence_vectors import InBatchNegatives, cosine_regression
+from albert_tf.tokenization import Tokenizer
+
+_AT_ONCE = 1024  # Examples.
+
+
+class SentenceTask(TextTask):
+  """Training and evaluation by scores where the examples have them, else by telling a text's own positive from others.
+
+  Args:
+    spec: kind "sentence_vectors".
+    splits: "train", "eval", "test", "eval_…", "test_…" → examples with a pair; labels are scores.
+    tokenizer: of the weights.
+    max_score: the score of texts that mean the same; 0 is the lowest.
+    temperature: of `InBatchNegatives`.
+
+  Raises:
+    UserError: an empty text.
+  """
+
+  def __init__(
+    self,
+    spec: TaskSpec,
+    splits: Mapping[str, Sequence[TextExample]],
+    *,
+    tokenizer: Tokenizer,
+    max_score: float = 1.0,
+    temperature: float = 0.05,
+  ):
+    super().__init__(spec, splits, tokenizer=tokenizer, metric_names=("spearman", "pearson"))
+    self.training_options = {"temperature": temperature}
+    self.best_metric = "spearman" if self.is_scored("eval") else "accuracy"
+    self._max_score = max_score
+    for split, examples in splits.items():
+      for each in examples:
+        if not all(map(str.strip, _texts(each))):
+          raise UserError(
+            f"A row has all its texts. Received: {_texts(each)!r:.80}, row {each.id} of {split} data."
+          )
+
+  def is_scored(self, split: str) -> bool:
+    """Whether a split's pairs have scores."""
+    return all(example.label is not None for example in self.splits.get(split, ()))
+
+  def rows(self, examples: Sequence[TextExample]) -> PackedRows:
+    """`[N, S]` of each example."""
+    with tf.device(coordinator_cpu()):  # The tables too: a slice's first host could not give them to us.
+      pack = AlbertPreprocessor(self._tokenizer, kind="sentences", max_length=self.spec.max_seq_length).pack
+      return PackedRows.of(
+        pack(dict(zip(INPUT_NAMES["sentences"], zip(*map(_texts, block), strict=True), strict=False)))
+        for block in in_blocks(examples, _AT_ONCE, desc="Tokenizing texts")
+      )
+
+  def gold(self, split: str) -> np.ndarray:
+    """Scores from 0 to 1; without scores numbers, the same for the same positive and hard negative."""
+    if not self.is_scored(split):
+      numbers: dict[tuple[str, ...], int] = {}
+      return np.array([numbers.setdefault(_texts(each)[1:], len(numbers)) for each in self.split(split)])
+    scores = super().gold(split) / self._max_score
+    if not np.all((scores >= 0) & (scores <= 1)):
+      raise UserError(
+        f"Scores are from 0 to --max_score={self._max_score:g}. Received: {scores.min() * self._max_score:g} to "
+        f"{scores.max() * self._max_score:g} in {split} data. Set --max_score."
+      )
+    return scores
+
+  def loss(self) -> Any:
+    return cosine_regression if self.is_scored("train") else InBatchNegatives(**self.training_options)
+
+  def predictions(self, outputs: Outputs) -> np.ndarray:
+    """The cosines of text and pair, `[n]`."""
+    vectors = _unit(outputs)
+    return np.einsum("nh,nh->n", vectors[:, 0], vectors[:, 1])
+
+  def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
+    """Correlation with the scores; else the own positive's rank in the split: the share of 1, the mean inverse."""
+    if self.is_scored(split):
+      return super().evaluate(outputs, split)
+    vectors, cosines, gold, ranks = _unit(outputs), self.predictions(outputs), self.gold(split), []
+    for begin in range(0, len(gold), _AT_ONCE):
+      part = slice(begin, begin + _AT_ONCE)
+      nearer = vectors[part, 0] @ vectors[:, 1].T > cosines[part, np.newaxis]
+      ranks += list(1 + (nearer & (gold[part, np.newaxis] != gold)).sum(axis=1))
+    return {"accuracy": float(np.mean(np.equal(ranks, 1))), "mrr": float(np.mean(1 / np.array(ranks)))}
+
+  stored = FineTuningTask.stored  # The vectors of two runs have nothing in common.
+
+
+def _texts(example: TextExample) -> tuple[str, ...]:
+  return tuple(text for text in (example.text, example.pair, example.negative) if text is not None)
+
+
+def _unit(outputs: Outputs) -> np.ndarray:
+  """Vectors of length 1, float64 `[n, N, H]`."""
+  vectors = np.asarray(outputs[UNNAMED_OUTPUT], np.float64)
+  return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

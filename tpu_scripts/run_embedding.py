@@ -1,0 +1,96 @@
+"""Fine-tunes ALBERT to give texts vectors that are near where the texts mean the same, with Keras' `model.fit`.
+
+Example:
+  python tpu_scripts/run_embedding.py --task_name=sts-b --data_dir=glue --init_checkpoint=RUN --output_dir=vectors \
+    --do_train --max_seq_length=64 --seeds=1,2,3
+  python tpu_scripts/run_embedding.py --task_name=custom --train_file=pairs.jsonl --text_columns=question,answer \
+    --init_checkpoint=RUN --output_dir=search --do_train --train_batch_size=128
+"""
+
+import dataclasses
+from typing import Any, Literal
+
+from absl import flags
+import finetuning
+
+from albert_tf import commands
+from albert_tf.configs.task import TaskSpec
+from albert_tf.errors import UserError
+from albert_tf.finetuning.data import TableColumns, read_table
+from albert_tf.settings import Settings, setting
+
+flags.adopt_module_key_flags(finetuning)  # --help shows them too.
+FLAGS = flags.FLAGS
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command(Settings):
+  """What is read, and what a vector is."""
+
+  task_name: Literal["sts-b", "custom"] = setting("custom", help="GLUE's STS-B, or a table of your own.")
+  data_dir: str = setting("", help="sts-b: its folder, or the one with GLUE's folders.")
+  negative_column: str = setting(
+    "", help="Without --label_column: texts that do not belong to the first one."
+  )
+  max_score: float = setting(
+    1.0, help="custom: the score of texts that mean the same; 0 is the lowest.", above=0
+  )
+  temperature: float = setting(0.05, help="Without scores: cosines are divided by it.", above=0)
+  pooling: Literal["mean", "cls"] | None = setting(None, help="Default: as it was trained, else mean.")
+  normalize: bool | None = setting(None, help="Vectors of length 1. Default: as it was trained, else yes.")
+
+
+commands.define_flags(Command)
+commands.define_flags(finetuning.DataFiles)
+commands.define_flags(TableColumns, texts=("anchor", "positive"))
+
+
+def _prepare(start: Any) -> Any:
+  from albert_tf.finetuning.tasks import glue, text
+  from albert_tf.finetuning.tasks.sentence_vectors import SentenceTask
+
+  command, given = commands.from_flags(Command), commands.from_flags(finetuning.DataFiles)
+  columns = commands.from_flags(TableColumns, negative=command.negative_column)
+  trained, is_stsb = finetuning.trained_spec(), command.task_name == "sts-b"
+  if len(columns.texts) != 2 or (columns.label and columns.negative):
+    raise UserError(
+      "Two --text_columns are compared, and either --label_column or --negative_column may be there. Received: "
+      f"{','.join(columns.texts)}, {columns.label or 'none'}, {columns.negative or 'none'}."
+    )
+  if is_stsb:
+    splits = glue.read_splits(glue.TASKS["sts-b"], command.data_dir)
+  else:
+    splits = {
+      split: text.table_examples(read_table(path), columns, labelled=bool(columns.label) and split != "test")
+      for split, path in given.paths().items()
+    }
+    splits = given.with_evaluation(splits)
+  fields = {n: getattr(command, n) for n in ("pooling", "normalize") if getattr(command, n) is not None}
+  if trained:
+    fields = {"pooling": trained.pooling, "normalize": trained.normalize, **fields}
+  task = SentenceTask(
+    TaskSpec(
+      kind="sentence_vectors",
+      name=command.task_name,
+      max_seq_length=finetuning.max_seq_length(given.max_seq_length, start, default=128),
+      **fields,
+    ),
+    splits,
+    tokenizer=start.tokenizer,
+    max_score=5.0 if is_stsb else command.max_score,
+    temperature=command.temperature,
+  )
+  if FLAGS.do_train and FLAGS.gradient_accumulation_steps > 1 and not task.is_scored("train"):
+    raise UserError(
+      "Every row of a batch is a negative of the others, so an update is computed at once. Received: "
+      f"--gradient_accumulation_steps={FLAGS.gradient_accumulation_steps} without scores. Leave it out."
+    )
+  return task
+
+
+def main() -> None:
+  finetuning.run(_prepare, vocab_file="")
+
+
+if __name__ == "__main__":
+  commands.run(main)
