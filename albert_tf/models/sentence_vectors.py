@@ -116,8 +116,8 @@ def _of_all_replicas(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return x, tf.constant(0)
   replica = context.replica_id_in_sync_group
   placed = tf.tensordot(tf.one_hot(replica, count, dtype=x.dtype), x, axes=0)  # [replicas, B, …]
-  rows = tf.reshape(context.all_reduce(tf.distribute.ReduceOp.SUM, placed), [-1, *x.shape[1:]])
-  return rows, replica * tf.shape(x)[0]
+  everything = context.all_reduce(tf.distribute.ReduceOp.SUM, placed)
+  return tf.reshape(everything, tf.concat([[-1], tf.shape(x)[1:]], axis=0)), replica * tf.shape(x)[0]
 
 
 @keras.saving.register_keras_serializable("albert_tf")
