@@ -52,7 +52,7 @@ def _prepare(start: Any) -> Any:
   command, given = commands.from_flags(Command), commands.from_flags(finetuning.DataFiles)
   columns = commands.from_flags(TableColumns, negative=command.negative_column)
   trained, is_stsb = finetuning.trained_spec(), command.task_name == "sts-b"
-  if len(columns.texts) != 2 or (columns.label and columns.negative):
+  if len(columns.texts) != 2 or (columns.label and columns.negative) or columns.multi_label:
     raise UserError(
       "Two --text_columns are compared, and either --label_column or --negative_column may be there. Received: "
       f"{','.join(columns.texts)}, {columns.label or 'none'}, {columns.negative or 'none'}."

@@ -164,8 +164,8 @@ class TaskSpec(Settings):
     )
 
   def to_huggingface_dict(self) -> dict[str, Any]:
-    """What `config.json` of Hugging Face says of a task; nothing for SQuAD 2.0, which no ALBERT class there knows."""
-    if self.squad_version == "2.0":
+    """What `config.json` of Hugging Face says of a task; nothing where no ALBERT class there is for it."""
+    if self.squad_version == "2.0" or self.kind not in _HUGGINGFACE:
       return {}
     architecture, problem = _HUGGINGFACE[self.kind]
     values: dict[str, Any] = {"architectures": [architecture]}

@@ -125,7 +125,14 @@ def served(exported: Callable[[str], Exported]) -> Iterator[Any]:
   """A local server of tiny models."""
   from albert_tf.serving.server import LocalServer
 
-  keys = {"words": "fill_mask", "pairs": "pair", "value": "value", "labels": "labels", "answers": "squad_1.1", "vectors": "vectors"}
+  keys = {
+    "words": "fill_mask",
+    "pairs": "pair",
+    "value": "value",
+    "labels": "labels",
+    "answers": "squad_1.1",
+    "vectors": "vectors",
+  }
   server = LocalServer([f"{name}={exported(key).path}" for name, key in keys.items()])
   threading.Thread(target=server.serve_forever, daemon=True).start()
   yield server

@@ -93,5 +93,7 @@ def test_evaluations():
 def test_rows_that_cannot_be_compared():
   with pytest.raises(UserError, match=r"all its texts. Received: \('a', 'b', ' '\), row 7 of eval"):
     task(TextExample("7", "a", "b", None, " "))
-  with pytest.raises(UserError, match=r"to --max_score=5. Received: 2 to 6 in eval"):
-    task(TextExample("", "a", "b", "2"), TextExample("", "a", "b", "6"), max_score=5.0).gold("eval")
+  with pytest.raises(
+    UserError, match=r"Received: 6, not from 0 to --max_score=5, in the example with the id 8"
+  ):
+    task(TextExample("7", "a", "b", "2"), TextExample("8", "a", "b", "6"), max_score=5.0).gold("eval")

@@ -1,6 +1,7 @@
 """Vectors of texts as a fine-tuning task: pairs with scores, or texts that belong together."""
 
 from collections.abc import Mapping, Sequence
+import functools
 from typing import Any
 
 import numpy as np
@@ -66,18 +67,18 @@ class SentenceTask(TextTask):
         for block in in_blocks(examples, _AT_ONCE, desc="Tokenizing texts")
       )
 
+  @functools.cache  # noqa: B019  A task lives as long as the command.
   def gold(self, split: str) -> np.ndarray:
     """Scores from 0 to 1; without scores numbers, the same for the same positive and hard negative."""
-    if not self.is_scored(split):
-      numbers: dict[tuple[str, ...], int] = {}
-      return np.array([numbers.setdefault(_texts(each)[1:], len(numbers)) for each in self.split(split)])
-    scores = super().gold(split) / self._max_score
-    if not np.all((scores >= 0) & (scores <= 1)):
-      raise UserError(
-        f"Scores are from 0 to --max_score={self._max_score:g}. Received: {scores.min() * self._max_score:g} to "
-        f"{scores.max() * self._max_score:g} in {split} data. Set --max_score."
-      )
-    return scores
+    if self.is_scored(split):
+      return super().gold(split)
+    numbers: dict[tuple[str, ...], int] = {}
+    return np.array([numbers.setdefault(_texts(each)[1:], len(numbers)) for each in self.split(split)])
+
+  def target(self, label: Any) -> Any:
+    if not 0 <= (score := float(label) / self._max_score) <= 1:
+      raise ValueError(f"{label}, not from 0 to --max_score={self._max_score:g},")
+    return np.float32(score)
 
   def loss(self) -> Any:
     return cosine_regression if self.is_scored("train") else InBatchNegatives(**self.training_options)
