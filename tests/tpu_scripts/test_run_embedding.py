@@ -38,16 +38,17 @@ def test_scores_then_triples_then_scores_again(tmp_path):
   tokenizer = tiny_run.train_tokenizer(tmp_path)
   tiny_run.write_run(tmp_path / "pretrained", tiny_run.tiny_model(tokenizer.vocab_size), tokenizer)
   write_data(tmp_path)
-  stsb = ["--task_name=sts-b", f"--data_dir={tmp_path}", "--noprogress"]
+  stsb = ["--task_name=sts-b", f"--data_dir={tmp_path}", "--noprogress", "--num_virtual_devices=2"]
   train = [
     f"--init_checkpoint={tmp_path}/pretrained", "--do_train", "--max_seq_length=24", "--train_batch_size=10",
     "--num_train_epochs=2", "--learning_rate=0.003", "--noprogress",
+    "--num_virtual_devices=2",
   ]  # fmt: skip
   triples = [*train, f"--train_file={tmp_path}/triples.jsonl", "--text_columns=q,a", "--negative_column=not"]
   commands = [
-    [*stsb, *train, f"--output_dir={tmp_path}/scores", "--do_predict", "--distribution=one_device"],
-    # A last batch that is not full; on two replicas.
-    [*triples, f"--output_dir={tmp_path}/out", "--num_virtual_devices=2", "--normalize=false", "--temperature=0.1"],
+    [*stsb, *train, f"--output_dir={tmp_path}/scores", "--do_predict"],
+    # A last batch that is not full.
+    [*triples, f"--output_dir={tmp_path}/out", "--normalize=false", "--temperature=0.1"],
     [*stsb, f"--init_checkpoint={tmp_path}/out", f"--output_dir={tmp_path}/again", "--do_eval"],
     [*triples, f"--output_dir={tmp_path}/parts", "--gradient_accumulation_steps=2"],
   ]  # fmt: skip
