@@ -38,8 +38,8 @@ class AlbertSentenceEncoder(TaskModel):
   def _make_head(self, **options: Any) -> Any:
     return keras.layers.Identity(**options)  # Nothing to train.
 
-  def _encode(self, inputs: Mapping[str, tf.Tensor], seed: tf.Tensor | None, *, training: bool) -> tf.Tensor:
-    return super()._encode(joined_rows(inputs), seed, training=training)
+  def _encode(self, inputs: Mapping[str, tf.Tensor], **options: Any) -> tf.Tensor:
+    return super()._encode(joined_rows(inputs), **options)
 
   def _answer(self, encoded: tf.Tensor, inputs: Mapping[str, tf.Tensor], **options: Any) -> tf.Tensor:
     texts = text_inputs(inputs)
