@@ -95,8 +95,12 @@ class InBatchNegatives(keras.losses.Loss):
   def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
     vectors = tf.math.l2_normalize(tf.cast(y_pred, tf.float32), axis=-1)
     own = tf.reshape(tf.cast(y_true, tf.float32), [-1])  # [B]
-    numbers, first = _of_all_replicas(own)  # [G], of the global batch.
-    candidates, _ = _of_all_replicas(vectors[:, 1:])  # [G, N - 1, H]
+    flat = tf.reshape(vectors[:, 1:], [tf.size(own), -1])
+    rows, first = _of_all_replicas(
+      tf.concat([own[:, tf.newaxis], flat], axis=1)
+    )  # [G, …], of the global batch.
+    numbers = rows[:, 0]
+    candidates = tf.reshape(rows[:, 1:], [tf.size(numbers), -1, tf.shape(vectors)[-1]])  # [G, N - 1, H]
     place = tf.range(tf.size(numbers))
     mine = (tf.range(tf.size(own)) + first)[:, tf.newaxis] == place  # [B, G]
     once = tf.argmax(numbers[:, tf.newaxis] == numbers, axis=1, output_type=tf.int32) == place
