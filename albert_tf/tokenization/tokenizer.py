@@ -61,7 +61,8 @@ def _is_sound(charsmap: bytes) -> bool:
   """Whether no text leads out of a table: the size of its trie, a double array of nodes, and what replaces text."""
   size = int.from_bytes(charsmap[:4], "little")
   trie, texts = charsmap[4 : 4 + size], charsmap[4 + size :]
-  if not trie or size % 1024 or trie[3] & 128 or not texts or texts[-1]:  # The first node is no value.
+  # The first node is no value.
+  if not size or size % 1024 or len(trie) < size or trie[3] & 128 or not texts or texts[-1]:
     return False
   units = np.frombuffer(trie, np.uint32)
   nodes = np.flatnonzero(units < 1 << 31)  # Others are values: where in `texts` the replacement begins.

@@ -69,7 +69,10 @@ def test_records_with_good_checksums(child: Child, tmp_path: pathlib.Path, data:
   child(readers.records, path)
 
 
+CUT = model_proto.ModelProto.FromString(pathlib.Path(SPM_MODEL).read_bytes())
+CUT.normalizer_spec.precompiled_charsmap = b"\x00\xbc\x02\x00\x00"
 FOUND = [
+  ("spm.model", CUT.SerializeToString()),
   ("index/offsets-train-0.tfrecord.npy", b"\x93NUMPY\x01\x00v\x00{"),
   ("train-0.tfrecord", frame_length((1 << 33) - 1)),
   ("train-0.tfrecord", frame_record(b"\0")),
