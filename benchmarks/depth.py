@@ -98,15 +98,20 @@ def _measure() -> Mapping[str, Any]:
   records, start = _records(folder), os.path.join(folder, "start")
   _pretrain(start, records, *_DEMO)
   results: dict[str, Any] = {}
+
+  def note(arm: str, run: str) -> None:
+    for depth, metrics in _losses(run, records).items():
+      of_depth = results.setdefault(arm, {}).setdefault(depth, {"loss": [], "accuracy": []})
+      of_depth["loss"].append(round(metrics["masked_lm_loss"], 3))
+      of_depth["accuracy"].append(round(metrics["masked_lm_accuracy"], 4))
+
+  note("start", start)
   for seed in _SEEDS.value:
     for arm, depths in _ARMS.items():
       run = os.path.join(folder, f"{arm}_{seed}")
       own = (f"--init_checkpoint={start}", f"--train_depths={depths}", f"--seed={seed}")
       _pretrain(run, records, *_RECIPE, f"--num_train_steps={_STEPS.value}", *own)
-      for depth, metrics in _losses(run, records).items():
-        of_depth = results.setdefault(arm, {}).setdefault(depth, {"loss": [], "accuracy": []})
-        of_depth["loss"].append(round(metrics["masked_lm_loss"], 3))
-        of_depth["accuracy"].append(round(metrics["masked_lm_accuracy"], 4))
+      note(arm, run)
       print(run, results[arm], file=sys.stderr, flush=True)
 
   from albert_tf import AlbertMaskedLM
@@ -116,7 +121,6 @@ def _measure() -> Mapping[str, Any]:
     AlbertConfig.from_name("base", vocab_size=trained.config.vocab_size), preprocessor=trained.preprocessor
   )
   milliseconds = {"demo": _milliseconds(trained, _DEPTHS), "base": _milliseconds(base, _BASE_DEPTHS)}
-  results["start"] = _losses(start, records)
   return {"masked_lm": results, "milliseconds": milliseconds, "steps": _STEPS.value}
 
 
