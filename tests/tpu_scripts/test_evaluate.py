@@ -56,7 +56,7 @@ def runs(folder: pathlib.Path) -> dict[str, Run]:
     "some": [
       *(*base, f"--eval_input_file=a={folder}/eval-0.tfrecord", "--max_eval_steps=2"),
       # In one process, TensorFlow's collectives must have the sizes of the run before.
-      *("--num_hidden_layers=3", "--layer_similarity", compat.HOST_XLA * "--use_xla" or "--nouse_xla"),
+      *("--layer_similarity", compat.HOST_XLA * "--use_xla" or "--nouse_xla"),
     ],
     "unnamed": [*base, f"--eval_input_file={folder}/one.tfrecord"],
     "twice": [*base, one, one],
@@ -98,8 +98,19 @@ def test_layers_are_compared_and_some_batches_are_enough(folder, runs):
   assert all(0 < angle < 180 for angle in similarity["degrees"])
   assert runs["some"].status == 0, runs["some"]
   some = json.loads((folder / "run/eval.json").read_text())
-  assert (some["num_hidden_layers"], len(some["sets"]["a"]["layer_similarity"]["l2"])) == (3, 3)
   assert some["sets"]["a"]["num_examples"] == 8
+
+
+def test_another_depth_is_evaluated(folder, runs):
+  words = [f"--init_checkpoint={folder}/run", f"--output_dir={folder}/deep", "--num_hidden_layers=3"]
+  words += [f"--eval_input_file=foreign={folder}/eval-0.tfrecord", "--layer_similarity"]
+  words += [f"--max_seq_length={SPEC.max_seq_length}", "--max_predictions_per_seq=3"]
+  [deep] = run_script("evaluate", [words])
+  assert deep.status == 0, deep
+  record = json.loads((folder / "deep/eval.json").read_text())
+  of_set = record["sets"]["foreign"]
+  assert (record["num_hidden_layers"], len(of_set["layer_similarity"]["l2"])) == (3, 3)
+  assert json.loads((folder / "o/eval.json").read_text())["num_hidden_layers"] == 2
 
 
 @pytest.mark.parametrize(
