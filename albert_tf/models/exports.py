@@ -1,4 +1,4 @@
-"""The model of a run directory that `--model` of the exporting commands names, and its SavedModel."""
+"""Open the model of a run directory for export, and write its SavedModel."""
 
 import dataclasses
 import os
@@ -15,12 +15,12 @@ from albert_tf.tokenization.config import find_tokenizer
 
 
 def open_model(kind: str, init_checkpoint: str, *, spm_model_file: str = "", **options: Any) -> Any:
-  """The model of a kind of export, with all of its weights from a checkpoint.
+  """Opens a model of one export kind with all weights of a checkpoint.
 
   Args:
     kind: one of `configs.task.EXPORT_KINDS`.
     init_checkpoint: see `read_checkpoint`.
-    spm_model_file: a SentencePiece model, or a WordPiece vocabulary (.txt), instead of the one beside the checkpoint.
+    spm_model_file: a SentencePiece model, or a WordPiece vocabulary (.txt), instead of the checkpoint's own.
     **options: see `TextModel.from_pretrained`.
   """
   checkpoint = read_checkpoint(init_checkpoint)

@@ -64,7 +64,7 @@ class SpanHead(RowsHead):
 
 
 class Squad2Head(ConfigLayer):
-  r"""SQuAD 2: start, end given the start, and whether there is an answer.
+  r"""SQuAD 2: start, end given the start, and answerability.
 
   $s_t = x_t w_s + b_s$; $e_{t|u} = \mathrm{LN}(\tanh([x_t, x_u] W_0 + b_0)) w_1 + b_1$; both minus
   1e30 where `p_mask` is 1, then log-softmax over positions.
@@ -74,8 +74,8 @@ class Squad2Head(ConfigLayer):
 
   Args:
     config: the encoder's configuration.
-    start_n_top: how many starts are followed at inference.
-    end_n_top: how many ends are kept for each.
+    start_n_top: number of starts tried at inference.
+    end_n_top: number of ends kept for each start.
     classifier_dropout: before the answerability logit.
 
   Call args:

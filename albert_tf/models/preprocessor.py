@@ -25,7 +25,7 @@ from albert_tf.tokenization.graph_inputs import (
 )
 
 Tensors = dict[str, tf.Tensor]
-# Kind → (names of the inputs, of which those behind the first may be left out where they are in `_OPTIONAL`).
+# Kind → names of its inputs. Those in `_OPTIONAL` may be left out after the first.
 INPUT_NAMES: Mapping[str, tuple[str, ...]] = {
   "text": ("text", "text_pair"),
   "sentences": ("text", "positive", "negative"),
@@ -43,22 +43,22 @@ _SENTENCEPIECE_KINDS = ("choices", "question")
 class AlbertPreprocessor(keras.layers.Layer):
   """Strings to `input_ids`, `input_mask` and `segment_ids`, int32 `[B, S]`, with the original's exact ids.
 
-  The vocabulary is part of the layer's configuration, so it travels in every file that holds the layer.
+  The layer's configuration holds the vocabulary, so every saved file of the layer does too.
 
   Args:
-    tokenizer: whose vocabulary and settings it takes.
-    kind: what the strings are, and what else comes out.
-      "text": a text, or the two of a pair (an empty second one makes a single segment).
-      "sentences": a text, or two or three, each a row of its own: `[B, N, S]` then.
-      "masked_text": a text with "[MASK]" in it; `masked_lm_positions` `[B, M]` are those places.
+    tokenizer: an `AlbertTokenizer` or another `Tokenizer`; gives vocabulary and settings.
+    kind: meaning of the strings, and further outputs.
+      "text": a text or a pair of texts (an empty second text makes a single segment).
+      "sentences": one to three texts. Two or three give a row each: `[B, N, S]`.
+      "masked_text": a text with "[MASK]" in it; `masked_lm_positions` `[B, M]` are the positions of the masks.
       "words": the words of a text, `[B, N]`, filled up with "".
         `word_positions` `[B, N]` are the words' first tokens, 0 for none.
-      "choices": a context and a question `[B]`, and choices `[B, C]`; what comes out is `[B, C, S]`.
+      "choices": a context and a question `[B]`, and choices `[B, C]`; outputs are `[B, C, S]`.
       "question": a question and a context, cut to one window; `p_mask` `[B, S]` is 1 where no answer can be.
     max_length: longer rows are cut.
-    max_qa_length: "choices": tokens of question and choice that are kept, its last ones.
-    max_query_length: "question": tokens of a question that are kept.
-    pad_to_max_length: S is `max_length`; else that of the batch's longest row.
+    max_qa_length: "choices": number of last tokens of question and choice to keep.
+    max_query_length: "question": number of tokens of a question to keep.
+    pad_to_max_length: S is `max_length`; else the length of the batch's longest row.
 
   Call args:
     inputs: strings `[B]`; for a kind of several inputs a tuple of them, or a mapping by name (`INPUT_NAMES`).
@@ -103,14 +103,14 @@ class AlbertPreprocessor(keras.layers.Layer):
 
   @classmethod
   def from_pretrained(cls, path: str, **options: Any) -> "AlbertPreprocessor":
-    """The preprocessor of a run directory, a released model's, Hugging Face's, or a SentencePiece model file."""
+    """Loads the tokenizer of a run directory, a released model, a Hugging Face folder or a SentencePiece file."""
     return cls(load_tokenizer(path), **options)
 
   def named(self, inputs: Any) -> dict[str, Any]:
     """The inputs by name, lists as arrays or tensors.
 
     Raises:
-      UserError: one too many or too few, or no strings.
+      UserError: wrong number or names of inputs, or inputs that are not strings.
     """
     names = INPUT_NAMES[self.kind]
     if not isinstance(inputs, Mapping):
@@ -131,7 +131,7 @@ class AlbertPreprocessor(keras.layers.Layer):
     return self.pack(inputs, pad_to_max_length=self.pad_to_max_length)
 
   def pack(self, inputs: Mapping[str, Any], *, pad_to_max_length: bool = False) -> Tensors:
-    """What a call returns, for inputs by name."""
+    """The outputs of a call, for inputs by name."""
     columns = {name: cut(tf.convert_to_tensor(value)) for name, value in inputs.items()}
     for name, column in columns.items():
       _check_rank(name, column)
@@ -173,7 +173,7 @@ def _packed(tokenizer: Tokenizer) -> dict[str, str]:
 
 
 def _unpacked(packed: Mapping[str, str]) -> Tokenizer:
-  """The tokenizer of what `_packed` made."""
+  """The inverse of `_packed`."""
   with tempfile.TemporaryDirectory() as folder:
     for name, text in packed.items():
       with files.atomic_writer(os.path.join(folder, os.path.basename(name))) as stream:
@@ -189,10 +189,11 @@ def _strings(value: Any, name: str) -> Any:
     value = value.to_tensor()
   if isinstance(value, (list, tuple)) and name in _MATRICES:
     if any(isinstance(row, (str, bytes)) for row in value) or (
-      name == "choices" and len(set(map(len, value))) > 1  # One without text would be scored.
+      name == "choices" and len(set(map(len, value))) > 1  # A choice without text would be scored.
     ):
       raise UserError(
-        f"Each row of {name} is a list of strings; rows of choices have as many. Received: not so."
+        f"Each row of {name} must be a list of strings; all rows of choices need the same length. Received: "
+        f"{value!r:.60}."
       )
     value = tf.ragged.constant(value, dtype=tf.string, ragged_rank=1).to_tensor()
   elif not hasattr(value, "dtype") or hasattr(value, "to_numpy"):  # A list, or a column of pandas.

@@ -1,4 +1,4 @@
-"""What pretraining alone makes: the encoder, the model of masked pieces, and both heads together."""
+"""Models without a downstream task: the encoder, the masked-LM model, and the pretraining model."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +29,7 @@ class AlbertEncoder(TextModel, Encoder):
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertMaskedLM(TextModel):
-  """What stands at the masks of a text.
+  """Masked LM: predicts the tokens at the masks of a text.
 
   Args:
     config: the model's configuration.
@@ -37,8 +37,8 @@ class AlbertMaskedLM(TextModel):
     preprocessor: see `TextModel`.
 
   Call args:
-    inputs: those of `Encoder`, and `masked_lm_positions` int32 `[B, P]`; without these all positions are
-      answered. With a preprocessor texts `[B]` with "[MASK]" in them.
+    inputs: those of `Encoder`, and `masked_lm_positions` int32 `[B, P]`; without
+      `masked_lm_positions` all positions are predicted. With a preprocessor: texts `[B]` with "[MASK]" in them.
 
   Returns:
     Logits, float32 `[B, P, V]`.
@@ -60,7 +60,7 @@ class AlbertMaskedLM(TextModel):
     self.encoder_options = dict(encoder_options or {})
     policy = {"dtype": self.dtype_policy}
     self.encoder = Encoder(config, **self.encoder_options, **policy)
-    self.encoder.pooler.trainable = False  # Kept as it is: nothing here reads it.
+    self.encoder.pooler.trainable = False  # This model does not use the pooler.
     self.masked_lm = MaskedLmHead(config, name="masked_lm", accelerated=self.encoder.accelerated, **policy)
     self.build()
 

@@ -1,4 +1,4 @@
-"""Vectors of texts, and the losses that teach a model which texts are near to each other."""
+"""Sentence vectors, and the losses that train them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from albert_tf.models.task_model import WITHOUT_POOLER, TaskModel, joined_rows
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertSentenceEncoder(TaskModel):
-  r"""One vector a text: $\sum_s m_s x_s / \sum_s m_s$ with the mask $m$, where [CLS] and [SEP] count; then of length 1.
+  r"""One vector a text: $\sum_s m_s x_s / \sum_s m_s$ with the mask $m$, [CLS] and [SEP] included; then of length 1.
 
   Args:
     config: the encoder's configuration.
@@ -72,14 +72,14 @@ class AlbertSentenceEncoder(TaskModel):
 class InBatchNegatives(keras.losses.Loss):
   r"""$-\log \frac{\exp(\cos(a_i, p_i) / \tau)}{\sum_j \exp(\cos(a_i, c_j) / \tau)}$ over all candidates of the batch.
 
-  Candidates $c_j$ are the positives and hard negatives of all rows on all replicas, which must have equally many.
+  Candidates $c_j$ are the positives and hard negatives of all rows on all replicas; all replicas need the same number of rows.
 
   Args:
     temperature: τ.
 
   Call args:
-    y_true: `[B]` or `[B, 1]`, numbers below 2^24; rows with the same number are no negatives of each other, and count
-      once for the others.
+    y_true: `[B]` or `[B, 1]`, group numbers below 2^24. Rows of one group are not negatives of each other, and count
+      once as negatives of other rows.
     y_pred: `[B, N, H]`: text, positive and perhaps hard negatives.
 
   Returns:
@@ -114,7 +114,10 @@ class InBatchNegatives(keras.losses.Loss):
 
 
 def _of_all_replicas(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-  """The rows of all replicas in order, and the number of this one's first; a sum, for its gradient and static shape."""
+  """The rows of all replicas in order, and the index of this replica's first row.
+
+  A sum, because it has a gradient and a static shape.
+  """
   context, count = tf.distribute.get_replica_context(), tf.distribute.get_strategy().num_replicas_in_sync
   if context is None or count == 1:
     return x, tf.constant(0)

@@ -1,4 +1,4 @@
-"""The base of the models of tasks: an encoder with one head, and the task it is for."""
+"""Base class of the task models: an encoder with one head."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -17,7 +17,7 @@ from albert_tf.modeling.micro_batches import sum_over_micro_batches
 from albert_tf.modeling.text_inputs import integers, text_inputs
 from albert_tf.models.text_model import TextModel
 
-WITHOUT_POOLER = f"{ANY_HEAD}|^bert/pooler/"  # What may be new where the pooler is not read.
+WITHOUT_POOLER = f"{ANY_HEAD}|^bert/pooler/"  # New variables of models that do not use the pooler.
 _OF_TASK = {field.name for field in dataclasses.fields(TaskSpec)} - {"kind", "name", "max_seq_length"}
 DROPOUT_SEED = "dropout_seed"  # An input of training alone, int32 `[B, 2]`; its first row seeds the call.
 TRAIN_DEPTH = (
@@ -46,7 +46,7 @@ class TaskModel(TextModel):
 
   Args:
     config: the encoder's configuration.
-    task: what the model is for; decides the head, and travels with its exports. None: as `head_options` say.
+    task: decides the head, and is saved with exports. None: made from `head_options`.
     problem: of `AlbertClassifier`.
     head_options: of the head.
     encoder_options: of `Encoder`.
@@ -56,10 +56,10 @@ class TaskModel(TextModel):
   task_kind: str  # See `configs.task.TASK_KINDS`.
   task_defaults: ClassVar[Mapping[str, Any]] = {"name": "custom"}  # Fields of `TaskSpec`.
   new_variables = ANY_HEAD
-  # Micro-batches of an update; set it before `fit`. Metrics beside the loss need 1.
+  # Micro-batches of an update; set it before `fit`. Metrics other than the loss need 1.
   gradient_accumulation_steps = 1
   _head_dropout = True
-  _reads_pooler = False  # Else the pooler is kept as it is: it gets no gradient, only a place in checkpoints.
+  _reads_pooler = False  # If false, the pooler is not trained; checkpoints still hold it.
 
   def __init__(
     self,
@@ -88,7 +88,7 @@ class TaskModel(TextModel):
 
   @classmethod
   def make_task(cls, **fields: Any) -> TaskSpec:
-    """The task of a model of this class, with these fields; classes and tags may be given as `num_labels`."""
+    """Makes a task for this class from fields of `TaskSpec`; `num_labels` may replace `label_names`."""
     return TaskSpec(**{"kind": cls.task_kind, **cls.task_defaults, **fields})
 
   @property
@@ -99,7 +99,7 @@ class TaskModel(TextModel):
   def _of_checkpoint(
     cls, checkpoint: Checkpoint, max_length: int | None, options: dict[str, Any]
   ) -> tuple[Checkpoint, dict[str, Any], dict[str, Any], str]:
-    """A fine-tuned run's own task where it is of this class; else the one that the fields of `TaskSpec` make."""
+    """Takes the task of a fine-tuned run of this class; else makes one from the fields of `TaskSpec`."""
     limit = checkpoint.config.max_position_embeddings
     given = {name: options.pop(name) for name in ("num_labels", "problem", *_OF_TASK) if name in options}
     given |= {name: tuple(given[name]) for name in ("label_names", "thresholds") if name in given}
@@ -116,7 +116,9 @@ class TaskModel(TextModel):
           )
     else:
       task = cls.make_task(max_seq_length=max_length or limit, **given)
-      if saved is not None:  # The encoder alone: two heads may have the same names, and even shapes.
+      if (
+        saved is not None
+      ):  # Only the encoder: heads of different tasks may have the same variable names and shapes.
         encoder = {name: value for name, value in checkpoint.variables.items() if name.startswith("bert/")}
         checkpoint = dataclasses.replace(checkpoint, variables=encoder)
     if max_length:
@@ -129,21 +131,21 @@ class TaskModel(TextModel):
     options |= {"task": task, "head_options": {**options.get("head_options", {}), **head}}
     sizes = {"max_qa_length": task.max_qa_length, "max_query_length": task.max_query_length}
     new = cls.new_variables
-    if is_own:  # Complete; but Hugging Face has no pooler where it is not read.
+    if is_own:  # Complete, except that some Hugging Face models have no pooler.
       new = "" if cls._reads_pooler else "^bert/pooler/"
     return checkpoint, {"max_length": task.max_seq_length, **sizes}, options, new
 
   # ------------------------------------------------------------------ the model
 
   def train_step(self, data: Any) -> dict[str, Any]:
-    """Keras' own; with several micro-batches the same update, of which each is computed after the other."""
+    """`keras.Model.train_step`; computes several micro-batches one after the other, for the same update."""
     count = self.gradient_accumulation_steps
     if count == 1:
       return super().train_step(data)
     variables = self.trainable_variables
 
     def micro_batch(part: Any, i: tf.Tensor) -> list[tf.Tensor]:
-      del i  # Each part has dropout seeds of its own.
+      del i  # Each micro-batch has its own dropout seeds.
       with tf.GradientTape() as tape:
         loss = self.noted_loss(*part) / count
       return [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, variables)]
@@ -169,7 +171,7 @@ class TaskModel(TextModel):
     return self._answer(encoded, inputs, training=training, seed=head_seed)
 
   def _encode(self, inputs: Mapping[str, tf.Tensor], **options: Any) -> tf.Tensor:
-    """What the head reads: `[B, S, H]`, or the pooled output `[B, H]`, with the last block computed at [CLS] only."""
+    """The head's input: `[B, S, H]`, or the pooled output `[B, H]`, for which the last block computes [CLS] only."""
     texts = text_inputs(inputs)
     if not self._reads_pooler:
       return self.encoder(texts, **options)["sequence_output"]

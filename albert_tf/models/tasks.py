@@ -19,7 +19,7 @@ from albert_tf.models.task_model import WITHOUT_POOLER, TaskModel, joined_rows
 
 
 class _WithLabels(TaskModel):
-  """A model whose outputs are those of `ClassificationHead`."""
+  """A model with a `ClassificationHead`."""
 
   def _make_head(self, **options: Any) -> Any:
     return ClassificationHead(self.config, **{"num_labels": self.task.num_labels, **options})
@@ -85,10 +85,10 @@ class AlbertClassifier(_WithLabels):
       self.task = dataclasses.replace(self.task, kind="multi_label", label_names=names)
 
   def fit(self, *args: Any, class_weight: Mapping[Any, float] | None = None, **kwargs: Any) -> Any:
-    """`TextModel.fit`; `class_weight` may name the classes too."""
+    """`TextModel.fit`; keys of `class_weight` may be class names."""
     if class_weight and self.task.kind == "multi_label" and self.task.num_labels > 1:
       raise UserError(
-        "class_weight is for classes that exclude each other. Received: it for a model of several labels. Leave it out."
+        "class_weight is for classes that exclude each other. Received: class_weight with a multi-label model. Leave it out."
       )
     if class_weight and self.task.kind == "classification":
       class_weight = {
@@ -97,7 +97,7 @@ class AlbertClassifier(_WithLabels):
     return super().fit(*args, class_weight=class_weight, **kwargs)
 
   def checked_labels(self, labels: Any) -> Any:
-    """Class ids, for names of classes too; those beyond the model's would only give NaN on an accelerator."""
+    """Turns class names into ids and checks ids; on an accelerator an id out of range would only give NaN."""
     names = self.task.label_names
     if self.task.kind == "multi_label":
       return multi_hot(labels, names)
@@ -124,14 +124,14 @@ class AlbertClassifier(_WithLabels):
 
 
 def multi_hot(labels: Any, names: Sequence[str]) -> np.ndarray:
-  """0/1 float32 `[n, C]`, of such a matrix or of a list of names a row; a `UserError` of anything else."""
+  """Labels as 0/1 float32 `[n, C]`, from a 0/1 matrix or a list of names a row; else a `UserError`."""
   rows = labels.to_numpy() if hasattr(labels, "to_numpy") else labels
   by_name = all(np.ndim(row) == 1 and all(isinstance(name, str) for name in row) for row in rows)
   received = sorted(set().union(*rows) - set(names)) if by_name else list(rows[:2])
   if by_name and not received:
     return np.array([[name in row for name in names] for row in rows], np.float32)
   with contextlib.suppress(TypeError, ValueError):  # Texts, or rows of different lengths.
-    matrix = np.asarray(rows, np.float32).reshape(len(rows), -1)  # [n] of a single label too.
+    matrix = np.asarray(rows, np.float32).reshape(len(rows), -1)  # A single label may be [n].
     if not by_name and matrix.shape[1] == len(names) and np.isin(matrix, (0, 1)).all():
       return matrix
   raise UserError(
@@ -196,7 +196,7 @@ class AlbertTagger(_WithLabels):
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertQuestionAnswering(TaskModel):
-  """Answers in a text: SQuAD 1.1, or 2.0 with answerability.
+  """Question answering: SQuAD 1.1, or 2.0 with answerability.
 
   Args:
     config: the encoder's configuration.
@@ -246,8 +246,8 @@ def make_model(task: TaskSpec, config: AlbertConfig, **options: Any) -> TaskMode
   """The model of a task.
 
   Args:
-    task: says which class, with which head.
+    task: decides the class and the head.
     config: the encoder's configuration.
-    **options: of the class and of `keras.Model`, such as `head_options` and `dtype`.
+    **options: arguments of the class and of `keras.Model`, such as `head_options` and `dtype`.
   """
   return model_class(task)(config, task=task, **options)

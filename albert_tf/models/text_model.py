@@ -1,4 +1,4 @@
-"""What every model offers to a Keras user beyond `keras.Model`: a checkpoint in one call, texts as input, an export."""
+"""Base class of all models: loads checkpoints, takes texts as input, exports SavedModels."""
 
 from collections.abc import Mapping
 import functools
@@ -19,24 +19,28 @@ from albert_tf.modeling.variables import merged_values, named_variables
 from albert_tf.models.preprocessor import AlbertPreprocessor
 from albert_tf.tokenization.graph_inputs import holds_text
 
-_ROWS_AT_ONCE = 1024  # Texts that are tokenized together: twice as fast as all at once, in half the memory.
+_ROWS_AT_ONCE = 1024  # Texts tokenized together: twice as fast as all texts together, in half the memory.
 
 
 class TextModel(ConfigModel):
-  """A model that takes ids, and texts too where it has a preprocessor.
+  """A model that takes ids and, with a preprocessor, texts.
 
-  `fit`, `evaluate` and `predict` tokenize before: lists and arrays at once, a data set in its input pipeline.
+  `fit`, `evaluate` and `predict` tokenize lists and arrays before the first batch, a data set in its pipeline.
 
   Args:
     config: the encoder's configuration.
-    preprocessor: an `AlbertPreprocessor`; None: the model takes ids alone.
+    preprocessor: an `AlbertPreprocessor`; None: the model takes only ids.
   """
 
   export_kind: str  # The kind of SavedModel; see `export_saved_model.py --model`.
-  text_kind = "text"  # What the texts are; see `AlbertPreprocessor`.
-  per_piece = False  # Whether outputs have an axis of S, which all batches of a data set must share then.
-  new_variables = ""  # Regular expression of those that a checkpoint may lack; they stay as they begin.
-  _default_save_signature = None  # Else Keras' `export` of a model around it traces it on made-up floats.
+  text_kind = "text"  # `kind` of its `AlbertPreprocessor`.
+  per_piece = False  # Whether outputs have an axis S; then all batches of a data set need the same S.
+  new_variables = (
+    ""  # Regular expression of variables that a checkpoint may lack; they keep their initial values.
+  )
+  _default_save_signature = (
+    None  # Without this, Keras' `export` of an outer model traces it on made-up floats.
+  )
 
   @classmethod
   def from_pretrained(
@@ -48,19 +52,18 @@ class TextModel(ConfigModel):
     num_hidden_layers: int | None = None,
     **options: Any,
   ) -> Any:
-    """The model with the weights of a checkpoint, and with its tokenizer as preprocessor where it has one.
+    """Loads a model from a checkpoint, with the checkpoint's tokenizer, if any, as preprocessor.
 
     Args:
-      path: a run directory, an original checkpoint, a TF-Hub module or a Hugging Face folder; or what
-        `read_checkpoint` made of one.
-      max_length: texts are cut to this many tokens. Default: the length of fine-tuning, else the longest that the
-        model knows.
+      path: a run directory, an original checkpoint, a TF-Hub module, a Hugging Face folder; or a `Checkpoint`.
+      max_length: texts are cut to this many tokens. Default: the length of fine-tuning, else the
+        model's positions.
       config: instead of the checkpoint's own, for example with other dropout rates.
-      num_hidden_layers: another depth, of a model whose layers share all weights.
-      **options: of the class, such as `dtype`; `preprocessor=None` makes a model of ids alone.
+      num_hidden_layers: another depth; the layers must share all weights.
+      **options: arguments of the class, such as `dtype`; with `preprocessor=None` the model takes only ids.
 
     Raises:
-      UserError: nothing known is there, or its weights do not fit.
+      UserError: the path holds no known checkpoint, or its weights do not fit.
     """
     checkpoint = path if isinstance(path, Checkpoint) else read_checkpoint(path)
     config = (config or checkpoint.config).at_depth(num_hidden_layers)
@@ -81,7 +84,7 @@ class TextModel(ConfigModel):
   def _of_checkpoint(
     cls, checkpoint: Checkpoint, max_length: int | None, options: dict[str, Any]
   ) -> tuple[Checkpoint, dict[str, Any], dict[str, Any], str]:
-    """The weights that are for this class, the preprocessor's lengths, the arguments of the class, and what is new."""
+    """Weights for this class, preprocessor lengths, arguments of the class, pattern of new variables."""
     length = max_length or checkpoint.config.max_position_embeddings
     return checkpoint, {"max_length": length}, options, cls.new_variables
 
@@ -102,7 +105,7 @@ class TextModel(ConfigModel):
     elif validation_data is not None:
       validation_data, _ = self._prepared(validation_data)
     if isinstance(x, tf.data.Dataset):
-      kwargs.setdefault("shuffle", False)  # It has its own order; Keras 3 warns that it cannot change it.
+      kwargs.setdefault("shuffle", False)  # Keras 3 warns that it cannot shuffle a data set.
     return super().fit(x, y, *args, validation_data=validation_data, **kwargs)
 
   def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -114,7 +117,7 @@ class TextModel(ConfigModel):
     return super().predict(self._prepared(x)[0], *args, **kwargs)
 
   def _prepared(self, x: Any, y: Any = None) -> tuple[Any, Any]:
-    """Ids for texts; labels as an array."""
+    """Tokenizes texts and checks labels."""
     if hasattr(x, "element_spec"):
       first = keras.utils.unpack_x_y_sample_weight(x.element_spec)[0]
       return (self._mapped(x) if holds_text(first) else x), y
@@ -124,14 +127,14 @@ class TextModel(ConfigModel):
     return (self._tokenized(x) if holds_text(x) else x), y
 
   def checked_labels(self, labels: Any) -> Any:
-    """Labels as the loss takes them; a `UserError` for those that the model's outputs cannot have."""
+    """Labels for the loss; a `UserError` for labels out of the model's range."""
     return labels
 
   def _mapped(self, dataset: Any) -> Any:
     self._require_preprocessor()
     pad = self.per_piece or self._pads_to_max_length()
 
-    @tf.autograph.experimental.do_not_convert  # It would hide the types of our errors.
+    @tf.autograph.experimental.do_not_convert  # AutoGraph would hide the types of our errors.
     def prepare(*element: Any) -> Any:
       x, y, weight = keras.utils.unpack_x_y_sample_weight(element[0] if len(element) == 1 else element)
       ids = self.preprocessor.pack(self.preprocessor.named(x), pad_to_max_length=pad)
@@ -144,7 +147,7 @@ class TextModel(ConfigModel):
     named = self.preprocessor.named(texts)
     counts = {name: len(column) for name, column in named.items()}
     if len(set(counts.values())) > 1:
-      raise UserError(f"All inputs must have as many rows. Received: {counts}.")
+      raise UserError(f"All inputs must have the same number of rows. Received: {counts}.")
     pad = self._pads_to_max_length()
     parts = [
       self.preprocessor.pack(
@@ -155,7 +158,7 @@ class TextModel(ConfigModel):
     return {name: _stacked(name, [part[name].numpy() for part in parts]) for name in parts[0]}
 
   def _pads_to_max_length(self) -> bool:
-    """Also on a TPU, which would compile the model anew for every other length."""
+    """True also on a TPU, which would compile the model again for every length."""
     return self.preprocessor.pad_to_max_length or device_kind(self.distribute_strategy) == "tpu"
 
   def _require_preprocessor(self) -> None:
@@ -170,11 +173,11 @@ class TextModel(ConfigModel):
     """Writes the SavedModel of `export_saved_model.py`; `export_lite.py` writes LiteRT files.
 
     Args:
-      filepath: its directory; servers want a number as the last part.
-      **settings: of `serving.settings.ExportSettings`, such as `top_k`.
+      filepath: directory of the SavedModel; servers need a number as its last part.
+      **settings: fields of `ExportSettings`, such as `top_k`.
 
     Raises:
-      UserError: the model has no preprocessor, or something is there already.
+      UserError: the model has no preprocessor, or the directory exists.
     """
     from albert_tf.serving.export import export_model
     from albert_tf.serving.settings import ExportSettings
@@ -184,16 +187,18 @@ class TextModel(ConfigModel):
     export_model(self.merged(), str(filepath), chosen)
 
   def save_pretrained(self, directory: str) -> None:
-    """Writes a checkpoint that `from_pretrained` and every command take, as a run leaves it.
+    """Writes a run directory that `from_pretrained` and every command take.
 
-    Configuration, tokenizer, task and weights under the original's names; low-rank additions are in the kernels.
+    It holds configuration, tokenizer, task and weights with the original names; LoRA is merged into the kernels.
 
     Raises:
-      UserError: the directory holds something already.
+      UserError: the directory is not empty.
     """
     directory = str(directory)
     if files.exists(directory) and files.listdir(directory):
-      raise UserError(f"A model is saved into a new directory. Received: {directory}, which is not empty.")
+      raise UserError(
+        f"A model is saved into a new directory. Received: {directory}, which is not empty. Choose another."
+      )
     optimizer = getattr(self, "optimizer", None)
     step = int(raw_variable(optimizer.iterations).numpy()) if optimizer is not None else 0
     with files.atomic_directory(directory) as folder:
@@ -207,13 +212,15 @@ class TextModel(ConfigModel):
       write_bundle(prefix, merged_values(named_variables(self)))
 
   def merged(self) -> Any:
-    """The model without low-rank parts that computes the same: itself where it has none."""
+    """An equal model without LoRA variables; the model itself if it has none."""
     variables = named_variables(self)
     config = self.get_config()
     values = merged_values(variables)
     if len(values) == len(variables):
       return self
-    config.get("encoder_options", config)["lora_rank"] = 0  # A bare encoder has its options itself.
+    config.get("encoder_options", config)["lora_rank"] = (
+      0  # `AlbertEncoder` has these options at the top level.
+    )
     model = type(self).from_config(config)
     for name, variable in named_variables(model).items():
       variable.assign(values[name])
@@ -239,13 +246,13 @@ class TextModel(ConfigModel):
 
 
 def _column(values: Any) -> Any:
-  """A list of numbers as an array, as Keras takes labels and weights."""
+  """A list of numbers as an array, which Keras needs for labels and weights."""
   is_numbers = isinstance(values, (list, tuple)) and values and np.isscalar(values[0])
   return np.asarray(values) if is_numbers else values
 
 
 def _stacked(name: str, parts: list[np.ndarray]) -> np.ndarray:
-  """The rows of all parts, filled up to the longest: with 0, which is [PAD], too; `p_mask` with 1."""
+  """The rows of all parts, padded to the longest: `p_mask` with 1, other arrays with 0, the id of [PAD]."""
   longest = max(part.shape[-1] for part in parts)
   fill = functools.partial(np.pad, constant_values=int(name == "p_mask"))
   return np.concatenate([fill(p, [(0, 0)] * (p.ndim - 1) + [(0, longest - p.shape[-1])]) for p in parts])

@@ -1,5 +1,5 @@
-"""Trained models for use elsewhere. Models are arguments here; `models.exports` opens those of runs.
+"""Exports of trained models; `models.exports` opens the models of run directories.
 
-`export` makes SavedModels: `signatures/` has a file a kind, `golden` writes what lies beside the graph. `check` tries
-an export without this project; `server` serves them on this machine, with `page.html`. `lite` makes LiteRT files.
+`export` writes SavedModels with the functions of `signatures/` and the extra assets of `golden`. `check` tests a
+SavedModel without this project, `server` serves it on this machine with `page.html`, `lite` writes LiteRT files.
 """

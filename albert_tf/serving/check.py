@@ -1,7 +1,7 @@
-"""Does an export load and answer wherever TensorFlow runs?
+"""Check that an export loads and answers without this project.
 
-`check_saved_model` runs this file in a process without this project: `python -I check.py SAVED_MODEL`. So the top of
-the file imports NumPy and TensorFlow alone.
+`check_saved_model` runs this file in a process of its own: `python -I check.py SAVED_MODEL`. So the top of the file
+imports only NumPy and TensorFlow.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,12 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.framework import op_def_registry
 
-# Prefix of a TensorFlow bundle with what the Python model gave; keys "CALL/SIGNATURE/inputs/NAME", "…/outputs/NAME".
+# Prefix of a TensorFlow bundle with outputs of the Python model; keys "CALL/SIGNATURE/inputs/NAME", "…/outputs/NAME".
 GOLDEN = os.path.join("assets.extra", "golden")
 TOLERANCE = 1e-5  # Of |a − b| / max(1, |b|).
-# Of TensorFlow Text, what TensorFlow Serving 2.12–2.19 links and this project needs.
+# Ops of TensorFlow Text that TensorFlow Serving 2.12–2.19 links and this project needs.
 TEXT_OPS = {"SentencepieceOp", "SentencepieceTokenizeOp", "WordpieceTokenizeWithOffsets"}
-# Core ops that call back into the Python process that made them.
+# Core ops that call Python code of the exporting process.
 PYTHON_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc", "PyCall"}
 ODD_TEXTS = (
   *(b"", b" ", b"\x00", b"a\x00b", b"\xff\xfe\xf0\x9f", b"\xed\xa0\x80", b"[CLS] [SEP] [MASK] <pad>"),
@@ -33,11 +33,11 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class CheckFailed(Exception):  # noqa: N818  Read as a sentence.
-  """The export does not hold what the check is for; the message says where."""
+  """An export failed a check; the message says where."""
 
 
 class Result(NamedTuple):
-  """One check, and what was found."""
+  """Result of one check."""
 
   name: str
   passed: bool
@@ -45,7 +45,7 @@ class Result(NamedTuple):
 
 
 class Call(NamedTuple):
-  """Arrays by name; strings are object arrays of bytes."""
+  """One recorded call, arrays by name; strings are object arrays of bytes."""
 
   signature: str
   inputs: dict[str, np.ndarray]
@@ -57,10 +57,10 @@ def check_saved_model(path: str, *, pythons: Sequence[str] = ()) -> list[Result]
 
   Args:
     path: a version directory, or a folder of versions (the highest is taken).
-    pythons: interpreters with other versions of TensorFlow that it must run on too.
+    pythons: further interpreters, with other versions of TensorFlow.
 
   Returns:
-    The results with this interpreter, then with each of the others; one alone where it does not load.
+    The results of this interpreter, then of each other one; a single result where the export does not load.
   """
   from albert_tf import files
 
@@ -117,7 +117,7 @@ class LoadedModel:
 
 
 class Export(LoadedModel):
-  """What is checked."""
+  """The SavedModel under check."""
 
   def __init__(self, directory: str):
     self.ops = ops_of(directory)
@@ -126,7 +126,7 @@ class Export(LoadedModel):
     self.golden = read_golden(directory)  # The Python model's answers.
 
   def run(self, signature: str, inputs: Arrays) -> dict[str, np.ndarray]:
-    """The outputs by name; raises `CheckFailed` for an error, and where numbers are not finite."""
+    """The outputs by name; raises `CheckFailed` for errors and non-finite outputs."""
     try:
       outputs = super().run(signature, inputs)
     except tf.errors.OpError as error:
@@ -150,7 +150,7 @@ def ops_of(directory: str) -> set[str]:
 
 
 def read_golden(directory: str) -> list[Call]:
-  """The recorded calls; none where there is no record."""
+  """The recorded calls; empty without a record."""
   prefix = os.path.join(directory, GOLDEN)
   calls: dict[str, Call] = {}
   if os.path.exists(prefix + ".index"):
@@ -163,10 +163,10 @@ def read_golden(directory: str) -> list[Call]:
 
 
 def check_layout(export: Export) -> str:
-  """A numbered directory with a default signature and free batches."""
+  """Checks for a numbered directory, a default signature and a free batch dimension."""
   base = os.path.basename(export.directory)
   if not base.isdigit():
-    raise CheckFailed(f"servers take directories whose name is a number, and this one is {base!r}")
+    raise CheckFailed(f"servers need a number as the name of the directory. Received: {base!r}")
   if "serving_default" not in export.signatures:
     raise CheckFailed(f"there is no signature serving_default, only {', '.join(export.signatures)}")
   for name, definition in export.signatures.items():
@@ -176,7 +176,7 @@ def check_layout(export: Export) -> str:
 
 
 def check_ops(export: Export) -> str:
-  """Core ops, and of TensorFlow Text only those that servers link."""
+  """Checks that the ops are core ops, or ops of TensorFlow Text that servers link."""
   if PYTHON_OPS & export.ops:
     raise CheckFailed(f"ops that need the Python process that made them: {PYTHON_OPS & export.ops}")
   if export.foreign_ops - TEXT_OPS:
@@ -187,7 +187,7 @@ def check_ops(export: Export) -> str:
 
 
 def check_golden(export: Export) -> str:
-  """The outputs are what the Python model gave when it was exported."""
+  """Checks that the outputs equal the recorded outputs of the Python model."""
   if not export.golden:
     raise CheckFailed("the export holds no golden outputs")
   differences = [
@@ -227,7 +227,7 @@ def _ties(scores: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def check_batches(export: Export) -> str:
-  """A row's answer, within its own size, does not depend on the rows beside it; an empty batch has an empty answer."""
+  """Checks that a row has the same answer alone and in a batch, padding aside; an empty batch gives an empty answer."""
   largest, count = 0.0, 0
   for call in export.golden:
     outputs = export.run(call.signature, call.inputs)
@@ -245,13 +245,13 @@ def check_batches(export: Export) -> str:
 
 
 def check_odd(export: Export) -> str:
-  """Odd texts and a long one, in every input of every signature of strings, get finite answers."""
+  """Checks for finite answers to odd and long texts, in every signature of strings."""
   count = 0
   for signature, definition in export.signatures.items():
     specs = definition.inputs
     if all(spec.dtype == tf.string.as_datatype_enum for spec in specs.values()):
       for texts in (ODD_TEXTS, LONG_TEXTS):
-        rows = np.array([*texts, None])[:-1]  # Objects: NumPy's own strings have no NUL at their end.
+        rows = np.array([*texts, None])[:-1]  # Objects: NumPy's own strings drop NUL at their end.
         pairs = np.stack([rows, rows], axis=-1)  # [B, 2], where a row has several strings.
         ranks = {name: len(spec.tensor_shape.dim) for name, spec in specs.items()}
         export.run(signature, {name: rows if rank == 1 else pairs for name, rank in ranks.items()})
@@ -269,7 +269,7 @@ CHECKS: Mapping[str, Any] = {
 
 
 def run_checks(export: Export) -> list[Result]:
-  """Every check of a loaded export."""
+  """Runs every check on a loaded export."""
   results = []
   for name, check in CHECKS.items():
     try:

@@ -1,4 +1,4 @@
-"""A model in memory becomes a SavedModel; `<folder>/<number>/` is TensorFlow Serving's layout."""
+"""Write a model as a SavedModel; `<folder>/<number>/` is TensorFlow Serving's layout."""
 
 import importlib
 import os
@@ -17,17 +17,16 @@ from albert_tf.serving.signatures.base import Parts
 def export_model(model: Any, directory: str, settings: ExportSettings) -> None:
   """Exports a model with its tokenizer and configuration.
 
-  The weights, the vocabulary, tokenizer.json, albert_config.json and, of a fine-tuned model, task.json all travel in
-  the SavedModel; nothing else is needed to use it. It is written under a name that servers ignore, and renamed when it
-  is complete.
+  The SavedModel holds the weights, the vocabulary, tokenizer.json, albert_config.json and, for a fine-tuned model,
+  task.json. It is written under a name that servers ignore, and renamed when it is complete.
 
   Args:
     model: a built `TextModel` with a preprocessor; `signatures/<export_kind>.py` makes its signatures.
-    directory: that of the SavedModel; for servers its last part is a number.
-    settings: of the export.
+    directory: where to write; servers need a number as its last part.
+    settings: see `ExportSettings`.
 
   Raises:
-    UserError: something is there already, or the settings do not fit the model.
+    UserError: the directory exists, or the settings do not fit the model.
   """
   directory = directory.rstrip("/")
   if files.exists(directory):
@@ -53,7 +52,7 @@ def export_model(model: Any, directory: str, settings: ExportSettings) -> None:
       functions[f"depth_{each}"] = module.at_depth(each).signatures()["serving_default"]
     signatures = {name: function.get_concrete_function() for name, function in functions.items()}
     files.makedirs(os.path.dirname(directory) or ".")
-    # Servers take directories whose name is a number, and of those the ones with this file.
+    # Servers load a numbered directory as soon as it has this file.
     with files.atomic_directory(directory, last="saved_model.pb") as folder:
       tf.saved_model.save(module, folder, signatures=signatures)
       write_golden(folder, functions)

@@ -1,4 +1,4 @@
-"""What lies beside the graph in `assets.extra/`: golden outputs for `check.py`, and warm-up requests for servers."""
+"""Files in `assets.extra/` of an export: golden outputs for `check.py`, and warm-up requests for servers."""
 
 from collections.abc import Mapping
 import os
@@ -16,14 +16,14 @@ BATCH_SIZES = (1, 8, 32)
 
 TEXTS = ("The capital of France is [MASK].", "A [MASK] of birds flew over the old [MASK] trees.", "Paris")
 CHOICES = ("Paris", "the old trees", "the sea", "the grass")
-# By the name of an input; others: TEXTS.
+# Input name → strings; other inputs get TEXTS.
 _STRINGS = {"text_pair": TEXTS[::-1], "context": tuple(" ".join(TEXTS[row:]) for row in range(3))}
 
 
 def write_golden(directory: str, signatures: Mapping[str, Any]) -> None:
-  """Records what `tf.function`s by signature name give for a batch of three and for an empty one.
+  """Records the outputs of `tf.function`s, by signature name, for a batch of three rows and an empty batch.
 
-  They are called eagerly, so that the Keras model in this process answers, not the saved graph.
+  Calls run eagerly, so that the Keras model in this process answers, not the saved graph.
   """
   tensors: dict[str, tf.Tensor] = {}
   for name, function in signatures.items():
@@ -41,9 +41,9 @@ def write_golden(directory: str, signatures: Mapping[str, Any]) -> None:
 
 
 def write_warmup(directory: str, signatures: Mapping[str, Any]) -> None:
-  """Writes requests that a server answers before it takes a model into use: each signature with each batch size.
+  """Writes warm-up requests of each signature and batch size, which a server answers before it serves a model.
 
-  Without the package that defines the messages nothing is written: the first requests of each size are slower then.
+  Without the package `tensorflow_serving` writes nothing; then the first request of each size is slower.
   """
   try:
     from tensorflow_serving.apis import prediction_log_pb2
@@ -76,7 +76,7 @@ def _strings(spec: tf.TensorSpec) -> Any:
 
 
 def _ids(spec: tf.TensorSpec) -> np.ndarray:
-  """Ids of three rows, the second and third padded; all choices of a row are alike but for one id."""
+  """Ids of three rows, the second and third padded; the choices of a row differ in one id."""
   length = 2 if spec.name == "positions" else 12
   choices = [len(CHOICES)] * (spec.shape.rank - 2)
   place = np.arange(length)

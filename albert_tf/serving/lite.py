@@ -1,6 +1,6 @@
-"""LiteRT (TensorFlow Lite) files: ids in, and every shared weight stored once.
+"""Export LiteRT (TensorFlow Lite) files that take ids.
 
-The converter keeps equal constants in one buffer, so twelve uses of one block cost one block's bytes.
+The converter stores equal constants once, so twelve layers that share weights take the bytes of one.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from albert_tf.startup import native_stderr_kept_back
 
 Arrays = dict[str, np.ndarray]
 _COMPARED_ROWS = 8
-_MIN_COSINE = 0.9  # Dynamic-range int8 stays above 0.99; below this a file answers something else.
+_MIN_COSINE = 0.9  # Dynamic-range int8 stays above 0.99; below 0.9 a file is wrong.
 
 
 def input_specs(model: Any, settings: LiteSettings) -> list[tf.TensorSpec]:
@@ -47,15 +47,15 @@ def input_specs(model: Any, settings: LiteSettings) -> list[tf.TensorSpec]:
 
 
 def run_model(model: Any, inputs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-  """What a file gives, by the model itself; float32 unless said otherwise.
+  """Computes the outputs of a LiteRT file with the Keras model; float32 unless noted.
 
   encoder: `pooled_output` [B, H], `sequence_output` [B, S, H].
   sentence_encoder: `vector` [B, H].
   fill_mask: `mlm_logits` [B, P, V].
-  question_answering: `start_logits`, `end_logits` [B, S]; for SQuAD 2 those of `Squad2Head`, with int32 indices.
-  of a regression: `value` [B].
-  of several labels: `probabilities` [B, C] of each label alone.
-  others: `probabilities` [B, C], of token_classification [B, S, C].
+  question_answering: `start_logits`, `end_logits` [B, S]; for SQuAD 2 the outputs of `Squad2Head`, int32 indices.
+  regression: `value` [B].
+  multi_label: `probabilities` [B, C], each of its own sigmoid.
+  other kinds: `probabilities` [B, C]; token_classification: [B, S, C].
   """
   inputs = {name: tf.convert_to_tensor(array) for name, array in inputs.items()}
   if "positions" in inputs:
@@ -96,7 +96,7 @@ def sample_inputs(model: Any, specs: Sequence[tf.TensorSpec], *, rows: int, seed
 
 
 class Parity(NamedTuple):
-  """How near a file's output is to the model's: largest absolute difference, smallest cosine of two vectors."""
+  """Closeness of a file's output to the model's: largest absolute difference, smallest cosine of two vectors."""
 
   max_difference: float
   cosine: float
@@ -106,7 +106,7 @@ def export_lite(model: Any, output: str, *, settings: LiteSettings | None = None
   """Converts a built `TextModel`, compares the file with it on random ids of many lengths, and writes the file.
 
   Returns:
-    Float output → how near it is to the Python model's.
+    Name of each float output → its `Parity`.
   """
   if files.exists(output):
     raise UserError(f"The output file must not exist. Received: {output}. Choose another name, or remove it.")
@@ -131,14 +131,16 @@ def to_tflite(model: Any, specs: Sequence[tf.TensorSpec], *, weights: str = "flo
   function = tf.function(lambda **inputs: run_model(model, inputs), autograph=False)
   concrete = function.get_concrete_function(**{spec.name: spec for spec in specs})
   holder = tf.Module()
-  holder.captured = list(named_variables(model).values())  # Without one of them the file has no signature.
+  holder.captured = list(
+    named_variables(model).values()
+  )  # If a variable is missing, the file has no signature.
   converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], holder)
   if weights != "float32":
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
   if weights == "float16":
     converter.target_spec.supported_types = [tf.float16]
   if model.export_kind == "fill_mask":
-    # A scale a row would be stored with a copy of the word embeddings for the head; the lookup takes one scale.
+    # With a scale per row the head would need its own copy of the word embeddings; the lookup takes one scale.
     converter._experimental_disable_per_channel_quantization_for_dense_layers = True
   with _chatter_left_out():
     return bytes(converter.convert())
@@ -156,7 +158,7 @@ def load_lite(content: bytes) -> Callable[..., Arrays]:
 def measure_parity(
   model: Any, run: Callable[..., Arrays], specs: Sequence[tf.TensorSpec]
 ) -> dict[str, Parity]:
-  """Compares a loaded file with its model on random ids; the parity of each float output."""
+  """Compares a loaded file with its model on random ids; returns the parity of each float output."""
   rows = specs[0].shape[0] or _COMPARED_ROWS
   batches = [sample_inputs(model, specs, rows=rows, seed=seed) for seed in range(-(-_COMPARED_ROWS // rows))]
   expected, actual = [run_model(model, batch) for batch in batches], [run(**batch) for batch in batches]
@@ -169,7 +171,7 @@ def measure_parity(
 
 def _compare(expected: np.ndarray, actual: np.ndarray) -> Parity:
   a, b = (np.atleast_2d(x).reshape(-1, x.shape[-1]).astype(np.float64) for x in (expected, actual))
-  # A masked position's -1e30 would hide all others.
+  # The -1e30 of a masked position would hide all other values.
   visible = (np.abs(a) < 1e20) & (np.abs(b) < 1e20) | np.isnan(a) | np.isnan(b)
   a, b = np.where(visible, a, 0.0), np.where(visible, b, 0.0)
   norms = np.maximum(np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1), 1e-30)
@@ -179,7 +181,7 @@ def _compare(expected: np.ndarray, actual: np.ndarray) -> Parity:
 
 @contextlib.contextmanager
 def _chatter_left_out() -> Iterator[None]:
-  """Keeps back native libraries' messages, and one known warning of Python's."""
+  """Hides messages of native libraries, and one known Python warning."""
   with warnings.catch_warnings(), native_stderr_kept_back():
     # TensorFlow 2.20 and later: the interpreter moves to the package ai-edge-litert.
     warnings.filterwarnings("ignore", r"\s*Warning: tf\.lite\.Interpreter is deprecated", UserWarning)

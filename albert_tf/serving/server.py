@@ -1,6 +1,6 @@
 """A server of SavedModels for this machine: TensorFlow Serving's REST `predict`, and a page to try a model.
 
-It is for trying models, not for the open network: requests of other hosts and of other sites' pages are refused.
+It is for trying models, not for the open network: it refuses requests of other hosts and of other sites' pages.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,15 +25,15 @@ from albert_tf.errors import UserError
 from albert_tf.serving.check import LoadedModel, find_version
 
 MAX_BODY_BYTES = 32 << 20
-# Of a request. Attention scores of so many rows of 512 tokens take 0.8 GB in ALBERT base, 4.3 GB in xxlarge.
+# Rows of a request. Attention scores of 64 rows of 512 tokens take 0.8 GB in ALBERT base, 4.3 GB in xxlarge.
 MAX_BATCH_SIZE = 64
-READ_SECONDS = 30  # For a request to arrive, headers and body together, and for its answer to be taken.
+READ_SECONDS = 30  # Limit for receiving a request, and for sending its answer.
 _PATH = re.compile(r"/v1/models/(?P<name>[^/:]+)(?P<verb>:predict|/metadata)")
 _PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
 
 
 class RequestError(Exception):
-  """A request that cannot be answered: a message for the client, and HTTP's number."""
+  """A request that cannot be answered: message for the client, and HTTP status."""
 
   def __init__(self, message: str, *, status: int = 400):
     super().__init__(message)
@@ -44,7 +44,7 @@ class Servable(LoadedModel):
   """One version of a model.
 
   Args:
-    text: PATH or NAME=PATH of a version directory, or of a folder of versions; without a name that of the folder.
+    text: PATH or NAME=PATH of a version directory or a folder of versions. Default name: the folder's.
   """
 
   def __init__(self, text: str):
@@ -87,7 +87,7 @@ class Servable(LoadedModel):
 
 
 def _columns(values: Any, inputs: Mapping[str, Any], *, by_row: bool) -> dict[str, Any]:
-  """Values by input name, of rows or of columns; a single input need not be named."""
+  """Values by input name, from rows or columns; a single input needs no name."""
   rows = values if by_row else [values]
   if not isinstance(rows, list) or not rows:
     raise RequestError("`instances` must be a list with at least one row.")
@@ -99,7 +99,7 @@ def _columns(values: Any, inputs: Mapping[str, Any], *, by_row: bool) -> dict[st
 
 
 def _array(name: str, value: Any, info: Any) -> np.ndarray:
-  """One input's array, of the type and the shape that `info`, a TensorInfo, wants."""
+  """One input's array, with the type and shape of `info`, a TensorInfo."""
   dtype = tf.as_dtype(info.dtype)
   try:
     array = tf.constant(value, tf.int64 if dtype.is_integer else dtype).numpy()
@@ -125,9 +125,9 @@ def _jsonable(array: np.ndarray) -> Any:
 
 
 def foreign(host: str, origin: str | None, own_name: str) -> str:
-  """Why a request with these headers is refused; empty where it comes from this machine.
+  """The reason to refuse a request with these headers; empty if it comes from this machine.
 
-  A page of another site may send requests here. Its own name may even point here (DNS rebinding).
+  A page of another site may send requests to this server, even by its own host name (DNS rebinding).
   """
   try:
     name = urllib_parse.urlsplit(f"//{host}").hostname or ""
@@ -142,7 +142,7 @@ def foreign(host: str, origin: str | None, own_name: str) -> str:
 
 
 class _Until(socket.SocketIO):
-  """Reads a connection until `deadline`, of `time.monotonic`, also where each single read is fast."""
+  """Reads a connection until `deadline` (`time.monotonic`), a limit for all reads together."""
 
   _sock: socket.socket
   deadline = 0.0
@@ -186,11 +186,11 @@ class _Handler(http_server.BaseHTTPRequestHandler):
       self._send(error.status, {"error": str(error)})
     except OSError:
       self.close_connection = True  # The client left.
-    except Exception as error:  # A server outlives whatever a request brings.
+    except Exception as error:  # No request may stop the server.
       self._send(500, {"error": f"{type(error).__name__}: {error}"})
 
   def _value(self, method: str, path: str, body: bytes) -> Any:
-    """The answer: JSON's value, or the page."""
+    """The answer: a JSON value, or the bytes of the page."""
     if method == "GET" and path in ("/", "/index.html"):
       return importlib.resources.files("albert_tf.serving").joinpath("page.html").read_bytes()
     if method == "GET" and path == "/favicon.ico":
@@ -238,11 +238,11 @@ class _Handler(http_server.BaseHTTPRequestHandler):
       self.wfile.write(data)
 
   def log_message(self, format: str, *args: Any) -> None:
-    """Nothing: a person who tries a model need not read each request."""
+    """Logs nothing."""
 
 
 class LocalServer(http_server.ThreadingHTTPServer):
-  """Serves models, each PATH or NAME=PATH, at `url`; only this machine reaches the default host."""
+  """Serves models, each PATH or NAME=PATH, at `url`; the default host is reachable only from this machine."""
 
   daemon_threads = True
   request_queue_size = 64
@@ -265,4 +265,4 @@ class LocalServer(http_server.ThreadingHTTPServer):
     self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.server_address[1]}"
 
   def handle_error(self, request: Any, client_address: Any) -> None:
-    """A connection that broke concerns nobody else."""
+    """Ignores broken connections."""

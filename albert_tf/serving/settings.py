@@ -1,4 +1,4 @@
-"""What an export may be told beside what is exported. Imports no TensorFlow, so that `--help` is quick."""
+"""Settings of exports. Imports no TensorFlow, so that `--help` is fast."""
 
 import dataclasses
 from typing import Literal
@@ -17,20 +17,20 @@ class ExportSettings(Settings):
   )
   depths: tuple[int, ...] = setting(
     (),
-    help="Numbers of layers, of a model whose layers share all weights: a signature depth_N for each, over one copy of "
-    "the weights; serving_default has the greatest. Default: the model's own number alone.",
+    help="Numbers of layers, for a model with all weights shared: each gets a signature depth_N, over one copy of the "
+    "weights; serving_default has the greatest. Default: only the model's own number.",
     minimum=1,
     aliases=("num_hidden_layers",),
   )
-  top_k: int = setting(10, help="fill_mask: how many answers a mask gets.", minimum=1)
+  top_k: int = setting(10, help="fill_mask: answers for each mask.", minimum=1)
   n_best: int = setting(
     20,
-    help="question_answering: how many answers a question gets, and how many starts and ends a window is tried with.",
+    help="question_answering: answers for each question; also the starts and ends tried in each window.",
     minimum=1,
   )
   max_windows: int = setting(
     32,
-    help="question_answering, token_classification: how many windows of a text are read; what lies behind is not.",
+    help="question_answering, token_classification: windows read of each text; text after them is not read.",
     minimum=1,
   )
 
@@ -49,6 +49,8 @@ class LiteSettings(Settings):
     help="Tokens of a row. Default: the length of fine-tuning, else the longest the model knows.",
     minimum=8,
   )
-  batch_size: int = setting(1, help="Rows; 0: free, which interpreters run a little more slowly.", minimum=0)
+  batch_size: int = setting(
+    1, help="Rows of a batch; 0: any number, which interpreters run a little more slowly.", minimum=0
+  )
   max_predictions_per_seq: int = setting(1, help="fill_mask: positions of a row.", minimum=1)
   num_choices: int = setting(4, help="multiple_choice: choices of a question.", minimum=1)

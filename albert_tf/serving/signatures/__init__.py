@@ -1,1 +1,1 @@
-"""The functions of an exported model, one file a kind of model."""
+"""The functions of exported models, one file for each kind of model."""

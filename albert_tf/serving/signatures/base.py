@@ -1,7 +1,7 @@
-"""What a SavedModel holds: a `tf.Module` that tracks plain variables, and its signatures.
+"""Base class of exported modules: a `tf.Module` that tracks plain variables, and its signatures.
 
-The Keras model is used only while the functions are traced. A saved Keras 3 model itself loads in no Session, which
-TensorFlow Serving needs; one that tracks the bare `tf.Variable`s loads everywhere.
+The Keras model is used only while the functions are traced. TensorFlow Serving loads models in a Session. A saved
+Keras 3 model does not load in a Session; a module that tracks the bare `tf.Variable`s does.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ TOKEN_KEYS = ("input_ids", "input_mask", "segment_ids")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parts:
-  """What every module is made of; see `export_model`.
+  """Constructor arguments of every module; see `export_model`.
 
   Attributes:
     asset_files: copied into the SavedModel's `assets/`.
@@ -53,33 +53,33 @@ class Parts:
 
   @property
   def limit(self) -> int:
-    """The longest sequence that the model knows."""
+    """The longest sequence of the model."""
     return self.model.config.max_position_embeddings
 
   @property
   def max_length(self) -> int:
-    """S at most."""
+    """The largest S."""
     return self.settings.max_seq_length or min(
       self.task.max_seq_length if self.task else self.limit, self.limit
     )
 
 
 def strings(*names: str) -> tuple[tf.TensorSpec, ...]:
-  """Inputs that are one string an example, `[B]`."""
+  """String inputs `[B]`."""
   return tuple(tf.TensorSpec([None], tf.string, name=name) for name in names)
 
 
 def ids(*names: str) -> tuple[tf.TensorSpec, ...]:
-  """Inputs `[B, S]`."""
+  """int32 inputs `[B, S]`."""
   return tuple(tf.TensorSpec([None, None], tf.int32, name=name) for name in names)
 
 
 class ServingModule(tf.Module):
-  """Tracks a model's variables, its tokenizer, and the files that must travel with it.
+  """Tracks a model's variables, tokenizer and asset files.
 
   Signatures of every kind:
-    serving_default: strings → what `text` gives; `depth_N` the same with N layers, of an export with `depths`.
-    tokens: what the tokenizer makes of them → what `tokens` gives.
+    serving_default: strings → outputs of `text`; with `depths` also `depth_N`, the same with N layers.
+    tokens: ids → outputs of `tokens`.
   """
 
   text: Callable[..., Tensors]
@@ -90,11 +90,13 @@ class ServingModule(tf.Module):
     self._parts = parts  # A dataclass is not tracked, so neither is the Keras model in it.
     self.model_variables = list(named_variables(parts.model).values())
     self.tokenizer = graph_tokenizer(parts.tokenizer)
-    self._shared = types.SimpleNamespace(functions={})  # Not tracked: it would be saved once more.
+    self._shared = types.SimpleNamespace(
+      functions={}
+    )  # In a namespace, which is not tracked, so that functions are not saved twice.
     self.assets = [tf.saved_model.Asset(path) for path in parts.asset_files]
 
   def at_depth(self, depth: int) -> "ServingModule":
-    """The same variables and tokenizer, with other functions: those of `depth` layers."""
+    """The same variables and tokenizer with functions of `depth` layers."""
     other = copy.copy(self)
     other._parts = dataclasses.replace(self._parts, depth=depth)
     other._shared = types.SimpleNamespace(functions={})
@@ -116,7 +118,7 @@ class ServingModule(tf.Module):
 
   @property
   def task(self) -> TaskSpec:
-    """What the model was fine-tuned for."""
+    """The task of a fine-tuned model."""
     assert self._parts.task is not None
     return self._parts.task
 
@@ -127,7 +129,7 @@ class ServingModule(tf.Module):
     return ids(*TOKEN_KEYS)
 
   def pack(self, text: tf.Tensor, text_pair: tf.Tensor | None = None, *, allow_mask: bool = False) -> Tensors:
-    """Strings as a batch."""
+    """Tokenizes strings into a batch."""
     batch = self.tokenizer(
       cut(text),
       None if text_pair is None else cut(text_pair),
@@ -139,11 +141,11 @@ class ServingModule(tf.Module):
 
   def run_model(self, *ids: tf.Tensor, **more: tf.Tensor) -> Any:
     """Calls the model with `TOKEN_KEYS` in order and other inputs by name."""
-    # Outside of the check: ops that wait for one are harder to fold and to fuse.
+    # Not under the control dependencies of `checked`, which would prevent folding and fusing of ops.
     return self._parts.model(self.checked(*ids, **more), training=False, depth=self._parts.depth)
 
   def checked(self, *ids: tf.Tensor, **more: tf.Tensor) -> Tensors:
-    """The inputs by name, once their length is known to be one that the model has positions for."""
+    """The inputs by name, after a check of their length."""
     inputs = {**dict(zip(TOKEN_KEYS, ids, strict=True)), **more}
     length = tf.shape(inputs["input_ids"])[-1]
     limit = self._parts.limit

@@ -1,4 +1,4 @@
-"""Classification, with one label or several, and regression of a text or a pair, as signatures."""
+"""Signatures of classification, multi-label classification and regression."""
 
 import tensorflow as tf
 
@@ -13,10 +13,10 @@ class ClassifierModule(ServingModule):
       `label_names` strings [B, C] (the same in every row), `predictions` int32 [B], `label` strings [B].
     tokens: `input_ids`, `input_mask`, `segment_ids` [B, S] → the same.
 
-  Signatures of several labels: the same, with `probabilities` of each label alone, `label_names`, and `above_threshold`
-  bool [B, C], which says whether the label is given.
+  Multi-label signatures: the same inputs → `probabilities` [B, C], each of its own sigmoid, `label_names`, and
+  `above_threshold` bool [B, C].
 
-  Signatures of a regression: the same, with the one output `value` [B].
+  Signatures of a regression: the same inputs → `value` [B].
   """
 
   def text_inputs(self) -> tuple[tf.TensorSpec, ...]:

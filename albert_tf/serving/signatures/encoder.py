@@ -1,4 +1,4 @@
-"""Vectors of a text, as signatures."""
+"""Signatures of the encoder."""
 
 import tensorflow as tf
 
@@ -12,8 +12,8 @@ class EncoderModule(ServingModule):
     serving_default: `text` [B] strings → the outputs of `tokens`, and `input_ids`, `input_mask` [B, S].
     pairs: `text`, `text_pair` [B] → the same; an empty `text_pair` makes a single segment.
     tokens: `input_ids`, `input_mask`, `segment_ids` [B, S] → `pooled_output` [B, H], `sequence_output`
-      [B, S, H], and `mean_output` [B, H], the mean of `sequence_output` over the pieces of the text, that
-      is where `input_mask` is 1 but at [CLS] and [SEP]; zeros for a text without any.
+      [B, S, H], and `mean_output` [B, H], the mean of `sequence_output` over the tokens of the text,
+      without [CLS], [SEP] and padding; zeros for a text without tokens.
   """
 
   def signatures(self) -> Signatures:

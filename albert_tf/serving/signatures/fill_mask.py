@@ -1,4 +1,4 @@
-"""The most likely words for the blanks of a text, as signatures."""
+"""Signatures of masked LM: the most likely tokens at the masks of a text."""
 
 import functools
 
@@ -16,19 +16,19 @@ from albert_tf.serving.signatures.base import (
 from albert_tf.serving.signatures.windows import in_chunks
 from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE as SPACE_MARK
 
-# Positions whose logits are in memory at a time: 30 MB of 30,000 pieces, and the head's products stay large.
+# Positions with logits in memory at a time: 30 MB for 30,000 tokens, and matrix products stay large.
 _CHUNK = 256
 
 
 class FillMaskModule(ServingModule):
-  """The most likely pieces where a text has "[MASK]".
+  """The most likely tokens at each "[MASK]" of a text.
 
-  Probabilities are those of the whole vocabulary; special pieces are never offered.
+  Probabilities are over the whole vocabulary; answers are never special tokens.
 
   Signatures:
     serving_default: `text` [B] strings → `words` strings and `probabilities` float32 [B, M, K], best
-      first, for M masks at most in a text; `num_masks` int32 [B], behind which a row is padding.
-      A word is the piece without its "▁". A longer text is cut at the packing's length.
+      first, M the largest number of masks in a text; `num_masks` int32 [B], after which a row is padding.
+      A word is a token without its "▁". Texts are cut to `max_seq_length`.
     tokens: ids and `positions` int32 [B, P] → `top_ids` int32 and `top_probabilities` float32, [B, P, K].
     mlm: the same inputs → `mlm_logits` float32 [B, P, V].
 
@@ -81,7 +81,7 @@ class FillMaskModule(ServingModule):
       "top_ids": tf.TensorSpec([None, self._top_k], tf.int32),
       "top_probabilities": tf.TensorSpec([None, self._top_k], tf.float32),
     }
-    best = in_chunks(self._best, rows, outputs, size=_CHUNK)  # A request may ask for half a million.
+    best = in_chunks(self._best, rows, outputs, size=_CHUNK)  # A request may have half a million positions.
     shape = tf.concat([tf.shape(positions), [self._top_k]], axis=0)
     return {name: tf.reshape(tensor, shape) for name, tensor in best.items()}
 

@@ -1,4 +1,4 @@
-"""The right choice for a question about a text, as signatures."""
+"""Signatures of multiple choice."""
 
 import tensorflow as tf
 
@@ -14,8 +14,8 @@ class MultipleChoiceModule(ServingModule):
 
   Signatures:
     serving_default: `context`, `question` [B] and `choices` [B, C] strings → `probabilities` and
-      `scores` (logits) float32 [B, C], `predictions` int32 [B], `answer` strings [B]. "_" in the
-      question is the choice's place. An empty context or question is allowed.
+      `scores` (logits) float32 [B, C], `predictions` int32 [B], `answer` strings [B]. The choice
+      replaces "_" in the question. An empty context or question is allowed.
     tokens: `input_ids`, `input_mask`, `segment_ids` [B, C, S] → the same without `answer`.
   """
 

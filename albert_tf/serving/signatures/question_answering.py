@@ -1,4 +1,4 @@
-"""Answers to questions, cut from the text that holds them, as signatures."""
+"""Signatures of extractive question answering."""
 
 import tensorflow as tf
 
@@ -19,15 +19,15 @@ from albert_tf.tokenization.graph_offsets import GraphOffsets
 class QuestionAnsweringModule(ServingModule):
   """The parts of a context that answer a question.
 
-  A context longer than the packing's length is read in overlapping windows, up to `max_windows` of
-  them; what lies behind is not read, and `truncated` says so.
+  A context longer than `max_seq_length` is read in up to `max_windows` overlapping windows. `truncated` tells
+  whether the context is longer than that.
 
   Signatures:
     serving_default: `question`, `context` [B] strings → `answer` strings [B], "" where a model of SQuAD 2.0
       finds none; `answers` strings, `probabilities` (among these answers), `scores` float32, `starts` and
       `ends` int32 (half-open, characters of the context), [B, N], best first, padded with "" and 0;
       `truncated` bool [B]; SQuAD 2.0 also `null_scores` float32 [B]: `answer` is "" where it is at least
-      the threshold of the run's task.json.
+      `null_score_diff_threshold` of the run's task.json.
     tokens: `input_ids`, `input_mask`, `segment_ids`, for SQuAD 2.0 `p_mask` [B, S] → the head's outputs
       for these windows.
 

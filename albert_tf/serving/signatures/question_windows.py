@@ -1,6 +1,6 @@
-"""Long contexts as overlapping windows, and scores of windows as answers cut from the context; TensorFlow ops.
+"""Split long contexts into overlapping windows, and find answers in the scores of windows; TensorFlow ops.
 
-Fine-tuning on SQuAD calls these functions eagerly, and a SavedModel has them in its graph.
+SQuAD fine-tuning calls these functions eagerly; SavedModels have them in the graph.
 """
 
 from typing import NamedTuple
@@ -13,9 +13,9 @@ from albert_tf.tokenization.graph import GraphPacker
 from albert_tf.tokenization.graph_inputs import SHORTEST_WINDOW, answer_mask, at_least
 from albert_tf.tokenization.graph_offsets import Located
 
-# At the start and at the end of the empty answer, where nothing else is left (original code).
+# Start and end score of the empty answer, if there is no other (original code).
 NO_ANSWER_SCORE = -1e6
-_CONTEXT_WEIGHT = 0.01  # Of a window's length beside a piece's context (original code).
+_CONTEXT_WEIGHT = 0.01  # Weight of a window's length against a token's context (original code).
 
 
 def pack_windows(
@@ -27,13 +27,13 @@ def pack_windows(
   """`[CLS] question [SEP] part of the context [SEP]` of each window.
 
   Args:
-    packer: puts the special pieces in.
+    packer: adds the special tokens.
     query, context: int32 ragged [B, (length)].
-    windows: of the contexts.
+    windows: windows of the contexts.
 
   Returns:
-    `input_ids`, `input_mask`, `segment_ids` and `p_mask`, 1 where no answer can be, int32 [W, S]; S is that of the
-    longest window, and at least `SHORTEST_WINDOW`.
+    `input_ids`, `input_mask`, `segment_ids` and `p_mask`, 1 where no answer can be, int32 [W, S]; S is the
+    length of the longest window, at least `SHORTEST_WINDOW`.
   """
   text = cut_pieces(context, windows.row, windows.begin, windows.length)
   batch = packer.pack(tf.gather(query, windows.row), text, always_two=True)
@@ -42,7 +42,7 @@ def pack_windows(
 
 
 def max_context(windows: Windows) -> tf.Tensor:
-  """Whether a window is the one that shows a piece with most context, bool [W, T] by place in its text.
+  """Whether a window shows a token with more context than other windows, bool [W, T] by place in its text.
 
   The first of equally good windows wins.
   """
@@ -65,12 +65,12 @@ def max_context(windows: Windows) -> tf.Tensor:
 
 
 class Spans(NamedTuple):
-  """Spans that may be answers, [N] each: by window, start and end in the order in which they were tried.
+  """Spans that may be answers, [N] each, ordered by window, start and end as tried.
 
   Attributes:
-    row: int32 which context.
-    first, last: int32 first and last piece of it.
-    start_score, end_score: float64; their sum is the span's.
+    row: int32 index of the context.
+    first, last: int32 first and last token in the context.
+    start_score, end_score: float64; their sum is the score of the span.
   """
 
   row: tf.Tensor
@@ -81,13 +81,13 @@ class Spans(NamedTuple):
 
 
 def find_spans(windows: Windows, outputs: Tensors, *, n_best: int, max_answer_length: int) -> Spans:
-  """The spans that may be answers, by what the model says of each window.
+  """Finds the spans that may be answers in the model's outputs.
 
   Args:
-    windows: W of them.
-    outputs: of SQuAD 1.1 `start_logits`, `end_logits` [W, S]; of 2.0 those of `Squad2Head`.
-    n_best: 1.1: starts, and ends, tried in a window.
-    max_answer_length: in pieces.
+    windows: W windows.
+    outputs: SQuAD 1.1: `start_logits`, `end_logits` [W, S]; 2.0: outputs of `Squad2Head`.
+    n_best: 1.1: number of starts, and of ends, tried in each window.
+    max_answer_length: in tokens.
   """
   allowed = max_context(windows)  # [W, T]
   if "start_logits" in outputs:
@@ -96,7 +96,7 @@ def find_spans(windows: Windows, outputs: Tensors, *, n_best: int, max_answer_le
     start, end, start_score, end_score = _chosen_pairs(windows, outputs)
   possible = (start >= 0) & (end >= start) & (end < windows.length[:, tf.newaxis])
   possible &= end - start < max_answer_length
-  padded = tf.pad(allowed, [[0, 0], [0, 1]])  # So that there is a place even where all texts are empty.
+  padded = tf.pad(allowed, [[0, 0], [0, 1]])  # So that there is a column even if all texts are empty.
   within = tf.clip_by_value(start, 0, tf.shape(padded)[1] - 1)
   possible &= tf.gather(padded, within, batch_dims=1)
   begin = windows.begin[:, tf.newaxis]
@@ -107,7 +107,7 @@ def find_spans(windows: Windows, outputs: Tensors, *, n_best: int, max_answer_le
 
 
 def _best_pairs(windows: Windows, outputs: Tensors, allowed: tf.Tensor, n_best: int) -> tuple[tf.Tensor, ...]:
-  """1.1: the best starts times the best ends of each window, by place in its text; with their scores, [W, k²]."""
+  """SQuAD 1.1: pairs of the best starts and ends of each window, by place in its text, with scores; [W, k²]."""
   longest = tf.shape(allowed)[1]
   inside = tf.range(longest) < windows.length[:, tf.newaxis]
   place = tf.where(inside, windows.text_begin[:, tf.newaxis] + tf.range(longest), 0)
@@ -123,7 +123,7 @@ def _best_pairs(windows: Windows, outputs: Tensors, allowed: tf.Tensor, n_best: 
 
 
 def _chosen_pairs(windows: Windows, outputs: Tensors) -> tuple[tf.Tensor, ...]:
-  """2.0: the head has already chosen K starts, and L ends for each; as `_best_pairs`, [W, K L]."""
+  """SQuAD 2.0: the K starts, and L ends for each, that the head chose; as `_best_pairs`, [W, K L]."""
   starts, pairs = (tf.shape(outputs[f"{side}_top_index"])[1] for side in ("start", "end"))
   of_start = tf.range(pairs) // (pairs // starts)
   text_begin = windows.text_begin[:, tf.newaxis]
@@ -149,7 +149,7 @@ def best_answers(spans: Spans, located: Located, *, n_best: int) -> Tensors:
   start = tf.gather(located.starts.flat_values, piece_rows + first)
   end = tf.maximum(start, tf.gather(located.ends.flat_values, piece_rows + last))
   text = substrings(located.texts, located.char_bytes, row, start, end)
-  # The first of equal texts of a row stays.
+  # Keep the first of equal texts of a row.
   _, number = tf.unique(tf.strings.join([tf.strings.as_string(row), text], separator=" "))
   index = tf.range(tf.size(row))
   is_first = tf.gather(tf.math.unsorted_segment_min(index, number, tf.size(row)), number) == index

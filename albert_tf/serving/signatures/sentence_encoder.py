@@ -1,4 +1,4 @@
-"""One vector a text, as signatures."""
+"""Signatures of sentence vectors."""
 
 import tensorflow as tf
 

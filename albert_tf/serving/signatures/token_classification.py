@@ -1,4 +1,4 @@
-"""A tag for every word of a text, and the entities that tags mark, as signatures."""
+"""Signatures of tagging: a tag for every word of a text, and entities."""
 
 from collections.abc import Iterable, Sequence
 import re
@@ -17,19 +17,19 @@ _WORD_INPUTS = (tf.TensorSpec([None, None], tf.string, name="words"),)
 
 
 class TokenClassificationModule(ServingModule):
-  """Tags of words. A word's first piece carries its tag; words are encoded one by one, as in training.
+  """Tags of words. A word's first token carries its tag; words are tokenized one by one, as in training.
 
-  A text longer than the packing's length is read in overlapping windows, up to `max_windows` of them; words behind
-  have the tag "", and `truncated` says so.
+  A text longer than `max_seq_length` is read in up to `max_windows` overlapping windows. Words after them have the
+  tag "", and `truncated` is true.
 
   Signatures:
     serving_default: `text` [B] strings, split into words at white space → `words` and `tags` strings, `probabilities`
-      float32 of those tags, `starts` and `ends` int32 (half-open, characters of the text), [B, N] for N words at most
-      in a text; `num_words` int32 [B], behind which a row is padding ("" and 0); `truncated` bool [B]. Where all tags
-      are "O" or of entities (B-X, I-X and the like) also `entities` strings, `entity_types` strings, `entity_starts`,
+      float32 of these tags, `starts` and `ends` int32 (half-open, characters of the text), [B, N], N the largest number
+      of words; `num_words` int32 [B], after which a row is padding ("" and 0); `truncated` bool [B]. If all tags are
+      "O" or of entities (B-X, I-X and the like) also `entities` strings, `entity_types` strings, `entity_starts`,
       `entity_ends` int32 (characters), `entity_first_words`, `entity_end_words` int32 (half-open),
       `entity_probabilities` float32 (the mean of its words'), [B, E]; `num_entities` int32 [B].
-    words: `words` [B, N] strings; "" is padding → the same without what counts characters, `entities` among it.
+    words: `words` [B, N] strings; "" is padding → the same without `entities` and positions in characters.
     tokens: `input_ids`, `input_mask`, `segment_ids` [B, S] → `tag_probabilities` float32 [B, S, C].
   """
 
@@ -85,7 +85,7 @@ class TokenClassificationModule(ServingModule):
 
 
 def marks_entities(tags: Iterable[str]) -> bool:
-  """Whether tags are "O" and B-X, I-X (and E-, S- or L-, U-): then entities are scored, not words alone."""
+  """Whether tags are "O" and B-X, I-X (and E-, S- or L-, U-), which mark entities."""
   tags = set(tags) - {OUTSIDE}
   return bool(tags) and all(_ENTITY_TAG.fullmatch(tag) for tag in tags)
 
@@ -96,17 +96,18 @@ def entity_kinds(tags: Iterable[str]) -> list[str]:
 
 
 def iobes(tag: str) -> str:
-  """A tag of BILOU in the letters of IOBES."""
+  """Converts a BILOU tag to IOBES."""
   return _BILOU.get(tag[0], tag[0]) + tag[1:] if tag[1:2] == "-" else tag
 
 
 def group_entities(names: Sequence[str], tag: tf.Tensor, is_read: tf.Tensor, certain: tf.Tensor) -> Tensors:
-  """Words with tags as entities, as `conlleval` and the scores of fine-tuning group them.
+  """Groups tagged words into entities, as `conlleval` and the scores of fine-tuning do.
 
   Args:
     names: the tags, by id.
-    tag: int32 [B, N]; is_read: bool [B, N], words that have one.
-    certain: float32 [B, N] their probabilities.
+    tag: int32 [B, N].
+    is_read: bool [B, N], whether a word has a tag.
+    certain: float32 [B, N] probabilities of the tags.
 
   Returns:
     `entity_types`, `entity_first_words`, `entity_end_words`, `entity_probabilities` [B, E] and `num_entities` [B].
@@ -119,7 +120,7 @@ def group_entities(names: Sequence[str], tag: tf.Tensor, is_read: tf.Tensor, cer
   inside = kind >= 0
   before = lambda value, fill: tf.pad(value, [[0, 0], [1, 0]], constant_values=fill)[:, :-1]  # noqa: E731
   is_first = inside & (begins | before(ends, False) | (before(kind, -1) != kind))
-  number = tf.cumsum(tf.cast(is_first, tf.int32), axis=1)  # 1, 2, … of a word's entity, where it is in one.
+  number = tf.cumsum(tf.cast(is_first, tf.int32), axis=1)  # Number of a word's entity: 1, 2, …
   count = tf.reduce_sum(tf.cast(is_first, tf.int32), axis=1)
   most = tf.reduce_max(tf.concat([count, [0]], axis=0))
   shape = tf.shape(tag)

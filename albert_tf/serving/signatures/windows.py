@@ -1,6 +1,6 @@
-"""Long texts as overlapping windows: where they are, their pieces, the model on many of them; TensorFlow ops.
+"""Overlapping windows of long texts; TensorFlow ops.
 
-Fine-tuning calls these functions eagerly, and a SavedModel has them in its graph.
+Fine-tuning calls these functions eagerly; SavedModels have them in the graph.
 """
 
 from collections.abc import Callable
@@ -15,9 +15,9 @@ class Windows(NamedTuple):
   """W windows of B texts, in order.
 
   Attributes:
-    row: int32 [W] which text.
-    begin, length: int32 [W] its pieces.
-    text_begin: int32 [W] where they begin in the window.
+    row: int32 [W] index of the text.
+    begin, length: int32 [W] range of its tokens.
+    text_begin: int32 [W] position of these tokens in the window.
   """
 
   row: tf.Tensor
@@ -34,22 +34,22 @@ def make_windows(
   doc_stride: int,
   max_windows: int | None = None,
 ) -> tuple[Windows, tf.Tensor]:
-  """Each window begins `doc_stride` after the one before, until the text ends.
+  """Makes windows at a distance of `doc_stride`, until the text ends.
 
   Args:
-    text_begins: [B] where the text begins in a window: after [CLS], or after [CLS] question [SEP].
-    text_lengths: [B] pieces.
-    max_seq_length: S of a window with its question and [SEP].
-    doc_stride: distance of two windows' beginnings, in pieces.
-    max_windows: of one text, which is cut behind them.
+    text_begins: [B] position of the text in a window: after [CLS], or after [CLS] question [SEP].
+    text_lengths: [B] numbers of tokens.
+    max_seq_length: largest S of a window, with question and special tokens.
+    doc_stride: distance between the starts of two windows, in tokens.
+    max_windows: largest number for one text; None for no limit.
 
   Returns:
-    The windows, and bool [B] whether a text is longer than its windows.
+    The windows, and bool [B]: whether a text is longer than its windows.
   """
   text_begins, total = tf.cast(text_begins, tf.int32), tf.cast(text_lengths, tf.int32)
   room = max_seq_length - text_begins - 1
   step = tf.minimum(room, doc_stride)
-  wanted = 1 + tf.maximum(0, (total - room + step - 1) // step)  # One also for an empty text.
+  wanted = 1 + tf.maximum(0, (total - room + step - 1) // step)  # An empty text has one window.
   count = wanted if max_windows is None else tf.minimum(wanted, max_windows)
   row = tf.repeat(tf.range(tf.size(count)), count)
   ordinal = tf.range(tf.size(row)) - tf.repeat(tf.cumsum(count, exclusive=True), count)
@@ -59,7 +59,7 @@ def make_windows(
 
 
 def cut_pieces(ids: tf.RaggedTensor, row: tf.Tensor, begin: tf.Tensor, length: tf.Tensor) -> tf.RaggedTensor:
-  """Parts of rows, ragged [W, (length)]: of row `row` [W] so many pieces from `begin` on; of ids [B, (length)]."""
+  """Cuts `length` [W] tokens from position `begin` [W] of rows `row` [W] of ids [B, (…)]; ragged [W, (length)]."""
   place = tf.repeat(tf.gather(tf.cast(ids.row_splits, tf.int32), row) + begin, length)
   place += tf.ragged.range(length).flat_values
   return tf.RaggedTensor.from_row_lengths(
@@ -74,11 +74,11 @@ def in_chunks(
   *,
   size: int = 32,
 ) -> Tensors:
-  """Runs a function on rows in chunks of `size` at most, one after the other, so that memory is bounded.
+  """Runs a function on chunks of at most `size` rows, one after the other, to bound memory.
 
   Args:
-    function: of tensors [rows, S] to tensors [rows, …], which `outputs` describes.
-    batch: [W, S] each.
+    function: maps tensors [rows, S] to tensors [rows, …], described by `outputs`.
+    batch: tensors [W, S].
   """
   total = tf.shape(next(iter(batch.values())))[0]
   chunks = tf.maximum((total + size - 1) // size, 1)
@@ -97,7 +97,10 @@ def in_chunks(
 def substrings(
   texts: tf.Tensor, char_bytes: tf.RaggedTensor, row: tf.Tensor, start: tf.Tensor, end: tf.Tensor
 ) -> tf.Tensor:
-  """Parts of texts [B], shaped as `row`: of that text the characters from `start` to `end`, not counted again."""
+  """Characters `start` to `end` of text `row` of texts [B]; the shape is that of `row`.
+
+  `char_bytes` has the byte offset of each character.
+  """
   first = tf.gather(char_bytes.row_splits, row)
   begin, stop = (
     tf.gather(char_bytes.flat_values, first + tf.cast(place, first.dtype)) for place in (start, end)

@@ -1,4 +1,4 @@
-"""Words of a text with their places, and the windows that decide their tags."""
+"""Locate the words of a text, and make the windows that decide their tags."""
 
 from typing import NamedTuple
 
@@ -15,10 +15,10 @@ class LocatedWords(NamedTuple):
   """The words of texts, split at white space.
 
   Attributes:
-    texts: [B] strings, valid UTF-8: what was not has become U+FFFD.
+    texts: [B] strings, valid UTF-8; invalid bytes are U+FFFD.
     words: ragged [B, (N)].
     starts, ends: int32 ragged [B, (N)] half-open range of characters (code points) of each word.
-    char_bytes: int64 ragged [B, (n + 1)] the byte at which each of the n characters begins, and the end.
+    char_bytes: int64 ragged [B, (n + 1)] byte offset of each of the n characters, and of the end.
   """
 
   texts: tf.Tensor
@@ -29,7 +29,7 @@ class LocatedWords(NamedTuple):
 
 
 def locate_words(texts: tf.Tensor) -> LocatedWords:
-  """The words of texts [B], split at white space, with their places."""
+  """Splits texts [B] at white space into words with their positions."""
   texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
   chars, offsets = tf.strings.unicode_split_with_offsets(texts, "UTF-8")
   solid = ~tf.strings.regex_full_match(chars.flat_values, f"[{unicode_tables.space_class()}]")
@@ -52,13 +52,13 @@ def locate_words(texts: tf.Tensor) -> LocatedWords:
 
 
 class WordWindows(NamedTuple):
-  """W windows of B texts of N words at most, in order.
+  """W windows of B texts with at most N words, in order.
 
   Attributes:
     batch: `input_ids`, `input_mask`, `segment_ids`, int32 [W, S].
-    window, position: int32 [B, N] where a word's tag is read: the window that decides it, and its first piece there.
-    is_read: bool [B, N] whether there is such a word and a window reaches it.
-    has_token: bool [B, N] whether normalisation leaves anything of it.
+    window, position: int32 [B, N] the window that decides a word's tag, and the position of its first token in it.
+    is_read: bool [B, N] whether the word exists and is in a window.
+    has_token: bool [B, N] whether the word has a token after normalisation.
     is_cut: bool [B] whether the text is longer than its windows.
   """
 
@@ -77,16 +77,15 @@ def make_word_windows(
   max_length: int,
   max_windows: int | None = None,
 ) -> WordWindows:
-  """Overlapping windows in which every word is decided exactly once.
+  """Makes overlapping windows and assigns every word to exactly one of them.
 
-  Neighbours share a quarter of their pieces. Of the words that begin there, each decides those that are nearer to its
-  middle.
+  Neighbours share a quarter of their tokens. A shared word belongs to the window with the nearer middle.
 
   Args:
-    tokenizer: encodes the words one by one, and packs.
+    tokenizer: tokenizes the words one by one, and packs windows.
     words: ragged [B, (words)].
-    max_length: S at most.
-    max_windows: of one text, which is cut behind them.
+    max_length: largest S.
+    max_windows: largest number for one text; None for no limit.
   """
   room = max_length - 2
   shared = room // 4
@@ -102,7 +101,7 @@ def make_word_windows(
 
   rows = tf.range(tf.size(total))
   first, last = (tf.searchsorted(windows.row, rows, side=side) for side in ("left", "right"))
-  start = tf.cumsum(widths, axis=1, exclusive=True)  # [B, N] pieces before each word.
+  start = tf.cumsum(widths, axis=1, exclusive=True)  # [B, N] tokens before each word.
   ordinal = tf.clip_by_value((start - shared // 2) // (room - shared), 0, (last - first - 1)[:, tf.newaxis])
   window = first[:, tf.newaxis] + ordinal
   has_token = widths > 0
