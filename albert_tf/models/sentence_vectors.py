@@ -72,7 +72,7 @@ class AlbertSentenceEncoder(TaskModel):
 class InBatchNegatives(keras.losses.Loss):
   r"""$-\log \frac{\exp(\cos(a_i, p_i) / \tau)}{\sum_j \exp(\cos(a_i, c_j) / \tau)}$ over all candidates of the batch.
 
-  Candidates $c_j$ are the positives and hard negatives of all rows on all replicas; all replicas need the same number of rows.
+  Candidates $c_j$ are the positives and hard negatives of all rows on all replicas, which need equal numbers of rows.
 
   Args:
     temperature: τ.

@@ -19,10 +19,8 @@ from albert_tf.models.text_model import TextModel
 
 WITHOUT_POOLER = f"{ANY_HEAD}|^bert/pooler/"  # New variables of models that do not use the pooler.
 _OF_TASK = {field.name for field in dataclasses.fields(TaskSpec)} - {"kind", "name", "max_seq_length"}
-DROPOUT_SEED = "dropout_seed"  # An input of training alone, int32 `[B, 2]`; its first row seeds the call.
-TRAIN_DEPTH = (
-  "train_depth"  # An input of training alone, int32 `[B]`; its first value is the depth of the call.
-)
+DROPOUT_SEED = "dropout_seed"  # An input in training, int32 `[B, 2]`; its first row seeds the call.
+TRAIN_DEPTH = "train_depth"  # An input in training, int32 `[B]`; its first value is the depth of the call.
 
 
 def _dropout_seed(
@@ -116,9 +114,7 @@ class TaskModel(TextModel):
           )
     else:
       task = cls.make_task(max_seq_length=max_length or limit, **given)
-      if (
-        saved is not None
-      ):  # Only the encoder: heads of different tasks may have the same variable names and shapes.
+      if saved is not None:  # Only the encoder: two heads may have the same names and shapes.
         encoder = {name: value for name, value in checkpoint.variables.items() if name.startswith("bert/")}
         checkpoint = dataclasses.replace(checkpoint, variables=encoder)
     if max_length:

@@ -88,7 +88,7 @@ class AlbertClassifier(_WithLabels):
     """`TextModel.fit`; keys of `class_weight` may be class names."""
     if class_weight and self.task.kind == "multi_label" and self.task.num_labels > 1:
       raise UserError(
-        "class_weight is for classes that exclude each other. Received: class_weight with a multi-label model. Leave it out."
+        "class_weight is for classes that exclude each other. Received: a multi-label model. Leave it out."
       )
     if class_weight and self.task.kind == "classification":
       class_weight = {

@@ -35,12 +35,8 @@ class TextModel(ConfigModel):
   export_kind: str  # The kind of SavedModel; see `export_saved_model.py --model`.
   text_kind = "text"  # `kind` of its `AlbertPreprocessor`.
   per_piece = False  # Whether outputs have an axis S; then all batches of a data set need the same S.
-  new_variables = (
-    ""  # Regular expression of variables that a checkpoint may lack; they keep their initial values.
-  )
-  _default_save_signature = (
-    None  # Without this, Keras' `export` of an outer model traces it on made-up floats.
-  )
+  new_variables = ""  # Pattern of variables that a checkpoint may lack; they keep their initial values.
+  _default_save_signature = None  # Else Keras' `export` of an outer model traces it on floats.
 
   @classmethod
   def from_pretrained(
@@ -197,7 +193,7 @@ class TextModel(ConfigModel):
     directory = str(directory)
     if files.exists(directory) and files.listdir(directory):
       raise UserError(
-        f"A model is saved into a new directory. Received: {directory}, which is not empty. Choose another."
+        f"A model is saved into a new directory. Received: {directory}, not empty. Choose another."
       )
     optimizer = getattr(self, "optimizer", None)
     step = int(raw_variable(optimizer.iterations).numpy()) if optimizer is not None else 0
@@ -218,9 +214,7 @@ class TextModel(ConfigModel):
     values = merged_values(variables)
     if len(values) == len(variables):
       return self
-    config.get("encoder_options", config)["lora_rank"] = (
-      0  # `AlbertEncoder` has these options at the top level.
-    )
+    config.get("encoder_options", config)["lora_rank"] = 0  # `AlbertEncoder` has it at the top level.
     model = type(self).from_config(config)
     for name, variable in named_variables(model).items():
       variable.assign(values[name])

@@ -13,13 +13,13 @@ from albert_tf.errors import UserError
 from albert_tf.pipelines.order import DataOrder
 from albert_tf.pipelines.record_index import ExtentReader, RecordIndex
 
-# float32 [B]: 0 for an example that only fills the last evaluation batch.
+# float32 [B]: 0 for examples that only pad the last evaluation batch.
 EXAMPLE_WEIGHTS = "example_weights"
 
-_EVALUATION_RECORDS = 1024  # Read at once.
-_PARALLEL = min(16, os.cpu_count() or 1)  # Batches that are made at a time.
+_EVALUATION_RECORDS = 1024  # Records read together.
+_PARALLEL = min(16, os.cpu_count() or 1)  # Batches parsed in parallel.
 
-# Nothing here is Python's control flow over tensors, and AutoGraph takes seconds to find that out.
+# The functions of this file need no AutoGraph, which takes seconds.
 _as_it_is = tf.autograph.experimental.do_not_convert
 
 Batch = dict[str, tf.Tensor]
@@ -28,7 +28,7 @@ ParseFunction = Callable[[tf.Tensor], Batch]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HostShard:
-  """Which rows of every global batch one host feeds to its replicas, of `num_replicas` on all hosts."""
+  """One host's share of every global batch; `num_replicas` counts the replicas of all hosts."""
 
   num_replicas: int = 1
   num_hosts: int = 1
@@ -40,9 +40,9 @@ class HostShard:
 
 
 def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
-  """The same elements without the thread by which TensorFlow tunes the parallelism of reading.
+  """Turns off TensorFlow's tuning of the parallelism of reading.
 
-  An iterator that is dropped waits for that thread, which sleeps for up to a minute. So every `num_parallel_calls` and
+  A dropped iterator waits up to a minute for the tuning thread. Without tuning, every `num_parallel_calls` and
   `prefetch` must be a number.
   """
   options = tf.data.Options()
@@ -52,9 +52,9 @@ def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 @contextlib.contextmanager
 def iterators_without_autotune() -> Iterator[None]:
-  """In the body a strategy's iterators are made without that thread, too.
+  """Makes a strategy's iterators without tuning, too.
 
-  They read through a further dataset of each replica, which takes no options from anywhere.
+  They read through another dataset for each replica, which ignores the options of the first.
   """
   private = "_create_device_dataset"  # TensorFlow 2.15 to 2.21 have it.
   made: Any = getattr(multi_device_iterator_ops, private, None)
@@ -90,8 +90,8 @@ def training_batches(
 ) -> tf.data.Dataset:
   """Endless per-replica training batches from example `start_position` of the stream on.
 
-  The example at a position depends on the index and the seed alone. So a restart costs a seek, and every global batch
-  has the same examples for any number of hosts, replicas and micro-batches. Which host holds which of them is free.
+  The example at a position depends only on the index and the seed. So a restart costs a seek, and every global batch
+  has the same examples for any number of hosts, replicas and micro-batches.
 
   Args:
     parse: serialized `[B]` → features; see `records.parse`.
@@ -129,9 +129,9 @@ def training_batches(
     return batch if mask is None else mask(batch, rows["epoch"], rows["record"])
 
   dataset = tf.data.Dataset.range(first_window, tf.int64.max)
-  # One window is used up while the next is read: memory holds two.
+  # The next window is read while one is used: memory holds two.
   dataset = dataset.map(read_window).prefetch(1)
-  # A host may have no part of an epoch's rest.
+  # A host may have no examples in the last window of an epoch.
   dataset = dataset.filter(_as_it_is(lambda rows: tf.size(rows["serialized"]) > 0))
   sharers = shard.num_hosts // order.parts  # Hosts that read the same examples.
   if sharers > 1:
@@ -155,7 +155,7 @@ def evaluation_batches(
 ) -> tf.data.Dataset:
   """Every held-out record once, in file order, as per-replica batches of one size, at most `max_steps` of them.
 
-  Each host reads its own stretch of the records, and fills up with copies whose `example_weights` are 0.
+  Each host reads its own range of the records, and pads with copies that have `example_weights` 0.
   """
   rows = _rows_per_replica(global_batch_size, shard, flag="eval_batch_size")
   steps = min(-(-index.num_records // global_batch_size), max_steps or index.num_records)

@@ -1,8 +1,8 @@
-"""New masks for stored records: the stored ones undone, n-grams drawn again, paper section 4.1.
+"""Fresh masks for stored records: undo the stored masks, draw n-grams again (paper section 4.1).
 
-A record is pre-masked, but its answers give back the text. So one copy of a corpus serves for any number of epochs,
-each with other masks; which ones is a function of (seed, epoch, number of the record). So is the order of the
-two segments: with one order for good, a model would learn by heart which record is swapped.
+The answers of a pre-masked record give back its text. So one copy of a corpus gets other masks in every epoch, a
+function of (seed, epoch, number of the record). The order of the two segments is drawn again, too: with a fixed
+order, a model would memorize which records are swapped.
 """
 
 from typing import NamedTuple
@@ -22,9 +22,9 @@ class Words(NamedTuple):
   """Words in the order in which they may begin an n-gram; K of them, [B, K] each.
 
   Attributes:
-    begins: position of the first piece; S where there is no such word.
-    ends: [B, K, N] where the n-gram of 1, 2, … N words ends, cut at the end of the segment.
-    lengths: the n drawn for it; 0 where there is no such word.
+    begins: position of the first token; S for a missing word.
+    ends: [B, K, N] end of the n-gram of 1, 2, … N words, cut at the end of the segment.
+    lengths: the n drawn for the word; 0 for a missing word.
   """
 
   begins: tf.Tensor
@@ -33,7 +33,7 @@ class Words(NamedTuple):
 
 
 def unmasked(batch: Batch) -> tf.Tensor:
-  """int32 [B, S]: the text of a batch, its stored masks undone."""
+  """int32 [B, S]: the ids of a batch without its stored masks."""
   ids, positions = batch[names.INPUT_IDS], batch[names.MASKED_LM_POSITIONS]
   answers = tf.where(
     batch[names.MASKED_LM_WEIGHTS] > 0, batch[names.MASKED_LM_IDS], tf.gather(ids, positions, batch_dims=1)
@@ -43,11 +43,11 @@ def unmasked(batch: Batch) -> tf.Tensor:
 
 
 class FreshMasks:
-  """Draws the masks of a batch anew, in TensorFlow operations on whole batches.
+  """Draws fresh masks, in TensorFlow operations on whole batches.
 
   Args:
-    masking: what is masked.
-    tokenizer: says which pieces are special, and which begin a word.
+    masking: the rules.
+    tokenizer: knows special tokens and tokens that begin a word.
     seed: keys the draws, with epoch and record.
   """
 
@@ -62,11 +62,11 @@ class FreshMasks:
     self._cumulative = np.cumsum(masking.ngram_probabilities)[:-1]
 
   def __call__(self, batch: Batch, epochs: tf.Tensor, records: tf.Tensor) -> Batch:
-    """The batch with other masks, and where `redraw_order` says so in another order.
+    """The batch with fresh masks and, with `redraw_order`, a fresh order of the segments.
 
     Args:
       batch: parsed records with the stored masks, S tokens a row.
-      epochs, records: int64 [B], which keys the draws of each row.
+      epochs, records: int64 [B], key the draws of each row.
 
     Returns:
       The batch, `masked_lm_*` now [B, P].
@@ -89,11 +89,11 @@ class FreshMasks:
     """The first words of a random order: more than the budget can use, unless almost all of them overlap."""
     masking, length = self._masking, tf.shape(ids)[1]
     separator = (ids == self._cls_id) | (ids == self._sep_id) | (mask == 0)
-    # The first piece of a segment.
+    # The first token of a segment.
     behind = tf.concat([tf.ones_like(separator[:, :1]), separator[:, :-1]], axis=1)
     begins_word = ~separator & (behind | tf.gather(self._word_starts, ids))
     place = tf.range(length)[tf.newaxis]
-    # One more behind the last place, for a text that fills its row without a [SEP] at its end.
+    # One more at the end, for a text that fills its row without a final [SEP].
     bounds, stops = (
       tf.pad(
         tf.sort(tf.where(ends, place, length), axis=1), [[0, 0], [0, 1]], constant_values=length
@@ -119,7 +119,7 @@ class FreshMasks:
     )
 
   def _replaced(self, ids: tf.Tensor, masked: tf.Tensor, kinds: tf.Tensor, picks: tf.Tensor) -> Batch:
-    """The features that depend on the masks: 80 % [MASK], 10 % the piece itself, 10 % a random one."""
+    """The features that depend on the masks: 80 % [MASK], 10 % the token itself, 10 % a random token."""
     masking, length = self._masking, tf.shape(ids)[1]
     kind = tf.cast(kinds, tf.float32) / 2.0**31
     pick = tf.cast(picks, tf.int64) * tf.size(self._random_ids, tf.int64) // 2**31
@@ -138,15 +138,15 @@ class FreshMasks:
 
 
 def chosen_positions(words: Words, budget: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-  """Which pieces the n-grams cover until the budget is spent; bool [B, S].
+  """The tokens that n-grams cover until the budget is spent; bool [B, S].
 
-  One word after the other: its n-gram is shortened word by word while it has more pieces than are left, and skipped
-  where it touches a covered word; what then is left goes to single words. All n-grams before the first that has to
-  be shortened are found at once.
+  Words are taken in order. An n-gram with more tokens than are left is shortened word by word; an n-gram that touches
+  a covered word is skipped. Single words use the remaining budget. All n-grams before the first that must be
+  shortened are found in one pass.
 
   Args:
-    words: in the order in which they are looked at.
-    budget: int32 [B] pieces to cover.
+    words: in the order in which they are tried.
+    budget: int32 [B] number of tokens to cover.
     length: S.
   """
   begins = words.begins
@@ -179,7 +179,7 @@ def chosen_positions(words: Words, budget: tf.Tensor, length: tf.Tensor) -> tf.T
 
 
 def _shortened(words: Words, left: tf.Tensor) -> tf.Tensor:
-  """int32 [B, K]: where each n-gram ends with at most `left` [B] pieces; its begin if no word fits."""
+  """int32 [B, K]: end of each n-gram with at most `left` [B] tokens; its begin if no word fits."""
   begins = words.begins[..., tf.newaxis]
   fits = words.ends - begins <= left[:, tf.newaxis, tf.newaxis]
   fits &= tf.range(tf.shape(words.ends)[2]) < words.lengths[..., tf.newaxis]
@@ -187,7 +187,7 @@ def _shortened(words: Words, left: tf.Tensor) -> tf.Tensor:
 
 
 def _cover(begins: tf.Tensor, ends: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-  """bool [B, S]: the places inside disjoint spans [B, K]; begins and ends of S are none."""
+  """bool [B, S]: the positions in disjoint spans [B, K]; a span with begin and end S is empty."""
   rows = tf.shape(begins)[0]
   row = tf.broadcast_to(tf.range(rows)[:, tf.newaxis], tf.shape(begins))
   flat = tf.concat([tf.stack([row, begins], -1), tf.stack([row, ends], -1)], axis=1)
@@ -199,7 +199,7 @@ def _cover(begins: tf.Tensor, ends: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
 def _spend(
   words: Words, covered: tf.Tensor, left: tf.Tensor, next_word: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-  """Goes on one n-gram at a time from word `next_word` [B]; returns what is covered then, and the pieces left."""
+  """Takes one n-gram at a time from word `next_word` [B] on; returns the covered and the remaining tokens."""
   order = tf.range(tf.shape(words.begins)[1])[tf.newaxis]
   place = tf.range(tf.shape(covered)[1])[tf.newaxis]
 
@@ -225,7 +225,7 @@ def _spend(
 
 
 def with_order(batch: Batch, swap: tf.Tensor) -> Batch:
-  """The batch with the two segments of some rows in the other order, and their labels turned.
+  """Swaps the two segments of some rows, and their labels.
 
   `[CLS] A [SEP] B [SEP]` becomes `[CLS] B [SEP] A [SEP]`; a row of one segment stays as it is. Label 1 is the swapped
   order (ALBERT, section 3.1).
@@ -235,7 +235,7 @@ def with_order(batch: Batch, swap: tf.Tensor) -> Batch:
   first = tokens - 1 - second  # A and its [SEP]
   swap = swap & (second > 1)[:, 0] & (first > 1)[:, 0]
   place = tf.range(tf.shape(batch[names.INPUT_IDS])[1])[tf.newaxis]
-  # Every segment keeps the [SEP] behind it.
+  # Every segment keeps its [SEP].
   source = tf.where(place <= second, place + first, place - second)
   source = tf.where((place >= 1) & (place < tokens) & swap[:, tf.newaxis], source, place)  # [B, S]
   segments = tf.cast((place > second) & (place < tokens), tf.int32)
@@ -249,7 +249,7 @@ def with_order(batch: Batch, swap: tf.Tensor) -> Batch:
 
 
 def _row_keys(seed: int, epochs: tf.Tensor, records: tf.Tensor, stream: int) -> tf.Tensor:
-  """uint64 [B]: a number of which every bit depends on all of these."""
+  """uint64 [B]: a hash of all arguments."""
   key = _splitmix64(tf.constant(seed % 2**64, tf.uint64))
   for part in (epochs, records, tf.constant(stream, tf.int64)):
     key = _splitmix64(key ^ tf.cast(part, tf.uint64))
@@ -257,7 +257,7 @@ def _row_keys(seed: int, epochs: tf.Tensor, records: tf.Tensor, stream: int) -> 
 
 
 def _draws(keys: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-  """Twice int32 [B, count] in [0, 2^31): independent of each other, for each key [B] and place."""
+  """Two independent int32 [B, count] in [0, 2^31), for each key [B] and place."""
   places = tf.range(tf.cast(count, tf.int64))[tf.newaxis]
   bits = _splitmix64(keys[:, tf.newaxis] + tf.cast(places, tf.uint64) * _GOLDEN)
   return (
@@ -267,7 +267,7 @@ def _draws(keys: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _splitmix64(state: tf.Tensor) -> tf.Tensor:
-  """The generator of Steele, Lea and Flood (OOPSLA 2014): the output that follows `state`."""
+  """The generator of Steele, Lea and Flood (OOPSLA 2014): the output after `state`."""
   bits = state + _GOLDEN
   for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
     bits = (bits ^ tf.bitwise.right_shift(bits, np.uint64(shift))) * np.uint64(factor)

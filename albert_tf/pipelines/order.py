@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from albert_tf.errors import UserError
 
-LANES = 64  # So many hosts at most share the reading; a batch of 64 comes from 64 places of the corpus.
+LANES = 64  # At most 64 hosts share the reading; a batch of 64 comes from 64 places of the corpus.
 LANE_RECORDS = 512  # About 1.8 MB at length 512, one request; a window is 64 times that.
 _WINDOW = LANES * LANE_RECORDS
 
@@ -16,7 +16,7 @@ _EXTENT_SALT, _RECORD_SALT, _REST_SALT, _STRATUM_SALT = 0x1A4E, 0xC0DE, 0x7A11, 
 
 
 class Extents(NamedTuple):
-  """Stretches of the list of all records; int64 `[extents]` each. A count may be 0."""
+  """Ranges of the list of all records; int64 `[extents]` each. A count may be 0."""
 
   starts: tf.Tensor
   counts: tf.Tensor
@@ -26,17 +26,17 @@ class Extents(NamedTuple):
 class DataOrder:
   """Example p of the stream comes from lane p % `LANES`; in a window, a lane is one extent, shuffled.
 
-  The list of records is cut into `LANES` equal strata, and each of them, in each epoch anew, into extents of
-  `LANE_RECORDS` and a rest at a keyed place. A window takes one extent of each stratum, by keyed permutations of the
-  extents of a stratum and of the strata over the lanes, so every batch comes from all over the corpus. The
-  rests make the epoch's last window. The seed keys all permutations, together with epoch, window and lane.
+  The list of records is cut into `LANES` equal strata. Every epoch cuts each stratum into extents of `LANE_RECORDS`
+  and a shorter remainder at a keyed place. A window takes one extent of each stratum, by keyed permutations of the
+  extents in a stratum and of the strata over the lanes, so every batch comes from all over the corpus. The
+  remainders make the epoch's last window. The seed keys all permutations, with epoch, window and lane.
 
   A batch of B successive examples has B / n examples with p % n == h, wherever it begins. So host h of n reads only
-  the lanes with lane % n == h, and the batch is complete, for every n that divides `LANES`. Of more hosts than lanes,
-  those that have lane h in common read it together, each for its own rows.
+  the lanes with lane % n == h, for every n that divides `LANES`. With more hosts than lanes, several hosts read the
+  same lane, each for its own rows.
 
   Raises:
-    UserError: so many hosts cannot share the `LANES`, and each would read all records.
+    UserError: this number of hosts cannot share the `LANES`.
   """
 
   num_records: int
@@ -68,7 +68,7 @@ class DataOrder:
     return -(-self.num_records // _WINDOW)
 
   def locate(self, position: int) -> tuple[int, int]:
-    """The window of example `position` (0, 1, … over all epochs), and how many of the host's in it come before."""
+    """The window of example `position` (0, 1, …), and the number of the host's examples in it before `position`."""
     epoch, in_epoch = divmod(position, self.num_records)
     window, offset = divmod(in_epoch, _WINDOW)
     lead = (self.host - (position - offset)) % self.parts
@@ -78,27 +78,27 @@ class DataOrder:
     return tf.stack([tf.constant((self.seed ^ salt) % 2**31, tf.int64), *more])
 
   def _lanes(self, epoch: tf.Tensor, number: tf.Tensor, parts: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """The host's lanes and how many records each has in a window, in the order in which the stream takes them."""
+    """The host's lanes and their numbers of records in a window, in stream order."""
     first = epoch * self.num_records + number * _WINDOW  # Position of the window's first example.
     size = tf.minimum(self.num_records - number * _WINDOW, _WINDOW)
     leads = tf.range((self.host - first) % parts, LANES, parts)
     return (first + leads) % LANES, tf.maximum((size - leads + LANES - 1) // LANES, 0)
 
   def _strata(self, epoch: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-    """int64 `[LANES]`: which stratum each lane reads in a window, a keyed permutation."""
+    """int64 `[LANES]`: the stratum of each lane in a window, a keyed permutation."""
     key = self._key(_STRATUM_SALT, epoch * (self._full_windows + 1) + number)
     draws = tf.random.stateless_uniform([LANES], key, None, None, tf.int64, alg="philox")
     return tf.cast(tf.argsort(draws, stable=True), tf.int64)
 
   def _rest(self, epoch: tf.Tensor) -> tf.Tensor:
-    """int64 `[LANES]`: records of each stratum that the full windows of an epoch leave over."""
+    """int64 `[LANES]`: records of each stratum that are in no full window of an epoch."""
     number = tf.constant(self._full_windows, tf.int64)
     lanes, counts = self._lanes(epoch, number, 1)
     by_lane = tf.gather(counts, tf.argsort(lanes))
     return tf.gather(by_lane, tf.argsort(self._strata(epoch, number)))
 
   def extents(self, window: tf.Tensor) -> Extents:
-    """What the host reads of a window."""
+    """The host's extents in a window."""
     epoch, number = window // self.windows_per_epoch, window % self.windows_per_epoch
     lanes, counts = self._lanes(epoch, number, self.parts)
     windows = self._full_windows
@@ -120,10 +120,10 @@ class DataOrder:
     return Extents(starts + tf.where(number < windows, turn_start, hole * LANE_RECORDS), counts)
 
   def arrangement(self, window: tf.Tensor, extents: Extents) -> tf.Tensor:
-    """int64 `[n]`: for each example of the host in the order of the stream, its place among the records read."""
+    """int64 `[n]`: for each example of the host, in stream order, its index among the records read."""
     epoch, number = window // self.windows_per_epoch, window % self.windows_per_epoch
     lanes, counts = self._lanes(epoch, number, self.parts)
-    draws = tf.map_fn(  # A lane's draws do not depend on who else reads.
+    draws = tf.map_fn(  # A lane's draws do not depend on the number of hosts.
       lambda lane: tf.random.stateless_uniform(
         [LANE_RECORDS], self._key(_RECORD_SALT, window * LANES + lane), 0, 2**31, tf.int64, alg="philox"
       ),

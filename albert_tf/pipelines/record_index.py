@@ -1,4 +1,4 @@
-"""Where every record lies, in blocks; whether the first ones fit; reading any stretch of them in the graph."""
+"""Index the byte positions of records, check the first records, and read any range of them in the graph."""
 
 from collections.abc import Sequence
 import concurrent.futures
@@ -26,22 +26,22 @@ from albert_tf.records.parse import decode_example
 from albert_tf.records.shard_index import BLOCK_RECORDS, ShardIndex, load_shard_index, scan_shard
 from albert_tf.records.tfrecord import FOOTER_BYTES, HEADER_BYTES
 
-_PARALLEL_FILES = 32  # A bucket answers each request only after a while.
-_PARALLEL_READS = 16  # Extents asked for at once: a bucket answers each only after a while.
+# Parallel requests hide the latency of a bucket.
+_PARALLEL_FILES, _PARALLEL_READS = 32, 16
 
 
 @dataclasses.dataclass(frozen=True)
 class RecordIndex:
   """Byte positions of blocks of at most `BLOCK_RECORDS` successive records.
 
-  The records of all files form one list. Blocks begin anew with every file.
+  The records of all files form one list. Every file begins a block.
 
   Attributes:
     paths: the files that hold records.
-    first_record: int64 `[files + 1]`, number of a file's first record in the list; at the end that of all records.
+    first_record: int64 `[files + 1]`, number of a file's first record in the list; last, the number of all records.
     first_block: int64 `[files]`, place of a file's first entry in `block_bytes`.
-    block_bytes: int64 `[blocks + files]`, of each file the first byte of its blocks and the byte behind the last.
-    content: hash of all records' checksums; equal records in equal files, equal content. A run keeps it.
+    block_bytes: int64 `[blocks + files]`, for each file the first byte of each block and the end of the last block.
+    content: hash of the checksums of all records, for the identity of a run.
   """
 
   paths: tuple[str, ...]
@@ -57,26 +57,25 @@ class RecordIndex:
 
 def _walk(path: str) -> ShardIndex:
   index = scan_shard(path)
-  with contextlib.suppress(OSError, UserError):  # Records that may only be read are walked at every start.
+  with contextlib.suppress(OSError, UserError):  # Read-only files are walked at every start.
     index.save(path)
   return index
 
 
 def build_record_index(paths: Sequence[str]) -> RecordIndex:
-  """Reads the indexes beside the files; walks only the files that have none, and leaves one where it can.
+  """Reads the index files of records; walks record files without an index, and saves one if possible.
 
   Args:
     paths: TFRecord files; their order is part of the data order.
 
   Raises:
-    UserError: no record at all, a file that is not the one its manifest describes, or one that is walked is damaged;
-      names the file and the record.
+    UserError: there are no records, a file differs from its manifest, or a walked file is damaged.
   """
   with concurrent.futures.ThreadPoolExecutor(_PARALLEL_FILES) as pool:
     found = dict(zip(paths, pool.map(load_shard_index, paths), strict=True))
     missing = [path for path, index in found.items() if index is None]
     if missing:
-      text = f"{len(missing):,} of {len(paths):,} record files have no index beside them: reading them once"
+      text = f"{len(missing):,} of {len(paths):,} record files have no index: reading them once"
       print(text, file=sys.stderr, flush=True)
     found |= zip(missing, pool.map(_walk, missing), strict=True)
   shards = [(path, index) for path in paths if (index := found[path]) is not None]
@@ -102,10 +101,10 @@ def build_record_index(paths: Sequence[str]) -> RecordIndex:
 def check_records(
   paths: Sequence[str], *, spec: PretrainingSpec, vocab_size: int, at_most: int = 200
 ) -> None:
-  """Looks at the first `at_most` records of all files together.
+  """Checks the first `at_most` records of all files together.
 
   Raises:
-    UserError: a damaged record, a feature that is missing or has another length, an id or position out of bounds.
+    UserError: a record is damaged, or a feature is missing, has another length or is out of bounds.
   """
   for path in paths:
     offset = 0
@@ -115,7 +114,7 @@ def check_records(
       features = decode_example(data, source=where)
       for name in ALL_FEATURES:
         found = len(features.get(name, ()))
-        if found != spec.length(name) and name != TOKEN_BOUNDARY:  # Training has no use for that one.
+        if found != spec.length(name) and name != TOKEN_BOUNDARY:  # Training does not use it.
           raise UserError(
             "The records must have the lengths that training expects. Received: "
             f"{found} values of {name}, expected {spec.length(name)} ({where}). "
@@ -126,7 +125,7 @@ def check_records(
         wrong = [int(value) for value in features[name] if not 0 <= value < bound]
         if wrong:
           raise UserError(
-            "Piece ids must lie within the model's vocabulary, and positions within their row. Received: "
+            "Token ids must be below the model's vocab_size, and positions within their row. Received: "
             f"{wrong[0]} in {name} of {where}; the model's vocab_size is {vocab_size}. "
             "Use the configuration of the vocabulary that the records were made with, or make them again."
           )
@@ -136,10 +135,9 @@ def check_records(
 
 
 class ExtentReader:
-  """Reads extents in the graph, by TensorFlow's own reader on the input's host.
+  """Reads extents in the graph, with TensorFlow's record reader.
 
-  The tables grow with the corpus. They are inputs of the functions, never constants in a graph: make the reader
-  eagerly, where its dataset is made.
+  Make the reader eagerly: then its tables, which grow with the corpus, are not constants in a graph.
   """
 
   def __init__(self, index: RecordIndex):
@@ -149,13 +147,13 @@ class ExtentReader:
     self._block_bytes = tf.constant(index.block_bytes)
 
   def read_all(self, extents: Extents) -> tf.Tensor:
-    """The records of all extents, one after the other, as serialized `[n]`."""
+    """The serialized records of all extents, `[n]`, in order."""
     wanted = extents.counts > 0
     some = Extents(*[tf.boolean_mask(values, wanted) for values in extents])
     dataset = tf.data.Dataset.from_tensor_slices(tuple(some))
     dataset = dataset.map(self.read, num_parallel_calls=_PARALLEL_READS, deterministic=True)
     joined = dataset.rebatch(tf.maximum(tf.reduce_sum(some.counts), 1))
-    return joined.reduce(tf.zeros([0], tf.string), lambda _, records: records)  # Of no extent: no record.
+    return joined.reduce(tf.zeros([0], tf.string), lambda _, records: records)  # No extents, no records.
 
   def read(self, start: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
     """The records `[start, start + count)` of the list of all; at least one."""
@@ -181,9 +179,9 @@ class ExtentReader:
 def _record_dataset(
   path: tf.Tensor, first_byte: tf.Tensor, last_byte: tf.Tensor, skip: tf.Tensor, count: tf.Tensor
 ) -> tf.data.Dataset:
-  """`count` records of `path` behind the first `skip` from `first_byte` on; one request of exactly those bytes."""
+  """`count` records of `path`, after `skip` records from `first_byte` on; one request of exactly these bytes."""
   variant = tf.raw_ops.TFRecordDatasetV2(
-    # TensorFlow for TPUs reads 127 MiB at a time where all names are of a bucket: the second one is not, and empty.
+    # TensorFlow for TPUs reads 127 MiB at a time if all names are in a bucket; /dev/null is not, and is empty.
     filenames=tf.stack([path, "/dev/null"]),
     compression_type="",
     buffer_size=last_byte - first_byte,

@@ -14,11 +14,11 @@ class Chip(NamedTuple):
 
   name: str
   cores_per_chip: int  # Devices a chip shows to a program; each is one replica.
-  hbm_bytes: int  # Of one core, that the compiler hands out: its own reserve is already taken off.
+  hbm_bytes: int  # Of one core, without the compiler's own reserve.
   peak_flops: float  # bfloat16 FLOP/s of one core.
   clock_hz: float  # Turns the compiler's cycles into seconds.
   hbm_bytes_per_second: float  # Of one core.
-  slices: tuple[str, ...]  # In chips, that can be rented and that libtpu 0.0.51 answers; first one chip.
+  slices: tuple[str, ...]  # Grids that can be rented and that libtpu 0.0.51 knows; the first is one chip.
 
 
 _FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
@@ -74,7 +74,7 @@ def accelerator_peak_flops(accelerator_type: str) -> float:
   """bfloat16 FLOP/s of a rented slice, all chips together; 0 where the type is not known.
 
   Args:
-    accelerator_type: Google Cloud's word for it: TensorCores are counted for v2 to v5p ("v3-8": four chips), chips
+    accelerator_type: Google Cloud's name. It counts TensorCores for v2 to v5p ("v3-8": four chips), chips
       for v5e and v6e ("v5litepod-8", "v6e-8").
 
   Example:

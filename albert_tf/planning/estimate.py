@@ -8,38 +8,38 @@ from albert_tf.planning.chips import Chip
 from albert_tf.planning.flops import TRAINING, forward_flops_per_example
 from albert_tf.settings import Settings, setting
 
-# Largest relative errors against the compiler on programs that nothing here was fitted to, goldens/
-# tpu_figures.json: lengths 128 and 512, 3 to 12 layers, micro-batches. tests/planning/test_estimate.py.
+# Largest relative errors against the compiler on programs of goldens/tpu_figures.json that were not used for the
+# fit: lengths 128 and 512, 3 to 12 layers, micro-batches. tests/planning/test_estimate.py.
 MEMORY_ERROR, CYCLES_ERROR = 0.16, 0.06
 
 _FLOAT32 = 4
 _ITEM_BYTES = {"bfloat16": 2, "float32": 4}
-_REMAT_FORWARD = 1 / 3  # The forward pass is a third of a step, and is done twice.
-# What is no matrix product costs passes over arrays. Relative to one attention score, forward and backward together:
+_REMAT_FORWARD = 1 / 3  # The forward pass, a third of a step, runs twice.
+# Cost of passes over arrays, relative to one attention score, forward and backward together:
 _ROW_PASSES, _LOGIT_PASSES = 0.25, 3
-# The optimizer waits for HBM: gradient, weight and moments, some of them twice, ten float32 numbers a weight.
+# HBM traffic of the optimizer: gradient, weight and moments, some twice, ten float32 numbers a weight.
 _WEIGHT_BYTES = 40
-# For the backward pass a layer keeps all scores and this share of its activations, as `_row_width` counts them.
+# A layer keeps all scores and this share of `_row_width` activations for the backward pass.
 _ROWS_KEPT = 0.65
-# Float32 numbers a weight: the sums that the backward loop carries are there twice, and some more.
+# Float32 numbers a weight: the backward loop holds its sums twice, and some more.
 _GRADIENTS_WITH_REMAT = 2.5
 
 
 class Constants(NamedTuple):
-  """What differs between chips: fitted to programs of the compiler (docs/tpu.md), rounded."""
+  """Constants of a chip, fitted to programs of the compiler (docs/tpu.md), rounded."""
 
   matrix: float  # Cycles of the matrix products, times those at the chip's peak.
   score: float  # Cycles for 1,000 attention scores, forward and backward.
-  logits: float  # Elements kept for a logit.
+  logits: float  # Numbers kept for each logit.
 
 
 CONSTANTS = {
-  # v3's, which has a second matrix unit beside the same vector unit. No schedule of v2 was read.
+  # The constants of v3, which has a second matrix unit. No schedule of v2 was measured.
   "v2": Constants(1.158, 18.1, 5.5),
   "v3": Constants(1.158, 18.1, 5.5),
   # v4 and v5p: `score` from one program with `matrix` given.
   "v4": Constants(1.15, 10.5, 4.3),
-  # Its vector unit works while the matrix units do. Between base (1.07) and xxlarge (1.16).
+  # The vector unit works while the matrix units do. Between base (1.07) and xxlarge (1.16).
   "v5e": Constants(1.12, 0.0, 2.3),
   "v5p": Constants(1.15, 3.8, 4.9),
   # Attention's 64 numbers a head fill a quarter of a unit of 256 x 256.
@@ -49,7 +49,7 @@ CONSTANTS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepShape(Settings):
-  """What one core computes in a step, and how."""
+  """Settings of one core's training step."""
 
   per_core_batch_size: int = setting(help="Examples of one micro-batch.", minimum=1)
   max_seq_length: int = setting(512, help="Tokens of an example.", minimum=1)
@@ -60,7 +60,7 @@ class StepShape(Settings):
   remat: bool = setting(False, help="Recompute activations in the backward pass.")
   layer_loop: Literal["unrolled", "while"] = setting("unrolled", help="How the shared block is repeated.")
 
-  train_depths: tuple[int, ...] = setting((), help="Numbers of layers, of which each step runs one.")
+  train_depths: tuple[int, ...] = setting((), help="Numbers of layers; each step runs one of them.")
 
   @property
   def examples(self) -> int:
@@ -69,7 +69,7 @@ class StepShape(Settings):
 
 
 class StepEstimate(NamedTuple):
-  """What one core's step needs, by formula."""
+  """Memory and time of one core's step, by formula."""
 
   argument_bytes: int  # Weights, moments and batch.
   temporary_bytes: int  # Activations, logits and gradients.
@@ -81,7 +81,7 @@ class StepEstimate(NamedTuple):
 
 
 class StepFeatures(NamedTuple):
-  """The sizes that memory and time are proportional to: of one micro-batch; weights: of the model."""
+  """Sizes of one micro-batch that determine memory and time; `weights` is of the model."""
 
   flops: float  # Matrix products, forward and backward, without rematerialisation.
   scores: int  # B N S^2 of all layers but the last.
@@ -102,9 +102,9 @@ def step_features(config: AlbertConfig, shape: StepShape) -> StepFeatures:
   H, F = config.hidden_size, config.intermediate_size
   blocks = config.num_hidden_layers * config.inner_group_num
   read = min(P + 1, S)
-  # Positions of a layer of scores and rows: S in every block but the last; there what is read.
+  # Positions in all blocks: S in each, but only the read ones in the last.
   positions = (blocks - 1) * S + read
-  # What the last block saves: query, output, attention and feed-forward at the positions that nobody reads.
+  # The last block does not compute query, output, attention and feed-forward at other positions.
   saved = (S - read) * (4 * H * H + 4 * S * H + 4 * H * F)
   forward = forward_flops_per_example(config, max_seq_length=S, max_predictions_per_seq=P) - saved
   return StepFeatures(
@@ -124,9 +124,9 @@ def estimate_step(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepEst
     + item (scores + 0.65 rows + k logits) + 4 weights         [kept for the backward pass, and gradients]
   cycles = m matrix + s (scores + 0.25 rows + 3 logits) + 40 bytes a weight at the speed of HBM
 
-  m, s and k are the chip's. With micro-batches gradients are there twice, and all but the weights' term of the cycles
-  counts for each of them. With rematerialisation a layer keeps its input alone, one is there whole, and all are
-  computed a second time.
+  m, s and k are `Constants` of the chip. With micro-batches memory holds gradients twice, and all cycles but the last
+  term count for each micro-batch. With rematerialisation a layer keeps only its input, one layer is whole in memory,
+  and the forward pass runs twice.
   """
   size, constants = step_features(config, shape), CONSTANTS[chip.name]
   layers, gradients = size.scores + _ROWS_KEPT * size.rows, 1.0

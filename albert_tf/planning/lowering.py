@@ -17,7 +17,7 @@ from albert_tf.training.step import TrainStep
 def lower_train_step(config: AlbertConfig, shape: StepShape) -> bytes:
   """Lowers the step function that training runs: forward, losses, backward, clip, optimizer.
 
-  It is the program of one replica alone: sums over replicas, which are made in place, are not in it.
+  The program is of one replica, without the sums over replicas, which need no memory of their own.
 
   Args:
     config: the architecture.
@@ -37,7 +37,7 @@ def lower_train_step(config: AlbertConfig, shape: StepShape) -> bytes:
       "Lowering a step needs a TensorFlow with XLA for the CPU. Received: one with TPU kernels, which has none. "
       "Use the default stack, or --estimate_only."
     )
-  strategy = tf.distribute.OneDeviceStrategy("/cpu:0")  # Whatever else this machine has.
+  strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
   with strategy.scope():
     model = AlbertForPreTraining(
       config,

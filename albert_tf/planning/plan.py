@@ -1,4 +1,4 @@
-"""Will the step fit, how long does the run take: the answer for one model, one step and one slice."""
+"""Describe whether a step fits a slice, and how long a run takes."""
 
 import bisect
 import dataclasses
@@ -9,18 +9,18 @@ from albert_tf.planning.estimate import MEMORY_ERROR, StepShape, estimate_step
 from albert_tf.planning.flops import TRAINING, forward_flops_per_example
 from albert_tf.planning.tpu_compiler import CompiledStep
 
-# Model FLOPs over the chips' peak, of whole runs of such models on TPUs: docs/tpu.md has the sources.
+# Model FLOPs utilization of published runs on TPUs; docs/tpu.md has the sources.
 PUBLISHED_UTILIZATION = (0.43, 0.65)
-_LARGEST_BATCH = 1 << 14  # Nobody gives a core more.
+_LARGEST_BATCH = 1 << 14  # Upper limit of the search.
 
 
 def fits_by_formula(config: AlbertConfig, shape: StepShape, chip: Chip) -> bool:
-  """Whether the formula's memory, with the largest error seen on top, is there."""
+  """Whether the formula's memory fits, with `MEMORY_ERROR` added."""
   return estimate_step(config, shape, chip).required_bytes * (1 + MEMORY_ERROR) <= chip.hbm_bytes
 
 
 def fewest_micro_batches(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepShape:
-  """The same update in the fewest micro-batches that fit by formula; in single examples where none does."""
+  """The same update in the fewest micro-batches that fit by formula; single examples if none fits."""
   total = shape.examples
   options = [
     dataclasses.replace(shape, gradient_accumulation_steps=n, per_core_batch_size=total // n)
@@ -31,7 +31,7 @@ def fewest_micro_batches(config: AlbertConfig, shape: StepShape, chip: Chip) -> 
 
 
 def largest_batch(config: AlbertConfig, shape: StepShape, chip: Chip) -> int:
-  """The largest micro-batch of a core that fits by formula; 0 where not even one example does."""
+  """The largest micro-batch of a core that fits by formula; 0 if one example does not fit."""
   sizes = range(1, _LARGEST_BATCH)
   return bisect.bisect_left(
     sizes,
@@ -41,10 +41,9 @@ def largest_batch(config: AlbertConfig, shape: StepShape, chip: Chip) -> int:
 
 
 def step_seconds(config: AlbertConfig, shape: StepShape, chip: Chip) -> tuple[float, float, float]:
-  """Seconds of a step: at least, and from and to what is likely.
+  """Seconds of a step: minimum, likely low, likely high.
 
-  At least: the formula for the cycles of the final schedules, without the sum of the gradients over the cores.
-  Likely: at `PUBLISHED_UTILIZATION`.
+  Minimum: the formula's cycles, without the sum of the gradients over the cores. Likely: at `PUBLISHED_UTILIZATION`.
   """
   at_least = estimate_step(config, shape, chip).cycles / chip.clock_hz
   flops = TRAINING * forward_flops_per_example(
@@ -56,7 +55,7 @@ def step_seconds(config: AlbertConfig, shape: StepShape, chip: Chip) -> tuple[fl
 
 
 def _alternatives(config: AlbertConfig, shape: StepShape, chip: Chip) -> dict[str, int]:
-  """Flags → memory by formula of the same update in less: with rematerialisation, in more micro-batches, with both."""
+  """Flags that need less memory (remat, more micro-batches, both) → memory of the same update, by formula."""
   remat = dataclasses.replace(shape, remat=True)
   options = [fewest_micro_batches(config, shape, chip), remat, fewest_micro_batches(config, remat, chip)]
   found = {}
@@ -84,11 +83,11 @@ def describe(
   num_train_steps: int = 125_000,
   usd_per_chip_hour: float | None = None,
 ) -> str:
-  """Says whether a step fits, how long it and the run take, and what else would fit.
+  """Describes whether a step fits, its time, the time of the run, and alternatives.
 
   Args:
     config, shape, topology: the architecture, the step of one core, and the slice.
-    compiled: what the compiler says of the step; None: by formula.
+    compiled: the compiler's result; None: use the formula.
     num_train_steps: updates of the run; 125,000 as in ALBERT, section 4.1.
     usd_per_chip_hour: price; None leaves the cost out.
   """
@@ -130,7 +129,7 @@ def _fits(config: AlbertConfig, shape: StepShape, chip: Chip, compiled: Compiled
 
 
 def _memory(config: AlbertConfig, shape: StepShape, chip: Chip, compiled: CompiledStep | None) -> list[str]:
-  """Whether the step fits, and if not what does."""
+  """Lines on the memory of a step; if it does not fit, with alternatives."""
   required = (compiled or estimate_step(config, shape, chip)).required_bytes
   by, error = ("compiler", 0.0) if compiled else ("formula", MEMORY_ERROR)
   about = f" ± {100 * error:.0f}%" if error else ""

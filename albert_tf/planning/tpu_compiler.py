@@ -1,4 +1,4 @@
-"""Google's TPU compiler, ahead of time and without a TPU: does a step compile, what does it cost."""
+"""Compile a step with Google's TPU compiler ahead of time, without a TPU."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from albert_tf.errors import UserError
 from albert_tf.planning import tpu_compiler_worker as worker
 
-# libtpu has two ways of saying how much is needed, and how much there is.
+# libtpu has two messages for programs that need too much memory.
 _OUT_OF_MEMORY = re.compile(
   r"(?:Used |required for HLO temporaries \()([\d.]+)([KMGT]?)\)? (?:of|exceeds available HBM \()"
   r" ?([\d.]+)([KMGT]?)(?: hbm|\))(?:. Exceeded hbm capacity by ([\d.]+)([KMGT]?))?"
@@ -21,13 +21,13 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 class CompiledStep(NamedTuple):
-  """What the compiler says of a core's program; a number that it did not say is 0."""
+  """The compiler's result for a core's program; 0 for unknown numbers."""
 
   fits: bool  # Whether the program fits the memory of a core.
-  required_bytes: int  # Memory the program needs, as far as the compiler says.
+  required_bytes: int  # Memory the program needs.
   temporary_bytes: int = 0  # Activations, gradients and scratch.
   argument_bytes: int = 0  # Weights, the optimizer's state and the batch.
-  alias_bytes: int = 0  # Of these, what is updated in place.
+  alias_bytes: int = 0  # Part of the arguments that is updated in place.
   compile_seconds: float = 0.0  # The compiler's own time.
   program: str = ""  # The optimized program's text.
 
@@ -44,7 +44,7 @@ def compile_hlo(
     libtpu_flags: for LIBTPU_INIT_ARGS.
 
   Raises:
-    UserError: jax or libtpu is missing, or the compiler refuses the program for another reason than memory, or crashes.
+    UserError: jax or libtpu is missing, or the compiler fails for another reason than memory.
 
   Example:
     >>> compile_hlo(lower_train_step(config, shape), "v5e:2x2").required_bytes
@@ -86,7 +86,7 @@ def compile_hlo(
 
 
 def _refusal(error: str, message: str, topology: str, python: str) -> CompiledStep:
-  """Of a program that needs too much memory how much; of anything else the error."""
+  """The memory of a program that does not fit; raises `UserError` for other errors."""
   if error == worker.MISSING:
     raise UserError(
       f"The TPU compiler needs jax and libtpu. Received: {message} in {python}. Install "

@@ -12,8 +12,8 @@ import time
 from typing import Any
 
 MISSING, REFUSED = "missing", "refused"
-# Without the first three libtpu asks Google Cloud's metadata server which machine this is; without the last it takes a
-# lock as if it were to use a TPU, and of two compilers at a time one fails.
+# Without the first three libtpu asks Google Cloud's metadata server about this machine. Without the last it locks the
+# TPU, and a second compiler fails.
 ENVIRONMENT = {
   "TPU_SKIP_MDS_QUERY": "1",
   "TPU_WORKER_HOSTNAMES": "localhost",
@@ -23,7 +23,7 @@ ENVIRONMENT = {
 
 
 def _module(hlo: bytes) -> Any:
-  """StableHLO of a serialized HLO module, without the copies that no TPU dialect knows."""
+  """StableHLO of a serialized HLO module, without `mhlo.copy`, which the TPU compiler does not know."""
   from jax._src.interpreters import mlir
   from jax._src.lib.mlir import ir
   from jaxlib import _jax
@@ -77,7 +77,7 @@ def main(hlo_path: str, topology_name: str, result_path: str, program_path: str)
     pathlib.Path(program_path).write_text(program, encoding="utf-8")
   except ImportError as error:
     answer = {"error": MISSING, "message": str(error)}
-  except Exception as error:  # Whatever it raises, the answer is that it cannot.
+  except Exception as error:  # The compiler raises many types.
     answer = {"error": REFUSED, "message": str(error)}
   pathlib.Path(result_path).write_text(json.dumps(answer), encoding="utf-8")
 

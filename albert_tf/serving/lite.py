@@ -131,9 +131,7 @@ def to_tflite(model: Any, specs: Sequence[tf.TensorSpec], *, weights: str = "flo
   function = tf.function(lambda **inputs: run_model(model, inputs), autograph=False)
   concrete = function.get_concrete_function(**{spec.name: spec for spec in specs})
   holder = tf.Module()
-  holder.captured = list(
-    named_variables(model).values()
-  )  # If a variable is missing, the file has no signature.
+  holder.captured = list(named_variables(model).values())  # All, else the file has no signature.
   converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], holder)
   if weights != "float32":
     converter.optimizations = [tf.lite.Optimize.DEFAULT]

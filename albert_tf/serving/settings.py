@@ -49,8 +49,6 @@ class LiteSettings(Settings):
     help="Tokens of a row. Default: the length of fine-tuning, else the longest the model knows.",
     minimum=8,
   )
-  batch_size: int = setting(
-    1, help="Rows of a batch; 0: any number, which interpreters run a little more slowly.", minimum=0
-  )
+  batch_size: int = setting(1, help="Rows of a batch; 0: any number, a little slower.", minimum=0)
   max_predictions_per_seq: int = setting(1, help="fill_mask: positions of a row.", minimum=1)
   num_choices: int = setting(4, help="multiple_choice: choices of a question.", minimum=1)

@@ -46,7 +46,7 @@ def test_no_pattern_for_shards_matches_it(tmp_path):
 def test_a_start_reads_indexes_only(tmp_path, monkeypatch, capsys):
   shards = [write_shard(tmp_path / f"train-{n}.tfrecord", 200, seed=n) for n in range(3)]
   first = build_record_index(shards)
-  assert capsys.readouterr().err == "3 of 3 record files have no index beside them: reading them once\n"
+  assert capsys.readouterr().err == "3 of 3 record files have no index: reading them once\n"
   opened = []
   read = files.open_binary
   monkeypatch.setattr(files, "open_binary", lambda path: opened.append(path) or read(path))

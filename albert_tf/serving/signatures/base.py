@@ -90,9 +90,7 @@ class ServingModule(tf.Module):
     self._parts = parts  # A dataclass is not tracked, so neither is the Keras model in it.
     self.model_variables = list(named_variables(parts.model).values())
     self.tokenizer = graph_tokenizer(parts.tokenizer)
-    self._shared = types.SimpleNamespace(
-      functions={}
-    )  # In a namespace, which is not tracked, so that functions are not saved twice.
+    self._shared = types.SimpleNamespace(functions={})  # A namespace is not tracked, so not saved twice.
     self.assets = [tf.saved_model.Asset(path) for path in parts.asset_files]
 
   def at_depth(self, depth: int) -> "ServingModule":
