@@ -24,7 +24,7 @@ STACK = "addons" if not KERAS_3 else "tpu" if TPU_KERNELS else "keras3"
 
 
 def device_kind(strategy: tf.distribute.Strategy | None = None) -> str:
-  """Where a strategy computes, by default the one whose scope this is: "tpu", "gpu" or "cpu"."""
+  """The kind of device of a strategy, by default the current one: "tpu", "gpu" or "cpu"."""
   strategy = strategy or tf.distribute.get_strategy()
   if isinstance(strategy, tf.distribute.TPUStrategy):
     return "tpu"
@@ -74,8 +74,8 @@ def _dense(gradient: Any) -> Any:
 
 
 class ModelBase(keras.Model):
-  """Compiled with XLA only where `jit_compile=True` says so. Keras 3 would choose it beside any device that is no
-  CPU, with and without `compile`: also for the host of a TPU, which may have no XLA (keras-team/keras#19448)."""
+  """Compiled with XLA only where `jit_compile=True` is passed. Keras 3 chooses it wherever there is a device other
+  than a CPU, also for the host of a TPU, which may have no XLA (keras-team/keras#19448)."""
 
   def __init__(self, *args: Any, **kwargs: Any):
     super().__init__(*args, **kwargs)
@@ -117,7 +117,7 @@ class ModelBase(keras.Model):
       return self.shown_metrics(super().compute_metrics(x, y, y_pred, sample_weight=sample_weight))
 
   def shown_metrics(self, metrics: dict[str, Any]) -> dict[str, Any]:
-    """What a step returns of its metrics."""
+    """The metrics that a step returns."""
     reshaped = KERAS_3 and self._several_workers
     return {name: tf.reshape(v, [1]) for name, v in metrics.items()} if reshaped else metrics
 

@@ -1,4 +1,4 @@
-"""Whether this machine can train: one line a check, with what to do where it cannot.
+"""Checks whether this machine can train: one line a check, with advice where it fails.
 
 An import of TensorFlow can end the process, and takes the TPU's chips: a child does it, this process only for a bucket.
 """
@@ -37,7 +37,7 @@ _TPU_CLIENT = {"googleapiclient.discovery": "google-api-python-client", "oauth2c
 
 
 class Check(NamedTuple):
-  """One line of the report: what was looked at, what is there, what to do (empty where nothing is)."""
+  """One line of the report: what was checked, what was found, what to do (empty if all is well)."""
 
   name: str
   found: str

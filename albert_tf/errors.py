@@ -1,4 +1,4 @@
-"""What ends a command that is not at fault: a mistake of the user, or a signal.
+"""Exceptions that end a command without a fault in its code: a mistake of the user, or a signal.
 
 A leaf: every package may import it, and it imports nothing of ours.
 """

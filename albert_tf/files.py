@@ -1,4 +1,4 @@
-"""Everything a user names may be a bucket: the one module that opens, lists, renames and removes.
+"""File operations for local paths and buckets; no other module opens, lists, renames or removes files.
 
 Local paths go to plain Python, `scheme://` paths to TensorFlow's file systems; either way a failure is an `OSError`.
 What is written to a store is finished on this machine's disk first, uploaded under a temporary name, and counts once
@@ -53,7 +53,7 @@ def _gfile() -> Any:
 
 @contextlib.contextmanager
 def _os_errors(path: str, *, whole_bucket: bool = False) -> Iterator[None]:
-  """What TensorFlow says of `path` becomes an `OSError`; with `whole_bucket` what is missing is the bucket."""
+  """Turns TensorFlow's errors about `path` into `OSError`; with `whole_bucket` a missing bucket is a `StoreError`."""
   import tensorflow as tf
 
   try:
@@ -135,12 +135,12 @@ def is_remote(path: str) -> bool:
 
 
 def is_unfinished(name: str) -> bool:
-  """Whether a name is one that this module gives a file until it is whole; a kill may leave it."""
+  """Whether a name is a temporary one of `unfinished`; a killed process may leave it."""
   return bool(_UNFINISHED.search(name))
 
 
 def unfinished(path: str) -> str:
-  """A name beside `path` for what is written and not whole yet."""
+  """A temporary name in the folder of `path`, for a file that is being written."""
   return f"{path}.tmp-{uuid.uuid4().hex[:8]}"
 
 
@@ -298,7 +298,7 @@ def rename(source: str, target: str) -> None:
 
 
 def copy(source: str, target: str) -> None:
-  """Copies one file over `target`, which is whole or untouched; between stores the bytes come past this machine."""
+  """Copies one file over `target`, which is whole or untouched; between stores the bytes pass through this machine."""
   temporary = unfinished(target)
   expected = size(source)
   try:
@@ -433,9 +433,9 @@ def write_json(path: str, values: Any) -> None:
 def atomic_directory(path: str, *, last: str = "") -> Iterator[str]:
   """A local folder to fill, which becomes `path`, so far missing or empty, when it is whole.
 
-  A disk shows it at once; a bucket file by file, `last` at the end: the one by which readers know the directory.
+  A disk shows it at once; a bucket file by file, with `last` at the end, the file by which readers know the directory.
   """
-  path = abspath(path)  # The unfinished one goes beside "." too, not into it.
+  path = abspath(path)  # So that the temporary folder of "." is next to it, not inside.
   if is_remote(path):
     makedirs(path)
   temporary = tempfile.mkdtemp() if is_remote(path) else unfinished(path)
@@ -447,7 +447,7 @@ def atomic_directory(path: str, *, last: str = "") -> Iterator[str]:
     else:
       try:
         with contextlib.suppress(FileNotFoundError):
-          os.rmdir(path)  # Only an empty one is taken away.
+          os.rmdir(path)  # Removes only an empty one.
         os.rename(temporary, path)
       except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):

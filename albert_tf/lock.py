@@ -1,4 +1,4 @@
-"""One process at a time writes in a directory: a lock of the kernel's, in a bucket records that expire."""
+"""The lock that lets one process at a time write in a directory: the kernel's, or in a bucket records that expire."""
 
 from collections.abc import Iterator
 import contextlib
@@ -20,7 +20,7 @@ _RENEWAL_SECONDS = 30.0
 _WITHDRAWAL_SECONDS, _POLL_SECONDS = (
   30.0,
   0.2,
-)  # So long the first of several waits for the others to withdraw.
+)  # How long the first of several processes waits for the others to withdraw.
 
 
 class DirectoryLock:
@@ -43,7 +43,7 @@ class DirectoryLock:
     self._usurper: dict[str, Any] = {}
 
   def refuse_others(self) -> None:
-    """Refuses a directory that another live process holds."""
+    """Refuses a directory that another running process holds."""
     if not self._in_bucket:
       with contextlib.suppress(FileNotFoundError):
         os.close(self._locked_file(os.O_RDWR))
@@ -124,7 +124,7 @@ class DirectoryLock:
       self._write()
 
   def _others(self) -> list[dict[str, Any]]:
-    """The records of other live processes in a bucket."""
+    """The records of other running processes in a bucket."""
     found = []
     for name in files.listdir(self._directory):
       path = os.path.join(self._directory, name)
@@ -139,7 +139,7 @@ class DirectoryLock:
   def _refusal(self, owner: dict[str, Any], advice: str = "") -> UserError:
     left = owner.get("expires", 0) - time.time()
     return UserError(
-      f"One process at a time writes in a directory. Received: {self._directory}, whose {LOCK_FILE} is held by "
+      f"One process at a time writes in a directory. Received: {self._directory}, where {LOCK_FILE} is held by "
       f"process {owner.get('pid', '?')} on {owner.get('host', '?').split(' ')[0]}. "
       f"{advice or f'If it is dead, wait until its lock expires in {left:.0f} s'}."
     )
@@ -168,7 +168,7 @@ def _host() -> str:
 
 
 def _has_ended(owner: dict[str, Any]) -> bool:
-  """Whether it was a process of this machine, and is no more."""
+  """Whether it was a process of this machine and has ended."""
   if owner["host"] == _host():
     try:
       os.kill(owner["pid"], 0)  # Sends nothing.

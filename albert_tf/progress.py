@@ -1,4 +1,4 @@
-"""How far a long work is: a bar on a terminal, a line every half minute in a file. A leaf."""
+"""Progress of long work: a bar on a terminal, a line every half minute in a file. A leaf."""
 
 from collections.abc import Iterable
 import sys

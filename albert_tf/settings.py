@@ -50,7 +50,7 @@ _BOUNDS = {
 
 
 class Field(typing.NamedTuple):
-  """What is known of one field."""
+  """The description of one field."""
 
   name: str
   flag: str  # "": it has none.

@@ -11,7 +11,7 @@ from albert_tf import tpu_host
 
 # Keras 3 imports these where they are installed, for wrappers and pictures that no command uses: a third of the time.
 _LEFT_OUT = ("matplotlib", "sklearn")
-# Shows what it was given unless that ends with a zero byte. It outlives a process that a native library aborts.
+# Prints its input unless that ends with a zero byte. It outlives a process that a native library aborts.
 _SHOW_UNLESS_DONE = (
   "import sys; kept = sys.stdin.buffer.read(); kept.endswith(b'\\0') or sys.stderr.buffer.write(kept)"
 )

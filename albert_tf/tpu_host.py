@@ -1,4 +1,4 @@
-"""What a machine shows of its TPU before TensorFlow, which locks the chips, is imported.
+"""Checks of a machine's TPU chips before TensorFlow, which locks them, is imported.
 
 A leaf, without TensorFlow.
 """

@@ -18,7 +18,7 @@ from tensorflow.python.eager import context
 from albert_tf import files
 from albert_tf.errors import UserError
 
-HOST_PREFIX = "albert_tf/"  # Of what a run remembers besides its variables.
+HOST_PREFIX = "albert_tf/"  # Names of a run's state that is not a variable of the model.
 _SUFFIX = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
 _DATA_SUFFIX = ".data-00000-of-00001"
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -106,7 +106,7 @@ def write_bundle(prefix: str, variables: Mapping[str, Any]) -> None:
     except (tf.errors.OpError, OSError) as error:
       reason = str(getattr(error, "message", None) or error).splitlines()[0]
       raise UserError(
-        f"A checkpoint must be written whole. Received: {prefix} ({reason}). Free disk space or mend the "
+        f"A checkpoint must be written whole. Received: {prefix} ({reason}). Free disk space or correct the "
         "permissions; earlier checkpoints are untouched."
       ) from error
     finally:
@@ -151,7 +151,7 @@ def latest_bundle(directory: str) -> str | None:
   latest = latest_checkpoint(directory)
   if latest is not None:
     return latest
-  # A kill may leave an index under its first name, and no data beside it.
+  # A killed process may leave an index under its temporary name, without data.
   names = [name for name in files.listdir(directory) if name.endswith(".index")]
   prefixes = [prefix for prefix in map(strip_suffix, names) if not files.is_unfinished(prefix)]
   if len(prefixes) > 1:

@@ -21,7 +21,7 @@ _SLOT = re.compile(r"^(?P<name>.+)/(adam_m|adam_v)$")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-  """What a checkpoint directory holds.
+  """The content of a checkpoint directory.
 
   Args:
     config: the architecture.
@@ -29,9 +29,9 @@ class Checkpoint:
     slots: `<name>/adam_m` and `<name>/adam_v`, where there are any.
     global_step: the step, 0 where none is recorded.
     tokenizer: (path of the SentencePiece model or WordPiece vocabulary, its settings), or None.
-    dropped: (name, reason) of what was left out knowingly.
+    dropped: (name, reason) of each tensor left out on purpose.
     path: the file, or the prefix of the files, that the weights were read from.
-    directory: where the configuration lies, and task.json of a fine-tuned run.
+    directory: the folder of the configuration and, for a fine-tuned run, task.json.
   """
 
   config: AlbertConfig
@@ -44,17 +44,17 @@ class Checkpoint:
   directory: str = ""
 
   def load_tokenizer(self, path: str = "", *, do_lower_case: bool | None = None) -> Tokenizer:
-    """The tokenizer that the weights were trained with: `path`, or the one beside the configuration.
+    """The tokenizer that the weights were trained with: `path`, or the one next to the configuration.
 
     Raises:
-      UserError: there is none, or it has not the model's number of pieces.
+      UserError: there is none, or its vocabulary size is not the model's.
     """
     path = path or (self.tokenizer[0] if self.tokenizer else "")
     if not path:
       raise UserError(
         f"The weights need the tokenizer they were trained with. Received: {self.path} without a SentencePiece model "
-        "beside its configuration. Put it there as spm.model; it may also be named with "
-        "--spm_model_file, or a WordPiece vocabulary with run_glue.py --vocab_file."
+        "next to its configuration. Put it there as spm.model, or name it with "
+        "--spm_model_file (a WordPiece vocabulary with run_glue.py --vocab_file)."
       )
     return load_tokenizer(path, self.config, do_lower_case=do_lower_case)
 
@@ -65,22 +65,22 @@ def load_tokenizer(path: str, config: AlbertConfig, *, do_lower_case: bool | Non
   tokenizer = tokenization.load_tokenizer(path, **choices)
   if tokenizer.vocab_size != config.vocab_size:
     raise UserError(
-      f"Tokenizer and model must have one vocabulary. Received: {path} with {tokenizer.vocab_size} pieces for a "
+      f"Tokenizer and model must have one vocabulary. Received: {path} with {tokenizer.vocab_size} tokens for a "
       f"model of {config.vocab_size}. Give the vocabulary that the weights were trained with."
     )
   return tokenizer
 
 
 def read_checkpoint(path: str, *, config_file: str = "") -> Checkpoint:
-  """Opens what a user names: the one way in, of fine-tuning, export and conversion alike.
+  """Reads a checkpoint, for fine-tuning, export and conversion alike.
 
   Args:
     path: a run directory, a released directory, a SavedModel, a Hugging Face directory, a weights file, or
       the prefix of a TensorFlow checkpoint (a known suffix such as `.index` is ignored).
-    config_file: the configuration, if it does not lie beside the weights.
+    config_file: the configuration, if it is not next to the weights.
 
   Returns:
-    The checkpoint, with variables under the original's names. Whether they fit is for `match` to say.
+    The checkpoint, with variables under the original's names; `match` checks that they fit a model.
 
   Raises:
     UserError: nothing is there, or it is damaged.
@@ -143,7 +143,7 @@ def find_checkpoint(path: str) -> str:
 
 
 def find_config(weights: str, *, config_file: str, names: tuple[str, ...]) -> str:
-  """The configuration file beside the weights, or up to two directories above (a run's best copy)."""
+  """The configuration file next to the weights, or up to two directories above (a run's best copy)."""
   if config_file:
     return config_file
   directory = os.path.dirname(weights)
@@ -153,7 +153,7 @@ def find_config(weights: str, *, config_file: str, names: tuple[str, ...]) -> st
       if files.exists(candidate):
         return candidate
   raise UserError(
-    f"A checkpoint needs its configuration. Received: {weights} without {names[0]} beside it. "
+    f"A checkpoint needs its configuration. Received: {weights} without {names[0]} next to it. "
     "Put the file there, or name it with --albert_config_file."
   )
 

@@ -37,7 +37,7 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
   Args:
     input_path: see `read_checkpoint`.
     output_path: a directory that does not exist or is empty.
-    options: the rest.
+    options: format, configuration, vocabulary, and what may be missing.
 
   Returns:
     What became of every variable.
@@ -90,7 +90,7 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
 def _unshare(
   config: AlbertConfig, variables: Mapping[str, np.ndarray], options: ConvertOptions
 ) -> tuple[AlbertConfig, Mapping[str, np.ndarray]]:
-  """Resolves sharing that the target cannot say: one group a layer says "none"; the rest needs a flag."""
+  """Expresses the sharing in the target format: "none" as one group a layer; partial sharing needs --expand_sharing."""
   if options.expand_sharing:
     variables = expand_sharing(config, variables)
     config = config.replace(sharing="none", num_hidden_groups=1)

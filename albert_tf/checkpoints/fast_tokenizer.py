@@ -14,13 +14,13 @@ from albert_tf.tokenization.config import TokenizerConfig
 from albert_tf.tokenization.tokenizer import ends_in_digit_comma
 from albert_tf.tokenization.unicode_tables import combining_class, space_class
 
-_NEVER = -1e4  # A score that no other segmentation is worse than.
+_NEVER = -1e4  # A score so low that the token is never chosen.
 
 
 def tokenizer_json(model: bytes, config: TokenizerConfig) -> str | None:
   """The file's text; None for a model that is not of type unigram, as every ALBERT's is.
 
-  Exact but for what the format cannot say: a piece like "▁1990," is never taken, where the original takes it and
+  Exact, but for three limits of the format: a token like "▁1990," is never taken, where the original takes it and
   encodes its number again; between two segmentations of equal score the choice may differ; a capital sigma ends a
   word only between a letter and none, where Python looks past apostrophes and the like.
 
@@ -74,7 +74,7 @@ def tokenizer_config_json(config: TokenizerConfig, *, tokenizer_class: str, max_
 
 
 def _scores(proto: model_proto.ModelProto) -> list[tuple[str, float]]:
-  """Every piece with the score by which segmentations are compared."""
+  """Every token with the score by which segmentations are compared."""
   kinds = model_proto.ModelProto.SentencePiece
   best = max(piece.score for piece in proto.pieces if piece.type == kinds.NORMAL)
   rows = []

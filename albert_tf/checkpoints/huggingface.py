@@ -23,7 +23,7 @@ _TIED = {
   "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
   "predictions.decoder.bias": "predictions.bias",
 }
-_MAPPING = "albert.encoder.embedding_hidden_mapping_in"  # There always; here only where E and H differ.
+_MAPPING = "albert.encoder.embedding_hidden_mapping_in"  # This project has it only where E and H differ.
 _ENCODER_PARTS = ("embeddings.", "encoder.", "pooler.")
 _ARCHITECTURES = {
   ("masked_lm", "sentence_order"): "AlbertForPreTraining",
@@ -72,7 +72,7 @@ def to_original(
         raise UserError(
           f"The masked-LM decoder of an ALBERT is tied: {copy} must equal {name}. "
           f"Received: different values in {source}. "
-          "This model has an untied decoder, which no ALBERT here can hold."
+          "This model has an untied decoder, which this project's ALBERT cannot hold."
         )
       dropped.append((copy, f"tied to {name}"))
   if config.embedding_size == config.hidden_size:
@@ -88,7 +88,7 @@ def to_original(
 
 
 def _identity_mapping(tensors: Mapping[str, np.ndarray], size: int, source: str) -> list[tuple[str, str]]:
-  """The mapping from E to H = E, which no model here has: it may be left out only where it changes nothing."""
+  """Left-out tensors of the mapping from E to H = E, which must be the identity."""
   weight, bias = tensors.get(f"{_MAPPING}.weight"), tensors.get(f"{_MAPPING}.bias")
   if weight is None and bias is None:
     return []
@@ -97,7 +97,7 @@ def _identity_mapping(tensors: Mapping[str, np.ndarray], size: int, source: str)
   )  # Of its own size, whatever the configuration says.
   if weight is None or bias is None or not np.array_equal(weight, identity) or bias.any():
     raise UserError(
-      "A model with embedding_size equal to hidden_size has no mapping between them here. Received: "
+      "A model with embedding_size equal to hidden_size has no mapping between them. Received: "
       f"{_MAPPING} in {source}, which is not the identity. Give the model another embedding_size, or fold the "
       "mapping into its embeddings where that is possible; leaving it out would change every output."
     )

@@ -22,9 +22,9 @@ _SHOWN = 12  # Names listed in a message before "and N more".
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MatchReport:
-  """What became of every variable, by the original's name (or by its own where it has none).
+  """The outcome for every variable, by the original's name, else its own.
 
-  `dropped` are those left out knowingly (optimizer slots, tied copies, …), with the reason.
+  `dropped` are those left out on purpose (optimizer slots, tied copies, …), with the reason.
   """
 
   matched: tuple[str, ...]

@@ -11,7 +11,7 @@ from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 
 _HEAD_SIZE = 64  # Section 3.1: H / 64 heads, and F = 4 H. The release's xlarge alone has 16 heads of 128.
-# Far beyond any model: what a damaged file says is refused before memory is asked for. 10^11 parameters are 400 GB.
+# Far beyond any model: a damaged file is refused before it takes memory. 10^11 parameters are 400 GB.
 MOST_POSITIONS, _MOST_PARAMETERS = 1 << 16, 10**11
 
 # In the original's files, but read by none of its code paths that build a model.
@@ -51,7 +51,7 @@ class AlbertConfig(Settings):
     ALBERT, https://arxiv.org/abs/1909.11942, sections 3.1 and 4.
   """
 
-  vocab_size: int = setting(help="V, number of pieces.", minimum=1, maximum=1 << 24)
+  vocab_size: int = setting(help="V, number of tokens in the vocabulary.", minimum=1, maximum=1 << 24)
   embedding_size: int = setting(
     help="E, width of the embedding tables. E = H has no mapping to H.", minimum=1, maximum=1 << 16
   )
@@ -108,7 +108,7 @@ class AlbertConfig(Settings):
       if not holds:
         raise UserError(rule.format(**vars(self)))
 
-  # Where parameters live. A block is named (group, inner) as in the original's variable names.
+  # Owners of parameters. A block is named (group, inner) as in the original's variable names.
 
   def attention_owner(self, layer: int, inner: int) -> tuple[int, int]:
     """(group, inner) that owns attention and LayerNorm 1 of inner block `inner` of `layer`."""
@@ -153,7 +153,7 @@ class AlbertConfig(Settings):
     return self.replace(num_hidden_layers=layers)
 
   def resized(self, **changes: Any) -> "AlbertConfig":
-    """`replace`; with another `hidden_size`, what follows from it in the paper does so unless it is given too.
+    """`replace`; with another `hidden_size`, F and N follow it unless they are given too.
 
     F = 4 H and N = H / 64, as the paper sets them in all models (section 3.1). E stays as it is, but where it was H,
     as in a BERT: there it is H again.
@@ -210,7 +210,7 @@ class AlbertConfig(Settings):
   ) -> "AlbertConfig":
     """Reads the original's, Hugging Face's or this project's keys.
 
-    Of Hugging Face's, those that say nothing about the encoder are passed over; any other unknown key is refused.
+    Of Hugging Face's, those that do not concern the encoder are ignored; any other unknown key is refused.
 
     Args:
       values: the parsed JSON object.

@@ -12,10 +12,10 @@ class ConvertOptions(Settings):
 
   output_format: Literal["albert_tf", "tf1", "huggingface"] = setting("albert_tf", help="What to write.")
   config_file: str = setting(
-    "", help="Configuration, if it does not lie beside the weights.", flag="albert_config_file"
+    "", help="Configuration, if it is not next to the weights.", flag="albert_config_file"
   )
   spm_model_file: str = setting(
-    "", help="SentencePiece model, or WordPiece vocabulary (.txt), if it does not lie beside the weights."
+    "", help="SentencePiece model, or WordPiece vocabulary (.txt), if it is not next to the weights."
   )
   allow_missing: str = setting("", help="Regular expression of variables that may be missing.")
   allow_unused: str = setting("", help="Regular expression of variables that may be left over.")

@@ -1,4 +1,4 @@
-"""The options that give a model: a named size or a configuration file, and what is changed in it. No TensorFlow."""
+"""The options that choose a model: a named size or a configuration file, and what is changed in it. No TensorFlow."""
 
 import dataclasses
 from typing import Any, Literal
@@ -42,7 +42,7 @@ class ModelChoice(Settings):
 
   @property
   def changes(self) -> dict[str, Any]:
-    """What is changed in the size or file, by the names of `AlbertConfig`."""
+    """The fields of `AlbertConfig` that the flags change."""
     given = {name: value for name, value in self.to_dict().items() if value is not None}
     return {name: value for name, value in given.items() if name not in ("size", "albert_config_file")}
 

@@ -1,4 +1,4 @@
-"""What a model was fine-tuned for: the kinds of task, and `TaskSpec`, which travels with a model as `task.json`."""
+"""Tasks of fine-tuned models: the kinds of task, and `TaskSpec`, which travels with a model as `task.json`."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -15,7 +15,7 @@ SQUAD_VERSIONS = ("1.1", "2.0")
 
 
 class TaskKind(NamedTuple):
-  """What belongs to a kind of task.
+  """The classes of a kind of task.
 
   Attributes:
     model: the model's class, with its module.
@@ -68,14 +68,18 @@ class TaskSpec(Settings):
     512, help="S, the length it was trained with.", minimum=5, maximum=MOST_POSITIONS
   )
   squad_version: str = setting("", help="question_answering: 1.1 (`SpanHead`) or 2.0 (`Squad2Head`).")
-  max_query_length: int = setting(64, help="question_answering: pieces of a question kept.", minimum=1)
-  doc_stride: int = setting(128, help="question_answering: pieces from window to window.", minimum=1)
-  max_answer_length: int = setting(30, help="question_answering: pieces of the longest answer.", minimum=1)
+  max_query_length: int = setting(
+    64, help="question_answering: tokens of a question that are kept.", minimum=1
+  )
+  doc_stride: int = setting(
+    128, help="question_answering: tokens from one window's start to the next.", minimum=1
+  )
+  max_answer_length: int = setting(30, help="question_answering: tokens of the longest answer.", minimum=1)
   null_score_diff_threshold: float = setting(
     0.0, help="question_answering 2.0: no answer where the null score is at least this."
   )
   max_qa_length: int = setting(
-    128, help="multiple_choice: pieces of question and choice that are kept, its last ones.", minimum=1
+    128, help="multiple_choice: tokens of question and choice that are kept, the last ones.", minimum=1
   )
   pooling: str = setting(
     "mean",
@@ -121,7 +125,7 @@ class TaskSpec(Settings):
     return len(self.label_names) or 1
 
   def settled(self, metrics: Mapping[str, float]) -> "TaskSpec":
-    """With what an evaluation found out: the threshold of SQuAD 2.0, or those of labels."""
+    """A copy with the thresholds that an evaluation found: that of SQuAD 2.0, or those of labels."""
     found = metrics.get("null_score_diff_threshold", self.null_score_diff_threshold)
     names = [f"threshold_{name}" for name in self.label_names]
     each = tuple(metrics[name] for name in names if name in metrics) or self.thresholds
@@ -164,7 +168,7 @@ class TaskSpec(Settings):
     )
 
   def to_huggingface_dict(self) -> dict[str, Any]:
-    """What `config.json` of Hugging Face says of a task; nothing where no ALBERT class there is for it."""
+    """What `config.json` of Hugging Face says of a task; empty where it has no ALBERT class for the task."""
     if self.squad_version == "2.0" or self.kind not in _HUGGINGFACE:
       return {}
     architecture, problem = _HUGGINGFACE[self.kind]

@@ -1,4 +1,4 @@
-"""Attention itself: the equation, as a CPU has kernels for, and with fewer passes over the Q x S arrays."""
+"""Dot-product attention: plain, for CPUs, and with fewer passes over the Q x S arrays."""
 
 from collections.abc import Callable
 import math
@@ -14,7 +14,7 @@ Gradients = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
 def attention_bias(input_mask: tf.Tensor) -> tf.Tensor:
-  """`[B, S]` mask (1 = real piece) → `[B, 1, 1, S]` float32 to add to the scores."""
+  """`[B, S]` mask (1 = real token) → `[B, 1, 1, S]` float32 to add to the scores."""
   return (1.0 - tf.cast(input_mask, tf.float32))[:, tf.newaxis, tf.newaxis, :] * MASKED_SCORE
 
 
@@ -60,7 +60,7 @@ def lean_attention(
 ) -> tf.Tensor:
   r"""`plain_attention` with fewer passes over the scores; maximum, exponential and sums in float32.
 
-  $A = \exp(S - \max S)$, $l = \mathrm{rowsum}(A)$, $O = A V / l$. A column of ones beside V gives $A V$ and $l$ in
+  $A = \exp(S - \max S)$, $l = \mathrm{rowsum}(A)$, $O = A V / l$. A column of ones next to V gives $A V$ and $l$ in
   one product, but not on GPUs. Only A is kept for the gradient, and the rows of $dO' = dO / l$ are divided, not
   those of A: with $\Delta = \mathrm{rowsum}(dO' \circ O)$,
 
@@ -107,7 +107,7 @@ def _product_and_row_sum(
   exp: tf.Tensor, value: tf.Tensor, dropped: tf.Tensor | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
   """A V, of A after dropout if there is any, and l, both float32: `[B, Q, N, D]`, `[B, Q, N, 1]`."""
-  if dropped is not None or device_kind() == "gpu":  # Which would really multiply in float32.
+  if dropped is not None or device_kind() == "gpu":  # A GPU would multiply in float32.
     product = tf.einsum("bnqs,bsnd->bqnd", _times(exp, dropped), value)
     return _float32(product), _heads_first(tf.reduce_sum(_float32(exp), axis=-1, keepdims=True))
   columns = tf.concat([value, tf.ones_like(value[..., :1])], axis=-1)  # [B, S, N, D + 1]

@@ -24,13 +24,12 @@ def _without_index(block: Callable[[tf.Tensor], tf.Tensor]) -> Step:
 
 
 class Encoder(ConfigModel):
-  r"""Text pieces to vectors.
+  r"""Token ids to vectors.
 
   $x_0 = \text{emb} W_m + b_m$, $x_l = \text{block}_{g(l)}(x_{l-1})$, $\text{pooled} = \tanh(x_L[0] W_p + b_p)$.
 
-  Which layers share what is `config.sharing` with `config.num_hidden_groups`:
-  every sharing of the paper's table 4 is a choice of owner for each layer's
-  attention and feed-forward sublayer, and this class knows no other rule.
+  `config.sharing` and `config.num_hidden_groups` choose the owner of each layer's attention and feed-forward
+  sublayer; that covers every sharing of the paper's table 4.
 
   Args:
     config: the model's configuration.
@@ -44,7 +43,7 @@ class Encoder(ConfigModel):
 
   Call args:
     inputs: mapping with `input_ids` int32 `[B, S]` and, optionally, `input_mask` (1 =
-      real piece; default ones) and `segment_ids` (default zeros), both `[B, S]`; and
+      real token; default ones) and `segment_ids` (default zeros), both `[B, S]`; and
       `read_positions` int32 `[B, Q]`: the only positions of `sequence_output` that are read,
       so that the last block is not computed for the others.
     training: whether dropout is active.
@@ -144,7 +143,7 @@ class Encoder(ConfigModel):
     training: bool,
     count: int | tf.Tensor,
   ) -> list[tf.Tensor]:
-    """What the first `count` blocks put out; of a loop over one shared block the last one's alone."""
+    """Outputs of the first `count` blocks; of a loop over one shared block only the last."""
     limit, remat = len(seeds), self.remat and training
     loop = self.layer_loop == "while" or tf.is_tensor(count)
     if not limit or not self._one_block or not (loop or remat):
@@ -209,7 +208,7 @@ class Encoder(ConfigModel):
       if self.layer_loop == "unrolled" and not self.remat and not tf.is_tensor(depth):
         outputs["all_encoder_layers"] = tuple(layers)
       return {**outputs, "sequence_output": x, "pooled_output": self.pooler(x[:, 0])}
-    # The last block at the positions that are read alone; it keeps little, so computing it again would not pay.
+    # The last block runs only at the positions that are read; it keeps little, so it is not recomputed.
     x = [x, *self._run(x, bias, seeds[:-1], training=bool(training), count=depth - 1)][-1]
     positions = tf.pad(integers(read), [[0, 0], [1, 0]])  # [CLS], position 0, is always read: by the pooler.
     last = seeds[-1] if seeds[0] is None or not tf.is_tensor(depth) else tf.stack(seeds)[depth - 1]

@@ -1,4 +1,4 @@
-"""What all layers are made of: dropout, LayerNorm, activations, a linear map, bases with a configuration.
+"""Parts of all layers: dropout, LayerNorm, activations, a linear map, bases with a configuration.
 
 Layers' checkpoint names are in `checkpoint_items`; see `variables.named_variables`.
 """
@@ -18,7 +18,7 @@ _GELU_CA = 0.044715 * _GELU_C
 
 
 def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
-  """Zeroes a share `rate` of `x` and scales the rest by `1 / (1 - rate)`.
+  """Zeroes a share `rate` of `x` and scales the others by `1 / (1 - rate)`.
 
   Args:
     x: any shape.
@@ -185,7 +185,7 @@ class Dense(keras.layers.Layer):
     self.built = True
 
   def _kernel(self) -> tf.Tensor:
-    """What inputs are multiplied by, in the compute type."""
+    """The effective kernel, in the compute type."""
     kernel = tf.cast(self.kernel, self.compute_dtype)
     if not self.lora_rank:
       return kernel
@@ -210,7 +210,7 @@ class Dense(keras.layers.Layer):
     return y + tf.reshape(tf.cast(self.bias, self.compute_dtype), heads)
 
   def from_heads(self, x: tf.Tensor) -> tf.Tensor:
-    """`call` for an input whose last axis is split: `[B, S, N, D]` → `[B, S, units]`."""
+    """`call` for an input with a split last axis: `[B, S, N, D]` → `[B, S, units]`."""
     if self.join_rows:
       return self(tf.reshape(x, tf.concat([tf.shape(x)[:-2], [self.kernel.shape[0]]], axis=0)))
     x, kernel = tf.cast(x, self.compute_dtype), self._kernel()

@@ -19,7 +19,7 @@ def cross_entropy_sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor 
   r"""$\sum w \cdot (-\log \mathrm{softmax}(\text{logits})[\text{label}])$, right answers and weights.
 
   Args:
-    logits: `[…, C]`: of masked pieces `[B, P, V]`; of sentences `[B, 2]`.
+    logits: `[…, C]`: of masked tokens `[B, P, V]`; of sentences `[B, 2]`.
     labels: int32 `[…]`; of sentences 0 = in order, 1 = swapped, or from another document (NSP).
     weights: float32 `[…]`, 0 for padding; default ones.
 
@@ -43,7 +43,7 @@ def _cross_entropy(
   """Losses and answers (1 = no logit is above the label's) of float32 `[R, V]` and int32 `[R]`: both `[R]`.
 
   Three passes over the logits, one of them the gradient's: the largest is found once, for softmax and answer.
-  A label that is no piece of the vocabulary has the loss NaN.
+  A label outside the vocabulary has the loss NaN.
   """
   size = logits.shape[-1]
   is_label = tf.equal(tf.range(size, dtype=labels.dtype), labels[:, tf.newaxis])  # [R, V]

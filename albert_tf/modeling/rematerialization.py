@@ -12,7 +12,7 @@ Step = Callable[[tf.Tensor, tf.Tensor | int], tf.Tensor]
 def rematerialize(
   step: Step, x: tf.Tensor, count: int | tf.Tensor = 1, *, loop: bool = False, limit: int | None = None
 ) -> tf.Tensor:
-  """x_count of $x_{l+1} = \\text{step}(x_l, l)$; only the x_l are kept, the backward pass computes the rest again.
+  """x_count of $x_{l+1} = \\text{step}(x_l, l)$; only the x_l are kept, the backward pass recomputes the steps.
 
   `tf.recompute_grad` says the same of one step, but XLA sees two equal computations, makes them one and keeps its
   results. Here the second starts from `x + 0 · dy`, which a compiler may not take for `x` (0 · ∞ is not 0), and which
@@ -23,8 +23,8 @@ def rematerialize(
   computes all their terms and keeps them, in a wide model as much memory as the activations that were saved.
 
   Args:
-    step: from x and l, a number or a scalar tensor, to a tensor like x; what else it reads, beside variables, gets
-      no gradient.
+    step: from x and l, a number or a scalar tensor, to a tensor like x; of other tensors that it reads only variables
+      get gradients.
     x: any shape, floating point.
     count: steps, at least 1; or an int32 scalar tensor, from 0 to `limit`: a loop.
     loop: whether the forward pass of several is a loop too, which is traced and compiled faster.

@@ -1,4 +1,4 @@
-"""What an encoder is made of: embeddings of width E, multi-head self-attention, position-wise feed-forward."""
+"""Parts of an encoder: embeddings of width E, multi-head self-attention, position-wise feed-forward."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ class AlbertEmbeddings(ConfigLayer):
     length, limit = input_ids.shape[1], self.config.max_position_embeddings
     if length is not None and length > limit:
       raise UserError(
-        f"A sequence must not be longer than max_position_embeddings={limit}. Received: {length} pieces. "
+        f"A sequence must not be longer than max_position_embeddings={limit}. Received: {length} tokens. "
         "Cut the input, or train with a larger max_position_embeddings."
       )
     words, segments, positions = (
@@ -72,7 +72,7 @@ class AttentionSublayer(ConfigLayer):
     x: `[B, S, H]`.
     bias: see `attention_bias`.
     seed: see `dropout`.
-    queries: `[B, Q, H]`, the rows of `x` whose result is read; default all of them.
+    queries: `[B, Q, H]`, the rows of `x` to compute; default all.
 
   Returns:
     `[B, Q, H]`.

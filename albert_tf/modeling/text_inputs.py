@@ -1,4 +1,4 @@
-"""The inputs every model takes: pieces, mask and segments, under this project's names or Hugging Face's."""
+"""The inputs every model takes: token ids, mask and segments, under this project's names or Hugging Face's."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ def text_inputs(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 
   Args:
     inputs: of a model; Hugging Face's `attention_mask` and `token_type_ids` are taken for ours, since a mask that is
-      passed over would give other outputs without a word. What else it holds is the model's own affair.
+      passed over would give other outputs without a word. Other keys are the model's own.
 
   Raises:
     UserError: no mapping, no ids, or one input under both names.

@@ -1,4 +1,4 @@
-"""What decides an update apart from the gradient: moments, schedule, optimizer. No TensorFlow."""
+"""Settings of an update: moments, schedule, optimizer. No TensorFlow."""
 
 import dataclasses
 from typing import Literal

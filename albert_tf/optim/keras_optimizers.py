@@ -22,7 +22,7 @@ class Lamb(compat.OptimizerBase):
   Args:
     learning_rate: a float or a Keras schedule.
     beta_1, beta_2, epsilon, weight_decay_rate, bias_correction: see `MomentHyperparameters`.
-    exclude_from_weight_decay: regular expression; variables whose path it finds do not decay.
+    exclude_from_weight_decay: regular expression; variables with a matching path do not decay.
     exclude_from_layer_adaptation: the same for the trust ratio; None takes `exclude_from_weight_decay`.
     name: the optimizer's name.
     **kwargs: what every Keras optimizer takes, such as `global_clipnorm=1.0`.

@@ -142,7 +142,7 @@ class TfaLambOptimizer(Optimizer):
     super().__init__(config, named_variables)
 
   def _create_state(self) -> tuple[tf.Variable, dict[str, tf.Variable], dict[str, tf.Variable]]:
-    # Not during the first update, whose trace may hold them in a loop.
+    # Created now, since the trace of the first update may hold a loop.
     for decays, addons in self._addons.items():
       addons._create_all_weights([v for name, v in self._variables.items() if self._decays[name] == decays])
     m, v = (

@@ -31,7 +31,7 @@ class PretrainingSpec:
 
   Args:
     max_seq_length: S, tokens of a sequence with [CLS], [SEP] and padding.
-    max_predictions_per_seq: P, slots for masked pieces.
+    max_predictions_per_seq: P, slots for masked tokens.
 
   Raises:
     UserError: a length that no record can have.
@@ -43,7 +43,7 @@ class PretrainingSpec:
   def __post_init__(self) -> None:
     if self.max_seq_length < 5:
       raise UserError(
-        "max_seq_length must be at least 5: [CLS], [SEP], [SEP] and two pieces. "
+        "max_seq_length must be at least 5: [CLS], [SEP], [SEP] and two tokens. "
         f"Received: max_seq_length={self.max_seq_length}. Give a longer length, such as 128 or 512."
       )
     if not 1 <= self.max_predictions_per_seq <= self.max_seq_length:

@@ -1,4 +1,4 @@
-"""What a directory of records holds: `manifest.json`."""
+"""`manifest.json`, which describes a directory of records."""
 
 from collections.abc import Collection, Mapping, Sequence
 import dataclasses
@@ -11,7 +11,7 @@ from albert_tf.records.features import PretrainingSpec
 from albert_tf.settings import Settings, setting
 
 MANIFEST_NAME = "manifest.json"
-# What records that a model learns and is measured by must have in common.
+# Fields that the training and held-out records of a model must share.
 MODEL_FIELDS = ("vocab_size", "vocab_sha256", "max_seq_length", "max_predictions_per_seq", "sentence_pair")
 # Kind of pair → what its labels say, by the name that reports give it; other kinds have no label to learn.
 TASK_OF_PAIR = {"sop": "sentence_order", "nsp": "next_sentence"}
@@ -30,7 +30,7 @@ class RecordFile(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class Baseline(Settings):
-  """The piece most often masked in train: the accuracy, on train and held out, of always answering it."""
+  """The token most often masked in train, and the accuracy of always predicting it, on train and held-out records."""
 
   piece_id: int
   piece: str
@@ -119,7 +119,7 @@ class Manifest(Settings):
 
 
 def find_manifests(record_files: Sequence[str]) -> dict[str, Manifest]:
-  """The manifests of all directories that `record_files` lie in, by directory; {} where none has one (foreign records).
+  """Directory of `record_files` → its manifest; {} where none has one (foreign records).
 
   Raises:
     UserError: the directories contradict each other, only some have a manifest, or a listed file of a split that is
@@ -144,15 +144,15 @@ def find_manifests(record_files: Sequence[str]) -> dict[str, Manifest]:
     lost = [name for name in missing_files(directory, manifest, splits) if name not in names[directory]]
     if lost:
       raise UserError(
-        f"All files that a {MANIFEST_NAME} lists must be beside it. Received: {directory or '.'}, where {len(lost)} "
-        f"are missing, such as {lost[0]}. Copy them too; to go on with a part of the records on purpose, remove the "
-        f"others from the list `files` in its {MANIFEST_NAME}."
+        f"All files that a {MANIFEST_NAME} lists must be in its directory. Received: {directory or '.'}, "
+        f"where {len(lost)} are missing, such as {lost[0]}. Copy them too; to go on with a part "
+        f"of the records on purpose, remove the others from the list `files` in its {MANIFEST_NAME}."
       )
   return manifests
 
 
 def check_files(found: Mapping[str, tuple[int, int]]) -> None:
-  """Refuses record files, path → records and bytes, that are not what the manifest beside them says."""
+  """Refuses record files, path → records and bytes, that their manifest describes otherwise."""
   for directory in {os.path.dirname(path) for path in found}:
     manifest = Manifest.find(directory)
     for file in manifest.files if manifest else ():

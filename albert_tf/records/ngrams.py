@@ -1,10 +1,10 @@
-"""What data creation and fresh masks share: how long n-grams are and what stands there, paper section 4.1."""
+"""Masking of data creation and of fresh masks: lengths of n-grams and their replacements, paper section 4.1."""
 
 import numpy as np
 
 from albert_tf.errors import UserError
 
-MASK_SHARE, KEEP_SHARE = 0.8, 0.1  # The rest, 0.1, becomes a random piece.
+MASK_SHARE, KEEP_SHARE = 0.8, 0.1  # The remaining 0.1 becomes a random token.
 NGRAM_DISTRIBUTIONS = ("inverse", "uniform", "reverse")
 
 

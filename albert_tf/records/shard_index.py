@@ -1,4 +1,4 @@
-"""Beside every shard: where every 64th of its records lies, so that a start need not walk the shard.
+"""The index of a shard: the byte of every 64th record, so that a start need not read the whole shard.
 
 `DIR/train-0.tfrecord` has `DIR/index/offsets-train-0.tfrecord.npy`, a name that no pattern for shards matches. It is
 written with the shard, or made on demand. The file is NumPy's: int64 `[3 + blocks + 1]`, the number of records, a
@@ -24,7 +24,7 @@ INDEX_FOLDER = "index"
 
 @dataclasses.dataclass(frozen=True)
 class ShardIndex:
-  """What a start needs to know of one shard.
+  """Size, record offsets and digest of one shard.
 
   Attributes:
     offsets: int64 `[blocks]`, byte where every 64th record starts, the first included.
@@ -50,7 +50,7 @@ class ShardIndex:
 
 
 def index_path(shard: str) -> str:
-  """Where the index of a shard lies."""
+  """The path of a shard's index."""
   folder, name = os.path.split(shard)
   return os.path.join(folder, INDEX_FOLDER, f"offsets-{name}.npy")
 
@@ -85,7 +85,7 @@ def scan_shard(path: str) -> ShardIndex:
 
 
 def load_shard_index(shard: str) -> ShardIndex | None:
-  """The index beside a shard; None where there is none, or it is damaged, or the shard has another size."""
+  """The stored index of a shard; None where there is none, or it is damaged, or the shard has another size."""
   num_bytes = files.size(shard)
   try:
     data = files.read_bytes(index_path(shard))

@@ -25,7 +25,7 @@ def load_tokenizer(path: str, **choices: Any) -> Tokenizer:
 
   Args:
     path: the directory, or the file.
-    **choices: fields of the tokenizer's settings, instead of what is noted beside the vocabulary.
+    **choices: fields of the tokenizer's settings, which replace those stored with the vocabulary.
 
   Raises:
     UserError: there is no vocabulary, or it is damaged.

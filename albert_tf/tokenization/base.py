@@ -1,4 +1,4 @@
-"""`Tokenizer`: what the two kinds of vocabulary share. Batches for a model are packed in `tokenization.graph`."""
+"""`Tokenizer`: the base class of both kinds of vocabulary. Batches for a model are packed in `tokenization.graph`."""
 
 from collections.abc import Iterable
 import dataclasses
@@ -25,8 +25,8 @@ class Tokenizer:
     source: names the vocabulary in messages.
 
   Attributes:
-    pieces: all pieces, by id.
-    pad_id, unk_id, cls_id, sep_id, mask_id: of the special pieces.
+    pieces: all tokens of the vocabulary, by id.
+    pad_id, unk_id, cls_id, sep_id, mask_id: of the special tokens.
   """
 
   FILE: ClassVar[str]  # The vocabulary's name in a directory.
@@ -81,24 +81,24 @@ class Tokenizer:
 
   @functools.cached_property
   def ids(self) -> dict[str, int]:
-    """The id of each piece; of a repeated one the first."""
+    """Token → id; of a repeated token the first."""
     return {piece: index for index, piece in reversed(list(enumerate(self.pieces)))}
 
   def piece_to_id(self, piece: str) -> int:
-    """The id of a piece, or that of the unknown one."""
+    """The id of a token, or that of the unknown token."""
     return self.ids.get(piece, self.unk_id)
 
   def piece_text(self, piece: str) -> str:
-    """The piece as text: behind a space where it begins a word."""
+    """The token as text, after a space where it begins a word."""
     raise NotImplementedError
 
   def word_starts(self, rule: str) -> np.ndarray:
-    """Bool [V]: whether the piece of each id starts a word by one of `WORD_RULES`, for whole-word masking."""
+    """Bool [V]: whether the token of each id starts a word by one of `WORD_RULES`, for whole-word masking."""
     raise NotImplementedError
 
   @property
   def torn_pieces(self) -> np.ndarray:
-    """Bool [V]: pieces that the original's rule takes out of their words, for letters beyond ASCII."""
+    """Bool [V]: tokens with non-ASCII letters that the original's rule wrongly takes for word starts."""
     beyond = [any(char.isalpha() and not char.isascii() for char in piece) for piece in self.pieces]
     return np.array(beyond) & ~self.word_starts("sentencepiece") & self.word_starts("original")
 
@@ -107,7 +107,7 @@ class Tokenizer:
     raise NotImplementedError
 
   def encode_pieces(self, text: str) -> list[str]:
-    """The pieces whose ids `encode` returns."""
+    """The tokens of a text, as strings; `encode` returns their ids."""
     return [self.pieces[index] for index in self.encode(text)]
 
   def encode(self, text: str) -> list[int]:
@@ -115,5 +115,5 @@ class Tokenizer:
     return self.encode_batch([text])[0]
 
   def decode(self, ids: Iterable[int]) -> str:
-    """Text of ids, without special pieces."""
+    """Text of ids, without special tokens."""
     raise NotImplementedError

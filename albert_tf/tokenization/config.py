@@ -1,4 +1,4 @@
-"""A tokenizer's settings, kept beside its vocabulary, and where both are found."""
+"""A tokenizer's settings, stored next to its vocabulary, and the search for both."""
 
 import dataclasses
 import os
@@ -19,7 +19,7 @@ RELEASED_VOCABULARY = "vocab_chinese.txt"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerConfig(Settings):
-  """What text goes through before and after SentencePiece."""
+  """Text rules before and after SentencePiece."""
 
   format: Literal["albert_tf"] = "albert_tf"  # Hugging Face's file has the same name.
   do_lower_case: bool = setting(True, help="Lower-case the text; true for every released English model.")
@@ -44,7 +44,7 @@ class TokenizerConfig(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WordPieceConfig(Settings):
-  """What text goes through before WordPiece."""
+  """Text rules before WordPiece."""
 
   format: Literal["albert_tf_wordpiece"] = "albert_tf_wordpiece"
   do_lower_case: bool = setting(True, help="Lower-case the text.")
@@ -77,7 +77,7 @@ def find_tokenizer(path: str) -> tuple[str, TokenizerConfig | WordPieceConfig]:
     path: a directory, or a SentencePiece model or a WordPiece vocabulary (.txt) itself.
 
   Returns:
-    (path of the vocabulary's file, settings from beside it, where there are any).
+    (path of the vocabulary's file, its settings, or the defaults).
 
   Raises:
     UserError: there is no vocabulary, or its settings cannot be read.
@@ -102,7 +102,7 @@ def find_tokenizer(path: str) -> tuple[str, TokenizerConfig | WordPieceConfig]:
     known = {n: v for n, v in _read_json(theirs).items() if n in TokenizerConfig.__dataclass_fields__}
     values = {"format": TokenizerConfig.format, "normalize_quotes": True, **known}
     return file, TokenizerConfig.from_dict(values, source=theirs)
-  named = file.removesuffix(".model") + ".json"  # Beside a new vocabulary, under its name.
+  named = file.removesuffix(".model") + ".json"  # A new vocabulary's settings have its name.
   path = named if files.exists(named) else ours
   if not files.exists(path):
     return file, TokenizerConfig()

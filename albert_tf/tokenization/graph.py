@@ -1,6 +1,6 @@
 """The tokenizers as TensorFlow ops: raw strings in, a batch for the encoder out, inside a SavedModel.
 
-Beside core ops they use only SentencepieceOp, SentencepieceTokenizeOp and WordpieceTokenizeWithOffsets, which
+Apart from core ops they use only SentencepieceOp, SentencepieceTokenizeOp and WordpieceTokenizeWithOffsets, which
 TensorFlow Serving links. What Python decides about characters is in constants, made when the graph is.
 """
 
@@ -32,10 +32,10 @@ _BETWEEN = "☃"  # Stays as it is.
 
 
 class GraphPacker(tf.Module):
-  """Strings in, `[CLS] … [SEP]` out; how a text becomes ids is the subclass's.
+  """Strings in, `[CLS] … [SEP]` out; a subclass turns a text into ids.
 
   Args:
-    tokenizer: whose special ids it takes.
+    tokenizer: gives the special ids.
   """
 
   def __init__(self, tokenizer: Tokenizer, name: str = "tokenizer"):
@@ -60,7 +60,7 @@ class GraphPacker(tf.Module):
 
     Args:
       texts: [B] strings.
-      allow_mask: read a literal "[MASK]" as the mask piece.
+      allow_mask: read a literal "[MASK]" as the mask token.
 
     Returns:
       int32 ragged [B, (length)].
@@ -92,7 +92,7 @@ class GraphPacker(tf.Module):
       pairs: [B] strings, the second segments, or None. An empty one makes a single segment.
       max_length: longer rows are cut at the end; of a pair, the longer segment first.
       pad_to_max_length: S = max_length; else S = the longest row.
-      allow_mask: read a literal "[MASK]" as the mask piece.
+      allow_mask: read a literal "[MASK]" as the mask token.
 
     Returns:
       int32 tensors `input_ids`, `input_mask`, `segment_ids`, each [B, S].
@@ -122,7 +122,7 @@ class GraphPacker(tf.Module):
     Returns:
       int32 tensors `input_ids`, `input_mask`, `segment_ids`, each [B, S].
     """
-    # Computed for every place [B, S] at once: a few ops where ragged concatenation takes hundreds.
+    # Computed for all places [B, S] together: a few ops where ragged concatenation takes hundreds.
     flat, size, start = (
       first.flat_values,
       first.row_lengths()[:, tf.newaxis],
@@ -232,7 +232,7 @@ class GraphTokenizer(GraphPacker):
   """`AlbertTokenizer` as a module that can be saved; the same ids as the Python one.
 
   Args:
-    tokenizer: whose vocabulary and settings it takes.
+    tokenizer: gives vocabulary and settings.
 
   Example:
     >>> module = GraphTokenizer(AlbertTokenizer.from_pretrained(run_dir))

@@ -1,4 +1,4 @@
-"""Which characters of the original text each piece stands for, as TensorFlow ops.
+"""The characters of the original text that each token covers, as TensorFlow ops.
 
 The op of TensorFlow Text that returns offsets is not among those that TensorFlow Serving links, and would speak of
 the normalised text. So both sides are counted in one common unit, the characters that are left when a text is
@@ -24,12 +24,12 @@ _QUOTES = "`'"
 
 
 class Located(NamedTuple):
-  """Texts as pieces with their places.
+  """Texts as tokens with their places.
 
   Attributes:
     texts: [B] strings, valid UTF-8: what was not has become U+FFFD.
-    ids: int32 ragged [B, (P)] pieces, without [CLS] and [SEP].
-    starts, ends: int32 ragged [B, (P)] half-open range of characters (code points) of each piece, without the white
+    ids: int32 ragged [B, (P)] tokens, without [CLS] and [SEP].
+    starts, ends: int32 ragged [B, (P)] half-open range of characters (code points) of each token, without the white
       space that "▁" stands for. Of a lone "▁" it is empty: the end, that of the character before, is not after the
       start, that of the next one.
     char_bytes: int64 ragged [B, (n + 1)] the byte at which each of the n characters begins, and the end.
@@ -43,10 +43,10 @@ class Located(NamedTuple):
 
 
 class GraphOffsets(tf.Module):
-  """Texts as pieces with their places, as a module that can be saved.
+  """Texts as tokens with their places, as a module that can be saved.
 
   Args:
-    tokenizer: whose settings it takes.
+    tokenizer: gives the settings.
     graph: the same tokenizer in the graph.
   """
 
@@ -97,7 +97,7 @@ class GraphOffsets(tf.Module):
   def _spans_of_pieces(
     self, ids: tf.RaggedTensor, surfaces: tf.RaggedTensor
   ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Where each piece begins in its text's common characters, and how many it has; int32 ragged [B, (P)]."""
+    """Where each token begins in its text's common characters, and how many it has; int32 ragged [B, (P)]."""
     codes = tf.strings.unicode_decode(surfaces.flat_values, "UTF-8")
     codes = replace(codes, self._graph.decomposition)
     solid = tf.cast(~_is_space(codes.flat_values), tf.int32)

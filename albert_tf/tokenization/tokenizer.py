@@ -40,7 +40,7 @@ def load_processor(model: bytes, *, source: str) -> sentencepiece.SentencePieceP
 
 
 def _fault(proto: model_proto.ModelProto) -> str:
-  """What would crash SentencePiece's code, which trusts a model that is valid protobuf; empty for nothing."""
+  """The fault of a model that would crash SentencePiece's code, which trusts valid protobuf; empty for none."""
   if not (proto.pieces and proto.HasField("trainer_spec") and proto.HasField("normalizer_spec")):
     return f"{proto.ByteSize():,} bytes, {len(proto.pieces)} pieces"
   pieces = [piece.piece for piece in proto.pieces]
@@ -80,7 +80,7 @@ def ends_in_digit_comma(piece: str) -> bool:
 def digit_comma_table(
   processor: sentencepiece.SentencePieceProcessor, *, strip: bool
 ) -> dict[int, list[int]]:
-  """For the id of each piece the digit-comma rule applies to, the ids that replace it.
+  """Id of each token that the digit-comma rule replaces → the new ids.
 
   "▁1990," is encoded as "▁1990" and ",", so that a comma does not change a number. The rule looks at one piece alone,
   so it is a constant table over the vocabulary.
@@ -108,7 +108,7 @@ class AlbertTokenizer(Tokenizer):
   Control pieces in text ("[CLS]", "<pad>") are ordinary text.
 
   Raises:
-    UserError: the vocabulary is not a SentencePiece model, or lacks ALBERT's special pieces.
+    UserError: the vocabulary is not a SentencePiece model, or lacks ALBERT's special tokens.
 
   Example:
     >>> tokenizer = AlbertTokenizer.from_pretrained("30k-clean.model")

@@ -14,7 +14,7 @@ _SIGMA, _FINAL_SIGMA = "Σ", "ς"
 
 @functools.cache
 def assigned_characters() -> Sequence[str]:
-  """Those that have properties: of a million code points most are private, or nobody's yet."""
+  """All characters with properties; most code points are private or unassigned."""
   return [
     char
     for char in map(chr, range(sys.maxunicode + 1))
@@ -35,7 +35,7 @@ def character_class(characters: Iterable[str]) -> str:
 
 @functools.cache
 def space_class() -> str:
-  """What `str.split()` splits at."""
+  """RE2 class of the characters that `str.split()` splits at."""
   return character_class(char for char in assigned_characters() if char.isspace())
 
 
@@ -81,5 +81,5 @@ def final_sigma_pattern() -> tuple[str, str]:
 
 @functools.cache
 def combining_class() -> str:
-  """What normalisation drops once NFKD has taken characters apart."""
+  """RE2 class of combining characters, which normalisation drops after NFKD."""
   return character_class(char for char in assigned_characters() if unicodedata.combining(char))

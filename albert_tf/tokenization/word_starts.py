@@ -1,4 +1,4 @@
-"""Which pieces begin a word, for whole-word masking: by the original's rule, or by SentencePiece's marks."""
+"""Tokens that begin a word, for whole-word masking: by the original's rule, or by SentencePiece's marks."""
 
 from collections.abc import Callable
 import string
@@ -32,8 +32,7 @@ def is_word_start(piece: str) -> bool:
 def is_marked_start(piece: str) -> bool:
   """Whether `piece` starts a word, by SentencePiece's mark: a space was before it.
 
-  In scripts that are written without spaces every piece is a word: there, SentencePiece's pieces are the nearest to
-  words that is known, and between two spaces lies a sentence.
+  In scripts written without spaces every token counts as a word: nothing closer to words is marked there.
 
   Example:
     >>> [is_marked_start(piece) for piece in ("▁при", "ния", ".", "12", "天气")]

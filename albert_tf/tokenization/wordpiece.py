@@ -18,7 +18,7 @@ _CONTINUES = "##"
 
 def _tokenizers() -> Any:
   """Hugging Face's library."""
-  os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # Who wants many cores starts as many processes.
+  os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # Parallel work is done by processes.
   try:
     import tokenizers
   except ImportError as error:
@@ -29,7 +29,7 @@ def _tokenizers() -> Any:
 
 
 def text_rules(config: WordPieceConfig) -> tuple[Any, Any]:
-  """What BERT does to a text before its words are split into pieces: a normalizer, and what finds the words."""
+  """BERT's text rules: the normalizer, and the pre-tokenizer that finds words."""
   library = _tokenizers()
   normalizer = library.normalizers.BertNormalizer(
     lowercase=config.do_lower_case, strip_accents=config.strip_accents
@@ -40,11 +40,11 @@ def text_rules(config: WordPieceConfig) -> tuple[Any, Any]:
 class WordPieceTokenizer(Tokenizer):
   """Text to ids by a BERT vocabulary; the same calls as `AlbertTokenizer` for ids, pieces and batches.
 
-  Its vocabulary is a text file, one piece a line (the first field). The line number is the id; of a repeated piece the
+  Its vocabulary is a text file, one token a line (the first field). The line number is the id; of a repeated token the
   first counts.
 
   Raises:
-    UserError: the file lacks BERT's special pieces.
+    UserError: the file lacks BERT's special tokens.
 
   Example:
     >>> WordPieceTokenizer.from_pretrained("vocab_chinese.txt").encode_pieces("unaffable")
@@ -79,7 +79,7 @@ class WordPieceTokenizer(Tokenizer):
     return tokenizer
 
   def word_starts(self, rule: str) -> np.ndarray:
-    """Bool [V]: "##" says where no word starts, whatever the rule but "none"."""
+    """Bool [V]: "##" marks a token that starts no word, under every rule but "none"."""
     return np.array([rule == "none" or not piece.startswith(_CONTINUES) for piece in self.pieces])
 
   def piece_text(self, piece: str) -> str:
@@ -90,6 +90,6 @@ class WordPieceTokenizer(Tokenizer):
     return [row.ids for row in rows]
 
   def decode(self, ids: Iterable[int]) -> str:
-    """Text of ids without special pieces; spaces between words stay, also where the text had none."""
+    """Text of ids without special tokens; spaces between words stay, also where the text had none."""
     pieces = [self.pieces[int(index)] for index in ids]
     return " ".join(piece for piece in pieces if piece not in _SPECIAL).replace(f" {_CONTINUES}", "")

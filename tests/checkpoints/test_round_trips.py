@@ -248,7 +248,7 @@ def test_a_wordpiece_vocabulary_is_named_and_travels(tmp_path):
   convert(str(tmp_path / "run"), str(tmp_path / "hf"), ConvertOptions(output_format="huggingface"))
   assert (tmp_path / "hf" / "vocab.txt").read_bytes() == vocabulary.read_bytes()
   vocabulary.write_text("\n".join([*pieces, "more"]), encoding="utf-8")
-  with pytest.raises(UserError, match=f"{size + 1} pieces for a model of {size}"):
+  with pytest.raises(UserError, match=f"{size + 1} tokens for a model of {size}"):
     convert(source, str(tmp_path / "none"), ConvertOptions(spm_model_file=str(vocabulary)))
   assert not (tmp_path / "none").exists()
 

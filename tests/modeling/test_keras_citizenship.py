@@ -162,5 +162,5 @@ def test_reading_some_positions_gives_the_same(changes, options):
 
 
 def test_too_long_a_sequence_is_refused():
-  with pytest.raises(ValueError, match=r"max_position_embeddings=7\. Received: 8 pieces"):
+  with pytest.raises(ValueError, match=r"max_position_embeddings=7\. Received: 8 tokens"):
     AlbertEncoder(CONFIG)({"input_ids": np.ones([2, 8], np.int32)})

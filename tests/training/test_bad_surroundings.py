@@ -88,7 +88,7 @@ def test_a_directory_in_use_is_refused_and_stays_as_it_is(copied, tmp_path):
   lock = DirectoryLock(copied.output_dir)
   lock.acquire()
   before = snapshot(tmp_path)
-  with pytest.raises(UserError, match=rf"run, whose lock\.json is held by process {os.getpid()} on"):
+  with pytest.raises(UserError, match=rf"run, where lock\.json is held by process {os.getpid()} on"):
     run_pretraining(copied)
   assert snapshot(tmp_path) == before
   lock.release()
