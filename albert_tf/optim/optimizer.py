@@ -142,7 +142,7 @@ class TfaLambOptimizer(Optimizer):
     super().__init__(config, named_variables)
 
   def _create_state(self) -> tuple[tf.Variable, dict[str, tf.Variable], dict[str, tf.Variable]]:
-    # Created now, since the trace of the first update may hold a loop.
+    # Created now: the first update may be traced inside a loop.
     for decays, addons in self._addons.items():
       addons._create_all_weights([v for name, v in self._variables.items() if self._decays[name] == decays])
     m, v = (
