@@ -47,11 +47,11 @@ EXTRAS = {
   "beam": ["apache-beam"],  # Spreads tfrecords_tools over Dataflow, Flink or Spark.
   "data": ["mwparserfromhell", "mwxml"],  # Wikipedia dumps as input of tfrecords_tools.
   "dataflow": ["apache-beam[gcp]", "mwparserfromhell", "mwxml"],
-  "serving": ["tensorflow-serving-api"],  # Warm-up requests beside a SavedModel, and clients that speak gRPC.
+  "serving": ["tensorflow-serving-api"],  # Warm-up requests in a SavedModel, and clients that speak gRPC.
   # Finds a TPU by its name through Google Cloud's API. libtpu comes with tensorflow-tpu, which pins its version.
   "tpu": ["google-api-python-client", "google-auth", "oauth2client==4.1.3"],
   # Compiles for TPUs on a machine that has none. Never in the environment that runs on a TPU:
-  # tensorflow-tpu 2.19.1 pins libtpu 0.0.10, and ends with a signal beside libtpu 0.0.51 or newer.
+  # tensorflow-tpu 2.19.1 pins libtpu 0.0.10, and crashes with libtpu 0.0.51 or newer.
   "tpu-compile": ["jax>=0.10", "libtpu>=0.0.51; platform_system == 'Linux'"],
   "wordpiece": ["tokenizers"],  # WordPiece vocabularies, of models that were trained with one.
 }

@@ -1,4 +1,4 @@
-"""What the benchmarks share: the command, turns and times, and text with a vocabulary."""
+"""Shared code of the benchmarks: the command, turns and times, and text with a vocabulary."""
 
 from collections.abc import Callable, Mapping, Sequence
 import json
@@ -41,7 +41,7 @@ def timed(work: Callable[[], Any]) -> Times:
 
 
 def in_turn(sides: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[Any]]:
-  """What each side returns in each round, one after the other, so that other work on the machine slows all alike."""
+  """The results of each side in each round, one after the other, so that other work on the machine slows all alike."""
   found: dict[str, list[Any]] = {name: [] for name in sides}
   for _ in range(rounds):
     for name, side in sides.items():
@@ -93,7 +93,7 @@ def data_tool(name: str, *options: str) -> None:
 
 
 def installed_documentation(directory: str, *, megabytes: float) -> list[list[str]]:
-  """Documents of the packages that are installed here."""
+  """Documents of the installed packages."""
   folder = os.path.join(directory, "docs")
   data_tool(
     "extract_installed_docs", f"--output_dir={folder}", f"--max_megabytes={megabytes}", "--num_files=1"
@@ -102,7 +102,7 @@ def installed_documentation(directory: str, *, megabytes: float) -> list[list[st
 
 
 def train_vocabulary(documents: list[list[str]], directory: str) -> str:
-  """Trains 8,000 pieces on the documents; returns the model's path."""
+  """Trains 8,000 tokens on the documents; returns the model's path."""
   prefix, text = os.path.join(directory, "vocabulary"), os.path.join(directory, "vocabulary.txt")
   write_lines(documents, text)
   data_tool("train_vocab", f"--input={text}", f"--model_prefix={prefix}", "--vocab_size=8000")

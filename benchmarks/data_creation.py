@@ -1,9 +1,8 @@
 r"""Instances per second of CPU, against the original's algorithm on the same text, and two workers against one.
 
-Prints one JSON line. The original's code needs TensorFlow 1.15 and cannot run here, so its algorithm is written out
-plainly and run in turn with ours: on a Python about twice as fast as the one TensorFlow 1.15 runs on, and without the
-original's log lines, so it is the harder side. CPU time is compared because wall time does not repeat on shared
-machines.
+Prints one JSON line. The original's code needs TensorFlow 1.15 and cannot run with ours, so its algorithm is written
+out plainly and run in turn with ours: on a Python about twice as fast as TensorFlow 1.15's, and without the
+original's log lines, so it is the harder side. CPU time is compared: wall time does not repeat on shared machines.
 
 `start_up_seconds` is the command without a text to read: imports and flags.
 
@@ -40,7 +39,7 @@ _ROUNDS = flags.DEFINE_integer("rounds", 3, "Repetitions; the best of each side 
 
 
 class _Instances(NamedTuple):
-  """What one side made, and how long it took."""
+  """One side's output and time."""
 
   number: int
   cpu_seconds: float

@@ -1,4 +1,4 @@
-"""What a model answers at several depths, trained for them or not, and what a request costs at each.
+"""Accuracy and request time of a model at several depths, trained for them or not.
 
 Pretrains the demo's two layers on this machine's documentation, then trains four layers from there: always all four,
 and with --train_depths. (From random weights four layers of this width learn nothing from the context in minutes.) Each

@@ -1,10 +1,10 @@
-"""What the original pretraining data code does, restated plainly: the other side of data_creation.py.
+"""The original's algorithm of pretraining data, restated plainly: the other side of data_creation.py.
 
 One instance at a time, in Python lists, with every pass over a document
 repeating the word tests: the algorithm of google-research/albert's
 create_pretraining_data.py, with its costs (sets made and flags read for every
 piece, twice for words that start), on today's Python and libraries. It leaves
-out what the original does beside it: a log line for each conversion, and
+out the original's other work: a log line for each conversion, and
 Python 2 compatibility in every string.
 """
 

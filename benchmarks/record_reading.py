@@ -42,7 +42,7 @@ _VOCAB_SIZE = 30_000
 
 
 def write_random_records(path: str, spec: PretrainingSpec, count: int) -> None:
-  """Full-length records of random pieces."""
+  """Full-length records of random tokens."""
   rng = np.random.default_rng(0)
   length, predictions = spec.max_seq_length, spec.max_predictions_per_seq
   with open(path, "wb") as stream:
@@ -76,7 +76,7 @@ def plain_batches(paths: Sequence[str], spec: PretrainingSpec, batch_size: int) 
 
 
 def batched(paths: Sequence[str], spec: PretrainingSpec, batch_size: int) -> tf.data.Dataset:
-  """The same records in the same order, a batch parsed at once."""
+  """The same records in the same order, a batch parsed in one call."""
   dataset = tf.data.TFRecordDataset(list(paths)).repeat().batch(batch_size, drop_remainder=True)
   dataset = dataset.map(
     lambda serialized: parse_pretraining_batch(serialized, spec), num_parallel_calls=tf.data.AUTOTUNE
@@ -87,7 +87,7 @@ def batched(paths: Sequence[str], spec: PretrainingSpec, batch_size: int) -> tf.
 def training(
   paths: Sequence[str], spec: PretrainingSpec, batch_size: int, mask: FreshMasks | None = None
 ) -> tf.data.Dataset:
-  """What training reads: shuffled over the whole file, seekable."""
+  """The input of training: shuffled over the whole file, seekable."""
   return training_batches(
     build_record_index(list(paths)),
     lambda serialized: parse_pretraining_batch(serialized, spec),

@@ -15,12 +15,12 @@ from albert_tf.modeling import AlbertForPreTraining
 FLOOR = "floor"  # The contender that only multiplies.
 FLOPS_MARK = "flops: "  # Printed before the operations of a step's matrix products.
 _LEARNING_RATE = 1e-5
-_PRODUCTS = 16  # Of a step of the floor.
+_PRODUCTS = 16  # Products in a step of the floor.
 Step = Callable[[], Any]
 
 
 class Batch:
-  """Random pieces, masks and labels, the same for every package."""
+  """Random tokens, masks and labels, the same for every package."""
 
   def __init__(self, config: AlbertConfig, shape: tuple[int, int], num_predictions: int):
     rng = np.random.default_rng(0)
@@ -34,7 +34,7 @@ class Batch:
 
 
 class Work(NamedTuple):
-  """What a step is of: `dtype` is "float32" or "bfloat16"."""
+  """Sizes of a step; `dtype` is "float32" or "bfloat16"."""
 
   config: AlbertConfig
   batch: Batch

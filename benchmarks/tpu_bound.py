@@ -1,4 +1,4 @@
-"""What bounds a training step on a TPU: every instruction of the compiler's final schedule, and the sums of each part.
+"""The bounds of a training step on a TPU: instructions of the compiler's final schedule, and sums of each part.
 
 Prints one JSON line: of each part of the step the million cycles it takes, those that its rows through the matrix unit
 take at least, what it waits for HBM, and what is left: vector work, unpacking, the filling of the unit. The claim:

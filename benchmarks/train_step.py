@@ -54,7 +54,7 @@ class Worker:
   def __init__(self, name: str, arguments: Sequence[str]):
     command = [sys.executable, *arguments, f"--worker={name}"]
     self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    self.flops = 0.0  # Of the matrix products of a step, where they can be counted.
+    self.flops = 0.0  # Operations of a step's matrix products, where they can be counted.
 
   def step(self) -> tuple[float, float, float]:
     """Runs one step: (seconds, seconds of CPU over all threads, loss)."""

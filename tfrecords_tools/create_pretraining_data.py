@@ -29,22 +29,22 @@ from tfrecords_tools.pretraining.statistics import format_summary
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source(Settings):
-  """What records are made from."""
+  """The input of the records."""
 
   input: tuple[str, ...] = setting(help="Input files: glob patterns with commas, quoted.")
   spm_model_file: str | None = setting(None, help="SentencePiece model, from train_vocab.py or a release.")
   vocab_file: str | None = setting(None, help="WordPiece vocabulary (.txt) instead.")
   do_lower_case: bool | None = setting(
-    None, help="Lower-case the text. Default: as noted beside the vocabulary, else true."
+    None, help="Lower-case the text. Default: as noted next to the vocabulary, else true."
   )
   keep_accents: bool | None = setting(
-    None, help="Keep accents and other marks. Default: as noted beside the vocabulary, else false."
+    None, help="Keep accents and other marks. Default: as noted next to the vocabulary, else false."
   )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work(Settings):
-  """Where and how records are made, which does not change them."""
+  """Where and how records are made; their bytes do not depend on it."""
 
   output_dir: str = setting(help="Directory for the records.")
   work_dir: str | None = setting(None, help="Directory for unfinished work; default in --output_dir.")

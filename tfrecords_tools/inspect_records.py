@@ -3,7 +3,7 @@ r"""Shows pretraining records as text, measures them, and checks them.
   python tfrecords_tools/inspect_records.py records/train-00000-of-00004.tfrecord
   python tfrecords_tools/inspect_records.py --validate 'records/*.tfrecord'
 
-The vocabulary is the spm.model or vocab.txt beside the records, or --spm_model_file. Records of
+The vocabulary is the spm.model or vocab.txt in the records' folder, or --spm_model_file. Records of
 google-research/albert are read too. Exit status 1: --validate found something.
 """
 
@@ -21,11 +21,13 @@ from albert_tf.tokenization import load_tokenizer
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
-  """What is looked at, and how."""
+  """What to show and check."""
 
   validate: bool = setting(False, help="Check every record and file, and exit with 1 if one is wrong.")
   show: int = setting(3, minimum=0, help="Number of instances to print.")
-  spm_model_file: str | None = setting(None, help="Vocabulary (.model, .txt); default: beside the records.")
+  spm_model_file: str | None = setting(
+    None, help="Vocabulary (.model, .txt); default: in the records' folder."
+  )
   json: bool = setting(False, help="Print the statistics as one JSON line and nothing else.")
 
 
@@ -33,7 +35,7 @@ commands.define_flags(Command)
 
 
 def format_statistics(summary: dict[str, Any]) -> str:
-  """The summary for a person."""
+  """The summary as lines of text."""
   lines = []
   for name, value in summary.items():
     if isinstance(value, dict):

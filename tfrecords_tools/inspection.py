@@ -1,4 +1,4 @@
-"""What files of records really hold: instances as text, statistics, and everything that is wrong."""
+"""Shows the content of record files: instances as text, statistics, and problems."""
 
 import collections
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.pretraining.masking import prediction_budget
 from tfrecords_tools.pretraining.statistics import KINDS
 
-_MOST_PROBLEMS = 20  # Described; all are counted.
+_MOST_PROBLEMS = 20  # Problems described; all are counted.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class View:
 
   Attributes:
     ids: int64 [T] the input, without padding.
-    restored: int64 [T] the same with the original pieces at the masked positions.
+    restored: int64 [T] the same with the original tokens at the masked positions.
     positions, labels: int64 [M] the predictions.
     segments, boundary: int64 [T].
     order_label, row_length: 0 or 1; S, with padding.
@@ -96,7 +96,7 @@ class Validator:
     self._masked_lm_prob = masked_lm_prob
 
   def problems(self, features: Mapping[str, np.ndarray]) -> list[str]:
-    """What is wrong with an instance; empty where nothing is."""
+    """The problems of an instance; empty without any."""
     lengths = {name: len(features[name]) for name in sorted(features)}
     if lengths != self._lengths:
       return [f"the features are {lengths} and not {self._lengths}"]
@@ -104,7 +104,7 @@ class Validator:
     return [*self._value_problems(features, view)] or [*self._sequence_problems(view)]
 
   def _value_problems(self, features: Mapping[str, np.ndarray], view: View) -> Iterator[str]:
-    """Of masks, padding, ids and labels."""
+    """Problems of masks, padding, ids and labels."""
     real, used = len(view.ids), len(view.positions)
     for name, count in ((names.INPUT_MASK, real), (names.MASKED_LM_WEIGHTS, used)):
       if not np.array_equal(features[name], np.arange(len(features[name])) < count):
@@ -122,15 +122,15 @@ class Validator:
     if used and (view.positions[-1] >= real or (np.diff(view.positions) <= 0).any()):
       yield "masked_lm_positions are not increasing positions of the sequence"
     elif np.isin(view.labels, self._special).any():
-      yield "a special piece is an answer"
+      yield "a special token is an answer"
     if self._masked_lm_prob is not None:
       most = self._spec.max_predictions_per_seq
       budget = prediction_budget(real, masked_lm_prob=self._masked_lm_prob, max_predictions=most)
       if used > budget:
-        yield f"{used} pieces are masked and not {budget}"
+        yield f"{used} tokens are masked and not {budget}"
 
   def _sequence_problems(self, view: View) -> Iterator[str]:
-    """Of segments and words."""
+    """Problems of segments and words."""
     ids, tokenizer = view.restored, self._tokenizer
     separators = np.flatnonzero(ids == tokenizer.sep_id)
     if len(ids) < 3 or ids[0] != tokenizer.cls_id or ids[-1] != tokenizer.sep_id:
@@ -143,7 +143,7 @@ class Validator:
       return
     special = np.isin(ids, self._special)
     starts = self._word_starts[ids] | special
-    opens = starts | np.concatenate([[True], special[:-1]])  # What follows a special piece opens a word.
+    opens = starts | np.concatenate([[True], special[:-1]])  # The token after a special token opens a word.
     word = np.cumsum(opens)
     masked = np.zeros(len(ids), bool)
     masked[view.positions] = True
@@ -206,12 +206,12 @@ def _distribution(histogram: collections.Counter[int]) -> dict[str, float]:
 
 
 class Findings:
-  """What was found in some files; its size does not depend on theirs.
+  """Measurements and problems of some files, in constant memory.
 
   Attributes:
     measurements: of the sound instances.
     problems: the first ones, as sentences.
-    num_problems: of all.
+    num_problems: the number of all problems.
   """
 
   def __init__(self, tokenizer: Tokenizer):

@@ -1,6 +1,6 @@
 r"""Trains a SentencePiece unigram vocabulary with ALBERT's special ids.
 
-Ids 0-4 are <pad>, <unk>, [CLS], [SEP], [MASK]; ids 5-12 are ( ) " - . – £ €; learned pieces follow. The
+Ids 0-4 are <pad>, <unk>, [CLS], [SEP], [MASK]; ids 5-12 are ( ) " - . – £ €; learned tokens follow. The
 text goes through ALBERT's normalisation first. The same text and flags give the same bytes.
 
   python tfrecords_tools/train_vocab.py --input 'text/*.txt' --model_prefix vocab/spm --vocab_size 30000
@@ -20,7 +20,7 @@ from tfrecords_tools.corpus import CorpusOptions, CorpusStats
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
-  """From where, and to where."""
+  """Input and output of the command."""
 
   input: tuple[str, ...] = setting(help="Input files: glob patterns with commas, quoted.")
   model_prefix: str = setting(help="Writes PREFIX.model, PREFIX.vocab and PREFIX.json.")
@@ -39,13 +39,13 @@ def main() -> None:
   command = commands.from_flags(Command)
   spec = commands.from_flags(vocabulary.VocabularySpec, user_symbols=tuple(_USER_SYMBOL.value or ()))
   options, stats = commands.from_flags(CorpusOptions), CorpusStats()
-  files.makedirs(os.path.dirname(command.model_prefix) or ".")  # Before the long work.
+  files.makedirs(os.path.dirname(command.model_prefix) or ".")  # Fail before the long work.
   paths = files.expand_globs(command.input)
   start = time.monotonic()
   vocabulary.make(paths, options, spec, model_prefix=command.model_prefix, stats=stats)
   print(
     f"Wrote {command.model_prefix}.model, .vocab, .json in {time.monotonic() - start:.0f} s: "
-    f"{spec.vocab_size:,} pieces of {stats.sentences:,} sentences in {stats.files} files; "
+    f"{spec.vocab_size:,} tokens from {stats.sentences:,} sentences in {stats.files} files; "
     f"files without text: {stats.empty_files}; lines that were not UTF-8: {stats.bad_text_replaced}."
   )
 

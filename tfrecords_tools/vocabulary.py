@@ -18,13 +18,13 @@ from tfrecords_tools.corpus import CorpusOptions, CorpusStats, iter_documents
 # Passed as a list: as a comma-separated string, as in the original's README, the lone quote is read as the
 # beginning of a quoted field and the vocabulary gets one wrong symbol in the place of six.
 USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
-_MEMORY_PER_CHARACTER = 25  # Bytes: SentencePiece sorts all suffixes of its sample.
+_MEMORY_PER_CHARACTER = 25  # Bytes; SentencePiece sorts all suffixes of its sample.
 _SHOW_LOG_ABOVE_BYTES = 50_000_000  # Training takes minutes: show SentencePiece's own progress.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VocabularySpec(Settings):
-  """What is trained; the defaults are those of the released English vocabulary."""
+  """Settings of a vocabulary; the defaults are those of the released English one."""
 
   vocab_size: int = setting(30000, minimum=16, help="Tokens, the special ones included.")
   do_lower_case: bool = setting(True, help="Lower-case the text.")
@@ -45,7 +45,7 @@ class VocabularySpec(Settings):
 
   @property
   def tokenizer(self) -> TokenizerConfig:
-    """How text becomes what the vocabulary is trained on; it is written beside the vocabulary."""
+    """The normalisation of the training text; written next to the vocabulary."""
     return TokenizerConfig(do_lower_case=self.do_lower_case, keep_accents=self.keep_accents)
 
 
@@ -56,9 +56,9 @@ def make(
 
   Args:
     paths: the files.
-    options: how they are read.
-    spec: what is trained.
-    model_prefix: begins the paths that are written.
+    options: how the files are read.
+    spec: settings of the vocabulary.
+    model_prefix: first part of the written paths.
     stats: counts what is read.
   """
   large = sum(map(files.size, paths)) > _SHOW_LOG_ABOVE_BYTES
@@ -69,7 +69,7 @@ def make(
 def read_sentences(
   paths: Sequence[str], options: CorpusOptions, spec: VocabularySpec, *, stats: CorpusStats
 ) -> Iterator[str]:
-  """Yields the sentences of all files as the tokenizer will see them, without empty ones; then says what comes."""
+  """Yields the normalised sentences of all files, without empty ones; then prints the memory of training."""
   count = characters = 0
   with progress.bar(sum(map(files.size, paths)), desc="Reading text", unit="B") as shown:
     for path in paths:
@@ -85,16 +85,15 @@ def read_sentences(
 
 
 def train(sentences: Iterator[str], spec: VocabularySpec, *, large: bool = False) -> bytes:
-  """A serialized SentencePiece model of normalised sentences, which are sampled by a fixed seed.
+  """A serialized SentencePiece model of normalised sentences, sampled with a fixed seed.
 
   Args:
-    sentences: read once.
-    spec: what is trained.
-    large: it takes minutes, so SentencePiece shows its progress.
+    sentences: normalised; read once.
+    spec: settings of the vocabulary.
+    large: show SentencePiece's own progress, as training takes minutes.
 
   Raises:
-    UserError: there is no text, or SentencePiece cannot make such a vocabulary of it; it says which `vocab_size` would
-      fit.
+    UserError: there is no text, or SentencePiece cannot make such a vocabulary of it.
   """
   writer = io.BytesIO()
   first = next(sentences, None)
@@ -123,14 +122,14 @@ def train(sentences: Iterator[str], spec: VocabularySpec, *, large: bool = False
     )
   except RuntimeError as error:
     raise UserError(
-      f"SentencePiece must be able to train {spec.vocab_size:,} pieces on the text. Received from it: "
+      f"SentencePiece must be able to train {spec.vocab_size:,} tokens on the text. Received from it: "
       f"{str(error).strip()}. Change --vocab_size or --character_coverage, or add text."
     ) from error
   return writer.getvalue()
 
 
 def write(model: bytes, *, model_prefix: str, spec: VocabularySpec) -> None:
-  """Writes PREFIX.vocab (pieces and scores), PREFIX.json (settings) and, last, PREFIX.model."""
+  """Writes PREFIX.vocab (tokens and scores), PREFIX.json (settings) and, last, PREFIX.model."""
   processor = load_processor(model, source="the trained model")
   rows = (f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n" for i in range(processor.vocab_size()))
   files.write_text(f"{model_prefix}.vocab", "".join(rows))

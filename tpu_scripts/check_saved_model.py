@@ -16,7 +16,7 @@ from albert_tf.startup import load_tensorflow
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
-  """What is checked."""
+  """The exports to check."""
 
   saved_model: str = setting(help="A version directory, or a folder of versions (the highest is taken).")
   python: tuple[str, ...] = setting(

@@ -12,7 +12,7 @@ Example:
 import dataclasses
 
 from absl import flags
-import run_pretrain  # noqa: F401  Its flags are read here.
+import run_pretrain  # noqa: F401  Defines the run's flags.
 
 from albert_tf import commands
 from albert_tf.configs import AlbertConfig, ModelChoice
@@ -30,14 +30,14 @@ FLAGS = flags.FLAGS
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
-  """What is asked beside the run's own flags."""
+  """The flags besides those of the run."""
 
   topology: str = setting("", help="Chip and grid of chips, such as v3:16x16 or v5p:2x2x1.")
   per_core_batch_size: int | None = setting(
     None, help="Instead of --train_batch_size: examples that one core computes at a time.", minimum=1
   )
   usd_per_chip_hour: float | None = setting(None, help="Price of a chip, for the cost of the run.", minimum=0)
-  estimate_only: bool = setting(False, help="By formula, without the compiler: milliseconds.")
+  estimate_only: bool = setting(False, help="Estimate by formula in milliseconds, without the compiler.")
   compiler_python: str = setting("", help="An interpreter that has jax and libtpu, if it is not this one.")
 
 
@@ -47,7 +47,7 @@ _FLAGS_OF_THE_RUN = (
   "num_train_steps optimizer mixed_precision remat layer_loop train_depths"
 )
 for _name in _FLAGS_OF_THE_RUN.split():
-  flags.declare_key_flag(_name)  # Of run_pretrain.py, read here: --help shows them.
+  flags.declare_key_flag(_name)  # So that --help shows them.
 
 
 def _shape(config: AlbertConfig, topology: Topology, per_core_batch_size: int | None) -> StepShape:

@@ -12,10 +12,10 @@ _FOLDERS = (_HERE, _HERE.parent / "tfrecords_tools")
 
 
 def main() -> None:
-  """Runs the script that the program's name says."""
+  """Runs the script named like the program."""
   program = os.path.basename(sys.argv[0]).removesuffix(".exe").removesuffix(".py")
   script = program.removeprefix("albert-").replace("-", "_") + ".py"
   folder = next(folder for folder in _FOLDERS if (folder / script).is_file())
-  sys.path.insert(0, str(folder))  # Where Python puts it for a script: some share modules that lie there.
+  sys.path.insert(0, str(folder))  # As Python does for a script; some import modules of their folder.
   commands.installed_name = program
   runpy.run_path(str(folder / script), run_name="__main__")

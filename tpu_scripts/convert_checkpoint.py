@@ -15,7 +15,7 @@ from albert_tf.settings import Settings, setting
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
-  """What is converted, and into which directory."""
+  """The checkpoint and the directory to write."""
 
   input: str = setting(
     "",

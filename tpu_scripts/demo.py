@@ -1,4 +1,4 @@
-"""The whole road: English text → vocabulary → TFRecords → pretraining → SavedModel → fill-mask.
+"""The whole way: English text → vocabulary → TFRecords → pretraining → SavedModel → fill-mask.
 
 Runs the real commands one after the other, on the documentation of the installed Python packages, and ends with what
 the model has learned. `make demo` calls it.
@@ -23,7 +23,7 @@ from albert_tf.training.metrics_log import read_metrics
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
-  """What the demo is made of."""
+  """Settings of the demo."""
 
   output_dir: str = setting(str(ROOT / ".demo"), help="Where everything is written: a new or empty folder.")
   max_megabytes: float = setting(20.0, help="How much documentation to take (10^6 bytes).")
@@ -41,7 +41,7 @@ _DATA_FLAGS = (
   "--random_seed=12345",
   "--num_shards=4",
 )
-# What the corpus is about: documentation.
+# Sentences about the corpus's subject, documentation.
 SENTENCES = (
   "Returns a list of all the [MASK] in the directory.",
   "If the file does not [MASK], an error is raised.",

@@ -21,21 +21,21 @@ from albert_tf.training.settings import DistributionConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
-  """What is evaluated, on what."""
+  """The model, the data and the output."""
 
   init_checkpoint: str = setting(
     help="The model: a run directory (its newest checkpoint), a checkpoint in one, an original or Hugging Face folder.",
   )
-  albert_config_file: str = setting("", help="JSON of the model. Default: the one beside the weights.")
+  albert_config_file: str = setting("", help="JSON of the model. Default: the one in the weights' folder.")
   num_hidden_layers: int | None = setting(
     None,
-    help="Another depth, of a model whose layers share all weights. Default: the weights' own.",
+    help="Another depth, for a model with all weights shared by its layers. Default: the weights' own.",
     minimum=1,
   )
-  max_seq_length: int = setting(512, help="Of records that no manifest.json describes.", minimum=1)
-  max_predictions_per_seq: int = setting(20, help="Of records that no manifest.json describes.", minimum=1)
+  max_seq_length: int = setting(512, help="For records without a manifest.json.", minimum=1)
+  max_predictions_per_seq: int = setting(20, help="For records without a manifest.json.", minimum=1)
   output_dir: str = setting(
-    "", help="Where eval.json goes; local or gs://. Default: beside the model's configuration."
+    "", help="Where eval.json goes; local or gs://. Default: next to the model's configuration."
   )
   eval_batch_size: int = setting(64, help="Examples of one batch.", minimum=1)
   max_eval_steps: int | None = setting(

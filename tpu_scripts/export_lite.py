@@ -17,7 +17,7 @@ from albert_tf.startup import load_tensorflow
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
-  """What is exported."""
+  """The model and the file to write."""
 
   model: str = setting(
     help="encoder: vectors; fill_mask: logits of masked positions; the others: what a run was fine-tuned for.",
@@ -26,7 +26,7 @@ class Command(Settings):
   init_checkpoint: str = setting(
     help="Run directory (its best checkpoint is taken, else its newest), or a checkpoint prefix."
   )
-  output: str = setting(help="The file, which must not exist.")
+  output: str = setting(help="File to write; must not exist.")
 
 
 commands.define_flags(Command)

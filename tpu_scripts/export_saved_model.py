@@ -17,7 +17,7 @@ from albert_tf.startup import load_tensorflow
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
-  """What is exported, and where it goes."""
+  """The model and the directory to write."""
 
   model: str = setting(
     help="encoder: vectors of a text; fill_mask: the best words for each [MASK]; the others: what a run_glue.py, "
@@ -31,7 +31,7 @@ class Command(Settings):
   version: int = setting(1, help="The version's number; servers take the highest.", minimum=1)
   spm_model_file: str = setting(
     "",
-    help="SentencePiece model, or WordPiece vocabulary (.txt), where none lies beside the checkpoint or another is "
+    help="SentencePiece model, or WordPiece vocabulary (.txt), if the checkpoint's folder has none or another is "
     "meant.",
   )
 
@@ -43,7 +43,7 @@ commands.define_flags(ExportSettings)
 def main() -> None:
   command, settings = commands.from_flags(Command), commands.from_flags(ExportSettings)
   load_tensorflow()
-  logging.set_verbosity(logging.ERROR)  # TensorFlow's words while it saves.
+  logging.set_verbosity(logging.ERROR)  # Hide TensorFlow's messages of saving.
   from albert_tf.models.exports import export_saved_model
 
   path = export_saved_model(**dataclasses.asdict(command), settings=settings)

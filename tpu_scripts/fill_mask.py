@@ -15,7 +15,7 @@ from albert_tf.startup import load_tensorflow
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
-  """What is asked of which model."""
+  """The model and the answers to print."""
 
   saved_model: str = setting(help="A SavedModel, or a folder of versions of which the highest is taken.")
   top_k: int = setting(

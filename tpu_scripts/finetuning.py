@@ -1,4 +1,4 @@
-"""What the fine-tuning commands share: their flags, how their data are found, and the run itself."""
+"""Shared code of the fine-tuning commands: flags, data files and the run itself."""
 
 from collections.abc import Callable, Sequence
 import dataclasses
@@ -21,27 +21,27 @@ FLAGS = flags.FLAGS
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions(Settings):
-  """What to start from, and where the run goes."""
+  """The weights to start from, and the run directory."""
 
   init_checkpoint: str = setting(
     "",
     help="Pretrained weights: a run directory, an original checkpoint, a TF-Hub module or a Hugging Face folder. "
     "Without --do_train: a fine-tuned run; default: --output_dir.",
   )
-  albert_config_file: str = setting("", help="JSON of the model. Default: the one beside the weights.")
-  spm_model_file: str = setting("", help="SentencePiece model. Default: the one beside the weights.")
-  do_lower_case: bool | None = setting(None, help="Default: as the tokenizer beside the weights says.")
+  albert_config_file: str = setting("", help="JSON of the model. Default: the one in the weights' folder.")
+  spm_model_file: str = setting("", help="SentencePiece model. Default: the one in the weights' folder.")
+  do_lower_case: bool | None = setting(None, help="Lower-case the text. Default: as the weights' tokenizer.")
   from_scratch: bool = setting(False, help="Start from random weights instead.")
   output_dir: str | None = setting(None, help="The run directory; local or gs://.")
   export: bool = setting(True, help="After training, leave a SavedModel in saved_model/1.")
   ensemble_of: tuple[str, ...] = setting(
-    (), help="Instead of running a model: the best ensemble of these runs, from what each has answered."
+    (), help="Instead of running a model: the best ensemble of these runs, from their stored answers."
   )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataFiles(Settings):
-  """Examples of your own, and how long a row is."""
+  """Files of your own examples, and the length of a row."""
 
   train_file: str = setting("", help="Training examples.")
   eval_file: str = setting("", help="Evaluation examples. Default: --eval_fraction of the training examples.")
@@ -54,7 +54,7 @@ class DataFiles(Settings):
   )
 
   def paths(self) -> dict[str, str]:
-    """Split → file, of the splits that what is to be done reads.
+    """Split → file, for the splits that the flags need.
 
     Raises:
       UserError: a file is not named.
@@ -87,7 +87,7 @@ flags.mark_flag_as_required("output_dir")
 
 
 def run(prepare: Callable[[Any], Any], *, vocab_file: str | None = None) -> None:
-  """What a fine-tuning command does: trains, evaluates and predicts as the flags say, and exports.
+  """Trains, evaluates, predicts and exports, as the flags say.
 
   Args:
     prepare: reads the examples; `initialize.Start` → the task (`FineTuningTask`).
@@ -96,7 +96,7 @@ def run(prepare: Callable[[Any], Any], *, vocab_file: str | None = None) -> None
   flags_text = FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
   load_tensorflow(FLAGS.tpu)
   logging.set_verbosity(logging.INFO)
-  logging.get_absl_handler().setFormatter(None)  # The commands' own words, without absl's prefix.
+  logging.get_absl_handler().setFormatter(None)  # Messages without absl's prefix.
   options = commands.from_flags(RunOptions)
   if options.ensemble_of:
     _combine(prepare, options.ensemble_of)
@@ -119,7 +119,7 @@ def run(prepare: Callable[[Any], Any], *, vocab_file: str | None = None) -> None
   )
   if vocab_file is None and isinstance(start.tokenizer, WordPieceTokenizer):
     raise UserError(
-      "This task needs a SentencePiece model, which tells the place of each piece in the text. Received: "
+      "This task needs a SentencePiece model, which tells the place of each token in the text. Received: "
       f"{start.source}, with a WordPiece vocabulary. Only run_glue.py takes one."
     )
   task = prepare(start)
@@ -131,7 +131,7 @@ def run(prepare: Callable[[Any], Any], *, vocab_file: str | None = None) -> None
     if workers.is_chief:
       print(*lines(results), f"results: {os.path.join(place, RESULTS_FILE)}", sep="\n")
       if FLAGS.do_train and options.export and not files.exists(os.path.join(folder, "1")):
-        logging.set_verbosity(logging.ERROR)  # TensorFlow's words while it saves.
+        logging.set_verbosity(logging.ERROR)  # Hide TensorFlow's messages of saving.
         kind = task.spec.export_kind
         made = export_saved_model(model=kind, init_checkpoint=place, output_dir=folder, version=1)
         print(f"SavedModel: {made}")
@@ -159,11 +159,11 @@ def _combine(prepare: Callable[[Any], Any], names: Sequence[str]) -> None:
   print(*ensemble.lines(results), f"results: {os.path.join(FLAGS.output_dir, RESULTS_FILE)}", sep="\n")
 
 
-# ------------------------------------------------------------------ what the flags say of the data
+# ------------------------------------------------------------------ data by the flags
 
 
 def trained_spec() -> TaskSpec | None:
-  """What the fine-tuned model is for whose weights are used without training; None with training."""
+  """The task of the fine-tuned model that is used without training; None with training."""
   for folder in () if FLAGS.do_train else (FLAGS.init_checkpoint, FLAGS.output_dir):
     if folder and (found := TaskSpec.find(best_run(folder))):
       return found
@@ -179,7 +179,7 @@ def max_seq_length(given: int | None, start: Any, *, default: int = 512) -> int:
 
 
 def needed_splits() -> list[str]:
-  """The splits that what is to be done reads."""
+  """The splits that the flags need."""
   evaluates = FLAGS.do_train or FLAGS.do_eval
   wanted = {"train": FLAGS.do_train, "eval": evaluates, "test": FLAGS.do_predict}
   return [split for split, is_wanted in wanted.items() if is_wanted]

@@ -25,7 +25,7 @@ FLAGS = flags.FLAGS
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
-  """What is read, and what a vector is."""
+  """The data, and the kind of vector."""
 
   task_name: Literal["sts-b", "custom"] = setting("custom", help="GLUE's STS-B, or a table of your own.")
   data_dir: str = setting("", help="sts-b: its folder, or the one with GLUE's folders.")
@@ -82,7 +82,7 @@ def _prepare(start: Any) -> Any:
   )
   if FLAGS.do_train and FLAGS.gradient_accumulation_steps > 1 and not task.is_scored("train"):
     raise UserError(
-      "Every row of a batch is a negative of the others, so an update is computed at once. Received: "
+      "Every row of a batch is a negative of the others, so an update is computed in one batch. Received: "
       f"--gradient_accumulation_steps={FLAGS.gradient_accumulation_steps} without scores. Leave it out."
     )
   return task

@@ -23,7 +23,7 @@ flags.adopt_module_key_flags(finetuning)  # --help shows them too.
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
-  """Which task, and where its data are."""
+  """The task and its data."""
 
   task_name: str | None = setting(
     None, help="cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, or custom."

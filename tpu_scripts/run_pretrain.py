@@ -28,12 +28,12 @@ if TYPE_CHECKING:  # At run time it would import TensorFlow before the flags are
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
-  """What is asked beside the settings of a run: its records, and what is not a run."""
+  """The records, and other flags that are not settings of a run."""
 
   input_file: str = setting("", help="Training TFRecords: comma-separated glob patterns.")
   eval_input_file: str = setting("", help="Held-out TFRecords, of documents never trained on.")
   spm_model_file: str = setting(
-    "", help="SentencePiece model to keep in the run directory. Default: the one beside the records."
+    "", help="SentencePiece model to keep in the run directory. Default: the one in the records' folder."
   )
   max_seq_length: int | None = setting(None, help="Default: the records' own, else 512.", minimum=1)
   max_predictions_per_seq: int | None = setting(None, help="Default: the records' own, else 20.", minimum=1)

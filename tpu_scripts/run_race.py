@@ -31,7 +31,7 @@ _FOLDERS = {"train": "train", "eval": "dev", "test": "test"}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
-  """What is read, and how long a row is."""
+  """The data, and the length of a row."""
 
   task_name: Literal["race", "custom"] = setting("race", help="RACE, or a table of your own.")
   data_dir: str = setting("", help="race: the folder RACE, or the one that holds it.")

@@ -1,7 +1,7 @@
 """Asks a question of the ALBERT paper again, on your text and at your scale: one study, one command, one table.
 
-Every arm of a study is pretrained by the real commands, and compared on documents that none has seen. The same command
-again goes on where it was; what is done is not done again. Without --input the text is this machine's documentation.
+The real commands pretrain each arm of a study, and compare them on held-out documents. The same command continues a
+stopped study. Without --input the text is this machine's documentation.
 
 Example:
   python tpu_scripts/run_study.py --study=sentence_loss --scale=laptop --output_dir=lab/sentence_loss
@@ -28,7 +28,7 @@ commands.define_flags(DistributionConfig)
 
 
 def _plan() -> Plan:
-  """What is asked, with the flags of the study's recipes and absolute paths."""
+  """The plan of the flags, with the study's recipes and absolute paths."""
   plan = commands.from_flags(Plan)
   if plan.scale == "paper" and not plan.input:
     raise UserError(
@@ -52,7 +52,7 @@ def _plan() -> Plan:
 
 
 def _check_directory(plan: Plan) -> None:
-  """Refuses a directory of anything but this study; notes whose a new one is."""
+  """Refuses a directory of anything but this study; writes the study's identity."""
   path, identity = plan.path("study.json"), plan.identity()
   before = files.read_json(path) if files.exists(path) else {} if files.listdir(plan.output_dir) else identity
   changed = [
@@ -70,7 +70,7 @@ def _check_directory(plan: Plan) -> None:
 def main() -> None:
   plan = _plan()
   plan.chosen_arms()  # Unknown ones are refused before anything is written.
-  os.chdir(ROOT)  # Commands and recipes are named from here.
+  os.chdir(ROOT)  # Commands and recipes have paths relative to it.
   _check_directory(plan)
   try:
     for name, words in plan.commands():

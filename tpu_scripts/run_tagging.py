@@ -20,7 +20,7 @@ flags.adopt_module_key_flags(finetuning)  # --help shows them too.
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
-  """What the task is called."""
+  """The task's name."""
 
   task_name: str | None = setting(
     None, help="For results and messages, such as ner or pos. Default: tagging, or as it was trained."

@@ -18,7 +18,7 @@ from albert_tf.startup import load_tensorflow
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServeSettings(Settings):
-  """What is served, and where."""
+  """The models and the address to serve."""
 
   saved_model: tuple[str, ...] = setting(
     (),
@@ -26,7 +26,7 @@ class ServeSettings(Settings):
   )
   host: str = setting("127.0.0.1", help="Address to listen on. Only this machine reaches the default.")
   port: int = setting(
-    8501, help="Of the REST API and the page; 0 for any free port.", minimum=0, maximum=65535
+    8501, help="Port of the REST API and the page; 0 for any free port.", minimum=0, maximum=65535
   )
 
 

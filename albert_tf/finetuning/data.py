@@ -1,6 +1,6 @@
-"""A person's files: which file is which split, tables of four formats, and examples held out for evaluation.
+"""Reads a user's files: text, tables of four formats, and examples held out for evaluation.
 
-TensorFlow is not imported here, so that worker processes start fast.
+Does not import TensorFlow, so that worker processes start fast.
 """
 
 from collections.abc import Mapping, Sequence
@@ -79,7 +79,7 @@ def read_lines(path: str) -> list[str]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableColumns(Settings):
-  """The columns of a person's own table of texts."""
+  """The columns of a user's table of texts."""
 
   texts: tuple[str, ...] = setting(("text",), help="One column, or two for pairs.", flag="text_columns")
   label: str = setting(
@@ -124,7 +124,7 @@ class Table:
     return len(next(iter(self.columns.values()), ()))
 
   def where(self, row: int) -> str:
-    """Names a row in messages."""
+    """The row's name in messages."""
     return f"{f'line {self.lines[row]}' if self.lines else f'row {row + 1}'} of {self.source}"
 
   def check_columns(self, wanted: Sequence[str], flags: str) -> None:

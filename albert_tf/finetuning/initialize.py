@@ -1,4 +1,4 @@
-"""What fine-tuning starts from: configuration, tokenizer and weights of a checkpoint of any known format."""
+"""The start of fine-tuning: configuration, tokenizer and weights of a checkpoint of any known format."""
 
 import dataclasses
 from typing import Any
@@ -17,9 +17,9 @@ class Start:
 
   Attributes:
     config: the encoder's configuration.
-    tokenizer: the one the weights were trained with.
-    checkpoint: the weights; None: random ones (`--from_scratch`).
-    source: how messages name it.
+    tokenizer: the tokenizer that the weights were trained with.
+    checkpoint: the weights; None: random weights (`--from_scratch`).
+    source: the name of the weights in messages.
   """
 
   config: AlbertConfig
@@ -41,15 +41,15 @@ def read_start(
 
   Args:
     init_checkpoint: the path; empty only with `from_scratch`.
-    spm_model_file: instead of the tokenizer beside the weights.
+    spm_model_file: instead of the tokenizer in the checkpoint's folder.
     vocab_file: a WordPiece vocabulary instead, as the Chinese models have; only tasks that need no
       character offsets work with one.
-    albert_config_file: instead of the configuration beside the weights.
+    albert_config_file: instead of the configuration in the checkpoint's folder.
     do_lower_case: instead of the tokenizer's own setting.
     from_scratch: random weights, asked for explicitly.
 
   Raises:
-    UserError: nothing is there, or parts are missing.
+    UserError: the path does not exist, or parts are missing.
   """
   path = vocab_file or spm_model_file
   if bool(init_checkpoint) == from_scratch or (from_scratch and not (path and albert_config_file)):
@@ -68,7 +68,7 @@ def read_start(
 
 
 def load_encoder_weights(model: Any, start: Start, *, seed: int) -> None:
-  """Gives a new model the encoder's weights; its head keeps the random ones of `seed`.
+  """Gives a new model the encoder's weights; its head keeps the random weights of `seed`.
 
   Heads in the checkpoint, of pretraining or of another task, are left out.
 

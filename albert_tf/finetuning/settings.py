@@ -1,4 +1,4 @@
-"""How a model is fine-tuned: everything that is not the task, the weights or the directory."""
+"""Settings of fine-tuning, without the task, the weights and the directory."""
 
 import dataclasses
 from typing import Any, Literal
@@ -20,11 +20,11 @@ class FineTuneSettings(DepthSettings):
   )
   train_batch_size: int = setting(32, help="Examples of one update, over all replicas.", minimum=1)
   gradient_accumulation_steps: int = setting(
-    1, help="Micro-batches an update is computed in; the update is that of the whole batch.", minimum=1
+    1, help="Micro-batches of an update; the update stays that of the whole batch.", minimum=1
   )
   num_hidden_layers: int | None = setting(
     None,
-    help="Another depth, of a model whose layers share all weights. Default: the weights' own.",
+    help="Another depth, for a model with all weights shared by its layers. Default: the weights' own.",
     minimum=1,
   )
   remat: bool = setting(False, help="Recompute activations in the backward pass: less memory, more time.")
@@ -34,14 +34,14 @@ class FineTuneSettings(DepthSettings):
   learning_rate: float = setting(2e-5, help="Peak learning rate.", above=0)
   num_train_epochs: float = setting(3.0, help="Passes over the training data.", above=0)
   num_train_steps: int = setting(
-    0, help="Updates; above 0 it decides, not the epochs.", minimum=0, aliases=("train_step",)
+    0, help="Updates; above 0 it replaces --num_train_epochs.", minimum=0, aliases=("train_step",)
   )
   num_warmup_steps: int = setting(
     -1, help="Updates of warm-up; -1: the proportion.", aliases=("warmup_step",)
   )
   warmup_proportion: float = setting(0.1, help="Share of the updates that warms up.", minimum=0, below=1)
   poly_power: float = setting(1.0, help="Power of the decay; 1 is linear.", above=0)
-  optimizer: Literal["adamw", "lamb"] = setting("adamw", help="Which update.")
+  optimizer: Literal["adamw", "lamb"] = setting("adamw", help="Optimizer.")
   weight_decay: float = setting(0.01, help="Not for biases and LayerNorm.", minimum=0)
   clip_norm: float = setting(1.0, help="Bound on the global gradient norm; 0 for none.", minimum=0)
   dropout: float | None = setting(
@@ -78,7 +78,7 @@ class FineTuneSettings(DepthSettings):
       raise UserError(f"Seeds are different numbers. Received: {list(self.seeds)}.")
 
   def training_values(self) -> dict[str, Any]:
-    """What the weights depend on, as JSON's types: runs of different values are different runs.
+    """The settings that the weights depend on, as JSON types; runs that differ in one are different runs.
 
     The number of replicas and of micro-batches is left out: other roundings and other dropout, the same update.
     """

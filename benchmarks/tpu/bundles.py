@@ -32,18 +32,18 @@ _Operand = str | int | None  # A name ("!" before it: negated), a number, or nei
 
 
 class Machine(NamedTuple):
-  """What a kind of chip does beyond its bundles."""
+  """Properties of a chip that its bundles do not show."""
 
   branch_delay: int  # Bundles after a branch that are issued although it is taken.
   matmul_cycles: Callable[[str], int]  # Cycles that one `vmatmul` of this form keeps its matrix unit busy.
 
 
 class Cycles(NamedTuple):
-  """Of one run of an instruction."""
+  """Cycles of one run of an instruction."""
 
   issue: int  # Bundles, with their delays.
-  matrix_unit: int  # That the busiest matrix unit needs for its rows.
-  loops_counted_once: int  # Whose number of iterations the control code alone does not say.
+  matrix_unit: int  # Cycles of the busiest matrix unit for its rows.
+  loops_counted_once: int  # Loops with a number of iterations that the control code does not tell.
 
   @property
   def total(self) -> int:
@@ -156,7 +156,7 @@ class _Program:
 
 
 def _matrix_units(bundles: list[str], machine: Machine) -> list[list[int]]:
-  """Of each matrix unit, the running sum of the cycles that the bundles keep it busy."""
+  """The running sum of busy cycles of each matrix unit."""
   rows: dict[str, list[int]] = {}
   for at, bundle in enumerate(bundles):
     for form in _MATMUL.findall(bundle):
@@ -212,7 +212,7 @@ _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
 
 
 def _result(kind: str, operands: list[int | None]) -> int | None:
-  """What a scalar operation gives; None where an operand is missing that matters, or the operation is not known."""
+  """The result of a scalar operation; None where an operand is missing that matters, or the operation is not known."""
   name, *form = kind.split(".")
   if name in ("smov", "pmov", "pneg") and len(operands) == 1:
     value = operands[0]

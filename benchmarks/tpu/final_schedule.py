@@ -16,8 +16,8 @@ from albert_tf.planning.chips import Chip
 
 _DUMP = re.compile(r"\d+-(?P<name>.*)-\d+-final_bundles\.txt")
 _ANALYSIS = "-schedule-analysis_final_bundles.txt"
-_TOP_LEVEL = "TLP"  # What lies between the instructions: calls, scalars, starts of copies. It runs once.
-_LEAST_SHARE = 0.98  # Of the estimated cycles, that must have a schedule.
+_TOP_LEVEL = "TLP"  # Code between the instructions: calls, scalars, starts of copies; runs once.
+_LEAST_SHARE = 0.98  # Share of the estimated cycles that must have a schedule.
 
 _ARRAY = re.compile(r"\b(?:pred|[a-z]+(\d+)\w*)\[([\d,]*)\](?:\{([^}]*)\})?")  # Bits, lengths, layout.
 _TILE = re.compile(r"T\(([\d,]+)\)")
@@ -37,7 +37,7 @@ _CALLS = re.compile(r"calls=%?([\w.\-]+)")
 
 
 def dump_flags(folder: str) -> str:
-  """What libtpu takes in LIBTPU_INIT_ARGS to write the final schedule of every instruction into a folder."""
+  """The value of LIBTPU_INIT_ARGS that makes libtpu write the final schedule of every instruction into a folder."""
   return (
     f"--xla_jf_dump_to={folder} --xla_jf_dump_llo_text=true --xla_jf_dump_llo_pass_label_regex=final_bundles"
   )
@@ -158,7 +158,7 @@ def _matmul_rows(form: str, *, early: bool) -> int:
 
 
 class _Likeness:
-  """What tells whether two instructions are one to the compiler: shapes, places of operands, and what is computed."""
+  """The identity of an instruction to the compiler: shapes, places of operands, and computation."""
 
   def __init__(self, module: Program):
     self._bodies = module.bodies
@@ -189,7 +189,7 @@ class _Likeness:
 
 
 def _hbm_bytes(each: Executed, module: Program) -> int:
-  """What one run of an instruction moves to and from HBM: results and operands that are not kept on the chip."""
+  """Bytes that one run of an instruction moves to and from HBM: results and operands that are not kept on the chip."""
   line, body = each.line, each.body
   if line.kind in _COPIES_BESIDE:  # (one end, the other, …), of which the smaller one is moved.
     ends = list(_ARRAY.finditer(line.shape))[:2]

@@ -132,7 +132,7 @@ def _swap_positions(features):
     (_set(names.INPUT_IDS, 0, 9), r"not \[CLS\]"),
     (_set(names.INPUT_IDS, 2, 999_999), "outside the vocabulary"),
     (_set(names.INPUT_IDS, 1, 3), r"3 \[SEP\] and not 2"),
-    (_set(names.MASKED_LM_IDS, 0, 4), "a special piece is an answer"),
+    (_set(names.MASKED_LM_IDS, 0, 4), "a special token is an answer"),
     (_set(names.MASKED_LM_POSITIONS, 0, 63), "not increasing positions"),
     (_swap_positions, "not increasing positions"),
     (_set(names.MASKED_LM_WEIGHTS, 0, 0), "masked_lm_weights is not ones"),

@@ -40,7 +40,7 @@ def test_command_makes_albert_ids_and_the_same_bytes(tmp_path: pathlib.Path, sen
     ]
     result = _run(*flags)
     assert result.returncode == 0, result.stderr
-    assert "120 pieces of 400 sentences in 2 files" in result.stdout
+    assert "120 tokens from 400 sentences in 2 files" in result.stdout
     assert "training on 300 of 400 sentences, which takes about " in result.stderr
     models.append((tmp_path / f"{prefix}.model").read_bytes())
   assert models[0] == models[1]

@@ -68,7 +68,7 @@ def test_scores_then_triples_then_scores_again(tmp_path):
   assert "spearman" in json.loads((tmp_path / "again/results.json").read_text())
   assert not json.loads((tmp_path / "again/task.json").read_text())["normalize"]  # As it was trained.
   assert parts.status == 2
-  assert "an update is computed at once" in parts.stderr
+  assert "an update is computed in one batch" in parts.stderr
 
 
 def task(*examples, **options):

@@ -108,7 +108,7 @@ def decode(data: bytes, stats: CorpusStats) -> str:
 
 
 def _cut(line: bytes, limit: int, stats: CorpusStats) -> Generator[str, None, bytes]:
-  """Yields parts that end after a space, or at least not inside a character; returns the rest."""
+  """Yields parts that end after a space, or at least not inside a character; returns the remaining bytes."""
   while len(line) > limit:
     at = line.rfind(b" ", limit // 2, limit) + 1 or limit
     while at > limit - 4 and line[at] & 0xC0 == 0x80:

@@ -18,7 +18,7 @@ _APPENDICES = frozenset(
     ", "
   )
 )
-_NOT_TEXT = re.compile(r"[|{}]|__[A-Z]+__")  # What parsing leaves of broken markup.
+_NOT_TEXT = re.compile(r"[|{}]|__[A-Z]+__")  # Remains of broken markup after parsing.
 # Brackets that a template for pronunciation or another script has left empty: "Alabama () is", "(; Greek".
 _EMPTY_BRACKETS = re.compile(r"\s*\([\s,;:]*\)|(?<=\()(\s*[,;:])+\s*")
 _SURROGATE = re.compile(

@@ -1,4 +1,4 @@
-"""What a corpus reader is asked to do, and what it counts while doing it."""
+"""Options of a corpus reader, and its counts."""
 
 import collections
 import dataclasses

@@ -14,7 +14,7 @@ from tfrecords_tools.pretraining.settings import SPLITS
 from tfrecords_tools.pretraining.sorted_runs import Run
 from tfrecords_tools.pretraining.statistics import Statistics
 
-_BYTES_AT_ONCE = 1 << 18  # Of text that is tokenized together: its words take thirty times as much memory.
+_BYTES_AT_ONCE = 1 << 18  # Text tokenized together; its words take 30 times as much memory.
 _INSTANCES_AT_ONCE = 256
 
 
@@ -85,7 +85,7 @@ def _portions(documents: list[list[str]]) -> Iterator[list[list[str]]]:
 
 
 class BlockResult:
-  """What was made of some blocks.
+  """Results of some blocks.
 
   Attributes:
     statistics: by split.

@@ -54,7 +54,7 @@ def create_records(
   )
   finished = jobs.finished_before(job)
   if finished is not None:
-    jobs.remove_work(job)  # Of a run that was cut short while it did so.
+    jobs.remove_work(job)  # Left by a run that was cut short in this call.
     notice(f"nothing to do: {output_dir} is finished")
     return finished
   if options.input_format == "auto":
@@ -79,7 +79,7 @@ def create_records(
 
 
 def _publish(job: Job, record_files: Sequence[RecordFile]) -> None:
-  """Gives the final files their place, all at once: before, a cut-short run shows none of them."""
+  """Moves all final files into place together, so that a cut-short run shows none of them."""
   files.makedirs(os.path.join(job.output_dir, INDEX_FOLDER))
   for record_file in record_files:
     staged, final = (os.path.join(folder, record_file.name) for folder in (job.stage_dir, job.output_dir))

@@ -10,7 +10,7 @@ import numpy as np
 from albert_tf.tokenization import AlbertTokenizer, Tokenizer
 
 _SPACE_MARK = "▁"  # U+2581
-_KNOWN_CHARACTERS = 1 << 19  # Of words that are remembered, about 20 MB; more are forgotten and found again.
+_KNOWN_CHARACTERS = 1 << 19  # Size of the cache of words, about 20 MB.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,8 +18,8 @@ class TokenizedDocument:
   """One document as ids.
 
   Args:
-    ids: int32 [T] pieces of all sentences, one after the other.
-    starts: uint8 [T] whether each piece starts a word.
+    ids: int32 [T] token ids of all sentences, one after the other.
+    starts: uint8 [T] whether each token starts a word.
     word_positions: int64 [W] where `starts` is 1.
     sentence_offsets: where each sentence begins in `ids`; the last entry is T.
   """
@@ -35,7 +35,7 @@ class TokenizedDocument:
 
 
 class BlockTokenizer:
-  """Tokenizes many documents at once.
+  """Tokenizes many documents together.
 
   SentencePiece segments each space-separated word on its own when no piece
   holds a space mark after its first character (checked here), so each distinct
@@ -44,7 +44,7 @@ class BlockTokenizer:
 
   Args:
     tokenizer: the vocabulary.
-    whole_word: which of its pieces start a word, one of `WORD_RULES`.
+    whole_word: which tokens start a word, one of `WORD_RULES`.
   """
 
   def __init__(self, tokenizer: Tokenizer, whole_word: str = "original"):
@@ -90,7 +90,7 @@ class BlockTokenizer:
     word_counts = np.fromiter(map(len, split), np.int64, len(split))
     words = self._words.numbers(itertools.chain.from_iterable(split), int(word_counts.sum()))
     ids, sizes = self._words.ids_of(words)
-    ends = np.concatenate([[0], np.cumsum(sizes)])  # Of the words among the ids.
+    ends = np.concatenate([[0], np.cumsum(sizes)])  # Ends of words among the ids.
     sentence_ends = ends[np.cumsum(word_counts)]
     return ids, np.diff(sentence_ends, prepend=0)
 
@@ -140,7 +140,7 @@ def _encode(tokenizer: Tokenizer, texts: list[str]) -> tuple[np.ndarray, np.ndar
 
 
 def _word_splitter(tokenizer: Tokenizer) -> Callable[[str], list[str]] | None:
-  """What splits text into words that may be tokenized one by one; None where that would give other ids."""
+  """A splitter of text into words to tokenize one by one; None where the ids would differ."""
   if not isinstance(tokenizer, AlbertTokenizer):
     return None
   word_by_word = not any(_SPACE_MARK in piece[1:] for piece in tokenizer.pieces) and tokenizer.encode(

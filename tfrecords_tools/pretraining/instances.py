@@ -29,7 +29,7 @@ class Draft(NamedTuple):
     pair: the segments it is made from.
     num_tokens: with [CLS] and [SEP].
     spans: the n-grams.
-    pieces: the places of their M pieces among those of both segments, sorted.
+    pieces: the places of their M tokens in both segments, sorted.
     kind_draws, id_draws: float64 [M] for `replace_pieces`.
     key: uint64, where the record comes in the shuffled order.
   """
@@ -51,7 +51,7 @@ class Instance(NamedTuple):
     record: framed TFRecord bytes.
     pair: the segments it was made from.
     num_tokens: with [CLS] and [SEP].
-    labels: int32 [M] original pieces of the masked positions.
+    labels: int32 [M] original tokens of the masked positions.
     kinds: uint8 [M] 0 masked, 1 kept, 2 random.
     spans: the n-grams.
   """
@@ -69,7 +69,7 @@ class InstanceMaker:
   """Makes instances in two steps: what is random is drawn one by one, what follows from it is computed for many.
 
   Args:
-    tokenizer: for the special pieces and the vocabulary.
+    tokenizer: for the special tokens and the vocabulary.
     settings: everything else.
 
   Example:
@@ -83,8 +83,8 @@ class InstanceMaker:
     self._cls, self._sep = (np.array([piece], np.int32) for piece in (tokenizer.cls_id, tokenizer.sep_id))
     self._padding = np.zeros(settings.max_seq_length, np.int32)
     special = {tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, self._mask}
-    # The original draws random pieces from the whole vocabulary. A stray [SEP] or <pad> says something false
-    # about the structure of the sequence, so the default leaves special pieces out.
+    # The original draws random tokens from the whole vocabulary. A stray [SEP] or <pad> says something false
+    # about the structure of the sequence, so the default leaves special tokens out.
     self._random_ids = np.array(
       [i for i in range(tokenizer.vocab_size) if settings.is_original or i not in special], np.int32
     )
@@ -133,12 +133,12 @@ class InstanceMaker:
     )
 
   def finish(self, drafts: Sequence[Draft]) -> list[Instance]:
-    """Masks the pieces and writes the records of N drafts."""
+    """Masks the tokens and writes the records of N drafts."""
     if not drafts:
       return []
     ids = self._sequences(drafts)  # [N, S]
     counts = np.array([len(draft.pieces) for draft in drafts])
-    rows = np.repeat(np.arange(len(drafts)), counts)  # [M], the masked pieces of all drafts together.
+    rows = np.repeat(np.arange(len(drafts)), counts)  # [M], the masked tokens of all drafts together.
     positions = _positions(drafts, rows)  # [M]
     labels = ids[rows, positions]  # [M]
     ids[rows, positions], kinds = replace_pieces(
@@ -201,7 +201,7 @@ class InstanceMaker:
 
 
 def _word_offsets(a: Segment, b: Segment | None, settings: RecordSettings) -> tuple[list[int], int]:
-  """Where words begin among the pieces of A and B (without [CLS], [SEP]), and how many words A has."""
+  """Where words begin among the tokens of A and B (without [CLS], [SEP]), and how many words A has."""
   words_a = _words_of(a, 0)
   if b is None:
     return [*words_a, a.size], len(words_a)
@@ -212,7 +212,7 @@ def _word_offsets(a: Segment, b: Segment | None, settings: RecordSettings) -> tu
 
 
 def _words_of(segment: Segment, first: int) -> list[int]:
-  """Where its words begin if its first piece is at `first`; that one always begins a word."""
+  """Where its words begin if its first token is at `first`; the first token always begins a word."""
   words = segment.document.word_positions
   low, high = words.searchsorted((segment.begin, segment.end))
   begins: list[int] = (words[low:high] + (first - segment.begin)).tolist()
@@ -220,7 +220,7 @@ def _words_of(segment: Segment, first: int) -> list[int]:
 
 
 def _positions(drafts: Sequence[Draft], rows: np.ndarray) -> np.ndarray:
-  """Positions in the sequence: pieces of A are behind [CLS], those of B behind [CLS] and [SEP]."""
+  """Positions in the sequence: tokens of A follow [CLS], tokens of B follow [CLS] and [SEP]."""
   pieces = np.array(list(itertools.chain.from_iterable(draft.pieces for draft in drafts)), np.int64)
   sizes_a = np.array([draft.pair.a.size for draft in drafts])
   return pieces + 1 + (pieces >= sizes_a[rows])

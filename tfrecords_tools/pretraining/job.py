@@ -1,4 +1,4 @@
-"""What is to be made, and what a directory holds of it: equal plans give equal bytes, others are refused.
+"""The plan of the records, and the state of a directory: equal plans give equal bytes, others are refused.
 
 Nobody reads a terabyte to start or to continue: name, size and time of change stand for an input file. Its folder may
 be another.
@@ -29,7 +29,7 @@ from tfrecords_tools.pretraining.settings import RecordSettings
 STAGE_DIR_NAME = "_unfinished"
 PLAN_NAME = "plan.json"
 CODE_VERSION = 2  # Raise it when the same settings begin to give other bytes.
-# Whose versions decide the bytes: the pieces, the sentences, and what the formats beside text are read with.
+# Their versions decide the bytes: tokens, sentences, and the readers of formats other than text.
 _PACKAGES = ("mwparserfromhell", "mwxml", "pyarrow", "sentencepiece", "sentencex")
 _AT_ONCE = 16  # Files looked at together: a bucket takes its time to answer for each.
 # Bytes of text in a block: enough to be worth a task, few enough to divide a small corpus among workers.
@@ -143,7 +143,7 @@ def input_of(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _lasting(plan: Mapping[str, Any]) -> dict[str, Any]:
-  """What decides whose finished records, or remains, a directory holds."""
+  """The identity of the plan that a directory's records, finished or not, belong to."""
   return {"settings": plan["settings"], "input": input_of(plan)}
 
 
@@ -169,7 +169,7 @@ def finished_before(job: Job) -> Manifest | None:
 
 
 def remove_work(job: Job) -> None:
-  """Removes the directories that hold unfinished work of such a plan; an empty one is what a kill here left."""
+  """Removes the directories that hold unfinished work of such a plan; a kill in this function leaves an empty one."""
   for name in filter(files.is_unfinished, files.listdir(job.output_dir)):
     files.remove(os.path.join(job.output_dir, name))
   for directory in (job.stage_dir, job.work_dir):
@@ -216,7 +216,7 @@ def _check_same(directory: str, theirs: Mapping[str, Any], ours: Mapping[str, An
 
 
 def _differences(theirs: Any, ours: Any, name: str = "") -> list[str]:
-  """What differs between two plans, by the dotted names of the values."""
+  """The differences of two plans, by the dotted names of the values."""
   if isinstance(theirs, Mapping) and isinstance(ours, Mapping):
     return [
       each
@@ -255,7 +255,7 @@ def write_shard(path: str, split: str, records: Iterable[bytes | memoryview], *,
 
 
 def read_description(path: str, *, plan: str) -> RecordFile | None:
-  """What `write_shard` wrote beside a file; None where there is nothing, or of another plan."""
+  """The description that `write_shard` wrote for a file; None without one of this plan."""
   if not files.exists(f"{path}.json"):
     return None
   described = files.read_json(f"{path}.json", plan=str)

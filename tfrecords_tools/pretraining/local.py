@@ -22,7 +22,7 @@ from tfrecords_tools.pretraining.sorted_runs import KEY_SPACE, Run, RunWriter, r
 
 _WORTH_PROCESSES = 32 << 20  # Bytes of text times passes; for fewer, their start takes longer than they save.
 _PASSES_OF_READING = 2  # So many passes cost as much as reading and tokenizing.
-_LARGEST_TASK = 1.2  # Of what each worker would have; a larger file would keep one longer than the others.
+_LARGEST_TASK = 1.2  # Times a worker's equal share; a larger file is split.
 _POLL_SECONDS = 0.5
 _IN_FLIGHT = 2  # Tasks a worker that are read ahead: bounds memory.
 
@@ -30,7 +30,7 @@ _IN_FLIGHT = 2  # Tasks a worker that are read ahead: bounds memory.
 def is_worth_processes(job: Job) -> bool:
   """Whether several processes end sooner than this one alone."""
   work = sum(job.text_sizes) * (_PASSES_OF_READING + job.settings.dupe_factor)
-  tasks = sum(max(1, size // job.block_bytes) for size in job.text_sizes)  # No more can be made at once.
+  tasks = sum(max(1, size // job.block_bytes) for size in job.text_sizes)  # The most that can run together.
   return work >= _WORTH_PROCESSES and tasks > 1
 
 
@@ -39,7 +39,7 @@ class LocalRunner:
   """A `Runner` of processes on this machine; a single one does everything in this process.
 
   A task is one block, or all blocks of a small file, so that workers read too. A file that would keep one worker longer
-  than the others is read here, and its blocks are handed out.
+  than the others is read in this process, and its blocks go to the workers.
   """
 
   num_workers: int = 1
@@ -87,7 +87,7 @@ def _write(job: Job, workers: "_Workers", result: BlockResult) -> list[RecordFil
 
 
 class Worker:
-  """What one process does for a job; holds what is slow to build."""
+  """One process's work on a job; keeps the parts that are slow to build."""
 
   def __init__(self, job: Job, bytes_read: Any):
     self._job = job
@@ -133,12 +133,12 @@ class Worker:
 
 
 def _prefix(job: Job, file_index: int, index: int) -> str:
-  """What the paths of a block's files begin with, in the directory of unfinished work."""
+  """The path prefix of a block's files, in the directory of unfinished work."""
   return os.path.join(job.work_dir, f"block-{file_index:05d}-{index:06d}")
 
 
 def _finished_block(job: Job, file_index: int, index: int) -> dict[str, Any] | None:
-  """What an earlier run made of a block; None where it did not, or not all of it is there."""
+  """An earlier run's result of a block; None if it is missing or incomplete."""
   path = f"{_prefix(job, file_index, index)}.json"
   fields = files.read_json(path, result=dict) if files.exists(path) else {}
   if fields.get("plan") != job.block_sha256(file_index):
@@ -148,7 +148,7 @@ def _finished_block(job: Job, file_index: int, index: int) -> dict[str, Any] | N
 
 
 def _finished_file(job: Job, file_index: int) -> dict[str, Any] | None:
-  """What an earlier run made of a file, whose text need not be read again; None where a block of it is missing."""
+  """An earlier run's result of a file; None if one of its blocks is missing."""
   total = BlockResult(job)
   for index in itertools.count():
     made = _finished_block(job, file_index, index)
@@ -172,7 +172,7 @@ class _Workers:
     context.set_forkserver_preload([__name__])
     self.count = num_workers if is_worth_processes(job) else 1
     self.bytes_read: Any = context.Value("q", 0)
-    self._others = multiprocessing.active_children()  # Of this process that are not workers.
+    self._others = multiprocessing.active_children()  # Child processes that are not workers.
     self._pool: concurrent.futures.ProcessPoolExecutor | None = None
     if self.count > 1:
       self._pool = concurrent.futures.ProcessPoolExecutor(
@@ -205,7 +205,7 @@ class _Workers:
       ) from error
 
   def close(self) -> None:
-    """Ends the workers at once: unfinished tasks have left nothing that counts."""
+    """Ends the workers immediately: unfinished tasks leave no results."""
     if self._pool is None:
       return
     workers = [child for child in multiprocessing.active_children() if child not in self._others]
@@ -219,7 +219,7 @@ def _count(bytes_read: Any, num_bytes: int) -> None:
     bytes_read.value += num_bytes
 
 
-_worker: list[Worker] = []  # Of this process of the pool.
+_worker: list[Worker] = []  # This pool process's worker.
 
 
 def _start_worker(job: Job, bytes_read: Any) -> None:
@@ -229,7 +229,7 @@ def _start_worker(job: Job, bytes_read: Any) -> None:
 
 
 def _exit_with_parent() -> None:
-  """Ends a worker whose command was killed: it would wait for tasks forever."""
+  """Ends a worker after its command was killed: it would wait for tasks forever."""
   parent = multiprocessing.parent_process()
   if parent is not None:
     parent.join()

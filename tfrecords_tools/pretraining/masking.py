@@ -1,4 +1,4 @@
-"""n-gram whole-word masking, paper section 4.1: which pieces are masked, and what replaces them."""
+"""n-gram whole-word masking, paper section 4.1: which tokens are masked, and what replaces them."""
 
 import bisect
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +11,7 @@ from tfrecords_tools.pretraining.randomness import Stream
 
 
 class Span(NamedTuple):
-  """Words [word, word + ngram) that are masked together; pieces [begin, end)."""
+  """Words [word, word + ngram) that are masked together; tokens [begin, end)."""
 
   word: int
   ngram: int
@@ -34,21 +34,21 @@ def choose_spans(
   candidates: Iterable[tuple[int, int]],
   fill: bool = True,
 ) -> list[Span]:
-  """Chooses n-grams of whole words until `budget` pieces are covered.
+  """Chooses n-grams of whole words until `budget` tokens are covered.
 
   Each candidate is a word and a length n. The window of n words is cut at the
-  end of its segment, then shortened word by word while it has more pieces than
+  end of its segment, then shortened word by word while it has more tokens than
   are left; it is skipped where it touches a covered word.
 
   Args:
-    word_offsets: [W + 1] where each word begins among the maskable pieces; the last entry is their number.
+    word_offsets: [W + 1] where each word begins among the maskable tokens; the last entry is their number.
     boundary: words before it are segment A; no window crosses it. W or 0 for a single segment.
-    budget: pieces to cover.
+    budget: tokens to cover.
     candidates: every word once, in random order, each with its n.
     fill: cover single words, in the same order, where the candidates leave some of the budget.
 
   Returns:
-    The chosen spans, without overlap. The budget is used up unless no uncovered word fits in the rest.
+    The chosen spans, without overlap. The budget is used up unless no uncovered word fits in what is left.
   """
   num_words = len(word_offsets) - 1
   covered = bytearray(num_words)
@@ -116,14 +116,14 @@ def replace_pieces(
   mask_id: int,
   random_ids: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-  """What stands in the input for each masked piece: 80 % [MASK], 10 % itself, 10 % a random piece.
+  """The input ids at masked tokens: 80 % [MASK], 10 % the token itself, 10 % a random token.
 
   Args:
-    labels: int32 [M] the original pieces.
+    labels: int32 [M] the original tokens.
     kind_draws: float64 [M] uniform in [0, 1): which of the three.
-    id_draws: float64 [M] likewise: which random piece.
+    id_draws: float64 [M] likewise: which random token.
     mask_id: id of [MASK].
-    random_ids: int32 [R] the pieces a random one is drawn from.
+    random_ids: int32 [R] the ids that random tokens are drawn from.
 
   Returns:
     int32 [M] ids, and uint8 [M]: 0 masked, 1 kept, 2 random.

@@ -3,7 +3,7 @@
 Philox is a counter-based generator: its key and counter say where a stream
 starts, so any worker can make any stream without the ones before it. Only raw
 64-bit words are taken from NumPy (their values are guaranteed across versions);
-what is made of them is written here, so the same seed gives the same records
+the numbers are made from them in this file, so the same seed gives the same records
 on every version of NumPy.
 """
 

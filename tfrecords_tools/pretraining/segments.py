@@ -18,7 +18,7 @@ _OTHER_DOCUMENT_TRIES = 10
 
 
 class Segment(NamedTuple):
-  """Pieces [begin, end) of a document."""
+  """Tokens [begin, end) of a document."""
 
   document: TokenizedDocument
   begin: int
@@ -30,7 +30,7 @@ class Segment(NamedTuple):
 
 
 class SegmentPair(NamedTuple):
-  """What becomes one instance: [CLS] a [SEP] b [SEP], or [CLS] a [SEP] where `b` is None.
+  """The text of one instance: [CLS] a [SEP] b [SEP], or [CLS] a [SEP] where `b` is None.
 
   Attributes:
     label: 0 in order, 1 swapped (sop) or from another document (nsp); of `ordered` and `none` always 0.

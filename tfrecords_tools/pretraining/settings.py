@@ -1,4 +1,4 @@
-"""What decides the content of the records; nothing here depends on the machine."""
+"""Settings that decide the content of the records, on every machine."""
 
 import dataclasses
 from typing import Literal, Self
@@ -12,7 +12,7 @@ from albert_tf.tokenization import WORD_RULES
 
 SPLITS = ("train", "eval")
 _MOST_SHARDS = 99_999  # Five digits in a name.
-_SHARD_BYTES = 192e6  # Of a file, where the size of the corpus decides their number.
+_SHARD_BYTES = 192e6  # Size of a file, where the corpus decides their number.
 # About the bytes of records that a byte of text gives in one pass; only the number of files depends on it.
 RECORD_BYTES_PER_TEXT_BYTE = 1.3
 
@@ -45,7 +45,7 @@ class RecordSettings(Settings):
   whole_word: str = setting(
     "original",
     choices=tuple(WORD_RULES),
-    help="Where a word begins, whose tokens are masked together. original: every token with letters beyond ASCII is a "
+    help="Where a word begins; its tokens are masked together. original: every token with letters beyond ASCII is a "
     "word. sentencepiece: where a space was. none: mask single tokens.",
   )
   eval_fraction: float = setting(
@@ -73,7 +73,7 @@ class RecordSettings(Settings):
 
   @property
   def max_num_tokens(self) -> int:
-    """Room for text beside [CLS] and the [SEP] of each segment."""
+    """Room for text, without [CLS] and the [SEP] of each segment."""
     return self.max_seq_length - (2 if self.sentence_pair == "none" else 3)
 
   @property

@@ -17,7 +17,7 @@ from tfrecords_tools.pretraining.instances import Instance
 
 KEY_SPACE = 1 << 64  # Every key is below it.
 RUN_BYTES = 32 << 20  # A run is written when this many bytes wait.
-SORTED_BYTES = 64 << 20  # Of records that are sorted together: a larger final file is sorted range by range.
+SORTED_BYTES = 64 << 20  # Records sorted together; a larger final file is sorted range by range.
 
 
 @dataclasses.dataclass(frozen=True)

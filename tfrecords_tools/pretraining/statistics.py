@@ -1,4 +1,4 @@
-"""Counts over instances, which add up over blocks in any order, and what a person and the manifest are told of them."""
+"""Counts over instances, summed over blocks in any order, and their summary for the user and the manifest."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from tfrecords_tools.pretraining.settings import SPLITS, RecordSettings
 KINDS = ("masked", "kept", "random")
 _MUCH_TORN = 0.05  # English has below 0.001, Russian with a vocabulary of its own 0.15 and more.
 _COUNTERS = ("documents", "empty_documents", "sentences", "tokens", "unknown", "torn", "truncated_tokens")
-# Of `CorpusStats`, told where they are not 0.
+# Fields of `CorpusStats`, shown where they are not 0.
 _ODD = ("empty_files", "bad_text_replaced", "long_lines", "long_documents", "skipped_records")
 
 
@@ -21,11 +21,11 @@ class Statistics:
   """Integer counts of one split.
 
   Attributes:
-    counters: documents, sentences, tokens, unknown pieces, pieces torn out of their words by the original's rule
+    counters: documents, sentences, tokens, unknown tokens, tokens torn out of their words by the original's rule
       (of the text, once); truncated tokens.
     arrays: int64 counts by name: `lengths` [S + 1] instances of each length, `labels` [2] of each sentence order label,
       `predictions` [P + 1] of each number of predictions; `kinds` [3] masked, kept, random; `ngrams` [ngram + 1] spans
-      of each length in words; `label_ids` [V] how often each piece is an answer.
+      of each length in words; `label_ids` [V] how often each token is an answer.
   """
 
   def __init__(self, settings: RecordSettings, vocab_size: int):
@@ -108,7 +108,7 @@ def baseline(train: Statistics, held_out: Statistics, tokenizer: Tokenizer) -> B
 
 
 def torn_words_warning(share: float | None) -> str:
-  """What to do about a share of pieces torn out of their words by the original's rule; empty where it is small."""
+  """Advice for a share of tokens torn out of their words by the original's rule; empty where it is small."""
   if not share or share < _MUCH_TORN:
     return ""
   return (
@@ -118,7 +118,7 @@ def torn_words_warning(share: float | None) -> str:
 
 
 def format_summary(manifest: Manifest) -> str:
-  """What the records are, for a person to read."""
+  """A summary of the records for the user."""
   corpus = manifest.statistics["corpus"]
   formats = ", ".join(f"{count:,} of {kind}" for kind, count in corpus["formats"].items())
   odd = {name: corpus[name] for name in _ODD if corpus[name]}

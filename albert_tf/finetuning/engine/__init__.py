@@ -1,1 +1,1 @@
-"""What fine-tunes any task: batches, `fit`, predictions, the run directory, resumption."""
+"""The fine-tuning of any task: batches, `fit`, predictions, the run directory, resumption."""

@@ -1,4 +1,4 @@
-"""Which examples make up which batch, a function of seed and epoch alone; and the batches, put together on any host."""
+"""Plans which examples are in which batch, by seed and epoch alone, and builds the batches on any host."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -16,8 +16,8 @@ from albert_tf.pipelines.batches import HostShard, without_autotune
 _DROPOUT_STREAM, _DEPTH_STREAM = 1, 2  # Numbers apart from those of the order.
 # Batches are sorted by length within windows of this many, so that an epoch's order stays random across them.
 _WINDOW_BATCHES = 64
-_AHEAD = 4  # Batches that are put together before they are asked for.
-_CHUNK_ROWS = 4096  # Rows that are built at once, as int32, before they are stored small.
+_AHEAD = 4  # Batches prefetched.
+_CHUNK_ROWS = 4096  # Rows built together as int32, before they are stored in a smaller type.
 
 
 # ------------------------------------------------------------------ examples as a few tensors
@@ -137,7 +137,7 @@ class Batching:
   bucket_multiple: int = 0
 
   def length(self, longest: int) -> int:
-    """What a batch whose longest row has this length is padded to."""
+    """The padded length of a batch with a longest row of this length."""
     if not self.bucket_multiple:
       return self.max_length
     return min(-(-longest // self.bucket_multiple) * self.bucket_multiple, self.max_length)

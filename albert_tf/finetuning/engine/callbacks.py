@@ -36,19 +36,19 @@ class TrainingProgress(keras.callbacks.Callback):
   Args:
     model: compiled; it gets the state that was saved last, if there is one.
     directory: the run's.
-    evaluate: → the outputs of the model as it is for the evaluation data, and their metrics.
-    metric: the one that chooses the best weights; higher is better.
+    evaluate: returns the model's present outputs for the evaluation data, and their metrics.
+    metric: chooses the best weights; higher is better.
     num_steps: updates of the run.
     interval: updates from evaluation to evaluation: one of Keras' epochs, of which a stopped process made a part.
     batch_size: of an update.
     schedule: of the learning rate, for the reports.
     writes: whether this process writes in the directory, or another worker does.
-    may_write: raises where the directory is another process's by now.
+    may_write: raises if another process has taken the directory.
     stop: asked after every update, on all workers.
 
   Attributes:
     step: updates made.
-    stopped: whether a signal ended the training; what is left is the next process's.
+    stopped: whether a signal ended the training; the next process continues it.
     history: step → metrics, of each evaluation.
     seconds: of training, over all its processes.
     best_outputs: of the best weights; None also where an earlier process has found them.
@@ -88,11 +88,11 @@ class TrainingProgress(keras.callbacks.Callback):
     self.history: dict[int, dict[str, float]] = {}
     self.best_outputs: Any = None
     self._best: Mapping[str, np.ndarray] = {}
-    self._means: dict[str, np.ndarray] = {}  # What an earlier process left of Keras' means over the epoch.
+    self._means: dict[str, np.ndarray] = {}  # Sums of Keras' epoch means from an earlier process.
     self._restore()
     self._first_end = (
       self.step + -self.step % interval
-    )  # Of this process's first epoch, perhaps a shorter one.
+    )  # End of this process's first epoch, which may be shorter.
     self._began = time.monotonic() - self.seconds
     if writes:
       files.makedirs(directory)
@@ -134,7 +134,7 @@ class TrainingProgress(keras.callbacks.Callback):
     return max(self.history, key=lambda step: (value(step), -step), default=0)
 
   def assign_best(self) -> None:
-    """The model gets the best weights."""
+    """Assigns the best weights to the model."""
     for name, variable in self._weights.items():
       variable.assign(self._best[name])
 
@@ -144,7 +144,7 @@ class TrainingProgress(keras.callbacks.Callback):
   def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
     self.step += 1
     for name, value in self._mean_parts().items() if self._means else ():
-      value.assign_add(self._means[name])  # Here: Keras has set them to 0, and made them all. a + b = b + a.
+      value.assign_add(self._means[name])  # After the first batch: Keras has made them and set them to 0.
     self._means = {}
     self.stopped = self._workers.any(self._stop.received)
     if self.stopped or self.step in (self._first_end, self._num_steps):

@@ -1,4 +1,4 @@
-"""One answer of many runs: members chosen on the evaluation data, from what each run left in its directory."""
+"""Ensembles of runs: members are chosen on the evaluation data, by the outputs stored in each run directory."""
 
 from collections.abc import Callable, Mapping, Sequence
 import os
@@ -16,7 +16,7 @@ from albert_tf.finetuning.tasks.base import FineTuningTask, Outputs
 
 
 class Selection(NamedTuple):
-  """Which candidates, by number in the order they were taken, the score after each, and every candidate's own."""
+  """The chosen candidates by number, in order; the score after each; and the score of each candidate alone."""
 
   chosen: Sequence[int]
   scores: Sequence[float] = ()
@@ -77,7 +77,7 @@ def combine(
     predict: whether the test data are predicted too.
 
   Returns:
-    What results.json holds.
+    The content of results.json.
 
   Raises:
     UserError: a run is of another task, answered other examples, or the directory holds something else.
@@ -132,7 +132,7 @@ def _described(directories: Sequence[str], key: str, values: Sequence[float]) ->
 
 
 def lines(results: Mapping[str, Any]) -> list[str]:
-  """What a command prints."""
+  """Yields the lines that a command prints."""
   number, of = len(results["members"]), len(results["candidates"])
   added = [f"member: {each['directory']}" for each in results["members"]]
   values = [f"{name}: {shown(name, value)}" for name, value in scores(results).items()]

@@ -52,15 +52,15 @@ def fine_tune(
 
   Args:
     task: the task on its data, made with `start.tokenizer`.
-    settings: how.
+    settings: of the training.
     start: configuration, tokenizer and weights, of `initialize.read_start`.
     output_dir: the run directory; new, empty, or the same run's. See `run_directory`.
     flags_text: the command's resolved flags, written to flags.txt.
-    callbacks: Keras callbacks beside the engine's own; one of Keras' epochs lasts from evaluation to evaluation.
+    callbacks: Keras callbacks in addition to the engine's; one of Keras' epochs lasts from evaluation to evaluation.
     strategy: instead of the one that `settings.distribution` says.
 
   Returns:
-    What `results.json` holds.
+    The content of `results.json`.
 
   Raises:
     StoppedError: a signal ended the training, and the state is saved.
@@ -69,7 +69,7 @@ def fine_tune(
   strategy = strategy or make_strategy(settings.distribution)
   start = dataclasses.replace(start, config=start.config.at_depth(settings.num_hidden_layers))
   settings.check_depths(start.config)
-  # 1. What cannot be is refused before anything is written; the chief decides for all workers.
+  # 1. Check everything before writing; the chief decides for all workers.
   workers = Workers(strategy)
   directories = {seed: os.path.join(output_dir, f"seed_{seed}") for seed in settings.seeds}
   if len(settings.seeds) == 1:
@@ -128,7 +128,7 @@ def answered_splits(task: FineTuningTask, *, evaluates: bool, predicts: bool) ->
 
 @dataclasses.dataclass(frozen=True)
 class _FineTuning:
-  """What the runs of all seeds share."""
+  """State shared by the runs of all seeds."""
 
   task: FineTuningTask
   settings: FineTuneSettings
@@ -265,7 +265,7 @@ class _FineTuning:
     return trained, progress.best_outputs
 
   def _batches(self, seed: int, num_steps: int, first_step: int) -> Any:
-    """What `model.fit` reads: on each input host its own rows of every batch."""
+    """The input of `model.fit`: each input host's rows of every batch."""
     batching = make_batching(self.task, self.settings, self.settings.train_batch_size, self.strategy)
     flat = batches.FlatFeatures.of(self.splits["train"])
     plan = batches.training_plan(
@@ -290,7 +290,7 @@ def metrics_of(
   return metrics
 
 
-# ------------------------------------------------------------------ what a training is made of
+# ------------------------------------------------------------------ parts of a training
 
 
 def build_model(

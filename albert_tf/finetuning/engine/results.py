@@ -1,4 +1,4 @@
-"""What results.json holds of one or several seeds, and its lines on the screen."""
+"""The content of results.json for one or several seeds, and its lines on the screen."""
 
 from collections.abc import Iterator, Mapping
 import math
@@ -9,13 +9,13 @@ from albert_tf.finetuning.tasks.base import FineTuningTask
 
 
 def head(task: FineTuningTask, source: str) -> dict[str, Any]:
-  """What results.json begins with; `source` names the weights that training started from."""
+  """The first entries of results.json; `source` names the weights that training started from."""
   names = {"task": task.spec.name, "kind": task.spec.kind}
   return {**names, "init_checkpoint": source, "best_metric": task.best_metric}
 
 
 def summarize(runs: Mapping[int, Mapping[str, Any]], *, best_metric: str) -> dict[str, Any]:
-  """What results.json holds of several seeds: the best one's metrics and directory, and median and spread of all.
+  """The results of several seeds: the best one's metrics and directory, and median and spread of all.
 
   Args:
     runs: seed → its results.
@@ -56,7 +56,7 @@ def scores(results: Mapping[str, Any]) -> dict[str, float]:
 
 
 def lines(results: Mapping[str, Any]) -> Iterator[str]:
-  """What a command prints: the metrics, with median and spread where there are several seeds."""
+  """Yields the lines that a command prints: the metrics, with median and spread where there are several seeds."""
   for name, value in scores(results.get("median", results)).items():
     spread = results["spread"][name] if "spread" in results else None
     between = f"  (median; {shown(name, spread['min'])} to {shown(name, spread['max'])})" if spread else ""

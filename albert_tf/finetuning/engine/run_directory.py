@@ -1,4 +1,4 @@
-"""The directory of a fine-tuned run: what makes it this run's, and the files that make it self-contained.
+"""The directory of a fine-tuned run: its identity, and the files that make it self-contained.
 
     run.json            identity, paths, settings and versions
     task.json, albert_config.json, spm.model …, flags.txt
@@ -38,7 +38,7 @@ BEST, STATE = os.path.join("checkpoints", "best"), os.path.join("checkpoints", "
 def identity(
   task: FineTuningTask, settings: FineTuneSettings, start: Start, splits: Mapping[str, FeatureSet]
 ) -> dict[str, Any]:
-  """What makes two trainings the same: the task, every setting, and the content of weights and examples."""
+  """The identity of a training: the task, every setting, and the content of weights and examples."""
   spec = dataclasses.asdict(task.spec)
   del spec["null_score_diff_threshold"], spec["thresholds"]  # Found in evaluation.
   content = {
@@ -61,12 +61,12 @@ def _fingerprint(variables: Mapping[str, np.ndarray]) -> str:
 def check(
   directory: str, task: FineTuningTask, settings: FineTuneSettings, start: Start, *, output_dir: str
 ) -> None:
-  """Makes sure that the directory is new, empty or of this task, and that the weights fit the task; writes nothing.
+  """Checks that the directory is new, empty or of this task, and that the weights fit the task; writes nothing.
 
   `output_dir` is the same, or where this and other seeds are.
 
   Raises:
-    UserError: it is not so.
+    UserError: a check fails.
   """
   names = [name for name in files.listdir(directory) if not (files.is_unfinished(name) or is_lock(name))]
   if len(settings.seeds) > 1:

@@ -1,1 +1,1 @@
-"""What a fine-tuning task is: readers, features, scores and outputs, one file a kind."""
+"""Fine-tuning tasks: readers, features, scores and outputs, one file a kind."""

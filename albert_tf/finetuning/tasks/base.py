@@ -1,4 +1,4 @@
-"""What a task is to the engine: examples as rows, a loss, and what the model's outputs come to.
+"""The interface of a fine-tuning task: examples as rows, a loss, metrics and predictions.
 
 `docs/architecture.md` says what belongs to a new kind of task.
 """
@@ -36,7 +36,7 @@ class FeatureSet:
     labels: what the loss compares with: an array `[n, …]`, a list of n arrays `[s]` (tags), or, for a model
       with named outputs, a mapping output name → one of these. None where there are none.
     pad_values: name → what a row is filled up with, 0 unless said; "labels" for tags.
-    weights: of each example `[n]` or of each piece, n arrays `[s]`; None: 1. A batch's loss is the weighted
+    weights: of each example `[n]` or of each token, n arrays `[s]`; None: 1. A batch's loss is the weighted
       mean over the whole of it, all replicas together.
   """
 
@@ -76,9 +76,9 @@ class FineTuningTask(abc.ABC):
     spec: what is saved as `task.json`; decides the model (`models.make_model`). The engine saves
       `spec.settled(metrics)`.
     best_metric: the key of `evaluate`'s result by which the best checkpoint is chosen; higher is better.
-    head_options: of the head, beside the number of labels and dropout, which the engine gives.
+    head_options: of the head, except the number of labels and dropout, which the engine sets.
     training_options: what else the weights depend on; a run's identity has it.
-    loss_weights: what Keras' `compile` takes as `loss_weights`.
+    loss_weights: of Keras' `compile`.
     splits: name → the examples; those not needed may be absent.
   """
 
@@ -101,7 +101,7 @@ class FineTuningTask(abc.ABC):
 
   @abc.abstractmethod
   def loss(self) -> Any:
-    """What Keras' `compile` takes as `loss`: one, or a mapping with the keys of the labels."""
+    """The `loss` of Keras' `compile`: one loss, or a mapping with the keys of the labels."""
 
   @abc.abstractmethod
   def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
@@ -120,7 +120,7 @@ class FineTuningTask(abc.ABC):
     raise UserError(f"{self.spec.kind} has no --ensemble_of. Received: it.")
 
   def ensemble(self, outputs: Sequence[Outputs]) -> Outputs:
-    """What several runs left (`stored`) as one run's outputs: means of probabilities, or of values (section 4.9)."""
+    """Combines the `stored` outputs of several runs into one: means of probabilities, or of values (section 4.9)."""
     raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""Multiple choice questions from files: RACE in both of its layouts, and a person's own tables."""
+"""Multiple choice questions from files: RACE in both of its layouts, and a user's tables."""
 
 from collections.abc import Iterator, Sequence
 import dataclasses
@@ -11,7 +11,7 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning.data import Table, cell_text, read_lines
 from albert_tf.settings import Settings, setting
 
-LEVELS = ("middle", "high")  # Of RACE.
+LEVELS = ("middle", "high")  # RACE's school levels.
 _RACE_LINES = "all.txt"
 
 
@@ -83,7 +83,7 @@ def _questions(line: str, *, where: str, level: str) -> Iterator[ChoiceExample]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChoiceColumns(Settings):
-  """The columns of a person's own table of questions."""
+  """The columns of a user's table of questions."""
 
   context_column: str = setting("", help="The passage's column, where there is one.")
   question_column: str = setting("question", help="The question's column.")

@@ -48,7 +48,7 @@ def read_tagged(path: str, columns: Columns) -> list[TaggedSentence]:
   empty nodes are left out. A file whose tag column does not exist, is the words' own or holds only "_" has no tags.
 
   Raises:
-    UserError: no sentence, a key that is not there, or words without a tag beside others; with the line.
+    UserError: no sentence, a key that is not there, or only some words with a tag; with the line.
   """
   is_table = path.endswith((".jsonl", ".json", ".parquet"))  # `read_table` refuses .json.
   sentences = list((_from_table if is_table else _from_columns)(path, columns))

@@ -23,13 +23,13 @@ class MultipleChoiceTask(ScoresTask):
   """Multiple choice; the score is the share of questions answered right.
 
   A row a choice: `[CLS] context [SEP] question and choice [SEP]`. Question and choice keep their LAST
-  `max_qa_length` pieces, the context is cut at its end to fit.
+  `max_qa_length` tokens, the context is cut at its end to fit.
 
   Args:
     splits: "train", "eval", "test" → questions; those that are not needed may be absent.
     tokenizer: of the pretrained model.
     max_seq_length: S.
-    max_qa_length: most pieces of question and choice.
+    max_qa_length: most tokens of question and choice.
     name: for people and file names.
     choice_names: how labels name the choices, in order; at least as many.
 

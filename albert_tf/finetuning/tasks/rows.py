@@ -15,7 +15,7 @@ _Example = TypeVar("_Example")
 class PackedRows(Sequence[Mapping[str, np.ndarray]]):
   """`[CLS] first [SEP] second [SEP]` of n examples, put together when asked for: RACE's would take 2 GB.
 
-  Items: int32 `input_ids`, `input_mask`, `segment_ids` `[…, s]` and the rest.
+  Items: int32 `input_ids`, `input_mask`, `segment_ids` `[…, s]`, `p_mask` and `more`.
 
   Attributes:
     ids: of each example `[…, s]`, padded where its rows have different lengths, such as a question's choices.

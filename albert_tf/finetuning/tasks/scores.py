@@ -1,4 +1,4 @@
-"""What tasks share whose model gives each example one row of scores: classes of texts, values, choices."""
+"""Shared code of tasks with one row of scores for each example: classes of texts, values, choices."""
 
 import abc
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from albert_tf.finetuning.tasks.rows import PackedRows
 
 
 class ScoresTask(FineTuningTask):
-  """A task whose model's output is logits `[n, C]`, or values `[n, 1]`.
+  """A task with a model that outputs logits `[n, C]` or values `[n, 1]`.
 
   Args:
     spec: what the model is for.
@@ -36,13 +36,13 @@ class ScoresTask(FineTuningTask):
 
   @abc.abstractmethod
   def rows(self, examples: Sequence[Any]) -> PackedRows:
-    """What the model reads of the examples."""
+    """The model's input features of the examples."""
 
   @abc.abstractmethod
   def metrics(self, labels: np.ndarray, predictions: np.ndarray, examples: Sequence[Any]) -> dict[str, float]:
     """The task's own scores."""
 
-  @functools.cache  # noqa: B019  A task lives as long as the command.
+  @functools.cache  # noqa: B019  A task is needed until the command ends.
   def features(self, split: str) -> FeatureSet:
     examples = self.split(split)
     unknown = split.startswith("test") and any(example.label is None for example in examples)
@@ -108,7 +108,7 @@ class ScoresTask(FineTuningTask):
   def write_predictions(self, outputs: Outputs, split: str, directory: str) -> None:
     """`predictions_<split>.tsv`: id, prediction, the label where known, probability of each class.
 
-    Beside it `scores_<split>.npz`, for `ensemble`: `scores` float32 `[n, C]`, and in `examples` whose they are.
+    Also writes `scores_<split>.npz`, for `ensemble`: `scores` float32 `[n, C]`, and `examples`, their fingerprint.
     """
     scores = np.asarray(outputs[UNNAMED_OUTPUT], np.float32)
     rows = [["id", "prediction", "label", *(f"probability_{name}" for name in self.names)]]
@@ -150,5 +150,5 @@ def written(label: str | tuple[str, ...] | None) -> str:
 
 
 def _digest(examples: Sequence[Any]) -> str:
-  """What tells a split's examples from others."""
+  """A fingerprint of a split's examples."""
   return hashlib.sha256("\0".join(map(repr, examples)).encode()).hexdigest()

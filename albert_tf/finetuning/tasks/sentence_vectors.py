@@ -67,7 +67,7 @@ class SentenceTask(TextTask):
         for block in in_blocks(examples, _AT_ONCE, desc="Tokenizing texts")
       )
 
-  @functools.cache  # noqa: B019  A task lives as long as the command.
+  @functools.cache  # noqa: B019  A task is needed until the command ends.
   def gold(self, split: str) -> np.ndarray:
     """Scores from 0 to 1; without scores numbers, the same for the same positive and hard negative."""
     if self.is_scored(split):

@@ -1,4 +1,4 @@
-"""Tagging of words as a fine-tuning task: named entities, parts of speech, or any tags of a person's own."""
+"""Tagging of words as a fine-tuning task: named entities, parts of speech, or a user's own tags."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ class TaggingTask(FineTuningTask):
     self._entities = marks_entities(names)
     self.best_metric = "f1" if self._entities else "accuracy"
 
-  @functools.cache  # noqa: B019  A task lives as long as the command.
+  @functools.cache  # noqa: B019  A task is needed until the command ends.
   def _aligned(self, split: str) -> tuple[FeatureSet, np.ndarray]:
     ids = {tag: index for index, tag in enumerate(self.spec.label_names)}
     return align(self.split(split), self._tokenizer, label_ids=ids, max_seq_length=self.spec.max_seq_length)
@@ -77,7 +77,7 @@ class TaggingTask(FineTuningTask):
   def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
     """`accuracy` of words; of entities `precision`, `recall`, `f1` and `f1_TYPE`.
 
-    Every word counts once; one without pieces counts with the tag it is given, "O" or the most frequent.
+    Every word counts once; one without tokens counts with the tag it is given, "O" or the most frequent.
     """
     gold = [sentence.tags or () for sentence in self.splits[split]]
     predicted = self.predict(outputs, split)
@@ -113,7 +113,7 @@ def align(
 ) -> tuple[FeatureSet, np.ndarray]:
   """Makes the features of tagged, or of untagged, sentences by the ops that a SavedModel has in its graph.
 
-  Words are encoded one by one; the first piece of a word carries its tag, the others carry none. Sentences longer than
+  Words are encoded one by one; the first token of a word carries its tag, the others carry none. Sentences longer than
   a row become several; see `make_word_windows`.
 
   Args:
@@ -123,7 +123,7 @@ def align(
     max_seq_length: no row is longer, [CLS] and [SEP] included.
 
   Returns:
-    Rows, with labels and weights by piece where the sentences have tags; and int32 [words of all sentences, 2]: the
+    Rows, with labels and weights by token where the sentences have tags; and int32 [words of all sentences, 2]: the
     row and the position where a word's tag is read, -1 for a word of which normalisation leaves nothing.
 
   Raises:

@@ -1,4 +1,4 @@
-"""Classification and regression of texts and pairs of texts: what GLUE and a person's own table share."""
+"""Classification and regression of texts and pairs of texts: shared by GLUE and a user's tables."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import functools
@@ -34,7 +34,7 @@ class TextExample(NamedTuple):
   id: str  # Names it in predictions.
   text: str
   pair: str | None = None  # The second text.
-  label: str | tuple[str, ...] | None = None  # Of "multi_label" all of them; None: it is not known.
+  label: str | tuple[str, ...] | None = None  # For "multi_label" a tuple of all labels; None: not known.
   negative: str | None = None  # A third text, unlike the first one.
 
 
@@ -179,7 +179,7 @@ METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
 }
 
 
-# ------------------------------------------------------------------ a person's own table
+# ------------------------------------------------------------------ a user's table
 
 
 def table_examples(table: Table, columns: TableColumns, *, labelled: bool) -> list[TextExample]:
@@ -267,7 +267,7 @@ def table_task(
   max_seq_length: int = 128,
   eval_fraction: float = 0.1,
 ) -> TextTask:
-  """Classification, with one label or several to a text, or regression of a person's own tables.
+  """Classification, with one label or several to a text, or regression of a user's tables.
 
   Args:
     tables: "train", "eval", "test" → file, "" for none. Without "eval", `eval_fraction` of the training rows are held

@@ -50,7 +50,7 @@ def decode(features: SquadFeatures, outputs: Mapping[str, Sequence[np.ndarray]])
   """The n best answers of every question in order, over all its windows, by the ops that a SavedModel has in its graph.
 
   Args:
-    features: whose windows were given to the model.
+    features: the windows given to the model.
     outputs: of the model, by name, one row a window: `start_logits` and `end_logits` `[S]` (1.1), or those of
       `Squad2Head` at inference.
   """
@@ -123,7 +123,7 @@ def _n_best(candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
 
 
 def read_answers(directory: str, data: SquadData) -> list[Decoded]:
-  """What a run has answered, in the order of the questions.
+  """The stored answers of a run, in the order of the questions.
 
   Raises:
     UserError: a file is missing, or answers other questions.

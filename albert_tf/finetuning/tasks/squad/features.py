@@ -27,10 +27,10 @@ class SquadFeatures:
 
   data: SquadData  # With Q questions.
   settings: SquadSettings
-  located: Located  # The paragraphs as pieces, with the characters that each stands for.
+  located: Located  # The paragraphs as tokens, with the characters of each.
   windows: Windows  # W windows as NumPy arrays, in the order of the questions; `row` is the question.
   rows: PackedRows  # `[CLS] question [SEP] text [SEP]` of each window, with "p_mask" in 2.0.
-  spans: np.ndarray  # int32 [Q, 2] first and last piece of the first answer in the paragraph; -1 without one.
+  spans: np.ndarray  # int32 [Q, 2] first and last token of the first answer in the paragraph; -1 without one.
   missing: np.ndarray  # bool [Q] whether the answer is not in the paragraph where the file says.
 
   def __len__(self) -> int:
@@ -75,8 +75,8 @@ def make_features(data: SquadData, *, tokenizer: AlbertTokenizer, settings: Squa
 def _align(data: SquadData, located: Located) -> tuple[np.ndarray, np.ndarray]:
   """`spans` and `missing` of `SquadFeatures`.
 
-  A span begins with the first piece that ends behind the answer's first character, and ends with the last one that
-  begins before its end: of a character that became several pieces all belong to it; a lone "▁", which has no
+  A span begins with the first token that ends after the answer's first character, and ends with the last one that
+  begins before its end: all tokens of a character that became several belong to it; a lone "▁", which has no
   character, belongs to nothing.
   """
   paragraphs = np.array([question.paragraph for question in data.questions])
@@ -88,7 +88,7 @@ def _align(data: SquadData, located: Located) -> tuple[np.ndarray, np.ndarray]:
       missing[index] = start < 0 or not text.strip() or not context.startswith(text, start)
       if not missing[index]:
         begins[index], ends[index] = start, start + len(text)
-  # All paragraphs' pieces one after another, each in a range of its own, so that one search finds all.
+  # Paragraphs' tokens are concatenated, each in its own range, so that one search finds all.
   splits = located.ids.row_splits.numpy()
   base = np.repeat(np.arange(len(splits) - 1), np.diff(splits)) * _ROW
   piece_starts, piece_ends = located.starts.flat_values.numpy(), located.ends.flat_values.numpy()

@@ -82,7 +82,7 @@ def best_threshold(
 ) -> tuple[float, float]:
   """The threshold that is best for these questions, and the score (percent) of abstaining from it on.
 
-  It lies midway between two null scores; the first best one wins, as officially.
+  It is midway between two null scores; the first best one wins, as officially.
 
   Args:
     answering: `[n]` score of each question's answer (0..1) if it is given.

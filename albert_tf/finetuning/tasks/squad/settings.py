@@ -18,12 +18,14 @@ _MOST_BEAMS = 32  # Batches are padded to multiples of this: short windows have 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadSettings(Settings):
-  """Sizes, in pieces, under the original's flag names."""
+  """Sizes, in tokens, under the original's flag names."""
 
-  max_seq_length: int = setting(384, help="Of a window with its question.", minimum=1)
-  max_query_length: int = setting(64, help="Longer questions are cut.", minimum=1)
-  doc_stride: int = setting(128, help="From one window's beginning to the next.", minimum=1)
-  max_answer_length: int = setting(30, help="Longer answers are not given.", minimum=1)
+  max_seq_length: int = setting(384, help="Tokens of a window with its question.", minimum=1)
+  max_query_length: int = setting(64, help="Most tokens of a question; longer ones are cut.", minimum=1)
+  doc_stride: int = setting(
+    128, help="Tokens from the start of one window to the start of the next.", minimum=1
+  )
+  max_answer_length: int = setting(30, help="Most tokens of an answer.", minimum=1)
   n_best_size: int = setting(
     20, help="Answers kept for each question; in 1.1 also the starts and ends tried in a window.", minimum=1
   )
@@ -41,9 +43,11 @@ class SquadSettings(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadFiles(Settings):
-  """Which files, and how they are used."""
+  """The files, and their use."""
 
-  version: Literal["1.1", "2.0"] = setting(help="Of SQuAD. Default without --do_train: the fine-tuned run's.")
+  version: Literal["1.1", "2.0"] = setting(
+    help="Version of SQuAD. Default without --do_train: the fine-tuned run's."
+  )
   train_file: str = setting("", help="Questions with answers to train on, SQuAD's JSON.")
   predict_file: str = setting("", help="Questions to answer; scored if the file has the answers.")
   selection_split: Literal["train", "predict"] = setting(
@@ -52,7 +56,7 @@ class SquadFiles(Settings):
     "(the original's way; optimistic scores).",
   )
   held_out_fraction: float = setting(
-    0.05, help="Of the training questions, in whole articles.", above=0.0, below=1.0
+    0.05, help="Share of the training questions to hold out, in whole articles.", above=0.0, below=1.0
   )
   null_score_diff_threshold: float | None = setting(
     None,

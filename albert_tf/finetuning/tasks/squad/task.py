@@ -16,7 +16,7 @@ from albert_tf.finetuning.tasks.squad.settings import SPEC_SIZES, SquadFiles, Sq
 from albert_tf.models.heads import answerability_loss, position_loss
 from albert_tf.tokenization import AlbertTokenizer
 
-DECODED, THRESHOLD = "decoded", "threshold"  # Of runs that have answered, in place of a model's outputs.
+DECODED, THRESHOLD = "decoded", "threshold"  # Keys of a finished run's answers, in place of model outputs.
 
 
 def build_task(
@@ -104,7 +104,7 @@ class SquadTask(FineTuningTask):
       return FeatureSet(features.rows, pad_values={"p_mask": 1})
     starts, ends, lacking = features.positions
     rows = features.rows
-    if split == "train":  # Windows whose answer is not where the file says are left out.
+    if split == "train":  # Windows with an answer at a wrong place are left out.
       chosen = np.flatnonzero(~features.missing[features.windows.row])
       starts, ends, lacking = (column[chosen] for column in (starts, ends, lacking))
       rows = rows.take(chosen, **({"start_positions": starts} if self.version == "2.0" else {}))
@@ -123,8 +123,8 @@ class SquadTask(FineTuningTask):
   # ------------------------------------------------------------------ answers and scores
 
   def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
-    """Percent, by the official rules: `exact`, `f1`, `total`; for 2.0 also `HasAns_…`, `NoAns_…`, the threshold that
-    "eval" has chosen, and `best_…`, chosen on the very questions that are scored."""
+    """Percentages by the official rules: `exact`, `f1`, `total`; for 2.0 also `HasAns_…`, `NoAns_…`, the threshold that
+    "eval" has chosen, and `best_…`, chosen on the scored questions themselves."""
     data, decoded = self.splits[split].data, self._decode(outputs, split)
     scores = metrics.score_answers(data, answers.best_texts(data, decoded, threshold=None))
     if self.version == "1.1":
@@ -147,7 +147,7 @@ class SquadTask(FineTuningTask):
     return self._decoded[1]
 
   def _threshold(self, outputs: Outputs) -> float:
-    """The one that was given; else that of the runs whose answers these are, or what "eval" chose last."""
+    """The given threshold; else that of the runs with these answers, or the last choice on "eval"."""
     if self._given is not None:
       return self._given
     return float(outputs[THRESHOLD][0]) if THRESHOLD in outputs else self._found
