@@ -62,7 +62,7 @@ def test_settings_travel_with_the_model(tmp_path: pathlib.Path, sentences: list[
 
 
 def test_sizes_that_cannot_be(tmp_path: pathlib.Path, sentences: list[str]):
-  with pytest.raises(UserError, match=r"train 5,000 pieces.*Please set it to a value <= \d+"):
+  with pytest.raises(UserError, match=r"train 5,000 tokens.*Please set it to a value <= \d+"):
     vocabulary.train(iter(sentences), vocabulary.VocabularySpec(vocab_size=5000))
   with pytest.raises(UserError, match=r"smaller than required_chars"):
     vocabulary.train(iter(sentences), vocabulary.VocabularySpec(vocab_size=20))
