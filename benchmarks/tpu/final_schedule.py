@@ -66,7 +66,7 @@ class FinalSchedule(NamedTuple):
   instructions: tuple[Scheduled, ...]  # In the program's order.
   cycles: float  # Of every instruction the longer of issue and memory; at least `memory_cycles`.
   issue_cycles: float  # The same as if memory never had to be waited for.
-  memory_cycles: float  # All bytes to and from HBM, copies beside the computation too, at full bandwidth.
+  memory_cycles: float  # All bytes to and from HBM, copies during the computation too, at full bandwidth.
 
 
 def final_schedule(program: str, folder: pathlib.Path, chip: Chip) -> FinalSchedule | None:

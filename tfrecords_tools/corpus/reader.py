@@ -129,7 +129,7 @@ def _detect(head: bytes, path: str, options: CorpusOptions) -> str:
   found = text.plain_format(start)
   if found is None:
     raise UserError(
-      f"--input_format=auto must be certain. Received: {path}, whose lines are single sentences with blank lines "
+      f"--input_format=auto must be certain. Received: {path}, with single sentences as lines and blank lines "
       "between them: each may be a document of its own (--input_format=lines), or a paragraph of one document "
       "(--input_format=paragraphs). Pass the one that is meant."
     )

@@ -89,7 +89,7 @@ class BlockResult:
 
   Attributes:
     statistics: by split.
-    corpus: what the readers counted in the files whose last block is among them.
+    corpus: the readers' counts for files with their last block in this result.
     runs: sorted records on disk, where the runner keeps them so.
   """
 

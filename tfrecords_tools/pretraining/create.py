@@ -54,7 +54,7 @@ def create_records(
   )
   finished = jobs.finished_before(job)
   if finished is not None:
-    jobs.remove_work(job)  # Left by a run that was cut short in this call.
+    jobs.remove_work(job)  # A run may have been cut short while it removed it.
     notice(f"nothing to do: {output_dir} is finished")
     return finished
   if options.input_format == "auto":

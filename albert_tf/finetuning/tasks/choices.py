@@ -51,7 +51,7 @@ def read_race(data_dir: str, split: str, *, levels: Sequence[str] = LEVELS) -> l
     folder = next(filter(files.exists, folders), None)
     if folder is None:
       raise UserError(
-        "RACE lies in {train,dev,test}/{middle,high}/ of --data_dir or of its folder RACE. Received: "
+        "RACE must be in {train,dev,test}/{middle,high}/ of --data_dir or of its folder RACE. Received: "
         f"{data_dir} without {split}/{level}. If one level is all there is, give --middle_only or --high_only."
       )
     names = [name for name in files.listdir(folder) if name.endswith(".txt")]

@@ -69,7 +69,7 @@ TASKS: Mapping[str, GlueTask] = {task.name: task for task in _ALL_TASKS}
 
 
 def read_splits(task: GlueTask, data_dir: str) -> dict[str, list[TextExample]]:
-  """Every split whose file is in the task's folder, or in the one that holds GLUE's folders.
+  """Every split with a file in the task's folder, or in the one that holds GLUE's folders.
 
   Raises:
     UserError: no file is there, or one cannot be read as this task's.

@@ -36,7 +36,7 @@ class SquadSettings(Settings):
     super().__post_init__()
     if self.max_seq_length <= self.max_query_length + _SPECIAL_PIECES:
       raise UserError(
-        f"max_seq_length must be more than max_query_length + {_SPECIAL_PIECES}, so that text fits beside the "
+        f"max_seq_length must be more than max_query_length + {_SPECIAL_PIECES}, so that text fits next to the "
         f"question. Received: {self.max_seq_length} and {self.max_query_length}."
       )
 
