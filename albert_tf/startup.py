@@ -59,7 +59,7 @@ def load_tensorflow(tpu: str = "", *, reads_extents: bool = False) -> None:
     sys.modules.update(dict.fromkeys(left_out))  # type: ignore[arg-type]  # Their import fails.
     import tensorflow as tf
 
-    importlib.import_module("keras")  # With TensorFlow or, where that is lazy, only here.
+    importlib.import_module("keras")  # TensorFlow may load it lazily.
     for package in left_out:
       del sys.modules[package]
     tf.get_logger().setLevel("ERROR")

@@ -27,7 +27,7 @@ from albert_tf.tokenization.config import (
   find_tokenizer,
 )
 
-# Keys of the original's JSON that no code path of it needs except --init_from_group0.
+# Keys of the original's JSON that it reads only with --init_from_group0.
 _ORIGINAL_UNUSED = {"down_scale_factor": 1, "gap_size": 0, "net_structure_type": 0, "num_memory_blocks": 0}
 
 

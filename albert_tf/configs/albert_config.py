@@ -51,7 +51,7 @@ class AlbertConfig(Settings):
     ALBERT, https://arxiv.org/abs/1909.11942, sections 3.1 and 4.
   """
 
-  vocab_size: int = setting(help="V, number of tokens in the vocabulary.", minimum=1, maximum=1 << 24)
+  vocab_size: int = setting(help="V, size of the vocabulary.", minimum=1, maximum=1 << 24)
   embedding_size: int = setting(
     help="E, width of the embedding tables. E = H has no mapping to H.", minimum=1, maximum=1 << 16
   )

@@ -68,12 +68,8 @@ class TaskSpec(Settings):
     512, help="S, the length it was trained with.", minimum=5, maximum=MOST_POSITIONS
   )
   squad_version: str = setting("", help="question_answering: 1.1 (`SpanHead`) or 2.0 (`Squad2Head`).")
-  max_query_length: int = setting(
-    64, help="question_answering: tokens of a question that are kept.", minimum=1
-  )
-  doc_stride: int = setting(
-    128, help="question_answering: tokens from one window's start to the next.", minimum=1
-  )
+  max_query_length: int = setting(64, help="question_answering: tokens of a question kept.", minimum=1)
+  doc_stride: int = setting(128, help="question_answering: tokens from window to window.", minimum=1)
   max_answer_length: int = setting(30, help="question_answering: tokens of the longest answer.", minimum=1)
   null_score_diff_threshold: float = setting(
     0.0, help="question_answering 2.0: no answer where the null score is at least this."

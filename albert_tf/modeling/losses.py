@@ -68,7 +68,7 @@ def mean_metrics(
 
   Args:
     sentence_task: "sentence_order" or "next_sentence", which names what was learned of the sentences; empty for
-      nothing, and then no metric of it.
+      none, which gives no metric.
   """
   means = {"loss": 0.0}
   for name, sums in {"masked_lm": masked_lm, **({sentence_task: sentence} if sentence_task else {})}.items():

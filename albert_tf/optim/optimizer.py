@@ -127,9 +127,8 @@ class Optimizer(tf.Module):
 class TfaLambOptimizer(Optimizer):
   """Drives `tensorflow_addons.optimizers.LAMB`, which always corrects the bias of the moments.
 
-  Same slots, step and `apply` as `Optimizer`, so that a run can switch between the two. There are two of it, because
-  Addons excludes by the names of variables, which need not be those of the checkpoint: one for the variables that
-  decay and adapt, and one that excludes all of its own.
+  Same slots, step and `apply` as `Optimizer`, so that a run can switch between the two. It drives two, as
+  Addons excludes by variables' names, not those of checkpoints: one decays and adapts, one does neither.
   """
 
   def __init__(self, config: OptimizerConfig, named_variables: Mapping[str, tf.Variable]):

@@ -28,9 +28,6 @@ _PRIVATE = r"\x{f0000}-\x{10ffff}"  # Dropped.
 _BETWEEN = "☃"  # Stays as it is.
 
 
-# Packing, whatever the kind of vocabulary.
-
-
 class GraphPacker(tf.Module):
   """Strings in, `[CLS] … [SEP]` out; a subclass turns a text into ids.
 
@@ -186,7 +183,7 @@ def _rows(ids: tf.RaggedTensor, starts: tf.Tensor, limits: tf.Tensor) -> tf.Ragg
   return places.with_flat_values(tf.gather(ids.flat_values, places.flat_values))
 
 
-# Replacing numbers by rows of a constant table.
+# Constant tables that replace numbers.
 
 
 class Table(NamedTuple):
