@@ -1,1 +1,1 @@
-"""Where model, optimizer and input meet: distribution, the step, the loop, checkpoints, reports."""
+"""Pretraining: distribution, the step, the loop, checkpoints, reports."""

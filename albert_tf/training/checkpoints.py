@@ -1,4 +1,4 @@
-"""The checkpoints of a run: written while training goes on, whole or not at all; the newest stay, some for ever."""
+"""Checkpoints of a run, written atomically while training continues."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,18 +27,18 @@ class CheckpointStore:
   """The checkpoints of one run: `model.ckpt-<step>`; the newest `keep` and multiples of `keep_every` stay.
 
   Files are TensorFlow bundles with the original release's names (`bert/…`, `cls/…`, `…/adam_m`, `…/adam_v`,
-  `global_step`), so the original's tools read them too. `tf.train.Checkpoint` would give them names of its own.
+  `global_step`), so the original's tools read them too. `tf.train.Checkpoint` would use other names.
 
-  One checkpoint at a time is written, by a thread of its own, from a copy in host memory. What goes wrong there is
-  raised by the next `check`, `wait` or `save`.
+  A thread writes one checkpoint at a time from a copy in host memory. The next `check`, `wait` or `save` raises its
+  errors.
 
   Args:
     directory: `RUN/checkpoints`.
     variables: checkpoint name → variable: weights, slots and `global_step`.
-    may_write: raises where this process must not save any more; asked by `check` and before each checkpoint.
+    may_write: raises if this process must not save any more; called by `check` and before each checkpoint.
 
   Attributes:
-    last: prefix of the newest checkpoint that is whole; None before the first.
+    last: prefix of the newest complete checkpoint; None before the first.
   """
 
   def __init__(
@@ -60,10 +60,10 @@ class CheckpointStore:
     self.last = latest_checkpoint(directory)
 
   def save(self, step: int, examples_seen: int) -> None:
-    """Begins the checkpoint of `step`, once the one before is whole; then those beyond `keep` are removed.
+    """Waits for the checkpoint before, starts the one of `step`, then removes checkpoints beyond `keep`.
 
     Args:
-      examples_seen: the position in the stream of training examples, which a run must remember besides its variables.
+      examples_seen: the position in the stream of training examples.
     """
     self.wait()
     self._may_write()
@@ -73,18 +73,18 @@ class CheckpointStore:
     )
 
   def check(self) -> None:
-    """Raises what went wrong in the writing so far, or what `may_write` does; waits for nothing."""
+    """Raises errors of finished writes and of `may_write`; does not wait."""
     self._may_write()
     while self._pending and self._pending[0].done():
       self._pending.pop(0).result()
 
   def wait(self) -> None:
-    """Returns when all that was begun is on the disk."""
+    """Waits until every started checkpoint is on the disk."""
     while self._pending:
       self._pending.pop(0).result()
 
   def close(self) -> None:
-    """Ends what was begun; after an error of the run, the writing's own is left unsaid."""
+    """Waits for the writer without raising its errors, so that an error of the run is not hidden."""
     self._writer.shutdown()
 
   def _write(self, step: int, values: Mapping[str, np.ndarray]) -> None:
@@ -108,29 +108,29 @@ class CheckpointStore:
     try:
       tensors = read_bundle(prefix)
     except UserError as error:
-      raise UserError(f"{error} Without these files the run continues from the checkpoint before.") from error
+      raise UserError(f"{error} Remove these files to continue from the checkpoint before.") from error
     position = tensors.pop(_POSITION, None)
     load_weights(self._variables, tensors, source=prefix)
     if position is None:
       raise UserError(
         f"A checkpoint of a run must hold its position in the data. Received: {prefix}, which was not written by "
-        "run_pretrain.py. Take it away, or start a new run from it with --init_checkpoint."
+        "run_pretrain.py. Remove it, or start a new run from it with --init_checkpoint."
       )
     return int(position)
 
   def tidy(self) -> None:
-    """Removes the parts of checkpoints that a killed run left."""
+    """Removes incomplete checkpoints of a killed run."""
     names = files.listdir(self._directory)
     for name in names:
       without_index = (
         re.fullmatch(r"model\.ckpt-\d+\.data-.*", name) and f"{strip_suffix(name)}.index" not in names
       )
-      # TensorFlow gives what it saves its own endings, behind the name that the file module would give.
+      # TensorFlow adds its own suffixes to names of unfinished files.
       if files.is_unfinished(name) or re.match(r"model\.ckpt-\d+\.tmp-", name) or without_index:
         files.remove(os.path.join(self._directory, name))
 
 
 def _remove(prefix: str) -> None:
-  # The index goes first: a kill in between leaves data nobody takes for a checkpoint.
+  # The index first: without it, data files are not a checkpoint.
   for path in [f"{prefix}.index", *files.glob(f"{prefix}.data-*")]:
     files.remove(path)

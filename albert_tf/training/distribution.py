@@ -1,4 +1,4 @@
-"""One function behind every way to place replicas."""
+"""Make the distribution strategy, and let the processes of a run decide together."""
 
 from collections.abc import Iterator, Mapping
 import contextlib
@@ -24,7 +24,7 @@ def _several_workers() -> bool:
 
 
 def probe_tpu(config: DistributionConfig) -> None:
-  """Refuses a TPU that this process could not use: no kernels in TensorFlow for it, or no chips."""
+  """Raises `UserError` if TensorFlow has no TPU kernels or the machine has no chips."""
   if not compat.TPU_KERNELS:
     raise UserError(
       "--tpu needs a TensorFlow with kernels for TPUs, and PyPI's package `tensorflow` has none. Received: "
@@ -51,12 +51,12 @@ def _tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
       slice_hosts.watch_hosts(hosts)
     tf.tpu.experimental.initialize_tpu_system(resolver)
     return tf.distribute.TPUStrategy(resolver)
-  except Exception as error:  # The resolver and the runtime raise many types, none of them documented.
+  except Exception as error:  # The resolver and the runtime raise many undocumented types.
     raise tpu_host.unreachable(config.tpu, telling_line(str(error)) or type(error).__name__) from error
 
 
 def precision_policy(precision: str) -> str:
-  """The Keras dtype policy of a precision: matrix products in it, float32 weights.
+  """The Keras dtype policy for matrix products in `precision` and float32 weights.
 
   Softmax, LayerNorm, losses and the optimizer stay in float32 in either case.
   """
@@ -99,12 +99,10 @@ def host_shard(strategy: tf.distribute.Strategy, context: tf.distribute.InputCon
 
 
 class Workers:
-  """The processes of a run, which decide together, so that none waits for one that has left.
-
-  One process alone decides by itself.
+  """The processes of a run, which decide together, so that none waits for a process that has left.
 
   Attributes:
-    is_chief: whether this one writes what the run writes.
+    is_chief: whether this process writes the files of the run.
   """
 
   def __init__(self, strategy: tf.distribute.Strategy):
@@ -114,7 +112,7 @@ class Workers:
     self._sum = tf.function(self._sum_over_replicas, autograph=False)
 
   def _sum_over_replicas(self, values: tf.Tensor, *, of_first: bool = False) -> tf.Tensor:
-    """Sums what each replica has, or takes what the first one has."""
+    """Sums the values of all replicas, or takes those of the first."""
 
     def on_replica(values: tf.Tensor) -> tf.Tensor:
       context = tf.distribute.get_replica_context()
@@ -124,16 +122,16 @@ class Workers:
     return self._strategy.experimental_local_results(self._strategy.run(on_replica, args=(values,)))[0]
 
   def any(self, flag: bool) -> bool:
-    """Whether some process says so. Every process must call it, equally often."""
+    """Whether `flag` is true on any process. All processes must call it."""
     return float(self._sum(tf.constant(float(flag), tf.float64))) > 0 if self._several else flag
 
   def same(self, text: str) -> bool:
-    """Whether all processes call it with the same text."""
+    """Whether all processes have the same text. All processes must call it."""
     code = tf.constant(float(zlib.crc32(text.encode())), tf.float64)
     return not (self._several and self.any(bool(self._sum(code, of_first=True) != code)))
 
   def of_chief(self, values: Mapping[str, float]) -> dict[str, float]:
-    """The chief's values, whatever another process has of them. Every process must name the same ones."""
+    """The chief's values. All processes must call it with the same keys."""
     if not self._several or not values:
       return dict(values)
     numbers = self._sum(tf.constant([float(value) for value in values.values()], tf.float64), of_first=True)
@@ -141,7 +139,7 @@ class Workers:
 
   @contextlib.contextmanager
   def together(self) -> Iterator[None]:
-    """A `UserError` that one process meets in the body ends all of them behind it. Every process must enter."""
+    """After the body, a `UserError` of one process ends all of them. All processes must enter it."""
     refusal = None
     try:
       yield
@@ -149,7 +147,7 @@ class Workers:
       refusal = error
     if self.any(refusal is not None):
       raise refusal or UserError(
-        "The workers of a run go on together. Received: a refusal of another one. Its message says what to do."
+        "All workers of a run must pass its checks. Received: an error of another worker. Its message says what to do."
       )
 
 

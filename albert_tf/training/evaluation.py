@@ -1,4 +1,4 @@
-"""What a model reaches on held-out sets, on all replicas: during a run, and of a finished one."""
+"""Evaluation on held-out sets, on all replicas, during a run and of finished runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 import functools
@@ -23,7 +23,7 @@ from albert_tf.records.parse import parse_pretraining_batch
 from albert_tf.training.distribution import host_shard, precision_policy
 
 _NUM_SUMS = 6  # Of the losses; those of the layers follow.
-# What only the sentence task needs: some models for masked LM alone come without.
+# Only the sentence task needs these; some masked-LM models do not have them.
 _SENTENCE_VARIABLES = ("bert/pooler/dense/kernel", "cls/seq_relationship/output_weights")
 _MAY_BE_MISSING = "^(bert/pooler|cls/seq_relationship)/"
 
@@ -31,7 +31,7 @@ _MAY_BE_MISSING = "^(bert/pooler|cls/seq_relationship)/"
 class HeldOut(NamedTuple):
   """Held-out records that a model is evaluated on, in batches of `batch_size` on all replicas, at most `num_steps`.
 
-  `sentence_task` is what their labels say, see `StepConfig`; empty leaves the sentences out.
+  `sentence_task` is the meaning of their labels, see `StepConfig`; if empty, sentences are not evaluated.
   """
 
   records: RecordIndex
@@ -50,10 +50,10 @@ def read_held_out(
   batch_size: int,
   max_steps: int | None = None,
 ) -> HeldOut:
-  """Indexes a set and looks at the records that an evaluation reads: all, or those of `max_steps` batches.
+  """Indexes a held-out set and checks its records: all, or those of `max_steps` batches.
 
   Raises:
-    UserError: no records, damaged ones, or those of another vocabulary or other lengths.
+    UserError: there are no records, or a record is damaged or has another vocabulary or length.
   """
   records = build_record_index(paths)
   num_steps = min(-(-records.num_records // batch_size), max_steps or records.num_records)
@@ -62,12 +62,12 @@ def read_held_out(
 
 
 class Evaluator:
-  """Masked-LM and sentence loss and accuracy over held-out sets; all are gone through by the same program.
+  """Computes masked-LM and sentence loss and accuracy over held-out sets, all with the same program.
 
   Args:
     model: made under the strategy's scope.
     sets: name → set.
-    with_layers: also compare input and output of each layer, which needs an encoder that puts out all layers.
+    with_layers: also compare input and output of each layer; the encoder must output all layers.
     use_xla: compile for GPU and CPU; a TPU does so anyway.
   """
 
@@ -166,18 +166,18 @@ def evaluate_checkpoint(
   with_layers: bool = False,
   use_xla: bool = False,
 ) -> dict[str, dict[str, Any]]:
-  """What a trained model reaches on sets of any length and sentence task.
+  """Evaluates a trained model on sets of any length and sentence task.
 
   Args:
     files: name → record files.
     spec: lengths of records that no manifest describes.
     max_steps: at most this many batches of each set; None for all.
     precision: see `precision_policy`.
-    with_layers, use_xla: as of `Evaluator`.
+    with_layers, use_xla: see `Evaluator`.
 
   Returns:
     Name → losses and accuracies, `num_examples`, and `record_content`, a hash of the records. The sentence metrics
-    have the name of the set's own task; a model that has not learned any has none.
+    have the name of the set's task; a model without a trained sentence head has none.
   """
   config = checkpoint.config
   vocab_sha256 = checkpoint.load_tokenizer().model_sha256 if checkpoint.tokenizer else None
@@ -208,7 +208,7 @@ def evaluate_checkpoint(
   evaluator = Evaluator(strategy=strategy, model=model, sets=sets, with_layers=with_layers, use_xla=use_xla)
   results = evaluator()
   for name, of_set_results in results.items():
-    of_set_results.pop("loss")  # Of different tasks it means different things.
+    of_set_results.pop("loss")  # Not comparable between sentence tasks.
     records, read = sets[name].records, sets[name].num_steps * batch_size
     of_set_results["num_examples"] = min(records.num_records, read)
     of_set_results["record_content"] = records.content
@@ -216,7 +216,7 @@ def evaluate_checkpoint(
 
 
 def _has_sentence_head(checkpoint: Checkpoint) -> bool:
-  """Whether a trained one is there; a run without a sentence loss has one without moments."""
+  """Whether the checkpoint has a trained sentence head; an untrained head of a run has no moments."""
   moments = {name.removesuffix("/adam_m") for name in checkpoint.slots if name.endswith("/adam_m")}
   return set(_SENTENCE_VARIABLES) <= checkpoint.variables.keys() & (moments or checkpoint.variables.keys())
 

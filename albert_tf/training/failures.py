@@ -1,6 +1,6 @@
-"""What the surroundings do to a run, in words: too little memory, damaged records, lost workers, a full disk.
+"""Readable errors for too little memory, damaged records, lost workers and full disks.
 
-docs/training_trouble.md says more of each.
+docs/training_trouble.md explains each of them.
 """
 
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ from albert_tf.errors import UserError
 
 _CONTINUES = "The same command continues from the last checkpoint"
 # The type of the error does not tell: a batch too large and a full disk are both `ResourceExhaustedError`. On-chip
-# memory (vmem, smem) is the compiler's affair: no smaller batch helps.
+# memory (vmem, smem) is left to the compiler: no smaller batch helps.
 _MEMORY = re.compile(
   r"[Oo]ut of memory(?! in memory space [vs]mem)|OOM when allocating|Attempting to (?:allocate|reserve) \S"
 )
-_PLACE = re.compile(  # Where in the graph it was.
+_PLACE = re.compile(  # Lines with a location in the graph.
   r"\s*(Graph execution|Detected at|\d+ root error|File|Node:|Registered |<|\[\[|\[Op:|$)"
 )
 _MEMORY_ADVICE = (
@@ -28,13 +28,13 @@ _MEMORY_ADVICE = (
 
 
 def telling_line(message: str) -> str:
-  """The first line of a runtime's message that says what happened."""
+  """The first line of a TensorFlow error that is not a location in the graph."""
   return next((line.strip() for line in message.splitlines() if not _PLACE.match(line)), message)
 
 
 @contextlib.contextmanager
 def readable_errors() -> Iterator[None]:
-  """Turns what the surroundings do to the body into a `UserError` that says how to go on."""
+  """Turns errors of TensorFlow and of files into a `UserError` that says how to continue."""
   try:
     yield
   except tf.errors.OpError as error:
@@ -45,7 +45,7 @@ def readable_errors() -> Iterator[None]:
       f"{f'{task[1]} {task[2]}: ' if task else ''}{line}. "
       + (_MEMORY_ADVICE if of_memory else f"{_CONTINUES}; docs/training_trouble.md has the causes.")
     ) from error
-  except files.StoreError as error:  # Says itself what to do.
+  except files.StoreError as error:  # The message says what to do.
     raise UserError(f"{error} {_CONTINUES}.") from error
   except OSError as error:
     raise UserError(

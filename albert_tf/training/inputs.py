@@ -23,7 +23,7 @@ from albert_tf.training.settings import PretrainingSettings
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingInput:
-  """The records of a run as distributed datasets; `held_out` is None where it has no held-out ones."""
+  """The records of a run as distributed datasets; `held_out` is None for runs without evaluation."""
 
   settings: PretrainingSettings
   strategy: tf.distribute.Strategy
@@ -31,7 +31,7 @@ class PretrainingInput:
   held_out: HeldOut | None
 
   def training_iterator(self, start_position: int) -> Any:
-    """Over the batches from example `start_position` on."""
+    """An iterator of batches from example `start_position` on."""
     settings, step, mask = self.settings, self.settings.step, None
     if settings.masking is not None:
       mask = FreshMasks(settings.masking, load_tokenizer(settings.tokenizer_path), seed=step.seed)
@@ -52,7 +52,7 @@ class PretrainingInput:
 
   @contextlib.contextmanager
   def naming_damage(self, start_position: int, num_examples: int) -> Iterator[None]:
-    """Where the body fails on these examples of the stream, reads them again and names the damaged record."""
+    """If the body fails on these examples, reads them again and names the damaged record."""
     try:
       yield
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
@@ -64,7 +64,7 @@ class PretrainingInput:
         for start, count in extents[extents[:, 1] > 0]:
           try:
             parse_pretraining_batch(reader.read(start, count), spec)
-          except tf.errors.OpError:  # Of an extent; its files are then checked record by record.
+          except tf.errors.OpError:  # Check the files of the extent record by record.
             ends = index.first_record.searchsorted([start, start + count - 1], "right")
             limits = {"vocab_size": self.settings.model.vocab_size, "at_most": index.num_records}
             check_records(index.paths[ends[0] - 1 : ends[1]], spec=spec, **limits)
@@ -72,11 +72,10 @@ class PretrainingInput:
 
 
 def checked_input(settings: PretrainingSettings, strategy: tf.distribute.Strategy) -> PretrainingInput:
-  """Indexes all records and looks at the first: some of those to train on, all that an evaluation reads.
+  """Indexes all records; checks the first training records and all records of an evaluation.
 
   Raises:
-    UserError: damaged or too few records, of other lengths or another vocabulary, or a number of hosts that cannot
-      share them.
+    UserError: records are damaged, too few, or of other lengths or another vocabulary; or the hosts cannot share them.
   """
   extended = strategy.extended  # Of a TPU slice, of several workers, of one machine.
   hosts = getattr(extended, "num_hosts", 0) or getattr(extended, "_num_workers", 1)

@@ -9,7 +9,7 @@ from types import FrameType
 
 
 class StopRequest:
-  """Set by a signal; the loop looks at it between calls to the device."""
+  """Set by a signal handler; the loop reads it between calls to the device."""
 
   received = False
 
@@ -28,7 +28,7 @@ def stop_on_signal() -> Iterator[StopRequest]:
   def ask(number: int, frame: FrameType | None) -> None:
     del frame
     request.received = True
-    print(f"\n{signal.Signals(number).name}: saves and stops.", file=sys.stderr, flush=True)
+    print(f"\n{signal.Signals(number).name}: saving and stopping.", file=sys.stderr, flush=True)
     signal.signal(signal.SIGINT, before[signal.SIGINT])
 
   before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -23,10 +23,10 @@ class LoopResult:
   """How a run ended.
 
   Attributes:
-    step: completed updates.
-    checkpoint: prefix of the last checkpoint; None where this process writes none.
+    step: number of completed updates.
+    checkpoint: prefix of the last checkpoint; None if this process writes none.
     evaluation: the last held-out metrics, if any.
-    interrupted: whether SIGTERM ended it early: updates or the last evaluation are still to be made.
+    interrupted: whether SIGTERM ended it before the last update or evaluation.
   """
 
   step: int
@@ -41,8 +41,8 @@ class TrainingLoop:
 
   Args:
     evaluator: held-out evaluation, or None.
-    store: where checkpoints go; None on a process that writes none.
-    workers: the processes of the run; `stop` is asked once after every chunk, on all of them.
+    store: the checkpoints; None on a process that writes none.
+    workers: the processes of the run; all of them read `stop` once after every chunk.
   """
 
   settings: PretrainingSettings
@@ -65,8 +65,8 @@ class TrainingLoop:
     """Runs to the last update, or until SIGTERM.
 
     Args:
-      step: completed updates.
-      examples_seen: by them.
+      step: number of completed updates.
+      examples_seen: examples of these updates.
 
     Raises:
       NonFiniteError: a loss or norm is not finite; nothing bad was saved.
@@ -75,7 +75,7 @@ class TrainingLoop:
     last, batch_size = self.settings.num_train_steps, self.settings.step.global_batch_size
     iterator = self.inputs.training_iterator(examples_seen)
     stopping = self._stopping()
-    if step > 0 and not stopping and (step >= last or self._saves_at(step)):  # Killed before it could.
+    if step > 0 and not stopping and (step >= last or self._saves_at(step)):  # Killed before its evaluation.
       self.goodput.mark("restart")
       self._evaluate(step)
     self.goodput.mark("restart")
@@ -89,11 +89,11 @@ class TrainingLoop:
       examples_seen += num_steps * batch_size
       stopping = self._stopping()
       if stopping or step >= last or self._saves_at(step):
-        # First: a kill during the evaluation loses nothing. A preempted machine has seconds left for no more.
+        # Save first: a kill during the evaluation loses nothing. A preempted machine has no time to evaluate.
         self._save(step, examples_seen)
         if not stopping:
           self._evaluate(step)
-          stopping = step < last and self._stopping()  # Asked for meanwhile.
+          stopping = step < last and self._stopping()
         self.reporter.draw()
     return self._end(step, stopping=stopping)
 
@@ -108,7 +108,7 @@ class TrainingLoop:
     with tf.profiler.experimental.Trace("updates", step_num=step + 1, _r=1):  # _r: the root of a step.
       metrics, timed, seconds = self._run_steps(iterator, num_steps)
     step += num_steps
-    self._check_store()  # First: where another process took the directory over, its files stay as they are.
+    self._check_store()  # First: raises before a report if another process owns the directory.
     averages = metrics.averages(num_steps, self.settings.step.sentence_task)
     saved = self.store.last if self.store is not None else None
     check_finite(averages, first_step=step - num_steps + 1, last_step=step, last_checkpoint=saved)
@@ -126,9 +126,9 @@ class TrainingLoop:
       self.reporter.message(warning)
 
   def _run_steps(self, iterator: Iterator[Any], num_steps: int) -> tuple[StepMetrics, StepMetrics, float]:
-    """Metrics of all updates, and of those that are timed, with their seconds.
+    """Returns metrics of all updates, metrics of the timed updates, and their seconds.
 
-    The first update of a process includes the compilation: it is made by itself, and timed only where it is alone.
+    The first update of a process includes the compilation. It runs alone, and is not timed if more updates follow.
     """
 
     def run(num_steps: int, category: str) -> tuple[StepMetrics, float]:
@@ -145,7 +145,7 @@ class TrainingLoop:
     return metrics, metrics, seconds
 
   def _trace(self, step: int) -> None:
-    """Starts or ends the trace of --profile_steps, whose edges are boundaries."""
+    """Starts or ends the trace of --profile_steps."""
     first, last = self.settings.profile_steps or (0, 0)
     traced = self.store is not None and first <= step + 1 <= last
     directory = f"{self.settings.output_dir.rstrip('/')}/tensorboard/profile"
@@ -157,14 +157,14 @@ class TrainingLoop:
     self._tracing = traced
 
   def _save(self, step: int, examples_seen: int) -> None:
-    self.reporter.flush()  # First: a checkpoint is only seen with the reports up to it.
+    self.reporter.flush()  # First: a checkpoint must not appear before its reports.
     self.goodput.mark("report")
     if self.store is not None:
       self.store.save(step, examples_seen)
     self.goodput.mark("checkpoint")
 
   def _check_store(self) -> None:
-    """Says so when a checkpoint has become whole; raises what went wrong with it."""
+    """Reports a finished checkpoint; raises errors of writing it."""
     if self.store is not None:
       self.store.check()
       if self.store.last != self._saved:
@@ -172,7 +172,7 @@ class TrainingLoop:
         self.reporter.message(f"saved {self._saved}")
 
   def _evaluate(self, step: int) -> None:
-    """Evaluates, unless that was done before a kill."""
+    """Evaluates, unless the reports already have this step."""
     if self.evaluator is None:
       return
     self._evaluation = self.reporter.find(step, EVAL)
@@ -198,7 +198,7 @@ class TrainingLoop:
 
 
 def next_boundary(settings: PretrainingSettings, step: int) -> int:
-  """The step at which the host is returned to after `step`.
+  """The step of the next return to the host after `step`.
 
   Boundaries are multiples of the intervals, wherever the run was resumed, and the edges of a trace.
   """

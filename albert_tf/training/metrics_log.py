@@ -1,4 +1,4 @@
-"""metrics.jsonl: one JSON object a report, no step twice, complete after any kill."""
+"""metrics.jsonl: one JSON object for each report, no step twice, complete after any kill."""
 
 from collections.abc import Mapping
 import json
@@ -9,13 +9,13 @@ from albert_tf import files
 
 
 class MetricsLog:
-  """The reports of a run, in memory and in a small file, which is always written anew.
+  """The reports of a run, in memory and in a small file that is always rewritten as a whole.
 
-  On a disk that is done with every report, in a bucket by `flush`. What a killed run reported beyond `start_step`, that
-  of its last checkpoint, is forgotten.
+  On a disk every report rewrites it; in a bucket only `flush` does. Reports of a killed run after `start_step`, the
+  step of its last checkpoint, are dropped.
 
   Attributes:
-    dropped: how many reports that were.
+    dropped: number of dropped reports.
   """
 
   def __init__(self, path: str, *, start_step: int = 0):
@@ -36,7 +36,7 @@ class MetricsLog:
     return self._records.get((step, split))
 
   def append(self, step: int, split: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Adds a report and returns the record; of two of one step and split the later counts."""
+    """Adds a report and returns its record; replaces an earlier report of the same step and split."""
     record = {"step": int(step), "split": split} | {key: _plain(value) for key, value in values.items()}
     self._records[record["step"], split] = record
     self._unwritten = True
@@ -45,7 +45,7 @@ class MetricsLog:
     return record
 
   def flush(self) -> None:
-    """Returns when every report is on the disk or in the bucket; call it before a checkpoint, and at the end."""
+    """Writes all reports to the disk or bucket; call it before a checkpoint, and at the end."""
     if self._unwritten:
       files.write_text(self.path, "".join(json.dumps(record) + "\n" for record in self.records))
       self._unwritten = False
@@ -61,7 +61,7 @@ def read_metrics(path: str) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-  """A JSON value; what is not finite becomes null, since JSON has no word for it."""
+  """A JSON value; non-finite numbers become null."""
   if isinstance(value, bool | str | int) or value is None:
     return value
   number = float(value)

@@ -38,16 +38,16 @@ def run_pretraining(
 
   Args:
     settings: the run.
-    flags_text: resolved flags of the command, kept as `flags.txt`; the run can be repeated from it.
-    machine: for the reports of what the devices achieved and cost.
-    check_only: build everything, make one update and one evaluation batch, keep and write nothing (`--dry_run`).
+    flags_text: resolved flags of the command, saved as `flags.txt` to repeat the run.
+    machine: speed of the devices, for reports.
+    check_only: build everything, make one update and one evaluation batch, write nothing (`--dry_run`).
 
   Returns:
     How the run ended; None with `check_only`.
 
   Raises:
-    UserError: a mistake in the settings, the records or the directory; found before anything is written,
-      but for damage inside a record, which only reading finds.
+    UserError: a mistake in the settings, the records or the directory; before anything is written, except for
+      damage inside a record.
   """
   began = time.time()
 
@@ -57,7 +57,7 @@ def run_pretraining(
   workers = Workers(strategy)
   directory, lock = RunDirectory(settings.output_dir), DirectoryLock(settings.output_dir)
 
-  # Input. The chief looks at the records first: what it must walk, the others then find an index of.
+  # Input. The chief comes first: it saves missing indexes, which the other workers then read.
   inputs = None
   with workers.together():
     if workers.is_chief:
@@ -67,7 +67,7 @@ def run_pretraining(
   inputs = inputs or checked_input(settings, strategy)
 
   # Model and optimizer.
-  with strategy.scope():  # The slots must lie where the weights lie.
+  with strategy.scope():  # The slots must be on the devices of the weights.
     options = {"remat": settings.remat, "layer_loop": settings.layer_loop}
     policy = precision_policy(settings.distribution.precision)
     model = AlbertForPreTraining(
@@ -88,7 +88,7 @@ def run_pretraining(
     Evaluator(strategy=strategy, model=model, sets={EVAL: inputs.held_out}) if inputs.held_out else None
   )
 
-  # Checkpoint. Weights are 1. those of this run's last one; 2. those of --init_checkpoint; 3. initial values.
+  # Checkpoint. Weights come from 1. this run's last checkpoint; 2. --init_checkpoint; 3. initial values.
   store = CheckpointStore(
     directory.checkpoints,
     {**variables, **optimizer.slots(), "global_step": optimizer.step},
@@ -117,7 +117,7 @@ def run_pretraining(
         evaluator(num_steps=1)
     return None
 
-  # Loop. What is written from here on is this process's alone.
+  # Loop. From here on this process owns the directory.
   with readable_errors(), contextlib.ExitStack() as stack:
     stack.callback(lock.release)
     with workers.together():
@@ -158,9 +158,9 @@ def run_pretraining(
 
 
 def _check_nothing_was_saved(store: CheckpointStore, directory: RunDirectory) -> None:
-  """Refuses a directory where another process has saved a checkpoint since this one read the last."""
+  """Raises `UserError` if another process has saved a checkpoint since this process read the last."""
   if latest_checkpoint(directory.checkpoints) != store.last:
     raise UserError(
-      f"One process at a time writes in a directory. Received: {directory.path}, where another one has saved a "
-      "checkpoint since this one read the last. Run the command again to continue from there."
+      f"Only one process may write in a directory. Received: {directory.path}, where another process has just saved a "
+      "checkpoint. Run the command again to continue from there."
     )

@@ -1,4 +1,4 @@
-"""What record files say about themselves: their manifests and vocabulary, compared with what the command asks for."""
+"""Manifests and vocabulary of record files, compared with the flags of the command."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -17,13 +17,13 @@ from albert_tf.tokenization.config import find_vocabulary
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecordsSource:
-  """What the record files say about themselves, where the command did not contradict it.
+  """Properties of the records of a run.
 
   Attributes:
-    vocab_size: pieces of their vocabulary, or None if nothing tells.
+    vocab_size: size of their vocabulary; None if unknown.
     tokenizer_path, vocab_sha256: a vocabulary or a directory with one, and its hash; empty if there is none.
-    settings: how the training records of each directory were made; empty if nothing tells.
-    sentence_task: what their labels say, see `StepConfig`; that of the original release if nothing tells.
+    settings: directory → settings of its training records; empty if unknown.
+    sentence_task: meaning of their labels, see `StepConfig`; by default the task of the original release.
   """
 
   vocab_size: int | None
@@ -35,13 +35,13 @@ class RecordsSource:
   sentence_task: str = "sentence_order"
 
   def trained_sentence_task(self, sentence_loss: str) -> str:
-    """That of a run: "auto" the records' own, "off" none; "on" trains whatever labels there are."""
+    """The sentence task of a run: "auto": the records' task; "off": none; "on": any labels."""
     if sentence_loss == "off":
       return ""
     return self.sentence_task or ("sentence_order" if sentence_loss == "on" else "")
 
   def masking(self, masked_lm_prob: float | None) -> MaskingConfig:
-    """Fresh masks by the rules of the stored ones; a share of one's own has as many predictions as it needs."""
+    """Fresh masks by the rules of the stored masks; another share changes the number of predictions, too."""
     stored = {settings.get("masked_lm_prob", 0.15) for settings in self.settings.values()} or {0.15}
     if masked_lm_prob is None or stored == {masked_lm_prob}:
       share, predictions = self._setting("masked_lm_prob", 0.15), self.max_predictions_per_seq
@@ -53,7 +53,7 @@ class RecordsSource:
       max_predictions_per_seq=predictions,
       ngram_probabilities=tuple(ngrams.tolist()),
       whole_word=self._setting("whole_word", "original"),
-      # Where label 1 means the swapped order and nothing else, in all training records.
+      # Only if label 1 means the swapped order in all training records.
       redraw_order={
         (of.get("sentence_pair"), of.get("compatibility", "none")) for of in self.settings.values()
       }
@@ -62,18 +62,18 @@ class RecordsSource:
     )
 
   def _setting(self, name: str, default: Any) -> Any:
-    """How all training records were made."""
+    """A setting that must be the same for all training records."""
     values = {directory: settings.get(name, default) for directory, settings in self.settings.items()}
     if len(set(values.values())) > 1:
       received = ", ".join(f"{value} in {directory}" for directory, value in values.items())
       raise UserError(
-        f"Fresh masks are drawn by one rule, that of the stored ones. Received: {name} {received}. Name records that "
+        f"Fresh masks need records that were all masked by the same rule. Received: {name} {received}. Use records that "
         "were masked alike, or train on the stored masks with --masking=stored."
       )
     return next(iter(values.values()), default)
 
   def check_vocab_size(self, vocab_size: int) -> None:
-    """Refuses a model with another vocabulary."""
+    """Raises `UserError` for a model with another vocabulary size."""
     if self.vocab_size is not None and vocab_size != self.vocab_size:
       raise UserError(
         "The model and its records must have the same vocabulary. Received: vocab_size="
@@ -90,17 +90,17 @@ def describe_records(
   max_seq_length: int | None,
   max_predictions_per_seq: int | None,
 ) -> RecordsSource:
-  """Reads the manifests beside the training and held-out files and checks them against each other and the command.
+  """Reads the manifests of training and held-out files, and checks them against each other and the flags.
 
   Args:
-    spm_model_file: the vocabulary the command names; empty for the one beside the records.
-    max_seq_length, max_predictions_per_seq: what the command asks for; None takes the manifest's.
+    spm_model_file: vocabulary given by flag; empty for the vocabulary in the folder of the records.
+    max_seq_length, max_predictions_per_seq: lengths given by flag; None for the manifest's.
   """
   directory = os.path.dirname(paths[0])
   manifests = find_manifests(paths)
   tokenizer_path, tokenizer = _tokenizer_of(spm_model_file, directory or ".", is_ours=bool(manifests))
   vocab_sha256 = tokenizer.model_sha256 if tokenizer else ""
-  if not manifests:  # The original release's, whose lengths these are by default.
+  if not manifests:  # Records of the original release, with its default lengths.
     return RecordsSource(
       vocab_size=tokenizer.vocab_size if tokenizer else None,
       max_seq_length=max_seq_length or 512,
@@ -128,16 +128,16 @@ def describe_records(
   )
 
 
-def _tokenizer_of(named: str, beside: str, *, is_ours: bool) -> tuple[str, Tokenizer | None]:
-  """Path and tokenizer: the one beside the records, which knows how their text was normalised, or the named one.
+def _tokenizer_of(named: str, folder: str, *, is_ours: bool) -> tuple[str, Tokenizer | None]:
+  """Path and tokenizer: from the records' folder, which also has the normalization, or from the named file.
 
-  Beside foreign records only `spm.model` counts: what else lies there may be of something else.
+  Next to records of other programs only `spm.model` counts: other files may belong to something else.
   """
-  there = bool(find_vocabulary(beside)) if is_ours else files.exists(os.path.join(beside, "spm.model"))
-  own = load_tokenizer(beside) if there else None
+  there = bool(find_vocabulary(folder)) if is_ours else files.exists(os.path.join(folder, "spm.model"))
+  own = load_tokenizer(folder) if there else None
   if not named:
-    return (beside, own) if own else ("", None)
+    return (folder, own) if own else ("", None)
   tokenizer = load_tokenizer(named)
   if is_ours and own and own.model_sha256 == tokenizer.model_sha256:
-    return beside, own
+    return folder, own
   return named, tokenizer

@@ -1,4 +1,4 @@
-"""The run directory: whose it is, and the files that make it self-contained."""
+"""The run directory: identity of the run, configuration, flags, tokenizer."""
 
 import dataclasses
 import json
@@ -19,7 +19,7 @@ RUN_FILE, CONFIG_FILE, FLAGS_FILE = "run.json", "albert_config.json", "flags.txt
 
 @dataclasses.dataclass(frozen=True)
 class RunDirectory:
-  """Paths inside a run directory, and whose it is."""
+  """Paths of a run directory, and the identity of its run."""
 
   path: str
 
@@ -28,7 +28,7 @@ class RunDirectory:
     return os.path.join(self.path, "checkpoints")
 
   def check(self, settings: PretrainingSettings, record_content: str) -> None:
-    """Refuses a directory that holds another run, or other files than a run's; writes nothing."""
+    """Raises `UserError` if the directory holds another run or other files; writes nothing."""
     found = [name for name in files.listdir(self.path) if not (is_lock(name) or files.is_unfinished(name))]
     before, identity = self._identity(), json.loads(json.dumps(settings.identity(record_content)))
     if found and before is None:
@@ -57,7 +57,7 @@ class RunDirectory:
         "keras": compat.keras.__version__,
       },
     }
-    # First, so that a directory with any other file of ours has it: one killed here can be continued.
+    # Written first, so that a run killed here can be continued.
     files.write_json(os.path.join(self.path, RUN_FILE), record)
     for name in filter(files.is_unfinished, files.listdir(self.path)):
       files.remove(os.path.join(self.path, name))
@@ -73,7 +73,7 @@ class RunDirectory:
 
 
 def difference(name: str, before: Any, now: Any) -> str:
-  """What differs, as "name before → now"."""
+  """The changed fields, as "name before → now"."""
   if isinstance(before, dict) and isinstance(now, dict):
     names = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
     return ", ".join(difference(key, before.get(key), now.get(key)) for key in names)

@@ -1,4 +1,4 @@
-"""All settings of a pretraining run: what `run_pretrain.py` makes its flags of. No TensorFlow."""
+"""All settings of a pretraining run, the flags of `run_pretrain.py`. No TensorFlow."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,13 +9,13 @@ from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pipelines.masking import MaskingConfig
 from albert_tf.settings import Settings, setting
 
-if TYPE_CHECKING:  # At run time these would import NumPy, and the flags are read from here.
+if TYPE_CHECKING:  # Imports NumPy, which would make `--help` slow.
   from albert_tf.records import PretrainingSpec
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DistributionConfig(Settings):
-  """Where a command's replicas run, and what they compute with.
+  """Devices and precision of a command.
 
   Every command that trains or evaluates has these flags: `commands.define_flags(DistributionConfig)`, then
   `commands.from_flags(DistributionConfig)`. Without `distribution`: `tpu` if one is named, `multi_worker` if TF_CONFIG
@@ -51,13 +51,13 @@ class DistributionConfig(Settings):
 
   @property
   def precision(self) -> str:
-    """What matrix products are computed in: "float32" or "bfloat16"."""
+    """Type of matrix products: "float32" or "bfloat16"."""
     return self.mixed_precision or ("bfloat16" if self.tpu else "float32")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DepthSettings(Settings):
-  """One set of weights that answers at several depths."""
+  """Training of one set of weights for several depths."""
 
   train_depths: tuple[int, ...] = setting(
     (),
@@ -93,8 +93,8 @@ class StepConfig(DepthSettings):
   )
   sentence_task: Literal["sentence_order", "next_sentence", ""] = setting(
     "sentence_order",
-    help="What the sentence labels say, and reports call their loss. Empty: none; pooler and sentence head are not "
-    "trained, and keep their values.",
+    help="Meaning of the sentence labels, and name of their loss. Empty: no sentence loss; pooler and sentence head "
+    "keep their values.",
     flag="",
   )
 
@@ -112,14 +112,14 @@ class StepConfig(DepthSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingSettings(Settings):
-  """What one run does.
+  """Settings of one run.
 
   Attributes:
     input_files, eval_input_files: training and held-out records, expanded and sorted; without held-out ones there is
       no evaluation.
-    model, optimizer, step, distribution: settings of their own.
+    model, optimizer, step, distribution: groups of settings.
     max_seq_length, max_predictions_per_seq: lengths of the records.
-    masking: masks for training drawn anew; None for those of the records. Evaluation always takes the records'.
+    masking: fresh masks for training; None for the stored masks. Evaluation always uses the stored masks.
     tokenizer_path: vocabulary, or directory with one, to copy into the run directory; empty for none.
   """
 
@@ -137,8 +137,8 @@ class PretrainingSettings(Settings):
   output_dir: str = setting(help="The run directory; local or gs://.")
   init_checkpoint: str = setting(
     "",
-    help="Weights to start from: a run directory, the original release, TF-Hub or a Hugging Face folder. A pretraining "
-    "head that is not there starts anew. The optimizer starts anew.",
+    help="Weights to start from: a run directory, the original release, TF-Hub or a Hugging Face folder. Missing "
+    "pretraining heads get initial values. The optimizer starts anew.",
   )
   remat: bool = setting(False, help="Recompute activations in the backward pass: less memory, more time.")
   layer_loop: Literal["unrolled", "while"] = setting("unrolled", help="How the shared block is repeated.")
@@ -148,9 +148,9 @@ class PretrainingSettings(Settings):
   save_checkpoints_steps: int = setting(
     5000, help="Updates between checkpoints, each with an evaluation.", minimum=1
   )
-  keep_checkpoint_max: int = setting(5, help="Newest checkpoints that stay.", minimum=1)
+  keep_checkpoint_max: int = setting(5, help="Number of newest checkpoints to keep.", minimum=1)
   keep_checkpoint_every_n_steps: int = setting(
-    0, help="Those of multiples of this stay, too; 0: none.", minimum=0
+    0, help="Also keep checkpoints of multiples of this; 0: none.", minimum=0
   )
   eval_batch_size: int = setting(64, help="Examples of one evaluation batch.", minimum=1)
   max_eval_steps: int = setting(100, help="At most this many evaluation batches.", minimum=1)
@@ -175,8 +175,8 @@ class PretrainingSettings(Settings):
       )
     if self.masking is not None and not self.tokenizer_path:
       raise UserError(
-        "Fresh masks need the vocabulary, to know where words begin. Received: --masking=fresh with records that have "
-        "no spm.model or vocab.txt beside them. Name it with --spm_model_file."
+        "Fresh masks need the vocabulary, to know where words begin. Received: --masking=fresh with no spm.model "
+        "or vocab.txt in the folder of the records. Name it with --spm_model_file."
       )
 
   @property
@@ -196,7 +196,7 @@ class PretrainingSettings(Settings):
     return self.optimizer.num_train_steps
 
   def identity(self, record_content: str) -> dict[str, Any]:
-    """What must not change when a run is continued; everything else may."""
+    """Settings that must not change when a run is continued."""
     masking = {} if self.masking is None else {"masking": self.masking.to_dict()}
     depths = {"train_depths": list(self.step.train_depths)} if self.step.train_depths else {}
     return {

@@ -1,6 +1,6 @@
-"""The hosts of a slice: asked before TensorFlow connects to them, and watched as long as this process lives.
+"""Check the hosts of a slice before TensorFlow connects to them, and watch them during the run.
 
-TensorFlow waits without end for a host that is not there, and for one that dies while it computes.
+TensorFlow waits forever for a missing host, and for a host that dies during a computation.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ import time
 from albert_tf.errors import EXIT_USER_ERROR
 
 _INTERVAL_SECONDS, _CONNECT_SECONDS = 3.0, 5.0
-# Nothing listens any more: the server has ended. No answer: the network may recover.
+# Refused: the server has ended. Silent: the network may recover.
 _REFUSED_SECONDS, _SILENT_SECONDS = 2.0, 60.0
 
 
@@ -23,7 +23,7 @@ def _connect(address: str, seconds: float) -> None:
 
 
 def check_hosts(addresses: Sequence[str]) -> None:
-  """Raises OSError where nothing listens at a host's address."""
+  """Raises OSError if a host does not accept a connection."""
   for address in addresses:
     try:
       _connect(address, 4 * _CONNECT_SECONDS)
@@ -32,10 +32,10 @@ def check_hosts(addresses: Sequence[str]) -> None:
 
 
 def watch_hosts(addresses: Sequence[str]) -> None:
-  """From now on, ends this process with a sentence, as a `UserError` would, when a host has gone.
+  """Starts a thread that ends this process, with a message, when a host has gone.
 
-  It ends at once: the main thread may wait within TensorFlow, where no exception reaches it. What a run
-  writes is whole or absent at any moment.
+  The process ends immediately: the main thread may wait in TensorFlow, where no exception reaches it. Files of a run
+  are complete or absent at any moment.
   """
   threading.Thread(target=_watch, args=(addresses,), daemon=True, name="hosts").start()
 

@@ -23,11 +23,11 @@ WEIGHT_EPSILON = 1e-5  # Original: the masked-LM denominator is never 0.
 class StepMetrics(NamedTuple):
   """Sums and last values over the steps of one call; float32, equal on all replicas.
 
-  Sums: losses, corrects, weights, counts, `tokens` (padding left out), `gradient_norm`, `input_seconds` (from the end
-  of a step, or from asking for the next batch if that is later, until the batch is there). Last values:
+  Sums: losses, corrects, weights, counts, `tokens` (padding left out), `gradient_norm`, `input_seconds` (wait
+  for a batch after the end of the step before). Last values:
   `weight_norm`, `update_norm`, `learning_rate`. One non-finite step leaves a sum non-finite.
 
-  A replica returns all but the last as one vector in this order: one transfer from the device a step.
+  A replica returns all fields but the last as one vector: one transfer from the device a step.
   """
 
   masked_lm_loss: tf.Tensor
@@ -44,12 +44,12 @@ class StepMetrics(NamedTuple):
   input_seconds: tf.Tensor
 
   def add(self, later: "StepMetrics") -> "StepMetrics":
-    """The metrics of the steps so far and those after them."""
+    """Joins these metrics with those of later steps."""
     numbers = zip(_IS_LAST_VALUE, self, later, strict=True)
     return StepMetrics._make([new if last else old + new for last, old, new in numbers])
 
   def averages(self, num_steps: int, sentence_task: str = "sentence_order") -> dict[str, float]:
-    """What a report shows: means over predictions, examples and steps; for the task see `StepConfig`."""
+    """Metrics of a report: means over predictions, examples and steps; `sentence_task` as in `StepConfig`."""
     masked_lm = LossSums(self.masked_lm_loss, self.masked_lm_correct, self.masked_lm_weight)
     sentence = LossSums(self.sentence_loss, self.sentence_correct, self.sentence_count)
     return {
@@ -66,8 +66,8 @@ _IS_LAST_VALUE = [name in _LAST_VALUES for name in StepMetrics._fields]
 class TrainStep:
   r"""Runs updates: gradient of the global loss, clip, optimizer.
 
-  $L = \sum w \ell_{mlm} / \sum w + \sum \ell_{sop} / B$, all sums over the global batch; without the second term, and
-  without updates of what only it reaches, where `config.sentence_task` is empty.
+  $L = \sum w \ell_{mlm} / \sum w + \sum \ell_{sop} / B$, all sums over the global batch; if `config.sentence_task` is
+  empty, without the second term and without updates of pooler and sentence head.
 
   Any number of replicas and micro-batches makes the same update; gradients are summed over replicas before they are
   clipped. Model and optimizer were made under the strategy's scope. `use_xla` compiles forward and backward pass on
@@ -90,8 +90,8 @@ class TrainStep:
     self._variables = trained_variables(model, sentence_loss=bool(config.sentence_task))
     self._optimizer = optimizer
     self._config = config
-    config.micro_batch_size(strategy.num_replicas_in_sync)  # Raises where the batch cannot be split so.
-    # AutoGraph is only wanted in `_run`: converting the model as well takes longer than tracing it.
+    config.micro_batch_size(strategy.num_replicas_in_sync)  # Raises if the batch cannot be split.
+    # Only `_run` needs AutoGraph; converting the model takes longer than tracing it.
     self._micro_gradients = tf.function(
       self._compute_micro_gradients, autograph=False, jit_compile=True if use_xla else None
     )

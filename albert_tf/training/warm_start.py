@@ -1,4 +1,4 @@
-"""The weights a new run starts from: those of a checkpoint, perhaps of a model of another depth."""
+"""Initial weights of a new run, from the seed or from a checkpoint."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from albert_tf.modeling import initialize_variables
 from albert_tf.tokenization import load_tokenizer
 from albert_tf.training.settings import PretrainingSettings
 
-# What no variable's name or shape tells, and what decides which layer uses which variables.
+# Fields that names and shapes of variables do not show.
 _FIELDS = (
   "num_attention_heads",
   "hidden_act",
@@ -19,7 +19,7 @@ _FIELDS = (
   "num_hidden_groups",
   "inner_group_num",
 )
-# What may be new, in words → what its variables begin with. Hugging Face's masked-LM models have no pooler.
+# Name of a part that a checkpoint may lack → prefix of its variables.
 _HEADS = {
   "the masked-LM head": "cls/predictions/",
   "the sentence-order head": "cls/seq_relationship/",
@@ -28,16 +28,15 @@ _HEADS = {
 
 
 def start_weights(variables: Mapping[str, tf.Variable], settings: PretrainingSettings) -> str:
-  """Gives a model the weights that its run starts from, every one accounted for; returns in words where they are from.
+  """Sets the initial weights of a run; returns a description of their origin.
 
-  Without `init_checkpoint` they are the initial values of the seed. A head of pretraining that the checkpoint has
-  nothing of starts anew, and the pooler; a head of fine-tuning is left out. Where layers share whole blocks
-  (`sharing="all"`) the checkpoint may be of another depth.
+  Without `init_checkpoint` they are drawn from the seed. Pretraining heads and pooler are drawn if the checkpoint has
+  none; heads of fine-tuning are ignored. With `sharing="all"` the checkpoint may be of another depth.
 
   Raises:
-    UserError: a weight on one side only or of another shape, or weights or a vocabulary that would mean something else.
+    UserError: names, shapes, configuration or vocabulary of checkpoint and model do not match.
 
-  Reference: ALBERT table 11, whose deeper models start from the one before.
+  Reference: ALBERT table 11, deeper models start from the next shallower one.
   """
   seed, config = settings.step.seed, settings.model
   if not settings.init_checkpoint:
@@ -51,15 +50,15 @@ def start_weights(variables: Mapping[str, tf.Variable], settings: PretrainingSet
   ]
   if changed:
     raise UserError(
-      "Weights start a model in which they mean the same; of another depth only where layers share whole blocks. "
-      f"Received: --init_checkpoint {source.path}, with another {', '.join(changed)}. Give the model these values of "
-      "the checkpoint's."
+      "Checkpoint and model must agree; the depth may differ only if layers share whole blocks. "
+      f"Received: --init_checkpoint {source.path}, with another {', '.join(changed)}. Give the model the "
+      "values of the checkpoint."
     )
   if source.tokenizer is not None and settings.tokenizer_path:
     own, records = (load_tokenizer(path) for path in (source.tokenizer[0], settings.tokenizer_path))
     if own.model_sha256 != records.model_sha256:
       raise UserError(
-        "Weights and records must have one vocabulary, else every word would mean another. Received: --init_checkpoint "
+        "Weights and records must have the same vocabulary. Received: --init_checkpoint "
         f"with {source.tokenizer[0]}, records with {settings.tokenizer_path}. Make the records with the checkpoint's: "
         f"create_pretraining_data.py --spm_model_file={source.tokenizer[0]}."
       )

@@ -1,4 +1,4 @@
-"""Early words when training goes wrong: non-finite values, a plateau, settings that clash."""
+"""Warnings when training goes wrong: non-finite values, a plateau, settings that clash."""
 
 from collections.abc import Iterator, Mapping
 import math
@@ -8,26 +8,26 @@ from albert_tf.errors import UserError
 from albert_tf.records import find_manifests
 from albert_tf.training.settings import PretrainingSettings
 
-# Rate and batch of ALBERT, section 4.1, and of BERT (arXiv 1810.04805, appendix A.2); other batches are compared with
-# them by the square root.
+# Rate and batch of ALBERT, section 4.1, and of BERT (arXiv 1810.04805, appendix A.2); scaled by the square root.
 _REFERENCES = {"lamb": (0.00176, 4096), "tfa_lamb": (0.00176, 4096), "adamw": (1e-4, 256)}
 _REFERENCE_WIDTH = 768
-_TOO_HIGH, _TOO_LOW = 6.0, 16.0  # Times the rule of thumb; short runs of small models bear several times.
-_USES_CONTEXT = (
-  0.09  # Accuracy; the most frequent piece is 6% of the masked ones in English with 30,000 pieces.
-)
-_UNIGRAM_SHARE = 0.68  # Entropy of the pieces over log V: 7.0 nats of 10.3 in English with 30,000 pieces.
+_TOO_HIGH, _TOO_LOW = (
+  6.0,
+  16.0,
+)  # Factors of the scaled rate; short runs of small models bear several times it.
+_USES_CONTEXT = 0.09  # Accuracy; the most frequent of 30,000 English tokens is 6% of the masked tokens.
+_UNIGRAM_SHARE = 0.68  # Entropy of tokens over log V: 7.0 of 10.3 nats for 30,000 English tokens.
 _GRACE_SECONDS, _CHUNK_SECONDS = 20.0, 10.0  # Cloud machines give 30 s from SIGTERM to the end.
 
 
 class NonFiniteError(UserError):
-  """Training met a value that is not a number; the message names the steps and the last good checkpoint."""
+  """Training met a non-finite value; the message names the steps and the last good checkpoint."""
 
 
 def check_finite(
   metrics: Mapping[str, float], *, first_step: int, last_step: int, last_checkpoint: str | None
 ) -> None:
-  """Raises `NonFiniteError` where the report of the updates `first_step` to `last_step` is no longer of numbers."""
+  """Raises `NonFiniteError` if metrics of updates `first_step` to `last_step` are not finite."""
   bad = sorted(key for key, value in metrics.items() if not math.isfinite(value))
   if not bad:
     return
@@ -45,20 +45,20 @@ def check_finite(
 
 
 class TrainingWatch:
-  """Reads the training reports and says when a run is stuck or returns to the host too rarely."""
+  """Warns when a run is stuck or returns to the host too rarely."""
 
   def __init__(self, settings: PretrainingSettings):
-    # Masked-LM loss of a model that has learned the frequencies of the pieces and nothing else, nats.
+    # Masked-LM loss in nats of a model that knows only the frequencies of tokens.
     self._entropy = _UNIGRAM_SHARE * math.log(settings.model.vocab_size)
     grace = min(5_000, max(300, settings.num_train_steps // 20))
     self._next_warning = settings.optimizer.num_warmup_steps + grace
     self._named_chunks = False
 
   def observe(self, step: int, metrics: Mapping[str, float]) -> Iterator[str]:
-    """Takes the training report after `step` updates; yields what the person should hear, mostly nothing."""
+    """Takes the training report after `step` updates; yields warnings, mostly none."""
     loss, accuracy = metrics["masked_lm_loss"], metrics["masked_lm_accuracy"]
     if step >= self._next_warning and loss > self._entropy - 0.25 and accuracy < _USES_CONTEXT:
-      self._next_warning = 2 * step  # Speak again only if it lasts twice as long.
+      self._next_warning = 2 * step  # Warn again only if it lasts twice as long.
       yield (
         f"The masked-LM loss is {loss:.2f} at step {step:,}. A model that knows only how frequent each token is has "
         f"{self._entropy:.2f}: nothing is learned from the context yet. Try a third of --learning_rate or "
@@ -66,7 +66,7 @@ class TrainingWatch:
       )
 
   def chunk_time(self, num_steps: int, seconds: float) -> Iterator[str]:
-    """Says once that returns to the host are too rare to save on SIGTERM."""
+    """Warns once if returns to the host are too rare to save on SIGTERM."""
     if seconds > _GRACE_SECONDS and num_steps > 1 and not self._named_chunks:
       self._named_chunks = True
       better = max(1, int(num_steps * _CHUNK_SECONDS / seconds))
@@ -77,14 +77,14 @@ class TrainingWatch:
 
 
 def not_learned(evaluation: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
-  """What a run has not learned by its last held-out evaluation: a sentence each, with what to change.
+  """Warnings about tasks that a run has not learned by its last held-out evaluation.
 
-  A sentence task is at chance within two binomial standard errors of 50 %. Masked LM is on the plateau where always
-  answering the most frequent token is as good.
+  A sentence task is at chance within two binomial standard errors of 50 %. Masked LM is on its plateau if it is no
+  better than the most frequent token.
 
   Args:
     evaluation: metrics by the names of metrics.jsonl.
-    settings: of the run, as run.json has them. The manifest of its held-out records has their number and that share.
+    settings: settings of the run, as in run.json.
   """
   manifests = find_manifests(settings["eval_input_files"]).values()
   count = settings["max_eval_steps"] * settings["eval_batch_size"]
@@ -106,9 +106,9 @@ def not_learned(evaluation: Mapping[str, Any], settings: Mapping[str, Any]) -> l
 
 
 def schedule_warnings(settings: PretrainingSettings) -> list[str]:
-  """What does not fit together among rate, batch and warm-up: a sentence for each clash; checked before step 1.
+  """Warnings about rate, batch and warm-up that do not fit together, before step 1.
 
-  Narrower models than base bear a rate higher in proportion.
+  Models narrower than base bear a proportionally higher rate.
   """
   optimizer, batch_size = settings.optimizer, settings.step.global_batch_size
   rate, batch = _REFERENCES[optimizer.name]

@@ -1,1 +1,1 @@
-"""What a run says about itself: metrics, curves, progress, where its time went, traces."""
+"""Reports of a run: metrics, curves, progress, use of time."""

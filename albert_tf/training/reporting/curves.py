@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from albert_tf import files
 
 _SPLITS = {"train": ("#2f6fab", "training batches"), "eval": ("#d1495b", "held-out documents")}
-# Title → keys in a report, of which a run has one.
+# Title → keys in a report; a run has one of them.
 _PANELS = {
   "masked-LM loss (nats)": ("masked_lm_loss",),
   "sentence loss (nats)": ("sentence_order_loss", "next_sentence_loss"),

@@ -1,4 +1,4 @@
-"""Where every second since the first start of a run went, over all its processes."""
+"""Use of every second since the first start of a run, over all its restarts."""
 
 from collections.abc import Mapping
 import datetime
@@ -7,14 +7,14 @@ from typing import Any
 
 PREFIX = "seconds_"  # Of the keys in metrics.jsonl.
 CATEGORIES = {
-  "step": "updates the weights have",
+  "step": "updates that are in the weights",
   "input": "devices waiting for batches",
   "compile": "compiling, and the first update after each start",
   "evaluation": "held-out evaluation",
   "checkpoint": "copying weights and waiting for the disk",
   "report": "logs, curves, agreement of workers",
   "restart": "from each start to its first update",
-  "lost": "from a restored checkpoint to the start of the next life",
+  "lost": "from a checkpoint to the restart that restored it",
 }
 
 
@@ -22,8 +22,8 @@ class Goodput:
   """A clock that gives every second to one of `CATEGORIES`.
 
   Args:
-    began: when this life began, seconds since 1970.
-    at_checkpoint: the report of the step this life starts from, whose sums it continues; empty at step 0.
+    began: start of this process, seconds since 1970.
+    at_checkpoint: the report of the restored step, for the sums so far; empty at step 0.
   """
 
   def __init__(self, *, began: float, at_checkpoint: Mapping[str, Any]):
@@ -32,7 +32,7 @@ class Goodput:
     self._last = time.monotonic() - max(0.0, time.time() - began)
 
   def mark(self, category: str, *, waited: float = 0.0) -> float:
-    """Gives the time since the last mark, which is returned, to a category; `waited` seconds of it to the input."""
+    """Adds the time since the last mark to a category, `waited` seconds of it to "input"; returns the time."""
     now = time.monotonic()
     seconds, self._last = now - self._last, now
     waited = min(waited, seconds)
@@ -47,7 +47,7 @@ class Goodput:
     return {**values, "goodput": share, "time": time.time()}
 
   def table(self) -> str:
-    """What is shown at the end: a line for each category, the largest first."""
+    """The table at the end of a run: a line for each category, the largest first."""
     total = sum(self.seconds.values())
     lines = [f"{_clock(total)} since the first start:"]
     for name, seconds in sorted(self.seconds.items(), key=lambda item: -item[1]):

@@ -1,4 +1,4 @@
-"""What a run says about itself: metrics.jsonl, TensorBoard, curves.png and progress."""
+"""Reports of a run: metrics.jsonl, TensorBoard, curves.png and progress."""
 
 from collections.abc import Callable, Mapping
 import dataclasses
@@ -18,23 +18,23 @@ from albert_tf.training.settings import PretrainingSettings
 
 TRAIN, EVAL = "train", "eval"
 _METRICS = {"masked_lm": "masked LM", "sentence_order": "order", "next_sentence": "next sentence"}
-DRAWING_SHARE = 0.01  # Of the run's time, at most; all of reporting shall cost less than 2%.
+DRAWING_SHARE = 0.01  # Largest share of the run's time.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Machine:
-  """What all devices of a run together could do (FLOP/s); 0 for what is not known."""
+  """Peak FLOP/s of all devices of a run together; 0 if unknown."""
 
   model_flops_per_example: float = 0.0  # Of one example in a training step.
   peak_flops: float = 0.0
 
 
 class Reporter:
-  """Reports of one run, in all their forms; every process may call it, only the chief writes.
+  """Writes all reports of a run; every process may call it, only the chief writes.
 
   Args:
-    start_step: completed steps of the checkpoint the run starts from; reports beyond it are removed.
-    may_write: raises where the directory is another process's by now; asked before the last writing.
+    start_step: step of the restored checkpoint; later reports are removed.
+    may_write: raises if another process owns the directory; called before the last write.
   """
 
   def __init__(
@@ -66,7 +66,7 @@ class Reporter:
   ) -> None:
     """Reports the training since the last report.
 
-    The times are those of `updates` timed ones, made of so many examples and tokens (no padding) on all replicas.
+    `updates` timed updates took `seconds`, for `examples` examples and `tokens` tokens (no padding) on all replicas.
     """
     if not self._is_chief:
       return
@@ -103,17 +103,17 @@ class Reporter:
       print(text, file=sys.stderr, flush=True)
 
   def find(self, step: int, split: str) -> dict[str, Any] | None:
-    """The report of a step, if there is one; None on other processes than the chief."""
+    """The report of a step, or None; always None on processes other than the chief."""
     return self._log.find(step, split) if self._is_chief else None
 
   def flush(self) -> None:
-    """Returns when no report can be lost any more; call it before a checkpoint."""
+    """Writes all reports to the disk or bucket; call it before a checkpoint."""
     if self._is_chief:
       self._log.flush()
       self._tensorboard.flush()
 
   def draw(self, *, now: bool = False) -> None:
-    """Draws curves.png, unless that would take more than `DRAWING_SHARE` of the run's time, or `now`."""
+    """Draws curves.png, if `now` or if it takes less than `DRAWING_SHARE` of the run's time."""
     started = time.monotonic()
     if self._is_chief and (now or started >= self._next_drawing):
       draw_curves(self._log.records, self._curves_path)
@@ -130,7 +130,7 @@ class Reporter:
 
 
 def _describe(values: Mapping[str, float]) -> str:
-  """Losses, accuracies, rate and norm of a report; what is absent is left out."""
+  """Losses, accuracies, rate and norm of a report, as far as it has them."""
   parts = [f"loss {values['loss']:.4g}"] if "loss" in values else []
   for name, label in _METRICS.items():
     if f"{name}_loss" in values:
@@ -141,9 +141,9 @@ def _describe(values: Mapping[str, float]) -> str:
 
 
 class _TensorBoard:
-  """One writer a split, made when the split has its first report.
+  """One writer for each split, made at its first report.
 
-  A bucket takes only whole files: every flush uploads the file again. So they are flushed rarely.
+  In a bucket every flush uploads the whole file again, so flushes are rare.
   """
 
   def __init__(self, directory: str):
@@ -151,7 +151,7 @@ class _TensorBoard:
     self._writers: dict[str, Any] = {}
 
   def restart(self, records: list[dict[str, Any]]) -> None:
-    """Begins anew with these records, so that the curves have no branch of a killed run."""
+    """Starts again with these records, so that the curves have no branch of a killed run."""
     for split in (TRAIN, EVAL):  # Traces stay.
       if files.exists(f"{self._directory}/{split}"):
         files.remove(f"{self._directory}/{split}")
