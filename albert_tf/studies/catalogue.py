@@ -1,7 +1,7 @@
-"""Every study, by name: the tables and figures of the ALBERT paper (arXiv 1909.11942) with its figures, in its order.
+"""Every study by name: the tables and figures of the ALBERT paper (arXiv 1909.11942), with the paper's numbers.
 
-A laptop's arms keep the paper's ratios of widths and depths, not its sizes. "average" is that of five tasks: SQuAD 1.1
-and 2.0, MNLI, SST-2, RACE.
+Laptop arms keep the paper's ratios of widths and depths, not its sizes. "average" is over five tasks: SQuAD 1.1 and
+2.0, MNLI, SST-2, RACE.
 """
 
 from collections.abc import Mapping
@@ -15,26 +15,22 @@ SHARED, UNSHARED = "--sharing=all", "--sharing=none"
 class Arm:
   """One row of a study's table."""
 
-  name: str  # Of its directories, and for --arms.
-  title: str  # What the table calls it.
-  flags: str  # Those of run_pretrain.py that make it.
-  laptop_flags: str | None = None  # The same on a laptop; None: as in the paper.
+  name: str  # For directories and --arms.
+  title: str  # In the table.
+  flags: str  # For run_pretrain.py.
+  laptop_flags: str | None = None  # For run_pretrain.py on a laptop; None: `flags`.
   laptop_title: str = ""
-  scales: tuple[str, ...] = SCALES  # Where it runs.
-  data: str = (
-    "sop"  # Its records: sop, nsp or ordered segments; half: sop of the first half of the text files.
-  )
-  after: str = (
-    ""  # The arm whose weights, of the same seed, it starts from, where that one runs at the scale.
-  )
-  paper: Mapping[str, float | str] = dataclasses.field(default_factory=dict)  # Heading → the paper's figure.
+  scales: tuple[str, ...] = SCALES
+  data: str = "sop"  # Records: sop, nsp, ordered; half: sop of the first half of the text files.
+  after: str = ""  # Name of the arm that gives the initial weights, of the same seed.
+  paper: Mapping[str, float | str] = dataclasses.field(default_factory=dict)  # Heading → the paper's number.
 
   def flags_at(self, scale: str) -> list[str]:
     """The flags of run_pretrain.py at a scale."""
     return (self.flags if scale == "paper" or self.laptop_flags is None else self.laptop_flags).split()
 
   def title_at(self, scale: str) -> str:
-    """What the table of a scale calls it."""
+    """The title in the table of a scale."""
     return self.title if scale == "paper" else self.laptop_title or self.title
 
 
@@ -43,19 +39,19 @@ class Study:
   """One table or figure of the paper."""
 
   name: str  # For --study.
-  title: str  # Of its table.
-  paper: str  # Which table or figure.
-  question: str  # What it answers, in a sentence.
+  title: str  # Of the table.
+  paper: str  # Table or figure of the paper.
+  question: str  # One sentence.
   arms: tuple[Arm, ...]  # In the order of the table.
   # Metrics of the table, in order; see `report`.
   columns: tuple[str, ...] = ("parameters", "masked_lm_loss", "masked_lm_accuracy", "sentence_accuracy")
-  curves: tuple[tuple[str, str], ...] = (
-    ("eval", "masked_lm_loss"),
-  )  # Panels of its picture: (split, metric).
-  probes: tuple[str, ...] = ()  # Records on whose held-out part evaluate.py measures every trained arm.
-  eval_data: str = ""  # The one held-out set of all arms; "": each arm's own.
-  layers: bool = False  # Measure what every layer does to its input (figure 1).
-  laptop_seeds: tuple[int, ...] = (1, 2, 3)  # Default of --seeds on a laptop; at the paper's scale it is 1.
+  curves: tuple[tuple[str, str], ...] = (("eval", "masked_lm_loss"),)  # Panels: (split, metric).
+  probes: tuple[
+    str, ...
+  ] = ()  # evaluate.py measures every trained arm on the held-out part of these records.
+  eval_data: str = ""  # The held-out set of all arms; "": each arm's own.
+  layers: bool = False  # Compare input and output of every layer (figure 1).
+  laptop_seeds: tuple[int, ...] = (1, 2, 3)  # Default of --seeds on a laptop; at the paper's scale: 1.
 
   def arms_at(self, scale: str) -> tuple[Arm, ...]:
     """The arms that run at a scale."""
@@ -63,7 +59,7 @@ class Study:
 
 
 def _laptop_size(hidden: int, layers: int, *, bert: bool = False) -> str:
-  """A sixteenth of a width of table 1 and a sixth of its layers; heads of 16, F = 4 H."""
+  """A sixteenth of the width and a sixth of the layers of a size of table 1; heads of 16, F = 4 H."""
   shape = (
     f"--num_hidden_layers={layers} --num_attention_heads={hidden // 16} --intermediate_size={4 * hidden}"
   )
@@ -81,7 +77,7 @@ SIZES = Study(
          paper={"parameters": "108M", "average": 82.3, "speed": 4.7}),
     Arm("bert_large", "BERT large", "--size=bert_large", _laptop_size(64, 4, bert=True),
          paper={"parameters": "334M", "average": 85.2, "speed": 1.0}),
-    # Of the paper's first version; table 1 has its size alone.
+    # From the paper's first version; table 1 has only its size.
     Arm("bert_xlarge", "BERT xlarge", "--size=bert_xlarge", scales=("paper",), paper={"parameters": "1270M"}),
     Arm("base", "ALBERT base", "--size=base_v1", _laptop_size(48, 2),
          paper={"parameters": "12M", "average": 80.1, "speed": 5.6}),
@@ -98,7 +94,7 @@ _KINDS = {"all": "all-shared", "attention": "shared-attention", "ffn": "shared-F
 
 
 def _sharing(kind: str, E: int, parameters: str, average: float) -> Arm:
-  """A row of tables 3 and 4. H = 768 in the paper, 128 on the laptop, where E is as much of it."""
+  """A row of tables 3 and 4. H = 768 in the paper, 128 on the laptop, with the same ratio of E to H."""
   laptop = E // 8 if E < 768 else 128
   return Arm(
     f"{kind}_e{E}",
@@ -208,7 +204,7 @@ SENTENCE_LOSS = Study(
   ),
   probes=("ordered", "nsp", "sop"),
   arms=(
-    # Of a few thousand updates a sentence loss takes most for itself; so on a laptop all arms begin beyond the plateau.
+    # In short runs a sentence loss takes most of the updates; so on a laptop all arms begin after the plateau.
     Arm("start", "", "--num_train_steps=6000 --num_warmup_steps=400 --learning_rate=0.005", data="ordered",
          laptop_title="where the others start", scales=("laptop",)),
     Arm("none", "none", "", data="ordered", after="start",
@@ -225,7 +221,7 @@ EQUAL_TIME = Study(
   "Which is better after the same hours: a deep model that is fast, or a wide one that is slow?",
   columns=("parameters", "steps", "hours", "masked_lm_loss", "masked_lm_accuracy", "sentence_accuracy"),
   arms=(
-    # The paper's updates; a laptop's were measured to take as long.
+    # The paper's updates; the laptop's updates were measured to take equal time.
     Arm("bert_large", "BERT large, 400,000 steps", "--size=bert_large --num_train_steps=400000",
          f"{_laptop_size(64, 4, bert=True)} --num_train_steps=6000",
          laptop_title="four layers of 64, not shared", paper={"hours": 34, "average": 87.2}),
@@ -261,6 +257,6 @@ DROPOUT = Study(
   ),
 )  # fmt: skip
 
-# What all arms of a study share is in recipes/studies/STUDY/SCALE.flags; a study says what sets its arms apart.
+# Flags common to all arms are in recipes/studies/STUDY/SCALE.flags.
 _ALL = (SIZES, EMBEDDING, SHARING, SENTENCE_LOSS, EQUAL_TIME, MORE_DATA, DROPOUT, DEPTH, WIDTH, WIDE_DEPTH)
 STUDIES: Mapping[str, Study] = {study.name: study for study in (*_ALL, LAYER_SIMILARITY)}

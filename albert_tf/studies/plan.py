@@ -1,4 +1,4 @@
-"""A study at a scale as commands in order."""
+"""The commands of a study at a scale, in order."""
 
 from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
@@ -13,13 +13,13 @@ from albert_tf.studies.catalogue import SCALES, STUDIES, Arm, Study
 
 
 class Task(NamedTuple):
-  """One of the five tasks whose average the paper's tables show."""
+  """One of the five tasks of the paper's average."""
 
   script: str
   recipe: str
   data: Mapping[str, str] = {"data_dir": ""}  # Name of a flag → file in the task's folder; "" for the folder.
   metrics: tuple[str, ...] = ("accuracy",)  # Of results.json; the score is their mean.
-  factor: float = 100.0  # Makes it percent.
+  factor: float = 100.0  # To percent.
 
 
 def _squad(recipe: str, version: str) -> Task:
@@ -45,53 +45,53 @@ class Command(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan(Settings):
-  """Everything that one call of run_study.py is to do; its flags."""
+  """Settings of run_study.py."""
 
   study: str = setting("sizes", help="A table or figure of the paper.", choices=tuple(STUDIES))
-  scale: str = setting("laptop", help="Whose settings: recipes/studies/STUDY/SCALE.flags.", choices=SCALES)
-  output_dir: str = setting(help="Where all of it goes; local or gs://.")
+  scale: str = setting("laptop", help="Settings from recipes/studies/STUDY/SCALE.flags.", choices=SCALES)
+  output_dir: str = setting(help="Directory for all files of the study; local or gs://.")
   input: str = setting("", help="Text files: glob patterns with commas, quoted.")
-  spm_model_file: str = setting("", help="A vocabulary that is there. Default: a new one.")
+  spm_model_file: str = setting("", help="An existing vocabulary. Default: train a new one.")
   seeds: tuple[int, ...] | None = setting(
-    None, help="Runs of each arm. Default: the study's; laptop 1,2,3, paper 1.", minimum=0
+    None, help="Seeds, one run of each arm for each. Default: the study's; laptop 1,2,3, paper 1.", minimum=0
   )
-  arms: tuple[str, ...] = setting((), help="Of the study. Default: all.")
+  arms: tuple[str, ...] = setting((), help="Arms of the study to run. Default: all.")
   data_dir: str = setting(
-    "", help="Folders squad1, squad2, mnli, sst-2, race: every arm is fine-tuned on those that are there."
+    "", help="Directory with any of squad1, squad2, mnli, sst-2, race; every arm is fine-tuned on each."
   )
   text_flags: str = setting("", help="Without --input: more flags of extract_installed_docs.py.")
   vocab_flags: str = setting("", help="Without --spm_model_file: more flags of train_vocab.py.")
   data_flags: str = setting("", help="More flags of create_pretraining_data.py.")
   train_flags: str = setting("", help="More flags of run_pretrain.py, for all arms: --name=value …")
-  task_flags: str = setting("", help="More flags of the commands that fine-tune.")
-  device_flags: str = setting("", help="Of all commands that compute on devices.", flag="")
+  task_flags: str = setting("", help="More flags of the fine-tuning commands.")
+  device_flags: str = setting("", help="Flags of all commands that compute on devices.", flag="")
 
   @property
   def definition(self) -> Study:
     return STUDIES[self.study]
 
   def all_seeds(self) -> tuple[int, ...]:
-    """Those given, else the study's."""
+    """The given seeds, else the study's."""
     return self.seeds or (self.definition.laptop_seeds if self.scale == "laptop" else (1,))
 
   def chosen_arms(self) -> tuple[Arm, ...]:
-    """The arms given, all for none; in the study's order.
+    """The given arms, by default all; in the study's order.
 
     Raises:
-      UserError: an arm is unknown, does not run at this scale, or needs another one that is not chosen.
+      UserError: an arm is unknown, does not run at this scale, or needs an arm that is not chosen.
     """
     known = {arm.name: arm for arm in self.definition.arms_at(self.scale)}
     chosen = [arm for arm in known.values() if not self.arms or arm.name in self.arms]
     missing = {arm.after for arm in chosen if arm.after in known} - {arm.name for arm in chosen}
     for name in sorted((set(self.arms) - known.keys()) | missing):
       raise UserError(
-        f"Arms are some of {', '.join(known)}, each with the one it starts from. Received: "
-        f"--arms={','.join(self.arms)}: look at {name}."
+        f"--arms must be some of {', '.join(known)}, each with the arm it starts from. Received: "
+        f"--arms={','.join(self.arms)}. Check {name}."
       )
     return tuple(chosen)
 
   def identity(self) -> dict[str, Any]:
-    """What must not change when a study is continued; arms, seeds and tasks may be added."""
+    """Settings that must not change when a study is continued; arms, seeds and tasks may be added."""
     names = "study scale input spm_model_file text_flags vocab_flags data_flags train_flags"
     return {name: getattr(self, name) for name in names.split()}
 
@@ -99,13 +99,13 @@ class Plan(Settings):
     return os.path.join(self.output_dir, *parts)
 
   def seed_dir(self, kind: str, arm: str, seed: int) -> str:
-    """Where the `runs`, `probes` or `tasks` of an arm and seed lie."""
+    """Directory of the `runs`, `probes` or `tasks` of an arm and seed."""
     return self.path(kind, arm, f"seed-{seed}")
 
   def commands(self) -> Iterator[Command]:
-    """All commands, in order; one may need what those before it have left, so each is made when it is its turn.
+    """Yields all commands in order, lazily: a command may depend on files of earlier ones.
 
-    Those of one seed come before the next seed's, so that a table is whole early.
+    Seeds come one after the other, so that a table is complete early.
     """
     yield from self._data_commands()
     for seed in self.all_seeds():
@@ -141,7 +141,7 @@ class Plan(Settings):
       yield Command(f"records/{kind}", words)
 
   def _training_commands(self, arm: Arm, seed: int) -> Iterator[Command]:
-    """The run of an arm, and after it what is asked of the trained model."""
+    """The training run of an arm, and the evaluation of the trained model."""
     study, run_dir, devices = (
       self.definition,
       self.seed_dir("runs", arm.name, seed),
@@ -193,20 +193,20 @@ class Plan(Settings):
 
 
 def _first_half(text: str) -> str:
-  """The first half of the text files: a document has the same place, and so the same held-out draw, in the whole."""
+  """The first half of the text files: their documents keep their positions, and so their held-out draws."""
   found = files.expand_globs(text)
   if len(found) < 2:
-    raise UserError(f"More data needs at least two files of text. Received: --input={text}. Split it.")
+    raise UserError(f"The study more_data needs at least two text files. Received: --input={text}. Split it.")
   return ",".join(found[: len(found) // 2])
 
 
 def flag_values(flags: Sequence[str]) -> dict[str, str]:
-  """Name → value of flags as `--name=value`; the last one counts, as for absl. `--name` alone has "true"."""
+  """Parses flags `--name=value`; the last one counts, as for absl. `--name` alone is "true"."""
   pairs = (flag.lstrip("-").partition("=") for flag in flags)
   return {name: value if equals else "true" for name, equals, value in pairs}
 
 
 def last_of_each(flags: Sequence[str]) -> list[str]:
-  """The flags without those that a later one replaces: one of the same name, or of --size and --albert_config_file."""
+  """Drops flags that a later flag of the same name replaces; --size and --albert_config_file replace each other."""
   names = [flag.lstrip("-").partition("=")[0].replace("albert_config_file", "size") for flag in flags]
   return list(dict(zip(names, flags, strict=True)).values())

@@ -1,4 +1,4 @@
-"""What a study has found so far: a table with a row an arm, and a picture."""
+"""Results of a study so far: a table with a row for each arm, and a picture."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -31,26 +31,24 @@ _HEADINGS = {
   "steps": "updates",
   "score@average": "average of tasks",
 }
-# The x of a curve, steps or layers, and of each seed the values there.
+# The x of a curve, steps or layers, and the values of each seed at x.
 _Curve = tuple[Sequence[int], Sequence[Sequence[float]]]
 
 
 @dataclasses.dataclass(kw_only=True)
 class Row:
-  """An arm."""
+  """The results of an arm."""
 
   title: str
-  paper: Mapping[str, float | str]  # Heading → the paper's figure.
-  values: dict[str, list[float]] = dataclasses.field(default_factory=dict)  # Metric → one number a seed.
-  reports: list[Sequence[Mapping[str, Any]]] = dataclasses.field(
-    default_factory=list
-  )  # Of each trained seed.
-  # Of each seed what the layers do (`l2`, `degrees`): a value a layer.
+  paper: Mapping[str, float | str]  # Heading → the paper's number.
+  values: dict[str, list[float]] = dataclasses.field(default_factory=dict)  # Metric → a number for each seed.
+  # For each trained seed: its reports; and `l2`, `degrees` of each layer.
+  reports: list[Sequence[Mapping[str, Any]]] = dataclasses.field(default_factory=list)
   layers: list[Mapping[str, Sequence[float]]] = dataclasses.field(default_factory=list)
 
 
 def _read_run(run_dir: str, reports: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-  """The figures of one trained run: of its last held-out evaluation and, with `train_`, its last tenth of reports."""
+  """Metrics of a run: from its last held-out evaluation and, with `train_`, its last tenth of training reports."""
   train = [row for row in reports if row["split"] == "train"]
   if not train:
     return {}
@@ -62,7 +60,7 @@ def _read_run(run_dir: str, reports: Sequence[Mapping[str, Any]]) -> dict[str, f
   found: dict[str, float | None] = {
     "parameters": AlbertConfig.from_json_file(os.path.join(run_dir, "albert_config.json")).param_count(),
     "steps": train[-1]["step"],
-    "examples_per_second": statistics.median(rates[1:] or rates),  # The first has the compilation.
+    "examples_per_second": statistics.median(rates[1:] or rates),  # The first includes the compilation.
     "hours": hours,
     "sentence_accuracy": last.get("sentence_order_accuracy", last.get("next_sentence_accuracy")),
   }
@@ -74,7 +72,7 @@ def _read_run(run_dir: str, reports: Sequence[Mapping[str, Any]]) -> dict[str, f
 
 
 def _read_probes(probe_dir: str) -> tuple[dict[str, float], dict[str, list[float]]]:
-  """Figures of eval.json as `metric@set`; and, where it has them, two values for each layer."""
+  """Metrics of eval.json as `metric@set`; and `l2` and `degrees` of each layer, if it has them."""
   path = os.path.join(probe_dir, "eval.json")
   found: dict[str, float] = {}
   layers: dict[str, list[float]] = {}
@@ -85,9 +83,9 @@ def _read_probes(probe_dir: str) -> tuple[dict[str, float], dict[str, list[float
 
 
 def read_tasks(tasks_dir: str) -> dict[str, float]:
-  """Scores in percent of one seed, or the median of several; and the paper's average where all five are there.
+  """Scores in percent of one seed, or the median of several; and the paper's average if all five exist.
 
-  SQuAD counts with the mean of F1 and exact match, and the five scores count alike. So ALBERT-base in table 2:
+  The score of SQuAD is the mean of F1 and exact match; the average is of five scores. ALBERT-base in table 2:
   (89.3 + 82.3) / 2, (80.0 + 77.1) / 2, 81.6, 90.3, 64.0 → 80.1.
   """
   found = {}
@@ -101,9 +99,9 @@ def read_tasks(tasks_dir: str) -> dict[str, float]:
 
 
 def write_report(plan: Plan) -> str:
-  """Writes table and picture of what is finished so far; returns the table as Markdown.
+  """Writes table and picture of finished runs; returns the table as Markdown.
 
-  An arm of which nothing is finished has a row with the paper's figures.
+  An arm without a finished run has a row with the paper's numbers.
   """
   study, seeds = plan.definition, plan.all_seeds()
   rows, warnings = [], []
@@ -153,7 +151,7 @@ def _settings(plan: Plan) -> str:
 
 
 def _tpu_speeds(study: Study) -> dict[str, float]:
-  """Steps a second beside BERT large, of the paper's models: a TPU v3 core, 8 examples of length 512, by formula."""
+  """Speed of the paper's models relative to BERT large: a TPU v3 core, 8 examples of length 512, by formula."""
   cycles = {}
   for arm in study.arms_at("paper"):
     config = AlbertConfig.from_name(flag_values(arm.flags_at("paper"))["size"])
@@ -184,7 +182,7 @@ def _heading(metric: str) -> str:
 
 
 def _cell(key: str, values: Sequence[float]) -> str:
-  """Mean ± standard deviation over the seeds; a dash where nothing was measured."""
+  """Mean ± standard deviation over the seeds; a dash without values."""
   if not values:
     return "–"
   mean = statistics.fmean(values)
@@ -199,7 +197,7 @@ def _cell(key: str, values: Sequence[float]) -> str:
 
 
 def _draw(study: Study, rows: Sequence[Row], path: str) -> None:
-  """Draws the study's curves, a panel each, as a PNG: the mean over the seeds, and their range."""
+  """Draws a panel for each curve of the study as a PNG: mean and range over the seeds."""
   from matplotlib.figure import Figure  # Slow to load, and needed by no other command.
 
   if study.layers:
@@ -243,7 +241,7 @@ def _curve_title(split: str, key: str) -> str:
 
 
 def _curve(row: Row, split: str, key: str) -> _Curve:
-  """The steps that all seeds have reported, and each seed's values at them."""
+  """The steps that all seeds have reported, and the values of each seed."""
   scale = 100.0 if "accuracy" in key else 1.0
   curves = []
   for reports in row.reports:

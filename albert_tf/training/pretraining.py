@@ -161,6 +161,6 @@ def _check_nothing_was_saved(store: CheckpointStore, directory: RunDirectory) ->
   """Raises `UserError` if another process has saved a checkpoint since this process read the last."""
   if latest_checkpoint(directory.checkpoints) != store.last:
     raise UserError(
-      f"Only one process may write in a directory. Received: {directory.path}, where another process has just saved a "
+      f"One process at a time writes in a directory. Received: {directory.path}, where another process has saved a "
       "checkpoint. Run the command again to continue from there."
     )

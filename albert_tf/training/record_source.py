@@ -67,7 +67,7 @@ class RecordsSource:
     if len(set(values.values())) > 1:
       received = ", ".join(f"{value} in {directory}" for directory, value in values.items())
       raise UserError(
-        f"Fresh masks need records that were all masked by the same rule. Received: {name} {received}. Use records that "
+        f"Fresh masks need records that were masked by one rule. Received: {name} {received}. Use records that "
         "were masked alike, or train on the stored masks with --masking=stored."
       )
     return next(iter(values.values()), default)

@@ -61,7 +61,7 @@ def test_a_truncated_checkpoint_is_named_and_taking_it_away_continues_from_the_o
   data.write_bytes(data.read_bytes()[:-500])
   with pytest.raises(
     UserError,
-    match=r"undamaged.*model\.ckpt-12 .*Without these files the run continues from the checkpoint before",
+    match=r"undamaged.*model\.ckpt-12 .*Remove these files to continue from the checkpoint before",
   ):
     run_pretraining(copied)
   for path in checkpoints.glob("model.ckpt-12.*"):

@@ -18,4 +18,4 @@ def test_a_signal_is_a_request(number, capsys):
     with pytest.raises(KeyboardInterrupt):
       os.kill(os.getpid(), signal.SIGINT)
   assert signal.getsignal(number) is before
-  assert f"{number.name}: saves and stops" in capsys.readouterr().err
+  assert f"{number.name}: saving and stopping" in capsys.readouterr().err

@@ -146,5 +146,5 @@ def test_records_of_another_vocabulary_are_refused(tmp_path):
   piece = next(piece for piece in tokenizer.pieces[5:] if piece[-1:].isascii())
   other = tokenizer.model_bytes.replace(piece.encode(), (piece[:-1] + "~").encode())
   (tmp_path / "own/spm.model").write_bytes(other)
-  with pytest.raises(UserError, match=r"must have one vocabulary.*Make the records with"):
+  with pytest.raises(UserError, match=r"must have the same vocabulary.*Make the records with"):
     start_weights(variables, settings)
