@@ -122,7 +122,7 @@ def schedule_warnings(settings: PretrainingSettings) -> list[str]:
   share, usual = optimizer.num_warmup_steps / settings.num_train_steps, max(1, settings.num_train_steps // 40)
   if optimizer.num_warmup_steps < min(100, settings.num_train_steps / 100) or share > 0.5:
     found.append(
-      f"The warm-up of {optimizer.num_warmup_steps} steps is {share:.2%} of the run. ALBERT's is 2.5%, here {usual} "
-      "steps: a short one meets unsettled moments at a high rate, a long one leaves little time at the peak."
+      f"The warm-up of {optimizer.num_warmup_steps} steps is {share:.2%} of the run. ALBERT's is 2.5%, {usual} "
+      "steps of this run. A short warm-up is unstable at a high rate; a long one leaves little time at the peak."
     )
   return found

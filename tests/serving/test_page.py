@@ -97,7 +97,7 @@ def test_fill_the_blanks(browser, served) -> None:
   assert len(page.bars()) == 20
   page.write("text", "no blank")
   page.run()
-  assert (page.shown("result"), "must hold [MASK]" in page.text("error")) == (False, True)
+  assert (page.shown("result"), "must contain [MASK]" in page.text("error")) == (False, True)
 
 
 def test_sentence_pair_and_value(browser, served) -> None:

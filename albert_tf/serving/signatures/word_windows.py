@@ -89,9 +89,9 @@ def make_word_windows(
   """
   room = max_length - 2
   shared = room // 4
-  pieces = tokenizer.tokenize(words.flat_values)  # [all words, (length)]
-  widths = words.with_flat_values(tf.cast(pieces.row_lengths(), tf.int32)).to_tensor()  # [B, N]
-  text = words.with_flat_values(pieces).merge_dims(1, 2)
+  tokens = tokenizer.tokenize(words.flat_values)  # [all words, (length)]
+  widths = words.with_flat_values(tf.cast(tokens.row_lengths(), tf.int32)).to_tensor()  # [B, N]
+  text = words.with_flat_values(tokens).merge_dims(1, 2)
   total = text.row_lengths()
   windows, is_cut = make_windows(
     tf.ones_like(total), total, max_seq_length=max_length, doc_stride=room - shared, max_windows=max_windows
