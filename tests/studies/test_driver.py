@@ -70,7 +70,7 @@ def test_more_data_has_one_held_out_set(tmp_path):
     "docs-00001-of-00004.txt",
   ]
   (tmp_path / "one.txt").write_text("One.\n")
-  with pytest.raises(UserError, match="at least two files"):
+  with pytest.raises(UserError, match="at least two text files"):
     Commands().run(make_plan(tmp_path / "b", "more_data", input=str(tmp_path / "one.txt")))
 
 
