@@ -331,7 +331,7 @@ def test_what_is_refused(run, tmp_path):
     (lambda: model.predict(["a", None]), "text with None among them"),
     (
       lambda: choices.named({"context": TEXTS[:2], "question": TEXTS[:2], "choices": [["a"], ["b", "c"]]}),
-      "choices have as many",
+      "choices need the same length",
     ),
     (lambda: AlbertPreprocessor(tokenizer, kind="words")(TEXTS), "row of words is a list of strings"),
     (lambda: AlbertPreprocessor(tokenizer, kind="question", max_length=67), r"max_query_length \+ 3"),

@@ -73,7 +73,7 @@ def test_what_it_refuses(tmp_path):
   output = f"--output_dir={tmp_path}/lab"
   cases = {
     "some of with, without": ["--study=dropout", "--arms=half", output],
-    "with the one it starts from": ["--study=depth", "--arms=layers_2", output],
+    "with the arm it starts from": ["--study=depth", "--arms=layers_2", output],
     "needs a text of gigabytes": ["--study=dropout", "--scale=paper", output],
     "which is no directory": ["--study=dropout", f"--data_dir={tmp_path}/none", output],
   }

@@ -92,7 +92,7 @@ def test_a_refusal_ends_both_workers(flags):
   chief, other = [end(worker) for worker in start_workers({**flags, "output_dir": folder / "foreign"}, 2)]
   assert (chief[0], other[0]) == (2, 2)
   assert "holds thesis.tex and no run.json" in chief[1]
-  assert "refusal of another one" in other[1]
+  assert "error of another worker" in other[1]
 
   fewer = {"input_file": write_records(folder / "fewer.tfrecord", random_examples(20, seed=1))}
   run = folder / "differing"
