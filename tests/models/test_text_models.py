@@ -333,7 +333,7 @@ def test_what_is_refused(run, tmp_path):
       lambda: choices.named({"context": TEXTS[:2], "question": TEXTS[:2], "choices": [["a"], ["b", "c"]]}),
       "choices need the same length",
     ),
-    (lambda: AlbertPreprocessor(tokenizer, kind="words")(TEXTS), "row of words is a list of strings"),
+    (lambda: AlbertPreprocessor(tokenizer, kind="words")(TEXTS), "row of words must be a list of strings"),
     (lambda: AlbertPreprocessor(tokenizer, kind="question", max_length=67), r"max_query_length \+ 3"),
     (lambda: model.fit(TEXTS, [0, 2, 1]), "from 0 to 1. Received: 2 in row 1"),
     (lambda: model.fit(TEXTS, [0, 1, 0.5]), r"from 0 to 1. Received: 0\.5 in row 2"),
