@@ -313,7 +313,7 @@ def test_command_works_without_tensorflow_in_any_worker(corpus, tiny_model, tmp_
     ({"masked_lm_prob": 1.5}, "masked_lm_prob must be at least 0 and at most 1"),
     ({"ngram_distribution": "zipf"}, "ngram_distribution must be one of"),
     ({"spm_model_file": "/nonexistent.model"}, "must be a readable file"),
-    ({"spm_model_file": "/dev/null"}, "Received: /dev/null, which is another file or cut off"),
+    ({"spm_model_file": "/dev/null"}, "Received: /dev/null, which is another file or damaged"),
     ({"output_dir": "gs://bucket/records"}, "must be on a local disk"),
   ],
 )

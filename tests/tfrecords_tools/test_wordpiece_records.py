@@ -131,6 +131,7 @@ def test_pretraining_with_fresh_masks_and_what_follows(
   assert start.tokenizer.encode("Über café") == tokenizer.encode("Über café")
   convert(run.output_dir, str(tmp_path / "theirs"), ConvertOptions(output_format="huggingface"))
   theirs = json.loads((tmp_path / "theirs" / "tokenizer_config.json").read_text())
+  assert theirs.pop("model_max_length") == run.model.max_position_embeddings
   assert theirs == {"tokenizer_class": "BertTokenizer", "do_lower_case": False, "strip_accents": None}
   assert load_tokenizer(str(tmp_path / "theirs")).config == tokenizer.config
   served = export_saved_model(
