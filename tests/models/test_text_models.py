@@ -118,6 +118,20 @@ def test_the_documentation_as_written(path, heading, in_folder, mirrored_2, monk
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # KerasTuner's, of Python's threads.
+def test_the_searches_as_written(in_folder, monkeypatch, capsys):
+  """One trial of each."""
+  for package in ("keras_tuner", "optuna"):  # Of the environment for `make test-interop`.
+    pytest.importorskip(package)
+  (in_folder / "tpu_scripts").symlink_to(ROOT / "tpu_scripts")
+  monkeypatch.setenv("PYTHONPATH", str(ROOT))
+  for block in blocks("docs/search.md", ""):
+    capsys.readouterr()
+    exec(compile(block.replace("trials=10", "trials=1"), "docs/search.md", "exec"), {})
+    assert "'learning_rate': " in capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.slow
 def test_a_file_needs_one_import(run, in_folder):
   model = AlbertClassifier.from_pretrained("run", num_labels=2)
   model.compile(AdamW(0.01), loss=LOSS)
