@@ -44,10 +44,9 @@ def _fault(proto: model_proto.ModelProto) -> str:
   if not (proto.pieces and proto.HasField("trainer_spec") and proto.HasField("normalizer_spec")):
     return f"{proto.ByteSize():,} bytes, {len(proto.pieces)} pieces"
   pieces = [piece.piece for piece in proto.pieces]
-  if not all(isinstance(text, str) for text in (*pieces, proto.trainer_spec.unk_surface)):
-    return (
-      "pieces that are not UTF-8"  # Of those the library gives the bytes, or raises a UnicodeDecodeError.
-    )
+  # The library gives bytes that are not UTF-8, or raises a UnicodeDecodeError; a NUL ends a piece of its code.
+  if not all(isinstance(text, str) and "\0" not in text for text in (*pieces, proto.trainer_spec.unk_surface)):
+    return "pieces that are not UTF-8, or hold a NUL"
   lengths = list(map(len, pieces))
   if min(lengths) < 1 or max(lengths) > _MOST_CHARACTERS:
     return f"pieces of {min(lengths)} to {max(lengths):,} characters"

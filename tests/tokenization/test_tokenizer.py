@@ -154,6 +154,7 @@ def test_a_folder_that_cannot_be_read(tmp_path: pathlib.Path, name: str, content
     (lambda proto: setattr(proto.pieces[500], "piece", ""), "0 to 16 characters"),
     (lambda proto: setattr(proto.pieces[500], "piece", "a" * 100_000), "1 to 100,000 characters"),
     (lambda proto: setattr(proto.pieces[500], "piece", "\u2581\u2581here"), "not UTF-8"),
+    (lambda proto: setattr(proto.pieces[500], "piece", "\0"), "NUL"),
     (lambda proto: setattr(proto.normalizer_spec, "precompiled_charsmap", _bent(proto, 2**30)), "table"),
     (lambda proto: setattr(proto.normalizer_spec, "precompiled_charsmap", _bent(proto, 2**31)), "table"),
   ],
