@@ -45,7 +45,9 @@ def _fault(proto: model_proto.ModelProto) -> str:
     return f"{proto.ByteSize():,} bytes, {len(proto.pieces)} pieces"
   pieces = [piece.piece for piece in proto.pieces]
   # The library gives bytes that are not UTF-8, or raises a UnicodeDecodeError; a NUL ends a piece of its code.
-  if not all(isinstance(text, str) and "\0" not in text for text in (*pieces, proto.trainer_spec.unk_surface)):
+  if not all(
+    isinstance(text, str) and "\0" not in text for text in (*pieces, proto.trainer_spec.unk_surface)
+  ):
     return "pieces that are not UTF-8, or hold a NUL"
   lengths = list(map(len, pieces))
   if min(lengths) < 1 or max(lengths) > _MOST_CHARACTERS:
