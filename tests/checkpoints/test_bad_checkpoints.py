@@ -155,7 +155,7 @@ def test_what_a_format_cannot_say(output_format, tmp_path):
 
 def test_vocabulary_larger_than_the_table(tmp_path):
   path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
-  refuse(path, tmp_path, "8000 pieces for a model of 29", spm_model_file=SPM_MODEL)
+  refuse(path, tmp_path, "8000 tokens for a model of 29", spm_model_file=SPM_MODEL)
 
 
 @pytest.mark.slow
