@@ -62,7 +62,7 @@ def _os_errors(path: str, *, whole_bucket: bool = False) -> Iterator[None]:
     reason = (error.message.strip().splitlines() or [type(error).__name__])[0]
     if (
       "internal temporary file" in reason or "No space left on device" in reason
-    ):  # The disk of this machine is full.
+    ):  # This machine's disk is full.
       raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), reason.partition(";")[0]) from error
     status = re.search(r"HTTP response code (\d+)", error.message)
     words = _REFUSALS.get(status[1], "") if status else ""

@@ -17,10 +17,8 @@ from albert_tf.errors import UserError
 LOCK_FILE = "lock.json"  # In a bucket `lock.json.ID`, one for each process that asks.
 LEASE_SECONDS = 120.0  # In a bucket, an owner that has not renewed for so long counts as dead.
 _RENEWAL_SECONDS = 30.0
-_WITHDRAWAL_SECONDS, _POLL_SECONDS = (
-  30.0,
-  0.2,
-)  # How long the first of several processes waits for the others to withdraw.
+_WITHDRAWAL_SECONDS = 30.0  # How long the first of several processes waits for the others to withdraw.
+_POLL_SECONDS = 0.2
 
 
 class DirectoryLock:

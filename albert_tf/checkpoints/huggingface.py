@@ -94,7 +94,7 @@ def _identity_mapping(tensors: Mapping[str, np.ndarray], size: int, source: str)
     return []
   identity = np.eye(
     math.isqrt(getattr(weight, "size", 0))
-  )  # Of its own size, whatever the configuration says.
+  )  # Its own size may differ from the configuration's.
   if weight is None or bias is None or not np.array_equal(weight, identity) or bias.any():
     raise UserError(
       "A model with embedding_size equal to hidden_size has no mapping between them. Received: "

@@ -96,9 +96,8 @@ class InBatchNegatives(keras.losses.Loss):
     vectors = tf.math.l2_normalize(tf.cast(y_pred, tf.float32), axis=-1)
     own = tf.reshape(tf.cast(y_true, tf.float32), [-1])  # [B]
     flat = tf.reshape(vectors[:, 1:], [tf.size(own), -1])
-    rows, first = _of_all_replicas(
-      tf.concat([own[:, tf.newaxis], flat], axis=1)
-    )  # [G, …], of the global batch.
+    # [G, …] of the global batch.
+    rows, first = _of_all_replicas(tf.concat([own[:, tf.newaxis], flat], axis=1))
     numbers = rows[:, 0]
     candidates = tf.reshape(rows[:, 1:], [tf.size(numbers), -1, tf.shape(vectors)[-1]])  # [G, N - 1, H]
     place = tf.range(tf.size(numbers))
