@@ -157,6 +157,7 @@ def test_the_picture_has_only_arrows_that_are_allowed() -> None:
     "albert_tf.commands",
     "albert_tf.configs.task",
     "albert_tf.optim.config",
+    "albert_tf.planning.plan",
     "albert_tf.records",
     "albert_tf.tokenization",
     "albert_tf.training.settings",

@@ -77,14 +77,3 @@ def test_a_store_that_does_not_answer(bucket, commands, inputs):
   bucket.faults = Faults(refuse=(("^stat albert/in/albert_config", 503),))
   message = refused(commands, bucket, inputs)
   assert "the store did not answer, nor when asked again" in message
-
-
-@pytest.mark.slow
-def test_of_several_first_starts_one_has_the_lock(bucket, commands):
-  place = bucket.url("first")
-  starts = [commands.start("tests/bucket/programs/hold_lock.py", path=place, seconds=5) for _ in range(3)]
-  assert sorted(commands.wait(each).status for each in starts) == [0, 2, 2]
-  for each in starts:
-    assert (each.status == 2) == ("One process at a time writes in a directory" in each.stderr)
-    assert "404" not in each.stderr
-  assert bucket.names("first") == []

@@ -14,7 +14,6 @@ from support import tiny_run
 import tensorflow as tf
 
 from albert_tf import AdamW, AlbertClassifier, AlbertEncoder, AlbertPreprocessor
-from albert_tf.checkpoints import ConvertOptions, convert
 from albert_tf.compat import KERAS_3
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
@@ -188,21 +187,6 @@ def test_every_model_from_its_run_to_file_and_export(kind, run, tmp_path):
       np.testing.assert_array_equal(one[name], two[name])
     else:
       np.testing.assert_allclose(one[name], two[name], atol=1e-5)
-
-
-@pytest.mark.slow
-def test_a_masked_lm_of_hugging_face_has_no_sentence_head(run, tmp_path):
-  model = AlbertMaskedLM.from_pretrained(str(run))
-  model.save_pretrained(str(tmp_path / "own"))
-  convert(str(tmp_path / "own"), str(tmp_path / "hf"), ConvertOptions(output_format="huggingface"))
-  again = AlbertMaskedLM.from_pretrained(str(tmp_path / "hf"))
-  want = model.predict(INPUTS[AlbertMaskedLM], verbose=0)
-  np.testing.assert_array_equal(again.predict(INPUTS[AlbertMaskedLM], verbose=0), want)
-  path = export_saved_model(
-    model="fill_mask", init_checkpoint=str(tmp_path / "hf"), output_dir=str(tmp_path / "e")
-  )
-  served = tf.saved_model.load(path).signatures["serving_default"](text=tf.constant(["the [MASK] is"]))
-  assert served["words"].shape == (1, 1, 10)
 
 
 def test_texts_are_the_ids_of_the_tokenizer(run):

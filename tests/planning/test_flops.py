@@ -23,12 +23,3 @@ def test_counts_every_matrix_product():
     small_config(), max_seq_length=S, max_predictions_per_seq=P, sentence_loss=False
   )
   assert off == got - 2 * H * H - 2 * H * 2  # Pooler and sentence head.
-
-
-def test_equal_widths_have_no_mapping_and_sharing_saves_nothing():
-  shared = small_config(embedding_size=6)
-  assert forward_flops_per_example(shared, max_seq_length=1) == 3 * (8 * 36 + 4 * 6 + 4 * 60) + 2 * 36
-  for kind in ("attention", "ffn", "none"):
-    assert forward_flops_per_example(
-      shared.replace(sharing=kind), max_seq_length=1
-    ) == forward_flops_per_example(shared, max_seq_length=1)

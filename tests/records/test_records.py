@@ -1,10 +1,5 @@
 """Records: bytes equal protobuf's, and what is refused."""
 
-import subprocess
-import sys
-
-from hypothesis import given, settings
-from hypothesis import strategies as st
 import numpy as np
 import pytest
 
@@ -12,8 +7,6 @@ from albert_tf.errors import UserError
 from albert_tf.records import (
   PretrainingSpec,
   encode_example,
-  pack_varint_rows,
-  pack_varints,
 )
 from albert_tf.records import features as names
 
@@ -54,25 +47,6 @@ def test_bytes_equal_protobuf_and_parse_back():
       np.testing.assert_array_equal(np.ravel(batch[key][row].numpy()), values)
 
 
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 2**31 - 1), max_size=40))
-def test_packed_varints(values):
-  expected = b""
-  for value in values:
-    while value > 127:
-      expected += bytes([value & 127 | 128])
-      value >>= 7
-    expected += bytes([value])
-  assert pack_varints(np.array(values, np.int64)) == expected
-
-
-@settings(deadline=None)
-@given(st.integers(0, 5), st.integers(1, 90), st.integers(1, 31), st.integers(0, 2**32))
-def test_packed_rows_are_those_of_each_row(rows, columns, bits, seed):
-  values = np.random.default_rng(seed).integers(0, 2**bits, (rows, columns)) >> np.arange(columns) % bits
-  assert pack_varint_rows(values) == [pack_varints(row) for row in values]
-
-
 def test_wrong_values_are_refused():
   spec = PretrainingSpec(8, 2)
   features = _features(spec, 0)
@@ -80,8 +54,3 @@ def test_wrong_values_are_refused():
     encode_example({**features, names.INPUT_IDS: np.full(8, -1)})
   with pytest.raises(UserError, match="max_predictions_per_seq"):
     PretrainingSpec(8, 9)
-
-
-def test_import_does_not_load_tensorflow():
-  code = "import sys, albert_tf.records; sys.exit('tensorflow' in sys.modules)"
-  assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

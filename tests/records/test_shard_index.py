@@ -9,8 +9,8 @@ import pytest
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.pipelines.record_index import build_record_index
-from albert_tf.records import frame_record, read_records, scan_shard, shard_index
-from albert_tf.records.shard_index import index_path, load_shard_index
+from albert_tf.records import frame_record, read_records, shard_index
+from albert_tf.records.shard_index import index_path
 
 
 def write_shard(path: pathlib.Path, count: int, *, seed: int = 0, length: int | None = None) -> str:
@@ -19,20 +19,6 @@ def write_shard(path: pathlib.Path, count: int, *, seed: int = 0, length: int | 
     for _ in range(count):
       stream.write(frame_record(rng.bytes(length if length is not None else int(rng.integers(0, 300)))))
   return str(path)
-
-
-@pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 1000])
-def test_it_holds_every_64th_offset_and_survives_the_disk(tmp_path, count):
-  shard = write_shard(tmp_path / "train-0.tfrecord", count)
-  index = scan_shard(shard)
-  data, offsets, at = pathlib.Path(shard).read_bytes(), [], 0
-  while at < len(data):
-    offsets.append(at)
-    at += 16 + int.from_bytes(data[at : at + 8], "little")
-  assert (index.num_records, index.num_bytes) == (count, len(data))
-  np.testing.assert_array_equal(index.offsets, offsets[::64])
-  index.save(shard)
-  assert load_shard_index(shard).to_bytes() == index.to_bytes()
 
 
 def test_no_pattern_for_shards_matches_it(tmp_path):

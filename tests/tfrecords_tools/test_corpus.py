@@ -121,17 +121,6 @@ def test_lines_are_bounded_and_nothing_is_lost(data: bytes, limit: int, block: i
   assert stats.bytes_read == len(data)
 
 
-def test_a_ten_megabyte_line_is_read_as_sentences(tmp_path: pathlib.Path):
-  sentence = "This sentence has eight words in it today."
-  text = " ".join([sentence] * 240_000).encode()
-  documents, stats = _read(tmp_path / "in.txt", text, input_format="lines")
-  assert (
-    sum(document.count(sentence) for document in documents) > 239_900
-  )  # A few are cut where the line was.
-  assert (len(documents), stats.long_documents) == (2, 1)  # 10 MB is more than one document may be.
-  assert stats.long_lines >= 1
-
-
 def test_memory_does_not_grow_with_the_file(tmp_path: pathlib.Path):
   """10 and 60 MB, as one document and as one line: the peak is the same."""
   script = (

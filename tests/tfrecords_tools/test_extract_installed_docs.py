@@ -1,6 +1,5 @@
 """The demo's corpus: prose alone, each sentence once, the same every time."""
 
-import ast
 import pathlib
 import sysconfig
 import textwrap
@@ -8,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tfrecords_tools.corpus.installed_docs import Extraction, docstrings, extract, prose
+from tfrecords_tools.corpus.installed_docs import Extraction, extract
 
 _SOURCE = textwrap.dedent('''
   """Tools for trees.
@@ -66,11 +65,6 @@ _PROSE = [
   "Makes the tree much higher than before.",
   "Growth needs water and light.",
 ]
-
-
-def test_only_prose_is_left_of_docstrings():
-  sentences = [sentence for text in docstrings(ast.parse(_SOURCE)) for sentence in prose(text)]
-  assert sentences == _PROSE
 
 
 @pytest.fixture

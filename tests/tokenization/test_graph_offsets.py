@@ -1,7 +1,6 @@
 """Offsets in the graph are those of the Python tokenizer."""
 
 import itertools
-import pathlib
 
 import pytest
 from reference.offsets import differences
@@ -68,11 +67,3 @@ def test_bytes_give_the_original_text(both: Both) -> None:
 def test_empty_batch(both: Both) -> None:
   located = both[1](tf.constant([], tf.string))
   assert located.starts.to_list() == located.ids.to_list() == []
-
-
-@pytest.mark.nightly
-def test_real_text(shared_dir: pathlib.Path) -> None:
-  tokenizer, module = make_both(str(shared_dir / "data/vocab/30k-clean.model"))
-  for name in ("wikitext-2/valid.txt", "wikiextractor/small"):
-    lines = (shared_dir / "data/corpora" / name).read_text(encoding="utf-8").splitlines()
-    assert differences(tokenizer, module(tf.constant(lines)), lines) == []

@@ -6,8 +6,6 @@ import pickle
 import shutil
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
 import pytest
 from reference import tokenization as reference
 from reference.offsets import encode_with_offsets
@@ -83,22 +81,6 @@ def test_released_vocabulary(shared_dir: pathlib.Path):
   assert (tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id) == (2, 3, 4)
   assert tokenizer.pieces[5:13] == ["(", ")", '"', "-", ".", "–", "£", "€"]
   assert tokenizer.encode_pieces("In 1990, it WORKED.") == ["▁in", "▁1990", ",", "▁it", "▁worked", "."]
-
-
-@given(
-  text=st.text(st.characters(codec="utf-8"), max_size=40) | st.text("a9,. é½'`Σ\u0301\u00a0", max_size=40)
-)
-def test_offsets_point_at_the_text_of_each_piece(tokenizer: AlbertTokenizer, text: str):
-  ids, ranges = encode_with_offsets(tokenizer, text)
-  assert ids == tokenizer.encode(text)
-  previous = 0
-  for index, (start, end) in zip(ids, ranges, strict=True):
-    assert 0 <= start <= end <= len(text)
-    assert start >= previous or text[start:end]  # A character such as ½ may be shared by pieces.
-    previous = start
-    piece = tokenizer.id_to_piece(index).lstrip("▁")
-    if piece and index != tokenizer.unk_id and text[start:end].isascii() and text[start:end].isprintable():
-      assert piece == text[start:end].lower()
 
 
 def test_save_load_and_pickle_keep_everything(tmp_path: pathlib.Path):

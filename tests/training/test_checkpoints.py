@@ -8,11 +8,9 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.bundle import (
   checkpoint_steps,
-  latest_bundle,
   read_bundle,
   write_bundle,
 )
-from albert_tf.errors import UserError
 from albert_tf.training import checkpoints
 from albert_tf.training.checkpoints import CheckpointStore
 
@@ -56,26 +54,6 @@ def test_training_goes_on_while_the_values_of_the_moment_are_written(tmp_path, s
   values = read_bundle(store.last)
   np.testing.assert_array_equal(values["weights"], [1.0, 2.0])
   assert values["albert_tf/examples_seen"] == 8
-
-
-def test_a_failed_write_is_said_once_with_its_cause_and_the_next_checkpoint_may_succeed(store, monkeypatch):
-  gate = Gate(monkeypatch, error=UserError("No space left on device"))
-  store.save(1, 0)
-  gate.open()
-  with pytest.raises(UserError, match="No space left on device"):
-    store.save(2, 0)
-  monkeypatch.undo()
-  store.check()
-  store.save(3, 0)
-  store.wait()
-  assert store.last.endswith("model.ckpt-3")
-
-
-def test_what_a_kill_left_is_no_checkpoint(tmp_path):
-  """Between its two files: the data has its name, the index not yet."""
-  write_bundle(f"{tmp_path}/model.ckpt-1", {"weights": np.ones(2, np.float32)})
-  (tmp_path / "model.ckpt-1.index").rename(tmp_path / "model.ckpt-1.tmp-0a1b2c3d.index")
-  assert latest_bundle(str(tmp_path)) is None
 
 
 @pytest.mark.parametrize("folder", ["", "ram://kept"], ids=["disk", "store"])

@@ -28,13 +28,6 @@ def tokenizer():
   return AlbertTokenizer.from_pretrained(SPM_MODEL)
 
 
-def cut_span(features, question):
-  """What the pieces of a question's answer cut from its paragraph."""
-  (first, last), paragraph = features.spans[question], features.data.questions[question].paragraph
-  starts, ends = features.located.starts[paragraph], features.located.ends[paragraph]
-  return features.data.paragraphs[paragraph].context[starts[first] : ends[last]]
-
-
 def test_rows_equal_the_originals(golden):
   recorded, features = golden
   assert len(features) == len(recorded["eval"]) == len(recorded["train"])
@@ -92,35 +85,6 @@ def test_every_question_of_real_files_converts(shared_dir):
         answer, row = question.answers[0], rows[question.paragraph]
         assert begins[row + first] <= answer.start
         assert ends[row + last] >= answer.start + len(answer.text), answer
-
-
-AWKWARD = [
-  "ﬁ", "½", "İ", "e\u0301", "😀", "👩‍👩‍👧", "서울", "東京", "  ", "\u00a0", "№", "Å", "ﷺ", "Ⅷ", "...", "1,990,",
-  "(fox)", "naïve", "\n", "\t", "—", "“q”", "ß", "Ω", "क्षि", "が", "①", "ｶﾞ", "ǆ", "ﬀ", "x\u200by",
-]  # fmt: skip
-
-
-def test_any_part_of_any_text_round_trips(tokenizer):
-  """Parts of random texts, from plain to absurd, are contained in what their pieces cut from the text."""
-  rng = np.random.default_rng(0)
-  paragraphs, questions = [], []
-  for share in np.repeat([0.05, 0.3, 1.0], 200):
-    words = [
-      str(rng.choice(AWKWARD if rng.random() < share else ["the", "brown", "city", "was", "1990,"]))
-      + (" " if rng.random() < 0.7 else "")
-      for _ in range(rng.integers(3, 30))
-    ]
-    context = "".join(words)
-    visible = [i for i, char in enumerate(context) if tokenizer.normalize(char).strip("\u200b\u200d")]
-    start = int(rng.choice(visible))
-    end = int(rng.choice([i for i in visible if start <= i < start + 20]))
-    answer = Answer(context[start : end + 1], start)
-    questions.append(Question(str(len(paragraphs)), "what?", len(paragraphs), (answer,)))
-    paragraphs.append(Paragraph(context, 0))
-  data = SquadData("1.1", paragraphs, questions, True)
-  features = make_features(data, tokenizer=tokenizer, settings=SquadSettings())
-  for index, question in enumerate(questions):
-    assert question.answers[0].text in cut_span(features, index), paragraphs[index]
 
 
 def test_empty_and_long_texts(tokenizer):
