@@ -5,6 +5,7 @@ import pathlib
 
 import pytest
 from support.goldens import SPM_MODEL
+from support.stacks import interop
 
 from albert_tf.checkpoints.fast_tokenizer import tokenizer_config_json, tokenizer_json
 from albert_tf.configs import AlbertConfig
@@ -41,7 +42,7 @@ def write_folder(folder, model, settings):
   ("name", "most"), [("data/vocab/30k-clean.model", 1e-4), (SPM_MODEL, 5e-3)], ids=["30k", "8k"]
 )
 def test_transformers_gives_our_ids(name, most, shared_dir, tmp_path):
-  transformers = pytest.importorskip("transformers", reason="needs requirements/interop.txt (transformers)")
+  transformers = interop("transformers")
   model = (shared_dir / name).read_bytes()  # An absolute path stays itself.
   texts = [*(shared_dir / "data/corpora").rglob("*.txt"), shared_dir / "data/corpora/wikiextractor/wiki_00"]
   lines = [line for text in texts for line in text.read_text(errors="replace").splitlines()[:1500]]

@@ -4,11 +4,11 @@ import dataclasses
 import random
 import shutil
 import types
-import warnings
 
 import numpy as np
 import pytest
 from support import tiny_run
+from support.stacks import interop
 import tensorflow as tf
 
 from albert_tf.checkpoints import ConvertOptions, convert
@@ -28,14 +28,6 @@ TASKS = {
     kind="question_answering", name="squad", squad_version="1.1", max_seq_length=100
   ),
 }
-
-
-@pytest.fixture(scope="module")
-def hugging_face():
-  pytest.importorskip("torch", reason="needs requirements/interop.txt (torch, transformers)")
-  with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    return pytest.importorskip("transformers", reason="needs requirements/interop.txt (torch, transformers)")
 
 
 def same_classes(pipe, ours):
@@ -73,10 +65,9 @@ def load(transformers, name, folder):
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_there_and_back(name, hugging_face, tmp_path):
-  import torch
-
-  tokenizer = tiny_run.train_tokenizer(tmp_path)
+def test_there_and_back(name, tmp_path):
+  torch, transformers = interop("torch"), interop("transformers")
+  tokenizer = tiny_run.tokenizer()
   task, config = TASKS[name], tiny_run.tiny_model(61, max_position_embeddings=128).config
   config = config.replace(vocab_size=tokenizer.vocab_size)
   if name != "question-answering":  # Whole words: ours does not tag one that is cut.
@@ -85,7 +76,7 @@ def test_there_and_back(name, hugging_face, tmp_path):
   ours = tiny_run.write_fine_tuned_run(tmp_path / "run", task, config, tokenizer)
   convert(str(tmp_path / "run"), str(tmp_path / "hf"), ConvertOptions(output_format="huggingface"))
   same = {"text": same_classes, "token": same_tags, "question": same_answers}[name.partition("-")[0]]
-  pipe = load(hugging_face, name, str(tmp_path / "hf"))
+  pipe = load(transformers, name, str(tmp_path / "hf"))
   same(pipe, type(ours).from_pretrained(str(tmp_path / "run")))
 
   with torch.no_grad():  # As if it was trained there.

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from reference.batches import numpy_batch
-from support.tiny_run import train_tokenizer
+from support import tiny_run
 
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import Table
@@ -14,8 +14,8 @@ from albert_tf.finetuning.tasks.multiple_choice import MultipleChoiceTask
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-  return train_tokenizer(tmp_path_factory.mktemp("spm"))
+def tokenizer():
+  return tiny_run.tokenizer()
 
 
 def example(**changes):

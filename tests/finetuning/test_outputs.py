@@ -5,15 +5,15 @@ import shutil
 
 import numpy as np
 import pytest
-from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task, tokenizer
+from support import tiny_run
+from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
 
-from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.fit import fine_tune
 from albert_tf.finetuning.engine.results import lines, summarize
 from albert_tf.finetuning.initialize import read_start
 from albert_tf.lock import DirectoryLock
-from albert_tf.modeling import AlbertForPreTraining, named_variables
+from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.tokenization import WordPieceTokenizer
 
 
@@ -52,19 +52,14 @@ def test_a_directory_that_another_process_writes_in_is_refused(tmp_path):
 def run_folder(tmp_path_factory):
   """Configuration, tokenizer and weights, as a run directory has them."""
   folder = tmp_path_factory.mktemp("run")
-  start = tiny_start()
-  (folder / "albert_config.json").write_text(start.config.to_json_string())
-  tokenizer().save_pretrained(str(folder))
-  (folder / "checkpoints").mkdir()
-  variables = named_variables(AlbertForPreTraining(start.config))
-  write_bundle(str(folder / "checkpoints/model.ckpt-7"), {k: v.numpy() for k, v in variables.items()})
+  tiny_run.write_run(folder, AlbertForPreTraining(tiny_start().config), tiny_run.tokenizer())
   return folder
 
 
 def test_a_start_of_weights_or_from_scratch(run_folder):
   start = read_start(str(run_folder))
   assert start.config == tiny_start().config
-  assert start.checkpoint.path == str(run_folder / "checkpoints/model.ckpt-7")
+  assert start.checkpoint.path == str(run_folder / "checkpoints/model.ckpt-10")
   assert not read_start(str(run_folder), do_lower_case=False).tokenizer.config.do_lower_case
   files = {
     "spm_model_file": str(run_folder / "spm.model"),
@@ -82,12 +77,12 @@ def test_a_wordpiece_vocabulary(run_folder, tmp_path):
   pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "天", "空", "sky", "##s"]
   count = tiny_start().config.vocab_size
   vocabulary.write_text("\n".join(pieces + [f"x{i}" for i in range(count - len(pieces))]) + "\n")
-  start = read_start(str(run_folder / "checkpoints/model.ckpt-7"), vocab_file=str(vocabulary))
+  start = read_start(str(run_folder / "checkpoints/model.ckpt-10"), vocab_file=str(vocabulary))
   assert start.tokenizer.encode("Skys 天空") == [7, 8, 5, 6]
   start.tokenizer.save_pretrained(str(tmp_path))
   assert WordPieceTokenizer.from_pretrained(str(tmp_path / "vocab.txt")).pieces == start.tokenizer.pieces
   (tmp_path / "albert_config.json").write_text(tiny_start().config.to_json_string())
-  for file in (run_folder / "checkpoints").glob("model.ckpt-7.*"):
+  for file in (run_folder / "checkpoints").glob("model.ckpt-10.*"):
     shutil.copy(file, tmp_path)
   assert isinstance(read_start(str(tmp_path)).tokenizer, WordPieceTokenizer)
   (tmp_path / "vocab.txt").unlink()

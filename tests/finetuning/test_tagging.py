@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from reference.batches import numpy_batch
 from seqeval.metrics import classification_report
-from support.tiny_run import train_tokenizer
+from support import tiny_run
 
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.conll import Columns, TaggedSentence, read_tagged
@@ -30,8 +30,8 @@ CONLLU = """# text = Vámonos
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-  return train_tokenizer(tmp_path_factory.mktemp("spm"))
+def tokenizer():
+  return tiny_run.tokenizer()
 
 
 def read(tmp_path, name, text, **columns):

@@ -1,12 +1,12 @@
 """Vectors of texts: pooling, both losses against NumPy, replicas, `encode`, and the package sentence-transformers."""
 
 import functools
-import warnings
 
 import keras
 import numpy as np
 import pytest
 from support import tiny_run
+from support.stacks import interop
 import tensorflow as tf
 
 from albert_tf import AlbertSentenceEncoder, InBatchNegatives, cosine_regression
@@ -21,11 +21,8 @@ TEXTS = ["the sky is blue", "small birds sing all day long under old trees", "gr
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-  folder = tmp_path_factory.mktemp("vectors")
-  tokenizer = tiny_run.train_tokenizer(folder)
-  model = tiny_run.tiny_model(tokenizer.vocab_size, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-  tiny_run.write_run(folder / "run", model, tokenizer)
-  return str(folder / "run")
+  without = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+  return tiny_run.write_pretrained(tmp_path_factory.mktemp("vectors") / "run", **without)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
@@ -104,9 +101,7 @@ def test_one_and_two_replicas_make_the_same_update(run, mirrored_2, tmp_path):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("pooling", "normalize"), [("mean", True), ("cls", False)])
 def test_sentence_transformers_loads_the_folder(pooling, normalize, run, tmp_path):
-  with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    package = pytest.importorskip("sentence_transformers", reason="needs requirements/interop.txt")
+  package = interop("sentence_transformers")
   base = AlbertSentenceEncoder.from_pretrained(run)
   task = TaskSpec(kind="sentence_vectors", name="s", pooling=pooling, normalize=normalize, max_seq_length=12)
   tiny_run.write_fine_tuned_run(tmp_path / "run", task, base.config, base.preprocessor.tokenizer)

@@ -65,11 +65,8 @@ INPUTS = {
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
   """A pretrained run with room for texts of the documentation."""
-  folder = tmp_path_factory.mktemp("keras")
-  tokenizer = tiny_run.train_tokenizer(folder)
-  model = tiny_run.tiny_model(tokenizer.vocab_size, max_position_embeddings=128)
-  tiny_run.write_run(folder / "run", model, tokenizer)
-  return folder / "run"
+  folder = tmp_path_factory.mktemp("keras") / "run"
+  return pathlib.Path(tiny_run.write_pretrained(folder, max_position_embeddings=128))
 
 
 @pytest.fixture

@@ -67,8 +67,8 @@ class Exported(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> AlbertTokenizer:
-  return tiny_run.train_tokenizer(tmp_path_factory.mktemp("vocabulary"))
+def tokenizer() -> AlbertTokenizer:
+  return tiny_run.tokenizer()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,7 @@
-"""What a stack cannot do, as marks for tests."""
+"""What a stack or an environment cannot do, as marks and skips for tests."""
+
+from typing import Any
+import warnings
 
 import pytest
 
@@ -10,3 +13,11 @@ needs_host_xla = pytest.mark.skipif(
 needs_addons = pytest.mark.skipif(
   compat.STACK != "addons", reason="TensorFlow Addons exists on the addons stack only"
 )
+
+
+def interop(*packages: str) -> Any:
+  """The last of these packages of the environment for `make test-interop`; elsewhere the test is skipped."""
+  with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    found = [pytest.importorskip(name, reason="needs requirements/interop.txt") for name in packages]
+  return found[-1]

@@ -1,11 +1,7 @@
 """A tiny encoder and tasks on made-up sentences that can be learned, for tests of fine-tuning."""
 
-import functools
-import pathlib
-import tempfile
-
 import numpy as np
-from support.tiny_run import WORDS, train_tokenizer
+from support.tiny_run import WORDS, tokenizer
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
@@ -28,12 +24,6 @@ QUICK = FineTuneSettings(
 )
 
 BFLOAT16 = DistributionConfig(distribution="one_device", mixed_precision="bfloat16")
-
-
-@functools.cache
-def tokenizer():
-  with tempfile.TemporaryDirectory() as folder:
-    return train_tokenizer(pathlib.Path(folder))
 
 
 def tiny_start(**config):

@@ -1,5 +1,7 @@
 """Makes a run directory with random weights and a real, tiny vocabulary."""
 
+import functools
+import io
 import pathlib
 import shutil
 from typing import Any
@@ -12,17 +14,18 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.models.tasks import make_model
-from albert_tf.tokenization import AlbertTokenizer, WordPieceTokenizer
+from albert_tf.tokenization import AlbertTokenizer, TokenizerConfig, WordPieceTokenizer
 
 WORDS = "the sky is blue and green grass grows under old trees while small birds sing all day long".split()
 
 
-def train_tokenizer(directory: pathlib.Path) -> AlbertTokenizer:
-  prefix = directory / "spm"
+@functools.cache
+def tokenizer() -> AlbertTokenizer:
+  model = io.BytesIO()
   lines = [" ".join(WORDS[(i * k) % len(WORDS)] for i in range(9)) for k in range(1, 120)]
   sentencepiece.SentencePieceTrainer.train(
     sentence_iterator=iter(lines),
-    model_prefix=str(prefix),
+    model_writer=model,
     vocab_size=61,
     pad_id=0,
     unk_id=1,
@@ -32,7 +35,7 @@ def train_tokenizer(directory: pathlib.Path) -> AlbertTokenizer:
     hard_vocab_limit=False,
     minloglevel=2,
   )
-  return AlbertTokenizer.from_pretrained(f"{prefix}.model")
+  return AlbertTokenizer(model.getvalue(), TokenizerConfig())
 
 
 def tiny_model(vocab_size: int, **changes: Any) -> AlbertForPreTraining:
@@ -62,6 +65,12 @@ def write_run(directory: pathlib.Path, model: AlbertForPreTraining, tokenizer: A
   tensors = [*(v.read_value() for v in variables.values()), tf.constant(10, tf.int64)]
   prefix = str(directory / "checkpoints/model.ckpt-10")
   tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors)
+
+
+def write_pretrained(directory: pathlib.Path, **changes: Any) -> str:
+  """A run directory of `tokenizer` and a `tiny_model`."""
+  write_run(directory, tiny_model(tokenizer().vocab_size, **changes), tokenizer())
+  return str(directory)
 
 
 def write_hub(

@@ -1,4 +1,4 @@
-"""What a TPU's host makes of the pretraining step and the evaluation, and what the cores' compiler knows."""
+"""What a TPU's host makes of the programs of pretraining and fine-tuning, and what the cores' compiler knows."""
 
 import pytest
 from support.tpu.programs import describe
@@ -8,15 +8,19 @@ from tensorflow.core.framework import attr_value_pb2
 
 
 @pytest.mark.slow
-def test_the_bridge_makes_one_program_of_the_step_and_one_of_the_evaluation():
-  """Each variable goes in and comes out once, and nothing is left to the host or compiled apart."""
-  found = report("bridged_step")
+def test_the_bridge_makes_one_program_of_each_function():
+  """Each variable goes in and comes out once, nothing is left to the host, and Keras compiles nothing itself."""
+  found = report("bridge")
   if found is None:
     pytest.skip("this TensorFlow does not let Python run the bridge")
   whole = {"programs": 1, "replicas": [8], "reads": 1, "inside": 0, "outside": 0, "must_compile": 0}
   weights, step, moments = 32, 1, 2
   assert found["step"] == {**whole, "writes": 1, "variables": step + weights * (1 + moments)}
   assert found["evaluation"] == {**whole, "writes": 0, "variables": weights}
+  weights, mean_loss = found["weights"], 2
+  assert found["fit"] == {**whole, "writes": 1, "variables": step + mean_loss + weights * (1 + moments)}
+  assert found["predict"] == found["predictor"] == {**whole, "writes": 0, "variables": weights}
+  assert not found["jit_compile"]
 
 
 def test_what_no_core_can_run_is_found():

@@ -39,8 +39,7 @@ SQUAD = {"max_seq_length": 32, "max_query_length": 8, "doc_stride": 8, "max_answ
 def families(tmp_path_factory):
   """Script → name of a task → its flags, and the folder of everything."""
   data = tmp_path_factory.mktemp("tpu_finetuning")
-  tokenizer = tiny_run.train_tokenizer(data)
-  tiny_run.write_run(data / "pretrained", tiny_run.tiny_model(tokenizer.vocab_size), tokenizer)
+  tiny_run.write_pretrained(data / "pretrained")
   write_mrpc(data / "MRPC", 22)
   for version, articles in (("2.0", 4), ("1.1", 3)):
     write_squad(data / f"train{version}.json", version=version, articles=articles)

@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 from support.commands.command_runs import write_inputs
-from support.commands.run_comparison import METRICS, largest_differences
+from support.commands.run_comparison import largest_differences
 from support.tpu import runs
 
 from albert_tf.checkpoints.bundle import read_bundle
@@ -55,7 +55,7 @@ def both_ways(flags, *names):
 
 def assert_same(flags, name):
   both = flags["output_dir"] / name, flags["output_dir"] / f"{name}_one"
-  metrics, weights = largest_differences(*both, metrics=METRICS)
+  metrics, weights = largest_differences(*both)
   print(f"{name}: metrics {metrics:.1e}, weights {weights:.1e}")
   assert metrics < EQUAL[0]
   assert weights < EQUAL[1]

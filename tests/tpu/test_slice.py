@@ -6,7 +6,7 @@ import time
 import pytest
 from support.commands.command_runs import end, start, write_inputs
 from support.commands.run_comparison import largest_differences
-from support.tiny_run import train_tokenizer
+from support.tiny_run import tokenizer
 from support.tpu import runs
 
 from albert_tf.errors import EXIT_USER_ERROR
@@ -20,9 +20,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 def flags(tmp_path_factory):
   """Records and model by absolute path; the run directory by a relative one, which only the coordinator has."""
   folder = tmp_path_factory.mktemp("slice")
-  tokenizer = train_tokenizer(folder)
+  tokenizer().save_pretrained(str(folder))
   return folder, {
-    **write_inputs(folder, vocab_size=tokenizer.vocab_size),
+    **write_inputs(folder, vocab_size=tokenizer().vocab_size),
     "spm_model_file": folder / "spm.model",
     "masking": "fresh",  # Each host draws those of its own rows.
     "train_batch_size": 16,

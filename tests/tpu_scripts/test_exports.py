@@ -12,10 +12,7 @@ from support.commands.script_runs import run_script
 
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-  folder = tmp_path_factory.mktemp("exports")
-  tokenizer = tiny_run.train_tokenizer(folder)
-  tiny_run.write_run(folder / "run", tiny_run.tiny_model(tokenizer.vocab_size), tokenizer)
-  return folder / "run"
+  return pathlib.Path(tiny_run.write_pretrained(tmp_path_factory.mktemp("exports") / "run"))
 
 
 @pytest.fixture

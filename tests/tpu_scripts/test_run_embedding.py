@@ -35,8 +35,7 @@ def write_data(folder):
 
 @pytest.mark.slow
 def test_scores_then_triples_then_scores_again(tmp_path):
-  tokenizer = tiny_run.train_tokenizer(tmp_path)
-  tiny_run.write_run(tmp_path / "pretrained", tiny_run.tiny_model(tokenizer.vocab_size), tokenizer)
+  tiny_run.write_pretrained(tmp_path / "pretrained")
   write_data(tmp_path)
   stsb = ["--task_name=sts-b", f"--data_dir={tmp_path}", "--noprogress", "--num_virtual_devices=2"]
   stsb += ["--distribution=one_device"]  # TensorFlow 2.15 has one group of devices a process.

@@ -1,37 +1,38 @@
-"""`run_glue.py` as users run it: train, predict, export on two replicas; predict again; bad input."""
+"""`run_glue.py` as users run it: train, predict, export on two replicas; predict again; an ensemble; bad input."""
 
 import json
 
 import numpy as np
 import pytest
+from support import tiny_run
 from support.commands.child_processes import words
 from support.commands.script_runs import run_script
 from support.task_files import write_mrpc
-from support.tiny_finetuning import tiny_start, tokenizer
+from support.tiny_finetuning import tiny_start
 from support.tiny_run import WORDS
 
-from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.configs.task import TaskSpec
-from albert_tf.modeling import AlbertForPreTraining, named_variables
+from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.serving.check import LoadedModel
 
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory):
   folder = tmp_path_factory.mktemp("pretrained")
-  start = tiny_start()
-  (folder / "albert_config.json").write_text(start.config.to_json_string())
-  tokenizer().save_pretrained(str(folder))
-  variables = named_variables(AlbertForPreTraining(start.config))
-  write_bundle(str(folder / "model.ckpt-7"), {k: v.numpy() for k, v in variables.items()})
+  tiny_run.write_run(folder, AlbertForPreTraining(tiny_start().config), tiny_run.tokenizer())
   return folder
 
 
 @pytest.mark.slow
-def test_train_predict_export_and_predict_again(tmp_path, pretrained):
+def test_train_predict_export_predict_again_and_an_ensemble(tmp_path, pretrained):
   write_mrpc(tmp_path / "MRPC", 24)
   common = {"task_name": "MRPC", "data_dir": tmp_path, "output_dir": tmp_path / "out", "max_seq_length": 32}
-  done, again = run_script(
+  both = {
+    "ensemble_of": f"{tmp_path}/out,{tmp_path}/again",
+    "output_dir": tmp_path / "both",
+    "do_predict": True,
+  }
+  done, again, ensemble = run_script(
     "run_glue",
     [
       words({
@@ -39,9 +40,10 @@ def test_train_predict_export_and_predict_again(tmp_path, pretrained):
         "learning_rate": 0.002, "num_train_epochs": 2, "num_virtual_devices": 2,
       }),
       words({
-        **common, "init_checkpoint": tmp_path / "out", "output_dir": tmp_path / "again", "do_predict": True,
-        "num_virtual_devices": 2,
+        **common, "init_checkpoint": tmp_path / "out", "output_dir": tmp_path / "again", "do_eval": True,
+        "do_predict": True, "num_virtual_devices": 2,
       }),
+      words(common | both),
     ],
   )  # fmt: skip
   assert done.status == 0, done.stderr
@@ -58,6 +60,12 @@ def test_train_predict_export_and_predict_again(tmp_path, pretrained):
     np.array([line.split("\t")[3:] for line in text.splitlines()[1:]], float) for text in (first, second)
   )
   np.testing.assert_allclose(one, two, atol=2e-6)
+  assert ensemble.status == 0, ensemble.stderr
+  results = json.loads((tmp_path / "both/results.json").read_text())
+  assert {each["directory"] for each in results["candidates"]} == {f"{tmp_path}/out", f"{tmp_path}/again"}
+  assert results["accuracy"] == max(each["score_with_it"] for each in results["members"])
+  assert f"accuracy: {results['accuracy']:.4f}" in ensemble.stdout
+  assert len((tmp_path / "both/submission/MRPC.tsv").read_text().splitlines()) == 6
 
 
 TOPICS = {"colour": {"blue", "green"}, "bird": {"birds", "sing"}, "plant": {"grass", "trees"}}
@@ -114,6 +122,8 @@ def test_mistakes_are_told_in_one_message(tmp_path, pretrained):
     "--from_scratch": {"init_checkpoint": "", "do_train": True},
     "--data_dir": {"do_train": True, "data_dir": ""},
     "none of --do_train": {},
+    "it with --do_train": {"ensemble_of": f"{tmp_path}/a,{tmp_path}/b", "do_train": True},
+    "An ensemble needs several runs": {"ensemble_of": f"{tmp_path}/a"},
   }
   runs = run_script("run_glue", [words(common | flags) for flags in cases.values()])
   for message, run in zip(cases, runs, strict=True):

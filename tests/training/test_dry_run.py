@@ -86,21 +86,12 @@ def test_bad_evaluation_records_are_refused_before_anything_is_written(folder, t
   short = tf.train.Example()
   short.features.feature["input_ids"].int64_list.value.extend(range(9))
   (tmp_path / "short").write_bytes(frame_record(short.SerializeToString()))
-  named = short.SerializeToString().replace(b"input_ids", b"input_\xffds")
-  (tmp_path / "named").write_bytes(frame_record(named))
   foreign = [{**e, "masked_lm_ids": np.array([36, 5, 99])} for e in good[:2]]
-  (tmp_path / "empty").touch()
   settings = tiny_settings(folder, "run", max_eval_steps=100)
   for changes, message in (
     ({"eval_input_files": broken(tmp_path, "late", good, 271 * 290 + 60)}, r"late, record 290 .*the data"),
-    ({"eval_input_files": broken(tmp_path, "cut", good, 271 * 5 + 1)}, r"cut, record 5 .*of the length"),
     ({"eval_input_files": (str(tmp_path / "short"),)}, r"9 values of input_ids, expected 10"),
-    (
-      {"eval_input_files": (str(tmp_path / "named"),)},
-      r"named, record 0 \(byte 0\), \d+ bytes that are not one",
-    ),
     ({"eval_input_files": broken(tmp_path, "foreign", foreign)}, r"99 in masked_lm_ids of .*foreign"),
-    ({"eval_input_files": (str(tmp_path / "empty"),)}, r"at least one record.*empty"),
   ):
     with pytest.raises(UserError, match=message):
       run_pretraining(dataclasses.replace(settings, **changes), check_only=check_only)

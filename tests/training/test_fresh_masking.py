@@ -24,7 +24,7 @@ from albert_tf.training.settings import PretrainingSettings
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
   folder = tmp_path_factory.mktemp("fresh")
-  tokenizer = tiny_run.train_tokenizer(tmp_path_factory.mktemp("vocabulary"))
+  tokenizer = tiny_run.tokenizer()
   assert tokenizer.vocab_size >= VOCAB_SIZE
   tokenizer.save_pretrained(str(folder / "tokenizer"))
   plain = tiny_settings(

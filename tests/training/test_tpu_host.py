@@ -39,6 +39,28 @@ def test_a_tpu_that_is_not_there_is_one_sentence(monkeypatch, tpu, reason):
   assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+  "said",
+  [  # By TensorFlow's client of Google's API.
+    '<HttpError 404 when requesting https://tpu.googleapis.com/v1/x returned "nodes/my-slice not found">',
+    'TPU "my-slice" is not yet ready; state: "CREATING"',
+  ],
+)
+def test_a_name_that_cannot_be_had_is_a_users_error(monkeypatch, said):
+  asked = []
+
+  def resolver(**where):
+    asked.append(where)
+    raise RuntimeError(said)
+
+  monkeypatch.setattr(compat, "TPU_KERNELS", True)
+  monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", resolver)
+  with pytest.raises(UserError, match="check name, zone and project") as caught:
+    make_strategy(DistributionConfig(tpu="my-slice", tpu_zone="z", gcp_project="p"))
+  assert said in str(caught.value)
+  assert asked == [{"tpu": "my-slice", "zone": "z", "project": "p"}]
+
+
 @pytest.mark.parametrize("command", ["load_tensorflow()", "load_tensorflow('local')"])
 def test_a_tensorflow_that_aborts_on_import_says_why(tmp_path, command):
   """As a libtpu that does not fit does: the native library writes a line and ends the process."""

@@ -136,7 +136,7 @@ def test_from_a_hugging_face_folder(tmp_path):
 
 def test_records_of_another_vocabulary_are_refused(tmp_path):
   (tmp_path / "own").mkdir()
-  tokenizer = tiny_run.train_tokenizer(tmp_path)
+  tokenizer = tiny_run.tokenizer()
   tokenizer.save_pretrained(str(tmp_path / "own"))
   model = tiny_run.tiny_model(tokenizer.vocab_size)
   tiny_run.write_run(tmp_path / "run", model, tokenizer)

@@ -1,6 +1,5 @@
 """Whether two runs of pretraining did the same, and how far apart they are."""
 
-from collections.abc import Sequence
 import pathlib
 
 import numpy as np
@@ -21,9 +20,7 @@ METRICS = (
 )
 
 
-def largest_differences(
-  run: pathlib.Path, other: pathlib.Path, *, metrics: Sequence[str] = METRICS
-) -> tuple[float, float]:
+def largest_differences(run: pathlib.Path, other: pathlib.Path) -> tuple[float, float]:
   """Relative in the reported metrics; in the last checkpoint's weights, relative to each variable's largest.
 
   Both runs must have reported and saved at the same steps.
@@ -34,7 +31,7 @@ def largest_differences(
     abs(ours[when][name] - value) / max(abs(value), 1e-3)
     for when, report in theirs.items()
     for name, value in report.items()
-    if name in metrics
+    if name in METRICS
   ]
   first, second = (latest_checkpoint(str(each / "checkpoints")) for each in (run, other))
   assert first is not None

@@ -1,14 +1,49 @@
-"""TensorFlow's own TPU bridge, as a TPU's host applies it to a traced function: in MLIR, without a TPU.
+"""TensorFlow's own TPU bridge on what a TPU's host gets, traced for eight cores: in MLIR, without a TPU.
 
-The function must be traced by a `TpuEmulator` with `expand=False`, so that it holds what `tpu.replicate` left.
+Prints what `bridged` says of the pretraining step, its evaluation, Keras' `fit` and `predict` of fine-tuning, and the
+engine's own prediction, as one JSON object; null where this TensorFlow lacks the bridge.
 """
 
 from collections import Counter
+from collections.abc import Callable
+import dataclasses
+import json
+import pathlib
 import re
+import tempfile
 from typing import Any
+from unittest import mock
 
+from support.tiny_finetuning import BFLOAT16, QUICK, made_up_texts, tiny_start, tiny_task
+from support.tiny_records import SPEC, random_examples, tiny_config, write_records
+from support.tiny_step import OPTIMIZER, distributed_iterator, make_step
+from support.tpu.emulator import TpuEmulator
 import tensorflow as tf
 
+from albert_tf.finetuning.engine import fit as one_seed
+from albert_tf.finetuning.engine.batches import FlatFeatures, planned_dataset, training_plan
+from albert_tf.finetuning.engine.predict import Predictor
+from albert_tf.modeling import AlbertForPreTraining, named_variables
+from albert_tf.pipelines.record_index import build_record_index
+from albert_tf.training.distribution import host_shard, precision_policy
+from albert_tf.training.evaluation import Evaluator, HeldOut
+
+CORES = 8
+POLICY = precision_policy("bfloat16")
+MICRO_BATCHES = 2
+BATCH = 2 * CORES * MICRO_BATCHES
+CONFIG = tiny_config(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+ENCODER_OPTIONS = {"remat": True}
+SETTINGS = dataclasses.replace(
+  QUICK,
+  bucket_multiple=None,
+  distribution=BFLOAT16,
+  dropout=0.1,
+  classifier_dropout=0.1,
+  train_batch_size=16,
+  gradient_accumulation_steps=2,
+  remat=True,
+)
 _PIPELINE = "tf-replicated-clustering-bridge-v2"
 _HOST = "/job:localhost/replica:0/task:0/device:"
 _OUTSIDE = re.compile(
@@ -25,12 +60,12 @@ def is_there() -> bool:
   return True
 
 
-def bridged(function: Any, *, cores: int) -> dict[str, Any]:
+def bridged(function: Any) -> dict[str, Any]:
   """Runs the bridge and counts what it made.
 
   Args:
-    function: a concrete function with one TPU program or several.
-    cores: replicas it was traced for.
+    function: a concrete function with one TPU program or several, traced by a `TpuEmulator` with `expand=False`, so
+      that it holds what `tpu.replicate` left.
 
   Returns:
     `programs`: compiled programs, each started on all cores; `replicas`: of each. `variables`: resources that
@@ -39,7 +74,7 @@ def bridged(function: Any, *, cores: int) -> dict[str, Any]:
     the host; `must_compile`: functions marked to be compiled within a program.
   """
   traced = tf.mlir.experimental.convert_function(function, pass_pipeline="", show_debug_info=False)
-  names = ["CPU:0", "TPU_SYSTEM:0", *(f"TPU:{index}" for index in range(cores))]
+  names = ["CPU:0", "TPU_SYSTEM:0", *(f"TPU:{index}" for index in range(CORES))]
   devices = ", ".join(f'"{_HOST}{name}"' for name in names)
   traced = traced.replace("module attributes {", f"module attributes {{tf.devices = {{{devices}}}, ", 1)
   text = tf.mlir.experimental.run_pass_pipeline(traced, _PIPELINE, False)
@@ -65,3 +100,85 @@ def bridged(function: Any, *, cores: int) -> dict[str, Any]:
     "outside": len(_OUTSIDE.findall(text)),
     "must_compile": len(re.findall(r"_XlaMustCompile = true", text)),
   }
+
+
+def traced_step(strategy: tf.distribute.Strategy, records: str) -> Any:
+  """One update with every option that changes the program."""
+  step, _, _ = make_step(
+    strategy,
+    CONFIG,
+    OPTIMIZER,
+    ENCODER_OPTIONS,
+    global_batch_size=BATCH,
+    dtype=POLICY,
+    gradient_accumulation_steps=MICRO_BATCHES,
+    train_depths=(1, 2),
+  )
+  iterator = distributed_iterator(strategy, build_record_index([records]), BATCH)
+  return step.run.get_concrete_function(iterator, tf.constant(1))
+
+
+def traced_evaluation(strategy: tf.distribute.Strategy, records: str) -> Any:
+  with strategy.scope():
+    model = AlbertForPreTraining(
+      CONFIG, encoder_options=ENCODER_OPTIONS, read_positions_only=True, dtype=POLICY
+    )
+  held_out = HeldOut(build_record_index([records]), SPEC, "sentence_order", BATCH, 1)
+  evaluator = Evaluator(strategy=strategy, model=model, sets={"": held_out})
+  return evaluator.run.get_concrete_function(iter(evaluator._datasets[""]), tf.constant(1), tf.zeros([6]))
+
+
+def built_by(make: Callable[[], None]) -> Any:
+  """The outermost `tf.function` that Keras makes within `make`."""
+  made, real = [], tf.function
+
+  def spy(*arguments: Any, **options: Any) -> Any:
+    made.append(real(*arguments, **options))
+    return made[-1]
+
+  with mock.patch.object(tf, "function", spy):
+    make()
+  return made[-1]
+
+
+def traced_fit(strategy: tf.distribute.Strategy) -> tuple[Any, dict[str, Any]]:
+  """The model, and its functions."""
+  task = tiny_task({"train": made_up_texts(32)})
+  model = one_seed.build_model(task, SETTINGS, start=tiny_start(), strategy=strategy)
+  schedule = one_seed.make_schedule(SETTINGS, num_steps=10)
+  one_seed.compile_model(model, task, SETTINGS, schedule)
+  with strategy.scope():
+    model.optimizer.build(model.trainable_variables)
+  batching = one_seed.make_batching(task, SETTINGS, 16, strategy)
+  flat = FlatFeatures.of(task.features("train"))
+  plan = training_plan(flat, batching, seed=1, num_steps=10)
+  batches = iter(
+    strategy.distribute_datasets_from_function(
+      lambda context: planned_dataset(flat, plan, batching, shard=host_shard(strategy, context))
+    )
+  )
+  batch = next(batches)
+  predictor = Predictor(model, strategy=strategy, batching=batching)
+  return model, {
+    "fit": built_by(model.make_train_function).get_concrete_function(batches),
+    "predict": built_by(model.make_predict_function).get_concrete_function([batch]),
+    "predictor": predictor._step.get_concrete_function(batch[0]),
+  }
+
+
+def main() -> None:
+  TpuEmulator(CORES, expand=False)
+  if not is_there():
+    print(json.dumps(None))
+    return
+  strategy = tf.distribute.TPUStrategy(tf.distribute.cluster_resolver.TPUClusterResolver("local"))
+  with tempfile.TemporaryDirectory() as folder:
+    records = write_records(pathlib.Path(folder) / "records.tfrecord", random_examples(2 * BATCH, seed=1))
+    traced = {"step": traced_step(strategy, records), "evaluation": traced_evaluation(strategy, records)}
+  model, functions = traced_fit(strategy)
+  found = {name: bridged(function) for name, function in {**traced, **functions}.items()}
+  print(json.dumps({**found, "weights": len(named_variables(model)), "jit_compile": bool(model.jit_compile)}))
+
+
+if __name__ == "__main__":
+  main()
