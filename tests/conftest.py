@@ -31,7 +31,6 @@ STACK_TESTS = (
   "serving/test_check.py",
   "serving/test_export.py",
   "tokenization/test_graph.py",
-  "tokenization/test_graph_offsets.py",
   "tpu/",
   "training/test_distributed_runs.py",
   "training/test_golden_curve.py",

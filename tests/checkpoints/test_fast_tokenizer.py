@@ -67,7 +67,7 @@ def test_transformers_gives_our_ids(name, most, shared_dir, tmp_path):
     assert theirs("a [MASK] b")["input_ids"][2] == ours.mask_id == theirs.mask_token_id
 
 
-@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("settings", [*SETTINGS, TokenizerConfig(do_lower_case=False, keep_accents=True)])
 def test_our_settings_come_back_from_their_folder(settings, tmp_path):
   write_folder(tmp_path / "model", pathlib.Path(SPM_MODEL).read_bytes(), settings)
   assert find_tokenizer(str(tmp_path / "model"))[1] == settings

@@ -108,19 +108,6 @@ def test_known_unused_keys_are_accepted():
   assert AlbertConfig.from_dict({**SMALL, **unused, **huggingface}) == AlbertConfig(**SMALL)
 
 
-def test_owners_by_sharing():
-  owners = {}
-  for sharing in ("all", "attention", "ffn", "none"):
-    config = AlbertConfig(**SMALL, sharing=sharing, inner_group_num=2)
-    owners[sharing] = config.attention_owner(3, 1), config.ffn_owner(3, 1)
-  assert owners == {
-    "all": ((0, 1), (0, 1)),
-    "attention": ((0, 1), (3, 1)),
-    "ffn": ((3, 1), (0, 1)),
-    "none": ((3, 1), (3, 1)),
-  }
-
-
 def test_another_depth_needs_one_block_for_all_layers():
   config = AlbertConfig(**SMALL)
   assert config.at_depth(40) == config.replace(num_hidden_layers=40)

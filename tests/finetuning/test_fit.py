@@ -15,6 +15,7 @@ from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.fit import fine_tune
 from albert_tf.finetuning.engine.predict import Predictor
+from albert_tf.finetuning.engine.results import lines
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 
 SHORT = dataclasses.replace(
@@ -89,6 +90,8 @@ def test_several_seeds(tmp_path):
   losses = [several["seeds"][s]["loss"] for s in "12"]
   assert several["median"]["loss"] == pytest.approx(np.mean(losses))
   assert several["spread"]["loss"]["min"] == min(losses)
+  assert several["spread"]["loss"]["standard_deviation"] == pytest.approx(np.std(losses, ddof=1))
+  assert list(lines(several))[-1] == f"best seed: {several['best_seed']}, in {several['best_run']}/"
   best = weights(folder / several["best_run"])
   named = read_checkpoint(str(folder))
   assert all(np.array_equal(v, best[k]) for k, v in named.variables.items())
@@ -196,10 +199,10 @@ def test_lamb_bfloat16_dropout_and_user_callbacks(tmp_path):
   assert seen == [["loss", "val_accuracy", *by_class, "val_loss"]] * 2
   saved = json.loads((tmp_path / "run/albert_config.json").read_text())
   assert saved["hidden_dropout_prob"] == saved["attention_probs_dropout_prob"] == 0.2
-  lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
-  found = [(line["step"], line["split"]) for line in lines]
+  reports = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+  found = [(line["step"], line["split"]) for line in reports]
   assert found == [(4, "train"), (4, "eval"), (8, "train"), (8, "eval")]
-  assert {"loss", "learning_rate", "examples_per_second"} <= lines[0].keys()
+  assert {"loss", "learning_rate", "examples_per_second"} <= reports[0].keys()
 
 
 def test_what_is_refused_leaves_no_directory(tmp_path):

@@ -3,39 +3,16 @@
 import dataclasses
 import shutil
 
-import numpy as np
 import pytest
 from support import tiny_run
 from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
 
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.fit import fine_tune
-from albert_tf.finetuning.engine.results import lines, summarize
 from albert_tf.finetuning.initialize import read_start
 from albert_tf.lock import DirectoryLock
 from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.tokenization import WordPieceTokenizer
-
-
-def test_median_spread_and_best_seed():
-  values = {1: 0.5, 5: 0.9, 9: 0.6}
-  runs = {
-    seed: {"seed": seed, "train_steps": 4, "train_seconds": 1.5, "accuracy": value, "total": 182.0}
-    for seed, value in values.items()
-  }
-  results = summarize(runs, best_metric="accuracy")
-  assert results["best_seed"] == 5
-  assert results["accuracy"] == 0.9
-  assert results["median"] == {"accuracy": 0.6, "total": 182.0}
-  spread = results["spread"]["accuracy"]
-  assert (spread["min"], spread["max"]) == (0.5, 0.9)
-  assert spread["standard_deviation"] == pytest.approx(np.std([0.5, 0.9, 0.6], ddof=1))
-  assert results["seeds"]["9"]["accuracy"] == 0.6
-  assert list(lines(results)) == [
-    "accuracy: 0.6000  (median; 0.5000 to 0.9000)",
-    "total: 182  (median; 182 to 182)",
-    "best seed: 5, in seed_5/",
-  ]
 
 
 def test_a_directory_that_another_process_writes_in_is_refused(tmp_path):

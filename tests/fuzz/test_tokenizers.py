@@ -5,9 +5,11 @@ import sys
 import unicodedata
 
 from fuzz.fuzzing import fuzz
+import hypothesis
 from hypothesis import strategies as st
 import pytest
 from reference.offsets import differences
+from reference.tokenization import is_character
 from support.goldens import SPM_MODEL
 import tensorflow as tf
 
@@ -26,12 +28,21 @@ ODD = "aAΣσς'. \u0301\u0302\u0327\u00ad\u02b0\u00a0\u2003\u3000\t`İıß½´9
 UNITS = st.sampled_from(["12,", "1,2,", "the ", "'' ", "``", "[MASK]", "e\u0301", "क्षि", "👨‍👩‍👧"])
 
 
-def is_character(char: str) -> bool:
-  """Not one of the 66 noncharacters: TensorFlow 2.15 reads those as U+FFFD."""
-  return not (0xFDD0 <= ord(char) <= 0xFDEF or ord(char) & 0xFFFE == 0xFFFE)
-
-
 ANY = st.characters(codec="utf-8", max_codepoint=sys.maxunicode).filter(is_character)
+KNOWN = [
+  "In 1990, the ﬁrst ½ İstanbul café (cafe\u0301) opened.",
+  "",
+  "  two\u00a0 words\t\n",
+  "😀 emoji 👨‍👩‍👧 inside日本語テキスト と unknown",
+  "한국어 텍스트, 각각",
+  "a\u0301\u0302b \u0301c … ﷺ ™ ㎏ Å",
+  "12,34, 5,, ,6 ``quoted'' '''x",
+  "\u200eone\u200e \u200e \u200btwo\u200b\u200bthree ▁four \ufefffive\u0001 1\u200e2,\u200e ½\u0301\u0302 \u200e\u0301",
+  # Composed, in parts, in parts of another order, a mark on nothing; and what changes its length in lower case.
+  "Ấ\u0301 e\u0301e\u0302\u0323 \u0301c İIıi ẞß ΌΣΟΣ ΣΑΣ, ﬁn ½ が か\u3099 ｶﾞ",
+  "عَرَبِيّ  ي\u0651 12, 1990,é ''x''",
+  "क्षि हिन्दी",
+]
 TEXTS = st.lists(
   st.lists(ANY | st.sampled_from(ODD) | UNITS, max_size=20).map("".join), min_size=1, max_size=20
 )
@@ -47,6 +58,7 @@ def both(choice: int):
 
 
 @pytest.mark.parametrize("choice", [0, 1, *(pytest.param(each, marks=pytest.mark.slow) for each in (2, 3))])
+@hypothesis.example(texts=KNOWN)
 @fuzz(texts=TEXTS, cost=2)
 def test_ids_and_offsets(choice: int, texts: list[str]) -> None:
   tokenizer, graph, located = both(choice)

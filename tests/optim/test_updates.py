@@ -40,15 +40,6 @@ def test_trust_ratio_is_one_where_a_norm_is_zero():
   assert float(trust_ratio(one * 3.0, one * 2.0)) == 1.5
 
 
-def test_not_a_number_reaches_the_weights():
-  """A bad gradient must be visible in the weights, not be swallowed by the trust ratio."""
-  p, _, m, v = random_state(np.random.default_rng(3))
-  g = np.full_like(p, np.nan)
-  result = lamb_update(p, g, m, v, learning_rate=0.1, step=1, hyperparameters=MomentHyperparameters(),
-                       decay=True, adapt=True)  # fmt: skip
-  assert np.isnan(result.p).all()
-
-
 def test_first_two_steps_equal_the_original():
   """The recorded slots give the clipped gradients: g₁ = m₁/(1-β₁), g₂ = (m₂ - β₁ m₁)/(1-β₁)."""
   lamb = golden("lamb")

@@ -1,7 +1,6 @@
 """compile_for_tpu.py: its answers by formula, bad input, one real compile; and the range of times."""
 
 import importlib.util
-import pathlib
 import subprocess
 import sys
 
@@ -58,15 +57,6 @@ def test_what_fits_instead():
   assert "with --gradient_accumulation_steps=8: 10.14 GiB, fits" in instead.stdout
   assert "64 x 8 a core" in taken.stdout
   assert "125,000 steps: at least" in taken.stdout
-
-
-def test_every_recipe_is_understood(repository_dir):
-  paths = pathlib.Path(repository_dir, "recipes").glob("*.flags")
-  recipes = [path for path in paths if "run_pretrain.py" in path.read_text()]
-  assert len(recipes) >= 10
-  runs = run_script("compile_for_tpu", [[f"--flagfile={path}", "--only_check_args"] for path in recipes])
-  for path, run in zip(recipes, runs, strict=True):
-    assert run.status == 0, (path, run)
 
 
 def test_bad_input():

@@ -6,6 +6,13 @@ import unicodedata
 import numpy as np
 
 
+def is_character(char: str) -> bool:
+  """Not a surrogate, nor one of the 66 noncharacters: TensorFlow 2.15 reads those as U+FFFD."""
+  return not 0xD800 <= (code := ord(char)) <= 0xDFFF and not (
+    0xFDD0 <= code <= 0xFDEF or code & 0xFFFE == 0xFFFE
+  )
+
+
 def encode(processor, text: str, *, lower: bool, strip: bool) -> list[int]:
   """Ids of `text` by a `sentencepiece.SentencePieceProcessor`, with the digit-comma rule `strip` or not."""
   text = " ".join(text.strip().split())

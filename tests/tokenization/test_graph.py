@@ -1,12 +1,10 @@
 """The tokenizer as TensorFlow ops: the ids of the Python one, also out of a SavedModel and in a Session."""
 
-import bz2
-import pathlib
 import sys
 
 import numpy as np
 import pytest
-from reference.tokenization import batch
+from reference.tokenization import batch, is_character
 from support.goldens import SPM_MODEL, golden_rows
 import tensorflow as tf
 
@@ -46,14 +44,9 @@ def test_golden_rows(lower: bool, rule: str):
     assert got == [row["ids_nostrip"] for row in rows]
 
 
-def _is_character(code: int) -> bool:
-  """Not a surrogate, nor one of the 66 noncharacters: TensorFlow 2.15 reads those as U+FFFD."""
-  return not (0xD800 <= code <= 0xDFFF or 0xFDD0 <= code <= 0xFDEF or code & 0xFFFE == 0xFFFE)
-
-
 def test_every_character(tokenizer: AlbertTokenizer, module: GraphTokenizer):
   assigned = (*range(0x32000), *range(0xE0000, 0xE0200), 0xF0000, sys.maxunicode - 2)  # And what is between.
-  texts = [f"A{chr(code)}b" for code in filter(_is_character, assigned)]
+  texts = [f"A{char}b" for char in filter(is_character, map(chr, assigned))]
   normalized = module.normalize(tf.constant(texts)).numpy()
   assert [text.decode() for text in normalized] == [tokenizer.normalize(text) for text in texts]
   assert module.tokenize(tf.constant(texts[::7])).to_list() == tokenizer.encode_batch(texts[::7])
@@ -64,25 +57,6 @@ def test_bytes_that_are_not_utf8(tokenizer: AlbertTokenizer, module: GraphTokeni
   got = module.tokenize(tf.constant([raw, b""])).to_list()
   assert got[0] == tokenizer.encode(raw.decode(errors="replace"))
   assert got[1] == []
-
-
-def _lines(path: pathlib.Path) -> list[str]:
-  data = path.read_bytes()
-  return (bz2.decompress(data) if path.suffix == ".bz2" else data).decode("utf-8").splitlines()
-
-
-@pytest.mark.parametrize("name", ["wikiextractor/small", pytest.param("*/*", marks=pytest.mark.nightly)])
-def test_real_text(shared_dir: pathlib.Path, name: str):
-  """Every line of the corpora; the XML dump's with their markup."""
-  tokenizer = AlbertTokenizer.from_pretrained(str(shared_dir / "data" / "vocab"))
-  module = GraphTokenizer(tokenizer)
-  paths = sorted((shared_dir / "data" / "corpora").glob(name))
-  assert paths
-  for path in paths:
-    lines = _lines(path)
-    for start in range(0, len(lines), 5000):
-      part = lines[start : start + 5000]
-      assert module.tokenize(tf.constant(part)).to_list() == tokenizer.encode_batch(part), path.name
 
 
 @pytest.mark.parametrize("max_length", [5, 6, 7, 8, 9, 12, 64])

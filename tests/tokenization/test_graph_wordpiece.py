@@ -1,12 +1,12 @@
 """WordPiece as TensorFlow ops: the ids of the Python tokenizer, for any text and setting."""
 
 import functools
-import pathlib
 import unicodedata
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 import pytest
+from reference.tokenization import is_character
 from support.goldens import golden_rows
 from support.wordpiece import SPECIAL, write_vocabulary
 import tensorflow as tf
@@ -45,11 +45,6 @@ def _is_in_order(char: str) -> bool:
   return unicodedata.category(char) == "Mn" or not unicodedata.combining(char)
 
 
-def _is_character(code: int) -> bool:
-  """As in `test_graph.py`."""
-  return not (0xD800 <= code <= 0xDFFF or 0xFDD0 <= code <= 0xFDEF or code & 0xFFFE == 0xFFFE)
-
-
 @pytest.mark.parametrize("lower", [True, False])
 def test_golden_rows(vocab_file: str, lower: bool):
   rows = [row for row in golden_rows("tokenization")["wordpiece"] if row["lower"] == lower]
@@ -71,7 +66,7 @@ def few_pieces(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_every_character(few_pieces: str, lower: bool, accents: bool, step: int):
   characters = (*range(0x32000), *range(0xE0000, 0xE0200), 0xF0000, 0x10FFFD)
   _assert_equal(
-    few_pieces, lower, accents, [f"A{chr(code)}9" for code in filter(_is_character, characters[::step])]
+    few_pieces, lower, accents, [f"A{char}9" for char in filter(is_character, map(chr, characters[::step]))]
   )
 
 
@@ -79,7 +74,7 @@ def test_every_character(few_pieces: str, lower: bool, accents: bool, step: int)
 @given(
   texts=st.lists(
     st.text(
-      st.characters(codec="utf-8").filter(lambda char: _is_character(ord(char)) and _is_in_order(char)),
+      st.characters(codec="utf-8").filter(lambda char: is_character(char) and _is_in_order(char)),
       max_size=20,
     )
     | st.text(_ODD, max_size=14)
@@ -100,8 +95,3 @@ def test_long_words_and_bytes_that_are_not_utf8(vocab_file: str):
   broken = [b"the \xff\xfe sky", b"AS\xc3", b"\xed\xa0\x80", "A\u03a3".encode() + b"\xffB"]
   expected = [tokenizer.encode(text.decode(errors="replace")) for text in broken]
   assert module.tokenize(tf.constant(broken)).to_list() == expected
-
-
-def test_real_text(shared_dir: pathlib.Path, vocab_file: str):
-  for path in sorted((shared_dir / "data" / "corpora" / "wikiextractor").glob("small/*")):
-    _assert_equal(vocab_file, True, False, path.read_text(encoding="utf-8").splitlines())
