@@ -27,7 +27,7 @@ _DEFINE: dict[type, Callable[..., Any]] = {
   float: flags.DEFINE_float,
   str: flags.DEFINE_string,
 }
-installed_name = ""  # Such as "albert-run-glue", of a command that pip has installed.
+is_installed = False  # Whether this is a command that pip has installed, such as "albert-run-glue".
 
 
 def define_flags(cls: type, **defaults: Any) -> None:
@@ -109,10 +109,16 @@ def _parse(argv: Sequence[str]) -> list[str]:
   return app.parse_flags_with_usage([argv[0], *expand_flag_files(argv[1:])])
 
 
+def as_typed(script: str) -> str:
+  """How a person starts the script: `python tpu_scripts/run_glue.py`, or `albert-run-glue` once pip installed it."""
+  name = os.path.basename(script).removesuffix(".py").replace("_", "-")
+  return f"albert-{name}" if is_installed else f"python {script}"
+
+
 def _print_help(program: str, *, everything: bool) -> None:
   """Prints the command's description and flags, under the name that the person typed."""
   script = sys.modules["__main__"].__doc__ or ""
-  typed = installed_name or f"python {program}"
+  typed = as_typed(program)
   for folder in ("tpu_scripts", "tfrecords_tools"):
     script = script.replace(f"python {folder}/{os.path.basename(program)}", typed)
   print(f"{script.strip()}\n\nusage: {typed} [flags]\n")

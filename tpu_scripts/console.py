@@ -17,5 +17,5 @@ def main() -> None:
   script = program.removeprefix("albert-").replace("-", "_") + ".py"
   folder = next(folder for folder in _FOLDERS if (folder / script).is_file())
   sys.path.insert(0, str(folder))  # As Python does for a script; some import modules of their folder.
-  commands.installed_name = program
+  commands.is_installed = True
   runpy.run_path(str(folder / script), run_name="__main__")

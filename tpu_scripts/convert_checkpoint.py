@@ -2,8 +2,8 @@
 
   python tpu_scripts/convert_checkpoint.py --input albert_base_v2/ --output my_albert/
 
-Weights are copied bit for bit, heads and optimizer state included. Every variable is listed; one that does
-not fit is an error unless a flag names it.
+Weights are copied bit for bit, heads and optimizer state included. Every weight is listed. A missing or unused
+weight is an error unless a flag allows it.
 """
 
 import dataclasses

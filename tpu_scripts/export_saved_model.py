@@ -48,7 +48,8 @@ def main() -> None:
 
   path = export_saved_model(**dataclasses.asdict(command), settings=settings)
   print(f"Exported {command.model} to {path}")
-  print(f"Try it on this machine, with a page:\n  albert-serve-locally --saved_model {command.output_dir}")
+  serve = commands.as_typed("tpu_scripts/serve_locally.py")
+  print(f"Try it on this machine, with a page:\n  {serve} --saved_model {command.output_dir}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Weights of any known checkpoint into a model; every variable is accounted for, and nothing is skipped silently."""
 
+import collections
 from collections.abc import Mapping, Sequence
 import dataclasses
 import re
@@ -34,15 +35,17 @@ class MatchReport:
   heads: tuple[str, ...] = ()
 
   def lines(self) -> list[str]:
-    """One line a variable, missing and unused first; then a summary."""
-    listed = [(name, "missing") for name in self.missing] + [(name, "unused") for name in self.unused]
-    listed += [(name, f"left out: {reason}") for name, reason in self.dropped]
-    listed += [(name, "matched") for name in self.matched]
+    """One line for each variable, and for each reason why some were left out; then a summary."""
+    listed = [
+      f"{name}  {state}" for state in ("missing", "unused", "matched") for name in getattr(self, state)
+    ]
+    reasons = collections.Counter(reason for _, reason in self.dropped)
+    listed += [f"{count} left out: {reason}" for reason, count in reasons.items()]
     summary = (
       f"{len(self.matched)} variables matched, {len(self.missing)} missing, {len(self.unused)} unused, "
       f"{len(self.dropped)} left out; heads: {', '.join(self.heads) or 'none'}"
     )
-    return [*(f"{name}  {state}" for name, state in listed), summary]
+    return [*listed, summary]
 
 
 def load_weights(

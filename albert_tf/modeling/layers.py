@@ -56,8 +56,8 @@ def resolve_seed(seed: tf.Tensor | None, *, training: bool | None) -> tf.Tensor 
 def moments(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
   r"""Mean and biased variance over the last axis, kept; float32.
 
-  Of 16-bit values in one pass, $\mathrm{E}[x^2] - \mu^2$: what that loses in float32 is less than what their own
-  rounding has lost. Of float32 values in two.
+  16-bit values take one pass, $\mathrm{E}[x^2] - \mu^2$: its float32 error is smaller than their own rounding.
+  float32 values take two passes.
   """
   one_pass = x.dtype.size < 4
   x = tf.cast(x, tf.float32)
@@ -148,7 +148,7 @@ class Dense(keras.layers.Layer):
     lora_rank: r; above 0, W and b stay as they are and $W + A B$ is used, with `A` `[in, r]` and `B` `[r, units]` to
       train (arXiv 2106.09685, section 4.1, with $\alpha = r$). `B` begins at 0, so nothing changes at first.
 
-  Reference: REFERENCE of the original code, `dense_layer_2d` and `dense_layer_3d`.
+  Reference: `dense_layer_2d` and `dense_layer_3d` of the original code.
   """
 
   def __init__(

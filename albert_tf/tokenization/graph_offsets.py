@@ -1,9 +1,9 @@
 """The characters of the original text that each token covers, as TensorFlow ops.
 
-The op of TensorFlow Text that returns offsets is not among those that TensorFlow Serving links, and would speak of
-the normalised text. So both sides are counted in one common unit, the characters that are left when a text is
-normalised, normalised again by SentencePiece, decomposed, and freed of white space: the pieces' characters become
-as many of them as the original's do, in the same order.
+TensorFlow Serving does not link TensorFlow Text's op for offsets, and its offsets are those of the normalised text.
+Tokens and text are compared by their visible characters instead. These are left after normalisation, SentencePiece's
+own normalisation, decomposition, and the removal of white space. The tokens of a text together have as many visible
+characters as the text, in the same order.
 """
 
 import functools
@@ -18,8 +18,9 @@ from albert_tf.tokenization.tokenizer import AlbertTokenizer, load_processor
 from albert_tf.tokenization.unicode_tables import assigned_characters
 from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE
 
-_MARK = -1  # Width of a character that belongs to the one before it.
-_FROM_TEXT = -1  # Width of a piece that the digit-comma rule leaves alone.
+# A width is a number of visible characters.
+_MARK = -1  # In place of the width: the character belongs to the one before it.
+_FROM_TEXT = -1  # In place of the width: the digit-comma rule leaves this token as it is.
 _QUOTES = "`'"
 
 
@@ -30,9 +31,9 @@ class Located(NamedTuple):
     texts: [B] strings, valid UTF-8: what was not has become U+FFFD.
     ids: int32 ragged [B, (P)] tokens, without [CLS] and [SEP].
     starts, ends: int32 ragged [B, (P)] half-open range of characters (code points) of each token, without the white
-      space that "▁" stands for. Of a lone "▁" it is empty: the end, that of the character before, is not after the
-      start, that of the next one.
-    char_bytes: int64 ragged [B, (n + 1)] the byte at which each of the n characters begins, and the end.
+      space that "▁" stands for. A lone "▁" has an empty range: from the next character's start to the end of the
+      previous character, which is not after it.
+    char_bytes: int64 ragged [B, (n + 1)] the byte at which each of the n characters begins, and the text's length.
   """
 
   texts: tf.Tensor
@@ -46,8 +47,8 @@ class GraphOffsets(tf.Module):
   """Texts as tokens with their places, as a module that can be saved.
 
   Args:
-    tokenizer: gives the settings.
-    graph: the same tokenizer in the graph.
+    tokenizer: the tokenizer in Python, for its settings and tokens.
+    graph: the same tokenizer as TensorFlow ops.
   """
 
   def __init__(self, tokenizer: AlbertTokenizer, graph: GraphTokenizer, name: str = "offsets"):
@@ -97,7 +98,7 @@ class GraphOffsets(tf.Module):
   def _spans_of_pieces(
     self, ids: tf.RaggedTensor, surfaces: tf.RaggedTensor
   ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Where each token begins in its text's common characters, and how many it has; int32 ragged [B, (P)]."""
+    """First visible character of each token in its text, and the number of them; int32 ragged [B, (P)] both."""
     codes = tf.strings.unicode_decode(surfaces.flat_values, "UTF-8")
     codes = replace(codes, self._graph.decomposition)
     solid = tf.cast(~_is_space(codes.flat_values), tf.int32)
@@ -119,20 +120,19 @@ def _exclusive_cumsum(ragged: tf.RaggedTensor) -> tf.RaggedTensor:
 def _characters_of(
   widths: tf.RaggedTensor, begins: tf.RaggedTensor, sizes: tf.RaggedTensor
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-  """Ranges of original characters.
+  """Ranges of the original characters that tokens cover: starts and ends, int32 ragged [B, (P)].
 
   Args:
-    widths: int32 ragged [B, (n)] common characters of each original one; `_MARK` for one that belongs to the one
-      before it.
-    begins, sizes: int32 ragged [B, (P)] common characters of each piece.
+    widths: int32 ragged [B, (n)] number of visible characters of each original character, or `_MARK`.
+    begins, sizes: int32 ragged [B, (P)] first visible character and number of them, for each token.
   """
   flat = widths.flat_values
   solid = tf.maximum(flat, 0)
   count = tf.size(flat)
-  source = tf.concat([tf.repeat(tf.range(count), solid), [count]], axis=0)  # Of each common character.
+  source = tf.concat([tf.repeat(tf.range(count), solid), [count]], axis=0)  # Original of each visible one.
   total = tf.concat([[0], tf.cumsum(solid)], axis=0)
   row_begin, row_end = tf.gather(total, widths.row_splits[:-1]), tf.gather(total, widths.row_splits[1:])
-  # The end of a character is where the next one begins that is no mark.
+  # A character ends where the next one that is not a mark begins.
   is_base = flat != _MARK
   bases = tf.concat([tf.cast(tf.where(is_base)[:, 0], tf.int32), [count]], axis=0)
   end = tf.gather(bases, tf.cumsum(tf.cast(is_base, tf.int32)))  # [all characters]
@@ -142,7 +142,7 @@ def _characters_of(
   lengths = begins.row_lengths()
   first, last = tf.repeat(row_begin, lengths), tf.repeat(row_end, lengths)
   row = tf.cast(tf.repeat(widths.row_splits[:-1], lengths), tf.int32)
-  # Where both sides differ after all, ranges stay inside the text.
+  # If text and tokens should differ in number, ranges stay inside the text.
   a = tf.minimum(first + begins.flat_values, last)
   b = tf.minimum(a + sizes.flat_values, last)
   inside = tf.cast(tf.repeat(widths.row_lengths(), lengths), tf.int32)
@@ -172,7 +172,7 @@ def _is_space(codes: tf.Tensor) -> tf.Tensor:
 
 @functools.lru_cache(maxsize=4)
 def _character_widths(model: bytes, do_lower_case: bool, keep_accents: bool) -> np.ndarray:
-  """int8 [code points] the width of each character, `_MARK` for a combining one; beyond, it is 1."""
+  """int8 [code points] the width of each character, `_MARK` for a combining one; 1 for any beyond the array."""
   processor = load_processor(model, source="the tokenizer's model")
   chars = assigned_characters()
   normalize = functools.partial(normalize_text, do_lower_case=do_lower_case)

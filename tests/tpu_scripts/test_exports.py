@@ -37,7 +37,7 @@ def test_export_then_fill_mask(run, run_dir: pathlib.Path, tmp_path: pathlib.Pat
   )
   assert exported.returncode == 0, exported.stderr
   first, _, here = exported.stdout.splitlines()
-  assert here.startswith("  albert-serve-locally --saved_model ")
+  assert here.startswith("  python tpu_scripts/serve_locally.py --saved_model ")
   assert first == f"Exported fill_mask to {versions}/2"
   text = "the [MASK] is blue and green [MASK] grows"
   answered = run("fill_mask.py", f"--saved_model={versions}", f"--text={text}")

@@ -101,7 +101,12 @@ def combine(
 
   def score(chosen: Sequence[Outputs]) -> float:
     value = task.evaluate(task.ensemble(chosen))[task.best_metric]
-    logging.info("%d runs: %s %s", len(chosen), task.best_metric, shown(task.best_metric, value))
+    logging.info(
+      "%s: %s %s",
+      "1 run" if len(chosen) == 1 else f"{len(chosen)} runs",
+      task.best_metric,
+      shown(task.best_metric, value),
+    )
     return value
 
   selection = Selection(range(len(candidates)))
