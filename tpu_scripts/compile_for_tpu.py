@@ -51,7 +51,7 @@ for _name in _FLAGS_OF_THE_RUN.split():
 
 
 def _shape(config: AlbertConfig, topology: Topology, per_core_batch_size: int | None) -> StepShape:
-  """The step of one core; --gradient_accumulation_steps=0 takes the fewest micro-batches that fit by formula."""
+  """The step of one core; --gradient_accumulation_steps=0 takes the fastest micro-batches that fit by formula."""
   parts = FLAGS.gradient_accumulation_steps or 1
   step = commands.from_flags(StepConfig, gradient_accumulation_steps=parts)
   step.check_depths(config)
@@ -73,7 +73,7 @@ def _shape(config: AlbertConfig, topology: Topology, per_core_batch_size: int | 
     )
   if FLAGS.gradient_accumulation_steps:
     return shape
-  return plan.fewest_micro_batches(config, shape, topology.chip)
+  return plan.fastest_micro_batches(config, shape, topology.chip)
 
 
 def _compile(config: AlbertConfig, shape: StepShape, topology: Topology, python: str) -> CompiledStep:

@@ -19,15 +19,16 @@ def fits_by_formula(config: AlbertConfig, shape: StepShape, chip: Chip) -> bool:
   return estimate_step(config, shape, chip).required_bytes * (1 + MEMORY_ERROR) <= chip.hbm_bytes
 
 
-def fewest_micro_batches(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepShape:
-  """The same update in the fewest micro-batches that fit by formula; single examples if none fits."""
+def fastest_micro_batches(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepShape:
+  """The same update in the micro-batches that fit and are fastest by formula; single examples if none fits."""
   total = shape.examples
   options = [
     dataclasses.replace(shape, gradient_accumulation_steps=n, per_core_batch_size=total // n)
     for n in range(1, total + 1)
     if total % n == 0
   ]
-  return next((option for option in options if fits_by_formula(config, option, chip)), options[-1])
+  fitting = [option for option in options if fits_by_formula(config, option, chip)] or options[-1:]
+  return min(fitting, key=lambda option: estimate_step(config, option, chip).cycles)
 
 
 def largest_batch(config: AlbertConfig, shape: StepShape, chip: Chip) -> int:
@@ -57,7 +58,7 @@ def step_seconds(config: AlbertConfig, shape: StepShape, chip: Chip) -> tuple[fl
 def _alternatives(config: AlbertConfig, shape: StepShape, chip: Chip) -> dict[str, int]:
   """Flags that need less memory (remat, more micro-batches, both) → memory of the same update, by formula."""
   remat = dataclasses.replace(shape, remat=True)
-  options = [fewest_micro_batches(config, shape, chip), remat, fewest_micro_batches(config, remat, chip)]
+  options = [fastest_micro_batches(config, shape, chip), remat, fastest_micro_batches(config, remat, chip)]
   found = {}
   for option in options:
     flags = []
