@@ -259,6 +259,15 @@ def glob(pattern: str) -> list[str]:
     return sorted(_gfile().glob(pattern))
 
 
+def check_new(path: str) -> None:
+  """Refuses a file, or a directory that holds something, where a command is to write."""
+  if exists(path) and not (isdir(path) and not listdir(path)):
+    raise UserError(
+      f"The output must not exist yet, or be an empty directory. Received: {path}, which holds something. Choose "
+      "another name, or remove it."
+    )
+
+
 def makedirs(path: str) -> None:
   """Makes sure that files can be put below `path`; a `UserError` where that cannot be done."""
   try:
@@ -329,19 +338,14 @@ def copy_tree(source: str, target: str, *, last: str = "") -> None:
     copy(os.path.join(source, name), os.path.join(target, name))
 
 
-def sync(path: str) -> None:
-  """Returns when the bytes of a local file are on the disk."""
-  with open(path, "rb") as stream:
-    os.fsync(stream.fileno())
-
-
 def publish(source: str, target: str) -> None:
   """Gives a finished local file its final name: on the same disk by renaming, in a store by a checked upload."""
   if is_remote(target):
     copy(source, target)
     os.remove(source)
   else:
-    sync(source)
+    with open(source, "rb") as stream:
+      os.fsync(stream.fileno())
     os.replace(source, target)
 
 
@@ -443,7 +447,12 @@ def atomic_directory(path: str, *, last: str = "") -> Iterator[str]:
   try:
     yield temporary
     if is_remote(path):
-      _upload_tree(temporary, path, last=last)
+      try:
+        copy_tree(temporary, path, last=last)
+      except BaseException:
+        with contextlib.suppress(OSError):
+          remove(path)
+        raise
     else:
       try:
         with contextlib.suppress(FileNotFoundError):
@@ -457,12 +466,3 @@ def atomic_directory(path: str, *, last: str = "") -> Iterator[str]:
         ) from error
   finally:
     shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _upload_tree(source: str, target: str, *, last: str) -> None:
-  try:
-    copy_tree(source, target, last=last)
-  except BaseException:
-    with contextlib.suppress(OSError):
-      remove(target)
-    raise

@@ -95,13 +95,16 @@ def _describe(field: Any, hint: Any) -> Field:
   )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@typing.dataclass_transform(frozen_default=True, kw_only_default=True)
 class Settings:
-  """The base of all settings: frozen, checked when they are made.
+  """The base of all settings. A class of it is a frozen dataclass, checked when one is made.
 
   Raises:
     UserError: a value of another type, out of its bounds, or none of its choices.
   """
+
+  def __init_subclass__(cls, *, kw_only: bool = True) -> None:
+    dataclasses.dataclass(frozen=True, kw_only=kw_only)(cls)
 
   def __post_init__(self) -> None:
     for field in fields_of(type(self)):
@@ -109,7 +112,7 @@ class Settings:
 
   def to_dict(self) -> dict[str, Any]:
     """Everything as JSON's types; `from_dict` reads it."""
-    return {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+    return {field.name: _plain(getattr(self, field.name)) for field in fields_of(type(self))}
 
   @classmethod
   def from_dict(cls, values: Mapping[str, Any], *, source: str) -> Self:
@@ -172,3 +175,15 @@ def _check(field: Field, value: Any) -> None:
   for item in value if isinstance(value, tuple) else (value,):
     if not field.holds(item):
       raise UserError(f"{name} must be {field.bounds}. Received: {item}.")
+
+
+def differences(before: Any, now: Any, name: str = "") -> list[str]:
+  """What changed between two JSON values, as "name before → now" with dotted names."""
+  if isinstance(before, Mapping) and isinstance(now, Mapping):
+    keys = sorted({*before, *now})
+    return [
+      each for key in keys for each in differences(before.get(key), now.get(key), f"{name}.{key}".lstrip("."))
+    ]
+  if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+    return [each for pair in zip(before, now, strict=True) for each in differences(*pair, name)]
+  return [] if before == now else [f"{name} {before!s:.100} → {now!s:.100}"]

@@ -10,11 +10,11 @@ from support.goldens import SPM_MODEL
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec, best_run
 from albert_tf.errors import UserError
-from albert_tf.finetuning.engine import run_directory
 from albert_tf.finetuning.tasks.squad.read import read_squad
 from albert_tf.lock import DirectoryLock
 from albert_tf.records import Manifest, RecordFile
 from albert_tf.tokenization.config import TokenizerConfig, WordPieceConfig, find_tokenizer
+from albert_tf.training import run_directory
 from albert_tf.training.metrics_log import read_metrics
 from tfrecords_tools.pretraining.job import read_description
 
@@ -33,14 +33,14 @@ FILES = {
   "task.json": (TASK, lambda path: TaskSpec.load(path[:-10]), {"label_names": "ab"}),
   "a/task.json": (TASK, lambda path: TaskSpec.load(path[:-10]), {"doc_stride": 0}),
   "b/task.json": (TASK, lambda path: TaskSpec.load(path[:-10]), {"format_version": 2}),
-  "manifest.json": (MANIFEST, lambda path: Manifest.load(path[:-14]), {"files": [{**FILE, "num_bytes": "1"}]}),
-  "a/manifest.json": (MANIFEST, lambda path: Manifest.load(path[:-14]), {"baseline": 3}),
+  "manifest.json": (MANIFEST, lambda path: Manifest.find(path[:-14]), {"files": [{**FILE, "num_bytes": "1"}]}),
+  "a/manifest.json": (MANIFEST, lambda path: Manifest.find(path[:-14]), {"baseline": 3}),
   "spm/tokenizer.json": (TokenizerConfig().to_dict(), find_tokenizer, {"do_lower_case": "false"}),
   "txt/tokenizer.json": (WordPieceConfig().to_dict(), find_tokenizer, {"keep_accents": 0}),
   "spm/tokenizer_config.json": ({"foreign": [1]}, find_tokenizer, {"do_lower_case": "false"}),
   "txt/tokenizer_config.json": ({"foreign": [1]}, find_tokenizer, {"strip_accents": "false"}),
   "metrics.jsonl": (METRICS, read_metrics, {"step": "3"}),
-  "run.json": ({"identity": {}}, lambda path: run_directory.check_identity(path[:-9], {}), {"identity": 3}),
+  "run.json": ({"identity": {}}, lambda path: run_directory.check(path[:-9], {}), {"identity": 3}),
   "results.json": ({"best_run": "seed_1"}, lambda path: best_run(path[:-13]), {"best_run": 1}),
   "x.json": ({"plan": "p", "file": FILE}, lambda path: read_description(path[:-5], plan="p"), {"file": 1}),
   "squad.json": (

@@ -32,7 +32,7 @@ LIBRARY_ARROWS: dict[str, set[str]] = {
   "doctor": {"training"},
   "finetuning": {*BASE, "modeling", "optim", "checkpoints", "models", "pipelines", "serving", "training"},
   "planning": {*BASE, "records", "modeling", "optim", "pipelines", "training"},
-  "studies": {*BASE, "planning", "training"},
+  "studies": {*BASE, "training"},
 }
 TOOLS_ARROWS = {"tokenization", "records", "commands"}
 

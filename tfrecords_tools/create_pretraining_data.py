@@ -9,7 +9,6 @@ was cut short continues when the same command is given again.
 """
 
 from collections.abc import Sequence
-import dataclasses
 import sys
 import time
 from typing import Literal
@@ -27,7 +26,6 @@ from tfrecords_tools.pretraining.settings import SPLITS, RecordSettings
 from tfrecords_tools.pretraining.statistics import format_summary
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Source(Settings):
   """The input of the records."""
 
@@ -42,7 +40,6 @@ class Source(Settings):
   )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Work(Settings):
   """Where and how records are made; their bytes do not depend on it."""
 
@@ -57,7 +54,6 @@ class Work(Settings):
 
 for _settings in (Source, CorpusOptions, RecordSettings, Work):
   commands.define_flags(_settings)
-flags.mark_flags_as_required(["input", "output_dir"])
 flags.mark_flags_as_mutual_exclusive(["spm_model_file", "vocab_file"], required=True)
 
 

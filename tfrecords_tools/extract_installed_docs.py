@@ -7,13 +7,10 @@ source is only parsed. The same environment gives the same files.
   python tfrecords_tools/extract_installed_docs.py --output_dir /tmp/docs
 """
 
-from absl import flags
-
 from albert_tf import commands
 from tfrecords_tools.corpus.installed_docs import Extraction, extract
 
 commands.define_flags(Extraction)
-flags.mark_flags_as_required(["output_dir"])
 
 
 def main() -> None:

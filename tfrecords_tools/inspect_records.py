@@ -8,7 +8,6 @@ google-research/albert are read too. Exit status 1: --validate found something.
 """
 
 from collections.abc import Sequence
-import dataclasses
 import json
 import os
 from typing import Any
@@ -19,7 +18,6 @@ from albert_tf.startup import load_tensorflow
 from albert_tf.tokenization import load_tokenizer
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
   """What to show and check."""
 

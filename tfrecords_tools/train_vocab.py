@@ -6,7 +6,6 @@ text goes through ALBERT's normalisation first. The same text and flags give the
   python tfrecords_tools/train_vocab.py --input 'text/*.txt' --model_prefix vocab/spm --vocab_size 30000
 """
 
-import dataclasses
 import os
 import time
 
@@ -18,7 +17,6 @@ from tfrecords_tools import vocabulary
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
   """Input and output of the command."""
 
@@ -29,7 +27,6 @@ class Command(Settings):
 commands.define_flags(Command)
 commands.define_flags(vocabulary.VocabularySpec)
 commands.define_flags(CorpusOptions)
-flags.mark_flags_as_required(["input", "model_prefix"])
 _USER_SYMBOL = flags.DEFINE_multi_string(
   "user_symbol", list(vocabulary.USER_SYMBOLS), "A token that is always there; repeatable."
 )

@@ -1,7 +1,6 @@
 """A SentencePiece unigram vocabulary with ALBERT's special ids: read, normalise, train, write."""
 
 from collections.abc import Iterator, Sequence
-import dataclasses
 import io
 import itertools
 import sys
@@ -22,7 +21,6 @@ _MEMORY_PER_CHARACTER = 25  # Bytes; SentencePiece sorts all suffixes of its sam
 _SHOW_LOG_ABOVE_BYTES = 50_000_000  # Training takes minutes: show SentencePiece's own progress.
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class VocabularySpec(Settings):
   """Settings of a vocabulary; the defaults are those of the released English one."""
 

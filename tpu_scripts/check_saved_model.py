@@ -7,14 +7,11 @@ Example:
   python tpu_scripts/check_saved_model.py --saved_model E/1 --python=other/bin/python
 """
 
-import dataclasses
-
 from albert_tf import commands
 from albert_tf.settings import Settings, setting
 from albert_tf.startup import load_tensorflow
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
   """The exports to check."""
 

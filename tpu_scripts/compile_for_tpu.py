@@ -9,14 +9,11 @@ Example:
   python tpu_scripts/compile_for_tpu.py --flagfile=recipes/albert_xxlarge_v1.flags --topology=v3:16x16
 """
 
-import dataclasses
-
 from absl import flags
 import run_pretrain  # noqa: F401  Defines the run's flags.
 
 from albert_tf import commands
 from albert_tf.configs import AlbertConfig, ModelChoice
-from albert_tf.errors import UserError
 from albert_tf.planning import plan
 from albert_tf.planning.chips import Topology, parse_topology
 from albert_tf.planning.estimate import StepShape
@@ -28,7 +25,6 @@ from albert_tf.training.settings import StepConfig
 FLAGS = flags.FLAGS
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
   """The flags besides those of the run."""
 
@@ -66,11 +62,7 @@ def _shape(config: AlbertConfig, topology: Topology, per_core_batch_size: int | 
     layer_loop=FLAGS.layer_loop,
     train_depths=step.train_depths,
   )
-  if shape.max_seq_length > config.max_position_embeddings:
-    raise UserError(
-      "max_seq_length must not exceed the model's max_position_embeddings. Received: "
-      f"{shape.max_seq_length} and {config.max_position_embeddings}."
-    )
+  config.check_length(shape.max_seq_length, "the step")
   if FLAGS.gradient_accumulation_steps:
     return shape
   return plan.fastest_micro_batches(config, shape, topology.chip)

@@ -6,14 +6,11 @@ Weights are copied bit for bit, heads and optimizer state included. Every weight
 weight is an error unless a flag allows it.
 """
 
-import dataclasses
-
 from albert_tf import commands
 from albert_tf.configs.conversion import ConvertOptions
 from albert_tf.settings import Settings, setting
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
   """The checkpoint and the directory to write."""
 

@@ -6,19 +6,11 @@ Example:
   python tpu_scripts/count_parameters.py --albert_config_file=albert_config.json
 """
 
-from collections.abc import Sequence
-
 from albert_tf import commands
 from albert_tf.configs import HEADS, AlbertConfig, ModelChoice, count_parameters, named_sizes
 from albert_tf.errors import UserError
 
 commands.define_flags(ModelChoice)
-
-
-def _table(*lines: Sequence[object]) -> str:
-  """A Markdown table."""
-  header, *rows = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in line] for line in lines]
-  return "\n".join("| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rows))
 
 
 def all_sizes() -> str:
@@ -30,12 +22,12 @@ def all_sizes() -> str:
     block = sum(one for part, (_, one) in count_parameters(config).items() if part.endswith("LayerNorm"))
     rows.append((name, *shape, block, config.param_count(), config.param_count(heads=HEADS)))
   header = ("size", "layers", "H", "E", "shared", "one block", "encoder + pooler", "with both heads")
-  return _table(header, *rows)
+  return commands.markdown_table(header, *rows)
 
 
 def one_configuration(config: AlbertConfig) -> str:
   """The parts of one configuration."""
-  return _table(
+  return commands.markdown_table(
     ("part", "copies", "parameters of one"),
     *((part, *numbers) for part, numbers in count_parameters(config).items()),
     ("encoder + pooler", "", config.param_count()),

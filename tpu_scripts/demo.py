@@ -5,7 +5,6 @@ the model has learned. `make demo` calls it.
 """
 
 from collections.abc import Mapping
-import dataclasses
 import os
 import pathlib
 import statistics
@@ -14,14 +13,12 @@ import time
 
 from child_commands import ROOT, run_command
 
-from albert_tf import commands
-from albert_tf.errors import UserError
+from albert_tf import commands, files
 from albert_tf.records import Manifest
 from albert_tf.settings import Settings, setting
 from albert_tf.training.metrics_log import read_metrics
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
   """Settings of the demo."""
 
@@ -102,7 +99,8 @@ def stages(command: Command, work: str, recipe: str) -> dict[str, list[str]]:
 
 def report(work: pathlib.Path, times: Mapping[str, float], answers: str) -> None:
   """Prints the closing table and the examples."""
-  manifest = Manifest.load(str(work / "records"))
+  manifest = Manifest.find(str(work / "records"))
+  assert manifest is not None
   rows = read_metrics(str(work / "run/metrics.jsonl"))
   evaluations = [row for row in rows if row["split"] == "eval"]
   last = evaluations[-1]
@@ -129,10 +127,7 @@ def report(work: pathlib.Path, times: Mapping[str, float], answers: str) -> None
 def main() -> None:
   command = commands.from_flags(Command)
   work = pathlib.Path(command.output_dir).resolve()
-  if work.exists() and any(work.iterdir()):
-    raise UserError(
-      f"The demo needs a new or empty --output_dir. Received: {work}. Remove it, or name another."
-    )
+  files.check_new(str(work))
   times: dict[str, float] = {}
   answers = ""
   road = stages(command, _short(work), _short(pathlib.Path(command.recipe).resolve()))

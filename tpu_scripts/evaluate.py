@@ -7,8 +7,10 @@ Example:
     --eval_input_file='sop=records_sop/eval-*' --eval_input_file='nsp=records_nsp/eval-*'
 """
 
+from collections.abc import Mapping
 import dataclasses
 import os
+from typing import Any
 
 from absl import flags
 
@@ -19,7 +21,6 @@ from albert_tf.startup import load_tensorflow
 from albert_tf.training.settings import DistributionConfig
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
   """The model, the data and the output."""
 
@@ -67,13 +68,23 @@ def _named_files() -> dict[str, list[str]]:
   return named
 
 
+def _table(results: Mapping[str, Mapping[str, Any]]) -> str:
+  lines = [("set", "examples", "masked LM accuracy", "masked LM loss", "sentence task")]
+  for name, of_set in results.items():
+    accuracy = next((key for key in of_set if key.endswith("accuracy") and not key.startswith("masked")), "")
+    sentence = f"{accuracy} {of_set[accuracy]:.1%}" if accuracy else "none"
+    masked = f"{of_set['masked_lm_accuracy']:.1%}", f"{of_set['masked_lm_loss']:.3f}"
+    lines.append((name, of_set["num_examples"], *masked, sentence))
+  return commands.markdown_table(*lines)
+
+
 def main() -> None:
   command, distribution = commands.from_flags(Command), commands.from_flags(DistributionConfig)
   load_tensorflow(distribution.tpu, reads_extents=True)
   from albert_tf.checkpoints import read_checkpoint
   from albert_tf.records import PretrainingSpec
   from albert_tf.training.distribution import Workers, make_strategy
-  from albert_tf.training.evaluation import evaluate_checkpoint, table
+  from albert_tf.training.evaluation import evaluate_checkpoint
 
   strategy = make_strategy(distribution)
   checkpoint = read_checkpoint(command.init_checkpoint, config_file=command.albert_config_file)
@@ -103,7 +114,7 @@ def main() -> None:
       }
       files.makedirs(os.path.dirname(path))
       files.write_json(path, record)
-      print(f"{checkpoint.path}, step {checkpoint.global_step:,}", *table(results), path, sep="\n")
+      print(f"{checkpoint.path}, step {checkpoint.global_step:,}", _table(results), path, sep="\n")
 
 
 if __name__ == "__main__":

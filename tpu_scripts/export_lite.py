@@ -6,8 +6,6 @@ Example:
   python tpu_scripts/export_lite.py --model classifier --init_checkpoint RUN --weights int8 --output mrpc.tflite
 """
 
-import dataclasses
-
 from albert_tf import commands, files
 from albert_tf.configs.task import EXPORT_KINDS
 from albert_tf.serving.settings import LiteSettings
@@ -15,7 +13,6 @@ from albert_tf.settings import Settings, setting
 from albert_tf.startup import load_tensorflow
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
   """The model and the file to write."""
 

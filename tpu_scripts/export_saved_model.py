@@ -15,7 +15,6 @@ from albert_tf.settings import Settings, setting
 from albert_tf.startup import load_tensorflow
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
   """The model and the directory to write."""
 

@@ -4,8 +4,6 @@ Example:
   python tpu_scripts/fill_mask.py --saved_model RUN/saved_model --text "The sky is [MASK]."
 """
 
-import dataclasses
-
 from absl import flags
 
 from albert_tf import commands
@@ -13,7 +11,6 @@ from albert_tf.settings import Settings, setting
 from albert_tf.startup import load_tensorflow
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
   """The model and the answers to print."""
 

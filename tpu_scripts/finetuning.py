@@ -1,7 +1,6 @@
 """Shared code of the fine-tuning commands: flags, data files and the run itself."""
 
 from collections.abc import Callable, Sequence
-import dataclasses
 import os
 from typing import Any
 
@@ -19,7 +18,6 @@ from albert_tf.training.settings import DistributionConfig
 FLAGS = flags.FLAGS
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions(Settings):
   """The weights to start from, and the run directory."""
 
@@ -32,14 +30,13 @@ class RunOptions(Settings):
   spm_model_file: str = setting("", help="SentencePiece model. Default: the one in the weights' folder.")
   do_lower_case: bool | None = setting(None, help="Lower-case the text. Default: as the weights' tokenizer.")
   from_scratch: bool = setting(False, help="Start from random weights instead.")
-  output_dir: str | None = setting(None, help="The run directory; local or gs://.")
+  output_dir: str = setting(help="The run directory; local or gs://.")
   export: bool = setting(True, help="After training, leave a SavedModel in saved_model/1.")
   ensemble_of: tuple[str, ...] = setting(
     (), help="Instead of running a model: the best ensemble of these runs, from their stored answers."
   )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class DataFiles(Settings):
   """Files of your own examples, and the length of a row."""
 
@@ -53,8 +50,8 @@ class DataFiles(Settings):
     None, help="Tokens of a row. Default: as it was trained, else the task's usual number.", minimum=5
   )
 
-  def paths(self) -> dict[str, str]:
-    """Split → file, for the splits that the flags need.
+  def read(self, reader: Callable[[str, str], Any]) -> dict[str, Any]:
+    """Split → what `reader(path, split)` gives, for the splits that the flags need.
 
     Raises:
       UserError: a file is not named.
@@ -69,21 +66,13 @@ class DataFiles(Settings):
     for split in needed:
       if not named[split]:
         raise UserError(f"What is to be done needs {split} data. Received: no --{split}_file. Name it.")
-    return {split: named[split] for split in needed}
-
-  def with_evaluation(self, splits: dict[str, Any]) -> dict[str, Any]:
-    """The splits; without evaluation examples a part of the training ones is held out."""
-    if "train" in splits and "eval" not in splits:
-      splits["train"], splits["eval"] = data.hold_out(
-        splits["train"], self.eval_fraction, source=self.train_file
-      )
-    return splits
+    paths = {split: named[split] for split in needed}
+    return data.read_splits(paths, reader, eval_fraction=self.eval_fraction)
 
 
 commands.define_flags(DistributionConfig)
 commands.define_flags(RunOptions)
 commands.define_flags(FineTuneSettings, do_train=False, do_eval=False)
-flags.mark_flag_as_required("output_dir")
 
 
 def run(prepare: Callable[[Any], Any], *, vocab_file: str | None = None) -> None:
@@ -94,10 +83,10 @@ def run(prepare: Callable[[Any], Any], *, vocab_file: str | None = None) -> None
     vocab_file: the WordPiece vocabulary that is named, perhaps none; None of a command that cannot use one.
   """
   flags_text = FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
+  options = commands.from_flags(RunOptions)
   load_tensorflow(FLAGS.tpu)
   logging.set_verbosity(logging.INFO)
   logging.get_absl_handler().setFormatter(None)  # Messages without absl's prefix.
-  options = commands.from_flags(RunOptions)
   if options.ensemble_of:
     _combine(prepare, options.ensemble_of)
     return
@@ -140,9 +129,10 @@ def run(prepare: Callable[[Any], Any], *, vocab_file: str | None = None) -> None
 def _combine(prepare: Callable[[Any], Any], names: Sequence[str]) -> None:
   """Leaves an ensemble's directory; the first run's tokenizer, lengths and columns read the data."""
   from albert_tf.configs import AlbertConfig
-  from albert_tf.finetuning.engine import ensemble, run_directory
+  from albert_tf.finetuning.engine import ensemble
   from albert_tf.finetuning.initialize import Start
   from albert_tf.tokenization import load_tokenizer
+  from albert_tf.training.run_directory import CONFIG_FILE
 
   if FLAGS.do_train or FLAGS.init_checkpoint:
     raise UserError(
@@ -152,7 +142,7 @@ def _combine(prepare: Callable[[Any], Any], names: Sequence[str]) -> None:
   directories = ensemble.run_directories(names)
   first = directories[0]
   FLAGS["init_checkpoint"].value, FLAGS["do_eval"].value = first, True
-  config = AlbertConfig.from_json_file(os.path.join(first, run_directory.CONFIG_FILE))
+  config = AlbertConfig.from_json_file(os.path.join(first, CONFIG_FILE))
   start = Start(config=config, tokenizer=load_tokenizer(first), checkpoint=None, source=first)
   task = prepare(start)
   results = ensemble.combine(task, directories, output_dir=FLAGS.output_dir, predict=FLAGS.do_predict)

@@ -7,7 +7,6 @@ Example:
     --init_checkpoint=RUN --output_dir=search --do_train --train_batch_size=128
 """
 
-import dataclasses
 from typing import Any, Literal
 
 from absl import flags
@@ -23,7 +22,6 @@ flags.adopt_module_key_flags(finetuning)  # --help shows them too.
 FLAGS = flags.FLAGS
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
   """The data, and the kind of vector."""
 
@@ -60,11 +58,10 @@ def _prepare(start: Any) -> Any:
   if is_stsb:
     splits = glue.read_splits(glue.TASKS["sts-b"], command.data_dir)
   else:
-    splits = {
-      split: text.table_examples(read_table(path), columns, labelled=bool(columns.label) and split != "test")
-      for split, path in given.paths().items()
-    }
-    splits = given.with_evaluation(splits)
+    scored = bool(columns.label)
+    splits = given.read(
+      lambda path, split: text.table_examples(read_table(path), columns, labelled=scored and split != "test")
+    )
   fields = {n: getattr(command, n) for n in ("pooling", "normalize") if getattr(command, n) is not None}
   if trained:
     fields = {"pooling": trained.pooling, "normalize": trained.normalize, **fields}

@@ -21,13 +21,10 @@ from albert_tf.settings import Settings, setting
 flags.adopt_module_key_flags(finetuning)  # --help shows them too.
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
   """The task and its data."""
 
-  task_name: str | None = setting(
-    None, help="cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, or custom."
-  )
+  task_name: str = setting(help="cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, or custom.")
   data_dir: str = setting("", help="The task's folder, or the one with GLUE's folders.")
   vocab_file: str = setting(
     "", help="WordPiece vocabulary (.txt), for models without a SentencePiece model, as the Chinese ones."
@@ -41,7 +38,6 @@ class Command(Settings):
 commands.define_flags(Command)
 commands.define_flags(finetuning.DataFiles)
 commands.define_flags(TableColumns, label="label")
-flags.mark_flag_as_required("task_name")
 
 
 def _prepare(start: Any) -> Any:
@@ -49,7 +45,7 @@ def _prepare(start: Any) -> Any:
   from albert_tf.finetuning.tasks.text import table_task
 
   command, given = commands.from_flags(Command), commands.from_flags(finetuning.DataFiles)
-  name = str(command.task_name).lower()
+  name = command.task_name.lower()
   length = finetuning.max_seq_length(given.max_seq_length, start)
   if (name == "custom") == bool(command.data_dir):
     raise UserError(

@@ -7,7 +7,6 @@ Example:
     --eval_input_file='gs://bucket/records/eval-*' --output_dir=gs://bucket/run --flagfile=recipes/albert_base_v2.flags
 """
 
-import dataclasses
 import os
 import statistics
 from typing import TYPE_CHECKING, Literal
@@ -26,7 +25,6 @@ if TYPE_CHECKING:  # At run time it would import TensorFlow before the flags are
   from albert_tf.training.reporting.reporter import Machine
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
   """The records, and other flags that are not settings of a run."""
 

@@ -7,7 +7,6 @@ Example:
     --choice_columns=a,b,c --label_column=answer --init_checkpoint=RUN --output_dir=quiz_model --do_train
 """
 
-import dataclasses
 from typing import Any, Literal
 
 from absl import flags
@@ -29,7 +28,6 @@ flags.adopt_module_key_flags(finetuning)  # --help shows them too.
 _FOLDERS = {"train": "train", "eval": "dev", "test": "test"}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
   """The data, and the length of a row."""
 
@@ -52,12 +50,9 @@ commands.define_flags(ChoiceColumns)
 def _read(command: Command, given: finetuning.DataFiles) -> dict[str, list[ChoiceExample]]:
   """The questions of each split that is needed."""
   if command.task_name == "custom":
-    columns, paths = commands.from_flags(ChoiceColumns), given.paths()
-    return given.with_evaluation(
-      {
-        split: choice_examples(read_table(path), columns, labelled=split != "test")
-        for split, path in paths.items()
-      }
+    columns = commands.from_flags(ChoiceColumns)
+    return given.read(
+      lambda path, split: choice_examples(read_table(path), columns, labelled=split != "test")
     )
   left_out = {"middle": command.high_only, "high": command.middle_only}
   levels = [level for level in LEVELS if not left_out[level]]

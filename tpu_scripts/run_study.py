@@ -18,7 +18,7 @@ from child_commands import ROOT, run_command
 
 from albert_tf import commands, files
 from albert_tf.errors import StoppedError, UserError
-from albert_tf.settings import fields_of
+from albert_tf.settings import differences, fields_of
 from albert_tf.studies.plan import Plan
 from albert_tf.studies.report import write_report
 from albert_tf.training.settings import DistributionConfig
@@ -55,9 +55,7 @@ def _check_directory(plan: Plan) -> None:
   """Refuses a directory of anything but this study; writes the study's identity."""
   path, identity = plan.path("study.json"), plan.identity()
   before = files.read_json(path) if files.exists(path) else {} if files.listdir(plan.output_dir) else identity
-  changed = [
-    f"{key} {before.get(key)} → {value}" for key, value in identity.items() if before.get(key) != value
-  ]
+  changed = differences(before, identity)
   if changed:
     raise UserError(
       f"An output directory holds one study, or nothing yet. Received: {plan.output_dir}, which holds another: "

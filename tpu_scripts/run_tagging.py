@@ -5,7 +5,6 @@ Example:
     --init_checkpoint=RUN --output_dir=ner --do_train --do_eval --do_predict --max_seq_length=128
 """
 
-import dataclasses
 from typing import Any
 
 from absl import flags
@@ -18,7 +17,6 @@ from albert_tf.settings import Settings, setting
 flags.adopt_module_key_flags(finetuning)  # --help shows them too.
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Settings):
   """The task's name."""
 
@@ -36,10 +34,9 @@ def _prepare(start: Any) -> Any:
   from albert_tf.finetuning.tasks.tagging import TaggingTask
 
   given, columns = commands.from_flags(finetuning.DataFiles), commands.from_flags(Columns)
-  paths = given.paths()
   trained = finetuning.trained_spec()
   return TaggingTask(
-    splits=given.with_evaluation({split: read_tagged(path, columns) for split, path in paths.items()}),
+    splits=given.read(lambda path, split: read_tagged(path, columns)),
     tokenizer=start.tokenizer,
     max_seq_length=finetuning.max_seq_length(given.max_seq_length, start, default=128),
     name=flags.FLAGS.task_name or (trained.name if trained else "tagging"),

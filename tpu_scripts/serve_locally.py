@@ -7,7 +7,6 @@ Example:
   python tpu_scripts/serve_locally.py --saved_model words=RUN/saved_model,pairs=MRPC/saved_model
 """
 
-import dataclasses
 import signal
 import threading
 
@@ -16,12 +15,10 @@ from albert_tf.settings import Settings, setting
 from albert_tf.startup import load_tensorflow
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ServeSettings(Settings):
   """The models and the address to serve."""
 
   saved_model: tuple[str, ...] = setting(
-    (),
     help="Version directories, or folders of versions (the highest is taken), as PATH or NAME=PATH, with commas.",
   )
   host: str = setting("127.0.0.1", help="Address to listen on. Only this machine reaches the default.")
@@ -35,8 +32,6 @@ commands.define_flags(ServeSettings)
 
 def main() -> None:
   settings = commands.from_flags(ServeSettings)
-  if not settings.saved_model:
-    raise commands.UserError("A model is needed. Received: no --saved_model. Name the folder of an export.")
   load_tensorflow()
   from albert_tf.serving.server import LocalServer
 

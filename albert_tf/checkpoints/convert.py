@@ -45,11 +45,7 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
   Raises:
     UserError: anything that does not fit; nothing is left behind.
   """
-  if files.exists(output_path) and not (files.isdir(output_path) and not files.listdir(output_path)):
-    raise UserError(
-      f"The output directory must not exist or be empty. Received: {output_path}, which holds something. "
-      "Choose another name, or remove it."
-    )
+  files.check_new(output_path)
   checkpoint = read_checkpoint(input_path, config_file=options.config_file)
   if options.spm_model_file:
     checkpoint = dataclasses.replace(checkpoint, tokenizer=find_tokenizer(options.spm_model_file))

@@ -36,7 +36,6 @@ _TO_HUGGINGFACE_ACTIVATION = {"gelu": "gelu_new", "gelu_exact": "gelu"}
 _ACTIVATION_SYNONYMS = {None: "linear", "": "linear", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class AlbertConfig(Settings):
   """The architecture of an ALBERT (or, unshared with E = H, of a BERT).
 
@@ -130,6 +129,14 @@ class AlbertConfig(Settings):
     left_out = {f"head: {head}" for head in HEADS if head not in heads}
     return sum(copies * one for part, (copies, one) in count_parameters(self).items() if part not in left_out)
 
+  def check_length(self, max_seq_length: int, source: str) -> None:
+    """Raises a `UserError` where rows have more tokens than the model has positions; `source` names the rows."""
+    if max_seq_length > self.max_position_embeddings:
+      raise UserError(
+        f"max_seq_length must not exceed the model's positions. Received: max_seq_length={max_seq_length} in {source}, "
+        f"max_position_embeddings={self.max_position_embeddings}. Take shorter rows, or a model with a longer table."
+      )
+
   # In and out.
 
   def replace(self, **changes: Any) -> "AlbertConfig":
@@ -195,7 +202,6 @@ class AlbertConfig(Settings):
     return {
       **values,
       "hidden_act": _TO_HUGGINGFACE_ACTIVATION.get(self.hidden_act, self.hidden_act),
-      "architectures": ["AlbertForPreTraining"],
       "bos_token_id": 2,
       "classifier_dropout_prob": 0.1,
       "eos_token_id": 3,

@@ -1,12 +1,10 @@
 """How a checkpoint is converted: the settings of `checkpoints.convert`. No TensorFlow."""
 
-import dataclasses
 from typing import Literal
 
 from albert_tf.settings import Settings, setting
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ConvertOptions(Settings):
   """How to convert."""
 

@@ -1,6 +1,5 @@
 """The options that choose a model: a named size or a configuration file, and what is changed in it. No TensorFlow."""
 
-import dataclasses
 from typing import Any, Literal
 
 from albert_tf.configs.albert_config import AlbertConfig, named_sizes
@@ -15,7 +14,6 @@ def _changed(name: str) -> Any:
   return setting(None, **own)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelChoice(Settings):
   """The model of a command: `commands.define_flags(ModelChoice)`, then `commands.from_flags(ModelChoice).config()`.
 

@@ -20,30 +20,32 @@ class TaskKind(NamedTuple):
   Attributes:
     model: the model's class, with its module.
     export_kind: the kind of SavedModel, `export_saved_model.py --model`; `serving/signatures/` has its file.
+    huggingface: Hugging Face's class, as their `config.json` names it; empty for none.
+    problem_type: which of several kinds of that class.
   """
 
   model: str
   export_kind: str
+  huggingface: str = ""
+  problem_type: str = ""
 
 
+_MODELS = "albert_tf.models."
+_CLASSIFIER = (f"{_MODELS}tasks.AlbertClassifier", "classifier", "AlbertForSequenceClassification")
 TASK_KINDS: Mapping[str, TaskKind] = {
-  "classification": TaskKind("albert_tf.models.tasks.AlbertClassifier", "classifier"),  # One of the labels.
-  "multi_label": TaskKind("albert_tf.models.tasks.AlbertClassifier", "classifier"),  # Any of them, or none.
-  "regression": TaskKind("albert_tf.models.tasks.AlbertClassifier", "classifier"),
-  "question_answering": TaskKind("albert_tf.models.tasks.AlbertQuestionAnswering", "question_answering"),
-  "multiple_choice": TaskKind("albert_tf.models.tasks.AlbertMultipleChoice", "multiple_choice"),
-  "token_classification": TaskKind("albert_tf.models.tasks.AlbertTagger", "token_classification"),
-  "sentence_vectors": TaskKind("albert_tf.models.sentence_vectors.AlbertSentenceEncoder", "sentence_encoder"),
-}
-
-# Kind → the class in Hugging Face's `config.json`, and the `problem_type` of a class for several kinds.
-_HUGGINGFACE: Mapping[str, tuple[str, str]] = {
-  "classification": ("AlbertForSequenceClassification", "single_label_classification"),
-  "multi_label": ("AlbertForSequenceClassification", "multi_label_classification"),
-  "regression": ("AlbertForSequenceClassification", "regression"),
-  "question_answering": ("AlbertForQuestionAnswering", ""),  # Of SQuAD 1.1.
-  "multiple_choice": ("AlbertForMultipleChoice", ""),
-  "token_classification": ("AlbertForTokenClassification", ""),
+  "classification": TaskKind(*_CLASSIFIER, "single_label_classification"),  # One of the labels.
+  "multi_label": TaskKind(*_CLASSIFIER, "multi_label_classification"),  # Any of them, or none.
+  "regression": TaskKind(*_CLASSIFIER, "regression"),
+  "question_answering": TaskKind(  # Hugging Face's class is of SQuAD 1.1.
+    f"{_MODELS}tasks.AlbertQuestionAnswering", "question_answering", "AlbertForQuestionAnswering"
+  ),
+  "multiple_choice": TaskKind(
+    f"{_MODELS}tasks.AlbertMultipleChoice", "multiple_choice", "AlbertForMultipleChoice"
+  ),
+  "token_classification": TaskKind(
+    f"{_MODELS}tasks.AlbertTagger", "token_classification", "AlbertForTokenClassification"
+  ),
+  "sentence_vectors": TaskKind(f"{_MODELS}sentence_vectors.AlbertSentenceEncoder", "sentence_encoder"),
 }
 _WITHOUT_LABELS = ("regression", "question_answering", "multiple_choice")
 
@@ -52,7 +54,6 @@ PRETRAINED_KINDS = ("encoder", "fill_mask")
 EXPORT_KINDS = (*PRETRAINED_KINDS, *dict.fromkeys(kind.export_kind for kind in TASK_KINDS.values()))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskSpec(Settings):
   """The kind of task and what must be known to use its model on new text."""
 
@@ -165,12 +166,12 @@ class TaskSpec(Settings):
 
   def to_huggingface_dict(self) -> dict[str, Any]:
     """What `config.json` of Hugging Face says of a task; empty where it has no ALBERT class for the task."""
-    if self.squad_version == "2.0" or self.kind not in _HUGGINGFACE:
+    kind = TASK_KINDS[self.kind]
+    if self.squad_version == "2.0" or not kind.huggingface:
       return {}
-    architecture, problem = _HUGGINGFACE[self.kind]
-    values: dict[str, Any] = {"architectures": [architecture]}
-    if problem:
-      values["problem_type"] = problem
+    values: dict[str, Any] = {"architectures": [kind.huggingface]}
+    if kind.problem_type:
+      values["problem_type"] = kind.problem_type
     if self.label_names:
       values["id2label"] = {str(i): name for i, name in enumerate(self.label_names)}
       values["label2id"] = {name: i for i, name in enumerate(self.label_names)}
@@ -183,7 +184,7 @@ def _of_huggingface(path: str) -> tuple[str, tuple[str, ...], int] | None:
     path, problem_type=str | None, id2label=dict | None, max_position_embeddings=int | None
   )
   architectures = config.get("architectures")
-  kinds = {problem: kind for kind, (name, problem) in _HUGGINGFACE.items() if [name] == architectures}
+  kinds = {of.problem_type: kind for kind, of in TASK_KINDS.items() if [of.huggingface] == architectures}
   if not kinds:
     return None
   labels = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}  # Transformers' own.

@@ -3,7 +3,7 @@
 Does not import TensorFlow, so that worker processes start fast.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import csv
 import dataclasses
 import io
@@ -55,6 +55,16 @@ def hold_out(
   return train, evaluation
 
 
+def read_splits(
+  paths: Mapping[str, str], read: Callable[[str, str], Sequence[_Example]], *, eval_fraction: float
+) -> dict[str, Sequence[_Example]]:
+  """Split → the examples that `read(path, split)` gives; "train" is divided where there is no "eval"."""
+  splits = {split: read(path, split) for split, path in paths.items() if path}
+  if "train" in splits and "eval" not in splits:
+    splits["train"], splits["eval"] = hold_out(splits["train"], eval_fraction, source=paths["train"])
+  return splits
+
+
 # ------------------------------------------------------------------ text and JSON
 
 
@@ -77,7 +87,6 @@ def read_lines(path: str) -> list[str]:
 # ------------------------------------------------------------------ tables
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class TableColumns(Settings):
   """The columns of a user's table of texts."""
 

@@ -8,7 +8,6 @@ from albert_tf.settings import setting
 from albert_tf.training.settings import DepthSettings, DistributionConfig
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuneSettings(DepthSettings):
   """Settings of `fit.fine_tune`; the defaults are the ALBERT paper's where its table has one value."""
 

@@ -1,4 +1,4 @@
-"""Gradient accumulation: a batch in equal parts, one after the other."""
+"""What the updates of pretraining and fine-tuning share: a batch in equal parts, the depth of an update."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,3 +30,13 @@ def sum_over_micro_batches(
 
   _, *sums = tf.while_loop(lambda i, *_: i < count, add, (0, *zeros), maximum_iterations=count)
   return list(sums)
+
+
+def draw_depth(depths: Sequence[int], step_seed: tf.Tensor) -> tf.Tensor | None:
+  """One of `depths`, int32, by the seed int32 `[2]` of an update, so the same on all replicas; None without depths."""
+  if not depths:
+    return None
+  seed = tf.random.experimental.stateless_fold_in(step_seed, -1)  # No micro-batch has this number.
+  return tf.gather(
+    depths, tf.random.stateless_uniform([], seed, minval=0, maxval=len(depths), dtype=tf.int32)
+  )

@@ -19,6 +19,7 @@ from albert_tf.tokenization.graph import graph_tokenizer
 from albert_tf.tokenization.graph_inputs import (
   choice_batch,
   cut,
+  holds_text,
   question_batch,
   text_batch,
   word_batch,
@@ -198,13 +199,13 @@ def _strings(value: Any, name: str) -> Any:
     value = tf.ragged.constant(value, dtype=tf.string, ragged_rank=1).to_tensor()
   elif not hasattr(value, "dtype") or hasattr(value, "to_numpy"):  # A list, or a column of pandas.
     value = np.asarray(value, dtype=object)
-  wrong, dtype = "", value.dtype
-  if dtype not in (tf.string, "string") and getattr(dtype, "kind", "") not in ("O", "S", "U"):
-    wrong = f"of {getattr(dtype, 'name', dtype)}"
-  elif isinstance(value, np.ndarray) and dtype.kind == "O":
-    wrong = next((f"with {t!r:.60} among them" for t in value.ravel() if not isinstance(t, (str, bytes))), "")
-  if wrong:
-    raise UserError(f"A preprocessor takes strings. Received: {name} {wrong}. Ids go into the model itself.")
+  values = value.ravel() if isinstance(value, np.ndarray) and value.dtype.kind == "O" else ()
+  wrong = [f"with {each!r:.60} among them" for each in values if not isinstance(each, (str, bytes))]
+  if wrong or not holds_text(value):
+    received = (wrong or [f"of {getattr(value.dtype, 'name', value.dtype)}"])[0]
+    raise UserError(
+      f"A preprocessor takes strings. Received: {name} {received}. Ids go into the model itself."
+    )
   return value
 
 

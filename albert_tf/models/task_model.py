@@ -1,26 +1,25 @@
 """Base class of the task models: an encoder with one head."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
 from typing import Any, ClassVar
 
 import tensorflow as tf
 
 from albert_tf.checkpoints import ANY_HEAD, Checkpoint
-from albert_tf.compat import keras
+from albert_tf.compat import keras, raw_variable
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.modeling import Encoder
 from albert_tf.modeling.layers import resolve_seed, split_seed
-from albert_tf.modeling.micro_batches import sum_over_micro_batches
+from albert_tf.modeling.micro_batches import draw_depth, sum_over_micro_batches
 from albert_tf.modeling.text_inputs import integers, text_inputs
 from albert_tf.models.text_model import TextModel
 
 WITHOUT_POOLER = f"{ANY_HEAD}|^bert/pooler/"  # New variables of models that do not use the pooler.
 _OF_TASK = {field.name for field in dataclasses.fields(TaskSpec)} - {"kind", "name", "max_seq_length"}
 DROPOUT_SEED = "dropout_seed"  # An input in training, int32 `[B, 2]`; its first row seeds the call.
-TRAIN_DEPTH = "train_depth"  # An input in training, int32 `[B]`; its first value is the depth of the call.
 
 
 def _dropout_seed(
@@ -56,6 +55,8 @@ class TaskModel(TextModel):
   new_variables = ANY_HEAD
   # Micro-batches of an update; set it before `fit`. Metrics other than the loss need 1.
   gradient_accumulation_steps = 1
+  train_depths: Sequence[int] = ()  # Each update of `fit` runs one of these numbers of layers, by this seed.
+  depth_seed = 0
   _head_dropout = True
   _reads_pooler = False  # If false, the pooler is not trained; checkpoints still hold it.
 
@@ -161,8 +162,9 @@ class TaskModel(TextModel):
   ) -> Any:
     seed = _dropout_seed(inputs, seed, training=training)
     encoder_seed, head_seed = split_seed(seed, 2) if self._head_dropout else (seed, None)
-    if isinstance(inputs, Mapping) and TRAIN_DEPTH in inputs:
-      depth = integers(inputs[TRAIN_DEPTH][0])
+    if training and depth is None and self.train_depths:
+      step = tf.cast(raw_variable(self.optimizer.iterations), tf.int32)
+      depth = draw_depth(self.train_depths, tf.stack([self.depth_seed, step]))
     encoded = self._encode(inputs, training=training, seed=encoder_seed, depth=depth)
     return self._answer(encoded, inputs, training=training, seed=head_seed)
 

@@ -63,11 +63,7 @@ class TextModel(ConfigModel):
     """
     checkpoint = path if isinstance(path, Checkpoint) else read_checkpoint(path)
     config = (config or checkpoint.config).at_depth(num_hidden_layers)
-    if max_length is not None and max_length > config.max_position_embeddings:
-      raise UserError(
-        f"max_length must not exceed the model's positions. Received: max_length={max_length}, "
-        f"max_position_embeddings={config.max_position_embeddings} in {checkpoint.path}."
-      )
+    config.check_length(max_length or 0, f"a model of {checkpoint.path}")
     checkpoint, lengths, options, new = cls._of_checkpoint(checkpoint, max_length, options)
     if checkpoint.tokenizer is not None and "preprocessor" not in options:
       lengths["max_length"] = min(lengths["max_length"], config.max_position_embeddings)
@@ -191,10 +187,7 @@ class TextModel(ConfigModel):
       UserError: the directory is not empty.
     """
     directory = str(directory)
-    if files.exists(directory) and files.listdir(directory):
-      raise UserError(
-        f"A model is saved into a new directory. Received: {directory}, not empty. Choose another."
-      )
+    files.check_new(directory)
     optimizer = getattr(self, "optimizer", None)
     step = int(raw_variable(optimizer.iterations).numpy()) if optimizer is not None else 0
     with files.atomic_directory(directory) as folder:

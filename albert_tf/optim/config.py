@@ -1,6 +1,5 @@
 """Settings of an update: moments, schedule, optimizer. No TensorFlow."""
 
-import dataclasses
 from typing import Literal
 
 from albert_tf.errors import UserError
@@ -9,7 +8,6 @@ from albert_tf.settings import Settings, setting
 REFERENCE_BATCH_SIZE = 4096  # ALBERT section 4.1: batch 4096, learning rate 0.00176.
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class MomentHyperparameters(Settings):
   """Hyper-parameters of the update; the defaults are those of the original ALBERT release."""
 
@@ -23,7 +21,6 @@ class MomentHyperparameters(Settings):
   )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ScheduleConfig(Settings):
   """Linear warm-up, then polynomial decay."""
 
@@ -51,7 +48,6 @@ class ScheduleConfig(Settings):
       )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizerConfig(ScheduleConfig, MomentHyperparameters):
   """Everything that decides an update of pretraining, with the values of ALBERT's section 4.1 as defaults."""
 

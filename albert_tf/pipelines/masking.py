@@ -1,11 +1,8 @@
 """Settings of fresh masks for training records. No TensorFlow."""
 
-import dataclasses
-
 from albert_tf.settings import Settings, setting
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class MaskingConfig(Settings):
   """Settings of `pipelines.fresh_masks`; all but the share come from the records."""
 

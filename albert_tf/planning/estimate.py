@@ -1,6 +1,5 @@
 """Memory and time of one core's training step by formula: milliseconds, no TensorFlow, no compiler."""
 
-import dataclasses
 from typing import Literal, NamedTuple
 
 from albert_tf.configs import HEADS, AlbertConfig
@@ -47,7 +46,6 @@ CONSTANTS = {
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class StepShape(Settings):
   """Settings of one core's training step."""
 

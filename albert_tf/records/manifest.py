@@ -17,8 +17,7 @@ MODEL_FIELDS = ("vocab_size", "vocab_sha256", "max_seq_length", "max_predictions
 TASK_OF_PAIR = {"sop": "sentence_order", "nsp": "next_sentence"}
 
 
-@dataclasses.dataclass(frozen=True)
-class RecordFile(Settings):
+class RecordFile(Settings, kw_only=False):
   """One file: its name in the directory, its split (train|eval), and what it must contain."""
 
   name: str
@@ -28,8 +27,7 @@ class RecordFile(Settings):
   crc32c: str = setting(help="Of its bytes.")
 
 
-@dataclasses.dataclass(frozen=True)
-class Baseline(Settings):
+class Baseline(Settings, kw_only=False):
   """The token most often masked in train, and the accuracy of always predicting it, on train and held-out records."""
 
   piece_id: int
@@ -38,8 +36,7 @@ class Baseline(Settings):
   eval_share: float | None
 
 
-@dataclasses.dataclass(frozen=True)
-class Manifest(Settings):
+class Manifest(Settings, kw_only=False):
   """Everything training must know about records, and all that made them. It holds no times and no names of machines."""
 
   vocab_size: int
@@ -88,19 +85,8 @@ class Manifest(Settings):
     file_lib.write_json(os.path.join(directory, MANIFEST_NAME), self.to_dict())
 
   @classmethod
-  def load(cls, directory: str) -> "Manifest":
-    """Reads the manifest of `directory`; `UserError` where there is none, or not one of ours."""
-    manifest = cls.find(directory)
-    if manifest is None:
-      raise UserError(
-        f"A directory of finished records has a {MANIFEST_NAME}. Received: {directory}, which has none. "
-        "Run create_pretraining_data.py again to finish it."
-      )
-    return manifest
-
-  @classmethod
   def find(cls, directory: str) -> "Manifest | None":
-    """As `load`; None where there is none."""
+    """Reads the manifest of `directory`; None where there is none, `UserError` if it is not one of ours."""
     path = os.path.join(directory, MANIFEST_NAME)
     return cls.from_dict(file_lib.read_json(path), source=path) if file_lib.exists(path) else None
 

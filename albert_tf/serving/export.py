@@ -8,7 +8,6 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.errors import UserError
 from albert_tf.serving.golden import write_golden, write_warmup
 from albert_tf.serving.settings import ExportSettings
 from albert_tf.serving.signatures.base import Parts
@@ -29,11 +28,7 @@ def export_model(model: Any, directory: str, settings: ExportSettings) -> None:
     UserError: the directory exists, or the settings do not fit the model.
   """
   directory = directory.rstrip("/")
-  if files.exists(directory):
-    raise UserError(
-      f"A version is exported once and never changed. Received: {directory}, which exists. "
-      "Choose a higher --version, or remove the directory."
-    )
+  files.check_new(directory)  # A version is exported once and never changed.
   task, depth = getattr(model, "task", None), max(settings.depths, default=None)
   with tempfile.TemporaryDirectory() as assets:
     model.preprocessor.tokenizer.save_pretrained(assets)
@@ -55,5 +50,5 @@ def export_model(model: Any, directory: str, settings: ExportSettings) -> None:
     # Servers load a numbered directory as soon as it has this file.
     with files.atomic_directory(directory, last="saved_model.pb") as folder:
       tf.saved_model.save(module, folder, signatures=signatures)
-      write_golden(folder, functions)
-      write_warmup(folder, functions)
+      write_golden(folder, functions, model.config)
+      write_warmup(folder, functions, model.config)

@@ -15,6 +15,7 @@ import tensorflow as tf
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.modeling import named_variables
+from albert_tf.serving.golden import sample_ids
 from albert_tf.serving.settings import LiteSettings
 from albert_tf.startup import native_stderr_kept_back
 
@@ -31,10 +32,7 @@ def input_specs(model: Any, settings: LiteSettings) -> list[tf.TensorSpec]:
   """
   task, limit = getattr(model, "task", None), model.config.max_position_embeddings
   length = settings.max_seq_length or min(task.max_seq_length if task else limit, limit)
-  if length > limit:
-    raise UserError(
-      f"max_seq_length must not exceed the model's max_position_embeddings={limit}. Received: {length}."
-    )
+  model.config.check_length(length, "the file")
   batch = settings.batch_size or None
   is_choice = model.export_kind == "multiple_choice"
   shape = [batch, settings.num_choices, length] if is_choice else [batch, length]
@@ -75,26 +73,6 @@ def run_model(model: Any, inputs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
   return {"probabilities": tf.sigmoid(outputs) if several else tf.nn.softmax(outputs)}
 
 
-def sample_inputs(model: Any, specs: Sequence[tf.TensorSpec], *, rows: int, seed: int = 0) -> Arrays:
-  """Random inputs of many lengths, the first of full rows; two segments in each."""
-  rng, config = np.random.default_rng(seed), model.config
-  shape = [rows, *specs[0].shape[1:]]  # [B, S] or [B, C, S]
-  sizes = rng.integers(1, shape[-1] + 1, [*shape[:-1], 1])
-  sizes[0] = shape[-1]
-  place = np.broadcast_to(np.arange(shape[-1]), shape)
-  real = place < sizes
-  second = real & (place >= sizes // 2) & (config.type_vocab_size > 1)
-  arrays = {
-    "input_ids": np.where(real, rng.integers(0, config.vocab_size, shape), 0),
-    "input_mask": real,
-    "segment_ids": second,
-    "p_mask": ~second & (place > 0),  # 0 at [CLS] and in the second segment, the text.
-  }
-  if specs[-1].name == "positions":
-    arrays["positions"] = rng.integers(0, shape[-1], [rows, specs[-1].shape[1]]) % sizes
-  return {spec.name: arrays[spec.name].astype(np.int32) for spec in specs}
-
-
 class Parity(NamedTuple):
   """Closeness of a file's output to the model's: largest absolute difference, smallest cosine of two vectors."""
 
@@ -108,8 +86,7 @@ def export_lite(model: Any, output: str, *, settings: LiteSettings | None = None
   Returns:
     Name of each float output → its `Parity`.
   """
-  if files.exists(output):
-    raise UserError(f"The output file must not exist. Received: {output}. Choose another name, or remove it.")
+  files.check_new(output)
   settings = settings or LiteSettings()
   specs = input_specs(model, settings)
   content = to_tflite(model, specs, weights=settings.weights)
@@ -158,7 +135,8 @@ def measure_parity(
 ) -> dict[str, Parity]:
   """Compares a loaded file with its model on random ids; returns the parity of each float output."""
   rows = specs[0].shape[0] or _COMPARED_ROWS
-  batches = [sample_inputs(model, specs, rows=rows, seed=seed) for seed in range(-(-_COMPARED_ROWS // rows))]
+  seeds = range(-(-_COMPARED_ROWS // rows))
+  batches = [sample_ids(specs, model.config, rows=rows, seed=seed) for seed in seeds]
   expected, actual = [run_model(model, batch) for batch in batches], [run(**batch) for batch in batches]
   return {
     name: _compare(*(np.concatenate([batch[name] for batch in each]) for each in (expected, actual)))

@@ -1,12 +1,10 @@
 """Settings of exports. Imports no TensorFlow, so that `--help` is fast."""
 
-import dataclasses
 from typing import Literal
 
 from albert_tf.settings import Settings, setting
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportSettings(Settings):
   """Settings of a SavedModel."""
 
@@ -35,7 +33,6 @@ class ExportSettings(Settings):
   )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class LiteSettings(Settings):
   """Settings of a LiteRT file: its weights, and the sizes of its inputs."""
 

@@ -70,7 +70,6 @@ def _laptop_size(hidden: int, layers: int, *, bert: bool = False) -> str:
 SIZES = Study(
   "sizes", "Sizes", "tables 1 and 2",
   "What do parameters, width and depth buy, and what do they cost in speed?",
-  columns=("parameters", "tpu_speed", "masked_lm_loss", "masked_lm_accuracy", "sentence_accuracy"),
   laptop_seeds=(1,),
   arms=(
     Arm("bert_base", "BERT base", "--size=bert_base", _laptop_size(48, 2, bert=True),

@@ -1,7 +1,6 @@
 """The commands of a study at a scale, in order."""
 
 from collections.abc import Iterator, Mapping, Sequence
-import dataclasses
 import os
 import shlex
 from typing import Any, NamedTuple
@@ -43,7 +42,6 @@ class Command(NamedTuple):
   words: list[str]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan(Settings):
   """Settings of run_study.py."""
 

@@ -11,8 +11,6 @@ from typing import Any
 
 from albert_tf import files
 from albert_tf.configs import AlbertConfig
-from albert_tf.planning.chips import CHIPS
-from albert_tf.planning.estimate import StepShape, estimate_step
 from albert_tf.studies.catalogue import Study
 from albert_tf.studies.plan import TASKS, Plan, flag_values
 from albert_tf.training.metrics_log import read_metrics
@@ -20,7 +18,6 @@ from albert_tf.training.watch import not_learned
 
 _HEADINGS = {
   "examples_per_second": "examples/s",
-  "tpu_speed": "speed, TPU v3",
   "masked_lm_loss": "masked-LM loss",
   "masked_lm_accuracy": "masked LM",
   "sentence_accuracy": "sentence task",
@@ -31,8 +28,7 @@ _HEADINGS = {
   "steps": "updates",
   "score@average": "average of tasks",
 }
-# The x of a curve, steps or layers, and the values of each seed at x.
-_Curve = tuple[Sequence[int], Sequence[Sequence[float]]]
+_LAYERS = {"l2": "L2 distance of a layer's input and output", "degrees": "angle between them, degrees"}
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -105,11 +101,8 @@ def write_report(plan: Plan) -> str:
   """
   study, seeds = plan.definition, plan.all_seeds()
   rows, warnings = [], []
-  speeds = _tpu_speeds(study) if "tpu_speed" in study.columns else {}
   for arm in plan.chosen_arms():
     row = Row(title=arm.title_at(plan.scale), paper=arm.paper)
-    if speeds:
-      row.values["tpu_speed"] = [speeds[arm.name]]
     for seed in seeds:
       run_dir = plan.seed_dir("runs", arm.name, seed)
       reports = read_metrics(os.path.join(run_dir, "metrics.jsonl")) if files.isdir(run_dir) else []
@@ -150,15 +143,6 @@ def _settings(plan: Plan) -> str:
   )
 
 
-def _tpu_speeds(study: Study) -> dict[str, float]:
-  """Speed of the paper's models relative to BERT large: a TPU v3 core, 8 examples of length 512, by formula."""
-  cycles = {}
-  for arm in study.arms_at("paper"):
-    config = AlbertConfig.from_name(flag_values(arm.flags_at("paper"))["size"])
-    cycles[arm.name] = estimate_step(config, StepShape(per_core_batch_size=8), CHIPS["v3"]).cycles
-  return {name: cycles["bert_large"] / each for name, each in cycles.items()}
-
-
 def _table(study: Study, rows: Sequence[Row]) -> list[str]:
   """The lines of a Markdown table."""
   found = {key for row in rows for key in row.values}
@@ -197,30 +181,21 @@ def _cell(key: str, values: Sequence[float]) -> str:
 
 
 def _draw(study: Study, rows: Sequence[Row], path: str) -> None:
-  """Draws a panel for each curve of the study as a PNG: mean and range over the seeds."""
+  """Draws a panel for each curve of the study as a PNG, with a line for each arm and seed."""
   from matplotlib.figure import Figure  # Slow to load, and needed by no other command.
 
-  if study.layers:
-    titles = {"l2": "L2 distance of a layer's input and output", "degrees": "angle between them, degrees"}
-    panels = [(title, "layer", [_layer_curve(row, key) for row in rows]) for key, title in titles.items()]
-  else:
-    panels = [
-      (_curve_title(split, key), "update", [_curve(row, split, key) for row in rows])
-      for split, key in study.curves
-    ]
+  panels = [*study.curves] if not study.layers else [("layers", key) for key in _LAYERS]
   figure = Figure(figsize=(1.5 + 5.4 * len(panels), 4.6), dpi=100, layout="constrained")
   grid = figure.subplots(1, len(panels), squeeze=False)[0]
-  for axes, (title, unit, curves) in zip(grid, panels, strict=True):
-    for number, (row, (x, seeds)) in enumerate(zip(rows, curves, strict=True)):
-      if x:
-        points = list(zip(*seeds, strict=True))  # [points][seeds]
-        style = f"C{number % 10}{'-' if number < 10 else '--'}"
-        axes.plot(x, [*map(statistics.fmean, points)], style, label=row.title)
-        axes.fill_between(
-          x, [*map(min, points)], [*map(max, points)], color=style[:2], alpha=0.18, linewidth=0
-        )
-    axes.set_title(title, fontsize=10, loc="left")
-    axes.set_xlabel(unit, fontsize=9)
+  for axes, (split, key) in zip(grid, panels, strict=True):
+    for number, row in enumerate(rows):
+      style = f"C{number % 10}{'-' if number < 10 else '--'}"
+      for seed, (x, y) in enumerate(_curves(row, split, key)):
+        axes.plot(x, y, style, label="_" * seed + row.title, linewidth=1)  # "_": not in the legend.
+    percent = ", %" if "accuracy" in key else ""
+    place = {"eval": "held-out ", "train": "training "}.get(split, "")
+    axes.set_title(f"{place}{_LAYERS.get(key, _heading(key))}{percent}", fontsize=10, loc="left")
+    axes.set_xlabel("layer" if study.layers else "update", fontsize=9)
     axes.grid(color="#e6e6e6")
   figure.suptitle(f"{study.title} ({study.paper})")
   figure.legend(*grid[-1].get_legend_handles_labels(), loc="outside right center", frameon=False, fontsize=8)
@@ -230,22 +205,12 @@ def _draw(study: Study, rows: Sequence[Row], path: str) -> None:
     stream.write(image.getvalue())
 
 
-def _layer_curve(row: Row, key: str) -> _Curve:
-  values = [of_seed[key] for of_seed in row.layers]
-  return range(1, len(values[0]) + 1) if values else (), values
-
-
-def _curve_title(split: str, key: str) -> str:
-  percent = ", %" if "accuracy" in key else ""
-  return f"{'held-out' if split == 'eval' else 'training'} {_heading(key)}{percent}"
-
-
-def _curve(row: Row, split: str, key: str) -> _Curve:
-  """The steps that all seeds have reported, and the values of each seed."""
-  scale = 100.0 if "accuracy" in key else 1.0
-  curves = []
+def _curves(row: Row, split: str, key: str) -> Sequence[tuple[Sequence[int], Sequence[float]]]:
+  """x and y of each seed: a metric over the updates, or over the layers."""
+  if split == "layers":
+    return [(range(1, 1 + len(of_seed[key])), of_seed[key]) for of_seed in row.layers]
+  scale, found = 100.0 if "accuracy" in key else 1.0, []
   for reports in row.reports:
     own = [report for report in reports if report["split"] == split and report.get(key) is not None]
-    curves.append({report["step"]: scale * report[key] for report in own})
-  steps = sorted(set.intersection(*map(set, curves))) if curves else []
-  return steps, [[curve[step] for step in steps] for curve in curves]
+    found.append(([each["step"] for each in own], [scale * each[key] for each in own]))
+  return found

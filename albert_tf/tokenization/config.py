@@ -1,6 +1,5 @@
 """A tokenizer's settings, stored next to its vocabulary, and the search for both."""
 
-import dataclasses
 import os
 from typing import Any, Literal
 
@@ -17,7 +16,6 @@ RELEASED_MODEL = "30k-clean.model"
 RELEASED_VOCABULARY = "vocab_chinese.txt"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerConfig(Settings):
   """Text rules before and after SentencePiece."""
 
@@ -42,7 +40,6 @@ class TokenizerConfig(Settings):
     return {name: value for name, value in self.to_dict().items() if name not in ("format", "digit_comma")}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class WordPieceConfig(Settings):
   """Text rules before WordPiece."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, optional_package
 from albert_tf.tokenization.base import Tokenizer
 from albert_tf.tokenization.config import VOCABULARY_FILE, WordPieceConfig
 
@@ -19,13 +19,7 @@ _CONTINUES = "##"
 def _tokenizers() -> Any:
   """Hugging Face's library."""
   os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # Parallel work is done by processes.
-  try:
-    import tokenizers
-  except ImportError as error:
-    raise UserError(
-      f"WordPiece needs Hugging Face's tokenizers. Received: {error}. pip install 'albert-tf[wordpiece]'."
-    ) from error
-  return tokenizers
+  return optional_package("tokenizers", extra="wordpiece", purpose="WordPiece needs")
 
 
 def text_rules(config: WordPieceConfig) -> tuple[Any, Any]:

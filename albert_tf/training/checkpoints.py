@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 import os
 import re
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -19,8 +20,6 @@ from albert_tf.checkpoints.bundle import (
   write_bundle,
 )
 from albert_tf.errors import UserError
-
-_POSITION = f"{HOST_PREFIX}examples_seen"
 
 
 class CheckpointStore:
@@ -56,32 +55,31 @@ class CheckpointStore:
     self._keep_every = keep_every
     self._may_write = may_write
     self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
-    self._pending: list[Future[None]] = []
+    self._pending: Future[None] | None = None
     self.last = latest_checkpoint(directory)
 
-  def save(self, step: int, examples_seen: int) -> None:
+  def save(self, step: int, **state: float) -> None:
     """Waits for the checkpoint before, starts the one of `step`, then removes checkpoints beyond `keep`.
 
-    Args:
-      examples_seen: the position in the stream of training examples.
+    `state` are numbers by name that `restore_latest` returns, such as the position in the stream of examples.
     """
     self.wait()
     self._may_write()
     values = {name: variable.numpy() for name, variable in self._variables.items()}
-    self._pending.append(
-      self._writer.submit(self._write, step, {**values, _POSITION: np.array(examples_seen)})
-    )
+    values |= {HOST_PREFIX + name: np.array(value) for name, value in state.items()}
+    self._pending = self._writer.submit(self._write, step, values)
 
   def check(self) -> None:
     """Raises errors of finished writes and of `may_write`; does not wait."""
     self._may_write()
-    while self._pending and self._pending[0].done():
-      self._pending.pop(0).result()
+    if self._pending is not None and self._pending.done():
+      self.wait()
 
   def wait(self) -> None:
-    """Waits until every started checkpoint is on the disk."""
-    while self._pending:
-      self._pending.pop(0).result()
+    """Waits until the started checkpoint is on the disk."""
+    pending, self._pending = self._pending, None
+    if pending is not None:
+      pending.result()
 
   def close(self) -> None:
     """Waits for the writer without raising its errors, so that an error of the run is not hidden."""
@@ -96,30 +94,40 @@ class CheckpointStore:
       if not (self._keep_every and old % self._keep_every == 0):
         _remove(os.path.join(self._directory, f"model.ckpt-{old}"))
 
-  def restore_latest(self) -> int | None:
-    """Restores the newest checkpoint and returns its `examples_seen`; None if there is none.
+  def restore_latest(self) -> dict[str, Any]:
+    """Restores the newest checkpoint and returns its `state`; empty if there is none.
 
     Raises:
       UserError: it is damaged, or its variables are not exactly those of the run.
     """
     prefix = self.last
     if prefix is None:
-      return None
+      return {}
     try:
       tensors = read_bundle(prefix)
     except UserError as error:
       raise UserError(f"{error} Remove these files to continue from the checkpoint before.") from error
-    position = tensors.pop(_POSITION, None)
+    names = [name for name in tensors if name.startswith(HOST_PREFIX)]
+    state = {name.removeprefix(HOST_PREFIX): tensors.pop(name) for name in names}
     load_weights(self._variables, tensors, source=prefix)
-    if position is None:
+    if not state:
       raise UserError(
-        f"A checkpoint of a run must hold its position in the data. Received: {prefix}, which was not written by "
-        "run_pretrain.py. Remove it, or start a new run from it with --init_checkpoint."
+        f"A checkpoint of a run must hold its position in the data. Received: {prefix}, which no run has written. "
+        "Remove it, or start a new run from it with --init_checkpoint."
       )
-    return int(position)
+    return state
 
   def tidy(self) -> None:
-    """Removes incomplete checkpoints of a killed run."""
+    """Removes incomplete checkpoints of a killed run.
+
+    Raises:
+      UserError: another process has saved a checkpoint since this one read the last.
+    """
+    if latest_checkpoint(self._directory) != self.last:
+      raise UserError(
+        f"One process at a time writes in a directory. Received: {self._directory}, where another process has saved a "
+        "checkpoint. Run the command again to continue from there."
+      )
     names = files.listdir(self._directory)
     for name in names:
       without_index = (

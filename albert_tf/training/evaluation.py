@@ -8,7 +8,6 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints import Checkpoint, load_weights
-from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.modeling.layer_similarity import layer_similarity
 from albert_tf.modeling.losses import (
@@ -187,12 +186,7 @@ def evaluate_checkpoint(
     if manifest is not None:
       manifest.check(vocab_size=config.vocab_size, vocab_sha256=vocab_sha256, source=f"the set {name}")
     of_set = manifest.spec if manifest else spec
-    if of_set.max_seq_length > config.max_position_embeddings:
-      raise UserError(
-        "A record must not be longer than the model has positions. Received: "
-        f"max_seq_length={of_set.max_seq_length} in the set {name}, "
-        f"max_position_embeddings={config.max_position_embeddings}. Make it with a shorter --max_seq_length."
-      )
+    config.check_length(of_set.max_seq_length, f"the set {name}")
     task = manifest.sentence_task if manifest else "sentence_order"  # Of records of the original code.
     sets[name] = read_held_out(
       paths,
@@ -219,17 +213,3 @@ def _has_sentence_head(checkpoint: Checkpoint) -> bool:
   """Whether the checkpoint has a trained sentence head; an untrained head of a run has no moments."""
   moments = {name.removesuffix("/adam_m") for name in checkpoint.slots if name.endswith("/adam_m")}
   return set(_SENTENCE_VARIABLES) <= checkpoint.variables.keys() & (moments or checkpoint.variables.keys())
-
-
-def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-  """The lines of a table with a row for each set of `evaluate_checkpoint`."""
-  width = max(map(len, [*results, "set"]))
-  lines = [f"{'set':<{width}}  examples  masked LM accuracy   loss  sentence task"]
-  for name, of_set in results.items():
-    accuracy = next((key for key in of_set if key.endswith("accuracy") and not key.startswith("masked")), "")
-    sentence = f"{accuracy} {of_set[accuracy]:.1%}" if accuracy else "none"
-    lines.append(
-      f"{name:<{width}}  {of_set['num_examples']:8,}  {of_set['masked_lm_accuracy']:18.1%} "
-      f"{of_set['masked_lm_loss']:6.3f}  {sentence}"
-    )
-  return lines

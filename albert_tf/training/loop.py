@@ -122,7 +122,7 @@ class TrainingLoop:
       examples=num_timed * self.settings.step.global_batch_size,
       tokens=round(float(timed.tokens)),
     )
-    for warning in [*self._watch.chunk_time(num_timed, seconds), *self._watch.observe(step, averages)]:
+    for warning in self._watch.observe(step, averages):
       self.reporter.message(warning)
 
   def _run_steps(self, iterator: Iterator[Any], num_steps: int) -> tuple[StepMetrics, StepMetrics, float]:
@@ -160,7 +160,7 @@ class TrainingLoop:
     self.reporter.flush()  # First: a checkpoint must not appear before its reports.
     self.goodput.mark("report")
     if self.store is not None:
-      self.store.save(step, examples_seen)
+      self.store.save(step, examples_seen=examples_seen)
     self.goodput.mark("checkpoint")
 
   def _check_store(self) -> None:

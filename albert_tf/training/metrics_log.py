@@ -13,17 +13,13 @@ class MetricsLog:
 
   On a disk every report rewrites it; in a bucket only `flush` does. Reports of a killed run after `start_step`, the
   step of its last checkpoint, are dropped.
-
-  Attributes:
-    dropped: number of dropped reports.
   """
 
   def __init__(self, path: str, *, start_step: int = 0):
     self.path = path
     found = {(record["step"], record["split"]): record for record in read_metrics(path)}
     self._records = {key: record for key, record in found.items() if key[0] <= start_step}
-    self.dropped = len(found) - len(self._records)
-    self._unwritten = self.dropped > 0
+    self._unwritten = self._records != found
     self.flush()
 
   @property

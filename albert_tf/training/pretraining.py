@@ -1,16 +1,18 @@
 """A pretraining run from settings to result: distribution, input, model, optimizer, checkpoint, loop."""
 
 import contextlib
+import os
 import time
 
 import tensorflow as tf
 
-from albert_tf.checkpoints.bundle import latest_checkpoint
 from albert_tf.errors import UserError
 from albert_tf.lock import DirectoryLock
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.modeling.pretraining import trained_variables
 from albert_tf.optim.optimizer import build_optimizer
+from albert_tf.tokenization import load_tokenizer
+from albert_tf.training import run_directory
 from albert_tf.training.checkpoints import CheckpointStore
 from albert_tf.training.distribution import Workers, make_strategy, precision_policy
 from albert_tf.training.evaluation import Evaluator
@@ -20,7 +22,6 @@ from albert_tf.training.interruption import stop_on_signal
 from albert_tf.training.loop import LoopResult, TrainingLoop
 from albert_tf.training.reporting.goodput import Goodput
 from albert_tf.training.reporting.reporter import EVAL, TRAIN, Machine, Reporter
-from albert_tf.training.run_directory import RunDirectory
 from albert_tf.training.settings import PretrainingSettings
 from albert_tf.training.step import TrainStep
 from albert_tf.training.warm_start import start_weights
@@ -55,7 +56,8 @@ def run_pretraining(
   strategy = make_strategy(settings.distribution)
   settings.step.micro_batch_size(strategy.num_replicas_in_sync)
   workers = Workers(strategy)
-  directory, lock = RunDirectory(settings.output_dir), DirectoryLock(settings.output_dir)
+  directory = settings.output_dir
+  lock = DirectoryLock(directory)
 
   # Input. The chief comes first: it saves missing indexes, which the other workers then read.
   inputs = None
@@ -63,7 +65,7 @@ def run_pretraining(
     if workers.is_chief:
       lock.refuse_others()
       inputs = checked_input(settings, strategy)
-      directory.check(settings, inputs.index.content)
+      run_directory.check(directory, settings.identity(inputs.index.content))
   inputs = inputs or checked_input(settings, strategy)
 
   # Model and optimizer.
@@ -90,15 +92,15 @@ def run_pretraining(
 
   # Checkpoint. Weights come from 1. this run's last checkpoint; 2. --init_checkpoint; 3. initial values.
   store = CheckpointStore(
-    directory.checkpoints,
+    os.path.join(directory, "checkpoints"),
     {**variables, **optimizer.slots(), "global_step": optimizer.step},
     keep=settings.keep_checkpoint_max,
     keep_every=settings.keep_checkpoint_every_n_steps,
     may_write=lock.check,
   )
   restored = store.restore_latest()
-  step, examples_seen = int(optimizer.step.numpy()), restored or 0
-  if restored is None:
+  step, examples_seen = int(optimizer.step.numpy()), int(restored.get("examples_seen", 0))
+  if not restored:
     origin = start_weights(variables, settings)
   else:
     origin = f"continuing from step {step:,} ({examples_seen:,} examples)"
@@ -124,9 +126,14 @@ def run_pretraining(
       if workers.is_chief:
         with readable_errors():
           lock.acquire()
-          _check_nothing_was_saved(store, directory)
-          directory.write(settings, inputs.index.content, flags_text=flags_text)
           store.tidy()
+          run_directory.write(
+            directory,
+            {"identity": settings.identity(inputs.index.content), "settings": settings.to_dict()},
+            config=settings.model,
+            tokenizer=load_tokenizer(settings.tokenizer_path) if settings.tokenizer_path else None,
+            flags=flags_text,
+          )
     stop = stack.enter_context(stop_on_signal())
     reporter = Reporter(
       settings, start_step=step, machine=machine, is_chief=workers.is_chief, may_write=lock.check
@@ -155,12 +162,3 @@ def run_pretraining(
       for sentence in not_learned(result.evaluation, settings.to_dict()):
         reporter.message(f"warning: {sentence}")
     return result
-
-
-def _check_nothing_was_saved(store: CheckpointStore, directory: RunDirectory) -> None:
-  """Raises `UserError` if another process has saved a checkpoint since this process read the last."""
-  if latest_checkpoint(directory.checkpoints) != store.last:
-    raise UserError(
-      f"One process at a time writes in a directory. Received: {directory.path}, where another process has saved a "
-      "checkpoint. Run the command again to continue from there."
-    )

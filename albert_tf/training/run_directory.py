@@ -1,6 +1,6 @@
-"""The run directory: identity of the run, configuration, flags, tokenizer."""
+"""The directory of a run, of pretraining or of fine-tuning: its identity, configuration, flags, tokenizer."""
 
-import dataclasses
+from collections.abc import Mapping, Sequence
 import json
 import os
 import platform
@@ -9,72 +9,59 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf import __version__, compat, files
+from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.lock import is_lock
-from albert_tf.tokenization import load_tokenizer
-from albert_tf.training.settings import PretrainingSettings
+from albert_tf.settings import differences
+from albert_tf.tokenization import Tokenizer
 
 RUN_FILE, CONFIG_FILE, FLAGS_FILE = "run.json", "albert_config.json", "flags.txt"
 
 
-@dataclasses.dataclass(frozen=True)
-class RunDirectory:
-  """Paths of a run directory, and the identity of its run."""
+def check(directory: str, identity: Mapping[str, Any] | None = None, *, beside: Sequence[str] = ()) -> None:
+  """Checks that a directory is new, empty or of this run; writes nothing.
 
-  path: str
+  Args:
+    directory: of the run.
+    identity: what must not change when the run is continued; None: anything may.
+    beside: beginnings of the names that may be in a directory without run.json.
 
-  @property
-  def checkpoints(self) -> str:
-    return os.path.join(self.path, "checkpoints")
-
-  def check(self, settings: PretrainingSettings, record_content: str) -> None:
-    """Raises `UserError` if the directory holds another run or other files; writes nothing."""
-    found = [name for name in files.listdir(self.path) if not (is_lock(name) or files.is_unfinished(name))]
-    before, identity = self._identity(), json.loads(json.dumps(settings.identity(record_content)))
-    if found and before is None:
+  Raises:
+    UserError: it holds another run or other files.
+  """
+  path = os.path.join(directory, RUN_FILE)
+  if files.exists(path):
+    before = files.read_json(path, identity=dict)["identity"]
+    changed = [] if identity is None else differences(before, json.loads(json.dumps(identity)))
+    if changed:
       raise UserError(
-        f"A new run needs an empty or new output directory. Received: {self.path}, which holds {', '.join(found[:4])}"
-        f"{', …' if len(found) > 4 else ''} and no {RUN_FILE} of pretraining. Choose another --output_dir."
+        f"An output directory holds one run. Received: {directory}, made with other settings or data: "
+        f"{'; '.join(changed)}. Choose a new --output_dir (with --init_checkpoint to start from these weights), or "
+        f"repeat it with --flagfile={directory}/{FLAGS_FILE}."
       )
-    if before is not None and before != identity:
-      changed = sorted(key for key in before.keys() | identity.keys() if before.get(key) != identity.get(key))
-      raise UserError(
-        f"An output directory holds one run. Received: {self.path}, made with another {', '.join(changed)}: "
-        + "; ".join(difference(key, before.get(key), identity.get(key)) for key in changed)
-        + ". Choose a new --output_dir (with --init_checkpoint to start from these weights)."
-      )
-
-  def write(self, settings: PretrainingSettings, record_content: str, *, flags_text: str = "") -> None:
-    """Writes run.json, flags.txt, albert_config.json and the tokenizer."""
-    files.makedirs(self.path)
-    record = {
-      "identity": settings.identity(record_content),
-      "settings": settings.to_dict(),
-      "versions": {
-        "albert_tf": __version__,
-        "python": platform.python_version(),
-        "tensorflow": tf.__version__,
-        "keras": compat.keras.__version__,
-      },
-    }
-    # Written first, so that a run killed here can be continued.
-    files.write_json(os.path.join(self.path, RUN_FILE), record)
-    for name in filter(files.is_unfinished, files.listdir(self.path)):
-      files.remove(os.path.join(self.path, name))
-    files.write_text(os.path.join(self.path, CONFIG_FILE), settings.model.to_json_string())
-    if flags_text:
-      files.write_text(os.path.join(self.path, FLAGS_FILE), flags_text)
-    if settings.tokenizer_path:
-      load_tokenizer(settings.tokenizer_path).save_pretrained(self.path)
-
-  def _identity(self) -> dict[str, Any] | None:
-    path = os.path.join(self.path, RUN_FILE)
-    return files.read_json(path, identity=dict | None).get("identity") if files.exists(path) else None
+    return
+  names = [name for name in files.listdir(directory) if not (is_lock(name) or files.is_unfinished(name))]
+  names = [name for name in names if not name.startswith(tuple(beside))]
+  if names:
+    raise UserError(
+      f"A run needs a new or empty output directory, or its own. Received: {directory}, which holds "
+      f"{', '.join(names[:4])}{', …' if len(names) > 4 else ''} and no {RUN_FILE}. Choose another --output_dir."
+    )
 
 
-def difference(name: str, before: Any, now: Any) -> str:
-  """The changed fields, as "name before → now"."""
-  if isinstance(before, dict) and isinstance(now, dict):
-    names = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
-    return ", ".join(difference(key, before.get(key), now.get(key)) for key in names)
-  return f"{name} {before} → {now}"
+def write(
+  directory: str, record: Mapping[str, Any], *, config: AlbertConfig, tokenizer: Tokenizer | None, flags: str
+) -> None:
+  """Writes run.json, which holds the `record` and the versions, the configuration, the tokenizer and flags.txt."""
+  files.makedirs(directory)
+  versions = {"albert_tf": __version__, "python": platform.python_version()}
+  versions |= {"tensorflow": tf.__version__, "keras": compat.keras.__version__}
+  # Written first, so that a run killed here can be continued.
+  files.write_json(os.path.join(directory, RUN_FILE), {**record, "versions": versions})
+  for name in filter(files.is_unfinished, files.listdir(directory)):
+    files.remove(os.path.join(directory, name))
+  files.write_text(os.path.join(directory, CONFIG_FILE), config.to_json_string())
+  if flags:
+    files.write_text(os.path.join(directory, FLAGS_FILE), flags)
+  if tokenizer is not None:
+    tokenizer.save_pretrained(directory)

@@ -13,7 +13,6 @@ if TYPE_CHECKING:  # Imports NumPy, which would make `--help` slow.
   from albert_tf.records import PretrainingSpec
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class DistributionConfig(Settings):
   """Devices and precision of a command.
 
@@ -55,7 +54,6 @@ class DistributionConfig(Settings):
     return self.mixed_precision or ("bfloat16" if self.tpu else "float32")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class DepthSettings(Settings):
   """Training of one set of weights for several depths."""
 
@@ -78,7 +76,6 @@ class DepthSettings(Settings):
       )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class StepConfig(DepthSettings):
   """How a global batch becomes one update."""
 
@@ -110,7 +107,6 @@ class StepConfig(DepthSettings):
     return self.global_batch_size // parts
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingSettings(Settings):
   """Settings of one run.
 
@@ -167,12 +163,7 @@ class PretrainingSettings(Settings):
         "profile_steps must be the first and the last update of a trace, such as 100,110. Received: "
         f"{','.join(map(str, traced))}; the run has updates 1 to {self.num_train_steps}."
       )
-    if self.max_seq_length > self.model.max_position_embeddings:
-      raise UserError(
-        "max_seq_length must not exceed the model's max_position_embeddings. Received: "
-        f"max_seq_length={self.max_seq_length}, max_position_embeddings={self.model.max_position_embeddings}. "
-        "Make shorter records or configure a larger table."
-      )
+    self.model.check_length(self.max_seq_length, "the records")
     if self.masking is not None and not self.tokenizer_path:
       raise UserError(
         "Fresh masks need the vocabulary, to know where words begin. Received: --masking=fresh with no spm.model "

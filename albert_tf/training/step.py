@@ -11,7 +11,7 @@ from albert_tf.modeling.losses import (
   cross_entropy_sums,
   mean_metrics,
 )
-from albert_tf.modeling.micro_batches import sum_over_micro_batches
+from albert_tf.modeling.micro_batches import draw_depth, sum_over_micro_batches
 from albert_tf.modeling.pretraining import trained_variables
 from albert_tf.optim.lamb import clip_by_global_norm, rate_after_steps
 from albert_tf.optim.optimizer import Optimizer
@@ -139,11 +139,7 @@ class TrainStep:
       [tf.constant(self._config.seed % 2**31, tf.int32), tf.cast(self._optimizer.step, tf.int32)]
     )
     first_micro_batch = tf.cast(replica, tf.int32) * count
-    depth = None
-    if depths := self._config.train_depths:
-      depth_seed = tf.random.experimental.stateless_fold_in(step_seed, -1)  # No micro-batch has this number.
-      drawn = tf.random.stateless_uniform([], depth_seed, minval=0, maxval=len(depths), dtype=tf.int32)
-      depth = tf.gather(depths, drawn)
+    depth = draw_depth(self._config.train_depths, step_seed)
 
     def micro_seed(i: tf.Tensor | int) -> tf.Tensor:
       return tf.random.experimental.stateless_fold_in(step_seed, first_micro_batch + i)

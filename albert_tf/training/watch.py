@@ -14,7 +14,6 @@ _REFERENCE_WIDTH = 768
 _TOO_HIGH, _TOO_LOW = 6.0, 16.0  # Factors of the scaled rate; short runs of small models bear more.
 _USES_CONTEXT = 0.09  # Accuracy; the most frequent of 30,000 English tokens is 6% of the masked tokens.
 _UNIGRAM_SHARE = 0.68  # Entropy of tokens over log V: 7.0 of 10.3 nats for 30,000 English tokens.
-_GRACE_SECONDS, _CHUNK_SECONDS = 20.0, 10.0  # Cloud machines give 30 s from SIGTERM to the end.
 
 
 class NonFiniteError(UserError):
@@ -42,14 +41,13 @@ def check_finite(
 
 
 class TrainingWatch:
-  """Warns when a run is stuck or returns to the host too rarely."""
+  """Warns when a run is stuck."""
 
   def __init__(self, settings: PretrainingSettings):
     # Masked-LM loss in nats of a model that knows only the frequencies of tokens.
     self._entropy = _UNIGRAM_SHARE * math.log(settings.model.vocab_size)
     grace = min(5_000, max(300, settings.num_train_steps // 20))
     self._next_warning = settings.optimizer.num_warmup_steps + grace
-    self._named_chunks = False
 
   def observe(self, step: int, metrics: Mapping[str, float]) -> Iterator[str]:
     """Takes the training report after `step` updates; yields warnings, mostly none."""
@@ -60,16 +58,6 @@ class TrainingWatch:
         f"The masked-LM loss is {loss:.2f} at step {step:,}. A model that knows only how frequent each token is has "
         f"{self._entropy:.2f}: nothing is learned from the context yet. Try a third of --learning_rate or "
         "--scale_learning_rate=sqrt; see docs/training_trouble.md, 'The loss is stuck near 7'."
-      )
-
-  def chunk_time(self, num_steps: int, seconds: float) -> Iterator[str]:
-    """Warns once if returns to the host are too rare to save on SIGTERM."""
-    if seconds > _GRACE_SECONDS and num_steps > 1 and not self._named_chunks:
-      self._named_chunks = True
-      better = max(1, int(num_steps * _CHUNK_SECONDS / seconds))
-      yield (
-        f"{num_steps:,} updates took {seconds:.0f} s. SIGTERM is only noticed between returns to the host, and a "
-        f"preempted machine has about 30 s: --iterations_per_loop={better} would save in time."
       )
 
 

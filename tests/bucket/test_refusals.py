@@ -56,7 +56,7 @@ def test_a_directory_of_something_else(bucket, commands, inputs):
   bucket.put("else/thesis.tex", b"text")
   bucket.put("else/left.tmp-0a1b2c3d", b"half")
   message = refused(commands, bucket, inputs, output_dir=bucket.url("else"))
-  assert "A new run needs an empty or new output directory" in message
+  assert "A run needs a new or empty output directory" in message
   assert "which holds thesis.tex and no run.json" in message
   assert bucket.names("else/") == ["else/left.tmp-0a1b2c3d", "else/thesis.tex"]
 

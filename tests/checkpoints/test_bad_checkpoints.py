@@ -143,6 +143,6 @@ def test_command(tmp_path, repository_dir):
   assert "32 variables matched, 0 missing, 0 unused" in done.stdout
   failed = run("--input", path, "--output", str(tmp_path / "b"))
   assert failed.returncode == 2
-  assert "error: The output directory must not exist or be empty." in failed.stderr
+  assert "error: The output must not exist yet, or be an empty directory." in failed.stderr
   assert "Traceback" not in failed.stderr
   assert read_checkpoint(str(tmp_path / "b")).config == CONFIG

@@ -108,12 +108,6 @@ def test_batches_are_those_of_the_twin(kind, multiple):
       assert_equal(seen[step], ({**x, "dropout_seed": seeds}, y, weights))
       step += 1
   assert len(seen) == step == 7
-  depths = {"num_steps": 7, "depths": (1, 3, 5)}
-  drawn = [x["train_depth"] for x, _, _ in host_batches(features, batching, **depths)]
-  assert [len({*values}) for values in drawn] == [1] * 7
-  assert len({int(values[0]) for values in drawn}) > 1
-  later = host_batches(features, batching, first_step=5, **depths)
-  np.testing.assert_array_equal([x["train_depth"] for x, _, _ in later], drawn[5:])
   for one, other in zip(host_batches(features, batching, num_steps=7, first_step=5), seen[5:], strict=True):
     assert_equal(one, other)
   hosts = [

@@ -78,13 +78,14 @@ def test_the_choice_is_never_worse_than_the_best_member_and_stops():
     def score(chosen):
       return task.evaluate(task.ensemble(chosen))["accuracy"]
 
-    found = greedy(candidates, score)
-    assert found.alone == [score([each]) for each in candidates]
-    assert found.scores[0] == max(found.alone)
-    assert list(found.scores) == sorted(set(found.scores))  # Each one helped.
-    assert found.scores[-1] == score([candidates[n] for n in sorted(found.chosen)])
-    for other in set(range(len(candidates))) - set(found.chosen):
-      assert score([candidates[n] for n in sorted([*found.chosen, other])]) <= found.scores[-1]
+    chosen, alone = greedy(candidates, score)
+    assert alone == [score([each]) for each in candidates]
+    reached = list(chosen.values())
+    assert reached[0] == max(alone)
+    assert reached == sorted(set(reached))  # Each one helped.
+    assert reached[-1] == score([candidates[n] for n in sorted(chosen)])
+    for other in set(range(len(candidates))) - set(chosen):
+      assert score([candidates[n] for n in sorted([*chosen, other])]) <= reached[-1]
 
 
 def test_the_directory_of_an_ensemble(members, tmp_path):

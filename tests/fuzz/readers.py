@@ -82,7 +82,7 @@ def config(path: str) -> None:
 
 
 def manifest(path: str) -> None:
-  read = Manifest.load(os.path.dirname(path))
+  read = Manifest.find(os.path.dirname(path))
   read.check(vocab_size=37, source=path)
   check_agreement({path: read}, ["vocab_size"])
   assert read.num_records("train") >= 0

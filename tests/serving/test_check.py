@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.serving import check as checks
 from albert_tf.serving.check import CHECKS, Call, CheckFailed, check_saved_model, ops_of
@@ -64,6 +65,7 @@ def test_the_command_says_what_is_wrong(
   write_golden(
     str(wrong),
     {k: types.SimpleNamespace(input_signature=v, python_function=zeros) for k, v in specs.items()},
+    AlbertConfig.from_name("tiny"),
   )
   program = repository_dir / "tpu_scripts/check_saved_model.py"
   command = [sys.executable, program, f"--saved_model={wrong}"]

@@ -209,7 +209,7 @@ def test_refusals_leave_nothing(
   text = (wrong / "albert_config.json").read_text()
   (wrong / "albert_config.json").write_text(text.replace('"hidden_size": 12', '"hidden_size": 15'))
   for source, place, message in (
-    (run_dir, there, "exists"),
+    (run_dir, there, "holds something"),
     (tmp_path, str(tmp_path / "e"), "checkpoint directory must hold"),
     (wrong, str(tmp_path / "e"), "."),
   ):

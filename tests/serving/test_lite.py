@@ -17,6 +17,7 @@ from albert_tf.errors import UserError
 from albert_tf.modeling import named_variables
 from albert_tf.models.exports import open_model
 from albert_tf.serving import lite
+from albert_tf.serving.golden import sample_ids
 from albert_tf.serving.lite import (
   Parity,
   export_lite,
@@ -24,7 +25,6 @@ from albert_tf.serving.lite import (
   load_lite,
   measure_parity,
   run_model,
-  sample_inputs,
   to_tflite,
 )
 from albert_tf.serving.settings import LiteSettings
@@ -40,7 +40,7 @@ def test_every_kind_equals_the_model(which: str) -> None:
   specs = input_specs(model, settings)
   run = load_lite(to_tflite(model, specs))
   for rows in (3, 5) if free else (3,):
-    inputs = sample_inputs(model, specs, rows=rows)
+    inputs = sample_ids(specs, model.config, rows=rows)
     expected, actual = run_model(model, inputs), run(**inputs)
     assert set(actual) == set(expected)
     for name, array in actual.items():
@@ -103,7 +103,7 @@ def test_a_file_that_answers_something_else_is_not_written(
   with pytest.raises(UserError, match=r"must give the model's outputs.*Nothing was written"):
     export_lite(encoder, str(tmp_path / "new/x"))
   (tmp_path / "x").write_text("mine")
-  with pytest.raises(UserError, match="The output file must not exist"):
+  with pytest.raises(UserError, match="The output must not exist yet"):
     export_lite(encoder, str(tmp_path / "x"))
   with pytest.raises(UserError, match=r"max_seq_length must not exceed .*=20. Received: 21"):
     export_lite(encoder, str(tmp_path / "y"), settings=LiteSettings(max_seq_length=21))

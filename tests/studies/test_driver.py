@@ -72,15 +72,3 @@ def test_more_data_has_one_held_out_set(tmp_path):
   (tmp_path / "one.txt").write_text("One.\n")
   with pytest.raises(UserError, match="at least two text files"):
     Commands().run(make_plan(tmp_path / "b", "more_data", input=str(tmp_path / "one.txt")))
-
-
-def test_sizes_have_their_speed_beside_bert_large(tmp_path):
-  plan = make_plan(tmp_path, "sizes", seeds=(1,))
-  Commands().run(plan)
-  table = [
-    [cell.strip() for cell in line.split("|")] for line in write_report(plan).splitlines() if line[:1] == "|"
-  ]
-  rows = {row[1]: dict(zip(table[0], row, strict=True)) for row in table[2:]}
-  assert rows["BERT large"]["speed, TPU v3"] == "1.00"
-  assert rows["ALBERT base"]["speed, TPU v3"] > "3"
-  assert rows["ALBERT base"]["paper: speed"] == "5.6"

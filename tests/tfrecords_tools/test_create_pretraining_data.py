@@ -111,7 +111,7 @@ def test_bytes_do_not_depend_on_workers_blocks_or_machine(corpus, tiny_tokenizer
 
 def test_manifest_tells_the_truth(corpus, tiny_tokenizer, tmp_path):
   manifest = _make(corpus, tmp_path, tiny_tokenizer)
-  assert Manifest.load(str(tmp_path)) == manifest
+  assert Manifest.find(str(tmp_path)) == manifest
   manifest.check(vocab_size=tiny_tokenizer.vocab_size, vocab_sha256=tiny_tokenizer.model_sha256)
   labels = {"train": [], "eval": []}
   for file in manifest.files:
@@ -234,7 +234,7 @@ def test_finished_output_is_kept_and_other_settings_are_refused(corpus, tiny_tok
   times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
   assert _make(corpus, tmp_path / "out", tiny_tokenizer) == first
   assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == times
-  with pytest.raises(UserError, match=r"settings\.dupe_factor: there 2, now 3"):
+  with pytest.raises(UserError, match=r"settings\.dupe_factor 2 → 3"):
     _make(corpus, tmp_path / "out", tiny_tokenizer, choices=dataclasses.replace(_CHOICES, dupe_factor=3))
   with pytest.raises(UserError, match=r"input: there"):
     _make(corpus[:1], tmp_path / "out", tiny_tokenizer)
@@ -268,7 +268,7 @@ def test_command_works_without_tensorflow_in_any_worker(corpus, tiny_model, tmp_
   assert "masked 0." in result.stdout
   assert "% of the row;" in result.stdout
   assert "120 documents" in result.stdout
-  assert Manifest.load(str(tmp_path / "out")).num_records("train") > 100
+  assert Manifest.find(str(tmp_path / "out")).num_records("train") > 100
   finished = _run(_flags(corpus, tiny_model, tmp_path / "out"))
   assert finished.stderr == f"nothing to do: {tmp_path / 'out'} is finished\n"
 
@@ -323,7 +323,7 @@ def test_an_upgrade_is_refused_in_the_middle_of_a_job_and_not_at_its_end(
 
   with monkeypatch.context() as patch:
     patch.setattr(importlib.metadata, "version", upgraded)
-    with pytest.raises(UserError, match=rf'versions\.sentencex: there "{before}", now "99\.0"'):
+    with pytest.raises(UserError, match=rf"versions\.sentencex {before} → 99\.0"):
       _make(corpus, tmp_path / "out", tiny_tokenizer)
   made = _make(corpus, tmp_path / "out", tiny_tokenizer)
   assert {"unicode", "sentencex", "sentencepiece", "mwparserfromhell", "pyarrow"} <= set(made.versions)
@@ -370,7 +370,7 @@ def test_the_same_input_is_known_wherever_it_is(corpus, tiny_tokenizer, tmp_path
   assert _make(moved, tmp_path / "out", tiny_tokenizer) == manifest
   with open(moved[0], "ab") as stream:
     stream.write(b"More.\n")
-  with pytest.raises(UserError, match=r"input\.num_bytes: there \d+, now \d+"):
+  with pytest.raises(UserError, match=r"input\.num_bytes \d+ → \d+"):
     _make(moved, tmp_path / "out", tiny_tokenizer)
 
 

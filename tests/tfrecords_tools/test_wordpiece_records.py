@@ -71,7 +71,7 @@ def records(tmp_path_factory: pytest.TempPathFactory, vocab_file: str) -> tuple[
   ]
   done = subprocess.run(command, capture_output=True, text=True, check=False)
   assert done.returncode == 0, done.stderr
-  return directory / "out", Manifest.load(str(directory / "out"))
+  return directory / "out", Manifest.find(str(directory / "out"))
 
 
 def _paths(records: tuple[pathlib.Path, Manifest], split: str) -> list[str]:

@@ -52,7 +52,7 @@ def test_what_ends_it(repository_dir: pathlib.Path, tmp_path: pathlib.Path) -> N
   """A folder that holds something, and a stage that fails."""
   (tmp_path / "thesis.txt").write_text("years of work")
   done = run_demo(repository_dir, f"--output_dir={tmp_path}")
-  assert (done.returncode, "new or empty --output_dir" in done.stderr) == (2, True)
+  assert (done.returncode, "The output must not exist yet" in done.stderr) == (2, True)
   done = run_demo(
     repository_dir, f"--output_dir={tmp_path}/demo", "--max_megabytes=0.01", "--vocab_size=100000"
   )

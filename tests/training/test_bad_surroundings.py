@@ -15,9 +15,9 @@ from support.tiny_records import random_examples, write_records
 from albert_tf.checkpoints.bundle import read_bundle, write_bundle
 from albert_tf.errors import UserError
 from albert_tf.lock import DirectoryLock
+from albert_tf.training import run_directory
 from albert_tf.training.pretraining import run_pretraining
 from albert_tf.training.reporting.reporter import Reporter
-from albert_tf.training.run_directory import RunDirectory
 
 
 @pytest.fixture(scope="module")
@@ -45,13 +45,13 @@ def test_a_run_killed_in_its_first_write_can_start_again(finished, tmp_path):
   run = tmp_path / "run"
   run.mkdir()
   (run / "run.json.tmp-0a1b2c3d").write_text('{"identity": {"albert_')
-  directory = RunDirectory(str(run))
-  directory.check(finished, "content")
-  directory.write(finished, "content")
+  record, config = {"identity": finished.identity("content")}, finished.model
+  run_directory.check(str(run), record["identity"])
+  run_directory.write(str(run), record, config=config, tokenizer=None, flags="")
   assert {path.name for path in run.iterdir()} == {"run.json", "albert_config.json"}
-  directory.check(finished, "content")
-  with pytest.raises(UserError, match="made with another record_content: record_content content → others"):
-    directory.check(finished, "others")
+  run_directory.check(str(run), record["identity"])
+  with pytest.raises(UserError, match="made with other settings or data: record_content content → others"):
+    run_directory.check(str(run), finished.identity("others"))
 
 
 @pytest.mark.slow

@@ -44,7 +44,7 @@ class Gate:
 
 def test_training_goes_on_while_the_values_of_the_moment_are_written(tmp_path, store, variable, monkeypatch):
   gate = Gate(monkeypatch)
-  store.save(1, 8)
+  store.save(1, examples_seen=8)
   variable.assign([9.0, 9.0])
   store.check()
   assert store.last is None
@@ -62,7 +62,7 @@ def test_multiples_stay_besides_the_newest_also_after_a_restart(tmp_path, variab
   for steps in (range(1, 6), range(6, 12)):
     store = CheckpointStore(folder, {"weights": variable}, keep=2, keep_every=3)
     for step in steps:
-      store.save(step, 0)
+      store.save(step, examples_seen=0)
     store.wait()
     store.close()
     store.tidy()

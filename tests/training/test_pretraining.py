@@ -214,9 +214,9 @@ def wider_model(settings):
 @pytest.mark.parametrize(
   ("change", "message"),
   [
-    (other_seed, r"made with another seed: seed 12345 → 99"),
+    (other_seed, r"data: seed 12345 → 99"),
     (wider_model, r"intermediate_size 20 → 24"),
-    (without_sentence_loss, "another sentence_loss: sentence_loss on → off"),
+    (without_sentence_loss, "sentence_loss on → off"),
   ],
 )
 def test_the_directory_of_another_run_is_refused(finished, change, message):

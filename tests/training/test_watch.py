@@ -109,11 +109,3 @@ def test_what_was_not_learned(tmp_path, order, masked_lm, words):
   for sentence, word in zip(heard, words, strict=True):
     assert word in sentence
     assert "Make more updates, change --learning_rate" in sentence
-
-
-def test_chunks_longer_than_a_preemption_waits_are_told_once():
-  watch = TrainingWatch(settings(num_train_steps=100, num_warmup_steps=0))
-  assert not [*watch.chunk_time(100, 19.0)]
-  assert not [*watch.chunk_time(1, 60.0)]
-  assert "--iterations_per_loop=250 would save in time" in next(watch.chunk_time(1000, 40.0))
-  assert not [*watch.chunk_time(1000, 40.0)]

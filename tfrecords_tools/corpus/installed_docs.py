@@ -3,7 +3,6 @@
 import ast
 from collections.abc import Iterator, Sequence
 import concurrent.futures
-import dataclasses
 import functools
 import inspect
 import itertools
@@ -42,7 +41,6 @@ _MIN_WORDS = 4
 _MAX_CHARS = 600
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Extraction(Settings):
   """How much is written, and where."""
 

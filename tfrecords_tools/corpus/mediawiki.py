@@ -2,7 +2,6 @@
 
 import codecs
 from collections.abc import Iterable, Iterator
-import io
 import re
 from typing import Any
 
@@ -41,7 +40,7 @@ def read_mediawiki(
   mwxml = optional_package("mwxml", extra="data", purpose=f"{path} is a dump of Wikipedia, which needs")
   number = 0
   try:
-    dump = mwxml.Dump.from_file(io.BufferedReader(_Utf8Stream(chunks, stats)))
+    dump = mwxml.Dump.from_file(_TextStream(chunks, stats))
     for number, page in enumerate(dump.pages, 1):  # noqa: B007
       revision = None
       for revision in page:  # noqa: B007  The last one is the newest.
@@ -70,31 +69,23 @@ def read_mediawiki(
     ) from error
 
 
-class _Utf8Stream(io.RawIOBase):
-  """Passes UTF-8 on; puts U+FFFD in for what is not, and counts."""
+class _TextStream:
+  """The text that mwxml reads: U+FFFD for what is not UTF-8, which is counted."""
 
   def __init__(self, chunks: Iterable[bytes], stats: CorpusStats):
-    self._chunks = iter(chunks)
-    self._stats = stats
-    self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    self._ready = b""
+    self._chunks, self._stats = chunks, stats
+    self._texts = codecs.iterdecode(self._counted(), "utf-8", "replace")
 
-  def readable(self) -> bool:
-    return True
+  def _counted(self) -> Iterator[bytes]:
+    for chunk in self._chunks:
+      self._stats.bytes_read += len(chunk)
+      yield chunk
 
-  def readinto(self, buffer: Any) -> int:
-    while not self._ready:
-      chunk = next(self._chunks, None)
-      self._stats.bytes_read += len(chunk or b"")
-      text = self._decoder.decode(chunk or b"", final=chunk is None)
-      self._stats.bad_text_replaced += text.count("\ufffd")
-      self._ready = text.encode()
-      if chunk is None:
-        break
-    size = min(len(buffer), len(self._ready))
-    buffer[:size] = self._ready[:size]
-    self._ready = self._ready[size:]
-    return size
+  def read(self, size: int = -1) -> str:
+    """The next part, of any size; empty at the end."""
+    text = next(self._texts, "")
+    self._stats.bad_text_replaced += text.count("\ufffd")
+    return text
 
 
 def plain_paragraphs(markup: str) -> Iterator[str]:

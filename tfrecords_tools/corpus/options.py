@@ -7,7 +7,6 @@ from typing import Any
 from albert_tf.settings import Settings, setting
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusOptions(Settings):
   """How files become documents of sentences.
 

@@ -22,6 +22,7 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import Manifest, RecordFile, ShardIndexer
 from albert_tf.records.manifest import MANIFEST_NAME
+from albert_tf.settings import differences
 from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.corpus import CorpusOptions, expected_text_bytes
 from tfrecords_tools.pretraining.settings import RecordSettings
@@ -206,29 +207,13 @@ def prepare_work(job: Job) -> None:
 
 
 def _check_same(directory: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
-  differing = _differences(theirs, ours)
+  differing = differences(theirs, ours)
   if differing:
     raise UserError(
       "An output directory holds the records of one input, made with one set of settings and versions. Received: "
       f"{directory}, made with others ({'; '.join(differing)}). Choose another directory, remove this one, or use its "
       "settings and versions."
     )
-
-
-def _differences(theirs: Any, ours: Any, name: str = "") -> list[str]:
-  """The differences of two plans, by the dotted names of the values."""
-  if isinstance(theirs, Mapping) and isinstance(ours, Mapping):
-    return [
-      each
-      for key in sorted({*theirs, *ours})
-      for each in _differences(theirs.get(key), ours.get(key), f"{name}.{key}".lstrip("."))
-    ]
-  if theirs == ours:
-    return []
-  if isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
-    return [each for a, b in zip(theirs, ours, strict=True) for each in _differences(a, b, name)]
-  there, now = (f"{json.dumps(value):.100}" for value in (theirs, ours))
-  return [f"{name}: there {there}, now {now}"]
 
 
 def write_shard(path: str, split: str, records: Iterable[bytes | memoryview], *, plan: str) -> RecordFile:

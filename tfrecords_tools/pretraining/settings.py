@@ -17,7 +17,6 @@ _SHARD_BYTES = 192e6  # Size of a file, where the corpus decides their number.
 RECORD_BYTES_PER_TEXT_BYTE = 1.3
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class RecordSettings(Settings):
   """Every choice that changes the bytes of the records."""
 

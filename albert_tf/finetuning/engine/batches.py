@@ -10,10 +10,10 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.finetuning.tasks.base import FeatureSet
-from albert_tf.models.task_model import DROPOUT_SEED, TRAIN_DEPTH
+from albert_tf.models.task_model import DROPOUT_SEED
 from albert_tf.pipelines.batches import HostShard, without_autotune
 
-_DROPOUT_STREAM, _DEPTH_STREAM = 1, 2  # Numbers apart from those of the order.
+_DROPOUT_STREAM = 1  # A number apart from those of the order.
 # Batches are sorted by length within windows of this many, so that an epoch's order stays random across them.
 _WINDOW_BATCHES = 64
 _AHEAD = 4  # Batches prefetched.
@@ -167,14 +167,12 @@ class Plan:
       the batch 1. Keras' mean over the batch is then the weighted mean over its real rows.
     lengths: int32 `[steps]`, S.
     dropout_seeds: int32 `[steps, B, 2]`, or None.
-    depths: int32 `[steps, B]`, the same in a step, or None.
   """
 
   rows: np.ndarray
   factors: np.ndarray
   lengths: np.ndarray
   dropout_seeds: np.ndarray | None = None
-  depths: np.ndarray | None = None
 
   @classmethod
   def of(cls, batches: Sequence[np.ndarray], flat: FlatFeatures, batching: Batching) -> "Plan":
@@ -193,7 +191,7 @@ class Plan:
     """The per-replica batches of one host, those of a step one after another; `[steps replicas, B / replicas]`."""
     steps, size = self.rows.shape
     mine = slice(shard.host * shard.replicas_per_host, (shard.host + 1) * shard.replicas_per_host)
-    names = ("rows", "factors", "dropout_seeds", "depths")
+    names = ("rows", "factors", "dropout_seeds")
     parts: dict[str, np.ndarray | None] = {name: getattr(self, name) for name in names}
     joined = {"lengths": np.repeat(self.lengths, shard.replicas_per_host)}
     for name, part in parts.items():
@@ -210,12 +208,10 @@ def training_plan(
   seed: int,
   num_steps: int,
   first_step: int = 0,
-  depths: Sequence[int] = (),
 ) -> Plan:
   """The batches of updates `first_step` to `num_steps`.
 
-  Their dropout seeds are a function of seed and update, and so is which of `depths` each update has; each replica's
-  model takes the first row of its part.
+  Their dropout seeds are a function of seed and update; each replica's model takes the first row of its part.
   """
   epoch, done = divmod(first_step, math.ceil(len(flat.lengths) / batching.batch_size))
   batches: list[np.ndarray] = []
@@ -226,12 +222,7 @@ def training_plan(
   streams = (np.random.default_rng([_DROPOUT_STREAM, seed, step]) for step in range(first_step, num_steps))
   shape = (batching.batch_size, 2)
   seeds = [stream.integers(0, np.iinfo(np.int32).max, shape, np.int32) for stream in streams]
-  drawn = None
-  if depths:
-    steps = range(first_step, num_steps)
-    each = [np.random.default_rng([_DEPTH_STREAM, seed, step]).choice(depths) for step in steps]
-    drawn = np.repeat(np.array(each, np.int32)[:, np.newaxis], batching.batch_size, axis=1)
-  return dataclasses.replace(plan, dropout_seeds=np.stack(seeds), depths=drawn)
+  return dataclasses.replace(plan, dropout_seeds=np.stack(seeds))
 
 
 def planned_dataset(
@@ -253,8 +244,6 @@ def planned_dataset(
     weights *= factors[:, tf.newaxis] if flat.weights_by_piece else factors
     if "dropout_seeds" in part:
       x[DROPOUT_SEED] = part["dropout_seeds"]
-    if "depths" in part:
-      x[TRAIN_DEPTH] = part["depths"]
     return x, y, dict.fromkeys(y, weights) if isinstance(y, dict) else weights
 
   dataset = tf.data.Dataset.from_tensor_slices(plan.of_host(shard))

@@ -8,22 +8,19 @@ from typing import Any
 
 from absl import logging
 import numpy as np
-import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.checkpoints import load_weights
-from albert_tf.checkpoints.bundle import latest_bundle, read_bundle, write_bundle
+from albert_tf.checkpoints.bundle import read_bundle
 from albert_tf.compat import keras, raw_variable
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.results import shown
 from albert_tf.finetuning.engine.run_directory import BEST, METRICS_FILE, STATE
 from albert_tf.modeling import named_variables
 from albert_tf.optim.keras_optimizers import WarmupPolynomialDecay
+from albert_tf.training.checkpoints import CheckpointStore
 from albert_tf.training.distribution import Workers
 from albert_tf.training.interruption import StopRequest
 from albert_tf.training.metrics_log import MetricsLog, read_metrics
-
-_STEP, _SECONDS, _MEANS = "global_step", "albert_tf/seconds", "albert_tf/means"
 
 
 class TrainingProgress(keras.callbacks.Callback):
@@ -75,21 +72,23 @@ class TrainingProgress(keras.callbacks.Callback):
     super().__init__()
     self._evaluate, self._metric, self._num_steps, self._interval = evaluate, metric, num_steps, interval
     self._batch_size, self._schedule, self._stop = batch_size, schedule, stop
-    self._writes, self._may_write = writes, may_write
-    self._state_dir, self._best_dir = os.path.join(directory, STATE), os.path.join(directory, BEST)
+    self._writes = writes
     self._log_path = os.path.join(directory, METRICS_FILE)
-    self._strategy, self._workers = model.distribute_strategy, Workers(model.distribute_strategy)
-    self._weights, self._optimizer = named_variables(model), model.optimizer
-    with self._strategy.scope():
-      self._optimizer.build(model.trainable_variables)
-    slots = self._optimizer.named_slots(model.trainable_variables, self._weights)
-    self._variables = {**self._weights, **slots}
+    self._workers = Workers(model.distribute_strategy)
+    self._weights, optimizer = named_variables(model), model.optimizer
+    with model.distribute_strategy.scope():
+      optimizer.build(model.trainable_variables)
+    variables = {**self._weights, "global_step": raw_variable(optimizer.iterations)}
+    slots = optimizer.named_slots(model.trainable_variables, self._weights)
+    self._state, self._kept = (
+      CheckpointStore(os.path.join(directory, folder), values, keep=1, may_write=may_write)
+      for folder, values in ((STATE, {**variables, **slots}), (BEST, variables))
+    )
     self.step, self.seconds, self.stopped = 0, 0.0, False
     self.history: dict[int, dict[str, float]] = {}
     self.best_outputs: Any = None
     self._best: Mapping[str, np.ndarray] = {}
-    self._means: dict[str, np.ndarray] = {}  # Sums of Keras' epoch means from an earlier process.
-    self._restore()
+    self._restore(optimizer)
     self._first_end = (
       self.step + -self.step % interval
     )  # End of this process's first epoch, which may be shorter.
@@ -97,31 +96,29 @@ class TrainingProgress(keras.callbacks.Callback):
     if writes:
       files.makedirs(directory)
       self._log = MetricsLog(self._log_path, start_step=self.step)
+      self._state.tidy()
+      self._kept.tidy()
     if self._evaluates() and self.step not in self.history:
       self._score()  # An earlier process ended before it could.
 
-  def _restore(self) -> None:
-    prefix = latest_bundle(self._state_dir)
-    if prefix is not None:
-      tensors = read_bundle(prefix)
-      self.seconds, self.step = float(tensors.pop(_SECONDS)), int(tensors[_STEP])
-      self._means = {name: tensors.pop(name) for name in list(tensors) if name.startswith(_MEANS)}
-      self._optimizer.iterations.assign(tensors.pop(_STEP))
-      load_weights(self._variables, tensors, source=prefix)
+  def _restore(self, optimizer: Any) -> None:
+    restored = self._state.restore_latest()
+    if restored:
+      self.seconds, self.step = float(restored["seconds"]), int(optimizer.iterations.numpy())
       for report in read_metrics(self._log_path):
         if report.pop("split") == "eval" and (step := report.pop("step")) <= self.step:
           self.history[step] = {name: math.nan if v is None else v for name, v in report.items()}
     if not self._workers.same(f"{self.step} {len(self.history)}"):
       raise UserError(
         "All workers must see the same output directory. Received: they differ; this worker would continue from "
-        f"update {self.step} of {self._state_dir}. Use a file system that all of them share."
+        f"update {self.step} of {self._log_path}. Use a file system that all of them share."
       )
-    if prefix is not None:
+    if restored:
       logging.info("continuing from update %d", self.step)
       if self.best_step == self.step:
         self._keep_best()  # The process may have ended before it did.
-      elif self.best_step:
-        self._best = read_bundle(os.path.join(self._best_dir, f"model.ckpt-{self.best_step}"))
+      elif self._kept.last:
+        self._best = read_bundle(self._kept.last)
 
   @property
   def best_step(self) -> int:
@@ -143,21 +140,15 @@ class TrainingProgress(keras.callbacks.Callback):
 
   def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
     self.step += 1
-    for name, value in self._mean_parts().items() if self._means else ():
-      value.assign_add(self._means[name])  # After the first batch: Keras has made them and set them to 0.
-    self._means = {}
     self.stopped = self._workers.any(self._stop.received)
     if self.stopped or self.step in (self._first_end, self._num_steps):
       self.model.stop_training = True
 
   def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-    means: Mapping[str, np.ndarray] = {}
-    if self.stopped and not self._evaluates():
-      means = _values(self._mean_parts())
-    else:
+    if not self.stopped or self._evaluates():
       self._report({name: float(np.ravel(value)[0]) for name, value in (logs or {}).items()})
     self.seconds = time.monotonic() - self._began
-    self._write(self._state_dir, {**_values(self._variables), **means, _SECONDS: np.array(self.seconds)})
+    self._write(self._state, seconds=self.seconds)
     if self.stopped:
       self._workers.any(False)  # None leaves before the state is written.
       return
@@ -170,14 +161,8 @@ class TrainingProgress(keras.callbacks.Callback):
   def _evaluates(self) -> bool:
     return self.step > 0 and (self.step % self._interval == 0 or self.step == self._num_steps)
 
-  def _mean_parts(self) -> dict[str, tf.Variable]:
-    """The sums and counts of Keras' means, each replica's own."""
-    local = self._strategy.experimental_local_results
-    sums = [raw_variable(variable) for metric in self.model.metrics for variable in metric.variables]
-    return {f"{_MEANS}/{i}/{j}": part for i, each in enumerate(sums) for j, part in enumerate(local(each))}
-
   def _report(self, means: dict[str, float]) -> None:
-    """Reports the training since the last evaluation."""
+    """Reports the training of this process since the last evaluation."""
     if not math.isfinite(means["loss"]):
       raise UserError(
         f"The loss must stay finite. Received: loss={means['loss']} by step {self.step}. Lower --learning_rate or "
@@ -207,21 +192,10 @@ class TrainingProgress(keras.callbacks.Callback):
     return metrics
 
   def _keep_best(self) -> None:
-    self._best = _values(self._weights)
-    self._write(self._best_dir, self._best)
+    self._best = {name: variable.numpy() for name, variable in self._weights.items()}
+    self._write(self._kept)
 
-  def _write(self, directory: str, values: Mapping[str, np.ndarray]) -> None:
-    """Writes a checkpoint of this step in place of earlier ones."""
-    if not self._writes:
-      return
-    self._may_write()
-    files.makedirs(directory)
-    before = files.listdir(directory)
-    write_bundle(os.path.join(directory, f"model.ckpt-{self.step}"), {**values, _STEP: np.int64(self.step)})
-    for name in before:
-      if not name.startswith(f"model.ckpt-{self.step}."):
-        files.remove(os.path.join(directory, name))
-
-
-def _values(variables: Mapping[str, Any]) -> dict[str, np.ndarray]:
-  return {name: variable.numpy() for name, variable in variables.items()}
+  def _write(self, store: CheckpointStore, **state: float) -> None:
+    if self._writes:
+      store.save(self.step, **state)
+      store.wait()

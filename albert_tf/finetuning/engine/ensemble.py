@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 from absl import logging
 
@@ -13,14 +13,6 @@ from albert_tf.finetuning.engine import run_directory
 from albert_tf.finetuning.engine.fit import answered_splits, metrics_of
 from albert_tf.finetuning.engine.results import head, scores, shown
 from albert_tf.finetuning.tasks.base import FineTuningTask, Outputs
-
-
-class Selection(NamedTuple):
-  """The chosen candidates by number, in order; the score after each; and the score of each candidate alone."""
-
-  chosen: Sequence[int]
-  scores: Sequence[float] = ()
-  alone: Sequence[float] = ()
 
 
 def run_directories(names: Sequence[str]) -> list[str]:
@@ -40,27 +32,29 @@ def run_directories(names: Sequence[str]) -> list[str]:
   return sorted(found)
 
 
-def greedy(candidates: Sequence[Outputs], score: Callable[[Sequence[Outputs]], float]) -> Selection:
+def greedy(
+  candidates: Sequence[Outputs], score: Callable[[Sequence[Outputs]], float]
+) -> tuple[dict[int, float], list[float]]:
   """Starts with the best candidate, and adds the one that helps most until none helps: never worse than the best one.
 
   Args:
     candidates: outputs for the data that choose; of equal ones the first is taken.
     score: of an ensemble of some of them; higher is better.
+
+  Returns:
+    The numbers of the chosen ones, in order, with the score after each; and the score of each candidate alone.
   """
-  chosen: list[int] = []
-  reached: list[float] = []
+  chosen: dict[int, float] = {}
   alone: list[float] = []
-  left = list(range(len(candidates)))
-  while left:
+  while len(chosen) < len(candidates):
+    left = [number for number in range(len(candidates)) if number not in chosen]
     found = {number: score([candidates[each] for each in sorted([*chosen, number])]) for number in left}
     alone = alone or list(found.values())
-    best = max(left, key=lambda number: (found[number], -number))
-    if reached and not found[best] > reached[-1]:
+    best = max(left, key=found.__getitem__)
+    if chosen and not found[best] > max(chosen.values()):
       break
-    chosen.append(best)
-    reached.append(found[best])
-    left.remove(best)
-  return Selection(chosen, reached, alone)
+    chosen[best] = found[best]
+  return chosen, alone
 
 
 def combine(
@@ -109,17 +103,18 @@ def combine(
     )
     return value
 
-  selection = Selection(range(len(candidates)))
+  chosen: dict[int, Any] = dict.fromkeys(range(len(candidates)))
+  alone: list[Any] = [None] * len(candidates)
   if evaluates:
-    selection = greedy([each["eval"] for each in candidates], score)
-  made = {name: task.ensemble([candidates[n][name] for n in sorted(selection.chosen)]) for name in splits}
+    chosen, alone = greedy([each["eval"] for each in candidates], score)
+  made = {name: task.ensemble([candidates[n][name] for n in sorted(chosen)]) for name in splits}
   metrics = metrics_of(task, made, [name for name in splits if name.startswith("eval")])
   results = {
     **head(task, ", ".join(directories)),
     **metrics,
     "chosen_on": "the evaluation data" if evaluates else "nothing: all runs",
-    "members": _described([directories[n] for n in selection.chosen], "score_with_it", selection.scores),
-    "candidates": _described(directories, "score", selection.alone),
+    "members": [{"directory": directories[n], "score_with_it": each} for n, each in chosen.items()],
+    "candidates": [{"directory": name, "score": each} for name, each in zip(directories, alone, strict=True)],
   }
 
   files.makedirs(output_dir)
@@ -128,12 +123,6 @@ def combine(
     task.write_predictions(outputs, name, output_dir)
   files.write_json(os.path.join(output_dir, RESULTS_FILE), results)
   return results
-
-
-def _described(directories: Sequence[str], key: str, values: Sequence[float]) -> list[dict[str, Any]]:
-  if not values:
-    return [{"directory": directory} for directory in directories]
-  return [{"directory": each, key: value} for each, value in zip(directories, values, strict=True)]
 
 
 def lines(results: Mapping[str, Any]) -> list[str]:

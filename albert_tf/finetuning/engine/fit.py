@@ -27,6 +27,7 @@ from albert_tf.lock import DirectoryLock
 from albert_tf.models.tasks import make_model
 from albert_tf.optim.keras_optimizers import AdamW, Lamb, WarmupPolynomialDecay
 from albert_tf.pipelines.batches import iterators_without_autotune
+from albert_tf.training import run_directory as run_files
 from albert_tf.training.distribution import Workers, host_shard, make_strategy, precision_policy
 from albert_tf.training.interruption import stop_on_signal
 from albert_tf.training.settings import StepConfig
@@ -77,13 +78,7 @@ def fine_tune(
   with workers.together():
     if workers.is_chief:
       run_directory.check(output_dir, task, settings, start, output_dir=output_dir)
-  limit = start.config.max_position_embeddings
-  if task.spec.max_seq_length > limit:
-    raise UserError(
-      f"max_seq_length must not exceed the model's positions. Received: max_seq_length={task.spec.max_seq_length}, "
-      f"max_position_embeddings={limit} in {start.source}. Use --max_seq_length={limit}; in Python "
-      "it is the task's argument of that name."
-    )
+  start.config.check_length(task.spec.max_seq_length, "the task")
   names = answered_splits(task, evaluates=settings.do_train or settings.do_eval, predicts=settings.do_predict)
   splits = {name: task.features(name) for name in [*["train"] * settings.do_train, *names]}
   identity = {}
@@ -100,7 +95,7 @@ def fine_tune(
         one = dataclasses.replace(settings, seeds=(seed,))
         run_directory.check(directory, task, one, start, output_dir=output_dir)
         if settings.do_train:
-          run_directory.check_identity(directory, {**identity, "seed": seed})
+          run_files.check(directory, {**identity, "seed": seed})
 
   # 2. Each seed has a run of its own.
   lock = DirectoryLock(output_dir)
@@ -148,6 +143,7 @@ class _FineTuning:
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
     model = build_model(task, self.settings, start=start, strategy=self.strategy)
+    model.train_depths, model.depth_seed = self.settings.train_depths, seed
     batching = make_batching(task, self.settings, self.settings.eval_batch_size, self.strategy)
     predict = Predictor(
       model, strategy=self.strategy, batching=batching, verbose=self.settings.verbose and workers.is_chief
@@ -162,15 +158,15 @@ class _FineTuning:
     describes = trains or not trained  # Else what training recorded stays.
     if workers.is_chief and describes:
       run_directory.remove(path)
-      run_directory.write_run_files(
-        directory,
-        task,
-        dataclasses.replace(self.settings, seeds=(seed,)),
-        start,
-        config=model.config,
-        of_run={**self.identity, "seed": seed},
-        flags_text=self.flags_text,
+      record = {
+        "identity": {**self.identity, "seed": seed},
+        "sources": {"init_checkpoint": start.source},
+        "settings": dataclasses.replace(self.settings, seeds=(seed,)).to_dict(),
+      }
+      run_files.write(
+        directory, record, config=model.config, tokenizer=start.tokenizer, flags=self.flags_text
       )
+      task.spec.save(directory)
 
     outputs: dict[str, Outputs] = {}
     if trains:
@@ -268,9 +264,7 @@ class _FineTuning:
     """The input of `model.fit`: each input host's rows of every batch."""
     batching = make_batching(self.task, self.settings, self.settings.train_batch_size, self.strategy)
     flat = batches.FlatFeatures.of(self.splits["train"])
-    plan = batches.training_plan(
-      flat, batching, seed=seed, num_steps=num_steps, first_step=first_step, depths=self.settings.train_depths
-    )
+    plan = batches.training_plan(flat, batching, seed=seed, num_steps=num_steps, first_step=first_step)
 
     def of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
       dataset = batches.planned_dataset(flat, plan, batching, shard=host_shard(self.strategy, context))

@@ -12,24 +12,19 @@ With several seeds each run is in `seed_N/`, and results.json has median and spr
 
 from collections.abc import Mapping
 import dataclasses
-import hashlib
 import json
 import os
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
-
-from albert_tf import __version__, compat, files
+from albert_tf import files
 from albert_tf.checkpoints.bundle import latest_bundle
-from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import RESULTS_FILE, TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
-from albert_tf.finetuning.tasks.base import FeatureSet, FineTuningTask
-from albert_tf.lock import is_lock
-from albert_tf.training.run_directory import CONFIG_FILE, FLAGS_FILE, RUN_FILE, difference
+from albert_tf.finetuning.tasks.base import FeatureSet, FineTuningTask, fingerprint
+from albert_tf.training import run_directory as run_files
+from albert_tf.training.run_directory import RUN_FILE
 
 METRICS_FILE = "metrics.jsonl"
 BEST, STATE = os.path.join("checkpoints", "best"), os.path.join("checkpoints", "training")
@@ -42,20 +37,14 @@ def identity(
   spec = dataclasses.asdict(task.spec)
   del spec["null_score_diff_threshold"], spec["thresholds"]  # Found in evaluation.
   content = {
-    "init_checkpoint": _fingerprint(start.checkpoint.variables) if start.checkpoint else "random",
+    "init_checkpoint": fingerprint(sorted(start.checkpoint.variables.items()))
+    if start.checkpoint
+    else "random",
     "train examples": splits["train"].fingerprint(),
     "eval examples": splits["eval"].fingerprint(),
   }
   named = {f"content of {name}": value for name, value in content.items()}
   return json.loads(json.dumps({**spec, **settings.training_values(), **task.training_options, **named}))
-
-
-def _fingerprint(variables: Mapping[str, np.ndarray]) -> str:
-  digest = hashlib.sha256()
-  for name in sorted(variables):
-    digest.update(f"{name}{variables[name].shape}".encode())
-    digest.update(np.ascontiguousarray(variables[name]).tobytes())
-  return digest.hexdigest()
 
 
 def check(
@@ -68,14 +57,8 @@ def check(
   Raises:
     UserError: a check fails.
   """
-  names = [name for name in files.listdir(directory) if not (files.is_unfinished(name) or is_lock(name))]
-  if len(settings.seeds) > 1:
-    names = [name for name in names if not name.startswith(("seed_", RESULTS_FILE, "saved_model"))]
-  if names and RUN_FILE not in names:
-    raise UserError(
-      f"A run needs a new or empty output directory, or its own. Received: {directory}, which holds "
-      f"{', '.join(names[:4])}{', …' if len(names) > 4 else ''} and no {RUN_FILE}. Choose another --output_dir."
-    )
+  beside = ("seed_", RESULTS_FILE, "saved_model") if len(settings.seeds) > 1 else ()
+  run_files.check(directory, beside=beside)
   check_task(directory, task.spec)
   if settings.do_train or start.checkpoint is None:
     return
@@ -87,18 +70,6 @@ def check(
         f"A run is evaluated with its own weights. Received: {directory}, which has its own, and {start.source}. Leave "
         "--init_checkpoint out, or choose another --output_dir."
       )
-
-
-def check_identity(directory: str, of_run: Mapping[str, Any]) -> None:
-  """Raises a `UserError` where the directory is of a training with another `identity`."""
-  path = os.path.join(directory, RUN_FILE)
-  before = files.read_json(path, identity=dict)["identity"] if files.exists(path) else of_run
-  if before != of_run:
-    raise UserError(
-      f"An output directory holds one run. Received: {directory}, made with other settings or data: "
-      f"{difference('', before, of_run)}. Choose a new --output_dir, or repeat it with "
-      f"--flagfile={directory}/{FLAGS_FILE}."
-    )
 
 
 def check_task(directory: str, now: TaskSpec) -> None:
@@ -117,33 +88,6 @@ def check_task(directory: str, now: TaskSpec) -> None:
         f"A fine-tuned run is for one task. Received: {directory} of the {before.kind} task {before.name!r}, for "
         f"{now.name!r} ({field} {old!r} → {new!r}). Name a directory of this task, or a new one and train."
       )
-
-
-def write_run_files(
-  directory: str,
-  task: FineTuningTask,
-  settings: FineTuneSettings,
-  start: Start,
-  *,
-  config: AlbertConfig,
-  of_run: Mapping[str, Any],
-  flags_text: str,
-) -> None:
-  """Writes run.json, and what the weights need to be a model: the task, the configuration and the tokenizer."""
-  files.makedirs(directory)
-  versions = {"albert_tf": __version__, "tensorflow": tf.__version__, "keras": compat.keras.__version__}
-  record = {
-    "identity": dict(of_run),
-    "sources": {"init_checkpoint": start.source},
-    "settings": settings.to_dict(),
-    "versions": versions,
-  }
-  files.write_json(os.path.join(directory, RUN_FILE), record)
-  task.spec.save(directory)
-  files.write_text(os.path.join(directory, CONFIG_FILE), config.to_json_string())
-  start.tokenizer.save_pretrained(directory)
-  if flags_text:
-    files.write_text(os.path.join(directory, FLAGS_FILE), flags_text)
 
 
 def best_weights(directory: str) -> str | None:

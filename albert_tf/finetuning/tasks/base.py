@@ -55,14 +55,19 @@ class FeatureSet:
 
   def fingerprint(self) -> str:
     """A hash of everything that training or evaluation on these examples depends on."""
-    digest = hashlib.sha256()
     named = self.labels if isinstance(self.labels, Mapping) else {"labels": self.labels}
-    columns = {name: c for name, c in {**named, "weights": self.weights}.items() if c is not None}
-    for name, arrays in (*columns.items(), *(("", row.values()) for row in self.rows)):
-      digest.update(name.encode())
-      for array in map(np.ascontiguousarray, arrays):
-        digest.update(f"{array.dtype.str}{array.shape}".encode() + array.tobytes())
-    return digest.hexdigest()
+    columns = [(name, c) for name, c in {**named, "weights": self.weights}.items() if c is not None]
+    rows = (pair for row in self.rows for pair in row.items())
+    return fingerprint((name, array) for name, c in columns for array in c) + fingerprint(rows)
+
+
+def fingerprint(arrays: Iterable[tuple[str, np.ndarray]]) -> str:
+  """A hash of named arrays: their values, types, shapes and order."""
+  digest = hashlib.sha256()
+  for name, value in arrays:
+    array = np.ascontiguousarray(value)
+    digest.update(f"{name} {array.dtype.str}{array.shape}".encode() + array.tobytes())
+  return digest.hexdigest()
 
 
 class FineTuningTask(abc.ABC):

@@ -1,7 +1,6 @@
 """Multiple choice questions from files: RACE in both of its layouts, and a user's tables."""
 
 from collections.abc import Iterator, Sequence
-import dataclasses
 import os
 import string
 from typing import NamedTuple
@@ -81,7 +80,6 @@ def _questions(line: str, *, where: str, level: str) -> Iterator[ChoiceExample]:
 # ------------------------------------------------------------------ tables
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ChoiceColumns(Settings):
   """The columns of a user's table of questions."""
 

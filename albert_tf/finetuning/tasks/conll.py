@@ -1,7 +1,6 @@
 """Tagged sentences from files: columns as in the CoNLL tasks, CoNLL-U, JSON lines and Parquet."""
 
 from collections.abc import Iterator
-import dataclasses
 import re
 from typing import NamedTuple
 
@@ -28,7 +27,6 @@ class TaggedSentence(NamedTuple):
   where: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Columns(Settings):
   """Where words and tags are."""
 

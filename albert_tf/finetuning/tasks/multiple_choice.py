@@ -4,17 +4,13 @@ from collections.abc import Mapping, Sequence
 import string
 
 import numpy as np
-import tensorflow as tf
 
-from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.choices import ChoiceExample
-from albert_tf.finetuning.tasks.rows import PackedRows, in_blocks
+from albert_tf.finetuning.tasks.rows import PackedRows, tokenized
 from albert_tf.finetuning.tasks.scores import ScoresTask
 from albert_tf.tokenization import AlbertTokenizer
-from albert_tf.tokenization.graph import GraphTokenizer
-from albert_tf.tokenization.graph_inputs import choice_batch
 
 _QUESTIONS_AT_ONCE = 256
 
@@ -65,20 +61,16 @@ class MultipleChoiceTask(ScoresTask):
     self._tokenizer = tokenizer
 
   def rows(self, examples: Sequence[ChoiceExample]) -> PackedRows:
-    """`[C, S]` of each question, by the ops that a SavedModel has in its graph."""
-    sizes = {"max_length": self.spec.max_seq_length, "max_qa_length": self.spec.max_qa_length}
-    names = ("context", "question", "choices")
-    with tf.device(coordinator_cpu()):  # The tables too: a slice's first host could not give them to us.
-      graph = GraphTokenizer(self._tokenizer)
-      return PackedRows.of(
-        choice_batch(
-          graph,
-          *(tf.constant([getattr(each, name) for each in block]) for name in names),
-          **sizes,
-          pad_to_max_length=False,
-        )
-        for block in in_blocks(examples, _QUESTIONS_AT_ONCE, desc="Tokenizing questions")
-      )
+    """`[C, S]` of each question."""
+    return tokenized(
+      self._tokenizer,
+      "choices",
+      examples,
+      lambda example: (example.context, example.question, example.choices),
+      at_once=_QUESTIONS_AT_ONCE,
+      max_length=self.spec.max_seq_length,
+      max_qa_length=self.spec.max_qa_length,
+    )
 
   def metrics(
     self, labels: np.ndarray, predictions: np.ndarray, examples: Sequence[ChoiceExample]

@@ -1,12 +1,16 @@
 """Examples as packed rows of ids; everything else about a row follows from three numbers."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
 from typing import Any, TypeVar
 
 import numpy as np
+import tensorflow as tf
 
+from albert_tf.checkpoints.bundle import coordinator_cpu
+from albert_tf.models.preprocessor import INPUT_NAMES, AlbertPreprocessor
 from albert_tf.progress import track
+from albert_tf.tokenization import Tokenizer
 
 _Example = TypeVar("_Example")
 
@@ -71,3 +75,29 @@ def in_blocks(examples: Sequence[_Example], size: int, *, desc: str) -> Iterable
   """The examples, so many at a time, with a progress bar."""
   blocks = [examples[begin : begin + size] for begin in range(0, len(examples), size)]
   return track(blocks, len(blocks), desc=desc, unit=f"x {size}")
+
+
+def tokenized(
+  tokenizer: Tokenizer,
+  kind: str,
+  examples: Sequence[_Example],
+  texts: Callable[[_Example], Sequence[Any]],
+  *,
+  at_once: int,
+  **sizes: Any,
+) -> PackedRows:
+  """The rows of examples, by the ops that a SavedModel has in its graph.
+
+  Args:
+    tokenizer: of the weights.
+    kind, sizes: see `AlbertPreprocessor`.
+    examples: of the task.
+    texts: the preprocessor's inputs for an example, in order; as many for each.
+    at_once: examples that are tokenized together.
+  """
+  with tf.device(coordinator_cpu()):  # The tables too: a slice's first host could not give them to us.
+    pack = AlbertPreprocessor(tokenizer, kind=kind, **sizes).pack
+    return PackedRows.of(
+      pack(dict(zip(INPUT_NAMES[kind], zip(*map(texts, block), strict=True), strict=False)))
+      for block in in_blocks(examples, at_once, desc="Tokenizing")
+    )

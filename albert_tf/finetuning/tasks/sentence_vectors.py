@@ -5,15 +5,12 @@ import functools
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FineTuningTask, Outputs
-from albert_tf.finetuning.tasks.rows import PackedRows, in_blocks
+from albert_tf.finetuning.tasks.rows import PackedRows, tokenized
 from albert_tf.finetuning.tasks.text import TextExample, TextTask
-from albert_tf.models.preprocessor import INPUT_NAMES, AlbertPreprocessor
 from albert_tf.models.sentence_vectors import InBatchNegatives, cosine_regression
 from albert_tf.tokenization import Tokenizer
 
@@ -60,12 +57,8 @@ class SentenceTask(TextTask):
 
   def rows(self, examples: Sequence[TextExample]) -> PackedRows:
     """`[N, S]` of each example."""
-    with tf.device(coordinator_cpu()):  # The tables too: a slice's first host could not give them to us.
-      pack = AlbertPreprocessor(self._tokenizer, kind="sentences", max_length=self.spec.max_seq_length).pack
-      return PackedRows.of(
-        pack(dict(zip(INPUT_NAMES["sentences"], zip(*map(_texts, block), strict=True), strict=False)))
-        for block in in_blocks(examples, _AT_ONCE, desc="Tokenizing texts")
-      )
+    length = self.spec.max_seq_length
+    return tokenized(self._tokenizer, "sentences", examples, _texts, at_once=_AT_ONCE, max_length=length)
 
   @functools.cache  # noqa: B019  A task is needed until the command ends.
   def gold(self, split: str) -> np.ndarray:

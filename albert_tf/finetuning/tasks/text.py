@@ -1,6 +1,6 @@
 """Classification and regression of texts and pairs of texts: shared by GLUE and a user's tables."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import functools
 import itertools
 import re
@@ -10,19 +10,16 @@ from absl import logging
 import numpy as np
 from scipy import special, stats
 from sklearn import metrics as sklearn_metrics
-import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.compat import keras
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.data import Table, TableColumns, cell_text, hold_out, read_table
+from albert_tf.finetuning.data import Table, TableColumns, cell_text, read_splits, read_table
 from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, Outputs
-from albert_tf.finetuning.tasks.rows import PackedRows, in_blocks
+from albert_tf.finetuning.tasks.rows import PackedRows, tokenized
 from albert_tf.finetuning.tasks.scores import ScoresTask, written
 from albert_tf.tokenization import Tokenizer
-from albert_tf.tokenization.graph import graph_tokenizer
 
 _TEXTS_AT_ONCE = 4096
 _MOST_CLASSES = 1000  # More different labels than this are no classes, but numbers or free text.
@@ -144,19 +141,11 @@ def text_rows(examples: Sequence[TextExample], tokenizer: Tokenizer, *, max_leng
 
   The longer text is cut at its end until both fit; an empty second text makes a single segment.
   """
-  return PackedRows.of(_text_batches(examples, tokenizer, max_length=max_length))
 
+  def texts(example: TextExample) -> Sequence[str]:
+    return (example.text,) if example.pair is None else (example.text, example.pair)
 
-def _text_batches(
-  examples: Sequence[TextExample], tokenizer: Tokenizer, *, max_length: int
-) -> Iterator[Mapping[str, tf.Tensor]]:
-  with tf.device(coordinator_cpu()):  # Its tables too: a slice's first host could not give them to us.
-    graph = graph_tokenizer(tokenizer)
-  for block in in_blocks(examples, _TEXTS_AT_ONCE, desc="Tokenizing texts"):
-    with tf.device(coordinator_cpu()):
-      pairs = None if block[0].pair is None else tf.constant([str(example.pair) for example in block])
-      batch = graph(tf.constant([example.text for example in block]), pairs, max_length=max_length)
-    yield batch
+  return tokenized(tokenizer, "text", examples, texts, at_once=_TEXTS_AT_ONCE, max_length=max_length)
 
 
 def _correlation(function: Callable[..., Any], labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -284,13 +273,11 @@ def table_task(
   """
   if regression and columns.multi_label:
     raise UserError("Labels are numbers or names. Received: --regression and --multi_label. Choose one.")
-  paths = {split: path for split, path in tables.items() if path}
-  splits = {
-    split: table_examples(read_table(path), columns, labelled=split != "test")
-    for split, path in paths.items()
-  }
-  if "train" in splits and "eval" not in splits:
-    splits["train"], splits["eval"] = hold_out(splits["train"], eval_fraction, source=paths["train"])
+  splits = read_splits(
+    tables,
+    lambda path, split: table_examples(read_table(path), columns, labelled=split != "test"),
+    eval_fraction=eval_fraction,
+  )
   labels = [each.label for each in splits.get("train", ())]
   taught = set().union(*(label if isinstance(label, tuple) else (label,) for label in labels))
   columns_of_labels = columns.labels if len(columns.labels) > 1 else ()

@@ -18,7 +18,7 @@ from albert_tf.modeling import named_variables
 from albert_tf.serving.settings import ExportSettings
 from albert_tf.tokenization import Tokenizer
 from albert_tf.tokenization.graph import graph_tokenizer
-from albert_tf.tokenization.graph_inputs import at_least, cut
+from albert_tf.tokenization.graph_inputs import cut, text_batch
 
 Tensors = dict[str, tf.Tensor]
 Signatures = dict[str, Any]  # Of `tf.function`.
@@ -127,15 +127,16 @@ class ServingModule(tf.Module):
     return ids(*TOKEN_KEYS)
 
   def pack(self, text: tf.Tensor, text_pair: tf.Tensor | None = None, *, allow_mask: bool = False) -> Tensors:
-    """Tokenizes strings into a batch."""
-    batch = self.tokenizer(
+    """Tokenizes strings into a batch; see `text_batch`."""
+    pair = None if text_pair is None else cut(text_pair)
+    return text_batch(
+      self.tokenizer,
       cut(text),
-      None if text_pair is None else cut(text_pair),
+      pair,
       max_length=self._parts.max_length,
       pad_to_max_length=False,
       allow_mask=allow_mask,
     )
-    return at_least(batch, 1)
 
   def run_model(self, *ids: tf.Tensor, **more: tf.Tensor) -> Any:
     """Calls the model with `TOKEN_KEYS` in order and other inputs by name."""

@@ -51,13 +51,9 @@ class FillMaskModule(ServingModule):
 
   def text(self, text: tf.Tensor) -> Tensors:
     batch = self.pack(text, allow_mask=True)
-    is_mask = batch["input_ids"] == self.tokenizer.mask_id  # [B, S]
-    places = tf.RaggedTensor.from_value_rowids(
-      tf.where(is_mask)[:, 1], tf.where(is_mask)[:, 0], nrows=tf.shape(text, tf.int64)[0]
-    )
-    tokens = self.shared(self.tokens, self.token_inputs())
-    top = tokens(**batch, positions=tf.cast(places.to_tensor(), tf.int32))
-    num_masks = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1)
+    positions = batch.pop("masked_lm_positions")
+    top = self.shared(self.tokens, self.token_inputs())(**batch, positions=positions)
+    num_masks = tf.reduce_sum(tf.cast(batch["input_ids"] == self.tokenizer.mask_id, tf.int32), axis=1)
     real = tf.sequence_mask(num_masks, tf.shape(top["top_ids"])[1])[:, :, tf.newaxis]  # [B, M, 1]
     return {
       "words": tf.where(real, tf.gather(tf.constant(self._words), top["top_ids"]), ""),

@@ -58,8 +58,6 @@ class Reporter:
     self._curves_path = f"{run_dir}/curves.png"
     self._log = MetricsLog(f"{run_dir}/metrics.jsonl", start_step=start_step)
     self._tensorboard = _TensorBoard(f"{run_dir}/tensorboard")
-    if self._log.dropped:
-      self._tensorboard.restart(self._log.records)
 
   def train(
     self, step: int, metrics: Mapping[str, float], *, updates: int, seconds: float, examples: int, tokens: int
@@ -143,20 +141,13 @@ def _describe(values: Mapping[str, float]) -> str:
 class _TensorBoard:
   """One writer for each split, made at its first report.
 
-  In a bucket every flush uploads the whole file again, so flushes are rare.
+  In a bucket every flush uploads the whole file again, so flushes are rare. Reports of a killed run after its last
+  checkpoint stay: the continued run makes the same ones again.
   """
 
   def __init__(self, directory: str):
     self._directory = directory
     self._writers: dict[str, Any] = {}
-
-  def restart(self, records: list[dict[str, Any]]) -> None:
-    """Starts again with these records, so that the curves have no branch of a killed run."""
-    for split in (TRAIN, EVAL):  # Traces stay.
-      if files.exists(f"{self._directory}/{split}"):
-        files.remove(f"{self._directory}/{split}")
-    for record in records:
-      self.write(record)
 
   def write(self, record: Mapping[str, Any]) -> None:
     split = record["split"]

@@ -1,6 +1,5 @@
 """The settings of SQuAD: sizes, and which files are used how."""
 
-import dataclasses
 from typing import Literal
 
 from albert_tf.errors import UserError
@@ -16,7 +15,6 @@ _SPECIAL_PIECES = 3  # [CLS] question [SEP] text [SEP]
 _MOST_BEAMS = 32  # Batches are padded to multiples of this: short windows have no more places.
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadSettings(Settings):
   """Sizes, in tokens, under the original's flag names."""
 
@@ -41,7 +39,6 @@ class SquadSettings(Settings):
       )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadFiles(Settings):
   """The files, and their use."""
 

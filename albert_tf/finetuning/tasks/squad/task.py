@@ -35,7 +35,11 @@ def build_task(
   if source.train_file:
     data["train"] = read_squad(source.train_file, version=source.version, require_answers=True)
     if source.selection_split == "train":
-      data["train"], data["eval"] = hold_out_articles(data["train"], source)
+      whole = data["train"]  # Whole articles are held out, so that no paragraph is in both.
+      groups = [whole.paragraphs[question.paragraph].article for question in whole.questions]
+      numbers, fraction = range(len(groups)), source.held_out_fraction
+      train, held = hold_out(numbers, fraction, source=source.train_file, groups=groups)
+      data["train"], data["eval"] = whole.subset(train), whole.subset(held)
   if source.predict_file:
     predict = read_squad(source.predict_file, version=source.version)
     data["eval" if predict.labelled and "eval" not in data else "test"] = predict
@@ -49,14 +53,6 @@ def build_task(
     if ids:
       logging.warning("  %d answers are not at their answer_start and teach nothing: %s", len(ids), ids[:5])
   return SquadTask(version=source.version, settings=settings, splits=splits, threshold=threshold)
-
-
-def hold_out_articles(data: SquadData, source: SquadFiles) -> tuple[SquadData, SquadData]:
-  """Training and held-out questions: whole articles, so that no paragraph is in both."""
-  groups = [data.paragraphs[question.paragraph].article for question in data.questions]
-  numbers = range(len(data.questions))
-  train, held = hold_out(numbers, source.held_out_fraction, source=source.train_file, groups=groups)
-  return data.subset(train), data.subset(held)
 
 
 class SquadTask(FineTuningTask):
