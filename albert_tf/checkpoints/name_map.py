@@ -35,71 +35,85 @@ class Entry(NamedTuple):
 
 # (original, shape, Hugging Face); shape letters: V vocabulary, E embedding, H hidden, F feed-forward,
 # P positions, T segments, C labels (free), digits as they are.
-_Rows = tuple[tuple[str, str, str], ...]
+_Rows = list[list[str]]
 
-_EMBEDDINGS: _Rows = (
-  ("word_embeddings", "VE", "word_embeddings.weight"),
-  ("token_type_embeddings", "TE", "token_type_embeddings.weight"),
-  ("position_embeddings", "PE", "position_embeddings.weight"),
-  ("LayerNorm/beta", "E", "LayerNorm.bias"),
-  ("LayerNorm/gamma", "E", "LayerNorm.weight"),
-)
-_MAPPING: _Rows = (("kernel", "EH", "weight"), ("bias", "H", "bias"))
+
+def _rows(table: str) -> _Rows:
+  return [line.split() for line in table.strip().splitlines()]
+
+
+_EMBEDDINGS = _rows("""
+  word_embeddings        VE  word_embeddings.weight
+  token_type_embeddings  TE  token_type_embeddings.weight
+  position_embeddings    PE  position_embeddings.weight
+  LayerNorm/beta         E   LayerNorm.bias
+  LayerNorm/gamma        E   LayerNorm.weight
+""")
+_MAPPING = _rows("""
+  kernel  EH  weight
+  bias    H   bias
+""")
 # A block: attention with LayerNorm 1, feed-forward with LayerNorm 2.
-_ATTENTION: _Rows = (
-  ("attention_1/self/query/kernel", "HH", "attention.query.weight"),
-  ("attention_1/self/query/bias", "H", "attention.query.bias"),
-  ("attention_1/self/key/kernel", "HH", "attention.key.weight"),
-  ("attention_1/self/key/bias", "H", "attention.key.bias"),
-  ("attention_1/self/value/kernel", "HH", "attention.value.weight"),
-  ("attention_1/self/value/bias", "H", "attention.value.bias"),
-  ("attention_1/output/dense/kernel", "HH", "attention.dense.weight"),
-  ("attention_1/output/dense/bias", "H", "attention.dense.bias"),
-  ("LayerNorm/beta", "H", "attention.LayerNorm.bias"),
-  ("LayerNorm/gamma", "H", "attention.LayerNorm.weight"),
-)
-_FFN: _Rows = (
-  ("ffn_1/intermediate/dense/kernel", "HF", "ffn.weight"),
-  ("ffn_1/intermediate/dense/bias", "F", "ffn.bias"),
-  ("ffn_1/intermediate/output/dense/kernel", "FH", "ffn_output.weight"),
-  ("ffn_1/intermediate/output/dense/bias", "H", "ffn_output.bias"),
-  ("LayerNorm_1/beta", "H", "full_layer_layer_norm.bias"),
-  ("LayerNorm_1/gamma", "H", "full_layer_layer_norm.weight"),
-)
-_POOLER: _Rows = (("kernel", "HH", "weight"), ("bias", "H", "bias"))
+_ATTENTION = _rows("""
+  attention_1/self/query/kernel    HH  attention.query.weight
+  attention_1/self/query/bias      H   attention.query.bias
+  attention_1/self/key/kernel      HH  attention.key.weight
+  attention_1/self/key/bias        H   attention.key.bias
+  attention_1/self/value/kernel    HH  attention.value.weight
+  attention_1/self/value/bias      H   attention.value.bias
+  attention_1/output/dense/kernel  HH  attention.dense.weight
+  attention_1/output/dense/bias    H   attention.dense.bias
+  LayerNorm/beta                   H   attention.LayerNorm.bias
+  LayerNorm/gamma                  H   attention.LayerNorm.weight
+""")
+_FFN = _rows("""
+  ffn_1/intermediate/dense/kernel         HF  ffn.weight
+  ffn_1/intermediate/dense/bias           F   ffn.bias
+  ffn_1/intermediate/output/dense/kernel  FH  ffn_output.weight
+  ffn_1/intermediate/output/dense/bias    H   ffn_output.bias
+  LayerNorm_1/beta                        H   full_layer_layer_norm.bias
+  LayerNorm_1/gamma                       H   full_layer_layer_norm.weight
+""")
+_POOLER = _rows("""
+  kernel  HH  weight
+  bias    H   bias
+""")
 
 # Heads. Hugging Face has no ALBERT class for SQuAD 2's head: the names are those of its XLNet.
-_HEADS: dict[str, _Rows] = {
-  "masked_lm": (
-    ("cls/predictions/transform/dense/kernel", "HE", "predictions.dense.weight"),
-    ("cls/predictions/transform/dense/bias", "E", "predictions.dense.bias"),
-    ("cls/predictions/transform/LayerNorm/beta", "E", "predictions.LayerNorm.bias"),
-    ("cls/predictions/transform/LayerNorm/gamma", "E", "predictions.LayerNorm.weight"),
-    ("cls/predictions/output_bias", "V", "predictions.bias"),
-  ),
-  "sentence_order": (
-    ("cls/seq_relationship/output_weights", "2H", "sop_classifier.classifier.weight"),
-    ("cls/seq_relationship/output_bias", "2", "sop_classifier.classifier.bias"),
-  ),
+_HEADS = {
+  "masked_lm": _rows("""
+    cls/predictions/transform/dense/kernel     HE  predictions.dense.weight
+    cls/predictions/transform/dense/bias       E   predictions.dense.bias
+    cls/predictions/transform/LayerNorm/beta   E   predictions.LayerNorm.bias
+    cls/predictions/transform/LayerNorm/gamma  E   predictions.LayerNorm.weight
+    cls/predictions/output_bias                V   predictions.bias
+  """),
+  "sentence_order": _rows("""
+    cls/seq_relationship/output_weights  2H  sop_classifier.classifier.weight
+    cls/seq_relationship/output_bias     2   sop_classifier.classifier.bias
+  """),
   # Classification, regression and (one label) multiple choice.
-  "classifier": (("output_weights", "CH", "classifier.weight"), ("output_bias", "C", "classifier.bias")),
-  "span": (
-    ("cls/squad/output_weights", "2H", "qa_outputs.weight"),
-    ("cls/squad/output_bias", "2", "qa_outputs.bias"),
-  ),
-  "squad2": (
-    ("start_logits/dense/kernel", "H1", "start_logits.dense.weight"),
-    ("start_logits/dense/bias", "1", "start_logits.dense.bias"),
-    ("end_logits/dense_0/kernel", "DH", "end_logits.dense_0.weight"),
-    ("end_logits/dense_0/bias", "H", "end_logits.dense_0.bias"),
-    ("end_logits/LayerNorm/beta", "H", "end_logits.LayerNorm.bias"),
-    ("end_logits/LayerNorm/gamma", "H", "end_logits.LayerNorm.weight"),
-    ("end_logits/dense_1/kernel", "H1", "end_logits.dense_1.weight"),
-    ("end_logits/dense_1/bias", "1", "end_logits.dense_1.bias"),
-    ("answer_class/dense_0/kernel", "DH", "answer_class.dense_0.weight"),
-    ("answer_class/dense_0/bias", "H", "answer_class.dense_0.bias"),
-    ("answer_class/dense_1/kernel", "H1", "answer_class.dense_1.weight"),
-  ),
+  "classifier": _rows("""
+    output_weights  CH  classifier.weight
+    output_bias     C   classifier.bias
+  """),
+  "span": _rows("""
+    cls/squad/output_weights  2H  qa_outputs.weight
+    cls/squad/output_bias     2   qa_outputs.bias
+  """),
+  "squad2": _rows("""
+    start_logits/dense/kernel    H1  start_logits.dense.weight
+    start_logits/dense/bias      1   start_logits.dense.bias
+    end_logits/dense_0/kernel    DH  end_logits.dense_0.weight
+    end_logits/dense_0/bias      H   end_logits.dense_0.bias
+    end_logits/LayerNorm/beta    H   end_logits.LayerNorm.bias
+    end_logits/LayerNorm/gamma   H   end_logits.LayerNorm.weight
+    end_logits/dense_1/kernel    H1  end_logits.dense_1.weight
+    end_logits/dense_1/bias      1   end_logits.dense_1.bias
+    answer_class/dense_0/kernel  DH  answer_class.dense_0.weight
+    answer_class/dense_0/bias    H   answer_class.dense_0.bias
+    answer_class/dense_1/kernel  H1  answer_class.dense_1.weight
+  """),
 }
 HEADS = tuple(_HEADS)
 HEAD_VARIABLES = tuple(row[0] for rows in _HEADS.values() for row in rows)

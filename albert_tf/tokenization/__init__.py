@@ -2,22 +2,13 @@
 
 from typing import Any
 
-from albert_tf.tokenization.base import Tokenizer
-from albert_tf.tokenization.config import TokenizerConfig, find_tokenizer
-from albert_tf.tokenization.normalization import normalize_text
-from albert_tf.tokenization.tokenizer import AlbertTokenizer
-from albert_tf.tokenization.word_starts import WORD_RULES
-from albert_tf.tokenization.wordpiece import WordPieceTokenizer
-
-__all__ = [
-  "WORD_RULES",
-  "AlbertTokenizer",
-  "Tokenizer",
-  "TokenizerConfig",
-  "WordPieceTokenizer",
-  "load_tokenizer",
-  "normalize_text",
-]
+from albert_tf.tokenization.base import Tokenizer as Tokenizer
+from albert_tf.tokenization.config import TokenizerConfig as TokenizerConfig
+from albert_tf.tokenization.config import find_tokenizer
+from albert_tf.tokenization.normalization import normalize_text as normalize_text
+from albert_tf.tokenization.tokenizer import AlbertTokenizer as AlbertTokenizer
+from albert_tf.tokenization.word_starts import WORD_RULES as WORD_RULES
+from albert_tf.tokenization.wordpiece import WordPieceTokenizer as WordPieceTokenizer
 
 
 def load_tokenizer(path: str, **choices: Any) -> Tokenizer:
