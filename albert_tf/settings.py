@@ -16,8 +16,8 @@ from albert_tf.errors import UserError
 
 def setting(
   default: Any = dataclasses.MISSING,
+  help: str = "",
   *,
-  help: str,
   minimum: float | None = None,
   maximum: float | None = None,
   above: float | None = None,
@@ -26,7 +26,7 @@ def setting(
   flag: str | None = None,
   aliases: Sequence[str] = (),
 ) -> Any:
-  """A field of a `Settings` class, for `x: int = setting(3, help="Number of x.", minimum=1)`.
+  """A field of a `Settings` class, for `x: int = setting(3, "Number of x.", minimum=1)`.
 
   Args:
     default: without one the field must be given.

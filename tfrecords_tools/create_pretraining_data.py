@@ -30,13 +30,13 @@ class Source(Settings):
   """The input of the records."""
 
   input: tuple[str, ...] = setting(help="Input files: glob patterns with commas, quoted.")
-  spm_model_file: str | None = setting(None, help="SentencePiece model, from train_vocab.py or a release.")
-  vocab_file: str | None = setting(None, help="WordPiece vocabulary (.txt) instead.")
+  spm_model_file: str | None = setting(None, "SentencePiece model, from train_vocab.py or a release.")
+  vocab_file: str | None = setting(None, "WordPiece vocabulary (.txt) instead.")
   do_lower_case: bool | None = setting(
-    None, help="Lower-case the text. Default: as noted next to the vocabulary, else true."
+    None, "Lower-case the text. Default: as noted next to the vocabulary, else true."
   )
   keep_accents: bool | None = setting(
-    None, help="Keep accents and other marks. Default: as noted next to the vocabulary, else false."
+    None, "Keep accents and other marks. Default: as noted next to the vocabulary, else false."
   )
 
 
@@ -44,11 +44,10 @@ class Work(Settings):
   """Where and how records are made; their bytes do not depend on it."""
 
   output_dir: str = setting(help="Directory for the records.")
-  work_dir: str | None = setting(None, help="Directory for unfinished work; default in --output_dir.")
-  num_workers: int = setting(1, minimum=1, help="Processes. The records do not depend on it.")
+  work_dir: str | None = setting(None, "Directory for unfinished work; default in --output_dir.")
+  num_workers: int = setting(1, "Processes. The records do not depend on it.", minimum=1)
   runner: Literal["local", "beam"] = setting(
-    "local",
-    help="local: processes of this machine. beam: Apache Beam; its own options follow after a lone --.",
+    "local", "local: processes of this machine. beam: Apache Beam; its own options follow after a lone --."
   )
 
 

@@ -21,12 +21,10 @@ from albert_tf.tokenization import load_tokenizer
 class Command(Settings):
   """What to show and check."""
 
-  validate: bool = setting(False, help="Check every record and file, and exit with 1 if one is wrong.")
-  show: int = setting(3, minimum=0, help="Number of instances to print.")
-  spm_model_file: str | None = setting(
-    None, help="Vocabulary (.model, .txt); default: in the records' folder."
-  )
-  json: bool = setting(False, help="Print the statistics as one JSON line and nothing else.")
+  validate: bool = setting(False, "Check every record and file, and exit with 1 if one is wrong.")
+  show: int = setting(3, "Number of instances to print.", minimum=0)
+  spm_model_file: str | None = setting(None, "Vocabulary (.model, .txt); default: in the records' folder.")
+  json: bool = setting(False, "Print the statistics as one JSON line and nothing else.")
 
 
 commands.define_flags(Command)

@@ -24,20 +24,20 @@ _SHOW_LOG_ABOVE_BYTES = 50_000_000  # Training takes minutes: show SentencePiece
 class VocabularySpec(Settings):
   """Settings of a vocabulary; the defaults are those of the released English one."""
 
-  vocab_size: int = setting(30000, minimum=16, help="Tokens, the special ones included.")
-  do_lower_case: bool = setting(True, help="Lower-case the text.")
-  keep_accents: bool = setting(False, help="Keep accents and other marks on letters.")
+  vocab_size: int = setting(30000, "Tokens, the special ones included.", minimum=16)
+  do_lower_case: bool = setting(True, "Lower-case the text.")
+  keep_accents: bool = setting(False, "Keep accents and other marks on letters.")
   character_coverage: float = setting(
-    0.99995, minimum=0.9, maximum=1.0, help="Share of the text's characters that get a token."
+    0.99995, "Share of the text's characters that get a token.", minimum=0.9, maximum=1.0
   )
   input_sentence_size: int = setting(
     1_000_000,
-    minimum=0,
-    help="Train on a uniform sample of this many sentences, the same for the same text; 0: on all. A million take "
+    "Train on a uniform sample of this many sentences, the same for the same text; 0: on all. A million take "
     "about 3 GiB of memory.",
+    minimum=0,
   )
   num_threads: int = setting(
-    8, minimum=1, help="Threads; a fixed number, so that every machine trains the same vocabulary."
+    8, "Threads; a fixed number, so that every machine trains the same vocabulary.", minimum=1
   )
   user_symbols: tuple[str, ...] = USER_SYMBOLS
 

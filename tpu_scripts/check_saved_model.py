@@ -17,7 +17,7 @@ class Command(Settings):
 
   saved_model: str = setting(help="A version directory, or a folder of versions (the highest is taken).")
   python: tuple[str, ...] = setting(
-    (), help="Interpreters with other versions of TensorFlow that the export must run on too, with commas."
+    (), "Interpreters with other versions of TensorFlow that the export must run on too, with commas."
   )
 
 

@@ -28,13 +28,13 @@ FLAGS = flags.FLAGS
 class Command(Settings):
   """The flags besides those of the run."""
 
-  topology: str = setting("", help="Chip and grid of chips, such as v3:16x16 or v5p:2x2x1.")
+  topology: str = setting("", "Chip and grid of chips, such as v3:16x16 or v5p:2x2x1.")
   per_core_batch_size: int | None = setting(
-    None, help="Instead of --train_batch_size: examples that one core computes at a time.", minimum=1
+    None, "Instead of --train_batch_size: examples that one core computes at a time.", minimum=1
   )
-  usd_per_chip_hour: float | None = setting(None, help="Price of a chip, for the cost of the run.", minimum=0)
-  estimate_only: bool = setting(False, help="Estimate by formula in milliseconds, without the compiler.")
-  compiler_python: str = setting("", help="An interpreter that has jax and libtpu, if it is not this one.")
+  usd_per_chip_hour: float | None = setting(None, "Price of a chip, for the cost of the run.", minimum=0)
+  estimate_only: bool = setting(False, "Estimate by formula in milliseconds, without the compiler.")
+  compiler_python: str = setting("", "An interpreter that has jax and libtpu, if it is not this one.")
 
 
 commands.define_flags(Command)

@@ -15,10 +15,9 @@ class Command(Settings):
   """The checkpoint and the directory to write."""
 
   input: str = setting(
-    "",
-    help="Run or release directory, SavedModel, Hugging Face directory, weights file or checkpoint prefix.",
+    "", "Run or release directory, SavedModel, Hugging Face directory, weights file or checkpoint prefix."
   )
-  output: str = setting("", help="Directory to write; must not exist or be empty.")
+  output: str = setting("", "Directory to write; must not exist or be empty.")
 
 
 commands.define_flags(Command)

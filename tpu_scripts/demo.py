@@ -22,10 +22,10 @@ from albert_tf.training.metrics_log import read_metrics
 class Command(Settings):
   """Settings of the demo."""
 
-  output_dir: str = setting(str(ROOT / ".demo"), help="Where everything is written: a new or empty folder.")
-  max_megabytes: float = setting(20.0, help="How much documentation to take (10^6 bytes).")
-  vocab_size: int = setting(4000, help="Tokens of the vocabulary.")
-  recipe: str = setting(str(ROOT / "recipes/demo.flags"), help="Flag file of the pretraining stage.")
+  output_dir: str = setting(str(ROOT / ".demo"), "Where everything is written: a new or empty folder.")
+  max_megabytes: float = setting(20.0, "How much documentation to take (10^6 bytes).")
+  vocab_size: int = setting(4000, "Tokens of the vocabulary.")
+  recipe: str = setting(str(ROOT / "recipes/demo.flags"), "Flag file of the pretraining stage.")
 
 
 commands.define_flags(Command)

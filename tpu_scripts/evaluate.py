@@ -25,26 +25,25 @@ class Command(Settings):
   """The model, the data and the output."""
 
   init_checkpoint: str = setting(
-    help="The model: a run directory (its newest checkpoint), a checkpoint in one, an original or Hugging Face folder.",
+    help="The model: a run directory (its newest checkpoint), a checkpoint in one, an original or Hugging Face folder."
   )
-  albert_config_file: str = setting("", help="JSON of the model. Default: the one in the weights' folder.")
+  albert_config_file: str = setting("", "JSON of the model. Default: the one in the weights' folder.")
   num_hidden_layers: int | None = setting(
     None,
-    help="Another depth, for a model with all weights shared by its layers. Default: the weights' own.",
+    "Another depth, for a model with all weights shared by its layers. Default: the weights' own.",
     minimum=1,
   )
-  max_seq_length: int = setting(512, help="For records without a manifest.json.", minimum=1)
-  max_predictions_per_seq: int = setting(20, help="For records without a manifest.json.", minimum=1)
+  max_seq_length: int = setting(512, "For records without a manifest.json.", minimum=1)
+  max_predictions_per_seq: int = setting(20, "For records without a manifest.json.", minimum=1)
   output_dir: str = setting(
-    "", help="Where eval.json goes; local or gs://. Default: next to the model's configuration."
+    "", "Where eval.json goes; local or gs://. Default: next to the model's configuration."
   )
-  eval_batch_size: int = setting(64, help="Examples of one batch.", minimum=1)
+  eval_batch_size: int = setting(64, "Examples of one batch.", minimum=1)
   max_eval_steps: int | None = setting(
-    None, help="At most this many batches of each set. Default: all.", minimum=1
+    None, "At most this many batches of each set. Default: all.", minimum=1
   )
   layer_similarity: bool = setting(
-    False,
-    help="Also the L2 distance and the angle between input and output of each layer (ALBERT, figure 1).",
+    False, "Also the L2 distance and the angle between input and output of each layer (ALBERT, figure 1)."
   )
 
 

@@ -27,10 +27,10 @@ class Command(Settings):
     help="Run directory (its best checkpoint is taken, else its newest), or a checkpoint prefix."
   )
   output_dir: str = setting(help="Folder of versions that a server watches.")
-  version: int = setting(1, help="The version's number; servers take the highest.", minimum=1)
+  version: int = setting(1, "The version's number; servers take the highest.", minimum=1)
   spm_model_file: str = setting(
     "",
-    help="SentencePiece model, or WordPiece vocabulary (.txt), if the checkpoint's folder has none or another is "
+    "SentencePiece model, or WordPiece vocabulary (.txt), if the checkpoint's folder has none or another is "
     "meant.",
   )
 

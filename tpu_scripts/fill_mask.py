@@ -16,10 +16,10 @@ class Command(Settings):
 
   saved_model: str = setting(help="A SavedModel, or a folder of versions of which the highest is taken.")
   top_k: int = setting(
-    5, help="How many words to print for each [MASK], at most as many as were exported.", minimum=1
+    5, "How many words to print for each [MASK], at most as many as were exported.", minimum=1
   )
   num_hidden_layers: int | None = setting(
-    None, help="One of the depths that were exported. Default: the greatest.", minimum=1
+    None, "One of the depths that were exported. Default: the greatest.", minimum=1
   )
 
 

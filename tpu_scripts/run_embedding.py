@@ -25,17 +25,13 @@ FLAGS = flags.FLAGS
 class Command(Settings):
   """The data, and the kind of vector."""
 
-  task_name: Literal["sts-b", "custom"] = setting("custom", help="GLUE's STS-B, or a table of your own.")
-  data_dir: str = setting("", help="sts-b: its folder, or the one with GLUE's folders.")
-  negative_column: str = setting(
-    "", help="Without --label_column: texts that do not belong to the first one."
-  )
-  max_score: float = setting(
-    1.0, help="custom: the score of texts that mean the same; 0 is the lowest.", above=0
-  )
-  temperature: float = setting(0.05, help="Without scores: cosines are divided by it.", above=0)
-  pooling: Literal["mean", "cls"] | None = setting(None, help="Default: as it was trained, else mean.")
-  normalize: bool | None = setting(None, help="Vectors of length 1. Default: as it was trained, else yes.")
+  task_name: Literal["sts-b", "custom"] = setting("custom", "GLUE's STS-B, or a table of your own.")
+  data_dir: str = setting("", "sts-b: its folder, or the one with GLUE's folders.")
+  negative_column: str = setting("", "Without --label_column: texts that do not belong to the first one.")
+  max_score: float = setting(1.0, "custom: the score of texts that mean the same; 0 is the lowest.", above=0)
+  temperature: float = setting(0.05, "Without scores: cosines are divided by it.", above=0)
+  pooling: Literal["mean", "cls"] | None = setting(None, "Default: as it was trained, else mean.")
+  normalize: bool | None = setting(None, "Vectors of length 1. Default: as it was trained, else yes.")
 
 
 commands.define_flags(Command)

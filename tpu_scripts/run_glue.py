@@ -25,14 +25,14 @@ class Command(Settings):
   """The task and its data."""
 
   task_name: str = setting(help="cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, or custom.")
-  data_dir: str = setting("", help="The task's folder, or the one with GLUE's folders.")
+  data_dir: str = setting("", "The task's folder, or the one with GLUE's folders.")
   vocab_file: str = setting(
-    "", help="WordPiece vocabulary (.txt), for models without a SentencePiece model, as the Chinese ones."
+    "", "WordPiece vocabulary (.txt), for models without a SentencePiece model, as the Chinese ones."
   )
   label_names: tuple[str, ...] = setting(
-    (), help="custom: the classes in order. Default: those of the training data."
+    (), "custom: the classes in order. Default: those of the training data."
   )
-  regression: bool = setting(False, help="custom: labels are numbers to predict.")
+  regression: bool = setting(False, "custom: labels are numbers to predict.")
 
 
 commands.define_flags(Command)

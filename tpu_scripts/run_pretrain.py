@@ -28,32 +28,30 @@ if TYPE_CHECKING:  # At run time it would import TensorFlow before the flags are
 class Command(Settings):
   """The records, and other flags that are not settings of a run."""
 
-  input_file: str = setting("", help="Training TFRecords: comma-separated glob patterns.")
-  eval_input_file: str = setting("", help="Held-out TFRecords, of documents never trained on.")
+  input_file: str = setting("", "Training TFRecords: comma-separated glob patterns.")
+  eval_input_file: str = setting("", "Held-out TFRecords, of documents never trained on.")
   spm_model_file: str = setting(
-    "", help="SentencePiece model to keep in the run directory. Default: the one in the records' folder."
+    "", "SentencePiece model to keep in the run directory. Default: the one in the records' folder."
   )
-  max_seq_length: int | None = setting(None, help="Default: the records' own, else 512.", minimum=1)
-  max_predictions_per_seq: int | None = setting(None, help="Default: the records' own, else 20.", minimum=1)
+  max_seq_length: int | None = setting(None, "Default: the records' own, else 512.", minimum=1)
+  max_predictions_per_seq: int | None = setting(None, "Default: the records' own, else 20.", minimum=1)
   masking: Literal["stored", "fresh"] = setting(
-    "stored", help="Masks of training: those of the records, or other ones in every epoch."
+    "stored", "Masks of training: those of the records, or other ones in every epoch."
   )
   masked_lm_prob: float | None = setting(
-    None, help="Share of the tokens that fresh masks cover. Default: the records' own.", above=0.0, below=1.0
+    None, "Share of the tokens that fresh masks cover. Default: the records' own.", above=0.0, below=1.0
   )
   sentence_loss: Literal["auto", "on", "off"] = setting(
-    "auto",
-    help="Learn the records' sentence labels; auto: of sop and nsp records, not of none and ordered ones.",
+    "auto", "Learn the records' sentence labels; auto: of sop and nsp records, not of none and ordered ones."
   )
   scale_learning_rate: Literal["none", "sqrt", "linear"] = setting(
-    "none", help="Scale the rate by train_batch_size / 4096."
+    "none", "Scale the rate by train_batch_size / 4096."
   )
   dry_run: bool = setting(
-    False,
-    help="Check everything, make one update and one evaluation batch on the devices, write no run.",
+    False, "Check everything, make one update and one evaluation batch on the devices, write no run."
   )
   doctor: bool = setting(
-    False, help="Only check this machine: packages, TPU, --output_dir; a line each, with what to do."
+    False, "Only check this machine: packages, TPU, --output_dir; a line each, with what to do."
   )
 
 

@@ -21,7 +21,7 @@ class Command(Settings):
   """The task's name."""
 
   task_name: str | None = setting(
-    None, help="For results and messages, such as ner or pos. Default: tagging, or as it was trained."
+    None, "For results and messages, such as ner or pos. Default: tagging, or as it was trained."
   )
 
 

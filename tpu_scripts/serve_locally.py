@@ -19,11 +19,11 @@ class ServeSettings(Settings):
   """The models and the address to serve."""
 
   saved_model: tuple[str, ...] = setting(
-    help="Version directories, or folders of versions (the highest is taken), as PATH or NAME=PATH, with commas.",
+    help="Version directories, or folders of versions (the highest is taken), as PATH or NAME=PATH, with commas."
   )
-  host: str = setting("127.0.0.1", help="Address to listen on. Only this machine reaches the default.")
+  host: str = setting("127.0.0.1", "Address to listen on. Only this machine reaches the default.")
   port: int = setting(
-    8501, help="Port of the REST API and the page; 0 for any free port.", minimum=0, maximum=65535
+    8501, "Port of the REST API and the page; 0 for any free port.", minimum=0, maximum=65535
   )
 
 

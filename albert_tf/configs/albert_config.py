@@ -59,28 +59,28 @@ class AlbertConfig(Settings):
   num_attention_heads: int = setting(help="N; H / N must be whole.", minimum=1)
   intermediate_size: int = setting(help="F, width of the feed-forward layer.", minimum=1, maximum=1 << 18)
   num_hidden_groups: int = setting(
-    1, help="Distinct blocks that the layers are divided into, with sharing=all.", minimum=1
+    1, "Distinct blocks that the layers are divided into, with sharing=all.", minimum=1
   )
-  inner_group_num: int = setting(1, help="Blocks of a group, applied in turn.", minimum=1, maximum=16)
+  inner_group_num: int = setting(1, "Blocks of a group, applied in turn.", minimum=1, maximum=16)
   hidden_act: Literal["gelu", "gelu_exact", "relu", "tanh", "linear"] = setting(
-    "gelu", help="'gelu' is the tanh form, as in the original code; 'gelu_exact' the erf form."
+    "gelu", "'gelu' is the tanh form, as in the original code; 'gelu_exact' the erf form."
   )
   hidden_dropout_prob: float = setting(
-    0.0, help="Dropout after embeddings, attention output and feed-forward.", minimum=0.0, below=1.0
+    0.0, "Dropout after embeddings, attention output and feed-forward.", minimum=0.0, below=1.0
   )
   attention_probs_dropout_prob: float = setting(
-    0.0, help="Dropout on the attention probabilities.", minimum=0.0, below=1.0
+    0.0, "Dropout on the attention probabilities.", minimum=0.0, below=1.0
   )
-  max_position_embeddings: int = setting(512, help="Longest sequence.", minimum=1, maximum=MOST_POSITIONS)
-  type_vocab_size: int = setting(2, help="Number of segments.", minimum=1, maximum=1024)
+  max_position_embeddings: int = setting(512, "Longest sequence.", minimum=1, maximum=MOST_POSITIONS)
+  type_vocab_size: int = setting(2, "Number of segments.", minimum=1, maximum=1024)
   initializer_range: float = setting(
-    0.02, help="Standard deviation of the truncated normal of kernels and tables.", above=0.0, below=math.inf
+    0.02, "Standard deviation of the truncated normal of kernels and tables.", above=0.0, below=math.inf
   )
   layer_norm_eps: float = setting(
-    1e-12, help="Epsilon inside the square root of every LayerNorm.", above=0.0, below=math.inf
+    1e-12, "Epsilon inside the square root of every LayerNorm.", above=0.0, below=math.inf
   )
   sharing: Literal["all", "attention", "ffn", "none"] = setting(
-    "all", help="What the layers share (ALBERT, section 4.5 and table 4)."
+    "all", "What the layers share (ALBERT, section 4.5 and table 4)."
   )
 
   def __post_init__(self) -> None:

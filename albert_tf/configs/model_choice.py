@@ -23,10 +23,10 @@ class ModelChoice(Settings):
   """
 
   size: str | None = setting(
-    None, help="A named size; its vocabulary size becomes the records'.", choices=named_sizes()
+    None, "A named size; its vocabulary size becomes the records'.", choices=named_sizes()
   )
   albert_config_file: str | None = setting(
-    None, help="JSON of the model, instead of --size; without a vocab_size it takes the records'."
+    None, "JSON of the model, instead of --size; without a vocab_size it takes the records'."
   )
   sharing: Literal["all", "attention", "ffn", "none"] | None = _changed("sharing")
   embedding_size: int | None = _changed("embedding_size")

@@ -60,30 +60,28 @@ class TaskSpec(Settings):
   format_version: Literal[1] = 1
   kind: str = setting(help="The kind of task.", choices=tuple(TASK_KINDS))
   name: str = setting(help="For people and file names, such as mrpc, squad, custom.")
-  label_names: tuple[str, ...] = setting((), help="Names of the classes or tags, by id; else empty.")
+  label_names: tuple[str, ...] = setting((), "Names of the classes or tags, by id; else empty.")
   thresholds: tuple[float, ...] = setting(
-    (), help="multi_label: the probability from which each label is given. Empty: 0.5.", minimum=0, maximum=1
+    (), "multi_label: the probability from which each label is given. Empty: 0.5.", minimum=0, maximum=1
   )
-  pair: bool = setting(False, help="Whether an example has two texts.")
+  pair: bool = setting(False, "Whether an example has two texts.")
   max_seq_length: int = setting(  # [CLS] a [SEP] b [SEP]
     512, help="S, the length it was trained with.", minimum=5, maximum=MOST_POSITIONS
   )
-  squad_version: str = setting("", help="question_answering: 1.1 (`SpanHead`) or 2.0 (`Squad2Head`).")
-  max_query_length: int = setting(64, help="question_answering: tokens of a question kept.", minimum=1)
-  doc_stride: int = setting(128, help="question_answering: tokens from window to window.", minimum=1)
-  max_answer_length: int = setting(30, help="question_answering: tokens of the longest answer.", minimum=1)
+  squad_version: str = setting("", "question_answering: 1.1 (`SpanHead`) or 2.0 (`Squad2Head`).")
+  max_query_length: int = setting(64, "question_answering: tokens of a question kept.", minimum=1)
+  doc_stride: int = setting(128, "question_answering: tokens from window to window.", minimum=1)
+  max_answer_length: int = setting(30, "question_answering: tokens of the longest answer.", minimum=1)
   null_score_diff_threshold: float = setting(
-    0.0, help="question_answering 2.0: no answer where the null score is at least this."
+    0.0, "question_answering 2.0: no answer where the null score is at least this."
   )
   max_qa_length: int = setting(
-    128, help="multiple_choice: tokens of question and choice that are kept, the last ones.", minimum=1
+    128, "multiple_choice: tokens of question and choice that are kept, the last ones.", minimum=1
   )
   pooling: str = setting(
-    "mean",
-    help="sentence_vectors: the mean over the tokens, or the vector at [CLS].",
-    choices=("mean", "cls"),
+    "mean", "sentence_vectors: the mean over the tokens, or the vector at [CLS].", choices=("mean", "cls")
   )
-  normalize: bool = setting(True, help="sentence_vectors: whether vectors have length 1.")
+  normalize: bool = setting(True, "sentence_vectors: whether vectors have length 1.")
 
   def __post_init__(self) -> None:
     super().__post_init__()

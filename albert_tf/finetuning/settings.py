@@ -11,60 +11,58 @@ from albert_tf.training.settings import DepthSettings, DistributionConfig
 class FineTuneSettings(DepthSettings):
   """Settings of `fit.fine_tune`; the defaults are the ALBERT paper's where its table has one value."""
 
-  do_train: bool = setting(True, help="Train, and evaluate the best checkpoint.")
-  do_eval: bool = setting(True, help="Evaluate.")
-  do_predict: bool = setting(False, help="Predict the test data.")
+  do_train: bool = setting(True, "Train, and evaluate the best checkpoint.")
+  do_eval: bool = setting(True, "Evaluate.")
+  do_predict: bool = setting(False, "Predict the test data.")
   seeds: tuple[int, ...] = setting(
-    (1,), help="A run each, with median and spread; for example 1,2,3.", minimum=0, maximum=2**31 - 1
+    (1,), "A run each, with median and spread; for example 1,2,3.", minimum=0, maximum=2**31 - 1
   )
-  train_batch_size: int = setting(32, help="Examples of one update, over all replicas.", minimum=1)
+  train_batch_size: int = setting(32, "Examples of one update, over all replicas.", minimum=1)
   gradient_accumulation_steps: int = setting(
-    1, help="Micro-batches of an update; the update stays that of the whole batch.", minimum=1
+    1, "Micro-batches of an update; the update stays that of the whole batch.", minimum=1
   )
   num_hidden_layers: int | None = setting(
     None,
-    help="Another depth, for a model with all weights shared by its layers. Default: the weights' own.",
+    "Another depth, for a model with all weights shared by its layers. Default: the weights' own.",
     minimum=1,
   )
-  remat: bool = setting(False, help="Recompute activations in the backward pass: less memory, more time.")
+  remat: bool = setting(False, "Recompute activations in the backward pass: less memory, more time.")
   eval_batch_size: int = setting(
-    64, help="Examples of one evaluation batch.", minimum=1, aliases=("predict_batch_size",)
+    64, "Examples of one evaluation batch.", minimum=1, aliases=("predict_batch_size",)
   )
-  learning_rate: float = setting(2e-5, help="Peak learning rate.", above=0)
-  num_train_epochs: float = setting(3.0, help="Passes over the training data.", above=0)
+  learning_rate: float = setting(2e-5, "Peak learning rate.", above=0)
+  num_train_epochs: float = setting(3.0, "Passes over the training data.", above=0)
   num_train_steps: int = setting(
-    0, help="Updates; above 0 it replaces --num_train_epochs.", minimum=0, aliases=("train_step",)
+    0, "Updates; above 0 it replaces --num_train_epochs.", minimum=0, aliases=("train_step",)
   )
-  num_warmup_steps: int = setting(
-    -1, help="Updates of warm-up; -1: the proportion.", aliases=("warmup_step",)
-  )
-  warmup_proportion: float = setting(0.1, help="Share of the updates that warms up.", minimum=0, below=1)
-  poly_power: float = setting(1.0, help="Power of the decay; 1 is linear.", above=0)
-  optimizer: Literal["adamw", "lamb"] = setting("adamw", help="Optimizer.")
-  weight_decay: float = setting(0.01, help="Not for biases and LayerNorm.", minimum=0)
-  clip_norm: float = setting(1.0, help="Bound on the global gradient norm; 0 for none.", minimum=0)
+  num_warmup_steps: int = setting(-1, "Updates of warm-up; -1: the proportion.", aliases=("warmup_step",))
+  warmup_proportion: float = setting(0.1, "Share of the updates that warms up.", minimum=0, below=1)
+  poly_power: float = setting(1.0, "Power of the decay; 1 is linear.", above=0)
+  optimizer: Literal["adamw", "lamb"] = setting("adamw", "Optimizer.")
+  weight_decay: float = setting(0.01, "Not for biases and LayerNorm.", minimum=0)
+  clip_norm: float = setting(1.0, "Bound on the global gradient norm; 0 for none.", minimum=0)
   dropout: float | None = setting(
     None,
-    help="Hidden and attention dropout (the paper's 'ALBERT DR'). Default: the configuration's.",
+    "Hidden and attention dropout (the paper's 'ALBERT DR'). Default: the configuration's.",
     minimum=0,
     below=1,
     flag="albert_dropout",
   )
-  classifier_dropout: float = setting(0.1, help="Before the head ('classifier DR').", minimum=0, below=1)
+  classifier_dropout: float = setting(0.1, "Before the head ('classifier DR').", minimum=0, below=1)
   eval_steps: int = setting(
     0,
-    help="Updates between evaluations; 0: every epoch.",
+    "Updates between evaluations; 0: every epoch.",
     minimum=0,
     flag="save_checkpoints_steps",
     aliases=("eval_steps",),
   )
   bucket_multiple: int | None = setting(
     None,
-    help="Batches hold similar lengths and are padded to a multiple of this; 0: always to --max_seq_length. "
+    "Batches hold similar lengths and are padded to a multiple of this; 0: always to --max_seq_length. "
     "Default: 32, on a TPU 0, for one compilation.",
     minimum=0,
   )
-  verbose: bool = setting(True, help="Show Keras' progress bar.", flag="progress")
+  verbose: bool = setting(True, "Show Keras' progress bar.", flag="progress")
   distribution: DistributionConfig = dataclasses.field(default_factory=DistributionConfig)
 
   def __post_init__(self) -> None:

@@ -45,24 +45,24 @@ class Command(NamedTuple):
 class Plan(Settings):
   """Settings of run_study.py."""
 
-  study: str = setting("sizes", help="A table or figure of the paper.", choices=tuple(STUDIES))
-  scale: str = setting("laptop", help="Settings from recipes/studies/STUDY/SCALE.flags.", choices=SCALES)
+  study: str = setting("sizes", "A table or figure of the paper.", choices=tuple(STUDIES))
+  scale: str = setting("laptop", "Settings from recipes/studies/STUDY/SCALE.flags.", choices=SCALES)
   output_dir: str = setting(help="Directory for all files of the study; local or gs://.")
-  input: str = setting("", help="Text files: glob patterns with commas, quoted.")
-  spm_model_file: str = setting("", help="An existing vocabulary. Default: train a new one.")
+  input: str = setting("", "Text files: glob patterns with commas, quoted.")
+  spm_model_file: str = setting("", "An existing vocabulary. Default: train a new one.")
   seeds: tuple[int, ...] | None = setting(
-    None, help="Seeds, one run of each arm for each. Default: the study's; laptop 1,2,3, paper 1.", minimum=0
+    None, "Seeds, one run of each arm for each. Default: the study's; laptop 1,2,3, paper 1.", minimum=0
   )
-  arms: tuple[str, ...] = setting((), help="Arms of the study to run. Default: all.")
+  arms: tuple[str, ...] = setting((), "Arms of the study to run. Default: all.")
   data_dir: str = setting(
-    "", help="Directory with any of squad1, squad2, mnli, sst-2, race; every arm is fine-tuned on each."
+    "", "Directory with any of squad1, squad2, mnli, sst-2, race; every arm is fine-tuned on each."
   )
-  text_flags: str = setting("", help="Without --input: more flags of extract_installed_docs.py.")
-  vocab_flags: str = setting("", help="Without --spm_model_file: more flags of train_vocab.py.")
-  data_flags: str = setting("", help="More flags of create_pretraining_data.py.")
-  train_flags: str = setting("", help="More flags of run_pretrain.py, for all arms: --name=value …")
-  task_flags: str = setting("", help="More flags of the fine-tuning commands.")
-  device_flags: str = setting("", help="Flags of all commands that compute on devices.", flag="")
+  text_flags: str = setting("", "Without --input: more flags of extract_installed_docs.py.")
+  vocab_flags: str = setting("", "Without --spm_model_file: more flags of train_vocab.py.")
+  data_flags: str = setting("", "More flags of create_pretraining_data.py.")
+  train_flags: str = setting("", "More flags of run_pretrain.py, for all arms: --name=value …")
+  task_flags: str = setting("", "More flags of the fine-tuning commands.")
+  device_flags: str = setting("", "Flags of all commands that compute on devices.", flag="")
 
   @property
   def definition(self) -> Study:

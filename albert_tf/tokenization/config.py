@@ -20,17 +20,16 @@ class TokenizerConfig(Settings):
   """Text rules before and after SentencePiece."""
 
   format: Literal["albert_tf"] = "albert_tf"  # Hugging Face's file has the same name.
-  do_lower_case: bool = setting(True, help="Lower-case the text; true for every released English model.")
+  do_lower_case: bool = setting(True, "Lower-case the text; true for every released English model.")
   keep_accents: bool = setting(
-    False,
-    help="Leave characters as they are, where else NFKD takes them apart and combining marks are dropped.",
+    False, "Leave characters as they are, where else NFKD takes them apart and combining marks are dropped."
   )
   normalize_quotes: bool = setting(
-    False, help="`` and '' become a double quote (Hugging Face does it, the original does not)."
+    False, "`` and '' become a double quote (Hugging Face does it, the original does not)."
   )
   digit_comma: Literal["strip", "nostrip"] = setting(
     "strip",
-    help='"12," becomes "12" and ",": strip drops the space mark that SentencePiece puts before the re-encoded '
+    '"12," becomes "12" and ",": strip drops the space mark that SentencePiece puts before the re-encoded '
     "number (as intended, and as Hugging Face does), nostrip keeps it (as the original did).",
   )
 
@@ -44,10 +43,9 @@ class WordPieceConfig(Settings):
   """Text rules before WordPiece."""
 
   format: Literal["albert_tf_wordpiece"] = "albert_tf_wordpiece"
-  do_lower_case: bool = setting(True, help="Lower-case the text.")
+  do_lower_case: bool = setting(True, "Lower-case the text.")
   keep_accents: bool | None = setting(
-    None,
-    help="Keep combining marks. Default: BERT's rule, lower-cased text loses them and other text keeps them.",
+    None, "Keep combining marks. Default: BERT's rule, lower-cased text loses them and other text keeps them."
   )
 
   @property

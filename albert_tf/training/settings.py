@@ -23,20 +23,20 @@ class DistributionConfig(Settings):
 
   tpu: str = setting(
     "",
-    help="TPU: 'local', a name, or grpc://host:port, with commas between the hosts of a slice. Empty: GPUs if any, "
+    "TPU: 'local', a name, or grpc://host:port, with commas between the hosts of a slice. Empty: GPUs if any, "
     "else CPU.",
     aliases=("tpu_name",),
   )
-  tpu_zone: str = setting("", help="Zone of a TPU given by name.")
-  gcp_project: str = setting("", help="Project of a TPU given by name.")
+  tpu_zone: str = setting("", "Zone of a TPU given by name.")
+  gcp_project: str = setting("", "Project of a TPU given by name.")
   distribution: Literal["", "tpu", "mirrored", "multi_worker", "one_device"] = setting(
-    "", help="Overrides the choice by devices."
+    "", "Overrides the choice by devices."
   )
-  num_virtual_devices: int = setting(1, help="Split the CPU into this many replicas.", minimum=1)
+  num_virtual_devices: int = setting(1, "Split the CPU into this many replicas.", minimum=1)
   mixed_precision: Literal["float32", "bfloat16"] | None = setting(
-    None, help="Default: bfloat16 on TPUs, else float32."
+    None, "Default: bfloat16 on TPUs, else float32."
   )
-  use_xla: bool = setting(False, help="Compile with XLA on GPU or CPU; a TPU always does.")
+  use_xla: bool = setting(False, "Compile with XLA on GPU or CPU; a TPU always does.")
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -59,7 +59,7 @@ class DepthSettings(Settings):
 
   train_depths: tuple[int, ...] = setting(
     (),
-    help="Each update runs one of these numbers of layers, drawn by seed and step; for example 4,8,12. The greatest is "
+    "Each update runs one of these numbers of layers, drawn by seed and step; for example 4,8,12. The greatest is "
     "the model's own.",
     minimum=1,
   )
@@ -80,17 +80,17 @@ class StepConfig(DepthSettings):
   """How a global batch becomes one update."""
 
   global_batch_size: int = setting(
-    4096, help="Examples of one update, over all replicas.", minimum=1, flag="train_batch_size"
+    4096, "Examples of one update, over all replicas.", minimum=1, flag="train_batch_size"
   )
   gradient_accumulation_steps: int = setting(
-    1, help="Micro-batches an update is computed in; the update is that of the whole batch.", minimum=0
+    1, "Micro-batches an update is computed in; the update is that of the whole batch.", minimum=0
   )
   seed: int = setting(
-    12345, help="Keys initial values, data order, dropout and fresh masks.", minimum=0, maximum=2**31 - 1
+    12345, "Keys initial values, data order, dropout and fresh masks.", minimum=0, maximum=2**31 - 1
   )
   sentence_task: Literal["sentence_order", "next_sentence", ""] = setting(
     "sentence_order",
-    help="Meaning of the sentence labels, and name of their loss. Empty: no sentence loss; pooler and sentence head "
+    "Meaning of the sentence labels, and name of their loss. Empty: no sentence loss; pooler and sentence head "
     "keep their values.",
     flag="",
   )
@@ -133,25 +133,25 @@ class PretrainingSettings(Settings):
   output_dir: str = setting(help="The run directory; local or gs://.")
   init_checkpoint: str = setting(
     "",
-    help="Weights to start from: a run directory, the original release, TF-Hub or a Hugging Face folder. Missing "
+    "Weights to start from: a run directory, the original release, TF-Hub or a Hugging Face folder. Missing "
     "pretraining heads get initial values. The optimizer starts anew.",
   )
-  remat: bool = setting(False, help="Recompute activations in the backward pass: less memory, more time.")
-  layer_loop: Literal["unrolled", "while"] = setting("unrolled", help="How the shared block is repeated.")
+  remat: bool = setting(False, "Recompute activations in the backward pass: less memory, more time.")
+  layer_loop: Literal["unrolled", "while"] = setting("unrolled", "How the shared block is repeated.")
   iterations_per_loop: int = setting(
-    1000, help="Updates between returns to the host, each with a report.", minimum=1
+    1000, "Updates between returns to the host, each with a report.", minimum=1
   )
   save_checkpoints_steps: int = setting(
-    5000, help="Updates between checkpoints, each with an evaluation.", minimum=1
+    5000, "Updates between checkpoints, each with an evaluation.", minimum=1
   )
-  keep_checkpoint_max: int = setting(5, help="Number of newest checkpoints to keep.", minimum=1)
+  keep_checkpoint_max: int = setting(5, "Number of newest checkpoints to keep.", minimum=1)
   keep_checkpoint_every_n_steps: int = setting(
-    0, help="Also keep checkpoints of multiples of this; 0: none.", minimum=0
+    0, "Also keep checkpoints of multiples of this; 0: none.", minimum=0
   )
-  eval_batch_size: int = setting(64, help="Examples of one evaluation batch.", minimum=1)
-  max_eval_steps: int = setting(100, help="At most this many evaluation batches.", minimum=1)
+  eval_batch_size: int = setting(64, "Examples of one evaluation batch.", minimum=1)
+  max_eval_steps: int = setting(100, "At most this many evaluation batches.", minimum=1)
   profile_steps: tuple[int, int] | None = setting(
-    None, help="Trace these updates into OUTPUT_DIR/tensorboard, for example 100,110 (both included)."
+    None, "Trace these updates into OUTPUT_DIR/tensorboard, for example 100,110 (both included)."
   )
 
   def __post_init__(self) -> None:

@@ -45,13 +45,13 @@ class Extraction(Settings):
   """How much is written, and where."""
 
   output_dir: str = setting(help="Directory for docs-?????-of-?????.txt.")
-  max_megabytes: float = setting(0.0, minimum=0, help="Stop after this much text (10^6 bytes); 0: take all.")
+  max_megabytes: float = setting(0.0, "Stop after this much text (10^6 bytes); 0: take all.", minimum=0)
   # A docstring begins with what the thing does, so small models learn its order; over a module there is hardly any.
   documents: Literal["module", "docstring"] = setting(
     "module",
-    help="What a document is. The order of sentences is easier to learn within a docstring than over a module.",
+    "What a document is. The order of sentences is easier to learn within a docstring than over a module.",
   )
-  num_files: int = setting(4, minimum=1, help="Files to spread the documents over.")
+  num_files: int = setting(4, "Files to spread the documents over.", minimum=1)
 
 
 def source_files() -> list[str]:

@@ -19,12 +19,12 @@ class CorpusOptions(Settings):
 
   input_format: str = setting(
     "auto",
+    "How documents and sentences are marked. auto: by the name and the first bytes of each file.",
     choices=("auto", "lines", "paragraphs", "mediawiki", "jsonl", "parquet"),
-    help="How documents and sentences are marked. auto: by the name and the first bytes of each file.",
   )
-  language: str = setting("en", help="ISO 639 code for the sentence splitter (all formats but lines).")
+  language: str = setting("en", "ISO 639 code for the sentence splitter (all formats but lines).")
   text_field: str = setting(
-    "text", help="Field or column of the text, a string or a list of sentences (jsonl, parquet)."
+    "text", "Field or column of the text, a string or a list of sentences (jsonl, parquet)."
   )
   max_line_bytes: int = 1 << 20
   max_document_bytes: int = 8 << 20

@@ -20,46 +20,44 @@ RECORD_BYTES_PER_TEXT_BYTE = 1.3
 class RecordSettings(Settings):
   """Every choice that changes the bytes of the records."""
 
-  max_seq_length: int = setting(512, help="Tokens of a sequence, with [CLS], [SEP] and padding.")
-  max_predictions_per_seq: int = setting(20, help="Most tokens masked in a sequence.")
+  max_seq_length: int = setting(512, "Tokens of a sequence, with [CLS], [SEP] and padding.")
+  max_predictions_per_seq: int = setting(20, "Most tokens masked in a sequence.")
   masked_lm_prob: float = setting(
-    0.15, minimum=0, maximum=1, help="Share of the tokens that is masked; 0 masks nothing."
+    0.15, "Share of the tokens that is masked; 0 masks nothing.", minimum=0, maximum=1
   )
   dupe_factor: int = setting(
-    40, minimum=1, maximum=2**31 - 1, help="Passes over the text, each with other cuts and masks."
+    40, "Passes over the text, each with other cuts and masks.", minimum=1, maximum=2**31 - 1
   )
   short_seq_prob: float = setting(
-    0.1, minimum=0, maximum=1, help="Share of instances with a random shorter length."
+    0.1, "Share of instances with a random shorter length.", minimum=0, maximum=1
   )
   sentence_pair: Literal["sop", "nsp", "none", "ordered"] = setting(
     "sop",
-    help="sop: label 1 is the two segments swapped. nsp: B of another document. ordered: two segments, never swapped. "
+    "sop: label 1 is the two segments swapped. nsp: B of another document. ordered: two segments, never swapped. "
     "none: one segment. Of the last two there is no label to learn.",
   )
-  ngram: int = setting(3, minimum=1, maximum=64, help="Longest n-gram that is masked together, in words.")
+  ngram: int = setting(3, "Longest n-gram that is masked together, in words.", minimum=1, maximum=64)
   ngram_distribution: str = setting(
     "inverse",
-    help="p(n): inverse (1/n, the paper), uniform, reverse (longest most often), or --ngram weights with commas.",
+    "p(n): inverse (1/n, the paper), uniform, reverse (longest most often), or --ngram weights with commas.",
   )
   whole_word: str = setting(
     "original",
-    choices=tuple(WORD_RULES),
-    help="Where a word begins; its tokens are masked together. original: every token with letters beyond ASCII is a "
+    "Where a word begins; its tokens are masked together. original: every token with letters beyond ASCII is a "
     "word. sentencepiece: where a space was. none: mask single tokens.",
+    choices=tuple(WORD_RULES),
   )
   eval_fraction: float = setting(
-    0.01, minimum=0, maximum=0.5, help="Share of the documents that is held out. 0: none."
+    0.01, "Share of the documents that is held out. 0: none.", minimum=0, maximum=0.5
   )
-  random_seed: int = setting(12345, minimum=0, maximum=2**63 - 1, help="Seed of everything random.")
+  random_seed: int = setting(12345, "Seed of everything random.", minimum=0, maximum=2**63 - 1)
   num_shards: int = setting(
-    0, minimum=0, maximum=_MOST_SHARDS, help="Number of train files. 0: one for about 192 MB of records."
+    0, "Number of train files. 0: one for about 192 MB of records.", minimum=0, maximum=_MOST_SHARDS
   )
-  num_eval_shards: int = setting(
-    0, minimum=0, maximum=_MOST_SHARDS, help="Number of eval files. 0: likewise."
-  )
+  num_eval_shards: int = setting(0, "Number of eval files. 0: likewise.", minimum=0, maximum=_MOST_SHARDS)
   compatibility: Literal["none", "original"] = setting(
     "none",
-    help="original: follow google-research/albert where the default differs from it (docs/data.md lists how).",
+    "original: follow google-research/albert where the default differs from it (docs/data.md lists how).",
   )
 
   def __post_init__(self) -> None:

@@ -30,12 +30,10 @@ class TaggedSentence(NamedTuple):
 class Columns(Settings):
   """Where words and tags are."""
 
-  token_column: int | None = setting(
-    None, help="The words' column, from 0. Default: 0; .conllu: 1.", minimum=0
-  )
-  tag_column: int | None = setting(None, help="The tags' column; -1 is the last. Default: -1; .conllu: 3.")
-  token_key: str = setting("tokens", help="The words' key in .jsonl and .parquet.")
-  tag_key: str = setting("tags", help="The tags' key there.")
+  token_column: int | None = setting(None, "The words' column, from 0. Default: 0; .conllu: 1.", minimum=0)
+  tag_column: int | None = setting(None, "The tags' column; -1 is the last. Default: -1; .conllu: 3.")
+  token_key: str = setting("tokens", "The words' key in .jsonl and .parquet.")
+  tag_key: str = setting("tags", "The tags' key there.")
 
 
 def read_tagged(path: str, columns: Columns) -> list[TaggedSentence]:
