@@ -16,23 +16,18 @@ from absl import flags
 
 from albert_tf import commands, files
 from albert_tf.errors import UserError
-from albert_tf.settings import Settings, setting
+from albert_tf.settings import setting
 from albert_tf.startup import load_tensorflow
-from albert_tf.training.settings import DistributionConfig
+from albert_tf.training.settings import DistributionConfig, OtherDepth
 
 
-class Command(Settings):
+class Command(OtherDepth):
   """The model, the data and the output."""
 
   init_checkpoint: str = setting(
     help="The model: a run directory (its newest checkpoint), a checkpoint in one, an original or Hugging Face folder."
   )
   albert_config_file: str = setting("", "JSON of the model. Default: the one in the weights' folder.")
-  num_hidden_layers: int | None = setting(
-    None,
-    "Another depth, for a model with all weights shared by its layers. Default: the weights' own.",
-    minimum=1,
-  )
   max_seq_length: int = setting(512, "For records without a manifest.json.", minimum=1)
   max_predictions_per_seq: int = setting(20, "For records without a manifest.json.", minimum=1)
   output_dir: str = setting(

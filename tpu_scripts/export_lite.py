@@ -7,22 +7,14 @@ Example:
 """
 
 from albert_tf import commands, files
-from albert_tf.configs.task import EXPORT_KINDS
-from albert_tf.serving.settings import LiteSettings
-from albert_tf.settings import Settings, setting
+from albert_tf.serving.settings import ExportSource, LiteSettings
+from albert_tf.settings import setting
 from albert_tf.startup import load_tensorflow
 
 
-class Command(Settings):
+class Command(ExportSource):
   """The model and the file to write."""
 
-  model: str = setting(
-    help="encoder: vectors; fill_mask: logits of masked positions; the others: what a run was fine-tuned for.",
-    choices=EXPORT_KINDS,
-  )
-  init_checkpoint: str = setting(
-    help="Run directory (its best checkpoint is taken, else its newest), or a checkpoint prefix."
-  )
   output: str = setting(help="File to write; must not exist.")
 
 

@@ -9,23 +9,14 @@ import dataclasses
 from absl import logging
 
 from albert_tf import commands
-from albert_tf.configs.task import EXPORT_KINDS
-from albert_tf.serving.settings import ExportSettings
-from albert_tf.settings import Settings, setting
+from albert_tf.serving.settings import ExportSettings, ExportSource
+from albert_tf.settings import setting
 from albert_tf.startup import load_tensorflow
 
 
-class Command(Settings):
+class Command(ExportSource):
   """The model and the directory to write."""
 
-  model: str = setting(
-    help="encoder: vectors of a text; fill_mask: the best words for each [MASK]; the others: what a run_glue.py, "
-    "run_squad.py, run_race.py or run_tagging.py run directory was fine-tuned for.",
-    choices=EXPORT_KINDS,
-  )
-  init_checkpoint: str = setting(
-    help="Run directory (its best checkpoint is taken, else its newest), or a checkpoint prefix."
-  )
   output_dir: str = setting(help="Folder of versions that a server watches.")
   version: int = setting(1, "The version's number; servers take the highest.", minimum=1)
   spm_model_file: str = setting(

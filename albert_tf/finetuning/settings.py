@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 from albert_tf.errors import UserError
 from albert_tf.settings import setting
-from albert_tf.training.settings import DepthSettings, DistributionConfig
+from albert_tf.training.settings import DepthSettings, DistributionConfig, OtherDepth
 
 
-class FineTuneSettings(DepthSettings):
+class FineTuneSettings(DepthSettings, OtherDepth):
   """Settings of `fit.fine_tune`; the defaults are the ALBERT paper's where its table has one value."""
 
   do_train: bool = setting(True, "Train, and evaluate the best checkpoint.")
@@ -20,11 +20,6 @@ class FineTuneSettings(DepthSettings):
   train_batch_size: int = setting(32, "Examples of one update, over all replicas.", minimum=1)
   gradient_accumulation_steps: int = setting(
     1, "Micro-batches of an update; the update stays that of the whole batch.", minimum=1
-  )
-  num_hidden_layers: int | None = setting(
-    None,
-    "Another depth, for a model with all weights shared by its layers. Default: the weights' own.",
-    minimum=1,
   )
   remat: bool = setting(False, "Recompute activations in the backward pass: less memory, more time.")
   eval_batch_size: int = setting(

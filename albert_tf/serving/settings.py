@@ -2,7 +2,20 @@
 
 from typing import Literal
 
+from albert_tf.configs.task import EXPORT_KINDS
 from albert_tf.settings import Settings, setting
+
+
+class ExportSource(Settings):
+  """The model to export."""
+
+  model: str = setting(
+    help="encoder: vectors of a text; fill_mask: words at each [MASK]; the others: what a run was fine-tuned for.",
+    choices=EXPORT_KINDS,
+  )
+  init_checkpoint: str = setting(
+    help="Run directory (its best checkpoint is taken, else its newest), or a checkpoint prefix."
+  )
 
 
 class ExportSettings(Settings):

@@ -54,6 +54,16 @@ class DistributionConfig(Settings):
     return self.mixed_precision or ("bfloat16" if self.tpu else "float32")
 
 
+class OtherDepth(Settings):
+  """The depth of trained weights."""
+
+  num_hidden_layers: int | None = setting(
+    None,
+    "Another depth, for a model with all weights shared by its layers. Default: the weights' own.",
+    minimum=1,
+  )
+
+
 class DepthSettings(Settings):
   """Training of one set of weights for several depths."""
 

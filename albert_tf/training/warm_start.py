@@ -19,12 +19,7 @@ _FIELDS = (
   "num_hidden_groups",
   "inner_group_num",
 )
-# Name of a part that a checkpoint may lack → prefix of its variables.
-_HEADS = {
-  "the masked-LM head": "cls/predictions/",
-  "the sentence-order head": "cls/seq_relationship/",
-  "the pooler": "bert/pooler/",
-}
+_HEADS = ("cls/predictions/", "cls/seq_relationship/", "bert/pooler/")  # A checkpoint may lack these parts.
 
 
 def start_weights(variables: Mapping[str, tf.Variable], settings: PretrainingSettings) -> str:
@@ -62,10 +57,8 @@ def start_weights(variables: Mapping[str, tf.Variable], settings: PretrainingSet
         f"with {source.tokenizer[0]}, records with {settings.tokenizer_path}. Make the records with the checkpoint's: "
         f"create_pretraining_data.py --spm_model_file={source.tokenizer[0]}."
       )
-  absent = [
-    head for head, start in _HEADS.items() if not any(name.startswith(start) for name in source.variables)
-  ]
-  new = {name: v for name, v in variables.items() if name.startswith(tuple(_HEADS[head] for head in absent))}
+  absent = [head for head in _HEADS if not any(name.startswith(head) for name in source.variables)]
+  new = {name: v for name, v in variables.items() if name.startswith(tuple(absent))}
   rest = {name: v for name, v in variables.items() if name not in new}
   load_weights(rest, source, allow_unused=FINETUNED_HEADS)
   initialize_variables(new, seed=seed, initializer_range=config.initializer_range)

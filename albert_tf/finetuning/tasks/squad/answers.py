@@ -161,22 +161,20 @@ def merge_answers(models: Sequence[Sequence[Decoded]], *, n_best_size: int) -> l
 
   Reference: ALBERT, section 4.9.
   """
-  return [_merge(answers, n_best_size) for answers in zip(*models, strict=True)]
-
-
-def _merge(answers: Sequence[Decoded], n_best_size: int) -> Decoded:
-  parts: dict[str, list[float]] = {}
-  for answer in answers:
-    for entry in _n_best(answer.candidates):
+  merged = []
+  for answers in zip(*models, strict=True):
+    parts: dict[str, list[float]] = {}
+    for entry in (entry for answer in answers for entry in _n_best(answer.candidates)):
       parts.setdefault(entry["text"], []).append(entry["probability"])
-  parts.pop("", None)  # It stands where a model found no span at all.
-  means = {text: math.fsum(each) / len(answers) for text, each in parts.items()}  # In any order the same sum.
-  best = sorted(means, key=lambda text: (-means[text], text))[:n_best_size]
-  candidates = [
-    Candidate(text, math.log(means[text]) if means[text] else NO_ANSWER_SCORE, 0.0) for text in best
-  ]
-  nulls = [answer.null_score for answer in answers if answer.null_score is not None]
-  return Decoded(candidates or [NO_CANDIDATE], mean_logit(nulls) if nulls else None)
+    parts.pop("", None)  # It stands where a model found no span at all.
+    means = {
+      text: math.fsum(each) / len(answers) for text, each in parts.items()
+    }  # In any order the same sum.
+    best = sorted(means.items(), key=lambda pair: (-pair[1], pair[0]))[:n_best_size]
+    candidates = [Candidate(text, math.log(mean) if mean else NO_ANSWER_SCORE, 0.0) for text, mean in best]
+    nulls = [answer.null_score for answer in answers if answer.null_score is not None]
+    merged.append(Decoded(candidates or [NO_CANDIDATE], mean_logit(nulls) if nulls else None))
+  return merged
 
 
 def mean_logit(logits: Sequence[float]) -> float:
