@@ -6,18 +6,18 @@ Example:
   python tpu_scripts/count_parameters.py --albert_config_file=albert_config.json
 """
 
+from collections.abc import Mapping
+
 from albert_tf import commands
 from albert_tf.configs import HEADS, AlbertConfig, ModelChoice, count_parameters, named_sizes
-from albert_tf.errors import UserError
 
 commands.define_flags(ModelChoice)
 
 
-def all_sizes() -> str:
-  """Every named size, with the numbers that table 1 of the paper has."""
+def table(configs: Mapping[str, AlbertConfig]) -> str:
+  """Each configuration by its name, with the numbers that table 1 of the paper has."""
   rows = []
-  for name in named_sizes():
-    config = AlbertConfig.from_name(name)
+  for name, config in configs.items():
     shape = (config.num_hidden_layers, config.hidden_size, config.embedding_size, config.sharing)
     block = sum(one for part, (_, one) in count_parameters(config).items() if part.endswith("LayerNorm"))
     rows.append((name, *shape, block, config.param_count(), config.param_count(heads=HEADS)))
@@ -25,24 +25,11 @@ def all_sizes() -> str:
   return commands.markdown_table(header, *rows)
 
 
-def one_configuration(config: AlbertConfig) -> str:
-  """The parts of one configuration."""
-  return commands.markdown_table(
-    ("part", "copies", "parameters of one"),
-    *((part, *numbers) for part, numbers in count_parameters(config).items()),
-    ("encoder + pooler", "", config.param_count()),
-    ("with both heads", "", config.param_count(heads=HEADS)),
-  )
-
-
 def main() -> None:
   model = commands.from_flags(ModelChoice)
-  if model.size or model.albert_config_file:
-    print(one_configuration(model.config()))
-  elif model.changes:
-    raise UserError("A changed model begins with --size or --albert_config_file. Received: neither.")
-  else:
-    print(all_sizes())
+  name = model.size or model.albert_config_file
+  configs = {name: AlbertConfig.from_name(name) for name in named_sizes()}
+  print(table({name or "": model.config()} if name or model.changes else configs))
 
 
 if __name__ == "__main__":

@@ -8,26 +8,20 @@ import threading
 from types import FrameType
 
 
-class StopRequest:
-  """Set by a signal handler; the loop reads it between calls to the device."""
-
-  received = False
-
-
 @contextlib.contextmanager
-def stop_on_signal() -> Iterator[StopRequest]:
+def stop_on_signal() -> Iterator[threading.Event]:
   """Installs the handlers for the duration of a run; a no-op outside the main thread.
 
   A handler runs when the call to the device has returned. A second Control-C then ends the run without saving.
   """
-  request = StopRequest()
+  request = threading.Event()  # Read between calls to the device.
   if threading.current_thread() is not threading.main_thread():
     yield request
     return
 
   def ask(number: int, frame: FrameType | None) -> None:
     del frame
-    request.received = True
+    request.set()
     print(f"\n{signal.Signals(number).name}: saving and stopping.", file=sys.stderr, flush=True)
     signal.signal(signal.SIGINT, before[signal.SIGINT])
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 import dataclasses
+import threading
 from typing import Any
 
 import tensorflow as tf
@@ -10,7 +11,6 @@ from albert_tf.training.checkpoints import CheckpointStore
 from albert_tf.training.distribution import Workers
 from albert_tf.training.evaluation import Evaluator
 from albert_tf.training.inputs import PretrainingInput
-from albert_tf.training.interruption import StopRequest
 from albert_tf.training.reporting.goodput import Goodput
 from albert_tf.training.reporting.reporter import EVAL, Reporter
 from albert_tf.training.settings import PretrainingSettings
@@ -53,7 +53,7 @@ class TrainingLoop:
   reporter: Reporter
   goodput: Goodput
   workers: Workers
-  stop: StopRequest
+  stop: threading.Event
 
   def __post_init__(self) -> None:
     self._watch = TrainingWatch(self.settings)
@@ -98,7 +98,7 @@ class TrainingLoop:
     return self._end(step, stopping=stopping)
 
   def _stopping(self) -> bool:
-    return self.workers.any(self.stop.received)
+    return self.workers.any(self.stop.is_set())
 
   def _saves_at(self, step: int) -> bool:
     return step % self.settings.save_checkpoints_steps == 0

@@ -17,10 +17,9 @@ def test_all_sizes(repository_dir):
 
 def test_one_configuration_and_a_mistake(repository_dir):
   done = run(repository_dir, "--size=base", "--sharing=attention")
-  assert "| feed-forward + LayerNorm | 12 | 4,723,968 |" in done.stdout
-  assert "| encoder + pooler |  | 63,647,232 |" in done.stdout
+  assert "| base | 12 | 768 | 128 | attention | 7,087,872 | 63,647,232 |" in done.stdout
   wide = run(repository_dir, "--size=base", "--hidden_size=2048", "--num_hidden_layers=24")
-  assert "| encoder + pooler |  | 58,724,864 |" in wide.stdout  # Xlarge: its heads change no count.
+  assert "| 58,724,864 |" in wide.stdout  # Xlarge: its heads change no count.
   failed = run(repository_dir, "--sharing=ffn")
   assert (failed.returncode, failed.stdout) == (2, "")
-  assert "begins with --size" in failed.stderr
+  assert "exactly one of --size and" in failed.stderr

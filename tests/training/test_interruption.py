@@ -12,9 +12,9 @@ from albert_tf.training.interruption import stop_on_signal
 def test_a_signal_is_a_request(number, capsys):
   before = signal.getsignal(number)
   with stop_on_signal() as stop:
-    assert not stop.received
+    assert not stop.is_set()
     os.kill(os.getpid(), number)
-    assert stop.received
+    assert stop.is_set()
     with pytest.raises(KeyboardInterrupt):
       os.kill(os.getpid(), signal.SIGINT)
   assert signal.getsignal(number) is before

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 import math
 import os
+import threading
 import time
 from typing import Any
 
@@ -19,7 +20,6 @@ from albert_tf.modeling import named_variables
 from albert_tf.optim.keras_optimizers import WarmupPolynomialDecay
 from albert_tf.training.checkpoints import CheckpointStore
 from albert_tf.training.distribution import Workers
-from albert_tf.training.interruption import StopRequest
 from albert_tf.training.metrics_log import MetricsLog, read_metrics
 
 
@@ -67,7 +67,7 @@ class TrainingProgress(keras.callbacks.Callback):
     schedule: WarmupPolynomialDecay,
     writes: bool,
     may_write: Callable[[], None],
-    stop: StopRequest,
+    stop: threading.Event,
   ):
     super().__init__()
     self._evaluate, self._metric, self._num_steps, self._interval = evaluate, metric, num_steps, interval
@@ -140,7 +140,7 @@ class TrainingProgress(keras.callbacks.Callback):
 
   def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
     self.step += 1
-    self.stopped = self._workers.any(self._stop.received)
+    self.stopped = self._workers.any(self._stop.is_set())
     if self.stopped or self.step in (self._first_end, self._num_steps):
       self.model.stop_training = True
 
