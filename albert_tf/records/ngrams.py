@@ -5,7 +5,6 @@ import numpy as np
 from albert_tf.errors import UserError
 
 MASK_SHARE, KEEP_SHARE = 0.8, 0.1  # The remaining 0.1 becomes a random token.
-NGRAM_DISTRIBUTIONS = ("inverse", "uniform", "reverse")
 
 
 def ngram_probabilities(ngram: int, distribution: str = "inverse") -> np.ndarray:
@@ -21,7 +20,7 @@ def ngram_probabilities(ngram: int, distribution: str = "inverse") -> np.ndarray
   weights = named[distribution] if distribution in named else _weights(distribution)
   if len(weights) != ngram or not np.isfinite(weights).all() or weights.min() < 0 or weights.sum() <= 0:
     raise UserError(
-      f"ngram_distribution must be one of {', '.join(NGRAM_DISTRIBUTIONS)}, or {ngram} (ngram) weights. "
+      f"ngram_distribution must be one of {', '.join(named)}, or {ngram} (ngram) weights. "
       f"Received: ngram_distribution={distribution!r}. Change that flag; --help says what each means."
     )
   return weights / weights.sum()

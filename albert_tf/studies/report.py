@@ -12,7 +12,7 @@ from typing import Any
 from albert_tf import files
 from albert_tf.configs import AlbertConfig
 from albert_tf.studies.catalogue import Study
-from albert_tf.studies.plan import TASKS, Plan, flag_values
+from albert_tf.studies.plan import TASKS, Plan
 from albert_tf.training.metrics_log import read_metrics
 from albert_tf.training.watch import not_learned
 
@@ -129,16 +129,13 @@ def write_report(plan: Plan) -> str:
 
 def _settings(plan: Plan) -> str:
   """Scale, text and settings in two sentences."""
-  values = flag_values(shlex.split(f"{plan.text_flags} {plan.data_flags} {plan.train_flags}"))
-  names = ("max_seq_length", "hidden_size", "num_hidden_layers", "train_batch_size", "num_train_steps")
-  shared = [f"{name.replace('_', ' ')} {values[name]}" for name in names if name in values]
-  shared += ["masked LM alone"] if values.get("sentence_loss") == "off" else []
-  text = plan.input or f"{values.get('max_megabytes', 'all')} MB of installed documentation"
   seeds = len(plan.all_seeds())
+  flags = shlex.join(shlex.split(f"{plan.text_flags} {plan.data_flags} {plan.train_flags}"))
   return (
     f"{plan.definition.paper.capitalize()} of the ALBERT paper, scale: {plan.scale}; "
     f"{datetime.date.today():%d %B %Y}.\n"
-    f"Text: {text}; {', '.join(shared)}; {f'{seeds} seeds, mean ± standard deviation' if seeds > 1 else 'one seed'}. "
+    f"Text: {plan.input or 'installed documentation'}; `{flags}`; "
+    f"{f'{seeds} seeds, mean ± standard deviation' if seeds > 1 else 'one seed'}. "
     "Held-out documents are the same for all arms."
   )
 

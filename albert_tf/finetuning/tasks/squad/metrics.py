@@ -98,11 +98,3 @@ def best_threshold(
   below = nulls[count - 1] if count else nulls[0] - 2.0
   above = nulls[count] if count < len(nulls) else nulls[-1] + 2.0
   return float((below + above) / 2.0), 100.0 * float(totals[count]) / len(nulls)
-
-
-def best_thresholds(scores: Scores, answerable: np.ndarray, null_scores: np.ndarray) -> dict[str, float]:
-  """`best_exact`, `best_f1` and their thresholds, chosen on the very questions they describe (official report)."""
-  report: dict[str, float] = {}
-  for name, values in scores._asdict().items():
-    report[f"best_{name}_thresh"], report[f"best_{name}"] = best_threshold(values, answerable, null_scores)
-  return report

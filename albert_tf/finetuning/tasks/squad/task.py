@@ -126,7 +126,9 @@ class SquadTask(FineTuningTask):
     if self.version == "1.1":
       return metrics.summarize(data, scores)
     answerable, nulls = metrics.has_answer(data), np.array([each.null_score for each in decoded])
-    best = metrics.best_thresholds(scores, answerable, nulls)
+    best = {}
+    for name, values in scores._asdict().items():
+      best[f"best_{name}_thresh"], best[f"best_{name}"] = metrics.best_threshold(values, answerable, nulls)
     if split == "eval":
       self._found = best["best_f1_thresh"]
     threshold = self._threshold(outputs)
