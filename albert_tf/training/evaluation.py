@@ -10,11 +10,7 @@ import tensorflow as tf
 from albert_tf.checkpoints import Checkpoint, load_weights
 from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.modeling.layer_similarity import layer_similarity
-from albert_tf.modeling.losses import (
-  LossSums,
-  cross_entropy_sums,
-  mean_metrics,
-)
+from albert_tf.modeling.losses import LossSums, cross_entropy_sums, mean_metrics
 from albert_tf.pipelines.batches import EXAMPLE_WEIGHTS, evaluation_batches, iterators_without_autotune
 from albert_tf.pipelines.record_index import RecordIndex, build_record_index, check_records
 from albert_tf.records import PretrainingSpec, find_manifests

@@ -6,11 +6,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from albert_tf.modeling import AlbertForPreTraining
-from albert_tf.modeling.losses import (
-  LossSums,
-  cross_entropy_sums,
-  mean_metrics,
-)
+from albert_tf.modeling.losses import LossSums, cross_entropy_sums, mean_metrics
 from albert_tf.modeling.micro_batches import draw_depth, sum_over_micro_batches
 from albert_tf.modeling.pretraining import trained_variables
 from albert_tf.optim.lamb import clip_by_global_norm, rate_after_steps

@@ -5,14 +5,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.serving.signatures.base import (
-  TOKEN_KEYS,
-  Parts,
-  ServingModule,
-  Signatures,
-  Tensors,
-  ids,
-)
+from albert_tf.serving.signatures.base import TOKEN_KEYS, Parts, ServingModule, Signatures, Tensors, ids
 from albert_tf.serving.signatures.windows import in_chunks
 from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE as SPACE_MARK
 

@@ -4,11 +4,7 @@ import tensorflow as tf
 
 from albert_tf.errors import UserError
 from albert_tf.serving.signatures.base import TOKEN_KEYS, Parts, ServingModule, Tensors, cut, ids, strings
-from albert_tf.serving.signatures.question_windows import (
-  best_answers,
-  find_spans,
-  pack_windows,
-)
+from albert_tf.serving.signatures.question_windows import best_answers, find_spans, pack_windows
 from albert_tf.serving.signatures.windows import in_chunks, make_windows
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.graph import GraphTokenizer, head
