@@ -60,9 +60,8 @@ def _os_errors(path: str, *, whole_bucket: bool = False) -> Iterator[None]:
     yield
   except tf.errors.OpError as error:
     reason = (error.message.strip().splitlines() or [type(error).__name__])[0]
-    if (
-      "internal temporary file" in reason or "No space left on device" in reason
-    ):  # This machine's disk is full.
+    # This machine's disk is full.
+    if "internal temporary file" in reason or "No space left on device" in reason:
       raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), reason.partition(";")[0]) from error
     status = re.search(r"HTTP response code (\d+)", error.message)
     words = _REFUSALS.get(status[1], "") if status else ""
@@ -273,9 +272,8 @@ def makedirs(path: str) -> None:
   try:
     if not is_remote(path):
       os.makedirs(path, exist_ok=True)
-    elif not exists(path) and not path.startswith(
-      "gs://"
-    ):  # Buckets have none, and must exist: `exists` looks.
+    # Buckets have none, and must exist: `exists` looks.
+    elif not exists(path) and not path.startswith("gs://"):
       with _os_errors(path):
         _gfile().makedirs(path)
   except StoreError:

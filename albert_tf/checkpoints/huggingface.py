@@ -76,7 +76,7 @@ def to_original(
         )
       dropped.append((copy, f"tied to {name}"))
   if config.embedding_size == config.hidden_size:
-    dropped += _identity_mapping(tensors, config.hidden_size, source)
+    dropped += _identity_mapping(tensors, source)
   by_name = {entry.huggingface: entry for entry in _all_entries(config)}
   left_out = {name for name, _ in dropped}
   variables = {}
@@ -87,14 +87,13 @@ def to_original(
   return variables, dropped
 
 
-def _identity_mapping(tensors: Mapping[str, np.ndarray], size: int, source: str) -> list[tuple[str, str]]:
+def _identity_mapping(tensors: Mapping[str, np.ndarray], source: str) -> list[tuple[str, str]]:
   """Left-out tensors of the mapping from E to H = E, which must be the identity."""
   weight, bias = tensors.get(f"{_MAPPING}.weight"), tensors.get(f"{_MAPPING}.bias")
   if weight is None and bias is None:
     return []
-  identity = np.eye(
-    math.isqrt(getattr(weight, "size", 0))
-  )  # Its own size may differ from the configuration's.
+  # Its own size may differ from the configuration's.
+  identity = np.eye(math.isqrt(getattr(weight, "size", 0)))
   if weight is None or bias is None or not np.array_equal(weight, identity) or bias.any():
     raise UserError(
       "A model with embedding_size equal to hidden_size has no mapping between them. Received: "

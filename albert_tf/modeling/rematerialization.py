@@ -49,9 +49,8 @@ def rematerialize(
         dx, terms = _vector_jacobian_product(step, inputs[i], i, dx, trained)
         return done + 1, dx, [s + tf.cast(term, s.dtype) for s, term in zip(sums, terms, strict=True)]
 
-      if (
-        limit is None and count == 1
-      ):  # XLA takes a loop that runs once apart, and would find the two computations to be one.
+      # XLA takes a loop that runs once apart, and would find the two computations to be one.
+      if limit is None and count == 1:
         zero = tf.cast(tf.reduce_sum(tf.reshape(dy, [-1])[:1]) * 0.0, x.dtype)
         dx, sums = _vector_jacobian_product(step, x + zero, 0, dy, trained)
       else:

@@ -46,9 +46,8 @@ class Study:
   # Metrics of the table, in order; see `report`.
   columns: tuple[str, ...] = ("parameters", "masked_lm_loss", "masked_lm_accuracy", "sentence_accuracy")
   curves: tuple[tuple[str, str], ...] = (("eval", "masked_lm_loss"),)  # Panels: (split, metric).
-  probes: tuple[
-    str, ...
-  ] = ()  # evaluate.py measures every trained arm on the held-out part of these records.
+  # evaluate.py measures every trained arm on the held-out part of these records.
+  probes: tuple[str, ...] = ()
   eval_data: str = ""  # The held-out set of all arms; "": each arm's own.
   layers: bool = False  # Compare input and output of every layer (figure 1).
   laptop_seeds: tuple[int, ...] = (1, 2, 3)  # Default of --seeds on a laptop; at the paper's scale: 1.

@@ -22,9 +22,8 @@ _SKIPPED = re.compile(
   r"(^|[/\\])((tests?|testing|_?vendor(ed)?|lib2to3|idle_test)[/\\]|test_[^/\\]*$)|(_pb2|_pb2_grpc|_tests?)\.py$"
 )
 _BATCH = 32  # Source files a task of a worker process.
-_HEADING = re.compile(
-  r"(?:.*\n([-=~^\"'*+#._])\1{2,}|[A-Za-z][A-Za-z ]{1,30}:)(?:\n|$)"
-)  # Underlined, or "Args:".
+# Underlined, or "Args:".
+_HEADING = re.compile(r"(?:.*\n([-=~^\"'*+#._])\1{2,}|[A-Za-z][A-Za-z ]{1,30}:)(?:\n|$)")
 _NOT_TEXT = re.compile(r"\s|:\w|@\w|\.\.")  # Indented, ":param x:", ".. directive".
 _BULLET = re.compile(r"^([-*+•]|\d{1,2}[.)])\s+")
 _LOOKS_LIKE_CODE = re.compile(

@@ -20,9 +20,8 @@ _APPENDICES = frozenset(
 _NOT_TEXT = re.compile(r"[|{}]|__[A-Z]+__")  # Remains of broken markup after parsing.
 # Brackets that a template for pronunciation or another script has left empty: "Alabama () is", "(; Greek".
 _EMPTY_BRACKETS = re.compile(r"\s*\([\s,;:]*\)|(?<=\()(\s*[,;:])+\s*")
-_SURROGATE = re.compile(
-  "[\ud800-\udfff]"
-)  # Of a reference like &#xD800;, which is no character (HTML shows U+FFFD).
+# Of a reference like &#xD800;, which is no character (HTML shows U+FFFD).
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _BROKEN_LINE = re.compile(r"(?<=[\w,;)])\n(?=[a-z(])")  # A sentence that goes on in the next line.
 _LINK_TO_FILE = re.compile(r"^\s*:?\s*(file|image|category|media)\s*:", re.IGNORECASE)
 _DROPPED_TAGS = frozenset(

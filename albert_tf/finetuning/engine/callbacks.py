@@ -89,9 +89,8 @@ class TrainingProgress(keras.callbacks.Callback):
     self.best_outputs: Any = None
     self._best: Mapping[str, np.ndarray] = {}
     self._restore(optimizer)
-    self._first_end = (
-      self.step + -self.step % interval
-    )  # End of this process's first epoch, which may be shorter.
+    # End of this process's first epoch, which may be shorter.
+    self._first_end = self.step + -self.step % interval
     self._began = time.monotonic() - self.seconds
     if writes:
       files.makedirs(directory)

@@ -197,9 +197,8 @@ class _FineTuning:
       for name, of_split in outputs.items():
         task.write_predictions(of_split, name, directory)
       files.write_json(path, found)
-      run_directory.remove(
-        os.path.join(directory, run_directory.STATE)
-      )  # Three times the size of the weights.
+      # Three times the size of the weights.
+      run_directory.remove(os.path.join(directory, run_directory.STATE))
     return found
 
   def _train(

@@ -197,15 +197,15 @@ def table_examples(table: Table, columns: TableColumns, *, labelled: bool) -> li
       strict=True,
     )
   ]
-  incomplete = [
+  incomplete = {
     number
-    for number, (_, text, pair, label, _) in enumerate(examples)
-    if labelled and (label is None or not (text.strip() or (pair or "").strip()))
-  ]
+    for number, each in enumerate(examples)
+    if labelled and (each.label is None or not (each.text.strip() or (each.pair or "").strip()))
+  }
   if incomplete and not columns.skip_incomplete_rows:
     raise UserError(
       "Rows for training and evaluation need a text and a label. Received: none in "
-      f"{table.where(incomplete[0])}, and {len(incomplete) - 1:,} more such rows. Fix them, or leave them out with "
+      f"{table.where(min(incomplete))}, and {len(incomplete) - 1:,} more such rows. Fix them, or leave them out with "
       "--skip_incomplete_rows."
     )
   if incomplete:
@@ -213,8 +213,7 @@ def table_examples(table: Table, columns: TableColumns, *, labelled: bool) -> li
   without = sum(example.label == () for example in examples)
   if without:
     logging.info("%s: %d of %d rows have none of the labels", table.source, without, len(table))
-  left_out = set(incomplete)
-  return [example for number, example in enumerate(examples) if number not in left_out]
+  return [example for number, example in enumerate(examples) if number not in incomplete]
 
 
 def _labels(cells: Sequence[Any]) -> list[str | None]:

@@ -5,12 +5,8 @@ from typing import Literal
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 
-SPEC_SIZES = (
-  "max_seq_length",
-  "max_query_length",
-  "doc_stride",
-  "max_answer_length",
-)  # They travel with a model.
+# They travel with a model.
+SPEC_SIZES = ("max_seq_length", "max_query_length", "doc_stride", "max_answer_length")
 _SPECIAL_PIECES = 3  # [CLS] question [SEP] text [SEP]
 _MOST_BEAMS = 32  # Batches are padded to multiples of this: short windows have no more places.
 
