@@ -105,6 +105,8 @@ def test_a_file_that_answers_something_else_is_not_written(
   (tmp_path / "x").write_text("mine")
   with pytest.raises(UserError, match="The output must not exist yet"):
     export_lite(encoder, str(tmp_path / "x"))
-  with pytest.raises(UserError, match=r"max_seq_length must not exceed .*=20. Received: 21"):
+  with pytest.raises(
+    UserError, match=r"must not exceed .*max_seq_length=21 in the file, max_position_embeddings=20"
+  ):
     export_lite(encoder, str(tmp_path / "y"), settings=LiteSettings(max_seq_length=21))
   assert [path.name for path in tmp_path.iterdir()] == ["x"]
