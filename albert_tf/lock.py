@@ -1,6 +1,5 @@
 """The lock that lets one process at a time write in a directory: the kernel's, or in a bucket records that expire."""
 
-from collections.abc import Iterator
 import contextlib
 import fcntl
 import json
@@ -73,15 +72,6 @@ class DirectoryLock:
       raise
     self._renewer = threading.Thread(target=self._keep_renewing, name="lock", daemon=True)
     self._renewer.start()
-
-  @contextlib.contextmanager
-  def held(self) -> Iterator[None]:
-    """Takes the lock, and gives it back at the end."""
-    self.acquire()
-    try:
-      yield
-    finally:
-      self.release()
 
   def check(self) -> None:
     """Refuses a lock that another process took over, while this one was stopped; ask before writing."""

@@ -171,7 +171,7 @@ def serialize(
   import tensorflow as tf
 
   def ids(pieces: list[str]) -> list[int]:
-    return [tokenizer.piece_to_id(piece) for piece in pieces]
+    return [tokenizer.ids.get(piece, tokenizer.unk_id) for piece in pieces]
 
   def padded(values: list[int], length: int) -> list[int]:
     return list(values) + [0] * (length - len(values))

@@ -297,9 +297,9 @@ def render(view: View, tokenizer: Tokenizer) -> str:
   answers = dict(zip(view.positions.tolist(), view.labels.tolist(), strict=True))
   words = []
   for position, piece_id in enumerate(view.ids.tolist()):
-    piece = tokenizer.id_to_piece(piece_id)
+    piece = tokenizer.pieces[piece_id]
     if position in answers:
-      text = tokenizer.piece_text(tokenizer.id_to_piece(answers[position]))
+      text = tokenizer.piece_text(tokenizer.pieces[answers[position]])
       space, answer = text[: text.startswith(" ")], text.removeprefix(" ")
       if piece_id == answers[position]:
         answer += " ✓"

@@ -30,11 +30,6 @@ def strip_suffix(path: str) -> str:
   return _SUFFIX.sub("", path)
 
 
-def is_bundle(prefix: str) -> bool:
-  """Whether a whole checkpoint has this prefix."""
-  return files.exists(prefix + ".index")
-
-
 def read_bundle(prefix: str) -> dict[str, np.ndarray]:
   """Every tensor of a bundle by name.
 
@@ -146,7 +141,7 @@ def latest_checkpoint(directory: str) -> str | None:
 def latest_bundle(directory: str) -> str | None:
   """The bundle `model.ckpt-best` in a directory, else that of the highest step, else the only one."""
   best = os.path.join(directory, "model.ckpt-best")
-  if is_bundle(best):
+  if files.exists(f"{best}.index"):
     return best
   latest = latest_checkpoint(directory)
   if latest is not None:
@@ -163,9 +158,6 @@ def latest_bundle(directory: str) -> str | None:
 
 
 def find_bundle(path: str) -> str | None:
-  """The bundle that a path means: a prefix, or a directory's `checkpoints/best`, `checkpoints`, or itself."""
-  prefix = strip_suffix(path.rstrip("/"))
-  if is_bundle(prefix):
-    return prefix
+  """The bundle of a directory: of its `checkpoints/best`, `checkpoints`, or its own."""
   folders = (os.path.join(path, "checkpoints", "best"), os.path.join(path, "checkpoints"), path)
   return next((found for folder in folders if (found := latest_bundle(folder)) is not None), None)

@@ -120,7 +120,7 @@ def find_checkpoint(path: str) -> str:
   if path.endswith(".safetensors") and files.exists(path):
     return path
   prefix = bundle.strip_suffix(path)
-  if bundle.is_bundle(prefix):
+  if files.exists(f"{prefix}.index"):
     return prefix
   if not files.isdir(path):
     raise UserError(

@@ -76,17 +76,10 @@ class Tokenizer:
   def vocab_size(self) -> int:
     return len(self.pieces)
 
-  def id_to_piece(self, index: int) -> str:
-    return self.pieces[index]
-
   @functools.cached_property
   def ids(self) -> dict[str, int]:
     """Token → id; of a repeated token the first."""
     return {piece: index for index, piece in reversed(list(enumerate(self.pieces)))}
-
-  def piece_to_id(self, piece: str) -> int:
-    """The id of a token, or that of the unknown token."""
-    return self.ids.get(piece, self.unk_id)
 
   def piece_text(self, piece: str) -> str:
     """The token as text, after a space where it begins a word."""

@@ -18,10 +18,12 @@ from albert_tf.tokenization import WordPieceTokenizer
 def test_a_directory_that_another_process_writes_in_is_refused(tmp_path):
   task = tiny_task({"train": made_up_texts(16), "eval": made_up_texts(16)})
   settings = dataclasses.replace(QUICK, num_train_steps=1)
-  with DirectoryLock(str(tmp_path)).held():
-    with pytest.raises(UserError, match="One process at a time"):
-      fine_tune(task, settings, start=tiny_start(), output_dir=str(tmp_path))
-    assert [path.name for path in tmp_path.iterdir()] == ["lock.json"]
+  lock = DirectoryLock(str(tmp_path))
+  lock.acquire()
+  with pytest.raises(UserError, match="One process at a time"):
+    fine_tune(task, settings, start=tiny_start(), output_dir=str(tmp_path))
+  assert [path.name for path in tmp_path.iterdir()] == ["lock.json"]
+  lock.release()
   fine_tune(task, settings, start=tiny_start(), output_dir=str(tmp_path))
 
 

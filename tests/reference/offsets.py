@@ -23,8 +23,7 @@ def encode_with_offsets(tokenizer: AlbertTokenizer, text: str) -> tuple[list[int
   """
   processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model_bytes)
   digit_commas = {
-    index: [tokenizer.id_to_piece(part) for part in parts]
-    for index, parts in tokenizer.digit_comma_ids.items()
+    index: [tokenizer.pieces[part] for part in parts] for index, parts in tokenizer.digit_comma_ids.items()
   }
   is_visible = visibility(processor)
   aligned = normalize_with_alignment(text, **tokenizer.config.normalization)
@@ -68,7 +67,7 @@ def differences(tokenizer: AlbertTokenizer, located: Any, texts: list[str]) -> l
     for piece, (start, end), a, b in zip(ids, expected, starts, ends, strict=True):
       before = end if start < end else before
       if (start, max(start, before)) != (a, max(a, b)):
-        found.append((text, tokenizer.id_to_piece(piece), text[start:before], text[a:b]))
+        found.append((text, tokenizer.pieces[piece], text[start:before], text[a:b]))
   return found
 
 

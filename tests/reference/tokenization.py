@@ -43,7 +43,7 @@ def encode_with_masks(tokenizer, text: str) -> list[int]:
     row = tokenizer.encode(part)
     piece = tokenizer.pieces[row[0]] if row else ""
     if piece.startswith("▁") and not part[0].isspace():
-      bare = tokenizer.piece_to_id(piece[1:])
+      bare = tokenizer.ids.get(piece[1:], tokenizer.unk_id)
       if piece == "▁" or bare != tokenizer.unk_id:
         row[:1] = [bare] if piece != "▁" else []
     ids += [tokenizer.mask_id, *row]

@@ -106,7 +106,7 @@ def test_strings_give_what_ids_give(
     top = fill_mask.run("tokens", {**row, "positions": positions[np.newaxis].astype(np.int32)})
     np.testing.assert_allclose(outputs["probabilities"][b, :count], top["top_probabilities"][0], atol=1e-6)
     for m in range(count):
-      pieces = [tokenizer.id_to_piece(i) for i in top["top_ids"][0, m]]
+      pieces = [tokenizer.pieces[i] for i in top["top_ids"][0, m]]
       assert [word.decode() for word in outputs["words"][b, m]] == [
         p.removeprefix("▁") or "▁" for p in pieces
       ]

@@ -63,7 +63,7 @@ def test_fill_mask(tmp_path: pathlib.Path, run_dir: str, model, tokenizer: WordP
   positions = np.nonzero(batch["input_ids"] == tokenizer.mask_id)[1][np.newaxis]
   logits = model({**batch, "masked_lm_positions": positions}, training=False)["mlm_logits"][0].numpy()
   logits[:, : len(SPECIAL)] = -np.inf
-  expected = [[tokenizer.id_to_piece(index) for index in row] for row in np.argsort(-logits)[:, :5]]
+  expected = [[tokenizer.pieces[index] for index in row] for row in np.argsort(-logits)[:, :5]]
   outputs = LoadedModel(path).run("serving_default", {"text": as_bytes([text])})
   assert [[word.decode() for word in row[:5]] for row in outputs["words"][0]] == expected
   assert_passes(path)

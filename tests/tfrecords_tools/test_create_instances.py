@@ -116,7 +116,7 @@ def test_without_truncation_all_text_is_used_once(tiny_tokenizer):
 def test_random_pieces_leave_special_ones_out(tiny_tokenizer, compatibility):
   """The original draws from the whole vocabulary."""
   documents = tiny_corpus.documents(np.random.default_rng(5), 150)
-  special = [tiny_tokenizer.piece_to_id(piece) for piece in tiny_corpus.SPECIAL_PIECES]
+  special = [tiny_tokenizer.ids.get(piece, tiny_tokenizer.unk_id) for piece in tiny_corpus.SPECIAL_PIECES]
   choices = RecordSettings(max_seq_length=128, masked_lm_prob=0.4, compatibility=compatibility)
   shown = []
   for _, instance in _instances(tiny_tokenizer, documents, choices, 6):

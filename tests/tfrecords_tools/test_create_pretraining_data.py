@@ -122,7 +122,7 @@ def test_manifest_tells_the_truth(corpus, tiny_tokenizer, tmp_path):
   train, held_out = (np.concatenate(labels[split]) for split in ("train", "eval"))
   assert manifest.num_records("train") == manifest.statistics["train"]["instances"] == len(labels["train"])
   piece, baseline = int(np.bincount(train).argmax()), manifest.baseline
-  assert (baseline.piece_id, baseline.piece) == (piece, tiny_tokenizer.id_to_piece(piece))
+  assert (baseline.piece_id, baseline.piece) == (piece, tiny_tokenizer.pieces[piece])
   assert baseline.train_share == pytest.approx((train == piece).mean(), abs=1e-6)
   assert baseline.eval_share == pytest.approx((held_out == piece).mean(), abs=1e-6)
 

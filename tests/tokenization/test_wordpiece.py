@@ -40,7 +40,11 @@ def test_rules_by_example(tmp_path: pathlib.Path):
   assert "".join(map(tokenizer.piece_text, ["un", "##aff", "cafe"])) == " unaff cafe"
   for rule in ("original", "sentencepiece"):
     assert tokenizer.word_starts(rule).tolist() == [True] * 6 + [False] * 2 + [True] * 5
-  assert (tokenizer.vocab_size, tokenizer.id_to_piece(10), tokenizer.piece_to_id("none")) == (13, " ", 1)
+  assert (tokenizer.vocab_size, tokenizer.pieces[10], tokenizer.ids.get("none", tokenizer.unk_id)) == (
+    13,
+    " ",
+    1,
+  )
   other = pickle.loads(pickle.dumps(tokenizer))
   assert other.encode("un [MASK] able!") == tokenizer.encode("un [MASK] able!")
 

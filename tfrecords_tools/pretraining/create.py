@@ -63,7 +63,8 @@ def create_records(
   with contextlib.ExitStack() as stack:
     locks = list(map(DirectoryLock, dict.fromkeys((job.stage_dir, job.work_dir))))
     for lock in locks:
-      stack.enter_context(lock.held())
+      stack.callback(lock.release)
+      lock.acquire()
     finished = jobs.finished_before(job)  # Another process may have, before it gave the lock back.
     if finished is None:
       result, record_files = runner(job)

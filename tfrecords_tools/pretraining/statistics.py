@@ -104,7 +104,7 @@ def baseline(train: Statistics, held_out: Statistics, tokenizer: Tokenizer) -> B
     return None
   piece_id = int(train_counts.argmax())
   shares = [_share(counts[piece_id], counts.sum()) for counts in (train_counts, eval_counts)]
-  return Baseline(piece_id, tokenizer.id_to_piece(piece_id), shares[0] or 0.0, shares[1])
+  return Baseline(piece_id, tokenizer.pieces[piece_id], shares[0] or 0.0, shares[1])
 
 
 def torn_words_warning(share: float | None) -> str:
