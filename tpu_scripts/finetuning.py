@@ -57,10 +57,7 @@ class DataFiles(Settings):
     named = {"train": self.train_file, "eval": self.eval_file, "test": self.test_file}
     needed = needed_splits()
     if "eval" in needed and not self.eval_file and self.train_file:
-      needed = [
-        "train",
-        *(split for split in needed if split == "test"),
-      ]  # Evaluation takes a part of training.
+      needed = ["train", *{"test"}.intersection(needed)]  # Evaluation takes a part of training.
     for split in needed:
       if not named[split]:
         raise UserError(f"What is to be done needs {split} data. Received: no --{split}_file. Name it.")

@@ -15,13 +15,7 @@ _HEAD_SIZE = 64  # Section 3.1: H / 64 heads, and F = 4 H. The release's xlarge 
 MOST_POSITIONS, _MOST_PARAMETERS = 1 << 16, 10**11
 
 # In the original's files, but read by none of its code paths that build a model.
-_ORIGINAL_UNUSED = (
-  "down_scale_factor",
-  "gap_size",
-  "layers_to_keep",
-  "net_structure_type",
-  "num_memory_blocks",
-)
+_ORIGINAL_UNUSED = "down_scale_factor gap_size layers_to_keep net_structure_type num_memory_blocks".split()
 _HUGGINGFACE_MARKS = ("model_type", "architectures", "transformers_version")
 # Keys of Hugging Face that change the mathematics, and the values that this project computes.
 _HUGGINGFACE_MUST_BE: dict[str, tuple[Any, ...]] = {

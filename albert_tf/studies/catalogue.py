@@ -178,9 +178,7 @@ WIDE_DEPTH = Study(
 )  # fmt: skip
 
 LAYER_SIMILARITY = Study(
-  "layer_similarity",
-  "What a layer does to its input",
-  "figure 1",
+  "layer_similarity", "What a layer does to its input", "figure 1",
   "Are the steps from layer to layer smaller and smoother where the layers share their parameters?",
   columns=("parameters", "layer_l2", "layer_degrees", "masked_lm_accuracy"),
   layers=True,
@@ -189,16 +187,13 @@ LAYER_SIMILARITY = Study(
     Arm("bert_large", "BERT large: not shared", "--size=bert_large", UNSHARED, laptop_title="not shared"),
     Arm("large", "ALBERT large: shared", "--size=large_v1", SHARED, laptop_title="shared"),
   ),
-)
+)  # fmt: skip
 
 SENTENCE_LOSS = Study(
   "sentence_loss", "Sentence loss", "table 5",
   "What does a model learn from sentence order that it does not learn from next sentence?",
   columns=(
-    "parameters",
-    "masked_lm_accuracy@ordered",
-    "next_sentence_accuracy@nsp",
-    "sentence_order_accuracy@sop",
+    "parameters", "masked_lm_accuracy@ordered", "next_sentence_accuracy@nsp", "sentence_order_accuracy@sop",
   ),
   probes=("ordered", "nsp", "sop"),
   arms=(
@@ -230,9 +225,7 @@ EQUAL_TIME = Study(
 )  # fmt: skip
 
 MORE_DATA = Study(
-  "more_data",
-  "More data",
-  "table 7, figure 2a",
+  "more_data", "More data", "table 7, figure 2a",
   "Does more text help at the same number of updates? Half of the files of the text against all of them.",
   eval_data="half",
   curves=(("eval", "masked_lm_accuracy"),),
@@ -240,7 +233,7 @@ MORE_DATA = Study(
     Arm("half", "half of the text", "", data="half", paper={"average": 80.1}),
     Arm("all", "all of the text", "", paper={"average": 80.8}),
   ),
-)
+)  # fmt: skip
 
 DROPOUT = Study(
   "dropout", "Dropout", "table 8, figure 2b",

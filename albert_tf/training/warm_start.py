@@ -11,14 +11,7 @@ from albert_tf.tokenization import load_tokenizer
 from albert_tf.training.settings import PretrainingSettings
 
 # Fields that names and shapes of variables do not show.
-_FIELDS = (
-  "num_attention_heads",
-  "hidden_act",
-  "layer_norm_eps",
-  "sharing",
-  "num_hidden_groups",
-  "inner_group_num",
-)
+_FIELDS = "num_attention_heads hidden_act layer_norm_eps sharing num_hidden_groups inner_group_num".split()
 _HEADS = ("cls/predictions/", "cls/seq_relationship/", "bert/pooler/")  # A checkpoint may lack these parts.
 
 

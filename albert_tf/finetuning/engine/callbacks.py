@@ -37,8 +37,7 @@ class TrainingProgress(keras.callbacks.Callback):
     metric: chooses the best weights; higher is better.
     num_steps: updates of the run.
     interval: updates from evaluation to evaluation: one of Keras' epochs, of which a stopped process made a part.
-    batch_size: of an update.
-    schedule: of the learning rate, for the reports.
+    batch_size, schedule: of an update, and of its learning rate, for the reports.
     writes: whether this process writes in the directory, or another worker does.
     may_write: raises if another process has taken the directory.
     stop: asked after every update, on all workers.

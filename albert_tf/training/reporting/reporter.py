@@ -1,11 +1,10 @@
 """Reports of a run: metrics.jsonl, TensorBoard, curves.png and progress."""
 
 from collections.abc import Callable, Mapping
-import dataclasses
 import datetime
 import sys
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -21,8 +20,7 @@ _METRICS = {"masked_lm": "masked LM", "sentence_order": "order", "next_sentence"
 DRAWING_SHARE = 0.01  # Largest share of the run's time.
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Machine:
+class Machine(NamedTuple):
   """Peak FLOP/s of all devices of a run together; 0 if unknown."""
 
   model_flops_per_example: float = 0.0  # Of one example in a training step.
