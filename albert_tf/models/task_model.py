@@ -22,15 +22,6 @@ _OF_TASK = {field.name for field in dataclasses.fields(TaskSpec)} - {"kind", "na
 DROPOUT_SEED = "dropout_seed"  # An input in training, int32 `[B, 2]`; its first row seeds the call.
 
 
-def _dropout_seed(
-  inputs: Mapping[str, tf.Tensor], seed: tf.Tensor | None, *, training: bool
-) -> tf.Tensor | None:
-  """The caller's seed, else the batch's, else a fresh one; None at inference."""
-  if seed is None and isinstance(inputs, Mapping) and DROPOUT_SEED in inputs:
-    seed = integers(inputs[DROPOUT_SEED][0])
-  return resolve_seed(seed, training=training)
-
-
 def joined_rows(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
   """`[B, C, S]` → `[B C, S]`; `[B, S]` stays."""
   texts = text_inputs(inputs)
@@ -160,7 +151,9 @@ class TaskModel(TextModel):
     seed: tf.Tensor | None = None,
     depth: int | tf.Tensor | None = None,
   ) -> Any:
-    seed = _dropout_seed(inputs, seed, training=training)
+    if seed is None and isinstance(inputs, Mapping) and DROPOUT_SEED in inputs:
+      seed = integers(inputs[DROPOUT_SEED][0])
+    seed = resolve_seed(seed, training=training)
     encoder_seed, head_seed = split_seed(seed, 2) if self._head_dropout else (seed, None)
     if training and depth is None and self.train_depths:
       step = tf.cast(raw_variable(self.optimizer.iterations), tf.int32)

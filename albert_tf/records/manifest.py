@@ -155,7 +155,13 @@ def check_files(found: Mapping[str, tuple[int, int]]) -> None:
 def check_agreement(manifests: Mapping[str, Manifest], fields: Collection[str]) -> None:
   """Refuses manifests that differ from the first in one of `fields`, or in how the text was normalised."""
   first = next(iter(manifests), "")
-  values = {directory: _compared(manifest, fields) for directory, manifest in manifests.items()}
+  values = {}
+  for directory, manifest in manifests.items():
+    tokenizer = {
+      **manifest.settings.get("tokenizer", {}),
+      "sha256": None,
+    }  # Of the vocabulary, which is a field.
+    values[directory] = {**{name: getattr(manifest, name) for name in fields}, **tokenizer}
   wrong = [
     f"{name} {value!r} in {directory}, {values[first][name]!r} in {first}"
     for directory, each in values.items()
@@ -167,13 +173,6 @@ def check_agreement(manifests: Mapping[str, Manifest], fields: Collection[str]) 
       f"Records of one run must be made alike. Received: {'; '.join(wrong)}. Name directories that agree, or make "
       "the others again."
     )
-
-
-def _compared(manifest: Manifest, fields: Collection[str]) -> dict[str, Any]:
-  """The values of `fields`, and of all that the manifest says about its tokenizer."""
-  tokenizer = {**manifest.settings.get("tokenizer", {})}
-  tokenizer.pop("sha256", None)
-  return {**{name: getattr(manifest, name) for name in fields}, **tokenizer}
 
 
 def missing_files(

@@ -152,10 +152,11 @@ class AlbertTokenizer(Tokenizer):
   def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
     normalized = [self._normalize(text) for text in texts]
     rows: list[list[int]] = self._processor.encode(normalized, out_type=int, num_threads=1)
-    return [row if self._digit_comma_keys.isdisjoint(row) else self._split_digit_commas(row) for row in rows]
-
-  def _split_digit_commas(self, row: list[int]) -> list[int]:
-    return [part for index in row for part in self.digit_comma_ids.get(index, (index,))]
+    split = self.digit_comma_ids
+    return [
+      row if self._digit_comma_keys.isdisjoint(row) else [part for i in row for part in split.get(i, (i,))]
+      for row in rows
+    ]
 
   def decode(self, ids: Iterable[int]) -> str:
     return self._processor.decode([int(index) for index in ids])

@@ -92,7 +92,10 @@ class CheckpointStore:
     self.last = prefix
     for old in checkpoint_steps(self._directory)[: -self._keep]:
       if not (self._keep_every and old % self._keep_every == 0):
-        _remove(os.path.join(self._directory, f"model.ckpt-{old}"))
+        left = os.path.join(self._directory, f"model.ckpt-{old}")
+        # The index first: without it, data files are not a checkpoint.
+        for path in [f"{left}.index", *files.glob(f"{left}.data-*")]:
+          files.remove(path)
 
   def restore_latest(self) -> dict[str, Any]:
     """Restores the newest checkpoint and returns its `state`; empty if there is none.
@@ -136,9 +139,3 @@ class CheckpointStore:
       # TensorFlow adds its own suffixes to names of unfinished files.
       if files.is_unfinished(name) or re.match(r"model\.ckpt-\d+\.tmp-", name) or without_index:
         files.remove(os.path.join(self._directory, name))
-
-
-def _remove(prefix: str) -> None:
-  # The index first: without it, data files are not a checkpoint.
-  for path in [f"{prefix}.index", *files.glob(f"{prefix}.data-*")]:
-    files.remove(path)

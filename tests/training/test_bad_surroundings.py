@@ -78,9 +78,7 @@ def test_a_checkpoint_of_another_model_is_refused(copied, tmp_path):
   with pytest.raises(UserError, match=r"model\.ckpt-13, missing: .*bert/pooler/dense/bias"):
     run_pretraining(copied)
   write_bundle(str(checkpoints / "model.ckpt-13"), {k: v for k, v in values.items() if "albert_tf/" not in k})
-  with pytest.raises(
-    UserError, match=r"position in the data.*ckpt-13, which no run has written"
-  ):
+  with pytest.raises(UserError, match=r"position in the data.*ckpt-13, which no run has written"):
     run_pretraining(copied)
 
 
