@@ -214,7 +214,7 @@ def test_what_is_refused_leaves_no_directory(tmp_path):
     "Seeds are different": {"seeds": (1, 1)},
     "warm-up must end within the run": {"num_warmup_steps": 9, "seeds": (1, 2)},
     r"train_batch_size must be divisible.*gradient_accumulation_steps=3": {"gradient_accumulation_steps": 3},
-    "--max_seq_length=40": {"of": small_task(max_seq_length=64)},
+    "max_position_embeddings=40": {"of": small_task(max_seq_length=64)},
   }.items():
     with pytest.raises(UserError, match=message):
       run(tmp_path / "run", **changes)
