@@ -185,6 +185,7 @@ class Measurements:
     if not instances:
       return {}
     tokens, answers = _total(histograms["lengths"]), _total(histograms["predictions"])
+    runs = {name: histograms[name] for name in ("run_pieces", "run_words")}
     return {
       "instances": instances,
       "label1_fraction": histograms["labels"][1] / instances,
@@ -193,16 +194,12 @@ class Measurements:
       "segA_len_mean": _total(histograms["segment_a"]) / instances,
       "predictions_mean": answers / instances,
       **{kind: histograms["kinds"][kind] / max(1, answers) for kind in KINDS},
-      **{name: _distribution(histograms[name]) for name in ("run_pieces", "run_words")},
+      **{name: {str(n): run[n] / run.total() for n in sorted(run)} for name, run in runs.items()},
     }
 
 
 def _total(histogram: collections.Counter[int]) -> int:
   return sum(value * count for value, count in histogram.items())
-
-
-def _distribution(histogram: collections.Counter[int]) -> dict[str, float]:
-  return {str(value): histogram[value] / histogram.total() for value in sorted(histogram)}
 
 
 class Findings:

@@ -50,15 +50,7 @@ class VocabularySpec(Settings):
 def make(
   paths: Sequence[str], options: CorpusOptions, spec: VocabularySpec, *, model_prefix: str, stats: CorpusStats
 ) -> None:
-  """Trains on the text of all files and writes the model.
-
-  Args:
-    paths: the files.
-    options: how the files are read.
-    spec: settings of the vocabulary.
-    model_prefix: first part of the written paths.
-    stats: counts what is read.
-  """
+  """Trains on the text of all files, writes the model to `model_prefix`, and counts in `stats` what is read."""
   large = sum(map(files.size, paths)) > _SHOW_LOG_ABOVE_BYTES
   model = train(read_sentences(paths, options, spec, stats=stats), spec, large=large)
   write(model, model_prefix=model_prefix, spec=spec)

@@ -56,10 +56,7 @@ def _tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
 
 
 def precision_policy(precision: str) -> str:
-  """The Keras dtype policy for matrix products in `precision` and float32 weights.
-
-  Softmax, LayerNorm, losses and the optimizer stay in float32 in either case.
-  """
+  """Keras' dtype policy for matrix products in `precision`; weights, softmax, LayerNorm and losses stay float32."""
   return "float32" if precision == "float32" else "mixed_bfloat16"
 
 

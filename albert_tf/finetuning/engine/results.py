@@ -15,12 +15,7 @@ def head(task: FineTuningTask, source: str) -> dict[str, Any]:
 
 
 def summarize(runs: Mapping[int, Mapping[str, Any]], *, best_metric: str) -> dict[str, Any]:
-  """The results of several seeds: the best one's metrics and directory, and median and spread of all.
-
-  Args:
-    runs: seed → its results.
-    best_metric: decides which run is the best; higher is better.
-  """
+  """Seed → results as one: the metrics and directory of the run with the best metric, median and spread of all."""
   best_seed = max(runs, key=lambda seed: runs[seed].get(best_metric, -math.inf))
   best = runs[best_seed]
   of_all = [scores(of_seed) for of_seed in runs.values()]
