@@ -167,9 +167,8 @@ def merge_answers(models: Sequence[Sequence[Decoded]], *, n_best_size: int) -> l
     for entry in (entry for answer in answers for entry in _n_best(answer.candidates)):
       parts.setdefault(entry["text"], []).append(entry["probability"])
     parts.pop("", None)  # It stands where a model found no span at all.
-    means = {
-      text: math.fsum(each) / len(answers) for text, each in parts.items()
-    }  # In any order the same sum.
+    # In any order the same sum.
+    means = {text: math.fsum(each) / len(answers) for text, each in parts.items()}
     best = sorted(means.items(), key=lambda pair: (-pair[1], pair[0]))[:n_best_size]
     candidates = [Candidate(text, math.log(mean) if mean else NO_ANSWER_SCORE, 0.0) for text, mean in best]
     nulls = [answer.null_score for answer in answers if answer.null_score is not None]
