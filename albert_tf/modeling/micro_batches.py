@@ -37,6 +37,5 @@ def draw_depth(depths: Sequence[int], step_seed: tf.Tensor) -> tf.Tensor | None:
   if not depths:
     return None
   seed = tf.random.experimental.stateless_fold_in(step_seed, -1)  # No micro-batch has this number.
-  return tf.gather(
-    depths, tf.random.stateless_uniform([], seed, minval=0, maxval=len(depths), dtype=tf.int32)
-  )
+  drawn = tf.random.stateless_uniform([], seed, minval=0, maxval=len(depths), dtype=tf.int32)
+  return tf.gather([*depths], drawn)
