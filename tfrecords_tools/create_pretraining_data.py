@@ -79,11 +79,8 @@ def main(beam_options: Sequence[str]) -> None:
   begin = time.monotonic()
   source, work = commands.from_flags(Source), commands.from_flags(Work)
   paths = files.expand_globs(source.input)
-  normalization = {"do_lower_case": source.do_lower_case, "keep_accents": source.keep_accents}
-  tokenizer = load_tokenizer(
-    source.spm_model_file or source.vocab_file or "",
-    **{name: value for name, value in normalization.items() if value is not None},
-  )
+  vocabulary = source.spm_model_file or source.vocab_file or ""
+  tokenizer = load_tokenizer(vocabulary, do_lower_case=source.do_lower_case, keep_accents=source.keep_accents)
   manifest = create_records(
     paths,
     work.output_dir,

@@ -61,8 +61,7 @@ class Checkpoint:
 
 def load_tokenizer(path: str, config: AlbertConfig, *, do_lower_case: bool | None = None) -> Tokenizer:
   """The tokenizer of a SentencePiece model or of a WordPiece vocabulary (.txt), checked against a model's size."""
-  choices = {} if do_lower_case is None else {"do_lower_case": do_lower_case}
-  tokenizer = tokenization.load_tokenizer(path, **choices)
+  tokenizer = tokenization.load_tokenizer(path, do_lower_case=do_lower_case)
   if tokenizer.vocab_size != config.vocab_size:
     raise UserError(
       f"Tokenizer and model must have one vocabulary. Received: {path} with {tokenizer.vocab_size} tokens for a "

@@ -16,7 +16,7 @@ def load_tokenizer(path: str, **choices: Any) -> Tokenizer:
 
   Args:
     path: the directory, or the file.
-    **choices: fields of the tokenizer's settings, which replace those stored with the vocabulary.
+    **choices: fields of the tokenizer's settings, which replace those stored with the vocabulary; None: as stored.
 
   Raises:
     UserError: there is no vocabulary, or it is damaged.

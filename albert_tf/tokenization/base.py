@@ -50,12 +50,13 @@ class Tokenizer:
 
     Args:
       path: the directory, or the file.
-      **overrides: fields of the settings noted there to change.
+      **overrides: fields of the settings noted there to change; None: as noted.
     """
     file, config = config_lib.find_tokenizer(path)
     if not isinstance(config, cls.CONFIG):
       raise UserError(f"A vocabulary of {cls.__name__} was expected. Received: {file}. Use load_tokenizer.")
-    return cls(files.read_bytes(file), dataclasses.replace(config, **overrides), source=file)
+    given = {name: value for name, value in overrides.items() if value is not None}
+    return cls(files.read_bytes(file), dataclasses.replace(config, **given), source=file)
 
   def save_pretrained(self, directory: str) -> None:
     """Writes vocabulary and tokenizer.json, which `from_pretrained` reads."""
