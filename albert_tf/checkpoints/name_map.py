@@ -129,9 +129,8 @@ def encoder_entries(config: AlbertConfig) -> list[Entry]:
       "bert/encoder/embedding_hidden_mapping_in/",
       "albert.encoder.embedding_hidden_mapping_in.",
     )
-  blocks = [(layer, k) for layer in range(config.num_hidden_layers) for k in range(config.inner_group_num)]
-  for rows, owner in ((_ATTENTION, config.attention_owner), (_FFN, config.ffn_owner)):
-    for group, inner in dict.fromkeys(owner(*block) for block in blocks):
+  for rows, owners in zip((_ATTENTION, _FFN), zip(*config.owners, strict=True), strict=True):
+    for group, inner in dict.fromkeys(owners):
       entries += _entries(
         config,
         rows,

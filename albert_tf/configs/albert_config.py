@@ -111,6 +111,12 @@ class AlbertConfig(Settings):
     """(group, inner) that owns the feed-forward and LayerNorm 2 of inner block `inner` of `layer`."""
     return self._owner(layer, inner, "ffn")
 
+  @property
+  def owners(self) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """The owners of attention and of feed-forward of every block, in order."""
+    blocks = [(layer, k) for layer in range(self.num_hidden_layers) for k in range(self.inner_group_num)]
+    return [(self.attention_owner(*block), self.ffn_owner(*block)) for block in blocks]
+
   def _owner(self, layer: int, inner: int, part: str) -> tuple[int, int]:
     if self.sharing == "all":  # floor(layer / layers * groups): 12 layers in 4 groups are 0,0,0,1,1,1,…
       return layer * self.num_hidden_groups // self.num_hidden_layers, inner
@@ -259,17 +265,13 @@ def count_parameters(config: AlbertConfig) -> dict[str, tuple[int, int]]:
     ALBERT, section 3.1 and Tables 1, 3 and 4.
   """
   E, H, F = config.embedding_size, config.hidden_size, config.intermediate_size
-  blocks = [(layer, k) for layer in range(config.num_hidden_layers) for k in range(config.inner_group_num)]
+  attentions, ffns = (len(set(owners)) for owners in zip(*config.owners, strict=True))
   tables = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
-  attentions = len({config.attention_owner(*block) for block in blocks})
   return {
     "embeddings": (1, tables * E + 2 * E),
     "mapping E to H": (int(E != H), _dense(E, H)),
     "attention + LayerNorm": (attentions, 4 * _dense(H, H) + 2 * H),
-    "feed-forward + LayerNorm": (
-      len({config.ffn_owner(*block) for block in blocks}),
-      _dense(H, F) + _dense(F, H) + 2 * H,
-    ),
+    "feed-forward + LayerNorm": (ffns, _dense(H, F) + _dense(F, H) + 2 * H),
     "pooler": (1, _dense(H, H)),
     "head: masked_lm": (1, _dense(H, E) + 2 * E + config.vocab_size),
     "head: sentence_order": (1, _dense(H, 2)),

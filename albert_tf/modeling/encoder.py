@@ -88,8 +88,7 @@ class Encoder(ConfigModel):
       self.embedding_hidden_mapping_in = Dense(
         config.embedding_size, width, name="embedding_hidden_mapping_in", **dense
       )
-    blocks = [(i, k) for i in range(config.num_hidden_layers) for k in range(config.inner_group_num)]
-    self._owners = [(config.attention_owner(*block), config.ffn_owner(*block)) for block in blocks]
+    self._owners = config.owners
     attention_owners, ffn_owners = map(dict.fromkeys, zip(*self._owners, strict=True))
     self.attention_sublayers = {
       _GROUP.format(g, k): AttentionSublayer(config, name=f"attention_{g}_{k}", **sublayer)
