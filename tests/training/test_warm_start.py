@@ -107,7 +107,7 @@ def test_a_head_that_is_not_there_is_new_and_said(tmp_path, lacking):
   left = {name: value for name, value in values.items() if not name.startswith(gone or "-")}
   write_bundle(path, {**left, "output_weights": np.ones([3, 12], "f")})  # Fine-tuned.
   said, started = _start(tmp_path)
-  assert all((head in said) == (head in lacking) for head in HEADS)
+  assert all((prefix in said) == (head in lacking) for head, prefix in HEADS.items())
   assert ("new, of seed 3" in said) == bool(lacking)
   for name, value in left.items():
     np.testing.assert_array_equal(value, started[name], err_msg=name)
