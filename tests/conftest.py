@@ -33,8 +33,6 @@ STACK_TESTS = (
   "tokenization/test_graph.py",
   "tpu/",
   "training/test_distributed_runs.py",
-  "training/test_golden_curve.py",
-  "training/test_precision.py",
   "training/test_pretraining.py",
   "training/test_step.py",
 )

@@ -11,9 +11,6 @@ from support.commands.script_runs import read_flags, run_script
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.finetuning.tasks.glue import TASKS
-from albert_tf.optim.config import OptimizerConfig
-from albert_tf.training.settings import PretrainingSettings, StepConfig
-from albert_tf.training.watch import schedule_warnings
 
 FOLDER = pathlib.Path(__file__).parent.parent / "recipes"
 RECIPES = sorted(FOLDER.glob("*.flags")) + sorted(FOLDER.glob("glue/*.flags"))
@@ -90,37 +87,6 @@ def test_every_paper_size_has_its_recipe(values):
     longer = {"base_v2": 10_000_000, "large_v2": 3_000_000, "xlarge_v2": 3_000_000, "xxlarge_v1": 1_500_000}
     longer["xxlarge_v2"] = 3_000_000
     assert recipe["num_train_steps"] == longer.get(size, 125_000)
-
-
-def test_two_phases_split_the_run_of_their_size(values):
-  first, second = values["two_phase_1_length_128"], values["two_phase_2_length_512"]
-  whole = values["albert_base_v1"]
-  assert first["size"] == second["size"] == whole["size"]  # From the recipe before: later flags win.
-  assert first["num_train_steps"] + second["num_train_steps"] == whole["num_train_steps"]
-  assert (first["max_seq_length"], second["max_seq_length"]) == (128, whole["max_seq_length"])
-
-
-def test_small_recipes_cause_no_warning(values, repository_dir):
-  for name in ("demo", "laptop"):
-    recipe = values[name]
-    assert 0 < recipe["num_warmup_steps"] < recipe["num_train_steps"] / 4
-    file, size = recipe["albert_config_file"], recipe["size"]
-    config = (
-      AlbertConfig.from_name(size)
-      if size
-      else AlbertConfig.from_json_file(str(repository_dir / file), vocab_size=4000)
-    )
-    schedule = ("learning_rate", "num_train_steps", "num_warmup_steps")
-    settings = PretrainingSettings(
-      input_files=(),
-      output_dir="",
-      model=config,
-      optimizer=OptimizerConfig(name=recipe["optimizer"], **{name: recipe[name] for name in schedule}),
-      step=StepConfig(global_batch_size=recipe["train_batch_size"]),
-      max_seq_length=config.max_position_embeddings,
-      max_predictions_per_seq=20,
-    )
-    assert not schedule_warnings(settings)
 
 
 def test_tasks_have_the_papers_settings(values):

@@ -1,9 +1,14 @@
 """A bucket that is missing, foreign, closed or of another kind: one message, no traceback, nothing left behind."""
 
+import errno
+import tempfile
+
 import pytest
 from support.bucket.gcs_proxy import Faults
 from support.bucket.story import pretraining
 from support.tiny_records import random_examples, tiny_config, write_records
+
+from albert_tf import doctor, files
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +82,47 @@ def test_a_store_that_does_not_answer(bucket, commands, inputs):
   bucket.faults = Faults(refuse=(("^stat albert/in/albert_config", 503),))
   message = refused(commands, bucket, inputs)
   assert "the store did not answer, nor when asked again" in message
+
+
+@pytest.mark.slow
+def test_the_doctor_names_what_is_wrong_with_a_bucket(bucket, monkeypatch):
+  for name, value in bucket.environment().items():
+    monkeypatch.setenv(name, value)
+  no_permission = Faults(refuse=((r"^upload_start albert/run/\.doctor", 403),))
+  for url, faults, found, advice in (
+    ("gs://albert/run", Faults(), "written, read back, removed", ""),
+    ("gs://albert/run", no_permission, "no permission", "gs://BUCKET"),
+    ("gs://no-such-bucket/run", Faults(), "there is no such bucket", "gs://BUCKET"),
+  ):
+    bucket.faults = faults
+    check = doctor.check_directory(url)
+    assert check.found.startswith(url)
+    assert found in check.found
+    assert (advice in check.advice, bool(check.advice)) == (True, bool(advice))
+  assert [name for name in bucket.names() if "doctor" in name] == []
+
+
+def test_an_upload_taken_for_complete_is_made_again(bucket, commands):
+  """A connection that breaks in an upload: the server keeps nothing of it, and the client takes it for done."""
+  program = "tests/bucket/programs/write_one.py"
+  before = bucket.proxy.counts().get("fault:cut_upload", 0)
+  bucket.faults = Faults(rate=1, how=("cut_upload",), on="^upload ", at_most=2)
+  done = commands.run(program, path=bucket.url("cut/a"), size=100_000)
+  assert done.status == 0, done.stderr
+  assert bucket.proxy.counts()["fault:cut_upload"] == before + 2
+  assert bucket.get("cut/a") == b"x" * 100_000
+  bucket.faults = Faults(rate=1, how=("cut_upload",), on="^upload ")
+  done = commands.run(program, path=bucket.url("cut/a"), size=200_000)
+  assert done.status == 2, done.stderr
+  assert "of 200000 bytes arrived, 4 times" in done.stderr
+  assert bucket.names("cut/") == ["cut/a"]
+  assert bucket.get("cut/a") == b"x" * 100_000
+
+
+def test_a_full_disk_of_temporary_files_is_not_the_stores_fault(monkeypatch):
+  def publish(source, target):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+  monkeypatch.setattr(files, "publish", publish)
+  with pytest.raises(files.StoreError, match=f"{tempfile.gettempdir()}: no space is left .* set TMPDIR"):
+    files.write_text("gs://albert/file", "text")

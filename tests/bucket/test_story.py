@@ -11,13 +11,13 @@ import pytest
 from support.bucket.gcs_proxy import Faults
 from support.bucket.story import (
   comparable,
-  local_snapshot,
   pretraining,
   run_to_its_end,
   steps,
   write_inputs,
 )
 from support.commands.forked_commands import ForkedCommands
+from support.made_records import contents
 
 pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
@@ -46,7 +46,7 @@ def local(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected(local):
-  return comparable(local_snapshot(local))
+  return comparable(contents(local))
 
 
 def below(contents, folder):

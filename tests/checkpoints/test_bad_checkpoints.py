@@ -2,12 +2,11 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import safetensors.numpy
+from support.commands.child_processes import run_command
 from support.goldens import SPM_MODEL
 from support.synthetic_checkpoint import CONFIG, random_variables, write_tf1
 
@@ -37,12 +36,6 @@ def test_missing_and_unused_variables_need_a_flag(tmp_path):
   assert (report.missing, report.unused) == ((QUERY,), ("bert/extra/kernel",))
   assert report.lines()[:2] == [f"{QUERY}  missing", "bert/extra/kernel  unused"]
   assert any("1 missing, 1 unused" in line for line in report.lines())
-
-
-def test_part_of_a_head_is_not_a_head(tmp_path):
-  variables = random_variables(CONFIG)
-  del variables["cls/predictions/output_bias"]
-  refuse(write_tf1(tmp_path / "a", CONFIG, variables), tmp_path, r"missing: cls/predictions/output_bias")
 
 
 @pytest.mark.parametrize(
@@ -130,18 +123,14 @@ def test_vocabulary_larger_than_the_table(tmp_path):
 
 
 @pytest.mark.slow
-def test_command(tmp_path, repository_dir):
+def test_command(tmp_path):
   path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
-
-  def run(*arguments):
-    command = [sys.executable, "tpu_scripts/convert_checkpoint.py", *arguments]
-    return subprocess.run(command, cwd=repository_dir, capture_output=True, text=True, check=False)
-
-  done = run("--input", path, "--output", str(tmp_path / "b"), "--output_format", "huggingface")
+  command = ("tpu_scripts/convert_checkpoint.py", "--input", path, "--output", tmp_path / "b")
+  done = run_command(*command, "--output_format=huggingface")
   assert done.returncode == 0, done.stderr
   assert f"{QUERY}  matched" in done.stdout
   assert "32 variables matched, 0 missing, 0 unused" in done.stdout
-  failed = run("--input", path, "--output", str(tmp_path / "b"))
+  failed = run_command(*command)
   assert failed.returncode == 2
   assert "error: The output must not exist yet, or be an empty directory." in failed.stderr
   assert "Traceback" not in failed.stderr

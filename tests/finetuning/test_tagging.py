@@ -116,13 +116,6 @@ def test_the_first_piece_carries_the_tag(tokenizer, max_seq_length):
   assert (x["input_ids"][np.arange(count), ends] == tokenizer.sep_id).all()
 
 
-def test_windows_by_hand(tokenizer):
-  """20 words of a piece each, 8 in a window: neighbours share two, and each decides one of them."""
-  _, places = align([sentence(*["the"] * 20)], tokenizer, label_ids={}, max_seq_length=10)
-  assert places[:, 0].tolist() == [0] * 7 + [1] * 6 + [2] * 7
-  assert places[:, 1].tolist() == [*range(1, 8), *range(2, 8), *range(2, 9)]
-
-
 def test_predictions_return_to_words(tokenizer, tmp_path):
   words = sentence("old", "\u0301", *["trees"] * 30, tags=("B-X", "O", *["O", "B-X", "I-X"] * 10))
   task = TaggingTask(

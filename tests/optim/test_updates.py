@@ -1,16 +1,16 @@
-"""The update equations against NumPy, the original's recorded steps, and TensorFlow Addons."""
+"""The update equations and schedules against NumPy, the original's recorded steps and rates, and TensorFlow Addons."""
 
 import numpy as np
 import pytest
-from reference.lamb import lamb_step
+from reference.lamb import lamb_step, rate
 from support.goldens import golden, golden_checkpoint
 from support.stacks import needs_addons
 import tensorflow as tf
 
 from albert_tf import compat
 from albert_tf.errors import UserError
-from albert_tf.optim.config import MomentHyperparameters, OptimizerConfig
-from albert_tf.optim.lamb import lamb_update, trust_ratio
+from albert_tf.optim.config import MomentHyperparameters, OptimizerConfig, ScheduleConfig, scale_learning_rate
+from albert_tf.optim.lamb import lamb_update, rate_after_steps, trust_ratio
 from albert_tf.optim.optimizer import assign_decay, build_optimizer
 
 
@@ -49,11 +49,11 @@ def test_first_two_steps_equal_the_original():
   variables = {name: tf.Variable(reader.get_tensor(name)) for name in names}
   optimizer = build_optimizer(OptimizerConfig(), variables)
   m_before = {name: np.zeros(variable.shape, np.float64) for name, variable in variables.items()}
-  for t, rate in enumerate(lamb["gather/learning_rate"][:2], start=1):
+  for t, learning_rate in enumerate(lamb["gather/learning_rate"][:2], start=1):
     after = {name: lamb[f"gather/after_{t}/{name}"] for name in names}
     m_after = {name: lamb[f"gather/after_{t}/{name}/adam_m"].astype(np.float64) for name in names}
     gradients = {name: (m_after[name] - 0.9 * m_before[name]) / 0.1 for name in names}
-    optimizer.apply({name: tf.constant(g, tf.float32) for name, g in gradients.items()}, rate)
+    optimizer.apply({name: tf.constant(g, tf.float32) for name, g in gradients.items()}, learning_rate)
     for name in names:
       np.testing.assert_allclose(variables[name], after[name], rtol=0, atol=3e-7, err_msg=f"{name} after {t}")
       recorded_v = lamb[f"gather/after_{t}/{name}/adam_v"]
@@ -97,3 +97,49 @@ def test_bias_corrected_lamb_equals_tensorflow_addons():
 def test_tfa_lamb_elsewhere_is_a_user_error():
   with pytest.raises(UserError, match=r"needs TensorFlow Addons.*--optimizer=lamb"):
     build_optimizer(OptimizerConfig(name="tfa_lamb"), {"kernel": tf.Variable([1.0])})
+
+
+CASES = [
+  {"total": 20, "warmup": 5},
+  {"total": 20, "warmup": 0},
+  {"total": 20, "warmup": 20},
+  {"total": 30, "warmup": 4, "start": 7},
+  {"total": 30, "warmup": 4, "power": 2.0, "end": 0.0002},
+  {"total": 30, "warmup": 4, "original": True},
+  {"total": 30, "warmup": 4, "start": 7, "original": True, "power": 0.5},
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_equals_numpy_for_every_update(case):
+  config = ScheduleConfig(
+    learning_rate=0.002,
+    num_train_steps=case["total"],
+    num_warmup_steps=case["warmup"],
+    start_warmup_step=case.get("start", 0),
+    poly_power=case.get("power", 1.0),
+    end_learning_rate=case.get("end", 0.0),
+    schedule="original" if case.get("original") else "continuous",
+  )
+  t = np.arange(1, case["total"] + 5)
+  want = [rate(int(i), peak=0.002, **case) for i in t]
+  got = rate_after_steps(t - 1, config).numpy()
+  np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-9)
+  assert (got >= 0).all()
+  if not case.get("original") and case["warmup"]:
+    assert got.max() == pytest.approx(0.002)
+
+
+def test_original_schedule_equals_the_recorded_rates():
+  lamb = golden("lamb")
+  config = ScheduleConfig(learning_rate=float(lamb["hyper/lr"]), num_train_steps=int(lamb["hyper/total"]),
+                          num_warmup_steps=int(lamb["hyper/warm"]), schedule="original")  # fmt: skip
+  recorded = lamb["onehot/learning_rate"]
+  np.testing.assert_allclose(rate_after_steps(np.arange(len(recorded)), config), recorded, rtol=1e-6)
+
+
+def test_scaling_rules():
+  assert scale_learning_rate(0.00176, 4096, rule="sqrt") == 0.00176
+  assert scale_learning_rate(0.00176, 1024, rule="sqrt") == pytest.approx(0.00088)
+  assert scale_learning_rate(0.00176, 1024, rule="linear") == pytest.approx(0.00044)
+  assert scale_learning_rate(0.00176, 1024, rule="none") == 0.00176

@@ -5,13 +5,18 @@ import time
 
 import numpy as np
 import pytest
+from support.tiny_records import SPEC, ids_of
 import tensorflow as tf
+from tensorflow.core.framework import graph_pb2
 
 from albert_tf.errors import UserError
 from albert_tf.pipelines.batches import HostShard, evaluation_batches, training_batches
+from albert_tf.pipelines.fresh_masks import FreshMasks
+from albert_tf.pipelines.masking import MaskingConfig
 from albert_tf.pipelines.order import DataOrder
-from albert_tf.pipelines.record_index import build_record_index
+from albert_tf.pipelines.record_index import RecordIndex, build_record_index
 from albert_tf.records import frame_record
+from albert_tf.records.parse import parse_pretraining_batch
 from albert_tf.records.shard_index import BLOCK_RECORDS
 
 FILE_COUNTS = (30, 10, 700, 5000, 7, 4000, 25_000)  # Extents span files; an epoch is one window and a rest.
@@ -148,11 +153,6 @@ def test_the_seed_is_the_order_and_neighbours_are_torn_apart(index, two_epochs):
   assert np.mean(distance < BLOCK_RECORDS) < 0.05  # In file order every distance is 1.
 
 
-def test_positions_are_arithmetic():
-  order = DataOrder(num_records=70_000, seed=1)
-  assert order.locate(10**15 * 70_000 + 65_537) == (3 * 10**15 + 2, 1)
-
-
 def test_the_order_is_pinned():
   """A change of the order breaks the resume of running jobs."""
   order = DataOrder(num_records=100_000, seed=12345)
@@ -198,3 +198,53 @@ def test_masks_are_asked_for_by_epoch_and_record(index, two_epochs):
     first = start + 100 * step
     assert set(rows["epoch"]) == {first // NUM_RECORDS}
     assert sorted(rows["record"]) == sorted(two_epochs[first : first + 100])
+
+
+FILES = 3
+
+
+def index_of(blocks_per_file):
+  """Where the records of large files would lie; nothing is read before a batch is asked for."""
+  marks = np.arange(blocks_per_file + 1, dtype=np.int64) * 9_000
+  return RecordIndex(
+    paths=tuple(f"train-{number}.tfrecord" for number in range(FILES)),
+    first_record=np.arange(FILES + 1, dtype=np.int64) * blocks_per_file * BLOCK_RECORDS,
+    first_block=np.arange(FILES, dtype=np.int64) * len(marks),
+    block_bytes=np.tile(marks, FILES),
+    content="0",
+  )
+
+
+def fresh_masks(vocab_size):
+  return FreshMasks(
+    MaskingConfig(masked_lm_prob=0.15, max_predictions_per_seq=3, ngram_probabilities=(1.0,)),
+    ids_of(vocab_size, np.ones(vocab_size, bool)),
+    seed=1,
+  )
+
+
+def batches(kind, index):
+  options = {"global_batch_size": 32, "shard": HostShard(num_replicas=4, num_hosts=2, host=1)}
+
+  def parse(serialized):
+    return parse_pretraining_batch(serialized, SPEC)
+
+  if kind == "fresh":  # Of a vocabulary that grows with the corpus.
+    options["mask"] = fresh_masks(index.num_records)
+  if kind != "evaluation":
+    return training_batches(index, parse, seed=5, start_position=1_000, **options)
+  return evaluation_batches(index, parse, **options)
+
+
+def function_bytes(dataset):
+  """Of all functions that the dataset's graph calls, constants included."""
+  graph = graph_pb2.GraphDef.FromString(dataset._as_serialized_graph().numpy())
+  assert len(graph.library.function) > 3
+  return sum(function.ByteSize() for function in graph.library.function)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["training", "fresh", "evaluation"])
+def test_a_corpus_a_thousand_times_larger_has_the_same_functions(kind):
+  small, large = (function_bytes(batches(kind, index_of(blocks))) for blocks in (40, 40_000))
+  assert large == pytest.approx(small, abs=200)  # Numbers with more digits, names with other ones.

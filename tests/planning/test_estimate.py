@@ -1,22 +1,22 @@
-"""The formula for memory and time: its parts, and how near it is to recorded figures of the TPU compiler."""
+"""What a step costs by formula: every matrix product, recorded figures of the TPU compiler, the table of chips."""
 
 import json
 import pathlib
 
+import pytest
+
 from albert_tf.configs import AlbertConfig
-from albert_tf.planning.chips import CHIPS
+from albert_tf.planning.chips import CHIPS, accelerator_peak_flops, parse_topology
 from albert_tf.planning.estimate import (
   CYCLES_ERROR,
   MEMORY_ERROR,
   StepShape,
   estimate_step,
 )
+from albert_tf.planning.flops import forward_flops_per_example
 
 # Figures of libtpu 0.0.51 for one core's step, of programs that the formula was not fitted to.
 FIGURES = pathlib.Path(__file__).parent.parent / "goldens" / "tpu_figures.json"
-BASE = AlbertConfig.from_name("base")
-SHAPE = StepShape(per_core_batch_size=8, max_predictions_per_seq=77)
-V3 = CHIPS["v3"]
 
 
 def errors(what):
@@ -27,9 +27,8 @@ def errors(what):
       record["shape"].pop(name, None)  # Some were; the look-up is a small part of a step.
     config, shape = AlbertConfig.from_dict(record["config"]), StepShape(**record["shape"])
     estimate = estimate_step(config, shape, CHIPS[record["chip"]])
-    if (
-      what in record["figures"]
-    ):  # Earlier figures of time, from before the final schedule, have another name.
+    # Earlier figures of time, from before the final schedule, have another name.
+    if what in record["figures"]:
       found.append(getattr(estimate, what) / record["figures"][what] - 1)
   return found
 
@@ -41,3 +40,38 @@ def test_the_stated_errors_are_those_on_programs_the_formula_was_not_fitted_to()
   assert MEMORY_ERROR - 0.01 <= -min(memory) <= MEMORY_ERROR
   assert max(memory) < 0.25  # Too much of a small program is no danger.
   assert CYCLES_ERROR - 0.01 <= max(map(abs, cycles)) <= CYCLES_ERROR
+
+
+def test_counts_every_matrix_product():
+  """Each product counted as 2 · rows · inner · columns."""
+  S, E, H, F, N, D, V, P = 5, 4, 6, 10, 2, 3, 11, 2
+  config = AlbertConfig(vocab_size=V, embedding_size=E, hidden_size=H, num_hidden_layers=3, num_attention_heads=N,
+                        intermediate_size=F)  # fmt: skip
+  layer = 4 * (2 * S * H * H) + N * (2 * S * D * S) + N * (2 * S * S * D) + 2 * S * H * F + 2 * S * F * H
+  encoder = 2 * S * E * H + 3 * layer + 2 * H * H
+  heads = 2 * P * H * E + 2 * P * E * V + 2 * H * 2
+  assert forward_flops_per_example(config, max_seq_length=S) == encoder
+  got = forward_flops_per_example(config, max_seq_length=S, max_predictions_per_seq=P)
+  assert got == encoder + heads
+  off = forward_flops_per_example(config, max_seq_length=S, max_predictions_per_seq=P, sentence_loss=False)
+  assert off == got - 2 * H * H - 2 * H * 2  # Pooler and sentence head.
+
+
+@pytest.mark.parametrize(
+  ("name", "chips", "cores"),
+  [("v2:16x16", 256, 512), ("v3:16x16", 256, 512), ("v3:32x32", 1024, 2048), ("v4:8x8x16", 1024, 2048),
+   ("v5e:2x4", 8, 8), ("v5p:2x2x1", 4, 4), ("V6E:1x1", 1, 1)],
+)  # fmt: skip
+def test_a_name_says_chips_and_cores(name, chips, cores):
+  topology = parse_topology(name)
+  assert (topology.num_chips, topology.num_cores) == (chips, cores)
+  assert topology.name == name.lower()
+
+
+@pytest.mark.parametrize(
+  ("accelerator", "teraflops"),
+  [("v2-8", 4 * 46), ("v3-8", 4 * 123), ("v4-16", 8 * 275), ("v5p-8", 4 * 459), ("v5litepod-16", 16 * 197),
+   ("V6E-1", 918), ("v9-8", 0), ("v3", 0), ("", 0)],
+)  # fmt: skip
+def test_the_peak_of_a_rented_slice(accelerator, teraflops):
+  assert accelerator_peak_flops(accelerator) == pytest.approx(teraflops * 1e12)

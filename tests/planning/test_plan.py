@@ -1,10 +1,9 @@
 """compile_for_tpu.py: its answers by formula, bad input, one real compile; and the range of times."""
 
 import importlib.util
-import subprocess
-import sys
 
 import pytest
+from support.commands.child_processes import run_command
 from support.commands.script_runs import run_script
 
 from albert_tf.configs import AlbertConfig
@@ -17,11 +16,6 @@ from albert_tf.planning.tpu_compiler import CompiledStep
 BASE, V3 = AlbertConfig.from_name("base"), parse_topology("v3:2x2")
 SHAPE = StepShape(per_core_batch_size=8)
 BATCH = ["--size=base", "--topology=v3:2x2", "--per_core_batch_size=8"]
-
-
-def run_command(repository_dir, *arguments):
-  command = [sys.executable, "tpu_scripts/compile_for_tpu.py", *arguments]
-  return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=repository_dir)
 
 
 def test_a_time_is_a_bound_and_a_range():
@@ -65,7 +59,6 @@ def test_bad_input():
     "v6e:2x2": ["--size=base", "--topology=v9:2x2", "--per_core_batch_size=8"],
     "--size": ["--topology=v3:2x2", "--per_core_batch_size=8"],
     "Use 8": ["--size=base", "--topology=v3:2x2", "--train_batch_size=9"],
-    "at least 1": ["--size=base", "--topology=v3:2x2", "--per_core_batch_size=0"],
     "max_position": [*BATCH, "--max_seq_length=1024"],
   }
   runs = run_script("compile_for_tpu", [["--estimate_only", *arguments] for arguments in cases.values()])
@@ -78,12 +71,13 @@ def test_bad_input():
   importlib.util.find_spec("libtpu") is None or importlib.util.find_spec("jax") is None,
   reason="needs jax and libtpu: the extra tpu-compile",
 )
-def test_a_real_compile(repository_dir, tmp_path):
+def test_a_real_compile(tmp_path):
   config = AlbertConfig(vocab_size=96, embedding_size=16, hidden_size=32, num_hidden_layers=2,
                         num_attention_heads=2, intermediate_size=64, max_position_embeddings=32)  # fmt: skip
   (tmp_path / "config.json").write_text(config.to_json_string())
   done = run_command(
-    repository_dir, f"--albert_config_file={tmp_path / 'config.json'}", "--topology=v3:2x2", "--per_core_batch_size=2",
+    "tpu_scripts/compile_for_tpu.py", f"--albert_config_file={tmp_path / 'config.json'}", "--topology=v3:2x2",
+    "--per_core_batch_size=2",
     "--max_seq_length=16", "--max_predictions_per_seq=4",
   )  # fmt: skip
   assert done.returncode == 0, done.stderr

@@ -4,12 +4,11 @@ import os
 import pathlib
 
 import numpy as np
-import pytest
 
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.pipelines.record_index import build_record_index
-from albert_tf.records import frame_record, read_records, shard_index
+from albert_tf.records import frame_record, shard_index
 from albert_tf.records.shard_index import index_path
 
 
@@ -43,16 +42,10 @@ def test_a_start_reads_indexes_only(tmp_path, monkeypatch, capsys):
   np.testing.assert_array_equal(again.block_bytes, first.block_bytes)
 
 
-def test_what_does_not_fit_is_made_again(tmp_path):
+def test_the_index_of_another_size_is_made_again(tmp_path):
   shard = write_shard(tmp_path / "train-0.tfrecord", 100)
-  before = build_record_index([shard])
-  place = pathlib.Path(index_path(shard))
-  good = place.read_bytes()
-  for bad in (good[:-1], good[:-8] + b"x" + good[-7:], b"", b"something else entirely"):
-    place.write_bytes(bad)
-    assert build_record_index([shard]).content == before.content
-    assert place.read_bytes() == good
-  write_shard(pathlib.Path(shard), 130)  # Another size.
+  build_record_index([shard])
+  write_shard(pathlib.Path(shard), 130)
   assert build_record_index([shard]).num_records == 130
 
 
@@ -74,27 +67,3 @@ def test_other_records_of_the_same_sizes_have_another_content(tmp_path):
     folder.mkdir()
     indexes.append(build_record_index([write_shard(folder / "train-0.tfrecord", 100, seed=seed, length=40)]))
   assert indexes[0].content != indexes[1].content
-
-
-@pytest.mark.parametrize(
-  ("damage", "message"),
-  [
-    (lambda data: data[:-3], r"record 1 \(byte 56\): the file ends inside the record"),
-    (lambda data: data[:60], r"record 1 \(byte 56\): the checksum of the length"),
-    (lambda data: data[:56] + b"x" + data[57:], r"record 1 \(byte 56\): the checksum of the length"),
-    (lambda data: data[:70] + b"x" + data[71:], r"record 1 \(byte 56\): the checksum of the data"),
-  ],
-)
-def test_damage_is_refused_when_it_is_walked(tmp_path, damage, message):
-  shard = write_shard(tmp_path / "train-0.tfrecord", 2, length=40)
-  pathlib.Path(shard).write_bytes(damage(pathlib.Path(shard).read_bytes()))
-  with pytest.raises(UserError, match=rf"train-0\.tfrecord, {message}"):
-    build_record_index([shard])
-  assert not os.path.exists(index_path(shard))
-
-
-def test_tensorflow_reads_our_file(tmp_path):
-  import tensorflow as tf
-
-  path = write_shard(tmp_path / "a.tfrecord", 7)
-  assert [record.numpy() for record in tf.data.TFRecordDataset(path)] == list(read_records(path))

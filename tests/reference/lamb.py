@@ -1,4 +1,4 @@
-"""NumPy twin of one LAMB or AdamW update, in float64, written from the equations."""
+"""NumPy twins, in float64, written from the equations: one LAMB or AdamW update, and the learning-rate schedule."""
 
 import numpy as np
 
@@ -34,3 +34,16 @@ def lamb_step(
     if p_norm > 0 and u_norm > 0:
       ratio = p_norm / u_norm
   return p - lr * ratio * u, m, v
+
+
+def rate(t, *, peak, total, warmup, start=0, power=1.0, end=0.0, original=False):
+  """The rate of update number t, counted from 1."""
+  if t <= start and (warmup > 0 or t <= start):
+    return 0.0
+  if t - start < warmup:
+    return peak * (t - start) / warmup
+  origin = 0 if original else start + warmup
+  if total == origin:
+    return peak if t <= total else end
+  share = min(max((t - origin) / (total - origin), 0.0), 1.0)
+  return end + (peak - end) * (1.0 - share) ** power

@@ -2,12 +2,12 @@
 
 import pathlib
 import shutil
-import subprocess
 import sys
 import types
 
 import numpy as np
 import pytest
+from support.commands.child_processes import run_command
 import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
@@ -47,9 +47,7 @@ def test_an_export_passes_on_the_other_stack_too(exported, repository_dir, key: 
 
 
 @pytest.mark.slow
-def test_the_command_says_what_is_wrong(
-  exported, repository_dir: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
+def test_the_command_says_what_is_wrong(exported, tmp_path: pathlib.Path) -> None:
   """A folder that is no number, and golden outputs of another model, which come from Python, not from the graph."""
   wrong = tmp_path / "model"
   shutil.copytree(exported("value").path, wrong)
@@ -67,9 +65,7 @@ def test_the_command_says_what_is_wrong(
     {k: types.SimpleNamespace(input_signature=v, python_function=zeros) for k, v in specs.items()},
     AlbertConfig.from_name("tiny"),
   )
-  program = repository_dir / "tpu_scripts/check_saved_model.py"
-  command = [sys.executable, program, f"--saved_model={wrong}"]
-  done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+  done = run_command("tpu_scripts/check_saved_model.py", f"--saved_model={wrong}")
   assert done.returncode == 1, done.stderr
   failed = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
   assert "'model'" in failed[0]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from reference.batches import numpy_batch
 from seqeval.metrics.sequence_labeling import get_entities
+from support.tiny_run import as_bytes
 import tensorflow as tf
 
 from albert_tf.finetuning.tasks.choices import ChoiceExample
@@ -27,10 +28,6 @@ SENTENCES = [
   "",
   "small birds sing all day long and the grass grows",
 ]
-
-
-def as_bytes(texts) -> np.ndarray:
-  return np.vectorize(lambda text: text.encode(), otypes=[object])(np.array(texts, object))
 
 
 def test_choices_equal_the_python_model(exported: Callable[[str], Any], tokenizer: AlbertTokenizer) -> None:

@@ -8,21 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 from reference import tokenization as reference
-from support.tiny_run import write_fine_tuned_run
+from support.tiny_run import as_bytes, write_fine_tuned_run
 import tensorflow as tf
 
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.models.exports import export_saved_model
-from albert_tf.serving.settings import ExportSettings
 from albert_tf.tokenization import AlbertTokenizer
 
 TEXTS = ["the sky is blue", "small birds sing all day long and the grass grows", "", "zebra 12, ﬁ"]
 PAIRS = ["green grass", "old trees", "the sky", ""]
-
-
-def as_bytes(texts: list[str]) -> np.ndarray:
-  return np.array([text.encode() for text in texts], object)
 
 
 @pytest.fixture(scope="module", params=["pair", "labels", "value"])
@@ -60,23 +55,12 @@ def test_strings_equal_the_python_model(classifier: Any, tokenizer: AlbertTokeni
     assert [label.decode() for label in outputs["label"]] == list(names[logits.argmax(-1)])
 
 
-def test_another_kind_of_run_is_refused(
-  run_dir: pathlib.Path, tmp_path: pathlib.Path, config, tokenizer
-) -> None:
-  with pytest.raises(UserError, match=r"holds task.json"):
-    export_saved_model(model="classifier", init_checkpoint=str(run_dir), output_dir=str(tmp_path / "e"))
+def test_another_kind_of_run_is_refused(tmp_path: pathlib.Path, config, tokenizer) -> None:
   choice = TaskSpec(kind="multiple_choice", name="c")
   write_fine_tuned_run(tmp_path / "run", choice, config, tokenizer)
   with pytest.raises(UserError, match="--model multiple_choice"):
     export_saved_model(
       model="classifier", init_checkpoint=str(tmp_path / "run"), output_dir=str(tmp_path / "e")
-    )
-  with pytest.raises(UserError, match="between 8 and"):
-    export_saved_model(
-      model="encoder",
-      init_checkpoint=str(run_dir),
-      output_dir=str(tmp_path / "e"),
-      settings=ExportSettings(max_seq_length=99),
     )
 
 

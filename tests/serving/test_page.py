@@ -60,7 +60,9 @@ class Page:
     area.clear()
     area.send_keys(text)
 
-  def run(self) -> None:
+  def run(self, **fields: str) -> None:
+    for field, text in fields.items():
+      self.write(field, text)
     self.browser.execute_script(
       "for (const id of ['result', 'error']) document.getElementById(id).hidden = true"
     )
@@ -92,20 +94,16 @@ def test_fill_the_blanks(browser, served) -> None:
   page.run()
   assert (page.text("layers"), page.bars() != bars) == ("1", True)
   assert '"signature_name": "depth_1"' in page.element("request").get_attribute("textContent")
-  page.write("text", "[MASK] [MASK]")
-  page.run()
+  page.run(text="[MASK] [MASK]")
   assert len(page.bars()) == 20
-  page.write("text", "no blank")
-  page.run()
+  page.run(text="no blank")
   assert (page.shown("result"), "must contain [MASK]" in page.text("error")) == (False, True)
 
 
 def test_sentence_pair_and_value(browser, served) -> None:
   page = Page(browser, served, "pairs")
   assert page.text("title") == "Classify"
-  page.write("text", "the sky")
-  page.write("text_pair", "old trees")
-  page.run()
+  page.run(text="the sky", text_pair="old trees")
   bars = page.bars()
   assert {name for name, _ in bars} == {"no", "yes", "both"}
   assert sum(share for _, share in bars) == pytest.approx(100, abs=0.2)
@@ -118,8 +116,7 @@ def test_sentence_pair_and_value(browser, served) -> None:
 def test_every_label_with_its_probability(browser, served) -> None:
   page = Page(browser, served, "labels")
   assert page.text("title") == "Classify"
-  page.write("text", "small birds sing under old trees")
-  page.run()
+  page.run(text="small birds sing under old trees")
   bars = page.bars()
   assert [share for _, share in bars] == sorted((share for _, share in bars), reverse=True)
   given = {name.strip("✓ ") for name, _ in bars if name.startswith("✓")}
@@ -135,9 +132,7 @@ def test_two_texts_are_compared(browser, served) -> None:
   assert page.text("title") == "Compare two texts"
   cosines = []
   for other in ("the sky", "small birds sing"):
-    page.write("text", "the sky")
-    page.write("other", other)
-    page.run()
+    page.run(text="the sky", other=other)
     value, note = page.text("result").split("\n")
     cosines.append(float(value))
     assert note == "Cosine of the two texts' vectors (vector, 12 numbers)."
@@ -149,8 +144,7 @@ def test_question(browser, served) -> None:
   assert page.text("title") == "Answer a question"
   context = "😀 the sky is blue and green grass grows under old trees"
   browser.execute_script("arguments[0].value = arguments[1]", page.element("field-context"), context)
-  page.write("question", "what grows")
-  page.run()
+  page.run(question="what grows")
   assert page.shown("result"), page.text("error")
   bars = page.bars()
   assert page.text("passage") == context

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from reference.batches import numpy_batch
-from support.tiny_run import WORDS, write_fine_tuned_run
+from support.tiny_run import WORDS, as_bytes, write_fine_tuned_run
 
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
@@ -29,10 +29,6 @@ CONTEXTS = [
   "\u00a0birds sing",
 ]
 QUESTIONS = ["what is blue?", "the long grass grows under old trees all day long", "", "sky", "the", "x"]
-
-
-def as_bytes(texts: list[str]) -> np.ndarray:
-  return np.array([text.encode() for text in texts], object)
 
 
 @pytest.fixture(scope="module", params=["squad_1.1", "squad_2.0"])
@@ -91,9 +87,6 @@ def test_contexts_are_read_up_to_a_limit(squad) -> None:
   outputs = session.run("serving_default", {"question": as_bytes(["sky"] * 4), "context": as_bytes(texts)})
   np.testing.assert_array_equal(outputs["truncated"], [True, True, False, False])
   assert (outputs["ends"] < 600).all()
-  broken = np.array([b"the \xff\xfe sky \xe2\x82", b"\x00", b"\xf0\x9f\x98\x80"], object)
-  outputs = session.run("serving_default", {"question": broken, "context": broken})
-  assert all(text.decode() is not None for row in outputs["answers"] for text in row)
 
 
 def test_a_length_without_room_for_text_is_refused(config, tokenizer, tmp_path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from reference import tokenization as reference
 from reference.batches import numpy_batch
 from support import tiny_run
+from support.tiny_run import as_bytes
 from support.wordpiece import SPECIAL
 import tensorflow as tf
 
@@ -43,10 +44,6 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory, model, tokenizer) -> str:
   directory = tmp_path_factory.mktemp("runs") / "run"
   tiny_run.write_run(directory, model, tokenizer)
   return str(directory)
-
-
-def as_bytes(texts: list[str]) -> np.ndarray:
-  return np.array([text.encode() for text in texts], object)
 
 
 def assert_passes(path: str) -> None:

@@ -82,8 +82,3 @@ def test_recipes_and_arms_are_understood_by_their_command(module, ending, always
       lists.append([*always, shared])
   assert len(read_flags(module, lists)) == len(lists)
   assert len(lists) > 20
-
-
-def test_the_last_flag_of_a_name_counts():
-  assert last_of_each(["--a=1", "--b=2", "--a=3", "--remat"]) == ["--a=3", "--b=2", "--remat"]
-  assert last_of_each(["--albert_config_file=f", "--size=tiny"]) == ["--size=tiny"]

@@ -42,3 +42,20 @@ def contents(directory: str | pathlib.Path) -> dict[str, bytes]:
   """Path below the directory → bytes, of all files."""
   found = sorted(path for path in pathlib.Path(directory).rglob("*") if path.is_file())
   return {path.relative_to(directory).as_posix(): path.read_bytes() for path in found}
+
+
+def flags(corpus: Sequence[str], model: str, directory: str | pathlib.Path, **more: Any) -> list[str]:
+  """Of the command that makes records."""
+  values = {
+    "input": ",".join(corpus),
+    "input_format": "lines",
+    "spm_model_file": model,
+    "output_dir": directory,
+    "max_seq_length": 64,
+    "max_predictions_per_seq": 8,
+    "dupe_factor": 2,
+    "num_shards": 2,
+    "eval_fraction": 0.1,
+    **more,
+  }
+  return [f"--{name}={value}" for name, value in values.items()]

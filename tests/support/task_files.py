@@ -18,7 +18,7 @@ def write_mrpc(folder, rows):
   (folder / "test.tsv").write_text("\n".join(["index\t#1 ID\t#2 ID\t#1 String\t#2 String", *test]) + "\n")
 
 
-def _article(rng, number, *, version, answers=True, words=WORDS):
+def _article(rng, name, *, version, answers=True, words=WORDS):
   """Two paragraphs of made-up words with three questions each, the last one impossible in 2.0."""
   paragraphs = []
   for part in range(2):
@@ -26,7 +26,7 @@ def _article(rng, number, *, version, answers=True, words=WORDS):
     context, qas = " ".join(chosen), []
     for index in range(3):
       at = 5 * index
-      question = {"id": f"{number}-{part}-{index}", "question": f"{chosen[at]} {chosen[at + 1]}?"}
+      question = {"id": f"{name}-{part}-{index}", "question": f"{chosen[at]} {chosen[at + 1]}?"}
       if answers:
         start = len(" ".join(chosen[: at + 2])) + 1
         question["answers"] = [{"text": " ".join(chosen[at + 2 : at + 4]), "answer_start": start}]
@@ -34,16 +34,14 @@ def _article(rng, number, *, version, answers=True, words=WORDS):
           question |= {"answers": [], "is_impossible": True}
       qas.append(question)
     paragraphs.append({"context": context, "qas": qas})
-  return {"title": str(number), "paragraphs": paragraphs}
+  return {"title": name, "paragraphs": paragraphs}
 
 
-def write_squad(
-  path, *, version="2.0", articles=2, answers=True, change=lambda articles: None, seed=0, words=WORDS
-):
+def write_squad(path, *, version="2.0", articles=2, answers=True, seed=0, words=WORDS):
   """A SQuAD file. Of 30 `words` or more, no paragraph repeats one: each question has one answer."""
   rng = np.random.default_rng(seed)
-  made = [_article(rng, number, version=version, answers=answers, words=words) for number in range(articles)]
-  change(made)
+  names = [f"{path.stem}-{number}" for number in range(articles)]
+  made = [_article(rng, name, version=version, answers=answers, words=words) for name in names]
   path.write_text(json.dumps({"version": f"v{version}", "data": made}))
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 import pathlib
+import types
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,12 @@ def tiny_config(**changes: Any) -> AlbertConfig:
     "attention_probs_dropout_prob": 0.0,
   }
   return AlbertConfig.from_name("tiny").replace(**{**values, **changes})
+
+
+def ids_of(vocab_size: int, word_starts: np.ndarray | None = None) -> types.SimpleNamespace:
+  """What the drawing of masks asks of a tokenizer."""
+  ids = {"pad_id": 0, "unk_id": 1, "cls_id": 2, "sep_id": 3, "mask_id": 4}
+  return types.SimpleNamespace(vocab_size=vocab_size, word_starts=lambda rule: word_starts, **ids)
 
 
 def random_examples(count: int, *, seed: int) -> list[dict[str, np.ndarray]]:

@@ -6,6 +6,7 @@ import pathlib
 import shutil
 from typing import Any
 
+import numpy as np
 import sentencepiece
 import tensorflow as tf
 
@@ -17,6 +18,11 @@ from albert_tf.models.tasks import make_model
 from albert_tf.tokenization import AlbertTokenizer, TokenizerConfig, WordPieceTokenizer
 
 WORDS = "the sky is blue and green grass grows under old trees while small birds sing all day long".split()
+
+
+def as_bytes(texts: Any) -> np.ndarray:
+  """Texts, nested in lists of one length or not, as a SavedModel takes them."""
+  return np.vectorize(str.encode, otypes=[object])(np.array(texts, object))
 
 
 @functools.cache

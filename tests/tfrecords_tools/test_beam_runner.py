@@ -109,18 +109,7 @@ def test_a_file_larger_than_a_workers_memory_is_refused(corpus, make, tmp_path, 
 
 
 def _words(corpus, model, output_dir, beam_options, **more):
-  flags = {
-    "input": ",".join(corpus),
-    "input_format": "lines",
-    "spm_model_file": model,
-    "output_dir": output_dir,
-    "max_seq_length": 64,
-    "max_predictions_per_seq": 8,
-    "dupe_factor": 2,
-    "eval_fraction": 0.1,
-    **more,
-  }
-  words = [sys.executable, str(_COMMAND), *(f"--{name}={value}" for name, value in flags.items())]
+  words = [sys.executable, str(_COMMAND), *made_records.flags(corpus, model, output_dir, **more)]
   return [*words, "--runner=beam", "--", *beam_options] if beam_options else words
 
 

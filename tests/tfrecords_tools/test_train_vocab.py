@@ -2,15 +2,15 @@
 
 import pathlib
 import random
-import subprocess
-import sys
 
 import pytest
+from support.commands.child_processes import run_command
 
 from albert_tf.errors import UserError
 from albert_tf.tokenization import AlbertTokenizer
-from tfrecords_tools import train_vocab, vocabulary
+from tfrecords_tools import vocabulary
 
+_COMMAND = "tfrecords_tools/train_vocab.py"
 _WORDS = "sun moon star river stone bread water light green house winter summer paper Café naïve".split()
 
 
@@ -18,13 +18,6 @@ _WORDS = "sun moon star river stone bread water light green house winter summer 
 def sentences() -> list[str]:
   rng = random.Random(7)
   return [" ".join(rng.choices(_WORDS, k=9)) + f' {rng.randrange(3000)}, "q" (x) - 5 £.' for _ in range(400)]
-
-
-def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
-  script = pathlib.Path(train_vocab.__file__)
-  return subprocess.run(
-    [sys.executable, str(script), *arguments], capture_output=True, text=True, timeout=120, check=False
-  )
 
 
 def test_command_makes_albert_ids_and_the_same_bytes(tmp_path: pathlib.Path, sentences: list[str]):
@@ -38,7 +31,7 @@ def test_command_makes_albert_ids_and_the_same_bytes(tmp_path: pathlib.Path, sen
       "--vocab_size=120",
       "--input_sentence_size=300",
     ]
-    result = _run(*flags)
+    result = run_command(_COMMAND, *flags)
     assert result.returncode == 0, result.stderr
     assert "120 tokens from 400 sentences in 2 files" in result.stdout
     assert "training on 300 of 400 sentences, which takes about " in result.stderr
@@ -67,11 +60,13 @@ def test_sizes_that_cannot_be(tmp_path: pathlib.Path, sentences: list[str]):
   with pytest.raises(UserError, match=r"smaller than required_chars"):
     vocabulary.train(iter(sentences), vocabulary.VocabularySpec(vocab_size=20))
   (tmp_path / "in.txt").write_text("\n".join(sentences), encoding="utf-8")
-  result = _run(f"--input={tmp_path}/in.txt", f"--model_prefix={tmp_path}/out", "--vocab_size=5000")
+  result = run_command(
+    _COMMAND, f"--input={tmp_path}/in.txt", f"--model_prefix={tmp_path}/out", "--vocab_size=5000"
+  )
   assert result.returncode == 2
   assert "Change --vocab_size" in result.stderr
   assert "Traceback" not in result.stderr
   assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
   (tmp_path / "in.txt").write_text(" \n\n")
-  result = _run(f"--input={tmp_path}/in.txt", f"--model_prefix={tmp_path}/out")
+  result = run_command(_COMMAND, f"--input={tmp_path}/in.txt", f"--model_prefix={tmp_path}/out")
   assert "without a single sentence" in result.stderr

@@ -5,16 +5,22 @@ import pathlib
 import pickle
 import shutil
 from typing import Any
+import unicodedata
 
+from hypothesis import given
+from hypothesis import strategies as st
+import numpy as np
 import pytest
 from reference import tokenization as reference
-from reference.offsets import encode_with_offsets
+from reference.offsets import encode_with_offsets, normalize_with_alignment
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2 as model_proto
 from support.goldens import SPM_MODEL, golden_rows
+from support.languages import TEXTS, train_model
 
 from albert_tf.errors import UserError
-from albert_tf.tokenization import AlbertTokenizer, config
+from albert_tf.tokenization import AlbertTokenizer, TokenizerConfig, config, normalize_text
+from albert_tf.tokenization.word_starts import is_marked_start, is_word_start
 
 
 @pytest.fixture(scope="module")
@@ -165,3 +171,51 @@ def test_a_vocabulary_of_another_kind(tmp_path: pathlib.Path):
   )
   with pytest.raises(UserError, match=r"<pad> at -1 and without \['\[CLS\]'"):
     AlbertTokenizer.from_pretrained(f"{prefix}.model")
+
+
+def test_golden_table_of_word_starts():
+  golden = golden_rows("start_piece")
+  tokenizer = AlbertTokenizer.from_pretrained(SPM_MODEL)
+  expected = np.array([flag == "1" for flag in golden["start_piece"]])
+  np.testing.assert_array_equal(tokenizer.word_starts("original"), expected)
+  for row in golden["token_boundary"]:
+    for piece, boundary in zip(row["tokens"], row["token_boundary"], strict=True):
+      assert (piece in ("[CLS]", "[SEP]") or is_word_start(piece)) == bool(boundary), piece
+
+
+def test_marks_by_example():
+  starts = ["▁", "▁a", "▁при", "今天", "天", "の", "カメラ", "ไทย", "ខ្មែរ"]
+  continues = ["ния", "é", ".", "12", "<unk>", "한국", "ى", "s", "»", "。"]
+  assert all(map(is_marked_start, starts))
+  assert not any(map(is_marked_start, continues))
+
+
+_TEXT = st.text(st.characters(codec="utf-8"), max_size=30) | st.text(
+  "aΣσ ́̈`'\u00a0\u2003İ½①ﬁが각 B", max_size=30
+)
+
+
+@given(text=_TEXT, lower=st.booleans(), quotes=st.booleans())
+def test_equals_the_definition_and_the_aligned_form(text: str, lower: bool, quotes: bool):
+  expected = " ".join(text.strip().split())
+  if quotes:
+    expected = expected.replace("``", '"').replace("''", '"')
+  expected = "".join(c for c in unicodedata.normalize("NFKD", expected) if not unicodedata.combining(c))
+  expected = expected.lower() if lower else expected
+  settings = {"do_lower_case": lower, "normalize_quotes": quotes}
+  assert normalize_text(text, **settings) == expected
+  assert normalize_with_alignment(text, **settings).text == expected
+
+
+@pytest.fixture(scope="module")
+def cased(tmp_path_factory: pytest.TempPathFactory) -> AlbertTokenizer:
+  path = train_model(tmp_path_factory.mktemp("vocab") / "cased.model", do_lower_case=False, keep_accents=True)
+  return AlbertTokenizer.from_pretrained(path)
+
+
+@pytest.mark.parametrize("language", TEXTS)
+def test_text_survives(cased: AlbertTokenizer, language: str):
+  text = TEXTS[language]
+  assert cased.decode(cased.encode(text)) == text
+  plain = AlbertTokenizer(cased.model_bytes, TokenizerConfig())
+  assert (plain.encode(text) == cased.encode(text)) == (language == "Chinese")

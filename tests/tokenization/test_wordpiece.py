@@ -1,14 +1,21 @@
-"""WordPiece against the original's recorded rows."""
+"""WordPiece against the original's recorded rows; as TensorFlow ops the ids of the Python one, for any text."""
 
+import functools
 import pathlib
 import pickle
+import unicodedata
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
 import pytest
+from reference.tokenization import is_character
 from support.goldens import golden_rows
-from support.wordpiece import write_vocabulary
+from support.wordpiece import SPECIAL, write_vocabulary
+import tensorflow as tf
 
 from albert_tf.errors import UserError
-from albert_tf.tokenization.wordpiece import WordPieceTokenizer
+from albert_tf.tokenization import WordPieceTokenizer
+from albert_tf.tokenization.graph import graph_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -53,3 +60,81 @@ def test_user_mistakes(tmp_path: pathlib.Path):
   (tmp_path / "vocab.txt").write_text("[UNK]\n[PAD]\n[CLS]\n[SEP]\n[MASK]\n")
   with pytest.raises(UserError, match=r"with \[PAD\] at id 0"):
     WordPieceTokenizer.from_pretrained(str(tmp_path / "vocab.txt"))
+
+
+# Whatever words, marks, their order and their ends depend on.
+_ODD = (
+  "aAΣσς'. \u0301\u00ad\u02b0\u00a0\u2003`İ½´9,中\ufa6e\U0001d15e\u0903\u0901\ufe00"
+  "\U000e0100\U000e0001\u3099가힣\x00\x85\v\t\n\ufffd[]#\u0378"
+)
+
+
+@functools.cache
+def _both(vocab_file: str, lower: bool, accents: bool):
+  tokenizer = WordPieceTokenizer.from_pretrained(vocab_file, do_lower_case=lower, keep_accents=accents)
+  module = graph_tokenizer(tokenizer)
+  function = tf.function(module.tokenize, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+  return tokenizer, module, function
+
+
+def _assert_equal(vocab_file: str, lower: bool, accents: bool, texts: list[str]) -> None:
+  tokenizer, _, function = _both(vocab_file, lower, accents)
+  for text, ids in zip(texts, function(tf.constant(texts)).to_list(), strict=True):
+    assert ids == tokenizer.encode(text), repr(text)
+
+
+def _is_in_order(char: str) -> bool:
+  """Not a combining mark that is no accent, whose order the graph leaves as it is."""
+  return unicodedata.category(char) == "Mn" or not unicodedata.combining(char)
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_golden_rows_in_the_graph(vocab_file: str, lower: bool):
+  rows = [row for row in golden_rows("tokenization")["wordpiece"] if row["lower"] == lower]
+  *_, function = _both(vocab_file, lower, not lower)
+  assert function(tf.constant([row["text"] for row in rows])).to_list() == [row["ids"] for row in rows]
+
+
+@pytest.fixture(scope="module")
+def few_pieces(tmp_path_factory: pytest.TempPathFactory) -> str:
+  """All of `_ODD` are pieces, so that what becomes of them is seen; some are part of longer ones."""
+  parts = ["a", "aσ", "aς", "9", *(char for char in _ODD if char.isprintable() and not char.isspace())]
+  inner = [f"##{part}" for part in (*parts, "σa", "ς", "i", "\u1100", "\u1161", "\u11a8", "b", "\u0307")]
+  path = tmp_path_factory.mktemp("few") / "vocab.txt"
+  path.write_text("\n".join([*SPECIAL, "a", *parts, "i", "\u1100", *inner, "##a"]) + "\n", encoding="utf-8")
+  return str(path)
+
+
+@pytest.mark.parametrize(("lower", "accents", "step"), [(True, False, 1), (False, True, 5)])
+def test_every_character(few_pieces: str, lower: bool, accents: bool, step: int):
+  characters = (*range(0x32000), *range(0xE0000, 0xE0200), 0xF0000, 0x10FFFD)
+  _assert_equal(
+    few_pieces, lower, accents, [f"A{char}9" for char in filter(is_character, map(chr, characters[::step]))]
+  )
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+  texts=st.lists(
+    st.text(
+      st.characters(codec="utf-8").filter(lambda char: is_character(char) and _is_in_order(char)),
+      max_size=20,
+    )
+    | st.text(_ODD, max_size=14)
+    | st.text("aΣ\u0901\U000e0100", max_size=10),
+    min_size=1,
+    max_size=20,
+  ),
+  choice=st.sampled_from([(True, False), (False, True), (False, False)]),  # Lower-casing, accents.
+)
+def test_any_text(few_pieces: str, texts: list[str], choice: tuple[bool, bool]):
+  _assert_equal(few_pieces, *choice, texts)
+
+
+def test_long_words_and_bytes_that_are_not_utf8(vocab_file: str):
+  texts = ["a" * 200, "a" * 201 + "!", "é" * 200 + "\u0301" * 300, "中" * 300, "word " * 500, ""]
+  _assert_equal(vocab_file, True, False, texts)
+  tokenizer, module, _ = _both(vocab_file, True, False)
+  broken = [b"the \xff\xfe sky", b"AS\xc3", b"\xed\xa0\x80", "A\u03a3".encode() + b"\xffB"]
+  expected = [tokenizer.encode(text.decode(errors="replace")) for text in broken]
+  assert module.tokenize(tf.constant(broken)).to_list() == expected

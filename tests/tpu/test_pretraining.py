@@ -4,8 +4,7 @@ import time
 
 import numpy as np
 import pytest
-from support.commands.command_runs import write_inputs
-from support.commands.run_comparison import largest_differences
+from support.commands.command_runs import largest_differences, write_inputs
 from support.tpu import runs
 
 from albert_tf.checkpoints.bundle import read_bundle

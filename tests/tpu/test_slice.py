@@ -4,8 +4,7 @@ import signal
 import time
 
 import pytest
-from support.commands.command_runs import end, start, write_inputs
-from support.commands.run_comparison import largest_differences
+from support.commands.command_runs import end, largest_differences, start, write_inputs
 from support.tiny_run import tokenizer
 from support.tpu import runs
 

@@ -2,10 +2,9 @@
 
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
+from support.commands.child_processes import run_command
 
 RECIPE = """
 --size=tiny
@@ -18,18 +17,15 @@ RECIPE = """
 """
 
 
-def run_demo(repository_dir: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-  command = [sys.executable, "tpu_scripts/demo.py", *arguments]
-  return subprocess.run(command, cwd=repository_dir, capture_output=True, text=True, timeout=280, check=False)
-
-
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_from_text_to_words(repository_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_from_text_to_words(tmp_path: pathlib.Path) -> None:
   (tmp_path / "recipe.flags").write_text(RECIPE)
   work = tmp_path / "work"
   flags = ("--max_megabytes=0.4", "--vocab_size=1000")
-  done = run_demo(repository_dir, f"--output_dir={work}", f"--recipe={tmp_path}/recipe.flags", *flags)
+  done = run_command(
+    "tpu_scripts/demo.py", f"--output_dir={work}", f"--recipe={tmp_path}/recipe.flags", *flags
+  )
   assert done.returncode == 0, done.stdout + done.stderr
   titles = ["Text", "Vocabulary", "TFRecords", "Pretraining", "SavedModel", "Fill-mask"]
   assert re.findall(r"^\[\d/6\] ([\w-]+)", done.stdout, re.MULTILINE) == titles
@@ -48,13 +44,13 @@ def test_from_text_to_words(repository_dir: pathlib.Path, tmp_path: pathlib.Path
     assert (work / "run" / name).exists(), name
 
 
-def test_what_ends_it(repository_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_what_ends_it(tmp_path: pathlib.Path) -> None:
   """A folder that holds something, and a stage that fails."""
   (tmp_path / "thesis.txt").write_text("years of work")
-  done = run_demo(repository_dir, f"--output_dir={tmp_path}")
+  done = run_command("tpu_scripts/demo.py", f"--output_dir={tmp_path}")
   assert (done.returncode, "The output must not exist yet" in done.stderr) == (2, True)
-  done = run_demo(
-    repository_dir, f"--output_dir={tmp_path}/demo", "--max_megabytes=0.01", "--vocab_size=100000"
+  done = run_command(
+    "tpu_scripts/demo.py", f"--output_dir={tmp_path}/demo", "--max_megabytes=0.01", "--vocab_size=100000"
   )
   assert done.returncode == 2
   assert "from [2/6] Vocabulary" in done.stderr

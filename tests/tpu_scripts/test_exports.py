@@ -2,11 +2,10 @@
 
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
 from support import tiny_run
+from support.commands.child_processes import run_command
 from support.commands.script_runs import run_script
 
 
@@ -15,20 +14,11 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   return pathlib.Path(tiny_run.write_pretrained(tmp_path_factory.mktemp("exports") / "run"))
 
 
-@pytest.fixture
-def run(repository_dir: pathlib.Path):
-  def ask(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, f"tpu_scripts/{script}", *arguments]
-    return subprocess.run(command, cwd=repository_dir, capture_output=True, text=True, timeout=120)
-
-  return ask
-
-
 @pytest.mark.slow
-def test_export_then_fill_mask(run, run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_export_then_fill_mask(run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
   versions = tmp_path / "versions"
-  exported = run(
-    "export_saved_model.py",
+  exported = run_command(
+    "tpu_scripts/export_saved_model.py",
     "--model=fill_mask",
     f"--init_checkpoint={run_dir}",
     f"--output_dir={versions}",
@@ -40,10 +30,12 @@ def test_export_then_fill_mask(run, run_dir: pathlib.Path, tmp_path: pathlib.Pat
   assert here.startswith("  python tpu_scripts/serve_locally.py --saved_model ")
   assert first == f"Exported fill_mask to {versions}/2"
   text = "the [MASK] is blue and green [MASK] grows"
-  answered = run("fill_mask.py", f"--saved_model={versions}", f"--text={text}")
+  answered = run_command("tpu_scripts/fill_mask.py", f"--saved_model={versions}", f"--text={text}")
   assert answered.returncode == 0, answered.stderr
   depths = [
-    run("fill_mask.py", f"--saved_model={versions}", f"--text={text}", f"--num_hidden_layers={n}")
+    run_command(
+      "tpu_scripts/fill_mask.py", f"--saved_model={versions}", f"--text={text}", f"--num_hidden_layers={n}"
+    )
     for n in (3, 4)
   ]
   assert depths[0].stdout == answered.stdout
@@ -56,10 +48,10 @@ def test_export_then_fill_mask(run, run_dir: pathlib.Path, tmp_path: pathlib.Pat
 
 
 @pytest.mark.slow
-def test_a_lite_file_and_how_good_it_is(run, run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_a_lite_file_and_how_good_it_is(run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
   output = tmp_path / "new/fill_mask.tflite"
   arguments = (f"--init_checkpoint={run_dir}", f"--output={output}", "--max_seq_length=16")
-  done = run("export_lite.py", "--model=fill_mask", *arguments)
+  done = run_command("tpu_scripts/export_lite.py", "--model=fill_mask", *arguments)
   assert done.returncode == 0, done.stderr
   first, parity = done.stdout.splitlines()
   assert first == f"Exported fill_mask to {output}: {output.stat().st_size:,} bytes"
@@ -79,15 +71,15 @@ def test_mistakes_are_one_message(run_dir, tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_vocabulary_elsewhere_is_named(run, run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_a_vocabulary_elsewhere_is_named(run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
   elsewhere = tmp_path / "elsewhere.model"
   moved = run_dir.rename(tmp_path / "run")
   (moved / "spm.model").rename(elsewhere)
   (moved / "tokenizer.json").unlink()
   arguments = ("--model=encoder", f"--init_checkpoint={moved}", f"--output_dir={tmp_path}/e")
-  done = run("export_saved_model.py", *arguments)
+  done = run_command("tpu_scripts/export_saved_model.py", *arguments)
   assert done.returncode == 2
   assert "--spm_model_file" in done.stderr
-  done = run("export_saved_model.py", *arguments, f"--spm_model_file={elsewhere}")
+  done = run_command("tpu_scripts/export_saved_model.py", *arguments, f"--spm_model_file={elsewhere}")
   assert done.returncode == 0, done.stderr
   assert (tmp_path / "e/1/assets/spm.model").read_bytes() == elsewhere.read_bytes()

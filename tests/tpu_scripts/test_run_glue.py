@@ -123,7 +123,7 @@ def test_mistakes_are_told_in_one_message(tmp_path, pretrained):
     "--data_dir": {"do_train": True, "data_dir": ""},
     "none of --do_train": {},
     "it with --do_train": {"ensemble_of": f"{tmp_path}/a,{tmp_path}/b", "do_train": True},
-    "An ensemble needs several runs": {"ensemble_of": f"{tmp_path}/a"},
+    "An ensemble needs several runs": {"ensemble_of": f"{tmp_path}/a", "init_checkpoint": ""},
   }
   runs = run_script("run_glue", [words(common | flags) for flags in cases.values()])
   for message, run in zip(cases, runs, strict=True):

@@ -7,8 +7,9 @@ import collections
 import os
 
 import pytest
-from support.bucket.story import comparable, local_snapshot, steps, write_inputs
+from support.bucket.story import comparable, steps, write_inputs
 from support.commands.forked_commands import ForkedCommands
+from support.made_records import contents
 
 pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(3000)]
 ROUNDS = int(os.environ.get("ROUNDS", "2"))
@@ -32,8 +33,7 @@ def story(commands, tmp_path_factory):
     done = commands.run(step.script, **step.flags)
     assert done.status == 0, done.stderr
   return {
-    name: (step, comparable(local_snapshot(folder / step.flags["output_dir"])))
-    for name, step in found.items()
+    name: (step, comparable(contents(folder / step.flags["output_dir"]))) for name, step in found.items()
   }
 
 
@@ -54,7 +54,7 @@ def test_one_of_two_is_refused(commands, story, tmp_path, name):
     assert len(refusals) == (loser.status == 2)
     assert all(any(words in line for words in REFUSALS) for line in refusals), refusals
     assert "Traceback" not in said
-    left = comparable(local_snapshot(place))
+    left = comparable(contents(place))
     assert left.keys() == alone.keys()
     assert [each for each in alone if left[each] != alone[each]] == []
   print(f"two of {name}, statuses of the two: {dict(ends)}")

@@ -9,13 +9,13 @@ import shutil
 import numpy as np
 import pytest
 from support.commands.command_runs import end, start, write_inputs
+from support.made_records import contents
 from support.tiny_pretraining import tiny_settings
 from support.tiny_records import random_examples, write_records
 
 from albert_tf.checkpoints.bundle import read_bundle, write_bundle
 from albert_tf.errors import UserError
 from albert_tf.lock import DirectoryLock
-from albert_tf.training import run_directory
 from albert_tf.training.pretraining import run_pretraining
 from albert_tf.training.reporting.reporter import Reporter
 
@@ -35,23 +35,6 @@ def copied(finished, tmp_path):
   shutil.copytree(finished.output_dir, tmp_path / "run")
   optimizer = dataclasses.replace(finished.optimizer, num_train_steps=14)
   return dataclasses.replace(finished, output_dir=str(tmp_path / "run"), optimizer=optimizer)
-
-
-def snapshot(folder):
-  return {str(path): path.read_bytes() for path in pathlib.Path(folder).glob("**/*") if path.is_file()}
-
-
-def test_a_run_killed_in_its_first_write_can_start_again(finished, tmp_path):
-  run = tmp_path / "run"
-  run.mkdir()
-  (run / "run.json.tmp-0a1b2c3d").write_text('{"identity": {"albert_')
-  record, config = {"identity": finished.identity("content")}, finished.model
-  run_directory.check(str(run), record["identity"])
-  run_directory.write(str(run), record, config=config, tokenizer=None, flags="")
-  assert {path.name for path in run.iterdir()} == {"run.json", "albert_config.json"}
-  run_directory.check(str(run), record["identity"])
-  with pytest.raises(UserError, match="made with other settings or data: record_content content → others"):
-    run_directory.check(str(run), finished.identity("others"))
 
 
 @pytest.mark.slow
@@ -85,10 +68,10 @@ def test_a_checkpoint_of_another_model_is_refused(copied, tmp_path):
 def test_a_directory_in_use_is_refused_and_stays_as_it_is(copied, tmp_path):
   lock = DirectoryLock(copied.output_dir)
   lock.acquire()
-  before = snapshot(tmp_path)
+  before = contents(tmp_path)
   with pytest.raises(UserError, match=rf"run, where lock\.json is held by process {os.getpid()} on"):
     run_pretraining(copied)
-  assert snapshot(tmp_path) == before
+  assert contents(tmp_path) == before
   lock.release()
 
 

@@ -4,8 +4,14 @@ import signal
 import time
 
 import pytest
-from support.commands.command_runs import end, reports, start, start_workers, write_inputs
-from support.commands.run_comparison import largest_differences
+from support.commands.command_runs import (
+  end,
+  largest_differences,
+  reports,
+  start,
+  start_workers,
+  write_inputs,
+)
 from support.tiny_records import random_examples, write_records
 
 STEPS = 24

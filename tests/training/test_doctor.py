@@ -1,23 +1,15 @@
 """`run_pretrain.py --doctor`: a line a check, what to do below it, status 1 if something is to be fixed."""
 
+import functools
 import os
-import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
+from support.commands.child_processes import run_command
 
 from albert_tf import compat
 
-COMMAND = pathlib.Path(__file__).parent.parent.parent / "tpu_scripts/run_pretrain.py"
-
-
-def _doctor(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
-  command = [sys.executable, str(COMMAND), "--doctor", *flags]
-  return subprocess.run(
-    command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=200
-  )
+_doctor = functools.partial(run_command, "tpu_scripts/run_pretrain.py", "--doctor")
 
 
 @pytest.mark.slow

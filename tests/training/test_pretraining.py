@@ -7,6 +7,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -15,10 +16,20 @@ from support.tiny_records import random_examples, tiny_config, write_records
 import tensorflow as tf
 
 from albert_tf.checkpoints import find_checkpoint, load_weights
-from albert_tf.checkpoints.bundle import checkpoint_steps, find_bundle, latest_checkpoint, read_bundle
+from albert_tf.checkpoints.bundle import (
+  checkpoint_steps,
+  find_bundle,
+  latest_checkpoint,
+  read_bundle,
+  write_bundle,
+)
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining
+from albert_tf.training import checkpoints
+from albert_tf.training.checkpoints import CheckpointStore
 from albert_tf.training.evaluation import Evaluator
+from albert_tf.training.interruption import stop_on_signal
+from albert_tf.training.loop import next_boundary
 from albert_tf.training.metrics_log import read_metrics
 from albert_tf.training.pretraining import run_pretraining
 from albert_tf.training.reporting.goodput import CATEGORIES
@@ -207,6 +218,10 @@ def without_sentence_loss(settings):
   return dataclasses.replace(settings, step=dataclasses.replace(settings.step, sentence_task=""))
 
 
+def other_records(settings):
+  return dataclasses.replace(settings, input_files=settings.eval_input_files)
+
+
 def wider_model(settings):
   return dataclasses.replace(settings, model=settings.model.replace(intermediate_size=24))
 
@@ -216,6 +231,7 @@ def wider_model(settings):
   [
     (other_seed, r"data: seed 12345 → 99"),
     (wider_model, r"intermediate_size 20 → 24"),
+    (other_records, r"record_content \w+ → \w+"),
     (without_sentence_loss, "sentence_loss on → off"),
   ],
 )
@@ -233,13 +249,10 @@ def test_mistakes_are_refused_before_anything_is_written(finished, tmp_path):
   empty = tmp_path / "empty.tfrecord"
   empty.touch()
   settings = tiny_settings(finished, "refused")
-  torn = tmp_path / "torn.tfrecord"
-  torn.write_bytes(pathlib.Path(settings.input_files[0]).read_bytes()[:-7])
   few = write_records(tmp_path / "few.tfrecord", random_examples(5, seed=4))
   for changes, message in (
     ({"output_dir": str(foreign)}, "holds thesis.tex and no run.json"),
     ({"input_files": (str(empty),)}, r"at least one record.*empty\.tfrecord"),
-    ({"input_files": (str(torn),)}, r"torn.tfrecord, record 69 .*the file ends inside the record"),
     ({"input_files": (few,)}, "5 records, train_batch_size=8"),
     ({"model": tiny_config(vocab_size=30)}, r"3\d in (input_ids|masked_lm_ids) of .*vocab_size is 30"),
     ({"max_seq_length": 12}, "10 values of input_ids, expected 12"),
@@ -274,3 +287,123 @@ def test_a_full_disk_during_a_checkpoint_leaves_the_old_one(finished, monkeypatc
     "model.ckpt-4.data-00000-of-00001",
   }
   assert run_pretraining(settings).step == NUM_STEPS
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_a_request(number, capsys):
+  before = signal.getsignal(number)
+  with stop_on_signal() as stop:
+    assert not stop.is_set()
+    os.kill(os.getpid(), number)
+    assert stop.is_set()
+    with pytest.raises(KeyboardInterrupt):
+      os.kill(os.getpid(), signal.SIGINT)
+  assert signal.getsignal(number) is before
+  assert f"{number.name}: saving and stopping" in capsys.readouterr().err
+
+
+# A change of numerics edits them in the same commit and says why.
+LOSSES = [
+  4.303734, 4.287329, 4.275873, 4.232227, 4.268467, 4.509827, 4.394885, 4.260716, 4.194399, 4.210893,
+  4.007657, 3.994106, 3.935208, 4.182390, 4.200297, 3.998622, 4.227139, 4.313705, 3.989796, 4.017126,
+]  # fmt: skip
+
+
+def test_twenty_updates_report_the_pinned_losses(tmp_path):
+  settings = tiny_settings(tmp_path, "run", model=tiny_config(), iterations_per_loop=1, eval_input_files=())
+  optimizer = dataclasses.replace(
+    settings.optimizer, learning_rate=0.03, num_train_steps=20, num_warmup_steps=4
+  )
+  run_pretraining(dataclasses.replace(settings, optimizer=optimizer, save_checkpoints_steps=20))
+  reports = map(json.loads, pathlib.Path(settings.output_dir, "metrics.jsonl").read_text().splitlines())
+  np.testing.assert_allclose([report["loss"] for report in reports], LOSSES, rtol=1e-4)
+
+
+def boundaries(settings, step=0):
+  found = []
+  while step < settings.num_train_steps:
+    step = next_boundary(settings, step)
+    found.append(step)
+  return found
+
+
+def test_chunks_end_at_the_edges_of_the_trace(tmp_path):
+  settings = tiny_settings(tmp_path, "run", iterations_per_loop=5, save_checkpoints_steps=6)
+  assert boundaries(settings) == [5, 6, 10, 12]
+  assert boundaries(dataclasses.replace(settings, profile_steps=(3, 8))) == [2, 5, 6, 8, 10, 12]
+  assert boundaries(dataclasses.replace(settings, profile_steps=(1, 12))) == [5, 6, 10, 12]
+  assert boundaries(dataclasses.replace(settings, profile_steps=(7, 7)), step=6) == [7, 10, 12]
+
+
+def test_a_range_outside_the_run_is_refused(tmp_path):
+  for steps in ((0, 3), (5, 4), (10, 13), (1,), (1, 2, 3)):
+    with pytest.raises(
+      UserError, match=rf"Received: {','.join(map(str, steps))}; the run has updates 1 to 12"
+    ):
+      tiny_settings(tmp_path, "run", profile_steps=steps)
+
+
+@pytest.mark.slow
+def test_a_run_writes_one_trace_of_the_updates_asked_for(tmp_path, capfd):
+  settings = tiny_settings(tmp_path, "run", eval_input_files=(), profile_steps=(3, 7))
+  assert run_pretraining(settings).step == 12
+  traces = list(
+    pathlib.Path(settings.output_dir, "tensorboard/profile").glob("plugins/profile/*/*.xplane.pb")
+  )
+  assert len(traces) == 1
+  assert b"updates" in traces[0].read_bytes()
+  assert "wrote a trace below" in capfd.readouterr().err
+
+
+@pytest.fixture
+def variable():
+  return tf.Variable([1.0, 2.0], name="weights")
+
+
+@pytest.fixture
+def store(tmp_path, variable):
+  return CheckpointStore(str(tmp_path), {"weights": variable}, keep=2)
+
+
+class Gate:
+  """Holds the writer until it is opened."""
+
+  def __init__(self, monkeypatch, *, error=None):
+    self._open, self._error = threading.Event(), error
+    monkeypatch.setattr(checkpoints, "write_bundle", self._write)
+
+  def _write(self, prefix, values):
+    assert self._open.wait(20)
+    if self._error is not None:
+      raise self._error
+    write_bundle(prefix, values)
+
+  def open(self):
+    self._open.set()
+
+
+def test_training_goes_on_while_the_values_of_the_moment_are_written(tmp_path, store, variable, monkeypatch):
+  gate = Gate(monkeypatch)
+  store.save(1, examples_seen=8)
+  variable.assign([9.0, 9.0])
+  store.check()
+  assert store.last is None
+  gate.open()
+  store.wait()
+  assert store.last == f"{tmp_path}/model.ckpt-1"
+  values = read_bundle(store.last)
+  np.testing.assert_array_equal(values["weights"], [1.0, 2.0])
+  assert values["albert_tf/examples_seen"] == 8
+
+
+def test_multiples_stay_besides_the_newest_also_after_a_restart(variable):
+  folder = "ram://kept"  # Counts as a bucket.
+  for steps in (range(1, 6), range(6, 12)):
+    store = CheckpointStore(folder, {"weights": variable}, keep=2, keep_every=3)
+    for step in steps:
+      store.save(step, examples_seen=0)
+    store.wait()
+    store.close()
+    store.tidy()
+  assert checkpoint_steps(folder) == [3, 6, 9, 10, 11]
+  assert all(read_bundle(f"{folder}/model.ckpt-{step}") for step in checkpoint_steps(folder))

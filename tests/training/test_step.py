@@ -13,6 +13,7 @@ from albert_tf.errors import UserError
 from albert_tf.modeling import initialize_variables
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pipelines.record_index import build_record_index
+from albert_tf.training.distribution import precision_policy
 from albert_tf.training.settings import StepConfig
 
 
@@ -125,22 +126,11 @@ def test_one_trace_for_all_depths_and_all_replicas_have_the_same(index, mirrored
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  ("options", "how"),
-  [
-    ({"remat": True}, (1, False)),
-    ({"remat": True, "layer_loop": "while"}, (2, False)),
-    pytest.param({"layer_loop": "while"}, (1, True), marks=needs_host_xla),
-  ],
-)
-def test_options_leave_the_update_as_it_is(request, index, reference_weights, options, how):
-  """Rematerialisation, the loop over layers and XLA change how, not what."""
-  replicas, use_xla = how
-  strategy = (
-    tf.distribute.OneDeviceStrategy("cpu:0") if replicas == 1 else request.getfixturevalue("mirrored_2")
-  )
+@needs_host_xla
+def test_xla_makes_the_same_update(index, reference_weights):
+  strategy, options = tf.distribute.OneDeviceStrategy("cpu:0"), {"layer_loop": "while"}
   step, variables, _ = make_step(
-    strategy, tiny_config(), encoder_options=options, global_batch_size=32, use_xla=use_xla
+    strategy, tiny_config(), encoder_options=options, global_batch_size=32, use_xla=True
   )
   step.run(distributed_iterator(strategy, index, 32), tf.constant(9))
   for name, variable in variables.items():
@@ -208,3 +198,34 @@ def test_a_batch_that_cannot_be_divided_is_refused():
 def test_depths_that_cannot_be_trained_are_refused(depths, changes, message):
   with pytest.raises(UserError, match=message):
     StepConfig(train_depths=depths).check_depths(tiny_config(**changes))
+
+
+# ------------------------------------------------------------------ bfloat16
+
+STEPS = 60
+# One batch for ever, so that there is something to learn.
+MEMORIZE = OptimizerConfig(learning_rate=0.02, num_train_steps=STEPS, num_warmup_steps=6)
+
+
+def losses(strategy, rows, **step_config):
+  """Losses of every sixth update, and all variables and slots."""
+  step, variables, optimizer = make_step(
+    strategy, tiny_config(), MEMORIZE, global_batch_size=16, **step_config
+  )
+  dataset = tf.data.Dataset.from_tensor_slices(rows).batch(16, drop_remainder=True).cache().repeat()
+  iterator = iter(strategy.experimental_distribute_dataset(dataset))
+  curve = [step.run(iterator, tf.constant(6)).averages(6)["loss"] for _ in range(STEPS // 6)]
+  return np.array(curve), [*variables.values(), *optimizer.slots().values()]
+
+
+@pytest.mark.slow
+def test_bfloat16_learns_like_float32_with_float32_state(tmp_path):
+  strategy = tf.distribute.OneDeviceStrategy("cpu:0")
+  index = build_record_index([write_records(tmp_path / "train-0.tfrecord", random_examples(16, seed=1))])
+  rows = next(distributed_iterator(strategy, index, 16))
+  float32_losses, _ = losses(strategy, rows)
+  assert float32_losses[-1] < 0.8 * float32_losses[0]
+  curve, state = losses(strategy, rows, dtype=precision_policy("bfloat16"))
+  np.testing.assert_allclose(curve, float32_losses, rtol=0.03)
+  assert np.abs(curve - float32_losses).max() > 0  # It was bfloat16.
+  assert {variable.dtype for variable in state} == {tf.float32}

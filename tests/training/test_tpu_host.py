@@ -1,4 +1,4 @@
-"""A TPU that cannot be used is one message with what to do, whatever way it fails; real child processes."""
+"""A TPU or another device that cannot be used is one message with what to do, whatever way it fails."""
 
 import os
 import re
@@ -14,6 +14,7 @@ import tensorflow as tf
 from albert_tf import AlbertEncoder, compat, tpu_host
 from albert_tf.errors import UserError
 from albert_tf.training.distribution import make_strategy
+from albert_tf.training.failures import readable_errors
 from albert_tf.training.settings import DistributionConfig
 
 PRETRAIN = ["--input_file=none", "--output_dir=none", "--size=tiny"]
@@ -119,3 +120,27 @@ def test_a_malformed_tf_config_is_one_message(monkeypatch, text):
   monkeypatch.setenv("TF_CONFIG", text)
   with pytest.raises(UserError, match="TF_CONFIG must hold"):
     make_strategy(DistributionConfig())
+
+
+@pytest.mark.parametrize(
+  ("error", "words"),
+  [
+    (
+      tf.errors.ResourceExhaustedError(
+        None, None, "x\nOOM when allocating tensor with shape[9] and type float"
+      ),
+      "OOM when allocating tensor with shape[9] and type float. The step must fit into the devices' memory",
+    ),
+    (
+      tf.errors.UnavailableError(
+        None, None, "Graph execution error:\n\nfrom remote target /job:worker/replica:0/task:1/device:CPU:0"
+      ),
+      "worker 1: from remote target /job:worker/replica:0/task:1/device:CPU:0. The same command continues",
+    ),
+    (tf.errors.DataLossError(None, None, "corrupted record at 1367"), "record at 1367. The same command"),
+    (OSError(28, "No space left on device"), "No space left on device. Free disk"),
+  ],
+)
+def test_what_a_runtime_says_comes_with_advice(error, words):
+  with pytest.raises(UserError, match=re.escape(words)), readable_errors():
+    raise error

@@ -9,7 +9,6 @@ from support import tiny_run
 from support.tiny_records import tiny_config
 import tensorflow as tf
 
-from albert_tf.checkpoints import ConvertOptions, convert
 from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
@@ -123,15 +122,6 @@ def test_a_part_that_is_missing_is_refused(tmp_path, name):
   write_bundle(f"{tmp_path}/checkpoints/model.ckpt-5", {n: v for n, v in values.items() if n != name})
   with pytest.raises(UserError, match=f"missing: {name}"):
     _start(tmp_path)
-
-
-def test_from_a_hugging_face_folder(tmp_path):
-  values = _write(tmp_path)
-  convert(str(tmp_path), str(tmp_path / "hf"), ConvertOptions(output_format="huggingface"))
-  said, started = _start(tmp_path / "hf")
-  assert said == f"starting from the weights of {tmp_path}/hf/model.safetensors"
-  for name, value in values.items():
-    np.testing.assert_array_equal(value, started[name], err_msg=name)
 
 
 def test_records_of_another_vocabulary_are_refused(tmp_path):

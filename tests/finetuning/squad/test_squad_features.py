@@ -1,12 +1,16 @@
-"""Windows, alignment and positions equal the original's, on every recorded feature; nothing of real files is lost."""
+"""What is wrong with a SQuAD file is said; windows, alignment and positions equal the original's, on every feature."""
+
+import copy
+import json
 
 import numpy as np
 import pytest
 from reference.batches import numpy_batch
 from support.goldens import SPM_MODEL, SQUAD_INPUT, golden_rows
 
+from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.squad.features import make_features
-from albert_tf.finetuning.tasks.squad.read import Answer, Paragraph, Question, SquadData, read_squad
+from albert_tf.finetuning.tasks.squad.read import read_squad
 from albert_tf.finetuning.tasks.squad.settings import SquadSettings
 from albert_tf.finetuning.tasks.squad.task import SquadTask
 from albert_tf.serving.signatures.question_windows import max_context
@@ -87,31 +91,53 @@ def test_every_question_of_real_files_converts(shared_dir):
         assert ends[row + last] >= answer.start + len(answer.text), answer
 
 
-def test_empty_and_long_texts(tokenizer):
-  settings = SquadSettings(max_seq_length=40, max_query_length=8, doc_stride=10)
-  paragraphs = [Paragraph("", 0), Paragraph("word " * 5000, 0)]
+ANSWERED = {"id": "a", "question": "What?", "answers": [{"text": "Paris", "answer_start": 0}]}
+IMPOSSIBLE = {"id": "b", "question": "Who?", "answers": [], "is_impossible": True}
+
+
+def write(tmp_path, *questions):
+  document = {"version": "v2.0", "data": [{"paragraphs": [{"context": "Paris is big.", "qas": questions}]}]}
+  (tmp_path / "squad.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(document).encode())  # A byte-order mark.
+  return str(tmp_path / "squad.json")
+
+
+def changed(question, **changes):
+  """The question with some keys changed, or left out where they are None."""
+  return {key: value for key, value in (copy.deepcopy(question) | changes).items() if value is not None}
+
+
+@pytest.mark.parametrize("impossible", [IMPOSSIBLE, changed(IMPOSSIBLE, is_impossible=None)])
+def test_reads(tmp_path, impossible):
+  data = read_squad(write(tmp_path, ANSWERED, impossible), version="2.0", require_answers=True)
+  assert data.labelled
+  assert data.paragraphs == [("Paris is big.", 0)]
+  assert data.questions == [("a", "What?", 0, (("Paris", 0),)), ("b", "Who?", 0, ())]
+
+
+@pytest.mark.parametrize("version", ["1.1", "2.0"])
+@pytest.mark.parametrize("said", [{}, {"is_impossible": False}, {"answers": None}])
+def test_empty_answers_everywhere_are_no_answers(tmp_path, version, said):
+  """Of a test file whose answers were taken out; scored, it would be exactly right with nothing but abstentions."""
   questions = [
-    Question("a", "Who?", 0),
-    Question("b", "", 1),
-    Question("c", "why " * 50, 1, (Answer("word", 20),)),
+    changed(each, **{"answers": [], "is_impossible": None} | said) for each in (ANSWERED, IMPOSSIBLE)
   ]
-  data = SquadData("2.0", paragraphs, questions, True)
-  features = make_features(data, tokenizer=tokenizer, settings=settings)
-  assert features.rows[0]["input_ids"].tolist() == [2, *tokenizer.encode("Who?"), 3, 3]
-  assert features.rows[1]["input_ids"][:2].tolist() == [2, 3]  # An empty question.
-  assert max(features.rows.lengths) == 40
-  row, begin, length, _ = features.windows
-  most_context = max_context(features.windows).numpy()
-  for question in (1, 2):  # The windows cover the whole text, and each piece has one best window.
-    covered = np.zeros(features.located.ids[1].shape[0], int)
-    for index in np.flatnonzero(row == question):
-      covered[begin[index] : begin[index] + length[index]] += most_context[index][: length[index]]
-    assert covered.tolist() == [1] * len(covered)
+  path = write(tmp_path, *questions)
+  assert not read_squad(path, version=version).labelled
+  with pytest.raises(UserError, match="those of a training file have"):
+    read_squad(path, version=version, require_answers=True)
 
 
-def test_answers_that_are_not_where_the_file_says(tokenizer):
-  answers = [Answer("Python", 13), Answer("London", 0), Answer("old.", 25), Answer(" ", 6), Answer("big", -4)]
-  questions = [Question(str(n), "what?", 0, (answer,)) for n, answer in enumerate(answers)]
-  data = SquadData("1.1", [Paragraph("Python is big. Python is old.", 0)], questions, True)
-  features = make_features(data, tokenizer=tokenizer, settings=SquadSettings())
-  assert features.missing.tolist() == [True, True, False, True, True]
+@pytest.mark.parametrize(
+  ("version", "questions", "message"),
+  [
+    ("2.0", [], "0 questions"),
+    ("2.0", [ANSWERED, changed(IMPOSSIBLE, id=None)], r"'id'.* after 1 questions"),
+    ("2.0", [changed(ANSWERED, is_impossible=True)], r"not so \['a'\]"),
+    ("2.0", [ANSWERED, changed(IMPOSSIBLE, answers=None, is_impossible=None)], r"not so \['b'\]"),
+    ("1.1", [ANSWERED, IMPOSSIBLE], r"--version=1.1, .* not so \['b'\]"),
+    ("2.0", [ANSWERED, changed(IMPOSSIBLE, id="a")], "an id more than once"),
+  ],
+)
+def test_refusals(tmp_path, version, questions, message):
+  with pytest.raises(UserError, match=message):
+    read_squad(write(tmp_path, *questions), version=version)

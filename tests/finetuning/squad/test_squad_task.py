@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 from reference.batches import numpy_batch
-from reference.squad_losses import span_loss, squad2_loss
+from reference.squad import span_loss, squad2_loss
 from support.goldens import SPM_MODEL, TINY_CONFIG, golden_checkpoint
 from support.task_files import write_squad
 from support.tiny_finetuning import QUICK
@@ -14,8 +14,6 @@ import tensorflow as tf
 
 from albert_tf.finetuning.engine.fit import fine_tune
 from albert_tf.finetuning.initialize import read_start
-from albert_tf.finetuning.tasks.squad.features import make_features
-from albert_tf.finetuning.tasks.squad.read import read_squad
 from albert_tf.finetuning.tasks.squad.settings import SquadFiles, SquadSettings
 from albert_tf.finetuning.tasks.squad.task import SquadTask, build_task
 from albert_tf.tokenization import AlbertTokenizer
@@ -31,15 +29,8 @@ def tokenizer():
 
 
 def write(path, articles, **changes):
-  """A file of six questions an article, two of them impossible in 2.0, whose ids begin with its name."""
-
-  def rename(made):
-    for article in made:
-      for paragraph in article["paragraphs"]:
-        for question in paragraph["qas"]:
-          question["id"] = f"{path.stem}-{question['id']}"
-
-  write_squad(path, articles=articles, words=WORDS, change=rename, **changes)
+  """A file of six questions an article, two of them impossible in 2.0."""
+  write_squad(path, articles=articles, words=WORDS, **changes)
   return str(path)
 
 
@@ -148,18 +139,3 @@ def test_held_out_questions_choose_and_others_are_reported(tmp_path, tokenizer):
   report = task.evaluate(outputs["test"])
   assert report["f1"] == pytest.approx(report["best_f1"])
   assert report["null_score_diff_threshold"] == 10.0
-
-
-def test_the_threshold_withholds_answers_to_a_file_without(tmp_path, tokenizer):
-  data = read_squad(write(tmp_path / "a.json", 2), version="2.0")
-  held, bare = (
-    make_features(each, tokenizer=tokenizer, settings=SIZES) for each in (data, data._replace(labelled=False))
-  )
-  splits = {"eval": held, "test": bare}
-  outputs = fake_outputs(held, lambda question: 3.0)
-  for threshold, withheld in ((4.0, 4), (2.0, 12)):  # Impossible ones have no span here.
-    task = SquadTask(version="2.0", settings=SIZES, splits=splits, threshold=threshold)
-    task.write_predictions(outputs, "eval", str(tmp_path / "held"))  # Those questions only choose.
-    task.write_predictions(outputs, "test", str(tmp_path))
-    answers = json.loads((tmp_path / "predictions.json").read_text(encoding="utf-8"))
-    assert sum(not text for text in answers.values()) == withheld

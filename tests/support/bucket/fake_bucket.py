@@ -1,7 +1,7 @@
 """A bucket on this machine that TensorFlow's own `gs://` file system reads and writes.
 
     with FakeBucket(folder) as bucket:
-      bucket.faults = Faults(rate=0.02, latency=0.02)
+      bucket.faults = Faults(rate=0.02)
       subprocess.run([sys.executable, …, bucket.url("records/train-*")], env=bucket.environment())
       print(bucket.proxy.counts())
 

@@ -15,7 +15,6 @@ import re
 import socket
 import ssl
 import threading
-import time
 from typing import Any
 import urllib.parse
 
@@ -47,7 +46,6 @@ class Faults:
     how: names of what may happen to them.
     on: regular expression over "kind bucket/name" of the requests that may fail.
     at_most: how many may.
-    latency: seconds added to each request.
     refuse: (regular expression over "kind bucket/name", status): answered with that status always.
   """
 
@@ -56,7 +54,6 @@ class Faults:
   how: tuple[str, ...] = ("503", "503", "cut_before", "cut_upload", "cut_after", "cut_answer")
   on: str = ""
   at_most: int = 1_000_000_000
-  latency: float = 0.0
   refuse: tuple[tuple[str, int], ...] = ()
 
 
@@ -122,7 +119,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
   def _answer(self) -> None:
     kind, name, requested = _classify(self.command, self.path, self.headers)
     status, fault = self.server.draw(kind, name)
-    time.sleep(self.server.faults.latency)
     received = 0
     try:
       if status:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from support import tiny_corpus
 from support.commands.forked_commands import Command, ForkedCommands
+from support.task_files import write_mrpc
 from support.tiny_records import tiny_config
 
 # What differs between two runs of the same thing: clocks, paths, TensorFlow's names of functions and event files.
@@ -28,11 +29,8 @@ def write_inputs(folder: pathlib.Path) -> None:
   tiny_corpus.train_model(str(folder / "spm.model"))
   config = tiny_config(vocab_size=150, max_position_embeddings=32, hidden_dropout_prob=0.1)
   (folder / "albert_config.json").write_text(config.to_json_string())
-  (folder / "glue/MRPC").mkdir(parents=True)
-  for name, rows in (("train", 40), ("dev", 17)):
-    lines = [f"{i % 2}\t1\t2\t{tiny_corpus.sentence(rng)}\t{tiny_corpus.sentence(rng)}" for i in range(rows)]
-    text = "\n".join(["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", *lines]) + "\n"
-    (folder / f"glue/MRPC/{name}.tsv").write_text(text)
+  (folder / "glue").mkdir()
+  write_mrpc(folder / "glue/MRPC", 40)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,9 +132,3 @@ def comparable(contents: dict[str, bytes]) -> dict[str, Any]:
 
 def _untimed(record: dict[str, Any]) -> dict[str, Any]:
   return {key: value for key, value in record.items() if not _TIMED.search(key)}
-
-
-def local_snapshot(folder: pathlib.Path) -> dict[str, bytes]:
-  return {
-    path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
-  }

@@ -1,5 +1,6 @@
 """Models of every kind with random weights."""
 
+from support.tiny_records import tiny_config
 import tensorflow as tf
 
 from albert_tf import AlbertEncoder, AlbertMaskedLM
@@ -9,16 +10,7 @@ from albert_tf.modeling import named_variables
 from albert_tf.models.tasks import make_model
 from albert_tf.models.text_model import TextModel
 
-CONFIG = AlbertConfig.from_name(
-  "tiny",
-  vocab_size=97,
-  embedding_size=16,
-  hidden_size=24,
-  num_hidden_layers=2,
-  num_attention_heads=3,
-  intermediate_size=40,
-  max_position_embeddings=20,
-)
+CONFIG = tiny_config(vocab_size=97, hidden_size=24, max_position_embeddings=20)
 # Wide enough for matrices to outweigh the graph, deep enough to betray a copy a layer.
 DEEP = CONFIG.replace(
   vocab_size=1000, embedding_size=64, hidden_size=192, num_hidden_layers=12, intermediate_size=768

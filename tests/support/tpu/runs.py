@@ -40,7 +40,10 @@ def start(
 
 def report(module: str, *arguments: str, seconds: float = 480) -> Any:
   """Runs a module of this folder in a process of its own; returns the JSON of the last line it prints."""
-  process = _python(module, *arguments)
+  return _last_line(_python(module, *arguments), seconds)
+
+
+def _last_line(process: subprocess.Popen[str], seconds: float) -> Any:
   try:
     stdout, stderr = process.communicate(timeout=seconds)
   finally:
@@ -63,12 +66,7 @@ def _python(module: str, *arguments: str, folder: pathlib.Path | None = None) ->
 
 def results(process: subprocess.Popen[str], *, seconds: float = 480) -> list[EmulatedRun]:
   """Waits for the process and returns one result a run."""
-  try:
-    stdout, stderr = process.communicate(timeout=seconds)
-  finally:
-    process.kill()
-  assert process.returncode == 0, stderr[-4000:]
-  return [EmulatedRun(**each) for each in json.loads(stdout.splitlines()[-1])]
+  return [EmulatedRun(**each) for each in _last_line(process, seconds)]
 
 
 def succeeded(process: subprocess.Popen[str], *, seconds: float = 480) -> list[EmulatedRun]:

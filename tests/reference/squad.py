@@ -1,5 +1,6 @@
-"""The losses of SQuAD as the original's code adds them up."""
+"""SQuAD's losses as the original's code adds them up, and a NumPy twin of the ensemble of runs."""
 
+import numpy as np
 import tensorflow as tf
 
 
@@ -41,3 +42,22 @@ def squad2_loss(
   )
   span = span_loss(outputs["start_log_probs"], outputs["end_log_probs"], start_positions, end_positions)
   return span + 0.5 * tf.reduce_mean(answerability)
+
+
+def merged(n_best, null_odds):
+  """Texts, best first, with their mean probability; and the mean probability that there is no answer.
+
+  Args:
+    n_best: of each run, the question's entries of nbest_predictions.json.
+    null_odds: of each run, its value in null_odds.json.
+  """
+  texts = sorted({entry["text"] for entries in n_best for entry in entries} - {""})
+  table = np.zeros([len(n_best), len(texts)])
+  for row, entries in zip(table, n_best, strict=True):
+    for entry in entries:
+      if entry["text"]:
+        row[texts.index(entry["text"])] = entry["probability"]
+  means = table.mean(axis=0)
+  order = np.argsort(-means, kind="stable")
+  impossible = (1 / (1 + np.exp(-np.array(null_odds)))).mean()
+  return [texts[i] for i in order], means[order], impossible
