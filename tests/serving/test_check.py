@@ -47,7 +47,7 @@ def test_an_export_passes_on_the_other_stack_too(exported, repository_dir, key: 
 
 
 @pytest.mark.slow
-def test_the_command_says_what_is_wrong(exported, tmp_path: pathlib.Path) -> None:
+def test_the_command_says_what_is_wrong(exported, config: AlbertConfig, tmp_path: pathlib.Path) -> None:
   """A folder that is no number, and golden outputs of another model, which come from Python, not from the graph."""
   wrong = tmp_path / "model"
   shutil.copytree(exported("value").path, wrong)
@@ -63,7 +63,7 @@ def test_the_command_says_what_is_wrong(exported, tmp_path: pathlib.Path) -> Non
   write_golden(
     str(wrong),
     {k: types.SimpleNamespace(input_signature=v, python_function=zeros) for k, v in specs.items()},
-    AlbertConfig.from_name("tiny"),
+    config,
   )
   done = run_command("tpu_scripts/check_saved_model.py", f"--saved_model={wrong}")
   assert done.returncode == 1, done.stderr

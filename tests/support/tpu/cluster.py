@@ -50,6 +50,7 @@ class ReplicaCopies:
       "TPUReplicatedInput": self._take_input,
       "TPUReplicatedOutput": self._give_output,
       "CrossReplicaSum": self._cross_replica_sum,
+      "AllToAll": self._all_to_all,
     }
 
   def lay(self) -> None:
@@ -95,17 +96,31 @@ class ReplicaCopies:
         tensors[output.ref()] = self._tensors[replica][operation.inputs[0].ref()]
 
   def _cross_replica_sum(self, operation: tf.Operation) -> None:
+    self._check_one_group(operation)
+    with _on(self._host):
+      total = tf.add_n(self._inputs(operation))
+    self._scatter(operation, [total] * len(self._devices))
+
+  def _all_to_all(self, operation: tf.Operation) -> None:
+    self._check_one_group(operation)
+    joined, cut = operation.get_attr("concat_dimension"), operation.get_attr("split_dimension")
+    with _on(self._host):
+      pieces = [tf.split(part, len(self._devices), axis=cut) for part in self._inputs(operation)]
+      received = [tf.concat(list(parts), axis=joined) for parts in zip(*pieces, strict=True)]
+    self._scatter(operation, received)
+
+  def _check_one_group(self, operation: tf.Operation) -> None:
     groups = tf.get_static_value(operation.inputs[1])
     if groups is None or groups.shape != (1, len(self._devices)):
       raise NotImplementedError(f"{operation.name} among groups of replicas: {groups}")
-    with _on(self._host):
-      total = tf.add_n([tensors[operation.inputs[0].ref()] for tensors in self._tensors])
-    self._scatter(operation, total)
 
-  def _scatter(self, operation: tf.Operation, total: tf.Tensor) -> None:
-    for replica, device in enumerate(self._devices):
+  def _inputs(self, operation: tf.Operation) -> list[tf.Tensor]:
+    return [tensors[operation.inputs[0].ref()] for tensors in self._tensors]
+
+  def _scatter(self, operation: tf.Operation, values: Sequence[tf.Tensor]) -> None:
+    for replica, (device, value) in enumerate(zip(self._devices, values, strict=True)):
       with _on(device):
-        own = tf.identity(total)
+        own = tf.identity(value)
       self._tensors[replica][operation.outputs[0].ref()] = own
       self._operations[replica][operation] = own.op
 
