@@ -5,8 +5,6 @@ import io
 import itertools
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from albert_tf import files
 
 _SPLITS = {"train": ("#2f6fab", "training batches"), "eval": ("#d1495b", "held-out documents")}
@@ -28,6 +26,8 @@ def draw_curves(
   records: Sequence[Mapping[str, Any]], path: str, *, panels: Sequence[str] = tuple(_PANELS)
 ) -> None:
   """Draws reports, as in metrics.jsonl, into a PNG, written atomically; `panels` are titles, a multiple of three."""
+  from matplotlib.figure import Figure  # It takes a second to import; the first update does not wait for it.
+
   rows = len(panels) // 3
   figure = Figure(figsize=(16, 3.7 * rows), dpi=110, layout="constrained", facecolor="white")
   for axes, title in zip(figure.subplots(rows, 3).flat, panels, strict=True):
