@@ -79,6 +79,7 @@ FOUND = [
   ("manifest.json", json.dumps({**readers.FILES["manifest.json"][0], "max_seq_length": 0}).encode()),
   ("results.json", b'{"best_run": 1}'),
   ("a.parquet", b"PAR1"),
+  ("text.parquet", readers.made("parquet").replace(b"text", b"tex\x80")),
   ("text.mediawiki", b"<page/>"),
   ("text.jsonl", b"[" * 20_000),
 ]

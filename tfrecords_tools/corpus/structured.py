@@ -61,7 +61,7 @@ def read_parquet(
           stats.bytes_read += sum(map(len, filter(None, items)))
   except UserError:
     raise
-  except (pa.ArrowException, OSError) as error:
+  except (pa.ArrowException, OSError, ValueError) as error:  # The last: names of columns that are not UTF-8.
     raise UserError(
       f"A file of --input_format=parquet must be a complete one. Received: {path}, which cannot be read behind row "
       f"{row} ({' '.join(str(error).split())}). Copy it again, or leave it out."
