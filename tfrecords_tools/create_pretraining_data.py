@@ -30,24 +30,24 @@ class Source(Settings):
   """The input of the records."""
 
   input: tuple[str, ...] = setting(help="Input files: glob patterns with commas, quoted.")
-  spm_model_file: str | None = setting(None, "SentencePiece model, from train_vocab.py or a release.")
-  vocab_file: str | None = setting(None, "WordPiece vocabulary (.txt) instead.")
+  spm_model_file: str | None = setting(None, "SentencePiece model, of train_vocab.py or of a release.")
+  vocab_file: str | None = setting(None, "WordPiece vocabulary (.txt), in place of --spm_model_file.")
   do_lower_case: bool | None = setting(
-    None, "Lower-case the text. Default: as noted next to the vocabulary, else true."
+    None, "Lower-case the text. Default: as the vocabulary does, else true."
   )
   keep_accents: bool | None = setting(
-    None, "Keep accents and other marks. Default: as noted next to the vocabulary, else false."
+    None, "Keep accents on letters. Default: as the vocabulary does, else false."
   )
 
 
 class Work(Settings):
-  """Where and how records are made; their bytes do not depend on it."""
+  """Where and how records are made; these settings do not change the records."""
 
   output_dir: str = setting(help="Directory for the records.")
-  work_dir: str | None = setting(None, "Directory for unfinished work; default in --output_dir.")
-  num_workers: int = setting(1, "Processes. The records do not depend on it.", minimum=1)
+  work_dir: str | None = setting(None, "Directory of temporary files. Default: a folder in --output_dir.")
+  num_workers: int = setting(1, "Number of processes; the records are the same for any number.", minimum=1)
   runner: Literal["local", "beam"] = setting(
-    "local", "local: processes of this machine. beam: Apache Beam; its own options follow after a lone --."
+    "local", "local: processes of this machine. beam: Apache Beam; give its options at the end, after --."
   )
 
 

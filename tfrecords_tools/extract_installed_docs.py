@@ -1,8 +1,8 @@
-r"""Writes the English that is already on the machine: documentation of the installed Python packages.
+r"""Writes the documentation of the installed Python packages as text files, an English corpus for trials.
 
-Docstrings of the standard library and of everything in site-packages, as one sentence a line with a blank line
-between documents (a document is one module, or one docstring with --documents=docstring). Nothing is imported,
-source is only parsed. The same environment gives the same files.
+It takes the docstrings of the standard library and of all packages in site-packages. The files have one sentence a
+line, and a blank line between documents. Source files are parsed, not imported. The same environment gives the same
+files.
 
   python tfrecords_tools/extract_installed_docs.py --output_dir /tmp/docs
 """

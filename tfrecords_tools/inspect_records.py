@@ -4,7 +4,7 @@ r"""Shows pretraining records as text, measures them, and checks them.
   python tfrecords_tools/inspect_records.py --validate 'records/*.tfrecord'
 
 The vocabulary is the spm.model or vocab.txt in the records' folder, or --spm_model_file. Records of
-google-research/albert are read too. Exit status 1: --validate found something.
+google-research/albert are read too. With --validate, exit status 1 means that an error was found.
 """
 
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ from albert_tf.tokenization import load_tokenizer
 class Command(Settings):
   """What to show and check."""
 
-  validate: bool = setting(False, "Check every record and file, and exit with 1 if one is wrong.")
+  validate: bool = setting(False, "Check every record and file, and exit with status 1 if one is wrong.")
   show: int = setting(3, "Number of instances to print.", minimum=0)
-  spm_model_file: str | None = setting(None, "Vocabulary (.model, .txt); default: in the records' folder.")
-  json: bool = setting(False, "Print the statistics as one JSON line and nothing else.")
+  spm_model_file: str | None = setting(None, "Vocabulary. Default: the one in the records' folder.")
+  json: bool = setting(False, "Print only the statistics, as one line of JSON.")
 
 
 commands.define_flags(Command)

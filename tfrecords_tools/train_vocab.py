@@ -21,14 +21,14 @@ class Command(Settings):
   """Input and output of the command."""
 
   input: tuple[str, ...] = setting(help="Input files: glob patterns with commas, quoted.")
-  model_prefix: str = setting(help="Writes PREFIX.model, PREFIX.vocab and PREFIX.json.")
+  model_prefix: str = setting(help="Path and name of the output: PREFIX.model, PREFIX.vocab and PREFIX.json.")
 
 
 commands.define_flags(Command)
 commands.define_flags(vocabulary.VocabularySpec)
 commands.define_flags(CorpusOptions)
 _USER_SYMBOL = flags.DEFINE_multi_string(
-  "user_symbol", list(vocabulary.USER_SYMBOLS), "A token that is always there; repeatable."
+  "user_symbol", list(vocabulary.USER_SYMBOLS), "A token that the vocabulary always contains"
 )
 
 

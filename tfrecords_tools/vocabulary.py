@@ -24,21 +24,18 @@ _SHOW_LOG_ABOVE_BYTES = 50_000_000  # Training takes minutes: show SentencePiece
 class VocabularySpec(Settings):
   """Settings of a vocabulary; the defaults are those of the released English one."""
 
-  vocab_size: int = setting(30000, "Tokens, the special ones included.", minimum=16)
+  vocab_size: int = setting(30000, "Number of tokens, including the special ones.", minimum=16)
   do_lower_case: bool = setting(True, "Lower-case the text.")
-  keep_accents: bool = setting(False, "Keep accents and other marks on letters.")
+  keep_accents: bool = setting(False, "Keep accents on letters.")
   character_coverage: float = setting(
-    0.99995, "Share of the text's characters that get a token.", minimum=0.9, maximum=1.0
+    0.99995, "Share of the text's characters that the vocabulary covers.", minimum=0.9, maximum=1.0
   )
   input_sentence_size: int = setting(
     1_000_000,
-    "Train on a uniform sample of this many sentences, the same for the same text; 0: on all. A million take "
-    "about 3 GiB of memory.",
+    "Train on a random sample of this many sentences; 0: on all. A million take about 3 GiB of memory.",
     minimum=0,
   )
-  num_threads: int = setting(
-    8, "Threads; a fixed number, so that every machine trains the same vocabulary.", minimum=1
-  )
+  num_threads: int = setting(8, "Number of threads; another number may give another vocabulary.", minimum=1)
   user_symbols: tuple[str, ...] = USER_SYMBOLS
 
   @property

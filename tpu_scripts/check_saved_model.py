@@ -1,7 +1,7 @@
 """Checks that an exported model loads and answers without this project's code.
 
-Loads it in a process without this project, and prints a line a check: layout, ops, golden outputs, batches, odd text.
-Ends with status 1 where one failed.
+Loads the export in a process without this project. Prints one line for each check: layout, ops, golden outputs,
+batches, unusual text. Ends with status 1 if a check fails.
 
 Example:
   python tpu_scripts/check_saved_model.py --saved_model E/1 --python=other/bin/python
@@ -15,9 +15,12 @@ from albert_tf.startup import load_tensorflow
 class Command(Settings):
   """The exports to check."""
 
-  saved_model: str = setting(help="A version directory, or a folder of versions (the highest is taken).")
+  saved_model: str = setting(
+    help="An exported model: a version directory, or a folder of versions (the highest is taken)."
+  )
   python: tuple[str, ...] = setting(
-    (), "Interpreters with other versions of TensorFlow that the export must run on too, with commas."
+    (),
+    "Python interpreters with other versions of TensorFlow, separated by commas; each must run the export too.",
   )
 
 

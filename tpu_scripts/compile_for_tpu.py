@@ -1,8 +1,8 @@
-"""Before renting a TPU: does the pretraining step fit, how long does the run take, what does it cost.
+"""Tells, before a TPU is rented, whether a pretraining step fits, how long the run takes and what it costs.
 
-The step that training runs on a core is compiled with Google's TPU compiler (libtpu), which needs no TPU:
-pip install -e ".[tpu-compile]". With --estimate_only a formula answers, and needs nothing.
-The model and the step are given by the flags of run_pretrain.py, so a recipe works too.
+It compiles the training step of one core with Google's TPU compiler (libtpu), which needs no TPU:
+pip install -e ".[tpu-compile]". With --estimate_only it uses a formula, without the compiler.
+It takes the flags of run_pretrain.py for the model and the step, and recipes.
 
 Example:
   python tpu_scripts/compile_for_tpu.py --size=base --topology=v3:16x16 --train_batch_size=4096
@@ -28,13 +28,15 @@ FLAGS = flags.FLAGS
 class Command(Settings):
   """The flags besides those of the run."""
 
-  topology: str = setting("", "Chip and grid of chips, such as v3:16x16 or v5p:2x2x1.")
+  topology: str = setting("", "Type and grid of chips, such as v3:16x16 or v5p:2x2x1.")
   per_core_batch_size: int | None = setting(
-    None, "Instead of --train_batch_size: examples that one core computes at a time.", minimum=1
+    None, "Examples that one core computes at a time; replaces --train_batch_size.", minimum=1
   )
-  usd_per_chip_hour: float | None = setting(None, "Price of a chip, for the cost of the run.", minimum=0)
-  estimate_only: bool = setting(False, "Estimate by formula in milliseconds, without the compiler.")
-  compiler_python: str = setting("", "An interpreter that has jax and libtpu, if it is not this one.")
+  usd_per_chip_hour: float | None = setting(
+    None, "US dollars for a chip and hour, to print the cost of the run.", minimum=0
+  )
+  estimate_only: bool = setting(False, "Estimate with a formula in milliseconds, without the compiler.")
+  compiler_python: str = setting("", "Python interpreter that has jax and libtpu. Default: this one.")
 
 
 commands.define_flags(Command)

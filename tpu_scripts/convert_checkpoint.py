@@ -1,9 +1,9 @@
-"""Converts a checkpoint: the original release, TensorFlow Hub, Hugging Face and this project, in and out.
+"""Converts checkpoints between the original release, TensorFlow Hub, Hugging Face and this project.
 
   python tpu_scripts/convert_checkpoint.py --input albert_base_v2/ --output my_albert/
 
-Weights are copied bit for bit, heads and optimizer state included. Every weight is listed. A missing or unused
-weight is an error unless a flag allows it.
+Weights are copied bit for bit, including heads and optimizer state. The command lists every weight. A missing or
+unused weight is an error unless a flag allows it.
 """
 
 from albert_tf import commands
@@ -15,9 +15,9 @@ class Command(Settings):
   """The checkpoint and the directory to write."""
 
   input: str = setting(
-    "", "Run or release directory, SavedModel, Hugging Face directory, weights file or checkpoint prefix."
+    "", "A run, release or Hugging Face directory, a SavedModel, a weights file or a checkpoint prefix."
   )
-  output: str = setting("", "Directory to write; must not exist or be empty.")
+  output: str = setting("", "Directory to write, new or empty.")
 
 
 commands.define_flags(Command)

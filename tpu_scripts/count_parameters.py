@@ -1,4 +1,4 @@
-"""Prints the parameter counts of the named sizes, or of one configuration; nothing is built.
+"""Prints the parameter counts of the named sizes, or of one configuration, without building a model.
 
 Example:
   python tpu_scripts/count_parameters.py

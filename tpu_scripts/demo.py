@@ -1,7 +1,7 @@
-"""The whole way: English text → vocabulary → TFRecords → pretraining → SavedModel → fill-mask.
+"""Shows all steps: English text → vocabulary → TFRecords → pretraining → SavedModel → fill-mask.
 
-Runs the real commands one after the other, on the documentation of the installed Python packages, and ends with what
-the model has learned. `make demo` calls it.
+Runs the real commands one after the other on the documentation of the installed Python packages. At the end it shows
+what the model has learned. `make demo` calls it.
 """
 
 from collections.abc import Mapping
@@ -22,10 +22,10 @@ from albert_tf.training.metrics_log import read_metrics
 class Command(Settings):
   """Settings of the demo."""
 
-  output_dir: str = setting(str(ROOT / ".demo"), "Where everything is written: a new or empty folder.")
-  max_megabytes: float = setting(20.0, "How much documentation to take (10^6 bytes).")
-  vocab_size: int = setting(4000, "Tokens of the vocabulary.")
-  recipe: str = setting(str(ROOT / "recipes/demo.flags"), "Flag file of the pretraining stage.")
+  output_dir: str = setting(str(ROOT / ".demo"), "Directory of all output, new or empty.")
+  max_megabytes: float = setting(20.0, "Largest amount of text, in megabytes (10^6 bytes).")
+  vocab_size: int = setting(4000, "Number of tokens of the vocabulary.")
+  recipe: str = setting(str(ROOT / "recipes/demo.flags"), "Flag file for pretraining.")
 
 
 commands.define_flags(Command)

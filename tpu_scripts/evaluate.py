@@ -1,6 +1,6 @@
-"""Evaluates a pretrained model on any held-out records, without training, and writes eval.json.
+"""Evaluates a pretrained model on held-out records, without training, and writes eval.json.
 
-The paper's table 5 is made of this: what a model trained for one sentence task reaches on another's.
+Table 5 of the paper needs it: a model trained for one sentence task is evaluated on records of another.
 
 Example:
   python tpu_scripts/evaluate.py --init_checkpoint=runs/sop --output_dir=probes/sop \
@@ -25,27 +25,26 @@ class Command(OtherDepth):
   """The model, the data and the output."""
 
   init_checkpoint: str = setting(
-    help="The model: a run directory (its newest checkpoint), a checkpoint in one, an original or Hugging Face folder."
+    help="The model: a run directory (its newest checkpoint), a checkpoint prefix, an original or Hugging Face folder."
   )
-  albert_config_file: str = setting("", "JSON of the model. Default: the one in the weights' folder.")
-  max_seq_length: int = setting(512, "For records without a manifest.json.", minimum=1)
-  max_predictions_per_seq: int = setting(20, "For records without a manifest.json.", minimum=1)
-  output_dir: str = setting(
-    "", "Where eval.json goes; local or gs://. Default: next to the model's configuration."
+  albert_config_file: str = setting("", "JSON file of the model. Default: the one in the weights' folder.")
+  max_seq_length: int = setting(512, "Tokens of a row, if the records have no manifest.json.", minimum=1)
+  max_predictions_per_seq: int = setting(
+    20, "Masked tokens of a row at most, if the records have no manifest.json.", minimum=1
   )
-  eval_batch_size: int = setting(64, "Examples of one batch.", minimum=1)
-  max_eval_steps: int | None = setting(
-    None, "At most this many batches of each set. Default: all.", minimum=1
-  )
+  output_dir: str = setting("", "Directory of eval.json. Default: the folder of the model's configuration.")
+  eval_batch_size: int = setting(64, "Examples of one evaluation batch.", minimum=1)
+  max_eval_steps: int | None = setting(None, "Largest number of batches of a set. Default: all.", minimum=1)
   layer_similarity: bool = setting(
-    False, "Also the L2 distance and the angle between input and output of each layer (ALBERT, figure 1)."
+    False,
+    "Also measure the L2 distance and the angle between input and output of each layer (ALBERT, figure 1).",
   )
 
 
 commands.define_flags(DistributionConfig)
 commands.define_flags(Command)
 _EVAL_INPUT_FILE = flags.DEFINE_multi_string(
-  "eval_input_file", None, "NAME=GLOB: held-out TFRecords, and their name in the reports.", required=True
+  "eval_input_file", None, "Held-out TFRecords and their name in the reports, as NAME=GLOB", required=True
 )
 
 

@@ -1,6 +1,6 @@
-"""Exports a trained model as one file for LiteRT (TensorFlow Lite): ids in, shared weights once.
+"""Exports a trained model as one file for LiteRT (TensorFlow Lite), whose inputs are token ids.
 
-Prints the file's size, and how near its outputs are to the Python model's.
+Prints the file's size, and the largest difference of its outputs from those of the Python model.
 
 Example:
   python tpu_scripts/export_lite.py --model classifier --init_checkpoint RUN --weights int8 --output mrpc.tflite
@@ -15,7 +15,7 @@ from albert_tf.startup import load_tensorflow
 class Command(ExportSource):
   """The model and the file to write."""
 
-  output: str = setting(help="File to write; must not exist.")
+  output: str = setting(help="File to write, which must not exist.")
 
 
 commands.define_flags(Command)

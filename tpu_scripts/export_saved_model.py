@@ -17,12 +17,10 @@ from albert_tf.startup import load_tensorflow
 class Command(ExportSource):
   """The model and the directory to write."""
 
-  output_dir: str = setting(help="Folder of versions that a server watches.")
-  version: int = setting(1, "The version's number; servers take the highest.", minimum=1)
+  output_dir: str = setting(help="Directory for the versions of the model, as TensorFlow Serving reads it.")
+  version: int = setting(1, "Number of the version; servers take the highest.", minimum=1)
   spm_model_file: str = setting(
-    "",
-    "SentencePiece model, or WordPiece vocabulary (.txt), if the checkpoint's folder has none or another is "
-    "meant.",
+    "", "SentencePiece model or WordPiece vocabulary (.txt). Default: the one in the checkpoint's folder."
   )
 
 

@@ -14,19 +14,15 @@ from albert_tf.startup import load_tensorflow
 class Command(Settings):
   """The model and the answers to print."""
 
-  saved_model: str = setting(help="A SavedModel, or a folder of versions of which the highest is taken.")
-  top_k: int = setting(
-    5, "How many words to print for each [MASK], at most as many as were exported.", minimum=1
-  )
+  saved_model: str = setting(help="A SavedModel, or a folder of versions (the highest is taken).")
+  top_k: int = setting(5, "Words to print for each [MASK], at most the export's --top_k.", minimum=1)
   num_hidden_layers: int | None = setting(
-    None, "One of the depths that were exported. Default: the greatest.", minimum=1
+    None, "Number of layers, one of the exported --depths. Default: the greatest.", minimum=1
   )
 
 
 commands.define_flags(Command)
-_TEXTS = flags.DEFINE_multi_string(
-  "text", None, "A text with [MASK] in it; may be given again.", required=True
-)
+_TEXTS = flags.DEFINE_multi_string("text", None, "A text that contains [MASK]", required=True)
 
 
 def main() -> None:

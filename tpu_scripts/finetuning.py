@@ -24,16 +24,16 @@ class RunOptions(Settings):
   init_checkpoint: str = setting(
     "",
     "Pretrained weights: a run directory, an original checkpoint, a TF-Hub module or a Hugging Face folder. "
-    "Without --do_train: a fine-tuned run; default: --output_dir.",
+    "Without --do_train: a fine-tuned run, by default --output_dir.",
   )
-  albert_config_file: str = setting("", "JSON of the model. Default: the one in the weights' folder.")
+  albert_config_file: str = setting("", "JSON file of the model. Default: the one in the weights' folder.")
   spm_model_file: str = setting("", "SentencePiece model. Default: the one in the weights' folder.")
-  do_lower_case: bool | None = setting(None, "Lower-case the text. Default: as the weights' tokenizer.")
-  from_scratch: bool = setting(False, "Start from random weights instead.")
-  output_dir: str = setting(help="The run directory; local or gs://.")
-  export: bool = setting(True, "After training, leave a SavedModel in saved_model/1.")
+  do_lower_case: bool | None = setting(None, "Lower-case the text. Default: as the weights' tokenizer does.")
+  from_scratch: bool = setting(False, "Start from random weights, with --albert_config_file and a tokenizer.")
+  output_dir: str = setting(help="The run directory, local or gs://.")
+  export: bool = setting(True, "After training, export a SavedModel to saved_model/1.")
   ensemble_of: tuple[str, ...] = setting(
-    (), "Instead of running a model: the best ensemble of these runs, from their stored answers."
+    (), "Run directories; their stored answers are combined into the best ensemble, and no model is run."
   )
 
 
@@ -42,10 +42,12 @@ class DataFiles(Settings):
 
   train_file: str = setting("", "Training examples.")
   eval_file: str = setting("", "Evaluation examples. Default: --eval_fraction of the training examples.")
-  test_file: str = setting("", "Examples to predict; need no labels.")
-  eval_fraction: float = setting(0.1, "Held out of --train_file without --eval_file.", above=0.0, below=1.0)
+  test_file: str = setting("", "Examples to predict; they need no labels.")
+  eval_fraction: float = setting(
+    0.1, "Without --eval_file: share of the training examples to evaluate on.", above=0.0, below=1.0
+  )
   max_seq_length: int | None = setting(
-    None, "Tokens of a row. Default: as it was trained, else the task's usual number.", minimum=5
+    None, "Tokens of a row. Default: as in training, else the task's usual number.", minimum=5
   )
 
   def read(self, reader: Callable[[str, str], Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Fine-tunes ALBERT to give texts vectors that are near where the texts mean the same, with Keras' `model.fit`.
+"""Fine-tunes ALBERT to map texts of similar meaning to similar vectors, with Keras' `model.fit`.
 
 Example:
   python tpu_scripts/run_embedding.py --task_name=sts-b --data_dir=glue --init_checkpoint=RUN --output_dir=vectors \
@@ -25,13 +25,15 @@ FLAGS = flags.FLAGS
 class Command(Settings):
   """The data, and the kind of vector."""
 
-  task_name: Literal["sts-b", "custom"] = setting("custom", "GLUE's STS-B, or a table of your own.")
-  data_dir: str = setting("", "sts-b: its folder, or the one with GLUE's folders.")
-  negative_column: str = setting("", "Without --label_column: texts that do not belong to the first one.")
-  max_score: float = setting(1.0, "custom: the score of texts that mean the same; 0 is the lowest.", above=0)
-  temperature: float = setting(0.05, "Without scores: cosines are divided by it.", above=0)
-  pooling: Literal["mean", "cls"] | None = setting(None, "Default: as it was trained, else mean.")
-  normalize: bool | None = setting(None, "Vectors of length 1. Default: as it was trained, else yes.")
+  task_name: Literal["sts-b", "custom"] = setting("custom", "GLUE's STS-B, or a table of your own (custom).")
+  data_dir: str = setting("", "sts-b: the task's folder, or the folder that contains it.")
+  negative_column: str = setting("", "Column of texts that do not match the first; not with --label_column.")
+  max_score: float = setting(1.0, "custom: score of texts with the same meaning; 0 is the lowest.", above=0)
+  temperature: float = setting(0.05, "Pairs without scores: the loss divides cosines by this.", above=0)
+  pooling: Literal["mean", "cls"] | None = setting(
+    None, "Vector of a text: mean of the tokens, or vector at [CLS]. Default: as in training, else mean."
+  )
+  normalize: bool | None = setting(None, "Scale vectors to length 1. Default: as in training, else true.")
 
 
 commands.define_flags(Command)

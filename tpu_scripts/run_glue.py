@@ -24,15 +24,13 @@ flags.adopt_module_key_flags(finetuning)  # --help shows them too.
 class Command(Settings):
   """The task and its data."""
 
-  task_name: str = setting(help="cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, or custom.")
-  data_dir: str = setting("", "The task's folder, or the one with GLUE's folders.")
-  vocab_file: str = setting(
-    "", "WordPiece vocabulary (.txt), for models without a SentencePiece model, as the Chinese ones."
-  )
+  task_name: str = setting(help="GLUE's cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte or wnli, or custom.")
+  data_dir: str = setting("", "GLUE: the task's folder, or the folder that contains it.")
+  vocab_file: str = setting("", "WordPiece vocabulary (.txt), for models such as the Chinese ones.")
   label_names: tuple[str, ...] = setting(
-    (), "custom: the classes in order. Default: those of the training data."
+    (), "custom: classes, in order. Default: the labels of the training data."
   )
-  regression: bool = setting(False, "custom: labels are numbers to predict.")
+  regression: bool = setting(False, "custom: predict numbers, not classes.")
 
 
 commands.define_flags(Command)

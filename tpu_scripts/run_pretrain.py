@@ -1,6 +1,6 @@
-"""Pretrains ALBERT from TFRecords: masked LM and sentence order, LAMB, on TPUs, GPUs or the CPU.
+"""Pretrains ALBERT on TFRecords with masked LM, sentence order and LAMB, on TPUs, GPUs or the CPU.
 
-Running the same command again continues an interrupted run exactly where it was.
+The same command continues an interrupted run from its newest checkpoint.
 
 Example:
   python tpu_scripts/run_pretrain.py --tpu=local --input_file='gs://bucket/records/train-*' \
@@ -28,31 +28,27 @@ if TYPE_CHECKING:  # At run time it would import TensorFlow before the flags are
 class Command(Settings):
   """The records, and other flags that are not settings of a run."""
 
-  input_file: str = setting("", "Training TFRecords: comma-separated glob patterns.")
-  eval_input_file: str = setting("", "Held-out TFRecords, of documents never trained on.")
-  spm_model_file: str = setting(
-    "", "SentencePiece model to keep in the run directory. Default: the one in the records' folder."
+  input_file: str = setting("", "Training TFRecords: glob patterns with commas, quoted.")
+  eval_input_file: str = setting("", "Evaluation TFRecords, of documents that are not used for training.")
+  spm_model_file: str = setting("", "Vocabulary to copy to the run. Default: the one in the records' folder.")
+  max_seq_length: int | None = setting(None, "Tokens of a row. Default: the records', else 512.", minimum=1)
+  max_predictions_per_seq: int | None = setting(
+    None, "Most masked tokens of a row. Default: the records', else 20.", minimum=1
   )
-  max_seq_length: int | None = setting(None, "Default: the records' own, else 512.", minimum=1)
-  max_predictions_per_seq: int | None = setting(None, "Default: the records' own, else 20.", minimum=1)
   masking: Literal["stored", "fresh"] = setting(
-    "stored", "Masks of training: those of the records, or other ones in every epoch."
+    "stored", "Masks for training: stored ones of the records, or fresh ones in every epoch."
   )
   masked_lm_prob: float | None = setting(
-    None, "Share of the tokens that fresh masks cover. Default: the records' own.", above=0.0, below=1.0
+    None, "Share of the tokens that fresh masks cover. Default: as in the records.", above=0.0, below=1.0
   )
   sentence_loss: Literal["auto", "on", "off"] = setting(
-    "auto", "Learn the records' sentence labels; auto: of sop and nsp records, not of none and ordered ones."
+    "auto", "Train on the sentence labels of the records. auto: if they are of sop or nsp."
   )
   scale_learning_rate: Literal["none", "sqrt", "linear"] = setting(
-    "none", "Scale the rate by train_batch_size / 4096."
+    "none", "Scale the learning rate by train_batch_size / 4096."
   )
-  dry_run: bool = setting(
-    False, "Check everything, make one update and one evaluation batch on the devices, write no run."
-  )
-  doctor: bool = setting(
-    False, "Only check this machine: packages, TPU, --output_dir; a line each, with what to do."
-  )
+  dry_run: bool = setting(False, "Check everything with one update and one evaluation batch; write no run.")
+  doctor: bool = setting(False, "Only check packages, TPU and --output_dir, and print what to do.")
 
 
 for _settings_class in (

@@ -31,15 +31,15 @@ _FOLDERS = {"train": "train", "eval": "dev", "test": "test"}
 class Command(Settings):
   """The data, and the length of a row."""
 
-  task_name: Literal["race", "custom"] = setting("race", "RACE, or a table of your own.")
-  data_dir: str = setting("", "race: the folder RACE, or the one that holds it.")
+  task_name: Literal["race", "custom"] = setting("race", "RACE, or a table of your own (custom).")
+  data_dir: str = setting("", "race: the folder RACE, or the folder that contains it.")
   max_qa_length: int | None = setting(
     None,
-    "Tokens of question and choice; the last ones stay. Default: as it was trained, else 128.",
+    "Largest number of tokens of question and choice; the last ones are kept. Default: as in training, else 128.",
     minimum=1,
   )
-  high_only: bool = setting(False, "RACE: only the questions for high schools.")
-  middle_only: bool = setting(False, "RACE: only the questions for middle schools.")
+  high_only: bool = setting(False, "race: use only the questions for high schools.")
+  middle_only: bool = setting(False, "race: use only the questions for middle schools.")
 
 
 commands.define_flags(Command)

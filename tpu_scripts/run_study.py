@@ -1,7 +1,7 @@
-"""Asks a question of the ALBERT paper again, on your text and at your scale: one study, one command, one table.
+"""Repeats a study of the ALBERT paper on your text and at your scale, and writes its table.
 
-The real commands pretrain each arm of a study, and compare them on held-out documents. The same command continues a
-stopped study. Without --input the text is this machine's documentation.
+The real commands pretrain each arm of a study, and compare the arms on held-out documents. The same command continues
+a stopped study. Without --input, the text is the documentation of the installed Python packages.
 
 Example:
   python tpu_scripts/run_study.py --study=sentence_loss --scale=laptop --output_dir=lab/sentence_loss

@@ -1,4 +1,4 @@
-"""Fine-tunes ALBERT to tag words - names, parts of speech, tags of your own - with Keras' `model.fit`.
+"""Fine-tunes ALBERT to tag words (names, parts of speech, tags of your own) with Keras' `model.fit`.
 
 Example:
   python tpu_scripts/run_tagging.py --train_file=eng.train --eval_file=eng.testa --test_file=eng.testb \
@@ -21,7 +21,7 @@ class Command(Settings):
   """The task's name."""
 
   task_name: str | None = setting(
-    None, "For results and messages, such as ner or pos. Default: tagging, or as it was trained."
+    None, "Name of the task in results and messages, such as ner. Default: as in training, else tagging."
   )
 
 

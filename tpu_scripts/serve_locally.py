@@ -1,6 +1,6 @@
 """Serves exported models on this machine, with a page to try them in a browser.
 
-It speaks TensorFlow Serving's REST API for `predict`. It is not TensorFlow Serving, and not for the open network.
+It answers `predict` requests of TensorFlow Serving's REST API. It is meant for tests, not for a public network.
 
 Example:
   python tpu_scripts/serve_locally.py --saved_model RUN/saved_model --port 8501
@@ -19,12 +19,10 @@ class ServeSettings(Settings):
   """The models and the address to serve."""
 
   saved_model: tuple[str, ...] = setting(
-    help="Version directories, or folders of versions (the highest is taken), as PATH or NAME=PATH, with commas."
+    help="Exported models as PATH or NAME=PATH, with commas; a PATH is a version or a folder of versions."
   )
-  host: str = setting("127.0.0.1", "Address to listen on. Only this machine reaches the default.")
-  port: int = setting(
-    8501, "Port of the REST API and the page; 0 for any free port.", minimum=0, maximum=65535
-  )
+  host: str = setting("127.0.0.1", "Address to listen on; only this machine can reach the default.")
+  port: int = setting(8501, "Port of the REST API and the page; 0: any free port.", minimum=0, maximum=65535)
 
 
 commands.define_flags(ServeSettings)

@@ -46,24 +46,28 @@ class AlbertConfig(Settings):
 
   vocab_size: int = setting(help="V, size of the vocabulary.", minimum=1, maximum=1 << 24)
   embedding_size: int = setting(
-    help="E, width of the embedding tables. E = H has no mapping to H.", minimum=1, maximum=1 << 16
+    help="E, width of the embedding tables. If E = H, there is no projection from E to H.",
+    minimum=1,
+    maximum=1 << 16,
   )
-  hidden_size: int = setting(help="H; a multiple of num_attention_heads.", minimum=1, maximum=1 << 16)
-  num_hidden_layers: int = setting(help="How often a block is applied.", minimum=1, maximum=1024)
-  num_attention_heads: int = setting(help="N; H / N must be whole.", minimum=1)
+  hidden_size: int = setting(
+    help="H, width of the layers; a multiple of num_attention_heads.", minimum=1, maximum=1 << 16
+  )
+  num_hidden_layers: int = setting(help="Number of layers.", minimum=1, maximum=1024)
+  num_attention_heads: int = setting(help="N, attention heads; H / N must be an integer.", minimum=1)
   intermediate_size: int = setting(help="F, width of the feed-forward layer.", minimum=1, maximum=1 << 18)
   num_hidden_groups: int = setting(
-    1, "Distinct blocks that the layers are divided into, with sharing=all.", minimum=1
+    1, "Groups of layers; with sharing=all, the layers of a group share their weights.", minimum=1
   )
   inner_group_num: int = setting(1, "Blocks of a group, applied in turn.", minimum=1, maximum=16)
   hidden_act: Literal["gelu", "gelu_exact", "relu", "tanh", "linear"] = setting(
     "gelu", "'gelu' is the tanh form, as in the original code; 'gelu_exact' the erf form."
   )
   hidden_dropout_prob: float = setting(
-    0.0, "Dropout after embeddings, attention output and feed-forward.", minimum=0.0, below=1.0
+    0.0, "Dropout rate after embeddings, attention output and feed-forward.", minimum=0.0, below=1.0
   )
   attention_probs_dropout_prob: float = setting(
-    0.0, "Dropout on the attention probabilities.", minimum=0.0, below=1.0
+    0.0, "Dropout rate of the attention probabilities.", minimum=0.0, below=1.0
   )
   max_position_embeddings: int = setting(512, "Longest sequence.", minimum=1, maximum=MOST_POSITIONS)
   type_vocab_size: int = setting(2, "Number of segments.", minimum=1, maximum=1024)
@@ -74,7 +78,7 @@ class AlbertConfig(Settings):
     1e-12, "Epsilon inside the square root of every LayerNorm.", above=0.0, below=math.inf
   )
   sharing: Literal["all", "attention", "ffn", "none"] = setting(
-    "all", "What the layers share (ALBERT, section 4.5 and table 4)."
+    "all", "Which weights the layers share (ALBERT, section 4.5 and table 4)."
   )
 
   def __post_init__(self) -> None:

@@ -8,13 +8,11 @@ from albert_tf.settings import Settings, setting
 class ConvertOptions(Settings):
   """How to convert."""
 
-  output_format: Literal["albert_tf", "tf1", "huggingface"] = setting("albert_tf", "What to write.")
+  output_format: Literal["albert_tf", "tf1", "huggingface"] = setting("albert_tf", "Format of the output.")
   config_file: str = setting(
-    "", "Configuration, if it is not next to the weights.", flag="albert_config_file"
+    "", "JSON file of the model. Default: the one in the weights' folder.", flag="albert_config_file"
   )
-  spm_model_file: str = setting(
-    "", "SentencePiece model, or WordPiece vocabulary (.txt), if it is not next to the weights."
-  )
-  allow_missing: str = setting("", "Regular expression of variables that may be missing.")
-  allow_unused: str = setting("", "Regular expression of variables that may be left over.")
+  spm_model_file: str = setting("", "Vocabulary (.model, .txt). Default: the one in the weights' folder.")
+  allow_missing: str = setting("", "Regular expression of variables that may be missing in the input.")
+  allow_unused: str = setting("", "Regular expression of variables of the input that may remain unused.")
   expand_sharing: bool = setting(False, "Give every layer its own copy of shared parameters.")

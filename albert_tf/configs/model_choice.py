@@ -10,7 +10,7 @@ from albert_tf.settings import Settings, setting
 def _changed(name: str) -> Any:
   """A field of `AlbertConfig` that a flag may change."""
   own = dict(AlbertConfig.__dataclass_fields__[name].metadata)
-  own["help"] += " Default: the size's or file's own."
+  own["help"] += " Default: as in --size or the file."
   return setting(None, **own)
 
 
@@ -23,10 +23,10 @@ class ModelChoice(Settings):
   """
 
   size: str | None = setting(
-    None, "A named size; its vocabulary size becomes the records'.", choices=named_sizes()
+    None, "A named size; its vocabulary size becomes that of the records.", choices=named_sizes()
   )
   albert_config_file: str | None = setting(
-    None, "JSON of the model, instead of --size; without a vocab_size it takes the records'."
+    None, "JSON file of the model, in place of --size. Without vocab_size it takes that of the records."
   )
   sharing: Literal["all", "attention", "ffn", "none"] | None = _changed("sharing")
   embedding_size: int | None = _changed("embedding_size")

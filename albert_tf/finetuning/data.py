@@ -90,15 +90,17 @@ def read_lines(path: str) -> list[str]:
 class TableColumns(Settings):
   """The columns of a user's table of texts."""
 
-  texts: tuple[str, ...] = setting(("text",), "One column, or two for pairs.", flag="text_columns")
+  texts: tuple[str, ...] = setting(("text",), "Column of texts, or two for pairs.", flag="text_columns")
   label: str = setting(
-    "", "The label's column; with --multi_label also a 0/1 column for each label.", flag="label_column"
+    "",
+    "Column of the labels; with --multi_label, also one column of 0 and 1 for each label.",
+    flag="label_column",
   )
-  multi_label: bool = setting(False, "custom: a text may have several labels, or none.")
-  negative: str = setting("", "A third text's column.", flag="")
-  id: str = setting("", "Names the rows in predictions. Default: their numbers.", flag="id_column")
+  multi_label: bool = setting(False, "custom: a text may have any number of labels.")
+  negative: str = setting("", "Column of a third text.", flag="")
+  id: str = setting("", "Column of the rows' names in predictions. Default: numbers.", flag="id_column")
   skip_incomplete_rows: bool = setting(
-    False, "Leave out training and evaluation rows without a text or a label; the log has their number."
+    False, "Leave out training and evaluation rows without a text or a label, and log their number."
   )
 
   def __post_init__(self) -> None:

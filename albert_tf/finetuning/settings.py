@@ -11,50 +11,57 @@ from albert_tf.training.settings import DepthSettings, DistributionConfig, Other
 class FineTuneSettings(DepthSettings, OtherDepth):
   """Settings of `fit.fine_tune`; the defaults are the ALBERT paper's where its table has one value."""
 
-  do_train: bool = setting(True, "Train, and evaluate the best checkpoint.")
-  do_eval: bool = setting(True, "Evaluate.")
-  do_predict: bool = setting(False, "Predict the test data.")
+  do_train: bool = setting(True, "Train, then evaluate the best checkpoint.")
+  do_eval: bool = setting(True, "Evaluate the model on the evaluation data.")
+  do_predict: bool = setting(False, "Write predictions for the test data.")
   seeds: tuple[int, ...] = setting(
-    (1,), "A run each, with median and spread; for example 1,2,3.", minimum=0, maximum=2**31 - 1
+    (1,),
+    "Seeds, such as 1,2,3; each gives one run, and results show median and spread.",
+    minimum=0,
+    maximum=2**31 - 1,
   )
-  train_batch_size: int = setting(32, "Examples of one update, over all replicas.", minimum=1)
+  train_batch_size: int = setting(32, "Examples of one update, over all replicas together.", minimum=1)
   gradient_accumulation_steps: int = setting(
-    1, "Micro-batches of an update; the update stays that of the whole batch.", minimum=1
+    1, "Number of micro-batches that each batch is computed in, to save memory.", minimum=1
   )
-  remat: bool = setting(False, "Recompute activations in the backward pass: less memory, more time.")
+  remat: bool = setting(False, "Recompute activations in the backward pass, to save memory; it is slower.")
   eval_batch_size: int = setting(
-    64, "Examples of one evaluation batch.", minimum=1, aliases=("predict_batch_size",)
+    64, "Examples of an evaluation batch.", minimum=1, aliases=("predict_batch_size",)
   )
   learning_rate: float = setting(2e-5, "Peak learning rate.", above=0)
   num_train_epochs: float = setting(3.0, "Passes over the training data.", above=0)
   num_train_steps: int = setting(
-    0, "Updates; above 0 it replaces --num_train_epochs.", minimum=0, aliases=("train_step",)
+    0, "Number of updates; above 0 it replaces --num_train_epochs.", minimum=0, aliases=("train_step",)
   )
-  num_warmup_steps: int = setting(-1, "Updates of warm-up; -1: the proportion.", aliases=("warmup_step",))
-  warmup_proportion: float = setting(0.1, "Share of the updates that warms up.", minimum=0, below=1)
-  poly_power: float = setting(1.0, "Power of the decay; 1 is linear.", above=0)
-  optimizer: Literal["adamw", "lamb"] = setting("adamw", "Optimizer.")
-  weight_decay: float = setting(0.01, "Not for biases and LayerNorm.", minimum=0)
-  clip_norm: float = setting(1.0, "Bound on the global gradient norm; 0 for none.", minimum=0)
+  num_warmup_steps: int = setting(
+    -1, "Number of updates of warm-up; -1: --warmup_proportion decides.", aliases=("warmup_step",)
+  )
+  warmup_proportion: float = setting(0.1, "Share of the updates that are warm-up.", minimum=0, below=1)
+  poly_power: float = setting(1.0, "Power of the learning rate's polynomial decay; 1 is linear.", above=0)
+  optimizer: Literal["adamw", "lamb"] = setting("adamw", "The optimizer.")
+  weight_decay: float = setting(0.01, "Weight decay, not for biases and LayerNorm.", minimum=0)
+  clip_norm: float = setting(1.0, "Largest global norm of the gradient; 0: no limit.", minimum=0)
   dropout: float | None = setting(
     None,
-    "Hidden and attention dropout (the paper's 'ALBERT DR'). Default: the configuration's.",
+    "Dropout rate in the encoder (the paper's 'ALBERT DR'). Default: the configuration's rates.",
     minimum=0,
     below=1,
     flag="albert_dropout",
   )
-  classifier_dropout: float = setting(0.1, "Before the head ('classifier DR').", minimum=0, below=1)
+  classifier_dropout: float = setting(
+    0.1, "Dropout rate before the head (the paper's 'Classifier DR').", minimum=0, below=1
+  )
   eval_steps: int = setting(
     0,
-    "Updates between evaluations; 0: every epoch.",
+    "Updates between two evaluations; 0: evaluate after each epoch.",
     minimum=0,
     flag="save_checkpoints_steps",
     aliases=("eval_steps",),
   )
   bucket_multiple: int | None = setting(
     None,
-    "Batches hold similar lengths and are padded to a multiple of this; 0: always to --max_seq_length. "
-    "Default: 32, on a TPU 0, for one compilation.",
+    "Batches hold texts of similar length, padded to a multiple of this; 0: all are padded to --max_seq_length. "
+    "Default: 32, and 0 on a TPU.",
     minimum=0,
   )
   verbose: bool = setting(True, "Show Keras' progress bar.", flag="progress")

@@ -10,5 +10,5 @@ class MaskingConfig(Settings):
   max_predictions_per_seq: int = setting(help="P of training: most masked tokens in a sequence.", flag="")
   ngram_probabilities: tuple[float, ...] = setting(help="p(n) for n = 1, 2, … words.", flag="")
   whole_word: str = setting("original", "Where a word begins, as of the records.", flag="")
-  redraw_order: bool = setting(False, "Draw the order of the two segments anew, too.", flag="")
-  vocab_sha256: str = setting("", "Of the vocabulary.", flag="")
+  redraw_order: bool = setting(False, "Also draw the order of the two segments again.", flag="")
+  vocab_sha256: str = setting("", "SHA-256 of the vocabulary.", flag="")

@@ -56,7 +56,7 @@ class StepShape(Settings):
   mixed_precision: Literal["bfloat16", "float32"] = setting("bfloat16", help="Type of the activations.")
   optimizer: Literal["lamb", "adamw", "tfa_lamb"] = setting("lamb", help="The optimizer.")
   remat: bool = setting(False, help="Recompute activations in the backward pass.")
-  layer_loop: Literal["unrolled", "while"] = setting("unrolled", help="How the shared block is repeated.")
+  layer_loop: Literal["unrolled", "while"] = setting("unrolled", help="How the layers are repeated.")
 
   train_depths: tuple[int, ...] = setting((), help="Numbers of layers; each step runs one of them.")
 

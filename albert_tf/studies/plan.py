@@ -45,23 +45,26 @@ class Command(NamedTuple):
 class Plan(Settings):
   """Settings of run_study.py."""
 
-  study: str = setting("sizes", "A table or figure of the paper.", choices=tuple(STUDIES))
-  scale: str = setting("laptop", "Settings from recipes/studies/STUDY/SCALE.flags.", choices=SCALES)
-  output_dir: str = setting(help="Directory for all files of the study; local or gs://.")
+  study: str = setting("sizes", "The study, a table or figure of the paper.", choices=tuple(STUDIES))
+  scale: str = setting(
+    "laptop", "Scale of the study; its settings are in recipes/studies/STUDY/SCALE.flags.", choices=SCALES
+  )
+  output_dir: str = setting(help="Directory for all files of the study, local or gs://.")
   input: str = setting("", "Text files: glob patterns with commas, quoted.")
-  spm_model_file: str = setting("", "An existing vocabulary. Default: train a new one.")
+  spm_model_file: str = setting("", "SentencePiece model. Default: a new one is trained.")
   seeds: tuple[int, ...] | None = setting(
-    None, "Seeds, one run of each arm for each. Default: the study's; laptop 1,2,3, paper 1.", minimum=0
+    None, "Seeds; each arm has one run for each. Default: laptop as the study defines, paper 1.", minimum=0
   )
   arms: tuple[str, ...] = setting((), "Arms of the study to run. Default: all.")
   data_dir: str = setting(
-    "", "Directory with any of squad1, squad2, mnli, sst-2, race; every arm is fine-tuned on each."
+    "",
+    "Directory with any of the folders squad1, squad2, mnli, sst-2, race; each arm is fine-tuned on all of them.",
   )
-  text_flags: str = setting("", "Without --input: more flags of extract_installed_docs.py.")
-  vocab_flags: str = setting("", "Without --spm_model_file: more flags of train_vocab.py.")
-  data_flags: str = setting("", "More flags of create_pretraining_data.py.")
-  train_flags: str = setting("", "More flags of run_pretrain.py, for all arms: --name=value …")
-  task_flags: str = setting("", "More flags of the fine-tuning commands.")
+  text_flags: str = setting("", "Additional flags of extract_installed_docs.py, without --input.")
+  vocab_flags: str = setting("", "Additional flags of train_vocab.py, without --spm_model_file.")
+  data_flags: str = setting("", "Additional flags of create_pretraining_data.py.")
+  train_flags: str = setting("", "Additional flags of run_pretrain.py, for all arms, as --name=value …")
+  task_flags: str = setting("", "Additional flags of the fine-tuning commands.")
   device_flags: str = setting("", "Flags of all commands that compute on devices.", flag="")
 
   @property

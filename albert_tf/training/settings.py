@@ -23,20 +23,19 @@ class DistributionConfig(Settings):
 
   tpu: str = setting(
     "",
-    "TPU: 'local', a name, or grpc://host:port, with commas between the hosts of a slice. Empty: GPUs if any, "
-    "else CPU.",
+    "The TPU: local, a name, or grpc://host:port, with commas between the hosts of a slice. Empty: no TPU.",
     aliases=("tpu_name",),
   )
-  tpu_zone: str = setting("", "Zone of a TPU given by name.")
-  gcp_project: str = setting("", "Project of a TPU given by name.")
+  tpu_zone: str = setting("", "Zone of a TPU that --tpu gives by name.")
+  gcp_project: str = setting("", "Google Cloud project of a TPU that --tpu gives by name.")
   distribution: Literal["", "tpu", "mirrored", "multi_worker", "one_device"] = setting(
-    "", "Overrides the choice by devices."
+    "", "How the work is divided over devices. Default: chosen by the devices that are found."
   )
-  num_virtual_devices: int = setting(1, "Split the CPU into this many replicas.", minimum=1)
+  num_virtual_devices: int = setting(1, "Divide the CPU into this many replicas, for tests.", minimum=1)
   mixed_precision: Literal["float32", "bfloat16"] | None = setting(
-    None, "Default: bfloat16 on TPUs, else float32."
+    None, "Type of the matrix products. Default: bfloat16 on TPUs, else float32."
   )
-  use_xla: bool = setting(False, "Compile with XLA on GPU or CPU; a TPU always does.")
+  use_xla: bool = setting(False, "Compile with XLA on a GPU or the CPU; on a TPU it is always on.")
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -59,7 +58,7 @@ class OtherDepth(Settings):
 
   num_hidden_layers: int | None = setting(
     None,
-    "Another depth, for a model with all weights shared by its layers. Default: the weights' own.",
+    "Number of layers, for a model whose layers share all weights. Default: the trained number.",
     minimum=1,
   )
 
@@ -69,8 +68,8 @@ class DepthSettings(Settings):
 
   train_depths: tuple[int, ...] = setting(
     (),
-    "Each update runs one of these numbers of layers, drawn by seed and step; for example 4,8,12. The greatest is "
-    "the model's own.",
+    "Numbers of layers, such as 4,8,12; each update runs one of them, drawn at random. The greatest is the "
+    "model's number.",
     minimum=1,
   )
 
@@ -90,18 +89,18 @@ class StepConfig(DepthSettings):
   """How a global batch becomes one update."""
 
   global_batch_size: int = setting(
-    4096, "Examples of one update, over all replicas.", minimum=1, flag="train_batch_size"
+    4096, "Examples of one update, over all replicas together.", minimum=1, flag="train_batch_size"
   )
   gradient_accumulation_steps: int = setting(
-    1, "Micro-batches an update is computed in; the update is that of the whole batch.", minimum=0
+    1,
+    "Number of micro-batches that each batch is computed in, to save memory. compile_for_tpu.py chooses for 0.",
+    minimum=0,
   )
-  seed: int = setting(
-    12345, "Keys initial values, data order, dropout and fresh masks.", minimum=0, maximum=2**31 - 1
-  )
+  seed: int = setting(12345, "Seed of all random choices.", minimum=0, maximum=2**31 - 1)
   sentence_task: Literal["sentence_order", "next_sentence", ""] = setting(
     "sentence_order",
-    "Meaning of the sentence labels, and name of their loss. Empty: no sentence loss; pooler and sentence head "
-    "keep their values.",
+    "Meaning of the sentence labels, and name of their loss. Empty: no sentence loss, and pooler and sentence "
+    "head are not trained.",
     flag="",
   )
 
@@ -140,28 +139,27 @@ class PretrainingSettings(Settings):
   masking: MaskingConfig | None = None
   tokenizer_path: str = ""
 
-  output_dir: str = setting(help="The run directory; local or gs://.")
+  output_dir: str = setting(help="The run directory, local or gs://.")
   init_checkpoint: str = setting(
     "",
-    "Weights to start from: a run directory, the original release, TF-Hub or a Hugging Face folder. Missing "
-    "pretraining heads get initial values. The optimizer starts anew.",
+    "Weights to start from: a run directory, an original checkpoint, a TF-Hub module or a Hugging Face folder. "
+    "Missing pretraining heads get initial values.",
   )
-  remat: bool = setting(False, "Recompute activations in the backward pass: less memory, more time.")
-  layer_loop: Literal["unrolled", "while"] = setting("unrolled", "How the shared block is repeated.")
-  iterations_per_loop: int = setting(
-    1000, "Updates between returns to the host, each with a report.", minimum=1
+  remat: bool = setting(False, "Recompute activations in the backward pass, to save memory; it is slower.")
+  layer_loop: Literal["unrolled", "while"] = setting(
+    "unrolled",
+    "Whether the program repeats the shared block's code for each layer, or runs it in a while loop.",
   )
-  save_checkpoints_steps: int = setting(
-    5000, "Updates between checkpoints, each with an evaluation.", minimum=1
-  )
+  iterations_per_loop: int = setting(1000, "Updates that the devices run between two reports.", minimum=1)
+  save_checkpoints_steps: int = setting(5000, "Updates between two checkpoints with evaluation.", minimum=1)
   keep_checkpoint_max: int = setting(5, "Number of newest checkpoints to keep.", minimum=1)
   keep_checkpoint_every_n_steps: int = setting(
-    0, "Also keep checkpoints of multiples of this; 0: none.", minimum=0
+    0, "Also keep every checkpoint whose update is a multiple of this; 0: none.", minimum=0
   )
   eval_batch_size: int = setting(64, "Examples of one evaluation batch.", minimum=1)
-  max_eval_steps: int = setting(100, "At most this many evaluation batches.", minimum=1)
+  max_eval_steps: int = setting(100, "Largest number of batches of an evaluation.", minimum=1)
   profile_steps: tuple[int, int] | None = setting(
-    None, "Trace these updates into OUTPUT_DIR/tensorboard, for example 100,110 (both included)."
+    None, "First and last update to profile, such as 100,110; the trace is written to OUTPUT_DIR/tensorboard."
   )
 
   def __post_init__(self) -> None:

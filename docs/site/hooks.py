@@ -102,7 +102,7 @@ def _command_section(command: str) -> str:
 
 def _flag_row(flag: ElementTree.Element) -> str:
   cells: dict[str, str] = {child.tag: (child.text or "") for child in flag}
-  choices = [child.text or "" for child in flag.iter("enum_value")]
+  choices = [child.text for child in flag.iter("enum_value") if child.text]
   meaning = re.sub(r"^<[^>]*>: ", "", " ".join(cells["meaning"].split()))
   if choices:
     meaning += f" One of: {', '.join(choices)}."

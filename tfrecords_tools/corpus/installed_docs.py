@@ -43,14 +43,14 @@ _MAX_CHARS = 600
 class Extraction(Settings):
   """How much is written, and where."""
 
-  output_dir: str = setting(help="Directory for docs-?????-of-?????.txt.")
-  max_megabytes: float = setting(0.0, "Stop after this much text (10^6 bytes); 0: take all.", minimum=0)
+  output_dir: str = setting(help="Directory of the text files to write.")
+  max_megabytes: float = setting(0.0, "Largest amount of text, in megabytes (10^6 bytes); 0: all.", minimum=0)
   # A docstring begins with what the thing does, so small models learn its order; over a module there is hardly any.
   documents: Literal["module", "docstring"] = setting(
     "module",
-    "What a document is. The order of sentences is easier to learn within a docstring than over a module.",
+    "A document is all text of a module, or one docstring. Sentence order is easier to learn in docstrings.",
   )
-  num_files: int = setting(4, "Files to spread the documents over.", minimum=1)
+  num_files: int = setting(4, "Number of files that the documents are divided into.", minimum=1)
 
 
 def source_files() -> list[str]:

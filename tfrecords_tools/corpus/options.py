@@ -19,13 +19,11 @@ class CorpusOptions(Settings):
 
   input_format: str = setting(
     "auto",
-    "How documents and sentences are marked. auto: by the name and the first bytes of each file.",
+    "Format of the text. auto: recognised by the name and first bytes of each file.",
     choices=("auto", "lines", "paragraphs", "mediawiki", "jsonl", "parquet"),
   )
-  language: str = setting("en", "ISO 639 code for the sentence splitter (all formats but lines).")
-  text_field: str = setting(
-    "text", "Field or column of the text, a string or a list of sentences (jsonl, parquet)."
-  )
+  language: str = setting("en", "Language of the sentence splitter, as ISO 639 code (all formats but lines).")
+  text_field: str = setting("text", "jsonl, parquet: field with the text, a string or a list of sentences.")
   max_line_bytes: int = 1 << 20
   max_document_bytes: int = 8 << 20
   max_record_bytes: int = 64 << 20

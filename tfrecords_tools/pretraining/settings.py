@@ -20,44 +20,43 @@ RECORD_BYTES_PER_TEXT_BYTE = 1.3
 class RecordSettings(Settings):
   """Every choice that changes the bytes of the records."""
 
-  max_seq_length: int = setting(512, "Tokens of a sequence, with [CLS], [SEP] and padding.")
-  max_predictions_per_seq: int = setting(20, "Most tokens masked in a sequence.")
-  masked_lm_prob: float = setting(
-    0.15, "Share of the tokens that is masked; 0 masks nothing.", minimum=0, maximum=1
-  )
+  max_seq_length: int = setting(512, "Tokens of a sequence, including [CLS], [SEP] and padding.")
+  max_predictions_per_seq: int = setting(20, "Largest number of masked tokens in a sequence.")
+  masked_lm_prob: float = setting(0.15, "Share of the tokens that are masked; 0: none.", minimum=0, maximum=1)
   dupe_factor: int = setting(
-    40, "Passes over the text, each with other cuts and masks.", minimum=1, maximum=2**31 - 1
+    40, "Number of passes over the text; each divides and masks it differently.", minimum=1, maximum=2**31 - 1
   )
   short_seq_prob: float = setting(
     0.1, "Share of instances with a random shorter length.", minimum=0, maximum=1
   )
   sentence_pair: Literal["sop", "nsp", "none", "ordered"] = setting(
     "sop",
-    "sop: label 1 is the two segments swapped. nsp: B of another document. ordered: two segments, never swapped. "
-    "none: one segment. Of the last two there is no label to learn.",
+    "The segments, and what label 1 means. sop: swapped. nsp: the second is of another document. ordered: two "
+    "without labels. none: one without a label.",
   )
-  ngram: int = setting(3, "Longest n-gram that is masked together, in words.", minimum=1, maximum=64)
+  ngram: int = setting(3, "Longest n-gram that is masked as a whole, in words.", minimum=1, maximum=64)
   ngram_distribution: str = setting(
     "inverse",
-    "p(n): inverse (1/n, the paper), uniform, reverse (longest most often), or --ngram weights with commas.",
+    "Probability of length n: inverse (1/n, the paper), uniform, reverse (longest most often), or a list of weights.",
   )
   whole_word: str = setting(
     "original",
-    "Where a word begins; its tokens are masked together. original: every token with letters beyond ASCII is a "
-    "word. sentencepiece: where a space was. none: mask single tokens.",
+    "What is masked as one word. original: as the original code does, each token with non-ASCII letters is a "
+    "word. sentencepiece: text between spaces. none: each token.",
     choices=tuple(WORD_RULES),
   )
   eval_fraction: float = setting(
-    0.01, "Share of the documents that is held out. 0: none.", minimum=0, maximum=0.5
+    0.01, "Share of the documents that are held out for evaluation; 0: none.", minimum=0, maximum=0.5
   )
-  random_seed: int = setting(12345, "Seed of everything random.", minimum=0, maximum=2**63 - 1)
+  random_seed: int = setting(12345, "Seed of all random choices.", minimum=0, maximum=2**63 - 1)
   num_shards: int = setting(
-    0, "Number of train files. 0: one for about 192 MB of records.", minimum=0, maximum=_MOST_SHARDS
+    0, "Number of training files; 0: one for each 192 MB of records.", minimum=0, maximum=_MOST_SHARDS
   )
-  num_eval_shards: int = setting(0, "Number of eval files. 0: likewise.", minimum=0, maximum=_MOST_SHARDS)
+  num_eval_shards: int = setting(
+    0, "Number of evaluation files; 0: one for each 192 MB of records.", minimum=0, maximum=_MOST_SHARDS
+  )
   compatibility: Literal["none", "original"] = setting(
-    "none",
-    "original: follow google-research/albert where the default differs from it (docs/data.md lists how).",
+    "none", "original: make records as google-research/albert does; docs/data.md lists the differences."
   )
 
   def __post_init__(self) -> None:

@@ -83,14 +83,14 @@ def _questions(line: str, *, where: str, level: str) -> Iterator[ChoiceExample]:
 class ChoiceColumns(Settings):
   """The columns of a user's table of questions."""
 
-  context_column: str = setting("", "The passage's column, where there is one.")
-  question_column: str = setting("question", "The question's column.")
-  choice_columns: tuple[str, ...] = setting(("choices",), "A column for each choice, or one of lists.")
-  label_column: str = setting("label", "The right choice's column.")
+  context_column: str = setting("", "Column of the passages, if there are any.")
+  question_column: str = setting("question", "Column of the questions.")
+  choice_columns: tuple[str, ...] = setting(("choices",), "One column for each choice, or one of lists.")
+  label_column: str = setting("label", "Column of the right choices.")
   choice_names: tuple[str, ...] = setting(
-    tuple(string.ascii_uppercase), "How labels name the choices, in order, such as 0,1,2,3."
+    tuple(string.ascii_uppercase), "Labels of the choices in order, such as 0,1,2,3."
   )
-  id_column: str = setting("", "Names the rows in predictions. Default: file and line.")
+  id_column: str = setting("", "Column of the rows' names in predictions. Default: file and line.")
 
 
 def choice_examples(table: Table, columns: ChoiceColumns, *, labelled: bool = True) -> list[ChoiceExample]:

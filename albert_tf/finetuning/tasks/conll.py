@@ -30,10 +30,10 @@ class TaggedSentence(NamedTuple):
 class Columns(Settings):
   """Where words and tags are."""
 
-  token_column: int | None = setting(None, "The words' column, from 0. Default: 0; .conllu: 1.", minimum=0)
-  tag_column: int | None = setting(None, "The tags' column; -1 is the last. Default: -1; .conllu: 3.")
-  token_key: str = setting("tokens", "The words' key in .jsonl and .parquet.")
-  tag_key: str = setting("tags", "The tags' key there.")
+  token_column: int | None = setting(None, "Column of words, from 0. Default: 0, in .conllu 1.", minimum=0)
+  tag_column: int | None = setting(None, "Column of tags; -1 is the last. Default: -1, in .conllu 3.")
+  token_key: str = setting("tokens", ".jsonl, .parquet: key of the words.")
+  tag_key: str = setting("tags", ".jsonl, .parquet: key of the tags.")
 
 
 def read_tagged(path: str, columns: Columns) -> list[TaggedSentence]:

@@ -14,15 +14,23 @@ _MOST_BEAMS = 32  # Batches are padded to multiples of this: short windows have 
 class SquadSettings(Settings):
   """Sizes, in tokens, under the original's flag names."""
 
-  max_seq_length: int = setting(384, "Tokens of a window with its question.", minimum=1)
-  max_query_length: int = setting(64, "Most tokens of a question; longer ones are cut.", minimum=1)
-  doc_stride: int = setting(128, "Tokens from the start of one window to the start of the next.", minimum=1)
-  max_answer_length: int = setting(30, "Most tokens of an answer.", minimum=1)
-  n_best_size: int = setting(
-    20, "Answers kept for each question; in 1.1 also the starts and ends tried in a window.", minimum=1
+  max_seq_length: int = setting(
+    384, "Tokens of a window with its question. Default: as in training, else 384.", minimum=1
   )
-  start_n_top: int = setting(5, "2.0: starts followed in each window.", minimum=1, maximum=_MOST_BEAMS)
-  end_n_top: int = setting(5, "2.0: ends kept for each start.", minimum=1, maximum=_MOST_BEAMS)
+  max_query_length: int = setting(
+    64, "Most tokens of a question. Default: as in training, else 64.", minimum=1
+  )
+  doc_stride: int = setting(
+    128, "Tokens between the starts of two windows. Default: as in training, else 128.", minimum=1
+  )
+  max_answer_length: int = setting(
+    30, "Most tokens of an answer. Default: as in training, else 30.", minimum=1
+  )
+  n_best_size: int = setting(
+    20, "Number of answers for each question. 1.1: also of starts and ends tried in a window.", minimum=1
+  )
+  start_n_top: int = setting(5, "2.0: number of starts tried in each window.", minimum=1, maximum=_MOST_BEAMS)
+  end_n_top: int = setting(5, "2.0: number of ends tried for each start.", minimum=1, maximum=_MOST_BEAMS)
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -36,19 +44,17 @@ class SquadSettings(Settings):
 class SquadFiles(Settings):
   """The files, and their use."""
 
-  version: Literal["1.1", "2.0"] = setting(
-    help="Version of SQuAD. Default without --do_train: the fine-tuned run's."
-  )
-  train_file: str = setting("", "Questions with answers to train on, SQuAD's JSON.")
-  predict_file: str = setting("", "Questions to answer; scored if the file has the answers.")
+  version: Literal["1.1", "2.0"] = setting(help="Version of SQuAD. Without --do_train: that of the run.")
+  train_file: str = setting("", "Questions with answers for training, as SQuAD's JSON.")
+  predict_file: str = setting("", "Questions to answer; with answers in the file, predictions are scored.")
   selection_split: Literal["train", "predict"] = setting(
     "train",
-    "Questions that choose checkpoint and threshold: held out of --train_file, or --predict_file itself "
-    "(the original's way; optimistic scores).",
+    "Questions that choose checkpoint and threshold: a part of --train_file, or all of --predict_file "
+    "(as the original does; scores are optimistic).",
   )
   held_out_fraction: float = setting(
-    0.05, "Share of the training questions to hold out, in whole articles.", above=0.0, below=1.0
+    0.05, "Share of the training questions to hold out, as whole articles.", above=0.0, below=1.0
   )
   null_score_diff_threshold: float | None = setting(
-    None, "2.0: no answer where the null score is at least this. Default: searched, or the fine-tuned run's."
+    None, "2.0: no answer if the null score is at least this. Default: the best one, or the fine-tuned run's."
   )
