@@ -1,4 +1,4 @@
-"""Checkpoints of the original release, of TensorFlow Hub and of Hugging Face, in and out."""
+"""Reading and writing checkpoints of the original release, TensorFlow Hub and Hugging Face."""
 
 from albert_tf.checkpoints.checkpoint import Checkpoint as Checkpoint
 from albert_tf.checkpoints.checkpoint import find_checkpoint as find_checkpoint

@@ -1,6 +1,6 @@
-"""TensorFlow bundles (`*.index`, `*.data-…`): TF1 checkpoints, SavedModel variables, this project's own.
+"""TensorFlow bundles (`*.index`, `*.data-…`): TF1 checkpoints, SavedModel variables, this project's checkpoints.
 
-Reading, writing, and which bundle a directory means.
+Functions read and write them, and find the bundle of a directory.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,15 +26,15 @@ _OBJECT_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 def strip_suffix(path: str) -> str:
-  """The prefix of a bundle: `model.ckpt-10.index` and the like are taken for `model.ckpt-10`."""
+  """The prefix of a bundle, such as `model.ckpt-10` for `model.ckpt-10.index`."""
   return _SUFFIX.sub("", path)
 
 
 def read_bundle(prefix: str) -> dict[str, np.ndarray]:
-  """Every tensor of a bundle by name.
+  """Reads every tensor of a bundle, by name.
 
-  Object-based bundles (what `tf.train.Checkpoint` and `tf.saved_model.save` write) are
-  read under the names their variables were created with.
+  Object-based bundles (of `tf.train.Checkpoint` and `tf.saved_model.save`) are read with the
+  variables' own names.
 
   Raises:
     UserError: the bundle is incomplete or damaged.
@@ -58,7 +58,7 @@ def read_bundle(prefix: str) -> dict[str, np.ndarray]:
 
 @contextlib.contextmanager
 def _local_bundle(prefix: str) -> Iterator[str]:
-  """The prefix of a bundle on this machine: from a store the reader would fetch 64 MiB for every tensor."""
+  """The prefix of a copy on this machine: from a bucket the reader would fetch 64 MiB for every tensor."""
   if not files.is_remote(prefix):
     yield prefix
     return
@@ -73,15 +73,15 @@ def _local_bundle(prefix: str) -> Iterator[str]:
 def write_bundle(prefix: str, variables: Mapping[str, Any]) -> None:
   """Writes `PREFIX.index` and `PREFIX.data-00000-of-00001`, atomically; no model or session is needed.
 
-  The data file gets its name before the index file, so whoever sees an index sees a whole
-  checkpoint, whenever the process is killed.
+  The data file is renamed before the index file, so that a checkpoint with an index is
+  complete, even if the process is killed.
 
   Args:
-    prefix: where; its directory must exist.
+    prefix: path without suffix; its directory must exist.
     variables: name → array, saved with exactly these names and dtypes.
 
   Raises:
-    UserError: the files cannot be written; nothing is left behind.
+    UserError: the files cannot be written; no partial files remain.
   """
   names = sorted(variables)
   with files.workplace(prefix) as folder:
@@ -111,7 +111,7 @@ def write_bundle(prefix: str, variables: Mapping[str, Any]) -> None:
 
 
 def coordinator_cpu() -> str:
-  """This process's own CPU: once it drives a slice of TPU hosts, "/cpu:0" means that of the first host."""
+  """The CPU of this process. With a slice of TPU hosts, "/cpu:0" is the CPU of the first host."""
   return f"{context.context().host_address_space()}/device:CPU:0"
 
 
@@ -127,19 +127,19 @@ def _object_names(serialized: bytes) -> dict[str, str]:
 
 
 def checkpoint_steps(directory: str) -> list[int]:
-  """Steps of the whole checkpoints `model.ckpt-STEP` in `directory`, ascending."""
+  """Steps of the complete checkpoints `model.ckpt-STEP` in `directory`, ascending."""
   matches = (re.fullmatch(r"model\.ckpt-(\d+)\.index", name) for name in files.listdir(directory))
   return sorted(int(match[1]) for match in matches if match)
 
 
 def latest_checkpoint(directory: str) -> str | None:
-  """Prefix of the whole checkpoint with the highest step in `directory`; None if there is none."""
+  """Prefix of the complete checkpoint with the highest step in `directory`; None if there is none."""
   steps = checkpoint_steps(directory)
   return os.path.join(directory, f"model.ckpt-{steps[-1]}") if steps else None
 
 
 def latest_bundle(directory: str) -> str | None:
-  """The bundle `model.ckpt-best` in a directory, else that of the highest step, else the only one."""
+  """The bundle `model.ckpt-best` in a directory, else that with the highest step, else the only one."""
   best = os.path.join(directory, "model.ckpt-best")
   if files.exists(f"{best}.index"):
     return best
@@ -158,6 +158,6 @@ def latest_bundle(directory: str) -> str | None:
 
 
 def find_bundle(path: str) -> str | None:
-  """The bundle of a directory: of its `checkpoints/best`, `checkpoints`, or its own."""
+  """The bundle in `checkpoints/best`, in `checkpoints`, or in the directory itself."""
   folders = (os.path.join(path, "checkpoints", "best"), os.path.join(path, "checkpoints"), path)
   return next((found for folder in folders if (found := latest_bundle(folder)) is not None), None)

@@ -1,4 +1,4 @@
-"""`Checkpoint`: weights under the original's names and what travels with them; finding and reading one."""
+"""`Checkpoint`: weights under the original's names, with configuration and tokenizer; finding and reading one."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -25,9 +25,9 @@ class Checkpoint:
 
   Args:
     config: the architecture.
-    variables: original name → float32 array (and leftovers under the names they have).
-    slots: `<name>/adam_m` and `<name>/adam_v`, where there are any.
-    global_step: the step, 0 where none is recorded.
+    variables: original name → float32 array; unknown ones have their own names.
+    slots: `<name>/adam_m` and `<name>/adam_v`, if there are any.
+    global_step: the step, 0 if none is recorded.
     tokenizer: (path of the SentencePiece model or WordPiece vocabulary, its settings), or None.
     dropped: (name, reason) of each tensor left out on purpose.
     path: the file, or the prefix of the files, that the weights were read from.
@@ -44,7 +44,7 @@ class Checkpoint:
   directory: str = ""
 
   def load_tokenizer(self, path: str = "", *, do_lower_case: bool | None = None) -> Tokenizer:
-    """The tokenizer that the weights were trained with: `path`, or the one next to the configuration.
+    """Loads the tokenizer of the weights: `path`, or the one in the folder of the configuration.
 
     Raises:
       UserError: there is none, or its vocabulary size is not the model's.
@@ -60,7 +60,7 @@ class Checkpoint:
 
 
 def load_tokenizer(path: str, config: AlbertConfig, *, do_lower_case: bool | None = None) -> Tokenizer:
-  """The tokenizer of a SentencePiece model or of a WordPiece vocabulary (.txt), checked against a model's size."""
+  """Loads a SentencePiece model or a WordPiece vocabulary (.txt), and checks its size against the model's."""
   tokenizer = tokenization.load_tokenizer(path, do_lower_case=do_lower_case)
   if tokenizer.vocab_size != config.vocab_size:
     raise UserError(
@@ -71,12 +71,12 @@ def load_tokenizer(path: str, config: AlbertConfig, *, do_lower_case: bool | Non
 
 
 def read_checkpoint(path: str, *, config_file: str = "") -> Checkpoint:
-  """Reads a checkpoint, for fine-tuning, export and conversion alike.
+  """Reads a checkpoint of any known format.
 
   Args:
     path: a run directory, a released directory, a SavedModel, a Hugging Face directory, a weights file, or
       the prefix of a TensorFlow checkpoint (a known suffix such as `.index` is ignored).
-    config_file: the configuration, if it is not next to the weights.
+    config_file: the configuration; empty: the one in the folder of the weights.
 
   Returns:
     The checkpoint, with variables under the original's names; `match` checks that they fit a model.
@@ -115,7 +115,7 @@ def read_checkpoint(path: str, *, config_file: str = "") -> Checkpoint:
 
 
 def find_checkpoint(path: str) -> str:
-  """The weights file or bundle prefix; of a run the best before the latest, of several runs the best one's."""
+  """Finds the weights file or bundle prefix: of a run the best or else the latest, of several runs the best one."""
   if path.endswith(".safetensors") and files.exists(path):
     return path
   prefix = bundle.strip_suffix(path)
@@ -142,7 +142,7 @@ def find_checkpoint(path: str) -> str:
 
 
 def find_config(weights: str, *, config_file: str, names: tuple[str, ...]) -> str:
-  """The configuration file next to the weights, or up to two directories above (a run's best copy)."""
+  """Finds the configuration file in the folder of the weights, or up to two folders above."""
   if config_file:
     return config_file
   directory = os.path.dirname(weights)
@@ -158,7 +158,7 @@ def find_config(weights: str, *, config_file: str, names: tuple[str, ...]) -> st
 
 
 def _without_module_prefix(tensors: Mapping[str, np.ndarray], source: str) -> dict[str, np.ndarray]:
-  """Takes `module/` or `module_N/` off names, as graphs that instantiated a TF-Hub module have it."""
+  """Removes `module/` or `module_N/`, which names have in graphs with a TF-Hub module."""
   renamed = {re.sub(r"^module(_\d+)?/", "", name): value for name, value in tensors.items()}
   if len(renamed) != len(tensors):
     raise UserError(f"A checkpoint must hold one model. Received: {source} with module/ and module_1/.")
@@ -166,7 +166,7 @@ def _without_module_prefix(tensors: Mapping[str, np.ndarray], source: str) -> di
 
 
 def _as_float32(name: str, value: np.ndarray, source: str) -> np.ndarray:
-  """float32 as it is; float16 and bfloat16 widened, which is exact; anything else is refused."""
+  """Converts float16 and bfloat16 to float32, which is exact; refuses other types."""
   if value.dtype == np.float32:
     return value
   if value.dtype.name in ("float16", "bfloat16"):

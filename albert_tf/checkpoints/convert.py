@@ -1,4 +1,4 @@
-"""One call that turns a checkpoint of one format into another, all or nothing."""
+"""Conversion of a checkpoint from one format to another."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -32,18 +32,18 @@ _ORIGINAL_UNUSED = {"down_scale_factor": 1, "gap_size": 0, "net_structure_type":
 
 
 def convert(input_path: str, output_path: str, options: ConvertOptions) -> MatchReport:
-  """Converts a checkpoint; the output directory appears whole or not at all.
+  """Converts a checkpoint; on an error there is no output directory.
 
   Args:
     input_path: see `read_checkpoint`.
     output_path: a directory that does not exist or is empty.
-    options: format, configuration, vocabulary, and what may be missing.
+    options: format, configuration, vocabulary, and variables that may be missing.
 
   Returns:
-    What became of every variable.
+    The outcome for every variable.
 
   Raises:
-    UserError: anything that does not fit; nothing is left behind.
+    UserError: the input does not fit; no partial output remains.
   """
   files.check_new(output_path)
   checkpoint = read_checkpoint(input_path, config_file=options.config_file)
@@ -86,7 +86,7 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
 def _unshare(
   config: AlbertConfig, variables: Mapping[str, np.ndarray], options: ConvertOptions
 ) -> tuple[AlbertConfig, Mapping[str, np.ndarray]]:
-  """Expresses the sharing in the target format: "none" as one group a layer; partial sharing needs --expand_sharing."""
+  """Converts the sharing for a format: "none" to one group for each layer; partial sharing needs --expand_sharing."""
   if options.expand_sharing:
     variables = expand_sharing(config, variables)
     config = config.replace(sharing="none", num_hidden_groups=1)
@@ -124,10 +124,10 @@ def _write_tensorflow(
 
 
 def original_config_dict(config: AlbertConfig) -> dict[str, object]:
-  """The configuration as the original's `albert_config.json` has it.
+  """The configuration in the format of the original's `albert_config.json`.
 
   Raises:
-    UserError: the original code computes something else for this configuration.
+    UserError: the original code would compute a different function with this configuration.
   """
   values = config.to_dict()
   if values.pop("layer_norm_eps") != 1e-12 or config.hidden_act == "gelu_exact":

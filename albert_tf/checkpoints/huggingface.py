@@ -34,7 +34,7 @@ _ARCHITECTURES = {
 
 
 def read_tensors(path: str) -> dict[str, np.ndarray]:
-  """Every tensor of a `.safetensors` file by name.
+  """Reads every tensor of a `.safetensors` file, by name.
 
   Raises:
     UserError: the file is damaged.
@@ -52,15 +52,15 @@ def read_tensors(path: str) -> dict[str, np.ndarray]:
 def to_original(
   tensors: Mapping[str, np.ndarray], config: AlbertConfig, *, source: str
 ) -> tuple[dict[str, np.ndarray], list[tuple[str, str]]]:
-  """Renames and transposes Hugging Face's tensors.
+  """Renames and transposes Hugging Face's tensors to the original's.
 
   Args:
-    tensors: name → array, as stored. The `albert.` of a bare encoder may be absent.
+    tensors: name → array, as stored; a bare encoder's names may lack `albert.`.
     config: the architecture.
-    source: for messages.
+    source: name of the file in messages.
 
   Returns:
-    (original name → array, with names not understood kept as they are; [(name, why it was left out)]).
+    (original name → array, where unknown names do not change; [(name, why it was left out)]).
   """
   tensors = {f"albert.{n}" if n.startswith(_ENCODER_PARTS) else n: value for n, value in tensors.items()}
   dropped = [(name, "a table of constants") for name in _BUFFERS if name in tensors]
@@ -88,7 +88,7 @@ def to_original(
 
 
 def _identity_mapping(tensors: Mapping[str, np.ndarray], source: str) -> list[tuple[str, str]]:
-  """Left-out tensors of the mapping from E to H = E, which must be the identity."""
+  """Names of the mapping from E to H = E, which must be the identity and is left out."""
   weight, bias = tensors.get(f"{_MAPPING}.weight"), tensors.get(f"{_MAPPING}.bias")
   if weight is None and bias is None:
     return []
@@ -104,12 +104,12 @@ def _identity_mapping(tensors: Mapping[str, np.ndarray], source: str) -> list[tu
 
 
 def from_original(variables: Mapping[str, np.ndarray], config: AlbertConfig) -> dict[str, np.ndarray]:
-  """The reverse of `to_original`. Tied copies are left out, as Hugging Face itself does.
+  """The reverse of `to_original`. Tied copies are left out, as in Hugging Face's own files.
 
-  Where E equals H the mapping that Hugging Face always has is the identity: it would draw a missing one at random.
+  If E = H, it adds an identity mapping from E to H: Hugging Face would give a missing one random values.
 
   Raises:
-    UserError: a variable has no name there.
+    UserError: a variable has no Hugging Face name.
   """
   entries = {entry.name: entry for entry in _all_entries(config)}
   unknown = [name for name in variables if name not in entries]
@@ -137,7 +137,7 @@ def write_directory(
     directory: an existing local directory.
     variables: original name → array.
     config: the architecture.
-    task: of a fine-tuned model; without it labels have numbers.
+    task: the task of a fine-tuned model; None: labels are numbers.
   """
   tensors = from_original(variables, config)
   values = config.to_huggingface_dict()
@@ -153,7 +153,7 @@ def write_directory(
 
 
 def write_sentence_modules(directory: str, config: AlbertConfig, task: TaskSpec) -> None:
-  """Makes a written directory one that `SentenceTransformer(directory)` of sentence-transformers loads."""
+  """Adds the files with which `SentenceTransformer(directory)` loads a written directory."""
   paths = {"Transformer": "", "Pooling": "1_Pooling"} | (
     {"Normalize": "2_Normalize"} if task.normalize else {}
   )

@@ -1,4 +1,4 @@
-"""Weights of any known checkpoint into a model; every variable is accounted for, and nothing is skipped silently."""
+"""Loads weights of any known checkpoint into a model, and reports every variable."""
 
 import collections
 from collections.abc import Mapping, Sequence
@@ -23,9 +23,9 @@ _SHOWN = 12  # Names listed in a message before "and N more".
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MatchReport:
-  """The outcome for every variable, by the original's name, else its own.
+  """The outcome for every variable, under the original's name or else its own.
 
-  `dropped` are those left out on purpose (optimizer slots, tied copies, …), with the reason.
+  `dropped` are variables that are never loaded (optimizer slots, tied copies, …), with the reason.
   """
 
   matched: tuple[str, ...]
@@ -60,13 +60,13 @@ def load_weights(
 
   Args:
     model: a model of this project, or a mapping of original name → variable.
-    checkpoint: a path (see `read_checkpoint`), what it returned, or original name → array.
+    checkpoint: a path (see `read_checkpoint`), a `Checkpoint`, or original name → array.
     allow_missing: regular expression of variables of the model that may keep their values; empty: none.
-    allow_unused: regular expression of variables of the checkpoint that may be left over; empty: none.
-    source: what messages call a mapping.
+    allow_unused: regular expression of variables of the checkpoint that may remain unused; empty: none.
+    source: name of a mapping in messages.
 
   Returns:
-    What became of every variable.
+    The outcome for every variable.
 
   Raises:
     UserError: a name or a shape does not fit; then no variable has been changed.
@@ -94,10 +94,10 @@ def match(
   allow_unused: str = "",
   source: str,
 ) -> MatchReport:
-  """Compares what a checkpoint holds with what a model needs; see `load_weights`.
+  """Compares the variables of a checkpoint and of a model; see `load_weights`.
 
   Raises:
-    UserError: a shape differs, or a name is missing or left over and not allowed to be.
+    UserError: a shape differs, or a name is missing or unused and not allowed to be.
   """
   names = {entry.name for entry in expected}
   matched = [entry for entry in expected if entry.name in tensors]
@@ -113,7 +113,7 @@ def match(
 
 
 def _refuse_unless_allowed(names: Sequence[str], allowed: str, *, state: str, source: str) -> None:
-  """Raises a `UserError` that lists the names no part of which `allowed` matches."""
+  """Raises `UserError` for names in which `allowed` matches no part."""
   refused = [name for name in names if not (allowed and re.search(allowed, name))]
   if refused:
     rule = (

@@ -1,7 +1,7 @@
-"""Names and shapes of every variable, in the original's words and in Hugging Face's, as data.
+"""Names and shapes of every variable, in the original's and Hugging Face's checkpoints.
 
-The original's names are this project's own. A Hugging Face `Linear.weight` is the
-transpose of a `kernel`; every other tensor is stored alike.
+This project uses the original's names. A Hugging Face `Linear.weight` is the transpose of a
+`kernel`; all other tensors are equal.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +24,7 @@ class Entry(NamedTuple):
     return self.name.endswith("/kernel")
 
   def check(self, shape: tuple[int, ...], *, source: str) -> None:
-    """Refuses a variable of another shape; `source` is the checkpoint."""
+    """Raises `UserError` for a variable of another shape; `source` is the checkpoint."""
     pairs = zip(self.shape, shape, strict=False)
     if len(shape) != len(self.shape) or any(want not in (None, have) for want, have in pairs):
       raise UserError(
@@ -120,7 +120,7 @@ HEAD_VARIABLES = tuple(row[0] for rows in _HEADS.values() for row in rows)
 
 
 def encoder_entries(config: AlbertConfig) -> list[Entry]:
-  """Every variable of encoder and pooler, each parameter set once, wherever `sharing` puts it."""
+  """Every variable of encoder and pooler; shared parameters once."""
   entries = list(_entries(config, _EMBEDDINGS, "bert/embeddings/", "albert.embeddings."))
   if config.embedding_size != config.hidden_size:
     entries += _entries(
@@ -141,7 +141,7 @@ def encoder_entries(config: AlbertConfig) -> list[Entry]:
 
 
 def check_encoder(config: AlbertConfig, variables: Mapping[str, Any], *, source: str) -> None:
-  """Refuses the configuration of another encoder than the variables', before anything of its sizes is built."""
+  """Raises `UserError` if the variables' shapes contradict the configuration, before a model is built."""
   entries = encoder_entries(config)
   for entry in entries:
     if entry.name in variables:
@@ -160,7 +160,7 @@ def head_entries(config: AlbertConfig, head: str) -> list[Entry]:
 
 
 def heads_present(config: AlbertConfig, present: Iterable[str]) -> list[str]:
-  """Heads of which at least one variable is there."""
+  """Heads with at least one variable among the names."""
   names = set(present)
   return [head for head in HEADS if any(entry.name in names for entry in head_entries(config, head))]
 
@@ -170,7 +170,7 @@ def block_prefix(group: int, inner: int) -> str:
 
 
 def expand_sharing(config: AlbertConfig, variables: Mapping[str, Any]) -> dict[str, Any]:
-  """Gives each layer its own copy of whatever it shares: the same function in the names of a `none` model."""
+  """Gives each layer its own copy of shared parameters, under the names of a model with sharing "none"."""
   unshared = config.replace(sharing="none", num_hidden_groups=1)
   prefix = "bert/encoder/transformer/"
   expanded = {name: value for name, value in variables.items() if not name.startswith(prefix)}

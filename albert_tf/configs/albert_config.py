@@ -1,4 +1,4 @@
-"""`AlbertConfig`: every number that defines an ALBERT, checked, frozen, strict JSON in and out."""
+"""`AlbertConfig`: all numbers that define an ALBERT, checked, frozen, and read and written as JSON."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -31,10 +31,10 @@ _ACTIVATION_SYNONYMS = {None: "linear", "": "linear", "gelu_new": "gelu", "gelu_
 
 
 class AlbertConfig(Settings):
-  """The architecture of an ALBERT (or, unshared with E = H, of a BERT).
+  """The architecture of an ALBERT, or of a BERT: sharing="none" and E = H.
 
   Raises:
-    UserError: a value breaks a rule; the message names the rule and the value.
+    UserError: a value breaks a rule.
 
   Example:
     >>> config = AlbertConfig.from_name("base", vocab_size=8000)
@@ -129,12 +129,12 @@ class AlbertConfig(Settings):
   # Numbers.
 
   def param_count(self, heads: Sequence[str] = ()) -> int:
-    """Parameters of encoder and pooler, plus those of the heads, of "masked_lm" and "sentence_order"; by formula."""
+    """Number of parameters of encoder, pooler and `heads`, some of "masked_lm" and "sentence_order"; by formula."""
     left_out = {f"head: {head}" for head in HEADS if head not in heads}
     return sum(copies * one for part, (copies, one) in count_parameters(self).items() if part not in left_out)
 
   def check_length(self, max_seq_length: int, source: str) -> None:
-    """Raises a `UserError` where rows have more tokens than the model has positions; `source` names the rows."""
+    """Raises `UserError` if rows have more tokens than the model has positions; `source` names the rows."""
     if max_seq_length > self.max_position_embeddings:
       raise UserError(
         f"max_seq_length must not exceed the model's positions. Received: max_seq_length={max_seq_length} in {source}, "
@@ -148,7 +148,7 @@ class AlbertConfig(Settings):
     return dataclasses.replace(self, **changes)
 
   def at_depth(self, layers: int | None) -> "AlbertConfig":
-    """The same weights applied `layers` times; None: as often as before.
+    """The configuration with the same weights and `layers` layers; None: the number stays.
 
     Raises:
       UserError: the layers have weights of their own.
@@ -164,10 +164,10 @@ class AlbertConfig(Settings):
     return self.replace(num_hidden_layers=layers)
 
   def resized(self, **changes: Any) -> "AlbertConfig":
-    """`replace`; with another `hidden_size`, F and N follow it unless they are given too.
+    """As `replace`; another `hidden_size` also changes F and N, unless they are given.
 
-    F = 4 H and N = H / 64, as the paper sets them in all models (section 3.1). E stays as it is, but where it was H,
-    as in a BERT: there it is H again.
+    F = 4 H and N = H / 64, as in all models of the paper (section 3.1). E does not change, unless E = H as in a BERT:
+    then it is the new H.
 
     Example:
       >>> AlbertConfig.from_name("base").resized(hidden_size=2048).num_attention_heads
@@ -186,14 +186,14 @@ class AlbertConfig(Settings):
     return self.replace(**{**follows, **changes})
 
   def to_json_string(self) -> str:
-    """All fields, under the original's key names (and `layer_norm_eps`, `sharing`, which it lacks)."""
+    """All fields under the original's key names, and `layer_norm_eps` and `sharing`, which the original lacks."""
     return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
   def to_huggingface_dict(self) -> dict[str, Any]:
-    """The fields as `config.json` of Hugging Face names them.
+    """The fields under the names of Hugging Face's `config.json`.
 
     Raises:
-      UserError: Hugging Face cannot express this sharing.
+      UserError: Hugging Face has no such sharing.
     """
     if self.sharing in ("attention", "ffn"):
       raise UserError(
@@ -218,15 +218,15 @@ class AlbertConfig(Settings):
   def from_dict(
     cls, values: Mapping[str, Any], *, source: str = "the configuration", huggingface: bool | None = None
   ) -> "AlbertConfig":
-    """Reads the original's, Hugging Face's or this project's keys.
+    """Reads a configuration with the keys of the original, of Hugging Face or of this project.
 
-    Of Hugging Face's, those that do not concern the encoder are ignored; any other unknown key is refused.
+    Keys of Hugging Face that do not concern the encoder are ignored. Other unknown keys are an error.
 
     Args:
       values: the parsed JSON object.
-      source: what messages call it.
-      huggingface: whether "gelu" means the erf form, as there, and not the tanh form, as in the original. None:
-        where `model_type`, `architectures` or `transformers_version` is there.
+      source: its name in messages.
+      huggingface: whether "gelu" means the erf form, as at Hugging Face, or the tanh form, as in the original. None:
+        true if `model_type`, `architectures` or `transformers_version` is among the keys.
     """
     fields = {key: value for key, value in values.items() if key not in _ORIGINAL_UNUSED}
     activation = fields.get("hidden_act", "gelu")
@@ -242,12 +242,12 @@ class AlbertConfig(Settings):
 
   @classmethod
   def from_json_file(cls, path: str, *, huggingface: bool | None = None, **unsaid: Any) -> "AlbertConfig":
-    """`from_dict` of a JSON file; `unsaid` are values of keys that it may leave out."""
+    """Reads a JSON file as `from_dict`; `unsaid` are defaults of keys that the file may leave out."""
     return cls.from_dict({**unsaid, **files.read_json(path)}, source=path, huggingface=huggingface)
 
   @classmethod
   def from_name(cls, name: str, **changes: Any) -> "AlbertConfig":
-    """A named size (`named_sizes()`), with fields changed: `from_name("base_v1", vocab_size=8000)`."""
+    """The configuration of a named size, with fields changed: `from_name("base_v1", vocab_size=8000)`."""
     if name not in SIZES:
       raise UserError(f"The size must be one of {', '.join(SIZES)}. Received: {name!r}.")
     return cls(**{**SIZES[name], **changes})
@@ -257,13 +257,13 @@ HEADS = ("masked_lm", "sentence_order")
 
 
 def count_parameters(config: AlbertConfig) -> dict[str, tuple[int, int]]:
-  """Part → how many copies there are, and the parameters of one; the paper's number is that without the heads.
+  """Part → (number of copies, parameters of one copy). The paper counts all parts but the heads.
 
   Equation: (V + P + T + 2) E + [E != H] (E + 1) H + n_a (4 (H + 1) H + 2 H)
     + n_f ((H + 1) F + (F + 1) H + 2 H) + (H + 1) H, where n_a and n_f are the numbers of
-    distinct attentions and feed-forwards that `sharing` leaves.
+    distinct attention and feed-forward sublayers.
 
-  The masked-LM decoder is tied to the word table, but for its bias.
+  The masked-LM decoder shares the word table and has its own bias.
 
   Reference:
     ALBERT, section 3.1 and Tables 1, 3 and 4.
@@ -327,5 +327,5 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 def named_sizes() -> list[str]:
-  """The names `AlbertConfig.from_name` knows."""
+  """The names that `AlbertConfig.from_name` accepts."""
   return list(SIZES)

@@ -1,4 +1,4 @@
-"""How a checkpoint is converted: the settings of `checkpoints.convert`. No TensorFlow."""
+"""Settings of `checkpoints.convert`. No TensorFlow."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ from albert_tf.settings import Settings, setting
 
 
 class ConvertOptions(Settings):
-  """How to convert."""
+  """Settings of a conversion."""
 
   output_format: Literal["albert_tf", "tf1", "huggingface"] = setting("albert_tf", "Format of the output.")
   config_file: str = setting(

@@ -1,4 +1,4 @@
-"""The options that choose a model: a named size or a configuration file, and what is changed in it. No TensorFlow."""
+"""Options that choose a model: a named size or a configuration file, and changed fields. No TensorFlow."""
 
 from typing import Any, Literal
 
@@ -45,7 +45,7 @@ class ModelChoice(Settings):
     return {name: value for name, value in given.items() if name not in ("size", "albert_config_file")}
 
   def config(self, records_vocab_size: int | None = None) -> AlbertConfig:
-    """The model's configuration, with the vocabulary size of the records where that is given."""
+    """The model's configuration, with the vocabulary size of the records if it is given."""
     if (self.size is None) == (self.albert_config_file is None):
       raise UserError(
         "The model is given by exactly one of --size and --albert_config_file. Received: "

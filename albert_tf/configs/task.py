@@ -1,4 +1,4 @@
-"""Tasks of fine-tuned models: the kinds of task, and `TaskSpec`, which travels with a model as `task.json`."""
+"""Tasks of fine-tuned models: the kinds of task, and `TaskSpec`, which is saved with a model as `task.json`."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -19,9 +19,9 @@ class TaskKind(NamedTuple):
 
   Attributes:
     model: the model's class, with its module.
-    export_kind: the kind of SavedModel, `export_saved_model.py --model`; `serving/signatures/` has its file.
-    huggingface: Hugging Face's class, as their `config.json` names it; empty for none.
-    problem_type: which of several kinds of that class.
+    export_kind: the kind of SavedModel, as in `export_saved_model.py --model`.
+    huggingface: Hugging Face's class, as in `config.json`; empty for none.
+    problem_type: `problem_type` of that class in `config.json`.
   """
 
   model: str
@@ -55,11 +55,11 @@ EXPORT_KINDS = (*PRETRAINED_KINDS, *dict.fromkeys(kind.export_kind for kind in T
 
 
 class TaskSpec(Settings):
-  """The kind of task and what must be known to use its model on new text."""
+  """The kind of task, and the settings that its model needs for new text."""
 
   format_version: Literal[1] = 1
   kind: str = setting(help="The kind of task.", choices=tuple(TASK_KINDS))
-  name: str = setting(help="For people and file names, such as mrpc, squad, custom.")
+  name: str = setting(help="Name in messages and file names, such as mrpc, squad, custom.")
   label_names: tuple[str, ...] = setting((), "Names of the classes or tags, by id; else empty.")
   thresholds: tuple[float, ...] = setting(
     (), "multi_label: the probability from which each label is given. Empty: 0.5.", minimum=0, maximum=1
@@ -111,16 +111,16 @@ class TaskSpec(Settings):
 
   @property
   def has_head_dropout(self) -> bool:
-    """Whether there is dropout before the head's logits; SQuAD 1.1's has none, and vectors are no logits."""
+    """Whether there is dropout before the head's logits: not for SQuAD 1.1, and not for sentence vectors."""
     return self.squad_version != "1.1" and self.kind != "sentence_vectors"
 
   @property
   def num_labels(self) -> int:
-    """Outputs of a classification head: classes or tags; 1 for a value or a choice's score."""
+    """Number of outputs of the head: classes or tags; 1 for a value or the score of a choice."""
     return len(self.label_names) or 1
 
   def settled(self, metrics: Mapping[str, float]) -> "TaskSpec":
-    """A copy with the thresholds that an evaluation found: that of SQuAD 2.0, or those of labels."""
+    """A copy with the thresholds of an evaluation, for SQuAD 2.0 or for labels."""
     found = metrics.get("null_score_diff_threshold", self.null_score_diff_threshold)
     names = [f"threshold_{name}" for name in self.label_names]
     each = tuple(metrics[name] for name in names if name in metrics) or self.thresholds
@@ -132,7 +132,7 @@ class TaskSpec(Settings):
 
   @classmethod
   def load(cls, directory: str) -> "TaskSpec":
-    """`find`; a `UserError` where there is none."""
+    """As `find`, but raises `UserError` if there is no task."""
     found = cls.find(directory)
     if found is None:
       raise UserError(
@@ -146,7 +146,7 @@ class TaskSpec(Settings):
     """Reads `task.json` of a fine-tuned run directory, or `config.json` of a fine-tuned model of Hugging Face.
 
     Raises:
-      UserError: it is not one of this project's, or the class there has another problem type or unnumbered labels.
+      UserError: the file is damaged or of another program, or its class has an unknown problem type or labels without numbers.
     """
     path, theirs = (os.path.join(directory, name) for name in (TASK_FILE, "config.json"))
     saved = cls.from_dict(files.read_json(path), source=path) if files.exists(path) else None
@@ -163,7 +163,7 @@ class TaskSpec(Settings):
     )
 
   def to_huggingface_dict(self) -> dict[str, Any]:
-    """What `config.json` of Hugging Face says of a task; empty where it has no ALBERT class for the task."""
+    """The entries of Hugging Face's `config.json` for a task; empty if Hugging Face has no class for it."""
     kind = TASK_KINDS[self.kind]
     if self.squad_version == "2.0" or not kind.huggingface:
       return {}
@@ -177,7 +177,7 @@ class TaskSpec(Settings):
 
 
 def _of_huggingface(path: str) -> tuple[str, tuple[str, ...], int] | None:
-  """Kind of task, names of labels and longest text of a `config.json`; None where its class is for no task."""
+  """Kind of task, names of labels and longest text of a `config.json`; None if its class has no task."""
   config = files.read_json(
     path, problem_type=str | None, id2label=dict | None, max_position_embeddings=int | None
   )
@@ -199,7 +199,7 @@ def _of_huggingface(path: str) -> tuple[str, tuple[str, ...], int] | None:
 
 
 def best_run(directory: str) -> str:
-  """The run directory that a name stands for: of a fine-tuning with several seeds the best one's, else the same."""
+  """The directory of the best seed, for a fine-tuning with several seeds; else `directory` itself."""
   path = os.path.join(directory, RESULTS_FILE)
   found = files.read_json(path, best_run=str | None).get("best_run") if files.exists(path) else None
   return os.path.join(directory, found) if found else directory

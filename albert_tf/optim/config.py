@@ -1,4 +1,4 @@
-"""Settings of an update: moments, schedule, optimizer. No TensorFlow."""
+"""Settings of the optimizer: moments, schedule, clipping. No TensorFlow."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ REFERENCE_BATCH_SIZE = 4096  # ALBERT section 4.1: batch 4096, learning rate 0.0
 
 
 class MomentHyperparameters(Settings):
-  """Hyper-parameters of the update; the defaults are those of the original ALBERT release."""
+  """Hyper-parameters of an update; the defaults are those of the original ALBERT release."""
 
   beta_1: float = setting(0.9, "β₁, decay rate of the first moment.", minimum=0.0, below=1.0, flag="")
   beta_2: float = setting(0.999, "β₂, decay rate of the second moment.", minimum=0.0, below=1.0, flag="")
@@ -48,7 +48,7 @@ class ScheduleConfig(Settings):
 
 
 class OptimizerConfig(ScheduleConfig, MomentHyperparameters):
-  """Everything that decides an update of pretraining, with the values of ALBERT's section 4.1 as defaults."""
+  """Settings of an update of pretraining; the defaults are those of ALBERT, section 4.1."""
 
   name: Literal["lamb", "adamw", "tfa_lamb"] = setting(
     "lamb", "The optimizer; tfa_lamb is the LAMB of TensorFlow Addons (addons stack only).", flag="optimizer"
@@ -62,7 +62,7 @@ class OptimizerConfig(ScheduleConfig, MomentHyperparameters):
 def scale_learning_rate(
   learning_rate: float, batch_size: int, *, rule: Literal["none", "sqrt", "linear"]
 ) -> float:
-  """Fits a rate η chosen for `REFERENCE_BATCH_SIZE` B₀ to another global batch B.
+  """Scales a learning rate η of batches of B₀ = `REFERENCE_BATCH_SIZE` for another global batch size B.
 
   none: η;  sqrt: η √(B / B₀);  linear: η B / B₀. "sqrt" suits LAMB (arXiv 1904.00962, section 4.3), "linear" SGD.
 

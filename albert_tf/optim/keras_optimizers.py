@@ -1,4 +1,4 @@
-"""LAMB and AdamW for `model.compile`: the same update function behind Keras' optimizer interface."""
+"""LAMB and AdamW for `model.compile`, with the update function of pretraining."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -23,9 +23,9 @@ class Lamb(compat.OptimizerBase):
     learning_rate: a float or a Keras schedule.
     beta_1, beta_2, epsilon, weight_decay_rate, bias_correction: see `MomentHyperparameters`.
     exclude_from_weight_decay: regular expression; variables with a matching path do not decay.
-    exclude_from_layer_adaptation: the same for the trust ratio; None takes `exclude_from_weight_decay`.
+    exclude_from_layer_adaptation: the same for the trust ratio; None: as `exclude_from_weight_decay`.
     name: the optimizer's name.
-    **kwargs: what every Keras optimizer takes, such as `global_clipnorm=1.0`.
+    **kwargs: arguments of every Keras optimizer, such as `global_clipnorm=1.0`.
 
   Example:
     >>> Lamb(1e-3, global_clipnorm=1.0).get_config()["epsilon"]
@@ -65,7 +65,7 @@ class Lamb(compat.OptimizerBase):
     self.exclude_from_layer_adaptation = exclude_from_layer_adaptation
 
   def build(self, variables: Sequence[Any]) -> None:
-    """Creates the slots `adam_m` and `adam_v`, and notes the paths: a replica's copy has another."""
+    """Creates the slots `adam_m` and `adam_v`, and stores the variables' paths; paths of a replica's copies differ."""
     if getattr(self, "_built", False):
       return
     super().build(variables)
@@ -78,10 +78,10 @@ class Lamb(compat.OptimizerBase):
   def named_slots(
     self, variables: Sequence[Any], named_variables: Mapping[str, tf.Variable]
   ) -> dict[str, tf.Variable]:
-    """Checkpoint name → slot, as `…/adam_m` and `…/adam_v`.
+    """Checkpoint name (`…/adam_m`, `…/adam_v`) → slot.
 
     Args:
-      variables: what the optimizer was built for.
+      variables: the variables that the optimizer was built for.
       named_variables: checkpoint name → variable, from `albert_tf.modeling.named_variables(model)`.
     """
     names = {id(variable): name for name, variable in named_variables.items()}
@@ -94,7 +94,7 @@ class Lamb(compat.OptimizerBase):
     return slots
 
   def update_step(self, gradient: Any, variable: Any, learning_rate: Any = None) -> None:
-    """One update of one variable; Keras calls it."""
+    """Makes one update of one variable; Keras calls it."""
     index = self._slot_index[self._var_key(variable)]
     excluded, not_adapted = self.exclude_from_weight_decay_pattern, self.exclude_from_layer_adaptation
     path = self._paths[index]
@@ -130,12 +130,12 @@ class Lamb(compat.OptimizerBase):
 
 @compat.keras.saving.register_keras_serializable(package="albert_tf")
 class AdamW(Lamb):
-  """The original release's AdamW for `model.compile`: no bias correction, LayerNorm and biases do not decay.
+  """The original release's AdamW for `model.compile`: no bias correction; LayerNorm and biases do not decay.
 
   Args:
     learning_rate: a float or a Keras schedule.
     name: the optimizer's name.
-    **kwargs: as `Lamb`, without `exclude_from_layer_adaptation`: nothing adapts.
+    **kwargs: those of `Lamb`, without `exclude_from_layer_adaptation`.
   """
 
   def __init__(self, learning_rate: Any = 2e-5, *, name: str = "adamw", **kwargs: Any):
@@ -151,7 +151,7 @@ class AdamW(Lamb):
 
 @compat.keras.saving.register_keras_serializable(package="albert_tf")
 class WarmupPolynomialDecay(compat.keras.optimizers.schedules.LearningRateSchedule):
-  """`rate_after_steps` as a Keras schedule.
+  """Linear warm-up and polynomial decay as a Keras schedule; see `rate_after_steps`.
 
   Args:
     **kwargs: the fields of `ScheduleConfig`.

@@ -1,4 +1,4 @@
-"""The equations of an update, as pure functions: the rate, clipping, LAMB. Without adaptation LAMB is AdamW."""
+"""The equations of an update, as pure functions: learning rate, clipping, LAMB and AdamW."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -9,13 +9,13 @@ from albert_tf.optim.config import MomentHyperparameters, ScheduleConfig
 
 
 def rate_after_steps(completed_steps: tf.Tensor | int, config: ScheduleConfig) -> tf.Tensor:
-  """The rate η(t) of the update made after `completed_steps`, t = `completed_steps` + 1; float32, of its shape.
+  """The learning rate η(t) of the update after `completed_steps`, t = `completed_steps` + 1; float32.
 
   warm-up, t - s₀ < W:  η₀ (t - s₀) / W, never negative
   decay, continuous:    η_T + (η₀ - η_T) (1 - (t - s₀ - W) / (T - s₀ - W))^a
   decay, original:      η_T + (η₀ - η_T) (1 - t / T)^a
 
-  So the first update is not a no-op and the last (t = T) has `end_learning_rate`; the original code does the same.
+  So the first update has a positive rate, and the last (t = T) has `end_learning_rate`, as in the original code.
 
   Reference: ALBERT, arXiv 1909.11942, section 4.1.
   """
@@ -51,8 +51,8 @@ def clip_by_global_norm(
     clip_norm: c; 0 turns clipping off.
 
   Returns:
-    The clipped gradients and ‖g‖ before clipping. A non-finite norm leaves non-finite gradients, so that a
-    run can notice.
+    The clipped gradients, and ‖g‖ before clipping. If the norm is not finite, the gradients are not, so that
+    the run can report it.
 
   Reference: ALBERT's original release, clip 1.0.
   """
@@ -65,7 +65,7 @@ def clip_by_global_norm(
 
 
 class UpdateResult(NamedTuple):
-  """What one update of one variable gives; all of the parameter's shape."""
+  """The result of an update of one variable; all tensors have its shape."""
 
   p: tf.Tensor  # New parameter.
   m: tf.Tensor  # New first moment.
@@ -100,8 +100,8 @@ def lamb_update(
     learning_rate: η, a scalar.
     step: the number t of this update, 1 for the first; read only with bias correction.
     hyperparameters: β₁, β₂, ε, λ and the bias correction.
-    decay: whether λ p joins u for this variable (not LayerNorm, not biases).
-    adapt: whether the trust ratio r applies (by default to the variables that decay); else r = 1.
+    decay: whether u contains λ p (not for LayerNorm and biases).
+    adapt: whether r is the trust ratio (by default for the variables that decay); else r = 1.
 
   Example:
     >>> p, g, m, v = tf.ones([3]), tf.ones([3]), tf.zeros([3]), tf.zeros([3])

@@ -1,4 +1,4 @@
-"""The optimizers of the custom training loop: they hold the slots and apply an update."""
+"""The optimizers of the custom training loop, with their slots."""
 
 from collections.abc import Iterable, Mapping, Sequence
 import re
@@ -20,7 +20,7 @@ def assign_decay(names: Iterable[str]) -> dict[str, bool]:
   """Name → whether the variable decays (and adapts); each is in exactly one of the two groups.
 
   Raises:
-    UserError: names that match neither pattern or both; the message lists them all.
+    UserError: names match neither pattern or both.
 
   Example:
     >>> assign_decay(["bert/pooler/dense/bias"])
@@ -44,7 +44,7 @@ class StepNorms(NamedTuple):
 
 
 def build_optimizer(config: OptimizerConfig, named_variables: Mapping[str, tf.Variable]) -> "Optimizer":
-  """The optimizer of `config.name` for these variables, its slots zero; call it under the strategy's scope.
+  """Makes the optimizer `config.name` for these variables; call it under the strategy's scope.
 
   Args:
     named_variables: checkpoint name → float32 variable to train.
@@ -62,10 +62,10 @@ class Optimizer(tf.Module):
   """Moments of every variable and the step, updated by `lamb_update`.
 
   Build it under the scope of the strategy that made the variables. `apply` runs in replica context (inside
-  `strategy.run`), inside `tf.function` and `tf.while_loop`, or with no strategy at all.
+  `strategy.run`), inside `tf.function` and `tf.while_loop`, or without a strategy.
 
   Attributes:
-    config: what it was built from.
+    config: the settings.
     step: number of completed updates, int64.
   """
 
@@ -125,10 +125,10 @@ class Optimizer(tf.Module):
 
 
 class TfaLambOptimizer(Optimizer):
-  """Drives `tensorflow_addons.optimizers.LAMB`, which always corrects the bias of the moments.
+  """LAMB of TensorFlow Addons, which always corrects the bias of the moments.
 
-  Same slots, step and `apply` as `Optimizer`, so that a run can switch between the two. It drives two, as
-  Addons excludes by variables' names, not those of checkpoints: one decays and adapts, one does neither.
+  It has the slots, step and `apply` of `Optimizer`. It uses two Addons optimizers: one for variables with weight decay
+  and trust ratio, one for the others. Addons itself can exclude only by variable names, not by checkpoint names.
   """
 
   def __init__(self, config: OptimizerConfig, named_variables: Mapping[str, tf.Variable]):
@@ -151,7 +151,7 @@ class TfaLambOptimizer(Optimizer):
     return self._addons[True].iterations, m, v
 
   def apply(self, gradients: Mapping[str, tf.Tensor], learning_rate: tf.Tensor | float) -> StepNorms:
-    """As `Optimizer.apply`."""
+    """Makes one update of all variables; see `Optimizer.apply`."""
     before = {name: tf.identity(variable) for name, variable in self._variables.items()}
     # A checkpoint holds one step; it is also that of the other optimizer.
     assign_everywhere([(self._addons[False].iterations, tf.identity(self.step))])
@@ -167,9 +167,9 @@ class TfaLambOptimizer(Optimizer):
 
 
 def assign_everywhere(assignments: Sequence[tuple[tf.Variable, tf.Tensor]]) -> None:
-  """Assigns values, equal on all replicas, to variables of any strategy; callable in replica context.
+  """Assigns values that are equal on all replicas, in replica context, to variables of any strategy.
 
-  Each replica writes its own copy from its own value: nothing is communicated.
+  Each replica writes its own copy, without communication.
   """
   variables, values = zip(*assignments, strict=True)
 

@@ -1,4 +1,4 @@
-"""Text to ids as the original ALBERT does it. The TensorFlow form is in `albert_tf.tokenization.graph`."""
+"""Tokenizers with the original ALBERT's ids. `albert_tf.tokenization.graph` has them as TensorFlow ops."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ from albert_tf.tokenization.wordpiece import WordPieceTokenizer as WordPieceToke
 
 
 def load_tokenizer(path: str, **choices: Any) -> Tokenizer:
-  """Loads from a run directory, records, a released model's, Hugging Face's, or a vocabulary file (.model, .txt).
+  """Loads the tokenizer of a run, records, a released model or Hugging Face folder, or a vocabulary file.
 
   Args:
-    path: the directory, or the file.
+    path: the directory, or the file (.model, .txt).
     **choices: fields of the tokenizer's settings, which replace those stored with the vocabulary; None: as stored.
 
   Raises:

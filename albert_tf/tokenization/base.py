@@ -1,4 +1,4 @@
-"""`Tokenizer`: the base class of both kinds of vocabulary. Batches for a model are packed in `tokenization.graph`."""
+"""`Tokenizer`: the base class of the SentencePiece and the WordPiece tokenizer."""
 
 from collections.abc import Iterable
 import dataclasses
@@ -17,16 +17,16 @@ MASK_PIECE = "[MASK]"
 
 
 class Tokenizer:
-  """Text to ids and back; it may be pickled, so worker processes can have it as it is.
+  """Text to ids and back. It can be pickled for worker processes.
 
   Args:
     model: the content of the vocabulary's file.
     config: the settings.
-    source: names the vocabulary in messages.
+    source: name of the vocabulary in messages.
 
   Attributes:
     pieces: all tokens of the vocabulary, by id.
-    pad_id, unk_id, cls_id, sep_id, mask_id: of the special tokens.
+    pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
   """
 
   FILE: ClassVar[str]  # The vocabulary's name in a directory.
@@ -46,11 +46,11 @@ class Tokenizer:
 
   @classmethod
   def from_pretrained(cls, path: str, **overrides: Any) -> Self:
-    """Loads from a run directory, a released model's, Hugging Face's, or a vocabulary file.
+    """Loads the tokenizer of a run, a released model or a Hugging Face folder, or a vocabulary file.
 
     Args:
       path: the directory, or the file.
-      **overrides: fields of the settings noted there to change; None: as noted.
+      **overrides: fields of the settings, which replace the stored ones; None: as stored.
     """
     file, config = config_lib.find_tokenizer(path)
     if not isinstance(config, cls.CONFIG):
@@ -70,7 +70,7 @@ class Tokenizer:
 
   @functools.cached_property
   def model_sha256(self) -> str:
-    """Of the vocabulary's file."""
+    """SHA-256 of the vocabulary's file."""
     return hashlib.sha256(self.model_bytes).hexdigest()
 
   @property
@@ -79,11 +79,11 @@ class Tokenizer:
 
   @functools.cached_property
   def ids(self) -> dict[str, int]:
-    """Token → id; of a repeated token the first."""
+    """Token → id; a repeated token has its first id."""
     return {piece: index for index, piece in reversed(list(enumerate(self.pieces)))}
 
   def piece_text(self, piece: str) -> str:
-    """The token as text, after a space where it begins a word."""
+    """The token as text, with a space before it if it begins a word."""
     raise NotImplementedError
 
   def word_starts(self, rule: str) -> np.ndarray:
@@ -92,12 +92,12 @@ class Tokenizer:
 
   @property
   def torn_pieces(self) -> np.ndarray:
-    """Bool [V]: tokens with non-ASCII letters that the original's rule wrongly takes for word starts."""
+    """Bool [V]: tokens with non-ASCII letters that are word starts only by the original's rule."""
     beyond = [any(char.isalpha() and not char.isascii() for char in piece) for piece in self.pieces]
     return np.array(beyond) & ~self.word_starts("sentencepiece") & self.word_starts("original")
 
   def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
-    """Ids of many texts; much faster than one call a text."""
+    """Ids of many texts; much faster than `encode` for each."""
     raise NotImplementedError
 
   def encode_pieces(self, text: str) -> list[str]:
@@ -105,7 +105,7 @@ class Tokenizer:
     return [self.pieces[index] for index in self.encode(text)]
 
   def encode(self, text: str) -> list[int]:
-    """Ids of one text, without [CLS] and [SEP]; "[MASK]" in it is text."""
+    """Ids of one text, without [CLS] and [SEP]; "[MASK]" in it is ordinary text."""
     return self.encode_batch([text])[0]
 
   def decode(self, ids: Iterable[int]) -> str:

@@ -1,4 +1,4 @@
-"""A tokenizer's settings, stored next to its vocabulary, and the search for both."""
+"""Settings of a tokenizer, stored next to its vocabulary; finding both."""
 
 import os
 from typing import Any, Literal
@@ -21,21 +21,19 @@ class TokenizerConfig(Settings):
 
   format: Literal["albert_tf"] = "albert_tf"  # Hugging Face's file has the same name.
   do_lower_case: bool = setting(True, "Lower-case the text; true for every released English model.")
-  keep_accents: bool = setting(
-    False, "Leave characters as they are, where else NFKD takes them apart and combining marks are dropped."
-  )
+  keep_accents: bool = setting(False, "Do not apply NFKD, and do not drop combining marks.")
   normalize_quotes: bool = setting(
     False, "`` and '' become a double quote (Hugging Face does it, the original does not)."
   )
   digit_comma: Literal["strip", "nostrip"] = setting(
     "strip",
-    '"12," becomes "12" and ",": strip drops the space mark that SentencePiece puts before the re-encoded '
-    "number (as intended, and as Hugging Face does), nostrip keeps it (as the original did).",
+    '"12," becomes "12" and ",". SentencePiece puts a space mark before the number: strip drops it, as Hugging '
+    "Face does; nostrip keeps it, as the original does.",
   )
 
   @property
   def normalization(self) -> dict[str, Any]:
-    """The choices of `normalize_text`."""
+    """The arguments of `normalize_text`."""
     return {name: value for name, value in self.to_dict().items() if name not in ("format", "digit_comma")}
 
 
@@ -45,17 +43,17 @@ class WordPieceConfig(Settings):
   format: Literal["albert_tf_wordpiece"] = "albert_tf_wordpiece"
   do_lower_case: bool = setting(True, "Lower-case the text.")
   keep_accents: bool | None = setting(
-    None, "Keep combining marks. Default: BERT's rule, lower-cased text loses them and other text keeps them."
+    None, "Keep combining marks. Default, as in BERT: unless the text is lower-cased."
   )
 
   @property
   def strip_accents(self) -> bool | None:
-    """The choice as BERT's own settings name it."""
+    """The setting under BERT's name."""
     return None if self.keep_accents is None else not self.keep_accents
 
 
 def find_vocabulary(path: str) -> str:
-  """The vocabulary's file that a path is, or that a directory holds, SentencePiece's first; "" if there is none."""
+  """The vocabulary file `path`, or that in the directory `path`, SentencePiece before WordPiece; "" for none."""
   if files.exists(path) and not files.isdir(path):
     return path
   kinds = ((MODEL_FILE, HUGGING_FACE_MODEL, RELEASED_MODEL), (VOCABULARY_FILE, RELEASED_VOCABULARY))
@@ -66,13 +64,13 @@ def find_vocabulary(path: str) -> str:
 
 
 def find_tokenizer(path: str) -> tuple[str, TokenizerConfig | WordPieceConfig]:
-  """Finds the vocabulary in a run directory, a released one or Hugging Face's, with its settings.
+  """Finds the vocabulary in a run, release or Hugging Face directory, with its settings.
 
   Args:
     path: a directory, or a SentencePiece model or a WordPiece vocabulary (.txt) itself.
 
   Returns:
-    (path of the vocabulary's file, its settings, or the defaults).
+    (path of the vocabulary's file, its settings or the defaults).
 
   Raises:
     UserError: there is no vocabulary, or its settings cannot be read.

@@ -1,7 +1,7 @@
-"""The tokenizers as TensorFlow ops: raw strings in, a batch for the encoder out, inside a SavedModel.
+"""The tokenizers as TensorFlow ops, for SavedModels: strings to batches for the encoder.
 
 Apart from core ops they use only SentencepieceOp, SentencepieceTokenizeOp and WordpieceTokenizeWithOffsets, which
-TensorFlow Serving links. What Python decides about characters is in constants, made when the graph is.
+TensorFlow Serving links. The graph contains Python's rules for characters as constants.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -187,7 +187,7 @@ def _rows(ids: tf.RaggedTensor, starts: tf.Tensor, limits: tf.Tensor) -> tf.Ragg
 
 
 class Table(NamedTuple):
-  """For each number v those that replace it, values[starts[v] : starts[v] + lengths[v]]; one beyond it stays."""
+  """Number v → its replacement, values[starts[v] : starts[v] + lengths[v]]; a larger number is not replaced."""
 
   values: tf.Tensor
   starts: tf.Tensor
@@ -226,7 +226,7 @@ def replace(numbers: tf.RaggedTensor, table: Table) -> tf.RaggedTensor:
 
 
 class GraphTokenizer(GraphPacker):
-  """`AlbertTokenizer` as a module that can be saved; the same ids as the Python one.
+  """`AlbertTokenizer` as a module that can be saved, with the same ids.
 
   Args:
     tokenizer: gives vocabulary and settings.
@@ -253,7 +253,7 @@ class GraphTokenizer(GraphPacker):
     self._lower = make_table(unicode_tables.lower_rows())
 
   def normalize(self, texts: tf.Tensor) -> tf.Tensor:
-    """What `normalize_text` does, on any shape of strings; bytes that are not UTF-8 become U+FFFD."""
+    """Applies `normalize_text` to strings of any shape; bytes that are not UTF-8 become U+FFFD."""
     if texts.shape.rank != 1:
       return tf.reshape(self.normalize(tf.reshape(texts, [-1])), tf.shape(texts))
     texts = tf.strings.regex_replace(texts, f"[{unicode_tables.space_class()}]+", " ")
@@ -288,7 +288,7 @@ class GraphTokenizer(GraphPacker):
     return self._sentencepiece.tokenize(normalized)
 
   def surfaces(self, normalized: tf.Tensor) -> tf.RaggedTensor:
-    """The strings of which `raw_ids` are the ids: pieces, and what no piece covers as it is."""
+    """The strings of `raw_ids`: pieces, and text that no piece covers, unchanged."""
     as_strings = copy.copy(self._sentencepiece)  # The same model in the graph.
     as_strings.out_type = tf.string
     return as_strings.tokenize(normalized)
@@ -298,10 +298,9 @@ class GraphTokenizer(GraphPacker):
 
 
 class WordPieceGraph(GraphPacker):
-  """`WordPieceTokenizer` as a module that can be saved; the same ids as the Python one.
+  """`WordPieceTokenizer` as a module that can be saved, with the same ids.
 
-  One thing is left out: combining marks that are no accents (of musical notes and Hangul tones) and stand in another
-  than Unicode's order stay in it.
+  One difference: combining marks of musical notes and Hangul tones are not put into Unicode's order.
   """
 
   def __init__(self, tokenizer: Tokenizer, name: str = "tokenizer"):
@@ -337,7 +336,7 @@ class WordPieceGraph(GraphPacker):
 
 @functools.cache
 def _characters(config: WordPieceConfig) -> tuple[dict[int, list[int]], str]:
-  """The table of what becomes of each character, and a class (RE2) of those beyond it that are dropped."""
+  """The table of replaced characters, and an RE2 class of dropped characters that are not in the table."""
   codes = [*range(1, 0xD800), *range(0xE000, _LAST_TABLE), *_TAGS]
   codes.remove(ord(_BETWEEN))
   results = dict(zip(codes, _between_words(config, map(chr, codes)), strict=True))
@@ -348,7 +347,7 @@ def _characters(config: WordPieceConfig) -> tuple[dict[int, list[int]], str]:
 
 
 def _between_words(config: WordPieceConfig, characters: Iterable[str]) -> list[str]:
-  """What becomes of each character within a word, with spaces where it ends one."""
+  """The replacement of each character within a word, with spaces if it ends a word."""
   normalizer, pre_tokenizer = text_rules(config)
   text = normalizer.normalize_str(_BETWEEN.join(["", *characters, ""]))
   words = (word for word, _ in pre_tokenizer.pre_tokenize_str(text))
@@ -356,5 +355,5 @@ def _between_words(config: WordPieceConfig, characters: Iterable[str]) -> list[s
 
 
 def graph_tokenizer(tokenizer: Tokenizer) -> GraphPacker:
-  """The tokenizer as a module, whichever kind it is."""
+  """The module of a tokenizer, SentencePiece or WordPiece."""
   return GraphTokenizer(tokenizer) if isinstance(tokenizer, AlbertTokenizer) else WordPieceGraph(tokenizer)

@@ -1,4 +1,4 @@
-"""Strings to batches for a model, a function for each kind of input; the packing of fine-tuning and of exports."""
+"""Packs strings into batches for a model, in fine-tuning and exports; one function for each kind of input."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ LONGEST_TEXT = 1 << 17
 
 
 def holds_text(inputs: Any) -> bool:
-  """Whether inputs are strings, judged by the first of a list and by any of a mapping."""
+  """Whether inputs are strings: the first input of a list, or any input of a mapping."""
   if isinstance(inputs, Mapping):
     return any(map(holds_text, inputs.values()))
   if isinstance(inputs, (list, tuple)):
@@ -30,7 +30,7 @@ def holds_text(inputs: Any) -> bool:
 
 
 def at_least(batch: Tensors, length: int) -> Tensors:
-  """Rows of at least so many positions; even an empty batch needs one."""
+  """Pads rows to at least `length` positions; an empty batch needs one, too."""
   missing = tf.maximum(length - tf.shape(batch["input_ids"])[1], 0)
   return {name: tf.pad(tensor, [[0, 0], [0, missing]]) for name, tensor in batch.items()}
 
@@ -49,9 +49,9 @@ def text_batch(
   pad_to_max_length: bool,
   allow_mask: bool = False,
 ) -> Tensors:
-  """A text `[B]`, or the two of a pair; see `GraphTokenizer.__call__`.
+  """Packs texts `[B]`, or pairs of texts; see `GraphTokenizer.__call__`.
 
-  Where "[MASK]" is allowed, with `masked_lm_positions` `[B, M]`, 0 behind a row's last mask.
+  If "[MASK]" is allowed, `masked_lm_positions` `[B, M]` are added, padded with 0.
   """
   packed = tokenizer(
     text, text_pair, max_length=max_length, pad_to_max_length=pad_to_max_length, allow_mask=allow_mask
@@ -75,14 +75,14 @@ def choice_batch(
   max_qa_length: int,
   pad_to_max_length: bool,
 ) -> Tensors:
-  """`[CLS] context [SEP] question and choice [SEP]` for every choice, `[B, C, S]`.
+  """Packs `[CLS] context [SEP] question and choice [SEP]` for every choice, `[B, C, S]`.
 
   Args:
-    tokenizer: packs.
-    context, question: `[B]`; either may be empty. "_" in the question is the choice's place.
+    tokenizer: the tokenizer as a module.
+    context, question: `[B]`; either may be empty. The choice replaces "_" in the question, or follows it.
     choices: `[B, C]`.
     max_length: S at most.
-    max_qa_length: tokens of question and choice that are kept, the last ones.
+    max_qa_length: number of last tokens of question and choice to keep.
     pad_to_max_length: S is `max_length`.
   """
   room = max_length - _PAIR_SPECIALS
@@ -101,7 +101,7 @@ def choice_batch(
 
 
 def choice_texts(question: tf.Tensor, choices: tf.Tensor) -> tf.Tensor:
-  """Question and choice as one text: every "_" becomes the choice, else it follows; normalised [B], [B, C] → [B, C]."""
+  """Question and choice as one text; the choice replaces every "_", or follows. Normalised [B], [B, C] → [B, C]."""
   shape = tf.shape(choices)
   parts = tf.strings.split(question, sep=BLANK)  # [B, (parts)]
   parts = tf.gather(parts, tf.repeat(tf.range(shape[0]), shape[1]))  # [B C, (parts)]
@@ -122,9 +122,9 @@ def word_batch(
   max_length: int,
   pad_to_max_length: bool,
 ) -> Tensors:
-  """Words `[B, N]`, encoded word by word as in training, as one row each; what does not fit is cut away.
+  """Packs texts of words `[B, N]`, encoded word by word as in training, into a row each; long rows are cut.
 
-  `word_positions` `[B, N]` are the words' first tokens, where their tags are read; 0 for none.
+  `word_positions` `[B, N]` are the words' first tokens, which predict their tags; 0 for none.
   """
   ragged = _without_fill(words)
   budget = max_length - 2
@@ -143,7 +143,7 @@ def word_batch(
 
 
 def _without_fill(words: tf.Tensor) -> tf.RaggedTensor:
-  """`[B, N]` up to each row's last word; an empty one before it keeps its place, as its tag does."""
+  """`[B, N]` up to each row's last word; empty words before it stay, as their tags do."""
   places = tf.where(words != "", tf.range(1, tf.shape(words)[1] + 1), 0)
   lengths = tf.reduce_max(tf.pad(places, [[0, 0], [0, 1]]), axis=1)
   return tf.RaggedTensor.from_tensor(words, lengths)
@@ -158,7 +158,7 @@ def question_batch(
   max_query_length: int,
   pad_to_max_length: bool,
 ) -> Tensors:
-  """`[CLS] question [SEP] context [SEP]`, cut to one window, and `p_mask` `[B, S]`, 1 where no answer can be."""
+  """Packs `[CLS] question [SEP] context [SEP]`, cut to one window, and `p_mask` `[B, S]`, 1 where no answer can be."""
   query = head(tokenizer.tokenize(question), tf.constant(max_query_length, tf.int64))
   text = head(tokenizer.tokenize(context), max_length - _PAIR_SPECIALS - query.row_lengths())
   length = max_length if pad_to_max_length else None

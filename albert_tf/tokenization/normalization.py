@@ -1,7 +1,7 @@
 """ALBERT's text normalisation, which every data path applies before SentencePiece sees the text.
 
-The order matters: collapse white space, NFKD, drop combining characters, lower-case last. Where accents are kept,
-NFKD is left out too: SentencePiece's own rules compose what text has in parts.
+The order matters: collapse white space, NFKD, drop combining characters, lower-case. If accents are kept, NFKD is
+not applied: SentencePiece's own rules compose characters.
 """
 
 import re
@@ -23,8 +23,8 @@ def normalize_text(
   Args:
     text: any string.
     do_lower_case: whether to lower-case (all released English models do).
-    keep_accents: neither take characters apart nor drop combining marks.
-    normalize_quotes: Hugging Face's extra rule, `` and '' become a double quote. The original has none.
+    keep_accents: do not apply NFKD, and keep combining marks.
+    normalize_quotes: `` and '' become a double quote, as at Hugging Face; the original has no such rule.
 
   Returns:
     The normalised text, which may be empty.
@@ -44,7 +44,7 @@ def normalize_text(
 
 
 def visible_width(text: str) -> int:
-  """Characters of `text`, or of a piece, when decomposed and freed of combining marks and white space."""
+  """Number of characters of a decomposed text or piece, without combining marks and white space."""
   decomposed = (part for char in text for part in unicodedata.normalize("NFKD", char))
   return sum(
     not unicodedata.combining(part) and not part.isspace() and part != _SPACE_MARK for part in decomposed

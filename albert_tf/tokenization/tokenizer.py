@@ -1,4 +1,4 @@
-"""`AlbertTokenizer`: normalisation, SentencePiece, the digit-comma rule; the ids of the original ALBERT."""
+"""`AlbertTokenizer`: normalisation, SentencePiece and the digit-comma rule, with the original ALBERT's ids."""
 
 from collections.abc import Callable, Iterable
 import functools
@@ -18,11 +18,11 @@ _MOST_CHARACTERS = 1_000  # Of a piece: 100,000 overflow the stack of SentencePi
 
 
 def load_processor(model: bytes, *, source: str) -> sentencepiece.SentencePieceProcessor:
-  """The processor of a serialized model.
+  """The SentencePiece processor of a serialized model.
 
   Args:
     model: the bytes of a `.model` file.
-    source: names it in the message.
+    source: its name in messages.
 
   Raises:
     UserError: it is empty, cut off, or no SentencePiece model.
@@ -83,12 +83,12 @@ def digit_comma_table(
 ) -> dict[int, list[int]]:
   """Id of each token that the digit-comma rule replaces → the new ids.
 
-  "▁1990," is encoded as "▁1990" and ",", so that a comma does not change a number. The rule looks at one piece alone,
-  so it is a constant table over the vocabulary.
+  "▁1990," is encoded as "▁1990" and ",", so that a comma does not change a number. The rule depends on one piece
+  only, so it is a table over the vocabulary.
 
   Args:
     processor: the vocabulary.
-    strip: where a piece did not begin with "▁" but its re-encoding does, drop that "▁".
+    strip: drop the "▁" of a re-encoding if the piece itself has none.
   """
   table = {}
   for index in range(processor.vocab_size()):
@@ -102,9 +102,9 @@ def digit_comma_table(
 
 
 class AlbertTokenizer(Tokenizer):
-  """Text to ids and back, with the released models' exact ids.
+  """Converts text to ids and back, with the exact ids of the released models.
 
-  text → normalise → SentencePiece's best segmentation → "12," into "12" and "," → ids
+  text → normalised text → SentencePiece's best segmentation → "12," split into "12" and "," → ids
 
   Control pieces in text ("[CLS]", "<pad>") are ordinary text.
 
@@ -146,7 +146,7 @@ class AlbertTokenizer(Tokenizer):
     return piece.replace(SPIECE_UNDERLINE, " ")
 
   def normalize(self, text: str) -> str:
-    """The text SentencePiece sees."""
+    """The normalised text."""
     return self._normalize(text)
 
   def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:

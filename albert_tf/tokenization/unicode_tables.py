@@ -1,7 +1,7 @@
 """This Python's Unicode rules as constants that a TensorFlow graph can hold.
 
-TensorFlow's own string ops follow other rules: their NFKD is of another Unicode version, case folding is not
-lower-casing, and `tf.strings.lower` follows the locale of the process.
+TensorFlow's string ops have other rules: NFKD of another Unicode version, case folding that differs from
+lower-casing, and `tf.strings.lower`, which depends on the locale.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ _SIGMA, _FINAL_SIGMA = "Σ", "ς"
 
 @functools.cache
 def assigned_characters() -> Sequence[str]:
-  """All characters with properties; most code points are private or unassigned."""
+  """All characters that are not private or unassigned."""
   return [
     char
     for char in map(chr, range(sys.maxunicode + 1))
@@ -41,7 +41,7 @@ def space_class() -> str:
 
 @functools.cache
 def decomposition_rows() -> dict[int, list[int]]:
-  """For each code point that NFKD and dropping combining characters change, what is left of it."""
+  """The replacement of each code point that NFKD without combining characters changes."""
   rows: dict[int, list[int]] = {}
   for char in assigned_characters():
     if unicodedata.is_normalized("NFKD", char) and not unicodedata.combining(char):
@@ -65,7 +65,7 @@ def final_sigma_pattern() -> tuple[str, str]:
   """(RE2 pattern, replacement) that turns a capital sigma at the end of a word into the final form.
 
   A sigma is final after a cased letter and not before one, where case-ignorable characters do not count.
-  Both properties are read off `str.lower` itself.
+  Both properties are found with `str.lower`.
   """
 
   def final_after(prefix: str) -> bool:

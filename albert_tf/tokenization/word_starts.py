@@ -1,4 +1,4 @@
-"""Tokens that begin a word, for whole-word masking: by the original's rule, or by SentencePiece's marks."""
+"""Rules for tokens that begin a word, for whole-word masking: the original's, and SentencePiece's marks."""
 
 from collections.abc import Callable
 import string
@@ -14,9 +14,9 @@ _WITHOUT_SPACES = ("CJK ", "HIRAGANA ", "KATAKANA ", "THAI ", "LAO ", "KHMER ", 
 def is_word_start(piece: str) -> bool:
   """Whether `piece` starts a word, by the original's rule.
 
-  It does when it begins with "▁" or "<", is one punctuation character, or holds any character that is
-  neither an ASCII letter nor punctuation (apostrophe and <, =, > do not count as punctuation here). So
-  every piece with a digit, an accent or a CJK character is a word of its own.
+  A piece starts a word if it begins with "▁" or "<", is one punctuation character, or contains a character that is
+  neither an ASCII letter nor punctuation (without the apostrophe and <, =, >). So every piece with a digit, an
+  accent or a CJK character is a word.
 
   Example:
     >>> [is_word_start(piece) for piece in ("▁the", "s", ".", "..", "12", "'", "ния")]
@@ -30,9 +30,9 @@ def is_word_start(piece: str) -> bool:
 
 
 def is_marked_start(piece: str) -> bool:
-  """Whether `piece` starts a word, by SentencePiece's mark: a space was before it.
+  """Whether `piece` starts a word, by SentencePiece's mark for a space.
 
-  In scripts written without spaces every token counts as a word: nothing closer to words is marked there.
+  In scripts without spaces between words, every token counts as a word.
 
   Example:
     >>> [is_marked_start(piece) for piece in ("▁при", "ния", ".", "12", "天气")]

@@ -1,4 +1,4 @@
-"""BERT's WordPiece tokenizer, which the Chinese ALBERT models use (they come with vocab_chinese.txt)."""
+"""BERT's WordPiece tokenizer, for the Chinese ALBERT models with their vocab_chinese.txt."""
 
 from collections.abc import Iterable
 import functools
@@ -32,10 +32,10 @@ def text_rules(config: WordPieceConfig) -> tuple[Any, Any]:
 
 
 class WordPieceTokenizer(Tokenizer):
-  """Text to ids by a BERT vocabulary; the same calls as `AlbertTokenizer` for ids, pieces and batches.
+  """Converts text to ids and back with a BERT vocabulary; it has the methods of `AlbertTokenizer`.
 
-  Its vocabulary is a text file, one token a line (the first field). The line number is the id; of a repeated token the
-  first counts.
+  The vocabulary is a text file with one token a line (the first field). The line number is the id; a repeated token
+  has its first id.
 
   Raises:
     UserError: the file lacks BERT's special tokens.
@@ -73,7 +73,7 @@ class WordPieceTokenizer(Tokenizer):
     return tokenizer
 
   def word_starts(self, rule: str) -> np.ndarray:
-    """Bool [V]: "##" marks a token that starts no word, under every rule but "none"."""
+    """Bool [V]: tokens without "##", which start a word; by the rule "none" all tokens."""
     return np.array([rule == "none" or not piece.startswith(_CONTINUES) for piece in self.pieces])
 
   def piece_text(self, piece: str) -> str:
@@ -84,6 +84,6 @@ class WordPieceTokenizer(Tokenizer):
     return [row.ids for row in rows]
 
   def decode(self, ids: Iterable[int]) -> str:
-    """Text of ids without special tokens; spaces between words stay, also where the text had none."""
+    """Text of ids, without special tokens, with a space between all words."""
     pieces = [self.pieces[int(index)] for index in ids]
     return " ".join(piece for piece in pieces if piece not in _SPECIAL).replace(f" {_CONTINUES}", "")

@@ -1,4 +1,4 @@
-"""The settings of SQuAD: sizes, and which files are used how."""
+"""Settings of SQuAD: sizes, files and their use."""
 
 from typing import Literal
 
@@ -14,18 +14,12 @@ _MOST_BEAMS = 32  # Batches are padded to multiples of this: short windows have 
 class SquadSettings(Settings):
   """Sizes, in tokens, under the original's flag names."""
 
-  max_seq_length: int = setting(
-    384, "Tokens of a window with its question. Default: as in training, else 384.", minimum=1
-  )
-  max_query_length: int = setting(
-    64, "Most tokens of a question. Default: as in training, else 64.", minimum=1
-  )
+  max_seq_length: int = setting(384, "Tokens of a window. Default: as trained, else 384.", minimum=1)
+  max_query_length: int = setting(64, "Most tokens of a question. Default: as trained, else 64.", minimum=1)
   doc_stride: int = setting(
-    128, "Tokens between the starts of two windows. Default: as in training, else 128.", minimum=1
+    128, "Tokens between two windows' starts. Default: as trained, else 128.", minimum=1
   )
-  max_answer_length: int = setting(
-    30, "Most tokens of an answer. Default: as in training, else 30.", minimum=1
-  )
+  max_answer_length: int = setting(30, "Most tokens of an answer. Default: as trained, else 30.", minimum=1)
   n_best_size: int = setting(
     20, "Number of answers for each question. 1.1: also of starts and ends tried in a window.", minimum=1
   )
@@ -42,7 +36,7 @@ class SquadSettings(Settings):
 
 
 class SquadFiles(Settings):
-  """The files, and their use."""
+  """The files, and how they are used."""
 
   version: Literal["1.1", "2.0"] = setting(help="Version of SQuAD. Without --do_train: that of the run.")
   train_file: str = setting("", "Questions with answers for training, as SQuAD's JSON.")
